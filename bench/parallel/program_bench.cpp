@@ -1,0 +1,92 @@
+#include <benchmark/benchmark.h>
+
+#include "parallel/lower.hpp"
+#include "sim/flat.hpp"
+#include "sim/replay.hpp"
+
+// The first stage of Llama-3.1-70B, tp 8, pp 4, dp 2, sequence 8192: 20 layers, unrolled over all micro-batches of two
+// steps. Items are ops.
+
+namespace tidemark {
+namespace {
+
+struct Case {
+  explicit Case(std::int64_t micro_batches) : micro_batches_(micro_batches) {}
+
+  [[nodiscard]] Program program() const {
+    const Runtime runtime = megatron({}, {}, Target{});
+    const ModelGraph graph = build_model(model(), {.cross_entropy = CrossEntropy::TransformerEngine});
+    Layout layout;
+    layout.tensor = 8;
+    layout.sequence_parallel = true;
+    layout.pipeline = 4;
+    layout.data = 2;
+    layout.sharding = Sharding::Zero1;
+    Train train;
+    train.sequence_length = 8192;
+    train.global_batch = 2 * micro_batches_;
+    train.attention = AttentionKernel::Fused;
+    train.cross_entropy = CrossEntropy::TransformerEngine;
+    const LoweringInput input{graph, layout, train, runtime};
+    return lower_role(input, roles(input).front());
+  }
+
+ private:
+  static Model model() {
+    Model llama;
+    llama.name = "llama-3.1-70b";
+    llama.hidden = 8192;
+    llama.layers = 80;
+    llama.heads = 64;
+    llama.kv_heads = 8;
+    llama.head_dim = 128;
+    llama.ffn = 28672;
+    llama.vocabulary = 128256;
+    return llama;
+  }
+  std::int64_t micro_batches_;
+};
+
+DriverPrices free_of_charge() {
+  DriverPrices prices;
+  prices.communicators.resize(8);
+  return prices;
+}
+
+void lower_unrolled(benchmark::State& state) {
+  const Case job(state.range(0));
+  std::size_t ops = 0;
+  for (auto _ : state) ops = job.program().ops.size();
+  state.SetItemsProcessed(static_cast<std::int64_t>(ops) * state.iterations());
+}
+
+void replay_through_allocator(benchmark::State& state) {
+  const Program program = Case(state.range(0)).program();
+  const DriverPrices prices = free_of_charge();
+  for (auto _ : state) benchmark::DoNotOptimize(replay(program, prices, {}).allocated.bytes);
+  state.SetItemsProcessed(static_cast<std::int64_t>(program.ops.size()) * state.iterations());
+}
+
+void flat_peak(benchmark::State& state) {
+  const std::vector<std::int64_t> changes = flat_changes(Case(state.range(0)).program());
+  for (auto _ : state) benchmark::DoNotOptimize(effect_of(changes).highest);
+  state.SetItemsProcessed(static_cast<std::int64_t>(changes.size()) * state.iterations());
+}
+
+void flatten(benchmark::State& state) {
+  const Program program = Case(state.range(0)).program();
+  for (auto _ : state) benchmark::DoNotOptimize(flat_changes(program).data());
+  state.SetItemsProcessed(static_cast<std::int64_t>(program.ops.size()) * state.iterations());
+}
+
+BENCHMARK(lower_unrolled)->Name("Program/lower/llama3_70b_stage0")->Arg(8)->Arg(64)->Unit(benchmark::kMillisecond);
+BENCHMARK(replay_through_allocator)
+    ->Name("Program/replay/llama3_70b_stage0")
+    ->Arg(8)
+    ->Arg(64)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK(flat_peak)->Name("Program/flat_peak/llama3_70b_stage0")->Arg(8)->Arg(64)->Unit(benchmark::kMillisecond);
+BENCHMARK(flatten)->Name("Program/flatten/llama3_70b_stage0")->Arg(8)->Arg(64)->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace tidemark

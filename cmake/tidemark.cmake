@@ -1,0 +1,90 @@
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+# A compiler cache where there is one that works here (a home folder it cannot write to makes ccache fail).
+find_program(TIDEMARK_CCACHE ccache)
+mark_as_advanced(TIDEMARK_CCACHE)
+if(TIDEMARK_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  file(WRITE ${CMAKE_BINARY_DIR}/ccache_probe.cpp "int main() {}\n")
+  execute_process(COMMAND ${TIDEMARK_CCACHE} ${CMAKE_CXX_COMPILER} -c ccache_probe.cpp -o ccache_probe.o
+                  WORKING_DIRECTORY ${CMAKE_BINARY_DIR} RESULT_VARIABLE TIDEMARK_CCACHE_STATUS OUTPUT_QUIET ERROR_QUIET)
+  if(TIDEMARK_CCACHE_STATUS EQUAL 0)
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${TIDEMARK_CCACHE})
+  endif()
+endif()
+
+set(TIDEMARK_SANITIZE "" CACHE STRING "Sanitizers to build with, as -fsanitize takes them: address,undefined or thread")
+option(TIDEMARK_FUZZ "Build the fuzz targets with clang's libFuzzer; when off, they get a small driver of our own" OFF)
+
+# What every target of ours is compiled with.
+add_library(tidemark_options INTERFACE)
+target_include_directories(tidemark_options INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_options(tidemark_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion
+                                                  -Wnon-virtual-dtor -Woverloaded-virtual -Werror)
+if(TIDEMARK_SANITIZE)
+  # g++ 12 warns falsely about std::variant and std::string once sanitizers add their branches (GCC bug 105562).
+  target_compile_options(tidemark_options INTERFACE -fsanitize=${TIDEMARK_SANITIZE} -fno-sanitize-recover=all
+                                                    -fno-omit-frame-pointer
+                                                    $<$<CXX_COMPILER_ID:GNU>:-Wno-error=maybe-uninitialized>)
+  target_link_options(tidemark_options INTERFACE -fsanitize=${TIDEMARK_SANITIZE})
+endif()
+if(TIDEMARK_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "TIDEMARK_FUZZ needs clang++: use the preset 'fuzz'")
+  endif()
+  target_compile_options(tidemark_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+# tidemark_library(name SOURCES a.cpp ... DEPENDS tidemark::x ... PRIVATE fmt::fmt ...)
+# DEPENDS are our own libraries, and the ones whose headers ours show; PRIVATE ones stay in the .cpp files.
+function(tidemark_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;PRIVATE" ${ARGN})
+  add_library(tidemark_${name} STATIC ${ARG_SOURCES})
+  add_library(tidemark::${name} ALIAS tidemark_${name})
+  target_link_libraries(tidemark_${name} PUBLIC ${ARG_DEPENDS} PRIVATE tidemark_options ${ARG_PRIVATE})
+endfunction()
+
+add_custom_target(unit_tests COMMENT "Tests labelled unit")
+
+# tidemark_test(name SOURCES a_test.cpp ... DEPENDS ... LABELS unit): one binary, each of its tests known to CTest.
+function(tidemark_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LABELS" ${ARGN})
+  add_executable(${name}_test ${ARG_SOURCES})
+  target_link_libraries(${name}_test PRIVATE tidemark_options ${ARG_DEPENDS} GTest::gtest_main)
+  target_compile_definitions(${name}_test PRIVATE TIDEMARK_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  gtest_discover_tests(${name}_test PROPERTIES LABELS "${ARG_LABELS}" DISCOVERY_TIMEOUT 60)
+  if(unit IN_LIST ARG_LABELS)
+    add_dependencies(unit_tests ${name}_test)
+  endif()
+endfunction()
+
+# Who may include whom is a test as well.
+function(tidemark_include_check)
+  add_test(NAME IncludeDirections.Hold COMMAND ${CMAKE_SOURCE_DIR}/scripts/check_includes)
+  add_test(NAME IncludeDirections.ViolationsAreCaught COMMAND ${CMAKE_SOURCE_DIR}/scripts/check_includes --self-test)
+  set_tests_properties(IncludeDirections.Hold IncludeDirections.ViolationsAreCaught PROPERTIES LABELS unit)
+endfunction()
+
+# tidemark_bench(name SOURCES a_bench.cpp ... DEPENDS ...)
+function(tidemark_bench name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_executable(${name}_bench ${ARG_SOURCES})
+  target_link_libraries(${name}_bench PRIVATE tidemark_options ${ARG_DEPENDS} benchmark::benchmark_main)
+  target_compile_definitions(${name}_bench PRIVATE TIDEMARK_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+endfunction()
+
+function(tidemark_summary)
+  find_package(CUDAToolkit QUIET)
+  message(STATUS "tidemark ${PROJECT_VERSION}: ${CMAKE_BUILD_TYPE}, ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")
+  message(STATUS "  tests ${TIDEMARK_TESTS}, benchmarks ${TIDEMARK_BENCHMARKS}, sanitizers '${TIDEMARK_SANITIZE}'")
+  if(CUDAToolkit_FOUND)
+    message(STATUS "  CUDA ${CUDAToolkit_VERSION}: found; no part uses it yet (see docs/architecture.md)")
+  else()
+    message(STATUS "  CUDA: not found; no part needs it yet")
+  endif()
+endfunction()

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "sim/prices.hpp"
+#include "sim/workload.hpp"
+#include "topology/cluster.hpp"
+
+namespace tidemark {
+
+/// What the workload's driver resources and communicators take on this cluster. Ranks fill nodes in rank order.
+[[nodiscard]] Prices price(const Workload& workload, const Cluster& cluster);
+
+}  // namespace tidemark

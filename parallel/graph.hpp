@@ -1,0 +1,128 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "parallel/model.hpp"
+#include "parallel/train.hpp"
+#include "sim/dtype.hpp"
+#include "sim/units.hpp"
+
+// The layer graph of one forward pass over one micro-batch: operators, the values that flow between them, and what each
+// operator saves for backward. It knows nothing of ranks. Values say along which dimension tensor parallelism may cut
+// them; whether and how far it does is the lowering's business.
+
+namespace tidemark {
+
+using ValueId = Id<struct ValueKind>;
+using ParameterId = Id<struct ParameterKind>;
+using OperatorId = Id<struct OperatorKind>;
+
+/// How a value or a parameter lies on the ranks of a tensor-parallel group.
+enum class Placement : std::uint8_t {
+  Replicated,  ///< whole on every rank
+  Residual,    ///< of the residual stream: whole, or cut along the sequence under sequence parallelism
+  Tensor,      ///< cut along heads, feed-forward width or vocabulary
+};
+
+/// Element type relative to the training's precision.
+enum class Precision : std::uint8_t { Compute, Fp32, Int64, Bool, Byte };
+
+/// A tensor of the forward pass: `per_token` elements for each token of the micro-batch and `fixed` ones besides.
+struct Value {
+  std::string name;
+  std::int64_t per_token = 0;
+  std::int64_t fixed = 0;
+  Placement placement = Placement::Residual;
+  Precision precision = Precision::Compute;
+  bool vocabulary = false;  ///< `per_token` is the vocabulary, which runtimes pad
+};
+
+/// Which dimension of a weight matrix tensor parallelism cuts.
+enum class WeightCut : std::uint8_t { None, Rows, Columns };
+
+/// A weight: `rows` outputs by `columns` inputs, or a vector of `rows` (columns = 1).
+struct Parameter {
+  std::string name;
+  std::int64_t rows = 0;
+  std::int64_t columns = 1;
+  WeightCut cut = WeightCut::None;
+  bool vocabulary = false;  ///< its rows are the vocabulary, which runtimes pad
+
+  [[nodiscard]] bool matrix() const { return columns > 1; }
+};
+
+/// Looks up token embeddings.
+struct Embedding {};
+/// RMSNorm over the hidden dimension.
+struct Norm {};
+/// y = x W^T + b. Column-parallel linears take residual values and give tensor-parallel ones, row-parallel ones the
+/// other way round.
+struct Linear {};
+/// Cuts the joint QKV projection into q, k, v, and turns q and k by their positions.
+struct Rotary {};
+/// Batch-first copy of a sequence-first tensor, or back; nothing to do for a micro-batch of one.
+struct Transpose {};
+/// Causal self-attention that never stores its scores.
+struct SelfAttention {};
+/// silu(gate) * up.
+struct GatedActivation {};
+/// Residual addition.
+struct Residual {};
+/// The projection onto the vocabulary.
+struct Head {};
+/// Cross-entropy over a vocabulary that may be cut.
+struct Loss {
+  CrossEntropy variant = CrossEntropy::Unfused;
+};
+
+using OperatorType =
+    std::variant<Embedding, Norm, Linear, Rotary, Transpose, SelfAttention, GatedActivation, Residual, Head, Loss>;
+
+/// One step of the forward pass.
+struct Operator {
+  std::string name;
+  OperatorType type;
+  std::int32_t layer = 0;  ///< transformer layer from 0; -1 before the first, `layers` after the last
+  std::vector<ValueId> inputs;
+  std::vector<ValueId> outputs;
+  std::vector<ParameterId> parameters;
+  std::vector<ValueId> saved;  ///< inputs, outputs and statistics that its backward pass reads
+};
+
+struct ModelGraph {
+  Model model;
+  std::vector<Value> values;
+  std::vector<Parameter> parameters;
+  std::vector<Operator> operators;  ///< in the order they were added
+
+  [[nodiscard]] const Value& operator[](ValueId id) const { return values[id.index()]; }
+  [[nodiscard]] const Parameter& operator[](ParameterId id) const { return parameters[id.index()]; }
+  [[nodiscard]] const Operator& operator[](OperatorId id) const { return operators[id.index()]; }
+};
+
+/// What decides which operators a model becomes, besides the model.
+struct GraphOptions {
+  AttentionKernel attention = AttentionKernel::Fused;
+  CrossEntropy cross_entropy = CrossEntropy::Unfused;
+};
+
+/// The layer graph of a Llama-family model. `options.attention` is settled, never Auto.
+[[nodiscard]] ModelGraph build_model(const Model& model, const GraphOptions& options);
+
+/// Elements of all parameters, tied ones once, nothing padded: what a model card publishes.
+[[nodiscard]] std::int64_t parameter_count(const ModelGraph& graph);
+
+/// The operators in an order in which each follows those whose outputs it reads; ties keep the order of adding.
+[[nodiscard]] std::vector<OperatorId> topological_order(const ModelGraph& graph);
+
+/// The values that operators of layers < `layer` make and operators of layers >= `layer` read: what a pipeline sends
+/// where it cuts the model. One value for every transformer.
+[[nodiscard]] std::vector<ValueId> values_across(const ModelGraph& graph, std::int32_t layer);
+
+/// The graph as text, one operator a line: name, inputs -> outputs, parameters, what is saved.
+[[nodiscard]] std::string text(const ModelGraph& graph);
+
+}  // namespace tidemark

@@ -1,0 +1,98 @@
+#include "parallel/lower.hpp"
+
+#include <map>
+#include <utility>
+
+#include "parallel/lower/emitter.hpp"
+#include "parallel/lower/model_state.hpp"
+#include "parallel/lower/pipeline.hpp"
+#include "parallel/mesh.hpp"
+#include "parallel/schedule/schedule.hpp"
+#include "parallel/sizes.hpp"
+#include "parallel/stages.hpp"
+#include "sim/liveness.hpp"
+
+namespace tidemark {
+namespace {
+
+Stage stage_of(const LoweringInput& input, std::int32_t pipeline) {
+  return split_into_stages(static_cast<std::int32_t>(input.graph.model.layers),
+                           input.layout)[static_cast<std::size_t>(pipeline)];
+}
+
+void report_loss(Emitter& emit) {
+  emit.mark(Phase::Communication, "report_loss");
+  const Bytes size = 2 * size_of(DType::FP32);  // the sum, and the number of tokens it is over
+  const BufferId loss = emit.alloc(size, Category::Temporaries, "reported_loss");
+  emit.collective(emit.comms.data, CollectiveKind::AllReduce, loss, loss, size);
+}
+
+Workload workload_of(const LoweringInput& input, const std::vector<Role>& programs_for, bool share_within_stage) {
+  Workload workload;
+  workload.communicators = communicators(input.layout, input.graph.model.tied_embeddings).table;
+  workload.program_of_rank.resize(static_cast<std::size_t>(input.layout.world_size()));
+  std::int32_t stage = -1;
+  for (const Role& role : programs_for) {
+    if (!share_within_stage || role.first.pipeline != stage) workload.programs.push_back(lower_role(input, role));
+    stage = role.first.pipeline;
+    for (const Rank rank : role.ranks)
+      workload.program_of_rank[rank.index()] = static_cast<std::int32_t>(workload.programs.size()) - 1;
+  }
+  return workload;
+}
+
+}  // namespace
+
+std::vector<Role> roles(const LoweringInput& input) {
+  const Layout& layout = input.layout;
+  const Sizes sizes = sizes_of(input.graph.model, layout, input.train, input.runtime);
+  std::vector<Role> found;
+  for (std::int32_t p = 0; p < layout.pipeline; ++p) {
+    const BufferLayout buffer =
+        buffer_layout(input.graph, stage_parameters(input.graph, stage_of(input, p), input.runtime), sizes,
+                      input.runtime, layout.sharding, layout.data);
+    std::map<std::vector<ShardPiece>, std::size_t> known;  // pieces -> role
+    for (std::int32_t d = 0; d < layout.data; ++d) {
+      const Coordinates first{.tensor = 0, .data = d, .pipeline = p};
+      const bool sharded = layout.sharding != Sharding::None;
+      const auto [entry, added] =
+          known.try_emplace(sharded ? buffer.pieces(d, layout.data) : std::vector<ShardPiece>{}, found.size());
+      if (added) found.push_back({first, {}});
+      for (std::int32_t t = 0; t < layout.tensor; ++t)
+        found[entry->second].ranks.push_back(rank_at(layout, {.tensor = t, .data = d, .pipeline = p}));
+    }
+  }
+  return found;
+}
+
+Program lower_role(const LoweringInput& input, const Role& role) {
+  const Communicators comms = communicators(input.layout, input.graph.model.tied_embeddings);
+  const std::int32_t stage = role.first.pipeline;
+  Emitter emit(input, comms, stage_of(input, stage));
+  ModelState state(emit, role.first.data);
+  PipelineLowering pipeline(emit, stage);
+  const std::int64_t micro_batches = input.train.global_batch / (input.train.micro_batch * input.layout.data);
+  const Schedule schedule = one_f_one_b(stage, input.layout.pipeline, static_cast<std::int32_t>(micro_batches));
+
+  emit.at(0, -1);
+  state.construct();
+  for (std::int32_t step = 1; step <= input.train.steps; ++step) {
+    emit.at(step, -1);
+    state.zero_gradients();
+    pipeline.run(step, schedule);
+    state.reduce_gradients();
+    state.update();
+    if (emit.stage.head) report_loss(emit);
+  }
+  return with_frees(std::move(emit.program).finish());
+}
+
+Workload lower(const LoweringInput& input) { return workload_of(input, roles(input), false); }
+Workload lower_stages(const LoweringInput& input) { return workload_of(input, roles(input), true); }
+
+AttentionKernel settled_attention(AttentionKernel asked, const Target& target) {
+  if (asked != AttentionKernel::Auto) return asked;
+  return target.compute_capability >= 90 ? AttentionKernel::Fused : AttentionKernel::Flash;
+}
+
+}  // namespace tidemark

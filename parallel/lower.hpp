@@ -1,0 +1,48 @@
+#pragma once
+
+#include <vector>
+
+#include "parallel/graph.hpp"
+#include "parallel/layout.hpp"
+#include "parallel/mesh.hpp"
+#include "parallel/runtime/runtime.hpp"
+#include "parallel/target.hpp"
+#include "parallel/train.hpp"
+#include "sim/workload.hpp"
+
+namespace tidemark {
+
+/// What the lowering is asked for. `train.attention` is settled, and `layout` is possible for the model: readers check.
+struct LoweringInput {
+  const ModelGraph& graph;
+  const Layout& layout;
+  const Train& train;
+  const Runtime& runtime;
+};
+
+/// Ranks that run one program: tensor-parallel ranks of a stage, for every data-parallel rank whose share of the
+/// optimizer state is cut alike.
+struct Role {
+  Coordinates first;  ///< of the lowest of them
+  std::vector<Rank> ranks;
+};
+
+/// Every role of the job; each rank has one.
+[[nodiscard]] std::vector<Role> roles(const LoweringInput& input);
+
+/// The program that the ranks of a role run: construction, then `train.steps` optimizer steps. Frees are in place,
+/// computed from uses and bindings.
+[[nodiscard]] Program lower_role(const LoweringInput& input, const Role& role);
+
+/// The whole job: one program per role.
+[[nodiscard]] Workload lower(const LoweringInput& input);
+
+/// The same job with one program per pipeline stage, that of its first role: roles of a stage communicate alike, and
+/// differ only in the pieces of parameters that their optimizer state is made of.
+[[nodiscard]] Workload lower_stages(const LoweringInput& input);
+
+/// The attention kernel that runs on the target where the scenario leaves it open: cuDNN's fused one from Hopper on,
+/// FlashAttention-2 before.
+[[nodiscard]] AttentionKernel settled_attention(AttentionKernel asked, const Target& target);
+
+}  // namespace tidemark

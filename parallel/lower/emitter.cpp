@@ -1,0 +1,123 @@
+#include "parallel/lower/emitter.hpp"
+
+#include <fmt/format.h>
+
+namespace tidemark {
+
+Emitter::Emitter(const LoweringInput& input, const Communicators& communicators, const Stage& its_stage)
+    : graph(input.graph),
+      layout(input.layout),
+      train(input.train),
+      runtime(input.runtime),
+      comms(communicators),
+      stage(its_stage),
+      sizes(sizes_of(input.graph.model, input.layout, input.train, input.runtime)),
+      weight(input.graph.parameters.size()),
+      saved_(input.graph.values.size(), false),
+      created_(communicators.table.size(), false),
+      value_labels_(input.graph.values.size()),
+      operator_labels_(input.graph.operators.size()) {
+  for (const Operator& op : graph.operators)
+    if (stage.holds(op.layer, static_cast<std::int32_t>(graph.model.layers)))
+      for (const ValueId v : op.saved) saved_[v.index()] = true;
+}
+
+LabelId Emitter::label(OperatorId op, std::string_view use) {
+  auto& known = operator_labels_[op.index()];
+  for (const auto& [text, id] : known)
+    if (text == use) return id;
+  const std::string& name = graph[op].name;
+  const LabelId made = program.label(use.empty() ? name : fmt::format("{}.{}", name, use));
+  known.emplace_back(use, made);  // uses are string literals
+  return made;
+}
+
+void Emitter::mark(Phase phase, std::string_view text) {
+  program.mark(phase, step_, micro_batch_, program.label(text));
+}
+void Emitter::mark(Phase phase, OperatorId op) { program.mark(phase, step_, micro_batch_, label(op, "")); }
+
+BufferId Emitter::alloc(Bytes size, Category category, std::string_view text) {
+  return program.alloc(size, category, program.label(text));
+}
+
+BufferId Emitter::alloc(Bytes size, Category category, OperatorId op, std::string_view use) {
+  return program.alloc(size, category, label(op, use));
+}
+
+BufferId Emitter::alloc(ValueId id) {
+  const Value& value = graph[id];
+  LabelId& known = value_labels_[id.index()];
+  if (!known.valid()) known = program.label(value.name);
+  const bool of_loss = value.name.starts_with("loss.") || value.name == "head.logits";
+  const Category category = of_loss              ? Category::LogitsLoss
+                            : saved_[id.index()] ? Category::SavedActivations
+                                                 : Category::Temporaries;
+  return program.alloc(sizes.bytes(value), category, known);
+}
+
+void Emitter::ensure_created(CommSlot comm) {
+  if (created_[comm.index()]) return;
+  created_[comm.index()] = true;
+  program.push(CreateCommunicator{comm});
+}
+
+void Emitter::collective(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size) {
+  if (!comm.valid()) return;
+  ensure_created(comm);
+  program.collective(comm, kind, in, out, size);
+}
+
+void Emitter::exchange(CommSlot comm, const std::vector<Transfer>& transfers) {
+  if (transfers.empty()) return;
+  ensure_created(comm);
+  program.exchange(comm, transfers);
+}
+
+BufferId Emitter::keep(BufferId buffer, std::string_view name) {
+  bind(name, buffer);
+  return buffer;
+}
+
+BufferId Emitter::gemm_workspace() {
+  if (!gemm_workspace_.valid())
+    gemm_workspace_ = keep(alloc(runtime.gemm_workspace, Category::Workspaces, "workspace.gemm"), "workspace.gemm");
+  return gemm_workspace_;
+}
+
+BufferId Emitter::blas_workspace(Pass thread) {
+  BufferId& workspace = blas_workspace_[static_cast<int>(thread)];
+  const std::string_view name =
+      thread == Pass::Forward ? "workspace.cublas.forward_thread" : "workspace.cublas.autograd_thread";
+  if (!workspace.valid()) workspace = keep(alloc(runtime.blas_workspace, Category::Workspaces, name), name);
+  return workspace;
+}
+
+BufferId Emitter::head_gather(Bytes size) {
+  if (!runtime.persistent_head_gather) return alloc(size, Category::CommTp, "head.gathered");
+  if (!head_gather_.valid())
+    head_gather_ = keep(alloc(size, Category::CommTp, "global_memory_buffer.mpu"), "global_memory_buffer.mpu");
+  return head_gather_;
+}
+
+BufferId Emitter::rotary_table() {
+  if (rotary_table_.valid()) return rotary_table_;
+  const Bytes size = train.sequence_length * graph.model.head_dim * size_of(DType::FP32);
+  const BufferId angles = alloc(size / 2, Category::Temporaries, "rotary.angles");  // one per pair of dimensions
+  program.launch(Stream{Streaming::Fill, {}, size / 2}, {}, {angles});
+  rotary_table_ = keep(alloc(size, Category::Workspaces, "rotary.table"), "rotary.table");
+  program.launch(Stream{Streaming::Copy, size / 2, size}, {angles}, {rotary_table_});
+  return rotary_table_;
+}
+
+BufferId Emitter::dummy_gradient(const Parameter& parameter) {
+  const std::int64_t rows = sizes.rows(parameter), columns = sizes.columns(parameter);
+  const Bytes size = rows * columns * size_of(train.precision);
+  const std::string text = fmt::format("dummy_gradient.{}x{}", rows, columns);
+  if (runtime.dummy_gradient == DummyGradient::Temporary) return alloc(size, Category::Workspaces, text);
+  BufferId& cached = dummy_gradients_[{rows, columns}];
+  if (!cached.valid()) cached = keep(alloc(size, Category::Workspaces, text), text);
+  return cached;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "parallel/graph.hpp"
+#include "parallel/lower.hpp"
+#include "parallel/mesh.hpp"
+#include "parallel/sizes.hpp"
+#include "parallel/stages.hpp"
+#include "sim/program_builder.hpp"
+
+namespace tidemark {
+
+/// What every part of the lowering of one rank's program shares: the inputs, the program being written, and the
+/// framework's caches that fill on first use.
+class Emitter {
+ public:
+  Emitter(const LoweringInput& input, const Communicators& communicators, const Stage& stage);
+
+  const ModelGraph& graph;
+  const Layout& layout;
+  const Train& train;
+  const Runtime& runtime;
+  const Communicators& comms;
+  const Stage stage;
+  const Sizes sizes;
+  ProgramBuilder program;
+
+  /// From here on ops belong to that phase and label.
+  void mark(Phase phase, std::string_view label);
+  void mark(Phase phase, OperatorId op);
+  void at(std::int32_t step, std::int32_t micro_batch) { step_ = step, micro_batch_ = micro_batch; }
+
+  /// A tensor beside the graph's values: `label` says which, such as "layers.0.mlp.fc1.gathered".
+  BufferId alloc(Bytes size, Category category, std::string_view label);
+  /// The same, labelled by an operator and what the operator needs it for.
+  BufferId alloc(Bytes size, Category category, OperatorId op, std::string_view use);
+  /// The buffer of a value. Saved values count as activations, others as temporaries.
+  BufferId alloc(ValueId value);
+
+  void bind(std::string_view name, BufferId buffer) { program.bind(program.name(name), buffer); }
+  void unbind(std::string_view name) { program.unbind(program.name(name)); }
+
+  /// A collective of my group; creates the communicator at its first use. Nothing happens in a group of one.
+  void collective(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size);
+  void exchange(CommSlot comm, const std::vector<Transfer>& transfers);
+
+  // Caches: made at first use, kept for ever.
+  BufferId gemm_workspace();                            ///< of the layers' linears
+  BufferId blas_workspace(Pass thread);                 ///< of the framework's own GEMMs: forward or autograd thread
+  BufferId head_gather(Bytes size);                     ///< Megatron's global memory buffer
+  BufferId rotary_table();                              ///< cosines and sines by position
+  BufferId dummy_gradient(const Parameter& parameter);  ///< what autograd gets for a fused weight gradient
+
+  /// Where the weights and their gradients live; set by the construction of the model's state.
+  std::vector<BufferId> weight;  ///< by ParameterId
+  BufferId gradients;
+
+  [[nodiscard]] DType gradient_dtype() const { return train.gradient_dtype; }
+  [[nodiscard]] bool tensor_parallel() const { return sizes.tensor > 1; }
+  [[nodiscard]] bool saved(ValueId value) const { return saved_[value.index()]; }
+
+ private:
+  void ensure_created(CommSlot comm);
+  BufferId keep(BufferId buffer, std::string_view name);
+  LabelId label(OperatorId op, std::string_view use);
+
+  std::vector<bool> saved_;  ///< by ValueId: some operator of this stage reads it in its backward pass
+  std::vector<bool> created_;
+  std::vector<LabelId> value_labels_;
+  std::vector<std::vector<std::pair<std::string_view, LabelId>>> operator_labels_;
+  std::int32_t step_ = 0;
+  std::int32_t micro_batch_ = -1;
+
+  BufferId gemm_workspace_, rotary_table_, head_gather_;
+  BufferId blas_workspace_[2];
+  std::map<std::pair<std::int64_t, std::int64_t>, BufferId> dummy_gradients_;
+};
+
+}  // namespace tidemark

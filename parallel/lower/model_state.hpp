@@ -1,0 +1,56 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "parallel/lower/emitter.hpp"
+
+namespace tidemark {
+
+/// Parameters, gradients and optimizer state of one rank over its life: construction, then the end of every step.
+class ModelState {
+ public:
+  /// `shard` is the rank's place among the data-parallel ranks that share optimizer state.
+  ModelState(Emitter& emit, std::int32_t shard);
+
+  /// Builds the model, its contiguous buffers and the optimizer.
+  void construct();
+  /// What a step starts with: gradients set to zero, copies of the last step's dropped.
+  void zero_gradients();
+  /// Sums gradients over the ranks that computed parts of them.
+  void reduce_gradients();
+  /// Gradient norm, optimizer, and the updated parameters handed round.
+  void update();
+
+ private:
+  // One tensor of the optimizer: a whole parameter, or the piece of one that falls into the rank's shard.
+  struct Piece {
+    ParameterId parameter;
+    std::int64_t elements = 0;
+    BufferId main;           ///< fp32 parameter; where parameters are fp32 themselves, the parameter
+    BufferId gradient_copy;  ///< fp32 gradient, from one step's update to the next step
+    std::vector<BufferId> moments;
+    [[nodiscard]] Bytes bytes(DType type) const { return elements * size_of(type); }
+  };
+
+  void build_model();
+  void build_buffers();
+  void build_optimizer();
+  void copy_gradients();
+  void reduce_gradient_norm();
+  void create_moments();
+  void sum_norm_gradients();
+
+  [[nodiscard]] bool has_master() const { return emit_.train.precision != DType::FP32; }
+  [[nodiscard]] bool sharded() const { return emit_.layout.sharding == Sharding::Zero1; }
+  [[nodiscard]] int moments_per_parameter() const;
+  [[nodiscard]] std::string piece_name(const Piece& piece, std::string_view what) const;
+
+  Emitter& emit_;
+  std::vector<ParameterId> parameters_;
+  BufferLayout buffer_;
+  std::vector<Piece> pieces_;
+  BufferId parameter_buffer_;
+};
+
+}  // namespace tidemark

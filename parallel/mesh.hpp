@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "parallel/layout.hpp"
+#include "sim/units.hpp"
+#include "sim/workload.hpp"
+
+namespace tidemark {
+
+/// Where a rank stands on each axis of the job.
+struct Coordinates {
+  std::int32_t tensor = 0;
+  std::int32_t data = 0;
+  std::int32_t pipeline = 0;
+  bool operator==(const Coordinates&) const = default;
+};
+
+/// Ranks count along tensor, then data, then pipeline (Megatron's order "tp-cp-ep-dp-pp").
+[[nodiscard]] Coordinates coordinates(const Layout& layout, Rank rank);
+[[nodiscard]] Rank rank_at(const Layout& layout, const Coordinates& coordinates);
+
+/// The communicators of a job, as slots of its workload. A slot is invalid where its group would have one member.
+struct Communicators {
+  CommSlot world;      ///< start-up barrier
+  CommSlot tensor;     ///< activations of tensor and sequence parallelism
+  CommSlot data;       ///< gradients and parameters
+  CommSlot norm;       ///< the gradient norm: all ranks with a sharded optimizer, tensor x pipeline without
+  CommSlot pipeline;   ///< hand-over between stages
+  CommSlot embedding;  ///< first and last stage, where they share the embedding's weight
+
+  std::vector<Communicator> table;  ///< by slot
+};
+
+[[nodiscard]] Communicators communicators(const Layout& layout, bool tied_embeddings);
+
+}  // namespace tidemark

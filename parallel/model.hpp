@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace tidemark {
+
+/// What a decoder-only transformer is, before anyone shards it: the facts of a Hugging Face config.json.
+/// Counts are elements of the whole model; `head_dim` is per head.
+struct Model {
+  std::string name;          ///< of the file it came from, without folder and ending
+  std::string architecture;  ///< model_type: "llama", "qwen2", "mistral"
+  std::int64_t hidden = 0;   ///< hidden_size
+  std::int64_t layers = 0;   ///< num_hidden_layers
+  std::int64_t heads = 0;    ///< num_attention_heads
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t ffn = 0;         ///< intermediate_size: one branch of the gated MLP
+  std::int64_t vocabulary = 0;  ///< vocab_size, before any padding
+  std::int64_t max_positions = 0;
+  bool tied_embeddings = false;  ///< tie_word_embeddings
+  bool qkv_bias = false;         ///< bias on the Q, K and V projections (Qwen2; Llama's attention_bias)
+  bool output_bias = false;      ///< bias on the attention output projection (Llama's attention_bias)
+  bool mlp_bias = false;
+
+  /// Tokens that a tokenizer adds before the vocabulary is padded (Megatron's NullTokenizer: 1).
+  std::int64_t vocabulary_extra = 0;
+  /// Padding quantum of the vocabulary per tensor-parallel rank; 0: the runtime's default.
+  std::int64_t vocabulary_multiple = 0;
+
+  bool operator==(const Model&) const = default;
+};
+
+}  // namespace tidemark

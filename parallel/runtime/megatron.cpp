@@ -1,0 +1,67 @@
+#include <charconv>
+
+#include "parallel/runtime/runtime.hpp"
+#include "sim/ensure.hpp"
+
+// What Megatron-LM core 0.14 (commit 23e00ed0) and TransformerEngine 2.11 (commit c188b533) do, read in their sources.
+
+namespace tidemark {
+
+using namespace literals;
+
+Bytes cublas_workspace(const std::string& config, const Target& target) {
+  // PyTorch aten/src/ATen/cuda/CublasHandlePool.cpp: 32 MiB on Hopper, :4096:2:16:8 elsewhere.
+  if (config.empty()) return target.compute_capability / 10 == 9 ? 32_MiB : 2 * 4096_KiB + 8 * 16_KiB;
+  Bytes sum;
+  const char* at = config.data();
+  const char* const end = at + config.size();
+  const auto number = [&]() {
+    std::int64_t value = 0;
+    if (at < end && *at == ':') ++at;
+    at = std::from_chars(at, end, value).ptr;
+    return value;
+  };
+  while (at < end && *at == ':') {
+    const std::int64_t size = number();
+    sum += size * number() * 1_KiB;
+  }
+  return sum;
+}
+
+Runtime megatron(const Versions& versions, const Environment& environment, const Target& target) {
+  Runtime runtime;
+  runtime.name = "megatron";
+  runtime.vocabulary_multiple = 128;  // --make-vocab-size-divisible-by
+  // core/transformer/attention.py makes the output projection before the QKV projection; TransformerEngine registers a
+  // fused norm's weight before the linear's own.
+  runtime.layer_parameter_order = {"attention.proj.weight", "attention.proj.bias", "attention.norm.weight",
+                                   "attention.qkv.weight",  "attention.qkv.bias",  "mlp.norm.weight",
+                                   "mlp.fc1.weight",        "mlp.fc1.bias",        "mlp.fc2.weight",
+                                   "mlp.fc2.bias"};
+  // core/distributed/param_and_grad_buffer.py: parameters start at multiples of 64 elements (128 bytes of bf16), and a
+  // bucket ends at a multiple of 128 elements for each data-parallel rank.
+  runtime.parameter_alignment = 64;
+  runtime.bucket_alignment = 128;
+  // TransformerEngine module/base.py get_dummy_wgrad, from 2.3 on.
+  runtime.dummy_gradient =
+      versions.transformer_engine >= Version{2, 3} ? DummyGradient::Cached : DummyGradient::Temporary;
+  runtime.persistent_head_gather = true;  // core/tensor_parallel/layers.py: GlobalMemoryBuffer "mpu"
+  runtime.mixed_qkv_in_frame = true;      // core/transformer/attention.py: `value` views it until forward returns
+  runtime.fused_norm_linear = true;       // TransformerEngine module/layernorm_linear.py
+  runtime.deallocates_outputs = true;     // core/pipeline_parallel/schedules.py deallocate_output_tensor
+  // TransformerEngine cpp_extensions/gemm.py get_cublas_workspace_size_bytes.
+  runtime.gemm_workspace = target.compute_capability >= 90 ? 32_MiB + 1_KiB : 4_MiB;
+  runtime.blas_workspace = cublas_workspace(environment.cublas_workspace_config, target);
+  // Step counters, gradient-norm and overflow scalars: 3,584 bytes stay on every public Megatron run whose static
+  // memory is known to the byte.
+  runtime.scalars = std::vector<Bytes>(7, 512_B);
+  return runtime;
+}
+
+Runtime runtime_named(const std::string& name, const Versions& versions, const Environment& environment,
+                      const Target& target) {
+  ensure(name == "megatron", "the scenario reader lets only modelled runtimes through");
+  return megatron(versions, environment, target);
+}
+
+}  // namespace tidemark

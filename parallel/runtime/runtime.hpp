@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "parallel/runtime/versions.hpp"
+#include "parallel/target.hpp"
+#include "sim/units.hpp"
+
+namespace tidemark {
+
+/// Where a linear layer's weight gradient goes when the GEMM adds it straight into the gradient buffer, but autograd
+/// still wants a tensor back.
+enum class DummyGradient : std::uint8_t {
+  Cached,     ///< one tensor per distinct weight shape, kept for ever
+  Temporary,  ///< one per call
+};
+
+/// The habits of a training framework at a version, as a value: what it pads, what it keeps, what it forgets to drop.
+/// Nothing outside this folder asks for a runtime by name.
+struct Runtime {
+  std::string name;
+
+  std::int64_t vocabulary_multiple = 1;  ///< the vocabulary is padded to this times the tensor-parallel degree
+  /// Within a layer, the order in which modules register their parameters; by the end of the graph's names.
+  std::vector<std::string> layer_parameter_order;
+
+  std::int64_t parameter_alignment = 1;  ///< elements; of a parameter in a sharded contiguous buffer
+  std::int64_t bucket_alignment = 1;     ///< elements; a sharded buffer ends at a multiple of lcm(this, data degree)
+
+  DummyGradient dummy_gradient = DummyGradient::Cached;
+  bool persistent_head_gather = false;  ///< the LM head gathers its input into a buffer that is never given back
+  bool mixed_qkv_in_frame = false;      ///< attention's frame refers to the joint QKV tensor until it returns
+  bool fused_norm_linear = false;       ///< a norm and the linear after it are one autograd function
+  bool deallocates_outputs = false;     ///< a stage's output shrinks to one element once it is sent
+
+  Bytes gemm_workspace;        ///< of the library behind the layers' linears; allocated at the first one
+  Bytes blas_workspace;        ///< of the framework's own GEMMs (the LM head); one per thread that calls one
+  std::vector<Bytes> scalars;  ///< small tensors that live as long as the job
+};
+
+/// Environment variables that change what a runtime allocates, as their texts; empty where unset.
+struct Environment {
+  std::string cublas_workspace_config;
+};
+
+/// Megatron-LM core with TransformerEngine.
+[[nodiscard]] Runtime megatron(const Versions& versions, const Environment& environment, const Target& target);
+
+/// The runtime of that name, or an ensure() failure: readers know the names.
+[[nodiscard]] Runtime runtime_named(const std::string& name, const Versions& versions, const Environment& environment,
+                                    const Target& target);
+
+/// Bytes of PyTorch's cuBLAS workspace for one handle and stream: the sum of SIZE_KIB:COUNT pairs of
+/// CUBLAS_WORKSPACE_CONFIG (":4096:8"), or PyTorch's default for the device where `config` is empty.
+[[nodiscard]] Bytes cublas_workspace(const std::string& config, const Target& target);
+
+}  // namespace tidemark

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+
+namespace tidemark {
+
+/// A release number; compares as releases do.
+struct Version {
+  std::int32_t major = 0;
+  std::int32_t minor = 0;
+
+  friend constexpr auto operator<=>(Version, Version) = default;
+};
+
+/// Releases that select dated habits. Defaults: Megatron-LM core 0.14 with TransformerEngine 2.11, PyTorch 2.10.
+struct Versions {
+  Version megatron{0, 14};
+  Version transformer_engine{2, 11};
+  Version torch{2, 10};
+  Version cuda{13, 1};
+  Version nccl{2, 28};
+
+  bool operator==(const Versions&) const = default;
+};
+
+}  // namespace tidemark

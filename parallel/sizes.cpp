@@ -1,0 +1,113 @@
+#include "parallel/sizes.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "sim/ensure.hpp"
+
+namespace tidemark {
+
+DType Sizes::dtype(Precision precision) const {
+  switch (precision) {
+    case Precision::Compute:
+      return compute;
+    case Precision::Fp32:
+      return DType::FP32;
+    case Precision::Int64:
+      return DType::INT64;
+    case Precision::Bool:
+    case Precision::Byte:
+      return DType::BOOL;
+  }
+  return compute;
+}
+
+std::int64_t Sizes::elements(const Value& value) const {
+  const std::int64_t per_token = value.vocabulary ? vocabulary : value.per_token;
+  const std::int64_t whole = tokens * per_token + value.fixed;
+  switch (value.placement) {
+    case Placement::Replicated:
+      return whole;
+    case Placement::Residual:
+      return sequence_parallel ? whole / tensor : whole;
+    case Placement::Tensor:
+      return whole / tensor;
+  }
+  return whole;
+}
+
+Bytes Sizes::gathered_bytes(const Value& value) const {
+  return (tokens * value.per_token + value.fixed) * size_of(dtype(value.precision));
+}
+
+std::int64_t Sizes::rows(const Parameter& parameter) const {
+  const std::int64_t whole = parameter.vocabulary ? vocabulary : parameter.rows;
+  return parameter.cut == WeightCut::Rows ? whole / tensor : whole;
+}
+
+std::int64_t Sizes::columns(const Parameter& parameter) const {
+  return parameter.cut == WeightCut::Columns ? parameter.columns / tensor : parameter.columns;
+}
+
+Sizes sizes_of(const Model& model, const Layout& layout, const Train& train, const Runtime& runtime) {
+  const std::int64_t multiple = model.vocabulary_multiple > 0 ? model.vocabulary_multiple : runtime.vocabulary_multiple;
+  return {.tokens = train.tokens(),
+          .micro_batch = train.micro_batch,
+          .tensor = layout.tensor,
+          .sequence_parallel = layout.sequence_parallel && layout.tensor > 1,
+          .compute = train.precision,
+          .vocabulary = round_up(model.vocabulary + model.vocabulary_extra, multiple * layout.tensor)};
+}
+
+std::vector<ParameterId> stage_parameters(const ModelGraph& graph, const Stage& stage, const Runtime& runtime) {
+  const auto place_in_layer = [&](ParameterId id) {
+    const std::string& name = graph[id].name;
+    const auto& order = runtime.layer_parameter_order;
+    return std::find_if(order.begin(), order.end(), [&](const std::string& end) { return name.ends_with(end); }) -
+           order.begin();
+  };
+  std::vector<ParameterId> found;
+  std::size_t layer_begin = 0;
+  std::int32_t layer = -1;
+  const auto sort_layer = [&] {
+    std::stable_sort(found.begin() + static_cast<std::ptrdiff_t>(layer_begin), found.end(),
+                     [&](ParameterId a, ParameterId b) { return place_in_layer(a) < place_in_layer(b); });
+    layer_begin = found.size();
+  };
+  for (const OperatorId id : topological_order(graph)) {
+    const Operator& op = graph[id];
+    if (!stage.holds(op.layer, static_cast<std::int32_t>(graph.model.layers))) continue;
+    if (op.layer != layer) sort_layer();
+    layer = op.layer;
+    for (const ParameterId p : op.parameters)
+      if (std::find(found.begin(), found.end(), p) == found.end()) found.push_back(p);
+  }
+  sort_layer();
+  return found;
+}
+
+std::vector<ShardPiece> BufferLayout::pieces(std::int32_t shard, std::int32_t shards) const {
+  const std::int64_t share = elements / shards;
+  const std::int64_t begin = share * shard;
+  std::vector<ShardPiece> found;
+  for (const Place& place : places) {
+    const std::int64_t held = std::min(place.end, begin + share) - std::max(place.begin, begin);
+    if (held > 0) found.push_back({place.parameter, held});
+  }
+  return found;
+}
+
+BufferLayout buffer_layout(const ModelGraph& graph, const std::vector<ParameterId>& parameters, const Sizes& sizes,
+                           const Runtime& runtime, Sharding sharding, std::int32_t shards) {
+  const bool padded = sharding != Sharding::None;
+  BufferLayout layout;
+  for (auto id = parameters.rbegin(); id != parameters.rend(); ++id) {
+    const std::int64_t begin = padded ? round_up(layout.elements, runtime.parameter_alignment) : layout.elements;
+    layout.elements = begin + sizes.elements(graph[*id]);
+    layout.places.push_back({*id, begin, layout.elements});
+  }
+  if (padded) layout.elements = round_up(layout.elements, std::lcm(runtime.bucket_alignment, std::int64_t{shards}));
+  return layout;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "parallel/graph.hpp"
+#include "parallel/layout.hpp"
+#include "parallel/runtime/runtime.hpp"
+#include "parallel/stages.hpp"
+#include "parallel/train.hpp"
+#include "sim/units.hpp"
+
+namespace tidemark {
+
+/// What a rank holds of the graph's values and parameters, in elements and bytes: the one place where padding and the
+/// cuts of tensor and sequence parallelism are applied.
+struct Sizes {
+  std::int64_t tokens = 0;  ///< of one micro-batch
+  std::int64_t micro_batch = 1;
+  std::int64_t tensor = 1;
+  bool sequence_parallel = false;
+  DType compute = DType::BF16;
+  std::int64_t vocabulary = 0;  ///< padded, whole
+
+  [[nodiscard]] DType dtype(Precision precision) const;
+  [[nodiscard]] std::int64_t elements(const Value& value) const;
+  [[nodiscard]] Bytes bytes(const Value& value) const { return elements(value) * size_of(dtype(value.precision)); }
+  /// The same value whole on one rank: gathered along the sequence.
+  [[nodiscard]] Bytes gathered_bytes(const Value& value) const;
+  /// Rows and columns of the rank's part of a weight.
+  [[nodiscard]] std::int64_t rows(const Parameter& parameter) const;
+  [[nodiscard]] std::int64_t columns(const Parameter& parameter) const;
+  [[nodiscard]] std::int64_t elements(const Parameter& parameter) const { return rows(parameter) * columns(parameter); }
+};
+
+[[nodiscard]] Sizes sizes_of(const Model& model, const Layout& layout, const Train& train, const Runtime& runtime);
+
+/// The parameters of a stage in the order in which the runtime registers them. A tied head's weight counts on the last
+/// stage too, as the copy that it is.
+[[nodiscard]] std::vector<ParameterId> stage_parameters(const ModelGraph& graph, const Stage& stage,
+                                                        const Runtime& runtime);
+
+/// A piece of a parameter that one data-parallel rank keeps optimizer state for.
+struct ShardPiece {
+  ParameterId parameter;
+  std::int64_t elements = 0;
+  auto operator<=>(const ShardPiece&) const = default;
+};
+
+/// A contiguous buffer that holds every parameter (or gradient) of a rank, last registered first.
+struct BufferLayout {
+  struct Place {
+    ParameterId parameter;
+    std::int64_t begin = 0;  ///< element
+    std::int64_t end = 0;
+  };
+  std::vector<Place> places;  ///< in buffer order
+  std::int64_t elements = 0;  ///< padding included
+
+  /// What falls into part `shard` of `shards` equal ones, cut without regard to the parameters' borders.
+  [[nodiscard]] std::vector<ShardPiece> pieces(std::int32_t shard, std::int32_t shards) const;
+};
+
+/// `sharded` buffers are padded so that `shards` equal parts start well aligned; others are not padded at all.
+[[nodiscard]] BufferLayout buffer_layout(const ModelGraph& graph, const std::vector<ParameterId>& parameters,
+                                         const Sizes& sizes, const Runtime& runtime, Sharding sharding,
+                                         std::int32_t shards);
+
+}  // namespace tidemark

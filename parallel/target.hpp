@@ -1,0 +1,16 @@
+#pragma once
+
+#include <cstdint>
+
+#include "sim/units.hpp"
+
+namespace tidemark {
+
+/// The little that lowering may know of hardware.
+struct Target {
+  std::int32_t compute_capability = 90;  ///< major * 10 + minor
+  std::int32_t devices_per_node = 8;
+  Bytes capacity;
+};
+
+}  // namespace tidemark

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+
+#include "sim/dtype.hpp"
+
+namespace tidemark {
+
+enum class Optimizer : std::uint8_t { AdamW, Sgd, SgdMomentum };
+
+/// Which attention kernel runs; Auto is settled by the device (cuDNN from Hopper on, FlashAttention-2 before).
+enum class AttentionKernel : std::uint8_t { Auto, Fused, Flash };
+
+/// The three ways Megatron computes the loss: plain vocabulary-parallel, its compiled fusion, TransformerEngine's.
+enum class CrossEntropy : std::uint8_t { Unfused, Fused, TransformerEngine };
+
+/// One optimizer step of training: batch, precision, optimizer.
+struct Train {
+  std::int64_t sequence_length = 0;  ///< tokens
+  std::int64_t micro_batch = 1;      ///< sequences per forward pass of one data-parallel rank
+  std::int64_t global_batch = 0;     ///< sequences per optimizer step of the whole job
+  DType precision = DType::BF16;     ///< of parameters and activations
+  DType gradient_dtype = DType::FP32;
+  Optimizer optimizer = Optimizer::AdamW;
+  AttentionKernel attention = AttentionKernel::Auto;
+  CrossEntropy cross_entropy = CrossEntropy::Unfused;
+  std::int32_t steps = 2;  ///< optimizer steps to lower: the first differs from the second, later ones repeat it
+
+  /// Tokens of one micro-batch.
+  [[nodiscard]] std::int64_t tokens() const { return sequence_length * micro_batch; }
+  bool operator==(const Train&) const = default;
+};
+
+}  // namespace tidemark

@@ -1,0 +1,31 @@
+#include "scenarios/cli/progress.hpp"
+
+#include <chrono>
+#include <cstdio>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+namespace tidemark {
+
+Progress progress_on_terminal(std::string what) {
+  if (isatty(STDERR_FILENO) == 0) return {};
+  const auto start = std::chrono::steady_clock::now();
+  return [what = std::move(what), start, shown = start](std::size_t done, std::size_t all) mutable {
+    using namespace std::chrono_literals;
+    const auto now = std::chrono::steady_clock::now();
+    if (now - start < 1s) return;
+    if (done == all) {
+      fmt::print(stderr, "\r\033[K");
+      return;
+    }
+    if (now - shown < 100ms) return;
+    shown = now;
+    const double seconds = std::chrono::duration<double>(now - start).count();
+    fmt::print(stderr, "\r\033[K{}: {} of {}, about {:.0f} s left", what, done, all,
+               seconds / static_cast<double>(done) * static_cast<double>(all - done));
+    std::fflush(stderr);
+  };
+}
+
+}  // namespace tidemark

@@ -1,0 +1,128 @@
+#include "scenarios/io/environment.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "scenarios/io/suggestion.hpp"
+
+namespace tidemark {
+namespace {
+
+/// Variables that leave memory as it is, whatever their value.
+constexpr auto harmless = std::to_array<std::string_view>({"CUDA_DEVICE_MAX_CONNECTIONS",
+                                                           "CUDA_DEVICE_ORDER",
+                                                           "CUDA_VISIBLE_DEVICES",
+                                                           "GLOO_SOCKET_IFNAME",
+                                                           "HF_HOME",
+                                                           "LOGLEVEL",
+                                                           "MASTER_ADDR",
+                                                           "MASTER_PORT",
+                                                           "MKL_NUM_THREADS",
+                                                           "NCCL_DEBUG",
+                                                           "NCCL_DEBUG_FILE",
+                                                           "NCCL_DEBUG_SUBSYS",
+                                                           "NCCL_IB_TIMEOUT",
+                                                           "NCCL_SOCKET_IFNAME",
+                                                           "NVTE_DEBUG",
+                                                           "NVTE_DEBUG_LEVEL",
+                                                           "OMP_NUM_THREADS",
+                                                           "PYTHONPATH",
+                                                           "PYTHONUNBUFFERED",
+                                                           "TOKENIZERS_PARALLELISM",
+                                                           "TORCH_DISTRIBUTED_DEBUG",
+                                                           "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+                                                           "TORCH_SHOW_CPP_STACKTRACES",
+                                                           "UB_SKIPMC"});
+
+/// Variables at the value that is their default, or means the same.
+struct Neutral {
+  std::string_view name;
+  std::string_view value;
+};
+constexpr std::array neutral{Neutral{"PYTORCH_CUDA_ALLOC_CONF", ""}, Neutral{"CUDA_MODULE_LOADING", "LAZY"},
+                             Neutral{"CUDA_LAUNCH_BLOCKING", "0"}, Neutral{"NVTE_ALLOW_NONDETERMINISTIC_ALGO", "1"}};
+
+constexpr std::string_view cublas = "CUBLAS_WORKSPACE_CONFIG";
+constexpr std::int64_t most_kib = std::int64_t{1} << 30;  // 1 TiB: more than any device
+
+std::optional<std::string> value_of(const TomlValue& value) {
+  if (const auto* string = std::get_if<std::string>(&value.value)) return *string;
+  if (std::holds_alternative<std::int64_t>(value.value)) return text(value);
+  return std::nullopt;
+}
+
+/// A run of digits from `at` on; moves `at` behind it. Nothing when there is none or it is absurd.
+std::optional<std::int64_t> number(std::string_view text, std::size_t& at) {
+  const std::size_t begin = at;
+  std::int64_t value = 0;
+  for (; at < text.size() && text[at] >= '0' && text[at] <= '9'; ++at) {
+    value = value * 10 + (text[at] - '0');
+    if (value > most_kib) return std::nullopt;
+  }
+  return at == begin ? std::nullopt : std::optional(value);
+}
+
+void refuse(TomlReader& table, const TomlKey& variable, const std::string& value) {
+  const auto* const known =
+      std::find_if(neutral.begin(), neutral.end(), [&](const Neutral& n) { return n.name == variable.name; });
+  if (known != neutral.end()) {
+    if (value == known->value) return;
+    const bool allocator = variable.name == "PYTORCH_CUDA_ALLOC_CONF";
+    table.problem(variable.name, fmt::format("{} = {} is not modelled yet", variable.name, in_quotes(value)),
+                  allocator ? "leave it out; allocator in [runtime] is where it will go"
+                            : fmt::format("leave it out, or set {}", in_quotes(known->value)));
+    return;
+  }
+  std::vector<std::string> names{std::string(cublas)};
+  names.insert(names.end(), harmless.begin(), harmless.end());
+  for (const Neutral& n : neutral) names.emplace_back(n.name);
+  const std::string meant = nearest(variable.name, names);
+  table.problem(variable.name, fmt::format("{} is not modelled yet", in_quotes(variable.name)),
+                meant.empty() ? "leave it out, if it does not change memory" : fmt::format("did you mean {}?", meant));
+}
+
+}  // namespace
+
+// As at::cuda::parseChosenWorkspaceSize reads it (PyTorch, aten/src/ATen/cuda/CublasHandlePool.cpp), which takes every
+// ":SIZE:COUNT" it finds and skips the rest: what it would skip is refused here.
+bool is_cublas_workspace_config(std::string_view text) {
+  std::int64_t total = 0;
+  std::size_t at = 0;
+  while (at < text.size()) {
+    if (text[at++] != ':') return false;
+    const std::optional<std::int64_t> size = number(text, at);
+    if (!size || at == text.size() || text[at++] != ':') return false;
+    const std::optional<std::int64_t> count = number(text, at);
+    if (!count) return false;
+    total += *size * *count;  // each at most 2^30, and the sum is checked at every step
+    if (total > most_kib) return false;
+  }
+  return !text.empty();
+}
+
+Environment read_environment(TomlReader table) {
+  Environment environment;
+  for (const TomlKey& variable : table.keys()) {
+    const std::optional<std::string> value = value_of(variable.value);
+    if (!value) {
+      table.problem(variable.name, fmt::format("{} takes a text, not {}", variable.name, text(variable.value)));
+    } else if (variable.name != cublas) {
+      if (std::find(harmless.begin(), harmless.end(), variable.name) == harmless.end()) refuse(table, variable, *value);
+    } else if (is_cublas_workspace_config(*value)) {
+      environment.cublas_workspace_config = *value;
+    } else if (!value->empty()) {
+      table.problem(
+          variable.name,
+          fmt::format("{} = {} is not :SIZE:COUNT, once or more often, SIZE in KiB", cublas, in_quotes(*value)),
+          "such as \":4096:8\" or \":4096:2:16:8\"");
+    }
+  }
+  return environment;
+}
+
+}  // namespace tidemark

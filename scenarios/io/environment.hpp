@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "scenarios/io/toml_reader.hpp"
+
+namespace tidemark {
+
+/// What the variables of `[runtime.environment]` settle.
+struct Environment {
+  std::string cublas_workspace_config;
+};
+
+/// Reads the variables. One without an effect on memory passes; any other that is not understood is a problem.
+Environment read_environment(TomlReader table);
+
+/// The grammar of CUBLAS_WORKSPACE_CONFIG: one or more ":SIZE:COUNT", SIZE in KiB, such as ":4096:2:16:8".
+bool is_cublas_workspace_config(std::string_view text);
+
+}  // namespace tidemark

@@ -1,0 +1,40 @@
+#include "scenarios/io/input_error.hpp"
+
+#include <utility>
+
+namespace tidemark {
+namespace {
+
+std::string text(const std::vector<Problem>& problems) {
+  std::string all;
+  for (const Problem& problem : problems) {
+    if (!all.empty()) all += '\n';
+    all += tidemark::text(problem);
+  }
+  return all;
+}
+
+}  // namespace
+
+std::string text(const Problem& problem) {
+  std::string block = problem.file;
+  for (const int number : {problem.line, problem.column}) {
+    if (number <= 0) break;
+    block += ':';
+    block += std::to_string(number);
+  }
+  if (!block.empty()) block += ": ";
+  block += "error: ";
+  block += problem.message;
+  if (problem.hint.empty()) return block;
+  block += "\n  hint: ";
+  block += problem.hint;
+  return block;
+}
+
+InputError::InputError(std::vector<Problem> problems)
+    : std::runtime_error(text(problems)), problems_(std::move(problems)) {}
+
+InputError::InputError(Problem problem) : InputError(std::vector<Problem>{std::move(problem)}) {}
+
+}  // namespace tidemark

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace tidemark {
+
+/// One thing that is wrong with the input: where, what was found and why it cannot work, and what would.
+/// `line` and `column` count from 1; 0 where the place is not known.
+struct Problem {
+  std::string file;
+  int line = 0;
+  int column = 0;
+  std::string message;
+  std::string hint;
+
+  bool operator==(const Problem&) const = default;
+};
+
+/// The problem as compilers print theirs: "file:line:column: error: message" and, below it, "  hint: hint".
+std::string text(const Problem& problem);
+
+/// The input is wrong. Carries every problem that was found; `what()` shows them all, one block each.
+class InputError : public std::runtime_error {
+ public:
+  explicit InputError(std::vector<Problem> problems);
+  explicit InputError(Problem problem);
+
+  [[nodiscard]] const std::vector<Problem>& problems() const { return problems_; }
+
+ private:
+  std::vector<Problem> problems_;
+};
+
+}  // namespace tidemark

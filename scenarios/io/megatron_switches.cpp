@@ -1,0 +1,338 @@
+#include "scenarios/io/megatron_switches.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "scenarios/io/names.hpp"
+#include "scenarios/io/suggestion.hpp"
+
+// Flags of megatron/training/arguments.py, Megatron-LM core_v0.14.0.
+
+namespace tidemark {
+namespace {
+
+enum class Source : std::uint8_t { Layout, Train, Model };
+using Texts = std::vector<std::string>;
+
+/// A flag that says again what a key of the scenario or of the config.json says.
+struct Repeat {
+  std::string_view flag;
+  Source source;
+  std::string_view key;
+  Texts (*wanted)(const Scenario&);  ///< the values that agree, as TOML writes them
+};
+
+Texts number(std::int64_t n) { return {std::to_string(n)}; }
+Texts boolean(bool b) { return {b ? "true" : "false"}; }
+Texts either() { return {"true", "false"}; }
+
+constexpr std::int64_t default_vocabulary_multiple = 128;  // --make-vocab-size-divisible-by
+
+const std::array repeats{
+    Repeat{"tensor-model-parallel-size", Source::Layout, "tensor",
+           [](const Scenario& s) { return number(s.layout.tensor); }},
+    Repeat{"sequence-parallel", Source::Layout, "sequence_parallel",
+           [](const Scenario& s) { return boolean(s.layout.sequence_parallel); }},
+    Repeat{"pipeline-model-parallel-size", Source::Layout, "pipeline",
+           [](const Scenario& s) { return number(s.layout.pipeline); }},
+    Repeat{"use-distributed-optimizer", Source::Layout, "sharding",
+           [](const Scenario& s) { return boolean(s.layout.sharding == Sharding::Zero1); }},
+    Repeat{"account-for-embedding-in-pipeline-split", Source::Layout, "count_embedding",
+           [](const Scenario& s) { return boolean(s.layout.count_embedding); }},
+    Repeat{"account-for-loss-in-pipeline-split", Source::Layout, "count_loss",
+           [](const Scenario& s) { return boolean(s.layout.count_loss); }},
+    Repeat{"seq-length", Source::Train, "sequence_length",
+           [](const Scenario& s) { return number(s.train.sequence_length); }},
+    Repeat{"micro-batch-size", Source::Train, "micro_batch",
+           [](const Scenario& s) { return number(s.train.micro_batch); }},
+    Repeat{"global-batch-size", Source::Train, "global_batch",
+           [](const Scenario& s) { return number(s.train.global_batch); }},
+    Repeat{"bf16", Source::Train, "precision",
+           [](const Scenario& s) { return boolean(s.train.precision == DType::BF16); }},
+    Repeat{"fp16", Source::Train, "precision",
+           [](const Scenario& s) { return boolean(s.train.precision == DType::FP16); }},
+    Repeat{"accumulate-allreduce-grads-in-fp32", Source::Train, "gradient_dtype",
+           [](const Scenario& s) {
+             return s.train.precision == DType::FP32 ? either() : boolean(s.train.gradient_dtype == DType::FP32);
+           }},
+    Repeat{"grad-reduce-in-bf16", Source::Train, "gradient_dtype",
+           [](const Scenario& s) { return boolean(s.train.gradient_dtype == DType::BF16); }},
+    Repeat{"optimizer", Source::Train, "optimizer",
+           [](const Scenario& s) { return Texts{s.train.optimizer == Optimizer::AdamW ? "\"adam\"" : "\"sgd\""}; }},
+    Repeat{"attention-backend", Source::Train, "attention",
+           [](const Scenario& s) { return Texts{in_quotes(word(attention_names, s.train.attention))}; }},
+    Repeat{"cross-entropy-loss-fusion", Source::Train, "cross_entropy",
+           [](const Scenario& s) { return boolean(s.train.cross_entropy != CrossEntropy::Unfused); }},
+    Repeat{"cross-entropy-fusion-impl", Source::Train, "cross_entropy",
+           [](const Scenario& s) {
+             if (s.train.cross_entropy == CrossEntropy::Unfused) return Texts{"\"native\"", "\"te\""};
+             return Texts{s.train.cross_entropy == CrossEntropy::Fused ? "\"native\"" : "\"te\""};
+           }},
+    Repeat{"num-layers", Source::Model, "num_hidden_layers", [](const Scenario& s) { return number(s.model.layers); }},
+    Repeat{"hidden-size", Source::Model, "hidden_size", [](const Scenario& s) { return number(s.model.hidden); }},
+    Repeat{"ffn-hidden-size", Source::Model, "intermediate_size",
+           [](const Scenario& s) { return number(s.model.ffn); }},
+    Repeat{"num-attention-heads", Source::Model, "num_attention_heads",
+           [](const Scenario& s) { return number(s.model.heads); }},
+    Repeat{"group-query-attention", Source::Model, "num_key_value_heads",
+           [](const Scenario& s) { return s.model.kv_heads == s.model.heads ? either() : boolean(true); }},
+    Repeat{"num-query-groups", Source::Model, "num_key_value_heads",
+           [](const Scenario& s) { return number(s.model.kv_heads); }},
+    Repeat{"kv-channels", Source::Model, "head_dim", [](const Scenario& s) { return number(s.model.head_dim); }},
+    Repeat{"vocab-size", Source::Model, "vocab_size", [](const Scenario& s) { return number(s.model.vocabulary); }},
+    Repeat{"make-vocab-size-divisible-by", Source::Model, "vocabulary_multiple",
+           [](const Scenario& s) {
+             return number(s.model.vocabulary_multiple == 0 ? default_vocabulary_multiple
+                                                            : s.model.vocabulary_multiple);
+           }},
+    Repeat{"untie-embeddings-and-output-weights", Source::Model, "tie_word_embeddings",
+           [](const Scenario& s) { return boolean(!s.model.tied_embeddings); }},
+    Repeat{"add-qkv-bias", Source::Model, "bias on Q, K and V",
+           [](const Scenario& s) { return boolean(s.model.qkv_bias); }},
+    Repeat{"disable-bias-linear", Source::Model, "bias on the output projection and the MLP",
+           [](const Scenario& s) { return boolean(!s.model.output_bias && !s.model.mlp_bias); }},
+    Repeat{"swiglu", Source::Model, "hidden_act", [](const Scenario&) { return boolean(true); }},
+    Repeat{"normalization", Source::Model, "normalization", [](const Scenario&) { return Texts{"\"RMSNorm\""}; }},
+    Repeat{"position-embedding-type", Source::Model, "positions", [](const Scenario&) { return Texts{"\"rope\""}; }},
+};
+
+/// Flags that change what is allocated, or when, in a way that is not modelled; neutral values ask for nothing.
+const std::vector<UnmodelledKey>& unmodelled_flags() {
+  static const std::vector<UnmodelledKey> flags{
+      {"transformer-impl", "implementations other than TransformerEngine's are", {"\"transformer_engine\""}},
+      {"hidden-dropout", "dropout is", {"0"}},
+      {"attention-dropout", "dropout is", {"0"}},
+      {"no-create-attention-mask-in-dataloader", "an attention mask made by the data loader is", {"true"}},
+      {"context-parallel-size", "context parallelism is", {"1"}},
+      {"cp-comm-type", "context parallelism is", {}},
+      {"hierarchical-context-parallel-sizes", "context parallelism is", {}},
+      {"expert-model-parallel-size", "expert parallelism is", {"1"}},
+      {"expert-tensor-parallel-size", "expert parallelism is", {"1"}},
+      {"num-experts", "mixture of experts is", {}},
+      {"moe-grouped-gemm", "mixture of experts is", {"false"}},
+      {"moe-router-topk", "mixture of experts is", {}},
+      {"moe-ffn-hidden-size", "mixture of experts is", {}},
+      {"moe-layer-freq", "mixture of experts is", {}},
+      {"moe-token-dispatcher-type", "mixture of experts is", {}},
+      {"multi-latent-attention", "multi-head latent attention is", {"false"}},
+      {"mtp-num-layers", "multi-token prediction is", {}},
+      {"qk-layernorm", "normalization of Q and K is", {"false"}},
+      {"num-layers-per-virtual-pipeline-stage", "virtual pipeline stages are", {}},
+      {"num-virtual-stages-per-pipeline-rank", "virtual pipeline stages are", {"1"}},
+      {"pipeline-model-parallel-layout", "stages of one's own choosing are", {}},
+      {"decoder-first-pipeline-num-layers", "stages of one's own choosing are", {}},
+      {"decoder-last-pipeline-num-layers", "stages of one's own choosing are", {}},
+      {"use-tp-pp-dp-mapping", "another order of the axes is", {"false"}},
+      {"recompute-granularity", "recomputation is", {}},
+      {"recompute-method", "recomputation is", {}},
+      {"recompute-num-layers", "recomputation is", {"0"}},
+      {"recompute-modules", "recomputation is", {"[]"}},
+      {"recompute-activations", "recomputation is", {"false"}},
+      {"distribute-saved-activations", "spreading saved activations over ranks is", {"false"}},
+      {"cpu-offloading", "offloading is", {"false"}},
+      {"cpu-offloading-num-layers", "offloading is", {"0"}},
+      {"optimizer-cpu-offload", "offloading is", {"false"}},
+      {"optimizer-offload-fraction", "offloading is", {"0"}},
+      {"fp8-format", "FP8 is", {}},
+      {"fp8-recipe", "FP8 is", {}},
+      {"fp8-param-gather", "FP8 is", {"false"}},
+      {"fp4-format", "FP4 is", {}},
+      {"use-precision-aware-optimizer", "optimizer state of another precision is", {"false"}},
+      {"main-grads-dtype", "optimizer state of another precision is", {"\"fp32\""}},
+      {"main-params-dtype", "optimizer state of another precision is", {"\"fp32\""}},
+      {"exp-avg-dtype", "optimizer state of another precision is", {"\"fp32\""}},
+      {"exp-avg-sq-dtype", "optimizer state of another precision is", {"\"fp32\""}},
+      {"num-distributed-optimizer-instances", "a partly replicated distributed optimizer is", {"1"}},
+      {"overlap-grad-reduce", "overlapped gradient reduction is", {"false"}},
+      {"overlap-param-gather", "overlapped parameter gathering is", {"false"}},
+      {"ddp-bucket-size", "buckets of another size are", {}},
+      {"ddp-num-buckets", "buckets of another size are", {}},
+      {"ddp-pad-buckets-for-high-nccl-busbw", "wider padding of buckets is", {"false"}},
+      {"tp-comm-overlap", "TransformerEngine's user buffers are", {"false"}},
+      {"nccl-ub", "registering buffers with NCCL is", {"false"}},
+      {"use-nccl-ub", "registering buffers with NCCL is", {"false"}},
+      {"nccl-communicator-config-path", "communicators of one's own configuration are", {}},
+      {"use-sharp", "SHARP is", {"false"}},
+      {"use-torch-fsdp2", "FSDP is", {"false"}},
+      {"use-megatron-fsdp", "FSDP is", {"false"}},
+      {"use-custom-fsdp", "FSDP is", {"false"}},
+      {"data-parallel-sharding-strategy", "FSDP is", {"\"no_shard\""}},
+      {"no-gradient-accumulation-fusion", "unfused gradient accumulation is", {"false"}},
+      {"no-rope-fusion", "unfused rotary embedding is", {"false"}},
+      {"no-bias-swiglu-fusion", "unfused SwiGLU is", {"false"}},
+      {"no-bias-gelu-fusion", "an MLP that is not gated is", {"false"}},
+      {"deterministic-mode", "deterministic mode is", {"false"}},
+      {"enable-cuda-graph", "a CUDA graph is", {"false"}},
+      {"external-cuda-graph", "a CUDA graph is", {"false"}},
+      {"use-cpu-initialization", "building the model on the host is", {"false"}},
+      {"init-model-with-meta-device", "building the model on the meta device is", {"false"}},
+      {"defer-embedding-wgrad-compute", "deferred weight gradients are", {"false"}},
+      {"delay-wgrad-compute", "deferred weight gradients are", {"false"}},
+      {"rotary-percent", "a partial rotary embedding is", {"1"}},
+      {"squared-relu", "squared ReLU is", {"false"}},
+      {"use-legacy-models", "the legacy model is", {"false"}},
+      {"distributed-backend", "a backend other than NCCL is", {"\"nccl\""}},
+  };
+  return flags;
+}
+
+/// Flags that leave memory as it is, whatever their value: attention runs fused, dropout is 0, masks are not made.
+constexpr auto harmless_flags = std::to_array<std::string_view>({"use-mcore-models",
+                                                                 "use-flash-attn",
+                                                                 "mock-data",
+                                                                 "data-path",
+                                                                 "data-cache-path",
+                                                                 "split",
+                                                                 "num-workers",
+                                                                 "no-mmap-bin-files",
+                                                                 "tokenizer-model",
+                                                                 "vocab-file",
+                                                                 "merge-file",
+                                                                 "seed",
+                                                                 "lr",
+                                                                 "min-lr",
+                                                                 "lr-decay-style",
+                                                                 "lr-decay-iters",
+                                                                 "lr-decay-samples",
+                                                                 "lr-warmup-iters",
+                                                                 "lr-warmup-samples",
+                                                                 "lr-warmup-fraction",
+                                                                 "weight-decay",
+                                                                 "clip-grad",
+                                                                 "adam-beta1",
+                                                                 "adam-beta2",
+                                                                 "adam-eps",
+                                                                 "init-method-std",
+                                                                 "norm-epsilon",
+                                                                 "train-iters",
+                                                                 "train-samples",
+                                                                 "exit-interval",
+                                                                 "exit-duration-in-mins",
+                                                                 "eval-iters",
+                                                                 "eval-interval",
+                                                                 "log-interval",
+                                                                 "log-throughput",
+                                                                 "log-params-norm",
+                                                                 "log-num-zeros-in-grad",
+                                                                 "timing-log-level",
+                                                                 "log-timers-to-tensorboard",
+                                                                 "log-memory-to-tensorboard",
+                                                                 "tensorboard-dir",
+                                                                 "wandb-project",
+                                                                 "wandb-exp-name",
+                                                                 "save",
+                                                                 "load",
+                                                                 "save-interval",
+                                                                 "ckpt-format",
+                                                                 "no-save-optim",
+                                                                 "no-save-rng",
+                                                                 "no-load-optim",
+                                                                 "no-load-rng",
+                                                                 "no-position-embedding",
+                                                                 "use-rotary-position-embeddings",
+                                                                 "max-position-embeddings",
+                                                                 "rotary-base",
+                                                                 "attention-softmax-in-fp32",
+                                                                 "no-masked-softmax-fusion",
+                                                                 "no-bias-dropout-fusion",
+                                                                 "no-overlap-p2p-communication",
+                                                                 "ddp-average-in-collective",
+                                                                 "distributed-timeout-minutes",
+                                                                 "manual-gc",
+                                                                 "manual-gc-interval"});
+
+/// The value as TOML writes it, and a whole float as a whole number: 0.0 and 0 are one flag.
+std::string plain(const TomlValue& value) {
+  const auto* number = std::get_if<double>(&value.value);
+  constexpr double exact = 1e15;
+  if (number == nullptr || !(std::fabs(*number) < exact) || std::trunc(*number) != *number) return text(value);
+  return std::to_string(static_cast<std::int64_t>(*number));
+}
+
+bool sound(const Repeat& repeat, const ScenarioTables& tables) {
+  switch (repeat.source) {
+    case Source::Layout:
+      return tables.layout.sound(repeat.key);
+    case Source::Train:
+      return tables.train.sound(repeat.key);
+    case Source::Model:
+      return tables.model_sound;
+  }
+  return false;
+}
+
+std::string whose(const Repeat& repeat) {
+  switch (repeat.source) {
+    case Source::Layout:
+      return fmt::format("{} in [layout]", repeat.key);
+    case Source::Train:
+      return fmt::format("{} in [train]", repeat.key);
+    case Source::Model:
+      return fmt::format("the model's {}", repeat.key);
+  }
+  return {};
+}
+
+void check_repeat(TomlReader& switches, const TomlKey& given, const Repeat& repeat, const Scenario& asked,
+                  const ScenarioTables& tables) {
+  if (!sound(repeat, tables)) return;
+  const Texts wanted = repeat.wanted(asked);
+  if (std::find(wanted.begin(), wanted.end(), plain(given.value)) != wanted.end()) return;
+  switches.problem(given.name, fmt::format("{} = {} disagrees with {}", given.name, text(given.value), whose(repeat)),
+                   fmt::format("leave it out, or set {}", one_of(wanted)));
+}
+
+void check_unmodelled(TomlReader& switches, const TomlKey& given, const UnmodelledKey& flag) {
+  const auto is_given = [&](std::string_view neutral) { return neutral == plain(given.value); };
+  if (std::any_of(flag.neutral.begin(), flag.neutral.end(), is_given)) return;
+  switches.problem(
+      given.name, fmt::format("{} = {}: {} not modelled yet", given.name, text(given.value), flag.what),
+      flag.neutral.empty() ? "leave it out" : fmt::format("leave it out, or set {}", flag.neutral.front()));
+}
+
+/// NullTokenizer counts an end-of-document token on top of the vocabulary, before padding.
+void check_tokenizer(TomlReader& switches, const TomlKey& given, const Scenario& asked) {
+  if (text(given.value) != "\"NullTokenizer\"" || asked.model.vocabulary_extra == 1) return;
+  switches.problem(given.name,
+                   "tokenizer-type = \"NullTokenizer\" adds a token to the vocabulary, and the model has none added",
+                   "set vocabulary_extra = 1 in [model_override]");
+}
+
+std::vector<std::string> all_flags() {
+  std::vector<std::string> flags{"tokenizer-type"};
+  for (const Repeat& r : repeats) flags.emplace_back(r.flag);
+  for (const UnmodelledKey& u : unmodelled_flags()) flags.emplace_back(u.key);
+  for (const std::string_view flag : harmless_flags) flags.emplace_back(flag);
+  return flags;
+}
+
+}  // namespace
+
+void check_megatron_switches(TomlReader switches, const Scenario& asked, const ScenarioTables& tables) {
+  for (const TomlKey& given : switches.keys()) {
+    const auto named = [&](const auto& row) { return row.flag == given.name; };
+    const auto keyed = [&](const UnmodelledKey& row) { return row.key == given.name; };
+    const auto* const repeat = std::find_if(repeats.begin(), repeats.end(), named);
+    const auto unmodelled = std::find_if(unmodelled_flags().begin(), unmodelled_flags().end(), keyed);
+    if (repeat != repeats.end()) {
+      check_repeat(switches, given, *repeat, asked, tables);
+    } else if (unmodelled != unmodelled_flags().end()) {
+      check_unmodelled(switches, given, *unmodelled);
+    } else if (given.name == "tokenizer-type") {
+      check_tokenizer(switches, given, asked);
+    } else if (std::find(harmless_flags.begin(), harmless_flags.end(), given.name) == harmless_flags.end()) {
+      const std::string meant = nearest(given.name, all_flags());
+      switches.problem(
+          given.name, fmt::format("{} is not a flag of Megatron's that is known here", in_quotes(given.name)),
+          meant.empty() ? "leave it out, if it does not change memory" : fmt::format("did you mean {}?", meant));
+    }
+  }
+}
+
+}  // namespace tidemark

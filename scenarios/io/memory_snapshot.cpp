@@ -1,0 +1,367 @@
+#include "scenarios/io/memory_snapshot.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <span>
+#include <string_view>
+#include <unordered_map>
+
+#include "scenarios/io/input_error.hpp"
+
+namespace tidemark {
+namespace {
+
+template <class T>
+struct Word {
+  std::string_view text;
+  T value;
+};
+
+constexpr std::array actions = {
+    Word{"alloc", TraceEvent::Action::Alloc},
+    Word{"free_requested", TraceEvent::Action::FreeRequested},
+    Word{"free_completed", TraceEvent::Action::FreeCompleted},
+    Word{"segment_alloc", TraceEvent::Action::SegmentAlloc},
+    Word{"segment_free", TraceEvent::Action::SegmentFree},
+    Word{"segment_map", TraceEvent::Action::SegmentMap},
+    Word{"segment_unmap", TraceEvent::Action::SegmentUnmap},
+    Word{"snapshot", TraceEvent::Action::Snapshot},
+    Word{"oom", TraceEvent::Action::OutOfMemory},
+    Word{"annotate", TraceEvent::Action::Annotate},
+};
+constexpr std::array states = {
+    Word{"inactive", BlockRecord::State::Inactive}, Word{"active_allocated", BlockRecord::State::ActiveAllocated},
+    Word{"active_pending_free", BlockRecord::State::ActivePendingFree},
+    Word{"active_awaiting_free", BlockRecord::State::ActivePendingFree},  // in the documentation, not in the code
+};
+constexpr std::array pools = {Word{"small", PoolKind::Small}, Word{"large", PoolKind::Large}};
+constexpr std::array stages = {Word{"START", ExternalAnnotation::Stage::Start},
+                               Word{"END", ExternalAnnotation::Stage::End}};
+
+// More than any device has, and small enough for sums.
+constexpr std::int64_t largest_size = 1LL << 60;
+
+/// Where in the snapshot the reader is: a chain of keys and indices, spelled out only if something is wrong there.
+struct Path {
+  const Path* parent = nullptr;
+  std::string_view key;
+  std::size_t index = 0;  // if there is no key
+
+  [[nodiscard]] std::string text() const {
+    const std::string before = parent == nullptr ? std::string() : parent->text();
+    if (key.empty()) return parent == nullptr ? "snapshot" : before + '[' + std::to_string(index) + ']';
+    return before + '.' + std::string(key);
+  }
+};
+
+class SnapshotReader {
+ public:
+  SnapshotReader(const Pickle& pickle, const std::string& file) : pickle_(pickle), file_(file) {}
+
+  MemorySnapshot read() {
+    MemorySnapshot snapshot;
+    const Path top;
+    if (const auto* segments = std::get_if<PickleList>(&pickle_.root())) {
+      each(*segments, top, [&](const PickleValue& v, const Path& p) { snapshot.segments.push_back(segment(v, p)); });
+    } else if (const auto* dict = std::get_if<PickleDict>(&pickle_.root())) {
+      if (pickle_.find(*dict, "segments") == nullptr && pickle_.find(*dict, "device_traces") == nullptr) {
+        add(top, "has neither segments nor device_traces",
+            "a memory snapshot comes from torch.cuda.memory._dump_snapshot");
+      }
+      read_top(*dict, top, snapshot);
+    } else {
+      add_kind(top, "a dict", pickle_.root());
+    }
+    if (!problems_.empty()) throw InputError(problems_);
+    snapshot.frames = std::move(frames_);
+    snapshot.stacks = std::move(stacks_);
+    return snapshot;
+  }
+
+ private:
+  void read_top(PickleDict dict, const Path& top, MemorySnapshot& snapshot) {
+    each_of(dict, "segments", top,
+            [&](const PickleValue& v, const Path& p) { snapshot.segments.push_back(segment(v, p)); });
+    each_of(dict, "device_traces", top, [&](const PickleValue& v, const Path& p) {
+      std::vector<TraceEvent>& events = snapshot.device_traces.emplace_back();
+      const auto* list = std::get_if<PickleList>(&v);
+      if (list == nullptr) return add_kind(p, "a list", v);
+      events.reserve(pickle_.items(*list).size());
+      each(*list, p, [&](const PickleValue& e, const Path& q) { events.push_back(event(e, q)); });
+    });
+    each_of(dict, "external_annotations", top,
+            [&](const PickleValue& v, const Path& p) { snapshot.annotations.push_back(annotation(v, p)); });
+    if (const PickleValue* found = pickle_.find(dict, "allocator_settings")) {
+      snapshot.settings = settings(*found, Path{&top, "allocator_settings"});
+    }
+  }
+
+  SegmentRecord segment(const PickleValue& value, const Path& path) {
+    SegmentRecord record;
+    const auto* dict = std::get_if<PickleDict>(&value);
+    if (dict == nullptr) return add_kind(path, "a dict", value), record;
+    record.device = integer_or(*dict, "device", path, 0);
+    record.address = address(*dict, "address", path);
+    record.size = size(*dict, "total_size", path, 1);
+    record.stream = integer_or(*dict, "stream", path, 0);
+    record.pool = word(*dict, "segment_type", path, pools);
+    record.mempool = mempool(*dict, "segment_pool_id", path);
+    record.expandable = boolean_or(*dict, "is_expandable", path, false);
+    record.stack = stack(*dict, path);
+    Address end = record.address;
+    each_of(*dict, "blocks", path, [&](const PickleValue& v, const Path& p) {
+      record.blocks.push_back(block(v, p, end));
+      end = record.blocks.back().address + record.blocks.back().size;
+    });
+    return record;
+  }
+
+  BlockRecord block(const PickleValue& value, const Path& path, Address end_of_last) {
+    BlockRecord record;
+    const auto* dict = std::get_if<PickleDict>(&value);
+    if (dict == nullptr) return add_kind(path, "a dict", value), record;
+    const bool has_address = pickle_.find(*dict, "address") != nullptr;  // not in files of 2.0
+    record.address = has_address ? address(*dict, "address", path) : end_of_last;
+    record.size = size(*dict, "size", path, 1);
+    record.requested = pickle_.find(*dict, "requested_size") ? size(*dict, "requested_size", path, 0) : record.size;
+    record.state = word(*dict, "state", path, states);
+    record.stack = stack(*dict, path);
+    return record;
+  }
+
+  TraceEvent event(const PickleValue& value, const Path& path) {
+    TraceEvent record;
+    const auto* dict = std::get_if<PickleDict>(&value);
+    if (dict == nullptr) return add_kind(path, "a dict", value), record;
+    record.action = word(*dict, "action", path, actions);
+    const bool is_annotation = record.action == TraceEvent::Action::Annotate;
+    const bool is_request = record.action != TraceEvent::Action::Snapshot && !is_annotation;
+    if (record.action == TraceEvent::Action::OutOfMemory) {
+      record.address = address(*dict, "device_free", path);
+    } else if (!is_annotation) {
+      record.address = address(*dict, "addr", path);
+    }
+    if (!is_annotation) record.size = size(*dict, "size", path, is_request ? 1 : 0);
+    record.stream = integer_or(*dict, "stream", path, 0);
+    const bool old_key = pickle_.find(*dict, "segment_pool_id") == nullptr;
+    record.mempool = mempool(*dict, old_key ? "pool_id" : "segment_pool_id", path);
+    if (pickle_.find(*dict, "time_us") != nullptr) record.time_us = integer_or(*dict, "time_us", path, 0);
+    record.stack = stack(*dict, path);
+    return record;
+  }
+
+  AllocatorSettings settings(const PickleValue& value, const Path& path) {
+    AllocatorSettings record;
+    const auto* dict = std::get_if<PickleDict>(&value);
+    if (dict == nullptr) return add_kind(path, "a dict", value), record;
+    record.text = text_or_empty(*dict, "PYTORCH_CUDA_ALLOC_CONF", path);
+    if (const std::int64_t limit = integer_or(*dict, "max_split_size", path, -1); limit >= 0) {
+      record.max_split_size = Bytes{limit};
+    }
+    record.garbage_collection_threshold = number_or_zero(*dict, "garbage_collection_threshold", path);
+    record.expandable_segments = boolean_or(*dict, "expandable_segments", path, false);
+    record.trace_overflowed = boolean_or(*dict, "trace_alloc_overflowed", path, false);
+    if (const PickleValue* divisions = pickle_.find(*dict, "roundup_power2_divisions")) {
+      const auto* table = std::get_if<PickleDict>(divisions);
+      if (table == nullptr) return add_kind(Path{&path, "roundup_power2_divisions"}, "a dict", *divisions), record;
+      const std::span<const PickleValue> entries = pickle_.entries(*table);
+      for (std::size_t i = 1; i < entries.size(); i += 2) {
+        const auto* divisor = std::get_if<std::int64_t>(&entries[i]);
+        if (divisor == nullptr || *divisor > 1) record.roundup_power2_divisions = true;
+      }
+    }
+    return record;
+  }
+
+  ExternalAnnotation annotation(const PickleValue& value, const Path& path) {
+    ExternalAnnotation record;
+    const auto* dict = std::get_if<PickleDict>(&value);
+    if (dict == nullptr) return add_kind(path, "a dict", value), record;
+    record.stage = word(*dict, "stage", path, stages);
+    record.name = text_or_empty(*dict, "name", path);
+    record.device = integer_or(*dict, "device", path, 0);
+    record.time_us = integer_or(*dict, "time_us", path, 0);
+    return record;
+  }
+
+  // A list that several objects share is one stack.
+  StackId stack(PickleDict dict, const Path& path) {
+    const PickleValue* frames = pickle_.find(dict, "frames");
+    if (frames == nullptr) return {};
+    const Path here{&path, "frames"};
+    const auto* list = std::get_if<PickleList>(frames);
+    if (list == nullptr) return add_kind(here, "a list", *frames), StackId{};
+    if (pickle_.items(*list).empty()) return {};
+    const auto [known, is_new] = stack_of_list_.try_emplace(list->index, static_cast<std::int32_t>(stacks_.size()));
+    if (is_new) {
+      std::vector<FrameId> stack;
+      each(*list, here, [&](const PickleValue& v, const Path& p) { stack.push_back(frame(v, p)); });
+      stacks_.push_back(std::move(stack));
+    }
+    return StackId{known->second};
+  }
+
+  FrameId frame(const PickleValue& value, const Path& path) {
+    const auto* dict = std::get_if<PickleDict>(&value);
+    if (dict == nullptr) return add_kind(path, "a dict", value), FrameId{};
+    const auto [known, is_new] = frame_of_dict_.try_emplace(dict->index, static_cast<std::int32_t>(frames_.size()));
+    if (is_new) {
+      frames_.push_back({text_or_empty(*dict, "name", path), text_or_empty(*dict, "filename", path),
+                         integer_or(*dict, "line", path, 0)});
+    }
+    return FrameId{known->second};
+  }
+
+  // -- values of a dict -----------------------------------------------------------------------------------------------
+
+  std::optional<std::int64_t> integer(PickleDict dict, std::string_view key, const Path& path) {
+    const PickleValue* found = pickle_.find(dict, key);
+    if (found == nullptr) return add(Path{&path, key}, "is missing"), std::nullopt;
+    const auto* number = std::get_if<std::int64_t>(found);
+    if (number == nullptr) return add_kind(Path{&path, key}, "an integer", *found), std::nullopt;
+    return *number;
+  }
+
+  std::int64_t integer_or(PickleDict dict, std::string_view key, const Path& path, std::int64_t otherwise) {
+    return pickle_.find(dict, key) == nullptr ? otherwise : integer(dict, key, path).value_or(otherwise);
+  }
+
+  Address address(PickleDict dict, std::string_view key, const Path& path) {
+    const std::optional<std::int64_t> number = integer(dict, key, path);
+    if (number && (*number < 0 || *number >= largest_size)) {
+      add(Path{&path, key}, std::to_string(*number) + " is no address on a device");
+    }
+    return Address{static_cast<std::uint64_t>(number.value_or(0))};
+  }
+
+  Bytes size(PickleDict dict, std::string_view key, const Path& path, std::int64_t least) {
+    const std::optional<std::int64_t> number = integer(dict, key, path);
+    if (number && (*number < least || *number >= largest_size)) {
+      add(Path{&path, key}, std::to_string(*number) + " is no size of memory on a device");
+    }
+    return Bytes{number.value_or(least)};
+  }
+
+  bool boolean_or(PickleDict dict, std::string_view key, const Path& path, bool otherwise) {
+    const PickleValue* found = pickle_.find(dict, key);
+    if (found == nullptr) return otherwise;
+    const bool* boolean = std::get_if<bool>(found);
+    if (boolean == nullptr) return add_kind(Path{&path, key}, "a boolean", *found), otherwise;
+    return *boolean;
+  }
+
+  double number_or_zero(PickleDict dict, std::string_view key, const Path& path) {
+    const PickleValue* found = pickle_.find(dict, key);
+    if (found == nullptr) return 0;
+    if (const double* number = std::get_if<double>(found)) return *number;
+    if (const auto* number = std::get_if<std::int64_t>(found)) return static_cast<double>(*number);
+    return add_kind(Path{&path, key}, "a number", *found), 0;
+  }
+
+  std::string text_or_empty(PickleDict dict, std::string_view key, const Path& path) {
+    const PickleValue* found = pickle_.find(dict, key);
+    if (found == nullptr) return {};
+    const auto* text = std::get_if<PickleText>(found);
+    if (text == nullptr) return add_kind(Path{&path, key}, "a text", *found), std::string();
+    spend(pickle_.text(*text).size());
+    return std::string(pickle_.text(*text));
+  }
+
+  template <class T, std::size_t n>
+  T word(PickleDict dict, std::string_view key, const Path& path, const std::array<Word<T>, n>& words) {
+    const Path here{&path, key};
+    const PickleValue* found = pickle_.find(dict, key);
+    if (found == nullptr) return add(here, "is missing"), words[0].value;
+    const auto* text = std::get_if<PickleText>(found);
+    if (text == nullptr) return add_kind(here, "a text", *found), words[0].value;
+    for (const Word<T>& known : words) {
+      if (known.text == pickle_.text(*text)) return known.value;
+    }
+    std::string all;
+    for (const Word<T>& known : words) all += (all.empty() ? "" : ", ") + std::string(known.text);
+    const std::string shown(pickle_.text(*text).substr(0, 40));
+    return add(here, '"' + shown + "\" is not known", "one of " + all), words[0].value;
+  }
+
+  MempoolId mempool(PickleDict dict, std::string_view key, const Path& path) {
+    const PickleValue* found = pickle_.find(dict, key);
+    if (found == nullptr) return {};
+    if (const auto* tuple = std::get_if<PickleTuple>(found)) {
+      const std::span<const PickleValue> items = pickle_.items(*tuple);
+      if (items.size() == 2 && std::holds_alternative<std::int64_t>(items[0]) &&
+          std::holds_alternative<std::int64_t>(items[1])) {
+        return {std::get<std::int64_t>(items[0]), std::get<std::int64_t>(items[1])};
+      }
+    }
+    return add_kind(Path{&path, key}, "two integers", *found), MempoolId{};
+  }
+
+  // -- lists ----------------------------------------------------------------------------------------------------------
+
+  template <class Visit>
+  void each(PickleList list, const Path& path, Visit visit) {
+    const std::span<const PickleValue> items = pickle_.items(list);
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      const auto* dict = std::get_if<PickleDict>(&items[i]);
+      spend(1 + (dict == nullptr ? 0 : pickle_.entries(*dict).size()));
+      visit(items[i], Path{&path, {}, i});
+    }
+  }
+
+  template <class Visit>
+  void each_of(PickleDict dict, std::string_view key, const Path& path, Visit visit) {
+    const PickleValue* found = pickle_.find(dict, key);
+    if (found == nullptr) return;
+    const Path here{&path, key};
+    const auto* list = std::get_if<PickleList>(found);
+    if (list == nullptr) return add_kind(here, "a list", *found);
+    each(*list, here, visit);
+  }
+
+  // A pickle may refer to one list from a thousand places, each of which is read: a small file could keep the reader
+  // busy for years. Snapshots share only frames.
+  void spend(std::size_t work) {
+    work_ += work;
+    if (work_ <= 64 * (pickle_.value_count() + pickle_.byte_count())) return;
+    add(Path{}, "refers to the same lists and texts over and over, as no snapshot does");
+    throw InputError(problems_);
+  }
+
+  // -- problems -------------------------------------------------------------------------------------------------------
+
+  void add_kind(const Path& path, std::string_view expected, const PickleValue& found) {
+    add(path, "is " + std::string(kind_of(found)) + ", not " + std::string(expected));
+  }
+
+  void add(const Path& path, std::string message, std::string hint = {}) {
+    constexpr std::size_t enough = 20;  // one mistake in the writer is a mistake in every event
+    if (problems_.size() >= enough) return;
+    problems_.push_back(Problem{.file = file_,
+                                .line = 0,
+                                .column = 0,
+                                .message = path.text() + ' ' + std::move(message),
+                                .hint = std::move(hint)});
+  }
+
+  const Pickle& pickle_;
+  const std::string& file_;
+  std::vector<StackFrame> frames_;
+  std::vector<std::vector<FrameId>> stacks_;
+  std::unordered_map<std::uint32_t, std::int32_t> frame_of_dict_;
+  std::unordered_map<std::uint32_t, std::int32_t> stack_of_list_;
+  std::size_t work_ = 0;
+  std::vector<Problem> problems_;
+};
+
+}  // namespace
+
+MemorySnapshot memory_snapshot(const Pickle& pickle, const std::string& file) {
+  return SnapshotReader(pickle, file).read();
+}
+
+MemorySnapshot read_memory_snapshot(const std::string& path, const FileLimits& limits) {
+  return memory_snapshot(read_pickle(read_plain_or_gzip(path, limits), path), path);
+}
+
+}  // namespace tidemark

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "parallel/layout.hpp"
+#include "parallel/train.hpp"
+#include "scenarios/io/toml_reader.hpp"
+#include "topology/cluster.hpp"
+
+namespace tidemark {
+
+/// How the files write a value of ours.
+template <class T>
+struct Named {
+  std::string_view text;
+  T value;
+};
+
+inline constexpr auto node_link_names = std::to_array<Named<NodeLink>>(
+    {{"nvswitch", NodeLink::NvSwitch}, {"nvlink", NodeLink::NvLink}, {"pcie", NodeLink::Pcie}});
+inline constexpr auto sharding_names =
+    std::to_array<Named<Sharding>>({{"none", Sharding::None}, {"zero1", Sharding::Zero1}});
+inline constexpr auto precision_names =
+    std::to_array<Named<DType>>({{"bf16", DType::BF16}, {"fp16", DType::FP16}, {"fp32", DType::FP32}});
+inline constexpr auto optimizer_names = std::to_array<Named<Optimizer>>(
+    {{"adamw", Optimizer::AdamW}, {"sgd", Optimizer::Sgd}, {"sgd_momentum", Optimizer::SgdMomentum}});
+inline constexpr auto attention_names = std::to_array<Named<AttentionKernel>>(
+    {{"auto", AttentionKernel::Auto}, {"fused", AttentionKernel::Fused}, {"flash", AttentionKernel::Flash}});
+inline constexpr auto cross_entropy_names = std::to_array<Named<CrossEntropy>>(
+    {{"unfused", CrossEntropy::Unfused}, {"fused", CrossEntropy::Fused}, {"te", CrossEntropy::TransformerEngine}});
+
+/// The files' word for `value`.
+template <class T, std::size_t N>
+constexpr std::string_view word(const std::array<Named<T>, N>& names, T value) {
+  for (const Named<T>& named : names) {
+    if (named.value == value) return named.text;
+  }
+  return "?";
+}
+
+/// Reads a key that takes one of `names`; `later` are values of the format that are not modelled yet.
+template <class T, std::size_t N>
+std::optional<T> read_name(TomlReader& table, std::string_view key, const std::array<Named<T>, N>& names,
+                           const std::vector<std::string_view>& later = {}, Presence presence = Presence::Optional) {
+  std::vector<Option> options;
+  for (const Named<T>& named : names) options.push_back({named.text});
+  for (const std::string_view text : later) options.push_back({text, Modelled::NotYet});
+  const std::optional<std::size_t> index = table.option(key, options, presence);
+  if (!index) return std::nullopt;
+  return names[*index].value;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,92 @@
+// Python pickles that hold plain data: None, booleans, integers, floats, strings, lists, tuples and dicts, as
+// torch.cuda.memory._dump_snapshot writes them. Opcodes that name a class or call something are refused, so reading
+// runs no code; bytes from anywhere are either read or rejected, in time and memory proportional to their number.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace tidemark {
+
+struct PickleNone {
+  friend bool operator==(PickleNone, PickleNone) = default;
+};
+/// Places in a Pickle. Python objects that were shared are one place.
+struct PickleText {
+  std::uint32_t index = 0;
+  friend bool operator==(PickleText, PickleText) = default;
+};
+struct PickleList {
+  std::uint32_t index = 0;
+  friend bool operator==(PickleList, PickleList) = default;
+};
+struct PickleTuple {
+  std::uint32_t index = 0;
+  friend bool operator==(PickleTuple, PickleTuple) = default;
+};
+struct PickleDict {
+  std::uint32_t index = 0;
+  friend bool operator==(PickleDict, PickleDict) = default;
+};
+using PickleValue =
+    std::variant<PickleNone, bool, std::int64_t, double, PickleText, PickleList, PickleTuple, PickleDict>;
+
+struct PickleLimits {
+  std::size_t nesting = 64;        ///< containers within containers; a snapshot has 6
+  std::size_t values = 1UL << 28;  ///< all items of all containers, and all texts
+};
+
+/// The values of one pickle. Values refer to it and have no meaning without it.
+class Pickle {
+ public:
+  [[nodiscard]] const PickleValue& root() const { return root_; }
+  [[nodiscard]] std::size_t byte_count() const { return bytes_.size(); }
+  /// At least the number of items of all containers, each counted once however often it is shared.
+  [[nodiscard]] std::size_t value_count() const { return values_.size(); }
+
+  /// As stored: meant to be UTF-8, not checked.
+  [[nodiscard]] std::string_view text(PickleText text) const;
+  [[nodiscard]] std::span<const PickleValue> items(PickleList list) const { return items(containers_[list.index]); }
+  [[nodiscard]] std::span<const PickleValue> items(PickleTuple tuple) const { return items(containers_[tuple.index]); }
+  /// Key, value, key, value, ... in the order written. Of equal keys, the last one counts.
+  [[nodiscard]] std::span<const PickleValue> entries(PickleDict dict) const { return items(containers_[dict.index]); }
+  /// The value of a text key, or null.
+  [[nodiscard]] const PickleValue* find(PickleDict dict, std::string_view key) const;
+
+ private:
+  friend class PickleReader;
+
+  struct Text {
+    std::size_t offset = 0;
+    std::size_t length = 0;
+  };
+  struct Container {
+    std::size_t first = 0;  // in values_
+    std::size_t count = 0;
+    std::size_t capacity = 0;
+  };
+
+  [[nodiscard]] std::span<const PickleValue> items(const Container& c) const {
+    return {values_.data() + c.first, c.count};
+  }
+
+  std::string bytes_;  // texts are slices of it
+  std::vector<Text> texts_;
+  std::vector<Container> containers_;
+  std::vector<PickleValue> values_;
+  PickleValue root_;
+};
+
+/// "None", "a boolean", "an integer", ...: for messages.
+std::string_view kind_of(const PickleValue& value);
+
+/// Reads a pickle of protocol 2 to 5. Throws InputError, which names `file` and the byte, if it is anything else.
+Pickle read_pickle(std::string bytes, const std::string& file = {}, const PickleLimits& limits = {});
+
+}  // namespace tidemark

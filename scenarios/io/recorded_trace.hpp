@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "scenarios/io/memory_snapshot.hpp"
+#include "sim/address.hpp"
+#include "sim/block_map.hpp"
+#include "sim/units.hpp"
+
+namespace tidemark {
+
+struct RecordedEvent {
+  TraceEvent::Action action = TraceEvent::Action::Alloc;
+  Address address;
+  Bytes size;
+  StreamId stream;
+
+  friend bool operator==(const RecordedEvent&, const RecordedEvent&) = default;
+};
+
+/// What one device's allocator did, in the allocator's terms: where it started, what happened, where it ended.
+struct RecordedTrace {
+  std::vector<SegmentLayout> start;  ///< reconstructed: recordings rarely begin with an empty process
+  std::vector<RecordedEvent> events;
+  std::vector<SegmentLayout> end;  ///< as the snapshot has it; blocks with a pending free are allocated
+
+  /// Gaps behind blocks of the start which may or may not be in part the block's own, the recording does not say.
+  std::int64_t ambiguous_gaps = 0;
+  /// Those which a later allocation in the gap decided. The others count as free.
+  std::int64_t decided_gaps = 0;
+};
+
+/// The trace of one device. Throws InputError, which names `file`, if the snapshot contradicts itself, or was recorded
+/// with settings that are not modelled.
+RecordedTrace recorded_trace(const MemorySnapshot& snapshot, std::int64_t device = 0, const std::string& file = {});
+
+}  // namespace tidemark

@@ -1,0 +1,249 @@
+#include "scenarios/io/scenario_checks.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "scenarios/io/names.hpp"
+#include "scenarios/io/quantity.hpp"
+#include "scenarios/io/suggestion.hpp"
+
+namespace tidemark {
+namespace {
+
+std::string would(const std::vector<std::string>& alternatives) {
+  return alternatives.empty() ? std::string() : one_of(alternatives) + " would";
+}
+
+/// The divisors of `n` that `fits` accepts, smallest first.
+template <class Fits>
+std::vector<std::string> divisors(std::int64_t n, Fits fits) {
+  constexpr std::size_t most_shown = 12;
+  std::vector<std::string> found;
+  for (std::int64_t d = 1; d <= n && found.size() < most_shown; ++d) {
+    if (n % d == 0 && fits(d)) found.push_back(std::to_string(d));
+  }
+  return found;
+}
+
+/// The multiples of `step` on either side of `n`.
+std::vector<std::string> multiples_around(std::int64_t n, std::int64_t step) {
+  std::vector<std::string> found;
+  if (n / step > 0) found.push_back(std::to_string(n / step * step));
+  found.push_back(std::to_string((n / step + 1) * step));
+  return found;
+}
+
+class Checks {
+ public:
+  Checks(Scenario& scenario, ScenarioTables& tables)
+      : scenario_(scenario),
+        layout_(scenario.layout),
+        train_(scenario.train),
+        model_(scenario.model),
+        tables_(tables) {}
+
+  void run() {
+    check_tensor();
+    check_stages();
+    derive_data();
+    check_nodes();
+    check_sequence();
+    check_batch();
+    check_precision();
+    check_optimizer();
+    check_headroom();
+    check_size();
+  }
+
+ private:
+  [[nodiscard]] bool degrees_sound() const {
+    return tables_.top.sound("gpus") && tables_.layout.sound("tensor") && tables_.layout.sound("pipeline");
+  }
+  [[nodiscard]] bool batch_sound() const {
+    return tables_.train.sound("sequence_length") && tables_.train.sound("micro_batch") &&
+           tables_.train.sound("global_batch");
+  }
+  [[nodiscard]] std::int64_t model_parallel() const { return std::int64_t{layout_.tensor} * layout_.pipeline; }
+
+  void check_tensor() {
+    if (!tables_.model_sound || !tables_.layout.sound("tensor")) return;
+    const std::int64_t t = layout_.tensor;
+    std::string message;
+    if (model_.heads % t != 0) {
+      message = fmt::format("tensor = {} does not divide {} attention heads", t, model_.heads);
+    } else if (t > model_.kv_heads && t % model_.kv_heads == 0) {
+      message =
+          fmt::format("tensor = {} is more than {} key/value heads: replicated key/value heads are not modelled yet", t,
+                      model_.kv_heads);
+    } else if (model_.kv_heads % t != 0) {
+      message = fmt::format("tensor = {} does not divide {} key/value heads", t, model_.kv_heads);
+    } else if (model_.ffn % t != 0) {
+      message = fmt::format("tensor = {} does not divide intermediate_size = {}", t, model_.ffn);
+    } else {
+      return;
+    }
+    const std::int64_t common = std::gcd(std::gcd(model_.heads, model_.kv_heads), model_.ffn);
+    const bool gpus_known = tables_.top.sound("gpus") && tables_.layout.sound("pipeline");
+    const auto fits = [&](std::int64_t d) { return !gpus_known || scenario_.gpus % (d * layout_.pipeline) == 0; };
+    std::vector<std::string> degrees = divisors(common, fits);
+    if (degrees.empty()) degrees = divisors(common, [](std::int64_t) { return true; });
+    tables_.layout.problem("tensor", std::move(message), would(degrees));
+  }
+
+  void check_stages() {
+    if (!tables_.model_sound || !tables_.layout.sound("pipeline")) return;
+    const std::int64_t counted = model_.layers + (layout_.count_embedding ? 1 : 0) + (layout_.count_loss ? 1 : 0);
+    if (counted % layout_.pipeline == 0) return;
+    std::string what = fmt::format("{} layers", model_.layers);
+    if (layout_.count_embedding) what += " + 1 for the embedding";
+    if (layout_.count_loss) what += " + 1 for the loss";
+    const bool gpus_known = tables_.top.sound("gpus") && tables_.layout.sound("tensor");
+    const auto fits = [&](std::int64_t d) { return !gpus_known || scenario_.gpus % (d * layout_.tensor) == 0; };
+    tables_.layout.problem("pipeline", fmt::format("pipeline = {} does not divide {}", layout_.pipeline, what),
+                           would(divisors(counted, fits)));
+  }
+
+  void derive_data() {
+    if (!degrees_sound() || !tables_.layout.sound("data")) return;
+    const std::int64_t parts = model_parallel();
+    if (scenario_.gpus % parts != 0) {
+      tables_.top.problem("gpus",
+                          fmt::format("gpus = {} is not a multiple of tensor x pipeline = {} x {} = {}", scenario_.gpus,
+                                      layout_.tensor, layout_.pipeline, parts),
+                          would(multiples_around(scenario_.gpus, parts)));
+      return;
+    }
+    const std::int64_t data = scenario_.gpus / parts;
+    if (tables_.layout.has("data") && layout_.data != data) {
+      tables_.layout.problem("data",
+                             fmt::format("data = {} disagrees with gpus / (tensor x pipeline) = {} / {} = {}",
+                                         layout_.data, scenario_.gpus, parts, data),
+                             fmt::format("leave it out, or set {}", data));
+      return;
+    }
+    layout_.data = static_cast<std::int32_t>(data);
+    data_known_ = true;
+  }
+
+  void check_nodes() {
+    const std::int32_t devices = scenario_.cluster.node.devices;
+    if (!tables_.cluster_sound || !tables_.top.sound("gpus") || scenario_.gpus <= devices ||
+        scenario_.gpus % devices == 0)
+      return;
+    tables_.top.problem("gpus",
+                        fmt::format("gpus = {} is more than one node of {} devices, and no whole number of nodes",
+                                    scenario_.gpus, devices),
+                        would(multiples_around(scenario_.gpus, devices)));
+  }
+
+  void check_sequence() {
+    if (!tables_.layout.sound("tensor") || !tables_.layout.sound("sequence_parallel")) return;
+    // As Megatron does (arguments.py): with one tensor-parallel rank there is nothing to spread.
+    if (layout_.tensor == 1) layout_.sequence_parallel = false;
+    if (!layout_.sequence_parallel || !tables_.train.sound("sequence_length") ||
+        train_.sequence_length % layout_.tensor == 0)
+      return;
+    tables_.train.problem(
+        "sequence_length",
+        fmt::format("sequence_length = {} is not a multiple of tensor = {}, over which sequence_parallel spreads it",
+                    train_.sequence_length, layout_.tensor),
+        would(multiples_around(train_.sequence_length, layout_.tensor)));
+  }
+
+  void check_batch() {
+    if (!data_known_ || !batch_sound()) return;
+    const std::int64_t together = train_.micro_batch * layout_.data;
+    if (!tables_.train.has("global_batch")) {
+      train_.global_batch = together;
+    } else if (train_.global_batch % together != 0) {
+      tables_.train.problem("global_batch",
+                            fmt::format("global_batch = {} is not a multiple of micro_batch x data = {} x {} = {}",
+                                        train_.global_batch, train_.micro_batch, layout_.data, together),
+                            would(multiples_around(train_.global_batch, together)));
+    }
+  }
+
+  void check_precision() {
+    if (!tables_.train.sound("precision")) return;
+    // TransformerEngine's fused and flash attention take 16-bit types only; it falls back to the unfused one.
+    if (train_.precision == DType::FP32) {
+      tables_.train.problem("precision",
+                            "precision = \"fp32\": attention falls back to the unfused kind, which is not modelled yet",
+                            "\"bf16\" or \"fp16\" would do");
+    }
+    if (!tables_.train.has("gradient_dtype")) {
+      // Megatron turns accumulate-allreduce-grads-in-fp32 on for bf16 by itself (arguments.py, validate_args).
+      train_.gradient_dtype = train_.precision == DType::BF16 ? DType::FP32 : train_.precision;
+    } else if (tables_.train.sound("gradient_dtype") && train_.gradient_dtype != DType::FP32 &&
+               train_.gradient_dtype != train_.precision) {
+      tables_.train.problem("gradient_dtype",
+                            fmt::format("gradient_dtype = \"{}\" is neither \"fp32\" nor precision = \"{}\"",
+                                        name(train_.gradient_dtype), name(train_.precision)));
+    }
+  }
+
+  void check_optimizer() {
+    if (!tables_.train.sound("optimizer") || !tables_.layout.sound("sharding")) return;
+    if (train_.optimizer == Optimizer::AdamW || layout_.sharding != Sharding::Zero1) return;
+    // megatron/core/optimizer/distrib_optimizer.py: "Only Adam and HybridDeviceOptimizer currently supported".
+    tables_.train.problem("optimizer",
+                          fmt::format("optimizer = \"{}\": Megatron's distributed optimizer takes Adam only",
+                                      word(optimizer_names, train_.optimizer)),
+                          "set optimizer = \"adamw\", or sharding = \"none\" in [layout]");
+  }
+
+  void check_headroom() {
+    const Bytes capacity = scenario_.cluster.device.capacity;
+    if (!tables_.cluster_sound || !tables_.runtime.sound("headroom") || scenario_.runtime.headroom < capacity) return;
+    tables_.runtime.problem("headroom", fmt::format("headroom = {} leaves nothing of a device's {:.2f} GiB",
+                                                    in_quotes(text(scenario_.runtime.headroom)),
+                                                    static_cast<double>(capacity.count()) / (1 << 30)));
+  }
+
+  /// Keeps sizes within 64 bits and programs within this machine's memory, far beyond anything that runs.
+  void check_size() {
+    if (!tables_.model_sound || !data_known_ || !batch_sound() || !tables_.train.sound("steps")) return;
+    const auto real = [](std::int64_t n) { return static_cast<double>(n); };
+    const double hidden = real(model_.hidden);
+    const double attention = real(model_.heads + 2 * model_.kv_heads) * real(model_.head_dim);
+    const double vocabulary = real(model_.vocabulary + model_.vocabulary_extra) +
+                              real(std::max<std::int64_t>(model_.vocabulary_multiple, 128)) * layout_.tensor;
+    const double parameters =
+        2 * vocabulary * hidden + real(model_.layers) * hidden * (2 * attention + 3 * real(model_.ffn) + 8);
+    const double per_token =
+        real(model_.layers) * (16 * hidden + 8 * attention + 12 * real(model_.ffn)) + 16 * vocabulary;
+    constexpr double most_bytes = 1.0e18;  // below 2^60
+    if (24 * parameters + 2 * real(train_.tokens()) * per_token > most_bytes) {
+      tables_.train.problem("sequence_length",
+                            "the job is too large to simulate: one rank could need more than an exabyte");
+    }
+    constexpr double most_passes = 1 << 20;
+    const double passes = real(model_.layers) / layout_.pipeline * real(train_.global_batch) /
+                          real(train_.micro_batch * layout_.data) * train_.steps;
+    if (passes > most_passes) {
+      tables_.train.problem(
+          "global_batch",
+          fmt::format("the job is too long to simulate: {:.0f} passes through a layer on one rank", passes),
+          fmt::format("at most {:.0f} would do: fewer sequences, or fewer steps", most_passes));
+    }
+  }
+
+  Scenario& scenario_;
+  Layout& layout_;
+  Train& train_;
+  const Model& model_;
+  ScenarioTables& tables_;
+  bool data_known_ = false;
+};
+
+}  // namespace
+
+void settle(Scenario& scenario, ScenarioTables& tables) { Checks(scenario, tables).run(); }
+
+}  // namespace tidemark

@@ -1,0 +1,114 @@
+#include "scenarios/io/scenario_json.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "scenarios/io/names.hpp"
+#include "scenarios/io/quantity.hpp"
+#include "scenarios/io/version_text.hpp"
+
+namespace tidemark {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Under the names of a config.json.
+Json as_json(const Model& model) {
+  return {{"name", model.name},
+          {"model_type", model.architecture},
+          {"hidden_size", model.hidden},
+          {"num_hidden_layers", model.layers},
+          {"num_attention_heads", model.heads},
+          {"num_key_value_heads", model.kv_heads},
+          {"head_dim", model.head_dim},
+          {"intermediate_size", model.ffn},
+          {"vocab_size", model.vocabulary},
+          {"max_position_embeddings", model.max_positions},
+          {"tie_word_embeddings", model.tied_embeddings},
+          {"qkv_bias", model.qkv_bias},
+          {"output_bias", model.output_bias},
+          {"mlp_bias", model.mlp_bias},
+          {"vocabulary_extra", model.vocabulary_extra},
+          {"vocabulary_multiple", model.vocabulary_multiple}};
+}
+
+Json as_json(const Estimate& estimate) {
+  return {{"bytes", text(estimate.bytes)},
+          {"low", text(estimate.low)},
+          {"high", text(estimate.high)},
+          {"source", estimate.source}};
+}
+
+Json as_json(const Cluster& cluster) {
+  const Device& device = cluster.device;
+  const Version capability{device.compute_capability / 10, device.compute_capability % 10};
+  return {{"name", cluster.name},
+          {"device",
+           {{"name", device.name},
+            {"compute_capability", text(capability)},
+            {"capacity", text(device.capacity)},
+            {"context", as_json(device.context)},
+            {"modules", as_json(device.modules)}}},
+          {"node",
+           {{"devices", cluster.node.devices},
+            {"link", word(node_link_names, cluster.node.link)},
+            {"nics", cluster.node.nics}}},
+          {"fabric", {{"gpu_direct_rdma", cluster.node.gpu_direct_rdma}}}};
+}
+
+Json as_json(const Layout& layout) {
+  return {{"tensor", layout.tensor},
+          {"sequence_parallel", layout.sequence_parallel},
+          {"pipeline", layout.pipeline},
+          {"data", layout.data},
+          {"sharding", word(sharding_names, layout.sharding)},
+          {"count_embedding", layout.count_embedding},
+          {"count_loss", layout.count_loss},
+          {"order", "tp-cp-ep-dp-pp"}};
+}
+
+Json as_json(const Train& train) {
+  return {{"sequence_length", train.sequence_length},
+          {"micro_batch", train.micro_batch},
+          {"global_batch", train.global_batch},
+          {"precision", name(train.precision)},
+          {"gradient_dtype", name(train.gradient_dtype)},
+          {"optimizer", word(optimizer_names, train.optimizer)},
+          {"recompute", "none"},
+          {"attention", word(attention_names, train.attention)},
+          {"cross_entropy", word(cross_entropy_names, train.cross_entropy)},
+          {"hidden_dropout", 0.0},
+          {"attention_dropout", 0.0},
+          {"steps", train.steps}};
+}
+
+Json as_json(const RuntimeChoice& runtime) {
+  Json environment = Json::object();
+  if (!runtime.cublas_workspace_config.empty())
+    environment["CUBLAS_WORKSPACE_CONFIG"] = runtime.cublas_workspace_config;
+  return {{"name", runtime.name},
+          {"allocator", runtime.allocator},
+          {"headroom", text(runtime.headroom)},
+          {"versions",
+           {{"megatron", text(runtime.versions.megatron)},
+            {"transformer_engine", text(runtime.versions.transformer_engine)},
+            {"torch", text(runtime.versions.torch)},
+            {"cuda", text(runtime.versions.cuda)},
+            {"nccl", text(runtime.versions.nccl)}}},
+          {"environment", environment}};
+}
+
+}  // namespace
+
+std::string scenario_json(const Scenario& scenario, int indent) {
+  const Json json = {{"name", scenario.name},
+                     {"model", as_json(scenario.model)},
+                     {"cluster", as_json(scenario.cluster)},
+                     {"gpus", scenario.gpus},
+                     {"layout", as_json(scenario.layout)},
+                     {"train", as_json(scenario.train)},
+                     {"runtime", as_json(scenario.runtime)}};
+  // A file's name need not be UTF-8; what is not is replaced.
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace tidemark

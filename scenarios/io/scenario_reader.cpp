@@ -1,0 +1,285 @@
+#include "scenarios/io/scenario_reader.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "scenarios/io/cluster_reader.hpp"
+#include "scenarios/io/config_reader.hpp"
+#include "scenarios/io/environment.hpp"
+#include "scenarios/io/megatron_switches.hpp"
+#include "scenarios/io/names.hpp"
+#include "scenarios/io/scenario_checks.hpp"
+#include "scenarios/io/scenario_tables.hpp"
+#include "scenarios/io/suggestion.hpp"
+#include "scenarios/io/text_file.hpp"
+#include "scenarios/io/version_text.hpp"
+
+namespace tidemark {
+namespace {
+
+// Far above any job; products of a few of them stay within 64 bits.
+constexpr IntegerRange rank_count{1, 1 << 20};
+constexpr IntegerRange token_count{1, 1 << 24};
+constexpr IntegerRange micro_batch_size{1, 1 << 12};
+constexpr IntegerRange global_batch_size{1, 1 << 24};
+constexpr IntegerRange step_count{2, 64};  // the second step differs from the first, later ones repeat it
+constexpr IntegerRange extra_tokens{0, 1 << 20};
+constexpr IntegerRange padding_quantum{1, 1 << 20};
+
+std::int32_t narrow(std::int64_t n) { return static_cast<std::int32_t>(n); }
+
+/// A key of which the format knows more values than are modelled.
+void read_only_choice(TomlReader& table, std::string_view key, std::string_view modelled,
+                      const std::vector<std::string_view>& later) {
+  std::vector<Option> options{{modelled}};
+  for (const std::string_view text : later) options.push_back({text, Modelled::NotYet});
+  table.option(key, options);
+}
+
+std::optional<std::filesystem::path> resolved(const std::string& name, const ScenarioFolders& folders) {
+  if (name.find('\0') != std::string::npos) return std::nullopt;
+  for (const std::filesystem::path& folder : {folders.folder, folders.data_root}) {
+    std::error_code failure;
+    const std::filesystem::path path = folder / name;
+    if (std::filesystem::is_regular_file(path, failure)) return path.lexically_normal();
+  }
+  return std::nullopt;
+}
+
+/// A file beside the one that was asked for and is not there, with nearly its name.
+std::string near_file(const std::string& name, const ScenarioFolders& folders) {
+  if (name.find('\0') != std::string::npos) return {};
+  const std::filesystem::path asked(name);
+  std::vector<std::string> beside;
+  for (const std::filesystem::path& folder : {folders.folder, folders.data_root}) {
+    std::error_code failure;
+    for (std::filesystem::directory_iterator at(folder / asked.parent_path(), failure), end; !failure && at != end;
+         at.increment(failure)) {
+      std::error_code gone;
+      if (at->is_regular_file(gone)) beside.push_back((asked.parent_path() / at->path().filename()).string());
+    }
+  }
+  std::sort(beside.begin(), beside.end());
+  return nearest(name, beside);
+}
+
+/// Reads the file that `key` names with `read`; nothing when there is a problem, which is then reported.
+template <class Read>
+auto read_named_file(TomlReader& top, std::string_view key, const ScenarioFolders& folders, Problems& problems,
+                     Read read) -> std::optional<decltype(read(std::filesystem::path()))> {
+  const std::optional<std::string> name = top.string(key, Presence::Required);
+  if (!name) return std::nullopt;
+  const std::optional<std::filesystem::path> path = resolved(*name, folders);
+  if (!path) {
+    const std::string meant = near_file(*name, folders);
+    top.problem(key,
+                fmt::format("{} = {} is neither in the scenario's folder nor in the data root", key, in_quotes(*name)),
+                meant.empty() ? "" : fmt::format("did you mean {}?", in_quotes(meant)));
+    return std::nullopt;
+  }
+  try {
+    return read(*path);
+  } catch (const InputError& error) {
+    problems.add(error);
+    return std::nullopt;
+  }
+}
+
+std::vector<ConfigOverride> read_overrides(TomlReader& table, const std::string& file) {
+  std::vector<ConfigOverride> overrides;
+  for (const TomlKey& key : table.keys()) {
+    if (key.name == "vocabulary_extra" || key.name == "vocabulary_multiple") continue;
+    const Place place = key.value.place;
+    ConfigOverride entry{key.name, false, {file, place.line, place.column, {}, {}}};
+    if (const auto* boolean = std::get_if<bool>(&key.value.value)) {
+      entry.value = *boolean;
+    } else if (const auto* integer = std::get_if<std::int64_t>(&key.value.value)) {
+      entry.value = *integer;
+    } else if (const auto* number = std::get_if<double>(&key.value.value)) {
+      entry.value = *number;
+    } else if (const auto* string = std::get_if<std::string>(&key.value.value)) {
+      entry.value = *string;
+    } else {
+      table.problem(key.name,
+                    fmt::format("{} takes a number, a text, true or false, not {}", key.name, text(key.value)));
+      continue;
+    }
+    overrides.push_back(std::move(entry));
+  }
+  return overrides;
+}
+
+void read_model_part(ScenarioTables& tables, const ScenarioFolders& folders, Problems& problems, Scenario& scenario) {
+  const std::vector<ConfigOverride> overrides = read_overrides(tables.model_override, problems.file());
+  const auto read = [&](const std::filesystem::path& path) { return read_model(path, overrides); };
+  const std::optional<Model> model = read_named_file(tables.top, "model", folders, problems, read);
+  const std::optional<std::int64_t> extra = tables.model_override.integer("vocabulary_extra", extra_tokens);
+  const std::optional<std::int64_t> multiple = tables.model_override.integer("vocabulary_multiple", padding_quantum);
+  tables.model_sound = model.has_value() && tables.model_override.sound("vocabulary_extra") &&
+                       tables.model_override.sound("vocabulary_multiple");
+  scenario.model = model.value_or(Model{});
+  scenario.model.vocabulary_extra = extra.value_or(0);
+  scenario.model.vocabulary_multiple = multiple.value_or(0);
+}
+
+void read_layout(TomlReader& table, Layout& layout) {
+  layout.tensor = narrow(table.integer("tensor", rank_count).value_or(1));
+  layout.sequence_parallel = table.boolean("sequence_parallel").value_or(false);
+  layout.pipeline = narrow(table.integer("pipeline", rank_count).value_or(1));
+  layout.data = narrow(table.integer("data", rank_count).value_or(1));
+  layout.sharding = read_name(table, "sharding", sharding_names, {"zero2", "zero3"}).value_or(Sharding::None);
+  layout.count_embedding = table.boolean("count_embedding").value_or(false);
+  layout.count_loss = table.boolean("count_loss").value_or(false);
+  read_only_choice(table, "schedule", "1f1b", {"gpipe", "interleaved", "zb-h1", "zb-v", "dualpipe-v"});
+
+  table.refuse({"context", "context parallelism is", {"1"}});
+  table.refuse({"context_kind", "context parallelism is", {"\"p2p\""}});
+  table.refuse({"expert", "expert parallelism is", {"1"}});
+  table.refuse({"expert_tensor", "expert parallelism is", {"1"}});
+  table.refuse({"chunks", "virtual pipeline stages are", {"1"}});
+  table.refuse({"stage_layers", "stages of one's own choosing are", {}});
+  table.refuse({"first_stage_layers", "stages of one's own choosing are", {}});
+  table.refuse({"last_stage_layers", "stages of one's own choosing are", {}});
+  table.refuse({"shard_group", "sharding within a group is", {}});
+  table.refuse({"order", "another order of the axes is", {"\"tp-cp-ep-dp-pp\""}});
+  table.refuse_unknown_keys();
+}
+
+DType read_precision(TomlReader& table) {
+  const TomlValue* given = table.raw("precision");
+  const auto* text = given == nullptr ? nullptr : std::get_if<std::string>(&given->value);
+  if (text != nullptr && text->starts_with("fp8")) {
+    table.problem("precision", fmt::format("precision = {}: FP8 is not modelled yet", in_quotes(*text)),
+                  "\"bf16\" or \"fp16\" would do");
+    return DType::BF16;
+  }
+  return read_name(table, "precision", precision_names).value_or(DType::BF16);
+}
+
+/// Megatron drops out a tenth unless told otherwise: leaving the key out does not mean 0.
+void read_dropout(TomlReader& table, std::string_view key) {
+  table.refuse({key, "dropout is", {"0.0", "0"}});
+  if (table.has(key) || !table.present()) return;
+  table.problem(key, fmt::format("{} is left out: Megatron's default is 0.1, and dropout is not modelled yet", key),
+                fmt::format("set {} = 0.0", key));
+}
+
+void read_train(TomlReader& table, Train& train) {
+  if (!table.present()) {
+    for (const std::string_view key : {"sequence_length", "micro_batch", "global_batch"}) table.refuse_to_judge(key);
+    return;
+  }
+  train.sequence_length = table.integer("sequence_length", token_count, Presence::Required).value_or(1);
+  train.micro_batch = table.integer("micro_batch", micro_batch_size, Presence::Required).value_or(1);
+  train.global_batch = table.integer("global_batch", global_batch_size).value_or(1);
+  train.precision = read_precision(table);
+  train.gradient_dtype = read_name(table, "gradient_dtype", precision_names).value_or(DType::FP32);
+  train.optimizer = read_name(table, "optimizer", optimizer_names).value_or(Optimizer::AdamW);
+  train.attention =
+      read_name(table, "attention", attention_names, {"unfused", "local"}).value_or(AttentionKernel::Auto);
+  train.cross_entropy = read_name(table, "cross_entropy", cross_entropy_names).value_or(CrossEntropy::Unfused);
+  train.steps = narrow(table.integer("steps", step_count).value_or(step_count.low));
+  read_only_choice(table, "recompute", "none", {"full", "selective"});
+  read_dropout(table, "hidden_dropout");
+  read_dropout(table, "attention_dropout");
+
+  table.refuse({"master_dtype", "optimizer state of another precision is", {"\"fp32\""}});
+  table.refuse({"moment_dtypes", "optimizer state of another precision is", {"[\"fp32\", \"fp32\"]"}});
+  table.refuse({"recompute_method", "recomputation is", {"\"block\"", "\"uniform\""}});
+  table.refuse({"recompute_layers", "recomputation is", {"0"}});
+  table.refuse({"recompute_modules", "recomputation is", {"[]"}});
+  table.refuse_unknown_keys();
+}
+
+Version read_version(TomlReader& table, std::string_view key, Version fallback) {
+  const std::optional<std::string> given = table.string(key);
+  if (!given) return fallback;
+  const std::optional<Version> version = parse_version(*given);
+  if (!version)
+    table.problem(key, fmt::format("{} = {} is not a version", key, in_quotes(*given)),
+                  fmt::format("such as \"{}\"", text(fallback)));
+  return version.value_or(fallback);
+}
+
+Versions read_versions(TomlReader table) {
+  Versions versions;
+  versions.megatron = read_version(table, "megatron", versions.megatron);
+  versions.transformer_engine = read_version(table, "transformer_engine", versions.transformer_engine);
+  versions.torch = read_version(table, "torch", versions.torch);
+  versions.cuda = read_version(table, "cuda", versions.cuda);
+  versions.nccl = read_version(table, "nccl", versions.nccl);
+  table.refuse_unknown_keys();
+  return versions;
+}
+
+/// Returns the switches, which are judged once everything they may repeat has been read.
+TomlReader read_runtime(TomlReader& table, RuntimeChoice& runtime) {
+  read_only_choice(table, "name", "megatron", {"fsdp2", "deepspeed", "pytorch"});
+  runtime.headroom = table.bytes("headroom").value_or(Bytes{});
+  table.refuse({"allocator", "settings of the caching allocator are", {"\"\""}});
+  runtime.versions = read_versions(table.table("versions"));
+  runtime.cublas_workspace_config = read_environment(table.table("environment")).cublas_workspace_config;
+  TomlReader switches = table.table("switches");
+  table.refuse_unknown_keys();
+  return switches;
+}
+
+void refuse_unmodelled_tables(TomlReader& top) {
+  TomlReader offload = top.table("offload");
+  for (const std::string_view key : {"optimizer", "parameters", "activations"})
+    read_only_choice(offload, key, "none", {"cpu", "nvme"});
+  offload.refuse({"optimizer_fraction", "offloading is", {"0.0", "0"}});
+  offload.refuse_unknown_keys();
+  top.refuse({"adapter", "training an adapter is", {}});
+  top.refuse({"quantization", "a quantized base is", {}});
+  top.refuse({"rollout", "generation beside training is", {}});
+  top.refuse({"moe", "mixture of experts is", {}});
+}
+
+}  // namespace
+
+Scenario parse_scenario(std::string_view text, const std::filesystem::path& file, const ScenarioFolders& folders) {
+  Problems problems(file.string());
+  const TomlTable document = parse_toml(text, problems.file());
+  TomlReader top(&document, {}, "", problems);
+  TomlReader model_override = top.table("model_override");
+  TomlReader layout = top.table("layout");
+  TomlReader train = top.table("train", Presence::Required);
+  TomlReader runtime = top.table("runtime");
+  ScenarioTables tables{top, model_override, layout, train, runtime};
+
+  Scenario scenario;
+  scenario.name = file.stem().string();
+  scenario.gpus = narrow(tables.top.integer("gpus", rank_count, Presence::Required).value_or(1));
+  read_model_part(tables, folders, problems, scenario);
+  const std::optional<Cluster> cluster = read_named_file(tables.top, "cluster", folders, problems, read_cluster);
+  tables.cluster_sound = cluster.has_value();
+  scenario.cluster = cluster.value_or(Cluster{});
+  read_layout(tables.layout, scenario.layout);
+  read_train(tables.train, scenario.train);
+  const TomlReader switches = read_runtime(tables.runtime, scenario.runtime);
+  refuse_unmodelled_tables(tables.top);
+  tables.top.refuse_unknown_keys();
+
+  const bool asked_sequence_parallel = scenario.layout.sequence_parallel;
+  settle(scenario, tables);
+  Scenario asked = scenario;
+  asked.layout.sequence_parallel = asked_sequence_parallel;
+  check_megatron_switches(switches, asked, tables);
+
+  problems.raise_if_any();
+  return scenario;
+}
+
+Scenario read_scenario(const std::filesystem::path& path, const std::filesystem::path& data_root) {
+  return parse_scenario(read_text(path), path, {path.parent_path(), data_root});
+}
+
+}  // namespace tidemark

@@ -1,0 +1,20 @@
+#pragma once
+
+#include "scenarios/io/toml_reader.hpp"
+#include "scenarios/scenario.hpp"
+
+namespace tidemark {
+
+/// A scenario file while it is being read. Its checks report where a value stands, and leave alone what could not be
+/// read: one slip is one message.
+struct ScenarioTables {
+  TomlReader top;
+  TomlReader model_override;
+  TomlReader layout;
+  TomlReader train;
+  TomlReader runtime;
+  bool model_sound = false;    ///< the config.json was read well
+  bool cluster_sound = false;  ///< so was the cluster file
+};
+
+}  // namespace tidemark

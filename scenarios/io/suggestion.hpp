@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tidemark {
+
+/// The candidate that `word` was probably meant to be, by edit distance; empty when none is near.
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
+
+/// "1", "1 or 2", "1, 2, 4 or 8".
+std::string one_of(const std::vector<std::string>& alternatives);
+
+/// `text` between double quotes, control characters escaped and overlong text cut: safe to print.
+std::string in_quotes(std::string_view text);
+
+}  // namespace tidemark

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace tidemark {
+
+/// The whole of a file. InputError where there is no such regular file, it cannot be read or is absurdly large.
+std::string read_text(const std::filesystem::path& path);
+
+}  // namespace tidemark

@@ -1,0 +1,157 @@
+#include "scenarios/io/toml_reader.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "scenarios/io/quantity.hpp"
+#include "scenarios/io/suggestion.hpp"
+
+namespace tidemark {
+
+const TomlKey* TomlReader::find(std::string_view key) const {
+  if (table_ == nullptr) return nullptr;
+  const auto found =
+      std::find_if(table_->keys.begin(), table_->keys.end(), [&](const TomlKey& k) { return k.name == key; });
+  return found == table_->keys.end() ? nullptr : &*found;
+}
+
+const TomlKey* TomlReader::look_up(std::string_view key, Presence presence) {
+  known_.emplace(key);
+  const TomlKey* found = find(key);
+  if (found == nullptr && presence == Presence::Required) {
+    unsound_.emplace(key);
+    problems_->add(place_, fmt::format("{} is missing{}", key, where()));
+  }
+  return found;
+}
+
+Place TomlReader::place(std::string_view key) const {
+  const TomlKey* found = find(key);
+  return found == nullptr ? place_ : found->value.place;
+}
+
+void TomlReader::problem(std::string_view key, std::string message, std::string hint) {
+  unsound_.emplace(key);
+  problems_->add(place(key), std::move(message), std::move(hint));
+}
+
+void TomlReader::wrong_type(const TomlKey& key, std::string_view wanted, std::string hint) {
+  problem(key.name, fmt::format("{} takes {}, not {}", key.name, wanted, text(key.value)), std::move(hint));
+}
+
+TomlReader TomlReader::table(std::string_view key, Presence presence) {
+  const std::string name = name_.empty() ? std::string(key) : name_ + "." + std::string(key);
+  const TomlKey* found = look_up(key, presence);
+  if (found == nullptr) return {nullptr, place_, name, *problems_};
+  const auto* table = std::get_if<TomlTable>(&found->value.value);
+  if (table == nullptr) wrong_type(*found, "a table", fmt::format("begin it with [{}] on a line of its own", name));
+  return {table, found->value.place, name, *problems_};
+}
+
+std::optional<bool> TomlReader::boolean(std::string_view key, Presence presence) {
+  const TomlKey* found = look_up(key, presence);
+  if (found == nullptr) return std::nullopt;
+  if (const auto* value = std::get_if<bool>(&found->value.value)) return *value;
+  wrong_type(*found, "true or false");
+  return std::nullopt;
+}
+
+std::optional<std::int64_t> TomlReader::integer(std::string_view key, IntegerRange range, Presence presence) {
+  const TomlKey* found = look_up(key, presence);
+  if (found == nullptr) return std::nullopt;
+  const auto* value = std::get_if<std::int64_t>(&found->value.value);
+  if (value == nullptr) {
+    wrong_type(*found, "a whole number");
+    return std::nullopt;
+  }
+  if (*value < range.low || *value > range.high) {
+    problem(key, fmt::format("{} = {} is out of range", key, *value),
+            fmt::format("{} to {} would do", range.low, range.high));
+    return std::nullopt;
+  }
+  return *value;
+}
+
+std::optional<std::string> TomlReader::string(std::string_view key, Presence presence) {
+  const TomlKey* found = look_up(key, presence);
+  if (found == nullptr) return std::nullopt;
+  if (const auto* value = std::get_if<std::string>(&found->value.value)) return *value;
+  wrong_type(*found, "a text between quotes");
+  return std::nullopt;
+}
+
+std::optional<Bytes> TomlReader::bytes(std::string_view key, Presence presence) {
+  constexpr std::string_view example = "such as \"80 GiB\", \"512 MiB\" or \"8519680 B\"";
+  const TomlKey* found = look_up(key, presence);
+  if (found == nullptr) return std::nullopt;
+  const auto* value = std::get_if<std::string>(&found->value.value);
+  if (value == nullptr) {
+    wrong_type(*found, "a text with a unit", std::string(example));
+    return std::nullopt;
+  }
+  const ParsedBytes parsed = parse_bytes(*value);
+  if (!parsed.bytes) problem(key, fmt::format("{} = {}", key, parsed.why), std::string(example));
+  return parsed.bytes;
+}
+
+std::optional<std::size_t> TomlReader::option(std::string_view key, const std::vector<Option>& options,
+                                              Presence presence) {
+  const std::optional<std::string> value = string(key, presence);
+  if (!value) return std::nullopt;
+  std::vector<std::string> modelled;
+  for (const Option& o : options) {
+    if (o.modelled == Modelled::Yes) modelled.push_back(in_quotes(o.text));
+  }
+  const auto found = std::find_if(options.begin(), options.end(), [&](const Option& o) { return o.text == *value; });
+  if (found == options.end()) {
+    problem(key, fmt::format("{} = {} is not known", key, in_quotes(*value)), one_of(modelled) + " would do");
+    return std::nullopt;
+  }
+  if (found->modelled == Modelled::NotYet) {
+    problem(key, fmt::format("{} = {} is not modelled yet", key, in_quotes(*value)), one_of(modelled) + " would do");
+    return std::nullopt;
+  }
+  return static_cast<std::size_t>(found - options.begin());
+}
+
+const TomlValue* TomlReader::raw(std::string_view key) {
+  const TomlKey* found = look_up(key, Presence::Optional);
+  return found == nullptr ? nullptr : &found->value;
+}
+
+const std::vector<TomlKey>& TomlReader::keys() {
+  static const std::vector<TomlKey> none;
+  if (table_ == nullptr) return none;
+  for (const TomlKey& key : table_->keys) known_.insert(key.name);
+  return table_->keys;
+}
+
+void TomlReader::refuse(const UnmodelledKey& unmodelled) {
+  const TomlValue* value = raw(unmodelled.key);
+  if (value == nullptr) return;
+  const std::string given = text(*value);
+  if (std::find(unmodelled.neutral.begin(), unmodelled.neutral.end(), given) != unmodelled.neutral.end()) return;
+  const bool is_table = std::holds_alternative<TomlTable>(value->value);
+  const std::string found =
+      is_table ? fmt::format("[{}]", unmodelled.key) : fmt::format("{} = {}", unmodelled.key, given);
+  std::string hint = "leave it out";
+  if (!unmodelled.neutral.empty()) hint += fmt::format(", or set {}", unmodelled.neutral.front());
+  problem(unmodelled.key, fmt::format("{}: {} not modelled yet", found, unmodelled.what), std::move(hint));
+}
+
+void TomlReader::refuse_unknown_keys() {
+  if (table_ == nullptr) return;
+  const std::vector<std::string> known(known_.begin(), known_.end());
+  for (const TomlKey& key : table_->keys) {
+    if (known_.contains(key.name)) continue;
+    const std::string meant = nearest(key.name, known);
+    std::string hint;
+    if (!meant.empty()) hint = fmt::format("did you mean {}?", meant);
+    if (meant.empty() && !known.empty()) hint = "known here: " + one_of(known);
+    problems_->add(key.place, fmt::format("unknown key {}{}", in_quotes(key.name), where()), std::move(hint));
+  }
+}
+
+}  // namespace tidemark

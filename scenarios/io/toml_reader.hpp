@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "scenarios/io/problems.hpp"
+#include "scenarios/io/toml_value.hpp"
+#include "sim/units.hpp"
+
+namespace tidemark {
+
+enum class Modelled : std::uint8_t { Yes, NotYet };
+
+/// One value that a key can have; one that is not modelled yet is part of the format, but refused.
+struct Option {
+  std::string_view text;
+  Modelled modelled = Modelled::Yes;
+};
+
+/// A key of the format that is not modelled yet, what it asks for, and the values that ask for nothing.
+struct UnmodelledKey {
+  std::string_view key;
+  std::string_view what;
+  std::vector<std::string_view> neutral;  ///< as TOML writes them; the first one is suggested
+};
+
+/// What a whole number may be, both ends included.
+struct IntegerRange {
+  std::int64_t low = 0;
+  std::int64_t high = 0;
+};
+
+enum class Presence : std::uint8_t { Optional, Required };
+
+/// Typed access to one table of a TOML file. What is wrong goes to `problems`, with its place; the reader of a table
+/// that is missing finds nothing. The tables have to outlive it.
+class TomlReader {
+ public:
+  /// `name` as in "[layout]"; empty for the top of the file.
+  TomlReader(const TomlTable* table, Place place, std::string name, Problems& problems)
+      : table_(table), place_(place), name_(std::move(name)), problems_(&problems) {}
+
+  TomlReader table(std::string_view key, Presence presence = Presence::Optional);
+
+  std::optional<bool> boolean(std::string_view key, Presence presence = Presence::Optional);
+  std::optional<std::int64_t> integer(std::string_view key, IntegerRange range, Presence presence = Presence::Optional);
+  std::optional<std::string> string(std::string_view key, Presence presence = Presence::Optional);
+  std::optional<Bytes> bytes(std::string_view key, Presence presence = Presence::Optional);
+  /// Which of `options` the key's text is.
+  std::optional<std::size_t> option(std::string_view key, const std::vector<Option>& options,
+                                    Presence presence = Presence::Optional);
+  /// The value as it stands, for keys of several types.
+  const TomlValue* raw(std::string_view key);
+  /// Every key of the table, for tables with keys of the user's choosing; all of them count as known.
+  const std::vector<TomlKey>& keys();
+
+  /// Refuses `unmodelled`'s key when it asks for something.
+  void refuse(const UnmodelledKey& unmodelled);
+  /// Reports keys that nobody asked for. Call it last.
+  void refuse_unknown_keys();
+
+  [[nodiscard]] bool present() const { return table_ != nullptr; }
+  [[nodiscard]] bool has(std::string_view key) const { return find(key) != nullptr; }
+  /// No problem with this key so far: left out, or read well.
+  [[nodiscard]] bool sound(std::string_view key) const { return !unsound_.contains(key); }
+  /// Where the key's value is; where the table is when the key is left out.
+  [[nodiscard]] Place place(std::string_view key) const;
+  /// What depends on the key is not to be judged; the reason has been reported.
+  void refuse_to_judge(std::string_view key) { unsound_.emplace(key); }
+  /// Reports a problem of the key's value.
+  void problem(std::string_view key, std::string message, std::string hint = {});
+
+ private:
+  [[nodiscard]] const TomlKey* find(std::string_view key) const;
+  const TomlKey* look_up(std::string_view key, Presence presence);
+  void wrong_type(const TomlKey& key, std::string_view wanted, std::string hint = {});
+  /// " in [layout]", or nothing at the top.
+  [[nodiscard]] std::string where() const { return name_.empty() ? std::string() : " in [" + name_ + "]"; }
+
+  const TomlTable* table_;
+  Place place_;
+  std::string name_;
+  Problems* problems_;
+  std::set<std::string, std::less<>> known_;
+  std::set<std::string, std::less<>> unsound_;
+};
+
+}  // namespace tidemark

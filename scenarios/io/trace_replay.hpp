@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "scenarios/io/recorded_trace.hpp"
+#include "sim/units.hpp"
+
+namespace tidemark {
+
+/// The first place where our allocator and the recorded one part.
+struct Divergence {
+  std::size_t event = 0;  ///< index in RecordedTrace::events; their number if only the end state differs
+  std::string text;       ///< one sentence, which starts with the event
+
+  friend bool operator==(const Divergence&, const Divergence&) = default;
+};
+
+/// How the caching allocator did on the requests of a recording.
+struct ReplayReport {
+  std::int64_t events = 0;
+  std::int64_t allocs = 0;
+  std::int64_t frees = 0;  ///< completed ones
+  std::int64_t segment_allocs = 0;
+  std::int64_t segment_frees = 0;
+  std::int64_t snapshots = 0;
+  std::int64_t ooms = 0;
+
+  std::int64_t mismatched_addresses = 0;       ///< blocks that were elsewhere, or not had at all
+  std::int64_t mismatched_segment_events = 0;  ///< asked for or given back by one of the two only, or not the same size
+  std::int64_t mismatched_frees = 0;           ///< of nothing that is live, or of another size than was allocated
+  std::int64_t mismatched_snapshots = 0;       ///< marks in the trace that show another number of active bytes
+  bool same_end = false;                       ///< every segment and block at the end: address, size, state
+  std::optional<Divergence> first_divergence;
+
+  std::int64_t segments = 0;  ///< at the end
+  std::int64_t blocks = 0;
+  Bytes reserved;
+  Bytes peak_reserved;   ///< of the start and the trace
+  Bytes peak_allocated;  ///< in block sizes; rests in part on the reconstruction of the start
+
+  [[nodiscard]] bool exact() const { return !first_divergence && same_end; }
+  friend bool operator==(const ReplayReport&, const ReplayReport&) = default;
+};
+
+/// Feeds a recording to the caching allocator, which gets its segments at the recorded addresses: ties between free
+/// blocks of equal size break on the address. A block returns when its free was completed, so that the timing of other
+/// streams plays no part.
+ReplayReport replay(const RecordedTrace& trace);
+
+}  // namespace tidemark

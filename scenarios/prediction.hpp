@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "parallel/graph.hpp"
+#include "parallel/lower.hpp"
+#include "scenarios/scenario.hpp"
+#include "sim/prices.hpp"
+#include "sim/replay.hpp"
+
+namespace tidemark {
+
+/// What a scenario becomes before anything is simulated: every value of the flow, in order.
+struct Job {
+  explicit Job(const Scenario& scenario);
+
+  Scenario scenario;  ///< its attention kernel settled
+  Runtime runtime;
+  ModelGraph graph;
+  std::vector<Role> roles;
+  Prices prices;
+  std::vector<Communicator> communicators;
+
+  [[nodiscard]] LoweringInput lowering() const { return {graph, scenario.layout, scenario.train, runtime}; }
+};
+
+/// Ranks with one memory timeline: the same program at the same prices.
+struct RankGroup {
+  std::vector<Rank> ranks;
+  Coordinates coordinates;  ///< of the lowest
+  DriverPrices prices;
+  MemoryRecord memory;  ///< within the device; where it ran out, without a limit
+  std::optional<OutOfDeviceMemory> failure;
+  std::string failed_op;       ///< label of the failure's moment
+  std::string device_peak_op;  ///< labels of the peaks' moments
+  std::string allocated_peak_op;
+};
+
+/// The answer of `predict`.
+struct Prediction {
+  Scenario scenario;
+  std::int64_t parameters = 0;  ///< of the model, unpadded
+  std::vector<Communicator> communicators;
+  std::vector<RankGroup> groups;
+  bool completed = true;  ///< at central values against the full capacity
+  bool fits = true;       ///< at upper values, with the headroom asked for
+  std::vector<std::string> assumptions;
+  std::vector<std::string> not_modelled;
+
+  /// The group that reaches highest at the upper ends of its estimates; the lowest ranks among equals.
+  [[nodiscard]] const RankGroup& highest() const;
+};
+
+/// Called with the number of programs done and of all; from any thread, one call at a time.
+using Progress = std::function<void(std::size_t done, std::size_t all)>;
+
+/// Memory of every rank over the whole job. Roles are simulated in parallel; the answer does not depend on how many
+/// threads there are.
+[[nodiscard]] Prediction predict(const Scenario& scenario, const Progress& progress = {});
+
+/// What lowering may know of the scenario's cluster.
+[[nodiscard]] Target target_of(const Cluster& cluster);
+
+}  // namespace tidemark

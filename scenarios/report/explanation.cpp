@@ -1,0 +1,184 @@
+#include "scenarios/report/explanation.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "parallel/schedule/schedule.hpp"
+#include "parallel/stages.hpp"
+#include "scenarios/report/format.hpp"
+#include "sim/program_text.hpp"
+
+namespace tidemark {
+namespace {
+
+const Role& role_of(const Job& job, Rank rank) {
+  return *std::find_if(job.roles.begin(), job.roles.end(), [&](const Role& role) {
+    return std::find(role.ranks.begin(), role.ranks.end(), rank) != role.ranks.end();
+  });
+}
+
+// "layers.7.mlp.fc1.out" -> "layers.*.mlp.fc1.out".
+std::string without_layer(const std::string& label) {
+  static constexpr std::string_view prefix = "layers.";
+  if (!label.starts_with(prefix)) return label;
+  const std::size_t dot = label.find('.', prefix.size());
+  return dot == std::string::npos ? label : fmt::format("layers.*{}", label.substr(dot));
+}
+
+// A rank's program, and what is live in it at the moment asked for.
+struct LiveSet {
+  Program program;
+  Moment at;
+  std::vector<LiveBuffer> buffers;
+  Bytes allocated;
+
+  LiveSet(const Job& job, Rank rank, const AskedMoment& asked)
+      : program(lower_role(job.lowering(), role_of(job, rank))) {
+    const DriverPrices& prices = job.prices.of(rank);
+    const MemoryRecord memory = replay(program, prices, {});
+    switch (asked.kind) {
+      case AskedMoment::Kind::DevicePeak:
+        at = memory.device.at;
+        break;
+      case AskedMoment::Kind::AllocatedPeak:
+        at = memory.allocated.at;
+        break;
+      case AskedMoment::Kind::End:
+        at.op = program.ops.size() - 1;
+        break;
+      case AskedMoment::Kind::OpIndex:
+        at.op = std::min(asked.op, program.ops.size() - 1);
+        break;
+    }
+    for (std::size_t i = 0; i <= at.op; ++i)
+      if (const Mark* mark = std::get_if<Mark>(&program.ops[i])) at.mark = *mark;
+    buffers = live_buffers(program, prices, at.op);
+    for (const LiveBuffer& b : buffers) allocated += b.block;
+  }
+};
+
+}  // namespace
+
+std::string live_text(const Job& job, Rank rank, const AskedMoment& asked, Detail detail) {
+  const LiveSet live(job, rank, asked);
+  struct Line {
+    Category category = Category::Temporaries;
+    std::size_t count = 0;
+    Bytes bytes;
+  };
+  std::map<std::pair<std::string, Category>, Line> lines;
+  for (const LiveBuffer& b : live.buffers) {
+    std::string label = live.program[b.label];
+    if (detail == Detail::ByRole) label = without_layer(label);
+    Line& line = lines[{label, b.category}];
+    line.category = b.category;
+    ++line.count;
+    line.bytes += b.block;
+  }
+  std::vector<std::pair<std::string, Line>> sorted;
+  Composition composition;
+  for (const auto& [key, line] : lines) {
+    sorted.emplace_back(key.first, line);
+    composition[line.category] += line.bytes;
+  }
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) { return a.second.bytes > b.second.bytes; });
+
+  std::string out = fmt::format("rank {}: {} allocated in {} tensors after op {} of {}\n{}\n\nby category\n",
+                                rank.value, mib(live.allocated), live.buffers.size(), live.at.op,
+                                live.program.ops.size(), where(live.at, live.program[live.at.mark.label]));
+  std::vector<std::vector<std::string>> rows;
+  for (std::size_t c = 0; c < category_count; ++c)
+    if (composition.bytes[c] != Bytes{0}) rows.push_back({std::string(category_names[c]), mib(composition.bytes[c])});
+  out += table(rows) + "\ntensors, largest first\n";
+  rows = {{"tensor", "category", "count", "each", "together"}};
+  for (const auto& [label, line] : sorted)
+    rows.push_back({label, std::string(name(line.category)), std::to_string(line.count),
+                    mib(line.bytes / static_cast<std::int64_t>(line.count)), mib(line.bytes)});
+  return out + table(rows);
+}
+
+std::string live_json(const Job& job, Rank rank, const AskedMoment& asked) {
+  const LiveSet live(job, rank, asked);
+  nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
+  for (const LiveBuffer& b : live.buffers)
+    tensors.push_back({{"tensor", live.program[b.label]},
+                       {"category", name(b.category)},
+                       {"requested_bytes", b.requested.count()},
+                       {"block_bytes", b.block.count()},
+                       {"allocated_at_op", b.allocated_at}});
+  const Mark& mark = live.at.mark;
+  const nlohmann::ordered_json out = {
+      {"schema", "tidemark.live/1"},
+      {"rank", rank.value},
+      {"op_index", live.at.op},
+      {"at",
+       {{"step", mark.step},
+        {"phase", name(mark.phase)},
+        {"micro_batch",
+         mark.micro_batch < 0 ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(mark.micro_batch)},
+        {"op", live.program[mark.label]},
+        {"time_s", nullptr}}},
+      {"allocated_bytes", live.allocated.count()},
+      {"tensors", std::move(tensors)}};
+  return out.dump(1) + '\n';
+}
+
+std::string model_text(const Job& job) { return text(job.graph); }
+
+std::string schedule_text(const Job& job) {
+  const Layout& layout = job.scenario.layout;
+  const Train& train = job.scenario.train;
+  const auto micro_batches = static_cast<std::int32_t>(train.global_batch / (train.micro_batch * layout.data));
+  const std::vector<Stage> stages = split_into_stages(static_cast<std::int32_t>(job.graph.model.layers), layout);
+  std::string out;
+  for (std::int32_t s = 0; s < layout.pipeline; ++s) {
+    const Stage& stage = stages[static_cast<std::size_t>(s)];
+    out += fmt::format("stage {}: {}layers {}-{}{}\n  {}\n", s, stage.embedding ? "embedding, " : "", stage.first,
+                       stage.last - 1, stage.head ? ", head and loss" : "",
+                       text(one_f_one_b(s, layout.pipeline, micro_batches)));
+  }
+  return out;
+}
+
+std::string communicators_text(const Job& job, Rank rank) {
+  std::string out;
+  for (std::size_t slot = 0; slot < job.communicators.size(); ++slot)
+    out += fmt::format("g{} {}: {} ranks, rank {} is with {}\n", slot, job.communicators[slot].name,
+                       group_size(job.communicators[slot]), rank.value,
+                       rank_list(group_members(job.communicators[slot], rank)));
+  return out;
+}
+
+std::string program_text(const Job& job, Rank rank) { return text(lower_role(job.lowering(), role_of(job, rank))); }
+
+std::string prices_text(const Job& job, Rank rank) {
+  const DriverPrices& prices = job.prices.of(rank);
+  std::vector<std::vector<std::string>> rows{{"what", "bytes", "low", "high", "source"}};
+  const auto add = [&](const std::string& what, const Estimate& e) {
+    rows.push_back({what, mib(e.bytes), mib(e.low), mib(e.high), e.source});
+  };
+  add("context", prices.context);
+  add("modules", prices.modules);
+  add("nccl_kernels", prices.nccl_kernels);
+  for (std::size_t slot = 0; slot < prices.communicators.size(); ++slot)
+    add("communicator " + job.communicators[slot].name, prices.communicators[slot]);
+  return table(rows);
+}
+
+std::string timeline_text(const Job& job, Rank rank) {
+  const Program program = lower_role(job.lowering(), role_of(job, rank));
+  std::string out = "op\tstep\tphase\tmicro_batch\tlabel\tallocated_bytes\treserved_bytes\tdriver_bytes\n";
+  for (const MemorySample& s : memory_timeline(program, job.prices.of(rank))) {
+    const Mark& mark = s.at.mark;
+    out += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", s.at.op, mark.step, name(mark.phase), mark.micro_batch,
+                       mark.label.valid() ? program[mark.label] : "", s.allocated.count(), s.reserved.count(),
+                       s.driver.count());
+  }
+  return out;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,68 @@
+#include "scenarios/report/format.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "sim/overloaded.hpp"
+
+namespace tidemark {
+
+std::string mib(Bytes bytes) { return fmt::format("{:.2f} MiB", static_cast<double>(bytes.count()) / (1 << 20)); }
+std::string gib(Bytes bytes) { return fmt::format("{:.2f} GiB", static_cast<double>(bytes.count()) / (1 << 30)); }
+
+std::string rank_list(const std::vector<Rank>& ranks) {
+  std::string out;
+  for (std::size_t i = 0; i < ranks.size();) {
+    std::size_t end = i;
+    while (end + 1 < ranks.size() && ranks[end + 1].value == ranks[end].value + 1) ++end;
+    out += fmt::format("{}{}", out.empty() ? "" : ", ", ranks[i].value);
+    if (end > i) out += fmt::format("-{}", ranks[end].value);
+    i = end + 1;
+  }
+  return out;
+}
+
+std::string where(const Moment& moment, const std::string& op) {
+  const Mark& mark = moment.mark;
+  std::string out = mark.step == 0 ? "construction" : fmt::format("step {}, {}", mark.step, name(mark.phase));
+  if (mark.micro_batch >= 0) out += fmt::format(" of micro-batch {}", mark.micro_batch);
+  return out + ", " + op;
+}
+
+std::string table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> width;
+  for (const auto& row : rows)
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      if (c == width.size()) width.push_back(0);
+      width[c] = std::max(width[c], row[c].size());
+    }
+  std::string out;
+  for (const auto& row : rows) {
+    std::string line = " ";
+    for (std::size_t c = 0; c < row.size(); ++c)
+      line += c == 0 ? fmt::format(" {:<{}}", row[c], width[c]) : fmt::format("  {:>{}}", row[c], width[c]);
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + '\n';
+  }
+  return out;
+}
+
+std::vector<DeviceRow> device_rows(const RankGroup& group, const std::vector<Communicator>& communicators) {
+  std::vector<DeviceRow> rows;
+  for (const DriverRow& row : group.memory.driver) {
+    rows.push_back(
+        std::visit(Overloaded{
+                       [&](DriverResource resource) {
+                         return DeviceRow{std::string(name(resource)), group.prices.of(resource)};
+                       },
+                       [&](CommSlot slot) {
+                         return DeviceRow{"communicator " + communicators[slot.index()].name, group.prices.of(slot)};
+                       },
+                   },
+                   row.what));
+  }
+  return rows;
+}
+
+}  // namespace tidemark

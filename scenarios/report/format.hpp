@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "scenarios/prediction.hpp"
+#include "sim/units.hpp"
+
+namespace tidemark {
+
+/// "62136.25 MiB".
+[[nodiscard]] std::string mib(Bytes bytes);
+/// "60.68 GiB".
+[[nodiscard]] std::string gib(Bytes bytes);
+
+/// "0-7, 16" for sorted ranks.
+[[nodiscard]] std::string rank_list(const std::vector<Rank>& ranks);
+
+/// "step 2, backward of micro-batch 0, layers.19.mlp.swiglu".
+[[nodiscard]] std::string where(const Moment& moment, const std::string& op);
+
+/// A table of text: the first row is the header, the first column left-aligned, the others right-aligned.
+[[nodiscard]] std::string table(const std::vector<std::vector<std::string>>& rows);
+
+/// What a rank's device holds behind the framework's allocator: a name for each row, and its price.
+struct DeviceRow {
+  std::string name;
+  Estimate price;
+};
+[[nodiscard]] std::vector<DeviceRow> device_rows(const RankGroup& group,
+                                                 const std::vector<Communicator>& communicators);
+
+}  // namespace tidemark

@@ -1,0 +1,96 @@
+#include <nlohmann/json.hpp>
+
+#include "scenarios/io/scenario_json.hpp"
+#include "scenarios/report/format.hpp"
+#include "scenarios/report/prediction_text.hpp"
+
+namespace tidemark {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json instant(const Moment& moment, const std::string& op) {
+  const Mark& mark = moment.mark;
+  return {{"step", mark.step},
+          {"phase", name(mark.phase)},
+          {"micro_batch", mark.micro_batch < 0 ? Json(nullptr) : Json(mark.micro_batch)},
+          {"op", op},
+          {"time_s", nullptr}};
+}
+
+Json composition(const Composition& parts) {
+  Json out = Json::object();
+  for (std::size_t c = 0; c < category_count; ++c) out[std::string(category_names[c])] = parts.bytes[c].count();
+  return out;
+}
+
+Json group_json(const RankGroup& group, const std::vector<Communicator>& communicators) {
+  const MemoryRecord& m = group.memory;
+  Json ranks = Json::array();
+  for (const Rank rank : group.ranks) ranks.push_back(rank.value);
+  Json by_step = Json::array();
+  for (const Bytes bytes : m.peak_allocated_by_step) by_step.push_back(bytes.count());
+  Json rows = Json::array();
+  for (const DeviceRow& row : device_rows(group, communicators))
+    rows.push_back({{"name", row.name},
+                    {"bytes", row.price.bytes.count()},
+                    {"low", row.price.low.count()},
+                    {"high", row.price.high.count()},
+                    {"source", row.price.source}});
+  return {{"ranks", std::move(ranks)},
+          {"coordinates",
+           {{"tp", group.coordinates.tensor},
+            {"cp", 0},
+            {"ep", 0},
+            {"dp", group.coordinates.data},
+            {"pp", group.coordinates.pipeline}}},
+          {"peak_allocated_bytes", m.allocated.bytes.count()},
+          {"peak_reserved_bytes", m.peak_reserved.count()},
+          {"peak_device_bytes", m.device.bytes.count()},
+          {"peak_device_upper_bytes", m.peak_device_upper.count()},
+          {"peak_host_pinned_bytes", 0},
+          {"peak_host_pageable_bytes", 0},
+          {"static_allocated_bytes", m.final_allocated.count()},
+          {"peak_allocated_by_step", std::move(by_step)},
+          {"peak_at", instant(m.device.at, group.device_peak_op)},
+          {"at_peak", composition(m.device.composition)},
+          {"allocated_peak_at", instant(m.allocated.at, group.allocated_peak_op)},
+          {"at_allocated_peak", composition(m.allocated.composition)},
+          {"device_rows", std::move(rows)}};
+}
+
+Json failure_json(const Prediction& p) {
+  for (const RankGroup& group : p.groups) {
+    if (!group.failure) continue;
+    return {{"rank", group.ranks.front().value},
+            {"op", group.failed_op},
+            {"phase", name(group.failure->at.mark.phase)},
+            {"requested_bytes", group.failure->requested.count()},
+            {"free_bytes", group.failure->free.count()}};
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::string prediction_json(const Prediction& p) {
+  Json groups = Json::array();
+  for (const RankGroup& group : p.groups) groups.push_back(group_json(group, p.communicators));
+  const Json out = {{"schema", "tidemark.prediction/1"},
+                    {"scenario", Json::parse(scenario_json(p.scenario, -1))},
+                    {"world_size", p.scenario.layout.world_size()},
+                    {"outcome", p.completed ? "completed" : "out_of_memory"},
+                    {"fits", p.fits},
+                    {"capacity_bytes", p.scenario.cluster.device.capacity.count()},
+                    {"headroom_bytes", p.scenario.runtime.headroom.count()},
+                    {"failure", failure_json(p)},
+                    {"step_time_s", nullptr},
+                    {"tokens_per_s_per_device", nullptr},
+                    {"mfu", nullptr},
+                    {"assumptions", p.assumptions},
+                    {"not_modelled", p.not_modelled},
+                    {"groups", std::move(groups)}};
+  return out.dump(1) + '\n';
+}
+
+}  // namespace tidemark

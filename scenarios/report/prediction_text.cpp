@@ -1,0 +1,102 @@
+#include "scenarios/report/prediction_text.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "scenarios/report/format.hpp"
+
+namespace tidemark {
+namespace {
+
+std::string verdict(const Prediction& p) {
+  const RankGroup& top = p.highest();
+  const Bytes capacity = p.scenario.cluster.device.capacity;
+  const Bytes upper = top.memory.peak_device_upper + p.scenario.runtime.headroom;
+  const std::string headroom =
+      p.scenario.runtime.headroom > Bytes{0} ? fmt::format(" with {} headroom", gib(p.scenario.runtime.headroom)) : "";
+  std::string out =
+      p.fits ? fmt::format("yes, it fits{}: {} to spare on the fullest device\n", headroom, gib(capacity - upper))
+             : fmt::format("no, it does not fit{}: the fullest device lacks {}\n", headroom, gib(upper - capacity));
+  for (const RankGroup& group : p.groups) {
+    if (!group.failure) continue;
+    out +=
+        fmt::format("  out of memory on rank {}: {}: {} asked, {} free\n", group.ranks.front().value,
+                    where(group.failure->at, group.failed_op), mib(group.failure->requested), mib(group.failure->free));
+    break;
+  }
+  return out;
+}
+
+std::string question(const Prediction& p) {
+  const Scenario& s = p.scenario;
+  std::string layout = fmt::format("tensor {}{}, pipeline {}, data {}", s.layout.tensor,
+                                   s.layout.sequence_parallel ? " + sequence" : "", s.layout.pipeline, s.layout.data);
+  if (s.layout.sharding == Sharding::Zero1) layout += ", optimizer sharded (zero1)";
+  return fmt::format("{}: {} ({:.2f} B parameters) on {} x {}\n  {}; {} tokens, micro-batch {}, global batch {}\n",
+                     s.name, s.model.name, static_cast<double>(p.parameters) / 1e9, s.gpus, s.cluster.device.name,
+                     layout, s.train.sequence_length, s.train.micro_batch, s.train.global_batch);
+}
+
+std::string peak(const Prediction& p) {
+  const RankGroup& top = p.highest();
+  const MemoryRecord& m = top.memory;
+  const Bytes capacity = p.scenario.cluster.device.capacity;
+  std::string out = fmt::format(
+      "\npeak on rank {} (pp {}, dp {}, tp {}), at {}\n"
+      "  device     {:>9}  (up to {}) of {}\n  reserved   {:>9}  held by the allocator\n"
+      "  allocated  {:>9}  in tensors, highest at {}\n\nmade of\n",
+      top.ranks.front().value, top.coordinates.pipeline, top.coordinates.data, top.coordinates.tensor,
+      where(m.device.at, top.device_peak_op), gib(m.device.bytes), gib(m.peak_device_upper), gib(capacity),
+      gib(m.peak_reserved), gib(m.allocated.bytes), where(m.allocated.at, top.allocated_peak_op));
+
+  std::vector<std::pair<Bytes, std::string_view>> parts;
+  for (std::size_t c = 0; c < category_count; ++c)
+    if (m.device.composition.bytes[c] != Bytes{0}) parts.emplace_back(m.device.composition.bytes[c], category_names[c]);
+  std::stable_sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& [bytes, name] : parts)
+    rows.push_back({std::string(name), mib(bytes),
+                    fmt::format("{:.1f} %", 100.0 * static_cast<double>(bytes.count()) /
+                                                static_cast<double>(m.device.bytes.count()))});
+  return out + table(rows);
+}
+
+std::string stages(const Prediction& p) {
+  std::map<std::int32_t, std::vector<const RankGroup*>> by_stage;
+  for (const RankGroup& group : p.groups) by_stage[group.coordinates.pipeline].push_back(&group);
+  std::vector<std::vector<std::string>> rows{
+      {"stage", "ranks", "allocated", "reserved", "device", "up to", "to spare", "peak of allocated at"}};
+  for (const auto& [stage, groups] : by_stage) {
+    const RankGroup& worst = **std::max_element(groups.begin(), groups.end(), [](const auto* a, const auto* b) {
+      return a->memory.peak_device_upper < b->memory.peak_device_upper;
+    });
+    std::size_t ranks = 0;
+    Bytes allocated, reserved;
+    for (const RankGroup* group : groups) {
+      ranks += group->ranks.size();
+      allocated = std::max(allocated, group->memory.allocated.bytes);
+      reserved = std::max(reserved, group->memory.peak_reserved);
+    }
+    const MemoryRecord& m = worst.memory;
+    rows.push_back({std::to_string(stage), std::to_string(ranks), gib(allocated), gib(reserved), gib(m.device.bytes),
+                    gib(m.peak_device_upper),
+                    gib(p.scenario.cluster.device.capacity - p.scenario.runtime.headroom - m.peak_device_upper),
+                    where(m.allocated.at, worst.allocated_peak_op)});
+  }
+  return "\nby pipeline stage, highest of its ranks\n" + table(rows);
+}
+
+}  // namespace
+
+std::string prediction_text(const Prediction& p) {
+  std::string out = verdict(p) + question(p) + peak(p) + stages(p);
+  out += "\nassumed\n";
+  for (const std::string& line : p.assumptions) out += "  " + line + '\n';
+  out += "not modelled\n";
+  for (const std::string& line : p.not_modelled) out += "  " + line + '\n';
+  return out;
+}
+
+}  // namespace tidemark

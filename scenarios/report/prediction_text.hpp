@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+
+#include "scenarios/prediction.hpp"
+
+namespace tidemark {
+
+/// The answer on one screen: fits or not, on which rank, when, made of what; then stage by stage.
+[[nodiscard]] std::string prediction_text(const Prediction& prediction);
+
+/// The answer as JSON, schema "tidemark.prediction/1".
+[[nodiscard]] std::string prediction_json(const Prediction& prediction);
+
+}  // namespace tidemark

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "parallel/layout.hpp"
+#include "parallel/model.hpp"
+#include "parallel/runtime/versions.hpp"
+#include "parallel/train.hpp"
+#include "sim/units.hpp"
+#include "topology/cluster.hpp"
+
+namespace tidemark {
+
+/// What the user asks about how the framework runs; the runtime itself is looked up by name.
+struct RuntimeChoice {
+  std::string name = "megatron";
+  Versions versions;      ///< dated habits: framework versions that change what is allocated
+  std::string allocator;  ///< the text of PYTORCH_CUDA_ALLOC_CONF; only the default, "", is modelled so far
+  std::string cublas_workspace_config;  ///< environment.CUBLAS_WORKSPACE_CONFIG, such as ":4096:8"
+  Bytes headroom;                       ///< memory that must stay free on every device
+
+  bool operator==(const RuntimeChoice&) const = default;
+};
+
+/// One question, with every default filled in.
+struct Scenario {
+  std::string name;  ///< of its file, without folder and ending
+  Model model;
+  Cluster cluster;
+  std::int32_t gpus = 0;
+  Layout layout;
+  Train train;
+  RuntimeChoice runtime;
+
+  bool operator==(const Scenario&) const = default;
+};
+
+}  // namespace tidemark

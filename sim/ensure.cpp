@@ -1,0 +1,13 @@
+#include "sim/ensure.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace tidemark {
+
+void violated(const char* what, const char* file, int line) {
+  std::fprintf(stderr, "%s:%d: internal error: this must hold: %s\n", file, line, what);
+  std::abort();
+}
+
+}  // namespace tidemark

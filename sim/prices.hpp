@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/estimate.hpp"
+#include "sim/program.hpp"
+
+namespace tidemark {
+
+/// What drivers and libraries take from one rank's device, behind the framework's allocator.
+struct DriverPrices {
+  Estimate context;
+  Estimate modules;
+  Estimate nccl_kernels;
+  std::vector<Estimate> communicators;  ///< by CommSlot
+
+  [[nodiscard]] const Estimate& of(DriverResource resource) const {
+    switch (resource) {
+      case DriverResource::Context:
+        return context;
+      case DriverResource::Modules:
+        return modules;
+      case DriverResource::NcclKernels:
+        return nccl_kernels;
+    }
+    return context;
+  }
+  [[nodiscard]] const Estimate& of(CommSlot comm) const { return communicators[comm.index()]; }
+  bool operator==(const DriverPrices&) const = default;
+};
+
+/// The price list of a workload on a cluster. Ranks whose groups lie alike on the nodes share an entry.
+struct Prices {
+  std::vector<DriverPrices> entries;
+  std::vector<std::int32_t> entry_of_rank;
+
+  [[nodiscard]] const DriverPrices& of(Rank rank) const {
+    return entries[static_cast<std::size_t>(entry_of_rank[rank.index()])];
+  }
+};
+
+}  // namespace tidemark

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "sim/program.hpp"
+
+namespace tidemark {
+
+/// Writes a program op by op and interns what its ops point to: labels, names, kernels.
+class ProgramBuilder {
+ public:
+  static constexpr StreamId compute{0};
+
+  /// Text that ops of this program can refer to.
+  LabelId label(std::string_view text);
+  NameId name(std::string_view text);
+
+  BufferId alloc(Bytes size, Category category, LabelId label, StreamId stream = compute);
+  /// As `alloc`, for a buffer id that a text names.
+  void alloc(BufferId buffer, Bytes size, Category category, LabelId label, StreamId stream);
+  void launch(const Kernel& kernel, std::span<const BufferId> inputs, std::span<const BufferId> outputs,
+              StreamId stream = compute);
+  void launch(const Kernel& kernel, std::initializer_list<BufferId> inputs, std::initializer_list<BufferId> outputs,
+              StreamId stream = compute) {
+    launch(kernel, std::span(inputs.begin(), inputs.size()), std::span(outputs.begin(), outputs.size()), stream);
+  }
+  void collective(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size, StreamId stream = compute);
+  void exchange(CommSlot comm, std::span<const Transfer> transfers, StreamId stream = compute);
+  void exchange(CommSlot comm, std::initializer_list<Transfer> transfers, StreamId stream = compute) {
+    exchange(comm, std::span(transfers.begin(), transfers.size()), stream);
+  }
+  void bind(NameId name, BufferId buffer);
+  void unbind(NameId name);
+  void mark(Phase phase, std::int32_t step, std::int32_t micro_batch, LabelId label);
+  /// Ops that point into no table: free, borrow, events, driver resources and communicators.
+  void push(const Op& op);
+
+  [[nodiscard]] const Program& program() const { return program_; }
+  [[nodiscard]] Program finish() && { return std::move(program_); }
+
+ private:
+  struct TextHash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+  };
+  using Interned = std::unordered_map<std::string, std::int32_t, TextHash, std::equal_to<>>;
+  struct KernelHash {
+    std::size_t operator()(const Kernel& kernel) const;
+  };
+
+  BufferList operands(std::span<const BufferId> buffers);
+
+  Program program_;
+  Interned labels_, names_;
+  std::unordered_map<Kernel, std::int32_t, KernelHash> kernels_;
+};
+
+}  // namespace tidemark

@@ -1,0 +1,202 @@
+#include "sim/replay.hpp"
+
+#include <algorithm>
+
+#include "sim/caching_allocator.hpp"
+#include "sim/overloaded.hpp"
+
+namespace tidemark {
+namespace {
+
+// A device's memory as the allocator sees it: invented addresses, as many as drivers leave over.
+class DeviceMemory {
+ public:
+  explicit DeviceMemory(Bytes capacity) : free_(capacity) {}
+
+  std::optional<Address> allocate(Bytes size, StreamId stream) {
+    if (size > free_) return std::nullopt;
+    free_ -= size;
+    return addresses_.allocate(size, stream);
+  }
+  void release(Address address, Bytes size) {
+    free_ += size;
+    addresses_.release(address, size);
+  }
+  [[nodiscard]] Bytes available() const { return free_; }
+  void take_for_driver(Bytes size) { free_ -= size; }
+
+ private:
+  Bytes free_;
+  InventedAddresses addresses_;
+};
+
+class Replayer {
+ public:
+  Replayer(const Program& program, const DriverPrices& prices, Bytes capacity)
+      : prices_(prices), allocator_(DeviceMemory(capacity)), buffers_(static_cast<std::size_t>(program.buffers)) {
+    record_.peak_allocated_by_step.push_back({});
+  }
+
+  /// False when memory ran out.
+  bool step(std::size_t index, const Op& op) {
+    at_ = index;
+    // Named one by one, so that a new op has to be thought about here too.
+    std::visit(Overloaded{
+                   [&](const Alloc& o) { allocate(o); },
+                   [&](const Free& o) { release(o.buffer); },
+                   [](const Borrow&) {},  // one stream so far: a free never waits
+                   [](const Launch&) {},
+                   [](const Collective&) {},
+                   [](const Exchange&) {},
+                   [](const Record&) {},
+                   [](const Wait&) {},
+                   [](const Sync&) {},
+                   [&](const CreateDriver& o) { create({o.resource}, prices_.of(o.resource), category(o.resource)); },
+                   [&](const CreateCommunicator& o) { create({o.comm}, prices_.of(o.comm), Category::Nccl); },
+                   [](const Bind&) {},
+                   [](const Unbind&) {},
+                   [&](const Mark& o) { enter(o); },
+               },
+               op);
+    return !record_.failure;
+  }
+
+  MemoryRecord finish() && {
+    note_composition();
+    record_.final_allocated = allocator_.allocated();
+    record_.peak_reserved = allocator_.stats().all.reserved.peak;
+    return std::move(record_);
+  }
+
+  [[nodiscard]] Bytes allocated() const { return allocator_.allocated(); }
+  [[nodiscard]] Bytes reserved() const { return allocator_.reserved(); }
+  [[nodiscard]] Bytes driver() const { return driver_; }
+  [[nodiscard]] Moment moment() const { return {at_, mark_}; }
+  [[nodiscard]] Bytes block_of(BufferId buffer) const { return allocator_.size(buffers_[buffer.index()].block); }
+
+ private:
+  struct Held {
+    BlockId block{};
+    Category category = Category::Temporaries;
+  };
+
+  static Category category(DriverResource resource) {
+    return resource == DriverResource::NcclKernels ? Category::Nccl : Category::Context;
+  }
+
+  void allocate(const Alloc& o) {
+    const std::variant<BlockId, OutOfMemory> got = allocator_.malloc(o.size, o.stream);
+    if (const OutOfMemory* oom = std::get_if<OutOfMemory>(&got)) {
+      record_.failure = OutOfDeviceMemory{moment(), oom->segment, oom->available};
+      return;
+    }
+    const BlockId block = std::get<BlockId>(got);
+    buffers_[o.buffer.index()] = {block, o.category};
+    composition_[o.category] += allocator_.size(block);
+
+    const Bytes now = allocator_.allocated();
+    if (now > record_.allocated.bytes) {
+      record_.allocated.bytes = now;
+      record_.allocated.at = moment();
+      composition_pending_ = true;
+    }
+    Bytes& of_step = record_.peak_allocated_by_step.back();
+    of_step = std::max(of_step, now);
+    note_device();
+  }
+
+  void release(BufferId buffer) {
+    note_composition();
+    const Held& held = buffers_[buffer.index()];
+    composition_[held.category] -= allocator_.size(held.block);
+    allocator_.free(held.block);
+  }
+
+  void create(std::variant<DriverResource, CommSlot> what, const Estimate& price, Category its_category) {
+    if (price.bytes > allocator_.source().available()) {
+      record_.failure = OutOfDeviceMemory{moment(), price.bytes, allocator_.source().available()};
+      return;
+    }
+    allocator_.source().take_for_driver(price.bytes);
+    driver_ += price.bytes;
+    driver_upper_ += price.high;
+    driver_composition_[its_category] += price.bytes;
+    record_.driver.push_back({what, moment()});
+    note_device();
+  }
+
+  void enter(const Mark& mark) {
+    if (mark.step != mark_.step) record_.peak_allocated_by_step.push_back(allocator_.allocated());
+    mark_ = mark;
+  }
+
+  // The composition at a peak of allocated is the one before the next free; copying it only then saves most copies.
+  void note_composition() {
+    if (!composition_pending_) return;
+    record_.allocated.composition = composition_;
+    composition_pending_ = false;
+  }
+
+  void note_device() {
+    const Bytes reserved = allocator_.reserved();
+    record_.peak_device_upper = std::max(record_.peak_device_upper, reserved + driver_upper_);
+    if (reserved + driver_ <= record_.device.bytes) return;
+    record_.device = {reserved + driver_, moment(), composition_};
+    Composition& there = record_.device.composition;
+    for (std::size_t c = 0; c < category_count; ++c) there.bytes[c] += driver_composition_.bytes[c];
+    there[Category::Fragmentation] = reserved - allocator_.allocated();
+  }
+
+  const DriverPrices& prices_;
+  CachingAllocator<DeviceMemory> allocator_;
+  std::vector<Held> buffers_;
+  Composition composition_, driver_composition_;
+  bool composition_pending_ = false;
+  Bytes driver_, driver_upper_;
+  Mark mark_;
+  std::size_t at_ = 0;
+  MemoryRecord record_;
+};
+
+constexpr Bytes unlimited = ReplayOptions{}.capacity;
+
+}  // namespace
+
+MemoryRecord replay(const Program& program, const DriverPrices& prices, const ReplayOptions& options) {
+  Replayer replayer(program, prices, options.capacity);
+  for (std::size_t i = 0; i < program.ops.size(); ++i)
+    if (!replayer.step(i, program.ops[i])) break;
+  return std::move(replayer).finish();
+}
+
+std::vector<LiveBuffer> live_buffers(const Program& program, const DriverPrices& prices, std::size_t op) {
+  Replayer replayer(program, prices, unlimited);
+  std::vector<LiveBuffer> buffers(static_cast<std::size_t>(program.buffers));
+  for (std::size_t i = 0; i <= op && i < program.ops.size(); ++i) {
+    replayer.step(i, program.ops[i]);
+    if (const Alloc* alloc = std::get_if<Alloc>(&program.ops[i]))
+      buffers[alloc->buffer.index()] = {
+          alloc->buffer, alloc->label, alloc->category, alloc->size, replayer.block_of(alloc->buffer), i};
+    else if (const Free* free = std::get_if<Free>(&program.ops[i]))
+      buffers[free->buffer.index()] = {};
+  }
+  std::erase_if(buffers, [](const LiveBuffer& b) { return !b.buffer.valid(); });
+  std::stable_sort(buffers.begin(), buffers.end(),
+                   [](const LiveBuffer& a, const LiveBuffer& b) { return a.block > b.block; });
+  return buffers;
+}
+
+std::vector<MemorySample> memory_timeline(const Program& program, const DriverPrices& prices) {
+  Replayer replayer(program, prices, unlimited);
+  std::vector<MemorySample> samples;
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    replayer.step(i, program.ops[i]);
+    const MemorySample now{replayer.moment(), replayer.allocated(), replayer.reserved(), replayer.driver()};
+    const bool changed = samples.empty() || samples.back().allocated != now.allocated ||
+                         samples.back().reserved != now.reserved || samples.back().driver != now.driver;
+    if (changed) samples.push_back(now);
+  }
+  return samples;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstddef>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "sim/allocator_options.hpp"
+#include "sim/category.hpp"
+#include "sim/prices.hpp"
+#include "sim/program.hpp"
+
+// Memory without a clock: host order decides what is allocated when, so one pass over the ops through the emulated
+// allocator gives every peak exactly.
+
+namespace tidemark {
+
+/// A place in a program: an op, and the last mark before it.
+struct Moment {
+  std::size_t op = 0;
+  Mark mark;
+  bool operator==(const Moment&) const = default;
+};
+
+/// The highest value of a quantity, when it was first reached, and what was there then.
+struct Peak {
+  Bytes bytes;
+  Moment at;
+  Composition composition;  ///< sums to `bytes`
+  bool operator==(const Peak&) const = default;
+};
+
+/// Where memory ran out.
+struct OutOfDeviceMemory {
+  Moment at;
+  Bytes requested;  ///< of the device: a segment, or what a driver resource takes
+  Bytes free;       ///< left on the device
+  bool operator==(const OutOfDeviceMemory&) const = default;
+};
+
+/// Something that a driver or library allocated for itself.
+struct DriverRow {
+  std::variant<DriverResource, CommSlot> what;
+  Moment at;
+  bool operator==(const DriverRow&) const = default;
+};
+
+/// The memory of one rank over a whole program.
+struct MemoryRecord {
+  std::optional<OutOfDeviceMemory> failure;   ///< the record ends there
+  Peak allocated;                             ///< torch.cuda.max_memory_allocated: block sizes
+  Peak device;                                ///< reserved and driver memory, at their central values
+  Bytes peak_reserved;                        ///< torch.cuda.max_memory_reserved
+  Bytes peak_device_upper;                    ///< as `device`, estimates at their upper ends
+  Bytes final_allocated;                      ///< after the last op
+  std::vector<Bytes> peak_allocated_by_step;  ///< construction first
+  std::vector<DriverRow> driver;              ///< in order of creation
+  bool operator==(const MemoryRecord&) const = default;
+};
+
+struct ReplayOptions {
+  Bytes capacity = Bytes{std::numeric_limits<std::int64_t>::max() / 2};  ///< of the device
+};
+
+/// Runs the program's memory through the allocator.
+[[nodiscard]] MemoryRecord replay(const Program& program, const DriverPrices& prices, const ReplayOptions& options);
+
+/// A buffer that is live at some moment.
+struct LiveBuffer {
+  BufferId buffer;
+  LabelId label;
+  Category category = Category::Temporaries;
+  Bytes requested;
+  Bytes block;                   ///< what it counts as allocated
+  std::size_t allocated_at = 0;  ///< op
+};
+
+/// What is live right after the op of that index, largest first, then in order of allocation.
+[[nodiscard]] std::vector<LiveBuffer> live_buffers(const Program& program, const DriverPrices& prices, std::size_t op);
+
+/// One point of a memory timeline.
+struct MemorySample {
+  Moment at;
+  Bytes allocated;
+  Bytes reserved;
+  Bytes driver;
+};
+
+/// Allocated, reserved and driver memory after every op that changes one of them.
+[[nodiscard]] std::vector<MemorySample> memory_timeline(const Program& program, const DriverPrices& prices);
+
+}  // namespace tidemark

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/program.hpp"
+#include "sim/units.hpp"
+
+namespace tidemark {
+
+/// Ranks of a group that differ along one axis of the job: `size` of them, `stride` apart.
+struct GroupAxis {
+  std::int32_t size = 1;
+  std::int32_t stride = 1;
+  bool operator==(const GroupAxis&) const = default;
+};
+
+/// A communicator as each rank sees its own: "my pipeline group". A rank's group holds the ranks that differ from it
+/// along these axes only; the first axis runs fastest.
+struct Communicator {
+  std::string name;
+  std::vector<GroupAxis> axes;
+  bool operator==(const Communicator&) const = default;
+};
+
+[[nodiscard]] std::int32_t group_size(const Communicator& communicator);
+/// The ranks of `rank`'s group, in group order.
+[[nodiscard]] std::vector<Rank> group_members(const Communicator& communicator, Rank rank);
+/// The rank `step` places on from `rank` in its group, round the end.
+[[nodiscard]] Rank group_neighbour(const Communicator& communicator, Rank rank, std::int32_t step);
+
+/// Who runs what: every rank's program, ranks of equal role sharing one, and the communicators that slots stand for.
+struct Workload {
+  std::vector<Program> programs;
+  std::vector<std::int32_t> program_of_rank;  ///< index into programs, by rank
+  std::vector<Communicator> communicators;    ///< by CommSlot
+
+  [[nodiscard]] std::int32_t world_size() const { return static_cast<std::int32_t>(program_of_rank.size()); }
+  [[nodiscard]] const Program& program(Rank rank) const {
+    return programs[static_cast<std::size_t>(program_of_rank[rank.index()])];
+  }
+};
+
+}  // namespace tidemark

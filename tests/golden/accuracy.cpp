@@ -1,0 +1,85 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+
+#include <fmt/format.h>
+
+#include "tests/golden/golden_rows.hpp"
+
+// Predicted, measured and error of every golden row, as a table of Markdown. With a file's name, written there too.
+
+namespace tidemark::golden {
+namespace {
+
+struct Score {
+  int stages = 0, within_5_mib = 0, within_1_mib = 0;
+  double worst = 0;
+
+  void add(double predicted, double measured) {
+    const double difference = std::abs(predicted - measured);
+    ++stages;
+    within_5_mib += difference <= 5 ? 1 : 0;
+    within_1_mib += difference <= 1 ? 1 : 0;
+    worst = std::max(worst, difference / measured);
+  }
+};
+
+std::string family_text(const Family& family) {
+  std::string out = fmt::format("## {}\n\n", family.name);
+  out += "Source: " + family.rows.front().source + "\n\n";
+  out +=
+      "Allocated is `torch.cuda.max_memory_allocated`, the highest of a stage's ranks. Reserved is "
+      "`torch.cuda.max_memory_reserved`, the median of a stage's ranks (lowest–highest). All in MiB.\n\n"
+      "| row | stage | allocated predicted | measured | error | reserved predicted | measured | error |\n"
+      "|---|---|---|---|---|---|---|---|\n";
+  Score independent, all;
+  for (const Row& row : family.rows) {
+    const std::vector<StageFigures> stages = predicted(row);
+    for (std::size_t s = 0; s < stages.size(); ++s) {
+      const StageFigures& p = stages[s];
+      const double measured = row.allocated_max[s], reserved = row.reserved_median[s];
+      all.add(p.allocated_max, measured);
+      if (row.independent) independent.add(p.allocated_max, measured);
+      out += fmt::format(
+          "| {}{} | {} | {:.3f} | {:.3f} | {:+.3f} ({:+.4f} %) | {:.0f} ({:.0f}–{:.0f}) | {:.0f} "
+          "({:.0f}–{:.0f}) | {:+.2f} % |\n",
+          row.name, row.independent ? "" : " (repeats memory)", s, p.allocated_max, measured,
+          p.allocated_max - measured, 100 * (p.allocated_max / measured - 1), p.reserved_median, p.reserved_min,
+          p.reserved_max, reserved, row.reserved_min[s], row.reserved_max[s], 100 * (p.reserved_median / reserved - 1));
+    }
+  }
+  out += fmt::format(
+      "\nIndependent stages: {}; within 5 MiB {}, within 1 MiB {}; worst {:.4f} %. All {} stages: worst "
+      "{:.4f} %.\n\n",
+      independent.stages, independent.within_5_mib, independent.within_1_mib, 100 * independent.worst, all.stages,
+      100 * all.worst);
+  return out;
+}
+
+int run(int argc, char** argv) {
+  std::string out =
+      "# Accuracy\n\nPredictions against real runs that others published. Assumptions are those of the runtime at the "
+      "versions that each scenario under `tests/golden/` names; none is set for a single row, and no constant was "
+      "fitted. Written by `scripts/accuracy`.\n\n";
+  for (const Family& family : families()) out += family_text(family);
+  std::fputs(out.c_str(), stdout);
+  if (argc < 2) return 0;
+  std::ofstream file(argv[1], std::ios::binary);
+  file << out;
+  file.close();
+  return file ? 0 : 3;
+}
+
+}  // namespace
+}  // namespace tidemark::golden
+
+int main(int argc, char** argv) {
+  try {
+    return tidemark::golden::run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return 3;
+  }
+}

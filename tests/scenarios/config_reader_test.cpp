@@ -1,0 +1,179 @@
+#include "scenarios/io/config_reader.hpp"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace tidemark {
+namespace {
+
+Model shipped(const std::string& name) {
+  return read_model(std::string(TIDEMARK_SOURCE_DIR "/scenarios/models/") + name + ".json");
+}
+
+std::string problems(std::string_view text, const std::vector<ConfigOverride>& overrides = {}) {
+  try {
+    parse_model(text, "config.json", overrides);
+    return "no problem";
+  } catch (const InputError& error) {
+    return error.what();
+  }
+}
+
+/// A small model with `more` keys at its end.
+std::string tiny(const std::string& more = "", const std::string& type = "llama") {
+  return R"({"model_type": ")" + type +
+         R"(", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, )"
+         R"("intermediate_size": 128, "vocab_size": 1000)" +
+         more + "}";
+}
+
+ConfigOverride set(const std::string& key, std::int64_t value) { return {key, value, {"job.toml", 5, 9, {}, {}}}; }
+
+TEST(ConfigReader, ReadsTheShippedModels) {
+  const auto model = [](const char* name, const char* type, std::int64_t hidden, std::int64_t layers,
+                        std::int64_t heads, std::int64_t kv_heads, std::int64_t ffn, std::int64_t vocabulary,
+                        std::int64_t positions) {
+    Model m;
+    m.name = name;
+    m.architecture = type;
+    m.hidden = hidden;
+    m.layers = layers;
+    m.heads = heads;
+    m.kv_heads = kv_heads;
+    m.head_dim = 128;
+    m.ffn = ffn;
+    m.vocabulary = vocabulary;
+    m.max_positions = positions;
+    m.qkv_bias = m.architecture == "qwen2";
+    return m;
+  };
+  for (const Model& expected : {
+           model("llama-3.1-8b", "llama", 4096, 32, 32, 8, 14336, 128256, 131072),
+           model("llama-3.1-70b", "llama", 8192, 80, 64, 8, 28672, 128256, 131072),
+           model("llama-3.1-405b", "llama", 16384, 126, 128, 8, 53248, 128256, 131072),
+           model("llama-2-7b", "llama", 4096, 32, 32, 32, 11008, 32000, 4096),
+           model("llama-2-13b", "llama", 5120, 40, 40, 40, 13824, 32000, 4096),
+           model("llama-2-70b", "llama", 8192, 80, 64, 8, 28672, 32000, 4096),
+           model("qwen2.5-7b", "qwen2", 3584, 28, 28, 4, 18944, 152064, 131072),
+           model("qwen2.5-72b", "qwen2", 8192, 80, 64, 8, 29568, 152064, 131072),
+           model("mistral-7b-v0.1", "mistral", 4096, 32, 32, 8, 14336, 32000, 32768),
+       }) {
+    EXPECT_EQ(shipped(expected.name), expected) << expected.name;
+  }
+}
+
+TEST(ConfigReader, LeftOutKeysHaveTheDefaultsOfTransformers) {
+  const Model llama = parse_model(tiny(), "tiny.json");
+  EXPECT_EQ(llama.kv_heads, 4);
+  EXPECT_EQ(llama.head_dim, 16);
+  EXPECT_EQ(llama.max_positions, 2048);
+  EXPECT_FALSE(llama.tied_embeddings || llama.qkv_bias || llama.output_bias || llama.mlp_bias);
+
+  // MistralConfig has 8 key/value heads, and as many as attention heads only for null.
+  EXPECT_EQ(parse_model(tiny(R"(, "num_key_value_heads": null)", "mistral"), "tiny.json").kv_heads, 4);
+  EXPECT_EQ(problems(tiny("", "mistral")),
+            "config.json: error: num_key_value_heads: 8 does not divide 4 attention heads");
+}
+
+TEST(ConfigReader, BiasDependsOnTheFamily) {
+  const Model llama = parse_model(tiny(R"(, "attention_bias": true, "mlp_bias": true)"), "tiny.json");
+  EXPECT_TRUE(llama.qkv_bias && llama.output_bias && llama.mlp_bias);
+  const Model qwen = parse_model(tiny(R"(, "num_key_value_heads": 2)", "qwen2"), "tiny.json");
+  EXPECT_TRUE(qwen.qkv_bias && !qwen.output_bias && !qwen.mlp_bias);
+  EXPECT_EQ(problems(tiny(R"(, "num_key_value_heads": 2, "attention_bias": true)", "mistral")),
+            "config.json: error: attention_bias: true is not modelled: mistral has no such switch");
+}
+
+TEST(ConfigReader, ModelsAreNamedAfterTheirFileOrTheFolderOfACheckpoint) {
+  EXPECT_EQ(parse_model(tiny(), "models/llama-3.1-8b.json").name, "llama-3.1-8b");
+  EXPECT_EQ(parse_model(tiny(), "checkpoints/my-model/config.json").name, "my-model");
+  EXPECT_EQ(parse_model(tiny(), "config.json").name, "config");
+}
+
+TEST(ConfigReader, MetadataIsIgnoredAndFeaturesThatAreOffAreAccepted) {
+  EXPECT_EQ(problems(tiny(R"(, "my_note": {"a": [1]}, "rope_scaling": {"factor": 8.0}, "sliding_window": 4096,
+                             "num_local_experts": 0, "quantization_config": null, "is_encoder_decoder": false,
+                             "layer_types": ["full_attention", "sliding_attention"])")),
+            "no problem");
+}
+
+TEST(ConfigReader, WhatWouldChangeMemoryIsRefused) {
+  EXPECT_EQ(problems(tiny(R"(, "num_local_experts": 8, "quantization_config": {"bits": 4}, "q_lora_rank": 1536,
+                             "use_qk_norm": true, "attn_logit_softcapping": 50.0, "layer_types": ["linear_attention"])")),
+            "config.json: error: num_local_experts: mixture of experts is not modelled yet\n"
+            "config.json: error: quantization_config: a quantized base is not modelled yet\n"
+            "config.json: error: q_lora_rank: multi-head latent attention is not modelled yet\n"
+            "config.json: error: use_qk_norm: normalization of Q and K is not modelled yet\n"
+            "config.json: error: attn_logit_softcapping: capping of attention scores is not modelled yet\n"
+            "config.json: error: layer_types: layers other than \"full_attention\" and \"sliding_attention\" are not "
+            "modelled yet");
+  EXPECT_EQ(problems(tiny(R"(, "hidden_act": "gelu")")),
+            "config.json: error: hidden_act: \"gelu\" is not modelled yet\n  hint: \"silu\" would do");
+}
+
+TEST(ConfigReader, OtherFamiliesAreRefusedByName) {
+  EXPECT_EQ(problems(R"({"model_type": "gemma2"})"),
+            "config.json: error: model_type: \"gemma2\" is not modelled yet\n  hint: llama, qwen2 or mistral would do");
+  EXPECT_EQ(problems("{}"), "config.json: error: model_type: is missing\n  hint: llama, qwen2 or mistral would do");
+  EXPECT_EQ(problems(R"({"model_type": 3})"), "config.json: error: model_type: takes a text, not 3");
+}
+
+TEST(ConfigReader, SyntaxErrorsHaveAPlace) {
+  EXPECT_EQ(
+      problems("{\n  \"model_type\": llama\n}"),
+      "config.json:2:17: error: syntax error while parsing value - invalid literal; last read: '\"model_type\": l'");
+  EXPECT_EQ(problems(""),
+            "config.json:1:1: error: syntax error while parsing value - unexpected end of input; expected '[', '{', or "
+            "a literal");
+  EXPECT_EQ(problems("[1, 2]"), "config.json: error: is not a JSON object");
+  EXPECT_EQ(problems(R"({"hidden_size": 1, "hidden_size": 2})"), "config.json: error: hidden_size: is there twice");
+  EXPECT_EQ(problems(std::string(100000, '[')), "config.json: error: is nested too deep");
+  EXPECT_EQ(problems(R"({"hidden_size": 1e999})"), "config.json: error: number overflow parsing '1e999'");
+  EXPECT_NE(problems("\xff\xfe\x00binary"), "no problem");
+}
+
+TEST(ConfigReader, AllValuesThatAreWrongAreReportedTogether) {
+  EXPECT_EQ(
+      problems(R"({"model_type": "llama", "hidden_size": "4096", "num_hidden_layers": 0, "num_attention_heads": -4,
+                         "intermediate_size": 1.5, "vocab_size": 18446744073709551615, "tie_word_embeddings": 1})"),
+      "config.json: error: hidden_size: takes a whole number, not \"4096\"\n"
+      "config.json: error: num_hidden_layers: 0 is out of range\n  hint: 1 to 4096 would do\n"
+      "config.json: error: num_attention_heads: -4 is out of range\n  hint: 1 to 4096 would do\n"
+      "config.json: error: intermediate_size: takes a whole number, not 1.5\n"
+      "config.json: error: vocab_size: 18446744073709551615 is out of range\n  hint: 1 to 4194304 would do\n"
+      "config.json: error: tie_word_embeddings: takes true or false, not 1");
+}
+
+TEST(ConfigReader, HeadsHaveToFit) {
+  EXPECT_EQ(problems(tiny(R"(, "num_key_value_heads": 3)")),
+            "config.json: error: num_key_value_heads: 3 does not divide 4 attention heads");
+  EXPECT_EQ(problems(tiny(R"(, "head_dim": 20)")),
+            "config.json: error: head_dim: 20 per head: FlashAttention and cuDNN take multiples of 8 up to 256");
+  EXPECT_EQ(problems(tiny(), {set("hidden_size", 66)}),
+            "config.json: error: num_attention_heads: 4 does not divide hidden_size = 66, and head_dim is left out");
+}
+
+TEST(ConfigReader, OverridesReplaceKeysBeforeTheyAreUnderstood) {
+  const Model model = parse_model(tiny(), "tiny.json", {set("num_hidden_layers", 12), set("head_dim", 32)});
+  EXPECT_EQ(model.layers, 12);
+  EXPECT_EQ(model.head_dim, 32);
+}
+
+TEST(ConfigReader, AProblemOfAnOverrideIsReportedWhereItWasWritten) {
+  EXPECT_EQ(problems(tiny(), {set("num_hidden_layers", 0)}),
+            "job.toml:5:9: error: num_hidden_layers: 0 is out of range\n  hint: 1 to 4096 would do");
+  EXPECT_EQ(problems(tiny(), {set("num_hidden_layer", 12)}),
+            "job.toml:5:9: error: num_hidden_layer: is neither in the file nor known\n  hint: did you mean "
+            "num_hidden_layers?");
+  EXPECT_EQ(problems(tiny(), {set("num_local_experts", 8)}),
+            "job.toml:5:9: error: num_local_experts: mixture of experts is not modelled yet");
+}
+
+TEST(ConfigReader, AFileThatIsNotThereIsAnInputError) {
+  EXPECT_THROW(read_model("no/such/file.json"), InputError);
+  EXPECT_THROW(read_model(TIDEMARK_SOURCE_DIR), InputError);
+}
+
+}  // namespace
+}  // namespace tidemark

@@ -1,0 +1,507 @@
+#include "scenarios/io/scenario_reader.hpp"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "scenarios/io/environment.hpp"
+#include "scenarios/io/input_error.hpp"
+
+namespace tidemark {
+namespace {
+
+using namespace literals;
+
+const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
+const ScenarioFolders folders{source / "scenarios/examples", source / "scenarios"};
+
+// Line 5 begins [layout], line 10 [train], line 18 [runtime].
+constexpr std::string_view job = R"(model = "models/llama-3.1-70b.json"
+cluster = "clusters/h100-sxm-80g.toml"
+gpus = 64
+[model_override]
+[layout]
+tensor = 8
+sequence_parallel = true
+pipeline = 4
+sharding = "zero1"
+[train]
+sequence_length = 8192
+micro_batch = 1
+global_batch = 128
+cross_entropy = "te"
+hidden_dropout = 0.0
+attention_dropout = 0.0
+
+[runtime]
+name = "megatron"
+)";
+
+struct Edit {
+  std::string_view old;
+  std::string_view replacement;
+};
+
+std::string edited(const std::vector<Edit>& edits) {
+  std::string text(job);
+  for (const Edit& edit : edits) text.replace(text.find(edit.old), edit.old.size(), edit.replacement);
+  return text;
+}
+
+Scenario scenario(const std::vector<Edit>& edits = {}) { return parse_scenario(edited(edits), "job.toml", folders); }
+
+std::string problems_of(std::string_view text) {
+  try {
+    parse_scenario(text, "job.toml", folders);
+    return "no problem";
+  } catch (const InputError& error) {
+    return error.what();
+  }
+}
+std::string problems(const std::vector<Edit>& edits) { return problems_of(edited(edits)); }
+
+/// Of the job with one more line in a table, which becomes its first.
+std::string with(std::string_view table, const std::string& line) {
+  return problems({{table, std::string(table) + "\n" + line}});
+}
+
+std::string with_switch(const std::string& line) {
+  return problems_of(std::string(job) + "[runtime.switches]\n" + line);
+}
+std::string with_variable(const std::string& line) {
+  return problems_of(std::string(job) + "[runtime.environment]\n" + line);
+}
+
+TEST(ScenarioReader, ReadsTheContractsExample) {
+  const Scenario s = read_scenario(source / "scenarios/examples/llama-3.1-70b-64xh100.toml", source / "scenarios");
+  EXPECT_EQ(s.name, "llama-3.1-70b-64xh100");
+  EXPECT_EQ(s.model.name, "llama-3.1-70b");
+  EXPECT_EQ(s.cluster.name, "h100-sxm-80g");
+  EXPECT_EQ(s.gpus, 64);
+  EXPECT_EQ(s.layout,
+            (Layout{.tensor = 8, .sequence_parallel = true, .pipeline = 4, .data = 2, .sharding = Sharding::Zero1}));
+  EXPECT_EQ(s.train, (Train{.sequence_length = 8192,
+                            .micro_batch = 1,
+                            .global_batch = 128,
+                            .cross_entropy = CrossEntropy::TransformerEngine}));
+  EXPECT_EQ(s.runtime, RuntimeChoice{});
+}
+
+TEST(ScenarioReader, ReadsEveryShippedScenario) {
+  int count = 0;
+  for (const char* folder : {"scenarios/examples", "tests/golden/simumax_b200"}) {
+    for (const auto& entry : std::filesystem::directory_iterator(source / folder)) {
+      EXPECT_NO_THROW(read_scenario(entry.path(), source / "scenarios")) << entry.path();
+      ++count;
+    }
+  }
+  EXPECT_GE(count, 14);
+}
+
+TEST(ScenarioReader, GoldenScenariosStateWhatTheRunsWere) {
+  const Scenario s = read_scenario(source / "tests/golden/simumax_b200/llama3_405b_l4_tp4_pp1_dp2_mbc8_cef.toml",
+                                   source / "scenarios");
+  EXPECT_EQ(s.model.layers, 4);
+  EXPECT_EQ(s.model.kv_heads, 16);
+  EXPECT_EQ(s.model.vocabulary_extra, 1);
+  EXPECT_EQ(s.layout, (Layout{.tensor = 4, .sequence_parallel = true, .data = 2, .sharding = Sharding::Zero1}));
+  EXPECT_EQ(s.train.global_batch, 16);
+  EXPECT_EQ(s.runtime.versions, Versions{});
+}
+
+TEST(ScenarioReader, ReadsWhatTheExampleLeavesOut) {
+  const Scenario s = parse_scenario(R"(model = "models/qwen2.5-7b.json"
+cluster = "clusters/b200-sxm-180g.toml"
+gpus = 8
+[model_override]
+num_hidden_layers = 14
+tie_word_embeddings = true
+vocabulary_extra = 1
+vocabulary_multiple = 64
+[layout]
+tensor = 2
+pipeline = 2
+data = 2
+count_embedding = true
+count_loss = true
+order = "tp-cp-ep-dp-pp"
+[train]
+sequence_length = 4097
+micro_batch = 3
+precision = "fp16"
+gradient_dtype = "fp32"
+optimizer = "sgd_momentum"
+attention = "flash"
+cross_entropy = "fused"
+steps = 3
+hidden_dropout = 0
+attention_dropout = 0
+[runtime]
+headroom = "2 GiB"
+allocator = ""
+versions = {megatron = "0.13.1", transformer_engine = "2.8", torch = "2.9", cuda = "12.8", nccl = "2.27"}
+environment = {CUBLAS_WORKSPACE_CONFIG = ":4096:8", CUDA_DEVICE_MAX_CONNECTIONS = 1}
+)",
+                                    "folder/job.toml", folders);
+  EXPECT_EQ(s.name, "job");
+  EXPECT_EQ(s.model.layers, 14);
+  EXPECT_TRUE(s.model.tied_embeddings);
+  EXPECT_EQ(s.model.vocabulary_extra, 1);
+  EXPECT_EQ(s.model.vocabulary_multiple, 64);
+  EXPECT_EQ(s.layout, (Layout{.tensor = 2, .pipeline = 2, .data = 2, .count_embedding = true, .count_loss = true}));
+  EXPECT_EQ(s.train, (Train{.sequence_length = 4097,
+                            .micro_batch = 3,
+                            .global_batch = 6,
+                            .precision = DType::FP16,
+                            .gradient_dtype = DType::FP32,
+                            .optimizer = Optimizer::SgdMomentum,
+                            .attention = AttentionKernel::Flash,
+                            .cross_entropy = CrossEntropy::Fused,
+                            .steps = 3}));
+  EXPECT_EQ(s.runtime.headroom, 2_GiB);
+  EXPECT_EQ(s.runtime.versions, (Versions{{0, 13}, {2, 8}, {2, 9}, {12, 8}, {2, 27}}));
+  EXPECT_EQ(s.runtime.cublas_workspace_config, ":4096:8");
+}
+
+TEST(ScenarioReader, GradientsFollowThePrecisionAsMegatronHasIt) {
+  EXPECT_EQ(scenario().train.gradient_dtype, DType::FP32);
+  EXPECT_EQ(scenario({{"micro_batch", "precision = \"fp16\"\nmicro_batch"}}).train.gradient_dtype, DType::FP16);
+  EXPECT_EQ(scenario({{"micro_batch", "gradient_dtype = \"bf16\"\nmicro_batch"}}).train.gradient_dtype, DType::BF16);
+  EXPECT_EQ(with("[train]", "gradient_dtype = \"fp16\""),
+            "job.toml:11:18: error: gradient_dtype = \"fp16\" is neither \"fp32\" nor precision = \"bf16\"");
+}
+
+TEST(ScenarioReader, SequenceParallelIsOffWithOneTensorRank) {
+  EXPECT_FALSE(scenario({{"tensor = 8", "tensor = 1"}}).layout.sequence_parallel);
+  // Then the sequence need not divide either.
+  EXPECT_EQ(problems({{"tensor = 8", "tensor = 1"}, {"8192", "8191"}}), "no problem");
+}
+
+TEST(ScenarioReader, TensorHasToDivideHeads) {
+  EXPECT_EQ(problems({{"tensor = 8", "tensor = 6"}, {"gpus = 64", "gpus = 96"}, {"8192", "8190"}}),
+            "job.toml:6:10: error: tensor = 6 does not divide 64 attention heads\n  hint: 1, 2, 4 or 8 would");
+  EXPECT_EQ(problems({{"tensor = 8", "tensor = 16"}}),
+            "job.toml:6:10: error: tensor = 16 is more than 8 key/value heads: replicated key/value heads are not "
+            "modelled yet\n"
+            "  hint: 1, 2, 4 or 8 would");
+  EXPECT_EQ(problems({{"[model_override]", "[model_override]\nintermediate_size = 28676"}}),
+            "job.toml:7:10: error: tensor = 8 does not divide intermediate_size = 28676\n  hint: 1, 2 or 4 would");
+}
+
+TEST(ScenarioReader, DegreesHaveToFillTheGpus) {
+  EXPECT_EQ(
+      problems({{"gpus = 64", "gpus = 72"}}),
+      "job.toml:3:8: error: gpus = 72 is not a multiple of tensor x pipeline = 8 x 4 = 32\n  hint: 64 or 96 would");
+  EXPECT_EQ(with("[layout]", "data = 4"),
+            "job.toml:6:8: error: data = 4 disagrees with gpus / (tensor x pipeline) = 64 / 32 = 2\n  hint: leave it "
+            "out, or set 2");
+  EXPECT_EQ(problems({{"tensor = 8", "tensor = 4"},
+                      {"pipeline = 4", "pipeline = 1"},
+                      {"gpus = 64", "gpus = 12"},
+                      {"= 128", "= 3"}}),
+            "job.toml:3:8: error: gpus = 12 is more than one node of 8 devices, and no whole number of nodes\n  hint: "
+            "8 or 16 would");
+}
+
+TEST(ScenarioReader, LayersHaveToFillTheStages) {
+  EXPECT_EQ(problems({{"pipeline = 4", "pipeline = 3"}, {"gpus = 64", "gpus = 48"}}),
+            "job.toml:8:12: error: pipeline = 3 does not divide 80 layers\n  hint: 1 or 2 would");
+  EXPECT_EQ(with("[layout]", "count_embedding = true"),
+            "job.toml:9:12: error: pipeline = 4 does not divide 80 layers + 1 for the embedding\n  hint: 1 would");
+  EXPECT_EQ(with("[layout]", "count_embedding = true\ncount_loss = true"),
+            "job.toml:10:12: error: pipeline = 4 does not divide 80 layers + 1 for the embedding + 1 for the loss\n  "
+            "hint: 1 or 2 would");
+}
+
+TEST(ScenarioReader, BatchesAndSequencesHaveToAddUp) {
+  EXPECT_EQ(problems({{"global_batch = 128", "global_batch = 127"}}),
+            "job.toml:13:16: error: global_batch = 127 is not a multiple of micro_batch x data = 1 x 2 = 2\n  hint: "
+            "126 or 128 would");
+  EXPECT_EQ(problems({{"8192", "8191"}}),
+            "job.toml:11:19: error: sequence_length = 8191 is not a multiple of tensor = 8, over which "
+            "sequence_parallel spreads it\n"
+            "  hint: 8184 or 8192 would");
+}
+
+TEST(ScenarioReader, SettingsThatMegatronRefusesAreRefused) {
+  EXPECT_EQ(with("[train]", "optimizer = \"sgd\""),
+            "job.toml:11:13: error: optimizer = \"sgd\": Megatron's distributed optimizer takes Adam only\n"
+            "  hint: set optimizer = \"adamw\", or sharding = \"none\" in [layout]");
+  EXPECT_EQ(with("[train]", "precision = \"fp32\""),
+            "job.toml:11:13: error: precision = \"fp32\": attention falls back to the unfused kind, which is not "
+            "modelled yet\n"
+            "  hint: \"bf16\" or \"fp16\" would do");
+  EXPECT_EQ(with("[runtime]", "headroom = \"80 GiB\""),
+            "job.toml:19:12: error: headroom = \"80 GiB\" leaves nothing of a device's 79.10 GiB");
+}
+
+TEST(ScenarioReader, DropoutHasToBeTurnedOff) {
+  EXPECT_EQ(
+      problems({{"hidden_dropout = 0.0\n", ""}}),
+      "job.toml:10:1: error: hidden_dropout is left out: Megatron's default is 0.1, and dropout is not modelled yet\n"
+      "  hint: set hidden_dropout = 0.0");
+  EXPECT_EQ(
+      problems({{"attention_dropout = 0.0", "attention_dropout = 0.1"}}),
+      "job.toml:16:21: error: attention_dropout = 0.1: dropout is not modelled yet\n  hint: leave it out, or set 0.0");
+}
+
+TEST(ScenarioReader, KeysOfTheFormatThatAreNotModelledAreRefused) {
+  const std::string layout = "job.toml:6:";
+  EXPECT_EQ(with("[layout]", "context = 2"),
+            layout + "11: error: context = 2: context parallelism is not modelled yet\n  hint: leave it out, or set 1");
+  EXPECT_EQ(with("[layout]", "context_kind = \"a2a\""), layout +
+                                                            "16: error: context_kind = \"a2a\": context parallelism is "
+                                                            "not modelled yet\n  hint: leave it out, or set \"p2p\"");
+  EXPECT_EQ(with("[layout]", "expert = 8"),
+            layout + "10: error: expert = 8: expert parallelism is not modelled yet\n  hint: leave it out, or set 1");
+  EXPECT_EQ(
+      with("[layout]", "expert_tensor = 2"),
+      layout + "17: error: expert_tensor = 2: expert parallelism is not modelled yet\n  hint: leave it out, or set 1");
+  EXPECT_EQ(
+      with("[layout]", "chunks = 2"),
+      layout + "10: error: chunks = 2: virtual pipeline stages are not modelled yet\n  hint: leave it out, or set 1");
+  EXPECT_EQ(with("[layout]", "schedule = \"zb-v\""),
+            layout + "12: error: schedule = \"zb-v\" is not modelled yet\n  hint: \"1f1b\" would do");
+  EXPECT_EQ(with("[layout]", "schedule = \"zb-x\""),
+            layout + "12: error: schedule = \"zb-x\" is not known\n  hint: \"1f1b\" would do");
+  EXPECT_EQ(with("[layout]", "stage_layers = [20, 20, 20, 20]"),
+            layout +
+                "16: error: stage_layers = [20, 20, 20, 20]: stages of one's own choosing are not modelled yet\n  "
+                "hint: leave it out");
+  for (const char* line :
+       {"first_stage_layers = 19", "last_stage_layers = 19", "shard_group = 8", "order = \"tp-dp-pp\""}) {
+    EXPECT_NE(with("[layout]", line).find("not modelled yet"), std::string::npos) << line;
+  }
+  EXPECT_EQ(problems({{"zero1", "zero3"}}),
+            "job.toml:9:12: error: sharding = \"zero3\" is not modelled yet\n  hint: \"none\" or \"zero1\" would do");
+  for (const char* line : {"precision = \"fp8-hybrid\"", "master_dtype = \"fp16\"",
+                           "moment_dtypes = [\"bf16\", \"bf16\"]", "recompute = \"full\"", "recompute_layers = 1",
+                           "recompute_modules = [\"core_attn\"]", "attention = \"unfused\"", "attention = \"local\""}) {
+    EXPECT_NE(with("[train]", line).find("not modelled yet"), std::string::npos) << line;
+  }
+  for (const char* line : {"allocator = \"expandable_segments:True\""}) {
+    EXPECT_NE(with("[runtime]", line).find("not modelled yet"), std::string::npos) << line;
+  }
+  EXPECT_EQ(problems({{"\"megatron\"", "\"fsdp2\""}}),
+            "job.toml:19:8: error: name = \"fsdp2\" is not modelled yet\n  hint: \"megatron\" would do");
+  EXPECT_EQ(problems_of(std::string(job) + "[offload]\noptimizer = \"cpu\""),
+            "job.toml:21:13: error: optimizer = \"cpu\" is not modelled yet\n  hint: \"none\" would do");
+  for (const char* table : {"adapter", "quantization", "rollout", "moe"}) {
+    const std::string text = std::string(job) + "[" + table + "]\nx = 1";
+    EXPECT_NE(problems_of(text).find("[" + std::string(table) + "]: "), std::string::npos) << problems_of(text);
+  }
+}
+
+TEST(ScenarioReader, KeysThatAskForNothingAreAccepted) {
+  EXPECT_EQ(with("[layout]",
+                 "context = 1\ncontext_kind = \"p2p\"\nexpert = 1\nexpert_tensor = 1\nchunks = 1\nschedule = \"1f1b\"\n"
+                 "order = \"tp-cp-ep-dp-pp\"\ndata = 2"),
+            "no problem");
+  EXPECT_EQ(
+      with("[train]",
+           "precision = \"bf16\"\nmaster_dtype = \"fp32\"\nmoment_dtypes = [\"fp32\", \"fp32\"]\nrecompute = \"none\"\n"
+           "recompute_layers = 0\nrecompute_modules = []\nattention = \"auto\"\nsteps = 2\noptimizer = \"adamw\""),
+      "no problem");
+  EXPECT_EQ(
+      problems_of(
+          std::string(job) +
+          "[offload]\noptimizer = \"none\"\noptimizer_fraction = 0.0\nparameters = \"none\"\nactivations = \"none\""),
+      "no problem");
+}
+
+TEST(ScenarioReader, UnknownKeysComeWithASuggestion) {
+  EXPECT_EQ(problems({{"micro_batch = 1", "micro_batchs = 1"}}),
+            "job.toml:10:1: error: micro_batch is missing in [train]\n"
+            "job.toml:12:1: error: unknown key \"micro_batchs\" in [train]\n  hint: did you mean micro_batch?");
+  EXPECT_EQ(problems({{"[layout]", "[layuot]"}, {"pipeline = 4", "pipeline = 1"}}).substr(0, 69),
+            "job.toml:5:2: error: unknown key \"layuot\"\n  hint: did you mean layout");
+  EXPECT_EQ(with("[runtime]", "versions = {pytorch = \"2.9\"}"),
+            "job.toml:19:13: error: unknown key \"pytorch\" in [runtime.versions]\n  hint: did you mean torch?");
+}
+
+TEST(ScenarioReader, AllProblemsAreReportedAtOnce) {
+  EXPECT_EQ(
+      problems_of(R"(model = "models/llama-3.1-7b.json"
+cluster = 5
+gpus = 0
+color = "blue"
+[layout]
+tensor = "two"
+sharding = "zero9"
+[train]
+sequence_length = 4096.5
+steps = 1
+[runtime]
+headroom = 2
+)"),
+      "job.toml:1:9: error: model = \"models/llama-3.1-7b.json\" is neither in the scenario's folder nor in the data "
+      "root\n"
+      "  hint: did you mean \"models/llama-3.1-70b.json\"?\n"
+      "job.toml:2:11: error: cluster takes a text between quotes, not 5\n"
+      "job.toml:3:8: error: gpus = 0 is out of range\n"
+      "  hint: 1 to 1048576 would do\n"
+      "job.toml:4:1: error: unknown key \"color\"\n"
+      "  hint: known here: adapter, cluster, gpus, layout, model, model_override, moe, offload, quantization, rollout, "
+      "runtime or train\n"
+      "job.toml:6:10: error: tensor takes a whole number, not \"two\"\n"
+      "job.toml:7:12: error: sharding = \"zero9\" is not known\n"
+      "  hint: \"none\" or \"zero1\" would do\n"
+      "job.toml:8:1: error: micro_batch is missing in [train]\n"
+      "job.toml:8:1: error: hidden_dropout is left out: Megatron's default is 0.1, and dropout is not modelled yet\n"
+      "  hint: set hidden_dropout = 0.0\n"
+      "job.toml:8:1: error: attention_dropout is left out: Megatron's default is 0.1, and dropout is not modelled yet\n"
+      "  hint: set attention_dropout = 0.0\n"
+      "job.toml:9:19: error: sequence_length takes a whole number, not 4096.5\n"
+      "job.toml:10:9: error: steps = 1 is out of range\n"
+      "  hint: 2 to 64 would do\n"
+      "job.toml:12:12: error: headroom takes a text with a unit, not 2\n"
+      "  hint: such as \"80 GiB\", \"512 MiB\" or \"8519680 B\"");
+}
+
+TEST(ScenarioReader, ProblemsOfTheModelStandWithTheScenarios) {
+  EXPECT_EQ(
+      problems({{"[model_override]", "[model_override]\nnum_hidden_layers = 0\nnum_experts = 8\nrope_scaling = []"},
+                {"gpus = 64", "gpus = 65"}}),
+      "job.toml:3:8: error: gpus = 65 is not a multiple of tensor x pipeline = 8 x 4 = 32\n  hint: 64 or 96 would\n"
+      "job.toml:5:21: error: num_hidden_layers: 0 is out of range\n  hint: 1 to 4096 would do\n"
+      "job.toml:6:15: error: num_experts: mixture of experts is not modelled yet\n"
+      "job.toml:7:16: error: rope_scaling takes a number, a text, true or false, not []");
+}
+
+TEST(ScenarioReader, SyntaxErrorsHaveAPlace) {
+  EXPECT_EQ(problems({{"gpus = 64", "gpus = "}}).substr(0, 21), "job.toml:3:8: error: ");
+  EXPECT_EQ(problems({{"gpus = 64", "gpus = 64\ngpus = 64"}}).substr(0, 21), "job.toml:4:8: error: ");
+  EXPECT_EQ(problems({{"gpus = 64", "gpus = 99999999999999999999"}}).substr(0, 15), "job.toml:3:28: ");
+}
+
+TEST(ScenarioReader, ExtremesAreInputErrors) {
+  for (const char* value : {"-1", "0", "9223372036854775807", "-9223372036854775808", "nan", "inf", "1e300",
+                            "1979-05-27", "[64]", "{a = 1}", "true", "\"64\""}) {
+    EXPECT_NE(problems({{"gpus = 64", "gpus = " + std::string(value)}}), "no problem") << value;
+    EXPECT_NE(problems({{"tensor = 8", "tensor = " + std::string(value)}}), "no problem") << value;
+    EXPECT_NE(problems({{"= 8192", "= " + std::string(value)}}), "no problem") << value;
+  }
+  EXPECT_NE(problems_of(""), "no problem");
+  EXPECT_NE(problems_of(std::string("\0\1\2\xff", 4)), "no problem");
+  EXPECT_NE(problems_of("layout = " + std::string(10000, '[')), "no problem");
+  EXPECT_NE(problems({{"models/llama-3.1-70b.json", ""}}), "no problem");
+  EXPECT_NE(problems({{"models/llama-3.1-70b.json", "/dev/zero"}}), "no problem");
+  EXPECT_NE(problems({{"models/llama-3.1-70b.json", "a\\u0000b"}}), "no problem");
+  EXPECT_NE(problems({{"models/llama-3.1-70b.json", std::string(10000, 'a')}}), "no problem");
+  EXPECT_THROW(read_scenario("no/such/scenario.toml", folders.data_root), InputError);
+}
+
+TEST(ScenarioReader, JobsBeyond64BitsAreRefused) {
+  EXPECT_EQ(problems({{"= 8192", "= 16777216"},
+                      {"micro_batch = 1", "micro_batch = 4096"},
+                      {"= 128", "= 8192"},
+                      {"[model_override]",
+                       "[model_override]\nvocab_size = 4194304\nhidden_size = 262144\nintermediate_size = "
+                       "1048576\nhead_dim = 128"}}),
+            "job.toml:15:19: error: the job is too large to simulate: one rank could need more than an exabyte");
+  EXPECT_EQ(problems({{"= 128", "= 16777216"}}),
+            "job.toml:13:16: error: the job is too long to simulate: 335544320 passes through a layer on one rank\n"
+            "  hint: at most 1048576 would do: fewer sequences, or fewer steps");
+}
+
+TEST(ScenarioReader, SwitchesThatRepeatAKeyHaveToAgree) {
+  EXPECT_EQ(
+      with_switch(
+          "tensor-model-parallel-size = 8\npipeline-model-parallel-size = 4\nsequence-parallel = true\n"
+          "use-distributed-optimizer = true\nmicro-batch-size = 1\nglobal-batch-size = 128\nseq-length = 8192\n"
+          "bf16 = true\nfp16 = false\naccumulate-allreduce-grads-in-fp32 = true\noptimizer = \"adam\"\n"
+          "cross-entropy-loss-fusion = true\ncross-entropy-fusion-impl = \"te\"\nattention-backend = \"auto\"\n"
+          "num-layers = 80\nhidden-size = 8192\nffn-hidden-size = 28672\nnum-attention-heads = 64\n"
+          "group-query-attention = true\nnum-query-groups = 8\nkv-channels = 128\nvocab-size = 128256\n"
+          "make-vocab-size-divisible-by = 128\nuntie-embeddings-and-output-weights = true\nadd-qkv-bias = false\n"
+          "disable-bias-linear = true\nswiglu = true\nnormalization = \"RMSNorm\"\nposition-embedding-type = \"rope\"\n"
+          "hidden-dropout = 0.0\nattention-dropout = 0\ncontext-parallel-size = 1\noverlap-grad-reduce = false\n"
+          "no-create-attention-mask-in-dataloader = true\ntransformer-impl = \"transformer_engine\"\n"
+          "use-mcore-models = true\nlr = 1e-4\ntokenizer-type = \"HuggingFaceTokenizer\""),
+      "no problem");
+  EXPECT_EQ(with_switch("tensor-model-parallel-size = 4"),
+            "job.toml:21:30: error: tensor-model-parallel-size = 4 disagrees with tensor in [layout]\n  hint: leave it "
+            "out, or set 8");
+  EXPECT_EQ(with_switch("use-distributed-optimizer = false"),
+            "job.toml:21:29: error: use-distributed-optimizer = false disagrees with sharding in [layout]\n  hint: "
+            "leave it out, or set true");
+  EXPECT_EQ(with_switch("normalization = \"LayerNorm\""),
+            "job.toml:21:17: error: normalization = \"LayerNorm\" disagrees with the model's normalization\n  hint: "
+            "leave it out, or set \"RMSNorm\"");
+  EXPECT_EQ(with_switch("tokenizer-type = \"NullTokenizer\""),
+            "job.toml:21:18: error: tokenizer-type = \"NullTokenizer\" adds a token to the vocabulary, and the model "
+            "has none added\n"
+            "  hint: set vocabulary_extra = 1 in [model_override]");
+}
+
+TEST(ScenarioReader, ASwitchAgreesWithWhatWasAskedForNotWithWhatMegatronMakesOfIt) {
+  const std::string one_rank = edited({{"tensor = 8", "tensor = 1"}});
+  EXPECT_EQ(problems_of(one_rank + "[runtime.switches]\nsequence-parallel = true"), "no problem");
+}
+
+TEST(ScenarioReader, SwitchesThatAreUnknownOrNotModelledAreRefused) {
+  EXPECT_EQ(with_switch("overlap-grad-reduce = true"),
+            "job.toml:21:23: error: overlap-grad-reduce = true: overlapped gradient reduction is not modelled yet\n  "
+            "hint: leave it out, or set false");
+  EXPECT_EQ(with_switch("num-experts = 8"),
+            "job.toml:21:15: error: num-experts = 8: mixture of experts is not modelled yet\n  hint: leave it out");
+  EXPECT_EQ(with_switch("no-create-attention-mask-in-dataloader = false"),
+            "job.toml:21:42: error: no-create-attention-mask-in-dataloader = false: an attention mask made by the data "
+            "loader is not modelled yet\n"
+            "  hint: leave it out, or set true");
+  EXPECT_EQ(with_switch("use-distributed-optimiser = true"),
+            "job.toml:21:29: error: \"use-distributed-optimiser\" is not a flag of Megatron's that is known here\n"
+            "  hint: did you mean use-distributed-optimizer?");
+  EXPECT_EQ(with_switch("\"\" = 1"),
+            "job.toml:21:6: error: \"\" is not a flag of Megatron's that is known here\n  hint: leave it out, if it "
+            "does not change memory");
+}
+
+TEST(ScenarioReader, EnvironmentVariablesAreUnderstoodHarmlessOrRefused) {
+  EXPECT_EQ(
+      with_variable(
+          "OMP_NUM_THREADS = 4\nNCCL_DEBUG = \"INFO\"\nPYTORCH_CUDA_ALLOC_CONF = \"\"\nCUDA_MODULE_LOADING = \"LAZY\""),
+      "no problem");
+  EXPECT_EQ(with_variable("CUBLAS_WORKSPACE_CONFIG = \"4096:8\""),
+            "job.toml:21:27: error: CUBLAS_WORKSPACE_CONFIG = \"4096:8\" is not :SIZE:COUNT, once or more often, SIZE "
+            "in KiB\n"
+            "  hint: such as \":4096:8\" or \":4096:2:16:8\"");
+  EXPECT_EQ(with_variable("NCCL_BUFFSIZE = \"8388608\""),
+            "job.toml:21:17: error: \"NCCL_BUFFSIZE\" is not modelled yet\n  hint: leave it out, if it does not change "
+            "memory");
+  EXPECT_EQ(with_variable("CUDA_MODULE_LOADING = \"EAGER\""),
+            "job.toml:21:23: error: CUDA_MODULE_LOADING = \"EAGER\" is not modelled yet\n  hint: leave it out, or set "
+            "\"LAZY\"");
+  EXPECT_EQ(with_variable("OMP_NUM_THREADS = 1.5"), "job.toml:21:19: error: OMP_NUM_THREADS takes a text, not 1.5");
+}
+
+TEST(Environment, CublasWorkspaceGrammar) {
+  for (const char* good : {":4096:8", ":4096:2:16:8", ":16:8", ":0:0"})
+    EXPECT_TRUE(is_cublas_workspace_config(good)) << good;
+  for (const char* bad : {"", ":", ":4096", ":4096:", "4096:8", ":4096:8:", ":4096:8:16", ":-1:8", ": 4096:8",
+                          ":4096:8 ", ":a:b", ":99999999999999999999:8", ":1073741824:1073741824"}) {
+    EXPECT_FALSE(is_cublas_workspace_config(bad)) << bad;
+  }
+}
+
+TEST(ScenarioReader, VersionsAreReleaseNumbers) {
+  EXPECT_EQ(with("[runtime]", "versions = {megatron = \"core_r0.14\"}"),
+            "job.toml:19:24: error: megatron = \"core_r0.14\" is not a version\n  hint: such as \"0.14\"");
+  EXPECT_EQ(with("[runtime]", "versions = {torch = 2.9}"),
+            "job.toml:19:21: error: torch takes a text between quotes, not 2.9");
+}
+
+TEST(ScenarioReader, FilesOfTheScenariosOwnFolderComeFirst) {
+  const std::filesystem::path own = std::filesystem::path(testing::TempDir()) / "own_folder";
+  std::filesystem::create_directories(own / "models");
+  std::filesystem::copy_file(source / "scenarios/models/llama-3.1-8b.json", own / "models/llama-3.1-70b.json",
+                             std::filesystem::copy_options::overwrite_existing);
+  const Scenario s = parse_scenario(job, "job.toml", {own, source / "scenarios"});
+  EXPECT_EQ(s.model.hidden, 4096);
+  EXPECT_EQ(s.model.name, "llama-3.1-70b");
+}
+
+}  // namespace
+}  // namespace tidemark
