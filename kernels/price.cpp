@@ -45,10 +45,9 @@ class GroupPlacement {
     use.nodes = static_cast<std::int32_t>(group.ranks_on_node.size());
     use.reduces = asked.reduces;
     use.shards = asked.shards;
-    for (const std::int32_t step : asked.steps) {
-      const bool local = node_of(group_neighbour(communicator, rank, step)) == node_of(rank);
-      ++(local ? use.local_peers : use.remote_peers);
-    }
+    std::set<Rank> peers;
+    for (const std::int32_t step : asked.steps) peers.insert(group_neighbour(communicator, rank, step));
+    for (const Rank peer : peers) ++(node_of(peer) == node_of(rank) ? use.local_peers : use.remote_peers);
     return use;
   }
 
@@ -60,9 +59,7 @@ class GroupPlacement {
   [[nodiscard]] std::int32_t node_of(Rank rank) const { return rank.value / devices_; }
 
   const Group& group_of(CommSlot slot, Rank rank) {
-    Rank leader = rank;
-    for (const GroupAxis& axis : workload_.communicators[slot.index()].axes)
-      leader.value -= rank.value / axis.stride % axis.size * axis.stride;
+    const Rank leader = group_leader(workload_.communicators[slot.index()], rank);
     const auto [entry, added] = groups_.try_emplace({slot, leader});
     if (added)
       for (const Rank member : group_members(workload_.communicators[slot.index()], rank))

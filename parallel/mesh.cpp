@@ -13,10 +13,10 @@ Rank rank_at(const Layout& layout, const Coordinates& at) {
 }
 
 Communicators communicators(const Layout& layout, bool tied_embeddings) {
-  const GroupAxis tensor{layout.tensor, 1};
-  const GroupAxis data{layout.data, layout.tensor};
-  const GroupAxis pipeline{layout.pipeline, layout.tensor * layout.data};
-  const GroupAxis ends{2, pipeline.stride * (layout.pipeline - 1)};
+  const GroupAxis tensor{layout.tensor, 1, 1};
+  const GroupAxis data{layout.data, layout.tensor, 1};
+  const GroupAxis pipeline{layout.pipeline, layout.tensor * layout.data, 1};
+  const GroupAxis ends{2, pipeline.stride, layout.pipeline - 1};
 
   Communicators made;
   const auto add = [&](CommSlot& slot, const char* name, std::vector<GroupAxis> axes) {
@@ -25,14 +25,14 @@ Communicators communicators(const Layout& layout, bool tied_embeddings) {
     slot = {static_cast<std::int32_t>(made.table.size())};
     made.table.push_back(std::move(communicator));
   };
-  add(made.world, "world", {GroupAxis{layout.world_size(), 1}});
+  add(made.world, "world", {GroupAxis{layout.world_size(), 1, 1}});
   add(made.tensor, "tensor", {tensor});
   add(made.data, "data", {data});
   // Megatron makes a group of its own for the sharded optimizer's statistics, though it holds the same ranks as world.
   if (layout.sharding == Sharding::None)
     add(made.norm, "model_parallel", {tensor, pipeline});
   else
-    add(made.norm, "optimizer_instance", {GroupAxis{layout.world_size(), 1}});
+    add(made.norm, "optimizer_instance", {GroupAxis{layout.world_size(), 1, 1}});
   add(made.pipeline, "pipeline", {pipeline});
   if (tied_embeddings && layout.pipeline > 1) add(made.embedding, "embedding", {ends});
   return made;

@@ -8,13 +8,30 @@
 #include <oneapi/tbb/parallel_for.h>
 
 #include "kernels/price.hpp"
+#include "scenarios/io/input_error.hpp"
 #include "sim/ensure.hpp"
 #include "sim/verify.hpp"
 
 namespace tidemark {
 namespace {
 
+// A program is unrolled, and two are in memory for each thread while frees are put in.
+constexpr std::int64_t most_ops = 64'000'000;
+constexpr std::int64_t ops_of_a_layers_passes = 160;  // forward, backward and frees
+
+void refuse_endless_programs(const Scenario& s) {
+  const std::int64_t micro_batches = s.train.global_batch / (s.train.micro_batch * s.layout.data);
+  const std::int64_t layers = s.model.layers / s.layout.pipeline + 1;
+  if (micro_batches <= most_ops / (ops_of_a_layers_passes * layers * s.train.steps)) return;
+  throw InputError(
+      Problem{.file = s.name,
+              .message = fmt::format("{} micro-batches of {} layers a stage make a program of more than {} million ops",
+                                     micro_batches, layers, most_ops / 1'000'000),
+              .hint = "memory repeats from micro-batch to micro-batch: a smaller global_batch has the same peak"});
+}
+
 Scenario settled(Scenario scenario) {
+  refuse_endless_programs(scenario);
   scenario.train.attention = settled_attention(scenario.train.attention, target_of(scenario.cluster));
   return scenario;
 }
@@ -55,9 +72,23 @@ std::vector<std::string> assumptions_of(const Job& job) {
                              version(s.runtime.versions.torch)));
   list.push_back(fmt::format("attention: {} kernel; its backward pass sums query gradients in fp32 (size unverified)",
                              s.train.attention == AttentionKernel::Fused ? "cuDNN's fused" : "FlashAttention-2's"));
-  list.push_back("communication does not overlap computation; no dropout; no attention mask from the data loader");
+  list.push_back("communication does not overlap computation");
+  list.push_back(
+      s.runtime.attention_mask
+          ? "the data loader makes attention masks (off with the switch no-create-attention-mask-in-dataloader)"
+          : "the data loader makes no attention masks");
   list.push_back("native caching allocator with default settings, on increasing invented addresses");
   list.push_back("CUDA context, loaded code and NCCL are estimates with bounds; NCCL's are unverified on several GPUs");
+  if (s.train.precision == DType::FP32) {
+    const std::int64_t scores =
+        s.train.micro_batch * s.model.heads / s.layout.tensor * s.train.sequence_length * s.train.sequence_length * 4;
+    list.push_back(
+        fmt::format("fp32: attention counts as fused, though Transformer Engine's fused kernels take 16 bits only; "
+                    "unfused, its scores would add {:.2f} GiB a layer and micro-batch in flight",
+                    static_cast<double>(scores) / (1 << 30)));
+  }
+  if (s.train.optimizer != Optimizer::AdamW && s.layout.sharding == Sharding::Zero1)
+    list.push_back("Megatron's distributed optimizer takes Adam only: this shows what it would need with SGD");
   if (s.train.precision == DType::FP16)
     list.push_back("fp16: the first step is not skipped for an overflowing loss scale");
   return list;
@@ -74,7 +105,8 @@ Target target_of(const Cluster& cluster) {
 Job::Job(const Scenario& asked)
     : scenario(settled(asked)),
       runtime(runtime_named(scenario.runtime.name, scenario.runtime.versions,
-                            {.cublas_workspace_config = scenario.runtime.cublas_workspace_config},
+                            {.cublas_workspace_config = scenario.runtime.cublas_workspace_config,
+                             .attention_mask = scenario.runtime.attention_mask},
                             target_of(scenario.cluster))),
       graph(build_model(scenario.model,
                         {.attention = scenario.train.attention, .cross_entropy = scenario.train.cross_entropy})),

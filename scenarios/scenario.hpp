@@ -18,7 +18,8 @@ struct RuntimeChoice {
   Versions versions;      ///< dated habits: framework versions that change what is allocated
   std::string allocator;  ///< the text of PYTORCH_CUDA_ALLOC_CONF; only the default, "", is modelled so far
   std::string cublas_workspace_config;  ///< environment.CUBLAS_WORKSPACE_CONFIG, such as ":4096:8"
-  Bytes headroom;                       ///< memory that must stay free on every device
+  bool attention_mask = true;  ///< Megatron's data loader makes one; switch no-create-attention-mask-in-dataloader
+  Bytes headroom;              ///< memory that must stay free on every device
 
   bool operator==(const RuntimeChoice&) const = default;
 };

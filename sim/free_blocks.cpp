@@ -8,24 +8,18 @@
 namespace tidemark {
 namespace {
 
-__extension__ using Wide = unsigned __int128;
+struct Key {
+  Bytes size;
+  Address address;
+};
 
-// (size, address) as one number: comparing two takes no branch. Which way a comparison goes is as good as random, so
-// that a branch on it costs more than the rest of the search.
-Wide wide(Bytes size, Address address) { return Wide{static_cast<std::uint64_t>(size.count())} << 64 | address.value; }
-
-// How many of `count` > 0 sorted keys are below `key`.
-template <class Key>
-std::uint32_t count_below(const Key* keys, std::uint32_t count, Wide key) {
-  std::uint32_t first = 0;
-  while (count > 1) {
-    const std::uint32_t half = count / 2;
-    const Key& middle = keys[first + half - 1];
-    const std::uint32_t below = wide(middle.size, middle.address) < key ? 1 : 0;
-    first += half & (0 - below);  // half or nothing; compilers make a branch of ?:
-    count -= half;
-  }
-  return first + (wide(keys[first].size, keys[first].address) < key ? 1 : 0);
+// How many of the `count` sorted entries precede `key`.
+template <class Entry>
+std::uint32_t count_preceding(const Entry* entries, std::size_t count, const Key& key) {
+  const auto precedes = [](const Entry& entry, const Key& k) {
+    return entry.size != k.size ? entry.size < k.size : entry.address < k.address;
+  };
+  return static_cast<std::uint32_t>(std::lower_bound(entries, entries + count, key, precedes) - entries);
 }
 
 }  // namespace
@@ -35,10 +29,9 @@ FreeBlocks::FreeBlocks()
       chunks_(1) {}
 
 FreeBlocks::Position FreeBlocks::lower_bound(Bytes size, Address address) const {
-  const Wide key = wide(size, address);
-  const std::uint32_t rank = count_below(fences_.data(), static_cast<std::uint32_t>(fences_.size()), key);
-  const Chunk& home = chunk(rank);
-  return {rank, home.count == 0 ? 0 : count_below(home.blocks.data(), home.count, key)};
+  const Key key{size, address};
+  const std::uint32_t rank = count_preceding(fences_.data(), fences_.size(), key);
+  return {rank, count_preceding(chunk(rank).blocks.data(), chunk(rank).count, key)};
 }
 
 std::optional<FreeBlocks::Position> FreeBlocks::best_fit(Bytes size) const {

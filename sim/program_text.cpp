@@ -80,14 +80,14 @@ class LineReader {
   [[noreturn]] void fail(const std::string& what) const { throw ProgramTextError(number_, what); }
 
   bool at_end() {
-    const std::size_t start = rest_.find_first_not_of(' ');
+    const std::size_t start = rest_.find_first_not_of(" \t\r");
     rest_.remove_prefix(start == std::string_view::npos ? rest_.size() : start);
     return rest_.empty();
   }
 
   std::string_view word(std::string_view what) {
     if (at_end()) fail(fmt::format("{} is missing", what));
-    const std::string_view found = rest_.substr(0, rest_.find(' '));
+    const std::string_view found = rest_.substr(0, rest_.find_first_of(" \t\r"));
     rest_.remove_prefix(found.size());
     return found;
   }

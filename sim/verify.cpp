@@ -59,7 +59,7 @@ class ProgramChecker {
                      must_live(o.buffer);
                      if (std::find(bound_.begin(), bound_.end(), o.buffer) != bound_.end())
                        report("a name still refers to it");
-                     state_[o.buffer.index()] = State::Freed;
+                     if (o.buffer.index() < state_.size()) state_[o.buffer.index()] = State::Freed;
                    },
                    [&](const Borrow&) {},
                    [&](const Launch&) {},
@@ -101,8 +101,14 @@ class ProgramChecker {
 // What one program asks of its groups, in order: collectives by slot, messages by slot, direction and step.
 struct Traffic {
   using Message = Bytes;
-  std::map<CommSlot, std::vector<std::pair<CollectiveKind, Bytes>>> collectives;
+  using Call = std::pair<CollectiveKind, Bytes>;
+  std::map<CommSlot, std::vector<Call>> collectives;
   std::map<std::tuple<CommSlot, Direction, std::int32_t>, std::vector<Message>> messages;
+
+  [[nodiscard]] std::vector<Call> calls(CommSlot comm) const {
+    const auto found = collectives.find(comm);
+    return found == collectives.end() ? std::vector<Call>{} : found->second;
+  }
 };
 
 Traffic traffic_of(const Program& program) {
@@ -145,12 +151,13 @@ class GroupChecker {
 
   void check(Rank rank) {
     const Traffic& mine = traffic(rank);
-    for (const auto& [comm, sequence] : mine.collectives) {
-      const Communicator& communicator = workload_.communicators[comm.index()];
-      const Rank leader = group_members(communicator, rank).front();
+    for (std::size_t slot = 0; slot < workload_.communicators.size(); ++slot) {
+      const CommSlot comm{static_cast<std::int32_t>(slot)};
+      const Communicator& communicator = workload_.communicators[slot];
+      if (!is_member(communicator, rank)) continue;
+      const Rank leader = group_leader(communicator, rank);
       if (!first_meeting(comm, leader, rank, 0)) continue;
-      const auto theirs = traffic(leader).collectives.find(comm);
-      if (theirs == traffic(leader).collectives.end() || theirs->second != sequence)
+      if (traffic(leader).calls(comm) != mine.calls(comm))
         found_.push_back(fmt::format("ranks {} and {} do not call the same collectives in communicator {}",
                                      leader.value, rank.value, communicator.name));
     }

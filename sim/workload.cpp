@@ -12,21 +12,31 @@ std::int32_t group_size(const Communicator& communicator) {
   return size;
 }
 
-std::vector<Rank> group_members(const Communicator& communicator, Rank rank) {
-  std::int32_t origin = rank.value;
-  for (const GroupAxis& axis : communicator.axes) origin -= rank.value / axis.stride % axis.size * axis.stride;
-  std::vector<Rank> members{Rank{origin}};
+bool is_member(const Communicator& communicator, Rank rank) {
+  return std::all_of(communicator.axes.begin(), communicator.axes.end(),
+                     [&](const GroupAxis& axis) { return axis.coordinate(rank) % axis.step == 0; });
+}
+
+Rank group_leader(const Communicator& communicator, Rank member) {
+  std::int32_t leader = member.value;
+  for (const GroupAxis& axis : communicator.axes) leader -= axis.coordinate(member) * axis.stride;
+  return {leader};
+}
+
+std::vector<Rank> group_members(const Communicator& communicator, Rank member) {
+  ensure(is_member(communicator, member), "a group is asked for by one of its members");
+  std::vector<Rank> members{group_leader(communicator, member)};
   for (const GroupAxis& axis : communicator.axes) {
     const std::size_t inner = members.size();
     for (std::int32_t i = 1; i < axis.size; ++i)
-      for (std::size_t m = 0; m < inner; ++m) members.push_back(Rank{members[m].value + i * axis.stride});
+      for (std::size_t m = 0; m < inner; ++m) members.push_back(Rank{members[m].value + i * axis.step * axis.stride});
   }
   return members;
 }
 
-Rank group_neighbour(const Communicator& communicator, Rank rank, std::int32_t step) {
-  const std::vector<Rank> members = group_members(communicator, rank);
-  const auto self = std::find(members.begin(), members.end(), rank);
+Rank group_neighbour(const Communicator& communicator, Rank member, std::int32_t step) {
+  const std::vector<Rank> members = group_members(communicator, member);
+  const auto self = std::find(members.begin(), members.end(), member);
   ensure(self != members.end(), "a rank is a member of its own group");
   const std::int64_t size = static_cast<std::int64_t>(members.size());
   const std::int64_t place = ((self - members.begin() + step) % size + size) % size;

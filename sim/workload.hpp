@@ -9,10 +9,14 @@
 
 namespace tidemark {
 
-/// Ranks of a group that differ along one axis of the job: `size` of them, `stride` apart.
+/// One axis of the job along which a group's members differ. A rank's coordinate is rank / stride, counted round the
+/// axis; members are those at coordinates 0, step, 2 step, …, `size` of them.
 struct GroupAxis {
   std::int32_t size = 1;
   std::int32_t stride = 1;
+  std::int32_t step = 1;
+
+  [[nodiscard]] std::int32_t coordinate(Rank rank) const { return rank.value / stride % ((size - 1) * step + 1); }
   bool operator==(const GroupAxis&) const = default;
 };
 
@@ -25,10 +29,14 @@ struct Communicator {
 };
 
 [[nodiscard]] std::int32_t group_size(const Communicator& communicator);
-/// The ranks of `rank`'s group, in group order.
-[[nodiscard]] std::vector<Rank> group_members(const Communicator& communicator, Rank rank);
-/// The rank `step` places on from `rank` in its group, round the end.
-[[nodiscard]] Rank group_neighbour(const Communicator& communicator, Rank rank, std::int32_t step);
+/// Whether the rank is in any group of this communicator: along an axis with steps, some are not.
+[[nodiscard]] bool is_member(const Communicator& communicator, Rank rank);
+/// The lowest rank of a member's group.
+[[nodiscard]] Rank group_leader(const Communicator& communicator, Rank member);
+/// The ranks of a member's group, in group order.
+[[nodiscard]] std::vector<Rank> group_members(const Communicator& communicator, Rank member);
+/// The rank `step` places on from a member in its group, round the end.
+[[nodiscard]] Rank group_neighbour(const Communicator& communicator, Rank member, std::int32_t step);
 
 /// Who runs what: every rank's program, ranks of equal role sharing one, and the communicators that slots stand for.
 struct Workload {

@@ -28,7 +28,8 @@ struct Channels {
 enum class Bound : std::uint8_t { Low, Central, High };
 
 Channels channels(const Device& device, const Node& node, const CommunicatorUse& use, Bound bound) {
-  const bool nvls = node.link == NodeLink::NvSwitch && device.compute_capability >= 90 && use.local >= 2;
+  const bool nvls = node.link == NodeLink::NvSwitch && device.compute_capability >= 90 && use.local >= 2 &&
+                    (use.reduces || use.shards);
   const auto pick = [&](std::int32_t low, std::int32_t central, std::int32_t high) {
     return bound == Bound::Low ? low : bound == Bound::Central ? central : high;
   };

@@ -91,7 +91,7 @@ void replay_recorded(benchmark::State& state, const std::string& name) {
 BENCHMARK_CAPTURE(replay_recorded, midrun, "native-train-midrun")->Name("Allocator/replay/native-train-midrun");
 BENCHMARK_CAPTURE(replay_recorded, growing, "native-train-growing")->Name("Allocator/replay/native-train-growing");
 
-// The checked replay, as the tests and `tidemark` run it: oracle of addresses, comparison of every event.
+// The checked replay, as the tests run it: recorded addresses, comparison of every event.
 void replay_checked(benchmark::State& state, const std::string& name) {
   const std::filesystem::path path = trace_path(name);
   if (!std::filesystem::exists(path)) {

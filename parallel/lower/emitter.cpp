@@ -17,9 +17,14 @@ Emitter::Emitter(const LoweringInput& input, const Communicators& communicators,
       created_(communicators.table.size(), false),
       value_labels_(input.graph.values.size()),
       operator_labels_(input.graph.operators.size()) {
-  for (const Operator& op : graph.operators)
-    if (stage.holds(op.layer, static_cast<std::int32_t>(graph.model.layers)))
-      for (const ValueId v : op.saved) saved_[v.index()] = true;
+  const std::int32_t layers = static_cast<std::int32_t>(graph.model.layers);
+  for (auto op = graph.operators.rbegin(); op != graph.operators.rend(); ++op) {
+    if (!stage.holds(op->layer, layers)) continue;
+    for (const ValueId v : op->saved) saved_[v.index()] = true;
+    // The transpose of one sequence is a view: what saves it saves its input.
+    if (std::holds_alternative<Transpose>(op->type) && sizes.micro_batch == 1 && saved(op->outputs.front()))
+      saved_[op->inputs.front().index()] = true;
+  }
 }
 
 LabelId Emitter::label(OperatorId op, std::string_view use) {

@@ -65,6 +65,8 @@ void PipelineLowering::load_batch(InFlight& batch) {
     load("batch.loss_mask", 4);
   }
   if (tokens_.valid()) load("batch.position_ids", 8);
+  if ((tokens_.valid() || labels_.valid()) && emit_.runtime.batch_attention_mask)
+    load("batch.attention_mask", emit_.train.sequence_length);  // one byte for each token it may look at
 }
 
 void PipelineLowering::forward_pass(std::int32_t micro_batch) {
@@ -79,7 +81,8 @@ void PipelineLowering::forward_pass(std::int32_t micro_batch) {
   }
   load_batch(batch);
   for (const OperatorId op : operators_) forward(emit_, batch.tensors, op);
-  for (const std::string_view name : {"batch.tokens", "batch.labels", "batch.loss_mask", "batch.position_ids"})
+  for (const std::string_view name :
+       {"batch.tokens", "batch.labels", "batch.loss_mask", "batch.position_ids", "batch.attention_mask"})
     unbind(name);
 
   if (!last_stage()) {

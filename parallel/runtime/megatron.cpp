@@ -28,7 +28,7 @@ Bytes cublas_workspace(const std::string& config, const Target& target) {
   return sum;
 }
 
-Runtime megatron(const Versions& versions, const Environment& environment, const Target& target) {
+Runtime megatron(const Versions& versions, const RuntimeSettings& settings, const Target& target) {
   Runtime runtime;
   runtime.name = "megatron";
   runtime.vocabulary_multiple = 128;  // --make-vocab-size-divisible-by
@@ -47,21 +47,22 @@ Runtime megatron(const Versions& versions, const Environment& environment, const
       versions.transformer_engine >= Version{2, 3} ? DummyGradient::Cached : DummyGradient::Temporary;
   runtime.persistent_head_gather = true;  // core/tensor_parallel/layers.py: GlobalMemoryBuffer "mpu"
   runtime.mixed_qkv_in_frame = true;      // core/transformer/attention.py: `value` views it until forward returns
-  runtime.fused_norm_linear = true;       // TransformerEngine module/layernorm_linear.py
-  runtime.deallocates_outputs = true;     // core/pipeline_parallel/schedules.py deallocate_output_tensor
+  runtime.batch_attention_mask = settings.attention_mask;  // core/datasets/gpt_dataset.py: on by default
+  runtime.fused_norm_linear = true;                        // TransformerEngine module/layernorm_linear.py
+  runtime.deallocates_outputs = true;  // core/pipeline_parallel/schedules.py deallocate_output_tensor
   // TransformerEngine cpp_extensions/gemm.py get_cublas_workspace_size_bytes.
   runtime.gemm_workspace = target.compute_capability >= 90 ? 32_MiB + 1_KiB : 4_MiB;
-  runtime.blas_workspace = cublas_workspace(environment.cublas_workspace_config, target);
+  runtime.blas_workspace = cublas_workspace(settings.cublas_workspace_config, target);
   // Step counters, gradient-norm and overflow scalars: 3,584 bytes stay on every public Megatron run whose static
   // memory is known to the byte.
   runtime.scalars = std::vector<Bytes>(7, 512_B);
   return runtime;
 }
 
-Runtime runtime_named(const std::string& name, const Versions& versions, const Environment& environment,
+Runtime runtime_named(const std::string& name, const Versions& versions, const RuntimeSettings& settings,
                       const Target& target) {
   ensure(name == "megatron", "the scenario reader lets only modelled runtimes through");
-  return megatron(versions, environment, target);
+  return megatron(versions, settings, target);
 }
 
 }  // namespace tidemark

@@ -33,6 +33,7 @@ struct Runtime {
   bool persistent_head_gather = false;  ///< the LM head gathers its input into a buffer that is never given back
   bool mixed_qkv_in_frame = false;      ///< attention's frame refers to the joint QKV tensor until it returns
   bool fused_norm_linear = false;       ///< a norm and the linear after it are one autograd function
+  bool batch_attention_mask = false;    ///< the data loader hands out a mask of sequence x sequence per sequence
   bool deallocates_outputs = false;     ///< a stage's output shrinks to one element once it is sent
 
   Bytes gemm_workspace;        ///< of the library behind the layers' linears; allocated at the first one
@@ -40,16 +41,17 @@ struct Runtime {
   std::vector<Bytes> scalars;  ///< small tensors that live as long as the job
 };
 
-/// Environment variables that change what a runtime allocates, as their texts; empty where unset.
-struct Environment {
-  std::string cublas_workspace_config;
+/// What users set that changes what a runtime allocates.
+struct RuntimeSettings {
+  std::string cublas_workspace_config;  ///< environment variable CUBLAS_WORKSPACE_CONFIG; empty where unset
+  bool attention_mask = true;           ///< the data loader makes attention masks
 };
 
 /// Megatron-LM core with TransformerEngine.
-[[nodiscard]] Runtime megatron(const Versions& versions, const Environment& environment, const Target& target);
+[[nodiscard]] Runtime megatron(const Versions& versions, const RuntimeSettings& settings, const Target& target);
 
 /// The runtime of that name, or an ensure() failure: readers know the names.
-[[nodiscard]] Runtime runtime_named(const std::string& name, const Versions& versions, const Environment& environment,
+[[nodiscard]] Runtime runtime_named(const std::string& name, const Versions& versions, const RuntimeSettings& settings,
                                     const Target& target);
 
 /// Bytes of PyTorch's cuBLAS workspace for one handle and stream: the sum of SIZE_KIB:COUNT pairs of

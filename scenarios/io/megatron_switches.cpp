@@ -108,7 +108,6 @@ const std::vector<UnmodelledKey>& unmodelled_flags() {
       {"transformer-impl", "implementations other than TransformerEngine's are", {"\"transformer_engine\""}},
       {"hidden-dropout", "dropout is", {"0"}},
       {"attention-dropout", "dropout is", {"0"}},
-      {"no-create-attention-mask-in-dataloader", "an attention mask made by the data loader is", {"true"}},
       {"context-parallel-size", "context parallelism is", {"1"}},
       {"cp-comm-type", "context parallelism is", {}},
       {"hierarchical-context-parallel-sizes", "context parallelism is", {}},
@@ -182,7 +181,7 @@ const std::vector<UnmodelledKey>& unmodelled_flags() {
   return flags;
 }
 
-/// Flags that leave memory as it is, whatever their value: attention runs fused, dropout is 0, masks are not made.
+/// Flags that leave memory as it is, whatever their value: attention runs fused, dropout is 0.
 constexpr auto harmless_flags = std::to_array<std::string_view>({"use-mcore-models",
                                                                  "use-flash-attn",
                                                                  "mock-data",
@@ -304,8 +303,10 @@ void check_tokenizer(TomlReader& switches, const TomlKey& given, const Scenario&
                    "set vocabulary_extra = 1 in [model_override]");
 }
 
+constexpr std::string_view no_attention_mask = "no-create-attention-mask-in-dataloader";
+
 std::vector<std::string> all_flags() {
-  std::vector<std::string> flags{"tokenizer-type"};
+  std::vector<std::string> flags{"tokenizer-type", std::string(no_attention_mask)};
   for (const Repeat& r : repeats) flags.emplace_back(r.flag);
   for (const UnmodelledKey& u : unmodelled_flags()) flags.emplace_back(u.key);
   for (const std::string_view flag : harmless_flags) flags.emplace_back(flag);
@@ -313,6 +314,8 @@ std::vector<std::string> all_flags() {
 }
 
 }  // namespace
+
+bool read_attention_mask(TomlReader switches) { return !switches.boolean(no_attention_mask).value_or(false); }
 
 void check_megatron_switches(TomlReader switches, const Scenario& asked, const ScenarioTables& tables) {
   for (const TomlKey& given : switches.keys()) {
@@ -324,6 +327,8 @@ void check_megatron_switches(TomlReader switches, const Scenario& asked, const S
       check_repeat(switches, given, *repeat, asked, tables);
     } else if (unmodelled != unmodelled_flags().end()) {
       check_unmodelled(switches, given, *unmodelled);
+    } else if (given.name == no_attention_mask) {
+      continue;  // read on its own: nothing else says it
     } else if (given.name == "tokenizer-type") {
       check_tokenizer(switches, given, asked);
     } else if (std::find(harmless_flags.begin(), harmless_flags.end(), given.name) == harmless_flags.end()) {

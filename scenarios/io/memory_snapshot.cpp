@@ -1,7 +1,5 @@
 #include "scenarios/io/memory_snapshot.hpp"
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <span>
 #include <string_view>
@@ -18,26 +16,27 @@ struct Word {
   T value;
 };
 
-constexpr std::array actions = {
-    Word{"alloc", TraceEvent::Action::Alloc},
-    Word{"free_requested", TraceEvent::Action::FreeRequested},
-    Word{"free_completed", TraceEvent::Action::FreeCompleted},
-    Word{"segment_alloc", TraceEvent::Action::SegmentAlloc},
-    Word{"segment_free", TraceEvent::Action::SegmentFree},
-    Word{"segment_map", TraceEvent::Action::SegmentMap},
-    Word{"segment_unmap", TraceEvent::Action::SegmentUnmap},
-    Word{"snapshot", TraceEvent::Action::Snapshot},
-    Word{"oom", TraceEvent::Action::OutOfMemory},
-    Word{"annotate", TraceEvent::Action::Annotate},
+constexpr Word<TraceEvent::Action> actions[] = {
+    {"alloc", TraceEvent::Action::Alloc},
+    {"free_requested", TraceEvent::Action::FreeRequested},
+    {"free_completed", TraceEvent::Action::FreeCompleted},
+    {"segment_alloc", TraceEvent::Action::SegmentAlloc},
+    {"segment_free", TraceEvent::Action::SegmentFree},
+    {"segment_map", TraceEvent::Action::SegmentMap},
+    {"segment_unmap", TraceEvent::Action::SegmentUnmap},
+    {"snapshot", TraceEvent::Action::Snapshot},
+    {"oom", TraceEvent::Action::OutOfMemory},
+    {"annotate", TraceEvent::Action::Annotate},
 };
-constexpr std::array states = {
-    Word{"inactive", BlockRecord::State::Inactive}, Word{"active_allocated", BlockRecord::State::ActiveAllocated},
-    Word{"active_pending_free", BlockRecord::State::ActivePendingFree},
-    Word{"active_awaiting_free", BlockRecord::State::ActivePendingFree},  // in the documentation, not in the code
+constexpr Word<BlockRecord::State> states[] = {
+    {"inactive", BlockRecord::State::Inactive},
+    {"active_allocated", BlockRecord::State::ActiveAllocated},
+    {"active_pending_free", BlockRecord::State::ActivePendingFree},
+    {"active_awaiting_free", BlockRecord::State::ActivePendingFree},  // in the documentation, not in the code
 };
-constexpr std::array pools = {Word{"small", PoolKind::Small}, Word{"large", PoolKind::Large}};
-constexpr std::array stages = {Word{"START", ExternalAnnotation::Stage::Start},
-                               Word{"END", ExternalAnnotation::Stage::End}};
+constexpr Word<PoolKind> pools[] = {{"small", PoolKind::Small}, {"large", PoolKind::Large}};
+constexpr Word<ExternalAnnotation::Stage> stages[] = {{"START", ExternalAnnotation::Stage::Start},
+                                                      {"END", ExternalAnnotation::Stage::End}};
 
 // More than any device has, and small enough for sums.
 constexpr std::int64_t largest_size = 1LL << 60;
@@ -269,7 +268,7 @@ class SnapshotReader {
   }
 
   template <class T, std::size_t n>
-  T word(PickleDict dict, std::string_view key, const Path& path, const std::array<Word<T>, n>& words) {
+  T word(PickleDict dict, std::string_view key, const Path& path, const Word<T> (&words)[n]) {
     const Path here{&path, key};
     const PickleValue* found = pickle_.find(dict, key);
     if (found == nullptr) return add(here, "is missing"), words[0].value;

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <limits>
 #include <optional>
+#include <type_traits>
 
 #include "scenarios/io/input_error.hpp"
+#include "scenarios/io/pickle_nesting.hpp"
 #include "scenarios/io/pickle_opcodes.hpp"
-#include "sim/overloaded.hpp"
 
 namespace tidemark {
 
@@ -328,54 +328,15 @@ class PickleReader {
            "torch.cuda.memory._dump_snapshot");
   }
 
-  // A list can be put into itself, or a thousand lists into each other, by way of the memo. Walked here once, so that
-  // whoever walks the values later may recurse.
   void check_nesting() const {
-    struct Level {
-      std::uint32_t container = 0;
-      std::size_t next_item = 0;
-      std::size_t height = 0;  // of what it holds, as far as seen
-    };
-    constexpr std::size_t unseen = 0;
-    constexpr std::size_t open = std::numeric_limits<std::size_t>::max();
-    std::vector<std::size_t> heights(pickle_.containers_.size(), unseen);
-    std::vector<Level> path;
-
-    const auto enter = [&](const PickleValue& value) {
-      const std::optional<std::uint32_t> container = container_of(value);
-      if (!container) return;
-      std::size_t& height = heights[*container];
-      if (height == open) reject("a container holds itself");
-      if (path.size() + std::max<std::size_t>(height, 1) > limits_.nesting) {
-        reject("containers are nested more than " + std::to_string(limits_.nesting) + " deep");
-      }
-      if (height != unseen) {
-        path.back().height = std::max(path.back().height, height);
+    switch (nesting(pickle_, limits_.nesting)) {
+      case Nesting::Bounded:
         return;
-      }
-      height = open;
-      path.push_back({*container});
-    };
-    enter(pickle_.root_);
-    while (!path.empty()) {
-      Level& level = path.back();
-      const std::span<const PickleValue> items = pickle_.items(pickle_.containers_[level.container]);
-      if (level.next_item < items.size()) {
-        enter(items[level.next_item++]);
-        continue;
-      }
-      const std::size_t height = level.height + 1;
-      heights[level.container] = height;
-      path.pop_back();
-      if (!path.empty()) path.back().height = std::max(path.back().height, height);
+      case Nesting::TooDeep:
+        reject("containers are nested more than " + std::to_string(limits_.nesting) + " deep");
+      case Nesting::Cyclic:
+        reject("a container holds itself");
     }
-  }
-
-  static std::optional<std::uint32_t> container_of(const PickleValue& value) {
-    if (const auto* list = std::get_if<PickleList>(&value)) return list->index;
-    if (const auto* tuple = std::get_if<PickleTuple>(&value)) return tuple->index;
-    if (const auto* dict = std::get_if<PickleDict>(&value)) return dict->index;
-    return std::nullopt;
   }
 
   const std::string& file_;

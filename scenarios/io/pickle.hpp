@@ -17,7 +17,7 @@ namespace tidemark {
 struct PickleNone {
   friend bool operator==(PickleNone, PickleNone) = default;
 };
-/// Places in a Pickle. Python objects that were shared are one place.
+/// Places in a Pickle. Python objects that were shared are one place. Lists, tuples and dicts count together.
 struct PickleText {
   std::uint32_t index = 0;
   friend bool operator==(PickleText, PickleText) = default;
@@ -47,6 +47,7 @@ class Pickle {
  public:
   [[nodiscard]] const PickleValue& root() const { return root_; }
   [[nodiscard]] std::size_t byte_count() const { return bytes_.size(); }
+  [[nodiscard]] std::size_t container_count() const { return containers_.size(); }
   /// At least the number of items of all containers, each counted once however often it is shared.
   [[nodiscard]] std::size_t value_count() const { return values_.size(); }
 

@@ -52,11 +52,9 @@ class Checks {
     check_tensor();
     check_stages();
     derive_data();
-    check_nodes();
     check_sequence();
     check_batch();
     check_precision();
-    check_optimizer();
     check_headroom();
     check_size();
   }
@@ -131,17 +129,6 @@ class Checks {
     data_known_ = true;
   }
 
-  void check_nodes() {
-    const std::int32_t devices = scenario_.cluster.node.devices;
-    if (!tables_.cluster_sound || !tables_.top.sound("gpus") || scenario_.gpus <= devices ||
-        scenario_.gpus % devices == 0)
-      return;
-    tables_.top.problem("gpus",
-                        fmt::format("gpus = {} is more than one node of {} devices, and no whole number of nodes",
-                                    scenario_.gpus, devices),
-                        would(multiples_around(scenario_.gpus, devices)));
-  }
-
   void check_sequence() {
     if (!tables_.layout.sound("tensor") || !tables_.layout.sound("sequence_parallel")) return;
     // As Megatron does (arguments.py): with one tensor-parallel rank there is nothing to spread.
@@ -171,12 +158,6 @@ class Checks {
 
   void check_precision() {
     if (!tables_.train.sound("precision")) return;
-    // TransformerEngine's fused and flash attention take 16-bit types only; it falls back to the unfused one.
-    if (train_.precision == DType::FP32) {
-      tables_.train.problem("precision",
-                            "precision = \"fp32\": attention falls back to the unfused kind, which is not modelled yet",
-                            "\"bf16\" or \"fp16\" would do");
-    }
     if (!tables_.train.has("gradient_dtype")) {
       // Megatron turns accumulate-allreduce-grads-in-fp32 on for bf16 by itself (arguments.py, validate_args).
       train_.gradient_dtype = train_.precision == DType::BF16 ? DType::FP32 : train_.precision;
@@ -186,16 +167,6 @@ class Checks {
                             fmt::format("gradient_dtype = \"{}\" is neither \"fp32\" nor precision = \"{}\"",
                                         name(train_.gradient_dtype), name(train_.precision)));
     }
-  }
-
-  void check_optimizer() {
-    if (!tables_.train.sound("optimizer") || !tables_.layout.sound("sharding")) return;
-    if (train_.optimizer == Optimizer::AdamW || layout_.sharding != Sharding::Zero1) return;
-    // megatron/core/optimizer/distrib_optimizer.py: "Only Adam and HybridDeviceOptimizer currently supported".
-    tables_.train.problem("optimizer",
-                          fmt::format("optimizer = \"{}\": Megatron's distributed optimizer takes Adam only",
-                                      word(optimizer_names, train_.optimizer)),
-                          "set optimizer = \"adamw\", or sharding = \"none\" in [layout]");
   }
 
   void check_headroom() {

@@ -94,7 +94,8 @@ Json as_json(const RuntimeChoice& runtime) {
             {"torch", text(runtime.versions.torch)},
             {"cuda", text(runtime.versions.cuda)},
             {"nccl", text(runtime.versions.nccl)}}},
-          {"environment", environment}};
+          {"environment", environment},
+          {"switches", {{"no-create-attention-mask-in-dataloader", !runtime.attention_mask}}}};
 }
 
 }  // namespace

@@ -163,11 +163,15 @@ DType read_precision(TomlReader& table) {
   return read_name(table, "precision", precision_names).value_or(DType::BF16);
 }
 
-/// Megatron drops out a tenth unless told otherwise: leaving the key out does not mean 0.
+/// Megatron drops out a tenth unless told otherwise (arguments.py): leaving the key out does not mean 0.
 void read_dropout(TomlReader& table, std::string_view key) {
-  table.refuse({key, "dropout is", {"0.0", "0"}});
-  if (table.has(key) || !table.present()) return;
-  table.problem(key, fmt::format("{} is left out: Megatron's default is 0.1, and dropout is not modelled yet", key),
+  const TomlValue* given = table.raw(key);
+  const std::string value = given == nullptr ? "" : text(*given);
+  if (value == "0.0" || value == "0") return;
+  table.problem(key,
+                given == nullptr
+                    ? fmt::format("{} is left out: Megatron's default is 0.1, and dropout is not modelled yet", key)
+                    : fmt::format("{} = {}: dropout is not modelled yet", key, value),
                 fmt::format("set {} = 0.0", key));
 }
 
@@ -227,6 +231,7 @@ TomlReader read_runtime(TomlReader& table, RuntimeChoice& runtime) {
   runtime.versions = read_versions(table.table("versions"));
   runtime.cublas_workspace_config = read_environment(table.table("environment")).cublas_workspace_config;
   TomlReader switches = table.table("switches");
+  runtime.attention_mask = read_attention_mask(switches);
   table.refuse_unknown_keys();
   return switches;
 }

@@ -1,7 +1,9 @@
 #include "scenarios/io/trace_replay.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <variant>
@@ -9,7 +11,6 @@
 
 #include "sim/caching_allocator.hpp"
 #include "sim/ensure.hpp"
-#include "sim/overloaded.hpp"
 
 namespace tidemark {
 namespace {

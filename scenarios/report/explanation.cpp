@@ -146,10 +146,12 @@ std::string schedule_text(const Job& job) {
 
 std::string communicators_text(const Job& job, Rank rank) {
   std::string out;
-  for (std::size_t slot = 0; slot < job.communicators.size(); ++slot)
-    out += fmt::format("g{} {}: {} ranks, rank {} is with {}\n", slot, job.communicators[slot].name,
-                       group_size(job.communicators[slot]), rank.value,
-                       rank_list(group_members(job.communicators[slot], rank)));
+  for (std::size_t slot = 0; slot < job.communicators.size(); ++slot) {
+    const Communicator& communicator = job.communicators[slot];
+    if (!is_member(communicator, rank)) continue;
+    out += fmt::format("g{} {}: {} ranks, rank {} is with {}\n", slot, communicator.name, group_size(communicator),
+                       rank.value, rank_list(group_members(communicator, rank)));
+  }
   return out;
 }
 

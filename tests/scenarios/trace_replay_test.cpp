@@ -27,7 +27,7 @@ using Action = TraceEvent::Action;
 
 // -- recordings of the real allocator ---------------------------------------------------------------------------------
 
-/// What shared/data/allocator-traces/README.md says of a recording. `gaps` and `decided`: of the reconstructed start.
+/// What the README next to the traces says of a recording. `gaps`: those of the start that are ambiguous.
 struct Recording {
   std::string name;
   std::int64_t events, allocs, frees, segment_allocs, segment_frees, segments, blocks;

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+
+#include "sim/folding.hpp"
+#include "sim/time_prices.hpp"
+#include "sim/trace.hpp"
+#include "sim/workload.hpp"
+
+namespace tidemark {
+
+/// Whether concurrent transfers slow each other down on links they share.
+enum class LinkSharing : std::uint8_t { MaxMinFair, None };
+/// What a trace keeps besides its outcome.
+enum class Keep : std::uint8_t { Ends, Timeline };
+
+struct EngineOptions {
+  LinkSharing sharing = LinkSharing::MaxMinFair;
+  Keep keep = Keep::Ends;
+};
+
+/// Runs every class's program on the simulated clock: a host thread and streams per class, collectives as rendezvous of
+/// all members, messages matched pairwise in order. Deterministic: the same input gives the same trace.
+[[nodiscard]] Trace simulate(const Workload& workload, const Folding& folding, const TimePrices& prices,
+                             const EngineOptions& options = {});
+
+}  // namespace tidemark

@@ -1,0 +1,640 @@
+// Closed forms that nobody wrote into the lowering and that must fall out of its programs. T: tokens of a micro-batch,
+// h: hidden, a and k: query and key-value heads, d: head dimension, f: feed-forward width, V: padded vocabulary,
+// t: tensor-parallel degree, N: parameters of a rank, D: data-parallel ranks that share optimizer state.
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "parallel/lower.hpp"
+#include "sim/flat.hpp"
+#include "sim/program_text.hpp"
+#include "sim/verify.hpp"
+#include "tests/parallel/test_job.hpp"
+
+namespace tidemark {
+namespace {
+
+using namespace literals;
+
+// ---- saved activations ---------------------------------------------------------------------------------------------
+
+struct Cut {
+  std::int32_t tensor;
+  bool sequence_parallel;
+};
+
+TestJob job_cut(Cut cut, std::int64_t micro_batch = 1, AttentionKernel attention = AttentionKernel::Fused) {
+  TestJob job;
+  job.layout.tensor = cut.tensor;
+  job.layout.sequence_parallel = cut.sequence_parallel;
+  job.train.micro_batch = micro_batch;
+  job.train.attention = attention;
+  return job;
+}
+
+bool of_state(Category category) {
+  return category == Category::Parameters || category == Category::Gradients || category == Category::OptimizerMaster ||
+         category == Category::OptimizerMoments;
+}
+
+// What one layer holds right after its forward pass, and what of it is called a saved activation.
+struct LayerBytes {
+  std::int64_t saved = 0;
+  std::int64_t all = 0;
+};
+LayerBytes after_forward(const TestJob& job, int layer) {
+  const Lowered lowered(job);
+  const Program program = lowered.stage(0);
+  const std::size_t next = first_mark(program, Phase::Forward, fmt::format("layers.{}.attention.norm", layer + 1));
+  const std::string mine = fmt::format("layers.{}.", layer);
+  const std::vector<LiveTensor> tensors = live(program, next);
+  // A layer's output is saved by the next one; its input, of equal size, is called after the layer before.
+  return {
+      sum(tensors,
+          [&](const LiveTensor& t) { return t.label.starts_with(mine) && t.category == Category::SavedActivations; }),
+      sum(tensors, [&](const LiveTensor& t) { return t.label.starts_with(mine) && !of_state(t.category); })};
+}
+
+constexpr std::int64_t rng_state = 16;
+
+std::int64_t layer_formula(const TestJob& job) {
+  const Model& m = job.model;
+  const std::int64_t T = job.train.tokens(), t = job.layout.tensor, h = m.hidden, a = m.heads, k = m.kv_heads,
+                     d = m.head_dim, f = m.ffn;
+  if (job.layout.sequence_parallel) return T * (8 * h + 2 * (a + 2 * k) * d + 2 * a * d + 4 * a + 6 * f + 8) / t;
+  return T * (8 * h + 8 + (2 * (a + 2 * k) * d + 2 * a * d + 4 * a + 6 * f) / t);
+}
+
+class LayerActivations : public testing::TestWithParam<Cut> {};
+
+TEST_P(LayerActivations, AreTheClosedFormToTheByte) {
+  const TestJob job = job_cut(GetParam());
+  for (const int layer : {0, 2}) {
+    EXPECT_EQ(after_forward(job, layer).saved, layer_formula(job) + rng_state);
+    EXPECT_EQ(after_forward(job, layer).all, layer_formula(job) + rng_state);  // nothing else stays
+  }
+}
+
+TEST_P(LayerActivations, GrowWithTheMicroBatch) {
+  const TestJob job = job_cut(GetParam(), 2);
+  EXPECT_EQ(job.train.tokens(), 256);
+  EXPECT_EQ(after_forward(job, 1).all, layer_formula(job) + rng_state);
+}
+
+TEST_P(LayerActivations, FlashAttentionKeepsItsOutputTwice) {
+  const TestJob job = job_cut(GetParam(), 2, AttentionKernel::Flash);
+  const std::int64_t second_output = 2 * job.train.tokens() * 16 * 32 / job.layout.tensor;
+  EXPECT_EQ(after_forward(job, 1).saved, layer_formula(job) + rng_state + second_output);
+  EXPECT_EQ(after_forward(job, 1).all, layer_formula(job) + rng_state + second_output);
+}
+
+TEST_P(LayerActivations, FlashAttentionOfOneSequenceCopiesNothing) {
+  const TestJob job = job_cut(GetParam(), 1, AttentionKernel::Flash);
+  EXPECT_EQ(after_forward(job, 1).all, layer_formula(job) + rng_state);
+  EXPECT_EQ(after_forward(job, 1).saved, layer_formula(job) + rng_state);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuts, LayerActivations,
+                         testing::Values(Cut{1, false}, Cut{2, false}, Cut{2, true}, Cut{4, false}, Cut{4, true},
+                                         Cut{8, false}, Cut{8, true}),
+                         [](const auto& parameter) {
+                           return fmt::format("tensor{}{}", parameter.param.tensor,
+                                              parameter.param.sequence_parallel ? "sequence" : "");
+                         });
+
+TEST(Activations, AreGoneAfterTheStep) {
+  const Lowered lowered(job_cut({2, true}));
+  EXPECT_EQ(sum(live_at_end(lowered.stage(0)), Category::SavedActivations), 0);
+}
+
+TEST(Activations, InFlightMicroBatchesAreThoseOfOneForwardOneBackward) {
+  for (const std::int64_t micro_batches : {1, 2, 3, 6}) {
+    TestJob job;
+    job.layout.pipeline = 4;
+    job.train.global_batch = micro_batches;
+    const Lowered lowered(job);
+    for (std::int32_t stage = 0; stage < 4; ++stage) {
+      const Program program = lowered.stage(stage);
+      const int in_flight = static_cast<int>(std::min<std::int64_t>(4 - stage, micro_batches));
+      EXPECT_EQ(most_at_once(program, fmt::format("layers.{}.mlp.fc1.out", stage)), in_flight);
+      if (stage > 0) {
+        // one more, because the decoder refers to the last input until it is given another
+        EXPECT_GE(most_at_once(program, "received.input"), in_flight);
+        EXPECT_LE(most_at_once(program, "received.input"), in_flight + 1);
+      }
+    }
+  }
+}
+
+// ---- persistent state ----------------------------------------------------------------------------------------------
+
+std::int64_t parameters_of(const TestJob& job) {  // of a rank, one pipeline stage
+  const Model& m = job.model;
+  const std::int64_t t = job.layout.tensor, h = m.hidden;
+  const std::int64_t padded = round_up(m.vocabulary + m.vocabulary_extra, 128 * t);
+  const std::int64_t layer = h * (m.heads + 2 * m.kv_heads) * m.head_dim / t + m.heads * m.head_dim * h / t +
+                             3 * m.ffn * h / t + 2 * h + (m.qkv_bias ? (m.heads + 2 * m.kv_heads) * m.head_dim / t : 0);
+  return m.layers * layer + h + padded / t * h * (m.tied_embeddings ? 1 : 2);
+}
+
+// Bytes per element of what a rank has after a step.
+struct StateBytes {
+  const char* name;
+  DType precision, gradient_dtype;
+  Optimizer optimizer;
+  std::int64_t parameter, gradient, gradient_copy, master, moments;
+};
+const StateBytes kinds_of_state[] = {
+    {"bf16_adamw", DType::BF16, DType::FP32, Optimizer::AdamW, 2, 4, 0, 4, 8},
+    {"bf16_bf16_gradients", DType::BF16, DType::BF16, Optimizer::AdamW, 2, 2, 4, 4, 8},
+    {"bf16_sgd", DType::BF16, DType::FP32, Optimizer::Sgd, 2, 4, 0, 4, 0},
+    {"bf16_sgd_momentum", DType::BF16, DType::FP32, Optimizer::SgdMomentum, 2, 4, 0, 4, 4},
+    {"fp16_adamw", DType::FP16, DType::FP16, Optimizer::AdamW, 2, 2, 4, 4, 8},
+    {"fp32_adamw", DType::FP32, DType::FP32, Optimizer::AdamW, 4, 4, 0, 0, 8},
+    {"fp32_sgd", DType::FP32, DType::FP32, Optimizer::Sgd, 4, 4, 0, 0, 0},
+    {"fp32_sgd_momentum", DType::FP32, DType::FP32, Optimizer::SgdMomentum, 4, 4, 0, 0, 4},
+};
+
+class PersistentState : public testing::TestWithParam<StateBytes> {
+ protected:
+  static TestJob job(std::int32_t data, Sharding sharding) {
+    TestJob made;
+    made.layout.tensor = 2;
+    made.layout.sequence_parallel = true;
+    made.layout.data = data;
+    made.layout.sharding = sharding;
+    made.train.global_batch = 2 * data;
+    made.train.precision = GetParam().precision;
+    made.train.gradient_dtype = GetParam().gradient_dtype;
+    made.train.optimizer = GetParam().optimizer;
+    return made;
+  }
+  static std::int64_t copies(const std::vector<LiveTensor>& tensors) {
+    return sum(tensors, [](const LiveTensor& t) { return t.label.ends_with(".main_gradient"); });
+  }
+};
+
+TEST_P(PersistentState, IsNBytesTimesTheSumWithoutSharding) {
+  const StateBytes& each = GetParam();
+  const TestJob asked = job(2, Sharding::None);
+  const Lowered lowered(asked);
+  ASSERT_EQ(lowered.roles.size(), 1u);  // all ranks alike
+  const std::vector<LiveTensor> tensors = live_at_end(lowered.stage(0));
+  const std::int64_t N = parameters_of(asked);
+  EXPECT_EQ(sum(tensors, Category::Parameters), each.parameter * N);
+  EXPECT_EQ(sum(tensors, Category::Gradients), (each.gradient + each.gradient_copy) * N);
+  EXPECT_EQ(copies(tensors), each.gradient_copy * N);
+  EXPECT_EQ(sum(tensors, Category::OptimizerMaster), each.master * N);
+  EXPECT_EQ(sum(tensors, Category::OptimizerMoments), each.moments * N);
+}
+
+TEST_P(PersistentState, SharesOptimizerStateOutUnderSharding) {
+  const StateBytes& each = GetParam();
+  constexpr std::int32_t D = 5;
+  TestJob asked = job(D, Sharding::Zero1);
+  asked.model.vocabulary = 3000;
+  const Lowered lowered(asked);
+  const std::int64_t N = parameters_of(asked);
+  const std::int64_t padded = round_up(N, 640);  // lcm(128, D); every parameter is a multiple of 64 already
+  ASSERT_NE(padded, N);
+  ASSERT_EQ(lowered.roles.size(), 5u);
+  for (const Role& role : lowered.roles) {
+    const std::vector<LiveTensor> tensors = live_at_end(lower_role(lowered.input, role));
+    const std::int64_t share = padded / D, begin = role.first.data * share;
+    const std::int64_t owned = std::min(N, begin + share) - begin;
+    EXPECT_EQ(sum(tensors, Category::Parameters), each.parameter * padded);
+    EXPECT_EQ(sum(tensors, Category::Gradients), each.gradient * padded + each.gradient_copy * owned);
+    EXPECT_EQ(sum(tensors, Category::OptimizerMaster), each.master * owned);
+    EXPECT_EQ(sum(tensors, Category::OptimizerMoments), each.moments * owned);
+  }
+}
+
+TEST_P(PersistentState, GradientCopiesStayFromTheStepToTheNext) {
+  const Lowered lowered(job(2, Sharding::Zero1));
+  const Program program = lowered.stage(0);
+  for (const std::string place : {"embedding", "head"})
+    EXPECT_EQ(copies(live(program, first_mark(program, Phase::Forward, place, 2))), 0);
+  EXPECT_EQ(copies(live(program, first_mark(program, Phase::OptimizerStep, "zero_gradients", 2))),
+            copies(live_at_end(program)));
+}
+
+TEST_P(PersistentState, MomentsComeWithTheFirstUpdate) {
+  const Lowered lowered(job(2, Sharding::Zero1));
+  const Program program = lowered.stage(0);
+  const auto moments = [&](std::size_t op) { return sum(live(program, op), Category::OptimizerMoments); };
+  EXPECT_EQ(moments(first_mark(program, Phase::OptimizerStep, "optimizer_step", 1)), 0);
+  EXPECT_EQ(moments(first_mark(program, Phase::OptimizerStep, "zero_gradients", 2)), moments(program.ops.size() - 1));
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, PersistentState, testing::ValuesIn(kinds_of_state),
+                         [](const auto& parameter) { return std::string(parameter.param.name); });
+
+TEST(State, BuildingItHoldsTheModelTwice) {
+  // Old parameter storages, the parameter buffer and the gradient buffer: 2N + 2N + 4N, before parameters move.
+  TestJob job;
+  job.layout.sharding = Sharding::Zero1;
+  const Lowered lowered(job);
+  const Program program = lowered.stage(0);
+  const std::int64_t N = parameters_of(job);
+  const auto of_model = [](const std::string&, Category category) {
+    return category == Category::Parameters || category == Category::Gradients;
+  };
+  EXPECT_EQ(highest(program, of_model), 8 * N);
+}
+
+TEST(State, BiasesAndTiedEmbeddingsCount) {
+  for (const bool tied : {false, true}) {
+    TestJob job = job_cut({2, true});
+    job.model.qkv_bias = true;
+    job.model.tied_embeddings = tied;
+    const Lowered lowered(job);
+    EXPECT_EQ(sum(live_at_end(lowered.stage(0)), Category::Parameters), 2 * parameters_of(job));
+  }
+}
+
+TEST(State, TiedEmbeddingsAreHeldTwiceOnTwoStages) {
+  TestJob job;
+  job.layout.pipeline = 2;
+  const auto parameters = [&](std::int32_t stage) {
+    return sum(live_at_end(Lowered(job).stage(stage)), Category::Parameters);
+  };
+  const std::int64_t first = parameters(0), last = parameters(1);
+  job.model.tied_embeddings = true;
+  EXPECT_EQ(parameters(0), first);
+  EXPECT_EQ(parameters(1), last);
+}
+
+TEST(State, StagesSumToTheModel) {
+  TestJob job;
+  job.layout.pipeline = 4;
+  const Lowered lowered(job);
+  std::int64_t all = 0;
+  for (std::int32_t stage = 0; stage < 4; ++stage) all += sum(live_at_end(lowered.stage(stage)), Category::Parameters);
+  EXPECT_EQ(all, 2 * parameters_of(job));
+}
+
+// ---- steps ---------------------------------------------------------------------------------------------------------
+
+// The highest number of live bytes in each step, requests rounded as the allocator does, without its slack.
+std::vector<Bytes> flat_peaks_by_step(const Program& program) {
+  const std::vector<std::int64_t> changes = flat_changes(program);
+  std::vector<Bytes> peaks{Bytes{0}};
+  std::int64_t level = 0;
+  std::int32_t step = 0;
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    if (const Mark* mark = std::get_if<Mark>(&program.ops[i]); mark != nullptr && mark->step != step) {
+      step = mark->step;
+      peaks.push_back(Bytes{level});
+    }
+    level += changes[i];
+    peaks.back() = std::max(peaks.back(), Bytes{level});
+  }
+  return peaks;
+}
+
+TEST(Steps, TheFirstLacksExactlyTheAdamMoments) {
+  for (const Sharding sharding : {Sharding::None, Sharding::Zero1}) {
+    TestJob job = job_cut({2, true});
+    job.layout.data = 2;
+    job.layout.sharding = sharding;
+    job.train.sequence_length = 4096;  // activations outweigh what the update adds
+    job.train.global_batch = 8;
+    job.train.steps = 3;
+    const Lowered lowered(job);
+    const Program program = lowered.stage(0);
+    Bytes moments;
+    for (const LiveTensor& t : live_at_end(program))
+      if (t.category == Category::OptimizerMoments) moments += block_size(Bytes{t.bytes});
+    const std::vector<Bytes> peaks = flat_peaks_by_step(program);
+    ASSERT_EQ(peaks.size(), 4u);
+    EXPECT_GT(moments, 0_B);
+    EXPECT_EQ(peaks[2] - peaks[1], moments);
+    EXPECT_EQ(peaks[3], peaks[2]);
+    // Blocks are up to 1 MiB larger than requests.
+    const MemoryRecord record = replay(program, no_driver_memory(), {});
+    const Bytes slack = record.peak_allocated_by_step[2] - record.peak_allocated_by_step[1] - moments;
+    EXPECT_LT(std::abs(slack.count()), (20_MiB).count());
+  }
+}
+
+TEST(Steps, WithoutMomentsTheFirstIsLikeTheOthers) {
+  TestJob job = job_cut({2, true});
+  job.train.optimizer = Optimizer::Sgd;
+  job.train.sequence_length = 4096;
+  const Lowered lowered(job);
+  const std::vector<Bytes> peaks = flat_peaks_by_step(lowered.stage(0));
+  EXPECT_EQ(peaks[1], peaks[2]);
+}
+
+TEST(Steps, MoreMicroBatchesOnOneStageChangeNoPeak) {
+  std::vector<Bytes> peaks;
+  for (const std::int64_t global_batch : {2, 4, 9}) {
+    TestJob job = job_cut({2, true});
+    job.train.global_batch = global_batch;
+    peaks.push_back(replay(Lowered(job).stage(0), no_driver_memory(), {}).allocated.bytes);
+  }
+  EXPECT_EQ(peaks[0], peaks[1]);
+  EXPECT_EQ(peaks[1], peaks[2]);
+}
+
+// ---- loss ----------------------------------------------------------------------------------------------------------
+
+std::int64_t highest_of_logits(CrossEntropy variant, std::int32_t tensor, DType precision = DType::BF16) {
+  TestJob job = job_cut({tensor, true});
+  job.train.cross_entropy = variant;
+  job.train.precision = precision;
+  // tensors of the vocabulary's width; what is as long as the tokens only does not count
+  return highest(Lowered(job).stage(0), [](const std::string& label, Category category) {
+    return category == Category::LogitsLoss && (label == "head.logits" || label == "loss.softmax" ||
+                                                label == "loss.logits_fp32" || label == "loss.logits_gradient");
+  });
+}
+
+TEST(Loss, ItsPeakIsThatOfItsVariant) {
+  for (const std::int32_t t : {1, 2, 4, 8}) {
+    const std::int64_t TVt = 128 * 1024 / t;  // 1000 tokens of vocabulary, padded
+    EXPECT_EQ(highest_of_logits(CrossEntropy::Unfused, t), 6 * TVt);
+    EXPECT_EQ(highest_of_logits(CrossEntropy::Fused, t), 10 * TVt);
+    EXPECT_EQ(highest_of_logits(CrossEntropy::TransformerEngine, t), 2 * TVt);
+  }
+}
+
+TEST(Loss, InFp32LogitsNeedNoSecondCopy) {
+  const std::int64_t TV = 128 * 1024;
+  EXPECT_EQ(highest_of_logits(CrossEntropy::Unfused, 1, DType::FP32), 4 * TV);
+  EXPECT_EQ(highest_of_logits(CrossEntropy::TransformerEngine, 1, DType::FP32), 4 * TV);
+}
+
+TEST(Loss, LogitsOutliveOnlyTheForwardFrame) {
+  TestJob job;
+  job.train.cross_entropy = CrossEntropy::Unfused;
+  const Program program = Lowered(job).stage(0);
+  const std::vector<LiveTensor> tensors = live(program, first_mark(program, Phase::Backward, "loss"));
+  EXPECT_EQ(sum(tensors, "head.logits"), 0);
+  EXPECT_EQ(sum(tensors, "loss.softmax"), 4 * 128 * 1024);
+  EXPECT_EQ(sum(tensors, "loss.masked_target") + sum(tensors, "loss.target_mask"), (8 + 1) * 128);
+}
+
+// ---- caches --------------------------------------------------------------------------------------------------------
+
+std::vector<std::string> live_labels(const Program& program, const std::string& prefix) {
+  std::vector<std::string> labels;
+  for (const LiveTensor& t : live_at_end(program))
+    if (t.label.starts_with(prefix)) labels.push_back(fmt::format("{} {}", t.label, t.bytes));
+  std::sort(labels.begin(), labels.end());
+  return labels;
+}
+
+TEST(Caches, OneDummyGradientForEachShape) {
+  TestJob job = job_cut({2, true});
+  job.model.vocabulary = 3000;
+  EXPECT_EQ(live_labels(Lowered(job).stage(0), "dummy_gradient."),
+            (std::vector<std::string>{"dummy_gradient.1024x768 1572864", "dummy_gradient.1536x768 2359296",
+                                      "dummy_gradient.512x768 786432", "dummy_gradient.768x256 393216",
+                                      "dummy_gradient.768x512 786432"}));
+  job.model.vocabulary = 1000;  // the head's shape is now that of the QKV projection
+  EXPECT_EQ(live_labels(Lowered(job).stage(0), "dummy_gradient.").size(), 4u);
+  job.layout.pipeline = 2;  // no head on the first stage, no embedding's gradient among them either
+  job.model.vocabulary = 3000;
+  EXPECT_EQ(live_labels(Lowered(job).stage(0), "dummy_gradient.").size(), 4u);
+}
+
+TEST(Caches, OldTransformerEnginesDummiesAreTemporary) {
+  TestJob job = job_cut({2, true});
+  job.versions.transformer_engine = {2, 2};
+  const Program program = Lowered(job).stage(0);
+  EXPECT_EQ(live_labels(program, "dummy_gradient.").size(), 0u);
+  EXPECT_EQ(most_at_once(program, "dummy_gradient.768x256"), 1);
+}
+
+TEST(Caches, WorkspacesAreWhereTheirGemmsAre) {
+  TestJob job = job_cut({2, true});
+  job.layout.pipeline = 2;
+  const Lowered lowered(job);
+  const Program first = lowered.stage(0), last = lowered.stage(1);
+  const std::string gemm = fmt::format("workspace.gemm {}", (32 << 20) + 1024);
+  EXPECT_EQ(live_labels(first, "workspace."), std::vector<std::string>{gemm});
+  EXPECT_EQ(live_labels(last, "workspace."),
+            (std::vector<std::string>{"workspace.cublas.autograd_thread 33554432",
+                                      "workspace.cublas.forward_thread 33554432", gemm}));
+  EXPECT_EQ(live_labels(first, "global_memory_buffer").size(), 0u);
+  EXPECT_EQ(live_labels(last, "global_memory_buffer"),
+            std::vector<std::string>{fmt::format("global_memory_buffer.mpu {}", 2 * 128 * 768)});
+  for (const Program* program : {&first, &last})
+    EXPECT_EQ(live_labels(*program, "rotary."), std::vector<std::string>{fmt::format("rotary.table {}", 4 * 128 * 32)});
+}
+
+TEST(Caches, WithoutSequenceParallelismTheHeadGathersNothing) {
+  EXPECT_EQ(live_labels(Lowered(job_cut({2, false})).stage(0), "global_memory_buffer").size(), 0u);
+}
+
+TEST(Caches, TheAutogradThreadsWorkspaceComesWithTheFirstBackward) {
+  const Program program = Lowered(job_cut({1, false})).stage(0);
+  const std::size_t before = first_mark(program, Phase::Backward, "loss");
+  EXPECT_GT(sum(live(program, before), "workspace.cublas.forward_thread"), 0);
+  EXPECT_EQ(sum(live(program, before), "workspace.cublas.autograd_thread"), 0);
+}
+
+TEST(Caches, LaterStagesKeepTheirLastInputAndItsGradient) {
+  for (const bool sequence_parallel : {false, true}) {
+    TestJob job = job_cut({2, sequence_parallel});
+    job.layout.pipeline = 4;
+    job.train.global_batch = 6;
+    const Lowered lowered(job);
+    const std::int64_t x = 2 * 128 * 768 / (sequence_parallel ? 2 : 1);
+    for (std::int32_t stage = 0; stage < 4; ++stage) {
+      const std::vector<LiveTensor> tensors = live_at_end(lowered.stage(stage));
+      EXPECT_EQ(sum(tensors, "received.input"), stage == 0 ? 0 : x);
+      const auto passing = [](const LiveTensor& t) {
+        return t.category == Category::Temporaries || t.category == Category::CommPp ||
+               t.category == Category::SavedActivations || t.category == Category::LogitsLoss;
+      };
+      EXPECT_EQ(sum(tensors, passing), stage == 0 ? 0 : 2 * x) << "stage " << stage;
+    }
+  }
+}
+
+TEST(Caches, AReceivedInputIsAnActivationAndAReceivedGradientCommunication) {
+  TestJob job;
+  job.layout.pipeline = 2;
+  const Lowered lowered(job);
+  const std::int64_t x = 2 * 128 * 768;
+  const auto received = [](const char* label, Category category) {
+    return [label, category](const std::string& l, Category c) { return l == label && c == category; };
+  };
+  EXPECT_GE(highest(lowered.stage(1), received("received.input", Category::SavedActivations)), x);
+  // The schedule's variable refers to one gradient until the next has arrived.
+  EXPECT_EQ(highest(lowered.stage(0), received("received.output_gradient", Category::CommPp)), 2 * x);
+  job.train.global_batch = 1;
+  EXPECT_EQ(highest(Lowered(job).stage(0), received("received.output_gradient", Category::CommPp)), x);
+}
+
+// ---- roles ---------------------------------------------------------------------------------------------------------
+
+TEST(Roles, WithoutShardingAStageIsOneRole) {
+  TestJob job;
+  job.layout = {.tensor = 2, .pipeline = 2, .data = 3};
+  job.train.global_batch = 6;
+  const Lowered lowered(job);
+  ASSERT_EQ(lowered.roles.size(), 2u);
+  EXPECT_EQ(lowered.roles[0].ranks.size(), 6u);
+  EXPECT_EQ(lowered.roles[1].ranks.front(), Rank{6});
+}
+
+TEST(Roles, RanksOfARoleDifferOnlyInTheirPlace) {
+  TestJob job;
+  job.layout = {.tensor = 2, .data = 4, .sharding = Sharding::Zero1};
+  const Lowered lowered(job);
+  for (const Role& role : lowered.roles) {
+    const std::string once = text(lower_role(lowered.input, role));
+    for (const Rank rank : role.ranks)
+      EXPECT_EQ(text(lower_role(lowered.input, {coordinates(job.layout, rank), {rank}})), once);
+  }
+}
+
+Target device(std::int32_t compute_capability) {
+  return {.compute_capability = compute_capability, .devices_per_node = 8, .capacity = {}};
+}
+
+TEST(Roles, AttentionIsSettledByTheDevice) {
+  EXPECT_EQ(settled_attention(AttentionKernel::Auto, device(80)), AttentionKernel::Flash);
+  EXPECT_EQ(settled_attention(AttentionKernel::Auto, device(90)), AttentionKernel::Fused);
+  EXPECT_EQ(settled_attention(AttentionKernel::Auto, device(100)), AttentionKernel::Fused);
+  EXPECT_EQ(settled_attention(AttentionKernel::Flash, device(100)), AttentionKernel::Flash);
+}
+
+// ---- every layout --------------------------------------------------------------------------------------------------
+
+TestJob generated_job(std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto one_of = [&](const auto&... choices) {
+    const auto list = {choices...};
+    return *(list.begin() + random() % list.size());
+  };
+  TestJob job;
+  Model& m = job.model;
+  m.kv_heads = one_of(4, 8);
+  m.heads = m.kv_heads * one_of(1, 2, 3);
+  m.head_dim = one_of(16, 20);
+  m.hidden = one_of(96, 128, 200);
+  m.ffn = one_of(96, 256);
+  m.layers = 4;
+  m.vocabulary = one_of(100, 1000, 3001);
+  m.vocabulary_extra = one_of(0, 1);
+  m.tied_embeddings = one_of(false, true);
+  m.qkv_bias = one_of(false, true);
+  m.output_bias = one_of(false, false, true);
+  m.mlp_bias = one_of(false, false, true);
+  Layout& l = job.layout;
+  l.tensor = one_of(1, 2, 4);
+  l.sequence_parallel = one_of(false, true);
+  l.pipeline = one_of(1, 2, 4);
+  l.data = one_of(1, 2, 3);
+  l.sharding = one_of(Sharding::None, Sharding::Zero1);
+  if (one_of(0, 1, 2) == 0) {
+    m.layers = 6;
+    l.pipeline = one_of(2, 4);
+    l.count_embedding = l.count_loss = true;
+  }
+  Train& t = job.train;
+  t.sequence_length = one_of(64, 256);
+  t.micro_batch = one_of(1, 2, 3);
+  t.global_batch = t.micro_batch * l.data * one_of(1, 2, 3, 5);
+  t.precision = one_of(DType::BF16, DType::BF16, DType::FP16, DType::FP32);
+  t.gradient_dtype = one_of(DType::FP32, t.precision);
+  t.optimizer = one_of(Optimizer::AdamW, Optimizer::AdamW, Optimizer::Sgd, Optimizer::SgdMomentum);
+  t.attention = one_of(AttentionKernel::Fused, AttentionKernel::Flash);
+  t.cross_entropy = one_of(CrossEntropy::Unfused, CrossEntropy::Fused, CrossEntropy::TransformerEngine);
+  t.steps = 3;
+  job.versions.transformer_engine = one_of(Version{2, 2}, Version{2, 11});
+  job.target.compute_capability = one_of(80, 90, 100);
+  return job;
+}
+
+std::set<BufferId> live_buffers_at_end(const Program& program) {
+  std::set<BufferId> live;
+  for (const Op& op : program.ops) {
+    if (const Alloc* alloc = std::get_if<Alloc>(&op)) live.insert(alloc->buffer);
+    if (const Free* freed = std::get_if<Free>(&op)) live.erase(freed->buffer);
+  }
+  return live;
+}
+std::set<BufferId> bound_buffers_at_end(const Program& program) {
+  std::vector<BufferId> bound(program.names.size());
+  for (const Op& op : program.ops) {
+    if (const Bind* bind = std::get_if<Bind>(&op)) bound[bind->name.index()] = bind->buffer;
+    if (const Unbind* unbind = std::get_if<Unbind>(&op)) bound[unbind->name.index()] = {};
+  }
+  std::set<BufferId> held(bound.begin(), bound.end());
+  held.erase(BufferId{});
+  return held;
+}
+
+class EveryLayout : public testing::TestWithParam<std::uint64_t> {
+ protected:
+  const Lowered lowered_{generated_job(GetParam())};
+  const Workload workload_ = lower(lowered_.input);
+};
+
+TEST_P(EveryLayout, VerifiesClean) {
+  for (const Workload& workload : {workload_, lower_stages(lowered_.input)}) {
+    const std::vector<std::string> findings = verify(workload);
+    EXPECT_TRUE(findings.empty()) << findings.front();
+  }
+}
+
+TEST_P(EveryLayout, GivesEveryRankOneRole) {
+  std::vector<int> roles(static_cast<std::size_t>(lowered_.job.layout.world_size()));
+  for (const Role& role : lowered_.roles) {
+    EXPECT_EQ(rank_at(lowered_.job.layout, role.first), *std::min_element(role.ranks.begin(), role.ranks.end()));
+    for (const Rank rank : role.ranks) {
+      ++roles[rank.index()];
+      EXPECT_EQ(coordinates(lowered_.job.layout, rank).pipeline, role.first.pipeline);
+    }
+  }
+  EXPECT_EQ(roles, std::vector<int>(roles.size(), 1));
+  EXPECT_EQ(workload_.program_of_rank.size(), roles.size());
+}
+
+TEST_P(EveryLayout, EndsWithOnlyBoundBuffersLive) {
+  for (const Program& program : workload_.programs)
+    EXPECT_EQ(live_buffers_at_end(program), bound_buffers_at_end(program));
+}
+
+TEST_P(EveryLayout, RepeatsItsSecondStep) {
+  for (const Program& program : workload_.programs) {
+    const std::vector<Bytes> flat = flat_peaks_by_step(program);
+    ASSERT_EQ(flat.size(), 4u);
+    EXPECT_EQ(flat[3], flat[2]);
+    const MemoryRecord record = replay(program, no_driver_memory(), {});
+    ASSERT_EQ(record.peak_allocated_by_step.size(), 4u);
+    EXPECT_EQ(record.peak_allocated_by_step[3], record.peak_allocated_by_step[2]);
+    EXPECT_GE(record.allocated.bytes, *std::max_element(flat.begin(), flat.end()));
+  }
+}
+
+TEST_P(EveryLayout, HasATextThatMeansTheSame) {
+  for (const Program& program : workload_.programs) {
+    const Program parsed = parse_program(text(program));
+    EXPECT_EQ(text(parsed), text(program));
+    EXPECT_EQ(replay(parsed, no_driver_memory(), {}).allocated.bytes,
+              replay(program, no_driver_memory(), {}).allocated.bytes);
+  }
+}
+
+TEST_P(EveryLayout, IsLoweredTheSameTwice) {
+  const Workload again = lower(lowered_.input);
+  EXPECT_EQ(again.programs, workload_.programs);
+  EXPECT_EQ(again.program_of_rank, workload_.program_of_rank);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, EveryLayout, testing::Range<std::uint64_t>(1, 31));
+
+}  // namespace
+}  // namespace tidemark

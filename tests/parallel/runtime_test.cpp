@@ -1,0 +1,76 @@
+#include "parallel/runtime/runtime.hpp"
+
+#include <gtest/gtest.h>
+
+namespace tidemark {
+namespace {
+
+using namespace literals;
+
+constexpr Target ampere{.compute_capability = 80, .devices_per_node = 8, .capacity = {}};
+constexpr Target ada{.compute_capability = 89, .devices_per_node = 8, .capacity = {}};
+constexpr Target hopper{.compute_capability = 90, .devices_per_node = 8, .capacity = {}};
+constexpr Target blackwell{.compute_capability = 100, .devices_per_node = 8, .capacity = {}};
+
+TEST(Runtime, CublasWorkspaceIsWhatItsVariableSays) {
+  for (const Target& target : {ampere, hopper, blackwell}) {
+    EXPECT_EQ(cublas_workspace(":4096:8", target), 33'554'432_B);
+    EXPECT_EQ(cublas_workspace(":4096:2:16:8", target), 8'519'680_B);
+    EXPECT_EQ(cublas_workspace(":16:8", target), 128_KiB);
+    EXPECT_EQ(cublas_workspace(":0:0", target), 0_B);
+  }
+}
+
+TEST(Runtime, CublasWorkspaceUnsetDependsOnTheDevice) {
+  EXPECT_EQ(cublas_workspace("", ampere), 8'519'680_B);
+  EXPECT_EQ(cublas_workspace("", ada), 8'519'680_B);
+  EXPECT_EQ(cublas_workspace("", hopper), 33'554'432_B);
+  EXPECT_EQ(cublas_workspace("", blackwell), 8'519'680_B);
+}
+
+TEST(Runtime, MegatronsGemmWorkspaceDependsOnTheDevice) {
+  EXPECT_EQ(megatron({}, {}, ampere).gemm_workspace, 4_MiB);
+  EXPECT_EQ(megatron({}, {}, ada).gemm_workspace, 4_MiB);
+  EXPECT_EQ(megatron({}, {}, hopper).gemm_workspace, 32_MiB + 1_KiB);
+  EXPECT_EQ(megatron({}, {}, blackwell).gemm_workspace, 32_MiB + 1_KiB);
+}
+
+TEST(Runtime, MegatronTakesTheEnvironmentsWorkspace) {
+  EXPECT_EQ(megatron({}, {.cublas_workspace_config = ":4096:8"}, blackwell).blas_workspace, 32_MiB);
+  EXPECT_EQ(megatron({}, {}, blackwell).blas_workspace, 8'519'680_B);
+}
+
+TEST(Runtime, DummyGradientsAreCachedFromTransformerEngine2_3On) {
+  const auto habit = [](Version te) { return megatron({.transformer_engine = te}, {}, hopper).dummy_gradient; };
+  EXPECT_EQ(habit({1, 13}), DummyGradient::Temporary);
+  EXPECT_EQ(habit({2, 2}), DummyGradient::Temporary);
+  EXPECT_EQ(habit({2, 3}), DummyGradient::Cached);
+  EXPECT_EQ(habit({2, 11}), DummyGradient::Cached);
+  EXPECT_EQ(habit({3, 0}), DummyGradient::Cached);
+}
+
+TEST(Runtime, MegatronKeepsAFewScalars) {
+  Bytes sum;
+  for (const Bytes b : megatron({}, {}, hopper).scalars) sum += b;
+  EXPECT_EQ(sum, 3584_B);
+}
+
+TEST(Runtime, MegatronsPaddingRules) {
+  const Runtime runtime = runtime_named("megatron", {}, {}, hopper);
+  EXPECT_EQ(runtime.name, "megatron");
+  EXPECT_EQ(runtime.vocabulary_multiple, 128);
+  EXPECT_EQ(runtime.parameter_alignment, 64);
+  EXPECT_EQ(runtime.bucket_alignment, 128);
+}
+
+TEST(Runtime, VersionsCompareAsReleasesDo) {
+  EXPECT_LT((Version{2, 3}), (Version{2, 11}));
+  EXPECT_LT((Version{1, 99}), (Version{2, 0}));
+}
+
+TEST(RuntimeDeathTest, UnknownNamesNeverGetHere) {
+  EXPECT_DEATH((void)runtime_named("nobody", {}, {}, hopper), "modelled runtimes");
+}
+
+}  // namespace
+}  // namespace tidemark

@@ -1,0 +1,236 @@
+#include "parallel/sizes.hpp"
+
+#include <map>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/parallel/test_job.hpp"
+
+namespace tidemark {
+namespace {
+
+using namespace literals;
+
+Sizes sizes(const TestJob& job) {
+  return sizes_of(job.model, job.layout, job.train, megatron(job.versions, job.settings, job.target));
+}
+
+TestJob tensor_parallel(std::int32_t tensor, bool sequence_parallel) {
+  TestJob job;
+  job.layout.tensor = tensor;
+  job.layout.sequence_parallel = sequence_parallel;
+  return job;
+}
+
+const Value& value_named(const ModelGraph& graph, const std::string& name) {
+  for (const Value& v : graph.values)
+    if (v.name == name) return v;
+  throw std::runtime_error("no value " + name);
+}
+const Parameter& parameter_named(const ModelGraph& graph, const std::string& name) {
+  for (const Parameter& p : graph.parameters)
+    if (p.name == name) return p;
+  throw std::runtime_error("no parameter " + name);
+}
+
+TEST(Sizes, TheVocabularyIsPaddedByTheTensorDegree) {
+  const auto padded = [](std::int64_t vocabulary, std::int64_t extra, std::int32_t tensor) {
+    TestJob job = tensor_parallel(tensor, true);
+    job.model.vocabulary = vocabulary;
+    job.model.vocabulary_extra = extra;
+    return sizes(job).vocabulary;
+  };
+  EXPECT_EQ(padded(128256, 1, 1), 128384);
+  EXPECT_EQ(padded(128256, 1, 2), 128512);
+  EXPECT_EQ(padded(128256, 1, 4), 128512);
+  EXPECT_EQ(padded(128256, 1, 8), 129024);
+  EXPECT_EQ(padded(128256, 0, 2), 128256);
+  EXPECT_EQ(padded(32000, 0, 8), 32768);
+}
+
+TEST(Sizes, AModelMayNameItsOwnPadding) {
+  TestJob job = tensor_parallel(2, true);
+  job.model.vocabulary = 1000;
+  job.model.vocabulary_multiple = 1;
+  EXPECT_EQ(sizes(job).vocabulary, 1000);
+  job.model.vocabulary_multiple = 300;
+  EXPECT_EQ(sizes(job).vocabulary, 1200);
+}
+
+TEST(Sizes, ValuesAreCutByTensorAndSequence) {
+  const Lowered whole(tensor_parallel(1, true)), cut(tensor_parallel(4, false)), sequence(tensor_parallel(4, true));
+  const auto bytes = [](const Lowered& lowered, const std::string& name) {
+    return sizes(lowered.job).bytes(value_named(lowered.graph, name)).count();
+  };
+  const std::int64_t tokens = 128;
+  // residual stream: cut by sequence parallelism only
+  EXPECT_EQ(bytes(whole, "layers.0.mlp.norm.out"), 2 * tokens * 768);
+  EXPECT_EQ(bytes(cut, "layers.0.mlp.norm.out"), 2 * tokens * 768);
+  EXPECT_EQ(bytes(sequence, "layers.0.mlp.norm.out"), 2 * tokens * 768 / 4);
+  EXPECT_EQ(bytes(cut, "layers.0.mlp.norm.rstd"), 4 * tokens);
+  EXPECT_EQ(bytes(sequence, "layers.0.mlp.norm.rstd"), 4 * tokens / 4);
+  // heads, width and vocabulary: cut by tensor parallelism
+  for (const Lowered* lowered : {&cut, &sequence}) {
+    EXPECT_EQ(bytes(*lowered, "layers.0.attention.q"), 2 * tokens * 16 * 32 / 4);
+    EXPECT_EQ(bytes(*lowered, "layers.0.attention.k"), 2 * tokens * 8 * 32 / 4);
+    EXPECT_EQ(bytes(*lowered, "layers.0.attention.lse"), 4 * tokens * 16 / 4);
+    EXPECT_EQ(bytes(*lowered, "layers.0.mlp.fc1.out"), 2 * tokens * 2 * 1024 / 4);
+    EXPECT_EQ(bytes(*lowered, "head.logits"), 2 * tokens * 1024 / 4);  // 1000 padded to 2 x 512
+    EXPECT_EQ(bytes(*lowered, "layers.0.attention.rng_state"), 16);
+    EXPECT_EQ(bytes(*lowered, "tokens"), 8 * tokens);
+  }
+  EXPECT_EQ(sizes(sequence.job).gathered_bytes(value_named(sequence.graph, "layers.0.mlp.norm.out")),
+            Bytes{2 * tokens * 768});
+}
+
+TEST(Sizes, PrecisionIsThatOfTheTraining) {
+  TestJob job;
+  const Lowered lowered(job);
+  const Value& hidden = value_named(lowered.graph, "embedding.out");
+  for (const auto& [precision, size] : {std::pair{DType::BF16, 2}, {DType::FP16, 2}, {DType::FP32, 4}}) {
+    job.train.precision = precision;
+    EXPECT_EQ(sizes(job).bytes(hidden), Bytes{128 * 768 * size});
+    EXPECT_EQ(sizes(job).dtype(Precision::Fp32), DType::FP32);
+    EXPECT_EQ(sizes(job).dtype(Precision::Int64), DType::INT64);
+  }
+}
+
+TEST(Sizes, WeightsAreCutWhereTheySay) {
+  const Lowered lowered(tensor_parallel(4, true));
+  const Sizes s = sizes(lowered.job);
+  const auto shape = [&](const std::string& name) {
+    const Parameter& p = parameter_named(lowered.graph, name);
+    return std::pair{s.rows(p), s.columns(p)};
+  };
+  using Shape = std::pair<std::int64_t, std::int64_t>;
+  EXPECT_EQ(shape("layers.0.attention.qkv.weight"), Shape(32 * 32 / 4, 768));
+  EXPECT_EQ(shape("layers.0.attention.proj.weight"), Shape(768, 512 / 4));
+  EXPECT_EQ(shape("layers.0.mlp.fc1.weight"), Shape(2048 / 4, 768));
+  EXPECT_EQ(shape("layers.0.mlp.fc2.weight"), Shape(768, 1024 / 4));
+  EXPECT_EQ(shape("layers.0.mlp.norm.weight"), Shape(768, 1));
+  EXPECT_EQ(shape("embedding.weight"), Shape(1024 / 4, 768));
+}
+
+TEST(StageParameters, ComeInTheOrderOfRegistration) {
+  TestJob job;
+  job.model.layers = 2;
+  job.model.qkv_bias = true;
+  job.layout.pipeline = 2;
+  const Lowered lowered(job);
+  const std::vector<Stage> stages = split_into_stages(2, job.layout);
+  const auto names = [&](const Stage& stage) {
+    std::vector<std::string> found;
+    for (const ParameterId p : stage_parameters(lowered.graph, stage, lowered.runtime))
+      found.push_back(lowered.graph[p].name);
+    return found;
+  };
+  EXPECT_EQ(
+      names(stages[0]),
+      (std::vector<std::string>{"embedding.weight", "layers.0.attention.proj.weight", "layers.0.attention.norm.weight",
+                                "layers.0.attention.qkv.weight", "layers.0.attention.qkv.bias",
+                                "layers.0.mlp.norm.weight", "layers.0.mlp.fc1.weight", "layers.0.mlp.fc2.weight"}));
+  EXPECT_EQ(names(stages[1]).back(), "head.weight");
+  EXPECT_EQ(names(stages[1]).size(), 7u + 2u);
+}
+
+TEST(StageParameters, ATiedHeadIsACopyOnTheLastStageAndOneWeightOnASingleOne) {
+  TestJob job;
+  job.model.tied_embeddings = true;
+  job.layout.pipeline = 2;
+  const Lowered lowered(job);
+  const auto embeddings = [&](const Stage& stage) {
+    int count = 0;
+    for (const ParameterId p : stage_parameters(lowered.graph, stage, lowered.runtime))
+      count += lowered.graph[p].name == "embedding.weight" ? 1 : 0;
+    return count;
+  };
+  const std::vector<Stage> two = split_into_stages(4, job.layout);
+  EXPECT_EQ(embeddings(two[0]), 1);
+  EXPECT_EQ(embeddings(two[1]), 1);
+  EXPECT_EQ(embeddings(split_into_stages(4, {}).front()), 1);
+}
+
+// hidden 772 is no multiple of 64: norms and the whole buffer need padding.
+BufferLayout layout_of(const Lowered& lowered, Sharding sharding, std::int32_t shards) {
+  const Stage stage = split_into_stages(static_cast<std::int32_t>(lowered.job.model.layers), {}).front();
+  return buffer_layout(lowered.graph, stage_parameters(lowered.graph, stage, lowered.runtime), sizes(lowered.job),
+                       lowered.runtime, sharding, shards);
+}
+TestJob crooked() {
+  TestJob job;
+  job.model.hidden = 772;
+  return job;
+}
+
+TEST(BufferLayout, LastRegisteredComesFirst) {
+  const Lowered lowered{crooked()};
+  const BufferLayout layout = layout_of(lowered, Sharding::Zero1, 4);
+  EXPECT_EQ(lowered.graph[layout.places.front().parameter].name, "head.weight");
+  EXPECT_EQ(lowered.graph[layout.places.back().parameter].name, "embedding.weight");
+}
+
+TEST(BufferLayout, WithoutShardingNothingIsPadded) {
+  const Lowered lowered{crooked()};
+  const BufferLayout layout = layout_of(lowered, Sharding::None, 4);
+  std::int64_t next = 0;
+  for (const BufferLayout::Place& place : layout.places) {
+    EXPECT_EQ(place.begin, next);
+    next = place.end;
+  }
+  EXPECT_EQ(layout.elements, next);
+}
+
+TEST(BufferLayout, ShardedBuffersStartParametersAndEndAligned) {
+  for (const std::int32_t shards : {1, 2, 3, 7, 8, 48}) {
+    const Lowered lowered{crooked()};
+    const BufferLayout layout = layout_of(lowered, Sharding::Zero1, shards);
+    std::int64_t end = 0;
+    for (const BufferLayout::Place& place : layout.places) {
+      EXPECT_EQ(place.begin % 64, 0);
+      EXPECT_GE(place.begin, end);
+      EXPECT_LT(place.begin - end, 64);
+      end = place.end;
+      EXPECT_EQ(place.end - place.begin, sizes(lowered.job).elements(lowered.graph[place.parameter]));
+    }
+    EXPECT_EQ(layout.elements % 128, 0);
+    EXPECT_EQ(layout.elements % shards, 0);  // equal shares
+    EXPECT_GE(layout.elements, end);
+    EXPECT_LT(layout.elements - end, std::lcm(128, shards));
+  }
+}
+
+TEST(BufferLayout, PiecesAreEveryParameterExactlyOnce) {
+  for (const std::int32_t shards : {1, 2, 3, 8, 48}) {
+    const Lowered lowered{crooked()};
+    const BufferLayout layout = layout_of(lowered, Sharding::Zero1, shards);
+    std::map<ParameterId, std::int64_t> held;
+    for (std::int32_t s = 0; s < shards; ++s) {
+      std::int64_t sum = 0;
+      for (const ShardPiece& piece : layout.pieces(s, shards)) {
+        EXPECT_GT(piece.elements, 0);
+        held[piece.parameter] += piece.elements;
+        sum += piece.elements;
+      }
+      EXPECT_LE(sum, layout.elements / shards);
+    }
+    for (const BufferLayout::Place& place : layout.places) EXPECT_EQ(held[place.parameter], place.end - place.begin);
+    EXPECT_EQ(held.size(), layout.places.size());
+  }
+}
+
+TEST(BufferLayout, SharesCutParametersAnywhere) {
+  BufferLayout layout;
+  layout.places = {{ParameterId{5}, 0, 100}, {ParameterId{3}, 128, 300}};
+  layout.elements = 384;
+  EXPECT_EQ(layout.pieces(0, 3), (std::vector<ShardPiece>{{ParameterId{5}, 100}}));
+  EXPECT_EQ(layout.pieces(1, 3), (std::vector<ShardPiece>{{ParameterId{3}, 128}}));
+  EXPECT_EQ(layout.pieces(2, 3), (std::vector<ShardPiece>{{ParameterId{3}, 44}}));
+  EXPECT_EQ(layout.pieces(0, 2), (std::vector<ShardPiece>{{ParameterId{5}, 100}, {ParameterId{3}, 64}}));
+}
+
+}  // namespace
+}  // namespace tidemark

@@ -1,0 +1,141 @@
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "parallel/lower.hpp"
+#include "sim/ensure.hpp"
+#include "sim/replay.hpp"
+
+namespace tidemark {
+
+/// A small job with every input of the lowering in one place. Sizes are no multiples of each other where they need not
+/// be, so that a wrong formula cannot be right by chance.
+struct TestJob {
+  Model model{.name = "tiny",
+              .architecture = "llama",
+              .hidden = 768,
+              .layers = 4,
+              .heads = 16,
+              .kv_heads = 8,
+              .head_dim = 32,
+              .ffn = 1024,
+              .vocabulary = 1000,
+              .max_positions = 4096};
+  Layout layout;
+  Train train{.sequence_length = 128,
+              .micro_batch = 1,
+              .global_batch = 4,
+              .attention = AttentionKernel::Fused,
+              .cross_entropy = CrossEntropy::TransformerEngine};
+  Versions versions;
+  RuntimeSettings settings{.cublas_workspace_config = {}, .attention_mask = false};
+  Target target{.compute_capability = 90, .devices_per_node = 8, .capacity = {}};
+};
+
+/// Its values down to programs, which refer to each other: made in place, not moved.
+struct Lowered {
+  explicit Lowered(const TestJob& asked)
+      : job(asked),
+        runtime(megatron(job.versions, job.settings, job.target)),
+        graph(build_model(job.model, {.attention = job.train.attention, .cross_entropy = job.train.cross_entropy})),
+        input{graph, job.layout, job.train, runtime},
+        roles(tidemark::roles(input)) {}
+  Lowered(const Lowered&) = delete;
+  Lowered& operator=(const Lowered&) = delete;
+
+  /// The program of the first role of a stage.
+  [[nodiscard]] Program stage(std::int32_t pipeline) const {
+    return lower_role(input, *std::find_if(roles.begin(), roles.end(),
+                                           [&](const Role& role) { return role.first.pipeline == pipeline; }));
+  }
+
+  const TestJob job;
+  const Runtime runtime;
+  const ModelGraph graph;
+  const LoweringInput input;
+  const std::vector<Role> roles;
+};
+
+/// Prices of nothing: drivers and communicators take no memory.
+inline DriverPrices no_driver_memory() {
+  DriverPrices prices;
+  prices.communicators.resize(16);
+  return prices;
+}
+
+struct LiveTensor {
+  std::string label;
+  Category category = Category::Temporaries;
+  std::int64_t bytes = 0;  ///< asked for
+};
+
+/// What is live after the op of that index.
+inline std::vector<LiveTensor> live(const Program& program, std::size_t op) {
+  std::vector<LiveTensor> tensors;
+  for (const LiveBuffer& b : live_buffers(program, no_driver_memory(), op))
+    tensors.push_back({program[b.label], b.category, b.requested.count()});
+  return tensors;
+}
+inline std::vector<LiveTensor> live_at_end(const Program& program) { return live(program, program.ops.size() - 1); }
+
+/// Bytes asked for by the live tensors that `counts` accepts.
+template <std::predicate<const LiveTensor&> Counts>
+std::int64_t sum(const std::vector<LiveTensor>& tensors, Counts&& counts) {
+  std::int64_t bytes = 0;
+  for (const LiveTensor& t : tensors)
+    if (counts(t)) bytes += t.bytes;
+  return bytes;
+}
+inline std::int64_t sum(const std::vector<LiveTensor>& tensors, Category category) {
+  return sum(tensors, [&](const LiveTensor& t) { return t.category == category; });
+}
+inline std::int64_t sum(const std::vector<LiveTensor>& tensors, const std::string& label) {
+  return sum(tensors, [&](const LiveTensor& t) { return t.label == label; });
+}
+
+/// The op of the first mark with that phase, label and step.
+inline std::size_t first_mark(const Program& program, Phase phase, const std::string& label, std::int32_t step = 1) {
+  for (std::size_t i = 0; i < program.ops.size(); ++i)
+    if (const Mark* mark = std::get_if<Mark>(&program.ops[i]))
+      if (mark->phase == phase && mark->step == step && program[mark->label] == label) return i;
+  ensure(false, "the program passes there");
+  return 0;
+}
+
+/// The highest sum of live bytes asked for, over all moments, of the tensors that `counts(label, category)` accepts.
+template <class Counts>
+std::int64_t highest(const Program& program, Counts&& counts) {
+  std::vector<std::int64_t> size(static_cast<std::size_t>(program.buffers));
+  std::int64_t level = 0, top = 0;
+  for (const Op& op : program.ops) {
+    if (const Alloc* o = std::get_if<Alloc>(&op)) {
+      size[o->buffer.index()] = counts(program[o->label], o->category) ? o->size.count() : 0;
+      level += size[o->buffer.index()];
+      top = std::max(top, level);
+    } else if (const Free* freed = std::get_if<Free>(&op)) {
+      level -= size[freed->buffer.index()];
+    }
+  }
+  return top;
+}
+
+/// The highest number of tensors of that label that are live at once.
+inline int most_at_once(const Program& program, const std::string& label) {
+  std::vector<bool> counted(static_cast<std::size_t>(program.buffers));
+  int level = 0, top = 0;
+  for (const Op& op : program.ops) {
+    if (const Alloc* o = std::get_if<Alloc>(&op)) {
+      counted[o->buffer.index()] = program[o->label] == label;
+      top = std::max(top, level += counted[o->buffer.index()] ? 1 : 0);
+    } else if (const Free* freed = std::get_if<Free>(&op)) {
+      level -= counted[freed->buffer.index()] ? 1 : 0;
+    }
+  }
+  return top;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,220 @@
+// The program itself: what it prints where, and what it returns.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <string_view>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace tidemark {
+namespace {
+
+using nlohmann::json;
+
+// Small, so that an answer takes no time; it fits.
+constexpr std::string_view small_job = R"(model = "models/llama-3.1-8b.json"
+cluster = "clusters/h100-sxm-80g.toml"
+gpus = 8
+[model_override]
+num_hidden_layers = 2
+[layout]
+tensor = 2
+sequence_parallel = true
+sharding = "zero1"
+[train]
+sequence_length = 4096
+micro_batch = 1
+global_batch = 8
+cross_entropy = "te"
+hidden_dropout = 0.0
+attention_dropout = 0.0
+[runtime]
+name = "megatron"
+headroom = "1 GiB"
+)";
+
+struct Ran {
+  int code = -1;
+  std::string out, err;
+};
+
+class Cli : public testing::Test {
+ protected:
+  void SetUp() override {
+    const testing::TestInfo& test = *testing::UnitTest::GetInstance()->current_test_info();
+    folder_ = std::filesystem::path(testing::TempDir()) /
+              ("tidemark_cli_" + std::string(test.name()) + "_" + std::to_string(getpid()));
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  static std::string content(const std::filesystem::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::ostringstream text;
+    text << file.rdbuf();
+    return text.str();
+  }
+
+  [[nodiscard]] Ran run(const std::string& arguments) const {
+    const std::string out = (folder_ / "out").string(), err = (folder_ / "err").string();
+    const int status = std::system(("'" TIDEMARK_BINARY "' " + arguments + " >'" + out + "' 2>'" + err + "'").c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, content(out), content(err)};
+  }
+
+  /// The path of the small job's file, a part of it replaced.
+  [[nodiscard]] std::string scenario(const std::string& replace = "", const std::string& by = "") const {
+    std::string text(small_job);
+    const std::size_t at = text.find(replace);
+    EXPECT_NE(at, std::string::npos) << replace;
+    text.replace(at, replace.size(), by);
+    const std::filesystem::path path = folder_ / "scenario.toml";
+    std::ofstream(path) << text;
+    return path.string();
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(Cli, PredictAnswersYesWithZero) {
+  const Ran r = run("predict " + scenario());
+  EXPECT_EQ(r.code, 0);
+  EXPECT_TRUE(r.out.starts_with("yes, it fits")) << r.out;
+  EXPECT_EQ(r.err, "");
+}
+
+TEST_F(Cli, PredictAnswersNoWithOne) {
+  const Ran r = run("predict " + scenario("headroom = \"1 GiB\"", "headroom = \"79 GiB\""));
+  EXPECT_EQ(r.code, 1);
+  EXPECT_TRUE(r.out.starts_with("no, it does not fit")) << r.out;
+}
+
+TEST_F(Cli, BadInputIsTwoAndSaysWhere) {
+  const std::string path = scenario("tensor = 2", "tensor = 3");
+  const Ran r = run("predict " + path);
+  EXPECT_EQ(r.code, 2);
+  EXPECT_EQ(r.out, "");
+  EXPECT_NE(r.err.find(path + ":"), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("error: "), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("hint: "), std::string::npos) << r.err;
+}
+
+TEST_F(Cli, AFileThatIsNotThereIsTwo) {
+  const Ran r = run("predict " + (folder_ / "nowhere.toml").string());
+  EXPECT_EQ(r.code, 2);
+  EXPECT_NE(r.err.find("nowhere.toml"), std::string::npos) << r.err;
+  EXPECT_EQ(run("predict " + folder_.string()).code, 2);  // a folder is no scenario
+}
+
+TEST_F(Cli, WrongUsageIsTwo) {
+  for (const std::string arguments :
+       {"", "foretell x.toml", "predict", "predict --colour blue x.toml", "explain --show everything x.toml"}) {
+    const Ran r = run(arguments);
+    EXPECT_EQ(r.code, 2) << arguments;
+    EXPECT_EQ(r.out, "") << arguments;
+    EXPECT_NE(r.err, "") << arguments;
+  }
+  EXPECT_EQ(run("explain --rank one " + scenario()).code, 2);
+}
+
+TEST_F(Cli, HelpAndVersionAreAnswers) {
+  for (const std::string arguments : {"--help", "predict --help", "explain --help", "--version"}) {
+    const Ran r = run(arguments);
+    EXPECT_EQ(r.code, 0) << arguments;
+    EXPECT_NE(r.out, "") << arguments;
+  }
+  EXPECT_NE(run("--help").out.find("predict"), std::string::npos);
+}
+
+TEST_F(Cli, JsonToADashMovesTheTextAside) {
+  const Ran r = run("predict --json - " + scenario());
+  EXPECT_EQ(r.code, 0);
+  const json j = json::parse(r.out);
+  EXPECT_EQ(j["schema"], "tidemark.prediction/1");
+  EXPECT_EQ(j["fits"], true);
+  EXPECT_TRUE(r.err.starts_with("yes, it fits")) << r.err;
+}
+
+TEST_F(Cli, JsonToAFileComesBesideTheText) {
+  const std::string path = (folder_ / "answer.json").string();
+  const Ran r = run("predict " + scenario() + " --json " + path);
+  EXPECT_EQ(r.code, 0);
+  EXPECT_EQ(r.out, run("predict " + scenario()).out);
+  EXPECT_EQ(json::parse(content(path)), json::parse(run("predict --json - " + scenario()).out));
+  EXPECT_FALSE(std::filesystem::exists(path + ".part"));
+}
+
+TEST_F(Cli, JsonThatCannotBeWrittenIsTwo) {
+  const Ran r = run("predict " + scenario() + " --json " + (folder_ / "no" / "such" / "folder.json").string());
+  EXPECT_EQ(r.code, 2);
+  EXPECT_NE(r.err.find("cannot be written"), std::string::npos) << r.err;
+}
+
+TEST_F(Cli, NoIsOneWithJsonToo) {
+  const Ran r = run("predict --json - " + scenario("headroom = \"1 GiB\"", "headroom = \"79 GiB\""));
+  EXPECT_EQ(r.code, 1);
+  EXPECT_EQ(json::parse(r.out)["fits"], false);
+}
+
+TEST_F(Cli, ExplainShowsTheLiveTensors) {
+  const Ran r = run("explain " + scenario() + " --rank 5 --at allocated");
+  EXPECT_EQ(r.code, 0);
+  EXPECT_TRUE(r.out.starts_with("rank 5: ")) << r.out;
+  EXPECT_NE(r.out.find("layers.*.mlp.fc1.out"), std::string::npos);
+  EXPECT_NE(run("explain --at allocated --all " + scenario()).out.find("layers.1.mlp.fc1.out"), std::string::npos);
+  EXPECT_EQ(json::parse(run("explain --json - " + scenario()).out)["schema"], "tidemark.live/1");
+}
+
+TEST_F(Cli, ExplainShowsEveryStageOfTheFlow) {
+  for (const std::string what :
+       {"memory", "scenario", "model", "schedule", "communicators", "program", "prices", "timeline"}) {
+    const Ran r = run("explain --show " + what + " " + scenario());
+    EXPECT_EQ(r.code, 0) << what;
+    EXPECT_NE(r.out, "") << what;
+    EXPECT_EQ(r.err, "") << what;
+  }
+  EXPECT_EQ(json::parse(run("explain --show scenario " + scenario()).out)["gpus"], 8);
+}
+
+TEST_F(Cli, ExplainOfARankThatIsNotThereIsTwo) {
+  for (const std::string rank : {"8", "-1"}) {
+    const Ran r = run("explain " + scenario() + " --rank=" + rank);
+    EXPECT_EQ(r.code, 2);
+    EXPECT_NE(r.err.find("there is no rank " + rank), std::string::npos) << r.err;
+    EXPECT_NE(r.err.find("ranks 0 to 7"), std::string::npos) << r.err;
+  }
+}
+
+TEST_F(Cli, ExplainOfAMomentThatIsNoneIsTwo) {
+  for (const std::string moment : {"lunch", "-3", "12x", "''"}) {
+    const Ran r = run("explain " + scenario() + " --at=" + moment);
+    EXPECT_EQ(r.code, 2) << moment;
+    EXPECT_EQ(r.out, "") << moment;
+  }
+  EXPECT_EQ(run("explain " + scenario() + " --at 100").code, 0);
+}
+
+TEST_F(Cli, WhatHasNoJsonFormSaysSo) {
+  const Ran r = run("explain --show prices --json - " + scenario());
+  EXPECT_EQ(r.code, 2);
+  EXPECT_NE(r.err.find("has no JSON form"), std::string::npos) << r.err;
+}
+
+TEST_F(Cli, SameInputGivesSameBytes) {
+  const Ran first = run("predict --json - " + scenario()), second = run("predict --json - " + scenario());
+  EXPECT_EQ(first.out, second.out);
+  EXPECT_EQ(first.err, second.err);
+  EXPECT_EQ(run("explain --show program " + scenario()).out, run("explain --show program " + scenario()).out);
+}
+
+TEST_F(Cli, ShippedFilesAreFoundFromAnywhere) {
+  const std::string path = scenario("tensor = 2", "tensor = 4");
+  EXPECT_EQ(run("predict " + path).code, 0);  // models/ and clusters/ are not beside it
+}
+
+}  // namespace
+}  // namespace tidemark

@@ -1,0 +1,254 @@
+#include "scenarios/report/explanation.hpp"
+
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/report/format.hpp"
+#include "sim/program_text.hpp"
+
+// One public run, line by line: twelve layers of Llama-3 70B on eight B200, tensor 2 with sequence parallelism,
+// data 4 with sharded optimizer state, 4096 tokens. Its ranks measured 62136.2534 to 62136.4019 MiB (SimuMax,
+// docs/b200/b200_release_v1.2_summary.json); what that is made of follows from the sizes of the model.
+
+namespace tidemark {
+namespace {
+
+using nlohmann::json;
+
+const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
+
+const Job& job() {
+  static const Job worked_example(read_scenario(
+      source / "tests/golden/simumax_b200/llama3_70b_tp2_pp1_dp4_l12_mbc4_cef.toml", source / "scenarios"));
+  return worked_example;
+}
+
+constexpr AskedMoment allocated_peak{AskedMoment::Kind::AllocatedPeak};
+
+struct Tensors {
+  std::size_t count = 0;
+  double mib = 0;  ///< of blocks, together
+};
+
+// The live tensors at the allocated peak, layers taken together.
+std::map<std::string, Tensors> live_by_role() {
+  std::map<std::string, Tensors> found;
+  const json j = json::parse(live_json(job(), Rank{0}, allocated_peak));
+  for (const json& t : j["tensors"]) {
+    std::string label = t["tensor"];
+    if (label.starts_with("layers.")) label = "layers.*" + label.substr(label.find('.', 7));
+    Tensors& tensors = found[label];
+    ++tensors.count;
+    tensors.mib += t["block_bytes"].get<double>() / (1 << 20);
+  }
+  return found;
+}
+
+TEST(WorkedExample, AllocatedIsWithinOneMebibyteOfWhatWasMeasured) {
+  for (const RankGroup& group : predict(job().scenario).groups)
+    EXPECT_NEAR(static_cast<double>(group.memory.allocated.bytes.count()) / (1 << 20), 62136.25, 1.0);
+}
+
+TEST(WorkedExample, ThePeakIsInTheHeadsBackward) {
+  const json at = json::parse(live_json(job(), Rank{0}, allocated_peak))["at"];
+  EXPECT_EQ(at["op"], "head");
+  EXPECT_EQ(at["phase"], "backward");
+  EXPECT_EQ(at["step"], 2);
+}
+
+struct Line {
+  const char* label;
+  std::size_t count;
+  double mib;  ///< each
+};
+
+TEST(WorkedExample, EveryLineOfItsTableIsATensor) {
+  const std::map<std::string, Tensors> live = live_by_role();
+  const Line lines[] = {
+      {"parameter_buffer", 1, 11800.390625},    // 2N
+      {"gradient_buffer", 1, 23600.78125},      // 4N
+      {"dummy_gradient.5120x8192", 1, 80},      // qkv
+      {"dummy_gradient.8192x4096", 1, 64},      // proj
+      {"dummy_gradient.28672x8192", 1, 448},    // fc1
+      {"dummy_gradient.8192x14336", 1, 224},    // fc2
+      {"dummy_gradient.64256x8192", 1, 1004},   // head
+      {"layers.*.attention.norm.out", 12, 32},  // one layer: 536.516 with its input …
+      {"layers.*.attention.q", 12, 32},
+      {"layers.*.attention.k", 12, 4},
+      {"layers.*.attention.v", 12, 4},
+      {"layers.*.attention.context", 12, 32},
+      {"layers.*.attention.lse", 12, 0.5},
+      {"layers.*.attention.add.out", 12, 32},
+      {"layers.*.mlp.norm.out", 12, 32},
+      {"layers.*.mlp.fc1.out", 12, 224},
+      {"layers.*.mlp.swiglu", 12, 112},
+      {"layers.*.attention.norm.rstd", 12, 1.0 / 128},
+      {"layers.*.mlp.norm.rstd", 12, 1.0 / 128},
+      {"embedding.out", 1, 32},          // … which is this for the first layer,
+      {"layers.*.mlp.add.out", 12, 32},  // this for the others, and the last one the final norm's
+      {"final_norm.out", 1, 32},
+      {"final_norm.rstd", 1, 1.0 / 128},
+      {"head.logits", 1, 502},
+      {"head.input_gradient", 1, 64},
+      {"head.input_gradient_scattered", 1, 32},
+      {"global_memory_buffer.mpu", 1, 64},
+      {"workspace.gemm", 1, 32 + 1.0 / 1024},
+      {"workspace.cublas.forward_thread", 1, 8.125},
+      {"workspace.cublas.autograd_thread", 1, 8.125},
+      {"rotary.table", 1, 2},
+  };
+  for (const Line& line : lines) {
+    ASSERT_TRUE(live.contains(line.label)) << line.label;
+    const Tensors& found = live.at(line.label);
+    EXPECT_EQ(found.count, line.count) << line.label;
+    EXPECT_NEAR(found.mib, static_cast<double>(line.count) * line.mib, 0.01) << line.label;
+  }
+}
+
+TEST(WorkedExample, OptimizerStateIsTwelveBytesPerShardedParameter) {
+  double mib = 0;
+  for (const auto& [label, tensors] : live_by_role())
+    if (label.ends_with(".main") || label.ends_with(".exp_avg") || label.ends_with(".exp_avg_sq")) mib += tensors.mib;
+  EXPECT_NEAR(mib, 17700.586, 0.01);
+}
+
+TEST(WorkedExample, NothingElseOfSizeIsLive) {
+  // What the table's residual of 0.049 MiB stands for: batches, masks, scalars, rounding.
+  double small = 0, all = 0;
+  const json j = json::parse(live_json(job(), Rank{0}, allocated_peak));
+  for (const json& t : j["tensors"]) {
+    const double mib = t["block_bytes"].get<double>() / (1 << 20);
+    all += mib;
+    const std::string label = t["tensor"];
+    if (label.starts_with("runtime.") || label.starts_with("embedding.mask") || label.ends_with("rng_state"))
+      small += mib;
+  }
+  EXPECT_LT(small, 0.1);
+  EXPECT_NEAR(all, 62136.25, 1.0);
+}
+
+TEST(WorkedExample, ItsTextShowsTheLines) {
+  const std::string text = live_text(job(), Rank{0}, allocated_peak, Detail::ByRole);
+  const auto shows = [&](const std::string& label, const std::string& number) {
+    std::size_t at = 0;
+    while ((at = text.find("  " + label + " ", at)) != std::string::npos) {
+      const std::string line = text.substr(at, text.find('\n', at) - at);
+      if (line.find(number) != std::string::npos) return true;
+      ++at;
+    }
+    return false;
+  };
+  EXPECT_TRUE(shows("parameters", "11800.39 MiB")) << text;
+  EXPECT_TRUE(shows("gradients", "23600.78 MiB"));
+  EXPECT_TRUE(shows("optimizer_master", "5900.20 MiB"));
+  EXPECT_TRUE(shows("optimizer_moments", "11800.39 MiB"));
+  EXPECT_TRUE(shows("saved_activations", "6502.20 MiB"));  // twelve layers and the final norm
+  EXPECT_TRUE(shows("logits_loss", "502.00 MiB"));
+  EXPECT_TRUE(shows("layers.*.mlp.fc1.out", "2688.00 MiB"));
+  EXPECT_TRUE(shows("dummy_gradient.64256x8192", "1004.00 MiB"));
+  EXPECT_TRUE(shows("head.logits", "502.00 MiB"));
+  EXPECT_TRUE(shows("workspace.cublas.autograd_thread", "8.12 MiB"));
+  EXPECT_TRUE(shows("rotary.table", "2.00 MiB"));
+  const std::string everything = live_text(job(), Rank{0}, allocated_peak, Detail::Everything);
+  EXPECT_NE(everything.find("layers.11.mlp.fc1.out"), std::string::npos);
+  EXPECT_EQ(everything.find("layers.*"), std::string::npos);
+}
+
+TEST(Explanation, LiveTensorsSumToAllocatedAtAnyMoment) {
+  const MemoryRecord memory = [&] {
+    const Program program = lower_role(job().lowering(), job().roles.front());
+    return replay(program, job().prices.of(Rank{0}), {});
+  }();
+  const auto allocated = [](const AskedMoment& at) {
+    const json j = json::parse(live_json(job(), Rank{0}, at));
+    std::int64_t sum = 0;
+    for (const json& t : j["tensors"]) sum += t["block_bytes"].get<std::int64_t>();
+    EXPECT_EQ(sum, j["allocated_bytes"]);
+    return sum;
+  };
+  EXPECT_EQ(allocated(allocated_peak), memory.allocated.bytes.count());
+  EXPECT_EQ(allocated({AskedMoment::Kind::End}), memory.final_allocated.count());
+  EXPECT_LE(allocated({AskedMoment::Kind::DevicePeak}), memory.device.bytes.count());
+  EXPECT_EQ(allocated({AskedMoment::Kind::OpIndex, 0}), 0);
+  EXPECT_EQ(allocated({AskedMoment::Kind::OpIndex, 1'000'000'000}), memory.final_allocated.count());
+}
+
+TEST(Explanation, JsonHasItsKeys) {
+  const json j = json::parse(live_json(job(), Rank{3}, {}));
+  EXPECT_EQ(j["schema"], "tidemark.live/1");
+  EXPECT_EQ(j["rank"], 3);
+  EXPECT_TRUE(j["at"]["time_s"].is_null());
+  for (const std::string key : {"tensor", "category", "requested_bytes", "block_bytes", "allocated_at_op"})
+    EXPECT_TRUE(j["tensors"][0].contains(key)) << key;
+}
+
+TEST(Explanation, ProgramsAreInTheirTextForm) {
+  const std::string text = program_text(job(), Rank{0});
+  EXPECT_TRUE(text.starts_with("mark construction 0 -1 start_up\ncreate context\n")) << text.substr(0, 100);
+  const Program parsed = parse_program(text);
+  EXPECT_EQ(tidemark::text(parsed), text);
+}
+
+TEST(Explanation, EveryStageOfTheFlowHasAText) {
+  EXPECT_TRUE(model_text(job()).starts_with("llama-3.1-70b: ")) << model_text(job()).substr(0, 100);
+  EXPECT_EQ(schedule_text(job()), "stage 0: embedding, layers 0-11, head and loss\n  F0 B0 F1 B1 F2 B2 F3 B3\n");
+  EXPECT_EQ(communicators_text(job(), Rank{5}),
+            "g0 world: 8 ranks, rank 5 is with 0-7\n"
+            "g1 tensor: 2 ranks, rank 5 is with 4-5\n"
+            "g2 data: 4 ranks, rank 5 is with 1, 3, 5, 7\n"
+            "g3 optimizer_instance: 8 ranks, rank 5 is with 0-7\n");
+  const std::string prices = prices_text(job(), Rank{0});
+  for (const std::string row : {"context", "modules", "nccl_kernels", "communicator world", "communicator tensor"})
+    EXPECT_NE(prices.find(row), std::string::npos) << row;
+}
+
+TEST(Explanation, TheTimelineReachesThePeak) {
+  const std::string text = timeline_text(job(), Rank{0});
+  EXPECT_TRUE(text.starts_with("op\tstep\tphase\tmicro_batch\tlabel\tallocated_bytes\treserved_bytes\tdriver_bytes\n"));
+  std::int64_t highest = 0;
+  for (std::size_t at = text.find('\n') + 1; at < text.size(); at = text.find('\n', at) + 1) {
+    std::size_t field = at;
+    for (int i = 0; i < 5; ++i) field = text.find('\t', field) + 1;
+    highest = std::max<std::int64_t>(highest, std::stoll(text.substr(field)));
+  }
+  EXPECT_NEAR(static_cast<double>(highest) / (1 << 20), 62136.25, 1.0);
+}
+
+// Tied embeddings on four stages: only the ends have a part in the embedding's communicator.
+TEST(Explanation, CommunicatorsHoldRanksOfTheJobOnly) {
+  Scenario s = job().scenario;
+  s.model.tied_embeddings = true;
+  s.layout.pipeline = 4;
+  s.layout.data = 1;
+  s.train.global_batch = 8;
+  const Job tied(s);
+  for (std::int32_t rank = 0; rank < 8; ++rank)
+    for (const std::string beyond : {" 8", " 9", " 10", " 11", "-8", "-9"}) {
+      const std::string text = communicators_text(tied, Rank{rank});
+      for (std::size_t at = 0; at < text.size();) {
+        const std::string line = text.substr(at, text.find('\n', at) - at);
+        at += line.size() + 1;
+        const std::string members = line.substr(line.find(" is with"));
+        EXPECT_EQ((members + ",").find(beyond + ","), std::string::npos) << line;
+      }
+    }
+}
+
+TEST(Format, Numbers) {
+  EXPECT_EQ(mib(Bytes{1536 << 10}), "1.50 MiB");
+  EXPECT_EQ(gib(Bytes{3LL << 29}), "1.50 GiB");
+  EXPECT_EQ(rank_list({Rank{0}, Rank{1}, Rank{2}, Rank{5}, Rank{7}, Rank{8}}), "0-2, 5, 7-8");
+  EXPECT_EQ(rank_list({}), "");
+  EXPECT_EQ(table({{"a", "bb"}, {"ccc", "d"}}), "  a    bb\n  ccc   d\n");
+}
+
+}  // namespace
+}  // namespace tidemark

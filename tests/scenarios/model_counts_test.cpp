@@ -1,0 +1,49 @@
+#include <filesystem>
+#include <set>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "parallel/graph.hpp"
+#include "scenarios/io/config_reader.hpp"
+
+namespace tidemark {
+namespace {
+
+const std::filesystem::path models = std::filesystem::path(TIDEMARK_SOURCE_DIR) / "scenarios/models";
+
+struct Published {
+  const char* file;
+  std::int64_t parameters;  ///< as published with the weights: every parameter, tied ones once
+};
+
+const Published published[] = {
+    {"llama-3.1-8b", 8'030'261'248}, {"llama-3.1-70b", 70'553'706'496}, {"llama-3.1-405b", 405'853'388'800},
+    {"llama-2-7b", 6'738'415'616},   {"llama-2-13b", 13'015'864'320},   {"llama-2-70b", 68'976'648'192},
+    {"qwen2.5-7b", 7'615'616'512},   {"qwen2.5-72b", 72'706'203'648},   {"mistral-7b-v0.1", 7'241'732'096},
+};
+
+class ModelCounts : public testing::TestWithParam<Published> {};
+
+TEST_P(ModelCounts, AreThePublishedOnesExactly) {
+  const Model model = read_model(models / (std::string(GetParam().file) + ".json"));
+  EXPECT_EQ(model.name, GetParam().file);
+  EXPECT_EQ(parameter_count(build_model(model, {})), GetParam().parameters);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shipped, ModelCounts, testing::ValuesIn(published), [](const auto& model) {
+  std::string name = model.param.file;
+  for (char& c : name)
+    if (c == '-' || c == '.') c = '_';
+  return name;
+});
+
+TEST(ModelCounts, EveryShippedModelIsChecked) {
+  std::set<std::string> checked, shipped;
+  for (const Published& model : published) checked.insert(model.file);
+  for (const auto& entry : std::filesystem::directory_iterator(models)) shipped.insert(entry.path().stem().string());
+  EXPECT_EQ(checked, shipped);
+}
+
+}  // namespace
+}  // namespace tidemark

@@ -1,0 +1,307 @@
+#include "scenarios/prediction.hpp"
+
+#include <filesystem>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <oneapi/tbb/global_control.h>
+
+#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/report/prediction_text.hpp"
+#include "sim/verify.hpp"
+
+namespace tidemark {
+namespace {
+
+using namespace literals;
+using nlohmann::json;
+
+const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
+
+// Four layers of Llama-3.1 8B on a node: two stages of two data-parallel ranks of two tensor-parallel ones.
+constexpr std::string_view small_job = R"(model = "models/llama-3.1-8b.json"
+cluster = "clusters/h100-sxm-80g.toml"
+gpus = 8
+[model_override]
+num_hidden_layers = 4
+[layout]
+tensor = 2
+sequence_parallel = true
+pipeline = 2
+sharding = "zero1"
+[train]
+sequence_length = 4096
+micro_batch = 1
+global_batch = 8
+cross_entropy = "te"
+hidden_dropout = 0.0
+attention_dropout = 0.0
+[runtime]
+name = "megatron"
+)";
+
+Scenario scenario(std::string_view text = small_job) {
+  return parse_scenario(text, "small.toml", {source / "scenarios/examples", source / "scenarios"});
+}
+Scenario with_capacity(Bytes capacity) {
+  Scenario s = scenario();
+  s.cluster.device.capacity = capacity;
+  return s;
+}
+json predicted(const Scenario& s) { return json::parse(prediction_json(predict(s))); }
+
+std::vector<std::string> keys(const json& object) {
+  std::vector<std::string> found;
+  for (const auto& [key, value] : object.items()) found.push_back(key);
+  return found;  // nlohmann::json sorts them
+}
+
+TEST(PredictionJson, HasEveryKeyOfTheContractAndNoOther) {
+  const json j = predicted(scenario());
+  EXPECT_EQ(keys(j), (std::vector<std::string>{"assumptions", "capacity_bytes", "failure", "fits", "groups",
+                                               "headroom_bytes", "mfu", "not_modelled", "outcome", "scenario", "schema",
+                                               "step_time_s", "tokens_per_s_per_device", "world_size"}));
+  EXPECT_EQ(j["schema"], "tidemark.prediction/1");
+  EXPECT_EQ(j["world_size"], 8);
+  EXPECT_EQ(j["outcome"], "completed");
+  EXPECT_EQ(j["capacity_bytes"], scenario().cluster.device.capacity.count());
+  EXPECT_EQ(j["headroom_bytes"], 0);
+  EXPECT_TRUE(j["fits"].is_boolean());
+  EXPECT_TRUE(j["failure"].is_null());
+  EXPECT_EQ(j["scenario"]["name"], "small");
+  for (const json& group : j["groups"]) {
+    EXPECT_EQ(keys(group), (std::vector<std::string>{"allocated_peak_at", "at_allocated_peak", "at_peak", "coordinates",
+                                                     "device_rows", "peak_allocated_by_step", "peak_allocated_bytes",
+                                                     "peak_at", "peak_device_bytes", "peak_device_upper_bytes",
+                                                     "peak_host_pageable_bytes", "peak_host_pinned_bytes",
+                                                     "peak_reserved_bytes", "ranks", "static_allocated_bytes"}));
+    EXPECT_EQ(keys(group["coordinates"]), (std::vector<std::string>{"cp", "dp", "ep", "pp", "tp"}));
+    for (const std::string at : {"peak_at", "allocated_peak_at"})
+      EXPECT_EQ(keys(group[at]), (std::vector<std::string>{"micro_batch", "op", "phase", "step", "time_s"}));
+    for (const json& row : group["device_rows"])
+      EXPECT_EQ(keys(row), (std::vector<std::string>{"bytes", "high", "low", "name", "source"}));
+  }
+}
+
+TEST(PredictionJson, TimeIsNullAndSaysWhy) {
+  const json j = predicted(scenario());
+  EXPECT_TRUE(j["step_time_s"].is_null());
+  EXPECT_TRUE(j["tokens_per_s_per_device"].is_null());
+  EXPECT_TRUE(j["mfu"].is_null());
+  for (const json& group : j["groups"]) EXPECT_TRUE(group["peak_at"]["time_s"].is_null());
+  bool said = false;
+  for (const json& line : j["not_modelled"]) said |= line.get<std::string>().find("time") != std::string::npos;
+  EXPECT_TRUE(said);
+}
+
+const std::vector<std::string> categories = {
+    "adapters",          "comm_cp",          "comm_dp",           "comm_ep",    "comm_pp",      "comm_tp",
+    "context",           "fragmentation",    "gradients",         "kv_cache",   "logits_loss",  "nccl",
+    "offload_staging",   "optimizer_master", "optimizer_moments", "parameters", "quantization", "recompute",
+    "saved_activations", "temporaries",      "workspaces"};
+
+std::int64_t sum(const json& composition) {
+  std::int64_t bytes = 0;
+  for (const json& part : composition) bytes += part.get<std::int64_t>();
+  return bytes;
+}
+
+TEST(PredictionJson, CompositionsHaveEveryCategoryAndSumExactly) {
+  const json j = predicted(scenario());
+  for (const json& group : j["groups"]) {
+    EXPECT_EQ(keys(group["at_peak"]), categories);
+    EXPECT_EQ(keys(group["at_allocated_peak"]), categories);
+    EXPECT_EQ(sum(group["at_peak"]), group["peak_device_bytes"]);
+    EXPECT_EQ(sum(group["at_allocated_peak"]), group["peak_allocated_bytes"]);
+    for (const std::string none : {"nccl", "context", "fragmentation"}) EXPECT_EQ(group["at_allocated_peak"][none], 0);
+    EXPECT_GT(group["at_peak"]["nccl"], 0);
+    EXPECT_GT(group["at_peak"]["context"], 0);
+    for (const json& part : group["at_peak"]) EXPECT_GE(part, 0);
+    for (const std::string later :
+         {"comm_cp", "comm_ep", "recompute", "offload_staging", "kv_cache", "adapters", "quantization"})
+      EXPECT_EQ(group["at_peak"][later], 0);
+  }
+}
+
+TEST(PredictionJson, FiguresOfAGroupAreInOrder) {
+  const json j = predicted(scenario());
+  for (const json& group : j["groups"]) {
+    EXPECT_LE(group["static_allocated_bytes"], group["peak_allocated_bytes"]);
+    EXPECT_LE(group["peak_allocated_bytes"], group["peak_reserved_bytes"]);
+    EXPECT_LE(group["peak_reserved_bytes"], group["peak_device_bytes"]);
+    EXPECT_LE(group["peak_device_bytes"], group["peak_device_upper_bytes"]);
+    ASSERT_EQ(group["peak_allocated_by_step"].size(), 3u);  // construction and two steps
+    std::int64_t highest = 0;
+    for (const json& step : group["peak_allocated_by_step"]) highest = std::max(highest, step.get<std::int64_t>());
+    EXPECT_EQ(highest, group["peak_allocated_bytes"]);
+    EXPECT_GE(group["allocated_peak_at"]["step"], 0);
+    EXPECT_LE(group["allocated_peak_at"]["step"], 2);
+  }
+}
+
+TEST(PredictionJson, DeviceRowsNameWhatDriversHold) {
+  const json j = predicted(scenario());
+  for (const json& group : j["groups"]) {
+    std::set<std::string> names;
+    std::int64_t rows = 0;
+    for (const json& row : group["device_rows"]) {
+      names.insert(row["name"]);
+      rows += row["bytes"].get<std::int64_t>();
+      EXPECT_LE(row["low"], row["bytes"]);
+      EXPECT_LE(row["bytes"], row["high"]);
+      EXPECT_FALSE(row["source"].get<std::string>().empty());
+    }
+    for (const std::string name : {"context", "modules", "nccl_kernels", "communicator world", "communicator tensor",
+                                   "communicator data", "communicator pipeline", "communicator optimizer_instance"})
+      EXPECT_TRUE(names.contains(name)) << name;
+    EXPECT_EQ(names.size(), group["device_rows"].size());
+    EXPECT_EQ(rows, group["at_peak"]["context"].get<std::int64_t>() + group["at_peak"]["nccl"].get<std::int64_t>());
+  }
+}
+
+TEST(PredictionJson, InstantsNameTheirPlace) {
+  const std::set<std::string> phases = {"construction", "forward", "backward", "optimizer_step", "communication"};
+  const json j = predicted(scenario());
+  for (const json& group : j["groups"])
+    for (const std::string at : {"peak_at", "allocated_peak_at"}) {
+      EXPECT_TRUE(phases.contains(group[at]["phase"])) << group[at]["phase"];
+      EXPECT_FALSE(group[at]["op"].get<std::string>().empty());
+      EXPECT_TRUE(group[at]["micro_batch"].is_null() || group[at]["micro_batch"].is_number_integer());
+    }
+}
+
+TEST(Prediction, EveryRankIsInExactlyOneGroup) {
+  const json j = predicted(scenario());
+  std::vector<int> seen(8);
+  std::int64_t previous = -1;
+  for (const json& group : j["groups"]) {
+    ASSERT_FALSE(group["ranks"].empty());
+    const std::int64_t lowest = group["ranks"][0];
+    EXPECT_GT(lowest, previous);  // groups in order of their lowest rank
+    previous = lowest;
+    EXPECT_EQ(group["coordinates"]["tp"], lowest % 2);
+    EXPECT_EQ(group["coordinates"]["dp"], lowest / 2 % 2);
+    EXPECT_EQ(group["coordinates"]["pp"], lowest / 4);
+    for (const json& rank : group["ranks"]) ++seen[rank.get<std::size_t>()];
+  }
+  EXPECT_EQ(seen, std::vector<int>(8, 1));
+}
+
+TEST(Prediction, FitsMeansTheUpperEndWithHeadroomOnEveryRank) {
+  const Prediction free = predict(scenario());
+  EXPECT_TRUE(free.completed);
+  EXPECT_TRUE(free.fits);
+  const Bytes upper = free.highest().memory.peak_device_upper;
+  for (const RankGroup& group : free.groups) EXPECT_LE(group.memory.peak_device_upper, upper);
+
+  EXPECT_TRUE(predict(with_capacity(upper)).fits);
+  const Prediction tight = predict(with_capacity(upper - 1_B));
+  EXPECT_FALSE(tight.fits);
+  EXPECT_TRUE(tight.completed);  // at central values it runs: not the same question
+
+  Scenario s = with_capacity(upper + 1_GiB);
+  s.runtime.headroom = 1_GiB;
+  EXPECT_TRUE(predict(s).fits);
+  s.runtime.headroom = 1_GiB + 1_B;
+  EXPECT_FALSE(predict(s).fits);
+  EXPECT_TRUE(predict(s).completed);
+  EXPECT_EQ(predicted(s)["headroom_bytes"], (1_GiB + 1_B).count());
+}
+
+TEST(Prediction, OutOfMemorySaysWhereAndStillReportsTheNeed) {
+  const json unlimited = predicted(scenario());
+  const Bytes half{unlimited["groups"][0]["peak_device_bytes"].get<std::int64_t>() / 2};
+  const json j = predicted(with_capacity(half));
+  EXPECT_EQ(j["outcome"], "out_of_memory");
+  EXPECT_EQ(j["fits"], false);
+  const json& failure = j["failure"];
+  EXPECT_EQ(keys(failure), (std::vector<std::string>{"free_bytes", "op", "phase", "rank", "requested_bytes"}));
+  EXPECT_GT(failure["requested_bytes"], failure["free_bytes"]);
+  EXPECT_LT(failure["free_bytes"], half.count());
+  EXPECT_FALSE(failure["op"].get<std::string>().empty());
+  ASSERT_EQ(j["groups"].size(), unlimited["groups"].size());
+  EXPECT_EQ(j["groups"], unlimited["groups"]);  // what it would take
+  EXPECT_EQ(j["capacity_bytes"], half.count());
+  EXPECT_NE(prediction_text(predict(with_capacity(half))).find("out of memory on rank 0: "), std::string::npos);
+}
+
+TEST(Prediction, AFullDeviceNeedNotBeTheEnd) {
+  // The allocator gives its cache back before it gives up: less than the peak of the unlimited run can do.
+  const Prediction unlimited = predict(scenario());
+  const Bytes peak = unlimited.highest().memory.device.bytes;
+  bool squeezed = false;
+  for (std::int64_t less = 1; less <= 512 && !squeezed; less *= 2) {
+    const Prediction p = predict(with_capacity(peak - less * 1_MiB));
+    squeezed = p.completed;
+    for (const RankGroup& group : p.groups)
+      EXPECT_TRUE(group.failure || group.memory.device.bytes <= peak - less * 1_MiB);
+  }
+  EXPECT_TRUE(squeezed);
+}
+
+TEST(Prediction, DoesNotDependOnTheNumberOfThreads) {
+  const auto bytes_with = [](std::size_t threads) {
+    const oneapi::tbb::global_control limit(oneapi::tbb::global_control::max_allowed_parallelism, threads);
+    return prediction_json(predict(scenario()));
+  };
+  const std::string one = bytes_with(1);
+  EXPECT_EQ(bytes_with(8), one);
+  EXPECT_EQ(bytes_with(3), one);
+}
+
+TEST(Prediction, ReportsItsProgress) {
+  std::vector<std::size_t> seen;
+  std::size_t all = 0;
+  (void)predict(scenario(), [&](std::size_t done, std::size_t of) {
+    seen.push_back(done);
+    all = of;
+  });
+  EXPECT_EQ(seen.size(), all);
+  for (std::size_t i = 0; i < seen.size(); ++i) EXPECT_EQ(seen[i], i + 1);
+}
+
+TEST(Prediction, ATextLeadsWithTheAnswer) {
+  const Prediction fits = predict(scenario());
+  const std::string yes = prediction_text(fits);
+  EXPECT_TRUE(yes.starts_with("yes, it fits: ")) << yes;
+  for (const std::string part :
+       {"peak on rank", "made of", "saved_activations", "by pipeline stage", "assumed", "not modelled", "time"})
+    EXPECT_NE(yes.find(part), std::string::npos) << part;
+  EXPECT_TRUE(prediction_text(predict(with_capacity(4_GiB))).starts_with("no, it does not fit: "));
+}
+
+TEST(Prediction, AnswersForOneDevice) {
+  Scenario s = scenario();
+  s.gpus = 1;
+  s.layout = {};
+  const json j = predicted(s);
+  EXPECT_EQ(j["world_size"], 1);
+  ASSERT_EQ(j["groups"].size(), 1u);
+  EXPECT_EQ(j["groups"][0]["at_peak"]["nccl"], 0);  // nobody to talk to
+  EXPECT_EQ(j["groups"][0]["device_rows"].size(), 2u);
+}
+
+TEST(Job, ItsValuesAgree) {
+  const Job job(scenario());
+  EXPECT_EQ(job.scenario.train.attention, AttentionKernel::Fused);  // settled by the device
+  EXPECT_EQ(job.prices.entry_of_rank.size(), 8u);
+  EXPECT_EQ(job.communicators.size(), 5u);
+  EXPECT_TRUE(verify(lower(job.lowering())).empty());
+}
+
+TEST(Examples, TheFirstOneFits) {
+  const Prediction p =
+      predict(read_scenario(source / "scenarios/examples/llama-3.1-70b-64xh100.toml", source / "scenarios"));
+  EXPECT_TRUE(p.fits);
+  EXPECT_EQ(p.parameters, 70'553'706'496);
+  std::size_t ranks = 0;
+  for (const RankGroup& group : p.groups) ranks += group.ranks.size();
+  EXPECT_EQ(ranks, 64u);
+}
+
+}  // namespace
+}  // namespace tidemark

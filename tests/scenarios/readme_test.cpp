@@ -1,0 +1,24 @@
+#include <fstream>
+
+#include <gtest/gtest.h>
+
+#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/prediction.hpp"
+#include "scenarios/report/prediction_text.hpp"
+
+namespace tidemark {
+namespace {
+
+const std::filesystem::path root = TIDEMARK_SOURCE_DIR;
+
+TEST(Readme, ShowsWhatTheFirstCommandPrints) {
+  std::ifstream file(root / "README.md");
+  const std::string readme{std::istreambuf_iterator<char>(file), {}};
+  const Scenario scenario = read_scenario(root / "scenarios/examples/llama-3.1-70b-64xh100.toml", root / "scenarios");
+  EXPECT_NE(readme.find("```\n" + prediction_text(predict(scenario)) + "```\n"), std::string::npos)
+      << "put this into README.md:\n"
+      << prediction_text(predict(scenario));
+}
+
+}  // namespace
+}  // namespace tidemark
