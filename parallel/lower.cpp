@@ -20,11 +20,19 @@ Stage stage_of(const LoweringInput& input, std::int32_t pipeline) {
                            input.layout)[static_cast<std::size_t>(pipeline)];
 }
 
-void report_loss(Emitter& emit) {
-  emit.mark(Phase::Communication, "report_loss");
-  const Bytes size = 2 * size_of(DType::FP32);  // the sum, and the number of tokens it is over
-  const BufferId loss = emit.alloc(size, Category::Temporaries, "reported_loss");
-  emit.collective(emit.comms.data, CollectiveKind::AllReduce, loss, loss, size);
+// What the training loop does between steps: the last stage averages its loss, and the iteration timer, which logs
+// every step, waits for all ranks and for the device.
+void end_step(Emitter& emit) {
+  emit.mark(Phase::Communication, "end_step");
+  if (emit.stage.head) {
+    const Bytes size = 2 * size_of(DType::FP32);  // the sum, and the number of tokens it is over
+    const BufferId loss = emit.alloc(size, Category::Temporaries, "reported_loss");
+    emit.collective(emit.comms.data, CollectiveKind::AllReduce, loss, loss, size);
+  }
+  const Bytes size = size_of(DType::FP32);
+  const BufferId barrier = emit.alloc(size, Category::Temporaries, "barrier");
+  emit.collective(emit.comms.world, CollectiveKind::AllReduce, barrier, barrier, size);
+  emit.synchronize();
 }
 
 Workload workload_of(const LoweringInput& input, const std::vector<Role>& programs_for, bool share_within_stage) {
@@ -82,7 +90,7 @@ Program lower_role(const LoweringInput& input, const Role& role) {
     pipeline.run(step, schedule);
     state.reduce_gradients();
     state.update();
-    if (emit.stage.head) report_loss(emit);
+    end_step(emit);
   }
   return with_frees(std::move(emit.program).finish());
 }

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <tuple>
 
 #include <fmt/format.h>
 #include <oneapi/tbb/parallel_for.h>
 
 #include "kernels/price.hpp"
+#include "kernels/price_time.hpp"
 #include "scenarios/io/input_error.hpp"
+#include "sim/engine.hpp"
 #include "sim/ensure.hpp"
 #include "sim/verify.hpp"
 
@@ -36,7 +39,31 @@ Scenario settled(Scenario scenario) {
   return scenario;
 }
 
-void replay_role(const Job& job, const Role& role, std::vector<RankGroup>& groups) {
+// When a host thread came to each place that a program marks. Roles of a stage mark the same places.
+class MarkTimes {
+ public:
+  MarkTimes(const Job& job, const Trace& trace) {
+    for (std::size_t c = 0; c < job.folding.classes.size(); ++c) {
+      const Program& program = job.stages.programs[static_cast<std::size_t>(job.folding.classes[c].program)];
+      for (std::size_t i = 0; i < program.ops.size(); ++i)
+        if (const Mark* mark = std::get_if<Mark>(&program.ops[i]))
+          times_.try_emplace(key(static_cast<std::int32_t>(c), *mark, program[mark->label]), trace.classes[c].host[i]);
+    }
+  }
+  [[nodiscard]] Instant at(std::int32_t rank_class, const Mark& mark, const std::string& label) const {
+    const auto found = times_.find(key(rank_class, mark, label));
+    return found == times_.end() ? Instant{} : found->second;
+  }
+
+ private:
+  using Key = std::tuple<std::int32_t, std::int32_t, Phase, std::int32_t, std::string>;
+  static Key key(std::int32_t rank_class, const Mark& mark, const std::string& label) {
+    return {rank_class, mark.step, mark.phase, mark.micro_batch, label};
+  }
+  std::map<Key, Instant> times_;
+};
+
+void replay_role(const Job& job, const MarkTimes& times, const Role& role, std::vector<RankGroup>& groups) {
   const Program program = lower_role(job.lowering(), role);
   const std::vector<std::string> wrong = verify(program);
   ensure(wrong.empty(), wrong.empty() ? "" : wrong.front().c_str());
@@ -59,8 +86,54 @@ void replay_role(const Job& job, const Role& role, std::vector<RankGroup>& group
     }
     group.device_peak_op = program[group.memory.device.at.mark.label];
     group.allocated_peak_op = program[group.memory.allocated.at.mark.label];
+    const std::int32_t rank_class = job.folding.class_of_rank[group.ranks.front().index()];
+    group.device_peak_time = times.at(rank_class, group.memory.device.at.mark, group.device_peak_op);
+    group.allocated_peak_time = times.at(rank_class, group.memory.allocated.at.mark, group.allocated_peak_op);
     groups.push_back(std::move(group));
   }
+}
+
+// Operations of one forward pass over one sequence: two per weight of a matrix and token, and causal attention.
+double forward_operations(const Job& job) {
+  const double sequence = static_cast<double>(job.scenario.train.sequence_length);
+  double operations = 0;
+  for (const Operator& op : job.graph.operators) {
+    if (std::holds_alternative<SelfAttention>(op.type))
+      operations += 2 * sequence * sequence * static_cast<double>(job.graph.model.heads * job.graph.model.head_dim);
+    if (!std::holds_alternative<Linear>(op.type) && !std::holds_alternative<Head>(op.type)) continue;
+    const Parameter& weight = job.graph[op.parameters.front()];
+    operations += 2 * sequence * static_cast<double>(weight.rows * weight.columns);
+  }
+  return operations;
+}
+
+StepPrediction step_of(const Job& job, const Trace& trace) {
+  const Scenario& s = job.scenario;
+  const std::vector<StepTimes> classes = step_times(job.stages, job.folding, trace);
+  StepPrediction found;
+  found.step = last_step(trace);
+  found.exposed.resize(job.stages.communicators.size());
+  for (std::size_t c = 0; c < classes.size(); ++c) {
+    const double weight =
+        static_cast<double>(job.folding.classes[c].size) / s.gpus / static_cast<double>(found.step.count());
+    const auto share = [&](Duration part) { return weight * static_cast<double>(part.count()); };
+    found.kernels += share(classes[c].kernels);
+    found.idle += share(classes[c].idle);
+    for (std::size_t slot = 0; slot < found.exposed.size(); ++slot) {
+      found.exposed[slot] += share(classes[c].transferring[slot]);
+      found.bubble += share(classes[c].waiting[slot]);
+    }
+  }
+  const double seconds = static_cast<double>(found.step.count()) / static_cast<double>(picoseconds_per_second);
+  const double sequences = static_cast<double>(s.train.global_batch);
+  found.tokens_per_s_per_device = sequences * static_cast<double>(s.train.sequence_length) / seconds / s.gpus;
+  const PeakRates& peak = s.cluster.device.peak;
+  const OperationRate rate = s.train.precision == DType::BF16   ? peak.bf16
+                             : s.train.precision == DType::FP16 ? peak.fp16
+                                                                : peak.fp32;
+  // Backward takes twice the forward pass.
+  found.mfu = 3 * forward_operations(job) * sequences / seconds / s.gpus / static_cast<double>(rate.count());
+  return found;
 }
 
 std::vector<std::string> assumptions_of(const Job& job) {
@@ -72,7 +145,12 @@ std::vector<std::string> assumptions_of(const Job& job) {
                              version(s.runtime.versions.torch)));
   list.push_back(fmt::format("attention: {} kernel; its backward pass sums query gradients in fp32 (size unverified)",
                              s.train.attention == AttentionKernel::Fused ? "cuDNN's fused" : "FlashAttention-2's"));
-  list.push_back("communication does not overlap computation");
+  list.push_back(
+      "tensor-parallel communication overlaps weight and input gradients as in the framework, nothing else does");
+  list.push_back("kernels: roofline of " + s.cluster.device.name +
+                 "; efficiencies: " + s.cluster.device.efficiency.source);
+  list.push_back("collectives: NCCL's ring, tree, NVLS by the routes; transfers share links max-min fairly");
+  list.push_back("MFU: three forward passes without recomputation, causal attention counted once, over dense peak");
   list.push_back(
       s.runtime.attention_mask
           ? "the data loader makes attention masks (off with the switch no-create-attention-mask-in-dataloader)"
@@ -110,12 +188,19 @@ Job::Job(const Scenario& asked)
                             target_of(scenario.cluster))),
       graph(build_model(scenario.model,
                         {.attention = scenario.train.attention, .cross_entropy = scenario.train.cross_entropy})),
-      roles(tidemark::roles(lowering())) {
-  const Workload stages = lower_stages(lowering());
+      roles(tidemark::roles(lowering())),
+      stages(lower_stages(lowering())) {
   const std::vector<std::string> wrong = verify(stages);
   ensure(wrong.empty(), wrong.empty() ? "" : wrong.front().c_str());
   prices = price(stages, scenario.cluster);
-  communicators = stages.communicators;
+  folding = fold(stages, prices.entry_of_rank);
+}
+
+Trace simulate_time(const Job& job) {
+  Trace trace = simulate(job.stages, job.folding, price_time(job.stages, job.folding, job.scenario.cluster),
+                         {.keep = Keep::Timeline});
+  ensure(std::holds_alternative<Completed>(trace.outcome), "programs that verify() finds sound do not deadlock");
+  return trace;
 }
 
 const RankGroup& Prediction::highest() const {
@@ -126,11 +211,13 @@ const RankGroup& Prediction::highest() const {
 
 Prediction predict(const Scenario& scenario, const Progress& progress) {
   const Job job(scenario);
+  const Trace trace = simulate_time(job);
+  const MarkTimes times(job, trace);
   std::vector<std::vector<RankGroup>> found(job.roles.size());
   std::mutex reporting;
   std::size_t done = 0;
   oneapi::tbb::parallel_for(std::size_t{0}, job.roles.size(), [&](std::size_t i) {
-    replay_role(job, job.roles[i], found[i]);
+    replay_role(job, times, job.roles[i], found[i]);
     const std::lock_guard lock(reporting);
     if (progress) progress(++done, job.roles.size());
   });
@@ -138,7 +225,8 @@ Prediction predict(const Scenario& scenario, const Progress& progress) {
   Prediction prediction;
   prediction.scenario = job.scenario;
   prediction.parameters = parameter_count(job.graph);
-  prediction.communicators = job.communicators;
+  prediction.communicators = job.stages.communicators;
+  prediction.step = step_of(job, trace);
   for (std::vector<RankGroup>& groups : found)
     for (RankGroup& group : groups) prediction.groups.push_back(std::move(group));
   std::sort(prediction.groups.begin(), prediction.groups.end(),
@@ -150,8 +238,7 @@ Prediction predict(const Scenario& scenario, const Progress& progress) {
   }
   prediction.fits &= prediction.completed;
   prediction.assumptions = assumptions_of(job);
-  prediction.not_modelled = {"time: step time, tokens per second, MFU and all instants' times are null",
-                             "host memory: the pinned and pageable buffers of the framework and of NCCL count as 0"};
+  prediction.not_modelled = {"host memory: the pinned and pageable buffers of the framework and of NCCL count as 0"};
   return prediction;
 }
 

@@ -9,8 +9,12 @@
 #include "parallel/graph.hpp"
 #include "parallel/lower.hpp"
 #include "scenarios/scenario.hpp"
+#include "sim/folding.hpp"
 #include "sim/prices.hpp"
 #include "sim/replay.hpp"
+#include "sim/summary.hpp"
+#include "sim/time.hpp"
+#include "sim/trace.hpp"
 
 namespace tidemark {
 
@@ -22,8 +26,9 @@ struct Job {
   Runtime runtime;
   ModelGraph graph;
   std::vector<Role> roles;
+  Workload stages;  ///< one program per pipeline stage: what time depends on
   Prices prices;
-  std::vector<Communicator> communicators;
+  Folding folding;  ///< of `stages` at `prices`
 
   [[nodiscard]] LoweringInput lowering() const { return {graph, scenario.layout, scenario.train, runtime}; }
 };
@@ -38,6 +43,18 @@ struct RankGroup {
   std::string failed_op;       ///< label of the failure's moment
   std::string device_peak_op;  ///< labels of the peaks' moments
   std::string allocated_peak_op;
+  Instant device_peak_time, allocated_peak_time;  ///< of the host thread
+};
+
+/// How long a step takes, and where its time goes: each share is of the mean rank's step.
+struct StepPrediction {
+  Duration step;
+  double tokens_per_s_per_device = 0;
+  double mfu = 0;      ///< model operations, causal attention counted once and nothing recomputed, over the peak rate
+  double kernels = 0;  ///< share: the compute stream runs kernels
+  double bubble = 0;   ///< share: it waits for other ranks to come to a transfer
+  double idle = 0;     ///< share: it waits for its host thread
+  std::vector<double> exposed;  ///< share by CommSlot: it waits while bytes move
 };
 
 /// The answer of `predict`.
@@ -46,6 +63,7 @@ struct Prediction {
   std::int64_t parameters = 0;  ///< of the model, unpadded
   std::vector<Communicator> communicators;
   std::vector<RankGroup> groups;
+  StepPrediction step;
   bool completed = true;  ///< at central values against the full capacity
   bool fits = true;       ///< at upper values, with the headroom asked for
   std::vector<std::string> assumptions;
@@ -58,9 +76,12 @@ struct Prediction {
 /// Called with the number of programs done and of all; from any thread, one call at a time.
 using Progress = std::function<void(std::size_t done, std::size_t all)>;
 
-/// Memory of every rank over the whole job. Roles are simulated in parallel; the answer does not depend on how many
-/// threads there are.
+/// Memory of every rank over the whole job, and the time of a step. Roles are simulated in parallel; the answer does
+/// not depend on how many threads there are.
 [[nodiscard]] Prediction predict(const Scenario& scenario, const Progress& progress = {});
+
+/// Runs the job's stages on the simulated clock.
+[[nodiscard]] Trace simulate_time(const Job& job);
 
 /// What lowering may know of the scenario's cluster.
 [[nodiscard]] Target target_of(const Cluster& cluster);

@@ -3,14 +3,13 @@
 #include <cstdint>
 
 #include "sim/folding.hpp"
+#include "sim/network.hpp"
 #include "sim/time_prices.hpp"
 #include "sim/trace.hpp"
 #include "sim/workload.hpp"
 
 namespace tidemark {
 
-/// Whether concurrent transfers slow each other down on links they share.
-enum class LinkSharing : std::uint8_t { MaxMinFair, None };
 /// What a trace keeps besides its outcome.
 enum class Keep : std::uint8_t { Ends, Timeline };
 

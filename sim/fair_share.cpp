@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <utility>
 
 #include "sim/ensure.hpp"
@@ -14,9 +15,11 @@ __extension__ using Wide = __int128;
 constexpr int fraction_bits = 32;
 constexpr Wide one = Wide{1} << fraction_bits;
 
-// The rate at which `weight` takes `capacity`.
+// The rate at which `weight` takes `capacity`. Weights far below 1 allow more than a rate can be, and hold no one up:
+// a flow has a link on which it weighs 1 or more.
 Bandwidth level(Wide capacity, Wide weight) {
-  return std::max(Bandwidth{1}, Bandwidth{static_cast<std::int64_t>(capacity / weight)});
+  constexpr Wide most = std::numeric_limits<std::int64_t>::max();
+  return Bandwidth{static_cast<std::int64_t>(std::clamp<Wide>(capacity / weight, 1, most))};
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ struct Transfer {
   bool operator==(const Transfer&) const = default;
 };
 
-enum class CollectiveKind : std::uint8_t { AllReduce, AllGather, ReduceScatter, Broadcast };
+enum class CollectiveKind : std::uint8_t { AllReduce, AllGather, ReduceScatter, Broadcast, AllToAll };
 
 /// Memory that the driver or a library takes behind the framework's allocator; prices say how much.
 enum class DriverResource : std::uint8_t { Context, Modules, NcclKernels };
@@ -180,6 +180,8 @@ constexpr std::string_view name(CollectiveKind kind) {
       return "reduce_scatter";
     case CollectiveKind::Broadcast:
       return "broadcast";
+    case CollectiveKind::AllToAll:
+      return "all_to_all";
   }
   return "?";
 }

@@ -209,7 +209,7 @@ void read_op(LineReader& in, ProgramBuilder& program) {
   } else if (kind == "collective") {
     const StreamId stream = in.stream();
     const CommSlot comm = in.comm();
-    const CollectiveKind what = in.one_of<CollectiveKind>(in.word("collective"), 4, "collective");
+    const CollectiveKind what = in.one_of<CollectiveKind>(in.word("collective"), 5, "collective");
     const Bytes size = in.bytes();
     const BufferId from = in.buffer();
     in.expect("->");

@@ -4,9 +4,35 @@
 #include <string>
 
 #include "sim/estimate.hpp"
+#include "sim/time.hpp"
 #include "sim/units.hpp"
+#include "topology/rates.hpp"
+
+// Bandwidths are of one direction and as data sheets have them; what a device reaches of its peaks stands in its
+// Efficiency. Values that are not given are those of an HGX H100.
 
 namespace tidemark {
+
+/// Peak rates of dense matrix multiplication, by the type of the inputs; sums are FP32.
+struct PeakRates {
+  OperationRate bf16{989'400'000'000'000};
+  OperationRate fp16{989'400'000'000'000};
+  OperationRate tf32{494'700'000'000'000};  ///< FP32 inputs on tensor cores: only where a framework allows it
+  OperationRate fp32{66'900'000'000'000};   ///< FP32 inputs on the ordinary cores: PyTorch's default
+
+  bool operator==(const PeakRates&) const = default;
+};
+
+/// Fractions of peaks that well-shaped work reaches: the only constants that are fitted per device. Effects of a
+/// shape (tiles, waves) are the price model's.
+struct Efficiency {
+  Ratio gemm{800'000};
+  Ratio memory{850'000};
+  Ratio communication{800'000};  ///< of every link's bandwidth
+  std::string source = "default: nothing fitted for this device";
+
+  bool operator==(const Efficiency&) const = default;
+};
 
 /// One accelerator.
 struct Device {
@@ -15,8 +41,22 @@ struct Device {
   Bytes capacity;                       ///< what cudaMemGetInfo calls total
   Estimate context;                     ///< CUDA context of one process
   Estimate modules;                     ///< code that a training process loads lazily, NCCL's kernels apart
+  std::int32_t multiprocessors = 132;
+  PeakRates peak = {};
+  Bandwidth memory_bandwidth{3'350'000'000'000};
+  Efficiency efficiency = {};
 
   bool operator==(const Device&) const = default;
+};
+
+/// The host side of a node.
+struct Host {
+  Bandwidth bandwidth{63'000'000'000};          ///< of one device's link to its host: PCIe, or NVLink-C2C
+  Duration latency{500'000};                    ///< of that link
+  Bandwidth bridge_bandwidth{307'200'000'000};  ///< of all that crosses the host: root complexes, sockets, memory
+  Duration launch{5'000'000};                   ///< what the host thread spends on handing one kernel to a device
+
+  bool operator==(const Host&) const = default;
 };
 
 /// How the devices of a node reach each other.
@@ -25,10 +65,30 @@ enum class NodeLink : std::uint8_t { Pcie, NvLink, NvSwitch };
 struct Node {
   std::int32_t devices = 8;
   NodeLink link = NodeLink::NvSwitch;
-  std::int32_t nics = 8;
+  std::int32_t nics = 8;  ///< spread evenly: a device uses the nearest
   bool gpu_direct_rdma = true;
+  Bandwidth bandwidth{450'000'000'000};  ///< of one device, over all its NVLinks; of no meaning with Pcie
+  Duration latency{600'000};             ///< from device to device by NVLink
+  std::int32_t nvlink_group = 2;         ///< with NvLink: this many neighbours are joined pairwise, others by the host
+  Bandwidth nic_bandwidth{50'000'000'000};  ///< of each
 
   bool operator==(const Node&) const = default;
+};
+
+/// What joins the nodes.
+enum class FabricKind : std::uint8_t {
+  Single,     ///< one switch, or a fabric as good as one
+  LeafSpine,  ///< NICs to leaves, leaves to spines
+};
+
+struct FabricShape {
+  FabricKind kind = FabricKind::Single;
+  bool rail_optimised = false;      ///< the NICs at one place of several nodes share a leaf; else all NICs of a node do
+  std::int32_t nodes_per_leaf = 1;  ///< how many nodes put NICs on one leaf
+  Ratio oversubscription = one;     ///< what NICs bring to a leaf over what the leaf takes to the spines
+  Duration latency{850'000};        ///< of each hop from NIC or switch to the next
+
+  bool operator==(const FabricShape&) const = default;
 };
 
 /// What a job runs on: nodes of equal devices. Built from a cluster file.
@@ -36,6 +96,8 @@ struct Cluster {
   std::string name;
   Device device;
   Node node;
+  Host host = {};
+  FabricShape fabric = {};
 
   bool operator==(const Cluster&) const = default;
 };

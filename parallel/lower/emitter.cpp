@@ -73,6 +73,26 @@ void Emitter::collective(CommSlot comm, CollectiveKind kind, BufferId in, Buffer
   program.collective(comm, kind, in, out, size);
 }
 
+EventId Emitter::record(StreamId stream) {
+  const EventId event{events_++};
+  program.push(Record{event, stream});
+  return event;
+}
+
+EventId Emitter::collective_aside(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size) {
+  if (!comm.valid()) return {};
+  ensure_created(comm);
+  program.push(Wait{communication_stream, record(compute_stream)});
+  program.collective(comm, kind, in, out, size, communication_stream);
+  return record(communication_stream);
+}
+
+void Emitter::join(EventId event) {
+  if (event.valid()) program.push(Wait{compute_stream, event});
+}
+
+void Emitter::synchronize() { program.push(Sync{record(compute_stream)}); }
+
 void Emitter::exchange(CommSlot comm, const std::vector<Transfer>& transfers) {
   if (transfers.empty()) return;
   ensure_created(comm);

@@ -48,7 +48,12 @@ class Emitter {
 
   /// A collective of my group; creates the communicator at its first use. Nothing happens in a group of one.
   void collective(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size);
+  /// The same beside what the compute stream does next; `join` makes that stream wait for it.
+  [[nodiscard]] EventId collective_aside(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size);
+  void join(EventId event);
   void exchange(CommSlot comm, const std::vector<Transfer>& transfers);
+  /// The host thread waits until the device has done all it was given.
+  void synchronize();
 
   // Caches: made at first use, kept for ever.
   BufferId gemm_workspace();                            ///< of the layers' linears
@@ -66,7 +71,11 @@ class Emitter {
   [[nodiscard]] bool saved(ValueId value) const { return saved_[value.index()]; }
 
  private:
+  static constexpr StreamId compute_stream{0};
+  static constexpr StreamId communication_stream{1};
+
   void ensure_created(CommSlot comm);
+  [[nodiscard]] EventId record(StreamId stream);
   BufferId keep(BufferId buffer, std::string_view name);
   LabelId label(OperatorId op, std::string_view use);
 
@@ -76,6 +85,7 @@ class Emitter {
   std::vector<std::vector<std::pair<std::string_view, LabelId>>> operator_labels_;
   std::int32_t step_ = 0;
   std::int32_t micro_batch_ = -1;
+  std::int32_t events_ = 0;
 
   BufferId gemm_workspace_, rotary_table_, head_gather_;
   BufferId blas_workspace_[2];

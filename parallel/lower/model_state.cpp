@@ -159,6 +159,7 @@ void ModelState::reduce_gradient_norm() {
   const Bytes size = buffer_.elements * size_of(emit_.gradient_dtype());
   emit_.program.launch(Stream{Streaming::Reduce, size, 4_B}, {emit_.gradients}, {norm});
   emit_.collective(emit_.comms.norm, CollectiveKind::AllReduce, norm, norm, 4_B);
+  emit_.synchronize();  // the host reads it, to clip
 }
 
 void ModelState::create_moments() {
@@ -181,21 +182,22 @@ void ModelState::update() {
   copy_gradients();
   reduce_gradient_norm();
   create_moments();
+  // Multi-tensor kernels: one launch for all pieces. Each rank has an equal share of the padded buffer.
+  const std::int64_t share = buffer_.elements / (sharded() ? emit_.layout.data : 1);
+  std::vector<BufferId> state{emit_.gradients}, masters, weights;
   for (const Piece& piece : pieces_) {
-    const BufferId gradient = piece.gradient_copy.valid() ? piece.gradient_copy : emit_.gradients;
-    std::vector<BufferId> state{piece.main, gradient};
+    state.push_back(piece.main);
+    if (piece.gradient_copy.valid()) state.push_back(piece.gradient_copy);
     state.insert(state.end(), piece.moments.begin(), piece.moments.end());
-    const Bytes touched = piece.bytes(DType::FP32) * static_cast<std::int64_t>(state.size());
-    emit_.program.launch(Stream{Streaming::Update, touched, touched}, state, state);
+    masters.push_back(piece.main);
+    weights.push_back(emit_.weight[piece.parameter.index()]);
   }
+  const Bytes touched = share * size_of(DType::FP32) * (1 + moments_per_parameter());
+  emit_.program.launch(Stream{Streaming::Update, touched + share * size_of(DType::FP32), touched}, state, state);
   const Bytes size = buffer_.elements * size_of(emit_.train.precision);
-  if (has_master()) {
-    for (const Piece& piece : pieces_) {
-      const BufferId weight = emit_.weight[piece.parameter.index()];
-      emit_.program.launch(Stream{Streaming::Copy, piece.bytes(DType::FP32), piece.bytes(emit_.train.precision)},
-                           {piece.main, weight}, {weight});
-    }
-  }
+  if (has_master())
+    emit_.program.launch(Stream{Streaming::Copy, share * size_of(DType::FP32), share * size_of(emit_.train.precision)},
+                         masters, weights);
   if (sharded()) {
     emit_.mark(Phase::Communication, "gather_parameters");
     emit_.collective(emit_.comms.data, CollectiveKind::AllGather, parameter_buffer_, parameter_buffer_, size);

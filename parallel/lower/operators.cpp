@@ -51,6 +51,10 @@ struct OperatorPass {
     emit.collective(emit.comms.tensor, kind, from, to, size);
   }
 
+  [[nodiscard]] EventId tensor_collective_aside(CollectiveKind kind, BufferId from, BufferId to, Bytes size) const {
+    return emit.collective_aside(emit.comms.tensor, kind, from, to, size);
+  }
+
   /// Hands a gradient to a value. A second one is summed with the first into a new tensor, as autograd does.
   void give(ValueId v, BufferId gradient) const {
     BufferId& sum = batch.gradients[v.index()];
@@ -313,9 +317,10 @@ void backward_linear(const OperatorPass& p) {
   }
   BufferId input = p.buffer(p.in());
   p.emit.bind(saved_input_frame, input);
+  EventId gathering;  // while the GEMM of the input's gradient runs
   if (!row_parallel && p.sequence_parallel()) {
     const BufferId gathered = p.communicated(p.gathered_bytes(p.in()), "gathered");
-    p.tensor_collective(CollectiveKind::AllGather, input, gathered, p.gathered_bytes(p.in()));
+    gathering = p.tensor_collective_aside(CollectiveKind::AllGather, input, gathered, p.gathered_bytes(p.in()));
     input = gathered;
   }
   const Bytes dgrad_size = row_parallel ? p.bytes(p.in()) : p.gathered_bytes(p.in());
@@ -323,13 +328,16 @@ void backward_linear(const OperatorPass& p) {
   p.emit.bind(whole_gradient_frame, dgrad);
   p.emit.program.launch(data_gradient_gemm(p), {gradient, p.weight(), workspace}, {dgrad});
   BufferId result = dgrad;
+  EventId reducing;  // while the GEMM of the weight's gradient runs
   if (!row_parallel && p.sequence_parallel()) {
     result = p.communicated(p.bytes(p.in()), "input_gradient_scattered");
-    p.tensor_collective(CollectiveKind::ReduceScatter, dgrad, result, dgrad_size);
+    reducing = p.tensor_collective_aside(CollectiveKind::ReduceScatter, dgrad, result, dgrad_size);
   } else if (!row_parallel) {
-    p.tensor_collective(CollectiveKind::AllReduce, dgrad, dgrad, dgrad_size);
+    reducing = p.tensor_collective_aside(CollectiveKind::AllReduce, dgrad, dgrad, dgrad_size);
   }
+  p.emit.join(gathering);
   fused_weight_gradient(p, input, gradient, workspace);
+  p.emit.join(reducing);
   p.emit.unbind(saved_input_frame);  // TransformerEngine clears it as soon as the weight gradient is done
   if (p.op.parameters.size() > 1) {
     const Parameter& bias = p.parameter(1);
@@ -400,23 +408,27 @@ void backward_head(const OperatorPass& p) {
   const BufferId gradient = p.gradient(p.out());
   BufferId input = p.buffer(p.in());
   p.emit.bind(saved_input_frame, input);
+  EventId gathering;
   if (p.sequence_parallel()) {
     const BufferId gathered = p.emit.head_gather(p.gathered_bytes(p.in()));
-    p.tensor_collective(CollectiveKind::AllGather, input, gathered, p.gathered_bytes(p.in()));
+    gathering = p.tensor_collective_aside(CollectiveKind::AllGather, input, gathered, p.gathered_bytes(p.in()));
     input = gathered;
   }
   const BufferId workspace = p.emit.blas_workspace(Pass::Backward);
   const BufferId dgrad = p.temporary(p.gathered_bytes(p.in()), "input_gradient");
   p.emit.bind(whole_gradient_frame, dgrad);
   p.emit.program.launch(data_gradient_gemm(p), {gradient, p.weight(), workspace}, {dgrad});
+  p.emit.join(gathering);
   BufferId result = dgrad;
+  EventId reducing;
   if (p.sequence_parallel()) {
     result = p.communicated(p.bytes(p.in()), "input_gradient_scattered");
-    p.tensor_collective(CollectiveKind::ReduceScatter, dgrad, result, p.gathered_bytes(p.in()));
+    reducing = p.tensor_collective_aside(CollectiveKind::ReduceScatter, dgrad, result, p.gathered_bytes(p.in()));
   } else {
-    p.tensor_collective(CollectiveKind::AllReduce, dgrad, dgrad, p.gathered_bytes(p.in()));
+    reducing = p.tensor_collective_aside(CollectiveKind::AllReduce, dgrad, dgrad, p.gathered_bytes(p.in()));
   }
   fused_weight_gradient(p, input, gradient, workspace);
+  p.emit.join(reducing);
   p.emit.unbind(whole_gradient_frame);
   p.emit.unbind(saved_input_frame);
   p.give(p.in(), result);

@@ -172,6 +172,7 @@ void PipelineLowering::hand_over(const ScheduleStep* done, const ScheduleStep* n
     emit_.mark(Phase::Communication, label);
     if (together) receive_into(*next, transfers);
     emit_.exchange(emit_.comms.pipeline, transfers);
+    emit_.synchronize();  // p2p_communication.py: batch_p2p_sync
     if (done->pass == Pass::Forward) forget_output(done->micro_batch);
   }
   if (done != nullptr && done->pass == Pass::Backward) retire(done->micro_batch);
@@ -181,6 +182,7 @@ void PipelineLowering::hand_over(const ScheduleStep* done, const ScheduleStep* n
     emit_.mark(Phase::Communication, receive_names[static_cast<int>(next->pass)]);
     receive_into(*next, transfers);
     emit_.exchange(emit_.comms.pipeline, transfers);
+    emit_.synchronize();  // p2p_communication.py: batch_p2p_sync
   }
   if (!receiving) return;
   const InFlight& batch = in_flight(next->micro_batch);

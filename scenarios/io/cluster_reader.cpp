@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/io/names.hpp"
+#include "scenarios/io/quantity.hpp"
 #include "scenarios/io/suggestion.hpp"
 #include "scenarios/io/text_file.hpp"
 #include "scenarios/io/toml_reader.hpp"
@@ -15,7 +16,20 @@ using namespace literals;
 
 constexpr Bytes largest_device = 1024_GiB * 64;
 constexpr IntegerRange device_count{1, 1024};
-constexpr IntegerRange nic_count{0, 1024};
+constexpr IntegerRange nic_count{1, 1024};
+constexpr IntegerRange leaf_nodes{1, 1024};
+constexpr IntegerRange multiprocessor_count{1, 4096};
+constexpr Ratio least_fraction{1};
+constexpr Ratio most_oversubscription = one * 1000;
+
+// Bounds keep sums and times within 64 bits: 1 TB at the lowest bandwidth takes 12 days; a leaf of 1024 x 1024 NICs at
+// the highest has 10^18 B/s.
+constexpr Bandwidth least_bandwidth{1'000'000};
+constexpr Bandwidth most_bandwidth{100'000'000'000'000};
+constexpr Bandwidth most_nic_bandwidth{1'000'000'000'000};
+constexpr Duration most_latency{picoseconds_per_second};
+constexpr OperationRate least_rate{1'000'000};
+constexpr OperationRate most_rate{1'000'000'000'000'000'000};
 
 std::int32_t narrow(std::int64_t n) { return static_cast<std::int32_t>(n); }
 
@@ -54,6 +68,53 @@ std::int32_t read_compute_capability(TomlReader& table) {
   return 0;
 }
 
+Bandwidth read_bandwidth(TomlReader& table, std::string_view key, Bandwidth most = most_bandwidth) {
+  const std::optional<Bandwidth> given = table.bandwidth(key, Presence::Required);
+  if (given && (*given < least_bandwidth || *given > most)) {
+    table.problem(key, fmt::format("{} = {} is out of range", key, text(*given)),
+                  fmt::format("{} to {} would do", text(least_bandwidth), text(most)));
+  }
+  return given.value_or(least_bandwidth);
+}
+
+Duration read_latency(TomlReader& table, std::string_view key) {
+  const std::optional<Duration> given = table.duration(key, Presence::Required);
+  if (given && *given > most_latency) table.problem(key, fmt::format("{} is more than {}", key, text(most_latency)));
+  return given.value_or(Duration{});
+}
+
+OperationRate read_rate(TomlReader& table, std::string_view key) {
+  const std::optional<OperationRate> given = table.operation_rate(key, Presence::Required);
+  if (given && (*given < least_rate || *given > most_rate)) {
+    table.problem(key, fmt::format("{} = {} is out of range", key, text(*given)),
+                  fmt::format("{} to {} would do", text(least_rate), text(most_rate)));
+  }
+  return given.value_or(least_rate);
+}
+
+PeakRates read_peak(TomlReader table) {
+  PeakRates peak;
+  if (!table.present()) return peak;
+  peak.bf16 = read_rate(table, "bf16");
+  peak.fp16 = read_rate(table, "fp16");
+  peak.tf32 = read_rate(table, "tf32");
+  peak.fp32 = read_rate(table, "fp32");
+  table.refuse_unknown_keys();
+  return peak;
+}
+
+/// Fractions that are left out keep their defaults.
+Efficiency read_efficiency(TomlReader table) {
+  Efficiency efficiency;
+  if (!table.present()) return efficiency;
+  efficiency.gemm = table.ratio("gemm", least_fraction, one).value_or(efficiency.gemm);
+  efficiency.memory = table.ratio("memory", least_fraction, one).value_or(efficiency.memory);
+  efficiency.communication = table.ratio("communication", least_fraction, one).value_or(efficiency.communication);
+  efficiency.source = table.string("source", Presence::Required).value_or("");
+  table.refuse_unknown_keys();
+  return efficiency;
+}
+
 Device read_device(TomlReader table) {
   Device device;
   if (!table.present()) return device;
@@ -61,25 +122,87 @@ Device read_device(TomlReader table) {
   device.compute_capability = read_compute_capability(table);
   device.capacity = read_size(table, "capacity");
   if (table.sound("capacity") && device.capacity == Bytes{}) table.problem("capacity", "capacity is nothing at all");
+  device.multiprocessors = narrow(
+      table.integer("multiprocessors", multiprocessor_count, Presence::Required).value_or(device.multiprocessors));
+  device.memory_bandwidth = read_bandwidth(table, "memory_bandwidth");
+  device.peak = read_peak(table.table("peak", Presence::Required));
+  device.efficiency = read_efficiency(table.table("efficiency"));
   device.context = read_estimate(table.table("context", Presence::Required));
   device.modules = read_estimate(table.table("modules", Presence::Required));
   table.refuse_unknown_keys();
   return device;
 }
 
-Node read_node(TomlReader& node_table, TomlReader& fabric) {
+Host read_host(TomlReader table) {
+  Host host;
+  if (!table.present()) return host;
+  host.bandwidth = read_bandwidth(table, "bandwidth");
+  host.latency = read_latency(table, "latency");
+  host.bridge_bandwidth = read_bandwidth(table, "bridge_bandwidth");
+  host.launch = read_latency(table, "launch");
+  table.refuse_unknown_keys();
+  return host;
+}
+
+/// Refuses a key that says nothing because of what another one says.
+void refuse_idle(TomlReader& table, std::string_view key, std::string_view because) {
+  if (table.raw(key) == nullptr) return;
+  table.problem(key, fmt::format("{} has no meaning with {}", key, because), "leave it out");
+}
+
+void read_node_link(TomlReader& table, Node& node) {
+  node.link = read_name(table, "link", node_link_names, {}, Presence::Required).value_or(node.link);
+  if (!table.sound("link")) {
+    for (const std::string_view key : {"bandwidth", "latency", "nvlink_group"}) table.raw(key);
+    return;
+  }
+  const std::string chosen = fmt::format("link = \"{}\"", word(node_link_names, node.link));
+  if (node.link == NodeLink::Pcie) {
+    refuse_idle(table, "bandwidth", chosen);
+    refuse_idle(table, "latency", chosen);
+  } else {
+    node.bandwidth = read_bandwidth(table, "bandwidth");
+    node.latency = read_latency(table, "latency");
+  }
+  if (node.link != NodeLink::NvLink) return refuse_idle(table, "nvlink_group", chosen);
+  node.nvlink_group = narrow(table.integer("nvlink_group", {2, 1024}, Presence::Required).value_or(node.nvlink_group));
+  if (table.sound("nvlink_group") && table.sound("devices") && node.devices % node.nvlink_group != 0) {
+    table.problem("nvlink_group",
+                  fmt::format("nvlink_group = {} does not divide {} devices", node.nvlink_group, node.devices));
+  }
+}
+
+Node read_node(TomlReader table) {
   Node node;
-  if (node_table.present()) {
-    node.devices = narrow(node_table.integer("devices", device_count, Presence::Required).value_or(node.devices));
-    node.link = read_name(node_table, "link", node_link_names, {}, Presence::Required).value_or(node.link);
-    node.nics = narrow(node_table.integer("nics", nic_count, Presence::Required).value_or(node.nics));
-    node_table.refuse_unknown_keys();
-  }
-  if (fabric.present()) {
-    node.gpu_direct_rdma = fabric.boolean("gpu_direct_rdma", Presence::Required).value_or(node.gpu_direct_rdma);
-    fabric.refuse_unknown_keys();
-  }
+  if (!table.present()) return node;
+  node.devices = narrow(table.integer("devices", device_count, Presence::Required).value_or(node.devices));
+  read_node_link(table, node);
+  node.nics = narrow(table.integer("nics", nic_count, Presence::Required).value_or(node.nics));
+  node.nic_bandwidth = read_bandwidth(table, "nic_bandwidth", most_nic_bandwidth);
+  table.refuse_unknown_keys();
   return node;
+}
+
+FabricShape read_fabric(TomlReader table, Node& node) {
+  FabricShape shape;
+  if (!table.present()) return shape;
+  node.gpu_direct_rdma = table.boolean("gpu_direct_rdma", Presence::Required).value_or(node.gpu_direct_rdma);
+  shape.latency = read_latency(table, "latency");
+  shape.kind = read_name(table, "kind", fabric_kind_names, {}, Presence::Required).value_or(shape.kind);
+  if (!table.sound("kind")) {
+    for (const std::string_view key : {"rail_optimised", "nodes_per_leaf", "oversubscription"}) table.raw(key);
+  } else if (shape.kind == FabricKind::LeafSpine) {
+    shape.rail_optimised = table.boolean("rail_optimised", Presence::Required).value_or(shape.rail_optimised);
+    shape.nodes_per_leaf =
+        narrow(table.integer("nodes_per_leaf", leaf_nodes, Presence::Required).value_or(shape.nodes_per_leaf));
+    shape.oversubscription = table.ratio("oversubscription", one, most_oversubscription, Presence::Required)
+                                 .value_or(shape.oversubscription);
+  } else {
+    for (const std::string_view key : {"rail_optimised", "nodes_per_leaf", "oversubscription"})
+      refuse_idle(table, key, "kind = \"single\"");
+  }
+  table.refuse_unknown_keys();
+  return shape;
 }
 
 }  // namespace
@@ -91,9 +214,9 @@ Cluster parse_cluster(std::string_view text, const std::filesystem::path& file) 
   Cluster cluster;
   cluster.name = file.stem().string();
   cluster.device = read_device(top.table("device", Presence::Required));
-  TomlReader node = top.table("node", Presence::Required);
-  TomlReader fabric = top.table("fabric", Presence::Required);
-  cluster.node = read_node(node, fabric);
+  cluster.host = read_host(top.table("host", Presence::Required));
+  cluster.node = read_node(top.table("node", Presence::Required));
+  cluster.fabric = read_fabric(top.table("fabric", Presence::Required), cluster.node);
   top.refuse_unknown_keys();
   problems.raise_if_any();
   return cluster;

@@ -7,7 +7,7 @@
 
 namespace tidemark {
 
-/// The cluster that a TOML file describes: tables `device`, `node` and `fabric`. Throws InputError.
+/// The cluster that a TOML file describes: tables `device`, `host`, `node` and `fabric`. Throws InputError.
 Cluster read_cluster(const std::filesystem::path& path);
 
 /// The same from text; `file` names it in messages and gives the cluster its name.

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <limits>
 #include <numeric>
+#include <span>
+#include <utility>
 
 #include "scenarios/io/suggestion.hpp"
 
@@ -13,20 +15,36 @@ namespace {
 
 struct Unit {
   std::string_view name;
-  std::int64_t bytes;
+  std::int64_t size;
 };
 
-// Largest binary unit first: printing takes the first that divides.
-constexpr std::array units{Unit{"TiB", std::int64_t{1} << 40},
-                           Unit{"GiB", std::int64_t{1} << 30},
-                           Unit{"MiB", std::int64_t{1} << 20},
-                           Unit{"KiB", std::int64_t{1} << 10},
-                           Unit{"B", 1},
-                           Unit{"TB", 1'000'000'000'000},
-                           Unit{"GB", 1'000'000'000},
-                           Unit{"MB", 1'000'000},
-                           Unit{"kB", 1'000},
-                           Unit{"KB", 1'000}};
+// Largest unit first: printing takes the first that divides, up to the one of size 1.
+constexpr std::array byte_units{Unit{"TiB", std::int64_t{1} << 40},
+                                Unit{"GiB", std::int64_t{1} << 30},
+                                Unit{"MiB", std::int64_t{1} << 20},
+                                Unit{"KiB", std::int64_t{1} << 10},
+                                Unit{"B", 1},
+                                Unit{"TB", 1'000'000'000'000},
+                                Unit{"GB", 1'000'000'000},
+                                Unit{"MB", 1'000'000},
+                                Unit{"kB", 1'000},
+                                Unit{"KB", 1'000}};
+constexpr std::array bandwidth_units{Unit{"TB/s", 1'000'000'000'000},
+                                     Unit{"GB/s", 1'000'000'000},
+                                     Unit{"MB/s", 1'000'000},
+                                     Unit{"kB/s", 1'000},
+                                     Unit{"B/s", 1},
+                                     Unit{"Tb/s", 125'000'000'000},
+                                     Unit{"Gb/s", 125'000'000},
+                                     Unit{"Mb/s", 125'000},
+                                     Unit{"kb/s", 125},
+                                     Unit{"TiB/s", std::int64_t{1} << 40},
+                                     Unit{"GiB/s", std::int64_t{1} << 30},
+                                     Unit{"MiB/s", std::int64_t{1} << 20}};
+constexpr std::array duration_units{Unit{"s", picoseconds_per_second}, Unit{"ms", 1'000'000'000}, Unit{"us", 1'000'000},
+                                    Unit{"ns", 1'000}, Unit{"ps", 1}};
+constexpr std::array operation_units{Unit{"PFLOP/s", 1'000'000'000'000'000}, Unit{"TFLOP/s", 1'000'000'000'000},
+                                     Unit{"GFLOP/s", 1'000'000'000}, Unit{"MFLOP/s", 1'000'000}, Unit{"FLOP/s", 1}};
 constexpr std::int64_t largest = std::numeric_limits<std::int64_t>::max();
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -51,12 +69,17 @@ std::optional<std::int64_t> value_of(std::string_view digits) {
   return value;
 }
 
-}  // namespace
+struct Parsed {
+  std::optional<std::int64_t> count;
+  std::string why;
+};
 
-ParsedBytes parse_bytes(std::string_view text) {
+/// `text` in the unit of size 1, which `whole_of` names in the plural.
+Parsed parse(std::string_view text, std::span<const Unit> units, std::string_view whole_of) {
   const auto refuse = [&](std::string_view why) {
-    return ParsedBytes{std::nullopt, in_quotes(text) + " " + std::string(why)};
+    return Parsed{std::nullopt, in_quotes(text) + " " + std::string(why)};
   };
+  const auto refuse_part = [&] { return refuse("is not a whole number of " + std::string(whole_of)); };
   std::string_view rest = text;
   const std::string_view whole_digits = digits_of(rest);
   std::string_view fraction_digits;
@@ -68,34 +91,78 @@ ParsedBytes parse_bytes(std::string_view text) {
   if (whole_digits.empty()) return refuse("is not a number and a unit");
   while (!rest.empty() && is_space(rest.front())) rest.remove_prefix(1);
   if (rest.empty()) return refuse("has no unit");
-  const auto* const unit = std::find_if(units.begin(), units.end(), [&](const Unit& u) { return u.name == rest; });
+  const auto unit = std::find_if(units.begin(), units.end(), [&](const Unit& u) { return u.name == rest; });
   if (unit == units.end()) return refuse("has an unknown unit");
 
   const std::optional<std::int64_t> whole = value_of(whole_digits);
-  if (!whole || *whole > largest / unit->bytes) return refuse("is too large");
+  if (!whole || *whole > largest / unit->size) return refuse("is too large");
 
   // fraction x unit / 10^digits has to be whole; reduced first, so that nothing overflows.
   while (!fraction_digits.empty() && fraction_digits.back() == '0') fraction_digits.remove_suffix(1);
   std::int64_t scale = 1;
   for (std::size_t i = 0; i < fraction_digits.size(); ++i) {
-    if (scale > largest / 10) return refuse("is not a whole number of bytes");
+    if (scale > largest / 10) return refuse_part();
     scale *= 10;
   }
   const std::int64_t fraction = value_of(fraction_digits).value_or(0);
-  const std::int64_t common = std::gcd(unit->bytes, scale);
-  if (fraction % (scale / common) != 0) return refuse("is not a whole number of bytes");
-  const std::int64_t parts = fraction / (scale / common) * (unit->bytes / common);
-  if (*whole * unit->bytes > largest - parts) return refuse("is too large");
-  return {Bytes{*whole * unit->bytes + parts}, {}};
+  const std::int64_t common = std::gcd(unit->size, scale);
+  if (fraction % (scale / common) != 0) return refuse_part();
+  const std::int64_t parts = fraction / (scale / common) * (unit->size / common);
+  if (*whole * unit->size > largest - parts) return refuse("is too large");
+  return {*whole * unit->size + parts, {}};
 }
 
-std::string text(Bytes bytes) {
-  const std::int64_t count = bytes.count();
+/// In the first of `units` that divides `count`; the unit of size 1 divides every count.
+std::string print(std::int64_t count, std::span<const Unit> units) {
   for (const Unit& unit : units) {
-    if (count == 0 || count % unit.bytes != 0) continue;
-    return std::to_string(count / unit.bytes) + " " + std::string(unit.name);
+    if (unit.size == 1 || (count != 0 && count % unit.size == 0))
+      return std::to_string(count / unit.size) + " " + std::string(unit.name);
   }
-  return std::to_string(count) + " B";
+  return {};
+}
+
+template <class Quantity>
+std::optional<Quantity> quantity(const Parsed& parsed) {
+  return parsed.count ? std::optional(Quantity{*parsed.count}) : std::nullopt;
+}
+
+}  // namespace
+
+ParsedBytes parse_bytes(std::string_view text) {
+  Parsed parsed = parse(text, byte_units, "bytes");
+  return {quantity<Bytes>(parsed), std::move(parsed.why)};
+}
+
+ParsedBandwidth parse_bandwidth(std::string_view text) {
+  Parsed parsed = parse(text, bandwidth_units, "bytes per second");
+  return {quantity<Bandwidth>(parsed), std::move(parsed.why)};
+}
+
+ParsedDuration parse_duration(std::string_view text) {
+  Parsed parsed = parse(text, duration_units, "picoseconds");
+  return {quantity<Duration>(parsed), std::move(parsed.why)};
+}
+
+ParsedOperationRate parse_operation_rate(std::string_view text) {
+  Parsed parsed = parse(text, operation_units, "operations per second");
+  return {quantity<OperationRate>(parsed), std::move(parsed.why)};
+}
+
+std::string text(Bytes bytes) { return print(bytes.count(), byte_units); }
+std::string text(Bandwidth bandwidth) { return print(bandwidth.count(), bandwidth_units); }
+std::string text(Duration duration) { return print(duration.count(), duration_units); }
+std::string text(OperationRate rate) { return print(rate.count(), operation_units); }
+
+std::string text(Ratio ratio) {
+  const std::int64_t millionths = ratio.count() % one.count();
+  std::string out = std::to_string(ratio.count() / one.count());
+  if (millionths == 0) return out;
+  const std::string digits = std::to_string(millionths);
+  out += '.';
+  out.append(6 - digits.size(), '0');
+  out += digits;
+  out.resize(out.find_last_not_of('0') + 1);
+  return out;
 }
 
 }  // namespace tidemark

@@ -38,21 +38,65 @@ Json as_json(const Estimate& estimate) {
           {"source", estimate.source}};
 }
 
-Json as_json(const Cluster& cluster) {
-  const Device& device = cluster.device;
+double number(Ratio ratio) { return static_cast<double>(ratio.count()) / static_cast<double>(one.count()); }
+
+Json as_json(const Device& device) {
   const Version capability{device.compute_capability / 10, device.compute_capability % 10};
+  return {{"name", device.name},
+          {"compute_capability", text(capability)},
+          {"capacity", text(device.capacity)},
+          {"multiprocessors", device.multiprocessors},
+          {"memory_bandwidth", text(device.memory_bandwidth)},
+          {"peak",
+           {{"bf16", text(device.peak.bf16)},
+            {"fp16", text(device.peak.fp16)},
+            {"tf32", text(device.peak.tf32)},
+            {"fp32", text(device.peak.fp32)}}},
+          {"efficiency",
+           {{"gemm", number(device.efficiency.gemm)},
+            {"memory", number(device.efficiency.memory)},
+            {"communication", number(device.efficiency.communication)},
+            {"source", device.efficiency.source}}},
+          {"context", as_json(device.context)},
+          {"modules", as_json(device.modules)}};
+}
+
+/// Without the keys that have no meaning for its link, as the cluster file leaves them out.
+Json as_json(const Node& node) {
+  Json json = {{"devices", node.devices}, {"link", word(node_link_names, node.link)}};
+  if (node.link != NodeLink::Pcie) {
+    json["bandwidth"] = text(node.bandwidth);
+    json["latency"] = text(node.latency);
+  }
+  if (node.link == NodeLink::NvLink) json["nvlink_group"] = node.nvlink_group;
+  json["nics"] = node.nics;
+  json["nic_bandwidth"] = text(node.nic_bandwidth);
+  return json;
+}
+
+Json fabric_json(const Cluster& cluster) {
+  const FabricShape& shape = cluster.fabric;
+  Json json = {{"kind", word(fabric_kind_names, shape.kind)}};
+  if (shape.kind == FabricKind::LeafSpine) {
+    json["rail_optimised"] = shape.rail_optimised;
+    json["nodes_per_leaf"] = shape.nodes_per_leaf;
+    json["oversubscription"] = number(shape.oversubscription);
+  }
+  json["latency"] = text(shape.latency);
+  json["gpu_direct_rdma"] = cluster.node.gpu_direct_rdma;
+  return json;
+}
+
+Json as_json(const Cluster& cluster) {
   return {{"name", cluster.name},
-          {"device",
-           {{"name", device.name},
-            {"compute_capability", text(capability)},
-            {"capacity", text(device.capacity)},
-            {"context", as_json(device.context)},
-            {"modules", as_json(device.modules)}}},
-          {"node",
-           {{"devices", cluster.node.devices},
-            {"link", word(node_link_names, cluster.node.link)},
-            {"nics", cluster.node.nics}}},
-          {"fabric", {{"gpu_direct_rdma", cluster.node.gpu_direct_rdma}}}};
+          {"device", as_json(cluster.device)},
+          {"host",
+           {{"bandwidth", text(cluster.host.bandwidth)},
+            {"latency", text(cluster.host.latency)},
+            {"bridge_bandwidth", text(cluster.host.bridge_bandwidth)},
+            {"launch", text(cluster.host.launch)}}},
+          {"node", as_json(cluster.node)},
+          {"fabric", fabric_json(cluster)}};
 }
 
 Json as_json(const Layout& layout) {

@@ -1,6 +1,7 @@
 #include "scenarios/io/toml_reader.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
@@ -82,18 +83,73 @@ std::optional<std::string> TomlReader::string(std::string_view key, Presence pre
   return std::nullopt;
 }
 
+const std::string* TomlReader::text_with_unit(std::string_view key, std::string_view example, Presence presence) {
+  const TomlKey* found = look_up(key, presence);
+  if (found == nullptr) return nullptr;
+  const auto* value = std::get_if<std::string>(&found->value.value);
+  if (value == nullptr) wrong_type(*found, "a text with a unit", std::string(example));
+  return value;
+}
+
 std::optional<Bytes> TomlReader::bytes(std::string_view key, Presence presence) {
   constexpr std::string_view example = "such as \"80 GiB\", \"512 MiB\" or \"8519680 B\"";
-  const TomlKey* found = look_up(key, presence);
-  if (found == nullptr) return std::nullopt;
-  const auto* value = std::get_if<std::string>(&found->value.value);
-  if (value == nullptr) {
-    wrong_type(*found, "a text with a unit", std::string(example));
-    return std::nullopt;
-  }
+  const std::string* value = text_with_unit(key, example, presence);
+  if (value == nullptr) return std::nullopt;
   const ParsedBytes parsed = parse_bytes(*value);
   if (!parsed.bytes) problem(key, fmt::format("{} = {}", key, parsed.why), std::string(example));
   return parsed.bytes;
+}
+
+std::optional<Bandwidth> TomlReader::bandwidth(std::string_view key, Presence presence) {
+  constexpr std::string_view example = "such as \"450 GB/s\" or \"400 Gb/s\"";
+  const std::string* value = text_with_unit(key, example, presence);
+  if (value == nullptr) return std::nullopt;
+  const ParsedBandwidth parsed = parse_bandwidth(*value);
+  if (!parsed.bandwidth) problem(key, fmt::format("{} = {}", key, parsed.why), std::string(example));
+  return parsed.bandwidth;
+}
+
+std::optional<Duration> TomlReader::duration(std::string_view key, Presence presence) {
+  constexpr std::string_view example = "such as \"2 us\" or \"850 ns\"";
+  const std::string* value = text_with_unit(key, example, presence);
+  if (value == nullptr) return std::nullopt;
+  const ParsedDuration parsed = parse_duration(*value);
+  if (!parsed.duration) problem(key, fmt::format("{} = {}", key, parsed.why), std::string(example));
+  return parsed.duration;
+}
+
+std::optional<OperationRate> TomlReader::operation_rate(std::string_view key, Presence presence) {
+  constexpr std::string_view example = "such as \"989 TFLOP/s\"";
+  const std::string* value = text_with_unit(key, example, presence);
+  if (value == nullptr) return std::nullopt;
+  const ParsedOperationRate parsed = parse_operation_rate(*value);
+  if (!parsed.rate) problem(key, fmt::format("{} = {}", key, parsed.why), std::string(example));
+  return parsed.rate;
+}
+
+std::optional<Ratio> TomlReader::ratio(std::string_view key, Ratio low, Ratio high, Presence presence) {
+  const TomlKey* found = look_up(key, presence);
+  if (found == nullptr) return std::nullopt;
+  const auto* whole = std::get_if<std::int64_t>(&found->value.value);
+  const auto* real = std::get_if<double>(&found->value.value);
+  if (whole == nullptr && real == nullptr) {
+    wrong_type(*found, "a number");
+    return std::nullopt;
+  }
+  const double value = real != nullptr ? *real : static_cast<double>(*whole);
+  const double millionths = value * static_cast<double>(one.count());
+  // Not a number is not in range either.
+  if (!(millionths >= static_cast<double>(low.count()) && millionths <= static_cast<double>(high.count()))) {
+    problem(key, fmt::format("{} = {} is out of range", key, tidemark::text(found->value)),
+            fmt::format("{} to {} would do", tidemark::text(low), tidemark::text(high)));
+    return std::nullopt;
+  }
+  constexpr double rounding = 1e-3;  // of the product, far above a double's error and far below a seventh decimal
+  if (std::abs(millionths - std::round(millionths)) > rounding) {
+    problem(key, fmt::format("{} = {} has more than six decimals", key, tidemark::text(found->value)));
+    return std::nullopt;
+  }
+  return Ratio{std::llround(millionths)};
 }
 
 std::optional<std::size_t> TomlReader::option(std::string_view key, const std::vector<Option>& options,

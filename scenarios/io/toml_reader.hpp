@@ -10,7 +10,9 @@
 
 #include "scenarios/io/problems.hpp"
 #include "scenarios/io/toml_value.hpp"
+#include "sim/time.hpp"
 #include "sim/units.hpp"
+#include "topology/rates.hpp"
 
 namespace tidemark {
 
@@ -51,6 +53,11 @@ class TomlReader {
   std::optional<std::int64_t> integer(std::string_view key, IntegerRange range, Presence presence = Presence::Optional);
   std::optional<std::string> string(std::string_view key, Presence presence = Presence::Optional);
   std::optional<Bytes> bytes(std::string_view key, Presence presence = Presence::Optional);
+  std::optional<Bandwidth> bandwidth(std::string_view key, Presence presence = Presence::Optional);
+  std::optional<Duration> duration(std::string_view key, Presence presence = Presence::Optional);
+  std::optional<OperationRate> operation_rate(std::string_view key, Presence presence = Presence::Optional);
+  /// A number between `low` and `high` with at most six decimals.
+  std::optional<Ratio> ratio(std::string_view key, Ratio low, Ratio high, Presence presence = Presence::Optional);
   /// Which of `options` the key's text is.
   std::optional<std::size_t> option(std::string_view key, const std::vector<Option>& options,
                                     Presence presence = Presence::Optional);
@@ -79,6 +86,8 @@ class TomlReader {
   [[nodiscard]] const TomlKey* find(std::string_view key) const;
   const TomlKey* look_up(std::string_view key, Presence presence);
   void wrong_type(const TomlKey& key, std::string_view wanted, std::string hint = {});
+  /// The key's text; `example` is the hint where it is no text.
+  const std::string* text_with_unit(std::string_view key, std::string_view example, Presence presence);
   /// " in [layout]", or nothing at the top.
   [[nodiscard]] std::string where() const { return name_.empty() ? std::string() : " in [" + name_ + "]"; }
 

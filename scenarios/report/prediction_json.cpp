@@ -9,13 +9,17 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json instant(const Moment& moment, const std::string& op) {
+double seconds(Duration duration) {
+  return static_cast<double>(duration.count()) / static_cast<double>(picoseconds_per_second);
+}
+
+Json instant(const Moment& moment, const std::string& op, Instant time) {
   const Mark& mark = moment.mark;
   return {{"step", mark.step},
           {"phase", name(mark.phase)},
           {"micro_batch", mark.micro_batch < 0 ? Json(nullptr) : Json(mark.micro_batch)},
           {"op", op},
-          {"time_s", nullptr}};
+          {"time_s", seconds(time.since_start())}};
 }
 
 Json composition(const Composition& parts) {
@@ -52,11 +56,21 @@ Json group_json(const RankGroup& group, const std::vector<Communicator>& communi
           {"peak_host_pageable_bytes", 0},
           {"static_allocated_bytes", m.final_allocated.count()},
           {"peak_allocated_by_step", std::move(by_step)},
-          {"peak_at", instant(m.device.at, group.device_peak_op)},
+          {"peak_at", instant(m.device.at, group.device_peak_op, group.device_peak_time)},
           {"at_peak", composition(m.device.composition)},
-          {"allocated_peak_at", instant(m.allocated.at, group.allocated_peak_op)},
+          {"allocated_peak_at", instant(m.allocated.at, group.allocated_peak_op, group.allocated_peak_time)},
           {"at_allocated_peak", composition(m.allocated.composition)},
           {"device_rows", std::move(rows)}};
+}
+
+Json shares(const Prediction& p) {
+  Json exposed = Json::object();
+  for (std::size_t slot = 0; slot < p.communicators.size(); ++slot)
+    exposed[p.communicators[slot].name] = p.step.exposed[slot];
+  return {{"kernels", p.step.kernels},
+          {"bubble", p.step.bubble},
+          {"idle", p.step.idle},
+          {"exposed_communication", std::move(exposed)}};
 }
 
 Json failure_json(const Prediction& p) {
@@ -84,9 +98,10 @@ std::string prediction_json(const Prediction& p) {
                     {"capacity_bytes", p.scenario.cluster.device.capacity.count()},
                     {"headroom_bytes", p.scenario.runtime.headroom.count()},
                     {"failure", failure_json(p)},
-                    {"step_time_s", nullptr},
-                    {"tokens_per_s_per_device", nullptr},
-                    {"mfu", nullptr},
+                    {"step_time_s", seconds(p.step.step)},
+                    {"tokens_per_s_per_device", p.step.tokens_per_s_per_device},
+                    {"mfu", p.step.mfu},
+                    {"step_shares", shares(p)},
                     {"assumptions", p.assumptions},
                     {"not_modelled", p.not_modelled},
                     {"groups", std::move(groups)}};

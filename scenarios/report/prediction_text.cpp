@@ -88,10 +88,22 @@ std::string stages(const Prediction& p) {
   return "\nby pipeline stage, highest of its ranks\n" + table(rows);
 }
 
+std::string step(const Prediction& p) {
+  const double seconds = static_cast<double>(p.step.step.count()) / static_cast<double>(picoseconds_per_second);
+  std::string out = fmt::format("\na step takes {:.3f} s: {:.0f} tokens/s per device, MFU {:.1f} %\n", seconds,
+                                p.step.tokens_per_s_per_device, 100 * p.step.mfu);
+  out += fmt::format("  kernels {:.1f} %, waiting for other ranks {:.1f} %, host late {:.1f} %", 100 * p.step.kernels,
+                     100 * p.step.bubble, 100 * p.step.idle);
+  for (std::size_t slot = 0; slot < p.communicators.size(); ++slot)
+    if (p.step.exposed[slot] >= 0.0005)
+      out += fmt::format(", exposed {} {:.1f} %", p.communicators[slot].name, 100 * p.step.exposed[slot]);
+  return out + '\n';
+}
+
 }  // namespace
 
 std::string prediction_text(const Prediction& p) {
-  std::string out = verdict(p) + question(p) + peak(p) + stages(p);
+  std::string out = verdict(p) + question(p) + peak(p) + stages(p) + step(p);
   out += "\nassumed\n";
   for (const std::string& line : p.assumptions) out += "  " + line + '\n';
   out += "not modelled\n";

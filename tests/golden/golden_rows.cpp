@@ -34,7 +34,8 @@ Family read_family(const std::filesystem::path& path) {
     family.rows.push_back({std::string(key.str()), root / table["scenario"].value<std::string>().value(),
                            table["source"].value<std::string>().value(), table["independent"].value<bool>().value(),
                            numbers(table, "allocated_max_mib"), numbers(table, "reserved_median_mib"),
-                           numbers(table, "reserved_min_mib"), numbers(table, "reserved_max_mib")});
+                           numbers(table, "reserved_min_mib"), numbers(table, "reserved_max_mib"),
+                           table["step_ms"].value<double>().value(), table["step_fitted"].value<bool>().value()});
   }
   return family;
 }
@@ -51,9 +52,12 @@ std::vector<Family> families() {
   return found;
 }
 
-std::vector<StageFigures> predicted(const Row& row) {
+Figures predicted(const Row& row) {
   const Prediction prediction = predict(read_scenario(row.scenario, root / "scenarios"));
-  std::vector<StageFigures> stages(static_cast<std::size_t>(prediction.scenario.layout.pipeline));
+  Figures found;
+  found.step_ms = static_cast<double>(prediction.step.step.count()) / 1e9;
+  std::vector<StageFigures>& stages = found.stages;
+  stages.resize(static_cast<std::size_t>(prediction.scenario.layout.pipeline));
   for (std::size_t s = 0; s < stages.size(); ++s) {
     std::vector<double> reserved;
     for (const RankGroup& group : prediction.groups) {
@@ -66,7 +70,7 @@ std::vector<StageFigures> predicted(const Row& row) {
     stages[s].reserved_max = *high;
     stages[s].reserved_median = median(reserved);
   }
-  return stages;
+  return found;
 }
 
 }  // namespace tidemark::golden

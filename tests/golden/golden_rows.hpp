@@ -16,6 +16,8 @@ struct Row {
   bool independent = true;  ///< false: repeats another row's memory
   std::vector<double> allocated_max;
   std::vector<double> reserved_median, reserved_min, reserved_max;
+  double step_ms = 0;
+  bool step_fitted = false;  ///< the device's efficiencies were fitted on it
 };
 
 /// A family of rows that share their assumptions.
@@ -33,7 +35,10 @@ struct StageFigures {
   double reserved_median = 0, reserved_min = 0, reserved_max = 0;
 };
 
-/// By stage.
-[[nodiscard]] std::vector<StageFigures> predicted(const Row& row);
+struct Figures {
+  std::vector<StageFigures> stages;
+  double step_ms = 0;
+};
+[[nodiscard]] Figures predicted(const Row& row);
 
 }  // namespace tidemark::golden

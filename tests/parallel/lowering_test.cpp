@@ -475,6 +475,41 @@ TEST(Caches, AReceivedInputIsAnActivationAndAReceivedGradientCommunication) {
   EXPECT_EQ(highest(Lowered(job).stage(0), received("received.output_gradient", Category::CommPp)), x);
 }
 
+TEST(Batch, AStageLoadsWhatItsEndsNeed) {
+  TestJob job;
+  job.layout.pipeline = 3;
+  job.model.layers = 3;
+  job.train.micro_batch = 2;
+  job.train.global_batch = 4;
+  const auto loaded = [&](std::int32_t stage) {
+    const Program program = Lowered(job).stage(stage);
+    std::set<std::string> tensors;
+    for (const Op& op : program.ops)
+      if (const Alloc* alloc = std::get_if<Alloc>(&op))
+        if (program[alloc->label].starts_with("batch."))
+          tensors.insert(fmt::format("{} {}", program[alloc->label], alloc->size.count()));
+    return fmt::format("{}", fmt::join(tensors, ", "));
+  };
+  const std::int64_t T = 256;
+  EXPECT_EQ(loaded(0), fmt::format("batch.position_ids {}, batch.tokens {}", 8 * T, 8 * T));
+  EXPECT_EQ(loaded(1), "");
+  EXPECT_EQ(loaded(2), fmt::format("batch.labels {}, batch.loss_mask {}", 8 * T, 4 * T));
+  job.settings.attention_mask = true;  // a byte for each pair of tokens of a sequence
+  const std::string mask = fmt::format("batch.attention_mask {}", 2 * 128 * 128);
+  EXPECT_EQ(loaded(0), mask + fmt::format(", batch.position_ids {}, batch.tokens {}", 8 * T, 8 * T));
+  EXPECT_EQ(loaded(1), "");
+  EXPECT_EQ(loaded(2), mask + fmt::format(", batch.labels {}, batch.loss_mask {}", 8 * T, 4 * T));
+}
+
+TEST(Batch, IsGoneAfterItsForwardPassButForWhatBackwardReads) {
+  TestJob job;
+  job.settings.attention_mask = true;
+  const Program program = Lowered(job).stage(0);
+  const std::vector<LiveTensor> tensors = live(program, first_mark(program, Phase::Backward, "loss"));
+  EXPECT_EQ(sum(tensors, [](const LiveTensor& t) { return t.label.starts_with("batch."); }), 8 * 128);
+  EXPECT_EQ(sum(tensors, "batch.tokens"), 8 * 128);  // the embedding's backward looks them up again
+}
+
 // ---- roles ---------------------------------------------------------------------------------------------------------
 
 TEST(Roles, WithoutShardingAStageIsOneRole) {
@@ -553,6 +588,7 @@ TestJob generated_job(std::uint64_t seed) {
   t.cross_entropy = one_of(CrossEntropy::Unfused, CrossEntropy::Fused, CrossEntropy::TransformerEngine);
   t.steps = 3;
   job.versions.transformer_engine = one_of(Version{2, 2}, Version{2, 11});
+  job.settings.attention_mask = one_of(false, true);
   job.target.compute_capability = one_of(80, 90, 100);
   return job;
 }

@@ -62,6 +62,7 @@ TEST(Mesh, TheEndsOfAPipelineShareTiedEmbeddings) {
   EXPECT_EQ(group_size(ends), 2);
   EXPECT_EQ(group_members(ends, Rank{0}), (std::vector<Rank>{Rank{0}, Rank{6}}));
   EXPECT_EQ(group_members(ends, Rank{7}), (std::vector<Rank>{Rank{1}, Rank{7}}));
+  for (std::int32_t r = 0; r < 8; ++r) EXPECT_EQ(is_member(ends, Rank{r}), r < 2 || r >= 6) << r;  // not the middle
   EXPECT_FALSE(communicators({.tensor = 2, .data = 4}, true).embedding.valid());  // one stage has one copy
 }
 

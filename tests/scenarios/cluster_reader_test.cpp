@@ -1,10 +1,15 @@
 #include "scenarios/io/cluster_reader.hpp"
 
+#include <algorithm>
+#include <filesystem>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "scenarios/io/input_error.hpp"
+#include "topology/collective.hpp"
+#include "topology/fabric.hpp"
 
 namespace tidemark {
 namespace {
@@ -15,6 +20,18 @@ constexpr std::string_view complete = R"([device]
 name = "NVIDIA Test"
 compute_capability = "9.0"
 capacity = "79.25 GiB"
+multiprocessors = 100
+memory_bandwidth = "3.35 TB/s"
+[device.peak]
+bf16 = "989.4 TFLOP/s"
+fp16 = "990 TFLOP/s"
+tf32 = "495 TFLOP/s"
+fp32 = "67 TFLOP/s"
+[device.efficiency]
+gemm = 0.75
+memory = 0.9
+communication = 1
+source = "a test"
 [device.context]
 bytes = "500 MiB"
 low = "400 MiB"
@@ -25,11 +42,25 @@ bytes = "100 MiB"
 low = "20 MiB"
 high = "200 MiB"
 source = "a test"
+[host]
+bandwidth = "32 GB/s"
+latency = "500 ns"
+bridge_bandwidth = "64 GB/s"
+launch = "4 us"
 [node]
 devices = 4
-link = "pcie"
+link = "nvlink"
+nvlink_group = 2
+bandwidth = "56.25 GB/s"
+latency = "600 ns"
 nics = 1
+nic_bandwidth = "100 Gb/s"
 [fabric]
+kind = "leaf_spine"
+rail_optimised = true
+nodes_per_leaf = 16
+oversubscription = 1.5
+latency = "1 us"
 gpu_direct_rdma = false
 )";
 
@@ -51,23 +82,51 @@ std::string problems(std::string_view old, std::string_view replacement) {
 TEST(ClusterReader, ReadsEveryKey) {
   Cluster expected;
   expected.name = "test";
-  expected.device = {
-      "NVIDIA Test", 90, 81152_MiB, {500_MiB, 400_MiB, 600_MiB, "a test"}, {100_MiB, 20_MiB, 200_MiB, "a test"}};
-  expected.node = {4, NodeLink::Pcie, 1, false};
+  expected.device = {"NVIDIA Test",
+                     90,
+                     81152_MiB,
+                     {500_MiB, 400_MiB, 600_MiB, "a test"},
+                     {100_MiB, 20_MiB, 200_MiB, "a test"},
+                     100,
+                     {OperationRate{989'400'000'000'000}, OperationRate{990'000'000'000'000},
+                      OperationRate{495'000'000'000'000}, OperationRate{67'000'000'000'000}},
+                     3350_GBps,
+                     {Ratio{750'000}, Ratio{900'000}, one, "a test"}};
+  expected.host = {32_GBps, 500_ns, 64_GBps, 4_us};
+  expected.node = {4, NodeLink::NvLink, 1, false, Bandwidth{56'250'000'000}, 600_ns, 2, Bandwidth{12'500'000'000}};
+  expected.fabric = {FabricKind::LeafSpine, true, 16, Ratio{1'500'000}, 1_us};
   EXPECT_EQ(parse_cluster(complete, "clusters/test.toml"), expected);
 }
 
-TEST(ClusterReader, ReadsTheShippedClusters) {
+TEST(ClusterReader, ReadsEveryShippedCluster) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(TIDEMARK_SOURCE_DIR "/scenarios/clusters")) {
+    const Cluster cluster = read_cluster(entry.path());
+    names.push_back(cluster.name);
+    EXPECT_LT(cluster.device.context.low, cluster.device.context.high) << cluster.name;
+    EXPECT_GE(cluster.device.peak.bf16, cluster.device.peak.tf32) << cluster.name;
+    EXPECT_GE(cluster.device.peak.tf32, cluster.device.peak.fp32) << cluster.name;
+    EXPECT_FALSE(cluster.device.efficiency.source.empty()) << cluster.name;
+    const Fabric fabric = build_fabric(cluster, 3 * cluster.node.devices);
+    EXPECT_GT(alone(message_price(fabric, 0, fabric.devices - 1, 1_MiB), fabric), 0_ps) << cluster.name;
+  }
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(names, (std::vector<std::string>{"a100-sxm-40g", "a100-sxm-80g", "b200-sxm-180g", "gb200-nvl72",
+                                             "h100-sxm-80g", "h200-sxm-141g", "rtx-3080-10g", "rtx-3090-24g",
+                                             "rtx-3090-24g-nvlink", "rtx-4090-24g"}));
+}
+
+TEST(ClusterReader, TheShippedHopperAndBlackwell) {
   const Cluster h100 = read_cluster(TIDEMARK_SOURCE_DIR "/scenarios/clusters/h100-sxm-80g.toml");
   EXPECT_EQ(h100.device.compute_capability, 90);
   EXPECT_EQ(h100.device.capacity, 84929347584_B);
   EXPECT_EQ(h100.device.context.bytes, 532_MiB);
-  EXPECT_EQ(h100.node, (Node{8, NodeLink::NvSwitch, 8, true}));
+  EXPECT_EQ(h100.node, (Node{8, NodeLink::NvSwitch, 8, true, 450_GBps, 600_ns, 2, 50_GBps}));
 
   const Cluster b200 = read_cluster(TIDEMARK_SOURCE_DIR "/scenarios/clusters/b200-sxm-180g.toml");
   EXPECT_EQ(b200.device.compute_capability, 100);
   EXPECT_EQ(b200.device.capacity, 182631_MiB);
-  EXPECT_EQ(b200.node, (Node{8, NodeLink::NvSwitch, 8, true}));
+  EXPECT_EQ(b200.node, (Node{8, NodeLink::NvSwitch, 8, true, 900_GBps, 600_ns, 2, 50_GBps}));
 }
 
 TEST(ClusterReader, SizesCarryAUnit) {
@@ -81,35 +140,91 @@ TEST(ClusterReader, SizesCarryAUnit) {
   EXPECT_EQ(problems("79.25 GiB", "8388607 TiB"), "test.toml:4:12: error: capacity is more than any device has");
 }
 
+TEST(ClusterReader, RatesCarryAUnitAndAreInRange) {
+  EXPECT_EQ(problems("\"3.35 TB/s\"", "3350"),
+            "test.toml:6:20: error: memory_bandwidth takes a text with a unit, not 3350\n"
+            "  hint: such as \"450 GB/s\" or \"400 Gb/s\"");
+  EXPECT_EQ(problems("3.35 TB/s", "3.35 TB"),
+            "test.toml:6:20: error: memory_bandwidth = \"3.35 TB\" has an unknown unit\n"
+            "  hint: such as \"450 GB/s\" or \"400 Gb/s\"");
+  EXPECT_EQ(problems("3.35 TB/s", "0 B/s"),
+            "test.toml:6:20: error: memory_bandwidth = 0 B/s is out of range\n  hint: 1 MB/s to 100 TB/s would do");
+  EXPECT_EQ(problems("100 Gb/s", "10 TB/s"),
+            "test.toml:39:17: error: nic_bandwidth = 10 TB/s is out of range\n  hint: 1 MB/s to 1 TB/s would do");
+  EXPECT_EQ(problems("500 ns", "500"),
+            "test.toml:29:11: error: latency = \"500\" has no unit\n  hint: such as \"2 us\" or \"850 ns\"");
+  EXPECT_EQ(problems("500 ns", "2 s"), "test.toml:29:11: error: latency is more than 1 s");
+  EXPECT_EQ(problems("990 TFLOP/s", "990 TFLOPS"),
+            "test.toml:9:8: error: fp16 = \"990 TFLOPS\" has an unknown unit\n  hint: such as \"989 TFLOP/s\"");
+  EXPECT_EQ(problems("990 TFLOP/s", "0 FLOP/s"),
+            "test.toml:9:8: error: fp16 = 0 FLOP/s is out of range\n  hint: 1 MFLOP/s to 1000 PFLOP/s would do");
+}
+
+TEST(ClusterReader, EfficienciesAreFractionsAndHaveDefaults) {
+  EXPECT_EQ(problems("0.75", "1.5"),
+            "test.toml:13:8: error: gemm = 1.5 is out of range\n  hint: 0.000001 to 1 would do");
+  EXPECT_EQ(problems("0.75", "nan"),
+            "test.toml:13:8: error: gemm = nan is out of range\n  hint: 0.000001 to 1 would do");
+  EXPECT_EQ(problems("0.75", "\"75 %\""), "test.toml:13:8: error: gemm takes a number, not \"75 %\"");
+  EXPECT_EQ(problems("0.75", "0.7500001"), "test.toml:13:8: error: gemm = 0.7500001 has more than six decimals");
+  EXPECT_EQ(problems("oversubscription = 1.5", "oversubscription = 0.5"),
+            "test.toml:44:20: error: oversubscription = 0.5 is out of range\n  hint: 1 to 1000 would do");
+  std::string text(complete);
+  text.erase(text.find("[device.efficiency]"), text.find("[device.context]") - text.find("[device.efficiency]"));
+  EXPECT_EQ(parse_cluster(text, "test.toml").device.efficiency, Efficiency{});
+}
+
+TEST(ClusterReader, KeysWithoutMeaningAreRefused) {
+  EXPECT_EQ(problems("link = \"nvlink\"", "link = \"nvswitch\""),
+            "test.toml:35:16: error: nvlink_group has no meaning with link = \"nvswitch\"\n  hint: leave it out");
+  EXPECT_EQ(problems("link = \"nvlink\"", "link = \"pcie\""),
+            "test.toml:35:16: error: nvlink_group has no meaning with link = \"pcie\"\n  hint: leave it out\n"
+            "test.toml:36:13: error: bandwidth has no meaning with link = \"pcie\"\n  hint: leave it out\n"
+            "test.toml:37:11: error: latency has no meaning with link = \"pcie\"\n  hint: leave it out");
+  EXPECT_EQ(problems("leaf_spine", "single"),
+            "test.toml:42:18: error: rail_optimised has no meaning with kind = \"single\"\n  hint: leave it out\n"
+            "test.toml:43:18: error: nodes_per_leaf has no meaning with kind = \"single\"\n  hint: leave it out\n"
+            "test.toml:44:20: error: oversubscription has no meaning with kind = \"single\"\n  hint: leave it out");
+  EXPECT_EQ(problems("nvlink_group = 2", "nvlink_group = 3"),
+            "test.toml:35:16: error: nvlink_group = 3 does not divide 4 devices");
+}
+
 TEST(ClusterReader, AnEstimateLiesWithinItsBounds) {
   EXPECT_EQ(problems("bytes = \"500 MiB\"", "bytes = \"700 MiB\""),
-            "test.toml:6:9: error: bytes has to lie between low and high");
+            "test.toml:18:9: error: bytes has to lie between low and high");
 }
 
 TEST(ClusterReader, UnknownKeysComeWithASuggestion) {
   EXPECT_EQ(problems("devices = 4", "device = 4"),
-            "test.toml:15:1: error: devices is missing in [node]\n"
-            "test.toml:16:1: error: unknown key \"device\" in [node]\n  hint: did you mean devices?");
+            "test.toml:32:1: error: devices is missing in [node]\n"
+            "test.toml:33:1: error: unknown key \"device\" in [node]\n  hint: did you mean devices?");
   EXPECT_EQ(problems("[fabric]", "[fabrics]"),
             "test.toml: error: fabric is missing\n"
-            "test.toml:19:2: error: unknown key \"fabrics\"\n  hint: did you mean fabric?");
+            "test.toml:40:2: error: unknown key \"fabrics\"\n  hint: did you mean fabric?");
+  EXPECT_EQ(problems("tf32 = ", "tf3 = "),
+            "test.toml:7:1: error: tf32 is missing in [device.peak]\n"
+            "test.toml:10:1: error: unknown key \"tf3\" in [device.peak]\n  hint: did you mean tf32?");
 }
 
 TEST(ClusterReader, ValuesHaveToMakeSense) {
   EXPECT_EQ(problems("\"9.0\"", "\"sm90\""),
             "test.toml:3:22: error: compute_capability = \"sm90\" is no compute capability\n  hint: such as \"9.0\"");
   EXPECT_EQ(
-      problems("\"pcie\"", "\"pci\""),
-      "test.toml:17:8: error: link = \"pci\" is not known\n  hint: \"nvswitch\", \"nvlink\" or \"pcie\" would do");
+      problems("\"nvlink\"", "\"pci\""),
+      "test.toml:34:8: error: link = \"pci\" is not known\n  hint: \"nvswitch\", \"nvlink\" or \"pcie\" would do");
+  EXPECT_EQ(problems("leaf_spine", "torus"),
+            "test.toml:41:8: error: kind = \"torus\" is not known\n  hint: \"single\" or \"leaf_spine\" would do");
   EXPECT_EQ(problems("devices = 4", "devices = 0"),
-            "test.toml:16:11: error: devices = 0 is out of range\n  hint: 1 to 1024 would do");
-  EXPECT_EQ(problems("devices = 4", "devices = nan"), "test.toml:16:11: error: devices takes a whole number, not nan");
+            "test.toml:33:11: error: devices = 0 is out of range\n  hint: 1 to 1024 would do");
+  EXPECT_EQ(problems("nics = 1", "nics = 0"),
+            "test.toml:38:8: error: nics = 0 is out of range\n  hint: 1 to 1024 would do");
+  EXPECT_EQ(problems("devices = 4", "devices = nan"), "test.toml:33:11: error: devices takes a whole number, not nan");
 }
 
 TEST(ClusterReader, GarbageIsAnInputError) {
-  EXPECT_EQ(
-      problems(""),
-      "test.toml: error: device is missing\ntest.toml: error: node is missing\ntest.toml: error: fabric is missing");
+  EXPECT_EQ(problems(""),
+            "test.toml: error: device is missing\ntest.toml: error: host is missing\n"
+            "test.toml: error: node is missing\ntest.toml: error: fabric is missing");
   EXPECT_NE(problems(std::string("\0\xff\x01", 3)), "no problem");
   EXPECT_EQ(problems("a = " + std::string(100000, '[')).substr(0, 14), "test.toml:1:37");
   std::string deep = "a";

@@ -69,5 +69,62 @@ TEST(Quantity, PrintedTextReadsBack) {
   }
 }
 
+TEST(Quantity, BandwidthIsInBytesOrBits) {
+  EXPECT_EQ(parse_bandwidth("450 GB/s").bandwidth, 450_GBps);
+  EXPECT_EQ(parse_bandwidth("400 Gb/s").bandwidth, 50_GBps);
+  EXPECT_EQ(parse_bandwidth("3.35 TB/s").bandwidth, 3350_GBps);
+  EXPECT_EQ(parse_bandwidth("56.25 GB/s").bandwidth, Bandwidth{56'250'000'000});
+  EXPECT_EQ(parse_bandwidth("1 GiB/s").bandwidth, Bandwidth{1 << 30});
+  EXPECT_EQ(parse_bandwidth("450").why, "\"450\" has no unit");
+  EXPECT_EQ(parse_bandwidth("450 GB").why, "\"450 GB\" has an unknown unit");
+  EXPECT_EQ(parse_bandwidth("0.5 B/s").why, "\"0.5 B/s\" is not a whole number of bytes per second");
+  EXPECT_EQ(parse_bandwidth("0.0001 kb/s").why, "\"0.0001 kb/s\" is not a whole number of bytes per second");
+  EXPECT_EQ(parse_bandwidth("9223373 TB/s").why, "\"9223373 TB/s\" is too large");
+  EXPECT_EQ(text(50_GBps), "50 GB/s");
+  EXPECT_EQ(text(3350_GBps), "3350 GB/s");
+  EXPECT_EQ(text(2000_GBps), "2 TB/s");
+  EXPECT_EQ(text(Bandwidth{56'250'000'000}), "56250 MB/s");
+  EXPECT_EQ(text(Bandwidth{}), "0 B/s");
+}
+
+TEST(Quantity, DurationIsInWholePicoseconds) {
+  EXPECT_EQ(parse_duration("2 us").duration, 2_us);
+  EXPECT_EQ(parse_duration("850 ns").duration, 850_ns);
+  EXPECT_EQ(parse_duration("0.5 s").duration, 500_ms);
+  EXPECT_EQ(parse_duration("1.001 ns").duration, 1001_ps);
+  EXPECT_EQ(parse_duration("0.5 ps").why, "\"0.5 ps\" is not a whole number of picoseconds");
+  EXPECT_EQ(parse_duration("2 µs").why, "\"2 µs\" has an unknown unit");
+  EXPECT_EQ(parse_duration("-2 us").why, "\"-2 us\" is not a number and a unit");
+  EXPECT_EQ(text(2_us), "2 us");
+  EXPECT_EQ(text(1500_ns), "1500 ns");
+  EXPECT_EQ(text(0_ps), "0 ps");
+}
+
+TEST(Quantity, RatesOfArithmeticAreWholeOperations) {
+  EXPECT_EQ(parse_operation_rate("989.4 TFLOP/s").rate, OperationRate{989'400'000'000'000});
+  EXPECT_EQ(parse_operation_rate("2.25 PFLOP/s").rate, OperationRate{2'250'000'000'000'000});
+  EXPECT_EQ(parse_operation_rate("989 TFLOPS").why, "\"989 TFLOPS\" has an unknown unit");
+  EXPECT_EQ(parse_operation_rate("0.1 FLOP/s").why, "\"0.1 FLOP/s\" is not a whole number of operations per second");
+  EXPECT_EQ(text(OperationRate{989'400'000'000'000}), "989400 GFLOP/s");
+  EXPECT_EQ(text(OperationRate{2'000'000'000'000'000}), "2 PFLOP/s");
+}
+
+TEST(Quantity, RatiosPrintAsDecimalFractions) {
+  EXPECT_EQ(text(one), "1");
+  EXPECT_EQ(text(Ratio{850'000}), "0.85");
+  EXPECT_EQ(text(Ratio{1}), "0.000001");
+  EXPECT_EQ(text(Ratio{2'500'000}), "2.5");
+}
+
+TEST(Quantity, PrintedRatesAndDurationsReadBack) {
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 10'000; ++i) {
+    const auto count = static_cast<std::int64_t>(random() >> (1 + random() % 62));
+    ASSERT_EQ(parse_bandwidth(text(Bandwidth{count})).bandwidth, Bandwidth{count});
+    ASSERT_EQ(parse_duration(text(Duration{count})).duration, Duration{count});
+    ASSERT_EQ(parse_operation_rate(text(OperationRate{count})).rate, OperationRate{count});
+  }
+}
+
 }  // namespace
 }  // namespace tidemark

@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,10 +35,20 @@ std::vector<Bandwidth> rates(const Capacities& capacities, const std::vector<Loa
   return found;
 }
 
-std::string text(const std::vector<Bandwidth>& rates) {
+template <class Range, class Number>
+std::string text(const Range& range, Number number) {
   std::string line;
-  for (const Bandwidth rate : rates) line += (line.empty() ? "" : " ") + std::to_string(rate.count());
+  for (const auto& each : range) {
+    if (!line.empty()) line += ' ';
+    line += std::to_string(number(each));
+  }
   return line;
+}
+std::string text(const std::vector<Bandwidth>& rates) {
+  return text(rates, [](Bandwidth rate) { return rate.count(); });
+}
+std::string text(std::span<const FlowId> flows) {
+  return text(flows, [](FlowId flow) { return flow.value; });
 }
 
 Capacities bytes_per_second(std::initializer_list<std::int64_t> counts) {
@@ -113,12 +124,6 @@ TEST(FairShare, LargestLoadIsWhatRatesAreOf) {
 }
 
 // What settle reports.
-
-std::string text(std::span<const FlowId> flows) {
-  std::string line;
-  for (const FlowId flow : flows) line += (line.empty() ? "" : " ") + std::to_string(flow.value);
-  return line;
-}
 
 TEST(FairShare, SettleNamesTheFlowsWhoseRateIsAnother) {
   FairShare shares(bytes_per_second({100, 100, 30}));

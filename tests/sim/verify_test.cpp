@@ -154,7 +154,7 @@ TEST(VerifyWorkload, RanksOutsideAGroupHaveNothingToSay) {
   // The ends of a pipeline of three share a communicator that the middle has no part in.
   const std::string start = "alloc b0 512 temporaries s0 a\n";
   const Program end = parse_program(start + "create communicator g0\ncollective s0 g0 all_reduce 512 b0 -> b0\n");
-  const Workload job{{end, parse_program(start)}, {0, 1, 0}, {{"ends", {{2, 2}}}}};
+  const Workload job{{end, parse_program(start)}, {0, 1, 0}, {{"ends", {{2, 1, 2}}}}};
   EXPECT_EQ(joined(verify(job)), "");
 }
 

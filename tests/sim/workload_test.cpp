@@ -52,6 +52,32 @@ TEST(Workload, NeighboursGoRoundTheEnd) {
   EXPECT_EQ(group_neighbour(data, Rank{3}, -7), Rank{1});
 }
 
+// The ends of four stages, tensor 2 x pipeline 4: stages 0 and 3.
+const Communicator ends{"ends", {{2, 2, 3}}};
+
+TEST(Workload, AnAxisWithStepsLeavesRanksOut) {
+  std::string inside;
+  for (std::int32_t r = 0; r < 8; ++r) inside += is_member(ends, Rank{r}) ? 'x' : '.';
+  EXPECT_EQ(inside, "xx....xx");
+  EXPECT_EQ(group_size(ends), 2);
+  EXPECT_EQ(members(ends, 0), "0 6");
+  EXPECT_EQ(members(ends, 7), "1 7");
+  EXPECT_EQ(group_neighbour(ends, Rank{6}, 1), Rank{0});
+}
+
+TEST(Workload, TheLeaderIsTheLowestMember) {
+  EXPECT_EQ(group_leader(data, Rank{5}), Rank{1});
+  EXPECT_EQ(group_leader(model, Rank{9}), Rank{2});
+  EXPECT_EQ(group_leader(ends, Rank{7}), Rank{1});
+  for (const Communicator& communicator : {tensor, data, pipeline, model})
+    for (std::int32_t r = 0; r < 12; ++r)
+      EXPECT_EQ(group_leader(communicator, Rank{r}), group_members(communicator, Rank{r}).front());
+}
+
+TEST(WorkloadDeathTest, OnlyMembersAskForTheirGroup) {
+  EXPECT_DEATH((void)group_members(ends, Rank{3}), "one of its members");
+}
+
 TEST(Workload, ARankRunsTheProgramOfItsRole) {
   Workload workload;
   workload.programs.resize(2);

@@ -1,0 +1,92 @@
+#include "kernels/roofline.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "sim/overloaded.hpp"
+
+namespace tidemark {
+namespace {
+
+__extension__ using Wide = __int128;
+
+constexpr std::int64_t pieces(std::int64_t n, std::int64_t size) { return (n + size - 1) / size; }
+
+OperationRate peak_rate(const Device& device, DType dtype) {
+  switch (dtype) {
+    case DType::BF16:
+      return device.peak.bf16;
+    case DType::FP16:
+      return device.peak.fp16;
+    case DType::FP32:
+    case DType::INT64:
+    case DType::BOOL:
+      return device.peak.fp32;
+  }
+  return device.peak.fp32;
+}
+
+/// `operations` at a rate, rounded up.
+Duration time_of(Wide operations, OperationRate rate) {
+  const Wide picoseconds = (operations * picoseconds_per_second + rate.count() - 1) / rate.count();
+  return Duration{static_cast<std::int64_t>(picoseconds)};
+}
+
+Duration time_of(Bytes traffic, const Device& device) {
+  return traffic / scaled(device.memory_bandwidth, device.efficiency.memory);
+}
+
+// Output tiles of the libraries' large kernels for 16-bit types, rows by columns.
+struct Tile {
+  std::int64_t rows, columns;
+};
+constexpr std::array<Tile, 3> tiles{{{256, 128}, {128, 256}, {128, 128}}};
+
+Duration gemm_time(const Gemm& g, const Device& device) {
+  const OperationRate rate = scaled(peak_rate(device, g.dtype), device.efficiency.gemm);
+  Duration arithmetic{std::numeric_limits<std::int64_t>::max()};
+  for (const Tile& tile : tiles) {
+    const std::int64_t count = pieces(g.m, tile.rows) * pieces(g.n, tile.columns);
+    const std::int64_t waves = pieces(count, device.multiprocessors);
+    const Wide operations = Wide{2} * tile.rows * tile.columns * g.k * waves * device.multiprocessors;
+    arithmetic = std::min(arithmetic, time_of(operations, rate));
+  }
+  const Bytes traffic = (g.m * g.k + g.k * g.n + g.m * g.n) * size_of(g.dtype);
+  return std::max(arithmetic, time_of(traffic, device));
+}
+
+// Dense 16-bit operations per clock and multiprocessor, and exponentials: CUDA C++ programming guide, "arithmetic
+// instructions" (16 results of special functions per clock from compute capability 7.x on), and the architectures'
+// white papers.
+constexpr std::int64_t exponentials_per_clock = 16;
+std::int64_t tensor_operations_per_clock(const Device& device) {
+  if (device.compute_capability >= 100 && device.compute_capability < 120) return 8192;
+  if (device.compute_capability == 90) return 4096;
+  return device.compute_capability == 80 ? 2048 : 1024;
+}
+
+Duration attention_time(const Attention& a, const Device& device) {
+  // Half of the scores are masked. Forward is two matrix products, backward five; each score is exponentiated once.
+  const Wide scores = static_cast<Wide>(a.batch) * a.heads * a.sequence * a.sequence / 2;
+  const std::int64_t products = a.pass == Pass::Forward ? 2 : 5;
+  const OperationRate peak = peak_rate(device, a.dtype);
+  const Duration arithmetic = time_of(scores * 2 * a.head_dim * products, scaled(peak, device.efficiency.gemm));
+  // An exponential takes the time in which the tensor cores could have done this many operations; little of it hides
+  // behind them, because scores wait for it.
+  const Wide instead = tensor_operations_per_clock(device) / exponentials_per_clock;
+  return arithmetic + time_of(scores * instead, peak);
+}
+
+}  // namespace
+
+Duration kernel_time(const Kernel& kernel, const Device& device) {
+  return std::visit(Overloaded{
+                        [&](const Gemm& k) { return gemm_time(k, device); },
+                        [&](const Attention& k) { return attention_time(k, device); },
+                        [&](const Stream& k) { return time_of(k.read + k.written, device); },
+                    },
+                    kernel);
+}
+
+}  // namespace tidemark

@@ -1,0 +1,324 @@
+#include "topology/collective.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/topology/test_clusters.hpp"
+
+namespace tidemark {
+namespace {
+
+using namespace literals;
+__extension__ using Wide = __int128;
+
+// What NCCL takes per step, over the latency of the route (collective.cpp).
+constexpr Duration nvlink_step = 600_ns + 2'800_ns;
+constexpr Duration pcie_step = 1'000_ns + 4'700_ns;
+constexpr Duration network_step = 2'700_ns + 11'300_ns;
+constexpr Duration spine_step = network_step + 1'700_ns;
+constexpr Duration nvls_pass = 25'000_ns;
+
+std::vector<std::int32_t> devices(std::int32_t count, std::int32_t stride = 1, std::int32_t first = 0) {
+  std::vector<std::int32_t> all;
+  for (std::int32_t i = 0; i < count; ++i) all.push_back(first + i * stride);
+  return all;
+}
+
+/// parts / of x size / rate, bytes and time rounded up as a link's are.
+Duration share_time(Bytes size, std::int64_t parts, std::int64_t of, Bandwidth rate) {
+  return Bytes{static_cast<std::int64_t>((Wide{size.count()} * parts + of - 1) / of)} / rate;
+}
+
+Duration time_of(const Fabric& fabric, const std::vector<std::int32_t>& group, CollectiveKind kind, Bytes size,
+                 std::optional<Algorithm> algorithm = std::nullopt) {
+  return alone(collective_price(fabric, group, kind, size, {.algorithm = algorithm}), fabric);
+}
+
+std::string slowest_link(const Fabric& fabric, const TransferPrice& price) {
+  return link_name(fabric, link_uses(fabric, std::vector{price}).front().link);
+}
+
+Bytes on(const Fabric& fabric, const TransferPrice& price, std::string_view link) {
+  for (const LinkLoad& load : price.loads)
+    if (link_name(fabric, load.link) == link) return load.bytes;
+  return Bytes{};
+}
+
+constexpr Bytes size = 1_GiB + 7_B;  // no multiple of anything
+
+TEST(Collective, RingAllReduceOnAnNvSwitch) {
+  for (const std::int32_t n : {2, 3, 5, 8}) {
+    const Fabric fabric = build_fabric(hgx(), 8);
+    EXPECT_EQ(time_of(fabric, devices(n), CollectiveKind::AllReduce, size, Algorithm::Ring),
+              2 * (n - 1) * nvlink_step + share_time(size, 2 * (n - 1), n, 400_GBps));
+  }
+}
+
+TEST(Collective, RingAllGatherAndReduceScatterOnAnNvSwitch) {
+  for (const std::int32_t n : {2, 3, 5, 8}) {
+    const Fabric fabric = build_fabric(hgx(), 8);
+    for (const CollectiveKind kind : {CollectiveKind::AllGather, CollectiveKind::ReduceScatter})
+      EXPECT_EQ(time_of(fabric, devices(n), kind, size, Algorithm::Ring),
+                (n - 1) * nvlink_step + share_time(size, n - 1, n, 400_GBps));
+  }
+}
+
+TEST(Collective, BroadcastGoesOnceRoundFromTheFirstMember) {
+  const Fabric fabric = build_fabric(hgx(), 8);
+  const TransferPrice price = collective_price(fabric, devices(4), CollectiveKind::Broadcast, size);
+  EXPECT_EQ(alone(price, fabric), 3 * nvlink_step + size / 400_GBps);
+  EXPECT_EQ(on(fabric, price, "node0.gpu0.nvlink_up"), size);
+  EXPECT_EQ(on(fabric, price, "node0.gpu0.nvlink_down"), 0_B);
+  EXPECT_EQ(on(fabric, price, "node0.gpu3.nvlink_up"), 0_B);
+}
+
+TEST(Collective, AllToAllSendsAPieceToEveryone) {
+  for (const std::int32_t n : {2, 8}) {
+    const Fabric fabric = build_fabric(hgx(), 8);
+    EXPECT_EQ(time_of(fabric, devices(n), CollectiveKind::AllToAll, size),
+              nvlink_step + share_time(size, n - 1, n, 400_GBps));
+  }
+  // Two nodes: half of the peers are eight NICs away.
+  const Fabric fabric = build_fabric(hgx(), 16);
+  EXPECT_EQ(time_of(fabric, devices(16), CollectiveKind::AllToAll, size),
+            network_step + share_time(size, 8, 16, 50_GBps));
+}
+
+TEST(Collective, AMessageTakesItsRoute) {
+  const Fabric fabric = build_fabric(hgx(), 16);
+  EXPECT_EQ(alone(message_price(fabric, 0, 1, size), fabric), nvlink_step + size / 400_GBps);
+  EXPECT_EQ(alone(message_price(fabric, 0, 8, size), fabric), network_step + size / 50_GBps);
+  EXPECT_EQ(message_price(fabric, 4, 4, size), TransferPrice{});
+  EXPECT_EQ(message_price(fabric, 0, 8, 0_B), (TransferPrice{network_step, {}}));
+}
+
+TEST(Collective, TreeAllReduceOnOneNode) {
+  // Four members: 0 over 2, 2 over 1 and 3, and the mirror image. Member 1 is a leaf, sending S/2 up, in the one and
+  // inner, sending S/2 up and S/2 to each of two children, in the other: 2 S/B. Depth 2, up and down.
+  const Fabric fabric = build_fabric(hgx(), 8);
+  EXPECT_EQ(time_of(fabric, devices(4), CollectiveKind::AllReduce, size, Algorithm::Tree),
+            4 * nvlink_step + share_time(size, 4, 2, 400_GBps));
+  // Two members: each is the other's parent once.
+  EXPECT_EQ(time_of(fabric, devices(2), CollectiveKind::AllReduce, size, Algorithm::Tree),
+            2 * nvlink_step + share_time(size, 2, 2, 400_GBps));
+}
+
+TEST(Collective, TreeAllReduceBetweenNodes) {
+  // One member a node, four nodes: as above over NICs.
+  const Fabric fabric = build_fabric(hgx(), 32);
+  EXPECT_EQ(time_of(fabric, devices(4, 8), CollectiveKind::AllReduce, size, Algorithm::Tree),
+            4 * network_step + share_time(size, 4, 2, 50_GBps));
+  // Eight a node, two nodes: every NIC carries S/8 each way; the chains' inner members pass on 7/8 of S up and down.
+  const TransferPrice price =
+      collective_price(fabric, devices(16), CollectiveKind::AllReduce, size, {.algorithm = Algorithm::Tree});
+  EXPECT_EQ(price.latency, 2 * (7 * nvlink_step + network_step));
+  EXPECT_EQ(on(fabric, price, "node0.nic3.up"), round_up(size, 8_B) / 8);
+  EXPECT_EQ(on(fabric, price, "node1.gpu5.nvlink_up"), Bytes{(14 * size.count() + 7) / 8});
+}
+
+TEST(Collective, RingsBetweenNodesUseEveryNic) {
+  // All-gather among 16 on two nodes: each of eight rings carries 15/16 S/8 over its NICs, and 7 of its 8 edges inside.
+  const Fabric fabric = build_fabric(hgx(), 16);
+  const TransferPrice price =
+      collective_price(fabric, devices(16), CollectiveKind::AllGather, size, {.algorithm = Algorithm::Ring});
+  EXPECT_EQ(price.latency, 14 * nvlink_step + network_step);
+  EXPECT_EQ(alone(price, fabric) - price.latency, share_time(size, 15, 16 * 8, 50_GBps));
+  for (std::int32_t i = 0; i < 8; ++i) {
+    const std::string place = std::to_string(i);
+    EXPECT_EQ(on(fabric, price, "node1.nic" + place + ".down"), Bytes{(15 * size.count() + 127) / 128});
+    EXPECT_EQ(on(fabric, price, "node0.gpu" + place + ".nvlink_up"), Bytes{(15 * 7 * size.count() + 127) / 128});
+  }
+}
+
+TEST(Collective, AGroupOfOneMemberANodeIsLimitedByItsNic) {
+  const Fabric fabric = build_fabric(hgx(), 64);
+  EXPECT_EQ(time_of(fabric, devices(8, 8, 3), CollectiveKind::AllReduce, size, Algorithm::Ring),
+            14 * network_step + share_time(size, 14, 8, 50_GBps));
+}
+
+TEST(Collective, UnequalNodesHaveOneRing) {
+  const Fabric fabric = build_fabric(hgx(), 16);
+  const TransferPrice price =
+      collective_price(fabric, devices(12), CollectiveKind::ReduceScatter, size, {.algorithm = Algorithm::Ring});
+  EXPECT_EQ(alone(price, fabric), 10 * nvlink_step + network_step + share_time(size, 11, 12, 50_GBps));
+}
+
+TEST(Collective, HierarchicalIsRingsInsideAndBetween) {
+  // m nodes of 8: 2 (l-1)/l S over NVLink, 2 (m-1)/m S/l over each NIC.
+  for (const std::int32_t m : {2, 4}) {
+    const Fabric fabric = build_fabric(hgx(), 8 * m);
+    const TransferPrice price = collective_price(fabric, devices(8 * m), CollectiveKind::AllReduce, size,
+                                                 {.algorithm = Algorithm::Hierarchical});
+    EXPECT_EQ(price.latency, 14 * nvlink_step + 2 * (m - 1) * network_step);
+    EXPECT_EQ(alone(price, fabric) - price.latency,
+              std::max(share_time(size, 14, 8, 400_GBps), share_time(size, 2 * (m - 1), 8 * m, 50_GBps)));
+    EXPECT_EQ(time_of(fabric, devices(8 * m), CollectiveKind::AllGather, size, Algorithm::Hierarchical),
+              7 * nvlink_step + (m - 1) * network_step +
+                  std::max(share_time(size, 7, 8, 400_GBps), share_time(size, m - 1, 8 * m, 50_GBps)));
+  }
+}
+
+TEST(Collective, NvlsReducesInTheSwitch) {
+  // (n+1)/n S for an all-reduce, S for the others, at NCCL's 85 % of a ring's rate on Hopper.
+  const Fabric fabric = build_fabric(hgx(), 8);
+  EXPECT_EQ(time_of(fabric, devices(8), CollectiveKind::AllReduce, size, Algorithm::Nvls),
+            nvls_pass + share_time(size, 9 * 100, 8 * 85, 400_GBps));
+  EXPECT_EQ(time_of(fabric, devices(8), CollectiveKind::AllGather, size, Algorithm::Nvls),
+            nvls_pass + share_time(size, 100, 85, 400_GBps));
+  const TransferPrice scatter =
+      collective_price(fabric, devices(8), CollectiveKind::ReduceScatter, 680_B, {.algorithm = Algorithm::Nvls});
+  EXPECT_EQ(on(fabric, scatter, "node0.gpu0.nvlink_up"), 800_B);
+  EXPECT_EQ(on(fabric, scatter, "node0.gpu0.nvlink_down"), 100_B);
+  // Between nodes, double trees: S/8 over each NIC with two nodes.
+  const Fabric two = build_fabric(hgx(), 16);
+  const TransferPrice price =
+      collective_price(two, devices(16), CollectiveKind::AllReduce, size, {.algorithm = Algorithm::Nvls});
+  EXPECT_EQ(price.latency, nvls_pass + 2 * network_step);
+  EXPECT_EQ(on(two, price, "node0.nic0.up"), round_up(size, 8_B) / 8);
+}
+
+TEST(Collective, TheDefaultIsTheQuickestThatNcclHas) {
+  const auto picks = [](const Fabric& fabric, std::int32_t n, CollectiveKind kind, Bytes bytes) {
+    const TransferPrice chosen = collective_price(fabric, devices(n), kind, bytes);
+    for (const Algorithm a : {Algorithm::Ring, Algorithm::Tree, Algorithm::Nvls, Algorithm::Hierarchical})
+      if (collective_price(fabric, devices(n), kind, bytes, {.algorithm = a}) == chosen) return a;
+    return Algorithm::Direct;
+  };
+  const Fabric hopper = build_fabric(hgx(), 16);
+  EXPECT_EQ(picks(hopper, 8, CollectiveKind::AllReduce, 1_GiB), Algorithm::Nvls);
+  EXPECT_EQ(picks(hopper, 8, CollectiveKind::AllGather, 1_GiB), Algorithm::Ring);
+  EXPECT_EQ(picks(hopper, 8, CollectiveKind::AllReduce, 1_KiB), Algorithm::Nvls);
+  EXPECT_EQ(picks(hopper, 4, CollectiveKind::AllReduce, 1_KiB), Algorithm::Ring);
+  EXPECT_EQ(picks(hopper, 16, CollectiveKind::AllReduce, 1_GiB), Algorithm::Nvls);
+  // Without NVLS; a hierarchical one would be quicker than a ring between nodes, but NCCL has none.
+  const Fabric ampere = build_fabric(hgx(80), 16);
+  EXPECT_EQ(picks(ampere, 8, CollectiveKind::AllReduce, 1_GiB), Algorithm::Ring);
+  EXPECT_EQ(picks(ampere, 16, CollectiveKind::AllReduce, 1_GiB), Algorithm::Tree);
+  EXPECT_EQ(picks(ampere, 16, CollectiveKind::AllGather, 1_GiB), Algorithm::Ring);
+  EXPECT_LT(time_of(ampere, devices(16), CollectiveKind::AllGather, 1_GiB, Algorithm::Hierarchical),
+            time_of(ampere, devices(16), CollectiveKind::AllGather, 1_GiB));
+}
+
+TEST(Collective, AnAlgorithmThatCannotRunGivesWayToTheDefault) {
+  const Fabric fabric = build_fabric(hgx(80), 16);
+  for (const Algorithm a : {Algorithm::Nvls, Algorithm::Direct, Algorithm::Tree})
+    EXPECT_EQ(collective_price(fabric, devices(16), CollectiveKind::AllGather, size, {.algorithm = a}),
+              collective_price(fabric, devices(16), CollectiveKind::AllGather, size));
+}
+
+TEST(Collective, AnOversubscribedLeafLimitsWhatCrossesIt) {
+  // Two leaves of two nodes at 8:1, so that 16 NICs of 50 GB/s share 100 GB/s. One member a node, in an order that
+  // crosses on every edge: two of the four edges leave each leaf.
+  const Fabric fabric = build_fabric(leaf_spine(2, one * 8), 32);
+  const TransferPrice crossing = collective_price(fabric, std::vector{0, 16, 8, 24}, CollectiveKind::AllGather, size,
+                                                  {.algorithm = Algorithm::Ring});
+  EXPECT_EQ(slowest_link(fabric, crossing).substr(0, 5),
+            "node0");  // 2 x 3/4 S over 100 GB/s is as long as 3/4 S over 50
+  EXPECT_EQ(on(fabric, crossing, "leaf0.up"), Bytes{(6 * size.count() + 3) / 4});
+  // All-to-all among all 32: 16 members each send 16/32 S over leaf 0's uplink.
+  const TransferPrice all = collective_price(fabric, devices(32), CollectiveKind::AllToAll, size);
+  EXPECT_EQ(slowest_link(fabric, all), "leaf0.up");
+  EXPECT_EQ(alone(all, fabric), spine_step + share_time(size, 16 * 16, 32, 100_GBps));
+}
+
+TEST(Collective, OnRailsTheSamePlaceStaysOnOneLeaf) {
+  const Fabric fabric = build_fabric(rails(4, one * 4), 32);
+  const TransferPrice same =
+      collective_price(fabric, devices(4, 8, 5), CollectiveKind::AllReduce, size, {.algorithm = Algorithm::Ring});
+  for (const LinkLoad& load : same.loads) EXPECT_NE(fabric[load.link].type, LinkType::LeafUp);
+  EXPECT_EQ(alone(same, fabric), 6 * network_step + share_time(size, 6, 4, 50_GBps));
+  // Nor do the rings of whole nodes leave their rails: each enters a node where it left the one before.
+  const TransferPrice whole =
+      collective_price(fabric, devices(32), CollectiveKind::AllReduce, size, {.algorithm = Algorithm::Ring});
+  for (const LinkLoad& load : whole.loads) EXPECT_NE(fabric[load.link].type, LinkType::LeafUp);
+  // Another place of another node is a spine away, at a quarter of the rate of four NICs.
+  EXPECT_EQ(alone(message_price(fabric, 0, 9, size), fabric), spine_step + size / 50_GBps);
+}
+
+TEST(Collective, WithoutNvlinkTheHostBridgeIsShared) {
+  // Four cards: every edge of the ring crosses the bridge, 4 x 3/4 S over 64 GB/s; each card's own link carries 3/4 S
+  // at 32 GB/s.
+  const Fabric fabric = build_fabric(workstation(), 4);
+  const TransferPrice price = collective_price(fabric, devices(4), CollectiveKind::AllGather, size);
+  EXPECT_EQ(slowest_link(fabric, price), "node0.host_bridge");
+  EXPECT_EQ(alone(price, fabric), 3 * pcie_step + share_time(size, 3, 1, 64_GBps));
+  // Bridged in pairs, two of the four edges do.
+  const Fabric bridged = build_fabric(bridged_workstation(), 4);
+  EXPECT_EQ(on(bridged, collective_price(bridged, devices(4), CollectiveKind::AllGather, size), "node0.host_bridge"),
+            Bytes{(6 * size.count() + 3) / 4});
+  EXPECT_EQ(time_of(bridged, devices(2), CollectiveKind::AllGather, size),
+            nvlink_step + share_time(size, 1, 2, 56_GBps));
+}
+
+TEST(Collective, AlphaBetaIsOneLatencyAndTheSlowestLink) {
+  const Fabric fabric = build_fabric(hgx(), 16);
+  const CollectiveOptions plain{.algorithm = {}, .model = PriceModel::AlphaBeta};
+  EXPECT_EQ(collective_price(fabric, devices(8), CollectiveKind::AllReduce, size, plain),
+            (TransferPrice{nvlink_step + share_time(size, 14, 8, 400_GBps), {}}));
+  EXPECT_EQ(collective_price(fabric, devices(16), CollectiveKind::AllGather, size, plain),
+            (TransferPrice{network_step + share_time(size, 15, 16, 50_GBps), {}}));
+  EXPECT_EQ(message_price(fabric, 0, 8, size, PriceModel::AlphaBeta),
+            (TransferPrice{network_step + size / 50_GBps, {}}));
+}
+
+TEST(Collective, NothingToDoCostsNothing) {
+  const Fabric fabric = build_fabric(hgx(), 8);
+  EXPECT_EQ(collective_price(fabric, devices(1), CollectiveKind::AllReduce, size), TransferPrice{});
+  EXPECT_EQ(collective_price(fabric, devices(2), CollectiveKind::AllGather, 0_B), (TransferPrice{nvlink_step, {}}));
+}
+
+TEST(Collective, SharersCountInATransferAlone) {
+  const Fabric fabric = build_fabric(hgx(), 8);
+  const TransferPrice price{1_us, {{LinkId{0}, 400'000_B, 3}, {LinkId{1}, 800'000_B}}};
+  EXPECT_EQ(alone(price, fabric), 4_us);
+  EXPECT_EQ(alone(price, capacities(fabric)), 4_us);
+}
+
+constexpr CollectiveKind all_kinds[] = {CollectiveKind::AllReduce, CollectiveKind::AllGather,
+                                        CollectiveKind::ReduceScatter, CollectiveKind::Broadcast,
+                                        CollectiveKind::AllToAll};
+
+// Over groups that lie anyhow: links come once and in order, sizes are never rounded down, no part is lost between a
+// leaf and its spines, several sizes of one plan agree with prices made one by one.
+TEST(Collective, PlansHoldOnGeneratedGroups) {
+  std::mt19937 random(11);
+  for (const Cluster& cluster : {hgx(), leaf_spine(2, one * 2), rails(2), workstation(), bridged_workstation()}) {
+    const Fabric fabric = build_fabric(cluster, 6 * cluster.node.devices);
+    const Fabric spread = build_fabric(cluster, 6 * cluster.node.devices, {.spines = 4});
+    for (int round = 0; round < 20; ++round) {
+      std::vector<std::int32_t> group = devices(fabric.devices);
+      std::shuffle(group.begin(), group.end(), random);
+      group.resize(2 + random() % 12);
+      for (const CollectiveKind kind : all_kinds) {
+        const Bytes bytes{1 + static_cast<std::int64_t>(random() % 1'000'000'000)};
+        const std::vector<CollectivePlan> plans = collective_plans(fabric, group, kind);
+        const std::vector<CollectivePlan> spread_plans = collective_plans(spread, group, kind);
+        ASSERT_EQ(plans.size(), spread_plans.size());
+        for (std::size_t i = 0; i < plans.size(); ++i) {
+          const TransferPrice price = price_of(plans[i], bytes);
+          EXPECT_GT(price.latency, 0_ps);
+          ASSERT_FALSE(price.loads.empty());
+          for (std::size_t k = 0; k < price.loads.size(); ++k) {
+            EXPECT_GT(price.loads[k].bytes, 0_B);
+            EXPECT_EQ(price.loads[k].sharers, 1);
+            EXPECT_TRUE(k == 0 || price.loads[k - 1].link < price.loads[k].link);
+          }
+          // The same with spines one by one, to the rounding of a byte per spine.
+          EXPECT_EQ(price.latency, spread_plans[i].latency);
+          const Duration apart = alone(price_of(spread_plans[i], bytes), spread) - alone(price, fabric);
+          EXPECT_LT(apart, 1_ns);
+          EXPECT_GT(apart, -1_ns);
+        }
+        EXPECT_EQ(price_of(fabric, plans, bytes), collective_price(fabric, group, kind, bytes));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tidemark

@@ -1,0 +1,396 @@
+#include "topology/collective.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "sim/ensure.hpp"
+
+namespace tidemark {
+namespace {
+
+using namespace literals;
+__extension__ using Wide = __int128;
+
+// What software takes per step: NCCL's own figures (src/graph/tuning.cc, hwLatencies, 2.30) for a ring with the Simple
+// protocol, 3.4, 5.7 and 14 us over NVLink, PCIe and the network, less those with LL, 0.6, 1.0 and 2.7 us, which are
+// little more than the wire and stand in the cluster files. NCCL's LL protocols for small messages are not told apart.
+constexpr Duration nvlink_step = 2'800_ns;
+constexpr Duration pcie_step = 4'700_ns;
+constexpr Duration network_step = 11'300_ns;
+// The same table gives 25 us for a pass through the switch, whatever it does.
+constexpr Duration nvls_pass = 24'400_ns;
+
+// Per cent of what rings reach on NVLink that in-switch operations reach (tuning.cc, nvlsEfficiency: Hopper,
+// Blackwell).
+constexpr std::int64_t nvls_percent(std::int32_t compute_capability) { return compute_capability >= 100 ? 74 : 85; }
+
+using Members = std::vector<std::int32_t>;
+
+/// The members node by node, nodes in the order of their first member.
+struct Placement {
+  std::vector<Members> nodes;
+  std::int32_t members = 0;
+  std::int32_t local = 0;  ///< on each node; 0 where nodes differ
+
+  [[nodiscard]] std::int32_t count() const { return static_cast<std::int32_t>(nodes.size()); }
+};
+
+Placement place(const Fabric& fabric, std::span<const std::int32_t> devices) {
+  Placement placement;
+  placement.members = static_cast<std::int32_t>(devices.size());
+  std::vector<std::int32_t> index(static_cast<std::size_t>(fabric.nodes), -1);
+  for (const std::int32_t device : devices) {
+    std::int32_t& at = index[static_cast<std::size_t>(fabric.node_of(device))];
+    if (at < 0) {
+      at = placement.count();
+      placement.nodes.emplace_back();
+    }
+    placement.nodes[static_cast<std::size_t>(at)].push_back(device);
+  }
+  const std::size_t first = placement.nodes.front().size();
+  const bool even = std::all_of(placement.nodes.begin(), placement.nodes.end(),
+                                [&](const Members& node) { return node.size() == first; });
+  placement.local = even ? static_cast<std::int32_t>(first) : 0;
+  return placement;
+}
+
+Duration step_latency(const Fabric& fabric, const Route& way, std::int32_t from, std::int32_t to) {
+  if (fabric.node_of(from) != fabric.node_of(to)) return way.latency + network_step;
+  const bool by_host = !way.shares.empty() && fabric[way.shares.front().link].type == LinkType::HostUp;
+  return way.latency + (by_host ? pcie_step : nvlink_step);
+}
+
+/// Adds up what messages put on links, and the slowest steps inside nodes and between them.
+class Tally {
+ public:
+  explicit Tally(const Fabric& fabric) : fabric_(fabric), parts_(fabric.links.size(), 0) {}
+
+  /// A message of `parts`; parts are counted per spine, so that spreading over spines leaves whole numbers.
+  void message(std::int32_t from, std::int32_t to, std::int64_t parts) {
+    route(fabric_, from, to, way_);
+    for (const LinkShare& share : way_.shares)
+      add(share.link, parts * (share.last - share.first) * (fabric_.spines / share.of));
+    Duration& slowest = fabric_.node_of(from) == fabric_.node_of(to) ? local_ : remote_;
+    slowest = std::max(slowest, step_latency(fabric_, way_, from, to));
+  }
+
+  void on_link(LinkId link, std::int64_t parts) { add(link, parts * fabric_.spines); }
+
+  [[nodiscard]] Duration local() const { return local_; }
+  [[nodiscard]] Duration remote() const { return remote_; }
+
+  CollectivePlan plan(Algorithm algorithm, std::int64_t of, Duration latency) {
+    CollectivePlan made{algorithm, latency, of * fabric_.spines, {}};
+    std::sort(touched_.begin(), touched_.end());
+    made.links.reserve(touched_.size());
+    for (const LinkId link : touched_) made.links.push_back({link, parts_[link.index()]});
+    return made;
+  }
+
+ private:
+  void add(LinkId link, std::int64_t parts) {
+    std::int64_t& sum = parts_[link.index()];
+    if (sum == 0) touched_.push_back(link);
+    sum += parts;
+  }
+
+  const Fabric& fabric_;
+  std::vector<std::int64_t> parts_;
+  std::vector<LinkId> touched_;
+  Duration local_, remote_;
+  Route way_;
+};
+
+/// The c-th ring: odd nodes are walked backwards, so that it enters a node at the place where it left the one before.
+Members ring_order(const Placement& placement, std::int32_t c) {
+  Members order;
+  for (std::int32_t i = 0; i < placement.count(); ++i) {
+    const Members& node = placement.nodes[static_cast<std::size_t>(i)];
+    const auto size = static_cast<std::int32_t>(node.size());
+    for (std::int32_t k = 0; k < size; ++k) {
+      const std::int32_t at = i % 2 == 0 ? c + k : c - 1 - k + 2 * size;
+      order.push_back(node[static_cast<std::size_t>(at % size)]);
+    }
+  }
+  return order;
+}
+
+/// Steps of a ring: what goes all the way round takes n - 1, of which m - 1 between nodes.
+Duration ring_latency(const Placement& placement, const Tally& tally, std::int64_t rounds) {
+  const std::int64_t remote = placement.count() - 1;
+  const std::int64_t local = placement.members - 1 - remote;
+  return rounds * (local * tally.local() + remote * tally.remote());
+}
+
+CollectivePlan ring(const Fabric& fabric, const Placement& placement, CollectiveKind kind) {
+  const std::int64_t n = placement.members;
+  const bool broadcast = kind == CollectiveKind::Broadcast;
+  const std::int64_t rounds = kind == CollectiveKind::AllReduce ? 2 : 1;
+  const std::int32_t rings = placement.count() == 1 || placement.local == 0 ? 1 : placement.local;
+  const std::int32_t root = placement.nodes.front().front();
+  Tally tally(fabric);
+  for (std::int32_t c = 0; c < rings; ++c) {
+    const Members order = ring_order(placement, c);
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const std::int32_t next = order[(i + 1) % order.size()];
+      if (broadcast && next == root) continue;  // it has what would come round
+      tally.message(order[i], next, broadcast ? n : rounds * (n - 1));
+    }
+  }
+  return tally.plan(Algorithm::Ring, n * rings, ring_latency(placement, tally, rounds));
+}
+
+/// The parent of place i in NCCL's binary tree over n places, -1 for the root (src/graph/trees.cc, ncclGetBtree):
+/// leaves are the odd places.
+std::int32_t tree_parent(std::int32_t i, std::int32_t n) {
+  if (i == 0) return -1;
+  const std::int32_t bit = i & -i;
+  const std::int32_t up = (i ^ bit) | (bit << 1);
+  return up < n ? up : i ^ bit;
+}
+
+/// The parent in one of the two trees; the second is the first mirrored (n even) or shifted by one (n odd), so that
+/// leaves of one are inner places of the other.
+std::int32_t tree_parent(std::int32_t tree, std::int32_t i, std::int32_t n) {
+  if (tree == 0) return tree_parent(i, n);
+  const bool mirrored = n % 2 == 0;
+  const std::int32_t up = tree_parent(mirrored ? n - 1 - i : (i - 1 + n) % n, n);
+  if (up < 0) return -1;
+  return mirrored ? n - 1 - up : (up + 1) % n;
+}
+
+std::int32_t tree_depth(std::int32_t n) {
+  std::int32_t deepest = 0;
+  for (std::int32_t i = 0; i < n; ++i) {
+    std::int32_t depth = 0;
+    for (std::int32_t up = tree_parent(i, n); up >= 0; up = tree_parent(up, n)) ++depth;
+    deepest = std::max(deepest, depth);
+  }
+  return deepest;
+}
+
+/// Both trees over `heads`, up and down, `parts` on every edge.
+void double_tree(Tally& tally, const Members& heads, std::int64_t parts) {
+  const auto n = static_cast<std::int32_t>(heads.size());
+  for (std::int32_t tree = 0; tree < 2; ++tree) {
+    for (std::int32_t i = 0; i < n; ++i) {
+      const std::int32_t up = tree_parent(tree, i, n);
+      if (up < 0) continue;
+      tally.message(heads[static_cast<std::size_t>(i)], heads[static_cast<std::size_t>(up)], parts);
+      tally.message(heads[static_cast<std::size_t>(up)], heads[static_cast<std::size_t>(i)], parts);
+    }
+  }
+}
+
+/// The c-th member of each node.
+Members heads_of(const Placement& placement, std::int32_t c) {
+  Members heads;
+  for (const Members& node : placement.nodes) heads.push_back(node[static_cast<std::size_t>(c) % node.size()]);
+  return heads;
+}
+
+CollectivePlan tree(const Fabric& fabric, const Placement& placement) {
+  Tally tally(fabric);
+  if (placement.count() == 1) {
+    double_tree(tally, placement.nodes.front(), 1);
+    return tally.plan(Algorithm::Tree, 2, std::int64_t{2} * tree_depth(placement.members) * tally.local());
+  }
+  // Every member heads its node's chain once, with a share of the data.
+  const std::int32_t channels = std::max(placement.local, 1);
+  std::int64_t chain = 0;
+  for (std::int32_t c = 0; c < channels; ++c) {
+    double_tree(tally, heads_of(placement, c), 1);
+    for (const Members& node : placement.nodes) {
+      const std::size_t size = node.size();
+      chain = std::max(chain, static_cast<std::int64_t>(size) - 1);
+      for (std::size_t k = 0; k + 1 < size; ++k) {
+        const std::int32_t near = node[(static_cast<std::size_t>(c) + k) % size];
+        const std::int32_t far = node[(static_cast<std::size_t>(c) + k + 1) % size];
+        tally.message(far, near, 2);  // both trees
+        tally.message(near, far, 2);
+      }
+    }
+  }
+  const Duration one_way = chain * tally.local() + std::int64_t{tree_depth(placement.count())} * tally.remote();
+  return tally.plan(Algorithm::Tree, std::int64_t{2} * channels, 2 * one_way);
+}
+
+/// Parts are of S / (l m).
+CollectivePlan hierarchical(const Fabric& fabric, const Placement& placement, CollectiveKind kind) {
+  const std::int64_t rounds = kind == CollectiveKind::AllReduce ? 2 : 1;
+  const std::int64_t l = placement.local;
+  const std::int64_t m = placement.count();
+  Tally tally(fabric);
+  for (const Members& node : placement.nodes)
+    for (std::size_t i = 0; i < node.size(); ++i)
+      tally.message(node[i], node[(i + 1) % node.size()], rounds * (l - 1) * m);
+  for (std::int32_t c = 0; c < placement.local; ++c) {
+    const Members heads = heads_of(placement, c);
+    for (std::size_t i = 0; i < heads.size(); ++i)
+      tally.message(heads[i], heads[(i + 1) % heads.size()], rounds * (m - 1));
+  }
+  const Duration latency = rounds * ((l - 1) * tally.local() + (m - 1) * tally.remote());
+  return tally.plan(Algorithm::Hierarchical, l * m, latency);
+}
+
+/// Parts are of S / (2 l percent): in-switch traffic counts as more bytes for its lower efficiency.
+CollectivePlan nvls(const Fabric& fabric, const Placement& placement, CollectiveKind kind) {
+  const std::int64_t l = placement.local;
+  const std::int64_t percent = nvls_percent(fabric.compute_capability);
+  // What a member sends up and gets down, in l-ths of S: pieces that the switch reads from it or writes to it.
+  const std::int64_t up = kind == CollectiveKind::AllReduce ? l + 1 : kind == CollectiveKind::ReduceScatter ? l : 1;
+  const std::int64_t down = kind == CollectiveKind::AllReduce ? l + 1 : kind == CollectiveKind::ReduceScatter ? 1 : l;
+  Tally tally(fabric);
+  for (const Members& node : placement.nodes) {
+    for (std::size_t i = 0; i < node.size(); ++i) {
+      const Route way = route(fabric, node[i], node[(i + 1) % node.size()]);
+      tally.on_link(way.shares.front().link, 2 * 100 * up);
+      tally.on_link(way.shares.back().link, 2 * 100 * down);
+    }
+  }
+  Duration latency = fabric.node.latency + nvls_pass;
+  if (placement.count() > 1) {
+    for (std::int32_t c = 0; c < placement.local; ++c) double_tree(tally, heads_of(placement, c), percent);
+    latency += std::int64_t{2} * tree_depth(placement.count()) * tally.remote();
+  }
+  return tally.plan(Algorithm::Nvls, 2 * l * percent, latency);
+}
+
+CollectivePlan direct(const Fabric& fabric, const Placement& placement) {
+  Members all;
+  for (const Members& node : placement.nodes) all.insert(all.end(), node.begin(), node.end());
+  Tally tally(fabric);
+  for (const std::int32_t from : all)
+    for (const std::int32_t to : all)
+      if (from != to) tally.message(from, to, 1);
+  return tally.plan(Algorithm::Direct, placement.members, std::max(tally.local(), tally.remote()));
+}
+
+bool has_nvls(const Fabric& fabric, const Placement& placement, CollectiveKind kind) {
+  constexpr std::int32_t hopper = 90;
+  if (fabric.node.link != NodeLink::NvSwitch || fabric.compute_capability < hopper || placement.local < 2) return false;
+  return kind == CollectiveKind::AllReduce || placement.count() == 1;
+}
+
+/// NCCL picks among these by itself.
+bool of_nccl(const CollectivePlan& plan, bool several_nodes) {
+  return plan.algorithm != Algorithm::Hierarchical && (plan.algorithm != Algorithm::Tree || several_nodes);
+}
+
+bool crosses_nodes(const Fabric& fabric, const CollectivePlan& plan) {
+  return std::any_of(plan.links.begin(), plan.links.end(),
+                     [&](const CollectivePlan::Part& part) { return fabric[part.link].type == LinkType::NicUp; });
+}
+
+/// S x factor crosses each link of a ring.
+std::pair<std::int64_t, std::int64_t> ring_factor(CollectiveKind kind, std::int64_t n) {
+  switch (kind) {
+    case CollectiveKind::AllReduce:
+      return {2 * (n - 1), n};
+    case CollectiveKind::AllGather:
+    case CollectiveKind::ReduceScatter:
+    case CollectiveKind::AllToAll:
+      return {n - 1, n};
+    case CollectiveKind::Broadcast:
+      return {1, 1};
+  }
+  return {1, 1};
+}
+
+Bytes share_of(Bytes size, std::int64_t parts, std::int64_t of) {
+  return Bytes{static_cast<std::int64_t>((Wide{size.count()} * parts + of - 1) / of)};
+}
+
+TransferPrice alpha_beta(const Fabric& fabric, std::span<const std::int32_t> devices, CollectiveKind kind, Bytes size) {
+  const std::size_t n = devices.size();
+  Duration latency;
+  Bandwidth slowest{std::numeric_limits<std::int64_t>::max()};
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::int32_t next = devices[(i + 1) % n];
+    latency = std::max(latency, step_latency(fabric, devices[i], next));
+    for (const LinkShare& share : route(fabric, devices[i], next).shares)
+      slowest = std::min(slowest, fabric[share.link].capacity * share.of);
+  }
+  const auto [parts, of] = ring_factor(kind, static_cast<std::int64_t>(n));
+  return {latency + share_of(size, parts, of) / slowest, {}};
+}
+
+}  // namespace
+
+Duration step_latency(const Fabric& fabric, std::int32_t from, std::int32_t to) {
+  return step_latency(fabric, route(fabric, from, to), from, to);
+}
+
+std::vector<CollectivePlan> collective_plans(const Fabric& fabric, std::span<const std::int32_t> devices,
+                                             CollectiveKind kind) {
+  ensure(!devices.empty(), "a group has members");
+  const Placement placement = place(fabric, devices);
+  if (devices.size() == 1) return {CollectivePlan{}};
+  if (kind == CollectiveKind::AllToAll) return {direct(fabric, placement)};
+  std::vector<CollectivePlan> plans{ring(fabric, placement, kind)};
+  if (kind == CollectiveKind::Broadcast) return plans;
+  if (kind == CollectiveKind::AllReduce) plans.push_back(tree(fabric, placement));
+  if (placement.count() > 1 && placement.local > 1) plans.push_back(hierarchical(fabric, placement, kind));
+  if (has_nvls(fabric, placement, kind)) plans.push_back(nvls(fabric, placement, kind));
+  return plans;
+}
+
+TransferPrice price_of(const CollectivePlan& plan, Bytes size) {
+  TransferPrice price{plan.latency, {}};
+  if (size <= Bytes{}) return price;
+  price.loads.reserve(plan.links.size());
+  for (const CollectivePlan::Part& part : plan.links)
+    price.loads.push_back({part.link, share_of(size, part.parts, plan.of)});
+  return price;
+}
+
+TransferPrice price_of(const Fabric& fabric, std::span<const CollectivePlan> plans, Bytes size,
+                       const CollectiveOptions& options) {
+  ensure(!plans.empty(), "a collective has a plan");
+  if (options.algorithm)
+    for (const CollectivePlan& plan : plans)
+      if (plan.algorithm == *options.algorithm) return price_of(plan, size);
+  const bool several_nodes = crosses_nodes(fabric, plans.front());
+  TransferPrice best = price_of(plans.front(), size);
+  Duration shortest = alone(best, fabric);
+  for (const CollectivePlan& plan : plans.subspan(1)) {
+    if (!of_nccl(plan, several_nodes)) continue;
+    TransferPrice price = price_of(plan, size);
+    const Duration took = alone(price, fabric);
+    if (took >= shortest) continue;
+    shortest = took;
+    best = std::move(price);
+  }
+  return best;
+}
+
+TransferPrice collective_price(const Fabric& fabric, std::span<const std::int32_t> devices, CollectiveKind kind,
+                               Bytes size, const CollectiveOptions& options) {
+  if (devices.size() <= 1) return {};
+  if (options.model == PriceModel::AlphaBeta) return alpha_beta(fabric, devices, kind, size);
+  return price_of(fabric, collective_plans(fabric, devices, kind), size, options);
+}
+
+TransferPrice message_price(const Fabric& fabric, std::int32_t from, std::int32_t to, Bytes bytes, PriceModel model) {
+  if (from == to) return {};
+  if (model == PriceModel::Routed) return {step_latency(fabric, from, to), loads(route(fabric, from, to), bytes)};
+  const TransferPrice routed = message_price(fabric, from, to, bytes);
+  return {alone(routed, fabric), {}};
+}
+
+Duration alone(const TransferPrice& price, std::span<const Bandwidth> links) {
+  Duration longest;
+  for (const LinkLoad& load : price.loads)
+    longest = std::max(longest, load.bytes * load.sharers / links[load.link.index()]);
+  return price.latency + longest;
+}
+
+Duration alone(const TransferPrice& price, const Fabric& fabric) {
+  Duration longest;
+  for (const LinkLoad& load : price.loads)
+    longest = std::max(longest, load.bytes * load.sharers / fabric[load.link].capacity);
+  return price.latency + longest;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "sim/program.hpp"
+#include "sim/time.hpp"
+#include "sim/transfer.hpp"
+#include "topology/fabric.hpp"
+
+// What a collective costs: an algorithm says who sends how much to whom, the fabric which links that takes. n members
+// on m nodes, l on each; S is the larger side on one rank.
+//
+//   ring          every member hands on pieces to the next. As many rings as members of a node, each with 1/l of the
+//                 data and leaving nodes at another member, so that every NIC is used, as NCCL lays them out; one ring
+//                 where nodes have unequal numbers. All-reduce 2(n-1)/n S over each member's link, all-gather and
+//                 reduce-scatter (n-1)/n S, broadcast S
+//   tree          NCCL's double binary tree between nodes, a chain of the members inside each; on one node the double
+//                 tree of its members, which NCCL does not have. All-reduce only: 2 S at the busiest member
+//   hierarchical  rings inside nodes, and one between nodes for every place in a node, both busy at once: all-reduce
+//                 2(l-1)/l S inside and 2(m-1)/m S/l between
+//   NVLS          the NVSwitch reduces and multicasts: all-reduce (n+1)/n S on each member's link, all-gather and
+//                 reduce-scatter S; between nodes a double binary tree for every place in a node (all-reduce only)
+//   direct        all-to-all: every member sends S/n to every other one at once, (n-1)/n S in all
+//
+// A latency per step comes on top: the slowest route of a step, and what NCCL's kernels and proxies take.
+
+namespace tidemark {
+
+enum class Algorithm : std::uint8_t { Ring, Tree, Hierarchical, Nvls, Direct };
+
+enum class PriceModel : std::uint8_t {
+  Routed,     ///< bytes on every link, which concurrent transfers share
+  AlphaBeta,  ///< one latency and S x factor / slowest link of the ring; shares nothing
+};
+
+struct CollectiveOptions {
+  /// The default is the one that takes the shortest, alone on the fabric, of those that NCCL has: ring, tree between
+  /// nodes, NVLS, direct; the first of them in a tie. One that cannot run the collective gives way to the default.
+  std::optional<Algorithm> algorithm;
+  PriceModel model = PriceModel::Routed;
+};
+
+/// One way to run a collective in a group: what each byte of it puts on links. For many sizes of one collective.
+struct CollectivePlan {
+  struct Part {
+    LinkId link;
+    std::int64_t parts = 0;
+    bool operator==(const Part&) const = default;
+  };
+  Algorithm algorithm = Algorithm::Ring;
+  Duration latency;
+  std::int64_t of = 1;      ///< a link carries parts / of x S
+  std::vector<Part> links;  ///< by link, each once
+  bool operator==(const CollectivePlan&) const = default;
+};
+
+/// Every way to run the collective among `devices`, which are in group order and the first of which is a broadcast's
+/// root; in the order of Algorithm. Never empty.
+[[nodiscard]] std::vector<CollectivePlan> collective_plans(const Fabric& fabric, std::span<const std::int32_t> devices,
+                                                           CollectiveKind kind);
+
+/// Of one plan, bytes rounded up.
+[[nodiscard]] TransferPrice price_of(const CollectivePlan& plan, Bytes size);
+
+/// One of `plans` by the options' rule; their model is not looked at.
+[[nodiscard]] TransferPrice price_of(const Fabric& fabric, std::span<const CollectivePlan> plans, Bytes size,
+                                     const CollectiveOptions& options = {});
+
+[[nodiscard]] TransferPrice collective_price(const Fabric& fabric, std::span<const std::int32_t> devices,
+                                             CollectiveKind kind, Bytes size, const CollectiveOptions& options = {});
+
+/// One message from a device to another one.
+[[nodiscard]] TransferPrice message_price(const Fabric& fabric, std::int32_t from, std::int32_t to, Bytes bytes,
+                                          PriceModel model = PriceModel::Routed);
+
+/// How long the transfer takes with the links to itself: latency, then its slowest link. `links` by LinkId.
+[[nodiscard]] Duration alone(const TransferPrice& price, std::span<const Bandwidth> links);
+[[nodiscard]] Duration alone(const TransferPrice& price, const Fabric& fabric);
+
+/// What one step from a device to another one takes before any byte: the route's latency and the software's.
+[[nodiscard]] Duration step_latency(const Fabric& fabric, std::int32_t from, std::int32_t to);
+
+}  // namespace tidemark

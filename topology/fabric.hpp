@@ -1,0 +1,124 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sim/time.hpp"
+#include "sim/transfer.hpp"
+#include "topology/cluster.hpp"
+
+// The network of a cluster as directed links, and the way from device to device over them.
+//
+//   inside a node   device -> NVSwitch -> device, device -> device over a bridge, or through the host:
+//                   device -> root complex -> (host bridge) -> root complex -> device
+//   between nodes   device -> (host bridge, without GPUDirect RDMA) -> NIC -> leaf -> spine -> leaf -> NIC -> ...
+//   device
+//
+// Every capacity is the data sheet's times the device's communication efficiency. The spines are one link up and one
+// down per leaf by default: traffic spreads evenly over equal-cost paths, so that one link of their summed capacity
+// takes the same time, and a route has a handful of links. Spines do not block; a third tier is not told apart from
+// them. No device forwards for another one (NCCL's PXN), so that on rails what leaves its rail crosses the spines.
+
+namespace tidemark {
+
+enum class LinkType : std::uint8_t {
+  NvLinkUp,    ///< device to the node's NVSwitch
+  NvLinkDown,  ///< and back
+  NvLinkPair,  ///< device to a device of its bridged group
+  HostUp,      ///< device to its host's root complex
+  HostDown,    ///< and back
+  HostBridge,  ///< through the host, both ways together
+  NicUp,       ///< NIC to leaf; NICs that serve one device count as one
+  NicDown,
+  LeafUp,  ///< leaf to spine
+  LeafDown,
+};
+inline constexpr std::size_t link_types = 10;
+
+struct Link {
+  LinkType type = LinkType::NvLinkUp;
+  std::int32_t at = 0;    ///< device, node (HostBridge), NIC or leaf, counted over the whole fabric
+  std::int32_t peer = 0;  ///< device (NvLinkPair) or spine (LeafUp, LeafDown)
+  Bandwidth capacity;
+  Duration latency;
+  bool operator==(const Link&) const = default;
+};
+
+struct FabricOptions {
+  /// Spine switches that are laid out one by one; 1 stands for all of them together.
+  std::int32_t spines = 1;
+};
+
+/// Device d is the d mod node.devices-th of node d / node.devices: ranks fill nodes in order. Links are laid out whole
+/// nodes at a time, type by type, so that a link's id follows from where it is.
+struct Fabric {
+  Node node;
+  FabricShape shape;
+  std::int32_t compute_capability = 0;
+  std::int32_t devices = 0;
+  std::int32_t nodes = 0;
+  std::int32_t nic_slots = 0;  ///< NICs of a node, those of one device counted as one
+  std::int32_t leaves = 0;
+  std::int32_t spines = 0;
+  std::vector<Link> links;                           ///< by LinkId
+  std::array<std::int32_t, link_types + 1> first{};  ///< of each type, in `links`
+
+  [[nodiscard]] const Link& operator[](LinkId link) const { return links[link.index()]; }
+  [[nodiscard]] std::int32_t node_of(std::int32_t device) const { return device / node.devices; }
+  [[nodiscard]] std::int32_t local_of(std::int32_t device) const { return device % node.devices; }
+  /// The NIC that the device uses.
+  [[nodiscard]] std::int32_t nic_of(std::int32_t device) const {
+    return node_of(device) * nic_slots + local_of(device) * nic_slots / node.devices;
+  }
+  [[nodiscard]] std::int32_t leaf_of_nic(std::int32_t nic) const;
+};
+
+/// `devices` >= 1.
+[[nodiscard]] Fabric build_fabric(const Cluster& cluster, std::int32_t devices, const FabricOptions& options = {});
+
+/// "node3.gpu5.nvlink_up", "node0.host_bridge", "node3.nic5.up", "leaf2.spine0.down": devices and NICs are counted in
+/// their node.
+[[nodiscard]] std::string link_name(const Fabric& fabric, LinkId link);
+
+/// By LinkId.
+[[nodiscard]] std::vector<Bandwidth> capacities(const Fabric& fabric);
+
+/// A link of a route and the part of the traffic that takes it: parts [first, last) of `of`.
+struct LinkShare {
+  LinkId link;
+  std::int64_t first = 0;
+  std::int64_t last = 1;
+  std::int64_t of = 1;
+  bool operator==(const LinkShare&) const = default;
+};
+
+/// The equal-cost shortest paths from a device to another one, traffic spread evenly over them.
+struct Route {
+  std::vector<LinkShare> shares;
+  Duration latency;
+  bool operator==(const Route&) const = default;
+};
+
+/// From a device to itself: nothing. O(1): a dozen links at most, and two per spine that is laid out.
+[[nodiscard]] Route route(const Fabric& fabric, std::int32_t from, std::int32_t to);
+/// The same into a route whose memory is used again, for callers that ask for very many.
+void route(const Fabric& fabric, std::int32_t from, std::int32_t to, Route& found);
+
+/// What `bytes` on a route put on each link; parallel links sum to `bytes` exactly.
+[[nodiscard]] std::vector<LinkLoad> loads(const Route& route, Bytes bytes);
+
+/// Everything that some transfers put on one link, and how long it keeps that link busy.
+struct LinkUse {
+  LinkId link;
+  Bytes bytes;
+  Duration busy;
+  bool operator==(const LinkUse&) const = default;
+};
+
+/// Per-link load, the busiest first.
+[[nodiscard]] std::vector<LinkUse> link_uses(const Fabric& fabric, std::span<const TransferPrice> transfers);
+
+}  // namespace tidemark

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+
+#include "sim/units.hpp"
+
+namespace tidemark {
+
+/// Operations per second; a multiply-add is two.
+using OperationRate = Quantity<struct OperationPerSecondUnit>;
+
+/// Millionths: a fraction or a ratio of a cluster file, exact to six decimals.
+using Ratio = Quantity<struct MillionthUnit>;
+
+inline constexpr Ratio one{1'000'000};
+
+/// `quantity` x `ratio`, rounded down.
+template <class Unit>
+constexpr Quantity<Unit> scaled(Quantity<Unit> quantity, Ratio ratio) {
+  __extension__ using Wide = __int128;
+  return Quantity<Unit>{static_cast<std::int64_t>(static_cast<Wide>(quantity.count()) * ratio.count() / one.count())};
+}
+
+/// `quantity` / `ratio`, rounded down; `ratio` > 0.
+template <class Unit>
+constexpr Quantity<Unit> divided(Quantity<Unit> quantity, Ratio ratio) {
+  __extension__ using Wide = __int128;
+  return Quantity<Unit>{static_cast<std::int64_t>(static_cast<Wide>(quantity.count()) * one.count() / ratio.count())};
+}
+
+}  // namespace tidemark
