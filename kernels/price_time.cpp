@@ -2,19 +2,83 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
-#include <unordered_map>
+#include <tuple>
 
 #include "kernels/roofline.hpp"
+#include "kernels/traffic.hpp"
+#include "sim/ensure.hpp"
 
 namespace tidemark {
 namespace {
 
-std::vector<std::int32_t> devices_of(const Communicator& communicator, Rank member) {
-  std::vector<std::int32_t> devices;
-  for (const Rank rank : group_members(communicator, member)) devices.push_back(rank.value);
-  return devices;
-}
+// Links seen through classes: what one flow puts on them, and how many equal flows every link of a class carries.
+class FoldedLinks {
+ public:
+  FoldedLinks(const Workload& workload, const Folding& folding, Traffic traffic)
+      : traffic_(std::move(traffic)), folds_(folding.classes.size() < folding.class_of_rank.size()) {
+    if (!folds_) {
+      capacities_ = traffic_.links;
+      return;
+    }
+    alike_ = likeness(workload, traffic_, folding.class_of_rank);
+    std::vector<bool> is_first(traffic_.links.size(), false);
+    for (std::size_t l = 0; l < traffic_.links.size(); ++l) {
+      if (static_cast<std::size_t>(alike_.links[l]) < capacities_.size()) continue;
+      capacities_.push_back(traffic_.links[l]);
+      is_first[l] = true;
+    }
+    for (std::size_t f = 0; f < traffic_.flows.size(); ++f)
+      for (const Traffic::Load& load : traffic_[traffic_.flows[f]])
+        if (is_first[load.link.index()]) ++sharers_[{alike_.flows[f], alike_.links[load.link.index()], load.weight}];
+  }
+
+  struct Load {
+    LinkId link;  // or a class of links
+    std::int64_t weight = 1;
+    std::int32_t sharers = 1;
+  };
+  // Of the flow with that communicator, step, rank and way.
+  const std::vector<Load>& loads(CommSlot comm, std::int32_t step, Rank rank, std::int32_t way) {
+    const auto key = [](const Traffic::Flow& f) { return std::tuple(f.comm, f.step, f.rank, f.way); };
+    const auto found = std::partition_point(traffic_.flows.begin(), traffic_.flows.end(), [&](const Traffic::Flow& f) {
+      return key(f) < std::tuple(comm, step, rank, way);
+    });
+    ensure(found != traffic_.flows.end() && key(*found) == std::tuple(comm, step, rank, way),
+           "members of a group make the same calls: verify() holds it");
+    const auto place = static_cast<std::size_t>(found - traffic_.flows.begin());
+    const auto [entry, added] = loads_.try_emplace(folds_ ? alike_.flows[place] : static_cast<std::int32_t>(place));
+    if (added) entry->second = folds_ ? folded(*found, entry->first) : plain(*found);
+    return entry->second;
+  }
+
+  [[nodiscard]] const std::vector<Bandwidth>& capacities() const { return capacities_; }
+
+ private:
+  [[nodiscard]] std::vector<Load> plain(const Traffic::Flow& flow) const {
+    std::vector<Load> loads;
+    for (const Traffic::Load& load : traffic_[flow]) loads.push_back({load.link, load.weight, 1});
+    return loads;
+  }
+
+  // Each class of links once, or once for each weight.
+  [[nodiscard]] std::vector<Load> folded(const Traffic::Flow& flow, std::int32_t flow_class) const {
+    std::vector<std::pair<std::int32_t, std::int64_t>> keys;
+    for (const Traffic::Load& load : traffic_[flow]) keys.emplace_back(alike_.links[load.link.index()], load.weight);
+    std::sort(keys.begin(), keys.end());
+    keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+    std::vector<Load> loads;
+    for (const auto& [link, weight] : keys) loads.push_back({{link}, weight, sharers_.at({flow_class, link, weight})});
+    return loads;
+  }
+
+  Traffic traffic_;
+  bool folds_;
+  Likeness alike_;
+  std::vector<Bandwidth> capacities_;  // by class of links
+  // By classes of flows and links, and weight: how many such flows each such link carries.
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int64_t>, std::int32_t> sharers_;
+  std::map<std::int32_t, std::vector<Load>> loads_;  // by class of flows, or flow
+};
 
 class Pricer {
  public:
@@ -23,22 +87,19 @@ class Pricer {
         folding_(folding),
         cluster_(cluster),
         options_(options),
-        fabric_(build_fabric(cluster, workload.world_size())),
-        ranks_of_class_(folding.classes.size()) {
-    for (std::int32_t r = 0; r < workload.world_size(); ++r)
-      ranks_of_class_[static_cast<std::size_t>(folding.class_of_rank[static_cast<std::size_t>(r)])].push_back({r});
-  }
+        router_(workload, cluster, options),
+        links_(workload, folding, router_.traffic()) {}
 
   TimePrices prices() && {
     TimePrices found;
-    found.links = capacities(fabric_);
-    for (std::size_t c = 0; c < folding_.classes.size(); ++c) found.classes.push_back(times_of(c));
+    found.links = links_.capacities();
+    for (const RankClass& its : folding_.classes) found.classes.push_back(times_of(its));
     return found;
   }
 
  private:
-  OpTimes times_of(std::size_t c) {
-    const Program& program = workload_.programs[static_cast<std::size_t>(folding_.classes[c].program)];
+  OpTimes times_of(const RankClass& its) {
+    const Program& program = workload_.programs[static_cast<std::size_t>(its.program)];
     OpTimes times;
     times.launch = cluster_.host.launch;
     for (const Kernel& kernel : program.kernels) times.kernels.push_back(kernel_time(kernel, cluster_.device));
@@ -47,70 +108,47 @@ class Pricer {
       if (const auto* o = std::get_if<Alloc>(&op)) sizes[o->buffer.index()] = o->size;
       if (const auto* o = std::get_if<Collective>(&op)) {
         const auto [entry, added] = times.collectives.try_emplace({o->comm, o->kind, o->size});
-        if (added) entry->second = collective(c, *o);
+        if (added) entry->second = collective(its.first, *o);
       }
       if (const auto* o = std::get_if<Exchange>(&op)) {
         for (const Transfer& t : program[o->transfers]) {
           if (t.direction != Direction::Send) continue;
           const auto [entry, added] = times.messages.try_emplace({o->comm, t.step, sizes[t.buffer.index()]});
-          if (added) entry->second = message(c, o->comm, t.step, sizes[t.buffer.index()]);
+          if (added) entry->second = message(its.first, o->comm, t.step, sizes[t.buffer.index()]);
         }
       }
     }
     return times;
   }
 
-  const std::vector<CollectivePlan>& plans(CommSlot comm, Rank leader, CollectiveKind kind) {
-    const auto [entry, added] = plans_.try_emplace({comm, leader, kind});
-    if (added)
-      entry->second = collective_plans(fabric_, devices_of(workload_.communicators[comm.index()], leader), kind);
-    return entry->second;
-  }
-
-  TransferPrice collective(std::size_t c, const Collective& op) {
-    const Communicator& communicator = workload_.communicators[op.comm.index()];
-    const Rank first = group_leader(communicator, folding_.classes[c].first);
-    if (options_.model == PriceModel::AlphaBeta)
-      return collective_price(fabric_, devices_of(communicator, first), op.kind, op.size, options_);
-    TransferPrice price = price_of(fabric_, plans(op.comm, first, op.kind), op.size, options_);
-    std::set<Rank> leaders;
-    for (const Rank rank : ranks_of_class_[c]) leaders.insert(group_leader(communicator, rank));
-    leaders.erase(first);
-    share(price, leaders,
-          [&](Rank leader) { return price_of(fabric_, plans(op.comm, leader, op.kind), op.size, options_); });
+  TransferPrice collective(Rank rank, const Collective& op) {
+    const Rank leader = group_leader(workload_.communicators[op.comm.index()], rank);
+    const Router::Way way = router_.collective(op.comm, leader, op.kind, op.size);
+    CollectivePlan plan{way.algorithm, way.latency, way.of, {}};
+    const std::vector<FoldedLinks::Load>& loads = links_.loads(op.comm, 0, leader, way.number);
+    for (const FoldedLinks::Load& load : loads) plan.links.push_back({load.link, load.weight});
+    TransferPrice price = price_of(plan, op.size);
+    for (std::size_t i = 0; i < price.loads.size(); ++i) price.loads[i].sharers = loads[i].sharers;
     return price;
   }
 
-  TransferPrice message(std::size_t c, CommSlot comm, std::int32_t step, Bytes size) {
-    const Communicator& communicator = workload_.communicators[comm.index()];
-    const auto of = [&](Rank rank) {
-      return message_price(fabric_, rank.value, group_neighbour(communicator, rank, step).value, size, options_.model);
-    };
-    TransferPrice price = of(folding_.classes[c].first);
-    std::set<Rank> others(ranks_of_class_[c].begin(), ranks_of_class_[c].end());
-    others.erase(folding_.classes[c].first);
-    share(price, others, of);
+  TransferPrice message(Rank sender, CommSlot comm, std::int32_t step, Bytes size) {
+    const Rank peer = group_neighbour(workload_.communicators[comm.index()], sender, step);
+    TransferPrice price = message_price(router_.fabric(), sender.value, peer.value, size, options_.model);
+    if (price.loads.empty()) return price;
+    price.loads.clear();
+    // All ways together are one link of their summed capacity: each link of the route carries the whole.
+    for (const FoldedLinks::Load& load : links_.loads(comm, step, sender, 0))
+      price.loads.push_back({load.link, size, load.sharers});
     return price;
-  }
-
-  // Equal transfers of the class's other groups run at the same time: count those that load the same links.
-  template <class PriceOf>
-  static void share(TransferPrice& price, const std::set<Rank>& others, const PriceOf& price_of_other) {
-    if (price.loads.empty() || others.empty()) return;
-    std::unordered_map<std::int32_t, std::size_t> place;
-    for (std::size_t i = 0; i < price.loads.size(); ++i) place[price.loads[i].link.value] = i;
-    for (const Rank other : others)
-      for (const LinkLoad& load : price_of_other(other).loads)
-        if (const auto found = place.find(load.link.value); found != place.end()) ++price.loads[found->second].sharers;
   }
 
   const Workload& workload_;
   const Folding& folding_;
   const Cluster& cluster_;
   CollectiveOptions options_;
-  Fabric fabric_;
-  std::vector<std::vector<Rank>> ranks_of_class_;
-  std::map<std::tuple<CommSlot, Rank, CollectiveKind>, std::vector<CollectivePlan>> plans_;
+  Router router_;
+  FoldedLinks links_;
 };
 
 }  // namespace

@@ -9,8 +9,9 @@
 namespace tidemark {
 
 /// How long every kernel, collective and message of a workload takes on a cluster, and the links they share. Rank r
-/// runs on device r. A class of ranks pays what its first rank pays; where its other groups load the same links, they
-/// count as sharers.
+/// runs on device r. A class of ranks pays what its first rank pays, and links that are loaded alike are one, with the
+/// sharers that each of them has: exact where `folding` respects the links, as `fold(…, traffic(workload, cluster))`
+/// and `unfolded` do.
 [[nodiscard]] TimePrices price_time(const Workload& workload, const Folding& folding, const Cluster& cluster,
                                     const CollectiveOptions& options = {});
 

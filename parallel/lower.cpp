@@ -1,5 +1,6 @@
 #include "parallel/lower.hpp"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -70,6 +71,7 @@ std::vector<Role> roles(const LoweringInput& input) {
         found[entry->second].ranks.push_back(rank_at(layout, {.tensor = t, .data = d, .pipeline = p}));
     }
   }
+  for (Role& role : found) std::sort(role.ranks.begin(), role.ranks.end());
   return found;
 }
 

@@ -2,20 +2,35 @@
 
 namespace tidemark {
 
+namespace {
+
+GroupAxis group_axis(const Layout& layout, MeshAxis axis) {
+  std::int32_t stride = 1;
+  for (const MeshAxis inner : layout.order) {
+    if (inner == axis) break;
+    stride *= layout.degree(inner);
+  }
+  return {layout.degree(axis), stride, 1};
+}
+
+}  // namespace
+
 Coordinates coordinates(const Layout& layout, Rank rank) {
-  return {.tensor = rank.value % layout.tensor,
-          .data = rank.value / layout.tensor % layout.data,
-          .pipeline = rank.value / (layout.tensor * layout.data)};
+  return {.tensor = group_axis(layout, MeshAxis::Tensor).coordinate(rank),
+          .data = group_axis(layout, MeshAxis::Data).coordinate(rank),
+          .pipeline = group_axis(layout, MeshAxis::Pipeline).coordinate(rank)};
 }
 
 Rank rank_at(const Layout& layout, const Coordinates& at) {
-  return {at.tensor + layout.tensor * (at.data + layout.data * at.pipeline)};
+  return {at.tensor * group_axis(layout, MeshAxis::Tensor).stride +
+          at.data * group_axis(layout, MeshAxis::Data).stride +
+          at.pipeline * group_axis(layout, MeshAxis::Pipeline).stride};
 }
 
 Communicators communicators(const Layout& layout, bool tied_embeddings) {
-  const GroupAxis tensor{layout.tensor, 1, 1};
-  const GroupAxis data{layout.data, layout.tensor, 1};
-  const GroupAxis pipeline{layout.pipeline, layout.tensor * layout.data, 1};
+  const GroupAxis tensor = group_axis(layout, MeshAxis::Tensor);
+  const GroupAxis data = group_axis(layout, MeshAxis::Data);
+  const GroupAxis pipeline = group_axis(layout, MeshAxis::Pipeline);
   const GroupAxis ends{2, pipeline.stride, layout.pipeline - 1};
 
   Communicators made;
@@ -30,7 +45,8 @@ Communicators communicators(const Layout& layout, bool tied_embeddings) {
   add(made.data, "data", {data});
   // Megatron makes a group of its own for the sharded optimizer's statistics, though it holds the same ranks as world.
   if (layout.sharding == Sharding::None)
-    add(made.norm, "model_parallel", {tensor, pipeline});
+    add(made.norm, "model_parallel",
+        tensor.stride < pipeline.stride ? std::vector{tensor, pipeline} : std::vector{pipeline, tensor});
   else
     add(made.norm, "optimizer_instance", {GroupAxis{layout.world_size(), 1, 1}});
   add(made.pipeline, "pipeline", {pipeline});

@@ -17,7 +17,7 @@ struct Coordinates {
   bool operator==(const Coordinates&) const = default;
 };
 
-/// Ranks count along tensor, then data, then pipeline (Megatron's order "tp-cp-ep-dp-pp").
+/// Ranks count along the axes in the layout's order.
 [[nodiscard]] Coordinates coordinates(const Layout& layout, Rank rank);
 [[nodiscard]] Rank rank_at(const Layout& layout, const Coordinates& coordinates);
 

@@ -4,12 +4,14 @@
 #include <map>
 #include <mutex>
 #include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 #include <oneapi/tbb/parallel_for.h>
 
 #include "kernels/price.hpp"
 #include "kernels/price_time.hpp"
+#include "scenarios/host_clock.hpp"
 #include "scenarios/io/input_error.hpp"
 #include "sim/engine.hpp"
 #include "sim/ensure.hpp"
@@ -39,31 +41,18 @@ Scenario settled(Scenario scenario) {
   return scenario;
 }
 
-// When a host thread came to each place that a program marks. Roles of a stage mark the same places.
-class MarkTimes {
- public:
-  MarkTimes(const Job& job, const Trace& trace) {
-    for (std::size_t c = 0; c < job.folding.classes.size(); ++c) {
-      const Program& program = job.stages.programs[static_cast<std::size_t>(job.folding.classes[c].program)];
-      for (std::size_t i = 0; i < program.ops.size(); ++i)
-        if (const Mark* mark = std::get_if<Mark>(&program.ops[i]))
-          times_.try_emplace(key(static_cast<std::int32_t>(c), *mark, program[mark->label]), trace.classes[c].host[i]);
-    }
+// When the host thread of a class comes to two ops of a program of its stage.
+std::pair<Instant, Instant> times_of(HostClock clock, const Program& program, std::size_t first, std::size_t second) {
+  std::pair<Instant, Instant> found;
+  for (std::size_t i = 0; i <= std::max(first, second); ++i) {
+    const Instant now = clock.come_to(program.ops[i]);
+    if (i == first) found.first = now;
+    if (i == second) found.second = now;
   }
-  [[nodiscard]] Instant at(std::int32_t rank_class, const Mark& mark, const std::string& label) const {
-    const auto found = times_.find(key(rank_class, mark, label));
-    return found == times_.end() ? Instant{} : found->second;
-  }
+  return found;
+}
 
- private:
-  using Key = std::tuple<std::int32_t, std::int32_t, Phase, std::int32_t, std::string>;
-  static Key key(std::int32_t rank_class, const Mark& mark, const std::string& label) {
-    return {rank_class, mark.step, mark.phase, mark.micro_batch, label};
-  }
-  std::map<Key, Instant> times_;
-};
-
-void replay_role(const Job& job, const MarkTimes& times, const Role& role, std::vector<RankGroup>& groups) {
+void replay_role(const Job& job, const Trace& trace, const Role& role, std::vector<RankGroup>& groups) {
   const Program program = lower_role(job.lowering(), role);
   const std::vector<std::string> wrong = verify(program);
   ensure(wrong.empty(), wrong.empty() ? "" : wrong.front().c_str());
@@ -86,9 +75,8 @@ void replay_role(const Job& job, const MarkTimes& times, const Role& role, std::
     }
     group.device_peak_op = program[group.memory.device.at.mark.label];
     group.allocated_peak_op = program[group.memory.allocated.at.mark.label];
-    const std::int32_t rank_class = job.folding.class_of_rank[group.ranks.front().index()];
-    group.device_peak_time = times.at(rank_class, group.memory.device.at.mark, group.device_peak_op);
-    group.allocated_peak_time = times.at(rank_class, group.memory.allocated.at.mark, group.allocated_peak_op);
+    std::tie(group.device_peak_time, group.allocated_peak_time) = times_of(
+        HostClock(job, trace, group.ranks.front()), program, group.memory.device.at.op, group.memory.allocated.at.op);
     groups.push_back(std::move(group));
   }
 }
@@ -136,7 +124,7 @@ StepPrediction step_of(const Job& job, const Trace& trace) {
   return found;
 }
 
-std::vector<std::string> assumptions_of(const Job& job) {
+std::vector<std::string> assumptions_of(const Job& job, const PredictOptions& options) {
   const Scenario& s = job.scenario;
   const auto version = [](Version v) { return fmt::format("{}.{}", v.major, v.minor); };
   std::vector<std::string> list;
@@ -149,7 +137,10 @@ std::vector<std::string> assumptions_of(const Job& job) {
       "tensor-parallel communication overlaps weight and input gradients as in the framework, nothing else does");
   list.push_back("kernels: roofline of " + s.cluster.device.name +
                  "; efficiencies: " + s.cluster.device.efficiency.source);
-  list.push_back("collectives: NCCL's ring, tree, NVLS by the routes; transfers share links max-min fairly");
+  list.push_back(
+      options.links == LinkModel::MaxMin
+          ? "collectives: NCCL's ring, tree, NVLS by the routes; transfers share links max-min fairly"
+          : "collectives: rings, a latency and bytes over their slowest link (alpha-beta); nothing shares links");
   list.push_back("MFU: three forward passes without recomputation, causal attention counted once, over dense peak");
   list.push_back(
       s.runtime.attention_mask
@@ -196,9 +187,20 @@ Job::Job(const Scenario& asked)
   folding = fold(stages, prices.entry_of_rank);
 }
 
-Trace simulate_time(const Job& job) {
-  Trace trace = simulate(job.stages, job.folding, price_time(job.stages, job.folding, job.scenario.cluster),
-                         {.keep = Keep::Timeline});
+const Role& Job::role_of(Rank rank) const {
+  const auto found = std::find_if(roles.begin(), roles.end(), [&](const Role& role) {
+    return std::find(role.ranks.begin(), role.ranks.end(), rank) != role.ranks.end();
+  });
+  ensure(found != roles.end(), "every rank of a job has a role");
+  return *found;
+}
+
+Trace simulate_time(const Job& job, const PredictOptions& options) {
+  const bool shared = options.links == LinkModel::MaxMin;
+  const TimePrices times = price_time(job.stages, job.folding, job.scenario.cluster,
+                                      {.algorithm = {}, .model = shared ? PriceModel::Routed : PriceModel::AlphaBeta});
+  Trace trace = simulate(job.stages, job.folding, times,
+                         {.sharing = shared ? LinkSharing::MaxMinFair : LinkSharing::None, .keep = Keep::Timeline});
   ensure(std::holds_alternative<Completed>(trace.outcome), "programs that verify() finds sound do not deadlock");
   return trace;
 }
@@ -209,15 +211,17 @@ const RankGroup& Prediction::highest() const {
   });
 }
 
-Prediction predict(const Scenario& scenario, const Progress& progress) {
+Prediction predict(const Scenario& scenario, const Progress& progress, const PredictOptions& options) {
   const Job job(scenario);
-  const Trace trace = simulate_time(job);
-  const MarkTimes times(job, trace);
+  return predict(job, simulate_time(job, options), progress, options);
+}
+
+Prediction predict(const Job& job, const Trace& trace, const Progress& progress, const PredictOptions& options) {
   std::vector<std::vector<RankGroup>> found(job.roles.size());
   std::mutex reporting;
   std::size_t done = 0;
   oneapi::tbb::parallel_for(std::size_t{0}, job.roles.size(), [&](std::size_t i) {
-    replay_role(job, times, job.roles[i], found[i]);
+    replay_role(job, trace, job.roles[i], found[i]);
     const std::lock_guard lock(reporting);
     if (progress) progress(++done, job.roles.size());
   });
@@ -237,7 +241,7 @@ Prediction predict(const Scenario& scenario, const Progress& progress) {
         group.memory.peak_device_upper + job.scenario.runtime.headroom <= job.scenario.cluster.device.capacity;
   }
   prediction.fits &= prediction.completed;
-  prediction.assumptions = assumptions_of(job);
+  prediction.assumptions = assumptions_of(job, options);
   prediction.not_modelled = {"host memory: the pinned and pageable buffers of the framework and of NCCL count as 0"};
   return prediction;
 }

@@ -31,6 +31,17 @@ struct Job {
   Folding folding;  ///< of `stages` at `prices`
 
   [[nodiscard]] LoweringInput lowering() const { return {graph, scenario.layout, scenario.train, runtime}; }
+  [[nodiscard]] const Role& role_of(Rank rank) const;
+};
+
+/// What a transfer takes where others use its links.
+enum class LinkModel : std::uint8_t {
+  MaxMin,     ///< bytes on every link of its routes, which concurrent transfers share max-min fairly
+  AlphaBeta,  ///< a latency, and bytes over its slowest link; nothing is shared
+};
+
+struct PredictOptions {
+  LinkModel links = LinkModel::MaxMin;
 };
 
 /// Ranks with one memory timeline: the same program at the same prices.
@@ -78,10 +89,14 @@ using Progress = std::function<void(std::size_t done, std::size_t all)>;
 
 /// Memory of every rank over the whole job, and the time of a step. Roles are simulated in parallel; the answer does
 /// not depend on how many threads there are.
-[[nodiscard]] Prediction predict(const Scenario& scenario, const Progress& progress = {});
+[[nodiscard]] Prediction predict(const Scenario& scenario, const Progress& progress = {},
+                                 const PredictOptions& options = {});
+/// The same of a job whose time was simulated with the same options.
+[[nodiscard]] Prediction predict(const Job& job, const Trace& trace, const Progress& progress = {},
+                                 const PredictOptions& options = {});
 
 /// Runs the job's stages on the simulated clock.
-[[nodiscard]] Trace simulate_time(const Job& job);
+[[nodiscard]] Trace simulate_time(const Job& job, const PredictOptions& options = {});
 
 /// What lowering may know of the scenario's cluster.
 [[nodiscard]] Target target_of(const Cluster& cluster);

@@ -47,11 +47,12 @@ struct StreamState {
 struct ClassState {
   const Program* program = nullptr;
   const OpTimes* times = nullptr;
-  std::vector<Bytes> buffer_sizes;
-  std::size_t next = 0;  // op of the host thread
+  std::vector<Bytes> buffer_sizes;  // as far as the host thread has come
+  std::size_t next = 0;             // op of the host thread
   Instant host;
   std::int32_t host_waits_for_event = nobody;
-  std::vector<StreamState> streams;
+  std::int32_t waiting = 0;          // streams that wait for an event, and the host thread
+  std::vector<StreamState> streams;  // those that work was handed to
   std::vector<std::optional<Instant>> events;
   std::vector<std::int64_t> meetings;  // by slot: how many collectives it has come to
   std::int32_t step = 0;
@@ -68,6 +69,24 @@ struct Waiter {
 struct Meeting {
   std::vector<Waiter> arrived;
   Instant last;
+};
+
+// Those of a group that are open: members come to them in order, so that the oldest closes first.
+struct Meetings {
+  std::int64_t first = 0;  // its number
+  std::vector<Meeting> open;
+
+  Meeting& operator[](std::int64_t number) {
+    const auto place = static_cast<std::size_t>(number - first);
+    if (place >= open.size()) open.resize(place + 1);
+    return open[place];
+  }
+  void close_first() {
+    ++first;
+    std::rotate(open.begin(), open.begin() + 1, open.end());  // the memory of its members is used again
+    open.back().arrived.clear();
+    open.back().last = {};
+  }
 };
 
 // One grouped exchange of one class: done when all its messages are.
@@ -101,43 +120,26 @@ struct QueuedEvent {
   std::uint32_t version = 0;
 };
 
-// Small numbers for things that come and go.
+// Small numbers for things that come and go; one that comes finds what the last with its number left.
 template <class T>
 class Pool {
  public:
-  std::int32_t add(T value) {
+  std::int32_t add() {
     if (free_.empty()) {
-      items_.push_back(std::move(value));
+      items_.emplace_back();
       return static_cast<std::int32_t>(items_.size()) - 1;
     }
     const std::int32_t id = free_.back();
     free_.pop_back();
-    items_[static_cast<std::size_t>(id)] = std::move(value);
     return id;
   }
-  T take(std::int32_t id) {
-    free_.push_back(id);
-    return std::move(items_[static_cast<std::size_t>(id)]);
-  }
+  void remove(std::int32_t id) { free_.push_back(id); }
   T& operator[](std::int32_t id) { return items_[static_cast<std::size_t>(id)]; }
 
  private:
   std::vector<T> items_;
   std::vector<std::int32_t> free_;
 };
-
-std::size_t stream_count(const Program& program) {
-  std::int32_t last = 0;
-  const auto see = [&](StreamId stream) { last = std::max(last, stream.value); };
-  for (const Op& op : program.ops) {
-    if (const auto* o = std::get_if<Launch>(&op)) see(o->stream);
-    if (const auto* o = std::get_if<Collective>(&op)) see(o->stream);
-    if (const auto* o = std::get_if<Exchange>(&op)) see(o->stream);
-    if (const auto* o = std::get_if<Record>(&op)) see(o->stream);
-    if (const auto* o = std::get_if<Wait>(&op)) see(o->stream);
-  }
-  return static_cast<std::size_t>(last) + 1;
-}
 
 class Engine {
  public:
@@ -148,9 +150,6 @@ class Engine {
       state.program = &workload.programs[static_cast<std::size_t>(folding.classes[c].program)];
       state.times = &prices.classes[c];
       state.buffer_sizes.resize(static_cast<std::size_t>(state.program->buffers));
-      for (const Op& op : state.program->ops)
-        if (const auto* alloc = std::get_if<Alloc>(&op)) state.buffer_sizes[alloc->buffer.index()] = alloc->size;
-      state.streams.resize(stream_count(*state.program));
       state.events.resize(static_cast<std::size_t>(state.program->events));
       state.meetings.resize(workload.communicators.size());
       if (options.keep == Keep::Timeline) state.trace.host.resize(state.program->ops.size());
@@ -192,7 +191,7 @@ class Engine {
         enqueue({c, to}, {kind, index, nobody, its.host, duration});
       };
       std::visit(Overloaded{
-                     [](const Alloc&) {},
+                     [&](const Alloc& o) { its.buffer_sizes[o.buffer.index()] = o.size; },
                      [](const Free&) {},
                      [](const Borrow&) {},
                      [&](const Launch& o) {
@@ -210,8 +209,10 @@ class Engine {
                      [&](const Sync& o) {
                        if (const std::optional<Instant>& done = its.events[o.event.index()])
                          its.host = std::max(its.host, *done);
-                       else
+                       else {
                          its.host_waits_for_event = o.event.value;
+                         ++its.waiting;
+                       }
                      },
                      [](const CreateDriver&) {},
                      [](const CreateCommunicator&) {},
@@ -234,7 +235,9 @@ class Engine {
   // -------------------------------------------------------------------------------------------------------
 
   void enqueue(const Waiter& at, const Pending& work) {
-    StreamState& its = stream(at);
+    std::vector<StreamState>& streams = state(at.rank_class).streams;
+    if (at.stream.index() >= streams.size()) streams.resize(at.stream.index() + 1);
+    StreamState& its = streams[at.stream.index()];
     if (!its.queue.empty() || !advance(at, work)) its.queue.push_back(work);
   }
 
@@ -250,12 +253,13 @@ class Engine {
         return true;
       case Pending::Kind::Record:
         state(at.rank_class).events[static_cast<std::size_t>(work.event)] = begin;
-        recorded_.push_back({at.rank_class, work.event});
+        if (state(at.rank_class).waiting > 0) recorded_.push_back({at.rank_class, work.event});
         return true;
       case Pending::Kind::Wait: {
         const std::optional<Instant>& done = state(at.rank_class).events[static_cast<std::size_t>(work.event)];
         if (!done) {
           its.waits_for_event = work.event;
+          ++state(at.rank_class).waiting;
           its.arrived = begin;
         } else if (*done > begin) {
           note(at, work.op, begin, begin, *done);
@@ -296,10 +300,12 @@ class Engine {
       for (std::size_t s = 0; s < its.streams.size(); ++s) {
         if (its.streams[s].waits_for_event != event) continue;
         its.streams[s].waits_for_event = nobody;
+        --its.waiting;
         drain({c, {static_cast<std::int32_t>(s)}});
       }
       if (its.host_waits_for_event == event) {
         its.host_waits_for_event = nobody;
+        --its.waiting;
         its.host = std::max(its.host, *its.events[static_cast<std::size_t>(event)]);
         run_host(c);
       }
@@ -328,24 +334,25 @@ class Engine {
 
   void join(const Waiter& at, const Collective& op) {
     const std::int32_t group = group_of(at.rank_class, op.comm);
-    auto& open = meetings_[static_cast<std::size_t>(group)];
-    const std::int64_t which = state(at.rank_class).meetings[op.comm.index()]++;
-    Meeting& meeting = open[which];
+    Meetings& meetings = meetings_[static_cast<std::size_t>(group)];
+    Meeting& meeting = meetings[state(at.rank_class).meetings[op.comm.index()]++];
     meeting.arrived.push_back(at);
     meeting.last = std::max(meeting.last, stream(at).arrived);
     if (meeting.arrived.size() < folding_.groups[static_cast<std::size_t>(group)].classes.size()) return;
     const auto& prices = state(at.rank_class).times->collectives;
     const auto price = prices.find({op.comm, op.kind, op.size});
     ensure(price != prices.end(), "every collective of a workload has a price");
-    begin({&price->second, meeting.last, std::move(meeting.arrived), {nobody, nobody}});
-    open.erase(which);
+    ActiveTransfer& transfer = begin(price->second, meeting.last);
+    transfer.members.swap(meeting.arrived);
+    meetings.close_first();
   }
 
   void post(const Waiter& at, const Exchange& op) {
     ClassState& its = state(at.rank_class);
     const std::span<const Transfer> transfers = (*its.program)[op.transfers];
     const Instant ready = stream(at).arrived;
-    const std::int32_t exchange = exchanges_.add({at, static_cast<std::int32_t>(transfers.size()), never, ready});
+    const std::int32_t exchange = exchanges_.add();
+    exchanges_[exchange] = {at, static_cast<std::int32_t>(transfers.size()), never, ready};
     for (const Transfer& t : transfers) {
       const Communicator& communicator = workload_.communicators[op.comm.index()];
       const Rank peer =
@@ -372,12 +379,19 @@ class Engine {
     const HalfMessage send = channel.sends.front(), receive = channel.receives.front();
     channel.sends.pop_front();
     channel.receives.pop_front();
-    begin({send.price, std::max(send.ready, receive.ready), {}, {send.exchange, receive.exchange}});
+    begin(*send.price, std::max(send.ready, receive.ready)).exchanges = {send.exchange, receive.exchange};
   }
 
-  void begin(ActiveTransfer transfer) {
-    const Instant bytes_start = transfer.begin + transfer.price->latency;
-    queue_.push(bytes_start, {QueuedEvent::Kind::BytesStart, transfers_.add(std::move(transfer)), 0});
+  // Whoever takes part is left to the caller.
+  ActiveTransfer& begin(const TransferPrice& price, Instant at) {
+    const std::int32_t id = transfers_.add();
+    ActiveTransfer& transfer = transfers_[id];
+    transfer.price = &price;
+    transfer.begin = at;
+    transfer.members.clear();
+    transfer.exchanges = {nobody, nobody};
+    queue_.push(at + price.latency, {QueuedEvent::Kind::BytesStart, id, 0});
+    return transfer;
   }
 
   void handle(const QueuedEvent& event, Instant now) {
@@ -389,7 +403,7 @@ class Engine {
     if (!network_.is_current(event.transfer, event.version)) return;
     ++trace_.events;
     network_.finish(event.transfer);
-    const ActiveTransfer done = transfers_.take(event.transfer);
+    const ActiveTransfer& done = transfers_[event.transfer];  // none begins before `wake_waiters`
     for (const Waiter& member : done.members) leave(member, done.begin, now);
     for (const std::int32_t id : done.exchanges) {
       if (id == nobody) continue;
@@ -397,9 +411,10 @@ class Engine {
       exchange.begin = std::min(exchange.begin, done.begin);
       exchange.end = std::max(exchange.end, now);
       if (--exchange.open > 0) continue;
-      const ExchangeState over = exchanges_.take(id);
-      leave(over.waiter, over.begin, over.end);
+      exchanges_.remove(id);
+      leave(exchange.waiter, exchange.begin, exchange.end);
     }
+    transfers_.remove(event.transfer);
     wake_waiters();
   }
 
@@ -496,7 +511,7 @@ class Engine {
   EngineOptions options_;
   Network network_;
   std::vector<ClassState> classes_;
-  std::vector<std::map<std::int64_t, Meeting>> meetings_;  // by group class: open ones, by number
+  std::vector<Meetings> meetings_;  // by group class
   std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>, Channel>
       channels_;  // by slot, sending class, receiving class and step
   Pool<ExchangeState> exchanges_;

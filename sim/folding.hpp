@@ -1,14 +1,18 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "sim/time.hpp"
+#include "sim/transfer.hpp"
 #include "sim/workload.hpp"
 
 namespace tidemark {
 
-/// Ranks that cannot be told apart: the same program at the same prices, and groups and peers that are alike, however
-/// far one looks. One of them stands for all.
+/// Ranks that cannot be told apart: the same program at the same prices, and groups, peers and links that are alike,
+/// however far one looks. One of them stands for all.
 struct RankClass {
   Rank first;                        ///< the lowest
   std::int32_t size = 0;             ///< how many ranks it stands for
@@ -35,9 +39,46 @@ struct Folding {
   }
 };
 
-/// The coarsest partition of ranks that programs, prices (`price_of_rank`), groups and peers respect, refined until it
-/// is stable.
-[[nodiscard]] Folding fold(const Workload& workload, const std::vector<std::int32_t>& price_of_rank);
+/// Who loads which links: a collective of one group or a message of one rank, whatever its sizes.
+struct Traffic {
+  struct Load {
+    LinkId link;
+    std::int64_t weight = 1;  ///< bytes are in proportion to it
+  };
+  struct Flow {
+    CommSlot comm;
+    std::int32_t step = 0;   ///< of a message
+    Rank rank;               ///< the sender, or the lowest of the group
+    std::int32_t way = 0;    ///< 0: a message; else of a collective, which takes other links in another way
+    std::uint64_t cost = 0;  ///< equal where latencies are, and what weights are relative to
+    std::size_t first = 0;   ///< its run of `loads`
+    std::size_t count = 0;
+  };
+  std::vector<Flow> flows;  ///< by communicator, step, rank, way
+  std::vector<Load> loads;
+  std::vector<Bandwidth> links;
+
+  [[nodiscard]] std::span<const Load> operator[](const Flow& flow) const {
+    return std::span(loads).subspan(flow.first, flow.count);
+  }
+};
+
+/// What cannot be told apart, by class in order of the lowest member.
+struct Likeness {
+  std::vector<std::int32_t> ranks, flows, links;
+};
+
+/// The coarsest partition, finer than `ranks`, in which what is alike meets alike: ranks their groups, peers and flows,
+/// flows their members and links, links their capacities and flows. Everything in one class then happens at one time,
+/// and each of its links carries equally many flows of every class: its first member tells all. (An equitable
+/// partition, found by colour refinement; colours are 64-bit hashes.)
+[[nodiscard]] Likeness likeness(const Workload& workload, const Traffic& traffic,
+                                const std::vector<std::int32_t>& ranks);
+
+/// The coarsest partition of ranks that programs, prices (`price_of_rank`), groups, peers and the links they share
+/// respect. Without `traffic` links count as never shared.
+[[nodiscard]] Folding fold(const Workload& workload, const std::vector<std::int32_t>& price_of_rank,
+                           const Traffic& traffic = {});
 
 /// Every rank a class of its own.
 [[nodiscard]] Folding unfolded(const Workload& workload, const std::vector<std::int32_t>& price_of_rank);

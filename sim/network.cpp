@@ -16,7 +16,7 @@ void Network::start(std::int32_t transfer, const TransferPrice& price, Instant n
   if (index >= flows_.size()) flows_.resize(index + 1);
   Flow& flow = flows_[index];
   flow.id = FlowId{};
-  if (price.loads.empty()) return plan(transfer, now);
+  if (largest_load(price.loads) == Bytes{0}) return plan(transfer, now);
   if (sharing_ == LinkSharing::None) {
     Duration longest;
     for (const LinkLoad& load : price.loads) longest = std::max(longest, load.bytes / links_[load.link.index()]);

@@ -74,15 +74,15 @@ class Replayer {
   [[nodiscard]] Moment moment() const { return {at_, mark_}; }
   [[nodiscard]] Bytes block_of(BufferId buffer) const { return allocator_.size(buffers_[buffer.index()].block); }
 
+  static Category category(DriverResource resource) {
+    return resource == DriverResource::NcclKernels ? Category::Nccl : Category::Context;
+  }
+
  private:
   struct Held {
     BlockId block{};
     Category category = Category::Temporaries;
   };
-
-  static Category category(DriverResource resource) {
-    return resource == DriverResource::NcclKernels ? Category::Nccl : Category::Context;
-  }
 
   void allocate(const Alloc& o) {
     const std::variant<BlockId, OutOfMemory> got = allocator_.malloc(o.size, o.stream);
@@ -166,6 +166,47 @@ MemoryRecord replay(const Program& program, const DriverPrices& prices, const Re
   Replayer replayer(program, prices, options.capacity);
   for (std::size_t i = 0; i < program.ops.size(); ++i)
     if (!replayer.step(i, program.ops[i])) break;
+  return std::move(replayer).finish();
+}
+
+MemoryRecord replay(const Program& program, const DriverPrices& prices, const ReplayOptions& options,
+                    const MemoryObserver& observer) {
+  Replayer replayer(program, prices, options.capacity);
+  std::vector<TensorEvent> tensors(static_cast<std::size_t>(program.buffers));
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const Op& op = program.ops[i];
+    if (!replayer.step(i, op)) break;
+    const auto tell = [&](const auto& what) {
+      observer({replayer.moment(), what, replayer.allocated(), replayer.reserved(), replayer.driver()});
+    };
+    std::visit(Overloaded{
+                   [&](const Alloc& o) {
+                     tell(tensors[o.buffer.index()] = {TensorEvent::Kind::Alloc, o.buffer, o.label, o.category, o.size,
+                                                       replayer.block_of(o.buffer)});
+                   },
+                   [&](const Free& o) {
+                     tensors[o.buffer.index()].kind = TensorEvent::Kind::Free;
+                     tell(tensors[o.buffer.index()]);
+                   },
+                   [](const Borrow&) {},
+                   [](const Launch&) {},
+                   [](const Collective&) {},
+                   [](const Exchange&) {},
+                   [](const Record&) {},
+                   [](const Wait&) {},
+                   [](const Sync&) {},
+                   [&](const CreateDriver& o) {
+                     tell(DriverEvent{o.resource, Replayer::category(o.resource), prices.of(o.resource).bytes});
+                   },
+                   [&](const CreateCommunicator& o) {
+                     tell(DriverEvent{o.comm, Category::Nccl, prices.of(o.comm).bytes});
+                   },
+                   [](const Bind&) {},
+                   [](const Unbind&) {},
+                   [](const Mark&) {},
+               },
+               op);
+  }
   return std::move(replayer).finish();
 }
 

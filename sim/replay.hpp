@@ -1,8 +1,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
+#include <variant>
 #include <vector>
 
 #include "sim/allocator_options.hpp"
@@ -64,6 +67,40 @@ struct ReplayOptions {
 
 /// Runs the program's memory through the allocator.
 [[nodiscard]] MemoryRecord replay(const Program& program, const DriverPrices& prices, const ReplayOptions& options);
+
+/// A tensor comes or goes.
+struct TensorEvent {
+  enum class Kind : std::uint8_t { Alloc, Free };
+  Kind kind = Kind::Alloc;
+  BufferId buffer;
+  LabelId label;
+  Category category = Category::Temporaries;
+  Bytes requested;
+  Bytes block;  ///< what it counts as allocated
+  bool operator==(const TensorEvent&) const = default;
+};
+
+/// A driver or library takes memory for itself; it keeps it.
+struct DriverEvent {
+  std::variant<DriverResource, CommSlot> what;
+  Category category = Category::Context;
+  Bytes bytes;
+  bool operator==(const DriverEvent&) const = default;
+};
+
+/// One change of a rank's memory, and what it holds right after it.
+struct MemoryEvent {
+  Moment at;
+  std::variant<TensorEvent, DriverEvent> what;
+  Bytes allocated, reserved, driver;
+  bool operator==(const MemoryEvent&) const = default;
+};
+
+using MemoryObserver = std::function<void(const MemoryEvent&)>;
+
+/// The same, and tells the observer of every change, in order.
+[[nodiscard]] MemoryRecord replay(const Program& program, const DriverPrices& prices, const ReplayOptions& options,
+                                  const MemoryObserver& observer);
 
 /// A buffer that is live at some moment.
 struct LiveBuffer {

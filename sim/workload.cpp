@@ -1,6 +1,7 @@
 #include "sim/workload.hpp"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "sim/ensure.hpp"
 
@@ -35,12 +36,20 @@ std::vector<Rank> group_members(const Communicator& communicator, Rank member) {
 }
 
 Rank group_neighbour(const Communicator& communicator, Rank member, std::int32_t step) {
-  const std::vector<Rank> members = group_members(communicator, member);
-  const auto self = std::find(members.begin(), members.end(), member);
-  ensure(self != members.end(), "a rank is a member of its own group");
-  const std::int64_t size = static_cast<std::int64_t>(members.size());
-  const std::int64_t place = ((self - members.begin() + step) % size + size) % size;
-  return members[static_cast<std::size_t>(place)];
+  ensure(is_member(communicator, member), "a neighbour is asked for by a member of its group");
+  const std::int64_t size = group_size(communicator);
+  std::int64_t place = step;
+  for (std::int64_t inner = 1; const GroupAxis& axis : communicator.axes) {
+    place += axis.coordinate(member) / axis.step * inner;
+    inner *= axis.size;
+  }
+  place = (place % size + size) % size;
+  std::int64_t neighbour = group_leader(communicator, member).value;
+  for (const GroupAxis& axis : communicator.axes) {
+    neighbour += place % axis.size * axis.step * axis.stride;
+    place /= axis.size;
+  }
+  return {static_cast<std::int32_t>(neighbour)};
 }
 
 }  // namespace tidemark

@@ -24,4 +24,7 @@ using Schedule = std::vector<ScheduleStep>;
 /// One forward, one backward (PipeDream-Flush): what Megatron runs without virtual stages.
 [[nodiscard]] Schedule one_f_one_b(std::int32_t stage, std::int32_t stages, std::int32_t micro_batches);
 
+/// All forward passes, then all backward passes; the same on every stage.
+[[nodiscard]] Schedule gpipe(std::int32_t micro_batches);
+
 }  // namespace tidemark

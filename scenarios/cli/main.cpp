@@ -1,10 +1,15 @@
 #include <charconv>
 #include <cstdio>
 #include <exception>
+#include <optional>
+#include <ostream>
+#include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "scenarios/cli/arguments.hpp"
 #include "scenarios/cli/output.hpp"
 #include "scenarios/cli/progress.hpp"
 #include "scenarios/io/input_error.hpp"
@@ -12,7 +17,10 @@
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/prediction.hpp"
 #include "scenarios/report/explanation.hpp"
+#include "scenarios/report/fabric_text.hpp"
 #include "scenarios/report/prediction_text.hpp"
+#include "scenarios/report/timeline.hpp"
+#include "sim/summary.hpp"
 
 // One verb per question. Exit codes: 0 yes, 1 the answer is no, 2 bad input or usage, 3 the machine failed.
 
@@ -24,15 +32,55 @@ constexpr int yes = 0, no = 1, bad_input = 2, machine_failed = 3;
 struct Arguments {
   std::string scenario;
   std::string json;
-  std::int32_t rank = 0;
   std::string at = "peak";
   std::string show = "memory";
   bool all = false;
+  std::string timeline;
+  std::string link_model = "max-min";
+  // Not given: as the verb likes it.
+  std::optional<std::string> ranks, steps, categories;
 };
 
+[[noreturn]] void refuse(std::string option, std::string message, std::string hint) {
+  throw InputError(Problem{.file = std::move(option), .message = std::move(message), .hint = std::move(hint)});
+}
+
+void refuse_filters(const Arguments& arguments, const std::string& hint) {
+  if (arguments.steps) refuse("--step", "picks from a timeline, and none is asked for", hint);
+  if (arguments.categories) refuse("--category", "picks from a timeline, and none is asked for", hint);
+}
+
+// All but the ranks.
+TimelineQuery timeline_query(const Arguments& arguments, const Scenario& scenario) {
+  TimelineQuery query{.links = asked_link_model(arguments.link_model)};
+  query.steps = {static_cast<std::int32_t>(scenario.train.steps)};
+  if (arguments.steps) query.steps = asked_steps(*arguments.steps, scenario);
+  if (arguments.categories) query.categories = asked_categories(*arguments.categories);
+  return query;
+}
+
 int run_predict(const Arguments& arguments) {
+  const PredictOptions options{.links = asked_link_model(arguments.link_model)};
+  if (arguments.timeline.empty()) {
+    const std::string hint = "give --timeline FILE too";
+    if (arguments.ranks) refuse("--rank", "picks from a timeline, and none is asked for", hint);
+    refuse_filters(arguments, hint);
+  } else if (arguments.timeline == "-") {
+    refuse("--timeline", "goes to a file", "explain --show timeline --json - prints one");
+  } else if (arguments.timeline == arguments.json) {
+    refuse("--timeline", "and --json name one file", "give each its own");
+  }
   const Scenario scenario = read_scenario(arguments.scenario, data_root());
-  const Prediction prediction = predict(scenario, progress_on_terminal("simulating ranks"));
+  TimelineQuery query = timeline_query(arguments, scenario);
+  if (arguments.ranks) query.ranks = asked_ranks(*arguments.ranks, scenario);
+
+  const Job job(scenario);
+  const Trace trace = simulate_time(job, options);
+  const Prediction prediction = predict(job, trace, progress_on_terminal("simulating ranks"), options);
+  if (!arguments.timeline.empty()) {
+    if (!arguments.ranks) query.ranks = first_ranks(prediction);
+    write_file(arguments.timeline, [&](std::ostream& file) { write_timeline(file, job, trace, query); });
+  }
   answer(prediction_text(prediction), arguments.json, [&] { return prediction_json(prediction); });
   return prediction.fits ? yes : no;
 }
@@ -50,14 +98,33 @@ AskedMoment asked_moment(const std::string& at) {
   return {AskedMoment::Kind::OpIndex, op};
 }
 
+int show_timeline(const Arguments& arguments, const Scenario& scenario, const std::vector<Rank>& ranks) {
+  TimelineQuery query = timeline_query(arguments, scenario);
+  query.ranks = ranks;
+  const Job job(scenario);
+  const Trace trace = simulate_time(job, {.links = query.links});
+  // Only what goes out: a timeline can be long.
+  if (arguments.json == "-")
+    answer("", "-", [&] { return timeline(job, trace, query, TimelineFormat::JsonLines); });
+  else if (!arguments.json.empty())
+    write_file(arguments.json, [&](std::ostream& file) { write_timeline(file, job, trace, query); });
+  if (arguments.json != "-") answer(timeline(job, trace, query, TimelineFormat::Table), "", {});
+  return yes;
+}
+
 int run_explain(const Arguments& arguments) {
   const AskedMoment at = asked_moment(arguments.at);
+  const LinkModel links = asked_link_model(arguments.link_model);
+  if (arguments.show != "timeline") refuse_filters(arguments, "--show timeline shows one");
+  if (links != LinkModel::MaxMin && arguments.show != "timeline")
+    refuse("--link-model", fmt::format("--show {} does not depend on it", arguments.show),
+           "leave it out, or ask for --show timeline");
   const Scenario scenario = read_scenario(arguments.scenario, data_root());
-  const Rank rank{arguments.rank};
-  if (rank.value < 0 || rank.value >= scenario.layout.world_size())
-    throw InputError(Problem{.file = "--rank",
-                             .message = fmt::format("there is no rank {}", rank.value),
-                             .hint = fmt::format("the job has ranks 0 to {}", scenario.layout.world_size() - 1)});
+  const std::vector<Rank> ranks = asked_ranks(arguments.ranks.value_or("0"), scenario);
+  if (arguments.show == "timeline") return show_timeline(arguments, scenario, ranks);
+  if (ranks.size() > 1)
+    refuse("--rank", fmt::format("--show {} looks at one rank", arguments.show), "--show timeline takes several");
+  const Rank rank = ranks.front();
   const Job job(scenario);
   if (arguments.show == "memory") {
     answer(live_text(job, rank, at, arguments.all ? Detail::Everything : Detail::ByRole), arguments.json,
@@ -65,9 +132,8 @@ int run_explain(const Arguments& arguments) {
     return yes;
   }
   if (!arguments.json.empty() && arguments.show != "scenario")
-    throw InputError(Problem{.file = "--json",
-                             .message = fmt::format("--show {} has no JSON form", arguments.show),
-                             .hint = "--show memory and --show scenario have one"});
+    refuse("--json", fmt::format("--show {} has no JSON form", arguments.show),
+           "--show memory, --show scenario and --show timeline have one");
   const auto shown = [&]() -> std::string {
     if (arguments.show == "scenario") return scenario_json(job.scenario, 2) + '\n';
     if (arguments.show == "model") return model_text(job);
@@ -75,7 +141,7 @@ int run_explain(const Arguments& arguments) {
     if (arguments.show == "communicators") return communicators_text(job, rank);
     if (arguments.show == "program") return program_text(job, rank);
     if (arguments.show == "prices") return prices_text(job, rank);
-    return timeline_text(job, rank);
+    return fabric_text(job, last_step(simulate_time(job)));
   };
   answer(shown(), arguments.json, [&] { return scenario_json(job.scenario, 2) + '\n'; });
   return yes;
@@ -93,13 +159,24 @@ int run(int argc, char** argv) {
     verb->add_option("SCENARIO", arguments.scenario, "scenario file (TOML)")->required();
     verb->add_option("--json", arguments.json, "write the answer as JSON to FILE, or '-': then text goes to stderr")
         ->type_name("FILE");
+    verb->add_option("--rank", arguments.ranks,
+                     verb == explain ? "rank to look at; a timeline takes several"
+                                     : "ranks in the timeline (default: the lowest of each group)")
+        ->type_name("R[,R...]");
+    verb->add_option("--step", arguments.steps, "steps in the timeline (default: the last)")->type_name("N[,N...]");
+    verb->add_option("--category", arguments.categories, "memory categories in the timeline (default: all)")
+        ->type_name("NAME[,NAME...]");
+    verb->add_option("--link-model", arguments.link_model,
+                     "max-min (transfers share links, the default) or alpha-beta (they do not)")
+        ->type_name("MODEL");
   }
-  explain->add_option("--rank", arguments.rank, "rank to look at")->type_name("R");
+  predict->add_option("--timeline", arguments.timeline, "write every span and memory event to FILE (JSON Lines)")
+      ->type_name("FILE");
   explain->add_option("--at", arguments.at, "peak (of device memory), allocated (its peak), end, or an op's number");
   explain->add_flag("--all", arguments.all, "every tensor on its own line, not layers taken together");
   explain->add_option("--show", arguments.show, "what to print")
-      ->check(
-          CLI::IsMember({"memory", "scenario", "model", "schedule", "communicators", "program", "prices", "timeline"}));
+      ->check(CLI::IsMember(
+          {"memory", "scenario", "model", "schedule", "communicators", "program", "prices", "fabric", "timeline"}));
 
   try {
     app.parse(argc, argv);

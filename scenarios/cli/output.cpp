@@ -19,6 +19,21 @@ void print(std::FILE* stream, const std::string& text) {
 
 }  // namespace
 
+void write_file(const std::string& path, const std::function<void(std::ostream&)>& write) {
+  const std::string unfinished = path + ".part";
+  std::ofstream file(unfinished, std::ios::binary);
+  if (file) write(file);
+  file.close();
+  std::error_code failed;
+  if (file) std::filesystem::rename(unfinished, path, failed);
+  if (!file || failed) {
+    std::error_code ignored;
+    std::filesystem::remove(unfinished, ignored);
+    throw InputError(
+        Problem{.file = path, .message = "cannot be written", .hint = "check the folder and its permissions"});
+  }
+}
+
 void answer(const std::string& text, const std::string& json, const std::function<std::string()>& make_json) {
   if (json == "-") {
     print(stderr, text);
@@ -27,18 +42,7 @@ void answer(const std::string& text, const std::string& json, const std::functio
   }
   print(stdout, text);
   if (json.empty()) return;
-  const std::string unfinished = json + ".part";
-  std::ofstream file(unfinished, std::ios::binary);
-  file << make_json();
-  file.close();
-  std::error_code failed;
-  if (file) std::filesystem::rename(unfinished, json, failed);
-  if (!file || failed) {
-    std::error_code ignored;
-    std::filesystem::remove(unfinished, ignored);
-    throw InputError(
-        Problem{.file = json, .message = "cannot be written", .hint = "check the folder and its permissions"});
-  }
+  write_file(json, [&](std::ostream& file) { file << make_json(); });
 }
 
 std::filesystem::path data_root() {

@@ -82,6 +82,10 @@ const std::array repeats{
            [](const Scenario& s) { return number(s.model.heads); }},
     Repeat{"group-query-attention", Source::Model, "num_key_value_heads",
            [](const Scenario& s) { return s.model.kv_heads == s.model.heads ? either() : boolean(true); }},
+    Repeat{"use-tp-pp-dp-mapping", Source::Layout, "order",
+           [](const Scenario& s) {
+             return boolean(s.layout.order == std::array{MeshAxis::Tensor, MeshAxis::Pipeline, MeshAxis::Data});
+           }},
     Repeat{"num-query-groups", Source::Model, "num_key_value_heads",
            [](const Scenario& s) { return number(s.model.kv_heads); }},
     Repeat{"kv-channels", Source::Model, "head_dim", [](const Scenario& s) { return number(s.model.head_dim); }},
@@ -127,7 +131,6 @@ const std::vector<UnmodelledKey>& unmodelled_flags() {
       {"pipeline-model-parallel-layout", "stages of one's own choosing are", {}},
       {"decoder-first-pipeline-num-layers", "stages of one's own choosing are", {}},
       {"decoder-last-pipeline-num-layers", "stages of one's own choosing are", {}},
-      {"use-tp-pp-dp-mapping", "another order of the axes is", {"false"}},
       {"recompute-granularity", "recomputation is", {}},
       {"recompute-method", "recomputation is", {}},
       {"recompute-num-layers", "recomputation is", {"0"}},

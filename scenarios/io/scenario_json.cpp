@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "scenarios/io/axis_order.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/quantity.hpp"
 #include "scenarios/io/version_text.hpp"
@@ -107,7 +108,7 @@ Json as_json(const Layout& layout) {
           {"sharding", word(sharding_names, layout.sharding)},
           {"count_embedding", layout.count_embedding},
           {"count_loss", layout.count_loss},
-          {"order", "tp-cp-ep-dp-pp"}};
+          {"order", text(layout.order)}};
 }
 
 Json as_json(const Train& train) {

@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/io/axis_order.hpp"
 #include "scenarios/io/cluster_reader.hpp"
 #include "scenarios/io/config_reader.hpp"
 #include "scenarios/io/environment.hpp"
@@ -129,6 +130,16 @@ void read_model_part(ScenarioTables& tables, const ScenarioFolders& folders, Pro
   scenario.model.vocabulary_multiple = multiple.value_or(0);
 }
 
+void read_order(TomlReader& table, Layout& layout) {
+  const std::optional<std::string> given = table.string("order");
+  if (!given) return;
+  if (const auto order = parse_axis_order(*given))
+    layout.order = *order;
+  else
+    table.problem("order", fmt::format("order = {} does not name tp, dp and pp once each", in_quotes(*given)),
+                  "\"tp-cp-ep-dp-pp\" is Megatron's default");
+}
+
 void read_layout(TomlReader& table, Layout& layout) {
   layout.tensor = narrow(table.integer("tensor", rank_count).value_or(1));
   layout.sequence_parallel = table.boolean("sequence_parallel").value_or(false);
@@ -137,6 +148,7 @@ void read_layout(TomlReader& table, Layout& layout) {
   layout.sharding = read_name(table, "sharding", sharding_names, {"zero2", "zero3"}).value_or(Sharding::None);
   layout.count_embedding = table.boolean("count_embedding").value_or(false);
   layout.count_loss = table.boolean("count_loss").value_or(false);
+  read_order(table, layout);
   read_only_choice(table, "schedule", "1f1b", {"gpipe", "interleaved", "zb-h1", "zb-v", "dualpipe-v"});
 
   table.refuse({"context", "context parallelism is", {"1"}});
@@ -148,7 +160,6 @@ void read_layout(TomlReader& table, Layout& layout) {
   table.refuse({"first_stage_layers", "stages of one's own choosing are", {}});
   table.refuse({"last_stage_layers", "stages of one's own choosing are", {}});
   table.refuse({"shard_group", "sharding within a group is", {}});
-  table.refuse({"order", "another order of the axes is", {"\"tp-cp-ep-dp-pp\""}});
   table.refuse_unknown_keys();
 }
 

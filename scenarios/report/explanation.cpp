@@ -14,12 +14,6 @@
 namespace tidemark {
 namespace {
 
-const Role& role_of(const Job& job, Rank rank) {
-  return *std::find_if(job.roles.begin(), job.roles.end(), [&](const Role& role) {
-    return std::find(role.ranks.begin(), role.ranks.end(), rank) != role.ranks.end();
-  });
-}
-
 // "layers.7.mlp.fc1.out" -> "layers.*.mlp.fc1.out".
 std::string without_layer(const std::string& label) {
   static constexpr std::string_view prefix = "layers.";
@@ -36,7 +30,7 @@ struct LiveSet {
   Bytes allocated;
 
   LiveSet(const Job& job, Rank rank, const AskedMoment& asked)
-      : program(lower_role(job.lowering(), role_of(job, rank))) {
+      : program(lower_role(job.lowering(), job.role_of(rank))) {
     const DriverPrices& prices = job.prices.of(rank);
     const MemoryRecord memory = replay(program, prices, {});
     switch (asked.kind) {
@@ -155,7 +149,7 @@ std::string communicators_text(const Job& job, Rank rank) {
   return out;
 }
 
-std::string program_text(const Job& job, Rank rank) { return text(lower_role(job.lowering(), role_of(job, rank))); }
+std::string program_text(const Job& job, Rank rank) { return text(lower_role(job.lowering(), job.role_of(rank))); }
 
 std::string prices_text(const Job& job, Rank rank) {
   const DriverPrices& prices = job.prices.of(rank);
@@ -169,18 +163,6 @@ std::string prices_text(const Job& job, Rank rank) {
   for (std::size_t slot = 0; slot < prices.communicators.size(); ++slot)
     add("communicator " + job.stages.communicators[slot].name, prices.communicators[slot]);
   return table(rows);
-}
-
-std::string timeline_text(const Job& job, Rank rank) {
-  const Program program = lower_role(job.lowering(), role_of(job, rank));
-  std::string out = "op\tstep\tphase\tmicro_batch\tlabel\tallocated_bytes\treserved_bytes\tdriver_bytes\n";
-  for (const MemorySample& s : memory_timeline(program, job.prices.of(rank))) {
-    const Mark& mark = s.at.mark;
-    out += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", s.at.op, mark.step, name(mark.phase), mark.micro_batch,
-                       mark.label.valid() ? program[mark.label] : "", s.allocated.count(), s.reserved.count(),
-                       s.driver.count());
-  }
-  return out;
 }
 
 }  // namespace tidemark

@@ -29,6 +29,5 @@ enum class Detail : std::uint8_t { ByRole, Everything };
 [[nodiscard]] std::string communicators_text(const Job& job, Rank rank);
 [[nodiscard]] std::string program_text(const Job& job, Rank rank);
 [[nodiscard]] std::string prices_text(const Job& job, Rank rank);
-[[nodiscard]] std::string timeline_text(const Job& job, Rank rank);
 
 }  // namespace tidemark

@@ -88,5 +88,19 @@ TEST(Mesh, SlotsNumberTheTable) {
   EXPECT_EQ(made.table.size(), 6u);
 }
 
+TEST(Mesh, RanksCountAlongTheAxesInTheLayoutsOrder) {
+  Layout layout;
+  layout.tensor = 2;
+  layout.pipeline = 3;
+  layout.data = 4;
+  layout.order = {MeshAxis::Pipeline, MeshAxis::Tensor, MeshAxis::Data};
+  EXPECT_EQ(coordinates(layout, Rank{4}), (Coordinates{.tensor = 1, .data = 0, .pipeline = 1}));
+  for (std::int32_t r = 0; r < layout.world_size(); ++r)
+    EXPECT_EQ(rank_at(layout, coordinates(layout, Rank{r})), Rank{r});
+  const Communicators comms = communicators(layout, true);
+  EXPECT_EQ(group_members(comms.table[comms.pipeline.index()], Rank{4}), (std::vector<Rank>{{3}, {4}, {5}}));
+  EXPECT_EQ(group_members(comms.table[comms.embedding.index()], Rank{5}), (std::vector<Rank>{{3}, {5}}));
+}
+
 }  // namespace
 }  // namespace tidemark

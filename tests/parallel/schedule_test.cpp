@@ -70,5 +70,10 @@ TEST(OneFOneB, NeighboursNeverWaitForEachOther) {
     }
 }
 
+TEST(GPipe, AllForwardPassesComeFirst) {
+  EXPECT_EQ(text(gpipe(3)), "F0 F1 F2 B2 B1 B0");
+  EXPECT_EQ(text(gpipe(0)), "");
+}
+
 }  // namespace
 }  // namespace tidemark

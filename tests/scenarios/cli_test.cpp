@@ -171,7 +171,7 @@ TEST_F(Cli, ExplainShowsTheLiveTensors) {
 
 TEST_F(Cli, ExplainShowsEveryStageOfTheFlow) {
   for (const std::string what :
-       {"memory", "scenario", "model", "schedule", "communicators", "program", "prices", "timeline"}) {
+       {"memory", "scenario", "model", "schedule", "communicators", "program", "prices", "fabric", "timeline"}) {
     const Ran r = run("explain --show " + what + " " + scenario());
     EXPECT_EQ(r.code, 0) << what;
     EXPECT_NE(r.out, "") << what;
@@ -202,6 +202,82 @@ TEST_F(Cli, WhatHasNoJsonFormSaysSo) {
   const Ran r = run("explain --show prices --json - " + scenario());
   EXPECT_EQ(r.code, 2);
   EXPECT_NE(r.err.find("has no JSON form"), std::string::npos) << r.err;
+}
+
+TEST_F(Cli, PredictWritesATimeline) {
+  const std::string path = (folder_ / "timeline.jsonl").string();
+  const Ran r = run("predict " + scenario() + " --timeline " + path);
+  EXPECT_EQ(r.code, 0);
+  EXPECT_EQ(r.out, run("predict " + scenario()).out);
+  const std::string text = content(path);
+  const json first = json::parse(text.substr(0, text.find('\n')));
+  EXPECT_EQ(first["schema"], "tidemark.timeline/1");
+  EXPECT_EQ(first["steps"], json({2}));
+  const json groups = json::parse(run("predict --json - " + scenario()).out)["groups"];
+  ASSERT_EQ(first["ranks"].size(), groups.size());
+  for (std::size_t g = 0; g < groups.size(); ++g) EXPECT_EQ(first["ranks"][g], groups[g]["ranks"][0]);
+  EXPECT_FALSE(std::filesystem::exists(path + ".part"));
+}
+
+TEST_F(Cli, TimelinesCanBeFilteredAndAreTheSameFromBothVerbs) {
+  const std::string path = (folder_ / "timeline.jsonl").string();
+  const std::string filters = " --rank 1,4-5 --step 1 --category gradients,comm_dp ";
+  EXPECT_EQ(run("predict " + scenario() + filters + "--timeline " + path).code, 0);
+  const std::string text = content(path);
+  const json first = json::parse(text.substr(0, text.find('\n')));
+  EXPECT_EQ(first["ranks"], json({1, 4, 5}));
+  EXPECT_EQ(first["steps"], json({1}));
+  EXPECT_EQ(first["categories"], json({"gradients", "comm_dp"}));
+  const Ran explained = run("explain --show timeline --json - " + scenario() + filters);
+  EXPECT_EQ(explained.code, 0);
+  EXPECT_EQ(explained.out, text);
+  EXPECT_TRUE(run("explain --show timeline " + scenario() + filters).out.starts_with("record\trank\t"));
+}
+
+TEST_F(Cli, ATimelineThatCannotBeWrittenIsTwoAndNothingIsLeft) {
+  const Ran r = run("predict " + scenario() + " --timeline " + (folder_ / "no" / "such" / "folder").string());
+  EXPECT_EQ(r.code, 2);
+  EXPECT_EQ(r.out, "");
+  EXPECT_NE(r.err.find("cannot be written"), std::string::npos) << r.err;
+  EXPECT_EQ(run("predict " + scenario() + " --timeline " + folder_.string()).code, 2);  // a folder
+  EXPECT_FALSE(std::filesystem::exists(folder_.string() + ".part"));
+}
+
+TEST_F(Cli, OptionsOfTimeThatSayNothingPossibleAreTwoWithAHint) {
+  const std::string path = (folder_ / "timeline.jsonl").string();
+  const std::string timeline = "predict " + scenario() + " --timeline " + path;
+  for (const std::string& arguments :
+       {timeline + " --rank 8", timeline + " --rank=-1", timeline + " --rank two", timeline + " --rank 3-1",
+        timeline + " --rank 1,,2", timeline + " --step 3", timeline + " --step last", timeline + " --category gradient",
+        timeline + " --category gradients,", timeline + " --link-model fair", timeline + " --json " + path,
+        "predict " + scenario() + " --timeline -", "predict --rank 0 " + scenario(), "predict --step 1 " + scenario(),
+        "predict --category nccl " + scenario(), "predict --link-model '' " + scenario(),
+        "explain --rank 0,1 " + scenario(), "explain --step 1 " + scenario(),
+        "explain --link-model alpha-beta " + scenario()}) {
+    const Ran r = run(arguments);
+    EXPECT_EQ(r.code, 2) << arguments;
+    EXPECT_EQ(r.out, "") << arguments;
+    EXPECT_NE(r.err.find("hint: "), std::string::npos) << arguments << '\n' << r.err;
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_FALSE(std::filesystem::exists(path + ".part"));
+}
+
+TEST_F(Cli, TheModelOfLinksCanBeChosen) {
+  const std::string fair = run("predict " + scenario()).out;
+  EXPECT_EQ(run("predict --link-model max-min " + scenario()).out, fair);
+  const Ran plain = run("predict --link-model alpha-beta " + scenario());
+  EXPECT_EQ(plain.code, 0);
+  EXPECT_NE(plain.out.find("alpha-beta"), std::string::npos) << plain.out;
+  EXPECT_EQ(fair.find("alpha-beta"), std::string::npos);
+}
+
+TEST_F(Cli, ExplainShowsTheFabric) {
+  const Ran r = run("explain --show fabric " + scenario());
+  EXPECT_EQ(r.code, 0);
+  EXPECT_TRUE(r.out.starts_with("h100-sxm-80g: 8 devices")) << r.out;
+  EXPECT_NE(r.out.find("bisection"), std::string::npos);
+  EXPECT_NE(r.out.find("busiest links first"), std::string::npos);
 }
 
 TEST_F(Cli, SameInputGivesSameBytes) {

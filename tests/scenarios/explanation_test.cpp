@@ -210,18 +210,6 @@ TEST(Explanation, EveryStageOfTheFlowHasAText) {
     EXPECT_NE(prices.find(row), std::string::npos) << row;
 }
 
-TEST(Explanation, TheTimelineReachesThePeak) {
-  const std::string text = timeline_text(job(), Rank{0});
-  EXPECT_TRUE(text.starts_with("op\tstep\tphase\tmicro_batch\tlabel\tallocated_bytes\treserved_bytes\tdriver_bytes\n"));
-  std::int64_t highest = 0;
-  for (std::size_t at = text.find('\n') + 1; at < text.size(); at = text.find('\n', at) + 1) {
-    std::size_t field = at;
-    for (int i = 0; i < 5; ++i) field = text.find('\t', field) + 1;
-    highest = std::max<std::int64_t>(highest, std::stoll(text.substr(field)));
-  }
-  EXPECT_NEAR(static_cast<double>(highest) / (1 << 20), 62136.25, 1.0);
-}
-
 // Tied embeddings on four stages: only the ends have a part in the embedding's communicator.
 TEST(Explanation, CommunicatorsHoldRanksOfTheJobOnly) {
   Scenario s = job().scenario;

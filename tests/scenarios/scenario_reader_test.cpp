@@ -219,6 +219,13 @@ TEST(ScenarioReader, BatchesAndSequencesHaveToAddUp) {
             "  hint: 8184 or 8192 would");
 }
 
+TEST(ScenarioReader, TheOrderOfAxesNamesEachOnce) {
+  EXPECT_EQ(with("[layout]", "order = \"tp-pp-dp\""), "no problem");
+  EXPECT_EQ(with("[layout]", "order = \"tp-dp\""),
+            "job.toml:6:9: error: order = \"tp-dp\" does not name tp, dp and pp once each\n"
+            "  hint: \"tp-cp-ep-dp-pp\" is Megatron's default");
+}
+
 TEST(ScenarioReader, HeadroomHasToLeaveSomething) {
   EXPECT_EQ(with("[runtime]", "headroom = \"80 GiB\""),
             "job.toml:19:12: error: headroom = \"80 GiB\" leaves nothing of a device's 79.10 GiB");
@@ -257,8 +264,7 @@ TEST(ScenarioReader, KeysOfTheFormatThatAreNotModelledAreRefused) {
             layout +
                 "16: error: stage_layers = [20, 20, 20, 20]: stages of one's own choosing are not modelled yet\n  "
                 "hint: leave it out");
-  for (const char* line :
-       {"first_stage_layers = 19", "last_stage_layers = 19", "shard_group = 8", "order = \"tp-dp-pp\""}) {
+  for (const char* line : {"first_stage_layers = 19", "last_stage_layers = 19", "shard_group = 8"}) {
     EXPECT_NE(with("[layout]", line).find("not modelled yet"), std::string::npos) << line;
   }
   EXPECT_EQ(problems({{"zero1", "zero3"}}),

@@ -1,0 +1,163 @@
+#include <filesystem>
+
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include "kernels/price.hpp"
+#include "kernels/price_time.hpp"
+#include "kernels/traffic.hpp"
+#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/prediction.hpp"
+#include "sim/engine.hpp"
+#include "sim/ensure.hpp"
+#include "sim/verify.hpp"
+
+// How long a step takes, and how long it takes to find out. Two steps, unrolled over all micro-batches, one class of
+// ranks per pipeline stage.
+
+namespace tidemark {
+namespace {
+
+const std::filesystem::path data_root = std::filesystem::path(TIDEMARK_SOURCE_DIR) / "scenarios";
+
+Scenario scenario_of(const std::string& text) {
+  Scenario scenario = parse_scenario(text, "bench.toml", {data_root / "examples", data_root});
+  scenario.train.attention = settled_attention(scenario.train.attention, target_of(scenario.cluster));
+  return scenario;
+}
+
+/// Llama-3.1-70B, tp 8, pp 4, dp 8, 64 micro-batches.
+Scenario llama3_70b() {
+  return scenario_of(R"(
+model = "models/llama-3.1-70b.json"
+cluster = "clusters/h100-sxm-80g.toml"
+gpus = 256
+[layout]
+tensor = 8
+sequence_parallel = true
+pipeline = 4
+sharding = "zero1"
+[train]
+sequence_length = 8192
+micro_batch = 1
+global_batch = 512
+cross_entropy = "te"
+hidden_dropout = 0.0
+attention_dropout = 0.0
+[runtime]
+name = "megatron"
+)");
+}
+
+/// Llama-3.1-405B, tp 8, pp 16, 16 sequences per data-parallel rank; embedding and loss each take a layer's place.
+Scenario llama3_405b(std::int64_t data) {
+  return scenario_of(fmt::format(R"(
+model = "models/llama-3.1-405b.json"
+cluster = "clusters/h100-sxm-80g.toml"
+gpus = {}
+[layout]
+tensor = 8
+sequence_parallel = true
+pipeline = 16
+sharding = "zero1"
+count_embedding = true
+count_loss = true
+[train]
+sequence_length = 8192
+micro_batch = 1
+global_batch = {}
+cross_entropy = "te"
+hidden_dropout = 0.0
+attention_dropout = 0.0
+[runtime]
+name = "megatron"
+)",
+                                 128 * data, 16 * data));
+}
+
+/// From a scenario to programs.
+struct Programs {
+  explicit Programs(const Scenario& scenario)
+      : runtime(runtime_named(scenario.runtime.name, scenario.runtime.versions,
+                              {.cublas_workspace_config = scenario.runtime.cublas_workspace_config,
+                               .attention_mask = scenario.runtime.attention_mask},
+                              target_of(scenario.cluster))),
+        graph(build_model(scenario.model,
+                          {.attention = scenario.train.attention, .cross_entropy = scenario.train.cross_entropy})),
+        workload(lower_stages({graph, scenario.layout, scenario.train, runtime})) {}
+
+  Runtime runtime;
+  ModelGraph graph;
+  Workload workload;
+};
+
+struct Timed {
+  Timed(const Workload& workload, const Cluster& cluster)
+      : folding(fold(workload, price(workload, cluster).entry_of_rank, traffic(workload, cluster))),
+        prices(price_time(workload, folding, cluster)) {}
+
+  Folding folding;
+  TimePrices prices;
+};
+
+void simulate_folded(benchmark::State& state, Keep keep) {
+  const Scenario scenario = llama3_70b();
+  const Programs job(scenario);
+  const Timed timed(job.workload, scenario.cluster);
+  std::int64_t ops = 0;
+  for (const Program& program : job.workload.programs) ops += static_cast<std::int64_t>(program.ops.size());
+  std::int64_t events = 0;
+  for (auto _ : state) {
+    const Trace trace = simulate(job.workload, timed.folding, timed.prices, {.keep = keep});
+    ensure(std::holds_alternative<Completed>(trace.outcome), "the job runs to its end");
+    events = trace.events;
+  }
+  state.SetItemsProcessed(events * state.iterations());
+  state.counters["events"] = static_cast<double>(events);
+  state.counters["ops"] = static_cast<double>(ops);
+  state.counters["classes"] = static_cast<double>(timed.folding.classes.size());
+}
+
+double peak_mebibytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / 1024;
+}
+
+/// The whole way of a step's time: programs, what is wrong with them, prices, classes, and the clock.
+void predict_time(benchmark::State& state) {
+  const Scenario scenario = llama3_405b(state.range(0) / 128);
+  std::size_t classes = 0, links = 0;
+  for (auto _ : state) {
+    const Programs job(scenario);
+    ensure(verify(job.workload).empty(), "programs are sound");
+    const Timed timed(job.workload, scenario.cluster);
+    const Trace trace = simulate(job.workload, timed.folding, timed.prices);
+    ensure(std::holds_alternative<Completed>(trace.outcome), "the job runs to its end");
+    classes = timed.folding.classes.size();
+    links = timed.prices.links.size();
+  }
+  state.counters["classes"] = static_cast<double>(classes);
+  state.counters["links"] = static_cast<double>(links);
+  state.counters["peak_MiB"] = peak_mebibytes();
+}
+
+BENCHMARK_CAPTURE(simulate_folded, ends, Keep::Ends)
+    ->Name("Simulate/llama3_70b/pp4_tp8_dp8_mb64/ends")
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(simulate_folded, timeline, Keep::Timeline)
+    ->Name("Simulate/llama3_70b/pp4_tp8_dp8_mb64/timeline")
+    ->Unit(benchmark::kMillisecond);
+// 128 … 131,072 devices are data-parallel degrees 1 … 1024. The peak is the process's so far: ask for one size at a
+// time.
+BENCHMARK(predict_time)
+    ->Name("Predict/llama3_405b/time")
+    ->ArgName("gpus")
+    ->RangeMultiplier(8)
+    ->Range(128, 131'072)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK(predict_time)->Name("Predict/llama3_405b/16384_gpus/time")->Arg(16'384)->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace tidemark

@@ -1,0 +1,13 @@
+#include "parallel/schedule/schedule.hpp"
+
+namespace tidemark {
+
+Schedule gpipe(std::int32_t micro_batches) {
+  // Backward in reverse: what was computed last is at hand first (Huang et al., GPipe, 2019, figure 2c).
+  Schedule steps;
+  for (std::int32_t m = 0; m < micro_batches; ++m) steps.push_back({Pass::Forward, m});
+  for (std::int32_t m = micro_batches - 1; m >= 0; --m) steps.push_back({Pass::Backward, m});
+  return steps;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "scenarios/prediction.hpp"
+
+// What options say, read: InputError, with a hint, where they say nothing possible.
+
+namespace tidemark {
+
+/// "3", "0,4-7" or "all".
+[[nodiscard]] std::vector<Rank> asked_ranks(const std::string& text, const Scenario& scenario);
+/// The same; steps count from 1, and 0 is construction.
+[[nodiscard]] std::vector<std::int32_t> asked_steps(const std::string& text, const Scenario& scenario);
+/// "gradients,comm_dp".
+[[nodiscard]] std::vector<Category> asked_categories(const std::string& text);
+/// "max-min" or "alpha-beta".
+[[nodiscard]] LinkModel asked_link_model(const std::string& text);
+
+}  // namespace tidemark

@@ -1,0 +1,224 @@
+#include "scenarios/report/timeline.hpp"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <optional>
+#include <ostream>
+#include <sstream>
+#include <tuple>
+#include <utility>
+
+#include "scenarios/host_clock.hpp"
+#include "scenarios/report/detail/timeline_writers.hpp"
+#include "sim/overloaded.hpp"
+#include "sim/program_text.hpp"
+
+namespace tidemark {
+namespace {
+
+std::string driver_name(const Job& job, const DriverEvent& event) {
+  return std::visit(Overloaded{
+                        [](DriverResource resource) { return std::string(name(resource)); },
+                        [&](CommSlot slot) { return "communicator " + job.stages.communicators[slot.index()].name; },
+                    },
+                    event.what);
+}
+
+template <class Writer>
+class Timeline {
+ public:
+  Timeline(Writer& writer, const Job& job, const Trace& trace, const TimelineQuery& query)
+      : writer_(writer), job_(job), trace_(trace), query_(query) {
+    categories_.fill(query.categories.empty());
+    for (const Category category : query.categories) categories_[static_cast<std::size_t>(category)] = true;
+  }
+
+  void write() {
+    writer_.begin(job_, trace_, query_);
+    for (const Rank rank : query_.ranks) {
+      // Neighbours in the list often run one program.
+      const Role& role = job_.role_of(rank);
+      if (&role != role_) program_ = lower_role(job_.lowering(), role);
+      role_ = &role;
+      memory(rank);
+      spans(rank);
+    }
+    writer_.end(span_count_, event_count_);
+  }
+
+ private:
+  [[nodiscard]] bool asked(std::int32_t step) const {
+    return std::binary_search(query_.steps.begin(), query_.steps.end(), step);
+  }
+
+  void memory(Rank rank) {
+    const DriverPrices& prices = job_.prices.of(rank);
+    const Bytes capacity = job_.scenario.cluster.device.capacity;
+    // As the prediction: within the device, and where that ends early, without a limit.
+    const std::optional<OutOfDeviceMemory> failure = replay(program_, prices, {.capacity = capacity}).failure;
+    const ReplayOptions limit = failure ? ReplayOptions{} : ReplayOptions{.capacity = capacity};
+    writer_.rank(rank, program_, failure);
+
+    HostClock clock(job_, trace_, rank);
+    MemoryState now;
+    std::int32_t step = -1;
+    std::size_t next = 0;
+    Instant time;
+    const auto walk_to = [&](std::size_t op) {  // and come to it
+      for (; next <= op; ++next) {
+        time = clock.come_to(program_.ops[next]);
+        const Mark* mark = std::get_if<Mark>(&program_.ops[next]);
+        if (mark == nullptr || mark->step == step) continue;
+        step = mark->step;
+        if (asked(step)) writer_.state(rank, step, time, now);
+      }
+    };
+    (void)replay(program_, prices, limit, [&](const MemoryEvent& event) {
+      walk_to(event.at.op);
+      now.allocated = event.allocated;
+      now.reserved = event.reserved;
+      now.driver = event.driver;
+      const TimelinePlace at{program_, rank, event.at.op, event.at.mark};
+      std::visit(Overloaded{
+                     [&](const TensorEvent& what) {
+                       Bytes& of_category = now.composition[what.category];
+                       of_category += what.kind == TensorEvent::Kind::Alloc ? what.block : -what.block;
+                       if (shown(at, what.category)) writer_.tensor(at, time, event, what);
+                     },
+                     [&](const DriverEvent& what) {
+                       now.composition[what.category] += what.bytes;
+                       if (shown(at, what.category)) writer_.driver(at, time, event, what, driver_name(job_, what));
+                     },
+                 },
+                 event.what);
+    });
+  }
+
+  bool shown(const TimelinePlace& at, Category category) {
+    const bool is = asked(at.mark.step) && categories_[static_cast<std::size_t>(category)];
+    if (is) ++event_count_;
+    return is;
+  }
+
+  void spans(Rank rank) {
+    const auto rank_class = static_cast<std::size_t>(job_.folding.class_of_rank[rank.index()]);
+    const Program& program = job_.stages.programs[static_cast<std::size_t>(job_.folding.of(rank).program)];
+    std::vector<std::pair<std::size_t, Mark>> marks;  // by op
+    std::vector<Bytes> sizes(static_cast<std::size_t>(program.buffers));
+    for (std::size_t i = 0; i < program.ops.size(); ++i) {
+      if (const auto* o = std::get_if<Mark>(&program.ops[i])) marks.emplace_back(i, *o);
+      if (const auto* o = std::get_if<Alloc>(&program.ops[i])) sizes[o->buffer.index()] = o->size;
+    }
+    const auto mark_before = [&](std::size_t op) {
+      const auto after = std::upper_bound(marks.begin(), marks.end(), op,
+                                          [](std::size_t at, const auto& mark) { return at < mark.first; });
+      return after == marks.begin() ? Mark{} : std::prev(after)->second;
+    };
+    std::vector<std::pair<Span, Mark>> found;
+    for (const Span& span : trace_.classes[rank_class].spans)
+      if (const Mark mark = mark_before(span.op); asked(mark.step)) found.emplace_back(span, mark);
+    std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
+      const auto key = [](const Span& s) { return std::tuple(s.begin, s.stream, s.op); };
+      return key(a.first) < key(b.first);
+    });
+    for (const auto& [span, mark] : found) {
+      writer_.span(TimelinePlace{program, rank, span.op, mark}, span, work(program, sizes, rank, program.ops[span.op]));
+      ++span_count_;
+    }
+  }
+
+  [[nodiscard]] TimelineWork work(const Program& program, const std::vector<Bytes>& sizes, Rank rank,
+                                  const Op& op) const {
+    TimelineWork found;
+    std::visit(Overloaded{
+                   [](const Alloc&) {},
+                   [](const Free&) {},
+                   [](const Borrow&) {},
+                   [&](const Launch& o) {
+                     found.kind = "kernel";
+                     found.what = text(program[o.kernel]);
+                   },
+                   [&](const Collective& o) {
+                     found.kind = "collective";
+                     found.what = name(o.kind);
+                     found.communicator = job_.stages.communicators[o.comm.index()].name;
+                     found.bytes = o.size;
+                   },
+                   [&](const Exchange& o) {
+                     const Communicator& communicator = job_.stages.communicators[o.comm.index()];
+                     found.kind = "exchange";
+                     found.communicator = communicator.name;
+                     for (const Transfer& t : program[o.transfers]) {
+                       const Bytes bytes = sizes[t.buffer.index()];
+                       found.messages.push_back({t.direction, group_neighbour(communicator, rank, t.step), bytes});
+                       found.bytes += bytes;
+                     }
+                   },
+                   [](const Record&) {},
+                   [&](const Wait& o) {
+                     found.kind = "wait";
+                     found.event = o.event.value;
+                   },
+                   [](const Sync&) {},
+                   [](const CreateDriver&) {},
+                   [](const CreateCommunicator&) {},
+                   [](const Bind&) {},
+                   [](const Unbind&) {},
+                   [](const Mark&) {},
+               },
+               op);
+    return found;
+  }
+
+  Writer& writer_;
+  const Job& job_;
+  const Trace& trace_;
+  const TimelineQuery& query_;
+  std::array<bool, category_count> categories_{};
+  const Role* role_ = nullptr;
+  Program program_;  // of role_
+  std::int64_t span_count_ = 0, event_count_ = 0;
+};
+
+template <class T>
+void sort_out(std::vector<T>& list) {
+  std::sort(list.begin(), list.end());
+  list.erase(std::unique(list.begin(), list.end()), list.end());
+}
+
+template <class Writer>
+void write_as(std::ostream& out, const Job& job, const Trace& trace, const TimelineQuery& query) {
+  Writer writer(out);
+  Timeline<Writer>(writer, job, trace, query).write();
+}
+
+}  // namespace
+
+void write_timeline(std::ostream& out, const Job& job, const Trace& trace, const TimelineQuery& query,
+                    TimelineFormat format) {
+  TimelineQuery sorted = query;
+  sort_out(sorted.ranks);
+  sort_out(sorted.steps);
+  sort_out(sorted.categories);
+  switch (format) {
+    case TimelineFormat::JsonLines:
+      return write_as<TimelineJson>(out, job, trace, sorted);
+    case TimelineFormat::Table:
+      return write_as<TimelineTable>(out, job, trace, sorted);
+  }
+}
+
+std::string timeline(const Job& job, const Trace& trace, const TimelineQuery& query, TimelineFormat format) {
+  std::ostringstream out;
+  write_timeline(out, job, trace, query, format);
+  return std::move(out).str();
+}
+
+std::vector<Rank> first_ranks(const Prediction& prediction) {
+  std::vector<Rank> found;
+  for (const RankGroup& group : prediction.groups) found.push_back(group.ranks.front());
+  return found;
+}
+
+}  // namespace tidemark

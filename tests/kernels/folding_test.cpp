@@ -1,0 +1,190 @@
+#include "sim/folding.hpp"
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/price.hpp"
+#include "kernels/price_time.hpp"
+#include "kernels/traffic.hpp"
+#include "sim/engine.hpp"
+#include "sim/verify.hpp"
+#include "tests/parallel/test_job.hpp"
+#include "tests/topology/test_clusters.hpp"
+
+// Folding must not change an answer: generated jobs on fabrics whose links groups share in every way there is.
+
+namespace tidemark {
+namespace {
+
+struct Case {
+  std::string name;
+  TestJob job;
+  Cluster cluster;
+};
+
+Cluster small_nodes(Cluster cluster, std::int32_t devices, std::int32_t nics) {
+  cluster.node.devices = devices;
+  cluster.node.nics = nics;
+  return cluster;
+}
+
+std::vector<std::pair<std::string, Cluster>> fabrics() {
+  Cluster pairs = small_nodes(leaf_spine(1, Ratio{3'000'000}), 4, 2);
+  pairs.node.link = NodeLink::NvLink;
+  return {
+      {"hgx", hgx()},
+      {"four_to_a_node", small_nodes(hgx(), 4, 1)},
+      {"leaf_spine", small_nodes(leaf_spine(2, Ratio{4'000'000}), 4, 2)},
+      {"rails", small_nodes(rails(2, Ratio{2'000'000}), 4, 4)},
+      {"bridged_pairs_on_leaves", pairs},
+      {"workstation", workstation()},
+      {"bridged_workstation", bridged_workstation()},
+      {"three_to_a_node", small_nodes(workstation(), 3, 2)},
+  };
+}
+
+std::vector<Case> generated(std::uint32_t seed, std::size_t count) {
+  std::mt19937 random(seed);
+  const auto pick = [&](std::vector<std::int32_t> from) { return from[random() % from.size()]; };
+  const std::vector<std::pair<std::string, Cluster>> on = fabrics();
+  std::vector<Case> cases;
+  while (cases.size() < count) {
+    const auto& [fabric, cluster] = on[cases.size() % on.size()];
+    Case made{fabric, {}, cluster};
+    Layout& layout = made.job.layout;
+    layout.tensor = pick({1, 2, 4});
+    layout.pipeline = pick({1, 2, 4});
+    layout.data = pick({1, 2, 3, 4});
+    layout.sequence_parallel = layout.tensor > 1 && pick({0, 1}) == 1;
+    layout.sharding = pick({0, 1}) == 1 ? Sharding::Zero1 : Sharding::None;
+    if (layout.world_size() == 1) continue;
+    made.job.train.global_batch = std::int64_t{layout.data} * pick({1, 2, 5});
+    made.cluster.host.launch = Duration{pick({0, 1'000'000, 5'000'000})};
+    made.job.target.devices_per_node = cluster.node.devices;
+    made.name += "_tp" + std::to_string(layout.tensor) + "_dp" + std::to_string(layout.data) + "_pp" +
+                 std::to_string(layout.pipeline);
+    cases.push_back(std::move(made));
+  }
+  return cases;
+}
+
+struct Timed {
+  Timed(const Workload& workload, const Case& of, bool folds) {
+    const std::vector<std::int32_t> entries = price(workload, of.cluster).entry_of_rank;
+    folding = folds ? fold(workload, entries, traffic(workload, of.cluster)) : unfolded(workload, entries);
+    prices = price_time(workload, folding, of.cluster);
+    trace = simulate(workload, folding, prices, {.keep = Keep::Timeline});
+  }
+  [[nodiscard]] const ClassTrace& of(Rank rank) const {
+    return trace.classes[static_cast<std::size_t>(folding.class_of_rank[rank.index()])];
+  }
+  Folding folding;
+  TimePrices prices;
+  Trace trace;
+};
+
+std::vector<Span> in_order(std::vector<Span> spans) {
+  std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) {
+    return std::tuple(a.stream, a.begin, a.op) < std::tuple(b.stream, b.begin, b.op);
+  });
+  return spans;
+}
+
+TEST(Folding, ChangesNoTimeOfAnyRank) {
+  std::size_t folded_cases = 0;
+  for (const Case& c : generated(2'024, 160)) {
+    SCOPED_TRACE(c.name);
+    const Workload workload = lower_stages(Lowered(c.job).input);
+    ASSERT_TRUE(verify(workload).empty());
+    const Timed folded(workload, c, true), each(workload, c, false);
+    ASSERT_TRUE(std::holds_alternative<Completed>(each.trace.outcome));
+    ASSERT_TRUE(std::holds_alternative<Completed>(folded.trace.outcome));
+    folded_cases += folded.folding.classes.size() < each.folding.classes.size() ? 1U : 0U;
+    EXPECT_EQ(folded.trace.end, each.trace.end);
+    for (std::int32_t r = 0; r < workload.world_size(); ++r) {
+      ASSERT_EQ(folded.of({r}).step_ends, each.of({r}).step_ends) << "rank " << r;
+      ASSERT_EQ(folded.of({r}).host, each.of({r}).host) << "rank " << r;
+      ASSERT_EQ(in_order(folded.of({r}).spans), in_order(each.of({r}).spans)) << "rank " << r;
+    }
+  }
+  EXPECT_GT(folded_cases, 40U);
+}
+
+TEST(Folding, TwoRunsAreIdentical) {
+  for (const Case& c : generated(7, 16)) {
+    SCOPED_TRACE(c.name);
+    const Workload workload = lower_stages(Lowered(c.job).input);
+    const Timed first(workload, c, true), second(workload, c, true);
+    EXPECT_EQ(first.folding.class_of_rank, second.folding.class_of_rank);
+    EXPECT_EQ(first.trace, second.trace);
+  }
+}
+
+// What one transfer puts on a link, and when at the earliest and latest.
+struct Passage {
+  Instant from, to;
+  Bytes bytes;
+};
+
+// Of all collectives of an unfolded run, by link. Each is noted by the lowest rank of its group.
+std::map<LinkId, std::vector<Passage>> passages(const Workload& workload, const Timed& run) {
+  std::map<LinkId, std::vector<Passage>> found;
+  for (std::int32_t r = 0; r < workload.world_size(); ++r) {
+    const Program& program = workload.program({r});
+    for (const Span& span : run.of({r}).spans) {
+      const auto* o = std::get_if<Collective>(&program.ops[span.op]);
+      if (o == nullptr || group_leader(workload.communicators[o->comm.index()], {r}) != Rank{r}) continue;
+      const TransferPrice& price =
+          run.prices.classes[static_cast<std::size_t>(r)].collectives.at({o->comm, o->kind, o->size});
+      for (const LinkLoad& load : price.loads)
+        found[load.link].push_back({span.begin + price.latency, span.end, load.bytes});
+    }
+  }
+  return found;
+}
+
+TEST(Folding, NoLinkCarriesMoreThanItCan) {
+  for (const Case& c : generated(99, 24)) {
+    SCOPED_TRACE(c.name);
+    const Workload workload = lower_stages(Lowered(c.job).input);
+    const Timed run(workload, c, false);
+    for (auto& [link, all] : passages(workload, run)) {
+      std::sort(all.begin(), all.end(), [](const Passage& a, const Passage& b) { return a.from > b.from; });
+      // What begins and ends within a time must fit into it. Later begins are already in `within`.
+      std::vector<Passage> within;
+      for (const Passage& passage : all) {
+        within.insert(std::upper_bound(within.begin(), within.end(), passage,
+                                       [](const Passage& a, const Passage& b) { return a.to < b.to; }),
+                      passage);
+        Bytes sum;
+        for (const Passage& p : within) {
+          sum += p.bytes;
+          ASSERT_LE(sum / run.prices.links[link.index()], p.to - passage.from + Duration{1}) << "link " << link.value;
+        }
+      }
+    }
+  }
+}
+
+TEST(Folding, LinksThatGroupsShareAreOneWithSharers) {
+  // Four cards, two groups of two, one host bridge between them.
+  Case c{"workstation", {}, workstation()};
+  c.job.layout.tensor = 2;
+  c.job.layout.data = 2;
+  const Workload workload = lower_stages(Lowered(c.job).input);
+  const Timed folded(workload, c, true);
+  EXPECT_EQ(folded.folding.classes.size(), 1U);
+  bool bridge = false;
+  for (const auto& [key, transfer] : folded.prices.classes[0].collectives)
+    for (const LinkLoad& load : transfer.loads) bridge |= load.sharers == 2;
+  EXPECT_TRUE(bridge);
+}
+
+}  // namespace
+}  // namespace tidemark
