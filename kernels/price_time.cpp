@@ -14,8 +14,8 @@ namespace {
 // Links seen through classes: what one flow puts on them, and how many equal flows every link of a class carries.
 class FoldedLinks {
  public:
-  FoldedLinks(const Workload& workload, const Folding& folding, Traffic traffic)
-      : traffic_(std::move(traffic)), folds_(folding.classes.size() < folding.class_of_rank.size()) {
+  FoldedLinks(const Workload& workload, const Folding& folding, const Traffic& traffic)
+      : traffic_(traffic), folds_(folding.classes.size() < folding.class_of_rank.size()) {
     if (!folds_) {
       capacities_ = traffic_.links;
       return;
@@ -71,7 +71,7 @@ class FoldedLinks {
     return loads;
   }
 
-  Traffic traffic_;
+  const Traffic& traffic_;
   bool folds_;
   Likeness alike_;
   std::vector<Bandwidth> capacities_;  // by class of links
@@ -82,13 +82,12 @@ class FoldedLinks {
 
 class Pricer {
  public:
-  Pricer(const Workload& workload, const Folding& folding, const Cluster& cluster, const CollectiveOptions& options)
+  Pricer(const Workload& workload, const Folding& folding, const Cluster& cluster, Router& router)
       : workload_(workload),
         folding_(folding),
         cluster_(cluster),
-        options_(options),
-        router_(workload, cluster, options),
-        links_(workload, folding, router_.traffic()) {}
+        router_(router),
+        links_(workload, folding, router.traffic()) {}
 
   TimePrices prices() && {
     TimePrices found;
@@ -134,7 +133,7 @@ class Pricer {
 
   TransferPrice message(Rank sender, CommSlot comm, std::int32_t step, Bytes size) {
     const Rank peer = group_neighbour(workload_.communicators[comm.index()], sender, step);
-    TransferPrice price = message_price(router_.fabric(), sender.value, peer.value, size, options_.model);
+    TransferPrice price = message_price(router_.fabric(), sender.value, peer.value, size, router_.options().model);
     if (price.loads.empty()) return price;
     price.loads.clear();
     // All ways together are one link of their summed capacity: each link of the route carries the whole.
@@ -146,8 +145,7 @@ class Pricer {
   const Workload& workload_;
   const Folding& folding_;
   const Cluster& cluster_;
-  CollectiveOptions options_;
-  Router router_;
+  Router& router_;
   FoldedLinks links_;
 };
 
@@ -155,7 +153,12 @@ class Pricer {
 
 TimePrices price_time(const Workload& workload, const Folding& folding, const Cluster& cluster,
                       const CollectiveOptions& options) {
-  return Pricer(workload, folding, cluster, options).prices();
+  Router router(workload, cluster, options);
+  return price_time(workload, folding, cluster, router);
+}
+
+TimePrices price_time(const Workload& workload, const Folding& folding, const Cluster& cluster, Router& router) {
+  return Pricer(workload, folding, cluster, router).prices();
 }
 
 }  // namespace tidemark

@@ -42,6 +42,8 @@ Router::Router(const Workload& workload, const Cluster& cluster, const Collectiv
     same_axes_.push_back(static_cast<std::int32_t>(
         std::find_if(all.begin(), all.end(), [&](const Communicator& c) { return c.axes == communicator.axes; }) -
         all.begin()));
+  traffic_.links = capacities(fabric_);
+  for (std::size_t slot = 0; slot < all.size(); ++slot) add_flows({static_cast<std::int32_t>(slot)});
 }
 
 // A group inside a node lies like those at its place in other nodes; one that leaves it, like those that begin at its
@@ -109,45 +111,40 @@ Router::Way Router::collective(CommSlot comm, Rank leader, CollectiveKind kind, 
   return {way_of(kind, plan.algorithm), plan.algorithm, chosen.latency, plan.of};
 }
 
-Traffic Router::traffic() {
-  Traffic traffic;
-  traffic.links = capacities(fabric_);
-  for (std::size_t slot = 0; slot < workload_.communicators.size(); ++slot) {
-    const CommSlot comm{static_cast<std::int32_t>(slot)};
-    const Communicator& communicator = workload_.communicators[slot];
-    const auto use = [&](std::int32_t rank) -> const Use& {
-      return uses_[static_cast<std::size_t>(workload_.program_of_rank[static_cast<std::size_t>(rank)])][slot];
-    };
-    std::set<std::int32_t> steps{0};  // collectives have none
-    for (const std::vector<Use>& uses : uses_) steps.insert(uses[slot].sends.begin(), uses[slot].sends.end());
-    for (const std::int32_t step : steps) {
-      for (std::int32_t r = 0; r < workload_.world_size(); ++r) {
-        const Rank rank{r};
-        if (!is_member(communicator, rank)) continue;
-        if (use(r).sends.contains(step)) add_message(traffic, comm, step, rank);
-        if (step == 0 && !use(r).calls.empty() && group_leader(communicator, rank) == rank)
-          add_collectives(traffic, comm, rank, use(r).calls);
-      }
+void Router::add_flows(CommSlot comm) {
+  const Communicator& communicator = workload_.communicators[comm.index()];
+  const auto use = [&](Rank rank) -> const Use& {
+    return uses_[static_cast<std::size_t>(workload_.program_of_rank[rank.index()])][comm.index()];
+  };
+  std::set<std::int32_t> steps{0};  // collectives have none
+  for (const std::vector<Use>& uses : uses_)
+    steps.insert(uses[comm.index()].sends.begin(), uses[comm.index()].sends.end());
+  for (const std::int32_t step : steps) {
+    for (Rank rank{0}; rank.value < workload_.world_size(); ++rank.value) {
+      const Use& its = use(rank);
+      if (!is_member(communicator, rank)) continue;
+      if (its.sends.contains(step)) add_message(comm, step, rank);
+      if (step == 0 && !its.calls.empty() && group_leader(communicator, rank) == rank)
+        add_collectives(comm, rank, its.calls);
     }
   }
-  return traffic;
 }
 
-void Router::add_message(Traffic& traffic, CommSlot comm, std::int32_t step, Rank sender) {
+void Router::add_message(CommSlot comm, std::int32_t step, Rank sender) {
   const Rank peer = group_neighbour(workload_.communicators[comm.index()], sender, step);
-  Traffic::Flow flow{comm, step, sender, 0, 0, traffic.loads.size(), 0};
+  Traffic::Flow flow{comm, step, sender, 0, 0, traffic_.loads.size(), 0};
   route(fabric_, sender.value, peer.value, route_);
   flow.cost = with(static_cast<std::uint64_t>(route_.latency.count()),
                    fabric_.node_of(sender.value) == fabric_.node_of(peer.value));
   if (!route_.shares.empty())
     flow.cost = with(flow.cost, static_cast<std::int64_t>(fabric_[route_.shares[0].link].type));
   if (options_.model == PriceModel::Routed)
-    for (const LinkShare& share : route_.shares) traffic.loads.push_back({share.link, share.last - share.first});
-  flow.count = traffic.loads.size() - flow.first;
-  traffic.flows.push_back(flow);
+    for (const LinkShare& share : route_.shares) traffic_.loads.push_back({share.link, share.last - share.first});
+  flow.count = traffic_.loads.size() - flow.first;
+  traffic_.flows.push_back(flow);
 }
 
-void Router::add_collectives(Traffic& traffic, CommSlot comm, Rank leader, const std::set<Call>& calls) {
+void Router::add_collectives(CommSlot comm, Rank leader, const std::set<Call>& calls) {
   Shape& shape = shape_of(comm, leader);
   std::map<std::int32_t, Traffic::Flow> flows;  // by way
   const auto shift = shifts(place_of(comm, leader).node - shape.node);
@@ -158,18 +155,14 @@ void Router::add_collectives(Traffic& traffic, CommSlot comm, Rank leader, const
     Traffic::Flow& flow = entry->second;
     if (added) {
       flow = {
-          comm, 0, leader, entry->first, static_cast<std::uint64_t>(plan.of), traffic.loads.size(), plan.links.size()};
+          comm, 0, leader, entry->first, static_cast<std::uint64_t>(plan.of), traffic_.loads.size(), plan.links.size()};
       for (const CollectivePlan::Part& part : plan.links)
-        traffic.loads.push_back(
+        traffic_.loads.push_back(
             {LinkId{part.link.value + shift[static_cast<std::size_t>(fabric_[part.link].type)]}, part.parts});
     }
     flow.cost = with(with(flow.cost, call.second.count()), chosen.latency.count());
   }
-  for (const auto& [way, flow] : flows) traffic.flows.push_back(flow);
-}
-
-Traffic traffic(const Workload& workload, const Cluster& cluster, const CollectiveOptions& options) {
-  return Router(workload, cluster, options).traffic();
+  for (const auto& [way, flow] : flows) traffic_.flows.push_back(flow);
 }
 
 }  // namespace tidemark

@@ -19,7 +19,7 @@ namespace tidemark {
 /// alike ways, which are looked for once.
 class Router {
  public:
-  Router(const Workload& workload, const Cluster& cluster, const CollectiveOptions& options);
+  Router(const Workload& workload, const Cluster& cluster, const CollectiveOptions& options = {});
 
   /// How a collective of a group runs. Its links are those of the flow with that way.
   struct Way {
@@ -30,10 +30,11 @@ class Router {
   };
   [[nodiscard]] Way collective(CommSlot comm, Rank leader, CollectiveKind kind, Bytes size);
 
-  /// Every flow of the workload.
-  [[nodiscard]] Traffic traffic();
+  /// Every flow of the workload, for `fold`: ranks are alike only where the links that they share are.
+  [[nodiscard]] const Traffic& traffic() const { return traffic_; }
 
   [[nodiscard]] const Fabric& fabric() const { return fabric_; }
+  [[nodiscard]] const CollectiveOptions& options() const { return options_; }
 
  private:
   using Call = std::pair<CollectiveKind, Bytes>;
@@ -63,8 +64,9 @@ class Router {
   const Shape::Choice& choice(Shape& shape, CommSlot comm, const Call& call);
   [[nodiscard]] std::array<std::int32_t, link_types> shifts(std::int32_t nodes) const;
 
-  void add_message(Traffic& traffic, CommSlot comm, std::int32_t step, Rank sender);
-  void add_collectives(Traffic& traffic, CommSlot comm, Rank leader, const std::set<Call>& calls);
+  void add_flows(CommSlot comm);
+  void add_message(CommSlot comm, std::int32_t step, Rank sender);
+  void add_collectives(CommSlot comm, Rank leader, const std::set<Call>& calls);
 
   const Workload& workload_;
   CollectiveOptions options_;
@@ -72,10 +74,8 @@ class Router {
   std::vector<std::vector<Use>> uses_;                             // by program and slot
   std::vector<std::int32_t> same_axes_;                            // by slot: the first that is like it
   std::map<std::pair<std::int32_t, std::int32_t>, Shape> shapes_;  // by slot and offset
-  Route route_;                                                    // used again and again
+  Traffic traffic_;
+  Route route_;  // used again and again
 };
-
-/// Who loads which links, for `fold`: ranks are alike only where the links that they share are.
-[[nodiscard]] Traffic traffic(const Workload& workload, const Cluster& cluster, const CollectiveOptions& options = {});
 
 }  // namespace tidemark

@@ -11,6 +11,7 @@
 
 #include "kernels/price.hpp"
 #include "kernels/price_time.hpp"
+#include "kernels/traffic.hpp"
 #include "scenarios/host_clock.hpp"
 #include "scenarios/io/input_error.hpp"
 #include "sim/engine.hpp"
@@ -52,29 +53,40 @@ std::pair<Instant, Instant> times_of(HostClock clock, const Program& program, st
   return found;
 }
 
+// The memory of ranks that run one program at the same prices.
+RankGroup replayed(const Program& program, const DriverPrices& prices, Bytes capacity) {
+  RankGroup group;
+  group.prices = prices;
+  group.memory = replay(program, prices, {});
+  if (group.memory.device.bytes > capacity) {
+    // The allocator gives its cache back before it gives up, so a full device need not be the end.
+    MemoryRecord limited = replay(program, prices, {.capacity = capacity});
+    group.failure = limited.failure;
+    if (group.failure) group.failed_op = program[group.failure->at.mark.label];
+    if (!group.failure) group.memory = std::move(limited);
+  }
+  group.device_peak_op = program[group.memory.device.at.mark.label];
+  group.allocated_peak_op = program[group.memory.allocated.at.mark.label];
+  return group;
+}
+
 void replay_role(const Job& job, const Trace& trace, const Role& role, std::vector<RankGroup>& groups) {
   const Program program = lower_role(job.lowering(), role);
   const std::vector<std::string> wrong = verify(program);
   ensure(wrong.empty(), wrong.empty() ? "" : wrong.front().c_str());
 
-  std::map<std::int32_t, std::vector<Rank>> by_price;
-  for (const Rank rank : role.ranks) by_price[job.prices.entry_of_rank[rank.index()]].push_back(rank);
-  for (auto& [entry, ranks] : by_price) {
-    RankGroup group;
+  std::map<std::int32_t, RankGroup> by_price;
+  std::map<std::int32_t, std::vector<Rank>> by_class;  // ranks of one class pay the same
+  for (const Rank rank : role.ranks) by_class[job.folding.class_of_rank[rank.index()]].push_back(rank);
+  for (auto& [rank_class, ranks] : by_class) {
+    const std::int32_t entry = job.prices.entry_of_rank[ranks.front().index()];
+    const auto [known, added] = by_price.try_emplace(entry);
+    if (added)
+      known->second =
+          replayed(program, job.prices.entries[static_cast<std::size_t>(entry)], job.scenario.cluster.device.capacity);
+    RankGroup group = known->second;
     group.coordinates = coordinates(job.scenario.layout, ranks.front());
     group.ranks = std::move(ranks);
-    group.prices = job.prices.entries[static_cast<std::size_t>(entry)];
-    group.memory = replay(program, group.prices, {});
-    const Bytes capacity = job.scenario.cluster.device.capacity;
-    if (group.memory.device.bytes > capacity) {
-      // The allocator gives its cache back before it gives up, so a full device need not be the end.
-      MemoryRecord limited = replay(program, group.prices, {.capacity = capacity});
-      group.failure = limited.failure;
-      if (group.failure) group.failed_op = program[group.failure->at.mark.label];
-      if (!group.failure) group.memory = std::move(limited);
-    }
-    group.device_peak_op = program[group.memory.device.at.mark.label];
-    group.allocated_peak_op = program[group.memory.allocated.at.mark.label];
     std::tie(group.device_peak_time, group.allocated_peak_time) = times_of(
         HostClock(job, trace, group.ranks.front()), program, group.memory.device.at.op, group.memory.allocated.at.op);
     groups.push_back(std::move(group));
@@ -184,7 +196,7 @@ Job::Job(const Scenario& asked)
   const std::vector<std::string> wrong = verify(stages);
   ensure(wrong.empty(), wrong.empty() ? "" : wrong.front().c_str());
   prices = price(stages, scenario.cluster);
-  folding = fold(stages, prices.entry_of_rank);
+  folding = fold(stages, prices.entry_of_rank, Router(stages, scenario.cluster).traffic());
 }
 
 const Role& Job::role_of(Rank rank) const {

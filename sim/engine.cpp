@@ -152,7 +152,10 @@ class Engine {
       state.buffer_sizes.resize(static_cast<std::size_t>(state.program->buffers));
       state.events.resize(static_cast<std::size_t>(state.program->events));
       state.meetings.resize(workload.communicators.size());
-      if (options.keep == Keep::Timeline) state.trace.host.resize(state.program->ops.size());
+      if (options.keep == Keep::Timeline) {
+        state.trace.host.resize(state.program->ops.size());
+        state.trace.spans.reserve(state.program->ops.size() / 2);  // at least every other op takes no time
+      }
       classes_.push_back(std::move(state));
     }
     meetings_.resize(folding.groups.size());
@@ -186,12 +189,20 @@ class Engine {
     while (its.next < program.ops.size() && its.host_waits_for_event == nobody) {
       const auto index = static_cast<std::uint32_t>(its.next++);
       if (!its.trace.host.empty()) its.trace.host[index] = its.host;
+      const Op& op = program.ops[index];
+      // Most ops only matter to memory, and visiting them would take as long as all that follows.
+      if (const auto* alloc = std::get_if<Alloc>(&op)) {
+        its.buffer_sizes[alloc->buffer.index()] = alloc->size;
+        continue;
+      }
+      if (std::holds_alternative<Free>(op) || std::holds_alternative<Bind>(op) || std::holds_alternative<Unbind>(op))
+        continue;
       const auto hand_over = [&](StreamId to, Pending::Kind kind, Duration duration) {
         its.host = its.host + its.times->launch;
         enqueue({c, to}, {kind, index, nobody, its.host, duration});
       };
       std::visit(Overloaded{
-                     [&](const Alloc& o) { its.buffer_sizes[o.buffer.index()] = o.size; },
+                     [](const Alloc&) {},  // above
                      [](const Free&) {},
                      [](const Borrow&) {},
                      [&](const Launch& o) {
@@ -223,7 +234,7 @@ class Engine {
                        its.step = o.step;
                      },
                  },
-                 program.ops[index]);
+                 op);
     }
   }
 

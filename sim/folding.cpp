@@ -53,6 +53,11 @@ std::uint64_t hash_of(Parts... parts) {
   return hash;
 }
 
+// One of its parts may be anything; the other is small, such as a colour.
+std::uint64_t hash_of_pair(std::uint64_t any, std::int32_t small) {
+  return mixed(any ^ (static_cast<std::uint64_t>(small) * 0xd1342543de82ef95));
+}
+
 // Colours for hashes, and how many there are.
 struct Numbered {
   explicit Numbered(const Hashes& hashes) {
@@ -129,12 +134,14 @@ class Refinement {
     for (std::size_t f = 0; f < flows.size(); ++f) {
       const Traffic::Flow& flow = traffic_.flows[f];
       std::uint64_t loads = 0;
-      for (const Traffic::Load& load : traffic_[flow]) loads += hash_of(found.links[load.link.index()], load.weight);
+      for (const Traffic::Load& load : traffic_[flow])
+        loads += hash_of_pair(static_cast<std::uint64_t>(load.weight), found.links[load.link.index()]);
       flows[f] = hash_of(found.flows[f], loads, members(flow, found.ranks, groups));
     }
     for (std::size_t f = 0; f < flows.size(); ++f) {
       const Traffic::Flow& flow = traffic_.flows[f];
-      for (const Traffic::Load& load : traffic_[flow]) links[load.link.index()] += hash_of(flows[f], load.weight);
+      for (const Traffic::Load& load : traffic_[flow])
+        links[load.link.index()] += mixed(flows[f] + static_cast<std::uint64_t>(load.weight));
       if (flow.way != 0) {
         groups[flow.comm.index()][flow.rank.index()] += hash_of(flows[f]);
       } else {

@@ -76,7 +76,8 @@ struct Likeness {
                                 const std::vector<std::int32_t>& ranks);
 
 /// The coarsest partition of ranks that programs, prices (`price_of_rank`), groups, peers and the links they share
-/// respect. Without `traffic` links count as never shared.
+/// respect. Without `traffic` it does not look at links, and what they cost may differ within a class: coarser, and
+/// exact only where all ranks of a class share links alike.
 [[nodiscard]] Folding fold(const Workload& workload, const std::vector<std::int32_t>& price_of_rank,
                            const Traffic& traffic = {});
 

@@ -23,7 +23,7 @@ struct LinkLoad {
 /// What a collective or a message costs: a latency that no one shares, then bytes on links that others may share.
 struct TransferPrice {
   Duration latency;
-  std::vector<LinkLoad> loads;  ///< each link once; empty: nothing but latency
+  std::vector<LinkLoad> loads;  ///< a class of links once per load; empty: nothing but latency
   bool operator==(const TransferPrice&) const = default;
 };
 

@@ -13,8 +13,8 @@
 #include "sim/ensure.hpp"
 #include "sim/verify.hpp"
 
-// How long a step takes, and how long it takes to find out. Two steps, unrolled over all micro-batches, one class of
-// ranks per pipeline stage.
+// How long it takes to find out how long a step takes. Two steps, unrolled over all micro-batches. Items are events:
+// queue entries handled and kernels completed.
 
 namespace tidemark {
 namespace {
@@ -92,30 +92,36 @@ struct Programs {
   Workload workload;
 };
 
-struct Timed {
-  Timed(const Workload& workload, const Cluster& cluster)
-      : folding(fold(workload, price(workload, cluster).entry_of_rank, traffic(workload, cluster))),
-        prices(price_time(workload, folding, cluster)) {}
+/// Ranks as classes: those of one program at one price, or those that share links alike as well.
+enum class Fold : std::uint8_t { Stages, Links };
 
+struct Timed {
+  Timed(const Workload& workload, const Cluster& cluster, Fold how) : router(workload, cluster) {
+    const std::vector<std::int32_t> entries = price(workload, cluster).entry_of_rank;
+    folding = how == Fold::Stages ? fold(workload, entries) : fold(workload, entries, router.traffic());
+    prices = price_time(workload, folding, cluster, router);
+  }
+
+  Router router;
   Folding folding;
   TimePrices prices;
 };
 
-void simulate_folded(benchmark::State& state, Keep keep) {
+void simulate_folded(benchmark::State& state, Fold how, Keep keep) {
   const Scenario scenario = llama3_70b();
   const Programs job(scenario);
-  const Timed timed(job.workload, scenario.cluster);
-  std::int64_t ops = 0;
-  for (const Program& program : job.workload.programs) ops += static_cast<std::int64_t>(program.ops.size());
-  std::int64_t events = 0;
+  const Timed timed(job.workload, scenario.cluster, how);
+  std::int64_t events = 0, spans = 0;
   for (auto _ : state) {
     const Trace trace = simulate(job.workload, timed.folding, timed.prices, {.keep = keep});
     ensure(std::holds_alternative<Completed>(trace.outcome), "the job runs to its end");
     events = trace.events;
+    spans = 0;
+    for (const ClassTrace& its : trace.classes) spans += static_cast<std::int64_t>(its.spans.size());
   }
   state.SetItemsProcessed(events * state.iterations());
   state.counters["events"] = static_cast<double>(events);
-  state.counters["ops"] = static_cast<double>(ops);
+  state.counters["spans"] = static_cast<double>(spans);
   state.counters["classes"] = static_cast<double>(timed.folding.classes.size());
 }
 
@@ -132,7 +138,7 @@ void predict_time(benchmark::State& state) {
   for (auto _ : state) {
     const Programs job(scenario);
     ensure(verify(job.workload).empty(), "programs are sound");
-    const Timed timed(job.workload, scenario.cluster);
+    const Timed timed(job.workload, scenario.cluster, Fold::Links);
     const Trace trace = simulate(job.workload, timed.folding, timed.prices);
     ensure(std::holds_alternative<Completed>(trace.outcome), "the job runs to its end");
     classes = timed.folding.classes.size();
@@ -143,11 +149,14 @@ void predict_time(benchmark::State& state) {
   state.counters["peak_MiB"] = peak_mebibytes();
 }
 
-BENCHMARK_CAPTURE(simulate_folded, ends, Keep::Ends)
+BENCHMARK_CAPTURE(simulate_folded, ends, Fold::Stages, Keep::Ends)
     ->Name("Simulate/llama3_70b/pp4_tp8_dp8_mb64/ends")
     ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(simulate_folded, timeline, Keep::Timeline)
+BENCHMARK_CAPTURE(simulate_folded, timeline, Fold::Stages, Keep::Timeline)
     ->Name("Simulate/llama3_70b/pp4_tp8_dp8_mb64/timeline")
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(simulate_folded, links, Fold::Links, Keep::Timeline)
+    ->Name("Simulate/llama3_70b/pp4_tp8_dp8_mb64/timeline_links")
     ->Unit(benchmark::kMillisecond);
 // 128 … 131,072 devices are data-parallel degrees 1 … 1024. The peak is the process's so far: ask for one size at a
 // time.

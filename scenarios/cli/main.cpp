@@ -1,8 +1,11 @@
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdio>
 #include <exception>
 #include <optional>
 #include <ostream>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -147,6 +150,21 @@ int run_explain(const Arguments& arguments) {
   return yes;
 }
 
+// CLI11 would only say that a verb is required.
+void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
+  static constexpr std::array<std::string_view, 10> planned{"plan",      "advise", "capacity", "report",  "validate",
+                                                            "calibrate", "replay", "compare",  "convert", "estimate"};
+  if (argc < 2 || argv[1][0] == '-') return;
+  const std::string verb = argv[1];
+  const auto verbs = app.get_subcommands([](const CLI::App*) { return true; });
+  if (std::any_of(verbs.begin(), verbs.end(), [&](const CLI::App* known) { return known->get_name() == verb; })) return;
+  const bool later = std::find(planned.begin(), planned.end(), verb) != planned.end();
+  throw InputError(
+      Problem{.file = "tidemark",
+              .message = later ? fmt::format("{} is not there yet", verb) : fmt::format("there is no verb '{}'", verb),
+              .hint = "predict and explain are; see tidemark --help"});
+}
+
 int run(int argc, char** argv) {
   Arguments arguments;
   CLI::App app("tidemark: will this training job fit, on every rank, at every moment of the step?", "tidemark");
@@ -178,6 +196,7 @@ int run(int argc, char** argv) {
       ->check(CLI::IsMember(
           {"memory", "scenario", "model", "schedule", "communicators", "program", "prices", "fabric", "timeline"}));
 
+  refuse_unknown_verb(app, argc, argv);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

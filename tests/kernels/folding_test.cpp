@@ -63,6 +63,7 @@ std::vector<Case> generated(std::uint32_t seed, std::size_t count) {
     layout.data = pick({1, 2, 3, 4});
     layout.sequence_parallel = layout.tensor > 1 && pick({0, 1}) == 1;
     layout.sharding = pick({0, 1}) == 1 ? Sharding::Zero1 : Sharding::None;
+    std::shuffle(layout.order.begin(), layout.order.end(), random);
     if (layout.world_size() == 1) continue;
     made.job.train.global_batch = std::int64_t{layout.data} * pick({1, 2, 5});
     made.cluster.host.launch = Duration{pick({0, 1'000'000, 5'000'000})};
@@ -75,10 +76,11 @@ std::vector<Case> generated(std::uint32_t seed, std::size_t count) {
 }
 
 struct Timed {
-  Timed(const Workload& workload, const Case& of, bool folds) {
+  Timed(const Workload& workload, const Case& of, bool folds, PriceModel model = PriceModel::Routed) {
     const std::vector<std::int32_t> entries = price(workload, of.cluster).entry_of_rank;
-    folding = folds ? fold(workload, entries, traffic(workload, of.cluster)) : unfolded(workload, entries);
-    prices = price_time(workload, folding, of.cluster);
+    Router router(workload, of.cluster, {.algorithm = {}, .model = model});
+    folding = folds ? fold(workload, entries, router.traffic()) : unfolded(workload, entries);
+    prices = price_time(workload, folding, of.cluster, router);
     trace = simulate(workload, folding, prices, {.keep = Keep::Timeline});
   }
   [[nodiscard]] const ClassTrace& of(Rank rank) const {
@@ -114,6 +116,16 @@ TEST(Folding, ChangesNoTimeOfAnyRank) {
     }
   }
   EXPECT_GT(folded_cases, 40U);
+}
+
+TEST(Folding, ChangesNoTimeOfPlainPricesEither) {
+  for (const Case& c : generated(5, 24)) {
+    SCOPED_TRACE(c.name);
+    const Workload workload = lower_stages(Lowered(c.job).input);
+    const Timed folded(workload, c, true, PriceModel::AlphaBeta), each(workload, c, false, PriceModel::AlphaBeta);
+    for (std::int32_t r = 0; r < workload.world_size(); ++r)
+      ASSERT_EQ(in_order(folded.of({r}).spans), in_order(each.of({r}).spans)) << "rank " << r;
+  }
 }
 
 TEST(Folding, TwoRunsAreIdentical) {
