@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "sim/ensure.hpp"
 #include "topology/nccl_memory.hpp"
 
 namespace tidemark {
@@ -31,45 +32,58 @@ std::vector<SlotUse> slot_uses(const Program& program, std::size_t slots) {
   return uses;
 }
 
-// How the ranks of each group lie on nodes; each group is looked at once.
+// How the groups of one communicator lie on nodes.
 class GroupPlacement {
  public:
-  GroupPlacement(const Workload& workload, const Node& node) : workload_(workload), devices_(node.devices) {}
+  GroupPlacement(const Communicator& communicator, std::int32_t world_size, std::int32_t devices)
+      : communicator_(communicator), devices_(devices) {
+    const auto world = static_cast<std::size_t>(world_size);
+    leaders_.assign(world, {});
+    nodes_.assign(world, 0);
+    local_.assign(world, 0);
+    std::vector<std::int32_t> on_node(world, -1), count(world, 0);  // by lowest rank: where members were seen last
+    for (std::int32_t begin = 0; begin < world_size; begin += devices) {
+      const std::int32_t end = std::min(begin + devices, world_size);
+      for (Rank rank{begin}; rank.value < end; ++rank.value) {
+        if (!is_member(communicator, rank)) continue;
+        const Rank leader = leaders_[rank.index()] = group_leader(communicator, rank);
+        if (on_node[leader.index()] != begin) {
+          on_node[leader.index()] = begin;
+          count[leader.index()] = 0;
+          ++nodes_[leader.index()];
+        }
+        ++count[leader.index()];
+      }
+      for (Rank rank{begin}; rank.value < end; ++rank.value)
+        if (leaders_[rank.index()].valid()) local_[rank.index()] = count[leaders_[rank.index()].index()];
+    }
+  }
 
-  CommunicatorUse use(CommSlot slot, Rank rank, const SlotUse& asked) {
-    const Communicator& communicator = workload_.communicators[slot.index()];
-    const Group& group = group_of(slot, rank);
+  [[nodiscard]] CommunicatorUse use(Rank rank, const SlotUse& asked) {
+    ensure(leaders_[rank.index()].valid(), "a group is asked for by one of its members");
     CommunicatorUse use;
-    use.ranks = group_size(communicator);
-    use.local = group.ranks_on_node.at(node_of(rank));
-    use.nodes = static_cast<std::int32_t>(group.ranks_on_node.size());
+    use.ranks = group_size(communicator_);
+    use.local = local_[rank.index()];
+    use.nodes = nodes_[leaders_[rank.index()].index()];
     use.reduces = asked.reduces;
     use.shards = asked.shards;
-    std::set<Rank> peers;
-    for (const std::int32_t step : asked.steps) peers.insert(group_neighbour(communicator, rank, step));
-    for (const Rank peer : peers) ++(node_of(peer) == node_of(rank) ? use.local_peers : use.remote_peers);
+    if (asked.steps.empty()) return use;
+    peers_.clear();
+    for (const std::int32_t step : asked.steps) peers_.push_back(group_neighbour(communicator_, rank, step));
+    std::sort(peers_.begin(), peers_.end());
+    peers_.erase(std::unique(peers_.begin(), peers_.end()), peers_.end());
+    for (const Rank peer : peers_)
+      ++(peer.value / devices_ == rank.value / devices_ ? use.local_peers : use.remote_peers);
     return use;
   }
 
  private:
-  struct Group {
-    std::map<std::int32_t, std::int32_t> ranks_on_node;
-  };
-
-  [[nodiscard]] std::int32_t node_of(Rank rank) const { return rank.value / devices_; }
-
-  const Group& group_of(CommSlot slot, Rank rank) {
-    const Rank leader = group_leader(workload_.communicators[slot.index()], rank);
-    const auto [entry, added] = groups_.try_emplace({slot, leader});
-    if (added)
-      for (const Rank member : group_members(workload_.communicators[slot.index()], rank))
-        ++entry->second.ranks_on_node[node_of(member)];
-    return entry->second;
-  }
-
-  const Workload& workload_;
+  const Communicator& communicator_;
   std::int32_t devices_;
-  std::map<std::pair<CommSlot, Rank>, Group> groups_;
+  std::vector<Rank> leaders_;        // by rank
+  std::vector<std::int32_t> local_;  // by rank: members on its node
+  std::vector<std::int32_t> nodes_;  // by lowest rank
+  std::vector<Rank> peers_;          // used again and again
 };
 
 }  // namespace
@@ -79,18 +93,24 @@ Prices price(const Workload& workload, const Cluster& cluster) {
   std::vector<std::vector<SlotUse>> uses;
   for (const Program& program : workload.programs) uses.push_back(slot_uses(program, slots));
 
-  GroupPlacement placement(workload, cluster.node);
+  std::vector<GroupPlacement> placements;
+  for (const Communicator& communicator : workload.communicators)
+    placements.emplace_back(communicator, workload.world_size(), cluster.node.devices);
   Prices prices;
   std::map<std::vector<CommunicatorUse>, std::int32_t> known;
+  std::vector<CommunicatorUse> signature(slots), before;
   for (std::int32_t r = 0; r < workload.world_size(); ++r) {
     const Rank rank{r};
     const std::vector<SlotUse>& asked = uses[static_cast<std::size_t>(workload.program_of_rank[rank.index()])];
-    std::vector<CommunicatorUse> signature;
     for (std::size_t slot = 0; slot < slots; ++slot) {
       const bool used = asked[slot].reduces || asked[slot].shards || !asked[slot].steps.empty();
-      signature.push_back(used ? placement.use({static_cast<std::int32_t>(slot)}, rank, asked[slot])
-                               : CommunicatorUse{});
+      signature[slot] = used ? placements[slot].use(rank, asked[slot]) : CommunicatorUse{};
     }
+    if (r > 0 && signature == before) {
+      prices.entry_of_rank.push_back(prices.entry_of_rank.back());
+      continue;
+    }
+    before = signature;
     const auto [entry, added] = known.try_emplace(signature, static_cast<std::int32_t>(prices.entries.size()));
     if (added) {
       DriverPrices list{cluster.device.context, cluster.device.modules, nccl_kernel_memory(cluster.device), {}};

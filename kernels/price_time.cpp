@@ -17,19 +17,25 @@ class FoldedLinks {
   FoldedLinks(const Workload& workload, const Folding& folding, const Traffic& traffic)
       : traffic_(traffic), folds_(folding.classes.size() < folding.class_of_rank.size()) {
     if (!folds_) {
-      capacities_ = traffic_.links;
+      ensure(!traffic_.symmetry || traffic_.symmetry->ranks.size() == folding.class_of_rank.size(),
+             "a folding respects what the router's symmetry exchanges");
+      for (const Traffic::Link& link : traffic_.links) capacities_.push_back(link.capacity);
       return;
     }
     alike_ = likeness(workload, traffic_, folding.class_of_rank);
     std::vector<bool> is_first(traffic_.links.size(), false);
     for (std::size_t l = 0; l < traffic_.links.size(); ++l) {
       if (static_cast<std::size_t>(alike_.links[l]) < capacities_.size()) continue;
-      capacities_.push_back(traffic_.links[l]);
+      capacities_.push_back(traffic_.links[l].capacity);
       is_first[l] = true;
     }
-    for (std::size_t f = 0; f < traffic_.flows.size(); ++f)
-      for (const Traffic::Load& load : traffic_[traffic_.flows[f]])
-        if (is_first[load.link.index()]) ++sharers_[{alike_.flows[f], alike_.links[load.link.index()], load.weight}];
+    for (std::size_t f = 0; f < traffic_.flows.size(); ++f) {
+      const Traffic::Flow& flow = traffic_.flows[f];
+      for (const Traffic::Load& load : traffic_[flow])
+        if (is_first[load.link.index()])
+          sharers_[{alike_.flows[f], alike_.links[load.link.index()], load.weight}] +=
+              std::max(flow.orbit / traffic_.links[load.link.index()].orbit, 1);
+    }
   }
 
   struct Load {
@@ -153,7 +159,7 @@ class Pricer {
 
 TimePrices price_time(const Workload& workload, const Folding& folding, const Cluster& cluster,
                       const CollectiveOptions& options) {
-  Router router(workload, cluster, options);
+  Router router(workload, cluster, folding.class_of_rank, options);
   return price_time(workload, folding, cluster, router);
 }
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -8,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cells.hpp"
 #include "sim/folding.hpp"
 #include "sim/workload.hpp"
 #include "topology/cluster.hpp"
@@ -19,7 +19,11 @@ namespace tidemark {
 /// alike ways, which are looked for once.
 class Router {
  public:
+  /// Of all ranks.
   Router(const Workload& workload, const Cluster& cluster, const CollectiveOptions& options = {});
+  /// Of one rank of each orbit, where ranks can change places: those of different `kinds`, such as prices, cannot.
+  Router(const Workload& workload, const Cluster& cluster, const std::vector<std::int32_t>& kinds,
+         const CollectiveOptions& options = {});
 
   /// How a collective of a group runs. Its links are those of the flow with that way.
   struct Way {
@@ -30,7 +34,7 @@ class Router {
   };
   [[nodiscard]] Way collective(CommSlot comm, Rank leader, CollectiveKind kind, Bytes size);
 
-  /// Every flow of the workload, for `fold`: ranks are alike only where the links that they share are.
+  /// What the workload's flows put on links, for `fold`: ranks are alike only where the links that they share are.
   [[nodiscard]] const Traffic& traffic() const { return traffic_; }
 
   [[nodiscard]] const Fabric& fabric() const { return fabric_; }
@@ -42,6 +46,7 @@ class Router {
   struct Use {
     std::set<Call> calls;
     std::set<std::int32_t> sends;  // steps
+    bool messages = false;
   };
   // Plans as they are for one group; others that lie like it are whole nodes away.
   struct Shape {
@@ -62,11 +67,21 @@ class Router {
   [[nodiscard]] Place place_of(CommSlot comm, Rank leader) const;
   Shape& shape_of(CommSlot comm, Rank leader);
   const Shape::Choice& choice(Shape& shape, CommSlot comm, const Call& call);
-  [[nodiscard]] std::array<std::int32_t, link_types> shifts(std::int32_t nodes) const;
+  [[nodiscard]] const Use& use(CommSlot comm, Rank rank) const {
+    return uses_[static_cast<std::size_t>(workload_.program_of_rank[rank.index()])][comm.index()];
+  }
 
-  void add_flows(CommSlot comm);
+  Router(const Workload& workload, const CollectiveOptions& options, Fabric fabric);
+  void find_symmetry(const std::vector<std::int32_t>& kinds);
+  void tell_apart(Cells& cells);
+  void keep_firsts(const Cells& cells);
+
+  void add_flows();
+  void add_flows(CommSlot comm, std::int32_t step, Rank rank);
   void add_message(CommSlot comm, std::int32_t step, Rank sender);
   void add_collectives(CommSlot comm, Rank leader, const std::set<Call>& calls);
+  void add_load(LinkId link, std::int64_t weight);
+  [[nodiscard]] std::int32_t orbit_size(Rank rank) const;
 
   const Workload& workload_;
   CollectiveOptions options_;
@@ -75,7 +90,8 @@ class Router {
   std::vector<std::int32_t> same_axes_;                            // by slot: the first that is like it
   std::map<std::pair<std::int32_t, std::int32_t>, Shape> shapes_;  // by slot and offset
   Traffic traffic_;
-  Route route_;  // used again and again
+  std::vector<std::int32_t> kept_;  // by LinkId: its place in the traffic, or -1; empty: the same
+  Route route_;                     // used again and again
 };
 
 }  // namespace tidemark

@@ -196,7 +196,9 @@ Job::Job(const Scenario& asked)
   const std::vector<std::string> wrong = verify(stages);
   ensure(wrong.empty(), wrong.empty() ? "" : wrong.front().c_str());
   prices = price(stages, scenario.cluster);
-  folding = fold(stages, prices.entry_of_rank, Router(stages, scenario.cluster).traffic());
+  Router router(stages, scenario.cluster, prices.entry_of_rank);
+  folding = fold(stages, prices.entry_of_rank, router.traffic());
+  times = price_time(stages, folding, scenario.cluster, router);
 }
 
 const Role& Job::role_of(Rank rank) const {
@@ -209,10 +211,13 @@ const Role& Job::role_of(Rank rank) const {
 
 Trace simulate_time(const Job& job, const PredictOptions& options) {
   const bool shared = options.links == LinkModel::MaxMin;
-  const TimePrices times = price_time(job.stages, job.folding, job.scenario.cluster,
-                                      {.algorithm = {}, .model = shared ? PriceModel::Routed : PriceModel::AlphaBeta});
-  Trace trace = simulate(job.stages, job.folding, times,
-                         {.sharing = shared ? LinkSharing::MaxMinFair : LinkSharing::None, .keep = Keep::Timeline});
+  const auto run = [&](const TimePrices& times, LinkSharing sharing) {
+    return simulate(job.stages, job.folding, times, {.sharing = sharing, .keep = Keep::Timeline});
+  };
+  Trace trace = shared ? run(job.times, LinkSharing::MaxMinFair)
+                       : run(price_time(job.stages, job.folding, job.scenario.cluster,
+                                        {.algorithm = {}, .model = PriceModel::AlphaBeta}),
+                             LinkSharing::None);
   ensure(std::holds_alternative<Completed>(trace.outcome), "programs that verify() finds sound do not deadlock");
   return trace;
 }

@@ -14,6 +14,7 @@
 #include "sim/replay.hpp"
 #include "sim/summary.hpp"
 #include "sim/time.hpp"
+#include "sim/time_prices.hpp"
 #include "sim/trace.hpp"
 
 namespace tidemark {
@@ -28,7 +29,8 @@ struct Job {
   std::vector<Role> roles;
   Workload stages;  ///< one program per pipeline stage: what time depends on
   Prices prices;
-  Folding folding;  ///< of `stages` at `prices`
+  Folding folding;   ///< of `stages` at `prices`
+  TimePrices times;  ///< of `folding`, where transfers share links
 
   [[nodiscard]] LoweringInput lowering() const { return {graph, scenario.layout, scenario.train, runtime}; }
   [[nodiscard]] const Role& role_of(Rank rank) const;

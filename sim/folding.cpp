@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sim/ensure.hpp"
+#include "sim/hash.hpp"
 
 namespace tidemark {
 namespace {
@@ -38,26 +39,6 @@ Ties ties_of(const Program& program, std::size_t slots) {
 using Colours = std::vector<std::int32_t>;  // numbered in order of their first member
 using Hashes = std::vector<std::uint64_t>;
 
-// Steele, Lea & Flood, Fast splittable pseudorandom number generators, 2014: the finalizer of SplitMix64.
-std::uint64_t mixed(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
-template <class... Parts>
-std::uint64_t hash_of(Parts... parts) {
-  std::uint64_t hash = 0;
-  ((hash = mixed(hash ^ static_cast<std::uint64_t>(parts))), ...);
-  return hash;
-}
-
-// One of its parts may be anything; the other is small, such as a colour.
-std::uint64_t hash_of_pair(std::uint64_t any, std::int32_t small) {
-  return mixed(any ^ (static_cast<std::uint64_t>(small) * 0xd1342543de82ef95));
-}
-
 // Colours for hashes, and how many there are.
 struct Numbered {
   explicit Numbered(const Hashes& hashes) {
@@ -69,25 +50,53 @@ struct Numbered {
   Colours colours;
 };
 
+// How many of one orbit meet each of another one: one of the two sizes divides the other.
+std::uint64_t meets(std::int32_t each, std::int32_t others) {
+  return others > each ? static_cast<std::uint64_t>(others / each) : 1;
+}
+
+// Works on one rank, flow and link of each orbit; what they meet counts as often as they meet it. Sums are those of all
+// ranks, and so are colours.
 class Refinement {
  public:
-  Refinement(const Workload& workload, const Traffic& traffic) : workload_(workload), traffic_(traffic) {
+  Refinement(const Workload& workload, const Traffic& traffic)
+      : workload_(workload),
+        traffic_(traffic),
+        symmetry_(traffic.symmetry ? *traffic.symmetry
+                                   : no_symmetry(workload.world_size(), workload.communicators.size())) {
     for (const Program& program : workload.programs) ties_.push_back(ties_of(program, workload.communicators.size()));
     std::set<std::pair<std::int32_t, std::int32_t>> ways;
     for (const Ties& ties : ties_) ways.insert(ties.peers.begin(), ties.peers.end());
-    for (const auto& way : ways) peers_.emplace(way, peers_of(way.first, way.second));
+    for (const auto& way : ways) peers_.emplace(way, peers_of(way));
     for (std::size_t slot = 0; slot < workload.communicators.size(); ++slot) leaders_.push_back(leaders_of(slot));
+    for (const Traffic::Flow& flow : traffic_.flows) {
+      const std::size_t from = orbit(flow.rank);
+      flow_ranks_.push_back(from);
+      receivers_.push_back(flow.way == 0 ? static_cast<std::size_t>(peers_.at({flow.comm.value, flow.step})[from]) : 0);
+    }
   }
 
+  [[nodiscard]] const Symmetry& symmetry() const { return symmetry_; }
   [[nodiscard]] const Ties& ties(Rank rank) const {
     return ties_[static_cast<std::size_t>(workload_.program_of_rank[rank.index()])];
   }
 
+  // By orbit.
+  [[nodiscard]] Colours colours_of(const std::vector<std::int32_t>& ranks) const {
+    Colours colours;
+    for (const Rank rank : symmetry_.ranks) colours.push_back(ranks[rank.index()]);
+    for (std::size_t r = 0; r < ranks.size(); ++r)
+      ensure(ranks[r] == colours[static_cast<std::size_t>(symmetry_.orbit_of_rank[r])],
+             "a symmetry exchanges ranks of one kind");
+    return colours;
+  }
+
+  // From and to colours of orbits.
   Likeness stable(Colours ranks) const {
     Hashes flows, links;
     for (const Traffic::Flow& flow : traffic_.flows)
       flows.push_back(hash_of(flow.comm.value, flow.step, flow.way, flow.cost));
-    for (const Bandwidth capacity : traffic_.links) links.push_back(hash_of(capacity.count()));
+    for (const Traffic::Link& link : traffic_.links) links.push_back(hash_of(link.capacity.count()));
     Likeness found{std::move(ranks), Numbered(flows).colours, Numbered(links).colours};
     for (std::size_t before = 0, after = 1; before != after;) {
       before = after;
@@ -97,68 +106,78 @@ class Refinement {
   }
 
  private:
-  // By rank: the neighbour there, -1 where the rank's program has no such peer.
-  [[nodiscard]] std::vector<std::int32_t> peers_of(std::int32_t slot, std::int32_t step) const {
-    std::vector<std::int32_t> peers(workload_.program_of_rank.size(), -1);
-    for (std::size_t r = 0; r < peers.size(); ++r) {
-      const Rank rank{static_cast<std::int32_t>(r)};
-      if (ties(rank).peers.contains({slot, step}))
-        peers[r] = group_neighbour(workload_.communicators[static_cast<std::size_t>(slot)], rank, step).value;
+  [[nodiscard]] std::size_t orbit(Rank rank) const { return static_cast<std::size_t>(symmetry_.orbit(rank)); }
+
+  // By orbit: the neighbour there, -1 where the rank's program has no such peer.
+  [[nodiscard]] std::vector<std::int32_t> peers_of(const std::pair<std::int32_t, std::int32_t>& way) const {
+    std::vector<bool> has;  // by program
+    for (const Ties& ties : ties_) has.push_back(ties.peers.contains(way));
+    std::vector<std::int32_t> peers;
+    for (const Rank rank : symmetry_.ranks) {
+      const bool meets = has[static_cast<std::size_t>(workload_.program_of_rank[rank.index()])];
+      peers.push_back(meets ? symmetry_.orbit(group_neighbour(
+                                  workload_.communicators[static_cast<std::size_t>(way.first)], rank, way.second))
+                            : -1);
     }
     return peers;
   }
 
-  // By rank: the lowest of its group, -1 for those in none.
+  // By orbit: the lowest of its group, -1 for those in none.
   [[nodiscard]] std::vector<std::int32_t> leaders_of(std::size_t slot) const {
     const Communicator& communicator = workload_.communicators[slot];
-    std::vector<std::int32_t> leaders(workload_.program_of_rank.size(), -1);
-    for (std::size_t r = 0; r < leaders.size(); ++r) {
-      const Rank rank{static_cast<std::int32_t>(r)};
-      if (is_member(communicator, rank)) leaders[r] = group_leader(communicator, rank).value;
-    }
+    std::vector<std::int32_t> leaders;
+    for (const Rank rank : symmetry_.ranks)
+      leaders.push_back(is_member(communicator, rank) ? symmetry_.orbit(group_leader(communicator, rank)) : -1);
     return leaders;
   }
 
   // One round: everything is told apart by what it meets. Returns how many classes there are then. Sums of hashes stand
   // for multisets.
   std::size_t refine(Likeness& found) const {
-    const std::size_t world = found.ranks.size();
+    const std::size_t count = found.ranks.size();
     std::vector<Hashes> groups;  // by slot and lowest rank: the members, then the flows as well
-    for (const std::vector<std::int32_t>& leaders : leaders_) {
-      Hashes& sums = groups.emplace_back(world, 0);
-      for (std::size_t r = 0; r < world; ++r)
-        if (leaders[r] >= 0) sums[static_cast<std::size_t>(leaders[r])] += hash_of(found.ranks[r]);
+    for (std::size_t slot = 0; slot < leaders_.size(); ++slot) {
+      const std::vector<std::int32_t>& leaders = leaders_[slot];
+      Hashes& sums = groups.emplace_back(count, 0);
+      for (std::size_t r = 0; r < count; ++r)
+        if (leaders[r] >= 0)
+          sums[static_cast<std::size_t>(leaders[r])] +=
+              hash_of(found.ranks[r]) * static_cast<std::uint64_t>(symmetry_.spanned[slot] ? symmetry_.sizes[r] : 1);
     }
 
-    Hashes ranks(world), flows(traffic_.flows.size()), links(traffic_.links.size());
+    Hashes ranks(count), flows(traffic_.flows.size()), links(traffic_.links.size());
     for (std::size_t f = 0; f < flows.size(); ++f) {
       const Traffic::Flow& flow = traffic_.flows[f];
       std::uint64_t loads = 0;
       for (const Traffic::Load& load : traffic_[flow])
-        loads += hash_of_pair(static_cast<std::uint64_t>(load.weight), found.links[load.link.index()]);
-      flows[f] = hash_of(found.flows[f], loads, members(flow, found.ranks, groups));
+        loads += hash_of_pair(static_cast<std::uint64_t>(load.weight), found.links[load.link.index()]) *
+                 meets(flow.orbit, traffic_.links[load.link.index()].orbit);
+      const std::uint64_t members = flow.way != 0 ? groups[flow.comm.index()][flow_ranks_[f]]
+                                                  : hash_of(found.ranks[flow_ranks_[f]], found.ranks[receivers_[f]]);
+      flows[f] = hash_of(found.flows[f], loads, members);
     }
     for (std::size_t f = 0; f < flows.size(); ++f) {
       const Traffic::Flow& flow = traffic_.flows[f];
       for (const Traffic::Load& load : traffic_[flow])
-        links[load.link.index()] += mixed(flows[f] + static_cast<std::uint64_t>(load.weight));
+        links[load.link.index()] += mixed(flows[f] + static_cast<std::uint64_t>(load.weight)) *
+                                    meets(traffic_.links[load.link.index()].orbit, flow.orbit);
       if (flow.way != 0) {
-        groups[flow.comm.index()][flow.rank.index()] += hash_of(flows[f]);
+        groups[flow.comm.index()][flow_ranks_[f]] += hash_of(flows[f]);
       } else {
-        ranks[flow.rank.index()] += hash_of(1, flows[f]);
-        ranks[receiver(flow)] += hash_of(2, flows[f]);
+        ranks[flow_ranks_[f]] += hash_of(1, flows[f]);
+        ranks[receivers_[f]] += hash_of(2, flows[f]);
       }
     }
     for (std::size_t l = 0; l < links.size(); ++l) links[l] = hash_of(found.links[l], links[l]);
     for (const auto& [way, peers] : peers_)
-      for (std::size_t r = 0; r < world; ++r)
+      for (std::size_t r = 0; r < count; ++r)
         if (peers[r] >= 0)
           ranks[r] += hash_of(3, way.first, way.second, found.ranks[static_cast<std::size_t>(peers[r])]);
     for (std::size_t slot = 0; slot < leaders_.size(); ++slot)
-      for (std::size_t r = 0; r < world; ++r)
-        if (ties({static_cast<std::int32_t>(r)}).collective[slot])
+      for (std::size_t r = 0; r < count; ++r)
+        if (ties(symmetry_.ranks[r]).collective[slot])
           ranks[r] += hash_of(4, slot, groups[slot][static_cast<std::size_t>(leaders_[slot][r])]);
-    for (std::size_t r = 0; r < world; ++r) ranks[r] = hash_of(found.ranks[r], ranks[r]);
+    for (std::size_t r = 0; r < count; ++r) ranks[r] = hash_of(found.ranks[r], ranks[r]);
 
     std::size_t classes = 0;
     const auto number = [&](const Hashes& hashes) {
@@ -170,47 +189,47 @@ class Refinement {
     return classes;
   }
 
-  [[nodiscard]] std::size_t receiver(const Traffic::Flow& flow) const {
-    return static_cast<std::size_t>(peers_.at({flow.comm.value, flow.step})[flow.rank.index()]);
-  }
-
-  [[nodiscard]] std::uint64_t members(const Traffic::Flow& flow, const Colours& ranks,
-                                      const std::vector<Hashes>& groups) const {
-    if (flow.way != 0) return groups[flow.comm.index()][flow.rank.index()];
-    return hash_of(ranks[flow.rank.index()], ranks[receiver(flow)]);
-  }
-
   const Workload& workload_;
   const Traffic& traffic_;
+  Symmetry symmetry_;
   std::vector<Ties> ties_;
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::int32_t>> peers_;  // by slot and step
   std::vector<std::vector<std::int32_t>> leaders_;                                    // by slot
+  std::vector<std::size_t> flow_ranks_, receivers_;                                   // orbits, by flow
 };
 
 // The place in `folding.groups` of what a group looks like.
 std::int32_t group_class(Folding& folding, const Workload& workload, std::size_t slot, Rank leader) {
   GroupClass group{{static_cast<std::int32_t>(slot)}, {}};
-  for (const Rank member : group_members(workload.communicators[slot], leader))
-    group.classes.push_back(folding.class_of_rank[member.index()]);
-  std::sort(group.classes.begin(), group.classes.end());
-  group.classes.erase(std::unique(group.classes.begin(), group.classes.end()), group.classes.end());
+  std::vector<std::int32_t>& classes = group.classes;
+  for (const Rank member : group_members(workload.communicators[slot], leader)) {
+    const std::int32_t its = folding.class_of_rank[member.index()];
+    if (classes.empty() || classes.back() != its) classes.push_back(its);
+  }
+  std::sort(classes.begin(), classes.end());
+  classes.erase(std::unique(classes.begin(), classes.end()), classes.end());
   const auto known = std::find(folding.groups.begin(), folding.groups.end(), group);
   const auto place = static_cast<std::int32_t>(known - folding.groups.begin());
   if (known == folding.groups.end()) folding.groups.push_back(std::move(group));
   return place;
 }
 
+// `colours` by orbit.
 Folding folding_of(const Workload& workload, const std::vector<std::int32_t>& price_of_rank, const Refinement& refined,
-                   Colours colours) {
+                   const Colours& colours) {
+  const Symmetry& symmetry = refined.symmetry();
   Folding folding;
-  folding.class_of_rank = std::move(colours);
-  for (std::int32_t r = 0; r < workload.world_size(); ++r) {
-    const Rank rank{r};
-    const auto id = static_cast<std::size_t>(folding.class_of_rank[rank.index()]);
+  for (std::size_t i = 0; i < colours.size(); ++i) {
+    const Rank rank = symmetry.ranks[i];
+    const auto id = static_cast<std::size_t>(colours[i]);
     if (id == folding.classes.size())
       folding.classes.push_back({rank, 0, workload.program_of_rank[rank.index()], price_of_rank[rank.index()], {}});
-    ++folding.classes[id].size;
+    folding.classes[id].size += symmetry.sizes[i];
   }
+  folding.class_of_rank.reserve(symmetry.orbit_of_rank.size());
+  for (const std::int32_t orbit : symmetry.orbit_of_rank)
+    folding.class_of_rank.push_back(colours[static_cast<std::size_t>(orbit)]);
+
   std::map<std::pair<std::size_t, Rank>, std::int32_t> known;  // groups, by slot and lowest rank
   for (RankClass& its : folding.classes) {
     for (std::size_t slot = 0; slot < workload.communicators.size(); ++slot) {
@@ -228,14 +247,21 @@ Folding folding_of(const Workload& workload, const std::vector<std::int32_t>& pr
 }  // namespace
 
 Likeness likeness(const Workload& workload, const Traffic& traffic, const std::vector<std::int32_t>& ranks) {
-  return Refinement(workload, traffic).stable(ranks);
+  const Refinement refinement(workload, traffic);
+  Likeness found = refinement.stable(refinement.colours_of(ranks));
+  const Colours colours = std::move(found.ranks);
+  found.ranks.clear();
+  for (const std::int32_t orbit : refinement.symmetry().orbit_of_rank)
+    found.ranks.push_back(colours[static_cast<std::size_t>(orbit)]);
+  return found;
 }
 
 Folding fold(const Workload& workload, const std::vector<std::int32_t>& price_of_rank, const Traffic& traffic) {
   const Refinement refinement(workload, traffic);
+  const Colours prices = refinement.colours_of(price_of_rank),
+                programs = refinement.colours_of(workload.program_of_rank);
   Hashes hashes;
-  for (std::size_t r = 0; r < price_of_rank.size(); ++r)
-    hashes.push_back(hash_of(workload.program_of_rank[r], price_of_rank[r]));
+  for (std::size_t r = 0; r < prices.size(); ++r) hashes.push_back(hash_of(programs[r], prices[r]));
   return folding_of(workload, price_of_rank, refinement, refinement.stable(Numbered(hashes).colours).ranks);
 }
 
@@ -243,7 +269,7 @@ Folding unfolded(const Workload& workload, const std::vector<std::int32_t>& pric
   Colours colours;
   for (std::int32_t r = 0; r < workload.world_size(); ++r) colours.push_back(r);
   const Traffic nothing;
-  return folding_of(workload, price_of_rank, Refinement(workload, nothing), std::move(colours));
+  return folding_of(workload, price_of_rank, Refinement(workload, nothing), colours);
 }
 
 }  // namespace tidemark

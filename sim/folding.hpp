@@ -2,9 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "sim/symmetry.hpp"
 #include "sim/time.hpp"
 #include "sim/transfer.hpp"
 #include "sim/workload.hpp"
@@ -39,8 +41,13 @@ struct Folding {
   }
 };
 
-/// Who loads which links: a collective of one group or a message of one rank, whatever its sizes.
+/// Who loads which links: a collective of one group or a message of one rank, whatever its sizes. With a symmetry, one
+/// flow and one link of each orbit, as `orbit` says how many there are.
 struct Traffic {
+  struct Link {
+    Bandwidth capacity;
+    std::int32_t orbit = 1;
+  };
   struct Load {
     LinkId link;
     std::int64_t weight = 1;  ///< bytes are in proportion to it
@@ -53,10 +60,12 @@ struct Traffic {
     std::uint64_t cost = 0;  ///< equal where latencies are, and what weights are relative to
     std::size_t first = 0;   ///< its run of `loads`
     std::size_t count = 0;
+    std::int32_t orbit = 1;
   };
   std::vector<Flow> flows;  ///< by communicator, step, rank, way
   std::vector<Load> loads;
-  std::vector<Bandwidth> links;
+  std::vector<Link> links;           ///< by LinkId; of the fabric, where there is no symmetry
+  std::optional<Symmetry> symmetry;  ///< of the ranks
 
   [[nodiscard]] std::span<const Load> operator[](const Flow& flow) const {
     return std::span(loads).subspan(flow.first, flow.count);
@@ -68,10 +77,11 @@ struct Likeness {
   std::vector<std::int32_t> ranks, flows, links;
 };
 
-/// The coarsest partition, finer than `ranks`, in which what is alike meets alike: ranks their groups, peers and flows,
-/// flows their members and links, links their capacities and flows. Everything in one class then happens at one time,
-/// and each of its links carries equally many flows of every class: its first member tells all. (An equitable
-/// partition, found by colour refinement; colours are 64-bit hashes.)
+/// The coarsest partition, finer than `ranks`, which may not tell apart what the traffic's symmetry exchanges, in which
+/// what is alike meets alike: ranks their groups, peers and flows, flows their members and links, links their
+/// capacities and flows. Everything in one class then happens at one time, and each of its links carries equally many
+/// flows of every class: its first member tells all. (An equitable partition, found by colour refinement; colours are
+/// 64-bit hashes.)
 [[nodiscard]] Likeness likeness(const Workload& workload, const Traffic& traffic,
                                 const std::vector<std::int32_t>& ranks);
 

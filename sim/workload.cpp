@@ -15,7 +15,7 @@ std::int32_t group_size(const Communicator& communicator) {
 
 bool is_member(const Communicator& communicator, Rank rank) {
   return std::all_of(communicator.axes.begin(), communicator.axes.end(),
-                     [&](const GroupAxis& axis) { return axis.coordinate(rank) % axis.step == 0; });
+                     [&](const GroupAxis& axis) { return axis.step == 1 || axis.coordinate(rank) % axis.step == 0; });
 }
 
 Rank group_leader(const Communicator& communicator, Rank member) {
@@ -37,19 +37,20 @@ std::vector<Rank> group_members(const Communicator& communicator, Rank member) {
 
 Rank group_neighbour(const Communicator& communicator, Rank member, std::int32_t step) {
   ensure(is_member(communicator, member), "a neighbour is asked for by a member of its group");
-  const std::int64_t size = group_size(communicator);
-  std::int64_t place = step;
-  for (std::int64_t inner = 1; const GroupAxis& axis : communicator.axes) {
-    place += axis.coordinate(member) / axis.step * inner;
+  const std::int32_t size = group_size(communicator);
+  std::int32_t place = step % size, neighbour = member.value;
+  for (std::int32_t inner = 1; const GroupAxis& axis : communicator.axes) {
+    const std::int32_t coordinate = axis.coordinate(member);
+    neighbour -= coordinate * axis.stride;
+    place += (axis.step == 1 ? coordinate : coordinate / axis.step) * inner;
     inner *= axis.size;
   }
-  place = (place % size + size) % size;
-  std::int64_t neighbour = group_leader(communicator, member).value;
+  place = (place + size) % size;
   for (const GroupAxis& axis : communicator.axes) {
     neighbour += place % axis.size * axis.step * axis.stride;
     place /= axis.size;
   }
-  return {static_cast<std::int32_t>(neighbour)};
+  return {neighbour};
 }
 
 }  // namespace tidemark

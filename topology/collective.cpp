@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "sim/ensure.hpp"
+#include "topology/detail/walk.hpp"
 
 namespace tidemark {
 namespace {
@@ -55,24 +56,23 @@ Placement place(const Fabric& fabric, std::span<const std::int32_t> devices) {
   return placement;
 }
 
-Duration step_latency(const Fabric& fabric, const Route& way, std::int32_t from, std::int32_t to) {
-  if (fabric.node_of(from) != fabric.node_of(to)) return way.latency + network_step;
-  const bool by_host = !way.shares.empty() && fabric[way.shares.front().link].type == LinkType::HostUp;
-  return way.latency + (by_host ? pcie_step : nvlink_step);
+Duration step_latency(const Passage& way) {
+  return way.latency + (way.leaves_node ? network_step : way.by_host ? pcie_step : nvlink_step);
 }
 
 /// Adds up what messages put on links, and the slowest steps inside nodes and between them.
 class Tally {
  public:
-  explicit Tally(const Fabric& fabric) : fabric_(fabric), parts_(fabric.links.size(), 0) {}
+  explicit Tally(const Fabric& fabric)
+      : fabric_(fabric), parts_(fabric.links.size(), 0), few_(fabric.links.size() / 32) {}
 
   /// A message of `parts`; parts are counted per spine, so that spreading over spines leaves whole numbers.
   void message(std::int32_t from, std::int32_t to, std::int64_t parts) {
-    route(fabric_, from, to, way_);
-    for (const LinkShare& share : way_.shares)
-      add(share.link, parts * (share.last - share.first) * (fabric_.spines / share.of));
-    Duration& slowest = fabric_.node_of(from) == fabric_.node_of(to) ? local_ : remote_;
-    slowest = std::max(slowest, step_latency(fabric_, way_, from, to));
+    const std::int64_t whole = parts * fabric_.spines;
+    const Passage way =
+        walk(fabric_, from, to, [&](LinkId link, std::int32_t spine) { add(link, spine < 0 ? whole : parts); });
+    Duration& slowest = way.leaves_node ? remote_ : local_;
+    slowest = std::max(slowest, step_latency(way));
   }
 
   void on_link(LinkId link, std::int64_t parts) { add(link, parts * fabric_.spines); }
@@ -80,40 +80,64 @@ class Tally {
   [[nodiscard]] Duration local() const { return local_; }
   [[nodiscard]] Duration remote() const { return remote_; }
 
+  /// Of all so far; then it begins anew.
   CollectivePlan plan(Algorithm algorithm, std::int64_t of, Duration latency) {
     CollectivePlan made{algorithm, latency, of * fabric_.spines, {}};
-    std::sort(touched_.begin(), touched_.end());
-    made.links.reserve(touched_.size());
-    for (const LinkId link : touched_) made.links.push_back({link, parts_[link.index()]});
+    made.links.reserve(count_);
+    if (count_ <= few_) {  // sorting takes less than looking at all links
+      std::sort(touched_.begin(), touched_.end());
+      for (const LinkId link : touched_) made.links.push_back({link, std::exchange(parts_[link.index()], 0)});
+    } else {
+      for (std::size_t l = 0; l < parts_.size(); ++l)
+        if (parts_[l] != 0) made.links.push_back({LinkId{static_cast<std::int32_t>(l)}, std::exchange(parts_[l], 0)});
+    }
+    count_ = 0;
+    touched_.clear();
+    local_ = remote_ = {};
     return made;
   }
 
  private:
   void add(LinkId link, std::int64_t parts) {
     std::int64_t& sum = parts_[link.index()];
-    if (sum == 0) touched_.push_back(link);
+    if (sum == 0 && count_++ < few_) touched_.push_back(link);
     sum += parts;
   }
 
   const Fabric& fabric_;
   std::vector<std::int64_t> parts_;
-  std::vector<LinkId> touched_;
+  std::size_t few_, count_ = 0;
+  std::vector<LinkId> touched_;  // the first few of `count_`
   Duration local_, remote_;
-  Route way_;
 };
 
-/// The c-th ring: odd nodes are walked backwards, so that it enters a node at the place where it left the one before.
-Members ring_order(const Placement& placement, std::int32_t c) {
-  Members order;
+/// What a ring through the nodes, or one for every member of a node, hands on inside a node: from each member to the
+/// next one, so often. Together the rings miss each step once; a single one ends before it comes round.
+template <class HandOn>
+void along_members(const Members& node, std::int32_t rings, HandOn&& hand_on) {
+  const std::size_t size = node.size();
+  const std::size_t steps = rings == 1 ? size - 1 : size;
+  const std::int64_t times = rings == 1 ? 1 : static_cast<std::int64_t>(size) - 1;
+  for (std::size_t k = 0; k < steps; ++k) hand_on(node[k], node[(k + 1) % size], times);
+}
+
+/// All that rings hand on. The c-th enters the first node at its c-th member; odd nodes are walked backwards, so that
+/// it enters a node at the place where it left the one before.
+template <class HandOn>
+void along_rings(const Placement& placement, std::int32_t rings, HandOn&& hand_on) {
+  const auto end = [&](std::int32_t node, std::int32_t c, bool enters) {
+    const Members& members = placement.nodes[static_cast<std::size_t>(node)];
+    return members[(static_cast<std::size_t>(c) + (enters == (node % 2 == 0) ? 0 : members.size() - 1)) %
+                   members.size()];
+  };
   for (std::int32_t i = 0; i < placement.count(); ++i) {
-    const Members& node = placement.nodes[static_cast<std::size_t>(i)];
-    const auto size = static_cast<std::int32_t>(node.size());
-    for (std::int32_t k = 0; k < size; ++k) {
-      const std::int32_t at = i % 2 == 0 ? c + k : c - 1 - k + 2 * size;
-      order.push_back(node[static_cast<std::size_t>(at % size)]);
-    }
+    along_members(placement.nodes[static_cast<std::size_t>(i)], rings,
+                  [&](std::int32_t from, std::int32_t to, std::int64_t times) {
+                    if (i % 2 != 0) std::swap(from, to);
+                    hand_on(from, to, times);
+                  });
+    for (std::int32_t c = 0; c < rings; ++c) hand_on(end(i, c, false), end((i + 1) % placement.count(), c, true), 1);
   }
-  return order;
 }
 
 /// Steps of a ring: what goes all the way round takes n - 1, of which m - 1 between nodes.
@@ -123,21 +147,16 @@ Duration ring_latency(const Placement& placement, const Tally& tally, std::int64
   return rounds * (local * tally.local() + remote * tally.remote());
 }
 
-CollectivePlan ring(const Fabric& fabric, const Placement& placement, CollectiveKind kind) {
+CollectivePlan ring(Tally& tally, const Placement& placement, CollectiveKind kind) {
   const std::int64_t n = placement.members;
   const bool broadcast = kind == CollectiveKind::Broadcast;
   const std::int64_t rounds = kind == CollectiveKind::AllReduce ? 2 : 1;
   const std::int32_t rings = placement.count() == 1 || placement.local == 0 ? 1 : placement.local;
   const std::int32_t root = placement.nodes.front().front();
-  Tally tally(fabric);
-  for (std::int32_t c = 0; c < rings; ++c) {
-    const Members order = ring_order(placement, c);
-    for (std::size_t i = 0; i < order.size(); ++i) {
-      const std::int32_t next = order[(i + 1) % order.size()];
-      if (broadcast && next == root) continue;  // it has what would come round
-      tally.message(order[i], next, broadcast ? n : rounds * (n - 1));
-    }
-  }
+  along_rings(placement, rings, [&](std::int32_t from, std::int32_t to, std::int64_t times) {
+    if (broadcast && to == root) return;  // it has what would come round
+    tally.message(from, to, times * (broadcast ? n : rounds * (n - 1)));
+  });
   return tally.plan(Algorithm::Ring, n * rings, ring_latency(placement, tally, rounds));
 }
 
@@ -190,38 +209,31 @@ Members heads_of(const Placement& placement, std::int32_t c) {
   return heads;
 }
 
-CollectivePlan tree(const Fabric& fabric, const Placement& placement) {
-  Tally tally(fabric);
+CollectivePlan tree(Tally& tally, const Placement& placement) {
   if (placement.count() == 1) {
     double_tree(tally, placement.nodes.front(), 1);
     return tally.plan(Algorithm::Tree, 2, std::int64_t{2} * tree_depth(placement.members) * tally.local());
   }
   // Every member heads its node's chain once, with a share of the data.
   const std::int32_t channels = std::max(placement.local, 1);
+  for (std::int32_t c = 0; c < channels; ++c) double_tree(tally, heads_of(placement, c), 1);
   std::int64_t chain = 0;
-  for (std::int32_t c = 0; c < channels; ++c) {
-    double_tree(tally, heads_of(placement, c), 1);
-    for (const Members& node : placement.nodes) {
-      const std::size_t size = node.size();
-      chain = std::max(chain, static_cast<std::int64_t>(size) - 1);
-      for (std::size_t k = 0; k + 1 < size; ++k) {
-        const std::int32_t near = node[(static_cast<std::size_t>(c) + k) % size];
-        const std::int32_t far = node[(static_cast<std::size_t>(c) + k + 1) % size];
-        tally.message(far, near, 2);  // both trees
-        tally.message(near, far, 2);
-      }
-    }
+  for (const Members& node : placement.nodes) {
+    chain = std::max(chain, static_cast<std::int64_t>(node.size()) - 1);
+    along_members(node, channels, [&](std::int32_t near, std::int32_t far, std::int64_t times) {
+      tally.message(far, near, 2 * times);  // both trees
+      tally.message(near, far, 2 * times);
+    });
   }
   const Duration one_way = chain * tally.local() + std::int64_t{tree_depth(placement.count())} * tally.remote();
   return tally.plan(Algorithm::Tree, std::int64_t{2} * channels, 2 * one_way);
 }
 
 /// Parts are of S / (l m).
-CollectivePlan hierarchical(const Fabric& fabric, const Placement& placement, CollectiveKind kind) {
+CollectivePlan hierarchical(Tally& tally, const Placement& placement, CollectiveKind kind) {
   const std::int64_t rounds = kind == CollectiveKind::AllReduce ? 2 : 1;
   const std::int64_t l = placement.local;
   const std::int64_t m = placement.count();
-  Tally tally(fabric);
   for (const Members& node : placement.nodes)
     for (std::size_t i = 0; i < node.size(); ++i)
       tally.message(node[i], node[(i + 1) % node.size()], rounds * (l - 1) * m);
@@ -235,13 +247,12 @@ CollectivePlan hierarchical(const Fabric& fabric, const Placement& placement, Co
 }
 
 /// Parts are of S / (2 l percent): in-switch traffic counts as more bytes for its lower efficiency.
-CollectivePlan nvls(const Fabric& fabric, const Placement& placement, CollectiveKind kind) {
+CollectivePlan nvls(Tally& tally, const Fabric& fabric, const Placement& placement, CollectiveKind kind) {
   const std::int64_t l = placement.local;
   const std::int64_t percent = nvls_percent(fabric.compute_capability);
   // What a member sends up and gets down, in l-ths of S: pieces that the switch reads from it or writes to it.
   const std::int64_t up = kind == CollectiveKind::AllReduce ? l + 1 : kind == CollectiveKind::ReduceScatter ? l : 1;
   const std::int64_t down = kind == CollectiveKind::AllReduce ? l + 1 : kind == CollectiveKind::ReduceScatter ? 1 : l;
-  Tally tally(fabric);
   for (const Members& node : placement.nodes) {
     for (std::size_t i = 0; i < node.size(); ++i) {
       const Route way = route(fabric, node[i], node[(i + 1) % node.size()]);
@@ -257,10 +268,9 @@ CollectivePlan nvls(const Fabric& fabric, const Placement& placement, Collective
   return tally.plan(Algorithm::Nvls, 2 * l * percent, latency);
 }
 
-CollectivePlan direct(const Fabric& fabric, const Placement& placement) {
+CollectivePlan direct(Tally& tally, const Placement& placement) {
   Members all;
   for (const Members& node : placement.nodes) all.insert(all.end(), node.begin(), node.end());
-  Tally tally(fabric);
   for (const std::int32_t from : all)
     for (const std::int32_t to : all)
       if (from != to) tally.message(from, to, 1);
@@ -274,13 +284,15 @@ bool has_nvls(const Fabric& fabric, const Placement& placement, CollectiveKind k
 }
 
 /// NCCL picks among these by itself.
-bool of_nccl(const CollectivePlan& plan, bool several_nodes) {
-  return plan.algorithm != Algorithm::Hierarchical && (plan.algorithm != Algorithm::Tree || several_nodes);
+bool of_nccl(Algorithm algorithm, bool several_nodes) {
+  return algorithm != Algorithm::Hierarchical && (algorithm != Algorithm::Tree || several_nodes);
 }
 
 bool crosses_nodes(const Fabric& fabric, const CollectivePlan& plan) {
-  return std::any_of(plan.links.begin(), plan.links.end(),
-                     [&](const CollectivePlan::Part& part) { return fabric[part.link].type == LinkType::NicUp; });
+  const auto from = [&](LinkType type) { return LinkId{fabric.first[static_cast<std::size_t>(type)]}; };
+  const auto nic = std::lower_bound(plan.links.begin(), plan.links.end(), from(LinkType::NicUp),
+                                    [](const CollectivePlan::Part& part, LinkId link) { return part.link < link; });
+  return nic != plan.links.end() && nic->link < from(LinkType::NicDown);
 }
 
 /// S x factor crosses each link of a ring.
@@ -302,6 +314,27 @@ Bytes share_of(Bytes size, std::int64_t parts, std::int64_t of) {
   return Bytes{static_cast<std::int64_t>((Wide{size.count()} * parts + of - 1) / of)};
 }
 
+/// Those plans that are `wanted(algorithm, several_nodes)`; the first is always there.
+template <class Wanted>
+std::vector<CollectivePlan> plans_of(const Fabric& fabric, std::span<const std::int32_t> devices, CollectiveKind kind,
+                                     Wanted&& wanted) {
+  ensure(!devices.empty(), "a group has members");
+  if (devices.size() == 1) return {CollectivePlan{}};
+  const Placement placement = place(fabric, devices);
+  const bool several_nodes = placement.count() > 1;
+  Tally tally(fabric);
+  if (kind == CollectiveKind::AllToAll) return {direct(tally, placement)};
+  std::vector<CollectivePlan> plans{ring(tally, placement, kind)};
+  if (kind == CollectiveKind::Broadcast) return plans;
+  if (kind == CollectiveKind::AllReduce && wanted(Algorithm::Tree, several_nodes))
+    plans.push_back(tree(tally, placement));
+  if (several_nodes && placement.local > 1 && wanted(Algorithm::Hierarchical, several_nodes))
+    plans.push_back(hierarchical(tally, placement, kind));
+  if (has_nvls(fabric, placement, kind) && wanted(Algorithm::Nvls, several_nodes))
+    plans.push_back(nvls(tally, fabric, placement, kind));
+  return plans;
+}
+
 TransferPrice alpha_beta(const Fabric& fabric, std::span<const std::int32_t> devices, CollectiveKind kind, Bytes size) {
   const std::size_t n = devices.size();
   Duration latency;
@@ -319,21 +352,19 @@ TransferPrice alpha_beta(const Fabric& fabric, std::span<const std::int32_t> dev
 }  // namespace
 
 Duration step_latency(const Fabric& fabric, std::int32_t from, std::int32_t to) {
-  return step_latency(fabric, route(fabric, from, to), from, to);
+  return step_latency(walk(fabric, from, to, [](LinkId, std::int32_t) {}));
 }
 
 std::vector<CollectivePlan> collective_plans(const Fabric& fabric, std::span<const std::int32_t> devices,
                                              CollectiveKind kind) {
-  ensure(!devices.empty(), "a group has members");
-  const Placement placement = place(fabric, devices);
-  if (devices.size() == 1) return {CollectivePlan{}};
-  if (kind == CollectiveKind::AllToAll) return {direct(fabric, placement)};
-  std::vector<CollectivePlan> plans{ring(fabric, placement, kind)};
-  if (kind == CollectiveKind::Broadcast) return plans;
-  if (kind == CollectiveKind::AllReduce) plans.push_back(tree(fabric, placement));
-  if (placement.count() > 1 && placement.local > 1) plans.push_back(hierarchical(fabric, placement, kind));
-  if (has_nvls(fabric, placement, kind)) plans.push_back(nvls(fabric, placement, kind));
-  return plans;
+  return plans_of(fabric, devices, kind, [](Algorithm, bool) { return true; });
+}
+
+std::vector<CollectivePlan> eligible_plans(const Fabric& fabric, std::span<const std::int32_t> devices,
+                                           CollectiveKind kind, const CollectiveOptions& options) {
+  return plans_of(fabric, devices, kind, [&](Algorithm algorithm, bool several_nodes) {
+    return options.algorithm == algorithm || of_nccl(algorithm, several_nodes);
+  });
 }
 
 TransferPrice price_of(const CollectivePlan& plan, Bytes size) {
@@ -345,31 +376,48 @@ TransferPrice price_of(const CollectivePlan& plan, Bytes size) {
   return price;
 }
 
-TransferPrice price_of(const Fabric& fabric, std::span<const CollectivePlan> plans, Bytes size,
-                       const CollectiveOptions& options) {
+Duration alone(const Fabric& fabric, const CollectivePlan& plan, Bytes size) {
+  if (size <= Bytes{}) return plan.latency;
+  Duration longest;
+  std::int64_t parts = 0;
+  Bandwidth capacity;
+  for (const CollectivePlan::Part& part : plan.links) {
+    if (part.parts == parts && fabric[part.link].capacity == capacity) continue;  // as before: most are
+    parts = part.parts;
+    capacity = fabric[part.link].capacity;
+    longest = std::max(longest, share_of(size, parts, plan.of) / capacity);
+  }
+  return plan.latency + longest;
+}
+
+std::size_t best_plan(const Fabric& fabric, std::span<const CollectivePlan> plans, Bytes size,
+                      const CollectiveOptions& options) {
   ensure(!plans.empty(), "a collective has a plan");
-  if (options.algorithm)
-    for (const CollectivePlan& plan : plans)
-      if (plan.algorithm == *options.algorithm) return price_of(plan, size);
+  for (std::size_t p = 0; options.algorithm && p < plans.size(); ++p)
+    if (plans[p].algorithm == *options.algorithm) return p;
   const bool several_nodes = crosses_nodes(fabric, plans.front());
-  TransferPrice best = price_of(plans.front(), size);
-  Duration shortest = alone(best, fabric);
-  for (const CollectivePlan& plan : plans.subspan(1)) {
-    if (!of_nccl(plan, several_nodes)) continue;
-    TransferPrice price = price_of(plan, size);
-    const Duration took = alone(price, fabric);
+  std::size_t best = 0;
+  Duration shortest = alone(fabric, plans.front(), size);
+  for (std::size_t p = 1; p < plans.size(); ++p) {
+    if (!of_nccl(plans[p].algorithm, several_nodes)) continue;
+    const Duration took = alone(fabric, plans[p], size);
     if (took >= shortest) continue;
     shortest = took;
-    best = std::move(price);
+    best = p;
   }
   return best;
+}
+
+TransferPrice price_of(const Fabric& fabric, std::span<const CollectivePlan> plans, Bytes size,
+                       const CollectiveOptions& options) {
+  return price_of(plans[best_plan(fabric, plans, size, options)], size);
 }
 
 TransferPrice collective_price(const Fabric& fabric, std::span<const std::int32_t> devices, CollectiveKind kind,
                                Bytes size, const CollectiveOptions& options) {
   if (devices.size() <= 1) return {};
   if (options.model == PriceModel::AlphaBeta) return alpha_beta(fabric, devices, kind, size);
-  return price_of(fabric, collective_plans(fabric, devices, kind), size, options);
+  return price_of(fabric, eligible_plans(fabric, devices, kind, options), size, options);
 }
 
 TransferPrice message_price(const Fabric& fabric, std::int32_t from, std::int32_t to, Bytes bytes, PriceModel model) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -62,10 +63,17 @@ struct CollectivePlan {
 [[nodiscard]] std::vector<CollectivePlan> collective_plans(const Fabric& fabric, std::span<const std::int32_t> devices,
                                                            CollectiveKind kind);
 
+/// Of those, the ones among which the options choose.
+[[nodiscard]] std::vector<CollectivePlan> eligible_plans(const Fabric& fabric, std::span<const std::int32_t> devices,
+                                                         CollectiveKind kind, const CollectiveOptions& options = {});
+
 /// Of one plan, bytes rounded up.
 [[nodiscard]] TransferPrice price_of(const CollectivePlan& plan, Bytes size);
 
-/// One of `plans` by the options' rule; their model is not looked at.
+/// The place of one of `plans`, by the options' rule; their model is not looked at.
+[[nodiscard]] std::size_t best_plan(const Fabric& fabric, std::span<const CollectivePlan> plans, Bytes size,
+                                    const CollectiveOptions& options = {});
+/// Of that one.
 [[nodiscard]] TransferPrice price_of(const Fabric& fabric, std::span<const CollectivePlan> plans, Bytes size,
                                      const CollectiveOptions& options = {});
 
@@ -79,6 +87,8 @@ struct CollectivePlan {
 /// How long the transfer takes with the links to itself: latency, then its slowest link. `links` by LinkId.
 [[nodiscard]] Duration alone(const TransferPrice& price, std::span<const Bandwidth> links);
 [[nodiscard]] Duration alone(const TransferPrice& price, const Fabric& fabric);
+/// The same of what a plan takes for that size.
+[[nodiscard]] Duration alone(const Fabric& fabric, const CollectivePlan& plan, Bytes size);
 
 /// What one step from a device to another one takes before any byte: the route's latency and the software's.
 [[nodiscard]] Duration step_latency(const Fabric& fabric, std::int32_t from, std::int32_t to);

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "sim/ensure.hpp"
+#include "topology/detail/walk.hpp"
 
 namespace tidemark {
 namespace {
@@ -40,7 +41,7 @@ class Builder {
 
   Fabric build() && {
     const std::int32_t devices = fabric_.nodes * cluster_.node.devices;
-    fabric_.links.reserve(static_cast<std::size_t>(devices) * 6);
+    fabric_.links.reserve(static_cast<std::size_t>(devices) * 7);  // mostly enough
     // Type by type in the order of LinkType; `first` is where each begins.
     begin(LinkType::NvLinkUp);
     if (cluster_.node.link == NodeLink::NvSwitch) nvswitch_links(devices);
@@ -61,8 +62,11 @@ class Builder {
   }
 
   void add(LinkType type, std::int32_t at, std::int32_t peer, Bandwidth peak, Duration latency) {
-    const Bandwidth usable = std::max(scaled(peak, efficiency_), Bandwidth{1});
-    fabric_.links.push_back({type, at, peer, usable, latency});
+    if (peak != peak_) {
+      peak_ = peak;
+      usable_ = std::max(scaled(peak, efficiency_), Bandwidth{1});
+    }
+    fabric_.links.push_back({type, at, peer, usable_, latency});
   }
 
   void nvswitch_links(std::int32_t devices) {
@@ -124,26 +128,11 @@ class Builder {
 
   const Cluster& cluster_;
   Ratio efficiency_;
+  Bandwidth peak_, usable_{1};  // of the link before
   Fabric fabric_;
 };
 
-LinkId link_at(const Fabric& fabric, LinkType type, std::int32_t place) {
-  return LinkId{fabric.first[index(type)] + place};
-}
-
-LinkId pair_link(const Fabric& fabric, std::int32_t from, std::int32_t to) {
-  const std::int32_t group = fabric.node.nvlink_group;
-  const std::int32_t place = to % group - (to % group > from % group ? 1 : 0);
-  return link_at(fabric, LinkType::NvLinkPair, from * (group - 1) + place);
-}
-
 }  // namespace
-
-std::int32_t Fabric::leaf_of_nic(std::int32_t nic) const {
-  if (shape.kind == FabricKind::Single) return 0;
-  const std::int32_t block = nic / nic_slots / shape.nodes_per_leaf;
-  return shape.rail_optimised ? block * nic_slots + nic % nic_slots : block;
-}
 
 Fabric build_fabric(const Cluster& cluster, std::int32_t devices, const FabricOptions& options) {
   ensure(devices >= 1 && options.spines >= 1, "a fabric has devices and spines");
@@ -194,6 +183,22 @@ std::vector<Bandwidth> capacities(const Fabric& fabric) {
   return all;
 }
 
+std::array<std::int32_t, link_types> link_shifts(const Fabric& fabric, std::int32_t nodes) {
+  const std::int32_t devices = nodes * fabric.node.devices;
+  const std::int32_t nics = nodes * fabric.nic_slots;
+  const std::int32_t leaves_of_block = fabric.shape.rail_optimised ? fabric.nic_slots : 1;
+  const std::int32_t leaves = nodes / fabric.shape.nodes_per_leaf * leaves_of_block * fabric.spines;
+  std::array<std::int32_t, link_types> by_type{};
+  const auto set = [&](LinkType type, std::int32_t shift) { by_type[index(type)] = shift; };
+  for (const LinkType type : {LinkType::NvLinkUp, LinkType::NvLinkDown, LinkType::HostUp, LinkType::HostDown})
+    set(type, devices);
+  set(LinkType::NvLinkPair, devices * (fabric.node.nvlink_group - 1));
+  set(LinkType::HostBridge, nodes);
+  for (const LinkType type : {LinkType::NicUp, LinkType::NicDown}) set(type, nics);
+  for (const LinkType type : {LinkType::LeafUp, LinkType::LeafDown}) set(type, leaves);
+  return by_type;
+}
+
 Route route(const Fabric& fabric, std::int32_t from, std::int32_t to) {
   Route found;
   route(fabric, from, to, found);
@@ -203,48 +208,10 @@ Route route(const Fabric& fabric, std::int32_t from, std::int32_t to) {
 void route(const Fabric& fabric, std::int32_t from, std::int32_t to, Route& found) {
   ensure(from >= 0 && from < fabric.devices && to >= 0 && to < fabric.devices, "a route joins devices of the fabric");
   found.shares.clear();
-  found.latency = {};
-  const auto take = [&](LinkType type, std::int32_t place) {
-    const LinkId link = link_at(fabric, type, place);
-    found.shares.push_back({link});
-    found.latency += fabric[link].latency;
-  };
-  const auto take_spines = [&](LinkType type, std::int32_t leaf) {
-    const LinkId link = link_at(fabric, type, leaf * fabric.spines);
-    for (std::int32_t s = 0; s < fabric.spines; ++s)
-      found.shares.push_back({LinkId{link.value + s}, s, s + 1, fabric.spines});
-    found.latency += fabric[link].latency;
-  };
-  const std::int32_t from_node = fabric.node_of(from);
-  const std::int32_t to_node = fabric.node_of(to);
-  if (from == to) return;
-  if (from_node == to_node && fabric.node.link == NodeLink::NvSwitch) {
-    take(LinkType::NvLinkUp, from);
-    take(LinkType::NvLinkDown, to);
-    return;
-  }
-  if (fabric.node.link == NodeLink::NvLink && from / fabric.node.nvlink_group == to / fabric.node.nvlink_group) {
-    const LinkId link = pair_link(fabric, from, to);
-    found.shares.push_back({link});
-    found.latency = fabric[link].latency;
-    return;
-  }
-  take(LinkType::HostUp, from);
-  if (from_node == to_node) {
-    take(LinkType::HostBridge, from_node);
-  } else {
-    const std::int32_t from_nic = fabric.nic_of(from);
-    const std::int32_t to_nic = fabric.nic_of(to);
-    if (!fabric.node.gpu_direct_rdma) take(LinkType::HostBridge, from_node);
-    take(LinkType::NicUp, from_nic);
-    if (fabric.leaf_of_nic(from_nic) != fabric.leaf_of_nic(to_nic)) {
-      take_spines(LinkType::LeafUp, fabric.leaf_of_nic(from_nic));
-      take_spines(LinkType::LeafDown, fabric.leaf_of_nic(to_nic));
-    }
-    take(LinkType::NicDown, to_nic);
-    if (!fabric.node.gpu_direct_rdma) take(LinkType::HostBridge, to_node);
-  }
-  take(LinkType::HostDown, to);
+  found.latency =
+      walk(fabric, from, to, [&](LinkId link, std::int32_t spine) {
+        found.shares.push_back(spine < 0 ? LinkShare{link} : LinkShare{link, spine, spine + 1, fabric.spines});
+      }).latency;
 }
 
 std::vector<LinkLoad> loads(const Route& route, Bytes bytes) {

@@ -73,7 +73,12 @@ struct Fabric {
   [[nodiscard]] std::int32_t nic_of(std::int32_t device) const {
     return node_of(device) * nic_slots + local_of(device) * nic_slots / node.devices;
   }
-  [[nodiscard]] std::int32_t leaf_of_nic(std::int32_t nic) const;
+  [[nodiscard]] std::int32_t leaf_of_nic(std::int32_t nic) const {
+    if (shape.kind == FabricKind::Single) return 0;
+    const std::int32_t at = nic / nic_slots;
+    const std::int32_t block = at / shape.nodes_per_leaf;
+    return shape.rail_optimised ? block * nic_slots + nic - at * nic_slots : block;
+  }
 };
 
 /// `devices` >= 1.
@@ -85,6 +90,9 @@ struct Fabric {
 
 /// By LinkId.
 [[nodiscard]] std::vector<Bandwidth> capacities(const Fabric& fabric);
+
+/// By type: how far on the likes of links lie, so many nodes on. Those of leaves: whole leaves on only.
+[[nodiscard]] std::array<std::int32_t, link_types> link_shifts(const Fabric& fabric, std::int32_t nodes);
 
 /// A link of a route and the part of the traffic that takes it: parts [first, last) of `of`.
 struct LinkShare {

@@ -1,6 +1,7 @@
 #include "topology/collective.hpp"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <random>
 #include <string>
@@ -314,7 +315,57 @@ TEST(Collective, PlansHoldOnGeneratedGroups) {
           EXPECT_LT(apart, 1_ns);
           EXPECT_GT(apart, -1_ns);
         }
+        const std::size_t best = best_plan(fabric, plans, bytes);
+        EXPECT_EQ(price_of(plans[best], bytes), collective_price(fabric, group, kind, bytes));
         EXPECT_EQ(price_of(fabric, plans, bytes), collective_price(fabric, group, kind, bytes));
+        for (const CollectivePlan& plan : plans)
+          EXPECT_EQ(alone(fabric, plan, bytes), alone(price_of(plan, bytes), fabric));
+      }
+    }
+  }
+}
+
+TEST(Collective, EligiblePlansAreThoseThatOptionsChooseAmong) {
+  const auto algorithms = [](const std::vector<CollectivePlan>& plans) {
+    std::vector<Algorithm> found;
+    for (const CollectivePlan& plan : plans) found.push_back(plan.algorithm);
+    return found;
+  };
+  using enum Algorithm;
+  const Fabric fabric = build_fabric(hgx(), 16);
+  const std::vector<std::int32_t> two_nodes = devices(16), one_node = devices(8);
+  const CollectiveKind kind = CollectiveKind::AllReduce;
+  EXPECT_EQ(algorithms(collective_plans(fabric, two_nodes, kind)), (std::vector{Ring, Tree, Hierarchical, Nvls}));
+  EXPECT_EQ(algorithms(eligible_plans(fabric, two_nodes, kind)), (std::vector{Ring, Tree, Nvls}));
+  EXPECT_EQ(algorithms(eligible_plans(fabric, one_node, kind)), (std::vector{Ring, Nvls}));
+  EXPECT_EQ(algorithms(eligible_plans(fabric, two_nodes, kind, {.algorithm = Hierarchical})),
+            (std::vector{Ring, Tree, Hierarchical, Nvls}));
+}
+
+// Rings one by one, member by member: the c-th begins at the c-th member, and odd nodes are walked backwards.
+TEST(Collective, RingsTogetherAreEachRing) {
+  for (const Cluster& cluster : {hgx(), leaf_spine(2), rails(2), workstation()}) {
+    const std::int32_t per_node = cluster.node.devices;
+    const Fabric fabric = build_fabric(cluster, 7 * per_node);
+    for (const std::int32_t local : {2, 3, 4}) {
+      for (const std::int32_t nodes : {2, 3, 6, 7}) {
+        std::vector<std::int32_t> group;
+        for (std::int32_t n = 0; n < nodes; ++n)
+          for (std::int32_t k = 0; k < local; ++k) group.push_back(n * per_node + k);
+        std::map<LinkId, std::int64_t> parts;
+        for (std::int32_t c = 0; c < local; ++c) {
+          std::vector<std::int32_t> order;
+          for (std::int32_t n = 0; n < nodes; ++n)
+            for (std::int32_t k = 0; k < local; ++k)
+              order.push_back(n * per_node + (n % 2 == 0 ? c + k : c - 1 - k + 2 * local) % local);
+          for (std::size_t i = 0; i < order.size(); ++i)
+            for (const LinkShare& share : route(fabric, order[i], order[(i + 1) % order.size()]).shares)
+              parts[share.link] += nodes * local - 1;
+        }
+        const CollectivePlan ring = collective_plans(fabric, group, CollectiveKind::AllGather).front();
+        ASSERT_EQ(ring.algorithm, Algorithm::Ring);
+        ASSERT_EQ(ring.links.size(), parts.size());
+        for (const CollectivePlan::Part& part : ring.links) EXPECT_EQ(part.parts, parts[part.link]);
       }
     }
   }

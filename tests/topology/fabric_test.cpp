@@ -1,5 +1,6 @@
 #include "topology/fabric.hpp"
 
+#include <array>
 #include <chrono>
 #include <numeric>
 #include <random>
@@ -201,6 +202,23 @@ TEST(Fabric, RoutesAreTheEqualCostShortestPathsOfTheGraph) {
         const auto to = static_cast<std::int32_t>(random()) & 0x7fffffff;
         if (from % fabric.devices != to % fabric.devices)
           expect_found_by_search(fabric, from % fabric.devices, to % fabric.devices);
+      }
+    }
+  }
+}
+
+TEST(Fabric, RoutesSoManyNodesOnTakeLinksAsFarOn) {
+  for (const Cluster& cluster : {hgx(), leaf_spine(2), rails(2), workstation(), bridged_workstation()}) {
+    const Fabric fabric = build_fabric(cluster, 12 * cluster.node.devices, {.spines = 3});
+    const std::int32_t nodes = 4;  // whole leaves
+    const std::array<std::int32_t, link_types> shifts = link_shifts(fabric, nodes);
+    for (std::int32_t from = 0; from < 8 * cluster.node.devices; ++from) {
+      for (std::int32_t to = 0; to < 8 * cluster.node.devices; to += 3) {
+        const std::int32_t on = nodes * cluster.node.devices;
+        Route way = route(fabric, from, to);
+        for (LinkShare& share : way.shares)
+          share.link.value += shifts[static_cast<std::size_t>(fabric[share.link].type)];
+        EXPECT_EQ(way, route(fabric, from + on, to + on));
       }
     }
   }
