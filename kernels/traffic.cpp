@@ -69,7 +69,8 @@ Router::Shape& Router::shape_of(CommSlot comm, Rank leader) {
 const Router::Shape::Choice& Router::choice(Shape& shape, CommSlot comm, const Call& call) {
   const auto [entry, added] = shape.choices.try_emplace(call);
   if (!added) return entry->second;
-  const auto& [kind, size] = call;
+  const CollectiveKind kind = call.first;
+  const Bytes size = call.second;
   const Communicator& communicator = workload_.communicators[comm.index()];
   if (options_.model == PriceModel::AlphaBeta) {
     shape.plans[kind] = {CollectivePlan{}};

@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <ostream>
 #include <string_view>
@@ -12,6 +14,8 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "kernels/execute/mpi_world.hpp"
+#include "kernels/execute/process_memory.hpp"
 #include "scenarios/cli/arguments.hpp"
 #include "scenarios/cli/output.hpp"
 #include "scenarios/cli/progress.hpp"
@@ -23,6 +27,9 @@
 #include "scenarios/report/fabric_text.hpp"
 #include "scenarios/report/prediction_text.hpp"
 #include "scenarios/report/timeline.hpp"
+#include "scenarios/report/validation_json.hpp"
+#include "scenarios/report/validation_text.hpp"
+#include "scenarios/validation.hpp"
 #include "sim/summary.hpp"
 
 // One verb per question. Exit codes: 0 yes, 1 the answer is no, 2 bad input or usage, 3 the machine failed.
@@ -40,6 +47,10 @@ struct Arguments {
   bool all = false;
   std::string timeline;
   std::string link_model = "max-min";
+  std::int64_t scale = 1;
+  std::string mutation = "none";
+  std::int64_t time_limit = 60;
+  std::string command;  ///< the whole line
   // Not given: as the verb likes it.
   std::optional<std::string> ranks, steps, categories;
 };
@@ -150,10 +161,48 @@ int run_explain(const Arguments& arguments) {
   return yes;
 }
 
+Mutation asked_mutation(const std::string& name) {
+  const auto found = std::find(mutation_names.begin(), mutation_names.end(), name);
+  if (found == mutation_names.end())
+    refuse("--mutate", fmt::format("there is no mutation '{}'", name),
+           fmt::format("{}", fmt::join(mutation_names, ", ")));
+  return static_cast<Mutation>(found - mutation_names.begin());
+}
+
+// Ranks do not know which of them is the first before MPI is up, and all find the same mistakes.
+int run_validate(const Arguments& arguments) {
+  const std::unique_ptr<World> world = mpi_world(std::chrono::seconds(arguments.time_limit));
+  const bool speaks = world->rank().value == 0;
+  try {
+    const ValidateOptions options{.scale = {arguments.scale}, .mutation = asked_mutation(arguments.mutation)};
+    const Scenario scenario = read_scenario(arguments.scenario, data_root());
+    if (scenario.gpus != world->size())
+      refuse(arguments.scenario,
+             fmt::format("the job has {} ranks, and mpirun started {}", scenario.gpus, world->size()),
+             fmt::format("mpirun -np {} scripts/tidemark validate …", scenario.gpus));
+    const Validation validation = validate(scenario, *world, options);
+    if (speaks)
+      answer(validation_text(validation), arguments.json, [&] {
+        return validation_json(validation, {.command = arguments.command,
+                                            .back_end = "host",
+                                            .tidemark = TIDEMARK_VERSION,
+                                            .mpi = mpi_version(),
+                                            .machine = machine_description()});
+      });
+    return world->broadcast(validation.agrees() ? "yes" : "no") == "yes" ? yes : no;
+  } catch (const InputError& error) {
+    if (speaks) fmt::print(stderr, "{}\n", error.what());
+    return bad_input;
+  } catch (const RunFailure& failure) {
+    if (speaks) fmt::print(stderr, "tidemark: the run ended early: {}\n", failure.what());
+    return machine_failed;
+  }
+}
+
 // CLI11 would only say that a verb is required.
 void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
-  static constexpr std::array<std::string_view, 10> planned{"plan",      "advise", "capacity", "report",  "validate",
-                                                            "calibrate", "replay", "compare",  "convert", "estimate"};
+  static constexpr std::array<std::string_view, 9> planned{"plan",   "advise",  "capacity", "report",  "calibrate",
+                                                           "replay", "compare", "convert",  "estimate"};
   if (argc < 2 || argv[1][0] == '-') return;
   const std::string verb = argv[1];
   const auto verbs = app.get_subcommands([](const CLI::App*) { return true; });
@@ -162,7 +211,7 @@ void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
   throw InputError(
       Problem{.file = "tidemark",
               .message = later ? fmt::format("{} is not there yet", verb) : fmt::format("there is no verb '{}'", verb),
-              .hint = "predict and explain are; see tidemark --help"});
+              .hint = "predict, explain and validate are; see tidemark --help"});
 }
 
 int run(int argc, char** argv) {
@@ -196,12 +245,27 @@ int run(int argc, char** argv) {
       ->check(CLI::IsMember(
           {"memory", "scenario", "model", "schedule", "communicators", "program", "prices", "fabric", "timeline"}));
 
+  CLI::App* validate = app.add_subcommand("validate", "under mpirun: run it for real on host memory, and compare");
+  validate->add_option("SCENARIO", arguments.scenario, "scenario file (TOML)")->required();
+  validate->add_option("--json", arguments.json, "write the record as JSON to FILE, or '-': then text goes to stderr")
+      ->type_name("FILE");
+  validate->add_option("--scale", arguments.scale, "hold one page in N of each block, so that large jobs fit a laptop")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
+      ->type_name("N");
+  validate->add_option("--time-limit", arguments.time_limit, "end the run when a rank waits longer for another")
+      ->check(CLI::Range(1, 86400))
+      ->type_name("SECONDS");
+  validate->add_option("--mutate", arguments.mutation, "do one thing wrong on purpose, to see that it shows")
+      ->type_name("WHAT");
+  for (int i = 0; i < argc; ++i) arguments.command += (i == 0 ? "" : " ") + std::string(argv[i]);
+
   refuse_unknown_verb(app, argc, argv);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? yes : bad_input;
   }
+  if (validate->parsed()) return run_validate(arguments);
   return predict->parsed() ? run_predict(arguments) : run_explain(arguments);
 }
 
