@@ -7,12 +7,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "kernels/execute/device_job.hpp"
+#include "kernels/execute/executor.hpp"
 #include "kernels/execute/host_backend.hpp"
 #include "kernels/execute/host_times.hpp"
 #include "kernels/execute/process_memory.hpp"
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/prediction.hpp"
-#include "scenarios/report/validation_json.hpp"
 #include "sim/liveness.hpp"
 
 namespace tidemark {
@@ -26,6 +27,7 @@ class ResidentProbe {
     before_ = resident_by_kind();
   }
   [[nodiscard]] Bytes now() const { return resident_anonymous() - anonymous_; }
+  void step_ended() {}
   // Pages of programs and of what MPI shares between processes come to be resident too, and stay.
   [[nodiscard]] Bytes peak() {
     const ResidentByKind kinds = resident_by_kind();
@@ -106,32 +108,14 @@ bool spoils_prediction(Mutation mutation) {
 
 }  // namespace
 
-Bytes RankAgreement::difference() const {
-  Bytes largest;
-  const auto look = [&](const std::vector<MemoryPoint>& a, const std::vector<MemoryPoint>& b) {
-    for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)
-      largest = std::max({largest, a[i].resident - b[i].resident, b[i].resident - a[i].resident});
-  };
-  look(predicted.phases, measured.phases);
-  look(predicted.samples, measured.samples);
-  return largest;
-}
-
-Bytes RankAgreement::yardstick() const { return std::max(measured.peak.resident, least_yardstick); }
-
-bool RankAgreement::agrees() const {
-  const auto alike = [](const std::vector<MemoryPoint>& a, const std::vector<MemoryPoint>& b) {
-    return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const MemoryPoint& x, const MemoryPoint& y) {
-      return x.op == y.op && x.step == y.step && x.phase == y.phase && x.allocated == y.allocated;
-    });
-  };
-  return alike(predicted.phases, measured.phases) && alike(predicted.samples, measured.samples) &&
-         predicted.reserved == measured.reserved && findings.count == 0 &&
-         static_cast<double>(difference().count()) <= resident_tolerance * static_cast<double>(yardstick().count());
-}
-
 bool Validation::agrees() const {
   return std::all_of(ranks.begin(), ranks.end(), [](const RankAgreement& rank) { return rank.agrees(); });
+}
+
+std::string device_job_text(const Scenario& scenario) {
+  const Job job(scenario);
+  DeviceJob device_job{job.scenario.name, lower(job.lowering()), job.prices};
+  return text(device_job);
 }
 
 Validation validate(const Scenario& scenario, World& world, const ValidateOptions& options) {
@@ -185,8 +169,8 @@ Validation validate(const Scenario& scenario, World& world, const ValidateOption
   Validation answer;
   answer.scenario = job.scenario;
   answer.options = options;
-  const std::vector<std::string> records = world.gather(rank_json(mine));
-  for (const std::string& record : records) answer.ranks.push_back(rank_of_json(record));
+  const std::vector<std::string> records = world.gather(text(mine));
+  for (const std::string& record : records) answer.ranks.push_back(parse_agreement(record));
   if (records.empty()) {
     answer.ranks.push_back(std::move(mine));
     return answer;

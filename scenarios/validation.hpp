@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/execute/executor.hpp"
+#include "kernels/execute/agreement.hpp"
 #include "kernels/execute/mutation.hpp"
 #include "kernels/execute/world.hpp"
 #include "scenarios/scenario.hpp"
@@ -20,27 +20,6 @@ struct ValidateOptions {
   Mutation mutation = Mutation::None;  ///< something wrong on purpose
 };
 
-/// Prediction and measurement of one rank.
-struct RankAgreement {
-  Rank rank;
-  MemoryPoints predicted, measured;
-  std::vector<Duration> predicted_steps, measured_steps;  ///< construction first
-  Findings findings;                                      ///< payloads that were wrong
-  std::string host;                                       ///< the machine's name
-
-  /// The largest difference of resident bytes over all phases and samples.
-  [[nodiscard]] Bytes difference() const;
-  /// What differences are judged against: the measured peak, but no less than what a process's own noise allows for.
-  [[nodiscard]] Bytes yardstick() const;
-  /// Resident bytes agree within the tolerance, allocated bytes to the byte, every payload was right.
-  [[nodiscard]] bool agrees() const;
-};
-
-/// Of the measured peak: how far resident bytes may be off.
-inline constexpr double resident_tolerance = 0.005;
-/// Below this peak a tolerance would be finer than what a process and its MPI library take on the side.
-inline constexpr Bytes least_yardstick{256 << 20};
-
 /// The answer of `validate`.
 struct Validation {
   Scenario scenario;
@@ -50,6 +29,9 @@ struct Validation {
 
   [[nodiscard]] bool agrees() const;
 };
+
+/// What a GPU machine needs to run the scenario, as text (kernels/execute/device_job.hpp).
+[[nodiscard]] std::string device_job_text(const Scenario& scenario);
 
 /// Runs the scenario on the world's ranks, whose number is the scenario's. The whole answer at rank 0, this rank's part
 /// elsewhere. Throws InputError, on all ranks alike, where the world cannot hold the job; RunFailure where the run

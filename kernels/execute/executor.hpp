@@ -21,6 +21,7 @@ template <class P>
 concept Probe = requires(P& p) {
   { p.now() } -> std::same_as<Bytes>;   ///< what is held at this moment
   { p.peak() } -> std::same_as<Bytes>;  ///< the highest value since the last call
+  p.step_ended();                       ///< all ranks come here, step by step
 };
 
 /// What a run of one rank's program came to.
@@ -180,6 +181,7 @@ class Executor {
   void end_step() {
     const auto took = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - step_began_);
     record_.steps.push_back(Duration{took.count() * 1000});
+    probe_.step_ended();
     step_began_ = Clock::now();
   }
 

@@ -40,7 +40,7 @@ std::array<Duration*, rate_count> all_of(HostRates& rates) {
 HostRates rates_of_this_rank(World& world) {
   HostRates rates;
   const Bytes size{128 << 20};  // its stamps are more than a core's cache holds
-  const std::int64_t pages = PageScale{}.pages(size);
+  const std::int64_t pages = PageScale{}.units(size);
   HostBackend backend(world, 1, {}, {});
   const BufferId buffer{0};
   const Kernel kernel = Stream{};
@@ -110,7 +110,7 @@ class HostProgram {
     out.kernels.emplace_back(Stream{});
     times.push_back(time);
   }
-  [[nodiscard]] std::int64_t pages(BufferId b) const { return scale_.pages(sizes_[b.index()]); }
+  [[nodiscard]] std::int64_t pages(BufferId b) const { return scale_.units(sizes_[b.index()]); }
 
   void add(const Program& program, const Op& op) {
     if (const auto* alloc = std::get_if<Alloc>(&op)) {
@@ -185,12 +185,12 @@ OpTimes times_of(const HostProgram& program, const Workload& workload, PageScale
     if (const auto* call = std::get_if<Collective>(&op)) {
       const std::int64_t n = group_size(workload.communicators[call->comm.index()]);
       times.collectives[{call->comm, call->kind, call->size}] = {
-          ring_time(call->kind, n, scale.pages(call->size), rates), {}};
+          ring_time(call->kind, n, scale.units(call->size), rates), {}};
     }
     if (const auto* exchange = std::get_if<Exchange>(&op)) {
       for (const Transfer& t : program.out[exchange->transfers])
         times.messages[{exchange->comm, t.step, sizes[t.buffer.index()]}] = {
-            rates.message + scale.pages(sizes[t.buffer.index()]) * rates.move_page, {}};
+            rates.message + scale.units(sizes[t.buffer.index()]) * rates.move_page, {}};
     }
   }
   return times;

@@ -18,9 +18,9 @@ struct Curve {
 };
 
 // A replay that counts pages beside blocks.
-Curve curve_of(const Program& predicted, PageScale scale) {
-  std::vector<Bytes> blocks;  // that come (positive) or go (negative), by op of the predicted program; 0 for others
-  blocks.resize(predicted.ops.size());
+Curve curve_of(const Program& predicted, PageScale scale, Holding holding) {
+  // By op of the predicted program: blocks that come (positive) or go (negative), and segments after it.
+  std::vector<Bytes> blocks(predicted.ops.size()), segments(predicted.ops.size(), Bytes{-1});
   DriverPrices nothing;  // host memory has no driver
   std::size_t slots = 0;
   for (const Op& op : predicted.ops)
@@ -29,6 +29,7 @@ Curve curve_of(const Program& predicted, PageScale scale) {
   const MemoryRecord record = replay(predicted, nothing, {}, [&](const MemoryEvent& event) {
     if (const auto* tensor = std::get_if<TensorEvent>(&event.what))
       blocks[event.at.op] = tensor->kind == TensorEvent::Kind::Alloc ? tensor->block : -tensor->block;
+    segments[event.at.op] = event.reserved;
   });
 
   Curve curve;
@@ -43,7 +44,10 @@ Curve curve_of(const Program& predicted, PageScale scale) {
     const Bytes pages = blocks[i] < Bytes{0}   ? -scale.held(-blocks[i])
                         : blocks[i] > Bytes{0} ? scale.held(blocks[i])
                                                : Bytes{};
-    now.resident += pages;
+    if (holding == Holding::Blocks)
+      now.resident += pages;
+    else if (segments[i] >= Bytes{0})
+      now.resident = segments[i];
     now.allocated += blocks[i];
     phases.note(now);
     if (now.resident > curve.peak.resident) curve.peak = now;
@@ -69,8 +73,8 @@ void PhasePeaks::note(const MemoryPoint& point) {
   same->allocated = std::max(same->allocated, point.allocated);
 }
 
-std::vector<std::size_t> sample_moments(const Program& predicted, PageScale scale) {
-  const Curve curve = curve_of(predicted, scale);
+std::vector<std::size_t> sample_moments(const Program& predicted, PageScale scale, Holding holding) {
+  const Curve curve = curve_of(predicted, scale, holding);
   const std::int32_t last = curve.after.back().step;
   const auto begin = static_cast<std::size_t>(
       std::find_if(curve.after.begin(), curve.after.end(), [&](const MemoryPoint& p) { return p.step == last; }) -
@@ -86,8 +90,9 @@ std::vector<std::size_t> sample_moments(const Program& predicted, PageScale scal
   return moments;
 }
 
-MemoryPoints predicted_points(const Program& predicted, PageScale scale, const std::vector<std::size_t>& moments) {
-  const Curve curve = curve_of(predicted, scale);
+MemoryPoints predicted_points(const Program& predicted, PageScale scale, const std::vector<std::size_t>& moments,
+                              Holding holding) {
+  const Curve curve = curve_of(predicted, scale, holding);
   MemoryPoints points{curve.phases, {}, curve.peak, curve.reserved};
   for (const std::size_t op : moments) points.samples.push_back(curve.after[std::min(op, curve.after.size() - 1)]);
   return points;

@@ -18,7 +18,7 @@ struct MemoryPoint {
   std::size_t op = 0;  ///< the moment; for a phase, the op that entered it first
   std::int32_t step = 0;
   Phase phase = Phase::Construction;
-  Bytes resident;   ///< pages of allocated blocks
+  Bytes resident;   ///< what the system sees of it
   Bytes allocated;  ///< blocks, in the job's bytes
   bool operator==(const MemoryPoint&) const = default;
 };
@@ -30,13 +30,20 @@ struct MemoryPoints {
   Bytes reserved;                    ///< at the end, in the job's bytes
 };
 
+/// What of a rank's memory the system sees.
+enum class Holding : std::uint8_t {
+  Blocks,    ///< pages of allocated blocks, as on the host back end
+  Segments,  ///< whole segments, cached or not, as on a device
+};
+
 /// Where to look: so many moments spread evenly over the last step, a few over what comes before, and the predicted
 /// peak. `predicted` holds frees.
-[[nodiscard]] std::vector<std::size_t> sample_moments(const Program& predicted, PageScale scale);
+[[nodiscard]] std::vector<std::size_t> sample_moments(const Program& predicted, PageScale scale,
+                                                      Holding holding = Holding::Blocks);
 
 /// What a replay of the predicted program says at those moments and in every phase.
 [[nodiscard]] MemoryPoints predicted_points(const Program& predicted, PageScale scale,
-                                            const std::vector<std::size_t>& moments);
+                                            const std::vector<std::size_t>& moments, Holding holding = Holding::Blocks);
 
 /// The highest values of a step's phase.
 class PhasePeaks {

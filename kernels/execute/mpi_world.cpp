@@ -96,6 +96,8 @@ class MpiWorld final : public World {
     throw RunFailure(text);
   }
 
+  void listen() override { hear_of_failures(); }
+
  private:
   static constexpr std::int64_t busy_rounds = 64;
 

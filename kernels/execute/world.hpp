@@ -40,7 +40,9 @@ class World {
   [[nodiscard]] virtual std::int32_t size() const = 0;
   /// All go out together; returns when all are done. `doing` says what for, should it take too long.
   virtual void exchange(std::span<const Message> messages, const std::string& doing) = 0;
-  /// Tells the other ranks that this one cannot go on.
+  /// For whoever waits for something else: throws RunFailure where another rank has reported one.
+  virtual void listen() {}
+  /// Tells the other ranks that this one cannot go on, and throws RunFailure.
   virtual void report_failure(const std::string& why) = 0;
 
   void barrier();

@@ -3,7 +3,9 @@
 #include <charconv>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -13,6 +15,7 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "kernels/execute/mpi_world.hpp"
 #include "kernels/execute/process_memory.hpp"
@@ -50,6 +53,8 @@ struct Arguments {
   std::int64_t scale = 1;
   std::string mutation = "none";
   std::int64_t time_limit = 60;
+  std::string back_end = "host";
+  std::string job;
   std::string command;  ///< the whole line
   // Not given: as the verb likes it.
   std::optional<std::string> ranks, steps, categories;
@@ -169,8 +174,43 @@ Mutation asked_mutation(const std::string& name) {
   return static_cast<Mutation>(found - mutation_names.begin());
 }
 
+// Becomes the program that runs jobs on GPUs; returns only where that cannot be.
+int become_device_run(const Arguments& arguments) {
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "tidemark_gpu";
+  if (!std::filesystem::exists(program))
+    refuse("--back-end", "this build has no GPU back end",
+           "install the CUDA toolkit with nvcc and NCCL, then scripts/setup --target tidemark_gpu");
+  const Scenario scenario = read_scenario(arguments.scenario, data_root());
+  std::string path = (std::filesystem::temp_directory_path() / "tidemark-job-XXXXXX").string();
+  const int file = mkstemp(path.data());
+  if (file < 0) refuse("--back-end", "cannot write a job to " + path, "set TMPDIR to a folder that can be written to");
+  close(file);
+  write_file(path, [&](std::ostream& out) { out << device_job_text(scenario); });
+  const std::string limit = std::to_string(arguments.time_limit);
+  std::vector<std::string> words{program.string(), path, "--discard-job", "--time-limit", limit};
+  if (!arguments.json.empty()) words.insert(words.end(), {"--results", arguments.json});
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  execv(argv[0], argv.data());
+  throw std::runtime_error("cannot run " + program.string());
+}
+
+int run_on_devices(const Arguments& arguments) {
+  if (arguments.scale != 1) refuse("--scale", "divides pages of host memory", "leave it out with --back-end cuda");
+  if (arguments.mutation != "none") refuse("--mutate", "is there for the host back end", "leave it out");
+  if (arguments.json == "-") refuse("--json", "goes to a file with --back-end cuda", "give it a name");
+  return become_device_run(arguments);
+}
+
 // Ranks do not know which of them is the first before MPI is up, and all find the same mistakes.
 int run_validate(const Arguments& arguments) {
+  if (!arguments.job.empty()) {
+    const Scenario scenario = read_scenario(arguments.scenario, data_root());
+    write_file(arguments.job, [&](std::ostream& out) { out << device_job_text(scenario); });
+    return yes;
+  }
+  if (arguments.back_end == "cuda") return run_on_devices(arguments);
   const std::unique_ptr<World> world = mpi_world(std::chrono::seconds(arguments.time_limit));
   const bool speaks = world->rank().value == 0;
   try {
@@ -245,7 +285,8 @@ int run(int argc, char** argv) {
       ->check(CLI::IsMember(
           {"memory", "scenario", "model", "schedule", "communicators", "program", "prices", "fabric", "timeline"}));
 
-  CLI::App* validate = app.add_subcommand("validate", "under mpirun: run it for real on host memory, and compare");
+  CLI::App* validate =
+      app.add_subcommand("validate", "under mpirun: run it for real, on host memory or GPUs, and compare");
   validate->add_option("SCENARIO", arguments.scenario, "scenario file (TOML)")->required();
   validate->add_option("--json", arguments.json, "write the record as JSON to FILE, or '-': then text goes to stderr")
       ->type_name("FILE");
@@ -255,6 +296,11 @@ int run(int argc, char** argv) {
   validate->add_option("--time-limit", arguments.time_limit, "end the run when a rank waits longer for another")
       ->check(CLI::Range(1, 86400))
       ->type_name("SECONDS");
+  validate->add_option("--back-end", arguments.back_end, "host (memory and MPI, the default) or cuda (GPUs and NCCL)")
+      ->check(CLI::IsMember({"host", "cuda"}))
+      ->type_name("NAME");
+  validate->add_option("--write-job", arguments.job, "write what a GPU machine needs to FILE, and run nothing")
+      ->type_name("FILE");
   validate->add_option("--mutate", arguments.mutation, "do one thing wrong on purpose, to see that it shows")
       ->type_name("WHAT");
   for (int i = 0; i < argc; ++i) arguments.command += (i == 0 ? "" : " ") + std::string(argv[i]);

@@ -13,48 +13,6 @@ double seconds(Duration duration) {
   return static_cast<double>(duration.count()) / static_cast<double>(picoseconds_per_second);
 }
 
-Json points_json(const std::vector<MemoryPoint>& points) {
-  Json out = Json::array();
-  for (const MemoryPoint& p : points)
-    out.push_back({p.op, p.step, static_cast<int>(p.phase), p.resident.count(), p.allocated.count()});
-  return out;
-}
-
-MemoryPoint point_of(const Json& j) {
-  return {j[0].get<std::size_t>(), j[1].get<std::int32_t>(), static_cast<Phase>(j[2].get<int>()),
-          Bytes{j[3].get<std::int64_t>()}, Bytes{j[4].get<std::int64_t>()}};
-}
-
-std::vector<MemoryPoint> points_of(const Json& j) {
-  std::vector<MemoryPoint> points;
-  for (const Json& point : j) points.push_back(point_of(point));
-  return points;
-}
-
-Json memory_json(const MemoryPoints& memory) {
-  return {{"phases", points_json(memory.phases)},
-          {"samples", points_json(memory.samples)},
-          {"peak", points_json({memory.peak})},
-          {"reserved", memory.reserved.count()}};
-}
-
-MemoryPoints memory_of(const Json& j) {
-  return {points_of(j["phases"]), points_of(j["samples"]), point_of(j["peak"][0]),
-          Bytes{j["reserved"].get<std::int64_t>()}};
-}
-
-Json counts(const std::vector<Duration>& durations) {
-  Json out = Json::array();
-  for (const Duration d : durations) out.push_back(d.count());
-  return out;
-}
-
-std::vector<Duration> durations_of(const Json& j) {
-  std::vector<Duration> all;
-  for (const Json& d : j) all.push_back(Duration{d.get<std::int64_t>()});
-  return all;
-}
-
 // Prediction and measurement of one moment, for people and programs.
 Json pairs_json(const std::vector<MemoryPoint>& predicted, const std::vector<MemoryPoint>& measured) {
   Json out = Json::array();
@@ -82,29 +40,6 @@ Json steps_json(const RankAgreement& rank) {
 }
 
 }  // namespace
-
-std::string rank_json(const RankAgreement& rank) {
-  return Json{{"rank", rank.rank.value},
-              {"predicted", memory_json(rank.predicted)},
-              {"measured", memory_json(rank.measured)},
-              {"predicted_steps", counts(rank.predicted_steps)},
-              {"measured_steps", counts(rank.measured_steps)},
-              {"wrong", rank.findings.count},
-              {"findings", rank.findings.first},
-              {"host", rank.host}}
-      .dump();
-}
-
-RankAgreement rank_of_json(const std::string& text) {
-  const Json j = Json::parse(text);
-  return {.rank = {j["rank"].get<std::int32_t>()},
-          .predicted = memory_of(j["predicted"]),
-          .measured = memory_of(j["measured"]),
-          .predicted_steps = durations_of(j["predicted_steps"]),
-          .measured_steps = durations_of(j["measured_steps"]),
-          .findings = {j["wrong"].get<std::int64_t>(), j["findings"].get<std::vector<std::string>>()},
-          .host = j["host"].get<std::string>()};
-}
 
 std::string validation_json(const Validation& validation, const RunProvenance& provenance) {
   Json ranks = Json::array();

@@ -6,10 +6,6 @@
 
 namespace tidemark {
 
-/// One rank's record on its way to rank 0; the inverse of each other.
-[[nodiscard]] std::string rank_json(const RankAgreement& rank);
-[[nodiscard]] RankAgreement rank_of_json(const std::string& text);
-
 /// What was run, where, by which versions.
 struct RunProvenance {
   std::string command;
