@@ -68,4 +68,9 @@ Program with_frees(Program program) {
   return program;
 }
 
+Program without_frees(Program program) {
+  std::erase_if(program.ops, [](const Op& op) { return std::holds_alternative<Free>(op); });
+  return program;
+}
+
 }  // namespace tidemark

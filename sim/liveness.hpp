@@ -8,4 +8,7 @@ namespace tidemark {
 /// reference counting would. A buffer that a name still holds at the end is never freed. `program` holds no frees.
 [[nodiscard]] Program with_frees(Program program);
 
+/// The program as it was written, before frees were computed.
+[[nodiscard]] Program without_frees(Program program);
+
 }  // namespace tidemark

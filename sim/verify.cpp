@@ -9,6 +9,7 @@
 
 #include "sim/overloaded.hpp"
 #include "sim/program_text.hpp"
+#include "sim/stream_order.hpp"
 
 namespace tidemark {
 namespace {
@@ -21,7 +22,8 @@ class ProgramChecker {
       : program_(program),
         state_(static_cast<std::size_t>(program.buffers), State::Unborn),
         bound_(program.names.size()),
-        recorded_(static_cast<std::size_t>(program.events), false) {}
+        recorded_(static_cast<std::size_t>(program.events), false),
+        streams_(program) {}
 
   std::vector<std::string> findings() && {
     for (at_ = 0; at_ < program_.ops.size() && found_.size() < most_findings; ++at_) check(program_.ops[at_]);
@@ -48,6 +50,7 @@ class ProgramChecker {
   }
 
   void check(const Op& op) {
+    const std::size_t before = found_.size();
     for_each_operand(program_, op, [&](BufferId b) { must_live(b); });
     std::visit(Overloaded{
                    [&](const Alloc& o) {
@@ -57,6 +60,9 @@ class ProgramChecker {
                    },
                    [&](const Free& o) {
                      must_live(o.buffer);
+                     if (found_.size() > before) return;
+                     if (const auto stream = streams_.still_using(o.buffer))
+                       report(fmt::format("stream s{} may still use it", stream->value));
                      if (std::find(bound_.begin(), bound_.end(), o.buffer) != bound_.end())
                        report("a name still refers to it");
                      if (o.buffer.index() < state_.size()) state_[o.buffer.index()] = State::Freed;
@@ -83,6 +89,7 @@ class ProgramChecker {
                    [&](const Mark&) {},
                },
                op);
+    if (found_.size() == before) streams_.note(op);
   }
 
   void must_be_recorded(EventId event) {
@@ -94,6 +101,7 @@ class ProgramChecker {
   std::vector<BufferId> bound_;
   std::vector<bool> recorded_;
   std::set<CommSlot> created_;
+  StreamOrder streams_;
   std::vector<std::string> found_;
   std::size_t at_ = 0;
 };

@@ -8,8 +8,8 @@
 namespace tidemark {
 
 /// What is wrong with one program, one line a finding, none when it may run: every buffer allocated once and before it
-/// is used, never used or named after its free, freed once; sizes positive; waits after records; names bound before
-/// they are unbound; communicators created once and before they are used.
+/// is used, never used or named after its free, freed once; sizes positive; waits after records; no stream still using
+/// what is freed; names bound before they are unbound; communicators created once and before they are used.
 [[nodiscard]] std::vector<std::string> verify(const Program& program);
 
 /// The same for every program of a workload, and between ranks: the same collectives in the same order on every member

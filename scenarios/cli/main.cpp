@@ -1,8 +1,12 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
+#include <filesystem>
+#include <memory>
 #include <optional>
 #include <ostream>
 #include <string_view>
@@ -11,7 +15,10 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include "kernels/execute/mpi_world.hpp"
+#include "kernels/execute/process_memory.hpp"
 #include "scenarios/cli/arguments.hpp"
 #include "scenarios/cli/output.hpp"
 #include "scenarios/cli/progress.hpp"
@@ -23,6 +30,9 @@
 #include "scenarios/report/fabric_text.hpp"
 #include "scenarios/report/prediction_text.hpp"
 #include "scenarios/report/timeline.hpp"
+#include "scenarios/report/validation_json.hpp"
+#include "scenarios/report/validation_text.hpp"
+#include "scenarios/validation.hpp"
 #include "sim/summary.hpp"
 
 // One verb per question. Exit codes: 0 yes, 1 the answer is no, 2 bad input or usage, 3 the machine failed.
@@ -40,6 +50,12 @@ struct Arguments {
   bool all = false;
   std::string timeline;
   std::string link_model = "max-min";
+  std::int64_t scale = 1;
+  std::string mutation = "none";
+  std::int64_t time_limit = 60;
+  std::string back_end = "host";
+  std::string job;
+  std::string command;  ///< the whole line
   // Not given: as the verb likes it.
   std::optional<std::string> ranks, steps, categories;
 };
@@ -150,10 +166,83 @@ int run_explain(const Arguments& arguments) {
   return yes;
 }
 
+Mutation asked_mutation(const std::string& name) {
+  const auto found = std::find(mutation_names.begin(), mutation_names.end(), name);
+  if (found == mutation_names.end())
+    refuse("--mutate", fmt::format("there is no mutation '{}'", name),
+           fmt::format("{}", fmt::join(mutation_names, ", ")));
+  return static_cast<Mutation>(found - mutation_names.begin());
+}
+
+// Becomes the program that runs jobs on GPUs; returns only where that cannot be.
+int become_device_run(const Arguments& arguments) {
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "tidemark_gpu";
+  if (!std::filesystem::exists(program))
+    refuse("--back-end", "this build has no GPU back end",
+           "install the CUDA toolkit with nvcc and NCCL, then scripts/setup --target tidemark_gpu");
+  const Scenario scenario = read_scenario(arguments.scenario, data_root());
+  std::string path = (std::filesystem::temp_directory_path() / "tidemark-job-XXXXXX").string();
+  const int file = mkstemp(path.data());
+  if (file < 0) refuse("--back-end", "cannot write a job to " + path, "set TMPDIR to a folder that can be written to");
+  close(file);
+  write_file(path, [&](std::ostream& out) { out << device_job_text(scenario); });
+  const std::string limit = std::to_string(arguments.time_limit);
+  std::vector<std::string> words{program.string(), path, "--discard-job", "--time-limit", limit};
+  if (!arguments.json.empty()) words.insert(words.end(), {"--results", arguments.json});
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  execv(argv[0], argv.data());
+  throw std::runtime_error("cannot run " + program.string());
+}
+
+int run_on_devices(const Arguments& arguments) {
+  if (arguments.scale != 1) refuse("--scale", "divides pages of host memory", "leave it out with --back-end cuda");
+  if (arguments.mutation != "none") refuse("--mutate", "is there for the host back end", "leave it out");
+  if (arguments.json == "-") refuse("--json", "goes to a file with --back-end cuda", "give it a name");
+  return become_device_run(arguments);
+}
+
+// Ranks do not know which of them is the first before MPI is up, and all find the same mistakes.
+int run_validate(const Arguments& arguments) {
+  if (!arguments.job.empty()) {
+    const Scenario scenario = read_scenario(arguments.scenario, data_root());
+    write_file(arguments.job, [&](std::ostream& out) { out << device_job_text(scenario); });
+    return yes;
+  }
+  if (arguments.back_end == "cuda") return run_on_devices(arguments);
+  const std::unique_ptr<World> world = mpi_world(std::chrono::seconds(arguments.time_limit));
+  const bool speaks = world->rank().value == 0;
+  try {
+    const ValidateOptions options{.scale = {arguments.scale}, .mutation = asked_mutation(arguments.mutation)};
+    const Scenario scenario = read_scenario(arguments.scenario, data_root());
+    if (scenario.gpus != world->size())
+      refuse(arguments.scenario,
+             fmt::format("the job has {} ranks, and mpirun started {}", scenario.gpus, world->size()),
+             fmt::format("mpirun -np {} scripts/tidemark validate …", scenario.gpus));
+    const Validation validation = validate(scenario, *world, options);
+    if (speaks)
+      answer(validation_text(validation), arguments.json, [&] {
+        return validation_json(validation, {.command = arguments.command,
+                                            .back_end = "host",
+                                            .tidemark = TIDEMARK_VERSION,
+                                            .mpi = mpi_version(),
+                                            .machine = machine_description()});
+      });
+    return world->broadcast(validation.agrees() ? "yes" : "no") == "yes" ? yes : no;
+  } catch (const InputError& error) {
+    if (speaks) fmt::print(stderr, "{}\n", error.what());
+    return bad_input;
+  } catch (const RunFailure& failure) {
+    if (speaks) fmt::print(stderr, "tidemark: the run ended early: {}\n", failure.what());
+    return machine_failed;
+  }
+}
+
 // CLI11 would only say that a verb is required.
 void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
-  static constexpr std::array<std::string_view, 10> planned{"plan",      "advise", "capacity", "report",  "validate",
-                                                            "calibrate", "replay", "compare",  "convert", "estimate"};
+  static constexpr std::array<std::string_view, 9> planned{"plan",   "advise",  "capacity", "report",  "calibrate",
+                                                           "replay", "compare", "convert",  "estimate"};
   if (argc < 2 || argv[1][0] == '-') return;
   const std::string verb = argv[1];
   const auto verbs = app.get_subcommands([](const CLI::App*) { return true; });
@@ -162,7 +251,7 @@ void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
   throw InputError(
       Problem{.file = "tidemark",
               .message = later ? fmt::format("{} is not there yet", verb) : fmt::format("there is no verb '{}'", verb),
-              .hint = "predict and explain are; see tidemark --help"});
+              .hint = "predict, explain and validate are; see tidemark --help"});
 }
 
 int run(int argc, char** argv) {
@@ -196,12 +285,33 @@ int run(int argc, char** argv) {
       ->check(CLI::IsMember(
           {"memory", "scenario", "model", "schedule", "communicators", "program", "prices", "fabric", "timeline"}));
 
+  CLI::App* validate =
+      app.add_subcommand("validate", "under mpirun: run it for real, on host memory or GPUs, and compare");
+  validate->add_option("SCENARIO", arguments.scenario, "scenario file (TOML)")->required();
+  validate->add_option("--json", arguments.json, "write the record as JSON to FILE, or '-': then text goes to stderr")
+      ->type_name("FILE");
+  validate->add_option("--scale", arguments.scale, "hold one page in N of each block, so that large jobs fit a laptop")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
+      ->type_name("N");
+  validate->add_option("--time-limit", arguments.time_limit, "end the run when a rank waits longer for another")
+      ->check(CLI::Range(1, 86400))
+      ->type_name("SECONDS");
+  validate->add_option("--back-end", arguments.back_end, "host (memory and MPI, the default) or cuda (GPUs and NCCL)")
+      ->check(CLI::IsMember({"host", "cuda"}))
+      ->type_name("NAME");
+  validate->add_option("--write-job", arguments.job, "write what a GPU machine needs to FILE, and run nothing")
+      ->type_name("FILE");
+  validate->add_option("--mutate", arguments.mutation, "do one thing wrong on purpose, to see that it shows")
+      ->type_name("WHAT");
+  for (int i = 0; i < argc; ++i) arguments.command += (i == 0 ? "" : " ") + std::string(argv[i]);
+
   refuse_unknown_verb(app, argc, argv);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? yes : bad_input;
   }
+  if (validate->parsed()) return run_validate(arguments);
   return predict->parsed() ? run_predict(arguments) : run_explain(arguments);
 }
 

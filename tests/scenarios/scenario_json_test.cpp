@@ -36,7 +36,7 @@ TEST(ScenarioJson, HasTheNamesOfTheScenarioFile) {
 TEST(ScenarioJson, NamesThatAreNotUtf8DoNotThrow) {
   Scenario scenario;
   scenario.name = "\xff\xfe";
-  EXPECT_NO_THROW(json::parse(scenario_json(scenario, 0)));
+  EXPECT_FALSE(json::parse(scenario_json(scenario, 0)).empty());
 }
 
 }  // namespace

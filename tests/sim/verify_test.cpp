@@ -52,6 +52,18 @@ TEST(Verify, UseAfterFree) {
     EXPECT_EQ(findings(start + use), "op 3: " + use + ": b0 is already freed\n");
 }
 
+TEST(Verify, FreedWhileAnotherStreamMayUseIt) {
+  const std::string start = "alloc b0 512 temporaries s0 a\nlaunch s1 fill 0+1 -> b0\n";
+  EXPECT_EQ(findings(start + "free b0\n"), "op 2: free b0: stream s1 may still use it\n");
+  EXPECT_EQ(findings(start + "record e0 s1\nwait s0 e0\nfree b0\n"), "");
+  EXPECT_EQ(findings(start + "record e0 s1\nsync e0\nfree b0\n"), "");
+  EXPECT_EQ(findings(start + "borrow b0 s1\nfree b0\n"), "");
+  // An event from before the use does not cover it; one that waits for a later event does, through others too.
+  EXPECT_EQ(findings("alloc b0 512 temporaries s0 a\nrecord e0 s1\nlaunch s1 fill 0+1 -> b0\nwait s0 e0\nfree b0\n"),
+            "op 4: free b0: stream s1 may still use it\n");
+  EXPECT_EQ(findings(start + "record e0 s1\nwait s2 e0\nrecord e1 s2\nwait s0 e1\nfree b0\n"), "");
+}
+
 TEST(Verify, AllocationTwice) {
   const std::string line = "alloc b0 512 temporaries s0 a\n";
   EXPECT_EQ(findings(line + line), "op 1: alloc b0 512 temporaries s0 a: allocated twice\n");

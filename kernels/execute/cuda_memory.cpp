@@ -1,0 +1,82 @@
+#include "kernels/execute/detail/cuda_memory.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <stdexcept>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kernels/execute/page_scale.hpp"
+
+namespace tidemark {
+
+void check_cuda(cudaError_t code, const char* call) {
+  if (code != cudaSuccess) throw std::runtime_error(fmt::format("{} failed: {}", call, cudaGetErrorString(code)));
+}
+
+Bytes device_bytes_used() {
+  std::size_t free = 0, total = 0;
+  check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return Bytes{static_cast<std::int64_t>(total - free)};
+}
+
+CudaSegments::~CudaSegments() {
+  for (const auto& [address, memory] : segments_) cudaFree(memory);
+}
+
+std::optional<Address> CudaSegments::allocate(Bytes size, StreamId stream) {
+  void* memory = nullptr;
+  const cudaError_t code = cudaMalloc(&memory, static_cast<std::size_t>(size.count()));
+  if (code == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // it is handled: later calls must not report it again
+    return std::nullopt;
+  }
+  check_cuda(code, "cudaMalloc");
+  const std::optional<Address> address = addresses_.allocate(size, stream);
+  if (address) segments_.emplace(*address, memory);
+  highest_ = std::max(highest_, device_bytes_used());
+  return address;
+}
+
+void CudaSegments::release(Address address, Bytes size) {
+  const auto segment = segments_.find(address);
+  ensure(segment != segments_.end(), "a segment is given back once");
+  check_cuda(cudaFree(segment->second), "cudaFree");
+  segments_.erase(segment);
+  addresses_.release(address, size);
+}
+
+Bytes CudaSegments::available() const {
+  std::size_t free = 0, total = 0;
+  check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return Bytes{static_cast<std::int64_t>(free)};
+}
+
+std::uint64_t* CudaSegments::at(Address address) const {
+  const auto after = segments_.upper_bound(address);
+  ensure(after != segments_.begin(), "a block lies in a segment");
+  const auto& [start, memory] = *std::prev(after);
+  return reinterpret_cast<std::uint64_t*>(static_cast<std::byte*>(memory) + (address - start).count());
+}
+
+Bytes CudaSegments::take_highest() { return std::exchange(highest_, Bytes{}); }
+
+void CudaMemory::allocate(BufferId buffer, Bytes size, StreamId stream) {
+  const std::variant<BlockId, OutOfMemory> got = allocator_.malloc(size, stream);
+  if (const auto* out = std::get_if<OutOfMemory>(&got))
+    throw std::runtime_error(fmt::format("out of device memory: {} MiB asked for, {} MiB free, {} MiB held",
+                                         out->segment.count() >> 20, out->available.count() >> 20,
+                                         out->reserved.count() >> 20));
+  const BlockId block = std::get<BlockId>(got);
+  held_[buffer.index()] = {block, allocator_.source().at(allocator_.address(block)), device_scale.words(size), stream};
+}
+
+void CudaMemory::free(BufferId buffer) {
+  Held& held = held_[buffer.index()];
+  ensure(held.block.has_value(), "a buffer is released once");
+  allocator_.free(*held.block);
+  held.block.reset();
+}
+
+}  // namespace tidemark

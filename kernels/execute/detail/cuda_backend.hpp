@@ -1,0 +1,93 @@
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include "kernels/execute/backend.hpp"
+#include "kernels/execute/detail/cuda_memory.hpp"
+#include "kernels/execute/detail/payload_kernels.hpp"
+#include "kernels/execute/page_scale.hpp"
+#include "kernels/execute/world.hpp"
+
+namespace tidemark {
+
+/// What came to be on the device, in order, with what cudaMemGetInfo said of it.
+struct DeviceRowMeasured {
+  std::string name;
+  Bytes bytes;
+  std::int32_t ranks = 1;  ///< of this device that it is the sum of
+};
+
+/// Runs ops on a GPU: blocks from cudaMalloc, CUDA streams and events, collectives and grouped messages of NCCL, and
+/// kernels that read and write every word of their operands. A block that is given back is overwritten first.
+class CudaBackend {
+ public:
+  /// The current device's. Communicators are made and warmed up here, slot by slot, all ranks together, so that what
+  /// NCCL takes is seen apart from what the program takes.
+  CudaBackend(World& world, const std::vector<Group>& groups, std::int32_t buffers, std::int32_t events,
+              Narrator narrator, std::chrono::seconds time_limit);
+  CudaBackend(const CudaBackend&) = delete;
+  CudaBackend& operator=(const CudaBackend&) = delete;
+  ~CudaBackend();
+
+  void allocate(BufferId buffer, Bytes size, StreamId stream);
+  void release(BufferId buffer);
+  void borrow(BufferId buffer, StreamId stream);
+  void launch(StreamId stream, const Kernel& kernel, std::span<const Reading> readings,
+              std::span<const Writing> writings);
+  void check(StreamId stream, std::span<const Reading> readings);
+  void collective(StreamId stream, CommSlot slot, const Group& group, CollectiveKind kind, BufferId in, BufferId out,
+                  Bytes size, const std::string& doing);
+  void exchange(StreamId stream, CommSlot slot, const Group& group, std::span<const Delivery> deliveries,
+                const std::string& doing);
+  void record(EventId event, StreamId stream);
+  void wait(StreamId stream, EventId event);
+  void sync(EventId event);
+  void create(DriverResource) {}
+  void create(CommSlot, const Group&) {}
+  void finish();
+
+  [[nodiscard]] Bytes allocated() const { return memory_.allocated(); }
+  [[nodiscard]] Bytes reserved() const { return memory_.reserved(); }
+  [[nodiscard]] const Findings& findings() const { return findings_; }
+  [[nodiscard]] CudaSegments& segments() { return memory_.segments(); }
+  /// What was measured while the back end was made.
+  [[nodiscard]] const std::vector<DeviceRowMeasured>& rows() const { return rows_; }
+
+ private:
+  // A block that another stream may still use: it is given back when that stream has done what it had been given.
+  struct Pending {
+    BufferId buffer;
+    std::vector<cudaEvent_t> events;
+  };
+
+  [[nodiscard]] cudaStream_t stream(StreamId id);
+  void connect(const std::vector<Group>& groups);
+  void give_back(BufferId buffer);
+  void give_back_what_is_done();
+  // Waits without losing sight of the other ranks.
+  void wait_for(cudaEvent_t event, const std::string& doing);
+
+  World& world_;
+  CudaMemory memory_;
+  Narrator narrator_;
+  std::chrono::seconds time_limit_;
+  std::vector<cudaStream_t> streams_;
+  std::vector<cudaEvent_t> events_;
+  std::vector<ncclComm_t> communicators_;  // by slot; null where this rank has none
+  std::map<BufferId, std::vector<StreamId>> borrowed_;
+  std::vector<Pending> pending_;
+  DeviceFindings* on_device_ = nullptr;
+  std::vector<std::pair<std::size_t, BufferId>> readings_;  // by number of the check
+  Findings findings_;
+  std::vector<DeviceRowMeasured> rows_;
+};
+
+static_assert(Backend<CudaBackend>);
+
+}  // namespace tidemark

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include <cuda_runtime_api.h>
+
+#include "sim/caching_allocator.hpp"
+
+namespace tidemark {
+
+/// Throws std::runtime_error with CUDA's words for what went wrong.
+void check_cuda(cudaError_t code, const char* call);
+
+/// What cudaMemGetInfo says of the current device, all processes together.
+[[nodiscard]] Bytes device_bytes_used();
+
+/// Segments from cudaMalloc under the invented addresses that a simulation uses, so that equal requests make equal
+/// blocks.
+class CudaSegments {
+ public:
+  CudaSegments() = default;
+  CudaSegments(CudaSegments&&) = default;
+  CudaSegments& operator=(CudaSegments&&) = default;
+  ~CudaSegments();
+
+  [[nodiscard]] std::optional<Address> allocate(Bytes size, StreamId stream);
+  void release(Address address, Bytes size);
+  [[nodiscard]] Bytes available() const;
+
+  [[nodiscard]] std::uint64_t* at(Address address) const;
+  /// The most that the device held since the last call, looked at after each cudaMalloc.
+  [[nodiscard]] Bytes take_highest();
+
+ private:
+  InventedAddresses addresses_;
+  std::map<Address, void*> segments_;
+  Bytes highest_;
+};
+
+/// A rank's blocks on its device.
+class CudaMemory {
+ public:
+  explicit CudaMemory(std::int32_t buffers) : held_(static_cast<std::size_t>(buffers)) {}
+
+  struct Held {
+    std::optional<BlockId> block;
+    std::uint64_t* words = nullptr;
+    std::int64_t count = 0;
+    StreamId stream;
+  };
+
+  void allocate(BufferId buffer, Bytes size, StreamId stream);
+  void free(BufferId buffer);
+  [[nodiscard]] const Held& operator[](BufferId buffer) const { return held_[buffer.index()]; }
+  [[nodiscard]] Bytes allocated() const { return allocator_.allocated(); }
+  [[nodiscard]] Bytes reserved() const { return allocator_.reserved(); }
+  [[nodiscard]] CudaSegments& segments() { return allocator_.source(); }
+
+ private:
+  CachingAllocator<CudaSegments> allocator_;
+  std::vector<Held> held_;  // by buffer
+};
+
+}  // namespace tidemark

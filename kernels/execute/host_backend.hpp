@@ -1,0 +1,48 @@
+#pragma once
+
+#include <string>
+
+#include "kernels/execute/backend.hpp"
+#include "kernels/execute/host_collectives.hpp"
+#include "kernels/execute/host_memory.hpp"
+
+namespace tidemark {
+
+/// Runs ops on host memory, each to its end before the next: streams and events have nothing left to order.
+class HostBackend {
+ public:
+  HostBackend(World& world, std::int32_t buffers, PageScale scale, Narrator narrator);
+
+  void allocate(BufferId buffer, Bytes size, StreamId stream) { memory_.allocate(buffer, size, stream); }
+  void release(BufferId buffer) { memory_.release(buffer); }
+  void borrow(BufferId, StreamId) {}
+  void launch(StreamId stream, const Kernel& kernel, std::span<const Reading> readings,
+              std::span<const Writing> writings);
+  void check(StreamId stream, std::span<const Reading> readings);
+  void collective(StreamId stream, CommSlot slot, const Group& group, CollectiveKind kind, BufferId in, BufferId out,
+                  Bytes size, const std::string& doing);
+  void exchange(StreamId stream, CommSlot slot, const Group& group, std::span<const Delivery> deliveries,
+                const std::string& doing);
+  void record(EventId, StreamId) {}
+  void wait(StreamId, EventId) {}
+  void sync(EventId) {}
+  void create(DriverResource) {}
+  void create(CommSlot, const Group&) {}
+  void finish() {}
+
+  [[nodiscard]] Bytes allocated() const { return memory_.allocated(); }
+  [[nodiscard]] Bytes reserved() const { return memory_.reserved(); }
+  [[nodiscard]] const Findings& findings() const { return findings_; }
+
+ private:
+  World& world_;
+  PageScale scale_;
+  HostMemory memory_;
+  HostCollectives collectives_;
+  Narrator narrator_;
+  Findings findings_;
+};
+
+static_assert(Backend<HostBackend>);
+
+}  // namespace tidemark

@@ -1,0 +1,71 @@
+#include "kernels/execute/host_memory.hpp"
+
+#include <new>
+
+#include <sys/mman.h>
+
+#include "sim/ensure.hpp"
+
+namespace tidemark {
+namespace {
+
+constexpr std::int64_t block_unit = 512;  // of the caching allocator
+constexpr std::int64_t widening = PageScale::page.count() / block_unit;
+
+}  // namespace
+
+HostSegments::~HostSegments() {
+  for (const auto& [address, memory] : mapped_) munmap(memory.data(), memory.size());
+}
+
+std::optional<Address> HostSegments::allocate(Bytes size, StreamId stream) {
+  const auto length = static_cast<std::size_t>(size.count() * widening);
+  // Only pages that are touched count; address space is not scarce.
+  void* memory = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return std::nullopt;
+  madvise(memory, length, MADV_NOHUGEPAGE);  // refused where the kernel has none: as well
+  const std::optional<Address> address = addresses_.allocate(size, stream);
+  if (address) mapped_.emplace(*address, std::span(static_cast<std::byte*>(memory), length));
+  return address;
+}
+
+void HostSegments::release(Address address, Bytes size) {
+  const auto segment = mapped_.find(address);
+  ensure(segment != mapped_.end(), "a segment is given back once");
+  munmap(segment->second.data(), segment->second.size());
+  mapped_.erase(segment);
+  addresses_.release(address, size);
+}
+
+std::byte* HostSegments::pages_at(Address address) const {
+  const auto after = mapped_.upper_bound(address);
+  ensure(after != mapped_.begin(), "a block lies in a segment");
+  const auto& [start, memory] = *std::prev(after);
+  return memory.data() + (address - start).count() * widening;
+}
+
+void HostMemory::allocate(BufferId buffer, Bytes size, StreamId stream) {
+  const std::variant<BlockId, OutOfMemory> got = allocator_.malloc(size, stream);
+  if (!std::holds_alternative<BlockId>(got)) throw std::bad_alloc();
+  const BlockId block = std::get<BlockId>(got);
+  Held& held = held_[buffer.index()];
+  held = {block, allocator_.source().pages_at(allocator_.address(block)), scale_.held(allocator_.size(block)),
+          scale_.words(size)};
+  for (std::int64_t at = 0; at < held.resident.count(); at += PageScale::page.count())
+    *reinterpret_cast<volatile std::uint64_t*>(held.pages + at) = 0;
+}
+
+void HostMemory::release(BufferId buffer) {
+  Held& held = held_[buffer.index()];
+  ensure(held.block.has_value(), "a buffer is released once");
+  madvise(held.pages, static_cast<std::size_t>(held.resident.count()), MADV_DONTNEED);
+  allocator_.free(*held.block);
+  held.block.reset();  // the pages stay known: a use after the release must find what is there
+}
+
+std::span<std::uint64_t> HostMemory::words(BufferId buffer) const {
+  const Held& held = held_[buffer.index()];
+  return {reinterpret_cast<std::uint64_t*>(held.pages), static_cast<std::size_t>(held.words)};
+}
+
+}  // namespace tidemark

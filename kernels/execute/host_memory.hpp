@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kernels/execute/page_scale.hpp"
+#include "sim/caching_allocator.hpp"
+
+namespace tidemark {
+
+/// Segments of host memory under the invented addresses that a simulation uses, so that equal requests make equal
+/// blocks. Every 512 B of a segment stand for a page of their own: blocks never share one.
+class HostSegments {
+ public:
+  HostSegments() = default;
+  HostSegments(HostSegments&&) = default;
+  HostSegments& operator=(HostSegments&&) = default;
+  ~HostSegments();
+
+  [[nodiscard]] std::optional<Address> allocate(Bytes size, StreamId stream);
+  void release(Address address, Bytes size);
+  [[nodiscard]] Bytes available() const { return addresses_.available(); }
+
+  /// Where the block at that address has its pages.
+  [[nodiscard]] std::byte* pages_at(Address address) const;
+
+ private:
+  InventedAddresses addresses_;
+  std::map<Address, std::span<std::byte>> mapped_;  // segments, by address
+};
+
+/// A rank's device memory, played by host memory: the caching allocator's blocks, of which the pages that the scale
+/// leaves are resident while they are allocated, and only then.
+class HostMemory {
+ public:
+  HostMemory(std::int32_t buffers, PageScale scale) : scale_(scale), held_(static_cast<std::size_t>(buffers)) {}
+
+  /// Its pages are there and zero. Throws std::bad_alloc.
+  void allocate(BufferId buffer, Bytes size, StreamId stream);
+  /// Its pages are given back: whoever reads on finds zeros.
+  void release(BufferId buffer);
+
+  /// The words that stand for what was asked for.
+  [[nodiscard]] std::span<std::uint64_t> words(BufferId buffer) const;
+  [[nodiscard]] Bytes allocated() const { return allocator_.allocated(); }
+  [[nodiscard]] Bytes reserved() const { return allocator_.reserved(); }
+
+ private:
+  struct Held {
+    std::optional<BlockId> block;
+    std::byte* pages = nullptr;
+    Bytes resident;
+    std::int64_t words = 0;
+  };
+
+  PageScale scale_;
+  CachingAllocator<HostSegments> allocator_;
+  std::vector<Held> held_;  // by buffer
+};
+
+}  // namespace tidemark

@@ -1,0 +1,101 @@
+#include "kernels/execute/memory_points.hpp"
+
+#include <algorithm>
+
+#include "sim/replay.hpp"
+
+namespace tidemark {
+namespace {
+
+constexpr std::size_t samples_of_last_step = 32;
+constexpr std::size_t samples_before = 16;
+
+struct Curve {
+  std::vector<MemoryPoint> after;  // by op of the program without frees
+  std::vector<MemoryPoint> phases;
+  MemoryPoint peak;
+  Bytes reserved;
+};
+
+// A replay that counts pages beside blocks.
+Curve curve_of(const Program& predicted, PageScale scale, Holding holding) {
+  // By op of the predicted program: blocks that come (positive) or go (negative), and segments after it.
+  std::vector<Bytes> blocks(predicted.ops.size()), segments(predicted.ops.size(), Bytes{-1});
+  DriverPrices nothing;  // host memory has no driver
+  std::size_t slots = 0;
+  for (const Op& op : predicted.ops)
+    if (const auto* create = std::get_if<CreateCommunicator>(&op)) slots = std::max(slots, create->comm.index() + 1);
+  nothing.communicators.resize(slots);
+  const MemoryRecord record = replay(predicted, nothing, {}, [&](const MemoryEvent& event) {
+    if (const auto* tensor = std::get_if<TensorEvent>(&event.what))
+      blocks[event.at.op] = tensor->kind == TensorEvent::Kind::Alloc ? tensor->block : -tensor->block;
+    segments[event.at.op] = event.reserved;
+  });
+
+  Curve curve;
+  curve.reserved = record.peak_reserved;
+  PhasePeaks phases;
+  MemoryPoint now;
+  for (std::size_t i = 0; i < predicted.ops.size(); ++i) {
+    const Op& op = predicted.ops[i];
+    if (const auto* mark = std::get_if<Mark>(&op)) now.step = mark->step, now.phase = mark->phase;
+    const bool is_free = std::holds_alternative<Free>(op);
+    now.op = curve.after.size() - (is_free ? 1 : 0);
+    const Bytes pages = blocks[i] < Bytes{0}   ? -scale.held(-blocks[i])
+                        : blocks[i] > Bytes{0} ? scale.held(blocks[i])
+                                               : Bytes{};
+    if (holding == Holding::Blocks)
+      now.resident += pages;
+    else if (segments[i] >= Bytes{0})
+      now.resident = segments[i];
+    now.allocated += blocks[i];
+    phases.note(now);
+    if (now.resident > curve.peak.resident) curve.peak = now;
+    if (is_free)
+      curve.after.back() = now;
+    else
+      curve.after.push_back(now);
+  }
+  curve.phases = phases.all();
+  return curve;
+}
+
+}  // namespace
+
+void PhasePeaks::note(const MemoryPoint& point) {
+  const auto same = std::find_if(phases_.rbegin(), phases_.rend(),
+                                 [&](const MemoryPoint& p) { return p.step == point.step && p.phase == point.phase; });
+  if (same == phases_.rend()) {
+    phases_.push_back(point);
+    return;
+  }
+  same->resident = std::max(same->resident, point.resident);
+  same->allocated = std::max(same->allocated, point.allocated);
+}
+
+std::vector<std::size_t> sample_moments(const Program& predicted, PageScale scale, Holding holding) {
+  const Curve curve = curve_of(predicted, scale, holding);
+  const std::int32_t last = curve.after.back().step;
+  const auto begin = static_cast<std::size_t>(
+      std::find_if(curve.after.begin(), curve.after.end(), [&](const MemoryPoint& p) { return p.step == last; }) -
+      curve.after.begin());
+  std::vector<std::size_t> moments{curve.peak.op};
+  const auto spread = [&](std::size_t from, std::size_t to, std::size_t count) {
+    for (std::size_t k = 1; k <= count && to > from; ++k) moments.push_back(from + (to - from) * k / count - 1);
+  };
+  spread(0, begin, samples_before);
+  spread(begin, curve.after.size(), samples_of_last_step);
+  std::sort(moments.begin(), moments.end());
+  moments.erase(std::unique(moments.begin(), moments.end()), moments.end());
+  return moments;
+}
+
+MemoryPoints predicted_points(const Program& predicted, PageScale scale, const std::vector<std::size_t>& moments,
+                              Holding holding) {
+  const Curve curve = curve_of(predicted, scale, holding);
+  MemoryPoints points{curve.phases, {}, curve.peak, curve.reserved};
+  for (const std::size_t op : moments) points.samples.push_back(curve.after[std::min(op, curve.after.size() - 1)]);
+  return points;
+}
+
+}  // namespace tidemark

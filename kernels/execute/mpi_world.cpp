@@ -1,0 +1,166 @@
+#include "kernels/execute/mpi_world.hpp"
+
+#ifdef TIDEMARK_HAS_MPI
+
+#include <array>
+#include <cstdlib>
+#include <thread>
+
+#include <fmt/format.h>
+#include <mpi.h>
+#include <sched.h>
+#include <unistd.h>
+
+namespace tidemark {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int most_bytes = 1 << 30;  // of one MPI message: counts are int
+constexpr std::chrono::seconds for_goodbye{5};
+constexpr int failed_exit = 3;
+
+void check(int code, const char* call) {
+  if (code == MPI_SUCCESS) return;
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  MPI_Error_string(code, text.data(), &length);
+  throw std::runtime_error(
+      fmt::format("{} failed: {}", call, std::string(text.data(), static_cast<std::size_t>(length))));
+}
+
+class MpiWorld final : public World {
+ public:
+  explicit MpiWorld(std::chrono::seconds time_limit) : time_limit_(time_limit) {
+    check(MPI_Init(nullptr, nullptr), "MPI_Init");
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    check(MPI_Comm_dup(MPI_COMM_WORLD, &payload_), "MPI_Comm_dup");
+    check(MPI_Comm_dup(MPI_COMM_WORLD, &failures_), "MPI_Comm_dup");
+    MPI_Comm_rank(payload_, &rank_.value);
+    MPI_Comm_size(payload_, &size_);
+  }
+
+  // Finalizing waits for all ranks; one that is stuck or dead must not keep the others.
+  ~MpiWorld() override {
+    const bool failed = failed_;
+    std::thread([failed] {
+      std::this_thread::sleep_for(for_goodbye);
+      _exit(failed ? failed_exit : 0);
+    }).detach();
+    if (!failed_) {
+      MPI_Comm_free(&failures_);
+      MPI_Comm_free(&payload_);
+    }
+    MPI_Finalize();
+  }
+
+  [[nodiscard]] Rank rank() const override { return rank_; }
+  [[nodiscard]] std::int32_t size() const override { return size_; }
+
+  void exchange(std::span<const Message> messages, const std::string& doing) override {
+    requests_.clear();
+    for (const Message& m : messages) post(m);
+    const Clock::time_point until = Clock::now() + time_limit_;
+    for (std::int64_t round = 0;; ++round) {
+      int done = 0;
+      check(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE),
+            "MPI_Testall");
+      if (done != 0) return;
+      if (round < busy_rounds) continue;
+      hear_of_failures();
+      // Ranks may outnumber cores: whoever waits lets others run.
+      sched_yield();
+      if (Clock::now() < until) continue;
+      report_failure(fmt::format("waited {} s for {}", time_limit_.count(), doing));
+    }
+  }
+
+  void report_failure(const std::string& why) override {
+    failed_ = true;
+    const std::string text = fmt::format("rank {}: {}", rank_.value, why);
+    // Sends that nobody may ever take: their memory must outlive this call.
+    static std::string kept;
+    kept = text;
+    for (int to = 0; to < size_; ++to) {
+      MPI_Request request = MPI_REQUEST_NULL;
+      if (to != rank_.value)
+        MPI_Isend(kept.data(), static_cast<int>(kept.size()), MPI_BYTE, to, 0, failures_, &request);
+      if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+    }
+    // Let the library hand them over.
+    for (const Clock::time_point until = Clock::now() + std::chrono::milliseconds(100); Clock::now() < until;) {
+      int flag = 0;
+      MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, payload_, &flag, MPI_STATUS_IGNORE);
+      sched_yield();
+    }
+    throw RunFailure(text);
+  }
+
+  void listen() override { hear_of_failures(); }
+
+ private:
+  static constexpr std::int64_t busy_rounds = 64;
+
+  void post(const Message& m) {
+    char* at = static_cast<char*>(m.data);
+    std::size_t left = m.bytes;
+    do {
+      const int part = static_cast<int>(std::min<std::size_t>(left, most_bytes));
+      MPI_Request& request = requests_.emplace_back(MPI_REQUEST_NULL);
+      if (m.direction == Direction::Send)
+        check(MPI_Isend(at, part, MPI_BYTE, m.peer.value, m.tag, payload_, &request), "MPI_Isend");
+      else
+        check(MPI_Irecv(at, part, MPI_BYTE, m.peer.value, m.tag, payload_, &request), "MPI_Irecv");
+      at += part;
+      left -= static_cast<std::size_t>(part);
+    } while (left > 0);
+  }
+
+  void hear_of_failures() {
+    int flag = 0;
+    MPI_Status status;
+    check(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, failures_, &flag, &status), "MPI_Iprobe");
+    if (flag == 0) return;
+    int length = 0;
+    MPI_Get_count(&status, MPI_BYTE, &length);
+    std::string text(static_cast<std::size_t>(length), '\0');
+    MPI_Recv(text.data(), length, MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG, failures_, MPI_STATUS_IGNORE);
+    failed_ = true;
+    throw RunFailure(text);
+  }
+
+  std::chrono::seconds time_limit_;
+  MPI_Comm payload_ = MPI_COMM_NULL, failures_ = MPI_COMM_NULL;
+  Rank rank_;
+  std::int32_t size_ = 1;
+  std::vector<MPI_Request> requests_;
+  bool failed_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<World> mpi_world(std::chrono::seconds time_limit) { return std::make_unique<MpiWorld>(time_limit); }
+
+std::string mpi_version() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  MPI_Get_library_version(text.data(), &length);
+  const std::string all(text.data(), static_cast<std::size_t>(length));
+  return all.substr(0, all.find(','));
+}
+
+}  // namespace tidemark
+
+#else
+
+namespace tidemark {
+
+std::unique_ptr<World> mpi_world(std::chrono::seconds) {
+  throw std::runtime_error(
+      "this build has no MPI: install libopenmpi-dev and openmpi-bin, and run scripts/setup again");
+}
+std::string mpi_version() { return {}; }
+
+}  // namespace tidemark
+
+#endif

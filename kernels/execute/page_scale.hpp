@@ -1,0 +1,31 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "sim/units.hpp"
+
+namespace tidemark {
+
+/// How much of each block a run really holds: whole units, one of `divisor`, at least one. Block logic stays in the
+/// job's own bytes. A payload is made of 8-byte words.
+struct PageScale {
+  std::int64_t divisor = 1;
+  Bytes unit = page;  ///< pages on the host; words on a device, where blocks hold what was asked for
+
+  static constexpr Bytes page{4096};
+  static constexpr Bytes word{8};
+  static constexpr std::int64_t words_per_page = page / word;
+
+  [[nodiscard]] constexpr std::int64_t units(Bytes size) const {
+    const std::int64_t whole = (size.count() + unit.count() - 1) / unit.count();
+    return std::max<std::int64_t>((whole + divisor - 1) / divisor, 1);
+  }
+  [[nodiscard]] constexpr Bytes held(Bytes size) const { return units(size) * unit; }
+  [[nodiscard]] constexpr std::int64_t words(Bytes size) const { return held(size) / word; }
+};
+
+/// Nothing is scaled, and a payload is exactly as large as its buffer.
+inline constexpr PageScale device_scale{1, PageScale::word};
+
+}  // namespace tidemark

@@ -1,0 +1,78 @@
+#include "scenarios/report/validation_json.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "scenarios/io/scenario_json.hpp"
+
+namespace tidemark {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double seconds(Duration duration) {
+  return static_cast<double>(duration.count()) / static_cast<double>(picoseconds_per_second);
+}
+
+// Prediction and measurement of one moment, for people and programs.
+Json pairs_json(const std::vector<MemoryPoint>& predicted, const std::vector<MemoryPoint>& measured) {
+  Json out = Json::array();
+  for (std::size_t i = 0; i < std::min(predicted.size(), measured.size()); ++i) {
+    const MemoryPoint &p = predicted[i], &m = measured[i];
+    out.push_back({{"op", p.op},
+                   {"step", p.step},
+                   {"phase", name(p.phase)},
+                   {"predicted_bytes", p.resident.count()},
+                   {"measured_bytes", m.resident.count()},
+                   {"difference_bytes", (m.resident - p.resident).count()},
+                   {"predicted_allocated_bytes", p.allocated.count()},
+                   {"counted_allocated_bytes", m.allocated.count()}});
+  }
+  return out;
+}
+
+Json steps_json(const RankAgreement& rank) {
+  Json out = Json::array();
+  for (std::size_t i = 0; i < rank.measured_steps.size(); ++i)
+    out.push_back({{"step", i},
+                   {"predicted_s", i < rank.predicted_steps.size() ? Json(seconds(rank.predicted_steps[i])) : Json()},
+                   {"measured_s", seconds(rank.measured_steps[i])}});
+  return out;
+}
+
+}  // namespace
+
+std::string validation_json(const Validation& validation, const RunProvenance& provenance) {
+  Json ranks = Json::array();
+  for (const RankAgreement& rank : validation.ranks)
+    ranks.push_back({{"rank", rank.rank.value},
+                     {"host", rank.host},
+                     {"agrees", rank.agrees()},
+                     {"predicted_peak_bytes", rank.predicted.peak.resident.count()},
+                     {"measured_peak_bytes", rank.measured.peak.resident.count()},
+                     {"largest_difference_bytes", rank.difference().count()},
+                     {"difference_over_peak",
+                      static_cast<double>(rank.difference().count()) / static_cast<double>(rank.yardstick().count())},
+                     {"predicted_reserved_bytes", rank.predicted.reserved.count()},
+                     {"counted_reserved_bytes", rank.measured.reserved.count()},
+                     {"wrong_payloads", rank.findings.count},
+                     {"first_wrong_payloads", rank.findings.first},
+                     {"phases", pairs_json(rank.predicted.phases, rank.measured.phases)},
+                     {"samples", pairs_json(rank.predicted.samples, rank.measured.samples)},
+                     {"steps", steps_json(rank)}});
+  return Json{{"schema", "tidemark.validation/1"},
+              {"agrees", validation.agrees()},
+              {"tolerance", resident_tolerance},
+              {"back_end", provenance.back_end},
+              {"scale", validation.options.scale.divisor},
+              {"mutation", mutation_names[static_cast<std::size_t>(validation.options.mutation)]},
+              {"command", provenance.command},
+              {"machine", provenance.machine},
+              {"versions", {{"tidemark", provenance.tidemark}, {"mpi", provenance.mpi}}},
+              {"oversubscribed", validation.oversubscribed},
+              {"scenario", Json::parse(scenario_json(validation.scenario, -1))},
+              {"ranks", std::move(ranks)}}
+             .dump(2) +
+         '\n';
+}
+
+}  // namespace tidemark

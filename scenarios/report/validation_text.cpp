@@ -1,0 +1,80 @@
+#include "scenarios/report/validation_text.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "scenarios/report/format.hpp"
+
+namespace tidemark {
+namespace {
+
+std::string milliseconds(Duration duration) {
+  return fmt::format("{:.1f} ms", static_cast<double>(duration.count()) / 1e9);
+}
+
+std::string percent(const RankAgreement& rank) {
+  return fmt::format(
+      "{:.3f} %", 100 * static_cast<double>(rank.difference().count()) / static_cast<double>(rank.yardstick().count()));
+}
+
+std::string ranks_table(const Validation& validation) {
+  std::vector<std::vector<std::string>> rows{{"rank", "predicted peak", "measured peak", "largest difference",
+                                              "of peak", "phases", "moments", "payloads", ""}};
+  for (const RankAgreement& rank : validation.ranks)
+    rows.push_back({fmt::format("{}", rank.rank.value), mib(rank.predicted.peak.resident),
+                    mib(rank.measured.peak.resident), mib(rank.difference()), percent(rank),
+                    fmt::format("{}", rank.measured.phases.size()), fmt::format("{}", rank.measured.samples.size()),
+                    rank.findings.count == 0 ? "right" : fmt::format("{} wrong", rank.findings.count),
+                    rank.agrees() ? "agrees" : "DIFFERS"});
+  return table(rows);
+}
+
+// Of one rank, phase by phase.
+std::string phases_table(const RankAgreement& rank) {
+  std::vector<std::vector<std::string>> rows{
+      {"phase", "predicted", "measured", "difference", "allocated, predicted", "counted"}};
+  for (std::size_t i = 0; i < std::min(rank.predicted.phases.size(), rank.measured.phases.size()); ++i) {
+    const MemoryPoint &p = rank.predicted.phases[i], &m = rank.measured.phases[i];
+    rows.push_back({fmt::format("step {} {}", p.step, name(p.phase)), mib(p.resident), mib(m.resident),
+                    mib(m.resident - p.resident), mib(p.allocated), mib(m.allocated)});
+  }
+  return table(rows);
+}
+
+std::string time_line(const RankAgreement& rank, bool oversubscribed) {
+  if (rank.measured_steps.empty()) return {};
+  const std::size_t last = rank.measured_steps.size() - 1;
+  std::string line = fmt::format("last step: measured {}", milliseconds(rank.measured_steps[last]));
+  if (last < rank.predicted_steps.size())
+    line += fmt::format(", predicted {} from this machine's own rates", milliseconds(rank.predicted_steps[last]));
+  if (oversubscribed) line += " (more ranks than cores: times mean little)";
+  return line + '\n';
+}
+
+}  // namespace
+
+std::string validation_text(const Validation& validation) {
+  const auto worst = std::max_element(
+      validation.ranks.begin(), validation.ranks.end(), [](const RankAgreement& a, const RankAgreement& b) {
+        return std::pair(!a.agrees(), a.difference()) < std::pair(!b.agrees(), b.difference());
+      });
+  std::string text = fmt::format(
+      "{}: {} ranks ran their programs on host memory{}, and {}\n\n", validation.agrees() ? "yes" : "NO",
+      validation.ranks.size(),
+      validation.options.scale.divisor == 1 ? "" : fmt::format(" (one page in {})", validation.options.scale.divisor),
+      validation.agrees() ? "memory agrees with the prediction on every rank, phase by phase"
+                          : "what they held or read is not what was predicted");
+  if (validation.options.mutation != Mutation::None)
+    text +=
+        fmt::format("wrong on purpose: {}\n\n", mutation_names[static_cast<std::size_t>(validation.options.mutation)]);
+  text += ranks_table(validation);
+  text += fmt::format("\nrank {}, resident bytes by phase (measured by the operating system):\n", worst->rank.value);
+  text += phases_table(*worst);
+  text += '\n' + time_line(*worst, validation.oversubscribed);
+  for (const RankAgreement& rank : validation.ranks)
+    for (const std::string& finding : rank.findings.first) text += finding + '\n';
+  return text;
+}
+
+}  // namespace tidemark

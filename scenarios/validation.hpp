@@ -1,0 +1,41 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/execute/agreement.hpp"
+#include "kernels/execute/mutation.hpp"
+#include "kernels/execute/world.hpp"
+#include "scenarios/scenario.hpp"
+#include "sim/time.hpp"
+
+// A scenario run for real on the ranks of a world, and laid beside its prediction.
+
+namespace tidemark {
+
+struct ValidateOptions {
+  PageScale scale;
+  Mutation mutation = Mutation::None;  ///< something wrong on purpose
+};
+
+/// The answer of `validate`.
+struct Validation {
+  Scenario scenario;
+  ValidateOptions options;
+  std::vector<RankAgreement> ranks;
+  bool oversubscribed = false;  ///< more ranks than cores: times mean little
+
+  [[nodiscard]] bool agrees() const;
+};
+
+/// What a GPU machine needs to run the scenario, as text (kernels/execute/device_job.hpp).
+[[nodiscard]] std::string device_job_text(const Scenario& scenario);
+
+/// Runs the scenario on the world's ranks, whose number is the scenario's. The whole answer at rank 0, this rank's part
+/// elsewhere. Throws InputError, on all ranks alike, where the world cannot hold the job; RunFailure where the run
+/// ended early.
+[[nodiscard]] Validation validate(const Scenario& scenario, World& world, const ValidateOptions& options);
+
+}  // namespace tidemark

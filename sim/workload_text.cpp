@@ -1,0 +1,111 @@
+#include "sim/workload_text.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "sim/program_text.hpp"
+
+namespace tidemark {
+namespace {
+
+// Lines, counted from 1.
+class Lines {
+ public:
+  explicit Lines(std::string_view text) : rest_(text) { advance(); }
+  [[nodiscard]] bool at_end() const { return done_; }
+  [[nodiscard]] std::string_view now() const { return line_; }
+  [[nodiscard]] int number() const { return number_; }
+  void advance() {
+    do {
+      done_ = rest_.empty();
+      line_ = rest_.substr(0, rest_.find('\n'));
+      rest_.remove_prefix(std::min(line_.size() + 1, rest_.size()));
+      ++number_;
+    } while (!done_ && (line_.empty() || line_.starts_with('#')));
+  }
+
+ private:
+  std::string_view rest_, line_;
+  int number_ = 0;
+  bool done_ = false;
+};
+
+std::vector<std::string_view> words_of(std::string_view line, char between) {
+  std::vector<std::string_view> words;
+  while (!line.empty()) {
+    const std::string_view word = line.substr(0, line.find(between));
+    line.remove_prefix(std::min(word.size() + 1, line.size()));
+    if (!word.empty()) words.push_back(word);
+  }
+  return words;
+}
+
+std::int32_t number(const Lines& lines, std::string_view word, std::int32_t least) {
+  std::int32_t value = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  if (error != std::errc{} || end != word.data() + word.size() || value < least)
+    throw ProgramTextError(lines.number(), fmt::format("'{}' is no number from {} on", word, least));
+  return value;
+}
+
+Communicator communicator(const Lines& lines, const std::vector<std::string_view>& words) {
+  if (words.size() < 2) throw ProgramTextError(lines.number(), "a communicator has a name");
+  Communicator found{std::string(words[1]), {}};
+  for (std::size_t i = 2; i < words.size(); ++i) {
+    const std::vector<std::string_view> axis = words_of(words[i], '/');
+    if (axis.size() != 3) throw ProgramTextError(lines.number(), "an axis is size/stride/step");
+    found.axes.push_back({number(lines, axis[0], 1), number(lines, axis[1], 1), number(lines, axis[2], 1)});
+  }
+  return found;
+}
+
+}  // namespace
+
+std::string text(const Workload& workload) {
+  std::string out;
+  for (const Communicator& c : workload.communicators) {
+    out += "communicator " + c.name;
+    for (const GroupAxis& axis : c.axes) out += fmt::format(" {}/{}/{}", axis.size, axis.stride, axis.step);
+    out += '\n';
+  }
+  out += fmt::format("ranks {}\n", fmt::join(workload.program_of_rank, " "));
+  for (const Program& program : workload.programs) out += "program\n" + text(program);
+  return out;
+}
+
+Workload parse_workload(std::string_view text) {
+  Workload workload;
+  Lines lines(text);
+  for (; !lines.at_end() && lines.now() != "program"; lines.advance()) {
+    const std::vector<std::string_view> words = words_of(lines.now(), ' ');
+    if (words.front() == "communicator") {
+      workload.communicators.push_back(communicator(lines, words));
+    } else if (words.front() == "ranks") {
+      for (std::size_t i = 1; i < words.size(); ++i) workload.program_of_rank.push_back(number(lines, words[i], 0));
+    } else {
+      throw ProgramTextError(lines.number(), fmt::format("'{}' begins no line of a workload", words.front()));
+    }
+  }
+  while (!lines.at_end()) {
+    const int before = lines.number();
+    lines.advance();
+    const char* from = lines.now().data();
+    const char* to = from;
+    for (; !lines.at_end() && lines.now() != "program"; lines.advance()) to = lines.now().data() + lines.now().size();
+    try {
+      workload.programs.push_back(parse_program({from, static_cast<std::size_t>(to - from)}));
+    } catch (const ProgramTextError& error) {
+      const std::string what = error.what();  // "line 3: …"
+      throw ProgramTextError(before + error.line(), what.substr(what.find(": ") + 2));
+    }
+  }
+  for (const std::int32_t program : workload.program_of_rank)
+    if (program >= static_cast<std::int32_t>(workload.programs.size()))
+      throw ProgramTextError(lines.number(), fmt::format("there is no program {}", program));
+  return workload;
+}
+
+}  // namespace tidemark

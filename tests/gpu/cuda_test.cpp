@@ -1,0 +1,111 @@
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include "kernels/execute/content.hpp"
+#include "kernels/execute/detail/cuda_memory.hpp"
+#include "kernels/execute/detail/payload_kernels.hpp"
+#include "kernels/execute/page_scale.hpp"
+#include "sim/caching_allocator.hpp"
+
+namespace tidemark {
+namespace {
+
+using namespace literals;
+
+class CudaTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    int devices = 0;
+    const cudaError_t code = cudaGetDeviceCount(&devices);
+    if (code != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU here: " << cudaGetErrorString(code);
+  }
+};
+
+TEST_F(CudaTest, SegmentsTakeWhatTheDriverSays) {
+  CudaSegments segments;
+  check_cuda(cudaFree(nullptr), "cudaFree");
+  const Bytes before = device_bytes_used();
+  const std::optional<Address> address = segments.allocate(20_MiB, {0});
+  ASSERT_TRUE(address);
+  EXPECT_EQ(device_bytes_used() - before, 20_MiB);
+  EXPECT_EQ(segments.take_highest() - before, 20_MiB);
+  segments.release(*address, 20_MiB);
+  EXPECT_EQ(device_bytes_used(), before);
+}
+
+TEST_F(CudaTest, MoreThanTheDeviceHasIsAnAnswer) {
+  CudaSegments segments;
+  EXPECT_FALSE(segments.allocate(Bytes{std::int64_t{1} << 50}, {0}));
+  EXPECT_TRUE(segments.allocate(2_MiB, {0}));
+}
+
+TEST_F(CudaTest, BlocksAreThoseOfTheSimulation) {
+  CudaMemory real(64);
+  CachingAllocator<InventedAddresses> simulated;
+  std::vector<std::optional<BlockId>> blocks(64);
+  std::uint64_t random = 1;
+  for (int round = 0; round < 2000; ++round) {
+    random = random * 6364136223846793005 + 1442695040888963407;
+    const BufferId buffer{static_cast<std::int32_t>(random >> 58)};
+    std::optional<BlockId>& block = blocks[buffer.index()];
+    if (block) {
+      real.free(buffer);
+      simulated.free(*block);
+      block.reset();
+    } else {
+      const Bytes size{1 + static_cast<std::int64_t>((random >> 20) % (4 << 20))};
+      real.allocate(buffer, size, {0});
+      block = std::get<BlockId>(simulated.malloc(size, {0}));
+    }
+    ASSERT_EQ(real.allocated(), simulated.allocated());
+    ASSERT_EQ(real.reserved(), simulated.reserved());
+  }
+}
+
+TEST_F(CudaTest, AWrongWordIsFoundAndNamed) {
+  constexpr std::int64_t words = 100'000;
+  std::uint64_t* memory = nullptr;
+  DeviceFindings* findings = nullptr;
+  check_cuda(cudaMalloc(reinterpret_cast<void**>(&memory), words * sizeof(std::uint64_t)), "cudaMalloc");
+  check_cuda(cudaMalloc(reinterpret_cast<void**>(&findings), sizeof(DeviceFindings)), "cudaMalloc");
+  check_cuda(cudaMemset(findings, 0, sizeof(DeviceFindings)), "cudaMemset");
+  const ContentRun run = stamped(42, words).front();
+  fill_words(memory, words, run.base, run.slope, nullptr);
+  check_words(memory, run, 1, findings, nullptr);
+  const std::uint64_t wrong = 7;
+  const std::int64_t at = 3 * PageScale::words_per_page;
+  check_cuda(cudaMemcpy(memory + at, &wrong, sizeof wrong, cudaMemcpyHostToDevice), "cudaMemcpy");
+  check_words(memory, run, 2, findings, nullptr);
+  DeviceFindings found;
+  check_cuda(cudaMemcpy(&found, findings, sizeof found, cudaMemcpyDeviceToHost), "cudaMemcpy");
+  ASSERT_EQ(found.count, 1u);
+  EXPECT_EQ(found.first[0].reading, 2u);
+  EXPECT_EQ(found.first[0].word, at);
+  EXPECT_EQ(found.first[0].found, wrong);
+  EXPECT_EQ(found.first[0].expected, run.at(at));
+  cudaFree(findings);
+  cudaFree(memory);
+}
+
+// A whole job: ranks are forked, NCCL moves bytes, the driver measures.
+class GpuJob : public testing::TestWithParam<const char*> {};
+
+TEST_P(GpuJob, AgreesWithItsPrediction) {
+  // In another process: this one must not hold a context while ranks measure theirs.
+  const std::string scenario = std::string(TIDEMARK_SOURCE_DIR) + "/tests/gpu/scenarios/" + GetParam() + ".toml";
+  const std::string job = testing::TempDir() + "tidemark-" + GetParam() + ".job";
+  ASSERT_EQ(std::system((std::string(TIDEMARK_BINARY) + " validate " + scenario + " --write-job " + job).c_str()), 0);
+  if (!std::filesystem::exists("/dev/nvidiactl")) GTEST_SKIP() << "no GPU here: there is no /dev/nvidiactl";
+  EXPECT_EQ(std::system((std::string(TIDEMARK_GPU_BINARY) + " " + job).c_str()), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Jobs, GpuJob, testing::Values("one", "tp2", "pp2", "tp2_dp2"),
+                         [](const auto& job) { return std::string(job.param); });
+
+}  // namespace
+}  // namespace tidemark
