@@ -14,16 +14,28 @@ Emitter::Emitter(const LoweringInput& input, const Communicators& communicators,
       sizes(sizes_of(input.graph.model, input.layout, input.train, input.runtime)),
       weight(input.graph.parameters.size()),
       saved_(input.graph.values.size(), false),
+      kept_(input.graph.values.size(), false),
+      segments_(recomputed_segments(input.graph, its_stage, input.train.recompute)),
       created_(communicators.table.size(), false),
       value_labels_(input.graph.values.size()),
       operator_labels_(input.graph.operators.size()) {
   const std::int32_t layers = static_cast<std::int32_t>(graph.model.layers);
-  for (auto op = graph.operators.rbegin(); op != graph.operators.rend(); ++op) {
-    if (!stage.holds(op->layer, layers)) continue;
-    for (const ValueId v : op->saved) saved_[v.index()] = true;
+  std::vector<bool> runs_again(graph.operators.size(), false);
+  for (const Segment& segment : segments_) {
+    for (const OperatorId op : segment.operators) runs_again[op.index()] = true;
+    for (const ValueId v : segment.inputs) kept_[v.index()] = true;
+  }
+  for (std::size_t o = graph.operators.size(); o-- > 0;) {
+    const Operator& op = graph.operators[o];
+    if (!stage.holds(op.layer, layers)) continue;
+    for (const ValueId v : op.saved) {
+      saved_[v.index()] = true;
+      if (!runs_again[o]) kept_[v.index()] = true;
+    }
     // The transpose of one sequence is a view: what saves it saves its input.
-    if (std::holds_alternative<Transpose>(op->type) && sizes.micro_batch == 1 && saved(op->outputs.front()))
-      saved_[op->inputs.front().index()] = true;
+    if (!std::holds_alternative<Transpose>(op.type) || sizes.micro_batch != 1) continue;
+    for (std::vector<bool>* whose : {&saved_, &kept_})
+      if ((*whose)[op.outputs.front().index()]) (*whose)[op.inputs.front().index()] = true;
   }
 }
 
@@ -55,9 +67,11 @@ BufferId Emitter::alloc(ValueId id) {
   LabelId& known = value_labels_[id.index()];
   if (!known.valid()) known = program.label(value.name);
   const bool of_loss = value.name.starts_with("loss.") || value.name == "head.logits";
-  const Category category = of_loss              ? Category::LogitsLoss
-                            : saved_[id.index()] ? Category::SavedActivations
-                                                 : Category::Temporaries;
+  const bool stays = again ? saved_[id.index()] : kept_[id.index()];
+  const Category category = of_loss  ? Category::LogitsLoss
+                            : !stays ? Category::Temporaries
+                            : again  ? Category::Recompute
+                                     : Category::SavedActivations;
   return program.alloc(sizes.bytes(value), category, known);
 }
 

@@ -10,6 +10,7 @@
 #include "parallel/graph.hpp"
 #include "parallel/lower.hpp"
 #include "parallel/mesh.hpp"
+#include "parallel/recompute.hpp"
 #include "parallel/sizes.hpp"
 #include "parallel/stages.hpp"
 #include "sim/program_builder.hpp"
@@ -30,6 +31,9 @@ class Emitter {
   const Stage stage;
   const Sizes sizes;
   ProgramBuilder program;
+
+  /// Operators run forward for the second time, because their first run kept nothing.
+  bool again = false;
 
   /// From here on ops belong to that phase and label.
   void mark(Phase phase, std::string_view label);
@@ -69,6 +73,7 @@ class Emitter {
   [[nodiscard]] DType gradient_dtype() const { return train.gradient_dtype; }
   [[nodiscard]] bool tensor_parallel() const { return sizes.tensor > 1; }
   [[nodiscard]] bool saved(ValueId value) const { return saved_[value.index()]; }
+  [[nodiscard]] const std::vector<Segment>& segments() const { return segments_; }
 
  private:
   static constexpr StreamId compute_stream{0};
@@ -79,7 +84,9 @@ class Emitter {
   BufferId keep(BufferId buffer, std::string_view name);
   LabelId label(OperatorId op, std::string_view use);
 
-  std::vector<bool> saved_;  ///< by ValueId: some operator of this stage reads it in its backward pass
+  std::vector<bool> saved_;        ///< by ValueId: some operator of this stage reads it in its backward pass
+  std::vector<bool> kept_;         ///< the same, but for those that run again: what a first run keeps
+  std::vector<Segment> segments_;  ///< that this stage recomputes
   std::vector<bool> created_;
   std::vector<LabelId> value_labels_;
   std::vector<std::vector<std::pair<std::string_view, LabelId>>> operator_labels_;

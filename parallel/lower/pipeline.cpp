@@ -15,6 +15,12 @@ PipelineLowering::PipelineLowering(Emitter& emit, std::int32_t stage_index) : em
   for (const OperatorId id : topological_order(emit.graph))
     if (emit.stage.holds(emit.graph[id].layer, layers)) operators_.push_back(id);
 
+  segment_of_.assign(operators_.size(), -1);
+  for (std::size_t s = 0; s < emit.segments().size(); ++s)
+    for (const OperatorId op : emit.segments()[s].operators)
+      segment_of_[static_cast<std::size_t>(std::find(operators_.begin(), operators_.end(), op) - operators_.begin())] =
+          static_cast<std::int32_t>(s);
+
   const auto only_value_across = [&](std::int32_t layer) {
     const std::vector<ValueId> values = values_across(emit.graph, layer);
     ensure(values.size() == 1, "one tensor crosses between pipeline stages");
@@ -69,6 +75,58 @@ void PipelineLowering::load_batch(InFlight& batch) {
     load("batch.attention_mask", emit_.train.sequence_length);  // one byte for each token it may look at
 }
 
+namespace {
+
+// CheckpointFunction's context holds what came in.
+std::string checkpoint_name(std::int32_t micro_batch, std::int32_t segment, std::size_t input) {
+  return fmt::format("checkpoint[{}][{}].inputs[{}]", micro_batch, segment, input);
+}
+
+}  // namespace
+
+void PipelineLowering::run_forward(std::int32_t micro_batch, InFlight& batch) {
+  std::int32_t within = -1;
+  for (std::size_t i = 0; i < operators_.size(); ++i) {
+    const std::int32_t segment = segment_of_[i];
+    if (segment >= 0 && segment != within) {
+      const Segment& its = emit_.segments()[static_cast<std::size_t>(segment)];
+      for (std::size_t k = 0; k < its.inputs.size(); ++k)
+        bind(checkpoint_name(micro_batch, segment, k), batch.tensors.values[its.inputs[k].index()]);
+    }
+    within = segment;
+    forward(emit_, batch.tensors, operators_[i]);
+  }
+}
+
+void PipelineLowering::run_again(const Segment& segment, InFlight& batch) {
+  emit_.again = true;
+  for (const OperatorId op : segment.operators) forward(emit_, batch.tensors, op);
+  emit_.again = false;
+}
+
+void PipelineLowering::run_backward(std::int32_t micro_batch, InFlight& batch) {
+  // CheckpointFunction.backward runs the segment again, then its backward pass; its frame holds what the second run
+  // made, and the gradient that came in, until it returns.
+  static constexpr std::string_view outputs_frame = "checkpoint.outputs", gradient_frame = "checkpoint.output_gradient";
+  for (std::size_t i = operators_.size(); i-- > 0;) {
+    const std::int32_t segment = segment_of_[i];
+    if (segment < 0) {
+      backward(emit_, batch.tensors, operators_[i]);
+      continue;
+    }
+    const Segment& its = emit_.segments()[static_cast<std::size_t>(segment)];
+    const ValueId out = its.outputs.front();
+    bind(gradient_frame, batch.tensors.gradients[out.index()]);
+    run_again(its, batch);
+    bind(outputs_frame, batch.tensors.values[out.index()]);
+    for (auto op = its.operators.rbegin(); op != its.operators.rend(); ++op) backward(emit_, batch.tensors, *op);
+    unbind(outputs_frame);
+    unbind(gradient_frame);
+    for (std::size_t k = 0; k < its.inputs.size(); ++k) unbind(checkpoint_name(micro_batch, segment, k));
+    while (i > 0 && segment_of_[i - 1] == segment) --i;
+  }
+}
+
 void PipelineLowering::forward_pass(std::int32_t micro_batch) {
   emit_.at(step_, micro_batch);
   InFlight& batch = in_flight(micro_batch);
@@ -80,7 +138,7 @@ void PipelineLowering::forward_pass(std::int32_t micro_batch) {
     unbind("decoder.input_tensor.grad");
   }
   load_batch(batch);
-  for (const OperatorId op : operators_) forward(emit_, batch.tensors, op);
+  run_forward(micro_batch, batch);
   for (const std::string_view name :
        {"batch.tokens", "batch.labels", "batch.loss_mask", "batch.position_ids", "batch.attention_mask"})
     unbind(name);
@@ -111,7 +169,7 @@ void PipelineLowering::backward_pass(std::int32_t micro_batch) {
     unbind(fmt::format("schedule.output_tensors[{}]", micro_batch));
     batch.tensors.gradients[boundary_out_.index()] = batch.output_gradient;
   }
-  for (auto op = operators_.rbegin(); op != operators_.rend(); ++op) backward(emit_, batch.tensors, *op);
+  run_backward(micro_batch, batch);
   if (!first_stage()) {
     batch.input_gradient = batch.tensors.gradients[boundary_in_.index()];
     bind("schedule.output_tensor.graph.input_grad", batch.input_gradient);

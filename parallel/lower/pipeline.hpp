@@ -30,6 +30,10 @@ class PipelineLowering {
   };
 
   void load_batch(InFlight& batch);
+  /// All operators of the stage; where segments run again later, names hold what comes into them.
+  void run_forward(std::int32_t micro_batch, InFlight& batch);
+  void run_backward(std::int32_t micro_batch, InFlight& batch);
+  void run_again(const Segment& segment, InFlight& batch);
   void forward_pass(std::int32_t micro_batch);
   void backward_pass(std::int32_t micro_batch);
   /// Sends what `done` made and receives what `next` needs: as one exchange where the passes differ, else apart.
@@ -53,7 +57,8 @@ class PipelineLowering {
   Emitter& emit_;
   std::int32_t stage_index_;
   std::int32_t step_ = 0;
-  std::vector<OperatorId> operators_;  ///< of this stage, in order
+  std::vector<OperatorId> operators_;     ///< of this stage, in order
+  std::vector<std::int32_t> segment_of_;  ///< by place in `operators_`: index of what it runs again with, or -1
   ValueId tokens_, labels_;
   ValueId boundary_in_, boundary_out_;  ///< values that cross to and from the neighbouring stages
   BufferId decoder_input_;              ///< what the decoder was last given

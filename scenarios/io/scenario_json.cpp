@@ -111,19 +111,34 @@ Json as_json(const Layout& layout) {
           {"order", text(layout.order)}};
 }
 
+// The keys that the kind of recomputation takes.
+void add_recomputation(Json& json, const Recomputation& asked) {
+  if (asked.kind == Recompute::Full) {
+    json["recompute_method"] = word(recompute_method_names, asked.method);
+    json["recompute_layers"] = asked.layers;
+  }
+  if (asked.kind != Recompute::Selective) return;
+  Json modules = Json::array();
+  if (asked.core_attention) modules.push_back("core_attn");
+  if (asked.mlp) modules.push_back("mlp");
+  json["recompute_modules"] = std::move(modules);
+}
+
 Json as_json(const Train& train) {
-  return {{"sequence_length", train.sequence_length},
-          {"micro_batch", train.micro_batch},
-          {"global_batch", train.global_batch},
-          {"precision", name(train.precision)},
-          {"gradient_dtype", name(train.gradient_dtype)},
-          {"optimizer", word(optimizer_names, train.optimizer)},
-          {"recompute", "none"},
-          {"attention", word(attention_names, train.attention)},
-          {"cross_entropy", word(cross_entropy_names, train.cross_entropy)},
-          {"hidden_dropout", 0.0},
-          {"attention_dropout", 0.0},
-          {"steps", train.steps}};
+  Json json = {{"sequence_length", train.sequence_length},
+               {"micro_batch", train.micro_batch},
+               {"global_batch", train.global_batch},
+               {"precision", name(train.precision)},
+               {"gradient_dtype", name(train.gradient_dtype)},
+               {"optimizer", word(optimizer_names, train.optimizer)},
+               {"recompute", word(recompute_names, train.recompute.kind)},
+               {"attention", word(attention_names, train.attention)},
+               {"cross_entropy", word(cross_entropy_names, train.cross_entropy)},
+               {"hidden_dropout", 0.0},
+               {"attention_dropout", 0.0},
+               {"steps", train.steps}};
+  add_recomputation(json, train.recompute);
+  return json;
 }
 
 Json as_json(const RuntimeChoice& runtime) {

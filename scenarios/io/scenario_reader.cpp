@@ -16,6 +16,7 @@
 #include "scenarios/io/environment.hpp"
 #include "scenarios/io/megatron_switches.hpp"
 #include "scenarios/io/names.hpp"
+#include "scenarios/io/recompute_reader.hpp"
 #include "scenarios/io/scenario_checks.hpp"
 #include "scenarios/io/scenario_tables.hpp"
 #include "scenarios/io/suggestion.hpp"
@@ -201,15 +202,12 @@ void read_train(TomlReader& table, Train& train) {
       read_name(table, "attention", attention_names, {"unfused", "local"}).value_or(AttentionKernel::Auto);
   train.cross_entropy = read_name(table, "cross_entropy", cross_entropy_names).value_or(CrossEntropy::Unfused);
   train.steps = narrow(table.integer("steps", step_count).value_or(step_count.low));
-  read_only_choice(table, "recompute", "none", {"full", "selective"});
+  train.recompute = read_recomputation(table);
   read_dropout(table, "hidden_dropout");
   read_dropout(table, "attention_dropout");
 
   table.refuse({"master_dtype", "optimizer state of another precision is", {"\"fp32\""}});
   table.refuse({"moment_dtypes", "optimizer state of another precision is", {"[\"fp32\", \"fp32\"]"}});
-  table.refuse({"recompute_method", "recomputation is", {"\"block\"", "\"uniform\""}});
-  table.refuse({"recompute_layers", "recomputation is", {"0"}});
-  table.refuse({"recompute_modules", "recomputation is", {"[]"}});
   table.refuse_unknown_keys();
 }
 

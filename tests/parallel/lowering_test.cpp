@@ -586,6 +586,11 @@ TestJob generated_job(std::uint64_t seed) {
   t.optimizer = one_of(Optimizer::AdamW, Optimizer::AdamW, Optimizer::Sgd, Optimizer::SgdMomentum);
   t.attention = one_of(AttentionKernel::Fused, AttentionKernel::Flash);
   t.cross_entropy = one_of(CrossEntropy::Unfused, CrossEntropy::Fused, CrossEntropy::TransformerEngine);
+  t.recompute.kind = one_of(Recompute::None, Recompute::Full, Recompute::Selective);
+  t.recompute.method = one_of(RecomputeMethod::Uniform, RecomputeMethod::Block);
+  t.recompute.layers = one_of(1, 2, 3);
+  t.recompute.core_attention = one_of(true, false);
+  t.recompute.mlp = !t.recompute.core_attention || one_of(true, false);
   t.steps = 3;
   job.versions.transformer_engine = one_of(Version{2, 2}, Version{2, 11});
   job.settings.attention_mask = one_of(false, true);

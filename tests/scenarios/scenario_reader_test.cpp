@@ -269,9 +269,10 @@ TEST(ScenarioReader, KeysOfTheFormatThatAreNotModelledAreRefused) {
   }
   EXPECT_EQ(problems({{"zero1", "zero3"}}),
             "job.toml:9:12: error: sharding = \"zero3\" is not modelled yet\n  hint: \"none\" or \"zero1\" would do");
-  for (const char* line : {"precision = \"fp8-hybrid\"", "master_dtype = \"fp16\"",
-                           "moment_dtypes = [\"bf16\", \"bf16\"]", "recompute = \"full\"", "recompute_layers = 1",
-                           "recompute_modules = [\"core_attn\"]", "attention = \"unfused\"", "attention = \"local\""}) {
+  for (const char* line :
+       {"precision = \"fp8-hybrid\"", "master_dtype = \"fp16\"", "moment_dtypes = [\"bf16\", \"bf16\"]",
+        "recompute = \"selective\"\nrecompute_modules = [\"moe\"]", "attention = \"unfused\"",
+        "attention = \"local\""}) {
     EXPECT_NE(with("[train]", line).find("not modelled yet"), std::string::npos) << line;
   }
   for (const char* line : {"allocator = \"expandable_segments:True\""}) {
@@ -302,6 +303,23 @@ TEST(ScenarioReader, KeysThatAskForNothingAreAccepted) {
           std::string(job) +
           "[offload]\noptimizer = \"none\"\noptimizer_fraction = 0.0\nparameters = \"none\"\nactivations = \"none\""),
       "no problem");
+}
+
+TEST(ScenarioReader, Recomputation) {
+  for (const char* lines :
+       {"recompute = \"full\"", "recompute = \"full\"\nrecompute_method = \"block\"\nrecompute_layers = 3",
+        "recompute = \"selective\"", "recompute = \"selective\"\nrecompute_modules = [\"mlp\", \"core_attn\"]"})
+    EXPECT_EQ(with("[train]", lines), "no problem") << lines;
+  const auto complains = [](const std::string& lines, const std::string& words) {
+    EXPECT_NE(with("[train]", lines).find(words), std::string::npos) << with("[train]", lines);
+  };
+  complains("recompute = \"full\"\nrecompute_layers = 0", "recompute_layers = 0 recomputes nothing");
+  complains("recompute_layers = 2", "recompute_layers is for recompute = \"full\"");
+  complains("recompute = \"selective\"\nrecompute_method = \"block\"", "recompute_method is for recompute = \"full\"");
+  complains("recompute = \"full\"\nrecompute_modules = [\"mlp\"]", "recompute_modules is for");
+  complains("recompute = \"selective\"\nrecompute_modules = []", "with nothing to recompute");
+  complains("recompute = \"selective\"\nrecompute_modules = [\"fc1\"]", "\"fc1\" is no module that can be recomputed");
+  complains("recompute = \"selective\"\nrecompute_modules = \"mlp\"", "takes a list of names");
 }
 
 TEST(ScenarioReader, UnknownKeysComeWithASuggestion) {
