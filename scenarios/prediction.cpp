@@ -147,6 +147,8 @@ std::vector<std::string> assumptions_of(const Job& job, const PredictOptions& op
                              s.train.attention == AttentionKernel::Fused ? "cuDNN's fused" : "FlashAttention-2's"));
   list.push_back(
       "tensor-parallel communication overlaps weight and input gradients as in the framework, nothing else does");
+  if (s.layout.schedule == ScheduleKind::GPipe)
+    list.push_back("GPipe: Megatron has no such schedule; its hand-over is that of 1F1B");
   list.push_back("kernels: roofline of " + s.cluster.device.name +
                  "; efficiencies: " + s.cluster.device.efficiency.source);
   list.push_back(

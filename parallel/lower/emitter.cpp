@@ -1,21 +1,36 @@
 #include "parallel/lower/emitter.hpp"
 
+#include <algorithm>
+#include <utility>
+
 #include <fmt/format.h>
 
 namespace tidemark {
 
-Emitter::Emitter(const LoweringInput& input, const Communicators& communicators, const Stage& its_stage)
+namespace {
+
+std::vector<Segment> segments_of(const LoweringInput& input, const std::vector<Stage>& chunks) {
+  std::vector<Segment> all;
+  for (const Stage& stage : chunks)
+    for (Segment& segment : recomputed_segments(input.graph, stage, input.train.recompute))
+      all.push_back(std::move(segment));
+  return all;
+}
+
+}  // namespace
+
+Emitter::Emitter(const LoweringInput& input, const Communicators& communicators, std::vector<Stage> its_chunks)
     : graph(input.graph),
       layout(input.layout),
       train(input.train),
       runtime(input.runtime),
       comms(communicators),
-      stage(its_stage),
+      chunks(std::move(its_chunks)),
       sizes(sizes_of(input.graph.model, input.layout, input.train, input.runtime)),
       weight(input.graph.parameters.size()),
       saved_(input.graph.values.size(), false),
       kept_(input.graph.values.size(), false),
-      segments_(recomputed_segments(input.graph, its_stage, input.train.recompute)),
+      segments_(segments_of(input, chunks)),
       created_(communicators.table.size(), false),
       value_labels_(input.graph.values.size()),
       operator_labels_(input.graph.operators.size()) {
@@ -27,7 +42,7 @@ Emitter::Emitter(const LoweringInput& input, const Communicators& communicators,
   }
   for (std::size_t o = graph.operators.size(); o-- > 0;) {
     const Operator& op = graph.operators[o];
-    if (!stage.holds(op.layer, layers)) continue;
+    if (std::none_of(chunks.begin(), chunks.end(), [&](const Stage& s) { return s.holds(op.layer, layers); })) continue;
     for (const ValueId v : op.saved) {
       saved_[v.index()] = true;
       if (!runs_again[o]) kept_[v.index()] = true;
@@ -111,6 +126,15 @@ void Emitter::exchange(CommSlot comm, const std::vector<Transfer>& transfers) {
   if (transfers.empty()) return;
   ensure_created(comm);
   program.exchange(comm, transfers);
+}
+
+EventId Emitter::exchange_aside(CommSlot comm, StreamId stream, const std::vector<Transfer>& transfers) {
+  ensure_created(comm);
+  program.push(Wait{stream, record(compute_stream)});
+  program.exchange(comm, transfers, stream);
+  for (const Transfer& t : transfers)
+    if (t.direction == Direction::Send) program.push(Borrow{t.buffer, stream});
+  return record(stream);
 }
 
 BufferId Emitter::keep(BufferId buffer, std::string_view name) {

@@ -21,14 +21,15 @@ namespace tidemark {
 /// framework's caches that fill on first use.
 class Emitter {
  public:
-  Emitter(const LoweringInput& input, const Communicators& communicators, const Stage& stage);
+  /// `chunks` are the stages of the model that the rank holds.
+  Emitter(const LoweringInput& input, const Communicators& communicators, std::vector<Stage> chunks);
 
   const ModelGraph& graph;
   const Layout& layout;
   const Train& train;
   const Runtime& runtime;
   const Communicators& comms;
-  const Stage stage;
+  const std::vector<Stage> chunks;
   const Sizes sizes;
   ProgramBuilder program;
 
@@ -56,6 +57,9 @@ class Emitter {
   [[nodiscard]] EventId collective_aside(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size);
   void join(EventId event);
   void exchange(CommSlot comm, const std::vector<Transfer>& transfers);
+  /// The same on a stream of its own, after what the compute stream has been given; what is sent may be freed at once,
+  /// but is not handed out again before it is gone.
+  [[nodiscard]] EventId exchange_aside(CommSlot comm, StreamId stream, const std::vector<Transfer>& transfers);
   /// The host thread waits until the device has done all it was given.
   void synchronize();
 
@@ -67,8 +71,13 @@ class Emitter {
   BufferId dummy_gradient(const Parameter& parameter);  ///< what autograd gets for a fused weight gradient
 
   /// Where the weights and their gradients live; set by the construction of the model's state.
-  std::vector<BufferId> weight;  ///< by ParameterId
-  BufferId gradients;
+  std::vector<BufferId> weight;           ///< by ParameterId
+  std::vector<BufferId> chunk_gradients;  ///< by chunk
+  BufferId gradients;                     ///< of the chunk that runs now
+  void enter(std::int32_t chunk) { gradients = chunk_gradients[static_cast<std::size_t>(chunk)]; }
+
+  [[nodiscard]] bool embedding() const { return chunks.front().embedding; }
+  [[nodiscard]] bool head() const { return chunks.back().head; }
 
   [[nodiscard]] DType gradient_dtype() const { return train.gradient_dtype; }
   [[nodiscard]] bool tensor_parallel() const { return sizes.tensor > 1; }

@@ -32,6 +32,8 @@ inline constexpr auto optimizer_names = std::to_array<Named<Optimizer>>(
     {{"adamw", Optimizer::AdamW}, {"sgd", Optimizer::Sgd}, {"sgd_momentum", Optimizer::SgdMomentum}});
 inline constexpr auto attention_names = std::to_array<Named<AttentionKernel>>(
     {{"auto", AttentionKernel::Auto}, {"fused", AttentionKernel::Fused}, {"flash", AttentionKernel::Flash}});
+inline constexpr auto schedule_names = std::to_array<Named<ScheduleKind>>(
+    {{"1f1b", ScheduleKind::OneFOneB}, {"gpipe", ScheduleKind::GPipe}, {"interleaved", ScheduleKind::Interleaved}});
 inline constexpr auto recompute_names = std::to_array<Named<Recompute>>(
     {{"none", Recompute::None}, {"full", Recompute::Full}, {"selective", Recompute::Selective}});
 inline constexpr auto recompute_method_names =

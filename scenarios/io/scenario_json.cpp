@@ -101,14 +101,20 @@ Json as_json(const Cluster& cluster) {
 }
 
 Json as_json(const Layout& layout) {
-  return {{"tensor", layout.tensor},
-          {"sequence_parallel", layout.sequence_parallel},
-          {"pipeline", layout.pipeline},
-          {"data", layout.data},
-          {"sharding", word(sharding_names, layout.sharding)},
-          {"count_embedding", layout.count_embedding},
-          {"count_loss", layout.count_loss},
-          {"order", text(layout.order)}};
+  Json json = {{"tensor", layout.tensor},
+               {"sequence_parallel", layout.sequence_parallel},
+               {"pipeline", layout.pipeline},
+               {"data", layout.data},
+               {"sharding", word(sharding_names, layout.sharding)},
+               {"count_embedding", layout.count_embedding},
+               {"count_loss", layout.count_loss},
+               {"schedule", word(schedule_names, layout.schedule)},
+               {"chunks", layout.chunks},
+               {"order", text(layout.order)}};
+  if (!layout.stage_layers.empty()) json["stage_layers"] = layout.stage_layers;
+  if (layout.first_layers > 0) json["first_stage_layers"] = layout.first_layers;
+  if (layout.last_layers > 0) json["last_stage_layers"] = layout.last_layers;
+  return json;
 }
 
 // The keys that the kind of recomputation takes.
