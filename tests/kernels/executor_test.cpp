@@ -97,7 +97,7 @@ class EveryCollective : public testing::TestWithParam<std::tuple<CollectiveKind,
 TEST_P(EveryCollective, LeavesWhatIsExpected) {
   const auto [kind, in_place, ranks] = GetParam();
   // More than a chunk for each of them, and odd.
-  const std::string size = std::to_string((3 * 32768 * ranks + 13) * 8);
+  const std::string size = std::to_string((32768 * ranks + 4109) * 8);
   std::string program = "create communicator g0\n";
   for (const char* b : {"b0", "b1", "b2"}) program += "alloc " + std::string(b) + " " + size + " temporaries s0 x\n";
   program += "launch s0 fill 0+1 -> b0 b1\n";
