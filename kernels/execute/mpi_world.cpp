@@ -21,7 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int most_bytes = 1 << 30;  // of one MPI message: counts are int
-constexpr std::chrono::seconds for_goodbye{5};
+constexpr std::chrono::seconds for_goodbye{30}, for_goodbye_after_failure{2};
 constexpr std::chrono::milliseconds for_others{200};
 constexpr int failed_exit = 3;
 
@@ -48,8 +48,8 @@ class MpiWorld final : public World {
   // Finalizing waits for all ranks; one that is stuck or dead must not keep the others. What was said is said before.
   ~MpiWorld() override {
     std::fflush(nullptr);
-    std::thread([] {
-      std::this_thread::sleep_for(for_goodbye);
+    std::thread([patience = failed_ ? for_goodbye_after_failure : for_goodbye] {
+      std::this_thread::sleep_for(patience);
       _exit(failed_exit);
     }).detach();
     if (!failed_) {
