@@ -283,7 +283,7 @@ int guarded(World& world, const DeviceJob& job, const Arguments& arguments) {
       world.report_failure(error.what());
     }
   } catch (const RunFailure& failure) {
-    if (world.rank().value == 0) fmt::print(stderr, "tidemark_gpu: the run ended early: {}\n", failure.what());
+    if (failure.teller() == world.rank()) fmt::print(stderr, "tidemark_gpu: the run ended early: {}\n", failure.what());
   }
   return machine_failed;
 }

@@ -180,8 +180,8 @@ std::string Expectation::author(std::uint64_t word) const {
         const auto element = static_cast<std::int64_t>((word - stamp(rank, i, b)) * step);
         if (element < 0 || element >= words(rank, b)) continue;
         return fmt::format("rank {}, {} at op {} ({}, step {}, micro-batch {}), word {}", rank.value,
-                           program[facts(rank).labels[b.index()]], i, program[at.label], at.step, at.micro_batch,
-                           element);
+                           program[facts(rank).labels[b.index()]], i, at.label.valid() ? program[at.label] : "start",
+                           at.step, at.micro_batch, element);
       }
     }
   }
