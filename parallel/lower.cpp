@@ -57,9 +57,9 @@ std::vector<Role> roles(const LoweringInput& input) {
   const Sizes sizes = sizes_of(input.graph.model, layout, input.train, input.runtime);
   std::vector<Role> found;
   for (std::int32_t p = 0; p < layout.pipeline; ++p) {
-    const BufferLayout buffer =
-        buffer_layout(input.graph, stage_parameters(input.graph, stage_of(input, p), input.runtime), sizes,
-                      input.runtime, layout.sharding, layout.data);
+    const Stage stage = stage_of(input, p);
+    const BufferLayout buffer = buffer_layout(input.graph, stage_parameters(input.graph, stage, input.runtime), sizes,
+                                              input.runtime, stage, layout.sharding, layout.data);
     std::map<std::vector<ShardPiece>, std::size_t> known;  // pieces -> role
     for (std::int32_t d = 0; d < layout.data; ++d) {
       const Coordinates first{.tensor = 0, .data = d, .pipeline = p};
@@ -100,9 +100,12 @@ Program lower_role(const LoweringInput& input, const Role& role) {
 Workload lower(const LoweringInput& input) { return workload_of(input, roles(input), false); }
 Workload lower_stages(const LoweringInput& input) { return workload_of(input, roles(input), true); }
 
-AttentionKernel settled_attention(AttentionKernel asked, const Target& target) {
+AttentionKernel settled_attention(AttentionKernel asked, const Target& target, Determinism determinism) {
   if (asked != AttentionKernel::Auto) return asked;
-  return target.compute_capability >= 90 ? AttentionKernel::Fused : AttentionKernel::Flash;
+  if (target.compute_capability < 90) return AttentionKernel::Flash;
+  const bool no_deterministic_backward = target.compute_capability >= 100;
+  return determinism == Determinism::Required && no_deterministic_backward ? AttentionKernel::Flash
+                                                                           : AttentionKernel::Fused;
 }
 
 }  // namespace tidemark

@@ -14,16 +14,25 @@ Emitter::Emitter(const LoweringInput& input, const Communicators& communicators,
       sizes(sizes_of(input.graph.model, input.layout, input.train, input.runtime)),
       weight(input.graph.parameters.size()),
       saved_(input.graph.values.size(), false),
+      strided_view_(input.graph.values.size(), false),
+      uses_(input.graph.parameters.size(), 0),
       created_(communicators.table.size(), false),
       value_labels_(input.graph.values.size()),
       operator_labels_(input.graph.operators.size()) {
   const std::int32_t layers = static_cast<std::int32_t>(graph.model.layers);
+  for (const Operator& op : graph.operators)
+    if (std::holds_alternative<Split>(op.type) && graph.model.heads == graph.model.kv_heads)
+      for (const ValueId v : op.outputs) strided_view_[v.index()] = true;
   for (auto op = graph.operators.rbegin(); op != graph.operators.rend(); ++op) {
     if (!stage.holds(op->layer, layers)) continue;
+    for (const ParameterId p : op->parameters) ++uses_[p.index()];
     for (const ValueId v : op->saved) saved_[v.index()] = true;
-    // The transpose of one sequence is a view: what saves it saves its input.
-    if (std::holds_alternative<Transpose>(op->type) && sizes.micro_batch == 1 && saved(op->outputs.front()))
-      saved_[op->inputs.front().index()] = true;
+    // The transpose of one sequence that lies side by side is a view, and so is what a split cuts out of a tensor: what
+    // saves them saves its input.
+    const bool views =
+        (std::holds_alternative<Transpose>(op->type) && sizes.micro_batch == 1 && !strided_view(op->inputs.front())) ||
+        strided_view(op->outputs.front());
+    if (views && saved(op->outputs.front())) saved_[op->inputs.front().index()] = true;
   }
 }
 
@@ -118,11 +127,20 @@ BufferId Emitter::blas_workspace(Pass thread) {
   return workspace;
 }
 
+BufferId Emitter::linear_workspace(Pass thread) {
+  return runtime.framework_linears ? blas_workspace(thread) : gemm_workspace();
+}
+
+BufferId Emitter::global_buffer(Bytes size) {
+  if (!global_buffer_.valid() || global_buffer_size_ < size) {
+    global_buffer_ = keep(alloc(size, Category::CommTp, "global_memory_buffer.mpu"), "global_memory_buffer.mpu");
+    global_buffer_size_ = size;
+  }
+  return global_buffer_;
+}
+
 BufferId Emitter::head_gather(Bytes size) {
-  if (!runtime.persistent_head_gather) return alloc(size, Category::CommTp, "head.gathered");
-  if (!head_gather_.valid())
-    head_gather_ = keep(alloc(size, Category::CommTp, "global_memory_buffer.mpu"), "global_memory_buffer.mpu");
-  return head_gather_;
+  return runtime.persistent_head_gather ? global_buffer(size) : alloc(size, Category::CommTp, "head.gathered");
 }
 
 BufferId Emitter::rotary_table() {

@@ -11,8 +11,8 @@ using namespace literals;
 ModelState::ModelState(Emitter& emit, std::int32_t shard)
     : emit_(emit),
       parameters_(stage_parameters(emit.graph, emit.stage, emit.runtime)),
-      buffer_(
-          buffer_layout(emit.graph, parameters_, emit.sizes, emit.runtime, emit.layout.sharding, emit.layout.data)) {
+      buffer_(buffer_layout(emit.graph, parameters_, emit.sizes, emit.runtime, emit.stage, emit.layout.sharding,
+                            emit.layout.data)) {
   const std::vector<ShardPiece> held = sharded() ? buffer_.pieces(shard, emit.layout.data) : buffer_.pieces(0, 1);
   // Optimizers keep matrices and vectors in two groups, because weight decay leaves vectors alone.
   for (const bool matrices : {true, false})
