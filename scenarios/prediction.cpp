@@ -198,7 +198,8 @@ std::vector<std::string> assumptions_of(const Job& job, const PredictOptions& op
 Target target_of(const Cluster& cluster) {
   return {.compute_capability = cluster.device.compute_capability,
           .devices_per_node = cluster.node.devices,
-          .capacity = cluster.device.capacity};
+          .capacity = cluster.device.capacity,
+          .multiprocessors = cluster.device.multiprocessors};
 }
 
 Runtime runtime_of(const Scenario& scenario) {
@@ -211,13 +212,15 @@ Runtime runtime_of(const Scenario& scenario) {
                         .gradient_accumulation_fusion = r.gradient_accumulation_fusion,
                         .bias_dropout_fusion = r.bias_dropout_fusion,
                         .bias_activation_fusion = gated ? r.bias_swiglu_fusion : r.bias_gelu_fusion,
-                        .overlap_gradients = r.overlap_gradients},
+                        .overlap_gradients = r.overlap_gradients,
+                        .deterministic = r.deterministic},
                        target_of(scenario.cluster));
 }
 
 GraphOptions graph_options_of(const Scenario& scenario) {
   GraphOptions options = graph_options(scenario.train);
-  if (!scenario.runtime.masked_softmax_fusion && scenario.runtime.softmax_in_fp32)
+  const bool in_fp32 = scenario.runtime.softmax_in_fp32 || scenario.runtime.query_key_scaling;
+  if (!scenario.runtime.masked_softmax_fusion && in_fp32)
     options.softmax_precision = Precision::Fp32;
   return options;
 }

@@ -26,6 +26,7 @@ struct RuntimeChoice {
   bool bias_swiglu_fusion = true;
   bool masked_softmax_fusion = true;
   bool softmax_in_fp32 = false;
+  bool query_key_scaling = false;  ///< apply-query-key-layer-scaling, which turns the former on (arguments.py)
   bool overlap_gradients = false;  ///< overlap-grad-reduce
   bool deterministic = false;      ///< deterministic-mode
   Bytes headroom;                  ///< memory that must stay free on every device

@@ -14,8 +14,10 @@ ModelState::ModelState(Emitter& emit, std::int32_t shard)
       buffer_(buffer_layout(emit.graph, parameters_, emit.sizes, emit.runtime, emit.stage, emit.layout.sharding,
                             emit.layout.data)) {
   const std::vector<ShardPiece> held = sharded() ? buffer_.pieces(shard, emit.layout.data) : buffer_.pieces(0, 1);
-  // Optimizers keep matrices and vectors in two groups, because weight decay leaves vectors alone.
-  for (const bool matrices : {true, false})
+  // Optimizers keep matrices and vectors in two groups, because weight decay leaves vectors alone; the group of the
+  // parameter that was registered first comes first.
+  const bool first = emit.graph[parameters_.front()].matrix();
+  for (const bool matrices : {first, !first})
     for (const ShardPiece& piece : held)
       if (emit.graph[piece.parameter].matrix() == matrices)
         pieces_.push_back({piece.parameter, piece.elements, {}, {}, {}});

@@ -150,7 +150,7 @@ void forward_embedding(const OperatorPass& p) {
     found = part;
   }
   if (dropout) {
-    const BufferId kept = p.make(p.out()), mask = p.make(p.out(1));
+    const BufferId mask = p.make(p.out(1)), kept = p.make(p.out());
     p.stream(Streaming::Copy, {found}, {kept, mask}, size, size + p.bytes(p.out(1)));
   }
   if (!positions) return;
@@ -292,9 +292,13 @@ void forward_scored_attention(const OperatorPass& p) {
   const BufferId q = p.buffer(p.in(0)), k = p.buffer(multiplied(p, 1)), v = p.buffer(multiplied(p, 2));
   const Bytes context = p.bytes(p.out());
   const Bytes size = scores_bytes(p);
-  const BufferId scores = p.emit.runtime.persistent_scores ? p.emit.global_buffer(size) : p.temporary(size, "scores");
+  // The product is added to a tensor of nothing, and is another one.
+  const BufferId nothing =
+      p.emit.runtime.persistent_scores ? p.emit.global_buffer(size) : p.temporary(size, "scores_addend");
+  const BufferId workspace = p.emit.blas_workspace(Pass::Forward);
+  const BufferId scores = p.temporary(size, "scores");
   p.emit.bind(scores_frame, scores);
-  p.emit.program.launch(scores_gemm(p), {q, k, p.emit.blas_workspace(Pass::Forward)}, {scores});
+  p.emit.program.launch(scores_gemm(p), {q, k, nothing, workspace}, {scores});
   const ValueId softmax = p.out(1);
   BufferId weights;
   if (p.bytes(softmax) == size) {
@@ -311,13 +315,13 @@ void forward_scored_attention(const OperatorPass& p) {
     p.stream(Streaming::Copy, {saved}, {weights}, p.bytes(softmax), size);
   }
   if (drops_weights(p)) {
-    const BufferId dropped = p.make(p.out(3)), mask = p.make(p.out(2));
+    const BufferId mask = p.make(p.out(2)), dropped = p.make(p.out(3));
     p.stream(Streaming::Copy, {weights}, {dropped, mask}, size, size + p.bytes(p.out(2)));
     weights = dropped;
   }
   // Batch and heads first; the projection reads it sequence first.
   const BufferId by_head = p.temporary(context, "by_head");
-  p.emit.program.launch(weighted_gemm(p), {weights, v, p.emit.blas_workspace(Pass::Forward)}, {by_head});
+  p.emit.program.launch(weighted_gemm(p), {weights, v, workspace}, {by_head});
   p.stream(Streaming::Copy, {by_head}, {p.make(p.out())}, context, context);
   p.emit.unbind(scores_frame);
 }
@@ -357,7 +361,7 @@ void forward_residual(const OperatorPass& p) {
       branch = biased;
     }
     if (dropout) {
-      const BufferId kept = p.temporary(size, "dropped"), mask = p.make(p.out(1));
+      const BufferId mask = p.make(p.out(1)), kept = p.temporary(size, "dropped");
       p.stream(Streaming::Copy, {branch}, {kept, mask}, size, size + p.bytes(p.out(1)));
       branch = kept;
     }
@@ -379,8 +383,40 @@ void forward_head(const OperatorPass& p) {
   p.emit.bind(logits_frame, logits);
 }
 
+// The plain loss from the fp32 logits on: exponentials and softmax over them, the target's logit looked up between.
+void forward_plain_loss(const OperatorPass& p, BufferId work, BufferId labels) {
+  const ValueId softmax = p.out(1);
+  const Bytes size = p.bytes(softmax), per_token = p.tokens() * size_of(DType::FP32), ids = p.bytes(p.in(1));
+  const BufferId maximum = p.temporary(per_token, "maximum");
+  p.stream(Streaming::Reduce, {work}, {maximum}, size, per_token);
+  p.tensor_collective(CollectiveKind::AllReduce, maximum, maximum, per_token);
+  const BufferId mask = p.make(p.out(3));
+  const BufferId copy = p.temporary(ids, "target_copy");
+  p.stream(Streaming::Loss, {labels}, {mask, copy}, ids, ids);
+  const BufferId target = p.make(p.out(2));
+  p.stream(Streaming::Copy, {copy}, {target}, ids, ids);
+  const BufferId rows = p.temporary(ids, "row_numbers");
+  p.stream(Streaming::Fill, {}, {rows}, {}, ids);
+  const BufferId looked_up = p.temporary(per_token, "target_logits");
+  p.stream(Streaming::Loss, {work, rows, target}, {looked_up}, per_token, per_token);
+  const BufferId target_logits = p.temporary(per_token, "target_logits_copy");
+  p.stream(Streaming::Copy, {looked_up}, {target_logits}, per_token, per_token);
+  p.batch.values[softmax.index()] = work;
+  const BufferId sums = p.temporary(per_token, "sums");
+  p.stream(Streaming::Loss, {work, maximum, rows, labels}, {work, sums}, size, size);
+  p.tensor_collective(CollectiveKind::AllReduce, target_logits, target_logits, per_token);
+  p.tensor_collective(CollectiveKind::AllReduce, sums, sums, per_token);
+  p.stream(Streaming::Loss, {work, sums, target_logits}, {work, p.make(p.out(0))}, size, size);
+}
+
 void forward_loss(const OperatorPass& p, const Loss& loss) {
-  const BufferId logits = p.buffer(p.in(0)), labels = p.buffer(p.in(1));
+  const BufferId logits = p.buffer(p.in(0));
+  BufferId labels = p.buffer(p.in(1));
+  if (p.emit.sizes.micro_batch > 1) {  // as the logits lie: sequence first
+    const BufferId transposed = p.temporary(p.bytes(p.in(1)), "labels");
+    p.stream(Streaming::Copy, {labels}, {transposed}, p.bytes(p.in(1)), p.bytes(p.in(1)));
+    labels = transposed;
+  }
   const Bytes logits_size = p.bytes(p.in(0));
   const Bytes per_token = p.tokens() * size_of(DType::FP32);
   if (loss.variant == CrossEntropy::TransformerEngine) {
@@ -406,14 +442,17 @@ void forward_loss(const OperatorPass& p, const Loss& loss) {
     work = compiled ? p.emit.alloc(fp32_size, Category::LogitsLoss, p.id, "logits_fp32") : p.make(softmax);
     p.stream(Streaming::Copy, {logits}, {work}, logits_size, fp32_size);
   }
+  if (!compiled) {
+    forward_plain_loss(p, work, labels);
+    p.emit.unbind(logits_frame);
+    return;
+  }
   const BufferId maximum = p.temporary(per_token, "maximum");
   p.stream(Streaming::Reduce, {work}, {maximum}, fp32_size, per_token);
   p.tensor_collective(CollectiveKind::AllReduce, maximum, maximum, per_token);
   const BufferId mask = p.make(p.out(3)), target = p.make(p.out(2));
   p.stream(Streaming::Loss, {labels}, {mask, target}, p.bytes(p.in(1)), p.bytes(p.out(2)));
-  // The compiled kernel writes the exponentials beside the fp32 logits, the plain one over them.
-  if (compiled) p.make(softmax);
-  if (!compiled) p.batch.values[softmax.index()] = work;
+  p.make(softmax);  // the compiled kernel writes the exponentials beside the fp32 logits
   const BufferId out = p.make(p.out(0));
   const BufferId sums = p.temporary(2 * per_token, "sums");
   p.stream(Streaming::Loss, {work, maximum, target}, {p.buffer(softmax), sums}, fp32_size, fp32_size);
@@ -578,15 +617,8 @@ void backward_rotary(const OperatorPass& p) {
   p.give(p.in(), mixed);
 }
 
-void backward_transpose(const OperatorPass& p) {
-  if (p.emit.sizes.micro_batch == 1 && !p.emit.strided_view(p.in())) {
-    p.give(p.in(), p.gradient(p.out()));
-    return;
-  }
-  const BufferId copy = p.temporary(p.bytes(p.in()), "gradient");
-  p.stream(Streaming::Copy, {p.gradient(p.out())}, {copy}, p.bytes(p.in()), p.bytes(p.in()));
-  p.give(p.in(), copy);
-}
+// Kernels take gradients as they lie.
+void backward_transpose(const OperatorPass& p) { p.give(p.in(), p.gradient(p.out())); }
 
 void backward_attention(const OperatorPass& p) {
   // Where q, k and v are views of one tensor, so are their gradients.
@@ -597,7 +629,10 @@ void backward_attention(const OperatorPass& p) {
   const BufferId dk = joint ? dq : p.temporary(kv_size, "key_gradient");
   const BufferId dv = joint ? dq : p.temporary(kv_size, "value_gradient");
   // Query gradients are summed in fp32 over blocks of keys.
-  const std::int64_t q_elements = p.emit.sizes.elements(p.value(p.in(0)));
+  std::int64_t q_elements = p.emit.sizes.elements(p.value(p.in(0)));
+  const std::int64_t fill = p.emit.runtime.query_gradients_fill;
+  const std::int64_t sequences = p.emit.sizes.micro_batch * (p.emit.graph.model.heads / p.emit.sizes.tensor);
+  if (fill > 0 && p.emit.train.attention == AttentionKernel::Flash) q_elements *= (fill + sequences - 1) / sequences;
   const BufferId sums = p.temporary(q_elements * size_of(DType::FP32), "query_gradient_fp32");
   const std::vector<BufferId> inputs{p.gradient(p.out(0)), p.buffer(p.in(0)),  p.buffer(p.in(1)), p.buffer(p.in(2)),
                                      p.buffer(p.out(0)),   p.buffer(p.out(1)), p.buffer(p.out(2))};
@@ -614,8 +649,7 @@ void backward_scored_attention(const OperatorPass& p) {
   const ValueId softmax = p.out(1), keys = multiplied(p, 1), values = multiplied(p, 2);
   const bool dropout = drops_weights(p);
   const Bytes q_size = p.bytes(p.in(0)), kv_size = p.bytes(keys), size = scores_bytes(p);
-  const BufferId by_head = p.temporary(p.bytes(p.out()), "gradient_by_head");
-  p.stream(Streaming::Copy, {p.gradient(p.out())}, {by_head}, p.bytes(p.out()), p.bytes(p.out()));
+  const BufferId by_head = p.gradient(p.out());  // a view of it will do
   BufferId weights_gradient = p.temporary(size, "weights_gradient");
   p.emit.program.launch(scores_gemm(p), {by_head, p.buffer(values), workspace}, {weights_gradient});
   const BufferId dv = p.temporary(kv_size, "value_gradient");
@@ -636,10 +670,16 @@ void backward_scored_attention(const OperatorPass& p) {
     scores_gradient = p.temporary(size, "scores_gradient");
     p.stream(Streaming::Copy, {masked}, {scores_gradient}, p.bytes(softmax), size);
   }
-  const BufferId dq = p.temporary(q_size, "query_gradient");
-  p.emit.program.launch(weighted_gemm(p), {scores_gradient, p.buffer(keys), workspace}, {dq});
-  const BufferId dk = p.temporary(kv_size, "key_gradient");
-  p.emit.program.launch(weighted_gemm(p), {scores_gradient, p.buffer(p.in(0)), workspace}, {dk});
+  // The product and then its multiple by the scale.
+  const auto scaled_product = [&](ValueId other, Bytes bytes, std::string_view use) {
+    const BufferId product = p.temporary(bytes, "unscaled_gradient");
+    p.emit.program.launch(weighted_gemm(p), {scores_gradient, p.buffer(other), workspace}, {product});
+    const BufferId scaled = p.temporary(bytes, use);
+    p.stream(Streaming::Copy, {product}, {scaled}, bytes, bytes);
+    return scaled;
+  };
+  const BufferId dq = scaled_product(keys, q_size, "query_gradient");
+  const BufferId dk = scaled_product(p.in(0), kv_size, "key_gradient");
   p.give(p.in(0), dq);
   const auto give_summed = [&](std::size_t input, BufferId gradient) {  // over the query heads that shared it
     if (const Bytes own = p.bytes(p.in(input)); own != kv_size) {

@@ -59,6 +59,8 @@ Runtime megatron(const Versions& versions, const RuntimeSettings& settings, cons
   runtime.fused_bias_dropout = settings.bias_dropout_fusion;        // core/fusions/fused_bias_dropout.py
   runtime.fused_bias_activation = settings.bias_activation_fusion;  // core/fusions/fused_bias_gelu.py, _swiglu.py
   runtime.deallocates_outputs = true;  // core/pipeline_parallel/schedules.py deallocate_output_tensor
+  // flash-attention csrc/flash_attn/flash_api.cpp mha_bwd: nsplits.
+  if (settings.deterministic) runtime.query_gradients_fill = target.multiprocessors;
   // TransformerEngine cpp_extensions/gemm.py get_cublas_workspace_size_bytes.
   runtime.gemm_workspace = target.compute_capability >= 90 ? 32_MiB + 1_KiB : 4_MiB;
   runtime.blas_workspace = cublas_workspace(settings.cublas_workspace_config, target);

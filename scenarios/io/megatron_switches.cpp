@@ -250,7 +250,6 @@ constexpr auto harmless_flags = std::to_array<std::string_view>({"use-mcore-mode
                                                                  "rotary-base",
                                                                  "overlap-param-gather",
                                                                  "no-persist-layer-norm",
-                                                                 "apply-query-key-layer-scaling",
                                                                  "no-overlap-p2p-communication",
                                                                  "ddp-average-in-collective",
                                                                  "distributed-timeout-minutes",
@@ -328,6 +327,7 @@ constexpr std::array own_flags{
     Own{"no-bias-swiglu-fusion", &RuntimeChoice::bias_swiglu_fusion, false},
     Own{"no-masked-softmax-fusion", &RuntimeChoice::masked_softmax_fusion, false},
     Own{"attention-softmax-in-fp32", &RuntimeChoice::softmax_in_fp32, true},
+    Own{"apply-query-key-layer-scaling", &RuntimeChoice::query_key_scaling, true},
     Own{"overlap-grad-reduce", &RuntimeChoice::overlap_gradients, true},
     Own{"deterministic-mode", &RuntimeChoice::deterministic, true},
 };

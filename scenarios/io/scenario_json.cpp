@@ -151,6 +151,7 @@ Json as_json(const RuntimeChoice& runtime) {
             {"no-bias-swiglu-fusion", !runtime.bias_swiglu_fusion},
             {"no-masked-softmax-fusion", !runtime.masked_softmax_fusion},
             {"attention-softmax-in-fp32", runtime.softmax_in_fp32},
+            {"apply-query-key-layer-scaling", runtime.query_key_scaling},
             {"overlap-grad-reduce", runtime.overlap_gradients},
             {"deterministic-mode", runtime.deterministic}}}};
 }
