@@ -22,12 +22,10 @@ class GraphBuilder {
 
   ModelGraph build() && {
     const Model& m = graph_.model;
-    const ValueId tokens = value("tokens", 1, Placement::Replicated, Precision::Int64);
     const ParameterId embedding = parameter("embedding.weight", m.vocabulary, m.hidden, WeightCut::Rows);
     graph_.parameters[embedding.index()].vocabulary = true;
     layer_ = before_layers;
-    ValueId hidden = value("embedding.out", m.hidden);
-    add("embedding", Embedding{}, {tokens}, {hidden}, {embedding}, {tokens});
+    ValueId hidden = embed(embedding);
 
     for (layer_ = 0; layer_ < m.layers; ++layer_) hidden = mlp(attention(hidden));
 
@@ -43,6 +41,29 @@ class GraphBuilder {
   }
 
  private:
+  ValueId embed(ParameterId table) {
+    const Model& m = graph_.model;
+    std::vector<ValueId> ids{value("tokens", 1, Placement::Replicated, Precision::Int64)};
+    std::vector<ParameterId> tables{table};
+    if (m.positions == Positions::Learned) {
+      ids.push_back(value("position_ids", 1, Placement::Replicated, Precision::Int64));
+      tables.push_back(parameter("positions.weight", m.max_positions, m.hidden, WeightCut::None));
+    }
+    std::vector<ValueId> outputs{value("embedding.out", m.hidden)}, saved = ids;
+    add_dropout("embedding", outputs, saved);
+    const ValueId hidden = outputs.front();
+    add("embedding", Embedding{}, std::move(ids), std::move(outputs), std::move(tables), std::move(saved));
+    return hidden;
+  }
+
+  // Dropout keeps a mask of one byte for each element, and neither its input nor its output.
+  void add_dropout(const std::string& name, std::vector<ValueId>& outputs, std::vector<ValueId>& saved) {
+    if (options_.hidden_dropout == 0) return;
+    const ValueId mask = value(name + ".dropout_mask", graph_.model.hidden, Placement::Residual, Precision::Bool);
+    outputs.push_back(mask);
+    saved.push_back(mask);
+  }
+
   ValueId attention(ValueId hidden) {
     const Model& m = graph_.model;
     const std::int64_t q_width = m.heads * m.head_dim;
@@ -50,22 +71,52 @@ class GraphBuilder {
     const std::string at = fmt::format("layers.{}.attention.", layer_);
 
     const ValueId normed = norm(at + "norm", hidden);
-    const ValueId mixed = linear(at + "qkv", normed, q_width + 2 * kv_width, m.hidden, WeightCut::Rows, m.qkv_bias);
+    const ValueId mixed = linear(at + "qkv", normed, q_width + 2 * kv_width, m.hidden, WeightCut::Rows,
+                                 m.qkv_bias ? Bias::InGemm : Bias::None);
     const ValueId q = value(at + "q", q_width, Placement::Tensor);
     const ValueId k = value(at + "k", kv_width, Placement::Tensor);
     const ValueId v = value(at + "v", kv_width, Placement::Tensor);
-    add(at + "rotary", Rotary{}, {mixed}, {q, k, v}, {}, {});  // the table of angles is shared by all layers
+    if (m.positions == Positions::Rotary)
+      add(at + "rotary", Rotary{}, {mixed}, {q, k, v}, {}, {});  // the table of angles is shared by all layers
+    else
+      add(at + "split", Split{}, {mixed}, {q, k, v}, {}, {});
 
     ValueId context;
     if (options_.attention == AttentionKernel::Flash) {
       // FlashAttention works batch first: its inputs are copies, and so is what the projection reads.
       const ValueId qb = transpose(q), kb = transpose(k), vb = transpose(v);
       context = transpose(self_attention(at, qb, kb, vb));
+    } else if (stores_scores(options_.attention)) {
+      context = scored_attention(at, q, k, v);
     } else {
       context = self_attention(at, q, k, v);
     }
-    const ValueId projected = linear(at + "proj", context, m.hidden, q_width, WeightCut::Columns, m.output_bias);
-    return residual(at + "add", hidden, projected);
+    const Branch branch = row_linear(at + "proj", context, m.hidden, q_width, m.output_bias);
+    return residual(at + "add", hidden, branch);
+  }
+
+  ValueId scored_attention(const std::string& at, ValueId q, ValueId k, ValueId v) {
+    const Model& m = graph_.model;
+    const std::int64_t scores = m.heads * options_.sequence_length;  // of one token
+    const ValueId out = value(at + "context", m.heads * m.head_dim, Placement::Tensor);
+    const ValueId weights = value(at + "softmax", scores, Placement::Tensor, options_.softmax_precision);
+    std::vector<ValueId> outputs{out, weights}, saved{q, k, v, weights};
+    if (options_.attention_dropout > 0) {
+      // The softmax's backward pass reads its output, the weighted sum's what is left of it.
+      for (const ValueId made : {value(at + "dropout_mask", scores, Placement::Tensor, Precision::Bool),
+                                 value(at + "dropped", scores, Placement::Tensor)}) {
+        outputs.push_back(made);
+        saved.push_back(made);
+      }
+    }
+    if (m.kv_heads != m.heads) {  // each query head gets keys and values of its own
+      for (const std::size_t i : {std::size_t{1}, std::size_t{2}}) {
+        saved[i] = value(graph_[saved[i]].name + "_repeated", m.heads * m.head_dim, Placement::Tensor);
+        outputs.push_back(saved[i]);
+      }
+    }
+    add(at + "core", ScoredAttention{}, {q, k, v}, std::move(outputs), {}, std::move(saved));
+    return out;
   }
 
   ValueId self_attention(const std::string& at, ValueId q, ValueId k, ValueId v) {
@@ -81,26 +132,53 @@ class GraphBuilder {
     const Model& m = graph_.model;
     const std::string at = fmt::format("layers.{}.mlp.", layer_);
     const ValueId normed = norm(at + "norm", hidden);
-    const ValueId branches = linear(at + "fc1", normed, 2 * m.ffn, m.hidden, WeightCut::Rows, m.mlp_bias);
-    const ValueId gated = value(at + "swiglu", m.ffn, Placement::Tensor);
-    add(at + "swiglu", GatedActivation{}, {branches}, {gated}, {}, {branches});
-    const ValueId out = linear(at + "fc2", gated, m.hidden, m.ffn, WeightCut::Columns, m.mlp_bias);
-    return residual(at + "add", hidden, out);
+    const std::int64_t width = m.activation == Activation::SwiGlu ? 2 * m.ffn : m.ffn;
+    const ValueId in = linear(at + "fc1", normed, width, m.hidden, WeightCut::Rows, Bias::None);
+    std::vector<ParameterId> bias;
+    if (m.mlp_bias) bias.push_back(parameter(at + "fc1.bias", width, 1, WeightCut::Rows));
+    const std::string name = at + std::string(activation_name(m.activation));
+    const ValueId active = value(name, m.ffn, Placement::Tensor);
+    add(name, PointwiseActivation{}, {in}, {active}, std::move(bias), {in});
+    return residual(at + "add", hidden, row_linear(at + "fc2", active, m.hidden, m.ffn, m.mlp_bias));
+  }
+
+  static std::string_view activation_name(Activation activation) {
+    switch (activation) {
+      case Activation::SwiGlu:
+        return "swiglu";
+      case Activation::Gelu:
+        return "gelu";
+      case Activation::SquaredRelu:
+        return "squared_relu";
+    }
+    return "";
   }
 
   ValueId norm(const std::string& name, ValueId in) {
-    const ParameterId weight = parameter(name + ".weight", graph_.model.hidden, 1, WeightCut::None);
+    std::vector<ParameterId> parameters{parameter(name + ".weight", graph_.model.hidden, 1, WeightCut::None)};
     const ValueId out = value(name + ".out", graph_.model.hidden);
-    const ValueId rstd = value(name + ".rstd", 1, Placement::Residual, Precision::Fp32);
-    add(name, Norm{}, {in}, {out, rstd}, {weight}, {in, rstd});
+    std::vector<ValueId> outputs{out}, saved{in};
+    const auto statistic = [&](std::string_view what) {
+      const ValueId made = value(fmt::format("{}.{}", name, what), 1, Placement::Residual, Precision::Fp32);
+      outputs.push_back(made);
+      saved.push_back(made);
+    };
+    if (graph_.model.normalization == Normalization::Layer) {
+      parameters.push_back(parameter(name + ".bias", graph_.model.hidden, 1, WeightCut::None));
+      statistic("mean");
+    }
+    statistic("rstd");
+    add(name, Norm{}, {in}, std::move(outputs), std::move(parameters), std::move(saved));
     return out;
   }
 
+  // The GEMM adds a bias, or none; what comes after it may.
+  enum class Bias : std::uint8_t { None, InGemm };
+
   ValueId linear(const std::string& name, ValueId in, std::int64_t rows, std::int64_t columns, WeightCut cut,
-                 bool bias) {
+                 Bias bias) {
     std::vector<ParameterId> parameters{parameter(name + ".weight", rows, columns, cut)};
-    // The bias of a row-parallel linear is added after the ranks' parts are summed: whole on every rank.
-    if (bias) parameters.push_back(parameter(name + ".bias", rows, 1, cut == WeightCut::Rows ? cut : WeightCut::None));
+    if (bias == Bias::InGemm) parameters.push_back(parameter(name + ".bias", rows, 1, cut));
     const ValueId out = value(name + ".out", rows, cut == WeightCut::Rows ? Placement::Tensor : Placement::Residual);
     add(name, Linear{}, {in}, {out}, std::move(parameters), {in});
     return out;
@@ -113,9 +191,24 @@ class GraphBuilder {
     return out;
   }
 
-  ValueId residual(const std::string& name, ValueId stream, ValueId branch) {
-    const ValueId out = value(name + ".out", graph_.model.hidden);
-    add(name, Residual{}, {stream, branch}, {out}, {}, {});
+  // What a residual branch ends in: its linear's output, and a bias that is still to be added.
+  struct Branch {
+    ValueId value;
+    std::vector<ParameterId> bias;
+  };
+
+  // The bias is added after the ranks' parts are summed: whole on every rank.
+  Branch row_linear(const std::string& name, ValueId in, std::int64_t rows, std::int64_t columns, bool bias) {
+    Branch branch{linear(name, in, rows, columns, WeightCut::Columns, Bias::None), {}};
+    if (bias) branch.bias.push_back(parameter(name + ".bias", rows, 1, WeightCut::None));
+    return branch;
+  }
+
+  ValueId residual(const std::string& name, ValueId stream, const Branch& branch) {
+    std::vector<ValueId> outputs{value(name + ".out", graph_.model.hidden)}, saved;
+    add_dropout(name, outputs, saved);
+    const ValueId out = outputs.front();
+    add(name, Residual{}, {stream, branch.value}, std::move(outputs), branch.bias, std::move(saved));
     return out;
   }
 
@@ -181,8 +274,17 @@ std::string names(const Ids& ids, const Table& table) {
 
 }  // namespace
 
+GraphOptions graph_options(const Train& train) {
+  return {.attention = train.attention,
+          .cross_entropy = train.cross_entropy,
+          .hidden_dropout = train.hidden_dropout,
+          .attention_dropout = train.attention_dropout,
+          .sequence_length = train.sequence_length};
+}
+
 ModelGraph build_model(const Model& model, const GraphOptions& options) {
   ensure(options.attention != AttentionKernel::Auto, "the attention kernel is settled before the graph is built");
+  ensure(!stores_scores(options.attention) || options.sequence_length > 0, "scores are counted by the sequence");
   return GraphBuilder(model, options).build();
 }
 

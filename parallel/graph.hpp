@@ -55,22 +55,26 @@ struct Parameter {
   [[nodiscard]] bool matrix() const { return columns > 1; }
 };
 
-/// Looks up token embeddings.
+/// Looks up token embeddings, adds those of learned positions, and drops out.
 struct Embedding {};
-/// RMSNorm over the hidden dimension.
+/// RMSNorm or LayerNorm over the hidden dimension.
 struct Norm {};
-/// y = x W^T + b. Column-parallel linears take residual values and give tensor-parallel ones, row-parallel ones the
-/// other way round.
+/// y = x W^T, and + b where the GEMM adds it. Column-parallel linears take residual values and give tensor-parallel
+/// ones, row-parallel ones the other way round.
 struct Linear {};
 /// Cuts the joint QKV projection into q, k, v, and turns q and k by their positions.
 struct Rotary {};
+/// Cuts the joint QKV projection into q, k, v, which are views of it.
+struct Split {};
 /// Batch-first copy of a sequence-first tensor, or back; nothing to do for a micro-batch of one.
 struct Transpose {};
 /// Causal self-attention that never stores its scores.
 struct SelfAttention {};
-/// silu(gate) * up.
-struct GatedActivation {};
-/// Residual addition.
+/// Causal self-attention that stores its scores: scaled and masked softmax, dropout, weighted sum.
+struct ScoredAttention {};
+/// silu(gate) * up, or an activation of one branch; adds the bias of the linear before it.
+struct PointwiseActivation {};
+/// Residual addition of a branch, after its linear's bias and dropout.
 struct Residual {};
 /// The projection onto the vocabulary.
 struct Head {};
@@ -79,8 +83,8 @@ struct Loss {
   CrossEntropy variant = CrossEntropy::Unfused;
 };
 
-using OperatorType =
-    std::variant<Embedding, Norm, Linear, Rotary, Transpose, SelfAttention, GatedActivation, Residual, Head, Loss>;
+using OperatorType = std::variant<Embedding, Norm, Linear, Rotary, Split, Transpose, SelfAttention, ScoredAttention,
+                                  PointwiseActivation, Residual, Head, Loss>;
 
 /// One step of the forward pass.
 struct Operator {
@@ -108,9 +112,16 @@ struct ModelGraph {
 struct GraphOptions {
   AttentionKernel attention = AttentionKernel::Fused;
   CrossEntropy cross_entropy = CrossEntropy::Unfused;
+  double hidden_dropout = 0;
+  double attention_dropout = 0;
+  std::int64_t sequence_length = 0;                  ///< read only by attention that stores its scores
+  Precision softmax_precision = Precision::Compute;  ///< of the probabilities that such attention saves
 };
 
-/// The layer graph of a Llama-family model. `options.attention` is settled, never Auto.
+/// What training says of them. Attention has to be settled.
+[[nodiscard]] GraphOptions graph_options(const Train& train);
+
+/// The layer graph of a decoder-only model. `options.attention` is settled, never Auto.
 [[nodiscard]] ModelGraph build_model(const Model& model, const GraphOptions& options);
 
 /// Elements of all parameters, tied ones once, nothing padded: what a model card publishes.

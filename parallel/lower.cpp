@@ -84,7 +84,7 @@ std::vector<Role> roles(const LoweringInput& input) {
     std::vector<BufferLayout> buffers;
     for (const Stage& chunk : chunks_of(input, p))
       buffers.push_back(buffer_layout(input.graph, stage_parameters(input.graph, chunk, input.runtime), sizes,
-                                      input.runtime, layout.sharding, layout.data));
+                                      input.runtime, chunk, layout.sharding, layout.data));
     std::map<std::vector<ShardPiece>, std::size_t> known;  // pieces -> role
     for (std::int32_t d = 0; d < layout.data; ++d) {
       const Coordinates first{.tensor = 0, .data = d, .pipeline = p};
@@ -139,9 +139,12 @@ Schedule schedule_of(const Layout& layout, std::int32_t pipeline, std::int32_t m
 Workload lower(const LoweringInput& input) { return workload_of(input, roles(input), false); }
 Workload lower_stages(const LoweringInput& input) { return workload_of(input, roles(input), true); }
 
-AttentionKernel settled_attention(AttentionKernel asked, const Target& target) {
+AttentionKernel settled_attention(AttentionKernel asked, const Target& target, Determinism determinism) {
   if (asked != AttentionKernel::Auto) return asked;
-  return target.compute_capability >= 90 ? AttentionKernel::Fused : AttentionKernel::Flash;
+  if (target.compute_capability < 90) return AttentionKernel::Flash;
+  const bool no_deterministic_backward = target.compute_capability >= 100;
+  return determinism == Determinism::Required && no_deterministic_backward ? AttentionKernel::Flash
+                                                                           : AttentionKernel::Fused;
 }
 
 }  // namespace tidemark

@@ -47,8 +47,13 @@ struct Role {
 /// The passes of a pipeline rank in the order in which it runs them.
 [[nodiscard]] Schedule schedule_of(const Layout& layout, std::int32_t pipeline, std::int32_t micro_batches);
 
+/// Whether kernels that may add in another order from run to run are allowed.
+enum class Determinism : std::uint8_t { NotRequired, Required };
+
 /// The attention kernel that runs on the target where the scenario leaves it open: cuDNN's fused one from Hopper on,
-/// FlashAttention-2 before.
-[[nodiscard]] AttentionKernel settled_attention(AttentionKernel asked, const Target& target);
+/// FlashAttention-2 before. From Blackwell on cuDNN's backward pass is not deterministic (inferred from the memory of
+/// public runs), so that FlashAttention-2 takes its place where it has to be.
+[[nodiscard]] AttentionKernel settled_attention(AttentionKernel asked, const Target& target,
+                                                Determinism determinism = Determinism::NotRequired);
 
 }  // namespace tidemark

@@ -87,26 +87,43 @@ std::vector<ParameterId> stage_parameters(const ModelGraph& graph, const Stage& 
 }
 
 std::vector<ShardPiece> BufferLayout::pieces(std::int32_t shard, std::int32_t shards) const {
-  const std::int64_t share = elements / shards;
-  const std::int64_t begin = share * shard;
   std::vector<ShardPiece> found;
-  for (const Place& place : places) {
-    const std::int64_t held = std::min(place.end, begin + share) - std::max(place.begin, begin);
-    if (held > 0) found.push_back({place.parameter, held});
+  for (const Bucket& bucket : buckets) {
+    const std::int64_t share = (bucket.end - bucket.begin) / shards;
+    const std::int64_t begin = bucket.begin + share * shard;
+    for (const Place& place : places) {
+      const std::int64_t held = std::min(place.end, begin + share) - std::max(place.begin, begin);
+      if (held > 0) found.push_back({place.parameter, held});
+    }
   }
   return found;
 }
 
 BufferLayout buffer_layout(const ModelGraph& graph, const std::vector<ParameterId>& parameters, const Sizes& sizes,
-                           const Runtime& runtime, Sharding sharding, std::int32_t shards) {
+                           const Runtime& runtime, const Stage& stage, Sharding sharding, std::int32_t shards) {
   const bool padded = sharding != Sharding::None;
+  const std::int64_t full = std::max(runtime.bucket_elements, runtime.bucket_elements_per_rank * shards);
+  const bool closing = runtime.bucket_elements > 0 && stage.first == 0;
+  const auto alone = [&](ParameterId id) {
+    const bool copied = graph.model.tied_embeddings && stage.embedding != stage.head;  // on first and last stage
+    return padded && runtime.tied_embedding_bucket && copied && graph[id].vocabulary;
+  };
   BufferLayout layout;
+  std::int64_t bucket_begin = 0;
+  const auto close = [&] {
+    if (padded) layout.elements = round_up(layout.elements, std::lcm(runtime.bucket_alignment, std::int64_t{shards}));
+    layout.buckets.push_back({bucket_begin, layout.elements});
+    bucket_begin = layout.elements;
+  };
   for (auto id = parameters.rbegin(); id != parameters.rend(); ++id) {
-    const std::int64_t begin = padded ? round_up(layout.elements, runtime.parameter_alignment) : layout.elements;
+    if (padded) layout.elements = round_up(layout.elements, runtime.parameter_alignment);
+    if (alone(*id) && layout.elements > bucket_begin) close();
+    const std::int64_t begin = layout.elements;
     layout.elements = begin + sizes.elements(graph[*id]);
     layout.places.push_back({*id, begin, layout.elements});
+    if ((closing && layout.elements - bucket_begin >= full) || alone(*id)) close();
   }
-  if (padded) layout.elements = round_up(layout.elements, std::lcm(runtime.bucket_alignment, std::int64_t{shards}));
+  if (layout.elements > bucket_begin || layout.buckets.empty()) close();
   return layout;
 }
 

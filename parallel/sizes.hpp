@@ -54,16 +54,23 @@ struct BufferLayout {
     std::int64_t begin = 0;  ///< element
     std::int64_t end = 0;
   };
+  struct Bucket {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;  ///< padding included
+  };
   std::vector<Place> places;  ///< in buffer order
+  std::vector<Bucket> buckets;
   std::int64_t elements = 0;  ///< padding included
 
-  /// What falls into part `shard` of `shards` equal ones, cut without regard to the parameters' borders.
+  /// What falls into part `shard` of every bucket, each cut into `shards` equal ones without regard to the parameters'
+  /// borders.
   [[nodiscard]] std::vector<ShardPiece> pieces(std::int32_t shard, std::int32_t shards) const;
 };
 
-/// `sharded` buffers are padded so that `shards` equal parts start well aligned; others are not padded at all.
+/// Sharded buffers are padded so that each bucket's `shards` equal parts start well aligned; others are not padded at
+/// all. `stage` is where the parameters are: later stages have one bucket.
 [[nodiscard]] BufferLayout buffer_layout(const ModelGraph& graph, const std::vector<ParameterId>& parameters,
-                                         const Sizes& sizes, const Runtime& runtime, Sharding sharding,
-                                         std::int32_t shards);
+                                         const Sizes& sizes, const Runtime& runtime, const Stage& stage,
+                                         Sharding sharding, std::int32_t shards);
 
 }  // namespace tidemark

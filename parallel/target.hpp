@@ -11,6 +11,7 @@ struct Target {
   std::int32_t compute_capability = 90;  ///< major * 10 + minor
   std::int32_t devices_per_node = 8;
   Bytes capacity;
+  std::int32_t multiprocessors = 132;
 };
 
 }  // namespace tidemark

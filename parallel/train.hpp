@@ -8,8 +8,14 @@ namespace tidemark {
 
 enum class Optimizer : std::uint8_t { AdamW, Sgd, SgdMomentum };
 
-/// Which attention kernel runs; Auto is settled by the device (cuDNN from Hopper on, FlashAttention-2 before).
-enum class AttentionKernel : std::uint8_t { Auto, Fused, Flash };
+/// Which attention runs; Auto is settled by the device. Fused (cuDNN's) and Flash never store scores, Unfused and Local
+/// do. Local is the framework's own implementation of whole layers, where the others take a library's.
+enum class AttentionKernel : std::uint8_t { Auto, Fused, Flash, Unfused, Local };
+
+/// The attention that keeps scores, probabilities and their dropout mask.
+constexpr bool stores_scores(AttentionKernel kernel) {
+  return kernel == AttentionKernel::Unfused || kernel == AttentionKernel::Local;
+}
 
 /// The three ways Megatron computes the loss: plain vocabulary-parallel, its compiled fusion, TransformerEngine's.
 enum class CrossEntropy : std::uint8_t { Unfused, Fused, TransformerEngine };
@@ -37,6 +43,8 @@ struct Train {
   Optimizer optimizer = Optimizer::AdamW;
   AttentionKernel attention = AttentionKernel::Auto;
   CrossEntropy cross_entropy = CrossEntropy::Unfused;
+  double hidden_dropout = 0;     ///< probability, of the embedding's output and of what each branch adds
+  double attention_dropout = 0;  ///< probability, of attention's weights
   Recomputation recompute{};
   std::int32_t steps = 2;  ///< optimizer steps to lower: the first differs from the second, later ones repeat it
 

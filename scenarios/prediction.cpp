@@ -38,7 +38,9 @@ void refuse_endless_programs(const Scenario& s) {
 
 Scenario settled(Scenario scenario) {
   refuse_endless_programs(scenario);
-  scenario.train.attention = settled_attention(scenario.train.attention, target_of(scenario.cluster));
+  scenario.train.attention =
+      settled_attention(scenario.train.attention, target_of(scenario.cluster),
+                        scenario.runtime.deterministic ? Determinism::Required : Determinism::NotRequired);
   return scenario;
 }
 
@@ -98,7 +100,7 @@ double forward_operations(const Job& job) {
   const double sequence = static_cast<double>(job.scenario.train.sequence_length);
   double operations = 0;
   for (const Operator& op : job.graph.operators) {
-    if (std::holds_alternative<SelfAttention>(op.type))
+    if (std::holds_alternative<SelfAttention>(op.type) || std::holds_alternative<ScoredAttention>(op.type))
       operations += 2 * sequence * sequence * static_cast<double>(job.graph.model.heads * job.graph.model.head_dim);
     if (!std::holds_alternative<Linear>(op.type) && !std::holds_alternative<Head>(op.type)) continue;
     const Parameter& weight = job.graph[op.parameters.front()];
@@ -136,6 +138,21 @@ StepPrediction step_of(const Job& job, const Trace& trace) {
   return found;
 }
 
+std::string attention_assumption(AttentionKernel kernel) {
+  switch (kernel) {
+    case AttentionKernel::Auto:
+    case AttentionKernel::Fused:
+      return "attention: cuDNN's fused kernel; its backward pass sums query gradients in fp32 (size unverified)";
+    case AttentionKernel::Flash:
+      return "attention: FlashAttention-2's kernel; its backward pass sums query gradients in fp32 (size unverified)";
+    case AttentionKernel::Unfused:
+      return "attention: TransformerEngine's unfused one, which stores its scores";
+    case AttentionKernel::Local:
+      return "layers: Megatron's own, whose attention stores its scores";
+  }
+  return {};
+}
+
 std::vector<std::string> assumptions_of(const Job& job, const PredictOptions& options) {
   const Scenario& s = job.scenario;
   const auto version = [](Version v) { return fmt::format("{}.{}", v.major, v.minor); };
@@ -143,8 +160,9 @@ std::vector<std::string> assumptions_of(const Job& job, const PredictOptions& op
   list.push_back(fmt::format("habits of Megatron-LM core {} with TransformerEngine {} on PyTorch {}",
                              version(s.runtime.versions.megatron), version(s.runtime.versions.transformer_engine),
                              version(s.runtime.versions.torch)));
-  list.push_back(fmt::format("attention: {} kernel; its backward pass sums query gradients in fp32 (size unverified)",
-                             s.train.attention == AttentionKernel::Fused ? "cuDNN's fused" : "FlashAttention-2's"));
+  list.push_back(attention_assumption(s.train.attention));
+  if (s.runtime.overlap_gradients)
+    list.push_back("overlap-grad-reduce: buckets as they are, but their reduction is timed after backward");
   list.push_back(
       "tensor-parallel communication overlaps weight and input gradients as in the framework, nothing else does");
   if (s.layout.schedule == ScheduleKind::GPipe)
@@ -162,7 +180,7 @@ std::vector<std::string> assumptions_of(const Job& job, const PredictOptions& op
           : "the data loader makes no attention masks");
   list.push_back("native caching allocator with default settings, on increasing invented addresses");
   list.push_back("CUDA context, loaded code and NCCL are estimates with bounds; NCCL's are unverified on several GPUs");
-  if (s.train.precision == DType::FP32) {
+  if (s.train.precision == DType::FP32 && !stores_scores(s.train.attention)) {
     const std::int64_t scores =
         s.train.micro_batch * s.model.heads / s.layout.tensor * s.train.sequence_length * s.train.sequence_length * 4;
     list.push_back(
@@ -182,17 +200,37 @@ std::vector<std::string> assumptions_of(const Job& job, const PredictOptions& op
 Target target_of(const Cluster& cluster) {
   return {.compute_capability = cluster.device.compute_capability,
           .devices_per_node = cluster.node.devices,
-          .capacity = cluster.device.capacity};
+          .capacity = cluster.device.capacity,
+          .multiprocessors = cluster.device.multiprocessors};
+}
+
+Runtime runtime_of(const Scenario& scenario) {
+  const RuntimeChoice& r = scenario.runtime;
+  const bool gated = scenario.model.activation == Activation::SwiGlu;
+  return runtime_named(r.name, r.versions,
+                       {.cublas_workspace_config = r.cublas_workspace_config,
+                        .attention_mask = r.attention_mask,
+                        .local_layers = scenario.train.attention == AttentionKernel::Local,
+                        .gradient_accumulation_fusion = r.gradient_accumulation_fusion,
+                        .bias_dropout_fusion = r.bias_dropout_fusion,
+                        .bias_activation_fusion = gated ? r.bias_swiglu_fusion : r.bias_gelu_fusion,
+                        .overlap_gradients = r.overlap_gradients,
+                        .deterministic = r.deterministic},
+                       target_of(scenario.cluster));
+}
+
+GraphOptions graph_options_of(const Scenario& scenario) {
+  GraphOptions options = graph_options(scenario.train);
+  const bool in_fp32 = scenario.runtime.softmax_in_fp32 || scenario.runtime.query_key_scaling;
+  if (!scenario.runtime.masked_softmax_fusion && in_fp32)
+    options.softmax_precision = Precision::Fp32;
+  return options;
 }
 
 Job::Job(const Scenario& asked)
     : scenario(settled(asked)),
-      runtime(runtime_named(scenario.runtime.name, scenario.runtime.versions,
-                            {.cublas_workspace_config = scenario.runtime.cublas_workspace_config,
-                             .attention_mask = scenario.runtime.attention_mask},
-                            target_of(scenario.cluster))),
-      graph(build_model(scenario.model,
-                        {.attention = scenario.train.attention, .cross_entropy = scenario.train.cross_entropy})),
+      runtime(runtime_of(scenario)),
+      graph(build_model(scenario.model, graph_options_of(scenario))),
       roles(tidemark::roles(lowering())),
       stages(lower_stages(lowering())) {
   const std::vector<std::string> wrong = verify(stages);

@@ -100,6 +100,10 @@ using Progress = std::function<void(std::size_t done, std::size_t all)>;
 /// Runs the job's stages on the simulated clock.
 [[nodiscard]] Trace simulate_time(const Job& job, const PredictOptions& options = {});
 
+/// The habits of the framework that runs the scenario, and what they make of its model. Attention has to be settled.
+[[nodiscard]] Runtime runtime_of(const Scenario& scenario);
+[[nodiscard]] GraphOptions graph_options_of(const Scenario& scenario);
+
 /// What lowering may know of the scenario's cluster.
 [[nodiscard]] Target target_of(const Cluster& cluster);
 

@@ -19,7 +19,17 @@ struct RuntimeChoice {
   std::string allocator;  ///< the text of PYTORCH_CUDA_ALLOC_CONF; only the default, "", is modelled so far
   std::string cublas_workspace_config;  ///< environment.CUBLAS_WORKSPACE_CONFIG, such as ":4096:8"
   bool attention_mask = true;  ///< Megatron's data loader makes one; switch no-create-attention-mask-in-dataloader
-  Bytes headroom;              ///< memory that must stay free on every device
+  // Megatron's own flags, by their meaning.
+  bool gradient_accumulation_fusion = true;
+  bool bias_dropout_fusion = true;
+  bool bias_gelu_fusion = true;
+  bool bias_swiglu_fusion = true;
+  bool masked_softmax_fusion = true;
+  bool softmax_in_fp32 = false;
+  bool query_key_scaling = false;  ///< apply-query-key-layer-scaling, which turns the former on (arguments.py)
+  bool overlap_gradients = false;  ///< overlap-grad-reduce
+  bool deterministic = false;      ///< deterministic-mode
+  Bytes headroom;                  ///< memory that must stay free on every device
 
   bool operator==(const RuntimeChoice&) const = default;
 };

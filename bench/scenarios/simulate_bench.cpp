@@ -79,12 +79,8 @@ name = "megatron"
 /// From a scenario to programs.
 struct Programs {
   explicit Programs(const Scenario& scenario)
-      : runtime(runtime_named(scenario.runtime.name, scenario.runtime.versions,
-                              {.cublas_workspace_config = scenario.runtime.cublas_workspace_config,
-                               .attention_mask = scenario.runtime.attention_mask},
-                              target_of(scenario.cluster))),
-        graph(build_model(scenario.model,
-                          {.attention = scenario.train.attention, .cross_entropy = scenario.train.cross_entropy})),
+      : runtime(runtime_of(scenario)),
+        graph(build_model(scenario.model, graph_options_of(scenario))),
         workload(lower_stages({graph, scenario.layout, scenario.train, runtime})) {}
 
   Runtime runtime;

@@ -95,7 +95,11 @@ void ChunkPasses::load_batch(InFlight& batch) {
     batch.tensors.values[labels_.index()] = load("batch.labels", 8);
     load("batch.loss_mask", 4);
   }
-  if (tokens_.valid()) load("batch.position_ids", 8);
+  if (tokens_.valid()) {
+    const BufferId positions = load("batch.position_ids", 8);
+    const std::vector<ValueId>& ids = emit_.graph.operators.front().inputs;
+    if (ids.size() > 1) batch.tensors.values[ids[1].index()] = positions;  // the embedding looks them up too
+  }
   if ((tokens_.valid() || labels_.valid()) && emit_.runtime.batch_attention_mask)
     load("batch.attention_mask", emit_.train.sequence_length);  // one byte for each token it may look at
 }

@@ -31,6 +31,8 @@ Emitter::Emitter(const LoweringInput& input, const Communicators& communicators,
       saved_(input.graph.values.size(), false),
       kept_(input.graph.values.size(), false),
       segments_(segments_of(input, chunks)),
+      strided_view_(input.graph.values.size(), false),
+      uses_(input.graph.parameters.size(), 0),
       created_(communicators.table.size(), false),
       value_labels_(input.graph.values.size()),
       operator_labels_(input.graph.operators.size()) {
@@ -40,15 +42,23 @@ Emitter::Emitter(const LoweringInput& input, const Communicators& communicators,
     for (const OperatorId op : segment.operators) runs_again[op.index()] = true;
     for (const ValueId v : segment.inputs) kept_[v.index()] = true;
   }
+  for (const Operator& op : graph.operators)
+    if (std::holds_alternative<Split>(op.type) && graph.model.heads == graph.model.kv_heads)
+      for (const ValueId v : op.outputs) strided_view_[v.index()] = true;
   for (std::size_t o = graph.operators.size(); o-- > 0;) {
     const Operator& op = graph.operators[o];
     if (std::none_of(chunks.begin(), chunks.end(), [&](const Stage& s) { return s.holds(op.layer, layers); })) continue;
+    for (const ParameterId p : op.parameters) ++uses_[p.index()];
     for (const ValueId v : op.saved) {
       saved_[v.index()] = true;
       if (!runs_again[o]) kept_[v.index()] = true;
     }
-    // The transpose of one sequence is a view: what saves it saves its input.
-    if (!std::holds_alternative<Transpose>(op.type) || sizes.micro_batch != 1) continue;
+    // The transpose of one sequence that lies side by side is a view, and so is what a split cuts out of a tensor: what
+    // saves them saves its input.
+    const bool views =
+        (std::holds_alternative<Transpose>(op.type) && sizes.micro_batch == 1 && !strided_view(op.inputs.front())) ||
+        strided_view(op.outputs.front());
+    if (!views) continue;
     for (std::vector<bool>* whose : {&saved_, &kept_})
       if ((*whose)[op.outputs.front().index()]) (*whose)[op.inputs.front().index()] = true;
   }
@@ -156,11 +166,20 @@ BufferId Emitter::blas_workspace(Pass thread) {
   return workspace;
 }
 
+BufferId Emitter::linear_workspace(Pass thread) {
+  return runtime.framework_linears ? blas_workspace(thread) : gemm_workspace();
+}
+
+BufferId Emitter::global_buffer(Bytes size) {
+  if (!global_buffer_.valid() || global_buffer_size_ < size) {
+    global_buffer_ = keep(alloc(size, Category::CommTp, "global_memory_buffer.mpu"), "global_memory_buffer.mpu");
+    global_buffer_size_ = size;
+  }
+  return global_buffer_;
+}
+
 BufferId Emitter::head_gather(Bytes size) {
-  if (!runtime.persistent_head_gather) return alloc(size, Category::CommTp, "head.gathered");
-  if (!head_gather_.valid())
-    head_gather_ = keep(alloc(size, Category::CommTp, "global_memory_buffer.mpu"), "global_memory_buffer.mpu");
-  return head_gather_;
+  return runtime.persistent_head_gather ? global_buffer(size) : alloc(size, Category::CommTp, "head.gathered");
 }
 
 BufferId Emitter::rotary_table() {

@@ -64,9 +64,12 @@ class Emitter {
   void synchronize();
 
   // Caches: made at first use, kept for ever.
-  BufferId gemm_workspace();                            ///< of the layers' linears
-  BufferId blas_workspace(Pass thread);                 ///< of the framework's own GEMMs: forward or autograd thread
-  BufferId head_gather(Bytes size);                     ///< Megatron's global memory buffer
+  BufferId gemm_workspace();               ///< of the layers' linears
+  BufferId blas_workspace(Pass thread);    ///< of the framework's own GEMMs: forward or autograd thread
+  BufferId linear_workspace(Pass thread);  ///< of the layers' linears, library's or framework's
+  /// Megatron's global memory buffer, which grows to the largest tensor that was asked for.
+  BufferId global_buffer(Bytes size);
+  BufferId head_gather(Bytes size);                     ///< what the LM head gathers its input into
   BufferId rotary_table();                              ///< cosines and sines by position
   BufferId dummy_gradient(const Parameter& parameter);  ///< what autograd gets for a fused weight gradient
 
@@ -83,6 +86,10 @@ class Emitter {
   [[nodiscard]] bool tensor_parallel() const { return sizes.tensor > 1; }
   [[nodiscard]] bool saved(ValueId value) const { return saved_[value.index()]; }
   [[nodiscard]] const std::vector<Segment>& segments() const { return segments_; }
+  /// Whether a value lies within another one's buffer, not side by side.
+  [[nodiscard]] bool strided_view(ValueId value) const { return strided_view_[value.index()]; }
+  /// Operators of this stage that use a parameter.
+  [[nodiscard]] int uses(ParameterId parameter) const { return uses_[parameter.index()]; }
 
  private:
   static constexpr StreamId compute_stream{0};
@@ -96,6 +103,8 @@ class Emitter {
   std::vector<bool> saved_;        ///< by ValueId: some operator of this stage reads it in its backward pass
   std::vector<bool> kept_;         ///< the same, but for those that run again: what a first run keeps
   std::vector<Segment> segments_;  ///< that this stage recomputes
+  std::vector<bool> strided_view_;
+  std::vector<int> uses_;  ///< by ParameterId
   std::vector<bool> created_;
   std::vector<LabelId> value_labels_;
   std::vector<std::vector<std::pair<std::string_view, LabelId>>> operator_labels_;
@@ -103,7 +112,8 @@ class Emitter {
   std::int32_t micro_batch_ = -1;
   std::int32_t events_ = 0;
 
-  BufferId gemm_workspace_, rotary_table_, head_gather_;
+  BufferId gemm_workspace_, rotary_table_, global_buffer_;
+  Bytes global_buffer_size_;
   BufferId blas_workspace_[2];
   std::map<std::pair<std::int64_t, std::int64_t>, BufferId> dummy_gradients_;
 };

@@ -13,14 +13,16 @@ ModelState::ModelState(Emitter& emit, std::int32_t shard) : emit_(emit) {
   for (std::size_t c = 0; c < emit.chunks.size(); ++c) {
     Chunk chunk;
     chunk.parameters = stage_parameters(emit.graph, emit.chunks[c], emit.runtime);
-    chunk.buffer =
-        buffer_layout(emit.graph, chunk.parameters, emit.sizes, emit.runtime, emit.layout.sharding, emit.layout.data);
+    chunk.buffer = buffer_layout(emit.graph, chunk.parameters, emit.sizes, emit.runtime, emit.chunks[c],
+                                 emit.layout.sharding, emit.layout.data);
     if (emit.chunks.size() > 1) chunk.suffix = fmt::format("[{}]", c);
     held.push_back(sharded() ? chunk.buffer.pieces(shard, emit.layout.data) : chunk.buffer.pieces(0, 1));
     chunks_.push_back(std::move(chunk));
   }
-  // Optimizers keep matrices and vectors in two groups, because weight decay leaves vectors alone.
-  for (const bool matrices : {true, false})
+  // Optimizers keep matrices and vectors in two groups, because weight decay leaves vectors alone; the group of the
+  // parameter that was registered first comes first.
+  const bool first = emit.graph[chunks_.front().parameters.front()].matrix();
+  for (const bool matrices : {first, !first})
     for (std::size_t c = 0; c < chunks_.size(); ++c)
       for (const ShardPiece& piece : held[c])
         if (emit.graph[piece.parameter].matrix() == matrices)

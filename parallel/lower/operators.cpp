@@ -11,6 +11,11 @@ namespace tidemark {
 namespace {
 
 constexpr std::string_view mixed_qkv_frame = "attention.mixed_qkv";
+constexpr std::string_view query_frame = "attention.query";
+constexpr std::string_view key_frame = "attention.key";
+constexpr std::string_view word_embeddings_frame = "embedding.words";
+constexpr std::string_view position_embeddings_frame = "embedding.positions";
+constexpr std::string_view scores_frame = "attention.scores";
 constexpr std::string_view logits_frame = "model.logits";
 // A linear's backward function refers to the gradient before its reduce-scatter until it returns.
 constexpr std::string_view whole_gradient_frame = "linear_backward.input_gradient";
@@ -68,10 +73,30 @@ struct OperatorPass {
     sum = total;
   }
 
-  /// A weight's gradient that is not fused into its GEMM: a tensor of its own, added into the buffer by a hook.
-  void accumulate(const Parameter& parameter, BufferId gradient) const {
-    const Bytes size = emit.sizes.elements(parameter) * size_of(emit.gradient_dtype());
+  /// A weight's gradient that is not fused into its GEMM: a tensor of its own, added into the buffer by a hook. That of
+  /// a weight which two operators use waits for the second, and the sum is made in place.
+  void accumulate(ParameterId which, BufferId gradient) const {
+    const Bytes size = emit.sizes.elements(emit.graph[which]) * size_of(emit.gradient_dtype());
+    if (emit.uses(which) > 1) {
+      const BufferId first = std::exchange(batch.shared_gradient, BufferId{});
+      if (!first.valid()) {
+        batch.shared_gradient = gradient;
+        return;
+      }
+      const Bytes dense = weight_bytes(emit.graph[which]);
+      // What a cache holds too cannot be written over.
+      const bool cached = emit.runtime.dummy_gradient == DummyGradient::Cached;
+      const BufferId sum = cached ? temporary(dense, "weight_gradient_sum") : first;
+      stream(Streaming::Add, {first, gradient}, {sum}, 2 * dense, dense);
+      gradient = sum;
+    }
     stream(Streaming::Add, {gradient, emit.gradients}, {emit.gradients}, 2 * size, size);
+  }
+  /// The same once the backward function has returned.
+  void accumulate_later(ParameterId which, BufferId gradient) const { batch.unhooked.emplace_back(which, gradient); }
+  void run_hooks() const {
+    for (const auto& [which, gradient] : batch.unhooked) accumulate(which, gradient);
+    batch.unhooked.clear();
   }
   [[nodiscard]] Bytes weight_bytes(const Parameter& parameter) const {
     return emit.sizes.elements(parameter) * size_of(emit.train.precision);
@@ -92,25 +117,53 @@ void forward_embedding(const OperatorPass& p) {
     ids = p.batch.values[p.in().index()] = masked;
   }
   // The table is looked up batch first; the layers work sequence first.
+  const bool positions = p.op.parameters.size() > 1, dropout = p.op.outputs.size() > 1;
   const bool transposed = p.emit.sizes.micro_batch > 1;
-  const bool last = !p.sequence_parallel() && !transposed;
-  BufferId found = last ? p.make(p.out()) : p.temporary(whole, "batch_first");
+  const bool scattered = p.sequence_parallel() && !positions;  // the sum over ranks and the cut are one collective
+  int steps_left = (positions ? 1 : 0) + (transposed ? 1 : 0) + (p.sequence_parallel() ? 1 : 0) + (dropout ? 1 : 0);
+  const auto next = [&](std::string_view use) { return steps_left-- == 0 ? p.make(p.out()) : p.temporary(whole, use); };
+  BufferId found = next("batch_first");
   p.stream(Streaming::Lookup, {ids, p.weight()}, {found}, whole, whole);
   if (p.emit.tensor_parallel()) p.stream(Streaming::Fill, {p.batch.embedding_mask}, {found}, Bytes{p.tokens()}, whole);
-  if (p.emit.tensor_parallel() && !p.sequence_parallel())
-    p.tensor_collective(CollectiveKind::AllReduce, found, found, whole);
+  if (p.emit.tensor_parallel() && !scattered) p.tensor_collective(CollectiveKind::AllReduce, found, found, whole);
+  if (positions) {
+    p.emit.bind(word_embeddings_frame, found);
+    const BufferId places = p.temporary(whole, "positions");
+    p.stream(Streaming::Lookup, {p.buffer(p.in(1)), p.weight(1)}, {places}, whole, whole);
+    p.emit.bind(position_embeddings_frame, places);
+    const BufferId sum = next("sum");
+    p.stream(Streaming::Add, {found, places}, {sum}, 2 * whole, whole);
+    found = sum;
+  }
   if (transposed) {
-    const BufferId copy = p.sequence_parallel() ? p.temporary(whole, "sequence_first") : p.make(p.out());
+    const BufferId copy = next("sequence_first");
     p.stream(Streaming::Copy, {found}, {copy}, whole, whole);
     found = copy;
   }
-  if (p.sequence_parallel()) p.tensor_collective(CollectiveKind::ReduceScatter, found, p.make(p.out()), whole);
+  const Bytes size = p.bytes(p.out());
+  if (p.sequence_parallel()) {
+    const BufferId part = steps_left-- == 0 ? p.make(p.out()) : p.temporary(size, "scattered");
+    if (scattered)
+      p.tensor_collective(CollectiveKind::ReduceScatter, found, part, whole);
+    else
+      p.stream(Streaming::Copy, {found}, {part}, size, size);
+    found = part;
+  }
+  if (dropout) {
+    const BufferId mask = p.make(p.out(1)), kept = p.make(p.out());
+    p.stream(Streaming::Copy, {found}, {kept, mask}, size, size + p.bytes(p.out(1)));
+  }
+  if (!positions) return;
+  p.emit.unbind(word_embeddings_frame);
+  p.emit.unbind(position_embeddings_frame);
 }
 
 void forward_norm(const OperatorPass& p) {
   const BufferId out = p.make(p.out());
-  const BufferId rstd = p.make(p.out(1));
-  p.stream(Streaming::Norm, {p.buffer(p.in()), p.weight()}, {out, rstd}, p.bytes(p.in()), p.bytes(p.out()));
+  std::vector<BufferId> inputs{p.buffer(p.in())}, outputs{out};
+  for (std::size_t i = 0; i < p.op.parameters.size(); ++i) inputs.push_back(p.weight(i));
+  for (std::size_t i = 1; i < p.op.outputs.size(); ++i) outputs.push_back(p.make(p.out(i)));
+  p.emit.program.launch(Stream{Streaming::Norm, p.bytes(p.in()), p.bytes(p.out())}, inputs, outputs);
 }
 
 Gemm forward_gemm(const OperatorPass& p) {
@@ -125,7 +178,7 @@ void forward_linear(const OperatorPass& p) {
     p.tensor_collective(CollectiveKind::AllGather, input, gathered, p.gathered_bytes(p.in()));
     input = gathered;
   }
-  const BufferId workspace = p.emit.gemm_workspace();
+  const BufferId workspace = p.emit.linear_workspace(Pass::Forward);
   if (row_parallel && p.sequence_parallel()) {
     const BufferId partial = p.temporary(p.gathered_bytes(p.out()), "partial_sum");
     p.emit.program.launch(forward_gemm(p), {input, p.weight(), workspace}, {partial});
@@ -135,10 +188,33 @@ void forward_linear(const OperatorPass& p) {
     p.emit.program.launch(forward_gemm(p), {input, p.weight(), workspace}, {out});
     if (row_parallel) p.tensor_collective(CollectiveKind::AllReduce, out, out, p.bytes(p.out()));
   }
-  if (p.op.parameters.size() > 1 && row_parallel) {  // a column-parallel bias is added inside the GEMM
-    const BufferId biased = p.temporary(p.bytes(p.out()), "biased");
-    p.stream(Streaming::Add, {p.buffer(p.out()), p.weight(1)}, {biased}, p.bytes(p.out()), p.bytes(p.out()));
-    p.batch.values[p.out().index()] = biased;
+}
+
+// Query heads lie grouped with their key and value heads. Regrouped, several groups need a copy; one is a view.
+BufferId regrouped_query(const OperatorPass& p, BufferId mixed) {
+  if (p.emit.graph.model.kv_heads / p.emit.sizes.tensor == 1) return mixed;
+  const Bytes size = p.bytes(p.out(0));
+  const BufferId q = p.temporary(size, "query");
+  p.stream(Streaming::Copy, {mixed}, {q}, size, size);
+  return q;
+}
+
+void enter_attention(const OperatorPass& p, BufferId mixed) {
+  p.batch.attention_frame = p.emit.runtime.mixed_qkv_in_frame;
+  if (p.batch.attention_frame) p.emit.bind(mixed_qkv_frame, mixed);
+}
+
+void forward_split(const OperatorPass& p) {
+  const BufferId mixed = p.buffer(p.in());
+  enter_attention(p, mixed);
+  if (p.emit.strided_view(p.out())) {
+    for (const ValueId part : p.op.outputs) p.batch.values[part.index()] = mixed;
+    return;
+  }
+  // With several query heads to a key the parts fit none of the layouts that attention takes as they lie.
+  for (const ValueId part : p.op.outputs) {
+    const Bytes size = p.bytes(part);
+    p.stream(Streaming::Copy, {mixed}, {p.make(part)}, size, size);
   }
 }
 
@@ -146,24 +222,23 @@ void forward_rotary(const OperatorPass& p) {
   const BufferId mixed = p.buffer(p.in());
   const BufferId table = p.emit.rotary_table();
   const Bytes q_size = p.bytes(p.out(0)), kv_size = p.bytes(p.out(1));
-  p.batch.attention_frame = p.emit.runtime.mixed_qkv_in_frame;
-  if (p.batch.attention_frame) p.emit.bind(mixed_qkv_frame, mixed);
-  // Query heads lie grouped with their key and value heads. Regrouped, several groups need a copy; one is a view.
-  BufferId q = mixed;
-  if (p.emit.graph.model.kv_heads / p.emit.sizes.tensor > 1) {
-    q = p.temporary(q_size, "query");
-    p.stream(Streaming::Copy, {mixed}, {q}, q_size, q_size);
-  }
+  enter_attention(p, mixed);
+  const BufferId q = regrouped_query(p, mixed);
   const BufferId turned_q = p.make(p.out(0));
   p.stream(Streaming::Rotary, {q, table}, {turned_q}, q_size, q_size);
   const BufferId turned_k = p.make(p.out(1));
   p.stream(Streaming::Rotary, {mixed, table}, {turned_k}, kv_size, kv_size);
+  if (p.batch.attention_frame) {
+    p.emit.bind(query_frame, turned_q);
+    p.emit.bind(key_frame, turned_k);
+    p.batch.turned_in_frame = true;
+  }
   const BufferId v = p.make(p.out(2));
   p.stream(Streaming::Copy, {mixed}, {v}, kv_size, kv_size);
 }
 
 void forward_transpose(const OperatorPass& p) {
-  if (p.emit.sizes.micro_batch == 1) {
+  if (p.emit.sizes.micro_batch == 1 && !p.emit.strided_view(p.in())) {
     p.batch.values[p.out().index()] = p.buffer(p.in());
     return;
   }
@@ -187,14 +262,112 @@ void forward_attention(const OperatorPass& p) {
                         {out, lse, rng});
 }
 
+// Scores of all queries with all keys; `scores` is one head's part of them after the other.
+Gemm scores_gemm(const OperatorPass& p) {
+  const Attention a = attention_kernel(p, Pass::Forward);
+  return {a.batch * a.heads * a.sequence, a.sequence, a.head_dim, a.dtype};
+}
+// Sums over a sequence of keys (or queries), weighted by scores.
+Gemm weighted_gemm(const OperatorPass& p) {
+  const Gemm g = scores_gemm(p);
+  return {g.m, g.k, g.n, g.dtype};
+}
+Bytes scores_bytes(const OperatorPass& p) {
+  const Gemm g = scores_gemm(p);
+  return g.m * g.n * size_of(g.dtype);
+}
+
+/// The keys (1) or values (2) that scored attention multiplies: those of its inputs, or repeated for each query head.
+ValueId multiplied(const OperatorPass& p, std::size_t input) {
+  const std::size_t outputs = p.op.outputs.size();
+  return p.emit.graph.model.heads == p.emit.graph.model.kv_heads ? p.in(input) : p.out(outputs - 3 + input);
+}
+
+bool drops_weights(const OperatorPass& p) { return p.emit.train.attention_dropout > 0; }
+
+void forward_scored_attention(const OperatorPass& p) {
+  for (const std::size_t i : {std::size_t{1}, std::size_t{2}})
+    if (const ValueId whole = multiplied(p, i); whole != p.in(i))
+      p.stream(Streaming::Copy, {p.buffer(p.in(i))}, {p.make(whole)}, p.bytes(p.in(i)), p.bytes(whole));
+  const BufferId q = p.buffer(p.in(0)), k = p.buffer(multiplied(p, 1)), v = p.buffer(multiplied(p, 2));
+  const Bytes context = p.bytes(p.out());
+  const Bytes size = scores_bytes(p);
+  // The product is added to a tensor of nothing, and is another one.
+  const BufferId nothing =
+      p.emit.runtime.persistent_scores ? p.emit.global_buffer(size) : p.temporary(size, "scores_addend");
+  const BufferId workspace = p.emit.blas_workspace(Pass::Forward);
+  const BufferId scores = p.temporary(size, "scores");
+  p.emit.bind(scores_frame, scores);
+  p.emit.program.launch(scores_gemm(p), {q, k, nothing, workspace}, {scores});
+  const ValueId softmax = p.out(1);
+  BufferId weights;
+  if (p.bytes(softmax) == size) {
+    weights = p.make(softmax);
+    p.stream(Streaming::Copy, {scores}, {weights}, size, size);
+  } else {  // without the fused kernel: to fp32, masked, softmax, and back
+    const BufferId wide = p.temporary(p.bytes(softmax), "scores_fp32"),
+                   masked = p.temporary(p.bytes(softmax), "masked");
+    p.stream(Streaming::Copy, {scores}, {wide}, size, p.bytes(softmax));
+    p.stream(Streaming::Copy, {wide}, {masked}, p.bytes(softmax), p.bytes(softmax));
+    const BufferId saved = p.make(softmax);
+    p.stream(Streaming::Copy, {masked}, {saved}, p.bytes(softmax), p.bytes(softmax));
+    weights = p.temporary(size, "softmax_narrow");
+    p.stream(Streaming::Copy, {saved}, {weights}, p.bytes(softmax), size);
+  }
+  if (drops_weights(p)) {
+    const BufferId mask = p.make(p.out(2)), dropped = p.make(p.out(3));
+    p.stream(Streaming::Copy, {weights}, {dropped, mask}, size, size + p.bytes(p.out(2)));
+    weights = dropped;
+  }
+  // Batch and heads first; the projection reads it sequence first.
+  const BufferId by_head = p.temporary(context, "by_head");
+  p.emit.program.launch(weighted_gemm(p), {weights, v, workspace}, {by_head});
+  p.stream(Streaming::Copy, {by_head}, {p.make(p.out())}, context, context);
+  p.emit.unbind(scores_frame);
+}
+
 void forward_activation(const OperatorPass& p) {
-  p.stream(Streaming::Activation, {p.buffer(p.in())}, {p.make(p.out())}, p.bytes(p.in()), p.bytes(p.out()));
+  BufferId input = p.buffer(p.in());
+  const bool bias = !p.op.parameters.empty();
+  if (bias && !p.emit.runtime.fused_bias_activation) {
+    const BufferId biased = p.temporary(p.bytes(p.in()), "biased");
+    p.stream(Streaming::Add, {input, p.weight()}, {biased}, p.bytes(p.in()), p.bytes(p.in()));
+    input = p.batch.values[p.in().index()] = biased;  // which is what the activation saves
+  }
+  const BufferId out = p.make(p.out());
+  if (bias)
+    p.stream(Streaming::Activation, {input, p.weight()}, {out}, p.bytes(p.in()), p.bytes(p.out()));
+  else
+    p.stream(Streaming::Activation, {input}, {out}, p.bytes(p.in()), p.bytes(p.out()));
 }
 
 void forward_residual(const OperatorPass& p) {
   if (std::exchange(p.batch.attention_frame, false)) p.emit.unbind(mixed_qkv_frame);
-  p.stream(Streaming::Add, {p.buffer(p.in(0)), p.buffer(p.in(1))}, {p.make(p.out())}, 2 * p.bytes(p.in()),
-           p.bytes(p.out()));
+  if (std::exchange(p.batch.turned_in_frame, false)) {
+    p.emit.unbind(query_frame);
+    p.emit.unbind(key_frame);
+  }
+  const bool bias = !p.op.parameters.empty(), dropout = p.op.outputs.size() > 1;
+  const Bytes size = p.bytes(p.out());
+  std::vector<BufferId> inputs{p.buffer(p.in(0)), p.buffer(p.in(1))}, outputs;
+  if (p.emit.runtime.fused_bias_dropout) {
+    if (bias) inputs.push_back(p.weight());
+    if (dropout) outputs.push_back(p.make(p.out(1)));
+  } else {
+    BufferId& branch = inputs[1];
+    if (bias) {
+      const BufferId biased = p.temporary(size, "biased");
+      p.stream(Streaming::Add, {branch, p.weight()}, {biased}, size, size);
+      branch = biased;
+    }
+    if (dropout) {
+      const BufferId mask = p.make(p.out(1)), kept = p.temporary(size, "dropped");
+      p.stream(Streaming::Copy, {branch}, {kept, mask}, size, size + p.bytes(p.out(1)));
+      branch = kept;
+    }
+  }
+  outputs.push_back(p.make(p.out()));
+  p.emit.program.launch(Stream{Streaming::Add, 2 * size, size}, inputs, outputs);
 }
 
 void forward_head(const OperatorPass& p) {
@@ -210,8 +383,40 @@ void forward_head(const OperatorPass& p) {
   p.emit.bind(logits_frame, logits);
 }
 
+// The plain loss from the fp32 logits on: exponentials and softmax over them, the target's logit looked up between.
+void forward_plain_loss(const OperatorPass& p, BufferId work, BufferId labels) {
+  const ValueId softmax = p.out(1);
+  const Bytes size = p.bytes(softmax), per_token = p.tokens() * size_of(DType::FP32), ids = p.bytes(p.in(1));
+  const BufferId maximum = p.temporary(per_token, "maximum");
+  p.stream(Streaming::Reduce, {work}, {maximum}, size, per_token);
+  p.tensor_collective(CollectiveKind::AllReduce, maximum, maximum, per_token);
+  const BufferId mask = p.make(p.out(3));
+  const BufferId copy = p.temporary(ids, "target_copy");
+  p.stream(Streaming::Loss, {labels}, {mask, copy}, ids, ids);
+  const BufferId target = p.make(p.out(2));
+  p.stream(Streaming::Copy, {copy}, {target}, ids, ids);
+  const BufferId rows = p.temporary(ids, "row_numbers");
+  p.stream(Streaming::Fill, {}, {rows}, {}, ids);
+  const BufferId looked_up = p.temporary(per_token, "target_logits");
+  p.stream(Streaming::Loss, {work, rows, target}, {looked_up}, per_token, per_token);
+  const BufferId target_logits = p.temporary(per_token, "target_logits_copy");
+  p.stream(Streaming::Copy, {looked_up}, {target_logits}, per_token, per_token);
+  p.batch.values[softmax.index()] = work;
+  const BufferId sums = p.temporary(per_token, "sums");
+  p.stream(Streaming::Loss, {work, maximum, rows, labels}, {work, sums}, size, size);
+  p.tensor_collective(CollectiveKind::AllReduce, target_logits, target_logits, per_token);
+  p.tensor_collective(CollectiveKind::AllReduce, sums, sums, per_token);
+  p.stream(Streaming::Loss, {work, sums, target_logits}, {work, p.make(p.out(0))}, size, size);
+}
+
 void forward_loss(const OperatorPass& p, const Loss& loss) {
-  const BufferId logits = p.buffer(p.in(0)), labels = p.buffer(p.in(1));
+  const BufferId logits = p.buffer(p.in(0));
+  BufferId labels = p.buffer(p.in(1));
+  if (p.emit.sizes.micro_batch > 1) {  // as the logits lie: sequence first
+    const BufferId transposed = p.temporary(p.bytes(p.in(1)), "labels");
+    p.stream(Streaming::Copy, {labels}, {transposed}, p.bytes(p.in(1)), p.bytes(p.in(1)));
+    labels = transposed;
+  }
   const Bytes logits_size = p.bytes(p.in(0));
   const Bytes per_token = p.tokens() * size_of(DType::FP32);
   if (loss.variant == CrossEntropy::TransformerEngine) {
@@ -237,14 +442,17 @@ void forward_loss(const OperatorPass& p, const Loss& loss) {
     work = compiled ? p.emit.alloc(fp32_size, Category::LogitsLoss, p.id, "logits_fp32") : p.make(softmax);
     p.stream(Streaming::Copy, {logits}, {work}, logits_size, fp32_size);
   }
+  if (!compiled) {
+    forward_plain_loss(p, work, labels);
+    p.emit.unbind(logits_frame);
+    return;
+  }
   const BufferId maximum = p.temporary(per_token, "maximum");
   p.stream(Streaming::Reduce, {work}, {maximum}, fp32_size, per_token);
   p.tensor_collective(CollectiveKind::AllReduce, maximum, maximum, per_token);
   const BufferId mask = p.make(p.out(3)), target = p.make(p.out(2));
   p.stream(Streaming::Loss, {labels}, {mask, target}, p.bytes(p.in(1)), p.bytes(p.out(2)));
-  // The compiled kernel writes the exponentials beside the fp32 logits, the plain one over them.
-  if (compiled) p.make(softmax);
-  if (!compiled) p.batch.values[softmax.index()] = work;
+  p.make(softmax);  // the compiled kernel writes the exponentials beside the fp32 logits
   const BufferId out = p.make(p.out(0));
   const BufferId sums = p.temporary(2 * per_token, "sums");
   p.stream(Streaming::Loss, {work, maximum, target}, {p.buffer(softmax), sums}, fp32_size, fp32_size);
@@ -255,40 +463,62 @@ void forward_loss(const OperatorPass& p, const Loss& loss) {
 
 // ---- backward ------------------------------------------------------------------------------------------------------
 
+// The gradient of what went into dropout.
+BufferId undropped(const OperatorPass& p, BufferId gradient, ValueId mask) {
+  const Bytes size = p.bytes(p.out());
+  const BufferId kept = p.temporary(size, "dropout_gradient");
+  p.stream(Streaming::Copy, {gradient, p.buffer(mask)}, {kept}, size + p.bytes(mask), size);
+  return kept;
+}
+
+// The gradient of a table that rows were looked up in: as large as the table.
+void dense_gradient(const OperatorPass& p, std::size_t i, BufferId gradient) {
+  const Bytes size = p.weight_bytes(p.parameter(i));
+  const BufferId dense = p.temporary(size, i == 0 ? "weight_gradient" : "positions_gradient");
+  p.stream(Streaming::Lookup, {p.buffer(p.in(i)), gradient}, {dense}, p.gathered_bytes(p.out()), size);
+  p.accumulate(p.op.parameters[i], dense);
+}
+
 void backward_embedding(const OperatorPass& p) {
   BufferId gradient = p.gradient(p.out());
+  if (p.op.outputs.size() > 1) gradient = undropped(p, gradient, p.out(1));
   const Bytes whole = p.gathered_bytes(p.out());
   if (p.sequence_parallel()) {
     const BufferId gathered = p.communicated(whole, "gradient_gathered");
     p.tensor_collective(CollectiveKind::AllGather, gradient, gathered, whole);
     gradient = gathered;
   }
-  if (p.emit.sizes.micro_batch > 1) {
-    const BufferId batch_first = p.temporary(whole, "gradient_batch_first");
-    p.stream(Streaming::Copy, {gradient}, {batch_first}, whole, whole);
-    gradient = batch_first;
-  }
+  const auto batch_first = [&](std::string_view use) {
+    if (p.emit.sizes.micro_batch == 1) return gradient;
+    const BufferId copy = p.temporary(whole, use);
+    p.stream(Streaming::Copy, {gradient}, {copy}, whole, whole);
+    return copy;
+  };
+  if (p.op.parameters.size() > 1) dense_gradient(p, 1, batch_first("positions_gradient_batch_first"));
+  gradient = batch_first("gradient_batch_first");
   if (p.emit.tensor_parallel()) {
     const BufferId masked = p.temporary(whole, "gradient_masked");
     p.stream(Streaming::Copy, {gradient, p.batch.embedding_mask}, {masked}, whole, whole);
     gradient = masked;
   }
-  const BufferId dense = p.temporary(p.weight_bytes(p.parameter()), "weight_gradient");
-  p.stream(Streaming::Lookup, {p.buffer(p.in()), gradient}, {dense}, whole, p.weight_bytes(p.parameter()));
-  p.accumulate(p.parameter(), dense);
+  dense_gradient(p, 0, gradient);
 }
 
 void backward_norm(const OperatorPass& p) {
   const BufferId dx = p.temporary(p.bytes(p.in()), "input_gradient");
-  const BufferId dweight = p.temporary(p.weight_bytes(p.parameter()), "weight_gradient");
-  p.stream(Streaming::Norm, {p.gradient(p.out()), p.buffer(p.in()), p.buffer(p.out(1)), p.weight()}, {dx, dweight},
-           2 * p.bytes(p.in()), p.bytes(p.in()));
+  std::vector<BufferId> inputs{p.gradient(p.out()), p.buffer(p.in())}, outputs{dx};
+  for (std::size_t i = 1; i < p.op.outputs.size(); ++i) inputs.push_back(p.buffer(p.out(i)));
+  inputs.push_back(p.weight());
+  for (std::size_t i = 0; i < p.op.parameters.size(); ++i)
+    outputs.push_back(p.temporary(p.weight_bytes(p.parameter(i)), i == 0 ? "weight_gradient" : "bias_gradient"));
+  p.emit.program.launch(Stream{Streaming::Norm, 2 * p.bytes(p.in()), p.bytes(p.in())}, inputs, outputs);
   p.give(p.in(), dx);
-  p.accumulate(p.parameter(), dweight);
+  for (std::size_t i = 0; i < p.op.parameters.size(); ++i) p.accumulate(p.op.parameters[i], outputs[i + 1]);
   if (std::exchange(p.batch.norm_linear_frame, false)) {
     p.emit.unbind(whole_gradient_frame);
     p.emit.unbind(output_gradient_frame);
   }
+  p.run_hooks();
 }
 
 Gemm data_gradient_gemm(const OperatorPass& p) {
@@ -300,16 +530,25 @@ Gemm weight_gradient_gemm(const OperatorPass& p) {
   return {g.n, g.k, g.m, g.dtype};
 }
 
-// The GEMM adds into the gradient buffer; autograd gets a dummy, because it wants something.
-void fused_weight_gradient(const OperatorPass& p, BufferId input, BufferId gradient, BufferId workspace) {
+// The GEMM adds into the gradient buffer, and autograd gets a dummy, because it wants something; or it makes a tensor
+// of its own.
+void weight_gradient(const OperatorPass& p, BufferId input, BufferId gradient, BufferId workspace) {
+  const ParameterId id = p.op.parameters.front();
+  if (p.emit.runtime.dummy_gradient == DummyGradient::None) {
+    const BufferId own = p.temporary(p.weight_bytes(p.parameter()), "weight_gradient");
+    p.emit.program.launch(weight_gradient_gemm(p), {input, gradient, workspace}, {own});
+    p.accumulate_later(id, own);
+    return;
+  }
   p.emit.program.launch(weight_gradient_gemm(p), {input, gradient, workspace, p.emit.gradients}, {p.emit.gradients});
-  p.emit.dummy_gradient(p.parameter());
+  const BufferId dummy = p.emit.dummy_gradient(p.parameter());
+  if (p.emit.uses(id) > 1) p.accumulate_later(id, dummy);
 }
 
 void backward_linear(const OperatorPass& p) {
   const bool row_parallel = p.parameter().cut == WeightCut::Columns;
   BufferId gradient = p.gradient(p.out());
-  const BufferId workspace = p.emit.gemm_workspace();
+  const BufferId workspace = p.emit.linear_workspace(Pass::Backward);
   if (row_parallel && p.sequence_parallel()) {
     const BufferId gathered = p.communicated(p.gathered_bytes(p.out()), "gradient_gathered");
     p.tensor_collective(CollectiveKind::AllGather, gradient, gathered, p.gathered_bytes(p.out()));
@@ -336,22 +575,34 @@ void backward_linear(const OperatorPass& p) {
     reducing = p.tensor_collective_aside(CollectiveKind::AllReduce, dgrad, dgrad, dgrad_size);
   }
   p.emit.join(gathering);
-  fused_weight_gradient(p, input, gradient, workspace);
+  weight_gradient(p, input, gradient, workspace);
   p.emit.join(reducing);
   p.emit.unbind(saved_input_frame);  // TransformerEngine clears it as soon as the weight gradient is done
   if (p.op.parameters.size() > 1) {
     const Parameter& bias = p.parameter(1);
     const BufferId dbias = p.temporary(p.weight_bytes(bias), "bias_gradient");
     p.stream(Streaming::Reduce, {gradient}, {dbias}, p.bytes(p.out()), p.weight_bytes(bias));
-    p.accumulate(bias, dbias);
+    p.accumulate(p.op.parameters[1], dbias);
   }
   if (!row_parallel && p.emit.runtime.fused_norm_linear) {
     p.emit.bind(output_gradient_frame, p.gradient(p.out()));
     p.batch.norm_linear_frame = true;  // the norm's own backward pass runs inside the same function
   } else {
     p.emit.unbind(whole_gradient_frame);
+    p.run_hooks();
   }
   p.give(p.in(), result);
+}
+
+void backward_split(const OperatorPass& p) {
+  const BufferId q = p.gradient(p.out(0)), k = p.gradient(p.out(1)), v = p.gradient(p.out(2));
+  if (q == k && k == v) {  // parts of one tensor already
+    p.give(p.in(), q);
+    return;
+  }
+  const BufferId mixed = p.temporary(p.bytes(p.in()), "mixed_gradient");
+  p.stream(Streaming::Copy, {q, k, v}, {mixed}, p.bytes(p.in()), p.bytes(p.in()));
+  p.give(p.in(), mixed);
 }
 
 void backward_rotary(const OperatorPass& p) {
@@ -366,42 +617,104 @@ void backward_rotary(const OperatorPass& p) {
   p.give(p.in(), mixed);
 }
 
-void backward_transpose(const OperatorPass& p) {
-  if (p.emit.sizes.micro_batch == 1) {
-    p.give(p.in(), p.gradient(p.out()));
-    return;
-  }
-  const BufferId copy = p.temporary(p.bytes(p.in()), "gradient");
-  p.stream(Streaming::Copy, {p.gradient(p.out())}, {copy}, p.bytes(p.in()), p.bytes(p.in()));
-  p.give(p.in(), copy);
-}
+// Kernels take gradients as they lie.
+void backward_transpose(const OperatorPass& p) { p.give(p.in(), p.gradient(p.out())); }
 
 void backward_attention(const OperatorPass& p) {
-  const BufferId dq = p.temporary(p.bytes(p.in(0)), "query_gradient");
-  const BufferId dk = p.temporary(p.bytes(p.in(1)), "key_gradient");
-  const BufferId dv = p.temporary(p.bytes(p.in(2)), "value_gradient");
+  // Where q, k and v are views of one tensor, so are their gradients.
+  const bool joint = p.emit.strided_view(p.in());
+  const Bytes q_size = p.bytes(p.in(0)), kv_size = p.bytes(p.in(1));
+  const BufferId dq =
+      joint ? p.temporary(q_size + 2 * kv_size, "mixed_gradient") : p.temporary(q_size, "query_gradient");
+  const BufferId dk = joint ? dq : p.temporary(kv_size, "key_gradient");
+  const BufferId dv = joint ? dq : p.temporary(kv_size, "value_gradient");
   // Query gradients are summed in fp32 over blocks of keys.
-  const std::int64_t q_elements = p.emit.sizes.elements(p.value(p.in(0)));
+  std::int64_t q_elements = p.emit.sizes.elements(p.value(p.in(0)));
+  const std::int64_t fill = p.emit.runtime.query_gradients_fill;
+  const std::int64_t sequences = p.emit.sizes.micro_batch * (p.emit.graph.model.heads / p.emit.sizes.tensor);
+  if (fill > 0 && p.emit.train.attention == AttentionKernel::Flash) q_elements *= (fill + sequences - 1) / sequences;
   const BufferId sums = p.temporary(q_elements * size_of(DType::FP32), "query_gradient_fp32");
-  p.emit.program.launch(attention_kernel(p, Pass::Backward),
-                        {p.gradient(p.out(0)), p.buffer(p.in(0)), p.buffer(p.in(1)), p.buffer(p.in(2)),
-                         p.buffer(p.out(0)), p.buffer(p.out(1)), p.buffer(p.out(2))},
-                        {dq, dk, dv, sums});
+  const std::vector<BufferId> inputs{p.gradient(p.out(0)), p.buffer(p.in(0)),  p.buffer(p.in(1)), p.buffer(p.in(2)),
+                                     p.buffer(p.out(0)),   p.buffer(p.out(1)), p.buffer(p.out(2))};
+  const std::vector<BufferId> outputs =
+      joint ? std::vector<BufferId>{dq, sums} : std::vector<BufferId>{dq, dk, dv, sums};
+  p.emit.program.launch(attention_kernel(p, Pass::Backward), inputs, outputs);
   p.give(p.in(0), dq);
   p.give(p.in(1), dk);
   p.give(p.in(2), dv);
+}
+
+void backward_scored_attention(const OperatorPass& p) {
+  const BufferId workspace = p.emit.blas_workspace(Pass::Backward);
+  const ValueId softmax = p.out(1), keys = multiplied(p, 1), values = multiplied(p, 2);
+  const bool dropout = drops_weights(p);
+  const Bytes q_size = p.bytes(p.in(0)), kv_size = p.bytes(keys), size = scores_bytes(p);
+  const BufferId by_head = p.gradient(p.out());  // a view of it will do
+  BufferId weights_gradient = p.temporary(size, "weights_gradient");
+  p.emit.program.launch(scores_gemm(p), {by_head, p.buffer(values), workspace}, {weights_gradient});
+  const BufferId dv = p.temporary(kv_size, "value_gradient");
+  p.emit.program.launch(weighted_gemm(p), {p.buffer(dropout ? p.out(3) : softmax), by_head, workspace}, {dv});
+  if (dropout) {
+    const BufferId kept = p.temporary(size, "dropout_gradient");
+    p.stream(Streaming::Copy, {weights_gradient, p.buffer(p.out(2))}, {kept}, size + p.bytes(p.out(2)), size);
+    weights_gradient = kept;
+  }
+  BufferId scores_gradient = weights_gradient;
+  if (p.bytes(softmax) == size) {
+    p.stream(Streaming::Copy, {weights_gradient, p.buffer(softmax)}, {scores_gradient}, 2 * size, size);
+  } else {
+    const BufferId wide = p.temporary(p.bytes(softmax), "weights_gradient_fp32");
+    p.stream(Streaming::Copy, {weights_gradient}, {wide}, size, p.bytes(softmax));
+    const BufferId masked = p.temporary(p.bytes(softmax), "masked_gradient");
+    p.stream(Streaming::Copy, {wide, p.buffer(softmax)}, {masked}, 2 * p.bytes(softmax), p.bytes(softmax));
+    scores_gradient = p.temporary(size, "scores_gradient");
+    p.stream(Streaming::Copy, {masked}, {scores_gradient}, p.bytes(softmax), size);
+  }
+  // The product and then its multiple by the scale.
+  const auto scaled_product = [&](ValueId other, Bytes bytes, std::string_view use) {
+    const BufferId product = p.temporary(bytes, "unscaled_gradient");
+    p.emit.program.launch(weighted_gemm(p), {scores_gradient, p.buffer(other), workspace}, {product});
+    const BufferId scaled = p.temporary(bytes, use);
+    p.stream(Streaming::Copy, {product}, {scaled}, bytes, bytes);
+    return scaled;
+  };
+  const BufferId dq = scaled_product(keys, q_size, "query_gradient");
+  const BufferId dk = scaled_product(p.in(0), kv_size, "key_gradient");
+  p.give(p.in(0), dq);
+  const auto give_summed = [&](std::size_t input, BufferId gradient) {  // over the query heads that shared it
+    if (const Bytes own = p.bytes(p.in(input)); own != kv_size) {
+      const BufferId sum = p.temporary(own, "repeated_gradient_sum");
+      p.stream(Streaming::Reduce, {gradient}, {sum}, kv_size, own);
+      gradient = sum;
+    }
+    p.give(p.in(input), gradient);
+  };
+  give_summed(1, dk);
+  give_summed(2, dv);
+}
+
+void bias_gradient(const OperatorPass& p, BufferId gradient, Bytes size) {
+  if (p.op.parameters.empty()) return;
+  const Bytes own = p.weight_bytes(p.parameter());
+  const BufferId sum = p.temporary(own, "bias_gradient");
+  p.stream(Streaming::Reduce, {gradient}, {sum}, size, own);
+  p.accumulate(p.op.parameters.front(), sum);
 }
 
 void backward_activation(const OperatorPass& p) {
   const BufferId gradient = p.temporary(p.bytes(p.in()), "input_gradient");
   p.stream(Streaming::Activation, {p.gradient(p.out()), p.buffer(p.in())}, {gradient},
            p.bytes(p.in()) + p.bytes(p.out()), p.bytes(p.in()));
+  bias_gradient(p, gradient, p.bytes(p.in()));
   p.give(p.in(), gradient);
 }
 
 void backward_residual(const OperatorPass& p) {
-  p.give(p.in(0), p.gradient(p.out()));
-  p.give(p.in(1), p.gradient(p.out()));
+  const BufferId gradient = p.gradient(p.out());
+  p.give(p.in(0), gradient);
+  const BufferId branch = p.op.outputs.size() > 1 ? undropped(p, gradient, p.out(1)) : gradient;
+  bias_gradient(p, branch, p.bytes(p.out()));
+  p.give(p.in(1), branch);
 }
 
 void backward_head(const OperatorPass& p) {
@@ -427,10 +740,11 @@ void backward_head(const OperatorPass& p) {
   } else {
     reducing = p.tensor_collective_aside(CollectiveKind::AllReduce, dgrad, dgrad, p.gathered_bytes(p.in()));
   }
-  fused_weight_gradient(p, input, gradient, workspace);
+  weight_gradient(p, input, gradient, workspace);
   p.emit.join(reducing);
   p.emit.unbind(whole_gradient_frame);
   p.emit.unbind(saved_input_frame);
+  p.run_hooks();
   p.give(p.in(), result);
 }
 
@@ -467,9 +781,11 @@ void forward(Emitter& emit, MicroBatch& batch, OperatorId id) {
                  [&](const Norm&) { forward_norm(p); },
                  [&](const Linear&) { forward_linear(p); },
                  [&](const Rotary&) { forward_rotary(p); },
+                 [&](const Split&) { forward_split(p); },
                  [&](const Transpose&) { forward_transpose(p); },
                  [&](const SelfAttention&) { forward_attention(p); },
-                 [&](const GatedActivation&) { forward_activation(p); },
+                 [&](const ScoredAttention&) { forward_scored_attention(p); },
+                 [&](const PointwiseActivation&) { forward_activation(p); },
                  [&](const Residual&) { forward_residual(p); },
                  [&](const Head&) { forward_head(p); },
                  [&](const Loss& o) { forward_loss(p, o); },
@@ -484,9 +800,11 @@ void backward(Emitter& emit, MicroBatch& batch, OperatorId id) {
                  [&](const Norm&) { backward_norm(p); },
                  [&](const Linear&) { backward_linear(p); },
                  [&](const Rotary&) { backward_rotary(p); },
+                 [&](const Split&) { backward_split(p); },
                  [&](const Transpose&) { backward_transpose(p); },
                  [&](const SelfAttention&) { backward_attention(p); },
-                 [&](const GatedActivation&) { backward_activation(p); },
+                 [&](const ScoredAttention&) { backward_scored_attention(p); },
+                 [&](const PointwiseActivation&) { backward_activation(p); },
                  [&](const Residual&) { backward_residual(p); },
                  [&](const Head&) { backward_head(p); },
                  [&](const Loss& o) { backward_loss(p, o); },

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "parallel/lower/emitter.hpp"
@@ -13,8 +14,12 @@ struct MicroBatch {
   std::vector<BufferId> values;     ///< by ValueId
   std::vector<BufferId> gradients;  ///< by ValueId; what backward has summed up so far
   BufferId embedding_mask;          ///< tokens of other ranks' parts of the vocabulary
-  bool attention_frame = false;     ///< attention's forward function has not returned yet
-  bool norm_linear_frame = false;   ///< a fused norm and linear's backward function has not returned yet
+  BufferId shared_gradient;         ///< of a weight that two operators use, from the first one's backward pass on
+  /// Gradients of weights that hooks will add into the buffer once the backward function returns.
+  std::vector<std::pair<ParameterId, BufferId>> unhooked;
+  bool attention_frame = false;    ///< attention's forward function has not returned yet
+  bool turned_in_frame = false;    ///< … which refers to the turned queries and keys as well
+  bool norm_linear_frame = false;  ///< a fused norm and linear's backward function has not returned yet
 };
 
 /// The forward pass of one operator: transients, outputs, kernels and collectives in the order of the host thread.

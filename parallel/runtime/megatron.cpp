@@ -34,25 +34,47 @@ Runtime megatron(const Versions& versions, const RuntimeSettings& settings, cons
   runtime.vocabulary_multiple = 128;  // --make-vocab-size-divisible-by
   // core/transformer/attention.py makes the output projection before the QKV projection; TransformerEngine registers a
   // fused norm's weight before the linear's own.
-  runtime.layer_parameter_order = {"attention.proj.weight", "attention.proj.bias", "attention.norm.weight",
-                                   "attention.qkv.weight",  "attention.qkv.bias",  "mlp.norm.weight",
-                                   "mlp.fc1.weight",        "mlp.fc1.bias",        "mlp.fc2.weight",
-                                   "mlp.fc2.bias"};
+  runtime.layer_parameter_order = {"attention.proj.weight", "attention.proj.bias",  "attention.norm.weight",
+                                   "attention.norm.bias",   "attention.qkv.weight", "attention.qkv.bias",
+                                   "mlp.norm.weight",       "mlp.norm.bias",        "mlp.fc1.weight",
+                                   "mlp.fc1.bias",          "mlp.fc2.weight",       "mlp.fc2.bias"};
   // core/distributed/param_and_grad_buffer.py: parameters start at multiples of 64 elements (128 bytes of bf16), and a
   // bucket ends at a multiple of 128 elements for each data-parallel rank.
   runtime.parameter_alignment = 64;
   runtime.bucket_alignment = 128;
+  // core/distributed/distributed_data_parallel.py: the buckets of overlap-grad-reduce.
+  if (settings.overlap_gradients) {
+    runtime.bucket_elements = 40'000'000;
+    runtime.bucket_elements_per_rank = 1'000'000;
+  }
+  runtime.tied_embedding_bucket = true;
   // TransformerEngine module/base.py get_dummy_wgrad, from 2.3 on.
   runtime.dummy_gradient =
       versions.transformer_engine >= Version{2, 3} ? DummyGradient::Cached : DummyGradient::Temporary;
+  if (!settings.gradient_accumulation_fusion) runtime.dummy_gradient = DummyGradient::None;
   runtime.persistent_head_gather = true;  // core/tensor_parallel/layers.py: GlobalMemoryBuffer "mpu"
   runtime.mixed_qkv_in_frame = true;      // core/transformer/attention.py: `value` views it until forward returns
-  runtime.batch_attention_mask = settings.attention_mask;  // core/datasets/gpt_dataset.py: on by default
-  runtime.fused_norm_linear = true;                        // TransformerEngine module/layernorm_linear.py
+  runtime.batch_attention_mask = settings.attention_mask;           // core/datasets/gpt_dataset.py: on by default
+  runtime.fused_norm_linear = true;                                 // TransformerEngine module/layernorm_linear.py
+  runtime.fused_bias_dropout = settings.bias_dropout_fusion;        // core/fusions/fused_bias_dropout.py
+  runtime.fused_bias_activation = settings.bias_activation_fusion;  // core/fusions/fused_bias_gelu.py, _swiglu.py
   runtime.deallocates_outputs = true;  // core/pipeline_parallel/schedules.py deallocate_output_tensor
+  // flash-attention csrc/flash_attn/flash_api.cpp mha_bwd: nsplits.
+  if (settings.deterministic) runtime.query_gradients_fill = target.multiprocessors;
   // TransformerEngine cpp_extensions/gemm.py get_cublas_workspace_size_bytes.
   runtime.gemm_workspace = target.compute_capability >= 90 ? 32_MiB + 1_KiB : 4_MiB;
   runtime.blas_workspace = cublas_workspace(settings.cublas_workspace_config, target);
+  if (settings.local_layers) {
+    // core/models/gpt/gpt_layer_specs.py get_gpt_layer_local_spec: norms of their own, linears of
+    // core/tensor_parallel/layers.py, attention of core/transformer/dot_product_attention.py.
+    runtime.layer_parameter_order = {"attention.norm.weight", "attention.norm.bias",  "attention.proj.weight",
+                                     "attention.proj.bias",   "attention.qkv.weight", "attention.qkv.bias",
+                                     "mlp.norm.weight",       "mlp.norm.bias",        "mlp.fc1.weight",
+                                     "mlp.fc1.bias",          "mlp.fc2.weight",       "mlp.fc2.bias"};
+    runtime.fused_norm_linear = false;
+    runtime.framework_linears = true;
+    runtime.persistent_scores = true;
+  }
   // Step counters, gradient-norm and overflow scalars: 3,584 bytes stay on every public Megatron run whose static
   // memory is known to the byte.
   runtime.scalars = std::vector<Bytes>(7, 512_B);

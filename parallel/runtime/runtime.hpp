@@ -15,6 +15,7 @@ namespace tidemark {
 enum class DummyGradient : std::uint8_t {
   Cached,     ///< one tensor per distinct weight shape, kept for ever
   Temporary,  ///< one per call
+  None,       ///< the GEMM makes a tensor of its own, and a hook adds it into the buffer
 };
 
 /// The habits of a training framework at a version, as a value: what it pads, what it keeps, what it forgets to drop.
@@ -29,12 +30,26 @@ struct Runtime {
   std::int64_t parameter_alignment = 1;  ///< elements; of a parameter in a sharded contiguous buffer
   std::int64_t bucket_alignment = 1;     ///< elements; a sharded buffer ends at a multiple of lcm(this, data degree)
 
+  /// Buckets of gradients whose reduction overlaps backward close once they hold this many elements, and no fewer than
+  /// `bucket_elements_per_rank` for each data-parallel rank; 0: one bucket. Only the first stage has several.
+  std::int64_t bucket_elements = 0;
+  std::int64_t bucket_elements_per_rank = 0;
+  bool tied_embedding_bucket = false;  ///< a sharded buffer keeps a copied embedding in a bucket of its own
+
   DummyGradient dummy_gradient = DummyGradient::Cached;
   bool persistent_head_gather = false;  ///< the LM head gathers its input into a buffer that is never given back
   bool mixed_qkv_in_frame = false;      ///< attention's frame refers to the joint QKV tensor until it returns
   bool fused_norm_linear = false;       ///< a norm and the linear after it are one autograd function
+  bool fused_bias_dropout = false;      ///< bias, dropout and residual addition are one compiled function
+  bool fused_bias_activation = false;   ///< so are the first MLP linear's bias and the activation
+  bool framework_linears = false;       ///< the layers' linears are the framework's own GEMMs, not a library's
+  bool persistent_scores = false;       ///< attention's raw scores lie in the buffer that is never given back
   bool batch_attention_mask = false;    ///< the data loader hands out a mask of sequence x sequence per sequence
   bool deallocates_outputs = false;     ///< a stage's output shrinks to one element once it is sent
+
+  /// Deterministic FlashAttention sums query gradients in as many copies as it takes for sequences and heads to fill this
+  /// many multiprocessors; 0: in one.
+  std::int32_t query_gradients_fill = 0;
 
   Bytes gemm_workspace;        ///< of the library behind the layers' linears; allocated at the first one
   Bytes blas_workspace;        ///< of the framework's own GEMMs (the LM head); one per thread that calls one
@@ -45,6 +60,12 @@ struct Runtime {
 struct RuntimeSettings {
   std::string cublas_workspace_config;  ///< environment variable CUBLAS_WORKSPACE_CONFIG; empty where unset
   bool attention_mask = true;           ///< the data loader makes attention masks
+  bool local_layers = false;            ///< the framework's own implementation of layers, not TransformerEngine's
+  bool gradient_accumulation_fusion = true;
+  bool bias_dropout_fusion = true;
+  bool bias_activation_fusion = true;
+  bool overlap_gradients = false;  ///< reduce gradients bucket by bucket during backward
+  bool deterministic = false;      ///< only deterministic kernels
 };
 
 /// Megatron-LM core with TransformerEngine.

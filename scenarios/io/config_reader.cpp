@@ -20,16 +20,44 @@ using nlohmann::json;
 
 constexpr int deepest = 64;
 
-/// What transformers takes where a family's config.json leaves a key out: LlamaConfig, Qwen2Config, MistralConfig.
+/// How a family's config.json calls what all of them have.
+struct Keys {
+  std::string_view hidden, layers, heads, ffn, positions, activation;
+};
+constexpr Keys usual_keys{"hidden_size",       "num_hidden_layers",       "num_attention_heads",
+                          "intermediate_size", "max_position_embeddings", "hidden_act"};
+constexpr Keys gpt2_keys{"n_embd", "n_layer", "n_head", "n_inner", "n_positions", "activation_function"};
+
+/// What transformers takes where a family's config.json leaves a key out: LlamaConfig, Qwen2Config, MistralConfig,
+/// GPT2Config.
 struct Family {
   std::string_view name;
   std::int64_t kv_heads;  ///< 0: as many as attention heads
   std::int64_t max_positions;
   bool bias_on_qkv;  ///< Qwen2Attention: bias on q, k and v, none on o, whatever the file says
   bool bias_flags;   ///< attention_bias and mlp_bias are understood; the other families have no such flags
+  Keys keys = usual_keys;
 };
+constexpr std::string_view gpt2 = "gpt2";
 constexpr std::array families{Family{"llama", 0, 2048, false, true}, Family{"qwen2", 32, 32768, true, false},
-                              Family{"mistral", 8, 131072, false, false}};
+                              Family{"mistral", 8, 131072, false, false},
+                              Family{gpt2, 0, 1024, true, false, gpt2_keys}};
+
+// Beyond what GPT2Config knows, models of its family that Megatron trains have rotary positions, no biases, or a gated
+// MLP: said as other configurations on the hub say it (BERT's, ChatGLM's).
+constexpr std::string_view position_kind = "position_embedding_type";
+constexpr std::string_view linear_bias = "add_bias_linear";
+
+struct NamedActivation {
+  std::string_view name;
+  Activation activation;
+};
+constexpr std::array activations{
+    NamedActivation{"silu", Activation::SwiGlu},       NamedActivation{"swiglu", Activation::SwiGlu},
+    NamedActivation{"gelu", Activation::Gelu},         NamedActivation{"gelu_new", Activation::Gelu},
+    NamedActivation{"gelu_fast", Activation::Gelu},    NamedActivation{"gelu_pytorch_tanh", Activation::Gelu},
+    NamedActivation{"relu2", Activation::SquaredRelu},
+};
 
 /// Keys whose presence with a value that says something changes what is allocated in a way that is not modelled.
 struct Unmodelled {
@@ -77,21 +105,21 @@ constexpr auto harmless_keys = std::to_array<std::string_view>(
      "pretraining_tp", "rms_norm_eps",      "rope_parameters",    "rope_scaling",
      "rope_theta",     "sliding_window",    "torch_dtype",        "transformers_version",
      "use_cache",      "use_mrope",         "use_sliding_window", "partial_rotary_factor",
-     "rotary_pct",     "unk_token_id",      "auto_map",           "name"});
+     "rotary_pct",     "unk_token_id",      "auto_map",           "name",
+     "attn_pdrop",     "embd_pdrop",        "resid_pdrop",        "layer_norm_epsilon",
+     "n_ctx",          "scale_attn_weights"});
 
 // Bounds far above any model, so that no product of a few of them leaves 64 bits.
 struct CountRule {
   std::string_view key;
   std::int64_t high;
 };
-constexpr CountRule hidden_rule{"hidden_size", 1 << 18};
-constexpr CountRule layers_rule{"num_hidden_layers", 1 << 12};
-constexpr CountRule heads_rule{"num_attention_heads", 1 << 12};
+constexpr std::int64_t most_hidden = 1 << 18, most_layers = 1 << 12, most_heads = 1 << 12, most_ffn = 1 << 20;
+constexpr std::int64_t most_positions = std::int64_t{1} << 40;
+constexpr std::int64_t most_learned_positions = std::int64_t{1} << 24;  // each has a vector of its own
 constexpr CountRule kv_heads_rule{"num_key_value_heads", 1 << 12};
 constexpr CountRule head_dim_rule{"head_dim", 256};  // the most that FlashAttention and cuDNN take
-constexpr CountRule ffn_rule{"intermediate_size", 1 << 20};
 constexpr CountRule vocabulary_rule{"vocab_size", 1 << 22};
-constexpr CountRule positions_rule{"max_position_embeddings", std::int64_t{1} << 40};
 
 /// Builds the document and refuses what the library lets pass: keys given twice, and absurd depth.
 class Watch {
@@ -176,19 +204,25 @@ class ConfigReader {
       refuse_family(model.architecture);
       return model;
     }
-    model.hidden = count(hidden_rule);
-    model.layers = count(layers_rule);
-    model.heads = count(heads_rule);
+    keys_ = family->keys;
+    const bool is_gpt2 = family->name == gpt2;
+    if (is_gpt2) read_gpt2(model);
+    model.hidden = count({keys_.hidden, most_hidden});
+    model.layers = count({keys_.layers, most_layers});
+    model.heads = count({keys_.heads, most_heads});
     model.kv_heads =
         count(kv_heads_rule, given("num_key_value_heads") || family->kv_heads == 0 ? model.heads : family->kv_heads);
     model.head_dim = read_head_dim(model);
-    model.ffn = count(ffn_rule);
+    const std::int64_t usual_ffn = 4 * model.hidden;
+    model.ffn = count({keys_.ffn, most_ffn}, is_gpt2 ? std::optional(usual_ffn) : std::nullopt);
     model.vocabulary = count(vocabulary_rule);
-    model.max_positions = count(positions_rule, family->max_positions);
-    model.tied_embeddings = flag("tie_word_embeddings");
-    read_biases(*family, model);
+    const bool learned = model.positions == Positions::Learned;
+    model.max_positions =
+        count({keys_.positions, learned ? most_learned_positions : most_positions}, family->max_positions);
+    model.tied_embeddings = flag("tie_word_embeddings", is_gpt2);
+    if (!is_gpt2) read_biases(*family, model);
     check_heads(model);
-    check_activation();
+    read_activation(model, is_gpt2 ? "gelu_new" : "silu", is_gpt2);
     refuse_unmodelled();
     return model;
   }
@@ -211,9 +245,12 @@ class ConfigReader {
                        [&](const Unmodelled& u) { return u.key == key; });
   }
   static std::vector<std::string_view> own_keys() {
-    return {"model_type",      hidden_rule.key, layers_rule.key,     heads_rule.key,     kv_heads_rule.key,
-            head_dim_rule.key, ffn_rule.key,    vocabulary_rule.key, positions_rule.key, "tie_word_embeddings",
-            "attention_bias",  "mlp_bias",      "hidden_act"};
+    std::vector<std::string_view> keys{"model_type",        kv_heads_rule.key,     head_dim_rule.key,
+                                       vocabulary_rule.key, "tie_word_embeddings", "attention_bias",
+                                       "mlp_bias",          position_kind,         linear_bias};
+    for (const Keys& k : {usual_keys, gpt2_keys})
+      keys.insert(keys.end(), {k.hidden, k.layers, k.heads, k.ffn, k.positions, k.activation});
+    return keys;
   }
   [[nodiscard]] std::vector<std::string> all_keys() const {
     std::vector<std::string> keys{"vocabulary_extra", "vocabulary_multiple"};
@@ -267,9 +304,9 @@ class ConfigReader {
     return x > -exact && x < exact && static_cast<double>(static_cast<std::int64_t>(x)) == x;
   }
 
-  bool flag(std::string_view key) {
+  bool flag(std::string_view key, bool fallback = false) {
     const json* value = find(key);
-    if (value == nullptr) return false;
+    if (value == nullptr) return fallback;
     if (value->is_boolean()) return value->get<bool>();
     problem(key, fmt::format("takes true or false, not {}", shown(*value)));
     return false;
@@ -296,11 +333,23 @@ class ConfigReader {
     if (find(head_dim_rule.key) != nullptr) return count(head_dim_rule);
     if (model.hidden == 0 || model.heads == 0) return 0;
     if (model.hidden % model.heads != 0) {
-      problem(heads_rule.key,
-              fmt::format("{} does not divide hidden_size = {}, and head_dim is left out", model.heads, model.hidden));
+      problem(keys_.heads, fmt::format("{} does not divide {} = {}, and head_dim is left out", model.heads,
+                                       keys_.hidden, model.hidden));
       return 0;
     }
     return model.hidden / model.heads;
+  }
+
+  void read_gpt2(Model& model) {
+    model.normalization = Normalization::Layer;
+    model.positions = Positions::Learned;
+    const std::string kind = text(position_kind).value_or("absolute");
+    if (kind == "rope")
+      model.positions = Positions::Rotary;
+    else if (kind != "absolute")
+      problem(position_kind, fmt::format("{} is not modelled yet", in_quotes(kind)),
+              R"("absolute" (learned vectors) or "rope" would do)");
+    model.qkv_bias = model.output_bias = model.mlp_bias = flag(linear_bias, true);
   }
 
   void read_biases(const Family& family, Model& model) {
@@ -321,15 +370,22 @@ class ConfigReader {
     }
     // The 16-byte loads of both attention libraries.
     if (model.head_dim > 0 && (model.head_dim % 8 != 0 || model.head_dim > head_dim_rule.high)) {
-      problem(find(head_dim_rule.key) != nullptr ? head_dim_rule.key : heads_rule.key,
+      problem(find(head_dim_rule.key) != nullptr ? head_dim_rule.key : keys_.heads,
               fmt::format("{} per head: FlashAttention and cuDNN take multiples of 8 up to 256", model.head_dim));
     }
   }
 
-  void check_activation() {
-    const std::string activation = text("hidden_act").value_or("silu");
-    if (activation != "silu")
-      problem("hidden_act", fmt::format("{} is not modelled yet", in_quotes(activation)), "\"silu\" would do");
+  // The other families gate their MLP whatever the activation, and only SiLU's gate is modelled.
+  void read_activation(Model& model, std::string_view usual, bool any) {
+    const std::string name = text(keys_.activation).value_or(std::string(usual));
+    const auto* const found =
+        std::find_if(activations.begin(), activations.end(), [&](const NamedActivation& a) { return a.name == name; });
+    if (found == activations.end() || (!any && name != usual)) {
+      problem(keys_.activation, fmt::format("{} is not modelled yet", in_quotes(name)),
+              any ? R"("gelu_new", "gelu", "relu2" or "swiglu" would do)" : fmt::format("\"{}\" would do", usual));
+      return;
+    }
+    model.activation = found->activation;
   }
 
   void refuse_unmodelled() {
@@ -347,6 +403,7 @@ class ConfigReader {
   }
 
   json document_;
+  Keys keys_ = usual_keys;
   std::vector<ConfigOverride> overridden_;
   Problems* problems_;
 };

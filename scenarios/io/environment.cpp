@@ -45,9 +45,10 @@ struct Neutral {
   std::string_view value;
 };
 constexpr std::array neutral{Neutral{"PYTORCH_CUDA_ALLOC_CONF", ""}, Neutral{"CUDA_MODULE_LOADING", "LAZY"},
-                             Neutral{"CUDA_LAUNCH_BLOCKING", "0"}, Neutral{"NVTE_ALLOW_NONDETERMINISTIC_ALGO", "1"}};
+                             Neutral{"CUDA_LAUNCH_BLOCKING", "0"}};
 
 constexpr std::string_view cublas = "CUBLAS_WORKSPACE_CONFIG";
+constexpr std::string_view nondeterministic = "NVTE_ALLOW_NONDETERMINISTIC_ALGO";
 constexpr std::int64_t most_kib = std::int64_t{1} << 30;  // 1 TiB: more than any device
 
 std::optional<std::string> value_of(const TomlValue& value) {
@@ -78,7 +79,7 @@ void refuse(TomlReader& table, const TomlKey& variable, const std::string& value
                             : fmt::format("leave it out, or set {}", in_quotes(known->value)));
     return;
   }
-  std::vector<std::string> names{std::string(cublas)};
+  std::vector<std::string> names{std::string(cublas), std::string(nondeterministic)};
   names.insert(names.end(), harmless.begin(), harmless.end());
   for (const Neutral& n : neutral) names.emplace_back(n.name);
   const std::string meant = nearest(variable.name, names);
@@ -111,6 +112,11 @@ Environment read_environment(TomlReader table) {
     const std::optional<std::string> value = value_of(variable.value);
     if (!value) {
       table.problem(variable.name, fmt::format("{} takes a text, not {}", variable.name, text(variable.value)));
+    } else if (variable.name == nondeterministic) {
+      // TransformerEngine reads it as a number; 0 rules kernels out that are not deterministic.
+      if (*value != "0" && *value != "1")
+        table.problem(variable.name, fmt::format("{} = {} is neither 0 nor 1", nondeterministic, in_quotes(*value)));
+      environment.deterministic = *value == "0";
     } else if (variable.name != cublas) {
       if (std::find(harmless.begin(), harmless.end(), variable.name) == harmless.end()) refuse(table, variable, *value);
     } else if (is_cublas_workspace_config(*value)) {

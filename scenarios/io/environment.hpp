@@ -10,6 +10,7 @@ namespace tidemark {
 /// What the variables of `[runtime.environment]` settle.
 struct Environment {
   std::string cublas_workspace_config;
+  bool deterministic = false;  ///< NVTE_ALLOW_NONDETERMINISTIC_ALGO=0
 };
 
 /// Reads the variables. One without an effect on memory passes; any other that is not understood is a problem.

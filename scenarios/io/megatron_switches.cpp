@@ -123,20 +123,34 @@ const std::array repeats{
     Repeat{"untie-embeddings-and-output-weights", Source::Model, "tie_word_embeddings",
            [](const Scenario& s) { return boolean(!s.model.tied_embeddings); }},
     Repeat{"add-qkv-bias", Source::Model, "bias on Q, K and V",
-           [](const Scenario& s) { return boolean(s.model.qkv_bias); }},
+           [](const Scenario& s) { return s.model.output_bias ? either() : boolean(s.model.qkv_bias); }},
     Repeat{"disable-bias-linear", Source::Model, "bias on the output projection and the MLP",
            [](const Scenario& s) { return boolean(!s.model.output_bias && !s.model.mlp_bias); }},
-    Repeat{"swiglu", Source::Model, "hidden_act", [](const Scenario&) { return boolean(true); }},
-    Repeat{"normalization", Source::Model, "normalization", [](const Scenario&) { return Texts{"\"RMSNorm\""}; }},
-    Repeat{"position-embedding-type", Source::Model, "positions", [](const Scenario&) { return Texts{"\"rope\""}; }},
+    Repeat{"swiglu", Source::Model, "activation",
+           [](const Scenario& s) { return boolean(s.model.activation == Activation::SwiGlu); }},
+    Repeat{"squared-relu", Source::Model, "activation",
+           [](const Scenario& s) { return boolean(s.model.activation == Activation::SquaredRelu); }},
+    Repeat{"normalization", Source::Model, "normalization",
+           [](const Scenario& s) {
+             return Texts{s.model.normalization == Normalization::Rms ? "\"RMSNorm\"" : "\"LayerNorm\""};
+           }},
+    Repeat{"position-embedding-type", Source::Model, "positions",
+           [](const Scenario& s) {
+             return Texts{s.model.positions == Positions::Rotary ? "\"rope\"" : "\"learned_absolute\""};
+           }},
+    Repeat{"hidden-dropout", Source::Train, "hidden_dropout",
+           [](const Scenario& s) { return Texts{fmt::format("{}", s.train.hidden_dropout)}; }},
+    Repeat{"attention-dropout", Source::Train, "attention_dropout",
+           [](const Scenario& s) { return Texts{fmt::format("{}", s.train.attention_dropout)}; }},
+    Repeat{"transformer-impl", Source::Train, "attention",
+           [](const Scenario& s) {
+             return Texts{s.train.attention == AttentionKernel::Local ? "\"local\"" : "\"transformer_engine\""};
+           }},
 };
 
 /// Flags that change what is allocated, or when, in a way that is not modelled; neutral values ask for nothing.
 const std::vector<UnmodelledKey>& unmodelled_flags() {
   static const std::vector<UnmodelledKey> flags{
-      {"transformer-impl", "implementations other than TransformerEngine's are", {"\"transformer_engine\""}},
-      {"hidden-dropout", "dropout is", {"0"}},
-      {"attention-dropout", "dropout is", {"0"}},
       {"context-parallel-size", "context parallelism is", {"1"}},
       {"cp-comm-type", "context parallelism is", {}},
       {"hierarchical-context-parallel-sizes", "context parallelism is", {}},
@@ -167,8 +181,6 @@ const std::vector<UnmodelledKey>& unmodelled_flags() {
       {"exp-avg-dtype", "optimizer state of another precision is", {"\"fp32\""}},
       {"exp-avg-sq-dtype", "optimizer state of another precision is", {"\"fp32\""}},
       {"num-distributed-optimizer-instances", "a partly replicated distributed optimizer is", {"1"}},
-      {"overlap-grad-reduce", "overlapped gradient reduction is", {"false"}},
-      {"overlap-param-gather", "overlapped parameter gathering is", {"false"}},
       {"ddp-bucket-size", "buckets of another size are", {}},
       {"ddp-num-buckets", "buckets of another size are", {}},
       {"ddp-pad-buckets-for-high-nccl-busbw", "wider padding of buckets is", {"false"}},
@@ -181,11 +193,7 @@ const std::vector<UnmodelledKey>& unmodelled_flags() {
       {"use-megatron-fsdp", "FSDP is", {"false"}},
       {"use-custom-fsdp", "FSDP is", {"false"}},
       {"data-parallel-sharding-strategy", "FSDP is", {"\"no_shard\""}},
-      {"no-gradient-accumulation-fusion", "unfused gradient accumulation is", {"false"}},
       {"no-rope-fusion", "unfused rotary embedding is", {"false"}},
-      {"no-bias-swiglu-fusion", "unfused SwiGLU is", {"false"}},
-      {"no-bias-gelu-fusion", "an MLP that is not gated is", {"false"}},
-      {"deterministic-mode", "deterministic mode is", {"false"}},
       {"enable-cuda-graph", "a CUDA graph is", {"false"}},
       {"external-cuda-graph", "a CUDA graph is", {"false"}},
       {"use-cpu-initialization", "building the model on the host is", {"false"}},
@@ -193,14 +201,14 @@ const std::vector<UnmodelledKey>& unmodelled_flags() {
       {"defer-embedding-wgrad-compute", "deferred weight gradients are", {"false"}},
       {"delay-wgrad-compute", "deferred weight gradients are", {"false"}},
       {"rotary-percent", "a partial rotary embedding is", {"1"}},
-      {"squared-relu", "squared ReLU is", {"false"}},
       {"use-legacy-models", "the legacy model is", {"false"}},
       {"distributed-backend", "a backend other than NCCL is", {"\"nccl\""}},
   };
   return flags;
 }
 
-/// Flags that leave memory as it is, whatever their value: attention runs fused, dropout is 0.
+/// Flags that leave memory as it is, whatever their value. Gathering parameters during forward is only a matter of
+/// time: they are gathered into the buffer that holds them anyway.
 constexpr auto harmless_flags = std::to_array<std::string_view>({"use-mcore-models",
                                                                  "use-flash-attn",
                                                                  "mock-data",
@@ -256,9 +264,8 @@ constexpr auto harmless_flags = std::to_array<std::string_view>({"use-mcore-mode
                                                                  "use-rotary-position-embeddings",
                                                                  "max-position-embeddings",
                                                                  "rotary-base",
-                                                                 "attention-softmax-in-fp32",
-                                                                 "no-masked-softmax-fusion",
-                                                                 "no-bias-dropout-fusion",
+                                                                 "overlap-param-gather",
+                                                                 "no-persist-layer-norm",
                                                                  "no-overlap-p2p-communication",
                                                                  "ddp-average-in-collective",
                                                                  "distributed-timeout-minutes",
@@ -322,10 +329,32 @@ void check_tokenizer(TomlReader& switches, const TomlKey& given, const Scenario&
                    "set vocabulary_extra = 1 in [model_override]");
 }
 
-constexpr std::string_view no_attention_mask = "no-create-attention-mask-in-dataloader";
+/// Flags that nothing else says, and the value that sets what they stand for.
+struct Own {
+  std::string_view flag;
+  bool RuntimeChoice::*meaning;
+  bool set;
+};
+constexpr std::array own_flags{
+    Own{"no-create-attention-mask-in-dataloader", &RuntimeChoice::attention_mask, false},
+    Own{"no-gradient-accumulation-fusion", &RuntimeChoice::gradient_accumulation_fusion, false},
+    Own{"no-bias-dropout-fusion", &RuntimeChoice::bias_dropout_fusion, false},
+    Own{"no-bias-gelu-fusion", &RuntimeChoice::bias_gelu_fusion, false},
+    Own{"no-bias-swiglu-fusion", &RuntimeChoice::bias_swiglu_fusion, false},
+    Own{"no-masked-softmax-fusion", &RuntimeChoice::masked_softmax_fusion, false},
+    Own{"attention-softmax-in-fp32", &RuntimeChoice::softmax_in_fp32, true},
+    Own{"apply-query-key-layer-scaling", &RuntimeChoice::query_key_scaling, true},
+    Own{"overlap-grad-reduce", &RuntimeChoice::overlap_gradients, true},
+    Own{"deterministic-mode", &RuntimeChoice::deterministic, true},
+};
+
+bool is_own(std::string_view flag) {
+  return std::any_of(own_flags.begin(), own_flags.end(), [&](const Own& own) { return own.flag == flag; });
+}
 
 std::vector<std::string> all_flags() {
-  std::vector<std::string> flags{"tokenizer-type", std::string(no_attention_mask)};
+  std::vector<std::string> flags{"tokenizer-type"};
+  for (const Own& own : own_flags) flags.emplace_back(own.flag);
   for (const Repeat& r : repeats) flags.emplace_back(r.flag);
   for (const UnmodelledKey& u : unmodelled_flags()) flags.emplace_back(u.key);
   for (const std::string_view flag : harmless_flags) flags.emplace_back(flag);
@@ -334,7 +363,10 @@ std::vector<std::string> all_flags() {
 
 }  // namespace
 
-bool read_attention_mask(TomlReader switches) { return !switches.boolean(no_attention_mask).value_or(false); }
+void read_own_switches(TomlReader switches, RuntimeChoice& runtime) {
+  for (const Own& own : own_flags)
+    runtime.*own.meaning = switches.boolean(own.flag).value_or(false) ? own.set : !own.set;
+}
 
 void check_megatron_switches(TomlReader switches, const Scenario& asked, const ScenarioTables& tables) {
   for (const TomlKey& given : switches.keys()) {
@@ -346,7 +378,7 @@ void check_megatron_switches(TomlReader switches, const Scenario& asked, const S
       check_repeat(switches, given, *repeat, asked, tables);
     } else if (unmodelled != unmodelled_flags().end()) {
       check_unmodelled(switches, given, *unmodelled);
-    } else if (given.name == no_attention_mask) {
+    } else if (is_own(given.name)) {
       continue;  // read on its own: nothing else says it
     } else if (given.name == "tokenizer-type") {
       check_tokenizer(switches, given, asked);

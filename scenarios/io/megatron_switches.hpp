@@ -8,8 +8,7 @@ namespace tidemark {
 /// says elsewhere has to agree with it; one that does not touch memory passes; any other is a problem.
 void check_megatron_switches(TomlReader switches, const Scenario& asked, const ScenarioTables& tables);
 
-/// Whether the data loader makes attention masks: it does unless the flag no-create-attention-mask-in-dataloader is
-/// set.
-[[nodiscard]] bool read_attention_mask(TomlReader switches);
+/// Reads the flags that nothing else in a scenario says; one that is left out has Megatron's default.
+void read_own_switches(TomlReader switches, RuntimeChoice& runtime);
 
 }  // namespace tidemark

@@ -144,6 +144,13 @@ class Checks {
 
   void check_sequence() {
     if (!tables_.layout.sound("tensor") || !tables_.layout.sound("sequence_parallel")) return;
+    if (tables_.model_sound && tables_.train.sound("sequence_length") && model_.positions == Positions::Learned &&
+        train_.sequence_length > model_.max_positions) {
+      tables_.train.problem("sequence_length",
+                            fmt::format("sequence_length = {} is more than the {} positions that the model has learned",
+                                        train_.sequence_length, model_.max_positions),
+                            "n_positions in [model_override] says how many there are");
+    }
     // As Megatron does (arguments.py): with one tensor-parallel rank there is nothing to spread.
     if (layout_.tensor == 1) layout_.sequence_parallel = false;
     if (!layout_.sequence_parallel || !tables_.train.sound("sequence_length") ||
@@ -202,9 +209,11 @@ class Checks {
     const double vocabulary = real(model_.vocabulary + model_.vocabulary_extra) +
                               real(std::max<std::int64_t>(model_.vocabulary_multiple, 128)) * layout_.tensor;
     const double parameters =
-        2 * vocabulary * hidden + real(model_.layers) * hidden * (2 * attention + 3 * real(model_.ffn) + 8);
+        (2 * vocabulary + (model_.positions == Positions::Learned ? real(model_.max_positions) : 0)) * hidden +
+        real(model_.layers) * hidden * (2 * attention + 3 * real(model_.ffn) + 8);
+    const double scores = stores_scores(train_.attention) ? real(model_.heads) * real(train_.sequence_length) : 0;
     const double per_token =
-        real(model_.layers) * (16 * hidden + 8 * attention + 12 * real(model_.ffn)) + 16 * vocabulary;
+        real(model_.layers) * (16 * hidden + 8 * attention + 12 * real(model_.ffn) + 16 * scores) + 16 * vocabulary;
     constexpr double most_bytes = 1.0e18;  // below 2^60
     if (24 * parameters + 2 * real(train_.tokens()) * per_token > most_bytes) {
       tables_.train.problem("sequence_length",

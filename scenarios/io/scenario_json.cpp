@@ -28,6 +28,9 @@ Json as_json(const Model& model) {
           {"qkv_bias", model.qkv_bias},
           {"output_bias", model.output_bias},
           {"mlp_bias", model.mlp_bias},
+          {"normalization", word(normalization_names, model.normalization)},
+          {"activation", word(activation_names, model.activation)},
+          {"position_embedding_type", word(positions_names, model.positions)},
           {"vocabulary_extra", model.vocabulary_extra},
           {"vocabulary_multiple", model.vocabulary_multiple}};
 }
@@ -140,8 +143,8 @@ Json as_json(const Train& train) {
                {"recompute", word(recompute_names, train.recompute.kind)},
                {"attention", word(attention_names, train.attention)},
                {"cross_entropy", word(cross_entropy_names, train.cross_entropy)},
-               {"hidden_dropout", 0.0},
-               {"attention_dropout", 0.0},
+               {"hidden_dropout", train.hidden_dropout},
+               {"attention_dropout", train.attention_dropout},
                {"steps", train.steps}};
   add_recomputation(json, train.recompute);
   return json;
@@ -161,7 +164,17 @@ Json as_json(const RuntimeChoice& runtime) {
             {"cuda", text(runtime.versions.cuda)},
             {"nccl", text(runtime.versions.nccl)}}},
           {"environment", environment},
-          {"switches", {{"no-create-attention-mask-in-dataloader", !runtime.attention_mask}}}};
+          {"switches",
+           {{"no-create-attention-mask-in-dataloader", !runtime.attention_mask},
+            {"no-gradient-accumulation-fusion", !runtime.gradient_accumulation_fusion},
+            {"no-bias-dropout-fusion", !runtime.bias_dropout_fusion},
+            {"no-bias-gelu-fusion", !runtime.bias_gelu_fusion},
+            {"no-bias-swiglu-fusion", !runtime.bias_swiglu_fusion},
+            {"no-masked-softmax-fusion", !runtime.masked_softmax_fusion},
+            {"attention-softmax-in-fp32", runtime.softmax_in_fp32},
+            {"apply-query-key-layer-scaling", runtime.query_key_scaling},
+            {"overlap-grad-reduce", runtime.overlap_gradients},
+            {"deterministic-mode", runtime.deterministic}}}};
 }
 
 }  // namespace

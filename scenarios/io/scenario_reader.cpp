@@ -173,15 +173,12 @@ DType read_precision(TomlReader& table) {
 }
 
 /// Megatron drops out a tenth unless told otherwise (arguments.py): leaving the key out does not mean 0.
-void read_dropout(TomlReader& table, std::string_view key) {
-  const TomlValue* given = table.raw(key);
-  const std::string value = given == nullptr ? "" : text(*given);
-  if (value == "0.0" || value == "0") return;
-  table.problem(key,
-                given == nullptr
-                    ? fmt::format("{} is left out: Megatron's default is 0.1, and dropout is not modelled yet", key)
-                    : fmt::format("{} = {}: dropout is not modelled yet", key, value),
-                fmt::format("set {} = 0.0", key));
+double read_dropout(TomlReader& table, std::string_view key) {
+  constexpr Ratio whole{std::int64_t{1'000'000}};
+  const std::optional<Ratio> given = table.ratio(key, Ratio{}, whole);
+  if (given && *given == whole) table.problem(key, fmt::format("{} = 1: nothing would be left", key));
+  constexpr double usual = 0.1;
+  return given ? static_cast<double>(given->count()) / static_cast<double>(whole.count()) : usual;
 }
 
 void read_train(TomlReader& table, Train& train) {
@@ -195,13 +192,12 @@ void read_train(TomlReader& table, Train& train) {
   train.precision = read_precision(table);
   train.gradient_dtype = read_name(table, "gradient_dtype", precision_names).value_or(DType::FP32);
   train.optimizer = read_name(table, "optimizer", optimizer_names).value_or(Optimizer::AdamW);
-  train.attention =
-      read_name(table, "attention", attention_names, {"unfused", "local"}).value_or(AttentionKernel::Auto);
+  train.attention = read_name(table, "attention", attention_names).value_or(AttentionKernel::Auto);
   train.cross_entropy = read_name(table, "cross_entropy", cross_entropy_names).value_or(CrossEntropy::Unfused);
   train.steps = narrow(table.integer("steps", step_count).value_or(step_count.low));
   train.recompute = read_recomputation(table);
-  read_dropout(table, "hidden_dropout");
-  read_dropout(table, "attention_dropout");
+  train.hidden_dropout = read_dropout(table, "hidden_dropout");
+  train.attention_dropout = read_dropout(table, "attention_dropout");
 
   table.refuse({"master_dtype", "optimizer state of another precision is", {"\"fp32\""}});
   table.refuse({"moment_dtypes", "optimizer state of another precision is", {"[\"fp32\", \"fp32\"]"}});
@@ -235,9 +231,11 @@ TomlReader read_runtime(TomlReader& table, RuntimeChoice& runtime) {
   runtime.headroom = table.bytes("headroom").value_or(Bytes{});
   table.refuse({"allocator", "settings of the caching allocator are", {"\"\""}});
   runtime.versions = read_versions(table.table("versions"));
-  runtime.cublas_workspace_config = read_environment(table.table("environment")).cublas_workspace_config;
+  const Environment environment = read_environment(table.table("environment"));
+  runtime.cublas_workspace_config = environment.cublas_workspace_config;
   TomlReader switches = table.table("switches");
-  runtime.attention_mask = read_attention_mask(switches);
+  read_own_switches(switches, runtime);
+  runtime.deterministic |= environment.deterministic;
   table.refuse_unknown_keys();
   return switches;
 }

@@ -2,6 +2,7 @@
 
 #define TOML_EXCEPTIONS 1
 #include <algorithm>
+#include <cmath>
 
 #include <toml++/toml.h>
 
@@ -40,16 +41,70 @@ Family read_family(const std::filesystem::path& path) {
   return family;
 }
 
+LastRankFamily read_last_rank_family(const std::filesystem::path& path) {
+  LastRankFamily family{path.stem().string(), {}};
+  const toml::table file = toml::parse_file(path.string());
+  for (const auto& [key, node] : file) {
+    const toml::table& table = *node.as_table();
+    LastRankRow row;
+    row.name = std::string(key.str());
+    row.source = table["source"].value<std::string>().value();
+    row.excluded = table["excluded"].value_or(std::string());
+    if (row.excluded.empty()) {
+      const auto bytes = [&](std::string_view name) { return Bytes{table[name].value<std::int64_t>().value()}; };
+      row.scenario = root / table["scenario"].value<std::string>().value();
+      row.fully_specified = table["fully_specified"].value<bool>().value();
+      row.only_one_step = table["steps"].value_or(std::int64_t{0}) == 1;
+      row.static_bytes = bytes("static_bytes");
+      row.peak_bytes = bytes("peak_bytes");
+      row.first_step_peak_bytes = bytes("first_step_peak_bytes");
+    }
+    family.rows.push_back(std::move(row));
+  }
+  return family;
+}
+
+std::vector<std::filesystem::path> tables_in(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().extension() == ".toml") files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
 }  // namespace
 
 std::vector<Family> families() {
-  std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(root / "tests" / "golden"))
-    if (entry.path().extension() == ".toml") files.push_back(entry.path());
-  std::sort(files.begin(), files.end());
   std::vector<Family> found;
-  for (const std::filesystem::path& file : files) found.push_back(read_family(file));
+  for (const std::filesystem::path& file : tables_in(root / "tests" / "golden")) found.push_back(read_family(file));
   return found;
+}
+
+std::vector<LastRankFamily> last_rank_families() {
+  std::vector<LastRankFamily> found;
+  for (const std::filesystem::path& file : tables_in(root / "tests" / "golden" / "last_rank"))
+    found.push_back(read_last_rank_family(file));
+  return found;
+}
+
+LastRankFigures predicted(const LastRankRow& row) {
+  const Prediction prediction = predict(read_scenario(row.scenario, root / "scenarios"));
+  const Rank last{prediction.scenario.gpus - 1};
+  for (const RankGroup& group : prediction.groups) {
+    if (std::find(group.ranks.begin(), group.ranks.end(), last) == group.ranks.end()) continue;
+    const std::vector<Bytes>& by_step = group.memory.peak_allocated_by_step;
+    const Bytes first = std::max(by_step.at(0), by_step.at(1));
+    return {group.memory.final_allocated, row.only_one_step ? first : group.memory.allocated.bytes, first};
+  }
+  return {};
+}
+
+Errors errors(std::vector<double> of_rows) {
+  if (of_rows.empty()) return {};
+  for (double& error : of_rows) error = std::abs(error);
+  const auto within = std::count_if(of_rows.begin(), of_rows.end(), [](double error) { return error <= 0.006; });
+  const double count = static_cast<double>(of_rows.size());
+  return {median(of_rows), *std::max_element(of_rows.begin(), of_rows.end()), static_cast<double>(within) / count};
 }
 
 Figures predicted(const Row& row) {

@@ -20,6 +20,28 @@ struct Row {
   bool step_fitted = false;  ///< the device's efficiencies were fitted on it
 };
 
+/// What was measured on the last rank of one scenario.
+struct LastRankRow {
+  std::string name;
+  std::string source;
+  std::string excluded;  ///< the feature that keeps it out of the scores; then the rest is empty
+  std::filesystem::path scenario;
+  bool fully_specified = false;
+  bool only_one_step = false;   ///< the run ended after it
+  Bytes static_bytes;           ///< allocated after the last step
+  Bytes peak_bytes;             ///< highest allocated of the whole run
+  Bytes first_step_peak_bytes;  ///< … up to the end of the first step
+};
+
+/// Such rows that share their assumptions.
+struct LastRankFamily {
+  std::string name;
+  std::vector<LastRankRow> rows;
+};
+
+/// Every family under tests/golden/last_rank, rows by name.
+[[nodiscard]] std::vector<LastRankFamily> last_rank_families();
+
 /// A family of rows that share their assumptions.
 struct Family {
   std::string name;
@@ -40,5 +62,18 @@ struct Figures {
   double step_ms = 0;
 };
 [[nodiscard]] Figures predicted(const Row& row);
+
+/// What a last rank's counters are predicted to show.
+struct LastRankFigures {
+  Bytes static_bytes, peak_bytes, first_step_peak_bytes;
+};
+[[nodiscard]] LastRankFigures predicted(const LastRankRow& row);
+
+/// How far predictions are off, as shares of what was measured.
+struct Errors {
+  double median = 0, worst = 0;
+  double within_0_6_percent = 0;  ///< share of the rows
+};
+[[nodiscard]] Errors errors(std::vector<double> of_rows);
 
 }  // namespace tidemark::golden

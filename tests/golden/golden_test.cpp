@@ -1,3 +1,6 @@
+#include <cmath>
+#include <vector>
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -37,6 +40,27 @@ std::vector<Row> all_rows() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, Golden, testing::ValuesIn(all_rows()), [](const auto& row) { return row.param.name; });
+
+// Rows whose configuration is known in full, as a share of what was measured.
+TEST(LastRankGolden, FullySpecifiedRowsAreAsMeasured) {
+  for (const LastRankFamily& family : last_rank_families()) {
+    std::vector<double> statics, peaks;
+    for (const LastRankRow& row : family.rows) {
+      if (!row.fully_specified) continue;
+      const LastRankFigures p = predicted(row);
+      const auto off = [](Bytes found, Bytes measured) {
+        return static_cast<double>(found.count()) / static_cast<double>(measured.count()) - 1;
+      };
+      statics.push_back(off(p.static_bytes, row.static_bytes));
+      peaks.push_back(off(p.peak_bytes, row.peak_bytes));
+      EXPECT_LE(std::abs(peaks.back()), 0.006) << row.name;
+      EXPECT_LE(std::abs(statics.back()), 0.02) << row.name;
+    }
+    EXPECT_LE(errors(statics).median, 0.0015) << family.name;
+    EXPECT_LE(errors(peaks).median, 0.0006) << family.name;
+    EXPECT_GE(errors(statics).within_0_6_percent, 0.9) << family.name;
+  }
+}
 
 }  // namespace
 }  // namespace tidemark::golden

@@ -1,11 +1,15 @@
 #include "parallel/graph.hpp"
 
 #include <algorithm>
+#include <set>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "parallel/sizes.hpp"
 
 namespace tidemark {
 namespace {
@@ -139,6 +143,78 @@ TEST(Graph, BiasesAreParametersAndSaveNothing) {
   EXPECT_EQ(parameter_count(all), parameter_count(build_model(tiny, {})) + 128 + 64 + 192 + 64);
   EXPECT_EQ(parameter_named(all, "layers.0.attention.proj.bias")->cut, WeightCut::None);  // whole on every rank
   EXPECT_EQ(parameter_named(all, "layers.0.mlp.fc1.bias")->cut, WeightCut::Rows);
+}
+
+// A GPT-2-like model: LayerNorm, learned positions, biases, GELU.
+Model gpt(std::int64_t heads, std::int64_t head_dim) {
+  Model m = tiny;
+  m.hidden = heads * head_dim;
+  m.heads = m.kv_heads = heads;
+  m.head_dim = head_dim;
+  m.ffn = 4 * m.hidden;
+  m.tied_embeddings = m.qkv_bias = m.output_bias = m.mlp_bias = true;
+  m.normalization = Normalization::Layer;
+  m.activation = Activation::Gelu;
+  m.positions = Positions::Learned;
+  return m;
+}
+
+TEST(Graph, AGptLayerIsItsOperatorsAndWhatTheySave) {
+  const ModelGraph graph = build_model(
+      gpt(4, 16),
+      {.attention = AttentionKernel::Unfused, .hidden_dropout = 0.1, .attention_dropout = 0.1, .sequence_length = 32});
+  EXPECT_EQ(saved(graph, "embedding"), "tokens position_ids embedding.dropout_mask");
+  EXPECT_EQ(saved(graph, "layers.0.attention.norm"),
+            "embedding.out layers.0.attention.norm.mean layers.0.attention.norm.rstd");
+  EXPECT_EQ(saved(graph, "layers.0.attention.split"), "");  // parts of the joint projection
+  EXPECT_EQ(saved(graph, "layers.0.attention.core"),
+            "layers.0.attention.q layers.0.attention.k layers.0.attention.v layers.0.attention.softmax "
+            "layers.0.attention.dropout_mask layers.0.attention.dropped");
+  EXPECT_EQ(saved(graph, "layers.0.attention.add"), "layers.0.attention.add.dropout_mask");
+  EXPECT_EQ(saved(graph, "layers.0.mlp.gelu"), "layers.0.mlp.fc1.out");
+  // Megatron adds all biases but that of q, k, v after the GEMM.
+  EXPECT_EQ(operator_named(graph, "layers.0.attention.qkv").parameters.size(), 2U);
+  for (const char* linear : {"layers.0.attention.proj", "layers.0.mlp.fc1", "layers.0.mlp.fc2"})
+    EXPECT_EQ(operator_named(graph, linear).parameters.size(), 1U) << linear;
+  for (const char* after : {"layers.0.attention.add", "layers.0.mlp.gelu", "layers.0.mlp.add"})
+    EXPECT_EQ(operator_named(graph, after).parameters.size(), 1U) << after;
+  const std::int64_t h = 64;
+  EXPECT_EQ(parameter_count(graph), (1000 + 128) * h + 12 * h * h + 13 * h + 2 * h);
+}
+
+TEST(Graph, WithoutDropoutThereAreNoMasks) {
+  const ModelGraph graph = build_model(gpt(4, 16), {.attention = AttentionKernel::Unfused, .sequence_length = 32});
+  for (const Value& value : graph.values) EXPECT_EQ(value.name.find("dropout"), std::string::npos) << value.name;
+  EXPECT_EQ(saved(graph, "layers.0.attention.core"),
+            "layers.0.attention.q layers.0.attention.k layers.0.attention.v layers.0.attention.softmax");
+}
+
+// Korthikanti et al. 2022, table 2: bytes that a layer keeps, of 16-bit elements and masks of one byte. The paper
+// leaves out the statistics of norms, which are of no size.
+TEST(Graph, ALayerKeepsWhatKorthikantiEtAlCount) {
+  for (const auto& [heads, head_dim] : {std::pair<std::int64_t, std::int64_t>{4, 16}, {16, 8}, {8, 24}}) {
+    for (const std::int64_t t : {1, 2, 4}) {
+      for (const bool sequence_parallel : {false, true}) {
+        const std::int64_t s = 32, b = 3, a = heads, h = heads * head_dim;
+        const ModelGraph graph = build_model(gpt(heads, head_dim), {.attention = AttentionKernel::Unfused,
+                                                                    .hidden_dropout = 0.1,
+                                                                    .attention_dropout = 0.1,
+                                                                    .sequence_length = s});
+        const Sizes sizes{
+            .tokens = s * b, .micro_batch = b, .tensor = t, .sequence_parallel = sequence_parallel && t > 1};
+        std::set<ValueId> kept;
+        for (const Operator& op : graph.operators)
+          if (op.layer == 0) kept.insert(op.saved.begin(), op.saved.end());
+        std::int64_t bytes = 0;
+        for (const ValueId v : kept)
+          if (!graph[v].name.ends_with(".mean") && !graph[v].name.ends_with(".rstd"))
+            bytes += sizes.bytes(graph[v]).count();
+        const std::int64_t expected = sequence_parallel ? (s * b * h * 34 + 5 * a * s * s * b) / t
+                                                        : s * b * h * 10 + (s * b * h * 24 + 5 * a * s * s * b) / t;
+        EXPECT_EQ(bytes, expected) << "t " << t << ", heads " << heads << ", sequence parallel " << sequence_parallel;
+      }
+    }
+  }
 }
 
 TEST(Graph, WeightsAreCutWhereTensorParallelismCutsThem) {

@@ -661,6 +661,18 @@ TestJob generated_job(std::uint64_t seed) {
   job.versions.transformer_engine = one_of(Version{2, 2}, Version{2, 11});
   job.settings.attention_mask = one_of(false, true);
   job.target.compute_capability = one_of(80, 90, 100);
+  m.normalization = one_of(Normalization::Rms, Normalization::Layer);
+  m.activation = one_of(Activation::SwiGlu, Activation::Gelu, Activation::SquaredRelu);
+  m.positions = one_of(Positions::Rotary, Positions::Learned);
+  m.max_positions = 256;
+  t.hidden_dropout = one_of(0.0, 0.1);
+  t.attention_dropout = one_of(0.0, 0.1);
+  if (one_of(0, 1, 2) == 0) t.attention = one_of(AttentionKernel::Unfused, AttentionKernel::Local);
+  job.settings.local_layers = t.attention == AttentionKernel::Local;
+  job.settings.gradient_accumulation_fusion = one_of(false, true);
+  job.settings.bias_dropout_fusion = one_of(false, true);
+  job.settings.bias_activation_fusion = one_of(false, true);
+  job.settings.overlap_gradients = one_of(false, true);
   return job;
 }
 

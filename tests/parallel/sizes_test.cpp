@@ -158,7 +158,7 @@ TEST(StageParameters, ATiedHeadIsACopyOnTheLastStageAndOneWeightOnASingleOne) {
 BufferLayout layout_of(const Lowered& lowered, Sharding sharding, std::int32_t shards) {
   const Stage stage = split_into_stages(static_cast<std::int32_t>(lowered.job.model.layers), {}).front();
   return buffer_layout(lowered.graph, stage_parameters(lowered.graph, stage, lowered.runtime), sizes(lowered.job),
-                       lowered.runtime, sharding, shards);
+                       lowered.runtime, stage, sharding, shards);
 }
 TestJob crooked() {
   TestJob job;
@@ -225,11 +225,50 @@ TEST(BufferLayout, PiecesAreEveryParameterExactlyOnce) {
 TEST(BufferLayout, SharesCutParametersAnywhere) {
   BufferLayout layout;
   layout.places = {{ParameterId{5}, 0, 100}, {ParameterId{3}, 128, 300}};
+  layout.buckets = {{0, 384}};
   layout.elements = 384;
   EXPECT_EQ(layout.pieces(0, 3), (std::vector<ShardPiece>{{ParameterId{5}, 100}}));
   EXPECT_EQ(layout.pieces(1, 3), (std::vector<ShardPiece>{{ParameterId{3}, 128}}));
   EXPECT_EQ(layout.pieces(2, 3), (std::vector<ShardPiece>{{ParameterId{3}, 44}}));
   EXPECT_EQ(layout.pieces(0, 2), (std::vector<ShardPiece>{{ParameterId{5}, 100}, {ParameterId{3}, 64}}));
+  layout.buckets = {{0, 128}, {128, 384}};  // a share of each
+  EXPECT_EQ(layout.pieces(0, 2), (std::vector<ShardPiece>{{ParameterId{5}, 64}, {ParameterId{3}, 128}}));
+  EXPECT_EQ(layout.pieces(1, 2), (std::vector<ShardPiece>{{ParameterId{5}, 36}, {ParameterId{3}, 44}}));
+}
+
+TEST(BufferLayout, BucketsOfOverlappedReductionCloseWhenFullOnTheFirstStageOnly) {
+  TestJob job = crooked();
+  Lowered lowered(job);
+  Runtime runtime = lowered.runtime;
+  runtime.bucket_elements = 1'000'000;
+  const auto layout = [&](const Stage& stage) {
+    return buffer_layout(lowered.graph, stage_parameters(lowered.graph, stage, runtime), sizes(job), runtime, stage,
+                         Sharding::Zero1, 3);
+  };
+  const BufferLayout first = layout({.first = 0, .last = 2, .embedding = true, .head = false});
+  ASSERT_GT(first.buckets.size(), 2U);
+  for (std::size_t b = 0; b < first.buckets.size(); ++b) {
+    EXPECT_EQ(first.buckets[b].begin, b == 0 ? 0 : first.buckets[b - 1].end);
+    EXPECT_EQ(first.buckets[b].end % 384, 0);  // lcm(128, 3)
+    EXPECT_TRUE(b + 1 == first.buckets.size() || first.buckets[b].end - first.buckets[b].begin >= 1'000'000);
+  }
+  EXPECT_EQ(first.buckets.back().end, first.elements);
+  EXPECT_EQ(layout({.first = 2, .last = 4, .embedding = false, .head = true}).buckets.size(), 1U);
+}
+
+TEST(BufferLayout, TheCopyOfATiedEmbeddingHasABucketOfItsOwn) {
+  TestJob job;
+  job.model.tied_embeddings = true;
+  Lowered lowered(job);
+  const auto buckets = [&](const Stage& stage, Sharding sharding) {
+    return buffer_layout(lowered.graph, stage_parameters(lowered.graph, stage, lowered.runtime), sizes(job),
+                         lowered.runtime, stage, sharding, 2)
+        .buckets.size();
+  };
+  const Stage first{.first = 0, .last = 2, .embedding = true, .head = false};
+  EXPECT_EQ(buckets(first, Sharding::Zero1), 2U);
+  EXPECT_EQ(buckets(first, Sharding::None), 1U);
+  EXPECT_EQ(buckets({.first = 0, .last = 4, .embedding = true, .head = true}, Sharding::Zero1), 1U);
 }
 
 }  // namespace

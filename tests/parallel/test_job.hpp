@@ -41,7 +41,7 @@ struct Lowered {
   explicit Lowered(const TestJob& asked)
       : job(asked),
         runtime(megatron(job.versions, job.settings, job.target)),
-        graph(build_model(job.model, {.attention = job.train.attention, .cross_entropy = job.train.cross_entropy})),
+        graph(build_model(job.model, graph_options(job.train))),
         input{graph, job.layout, job.train, runtime},
         roles(tidemark::roles(input)) {}
   Lowered(const Lowered&) = delete;

@@ -112,10 +112,45 @@ TEST(ConfigReader, WhatWouldChangeMemoryIsRefused) {
             "config.json: error: hidden_act: \"gelu\" is not modelled yet\n  hint: \"silu\" would do");
 }
 
+std::string gpt2(const std::string& more = "") {
+  return R"({"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 1000)" + more + "}";
+}
+
+TEST(ConfigReader, Gpt2HasItsOwnKeysAndDefaults) {
+  const Model plain = parse_model(gpt2(), "tiny.json");
+  EXPECT_EQ(plain.ffn, 256);  // n_inner left out, or null: four times the width
+  EXPECT_EQ(parse_model(gpt2(R"(, "n_inner": null)"), "tiny.json"), plain);
+  EXPECT_EQ(plain.max_positions, 1024);
+  EXPECT_EQ(plain.kv_heads, 4);
+  EXPECT_TRUE(plain.tied_embeddings && plain.qkv_bias && plain.output_bias && plain.mlp_bias);
+  EXPECT_EQ(plain.normalization, Normalization::Layer);
+  EXPECT_EQ(plain.activation, Activation::Gelu);
+  EXPECT_EQ(plain.positions, Positions::Learned);
+
+  const Model other = parse_model(gpt2(R"(, "n_inner": 96, "n_positions": 64, "activation_function": "relu2",
+    "position_embedding_type": "rope", "add_bias_linear": false, "tie_word_embeddings": false)"),
+                                  "tiny.json");
+  EXPECT_EQ(other.ffn, 96);
+  EXPECT_EQ(other.max_positions, 64);
+  EXPECT_EQ(other.activation, Activation::SquaredRelu);
+  EXPECT_EQ(other.positions, Positions::Rotary);
+  EXPECT_FALSE(other.tied_embeddings || other.qkv_bias || other.output_bias || other.mlp_bias);
+
+  EXPECT_EQ(problems(gpt2(R"(, "position_embedding_type": "alibi", "activation_function": "tanh")")),
+            "config.json: error: position_embedding_type: \"alibi\" is not modelled yet\n"
+            "  hint: \"absolute\" (learned vectors) or \"rope\" would do\n"
+            "config.json: error: activation_function: \"tanh\" is not modelled yet\n"
+            "  hint: \"gelu_new\", \"gelu\", \"relu2\" or \"swiglu\" would do");
+  EXPECT_EQ(problems(R"({"model_type": "gpt2", "n_head": 4, "n_layer": 2, "vocab_size": 10})"),
+            "config.json: error: n_embd: is missing");
+}
+
 TEST(ConfigReader, OtherFamiliesAreRefusedByName) {
-  EXPECT_EQ(problems(R"({"model_type": "gemma2"})"),
-            "config.json: error: model_type: \"gemma2\" is not modelled yet\n  hint: llama, qwen2 or mistral would do");
-  EXPECT_EQ(problems("{}"), "config.json: error: model_type: is missing\n  hint: llama, qwen2 or mistral would do");
+  EXPECT_EQ(
+      problems(R"({"model_type": "gemma2"})"),
+      "config.json: error: model_type: \"gemma2\" is not modelled yet\n  hint: llama, qwen2, mistral or gpt2 would do");
+  EXPECT_EQ(problems("{}"),
+            "config.json: error: model_type: is missing\n  hint: llama, qwen2, mistral or gpt2 would do");
   EXPECT_EQ(problems(R"({"model_type": 3})"), "config.json: error: model_type: takes a text, not 3");
 }
 

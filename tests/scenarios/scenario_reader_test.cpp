@@ -231,14 +231,25 @@ TEST(ScenarioReader, HeadroomHasToLeaveSomething) {
             "job.toml:19:12: error: headroom = \"80 GiB\" leaves nothing of a device's 79.10 GiB");
 }
 
-TEST(ScenarioReader, DropoutHasToBeTurnedOff) {
-  EXPECT_EQ(
-      problems({{"hidden_dropout = 0.0\n", ""}}),
-      "job.toml:10:1: error: hidden_dropout is left out: Megatron's default is 0.1, and dropout is not modelled yet\n"
-      "  hint: set hidden_dropout = 0.0");
-  EXPECT_EQ(problems({{"attention_dropout = 0.0", "attention_dropout = 0.1"}}),
-            "job.toml:16:21: error: attention_dropout = 0.1: dropout is not modelled yet\n  hint: set "
-            "attention_dropout = 0.0");
+TEST(ScenarioReader, DropoutLeftOutIsMegatronsTenth) {
+  const Scenario left_out = parse_scenario(edited({{"hidden_dropout = 0.0\n", ""}}), "job.toml", folders);
+  EXPECT_EQ(left_out.train.hidden_dropout, 0.1);
+  EXPECT_EQ(left_out.train.attention_dropout, 0);
+  const Scenario given =
+      parse_scenario(edited({{"attention_dropout = 0.0", "attention_dropout = 0.25"}}), "job.toml", folders);
+  EXPECT_EQ(given.train.attention_dropout, 0.25);
+  EXPECT_EQ(problems({{"hidden_dropout = 0.0", "hidden_dropout = 1.5"}}).substr(0, 43),
+            "job.toml:15:18: error: hidden_dropout = 1.5");
+  EXPECT_NE(problems({{"hidden_dropout = 0.0", "hidden_dropout = 1.0"}}).find("nothing would be left"),
+            std::string::npos);
+}
+
+TEST(ScenarioReader, LearnedPositionsBoundTheSequence) {
+  const auto asked = [](const char* length) {
+    return problems({{"models/llama-3.1-70b.json", "models/gpt3-175b.json"}, {"8192", length}});
+  };
+  EXPECT_EQ(asked("2048"), "no problem");
+  EXPECT_NE(asked("2049").find("is more than the 2048 positions that the model has learned"), std::string::npos);
 }
 
 TEST(ScenarioReader, KeysOfTheFormatThatAreNotModelledAreRefused) {
@@ -266,8 +277,7 @@ TEST(ScenarioReader, KeysOfTheFormatThatAreNotModelledAreRefused) {
             "job.toml:9:12: error: sharding = \"zero3\" is not modelled yet\n  hint: \"none\" or \"zero1\" would do");
   for (const char* line :
        {"precision = \"fp8-hybrid\"", "master_dtype = \"fp16\"", "moment_dtypes = [\"bf16\", \"bf16\"]",
-        "recompute = \"selective\"\nrecompute_modules = [\"moe\"]", "attention = \"unfused\"",
-        "attention = \"local\""}) {
+        "recompute = \"selective\"\nrecompute_modules = [\"moe\"]"}) {
     EXPECT_NE(with("[train]", line).find("not modelled yet"), std::string::npos) << line;
   }
   for (const char* line : {"allocator = \"expandable_segments:True\""}) {
@@ -372,10 +382,6 @@ headroom = 2
       "job.toml:7:12: error: sharding = \"zero9\" is not known\n"
       "  hint: \"none\" or \"zero1\" would do\n"
       "job.toml:8:1: error: micro_batch is missing in [train]\n"
-      "job.toml:8:1: error: hidden_dropout is left out: Megatron's default is 0.1, and dropout is not modelled yet\n"
-      "  hint: set hidden_dropout = 0.0\n"
-      "job.toml:8:1: error: attention_dropout is left out: Megatron's default is 0.1, and dropout is not modelled yet\n"
-      "  hint: set attention_dropout = 0.0\n"
       "job.toml:9:19: error: sequence_length takes a whole number, not 4096.5\n"
       "job.toml:10:9: error: steps = 1 is out of range\n"
       "  hint: 2 to 64 would do\n"
@@ -479,8 +485,8 @@ TEST(ScenarioReader, ASwitchAgreesWithWhatWasAskedForNotWithWhatMegatronMakesOfI
 }
 
 TEST(ScenarioReader, SwitchesThatAreUnknownOrNotModelledAreRefused) {
-  EXPECT_EQ(with_switch("overlap-grad-reduce = true"),
-            "job.toml:21:23: error: overlap-grad-reduce = true: overlapped gradient reduction is not modelled yet\n  "
+  EXPECT_EQ(with_switch("tp-comm-overlap = true"),
+            "job.toml:21:19: error: tp-comm-overlap = true: TransformerEngine's user buffers are not modelled yet\n  "
             "hint: leave it out, or set false");
   EXPECT_EQ(with_switch("num-experts = 8"),
             "job.toml:21:15: error: num-experts = 8: mixture of experts is not modelled yet\n  hint: leave it out");
