@@ -92,6 +92,19 @@ std::string step_text(const Family& family) {
                            *std::max_element(siblings.begin(), siblings.end()));
 }
 
+std::string step_family_text(const StepFamily& family) {
+  std::string out = fmt::format(
+      "## {}\n\nStep times of runs whose memory was not published; rows marked so were fitted on.\n\n"
+      "| row | | predicted s | measured s | error |\n|---|---|---|---|---|\n",
+      family.name);
+  for (const StepRow& row : family.rows) {
+    const double step = predicted_step_s(row);
+    out += fmt::format("| {} | {} | {:.3f} | {:.2f} | {:+.1f} % |\n", row.name, row.fitted ? "fitted" : "unseen", step,
+                       row.step_s, 100 * (step / row.step_s - 1));
+  }
+  return out + "\n";
+}
+
 double off(Bytes predicted_bytes, Bytes measured) {
   return static_cast<double>(predicted_bytes.count()) / static_cast<double>(measured.count()) - 1;
 }
@@ -153,6 +166,7 @@ int run(int argc, char** argv) {
       "versions that each scenario under `tests/golden/` names; none is set for a single row. Memory has no fitted "
       "constant; time has three per device. Written by `scripts/accuracy`.\n\n";
   for (const Family& family : families()) out += family_text(family) + step_text(family);
+  for (const StepFamily& family : step_families()) out += step_family_text(family);
   for (const LastRankFamily& family : last_rank_families()) out += last_rank_text(family);
   std::fputs(out.c_str(), stdout);
   if (argc < 2) return 0;

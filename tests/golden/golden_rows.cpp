@@ -7,6 +7,7 @@
 #include <toml++/toml.h>
 
 #include "scenarios/io/scenario_reader.hpp"
+#include "sim/summary.hpp"
 
 namespace tidemark::golden {
 namespace {
@@ -85,6 +86,26 @@ std::vector<LastRankFamily> last_rank_families() {
   for (const std::filesystem::path& file : tables_in(root / "tests" / "golden" / "last_rank"))
     found.push_back(read_last_rank_family(file));
   return found;
+}
+
+std::vector<StepFamily> step_families() {
+  std::vector<StepFamily> found;
+  for (const std::filesystem::path& path : tables_in(root / "tests" / "golden" / "steps")) {
+    StepFamily& family = found.emplace_back(StepFamily{path.stem().string(), {}});
+    const toml::table file = toml::parse_file(path.string());
+    for (const auto& [key, node] : file) {
+      const toml::table& table = *node.as_table();
+      family.rows.push_back({std::string(key.str()), root / table["scenario"].value<std::string>().value(),
+                             table["source"].value<std::string>().value(), table["step_s"].value<double>().value(),
+                             table["fitted"].value<bool>().value()});
+    }
+  }
+  return found;
+}
+
+double predicted_step_s(const StepRow& row) {
+  const Job job(read_scenario(row.scenario, root / "scenarios"));
+  return static_cast<double>(last_step(simulate_time(job)).count()) / static_cast<double>(picoseconds_per_second);
 }
 
 LastRankFigures predicted(const LastRankRow& row) {

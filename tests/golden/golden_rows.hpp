@@ -51,6 +51,22 @@ struct Family {
 /// Every family under tests/golden, rows by name.
 [[nodiscard]] std::vector<Family> families();
 
+/// A step's time of a run whose memory is not known.
+struct StepRow {
+  std::string name;
+  std::filesystem::path scenario;
+  std::string source;
+  double step_s = 0;
+  bool fitted = false;  ///< the device's efficiencies were fitted on it
+};
+struct StepFamily {
+  std::string name;
+  std::vector<StepRow> rows;
+};
+/// Every family under tests/golden/steps, rows by name.
+[[nodiscard]] std::vector<StepFamily> step_families();
+[[nodiscard]] double predicted_step_s(const StepRow& row);
+
 /// Predicted figures of one stage, in MiB: the maxima and the median over its ranks.
 struct StageFigures {
   double allocated_max = 0;

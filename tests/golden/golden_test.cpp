@@ -41,6 +41,12 @@ std::vector<Row> all_rows() {
 
 INSTANTIATE_TEST_SUITE_P(Rows, Golden, testing::ValuesIn(all_rows()), [](const auto& row) { return row.param.name; });
 
+TEST(StepGolden, StepsTakeAboutAsLongAsMeasured) {
+  for (const StepFamily& family : step_families())
+    for (const StepRow& row : family.rows)
+      EXPECT_NEAR(predicted_step_s(row), row.step_s, 0.08 * row.step_s) << row.name << ", source " << row.source;
+}
+
 // Rows whose configuration is known in full, as a share of what was measured.
 TEST(LastRankGolden, FullySpecifiedRowsAreAsMeasured) {
   for (const LastRankFamily& family : last_rank_families()) {
