@@ -270,16 +270,10 @@ class GraphBuilder {
 
 using Dependencies = boost::adjacency_list<boost::vecS, boost::vecS, boost::bidirectionalS>;
 
-// An edge from the maker of a value to each of its readers.
 Dependencies dependencies(const ModelGraph& graph) {
-  std::vector<std::size_t> maker(graph.values.size(), graph.operators.size());
-  for (std::size_t o = 0; o < graph.operators.size(); ++o)
-    for (const ValueId v : graph.operators[o].outputs) maker[v.index()] = o;
-  Dependencies edges(graph.operators.size());
-  for (std::size_t o = 0; o < graph.operators.size(); ++o)
-    for (const ValueId v : graph.operators[o].inputs)
-      if (maker[v.index()] < graph.operators.size()) boost::add_edge(maker[v.index()], o, edges);
-  return edges;
+  Dependencies found(graph.operators.size());
+  for (const auto& [maker, reader] : edges(graph)) boost::add_edge(maker.index(), reader.index(), found);
+  return found;
 }
 
 template <class Ids, class Table>
@@ -312,11 +306,21 @@ std::int64_t parameter_count(const ModelGraph& graph) {
   return count;
 }
 
+std::vector<std::pair<OperatorId, OperatorId>> edges(const ModelGraph& graph) {
+  std::vector<OperatorId> maker(graph.values.size());
+  for (std::size_t o = 0; o < graph.operators.size(); ++o)
+    for (const ValueId v : graph.operators[o].outputs) maker[v.index()] = {static_cast<std::int32_t>(o)};
+  std::vector<std::pair<OperatorId, OperatorId>> found;
+  for (std::size_t o = 0; o < graph.operators.size(); ++o)
+    for (const ValueId v : graph.operators[o].inputs)
+      if (maker[v.index()].valid()) found.emplace_back(maker[v.index()], OperatorId{static_cast<std::int32_t>(o)});
+  return found;
+}
+
 std::vector<OperatorId> topological_order(const ModelGraph& graph) {
-  const Dependencies edges = dependencies(graph);
+  const Dependencies all = dependencies(graph);
   std::vector<std::size_t> waiting(graph.operators.size());
-  for (const std::size_t o : boost::make_iterator_range(boost::vertices(edges)))
-    waiting[o] = boost::in_degree(o, edges);
+  for (const std::size_t o : boost::make_iterator_range(boost::vertices(all))) waiting[o] = boost::in_degree(o, all);
 
   std::priority_queue<std::size_t, std::vector<std::size_t>, std::greater<>> ready;
   for (std::size_t o = 0; o < waiting.size(); ++o)
@@ -326,7 +330,7 @@ std::vector<OperatorId> topological_order(const ModelGraph& graph) {
     const std::size_t next = ready.top();
     ready.pop();
     order.push_back({static_cast<std::int32_t>(next)});
-    for (const std::size_t reader : boost::make_iterator_range(boost::adjacent_vertices(next, edges)))
+    for (const std::size_t reader : boost::make_iterator_range(boost::adjacent_vertices(next, all)))
       if (--waiting[reader] == 0) ready.push(reader);
   }
   ensure(order.size() == graph.operators.size(), "the layer graph has no cycle");

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -132,6 +133,9 @@ struct GraphOptions {
 
 /// The operators in an order in which each follows those whose outputs it reads; ties keep the order of adding.
 [[nodiscard]] std::vector<OperatorId> topological_order(const ModelGraph& graph);
+
+/// Who reads what whom makes: an edge for every value from its maker to each of its readers.
+[[nodiscard]] std::vector<std::pair<OperatorId, OperatorId>> edges(const ModelGraph& graph);
 
 /// The values that operators of layers < `layer` make and operators of layers >= `layer` read: what a pipeline sends
 /// where it cuts the model. One value for every transformer.

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 namespace tidemark {
 
@@ -10,6 +11,9 @@ enum class MeshAxis : std::uint8_t { Tensor, Data, Pipeline };
 
 /// What data-parallel ranks share out: nothing, or optimizer state (ZeRO stage 1, Megatron's distributed optimizer).
 enum class Sharding : std::uint8_t { None, Zero1 };
+
+/// In which order a stage runs its passes.
+enum class ScheduleKind : std::uint8_t { OneFOneB, GPipe, Interleaved };
 
 /// How a model is spread over the ranks of a job. Degrees count ranks.
 struct Layout {
@@ -22,10 +26,19 @@ struct Layout {
   std::array<MeshAxis, 3> order{MeshAxis::Tensor, MeshAxis::Data, MeshAxis::Pipeline};
   bool count_embedding = false;  ///< the embedding takes one layer's place when layers are split over stages
   bool count_loss = false;       ///< the LM head and loss take one layer's place
+  ScheduleKind schedule = ScheduleKind::OneFOneB;
+  std::int32_t chunks = 1;       ///< virtual stages of a rank: chunk c of rank p is stage c x pipeline + p of the model
+  std::int32_t chunk_group = 0;  ///< interleaved: micro-batches that a chunk runs in a row; 0: as many as stages
+  /// Layers of each stage in the order of the model; empty: equal shares, but for the two below.
+  std::vector<std::int32_t> stage_layers{};
+  std::int32_t first_layers = 0;  ///< of the first rank, all its chunks together; 0: its equal share
+  std::int32_t last_layers = 0;   ///< the same of the last rank
 
   [[nodiscard]] std::int32_t degree(MeshAxis axis) const {
     return axis == MeshAxis::Tensor ? tensor : axis == MeshAxis::Data ? data : pipeline;
   }
+  [[nodiscard]] std::int32_t stages() const { return pipeline * chunks; }
+  [[nodiscard]] std::int32_t group() const { return chunk_group == 0 ? pipeline : chunk_group; }
   [[nodiscard]] std::int32_t world_size() const { return tensor * pipeline * data; }
   bool operator==(const Layout&) const = default;
 };

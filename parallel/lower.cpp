@@ -1,10 +1,13 @@
 #include "parallel/lower.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include "parallel/lower/emitter.hpp"
+#include "parallel/lower/interleaved_pipeline.hpp"
 #include "parallel/lower/model_state.hpp"
 #include "parallel/lower/pipeline.hpp"
 #include "parallel/mesh.hpp"
@@ -16,16 +19,23 @@
 namespace tidemark {
 namespace {
 
-Stage stage_of(const LoweringInput& input, std::int32_t pipeline) {
-  return split_into_stages(static_cast<std::int32_t>(input.graph.model.layers),
-                           input.layout)[static_cast<std::size_t>(pipeline)];
+std::vector<Stage> chunks_of(const LoweringInput& input, std::int32_t pipeline) {
+  return chunks_of_rank(static_cast<std::int32_t>(input.graph.model.layers), input.layout, pipeline);
+}
+
+// What a data-parallel rank keeps optimizer state for, chunk after chunk.
+std::vector<ShardPiece> pieces_of(const std::vector<BufferLayout>& buffers, std::int32_t data, std::int32_t shards) {
+  std::vector<ShardPiece> all;
+  for (const BufferLayout& buffer : buffers)
+    for (const ShardPiece& piece : buffer.pieces(data, shards)) all.push_back(piece);
+  return all;
 }
 
 // What the training loop does between steps: the last stage averages its loss, and the iteration timer, which logs
 // every step, waits for all ranks and for the device.
 void end_step(Emitter& emit) {
   emit.mark(Phase::Communication, "end_step");
-  if (emit.stage.head) {
+  if (emit.head()) {
     const Bytes size = 2 * size_of(DType::FP32);  // the sum, and the number of tokens it is over
     const BufferId loss = emit.alloc(size, Category::Temporaries, "reported_loss");
     emit.collective(emit.comms.data, CollectiveKind::AllReduce, loss, loss, size);
@@ -34,6 +44,20 @@ void end_step(Emitter& emit) {
   const BufferId barrier = emit.alloc(size, Category::Temporaries, "barrier");
   emit.collective(emit.comms.world, CollectiveKind::AllReduce, barrier, barrier, size);
   emit.synchronize();
+}
+
+// Runs all passes of one step, as the layout's schedule orders them.
+std::function<void(std::int32_t step)> passes_of(Emitter& emit, std::int32_t stage) {
+  const Layout& layout = emit.layout;
+  const auto micro_batches = static_cast<std::int32_t>(micro_batches_of(emit.train, layout));
+  if (layout.schedule == ScheduleKind::Interleaved) {
+    const auto pipeline = std::make_shared<InterleavedPipeline>(emit, stage);
+    return [pipeline, micro_batches](std::int32_t step) { pipeline->run(step, micro_batches); };
+  }
+  const auto pipeline = std::make_shared<PipelineLowering>(emit);
+  return [pipeline, schedule = schedule_of(layout, stage, micro_batches)](std::int32_t step) {
+    pipeline->run(step, schedule);
+  };
 }
 
 Workload workload_of(const LoweringInput& input, const std::vector<Role>& programs_for, bool share_within_stage) {
@@ -57,15 +81,16 @@ std::vector<Role> roles(const LoweringInput& input) {
   const Sizes sizes = sizes_of(input.graph.model, layout, input.train, input.runtime);
   std::vector<Role> found;
   for (std::int32_t p = 0; p < layout.pipeline; ++p) {
-    const Stage stage = stage_of(input, p);
-    const BufferLayout buffer = buffer_layout(input.graph, stage_parameters(input.graph, stage, input.runtime), sizes,
-                                              input.runtime, stage, layout.sharding, layout.data);
+    std::vector<BufferLayout> buffers;
+    for (const Stage& chunk : chunks_of(input, p))
+      buffers.push_back(buffer_layout(input.graph, stage_parameters(input.graph, chunk, input.runtime), sizes,
+                                      input.runtime, chunk, layout.sharding, layout.data));
     std::map<std::vector<ShardPiece>, std::size_t> known;  // pieces -> role
     for (std::int32_t d = 0; d < layout.data; ++d) {
       const Coordinates first{.tensor = 0, .data = d, .pipeline = p};
       const bool sharded = layout.sharding != Sharding::None;
       const auto [entry, added] =
-          known.try_emplace(sharded ? buffer.pieces(d, layout.data) : std::vector<ShardPiece>{}, found.size());
+          known.try_emplace(sharded ? pieces_of(buffers, d, layout.data) : std::vector<ShardPiece>{}, found.size());
       if (added) found.push_back({first, {}});
       for (std::int32_t t = 0; t < layout.tensor; ++t)
         found[entry->second].ranks.push_back(rank_at(layout, {.tensor = t, .data = d, .pipeline = p}));
@@ -78,23 +103,37 @@ std::vector<Role> roles(const LoweringInput& input) {
 Program lower_role(const LoweringInput& input, const Role& role) {
   const Communicators comms = communicators(input.layout, input.graph.model.tied_embeddings);
   const std::int32_t stage = role.first.pipeline;
-  Emitter emit(input, comms, stage_of(input, stage));
+  Emitter emit(input, comms, chunks_of(input, stage));
   ModelState state(emit, role.first.data);
-  PipelineLowering pipeline(emit, stage);
-  const std::int64_t micro_batches = input.train.global_batch / (input.train.micro_batch * input.layout.data);
-  const Schedule schedule = one_f_one_b(stage, input.layout.pipeline, static_cast<std::int32_t>(micro_batches));
+  const auto run = passes_of(emit, stage);
 
   emit.at(0, -1);
   state.construct();
   for (std::int32_t step = 1; step <= input.train.steps; ++step) {
     emit.at(step, -1);
     state.zero_gradients();
-    pipeline.run(step, schedule);
+    run(step);
     state.reduce_gradients();
     state.update();
     end_step(emit);
   }
   return with_frees(std::move(emit.program).finish());
+}
+
+std::int64_t micro_batches_of(const Train& train, const Layout& layout) {
+  return train.global_batch / (train.micro_batch * layout.data);
+}
+
+Schedule schedule_of(const Layout& layout, std::int32_t pipeline, std::int32_t micro_batches) {
+  switch (layout.schedule) {
+    case ScheduleKind::OneFOneB:
+      return one_f_one_b(pipeline, layout.pipeline, micro_batches);
+    case ScheduleKind::GPipe:
+      return gpipe(micro_batches);
+    case ScheduleKind::Interleaved:
+      return interleaved(pipeline, layout.pipeline, micro_batches, layout.chunks, layout.group());
+  }
+  return {};
 }
 
 Workload lower(const LoweringInput& input) { return workload_of(input, roles(input), false); }

@@ -6,6 +6,7 @@
 #include "parallel/layout.hpp"
 #include "parallel/mesh.hpp"
 #include "parallel/runtime/runtime.hpp"
+#include "parallel/schedule/schedule.hpp"
 #include "parallel/target.hpp"
 #include "parallel/train.hpp"
 #include "sim/workload.hpp"
@@ -43,6 +44,10 @@ struct Role {
 
 /// Whether kernels that may add in another order from run to run are allowed.
 enum class Determinism : std::uint8_t { NotRequired, Required };
+/// Micro-batches of a data-parallel rank in one step.
+[[nodiscard]] std::int64_t micro_batches_of(const Train& train, const Layout& layout);
+/// The passes of a pipeline rank in the order in which it runs them.
+[[nodiscard]] Schedule schedule_of(const Layout& layout, std::int32_t pipeline, std::int32_t micro_batches);
 
 /// The attention kernel that runs on the target where the scenario leaves it open: cuDNN's fused one from Hopper on,
 /// FlashAttention-2 before. From Blackwell on cuDNN's backward pass is not deterministic (inferred from the memory of

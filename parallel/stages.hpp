@@ -1,13 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "parallel/layout.hpp"
 
 namespace tidemark {
 
-/// The layers [first, last) of one pipeline stage; the embedding belongs to the first stage, the head to the last.
+/// The layers [first, last) of one stage of the model, which a rank may hold several of; the embedding belongs to the
+/// first stage, the head to the last.
 struct Stage {
   std::int32_t first = 0;
   std::int32_t last = 0;
@@ -22,8 +24,15 @@ struct Stage {
   bool operator==(const Stage&) const = default;
 };
 
-/// Equal shares of `layers`, the embedding and the head each taking one layer's place where the layout counts them.
-/// What is to be shared divides by the number of stages.
+/// Why layers cannot be split so, in words; empty where they can.
+[[nodiscard]] std::string wrong_with_stages(std::int32_t layers, const Layout& layout);
+
+/// Every stage in the order of the model, chunk after chunk: the layout's own list, or equal shares of `layers`, the
+/// embedding and the head each taking one layer's place where the layout counts them, with another number on the first
+/// or last rank where it says so. Nothing is wrong with it.
 [[nodiscard]] std::vector<Stage> split_into_stages(std::int32_t layers, const Layout& layout);
+
+/// The stages of a rank, chunk by chunk.
+[[nodiscard]] std::vector<Stage> chunks_of_rank(std::int32_t layers, const Layout& layout, std::int32_t pipeline);
 
 }  // namespace tidemark

@@ -20,6 +20,19 @@ constexpr bool stores_scores(AttentionKernel kernel) {
 /// The three ways Megatron computes the loss: plain vocabulary-parallel, its compiled fusion, TransformerEngine's.
 enum class CrossEntropy : std::uint8_t { Unfused, Fused, TransformerEngine };
 
+/// Which forward passes run once more when their backward pass is due, so that they need not save.
+enum class Recompute : std::uint8_t { None, Full, Selective };
+enum class RecomputeMethod : std::uint8_t { Uniform, Block };
+
+struct Recomputation {
+  Recompute kind = Recompute::None;
+  RecomputeMethod method = RecomputeMethod::Uniform;  ///< full: groups of layers, or the first ones of a stage
+  std::int32_t layers = 1;                            ///< full: of a group, or how many of a stage
+  bool core_attention = false;                        ///< selective: attention without its projections
+  bool mlp = false;                                   ///< selective: the MLP and the norm before it
+  bool operator==(const Recomputation&) const = default;
+};
+
 /// One optimizer step of training: batch, precision, optimizer.
 struct Train {
   std::int64_t sequence_length = 0;  ///< tokens
@@ -30,6 +43,7 @@ struct Train {
   Optimizer optimizer = Optimizer::AdamW;
   AttentionKernel attention = AttentionKernel::Auto;
   CrossEntropy cross_entropy = CrossEntropy::Unfused;
+  Recomputation recompute{};
   double hidden_dropout = 0;     ///< probability, of the embedding's output and of what each branch adds
   double attention_dropout = 0;  ///< probability, of attention's weights
   std::int32_t steps = 2;        ///< optimizer steps to lower: the first differs from the second, later ones repeat it

@@ -165,6 +165,8 @@ std::vector<std::string> assumptions_of(const Job& job, const PredictOptions& op
     list.push_back("overlap-grad-reduce: buckets as they are, but their reduction is timed after backward");
   list.push_back(
       "tensor-parallel communication overlaps weight and input gradients as in the framework, nothing else does");
+  if (s.layout.schedule == ScheduleKind::GPipe)
+    list.push_back("GPipe: Megatron has no such schedule; its hand-over is that of 1F1B");
   list.push_back("kernels: roofline of " + s.cluster.device.name +
                  "; efficiencies: " + s.cluster.device.efficiency.source);
   list.push_back(

@@ -49,10 +49,7 @@ std::string host_name() {
 
 // Throws on all ranks alike.
 void refuse_if_any(World& world, const std::string& mine) {
-  std::string first;
-  for (const std::string& one : world.gather(mine))
-    if (first.empty()) first = one;
-  first = world.broadcast(first);
+  const std::string first = world.first_said(mine);
   if (!first.empty())
     throw InputError(Problem{
         .file = "validate", .message = first.substr(0, first.find('\n')), .hint = first.substr(first.find('\n') + 1)});
@@ -94,7 +91,9 @@ void warm_up(World& world) {
   world.barrier();
 }
 
-[[noreturn]] void refuse_mutation(Mutation mutation) {
+// Where no rank has found anything to spoil; it is enough that one has.
+void refuse_if_none(World& world, Mutation mutation, bool found) {
+  if (!world.first_said(found ? "found" : "").empty()) return;
   throw InputError(Problem{.file = "--mutate",
                            .message = fmt::format("{} finds nothing to spoil in this job",
                                                   mutation_names[static_cast<std::size_t>(mutation)]),
@@ -133,16 +132,16 @@ Validation validate(const Scenario& scenario, World& world, const ValidateOption
   std::vector<Group> groups = groups_of(written, me);
   if (spoils_prediction(options.mutation)) {
     std::optional<Program> wrong = mutated_prediction(predicted, options.mutation, options.scale, moments);
-    if (!wrong) refuse_mutation(options.mutation);
-    predicted = std::move(*wrong);
+    refuse_if_none(world, options.mutation, wrong.has_value());
+    if (wrong) predicted = std::move(*wrong);
   } else if (options.mutation == Mutation::DropCollective) {
     const std::optional<Workload> wrong = without_a_collective(written);
-    if (!wrong) refuse_mutation(options.mutation);
-    executed = wrong->program(me);
+    refuse_if_none(world, options.mutation, wrong.has_value());
+    if (wrong) executed = wrong->program(me);
   } else if (options.mutation != Mutation::None) {
     std::optional<std::vector<Group>> wrong = mutated_groups(written, me, options.mutation);
-    if (!wrong) refuse_mutation(options.mutation);
-    groups = std::move(*wrong);
+    refuse_if_none(world, options.mutation, wrong.has_value());
+    if (wrong) groups = std::move(*wrong);
   }
 
   RankAgreement mine;

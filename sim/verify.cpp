@@ -50,7 +50,6 @@ class ProgramChecker {
   }
 
   void check(const Op& op) {
-    const std::size_t before = found_.size();
     for_each_operand(program_, op, [&](BufferId b) { must_live(b); });
     std::visit(Overloaded{
                    [&](const Alloc& o) {
@@ -60,9 +59,9 @@ class ProgramChecker {
                    },
                    [&](const Free& o) {
                      must_live(o.buffer);
-                     if (found_.size() > before) return;
-                     if (const auto stream = streams_.still_using(o.buffer))
-                       report(fmt::format("stream s{} may still use it", stream->value));
+                     // Streams are followed in programs that are sound so far.
+                     const auto stream = found_.empty() ? streams_.still_using(o.buffer) : std::nullopt;
+                     if (stream) report(fmt::format("stream s{} may still use it", stream->value));
                      if (std::find(bound_.begin(), bound_.end(), o.buffer) != bound_.end())
                        report("a name still refers to it");
                      if (o.buffer.index() < state_.size()) state_[o.buffer.index()] = State::Freed;
@@ -89,7 +88,7 @@ class ProgramChecker {
                    [&](const Mark&) {},
                },
                op);
-    if (found_.size() == before) streams_.note(op);
+    if (found_.empty()) streams_.note(op);
   }
 
   void must_be_recorded(EventId event) {

@@ -19,32 +19,49 @@ constexpr StreamId compute{0};
 
 }  // namespace
 
-CudaBackend::CudaBackend(World& world, const std::vector<Group>& groups, std::int32_t buffers, std::int32_t events,
-                         Narrator narrator, std::chrono::seconds time_limit)
+CudaBackend::CudaBackend(World& world, int device, bool shared, const Program& program,
+                         const std::vector<Group>& groups, Narrator narrator, std::chrono::seconds time_limit)
     : world_(world),
-      memory_(buffers),
+      memory_(program.buffers),
       narrator_(std::move(narrator)),
       time_limit_(time_limit),
-      events_(static_cast<std::size_t>(events)) {
-  // Contexts one rank after the other, so that each sees its own.
-  for (std::int32_t turn = 0; turn < world_.size(); ++turn) {
-    world_.barrier();
-    if (turn != world_.rank().value) continue;
-    const Bytes before = turn == 0 ? Bytes{} : device_bytes_used();
-    check_cuda(cudaFree(nullptr), "cudaFree");
-    rows_.push_back({turn == 0 ? "context, and what was there before" : "context", device_bytes_used() - before});
-  }
-  world_.barrier();
+      events_(static_cast<std::size_t>(program.events)) {
+  make_contexts(device, shared);
   for (cudaEvent_t& event : events_)
     check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
   const Bytes before = device_bytes_used();
+  world_.barrier();
   check_cuda(cudaMalloc(reinterpret_cast<void**>(&on_device_), sizeof(DeviceFindings)), "cudaMalloc");
   check_cuda(cudaMemset(on_device_, 0, sizeof(DeviceFindings)), "cudaMemset");
-  check_words(reinterpret_cast<const std::uint64_t*>(on_device_), {}, 0, on_device_, stream(compute));
   check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  check_words(reinterpret_cast<const std::uint64_t*>(on_device_), {}, 0, on_device_, stream(compute));
+  wait_for_compute("the first kernel");
   world_.barrier();
-  rows_.push_back({"streams, events and kernels", device_bytes_used() - before, world_.size()});
-  connect(groups);
+  rows_.push_back({"streams, events and kernels", device_bytes_used() - before, shared ? world_.size() : 1});
+  connect(program, groups);
+}
+
+// One rank after the other. Whoever asks how much of a device is used has a context on it: where ranks share one, the
+// first sees those of the others come.
+void CudaBackend::make_contexts(int device, bool shared) {
+  Bytes before;
+  for (Rank turn{0}; turn.value < world_.size(); ++turn.value) {
+    world_.barrier();
+    if (turn == world_.rank()) {
+      check_cuda(cudaSetDevice(device), "cudaSetDevice");
+      check_cuda(cudaFree(nullptr), "cudaFree");
+    }
+    world_.barrier();
+    if (turn == world_.rank() && (!shared || turn.value == 0)) {
+      before = device_bytes_used();
+      rows_.push_back({"context, and what was there before", before});
+    } else if (shared && world_.rank().value == 0) {
+      const Bytes now = device_bytes_used();
+      rows_.push_back({fmt::format("context of rank {}", turn.value), now - before});
+      before = now;
+    }
+  }
+  world_.barrier();
 }
 
 CudaBackend::~CudaBackend() {
@@ -56,12 +73,35 @@ CudaBackend::~CudaBackend() {
   cudaFree(on_device_);
 }
 
-void CudaBackend::connect(const std::vector<Group>& groups) {
-  for (const Group& group : groups) {
+void CudaBackend::call_once(CommSlot slot, const Group& group, CollectiveKind kind, Bytes size) {
+  const auto bytes = static_cast<std::size_t>(device_scale.held(size).count());
+  void *in = nullptr, *out = nullptr;
+  check_cuda(cudaMalloc(&in, bytes), "cudaMalloc");
+  check_cuda(cudaMalloc(&out, bytes), "cudaMalloc");
+  run(compute, slot, group, kind, static_cast<std::uint64_t*>(in), static_cast<std::uint64_t*>(out), size,
+      "connecting");
+  wait_for_compute("connecting");
+  check_cuda(cudaFree(in), "cudaFree");
+  check_cuda(cudaFree(out), "cudaFree");
+}
+
+void CudaBackend::connect(const Program& program, const std::vector<Group>& groups) {
+  // The smallest and the largest call of each kind: NCCL's choice of algorithm goes by size.
+  std::map<std::pair<CommSlot, CollectiveKind>, std::pair<Bytes, Bytes>> calls;
+  std::vector<bool> exchanges(groups.size(), false);
+  for (const Op& op : program.ops) {
+    if (const auto* call = std::get_if<Collective>(&op)) {
+      const auto [entry, added] = calls.try_emplace({call->comm, call->kind}, call->size, call->size);
+      entry->second = {std::min(entry->second.first, call->size), std::max(entry->second.second, call->size)};
+    }
+    if (const auto* exchange = std::get_if<Exchange>(&op)) exchanges[exchange->comm.index()] = true;
+  }
+  for (CommSlot slot{0}; slot.index() < groups.size(); ++slot.value) {
+    const Group& group = groups[slot.index()];
     world_.barrier();
     const Bytes before = device_bytes_used();
     world_.barrier();
-    ncclComm_t& communicator = communicators_.emplace_back(nullptr);
+    communicators_.push_back(nullptr);
     if (group.size() > 1) {
       ncclUniqueId id;
       std::vector<Message> messages;
@@ -73,17 +113,44 @@ void CudaBackend::connect(const std::vector<Group>& groups) {
         messages.push_back({Direction::Receive, group.at(0), unique_id_tag, &id, sizeof id});
       }
       world_.exchange(messages, "an NCCL id");
-      check_nccl(ncclCommInitRank(&communicator, static_cast<int>(group.size()), id, static_cast<int>(group.me)),
-                 "ncclCommInitRank");
-      // NCCL connects at the first use.
-      auto* word = reinterpret_cast<std::uint64_t*>(&on_device_->first[DeviceFindings::most - 1]);
-      check_nccl(ncclAllReduce(word, word, 1, ncclUint64, ncclSum, communicator, stream(compute)), "ncclAllReduce");
-      check_cuda(cudaStreamSynchronize(stream(compute)), "cudaStreamSynchronize");
+      check_nccl(
+          ncclCommInitRank(&communicators_.back(), static_cast<int>(group.size()), id, static_cast<int>(group.me)),
+          "ncclCommInitRank");
+      for (const auto& [call, sizes] : calls) {
+        if (call.first != slot) continue;
+        call_once(slot, group, call.second, sizes.first);
+        call_once(slot, group, call.second, sizes.second);
+      }
+      if (exchanges[slot.index()]) meet_neighbours(slot, group);
     }
     world_.barrier();
-    rows_.push_back(
-        {fmt::format("NCCL communicator {}", communicators_.size() - 1), device_bytes_used() - before, world_.size()});
+    rows_.push_back({fmt::format("NCCL communicator {}", slot.value), device_bytes_used() - before, world_.size()});
   }
+}
+
+// A word to and from both neighbours; at the ends of a pipeline some of it stays unused later.
+void CudaBackend::meet_neighbours(CommSlot slot, const Group& group) {
+  std::uint64_t* words = nullptr;
+  check_cuda(cudaMalloc(reinterpret_cast<void**>(&words), 4 * sizeof(std::uint64_t)), "cudaMalloc");
+  const ncclComm_t communicator = communicators_[slot.index()];
+  const auto n = static_cast<int>(group.size()), me = static_cast<int>(group.me);
+  check_nccl(ncclGroupStart(), "ncclGroupStart");
+  for (const int step : {1, n - 1}) {
+    check_nccl(ncclSend(words, 1, ncclUint64, (me + step) % n, communicator, stream(compute)), "ncclSend");
+    check_nccl(ncclRecv(words + step % 2 + 1, 1, ncclUint64, (me + n - step) % n, communicator, stream(compute)),
+               "ncclRecv");
+  }
+  check_nccl(ncclGroupEnd(), "ncclGroupEnd");
+  wait_for_compute("meeting neighbours");
+  check_cuda(cudaFree(words), "cudaFree");
+}
+
+void CudaBackend::wait_for_compute(const std::string& doing) {
+  cudaEvent_t event = nullptr;
+  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  check_cuda(cudaEventRecord(event, stream(compute)), "cudaEventRecord");
+  wait_for(event, doing);
+  cudaEventDestroy(event);
 }
 
 cudaStream_t CudaBackend::stream(StreamId id) {
@@ -154,12 +221,15 @@ void CudaBackend::launch(StreamId on, const Kernel&, std::span<const Reading> re
   check_cuda(cudaGetLastError(), "a kernel");
 }
 
-void CudaBackend::collective(StreamId on, CommSlot slot, const Group& group, CollectiveKind kind, BufferId in_buffer,
-                             BufferId out_buffer, Bytes size, const std::string& doing) {
+void CudaBackend::collective(StreamId on, CommSlot slot, const Group& group, CollectiveKind kind, BufferId in,
+                             BufferId out, Bytes size, const std::string& doing) {
+  run(on, slot, group, kind, memory_[in].words, memory_[out].words, size, doing);
+}
+
+void CudaBackend::run(StreamId on, CommSlot slot, const Group& group, CollectiveKind kind, std::uint64_t* in,
+                      std::uint64_t* out, Bytes size, const std::string& doing) {
   const ncclComm_t communicator = communicators_[slot.index()];
   const cudaStream_t queue = stream(on);
-  std::uint64_t* in = memory_[in_buffer].words;
-  std::uint64_t* out = memory_[out_buffer].words;
   const auto whole = static_cast<std::size_t>(device_scale.words(size));
   const auto part = static_cast<std::size_t>(shard_words(device_scale.words(size), group.size()));
   const auto me = static_cast<std::size_t>(group.me);

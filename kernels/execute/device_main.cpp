@@ -212,7 +212,6 @@ int run_rank(World& world, const DeviceJob& job, const Arguments& arguments) {
   check_cuda(cudaGetDeviceCount(&place.devices), "cudaGetDeviceCount");
   place.ranks_on_machine = local_ranks(world);
   if (place.shared()) let_ranks_share(me);
-  check_cuda(cudaSetDevice(local_rank(world) % place.devices), "cudaSetDevice");
 
   Workload written = job.workload;
   const Program predicted = written.program(me);
@@ -225,7 +224,7 @@ int run_rank(World& world, const DeviceJob& job, const Arguments& arguments) {
   RankAgreement rank;
   rank.rank = me;
   rank.predicted = predicted_points(predicted, device_scale, moments, Holding::Segments);
-  CudaBackend backend(world, groups, executed.buffers, executed.events,
+  CudaBackend backend(world, local_rank(world) % place.devices, place.shared(), executed, groups,
                       {.reading =
                            [&](std::size_t op, BufferId buffer) {
                              return fmt::format("{} read by {}", describe(executed, buffer), describe(executed, op));
@@ -283,7 +282,7 @@ int guarded(World& world, const DeviceJob& job, const Arguments& arguments) {
       world.report_failure(error.what());
     }
   } catch (const RunFailure& failure) {
-    if (world.rank().value == 0) fmt::print(stderr, "tidemark_gpu: the run ended early: {}\n", failure.what());
+    if (failure.teller() == world.rank()) fmt::print(stderr, "tidemark_gpu: the run ended early: {}\n", failure.what());
   }
   return machine_failed;
 }

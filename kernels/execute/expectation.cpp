@@ -5,17 +5,10 @@
 #include <fmt/format.h>
 
 #include "sim/ensure.hpp"
+#include "sim/hash.hpp"
 
 namespace tidemark {
 namespace {
-
-// Steele, Lea & Flood, Fast splittable pseudorandom number generators, 2014: the finalizer of SplitMix64.
-std::uint64_t mixed(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
 
 // The number that times an odd one is 1 modulo 2^64, by Newton's iteration: each round doubles the right bits.
 std::uint64_t inverse(std::uint64_t odd) {
@@ -180,8 +173,8 @@ std::string Expectation::author(std::uint64_t word) const {
         const auto element = static_cast<std::int64_t>((word - stamp(rank, i, b)) * step);
         if (element < 0 || element >= words(rank, b)) continue;
         return fmt::format("rank {}, {} at op {} ({}, step {}, micro-batch {}), word {}", rank.value,
-                           program[facts(rank).labels[b.index()]], i, program[at.label], at.step, at.micro_batch,
-                           element);
+                           program[facts(rank).labels[b.index()]], i, at.label.valid() ? program[at.label] : "start",
+                           at.step, at.micro_batch, element);
       }
     }
   }

@@ -72,7 +72,7 @@ class ForkedWorld final : public World {
       if (::send(sockets_[peer.index()], &header, sizeof header, MSG_NOSIGNAL) == sizeof header)
         static_cast<void>(::send(sockets_[peer.index()], text.data(), text.size(), MSG_NOSIGNAL));
     }
-    throw RunFailure(text);
+    throw RunFailure(text, rank_);
   }
 
  private:
@@ -125,7 +125,7 @@ class ForkedWorld final : public World {
     read_all(peer, &header, sizeof header);
     std::string text(header.bytes, '\0');
     read_all(peer, text.data(), text.size());
-    if (header.tag == failure_tag) throw RunFailure(text);
+    if (header.tag == failure_tag) throw RunFailure(text, peer);
     arrived_[peer.index()][header.tag].push_back(std::move(text));
   }
 

@@ -1,7 +1,9 @@
 #include "kernels/execute/host_memory.hpp"
 
-#include <new>
+#include <stdexcept>
+#include <variant>
 
+#include <fmt/format.h>
 #include <sys/mman.h>
 
 #include "sim/ensure.hpp"
@@ -46,7 +48,11 @@ std::byte* HostSegments::pages_at(Address address) const {
 
 void HostMemory::allocate(BufferId buffer, Bytes size, StreamId stream) {
   const std::variant<BlockId, OutOfMemory> got = allocator_.malloc(size, stream);
-  if (!std::holds_alternative<BlockId>(got)) throw std::bad_alloc();
+  if (const auto* none = std::get_if<OutOfMemory>(&got))
+    throw std::runtime_error(
+        fmt::format("out of memory: the operating system refuses {} MiB of address space for a segment of {} MiB, "
+                    "beside {} MiB of segments (ulimit -v, vm.overcommit_memory and vm.max_map_count limit it)",
+                    none->segment.count() * widening >> 20, none->segment.count() >> 20, none->reserved.count() >> 20));
   const BlockId block = std::get<BlockId>(got);
   Held& held = held_[buffer.index()];
   held = {block, allocator_.source().pages_at(allocator_.address(block)), scale_.held(allocator_.size(block)),

@@ -38,7 +38,7 @@ class HostMemory {
  public:
   HostMemory(std::int32_t buffers, PageScale scale) : scale_(scale), held_(static_cast<std::size_t>(buffers)) {}
 
-  /// Its pages are there and zero. Throws std::bad_alloc.
+  /// Its pages are there and zero. Throws std::runtime_error where there are none to be had.
   void allocate(BufferId buffer, Bytes size, StreamId stream);
   /// Its pages are given back: whoever reads on finds zeros.
   void release(BufferId buffer);

@@ -81,7 +81,8 @@ std::vector<std::size_t> sample_moments(const Program& predicted, PageScale scal
       curve.after.begin());
   std::vector<std::size_t> moments{curve.peak.op};
   const auto spread = [&](std::size_t from, std::size_t to, std::size_t count) {
-    for (std::size_t k = 1; k <= count && to > from; ++k) moments.push_back(from + (to - from) * k / count - 1);
+    for (std::size_t k = 1; k <= count; ++k)
+      if (const std::size_t past = (to - from) * k / count; past > 0) moments.push_back(from + past - 1);
   };
   spread(0, begin, samples_before);
   spread(begin, curve.after.size(), samples_of_last_step);

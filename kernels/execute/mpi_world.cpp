@@ -3,8 +3,12 @@
 #ifdef TIDEMARK_HAS_MPI
 
 #include <array>
+#include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <mpi.h>
@@ -17,7 +21,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int most_bytes = 1 << 30;  // of one MPI message: counts are int
-constexpr std::chrono::seconds for_goodbye{5};
+constexpr std::chrono::seconds for_goodbye{30}, for_goodbye_after_failure{2};
+constexpr std::chrono::milliseconds for_others{200};
 constexpr int failed_exit = 3;
 
 void check(int code, const char* call) {
@@ -40,12 +45,12 @@ class MpiWorld final : public World {
     MPI_Comm_size(payload_, &size_);
   }
 
-  // Finalizing waits for all ranks; one that is stuck or dead must not keep the others.
+  // Finalizing waits for all ranks; one that is stuck or dead must not keep the others. What was said is said before.
   ~MpiWorld() override {
-    const bool failed = failed_;
-    std::thread([failed] {
-      std::this_thread::sleep_for(for_goodbye);
-      _exit(failed ? failed_exit : 0);
+    std::fflush(nullptr);
+    std::thread([patience = failed_ ? for_goodbye_after_failure : for_goodbye] {
+      std::this_thread::sleep_for(patience);
+      _exit(failed_exit);
     }).detach();
     if (!failed_) {
       MPI_Comm_free(&failures_);
@@ -59,6 +64,7 @@ class MpiWorld final : public World {
 
   void exchange(std::span<const Message> messages, const std::string& doing) override {
     requests_.clear();
+    peers_.clear();
     for (const Message& m : messages) post(m);
     const Clock::time_point until = Clock::now() + time_limit_;
     for (std::int64_t round = 0;; ++round) {
@@ -71,29 +77,30 @@ class MpiWorld final : public World {
       // Ranks may outnumber cores: whoever waits lets others run.
       sched_yield();
       if (Clock::now() < until) continue;
-      report_failure(fmt::format("waited {} s for {}", time_limit_.count(), doing));
+      report_failure(fmt::format("waited {} s for rank {}: {}", time_limit_.count(), first_missing().value, doing));
     }
   }
 
   void report_failure(const std::string& why) override {
+    hear_of_failures();
     failed_ = true;
-    const std::string text = fmt::format("rank {}: {}", rank_.value, why);
+    RunFailure failure(fmt::format("rank {}: {}", rank_.value, why), rank_);
     // Sends that nobody may ever take: their memory must outlive this call.
     static std::string kept;
-    kept = text;
+    kept = failure.what();
     for (int to = 0; to < size_; ++to) {
       MPI_Request request = MPI_REQUEST_NULL;
       if (to != rank_.value)
         MPI_Isend(kept.data(), static_cast<int>(kept.size()), MPI_BYTE, to, 0, failures_, &request);
       if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
     }
-    // Let the library hand them over.
-    for (const Clock::time_point until = Clock::now() + std::chrono::milliseconds(100); Clock::now() < until;) {
-      int flag = 0;
-      MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, payload_, &flag, MPI_STATUS_IGNORE);
+    // Let the library hand them over. Of several ranks that fail at once, the lowest tells people.
+    for (const Clock::time_point until = Clock::now() + for_others; Clock::now() < until;) {
+      if (std::optional<RunFailure> other = heard(); other && other->teller() < failure.teller())
+        failure = std::move(*other);
       sched_yield();
     }
-    throw RunFailure(text);
+    throw failure;
   }
 
   void listen() override { hear_of_failures(); }
@@ -111,22 +118,40 @@ class MpiWorld final : public World {
         check(MPI_Isend(at, part, MPI_BYTE, m.peer.value, m.tag, payload_, &request), "MPI_Isend");
       else
         check(MPI_Irecv(at, part, MPI_BYTE, m.peer.value, m.tag, payload_, &request), "MPI_Irecv");
+      peers_.push_back(m.peer);
       at += part;
       left -= static_cast<std::size_t>(part);
     } while (left > 0);
   }
 
+  // Of the messages in flight.
+  [[nodiscard]] Rank first_missing() {
+    for (std::size_t i = 0; i < requests_.size(); ++i) {
+      int done = 0;
+      check(MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE), "MPI_Test");
+      if (done == 0) return peers_[i];
+    }
+    return rank_;
+  }
+
   void hear_of_failures() {
+    const std::optional<RunFailure> failure = heard();
+    if (!failure) return;
+    failed_ = true;
+    throw *failure;
+  }
+
+  // What another rank has reported, if any has.
+  [[nodiscard]] std::optional<RunFailure> heard() {
     int flag = 0;
     MPI_Status status;
     check(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, failures_, &flag, &status), "MPI_Iprobe");
-    if (flag == 0) return;
+    if (flag == 0) return std::nullopt;
     int length = 0;
     MPI_Get_count(&status, MPI_BYTE, &length);
     std::string text(static_cast<std::size_t>(length), '\0');
     MPI_Recv(text.data(), length, MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG, failures_, MPI_STATUS_IGNORE);
-    failed_ = true;
-    throw RunFailure(text);
+    return RunFailure(text, Rank{status.MPI_SOURCE});
   }
 
   std::chrono::seconds time_limit_;
@@ -134,6 +159,7 @@ class MpiWorld final : public World {
   Rank rank_;
   std::int32_t size_ = 1;
   std::vector<MPI_Request> requests_;
+  std::vector<Rank> peers_;  // by request
   bool failed_ = false;
 };
 

@@ -40,16 +40,17 @@ std::vector<Life> lives(const Program& predicted) {
   return all;
 }
 
-// Where a free would stand that comes after the next of those moments; nowhere if there is none, or only the last.
+// Where a free would stand that the next of those moments does not see any more, nor yet the frees after it; nowhere if
+// there is no such moment.
 std::size_t after_next(const Program& predicted, std::size_t end, const std::vector<std::size_t>& moments) {
   const auto next = std::lower_bound(moments.begin(), moments.end(), end + 1);
   if (next == moments.end()) return nowhere;
   std::size_t written = 0;
   for (std::size_t i = 0; i < predicted.ops.size(); ++i) {
     if (std::holds_alternative<Free>(predicted.ops[i])) continue;
-    if (written++ == *next + 1) return i;
+    if (written++ == *next + 2) return i;
   }
-  return nowhere;
+  return predicted.ops.size();
 }
 
 // What a mark repeats does nothing.
@@ -103,6 +104,26 @@ Group group_of(const Workload& workload, CommSlot slot, Rank rank) {
   return group;
 }
 
+// What a program asks of a communicator, in order.
+std::vector<std::pair<CollectiveKind, Bytes>> calls(const Program& program, CommSlot slot) {
+  std::vector<std::pair<CollectiveKind, Bytes>> found;
+  for (const Op& op : program.ops)
+    if (const auto* call = std::get_if<Collective>(&op); call != nullptr && call->comm == slot)
+      found.emplace_back(call->kind, call->size);
+  return found;
+}
+
+// Whether ranks that meet along `other` ask the same of `slot`, so that it comes to an end between them.
+bool ends_along(const Workload& workload, CommSlot slot, CommSlot other) {
+  std::vector<std::vector<std::pair<CollectiveKind, Bytes>>> asked;
+  for (const Program& program : workload.programs) asked.push_back(calls(program, slot));
+  const auto of = [&](Rank rank) { return asked[static_cast<std::size_t>(workload.program_of_rank[rank.index()])]; };
+  const Communicator& across = workload.communicators[other.index()];
+  for (Rank rank{0}; rank.value < workload.world_size(); ++rank.value)
+    if (of(rank) != of(group_leader(across, rank))) return false;
+  return true;
+}
+
 // Whether both divide all ranks, each in its own way.
 bool crosses(const Workload& workload, CommSlot a, CommSlot b) {
   const auto members = [&](CommSlot slot) {
@@ -116,6 +137,23 @@ bool crosses(const Workload& workload, CommSlot a, CommSlot b) {
   return members(a) != members(b);
 }
 
+// A communicator and another of equal size that can be taken for it: one along which the run still comes to an end,
+// where there is such a one.
+std::optional<std::pair<CommSlot, CommSlot>> axes_to_confuse(const Workload& workload) {
+  std::optional<std::pair<CommSlot, CommSlot>> found;
+  const auto slots = static_cast<std::int32_t>(workload.communicators.size());
+  const auto size = [&](CommSlot slot) { return group_size(workload.communicators[slot.index()]); };
+  for (CommSlot slot{0}; slot.value < slots; ++slot.value) {
+    if (size(slot) == 1 || !uses(workload, slot, false)) continue;
+    for (CommSlot other{0}; other.value < slots; ++other.value) {
+      if (size(other) != size(slot) || !crosses(workload, slot, other)) continue;
+      if (ends_along(workload, slot, other)) return std::pair(slot, other);
+      if (!found) found = std::pair(slot, other);
+    }
+  }
+  return found;
+}
+
 }  // namespace
 
 std::optional<Program> mutated_prediction(const Program& predicted, Mutation mutation, PageScale scale,
@@ -125,13 +163,17 @@ std::optional<Program> mutated_prediction(const Program& predicted, Mutation mut
   looked_at.insert(std::lower_bound(looked_at.begin(), looked_at.end(), points.peak.op), points.peak.op);
   const bool of_its_free = mutation == Mutation::DeleteFree || mutation == Mutation::DelayFree;
 
+  const auto large = [&](const Life& life) { return scale.held(life.size) * 50 >= points.peak.resident; };
+  const auto better = [&](const Life& a, const Life& b) {
+    return large(a) == large(b) ? (large(a) ? a.size < b.size : a.size > b.size) : large(a);
+  };
   Life chosen;
   for (const Life& life : lives(predicted)) {
-    if (life.alloc == nowhere || scale.held(life.size) * 50 < points.peak.resident) continue;
+    if (life.alloc == nowhere) continue;
     const auto seen = std::lower_bound(looked_at.begin(), looked_at.end(), life.begin);
     if (seen == looked_at.end() || *seen >= life.end) continue;
     if (of_its_free && (life.free == nowhere || after_next(predicted, life.end, looked_at) == nowhere)) continue;
-    if (chosen.alloc == nowhere || life.size < chosen.size) chosen = life;
+    if (chosen.alloc == nowhere || better(life, chosen)) chosen = life;
   }
   if (chosen.alloc == nowhere) return std::nullopt;
 
@@ -194,13 +236,21 @@ std::vector<Group> groups_of(const Workload& workload, Rank rank) {
 std::optional<std::vector<Group>> mutated_groups(const Workload& workload, Rank rank, Mutation mutation) {
   std::vector<Group> groups = groups_of(workload, rank);
   const auto slots = static_cast<std::int32_t>(groups.size());
+  if (mutation == Mutation::WrongAxis) {
+    const std::optional<std::pair<CommSlot, CommSlot>> axes = axes_to_confuse(workload);
+    if (!axes) return std::nullopt;
+    Group& group = groups[axes->first.index()];
+    const std::int32_t tag = group.tag;
+    group = group_of(workload, axes->second, rank);
+    group.tag = tag;
+    return groups;
+  }
   for (CommSlot slot{0}; slot.value < slots; ++slot.value) {
     Group& group = groups[slot.index()];
-    const std::int32_t size = group_size(workload.communicators[slot.index()]);
-    const auto other_axis = [&](bool of_equal_size) {
+    const auto other_axis = [&] {
       for (CommSlot other{0}; other.value < slots; ++other.value) {
         const std::int32_t its = group_size(workload.communicators[other.index()]);
-        if ((of_equal_size ? its == size : its < workload.world_size()) && crosses(workload, slot, other)) return other;
+        if (its > 1 && its < workload.world_size() && crosses(workload, slot, other)) return other;
       }
       return CommSlot{};
     };
@@ -210,15 +260,9 @@ std::optional<std::vector<Group>> mutated_groups(const Workload& workload, Rank 
       if (group.me < 2) group.me = 1 - group.me;
       return groups;
     }
-    if (mutation == Mutation::WrongAxis && uses(workload, slot, false) && other_axis(true).valid()) {
-      const std::int32_t tag = group.tag;
-      group = group_of(workload, other_axis(true), rank);
-      group.tag = tag;
-      return groups;
-    }
     if (mutation == Mutation::WrongPeer && exchanges(workload, slot)) {
       // Every second stage is taken from the replica next along another axis of two or more.
-      const CommSlot aside = other_axis(false);
+      const CommSlot aside = other_axis();
       if (!aside.valid()) return std::nullopt;
       const Communicator& across = workload.communicators[aside.index()];
       for (std::int64_t place = 0; place < group.size(); ++place) {

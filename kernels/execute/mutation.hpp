@@ -31,7 +31,8 @@ inline constexpr std::array<std::string_view, 9> mutation_names{"none",        "
                                                                 "swap-ranks",  "wrong-peer",  "wrong-axis"};
 
 /// The predicted program of one rank with one buffer wrong: the smallest of at least 2 % of the peak that is live at it
-/// or at one of the moments, where the change can show. Nothing where there is no such buffer.
+/// or at one of the moments, where the change can show; the largest where none is that large. Nothing where there is no
+/// buffer.
 [[nodiscard]] std::optional<Program> mutated_prediction(const Program& predicted, Mutation mutation, PageScale scale,
                                                         const std::vector<std::size_t>& moments);
 

@@ -1,6 +1,7 @@
 #include "kernels/execute/world.hpp"
 
 #include <array>
+#include <utility>
 
 namespace tidemark {
 namespace {
@@ -57,6 +58,13 @@ std::string World::broadcast(std::string text) {
   if (rank().value != 0) return receive_text(*this, {0}, doing);
   for (std::int32_t to = 1; to < size(); ++to) send_text(*this, {to}, text, doing);
   return text;
+}
+
+std::string World::first_said(const std::string& mine) {
+  std::string first;
+  for (const std::string& one : gather(mine))
+    if (first.empty()) first = one;
+  return broadcast(std::move(first));
 }
 
 }  // namespace tidemark

@@ -12,10 +12,15 @@
 
 namespace tidemark {
 
-/// The run is over on all ranks: one of them could not go on. Every rank throws it, with the same text.
+/// The run is over on all ranks: one of them could not go on. Every rank throws it, and one of them, which may be any
+/// that still runs, tells people.
 class RunFailure : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit RunFailure(const std::string& what, Rank teller = {0}) : std::runtime_error(what), teller_(teller) {}
+  [[nodiscard]] Rank teller() const { return teller_; }
+
+ private:
+  Rank teller_;
 };
 
 /// One side of a message between two processes. Messages between two ranks with one tag arrive in order.
@@ -50,6 +55,8 @@ class World {
   [[nodiscard]] std::vector<std::string> gather(const std::string& mine);
   /// Rank 0's text, everywhere.
   [[nodiscard]] std::string broadcast(std::string text);
+  /// What the first rank with anything to say says, everywhere.
+  [[nodiscard]] std::string first_said(const std::string& mine);
 
   /// Tags from here on are free for payloads.
   static constexpr std::int32_t first_payload_tag = 16;

@@ -1,19 +1,36 @@
 #include "parallel/lower/emitter.hpp"
 
+#include <algorithm>
+#include <utility>
+
 #include <fmt/format.h>
 
 namespace tidemark {
 
-Emitter::Emitter(const LoweringInput& input, const Communicators& communicators, const Stage& its_stage)
+namespace {
+
+std::vector<Segment> segments_of(const LoweringInput& input, const std::vector<Stage>& chunks) {
+  std::vector<Segment> all;
+  for (const Stage& stage : chunks)
+    for (Segment& segment : recomputed_segments(input.graph, stage, input.train.recompute))
+      all.push_back(std::move(segment));
+  return all;
+}
+
+}  // namespace
+
+Emitter::Emitter(const LoweringInput& input, const Communicators& communicators, std::vector<Stage> its_chunks)
     : graph(input.graph),
       layout(input.layout),
       train(input.train),
       runtime(input.runtime),
       comms(communicators),
-      stage(its_stage),
+      chunks(std::move(its_chunks)),
       sizes(sizes_of(input.graph.model, input.layout, input.train, input.runtime)),
       weight(input.graph.parameters.size()),
       saved_(input.graph.values.size(), false),
+      kept_(input.graph.values.size(), false),
+      segments_(segments_of(input, chunks)),
       strided_view_(input.graph.values.size(), false),
       uses_(input.graph.parameters.size(), 0),
       created_(communicators.table.size(), false),
@@ -23,16 +40,27 @@ Emitter::Emitter(const LoweringInput& input, const Communicators& communicators,
   for (const Operator& op : graph.operators)
     if (std::holds_alternative<Split>(op.type) && graph.model.heads == graph.model.kv_heads)
       for (const ValueId v : op.outputs) strided_view_[v.index()] = true;
-  for (auto op = graph.operators.rbegin(); op != graph.operators.rend(); ++op) {
-    if (!stage.holds(op->layer, layers)) continue;
-    for (const ParameterId p : op->parameters) ++uses_[p.index()];
-    for (const ValueId v : op->saved) saved_[v.index()] = true;
+  std::vector<bool> runs_again(graph.operators.size(), false);
+  for (const Segment& segment : segments_) {
+    for (const OperatorId op : segment.operators) runs_again[op.index()] = true;
+    for (const ValueId v : segment.inputs) kept_[v.index()] = true;
+  }
+  for (std::size_t o = graph.operators.size(); o-- > 0;) {
+    const Operator& op = graph.operators[o];
+    if (std::none_of(chunks.begin(), chunks.end(), [&](const Stage& s) { return s.holds(op.layer, layers); })) continue;
+    for (const ParameterId p : op.parameters) ++uses_[p.index()];
+    for (const ValueId v : op.saved) {
+      saved_[v.index()] = true;
+      if (!runs_again[o]) kept_[v.index()] = true;
+    }
     // The transpose of one sequence that lies side by side is a view, and so is what a split cuts out of a tensor: what
     // saves them saves its input.
-    const bool views =
-        (std::holds_alternative<Transpose>(op->type) && sizes.micro_batch == 1 && !strided_view(op->inputs.front())) ||
-        strided_view(op->outputs.front());
-    if (views && saved(op->outputs.front())) saved_[op->inputs.front().index()] = true;
+    const bool transposed_view =
+        std::holds_alternative<Transpose>(op.type) && sizes.micro_batch == 1 && !strided_view(op.inputs.front());
+    if (!transposed_view && !strided_view(op.outputs.front())) continue;
+    for (std::vector<bool>* whose : {&saved_, &kept_})
+      for (const ValueId view : op.outputs)
+        if ((*whose)[view.index()]) (*whose)[op.inputs.front().index()] = true;
   }
 }
 
@@ -64,9 +92,11 @@ BufferId Emitter::alloc(ValueId id) {
   LabelId& known = value_labels_[id.index()];
   if (!known.valid()) known = program.label(value.name);
   const bool of_loss = value.name.starts_with("loss.") || value.name == "head.logits";
-  const Category category = of_loss              ? Category::LogitsLoss
-                            : saved_[id.index()] ? Category::SavedActivations
-                                                 : Category::Temporaries;
+  const bool stays = again ? saved_[id.index()] : kept_[id.index()];
+  const Category category = of_loss  ? Category::LogitsLoss
+                            : !stays ? Category::Temporaries
+                            : again  ? Category::Recompute
+                                     : Category::SavedActivations;
   return program.alloc(sizes.bytes(value), category, known);
 }
 
@@ -106,6 +136,15 @@ void Emitter::exchange(CommSlot comm, const std::vector<Transfer>& transfers) {
   if (transfers.empty()) return;
   ensure_created(comm);
   program.exchange(comm, transfers);
+}
+
+EventId Emitter::exchange_aside(CommSlot comm, StreamId stream, const std::vector<Transfer>& transfers) {
+  ensure_created(comm);
+  program.push(Wait{stream, record(compute_stream)});
+  program.exchange(comm, transfers, stream);
+  for (const Transfer& t : transfers)
+    if (t.direction == Direction::Send) program.push(Borrow{t.buffer, stream});
+  return record(stream);
 }
 
 BufferId Emitter::keep(BufferId buffer, std::string_view name) {

@@ -10,6 +10,7 @@
 #include "parallel/graph.hpp"
 #include "parallel/lower.hpp"
 #include "parallel/mesh.hpp"
+#include "parallel/recompute.hpp"
 #include "parallel/sizes.hpp"
 #include "parallel/stages.hpp"
 #include "sim/program_builder.hpp"
@@ -20,16 +21,20 @@ namespace tidemark {
 /// framework's caches that fill on first use.
 class Emitter {
  public:
-  Emitter(const LoweringInput& input, const Communicators& communicators, const Stage& stage);
+  /// `chunks` are the stages of the model that the rank holds.
+  Emitter(const LoweringInput& input, const Communicators& communicators, std::vector<Stage> chunks);
 
   const ModelGraph& graph;
   const Layout& layout;
   const Train& train;
   const Runtime& runtime;
   const Communicators& comms;
-  const Stage stage;
+  const std::vector<Stage> chunks;
   const Sizes sizes;
   ProgramBuilder program;
+
+  /// Operators run forward for the second time, because their first run kept nothing.
+  bool again = false;
 
   /// From here on ops belong to that phase and label.
   void mark(Phase phase, std::string_view label);
@@ -52,6 +57,9 @@ class Emitter {
   [[nodiscard]] EventId collective_aside(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size);
   void join(EventId event);
   void exchange(CommSlot comm, const std::vector<Transfer>& transfers);
+  /// The same on a stream of its own, after what the compute stream has been given; what is sent may be freed at once,
+  /// but is not handed out again before it is gone.
+  [[nodiscard]] EventId exchange_aside(CommSlot comm, StreamId stream, const std::vector<Transfer>& transfers);
   /// The host thread waits until the device has done all it was given.
   void synchronize();
 
@@ -66,8 +74,13 @@ class Emitter {
   BufferId dummy_gradient(const Parameter& parameter);  ///< what autograd gets for a fused weight gradient
 
   /// Where the weights and their gradients live; set by the construction of the model's state.
-  std::vector<BufferId> weight;  ///< by ParameterId
-  BufferId gradients;
+  std::vector<BufferId> weight;           ///< by ParameterId
+  std::vector<BufferId> chunk_gradients;  ///< by chunk
+  BufferId gradients;                     ///< of the chunk that runs now
+  void enter(std::int32_t chunk) { gradients = chunk_gradients[static_cast<std::size_t>(chunk)]; }
+
+  [[nodiscard]] bool embedding() const { return chunks.front().embedding; }
+  [[nodiscard]] bool head() const { return chunks.back().head; }
 
   [[nodiscard]] DType gradient_dtype() const { return train.gradient_dtype; }
   [[nodiscard]] bool tensor_parallel() const { return sizes.tensor > 1; }
@@ -76,6 +89,7 @@ class Emitter {
   [[nodiscard]] bool strided_view(ValueId value) const { return strided_view_[value.index()]; }
   /// Operators of this stage that use a parameter.
   [[nodiscard]] int uses(ParameterId parameter) const { return uses_[parameter.index()]; }
+  [[nodiscard]] const std::vector<Segment>& segments() const { return segments_; }
 
  private:
   static constexpr StreamId compute_stream{0};
@@ -86,7 +100,9 @@ class Emitter {
   BufferId keep(BufferId buffer, std::string_view name);
   LabelId label(OperatorId op, std::string_view use);
 
-  std::vector<bool> saved_;  ///< by ValueId: some operator of this stage reads it in its backward pass
+  std::vector<bool> saved_;        ///< by ValueId: some operator of this stage reads it in its backward pass
+  std::vector<bool> kept_;         ///< the same, but for those that run again: what a first run keeps
+  std::vector<Segment> segments_;  ///< that this stage recomputes
   std::vector<bool> strided_view_;
   std::vector<int> uses_;  ///< by ParameterId
   std::vector<bool> created_;

@@ -8,19 +8,37 @@ namespace tidemark {
 
 using namespace literals;
 
-ModelState::ModelState(Emitter& emit, std::int32_t shard)
-    : emit_(emit),
-      parameters_(stage_parameters(emit.graph, emit.stage, emit.runtime)),
-      buffer_(buffer_layout(emit.graph, parameters_, emit.sizes, emit.runtime, emit.stage, emit.layout.sharding,
-                            emit.layout.data)) {
-  const std::vector<ShardPiece> held = sharded() ? buffer_.pieces(shard, emit.layout.data) : buffer_.pieces(0, 1);
+ModelState::ModelState(Emitter& emit, std::int32_t shard) : emit_(emit) {
+  std::vector<std::vector<ShardPiece>> held;
+  for (std::size_t c = 0; c < emit.chunks.size(); ++c) {
+    Chunk chunk;
+    chunk.parameters = stage_parameters(emit.graph, emit.chunks[c], emit.runtime);
+    chunk.buffer = buffer_layout(emit.graph, chunk.parameters, emit.sizes, emit.runtime, emit.chunks[c],
+                                 emit.layout.sharding, emit.layout.data);
+    if (emit.chunks.size() > 1) chunk.suffix = fmt::format("[{}]", c);
+    held.push_back(sharded() ? chunk.buffer.pieces(shard, emit.layout.data) : chunk.buffer.pieces(0, 1));
+    chunks_.push_back(std::move(chunk));
+  }
   // Optimizers keep matrices and vectors in two groups, because weight decay leaves vectors alone; the group of the
   // parameter that was registered first comes first.
-  const bool first = emit.graph[parameters_.front()].matrix();
+  const bool first = emit.graph[chunks_.front().parameters.front()].matrix();
   for (const bool matrices : {first, !first})
-    for (const ShardPiece& piece : held)
-      if (emit.graph[piece.parameter].matrix() == matrices)
-        pieces_.push_back({piece.parameter, piece.elements, {}, {}, {}});
+    for (std::size_t c = 0; c < chunks_.size(); ++c)
+      for (const ShardPiece& piece : held[c])
+        if (emit.graph[piece.parameter].matrix() == matrices)
+          pieces_.push_back({piece.parameter, piece.elements, static_cast<std::int32_t>(c), {}, {}, {}});
+}
+
+std::vector<BufferId> ModelState::all_gradients() const {
+  std::vector<BufferId> all;
+  for (const Chunk& chunk : chunks_) all.push_back(chunk.gradients);
+  return all;
+}
+
+std::int64_t ModelState::elements() const {
+  std::int64_t sum = 0;
+  for (const Chunk& chunk : chunks_) sum += chunk.buffer.elements;
+  return sum;
 }
 
 std::string ModelState::piece_name(const Piece& piece, std::string_view what) const {
@@ -59,36 +77,43 @@ void ModelState::construct() {
 
 void ModelState::build_model() {
   emit_.mark(Phase::Construction, "build_model");
-  for (const ParameterId id : parameters_) {
-    const Parameter& parameter = emit_.graph[id];
-    const Bytes size = emit_.sizes.elements(parameter) * size_of(emit_.train.precision);
-    const BufferId weight = emit_.alloc(size, Category::Parameters, parameter.name);
-    emit_.program.launch(Stream{Streaming::Fill, {}, size}, {}, {weight});
-    emit_.bind(parameter.name, weight);
-    emit_.weight[id.index()] = weight;
+  for (const Chunk& chunk : chunks_) {
+    for (const ParameterId id : chunk.parameters) {
+      const Parameter& parameter = emit_.graph[id];
+      const Bytes size = emit_.sizes.elements(parameter) * size_of(emit_.train.precision);
+      const BufferId weight = emit_.alloc(size, Category::Parameters, parameter.name);
+      emit_.program.launch(Stream{Streaming::Fill, {}, size}, {}, {weight});
+      emit_.bind(parameter.name, weight);
+      emit_.weight[id.index()] = weight;
+    }
   }
 }
 
 void ModelState::build_buffers() {
   emit_.mark(Phase::Construction, "build_buffers");
-  if (sharded()) {
-    const Bytes size = buffer_.elements * size_of(emit_.train.precision);
-    parameter_buffer_ = emit_.alloc(size, Category::Parameters, "parameter_buffer");
-    emit_.program.launch(Stream{Streaming::Fill, {}, size}, {}, {parameter_buffer_});
-    emit_.bind("parameter_buffer", parameter_buffer_);
-  }
-  const Bytes size = buffer_.elements * size_of(emit_.gradient_dtype());
-  emit_.gradients = emit_.alloc(size, Category::Gradients, "gradient_buffer");
-  emit_.program.launch(Stream{Streaming::Fill, {}, size}, {}, {emit_.gradients});
-  emit_.bind("gradient_buffer", emit_.gradients);
-  if (!sharded()) return;
-  // Parameters move into the buffer one by one; each gives up its own storage.
-  for (const BufferLayout::Place& place : buffer_.places) {
-    const Bytes moved = (place.end - place.begin) * size_of(emit_.train.precision);
-    BufferId& weight = emit_.weight[place.parameter.index()];
-    emit_.program.launch(Stream{Streaming::Copy, moved, moved}, {weight, parameter_buffer_}, {parameter_buffer_});
-    emit_.unbind(emit_.graph[place.parameter].name);
-    weight = parameter_buffer_;
+  for (Chunk& chunk : chunks_) {
+    const auto make = [&](std::string_view what, Bytes size, Category category) {
+      const std::string name = fmt::format("{}{}", what, chunk.suffix);
+      const BufferId buffer = emit_.alloc(size, category, name);
+      emit_.program.launch(Stream{Streaming::Fill, {}, size}, {}, {buffer});
+      emit_.bind(name, buffer);
+      return buffer;
+    };
+    if (sharded())
+      chunk.parameter_buffer =
+          make("parameter_buffer", chunk.buffer.elements * size_of(emit_.train.precision), Category::Parameters);
+    chunk.gradients = make("gradient_buffer", gradient_bytes(chunk), Category::Gradients);
+    emit_.chunk_gradients.push_back(chunk.gradients);
+    if (!sharded()) continue;
+    // Parameters move into the buffer one by one; each gives up its own storage.
+    for (const BufferLayout::Place& place : chunk.buffer.places) {
+      const Bytes moved = (place.end - place.begin) * size_of(emit_.train.precision);
+      BufferId& weight = emit_.weight[place.parameter.index()];
+      emit_.program.launch(Stream{Streaming::Copy, moved, moved}, {weight, chunk.parameter_buffer},
+                           {chunk.parameter_buffer});
+      emit_.unbind(emit_.graph[place.parameter].name);
+      weight = chunk.parameter_buffer;
+    }
   }
 }
 
@@ -113,21 +138,22 @@ void ModelState::build_optimizer() {
 
 void ModelState::zero_gradients() {
   emit_.mark(Phase::OptimizerStep, "zero_gradients");
-  const Bytes size = buffer_.elements * size_of(emit_.gradient_dtype());
-  emit_.program.launch(Stream{Streaming::Fill, {}, size}, {}, {emit_.gradients});
+  for (const Chunk& chunk : chunks_)
+    emit_.program.launch(Stream{Streaming::Fill, {}, gradient_bytes(chunk)}, {}, {chunk.gradients});
   for (Piece& piece : pieces_)
     if (std::exchange(piece.gradient_copy, BufferId{}).valid()) emit_.unbind(piece_name(piece, "main_gradient"));
 }
 
 void ModelState::reduce_gradients() {
   emit_.mark(Phase::Communication, "reduce_gradients");
-  const Bytes size = buffer_.elements * size_of(emit_.gradient_dtype());
   const CollectiveKind kind = sharded() ? CollectiveKind::ReduceScatter : CollectiveKind::AllReduce;
-  emit_.collective(emit_.comms.data, kind, emit_.gradients, emit_.gradients, size);
+  for (const Chunk& chunk : chunks_)
+    emit_.collective(emit_.comms.data, kind, chunk.gradients, chunk.gradients, gradient_bytes(chunk));
   if (emit_.sizes.sequence_parallel) sum_norm_gradients();
-  if (emit_.comms.embedding.valid() && (emit_.stage.embedding || emit_.stage.head)) {
+  if (emit_.comms.embedding.valid() && (emit_.embedding() || emit_.head())) {
     const Parameter& shared = emit_.graph.parameters.front();
-    emit_.collective(emit_.comms.embedding, CollectiveKind::AllReduce, emit_.gradients, emit_.gradients,
+    const BufferId its = (emit_.embedding() ? chunks_.front() : chunks_.back()).gradients;
+    emit_.collective(emit_.comms.embedding, CollectiveKind::AllReduce, its, its,
                      emit_.sizes.elements(shared) * size_of(emit_.gradient_dtype()));
   }
 }
@@ -135,14 +161,18 @@ void ModelState::reduce_gradients() {
 void ModelState::sum_norm_gradients() {
   // Under sequence parallelism each rank saw other tokens: gradients of what is whole on every rank are summed, as one
   // flat copy.
-  std::int64_t elements = 0;
-  for (const ParameterId id : parameters_)
-    if (emit_.graph[id].cut == WeightCut::None) elements += emit_.sizes.elements(emit_.graph[id]);
-  const Bytes size = elements * size_of(emit_.gradient_dtype());
+  std::int64_t whole = 0;
+  for (const Chunk& chunk : chunks_)
+    for (const ParameterId id : chunk.parameters)
+      if (emit_.graph[id].cut == WeightCut::None) whole += emit_.sizes.elements(emit_.graph[id]);
+  if (whole == 0) return;  // a stage without layers
+  const Bytes size = whole * size_of(emit_.gradient_dtype());
   const BufferId flat = emit_.alloc(size, Category::CommTp, "norm_gradients.flat");
-  emit_.program.launch(Stream{Streaming::Copy, size, size}, {emit_.gradients}, {flat});
+  emit_.program.launch(Stream{Streaming::Copy, size, size}, all_gradients(), std::vector{flat});
   emit_.collective(emit_.comms.tensor, CollectiveKind::AllReduce, flat, flat, size);
-  emit_.program.launch(Stream{Streaming::Copy, size, size}, {flat, emit_.gradients}, {emit_.gradients});
+  std::vector<BufferId> both{flat};
+  for (const BufferId its : all_gradients()) both.push_back(its);
+  emit_.program.launch(Stream{Streaming::Copy, size, size}, both, all_gradients());
 }
 
 void ModelState::copy_gradients() {
@@ -152,14 +182,14 @@ void ModelState::copy_gradients() {
     piece.gradient_copy = emit_.alloc(piece.bytes(DType::FP32), Category::Gradients, name);
     emit_.bind(name, piece.gradient_copy);
     emit_.program.launch(Stream{Streaming::Copy, piece.bytes(emit_.gradient_dtype()), piece.bytes(DType::FP32)},
-                         {emit_.gradients}, {piece.gradient_copy});
+                         {chunks_[static_cast<std::size_t>(piece.chunk)].gradients}, {piece.gradient_copy});
   }
 }
 
 void ModelState::reduce_gradient_norm() {
   const BufferId norm = emit_.alloc(4_B, Category::Temporaries, "gradient_norm");
-  const Bytes size = buffer_.elements * size_of(emit_.gradient_dtype());
-  emit_.program.launch(Stream{Streaming::Reduce, size, 4_B}, {emit_.gradients}, {norm});
+  const Bytes size = elements() * size_of(emit_.gradient_dtype());
+  emit_.program.launch(Stream{Streaming::Reduce, size, 4_B}, all_gradients(), std::vector{norm});
   emit_.collective(emit_.comms.norm, CollectiveKind::AllReduce, norm, norm, 4_B);
   emit_.synchronize();  // the host reads it, to clip
 }
@@ -185,8 +215,8 @@ void ModelState::update() {
   reduce_gradient_norm();
   create_moments();
   // Multi-tensor kernels: one launch for all pieces. Each rank has an equal share of the padded buffer.
-  const std::int64_t share = buffer_.elements / (sharded() ? emit_.layout.data : 1);
-  std::vector<BufferId> state{emit_.gradients}, masters, weights;
+  const std::int64_t share = elements() / (sharded() ? emit_.layout.data : 1);
+  std::vector<BufferId> state = all_gradients(), masters, weights;
   for (const Piece& piece : pieces_) {
     state.push_back(piece.main);
     if (piece.gradient_copy.valid()) state.push_back(piece.gradient_copy);
@@ -196,14 +226,14 @@ void ModelState::update() {
   }
   const Bytes touched = share * size_of(DType::FP32) * (1 + moments_per_parameter());
   emit_.program.launch(Stream{Streaming::Update, touched + share * size_of(DType::FP32), touched}, state, state);
-  const Bytes size = buffer_.elements * size_of(emit_.train.precision);
   if (has_master())
     emit_.program.launch(Stream{Streaming::Copy, share * size_of(DType::FP32), share * size_of(emit_.train.precision)},
                          masters, weights);
-  if (sharded()) {
-    emit_.mark(Phase::Communication, "gather_parameters");
-    emit_.collective(emit_.comms.data, CollectiveKind::AllGather, parameter_buffer_, parameter_buffer_, size);
-  }
+  if (!sharded()) return;
+  emit_.mark(Phase::Communication, "gather_parameters");
+  for (const Chunk& chunk : chunks_)
+    emit_.collective(emit_.comms.data, CollectiveKind::AllGather, chunk.parameter_buffer, chunk.parameter_buffer,
+                     chunk.buffer.elements * size_of(emit_.train.precision));
 }
 
 }  // namespace tidemark

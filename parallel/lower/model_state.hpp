@@ -27,6 +27,7 @@ class ModelState {
   struct Piece {
     ParameterId parameter;
     std::int64_t elements = 0;
+    std::int32_t chunk = 0;
     BufferId main;           ///< fp32 parameter; where parameters are fp32 themselves, the parameter
     BufferId gradient_copy;  ///< fp32 gradient, from one step's update to the next step
     std::vector<BufferId> moments;
@@ -46,11 +47,23 @@ class ModelState {
   [[nodiscard]] int moments_per_parameter() const;
   [[nodiscard]] std::string piece_name(const Piece& piece, std::string_view what) const;
 
+  // What is kept for each chunk by itself: its parameters, and their contiguous buffers.
+  struct Chunk {
+    std::vector<ParameterId> parameters;
+    BufferLayout buffer;
+    BufferId parameter_buffer;
+    BufferId gradients;
+    std::string suffix;  ///< of labels, where there are several chunks
+  };
+  [[nodiscard]] Bytes gradient_bytes(const Chunk& chunk) const {
+    return chunk.buffer.elements * size_of(emit_.gradient_dtype());
+  }
+  [[nodiscard]] std::vector<BufferId> all_gradients() const;
+  [[nodiscard]] std::int64_t elements() const;  ///< of all chunks' buffers
+
   Emitter& emit_;
-  std::vector<ParameterId> parameters_;
-  BufferLayout buffer_;
+  std::vector<Chunk> chunks_;
   std::vector<Piece> pieces_;
-  BufferId parameter_buffer_;
 };
 
 }  // namespace tidemark

@@ -1,11 +1,9 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <vector>
 
-#include "parallel/lower/emitter.hpp"
-#include "parallel/lower/operators.hpp"
+#include "parallel/lower/chunk_passes.hpp"
 #include "parallel/schedule/schedule.hpp"
 
 namespace tidemark {
@@ -14,52 +12,30 @@ namespace tidemark {
 /// Megatron's schedule functions, which hold tensors longer than the arithmetic needs them.
 class PipelineLowering {
  public:
-  PipelineLowering(Emitter& emit, std::int32_t stage_index);
+  explicit PipelineLowering(Emitter& emit) : emit_(emit), variables_(emit), passes_(emit, variables_, 0) {}
 
   /// All micro-batches of one step.
   void run(std::int32_t step, const Schedule& schedule);
 
  private:
-  struct InFlight {
-    explicit InFlight(const ModelGraph& graph) : tensors(graph) {}
-    MicroBatch tensors;
-    BufferId input;            ///< received from the stage before
-    BufferId input_gradient;   ///< to be sent back to it
-    BufferId output;           ///< to be sent to the stage after
-    BufferId output_gradient;  ///< received from it
-  };
-
-  void load_batch(InFlight& batch);
   void forward_pass(std::int32_t micro_batch);
   void backward_pass(std::int32_t micro_batch);
   /// Sends what `done` made and receives what `next` needs: as one exchange where the passes differ, else apart.
   void hand_over(const ScheduleStep* done, const ScheduleStep* next);
   void receive_into(const ScheduleStep& next, std::vector<Transfer>& transfers);
   void forget_output(std::int32_t micro_batch);
-  void retire(std::int32_t micro_batch);
 
-  [[nodiscard]] bool first_stage() const { return stage_index_ == 0; }
-  [[nodiscard]] bool last_stage() const { return stage_index_ == emit_.layout.pipeline - 1; }
   [[nodiscard]] bool receives(const ScheduleStep& step) const {
-    return step.pass == Pass::Forward ? !first_stage() : !last_stage();
+    return step.pass == Pass::Forward ? !passes_.first() : !passes_.last();
   }
   [[nodiscard]] bool sends(const ScheduleStep& step) const {
-    return step.pass == Pass::Forward ? !last_stage() : !first_stage();
+    return step.pass == Pass::Forward ? !passes_.last() : !passes_.first();
   }
-  InFlight& in_flight(std::int32_t micro_batch);
-  void bind(std::string_view name, BufferId buffer);
-  void unbind(std::string_view name);
 
   Emitter& emit_;
-  std::int32_t stage_index_;
+  Variables variables_;
+  ChunkPasses passes_;
   std::int32_t step_ = 0;
-  std::vector<OperatorId> operators_;  ///< of this stage, in order
-  ValueId tokens_, labels_;
-  ValueId boundary_in_, boundary_out_;  ///< values that cross to and from the neighbouring stages
-  BufferId decoder_input_;              ///< what the decoder was last given
-  std::map<std::int32_t, InFlight> in_flight_;
-  std::vector<InFlight> spare_;  ///< finished ones, to be used again
-  std::map<std::string, bool, std::less<>> bound_;
 };
 
 }  // namespace tidemark

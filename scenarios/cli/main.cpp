@@ -7,6 +7,7 @@
 #include <exception>
 #include <filesystem>
 #include <memory>
+#include <new>
 #include <optional>
 #include <ostream>
 #include <string_view>
@@ -203,7 +204,57 @@ int run_on_devices(const Arguments& arguments) {
   return become_device_run(arguments);
 }
 
-// Ranks do not know which of them is the first before MPI is up, and all find the same mistakes.
+// What the input's mistakes are on this rank, if `work` finds any.
+template <class Work>
+std::string mistakes_of(Work&& work) {
+  try {
+    work();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+// Ranks do not know which of them is the first before MPI is up. They may not all find the same mistakes: files of one
+// machine may not be there on another.
+int run_validate_on(World& world, const Arguments& arguments) {
+  const bool speaks = world.rank().value == 0;
+  const auto agreed = [&](const std::string& mistakes) {
+    const std::string first = world.first_said(mistakes);
+    if (speaks && !first.empty()) fmt::print(stderr, "{}\n", first);
+    return first.empty();
+  };
+  ValidateOptions options{.scale = {arguments.scale}};
+  Scenario scenario;
+  const std::string misread = mistakes_of([&] {
+    options.mutation = asked_mutation(arguments.mutation);
+    scenario = read_scenario(arguments.scenario, data_root());
+    if (scenario.gpus != world.size())
+      refuse(arguments.scenario,
+             fmt::format("the job has {} ranks, and mpirun started {}", scenario.gpus, world.size()),
+             fmt::format("mpirun -np {} scripts/tidemark validate …", scenario.gpus));
+  });
+  if (!agreed(misread)) return bad_input;
+
+  std::string agrees;
+  // What it refuses, it refuses on all ranks.
+  const std::string refused = mistakes_of([&] {
+    const Validation validation = validate(scenario, world, options);
+    if (!speaks) return;
+    agrees = validation.agrees() ? "yes" : "no";
+    answer(validation_text(validation), arguments.json, [&] {
+      return validation_json(validation, {.command = arguments.command,
+                                          .back_end = "host",
+                                          .tidemark = TIDEMARK_VERSION,
+                                          .mpi = mpi_version(),
+                                          .machine = machine_description()});
+    });
+  });
+  if (!agreed(refused)) return bad_input;
+  return world.broadcast(agrees) == "yes" ? yes : no;
+}
+
+// Whatever goes wrong on one rank ends all of them.
 int run_validate(const Arguments& arguments) {
   if (!arguments.job.empty()) {
     const Scenario scenario = read_scenario(arguments.scenario, data_root());
@@ -212,29 +263,22 @@ int run_validate(const Arguments& arguments) {
   }
   if (arguments.back_end == "cuda") return run_on_devices(arguments);
   const std::unique_ptr<World> world = mpi_world(std::chrono::seconds(arguments.time_limit));
-  const bool speaks = world->rank().value == 0;
+  const auto run = [&] {
+    try {
+      return run_validate_on(*world, arguments);
+    } catch (const RunFailure&) {
+      throw;
+    } catch (const std::bad_alloc&) {
+      world->report_failure("out of memory");
+    } catch (const std::exception& error) {
+      world->report_failure(error.what());
+    }
+    return machine_failed;
+  };
   try {
-    const ValidateOptions options{.scale = {arguments.scale}, .mutation = asked_mutation(arguments.mutation)};
-    const Scenario scenario = read_scenario(arguments.scenario, data_root());
-    if (scenario.gpus != world->size())
-      refuse(arguments.scenario,
-             fmt::format("the job has {} ranks, and mpirun started {}", scenario.gpus, world->size()),
-             fmt::format("mpirun -np {} scripts/tidemark validate …", scenario.gpus));
-    const Validation validation = validate(scenario, *world, options);
-    if (speaks)
-      answer(validation_text(validation), arguments.json, [&] {
-        return validation_json(validation, {.command = arguments.command,
-                                            .back_end = "host",
-                                            .tidemark = TIDEMARK_VERSION,
-                                            .mpi = mpi_version(),
-                                            .machine = machine_description()});
-      });
-    return world->broadcast(validation.agrees() ? "yes" : "no") == "yes" ? yes : no;
-  } catch (const InputError& error) {
-    if (speaks) fmt::print(stderr, "{}\n", error.what());
-    return bad_input;
+    return run();
   } catch (const RunFailure& failure) {
-    if (speaks) fmt::print(stderr, "tidemark: the run ended early: {}\n", failure.what());
+    if (failure.teller() == world->rank()) fmt::print(stderr, "tidemark: the run ended early: {}\n", failure.what());
     return machine_failed;
   }
 }

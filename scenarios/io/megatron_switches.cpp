@@ -32,6 +32,11 @@ Texts number(std::int64_t n) { return {std::to_string(n)}; }
 Texts boolean(bool b) { return {b ? "true" : "false"}; }
 Texts either() { return {"true", "false"}; }
 
+std::string modules_text(const Recomputation& asked) {
+  if (asked.core_attention && asked.mlp) return "[\"core_attn\", \"mlp\"]";
+  return asked.core_attention ? "[\"core_attn\"]" : asked.mlp ? "[\"mlp\"]" : "[]";
+}
+
 constexpr std::int64_t default_vocabulary_multiple = 128;  // --make-vocab-size-divisible-by
 
 const std::array repeats{
@@ -74,6 +79,26 @@ const std::array repeats{
              if (s.train.cross_entropy == CrossEntropy::Unfused) return Texts{"\"native\"", "\"te\""};
              return Texts{s.train.cross_entropy == CrossEntropy::Fused ? "\"native\"" : "\"te\""};
            }},
+    Repeat{"num-virtual-stages-per-pipeline-rank", Source::Layout, "chunks",
+           [](const Scenario& s) { return number(s.layout.chunks); }},
+    Repeat{"num-layers-per-virtual-pipeline-stage", Source::Layout, "chunks",
+           [](const Scenario& s) { return number(s.model.layers / s.layout.stages()); }},
+    Repeat{"decoder-first-pipeline-num-layers", Source::Layout, "first_stage_layers",
+           [](const Scenario& s) { return number(s.layout.first_layers); }},
+    Repeat{"decoder-last-pipeline-num-layers", Source::Layout, "last_stage_layers",
+           [](const Scenario& s) { return number(s.layout.last_layers); }},
+    Repeat{"recompute-granularity", Source::Train, "recompute",
+           [](const Scenario& s) { return Texts{in_quotes(word(recompute_names, s.train.recompute.kind))}; }},
+    Repeat{"recompute-activations", Source::Train, "recompute",
+           [](const Scenario& s) { return boolean(s.train.recompute.kind == Recompute::Selective); }},
+    Repeat{"recompute-method", Source::Train, "recompute_method",
+           [](const Scenario& s) { return Texts{in_quotes(word(recompute_method_names, s.train.recompute.method))}; }},
+    Repeat{"recompute-num-layers", Source::Train, "recompute_layers",
+           [](const Scenario& s) {
+             return number(s.train.recompute.kind == Recompute::Full ? s.train.recompute.layers : 0);
+           }},
+    Repeat{"recompute-modules", Source::Train, "recompute_modules",
+           [](const Scenario& s) { return Texts{modules_text(s.train.recompute)}; }},
     Repeat{"num-layers", Source::Model, "num_hidden_layers", [](const Scenario& s) { return number(s.model.layers); }},
     Repeat{"hidden-size", Source::Model, "hidden_size", [](const Scenario& s) { return number(s.model.hidden); }},
     Repeat{"ffn-hidden-size", Source::Model, "intermediate_size",
@@ -140,16 +165,7 @@ const std::vector<UnmodelledKey>& unmodelled_flags() {
       {"multi-latent-attention", "multi-head latent attention is", {"false"}},
       {"mtp-num-layers", "multi-token prediction is", {}},
       {"qk-layernorm", "normalization of Q and K is", {"false"}},
-      {"num-layers-per-virtual-pipeline-stage", "virtual pipeline stages are", {}},
-      {"num-virtual-stages-per-pipeline-rank", "virtual pipeline stages are", {"1"}},
       {"pipeline-model-parallel-layout", "stages of one's own choosing are", {}},
-      {"decoder-first-pipeline-num-layers", "stages of one's own choosing are", {}},
-      {"decoder-last-pipeline-num-layers", "stages of one's own choosing are", {}},
-      {"recompute-granularity", "recomputation is", {}},
-      {"recompute-method", "recomputation is", {}},
-      {"recompute-num-layers", "recomputation is", {"0"}},
-      {"recompute-modules", "recomputation is", {"[]"}},
-      {"recompute-activations", "recomputation is", {"false"}},
       {"distribute-saved-activations", "spreading saved activations over ranks is", {"false"}},
       {"cpu-offloading", "offloading is", {"false"}},
       {"cpu-offloading-num-layers", "offloading is", {"0"}},

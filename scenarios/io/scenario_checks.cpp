@@ -11,6 +11,7 @@
 
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/quantity.hpp"
+#include "scenarios/io/schedule_reader.hpp"
 #include "scenarios/io/suggestion.hpp"
 
 namespace tidemark {
@@ -69,6 +70,10 @@ class Checks {
   }
   [[nodiscard]] std::int64_t model_parallel() const { return std::int64_t{layout_.tensor} * layout_.pipeline; }
 
+  [[nodiscard]] std::int64_t counted_layers() const {
+    return model_.layers + (layout_.count_embedding ? 1 : 0) + (layout_.count_loss ? 1 : 0);
+  }
+
   void check_tensor() {
     if (!tables_.model_sound || !tables_.layout.sound("tensor")) return;
     const std::int64_t t = layout_.tensor;
@@ -96,8 +101,16 @@ class Checks {
 
   void check_stages() {
     if (!tables_.model_sound || !tables_.layout.sound("pipeline")) return;
-    const std::int64_t counted = model_.layers + (layout_.count_embedding ? 1 : 0) + (layout_.count_loss ? 1 : 0);
-    if (counted % layout_.pipeline == 0) return;
+    if (!layout_.stage_layers.empty() || layout_.first_layers > 0 || layout_.last_layers > 0 ||
+        (layout_.chunks > 1 && counted_layers() % layout_.pipeline == 0)) {
+      tidemark::check_stages(tables_.layout, static_cast<std::int32_t>(model_.layers), layout_);
+      return;
+    }
+    const std::int64_t counted = counted_layers();
+    if (counted % layout_.pipeline == 0) {
+      tidemark::check_stages(tables_.layout, static_cast<std::int32_t>(model_.layers), layout_);
+      return;
+    }
     std::string what = fmt::format("{} layers", model_.layers);
     if (layout_.count_embedding) what += " + 1 for the embedding";
     if (layout_.count_loss) what += " + 1 for the loss";
@@ -160,7 +173,10 @@ class Checks {
                             fmt::format("global_batch = {} is not a multiple of micro_batch x data = {} x {} = {}",
                                         train_.global_batch, train_.micro_batch, layout_.data, together),
                             would(multiples_around(train_.global_batch, together)));
+      return;
     }
+    if (tables_.layout.sound("chunks") && tables_.layout.sound("schedule"))
+      check_interleaving(tables_.layout, layout_, train_.global_batch / together);
   }
 
   void check_precision() {

@@ -104,29 +104,50 @@ Json as_json(const Cluster& cluster) {
 }
 
 Json as_json(const Layout& layout) {
-  return {{"tensor", layout.tensor},
-          {"sequence_parallel", layout.sequence_parallel},
-          {"pipeline", layout.pipeline},
-          {"data", layout.data},
-          {"sharding", word(sharding_names, layout.sharding)},
-          {"count_embedding", layout.count_embedding},
-          {"count_loss", layout.count_loss},
-          {"order", text(layout.order)}};
+  Json json = {{"tensor", layout.tensor},
+               {"sequence_parallel", layout.sequence_parallel},
+               {"pipeline", layout.pipeline},
+               {"data", layout.data},
+               {"sharding", word(sharding_names, layout.sharding)},
+               {"count_embedding", layout.count_embedding},
+               {"count_loss", layout.count_loss},
+               {"schedule", word(schedule_names, layout.schedule)},
+               {"chunks", layout.chunks},
+               {"order", text(layout.order)}};
+  if (!layout.stage_layers.empty()) json["stage_layers"] = layout.stage_layers;
+  if (layout.first_layers > 0) json["first_stage_layers"] = layout.first_layers;
+  if (layout.last_layers > 0) json["last_stage_layers"] = layout.last_layers;
+  return json;
+}
+
+// The keys that the kind of recomputation takes.
+void add_recomputation(Json& json, const Recomputation& asked) {
+  if (asked.kind == Recompute::Full) {
+    json["recompute_method"] = word(recompute_method_names, asked.method);
+    json["recompute_layers"] = asked.layers;
+  }
+  if (asked.kind != Recompute::Selective) return;
+  Json modules = Json::array();
+  if (asked.core_attention) modules.push_back("core_attn");
+  if (asked.mlp) modules.push_back("mlp");
+  json["recompute_modules"] = std::move(modules);
 }
 
 Json as_json(const Train& train) {
-  return {{"sequence_length", train.sequence_length},
-          {"micro_batch", train.micro_batch},
-          {"global_batch", train.global_batch},
-          {"precision", name(train.precision)},
-          {"gradient_dtype", name(train.gradient_dtype)},
-          {"optimizer", word(optimizer_names, train.optimizer)},
-          {"recompute", "none"},
-          {"attention", word(attention_names, train.attention)},
-          {"cross_entropy", word(cross_entropy_names, train.cross_entropy)},
-          {"hidden_dropout", train.hidden_dropout},
-          {"attention_dropout", train.attention_dropout},
-          {"steps", train.steps}};
+  Json json = {{"sequence_length", train.sequence_length},
+               {"micro_batch", train.micro_batch},
+               {"global_batch", train.global_batch},
+               {"precision", name(train.precision)},
+               {"gradient_dtype", name(train.gradient_dtype)},
+               {"optimizer", word(optimizer_names, train.optimizer)},
+               {"recompute", word(recompute_names, train.recompute.kind)},
+               {"attention", word(attention_names, train.attention)},
+               {"cross_entropy", word(cross_entropy_names, train.cross_entropy)},
+               {"hidden_dropout", train.hidden_dropout},
+               {"attention_dropout", train.attention_dropout},
+               {"steps", train.steps}};
+  add_recomputation(json, train.recompute);
+  return json;
 }
 
 Json as_json(const RuntimeChoice& runtime) {

@@ -16,8 +16,10 @@
 #include "scenarios/io/environment.hpp"
 #include "scenarios/io/megatron_switches.hpp"
 #include "scenarios/io/names.hpp"
+#include "scenarios/io/recompute_reader.hpp"
 #include "scenarios/io/scenario_checks.hpp"
 #include "scenarios/io/scenario_tables.hpp"
+#include "scenarios/io/schedule_reader.hpp"
 #include "scenarios/io/suggestion.hpp"
 #include "scenarios/io/text_file.hpp"
 #include "scenarios/io/version_text.hpp"
@@ -149,16 +151,12 @@ void read_layout(TomlReader& table, Layout& layout) {
   layout.count_embedding = table.boolean("count_embedding").value_or(false);
   layout.count_loss = table.boolean("count_loss").value_or(false);
   read_order(table, layout);
-  read_only_choice(table, "schedule", "1f1b", {"gpipe", "interleaved", "zb-h1", "zb-v", "dualpipe-v"});
+  read_schedule(table, layout);
 
   table.refuse({"context", "context parallelism is", {"1"}});
   table.refuse({"context_kind", "context parallelism is", {"\"p2p\""}});
   table.refuse({"expert", "expert parallelism is", {"1"}});
   table.refuse({"expert_tensor", "expert parallelism is", {"1"}});
-  table.refuse({"chunks", "virtual pipeline stages are", {"1"}});
-  table.refuse({"stage_layers", "stages of one's own choosing are", {}});
-  table.refuse({"first_stage_layers", "stages of one's own choosing are", {}});
-  table.refuse({"last_stage_layers", "stages of one's own choosing are", {}});
   table.refuse({"shard_group", "sharding within a group is", {}});
   table.refuse_unknown_keys();
 }
@@ -197,15 +195,12 @@ void read_train(TomlReader& table, Train& train) {
   train.attention = read_name(table, "attention", attention_names).value_or(AttentionKernel::Auto);
   train.cross_entropy = read_name(table, "cross_entropy", cross_entropy_names).value_or(CrossEntropy::Unfused);
   train.steps = narrow(table.integer("steps", step_count).value_or(step_count.low));
-  read_only_choice(table, "recompute", "none", {"full", "selective"});
+  train.recompute = read_recomputation(table);
   train.hidden_dropout = read_dropout(table, "hidden_dropout");
   train.attention_dropout = read_dropout(table, "attention_dropout");
 
   table.refuse({"master_dtype", "optimizer state of another precision is", {"\"fp32\""}});
   table.refuse({"moment_dtypes", "optimizer state of another precision is", {"[\"fp32\", \"fp32\"]"}});
-  table.refuse({"recompute_method", "recomputation is", {"\"block\"", "\"uniform\""}});
-  table.refuse({"recompute_layers", "recomputation is", {"0"}});
-  table.refuse({"recompute_modules", "recomputation is", {"[]"}});
   table.refuse_unknown_keys();
 }
 
@@ -278,7 +273,8 @@ Scenario parse_scenario(std::string_view text, const std::filesystem::path& file
   scenario.cluster = cluster.value_or(Cluster{});
   read_layout(tables.layout, scenario.layout);
   read_train(tables.train, scenario.train);
-  const TomlReader switches = read_runtime(tables.runtime, scenario.runtime);
+  TomlReader switches = read_runtime(tables.runtime, scenario.runtime);
+  scenario.layout.chunk_group = read_chunk_group(switches);
   refuse_unmodelled_tables(tables.top);
   tables.top.refuse_unknown_keys();
 

@@ -126,14 +126,16 @@ std::string model_text(const Job& job) { return text(job.graph); }
 std::string schedule_text(const Job& job) {
   const Layout& layout = job.scenario.layout;
   const Train& train = job.scenario.train;
-  const auto micro_batches = static_cast<std::int32_t>(train.global_batch / (train.micro_batch * layout.data));
-  const std::vector<Stage> stages = split_into_stages(static_cast<std::int32_t>(job.graph.model.layers), layout);
+  const auto micro_batches = static_cast<std::int32_t>(micro_batches_of(train, layout));
+  const auto layers = static_cast<std::int32_t>(job.graph.model.layers);
   std::string out;
   for (std::int32_t s = 0; s < layout.pipeline; ++s) {
-    const Stage& stage = stages[static_cast<std::size_t>(s)];
-    out += fmt::format("stage {}: {}layers {}-{}{}\n  {}\n", s, stage.embedding ? "embedding, " : "", stage.first,
-                       stage.last - 1, stage.head ? ", head and loss" : "",
-                       text(one_f_one_b(s, layout.pipeline, micro_batches)));
+    std::string held;
+    for (const Stage& stage : chunks_of_rank(layers, layout, s))
+      held += fmt::format("{}{}{}{}", held.empty() ? "" : "; ", stage.embedding ? "embedding, " : "",
+                          stage.layers() == 0 ? "no layers" : fmt::format("layers {}-{}", stage.first, stage.last - 1),
+                          stage.head ? ", head and loss" : "");
+    out += fmt::format("stage {}: {}\n  {}\n", s, held, text(schedule_of(layout, s, micro_batches)));
   }
   return out;
 }

@@ -1,6 +1,7 @@
 #include "scenarios/report/validation_text.hpp"
 
 #include <algorithm>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -42,6 +43,29 @@ std::string phases_table(const RankAgreement& rank) {
   return table(rows);
 }
 
+// Where a rank's memory is furthest from the prediction.
+std::string where_it_differs(const RankAgreement& rank) {
+  const auto distance = [](const MemoryPoint& p, const MemoryPoint& m) {
+    return std::max(m.resident - p.resident, p.resident - m.resident);
+  };
+  std::string where;
+  Bytes furthest;
+  const auto look = [&](const std::vector<MemoryPoint>& predicted, const std::vector<MemoryPoint>& measured,
+                        std::string_view moment) {
+    for (std::size_t i = 0; i < std::min(predicted.size(), measured.size()); ++i) {
+      const MemoryPoint &p = predicted[i], &m = measured[i];
+      if (!where.empty() && distance(p, m) <= furthest) continue;
+      furthest = distance(p, m);
+      where = fmt::format("{} op {} (step {}, {}): predicted {}, measured {}; allocated: predicted {} B, counted {} B",
+                          moment, p.op, p.step, name(p.phase), mib(p.resident), mib(m.resident), p.allocated.count(),
+                          m.allocated.count());
+    }
+  };
+  look(rank.predicted.samples, rank.measured.samples, "after");
+  look(rank.predicted.phases, rank.measured.phases, "at most in the phase from");
+  return where;
+}
+
 std::string time_line(const RankAgreement& rank, bool oversubscribed) {
   if (rank.measured_steps.empty()) return {};
   const std::size_t last = rank.measured_steps.size() - 1;
@@ -71,6 +95,14 @@ std::string validation_text(const Validation& validation) {
   text += ranks_table(validation);
   text += fmt::format("\nrank {}, resident bytes by phase (measured by the operating system):\n", worst->rank.value);
   text += phases_table(*worst);
+  // Where payloads are wrong, they may be all there is.
+  const bool by_memory =
+      worst->findings.count == 0 || static_cast<double>(worst->difference().count()) >
+                                        resident_tolerance * static_cast<double>(worst->yardstick().count());
+  if (!worst->agrees() && by_memory) text += "largest difference: " + where_it_differs(*worst) + '\n';
+  if (worst->predicted.reserved != worst->measured.reserved)
+    text += fmt::format("segments: predicted {} B, counted {} B\n", worst->predicted.reserved.count(),
+                        worst->measured.reserved.count());
   text += '\n' + time_line(*worst, validation.oversubscribed);
   for (const RankAgreement& rank : validation.ranks)
     for (const std::string& finding : rank.findings.first) text += finding + '\n';

@@ -66,6 +66,13 @@ std::vector<Case> generated(std::uint32_t seed, std::size_t count) {
     std::shuffle(layout.order.begin(), layout.order.end(), random);
     if (layout.world_size() == 1) continue;
     made.job.train.global_batch = std::int64_t{layout.data} * pick({1, 2, 5});
+    if (layout.pipeline > 1 && pick({0, 1, 2}) == 0) {
+      layout.schedule = ScheduleKind::Interleaved;
+      layout.chunks = 2;
+      made.job.model.layers = layout.pipeline * layout.chunks;
+      made.job.train.global_batch = std::int64_t{layout.data} * layout.pipeline * pick({1, 2});
+    }
+    made.job.train.recompute.kind = pick({0, 1}) == 1 ? Recompute::Full : Recompute::None;
     made.cluster.host.launch = Duration{pick({0, 1'000'000, 5'000'000})};
     made.job.target.devices_per_node = cluster.node.devices;
     made.name += "_tp" + std::to_string(layout.tensor) + "_dp" + std::to_string(layout.data) + "_pp" +

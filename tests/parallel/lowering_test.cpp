@@ -3,6 +3,7 @@
 // t: tensor-parallel degree, N: parameters of a rank, D: data-parallel ranks that share optimizer state.
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 #include <string>
@@ -460,6 +461,50 @@ TEST(Caches, LaterStagesKeepTheirLastInputAndItsGradient) {
   }
 }
 
+TEST(Caches, EveryChunkKeepsItsLastInputAndItsGradient) {
+  TestJob job;
+  job.model.layers = 12;
+  job.layout.pipeline = 2;
+  job.layout.chunks = 3;
+  job.layout.schedule = ScheduleKind::Interleaved;
+  const Lowered lowered(job);
+  const std::int64_t x = 2 * 128 * 768;
+  for (std::int32_t stage = 0; stage < 2; ++stage) {
+    const std::vector<LiveTensor> tensors = live_at_end(lowered.stage(stage));
+    EXPECT_EQ(sum(tensors, "received.input"), (stage == 0 ? 2 : 3) * x);
+    EXPECT_EQ(sum(tensors, Category::Temporaries), (stage == 0 ? 2 : 3) * x);  // their gradients
+  }
+}
+
+TEST(Activations, InFlightChunksAreThoseOfTheInterleavedSchedule) {
+  for (const std::int32_t group : {4, 5}) {
+    TestJob job;
+    job.model.layers = 12;
+    job.layout.pipeline = 4;
+    job.layout.chunks = 3;
+    job.layout.chunk_group = group;
+    job.layout.schedule = ScheduleKind::Interleaved;
+    job.train.global_batch = 2 * group;
+    const Lowered lowered(job);
+    for (std::int32_t stage = 0; stage < 4; ++stage) {
+      const int in_flight = std::min(2 * (4 - stage - 1) + 2 * group + 1, 3 * 2 * group);
+      int held = 0;
+      std::vector<int> of(static_cast<std::size_t>(lowered.stage(stage).buffers));
+      const Program program = lowered.stage(stage);
+      int most = 0;
+      for (const Op& op : program.ops) {
+        if (const Alloc* o = std::get_if<Alloc>(&op)) {
+          of[o->buffer.index()] = program[o->label].ends_with("mlp.fc1.out") ? 1 : 0;
+          most = std::max(most, held += of[o->buffer.index()]);
+        } else if (const Free* freed = std::get_if<Free>(&op)) {
+          held -= of[freed->buffer.index()];
+        }
+      }
+      EXPECT_EQ(most, in_flight) << "stage " << stage << ", groups of " << group;
+    }
+  }
+}
+
 TEST(Caches, AReceivedInputIsAnActivationAndAReceivedGradientCommunication) {
   TestJob job;
   job.layout.pipeline = 2;
@@ -673,11 +718,37 @@ TestJob generated_job(std::uint64_t seed) {
   t.sequence_length = one_of(64, 256);
   t.micro_batch = one_of(1, 2, 3);
   t.global_batch = t.micro_batch * l.data * one_of(1, 2, 3, 5);
+  switch (one_of(0, 1, 2, 3)) {
+    case 0:
+      if (l.pipeline == 1) break;
+      l.schedule = ScheduleKind::Interleaved;
+      l.chunks = 2;
+      l.count_embedding = l.count_loss = false;
+      m.layers = l.pipeline * l.chunks * one_of(1, 2);
+      l.chunk_group = one_of(0, l.pipeline + 1);
+      t.global_batch = t.micro_batch * l.data * l.group() * one_of(1, 2, 3);
+      break;
+    case 1:
+      l.schedule = ScheduleKind::GPipe;
+      break;
+    case 2:
+      l.count_embedding = l.count_loss = false;
+      l.stage_layers.assign(static_cast<std::size_t>(l.pipeline), 1);
+      l.stage_layers.back() += one_of(0, 2);
+      if (l.pipeline > 2) l.stage_layers[0] = 0;
+      m.layers = std::accumulate(l.stage_layers.begin(), l.stage_layers.end(), 0);
+      break;
+  }
   t.precision = one_of(DType::BF16, DType::BF16, DType::FP16, DType::FP32);
   t.gradient_dtype = one_of(DType::FP32, t.precision);
   t.optimizer = one_of(Optimizer::AdamW, Optimizer::AdamW, Optimizer::Sgd, Optimizer::SgdMomentum);
   t.attention = one_of(AttentionKernel::Fused, AttentionKernel::Flash);
   t.cross_entropy = one_of(CrossEntropy::Unfused, CrossEntropy::Fused, CrossEntropy::TransformerEngine);
+  t.recompute.kind = one_of(Recompute::None, Recompute::Full, Recompute::Selective);
+  t.recompute.method = one_of(RecomputeMethod::Uniform, RecomputeMethod::Block);
+  t.recompute.layers = one_of(1, 2, 3);
+  t.recompute.core_attention = one_of(true, false);
+  t.recompute.mlp = !t.recompute.core_attention || one_of(true, false);
   t.steps = 3;
   job.versions.transformer_engine = one_of(Version{2, 2}, Version{2, 11});
   job.settings.attention_mask = one_of(false, true);

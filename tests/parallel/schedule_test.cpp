@@ -1,6 +1,7 @@
 #include "parallel/schedule/schedule.hpp"
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -73,6 +74,86 @@ TEST(OneFOneB, NeighboursNeverWaitForEachOther) {
 TEST(GPipe, AllForwardPassesComeFirst) {
   EXPECT_EQ(text(gpipe(3)), "F0 F1 F2 B2 B1 B0");
   EXPECT_EQ(text(gpipe(0)), "");
+}
+
+TEST(Interleaved, TwoStagesTwoChunks) {
+  EXPECT_EQ(text(interleaved(0, 2, 4, 2, 2)),
+            "F0.0 F1.0 F0.1 F1.1 F2.0 B0.1 F3.0 B1.1 F2.1 B0.0 F3.1 B1.0 B2.1 B3.1 B2.0 B3.0");
+  EXPECT_EQ(text(interleaved(1, 2, 4, 2, 2)),
+            "F0.0 F1.0 F0.1 B0.1 F1.1 B1.1 F2.0 B0.0 F3.0 B1.0 F2.1 B2.1 F3.1 B3.1 B2.0 B3.0");
+}
+
+TEST(Interleaved, FiveMicroBatchesInGroupsOfThree) {
+  // Narayanan et al.'s order; the table of Megatron-LM's schedules.py for pp 2, N 3, M 5, vp 2.
+  std::string forward;
+  for (const ScheduleStep& step : interleaved(1, 2, 5, 2, 3))
+    if (step.pass == Pass::Forward) forward += std::to_string(step.micro_batch) + std::to_string(step.chunk) + " ";
+  EXPECT_EQ(forward, "00 10 20 01 11 21 30 40 31 41 ");
+}
+
+TEST(Interleaved, EveryPassRunsOnceBackwardAfterForward) {
+  for (std::int32_t p = 2; p <= 4; ++p)
+    for (std::int32_t stage = 0; stage < p; ++stage)
+      for (std::int32_t v = 2; v <= 4; ++v)
+        for (std::int32_t group = p; group <= p + 2; ++group)
+          for (const std::int32_t m : {group, 2 * group, 3 * group}) {
+            std::vector<int> state(static_cast<std::size_t>(m * v));
+            std::int32_t in_flight = 0, most = 0;
+            for (const ScheduleStep& step : interleaved(stage, p, m, v, group)) {
+              int& its = state[static_cast<std::size_t>(step.chunk * m + step.micro_batch)];
+              EXPECT_EQ(its, step.pass == Pass::Forward ? 0 : 1);
+              ++its;
+              in_flight += step.pass == Pass::Forward ? 1 : -1;
+              most = std::max(most, in_flight);
+            }
+            EXPECT_EQ(state, std::vector<int>(state.size(), 2));
+            EXPECT_EQ(most, std::min(2 * (p - stage - 1) + (v - 1) * group + 1, m * v));
+            EXPECT_EQ(interleaved_warmup(stage, p, m, v, group),
+                      std::min(2 * (p - stage - 1) + (v - 1) * group, m * v));
+          }
+}
+
+// How long all stages take when a chunk's forward pass takes 1, its backward pass 2 and messages nothing.
+std::int64_t step_time(std::int32_t p, std::int32_t m, std::int32_t v) {
+  const auto place = [&](std::int32_t virtual_stage, std::int32_t micro_batch) {
+    return static_cast<std::size_t>(virtual_stage * m + micro_batch);
+  };
+  constexpr std::int64_t not_yet = -1;
+  std::vector<std::int64_t> forward(static_cast<std::size_t>(p * v * m), not_yet), backward = forward;
+  std::vector<Schedule> schedules;
+  for (std::int32_t s = 0; s < p; ++s) schedules.push_back(interleaved(s, p, m, v, p));
+  std::vector<std::size_t> at(schedules.size());
+  std::vector<std::int64_t> clock(schedules.size());
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::int32_t s = 0; s < p; ++s) {
+      const auto rank = static_cast<std::size_t>(s);
+      if (at[rank] == schedules[rank].size()) continue;
+      const ScheduleStep step = schedules[rank][at[rank]];
+      const std::int32_t here = step.chunk * p + s;
+      std::int64_t ready = 0;
+      if (step.pass == Pass::Forward)
+        ready = here == 0 ? 0 : forward[place(here - 1, step.micro_batch)];
+      else
+        ready =
+            here == p * v - 1 ? forward[place(here, step.micro_batch)] : backward[place(here + 1, step.micro_batch)];
+      if (ready == not_yet) continue;
+      clock[rank] = std::max(clock[rank], ready) + (step.pass == Pass::Forward ? 1 : 2);
+      (step.pass == Pass::Forward ? forward : backward)[place(here, step.micro_batch)] = clock[rank];
+      ++at[rank];
+      moved = true;
+    }
+  }
+  for (std::size_t s = 0; s < at.size(); ++s) EXPECT_EQ(at[s], schedules[s].size()) << "stage " << s << " is stuck";
+  return *std::max_element(clock.begin(), clock.end());
+}
+
+TEST(Interleaved, TheBubbleIsTheClosedForm) {
+  // Narayanan et al. 2021, 2.2.2: (p - 1)/v of the time of one micro-batch, where chunks are 1/v of a stage.
+  for (const std::int32_t p : {2, 3, 4, 8})
+    for (const std::int32_t v : {2, 3, 4})
+      for (const std::int32_t groups : {1, 2, 4})
+        EXPECT_EQ(step_time(p, groups * p, v), 3 * (groups * p * v + p - 1)) << p << " stages, " << v << " chunks";
 }
 
 }  // namespace

@@ -264,25 +264,20 @@ TEST(ScenarioReader, KeysOfTheFormatThatAreNotModelledAreRefused) {
   EXPECT_EQ(
       with("[layout]", "expert_tensor = 2"),
       layout + "17: error: expert_tensor = 2: expert parallelism is not modelled yet\n  hint: leave it out, or set 1");
+  EXPECT_EQ(with("[layout]", "schedule = \"zb-v\""), layout +
+                                                         "12: error: schedule = \"zb-v\" is not modelled yet\n  hint: "
+                                                         "\"1f1b\", \"gpipe\" or \"interleaved\" would do");
   EXPECT_EQ(
-      with("[layout]", "chunks = 2"),
-      layout + "10: error: chunks = 2: virtual pipeline stages are not modelled yet\n  hint: leave it out, or set 1");
-  EXPECT_EQ(with("[layout]", "schedule = \"zb-v\""),
-            layout + "12: error: schedule = \"zb-v\" is not modelled yet\n  hint: \"1f1b\" would do");
-  EXPECT_EQ(with("[layout]", "schedule = \"zb-x\""),
-            layout + "12: error: schedule = \"zb-x\" is not known\n  hint: \"1f1b\" would do");
-  EXPECT_EQ(with("[layout]", "stage_layers = [20, 20, 20, 20]"),
-            layout +
-                "16: error: stage_layers = [20, 20, 20, 20]: stages of one's own choosing are not modelled yet\n  "
-                "hint: leave it out");
-  for (const char* line : {"first_stage_layers = 19", "last_stage_layers = 19", "shard_group = 8"}) {
+      with("[layout]", "schedule = \"zb-x\""),
+      layout + "12: error: schedule = \"zb-x\" is not known\n  hint: \"1f1b\", \"gpipe\" or \"interleaved\" would do");
+  for (const char* line : {"shard_group = 8"}) {
     EXPECT_NE(with("[layout]", line).find("not modelled yet"), std::string::npos) << line;
   }
   EXPECT_EQ(problems({{"zero1", "zero3"}}),
             "job.toml:9:12: error: sharding = \"zero3\" is not modelled yet\n  hint: \"none\" or \"zero1\" would do");
   for (const char* line :
        {"precision = \"fp8-hybrid\"", "master_dtype = \"fp16\"", "moment_dtypes = [\"bf16\", \"bf16\"]",
-        "recompute = \"full\"", "recompute_layers = 1", "recompute_modules = [\"core_attn\"]"}) {
+        "recompute = \"selective\"\nrecompute_modules = [\"moe\"]"}) {
     EXPECT_NE(with("[train]", line).find("not modelled yet"), std::string::npos) << line;
   }
   for (const char* line : {"allocator = \"expandable_segments:True\""}) {
@@ -313,6 +308,40 @@ TEST(ScenarioReader, KeysThatAskForNothingAreAccepted) {
           std::string(job) +
           "[offload]\noptimizer = \"none\"\noptimizer_fraction = 0.0\nparameters = \"none\"\nactivations = \"none\""),
       "no problem");
+}
+
+TEST(ScenarioReader, SchedulesAndStages) {
+  for (const char* lines : {"stage_layers = [20, 20, 20, 20]", "first_stage_layers = 17\nlast_stage_layers = 21",
+                            "chunks = 5", "chunks = 2\nschedule = \"interleaved\"", "schedule = \"gpipe\""})
+    EXPECT_EQ(with("[layout]", lines), "no problem") << lines;
+  const auto complains = [](const std::string& lines, const std::string& words) {
+    EXPECT_NE(with("[layout]", lines).find(words), std::string::npos) << with("[layout]", lines);
+  };
+  complains("chunks = 3", "20 layers of pipeline rank 0 do not divide into 3 chunks");
+  complains("schedule = \"interleaved\"", "with one chunk on each rank");
+  complains("schedule = \"1f1b\"\nchunks = 2", "runs one chunk on each rank, and chunks = 2");
+  complains("stage_layers = [20, 20, 20]", "stage_layers names 3 stages, and there are 4");
+  complains("stage_layers = [20, 20, 20, 19]", "stage_layers sums to 79 layers, and the model has 80");
+  complains("stage_layers = \"even\"", "stage_layers takes a list");
+  complains("first_stage_layers = 18", "62 layers are left for 3 stages");
+  complains("first_stage_layers = 17\ncount_loss = true", "do not go with");
+}
+
+TEST(ScenarioReader, Recomputation) {
+  for (const char* lines :
+       {"recompute = \"full\"", "recompute = \"full\"\nrecompute_method = \"block\"\nrecompute_layers = 3",
+        "recompute = \"selective\"", "recompute = \"selective\"\nrecompute_modules = [\"mlp\", \"core_attn\"]"})
+    EXPECT_EQ(with("[train]", lines), "no problem") << lines;
+  const auto complains = [](const std::string& lines, const std::string& words) {
+    EXPECT_NE(with("[train]", lines).find(words), std::string::npos) << with("[train]", lines);
+  };
+  complains("recompute = \"full\"\nrecompute_layers = 0", "recompute_layers = 0 recomputes nothing");
+  complains("recompute_layers = 2", "recompute_layers is for recompute = \"full\"");
+  complains("recompute = \"selective\"\nrecompute_method = \"block\"", "recompute_method is for recompute = \"full\"");
+  complains("recompute = \"full\"\nrecompute_modules = [\"mlp\"]", "recompute_modules is for");
+  complains("recompute = \"selective\"\nrecompute_modules = []", "with nothing to recompute");
+  complains("recompute = \"selective\"\nrecompute_modules = [\"fc1\"]", "\"fc1\" is no module that can be recomputed");
+  complains("recompute = \"selective\"\nrecompute_modules = \"mlp\"", "takes a list of names");
 }
 
 TEST(ScenarioReader, UnknownKeysComeWithASuggestion) {

@@ -27,9 +27,10 @@ struct DeviceRowMeasured {
 /// kernels that read and write every word of their operands. A block that is given back is overwritten first.
 class CudaBackend {
  public:
-  /// The current device's. Communicators are made and warmed up here, slot by slot, all ranks together, so that what
-  /// NCCL takes is seen apart from what the program takes.
-  CudaBackend(World& world, const std::vector<Group>& groups, std::int32_t buffers, std::int32_t events,
+  /// On that device, which other ranks may share. Communicators are made here, slot by slot, all ranks together, and
+  /// run every kind of call once that the program makes, so that what NCCL takes is seen apart from what the program
+  /// takes: it connects at first use.
+  CudaBackend(World& world, int device, bool shared, const Program& program, const std::vector<Group>& groups,
               Narrator narrator, std::chrono::seconds time_limit);
   CudaBackend(const CudaBackend&) = delete;
   CudaBackend& operator=(const CudaBackend&) = delete;
@@ -67,7 +68,13 @@ class CudaBackend {
   };
 
   [[nodiscard]] cudaStream_t stream(StreamId id);
-  void connect(const std::vector<Group>& groups);
+  void make_contexts(int device, bool shared);
+  void connect(const Program& program, const std::vector<Group>& groups);
+  void call_once(CommSlot slot, const Group& group, CollectiveKind kind, Bytes size);
+  void meet_neighbours(CommSlot slot, const Group& group);
+  void run(StreamId on, CommSlot slot, const Group& group, CollectiveKind kind, std::uint64_t* in, std::uint64_t* out,
+           Bytes size, const std::string& doing);
+  void wait_for_compute(const std::string& doing);
   void give_back(BufferId buffer);
   void give_back_what_is_done();
   // Waits without losing sight of the other ranks.

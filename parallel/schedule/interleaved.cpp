@@ -1,0 +1,40 @@
+#include <algorithm>
+
+#include "parallel/schedule/schedule.hpp"
+
+namespace tidemark {
+namespace {
+
+// The order in which passes of one direction run: group after group of micro-batches, each through all chunks.
+std::vector<ScheduleStep> in_groups(Pass pass, std::int32_t micro_batches, std::int32_t chunks, std::int32_t group) {
+  std::vector<ScheduleStep> order;
+  for (std::int32_t first = 0; first < micro_batches; first += group)
+    for (std::int32_t c = 0; c < chunks; ++c)
+      for (std::int32_t m = first; m < std::min(first + group, micro_batches); ++m)
+        order.push_back({pass, m, pass == Pass::Forward ? c : chunks - 1 - c});
+  return order;
+}
+
+}  // namespace
+
+std::int32_t interleaved_warmup(std::int32_t stage, std::int32_t stages, std::int32_t micro_batches,
+                                std::int32_t chunks, std::int32_t group) {
+  // All but the last chunk of the first group, and twice the distance to the last stage.
+  return std::min((stages - stage - 1) * 2 + (chunks - 1) * group, micro_batches * chunks);
+}
+
+Schedule interleaved(std::int32_t stage, std::int32_t stages, std::int32_t micro_batches, std::int32_t chunks,
+                     std::int32_t group) {
+  const std::vector<ScheduleStep> forward = in_groups(Pass::Forward, micro_batches, chunks, group);
+  const std::vector<ScheduleStep> backward = in_groups(Pass::Backward, micro_batches, chunks, group);
+  const auto warmup = static_cast<std::size_t>(interleaved_warmup(stage, stages, micro_batches, chunks, group));
+  Schedule steps(forward.begin(), forward.begin() + static_cast<std::ptrdiff_t>(warmup));
+  for (std::size_t k = warmup; k < forward.size(); ++k) {
+    steps.push_back(forward[k]);
+    steps.push_back(backward[k - warmup]);
+  }
+  steps.insert(steps.end(), backward.end() - static_cast<std::ptrdiff_t>(warmup), backward.end());
+  return steps;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,92 @@
+#include "scenarios/io/schedule_reader.hpp"
+
+#include <string>
+
+#include <fmt/format.h>
+
+#include "parallel/stages.hpp"
+#include "scenarios/io/names.hpp"
+
+namespace tidemark {
+namespace {
+
+constexpr IntegerRange chunk_count{1, 1 << 10};
+constexpr IntegerRange layer_count{1, 1 << 16};
+constexpr IntegerRange group_size{1, 1 << 20};
+
+void read_stage_layers(TomlReader& table, Layout& layout) {
+  const TomlValue* given = table.raw("stage_layers");
+  if (given == nullptr) return;
+  const auto* list = std::get_if<std::vector<TomlValue>>(&given->value);
+  for (std::size_t i = 0; list != nullptr && i < list->size(); ++i) {
+    const auto* count = std::get_if<std::int64_t>(&(*list)[i].value);
+    if (count == nullptr || *count < 0 || *count > layer_count.high) {
+      list = nullptr;
+      break;
+    }
+    layout.stage_layers.push_back(static_cast<std::int32_t>(*count));
+  }
+  if (list == nullptr || list->empty())
+    table.problem("stage_layers", fmt::format("stage_layers takes a list of layers by stage, not {}", text(*given)),
+                  "such as [9, 10, 10, 9]");
+}
+
+}  // namespace
+
+void read_schedule(TomlReader& table, Layout& layout) {
+  layout.chunks = static_cast<std::int32_t>(table.integer("chunks", chunk_count).value_or(1));
+  const std::optional<ScheduleKind> kind =
+      read_name(table, "schedule", schedule_names, {"zb-h1", "zb-v", "dualpipe-v"});
+  layout.schedule = kind.value_or(layout.chunks > 1 ? ScheduleKind::Interleaved : ScheduleKind::OneFOneB);
+  if (layout.schedule == ScheduleKind::Interleaved && layout.chunks == 1)
+    table.problem("schedule", "schedule = \"interleaved\" with one chunk on each rank",
+                  "set chunks to 2 or more, or schedule = \"1f1b\"");
+  if (layout.schedule != ScheduleKind::Interleaved && layout.chunks > 1)
+    table.problem("schedule",
+                  fmt::format("schedule = \"{}\" runs one chunk on each rank, and chunks = {}",
+                              word(schedule_names, layout.schedule), layout.chunks),
+                  "set schedule = \"interleaved\", or leave chunks out");
+  if (layout.chunks > 1 && layout.pipeline == 1)
+    table.problem("chunks", fmt::format("chunks = {} without a pipeline", layout.chunks),
+                  "set pipeline to 2 or more, or leave chunks out");
+  read_stage_layers(table, layout);
+  layout.first_layers = static_cast<std::int32_t>(table.integer("first_stage_layers", layer_count).value_or(0));
+  layout.last_layers = static_cast<std::int32_t>(table.integer("last_stage_layers", layer_count).value_or(0));
+}
+
+std::int32_t read_chunk_group(TomlReader& switches) {
+  return static_cast<std::int32_t>(
+      switches.integer("microbatch-group-size-per-virtual-pipeline-stage", group_size).value_or(0));
+}
+
+void check_stages(TomlReader& table, std::int32_t layers, const Layout& layout) {
+  const std::string wrong = wrong_with_stages(layers, layout);
+  if (wrong.empty()) return;
+  const std::string_view key = !layout.stage_layers.empty() ? "stage_layers"
+                               : layout.first_layers > 0    ? "first_stage_layers"
+                               : layout.last_layers > 0     ? "last_stage_layers"
+                               : layout.chunks > 1          ? "chunks"
+                                                            : "pipeline";
+  table.problem(key, wrong, key == "chunks" ? "a divisor of a rank's layers would do" : "");
+}
+
+// Megatron-LM core 0.14, schedules.py: what its interleaved schedule takes.
+void check_interleaving(TomlReader& table, const Layout& layout, std::int64_t micro_batches) {
+  if (layout.schedule != ScheduleKind::Interleaved) return;
+  const std::int64_t group = layout.group(), stages = layout.pipeline;
+  if (group < stages || group > micro_batches) {
+    table.problem("chunks",
+                  fmt::format("the interleaved schedule takes groups of {} to {} micro-batches, not {}", stages,
+                              micro_batches, group),
+                  micro_batches < stages
+                      ? fmt::format("at least {} micro-batches would do: a larger global_batch", stages)
+                      : "leave microbatch-group-size-per-virtual-pipeline-stage out");
+  } else if (const std::int64_t rest = micro_batches % group; rest > 0 && rest < stages) {
+    table.problem("chunks",
+                  fmt::format("{} micro-batches in groups of {} leave {}, fewer than {} stages", micro_batches, group,
+                              rest, stages),
+                  "a global_batch that leaves none would do");
+  }
+}
+
+}  // namespace tidemark

@@ -1,0 +1,123 @@
+#include "kernels/execute/host_memory.hpp"
+
+#include <algorithm>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "kernels/execute/process_memory.hpp"
+#include "sim/liveness.hpp"
+#include "sim/replay.hpp"
+#include "tests/sim/random_program.hpp"
+
+namespace tidemark {
+namespace {
+
+using namespace literals;
+
+#if defined(__SANITIZE_THREAD__)
+constexpr bool shadowed = true;
+#elif defined(__has_feature)
+constexpr bool shadowed = __has_feature(thread_sanitizer);
+#else
+constexpr bool shadowed = false;
+#endif
+constexpr std::int64_t slack = 1 << 20;
+
+TEST(HostMemory, BlocksAreResidentWhileTheyAreAllocated) {
+  if (shadowed) GTEST_SKIP() << "ThreadSanitizer keeps memory of its own for all that is touched";
+  for (const std::int64_t divisor : {1, 4}) {
+    HostMemory memory(2, {divisor});
+    const Bytes before = resident_anonymous();
+    const auto grown = [&] { return (resident_anonymous() - before).count() * divisor; };
+    memory.allocate({0}, 64_MiB, {0});
+    EXPECT_NEAR(static_cast<double>(grown()), 64 << 20, static_cast<double>(slack * divisor));
+    memory.allocate({1}, 100_MiB, {0});
+    EXPECT_NEAR(static_cast<double>(grown()), 164 << 20, static_cast<double>(slack * divisor));
+    memory.release({0});
+    EXPECT_NEAR(static_cast<double>(grown()), 100 << 20, static_cast<double>(slack * divisor));
+    memory.release({1});
+    EXPECT_NEAR(static_cast<double>(grown()), 0, static_cast<double>(slack * divisor));
+    EXPECT_EQ(memory.allocated(), 0_B);
+    EXPECT_EQ(memory.reserved(), 164_MiB);
+  }
+}
+
+TEST(HostMemory, WhoeverReadsOnAfterAReleaseFindsZeros) {
+  HostMemory memory(1, {});
+  memory.allocate({0}, 3_MiB, {0});
+  const std::span<std::uint64_t> words = memory.words({0});
+  ASSERT_EQ(words.size(), 3u << 17);
+  std::fill(words.begin(), words.end(), 7u);
+  memory.release({0});
+  EXPECT_EQ(memory.words({0}).data(), words.data());
+  EXPECT_TRUE(std::all_of(words.begin(), words.end(), [](std::uint64_t word) { return word == 0; }));
+}
+
+TEST(HostMemory, ABlockThatIsTakenAgainStartsFromZeros) {
+  HostMemory memory(2, {});
+  memory.allocate({0}, 600_B, {0});
+  std::ranges::fill(memory.words({0}), 7u);
+  memory.release({0});
+  memory.allocate({1}, 600_B, {0});
+  EXPECT_EQ(memory.words({1}).data(), memory.words({0}).data());  // the same block
+  EXPECT_EQ(std::ranges::count(memory.words({1}), 0u), 512);
+}
+
+TEST(HostMemory, BlocksNeverShareAPage) {
+  std::mt19937_64 random(3);
+  constexpr std::int32_t buffers = 600;
+  HostMemory memory(buffers, {});
+  std::vector<std::pair<std::uintptr_t, std::uintptr_t>> pages;
+  for (std::int32_t b = 0; b < buffers; ++b) {
+    memory.allocate({b}, Bytes{1 + static_cast<std::int64_t>(random() % 20000)}, {0});
+    const std::span<std::uint64_t> words = memory.words({b});
+    std::ranges::fill(words, static_cast<std::uint64_t>(b) + 1);
+    const auto begin = reinterpret_cast<std::uintptr_t>(words.data());
+    EXPECT_EQ(begin % 4096, 0u);
+    pages.emplace_back(begin, begin + words.size_bytes());
+  }
+  for (std::int32_t b = 0; b < buffers; ++b)
+    ASSERT_EQ(std::ranges::count(memory.words({b}), static_cast<std::uint64_t>(b) + 1), std::ssize(memory.words({b})));
+  std::ranges::sort(pages);
+  for (std::size_t i = 1; i < pages.size(); ++i) ASSERT_LE(pages[i - 1].second, pages[i].first);
+}
+
+TEST(HostMemory, HoldsTheBlocksThatAReplayHolds) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    const Program program = with_frees(random_program(seed));
+    std::vector<MemoryEvent> events;
+    const MemoryRecord record = replay(program, free_of_charge(), {}, [&](const MemoryEvent& event) {
+      if (std::holds_alternative<TensorEvent>(event.what)) events.push_back(event);
+    });
+    HostMemory memory(program.buffers, {1 << 12});
+    std::size_t next = 0;
+    for (const Op& op : program.ops) {
+      if (const auto* alloc = std::get_if<Alloc>(&op))
+        memory.allocate(alloc->buffer, alloc->size, alloc->stream);
+      else if (const auto* free = std::get_if<Free>(&op))
+        memory.release(free->buffer);
+      else
+        continue;
+      ASSERT_LT(next, events.size());
+      ASSERT_EQ(memory.allocated(), events[next].allocated) << "seed " << seed << ", event " << next;
+      ASSERT_EQ(memory.reserved(), events[next].reserved) << "seed " << seed << ", event " << next;
+      ++next;
+    }
+    EXPECT_EQ(next, events.size());
+  }
+}
+
+TEST(HostMemory, SaysWhatTheSystemRefuses) {
+  HostMemory memory(1, {1 << 30});
+  try {
+    memory.allocate({0}, Bytes{std::int64_t{1} << 46}, {0});  // 512 TiB of address space
+    FAIL() << "it was there";
+  } catch (const std::runtime_error& error) {
+    EXPECT_EQ(std::string(error.what()).find("out of memory: the operating system refuses 536870912 MiB"), 0u)
+        << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace tidemark
