@@ -77,7 +77,7 @@ class GraphBuilder {
     const ValueId k = value(at + "k", kv_width, Placement::Tensor);
     const ValueId v = value(at + "v", kv_width, Placement::Tensor);
     if (m.positions == Positions::Rotary)
-      add(at + "rotary", Rotary{}, {mixed}, {q, k, v}, {}, {});  // the table of angles is shared by all layers
+      add_rotary(at, mixed, {q, k, v});
     else
       add(at + "split", Split{}, {mixed}, {q, k, v}, {}, {});
 
@@ -93,6 +93,17 @@ class GraphBuilder {
     }
     const Branch branch = row_linear(at + "proj", context, m.hidden, q_width, m.output_bias);
     return residual(at + "add", hidden, branch);
+  }
+
+  void add_rotary(const std::string& at, ValueId mixed, std::vector<ValueId> outputs) {
+    std::vector<ValueId> saved;  // the fused kernel's table of angles is shared by all layers
+    if (options_.rotary == RotaryKernel::Unfused) {
+      const std::int64_t angles = options_.sequence_length * graph_.model.head_dim;
+      for (const char* what : {"query_cos", "query_sin", "key_cos", "key_sin"})
+        saved.push_back(value(at + what, 0, Placement::Replicated, Precision::Compute, angles));
+      outputs.insert(outputs.end(), saved.begin(), saved.end());
+    }
+    add(at + "rotary", Rotary{}, {mixed}, std::move(outputs), {}, std::move(saved));
   }
 
   ValueId scored_attention(const std::string& at, ValueId q, ValueId k, ValueId v) {
@@ -284,7 +295,8 @@ GraphOptions graph_options(const Train& train) {
 
 ModelGraph build_model(const Model& model, const GraphOptions& options) {
   ensure(options.attention != AttentionKernel::Auto, "the attention kernel is settled before the graph is built");
-  ensure(!stores_scores(options.attention) || options.sequence_length > 0, "scores are counted by the sequence");
+  ensure((!stores_scores(options.attention) && options.rotary == RotaryKernel::Fused) || options.sequence_length > 0,
+         "scores, cosines and sines are counted by the sequence");
   return GraphBuilder(model, options).build();
 }
 

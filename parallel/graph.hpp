@@ -108,13 +108,17 @@ struct ModelGraph {
   [[nodiscard]] const Operator& operator[](OperatorId id) const { return operators[id.index()]; }
 };
 
+/// Whether positions are turned by one kernel from a shared table, or by plain operations that keep cosines and sines.
+enum class RotaryKernel : std::uint8_t { Fused, Unfused };
+
 /// What decides which operators a model becomes, besides the model.
 struct GraphOptions {
   AttentionKernel attention = AttentionKernel::Fused;
   CrossEntropy cross_entropy = CrossEntropy::Unfused;
   double hidden_dropout = 0;
   double attention_dropout = 0;
-  std::int64_t sequence_length = 0;                  ///< read only by attention that stores its scores
+  RotaryKernel rotary = RotaryKernel::Fused;
+  std::int64_t sequence_length = 0;                  ///< read only where scores, or cosines and sines, are stored
   Precision softmax_precision = Precision::Compute;  ///< of the probabilities that such attention saves
 };
 

@@ -42,13 +42,12 @@ struct Role {
 /// differ only in the pieces of parameters that their optimizer state is made of.
 [[nodiscard]] Workload lower_stages(const LoweringInput& input);
 
+/// Whether kernels that may add in another order from run to run are allowed.
+enum class Determinism : std::uint8_t { NotRequired, Required };
 /// Micro-batches of a data-parallel rank in one step.
 [[nodiscard]] std::int64_t micro_batches_of(const Train& train, const Layout& layout);
 /// The passes of a pipeline rank in the order in which it runs them.
 [[nodiscard]] Schedule schedule_of(const Layout& layout, std::int32_t pipeline, std::int32_t micro_batches);
-
-/// Whether kernels that may add in another order from run to run are allowed.
-enum class Determinism : std::uint8_t { NotRequired, Required };
 
 /// The attention kernel that runs on the target where the scenario leaves it open: cuDNN's fused one from Hopper on,
 /// FlashAttention-2 before. From Blackwell on cuDNN's backward pass is not deterministic (inferred from the memory of

@@ -43,10 +43,10 @@ struct Train {
   Optimizer optimizer = Optimizer::AdamW;
   AttentionKernel attention = AttentionKernel::Auto;
   CrossEntropy cross_entropy = CrossEntropy::Unfused;
+  Recomputation recompute{};
   double hidden_dropout = 0;     ///< probability, of the embedding's output and of what each branch adds
   double attention_dropout = 0;  ///< probability, of attention's weights
-  Recomputation recompute{};
-  std::int32_t steps = 2;  ///< optimizer steps to lower: the first differs from the second, later ones repeat it
+  std::int32_t steps = 2;        ///< optimizer steps to lower: the first differs from the second, later ones repeat it
 
   /// Tokens of one micro-batch.
   [[nodiscard]] std::int64_t tokens() const { return sequence_length * micro_batch; }

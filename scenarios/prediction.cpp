@@ -221,9 +221,9 @@ Runtime runtime_of(const Scenario& scenario) {
 
 GraphOptions graph_options_of(const Scenario& scenario) {
   GraphOptions options = graph_options(scenario.train);
+  if (!scenario.runtime.rope_fusion) options.rotary = RotaryKernel::Unfused;
   const bool in_fp32 = scenario.runtime.softmax_in_fp32 || scenario.runtime.query_key_scaling;
-  if (!scenario.runtime.masked_softmax_fusion && in_fp32)
-    options.softmax_precision = Precision::Fp32;
+  if (!scenario.runtime.masked_softmax_fusion && in_fp32) options.softmax_precision = Precision::Fp32;
   return options;
 }
 

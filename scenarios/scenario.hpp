@@ -24,6 +24,7 @@ struct RuntimeChoice {
   bool bias_dropout_fusion = true;
   bool bias_gelu_fusion = true;
   bool bias_swiglu_fusion = true;
+  bool rope_fusion = true;
   bool masked_softmax_fusion = true;
   bool softmax_in_fp32 = false;
   bool query_key_scaling = false;  ///< apply-query-key-layer-scaling, which turns the former on (arguments.py)

@@ -37,14 +37,14 @@ Emitter::Emitter(const LoweringInput& input, const Communicators& communicators,
       value_labels_(input.graph.values.size()),
       operator_labels_(input.graph.operators.size()) {
   const std::int32_t layers = static_cast<std::int32_t>(graph.model.layers);
+  for (const Operator& op : graph.operators)
+    if (std::holds_alternative<Split>(op.type) && graph.model.heads == graph.model.kv_heads)
+      for (const ValueId v : op.outputs) strided_view_[v.index()] = true;
   std::vector<bool> runs_again(graph.operators.size(), false);
   for (const Segment& segment : segments_) {
     for (const OperatorId op : segment.operators) runs_again[op.index()] = true;
     for (const ValueId v : segment.inputs) kept_[v.index()] = true;
   }
-  for (const Operator& op : graph.operators)
-    if (std::holds_alternative<Split>(op.type) && graph.model.heads == graph.model.kv_heads)
-      for (const ValueId v : op.outputs) strided_view_[v.index()] = true;
   for (std::size_t o = graph.operators.size(); o-- > 0;) {
     const Operator& op = graph.operators[o];
     if (std::none_of(chunks.begin(), chunks.end(), [&](const Stage& s) { return s.holds(op.layer, layers); })) continue;
@@ -55,12 +55,12 @@ Emitter::Emitter(const LoweringInput& input, const Communicators& communicators,
     }
     // The transpose of one sequence that lies side by side is a view, and so is what a split cuts out of a tensor: what
     // saves them saves its input.
-    const bool views =
-        (std::holds_alternative<Transpose>(op.type) && sizes.micro_batch == 1 && !strided_view(op.inputs.front())) ||
-        strided_view(op.outputs.front());
-    if (!views) continue;
+    const bool transposed_view =
+        std::holds_alternative<Transpose>(op.type) && sizes.micro_batch == 1 && !strided_view(op.inputs.front());
+    if (!transposed_view && !strided_view(op.outputs.front())) continue;
     for (std::vector<bool>* whose : {&saved_, &kept_})
-      if ((*whose)[op.outputs.front().index()]) (*whose)[op.inputs.front().index()] = true;
+      for (const ValueId view : op.outputs)
+        if ((*whose)[view.index()]) (*whose)[op.inputs.front().index()] = true;
   }
 }
 

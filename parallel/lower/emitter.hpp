@@ -85,11 +85,11 @@ class Emitter {
   [[nodiscard]] DType gradient_dtype() const { return train.gradient_dtype; }
   [[nodiscard]] bool tensor_parallel() const { return sizes.tensor > 1; }
   [[nodiscard]] bool saved(ValueId value) const { return saved_[value.index()]; }
-  [[nodiscard]] const std::vector<Segment>& segments() const { return segments_; }
   /// Whether a value lies within another one's buffer, not side by side.
   [[nodiscard]] bool strided_view(ValueId value) const { return strided_view_[value.index()]; }
   /// Operators of this stage that use a parameter.
   [[nodiscard]] int uses(ParameterId parameter) const { return uses_[parameter.index()]; }
+  [[nodiscard]] const std::vector<Segment>& segments() const { return segments_; }
 
  private:
   static constexpr StreamId compute_stream{0};

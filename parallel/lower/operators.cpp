@@ -13,6 +13,7 @@ namespace {
 constexpr std::string_view mixed_qkv_frame = "attention.mixed_qkv";
 constexpr std::string_view query_frame = "attention.query";
 constexpr std::string_view key_frame = "attention.key";
+constexpr std::string_view value_frame = "attention.value";
 constexpr std::string_view word_embeddings_frame = "embedding.words";
 constexpr std::string_view position_embeddings_frame = "embedding.positions";
 constexpr std::string_view scores_frame = "attention.scores";
@@ -172,6 +173,7 @@ Gemm forward_gemm(const OperatorPass& p) {
 
 void forward_linear(const OperatorPass& p) {
   const bool row_parallel = p.parameter().cut == WeightCut::Columns;
+  if (std::exchange(p.batch.value_in_frame, false)) p.emit.unbind(value_frame);
   BufferId input = p.buffer(p.in());
   if (!row_parallel && p.sequence_parallel()) {
     const BufferId gathered = p.communicated(p.gathered_bytes(p.in()), "gathered");
@@ -218,16 +220,48 @@ void forward_split(const OperatorPass& p) {
   }
 }
 
+// Queries (0) or keys (1), turned: by one kernel, or x cos + rotated(x) sin, each term a tensor.
+BufferId turned(const OperatorPass& p, std::size_t output, BufferId x, BufferId table) {
+  const Bytes size = p.bytes(p.out(output));
+  if (p.op.outputs.size() == 3) {
+    const BufferId out = p.make(p.out(output));
+    p.stream(Streaming::Rotary, {x, table}, {out}, size, size);
+    return out;
+  }
+  const ValueId cos_value = p.out(3 + 2 * output), sin_value = p.out(4 + 2 * output);
+  const Bytes angles = p.bytes(cos_value);
+  const auto of_angles = [&](ValueId made) {
+    const BufferId wide = p.temporary(2 * angles, "angle_function");  // fp32, then narrowed
+    p.stream(Streaming::Copy, {table}, {wide}, 2 * angles, 2 * angles);
+    const BufferId narrow = p.make(made);
+    p.stream(Streaming::Copy, {wide}, {narrow}, 2 * angles, angles);
+    return narrow;
+  };
+  const BufferId cos = of_angles(cos_value), sin = of_angles(sin_value);
+  const BufferId straight = p.temporary(size, "times_cos");
+  p.stream(Streaming::Rotary, {x, cos}, {straight}, size, size);
+  const BufferId negated = p.temporary(size / 2, "negated_half");
+  p.stream(Streaming::Copy, {x}, {negated}, size / 2, size / 2);
+  const BufferId rotated = p.temporary(size, "rotated");
+  p.stream(Streaming::Copy, {x, negated}, {rotated}, size, size);
+  const BufferId crossed = p.temporary(size, "times_sin");
+  p.stream(Streaming::Rotary, {rotated, sin}, {crossed}, size, size);
+  const BufferId sum = p.temporary(size, "turned");
+  p.stream(Streaming::Add, {straight, crossed}, {sum}, 2 * size, size);
+  const BufferId out =
+      p.make(p.out(output));  // joined with the dimensions that are not turned, of which there are none
+  p.stream(Streaming::Copy, {sum}, {out}, size, size);
+  return out;
+}
+
 void forward_rotary(const OperatorPass& p) {
   const BufferId mixed = p.buffer(p.in());
   const BufferId table = p.emit.rotary_table();
-  const Bytes q_size = p.bytes(p.out(0)), kv_size = p.bytes(p.out(1));
+  const Bytes kv_size = p.bytes(p.out(1));
   enter_attention(p, mixed);
   const BufferId q = regrouped_query(p, mixed);
-  const BufferId turned_q = p.make(p.out(0));
-  p.stream(Streaming::Rotary, {q, table}, {turned_q}, q_size, q_size);
-  const BufferId turned_k = p.make(p.out(1));
-  p.stream(Streaming::Rotary, {mixed, table}, {turned_k}, kv_size, kv_size);
+  const BufferId turned_q = turned(p, 0, q, table);
+  const BufferId turned_k = turned(p, 1, mixed, table);
   if (p.batch.attention_frame) {
     p.emit.bind(query_frame, turned_q);
     p.emit.bind(key_frame, turned_k);
@@ -235,6 +269,9 @@ void forward_rotary(const OperatorPass& p) {
   }
   const BufferId v = p.make(p.out(2));
   p.stream(Streaming::Copy, {mixed}, {v}, kv_size, kv_size);
+  if (!p.batch.attention_frame) return;
+  p.emit.bind(value_frame, v);
+  p.batch.value_in_frame = true;
 }
 
 void forward_transpose(const OperatorPass& p) {
@@ -605,13 +642,34 @@ void backward_split(const OperatorPass& p) {
   p.give(p.in(), mixed);
 }
 
+BufferId turned_back(const OperatorPass& p, std::size_t output, BufferId table, std::string_view use) {
+  const BufferId gradient = p.gradient(p.out(output));
+  const Bytes size = p.bytes(p.out(output));
+  if (p.op.outputs.size() == 3) {
+    const BufferId back = p.temporary(size, use);
+    p.stream(Streaming::Rotary, {gradient, table}, {back}, size, size);
+    return back;
+  }
+  const BufferId cos = p.buffer(p.out(3 + 2 * output)), sin = p.buffer(p.out(4 + 2 * output));
+  const BufferId crossed = p.temporary(size, "times_sin_gradient");
+  p.stream(Streaming::Rotary, {gradient, sin}, {crossed}, size, size);
+  // Each half's gradient is laid into a tensor of zeros.
+  const BufferId first = p.temporary(size, "half_gradient");
+  p.stream(Streaming::Copy, {crossed}, {first}, size / 2, size);
+  const BufferId negated = p.temporary(size / 2, "negated_half_gradient");
+  p.stream(Streaming::Copy, {crossed}, {negated}, size / 2, size / 2);
+  const BufferId second = p.temporary(size, "half_gradient");
+  p.stream(Streaming::Copy, {negated}, {second}, size / 2, size);
+  const BufferId straight = p.temporary(size, use);
+  p.stream(Streaming::Rotary, {gradient, cos}, {straight}, size, size);
+  p.stream(Streaming::Add, {straight, first, second}, {straight}, 3 * size, size);
+  return straight;
+}
+
 void backward_rotary(const OperatorPass& p) {
   const BufferId table = p.emit.rotary_table();
-  const Bytes q_size = p.bytes(p.out(0)), kv_size = p.bytes(p.out(1));
-  const BufferId dk = p.temporary(kv_size, "key_gradient");
-  p.stream(Streaming::Rotary, {p.gradient(p.out(1)), table}, {dk}, kv_size, kv_size);
-  const BufferId dq = p.temporary(q_size, "query_gradient");
-  p.stream(Streaming::Rotary, {p.gradient(p.out(0)), table}, {dq}, q_size, q_size);
+  const BufferId dk = turned_back(p, 1, table, "key_gradient");
+  const BufferId dq = turned_back(p, 0, table, "query_gradient");
   const BufferId mixed = p.temporary(p.bytes(p.in()), "mixed_gradient");
   p.stream(Streaming::Copy, {dq, dk, p.gradient(p.out(2))}, {mixed}, p.bytes(p.in()), p.bytes(p.in()));
   p.give(p.in(), mixed);

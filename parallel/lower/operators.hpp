@@ -19,6 +19,7 @@ struct MicroBatch {
   std::vector<std::pair<ParameterId, BufferId>> unhooked;
   bool attention_frame = false;    ///< attention's forward function has not returned yet
   bool turned_in_frame = false;    ///< … which refers to the turned queries and keys as well
+  bool value_in_frame = false;     ///< core attention's forward function, which refers to the values, has not either
   bool norm_linear_frame = false;  ///< a fused norm and linear's backward function has not returned yet
 };
 

@@ -47,8 +47,8 @@ struct Runtime {
   bool batch_attention_mask = false;    ///< the data loader hands out a mask of sequence x sequence per sequence
   bool deallocates_outputs = false;     ///< a stage's output shrinks to one element once it is sent
 
-  /// Deterministic FlashAttention sums query gradients in as many copies as it takes for sequences and heads to fill this
-  /// many multiprocessors; 0: in one.
+  /// Deterministic FlashAttention sums query gradients in as many copies as it takes for sequences and heads to fill
+  /// this many multiprocessors; 0: in one.
   std::int32_t query_gradients_fill = 0;
 
   Bytes gemm_workspace;        ///< of the library behind the layers' linears; allocated at the first one

@@ -31,12 +31,6 @@ inline constexpr auto precision_names =
     std::to_array<Named<DType>>({{"bf16", DType::BF16}, {"fp16", DType::FP16}, {"fp32", DType::FP32}});
 inline constexpr auto optimizer_names = std::to_array<Named<Optimizer>>(
     {{"adamw", Optimizer::AdamW}, {"sgd", Optimizer::Sgd}, {"sgd_momentum", Optimizer::SgdMomentum}});
-inline constexpr auto schedule_names = std::to_array<Named<ScheduleKind>>(
-    {{"1f1b", ScheduleKind::OneFOneB}, {"gpipe", ScheduleKind::GPipe}, {"interleaved", ScheduleKind::Interleaved}});
-inline constexpr auto recompute_names = std::to_array<Named<Recompute>>(
-    {{"none", Recompute::None}, {"full", Recompute::Full}, {"selective", Recompute::Selective}});
-inline constexpr auto recompute_method_names =
-    std::to_array<Named<RecomputeMethod>>({{"uniform", RecomputeMethod::Uniform}, {"block", RecomputeMethod::Block}});
 inline constexpr auto attention_names = std::to_array<Named<AttentionKernel>>({{"auto", AttentionKernel::Auto},
                                                                                {"fused", AttentionKernel::Fused},
                                                                                {"flash", AttentionKernel::Flash},
@@ -48,6 +42,12 @@ inline constexpr auto normalization_names =
     std::to_array<Named<Normalization>>({{"rmsnorm", Normalization::Rms}, {"layernorm", Normalization::Layer}});
 inline constexpr auto positions_names =
     std::to_array<Named<Positions>>({{"rope", Positions::Rotary}, {"absolute", Positions::Learned}});
+inline constexpr auto schedule_names = std::to_array<Named<ScheduleKind>>(
+    {{"1f1b", ScheduleKind::OneFOneB}, {"gpipe", ScheduleKind::GPipe}, {"interleaved", ScheduleKind::Interleaved}});
+inline constexpr auto recompute_names = std::to_array<Named<Recompute>>(
+    {{"none", Recompute::None}, {"full", Recompute::Full}, {"selective", Recompute::Selective}});
+inline constexpr auto recompute_method_names =
+    std::to_array<Named<RecomputeMethod>>({{"uniform", RecomputeMethod::Uniform}, {"block", RecomputeMethod::Block}});
 inline constexpr auto cross_entropy_names = std::to_array<Named<CrossEntropy>>(
     {{"unfused", CrossEntropy::Unfused}, {"fused", CrossEntropy::Fused}, {"te", CrossEntropy::TransformerEngine}});
 

@@ -170,6 +170,7 @@ Json as_json(const RuntimeChoice& runtime) {
             {"no-bias-dropout-fusion", !runtime.bias_dropout_fusion},
             {"no-bias-gelu-fusion", !runtime.bias_gelu_fusion},
             {"no-bias-swiglu-fusion", !runtime.bias_swiglu_fusion},
+            {"no-rope-fusion", !runtime.rope_fusion},
             {"no-masked-softmax-fusion", !runtime.masked_softmax_fusion},
             {"attention-softmax-in-fp32", runtime.softmax_in_fp32},
             {"apply-query-key-layer-scaling", runtime.query_key_scaling},

@@ -154,6 +154,7 @@ std::string last_rank_text(const LastRankFamily& family) {
       score_text("static, fully specified", specified_statics) + score_text("peak, fully specified", specified_peaks);
   out += score_text("static, all", statics) + score_text("peak, all", peaks);
   out += score_text("first step's peak, all", first_peaks);
+  if (!family.remarks.empty()) out += "\n" + family.remarks;
   out += "\nNot scored, by the feature that keeps them out:\n\n";
   for (const auto& [feature, rows] : excluded)
     out += fmt::format("- {} ({}): {}\n", feature, rows.size(), fmt::join(rows, ", "));

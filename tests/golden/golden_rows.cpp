@@ -43,9 +43,11 @@ Family read_family(const std::filesystem::path& path) {
 }
 
 LastRankFamily read_last_rank_family(const std::filesystem::path& path) {
-  LastRankFamily family{path.stem().string(), {}};
+  LastRankFamily family{path.stem().string(), {}, {}};
   const toml::table file = toml::parse_file(path.string());
+  family.remarks = file["remarks"].value_or(std::string());
   for (const auto& [key, node] : file) {
+    if (!node.is_table()) continue;
     const toml::table& table = *node.as_table();
     LastRankRow row;
     row.name = std::string(key.str());

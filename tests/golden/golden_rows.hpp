@@ -36,6 +36,7 @@ struct LastRankRow {
 /// Such rows that share their assumptions.
 struct LastRankFamily {
   std::string name;
+  std::string remarks;  ///< on what the predictions are off by
   std::vector<LastRankRow> rows;
 };
 

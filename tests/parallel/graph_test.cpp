@@ -189,6 +189,16 @@ TEST(Graph, WithoutDropoutThereAreNoMasks) {
             "layers.0.attention.q layers.0.attention.k layers.0.attention.v layers.0.attention.softmax");
 }
 
+TEST(Graph, UnfusedRotaryKeepsItsCosinesAndSines) {
+  const ModelGraph graph = build_model(tiny, {.rotary = RotaryKernel::Unfused, .sequence_length = 32});
+  EXPECT_EQ(saved(graph, "layers.0.attention.rotary"),
+            "layers.0.attention.query_cos layers.0.attention.query_sin layers.0.attention.key_cos "
+            "layers.0.attention.key_sin");
+  const Value& cosines = graph[operator_named(graph, "layers.0.attention.rotary").saved.front()];
+  EXPECT_EQ(cosines.per_token, 0);  // all sequences of a micro-batch share them
+  EXPECT_EQ(cosines.fixed, 32 * 16);
+}
+
 // Korthikanti et al. 2022, table 2: bytes that a layer keeps, of 16-bit elements and masks of one byte. The paper
 // leaves out the statistics of norms, which are of no size.
 TEST(Graph, ALayerKeepsWhatKorthikantiEtAlCount) {

@@ -555,6 +555,98 @@ TEST(Batch, IsGoneAfterItsForwardPassButForWhatBackwardReads) {
   EXPECT_EQ(sum(tensors, "batch.tokens"), 8 * 128);  // the embedding's backward looks them up again
 }
 
+// ---- GPT-style models -----------------------------------------------------------------------------------------------
+
+TestJob gpt_job() {
+  TestJob job;
+  job.model.kv_heads = job.model.heads = 24;
+  job.model.ffn = 4 * job.model.hidden;
+  job.model.tied_embeddings = job.model.qkv_bias = job.model.output_bias = job.model.mlp_bias = true;
+  job.model.normalization = Normalization::Layer;
+  job.model.activation = Activation::Gelu;
+  job.model.positions = Positions::Learned;
+  job.train.hidden_dropout = job.train.attention_dropout = 0.1;
+  job.train.micro_batch = 2;
+  return job;
+}
+
+std::vector<LiveTensor> at_loss(const TestJob& job) {
+  const Program program = Lowered(job).stage(0);
+  return live(program, first_mark(program, Phase::Backward, "loss"));
+}
+
+TEST(Gpt, QueriesKeysAndValuesLieInTheJointProjection) {
+  TestJob job = gpt_job();
+  const std::int64_t T = 256, h = 768;
+  for (const AttentionKernel kernel : {AttentionKernel::Fused, AttentionKernel::Unfused}) {
+    job.train.attention = kernel;
+    EXPECT_EQ(sum(at_loss(job), "layers.0.attention.qkv.out"), 2 * T * 3 * h);
+    EXPECT_EQ(sum(at_loss(job), "layers.0.attention.q"), 0);
+  }
+  job.train.attention = AttentionKernel::Flash;  // batch-first copies instead
+  EXPECT_EQ(sum(at_loss(job), "layers.0.attention.qkv.out"), 0);
+  EXPECT_EQ(sum(at_loss(job), "layers.0.attention.q.transposed"), 2 * T * h);
+  EXPECT_EQ(sum(at_loss(job), "layers.0.attention.context"), 2 * T * h);
+  EXPECT_EQ(sum(at_loss(job), "layers.0.attention.context.transposed"), 2 * T * h);  // the output twice
+}
+
+TEST(Gpt, UnfusedAttentionKeepsScoresAndMasksUntilBackward) {
+  TestJob job = gpt_job();
+  job.train.attention = AttentionKernel::Unfused;
+  job.layout.tensor = 2;
+  const std::int64_t scores = 2 * 12 * 128 * 128;  // sequences, heads of the rank, queries, keys
+  const std::vector<LiveTensor> tensors = at_loss(job);
+  EXPECT_EQ(sum(tensors, "layers.0.attention.softmax"), 2 * scores);
+  EXPECT_EQ(sum(tensors, "layers.0.attention.dropout_mask"), scores);
+  EXPECT_EQ(sum(tensors, "layers.0.attention.dropped"), 2 * scores);
+  EXPECT_EQ(sum(tensors, "layers.0.attention.add.dropout_mask"), 256 * 768);
+  EXPECT_EQ(sum(tensors, [](const LiveTensor& t) { return t.label.find("scores") != std::string::npos; }), 0);
+}
+
+TEST(Gpt, MegatronsOwnLayersKeepABufferOfScoresAndNoLibraryWorkspace) {
+  TestJob job = gpt_job();
+  job.train.attention = AttentionKernel::Local;
+  job.settings.local_layers = true;
+  const std::vector<LiveTensor> tensors = live_at_end(Lowered(job).stage(0));
+  EXPECT_EQ(sum(tensors, "global_memory_buffer.mpu"), 2 * 2 * 24 * 128 * 128);
+  EXPECT_EQ(sum(tensors, "workspace.gemm"), 0);
+  EXPECT_EQ(sum(tensors, "workspace.cublas.forward_thread"), 32 << 20);
+}
+
+TEST(Gpt, WithoutFusedAccumulationAWeightsGradientIsATensorUntilItsHook) {
+  TestJob job = gpt_job();
+  EXPECT_GT(sum(live_at_end(Lowered(job).stage(0)), "dummy_gradient.3072x768"), 0);
+  job.settings.gradient_accumulation_fusion = false;
+  const Program program = Lowered(job).stage(0);
+  EXPECT_EQ(sum(live_at_end(program), "dummy_gradient.3072x768"), 0);
+  EXPECT_EQ(most_at_once(program, "layers.0.mlp.fc1.weight_gradient"), 1);
+}
+
+TEST(Gpt, ATiedWeightsGradientWaitsForTheEmbeddings) {
+  TestJob job = gpt_job();
+  job.settings.gradient_accumulation_fusion = false;
+  const auto waiting = [&] {
+    const Program program = Lowered(job).stage(0);
+    return sum(live(program, first_mark(program, Phase::Backward, "layers.0.attention.core")), "head.weight_gradient");
+  };
+  EXPECT_EQ(waiting(), 2 * 1024 * 768);  // the vocabulary padded to 128
+  job.model.tied_embeddings = false;
+  EXPECT_EQ(waiting(), 0);
+}
+
+TEST(Gpt, DeterministicFlashAttentionSumsQueryGradientsInCopies) {
+  TestJob job = gpt_job();
+  job.train.attention = AttentionKernel::Flash;
+  const auto sums = [&] {
+    return highest(Lowered(job).stage(0), [](const std::string& label, Category) {
+      return label == "layers.0.attention.core.query_gradient_fp32";
+    });
+  };
+  EXPECT_EQ(sums(), 4 * 256 * 768);
+  job.settings.deterministic = true;
+  EXPECT_EQ(sums(), 3 * 4 * 256 * 768);  // 132 multiprocessors over 48 sequences and heads
+}
+
 // ---- roles ---------------------------------------------------------------------------------------------------------
 
 TEST(Roles, WithoutShardingAStageIsOneRole) {
@@ -673,6 +765,7 @@ TestJob generated_job(std::uint64_t seed) {
   job.settings.bias_dropout_fusion = one_of(false, true);
   job.settings.bias_activation_fusion = one_of(false, true);
   job.settings.overlap_gradients = one_of(false, true);
+  job.settings.deterministic = one_of(false, true);
   return job;
 }
 
