@@ -29,7 +29,7 @@ constexpr Keys usual_keys{"hidden_size",       "num_hidden_layers",       "num_a
 constexpr Keys gpt2_keys{"n_embd", "n_layer", "n_head", "n_inner", "n_positions", "activation_function"};
 
 /// What transformers takes where a family's config.json leaves a key out: LlamaConfig, Qwen2Config, MistralConfig,
-/// GPT2Config.
+/// Phi3Config (whose joint projections are those that Megatron makes of the others), GPT2Config.
 struct Family {
   std::string_view name;
   std::int64_t kv_heads;  ///< 0: as many as attention heads
@@ -40,7 +40,7 @@ struct Family {
 };
 constexpr std::string_view gpt2 = "gpt2";
 constexpr std::array families{Family{"llama", 0, 2048, false, true}, Family{"qwen2", 32, 32768, true, false},
-                              Family{"mistral", 8, 131072, false, false},
+                              Family{"mistral", 8, 131072, false, false}, Family{"phi3", 0, 4096, false, false},
                               Family{gpt2, 0, 1024, true, false, gpt2_keys}};
 
 // Beyond what GPT2Config knows, models of its family that Megatron trains have rotary positions, no biases, or a gated
@@ -98,16 +98,41 @@ constexpr std::array unmodelled_keys{
 };
 
 /// Keys that say nothing about memory here, so that an override of one of them is not a slip of the pen.
-constexpr auto harmless_keys = std::to_array<std::string_view>(
-    {"_name_or_path",  "architectures",     "attention_dropout",  "bos_token_id",
-     "dtype",          "eos_token_id",      "hidden_dropout",     "initializer_range",
-     "layer_types",    "max_window_layers", "original_name",      "pad_token_id",
-     "pretraining_tp", "rms_norm_eps",      "rope_parameters",    "rope_scaling",
-     "rope_theta",     "sliding_window",    "torch_dtype",        "transformers_version",
-     "use_cache",      "use_mrope",         "use_sliding_window", "partial_rotary_factor",
-     "rotary_pct",     "unk_token_id",      "auto_map",           "name",
-     "attn_pdrop",     "embd_pdrop",        "resid_pdrop",        "layer_norm_epsilon",
-     "n_ctx",          "scale_attn_weights"});
+constexpr auto harmless_keys = std::to_array<std::string_view>({"_name_or_path",
+                                                                "architectures",
+                                                                "attention_dropout",
+                                                                "bos_token_id",
+                                                                "dtype",
+                                                                "eos_token_id",
+                                                                "hidden_dropout",
+                                                                "initializer_range",
+                                                                "layer_types",
+                                                                "max_window_layers",
+                                                                "original_name",
+                                                                "pad_token_id",
+                                                                "pretraining_tp",
+                                                                "rms_norm_eps",
+                                                                "rope_parameters",
+                                                                "rope_scaling",
+                                                                "rope_theta",
+                                                                "sliding_window",
+                                                                "torch_dtype",
+                                                                "transformers_version",
+                                                                "use_cache",
+                                                                "use_mrope",
+                                                                "use_sliding_window",
+                                                                "partial_rotary_factor",
+                                                                "rotary_pct",
+                                                                "unk_token_id",
+                                                                "auto_map",
+                                                                "name",
+                                                                "attn_pdrop",
+                                                                "embd_pdrop",
+                                                                "resid_pdrop",
+                                                                "layer_norm_epsilon",
+                                                                "n_ctx",
+                                                                "scale_attn_weights",
+                                                                "original_max_position_embeddings"});
 
 // Bounds far above any model, so that no product of a few of them leaves 64 bits.
 struct CountRule {
