@@ -80,28 +80,42 @@ BufferId ChunkPasses::receive_output_gradient() {
 }
 
 void ChunkPasses::load_batch(InFlight& batch) {
-  // What the loader hands to a stage, and the first tensor-parallel rank to its group.
-  const auto load = [&](std::string_view name, std::int64_t bytes_per_token) {
-    const Bytes size{emit_.sizes.tokens * bytes_per_token};
-    const BufferId tensor = emit_.alloc(size, Category::Temporaries, name);
-    emit_.program.launch(Stream{Streaming::Fill, {}, size}, {}, {tensor});
-    emit_.collective(emit_.comms.tensor, CollectiveKind::Broadcast, tensor, tensor, size);
-    variables_.bind(name, tensor);
-    return tensor;
+  // Megatron-LM core 0.14, training/utils.py, get_batch_on_this_tp_rank: ranks of the first and the last stage make
+  // room for all five tensors, whichever chunk runs. The first tensor-parallel rank keeps what its stage does not need
+  // until the pass returns; the others drop it, and receive the rest from it. One tensor-parallel rank is that first
+  // one.
+  if (!emit_.embedding() && !emit_.head()) return;
+  struct Item {
+    std::string_view name;
+    std::int64_t bytes_per_token;
+    bool needed;
   };
+  const bool ends = first() || last();
+  std::vector<Item> items{{"batch.tokens", 8, first()}, {"batch.labels", 8, last()}, {"batch.loss_mask", 4, last()}};
+  if (emit_.runtime.batch_attention_mask)  // one byte for each token it may look at
+    items.push_back({"batch.attention_mask", emit_.train.sequence_length, ends});
+  items.push_back({"batch.position_ids", 8, first()});
+
   emit_.mark(Phase::Forward, "load_batch");
-  if (tokens_.valid()) batch.tensors.values[tokens_.index()] = load("batch.tokens", 8);
-  if (labels_.valid()) {
-    batch.tensors.values[labels_.index()] = load("batch.labels", 8);
-    load("batch.loss_mask", 4);
+  std::map<std::string_view, BufferId> tensors;
+  const auto size_of_item = [&](const Item& item) { return Bytes{emit_.sizes.tokens * item.bytes_per_token}; };
+  for (const Item& item : items) {
+    tensors[item.name] = emit_.alloc(size_of_item(item), Category::Temporaries, item.name);
+    emit_.program.launch(Stream{Streaming::Fill, {}, size_of_item(item)}, {}, {tensors[item.name]});
+    variables_.bind(item.name, tensors[item.name]);
   }
-  if (tokens_.valid()) {
-    const BufferId positions = load("batch.position_ids", 8);
-    const std::vector<ValueId>& ids = emit_.graph.operators.front().inputs;
-    if (ids.size() > 1) batch.tensors.values[ids[1].index()] = positions;  // the embedding looks them up too
-  }
-  if ((tokens_.valid() || labels_.valid()) && emit_.runtime.batch_attention_mask)
-    load("batch.attention_mask", emit_.train.sequence_length);  // one byte for each token it may look at
+  for (const Item& item : items)
+    if (!item.needed && emit_.tensor_parallel()) variables_.unbind(item.name);
+  for (const Item& item : items)
+    if (item.needed)
+      emit_.collective(emit_.comms.tensor, CollectiveKind::Broadcast, tensors[item.name], tensors[item.name],
+                       size_of_item(item));
+
+  if (tokens_.valid()) batch.tensors.values[tokens_.index()] = tensors["batch.tokens"];
+  if (labels_.valid()) batch.tensors.values[labels_.index()] = tensors["batch.labels"];
+  const std::vector<ValueId>& ids = emit_.graph.operators.front().inputs;
+  if (first() && ids.size() > 1)  // the embedding looks positions up too
+    batch.tensors.values[ids[1].index()] = tensors["batch.position_ids"];
 }
 
 // CheckpointFunction's context holds what came in.

@@ -520,30 +520,39 @@ TEST(Caches, AReceivedInputIsAnActivationAndAReceivedGradientCommunication) {
   EXPECT_EQ(highest(Lowered(job).stage(0), received("received.output_gradient", Category::CommPp)), x);
 }
 
-TEST(Batch, AStageLoadsWhatItsEndsNeed) {
+TEST(Batch, EndsOfThePipelineLoadAllOfItAndKeepWhatTheyNeed) {
   TestJob job;
   job.layout.pipeline = 3;
   job.model.layers = 3;
   job.train.micro_batch = 2;
   job.train.global_batch = 4;
-  const auto loaded = [&](std::int32_t stage) {
+  const std::int64_t T = 256;
+  // What of a batch is there when the first operator begins.
+  const auto kept = [&](std::int32_t stage) {
     const Program program = Lowered(job).stage(stage);
+    std::size_t next = 0;
+    for (bool loads = false; next + 1 < program.ops.size(); ++next) {
+      const Mark* mark = std::get_if<Mark>(&program.ops[next + 1]);
+      if (mark == nullptr) continue;
+      if (loads) break;
+      loads = program[mark->label] == "load_batch";
+    }
     std::set<std::string> tensors;
-    for (const Op& op : program.ops)
-      if (const Alloc* alloc = std::get_if<Alloc>(&op))
-        if (program[alloc->label].starts_with("batch."))
-          tensors.insert(fmt::format("{} {}", program[alloc->label], alloc->size.count()));
+    for (const LiveTensor& t : live(program, next))
+      if (t.label.starts_with("batch.")) tensors.insert(fmt::format("{} {}", t.label.substr(6), t.bytes / T));
     return fmt::format("{}", fmt::join(tensors, ", "));
   };
-  const std::int64_t T = 256;
-  EXPECT_EQ(loaded(0), fmt::format("batch.position_ids {}, batch.tokens {}", 8 * T, 8 * T));
-  EXPECT_EQ(loaded(1), "");
-  EXPECT_EQ(loaded(2), fmt::format("batch.labels {}, batch.loss_mask {}", 8 * T, 4 * T));
+  const std::string all = "labels 8, loss_mask 4, position_ids 8, tokens 8";
+  EXPECT_EQ(kept(0), all);
+  EXPECT_EQ(kept(1), "");
+  EXPECT_EQ(kept(2), all);
   job.settings.attention_mask = true;  // a byte for each pair of tokens of a sequence
-  const std::string mask = fmt::format("batch.attention_mask {}", 2 * 128 * 128);
-  EXPECT_EQ(loaded(0), mask + fmt::format(", batch.position_ids {}, batch.tokens {}", 8 * T, 8 * T));
-  EXPECT_EQ(loaded(1), "");
-  EXPECT_EQ(loaded(2), mask + fmt::format(", batch.labels {}, batch.loss_mask {}", 8 * T, 4 * T));
+  EXPECT_EQ(kept(0), "attention_mask 128, " + all);
+  // Ranks that the first one of their tensor-parallel group serves.
+  job.layout.tensor = 2;
+  EXPECT_EQ(kept(0), "attention_mask 128, position_ids 8, tokens 8");
+  EXPECT_EQ(kept(1), "");
+  EXPECT_EQ(kept(2), "attention_mask 128, labels 8, loss_mask 4");
 }
 
 TEST(Batch, IsGoneAfterItsForwardPassButForWhatBackwardReads) {
