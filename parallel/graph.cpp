@@ -103,7 +103,20 @@ class GraphBuilder {
         saved.push_back(value(at + what, 0, Placement::Replicated, Precision::Compute, angles));
       outputs.insert(outputs.end(), saved.begin(), saved.end());
     }
-    add(at + "rotary", Rotary{}, {mixed}, std::move(outputs), {}, std::move(saved));
+    std::vector<ParameterId> norms;
+    if (graph_.model.qk_norm) {
+      const Model& m = graph_.model;
+      for (const char* what : {"q_norm", "k_norm"})
+        norms.push_back(parameter(at + what + ".weight", m.head_dim, 1, WeightCut::None));
+      for (const ValueId v : {value(at + "q_norm.in", m.heads * m.head_dim, Placement::Tensor),
+                              value(at + "k_norm.in", m.kv_heads * m.head_dim, Placement::Tensor),
+                              value(at + "q_norm.rstd", m.heads, Placement::Tensor, Precision::Fp32),
+                              value(at + "k_norm.rstd", m.kv_heads, Placement::Tensor, Precision::Fp32)}) {
+        outputs.push_back(v);
+        saved.push_back(v);
+      }
+    }
+    add(at + "rotary", Rotary{}, {mixed}, std::move(outputs), std::move(norms), std::move(saved));
   }
 
   ValueId scored_attention(const std::string& at, ValueId q, ValueId k, ValueId v) {

@@ -62,7 +62,8 @@ struct Norm {};
 /// y = x W^T, and + b where the GEMM adds it. Column-parallel linears take residual values and give tensor-parallel
 /// ones, row-parallel ones the other way round.
 struct Linear {};
-/// Cuts the joint QKV projection into q, k, v, and turns q and k by their positions.
+/// Cuts the joint QKV projection into q, k, v, and turns q and k by their positions. With parameters, q and k are
+/// normalized head by head before; the last four outputs are then what was normalized, and the norms' statistics.
 struct Rotary {};
 /// Cuts the joint QKV projection into q, k, v, which are views of it.
 struct Split {};

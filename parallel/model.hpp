@@ -18,7 +18,7 @@ enum class Positions : std::uint8_t { Rotary, Learned };
 /// Counts are elements of the whole model; `head_dim` is per head.
 struct Model {
   std::string name;          ///< of the file it came from, without folder and ending
-  std::string architecture;  ///< model_type: "llama", "qwen2", "mistral", "gpt2"
+  std::string architecture;  ///< model_type: "llama", "qwen2", "mistral", "phi3", "qwen3", "gpt2"
   std::int64_t hidden = 0;   ///< hidden_size
   std::int64_t layers = 0;   ///< num_hidden_layers
   std::int64_t heads = 0;    ///< num_attention_heads
@@ -31,6 +31,7 @@ struct Model {
   bool qkv_bias = false;         ///< bias on the Q, K and V projections (Qwen2; Llama's attention_bias)
   bool output_bias = false;      ///< bias on the attention output projection (Llama's attention_bias)
   bool mlp_bias = false;
+  bool qk_norm = false;  ///< an RMSNorm over each head of queries and keys, before they are turned (Qwen3)
   Normalization normalization = Normalization::Rms;
   Activation activation = Activation::SwiGlu;
   Positions positions = Positions::Rotary;

@@ -220,10 +220,46 @@ void forward_split(const OperatorPass& p) {
   }
 }
 
+// The values that norms of queries and keys add to a rotary's outputs.
+constexpr std::size_t of_head_norms = 4;
+bool fused_rotary(const OperatorPass& p) {
+  return p.op.outputs.size() - (p.op.parameters.empty() ? 0 : of_head_norms) == 3;
+}
+// What is normalized of queries (0) or keys (1), and the statistics.
+ValueId norm_input(const OperatorPass& p, std::size_t which) {
+  return p.out(p.op.outputs.size() - of_head_norms + which);
+}
+ValueId norm_statistics(const OperatorPass& p, std::size_t which) {
+  return p.out(p.op.outputs.size() - of_head_norms + 2 + which);
+}
+
+// Megatron's q_layernorm and k_layernorm: Transformer Engine's norm works on a copy that lies side by side, and saves
+// it.
+BufferId head_normed(const OperatorPass& p, std::size_t which, BufferId mixed) {
+  const Bytes size = p.bytes(p.out(which));
+  const BufferId in = p.make(norm_input(p, which));
+  p.stream(Streaming::Copy, {mixed}, {in}, size, size);
+  const BufferId out = p.temporary(size, which == 0 ? "query_normed" : "key_normed");
+  const BufferId rstd = p.make(norm_statistics(p, which));
+  p.stream(Streaming::Norm, {in, p.weight(which)}, {out, rstd}, size, size);
+  return out;
+}
+
+BufferId head_norm_gradient(const OperatorPass& p, std::size_t which, BufferId gradient) {
+  const Bytes size = p.bytes(p.out(which));
+  const BufferId dx = p.temporary(size, which == 0 ? "query_norm_gradient" : "key_norm_gradient");
+  const BufferId dweight = p.temporary(p.weight_bytes(p.parameter(which)), "weight_gradient");
+  p.stream(Streaming::Norm,
+           {gradient, p.buffer(norm_input(p, which)), p.buffer(norm_statistics(p, which)), p.weight(which)},
+           {dx, dweight}, 2 * size, size);
+  p.accumulate(p.op.parameters[which], dweight);
+  return dx;
+}
+
 // Queries (0) or keys (1), turned: by one kernel, or x cos + rotated(x) sin, each term a tensor.
 BufferId turned(const OperatorPass& p, std::size_t output, BufferId x, BufferId table) {
   const Bytes size = p.bytes(p.out(output));
-  if (p.op.outputs.size() == 3) {
+  if (fused_rotary(p)) {
     const BufferId out = p.make(p.out(output));
     p.stream(Streaming::Rotary, {x, table}, {out}, size, size);
     return out;
@@ -259,9 +295,11 @@ void forward_rotary(const OperatorPass& p) {
   const BufferId table = p.emit.rotary_table();
   const Bytes kv_size = p.bytes(p.out(1));
   enter_attention(p, mixed);
-  const BufferId q = regrouped_query(p, mixed);
+  const bool norms = !p.op.parameters.empty();
+  const BufferId q = norms ? head_normed(p, 0, mixed) : regrouped_query(p, mixed);
+  const BufferId k = norms ? head_normed(p, 1, mixed) : mixed;
   const BufferId turned_q = turned(p, 0, q, table);
-  const BufferId turned_k = turned(p, 1, mixed, table);
+  const BufferId turned_k = turned(p, 1, k, table);
   if (p.batch.attention_frame) {
     p.emit.bind(query_frame, turned_q);
     p.emit.bind(key_frame, turned_k);
@@ -645,7 +683,7 @@ void backward_split(const OperatorPass& p) {
 BufferId turned_back(const OperatorPass& p, std::size_t output, BufferId table, std::string_view use) {
   const BufferId gradient = p.gradient(p.out(output));
   const Bytes size = p.bytes(p.out(output));
-  if (p.op.outputs.size() == 3) {
+  if (fused_rotary(p)) {
     const BufferId back = p.temporary(size, use);
     p.stream(Streaming::Rotary, {gradient, table}, {back}, size, size);
     return back;
@@ -668,11 +706,16 @@ BufferId turned_back(const OperatorPass& p, std::size_t output, BufferId table, 
 
 void backward_rotary(const OperatorPass& p) {
   const BufferId table = p.emit.rotary_table();
-  const BufferId dk = turned_back(p, 1, table, "key_gradient");
-  const BufferId dq = turned_back(p, 0, table, "query_gradient");
+  BufferId dk = turned_back(p, 1, table, "key_gradient");
+  BufferId dq = turned_back(p, 0, table, "query_gradient");
+  if (!p.op.parameters.empty()) {
+    dk = head_norm_gradient(p, 1, dk);
+    dq = head_norm_gradient(p, 0, dq);
+  }
   const BufferId mixed = p.temporary(p.bytes(p.in()), "mixed_gradient");
   p.stream(Streaming::Copy, {dq, dk, p.gradient(p.out(2))}, {mixed}, p.bytes(p.in()), p.bytes(p.in()));
   p.give(p.in(), mixed);
+  if (!p.op.parameters.empty()) p.run_hooks();
 }
 
 // Kernels take gradients as they lie.

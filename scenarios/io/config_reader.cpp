@@ -38,10 +38,11 @@ struct Family {
   bool bias_flags;   ///< attention_bias and mlp_bias are understood; the other families have no such flags
   Keys keys = usual_keys;
 };
-constexpr std::string_view gpt2 = "gpt2";
-constexpr std::array families{Family{"llama", 0, 2048, false, true}, Family{"qwen2", 32, 32768, true, false},
-                              Family{"mistral", 8, 131072, false, false}, Family{"phi3", 0, 4096, false, false},
-                              Family{gpt2, 0, 1024, true, false, gpt2_keys}};
+constexpr std::string_view gpt2 = "gpt2", qwen3 = "qwen3";
+constexpr std::array families{
+    Family{"llama", 0, 2048, false, true},      Family{"qwen2", 32, 32768, true, false},
+    Family{"mistral", 8, 131072, false, false}, Family{"phi3", 0, 4096, false, false},
+    Family{qwen3, 32, 32768, false, false},     Family{gpt2, 0, 1024, true, false, gpt2_keys}};
 
 // Beyond what GPT2Config knows, models of its family that Megatron trains have rotary positions, no biases, or a gated
 // MLP: said as other configurations on the hub say it (BERT's, ChatGLM's).
@@ -246,6 +247,7 @@ class ConfigReader {
         count({keys_.positions, learned ? most_learned_positions : most_positions}, family->max_positions);
     model.tied_embeddings = flag("tie_word_embeddings", is_gpt2);
     if (!is_gpt2) read_biases(*family, model);
+    model.qk_norm = family->name == qwen3;  // Qwen3Attention has q_norm and k_norm, whatever the file says
     check_heads(model);
     read_activation(model, is_gpt2 ? "gelu_new" : "silu", is_gpt2);
     refuse_unmodelled();

@@ -28,6 +28,7 @@ Json as_json(const Model& model) {
           {"qkv_bias", model.qkv_bias},
           {"output_bias", model.output_bias},
           {"mlp_bias", model.mlp_bias},
+          {"qk_norm", model.qk_norm},
           {"normalization", word(normalization_names, model.normalization)},
           {"activation", word(activation_names, model.activation)},
           {"position_embedding_type", word(positions_names, model.positions)},

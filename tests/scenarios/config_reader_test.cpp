@@ -146,11 +146,11 @@ TEST(ConfigReader, Gpt2HasItsOwnKeysAndDefaults) {
 }
 
 TEST(ConfigReader, OtherFamiliesAreRefusedByName) {
-  EXPECT_EQ(
-      problems(R"({"model_type": "gemma2"})"),
-      "config.json: error: model_type: \"gemma2\" is not modelled yet\n  hint: llama, qwen2, mistral, phi3 or gpt2 would do");
+  EXPECT_EQ(problems(R"({"model_type": "gemma2"})"),
+            "config.json: error: model_type: \"gemma2\" is not modelled yet\n  hint: llama, qwen2, mistral, phi3, "
+            "qwen3 or gpt2 would do");
   EXPECT_EQ(problems("{}"),
-            "config.json: error: model_type: is missing\n  hint: llama, qwen2, mistral, phi3 or gpt2 would do");
+            "config.json: error: model_type: is missing\n  hint: llama, qwen2, mistral, phi3, qwen3 or gpt2 would do");
   EXPECT_EQ(problems(R"({"model_type": 3})"), "config.json: error: model_type: takes a text, not 3");
 }
 

@@ -22,7 +22,7 @@ const Published published[] = {
     {"llama-2-7b", 6'738'415'616},   {"llama-2-13b", 13'015'864'320},    {"llama-2-70b", 68'976'648'192},
     {"gpt2", 124'439'808},           {"gpt2-xl", 1'557'611'200},         {"qwen2.5-7b", 7'615'616'512},
     {"qwen2.5-72b", 72'706'203'648}, {"mistral-7b-v0.1", 7'241'732'096}, {"phi-3-mini-4k", 3'821'079'552},
-    {"phi-4", 14'659'507'200},
+    {"phi-4", 14'659'507'200},       {"qwen3-8b", 8'190'735'360},        {"qwen3-32b", 32'762'123'264},
 };
 
 class ModelCounts : public testing::TestWithParam<Published> {};
