@@ -140,6 +140,7 @@ void HostCollectives::run(const Group& group, CollectiveKind kind, Words in, Wor
       if (!in_place && group.me == 0) std::memcpy(out.data(), in.data(), static_cast<std::size_t>(whole) * 8);
       return broadcast(group, part_of(out, 0, whole), doing);
     case CollectiveKind::AllToAll:
+      if (in_place) throw std::runtime_error(doing + ": an all-to-all cannot run in place");
       return all_to_all(group, in, out, part, doing);
   }
 }

@@ -165,7 +165,8 @@ int run(int argc, char** argv) {
   std::string out =
       "# Accuracy\n\nPredictions against real runs that others published. Assumptions are those of the runtime at the "
       "versions that each scenario under `tests/golden/` names; none is set for a single row. Memory has no fitted "
-      "constant; time has three per device. Written by `scripts/accuracy`.\n\n";
+      "constant, but for 3.5 KiB of scalars whose number was read off such runs; time has at most three per device. "
+      "Written by `scripts/accuracy`.\n\n";
   for (const Family& family : families()) out += family_text(family) + step_text(family);
   for (const StepFamily& family : step_families()) out += step_family_text(family);
   for (const LastRankFamily& family : last_rank_families()) out += last_rank_text(family);
