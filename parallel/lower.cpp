@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "parallel/eager/training.hpp"
 #include "parallel/lower/emitter.hpp"
 #include "parallel/lower/interleaved_pipeline.hpp"
 #include "parallel/lower/model_state.hpp"
@@ -101,6 +102,7 @@ std::vector<Role> roles(const LoweringInput& input) {
 }
 
 Program lower_role(const LoweringInput& input, const Role& role) {
+  if (input.runtime.eager) return eager::lower_training(input);
   const Communicators comms = communicators(input.layout, input.graph.model.tied_embeddings);
   const std::int32_t stage = role.first.pipeline;
   Emitter emit(input, comms, chunks_of(input, stage));

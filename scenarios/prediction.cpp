@@ -153,9 +153,27 @@ std::string attention_assumption(AttentionKernel kernel) {
   return {};
 }
 
-std::vector<std::string> assumptions_of(const Job& job, const PredictOptions& options) {
-  const Scenario& s = job.scenario;
-  const auto version = [](Version v) { return fmt::format("{}.{}", v.major, v.minor); };
+std::string version(Version v) { return fmt::format("{}.{}", v.major, v.minor); }
+
+std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habits) {
+  std::vector<std::string> list;
+  list.push_back(fmt::format("habits of PyTorch {} with the modules of transformers {}, run operation by operation",
+                             version(s.runtime.versions.torch), version(s.runtime.versions.transformers)));
+  list.push_back(s.train.master_dtype == s.train.precision
+                     ? fmt::format("parameters, gradients and optimizer state in {}", name(s.train.precision))
+                     : fmt::format("autocast to {} over fp32 parameters", name(s.train.precision)));
+  list.push_back(s.train.attention == AttentionKernel::Unfused
+                     ? "attention: transformers' own (\"eager\"), which stores its scores"
+                     : "attention: FlashAttention's kernel, called by scaled_dot_product_attention or directly; its "
+                       "backward pass sums query gradients in fp32");
+  if (!habits.kernel_workspaces)
+    list.push_back("fake tensors: gradients are never summed in place, kernels make nothing but their outputs");
+  if (s.train.precision == DType::FP16) list.push_back("fp16: no step is skipped for an overflowing loss scale");
+  list.push_back("the batch is made on the device, gradients are given up after each step (zero_grad)");
+  return list;
+}
+
+std::vector<std::string> megatron_habits(const Scenario& s) {
   std::vector<std::string> list;
   list.push_back(fmt::format("habits of Megatron-LM core {} with TransformerEngine {} on PyTorch {}",
                              version(s.runtime.versions.megatron), version(s.runtime.versions.transformer_engine),
@@ -167,19 +185,10 @@ std::vector<std::string> assumptions_of(const Job& job, const PredictOptions& op
       "tensor-parallel communication overlaps weight and input gradients as in the framework, nothing else does");
   if (s.layout.schedule == ScheduleKind::GPipe)
     list.push_back("GPipe: Megatron has no such schedule; its hand-over is that of 1F1B");
-  list.push_back("kernels: roofline of " + s.cluster.device.name +
-                 "; efficiencies: " + s.cluster.device.efficiency.source);
-  list.push_back(
-      options.links == LinkModel::MaxMin
-          ? "collectives: NCCL's ring, tree, NVLS by the routes; transfers share links max-min fairly"
-          : "collectives: rings, a latency and bytes over their slowest link (alpha-beta); nothing shares links");
-  list.push_back("MFU: three forward passes without recomputation, causal attention counted once, over dense peak");
   list.push_back(
       s.runtime.attention_mask
           ? "the data loader makes attention masks (off with the switch no-create-attention-mask-in-dataloader)"
           : "the data loader makes no attention masks");
-  list.push_back("native caching allocator with default settings, on increasing invented addresses");
-  list.push_back("CUDA context, loaded code and NCCL are estimates with bounds; NCCL's are unverified on several GPUs");
   if (s.train.precision == DType::FP32 && !stores_scores(s.train.attention)) {
     const std::int64_t scores =
         s.train.micro_batch * s.model.heads / s.layout.tensor * s.train.sequence_length * s.train.sequence_length * 4;
@@ -192,6 +201,21 @@ std::vector<std::string> assumptions_of(const Job& job, const PredictOptions& op
     list.push_back("Megatron's distributed optimizer takes Adam only: this shows what it would need with SGD");
   if (s.train.precision == DType::FP16)
     list.push_back("fp16: the first step is not skipped for an overflowing loss scale");
+  return list;
+}
+
+std::vector<std::string> assumptions_of(const Job& job, const PredictOptions& options) {
+  const Scenario& s = job.scenario;
+  std::vector<std::string> list = job.runtime.eager ? eager_habits(s, *job.runtime.eager) : megatron_habits(s);
+  list.push_back("kernels: roofline of " + s.cluster.device.name +
+                 "; efficiencies: " + s.cluster.device.efficiency.source);
+  list.push_back(
+      options.links == LinkModel::MaxMin
+          ? "collectives: NCCL's ring, tree, NVLS by the routes; transfers share links max-min fairly"
+          : "collectives: rings, a latency and bytes over their slowest link (alpha-beta); nothing shares links");
+  list.push_back("MFU: three forward passes without recomputation, causal attention counted once, over dense peak");
+  list.push_back("native caching allocator with default settings, on increasing invented addresses");
+  list.push_back("CUDA context, loaded code and NCCL are estimates with bounds; NCCL's are unverified on several GPUs");
   return list;
 }
 
@@ -215,7 +239,8 @@ Runtime runtime_of(const Scenario& scenario) {
                         .bias_dropout_fusion = r.bias_dropout_fusion,
                         .bias_activation_fusion = gated ? r.bias_swiglu_fusion : r.bias_gelu_fusion,
                         .overlap_gradients = r.overlap_gradients,
-                        .deterministic = r.deterministic},
+                        .deterministic = r.deterministic,
+                        .eager = r.eager},
                        target_of(scenario.cluster));
 }
 

@@ -85,6 +85,7 @@ Runtime megatron(const Versions& versions, const RuntimeSettings& settings, cons
 
 Runtime runtime_named(const std::string& name, const Versions& versions, const RuntimeSettings& settings,
                       const Target& target) {
+  if (name == "pytorch") return pytorch(versions, settings, target);
   ensure(name == "megatron", "the scenario reader lets only modelled runtimes through");
   return megatron(versions, settings, target);
 }

@@ -608,6 +608,7 @@ class ConfigReader {
       if (a.gate != gate) continue;
       if (a.name == name) {
         model.activation = a.activation;
+        model.composite_gelu = name == "gelu_new" || name == "gelu_fast";
         return;
       }
       names.push_back(in_quotes(a.name));

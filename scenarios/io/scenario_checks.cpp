@@ -180,7 +180,7 @@ class Checks {
   }
 
   void check_precision() {
-    if (!tables_.train.sound("precision")) return;
+    if (!tables_.train.sound("precision") || scenario_.runtime.name == "pytorch") return;
     if (!tables_.train.has("gradient_dtype")) {
       // Megatron turns accumulate-allreduce-grads-in-fp32 on for bf16 by itself (arguments.py, validate_args).
       train_.gradient_dtype = train_.precision == DType::BF16 ? DType::FP32 : train_.precision;
