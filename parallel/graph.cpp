@@ -349,7 +349,6 @@ GraphOptions graph_options(const Train& train) {
 
 ModelGraph build_model(const Model& model, const GraphOptions& options) {
   ensure(options.attention != AttentionKernel::Auto, "the attention kernel is settled before the graph is built");
-  ensure(model.attention_softcap == 0 || stores_scores(options.attention), "scores that are capped are stored");
   ensure((!stores_scores(options.attention) && options.rotary == RotaryKernel::Fused) || options.sequence_length > 0,
          "scores, cosines and sines are counted by the sequence");
   return GraphBuilder(model, options).build();

@@ -38,11 +38,8 @@ void refuse_endless_programs(const Scenario& s) {
 
 Scenario settled(Scenario scenario) {
   refuse_endless_programs(scenario);
-  // No library's kernel caps scores.
-  if (scenario.train.attention == AttentionKernel::Auto && scenario.model.attention_softcap > 0)
-    scenario.train.attention = AttentionKernel::Unfused;
   scenario.train.attention =
-      settled_attention(scenario.train.attention, target_of(scenario.cluster),
+      settled_attention(scenario.train.attention, scenario.model, target_of(scenario.cluster),
                         scenario.runtime.deterministic ? Determinism::Required : Determinism::NotRequired);
   return scenario;
 }

@@ -817,11 +817,21 @@ Target device(std::int32_t compute_capability) {
   return {.compute_capability = compute_capability, .devices_per_node = 8, .capacity = {}};
 }
 
-TEST(Roles, AttentionIsSettledByTheDevice) {
-  EXPECT_EQ(settled_attention(AttentionKernel::Auto, device(80)), AttentionKernel::Flash);
-  EXPECT_EQ(settled_attention(AttentionKernel::Auto, device(90)), AttentionKernel::Fused);
-  EXPECT_EQ(settled_attention(AttentionKernel::Auto, device(100)), AttentionKernel::Fused);
-  EXPECT_EQ(settled_attention(AttentionKernel::Flash, device(100)), AttentionKernel::Flash);
+TEST(Roles, AttentionIsSettledByTheDeviceAndTheModel) {
+  Model model;
+  model.head_dim = 128;
+  const auto settled = [&](std::int32_t capability, AttentionKernel asked = AttentionKernel::Auto) {
+    return settled_attention(asked, model, device(capability));
+  };
+  EXPECT_EQ(settled(80), AttentionKernel::Flash);
+  EXPECT_EQ(settled(90), AttentionKernel::Fused);
+  EXPECT_EQ(settled(100), AttentionKernel::Fused);
+  EXPECT_EQ(settled(100, AttentionKernel::Flash), AttentionKernel::Flash);
+  model.head_dim = 256;
+  EXPECT_EQ(settled(90), AttentionKernel::Fused);
+  EXPECT_EQ(settled(100), AttentionKernel::Flash);
+  model.attention_softcap = 50;
+  for (const std::int32_t capability : {80, 90, 100}) EXPECT_EQ(settled(capability), AttentionKernel::Unfused);
 }
 
 // ---- every layout --------------------------------------------------------------------------------------------------
