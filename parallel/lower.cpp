@@ -141,12 +141,14 @@ Schedule schedule_of(const Layout& layout, std::int32_t pipeline, std::int32_t m
 Workload lower(const LoweringInput& input) { return workload_of(input, roles(input), false); }
 Workload lower_stages(const LoweringInput& input) { return workload_of(input, roles(input), true); }
 
-AttentionKernel settled_attention(AttentionKernel asked, const Target& target, Determinism determinism) {
+AttentionKernel settled_attention(AttentionKernel asked, const Model& model, const Target& target,
+                                  Determinism determinism) {
   if (asked != AttentionKernel::Auto) return asked;
+  if (model.attention_softcap > 0) return AttentionKernel::Unfused;
   if (target.compute_capability < 90) return AttentionKernel::Flash;
-  const bool no_deterministic_backward = target.compute_capability >= 100;
-  return determinism == Determinism::Required && no_deterministic_backward ? AttentionKernel::Flash
-                                                                           : AttentionKernel::Fused;
+  const bool blackwell = target.compute_capability >= 100;
+  const bool fused = !blackwell || (determinism == Determinism::NotRequired && model.head_dim <= 128);
+  return fused ? AttentionKernel::Fused : AttentionKernel::Flash;
 }
 
 }  // namespace tidemark

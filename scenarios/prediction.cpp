@@ -39,7 +39,7 @@ void refuse_endless_programs(const Scenario& s) {
 Scenario settled(Scenario scenario) {
   refuse_endless_programs(scenario);
   scenario.train.attention =
-      settled_attention(scenario.train.attention, target_of(scenario.cluster),
+      settled_attention(scenario.train.attention, scenario.model, target_of(scenario.cluster),
                         scenario.runtime.deterministic ? Determinism::Required : Determinism::NotRequired);
   return scenario;
 }
@@ -173,12 +173,39 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
   return list;
 }
 
+// What Megatron-Core has no layers for, and how it is run instead.
+void add_model_assumptions(const Scenario& s, std::vector<std::string>& list) {
+  const Model& m = s.model;
+  if (m.norms == NormPlacement::Around)
+    list.push_back("norms after attention and MLP: Megatron-Bridge's layers for Gemma, on the projections' outputs");
+  if (m.norms == NormPlacement::After)
+    list.push_back(
+        "norms after attention and MLP only: Megatron-Core has no such layers; as Megatron-Bridge's for EXAONE 4.0");
+  if (m.qk_norm == QkNorm::AllHeads)
+    list.push_back(s.layout.tensor == 1
+                       ? "norms of queries and keys over all heads: as Megatron-Bridge's attention for OLMoE"
+                       : "norms of queries and keys over all heads: no Megatron layer cuts them; each rank normalizes "
+                         "its heads by sums that all share");
+  if (m.parallel_residual)
+    list.push_back("parallel residual: Megatron-Core has none; its layers, with both branches on the same input");
+  if (m.activation == Activation::GeGlu && s.runtime.bias_gelu_fusion)
+    list.push_back(
+        "GeGLU: Megatron-Core's fused kernel; Megatron-Bridge's Gemma runs without (switch no-bias-gelu-fusion)");
+  if (m.attention_softcap > 0)
+    list.push_back(
+        "soft-capped scores: Megatron-Bridge's unfused attention for Gemma 2, without the masks of sliding windows");
+  if (m.sliding_window > 0 && s.train.sequence_length > m.sliding_window)
+    list.push_back(fmt::format("attention is timed over the whole sequence, also where layers see a window of {} only",
+                               m.sliding_window));
+}
+
 std::vector<std::string> megatron_habits(const Scenario& s) {
   std::vector<std::string> list;
   list.push_back(fmt::format("habits of Megatron-LM core {} with TransformerEngine {} on PyTorch {}",
                              version(s.runtime.versions.megatron), version(s.runtime.versions.transformer_engine),
                              version(s.runtime.versions.torch)));
   list.push_back(attention_assumption(s.train.attention));
+  add_model_assumptions(s, list);
   if (s.runtime.overlap_gradients)
     list.push_back("overlap-grad-reduce: buckets as they are, but their reduction is timed after backward");
   list.push_back(
@@ -228,16 +255,25 @@ Target target_of(const Cluster& cluster) {
           .multiprocessors = cluster.device.multiprocessors};
 }
 
+namespace {
+
+bool fused_activation(const Scenario& scenario) {
+  return scenario.model.activation == Activation::SwiGlu ? scenario.runtime.bias_swiglu_fusion
+                                                         : scenario.runtime.bias_gelu_fusion;
+}
+
+}  // namespace
+
 Runtime runtime_of(const Scenario& scenario) {
   const RuntimeChoice& r = scenario.runtime;
-  const bool gated = tidemark::gated(scenario.model.activation);
   return runtime_named(r.name, r.versions,
                        {.cublas_workspace_config = r.cublas_workspace_config,
                         .attention_mask = r.attention_mask,
                         .local_layers = scenario.train.attention == AttentionKernel::Local,
                         .gradient_accumulation_fusion = r.gradient_accumulation_fusion,
                         .bias_dropout_fusion = r.bias_dropout_fusion,
-                        .bias_activation_fusion = gated ? r.bias_swiglu_fusion : r.bias_gelu_fusion,
+                        .bias_activation_fusion = fused_activation(scenario),
+                        .capped_scores = scenario.model.attention_softcap > 0,
                         .overlap_gradients = r.overlap_gradients,
                         .deterministic = r.deterministic,
                         .eager = r.eager},
@@ -247,6 +283,7 @@ Runtime runtime_of(const Scenario& scenario) {
 GraphOptions graph_options_of(const Scenario& scenario) {
   GraphOptions options = graph_options(scenario.train);
   if (!scenario.runtime.rope_fusion) options.rotary = RotaryKernel::Unfused;
+  options.fused_gate = fused_activation(scenario);
   const bool in_fp32 = scenario.runtime.softmax_in_fp32 || scenario.runtime.query_key_scaling;
   if (!scenario.runtime.masked_softmax_fusion && in_fp32) options.softmax_precision = Precision::Fp32;
   return options;

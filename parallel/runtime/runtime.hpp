@@ -98,6 +98,7 @@ struct RuntimeSettings {
   bool gradient_accumulation_fusion = true;
   bool bias_dropout_fusion = true;
   bool bias_activation_fusion = true;
+  bool capped_scores = false;      ///< scores are soft-capped, which the library's attention cannot
   bool overlap_gradients = false;  ///< reduce gradients bucket by bucket during backward
   bool deterministic = false;      ///< only deterministic kernels
   EagerSettings eager{};

@@ -496,6 +496,7 @@ class ConfigReader {
     if (model.positions == Positions::Rotary)
       model.rotary_fraction = read_rotary_fraction(family.name == gpt_neox ? neox_rotary_fraction : 1);
     read_sliding_window(family, model);
+    model.window_rotary = family.name == gemma3;
   }
 
   void read_position_kind(Model& model) {

@@ -49,12 +49,8 @@ void settle_pytorch(Scenario& asked, ScenarioTables& tables) {
   refuse(train, "attention", asked.train.attention == AttentionKernel::Local, "has no attention of that kind");
 
   // transformers refuses to soft-cap the scores of fused attention.
-  const bool capped = tables.model_sound && asked.model.attention_softcap > 0;
-  refuse(train, "attention",
-         capped && (asked.train.attention == AttentionKernel::Fused || asked.train.attention == AttentionKernel::Flash),
-         "caps scores only where it stores them (\"unfused\")");
   if (asked.train.attention == AttentionKernel::Auto)
-    asked.train.attention = capped ? AttentionKernel::Unfused : AttentionKernel::Fused;
+    asked.train.attention = asked.model.attention_softcap > 0 ? AttentionKernel::Unfused : AttentionKernel::Fused;
 
   const DType master = asked.train.master_dtype;
   if (train.sound("master_dtype") && master != DType::FP32 && master != asked.train.precision)
