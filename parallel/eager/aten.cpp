@@ -32,6 +32,9 @@ Tensor unary(Session& s, std::string_view name, Streaming kind, const Tensor& x)
   return elementwise(s, name, kind, {&x}, x.dtype);
 }
 
+// autocast_mode.h: operations that run in fp32.
+Tensor in_fp32(Session& s, const Tensor& x) { return s.autocast ? to(s, x, DType::FP32) : x; }
+
 // Type promotion among floating-point tensors that have dimensions.
 DType promoted(DType a, DType b) { return a == b ? a : DType::FP32; }
 
@@ -195,17 +198,14 @@ Tensor mul(Session& s, const Tensor& a, const Tensor& b) {
   Tensor out = elementwise(s, "mul", Streaming::Add, {&a, &b}, promoted(a.dtype, b.dtype));
   if (node)
     node->apply = [&s, saved_a, saved_b](const Gradients& g) {
+      const Tensor self = saved_a ? s.unpack(saved_a) : Tensor{}, other = saved_b ? s.unpack(saved_b) : Tensor{};
+      const auto times = [&](const Tensor& factor) {
+        return elementwise(s, "mul_gradient", Streaming::Add, {&g.front(), &factor},
+                           promoted(g.front().dtype, factor.dtype));
+      };
       Gradients made(2);
-      if (saved_a) {
-        const Tensor other = s.unpack(saved_a);
-        made[1] = elementwise(s, "mul_gradient", Streaming::Add, {&g.front(), &other},
-                              promoted(g.front().dtype, other.dtype));
-      }
-      if (saved_b) {
-        const Tensor other = s.unpack(saved_b);
-        made[0] = elementwise(s, "mul_gradient", Streaming::Add, {&g.front(), &other},
-                              promoted(g.front().dtype, other.dtype));
-      }
+      if (saved_a) made[1] = times(self);
+      if (saved_b) made[0] = times(other);
       return made;
     };
   return with(std::move(out), std::move(node));
@@ -247,7 +247,8 @@ Tensor silu(Session& s, const Tensor& x) { return simple(s, "silu", "silu_gradie
 Tensor gelu(Session& s, const Tensor& x) { return simple(s, "gelu", "gelu_gradient", x, Saves::Input); }
 Tensor relu(Session& s, const Tensor& x) { return simple(s, "relu", "relu_gradient", x, Saves::Output); }
 
-Tensor pow_number(Session& s, const Tensor& x) {
+Tensor pow_number(Session& s, const Tensor& given) {
+  const Tensor x = in_fp32(s, given);
   auto node = s.node({&x});
   Saved saved;
   if (node) saved = s.save(x);
@@ -263,7 +264,8 @@ Tensor pow_number(Session& s, const Tensor& x) {
   return with(std::move(out), std::move(node));
 }
 
-Tensor rsqrt(Session& s, const Tensor& x) {
+Tensor rsqrt(Session& s, const Tensor& given) {
+  const Tensor x = in_fp32(s, given);
   auto node = s.node({&x});
   Tensor out = unary(s, "rsqrt", Streaming::Activation, x);
   Saved saved;
@@ -328,7 +330,7 @@ Tensor softmax_last(Session& s, const Tensor& x) {
 }
 
 Tensor layer_norm(Session& s, const Tensor& given, const Tensor& weight, const Tensor& bias) {
-  const Tensor x = s.autocast ? to(s, given, DType::FP32) : given;  // autocast_mode.h: a policy of fp32
+  const Tensor x = in_fp32(s, given);
   auto node = s.node({&x, &weight, &bias});
   Saved saved_x, saved_weight;
   if (node) saved_x = s.save(x), saved_weight = s.save(weight);
@@ -400,14 +402,14 @@ Tensor product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& 
   if (node)
     node->apply = [&s, saved_x, saved_weight, rows, outputs, inputs, weight_sizes = weight.sizes, dtype = x.dtype,
                    bias_sizes = bias.sizes, has_bias = bias.defined() && node->needs(2)](const Gradients& g) {
+      const Tensor in = saved_x ? s.unpack(saved_x) : Tensor{};
+      const Tensor its = saved_weight ? s.unpack(saved_weight) : Tensor{};
       Gradients made(has_bias ? 3 : 2);
       if (saved_x) {
-        const Tensor in = s.unpack(saved_x);
         made[1] = s.empty(weight_sizes, dtype, "weight_gradient");
         gemm(s, {outputs, inputs, rows, dtype}, {g.front(), in}, made[1], Pass::Backward);
       }
       if (saved_weight) {
-        const Tensor its = s.unpack(saved_weight);
         made[0] = s.empty({rows, inputs}, dtype, "input_gradient", Category::Temporaries);
         gemm(s, {rows, inputs, outputs, dtype}, {g.front(), its}, made[0], Pass::Backward);
       }
@@ -452,14 +454,13 @@ Tensor batched(Session& s, const Tensor& a, const Tensor& b) {
   gemm(s, {batch * m, n, k, a.dtype}, {a, b}, out, Pass::Forward);
   if (node)
     node->apply = [&s, saved_a, saved_b, batch, m, n, k, dtype = a.dtype](const Gradients& g) {
+      const Tensor left = saved_a ? s.unpack(saved_a) : Tensor{}, right = saved_b ? s.unpack(saved_b) : Tensor{};
       Gradients made(2);
       if (saved_a) {
-        const Tensor left = s.unpack(saved_a);
         made[1] = s.empty({batch, k, n}, dtype, "bmm_gradient");
         gemm(s, {batch * k, n, m, dtype}, {left, g.front()}, made[1], Pass::Backward);
       }
       if (saved_b) {
-        const Tensor right = s.unpack(saved_b);
         made[0] = s.empty({batch, m, k}, dtype, "bmm_gradient");
         gemm(s, {batch * m, k, n, dtype}, {g.front(), right}, made[0], Pass::Backward);
       }
@@ -586,7 +587,7 @@ Tensor log_softmax(Session& s, const Tensor& x) {
 }  // namespace
 
 Tensor cross_entropy(Session& s, const Tensor& logits, const Tensor& labels) {
-  const Tensor probabilities = log_softmax(s, s.autocast ? to(s, logits, DType::FP32) : logits);
+  const Tensor probabilities = log_softmax(s, in_fp32(s, logits));
   auto node = s.node({&probabilities});
   Saved saved, saved_labels;
   if (node) saved = s.save(probabilities), saved_labels = s.save(labels);

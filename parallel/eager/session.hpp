@@ -51,6 +51,8 @@ class Session {
   /// A node for an operation on these inputs; none where no gradient will be asked for.
   [[nodiscard]] std::shared_ptr<Node> node(const std::vector<const Tensor*>& inputs);
   [[nodiscard]] Saved save(const Tensor& tensor);
+  /// What a backward pass will need counts as saved, or as recomputed.
+  void keep(const Tensor& tensor);
   /// What was saved; runs its region again where it was checkpointed.
   [[nodiscard]] Tensor unpack(const Saved& saved);
 
@@ -112,6 +114,23 @@ class Session {
   std::vector<NameId> spare_names_;
   std::int32_t names_ = 0;
   bool finished_ = false;
+};
+
+/// torch.autocast: matrix products convert their operands. What was converted is given up with the outermost one.
+class Autocast {
+ public:
+  Autocast(Session& session, std::optional<DType> dtype)
+      : session_(session), before_(std::exchange(session.autocast, dtype)) {}
+  ~Autocast() {
+    session_.autocast = before_;
+    if (!before_) session_.autocast_cache.clear();
+  }
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  Session& session_;
+  std::optional<DType> before_;
 };
 
 /// Runs without recording anything for a backward pass.

@@ -37,7 +37,8 @@ TEST_P(FakeTensor, PeaksAreThoseOfARunThatSumsInPlace) {
 }
 
 TEST_P(FakeTensor, PeaksAreThoseThatMemTrackerCounted) {
-  expect_near(predicted_peaks(GetParam().scenario, false), GetParam().out_of_place);
+  if (!GetParam().out_of_place.empty())
+    expect_near(predicted_peaks(GetParam().scenario, false), GetParam().out_of_place);
 }
 
 INSTANTIATE_TEST_SUITE_P(Recordings, FakeTensor, testing::ValuesIn(fake_recordings()),
