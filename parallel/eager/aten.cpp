@@ -156,7 +156,10 @@ Tensor reshape(Session& s, const Tensor& x, Shape sizes) {
   return view(s, clone(s, x, contiguous_strides(x.sizes)), std::move(sizes));
 }
 
-Tensor cat_last(Session& s, const std::vector<Tensor>& parts) {
+Tensor cat_last(Session& s, const std::vector<Tensor>& given, std::optional<DType> dtype) {
+  std::vector<Tensor> parts;
+  for (const Tensor& t : given) parts.push_back(dtype ? to(s, t, *dtype) : t);
+
   std::vector<const Tensor*> inputs;
   std::int64_t width = 0;
   std::vector<std::int64_t> widths;
@@ -497,11 +500,11 @@ Tensor flash_attention(Session& s, const Tensor& query, const Tensor& key, const
   Saved saved_q, saved_k, saved_v;
   if (node) saved_q = s.save(q), saved_k = s.save(k), saved_v = s.save(v);
   const std::int64_t batch = q.sizes[0], heads = q.sizes[1], sequence = q.sizes[2], width = q.sizes[3];
-  // The kernel works on batch, sequence, heads; what PyTorch returns is a view of that.
-  const Tensor made = s.empty({batch, sequence, heads, width}, q.dtype, "attention");
-  Tensor out = made;
-  std::swap(out.sizes[1], out.sizes[2]);
-  std::swap(out.strides[1], out.strides[2]);
+  // Outputs and gradients lie in memory as what they are like does (empty_like).
+  const auto like = [&s](const Tensor& t, std::string_view what) {
+    return s.empty_strided(t.sizes, elementwise_strides({&t}, t.sizes), t.dtype, what);
+  };
+  Tensor out = like(q, "attention");
   const Tensor lse = s.empty({batch, heads, sequence}, DType::FP32, "attention_lse");
   const Tensor seed = s.empty({2}, DType::INT64, "attention_rng_state");
   const Tensor offset = s.empty({1}, DType::INT64, "attention_rng_offset");
@@ -510,7 +513,7 @@ Tensor flash_attention(Session& s, const Tensor& query, const Tensor& key, const
   (void)probability;  // the kernel draws its mask from the seed again
   if (node)
     node->apply = [&s, saved_q, saved_k, saved_v, saved_out = s.save(out), saved_lse = s.save(lse),
-                   saved_seed = s.save(seed), saved_offset = s.save(offset), shape](const Gradients& g) {
+                   saved_seed = s.save(seed), saved_offset = s.save(offset), shape, like](const Gradients& g) {
       const Tensor in_q = s.unpack(saved_q), in_k = s.unpack(saved_k), in_v = s.unpack(saved_v);
       const Tensor result = s.unpack(saved_out), sums = s.unpack(saved_lse), random = s.unpack(saved_seed),
                    place = s.unpack(saved_offset);
@@ -525,14 +528,8 @@ Tensor flash_attention(Session& s, const Tensor& query, const Tensor& key, const
       }
       Attention back = shape;
       back.pass = Pass::Backward;
-      const auto gradient_of = [&](const Tensor& t, std::string_view what) {
-        Tensor laid_out = s.empty({t.sizes[0], t.sizes[2], t.sizes[1], t.sizes[3]}, t.dtype, what);
-        std::swap(laid_out.sizes[1], laid_out.sizes[2]);
-        std::swap(laid_out.strides[1], laid_out.strides[2]);
-        return laid_out;
-      };
-      const Tensor dq = gradient_of(in_q, "query_gradient");
-      const Tensor dk = gradient_of(in_k, "key_gradient"), dv = gradient_of(in_v, "value_gradient");
+      const Tensor dq = like(in_q, "query_gradient");
+      const Tensor dk = like(in_k, "key_gradient"), dv = like(in_v, "value_gradient");
       if (s.habits().kernel_workspaces &&
           shape.heads != shape.kv_heads) {  // summed over the heads that share a key once all are there
         workspaces.push_back(s.empty(result.sizes, in_k.dtype, "expanded_key_gradient"));

@@ -213,6 +213,8 @@ CausalLM::CausalLM(Session& session, const Model& model, const Train& train, con
   if (model.positions == Positions::Learned)
     positions_ = parameter("embed_positions.weight", {model.max_positions, model.hidden});
   if (model.scaled_embedding) embedding_scale_ = s_.empty({}, dtype_, "embed_scale", Category::Parameters);
+  if (family_of(model) == Family::BigCode)  // which keys each place may look at, though few attentions read it
+    causal_table_ = s_.empty({model.max_positions, model.max_positions}, DType::BOOL, "bias", Category::Parameters);
   for (std::int32_t i = 0; i < model.layers; ++i) make_layer(i);
   last_norm_ = make_norm("norm", model.hidden);
   if (model.positions == Positions::Rotary) {
@@ -341,13 +343,9 @@ Tensor CausalLM::attend(const Layer& layer, const Tensor& hidden, const Context&
   }
   if (cache != nullptr) {
     if (habits_.copies_into_cache) {
-      // torch.cat of what there was, nothing, and this.
-      const auto cached = [&](const Tensor& x) {
-        const Tensor copy = cat_last(s_, {x});
-        return copy;
-      };
-      states.key = cached(states.key);
-      states.value = cached(states.value);
+      // torch.cat of what there was, nothing of the keys' type, and this.
+      states.key = cat_last(s_, {states.key});
+      states.value = cat_last(s_, {states.value}, states.key.dtype);
     }
     cache->push_back(states.key);
     cache->push_back(states.value);
@@ -467,9 +465,8 @@ Tensor CausalLM::checkpointed_reentrant(const Layer& layer, const Tensor& hidden
     Tensor again;
     {
       const Autocast autocast(s_, dtype);
-      const bool before = std::exchange(s_.grad_enabled, true);
+      const Session::Again once_more(s_);
       again = forward(layer, input->value, context, nullptr);
-      s_.grad_enabled = before;
     }
     backward(s_, again, gradients.front());
     return std::vector<Tensor>{input->gradient};

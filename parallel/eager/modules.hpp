@@ -109,7 +109,7 @@ class CausalLM {
   DType dtype_;  ///< of parameters
   Parameters parameters_;
   std::shared_ptr<Leaf> tokens_, positions_;
-  Tensor inverse_frequencies_, inverse_frequencies_copy_, embedding_scale_;
+  Tensor inverse_frequencies_, inverse_frequencies_copy_, embedding_scale_, causal_table_;
   std::vector<Layer> layers_;
   Norm last_norm_;
   Linear head_;

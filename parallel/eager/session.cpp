@@ -70,7 +70,7 @@ std::shared_ptr<Node> Session::node(const std::vector<const Tensor*>& inputs) {
   auto made = std::make_shared<Node>();
   made->sequence = nodes_++;
   made->scope = emit.program.label(path_.empty() ? "model" : path_);
-  made->category = category_.value_or(Category::Temporaries);
+  made->category = default_category() == Category::Recompute ? Category::Temporaries : default_category();
   for (const Tensor* t : inputs) made->inputs.push_back({t->gradient, t->sizes, t->dtype});
   return made;
 }
@@ -99,13 +99,12 @@ void Session::keep(const Tensor& tensor) {
 
 void Session::run_again(CheckpointFrame& frame) {
   CheckpointFrame* const outer = std::exchange(again_, &frame);
-  const bool recording = std::exchange(grad_enabled, true);
   const std::string path = std::exchange(path_, {});
   try {
+    const Again again(*this);
     frame.run_again(*this);
   } catch (const StopRecomputation&) {
   }
-  grad_enabled = recording;
   path_ = path;
   again_ = outer;
   frame.done = true;

@@ -86,6 +86,26 @@ class Session {
     bool backward_;
   };
 
+  /// A region that runs forward once more while its backward pass is due.
+  class Again {
+   public:
+    explicit Again(Session& session)
+        : session_(session),
+          category_(std::exchange(session.category_, Category::Recompute)),
+          recording_(std::exchange(session.grad_enabled, true)) {}
+    ~Again() {
+      session_.category_ = category_;
+      session_.grad_enabled = recording_;
+    }
+    Again(const Again&) = delete;
+    Again& operator=(const Again&) = delete;
+
+   private:
+    Session& session_;
+    std::optional<Category> category_;
+    bool recording_;
+  };
+
   [[nodiscard]] const std::string& path() const { return path_; }
   void mark(Phase phase, std::string_view text) { emit.mark(phase, text); }
 
@@ -100,7 +120,6 @@ class Session {
   void give_up(const Storage& storage);
 
  private:
-  friend class Scope;
   Tensor make(Shape sizes, Shape strides, DType dtype, std::string_view what, Category category);
   [[nodiscard]] Category default_category() const { return category_.value_or(Category::Temporaries); }
   void run_again(CheckpointFrame& frame);
