@@ -22,8 +22,6 @@ using StackId = Id<struct StackKind>;  ///< into MemorySnapshot::stacks
 /// A cudaStream_t as a number. 0 is the default stream.
 using StreamPointer = std::int64_t;
 
-/// (0, 0) for the default pools; CUDA graphs and torch.cuda.MemPool have others.
-using MempoolId = std::pair<std::int64_t, std::int64_t>;
 
 struct StackFrame {
   std::string name;

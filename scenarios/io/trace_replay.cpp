@@ -45,7 +45,7 @@ class RecordedSegments {
   }
   [[nodiscard]] Bytes available() const { return elsewhere_.available(); }
 
-  using Segment = BlockMap::Segment;
+  using Segment = BlockMap::Range;
 
   void add(Address address, Bytes size) { in_use_[address] = size; }
   void offer(Segment segment) { recorded_ = segment; }
@@ -120,7 +120,7 @@ class Replay {
     ++report_.allocs;
     const std::int64_t invented = allocator_.source().invented();
     const auto result = allocator_.malloc(event.size, event.stream);
-    const std::optional<BlockMap::Segment> offered = allocator_.source().withdraw();
+    const std::optional<BlockMap::Range> offered = allocator_.source().withdraw();
     if (allocator_.source().invented() != invented) {
       const Bytes asked = segment_size(block_size(event.size), allocator_.options());
       diverge_at(offered ? offered_at_ : now_, report_.mismatched_segment_events,
@@ -164,7 +164,7 @@ class Replay {
 
   // A segment is for the allocation right behind it.
   void expect_taken() {
-    const std::optional<BlockMap::Segment> left = allocator_.source().withdraw();
+    const std::optional<BlockMap::Range> left = allocator_.source().withdraw();
     if (left) diverge_at(offered_at_, report_.mismatched_segment_events, "the allocator did not ask for it");
   }
 
@@ -180,7 +180,7 @@ class Replay {
     if (next_in_batch_ == batch_.size()) {
       diverge(report_.mismatched_segment_events, "the allocator has no more unused segments");
     } else {
-      const BlockMap::Segment& ours = batch_[next_in_batch_++];
+      const BlockMap::Range& ours = batch_[next_in_batch_++];
       if (ours.address != event.address || ours.size != event.size) {
         diverge(report_.mismatched_segment_events,
                 "the next one that the allocator gives back has " + text(ours.address, ours.size));
@@ -188,7 +188,7 @@ class Replay {
     }
     const bool last = now_ + 1 == trace_.events.size() || trace_.events[now_ + 1].action != Action::SegmentFree;
     if (last && next_in_batch_ < batch_.size()) {
-      const BlockMap::Segment& ours = batch_[next_in_batch_];
+      const BlockMap::Range& ours = batch_[next_in_batch_];
       diverge(report_.mismatched_segment_events,
               "after it the allocator gives back another one, of " + text(ours.address, ours.size));
       report_.mismatched_segment_events += static_cast<std::int64_t>(batch_.size() - next_in_batch_) - 1;
@@ -264,7 +264,7 @@ class Replay {
   const RecordedTrace& trace_;
   CachingAllocator<RecordedSegments> allocator_;
   std::unordered_map<std::uint64_t, BlockId> live_;  // by recorded address
-  std::vector<BlockMap::Segment> batch_;
+  std::vector<BlockMap::Range> batch_;
   std::size_t next_in_batch_ = 0;
   std::size_t now_ = 0;
   std::size_t offered_at_ = 0;
