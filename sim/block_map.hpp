@@ -34,7 +34,7 @@ struct SegmentLayout {
   PoolKind pool = PoolKind::Small;
   std::vector<BlockLayout> blocks;
   bool expandable = false;
-  MempoolId mempool;
+  MempoolId mempool = {};
 
   friend bool operator==(const SegmentLayout&, const SegmentLayout&) = default;
 };

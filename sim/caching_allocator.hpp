@@ -43,7 +43,7 @@ struct AddressSpace {
   Bytes size;
   StreamId stream;
   PoolKind pool = PoolKind::Small;
-  MempoolId mempool;
+  MempoolId mempool = {};
 };
 
 /// PyTorch's native CUDA caching allocator: the same blocks, splits and cudaMallocs for the same requests.
@@ -249,13 +249,13 @@ class CachingAllocator {
 
   Bytes give_to_source(const std::vector<Release>& released) {
     Bytes sum;
-    for (const Release& one : released) {
-      if (one.kind == Release::Kind::Segment) source_.release(one.address, one.size);
+    for (const Release& piece : released) {
+      if (piece.kind == Release::Kind::Segment) source_.release(piece.address, piece.size);
       if constexpr (ExpandableSegmentSource<Source>) {
-        if (one.kind == Release::Kind::Pages) source_.unmap(one.address, one.size);
-        if (one.kind == Release::Kind::AddressSpace) source_.unreserve(one.address, one.size);
+        if (piece.kind == Release::Kind::Pages) source_.unmap(piece.address, piece.size);
+        if (piece.kind == Release::Kind::AddressSpace) source_.unreserve(piece.address, piece.size);
       }
-      if (one.kind != Release::Kind::AddressSpace) sum += one.size;
+      if (piece.kind != Release::Kind::AddressSpace) sum += piece.size;
     }
     return sum;
   }
