@@ -27,6 +27,13 @@ std::optional<BlockId> BlockMap::take_best_fit(const BlockRequest& request) {
   return id;
 }
 
+bool BlockMap::has_fit(const BlockRequest& request) const {
+  const StreamBlocks* const home = find_blocks_of(request.pool, request.stream);
+  if (home == nullptr) return false;
+  const std::optional<FreeBlocks::Position> fit = home->free.best_fit(request.size);
+  return fit && (plain_ || other_fit(home->free, *fit, request));
+}
+
 // What get_free_block makes of the smallest block that fits. Only the one candidate that remains is looked at.
 std::optional<FreeBlocks::Position> BlockMap::other_fit(const FreeBlocks& free, FreeBlocks::Position fit,
                                                         const BlockRequest& request) const {
@@ -50,7 +57,7 @@ std::optional<FreeBlocks::Position> BlockMap::other_fit(const FreeBlocks& free, 
   const Bytes size = at(fit).size;
   const bool oversize_request = request.size >= options_.max_split_size;
   if (!oversize_request && size >= options_.max_split_size) return std::nullopt;
-  if (oversize_request && size >= request.size + options_.max_non_split_rounding) return std::nullopt;
+  if (oversize_request && size - request.size >= options_.max_non_split_rounding) return std::nullopt;
   return fit;
 }
 

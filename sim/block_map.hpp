@@ -96,6 +96,8 @@ class BlockMap {
 
   /// Hands out the best fit among the free blocks, if there is one.
   std::optional<BlockId> take_best_fit(const BlockRequest& request);
+  /// Whether there is one.
+  [[nodiscard]] bool has_fit(const BlockRequest& request) const;
   /// Adds a segment that the device just gave for `request`, and hands out the block at its start.
   BlockId take_from_segment(Address address, Bytes size, const BlockRequest& request);
   /// Frees an allocated block and merges it with its free neighbours.

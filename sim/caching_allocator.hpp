@@ -73,12 +73,16 @@ class CachingAllocator {
     ensure(requested > Bytes{0}, "requests for nothing never reach the allocator");
     if (requested >= AllocatorOptions::request_limit) return out_of_memory(requested, requested);
     if (frees_.any() && active_.empty()) process_events();
-    const Bytes size = rounds_by_divisions_ ? block_size(requested, options_) : block_size(requested);
-    const BlockRequest request{requested, size, pool_for(size, stream), stream, options_.expandable_segments};
+    const BlockRequest request = request_for(requested, stream);
     if (const std::optional<BlockId> cached = map_.take_best_fit(request)) return *cached;
     if (const std::optional<BlockId> fresh = malloc_uncached(request)) return *fresh;
     ++map_.stats().ooms;
-    return out_of_memory(requested, segment_size(size, options_));
+    return out_of_memory(requested, segment_size(request.size, options_));
+  }
+
+  /// Whether malloc would be served from the cache, as it stands.
+  [[nodiscard]] bool has_cached(Bytes requested, StreamId stream) const {
+    return requested < AllocatorOptions::request_limit && map_.has_fit(request_for(requested, stream));
   }
 
   /// Returns an allocated block to the cache: at once, or if other streams use it, once they are done with it.
@@ -176,6 +180,11 @@ class CachingAllocator {
     std::size_t mempool = 0;
     std::optional<StreamId> stream;
   };
+
+  [[nodiscard]] BlockRequest request_for(Bytes requested, StreamId stream) const {
+    const Bytes size = rounds_by_divisions_ ? block_size(requested, options_) : block_size(requested);
+    return {requested, size, pool_for(size, stream), stream, options_.expandable_segments};
+  }
 
   [[nodiscard]] PoolId pool_for(Bytes size, StreamId stream) const {
     for (auto active = active_.rbegin(); active != active_.rend(); ++active)

@@ -25,6 +25,8 @@ struct ReplayReport {
   std::int64_t frees = 0;  ///< completed ones
   std::int64_t segment_allocs = 0;
   std::int64_t segment_frees = 0;
+  std::int64_t segment_maps = 0;  ///< pages of expandable segments
+  std::int64_t segment_unmaps = 0;
   std::int64_t snapshots = 0;
   std::int64_t ooms = 0;
 
@@ -47,7 +49,7 @@ struct ReplayReport {
 
 /// Feeds a recording to the caching allocator, which gets its segments at the recorded addresses: ties between free
 /// blocks of equal size break on the address. A block returns when its free was completed, so that the timing of other
-/// streams plays no part.
+/// streams plays no part. The device has nothing left where the recorded one had nothing left.
 ReplayReport replay(const RecordedTrace& trace);
 
 }  // namespace tidemark

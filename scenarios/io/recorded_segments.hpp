@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "scenarios/io/recorded_trace.hpp"
+#include "sim/address.hpp"
+#include "sim/segment_source.hpp"
+#include "sim/units.hpp"
+
+namespace tidemark {
+
+/// Plays the device of a recording: gives and takes what the recorded one did, in the same order, at the same
+/// addresses, and notes where the allocator asks for something else. What the recording does not have comes from far
+/// above all recorded addresses, so that the allocator's own segments never overlap.
+class RecordedSegments {
+ public:
+  struct Mismatch {
+    std::size_t event = 0;
+    std::string text;
+  };
+
+  /// What the recording says of the next request: events `first` to `first + script.size()`, and that the device had
+  /// nothing left for it behind them, or that it was served. `request` is its own event.
+  void expect(std::span<const RecordedEvent> script, std::size_t first, std::size_t request, bool served);
+  /// Ends the request: the events that the allocator did nothing to match.
+  void finish();
+  /// From now on, and until the next expect(), gives whatever is asked for.
+  void give_anything();
+  [[nodiscard]] std::vector<Mismatch> take_mismatches() { return std::exchange(mismatches_, {}); }
+
+  std::optional<Address> allocate(Bytes size, StreamId stream);
+  void release(Address address, Bytes size);
+  std::optional<Address> reserve(Bytes size, Bytes page, StreamId stream);
+  void unreserve(Address address, Bytes size) { elsewhere_.unreserve(address, size); }
+  bool map(Address address, Bytes size);
+  void unmap(Address address, Bytes size);
+  [[nodiscard]] Bytes available() const { return elsewhere_.available(); }
+
+  /// Memory that is there from the start.
+  void add(Address address, Bytes size) { in_use_[address] = size; }
+
+ private:
+  using Action = TraceEvent::Action;
+
+  [[nodiscard]] const RecordedEvent* front();
+  [[nodiscard]] std::size_t here() const { return first_ + next_; }
+  [[nodiscard]] bool is_unused(Address address, Bytes size) const;
+  void remove(Address address, Bytes size);
+  void give_back(Action action, Address address, Bytes size);
+  void note(std::size_t event, std::string text) { mismatches_.push_back({event, std::move(text)}); }
+
+  std::span<const RecordedEvent> script_;
+  std::size_t next_ = 0;     // in the script
+  std::size_t first_ = 0;    // event of the script's first
+  std::size_t request_ = 0;  // event of the request
+  bool served_ = true;       // with whatever is asked for once the script is at its end
+  bool quiet_ = false;       // nothing is compared
+  std::map<Address, Bytes> in_use_;
+  InventedAddresses elsewhere_{{.first = {1ULL << 62}}};  // recorded addresses are below 2^61
+  std::vector<Mismatch> mismatches_;
+};
+static_assert(ExpandableSegmentSource<RecordedSegments>);
+
+/// "4194304 B at 0x7f0000000000", as divergences name blocks.
+std::string block_text(Address address, Bytes size);
+std::string address_text(Address address);
+
+}  // namespace tidemark
