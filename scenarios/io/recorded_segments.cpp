@@ -13,34 +13,31 @@ std::string block_text(Address address, Bytes size) {
   return fmt::format("{} B at {}", size.count(), address_text(address));
 }
 
-void RecordedSegments::expect(std::span<const RecordedEvent> script, std::size_t first, std::size_t request,
-                              bool served) {
-  script_ = script;
-  next_ = 0;
-  first_ = first;
+void RecordedSegments::expect(std::size_t begin, std::size_t end, std::size_t request, bool served) {
+  begin_ = next_ = begin;
+  end_ = end;
   request_ = request;
   served_ = served;
   quiet_ = false;
 }
 
 void RecordedSegments::give_anything() {
-  script_ = {};
-  next_ = 0;
+  begin_ = next_ = end_;
   served_ = quiet_ = true;
 }
 
 void RecordedSegments::finish() {
   for (const RecordedEvent* left = front(); left != nullptr; left = front()) {
     const bool given = left->action == Action::SegmentFree || left->action == Action::SegmentUnmap;
-    note(here(), given ? "the allocator has no more unused segments" : "the allocator did not ask for it");
+    note(next_, given ? "the allocator has no more unused segments" : "the allocator did not ask for it");
     ++next_;
   }
 }
 
 // Completed frees among them are not the device's.
 const RecordedEvent* RecordedSegments::front() {
-  while (next_ < script_.size() && script_[next_].action == Action::FreeCompleted) ++next_;
-  return next_ < script_.size() ? &script_[next_] : nullptr;
+  while (next_ < end_ && events_[next_].action == Action::FreeCompleted) ++next_;
+  return next_ < end_ ? &events_[next_] : nullptr;
 }
 
 std::optional<Address> RecordedSegments::allocate(Bytes size, StreamId stream) {
@@ -53,8 +50,8 @@ std::optional<Address> RecordedSegments::allocate(Bytes size, StreamId stream) {
     return event->address;
   }
   if (!quiet_)
-    note(asked ? here() : request_, fmt::format("the allocator asks for a segment of {} B{}", size.count(),
-                                                asked ? "" : ", the recording has none"));
+    note(asked ? next_ : request_, fmt::format("the allocator asks for a segment of {} B{}", size.count(),
+                                               asked ? "" : ", the recording has none"));
   if (asked) ++next_;
   return elsewhere_.allocate(size, stream);
 }
@@ -65,7 +62,7 @@ bool RecordedSegments::map(Address address, Bytes size) {
   if (event != nullptr ? !asked : !served_) return false;
   const bool same = asked && event->action == Action::SegmentMap && event->address == address && event->size == size;
   if (!same && !quiet_)
-    note(asked ? here() : request_,
+    note(asked ? next_ : request_,
          fmt::format("the allocator maps {}{}", block_text(address, size), asked ? "" : ", the recording nothing"));
   if (asked) ++next_;
   if (!is_unused(address, size)) return false;
@@ -73,11 +70,37 @@ bool RecordedSegments::map(Address address, Bytes size) {
   return true;
 }
 
-// The pages that follow show where.
+// The first pages that are mapped in it show where it is: those of its stream, pool and size of page that lie in no
+// other. That may be a later request's doing, where the device is full now.
 std::optional<Address> RecordedSegments::reserve(Bytes size, Bytes page, StreamId stream) {
-  const RecordedEvent* const event = front();
-  if (event != nullptr && event->action == Action::SegmentMap && is_unused(event->address, page)) return event->address;
-  return elsewhere_.reserve(size, page, stream);
+  const std::uint16_t mempool = request_ < events_.size() ? events_[request_].mempool : std::uint16_t{0};
+  const bool small = page == AllocatorOptions::small_segment;
+  Space space{{}, size, page, stream, mempool};
+  for (std::size_t i = next_; i < events_.size(); ++i) {
+    const RecordedEvent& pages = events_[i];
+    if (pages.action != Action::SegmentMap || pages.stream != stream || pages.mempool != mempool ||
+        (pages.size == AllocatorOptions::small_segment) != small ||
+        std::any_of(spaces_.begin(), spaces_.end(), [&](const Space& s) { return is_in(s, pages); }))
+      continue;
+    space.address = pages.address;
+    spaces_.push_back(space);
+    return space.address;
+  }
+  const std::optional<Address> address = elsewhere_.reserve(size, page, stream);
+  if (!address) return std::nullopt;
+  space.address = *address;
+  spaces_.push_back(space);
+  return address;
+}
+
+bool RecordedSegments::is_in(const Space& space, const RecordedEvent& pages) const {
+  return space.stream == pages.stream && space.mempool == pages.mempool && !(pages.address < space.address) &&
+         pages.address < space.address + space.size &&
+         (space.page == AllocatorOptions::small_segment) == (pages.size == AllocatorOptions::small_segment);
+}
+
+void RecordedSegments::unreserve(Address address, Bytes) {
+  std::erase_if(spaces_, [&](const Space& space) { return space.address == address; });
 }
 
 void RecordedSegments::release(Address address, Bytes size) { give_back(Action::SegmentFree, address, size); }
@@ -87,12 +110,12 @@ void RecordedSegments::give_back(Action action, Address address, Bytes size) {
   const RecordedEvent* const event = front();
   if (event != nullptr && event->action == action) {
     if ((event->address != address || event->size != size) && !quiet_)
-      note(here(), "the next one that the allocator gives back has " + block_text(address, size));
+      note(next_, "the next one that the allocator gives back has " + block_text(address, size));
     ++next_;
   } else if (!quiet_) {
-    const std::size_t last = next_ > 0 ? here() - 1 : std::min(here(), request_);
-    note(last,
-         (next_ > 0 ? "after it the allocator gives back another one, of " : "before it the allocator gives back ") +
+    const bool behind = next_ > begin_;
+    note(behind ? next_ - 1 : std::min(next_, request_),
+         (behind ? "after it the allocator gives back another one, of " : "before it the allocator gives back ") +
              block_text(address, size));
   }
   remove(address, size);

@@ -27,8 +27,14 @@ bool is_of_device(Action action) { return gives_back(action) || takes(action); }
 
 class Replay {
  public:
-  explicit Replay(const RecordedTrace& trace) : trace_(trace), allocator_({}, trace.options) {
+  explicit Replay(const RecordedTrace& trace)
+      : trace_(trace), allocator_(RecordedSegments(trace.events), trace.options) {
     for (const SegmentLayout& segment : trace.start) allocator_.source().add(segment.address, segment.size);
+    for (const AddressSpace& space : trace.spaces) {
+      const auto pool = std::find(trace.mempools.begin(), trace.mempools.end(), space.mempool);
+      allocator_.source().add_space(space, expandable_page(space.pool, trace.options),
+                                    static_cast<std::uint16_t>(pool - trace.mempools.begin()));
+    }
     for (const BlockId block : allocator_.restore(trace.start, trace.spaces))
       live_[allocator_.address(block).value] = block;
     for (std::size_t pool = 1; pool < trace.mempools.size(); ++pool)
@@ -93,7 +99,7 @@ class Replay {
   // -- requests, and what they make the allocator ask of the device
   // ----------------------------------------------------
 
-  // Before the whole cache goes back, frees that wait for other streams complete.
+  // Before the whole cache goes back, frees that wait for other streams complete; it may turn out to be empty.
   [[nodiscard]] bool ends_a_wait(std::size_t index) {
     if (index >= judged_to_) {
       std::size_t end = index;
@@ -102,7 +108,8 @@ class Replay {
         ++end;
       if (end == index) return false;
       judged_to_ = end;
-      judgement_ = end < trace_.events.size() && gives_back(trace_.events[end].action);
+      judgement_ = end < trace_.events.size() &&
+                   (gives_back(trace_.events[end].action) || trace_.events[end].action == Action::OutOfMemory);
     }
     return judgement_;
   }
@@ -116,7 +123,7 @@ class Replay {
                                                         trace_.events[end].action == Action::OutOfMemory);
     if (!request || empties_cache_first(end)) empty_cache(end);
     if (request) return serve(end);
-    allocator_.source().expect(events(now_, end), now_, now_, true);
+    allocator_.source().expect(now_, end, now_, true);
     finish(end);
     now_ = end;
   }
@@ -140,7 +147,7 @@ class Replay {
     if (cached || event.mempool != 0 || trace_.options.max_split_size == AllocatorOptions::unlimited) return cached;
     // It may give back oversize segments alone: whatever explains the recording.
     CachingAllocator<RecordedSegments> trial = allocator_;
-    trial.source().expect(events(now_, request), now_, request, event.action == Action::Alloc);
+    trial.source().expect(now_, request, request, event.action == Action::Alloc);
     static_cast<void>(trial.malloc(event.size, event.stream));
     trial.source().finish();
     return !trial.source().take_mismatches().empty();
@@ -151,7 +158,7 @@ class Replay {
     if (last == now_) return;
     for (const RecordedEvent& event : events(now_, last))
       if (gives_back(event.action)) give_up_pool(event.mempool);
-    allocator_.source().expect(events(now_, last), now_, now_, true);
+    allocator_.source().expect(now_, last, now_, true);
     allocator_.empty_cache();
     finish(last);
     now_ = last;
@@ -161,7 +168,7 @@ class Replay {
   void serve(std::size_t request) {
     const RecordedEvent& event = trace_.events[request];
     const bool served = event.action == Action::Alloc;
-    allocator_.source().expect(events(now_, request), now_, request, served);
+    allocator_.source().expect(now_, request, request, served);
     auto result = in_pool(event, [&] { return allocator_.malloc(event.size, event.stream); });
     finish(request);
     now_ = request;
@@ -237,14 +244,23 @@ class Replay {
     const auto found = live_.find(event.address.value);
     if (found == live_.end()) return diverge(report_.mismatched_frees, "nothing was allocated there");
     expect_size(event, found->second);
-    if (now_ + 1 < trace_.events.size() && trace_.events[now_ + 1].action == Action::FreeCompleted &&
-        trace_.events[now_ + 1].address == event.address)
-      return;
+    if (completes_at_once(event)) return;
     const StreamId others{-2 - static_cast<std::int32_t>(++waits_ % (1 << 30))};
     allocator_.record_stream(found->second, others);
     allocator_.free(found->second);
     pending_[event.address.value] = others;
     live_.erase(found);
+  }
+
+  // Its completion comes next, and not because the next request waited for all streams.
+  [[nodiscard]] bool completes_at_once(const RecordedEvent& event) {
+    const std::size_t next = now_ + 1;
+    if (next >= trace_.events.size() || trace_.events[next].action != Action::FreeCompleted ||
+        trace_.events[next].address != event.address)
+      return false;
+    if (next + 1 >= trace_.events.size() || trace_.options.max_split_size != AllocatorOptions::unlimited) return true;
+    const Action then = trace_.events[next + 1].action;
+    return !gives_back(then) && then != Action::OutOfMemory && !ends_a_wait(next + 1);
   }
 
   void complete_free(const RecordedEvent& event) {
