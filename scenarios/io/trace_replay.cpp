@@ -49,6 +49,8 @@ class Replay {
     while (now_ < trace_.events.size()) step();
     compare_end();
     const PoolStats& stats = allocator_.stats().all;
+    for (const auto& [event, asked] : emptied_)
+      if (asked <= stats.reserved.peak) report_.emptied_at.push_back(event);
     report_.reserved = stats.reserved.current;
     report_.peak_reserved = stats.reserved.peak;
     report_.peak_allocated = stats.allocated.peak;
@@ -121,11 +123,23 @@ class Replay {
     while (end < trace_.events.size() && (is_of_device(trace_.events[end].action) || ends_a_wait(end))) ++end;
     const bool request = end < trace_.events.size() && (trace_.events[end].action == Action::Alloc ||
                                                         trace_.events[end].action == Action::OutOfMemory);
+    note_release(end, request);
     if (!request || empties_cache_first(end)) empty_cache(end);
     if (request) return serve(end);
     allocator_.source().expect(now_, end, now_, true);
     finish(end);
     now_ = end;
+  }
+
+  // Where the cache goes back: with the device as full as it would have been without.
+  void note_release(std::size_t end, bool request) {
+    const std::size_t taking = end_of_releases(end);
+    if (taking == now_ || (request && trace_.events[end].action == Action::OutOfMemory)) return;
+    Bytes asked;
+    if (request && taking < end)
+      asked = allocator_.reserved() +
+              segment_size(block_size(trace_.events[end].size, trace_.options), trace_.options);
+    emptied_.emplace_back(now_, asked);
   }
 
   [[nodiscard]] Events events(std::size_t begin, std::size_t end) const {
@@ -172,6 +186,7 @@ class Replay {
     auto result = in_pool(event, [&] { return allocator_.malloc(event.size, event.stream); });
     finish(request);
     now_ = request;
+    if (!served) report_.capacity = allocator_.reserved() + Bytes{static_cast<std::int64_t>(event.address.value)};
     if (served && !std::holds_alternative<BlockId>(result)) {
       diverge(report_.mismatched_segment_events, "the allocator finds no memory for it");
       allocator_.source().give_anything();
@@ -350,6 +365,7 @@ class Replay {
   std::unordered_map<std::uint64_t, BlockId> live_;      // by recorded address
   std::unordered_map<std::uint64_t, StreamId> pending_;  // freed, and waiting for a stream that stands for others
   std::set<std::uint16_t> held_pools_;                   // private ones that have a user
+  std::vector<std::pair<std::size_t, Bytes>> emptied_;   // before which event, and what would have been reserved
   std::int64_t waits_ = 0;
   std::int64_t syncs_ = 0;
   std::size_t judged_to_ = 0;  // completed frees up to here have been looked at, and

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "scenarios/io/recorded_trace.hpp"
 #include "sim/units.hpp"
@@ -42,6 +43,12 @@ struct ReplayReport {
   Bytes reserved;
   Bytes peak_reserved;   ///< of the start and the trace
   Bytes peak_allocated;  ///< in block sizes; rests in part on the reconstruction of the start
+
+  /// Events before which the program emptied the cache: torch.cuda.empty_cache(). The allocator does the same when the
+  /// device is full; it was not where more was reserved at another time.
+  std::vector<std::size_t> emptied_at;
+  /// What the allocator and the device had together when a request ran out: reserved, and free on the device.
+  std::optional<Bytes> capacity;
 
   [[nodiscard]] bool exact() const { return !first_divergence && same_end; }
   friend bool operator==(const ReplayReport&, const ReplayReport&) = default;
