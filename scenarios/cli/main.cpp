@@ -21,6 +21,7 @@
 #include "kernels/execute/mpi_world.hpp"
 #include "kernels/execute/process_memory.hpp"
 #include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/detail/plan_verbs.hpp"
 #include "scenarios/cli/output.hpp"
 #include "scenarios/cli/progress.hpp"
 #include "scenarios/io/input_error.hpp"
@@ -285,8 +286,8 @@ int run_validate(const Arguments& arguments) {
 
 // CLI11 would only say that a verb is required.
 void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
-  static constexpr std::array<std::string_view, 9> planned{"plan",   "advise",  "capacity", "report",  "calibrate",
-                                                           "replay", "compare", "convert",  "estimate"};
+  static constexpr std::array<std::string_view, 8> planned{"advise", "capacity", "report",  "calibrate",
+                                                           "replay", "compare",  "convert", "estimate"};
   if (argc < 2 || argv[1][0] == '-') return;
   const std::string verb = argv[1];
   const auto verbs = app.get_subcommands([](const CLI::App*) { return true; });
@@ -295,7 +296,7 @@ void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
   throw InputError(
       Problem{.file = "tidemark",
               .message = later ? fmt::format("{} is not there yet", verb) : fmt::format("there is no verb '{}'", verb),
-              .hint = "predict, explain and validate are; see tidemark --help"});
+              .hint = "predict, explain, validate and plan are; see tidemark --help"});
 }
 
 int run(int argc, char** argv) {
@@ -347,6 +348,8 @@ int run(int argc, char** argv) {
       ->type_name("FILE");
   validate->add_option("--mutate", arguments.mutation, "do one thing wrong on purpose, to see that it shows")
       ->type_name("WHAT");
+  PlanArguments plan_arguments;
+  const CLI::App* plan = add_plan(app, plan_arguments);
   for (int i = 0; i < argc; ++i) arguments.command += (i == 0 ? "" : " ") + std::string(argv[i]);
 
   refuse_unknown_verb(app, argc, argv);
@@ -356,6 +359,7 @@ int run(int argc, char** argv) {
     return app.exit(error) == 0 ? yes : bad_input;
   }
   if (validate->parsed()) return run_validate(arguments);
+  if (plan->parsed()) return run_plan(plan_arguments);
   return predict->parsed() ? run_predict(arguments) : run_explain(arguments);
 }
 
