@@ -27,7 +27,7 @@ class GraphBuilder {
     layer_ = before_layers;
     ValueId hidden = embed(embedding);
 
-    for (layer_ = 0; layer_ < m.layers; ++layer_) hidden = mlp(attention(hidden));
+    for (layer_ = 0; layer_ < m.layers; ++layer_) hidden = layer(hidden);
 
     hidden = norm("final_norm", hidden);
     const ParameterId head =
@@ -64,13 +64,25 @@ class GraphBuilder {
     saved.push_back(mask);
   }
 
-  ValueId attention(ValueId hidden) {
+  ValueId layer(ValueId hidden) {
+    const std::string at = fmt::format("layers.{}.", layer_);
+    const ValueId attended = residual(at + "attention.add", hidden, attention(hidden));
+    return residual(at + "mlp.add", attended, mlp(graph_.model.parallel_residual ? hidden : attended));
+  }
+
+  // What a residual branch ends in: its linear's output, and a bias that is still to be added.
+  struct Branch {
+    ValueId value;
+    std::vector<ParameterId> bias;
+  };
+
+  Branch attention(ValueId hidden) {
     const Model& m = graph_.model;
     const std::int64_t q_width = m.heads * m.head_dim;
     const std::int64_t kv_width = m.kv_heads * m.head_dim;
     const std::string at = fmt::format("layers.{}.attention.", layer_);
 
-    const ValueId normed = norm(at + "norm", hidden);
+    const ValueId normed = norm_before(at, hidden);
     const ValueId mixed = linear(at + "qkv", normed, q_width + 2 * kv_width, m.hidden, WeightCut::Rows,
                                  m.qkv_bias ? Bias::InGemm : Bias::None);
     const ValueId q = value(at + "q", q_width, Placement::Tensor);
@@ -91,8 +103,16 @@ class GraphBuilder {
     } else {
       context = self_attention(at, q, k, v);
     }
-    const Branch branch = row_linear(at + "proj", context, m.hidden, q_width, m.output_bias);
-    return residual(at + "add", hidden, branch);
+    return norm_after(at, row_linear(at + "proj", context, m.hidden, q_width, m.output_bias));
+  }
+
+  ValueId norm_before(const std::string& at, ValueId hidden) {
+    return graph_.model.norms == NormPlacement::After ? hidden : norm(at + "norm", hidden);
+  }
+  Branch norm_after(const std::string& at, const Branch& branch) {
+    if (graph_.model.norms == NormPlacement::Before) return branch;
+    ensure(branch.bias.empty(), "a bias is added before its branch is normalized");
+    return {norm(at + "post_norm", branch.value), {}};
   }
 
   void add_rotary(const std::string& at, ValueId mixed, std::vector<ValueId> outputs) {
@@ -104,14 +124,22 @@ class GraphBuilder {
       outputs.insert(outputs.end(), saved.begin(), saved.end());
     }
     std::vector<ParameterId> norms;
-    if (graph_.model.qk_norm) {
+    if (graph_.model.qk_norm != QkNorm::None) {
       const Model& m = graph_.model;
-      for (const char* what : {"q_norm", "k_norm"})
-        norms.push_back(parameter(at + what + ".weight", m.head_dim, 1, WeightCut::None));
-      for (const ValueId v : {value(at + "q_norm.in", m.heads * m.head_dim, Placement::Tensor),
-                              value(at + "k_norm.in", m.kv_heads * m.head_dim, Placement::Tensor),
-                              value(at + "q_norm.rstd", m.heads, Placement::Tensor, Precision::Fp32),
-                              value(at + "k_norm.rstd", m.kv_heads, Placement::Tensor, Precision::Fp32)}) {
+      const bool per_head = m.qk_norm == QkNorm::PerHead;
+      const std::int64_t q_width = m.heads * m.head_dim, kv_width = m.kv_heads * m.head_dim;
+      const auto weight = [&](const char* what, std::int64_t width) {
+        return parameter(at + what + ".weight", per_head ? m.head_dim : width, 1,
+                         per_head ? WeightCut::None : WeightCut::Rows);
+      };
+      norms = {weight("q_norm", q_width), weight("k_norm", kv_width)};
+      const auto statistics = [&](const char* what, std::int64_t heads) {
+        return value(at + what + ".rstd", per_head ? heads : 1, per_head ? Placement::Tensor : Placement::Replicated,
+                     Precision::Fp32);
+      };
+      for (const ValueId v :
+           {value(at + "q_norm.in", q_width, Placement::Tensor), value(at + "k_norm.in", kv_width, Placement::Tensor),
+            statistics("q_norm", m.heads), statistics("k_norm", m.kv_heads)}) {
         outputs.push_back(v);
         saved.push_back(v);
       }
@@ -152,24 +180,26 @@ class GraphBuilder {
     return out;
   }
 
-  ValueId mlp(ValueId hidden) {
+  Branch mlp(ValueId hidden) {
     const Model& m = graph_.model;
     const std::string at = fmt::format("layers.{}.mlp.", layer_);
-    const ValueId normed = norm(at + "norm", hidden);
-    const std::int64_t width = m.activation == Activation::SwiGlu ? 2 * m.ffn : m.ffn;
+    const ValueId normed = norm_before(at, hidden);
+    const std::int64_t width = gated(m.activation) ? 2 * m.ffn : m.ffn;
     const ValueId in = linear(at + "fc1", normed, width, m.hidden, WeightCut::Rows, Bias::None);
     std::vector<ParameterId> bias;
     if (m.mlp_bias) bias.push_back(parameter(at + "fc1.bias", width, 1, WeightCut::Rows));
     const std::string name = at + std::string(activation_name(m.activation));
     const ValueId active = value(name, m.ffn, Placement::Tensor);
     add(name, PointwiseActivation{}, {in}, {active}, std::move(bias), {in});
-    return residual(at + "add", hidden, row_linear(at + "fc2", active, m.hidden, m.ffn, m.mlp_bias));
+    return norm_after(at, row_linear(at + "fc2", active, m.hidden, m.ffn, m.mlp_bias));
   }
 
   static std::string_view activation_name(Activation activation) {
     switch (activation) {
       case Activation::SwiGlu:
         return "swiglu";
+      case Activation::GeGlu:
+        return "geglu";
       case Activation::Gelu:
         return "gelu";
       case Activation::SquaredRelu:
@@ -214,12 +244,6 @@ class GraphBuilder {
     add(source.name + ".transpose", Transpose{}, {in}, {out}, {}, {});
     return out;
   }
-
-  // What a residual branch ends in: its linear's output, and a bias that is still to be added.
-  struct Branch {
-    ValueId value;
-    std::vector<ParameterId> bias;
-  };
 
   // The bias is added after the ranks' parts are summed: whole on every rank.
   Branch row_linear(const std::string& name, ValueId in, std::int64_t rows, std::int64_t columns, bool bias) {

@@ -206,7 +206,7 @@ Target target_of(const Cluster& cluster) {
 
 Runtime runtime_of(const Scenario& scenario) {
   const RuntimeChoice& r = scenario.runtime;
-  const bool gated = scenario.model.activation == Activation::SwiGlu;
+  const bool gated = tidemark::gated(scenario.model.activation);
   return runtime_named(r.name, r.versions,
                        {.cublas_workspace_config = r.cublas_workspace_config,
                         .attention_mask = r.attention_mask,

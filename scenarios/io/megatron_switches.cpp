@@ -100,7 +100,7 @@ const std::array repeats{
     Repeat{"recompute-modules", Source::Train, "recompute_modules",
            [](const Scenario& s) { return Texts{modules_text(s.train.recompute)}; }},
     Repeat{"qk-layernorm", Source::Model, "norms of queries and keys",
-           [](const Scenario& s) { return boolean(s.model.qk_norm); }},
+           [](const Scenario& s) { return boolean(s.model.qk_norm != QkNorm::None); }},
     Repeat{"num-layers", Source::Model, "num_hidden_layers", [](const Scenario& s) { return number(s.model.layers); }},
     Repeat{"hidden-size", Source::Model, "hidden_size", [](const Scenario& s) { return number(s.model.hidden); }},
     Repeat{"ffn-hidden-size", Source::Model, "intermediate_size",

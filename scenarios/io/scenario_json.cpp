@@ -28,10 +28,16 @@ Json as_json(const Model& model) {
           {"qkv_bias", model.qkv_bias},
           {"output_bias", model.output_bias},
           {"mlp_bias", model.mlp_bias},
-          {"qk_norm", model.qk_norm},
+          {"qk_norm", word(qk_norm_names, model.qk_norm)},
           {"normalization", word(normalization_names, model.normalization)},
+          {"norms", word(norm_placement_names, model.norms)},
+          {"use_parallel_residual", model.parallel_residual},
           {"activation", word(activation_names, model.activation)},
           {"position_embedding_type", word(positions_names, model.positions)},
+          {"rotary_pct", model.rotary_fraction},
+          {"sliding_window", model.sliding_window},
+          {"attn_logit_softcapping", model.attention_softcap},
+          {"final_logit_softcapping", model.logit_softcap},
           {"vocabulary_extra", model.vocabulary_extra},
           {"vocabulary_multiple", model.vocabulary_multiple}};
 }

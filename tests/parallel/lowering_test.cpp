@@ -97,7 +97,7 @@ TEST_P(LayerActivations, FlashAttentionKeepsItsOutputTwice) {
 
 TEST_P(LayerActivations, NormsOfQueriesAndKeysSaveTheirInputsAndAStatisticOfEachHead) {
   TestJob job = job_cut(GetParam(), 2);
-  job.model.qk_norm = true;
+  job.model.qk_norm = QkNorm::PerHead;
   const std::int64_t heads = job.model.heads + job.model.kv_heads;
   const std::int64_t norms = job.train.tokens() * heads * (2 * job.model.head_dim + 4) / job.layout.tensor;
   EXPECT_EQ(after_forward(job, 1).saved, layer_formula(job) + rng_state + norms);
@@ -721,7 +721,7 @@ TestJob generated_job(std::uint64_t seed) {
   m.qkv_bias = one_of(false, true);
   m.output_bias = one_of(false, false, true);
   m.mlp_bias = one_of(false, false, true);
-  m.qk_norm = one_of(false, false, true);
+  m.qk_norm = one_of(QkNorm::None, QkNorm::None, QkNorm::PerHead);
   Layout& l = job.layout;
   l.tensor = one_of(1, 2, 4);
   l.sequence_parallel = one_of(false, true);
