@@ -36,14 +36,6 @@ void refuse_endless_programs(const Scenario& s) {
               .hint = "memory repeats from micro-batch to micro-batch: a smaller global_batch has the same peak"});
 }
 
-Scenario settled(Scenario scenario) {
-  refuse_endless_programs(scenario);
-  scenario.train.attention =
-      settled_attention(scenario.train.attention, target_of(scenario.cluster),
-                        scenario.runtime.deterministic ? Determinism::Required : Determinism::NotRequired);
-  return scenario;
-}
-
 // When the host thread of a class comes to two ops of a program of its stage.
 std::pair<Instant, Instant> times_of(HostClock clock, const Program& program, std::size_t first, std::size_t second) {
   std::pair<Instant, Instant> found;
@@ -128,7 +120,7 @@ StepPrediction step_of(const Job& job, const Trace& trace) {
   }
   const double seconds = static_cast<double>(found.step.count()) / static_cast<double>(picoseconds_per_second);
   const double sequences = static_cast<double>(s.train.global_batch);
-  found.tokens_per_s_per_device = sequences * static_cast<double>(s.train.sequence_length) / seconds / s.gpus;
+  found.tokens_per_s_per_device = tokens_per_s_per_device(s, found.step);
   const PeakRates& peak = s.cluster.device.peak;
   const OperationRate rate = s.train.precision == DType::BF16   ? peak.bf16
                              : s.train.precision == DType::FP16 ? peak.fp16
@@ -196,6 +188,19 @@ std::vector<std::string> assumptions_of(const Job& job, const PredictOptions& op
 }
 
 }  // namespace
+
+Scenario settled(Scenario scenario) {
+  refuse_endless_programs(scenario);
+  scenario.train.attention =
+      settled_attention(scenario.train.attention, target_of(scenario.cluster),
+                        scenario.runtime.deterministic ? Determinism::Required : Determinism::NotRequired);
+  return scenario;
+}
+
+double tokens_per_s_per_device(const Scenario& s, Duration step) {
+  const double seconds = static_cast<double>(step.count()) / static_cast<double>(picoseconds_per_second);
+  return static_cast<double>(s.train.global_batch) * static_cast<double>(s.train.sequence_length) / seconds / s.gpus;
+}
 
 Target target_of(const Cluster& cluster) {
   return {.compute_capability = cluster.device.compute_capability,
