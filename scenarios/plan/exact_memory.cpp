@@ -54,7 +54,8 @@ std::shared_ptr<const ModelGraph> SharedGraphs::graph_of(const Model& model, con
   return known_.back().graph;
 }
 
-Figures exact_memory(const Scenario& scenario, SharedGraphs& graphs) {
+Figures exact_memory(const Scenario& scenario, SharedGraphs& graphs,
+                     const std::function<bool(const Figures&)>& enough) {
   const Runtime runtime = runtime_of(scenario);
   const auto graph = graphs.graph_of(scenario.model, graph_options_of(scenario));
   const LoweringInput input{*graph, scenario.layout, scenario.train, runtime};
@@ -85,6 +86,7 @@ Figures exact_memory(const Scenario& scenario, SharedGraphs& graphs) {
     for (const Rank rank : all[r].ranks) entries.insert(prices.entry_of_rank[rank.index()]);
     for (const std::int32_t entry : entries)
       add_role(scenario, state, stage, record, prices.entries[static_cast<std::size_t>(entry)], figures);
+    if (enough && enough(figures)) return figures;
   }
   return figures;
 }

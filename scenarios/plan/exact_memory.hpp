@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -26,8 +27,10 @@ class SharedGraphs {
   std::vector<Known> known_;
 };
 
-/// Memory of a candidate's fullest rank, as `predict` says it, without its whole programs. Time is left out.
-[[nodiscard]] Figures exact_memory(const Scenario& scenario, SharedGraphs& graphs);
+/// Memory of a candidate's fullest rank, as `predict` says it, without its whole programs. Time is left out. Ends as
+/// soon as the ranks seen so far are `enough`: then figures are those of them.
+[[nodiscard]] Figures exact_memory(const Scenario& scenario, SharedGraphs& graphs,
+                                   const std::function<bool(const Figures&)>& enough = {});
 
 /// How long a step takes, as `predict` says it, and what that makes in tokens per second and device.
 void add_exact_time(const Scenario& scenario, SharedGraphs& graphs, Figures& figures);

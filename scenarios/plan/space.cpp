@@ -8,6 +8,7 @@
 
 #include "parallel/mesh.hpp"
 #include "scenarios/io/input_error.hpp"
+#include "scenarios/prediction.hpp"
 #include "sim/ensure.hpp"
 
 namespace tidemark {
@@ -129,7 +130,7 @@ bool repeats(const Space& space, std::int64_t index, const TomlTable& document, 
       for (const KeyPath& key : axis.keys()) erase(other, key);
       for (const AxisValue::Setting& setting : axis.values[earlier].settings) set(other, setting.key, setting.value);
       try {
-        Scenario its = scenario_of(other, space.name, space.folders, space.files);
+        Scenario its = settled(scenario_of(other, space.name, space.folders, space.files));
         if (!places_alike(its.layout, made.layout)) continue;
         its.layout = made.layout;
         if (its == made) return true;
@@ -146,7 +147,7 @@ bool repeats(const Space& space, std::int64_t index, const TomlTable& document, 
 std::variant<Scenario, Dropped> candidate(const Space& space, std::int64_t index) {
   const TomlTable document = space.document(index);
   try {
-    Scenario made = scenario_of(document, space.name, space.folders, space.files);
+    Scenario made = settled(scenario_of(document, space.name, space.folders, space.files));
     if (repeats(space, index, document, made)) return Dropped{"the same job as a combination before it"};
     return made;
   } catch (const InputError& error) {

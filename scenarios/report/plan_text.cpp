@@ -84,6 +84,8 @@ Json found_json(const Space& space, const std::vector<Found>& found) {
                     {"layout", layout_json(space, f.candidate)},
                     {"tokens_per_s_per_device", f.figures.throughput},
                     {"step_time_s", seconds(f.figures.step)},
+                    {"step_time_low_s", seconds(f.step_low)},
+                    {"step_time_high_s", seconds(f.step_high)},
                     {"peak_device_upper_bytes", f.figures.device_upper.count()},
                     {"peak_device_bytes", f.figures.device.count()},
                     {"peak_allocated_bytes", f.figures.allocated.count()}});
@@ -117,12 +119,25 @@ std::string plan_text(const Space& space, const Plan& plan) {
     out += fmt::format("no, none of {} candidates fits\n", plan.candidates);
   } else {
     const Found& best = plan.best.front();
-    out += fmt::format("yes, {} of {} candidates fit; the best makes {:.0f} tokens/s per device\n", plan.fitting,
-                       plan.candidates, best.figures.throughput);
+    out += fmt::format("yes: the best of {} candidates makes {:.0f} tokens/s per device\n", plan.candidates,
+                       best.figures.throughput);
     out += "\nbest\n" + found_table(space, plan.best);
     out += "\nfront: less memory only for less throughput\n" + found_table(space, plan.front);
   }
   if (!plan.near_misses.empty()) out += "\nnear misses\n" + miss_table(space, plan.near_misses);
+  out += "\nhow it was found\n";
+  out += fmt::format("  {:>8}  do not fit: bounds of their memory say so\n", plan.tiers.bounded_rejected);
+  out += fmt::format("  {:>8}  do not fit: the emulated allocator says so\n", plan.tiers.allocator_rejected);
+  out += fmt::format("  {:>8}  are beaten in memory and throughput both, at the good ends of their bounds\n",
+                     plan.tiers.beaten);
+  out += fmt::format("  {:>8}  fit, and ran on the simulated clock\n", plan.tiers.timed);
+  if (plan.tiers.unbounded > 0)
+    out += fmt::format("  {:>8}  ask for what bounds do not know, and were run\n", plan.tiers.unbounded);
+  out += fmt::format(
+      "  {:>8}  of those above ran in full once more: {}\n", plan.in_full,
+      plan.disagreements.empty()
+          ? "memory to the byte, time to the picosecond"
+          : fmt::format("{} came out otherwise, and all candidates were run in full", plan.disagreements.size()));
   out += fmt::format("\n{} of {} combinations are no candidates\n", plan.combinations - plan.candidates,
                      plan.combinations);
   for (const auto& [reason, count] : by_count(plan.dropped)) out += fmt::format("  {:>8}  {}\n", count, reason);
@@ -142,6 +157,7 @@ std::string plan_json(const Space& space, const Plan& plan) {
                       {"layout", layout_json(space, m.candidate)},
                       {"lacks_bytes", m.lacks.count()},
                       {"exact", m.exact},
+                      {"straddles", m.straddles},
                       {"tokens_per_s_per_device", m.throughput}});
   Json dropped = Json::array();
   for (const auto& [reason, count] : by_count(plan.dropped))
@@ -151,7 +167,14 @@ std::string plan_json(const Space& space, const Plan& plan) {
                      {"axes", std::move(axes)},
                      {"combinations", plan.combinations},
                      {"candidates", plan.candidates},
-                     {"fitting", plan.fitting},
+                     {"tiers",
+                      {{"bounded_rejected", plan.tiers.bounded_rejected},
+                       {"allocator_rejected", plan.tiers.allocator_rejected},
+                       {"beaten", plan.tiers.beaten},
+                       {"timed", plan.tiers.timed},
+                       {"unbounded", plan.tiers.unbounded},
+                       {"in_full", plan.in_full}}},
+                     {"disagreements", plan.disagreements},
                      {"best", found_json(space, plan.best)},
                      {"front", found_json(space, plan.front)},
                      {"near_misses", std::move(misses)},

@@ -169,7 +169,7 @@ TEST(Space, ACandidateWrittenAsAFileIsTheCandidate) {
       const auto made = candidate(space, i);
       const auto* scenario = std::get_if<Scenario>(&made);
       if (scenario == nullptr) continue;
-      Scenario again = parse_scenario(toml_text(space.document(i)), "again.toml", folders);
+      Scenario again = settled(parse_scenario(toml_text(space.document(i)), "again.toml", folders));
       again.name = scenario->name;
       EXPECT_EQ(again, *scenario);
       ++read;
