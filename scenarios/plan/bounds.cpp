@@ -1,6 +1,7 @@
 #include "scenarios/plan/bounds.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <map>
 #include <utility>
@@ -224,10 +225,18 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
   Workload workload;
   workload.communicators = comms.table;
   workload.program_of_rank.resize(static_cast<std::size_t>(asked.layout.world_size()));
-  for (std::int32_t p = 0; p < asked.layout.pipeline; ++p)
+  // The first rank of the pipeline, those between, the last: others talk as these do.
+  const auto kind_of = [&](std::int32_t p) { return p == 0 ? 0 : p + 1 < asked.layout.pipeline ? 1 : 2; };
+  std::array<std::int32_t, 3> program_of_kind{-1, -1, -1};
+  for (std::int32_t p = 0; p < asked.layout.pipeline; ++p) {
+    std::int32_t& program = program_of_kind[static_cast<std::size_t>(kind_of(p))];
+    if (program >= 0) continue;
+    program = static_cast<std::int32_t>(workload.programs.size());
     workload.programs.push_back(lower_role(small, {{0, 0, p}, {}}));
+  }
   for (Rank rank{0}; rank.value < asked.layout.world_size(); ++rank.value)
-    workload.program_of_rank[rank.index()] = coordinates(asked.layout, rank).pipeline;
+    workload.program_of_rank[rank.index()] =
+        program_of_kind[static_cast<std::size_t>(kind_of(coordinates(asked.layout, rank).pipeline))];
   const Prices driver = price(workload, asked.cluster);
 
   const auto fabric = fabrics_.get(FabricKey{asked.cluster, asked.layout.world_size()},
@@ -241,7 +250,26 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
       std::make_shared<const GroupPrices>(asked.cluster, *fabric, comms.table, asked.layout.world_size(), streams);
 
   const Duration launch = asked.cluster.host.launch;
+  std::map<std::vector<std::pair<std::int32_t, int>>, std::size_t> known_states;  // -> stage
   for (std::int32_t p = 0; p < asked.layout.pipeline; ++p) {
+    // Ranks that hold as many layers do the same with them.
+    std::vector<std::pair<std::int32_t, int>> held;
+    for (const Stage& stage : chunks_of_rank(static_cast<std::int32_t>(asked.model.layers), asked.layout, p))
+      held.emplace_back(stage.layers(), (stage.embedding ? 1 : 0) + (stage.head ? 2 : 0));
+    const auto [known, added] = known_states.try_emplace(held, mesh.stages.size());
+    const Rank rank = rank_at(asked.layout, {.tensor = 0, .data = 0, .pipeline = p});
+    const DriverPrices& its = driver.of(rank);
+    const auto driver_upper = [&] {
+      Bytes sum = its.context.high + its.modules.high;
+      if (comms.world.valid()) sum += its.nccl_kernels.high;
+      for (const Estimate& communicator : its.communicators) sum += communicator.high;
+      return sum;
+    };
+    if (!added) {
+      mesh.stages.push_back(mesh.stages[known->second]);
+      mesh.stages.back().driver_upper = driver_upper();
+      continue;
+    }
     const Program state = lower_state(input, {{0, 0, p}, {}});
     StateCost cost;
     std::size_t step = 0, passes = 0, norm = 0;
@@ -267,12 +295,7 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
     cost.rest = timed(norm, state.ops.size());
     cost.launches = launches_of(timed_ops(state, step, state.ops.size(), asked.cluster.device));
 
-    const Rank rank = rank_at(asked.layout, {.tensor = 0, .data = 0, .pipeline = p});
-    const DriverPrices& its = driver.of(rank);
-    cost.driver_upper = its.context.high + its.modules.high;
-    if (comms.world.valid()) cost.driver_upper += its.nccl_kernels.high;
-    for (const Estimate& communicator : its.communicators) cost.driver_upper += communicator.high;
-
+    cost.driver_upper = driver_upper();
     if (asked.layout.sharding != Sharding::None) {
       const Sizes sizes = sizes_of(graph->model, asked.layout, asked.train, runtime);
       for (const Stage& stage : chunks_of_rank(static_cast<std::int32_t>(asked.model.layers), asked.layout, p)) {
