@@ -21,6 +21,7 @@
 #include "kernels/execute/mpi_world.hpp"
 #include "kernels/execute/process_memory.hpp"
 #include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/detail/plan_verbs.hpp"
 #include "scenarios/cli/output.hpp"
 #include "scenarios/cli/progress.hpp"
 #include "scenarios/io/input_error.hpp"
@@ -303,8 +304,8 @@ int run_validate(const Arguments& arguments) {
 
 // CLI11 would only say that a verb is required.
 void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
-  static constexpr std::array<std::string_view, 8> planned{"plan",      "advise",  "capacity", "report",
-                                                           "calibrate", "compare", "convert",  "estimate"};
+  static constexpr std::array<std::string_view, 7> planned{"advise",  "capacity", "report",  "calibrate",
+                                                           "compare", "convert",  "estimate"};
   if (argc < 2 || argv[1][0] == '-') return;
   const std::string verb = argv[1];
   const auto verbs = app.get_subcommands([](const CLI::App*) { return true; });
@@ -313,7 +314,7 @@ void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
   throw InputError(
       Problem{.file = "tidemark",
               .message = later ? fmt::format("{} is not there yet", verb) : fmt::format("there is no verb '{}'", verb),
-              .hint = "predict, explain, validate and replay are; see tidemark --help"});
+              .hint = "predict, explain, plan, validate and replay are; see tidemark --help"});
 }
 
 int run(int argc, char** argv) {
@@ -381,6 +382,8 @@ int run(int argc, char** argv) {
   replay
       ->add_option("--memory-fraction", arguments.snapshot.memory_fraction, "what if: the part of it that it may take")
       ->type_name("F");
+  PlanArguments plan_arguments;
+  const CLI::App* plan = add_plan(app, plan_arguments);
   for (int i = 0; i < argc; ++i) arguments.command += (i == 0 ? "" : " ") + std::string(argv[i]);
 
   refuse_unknown_verb(app, argc, argv);
@@ -391,6 +394,7 @@ int run(int argc, char** argv) {
   }
   if (validate->parsed()) return run_validate(arguments);
   if (replay->parsed()) return run_replay(arguments);
+  if (plan->parsed()) return run_plan(plan_arguments);
   return predict->parsed() ? run_predict(arguments) : run_explain(arguments);
 }
 

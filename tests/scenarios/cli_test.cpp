@@ -119,8 +119,9 @@ TEST_F(Cli, WrongUsageIsTwo) {
     EXPECT_NE(r.err, "") << arguments;
   }
   EXPECT_EQ(run("explain --rank one " + scenario()).code, 2);
-  EXPECT_EQ(run("plan").err,
-            "tidemark: error: plan is not there yet\n  hint: predict, explain and validate are; see tidemark --help\n");
+  EXPECT_EQ(run("advise").err,
+            "tidemark: error: advise is not there yet\n  hint: predict, explain, validate and plan are; see tidemark "
+            "--help\n");
 }
 
 // A snapshot of one small segment with one block.
