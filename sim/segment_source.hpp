@@ -79,6 +79,7 @@ class LoggedSegments {
   }
   [[nodiscard]] Bytes available() const { return source_.available(); }
 
+  [[nodiscard]] Source& source() { return source_; }
   [[nodiscard]] const std::vector<SegmentEvent>& events() const { return events_; }
   /// What happened since the last call, or since the beginning.
   std::vector<SegmentEvent> take_events() { return std::exchange(events_, {}); }
