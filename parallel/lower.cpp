@@ -15,6 +15,7 @@
 #include "parallel/schedule/schedule.hpp"
 #include "parallel/sizes.hpp"
 #include "parallel/stages.hpp"
+#include "sim/ensure.hpp"
 #include "sim/liveness.hpp"
 
 namespace tidemark {

@@ -23,6 +23,7 @@
 #include "scenarios/cli/arguments.hpp"
 #include "scenarios/cli/detail/plan_verbs.hpp"
 #include "scenarios/cli/output.hpp"
+#include "scenarios/cli/predicted_files.hpp"
 #include "scenarios/cli/progress.hpp"
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/quantity.hpp"
@@ -52,7 +53,7 @@ struct Arguments {
   std::string at = "peak";
   std::string show = "memory";
   bool all = false;
-  std::string timeline;
+  PredictedFiles files;
   std::string link_model = "max-min";
   std::int64_t scale = 1;
   std::string mutation = "none";
@@ -86,26 +87,19 @@ TimelineQuery timeline_query(const Arguments& arguments, const Scenario& scenari
 
 int run_predict(const Arguments& arguments) {
   const PredictOptions options{.links = asked_link_model(arguments.link_model)};
-  if (arguments.timeline.empty()) {
-    const std::string hint = "give --timeline FILE too";
-    if (arguments.ranks) refuse("--rank", "picks from a timeline, and none is asked for", hint);
-    refuse_filters(arguments, hint);
-  } else if (arguments.timeline == "-") {
-    refuse("--timeline", "goes to a file", "explain --show timeline --json - prints one");
-  } else if (arguments.timeline == arguments.json) {
-    refuse("--timeline", "and --json name one file", "give each its own");
-  }
+  check_files(arguments.files, arguments.json);
+  if (!arguments.files.any() && arguments.ranks)
+    refuse("--rank", "picks from a file, and none is asked for", "give --timeline, --trace or --snapshot FILE too");
+  if (!arguments.files.shows_steps()) refuse_filters(arguments, "give --timeline or --trace FILE too");
   const Scenario scenario = read_scenario(arguments.scenario, data_root());
   TimelineQuery query = timeline_query(arguments, scenario);
   if (arguments.ranks) query.ranks = asked_ranks(*arguments.ranks, scenario);
+  check_snapshot_ranks(arguments.files, query.ranks);
 
   const Job job(scenario);
   const Trace trace = simulate_time(job, options);
   const Prediction prediction = predict(job, trace, progress_on_terminal("simulating ranks"), options);
-  if (!arguments.timeline.empty()) {
-    if (!arguments.ranks) query.ranks = first_ranks(prediction);
-    write_file(arguments.timeline, [&](std::ostream& file) { write_timeline(file, job, trace, query); });
-  }
+  write_files(arguments.files, job, trace, prediction, query);
   answer(prediction_text(prediction), arguments.json, [&] { return prediction_json(prediction); });
   return prediction.fits ? yes : no;
 }
@@ -331,16 +325,26 @@ int run(int argc, char** argv) {
         ->type_name("FILE");
     verb->add_option("--rank", arguments.ranks,
                      verb == explain ? "rank to look at; a timeline takes several"
-                                     : "ranks in the timeline (default: the lowest of each group)")
+                                     : "ranks in the files that are asked for (default: the lowest of each group)")
         ->type_name("R[,R...]");
-    verb->add_option("--step", arguments.steps, "steps in the timeline (default: the last)")->type_name("N[,N...]");
+    verb->add_option("--step", arguments.steps, "steps in the timeline or trace (default: the last)")
+        ->type_name("N[,N...]");
     verb->add_option("--category", arguments.categories, "memory categories in the timeline (default: all)")
         ->type_name("NAME[,NAME...]");
     verb->add_option("--link-model", arguments.link_model,
                      "max-min (transfers share links, the default) or alpha-beta (they do not)")
         ->type_name("MODEL");
   }
-  predict->add_option("--timeline", arguments.timeline, "write every span and memory event to FILE (JSON Lines)")
+  predict->add_option("--timeline", arguments.files.timeline, "write every span and memory event to FILE (JSON Lines)")
+      ->type_name("FILE");
+  predict
+      ->add_option("--trace", arguments.files.trace,
+                   "write spans and memory to FILE for ui.perfetto.dev (Chrome's JSON)")
+      ->type_name("FILE");
+  predict
+      ->add_option("--snapshot", arguments.files.snapshot,
+                   "write the allocator's history as PyTorch's memory snapshot, for pytorch.org/memory_viz: of the "
+                   "fullest rank, of --rank R, or one file for each rank with '{rank}' in its name")
       ->type_name("FILE");
   explain->add_option("--at", arguments.at, "peak (of device memory), allocated (its peak), end, or an op's number");
   explain->add_flag("--all", arguments.all, "every tensor on its own line, not layers taken together");

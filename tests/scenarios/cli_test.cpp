@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -322,6 +323,43 @@ TEST_F(Cli, SameInputGivesSameBytes) {
 TEST_F(Cli, ShippedFilesAreFoundFromAnywhere) {
   const std::string path = scenario("tensor = 2", "tensor = 4");
   EXPECT_EQ(run("predict " + path).code, 0);  // models/ and clusters/ are not beside it
+}
+
+TEST_F(Cli, ASnapshotIsOfTheFullestRankOrOfThoseInItsName) {
+  const auto path = [&](const std::string& name) { return (folder_ / name).string(); };
+  const Ran r = run("predict " + scenario() + " --json - --snapshot " + path("a.pickle"));
+  EXPECT_EQ(r.code, 0) << r.err;
+  const json groups = json::parse(r.out)["groups"];
+  EXPECT_TRUE(content(path("a.pickle")).starts_with("\x80\x04"));
+  EXPECT_EQ(run("predict " + scenario() + " --snapshot '" + path("each-{rank}.pickle") + "'").code, 0);
+  for (const json& group : groups)
+    EXPECT_TRUE(std::filesystem::exists(path("each-" + group["ranks"][0].dump() + ".pickle"))) << group["ranks"];
+  EXPECT_EQ(run("predict " + scenario() + " --rank 3,5 --snapshot '" + path("{rank}.pickle") + "'").code, 0);
+  EXPECT_TRUE(std::filesystem::exists(path("3.pickle")));
+  EXPECT_TRUE(std::filesystem::exists(path("5.pickle")));
+  EXPECT_FALSE(std::filesystem::exists(path("0.pickle")));
+}
+
+TEST_F(Cli, ATraceIsOneJsonFile) {
+  const std::string path = (folder_ / "trace.json").string();
+  EXPECT_EQ(run("predict " + scenario() + " --trace " + path + " --rank 0,7 --step 1").code, 0);
+  std::set<int> ranks;
+  const json trace = json::parse(content(path));
+  for (const json& event : trace["traceEvents"]) ranks.insert(event["pid"].get<int>());
+  EXPECT_EQ(ranks, (std::set<int>{0, 7}));
+}
+
+TEST_F(Cli, FilesThatCannotBeWrittenAreTwoAndSayWhy) {
+  const std::string predict = "predict " + scenario(), path = (folder_ / "x").string();
+  for (const std::string& line :
+       {predict + " --snapshot -", predict + " --trace -", predict + " --rank 0,1 --snapshot " + path,
+        predict + " --trace " + path + " --snapshot " + path, predict + " --json " + path + " --snapshot " + path,
+        predict + " --step 1 --snapshot " + path, predict + " --snapshot " + folder_.string()}) {
+    const Ran r = run(line);
+    EXPECT_EQ(r.code, 2) << line;
+    EXPECT_NE(r.err.find("hint: "), std::string::npos) << line << '\n' << r.err;
+    EXPECT_FALSE(std::filesystem::exists(path)) << line;
+  }
 }
 
 }  // namespace
