@@ -126,6 +126,10 @@ class Recorder {
           return TraceEvent::Action::SegmentAlloc;
         case SegmentEvent::Kind::Free:
           return TraceEvent::Action::SegmentFree;
+        case SegmentEvent::Kind::Map:
+          return TraceEvent::Action::SegmentMap;
+        case SegmentEvent::Kind::Unmap:
+          return TraceEvent::Action::SegmentUnmap;
       }
       ensure(false, "segments come or go");
       return TraceEvent::Action::SegmentFree;
@@ -139,7 +143,7 @@ class Recorder {
                    .category = TraceCategoryId{0}};
     if (out.action == TraceEvent::Action::SegmentAlloc) {
       segments_[segment.address.value] = {stream, stack};
-    } else {
+    } else if (out.action == TraceEvent::Action::SegmentFree) {
       out.stream = segments_.at(segment.address.value).stream.value;  // not always the one that makes room
       segments_.erase(segment.address.value);
     }
