@@ -1,5 +1,7 @@
 #include "scenarios/io/memory_snapshot.hpp"
 
+#include <bit>
+#include <charconv>
 #include <cstddef>
 #include <span>
 #include <string_view>
@@ -75,6 +77,7 @@ class SnapshotReader {
     if (!problems_.empty()) throw InputError(problems_);
     snapshot.frames = std::move(frames_);
     snapshot.stacks = std::move(stacks_);
+    snapshot.categories = std::move(categories_);
     return snapshot;
   }
 
@@ -147,6 +150,7 @@ class SnapshotReader {
     record.mempool = mempool(*dict, old_key ? "pool_id" : "segment_pool_id", path);
     if (pickle_.find(*dict, "time_us") != nullptr) record.time_us = integer_or(*dict, "time_us", path, 0);
     record.stack = stack(*dict, path);
+    record.category = category(*dict, path);
     return record;
   }
 
@@ -164,13 +168,27 @@ class SnapshotReader {
     if (const PickleValue* divisions = pickle_.find(*dict, "roundup_power2_divisions")) {
       const auto* table = std::get_if<PickleDict>(divisions);
       if (table == nullptr) return add_kind(Path{&path, "roundup_power2_divisions"}, "a dict", *divisions), record;
-      const std::span<const PickleValue> entries = pickle_.entries(*table);
-      for (std::size_t i = 1; i < entries.size(); i += 2) {
-        const auto* divisor = std::get_if<std::int64_t>(&entries[i]);
-        if (divisor == nullptr || *divisor > 1) record.roundup_power2_divisions = true;
-      }
+      read_divisions(pickle_.entries(*table), Path{&path, "roundup_power2_divisions"}, record.roundup_divisions);
     }
     return record;
+  }
+
+  // {"1": 0, "2": 0, "4": 0, ...}: MiB.
+  void read_divisions(std::span<const PickleValue> entries, const Path& path,
+                      std::array<std::uint64_t, 16>& divisions) {
+    for (std::size_t i = 1; i < entries.size(); i += 2) {
+      const auto* interval = std::get_if<PickleText>(&entries[i - 1]);
+      const auto* value = std::get_if<std::int64_t>(&entries[i]);
+      const std::string_view text = interval == nullptr ? std::string_view() : pickle_.text(*interval);
+      std::uint64_t mebibytes = 0;
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mebibytes);
+      const bool known = error == std::errc{} && end == text.data() + text.size() && std::has_single_bit(mebibytes) &&
+                         mebibytes < 1ULL << divisions.size();
+      const auto parts = static_cast<std::uint64_t>(value == nullptr ? -1 : *value);
+      if (!known || (parts != 0 && !std::has_single_bit(parts)))
+        return add(path, "does not map powers of two to powers of two");
+      divisions[static_cast<std::size_t>(std::bit_width(mebibytes)) - 1] = parts;
+    }
   }
 
   ExternalAnnotation annotation(const PickleValue& value, const Path& path) {
@@ -182,6 +200,15 @@ class SnapshotReader {
     record.device = integer_or(*dict, "device", path, 0);
     record.time_us = integer_or(*dict, "time_us", path, 0);
     return record;
+  }
+
+  // There are a few, if any.
+  TraceCategoryId category(PickleDict dict, const Path& path) {
+    if (pickle_.find(dict, "category") == nullptr) return {};
+    const std::string name = text_or_empty(dict, "category", path);
+    const auto [known, is_new] = category_of_name_.try_emplace(name, static_cast<std::int32_t>(categories_.size()));
+    if (is_new) categories_.push_back(name);
+    return TraceCategoryId{known->second};
   }
 
   // A list that several objects share is one stack.
@@ -349,11 +376,23 @@ class SnapshotReader {
   std::vector<std::vector<FrameId>> stacks_;
   std::unordered_map<std::uint32_t, std::int32_t> frame_of_dict_;
   std::unordered_map<std::uint32_t, std::int32_t> stack_of_list_;
+  std::vector<std::string> categories_;
+  std::unordered_map<std::string, std::int32_t> category_of_name_;
   std::size_t work_ = 0;
   std::vector<Problem> problems_;
 };
 
+template <class T, std::size_t n>
+std::string_view text_of(T value, const Word<T> (&words)[n]) {
+  for (const Word<T>& known : words)
+    if (known.value == value) return known.text;
+  return "unknown";
+}
+
 }  // namespace
+
+std::string_view name(TraceEvent::Action action) { return text_of(action, actions); }
+std::string_view name(BlockRecord::State state) { return text_of(state, states); }
 
 MemorySnapshot memory_snapshot(const Pickle& pickle, const std::string& file) {
   return SnapshotReader(pickle, file).read();

@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -119,8 +120,38 @@ TEST_F(Cli, WrongUsageIsTwo) {
     EXPECT_NE(r.err, "") << arguments;
   }
   EXPECT_EQ(run("explain --rank one " + scenario()).code, 2);
-  EXPECT_EQ(run("plan").err,
-            "tidemark: error: plan is not there yet\n  hint: predict, explain and validate are; see tidemark --help\n");
+  EXPECT_EQ(run("advise").err,
+            "tidemark: error: advise is not there yet\n  hint: predict, explain, validate and plan are; see tidemark "
+            "--help\n");
+}
+
+// A snapshot of one small segment with one block.
+TEST_F(Cli, ReplayAnswersYesWithZeroAndNoWithOne) {
+  const std::string snapshot = std::string(TIDEMARK_SOURCE_DIR) + "/tests/fuzz/corpus/pickle/snapshot-protocol4.pickle";
+  const Ran r = run("replay " + snapshot);
+  EXPECT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(r.out.substr(0, 40), "yes: 3 events of device 0 replay exactly");
+  const Ran fits = run("replay " + snapshot + " --alloc-conf expandable_segments:True --capacity '2 MiB' --json -");
+  EXPECT_EQ(fits.code, 0) << fits.err;
+  EXPECT_TRUE(nlohmann::json::parse(fits.out)["what_if"]["fits"]);
+  EXPECT_EQ(run("replay " + snapshot + " --capacity '1 MiB'").code, 1);
+  EXPECT_EQ(run("replay " + snapshot + " --capacity '2 MiB' --memory-fraction 0.5").code, 1);
+}
+
+TEST_F(Cli, ReplayRefusesWhatMakesNoSense) {
+  const std::string corpus = std::string(TIDEMARK_SOURCE_DIR) + "/tests/fuzz/corpus/pickle/";
+  const std::string snapshot = corpus + "snapshot-protocol4.pickle";
+  EXPECT_EQ(run("replay " + corpus + "refused-reduce.pickle").code, 2);
+  const Ran conf = run("replay " + snapshot + " --alloc-conf max_split_size_mb:1");
+  EXPECT_EQ(conf.code, 2);
+  EXPECT_NE(conf.err.find("--alloc-conf:1:19: error: CachingAllocator option max_split_size_mb too small"),
+            std::string::npos)
+      << conf.err;
+  EXPECT_EQ(run("replay " + snapshot + " --memory-fraction 0.5").code, 2) << "of what?";
+  EXPECT_EQ(run("replay " + snapshot + " --memory-fraction 2 --capacity '1 GiB'").code, 2);
+  EXPECT_EQ(run("replay " + snapshot + " --capacity lots").code, 2);
+  EXPECT_EQ(run("replay " + snapshot + " --device 4").code, 2);
+  EXPECT_EQ(run("replay " + corpus + "segments-only.pickle").code, 2) << "nothing was recorded";
 }
 
 TEST_F(Cli, HelpAndVersionAreAnswers) {
@@ -292,6 +323,43 @@ TEST_F(Cli, SameInputGivesSameBytes) {
 TEST_F(Cli, ShippedFilesAreFoundFromAnywhere) {
   const std::string path = scenario("tensor = 2", "tensor = 4");
   EXPECT_EQ(run("predict " + path).code, 0);  // models/ and clusters/ are not beside it
+}
+
+TEST_F(Cli, ASnapshotIsOfTheFullestRankOrOfThoseInItsName) {
+  const auto path = [&](const std::string& name) { return (folder_ / name).string(); };
+  const Ran r = run("predict " + scenario() + " --json - --snapshot " + path("a.pickle"));
+  EXPECT_EQ(r.code, 0) << r.err;
+  const json groups = json::parse(r.out)["groups"];
+  EXPECT_TRUE(content(path("a.pickle")).starts_with("\x80\x04"));
+  EXPECT_EQ(run("predict " + scenario() + " --snapshot '" + path("each-{rank}.pickle") + "'").code, 0);
+  for (const json& group : groups)
+    EXPECT_TRUE(std::filesystem::exists(path("each-" + group["ranks"][0].dump() + ".pickle"))) << group["ranks"];
+  EXPECT_EQ(run("predict " + scenario() + " --rank 3,5 --snapshot '" + path("{rank}.pickle") + "'").code, 0);
+  EXPECT_TRUE(std::filesystem::exists(path("3.pickle")));
+  EXPECT_TRUE(std::filesystem::exists(path("5.pickle")));
+  EXPECT_FALSE(std::filesystem::exists(path("0.pickle")));
+}
+
+TEST_F(Cli, ATraceIsOneJsonFile) {
+  const std::string path = (folder_ / "trace.json").string();
+  EXPECT_EQ(run("predict " + scenario() + " --trace " + path + " --rank 0,7 --step 1").code, 0);
+  std::set<int> ranks;
+  const json trace = json::parse(content(path));
+  for (const json& event : trace["traceEvents"]) ranks.insert(event["pid"].get<int>());
+  EXPECT_EQ(ranks, (std::set<int>{0, 7}));
+}
+
+TEST_F(Cli, FilesThatCannotBeWrittenAreTwoAndSayWhy) {
+  const std::string predict = "predict " + scenario(), path = (folder_ / "x").string();
+  for (const std::string& line :
+       {predict + " --snapshot -", predict + " --trace -", predict + " --rank 0,1 --snapshot " + path,
+        predict + " --trace " + path + " --snapshot " + path, predict + " --json " + path + " --snapshot " + path,
+        predict + " --step 1 --snapshot " + path, predict + " --snapshot " + folder_.string()}) {
+    const Ran r = run(line);
+    EXPECT_EQ(r.code, 2) << line;
+    EXPECT_NE(r.err.find("hint: "), std::string::npos) << line << '\n' << r.err;
+    EXPECT_FALSE(std::filesystem::exists(path)) << line;
+  }
 }
 
 }  // namespace
