@@ -21,6 +21,7 @@
 #include "kernels/execute/mpi_world.hpp"
 #include "kernels/execute/process_memory.hpp"
 #include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/compare.hpp"
 #include "scenarios/cli/detail/plan_verbs.hpp"
 #include "scenarios/cli/output.hpp"
 #include "scenarios/cli/predicted_files.hpp"
@@ -61,6 +62,7 @@ struct Arguments {
   std::string back_end = "host";
   std::string job;
   std::string command;  ///< the whole line
+  CompareArguments compare;
   // Not given: as the verb likes it.
   std::optional<std::string> ranks, steps, categories;
   SnapshotQuestion snapshot;
@@ -298,8 +300,8 @@ int run_validate(const Arguments& arguments) {
 
 // CLI11 would only say that a verb is required.
 void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
-  static constexpr std::array<std::string_view, 7> planned{"advise",  "capacity", "report",  "calibrate",
-                                                           "compare", "convert",  "estimate"};
+  static constexpr std::array<std::string_view, 6> planned{"advise",    "capacity", "report",
+                                                           "calibrate", "convert",  "estimate"};
   if (argc < 2 || argv[1][0] == '-') return;
   const std::string verb = argv[1];
   const auto verbs = app.get_subcommands([](const CLI::App*) { return true; });
@@ -308,7 +310,7 @@ void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
   throw InputError(
       Problem{.file = "tidemark",
               .message = later ? fmt::format("{} is not there yet", verb) : fmt::format("there is no verb '{}'", verb),
-              .hint = "predict, explain, plan, validate and replay are; see tidemark --help"});
+              .hint = "predict, explain, plan, compare, replay and validate are; see tidemark --help"});
 }
 
 int run(int argc, char** argv) {
@@ -351,6 +353,28 @@ int run(int argc, char** argv) {
   explain->add_option("--show", arguments.show, "what to print")
       ->check(CLI::IsMember(
           {"memory", "scenario", "model", "schedule", "communicators", "program", "prices", "fabric", "timeline"}));
+
+  CLI::App* compare =
+      app.add_subcommand("compare", "the prediction beside a real run's memory snapshot or training log");
+  compare->add_option("SCENARIO", arguments.compare.scenario, "scenario file (TOML)")->required();
+  compare
+      ->add_option("MEASURED", arguments.compare.measured,
+                   "torch.cuda.memory's snapshot (pickle), or the log of Megatron-LM or torchtitan")
+      ->required();
+  compare
+      ->add_option("--rank", arguments.compare.ranks,
+                   "the rank of the snapshot (default: 0), or ranks of the log (default: all that it has)")
+      ->type_name("R[,R...]");
+  compare->add_option("--device", arguments.compare.device, "the device of a snapshot that has several")
+      ->type_name("N");
+  compare->add_option("--tolerance", arguments.compare.tolerance, "largest difference, in percent of the measurement")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str()
+      ->type_name("PERCENT");
+  compare
+      ->add_option("--json", arguments.compare.json,
+                   "write the answer as JSON to FILE, or '-': then text goes to stderr")
+      ->type_name("FILE");
 
   CLI::App* validate =
       app.add_subcommand("validate", "under mpirun: run it for real, on host memory or GPUs, and compare");
@@ -399,6 +423,7 @@ int run(int argc, char** argv) {
   if (validate->parsed()) return run_validate(arguments);
   if (replay->parsed()) return run_replay(arguments);
   if (plan->parsed()) return run_plan(plan_arguments);
+  if (compare->parsed()) return run_compare(arguments.compare) ? yes : no;
   return predict->parsed() ? run_predict(arguments) : run_explain(arguments);
 }
 

@@ -22,10 +22,10 @@ class MemoryWalk {
       starts_.insert(segment.address);
       reserved_ += segment.size;
       for (const BlockLayout& block : segment.blocks) {
-        if (block.state == BlockState::Free)
-          free_[block.address] = block.size;
-        else
+        if (block.state == BlockState::Allocated)
           take(block.address, {block.requested, block.size, RecordedTensor::before, {}});
+        else
+          free_[block.address] = block.size;
       }
     }
   }
@@ -227,11 +227,13 @@ RecordedStep last_complete_step(const MemorySnapshot& snapshot, std::int64_t dev
   return {{0, events.size()}, StepEvidence::None};
 }
 
-std::int64_t recorded_device(const MemorySnapshot& snapshot, const std::string& file) {
+std::int64_t recorded_device(const MemorySnapshot& snapshot, std::optional<std::int64_t> asked,
+                             const std::string& file) {
   std::vector<std::int64_t> devices;
   for (std::size_t i = 0; i < snapshot.device_traces.size(); ++i)
     if (!snapshot.device_traces[i].empty()) devices.push_back(static_cast<std::int64_t>(i));
-  if (devices.size() == 1) return devices.front();
+  if (!asked && devices.size() == 1) return devices.front();
+  if (asked && std::find(devices.begin(), devices.end(), *asked) != devices.end()) return *asked;
   if (devices.empty())
     throw InputError(Problem{.file = file,
                              .message = "the snapshot has no history of the allocator, only its state",
@@ -239,8 +241,9 @@ std::int64_t recorded_device(const MemorySnapshot& snapshot, const std::string& 
   std::string all;
   for (const std::int64_t device : devices) all += (all.empty() ? "" : ", ") + std::to_string(device);
   throw InputError(Problem{.file = file,
-                           .message = "the snapshot has histories of several devices: " + all,
-                           .hint = "record with device=..., in a process that uses one"});
+                           .message = (asked ? "the snapshot has no history of device " + std::to_string(*asked)
+                                             : std::string("the snapshot has histories of several devices")),
+                           .hint = "it has those of " + all + ": pick one with --device"});
 }
 
 }  // namespace tidemark

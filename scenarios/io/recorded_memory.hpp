@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -66,7 +67,9 @@ struct RecordedStep {
 [[nodiscard]] RecordedStep last_complete_step(const MemorySnapshot& snapshot, std::int64_t device,
                                               std::size_t least_allocs);
 
-/// The device whose allocator was recorded. Throws InputError, which names `file`, where there is none, or several.
-[[nodiscard]] std::int64_t recorded_device(const MemorySnapshot& snapshot, const std::string& file = {});
+/// The device whose allocator was recorded: the one that is asked for, or the only one. Throws InputError, which names
+/// `file`, where it is not there or there are several.
+[[nodiscard]] std::int64_t recorded_device(const MemorySnapshot& snapshot, std::optional<std::int64_t> asked = {},
+                                           const std::string& file = {});
 
 }  // namespace tidemark
