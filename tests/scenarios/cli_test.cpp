@@ -120,7 +120,7 @@ TEST_F(Cli, WrongUsageIsTwo) {
   }
   EXPECT_EQ(run("explain --rank one " + scenario()).code, 2);
   EXPECT_EQ(run("plan").err,
-            "tidemark: error: plan is not there yet\n  hint: predict, explain and validate are; see tidemark --help\n");
+            "tidemark: error: plan is not there yet\n  hint: predict, explain, validate and replay are; see tidemark --help\n");
 }
 
 // A snapshot of one small segment with one block.
