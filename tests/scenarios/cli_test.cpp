@@ -120,15 +120,10 @@ TEST_F(Cli, WrongUsageIsTwo) {
     EXPECT_NE(r.err, "") << arguments;
   }
   EXPECT_EQ(run("explain --rank one " + scenario()).code, 2);
-<<<<<<< HEAD
   EXPECT_EQ(
       run("advise").err,
       "tidemark: error: advise is not there yet\n  hint: predict, explain, plan, compare, replay and validate are; see "
       "tidemark --help\n");
-=======
-  EXPECT_EQ(run("plan").err,
-            "tidemark: error: plan is not there yet\n  hint: predict, explain, validate and replay are; see tidemark --help\n");
->>>>>>> allocator
 }
 
 // A snapshot of one small segment with one block.

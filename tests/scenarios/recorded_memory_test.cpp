@@ -21,7 +21,13 @@ constexpr Address base{0x7f00'0000'0000};
 
 Address at(Bytes offset) { return base + offset; }
 
-RecordedEvent event(Action action, Bytes offset, Bytes size) { return {action, at(offset), size, StreamId{0}}; }
+RecordedEvent event(Action action, Bytes offset, Bytes size) {
+  RecordedEvent made{};
+  made.action = action;
+  made.address = at(offset);
+  made.size = size;
+  return made;
+}
 
 std::vector<Bytes> allocated(const std::vector<RecordedEvent>& events) {
   RecordedTrace trace;
