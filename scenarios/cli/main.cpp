@@ -286,8 +286,8 @@ int run_validate(const Arguments& arguments) {
 
 // CLI11 would only say that a verb is required.
 void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
-  static constexpr std::array<std::string_view, 8> planned{"advise", "capacity", "report",  "calibrate",
-                                                           "replay", "compare",  "convert", "estimate"};
+  static constexpr std::array<std::string_view, 6> planned{"report",  "calibrate", "replay",
+                                                           "compare", "convert",   "estimate"};
   if (argc < 2 || argv[1][0] == '-') return;
   const std::string verb = argv[1];
   const auto verbs = app.get_subcommands([](const CLI::App*) { return true; });
@@ -296,7 +296,7 @@ void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
   throw InputError(
       Problem{.file = "tidemark",
               .message = later ? fmt::format("{} is not there yet", verb) : fmt::format("there is no verb '{}'", verb),
-              .hint = "predict, explain, validate and plan are; see tidemark --help"});
+              .hint = "predict, explain, validate, plan, advise and capacity are; see tidemark --help"});
 }
 
 int run(int argc, char** argv) {
@@ -349,7 +349,11 @@ int run(int argc, char** argv) {
   validate->add_option("--mutate", arguments.mutation, "do one thing wrong on purpose, to see that it shows")
       ->type_name("WHAT");
   PlanArguments plan_arguments;
+  AdviseArguments advise_arguments;
+  CapacityArguments capacity_arguments;
   const CLI::App* plan = add_plan(app, plan_arguments);
+  const CLI::App* advise = add_advise(app, advise_arguments);
+  const CLI::App* capacity = add_capacity(app, capacity_arguments);
   for (int i = 0; i < argc; ++i) arguments.command += (i == 0 ? "" : " ") + std::string(argv[i]);
 
   refuse_unknown_verb(app, argc, argv);
@@ -360,6 +364,8 @@ int run(int argc, char** argv) {
   }
   if (validate->parsed()) return run_validate(arguments);
   if (plan->parsed()) return run_plan(plan_arguments);
+  if (advise->parsed()) return run_advise(advise_arguments);
+  if (capacity->parsed()) return run_capacity(capacity_arguments);
   return predict->parsed() ? run_predict(arguments) : run_explain(arguments);
 }
 

@@ -119,8 +119,9 @@ TEST_F(Cli, WrongUsageIsTwo) {
     EXPECT_NE(r.err, "") << arguments;
   }
   EXPECT_EQ(run("explain --rank one " + scenario()).code, 2);
-  EXPECT_EQ(run("advise").err,
-            "tidemark: error: advise is not there yet\n  hint: predict, explain, validate and plan are; see tidemark "
+  EXPECT_EQ(run("report").err,
+            "tidemark: error: report is not there yet\n  hint: predict, explain, validate, plan, advise and capacity "
+            "are; see tidemark "
             "--help\n");
 }
 
