@@ -15,6 +15,7 @@
 #include "parallel/schedule/schedule.hpp"
 #include "parallel/sizes.hpp"
 #include "parallel/stages.hpp"
+#include "sim/ensure.hpp"
 #include "sim/liveness.hpp"
 
 namespace tidemark {
@@ -101,8 +102,11 @@ std::vector<Role> roles(const LoweringInput& input) {
   return found;
 }
 
-Program lower_role(const LoweringInput& input, const Role& role) {
-  if (input.runtime.eager) return eager::lower_training(input);
+namespace {
+
+enum class Passes : std::uint8_t { Run, LeftOut };
+
+Program lowered(const LoweringInput& input, const Role& role, Passes passes) {
   const Communicators comms = communicators(input.layout, input.graph.model.tied_embeddings);
   const std::int32_t stage = role.first.pipeline;
   Emitter emit(input, comms, chunks_of(input, stage));
@@ -114,12 +118,22 @@ Program lower_role(const LoweringInput& input, const Role& role) {
   for (std::int32_t step = 1; step <= input.train.steps; ++step) {
     emit.at(step, -1);
     state.zero_gradients();
-    run(step);
+    if (passes == Passes::Run) run(step);
     state.reduce_gradients();
     state.update();
     end_step(emit);
   }
   return with_frees(std::move(emit.program).finish());
+}
+
+}  // namespace
+
+Program lower_role(const LoweringInput& input, const Role& role) {
+  return input.runtime.eager ? eager::lower_training(input) : lowered(input, role, Passes::Run);
+}
+Program lower_state(const LoweringInput& input, const Role& role) {
+  ensure(!input.runtime.eager, "modules that run operation by operation have no state apart from their passes");
+  return lowered(input, role, Passes::LeftOut);
 }
 
 std::int64_t micro_batches_of(const Train& train, const Layout& layout) {

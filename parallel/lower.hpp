@@ -35,6 +35,10 @@ struct Role {
 /// computed from uses and bindings.
 [[nodiscard]] Program lower_role(const LoweringInput& input, const Role& role);
 
+/// The same without its passes: what happens to parameters, gradients and optimizer state. Only memory is to be read
+/// off it; nothing a pass leaves behind changes what these allocate and free.
+[[nodiscard]] Program lower_state(const LoweringInput& input, const Role& role);
+
 /// The whole job: one program per role.
 [[nodiscard]] Workload lower(const LoweringInput& input);
 

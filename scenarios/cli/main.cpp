@@ -22,16 +22,19 @@
 #include "kernels/execute/process_memory.hpp"
 #include "scenarios/cli/arguments.hpp"
 #include "scenarios/cli/compare.hpp"
+#include "scenarios/cli/detail/plan_verbs.hpp"
 #include "scenarios/cli/output.hpp"
 #include "scenarios/cli/predicted_files.hpp"
 #include "scenarios/cli/progress.hpp"
 #include "scenarios/io/input_error.hpp"
+#include "scenarios/io/quantity.hpp"
 #include "scenarios/io/scenario_json.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/prediction.hpp"
 #include "scenarios/report/explanation.hpp"
 #include "scenarios/report/fabric_text.hpp"
 #include "scenarios/report/prediction_text.hpp"
+#include "scenarios/report/replay_text.hpp"
 #include "scenarios/report/timeline.hpp"
 #include "scenarios/report/validation_json.hpp"
 #include "scenarios/report/validation_text.hpp"
@@ -62,6 +65,8 @@ struct Arguments {
   CompareArguments compare;
   // Not given: as the verb likes it.
   std::optional<std::string> ranks, steps, categories;
+  SnapshotQuestion snapshot;
+  std::string capacity;
 };
 
 [[noreturn]] void refuse(std::string option, std::string message, std::string hint) {
@@ -161,6 +166,20 @@ int run_explain(const Arguments& arguments) {
   };
   answer(shown(), arguments.json, [&] { return scenario_json(job.scenario, 2) + '\n'; });
   return yes;
+}
+
+int run_replay(const Arguments& arguments) {
+  SnapshotQuestion question = arguments.snapshot;
+  if (!arguments.capacity.empty()) {
+    const ParsedBytes capacity = parse_bytes(arguments.capacity);
+    if (!capacity.bytes) refuse("--capacity", capacity.why, "such as \"79.1 GiB\"");
+    question.capacity = capacity.bytes;
+  }
+  if (const std::optional<double> fraction = question.memory_fraction; fraction && (*fraction < 0 || *fraction > 1))
+    refuse("--memory-fraction", fmt::format("{:g} is no part of the device", *fraction), "between 0 and 1");
+  const SnapshotReplay replayed = replay_snapshot(question);
+  answer(replay_text(replayed), arguments.json, [&] { return replay_json(replayed); });
+  return replayed.yes() ? yes : no;
 }
 
 Mutation asked_mutation(const std::string& name) {
@@ -281,8 +300,8 @@ int run_validate(const Arguments& arguments) {
 
 // CLI11 would only say that a verb is required.
 void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
-  static constexpr std::array<std::string_view, 8> planned{"plan",      "advise", "capacity", "report",
-                                                           "calibrate", "replay", "convert",  "estimate"};
+  static constexpr std::array<std::string_view, 6> planned{"advise",    "capacity", "report",
+                                                           "calibrate", "convert",  "estimate"};
   if (argc < 2 || argv[1][0] == '-') return;
   const std::string verb = argv[1];
   const auto verbs = app.get_subcommands([](const CLI::App*) { return true; });
@@ -291,7 +310,7 @@ void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
   throw InputError(
       Problem{.file = "tidemark",
               .message = later ? fmt::format("{} is not there yet", verb) : fmt::format("there is no verb '{}'", verb),
-              .hint = "predict, explain, compare and validate are; see tidemark --help"});
+              .hint = "predict, explain, plan, compare, replay and validate are; see tidemark --help"});
 }
 
 int run(int argc, char** argv) {
@@ -375,6 +394,24 @@ int run(int argc, char** argv) {
       ->type_name("FILE");
   validate->add_option("--mutate", arguments.mutation, "do one thing wrong on purpose, to see that it shows")
       ->type_name("WHAT");
+
+  CLI::App* replay = app.add_subcommand("replay", "a PyTorch memory snapshot through the emulated allocator; what if");
+  replay
+      ->add_option("SNAPSHOT", arguments.snapshot.path, "file of torch.cuda.memory._dump_snapshot, or the same in gzip")
+      ->required();
+  replay->add_option("--json", arguments.json, "write the answer as JSON to FILE, or '-': then text goes to stderr")
+      ->type_name("FILE");
+  replay->add_option("--device", arguments.snapshot.device, "device to look at (default: the one with a trace)")
+      ->type_name("N");
+  replay->add_option("--alloc-conf", arguments.snapshot.allocator_conf, "what if: the text of PYTORCH_CUDA_ALLOC_CONF")
+      ->type_name("TEXT");
+  replay->add_option("--capacity", arguments.capacity, "what if: what the allocator can get, such as \"79.1 GiB\"")
+      ->type_name("SIZE");
+  replay
+      ->add_option("--memory-fraction", arguments.snapshot.memory_fraction, "what if: the part of it that it may take")
+      ->type_name("F");
+  PlanArguments plan_arguments;
+  const CLI::App* plan = add_plan(app, plan_arguments);
   for (int i = 0; i < argc; ++i) arguments.command += (i == 0 ? "" : " ") + std::string(argv[i]);
 
   refuse_unknown_verb(app, argc, argv);
@@ -385,6 +422,8 @@ int run(int argc, char** argv) {
   }
   if (validate->parsed()) return run_validate(arguments);
   if (compare->parsed()) return run_compare(arguments.compare) ? yes : no;
+  if (replay->parsed()) return run_replay(arguments);
+  if (plan->parsed()) return run_plan(plan_arguments);
   return predict->parsed() ? run_predict(arguments) : run_explain(arguments);
 }
 

@@ -1,5 +1,7 @@
 #include "scenarios/io/memory_snapshot.hpp"
 
+#include <bit>
+#include <charconv>
 #include <cstddef>
 #include <span>
 #include <string_view>
@@ -166,13 +168,27 @@ class SnapshotReader {
     if (const PickleValue* divisions = pickle_.find(*dict, "roundup_power2_divisions")) {
       const auto* table = std::get_if<PickleDict>(divisions);
       if (table == nullptr) return add_kind(Path{&path, "roundup_power2_divisions"}, "a dict", *divisions), record;
-      const std::span<const PickleValue> entries = pickle_.entries(*table);
-      for (std::size_t i = 1; i < entries.size(); i += 2) {
-        const auto* divisor = std::get_if<std::int64_t>(&entries[i]);
-        if (divisor == nullptr || *divisor > 1) record.roundup_power2_divisions = true;
-      }
+      read_divisions(pickle_.entries(*table), Path{&path, "roundup_power2_divisions"}, record.roundup_divisions);
     }
     return record;
+  }
+
+  // {"1": 0, "2": 0, "4": 0, ...}: MiB.
+  void read_divisions(std::span<const PickleValue> entries, const Path& path,
+                      std::array<std::uint64_t, 16>& divisions) {
+    for (std::size_t i = 1; i < entries.size(); i += 2) {
+      const auto* interval = std::get_if<PickleText>(&entries[i - 1]);
+      const auto* value = std::get_if<std::int64_t>(&entries[i]);
+      const std::string_view text = interval == nullptr ? std::string_view() : pickle_.text(*interval);
+      std::uint64_t mebibytes = 0;
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mebibytes);
+      const bool known = error == std::errc{} && end == text.data() + text.size() && std::has_single_bit(mebibytes) &&
+                         mebibytes < 1ULL << divisions.size();
+      const auto parts = static_cast<std::uint64_t>(value == nullptr ? -1 : *value);
+      if (!known || (parts != 0 && !std::has_single_bit(parts)))
+        return add(path, "does not map powers of two to powers of two");
+      divisions[static_cast<std::size_t>(std::bit_width(mebibytes)) - 1] = parts;
+    }
   }
 
   ExternalAnnotation annotation(const PickleValue& value, const Path& path) {

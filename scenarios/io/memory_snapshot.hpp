@@ -2,6 +2,7 @@
 // The format: torch/csrc/cuda/Module.cpp (THCPModule_memorySnapshot), PyTorch 2.0 to 2.11.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,9 +24,6 @@ using TraceCategoryId = Id<struct TraceCategoryKind>;  ///< into MemorySnapshot:
 
 /// A cudaStream_t as a number. 0 is the default stream.
 using StreamPointer = std::int64_t;
-
-/// (0, 0) for the default pools; CUDA graphs and torch.cuda.MemPool have others.
-using MempoolId = std::pair<std::int64_t, std::int64_t>;
 
 struct StackFrame {
   std::string name;
@@ -92,8 +90,8 @@ struct AllocatorSettings {
   std::optional<Bytes> max_split_size;  ///< absent: unlimited
   double garbage_collection_threshold = 0;
   bool expandable_segments = false;
-  bool roundup_power2_divisions = false;  ///< in at least one interval
-  bool trace_overflowed = false;          ///< the ring buffer lost the oldest events
+  std::array<std::uint64_t, 16> roundup_divisions{};  ///< roundup_power2_divisions, by powers of two from 1 MiB on
+  bool trace_overflowed = false;                      ///< the ring buffer lost the oldest events
 
   friend bool operator==(const AllocatorSettings&, const AllocatorSettings&) = default;
 };

@@ -1,5 +1,6 @@
 #include "scenarios/io/memory_snapshot_writer.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -103,8 +104,8 @@ class SnapshotWriter {
     if (s.trace_overflowed) boolean("trace_alloc_overflowed", true);
     out_.key("roundup_power2_divisions");
     out_.begin_dict();
-    for (int mebibytes = 1; mebibytes <= 1 << 15; mebibytes *= 2)
-      integer(std::to_string(mebibytes), s.roundup_power2_divisions ? 2 : 0);
+    for (std::size_t i = 0; i < s.roundup_divisions.size(); ++i)
+      integer(std::to_string(1 << i), static_cast<std::int64_t>(s.roundup_divisions[i]));
     out_.end_dict();
     out_.end_dict();
   }

@@ -120,9 +120,39 @@ TEST_F(Cli, WrongUsageIsTwo) {
     EXPECT_NE(r.err, "") << arguments;
   }
   EXPECT_EQ(run("explain --rank one " + scenario()).code, 2);
-  EXPECT_EQ(run("plan").err,
-            "tidemark: error: plan is not there yet\n  hint: predict, explain, compare and validate are; see tidemark "
-            "--help\n");
+  EXPECT_EQ(
+      run("advise").err,
+      "tidemark: error: advise is not there yet\n  hint: predict, explain, plan, compare, replay and validate are; see "
+      "tidemark --help\n");
+}
+
+// A snapshot of one small segment with one block.
+TEST_F(Cli, ReplayAnswersYesWithZeroAndNoWithOne) {
+  const std::string snapshot = std::string(TIDEMARK_SOURCE_DIR) + "/tests/fuzz/corpus/pickle/snapshot-protocol4.pickle";
+  const Ran r = run("replay " + snapshot);
+  EXPECT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(r.out.substr(0, 40), "yes: 3 events of device 0 replay exactly");
+  const Ran fits = run("replay " + snapshot + " --alloc-conf expandable_segments:True --capacity '2 MiB' --json -");
+  EXPECT_EQ(fits.code, 0) << fits.err;
+  EXPECT_TRUE(nlohmann::json::parse(fits.out)["what_if"]["fits"]);
+  EXPECT_EQ(run("replay " + snapshot + " --capacity '1 MiB'").code, 1);
+  EXPECT_EQ(run("replay " + snapshot + " --capacity '2 MiB' --memory-fraction 0.5").code, 1);
+}
+
+TEST_F(Cli, ReplayRefusesWhatMakesNoSense) {
+  const std::string corpus = std::string(TIDEMARK_SOURCE_DIR) + "/tests/fuzz/corpus/pickle/";
+  const std::string snapshot = corpus + "snapshot-protocol4.pickle";
+  EXPECT_EQ(run("replay " + corpus + "refused-reduce.pickle").code, 2);
+  const Ran conf = run("replay " + snapshot + " --alloc-conf max_split_size_mb:1");
+  EXPECT_EQ(conf.code, 2);
+  EXPECT_NE(conf.err.find("--alloc-conf:1:19: error: CachingAllocator option max_split_size_mb too small"),
+            std::string::npos)
+      << conf.err;
+  EXPECT_EQ(run("replay " + snapshot + " --memory-fraction 0.5").code, 2) << "of what?";
+  EXPECT_EQ(run("replay " + snapshot + " --memory-fraction 2 --capacity '1 GiB'").code, 2);
+  EXPECT_EQ(run("replay " + snapshot + " --capacity lots").code, 2);
+  EXPECT_EQ(run("replay " + snapshot + " --device 4").code, 2);
+  EXPECT_EQ(run("replay " + corpus + "segments-only.pickle").code, 2) << "nothing was recorded";
 }
 
 TEST_F(Cli, HelpAndVersionAreAnswers) {
