@@ -326,7 +326,7 @@ int run(int argc, char** argv) {
         ->type_name("FILE");
     verb->add_option("--rank", arguments.ranks,
                      verb == explain ? "rank to look at; a timeline takes several"
-                                     : "ranks in the files that are asked for (default: the lowest of each group)")
+                                     : "ranks in the files that are asked for (default: those that stand for others)")
         ->type_name("R[,R...]");
     verb->add_option("--step", arguments.steps, "steps in the timeline or trace (default: the last)")
         ->type_name("N[,N...]");
