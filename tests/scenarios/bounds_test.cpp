@@ -41,7 +41,9 @@ TEST(Bounds, HoldWhatPredictSaysOfEveryRandomLayout) {
     Figures exact = exact_memory(*scenario, graphs);
     add_exact_time(*scenario, graphs, exact);
     EXPECT_LE(memory.allocated_low, exact.allocated);
-    if (exact.completed) EXPECT_GE(memory.allocated_high, exact.allocated);
+    if (exact.completed) {
+      EXPECT_GE(memory.allocated_high, exact.allocated);
+    }
     EXPECT_LE(memory.device_upper_low, exact.device_upper);
     EXPECT_LE(step.low, exact.step);
     EXPECT_GE(step.high, exact.step);
