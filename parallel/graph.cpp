@@ -33,9 +33,13 @@ class GraphBuilder {
     const ParameterId head =
         m.tied_embeddings ? embedding : parameter("head.weight", m.vocabulary, m.hidden, WeightCut::Rows);
     graph_.parameters[head.index()].vocabulary = true;
-    const ValueId logits = value("head.logits", m.vocabulary, Placement::Tensor);
-    graph_.values[logits.index()].vocabulary = true;
-    add("head", Head{}, {hidden}, {logits}, {head}, {hidden});
+    const ValueId logits = vocabulary_value("head.logits");
+    std::vector<ValueId> outputs{logits}, saved{hidden};
+    if (m.logit_softcap > 0) {
+      outputs.push_back(vocabulary_value("head.logits_tanh"));
+      saved.push_back(outputs.back());
+    }
+    add("head", Head{}, {hidden}, std::move(outputs), {head}, std::move(saved));
     loss(logits);
     return std::move(graph_);
   }
@@ -118,7 +122,7 @@ class GraphBuilder {
   void add_rotary(const std::string& at, ValueId mixed, std::vector<ValueId> outputs) {
     std::vector<ValueId> saved;  // the fused kernel's table of angles is shared by all layers
     if (options_.rotary == RotaryKernel::Unfused) {
-      const std::int64_t angles = options_.sequence_length * graph_.model.head_dim;
+      const std::int64_t angles = options_.sequence_length * graph_.model.rotary_dim();
       for (const char* what : {"query_cos", "query_sin", "key_cos", "key_sin"})
         saved.push_back(value(at + what, 0, Placement::Replicated, Precision::Compute, angles));
       outputs.insert(outputs.end(), saved.begin(), saved.end());
@@ -161,6 +165,10 @@ class GraphBuilder {
         saved.push_back(made);
       }
     }
+    if (m.attention_softcap > 0) {
+      outputs.push_back(value(at + "scores_tanh", scores, Placement::Tensor));
+      saved.push_back(outputs.back());
+    }
     if (m.kv_heads != m.heads) {  // each query head gets keys and values of its own
       for (const std::size_t i : {std::size_t{1}, std::size_t{2}}) {
         saved[i] = value(graph_[saved[i]].name + "_repeated", m.heads * m.head_dim, Placement::Tensor);
@@ -190,7 +198,12 @@ class GraphBuilder {
     if (m.mlp_bias) bias.push_back(parameter(at + "fc1.bias", width, 1, WeightCut::Rows));
     const std::string name = at + std::string(activation_name(m.activation));
     const ValueId active = value(name, m.ffn, Placement::Tensor);
-    add(name, PointwiseActivation{}, {in}, {active}, std::move(bias), {in});
+    std::vector<ValueId> outputs{active}, saved{in};
+    if (gated(m.activation) && !options_.fused_gate) {
+      outputs.push_back(value(at + "gate", m.ffn, Placement::Tensor));
+      saved.push_back(outputs.back());
+    }
+    add(name, PointwiseActivation{}, {in}, std::move(outputs), std::move(bias), std::move(saved));
     return norm_after(at, row_linear(at + "fc2", active, m.hidden, m.ffn, m.mlp_bias));
   }
 
@@ -261,7 +274,6 @@ class GraphBuilder {
   }
 
   void loss(ValueId logits) {
-    const Model& m = graph_.model;
     const ValueId labels = value("labels", 1, Placement::Replicated, Precision::Int64);
     const ValueId out = value("loss.out", 1, Placement::Replicated, Precision::Fp32);
     switch (options_.cross_entropy) {
@@ -272,8 +284,7 @@ class GraphBuilder {
       }
       case CrossEntropy::Unfused:
       case CrossEntropy::Fused: {
-        const ValueId softmax = value("loss.softmax", m.vocabulary, Placement::Tensor, Precision::Fp32);
-        graph_.values[softmax.index()].vocabulary = true;
+        const ValueId softmax = vocabulary_value("loss.softmax", Precision::Fp32);
         const ValueId target = value("loss.masked_target", 1, Placement::Replicated, Precision::Int64);
         const ValueId mask = value("loss.target_mask", 1, Placement::Replicated, Precision::Bool);
         add("loss", Loss{options_.cross_entropy}, {logits, labels}, {out, softmax, target, mask}, {},
@@ -287,6 +298,12 @@ class GraphBuilder {
                 Precision precision = Precision::Compute, std::int64_t fixed = 0) {
     graph_.values.push_back({std::move(name), per_token, fixed, placement, precision, false});
     return {static_cast<std::int32_t>(graph_.values.size()) - 1};
+  }
+
+  ValueId vocabulary_value(std::string name, Precision precision = Precision::Compute) {
+    const ValueId made = value(std::move(name), graph_.model.vocabulary, Placement::Tensor, precision);
+    graph_.values[made.index()].vocabulary = true;
+    return made;
   }
 
   ParameterId parameter(std::string name, std::int64_t rows, std::int64_t columns, WeightCut cut) {

@@ -49,8 +49,10 @@ struct Model {
   bool parallel_residual = false;    ///< MLP and attention read the same input, and both are added to it (GPT-NeoX)
   bool scaled_embedding = false;     ///< embeddings are multiplied by sqrt(hidden) (Gemma)
   Activation activation = Activation::SwiGlu;
+  bool composite_gelu = false;  ///< GELU by its formula, one operation after the other ("gelu_new" in plain PyTorch)
   Positions positions = Positions::Rotary;
   double rotary_fraction = 1;       ///< of each head, from its beginning on: what rotary positions turn (rotary_pct)
+  bool window_rotary = false;       ///< layers with a sliding window turn by angles of their own (Gemma 3)
   std::int64_t sliding_window = 0;  ///< keys that layers with such a window see; 0: no layer has one
   double attention_softcap = 0;     ///< scores become cap * tanh(score / cap) (attn_logit_softcapping); 0: they do not
   double logit_softcap = 0;         ///< the same of the logits (final_logit_softcapping)

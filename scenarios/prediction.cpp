@@ -23,12 +23,14 @@ namespace {
 
 // A program is unrolled, and two are in memory for each thread while frees are put in.
 constexpr std::int64_t most_ops = 64'000'000;
-constexpr std::int64_t ops_of_a_layers_passes = 160;  // forward, backward and frees
+// Forward, backward and frees, where modules are few kernels, and where they run operation by operation.
+constexpr std::int64_t ops_of_a_layers_passes = 160, ops_of_an_eager_layers_passes = 1200;
 
 void refuse_endless_programs(const Scenario& s) {
+  const std::int64_t ops_of_a_layer = runtime_of(s).eager ? ops_of_an_eager_layers_passes : ops_of_a_layers_passes;
   const std::int64_t micro_batches = s.train.global_batch / (s.train.micro_batch * s.layout.data);
   const std::int64_t layers = s.model.layers / s.layout.pipeline + 1;
-  if (micro_batches <= most_ops / (ops_of_a_layers_passes * layers * s.train.steps)) return;
+  if (micro_batches <= most_ops / (ops_of_a_layer * layers * s.train.steps)) return;
   throw InputError(
       Problem{.file = s.name,
               .message = fmt::format("{} micro-batches of {} layers a stage make a program of more than {} million ops",
@@ -145,33 +147,69 @@ std::string attention_assumption(AttentionKernel kernel) {
   return {};
 }
 
-std::vector<std::string> assumptions_of(const Job& job, const PredictOptions& options) {
-  const Scenario& s = job.scenario;
-  const auto version = [](Version v) { return fmt::format("{}.{}", v.major, v.minor); };
+std::string version(Version v) { return fmt::format("{}.{}", v.major, v.minor); }
+
+std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habits) {
+  std::vector<std::string> list;
+  list.push_back(fmt::format("habits of PyTorch {} with the modules of transformers {}, run operation by operation",
+                             version(s.runtime.versions.torch), version(s.runtime.versions.transformers)));
+  list.push_back(s.train.master_dtype == s.train.precision
+                     ? fmt::format("parameters, gradients and optimizer state in {}", name(s.train.precision))
+                     : fmt::format("autocast to {} over fp32 parameters", name(s.train.precision)));
+  list.push_back(s.train.attention == AttentionKernel::Unfused
+                     ? "attention: transformers' own (\"eager\"), which stores its scores"
+                     : "attention: FlashAttention's kernel, called by scaled_dot_product_attention or directly; its "
+                       "backward pass sums query gradients in fp32");
+  if (!habits.kernel_workspaces)
+    list.push_back("fake tensors: gradients are never summed in place, kernels make nothing but their outputs");
+  if (s.train.precision == DType::FP16) list.push_back("fp16: no step is skipped for an overflowing loss scale");
+  list.push_back("the batch is made on the device, gradients are given up after each step (zero_grad)");
+  return list;
+}
+
+// What Megatron-Core has no layers for, and how it is run instead.
+void add_model_assumptions(const Scenario& s, std::vector<std::string>& list) {
+  const Model& m = s.model;
+  if (m.norms == NormPlacement::Around)
+    list.push_back("norms after attention and MLP: Megatron-Bridge's layers for Gemma, on the projections' outputs");
+  if (m.norms == NormPlacement::After)
+    list.push_back(
+        "norms after attention and MLP only: Megatron-Core has no such layers; as Megatron-Bridge's for EXAONE 4.0");
+  if (m.qk_norm == QkNorm::AllHeads)
+    list.push_back(s.layout.tensor == 1
+                       ? "norms of queries and keys over all heads: as Megatron-Bridge's attention for OLMoE"
+                       : "norms of queries and keys over all heads: no Megatron layer cuts them; each rank normalizes "
+                         "its heads by sums that all share");
+  if (m.parallel_residual)
+    list.push_back("parallel residual: Megatron-Core has none; its layers, with both branches on the same input");
+  if (m.activation == Activation::GeGlu && s.runtime.bias_gelu_fusion)
+    list.push_back(
+        "GeGLU: Megatron-Core's fused kernel; Megatron-Bridge's Gemma runs without (switch no-bias-gelu-fusion)");
+  if (m.attention_softcap > 0)
+    list.push_back(
+        "soft-capped scores: Megatron-Bridge's unfused attention for Gemma 2, without the masks of sliding windows");
+  if (m.sliding_window > 0 && s.train.sequence_length > m.sliding_window)
+    list.push_back(fmt::format("attention is timed over the whole sequence, also where layers see a window of {} only",
+                               m.sliding_window));
+}
+
+std::vector<std::string> megatron_habits(const Scenario& s) {
   std::vector<std::string> list;
   list.push_back(fmt::format("habits of Megatron-LM core {} with TransformerEngine {} on PyTorch {}",
                              version(s.runtime.versions.megatron), version(s.runtime.versions.transformer_engine),
                              version(s.runtime.versions.torch)));
   list.push_back(attention_assumption(s.train.attention));
+  add_model_assumptions(s, list);
   if (s.runtime.overlap_gradients)
     list.push_back("overlap-grad-reduce: buckets as they are, but their reduction is timed after backward");
   list.push_back(
       "tensor-parallel communication overlaps weight and input gradients as in the framework, nothing else does");
   if (s.layout.schedule == ScheduleKind::GPipe)
     list.push_back("GPipe: Megatron has no such schedule; its hand-over is that of 1F1B");
-  list.push_back("kernels: roofline of " + s.cluster.device.name +
-                 "; efficiencies: " + s.cluster.device.efficiency.source);
-  list.push_back(
-      options.links == LinkModel::MaxMin
-          ? "collectives: NCCL's ring, tree, NVLS by the routes; transfers share links max-min fairly"
-          : "collectives: rings, a latency and bytes over their slowest link (alpha-beta); nothing shares links");
-  list.push_back("MFU: three forward passes without recomputation, causal attention counted once, over dense peak");
   list.push_back(
       s.runtime.attention_mask
           ? "the data loader makes attention masks (off with the switch no-create-attention-mask-in-dataloader)"
           : "the data loader makes no attention masks");
-  list.push_back("native caching allocator with default settings, on increasing invented addresses");
-  list.push_back("CUDA context, loaded code and NCCL are estimates with bounds; NCCL's are unverified on several GPUs");
   if (s.train.precision == DType::FP32 && !stores_scores(s.train.attention)) {
     const std::int64_t scores =
         s.train.micro_batch * s.model.heads / s.layout.tensor * s.train.sequence_length * s.train.sequence_length * 4;
@@ -187,12 +225,27 @@ std::vector<std::string> assumptions_of(const Job& job, const PredictOptions& op
   return list;
 }
 
+std::vector<std::string> assumptions_of(const Job& job, const PredictOptions& options) {
+  const Scenario& s = job.scenario;
+  std::vector<std::string> list = job.runtime.eager ? eager_habits(s, *job.runtime.eager) : megatron_habits(s);
+  list.push_back("kernels: roofline of " + s.cluster.device.name +
+                 "; efficiencies: " + s.cluster.device.efficiency.source);
+  list.push_back(
+      options.links == LinkModel::MaxMin
+          ? "collectives: NCCL's ring, tree, NVLS by the routes; transfers share links max-min fairly"
+          : "collectives: rings, a latency and bytes over their slowest link (alpha-beta); nothing shares links");
+  list.push_back("MFU: three forward passes without recomputation, causal attention counted once, over dense peak");
+  list.push_back("native caching allocator with default settings, on increasing invented addresses");
+  list.push_back("CUDA context, loaded code and NCCL are estimates with bounds; NCCL's are unverified on several GPUs");
+  return list;
+}
+
 }  // namespace
 
 Scenario settled(Scenario scenario) {
   refuse_endless_programs(scenario);
   scenario.train.attention =
-      settled_attention(scenario.train.attention, target_of(scenario.cluster),
+      settled_attention(scenario.train.attention, scenario.model, target_of(scenario.cluster),
                         scenario.runtime.deterministic ? Determinism::Required : Determinism::NotRequired);
   return scenario;
 }
@@ -209,24 +262,35 @@ Target target_of(const Cluster& cluster) {
           .multiprocessors = cluster.device.multiprocessors};
 }
 
+namespace {
+
+bool fused_activation(const Scenario& scenario) {
+  return scenario.model.activation == Activation::SwiGlu ? scenario.runtime.bias_swiglu_fusion
+                                                         : scenario.runtime.bias_gelu_fusion;
+}
+
+}  // namespace
+
 Runtime runtime_of(const Scenario& scenario) {
   const RuntimeChoice& r = scenario.runtime;
-  const bool gated = tidemark::gated(scenario.model.activation);
   return runtime_named(r.name, r.versions,
                        {.cublas_workspace_config = r.cublas_workspace_config,
                         .attention_mask = r.attention_mask,
                         .local_layers = scenario.train.attention == AttentionKernel::Local,
                         .gradient_accumulation_fusion = r.gradient_accumulation_fusion,
                         .bias_dropout_fusion = r.bias_dropout_fusion,
-                        .bias_activation_fusion = gated ? r.bias_swiglu_fusion : r.bias_gelu_fusion,
+                        .bias_activation_fusion = fused_activation(scenario),
+                        .capped_scores = scenario.model.attention_softcap > 0,
                         .overlap_gradients = r.overlap_gradients,
-                        .deterministic = r.deterministic},
+                        .deterministic = r.deterministic,
+                        .eager = r.eager},
                        target_of(scenario.cluster));
 }
 
 GraphOptions graph_options_of(const Scenario& scenario) {
   GraphOptions options = graph_options(scenario.train);
   if (!scenario.runtime.rope_fusion) options.rotary = RotaryKernel::Unfused;
+  options.fused_gate = fused_activation(scenario);
   const bool in_fp32 = scenario.runtime.softmax_in_fp32 || scenario.runtime.query_key_scaling;
   if (!scenario.runtime.masked_softmax_fusion && in_fp32) options.softmax_precision = Precision::Fp32;
   return options;

@@ -5,6 +5,7 @@
 
 #include "parallel/layout.hpp"
 #include "parallel/model.hpp"
+#include "parallel/runtime/runtime.hpp"
 #include "parallel/runtime/versions.hpp"
 #include "parallel/train.hpp"
 #include "sim/units.hpp"
@@ -30,6 +31,7 @@ struct RuntimeChoice {
   bool query_key_scaling = false;  ///< apply-query-key-layer-scaling, which turns the former on (arguments.py)
   bool overlap_gradients = false;  ///< overlap-grad-reduce
   bool deterministic = false;      ///< deterministic-mode
+  EagerSettings eager{};           ///< plain PyTorch's own arguments
   Bytes headroom;                  ///< memory that must stay free on every device
 
   bool operator==(const RuntimeChoice&) const = default;

@@ -496,6 +496,7 @@ class ConfigReader {
     if (model.positions == Positions::Rotary)
       model.rotary_fraction = read_rotary_fraction(family.name == gpt_neox ? neox_rotary_fraction : 1);
     read_sliding_window(family, model);
+    model.window_rotary = family.name == gemma3;
   }
 
   void read_position_kind(Model& model) {
@@ -608,6 +609,7 @@ class ConfigReader {
       if (a.gate != gate) continue;
       if (a.name == name) {
         model.activation = a.activation;
+        model.composite_gelu = name == "gelu_new" || name == "gelu_fast";
         return;
       }
       names.push_back(in_quotes(a.name));

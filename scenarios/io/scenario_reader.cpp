@@ -16,6 +16,7 @@
 #include "scenarios/io/environment.hpp"
 #include "scenarios/io/megatron_switches.hpp"
 #include "scenarios/io/names.hpp"
+#include "scenarios/io/pytorch_switches.hpp"
 #include "scenarios/io/recompute_reader.hpp"
 #include "scenarios/io/scenario_checks.hpp"
 #include "scenarios/io/scenario_tables.hpp"
@@ -203,7 +204,7 @@ void read_train(TomlReader& table, Train& train) {
   train.hidden_dropout = read_dropout(table, "hidden_dropout");
   train.attention_dropout = read_dropout(table, "attention_dropout");
 
-  table.refuse({"master_dtype", "optimizer state of another precision is", {"\"fp32\""}});
+  train.master_dtype = read_name(table, "master_dtype", precision_names).value_or(DType::FP32);
   table.refuse({"moment_dtypes", "optimizer state of another precision is", {"[\"fp32\", \"fp32\"]"}});
   table.refuse_unknown_keys();
 }
@@ -225,20 +226,28 @@ Versions read_versions(TomlReader table) {
   versions.torch = read_version(table, "torch", versions.torch);
   versions.cuda = read_version(table, "cuda", versions.cuda);
   versions.nccl = read_version(table, "nccl", versions.nccl);
+  versions.transformers = read_version(table, "transformers", versions.transformers);
   table.refuse_unknown_keys();
   return versions;
 }
 
+bool plain_pytorch(const RuntimeChoice& runtime) { return runtime.name == "pytorch"; }
+
 /// Returns the switches, which are judged once everything they may repeat has been read.
 TomlReader read_runtime(TomlReader& table, RuntimeChoice& runtime) {
-  read_only_choice(table, "name", "megatron", {"fsdp2", "deepspeed", "pytorch"});
+  const std::vector<Option> runtimes{
+      {"megatron"}, {"pytorch"}, {"fsdp2", Modelled::NotYet}, {"deepspeed", Modelled::NotYet}};
+  runtime.name = runtimes[table.option("name", runtimes).value_or(0)].text;
   runtime.headroom = table.bytes("headroom").value_or(Bytes{});
   table.refuse({"allocator", "settings of the caching allocator are", {"\"\""}});
   runtime.versions = read_versions(table.table("versions"));
   const Environment environment = read_environment(table.table("environment"));
   runtime.cublas_workspace_config = environment.cublas_workspace_config;
   TomlReader switches = table.table("switches");
-  read_own_switches(switches, runtime);
+  if (plain_pytorch(runtime))
+    runtime.eager = read_pytorch_switches(switches);
+  else
+    read_own_switches(switches, runtime);
   runtime.deterministic |= environment.deterministic;
   table.refuse_unknown_keys();
   return switches;
@@ -279,15 +288,21 @@ Scenario scenario_of(const TomlTable& document, const std::filesystem::path& fil
   read_layout(tables.layout, scenario.layout);
   read_train(tables.train, scenario.train);
   TomlReader switches = read_runtime(tables.runtime, scenario.runtime);
-  scenario.layout.chunk_group = read_chunk_group(switches);
+  const bool eager = plain_pytorch(scenario.runtime);
+  if (!eager) scenario.layout.chunk_group = read_chunk_group(switches);
   refuse_unmodelled_tables(tables.top);
   tables.top.refuse_unknown_keys();
 
   const bool asked_sequence_parallel = scenario.layout.sequence_parallel;
+  if (eager)
+    settle_pytorch(scenario, tables);
+  else if (scenario.train.master_dtype != DType::FP32)
+    tables.train.problem("master_dtype", "optimizer state of another precision than fp32 is not modelled yet",
+                         "plain PyTorch ([runtime] name = \"pytorch\") keeps none where it is the parameters' own");
   settle(scenario, tables);
   Scenario asked = scenario;
   asked.layout.sequence_parallel = asked_sequence_parallel;
-  check_megatron_switches(switches, asked, tables);
+  if (!eager) check_megatron_switches(switches, asked, tables);
 
   problems.raise_if_any();
   return scenario;
