@@ -21,6 +21,7 @@ namespace {
 TomlValue value(std::int64_t n) { return {n, {}}; }
 TomlValue value(bool b) { return {b, {}}; }
 TomlValue value(std::string_view text) { return {std::string(text), {}}; }
+TomlValue value(const char* text) { return value(std::string_view(text)); }  // which would rather be a bool
 
 // The value of a key of the document, if it is there.
 const TomlValue* at(const TomlTable& document, const KeyPath& path) {

@@ -63,6 +63,27 @@ TEST(Advise, EveryRemedyFitsAndNoneOfItsChangesCanBeLeftOut) {
     EXPECT_GE(advice.remedies[r - 1].found.figures.throughput, advice.remedies[r].found.figures.throughput);
 }
 
+TEST(Advise, WhatItMayChangeIsWhatReadersTake) {
+  const TomlTable document = parse_toml(std::string(too_much) + "attention = \"unfused\"\n", "much");
+  const Scenario scenario = settled(scenario_of(document, "much.toml", folders));
+  Space space{"much", document, folders, files_of(document, "much.toml", folders), changes_of(document, scenario)};
+  std::vector<std::string> names;
+  for (const Axis& axis : space.axes) {
+    names.push_back(axis.name);
+    Space one = space;
+    one.axes = {axis};
+    // The scenario itself, and of the others nothing that only a typing mistake would make no candidate.
+    EXPECT_TRUE(std::holds_alternative<Scenario>(candidate(one, 0))) << axis.name;
+    for (std::int64_t i = 1; i < one.size(); ++i) {
+      const auto made = candidate(one, i);
+      if (const auto* dropped = std::get_if<Dropped>(&made))
+        EXPECT_NE(dropped->reason.find("divide"), std::string::npos) << axis.name << ": " << dropped->reason;
+    }
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"train.micro_batch", "recompute", "layout.sharding", "layout.tensor",
+                                             "layout.pipeline", "train.gradient_dtype", "train.attention", "gpus"}));
+}
+
 TEST(Advise, FreesAsMuchAsItIsAskedTo) {
   const std::string small = std::string(too_much) + "[layout]\ntensor = 4\n";
   const Advice fits = advise(parse_toml(small, "small"), "small.toml", folders, {});
