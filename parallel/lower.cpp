@@ -111,14 +111,14 @@ Program lowered(const LoweringInput& input, const Role& role, Passes passes) {
   const std::int32_t stage = role.first.pipeline;
   Emitter emit(input, comms, chunks_of(input, stage));
   ModelState state(emit, role.first.data);
-  const auto run = passes_of(emit, stage);
+  const std::function<void(std::int32_t)> run = passes == Passes::Run ? passes_of(emit, stage) : [](std::int32_t) {};
 
   emit.at(0, -1);
   state.construct();
   for (std::int32_t step = 1; step <= input.train.steps; ++step) {
     emit.at(step, -1);
     state.zero_gradients();
-    if (passes == Passes::Run) run(step);
+    run(step);
     state.reduce_gradients();
     state.update();
     end_step(emit);

@@ -1,6 +1,9 @@
 #include "scenarios/snapshot_replay.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,11 +18,18 @@ namespace {
   throw InputError(Problem{.file = std::move(source), .message = std::move(message), .hint = std::move(hint)});
 }
 
-std::int64_t device_of(const SnapshotQuestion& question, const MemorySnapshot& snapshot) {
-  if (question.device) return *question.device;
+using Builders = std::vector<TraceBuilder>;
+
+std::int64_t device_of(const SnapshotQuestion& question, const MemorySnapshot& snapshot, const Builders& builders) {
+  if (question.device) {
+    const std::size_t devices = snapshot.device_traces.size();
+    if (*question.device >= 0 && static_cast<std::size_t>(*question.device) < devices) return *question.device;
+    refuse(question.path, fmt::format("there is no trace of device {}", *question.device),
+           fmt::format("the file has traces of {} devices", devices));
+  }
   std::vector<std::size_t> recorded;
-  for (std::size_t device = 0; device < snapshot.device_traces.size(); ++device)
-    if (!snapshot.device_traces[device].empty()) recorded.push_back(device);
+  for (std::size_t device = 0; device < builders.size(); ++device)
+    if (!builders[device].empty()) recorded.push_back(device);
   if (recorded.empty())
     refuse(question.path, "has no trace of any device",
            "record one: torch.cuda.memory._record_memory_history() before what is to be seen");
@@ -59,10 +69,22 @@ WhatIf ask(const SnapshotQuestion& question, const RecordedTrace& trace, const R
 SnapshotReplay replay_snapshot(const SnapshotQuestion& question) {
   SnapshotReplay answer;
   answer.path = question.path;
-  answer.snapshot = read_memory_snapshot(question.path);
-  answer.device = device_of(question, answer.snapshot);
-  answer.trace = recorded_trace(answer.snapshot, answer.device, question.path);
-  answer.snapshot.device_traces.clear();
+  // A trace that grew as vectors do would take twice its room. Address space is free where nothing is written.
+  constexpr std::uintmax_t least_bytes = 40;  // that an event takes in a pickle
+  std::error_code unknown;
+  const std::uintmax_t bytes = std::filesystem::file_size(question.path, unknown);
+  const auto most_events = unknown ? 0 : static_cast<std::size_t>(bytes / least_bytes);
+  Builders builders;
+  answer.snapshot = read_memory_snapshot(question.path, [&](std::size_t device, const TraceEvent& event) {
+    if (question.device && static_cast<std::int64_t>(device) != *question.device) return;
+    if (builders.size() <= device) builders.resize(device + 1);
+    if (builders[device].empty()) builders[device].reserve(most_events);
+    builders[device].add(event);
+  });
+  answer.device = device_of(question, answer.snapshot, builders);
+  builders.resize(answer.snapshot.device_traces.size());
+  answer.trace =
+      std::move(builders[static_cast<std::size_t>(answer.device)]).build(answer.snapshot, answer.device, question.path);
   answer.report = replay(answer.trace);
   answer.steps = steps_of(answer.trace, answer.snapshot.annotations, answer.device);
   answer.allocated_at_steps = allocated_at(answer.trace, answer.steps);

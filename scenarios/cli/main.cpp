@@ -421,9 +421,9 @@ int run(int argc, char** argv) {
     return app.exit(error) == 0 ? yes : bad_input;
   }
   if (validate->parsed()) return run_validate(arguments);
-  if (compare->parsed()) return run_compare(arguments.compare) ? yes : no;
   if (replay->parsed()) return run_replay(arguments);
   if (plan->parsed()) return run_plan(plan_arguments);
+  if (compare->parsed()) return run_compare(arguments.compare) ? yes : no;
   return predict->parsed() ? run_predict(arguments) : run_explain(arguments);
 }
 

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -130,5 +132,14 @@ MemorySnapshot memory_snapshot(const Pickle& pickle, const std::string& file = {
 
 /// Reads a snapshot file, plain or gzip.
 MemorySnapshot read_memory_snapshot(const std::string& path, const FileLimits& limits = {});
+
+/// Takes the events of a trace, in order, one device after the other.
+using TraceSink = std::function<void(std::size_t device, const TraceEvent& event)>;
+
+/// The same for files of any size: the events go to `sink` as they are read, and the traces of the snapshot are empty.
+/// Its stacks have the numbers that the events name. What is wrong with the snapshot is thrown at the end.
+MemorySnapshot read_memory_snapshot(const std::string& path, const TraceSink& sink, const FileLimits& limits = {});
+MemorySnapshot read_memory_snapshot(const ByteSource& source, const std::string& file, const TraceSink& sink,
+                                    const PickleLimits& limits = {});
 
 }  // namespace tidemark

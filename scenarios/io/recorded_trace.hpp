@@ -41,6 +41,27 @@ struct RecordedTrace {
   std::int64_t decided_gaps = 0;
 };
 
+/// Puts a trace together from its events, so that a snapshot need not hold them.
+class TraceBuilder {
+ public:
+  /// Room for as many events, at most. What is not used takes address space only.
+  void reserve(std::size_t events) { trace_.events.reserve(events); }
+  void add(const TraceEvent& event);
+  [[nodiscard]] bool empty() const { return trace_.events.empty(); }
+  /// The trace of that device of the snapshot the events are from. Throws InputError, which names `file`, if the
+  /// snapshot contradicts itself, or was recorded with settings that are not modelled.
+  RecordedTrace build(const MemorySnapshot& snapshot, std::int64_t device, const std::string& file) &&;
+
+ private:
+  [[nodiscard]] StreamId stream(StreamPointer pointer);
+  [[nodiscard]] std::uint16_t mempool(MempoolId id);
+
+  RecordedTrace trace_;
+  std::vector<StreamPointer> streams_;  // by the ids of the events, as they came
+  std::int64_t sum_ = 0;                // of the sizes, as long as they are sane
+  bool maps_pages_ = false;
+};
+
 /// The trace of one device. Throws InputError, which names `file`, if the snapshot contradicts itself, or was recorded
 /// with settings that are not modelled.
 RecordedTrace recorded_trace(const MemorySnapshot& snapshot, std::int64_t device = 0, const std::string& file = {});

@@ -137,8 +137,7 @@ class Replay {
     if (taking == now_ || (request && trace_.events[end].action == Action::OutOfMemory)) return;
     Bytes asked;
     if (request && taking < end)
-      asked = allocator_.reserved() +
-              segment_size(block_size(trace_.events[end].size, trace_.options), trace_.options);
+      asked = allocator_.reserved() + segment_size(block_size(trace_.events[end].size, trace_.options), trace_.options);
     emptied_.emplace_back(now_, asked);
   }
 

@@ -200,7 +200,7 @@ std::vector<std::vector<Bounder::Chunk>> Bounder::chunks_of(const Scenario& s) {
 
 std::shared_ptr<const Bounder::Mesh> Bounder::mesh_of(const Scenario& s) {
   const Scenario key = of_state(s);
-  return meshes_.get(key, hash_of(key), [&] { return make_mesh(s); });
+  return meshes_.get(key, hash_of(key), [&] { return make_mesh(key); });
 }
 
 Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
@@ -216,8 +216,6 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
   shortest.layout.first_layers = shortest.layout.last_layers = 0;
   shortest.layout.count_embedding = shortest.layout.count_loss = false;
   shortest.model.layers = shortest.layout.stages();
-  shortest.train.recompute = {};
-  shortest.train.micro_batch = 1;
   shortest.train.global_batch =
       std::int64_t{asked.layout.data} * (asked.layout.schedule == ScheduleKind::Interleaved ? asked.layout.group() : 2);
   const auto small_graph = graphs_.graph_of(shortest.model, graph_options_of(shortest));

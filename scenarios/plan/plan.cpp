@@ -40,8 +40,9 @@ class Search {
  private:
   std::vector<std::string> run(const std::string& what, const std::vector<std::string>& tasks, std::int64_t before,
                                std::int64_t all) {
-    return runner_.run(tasks, [&](std::int64_t done) {
-      if (progress_) progress_(what, before + done, all);
+    std::int64_t done = 0;
+    return runner_.run(tasks, [&](std::size_t, const std::string&) {
+      if (progress_) progress_(what, before + ++done, all);
     });
   }
 

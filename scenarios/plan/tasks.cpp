@@ -1,6 +1,5 @@
 #include "scenarios/plan/tasks.hpp"
 
-#include <atomic>
 #include <mutex>
 #include <utility>
 
@@ -34,16 +33,33 @@ class ThreadRunner final : public TaskRunner {
   std::vector<std::string> run(const std::vector<std::string>& tasks, const Done& done) override {
     std::vector<std::string> results(tasks.size());
     std::mutex reporting;
-    std::int64_t count = 0;
     oneapi::tbb::parallel_for(std::size_t{0}, tasks.size(), [&](std::size_t i) {
       results[i] = function_(tasks[i]);
       const std::lock_guard lock(reporting);
-      if (done) done(++count);
+      if (done) done(i, results[i]);
     });
     return results;
   }
 
  private:
+  TaskFunction function_;
+};
+
+class FarmRunner final : public TaskRunner {
+ public:
+  FarmRunner(Farm& farm, TaskFunction function) : farm_(farm), function_(std::move(function)) {}
+
+  std::vector<std::string> run(const std::vector<std::string>& tasks, const Done& done) override {
+    std::vector<std::string> results(tasks.size());
+    farm_.share_out(tasks, function_, [&](std::size_t task, std::string result) {
+      results[task] = std::move(result);
+      if (done) done(task, results[task]);
+    });
+    return results;
+  }
+
+ private:
+  Farm& farm_;
   TaskFunction function_;
 };
 
@@ -132,6 +148,10 @@ TaskFunction task_function(const Space& space) {
     }
     return std::move(out).text();
   };
+}
+
+std::unique_ptr<TaskRunner> farm_runner(Farm& farm, TaskFunction function) {
+  return std::make_unique<FarmRunner>(farm, std::move(function));
 }
 
 std::unique_ptr<TaskRunner> thread_runner(TaskFunction function) {

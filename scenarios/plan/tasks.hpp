@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/execute/mpi_farm.hpp"
 #include "scenarios/plan/plan.hpp"
 #include "scenarios/plan/space.hpp"
 
@@ -14,14 +15,14 @@
 
 namespace tidemark {
 
-/// Runs tasks; results are in the order of the tasks.
+/// Runs tasks; results are in the order of the tasks. `done` hears of each as it comes, one call at a time.
 class TaskRunner {
  public:
   TaskRunner() = default;
   TaskRunner(const TaskRunner&) = delete;
   TaskRunner& operator=(const TaskRunner&) = delete;
   virtual ~TaskRunner() = default;
-  using Done = std::function<void(std::int64_t done)>;
+  using Done = std::function<void(std::size_t task, const std::string& result)>;
   [[nodiscard]] virtual std::vector<std::string> run(const std::vector<std::string>& tasks, const Done& done) = 0;
 };
 
@@ -32,5 +33,7 @@ using TaskFunction = std::function<std::string(const std::string&)>;
 
 /// On the threads of this process.
 [[nodiscard]] std::unique_ptr<TaskRunner> thread_runner(TaskFunction function);
+/// On those of all processes of an mpirun. The farm has to outlive it.
+[[nodiscard]] std::unique_ptr<TaskRunner> farm_runner(Farm& farm, TaskFunction function);
 
 }  // namespace tidemark

@@ -18,6 +18,9 @@ struct PlanArguments {
   std::string json, csv;
   std::int64_t top = 10;
   bool show_space = false;
+  std::string journal;
+  std::string write_scenarios;      ///< folder
+  std::vector<std::int64_t> why{};  ///< two candidates
 };
 
 CLI::App* add_plan(CLI::App& app, PlanArguments& arguments);
