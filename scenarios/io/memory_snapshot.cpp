@@ -169,22 +169,13 @@ class SnapshotReader {
     } else if (!is_annotation) {
       record.address = address(entries, "addr", path);
     }
-<<<<<<< HEAD
-    if (!is_annotation) record.size = size(*dict, "size", path, is_request ? 1 : 0);
-    record.stream = integer_or(*dict, "stream", path, 0);
-    const bool old_key = pickle_.find(*dict, "segment_pool_id") == nullptr;
-    record.mempool = mempool(*dict, old_key ? "pool_id" : "segment_pool_id", path);
-    if (pickle_.find(*dict, "time_us") != nullptr) record.time_us = integer_or(*dict, "time_us", path, 0);
-    record.stack = stack(*dict, path);
-    record.category = category(*dict, path);
-=======
     if (!is_annotation) record.size = size(entries, "size", path, is_request ? 1 : 0);
     record.stream = integer_or(entries, "stream", path, 0);
     const bool old_key = pickle_->find(entries, "segment_pool_id") == nullptr;
     record.mempool = mempool(entries, old_key ? "pool_id" : "segment_pool_id", path);
     if (pickle_->find(entries, "time_us") != nullptr) record.time_us = integer_or(entries, "time_us", path, 0);
     record.stack = stack(entries, path);
->>>>>>> allocator
+    record.category = category(entries, path);
     return record;
   }
 
@@ -238,24 +229,18 @@ class SnapshotReader {
     return record;
   }
 
-<<<<<<< HEAD
   // There are a few, if any.
-  TraceCategoryId category(PickleDict dict, const Path& path) {
-    if (pickle_.find(dict, "category") == nullptr) return {};
+  TraceCategoryId category(Entries dict, const Path& path) {
+    if (pickle_->find(dict, "category") == nullptr) return {};
     const std::string name = text_or_empty(dict, "category", path);
     const auto [known, is_new] = category_of_name_.try_emplace(name, static_cast<std::int32_t>(categories_.size()));
     if (is_new) categories_.push_back(name);
     return TraceCategoryId{known->second};
   }
 
-  // A list that several objects share is one stack.
-  StackId stack(PickleDict dict, const Path& path) {
-    const PickleValue* frames = pickle_.find(dict, "frames");
-=======
   // Lists with the same frames are one stack.
   StackId stack(Entries dict, const Path& path) {
     const PickleValue* frames = pickle_->find(dict, "frames");
->>>>>>> allocator
     if (frames == nullptr) return {};
     const Path here{&path, "frames"};
     const auto* list = std::get_if<PickleList>(frames);
@@ -429,14 +414,10 @@ class SnapshotReader {
   std::vector<StackFrame> frames_;
   std::vector<std::vector<FrameId>> stacks_;
   std::unordered_map<std::uint32_t, std::int32_t> frame_of_dict_;
-<<<<<<< HEAD
-  std::unordered_map<std::uint32_t, std::int32_t> stack_of_list_;
-  std::vector<std::string> categories_;
-  std::unordered_map<std::string, std::int32_t> category_of_name_;
-=======
   std::vector<StackId> stack_of_list_;  // by container
   std::unordered_map<std::uint64_t, std::vector<StackId>> stacks_with_hash_;
->>>>>>> allocator
+  std::vector<std::string> categories_;
+  std::unordered_map<std::string, std::int32_t> category_of_name_;
   std::size_t work_ = 0;
   std::vector<Problem> problems_;
 };
@@ -450,10 +431,9 @@ std::string_view text_of(T value, const Word<T> (&words)[n]) {
 
 }  // namespace
 
-<<<<<<< HEAD
 std::string_view name(TraceEvent::Action action) { return text_of(action, actions); }
 std::string_view name(BlockRecord::State state) { return text_of(state, states); }
-=======
+
 namespace {
 
 // With the traces that a sink has collected.
@@ -475,7 +455,6 @@ class Collector {
 };
 
 }  // namespace
->>>>>>> allocator
 
 MemorySnapshot memory_snapshot(const Pickle& pickle, const std::string& file) {
   Collector collector;

@@ -121,9 +121,9 @@ TEST_F(Cli, WrongUsageIsTwo) {
   }
   EXPECT_EQ(run("explain --rank one " + scenario()).code, 2);
   EXPECT_EQ(
-      run("advise").err,
-      "tidemark: error: advise is not there yet\n  hint: predict, explain, plan, compare, replay and validate are; see "
-      "tidemark --help\n");
+      run("report").err,
+      "tidemark: error: report is not there yet\n  hint: predict, explain, plan, advise, capacity, compare, replay "
+      "and validate are; see tidemark --help\n");
 }
 
 // A snapshot of one small segment with one block.
