@@ -15,18 +15,20 @@
 #include "parallel/schedule/schedule.hpp"
 #include "parallel/sizes.hpp"
 #include "parallel/stages.hpp"
+#include "sim/ensure.hpp"
 #include "sim/liveness.hpp"
 
 namespace tidemark {
-namespace {
-
-std::vector<Stage> chunks_of(const LoweringInput& input, std::int32_t pipeline) {
-  return chunks_of_rank(static_cast<std::int32_t>(input.graph.model.layers), input.layout, pipeline);
-}
 
 Communicators communicators_of(const LoweringInput& input) {
   return communicators(input.layout, input.graph.model.tied_embeddings,
                        input.runtime.collectives_alone ? Alone::Calls : Alone::Skips);
+}
+
+namespace {
+
+std::vector<Stage> chunks_of(const LoweringInput& input, std::int32_t pipeline) {
+  return chunks_of_rank(static_cast<std::int32_t>(input.graph.model.layers), input.layout, pipeline);
 }
 
 // What a data-parallel rank keeps optimizer state for, chunk after chunk.
@@ -114,13 +116,16 @@ std::vector<Role> roles(const LoweringInput& input) {
   return found;
 }
 
-Program lower_role(const LoweringInput& input, const Role& role) {
-  if (input.runtime.eager) return eager::lower_training(input);
+namespace {
+
+enum class Passes : std::uint8_t { Run, LeftOut };
+
+Program lowered(const LoweringInput& input, const Role& role, Passes passes) {
   const Communicators comms = communicators_of(input);
   const std::int32_t stage = role.first.pipeline;
   Emitter emit(input, comms, chunks_of(input, stage));
   ModelState state(emit, role.first.data);
-  const auto run = passes_of(emit, stage);
+  const std::function<void(std::int32_t)> run = passes == Passes::Run ? passes_of(emit, stage) : [](std::int32_t) {};
 
   emit.at(0, -1);
   state.construct();
@@ -133,6 +138,16 @@ Program lower_role(const LoweringInput& input, const Role& role) {
     end_step(emit);
   }
   return with_frees(std::move(emit.program).finish());
+}
+
+}  // namespace
+
+Program lower_role(const LoweringInput& input, const Role& role) {
+  return input.runtime.eager ? eager::lower_training(input) : lowered(input, role, Passes::Run);
+}
+Program lower_state(const LoweringInput& input, const Role& role) {
+  ensure(!input.runtime.eager, "modules that run operation by operation have no state apart from their passes");
+  return lowered(input, role, Passes::LeftOut);
 }
 
 std::int64_t micro_batches_of(const Train& train, const Layout& layout) {

@@ -21,6 +21,9 @@ struct LoweringInput {
   const Runtime& runtime;
 };
 
+/// The communicators that the job's workload has, by slot.
+[[nodiscard]] Communicators communicators_of(const LoweringInput& input);
+
 /// Ranks that run one program: tensor-parallel ranks of a stage, for every data-parallel rank whose share of the
 /// optimizer state is cut alike.
 struct Role {
@@ -34,6 +37,10 @@ struct Role {
 /// The program that the ranks of a role run: construction, then `train.steps` optimizer steps. Frees are in place,
 /// computed from uses and bindings.
 [[nodiscard]] Program lower_role(const LoweringInput& input, const Role& role);
+
+/// The same without its passes: what happens to parameters, gradients and optimizer state. Only memory is to be read
+/// off it; nothing a pass leaves behind changes what these allocate and free.
+[[nodiscard]] Program lower_state(const LoweringInput& input, const Role& role);
 
 /// The whole job: one program per role.
 [[nodiscard]] Workload lower(const LoweringInput& input);

@@ -23,25 +23,19 @@ namespace {
 
 // A program is unrolled, and two are in memory for each thread while frees are put in.
 constexpr std::int64_t most_ops = 64'000'000;
-constexpr std::int64_t ops_of_a_layers_passes = 160;  // forward, backward and frees
+// Forward, backward and frees, where modules are few kernels, and where they run operation by operation.
+constexpr std::int64_t ops_of_a_layers_passes = 160, ops_of_an_eager_layers_passes = 1200;
 
 void refuse_endless_programs(const Scenario& s) {
+  const std::int64_t ops_of_a_layer = runtime_of(s).eager ? ops_of_an_eager_layers_passes : ops_of_a_layers_passes;
   const std::int64_t micro_batches = s.train.global_batch / (s.train.micro_batch * s.layout.data);
   const std::int64_t layers = s.model.layers / s.layout.pipeline + 1;
-  if (micro_batches <= most_ops / (ops_of_a_layers_passes * layers * s.train.steps)) return;
+  if (micro_batches <= most_ops / (ops_of_a_layer * layers * s.train.steps)) return;
   throw InputError(
       Problem{.file = s.name,
               .message = fmt::format("{} micro-batches of {} layers a stage make a program of more than {} million ops",
                                      micro_batches, layers, most_ops / 1'000'000),
               .hint = "memory repeats from micro-batch to micro-batch: a smaller global_batch has the same peak"});
-}
-
-Scenario settled(Scenario scenario) {
-  refuse_endless_programs(scenario);
-  scenario.train.attention =
-      settled_attention(scenario.train.attention, scenario.model, target_of(scenario.cluster),
-                        scenario.runtime.deterministic ? Determinism::Required : Determinism::NotRequired);
-  return scenario;
 }
 
 // When the host thread of a class comes to two ops of a program of its stage.
@@ -128,7 +122,7 @@ StepPrediction step_of(const Job& job, const Trace& trace) {
   }
   const double seconds = static_cast<double>(found.step.count()) / static_cast<double>(picoseconds_per_second);
   const double sequences = static_cast<double>(s.train.global_batch);
-  found.tokens_per_s_per_device = sequences * static_cast<double>(s.train.sequence_length) / seconds / s.gpus;
+  found.tokens_per_s_per_device = tokens_per_s_per_device(s, found.step);
   const PeakRates& peak = s.cluster.device.peak;
   const OperationRate rate = s.train.precision == DType::BF16   ? peak.bf16
                              : s.train.precision == DType::FP16 ? peak.fp16
@@ -247,6 +241,19 @@ std::vector<std::string> assumptions_of(const Job& job, const PredictOptions& op
 }
 
 }  // namespace
+
+Scenario settled(Scenario scenario) {
+  refuse_endless_programs(scenario);
+  scenario.train.attention =
+      settled_attention(scenario.train.attention, scenario.model, target_of(scenario.cluster),
+                        scenario.runtime.deterministic ? Determinism::Required : Determinism::NotRequired);
+  return scenario;
+}
+
+double tokens_per_s_per_device(const Scenario& s, Duration step) {
+  const double seconds = static_cast<double>(step.count()) / static_cast<double>(picoseconds_per_second);
+  return static_cast<double>(s.train.global_batch) * static_cast<double>(s.train.sequence_length) / seconds / s.gpus;
+}
 
 Target target_of(const Cluster& cluster) {
   return {.compute_capability = cluster.device.compute_capability,

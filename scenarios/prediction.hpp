@@ -100,6 +100,11 @@ using Progress = std::function<void(std::size_t done, std::size_t all)>;
 /// Runs the job's stages on the simulated clock.
 [[nodiscard]] Trace simulate_time(const Job& job, const PredictOptions& options = {});
 
+/// The scenario with what it leaves to its device decided. Throws InputError where its programs would be too long.
+[[nodiscard]] Scenario settled(Scenario scenario);
+/// What a step of that length makes.
+[[nodiscard]] double tokens_per_s_per_device(const Scenario& scenario, Duration step);
+
 /// The habits of the framework that runs the scenario, and what they make of its model. Attention has to be settled.
 [[nodiscard]] Runtime runtime_of(const Scenario& scenario);
 [[nodiscard]] GraphOptions graph_options_of(const Scenario& scenario);

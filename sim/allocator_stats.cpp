@@ -13,6 +13,8 @@ void AllocatorStats::reset_peaks() {
   all.reset_peaks();
   small.reset_peaks();
   large.reset_peaks();
+  oversize_allocations.peak = oversize_allocations.current;
+  oversize_segments.peak = oversize_segments.current;
 }
 
 }  // namespace tidemark

@@ -49,11 +49,21 @@ struct AllocatorStats {
   PoolStats small;
   PoolStats large;
 
-  std::int64_t alloc_retries = 0;  ///< num_alloc_retries: the device was full, the cache was given back
-  std::int64_t ooms = 0;           ///< num_ooms: and it was still full
-  std::int64_t device_allocs = 0;  ///< num_device_alloc: cudaMalloc
-  std::int64_t device_frees = 0;   ///< num_device_free: cudaFree
+  Stat<std::int64_t> oversize_allocations;  ///< blocks of max_split_size and more
+  Stat<std::int64_t> oversize_segments;
 
+  std::int64_t alloc_retries = 0;     ///< num_alloc_retries: the device was full, the cache was given back
+  std::int64_t ooms = 0;              ///< num_ooms: and it was still full
+  std::int64_t sync_all_streams = 0;  ///< num_sync_all_streams: to give the cache back, all streams were waited for
+  std::int64_t device_allocs = 0;     ///< num_device_alloc: cudaMalloc, or pages mapped
+  std::int64_t device_frees = 0;      ///< num_device_free: cudaFree, or pages unmapped
+
+  /// Calls change(PoolStats&) for the groups in which a pool of this kind counts: all, and its own.
+  template <class Change>
+  void each_group(PoolKind kind, Change change) {
+    change(all);
+    change(pool(kind));
+  }
   [[nodiscard]] PoolStats& pool(PoolKind kind) { return kind == PoolKind::Small ? small : large; }
   [[nodiscard]] const PoolStats& pool(PoolKind kind) const { return kind == PoolKind::Small ? small : large; }
 

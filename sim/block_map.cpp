@@ -1,3 +1,5 @@
+// Requests and returns: the fast path. The rest of BlockMap is in block_expansion.cpp, block_release.cpp and
+// block_layout.cpp.
 #include "sim/block_map.hpp"
 
 #include <algorithm>
@@ -6,14 +8,57 @@
 
 namespace tidemark {
 
+BlockMap::BlockMap(const AllocatorOptions& options)
+    : options_(options),
+      plain_(!options.expandable_segments && options.max_split_size == AllocatorOptions::unlimited),
+      collects_(options.collects_garbage()) {
+  mempool({});
+}
+
 std::optional<BlockId> BlockMap::take_best_fit(const BlockRequest& request) {
-  FreeBlocks& free = free_blocks(request.pool, request.stream);
-  const std::optional<FreeBlocks::Position> fit = free.best_fit(request.size);
+  StreamBlocks& home = blocks_of(request.pool, request.stream);
+  if (collects_) ++pools_[request.pool.index].searches;
+  std::optional<FreeBlocks::Position> fit = home.free.best_fit(request.size);
+  if (fit && !plain_) fit = other_fit(home.free, *fit, request);
   if (!fit) return std::nullopt;
-  const BlockId id = free.at(*fit).block;
-  free.erase(*fit);
-  take(id, request, free);
+  const BlockId id = home.free.at(*fit).block;
+  home.free.erase(*fit);
+  take(id, request, home);
   return id;
+}
+
+bool BlockMap::has_fit(const BlockRequest& request) const {
+  const StreamBlocks* const home = find_blocks_of(request.pool, request.stream);
+  if (home == nullptr) return false;
+  const std::optional<FreeBlocks::Position> fit = home->free.best_fit(request.size);
+  return fit && (plain_ || other_fit(home->free, *fit, request));
+}
+
+// What get_free_block makes of the smallest block that fits. Only the one candidate that remains is looked at.
+std::optional<FreeBlocks::Position> BlockMap::other_fit(const FreeBlocks& free, FreeBlocks::Position fit,
+                                                        const BlockRequest& request) const {
+  const auto at = [&](FreeBlocks::Position position) -> const Block& { return block(free.at(position).block); };
+  if (at(fit).expandable() && request.expandable) {
+    // A block before unmapped pages counts with what it can grow to: real holes come first.
+    const auto can_become = [&](const Block& b) {
+      const bool grows = b.next.valid() && block(b.next).state == BlockState::Unmapped;
+      return grows ? b.size + block(b.next).size : b.size;
+    };
+    for (auto next = free.next(fit); next && at(fit).expandable() && can_become(at(*next)) < can_become(at(fit));
+         next = free.next(fit))
+      fit = *next;
+  }
+  // Expandable segments are off, for now or for this pool: theirs are passed over.
+  while (at(fit).expandable() && !request.expandable) {
+    const std::optional<FreeBlocks::Position> next = free.next(fit);
+    if (!next) return std::nullopt;
+    fit = *next;
+  }
+  const Bytes size = at(fit).size;
+  const bool oversize_request = request.size >= options_.max_split_size;
+  if (!oversize_request && size >= options_.max_split_size) return std::nullopt;
+  if (oversize_request && size - request.size >= options_.max_non_split_rounding) return std::nullopt;
+  return fit;
 }
 
 BlockId BlockMap::take_from_segment(Address address, Bytes size, const BlockRequest& request) {
@@ -26,44 +71,51 @@ BlockId BlockMap::take_from_segment(Address address, Bytes size, const BlockRequ
                                 .next = {},
                                 .stream = request.stream,
                                 .pool = request.pool});
-  take(id, request, free_blocks(request.pool, request.stream));
+  take(id, request, blocks_of(request.pool, request.stream));
   return id;
 }
 
+bool BlockMap::cuts(const Block& block, const BlockRequest& request) const {
+  if (mempools_[request.pool.mempool()].no_split) return false;
+  const Bytes remaining = block.size - request.size;
+  if (request.expandable) return remaining >= AllocatorOptions::min_block;
+  if (request.pool.kind() == PoolKind::Large && request.size >= options_.max_split_size) return false;
+  return should_split(request.pool.kind(), remaining);
+}
+
 // The block is free and in no set. It keeps its low part; what is left over becomes a free block behind it.
-void BlockMap::take(BlockId id, const BlockRequest& request, FreeBlocks& free) {
+void BlockMap::take(BlockId id, const BlockRequest& request, StreamBlocks& home) {
   const Bytes remaining = block(id).size - request.size;
   const bool was_split = block(id).split();
-  const auto each_group = [&](auto count) {
-    count(stats_.all);
-    count(stats_.pool(request.pool));
-  };
-  if (should_split(request.pool, remaining)) {
+  const bool counts_as_split = !block(id).expandable();  // whole pages of others can be given back any time
+  if (cuts(block(id), request)) {
     const Block& whole = block(id);
-    const Address rest_address = whole.address + request.size;
     const BlockId next = whole.next;
-    const BlockId rest = new_block({.address = rest_address,
+    const BlockId rest = new_block({.address = whole.address + request.size,
                                     .size = remaining,
                                     .requested = {},
                                     .previous = id,
                                     .next = next,
                                     .stream = request.stream,
-                                    .pool = request.pool});
+                                    .pool = request.pool,
+                                    .expansion = whole.expansion});
     if (next.valid()) blocks_[next.index()].previous = rest;
     Block& taken = blocks_[id.index()];
     taken.next = rest;
     taken.size = request.size;
-    free.insert({remaining, rest_address, rest});
-    each_group([&](PoolStats& group) {
-      if (was_split) {
-        group.inactive_split.decrease(request.size);
-      } else {
-        group.inactive_split.increase(remaining);
-        group.inactive_split_blocks.increase(1);
-      }
-    });
-  } else if (was_split) {
-    each_group([&](PoolStats& group) {
+    insert_free(home, rest);
+    if (counts_as_split) {
+      stats_.each_group(request.pool.kind(), [&](PoolStats& group) {
+        if (was_split) {
+          group.inactive_split.decrease(request.size);
+        } else {
+          group.inactive_split.increase(remaining);
+          group.inactive_split_blocks.increase(1);
+        }
+      });
+    }
+  } else if (was_split && counts_as_split) {
+    stats_.each_group(request.pool.kind(), [&](PoolStats& group) {
       group.inactive_split.decrease(block(id).size);
       group.inactive_split_blocks.decrease(1);
     });
@@ -77,28 +129,44 @@ void BlockMap::take(BlockId id, const BlockRequest& request, FreeBlocks& free) {
 void BlockMap::give_back(BlockId id) {
   ensure(id.valid() && id.index() < blocks_.size() && block(id).in_use && block(id).state == BlockState::Allocated,
          "a block is freed once, after it was allocated");
+  count_begin_free(block(id));
+  make_free(id);
+}
+
+void BlockMap::begin_free(BlockId id) {
+  ensure(id.valid() && id.index() < blocks_.size() && block(id).in_use && block(id).state == BlockState::Allocated,
+         "a block is freed once, after it was allocated");
+  count_begin_free(block(id));
+  blocks_[id.index()].state = BlockState::PendingFree;
+}
+
+void BlockMap::finish_free(BlockId id) {
+  ensure(block(id).state == BlockState::PendingFree, "a free is finished once, after it began");
+  make_free(id);
+}
+
+void BlockMap::make_free(BlockId id) {
   Block& freed = blocks_[id.index()];
   const Bytes size = freed.size;
-  FreeBlocks& free = free_blocks(freed.pool, freed.stream);
+  StreamBlocks& home = blocks_of(freed.pool, freed.stream);
   std::int64_t merged = 0;
   Bytes merged_size;
   for (const BlockId neighbour : {freed.previous, freed.next}) {
     if (!neighbour.valid() || block(neighbour).state != BlockState::Free) continue;
-    merged_size += absorb(freed, neighbour, free);
+    merged_size += absorb(freed, neighbour, home.free);
     ++merged;
   }
   freed.state = BlockState::Free;
   if (const BlockId previous = freed.previous; previous.valid()) blocks_[previous.index()].next = id;
   if (const BlockId next = freed.next; next.valid()) blocks_[next.index()].previous = id;
-  free.insert({freed.size, freed.address, id});
+  insert_free(home, id);
 
   const bool split = freed.split();
-  for (PoolStats* group : {&stats_.all, &stats_.pool(freed.pool)}) {
-    group->allocated.decrease(size);
-    group->allocations.decrease(1);
+  for (PoolStats* group : {&stats_.all, &stats_.pool(freed.pool.kind())}) {
     group->active.decrease(size);
     group->active_blocks.decrease(1);
     group->requested.decrease(freed.requested);
+    if (freed.expandable()) continue;
     group->inactive_split.decrease(merged_size);
     group->inactive_split_blocks.decrease(merged);
     if (!split) continue;
@@ -123,93 +191,31 @@ Bytes BlockMap::absorb(Block& grown, BlockId neighbour, FreeBlocks& free) {
   return size;
 }
 
-std::vector<BlockMap::Segment> BlockMap::drop_unused_segments() {
-  std::vector<Segment> dropped;
-  for (PoolBlocks* pool : {&large_, &small_}) {
-    for (StreamBlocks& of_stream : *pool) {
-      std::vector<FreeBlock> unused;
-      of_stream.free.for_each([&](const FreeBlock& candidate) {
-        if (!block(candidate.block).split()) unused.push_back(candidate);
-      });
-      for (const FreeBlock& segment : unused) {
-        for (PoolStats* group : {&stats_.all, &stats_.pool(block(segment.block).pool)}) {
-          group->segments.decrease(1);
-          group->reserved.decrease(segment.size);
-        }
-        ++stats_.device_frees;
-        of_stream.free.erase(segment.size, segment.address);
-        recycle(segment.block);
-        dropped.push_back({segment.address, segment.size});
-      }
-    }
-  }
-  return dropped;
+void BlockMap::insert_free(StreamBlocks& home, BlockId id) {
+  const Block& freed = block(id);
+  home.free.insert({freed.size, freed.address, id});
+  if (!collects_) return;
+  if (free_since_.size() <= id.index()) free_since_.resize(blocks_.capacity());
+  free_since_[id.index()] = pools_[freed.pool.index].searches;
 }
 
-std::vector<BlockId> BlockMap::restore(const std::vector<SegmentLayout>& segments) {
-  std::vector<BlockId> allocated;
-  for (const SegmentLayout& segment : segments) {
-    count_segment(segment.pool, segment.size);
-    FreeBlocks& free = free_blocks(segment.pool, segment.stream);
-    const bool split = segment.blocks.size() > 1;
-    Address end = segment.address;
-    BlockId previous;
-    for (const BlockLayout& image : segment.blocks) {
-      ensure(image.address == end && image.size > Bytes{0}, "restored blocks tile their segment");
-      end = end + image.size;
-      const BlockId id = new_block({.address = image.address,
-                                    .size = image.size,
-                                    .requested = image.requested,
-                                    .previous = previous,
-                                    .next = {},
-                                    .stream = segment.stream,
-                                    .pool = segment.pool,
-                                    .state = image.state});
-      if (previous.valid()) blocks_[previous.index()].next = id;
-      if (image.state == BlockState::Allocated) {
-        allocated.push_back(id);
-        count_take(block(id));
-      } else {
-        ensure(!previous.valid() || block(previous).state != BlockState::Free, "restored free blocks are merged");
-        free.insert({image.size, image.address, id});
-        if (split) {
-          for (PoolStats* group : {&stats_.all, &stats_.pool(segment.pool)}) {
-            group->inactive_split.increase(image.size);
-            group->inactive_split_blocks.increase(1);
-          }
-        }
-      }
-      previous = id;
-    }
-    ensure(end == segment.address + segment.size, "restored blocks tile their segment");
+BlockMap::StreamBlocks& BlockMap::blocks_of(PoolId id, StreamId stream) {
+  std::vector<StreamBlocks>& streams = pools_[id.index].streams;
+  for (StreamBlocks& candidate : streams) {
+    if (candidate.stream == stream) return candidate;
   }
-  return allocated;
+  const auto after =
+      std::find_if(streams.begin(), streams.end(), [&](const StreamBlocks& s) { return stream < s.stream; });
+  return *streams.insert(after, StreamBlocks{stream, {}, {}});
 }
 
-std::vector<SegmentLayout> BlockMap::layout() const {
-  std::vector<SegmentLayout> segments;
-  for (const Block& first : blocks_) {
-    if (!first.in_use || first.previous.valid()) continue;
-    SegmentLayout segment{
-        .address = first.address, .size = {}, .stream = first.stream, .pool = first.pool, .blocks = {}};
-    for (const Block* b = &first; b != nullptr; b = b->next.valid() ? &block(b->next) : nullptr) {
-      segment.size += b->size;
-      segment.blocks.push_back({b->address, b->size, b->state == BlockState::Free ? Bytes{} : b->requested, b->state});
-    }
-    segments.push_back(std::move(segment));
-  }
-  std::sort(segments.begin(), segments.end(),
-            [](const SegmentLayout& a, const SegmentLayout& b) { return a.address < b.address; });
-  return segments;
-}
-
-FreeBlocks& BlockMap::free_blocks(PoolKind kind, StreamId stream) {
-  PoolBlocks& pool = kind == PoolKind::Small ? small_ : large_;
-  for (StreamBlocks& candidate : pool) {
-    if (candidate.stream == stream) return candidate.free;
-  }
-  const auto after = std::find_if(pool.begin(), pool.end(), [&](const StreamBlocks& s) { return stream < s.stream; });
-  return pool.insert(after, StreamBlocks{stream, {}})->free;
+std::size_t BlockMap::mempool(MempoolId id) {
+  const auto known = std::find_if(mempools_.begin(), mempools_.end(), [&](const Mempool& m) { return m.id == id; });
+  if (known != mempools_.end()) return static_cast<std::size_t>(known - mempools_.begin());
+  ensure(mempools_.size() < 32'768, "a process has fewer than 32,768 private pools");
+  mempools_.push_back({.id = id});
+  pools_.resize(2 * mempools_.size());
+  return mempools_.size() - 1;
 }
 
 BlockId BlockMap::new_block(const Block& block) {
@@ -228,21 +234,36 @@ void BlockMap::recycle(BlockId block) {
   idle_blocks_.push_back(block);
 }
 
-void BlockMap::count_segment(PoolKind pool, Bytes size) {
-  for (PoolStats* group : {&stats_.all, &stats_.pool(pool)}) {
-    group->segments.increase(1);
-    group->reserved.increase(size);
-  }
+void BlockMap::link(BlockId before, BlockId after) {
+  if (before.valid()) blocks_[before.index()].next = after;
+  if (after.valid()) blocks_[after.index()].previous = before;
+}
+
+void BlockMap::count_segment(PoolId pool, Bytes size) {
+  stats_.each_group(pool.kind(), [&](PoolStats& group) {
+    group.segments.increase(1);
+    group.reserved.increase(size);
+  });
+  if (size >= options_.max_split_size) stats_.oversize_segments.increase(1);
 }
 
 void BlockMap::count_take(const Block& block) {
-  for (PoolStats* group : {&stats_.all, &stats_.pool(block.pool)}) {
-    group->allocated.increase(block.size);
-    group->allocations.increase(1);
-    group->active.increase(block.size);
-    group->active_blocks.increase(1);
-    group->requested.increase(block.requested);
-  }
+  stats_.each_group(block.pool.kind(), [&](PoolStats& group) {
+    group.allocated.increase(block.size);
+    group.allocations.increase(1);
+    group.active.increase(block.size);
+    group.active_blocks.increase(1);
+    group.requested.increase(block.requested);
+  });
+  if (block.size >= options_.max_split_size) stats_.oversize_allocations.increase(1);
+}
+
+void BlockMap::count_begin_free(const Block& block) {
+  stats_.each_group(block.pool.kind(), [&](PoolStats& group) {
+    group.allocated.decrease(block.size);
+    group.allocations.decrease(1);
+  });
+  if (block.size >= options_.max_split_size) stats_.oversize_allocations.decrease(1);
 }
 
 }  // namespace tidemark

@@ -42,6 +42,24 @@ std::optional<FreeBlocks::Position> FreeBlocks::best_fit(Bytes size) const {
   return std::nullopt;
 }
 
+std::optional<FreeBlocks::Position> FreeBlocks::next(Position position) const {
+  if (position.slot + 1 < chunk(position.rank).count) return Position{position.rank, position.slot + 1};
+  if (position.rank + 1 < fences_.size()) return Position{position.rank + 1, 0};
+  return std::nullopt;
+}
+
+std::optional<FreeBlocks::Position> FreeBlocks::previous(Position position) const {
+  if (position.slot > 0) return Position{position.rank, position.slot - 1};
+  if (position.rank > 0) return Position{position.rank - 1, chunk(position.rank - 1).count - 1};
+  return std::nullopt;
+}
+
+std::optional<FreeBlocks::Position> FreeBlocks::last() const {
+  if (size_ == 0) return std::nullopt;
+  const auto rank = static_cast<std::uint32_t>(fences_.size() - 1);
+  return Position{rank, chunk(rank).count - 1};
+}
+
 void FreeBlocks::insert(const FreeBlock& block) {
   Position position = lower_bound(block.size, block.address);
   if (chunk(position.rank).count == capacity) {

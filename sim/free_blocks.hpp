@@ -40,6 +40,11 @@ class FreeBlocks {
 
   /// The smallest block of at least `size`; of equal ones, the one at the lowest address.
   [[nodiscard]] std::optional<Position> best_fit(Bytes size) const;
+  /// The neighbours of a place in the order.
+  [[nodiscard]] std::optional<Position> next(Position position) const;
+  [[nodiscard]] std::optional<Position> previous(Position position) const;
+  /// The block that comes last.
+  [[nodiscard]] std::optional<Position> last() const;
   [[nodiscard]] const FreeBlock& at(Position position) const { return chunk(position.rank).blocks[position.slot]; }
 
   void insert(const FreeBlock& block);

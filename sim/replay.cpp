@@ -33,7 +33,9 @@ class DeviceMemory {
 class Replayer {
  public:
   Replayer(const Program& program, const DriverPrices& prices, Bytes capacity)
-      : prices_(prices), allocator_(DeviceMemory(capacity)), buffers_(static_cast<std::size_t>(program.buffers)) {
+      : prices_(prices),
+        allocator_(LoggedSegments(DeviceMemory(capacity))),
+        buffers_(static_cast<std::size_t>(program.buffers)) {
     record_.peak_allocated_by_step.push_back({});
   }
 
@@ -73,6 +75,13 @@ class Replayer {
   [[nodiscard]] Bytes driver() const { return driver_; }
   [[nodiscard]] Moment moment() const { return {at_, mark_}; }
   [[nodiscard]] Bytes block_of(BufferId buffer) const { return allocator_.size(buffers_[buffer.index()].block); }
+  [[nodiscard]] TensorEvent tensor_of(const Alloc& o) const {
+    const BlockId block = buffers_[o.buffer.index()].block;
+    return {TensorEvent::Kind::Alloc, o.buffer, o.label, o.category, o.size, allocator_.size(block), o.stream,
+            allocator_.address(block)};
+  }
+  [[nodiscard]] std::vector<SegmentEvent> take_segment_events() { return allocator_.source().take_events(); }
+  [[nodiscard]] std::vector<SegmentLayout> segments() const { return allocator_.layout(); }
 
   static Category category(DriverResource resource) {
     return resource == DriverResource::NcclKernels ? Category::Nccl : Category::Context;
@@ -117,7 +126,7 @@ class Replayer {
       record_.failure = OutOfDeviceMemory{moment(), price.bytes, allocator_.source().available()};
       return;
     }
-    allocator_.source().take_for_driver(price.bytes);
+    allocator_.source().source().take_for_driver(price.bytes);
     driver_ += price.bytes;
     driver_upper_ += price.high;
     driver_composition_[its_category] += price.bytes;
@@ -148,7 +157,7 @@ class Replayer {
   }
 
   const DriverPrices& prices_;
-  CachingAllocator<DeviceMemory> allocator_;
+  CachingAllocator<LoggedSegments<DeviceMemory>> allocator_;
   std::vector<Held> buffers_;
   Composition composition_, driver_composition_;
   bool composition_pending_ = false;
@@ -169,21 +178,19 @@ MemoryRecord replay(const Program& program, const DriverPrices& prices, const Re
   return std::move(replayer).finish();
 }
 
-MemoryRecord replay(const Program& program, const DriverPrices& prices, const ReplayOptions& options,
-                    const MemoryObserver& observer) {
+ObservedMemory replay(const Program& program, const DriverPrices& prices, const ReplayOptions& options,
+                      const MemoryObserver& observer) {
   Replayer replayer(program, prices, options.capacity);
   std::vector<TensorEvent> tensors(static_cast<std::size_t>(program.buffers));
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
     if (!replayer.step(i, op)) break;
     const auto tell = [&](const auto& what) {
-      observer({replayer.moment(), what, replayer.allocated(), replayer.reserved(), replayer.driver()});
+      observer({replayer.moment(), what, replayer.allocated(), replayer.reserved(), replayer.driver(),
+                replayer.take_segment_events()});
     };
     std::visit(Overloaded{
-                   [&](const Alloc& o) {
-                     tell(tensors[o.buffer.index()] = {TensorEvent::Kind::Alloc, o.buffer, o.label, o.category, o.size,
-                                                       replayer.block_of(o.buffer)});
-                   },
+                   [&](const Alloc& o) { tell(tensors[o.buffer.index()] = replayer.tensor_of(o)); },
                    [&](const Free& o) {
                      tensors[o.buffer.index()].kind = TensorEvent::Kind::Free;
                      tell(tensors[o.buffer.index()]);
@@ -207,7 +214,8 @@ MemoryRecord replay(const Program& program, const DriverPrices& prices, const Re
                },
                op);
   }
-  return std::move(replayer).finish();
+  std::vector<SegmentLayout> segments = replayer.segments();
+  return {std::move(replayer).finish(), std::move(segments)};
 }
 
 std::vector<LiveBuffer> live_buffers(const Program& program, const DriverPrices& prices, std::size_t op) {

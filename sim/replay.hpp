@@ -8,10 +8,13 @@
 #include <variant>
 #include <vector>
 
+#include "sim/address.hpp"
 #include "sim/allocator_options.hpp"
+#include "sim/block_map.hpp"
 #include "sim/category.hpp"
 #include "sim/prices.hpp"
 #include "sim/program.hpp"
+#include "sim/segment_source.hpp"
 
 // Memory without a clock: host order decides what is allocated when, so one pass over the ops through the emulated
 // allocator gives every peak exactly.
@@ -77,6 +80,8 @@ struct TensorEvent {
   Category category = Category::Temporaries;
   Bytes requested;
   Bytes block;  ///< what it counts as allocated
+  StreamId stream;
+  Address address;
   bool operator==(const TensorEvent&) const = default;
 };
 
@@ -93,14 +98,20 @@ struct MemoryEvent {
   Moment at;
   std::variant<TensorEvent, DriverEvent> what;
   Bytes allocated, reserved, driver;
+  std::vector<SegmentEvent> segments;  ///< that the allocator took and gave back for it, just before
   bool operator==(const MemoryEvent&) const = default;
 };
 
 using MemoryObserver = std::function<void(const MemoryEvent&)>;
 
+struct ObservedMemory {
+  MemoryRecord record;
+  std::vector<SegmentLayout> segments;  ///< at the end, by address
+};
+
 /// The same, and tells the observer of every change, in order.
-[[nodiscard]] MemoryRecord replay(const Program& program, const DriverPrices& prices, const ReplayOptions& options,
-                                  const MemoryObserver& observer);
+[[nodiscard]] ObservedMemory replay(const Program& program, const DriverPrices& prices, const ReplayOptions& options,
+                                    const MemoryObserver& observer);
 
 /// A buffer that is live at some moment.
 struct LiveBuffer {

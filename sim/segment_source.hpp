@@ -21,6 +21,17 @@ concept SegmentSource = requires(Source& source, const Source& idle, Address add
   { idle.available() } -> std::same_as<Bytes>;  // what the device could still give; evidence when it gives nothing
 };
 
+/// A source of expandable segments too: address space without memory, and memory for parts of it, as
+/// cuMemAddressReserve, cuMemCreate and cuMemMap give them.
+template <class Source>
+concept ExpandableSegmentSource = SegmentSource<Source> &&
+    requires(Source& source, Address address, Bytes size, Bytes page, StreamId stream) {
+  { source.reserve(size, page, stream) } -> std::same_as<std::optional<Address>>;  // mapped by whole pages
+  { source.unreserve(address, size) } -> std::same_as<void>;
+  { source.map(address, size) } -> std::same_as<bool>;  // all of it, or nothing: the device is full
+  { source.unmap(address, size) } -> std::same_as<void>;
+};
+
 /// Segments at made-up, ever increasing addresses, until the device is full. Nothing depends on the addresses
 /// except which of two free blocks of equal size is taken first.
 class InventedAddresses {
@@ -43,6 +54,17 @@ class InventedAddresses {
   void release(Address, Bytes size) { available_ += size; }
   [[nodiscard]] Bytes available() const { return available_; }
 
+  std::optional<Address> reserve(Bytes size, Bytes, StreamId) {
+    return std::exchange(next_, next_ + round_up(size, Bytes{granularity}));
+  }
+  void unreserve(Address, Bytes) {}
+  bool map(Address, Bytes size) {
+    if (size > available_) return false;
+    available_ -= size;
+    return true;
+  }
+  void unmap(Address, Bytes size) { available_ += size; }
+
  private:
   static constexpr std::int64_t granularity = 2 << 20;  // of physical memory on every CUDA device so far
 
@@ -50,9 +72,11 @@ class InventedAddresses {
   Address next_;
 };
 
-/// Something that happened to a whole segment.
+static_assert(ExpandableSegmentSource<InventedAddresses>);
+
+/// Something that happened to a whole segment, or to pages of an expandable one.
 struct SegmentEvent {
-  enum class Kind : std::uint8_t { Alloc, Free };
+  enum class Kind : std::uint8_t { Alloc, Free, Map, Unmap };
 
   Kind kind = Kind::Alloc;
   Address address;
@@ -79,6 +103,23 @@ class LoggedSegments {
   }
   [[nodiscard]] Bytes available() const { return source_.available(); }
 
+  std::optional<Address> reserve(Bytes size, Bytes page, StreamId stream) requires ExpandableSegmentSource<Source> {
+    return source_.reserve(size, page, stream);
+  }
+  void unreserve(Address address, Bytes size) requires ExpandableSegmentSource<Source> {
+    source_.unreserve(address, size);
+  }
+  bool map(Address address, Bytes size) requires ExpandableSegmentSource<Source> {
+    const bool mapped = source_.map(address, size);
+    if (mapped) events_.push_back({SegmentEvent::Kind::Map, address, size});
+    return mapped;
+  }
+  void unmap(Address address, Bytes size) requires ExpandableSegmentSource<Source> {
+    source_.unmap(address, size);
+    events_.push_back({SegmentEvent::Kind::Unmap, address, size});
+  }
+
+  [[nodiscard]] Source& source() { return source_; }
   [[nodiscard]] const std::vector<SegmentEvent>& events() const { return events_; }
   /// What happened since the last call, or since the beginning.
   std::vector<SegmentEvent> take_events() { return std::exchange(events_, {}); }

@@ -32,6 +32,9 @@ Tensor unary(Session& s, std::string_view name, Streaming kind, const Tensor& x)
   return elementwise(s, name, kind, {&x}, x.dtype);
 }
 
+// autocast_mode.h: operations that run in fp32.
+Tensor in_fp32(Session& s, const Tensor& x) { return s.autocast ? to(s, x, DType::FP32) : x; }
+
 // Type promotion among floating-point tensors that have dimensions.
 DType promoted(DType a, DType b) { return a == b ? a : DType::FP32; }
 
@@ -132,7 +135,9 @@ std::vector<Tensor> split_last(Session& s, const Tensor& x, const std::vector<st
 Tensor to(Session& s, const Tensor& x, DType dtype) {
   if (x.dtype == dtype) return x;
   auto node = s.node({&x});
-  Tensor out = elementwise(s, "to", Streaming::Copy, {&x}, dtype);
+  const bool empty = x.elements() == 0;  // takes no memory
+  Tensor out =
+      empty ? Tensor{x.storage, x.sizes, x.strides, dtype, {}} : elementwise(s, "to", Streaming::Copy, {&x}, dtype);
   if (node) node->apply = [&s, before = x.dtype](const Gradients& g) { return Gradients{to(s, g.front(), before)}; };
   return with(std::move(out), std::move(node));
 }
@@ -153,7 +158,10 @@ Tensor reshape(Session& s, const Tensor& x, Shape sizes) {
   return view(s, clone(s, x, contiguous_strides(x.sizes)), std::move(sizes));
 }
 
-Tensor cat_last(Session& s, const std::vector<Tensor>& parts) {
+Tensor cat_last(Session& s, const std::vector<Tensor>& given, std::optional<DType> dtype) {
+  std::vector<Tensor> parts;
+  for (const Tensor& t : given) parts.push_back(dtype ? to(s, t, *dtype) : t);
+
   std::vector<const Tensor*> inputs;
   std::int64_t width = 0;
   std::vector<std::int64_t> widths;
@@ -195,17 +203,14 @@ Tensor mul(Session& s, const Tensor& a, const Tensor& b) {
   Tensor out = elementwise(s, "mul", Streaming::Add, {&a, &b}, promoted(a.dtype, b.dtype));
   if (node)
     node->apply = [&s, saved_a, saved_b](const Gradients& g) {
+      const Tensor self = saved_a ? s.unpack(saved_a) : Tensor{}, other = saved_b ? s.unpack(saved_b) : Tensor{};
+      const auto times = [&](const Tensor& factor) {
+        return elementwise(s, "mul_gradient", Streaming::Add, {&g.front(), &factor},
+                           promoted(g.front().dtype, factor.dtype));
+      };
       Gradients made(2);
-      if (saved_a) {
-        const Tensor other = s.unpack(saved_a);
-        made[1] = elementwise(s, "mul_gradient", Streaming::Add, {&g.front(), &other},
-                              promoted(g.front().dtype, other.dtype));
-      }
-      if (saved_b) {
-        const Tensor other = s.unpack(saved_b);
-        made[0] = elementwise(s, "mul_gradient", Streaming::Add, {&g.front(), &other},
-                              promoted(g.front().dtype, other.dtype));
-      }
+      if (saved_a) made[1] = times(self);
+      if (saved_b) made[0] = times(other);
       return made;
     };
   return with(std::move(out), std::move(node));
@@ -247,7 +252,8 @@ Tensor silu(Session& s, const Tensor& x) { return simple(s, "silu", "silu_gradie
 Tensor gelu(Session& s, const Tensor& x) { return simple(s, "gelu", "gelu_gradient", x, Saves::Input); }
 Tensor relu(Session& s, const Tensor& x) { return simple(s, "relu", "relu_gradient", x, Saves::Output); }
 
-Tensor pow_number(Session& s, const Tensor& x) {
+Tensor pow_number(Session& s, const Tensor& given) {
+  const Tensor x = in_fp32(s, given);
   auto node = s.node({&x});
   Saved saved;
   if (node) saved = s.save(x);
@@ -263,7 +269,8 @@ Tensor pow_number(Session& s, const Tensor& x) {
   return with(std::move(out), std::move(node));
 }
 
-Tensor rsqrt(Session& s, const Tensor& x) {
+Tensor rsqrt(Session& s, const Tensor& given) {
+  const Tensor x = in_fp32(s, given);
   auto node = s.node({&x});
   Tensor out = unary(s, "rsqrt", Streaming::Activation, x);
   Saved saved;
@@ -328,7 +335,7 @@ Tensor softmax_last(Session& s, const Tensor& x) {
 }
 
 Tensor layer_norm(Session& s, const Tensor& given, const Tensor& weight, const Tensor& bias) {
-  const Tensor x = s.autocast ? to(s, given, DType::FP32) : given;  // autocast_mode.h: a policy of fp32
+  const Tensor x = in_fp32(s, given);
   auto node = s.node({&x, &weight, &bias});
   Saved saved_x, saved_weight;
   if (node) saved_x = s.save(x), saved_weight = s.save(weight);
@@ -400,14 +407,14 @@ Tensor product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& 
   if (node)
     node->apply = [&s, saved_x, saved_weight, rows, outputs, inputs, weight_sizes = weight.sizes, dtype = x.dtype,
                    bias_sizes = bias.sizes, has_bias = bias.defined() && node->needs(2)](const Gradients& g) {
+      const Tensor in = saved_x ? s.unpack(saved_x) : Tensor{};
+      const Tensor its = saved_weight ? s.unpack(saved_weight) : Tensor{};
       Gradients made(has_bias ? 3 : 2);
       if (saved_x) {
-        const Tensor in = s.unpack(saved_x);
         made[1] = s.empty(weight_sizes, dtype, "weight_gradient");
         gemm(s, {outputs, inputs, rows, dtype}, {g.front(), in}, made[1], Pass::Backward);
       }
       if (saved_weight) {
-        const Tensor its = s.unpack(saved_weight);
         made[0] = s.empty({rows, inputs}, dtype, "input_gradient", Category::Temporaries);
         gemm(s, {rows, inputs, outputs, dtype}, {g.front(), its}, made[0], Pass::Backward);
       }
@@ -452,14 +459,13 @@ Tensor batched(Session& s, const Tensor& a, const Tensor& b) {
   gemm(s, {batch * m, n, k, a.dtype}, {a, b}, out, Pass::Forward);
   if (node)
     node->apply = [&s, saved_a, saved_b, batch, m, n, k, dtype = a.dtype](const Gradients& g) {
+      const Tensor left = saved_a ? s.unpack(saved_a) : Tensor{}, right = saved_b ? s.unpack(saved_b) : Tensor{};
       Gradients made(2);
       if (saved_a) {
-        const Tensor left = s.unpack(saved_a);
         made[1] = s.empty({batch, k, n}, dtype, "bmm_gradient");
         gemm(s, {batch * k, n, m, dtype}, {left, g.front()}, made[1], Pass::Backward);
       }
       if (saved_b) {
-        const Tensor right = s.unpack(saved_b);
         made[0] = s.empty({batch, m, k}, dtype, "bmm_gradient");
         gemm(s, {batch * m, k, n, dtype}, {g.front(), right}, made[0], Pass::Backward);
       }
@@ -496,11 +502,11 @@ Tensor flash_attention(Session& s, const Tensor& query, const Tensor& key, const
   Saved saved_q, saved_k, saved_v;
   if (node) saved_q = s.save(q), saved_k = s.save(k), saved_v = s.save(v);
   const std::int64_t batch = q.sizes[0], heads = q.sizes[1], sequence = q.sizes[2], width = q.sizes[3];
-  // The kernel works on batch, sequence, heads; what PyTorch returns is a view of that.
-  const Tensor made = s.empty({batch, sequence, heads, width}, q.dtype, "attention");
-  Tensor out = made;
-  std::swap(out.sizes[1], out.sizes[2]);
-  std::swap(out.strides[1], out.strides[2]);
+  // Outputs and gradients lie in memory as what they are like does (empty_like).
+  const auto like = [&s](const Tensor& t, std::string_view what) {
+    return s.empty_strided(t.sizes, elementwise_strides({&t}, t.sizes), t.dtype, what);
+  };
+  Tensor out = like(q, "attention");
   const Tensor lse = s.empty({batch, heads, sequence}, DType::FP32, "attention_lse");
   const Tensor seed = s.empty({2}, DType::INT64, "attention_rng_state");
   const Tensor offset = s.empty({1}, DType::INT64, "attention_rng_offset");
@@ -509,7 +515,7 @@ Tensor flash_attention(Session& s, const Tensor& query, const Tensor& key, const
   (void)probability;  // the kernel draws its mask from the seed again
   if (node)
     node->apply = [&s, saved_q, saved_k, saved_v, saved_out = s.save(out), saved_lse = s.save(lse),
-                   saved_seed = s.save(seed), saved_offset = s.save(offset), shape](const Gradients& g) {
+                   saved_seed = s.save(seed), saved_offset = s.save(offset), shape, like](const Gradients& g) {
       const Tensor in_q = s.unpack(saved_q), in_k = s.unpack(saved_k), in_v = s.unpack(saved_v);
       const Tensor result = s.unpack(saved_out), sums = s.unpack(saved_lse), random = s.unpack(saved_seed),
                    place = s.unpack(saved_offset);
@@ -524,14 +530,8 @@ Tensor flash_attention(Session& s, const Tensor& query, const Tensor& key, const
       }
       Attention back = shape;
       back.pass = Pass::Backward;
-      const auto gradient_of = [&](const Tensor& t, std::string_view what) {
-        Tensor laid_out = s.empty({t.sizes[0], t.sizes[2], t.sizes[1], t.sizes[3]}, t.dtype, what);
-        std::swap(laid_out.sizes[1], laid_out.sizes[2]);
-        std::swap(laid_out.strides[1], laid_out.strides[2]);
-        return laid_out;
-      };
-      const Tensor dq = gradient_of(in_q, "query_gradient");
-      const Tensor dk = gradient_of(in_k, "key_gradient"), dv = gradient_of(in_v, "value_gradient");
+      const Tensor dq = like(in_q, "query_gradient");
+      const Tensor dk = like(in_k, "key_gradient"), dv = like(in_v, "value_gradient");
       if (s.habits().kernel_workspaces &&
           shape.heads != shape.kv_heads) {  // summed over the heads that share a key once all are there
         workspaces.push_back(s.empty(result.sizes, in_k.dtype, "expanded_key_gradient"));
@@ -586,7 +586,7 @@ Tensor log_softmax(Session& s, const Tensor& x) {
 }  // namespace
 
 Tensor cross_entropy(Session& s, const Tensor& logits, const Tensor& labels) {
-  const Tensor probabilities = log_softmax(s, s.autocast ? to(s, logits, DType::FP32) : logits);
+  const Tensor probabilities = log_softmax(s, in_fp32(s, logits));
   auto node = s.node({&probabilities});
   Saved saved, saved_labels;
   if (node) saved = s.save(probabilities), saved_labels = s.save(labels);

@@ -27,7 +27,8 @@ namespace tidemark::eager {
 [[nodiscard]] Tensor contiguous(Session& s, const Tensor& x);
 /// A view where there is one, else a view of a copy.
 [[nodiscard]] Tensor reshape(Session& s, const Tensor& x, Shape sizes);
-[[nodiscard]] Tensor cat_last(Session& s, const std::vector<Tensor>& parts);
+/// In one type, where `dtype` says which.
+[[nodiscard]] Tensor cat_last(Session& s, const std::vector<Tensor>& parts, std::optional<DType> dtype = {});
 
 // Element by element.
 [[nodiscard]] Tensor add(Session& s, const Tensor& a, const Tensor& b);

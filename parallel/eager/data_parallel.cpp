@@ -33,7 +33,8 @@ void DistributedDataParallel::make_buckets(const Parameters& order, Bytes first,
   for (Bucket& bucket : made) {
     std::int64_t elements = 0;
     for (const std::shared_ptr<Leaf>& p : bucket.parameters) elements += p->value.elements();
-    bucket.gradients = s_.empty({elements}, bucket.parameters.front()->value.dtype, "bucket", Category::Gradients);
+    const Category category = habits_.gradients_view_buckets ? Category::Gradients : Category::CommDp;
+    bucket.gradients = s_.empty({elements}, bucket.parameters.front()->value.dtype, "bucket", category);
     bucket.pending = bucket.parameters.size();
   }
   buckets_ = std::move(made);

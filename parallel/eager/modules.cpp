@@ -4,6 +4,9 @@
 
 #include <fmt/format.h>
 
+// A call's arguments live until it returns, in Python; here a temporary lives until its statement ends. So no call is
+// nested in a call that is nested in another.
+//
 // Read in transformers 4.48 and 5.23: models/*/modeling_*.py, integrations/sdpa_attention.py, loss/loss_utils.py,
 // cache_utils.py, masking_utils.py, modeling_layers.py.
 
@@ -58,12 +61,14 @@ Tensor Linear::operator()(Session& s, const Tensor& x) const {
 Tensor Norm::operator()(Session& s, const Tensor& x) const {
   if (kind == NormKind::Layer) return layer_norm(s, x, weight->value, bias->value);
   const auto normalized = [&](const Tensor& wide) {
-    const Tensor variance = mean_last(s, pow_number(s, wide));
-    return mul(s, wide, rsqrt(s, add_number(s, variance)));
+    Tensor scale = mean_last(s, pow_number(s, wide));
+    scale = add_number(s, scale);
+    return mul(s, wide, rsqrt(s, scale));
   };
   if (kind == NormKind::ZeroCenteredRms) {  // Gemma: in fp32 to the end
-    Tensor output = normalized(to(s, x, DType::FP32));
-    output = mul(s, output, add_number(s, to(s, weight->value, DType::FP32)));
+    Tensor output = normalized(to(s, x, DType::FP32)), scale = to(s, weight->value, DType::FP32);
+    scale = add_number(s, scale);
+    output = mul(s, output, std::exchange(scale, Tensor{}));
     return to(s, output, x.dtype);
   }
   Tensor hidden = to(s, x, DType::FP32);
@@ -208,6 +213,8 @@ CausalLM::CausalLM(Session& session, const Model& model, const Train& train, con
   if (model.positions == Positions::Learned)
     positions_ = parameter("embed_positions.weight", {model.max_positions, model.hidden});
   if (model.scaled_embedding) embedding_scale_ = s_.empty({}, dtype_, "embed_scale", Category::Parameters);
+  if (family_of(model) == Family::BigCode)  // which keys each place may look at, though few attentions read it
+    causal_table_ = s_.empty({model.max_positions, model.max_positions}, DType::BOOL, "bias", Category::Parameters);
   for (std::int32_t i = 0; i < model.layers; ++i) make_layer(i);
   last_norm_ = make_norm("norm", model.hidden);
   if (model.positions == Positions::Rotary) {
@@ -293,7 +300,9 @@ CausalLM::States CausalLM::project(const Attention& a, const Tensor& hidden) {
 Tensor CausalLM::turned(const Tensor& x, const Context& context) {
   const Tensor cosine = unsqueeze(s_, context.cosine, 1), sine = unsqueeze(s_, context.sine, 1);
   const std::int64_t turning = context.cosine.size(-1);
-  if (family_of(model_) != Family::NeoX && turning == x.size(-1)) return embedded(s_, x, cosine, sine);
+  // Some families put what turns and what does not together again, also where nothing is left over.
+  const bool in_parts = family_of(model_) == Family::NeoX || family_of(model_) == Family::Phi3;
+  if (!in_parts && turning == x.size(-1)) return embedded(s_, x, cosine, sine);
   const Tensor rotating = slice(s_, x, -1, 0, turning);
   const Tensor passing = slice(s_, x, -1, turning, x.size(-1));
   const Tensor made = embedded(s_, rotating, cosine, sine);
@@ -310,7 +319,8 @@ Tensor CausalLM::scored(const States& states, const Context& context, Tensor& we
     weights = mul_number(s_, weights);
   }
   weights = add(s_, weights, context.mask);
-  weights = to(s_, softmax_last(s_, to(s_, weights, DType::FP32)), states.query.dtype);
+  weights = softmax_last(s_, to(s_, weights, DType::FP32));
+  weights = to(s_, weights, states.query.dtype);
   weights = dropout(s_, weights, train_.attention_dropout);
   Tensor output = matmul(s_, weights, values);
   output = contiguous(s_, transpose(s_, output, 1, 2));
@@ -335,13 +345,9 @@ Tensor CausalLM::attend(const Layer& layer, const Tensor& hidden, const Context&
   }
   if (cache != nullptr) {
     if (habits_.copies_into_cache) {
-      // torch.cat of what there was, nothing, and this.
-      const auto cached = [&](const Tensor& x) {
-        const Tensor copy = cat_last(s_, {x});
-        return copy;
-      };
-      states.key = cached(states.key);
-      states.value = cached(states.value);
+      // torch.cat of what there was, nothing of the keys' type, and this.
+      states.key = cat_last(s_, {states.key});
+      states.value = cat_last(s_, {states.value}, states.key.dtype);
     }
     cache->push_back(states.key);
     cache->push_back(states.value);
@@ -360,8 +366,13 @@ Tensor CausalLM::activate(const Tensor& x) {
   if (!model_.composite_gelu) return gelu(s_, x);
   // 0.5 * input * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (input + 0.044715 * torch.pow(input, 3.0))))
   const Tensor half = mul_number(s_, x);
-  const auto inner = [&] { return add(s_, x, mul_number(s_, pow_number(s_, x))); };
-  return mul(s_, half, add_number(s_, tanh(s_, mul_number(s_, inner()))));
+  Tensor rest = pow_number(s_, x);
+  rest = mul_number(s_, rest);
+  rest = add(s_, x, rest);
+  rest = mul_number(s_, rest);
+  rest = tanh(s_, rest);
+  rest = add_number(s_, rest);
+  return mul(s_, half, rest);
 }
 
 Tensor CausalLM::run_mlp(const Layer& layer, const Tensor& x) {
@@ -428,11 +439,13 @@ Tensor CausalLM::forward(const Layer& layer, const Tensor& given, const Context&
 Tensor CausalLM::checkpointed(const Layer& layer, const Tensor& hidden, const Context& context) {
   // torch/utils/checkpoint.py _checkpoint_without_reentrant_generator: the frame keeps the region's inputs.
   auto frame = std::make_shared<CheckpointFrame>();
-  frame->run_again = [this, &layer, hidden, context](Session& s) {
+  frame->run_again = [this, &layer, hidden, context, dtype = s_.autocast](Session& s) {
+    const Autocast autocast(s, dtype);
     const Session::Scope scope(s, layer.name);
     const Tensor again = leaf(s, hidden)->value;
     (void)forward(layer, again, context, nullptr);
   };
+  s_.keep(hidden);
   s_.pack_into(frame);
   Tensor out = forward(layer, hidden, context, nullptr);
   s_.pack_into(nullptr);
@@ -448,13 +461,14 @@ Tensor CausalLM::checkpointed_reentrant(const Layer& layer, const Tensor& hidden
   }
   if (!node) return out;
   // CheckpointFunction.backward: the region once more on a detached input, then its own backward pass.
-  node->apply = [this, &layer, context, saved = s_.save(hidden)](const std::vector<Tensor>& gradients) {
+  node->apply = [this, &layer, context, saved = s_.save(hidden),
+                 dtype = s_.autocast](const std::vector<Tensor>& gradients) {
     const std::shared_ptr<Leaf> input = leaf(s_, s_.unpack(saved));
     Tensor again;
     {
-      const bool before = std::exchange(s_.grad_enabled, true);
+      const Autocast autocast(s_, dtype);
+      const Session::Again once_more(s_);
       again = forward(layer, input->value, context, nullptr);
-      s_.grad_enabled = before;
     }
     backward(s_, again, gradients.front());
     return std::vector<Tensor>{input->gradient};
@@ -474,7 +488,7 @@ Tensor CausalLM::run_layer(const Layer& layer, const Tensor& hidden, const Conte
 
 // ---- the whole model -----------------------------------------------------------------------------------------------
 
-void CausalLM::rotary_tables(Context& context, const Tensor& hidden) {
+void CausalLM::rotary_tables(Tensor& cosines, Tensor& sines, const Tensor& hidden) {
   const NoGrad no_grad(s_);
   const Session::Scope scope(s_, "rotary_emb");
   const std::int64_t sequence = hidden.sizes[1], width = model_.rotary_dim();
@@ -489,18 +503,24 @@ void CausalLM::rotary_tables(Context& context, const Tensor& hidden) {
     return mul_number(s_, wide);
   };
   Tensor cosine = function("cos"), sine = function("sin");
-  context.cosine = to(s_, cosine, hidden.dtype);
-  context.sine = to(s_, sine, hidden.dtype);
+  cosines = to(s_, cosine, hidden.dtype);
+  sines = to(s_, sine, hidden.dtype);
 }
 
 void CausalLM::causal_mask(Context& context, const Tensor& hidden) {
   if (train_.attention != AttentionKernel::Unfused) return;
   const NoGrad no_grad(s_);
   const std::int64_t batch = hidden.sizes[0], sequence = hidden.sizes[1];
-  const Tensor allowed = s_.empty({batch, 1, sequence, sequence}, DType::BOOL, "causal_mask_bool");
-  s_.stream(Streaming::Fill, {}, {allowed});
-  context.mask = s_.empty({batch, 1, sequence, sequence}, hidden.dtype, "causal_mask");
-  s_.stream(Streaming::Activation, {allowed}, {context.mask});
+  const auto mask = [&] {
+    const Tensor allowed = s_.empty({batch, 1, sequence, sequence}, DType::BOOL, "causal_mask_bool");
+    s_.stream(Streaming::Fill, {}, {allowed});
+    const Tensor made = s_.empty({batch, 1, sequence, sequence}, hidden.dtype, "causal_mask");
+    s_.stream(Streaming::Activation, {allowed}, {made});
+    return made;
+  };
+  context.mask = mask();
+  // Gemma's layers with a sliding window have a mask of their own.
+  if (model_.norms == NormPlacement::Around && model_.sliding_window > 0) context.window_mask = mask();
 }
 
 Tensor CausalLM::decoder(const Tensor& ids, std::vector<Tensor>& cache) {
@@ -517,7 +537,8 @@ Tensor CausalLM::decoder(const Tensor& ids, std::vector<Tensor>& cache) {
   Context context;
   causal_mask(context, hidden);
   if (gpt_style(model_) || family_of(model_) == Family::NeoX) hidden = dropout(s_, hidden, train_.hidden_dropout);
-  if (model_.positions == Positions::Rotary) rotary_tables(context, hidden);
+  if (model_.positions == Positions::Rotary) rotary_tables(context.cosine, context.sine, hidden);
+  if (model_.window_rotary) rotary_tables(context.window_cosine, context.window_sine, hidden);
   const bool caching = habits_.caches_keys && train_.recompute.kind == Recompute::None;
   for (const Layer& layer : layers_) hidden = run_layer(layer, hidden, context, caching ? &cache : nullptr);
   s_.mark(Phase::Forward, "norm");
@@ -527,7 +548,8 @@ Tensor CausalLM::decoder(const Tensor& ids, std::vector<Tensor>& cache) {
 Tensor CausalLM::loss_of(const Tensor& given, const Tensor& labels) {
   const Session::Scope scope(s_, "loss", Category::LogitsLoss);
   s_.mark(Phase::Forward, "loss");
-  Tensor logits = to(s_, given, DType::FP32);
+  const bool own_loss = (gpt_style(model_) || family_of(model_) == Family::NeoX) && !habits_.upcasts_every_loss;
+  Tensor logits = own_loss ? given : to(s_, given, DType::FP32);
   const std::int64_t vocabulary = logits.size(-1);
   if (habits_.shifts_logits) {
     const Tensor shifted = contiguous(s_, slice(s_, logits, 1, 0, logits.sizes[1] - 1));
@@ -544,11 +566,11 @@ Tensor CausalLM::loss_of(const Tensor& given, const Tensor& labels) {
   return cross_entropy(s_, logits, view(s_, shifted, {shifted.elements()}));
 }
 
-Tensor CausalLM::loss(const Tensor& ids, const Tensor& labels) {
-  std::vector<Tensor> cache;
-  const Tensor hidden = decoder(ids, cache);
+CausalLM::Outputs CausalLM::operator()(const Tensor& ids, const Tensor& labels) {
+  Outputs outputs;
+  const Tensor hidden = decoder(ids, outputs.cache);
   s_.mark(Phase::Forward, "lm_head");
-  Tensor logits;
+  Tensor& logits = outputs.logits;
   {
     const Session::Scope scope(s_, "lm_head", Category::LogitsLoss);
     logits = head_(s_, hidden);
@@ -558,7 +580,8 @@ Tensor CausalLM::loss(const Tensor& ids, const Tensor& labels) {
       logits = mul_number(s_, logits);
     }
   }
-  return loss_of(logits, labels);
+  outputs.loss = loss_of(logits, labels);
+  return outputs;
 }
 
 }  // namespace tidemark::eager

@@ -34,8 +34,9 @@ struct Norm {
 
 /// What all layers of one forward pass share.
 struct Context {
-  Tensor cosine, sine;  ///< of rotary positions
-  Tensor mask;          ///< added to scores, where they are stored
+  Tensor cosine, sine;                             ///< of rotary positions
+  Tensor mask;                                     ///< added to scores, where they are stored
+  Tensor window_cosine, window_sine, window_mask;  ///< the same of layers with a sliding window
 };
 
 /// A language model with its loss.
@@ -43,9 +44,12 @@ class CausalLM {
  public:
   CausalLM(Session& session, const Model& model, const Train& train, const EagerHabits& habits);
 
-  /// The loss of a batch of sequences; both are [batch, sequence]. What else it returns goes at once, as in
-  /// `loss = model(...).loss`.
-  Tensor loss(const Tensor& ids, const Tensor& labels);
+  struct Outputs {
+    Tensor loss, logits;
+    std::vector<Tensor> cache;  ///< keys and values of each layer
+  };
+  /// A forward pass over a batch of sequences; both are [batch, sequence].
+  Outputs operator()(const Tensor& ids, const Tensor& labels);
 
   [[nodiscard]] const Parameters& parameters() const { return parameters_; }
 
@@ -94,7 +98,7 @@ class CausalLM {
   Tensor turned(const Tensor& x, const Context& context);
   Tensor scored(const States& states, const Context& context, Tensor& weights);
   Tensor fused(const States& states);
-  void rotary_tables(Context& context, const Tensor& hidden);
+  void rotary_tables(Tensor& cosines, Tensor& sines, const Tensor& hidden);
   void causal_mask(Context& context, const Tensor& hidden);
   Tensor loss_of(const Tensor& logits, const Tensor& labels);
 
@@ -105,7 +109,7 @@ class CausalLM {
   DType dtype_;  ///< of parameters
   Parameters parameters_;
   std::shared_ptr<Leaf> tokens_, positions_;
-  Tensor inverse_frequencies_, inverse_frequencies_copy_, embedding_scale_;
+  Tensor inverse_frequencies_, inverse_frequencies_copy_, embedding_scale_, causal_table_;
   std::vector<Layer> layers_;
   Norm last_norm_;
   Linear head_;

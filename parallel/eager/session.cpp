@@ -70,7 +70,7 @@ std::shared_ptr<Node> Session::node(const std::vector<const Tensor*>& inputs) {
   auto made = std::make_shared<Node>();
   made->sequence = nodes_++;
   made->scope = emit.program.label(path_.empty() ? "model" : path_);
-  made->category = category_.value_or(Category::Temporaries);
+  made->category = default_category() == Category::Recompute ? Category::Temporaries : default_category();
   for (const Tensor* t : inputs) made->inputs.push_back({t->gradient, t->sizes, t->dtype});
   return made;
 }
@@ -82,9 +82,7 @@ Saved Session::save(const Tensor& tensor) {
     packing_->saved.push_back(saved);
     return saved;
   }
-  const Category now = std::get<Alloc>(emit.program.program().ops[tensor.storage->op()]).category;
-  if (now == Category::Temporaries)
-    reclassify(tensor, again_ != nullptr || backward_ ? Category::Recompute : Category::SavedActivations);
+  keep(tensor);
   saved->tensor = tensor.detached();
   if (again_ == nullptr) return saved;
   const std::size_t place = again_->made_again++;
@@ -93,14 +91,21 @@ Saved Session::save(const Tensor& tensor) {
   return saved;
 }
 
+void Session::keep(const Tensor& tensor) {
+  const Category now = std::get<Alloc>(emit.program.program().ops[tensor.storage->op()]).category;
+  if (now == Category::Temporaries)
+    reclassify(tensor, again_ != nullptr || backward_ ? Category::Recompute : Category::SavedActivations);
+}
+
 void Session::run_again(CheckpointFrame& frame) {
   CheckpointFrame* const outer = std::exchange(again_, &frame);
-  const bool recording = std::exchange(grad_enabled, true);
+  const std::string path = std::exchange(path_, {});
   try {
+    const Again again(*this);
     frame.run_again(*this);
   } catch (const StopRecomputation&) {
   }
-  grad_enabled = recording;
+  path_ = path;
   again_ = outer;
   frame.done = true;
 }

@@ -51,6 +51,8 @@ class Session {
   /// A node for an operation on these inputs; none where no gradient will be asked for.
   [[nodiscard]] std::shared_ptr<Node> node(const std::vector<const Tensor*>& inputs);
   [[nodiscard]] Saved save(const Tensor& tensor);
+  /// What a backward pass will need counts as saved, or as recomputed.
+  void keep(const Tensor& tensor);
   /// What was saved; runs its region again where it was checkpointed.
   [[nodiscard]] Tensor unpack(const Saved& saved);
 
@@ -84,6 +86,26 @@ class Session {
     bool backward_;
   };
 
+  /// A region that runs forward once more while its backward pass is due.
+  class Again {
+   public:
+    explicit Again(Session& session)
+        : session_(session),
+          category_(std::exchange(session.category_, Category::Recompute)),
+          recording_(std::exchange(session.grad_enabled, true)) {}
+    ~Again() {
+      session_.category_ = category_;
+      session_.grad_enabled = recording_;
+    }
+    Again(const Again&) = delete;
+    Again& operator=(const Again&) = delete;
+
+   private:
+    Session& session_;
+    std::optional<Category> category_;
+    bool recording_;
+  };
+
   [[nodiscard]] const std::string& path() const { return path_; }
   void mark(Phase phase, std::string_view text) { emit.mark(phase, text); }
 
@@ -98,7 +120,6 @@ class Session {
   void give_up(const Storage& storage);
 
  private:
-  friend class Scope;
   Tensor make(Shape sizes, Shape strides, DType dtype, std::string_view what, Category category);
   [[nodiscard]] Category default_category() const { return category_.value_or(Category::Temporaries); }
   void run_again(CheckpointFrame& frame);
@@ -112,6 +133,23 @@ class Session {
   std::vector<NameId> spare_names_;
   std::int32_t names_ = 0;
   bool finished_ = false;
+};
+
+/// torch.autocast: matrix products convert their operands. What was converted is given up with the outermost one.
+class Autocast {
+ public:
+  Autocast(Session& session, std::optional<DType> dtype)
+      : session_(session), before_(std::exchange(session.autocast, dtype)) {}
+  ~Autocast() {
+    session_.autocast = before_;
+    if (!before_) session_.autocast_cache.clear();
+  }
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  Session& session_;
+  std::optional<DType> before_;
 };
 
 /// Runs without recording anything for a backward pass.

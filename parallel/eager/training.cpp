@@ -31,6 +31,7 @@ class Training {
       optimizer_->clip();
       optimizer_->step();
       optimizer_->zero_grad();
+      outputs_ = {};
       s_.emit.synchronize();
     }
   }
@@ -73,10 +74,14 @@ class Training {
 
   void run(const Tensor& ids, const Tensor& labels, bool last) {
     if (replicas_) replicas_->prepare_for_backward(last);
-    if (input_.train.precision != input_.train.master_dtype) s_.autocast = input_.train.precision;
-    Tensor loss = model_->loss(ids, labels);
-    s_.autocast.reset();
-    s_.autocast_cache.clear();
+    Tensor loss;
+    {
+      const bool mixed = input_.train.precision != input_.train.master_dtype;
+      const Autocast autocast(s_, mixed ? std::optional(input_.train.precision) : std::nullopt);
+      CausalLM::Outputs outputs = (*model_)(ids, labels);
+      loss = outputs.loss;
+      if (habits_.keeps_outputs) outputs_ = std::move(outputs);
+    }
     if (scale_.defined()) loss = mul(s_, loss, scale_);
     const Tensor one = s_.empty({}, loss.dtype, "loss_gradient");
     s_.stream(Streaming::Fill, {}, {one});
@@ -105,6 +110,7 @@ class Training {
   std::optional<DistributedDataParallel> replicas_;
   std::optional<TorchOptimizer> optimizer_;
   std::vector<Tensor> batch_;
+  CausalLM::Outputs outputs_;
   Tensor scale_, growth_;
 };
 

@@ -30,6 +30,7 @@ struct EagerSettings {
   std::optional<bool> reentrant_checkpoint;  ///< torch.utils.checkpoint's use_reentrant; unset: the version's default
   bool gradients_view_buckets = false;       ///< DistributedDataParallel's gradient_as_bucket_view
   std::int64_t bucket_mib = 25;              ///< its bucket_cap_mb
+  bool keeps_outputs = false;                ///< a variable holds the model's outputs until the step ends
   bool fake_tensors = false;                 ///< runs under FakeTensorMode, as memory trackers do
   bool operator==(const EagerSettings&) const = default;
 };
@@ -41,7 +42,9 @@ struct EagerHabits {
   bool reentrant_checkpoint = false;
   bool caches_keys = true;              ///< the last pass's keys and values are kept while it runs
   bool copies_into_cache = true;        ///< … as copies
+  bool keeps_outputs = false;           ///< logits, and keys and values, outlive the backward pass
   bool repeats_keys = false;            ///< each query head gets keys and values of its own before fused attention
+  bool upcasts_every_loss = true;       ///< also GPT-2's, GPTBigCode's and GPT-NeoX's losses are computed in fp32
   bool shifts_logits = false;           ///< the loss copies all logits but the last token's
   bool gradients_view_buckets = false;  ///< a gradient is a view of its bucket, and no tensor of its own
   bool sums_in_place = true;            ///< autograd adds to a gradient that nobody else holds

@@ -21,15 +21,20 @@
 #include "kernels/execute/mpi_world.hpp"
 #include "kernels/execute/process_memory.hpp"
 #include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/compare.hpp"
+#include "scenarios/cli/detail/plan_verbs.hpp"
 #include "scenarios/cli/output.hpp"
+#include "scenarios/cli/predicted_files.hpp"
 #include "scenarios/cli/progress.hpp"
 #include "scenarios/io/input_error.hpp"
+#include "scenarios/io/quantity.hpp"
 #include "scenarios/io/scenario_json.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/prediction.hpp"
 #include "scenarios/report/explanation.hpp"
 #include "scenarios/report/fabric_text.hpp"
 #include "scenarios/report/prediction_text.hpp"
+#include "scenarios/report/replay_text.hpp"
 #include "scenarios/report/timeline.hpp"
 #include "scenarios/report/validation_json.hpp"
 #include "scenarios/report/validation_text.hpp"
@@ -49,7 +54,7 @@ struct Arguments {
   std::string at = "peak";
   std::string show = "memory";
   bool all = false;
-  std::string timeline;
+  PredictedFiles files;
   std::string link_model = "max-min";
   std::int64_t scale = 1;
   std::string mutation = "none";
@@ -57,8 +62,11 @@ struct Arguments {
   std::string back_end = "host";
   std::string job;
   std::string command;  ///< the whole line
+  CompareArguments compare;
   // Not given: as the verb likes it.
   std::optional<std::string> ranks, steps, categories;
+  SnapshotQuestion snapshot;
+  std::string capacity;
 };
 
 [[noreturn]] void refuse(std::string option, std::string message, std::string hint) {
@@ -81,26 +89,19 @@ TimelineQuery timeline_query(const Arguments& arguments, const Scenario& scenari
 
 int run_predict(const Arguments& arguments) {
   const PredictOptions options{.links = asked_link_model(arguments.link_model)};
-  if (arguments.timeline.empty()) {
-    const std::string hint = "give --timeline FILE too";
-    if (arguments.ranks) refuse("--rank", "picks from a timeline, and none is asked for", hint);
-    refuse_filters(arguments, hint);
-  } else if (arguments.timeline == "-") {
-    refuse("--timeline", "goes to a file", "explain --show timeline --json - prints one");
-  } else if (arguments.timeline == arguments.json) {
-    refuse("--timeline", "and --json name one file", "give each its own");
-  }
+  check_files(arguments.files, arguments.json);
+  if (!arguments.files.any() && arguments.ranks)
+    refuse("--rank", "picks from a file, and none is asked for", "give --timeline, --trace or --snapshot FILE too");
+  if (!arguments.files.shows_steps()) refuse_filters(arguments, "give --timeline or --trace FILE too");
   const Scenario scenario = read_scenario(arguments.scenario, data_root());
   TimelineQuery query = timeline_query(arguments, scenario);
   if (arguments.ranks) query.ranks = asked_ranks(*arguments.ranks, scenario);
+  check_snapshot_ranks(arguments.files, query.ranks);
 
   const Job job(scenario);
   const Trace trace = simulate_time(job, options);
   const Prediction prediction = predict(job, trace, progress_on_terminal("simulating ranks"), options);
-  if (!arguments.timeline.empty()) {
-    if (!arguments.ranks) query.ranks = first_ranks(prediction);
-    write_file(arguments.timeline, [&](std::ostream& file) { write_timeline(file, job, trace, query); });
-  }
+  write_files(arguments.files, job, trace, prediction, query);
   answer(prediction_text(prediction), arguments.json, [&] { return prediction_json(prediction); });
   return prediction.fits ? yes : no;
 }
@@ -165,6 +166,20 @@ int run_explain(const Arguments& arguments) {
   };
   answer(shown(), arguments.json, [&] { return scenario_json(job.scenario, 2) + '\n'; });
   return yes;
+}
+
+int run_replay(const Arguments& arguments) {
+  SnapshotQuestion question = arguments.snapshot;
+  if (!arguments.capacity.empty()) {
+    const ParsedBytes capacity = parse_bytes(arguments.capacity);
+    if (!capacity.bytes) refuse("--capacity", capacity.why, "such as \"79.1 GiB\"");
+    question.capacity = capacity.bytes;
+  }
+  if (const std::optional<double> fraction = question.memory_fraction; fraction && (*fraction < 0 || *fraction > 1))
+    refuse("--memory-fraction", fmt::format("{:g} is no part of the device", *fraction), "between 0 and 1");
+  const SnapshotReplay replayed = replay_snapshot(question);
+  answer(replay_text(replayed), arguments.json, [&] { return replay_json(replayed); });
+  return replayed.yes() ? yes : no;
 }
 
 Mutation asked_mutation(const std::string& name) {
@@ -285,17 +300,16 @@ int run_validate(const Arguments& arguments) {
 
 // CLI11 would only say that a verb is required.
 void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
-  static constexpr std::array<std::string_view, 9> planned{"plan",   "advise",  "capacity", "report",  "calibrate",
-                                                           "replay", "compare", "convert",  "estimate"};
+  static constexpr std::array<std::string_view, 4> planned{"report", "calibrate", "convert", "estimate"};
   if (argc < 2 || argv[1][0] == '-') return;
   const std::string verb = argv[1];
   const auto verbs = app.get_subcommands([](const CLI::App*) { return true; });
   if (std::any_of(verbs.begin(), verbs.end(), [&](const CLI::App* known) { return known->get_name() == verb; })) return;
   const bool later = std::find(planned.begin(), planned.end(), verb) != planned.end();
-  throw InputError(
-      Problem{.file = "tidemark",
-              .message = later ? fmt::format("{} is not there yet", verb) : fmt::format("there is no verb '{}'", verb),
-              .hint = "predict, explain and validate are; see tidemark --help"});
+  throw InputError(Problem{
+      .file = "tidemark",
+      .message = later ? fmt::format("{} is not there yet", verb) : fmt::format("there is no verb '{}'", verb),
+      .hint = "predict, explain, plan, advise, capacity, compare, replay and validate are; see tidemark --help"});
 }
 
 int run(int argc, char** argv) {
@@ -312,22 +326,54 @@ int run(int argc, char** argv) {
         ->type_name("FILE");
     verb->add_option("--rank", arguments.ranks,
                      verb == explain ? "rank to look at; a timeline takes several"
-                                     : "ranks in the timeline (default: the lowest of each group)")
+                                     : "ranks in the files that are asked for (default: those that stand for others)")
         ->type_name("R[,R...]");
-    verb->add_option("--step", arguments.steps, "steps in the timeline (default: the last)")->type_name("N[,N...]");
+    verb->add_option("--step", arguments.steps, "steps in the timeline or trace (default: the last)")
+        ->type_name("N[,N...]");
     verb->add_option("--category", arguments.categories, "memory categories in the timeline (default: all)")
         ->type_name("NAME[,NAME...]");
     verb->add_option("--link-model", arguments.link_model,
                      "max-min (transfers share links, the default) or alpha-beta (they do not)")
         ->type_name("MODEL");
   }
-  predict->add_option("--timeline", arguments.timeline, "write every span and memory event to FILE (JSON Lines)")
+  predict->add_option("--timeline", arguments.files.timeline, "write every span and memory event to FILE (JSON Lines)")
+      ->type_name("FILE");
+  predict
+      ->add_option("--trace", arguments.files.trace,
+                   "write spans and memory to FILE for ui.perfetto.dev (Chrome's JSON)")
+      ->type_name("FILE");
+  predict
+      ->add_option("--snapshot", arguments.files.snapshot,
+                   "write the allocator's history as PyTorch's memory snapshot, for pytorch.org/memory_viz: of the "
+                   "fullest rank, of --rank R, or one file for each rank with '{rank}' in its name")
       ->type_name("FILE");
   explain->add_option("--at", arguments.at, "peak (of device memory), allocated (its peak), end, or an op's number");
   explain->add_flag("--all", arguments.all, "every tensor on its own line, not layers taken together");
   explain->add_option("--show", arguments.show, "what to print")
       ->check(CLI::IsMember(
           {"memory", "scenario", "model", "schedule", "communicators", "program", "prices", "fabric", "timeline"}));
+
+  CLI::App* compare =
+      app.add_subcommand("compare", "the prediction beside a real run's memory snapshot or training log");
+  compare->add_option("SCENARIO", arguments.compare.scenario, "scenario file (TOML)")->required();
+  compare
+      ->add_option("MEASURED", arguments.compare.measured,
+                   "torch.cuda.memory's snapshot (pickle), or the log of Megatron-LM or torchtitan")
+      ->required();
+  compare
+      ->add_option("--rank", arguments.compare.ranks,
+                   "the rank of the snapshot (default: 0), or ranks of the log (default: all that it has)")
+      ->type_name("R[,R...]");
+  compare->add_option("--device", arguments.compare.device, "the device of a snapshot that has several")
+      ->type_name("N");
+  compare->add_option("--tolerance", arguments.compare.tolerance, "largest difference, in percent of the measurement")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str()
+      ->type_name("PERCENT");
+  compare
+      ->add_option("--json", arguments.compare.json,
+                   "write the answer as JSON to FILE, or '-': then text goes to stderr")
+      ->type_name("FILE");
 
   CLI::App* validate =
       app.add_subcommand("validate", "under mpirun: run it for real, on host memory or GPUs, and compare");
@@ -347,6 +393,28 @@ int run(int argc, char** argv) {
       ->type_name("FILE");
   validate->add_option("--mutate", arguments.mutation, "do one thing wrong on purpose, to see that it shows")
       ->type_name("WHAT");
+
+  CLI::App* replay = app.add_subcommand("replay", "a PyTorch memory snapshot through the emulated allocator; what if");
+  replay
+      ->add_option("SNAPSHOT", arguments.snapshot.path, "file of torch.cuda.memory._dump_snapshot, or the same in gzip")
+      ->required();
+  replay->add_option("--json", arguments.json, "write the answer as JSON to FILE, or '-': then text goes to stderr")
+      ->type_name("FILE");
+  replay->add_option("--device", arguments.snapshot.device, "device to look at (default: the one with a trace)")
+      ->type_name("N");
+  replay->add_option("--alloc-conf", arguments.snapshot.allocator_conf, "what if: the text of PYTORCH_CUDA_ALLOC_CONF")
+      ->type_name("TEXT");
+  replay->add_option("--capacity", arguments.capacity, "what if: what the allocator can get, such as \"79.1 GiB\"")
+      ->type_name("SIZE");
+  replay
+      ->add_option("--memory-fraction", arguments.snapshot.memory_fraction, "what if: the part of it that it may take")
+      ->type_name("F");
+  PlanArguments plan_arguments;
+  AdviseArguments advise_arguments;
+  CapacityArguments capacity_arguments;
+  const CLI::App* plan = add_plan(app, plan_arguments);
+  const CLI::App* advise = add_advise(app, advise_arguments);
+  const CLI::App* capacity = add_capacity(app, capacity_arguments);
   for (int i = 0; i < argc; ++i) arguments.command += (i == 0 ? "" : " ") + std::string(argv[i]);
 
   refuse_unknown_verb(app, argc, argv);
@@ -356,6 +424,11 @@ int run(int argc, char** argv) {
     return app.exit(error) == 0 ? yes : bad_input;
   }
   if (validate->parsed()) return run_validate(arguments);
+  if (replay->parsed()) return run_replay(arguments);
+  if (plan->parsed()) return run_plan(plan_arguments);
+  if (compare->parsed()) return run_compare(arguments.compare) ? yes : no;
+  if (advise->parsed()) return run_advise(advise_arguments);
+  if (capacity->parsed()) return run_capacity(capacity_arguments);
   return predict->parsed() ? run_predict(arguments) : run_explain(arguments);
 }
 

@@ -19,7 +19,7 @@ namespace {
 struct CloseFile {
   void operator()(gzFile file) const { gzclose_r(file); }
 };
-using File = std::unique_ptr<std::remove_pointer_t<gzFile>, CloseFile>;
+using ZlibFile = std::unique_ptr<std::remove_pointer_t<gzFile>, CloseFile>;
 
 [[noreturn]] void reject(const std::string& path, std::string message, std::string hint = {}) {
   throw InputError(
@@ -35,34 +35,54 @@ std::string reason(gzFile file, int system_error) {
 
 }  // namespace
 
-std::string read_plain_or_gzip(const std::string& path, const FileLimits& limits) {
+struct PlainOrGzip::File {
+  std::string path;
+  std::size_t allowed;
+  std::size_t left;
+  ZlibFile zlib;
+};
+
+PlainOrGzip::PlainOrGzip(const std::string& path, const FileLimits& limits)
+    : file_(new File{path, static_cast<std::size_t>(limits.content.count()),
+                     static_cast<std::size_t>(limits.content.count()), nullptr}) {
   std::error_code failure;
   const std::filesystem::file_status status = std::filesystem::status(path, failure);
   if (!std::filesystem::exists(status)) reject(path, "there is no such file");
   if (!std::filesystem::is_regular_file(status)) reject(path, "is not a regular file");
   errno = 0;
-  const File file(gzopen(path.c_str(), "rb"));
-  if (!file) reject(path, "cannot open: " + std::generic_category().message(errno));
+  file_->zlib.reset(gzopen(path.c_str(), "rb"));
+  if (!file_->zlib) reject(path, "cannot open: " + std::generic_category().message(errno));
+  gzbuffer(file_->zlib.get(), 1 << 17);
+}
+PlainOrGzip::PlainOrGzip(PlainOrGzip&&) noexcept = default;
+PlainOrGzip::~PlainOrGzip() = default;
 
+std::size_t PlainOrGzip::read(char* into, std::size_t most) {
+  errno = 0;
+  const int got = gzread(file_->zlib.get(), into, static_cast<unsigned>(std::min<std::size_t>(most, 1 << 30)));
+  if (got < 0) reject(file_->path, "cannot read: " + reason(file_->zlib.get(), errno));
+  if (static_cast<std::size_t>(got) > file_->left)
+    reject(file_->path, "holds more than the " + std::to_string(file_->allowed) + " bytes allowed");
+  file_->left -= static_cast<std::size_t>(got);
+  if (got > 0) return static_cast<std::size_t>(got);
+  int code = Z_OK;
+  gzerror(file_->zlib.get(), &code);
+  if (code != Z_OK)
+    reject(file_->path, "the gzip stream ends in the middle", "the file was probably not copied completely");
+  return 0;
+}
+
+std::string read_plain_or_gzip(const std::string& path, const FileLimits& limits) {
   constexpr std::size_t piece = 1 << 18;
-  const auto limit = static_cast<std::size_t>(limits.content.count());
+  PlainOrGzip file(path, limits);
   std::string content;
-  while (true) {
+  for (std::size_t got = piece; got > 0;) {
     const std::size_t before = content.size();
-    if (before > limit) {
-      reject(path, "holds more than the " + std::to_string(limits.content.count()) + " bytes allowed");
-    }
-    content.resize(before + std::min(piece, limit - before + 1));  // one more than allowed shows that there is more
-    errno = 0;
-    const int got = gzread(file.get(), content.data() + before, static_cast<unsigned>(content.size() - before));
-    if (got < 0) reject(path, "cannot read: " + reason(file.get(), errno));
-    content.resize(before + static_cast<std::size_t>(got));
-    if (got > 0) continue;
-    int code = Z_OK;
-    gzerror(file.get(), &code);
-    if (code != Z_OK) reject(path, "the gzip stream ends in the middle", "the file was probably not copied completely");
-    return content;
+    content.resize(before + piece);
+    got = file.read(content.data() + before, piece);
+    content.resize(before + got);
   }
+  return content;
 }
 
 }  // namespace tidemark

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <memory>
 #include <string>
 
 #include "sim/units.hpp"
@@ -7,7 +9,23 @@
 namespace tidemark {
 
 struct FileLimits {
-  Bytes content{2LL << 30};  ///< after decompression: a few bytes of gzip can hold gigabytes
+  Bytes content{16LL << 30};  ///< after decompression: a few bytes of gzip can hold gigabytes
+};
+
+/// A file that is read piece by piece, decompressed if it is gzip. Opening and reading throw InputError if it cannot be
+/// read, is cut short, or is larger than allowed.
+class PlainOrGzip {
+ public:
+  explicit PlainOrGzip(const std::string& path, const FileLimits& limits = {});
+  PlainOrGzip(PlainOrGzip&&) noexcept;
+  ~PlainOrGzip();
+
+  /// Up to `most` bytes; none at the end.
+  std::size_t read(char* into, std::size_t most);
+
+ private:
+  struct File;
+  std::unique_ptr<File> file_;
 };
 
 /// The content of a file, decompressed if it is gzip. Throws InputError if it cannot be read, is cut short, or is

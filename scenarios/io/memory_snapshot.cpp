@@ -1,5 +1,8 @@
 #include "scenarios/io/memory_snapshot.hpp"
 
+#include <algorithm>
+#include <bit>
+#include <charconv>
 #include <cstddef>
 #include <span>
 #include <string_view>
@@ -56,42 +59,65 @@ struct Path {
 
 class SnapshotReader {
  public:
-  SnapshotReader(const Pickle& pickle, const std::string& file) : pickle_(pickle), file_(file) {}
+  SnapshotReader(const std::string& file, TraceSink sink) : file_(file), sink_(std::move(sink)) {}
 
-  MemorySnapshot read() {
+  /// What takes the events of the traces while the pickle is read.
+  PickleConsumer consumer() {
+    return {"device_traces",
+            [this](Pickle& so_far, std::size_t device, std::size_t index, const PickleValue& value, Entries entries) {
+              pickle_ = &so_far;
+              spend(1 + entries.size());
+              const Path top;
+              const Path traces{&top, "device_traces"};
+              const Path trace{&traces, {}, device};
+              sink_(device, event(value, entries, Path{&trace, {}, index}));
+              // Each traceback is a list of its own, most of them with what another one holds.
+              if (const PickleValue* frames = so_far.find(entries, "frames"))
+                if (const auto* list = std::get_if<PickleList>(frames)) so_far.forget(*list);
+            }};
+  }
+
+  MemorySnapshot read(const Pickle& pickle) {
+    pickle_ = &pickle;
     MemorySnapshot snapshot;
     const Path top;
-    if (const auto* segments = std::get_if<PickleList>(&pickle_.root())) {
+    if (const auto* segments = std::get_if<PickleList>(&pickle_->root())) {
       each(*segments, top, [&](const PickleValue& v, const Path& p) { snapshot.segments.push_back(segment(v, p)); });
-    } else if (const auto* dict = std::get_if<PickleDict>(&pickle_.root())) {
-      if (pickle_.find(*dict, "segments") == nullptr && pickle_.find(*dict, "device_traces") == nullptr) {
+    } else if (const auto* dict = std::get_if<PickleDict>(&pickle_->root())) {
+      if (pickle_->find(*dict, "segments") == nullptr && pickle_->find(*dict, "device_traces") == nullptr) {
         add(top, "has neither segments nor device_traces",
             "a memory snapshot comes from torch.cuda.memory._dump_snapshot");
       }
-      read_top(*dict, top, snapshot);
+      read_top(pickle_->entries(*dict), top, snapshot);
     } else {
-      add_kind(top, "a dict", pickle_.root());
+      add_kind(top, "a dict", pickle_->root());
     }
     if (!problems_.empty()) throw InputError(problems_);
     snapshot.frames = std::move(frames_);
     snapshot.stacks = std::move(stacks_);
+    snapshot.categories = std::move(categories_);
     return snapshot;
   }
 
  private:
-  void read_top(PickleDict dict, const Path& top, MemorySnapshot& snapshot) {
+  using Entries = std::span<const PickleValue>;
+
+  void read_top(Entries dict, const Path& top, MemorySnapshot& snapshot) {
     each_of(dict, "segments", top,
             [&](const PickleValue& v, const Path& p) { snapshot.segments.push_back(segment(v, p)); });
     each_of(dict, "device_traces", top, [&](const PickleValue& v, const Path& p) {
-      std::vector<TraceEvent>& events = snapshot.device_traces.emplace_back();
+      const std::size_t device = snapshot.device_traces.size();
+      snapshot.device_traces.emplace_back();
       const auto* list = std::get_if<PickleList>(&v);
       if (list == nullptr) return add_kind(p, "a list", v);
-      events.reserve(pickle_.items(*list).size());
-      each(*list, p, [&](const PickleValue& e, const Path& q) { events.push_back(event(e, q)); });
+      each(*list, p, [&](const PickleValue& e, const Path& q) {
+        const auto* entries = std::get_if<PickleDict>(&e);
+        sink_(device, event(e, entries == nullptr ? Entries{} : pickle_->entries(*entries), q));
+      });
     });
     each_of(dict, "external_annotations", top,
             [&](const PickleValue& v, const Path& p) { snapshot.annotations.push_back(annotation(v, p)); });
-    if (const PickleValue* found = pickle_.find(dict, "allocator_settings")) {
+    if (const PickleValue* found = pickle_->find(dict, "allocator_settings")) {
       snapshot.settings = settings(*found, Path{&top, "allocator_settings"});
     }
   }
@@ -100,16 +126,17 @@ class SnapshotReader {
     SegmentRecord record;
     const auto* dict = std::get_if<PickleDict>(&value);
     if (dict == nullptr) return add_kind(path, "a dict", value), record;
-    record.device = integer_or(*dict, "device", path, 0);
-    record.address = address(*dict, "address", path);
-    record.size = size(*dict, "total_size", path, 1);
-    record.stream = integer_or(*dict, "stream", path, 0);
-    record.pool = word(*dict, "segment_type", path, pools);
-    record.mempool = mempool(*dict, "segment_pool_id", path);
-    record.expandable = boolean_or(*dict, "is_expandable", path, false);
-    record.stack = stack(*dict, path);
+    const Entries entries = pickle_->entries(*dict);
+    record.device = integer_or(entries, "device", path, 0);
+    record.address = address(entries, "address", path);
+    record.size = size(entries, "total_size", path, 1);
+    record.stream = integer_or(entries, "stream", path, 0);
+    record.pool = word(entries, "segment_type", path, pools);
+    record.mempool = mempool(entries, "segment_pool_id", path);
+    record.expandable = boolean_or(entries, "is_expandable", path, false);
+    record.stack = stack(entries, path);
     Address end = record.address;
-    each_of(*dict, "blocks", path, [&](const PickleValue& v, const Path& p) {
+    each_of(entries, "blocks", path, [&](const PickleValue& v, const Path& p) {
       record.blocks.push_back(block(v, p, end));
       end = record.blocks.back().address + record.blocks.back().size;
     });
@@ -120,33 +147,35 @@ class SnapshotReader {
     BlockRecord record;
     const auto* dict = std::get_if<PickleDict>(&value);
     if (dict == nullptr) return add_kind(path, "a dict", value), record;
-    const bool has_address = pickle_.find(*dict, "address") != nullptr;  // not in files of 2.0
-    record.address = has_address ? address(*dict, "address", path) : end_of_last;
-    record.size = size(*dict, "size", path, 1);
-    record.requested = pickle_.find(*dict, "requested_size") ? size(*dict, "requested_size", path, 0) : record.size;
-    record.state = word(*dict, "state", path, states);
-    record.stack = stack(*dict, path);
+    const Entries entries = pickle_->entries(*dict);
+    const bool has_address = pickle_->find(entries, "address") != nullptr;  // not in files of 2.0
+    record.address = has_address ? address(entries, "address", path) : end_of_last;
+    record.size = size(entries, "size", path, 1);
+    record.requested =
+        pickle_->find(entries, "requested_size") ? size(entries, "requested_size", path, 0) : record.size;
+    record.state = word(entries, "state", path, states);
+    record.stack = stack(entries, path);
     return record;
   }
 
-  TraceEvent event(const PickleValue& value, const Path& path) {
+  TraceEvent event(const PickleValue& value, Entries entries, const Path& path) {
     TraceEvent record;
-    const auto* dict = std::get_if<PickleDict>(&value);
-    if (dict == nullptr) return add_kind(path, "a dict", value), record;
-    record.action = word(*dict, "action", path, actions);
+    if (!std::holds_alternative<PickleDict>(value)) return add_kind(path, "a dict", value), record;
+    record.action = word(entries, "action", path, actions);
     const bool is_annotation = record.action == TraceEvent::Action::Annotate;
     const bool is_request = record.action != TraceEvent::Action::Snapshot && !is_annotation;
     if (record.action == TraceEvent::Action::OutOfMemory) {
-      record.address = address(*dict, "device_free", path);
+      record.address = address(entries, "device_free", path);
     } else if (!is_annotation) {
-      record.address = address(*dict, "addr", path);
+      record.address = address(entries, "addr", path);
     }
-    if (!is_annotation) record.size = size(*dict, "size", path, is_request ? 1 : 0);
-    record.stream = integer_or(*dict, "stream", path, 0);
-    const bool old_key = pickle_.find(*dict, "segment_pool_id") == nullptr;
-    record.mempool = mempool(*dict, old_key ? "pool_id" : "segment_pool_id", path);
-    if (pickle_.find(*dict, "time_us") != nullptr) record.time_us = integer_or(*dict, "time_us", path, 0);
-    record.stack = stack(*dict, path);
+    if (!is_annotation) record.size = size(entries, "size", path, is_request ? 1 : 0);
+    record.stream = integer_or(entries, "stream", path, 0);
+    const bool old_key = pickle_->find(entries, "segment_pool_id") == nullptr;
+    record.mempool = mempool(entries, old_key ? "pool_id" : "segment_pool_id", path);
+    if (pickle_->find(entries, "time_us") != nullptr) record.time_us = integer_or(entries, "time_us", path, 0);
+    record.stack = stack(entries, path);
+    record.category = category(entries, path);
     return record;
   }
 
@@ -154,79 +183,115 @@ class SnapshotReader {
     AllocatorSettings record;
     const auto* dict = std::get_if<PickleDict>(&value);
     if (dict == nullptr) return add_kind(path, "a dict", value), record;
-    record.text = text_or_empty(*dict, "PYTORCH_CUDA_ALLOC_CONF", path);
-    if (const std::int64_t limit = integer_or(*dict, "max_split_size", path, -1); limit >= 0) {
+    const Entries entries = pickle_->entries(*dict);
+    record.text = text_or_empty(entries, "PYTORCH_CUDA_ALLOC_CONF", path);
+    if (const std::int64_t limit = integer_or(entries, "max_split_size", path, -1); limit >= 0) {
       record.max_split_size = Bytes{limit};
     }
-    record.garbage_collection_threshold = number_or_zero(*dict, "garbage_collection_threshold", path);
-    record.expandable_segments = boolean_or(*dict, "expandable_segments", path, false);
-    record.trace_overflowed = boolean_or(*dict, "trace_alloc_overflowed", path, false);
-    if (const PickleValue* divisions = pickle_.find(*dict, "roundup_power2_divisions")) {
+    record.garbage_collection_threshold = number_or_zero(entries, "garbage_collection_threshold", path);
+    record.expandable_segments = boolean_or(entries, "expandable_segments", path, false);
+    record.trace_overflowed = boolean_or(entries, "trace_alloc_overflowed", path, false);
+    if (const PickleValue* divisions = pickle_->find(entries, "roundup_power2_divisions")) {
       const auto* table = std::get_if<PickleDict>(divisions);
       if (table == nullptr) return add_kind(Path{&path, "roundup_power2_divisions"}, "a dict", *divisions), record;
-      const std::span<const PickleValue> entries = pickle_.entries(*table);
-      for (std::size_t i = 1; i < entries.size(); i += 2) {
-        const auto* divisor = std::get_if<std::int64_t>(&entries[i]);
-        if (divisor == nullptr || *divisor > 1) record.roundup_power2_divisions = true;
-      }
+      read_divisions(pickle_->entries(*table), Path{&path, "roundup_power2_divisions"}, record.roundup_divisions);
     }
     return record;
+  }
+
+  // {"1": 0, "2": 0, "4": 0, ...}: MiB.
+  void read_divisions(std::span<const PickleValue> entries, const Path& path,
+                      std::array<std::uint64_t, 16>& divisions) {
+    for (std::size_t i = 1; i < entries.size(); i += 2) {
+      const auto* interval = std::get_if<PickleText>(&entries[i - 1]);
+      const auto* value = std::get_if<std::int64_t>(&entries[i]);
+      const std::string_view text = interval == nullptr ? std::string_view() : pickle_->text(*interval);
+      std::uint64_t mebibytes = 0;
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mebibytes);
+      const bool known = error == std::errc{} && end == text.data() + text.size() && std::has_single_bit(mebibytes) &&
+                         mebibytes < 1ULL << divisions.size();
+      const auto parts = static_cast<std::uint64_t>(value == nullptr ? -1 : *value);
+      if (!known || (parts != 0 && !std::has_single_bit(parts)))
+        return add(path, "does not map powers of two to powers of two");
+      divisions[static_cast<std::size_t>(std::bit_width(mebibytes)) - 1] = parts;
+    }
   }
 
   ExternalAnnotation annotation(const PickleValue& value, const Path& path) {
     ExternalAnnotation record;
     const auto* dict = std::get_if<PickleDict>(&value);
     if (dict == nullptr) return add_kind(path, "a dict", value), record;
-    record.stage = word(*dict, "stage", path, stages);
-    record.name = text_or_empty(*dict, "name", path);
-    record.device = integer_or(*dict, "device", path, 0);
-    record.time_us = integer_or(*dict, "time_us", path, 0);
+    const Entries entries = pickle_->entries(*dict);
+    record.stage = word(entries, "stage", path, stages);
+    record.name = text_or_empty(entries, "name", path);
+    record.device = integer_or(entries, "device", path, 0);
+    record.time_us = integer_or(entries, "time_us", path, 0);
     return record;
   }
 
-  // A list that several objects share is one stack.
-  StackId stack(PickleDict dict, const Path& path) {
-    const PickleValue* frames = pickle_.find(dict, "frames");
+  // There are a few, if any.
+  TraceCategoryId category(Entries dict, const Path& path) {
+    if (pickle_->find(dict, "category") == nullptr) return {};
+    const std::string name = text_or_empty(dict, "category", path);
+    const auto [known, is_new] = category_of_name_.try_emplace(name, static_cast<std::int32_t>(categories_.size()));
+    if (is_new) categories_.push_back(name);
+    return TraceCategoryId{known->second};
+  }
+
+  // Lists with the same frames are one stack.
+  StackId stack(Entries dict, const Path& path) {
+    const PickleValue* frames = pickle_->find(dict, "frames");
     if (frames == nullptr) return {};
     const Path here{&path, "frames"};
     const auto* list = std::get_if<PickleList>(frames);
     if (list == nullptr) return add_kind(here, "a list", *frames), StackId{};
-    if (pickle_.items(*list).empty()) return {};
-    const auto [known, is_new] = stack_of_list_.try_emplace(list->index, static_cast<std::int32_t>(stacks_.size()));
-    if (is_new) {
-      std::vector<FrameId> stack;
-      each(*list, here, [&](const PickleValue& v, const Path& p) { stack.push_back(frame(v, p)); });
-      stacks_.push_back(std::move(stack));
-    }
-    return StackId{known->second};
+    if (list->index >= stack_of_list_.size()) stack_of_list_.resize(pickle_->container_count());
+    StackId& known = stack_of_list_[list->index];
+    if (known.valid() || pickle_->items(*list).empty()) return known;
+    std::vector<FrameId> stack;
+    each(*list, here, [&](const PickleValue& v, const Path& p) { stack.push_back(frame(v, p)); });
+    std::vector<StackId>& alike = stacks_with_hash_[hash_of(stack)];
+    const auto same =
+        std::find_if(alike.begin(), alike.end(), [&](StackId id) { return stacks_[id.index()] == stack; });
+    if (same != alike.end()) return known = *same;
+    alike.push_back(StackId{static_cast<std::int32_t>(stacks_.size())});
+    stacks_.push_back(std::move(stack));
+    return known = alike.back();
+  }
+
+  static std::uint64_t hash_of(const std::vector<FrameId>& stack) {
+    std::uint64_t hash = 0xcbf2'9ce4'8422'2325;  // FNV-1a
+    for (const FrameId frame : stack) hash = (hash ^ static_cast<std::uint64_t>(frame.value)) * 0x100'0000'01b3;
+    return hash;
   }
 
   FrameId frame(const PickleValue& value, const Path& path) {
     const auto* dict = std::get_if<PickleDict>(&value);
     if (dict == nullptr) return add_kind(path, "a dict", value), FrameId{};
+    const Entries entries = pickle_->entries(*dict);
     const auto [known, is_new] = frame_of_dict_.try_emplace(dict->index, static_cast<std::int32_t>(frames_.size()));
     if (is_new) {
-      frames_.push_back({text_or_empty(*dict, "name", path), text_or_empty(*dict, "filename", path),
-                         integer_or(*dict, "line", path, 0)});
+      frames_.push_back({text_or_empty(entries, "name", path), text_or_empty(entries, "filename", path),
+                         integer_or(entries, "line", path, 0)});
     }
     return FrameId{known->second};
   }
 
   // -- values of a dict -----------------------------------------------------------------------------------------------
 
-  std::optional<std::int64_t> integer(PickleDict dict, std::string_view key, const Path& path) {
-    const PickleValue* found = pickle_.find(dict, key);
+  std::optional<std::int64_t> integer(Entries dict, std::string_view key, const Path& path) {
+    const PickleValue* found = pickle_->find(dict, key);
     if (found == nullptr) return add(Path{&path, key}, "is missing"), std::nullopt;
     const auto* number = std::get_if<std::int64_t>(found);
     if (number == nullptr) return add_kind(Path{&path, key}, "an integer", *found), std::nullopt;
     return *number;
   }
 
-  std::int64_t integer_or(PickleDict dict, std::string_view key, const Path& path, std::int64_t otherwise) {
-    return pickle_.find(dict, key) == nullptr ? otherwise : integer(dict, key, path).value_or(otherwise);
+  std::int64_t integer_or(Entries dict, std::string_view key, const Path& path, std::int64_t otherwise) {
+    return pickle_->find(dict, key) == nullptr ? otherwise : integer(dict, key, path).value_or(otherwise);
   }
 
-  Address address(PickleDict dict, std::string_view key, const Path& path) {
+  Address address(Entries dict, std::string_view key, const Path& path) {
     const std::optional<std::int64_t> number = integer(dict, key, path);
     if (number && (*number < 0 || *number >= largest_size)) {
       add(Path{&path, key}, std::to_string(*number) + " is no address on a device");
@@ -234,7 +299,7 @@ class SnapshotReader {
     return Address{static_cast<std::uint64_t>(number.value_or(0))};
   }
 
-  Bytes size(PickleDict dict, std::string_view key, const Path& path, std::int64_t least) {
+  Bytes size(Entries dict, std::string_view key, const Path& path, std::int64_t least) {
     const std::optional<std::int64_t> number = integer(dict, key, path);
     if (number && (*number < least || *number >= largest_size)) {
       add(Path{&path, key}, std::to_string(*number) + " is no size of memory on a device");
@@ -242,52 +307,52 @@ class SnapshotReader {
     return Bytes{number.value_or(least)};
   }
 
-  bool boolean_or(PickleDict dict, std::string_view key, const Path& path, bool otherwise) {
-    const PickleValue* found = pickle_.find(dict, key);
+  bool boolean_or(Entries dict, std::string_view key, const Path& path, bool otherwise) {
+    const PickleValue* found = pickle_->find(dict, key);
     if (found == nullptr) return otherwise;
     const bool* boolean = std::get_if<bool>(found);
     if (boolean == nullptr) return add_kind(Path{&path, key}, "a boolean", *found), otherwise;
     return *boolean;
   }
 
-  double number_or_zero(PickleDict dict, std::string_view key, const Path& path) {
-    const PickleValue* found = pickle_.find(dict, key);
+  double number_or_zero(Entries dict, std::string_view key, const Path& path) {
+    const PickleValue* found = pickle_->find(dict, key);
     if (found == nullptr) return 0;
     if (const double* number = std::get_if<double>(found)) return *number;
     if (const auto* number = std::get_if<std::int64_t>(found)) return static_cast<double>(*number);
     return add_kind(Path{&path, key}, "a number", *found), 0;
   }
 
-  std::string text_or_empty(PickleDict dict, std::string_view key, const Path& path) {
-    const PickleValue* found = pickle_.find(dict, key);
+  std::string text_or_empty(Entries dict, std::string_view key, const Path& path) {
+    const PickleValue* found = pickle_->find(dict, key);
     if (found == nullptr) return {};
     const auto* text = std::get_if<PickleText>(found);
     if (text == nullptr) return add_kind(Path{&path, key}, "a text", *found), std::string();
-    spend(pickle_.text(*text).size());
-    return std::string(pickle_.text(*text));
+    spend(pickle_->text(*text).size());
+    return std::string(pickle_->text(*text));
   }
 
   template <class T, std::size_t n>
-  T word(PickleDict dict, std::string_view key, const Path& path, const Word<T> (&words)[n]) {
+  T word(Entries dict, std::string_view key, const Path& path, const Word<T> (&words)[n]) {
     const Path here{&path, key};
-    const PickleValue* found = pickle_.find(dict, key);
+    const PickleValue* found = pickle_->find(dict, key);
     if (found == nullptr) return add(here, "is missing"), words[0].value;
     const auto* text = std::get_if<PickleText>(found);
     if (text == nullptr) return add_kind(here, "a text", *found), words[0].value;
     for (const Word<T>& known : words) {
-      if (known.text == pickle_.text(*text)) return known.value;
+      if (known.text == pickle_->text(*text)) return known.value;
     }
     std::string all;
     for (const Word<T>& known : words) all += (all.empty() ? "" : ", ") + std::string(known.text);
-    const std::string shown(pickle_.text(*text).substr(0, 40));
+    const std::string shown(pickle_->text(*text).substr(0, 40));
     return add(here, '"' + shown + "\" is not known", "one of " + all), words[0].value;
   }
 
-  MempoolId mempool(PickleDict dict, std::string_view key, const Path& path) {
-    const PickleValue* found = pickle_.find(dict, key);
+  MempoolId mempool(Entries dict, std::string_view key, const Path& path) {
+    const PickleValue* found = pickle_->find(dict, key);
     if (found == nullptr) return {};
     if (const auto* tuple = std::get_if<PickleTuple>(found)) {
-      const std::span<const PickleValue> items = pickle_.items(*tuple);
+      const std::span<const PickleValue> items = pickle_->items(*tuple);
       if (items.size() == 2 && std::holds_alternative<std::int64_t>(items[0]) &&
           std::holds_alternative<std::int64_t>(items[1])) {
         return {std::get<std::int64_t>(items[0]), std::get<std::int64_t>(items[1])};
@@ -300,17 +365,17 @@ class SnapshotReader {
 
   template <class Visit>
   void each(PickleList list, const Path& path, Visit visit) {
-    const std::span<const PickleValue> items = pickle_.items(list);
+    const std::span<const PickleValue> items = pickle_->items(list);
     for (std::size_t i = 0; i < items.size(); ++i) {
       const auto* dict = std::get_if<PickleDict>(&items[i]);
-      spend(1 + (dict == nullptr ? 0 : pickle_.entries(*dict).size()));
+      spend(1 + (dict == nullptr ? 0 : pickle_->entries(*dict).size()));
       visit(items[i], Path{&path, {}, i});
     }
   }
 
   template <class Visit>
-  void each_of(PickleDict dict, std::string_view key, const Path& path, Visit visit) {
-    const PickleValue* found = pickle_.find(dict, key);
+  void each_of(Entries dict, std::string_view key, const Path& path, Visit visit) {
+    const PickleValue* found = pickle_->find(dict, key);
     if (found == nullptr) return;
     const Path here{&path, key};
     const auto* list = std::get_if<PickleList>(found);
@@ -322,7 +387,7 @@ class SnapshotReader {
   // busy for years. Snapshots share only frames.
   void spend(std::size_t work) {
     work_ += work;
-    if (work_ <= 64 * (pickle_.value_count() + pickle_.byte_count())) return;
+    if (work_ <= 64 * (pickle_->value_count() + pickle_->byte_count())) return;
     add(Path{}, "refers to the same lists and texts over and over, as no snapshot does");
     throw InputError(problems_);
   }
@@ -343,24 +408,74 @@ class SnapshotReader {
                                 .hint = std::move(hint)});
   }
 
-  const Pickle& pickle_;
+  const Pickle* pickle_ = nullptr;  // as far as it is read
   const std::string& file_;
+  TraceSink sink_;
   std::vector<StackFrame> frames_;
   std::vector<std::vector<FrameId>> stacks_;
   std::unordered_map<std::uint32_t, std::int32_t> frame_of_dict_;
-  std::unordered_map<std::uint32_t, std::int32_t> stack_of_list_;
+  std::vector<StackId> stack_of_list_;  // by container
+  std::unordered_map<std::uint64_t, std::vector<StackId>> stacks_with_hash_;
+  std::vector<std::string> categories_;
+  std::unordered_map<std::string, std::int32_t> category_of_name_;
   std::size_t work_ = 0;
   std::vector<Problem> problems_;
+};
+
+template <class T, std::size_t n>
+std::string_view text_of(T value, const Word<T> (&words)[n]) {
+  for (const Word<T>& known : words)
+    if (known.value == value) return known.text;
+  return "unknown";
+}
+
+}  // namespace
+
+std::string_view name(TraceEvent::Action action) { return text_of(action, actions); }
+std::string_view name(BlockRecord::State state) { return text_of(state, states); }
+
+namespace {
+
+// With the traces that a sink has collected.
+class Collector {
+ public:
+  [[nodiscard]] TraceSink sink() {
+    return [this](std::size_t device, const TraceEvent& event) {
+      if (traces_.size() <= device) traces_.resize(device + 1);
+      traces_[device].push_back(event);
+    };
+  }
+  MemorySnapshot complete(MemorySnapshot snapshot) {
+    std::move(traces_.begin(), traces_.end(), snapshot.device_traces.begin());
+    return snapshot;
+  }
+
+ private:
+  std::vector<std::vector<TraceEvent>> traces_;
 };
 
 }  // namespace
 
 MemorySnapshot memory_snapshot(const Pickle& pickle, const std::string& file) {
-  return SnapshotReader(pickle, file).read();
+  Collector collector;
+  return collector.complete(SnapshotReader(file, collector.sink()).read(pickle));
+}
+
+MemorySnapshot read_memory_snapshot(const ByteSource& source, const std::string& file, const TraceSink& sink,
+                                    const PickleLimits& limits) {
+  SnapshotReader reader(file, sink);
+  const PickleConsumer consumer = reader.consumer();
+  return reader.read(read_pickle(source, file, limits, &consumer));
+}
+
+MemorySnapshot read_memory_snapshot(const std::string& path, const TraceSink& sink, const FileLimits& limits) {
+  PlainOrGzip file(path, limits);
+  return read_memory_snapshot([&](char* into, std::size_t most) { return file.read(into, most); }, path, sink);
 }
 
 MemorySnapshot read_memory_snapshot(const std::string& path, const FileLimits& limits) {
-  return memory_snapshot(read_pickle(read_plain_or_gzip(path, limits), path), path);
+  Collector collector;
+  return collector.complete(read_memory_snapshot(path, collector.sink(), limits));
 }
 
 }  // namespace tidemark

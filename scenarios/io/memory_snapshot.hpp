@@ -2,9 +2,13 @@
 // The format: torch/csrc/cuda/Module.cpp (THCPModule_memorySnapshot), PyTorch 2.0 to 2.11.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,14 +20,12 @@
 
 namespace tidemark {
 
-using FrameId = Id<struct FrameKind>;  ///< into MemorySnapshot::frames
-using StackId = Id<struct StackKind>;  ///< into MemorySnapshot::stacks
+using FrameId = Id<struct FrameKind>;                  ///< into MemorySnapshot::frames
+using StackId = Id<struct StackKind>;                  ///< into MemorySnapshot::stacks
+using TraceCategoryId = Id<struct TraceCategoryKind>;  ///< into MemorySnapshot::categories
 
 /// A cudaStream_t as a number. 0 is the default stream.
 using StreamPointer = std::int64_t;
-
-/// (0, 0) for the default pools; CUDA graphs and torch.cuda.MemPool have others.
-using MempoolId = std::pair<std::int64_t, std::int64_t>;
 
 struct StackFrame {
   std::string name;
@@ -51,10 +53,10 @@ struct SegmentRecord {
   Bytes size;
   StreamPointer stream = 0;
   PoolKind pool = PoolKind::Small;
-  MempoolId mempool;
+  MempoolId mempool = {};
   bool expandable = false;
-  StackId stack;
-  std::vector<BlockRecord> blocks;  ///< tile the segment, in order of address
+  StackId stack = {};
+  std::vector<BlockRecord> blocks = {};  ///< tile the segment, in order of address
 
   friend bool operator==(const SegmentRecord&, const SegmentRecord&) = default;
 };
@@ -77,9 +79,10 @@ struct TraceEvent {
   Address address;  ///< of an OutOfMemory: the bytes that were free on the device
   Bytes size;       ///< of blocks as requested, of segments as they are
   StreamPointer stream = 0;
-  MempoolId mempool;
-  std::optional<std::int64_t> time_us;  ///< since 1970; absent up to PyTorch 2.2
-  StackId stack;
+  MempoolId mempool = {};
+  std::optional<std::int64_t> time_us = {};  ///< since 1970; absent up to PyTorch 2.2
+  StackId stack = {};
+  TraceCategoryId category = {};  ///< PyTorch writes none; its viewer colours by it
 
   friend bool operator==(const TraceEvent&, const TraceEvent&) = default;
 };
@@ -89,8 +92,8 @@ struct AllocatorSettings {
   std::optional<Bytes> max_split_size;  ///< absent: unlimited
   double garbage_collection_threshold = 0;
   bool expandable_segments = false;
-  bool roundup_power2_divisions = false;  ///< in at least one interval
-  bool trace_overflowed = false;          ///< the ring buffer lost the oldest events
+  std::array<std::uint64_t, 16> roundup_divisions{};  ///< roundup_power2_divisions, by powers of two from 1 MiB on
+  bool trace_overflowed = false;                      ///< the ring buffer lost the oldest events
 
   friend bool operator==(const AllocatorSettings&, const AllocatorSettings&) = default;
 };
@@ -114,9 +117,14 @@ struct MemorySnapshot {
   std::vector<ExternalAnnotation> annotations;
   std::vector<StackFrame> frames;            ///< those that stacks share are here once
   std::vector<std::vector<FrameId>> stacks;  ///< innermost frame first
+  std::vector<std::string> categories;
 
   friend bool operator==(const MemorySnapshot&, const MemorySnapshot&) = default;
 };
+
+/// As the file has it: "alloc", "free_requested", ...
+[[nodiscard]] std::string_view name(TraceEvent::Action action);
+[[nodiscard]] std::string_view name(BlockRecord::State state);
 
 /// What a pickle of a snapshot says. Accepts all versions since 2.0, and a bare list of segments; unknown keys are
 /// ignored. Throws InputError, which names `file` and every place that does not fit, if it is something else.
@@ -124,5 +132,14 @@ MemorySnapshot memory_snapshot(const Pickle& pickle, const std::string& file = {
 
 /// Reads a snapshot file, plain or gzip.
 MemorySnapshot read_memory_snapshot(const std::string& path, const FileLimits& limits = {});
+
+/// Takes the events of a trace, in order, one device after the other.
+using TraceSink = std::function<void(std::size_t device, const TraceEvent& event)>;
+
+/// The same for files of any size: the events go to `sink` as they are read, and the traces of the snapshot are empty.
+/// Its stacks have the numbers that the events name. What is wrong with the snapshot is thrown at the end.
+MemorySnapshot read_memory_snapshot(const std::string& path, const TraceSink& sink, const FileLimits& limits = {});
+MemorySnapshot read_memory_snapshot(const ByteSource& source, const std::string& file, const TraceSink& sink,
+                                    const PickleLimits& limits = {});
 
 }  // namespace tidemark

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstring>
 #include <optional>
 #include <type_traits>
+#include <unordered_map>
 
 #include "scenarios/io/input_error.hpp"
+#include "scenarios/io/pickle_memo.hpp"
 #include "scenarios/io/pickle_nesting.hpp"
 #include "scenarios/io/pickle_opcodes.hpp"
 
@@ -15,9 +18,9 @@ namespace tidemark {
 /// Runs the opcodes of one pickle on a stack of values, as Python's unpickler does.
 class PickleReader {
  public:
-  PickleReader(std::string bytes, const std::string& file, const PickleLimits& limits) : file_(file), limits_(limits) {
-    pickle_.bytes_ = std::move(bytes);
-  }
+  PickleReader(const ByteSource& source, const std::string& file, const PickleLimits& limits,
+               const PickleConsumer* consumer)
+      : file_(file), limits_(limits), source_(source), consumer_(consumer) {}
 
   Pickle read() {
     read_header();
@@ -26,6 +29,8 @@ class PickleReader {
       reject(std::to_string(stack_.size()) + " values are left on the stack at STOP, where one is the result");
     }
     pickle_.root_ = stack_.back();
+    pickle_.byte_count_ = next_;
+    if (consumer_ != nullptr) check_consumed();
     check_nesting();
     return std::move(pickle_);
   }
@@ -41,16 +46,30 @@ class PickleReader {
 
   // -- the bytes ------------------------------------------------------------------------------------------------------
 
-  [[nodiscard]] std::size_t left() const { return pickle_.bytes_.size() - next_; }
-
+  // Until the next call.
   std::string_view take(std::size_t n) {
-    if (n > left()) {
-      reject("the data ends " + std::to_string(n - left()) + " bytes too early",
+    if (n > window_.size() - used_ && !refill(n)) {
+      reject("the data ends " + std::to_string(n - (window_.size() - used_)) + " bytes too early",
              "the file was probably not written or copied completely");
     }
-    const std::string_view taken = std::string_view(pickle_.bytes_).substr(next_, n);
+    const std::string_view taken = std::string_view(window_).substr(used_, n);
+    used_ += n;
     next_ += n;
     return taken;
+  }
+
+  // A length that is a lie costs no more than there are bytes.
+  bool refill(std::size_t n) {
+    constexpr std::size_t piece = 1 << 18;
+    window_.erase(0, used_);
+    used_ = 0;
+    while (window_.size() < n) {
+      const std::size_t before = window_.size();
+      window_.resize(before + piece);
+      window_.resize(before + source_(window_.data() + before, piece));
+      if (window_.size() == before) return false;
+    }
+    return true;
   }
 
   // An unsigned little-endian number of n <= 8 bytes.
@@ -87,11 +106,12 @@ class PickleReader {
   }
 
   PickleText take_text(std::size_t length) {
-    const std::size_t offset = next_;
-    take(length);
+    const std::string_view text = take(length);
+    if (const auto known = text_numbers_.find(text); known != text_numbers_.end()) return {known->second};
     if (pickle_.texts_.size() >= limits_.values) reject_size();
-    pickle_.texts_.push_back({offset, length});
-    return {static_cast<std::uint32_t>(pickle_.texts_.size() - 1)};
+    const auto number = static_cast<std::uint32_t>(pickle_.texts_.size());
+    text_numbers_.emplace(pickle_.texts_.emplace_back(text), number);
+    return {number};
   }
 
   // -- the stack ------------------------------------------------------------------------------------------------------
@@ -154,6 +174,7 @@ class PickleReader {
     const std::uint32_t container = new_container();
     const std::span<const PickleValue> items = top(values);
     if constexpr (std::is_same_v<Kind, PickleDict>) check_entries(items);
+    check_unconsumed(items);
     append(container, items);
     stack_.resize(stack_.size() - values);
     push(Kind{container});
@@ -168,7 +189,9 @@ class PickleReader {
       reject("expected " + std::string(kind_of(Kind{})) + " to add to, found " + std::string(kind_of(target)));
     }
     if constexpr (std::is_same_v<Kind, PickleDict>) check_entries(top(values));
-    append(std::get<Kind>(target).index, top(values));
+    if (consumer_ == nullptr || !consume(std::get<Kind>(target), top(values))) {
+      append(std::get<Kind>(target).index, top(values));
+    }
     stack_.resize(stack_.size() - values);
   }
 
@@ -181,30 +204,166 @@ class PickleReader {
     }
   }
 
+  // -- dicts that are not kept
+  // ------------------------------------------------------------------------------------------
+
+  static constexpr std::uint32_t consumed_bit = 1U << 31;  // no container has so high a number
+  static bool is_consumed(const PickleValue& value) {
+    const auto* dict = std::get_if<PickleDict>(&value);
+    return dict != nullptr && (dict->index & consumed_bit) != 0;
+  }
+
+  struct Consumed {
+    std::uint32_t number = 0;  // of its dict
+    std::size_t list = 0;
+    std::size_t item = 0;
+    bool complete = false;
+  };
+
+  // What a value that is pushed now will become an item of, as Python writes lists: behind a mark above the list, or
+  // alone right above it.
+  template <class Accept>
+  std::optional<std::size_t> offset_in(Accept accept) const {
+    if (!marks_.empty() && marks_.back() > 0 && accept(stack_[marks_.back() - 1])) return stack_.size() - marks_.back();
+    if (!stack_.empty() && stack_.size() > floor() && accept(stack_.back())) return 0;
+    return std::nullopt;
+  }
+
+  // The list of lists: the value of the consumer's key in the dict at the bottom of the stack.
+  [[nodiscard]] bool begins_consumed_lists() const {
+    if (stack_.size() < 2 || !std::holds_alternative<PickleDict>(stack_.front())) return false;
+    const auto* key = std::get_if<PickleText>(&stack_.back());
+    const bool behind_key =
+        marks_.empty() ? stack_.size() == 2 : marks_.size() == 1 && marks_.front() == 1 && stack_.size() % 2 == 0;
+    return behind_key && key != nullptr && pickle_.text(*key) == consumer_->key;
+  }
+
+  PickleList new_list() {
+    const PickleList list{new_container()};
+    if (consumer_ == nullptr) return list;
+    if (begins_consumed_lists()) {
+      if (outer_) reject(std::string(consumer_->key) + " is there twice");
+      outer_ = list.index;
+    } else if (outer_ && offset_in([&](const PickleValue& v) { return v == PickleValue(PickleList{*outer_}); })) {
+      inner_.emplace(list.index, Inner{inner_.size(), 0});
+    }
+    return list;
+  }
+
+  PickleDict new_dict() {
+    if (consumer_ == nullptr || inner_.empty()) return {new_container()};
+    const Inner* inner = nullptr;
+    const std::optional<std::size_t> offset = offset_in([&](const PickleValue& v) {
+      const auto* list = std::get_if<PickleList>(&v);
+      const auto found = list == nullptr ? inner_.end() : inner_.find(list->index);
+      if (found == inner_.end()) return false;
+      inner = &found->second;
+      return true;
+    });
+    if (!offset) return {new_container()};
+    if (dicts_consumed_ >= limits_.values) reject_size();
+    const auto number = static_cast<std::uint32_t>(dicts_consumed_++);
+    waiting_.push_back({number, inner->number, inner->items + *offset});
+    return {number | consumed_bit};
+  }
+
+  // Entries of a dict that is not kept, or items of its list: they go to the consumer.
+  bool consume(PickleDict dict, std::span<const PickleValue> entries) {
+    check_unconsumed(entries);
+    if ((dict.index & consumed_bit) == 0) return false;
+    for (auto waiting = waiting_.rbegin(); waiting != waiting_.rend(); ++waiting) {
+      if (waiting->number != (dict.index & ~consumed_bit)) continue;
+      if (std::exchange(waiting->complete, true)) break;
+      pickle_.byte_count_ = next_;
+      consumer_->take(pickle_, waiting->list, waiting->item, dict, entries);
+      return true;
+    }
+    reject("a dict in " + std::string(consumer_->key) + " is not written in one piece");
+  }
+
+  bool consume(PickleList list, std::span<const PickleValue> items) {
+    const auto found = inner_.find(list.index);
+    if (found == inner_.end()) {
+      check_unconsumed(items);
+      if (outer_ == list.index) check_inner(items);
+      return false;
+    }
+    Inner& inner = found->second;
+    for (const PickleValue& item : items) {
+      if (!is_consumed(item)) {
+        consumer_->take(pickle_, inner.number, inner.items, item, {});
+      } else {
+        const Consumed& next = waiting_.empty() ? Consumed{} : waiting_.front();
+        if (waiting_.empty() || next.number != (std::get<PickleDict>(item).index & ~consumed_bit) ||
+            next.list != inner.number || next.item != inner.items) {
+          reject("a dict in " + std::string(consumer_->key) + " is out of order");
+        }
+        if (!next.complete) consumer_->take(pickle_, inner.number, inner.items, item, {});
+        waiting_.pop_front();
+      }
+      ++inner.items;
+    }
+    return true;
+  }
+
+  // Lists are numbered as they begin.
+  void check_inner(std::span<const PickleValue> lists) {
+    for (const PickleValue& value : lists) {
+      const auto* list = std::get_if<PickleList>(&value);
+      const auto inner = list == nullptr ? inner_.end() : inner_.find(list->index);
+      if (list != nullptr && (inner == inner_.end() || inner->second.number != lists_placed_)) {
+        reject("a list in " + std::string(consumer_->key) + " is out of order");
+      }
+      if (list != nullptr) ++lists_placed_;
+    }
+  }
+
+  void check_unconsumed(std::span<const PickleValue> values) const {
+    if (consumer_ == nullptr || waiting_.empty()) return;
+    if (std::any_of(values.begin(), values.end(), is_consumed)) {
+      reject("a dict in " + std::string(consumer_->key) + " is used elsewhere too");
+    }
+  }
+
+  void check_consumed() const {
+    const auto* root = std::get_if<PickleDict>(&pickle_.root_);
+    const PickleValue* found = nullptr;
+    if (root != nullptr && !is_consumed(pickle_.root_)) found = pickle_.find(*root, consumer_->key);
+    const bool in_place = !outer_ || (found != nullptr && *found == PickleValue(PickleList{*outer_}));
+    if (!in_place || !waiting_.empty() || is_consumed(pickle_.root_) || lists_placed_ != inner_.size()) {
+      reject(std::string(consumer_->key) + " is not laid out as Python writes it");
+    }
+  }
+
   // -- the memo -------------------------------------------------------------------------------------------------------
 
   void memoize(std::uint64_t index) {
     need(1);
-    // Nothing numbers more values than there are bytes, and nothing here makes room for it to.
-    if (index >= start_) reject("memo number " + std::to_string(index) + " is out of order");
-    if (index >= memo_.size()) memo_.resize(index + 1);
-    if (!memo_[index]) ++memoized_;
-    memo_[index] = stack_.back();
+    // Python numbers what it memoizes one after the other, and nothing here makes room for more.
+    if (index > 2 * memo_.count() + 65'536) reject("memo number " + std::to_string(index) + " is out of order");
+    memo_.set(static_cast<std::size_t>(index), stack_.back());
   }
 
   void recall(std::uint64_t index) {
-    if (index >= memo_.size() || !memo_[index]) reject("memo number " + std::to_string(index) + " was never set");
-    push(*memo_[index]);
+    const std::optional<PickleValue> value = memo_.get(static_cast<std::size_t>(index));
+    if (!value) reject("memo number " + std::to_string(index) + " was never set");
+    if (consumer_ != nullptr) {
+      const auto* list = std::get_if<PickleList>(&*value);
+      if (is_consumed(*value) || (list != nullptr && (outer_ == list->index || inner_.contains(list->index)))) {
+        reject("what is in " + std::string(consumer_->key) + " is used elsewhere too");
+      }
+    }
+    push(*value);
   }
 
   // -- the opcodes ----------------------------------------------------------------------------------------------------
 
   void read_header() {
-    if (left() < 2 || pickle_.bytes_[0] != '\x80') {
+    if (!refill(2) || window_[0] != '\x80') {
       reject("the file does not start with a pickle header (0x80 and a protocol number)",
              "write snapshots with torch.cuda.memory._dump_snapshot");
     }
-    next_ = 1;
+    take(1);
     check_protocol();
   }
 
@@ -262,13 +421,13 @@ class PickleReader {
         break;
 
       case PickleOpcode::EmptyList:
-        push(PickleList{new_container()});
+        push(new_list());
         break;
       case PickleOpcode::EmptyTuple:
         push(PickleTuple{new_container()});
         break;
       case PickleOpcode::EmptyDict:
-        push(PickleDict{new_container()});
+        push(new_dict());
         break;
       case PickleOpcode::List:
         build<PickleList>(values_above_mark());
@@ -302,7 +461,7 @@ class PickleReader {
         break;
 
       case PickleOpcode::Memoize:
-        memoize(memoized_);
+        memoize(memo_.count());
         break;
       case PickleOpcode::BinPut:
         memoize(take_unsigned(1));
@@ -341,31 +500,58 @@ class PickleReader {
 
   const std::string& file_;
   const PickleLimits& limits_;
+  const ByteSource& source_;
   Pickle pickle_;
+  std::string window_;     // on the bytes
+  std::size_t used_ = 0;   // of the window
   std::size_t next_ = 0;   // byte to read
   std::size_t start_ = 0;  // of the opcode being run
+  std::unordered_map<std::string_view, std::uint32_t> text_numbers_;
   std::vector<PickleValue> stack_;
   std::vector<std::size_t> marks_;  // stack heights
-  std::vector<std::optional<PickleValue>> memo_;
-  std::size_t memoized_ = 0;
+  PickleMemo memo_;
+
+  struct Inner {
+    std::size_t number = 0;
+    std::size_t items = 0;
+  };
+  const PickleConsumer* consumer_;
+  std::optional<std::uint32_t> outer_;              // container of the list of lists
+  std::unordered_map<std::uint32_t, Inner> inner_;  // its lists, by container
+  std::size_t lists_placed_ = 0;                    // of which are its items already
+  std::size_t dicts_consumed_ = 0;
+  std::deque<Consumed> waiting_;  // begun, and not yet an item
 };
 
-Pickle read_pickle(std::string bytes, const std::string& file, const PickleLimits& limits) {
-  return PickleReader(std::move(bytes), file, limits).read();
+Pickle read_pickle(const ByteSource& source, const std::string& file, const PickleLimits& limits,
+                   const PickleConsumer* consumer) {
+  return PickleReader(source, file, limits, consumer).read();
 }
 
-std::string_view Pickle::text(PickleText text) const {
-  const Text& place = texts_[text.index];
-  return std::string_view(bytes_).substr(place.offset, place.length);
+Pickle read_pickle(std::string_view bytes, const std::string& file, const PickleLimits& limits,
+                   const PickleConsumer* consumer) {
+  const ByteSource source = [&](char* into, std::size_t most) {
+    const std::size_t n = std::min(most, bytes.size());
+    std::memcpy(into, bytes.data(), n);
+    bytes.remove_prefix(n);
+    return n;
+  };
+  return read_pickle(source, file, limits, consumer);
 }
 
-const PickleValue* Pickle::find(PickleDict dict, std::string_view key) const {
-  const std::span<const PickleValue> all = entries(dict);
-  for (std::size_t i = all.size(); i >= 2; i -= 2) {
-    const auto* candidate = std::get_if<PickleText>(&all[i - 2]);
-    if (candidate != nullptr && text(*candidate) == key) return &all[i - 1];
+const PickleValue* Pickle::find(std::span<const PickleValue> entries, std::string_view key) const {
+  for (std::size_t i = entries.size(); i >= 2; i -= 2) {
+    const auto* candidate = std::get_if<PickleText>(&entries[i - 2]);
+    if (candidate != nullptr && text(*candidate) == key) return &entries[i - 1];
   }
   return nullptr;
+}
+
+void Pickle::forget(PickleList list) {
+  Container& container = containers_[list.index];
+  if (container.first + container.capacity != values_.size()) return;
+  values_.resize(container.first);
+  container = {};
 }
 
 std::string_view kind_of(const PickleValue& value) {

@@ -5,6 +5,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,7 +19,8 @@ namespace tidemark {
 struct PickleNone {
   friend bool operator==(PickleNone, PickleNone) = default;
 };
-/// Places in a Pickle. Python objects that were shared are one place. Lists, tuples and dicts count together.
+/// Places in a Pickle. Python objects that were shared are one place, and so are equal texts. Lists, tuples and dicts
+/// count together.
 struct PickleText {
   std::uint32_t index = 0;
   friend bool operator==(PickleText, PickleText) = default;
@@ -46,27 +49,29 @@ struct PickleLimits {
 class Pickle {
  public:
   [[nodiscard]] const PickleValue& root() const { return root_; }
-  [[nodiscard]] std::size_t byte_count() const { return bytes_.size(); }
+  [[nodiscard]] std::size_t byte_count() const { return byte_count_; }
   [[nodiscard]] std::size_t container_count() const { return containers_.size(); }
   /// At least the number of items of all containers, each counted once however often it is shared.
   [[nodiscard]] std::size_t value_count() const { return values_.size(); }
 
   /// As stored: meant to be UTF-8, not checked.
-  [[nodiscard]] std::string_view text(PickleText text) const;
+  [[nodiscard]] std::string_view text(PickleText text) const { return texts_[text.index]; }
   [[nodiscard]] std::span<const PickleValue> items(PickleList list) const { return items(containers_[list.index]); }
   [[nodiscard]] std::span<const PickleValue> items(PickleTuple tuple) const { return items(containers_[tuple.index]); }
   /// Key, value, key, value, ... in the order written. Of equal keys, the last one counts.
   [[nodiscard]] std::span<const PickleValue> entries(PickleDict dict) const { return items(containers_[dict.index]); }
   /// The value of a text key, or null.
-  [[nodiscard]] const PickleValue* find(PickleDict dict, std::string_view key) const;
+  [[nodiscard]] const PickleValue* find(PickleDict dict, std::string_view key) const {
+    return find(entries(dict), key);
+  }
+  [[nodiscard]] const PickleValue* find(std::span<const PickleValue> entries, std::string_view key) const;
+
+  /// Empties a list, if that saves anything: nothing else was read since.
+  void forget(PickleList list);
 
  private:
   friend class PickleReader;
 
-  struct Text {
-    std::size_t offset = 0;
-    std::size_t length = 0;
-  };
   struct Container {
     std::size_t first = 0;  // in values_
     std::size_t count = 0;
@@ -77,8 +82,8 @@ class Pickle {
     return {values_.data() + c.first, c.count};
   }
 
-  std::string bytes_;  // texts are slices of it
-  std::vector<Text> texts_;
+  std::size_t byte_count_ = 0;
+  std::deque<std::string> texts_;
   std::vector<Container> containers_;
   std::vector<PickleValue> values_;
   PickleValue root_;
@@ -87,7 +92,26 @@ class Pickle {
 /// "None", "a boolean", "an integer", ...: for messages.
 std::string_view kind_of(const PickleValue& value);
 
+/// Up to `most` bytes of a pickle go to `into`; their number, 0 at the end.
+using ByteSource = std::function<std::size_t(char* into, std::size_t most)>;
+
+/// Takes the dicts out of lists of dicts as soon as each is complete, so that the pickle need not hold them: those of
+/// the lists in the list that `key` names in the outermost dict. They are read as Python writes them: complete before
+/// the next one begins, and referred to from nowhere else. A pickle that does otherwise is rejected. Afterwards these
+/// lists are empty.
+struct PickleConsumer {
+  std::string_view key;
+  /// `value` is item number `item` of list number `list`; `entries` are those of a dict, and of nothing else. What it
+  /// needs no more of the pickle it may forget.
+  std::function<void(Pickle& so_far, std::size_t list, std::size_t item, const PickleValue& value,
+                     std::span<const PickleValue> entries)>
+      take;
+};
+
 /// Reads a pickle of protocol 2 to 5. Throws InputError, which names `file` and the byte, if it is anything else.
-Pickle read_pickle(std::string bytes, const std::string& file = {}, const PickleLimits& limits = {});
+Pickle read_pickle(const ByteSource& source, const std::string& file = {}, const PickleLimits& limits = {},
+                   const PickleConsumer* consumer = nullptr);
+Pickle read_pickle(std::string_view bytes, const std::string& file = {}, const PickleLimits& limits = {},
+                   const PickleConsumer* consumer = nullptr);
 
 }  // namespace tidemark

@@ -29,6 +29,7 @@ EagerSettings read_pytorch_switches(TomlReader switches) {
   settings.reentrant_checkpoint = switches.boolean("use_reentrant");
   settings.gradients_view_buckets = switches.boolean("gradient_as_bucket_view").value_or(false);
   settings.bucket_mib = switches.integer("bucket_cap_mb", bucket_sizes).value_or(settings.bucket_mib);
+  settings.keeps_outputs = switches.boolean("keep_outputs").value_or(false);
   settings.fake_tensors = switches.boolean("fake_tensor_mode").value_or(false);
   switches.refuse_unknown_keys();
   return settings;

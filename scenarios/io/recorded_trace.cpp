@@ -5,10 +5,11 @@
 #include <iterator>
 #include <map>
 #include <optional>
-#include <set>
 #include <utility>
 
+#include "scenarios/io/allocator_conf.hpp"
 #include "scenarios/io/input_error.hpp"
+#include "scenarios/io/recorded_start.hpp"
 
 namespace tidemark {
 namespace {
@@ -17,236 +18,165 @@ using Action = TraceEvent::Action;
 
 // So that sums over a whole trace fit: 2^62 bytes are a million devices.
 constexpr std::int64_t largest_sum = 1LL << 62;
+constexpr std::size_t most_streams = 4096;
+constexpr std::size_t most_mempools = 1000;
 
-class TraceReader {
- public:
-  TraceReader(const MemorySnapshot& snapshot, std::int64_t device, const std::string& file)
-      : snapshot_(snapshot), device_(device), file_(file) {}
+[[noreturn]] void reject(const std::string& file, std::string message, std::string hint = {}) {
+  throw InputError(
+      Problem{.file = file, .line = 0, .column = 0, .message = std::move(message), .hint = std::move(hint)});
+}
 
-  RecordedTrace read() {
-    if (device_ < 0 || static_cast<std::size_t>(device_) >= snapshot_.device_traces.size()) {
-      reject("there is no trace of device " + std::to_string(device_),
-             "the file has traces of " + std::to_string(snapshot_.device_traces.size()) + " devices");
-    }
-    const std::vector<TraceEvent>& events = snapshot_.device_traces[static_cast<std::size_t>(device_)];
-    check_settings(events);
-    check_sum(events);
-    number_streams(events);
+std::int64_t sum_with(std::int64_t sum, Bytes size) {
+  return size.count() > largest_sum - sum ? largest_sum : sum + size.count();
+}
 
-    RecordedTrace trace;
-    trace.events.reserve(events.size());
-    for (const TraceEvent& event : events) {
-      trace.events.push_back({event.action, event.address, event.size, stream(event.stream)});
-    }
-    trace.end = end_layout();
-    reconstruct_start(trace);
-    return trace;
+template <class T>
+std::size_t place_of(std::vector<T>& known, const T& value, std::size_t most) {
+  const auto found = std::find(known.begin(), known.end(), value);
+  if (found == known.end() && known.size() < most) {
+    known.push_back(value);
+    return known.size() - 1;
   }
+  return static_cast<std::size_t>(found - known.begin());  // `most`: one too many, which build() reports
+}
 
- private:
-  /// A block that was live before the first event.
-  struct LiveBlock {
-    Bytes requested;
-    std::optional<Bytes> size;  // known if it was still live at the end
-  };
-  /// A gap behind `block`, part of which may belong to it.
-  struct Gap {
-    Address end;
-    Address block;
-  };
-
-  [[noreturn]] void reject(std::string message, std::string hint = {}) const {
-    throw InputError(
-        Problem{.file = file_, .line = 0, .column = 0, .message = std::move(message), .hint = std::move(hint)});
+BlockState state_of(BlockRecord::State recorded) {
+  switch (recorded) {
+    case BlockRecord::State::Inactive:
+      return BlockState::Free;
+    case BlockRecord::State::ActiveAllocated:
+      return BlockState::Allocated;
+    case BlockRecord::State::ActivePendingFree:
+      return BlockState::PendingFree;
   }
+  return BlockState::Allocated;
+}
 
-  [[nodiscard]] bool here(const SegmentRecord& segment) const { return segment.device == device_; }
-
-  void check_settings(const std::vector<TraceEvent>& events) const {
-    const auto unsupported = [&](const std::string& what) {
-      reject("the trace was recorded with " + what + ", which the allocator does not model yet",
-             "record it with the default settings of PYTORCH_CUDA_ALLOC_CONF");
-    };
-    if (const std::optional<AllocatorSettings>& settings = snapshot_.settings) {
-      if (settings->expandable_segments) unsupported("expandable_segments");
-      if (settings->max_split_size) unsupported("max_split_size_mb");
-      if (settings->roundup_power2_divisions) unsupported("roundup_power2_divisions");
-      if (settings->garbage_collection_threshold > 0) unsupported("garbage_collection_threshold");
-    }
-    for (const SegmentRecord& segment : snapshot_.segments) {
-      if (!here(segment)) continue;
-      if (segment.expandable) unsupported("expandable_segments");
-      if (segment.mempool != MempoolId{}) unsupported("private memory pools (CUDA graphs or torch.cuda.MemPool)");
-    }
-    for (const TraceEvent& event : events) {
-      const bool maps = event.action == Action::SegmentMap || event.action == Action::SegmentUnmap;
-      if (maps) unsupported("expandable_segments");
-      if (event.mempool != MempoolId{}) unsupported("private memory pools (CUDA graphs or torch.cuda.MemPool)");
-    }
+SegmentLayout layout_of(const SegmentRecord& segment, StreamId stream, const std::string& file) {
+  SegmentLayout layout{segment.address, segment.size, stream, segment.pool, {}, segment.expandable, segment.mempool};
+  Address end = segment.address;
+  for (const BlockRecord& block : segment.blocks) {
+    if (block.address != end) break;
+    end = end + block.size;
+    const BlockState state = state_of(block.state);
+    layout.blocks.push_back({block.address, block.size, state == BlockState::Free ? Bytes{} : block.requested, state});
   }
-
-  void check_sum(const std::vector<TraceEvent>& events) const {
-    std::int64_t sum = 0;
-    const auto add = [&](Bytes size) {
-      if (size.count() > largest_sum - sum) reject("the sizes add up to more than 2^62 bytes");
-      sum += size.count();
-    };
-    for (const TraceEvent& event : events) add(event.size);
-    for (const SegmentRecord& segment : snapshot_.segments) add(segment.size);
+  if (end != segment.address + segment.size || layout.blocks.size() != segment.blocks.size()) {
+    reject(file, "the blocks of the segment at " + std::to_string(segment.address.value) + " do not tile it");
   }
+  return layout;
+}
 
-  // Stream ids in the order of the pointers: that is the order in which the allocator gives segments back.
-  void number_streams(const std::vector<TraceEvent>& events) {
-    std::set<std::uint64_t> pointers;
-    for (const SegmentRecord& segment : snapshot_.segments) {
-      if (here(segment)) pointers.insert(static_cast<std::uint64_t>(segment.stream));
-    }
-    for (const TraceEvent& event : events) pointers.insert(static_cast<std::uint64_t>(event.stream));
-    for (const std::uint64_t pointer : pointers) {
-      streams_[pointer] = StreamId{static_cast<std::int32_t>(streams_.size())};
-    }
+// The text is what was set last; the fields beside it are what holds.
+void read_settings(const std::optional<AllocatorSettings>& settings, const std::string& file, RecordedTrace& trace) {
+  AllocatorOptions& options = trace.options;
+  if (settings) {
+    AllocatorConf conf = read_allocator_conf(settings->text, file + ": allocator_settings");
+    options = conf.options;
+    trace.remarks = std::move(conf.remarks);
+    options.max_split_size = settings->max_split_size.value_or(AllocatorOptions::unlimited);
+    options.garbage_collection_threshold = settings->garbage_collection_threshold;
+    options.expandable_segments = settings->expandable_segments;
+    options.roundup_divisions = settings->roundup_divisions;
   }
-  [[nodiscard]] StreamId stream(StreamPointer pointer) const {
-    return streams_.at(static_cast<std::uint64_t>(pointer));
+  if (options.memory_fraction < 1 || options.garbage_collection_threshold > 0) {
+    options.memory_fraction = 1;
+    trace.remarks.emplace_back(
+        "a memory fraction is a limit that the snapshot does not state: what it made the recorded allocator give back "
+        "early cannot be told");
   }
+}
 
-  [[nodiscard]] std::vector<SegmentLayout> end_layout() const {
-    std::vector<SegmentLayout> segments;
-    for (const SegmentRecord& segment : snapshot_.segments) {
-      if (!here(segment)) continue;
-      SegmentLayout layout{segment.address, segment.size, stream(segment.stream), segment.pool, {}};
-      Address end = segment.address;
-      for (const BlockRecord& block : segment.blocks) {
-        if (block.address != end) break;
-        end = end + block.size;
-        const bool free = block.state == BlockRecord::State::Inactive;
-        const BlockState state = free ? BlockState::Free : BlockState::Allocated;
-        layout.blocks.push_back({block.address, block.size, free ? Bytes{} : block.requested, state});
-      }
-      if (end != segment.address + segment.size || layout.blocks.size() != segment.blocks.size()) {
-        reject("the blocks of the segment at " + std::to_string(segment.address.value) + " do not tile it");
-      }
-      segments.push_back(std::move(layout));
-    }
-    std::sort(segments.begin(), segments.end(),
-              [](const SegmentLayout& a, const SegmentLayout& b) { return a.address < b.address; });
-    for (std::size_t i = 1; i < segments.size(); ++i) {
-      if (segments[i].address < segments[i - 1].address + segments[i - 1].size) {
-        reject("the segments at " + std::to_string(segments[i - 1].address.value) + " and " +
-               std::to_string(segments[i].address.value) + " overlap");
-      }
-    }
-    return segments;
+// Events name their pool only since lately. Memory that is in a private pool at the end was there all along.
+void find_mempools(RecordedTrace& trace) {
+  if (std::any_of(trace.events.begin(), trace.events.end(), [](const RecordedEvent& e) { return e.mempool != 0; }))
+    return;
+  std::map<Address, std::pair<Address, std::uint16_t>> in_pool;  // to where, and in which
+  for (const SegmentLayout& segment : trace.end) {
+    const auto pool = std::find(trace.mempools.begin(), trace.mempools.end(), segment.mempool);
+    if (segment.mempool != MempoolId{})
+      in_pool[segment.address] = {segment.address + segment.size,
+                                  static_cast<std::uint16_t>(pool - trace.mempools.begin())};
   }
-
-  // Walks back from the end. What contradicts itself is left out here: the replay then finds the event that does not
-  // fit.
-  void reconstruct_start(RecordedTrace& trace) {
-    std::map<Address, LiveBlock> live;
-    std::map<Address, SegmentLayout> segments;
-    for (const SegmentLayout& segment : trace.end) {
-      for (const BlockLayout& block : segment.blocks) {
-        if (block.state == BlockState::Allocated) live[block.address] = {block.requested, block.size};
-      }
-      segments[segment.address] = {segment.address, segment.size, segment.stream, segment.pool, {}};
-    }
-    for (auto event = trace.events.rbegin(); event != trace.events.rend(); ++event) {
-      if (event->action == Action::Alloc) live.erase(event->address);
-      if (event->action == Action::FreeCompleted) live[event->address] = {event->size, std::nullopt};
-      if (event->action == Action::SegmentAlloc) segments.erase(event->address);
-      if (event->action != Action::SegmentFree) continue;
-      // Only the small pool has segments as small as 2 MiB.
-      const PoolKind pool = event->size <= AllocatorOptions::small_segment ? PoolKind::Small : PoolKind::Large;
-      segments[event->address] = {event->address, event->size, event->stream, pool, {}};
-    }
-
-    Address free_from;
-    for (auto& [address, segment] : segments) {
-      if (address < free_from) continue;
-      free_from = address + segment.size;
-      place_blocks(segment, live);
-      trace.start.push_back(std::move(segment));
-    }
-    trace.ambiguous_gaps = static_cast<std::int64_t>(gaps_.size());
-    decide_gaps(trace);
-    for (SegmentLayout& segment : trace.start) fill_with_free_blocks(segment);
+  if (in_pool.empty()) return;
+  for (RecordedEvent& event : trace.events) {
+    const auto above = in_pool.upper_bound(event.address);
+    if (above == in_pool.begin()) continue;
+    const auto& [end, pool] = std::prev(above)->second;
+    if (event.address < end) event.mempool = pool;
   }
-
-  void place_blocks(SegmentLayout& segment, const std::map<Address, LiveBlock>& live) {
-    const Address end = segment.address + segment.size;
-    Address next_free = segment.address;
-    for (auto block = live.lower_bound(segment.address); block != live.end() && block->first < end; ++block) {
-      const auto& [address, known] = *block;
-      const auto next = std::next(block);
-      const Address limit = next != live.end() && next->first < end ? next->first : end;
-      Bytes size = known.size.value_or(block_size(known.requested));
-      if (address < next_free || limit - address < size) continue;
-      const Bytes gap = limit - (address + size);
-      if (!known.size && segment.pool == PoolKind::Large && gap > Bytes{0}) {
-        if (!should_split(PoolKind::Large, gap)) {
-          size += gap;  // too little to have been split off
-        } else {
-          gaps_[address + size] = {limit, address};
-        }
-      }
-      segment.blocks.push_back({address, size, known.requested, BlockState::Allocated});
-      next_free = address + size;
-    }
-  }
-
-  // The first allocation that lands in a gap while the block before it is live lands where the free part begins: the
-  // allocator hands out the low end of a free block.
-  void decide_gaps(RecordedTrace& trace) {
-    std::map<Address, Address> gap_of_block;
-    for (const auto& [start, gap] : gaps_) gap_of_block[gap.block] = start;
-    std::map<Address, Bytes> slack;
-    for (const RecordedEvent& event : trace.events) {
-      if (event.action == Action::FreeCompleted) {
-        const auto freed = gap_of_block.find(event.address);
-        if (freed != gap_of_block.end()) gaps_.erase(freed->second);
-      }
-      if (event.action != Action::Alloc || gaps_.empty()) continue;
-      auto gap = gaps_.upper_bound(event.address);
-      if (gap == gaps_.begin() || event.address >= (--gap)->second.end) continue;
-      const Bytes owned = event.address - gap->first;
-      if (!should_split(PoolKind::Large, owned)) slack[gap->second.block] = owned;
-      gaps_.erase(gap);
-    }
-    trace.decided_gaps = static_cast<std::int64_t>(slack.size());
-    for (SegmentLayout& segment : trace.start) {
-      for (BlockLayout& block : segment.blocks) {
-        const auto owned = slack.find(block.address);
-        if (owned != slack.end()) block.size += owned->second;
-      }
-    }
-  }
-
-  static void fill_with_free_blocks(SegmentLayout& segment) {
-    std::vector<BlockLayout> blocks;
-    Address next = segment.address;
-    const auto fill_to = [&](Address end) {
-      if (end != next) blocks.push_back({next, end - next, {}, BlockState::Free});
-    };
-    for (const BlockLayout& block : segment.blocks) {
-      fill_to(block.address);
-      blocks.push_back(block);
-      next = block.address + block.size;
-    }
-    fill_to(segment.address + segment.size);
-    segment.blocks = std::move(blocks);
-  }
-
-  const MemorySnapshot& snapshot_;
-  const std::int64_t device_;
-  const std::string& file_;
-  std::map<std::uint64_t, StreamId> streams_;
-  std::map<Address, Gap> gaps_;  // by where they begin at the earliest
-};
+}
 
 }  // namespace
 
+StreamId TraceBuilder::stream(StreamPointer pointer) {
+  if (!streams_.empty() && streams_.front() == pointer) return StreamId{0};
+  return StreamId{static_cast<std::int32_t>(place_of(streams_, pointer, most_streams))};
+}
+
+std::uint16_t TraceBuilder::mempool(MempoolId id) {
+  if (id == MempoolId{}) return 0;
+  return static_cast<std::uint16_t>(place_of(trace_.mempools, id, most_mempools));
+}
+
+void TraceBuilder::add(const TraceEvent& event) {
+  trace_.events.push_back({event.action, mempool(event.mempool), stream(event.stream), event.address, event.size,
+                           event.time_us.value_or(0), event.stack});
+  sum_ = sum_with(sum_, event.size);
+  maps_pages_ |= event.action == Action::SegmentMap || event.action == Action::SegmentUnmap;
+}
+
+RecordedTrace TraceBuilder::build(const MemorySnapshot& snapshot, std::int64_t device, const std::string& file) && {
+  read_settings(snapshot.settings, file, trace_);
+  trace_.options.expandable_segments |= maps_pages_;  // old files have no settings
+  std::vector<const SegmentRecord*> segments;
+  for (const SegmentRecord& segment : snapshot.segments) {
+    sum_ = sum_with(sum_, segment.size);
+    if (segment.device == device) segments.push_back(&segment);
+  }
+  if (sum_ >= largest_sum) reject(file, "the sizes add up to more than 2^62 bytes");
+
+  // Stream ids in the order of the pointers: that is the order in which the allocator gives segments back.
+  for (const SegmentRecord* segment : segments) {
+    static_cast<void>(stream(segment->stream));
+    static_cast<void>(mempool(segment->mempool));
+  }
+  if (streams_.size() >= most_streams) reject(file, "there are more than " + std::to_string(most_streams) + " streams");
+  if (trace_.mempools.size() >= most_mempools)
+    reject(file, "there are more than " + std::to_string(most_mempools) + " private pools");
+  std::vector<StreamPointer> sorted = streams_;
+  std::sort(sorted.begin(), sorted.end(), [](StreamPointer a, StreamPointer b) {
+    return static_cast<std::uint64_t>(a) < static_cast<std::uint64_t>(b);
+  });
+  std::vector<StreamId> in_order;
+  std::map<StreamPointer, StreamId> id_of;
+  for (const StreamPointer pointer : sorted) id_of[pointer] = StreamId{static_cast<std::int32_t>(id_of.size())};
+  for (const StreamPointer pointer : streams_) in_order.push_back(id_of.at(pointer));
+  for (RecordedEvent& event : trace_.events) event.stream = in_order[event.stream.index()];
+
+  for (const SegmentRecord* segment : segments)
+    trace_.end.push_back(layout_of(*segment, id_of.at(segment->stream), file));
+  std::sort(trace_.end.begin(), trace_.end.end(),
+            [](const SegmentLayout& a, const SegmentLayout& b) { return a.address < b.address; });
+  for (std::size_t i = 1; i < trace_.end.size(); ++i) {
+    if (trace_.end[i].address < trace_.end[i - 1].address + trace_.end[i - 1].size) {
+      reject(file, "the segments at " + std::to_string(trace_.end[i - 1].address.value) + " and " +
+                       std::to_string(trace_.end[i].address.value) + " overlap");
+    }
+  }
+  find_mempools(trace_);
+  reconstruct_start(trace_, file);
+  return std::move(trace_);
+}
+
 RecordedTrace recorded_trace(const MemorySnapshot& snapshot, std::int64_t device, const std::string& file) {
-  return TraceReader(snapshot, device, file).read();
+  if (device < 0 || static_cast<std::size_t>(device) >= snapshot.device_traces.size()) {
+    reject(file, "there is no trace of device " + std::to_string(device),
+           "the file has traces of " + std::to_string(snapshot.device_traces.size()) + " devices");
+  }
+  TraceBuilder builder;
+  for (const TraceEvent& event : snapshot.device_traces[static_cast<std::size_t>(device)]) builder.add(event);
+  return std::move(builder).build(snapshot, device, file);
 }
 
 }  // namespace tidemark

@@ -214,6 +214,7 @@ Json eager_switches(const RuntimeChoice& runtime) {
                {"use_cache", eager.caches_keys},
                {"gradient_as_bucket_view", eager.gradients_view_buckets},
                {"bucket_cap_mb", eager.bucket_mib},
+               {"keep_outputs", eager.keeps_outputs},
                {"fake_tensor_mode", eager.fake_tensors}};
   if (eager.reentrant_checkpoint) json["use_reentrant"] = *eager.reentrant_checkpoint;
   return json;

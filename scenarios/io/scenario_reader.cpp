@@ -74,12 +74,14 @@ std::string near_file(const std::string& name, const ScenarioFolders& folders) {
   return nearest(name, beside);
 }
 
-/// Reads the file that `key` names with `read`; nothing when there is a problem, which is then reported.
-template <class Read>
-auto read_named_file(TomlReader& top, std::string_view key, const ScenarioFolders& folders, Problems& problems,
-                     Read read) -> std::optional<decltype(read(std::filesystem::path()))> {
+/// Reads the file that `key` names with `read`, unless it is among `known`; nothing when there is a problem, which is
+/// then reported.
+template <class T, class Read>
+std::optional<T> read_named_file(TomlReader& top, std::string_view key, const ScenarioFolders& folders,
+                                 Problems& problems, const std::map<std::string, T, std::less<>>& known, Read read) {
   const std::optional<std::string> name = top.string(key, Presence::Required);
   if (!name) return std::nullopt;
+  if (const auto found = known.find(*name); found != known.end()) return found->second;
   const std::optional<std::filesystem::path> path = resolved(*name, folders);
   if (!path) {
     const std::string meant = near_file(*name, folders);
@@ -120,10 +122,12 @@ std::vector<ConfigOverride> read_overrides(TomlReader& table, const std::string&
   return overrides;
 }
 
-void read_model_part(ScenarioTables& tables, const ScenarioFolders& folders, Problems& problems, Scenario& scenario) {
+void read_model_part(ScenarioTables& tables, const ScenarioFolders& folders, Problems& problems,
+                     const ScenarioFiles& files, Scenario& scenario) {
   const std::vector<ConfigOverride> overrides = read_overrides(tables.model_override, problems.file());
   const auto read = [&](const std::filesystem::path& path) { return read_model(path, overrides); };
-  const std::optional<Model> model = read_named_file(tables.top, "model", folders, problems, read);
+  const std::optional<Model> model = read_named_file(tables.top, "model", folders, problems,
+                                                     overrides.empty() ? files.models : decltype(files.models){}, read);
   const std::optional<std::int64_t> extra = tables.model_override.integer("vocabulary_extra", extra_tokens);
   const std::optional<std::int64_t> multiple = tables.model_override.integer("vocabulary_multiple", padding_quantum);
   tables.model_sound = model.has_value() && tables.model_override.sound("vocabulary_extra") &&
@@ -265,9 +269,9 @@ void refuse_unmodelled_tables(TomlReader& top) {
 
 }  // namespace
 
-Scenario parse_scenario(std::string_view text, const std::filesystem::path& file, const ScenarioFolders& folders) {
+Scenario scenario_of(const TomlTable& document, const std::filesystem::path& file, const ScenarioFolders& folders,
+                     const ScenarioFiles& read_before) {
   Problems problems(file.string());
-  const TomlTable document = parse_toml(text, problems.file());
   TomlReader top(&document, {}, "", problems);
   TomlReader model_override = top.table("model_override");
   TomlReader layout = top.table("layout");
@@ -278,8 +282,9 @@ Scenario parse_scenario(std::string_view text, const std::filesystem::path& file
   Scenario scenario;
   scenario.name = file.stem().string();
   scenario.gpus = narrow(tables.top.integer("gpus", rank_count, Presence::Required).value_or(1));
-  read_model_part(tables, folders, problems, scenario);
-  const std::optional<Cluster> cluster = read_named_file(tables.top, "cluster", folders, problems, read_cluster);
+  read_model_part(tables, folders, problems, read_before, scenario);
+  const std::optional<Cluster> cluster =
+      read_named_file(tables.top, "cluster", folders, problems, read_before.clusters, read_cluster);
   tables.cluster_sound = cluster.has_value();
   scenario.cluster = cluster.value_or(Cluster{});
   read_layout(tables.layout, scenario.layout);
@@ -303,6 +308,24 @@ Scenario parse_scenario(std::string_view text, const std::filesystem::path& file
 
   problems.raise_if_any();
   return scenario;
+}
+
+Scenario parse_scenario(std::string_view text, const std::filesystem::path& file, const ScenarioFolders& folders) {
+  return scenario_of(parse_toml(text, file.string()), file, folders);
+}
+
+ScenarioFiles files_of(const TomlTable& document, const std::filesystem::path& file, const ScenarioFolders& folders) {
+  Problems problems(file.string());
+  TomlReader top(&document, {}, "", problems);
+  ScenarioFiles files;
+  const auto read = [](const std::filesystem::path& path) { return read_model(path); };
+  const std::optional<Model> model = read_named_file(top, "model", folders, problems, files.models, read);
+  const std::optional<Cluster> cluster =
+      read_named_file(top, "cluster", folders, problems, files.clusters, read_cluster);
+  problems.raise_if_any();
+  files.models.emplace(*top.string("model"), *model);
+  files.clusters.emplace(*top.string("cluster"), *cluster);
+  return files;
 }
 
 Scenario read_scenario(const std::filesystem::path& path, const std::filesystem::path& data_root) {

@@ -2,87 +2,55 @@
 
 #include <algorithm>
 #include <iterator>
-#include <map>
+#include <set>
+#include <span>
 #include <string_view>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include <fmt/format.h>
+
+#include "scenarios/io/recorded_segments.hpp"
 #include "sim/caching_allocator.hpp"
-#include "sim/ensure.hpp"
 
 namespace tidemark {
 namespace {
 
 using Action = TraceEvent::Action;
 
-std::string hex(Address address) {
-  constexpr std::string_view digits = "0123456789abcdef";
-  std::string text;
-  for (std::uint64_t rest = address.value; rest != 0 || text.empty(); rest /= 16) text += digits[rest % 16];
-  return "0x" + std::string(text.rbegin(), text.rend());
-}
-std::string text(Bytes size) { return std::to_string(size.count()) + " B"; }
-std::string text(Address address, Bytes size) { return text(size) + " at " + hex(address); }
-
-/// Gives segments where the recording had them. One that the recording does not have there comes from far above all
-/// recorded addresses, so that the allocator's own segments never overlap.
-class RecordedSegments {
- public:
-  std::optional<Address> allocate(Bytes size, StreamId stream) {
-    if (recorded_ && recorded_->size == size && is_unused(*recorded_)) {
-      const Address address = std::exchange(recorded_, std::nullopt)->address;
-      add(address, size);
-      return address;
-    }
-    ++invented_;
-    return elsewhere_.allocate(size, stream);
-  }
-  void release(Address address, Bytes size) {
-    if (in_use_.erase(address) == 0) elsewhere_.release(address, size);
-    released_.push_back({address, size});
-  }
-  [[nodiscard]] Bytes available() const { return elsewhere_.available(); }
-
-  using Segment = BlockMap::Segment;
-
-  void add(Address address, Bytes size) { in_use_[address] = size; }
-  void offer(Segment segment) { recorded_ = segment; }
-  /// The segment offered, if it was not taken.
-  [[nodiscard]] std::optional<Segment> withdraw() { return std::exchange(recorded_, std::nullopt); }
-  /// Segments asked for that the recording did not have.
-  [[nodiscard]] std::int64_t invented() const { return invented_; }
-  [[nodiscard]] std::vector<Segment> take_released() { return std::exchange(released_, {}); }
-
- private:
-  [[nodiscard]] bool is_unused(const Segment& segment) const {
-    const auto next = in_use_.lower_bound(segment.address);
-    if (next != in_use_.end() && next->first < segment.address + segment.size) return false;
-    return next == in_use_.begin() || std::prev(next)->first + std::prev(next)->second <= segment.address;
-  }
-
-  std::optional<Segment> recorded_;
-  std::map<Address, Bytes> in_use_;
-  InventedAddresses elsewhere_{{.first = {1ULL << 62}}};  // recorded addresses are below 2^61
-  std::vector<Segment> released_;
-  std::int64_t invented_ = 0;
-};
-static_assert(SegmentSource<RecordedSegments>);
+bool gives_back(Action action) { return action == Action::SegmentFree || action == Action::SegmentUnmap; }
+bool takes(Action action) { return action == Action::SegmentAlloc || action == Action::SegmentMap; }
+bool is_of_device(Action action) { return gives_back(action) || takes(action); }
 
 class Replay {
  public:
-  explicit Replay(const RecordedTrace& trace) : trace_(trace) {
+  explicit Replay(const RecordedTrace& trace)
+      : trace_(trace), allocator_(RecordedSegments(trace.events), trace.options) {
     for (const SegmentLayout& segment : trace.start) allocator_.source().add(segment.address, segment.size);
-    for (const BlockId block : allocator_.restore(trace.start)) live_[allocator_.address(block).value] = block;
+    for (const AddressSpace& space : trace.spaces) {
+      const auto pool = std::find(trace.mempools.begin(), trace.mempools.end(), space.mempool);
+      allocator_.source().add_space(space, expandable_page(space.pool, trace.options),
+                                    static_cast<std::uint16_t>(pool - trace.mempools.begin()));
+    }
+    for (const BlockId block : allocator_.restore(trace.start, trace.spaces))
+      live_[allocator_.address(block).value] = block;
+    for (std::size_t pool = 1; pool < trace.mempools.size(); ++pool)
+      if (std::any_of(trace.start.begin(), trace.start.end(),
+                      [&](const SegmentLayout& s) { return s.mempool == trace.mempools[pool]; }))
+        held_pools_.insert(static_cast<std::uint16_t>(pool));
   }
 
   ReplayReport run() {
     report_.events = static_cast<std::int64_t>(trace_.events.size());
-    for (now_ = 0; now_ < trace_.events.size(); ++now_) step(trace_.events[now_]);
-    expect_taken();
+    for (const RecordedEvent& event : trace_.events) count(event.action);
+    while (now_ < trace_.events.size()) step();
     compare_end();
     const PoolStats& stats = allocator_.stats().all;
+    for (const auto& [event, asked] : emptied_)
+      if (asked <= stats.reserved.peak) report_.emptied_at.push_back(event);
     report_.reserved = stats.reserved.current;
     report_.peak_reserved = stats.reserved.peak;
     report_.peak_allocated = stats.allocated.peak;
@@ -90,116 +58,245 @@ class Replay {
   }
 
  private:
-  void step(const RecordedEvent& event) {
-    switch (event.action) {
-      case Action::Alloc:
-        return allocate(event);
-      case Action::FreeRequested:
-        return expect_live(event);
-      case Action::FreeCompleted:
-        return release(event);
-      case Action::SegmentAlloc:
-        return offer(event);
-      case Action::SegmentFree:
-        return release_segment(event);
-      case Action::Snapshot:
-        return compare_active(event);
-      case Action::OutOfMemory:
-        ++report_.ooms;
-        return;
-      case Action::Annotate:
-        return;
-      case Action::SegmentMap:
-      case Action::SegmentUnmap:
-        break;
-    }
-    ensure(false, "a recorded trace has no expandable segments");
+  using Events = std::span<const RecordedEvent>;
+
+  void count(Action action) {
+    if (action == Action::Alloc) ++report_.allocs;
+    if (action == Action::FreeCompleted) ++report_.frees;
+    if (action == Action::SegmentAlloc) ++report_.segment_allocs;
+    if (action == Action::SegmentFree) ++report_.segment_frees;
+    if (action == Action::SegmentMap) ++report_.segment_maps;
+    if (action == Action::SegmentUnmap) ++report_.segment_unmaps;
+    if (action == Action::Snapshot) ++report_.snapshots;
+    if (action == Action::OutOfMemory) ++report_.ooms;
   }
 
-  void allocate(const RecordedEvent& event) {
-    ++report_.allocs;
-    const std::int64_t invented = allocator_.source().invented();
-    const auto result = allocator_.malloc(event.size, event.stream);
-    const std::optional<BlockMap::Segment> offered = allocator_.source().withdraw();
-    if (allocator_.source().invented() != invented) {
-      const Bytes asked = segment_size(block_size(event.size), allocator_.options());
-      diverge_at(offered ? offered_at_ : now_, report_.mismatched_segment_events,
-                 "the allocator asks for a segment of " + text(asked) + (offered ? "" : ", the recording has none"));
-    } else if (offered) {
-      diverge_at(offered_at_, report_.mismatched_segment_events, "the allocator did not ask for it");
+  void step() {
+    const RecordedEvent& event = trace_.events[now_];
+    switch (event.action) {
+      case Action::Alloc:
+      case Action::OutOfMemory:
+        return serve(now_);
+      case Action::SegmentAlloc:
+      case Action::SegmentMap:
+      case Action::SegmentFree:
+      case Action::SegmentUnmap:
+        return device_events();
+      case Action::FreeCompleted:
+        if (ends_a_wait(now_)) return device_events();
+        complete_free(event);
+        break;
+      case Action::FreeRequested:
+        request_free(event);
+        break;
+      case Action::Snapshot:
+        compare_active(event);
+        break;
+      case Action::Annotate:
+        break;
     }
-    if (!std::holds_alternative<BlockId>(result)) return;  // elsewhere_ is all there is of address space
-    const BlockId block = std::get<BlockId>(result);
+    ++now_;
+  }
+
+  // -- requests, and what they make the allocator ask of the device
+  // ----------------------------------------------------
+
+  // Before the whole cache goes back, frees that wait for other streams complete; it may turn out to be empty.
+  [[nodiscard]] bool ends_a_wait(std::size_t index) {
+    if (index >= judged_to_) {
+      std::size_t end = index;
+      while (end < trace_.events.size() && trace_.events[end].action == Action::FreeCompleted &&
+             pending_.contains(trace_.events[end].address.value))
+        ++end;
+      if (end == index) return false;
+      judged_to_ = end;
+      judgement_ = end < trace_.events.size() &&
+                   (gives_back(trace_.events[end].action) || trace_.events[end].action == Action::OutOfMemory);
+    }
+    return judgement_;
+  }
+
+  // Events of the device come before the request that caused them. Segments go for one, or all that are unused at
+  // once when somebody empties the cache.
+  void device_events() {
+    std::size_t end = now_;
+    while (end < trace_.events.size() && (is_of_device(trace_.events[end].action) || ends_a_wait(end))) ++end;
+    const bool request = end < trace_.events.size() && (trace_.events[end].action == Action::Alloc ||
+                                                        trace_.events[end].action == Action::OutOfMemory);
+    note_release(end, request);
+    if (!request || empties_cache_first(end)) empty_cache(end);
+    if (request) return serve(end);
+    allocator_.source().expect(now_, end, now_, true);
+    finish(end);
+    now_ = end;
+  }
+
+  // Where the cache goes back: with the device as full as it would have been without.
+  void note_release(std::size_t end, bool request) {
+    const std::size_t taking = end_of_releases(end);
+    if (taking == now_ || (request && trace_.events[end].action == Action::OutOfMemory)) return;
+    Bytes asked;
+    if (request && taking < end)
+      asked = allocator_.reserved() + segment_size(block_size(trace_.events[end].size, trace_.options), trace_.options);
+    emptied_.emplace_back(now_, asked);
+  }
+
+  [[nodiscard]] Events events(std::size_t begin, std::size_t end) const {
+    return Events(trace_.events).subspan(begin, end - begin);
+  }
+  [[nodiscard]] std::size_t end_of_releases(std::size_t end) const {
+    std::size_t last = now_;
+    while (last < end && !takes(trace_.events[last].action)) ++last;
+    return last;
+  }
+
+  // A request only gives back when it finds nothing in the cache, and then takes from the device.
+  [[nodiscard]] bool empties_cache_first(std::size_t request) {
+    const std::size_t taking = end_of_releases(request);
+    if (taking == now_) return false;
+    const RecordedEvent& event = trace_.events[request];
+    if (taking == request && event.action == Action::Alloc) return true;
+    const bool cached = in_pool(event, [&] { return allocator_.has_cached(event.size, event.stream); });
+    if (cached || event.mempool != 0 || trace_.options.max_split_size == AllocatorOptions::unlimited) return cached;
+    // It may give back oversize segments alone: whatever explains the recording.
+    CachingAllocator<RecordedSegments> trial = allocator_;
+    trial.source().expect(now_, request, request, event.action == Action::Alloc);
+    static_cast<void>(trial.malloc(event.size, event.stream));
+    trial.source().finish();
+    return !trial.source().take_mismatches().empty();
+  }
+
+  void empty_cache(std::size_t end) {
+    const std::size_t last = end_of_releases(end);
+    if (last == now_) return;
+    for (const RecordedEvent& event : events(now_, last))
+      if (gives_back(event.action)) give_up_pool(event.mempool);
+    allocator_.source().expect(now_, last, now_, true);
+    allocator_.empty_cache();
+    finish(last);
+    now_ = last;
+  }
+
+  // The events before the request are the device's.
+  void serve(std::size_t request) {
+    const RecordedEvent& event = trace_.events[request];
+    const bool served = event.action == Action::Alloc;
+    allocator_.source().expect(now_, request, request, served);
+    auto result = in_pool(event, [&] { return allocator_.malloc(event.size, event.stream); });
+    finish(request);
+    now_ = request;
+    if (!served) report_.capacity = allocator_.reserved() + Bytes{static_cast<std::int64_t>(event.address.value)};
+    if (served && !std::holds_alternative<BlockId>(result)) {
+      diverge(report_.mismatched_segment_events, "the allocator finds no memory for it");
+      allocator_.source().give_anything();
+      result = in_pool(event, [&] { return allocator_.malloc(event.size, event.stream); });
+    }
+    if (const BlockId* const block = std::get_if<BlockId>(&result)) took(event, *block);
+    ++now_;
+  }
+
+  void took(const RecordedEvent& event, BlockId block) {
+    if (event.action == Action::OutOfMemory) {
+      diverge(report_.mismatched_segment_events, "the allocator finds memory for it");
+      return allocator_.free(block);
+    }
     if (allocator_.address(block) != event.address) {
-      diverge(report_.mismatched_addresses, "the allocator chose the block at " + hex(allocator_.address(block)));
+      diverge(report_.mismatched_addresses,
+              "the allocator chose the block at " + address_text(allocator_.address(block)));
     }
     live_[event.address.value] = block;
   }
 
-  void expect_live(const RecordedEvent& event) {
-    const auto found = live_.find(event.address.value);
-    if (found == live_.end()) {
-      diverge(report_.mismatched_frees, "nothing was allocated there");
-    } else if (allocator_.requested(found->second) != event.size) {
-      diverge(report_.mismatched_frees,
-              "the block there was requested with " + text(allocator_.requested(found->second)));
-    }
+  // What the events up to `end` say and the allocator did not do, and the frees among them.
+  void finish(std::size_t end) {
+    allocator_.source().finish();
+    for (const RecordedSegments::Mismatch& mismatch : allocator_.source().take_mismatches())
+      diverge_at(mismatch.event, report_.mismatched_segment_events, mismatch.text);
+    for (const RecordedEvent& event : events(now_, end))
+      if (event.action == Action::FreeCompleted) complete_free(event);
+    if (std::exchange(syncs_, allocator_.stats().sync_all_streams) != allocator_.stats().sync_all_streams)
+      expect_none_pending();
   }
 
-  void release(const RecordedEvent& event) {
-    ++report_.frees;
-    expect_live(event);
+  // The allocator has just waited for all streams: the recorded one would have completed every free.
+  void expect_none_pending() {
+    if (pending_.empty()) return;
+    const auto first = std::min_element(pending_.begin(), pending_.end(),
+                                        [](const auto& a, const auto& b) { return a.first < b.first; });
+    diverge(report_.mismatched_frees,
+            "the allocator has completed the free of the block at " + address_text({first->first}));
+    pending_.clear();
+  }
+
+  // -- private pools --------------------------------------------------------------------------------------------------
+
+  template <class Act>
+  std::invoke_result_t<Act> in_pool(const RecordedEvent& event, Act act) {
+    if (event.mempool == 0) return act();
+    const MempoolId pool = trace_.mempools[event.mempool];
+    allocator_.begin_allocate_to_pool(pool);
+    const auto result = act();
+    allocator_.end_allocate_to_pool(pool);
+    if (!held_pools_.insert(event.mempool).second) allocator_.release_pool(pool);  // one user is enough
+    return result;
+  }
+  // Its memory only goes back after the last graph that used it is gone.
+  void give_up_pool(std::uint16_t mempool) {
+    if (held_pools_.erase(mempool) > 0) allocator_.release_pool(trace_.mempools[mempool]);
+  }
+
+  // -- frees ----------------------------------------------------------------------------------------------------------
+
+  void expect_size(const RecordedEvent& event, BlockId block) {
+    if (allocator_.requested(block) == event.size) return;
+    diverge(report_.mismatched_frees,
+            fmt::format("the block there was requested with {} B", allocator_.requested(block).count()));
+  }
+
+  // It completes at once, or once streams are done that the recording does not name: one of its own stands for them.
+  void request_free(const RecordedEvent& event) {
     const auto found = live_.find(event.address.value);
-    if (found == live_.end()) return;
+    if (found == live_.end()) return diverge(report_.mismatched_frees, "nothing was allocated there");
+    expect_size(event, found->second);
+    if (completes_at_once(event)) return;
+    const StreamId others{-2 - static_cast<std::int32_t>(++waits_ % (1 << 30))};
+    allocator_.record_stream(found->second, others);
+    allocator_.free(found->second);
+    pending_[event.address.value] = others;
+    live_.erase(found);
+  }
+
+  // Its completion comes next, and not because the next request waited for all streams.
+  [[nodiscard]] bool completes_at_once(const RecordedEvent& event) {
+    const std::size_t next = now_ + 1;
+    if (next >= trace_.events.size() || trace_.events[next].action != Action::FreeCompleted ||
+        trace_.events[next].address != event.address)
+      return false;
+    if (next + 1 >= trace_.events.size() || trace_.options.max_split_size != AllocatorOptions::unlimited) return true;
+    const Action then = trace_.events[next + 1].action;
+    return !gives_back(then) && then != Action::OutOfMemory && !ends_a_wait(next + 1);
+  }
+
+  void complete_free(const RecordedEvent& event) {
+    if (const auto waiting = pending_.find(event.address.value); waiting != pending_.end()) {
+      allocator_.events().finish(waiting->second);
+      allocator_.process_events();
+      pending_.erase(waiting);
+      return;
+    }
+    const auto found = live_.find(event.address.value);
+    if (found == live_.end()) return diverge(report_.mismatched_frees, "nothing was allocated there");
+    expect_size(event, found->second);
     allocator_.free(found->second);
     live_.erase(found);
   }
 
-  void offer(const RecordedEvent& event) {
-    ++report_.segment_allocs;
-    expect_taken();
-    offered_at_ = now_;
-    allocator_.source().offer({event.address, event.size});
-  }
-
-  // A segment is for the allocation right behind it.
-  void expect_taken() {
-    const std::optional<BlockMap::Segment> left = allocator_.source().withdraw();
-    if (left) diverge_at(offered_at_, report_.mismatched_segment_events, "the allocator did not ask for it");
-  }
-
-  // Segments go in batches, from empty_cache() or before a retry: all that are unused at that moment. The batch begins
-  // with the first event after anything else, and is compared event by event.
-  void release_segment(const RecordedEvent& event) {
-    ++report_.segment_frees;
-    if (now_ == 0 || trace_.events[now_ - 1].action != Action::SegmentFree) {
-      allocator_.empty_cache();
-      batch_ = allocator_.source().take_released();
-      next_in_batch_ = 0;
-    }
-    if (next_in_batch_ == batch_.size()) {
-      diverge(report_.mismatched_segment_events, "the allocator has no more unused segments");
-    } else {
-      const BlockMap::Segment& ours = batch_[next_in_batch_++];
-      if (ours.address != event.address || ours.size != event.size) {
-        diverge(report_.mismatched_segment_events,
-                "the next one that the allocator gives back has " + text(ours.address, ours.size));
-      }
-    }
-    const bool last = now_ + 1 == trace_.events.size() || trace_.events[now_ + 1].action != Action::SegmentFree;
-    if (last && next_in_batch_ < batch_.size()) {
-      const BlockMap::Segment& ours = batch_[next_in_batch_];
-      diverge(report_.mismatched_segment_events,
-              "after it the allocator gives back another one, of " + text(ours.address, ours.size));
-      report_.mismatched_segment_events += static_cast<std::int64_t>(batch_.size() - next_in_batch_) - 1;
-    }
-  }
+  // -- marks and the end ----------------------------------------------------------------------------------------------
 
   void compare_active(const RecordedEvent& event) {
-    ++report_.snapshots;
     const Bytes active = allocator_.stats().all.active.current;
     if (active != event.size) {
-      diverge(report_.mismatched_snapshots, "the allocator has " + text(active) + " active");
+      diverge(report_.mismatched_snapshots, fmt::format("the allocator has {} B active", active.count()));
     }
   }
 
@@ -212,15 +309,16 @@ class Replay {
     const auto [mine, theirs] = std::mismatch(ours.begin(), ours.end(), trace_.end.begin(), trace_.end.end());
     std::string found = "the recording has no segments beyond those of the allocator";
     if (mine == ours.end() || (theirs != trace_.end.end() && theirs->address < mine->address)) {
-      found = "only the recording has the segment of " + text(theirs->address, theirs->size);
+      found = "only the recording has the segment of " + block_text(theirs->address, theirs->size);
     } else if (theirs == trace_.end.end() || mine->address < theirs->address) {
-      found = "only the allocator has the segment of " + text(mine->address, mine->size);
+      found = "only the allocator has the segment of " + block_text(mine->address, mine->size);
     } else {
       const auto [block, other] =
           std::mismatch(mine->blocks.begin(), mine->blocks.end(), theirs->blocks.begin(), theirs->blocks.end());
       const bool in_blocks = block != mine->blocks.end() && other != theirs->blocks.end();
       const Address where = in_blocks ? block->address : mine->address;
-      found = "the segment of " + text(mine->address, mine->size) + " differs from " + hex(where) + " on";
+      found =
+          "the segment of " + block_text(mine->address, mine->size) + " differs from " + address_text(where) + " on";
     }
     report_.first_divergence = {trace_.events.size(), "after the last event: " + found};
   }
@@ -232,7 +330,7 @@ class Replay {
     if (report_.first_divergence && report_.first_divergence->event <= index) return;
     const RecordedEvent& event = trace_.events[index];
     report_.first_divergence = {index, "event " + std::to_string(index) + " (" + std::string(name(event.action)) +
-                                           " of " + text(event.address, event.size) + "): " + what};
+                                           " of " + block_text(event.address, event.size) + "): " + what};
   }
 
   static std::string_view name(Action action) {
@@ -263,11 +361,15 @@ class Replay {
 
   const RecordedTrace& trace_;
   CachingAllocator<RecordedSegments> allocator_;
-  std::unordered_map<std::uint64_t, BlockId> live_;  // by recorded address
-  std::vector<BlockMap::Segment> batch_;
-  std::size_t next_in_batch_ = 0;
+  std::unordered_map<std::uint64_t, BlockId> live_;      // by recorded address
+  std::unordered_map<std::uint64_t, StreamId> pending_;  // freed, and waiting for a stream that stands for others
+  std::set<std::uint16_t> held_pools_;                   // private ones that have a user
+  std::vector<std::pair<std::size_t, Bytes>> emptied_;   // before which event, and what would have been reserved
+  std::int64_t waits_ = 0;
+  std::int64_t syncs_ = 0;
+  std::size_t judged_to_ = 0;  // completed frees up to here have been looked at, and
+  bool judgement_ = false;     // the cache goes back behind them
   std::size_t now_ = 0;
-  std::size_t offered_at_ = 0;
   ReplayReport report_;
 };
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "scenarios/io/recorded_trace.hpp"
 #include "sim/units.hpp"
@@ -25,6 +26,8 @@ struct ReplayReport {
   std::int64_t frees = 0;  ///< completed ones
   std::int64_t segment_allocs = 0;
   std::int64_t segment_frees = 0;
+  std::int64_t segment_maps = 0;  ///< pages of expandable segments
+  std::int64_t segment_unmaps = 0;
   std::int64_t snapshots = 0;
   std::int64_t ooms = 0;
 
@@ -41,13 +44,19 @@ struct ReplayReport {
   Bytes peak_reserved;   ///< of the start and the trace
   Bytes peak_allocated;  ///< in block sizes; rests in part on the reconstruction of the start
 
+  /// Events before which the program emptied the cache: torch.cuda.empty_cache(). The allocator does the same when the
+  /// device is full; it was not where more was reserved at another time.
+  std::vector<std::size_t> emptied_at;
+  /// What the allocator and the device had together when a request ran out: reserved, and free on the device.
+  std::optional<Bytes> capacity;
+
   [[nodiscard]] bool exact() const { return !first_divergence && same_end; }
   friend bool operator==(const ReplayReport&, const ReplayReport&) = default;
 };
 
 /// Feeds a recording to the caching allocator, which gets its segments at the recorded addresses: ties between free
 /// blocks of equal size break on the address. A block returns when its free was completed, so that the timing of other
-/// streams plays no part.
+/// streams plays no part. The device has nothing left where the recorded one had nothing left.
 ReplayReport replay(const RecordedTrace& trace);
 
 }  // namespace tidemark

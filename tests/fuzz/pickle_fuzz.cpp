@@ -1,24 +1,79 @@
-// Any bytes are a snapshot that replays, or an InputError.
+// Any bytes are a snapshot that replays, or an InputError; read whole or piece by piece they say the same.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <string>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/memory_snapshot.hpp"
 #include "scenarios/io/pickle.hpp"
 #include "scenarios/io/recorded_trace.hpp"
 #include "scenarios/io/trace_replay.hpp"
+#include "scenarios/survivors.hpp"
+#include "scenarios/what_if.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace tidemark;
+namespace {
+
+using namespace tidemark;
+
+constexpr PickleLimits limits{.values = 1 << 20};
+
+// Whatever a snapshot's recording says, these are answers.
+std::optional<ReplayReport> replayed(const MemorySnapshot& snapshot) {
   try {
-    const Pickle pickle = read_pickle({reinterpret_cast<const char*>(data), size}, "fuzz", {.values = 1 << 20});
-    const MemorySnapshot snapshot = memory_snapshot(pickle, "fuzz");
-    static_cast<void>(replay(recorded_trace(snapshot)));
+    const RecordedTrace trace = recorded_trace(snapshot);
+    const ReplayReport report = replay(trace);
+    static_cast<void>(survivors(trace, steps_of(trace, snapshot.annotations, 0)));
+    static_cast<void>(what_if(trace, report.emptied_at, {.options = {.expandable_segments = true}, .capacity = {}}));
+    static_cast<void>(what_if(trace, report.emptied_at, {.options = trace.options, .capacity = Bytes{100 << 20}}));
+    return report;
   } catch (const InputError&) {
-    // that is what they are for
+    return std::nullopt;
+  }
+}
+
+std::optional<MemorySnapshot> in_pieces(std::string_view bytes) {
+  MemorySnapshot snapshot;
+  std::vector<std::vector<TraceEvent>> traces;
+  try {
+    snapshot = read_memory_snapshot(
+        [&](char* into, std::size_t most) {
+          const std::size_t n = std::min({most, bytes.size(), std::size_t{7}});
+          std::memcpy(into, bytes.data(), n);
+          bytes.remove_prefix(n);
+          return n;
+        },
+        "fuzz",
+        [&](std::size_t device, const TraceEvent& event) {
+          traces.resize(std::max(traces.size(), device + 1));
+          traces[device].push_back(event);
+        },
+        limits);
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
+  std::move(traces.begin(), traces.end(), snapshot.device_traces.begin());
+  return snapshot;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  const std::optional<MemorySnapshot> streamed = in_pieces(bytes);
+  try {
+    const MemorySnapshot whole = memory_snapshot(read_pickle(bytes, "fuzz", limits), "fuzz");
+    const std::optional<ReplayReport> report = replayed(whole);
+    if (streamed && replayed(*streamed) != report) std::abort();
+  } catch (const InputError&) {
+    if (streamed) std::abort();
   }
   return 0;
 }

@@ -17,13 +17,15 @@ using Json = nlohmann::json;
 
 const std::filesystem::path root = TIDEMARK_SOURCE_DIR;
 
-constexpr std::array<std::pair<std::string_view, Kind>, 7> recorded_kinds{{{"parameter", Kind::Parameter},
+constexpr std::array<std::pair<std::string_view, Kind>, 9> recorded_kinds{{{"parameter", Kind::Parameter},
                                                                            {"buffer", Kind::Parameter},
                                                                            {"gradient", Kind::Gradient},
                                                                            {"optimizer_state", Kind::OptimizerState},
                                                                            {"activation", Kind::Activation},
                                                                            {"input", Kind::Activation},
-                                                                           {"temporary", Kind::Temporary}}};
+                                                                           {"temporary", Kind::Temporary},
+                                                                           {"other", Kind::Temporary},
+                                                                           {"bucket", Kind::Gradient}}};
 
 StepPeak recorded(const Json& step) {
   StepPeak peak;
@@ -81,12 +83,11 @@ Scenario scenario_of(const Json& recording) {
     if (config.contains(key)) s.train.hidden_dropout = config[key].get<double>();
   for (const char* key : {"attn_pdrop", "attention_dropout"})
     if (config.contains(key)) s.train.attention_dropout = config[key].get<double>();
+  s.runtime.eager.keeps_outputs = text_of(settings, "outputs") == "kept";
   s.runtime.eager.fake_tensors = true;
-  if (settings.contains("ddp") && settings["ddp"].is_object()) {
-    const Json& ddp = settings["ddp"];
-    s.layout.data = ddp.value("world_size", 2);
-    s.runtime.eager.gradients_view_buckets = ddp.value("gradient_as_bucket_view", false);
-    s.runtime.eager.bucket_mib = ddp.value("bucket_cap_mb", std::int64_t{25});
+  if (const std::string ddp = text_of(settings, "ddp"); !ddp.empty()) {
+    s.layout.data = 2;  // the recorder's process group is a fake of any size
+    s.runtime.eager.gradients_view_buckets = ddp == "views";
   }
   s.gpus = s.layout.data;
   s.train.global_batch = s.train.micro_batch * s.layout.data;
@@ -100,9 +101,12 @@ Kind kind_of(Category category, Phase phase) {
     case Category::Parameters:
       return Kind::Parameter;
     case Category::Gradients:
+    case Category::CommDp:
       return Kind::Gradient;
     case Category::OptimizerMoments:
       return Kind::OptimizerState;
+    case Category::Recompute:
+      return Kind::Activation;
     default:
       return phase == Phase::Forward ? Kind::Activation : Kind::Temporary;
   }
@@ -123,7 +127,7 @@ std::vector<Recording> fake_recordings() {
     if (entry.path().extension() != ".json") continue;
     const Json json = Json::parse(std::ifstream(entry.path()));
     found.push_back({entry.path().stem().string(), scenario_of(json), recorded_steps(json.at("steps")),
-                     recorded_steps(json.at("without_in_place_accumulation"))});
+                     recorded_steps(json.value("without_in_place_accumulation", Json::array()))});
   }
   std::sort(found.begin(), found.end(), [](const Recording& a, const Recording& b) { return a.name < b.name; });
   return found;

@@ -33,7 +33,7 @@ struct Recording {
   std::string name;
   Scenario scenario;
   std::vector<StepPeak> steps;         ///< as a run without fake tensors does it: sums in place
-  std::vector<StepPeak> out_of_place;  ///< as MemTracker counted it
+  std::vector<StepPeak> out_of_place;  ///< as MemTracker counted it; empty where tensors were real
 };
 
 /// Every recording under tests/golden/fake_tensor/recordings, by name.

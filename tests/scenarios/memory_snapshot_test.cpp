@@ -122,7 +122,7 @@ TEST(MemorySnapshot, ReadsWhatTorchWrites) {
   ASSERT_TRUE(snapshot.settings.has_value());
   EXPECT_EQ(snapshot.settings->max_split_size, std::nullopt);
   EXPECT_FALSE(snapshot.settings->expandable_segments);
-  EXPECT_FALSE(snapshot.settings->roundup_power2_divisions);
+  EXPECT_EQ(snapshot.settings->roundup_divisions, (std::array<std::uint64_t, 16>{}));
   ASSERT_EQ(snapshot.annotations.size(), 1U);
   EXPECT_EQ(snapshot.annotations[0].name, "Optimizer.step#AdamW.step");
 }

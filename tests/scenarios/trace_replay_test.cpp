@@ -1,5 +1,6 @@
 #include "scenarios/io/trace_replay.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -94,11 +95,121 @@ const Recording recordings[] = {
     {"parser-with-frames.pickle", 97, 36, 26, 9, 0, 9, 20,  //
      3'781'165'056_B, 3'781'165'056_B, 3'249'144'832_B, 0},
 };
+// The same for expandable segments: three devices of one run, which begin empty; one of them ends out of memory.
+struct ExpandableRecording {
+  std::int64_t device, events, allocs, frees, maps, unmaps, ooms, segments, blocks;
+  Bytes reserved;
+};
+const ExpandableRecording expandable_recordings[] = {
+    {0, 6445, 2434, 1918, 175, 0, 0, 2, 544, 8'541'700'096_B},
+    {1, 596, 199, 175, 40, 6, 1, 8, 32, 84'202'749'952_B},
+    {2, 882, 392, 206, 78, 0, 0, 2, 214, 21'883'781'120_B},
+};
+
+class ExpandableRun : public testing::TestWithParam<ExpandableRecording> {};
+
+TEST_P(ExpandableRun, IsRepeatedExactly) {
+  const ExpandableRecording& expected = GetParam();
+  const std::filesystem::path path = traces() / "expandable-3gpu-oom.pickle.gz";
+  if (!std::filesystem::exists(path)) {
+    GTEST_SKIP() << "needs the recorded traces: TIDEMARK_SHARED_DATA names the folder with allocator-traces/";
+  }
+  const RecordedTrace trace = recorded_trace(read_memory_snapshot(path.string()), expected.device, path.string());
+  EXPECT_TRUE(trace.start.empty());
+  EXPECT_TRUE(trace.options.expandable_segments);
+  const ReplayReport report = replay(trace);
+  EXPECT_EQ(report.first_divergence.value_or(Divergence{}).text, "");
+  EXPECT_TRUE(report.exact());
+  EXPECT_EQ(report.mismatched_addresses, 0);
+  EXPECT_EQ(report.mismatched_segment_events, 0);
+  EXPECT_EQ(report.mismatched_frees, 0);
+
+  EXPECT_EQ(report.events, expected.events);
+  EXPECT_EQ(report.allocs, expected.allocs);
+  EXPECT_EQ(report.frees, expected.frees);
+  EXPECT_EQ(report.segment_maps, expected.maps);
+  EXPECT_EQ(report.segment_unmaps, expected.unmaps);
+  EXPECT_EQ(report.ooms, expected.ooms);
+  EXPECT_EQ(report.segments, expected.segments);
+  EXPECT_EQ(report.blocks, expected.blocks);
+  EXPECT_EQ(report.reserved, expected.reserved);
+  EXPECT_EQ(report.peak_reserved, expected.reserved);
+}
+INSTANTIATE_TEST_SUITE_P(Devices, ExpandableRun, testing::ValuesIn(expandable_recordings),
+                         [](const auto& instance) { return "device_" + std::to_string(instance.param.device); });
+
 INSTANTIATE_TEST_SUITE_P(Traces, RecordedRun, testing::ValuesIn(recordings), [](const auto& instance) {
   std::string name = instance.param.name.substr(0, instance.param.name.find('.'));
   for (char& c : name) c = c == '-' ? '_' : c;
   return name;
 });
+
+// A recording that is damaged in one place, and what the replay says of it.
+class DamagedRun : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    const std::filesystem::path path = traces() / GetParam();
+    if (!std::filesystem::exists(path)) {
+      GTEST_SKIP() << "needs the recorded traces: TIDEMARK_SHARED_DATA names the folder with allocator-traces/";
+    }
+    snapshot_ = read_memory_snapshot(path.string());
+  }
+
+  // Some events of that kind of each device.
+  template <class Damage>
+  void damage_some(Action action, Damage damage) {
+    std::mt19937_64 random(5);
+    for (std::size_t device = 0; device < snapshot_.device_traces.size(); ++device) {
+      std::vector<TraceEvent>& events = snapshot_.device_traces[device];
+      for (int tries = 0, done = 0; tries < 1000 && done < 8 && !events.empty(); ++tries) {
+        const std::size_t index = random() % events.size();
+        if (events[index].action != action) continue;
+        ++done;
+        const std::vector<TraceEvent> whole = events;
+        damage(events, index);
+        const ReplayReport report = replay(recorded_trace(snapshot_, static_cast<std::int64_t>(device)));
+        events = whole;
+        EXPECT_FALSE(report.exact()) << "event " << index << " of device " << device;
+        ASSERT_TRUE(report.first_divergence.has_value()) << "event " << index << " of device " << device;
+        divergences_.emplace_back(index, *report.first_divergence);
+      }
+    }
+  }
+
+  MemorySnapshot snapshot_;
+  std::vector<std::pair<std::size_t, Divergence>> divergences_;  // of what was done to which event
+};
+
+TEST_P(DamagedRun, ALostFreeIsNoticed) {
+  damage_some(Action::FreeCompleted, [](std::vector<TraceEvent>& events, std::size_t index) {
+    events.erase(events.begin() + static_cast<std::ptrdiff_t>(index));
+  });
+  for (const auto& [index, divergence] : divergences_) EXPECT_GE(divergence.event, index) << divergence.text;
+}
+
+TEST_P(DamagedRun, ALostAllocationIsNoticed) {
+  damage_some(Action::Alloc, [](std::vector<TraceEvent>& events, std::size_t index) {
+    events.erase(events.begin() + static_cast<std::ptrdiff_t>(index));
+  });
+}
+
+// Where the block is as large as it was, the free that follows shows it, or the block at the end.
+TEST_P(DamagedRun, ASizeThatIsLargerBy512BytesIsNoticed) {
+  damage_some(Action::Alloc, [](std::vector<TraceEvent>& events, std::size_t index) { events[index].size += 512_B; });
+  for (const auto& [index, divergence] : divergences_) EXPECT_GE(divergence.event + 1, index) << divergence.text;
+}
+
+INSTANTIATE_TEST_SUITE_P(Traces, DamagedRun,
+                         testing::Values("native-train-growing.pickle.gz", "native-train-emptycache.pickle.gz",
+                                         "native-forward-mixed.pickle.gz", "native-train-midrun.pickle.gz",
+                                         "native-train-slackcases.pickle.gz", "native-finetune.pickle.gz",
+                                         "native-small-2025-02.pickle.gz", "expandable-3gpu-oom.pickle.gz",
+                                         "parser-with-frames.pickle"),
+                         [](const auto& instance) {
+                           std::string name = instance.param.substr(0, instance.param.find('.'));
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
 TEST(TraceReplay, RecordedMarksShowTheSameActiveBytes) {
   const std::filesystem::path path = traces() / "native-small-2025-02.pickle.gz";
@@ -433,16 +544,26 @@ std::string error(const MemorySnapshot& snapshot, std::int64_t device = 0) {
   }
 }
 
-TEST(RecordedTrace, RefusesSettingsThatAreNotModelled) {
+TEST(RecordedTrace, HasTheSettingsItWasRecordedWith) {
   MemorySnapshot snapshot = small_run();
-  snapshot.device_traces[0][0].action = Action::SegmentMap;
-  EXPECT_EQ(error(snapshot), "the trace was recorded with expandable_segments, which the allocator does not model yet");
-  snapshot = small_run();
-  snapshot.settings = AllocatorSettings{.text = "", .max_split_size = 100_MiB};
-  EXPECT_EQ(error(snapshot), "the trace was recorded with max_split_size_mb, which the allocator does not model yet");
-  snapshot = small_run();
-  snapshot.segments[0].mempool = {0, 1};
-  EXPECT_EQ(error(snapshot).substr(0, 52), "the trace was recorded with private memory pools (CU");
+  EXPECT_EQ(recorded_trace(snapshot).options, AllocatorOptions{});
+  snapshot.settings = AllocatorSettings{.text = "max_non_split_rounding_mb:40,max_split_size_mb:128",
+                                        .max_split_size = 100_MiB};  // what holds, whatever was set last
+  snapshot.settings->roundup_divisions[3] = 4;
+  AllocatorOptions expected{.max_split_size = 100_MiB, .max_non_split_rounding = 40_MiB};
+  expected.roundup_divisions[3] = 4;
+  EXPECT_EQ(recorded_trace(snapshot).options, expected);
+  snapshot.settings->text = "max_split_size_mb:high";
+  EXPECT_EQ(error(snapshot), "max_split_size_mb takes a whole number, not \"high\"");
+}
+
+TEST(RecordedTrace, SaysThatAMemoryFractionIsNotRecorded) {
+  MemorySnapshot snapshot = small_run();
+  snapshot.settings = AllocatorSettings{.text = "per_process_memory_fraction:0.5", .max_split_size = {}};
+  const RecordedTrace trace = recorded_trace(snapshot);
+  EXPECT_EQ(trace.options, AllocatorOptions{});
+  ASSERT_EQ(trace.remarks.size(), 1U);
+  EXPECT_EQ(trace.remarks[0].substr(0, 58), "a memory fraction is a limit that the snapshot does not st");
 }
 
 TEST(RecordedTrace, RefusesSegmentsThatCannotBe) {

@@ -7,6 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/sim/allocator_text.hpp"
+
 namespace tidemark {
 namespace {
 
@@ -15,49 +17,10 @@ using namespace literals;
 constexpr StreamId compute{0};
 constexpr StreamId comm{1};
 
-using Source = LoggedSegments<InventedAddresses>;
-using Allocator = CachingAllocator<Source>;
+using Allocator = LoggedAllocator;
 
-Allocator with_capacity(Bytes capacity) {
-  return Allocator{Source{InventedAddresses{{.capacity = capacity, .first = {1 << 30}}}}};
-}
+Allocator with_capacity(Bytes capacity) { return logged_allocator(capacity); }
 Allocator roomy() { return with_capacity(1_GiB * 1024); }
-
-BlockId take(Allocator& allocator, Bytes size, StreamId stream = compute) {
-  const auto result = allocator.malloc(size, stream);
-  EXPECT_TRUE(std::holds_alternative<BlockId>(result));
-  return std::get<BlockId>(result);
-}
-
-std::string text(Bytes n) {
-  if (n % 1_MiB == 0_B) return std::to_string(n / 1_MiB) + "M";
-  if (n % 1_KiB == 0_B) return std::to_string(n / 1_KiB) + "K";
-  return std::to_string(n.count());
-}
-
-// "20M[19M* 1M] 2M[2M]": segments by address and their blocks, * for allocated.
-std::string text(const std::vector<SegmentLayout>& segments) {
-  std::string out;
-  for (const SegmentLayout& segment : segments) {
-    if (!out.empty()) out += ' ';
-    out += text(segment.size) + '[';
-    for (const BlockLayout& block : segment.blocks) {
-      if (out.back() != '[') out += ' ';
-      out += text(block.size) + (block.state == BlockState::Allocated ? "*" : "");
-    }
-    out += ']';
-  }
-  return out;
-}
-
-std::string text(const std::vector<SegmentEvent>& events) {
-  std::string out;
-  for (const SegmentEvent& event : events) {
-    if (!out.empty()) out += ' ';
-    out += (event.kind == SegmentEvent::Kind::Alloc ? '+' : '-') + text(event.size);
-  }
-  return out;
-}
 
 std::string after_requests(const std::vector<Bytes>& requests) {
   Allocator allocator = roomy();

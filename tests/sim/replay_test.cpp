@@ -206,5 +206,25 @@ TEST(Replay, ATimelineHasASampleForEveryChange) {
   EXPECT_EQ(samples[3].allocated, 512_B);
 }
 
+TEST(Replay, TellsWhereTensorsAreAndWhatSegmentsTheyTook) {
+  const Program program = parse_program(alloc(0, 1024) + alloc(1, 30 * mib) + release(0) + alloc(2, 512));
+  std::vector<MemoryEvent> events;
+  const ObservedMemory observed =
+      replay(program, free_of_charge(), {.capacity = 1_GiB}, [&](const MemoryEvent& e) { events.push_back(e); });
+  ASSERT_EQ(events.size(), 4u);
+  const auto tensor = [&](std::size_t i) { return std::get<TensorEvent>(events[i].what); };
+  const Address first = tensor(0).address, second = tensor(1).address;
+  EXPECT_EQ(events[0].segments, (std::vector<SegmentEvent>{{SegmentEvent::Kind::Alloc, first, 2_MiB}}));
+  EXPECT_EQ(events[1].segments, (std::vector<SegmentEvent>{{SegmentEvent::Kind::Alloc, second, 30_MiB}}));
+  EXPECT_TRUE(events[2].segments.empty());
+  EXPECT_EQ(tensor(2).address, first);
+  EXPECT_EQ(tensor(3).address, first);  // what was freed is taken again
+  EXPECT_EQ(tensor(3).stream, StreamId{0});
+  ASSERT_EQ(observed.segments.size(), 2u);
+  EXPECT_EQ(observed.segments[0].blocks.size(), 2u);
+  EXPECT_EQ(observed.segments[1].address, second);
+  EXPECT_EQ(observed.record.allocated.bytes, 30_MiB + 1_KiB);
+}
+
 }  // namespace
 }  // namespace tidemark

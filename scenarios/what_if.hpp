@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "scenarios/io/recorded_trace.hpp"
+#include "scenarios/io/trace_replay.hpp"
+#include "sim/allocator_options.hpp"
+#include "sim/units.hpp"
+
+namespace tidemark {
+
+/// The device and the allocator's options under which a recording's requests are made again.
+struct Conditions {
+  AllocatorOptions options;
+  std::optional<Bytes> capacity;  ///< what the device has for segments; absent: as much as is asked for
+};
+
+/// Where memory ran out.
+struct RanOut {
+  std::size_t event = 0;  ///< the request
+  Bytes requested;
+  Bytes segment;    ///< asked of the device
+  Bytes available;  ///< what the device still had
+  Bytes reserved;
+  Bytes allocated;
+  std::optional<Bytes> limit;  ///< of the allocator, by a memory fraction
+
+  friend bool operator==(const RanOut&, const RanOut&) = default;
+};
+
+/// What the allocator holds at one moment.
+struct HeldAtPeak {
+  std::size_t event = 0;
+  Bytes reserved;
+  Bytes allocated;  ///< in block sizes
+  Bytes requested;  ///< by the program, of what is allocated or waits for other streams
+
+  /// Reserved and in no block: free pieces that did not fit.
+  [[nodiscard]] Bytes fragmentation() const { return reserved - allocated; }
+  friend bool operator==(const HeldAtPeak&, const HeldAtPeak&) = default;
+};
+
+/// How a recording's requests fare under some conditions.
+struct RerunOutcome {
+  std::optional<RanOut> ran_out;  ///< the first time: what follows is not simulated
+  HeldAtPeak reserved_peak;       ///< when it was first reached
+  Bytes peak_allocated;
+  Bytes final_reserved;
+  Bytes final_allocated;
+  std::int64_t alloc_retries = 0;  ///< num_alloc_retries: the whole cache was given back to go on
+  std::int64_t device_allocs = 0;  ///< cudaMalloc, or pages mapped
+  std::int64_t device_frees = 0;
+  std::int64_t served_ooms = 0;  ///< requests that ran out in the recording and are served here
+
+  friend bool operator==(const RerunOutcome&, const RerunOutcome&) = default;
+};
+
+/// Makes the requests of a recording again. Blocks that were live at its beginning are requested first, in order of
+/// address; frees complete when they did; the cache is emptied where the program did that (`emptied_at`, see
+/// ReplayReport), not where the recorded allocator had to. Addresses are invented.
+RerunOutcome what_if(const RecordedTrace& trace, const std::vector<std::size_t>& emptied_at,
+                     const Conditions& conditions);
+
+}  // namespace tidemark
