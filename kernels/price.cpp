@@ -74,6 +74,7 @@ class GroupPlacement {
     peers_.erase(std::unique(peers_.begin(), peers_.end()), peers_.end());
     for (const Rank peer : peers_)
       ++(peer.value / devices_ == rank.value / devices_ ? use.local_peers : use.remote_peers);
+    if (communicator_.messages == MessageRoute::Pairs) use.pairs = static_cast<std::int32_t>(asked.steps.size());
     return use;
   }
 
@@ -88,7 +89,7 @@ class GroupPlacement {
 
 }  // namespace
 
-Prices price(const Workload& workload, const Cluster& cluster) {
+Prices price(const Workload& workload, const Cluster& cluster, const NcclSettings& nccl) {
   const std::size_t slots = workload.communicators.size();
   std::vector<std::vector<SlotUse>> uses;
   for (const Program& program : workload.programs) uses.push_back(slot_uses(program, slots));
@@ -113,9 +114,10 @@ Prices price(const Workload& workload, const Cluster& cluster) {
     before = signature;
     const auto [entry, added] = known.try_emplace(signature, static_cast<std::int32_t>(prices.entries.size()));
     if (added) {
-      DriverPrices list{cluster.device.context, cluster.device.modules, nccl_kernel_memory(cluster.device), {}};
+      DriverPrices list{cluster.device.context, cluster.device.modules, nccl_kernel_memory(cluster), {}, {}};
+      list.blas_handle = cluster.device.blas_handle;
       for (const CommunicatorUse& use : signature)
-        list.communicators.push_back(communicator_memory(cluster.device, cluster.node, use));
+        list.communicators.push_back(communicator_memory(cluster, nccl, use));
       prices.entries.push_back(std::move(list));
     }
     prices.entry_of_rank.push_back(entry->second);

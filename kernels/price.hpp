@@ -7,6 +7,6 @@
 namespace tidemark {
 
 /// What the workload's driver resources and communicators take on this cluster. Ranks fill nodes in rank order.
-[[nodiscard]] Prices price(const Workload& workload, const Cluster& cluster);
+[[nodiscard]] Prices price(const Workload& workload, const Cluster& cluster, const NcclSettings& nccl = {});
 
 }  // namespace tidemark

@@ -19,6 +19,12 @@
 #include "sim/liveness.hpp"
 
 namespace tidemark {
+
+Communicators communicators_of(const LoweringInput& input) {
+  return communicators(input.layout, input.graph.model.tied_embeddings,
+                       input.runtime.collectives_alone ? Alone::Calls : Alone::Skips);
+}
+
 namespace {
 
 std::vector<Stage> chunks_of(const LoweringInput& input, std::int32_t pipeline) {
@@ -37,14 +43,22 @@ std::vector<ShardPiece> pieces_of(const std::vector<BufferLayout>& buffers, std:
 // every step, waits for all ranks and for the device.
 void end_step(Emitter& emit) {
   emit.mark(Phase::Communication, "end_step");
+  if (emit.runtime.agrees_after_steps) {
+    // training.py train_step: whether the update went well, and the gradient norm for the log.
+    const Bytes size = size_of(DType::FP32);
+    for (const std::string_view what : {"update_successful", "reported_norm"}) {
+      const BufferId value = emit.alloc(size, Category::Temporaries, what);
+      emit.unchecked_collective(emit.comms.model, CollectiveKind::AllReduce, value, value, size);
+    }
+  }
   if (emit.head()) {
     const Bytes size = 2 * size_of(DType::FP32);  // the sum, and the number of tokens it is over
     const BufferId loss = emit.alloc(size, Category::Temporaries, "reported_loss");
-    emit.collective(emit.comms.data, CollectiveKind::AllReduce, loss, loss, size);
+    emit.unchecked_collective(emit.comms.data, CollectiveKind::AllReduce, loss, loss, size);
   }
   const Bytes size = size_of(DType::FP32);
   const BufferId barrier = emit.alloc(size, Category::Temporaries, "barrier");
-  emit.collective(emit.comms.world, CollectiveKind::AllReduce, barrier, barrier, size);
+  emit.unchecked_collective(emit.comms.world, CollectiveKind::AllReduce, barrier, barrier, size);
   emit.synchronize();
 }
 
@@ -64,7 +78,7 @@ std::function<void(std::int32_t step)> passes_of(Emitter& emit, std::int32_t sta
 
 Workload workload_of(const LoweringInput& input, const std::vector<Role>& programs_for, bool share_within_stage) {
   Workload workload;
-  workload.communicators = communicators(input.layout, input.graph.model.tied_embeddings).table;
+  workload.communicators = communicators_of(input).table;
   workload.program_of_rank.resize(static_cast<std::size_t>(input.layout.world_size()));
   std::int32_t stage = -1;
   for (const Role& role : programs_for) {
@@ -107,7 +121,7 @@ namespace {
 enum class Passes : std::uint8_t { Run, LeftOut };
 
 Program lowered(const LoweringInput& input, const Role& role, Passes passes) {
-  const Communicators comms = communicators(input.layout, input.graph.model.tied_embeddings);
+  const Communicators comms = communicators_of(input);
   const std::int32_t stage = role.first.pipeline;
   Emitter emit(input, comms, chunks_of(input, stage));
   ModelState state(emit, role.first.data);

@@ -21,6 +21,9 @@ struct LoweringInput {
   const Runtime& runtime;
 };
 
+/// The communicators that the job's workload has, by slot.
+[[nodiscard]] Communicators communicators_of(const LoweringInput& input);
+
 /// Ranks that run one program: tensor-parallel ranks of a stage, for every data-parallel rank whose share of the
 /// optimizer state is cut alike.
 struct Role {

@@ -296,6 +296,12 @@ GraphOptions graph_options_of(const Scenario& scenario) {
   return options;
 }
 
+NcclSettings nccl_settings(const RuntimeChoice& runtime) {
+  NcclSettings settings = runtime.nccl;
+  settings.release = runtime.versions.nccl.major * 100 + runtime.versions.nccl.minor;
+  return settings;
+}
+
 Job::Job(const Scenario& asked)
     : scenario(settled(asked)),
       runtime(runtime_of(scenario)),
@@ -304,7 +310,7 @@ Job::Job(const Scenario& asked)
       stages(lower_stages(lowering())) {
   const std::vector<std::string> wrong = verify(stages);
   ensure(wrong.empty(), wrong.empty() ? "" : wrong.front().c_str());
-  prices = price(stages, scenario.cluster);
+  prices = price(stages, scenario.cluster, nccl_settings(scenario.runtime));
   Router router(stages, scenario.cluster, prices.entry_of_rank);
   folding = fold(stages, prices.entry_of_rank, router.traffic());
   times = price_time(stages, folding, scenario.cluster, router);

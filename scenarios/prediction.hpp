@@ -109,6 +109,9 @@ using Progress = std::function<void(std::size_t done, std::size_t all)>;
 [[nodiscard]] Runtime runtime_of(const Scenario& scenario);
 [[nodiscard]] GraphOptions graph_options_of(const Scenario& scenario);
 
+/// What NCCL's memory depends on besides the cluster.
+[[nodiscard]] NcclSettings nccl_settings(const RuntimeChoice& runtime);
+
 /// What lowering may know of the scenario's cluster.
 [[nodiscard]] Target target_of(const Cluster& cluster);
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 
 #include "parallel/layout.hpp"
@@ -19,6 +20,8 @@ struct RuntimeChoice {
   Versions versions;      ///< dated habits: framework versions that change what is allocated
   std::string allocator;  ///< the text of PYTORCH_CUDA_ALLOC_CONF; only the default, "", is modelled so far
   std::string cublas_workspace_config;  ///< environment.CUBLAS_WORKSPACE_CONFIG, such as ":4096:8"
+  NcclSettings nccl{};                  ///< by environment.NCCL_…; the release is that of `versions`
+  std::map<std::string, std::string> nccl_environment{};  ///< those variables as they were given
   bool attention_mask = true;  ///< Megatron's data loader makes one; switch no-create-attention-mask-in-dataloader
   // Megatron's own flags, by their meaning.
   bool gradient_accumulation_fusion = true;

@@ -14,6 +14,7 @@ struct DriverPrices {
   Estimate modules;
   Estimate nccl_kernels;
   std::vector<Estimate> communicators;  ///< by CommSlot
+  Estimate blas_handle;                 ///< of each
 
   [[nodiscard]] const Estimate& of(DriverResource resource) const {
     switch (resource) {
@@ -23,6 +24,8 @@ struct DriverPrices {
         return modules;
       case DriverResource::NcclKernels:
         return nccl_kernels;
+      case DriverResource::BlasHandle:
+        return blas_handle;
     }
     return context;
   }

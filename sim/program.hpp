@@ -42,7 +42,7 @@ struct Transfer {
 enum class CollectiveKind : std::uint8_t { AllReduce, AllGather, ReduceScatter, Broadcast, AllToAll };
 
 /// Memory that the driver or a library takes behind the framework's allocator; prices say how much.
-enum class DriverResource : std::uint8_t { Context, Modules, NcclKernels };
+enum class DriverResource : std::uint8_t { Context, Modules, NcclKernels, BlasHandle };
 
 enum class Phase : std::uint8_t { Construction, Forward, Backward, OptimizerStep, Communication };
 
@@ -194,6 +194,8 @@ constexpr std::string_view name(DriverResource resource) {
       return "modules";
     case DriverResource::NcclKernels:
       return "nccl_kernels";
+    case DriverResource::BlasHandle:
+      return "blas_handle";
   }
   return "?";
 }

@@ -238,7 +238,7 @@ void read_op(LineReader& in, ProgramBuilder& program) {
     if (what == "communicator")
       program.push(CreateCommunicator{in.comm()});
     else
-      program.push(CreateDriver{in.one_of<DriverResource>(what, 3, "driver resource")});
+      program.push(CreateDriver{in.one_of<DriverResource>(what, 4, "driver resource")});
   } else if (kind == "bind") {
     const NameId name = program.name(in.word("name"));
     program.bind(name, in.buffer());

@@ -20,11 +20,16 @@ struct GroupAxis {
   bool operator==(const GroupAxis&) const = default;
 };
 
+/// What carries the messages between two ranks of a group: the group's own communicator, as for sends and receives that
+/// are handed over together, or one of just these two ranks, which PyTorch makes for those that are not.
+enum class MessageRoute : std::uint8_t { Group, Pairs };
+
 /// A communicator as each rank sees its own: "my pipeline group". A rank's group holds the ranks that differ from it
 /// along these axes only; the first axis runs fastest.
 struct Communicator {
   std::string name;
   std::vector<GroupAxis> axes;
+  MessageRoute messages = MessageRoute::Group;
   bool operator==(const Communicator&) const = default;
 };
 

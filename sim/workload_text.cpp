@@ -53,8 +53,12 @@ std::int32_t number(const Lines& lines, std::string_view word, std::int32_t leas
 
 Communicator communicator(const Lines& lines, const std::vector<std::string_view>& words) {
   if (words.size() < 2) throw ProgramTextError(lines.number(), "a communicator has a name");
-  Communicator found{std::string(words[1]), {}};
+  Communicator found{std::string(words[1]), {}, MessageRoute::Group};
   for (std::size_t i = 2; i < words.size(); ++i) {
+    if (words[i] == "pairs") {
+      found.messages = MessageRoute::Pairs;
+      continue;
+    }
     const std::vector<std::string_view> axis = words_of(words[i], '/');
     if (axis.size() != 3) throw ProgramTextError(lines.number(), "an axis is size/stride/step");
     found.axes.push_back({number(lines, axis[0], 1), number(lines, axis[1], 1), number(lines, axis[2], 1)});
@@ -69,6 +73,7 @@ std::string text(const Workload& workload) {
   for (const Communicator& c : workload.communicators) {
     out += "communicator " + c.name;
     for (const GroupAxis& axis : c.axes) out += fmt::format(" {}/{}/{}", axis.size, axis.stride, axis.step);
+    if (c.messages == MessageRoute::Pairs) out += " pairs";
     out += '\n';
   }
   out += fmt::format("ranks {}\n", fmt::join(workload.program_of_rank, " "));

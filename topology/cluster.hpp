@@ -6,6 +6,7 @@
 #include "sim/estimate.hpp"
 #include "sim/time.hpp"
 #include "sim/units.hpp"
+#include "topology/nccl_settings.hpp"
 #include "topology/rates.hpp"
 
 // Bandwidths are of one direction and as data sheets have them; what a device reaches of its peaks stands in its
@@ -45,6 +46,7 @@ struct Device {
   PeakRates peak = {};
   Bandwidth memory_bandwidth{3'350'000'000'000};
   Efficiency efficiency = {};
+  Estimate blas_handle = {};  ///< what one cuBLAS handle takes beside the workspace that a framework hands it
 
   bool operator==(const Device&) const = default;
 };
@@ -98,6 +100,7 @@ struct Cluster {
   Node node;
   Host host = {};
   FabricShape fabric = {};
+  NcclProfile nccl = {};  ///< what was measured of it there
 
   bool operator==(const Cluster&) const = default;
 };

@@ -10,115 +10,259 @@ namespace {
 
 using namespace literals;
 
-// Every device allocation is rounded up to the 2 MiB granularity of the driver's virtual memory API.
-constexpr Bytes local_send = 2_MiB;      // counters
-constexpr Bytes local_receive = 10_MiB;  // 4 KiB + LL 512 KiB + LL128 4800 KiB + Simple 4 MiB
-constexpr Bytes net_side = 10_MiB;       // LL128 + Simple, with GPUDirect RDMA
-constexpr Bytes network_chunk = 128_KiB;
-constexpr std::int64_t slots = 16;  // of a shared network pool, per channel
+// The driver's virtual memory API gives whole pieces of this; cudaMalloc carves smaller requests out of one.
+constexpr Bytes granularity = 2_MiB;
+constexpr Bytes counters = 4_KiB;          // struct ncclSendMem, and struct ncclRecvMem
+constexpr Bytes peer_structure{608};       // struct ncclDevChannelPeer: 4 x struct ncclConnInfo of 152 B
+constexpr std::int64_t shared_steps = 16;  // NCCL_SHARED_STEPS: slots of the pool, per channel
+constexpr std::int64_t steps = 8;          // NCCL_STEPS: chunks of a buffer
 
-// Channels of a communicator: for collectives, NVLink SHARP and point-to-point.
-struct Channels {
-  std::int32_t collective = 0;
-  std::int32_t nvls = 0;
-  std::int32_t p2p = 0;
-  std::int32_t per_peer = 0;  ///< of p2p, to one local peer
+bool virtual_memory(const NcclSettings& s) { return s.virtual_memory.value_or(s.release >= 219); }
+bool connects_at_use(const NcclSettings& s) { return s.release >= 222 && virtual_memory(s) && s.connect_at_use; }
+bool are_defaults(const NcclSettings& s) { return s == NcclSettings{.release = s.release}; }
+
+Bytes whole(Bytes size) { return round_up(size, granularity); }
+
+// One connection to a rank of the same node: what its two ends take. Nothing where data goes through host memory.
+struct LocalConnection {
+  Bytes sender, receiver;
 };
 
-enum class Bound : std::uint8_t { Low, Central, High };
-
-Channels channels(const Device& device, const Node& node, const CommunicatorUse& use, Bound bound) {
-  const bool nvls = node.link == NodeLink::NvSwitch && device.compute_capability >= 90 && use.local >= 2 &&
-                    (use.reduces || use.shards);
-  const auto pick = [&](std::int32_t low, std::int32_t central, std::int32_t high) {
-    return bound == Bound::Low ? low : bound == Bound::Central ? central : high;
-  };
-  Channels c;
-  if (use.nodes == 1) {
-    switch (node.link) {
-      case NodeLink::NvSwitch:
-        c = {24, nvls ? (device.compute_capability >= 100 ? 24 : 16) : 0, 32, 32};
-        break;
-      case NodeLink::NvLink:
-        c = {pick(2, 4, 12), 0, pick(2, 4, 16), pick(2, 4, 16)};
-        break;
-      case NodeLink::Pcie:
-        c = {pick(2, 2, 4), 0, pick(2, 2, 4), 2};
-        break;
-    }
-  } else if (use.local == 1) {
-    const std::int32_t found = pick(2, 4, 16);
-    c = {found, 0, found, 2};
-  } else {
-    c = {pick(8, 16, 16), nvls ? (device.compute_capability >= 100 ? 32 : 16) : 0, pick(16, 32, 32), 2};
+bool reaches_peers(const Cluster& cluster, const NcclSettings& settings, const CommunicatorUse& use) {
+  const PeerAccess access = std::max(cluster.nccl.peer_access, settings.peer_access);
+  switch (access) {
+    case PeerAccess::Everywhere:
+      return true;
+    case PeerAccess::NvLink:
+      return joined_by_nvlink(cluster.node, use);
+    case PeerAccess::Nowhere:
+      return false;
   }
-  return c;
+  return true;
 }
 
-Bytes fixed_part(const Channels& c) { return 6_MiB * std::max(c.collective, c.p2p) + 2_MiB * c.nvls + 4_MiB; }
+// One connection to a rank of another node. Nothing where the network does not reach the device.
+struct NetworkConnection {
+  Bytes send, receive;
+  [[nodiscard]] Bytes both() const { return send + receive; }
+};
 
-Bytes ring(const Node& node, const CommunicatorUse& use, const Channels& c) {
-  const Bytes net = node.gpu_direct_rdma ? net_side : Bytes{0};  // in pinned host memory otherwise
-  if (use.nodes == 1) return (local_send + local_receive) * c.collective;
-  if (use.local == 1) return 2 * net * c.collective;
-  // On its share of the channels a rank leaves the node (local receive, network send) or enters it (the reverse).
-  const std::int64_t share = (c.collective + use.local - 1) / use.local;
-  return (local_send + local_receive) * (c.collective - 2 * share) + (local_receive + net) * share +
-         (net + local_send) * share;
+NetworkConnection network_connection(const Cluster& cluster, const NcclSettings& s) {
+  if (!cluster.node.gpu_direct_rdma || !s.gpu_direct) return {};
+  return {s.gpu_direct_send ? whole(s.ll128_buffer + s.simple_buffer) : Bytes{},  // LL stays on the host
+          whole(s.ll_buffer + s.ll128_buffer + s.simple_buffer)};
 }
 
-Bytes tree_beyond_ring(const Node& node, const CommunicatorUse& use, const Channels& c) {
-  if (use.ranks == 2) return Bytes{0};  // the ring's connections serve
-  if (use.nodes > 1 && use.local == 1) return (node.gpu_direct_rdma ? 2 * net_side : Bytes{0}) * (2 * c.collective);
-  return (local_send + local_receive) * c.collective;
+LocalConnection local_connection(const Cluster& cluster, const NcclSettings& s, const CommunicatorUse& use) {
+  if (!reaches_peers(cluster, s, use)) {
+    if (s.shared_memory) return {};
+    const NetworkConnection net = network_connection(cluster, s);
+    return {net.send, net.receive};
+  }
+  const bool ampere = cluster.device.compute_capability == 80 && joined_by_nvlink(cluster.node, use);
+  if (s.peer_read.value_or(ampere))
+    return {whole(counters + s.simple_buffer), whole(counters + s.ll_buffer + s.ll128_buffer)};
+  return {whole(counters), whole(counters + s.ll_buffer + s.ll128_buffer + s.simple_buffer)};
 }
 
-Bytes pat_beyond_ring(const Node& node, const CommunicatorUse& use, const Channels& c) {
-  if (use.local != 1 || !node.gpu_direct_rdma || use.ranks <= 2) return Bytes{0};
+// Every rank has a structure on every channel, which is small until there are thousands of ranks.
+Bytes fixed_part(const NcclSettings& settings, const CommunicatorUse& use, const NcclChannels& channels) {
+  const std::int64_t peers = use.ranks + 1 + use.local;
+  const Bytes structures = use.ranks * peer_structure, table = peers * 8_B, ring_order = use.ranks * 4_B;
+  const std::int64_t opened = std::max({channels.collective, channels.p2p, channels.nvls});
+  const Bytes of_nvls = use.local * peer_structure;
+  if (!virtual_memory(settings))
+    return whole((structures + table + ring_order) * opened + of_nvls * channels.nvls + 2 * counters);
+  const Bytes of_channel = whole(structures) + whole(table) + whole(ring_order);
+  const Bytes credits = channels.nvls > 0 ? granularity : Bytes{};
+  return of_channel * opened + whole(of_nvls) * channels.nvls + credits + 2 * granularity;
+}
+
+// On its share of the channels a rank leaves the node or enters it.
+std::int64_t share_of(std::int64_t channels, const CommunicatorUse& use) {
+  return (channels + use.local - 1) / use.local;
+}
+
+Bytes ring(const CommunicatorUse& use, const NcclChannels& c, LocalConnection local, NetworkConnection net) {
+  if (use.ranks == 1) return {};
+  if (use.nodes == 1) return (local.sender + local.receiver) * c.collective;
+  if (use.local == 1) return net.both() * c.collective;
+  const std::int64_t share = std::min<std::int64_t>(share_of(c.collective, use), c.collective / 2);
+  return (local.sender + local.receiver) * (c.collective - 2 * share) + (local.receiver + net.send) * share +
+         (net.receive + local.sender) * share;
+}
+
+Bytes chain(LocalConnection local, ChainPlace place) {
+  switch (place) {
+    case ChainPlace::Middle:
+      return local.sender + local.receiver;
+    case ChainPlace::SendingEnd:
+      return local.sender;
+    case ChainPlace::ReceivingEnd:
+      return local.receiver;
+  }
+  return {};
+}
+
+// Trees send to the ring's neighbours in the other direction too, and to other nodes in both.
+Bytes tree(const CommunicatorUse& use, const NcclChannels& c, const Connected& connected, LocalConnection local,
+           NetworkConnection net) {
+  if (use.ranks <= 2) return {};  // the ring's connections serve
+  const Bytes inside = use.local > 1 ? chain(local, connected.chain) * c.collective : Bytes{};
+  const std::int64_t neighbours = use.nodes == 1 ? 0 : std::min(connected.tree_neighbours, use.nodes - 1);
+  return inside + net.both() * neighbours * share_of(c.collective, use);
+}
+
+// Peers at distances of powers of two, both ways (transport/generic.cc, ncclTransportPatConnect).
+Bytes pat(const CommunicatorUse& use, const NcclChannels& c, NetworkConnection net) {
+  if (use.local != 1 || use.ranks <= 2) return {};
   const auto n = static_cast<std::uint32_t>(use.ranks);
   const std::int64_t levels = std::bit_width(n - 1);
-  return 2 * net_side * c.collective * (2 * levels - (std::has_single_bit(n) ? 1 : 0)) - 2 * net_side * c.collective;
+  const std::int64_t peers = 2 * levels - (std::has_single_bit(n) ? 1 : 0);
+  return net.both() * c.collective * (peers - 1);
 }
 
-Bytes nvls(const CommunicatorUse& use, const Channels& c) {
-  return c.nvls == 0 ? Bytes{0} : 2_MiB * c.nvls * use.local + 2_MiB;
+Bytes nvls(const NcclSettings& settings, const CommunicatorUse& use, const NcclChannels& c) {
+  if (c.nvls == 0) return {};
+  const Bytes buffer = settings.release >= 219 ? settings.nvls_chunk * steps : settings.simple_buffer + 64_B;
+  return whole(buffer * 2 * c.nvls * use.local);
 }
 
-Bytes point_to_point(const Node& node, const CommunicatorUse& use, const Channels& c) {
-  Bytes sum = (local_send + local_receive) * (use.local_peers * c.per_peer);
-  if (use.remote_peers > 0 && node.gpu_direct_rdma) sum += 2 * slots * c.p2p * network_chunk;
-  return sum;
+Bytes messages(const CommunicatorUse& use, const NcclChannels& c, LocalConnection local) {
+  return (local.sender + local.receiver) * (std::int64_t{use.local_peers} * c.per_peer);
 }
 
-Bytes total(const Device& device, const Node& node, const CommunicatorUse& use, Bound bound) {
-  const Channels c = channels(device, node, use, bound);
-  Bytes sum = fixed_part(c) + point_to_point(node, use, c);
-  if (!use.reduces && !use.shards) return sum;
-  sum += ring(node, use, c);
-  if (bound == Bound::Low) return sum;
+Bytes pool(const Cluster& cluster, const NcclSettings& s, const CommunicatorUse& use, const NcclChannels& c) {
+  Bytes chunk = use.nodes > 1                         ? s.p2p_net_chunk
+                : joined_by_nvlink(cluster.node, use) ? s.p2p_nvl_chunk
+                                                      : s.p2p_pci_chunk;
+  chunk = std::min(chunk, s.simple_buffer / steps);
+  return whole(chunk * shared_steps * c.p2p);
+}
+
+// Both directions, once there are messages; the sending one is made on the device at once where everything connects
+// with the communicator.
+Bytes network_pool(const Cluster& cluster, const NcclSettings& s, const CommunicatorUse& use, const NcclChannels& c,
+                   const Connected& connected) {
+  const Bytes size = pool(cluster, s, use, c);
+  Bytes sum = connected.network_pool ? size : Bytes{};
+  if (use.remote_peers == 0 || !cluster.node.gpu_direct_rdma || !s.gpu_direct) return sum;
+  sum = std::max(sum, s.gpu_direct_send ? size : Bytes{});
+  return sum + size;
+}
+
+Connected connected(const Cluster& cluster, const NcclSettings& settings, const CommunicatorUse& use, Bound bound) {
+  const NcclAlgorithms& may = settings.algorithms;
+  const bool switches = has_nvls(cluster, settings, use);
+  const bool has_pat = settings.release >= 223 && use.local == 1 && use.nodes > 1;
+  Connected all;
+  all.tree_neighbours = bound == Bound::High ? 3 : 2;
+  if (!connects_at_use(settings)) {
+    // ncclCommInit connects what it can, whatever is asked for later.
+    all = {.ring = true,
+           .tree = true,
+           .pat = has_pat,
+           .nvls = switches,
+           .nvls_tree = switches && use.nodes > 1,
+           .network_pool = true,
+           .tree_neighbours = all.tree_neighbours};
+    if (bound == Bound::Low) all.chain = ChainPlace::SendingEnd;
+    return all;
+  }
+  if (!use.reduces && !use.shards) return all;
+  // NCCL falls back to rings where a collective has none of the algorithms that are left.
+  all.ring = may.ring || (use.shards && !(may.nvls && switches) && !(may.pat && has_pat)) || !may.tree;
+  if (bound == Bound::Low) {
+    all.tree = !all.ring && may.tree;
+    all.nvls = !all.ring && !all.tree && may.nvls && switches;
+    return all;
+  }
   // Large all-gathers and reduce-scatters go through the switch where they can; small all-reduces go up a tree.
-  if (use.shards || bound == Bound::High) sum += nvls(use, c);
-  if (use.reduces || bound == Bound::High) sum += tree_beyond_ring(node, use, c);
-  if (use.shards && bound == Bound::High) sum += pat_beyond_ring(node, use, c);
+  all.nvls = may.nvls && switches && (use.shards || bound == Bound::High);
+  all.tree = may.tree && (use.reduces || (bound == Bound::High && use.shards));
+  all.pat = may.pat && has_pat && use.shards && bound == Bound::High;
+  all.nvls_tree = may.nvls_tree && switches && use.nodes > 1 && use.reduces && bound == Bound::High;
+  return all;
+}
+
+Bytes total(const Cluster& cluster, const NcclSettings& settings, const CommunicatorUse& use, Bound bound) {
+  return communicator_parts(cluster, settings, use, nccl_channels(cluster, settings, use, bound),
+                            connected(cluster, settings, use, bound))
+      .total();
+}
+
+Estimate operator+(const Estimate& a, const Estimate& b) {
+  return {a.bytes + b.bytes, a.low + b.low, a.high + b.high, a.source};
+}
+Estimate times(const Estimate& a, std::int64_t n) { return {a.bytes * n, a.low * n, a.high * n, a.source}; }
+
+std::string source_of(const Cluster& cluster, const NcclSettings& settings, const CommunicatorUse& use) {
+  const NcclChannels c = nccl_channels(cluster, settings, use);
+  return fmt::format(
+      "NCCL {}.{} sources; {} rank{} on {} node{}, {}: {} for collectives, {} NVLS, {} for messages, {} a peer{}",
+      settings.release / 100, settings.release % 100, use.ranks, use.ranks == 1 ? "" : "s", use.nodes,
+      use.nodes == 1 ? "" : "s",
+      cluster.nccl.channels_source.empty() ? "channels as its search should find them"
+                                           : "channels by " + cluster.nccl.channels_source,
+      c.collective, c.nvls, c.p2p, c.per_peer, connects_at_use(settings) ? "" : "; everything connects at once");
+}
+
+// Communicators of two ranks each, instead of the group's own.
+Estimate pairs_memory(const Cluster& cluster, const NcclSettings& settings, const CommunicatorUse& use) {
+  const CommunicatorUse near{.ranks = 2, .local = 2, .nodes = 1, .local_peers = 1};
+  const CommunicatorUse far{.ranks = 2, .local = 1, .nodes = 2, .remote_peers = 1};
+  Estimate sum = times(communicator_memory(cluster, settings, near), use.local_peers) +
+                 times(communicator_memory(cluster, settings, far), use.remote_peers);
+  // Where several go to one peer, each has structures of its own and its part of the messages.
+  CommunicatorUse only_structures = use.local_peers > 0 ? near : far;
+  only_structures.local_peers = only_structures.remote_peers = 0;
+  sum = sum + times(communicator_memory(cluster, settings, only_structures),
+                    std::max(0, use.pairs - use.local_peers - use.remote_peers));
+  sum.source = fmt::format("{} communicators of two ranks; {}", use.pairs,
+                           source_of(cluster, settings, use.local_peers > 0 ? near : far));
   return sum;
 }
 
 }  // namespace
 
-Estimate communicator_memory(const Device& device, const Node& node, const CommunicatorUse& use) {
-  const Channels c = channels(device, node, use, Bound::Central);
-  return {total(device, node, use, Bound::Central), total(device, node, use, Bound::Low),
-          total(device, node, use, Bound::High),
-          fmt::format("NCCL 2.28 sources; {} ranks on {} node{}, {} channels assumed; unverified on hardware",
-                      use.ranks, use.nodes, use.nodes == 1 ? "" : "s", c.collective)};
+CommunicatorParts communicator_parts(const Cluster& cluster, const NcclSettings& settings, const CommunicatorUse& use,
+                                     const NcclChannels& channels, const Connected& connected) {
+  const LocalConnection local = local_connection(cluster, settings, use);
+  const NetworkConnection net = network_connection(cluster, settings);
+  CommunicatorParts parts;
+  parts.fixed = fixed_part(settings, use, channels);
+  if (connected.ring) parts.ring = ring(use, channels, local, net);
+  if (connected.tree) parts.tree = tree(use, channels, connected, local, net);
+  if (connected.pat) parts.pat = pat(use, channels, net);
+  if (connected.nvls) parts.nvls = nvls(settings, use, channels);
+  if (connected.nvls_tree)
+    parts.nvls_tree = net.both() * std::min(connected.tree_neighbours, use.nodes - 1) * channels.nvls;
+  parts.messages = messages(use, channels, local);
+  parts.network_pool = network_pool(cluster, settings, use, channels, connected);
+  return parts;
 }
 
-Estimate nccl_kernel_memory(const Device& device) {
+Estimate communicator_memory(const Cluster& cluster, const NcclSettings& settings, const CommunicatorUse& use) {
+  if (are_defaults(settings))
+    for (const NcclProfile::Communicator& measured : cluster.nccl.communicators)
+      if (measured.use == use) return measured.memory;
+  if (use.pairs > 0) {
+    Estimate sum = pairs_memory(cluster, settings, use);
+    if (!use.reduces && !use.shards) return sum;
+    CommunicatorUse own = use;
+    own.pairs = own.local_peers = own.remote_peers = 0;
+    sum = communicator_memory(cluster, settings, own) + sum;
+    return sum;
+  }
+  return {total(cluster, settings, use, Bound::Central), total(cluster, settings, use, Bound::Low),
+          total(cluster, settings, use, Bound::High), source_of(cluster, settings, use)};
+}
+
+Estimate nccl_kernel_memory(const Cluster& cluster) {
+  if (cluster.nccl.kernels) return *cluster.nccl.kernels;
   // Sizes of libnccl 2.28.9's device code by architecture, CUDA 13; how much of it a driver loads is not known.
-  const Bytes code = device.compute_capability >= 120   ? 114_MiB
-                     : device.compute_capability >= 100 ? 129_MiB
-                     : device.compute_capability >= 90  ? 101_MiB
-                                                        : 48_MiB;
+  const std::int32_t capability = cluster.device.compute_capability;
+  const Bytes code = capability >= 120 ? 114_MiB : capability >= 100 ? 129_MiB : capability >= 90 ? 101_MiB : 48_MiB;
   return {code / 2, code / 5, code, "size of the kernels in libnccl 2.28.9 for this architecture (upper end)"};
 }
 

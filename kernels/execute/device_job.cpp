@@ -29,6 +29,8 @@ void read_price(std::istream& in, int number, Prices& prices) {
     its.modules = price;
   else if (what == "nccl_kernels")
     its.nccl_kernels = price;
+  else if (what == "blas_handle")
+    its.blas_handle = price;
   else if (what == "communicator")
     its.communicators.push_back(price);
   else
@@ -41,8 +43,8 @@ std::string text(const DeviceJob& job) {
   std::string out = fmt::format("job {}\n", job.name);
   for (std::size_t e = 0; e < job.prices.entries.size(); ++e) {
     const DriverPrices& its = job.prices.entries[e];
-    out +=
-        line(e, "context", its.context) + line(e, "modules", its.modules) + line(e, "nccl_kernels", its.nccl_kernels);
+    out += line(e, "context", its.context) + line(e, "modules", its.modules) +
+           line(e, "nccl_kernels", its.nccl_kernels) + line(e, "blas_handle", its.blas_handle);
     for (const Estimate& price : its.communicators) out += line(e, "communicator", price);
   }
   out += fmt::format("priced {}\n", fmt::join(job.prices.entry_of_rank, " "));

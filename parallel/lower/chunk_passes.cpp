@@ -108,8 +108,8 @@ void ChunkPasses::load_batch(InFlight& batch) {
     if (!item.needed && emit_.tensor_parallel()) variables_.unbind(item.name);
   for (const Item& item : items)
     if (item.needed)
-      emit_.collective(emit_.comms.tensor, CollectiveKind::Broadcast, tensors[item.name], tensors[item.name],
-                       size_of_item(item));
+      emit_.unchecked_collective(emit_.comms.tensor, CollectiveKind::Broadcast, tensors[item.name], tensors[item.name],
+                                 size_of_item(item));
 
   if (tokens_.valid()) batch.tensors.values[tokens_.index()] = tensors["batch.tokens"];
   if (labels_.valid()) batch.tensors.values[labels_.index()] = tensors["batch.labels"];

@@ -100,6 +100,8 @@ BufferId Emitter::alloc(ValueId id) {
   return program.alloc(sizes.bytes(value), category, known);
 }
 
+bool Emitter::shared(CommSlot comm) const { return comm.valid() && group_size(comms.table[comm.index()]) > 1; }
+
 void Emitter::ensure_created(CommSlot comm) {
   if (created_[comm.index()]) return;
   created_[comm.index()] = true;
@@ -107,9 +109,14 @@ void Emitter::ensure_created(CommSlot comm) {
 }
 
 void Emitter::collective(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size) {
-  if (!comm.valid()) return;
+  if (!shared(comm)) return;
   ensure_created(comm);
   program.collective(comm, kind, in, out, size);
+}
+
+void Emitter::unchecked_collective(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size) {
+  if (comm.valid()) ensure_created(comm);
+  collective(comm, kind, in, out, size);
 }
 
 EventId Emitter::record(StreamId stream) {
@@ -119,7 +126,7 @@ EventId Emitter::record(StreamId stream) {
 }
 
 EventId Emitter::collective_aside(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size) {
-  if (!comm.valid()) return {};
+  if (!shared(comm)) return {};
   ensure_created(comm);
   program.push(Wait{communication_stream, record(compute_stream)});
   program.collective(comm, kind, in, out, size, communication_stream);
@@ -162,8 +169,9 @@ BufferId Emitter::blas_workspace(Pass thread) {
   BufferId& workspace = blas_workspace_[static_cast<int>(thread)];
   const std::string_view name =
       thread == Pass::Forward ? "workspace.cublas.forward_thread" : "workspace.cublas.autograd_thread";
-  if (!workspace.valid()) workspace = keep(alloc(runtime.blas_workspace, Category::Workspaces, name), name);
-  return workspace;
+  if (workspace.valid()) return workspace;
+  program.push(CreateDriver{DriverResource::BlasHandle});  // PyTorch has one for each thread
+  return workspace = keep(alloc(runtime.blas_workspace, Category::Workspaces, name), name);
 }
 
 BufferId Emitter::linear_workspace(Pass thread) {

@@ -54,6 +54,8 @@ class Emitter {
 
   /// A collective of my group; creates the communicator at its first use. Nothing happens in a group of one.
   void collective(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size);
+  /// The same where the framework does not look at the group's size first: a group of one still gets its communicator.
+  void unchecked_collective(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size);
   /// The same beside what the compute stream does next; `join` makes that stream wait for it.
   [[nodiscard]] EventId collective_aside(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size);
   void join(EventId event);
@@ -96,6 +98,7 @@ class Emitter {
   static constexpr StreamId compute_stream{0};
   static constexpr StreamId communication_stream{1};
 
+  [[nodiscard]] bool shared(CommSlot comm) const;  ///< has other members
   void ensure_created(CommSlot comm);
   [[nodiscard]] EventId record(StreamId stream);
   BufferId keep(BufferId buffer, std::string_view name);

@@ -64,7 +64,7 @@ void ModelState::construct() {
   if (emit_.comms.world.valid()) {
     emit_.program.push(CreateDriver{DriverResource::NcclKernels});
     const BufferId barrier = emit_.alloc(4_B, Category::Temporaries, "barrier");
-    emit_.collective(emit_.comms.world, CollectiveKind::AllReduce, barrier, barrier, 4_B);
+    emit_.unchecked_collective(emit_.comms.world, CollectiveKind::AllReduce, barrier, barrier, 4_B);
   }
   build_model();
   build_buffers();
@@ -148,7 +148,7 @@ void ModelState::reduce_gradients() {
   emit_.mark(Phase::Communication, "reduce_gradients");
   const CollectiveKind kind = sharded() ? CollectiveKind::ReduceScatter : CollectiveKind::AllReduce;
   for (const Chunk& chunk : chunks_)
-    emit_.collective(emit_.comms.data, kind, chunk.gradients, chunk.gradients, gradient_bytes(chunk));
+    emit_.unchecked_collective(emit_.comms.data, kind, chunk.gradients, chunk.gradients, gradient_bytes(chunk));
   if (emit_.sizes.sequence_parallel) sum_norm_gradients();
   if (emit_.comms.embedding.valid() && (emit_.embedding() || emit_.head())) {
     const Parameter& shared = emit_.graph.parameters.front();
@@ -190,7 +190,7 @@ void ModelState::reduce_gradient_norm() {
   const BufferId norm = emit_.alloc(4_B, Category::Temporaries, "gradient_norm");
   const Bytes size = elements() * size_of(emit_.gradient_dtype());
   emit_.program.launch(Stream{Streaming::Reduce, size, 4_B}, all_gradients(), std::vector{norm});
-  emit_.collective(emit_.comms.norm, CollectiveKind::AllReduce, norm, norm, 4_B);
+  emit_.unchecked_collective(emit_.comms.norm, CollectiveKind::AllReduce, norm, norm, 4_B);
   emit_.synchronize();  // the host reads it, to clip
 }
 
@@ -232,8 +232,8 @@ void ModelState::update() {
   if (!sharded()) return;
   emit_.mark(Phase::Communication, "gather_parameters");
   for (const Chunk& chunk : chunks_)
-    emit_.collective(emit_.comms.data, CollectiveKind::AllGather, chunk.parameter_buffer, chunk.parameter_buffer,
-                     chunk.buffer.elements * size_of(emit_.train.precision));
+    emit_.unchecked_collective(emit_.comms.data, CollectiveKind::AllGather, chunk.parameter_buffer,
+                               chunk.parameter_buffer, chunk.buffer.elements * size_of(emit_.train.precision));
 }
 
 }  // namespace tidemark

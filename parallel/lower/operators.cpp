@@ -620,11 +620,32 @@ BufferId undropped(const OperatorPass& p, BufferId gradient, ValueId mask) {
   return kept;
 }
 
-// The gradient of a table that rows were looked up in: as large as the table.
+// The gradient of a table that rows were looked up in: as large as the table. Many rows are sorted by token and summed
+// in two steps, the first of which leaves a row of fp32 for every ten of a token (ATen/native/cuda/Embedding.cu,
+// EmbeddingBackwardKernel.cu). The sort's own scratch space is left out.
 void dense_gradient(const OperatorPass& p, std::size_t i, BufferId gradient) {
+  constexpr std::int64_t summed_at_once = 3072, rows_of_a_part = 10;
+  const std::int64_t rows = p.bytes(p.in(i)) / size_of(DType::INT64);
   const Bytes size = p.weight_bytes(p.parameter(i));
+  const bool sorts = rows > summed_at_once && !p.emit.runtime.indexes_embedding;
+  std::vector<BufferId> made;
+  const auto scratch = [&](Bytes bytes, std::string_view use) { made.push_back(p.temporary(bytes, use)); };
+  if (sorts) {
+    scratch(rows * size_of(DType::INT64), "sorted_ids");
+    scratch(rows * size_of(DType::INT64), "sorted_places");
+  }
   const BufferId dense = p.temporary(size, i == 0 ? "weight_gradient" : "positions_gradient");
-  p.stream(Streaming::Lookup, {p.buffer(p.in(i)), gradient}, {dense}, p.gathered_bytes(p.out()), size);
+  if (sorts) {
+    const std::int64_t tokens = std::min(rows, p.emit.sizes.rows(p.parameter(i)));
+    const std::int64_t parts = rows / rows_of_a_part + tokens;
+    scratch(rows * size_of(DType::INT64), "segments");
+    scratch(tokens * size_of(DType::INT64), "segment_parts");
+    scratch(tokens * size_of(DType::INT64), "segment_part_offsets");
+    scratch(parts * size_of(DType::INT64), "part_offsets");
+    scratch(parts * p.emit.sizes.columns(p.parameter(i)) * size_of(DType::FP32), "partial_sums");
+  }
+  made.insert(made.end(), {p.buffer(p.in(i)), gradient});
+  p.emit.program.launch(Stream{Streaming::Lookup, p.gathered_bytes(p.out()), size}, made, std::vector{dense});
   p.accumulate(p.op.parameters[i], dense);
 }
 

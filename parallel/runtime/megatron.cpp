@@ -73,6 +73,9 @@ Runtime megatron(const Versions& versions, const RuntimeSettings& settings, cons
   runtime.fused_norm_linear = true;                                 // TransformerEngine module/layernorm_linear.py
   runtime.fused_bias_dropout = settings.bias_dropout_fusion;        // core/fusions/fused_bias_dropout.py
   runtime.fused_bias_activation = settings.bias_activation_fusion;  // core/fusions/fused_bias_gelu.py, _swiglu.py
+  runtime.indexes_embedding = settings.deterministic;  // core/tensor_parallel/layers.py VocabParallelEmbedding
+  runtime.collectives_alone = true;  // training/utils.py get_batch_on_this_tp_rank, training.py: no look at sizes
+  runtime.agrees_after_steps = versions.megatron >= Version{0, 11};  // training.py train_step
   runtime.deallocates_outputs = true;  // core/pipeline_parallel/schedules.py deallocate_output_tensor
   // flash-attention csrc/flash_attn/flash_api.cpp mha_bwd: nsplits.
   if (settings.deterministic) runtime.query_gradients_fill = target.multiprocessors;

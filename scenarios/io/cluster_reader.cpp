@@ -1,5 +1,7 @@
 #include "scenarios/io/cluster_reader.hpp"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "scenarios/io/names.hpp"
@@ -39,19 +41,32 @@ Bytes read_size(TomlReader& table, std::string_view key) {
   return size;
 }
 
-Estimate read_estimate(TomlReader table) {
+/// Reads the keys of an estimate, beside others that the table may have.
+Estimate read_estimate_keys(TomlReader& table) {
   Estimate estimate;
-  if (!table.present()) return estimate;
   estimate.bytes = read_size(table, "bytes");
   estimate.low = read_size(table, "low");
   estimate.high = read_size(table, "high");
   estimate.source = table.string("source", Presence::Required).value_or("");
-  table.refuse_unknown_keys();
   const bool sound = table.sound("bytes") && table.sound("low") && table.sound("high");
   if (sound && (estimate.low > estimate.bytes || estimate.bytes > estimate.high)) {
     table.problem("bytes", "bytes has to lie between low and high");
   }
   return estimate;
+}
+
+Estimate read_estimate(TomlReader table) {
+  if (!table.present()) return {};
+  const Estimate estimate = read_estimate_keys(table);
+  table.refuse_unknown_keys();
+  return estimate;
+}
+
+/// What is known of a cuBLAS handle where nothing was measured: PyTorch hands it a workspace, so that its own need not
+/// be there; where it is, it has the size that cuBLAS's documentation gives (cublasSetWorkspace).
+Estimate unmeasured_blas_handle(std::int32_t compute_capability) {
+  const Bytes own = compute_capability >= 90 ? 32_MiB : 4_MiB;
+  return {own / 2, 0_B, own, "between nothing and cuBLAS's default workspace (documentation of cublasSetWorkspace)"};
 }
 
 /// "9.0" is 90.
@@ -129,6 +144,8 @@ Device read_device(TomlReader table) {
   device.efficiency = read_efficiency(table.table("efficiency"));
   device.context = read_estimate(table.table("context", Presence::Required));
   device.modules = read_estimate(table.table("modules", Presence::Required));
+  TomlReader blas = table.table("blas_handle");
+  device.blas_handle = blas.present() ? read_estimate(blas) : unmeasured_blas_handle(device.compute_capability);
   table.refuse_unknown_keys();
   return device;
 }
@@ -205,6 +222,62 @@ FabricShape read_fabric(TomlReader table, Node& node) {
   return shape;
 }
 
+NcclChannels read_channels(TomlReader table) {
+  const auto count = [&](std::string_view key, std::int64_t least) {
+    return narrow(table.integer(key, {least, 64}, Presence::Required).value_or(least));
+  };
+  const NcclChannels channels{count("collective", 1), count("nvls", 0), count("p2p", 1), count("per_peer", 1)};
+  table.refuse_unknown_keys();
+  return channels;
+}
+
+void read_all_channels(TomlReader table, NcclProfile& nccl) {
+  if (!table.present()) return;
+  nccl.channels_source = table.string("source", Presence::Required).value_or("");
+  const auto read = [&](std::string_view key, std::optional<NcclChannels>& channels) {
+    if (TomlReader its = table.table(key); its.present()) channels = read_channels(its);
+  };
+  read("one_node", nccl.one_node);
+  read("several_nodes", nccl.several_nodes);
+  read("one_rank_a_node", nccl.one_rank_a_node);
+  table.refuse_unknown_keys();
+}
+
+/// One communicator that was measured: how its ranks lie, what they do, what it takes.
+NcclProfile::Communicator read_communicator(TomlReader table) {
+  constexpr IntegerRange rank_count{1, 1 << 20};
+  NcclProfile::Communicator measured;
+  CommunicatorUse& use = measured.use;
+  use.ranks = narrow(table.integer("ranks", rank_count, Presence::Required).value_or(1));
+  use.nodes = narrow(table.integer("nodes", rank_count).value_or(1));
+  use.local = narrow(table.integer("local", rank_count).value_or(std::max(1, use.ranks / use.nodes)));
+  if (table.sound("nodes") && use.nodes > use.ranks)
+    table.problem("nodes", fmt::format("{} ranks do not lie on {} nodes", use.ranks, use.nodes));
+  if (table.sound("local") && (use.local > use.ranks || (use.nodes == 1 && use.local != use.ranks)))
+    table.problem("local", fmt::format("{} of {} ranks are not on one of {} nodes", use.local, use.ranks, use.nodes));
+  use.reduces = table.boolean("reduces").value_or(false);
+  use.shards = table.boolean("shards").value_or(false);
+  use.local_peers = narrow(table.integer("local_peers", {0, use.local - 1}).value_or(0));
+  use.remote_peers = narrow(table.integer("remote_peers", {0, use.ranks - 1}).value_or(0));
+  measured.memory = read_estimate_keys(table);
+  table.refuse_unknown_keys();
+  return measured;
+}
+
+NcclProfile read_nccl(TomlReader table) {
+  NcclProfile nccl;
+  if (!table.present()) return nccl;
+  nccl.peer_access = read_name(table, "peer_access", peer_access_names).value_or(nccl.peer_access);
+  read_all_channels(table.table("channels"), nccl);
+  if (TomlReader kernels = table.table("kernels"); kernels.present()) nccl.kernels = read_estimate(kernels);
+  TomlReader communicators = table.table("communicators");
+  if (communicators.present())
+    for (const TomlKey& key : communicators.keys())
+      nccl.communicators.push_back(read_communicator(communicators.table(key.name, Presence::Required)));
+  table.refuse_unknown_keys();
+  return nccl;
+}
+
 }  // namespace
 
 Cluster parse_cluster(std::string_view text, const std::filesystem::path& file) {
@@ -217,6 +290,7 @@ Cluster parse_cluster(std::string_view text, const std::filesystem::path& file) 
   cluster.host = read_host(top.table("host", Presence::Required));
   cluster.node = read_node(top.table("node", Presence::Required));
   cluster.fabric = read_fabric(top.table("fabric", Presence::Required), cluster.node);
+  cluster.nccl = read_nccl(top.table("nccl"));
   top.refuse_unknown_keys();
   problems.raise_if_any();
   return cluster;

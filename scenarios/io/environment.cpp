@@ -8,36 +8,18 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/io/nccl_environment.hpp"
 #include "scenarios/io/suggestion.hpp"
 
 namespace tidemark {
 namespace {
 
 /// Variables that leave memory as it is, whatever their value.
-constexpr auto harmless = std::to_array<std::string_view>({"CUDA_DEVICE_MAX_CONNECTIONS",
-                                                           "CUDA_DEVICE_ORDER",
-                                                           "CUDA_VISIBLE_DEVICES",
-                                                           "GLOO_SOCKET_IFNAME",
-                                                           "HF_HOME",
-                                                           "LOGLEVEL",
-                                                           "MASTER_ADDR",
-                                                           "MASTER_PORT",
-                                                           "MKL_NUM_THREADS",
-                                                           "NCCL_DEBUG",
-                                                           "NCCL_DEBUG_FILE",
-                                                           "NCCL_DEBUG_SUBSYS",
-                                                           "NCCL_IB_TIMEOUT",
-                                                           "NCCL_SOCKET_IFNAME",
-                                                           "NVTE_DEBUG",
-                                                           "NVTE_DEBUG_LEVEL",
-                                                           "OMP_NUM_THREADS",
-                                                           "PYTHONPATH",
-                                                           "PYTHONUNBUFFERED",
-                                                           "TOKENIZERS_PARALLELISM",
-                                                           "TORCH_DISTRIBUTED_DEBUG",
-                                                           "TORCH_NCCL_ASYNC_ERROR_HANDLING",
-                                                           "TORCH_SHOW_CPP_STACKTRACES",
-                                                           "UB_SKIPMC"});
+constexpr auto harmless = std::to_array<std::string_view>(
+    {"CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "GLOO_SOCKET_IFNAME", "HF_HOME",
+     "LOGLEVEL", "MASTER_ADDR", "MASTER_PORT", "MKL_NUM_THREADS", "NVTE_DEBUG", "NVTE_DEBUG_LEVEL", "OMP_NUM_THREADS",
+     "PYTHONPATH", "PYTHONUNBUFFERED", "TOKENIZERS_PARALLELISM", "TORCH_DISTRIBUTED_DEBUG",
+     "TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_SHOW_CPP_STACKTRACES", "UB_SKIPMC"});
 
 /// Variables at the value that is their default, or means the same.
 struct Neutral {
@@ -112,6 +94,9 @@ Environment read_environment(TomlReader table) {
     const std::optional<std::string> value = value_of(variable.value);
     if (!value) {
       table.problem(variable.name, fmt::format("{} takes a text, not {}", variable.name, text(variable.value)));
+    } else if (is_nccl_variable(variable.name)) {
+      read_nccl_variable(table, variable.name, *value, environment.nccl);
+      environment.nccl_variables[variable.name] = *value;
     } else if (variable.name == nondeterministic) {
       // TransformerEngine reads it as a number; 0 rules kernels out that are not deterministic.
       if (*value != "0" && *value != "1")

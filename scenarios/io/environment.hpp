@@ -1,16 +1,20 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 
 #include "scenarios/io/toml_reader.hpp"
+#include "topology/nccl_settings.hpp"
 
 namespace tidemark {
 
 /// What the variables of `[runtime.environment]` settle.
 struct Environment {
   std::string cublas_workspace_config;
-  bool deterministic = false;  ///< NVTE_ALLOW_NONDETERMINISTIC_ALGO=0
+  NcclSettings nccl;
+  std::map<std::string, std::string> nccl_variables;  ///< as they were given
+  bool deterministic = false;                         ///< NVTE_ALLOW_NONDETERMINISTIC_ALGO=0
 };
 
 /// Reads the variables. One without an effect on memory passes; any other that is not understood is a problem.

@@ -25,6 +25,8 @@ inline constexpr auto node_link_names = std::to_array<Named<NodeLink>>(
     {{"nvswitch", NodeLink::NvSwitch}, {"nvlink", NodeLink::NvLink}, {"pcie", NodeLink::Pcie}});
 inline constexpr auto fabric_kind_names =
     std::to_array<Named<FabricKind>>({{"single", FabricKind::Single}, {"leaf_spine", FabricKind::LeafSpine}});
+inline constexpr auto peer_access_names = std::to_array<Named<PeerAccess>>(
+    {{"everywhere", PeerAccess::Everywhere}, {"nvlink", PeerAccess::NvLink}, {"nowhere", PeerAccess::Nowhere}});
 inline constexpr auto sharding_names =
     std::to_array<Named<Sharding>>({{"none", Sharding::None}, {"zero1", Sharding::Zero1}});
 inline constexpr auto precision_names =

@@ -69,7 +69,8 @@ Json as_json(const Device& device) {
             {"communication", number(device.efficiency.communication)},
             {"source", device.efficiency.source}}},
           {"context", as_json(device.context)},
-          {"modules", as_json(device.modules)}};
+          {"modules", as_json(device.modules)},
+          {"blas_handle", as_json(device.blas_handle)}};
 }
 
 /// Without the keys that have no meaning for its link, as the cluster file leaves them out.
@@ -98,6 +99,38 @@ Json fabric_json(const Cluster& cluster) {
   return json;
 }
 
+Json as_json(const NcclChannels& channels) {
+  return {{"collective", channels.collective},
+          {"nvls", channels.nvls},
+          {"p2p", channels.p2p},
+          {"per_peer", channels.per_peer}};
+}
+
+// What was measured of NCCL; an empty object where nothing was.
+Json as_json(const NcclProfile& nccl) {
+  Json json = Json::object();
+  if (nccl.peer_access != PeerAccess::Everywhere) json["peer_access"] = word(peer_access_names, nccl.peer_access);
+  if (!nccl.channels_source.empty()) {
+    Json& channels = json["channels"] = {{"source", nccl.channels_source}};
+    if (nccl.one_node) channels["one_node"] = as_json(*nccl.one_node);
+    if (nccl.several_nodes) channels["several_nodes"] = as_json(*nccl.several_nodes);
+    if (nccl.one_rank_a_node) channels["one_rank_a_node"] = as_json(*nccl.one_rank_a_node);
+  }
+  if (nccl.kernels) json["kernels"] = as_json(*nccl.kernels);
+  for (const NcclProfile::Communicator& c : nccl.communicators) {
+    Json its = as_json(c.memory);
+    its["ranks"] = c.use.ranks;
+    its["nodes"] = c.use.nodes;
+    its["local"] = c.use.local;
+    its["reduces"] = c.use.reduces;
+    its["shards"] = c.use.shards;
+    its["local_peers"] = c.use.local_peers;
+    its["remote_peers"] = c.use.remote_peers;
+    json["communicators"].push_back(std::move(its));
+  }
+  return json;
+}
+
 Json as_json(const Cluster& cluster) {
   return {{"name", cluster.name},
           {"device", as_json(cluster.device)},
@@ -107,7 +140,8 @@ Json as_json(const Cluster& cluster) {
             {"bridge_bandwidth", text(cluster.host.bridge_bandwidth)},
             {"launch", text(cluster.host.launch)}}},
           {"node", as_json(cluster.node)},
-          {"fabric", fabric_json(cluster)}};
+          {"fabric", fabric_json(cluster)},
+          {"nccl", as_json(cluster.nccl)}};
 }
 
 Json as_json(const Layout& layout) {
@@ -190,6 +224,7 @@ Json as_json(const RuntimeChoice& runtime) {
   Json environment = Json::object();
   if (!runtime.cublas_workspace_config.empty())
     environment["CUBLAS_WORKSPACE_CONFIG"] = runtime.cublas_workspace_config;
+  for (const auto& [name, value] : runtime.nccl_environment) environment[name] = value;
   return {{"name", runtime.name},
           {"allocator", runtime.allocator},
           {"headroom", text(runtime.headroom)},

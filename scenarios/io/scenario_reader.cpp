@@ -243,6 +243,8 @@ TomlReader read_runtime(TomlReader& table, RuntimeChoice& runtime) {
   runtime.versions = read_versions(table.table("versions"));
   const Environment environment = read_environment(table.table("environment"));
   runtime.cublas_workspace_config = environment.cublas_workspace_config;
+  runtime.nccl = environment.nccl;
+  runtime.nccl_environment = environment.nccl_variables;
   TomlReader switches = table.table("switches");
   if (plain_pytorch(runtime))
     runtime.eager = read_pytorch_switches(switches);

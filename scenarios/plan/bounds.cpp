@@ -208,7 +208,7 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
   const Runtime runtime = runtime_of(asked);
   const auto graph = graphs_.graph_of(asked.model, graph_options_of(asked));
   const LoweringInput input{*graph, asked.layout, asked.train, runtime};
-  const Communicators comms = communicators(asked.layout, asked.model.tied_embeddings);
+  const Communicators comms = communicators_of(input);
 
   // Who talks to whom shows in the shortest job on the same mesh.
   Scenario shortest = asked;
@@ -236,7 +236,7 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
   for (Rank rank{0}; rank.value < asked.layout.world_size(); ++rank.value)
     workload.program_of_rank[rank.index()] =
         program_of_kind[static_cast<std::size_t>(kind_of(coordinates(asked.layout, rank).pipeline))];
-  const Prices driver = price(workload, asked.cluster);
+  const Prices driver = price(workload, asked.cluster, nccl_settings(asked.runtime));
 
   const auto fabric = fabrics_.get(FabricKey{asked.cluster, asked.layout.world_size()},
                                    static_cast<std::uint64_t>(asked.layout.world_size()),
@@ -259,7 +259,7 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
     const Rank rank = rank_at(asked.layout, {.tensor = 0, .data = 0, .pipeline = p});
     const DriverPrices& its = driver.of(rank);
     const auto driver_upper = [&] {
-      Bytes sum = its.context.high + its.modules.high;
+      Bytes sum = its.context.high + its.modules.high + 2 * its.blas_handle.high;  // of two threads
       if (comms.world.valid()) sum += its.nccl_kernels.high;
       for (const Estimate& communicator : its.communicators) sum += communicator.high;
       return sum;

@@ -65,7 +65,7 @@ Figures exact_memory(const Scenario& scenario, SharedGraphs& graphs,
   const Truncation few = truncation(scenario.layout, micro_batches_of(scenario.train, scenario.layout));
 
   Workload stages;
-  stages.communicators = communicators(scenario.layout, scenario.model.tied_embeddings).table;
+  stages.communicators = communicators_of(input).table;
   stages.program_of_rank.resize(static_cast<std::size_t>(scenario.layout.world_size()));
   std::vector<std::int32_t> stage_of_role;
   for (const Role& role : all) {
@@ -74,7 +74,7 @@ Figures exact_memory(const Scenario& scenario, SharedGraphs& graphs,
     stage_of_role.push_back(static_cast<std::int32_t>(stages.programs.size()) - 1);
     for (const Rank rank : role.ranks) stages.program_of_rank[rank.index()] = stage_of_role.back();
   }
-  const Prices prices = price(stages, scenario.cluster);
+  const Prices prices = price(stages, scenario.cluster, nccl_settings(scenario.runtime));
 
   Figures figures;
   figures.completed = true;
@@ -97,7 +97,7 @@ void add_exact_time(const Scenario& scenario, SharedGraphs& graphs, Figures& fig
   const Runtime runtime = runtime_of(scenario);
   const auto graph = graphs.graph_of(scenario.model, graph_options_of(scenario));
   const Workload stages = lower_stages({*graph, scenario.layout, scenario.train, runtime});
-  const Prices prices = price(stages, scenario.cluster);
+  const Prices prices = price(stages, scenario.cluster, nccl_settings(scenario.runtime));
   Router router(stages, scenario.cluster, prices.entry_of_rank);
   const Folding folding = fold(stages, prices.entry_of_rank, router.traffic());
   const TimePrices times = price_time(stages, folding, scenario.cluster, router);

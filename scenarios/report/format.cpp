@@ -1,6 +1,7 @@
 #include "scenarios/report/format.hpp"
 
 #include <algorithm>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -50,6 +51,7 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
 
 std::vector<DeviceRow> device_rows(const RankGroup& group, const std::vector<Communicator>& communicators) {
   std::vector<DeviceRow> rows;
+  std::map<std::string, int> seen;
   for (const DriverRow& row : group.memory.driver) {
     rows.push_back(
         std::visit(Overloaded{
@@ -61,6 +63,7 @@ std::vector<DeviceRow> device_rows(const RankGroup& group, const std::vector<Com
                        },
                    },
                    row.what));
+    if (const int times = ++seen[rows.back().name]; times > 1) rows.back().name += fmt::format(" {}", times);
   }
   return rows;
 }

@@ -162,6 +162,20 @@ std::string last_rank_text(const LastRankFamily& family) {
   return out + "\n";
 }
 
+std::string reserved_text() {
+  const ReservedScore score = reserved_score(families());
+  const Errors stages = errors(score.predicted), factor = errors(score.by_factor);
+  std::string out =
+      "## Reserved\n\nStages of independent rows above, each by the median of its ranks, whose spread stands beside "
+      "it. "
+      "The best constant factor on measured allocated is chosen on all other stages.\n\n"
+      "| | stages | median error | worst |\n|---|---|---|---|\n";
+  out += fmt::format("| emulated allocator | {} | {:.2f} % | {:.2f} % |\n", score.predicted.size(), 100 * stages.median,
+                     100 * stages.worst);
+  return out + fmt::format("| constant factor, leave one out | {} | {:.2f} % | {:.2f} % |\n\n", score.by_factor.size(),
+                           100 * factor.median, 100 * factor.worst);
+}
+
 std::string band_text(const BandFamily& family) {
   std::string out = fmt::format(
       "## {}\n\nReported only: the sources do not say whether a figure is of allocated or of reserved memory, so that "
@@ -215,6 +229,7 @@ int run(int argc, char** argv) {
       "constant, but for 3.5 KiB of scalars whose number was read off such runs; time has at most three per device. "
       "Written by `scripts/accuracy`.\n\n";
   for (const Family& family : families()) out += family_text(family) + step_text(family);
+  out += reserved_text();
   for (const StepFamily& family : step_families()) out += step_family_text(family);
   for (const LastRankFamily& family : last_rank_families()) out += last_rank_text(family);
   out += recordings_text();

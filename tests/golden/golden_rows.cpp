@@ -164,6 +164,8 @@ Figures predicted(const Row& row) {
     std::vector<double> reserved;
     for (const RankGroup& group : prediction.groups) {
       if (group.coordinates.pipeline != static_cast<std::int32_t>(s)) continue;
+      const double cached = mib(group.memory.peak_reserved - group.memory.allocated.bytes);
+      stages[s].least_cached = reserved.empty() ? cached : std::min(stages[s].least_cached, cached);
       stages[s].allocated_max = std::max(stages[s].allocated_max, mib(group.memory.allocated.bytes));
       reserved.insert(reserved.end(), group.ranks.size(), mib(group.memory.peak_reserved));
     }
@@ -173,6 +175,26 @@ Figures predicted(const Row& row) {
     stages[s].reserved_median = median(reserved);
   }
   return found;
+}
+
+ReservedScore reserved_score(const std::vector<Family>& families) {
+  ReservedScore score;
+  std::vector<double> ratios;
+  for (const Family& family : families)
+    for (const Row& row : family.rows) {
+      if (!row.independent) continue;
+      const std::vector<StageFigures> stages = predicted(row).stages;
+      for (std::size_t s = 0; s < stages.size(); ++s) {
+        score.predicted.push_back(stages[s].reserved_median / row.reserved_median[s] - 1);
+        ratios.push_back(row.reserved_median[s] / row.allocated_max[s]);
+      }
+    }
+  for (std::size_t i = 0; i < ratios.size(); ++i) {
+    std::vector<double> others = ratios;
+    others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
+    score.by_factor.push_back(median(others) / ratios[i] - 1);
+  }
+  return score;
 }
 
 }  // namespace tidemark::golden

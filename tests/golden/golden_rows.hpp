@@ -91,6 +91,7 @@ struct StepFamily {
 struct StageFigures {
   double allocated_max = 0;
   double reserved_median = 0, reserved_min = 0, reserved_max = 0;
+  double least_cached = 0;  ///< reserved less allocated, each at its peak, where that is least
 };
 
 struct Figures {
@@ -98,6 +99,14 @@ struct Figures {
   double step_ms = 0;
 };
 [[nodiscard]] Figures predicted(const Row& row);
+
+/// How far reserved is off at the stages of independent rows, as shares of the median of their ranks; and what the best
+/// constant factor on measured allocated would give for each stage, chosen on all the others (the median of their
+/// ratios).
+struct ReservedScore {
+  std::vector<double> predicted, by_factor;
+};
+[[nodiscard]] ReservedScore reserved_score(const std::vector<Family>& families);
 
 /// What a last rank's counters are predicted to show.
 struct LastRankFigures {

@@ -11,9 +11,10 @@ namespace {
 TEST(DeviceJob, RoundTrips) {
   DeviceJob job;
   job.name = "a job of two words";
-  job.workload = parse_workload("communicator tensor 2/1/1\nranks 0 0\nprogram\nmark forward 1 0 a\n");
+  job.workload = parse_workload("communicator tensor 2/1/1 pairs\nranks 0 0\nprogram\nmark forward 1 0 a\n");
   const auto price = [](std::int64_t n) { return Estimate{Bytes{n}, Bytes{n - 1}, Bytes{n + 1}, {}}; };
-  job.prices.entries = {{price(10), price(20), price(30), {price(40)}}, {price(11), price(21), price(31), {price(41)}}};
+  job.prices.entries = {{price(10), price(20), price(30), {price(40)}, price(50)},
+                        {price(11), price(21), price(31), {price(41)}, price(51)}};
   job.prices.entry_of_rank = {0, 1};
   const DeviceJob read = parse_device_job(text(job));
   EXPECT_EQ(read.name, job.name);
@@ -23,7 +24,7 @@ TEST(DeviceJob, RoundTrips) {
 }
 
 TEST(DeviceJob, MistakesAreRefused) {
-  const std::string workload = "communicator tensor 2/1/1\nranks 0 0\nprogram\nmark forward 1 0 a\n";
+  const std::string workload = "communicator tensor 2/1/1 pairs\nranks 0 0\nprogram\nmark forward 1 0 a\n";
   EXPECT_THROW(static_cast<void>(parse_device_job("")), ProgramTextError);
   EXPECT_THROW(static_cast<void>(parse_device_job("job a\npriced 0\n" + workload)), ProgramTextError);
   EXPECT_THROW(static_cast<void>(parse_device_job("job a\nprice 0 context 1 2\npriced 0 0\n" + workload)),

@@ -34,16 +34,14 @@ Workload one_group(std::int32_t ranks, const std::string& ops, std::vector<Commu
   return workload;
 }
 
-Estimate communicator(const Cluster& on, const CommunicatorUse& use) {
-  return communicator_memory(on.device, on.node, use);
-}
+Estimate communicator(const Cluster& on, const CommunicatorUse& use) { return communicator_memory(on, {}, use); }
 
 TEST(Price, DriverResourcesAreThoseOfTheDevice) {
   const Cluster on = cluster(8);
   const Prices prices = price(one_group(2, ""), on);
   EXPECT_EQ(prices.of(Rank{1}).context, on.device.context);
   EXPECT_EQ(prices.of(Rank{1}).modules, on.device.modules);
-  EXPECT_EQ(prices.of(Rank{1}).nccl_kernels, nccl_kernel_memory(on.device));
+  EXPECT_EQ(prices.of(Rank{1}).nccl_kernels, nccl_kernel_memory(on));
 }
 
 TEST(Price, ASlotIsPricedByWhatTheProgramDoesWithIt) {
@@ -110,6 +108,23 @@ TEST(Price, BothNeighboursOfAPairAreOnePeer) {
   const Cluster on = cluster(8);
   EXPECT_EQ(price(one_group(2, "exchange s0 g0 send +1 b0 receive -1 b1\n"), on).of(Rank{0}).of(CommSlot{0}),
             communicator(on, {.ranks = 2, .local = 2, .nodes = 1, .local_peers = 1}));
+}
+
+TEST(Price, MessagesThroughPairsAreSeveralCommunicators) {
+  const Cluster on = cluster(8);
+  Workload workload = one_group(4, "exchange s0 g0 send +1 b0 receive -1 b1\n");
+  workload.communicators.front().messages = MessageRoute::Pairs;
+  EXPECT_EQ(price(workload, on).of(Rank{1}).of(CommSlot{0}),
+            communicator(on, {.ranks = 4, .local = 4, .nodes = 1, .local_peers = 2, .pairs = 2}));
+}
+
+TEST(Price, VariablesOfNcclCount) {
+  const Cluster on = cluster(8);
+  const Workload workload = one_group(8, "collective s0 g0 all_gather 512 b0 -> b1\n");
+  NcclSettings fewer;
+  fewer.max_ctas = 2;
+  EXPECT_LT(price(workload, on, fewer).of(Rank{0}).of(CommSlot{0}).bytes,
+            price(workload, on).of(Rank{0}).of(CommSlot{0}).bytes);
 }
 
 TEST(Price, ProgramsThatDoDifferentThingsHaveDifferentPrices) {

@@ -102,5 +102,33 @@ TEST(Mesh, RanksCountAlongTheAxesInTheLayoutsOrder) {
   EXPECT_EQ(group_members(comms.table[comms.embedding.index()], Rank{5}), (std::vector<Rank>{{3}, {5}}));
 }
 
+// NCCL sets communicators of one rank up too, where the framework calls collectives without looking at the group.
+TEST(Mesh, GroupsOfOneAreMadeWhereCollectivesAreCalledInThem) {
+  const Communicators made = communicators({.data = 8, .sharding = Sharding::Zero1}, true, Alone::Calls);
+  EXPECT_EQ(group_size(made.table[made.tensor.index()]), 1);
+  EXPECT_EQ(group_size(made.table[made.model.index()]), 1);
+  EXPECT_EQ(group_size(made.table[made.data.index()]), 8);
+  EXPECT_FALSE(made.pipeline.valid());                                // nobody sends to itself
+  EXPECT_FALSE(made.embedding.valid());                               // Megatron looks at this one's size
+  EXPECT_LT(made.data, made.tensor);                                  // after those that others share
+  EXPECT_EQ(communicators({}, true, Alone::Calls).table.size(), 4u);  // world, tensor, data, model_parallel
+}
+
+TEST(Mesh, PartsOfAModelAgreeInAGroupOfTheirOwn) {
+  const Communicators made = communicators({.tensor = 2, .data = 4, .sharding = Sharding::Zero1}, false);
+  EXPECT_NE(made.model, made.norm);
+  EXPECT_EQ(made.table[made.model.index()].name, "model_parallel");
+  EXPECT_EQ(communicators({.tensor = 2, .data = 4}, false).norm, communicators({.tensor = 2, .data = 4}, false).model);
+}
+
+TEST(Mesh, InterleavedStagesSendThroughCommunicatorsOfTwo) {
+  Layout layout{.pipeline = 4};
+  EXPECT_EQ(communicators(layout, false).table[communicators(layout, false).pipeline.index()].messages,
+            MessageRoute::Group);
+  layout.schedule = ScheduleKind::Interleaved;
+  EXPECT_EQ(communicators(layout, false).table[communicators(layout, false).pipeline.index()].messages,
+            MessageRoute::Pairs);
+}
+
 }  // namespace
 }  // namespace tidemark

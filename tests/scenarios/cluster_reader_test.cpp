@@ -82,16 +82,18 @@ std::string problems(std::string_view old, std::string_view replacement) {
 TEST(ClusterReader, ReadsEveryKey) {
   Cluster expected;
   expected.name = "test";
-  expected.device = {"NVIDIA Test",
-                     90,
-                     81152_MiB,
-                     {500_MiB, 400_MiB, 600_MiB, "a test"},
-                     {100_MiB, 20_MiB, 200_MiB, "a test"},
-                     100,
-                     {OperationRate{989'400'000'000'000}, OperationRate{990'000'000'000'000},
-                      OperationRate{495'000'000'000'000}, OperationRate{67'000'000'000'000}},
-                     3350_GBps,
-                     {Ratio{750'000}, Ratio{900'000}, one, "a test"}};
+  expected.device = {
+      "NVIDIA Test",
+      90,
+      81152_MiB,
+      {500_MiB, 400_MiB, 600_MiB, "a test"},
+      {100_MiB, 20_MiB, 200_MiB, "a test"},
+      100,
+      {OperationRate{989'400'000'000'000}, OperationRate{990'000'000'000'000}, OperationRate{495'000'000'000'000},
+       OperationRate{67'000'000'000'000}},
+      3350_GBps,
+      {Ratio{750'000}, Ratio{900'000}, one, "a test"},
+      {16_MiB, 0_B, 32_MiB, "between nothing and cuBLAS's default workspace (documentation of cublasSetWorkspace)"}};
   expected.host = {32_GBps, 500_ns, 64_GBps, 4_us};
   expected.node = {4, NodeLink::NvLink, 1, false, Bandwidth{56'250'000'000}, 600_ns, 2, Bandwidth{12'500'000'000}};
   expected.fabric = {FabricKind::LeafSpine, true, 16, Ratio{1'500'000}, 1_us};
@@ -192,6 +194,78 @@ TEST(ClusterReader, KeysWithoutMeaningAreRefused) {
 TEST(ClusterReader, AnEstimateLiesWithinItsBounds) {
   EXPECT_EQ(problems("bytes = \"500 MiB\"", "bytes = \"700 MiB\""),
             "test.toml:18:9: error: bytes has to lie between low and high");
+}
+
+TEST(ClusterReader, ACublasHandleThatWasNotMeasuredHasTheBoundsOfItsWorkspace) {
+  EXPECT_EQ(parse_cluster(complete, "test.toml").device.blas_handle.low, 0_B);
+  EXPECT_EQ(parse_cluster(complete, "test.toml").device.blas_handle.high, 32_MiB);
+  const std::string measured = std::string(complete) +
+                               "[device.blas_handle]\nbytes = \"8 MiB\"\nlow = \"8 MiB\"\n"
+                               "high = \"8 MiB\"\nsource = \"a test\"\n";
+  EXPECT_EQ(parse_cluster(measured, "test.toml").device.blas_handle, (Estimate{8_MiB, 8_MiB, 8_MiB, "a test"}));
+}
+
+constexpr std::string_view nccl = R"([nccl]
+peer_access = "nvlink"
+[nccl.channels]
+source = "a log"
+one_node = { collective = 24, nvls = 16, p2p = 32, per_peer = 32 }
+one_rank_a_node = { collective = 4, nvls = 0, p2p = 4, per_peer = 2 }
+[nccl.kernels]
+bytes = "80 MiB"
+low = "70 MiB"
+high = "90 MiB"
+source = "a test"
+[nccl.communicators.tensor]
+ranks = 4
+shards = true
+local_peers = 1
+bytes = "770 MiB"
+low = "760 MiB"
+high = "780 MiB"
+source = "a test"
+[nccl.communicators.data]
+ranks = 16
+nodes = 2
+reduces = true
+bytes = "1 GiB"
+low = "1 GiB"
+high = "1 GiB"
+source = "a test"
+)";
+
+TEST(ClusterReader, ReadsWhatWasMeasuredOfNccl) {
+  const NcclProfile read = parse_cluster(std::string(complete) + std::string(nccl), "test.toml").nccl;
+  NcclProfile expected;
+  expected.peer_access = PeerAccess::NvLink;
+  expected.channels_source = "a log";
+  expected.one_node = NcclChannels{24, 16, 32, 32};
+  expected.one_rank_a_node = NcclChannels{4, 0, 4, 2};
+  expected.kernels = Estimate{80_MiB, 70_MiB, 90_MiB, "a test"};
+  expected.communicators = {
+      {{.ranks = 16, .local = 8, .nodes = 2, .reduces = true}, {1_GiB, 1_GiB, 1_GiB, "a test"}},
+      {{.ranks = 4, .local = 4, .nodes = 1, .shards = true, .local_peers = 1}, {770_MiB, 760_MiB, 780_MiB, "a test"}}};
+  EXPECT_EQ(read, expected);
+  EXPECT_EQ(parse_cluster(complete, "test.toml").nccl, NcclProfile{});
+}
+
+TEST(ClusterReader, MeasurementsOfNcclHaveToMakeSense) {
+  const auto with = [](std::string_view old, std::string_view replacement) {
+    std::string text = std::string(complete) + std::string(nccl);
+    return problems(text.replace(text.find(old), old.size(), replacement));
+  };
+  EXPECT_EQ(with("peer_access = \"nvlink\"", "peer_access = \"some\""),
+            "test.toml:48:15: error: peer_access = \"some\" is not known\n"
+            "  hint: \"everywhere\", \"nvlink\" or \"nowhere\" would do");
+  EXPECT_EQ(with("collective = 24", "collective = 0"),
+            "test.toml:51:27: error: collective = 0 is out of range\n  hint: 1 to 64 would do");
+  EXPECT_EQ(with("local_peers = 1", "local_peers = 4"),
+            "test.toml:61:15: error: local_peers = 4 is out of range\n  hint: 0 to 3 would do");
+  EXPECT_EQ(with("nodes = 2", "nodes = 17"), "test.toml:68:9: error: 16 ranks do not lie on 17 nodes");
+  EXPECT_EQ(with("source = \"a log\"\n", ""), "test.toml:49:1: error: source is missing in [nccl.channels]");
+  EXPECT_EQ(with("shards = true", "shard = true"),
+            "test.toml:60:1: error: unknown key \"shard\" in [nccl.communicators.tensor]\n"
+            "  hint: did you mean shards?");
 }
 
 TEST(ClusterReader, UnknownKeysComeWithASuggestion) {

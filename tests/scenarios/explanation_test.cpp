@@ -204,7 +204,8 @@ TEST(Explanation, EveryStageOfTheFlowHasAText) {
             "g0 world: 8 ranks, rank 5 is with 0-7\n"
             "g1 tensor: 2 ranks, rank 5 is with 4-5\n"
             "g2 data: 4 ranks, rank 5 is with 1, 3, 5, 7\n"
-            "g3 optimizer_instance: 8 ranks, rank 5 is with 0-7\n");
+            "g3 optimizer_instance: 8 ranks, rank 5 is with 0-7\n"
+            "g4 model_parallel: 2 ranks, rank 5 is with 4-5\n");
   const std::string prices = prices_text(job(), Rank{0});
   for (const std::string row : {"context", "modules", "nccl_kernels", "communicator world", "communicator tensor"})
     EXPECT_NE(prices.find(row), std::string::npos) << row;

@@ -509,9 +509,10 @@ TEST(ScenarioReader, EnvironmentVariablesAreUnderstoodHarmlessOrRefused) {
             "job.toml:21:27: error: CUBLAS_WORKSPACE_CONFIG = \"4096:8\" is not :SIZE:COUNT, once or more often, SIZE "
             "in KiB\n"
             "  hint: such as \":4096:8\" or \":4096:2:16:8\"");
-  EXPECT_EQ(with_variable("NCCL_BUFFSIZE = \"8388608\""),
-            "job.toml:21:17: error: \"NCCL_BUFFSIZE\" is not modelled yet\n  hint: leave it out, if it does not change "
-            "memory");
+  EXPECT_EQ(with_variable("NCCL_BUFFSIZE = \"8388608\""), "no problem");
+  EXPECT_EQ(with_variable("NVTE_FLASH_ATTN = \"0\""),
+            "job.toml:21:19: error: \"NVTE_FLASH_ATTN\" is not modelled yet\n  hint: leave it out, if it does not "
+            "change memory");
   EXPECT_EQ(with_variable("CUDA_MODULE_LOADING = \"EAGER\""),
             "job.toml:21:23: error: CUDA_MODULE_LOADING = \"EAGER\" is not modelled yet\n  hint: leave it out, or set "
             "\"LAZY\"");
