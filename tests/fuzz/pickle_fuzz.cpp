@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -46,7 +45,7 @@ std::optional<MemorySnapshot> in_pieces(std::string_view bytes) {
     snapshot = read_memory_snapshot(
         [&](char* into, std::size_t most) {
           const std::size_t n = std::min({most, bytes.size(), std::size_t{7}});
-          std::memcpy(into, bytes.data(), n);
+          bytes.copy(into, n);
           bytes.remove_prefix(n);
           return n;
         },
