@@ -409,7 +409,8 @@ TEST(ScenarioReader, SyntaxErrorsHaveAPlace) {
 TEST(ScenarioReader, CharactersBeyondAsciiBelongInCommentsAndStrings) {
   EXPECT_EQ(problems({{"gpus = 64", "gpus = 64  # caf\u00e9 \u02cb"}}), "no problem");
   EXPECT_EQ(problems({{"\"megatron\"", "\"m\u00e9gatron\u02cb\""}}),
-            "job.toml:19:8: error: name = \"m\u00e9gatron\u02cb\" is not known\n  hint: \"megatron\" or \"pytorch\" would do");
+            "job.toml:19:8: error: name = \"m\u00e9gatron\u02cb\" is not known\n  hint: \"megatron\" or \"pytorch\" "
+            "would do");
   const std::string refused = "a character beyond ASCII outside comments and strings of one line";
   EXPECT_EQ(problems({{"gpus = 64", "gpus\u02cb = 64"}}), "job.toml:3:5: error: " + refused);
   EXPECT_EQ(problems({{"\"megatron\"", "\"\u00e9\" \u00a0"}}), "job.toml:19:12: error: " + refused);
