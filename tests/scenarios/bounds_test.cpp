@@ -19,7 +19,7 @@ using namespace literals;
 // TIDEMARK_LAYOUTS=2000 for as many as docs/planner.md reports.
 int layouts() {
   const char* asked = std::getenv("TIDEMARK_LAYOUTS");
-  return asked == nullptr ? 40 : std::atoi(asked);
+  return asked == nullptr ? 25 : std::atoi(asked);
 }
 
 TEST(Bounds, HoldWhatPredictSaysOfEveryRandomLayout) {

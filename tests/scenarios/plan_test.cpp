@@ -59,15 +59,15 @@ SmallSpace small_space(std::uint32_t seed) {
   std::mt19937 random(seed);
   const auto pick = [&](const std::vector<std::string>& values) { return values[random() % values.size()]; };
   SmallSpace space;
-  const std::string layers = pick({"2", "4", "6"});
+  const std::string layers = pick({"2", "4"});
   space.top = fmt::format(
       "model = \"models/{}.json\"\ncluster = \"clusters/{}.toml\"\ngpus = {}\nmodel_override.num_hidden_layers = {}\n",
       pick({"llama-3.1-8b", "qwen2.5-7b", "llama-2-7b"}),
-      pick({"rtx-4090-24g", "a100-sxm-40g", "h100-sxm-80g", "rtx-3080-10g"}), pick({"4", "8", "16"}), layers);
+      pick({"rtx-4090-24g", "a100-sxm-40g", "h100-sxm-80g", "rtx-3080-10g"}), pick({"4", "8"}), layers);
   space.train = fmt::format(
       "sequence_length = {}\nglobal_batch = {}\ncross_entropy = \"te\"\nhidden_dropout = 0.0\nattention_dropout = "
       "0.0\n",
-      pick({"1024", "2048", "4096"}), pick({"16", "32"}));
+      pick({"1024", "2048", "4096"}), "16");
   space.axes = {{"layout.tensor", some(random, {"1", "2", "4"}, 3)},
                 {"layout.pipeline", some(random, {"1", "2", "4"}, 2)},
                 {"layout.sequence_parallel", some(random, {"false", "true"}, 2)},
