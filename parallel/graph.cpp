@@ -27,15 +27,19 @@ class GraphBuilder {
     layer_ = before_layers;
     ValueId hidden = embed(embedding);
 
-    for (layer_ = 0; layer_ < m.layers; ++layer_) hidden = mlp(attention(hidden));
+    for (layer_ = 0; layer_ < m.layers; ++layer_) hidden = layer(hidden);
 
     hidden = norm("final_norm", hidden);
     const ParameterId head =
         m.tied_embeddings ? embedding : parameter("head.weight", m.vocabulary, m.hidden, WeightCut::Rows);
     graph_.parameters[head.index()].vocabulary = true;
-    const ValueId logits = value("head.logits", m.vocabulary, Placement::Tensor);
-    graph_.values[logits.index()].vocabulary = true;
-    add("head", Head{}, {hidden}, {logits}, {head}, {hidden});
+    const ValueId logits = vocabulary_value("head.logits");
+    std::vector<ValueId> outputs{logits}, saved{hidden};
+    if (m.logit_softcap > 0) {
+      outputs.push_back(vocabulary_value("head.logits_tanh"));
+      saved.push_back(outputs.back());
+    }
+    add("head", Head{}, {hidden}, std::move(outputs), {head}, std::move(saved));
     loss(logits);
     return std::move(graph_);
   }
@@ -64,13 +68,25 @@ class GraphBuilder {
     saved.push_back(mask);
   }
 
-  ValueId attention(ValueId hidden) {
+  ValueId layer(ValueId hidden) {
+    const std::string at = fmt::format("layers.{}.", layer_);
+    const ValueId attended = residual(at + "attention.add", hidden, attention(hidden));
+    return residual(at + "mlp.add", attended, mlp(graph_.model.parallel_residual ? hidden : attended));
+  }
+
+  // What a residual branch ends in: its linear's output, and a bias that is still to be added.
+  struct Branch {
+    ValueId value;
+    std::vector<ParameterId> bias;
+  };
+
+  Branch attention(ValueId hidden) {
     const Model& m = graph_.model;
     const std::int64_t q_width = m.heads * m.head_dim;
     const std::int64_t kv_width = m.kv_heads * m.head_dim;
     const std::string at = fmt::format("layers.{}.attention.", layer_);
 
-    const ValueId normed = norm(at + "norm", hidden);
+    const ValueId normed = norm_before(at, hidden);
     const ValueId mixed = linear(at + "qkv", normed, q_width + 2 * kv_width, m.hidden, WeightCut::Rows,
                                  m.qkv_bias ? Bias::InGemm : Bias::None);
     const ValueId q = value(at + "q", q_width, Placement::Tensor);
@@ -91,27 +107,43 @@ class GraphBuilder {
     } else {
       context = self_attention(at, q, k, v);
     }
-    const Branch branch = row_linear(at + "proj", context, m.hidden, q_width, m.output_bias);
-    return residual(at + "add", hidden, branch);
+    return norm_after(at, row_linear(at + "proj", context, m.hidden, q_width, m.output_bias));
+  }
+
+  ValueId norm_before(const std::string& at, ValueId hidden) {
+    return graph_.model.norms == NormPlacement::After ? hidden : norm(at + "norm", hidden);
+  }
+  Branch norm_after(const std::string& at, const Branch& branch) {
+    if (graph_.model.norms == NormPlacement::Before) return branch;
+    ensure(branch.bias.empty(), "a bias is added before its branch is normalized");
+    return {norm(at + "post_norm", branch.value), {}};
   }
 
   void add_rotary(const std::string& at, ValueId mixed, std::vector<ValueId> outputs) {
     std::vector<ValueId> saved;  // the fused kernel's table of angles is shared by all layers
     if (options_.rotary == RotaryKernel::Unfused) {
-      const std::int64_t angles = options_.sequence_length * graph_.model.head_dim;
+      const std::int64_t angles = options_.sequence_length * graph_.model.rotary_dim();
       for (const char* what : {"query_cos", "query_sin", "key_cos", "key_sin"})
         saved.push_back(value(at + what, 0, Placement::Replicated, Precision::Compute, angles));
       outputs.insert(outputs.end(), saved.begin(), saved.end());
     }
     std::vector<ParameterId> norms;
-    if (graph_.model.qk_norm) {
+    if (graph_.model.qk_norm != QkNorm::None) {
       const Model& m = graph_.model;
-      for (const char* what : {"q_norm", "k_norm"})
-        norms.push_back(parameter(at + what + ".weight", m.head_dim, 1, WeightCut::None));
-      for (const ValueId v : {value(at + "q_norm.in", m.heads * m.head_dim, Placement::Tensor),
-                              value(at + "k_norm.in", m.kv_heads * m.head_dim, Placement::Tensor),
-                              value(at + "q_norm.rstd", m.heads, Placement::Tensor, Precision::Fp32),
-                              value(at + "k_norm.rstd", m.kv_heads, Placement::Tensor, Precision::Fp32)}) {
+      const bool per_head = m.qk_norm == QkNorm::PerHead;
+      const std::int64_t q_width = m.heads * m.head_dim, kv_width = m.kv_heads * m.head_dim;
+      const auto weight = [&](const char* what, std::int64_t width) {
+        return parameter(at + what + ".weight", per_head ? m.head_dim : width, 1,
+                         per_head ? WeightCut::None : WeightCut::Rows);
+      };
+      norms = {weight("q_norm", q_width), weight("k_norm", kv_width)};
+      const auto statistics = [&](const char* what, std::int64_t heads) {
+        return value(at + what + ".rstd", per_head ? heads : 1, per_head ? Placement::Tensor : Placement::Replicated,
+                     Precision::Fp32);
+      };
+      for (const ValueId v :
+           {value(at + "q_norm.in", q_width, Placement::Tensor), value(at + "k_norm.in", kv_width, Placement::Tensor),
+            statistics("q_norm", m.heads), statistics("k_norm", m.kv_heads)}) {
         outputs.push_back(v);
         saved.push_back(v);
       }
@@ -133,6 +165,10 @@ class GraphBuilder {
         saved.push_back(made);
       }
     }
+    if (m.attention_softcap > 0) {
+      outputs.push_back(value(at + "scores_tanh", scores, Placement::Tensor));
+      saved.push_back(outputs.back());
+    }
     if (m.kv_heads != m.heads) {  // each query head gets keys and values of its own
       for (const std::size_t i : {std::size_t{1}, std::size_t{2}}) {
         saved[i] = value(graph_[saved[i]].name + "_repeated", m.heads * m.head_dim, Placement::Tensor);
@@ -152,24 +188,31 @@ class GraphBuilder {
     return out;
   }
 
-  ValueId mlp(ValueId hidden) {
+  Branch mlp(ValueId hidden) {
     const Model& m = graph_.model;
     const std::string at = fmt::format("layers.{}.mlp.", layer_);
-    const ValueId normed = norm(at + "norm", hidden);
-    const std::int64_t width = m.activation == Activation::SwiGlu ? 2 * m.ffn : m.ffn;
+    const ValueId normed = norm_before(at, hidden);
+    const std::int64_t width = gated(m.activation) ? 2 * m.ffn : m.ffn;
     const ValueId in = linear(at + "fc1", normed, width, m.hidden, WeightCut::Rows, Bias::None);
     std::vector<ParameterId> bias;
     if (m.mlp_bias) bias.push_back(parameter(at + "fc1.bias", width, 1, WeightCut::Rows));
     const std::string name = at + std::string(activation_name(m.activation));
     const ValueId active = value(name, m.ffn, Placement::Tensor);
-    add(name, PointwiseActivation{}, {in}, {active}, std::move(bias), {in});
-    return residual(at + "add", hidden, row_linear(at + "fc2", active, m.hidden, m.ffn, m.mlp_bias));
+    std::vector<ValueId> outputs{active}, saved{in};
+    if (gated(m.activation) && !options_.fused_gate) {
+      outputs.push_back(value(at + "gate", m.ffn, Placement::Tensor));
+      saved.push_back(outputs.back());
+    }
+    add(name, PointwiseActivation{}, {in}, std::move(outputs), std::move(bias), std::move(saved));
+    return norm_after(at, row_linear(at + "fc2", active, m.hidden, m.ffn, m.mlp_bias));
   }
 
   static std::string_view activation_name(Activation activation) {
     switch (activation) {
       case Activation::SwiGlu:
         return "swiglu";
+      case Activation::GeGlu:
+        return "geglu";
       case Activation::Gelu:
         return "gelu";
       case Activation::SquaredRelu:
@@ -215,12 +258,6 @@ class GraphBuilder {
     return out;
   }
 
-  // What a residual branch ends in: its linear's output, and a bias that is still to be added.
-  struct Branch {
-    ValueId value;
-    std::vector<ParameterId> bias;
-  };
-
   // The bias is added after the ranks' parts are summed: whole on every rank.
   Branch row_linear(const std::string& name, ValueId in, std::int64_t rows, std::int64_t columns, bool bias) {
     Branch branch{linear(name, in, rows, columns, WeightCut::Columns, Bias::None), {}};
@@ -237,7 +274,6 @@ class GraphBuilder {
   }
 
   void loss(ValueId logits) {
-    const Model& m = graph_.model;
     const ValueId labels = value("labels", 1, Placement::Replicated, Precision::Int64);
     const ValueId out = value("loss.out", 1, Placement::Replicated, Precision::Fp32);
     switch (options_.cross_entropy) {
@@ -248,8 +284,7 @@ class GraphBuilder {
       }
       case CrossEntropy::Unfused:
       case CrossEntropy::Fused: {
-        const ValueId softmax = value("loss.softmax", m.vocabulary, Placement::Tensor, Precision::Fp32);
-        graph_.values[softmax.index()].vocabulary = true;
+        const ValueId softmax = vocabulary_value("loss.softmax", Precision::Fp32);
         const ValueId target = value("loss.masked_target", 1, Placement::Replicated, Precision::Int64);
         const ValueId mask = value("loss.target_mask", 1, Placement::Replicated, Precision::Bool);
         add("loss", Loss{options_.cross_entropy}, {logits, labels}, {out, softmax, target, mask}, {},
@@ -263,6 +298,12 @@ class GraphBuilder {
                 Precision precision = Precision::Compute, std::int64_t fixed = 0) {
     graph_.values.push_back({std::move(name), per_token, fixed, placement, precision, false});
     return {static_cast<std::int32_t>(graph_.values.size()) - 1};
+  }
+
+  ValueId vocabulary_value(std::string name, Precision precision = Precision::Compute) {
+    const ValueId made = value(std::move(name), graph_.model.vocabulary, Placement::Tensor, precision);
+    graph_.values[made.index()].vocabulary = true;
+    return made;
   }
 
   ParameterId parameter(std::string name, std::int64_t rows, std::int64_t columns, WeightCut cut) {

@@ -63,7 +63,7 @@ struct Norm {};
 /// ones, row-parallel ones the other way round.
 struct Linear {};
 /// Cuts the joint QKV projection into q, k, v, and turns q and k by their positions. With parameters, q and k are
-/// normalized head by head before; the last four outputs are then what was normalized, and the norms' statistics.
+/// normalized before; the last four outputs are then what was normalized, and the norms' statistics.
 struct Rotary {};
 /// Cuts the joint QKV projection into q, k, v, which are views of it.
 struct Split {};
@@ -71,13 +71,15 @@ struct Split {};
 struct Transpose {};
 /// Causal self-attention that never stores its scores.
 struct SelfAttention {};
-/// Causal self-attention that stores its scores: scaled and masked softmax, dropout, weighted sum.
+/// Causal self-attention that stores its scores: scaled and masked softmax, dropout, weighted sum. Capped scores store
+/// their hyperbolic tangents too.
 struct ScoredAttention {};
-/// silu(gate) * up, or an activation of one branch; adds the bias of the linear before it.
+/// silu(gate) * up, or an activation of one branch; adds the bias of the linear before it. A second output is what
+/// became of the gate, where it and the product are two steps.
 struct PointwiseActivation {};
 /// Residual addition of a branch, after its linear's bias and dropout.
 struct Residual {};
-/// The projection onto the vocabulary.
+/// The projection onto the vocabulary. A second output is the hyperbolic tangent of capped logits.
 struct Head {};
 /// Cross-entropy over a vocabulary that may be cut.
 struct Loss {
@@ -119,6 +121,7 @@ struct GraphOptions {
   double hidden_dropout = 0;
   double attention_dropout = 0;
   RotaryKernel rotary = RotaryKernel::Fused;
+  bool fused_gate = true;                            ///< a gated activation is one kernel, which saves its input only
   std::int64_t sequence_length = 0;                  ///< read only where scores, or cosines and sines, are stored
   Precision softmax_precision = Precision::Compute;  ///< of the probabilities that such attention saves
 };

@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "parallel/eager/training.hpp"
 #include "parallel/lower/emitter.hpp"
 #include "parallel/lower/interleaved_pipeline.hpp"
 #include "parallel/lower/model_state.hpp"
@@ -14,6 +15,7 @@
 #include "parallel/schedule/schedule.hpp"
 #include "parallel/sizes.hpp"
 #include "parallel/stages.hpp"
+#include "sim/ensure.hpp"
 #include "sim/liveness.hpp"
 
 namespace tidemark {
@@ -100,12 +102,16 @@ std::vector<Role> roles(const LoweringInput& input) {
   return found;
 }
 
-Program lower_role(const LoweringInput& input, const Role& role) {
+namespace {
+
+enum class Passes : std::uint8_t { Run, LeftOut };
+
+Program lowered(const LoweringInput& input, const Role& role, Passes passes) {
   const Communicators comms = communicators(input.layout, input.graph.model.tied_embeddings);
   const std::int32_t stage = role.first.pipeline;
   Emitter emit(input, comms, chunks_of(input, stage));
   ModelState state(emit, role.first.data);
-  const auto run = passes_of(emit, stage);
+  const std::function<void(std::int32_t)> run = passes == Passes::Run ? passes_of(emit, stage) : [](std::int32_t) {};
 
   emit.at(0, -1);
   state.construct();
@@ -118,6 +124,16 @@ Program lower_role(const LoweringInput& input, const Role& role) {
     end_step(emit);
   }
   return with_frees(std::move(emit.program).finish());
+}
+
+}  // namespace
+
+Program lower_role(const LoweringInput& input, const Role& role) {
+  return input.runtime.eager ? eager::lower_training(input) : lowered(input, role, Passes::Run);
+}
+Program lower_state(const LoweringInput& input, const Role& role) {
+  ensure(!input.runtime.eager, "modules that run operation by operation have no state apart from their passes");
+  return lowered(input, role, Passes::LeftOut);
 }
 
 std::int64_t micro_batches_of(const Train& train, const Layout& layout) {
@@ -139,12 +155,14 @@ Schedule schedule_of(const Layout& layout, std::int32_t pipeline, std::int32_t m
 Workload lower(const LoweringInput& input) { return workload_of(input, roles(input), false); }
 Workload lower_stages(const LoweringInput& input) { return workload_of(input, roles(input), true); }
 
-AttentionKernel settled_attention(AttentionKernel asked, const Target& target, Determinism determinism) {
+AttentionKernel settled_attention(AttentionKernel asked, const Model& model, const Target& target,
+                                  Determinism determinism) {
   if (asked != AttentionKernel::Auto) return asked;
+  if (model.attention_softcap > 0) return AttentionKernel::Unfused;
   if (target.compute_capability < 90) return AttentionKernel::Flash;
-  const bool no_deterministic_backward = target.compute_capability >= 100;
-  return determinism == Determinism::Required && no_deterministic_backward ? AttentionKernel::Flash
-                                                                           : AttentionKernel::Fused;
+  const bool blackwell = target.compute_capability >= 100;
+  const bool fused = !blackwell || (determinism == Determinism::NotRequired && model.head_dim <= 128);
+  return fused ? AttentionKernel::Fused : AttentionKernel::Flash;
 }
 
 }  // namespace tidemark

@@ -35,6 +35,10 @@ struct Role {
 /// computed from uses and bindings.
 [[nodiscard]] Program lower_role(const LoweringInput& input, const Role& role);
 
+/// The same without its passes: what happens to parameters, gradients and optimizer state. Only memory is to be read
+/// off it; nothing a pass leaves behind changes what these allocate and free.
+[[nodiscard]] Program lower_state(const LoweringInput& input, const Role& role);
+
 /// The whole job: one program per role.
 [[nodiscard]] Workload lower(const LoweringInput& input);
 
@@ -51,8 +55,10 @@ enum class Determinism : std::uint8_t { NotRequired, Required };
 
 /// The attention kernel that runs on the target where the scenario leaves it open: cuDNN's fused one from Hopper on,
 /// FlashAttention-2 before. From Blackwell on cuDNN's backward pass is not deterministic (inferred from the memory of
-/// public runs), so that FlashAttention-2 takes its place where it has to be.
-[[nodiscard]] AttentionKernel settled_attention(AttentionKernel asked, const Target& target,
+/// public runs), so that FlashAttention-2 takes its place where it has to be, and where it takes no heads of more than
+/// 128 dimensions (Transformer Engine, common/fused_attn/fused_attn.cpp). Neither caps scores, which leaves the
+/// unfused.
+[[nodiscard]] AttentionKernel settled_attention(AttentionKernel asked, const Model& model, const Target& target,
                                                 Determinism determinism = Determinism::NotRequired);
 
 }  // namespace tidemark

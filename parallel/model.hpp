@@ -8,8 +8,19 @@ namespace tidemark {
 /// How the residual stream is normalized: RMSNorm keeps 1/rms of each token, LayerNorm mean and 1/deviation.
 enum class Normalization : std::uint8_t { Rms, Layer };
 
-/// What the MLP does between its two linears. SwiGLU gates one half of fc1's output with the other.
-enum class Activation : std::uint8_t { SwiGlu, Gelu, SquaredRelu };
+/// Where a layer's norms stand: before attention and MLP (pre-norm), on what they give to the residual stream and
+/// nowhere else (OLMo 2), or both (Gemma 2 and 3).
+enum class NormPlacement : std::uint8_t { Before, After, Around };
+
+/// What of queries and keys is normalized before they are turned: nothing, each head on its own (Qwen3, Gemma 3), or
+/// all heads of a token together (OLMo 2).
+enum class QkNorm : std::uint8_t { None, PerHead, AllHeads };
+
+/// What the MLP does between its two linears. SwiGLU and GeGLU gate one half of fc1's output with the other.
+enum class Activation : std::uint8_t { SwiGlu, GeGlu, Gelu, SquaredRelu };
+[[nodiscard]] constexpr bool gated(Activation activation) {
+  return activation == Activation::SwiGlu || activation == Activation::GeGlu;
+}
 
 /// How a token's place reaches attention: by turning queries and keys, or as a learned vector added to its embedding.
 enum class Positions : std::uint8_t { Rotary, Learned };
@@ -18,7 +29,7 @@ enum class Positions : std::uint8_t { Rotary, Learned };
 /// Counts are elements of the whole model; `head_dim` is per head.
 struct Model {
   std::string name;          ///< of the file it came from, without folder and ending
-  std::string architecture;  ///< model_type: "llama", "qwen2", "mistral", "phi3", "qwen3", "gpt2"
+  std::string architecture;  ///< model_type: "llama", "gemma2", "gpt_neox", …
   std::int64_t hidden = 0;   ///< hidden_size
   std::int64_t layers = 0;   ///< num_hidden_layers
   std::int64_t heads = 0;    ///< num_attention_heads
@@ -31,15 +42,30 @@ struct Model {
   bool qkv_bias = false;         ///< bias on the Q, K and V projections (Qwen2; Llama's attention_bias)
   bool output_bias = false;      ///< bias on the attention output projection (Llama's attention_bias)
   bool mlp_bias = false;
-  bool qk_norm = false;  ///< an RMSNorm over each head of queries and keys, before they are turned (Qwen3)
+  QkNorm qk_norm = QkNorm::None;  ///< an RMSNorm
   Normalization normalization = Normalization::Rms;
+  NormPlacement norms = NormPlacement::Before;
+  bool zero_centered_norms = false;  ///< norms multiply by 1 + weight (Gemma)
+  bool parallel_residual = false;    ///< MLP and attention read the same input, and both are added to it (GPT-NeoX)
+  bool scaled_embedding = false;     ///< embeddings are multiplied by sqrt(hidden) (Gemma)
   Activation activation = Activation::SwiGlu;
+  bool composite_gelu = false;  ///< GELU by its formula, one operation after the other ("gelu_new" in plain PyTorch)
   Positions positions = Positions::Rotary;
+  double rotary_fraction = 1;       ///< of each head, from its beginning on: what rotary positions turn (rotary_pct)
+  bool window_rotary = false;       ///< layers with a sliding window turn by angles of their own (Gemma 3)
+  std::int64_t sliding_window = 0;  ///< keys that layers with such a window see; 0: no layer has one
+  double attention_softcap = 0;     ///< scores become cap * tanh(score / cap) (attn_logit_softcapping); 0: they do not
+  double logit_softcap = 0;         ///< the same of the logits (final_logit_softcapping)
 
   /// Tokens that a tokenizer adds before the vocabulary is padded (Megatron's NullTokenizer: 1).
   std::int64_t vocabulary_extra = 0;
   /// Padding quantum of the vocabulary per tensor-parallel rank; 0: the runtime's default.
   std::int64_t vocabulary_multiple = 0;
+
+  /// Dimensions of a head that rotary positions turn, as transformers and Megatron round them.
+  [[nodiscard]] std::int64_t rotary_dim() const {
+    return static_cast<std::int64_t>(static_cast<double>(head_dim) * rotary_fraction);
+  }
 
   bool operator==(const Model&) const = default;
 };

@@ -97,10 +97,12 @@ std::vector<OperatorId> last_operators(const ModelGraph& graph) {
   return last;
 }
 
-OperatorId named(const ModelGraph& graph, std::int32_t layer, std::string_view ending) {
-  for (std::size_t o = 0; o < graph.operators.size(); ++o)
-    if (graph.operators[o].layer == layer && graph.operators[o].name.ends_with(ending))
-      return {static_cast<std::int32_t>(o)};
+// The first of the endings that an operator of the layer has.
+OperatorId named(const ModelGraph& graph, std::int32_t layer, std::initializer_list<std::string_view> endings) {
+  for (const std::string_view ending : endings)
+    for (std::size_t o = 0; o < graph.operators.size(); ++o)
+      if (graph.operators[o].layer == layer && graph.operators[o].name.ends_with(ending))
+        return {static_cast<std::int32_t>(o)};
   ensure(false, "the model's layers have the modules that recompute_modules names");
   return {};
 }
@@ -121,20 +123,20 @@ OperatorId reader_of(const ModelGraph& graph, ValueId value) {
   return {};
 }
 
-// What lies between queries, keys, values and the output projection; the MLP with the norm that is fused into it.
+// What lies between queries, keys, values and the output projection; the MLP with the norms at its ends.
 std::vector<Segment> of_modules(const ModelGraph& graph, const Stage& stage, const Recomputation& asked) {
   const Between between(graph);
   std::vector<Segment> segments;
   for (std::int32_t layer = stage.first; layer < stage.last; ++layer) {
     if (asked.core_attention) {
-      const OperatorId split = reader_of(graph, graph[named(graph, layer, "attention.qkv")].outputs.front());
-      const OperatorId last = maker_of(graph, graph[named(graph, layer, "attention.proj")].inputs.front());
+      const OperatorId split = reader_of(graph, graph[named(graph, layer, {"attention.qkv"})].outputs.front());
+      const OperatorId last = maker_of(graph, graph[named(graph, layer, {"attention.proj"})].inputs.front());
       segments.push_back(segment_of(graph, between(split, last)));
     }
     if (asked.mlp)
       segments.push_back(
-          segment_of(graph, between(maker_of(graph, graph[named(graph, layer, "mlp.norm")].inputs.front()),
-                                    named(graph, layer, "mlp.fc2"))));
+          segment_of(graph, between(maker_of(graph, graph[named(graph, layer, {"mlp.norm", "mlp.fc1"})].inputs.front()),
+                                    named(graph, layer, {"mlp.post_norm", "mlp.fc2"}))));
   }
   return segments;
 }

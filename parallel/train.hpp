@@ -40,6 +40,7 @@ struct Train {
   std::int64_t global_batch = 0;     ///< sequences per optimizer step of the whole job
   DType precision = DType::BF16;     ///< of parameters and activations
   DType gradient_dtype = DType::FP32;
+  DType master_dtype = DType::FP32;  ///< of the parameters that the optimizer updates
   Optimizer optimizer = Optimizer::AdamW;
   AttentionKernel attention = AttentionKernel::Auto;
   CrossEntropy cross_entropy = CrossEntropy::Unfused;

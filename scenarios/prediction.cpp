@@ -13,6 +13,7 @@
 #include "kernels/price_time.hpp"
 #include "kernels/traffic.hpp"
 #include "scenarios/host_clock.hpp"
+#include "scenarios/io/allocator_conf.hpp"
 #include "scenarios/io/input_error.hpp"
 #include "sim/engine.hpp"
 #include "sim/ensure.hpp"
@@ -23,25 +24,19 @@ namespace {
 
 // A program is unrolled, and two are in memory for each thread while frees are put in.
 constexpr std::int64_t most_ops = 64'000'000;
-constexpr std::int64_t ops_of_a_layers_passes = 160;  // forward, backward and frees
+// Forward, backward and frees, where modules are few kernels, and where they run operation by operation.
+constexpr std::int64_t ops_of_a_layers_passes = 160, ops_of_an_eager_layers_passes = 1200;
 
 void refuse_endless_programs(const Scenario& s) {
+  const std::int64_t ops_of_a_layer = runtime_of(s).eager ? ops_of_an_eager_layers_passes : ops_of_a_layers_passes;
   const std::int64_t micro_batches = s.train.global_batch / (s.train.micro_batch * s.layout.data);
   const std::int64_t layers = s.model.layers / s.layout.pipeline + 1;
-  if (micro_batches <= most_ops / (ops_of_a_layers_passes * layers * s.train.steps)) return;
+  if (micro_batches <= most_ops / (ops_of_a_layer * layers * s.train.steps)) return;
   throw InputError(
       Problem{.file = s.name,
               .message = fmt::format("{} micro-batches of {} layers a stage make a program of more than {} million ops",
                                      micro_batches, layers, most_ops / 1'000'000),
               .hint = "memory repeats from micro-batch to micro-batch: a smaller global_batch has the same peak"});
-}
-
-Scenario settled(Scenario scenario) {
-  refuse_endless_programs(scenario);
-  scenario.train.attention =
-      settled_attention(scenario.train.attention, target_of(scenario.cluster),
-                        scenario.runtime.deterministic ? Determinism::Required : Determinism::NotRequired);
-  return scenario;
 }
 
 // When the host thread of a class comes to two ops of a program of its stage.
@@ -56,13 +51,14 @@ std::pair<Instant, Instant> times_of(HostClock clock, const Program& program, st
 }
 
 // The memory of ranks that run one program at the same prices.
-RankGroup replayed(const Program& program, const DriverPrices& prices, Bytes capacity) {
+RankGroup replayed(const Program& program, const DriverPrices& prices, Bytes capacity,
+                   const AllocatorOptions& allocator) {
   RankGroup group;
   group.prices = prices;
-  group.memory = replay(program, prices, {});
-  if (group.memory.device.bytes > capacity) {
+  group.memory = replay(program, prices, {.allocator = without_limit(allocator)});
+  if (group.memory.device.bytes > capacity || allocator.memory_limit()) {
     // The allocator gives its cache back before it gives up, so a full device need not be the end.
-    MemoryRecord limited = replay(program, prices, {.capacity = capacity});
+    MemoryRecord limited = replay(program, prices, {.capacity = capacity, .allocator = allocator});
     group.failure = limited.failure;
     if (group.failure) group.failed_op = program[group.failure->at.mark.label];
     if (!group.failure) group.memory = std::move(limited);
@@ -84,8 +80,8 @@ void replay_role(const Job& job, const Trace& trace, const Role& role, std::vect
     const std::int32_t entry = job.prices.entry_of_rank[ranks.front().index()];
     const auto [known, added] = by_price.try_emplace(entry);
     if (added)
-      known->second =
-          replayed(program, job.prices.entries[static_cast<std::size_t>(entry)], job.scenario.cluster.device.capacity);
+      known->second = replayed(program, job.prices.entries[static_cast<std::size_t>(entry)],
+                               job.scenario.cluster.device.capacity, allocator_options_of(job.scenario));
     RankGroup group = known->second;
     group.coordinates = coordinates(job.scenario.layout, ranks.front());
     group.ranks = std::move(ranks);
@@ -128,7 +124,7 @@ StepPrediction step_of(const Job& job, const Trace& trace) {
   }
   const double seconds = static_cast<double>(found.step.count()) / static_cast<double>(picoseconds_per_second);
   const double sequences = static_cast<double>(s.train.global_batch);
-  found.tokens_per_s_per_device = sequences * static_cast<double>(s.train.sequence_length) / seconds / s.gpus;
+  found.tokens_per_s_per_device = tokens_per_s_per_device(s, found.step);
   const PeakRates& peak = s.cluster.device.peak;
   const OperationRate rate = s.train.precision == DType::BF16   ? peak.bf16
                              : s.train.precision == DType::FP16 ? peak.fp16
@@ -153,33 +149,69 @@ std::string attention_assumption(AttentionKernel kernel) {
   return {};
 }
 
-std::vector<std::string> assumptions_of(const Job& job, const PredictOptions& options) {
-  const Scenario& s = job.scenario;
-  const auto version = [](Version v) { return fmt::format("{}.{}", v.major, v.minor); };
+std::string version(Version v) { return fmt::format("{}.{}", v.major, v.minor); }
+
+std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habits) {
+  std::vector<std::string> list;
+  list.push_back(fmt::format("habits of PyTorch {} with the modules of transformers {}, run operation by operation",
+                             version(s.runtime.versions.torch), version(s.runtime.versions.transformers)));
+  list.push_back(s.train.master_dtype == s.train.precision
+                     ? fmt::format("parameters, gradients and optimizer state in {}", name(s.train.precision))
+                     : fmt::format("autocast to {} over fp32 parameters", name(s.train.precision)));
+  list.push_back(s.train.attention == AttentionKernel::Unfused
+                     ? "attention: transformers' own (\"eager\"), which stores its scores"
+                     : "attention: FlashAttention's kernel, called by scaled_dot_product_attention or directly; its "
+                       "backward pass sums query gradients in fp32");
+  if (!habits.kernel_workspaces)
+    list.push_back("fake tensors: gradients are never summed in place, kernels make nothing but their outputs");
+  if (s.train.precision == DType::FP16) list.push_back("fp16: no step is skipped for an overflowing loss scale");
+  list.push_back("the batch is made on the device, gradients are given up after each step (zero_grad)");
+  return list;
+}
+
+// What Megatron-Core has no layers for, and how it is run instead.
+void add_model_assumptions(const Scenario& s, std::vector<std::string>& list) {
+  const Model& m = s.model;
+  if (m.norms == NormPlacement::Around)
+    list.push_back("norms after attention and MLP: Megatron-Bridge's layers for Gemma, on the projections' outputs");
+  if (m.norms == NormPlacement::After)
+    list.push_back(
+        "norms after attention and MLP only: Megatron-Core has no such layers; as Megatron-Bridge's for EXAONE 4.0");
+  if (m.qk_norm == QkNorm::AllHeads)
+    list.push_back(s.layout.tensor == 1
+                       ? "norms of queries and keys over all heads: as Megatron-Bridge's attention for OLMoE"
+                       : "norms of queries and keys over all heads: no Megatron layer cuts them; each rank normalizes "
+                         "its heads by sums that all share");
+  if (m.parallel_residual)
+    list.push_back("parallel residual: Megatron-Core has none; its layers, with both branches on the same input");
+  if (m.activation == Activation::GeGlu && s.runtime.bias_gelu_fusion)
+    list.push_back(
+        "GeGLU: Megatron-Core's fused kernel; Megatron-Bridge's Gemma runs without (switch no-bias-gelu-fusion)");
+  if (m.attention_softcap > 0)
+    list.push_back(
+        "soft-capped scores: Megatron-Bridge's unfused attention for Gemma 2, without the masks of sliding windows");
+  if (m.sliding_window > 0 && s.train.sequence_length > m.sliding_window)
+    list.push_back(fmt::format("attention is timed over the whole sequence, also where layers see a window of {} only",
+                               m.sliding_window));
+}
+
+std::vector<std::string> megatron_habits(const Scenario& s) {
   std::vector<std::string> list;
   list.push_back(fmt::format("habits of Megatron-LM core {} with TransformerEngine {} on PyTorch {}",
                              version(s.runtime.versions.megatron), version(s.runtime.versions.transformer_engine),
                              version(s.runtime.versions.torch)));
   list.push_back(attention_assumption(s.train.attention));
+  add_model_assumptions(s, list);
   if (s.runtime.overlap_gradients)
     list.push_back("overlap-grad-reduce: buckets as they are, but their reduction is timed after backward");
   list.push_back(
       "tensor-parallel communication overlaps weight and input gradients as in the framework, nothing else does");
   if (s.layout.schedule == ScheduleKind::GPipe)
     list.push_back("GPipe: Megatron has no such schedule; its hand-over is that of 1F1B");
-  list.push_back("kernels: roofline of " + s.cluster.device.name +
-                 "; efficiencies: " + s.cluster.device.efficiency.source);
-  list.push_back(
-      options.links == LinkModel::MaxMin
-          ? "collectives: NCCL's ring, tree, NVLS by the routes; transfers share links max-min fairly"
-          : "collectives: rings, a latency and bytes over their slowest link (alpha-beta); nothing shares links");
-  list.push_back("MFU: three forward passes without recomputation, causal attention counted once, over dense peak");
   list.push_back(
       s.runtime.attention_mask
           ? "the data loader makes attention masks (off with the switch no-create-attention-mask-in-dataloader)"
           : "the data loader makes no attention masks");
-  list.push_back("native caching allocator with default settings, on increasing invented addresses");
-  list.push_back("CUDA context, loaded code and NCCL are estimates with bounds; NCCL's are unverified on several GPUs");
   if (s.train.precision == DType::FP32 && !stores_scores(s.train.attention)) {
     const std::int64_t scores =
         s.train.micro_batch * s.model.heads / s.layout.tensor * s.train.sequence_length * s.train.sequence_length * 4;
@@ -195,7 +227,48 @@ std::vector<std::string> assumptions_of(const Job& job, const PredictOptions& op
   return list;
 }
 
+std::vector<std::string> assumptions_of(const Job& job, const PredictOptions& options) {
+  const Scenario& s = job.scenario;
+  std::vector<std::string> list = job.runtime.eager ? eager_habits(s, *job.runtime.eager) : megatron_habits(s);
+  list.push_back("kernels: roofline of " + s.cluster.device.name +
+                 "; efficiencies: " + s.cluster.device.efficiency.source);
+  list.push_back(
+      options.links == LinkModel::MaxMin
+          ? "collectives: NCCL's ring, tree, NVLS by the routes; transfers share links max-min fairly"
+          : "collectives: rings, a latency and bytes over their slowest link (alpha-beta); nothing shares links");
+  list.push_back("MFU: three forward passes without recomputation, causal attention counted once, over dense peak");
+  list.push_back(fmt::format("native caching allocator with {}, on increasing invented addresses",
+                             s.runtime.allocator.empty() ? "default settings" : s.runtime.allocator));
+  for (const std::string& remark : parse_allocator_conf(s.runtime.allocator).remarks) list.push_back(remark);
+  list.push_back("CUDA context, loaded code and NCCL are estimates with bounds; NCCL's are unverified on several GPUs");
+  return list;
+}
+
 }  // namespace
+
+Scenario settled(Scenario scenario) {
+  refuse_endless_programs(scenario);
+  scenario.train.attention =
+      settled_attention(scenario.train.attention, scenario.model, target_of(scenario.cluster),
+                        scenario.runtime.deterministic ? Determinism::Required : Determinism::NotRequired);
+  return scenario;
+}
+
+double tokens_per_s_per_device(const Scenario& s, Duration step) {
+  const double seconds = static_cast<double>(step.count()) / static_cast<double>(picoseconds_per_second);
+  return static_cast<double>(s.train.global_batch) * static_cast<double>(s.train.sequence_length) / seconds / s.gpus;
+}
+
+AllocatorOptions without_limit(AllocatorOptions options) {
+  options.memory_fraction = 1;
+  return options;
+}
+
+AllocatorOptions allocator_options_of(const Scenario& scenario) {
+  AllocatorOptions options = parse_allocator_conf(scenario.runtime.allocator).options;
+  options.device_memory = scenario.cluster.device.capacity;
+  return options;
+}
 
 Target target_of(const Cluster& cluster) {
   return {.compute_capability = cluster.device.compute_capability,
@@ -204,24 +277,35 @@ Target target_of(const Cluster& cluster) {
           .multiprocessors = cluster.device.multiprocessors};
 }
 
+namespace {
+
+bool fused_activation(const Scenario& scenario) {
+  return scenario.model.activation == Activation::SwiGlu ? scenario.runtime.bias_swiglu_fusion
+                                                         : scenario.runtime.bias_gelu_fusion;
+}
+
+}  // namespace
+
 Runtime runtime_of(const Scenario& scenario) {
   const RuntimeChoice& r = scenario.runtime;
-  const bool gated = scenario.model.activation == Activation::SwiGlu;
   return runtime_named(r.name, r.versions,
                        {.cublas_workspace_config = r.cublas_workspace_config,
                         .attention_mask = r.attention_mask,
                         .local_layers = scenario.train.attention == AttentionKernel::Local,
                         .gradient_accumulation_fusion = r.gradient_accumulation_fusion,
                         .bias_dropout_fusion = r.bias_dropout_fusion,
-                        .bias_activation_fusion = gated ? r.bias_swiglu_fusion : r.bias_gelu_fusion,
+                        .bias_activation_fusion = fused_activation(scenario),
+                        .capped_scores = scenario.model.attention_softcap > 0,
                         .overlap_gradients = r.overlap_gradients,
-                        .deterministic = r.deterministic},
+                        .deterministic = r.deterministic,
+                        .eager = r.eager},
                        target_of(scenario.cluster));
 }
 
 GraphOptions graph_options_of(const Scenario& scenario) {
   GraphOptions options = graph_options(scenario.train);
   if (!scenario.runtime.rope_fusion) options.rotary = RotaryKernel::Unfused;
+  options.fused_gate = fused_activation(scenario);
   const bool in_fp32 = scenario.runtime.softmax_in_fp32 || scenario.runtime.query_key_scaling;
   if (!scenario.runtime.masked_softmax_fusion && in_fp32) options.softmax_precision = Precision::Fp32;
   return options;

@@ -9,6 +9,7 @@
 #include "parallel/graph.hpp"
 #include "parallel/lower.hpp"
 #include "scenarios/scenario.hpp"
+#include "sim/allocator_options.hpp"
 #include "sim/folding.hpp"
 #include "sim/prices.hpp"
 #include "sim/replay.hpp"
@@ -100,9 +101,19 @@ using Progress = std::function<void(std::size_t done, std::size_t all)>;
 /// Runs the job's stages on the simulated clock.
 [[nodiscard]] Trace simulate_time(const Job& job, const PredictOptions& options = {});
 
+/// The scenario with what it leaves to its device decided. Throws InputError where its programs would be too long.
+[[nodiscard]] Scenario settled(Scenario scenario);
+/// What a step of that length makes.
+[[nodiscard]] double tokens_per_s_per_device(const Scenario& scenario, Duration step);
+
 /// The habits of the framework that runs the scenario, and what they make of its model. Attention has to be settled.
 [[nodiscard]] Runtime runtime_of(const Scenario& scenario);
 [[nodiscard]] GraphOptions graph_options_of(const Scenario& scenario);
+
+/// The allocator's settings, on a device of the scenario's cluster.
+[[nodiscard]] AllocatorOptions allocator_options_of(const Scenario& scenario);
+/// The same, free to take the whole device: for what would be needed.
+[[nodiscard]] AllocatorOptions without_limit(AllocatorOptions options);
 
 /// What lowering may know of the scenario's cluster.
 [[nodiscard]] Target target_of(const Cluster& cluster);

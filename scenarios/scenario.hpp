@@ -5,6 +5,7 @@
 
 #include "parallel/layout.hpp"
 #include "parallel/model.hpp"
+#include "parallel/runtime/runtime.hpp"
 #include "parallel/runtime/versions.hpp"
 #include "parallel/train.hpp"
 #include "sim/units.hpp"
@@ -16,7 +17,7 @@ namespace tidemark {
 struct RuntimeChoice {
   std::string name = "megatron";
   Versions versions;      ///< dated habits: framework versions that change what is allocated
-  std::string allocator;  ///< the text of PYTORCH_CUDA_ALLOC_CONF; only the default, "", is modelled so far
+  std::string allocator;  ///< the text of PYTORCH_CUDA_ALLOC_CONF, which the reader has checked
   std::string cublas_workspace_config;  ///< environment.CUBLAS_WORKSPACE_CONFIG, such as ":4096:8"
   bool attention_mask = true;  ///< Megatron's data loader makes one; switch no-create-attention-mask-in-dataloader
   // Megatron's own flags, by their meaning.
@@ -30,6 +31,7 @@ struct RuntimeChoice {
   bool query_key_scaling = false;  ///< apply-query-key-layer-scaling, which turns the former on (arguments.py)
   bool overlap_gradients = false;  ///< overlap-grad-reduce
   bool deterministic = false;      ///< deterministic-mode
+  EagerSettings eager{};           ///< plain PyTorch's own arguments
   Bytes headroom;                  ///< memory that must stay free on every device
 
   bool operator==(const RuntimeChoice&) const = default;

@@ -57,6 +57,10 @@ BufferList ProgramBuilder::operands(std::span<const BufferId> buffers) {
   return list;
 }
 
+void ProgramBuilder::reclassify(std::size_t op, Category category) {
+  std::get<Alloc>(program_.ops[op]).category = category;
+}
+
 void ProgramBuilder::launch(const Kernel& kernel, std::span<const BufferId> inputs, std::span<const BufferId> outputs,
                             StreamId stream) {
   const auto [entry, added] = kernels_.try_emplace(kernel, static_cast<std::int32_t>(program_.kernels.size()));

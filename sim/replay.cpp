@@ -1,6 +1,8 @@
 #include "sim/replay.hpp"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "sim/caching_allocator.hpp"
 #include "sim/overloaded.hpp"
@@ -22,6 +24,19 @@ class DeviceMemory {
     free_ += size;
     addresses_.release(address, size);
   }
+  std::optional<Address> reserve(Bytes size, Bytes page, StreamId stream) {
+    return addresses_.reserve(size, page, stream);
+  }
+  void unreserve(Address address, Bytes size) { addresses_.unreserve(address, size); }
+  bool map(Address address, Bytes size) {
+    if (size > free_) return false;
+    free_ -= size;
+    return addresses_.map(address, size);
+  }
+  void unmap(Address address, Bytes size) {
+    free_ += size;
+    addresses_.unmap(address, size);
+  }
   [[nodiscard]] Bytes available() const { return free_; }
   void take_for_driver(Bytes size) { free_ -= size; }
 
@@ -32,8 +47,11 @@ class DeviceMemory {
 
 class Replayer {
  public:
-  Replayer(const Program& program, const DriverPrices& prices, Bytes capacity)
-      : prices_(prices), allocator_(DeviceMemory(capacity)), buffers_(static_cast<std::size_t>(program.buffers)) {
+  Replayer(const Program& program, const DriverPrices& prices, const ReplayOptions& options)
+      : prices_(prices),
+        borrowed_(options.borrowed),
+        allocator_(LoggedSegments(DeviceMemory(options.capacity)), options.allocator),
+        buffers_(static_cast<std::size_t>(program.buffers)) {
     record_.peak_allocated_by_step.push_back({});
   }
 
@@ -44,13 +62,15 @@ class Replayer {
     std::visit(Overloaded{
                    [&](const Alloc& o) { allocate(o); },
                    [&](const Free& o) { release(o.buffer); },
-                   [](const Borrow&) {},  // one stream so far: a free never waits
+                   [&](const Borrow& o) { borrow(o); },
                    [](const Launch&) {},
                    [](const Collective&) {},
                    [](const Exchange&) {},
-                   [](const Record&) {},
+                   [&](const Record& o) {
+                     recorded_[o.event] = {o.stream, allocator_.events().recorded(o.stream)};
+                   },
                    [](const Wait&) {},
-                   [](const Sync&) {},
+                   [&](const Sync& o) { sync(o.event); },
                    [&](const CreateDriver& o) { create({o.resource}, prices_.of(o.resource), category(o.resource)); },
                    [&](const CreateCommunicator& o) { create({o.comm}, prices_.of(o.comm), Category::Nccl); },
                    [](const Bind&) {},
@@ -73,6 +93,13 @@ class Replayer {
   [[nodiscard]] Bytes driver() const { return driver_; }
   [[nodiscard]] Moment moment() const { return {at_, mark_}; }
   [[nodiscard]] Bytes block_of(BufferId buffer) const { return allocator_.size(buffers_[buffer.index()].block); }
+  [[nodiscard]] TensorEvent tensor_of(const Alloc& o) const {
+    const BlockId block = buffers_[o.buffer.index()].block;
+    return {TensorEvent::Kind::Alloc, o.buffer, o.label, o.category, o.size, allocator_.size(block), o.stream,
+            allocator_.address(block)};
+  }
+  [[nodiscard]] std::vector<SegmentEvent> take_segment_events() { return allocator_.source().take_events(); }
+  [[nodiscard]] std::vector<SegmentLayout> segments() const { return allocator_.layout(); }
 
   static Category category(DriverResource resource) {
     return resource == DriverResource::NcclKernels ? Category::Nccl : Category::Context;
@@ -112,12 +139,21 @@ class Replayer {
     allocator_.free(held.block);
   }
 
+  // Where frees of borrowed blocks come at once, the block belongs to its own stream alone.
+  void borrow(const Borrow& o) {
+    if (borrowed_ == BorrowedFrees::AtNextSync) allocator_.record_stream(buffers_[o.buffer.index()].block, o.stream);
+  }
+  void sync(EventId event) {
+    if (const auto found = recorded_.find(event); found != recorded_.end())
+      allocator_.events().finish(found->second.first, found->second.second);
+  }
+
   void create(std::variant<DriverResource, CommSlot> what, const Estimate& price, Category its_category) {
     if (price.bytes > allocator_.source().available()) {
       record_.failure = OutOfDeviceMemory{moment(), price.bytes, allocator_.source().available()};
       return;
     }
-    allocator_.source().take_for_driver(price.bytes);
+    allocator_.source().source().take_for_driver(price.bytes);
     driver_ += price.bytes;
     driver_upper_ += price.high;
     driver_composition_[its_category] += price.bytes;
@@ -148,7 +184,9 @@ class Replayer {
   }
 
   const DriverPrices& prices_;
-  CachingAllocator<DeviceMemory> allocator_;
+  BorrowedFrees borrowed_;
+  std::map<EventId, std::pair<StreamId, std::int64_t>> recorded_;  // the stream, and how many frees waited for it
+  CachingAllocator<LoggedSegments<DeviceMemory>> allocator_;
   std::vector<Held> buffers_;
   Composition composition_, driver_composition_;
   bool composition_pending_ = false;
@@ -158,32 +196,28 @@ class Replayer {
   MemoryRecord record_;
 };
 
-constexpr Bytes unlimited = ReplayOptions{}.capacity;
-
 }  // namespace
 
 MemoryRecord replay(const Program& program, const DriverPrices& prices, const ReplayOptions& options) {
-  Replayer replayer(program, prices, options.capacity);
+  Replayer replayer(program, prices, options);
   for (std::size_t i = 0; i < program.ops.size(); ++i)
     if (!replayer.step(i, program.ops[i])) break;
   return std::move(replayer).finish();
 }
 
-MemoryRecord replay(const Program& program, const DriverPrices& prices, const ReplayOptions& options,
-                    const MemoryObserver& observer) {
-  Replayer replayer(program, prices, options.capacity);
+ObservedMemory replay(const Program& program, const DriverPrices& prices, const ReplayOptions& options,
+                      const MemoryObserver& observer) {
+  Replayer replayer(program, prices, options);
   std::vector<TensorEvent> tensors(static_cast<std::size_t>(program.buffers));
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
     if (!replayer.step(i, op)) break;
     const auto tell = [&](const auto& what) {
-      observer({replayer.moment(), what, replayer.allocated(), replayer.reserved(), replayer.driver()});
+      observer({replayer.moment(), what, replayer.allocated(), replayer.reserved(), replayer.driver(),
+                replayer.take_segment_events()});
     };
     std::visit(Overloaded{
-                   [&](const Alloc& o) {
-                     tell(tensors[o.buffer.index()] = {TensorEvent::Kind::Alloc, o.buffer, o.label, o.category, o.size,
-                                                       replayer.block_of(o.buffer)});
-                   },
+                   [&](const Alloc& o) { tell(tensors[o.buffer.index()] = replayer.tensor_of(o)); },
                    [&](const Free& o) {
                      tensors[o.buffer.index()].kind = TensorEvent::Kind::Free;
                      tell(tensors[o.buffer.index()]);
@@ -207,11 +241,13 @@ MemoryRecord replay(const Program& program, const DriverPrices& prices, const Re
                },
                op);
   }
-  return std::move(replayer).finish();
+  std::vector<SegmentLayout> segments = replayer.segments();
+  return {std::move(replayer).finish(), std::move(segments)};
 }
 
-std::vector<LiveBuffer> live_buffers(const Program& program, const DriverPrices& prices, std::size_t op) {
-  Replayer replayer(program, prices, unlimited);
+std::vector<LiveBuffer> live_buffers(const Program& program, const DriverPrices& prices, std::size_t op,
+                                     const AllocatorOptions& allocator) {
+  Replayer replayer(program, prices, {.allocator = allocator});
   std::vector<LiveBuffer> buffers(static_cast<std::size_t>(program.buffers));
   for (std::size_t i = 0; i <= op && i < program.ops.size(); ++i) {
     replayer.step(i, program.ops[i]);
@@ -227,8 +263,9 @@ std::vector<LiveBuffer> live_buffers(const Program& program, const DriverPrices&
   return buffers;
 }
 
-std::vector<MemorySample> memory_timeline(const Program& program, const DriverPrices& prices) {
-  Replayer replayer(program, prices, unlimited);
+std::vector<MemorySample> memory_timeline(const Program& program, const DriverPrices& prices,
+                                          const AllocatorOptions& allocator) {
+  Replayer replayer(program, prices, {.allocator = allocator});
   std::vector<MemorySample> samples;
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     replayer.step(i, program.ops[i]);

@@ -8,10 +8,13 @@
 #include <variant>
 #include <vector>
 
+#include "sim/address.hpp"
 #include "sim/allocator_options.hpp"
+#include "sim/block_map.hpp"
 #include "sim/category.hpp"
 #include "sim/prices.hpp"
 #include "sim/program.hpp"
+#include "sim/segment_source.hpp"
 
 // Memory without a clock: host order decides what is allocated when, so one pass over the ops through the emulated
 // allocator gives every peak exactly.
@@ -61,8 +64,17 @@ struct MemoryRecord {
   bool operator==(const MemoryRecord&) const = default;
 };
 
+/// When a block that another stream borrowed comes back after its free. The other stream's clock decides; without one,
+/// these are the ends of what can be.
+enum class BorrowedFrees : std::uint8_t {
+  AtOnce,      ///< the other stream had finished
+  AtNextSync,  ///< it finished just when the host waited for an event behind its work, or for all streams
+};
+
 struct ReplayOptions {
   Bytes capacity = Bytes{std::numeric_limits<std::int64_t>::max() / 2};  ///< of the device
+  AllocatorOptions allocator = {};
+  BorrowedFrees borrowed = BorrowedFrees::AtOnce;
 };
 
 /// Runs the program's memory through the allocator.
@@ -77,6 +89,8 @@ struct TensorEvent {
   Category category = Category::Temporaries;
   Bytes requested;
   Bytes block;  ///< what it counts as allocated
+  StreamId stream;
+  Address address;
   bool operator==(const TensorEvent&) const = default;
 };
 
@@ -93,14 +107,20 @@ struct MemoryEvent {
   Moment at;
   std::variant<TensorEvent, DriverEvent> what;
   Bytes allocated, reserved, driver;
+  std::vector<SegmentEvent> segments;  ///< that the allocator took and gave back for it, just before
   bool operator==(const MemoryEvent&) const = default;
 };
 
 using MemoryObserver = std::function<void(const MemoryEvent&)>;
 
+struct ObservedMemory {
+  MemoryRecord record;
+  std::vector<SegmentLayout> segments;  ///< at the end, by address
+};
+
 /// The same, and tells the observer of every change, in order.
-[[nodiscard]] MemoryRecord replay(const Program& program, const DriverPrices& prices, const ReplayOptions& options,
-                                  const MemoryObserver& observer);
+[[nodiscard]] ObservedMemory replay(const Program& program, const DriverPrices& prices, const ReplayOptions& options,
+                                    const MemoryObserver& observer);
 
 /// A buffer that is live at some moment.
 struct LiveBuffer {
@@ -113,7 +133,8 @@ struct LiveBuffer {
 };
 
 /// What is live right after the op of that index, largest first, then in order of allocation.
-[[nodiscard]] std::vector<LiveBuffer> live_buffers(const Program& program, const DriverPrices& prices, std::size_t op);
+[[nodiscard]] std::vector<LiveBuffer> live_buffers(const Program& program, const DriverPrices& prices, std::size_t op,
+                                                   const AllocatorOptions& allocator = {});
 
 /// One point of a memory timeline.
 struct MemorySample {
@@ -124,6 +145,7 @@ struct MemorySample {
 };
 
 /// Allocated, reserved and driver memory after every op that changes one of them.
-[[nodiscard]] std::vector<MemorySample> memory_timeline(const Program& program, const DriverPrices& prices);
+[[nodiscard]] std::vector<MemorySample> memory_timeline(const Program& program, const DriverPrices& prices,
+                                                        const AllocatorOptions& allocator = {});
 
 }  // namespace tidemark

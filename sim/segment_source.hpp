@@ -119,6 +119,7 @@ class LoggedSegments {
     events_.push_back({SegmentEvent::Kind::Unmap, address, size});
   }
 
+  [[nodiscard]] Source& source() { return source_; }
   [[nodiscard]] const std::vector<SegmentEvent>& events() const { return events_; }
   /// What happened since the last call, or since the beginning.
   std::vector<SegmentEvent> take_events() { return std::exchange(events_, {}); }

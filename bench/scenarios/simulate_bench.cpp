@@ -23,7 +23,7 @@ const std::filesystem::path data_root = std::filesystem::path(TIDEMARK_SOURCE_DI
 
 Scenario scenario_of(const std::string& text) {
   Scenario scenario = parse_scenario(text, "bench.toml", {data_root / "examples", data_root});
-  scenario.train.attention = settled_attention(scenario.train.attention, target_of(scenario.cluster));
+  scenario.train.attention = settled_attention(scenario.train.attention, scenario.model, target_of(scenario.cluster));
   return scenario;
 }
 

@@ -26,14 +26,14 @@ Curve curve_of(const Program& predicted, PageScale scale, Holding holding) {
   for (const Op& op : predicted.ops)
     if (const auto* create = std::get_if<CreateCommunicator>(&op)) slots = std::max(slots, create->comm.index() + 1);
   nothing.communicators.resize(slots);
-  const MemoryRecord record = replay(predicted, nothing, {}, [&](const MemoryEvent& event) {
+  const ObservedMemory observed = replay(predicted, nothing, {}, [&](const MemoryEvent& event) {
     if (const auto* tensor = std::get_if<TensorEvent>(&event.what))
       blocks[event.at.op] = tensor->kind == TensorEvent::Kind::Alloc ? tensor->block : -tensor->block;
     segments[event.at.op] = event.reserved;
   });
 
   Curve curve;
-  curve.reserved = record.peak_reserved;
+  curve.reserved = observed.record.peak_reserved;
   PhasePeaks phases;
   MemoryPoint now;
   for (std::size_t i = 0; i < predicted.ops.size(); ++i) {

@@ -11,19 +11,19 @@ namespace tidemark {
 
 void Variables::bind(std::string_view name, BufferId buffer) {
   emit_.bind(name, buffer);
-  bound_[std::string(name)] = true;
+  bound_.emplace(name);
 }
 
 void Variables::unbind(std::string_view name) {
   const auto found = bound_.find(name);
-  if (found == bound_.end() || !found->second) return;
-  found->second = false;
+  if (found == bound_.end()) return;
+  bound_.erase(found);
   emit_.unbind(name);
 }
 
 void Variables::unbind_all(std::string_view prefix) {
-  for (auto& [name, bound] : bound_)
-    if (bound && name.starts_with(prefix)) unbind(name);
+  for (auto at = bound_.lower_bound(prefix); at != bound_.end() && at->starts_with(prefix); at = bound_.erase(at))
+    emit_.unbind(*at);
 }
 
 ChunkPasses::ChunkPasses(Emitter& emit, Variables& variables, std::int32_t chunk)

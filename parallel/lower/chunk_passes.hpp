@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,7 +23,7 @@ class Variables {
 
  private:
   Emitter& emit_;
-  std::map<std::string, bool, std::less<>> bound_;
+  std::set<std::string, std::less<>> bound_;  ///< now: long schedules have very many names over time
 };
 
 /// One micro-batch that a chunk has begun and not finished.

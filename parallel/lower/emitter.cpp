@@ -91,7 +91,7 @@ BufferId Emitter::alloc(ValueId id) {
   const Value& value = graph[id];
   LabelId& known = value_labels_[id.index()];
   if (!known.valid()) known = program.label(value.name);
-  const bool of_loss = value.name.starts_with("loss.") || value.name == "head.logits";
+  const bool of_loss = value.name.starts_with("loss.") || value.name.starts_with("head.logits");
   const bool stays = again ? saved_[id.index()] : kept_[id.index()];
   const Category category = of_loss  ? Category::LogitsLoss
                             : !stays ? Category::Temporaries
@@ -184,12 +184,21 @@ BufferId Emitter::head_gather(Bytes size) {
 
 BufferId Emitter::rotary_table() {
   if (rotary_table_.valid()) return rotary_table_;
-  const Bytes size = train.sequence_length * graph.model.head_dim * size_of(DType::FP32);
-  const BufferId angles = alloc(size / 2, Category::Temporaries, "rotary.angles");  // one per pair of dimensions
-  program.launch(Stream{Streaming::Fill, {}, size / 2}, {}, {angles});
-  rotary_table_ = keep(alloc(size, Category::Workspaces, "rotary.table"), "rotary.table");
-  program.launch(Stream{Streaming::Copy, size / 2, size}, {angles}, {rotary_table_});
-  return rotary_table_;
+  const Bytes size = train.sequence_length * graph.model.rotary_dim() * size_of(DType::FP32);
+  const auto table = [&](std::string_view name) {
+    const BufferId angles = alloc(size / 2, Category::Temporaries, "rotary.angles");  // one per pair of dimensions
+    program.launch(Stream{Streaming::Fill, {}, size / 2}, {}, {angles});
+    const BufferId made = keep(alloc(size, Category::Workspaces, name), name);
+    program.launch(Stream{Streaming::Copy, size / 2, size}, {angles}, {made});
+    return made;
+  };
+  rotary_table_ = table("rotary.table");
+  if (!graph.model.window_rotary) return rotary_table_;
+  // Each table's own cache keeps it, and so does that of both together, of which layers take views.
+  const BufferId of_windows = table("rotary.window_table");
+  const BufferId both = keep(alloc(2 * size, Category::Workspaces, "rotary.tables"), "rotary.tables");
+  program.launch(Stream{Streaming::Copy, 2 * size, 2 * size}, {rotary_table_, of_windows}, {both});
+  return rotary_table_ = both;
 }
 
 BufferId Emitter::dummy_gradient(const Parameter& parameter) {

@@ -39,6 +39,7 @@ class Emitter {
   /// From here on ops belong to that phase and label.
   void mark(Phase phase, std::string_view label);
   void mark(Phase phase, OperatorId op);
+  void mark(Phase phase, LabelId label) { program.mark(phase, step_, micro_batch_, label); }
   void at(std::int32_t step, std::int32_t micro_batch) { step_ = step, micro_batch_ = micro_batch; }
 
   /// A tensor beside the graph's values: `label` says which, such as "layers.0.mlp.fc1.gathered".

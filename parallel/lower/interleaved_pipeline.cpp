@@ -127,6 +127,7 @@ void InterleavedPipeline::warm_up() {
   warmup_input_ = {};
   if (!first_rank()) {
     emit_.at(step_, 0);
+    emit_.mark(Phase::Communication, "recv_forward");  // the first of this step's passes: what follows is theirs
     const BufferId input = expect_input({true, 0});
     exchange("recv_forward", {{Direction::Receive, -1, input}});
   }

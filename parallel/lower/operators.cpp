@@ -120,8 +120,10 @@ void forward_embedding(const OperatorPass& p) {
   // The table is looked up batch first; the layers work sequence first.
   const bool positions = p.op.parameters.size() > 1, dropout = p.op.outputs.size() > 1;
   const bool transposed = p.emit.sizes.micro_batch > 1;
+  const bool scaled = p.emit.graph.model.scaled_embedding;
   const bool scattered = p.sequence_parallel() && !positions;  // the sum over ranks and the cut are one collective
-  int steps_left = (positions ? 1 : 0) + (transposed ? 1 : 0) + (p.sequence_parallel() ? 1 : 0) + (dropout ? 1 : 0);
+  int steps_left = (positions ? 1 : 0) + (transposed ? 1 : 0) + (p.sequence_parallel() ? 1 : 0) + (dropout ? 1 : 0) +
+                   (scaled ? 1 : 0);
   const auto next = [&](std::string_view use) { return steps_left-- == 0 ? p.make(p.out()) : p.temporary(whole, use); };
   BufferId found = next("batch_first");
   p.stream(Streaming::Lookup, {ids, p.weight()}, {found}, whole, whole);
@@ -151,9 +153,11 @@ void forward_embedding(const OperatorPass& p) {
     found = part;
   }
   if (dropout) {
-    const BufferId mask = p.make(p.out(1)), kept = p.make(p.out());
+    const BufferId mask = p.make(p.out(1)), kept = scaled ? p.temporary(size, "dropped") : p.make(p.out());
     p.stream(Streaming::Copy, {found}, {kept, mask}, size, size + p.bytes(p.out(1)));
+    found = kept;
   }
+  if (scaled) p.stream(Streaming::Copy, {found}, {p.make(p.out())}, size, size);
   if (!positions) return;
   p.emit.unbind(word_embeddings_frame);
   p.emit.unbind(position_embeddings_frame);
@@ -233,6 +237,20 @@ ValueId norm_statistics(const OperatorPass& p, std::size_t which) {
   return p.out(p.op.outputs.size() - of_head_norms + 2 + which);
 }
 
+// Launches a norm of queries or keys. Ranks that hold a part of the heads each sum up first what all heads are
+// normalized by together.
+void launch_head_norm(const OperatorPass& p, std::vector<BufferId> inputs, const std::vector<BufferId>& outputs,
+                      Bytes read, Bytes written) {
+  if (p.emit.graph.model.qk_norm == QkNorm::AllHeads && p.emit.tensor_parallel()) {
+    const Bytes size = p.tokens() * size_of(DType::FP32);
+    const BufferId sums = p.communicated(size, "sums_of_heads");
+    p.stream(Streaming::Reduce, {inputs.front()}, {sums}, read, size);
+    p.tensor_collective(CollectiveKind::AllReduce, sums, sums, size);
+    inputs.push_back(sums);
+  }
+  p.emit.program.launch(Stream{Streaming::Norm, read, written}, inputs, outputs);
+}
+
 // Megatron's q_layernorm and k_layernorm: Transformer Engine's norm works on a copy that lies side by side, and saves
 // it.
 BufferId head_normed(const OperatorPass& p, std::size_t which, BufferId mixed) {
@@ -241,7 +259,7 @@ BufferId head_normed(const OperatorPass& p, std::size_t which, BufferId mixed) {
   p.stream(Streaming::Copy, {mixed}, {in}, size, size);
   const BufferId out = p.temporary(size, which == 0 ? "query_normed" : "key_normed");
   const BufferId rstd = p.make(norm_statistics(p, which));
-  p.stream(Streaming::Norm, {in, p.weight(which)}, {out, rstd}, size, size);
+  launch_head_norm(p, {in, p.weight(which)}, {out, rstd}, size, size);
   return out;
 }
 
@@ -249,11 +267,16 @@ BufferId head_norm_gradient(const OperatorPass& p, std::size_t which, BufferId g
   const Bytes size = p.bytes(p.out(which));
   const BufferId dx = p.temporary(size, which == 0 ? "query_norm_gradient" : "key_norm_gradient");
   const BufferId dweight = p.temporary(p.weight_bytes(p.parameter(which)), "weight_gradient");
-  p.stream(Streaming::Norm,
-           {gradient, p.buffer(norm_input(p, which)), p.buffer(norm_statistics(p, which)), p.weight(which)},
-           {dx, dweight}, 2 * size, size);
+  launch_head_norm(p, {gradient, p.buffer(norm_input(p, which)), p.buffer(norm_statistics(p, which)), p.weight(which)},
+                   {dx, dweight}, 2 * size, size);
   p.accumulate(p.op.parameters[which], dweight);
   return dx;
+}
+
+// Of queries (0) or keys (1): what positions turn, where not all of a head is.
+Bytes turned_bytes(const OperatorPass& p, std::size_t output) {
+  const Model& m = p.emit.graph.model;
+  return p.bytes(p.out(output)) / m.head_dim * m.rotary_dim();
 }
 
 // Queries (0) or keys (1), turned: by one kernel, or x cos + rotated(x) sin, each term a tensor.
@@ -274,19 +297,22 @@ BufferId turned(const OperatorPass& p, std::size_t output, BufferId x, BufferId 
     return narrow;
   };
   const BufferId cos = of_angles(cos_value), sin = of_angles(sin_value);
-  const BufferId straight = p.temporary(size, "times_cos");
-  p.stream(Streaming::Rotary, {x, cos}, {straight}, size, size);
-  const BufferId negated = p.temporary(size / 2, "negated_half");
-  p.stream(Streaming::Copy, {x}, {negated}, size / 2, size / 2);
-  const BufferId rotated = p.temporary(size, "rotated");
-  p.stream(Streaming::Copy, {x, negated}, {rotated}, size, size);
-  const BufferId crossed = p.temporary(size, "times_sin");
-  p.stream(Streaming::Rotary, {rotated, sin}, {crossed}, size, size);
-  const BufferId sum = p.temporary(size, "turned");
-  p.stream(Streaming::Add, {straight, crossed}, {sum}, 2 * size, size);
-  const BufferId out =
-      p.make(p.out(output));  // joined with the dimensions that are not turned, of which there are none
-  p.stream(Streaming::Copy, {sum}, {out}, size, size);
+  const Bytes part = turned_bytes(p, output);
+  const BufferId straight = p.temporary(part, "times_cos");
+  p.stream(Streaming::Rotary, {x, cos}, {straight}, part, part);
+  const BufferId negated = p.temporary(part / 2, "negated_half");
+  p.stream(Streaming::Copy, {x}, {negated}, part / 2, part / 2);
+  const BufferId rotated = p.temporary(part, "rotated");
+  p.stream(Streaming::Copy, {x, negated}, {rotated}, part, part);
+  const BufferId crossed = p.temporary(part, "times_sin");
+  p.stream(Streaming::Rotary, {rotated, sin}, {crossed}, part, part);
+  const BufferId sum = p.temporary(part, "turned");
+  p.stream(Streaming::Add, {straight, crossed}, {sum}, 2 * part, part);
+  const BufferId out = p.make(p.out(output));  // joined with the dimensions that are not turned, if there are any
+  if (part == size)
+    p.stream(Streaming::Copy, {sum}, {out}, size, size);
+  else
+    p.stream(Streaming::Copy, {sum, x}, {out}, size, size);
   return out;
 }
 
@@ -360,6 +386,35 @@ ValueId multiplied(const OperatorPass& p, std::size_t input) {
 
 bool drops_weights(const OperatorPass& p) { return p.emit.train.attention_dropout > 0; }
 
+// cap * tanh(x / cap), as three steps; only the tangent is saved.
+template <class MakeCapped>
+BufferId cap(const OperatorPass& p, BufferId x, ValueId tanh, Category category, MakeCapped make_capped) {
+  const Bytes size = p.bytes(tanh);
+  const BufferId divided = p.emit.alloc(size, category, p.id, "divided_by_cap");
+  p.stream(Streaming::Copy, {x}, {divided}, size, size);
+  const BufferId tangent = p.make(tanh);
+  p.stream(Streaming::Activation, {divided}, {tangent}, size, size);
+  const BufferId capped = make_capped();
+  p.stream(Streaming::Copy, {tangent}, {capped}, size, size);
+  return capped;
+}
+
+// The gradient of what was capped.
+BufferId uncapped_gradient(const OperatorPass& p, BufferId gradient, ValueId tanh, Category category) {
+  const Bytes size = p.bytes(tanh);
+  const auto step = [&](std::string_view use) { return p.emit.alloc(size, category, p.id, use); };
+  const BufferId multiplied = step("capped_gradient");
+  p.stream(Streaming::Copy, {gradient}, {multiplied}, size, size);
+  const BufferId through = step("tanh_gradient");
+  p.stream(Streaming::Activation, {multiplied, p.buffer(tanh)}, {through}, 2 * size, size);
+  const BufferId divided = step("uncapped_gradient");
+  p.stream(Streaming::Copy, {through}, {divided}, size, size);
+  return divided;
+}
+
+// Where the scores' hyperbolic tangents lie among the outputs.
+ValueId scores_tanh(const OperatorPass& p) { return p.out(drops_weights(p) ? 4 : 2); }
+
 void forward_scored_attention(const OperatorPass& p) {
   for (const std::size_t i : {std::size_t{1}, std::size_t{2}})
     if (const ValueId whole = multiplied(p, i); whole != p.in(i))
@@ -371,9 +426,13 @@ void forward_scored_attention(const OperatorPass& p) {
   const BufferId nothing =
       p.emit.runtime.persistent_scores ? p.emit.global_buffer(size) : p.temporary(size, "scores_addend");
   const BufferId workspace = p.emit.blas_workspace(Pass::Forward);
-  const BufferId scores = p.temporary(size, "scores");
+  BufferId scores = p.temporary(size, "scores");
   p.emit.bind(scores_frame, scores);
   p.emit.program.launch(scores_gemm(p), {q, k, nothing, workspace}, {scores});
+  if (p.emit.graph.model.attention_softcap > 0) {
+    scores = cap(p, scores, scores_tanh(p), Category::Temporaries, [&] { return p.temporary(size, "scores_capped"); });
+    p.emit.bind(scores_frame, scores);
+  }
   const ValueId softmax = p.out(1);
   BufferId weights;
   if (p.bytes(softmax) == size) {
@@ -408,6 +467,13 @@ void forward_activation(const OperatorPass& p) {
     const BufferId biased = p.temporary(p.bytes(p.in()), "biased");
     p.stream(Streaming::Add, {input, p.weight()}, {biased}, p.bytes(p.in()), p.bytes(p.in()));
     input = p.batch.values[p.in().index()] = biased;  // which is what the activation saves
+  }
+  if (p.op.outputs.size() > 1) {  // the gate's activation, and then the product
+    const Bytes size = p.bytes(p.out());
+    const BufferId gate = p.make(p.out(1));
+    p.stream(Streaming::Activation, {input}, {gate}, size, size);
+    p.stream(Streaming::Copy, {gate, input}, {p.make(p.out())}, 2 * size, size);
+    return;
   }
   const BufferId out = p.make(p.out());
   if (bias)
@@ -453,9 +519,17 @@ void forward_head(const OperatorPass& p) {
     input = gathered;
   }
   const BufferId workspace = p.emit.blas_workspace(Pass::Forward);
-  const BufferId logits = p.make(p.out());
-  p.emit.program.launch(forward_gemm(p), {input, p.weight(), workspace}, {logits});
-  p.emit.bind(logits_frame, logits);
+  if (p.op.outputs.size() == 1) {
+    const BufferId logits = p.make(p.out());
+    p.emit.program.launch(forward_gemm(p), {input, p.weight(), workspace}, {logits});
+    p.emit.bind(logits_frame, logits);
+    return;
+  }
+  const Bytes size = p.bytes(p.out());
+  const BufferId raw = p.emit.alloc(size, Category::LogitsLoss, p.id, "uncapped");
+  p.emit.program.launch(forward_gemm(p), {input, p.weight(), workspace}, {raw});
+  p.emit.bind(logits_frame, raw);
+  p.emit.bind(logits_frame, cap(p, raw, p.out(1), Category::LogitsLoss, [&] { return p.make(p.out()); }));
 }
 
 // The plain loss from the fp32 logits on: exponentials and softmax over them, the target's logit looked up between.
@@ -556,6 +630,11 @@ void dense_gradient(const OperatorPass& p, std::size_t i, BufferId gradient) {
 
 void backward_embedding(const OperatorPass& p) {
   BufferId gradient = p.gradient(p.out());
+  if (p.emit.graph.model.scaled_embedding) {
+    const BufferId unscaled = p.temporary(p.bytes(p.out()), "gradient_scaled");
+    p.stream(Streaming::Copy, {gradient}, {unscaled}, p.bytes(p.out()), p.bytes(p.out()));
+    gradient = unscaled;
+  }
   if (p.op.outputs.size() > 1) gradient = undropped(p, gradient, p.out(1));
   const Bytes whole = p.gathered_bytes(p.out());
   if (p.sequence_parallel()) {
@@ -659,7 +738,8 @@ void backward_linear(const OperatorPass& p) {
     p.stream(Streaming::Reduce, {gradient}, {dbias}, p.bytes(p.out()), p.weight_bytes(bias));
     p.accumulate(p.op.parameters[1], dbias);
   }
-  if (!row_parallel && p.emit.runtime.fused_norm_linear) {
+  const bool after_norm = p.emit.graph.model.norms != NormPlacement::After;
+  if (!row_parallel && after_norm && p.emit.runtime.fused_norm_linear) {
     p.emit.bind(output_gradient_frame, p.gradient(p.out()));
     p.batch.norm_linear_frame = true;  // the norm's own backward pass runs inside the same function
   } else {
@@ -689,19 +769,27 @@ BufferId turned_back(const OperatorPass& p, std::size_t output, BufferId table, 
     return back;
   }
   const BufferId cos = p.buffer(p.out(3 + 2 * output)), sin = p.buffer(p.out(4 + 2 * output));
-  const BufferId crossed = p.temporary(size, "times_sin_gradient");
-  p.stream(Streaming::Rotary, {gradient, sin}, {crossed}, size, size);
+  const Bytes part = turned_bytes(p, output);
+  const BufferId crossed = p.temporary(part, "times_sin_gradient");
+  p.stream(Streaming::Rotary, {gradient, sin}, {crossed}, part, part);
   // Each half's gradient is laid into a tensor of zeros.
-  const BufferId first = p.temporary(size, "half_gradient");
-  p.stream(Streaming::Copy, {crossed}, {first}, size / 2, size);
-  const BufferId negated = p.temporary(size / 2, "negated_half_gradient");
-  p.stream(Streaming::Copy, {crossed}, {negated}, size / 2, size / 2);
-  const BufferId second = p.temporary(size, "half_gradient");
-  p.stream(Streaming::Copy, {negated}, {second}, size / 2, size);
-  const BufferId straight = p.temporary(size, use);
-  p.stream(Streaming::Rotary, {gradient, cos}, {straight}, size, size);
-  p.stream(Streaming::Add, {straight, first, second}, {straight}, 3 * size, size);
-  return straight;
+  const BufferId first = p.temporary(part, "half_gradient");
+  p.stream(Streaming::Copy, {crossed}, {first}, part / 2, part);
+  const BufferId negated = p.temporary(part / 2, "negated_half_gradient");
+  p.stream(Streaming::Copy, {crossed}, {negated}, part / 2, part / 2);
+  const BufferId second = p.temporary(part, "half_gradient");
+  p.stream(Streaming::Copy, {negated}, {second}, part / 2, part);
+  const BufferId straight = p.temporary(part, part == size ? use : "turned_gradient");
+  p.stream(Streaming::Rotary, {gradient, cos}, {straight}, part, part);
+  p.stream(Streaming::Add, {straight, first, second}, {straight}, 3 * part, part);
+  if (part == size) return straight;
+  // So are the gradients of what is turned and of what is not.
+  const BufferId passed = p.temporary(size, "passed_gradient");
+  p.stream(Streaming::Copy, {gradient}, {passed}, size - part, size);
+  const BufferId whole = p.temporary(size, use);
+  p.stream(Streaming::Copy, {straight}, {whole}, part, size);
+  p.stream(Streaming::Add, {passed, whole}, {whole}, 2 * size, size);
+  return whole;
 }
 
 void backward_rotary(const OperatorPass& p) {
@@ -771,6 +859,8 @@ void backward_scored_attention(const OperatorPass& p) {
     scores_gradient = p.temporary(size, "scores_gradient");
     p.stream(Streaming::Copy, {masked}, {scores_gradient}, p.bytes(softmax), size);
   }
+  if (p.emit.graph.model.attention_softcap > 0)
+    scores_gradient = uncapped_gradient(p, scores_gradient, scores_tanh(p), Category::Temporaries);
   // The product and then its multiple by the scale.
   const auto scaled_product = [&](ValueId other, Bytes bytes, std::string_view use) {
     const BufferId product = p.temporary(bytes, "unscaled_gradient");
@@ -802,10 +892,30 @@ void bias_gradient(const OperatorPass& p, BufferId gradient, Bytes size) {
   p.accumulate(p.op.parameters.front(), sum);
 }
 
-void backward_activation(const OperatorPass& p) {
+// Of a gate and a product in two steps: a gradient of each factor, and the two halves joined.
+BufferId gate_gradient(const OperatorPass& p) {
+  const Bytes half = p.bytes(p.out());
+  const BufferId activated = p.temporary(half, "gate_output_gradient");
+  p.stream(Streaming::Copy, {p.gradient(p.out()), p.buffer(p.in())}, {activated}, 2 * half, half);
+  const BufferId up = p.temporary(half, "up_gradient");
+  p.stream(Streaming::Copy, {p.gradient(p.out()), p.buffer(p.out(1))}, {up}, 2 * half, half);
+  const BufferId gate = p.temporary(half, "gate_gradient");
+  p.stream(Streaming::Activation, {activated, p.buffer(p.in())}, {gate}, 2 * half, half);
+  const BufferId joined = p.temporary(p.bytes(p.in()), "input_gradient");
+  p.stream(Streaming::Copy, {gate, up}, {joined}, 2 * half, 2 * half);
+  return joined;
+}
+
+BufferId activation_gradient(const OperatorPass& p) {
+  if (p.op.outputs.size() > 1) return gate_gradient(p);
   const BufferId gradient = p.temporary(p.bytes(p.in()), "input_gradient");
   p.stream(Streaming::Activation, {p.gradient(p.out()), p.buffer(p.in())}, {gradient},
            p.bytes(p.in()) + p.bytes(p.out()), p.bytes(p.in()));
+  return gradient;
+}
+
+void backward_activation(const OperatorPass& p) {
+  const BufferId gradient = activation_gradient(p);
   bias_gradient(p, gradient, p.bytes(p.in()));
   p.give(p.in(), gradient);
 }
@@ -819,7 +929,8 @@ void backward_residual(const OperatorPass& p) {
 }
 
 void backward_head(const OperatorPass& p) {
-  const BufferId gradient = p.gradient(p.out());
+  BufferId gradient = p.gradient(p.out());
+  if (p.op.outputs.size() > 1) gradient = uncapped_gradient(p, gradient, p.out(1), Category::LogitsLoss);
   BufferId input = p.buffer(p.in());
   p.emit.bind(saved_input_frame, input);
   EventId gathering;

@@ -33,12 +33,26 @@ Runtime megatron(const Versions& versions, const RuntimeSettings& settings, cons
   runtime.name = "megatron";
   runtime.vocabulary_multiple = 128;  // --make-vocab-size-divisible-by
   // core/transformer/attention.py makes the output projection before the QKV projection; TransformerEngine registers a
-  // fused norm's weight before the linear's own.
-  runtime.layer_parameter_order = {
-      "attention.proj.weight", "attention.proj.bias", "attention.norm.weight",   "attention.norm.bias",
-      "attention.qkv.weight",  "attention.qkv.bias",  "attention.q_norm.weight", "attention.k_norm.weight",
-      "mlp.norm.weight",       "mlp.norm.bias",       "mlp.fc1.weight",          "mlp.fc1.bias",
-      "mlp.fc2.weight",        "mlp.fc2.bias"};
+  // fused norm's weight before the linear's own. A norm of a linear's output belongs to that linear (Megatron-Bridge
+  // models/common/te_layers.py TERowParallelLinearLayerNorm).
+  runtime.layer_parameter_order = {"attention.proj.weight",
+                                   "attention.proj.bias",
+                                   "attention.post_norm.weight",
+                                   "attention.post_norm.bias",
+                                   "attention.norm.weight",
+                                   "attention.norm.bias",
+                                   "attention.qkv.weight",
+                                   "attention.qkv.bias",
+                                   "attention.q_norm.weight",
+                                   "attention.k_norm.weight",
+                                   "mlp.norm.weight",
+                                   "mlp.norm.bias",
+                                   "mlp.fc1.weight",
+                                   "mlp.fc1.bias",
+                                   "mlp.fc2.weight",
+                                   "mlp.fc2.bias",
+                                   "mlp.post_norm.weight",
+                                   "mlp.post_norm.bias"};
   // core/distributed/param_and_grad_buffer.py: parameters start at multiples of 64 elements (128 bytes of bf16), and a
   // bucket ends at a multiple of 128 elements for each data-parallel rank.
   runtime.parameter_alignment = 64;
@@ -65,14 +79,29 @@ Runtime megatron(const Versions& versions, const RuntimeSettings& settings, cons
   // TransformerEngine cpp_extensions/gemm.py get_cublas_workspace_size_bytes.
   runtime.gemm_workspace = target.compute_capability >= 90 ? 32_MiB + 1_KiB : 4_MiB;
   runtime.blas_workspace = cublas_workspace(settings.cublas_workspace_config, target);
+  // Megatron-Bridge models/gemma/gemma2_provider.py Gemma2DotProductAttention: scores in the GlobalMemoryBuffer "mpu".
+  runtime.persistent_scores = settings.capped_scores;
   if (settings.local_layers) {
     // core/models/gpt/gpt_layer_specs.py get_gpt_layer_local_spec: norms of their own, linears of
     // core/tensor_parallel/layers.py, attention of core/transformer/dot_product_attention.py.
-    runtime.layer_parameter_order = {
-        "attention.norm.weight", "attention.norm.bias", "attention.proj.weight",   "attention.proj.bias",
-        "attention.qkv.weight",  "attention.qkv.bias",  "attention.q_norm.weight", "attention.k_norm.weight",
-        "mlp.norm.weight",       "mlp.norm.bias",       "mlp.fc1.weight",          "mlp.fc1.bias",
-        "mlp.fc2.weight",        "mlp.fc2.bias"};
+    runtime.layer_parameter_order = {"attention.norm.weight",
+                                     "attention.norm.bias",
+                                     "attention.proj.weight",
+                                     "attention.proj.bias",
+                                     "attention.post_norm.weight",
+                                     "attention.post_norm.bias",
+                                     "attention.qkv.weight",
+                                     "attention.qkv.bias",
+                                     "attention.q_norm.weight",
+                                     "attention.k_norm.weight",
+                                     "mlp.norm.weight",
+                                     "mlp.norm.bias",
+                                     "mlp.fc1.weight",
+                                     "mlp.fc1.bias",
+                                     "mlp.fc2.weight",
+                                     "mlp.fc2.bias",
+                                     "mlp.post_norm.weight",
+                                     "mlp.post_norm.bias"};
     runtime.fused_norm_linear = false;
     runtime.framework_linears = true;
     runtime.persistent_scores = true;
@@ -85,6 +114,7 @@ Runtime megatron(const Versions& versions, const RuntimeSettings& settings, cons
 
 Runtime runtime_named(const std::string& name, const Versions& versions, const RuntimeSettings& settings,
                       const Target& target) {
+  if (name == "pytorch") return pytorch(versions, settings, target);
   ensure(name == "megatron", "the scenario reader lets only modelled runtimes through");
   return megatron(versions, settings, target);
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,10 +19,46 @@ enum class DummyGradient : std::uint8_t {
   None,       ///< the GEMM makes a tensor of its own, and a hook adds it into the buffer
 };
 
+/// How torch.optim calls its kernels: for all parameters at once, one after the other, or in one kernel.
+enum class OptimizerKernels : std::uint8_t { Foreach, ForLoop, Fused };
+
+/// What users of plain PyTorch and transformers set.
+struct EagerSettings {
+  OptimizerKernels optimizer = OptimizerKernels::Foreach;
+  bool clips_gradients = true;               ///< torch.nn.utils.clip_grad_norm_ before each step
+  bool caches_keys = true;                   ///< use_cache, which transformers leaves on in training
+  std::optional<bool> reentrant_checkpoint;  ///< torch.utils.checkpoint's use_reentrant; unset: the version's default
+  bool gradients_view_buckets = false;       ///< DistributedDataParallel's gradient_as_bucket_view
+  std::int64_t bucket_mib = 25;              ///< its bucket_cap_mb
+  bool keeps_outputs = false;                ///< a variable holds the model's outputs until the step ends
+  bool fake_tensors = false;                 ///< runs under FakeTensorMode, as memory trackers do
+  bool operator==(const EagerSettings&) const = default;
+};
+
+/// Habits of modules that run operation by operation, under autograd.
+struct EagerHabits {
+  OptimizerKernels optimizer = OptimizerKernels::Foreach;
+  bool clips_gradients = true;
+  bool reentrant_checkpoint = false;
+  bool caches_keys = true;              ///< the last pass's keys and values are kept while it runs
+  bool copies_into_cache = true;        ///< … as copies
+  bool keeps_outputs = false;           ///< logits, and keys and values, outlive the backward pass
+  bool repeats_keys = false;            ///< each query head gets keys and values of its own before fused attention
+  bool upcasts_every_loss = true;       ///< also GPT-2's, GPTBigCode's and GPT-NeoX's losses are computed in fp32
+  bool shifts_logits = false;           ///< the loss copies all logits but the last token's
+  bool gradients_view_buckets = false;  ///< a gradient is a view of its bucket, and no tensor of its own
+  bool sums_in_place = true;            ///< autograd adds to a gradient that nobody else holds
+  bool kernel_workspaces = true;        ///< kernels take memory of their own while they run
+  Bytes first_bucket, bucket;           ///< of DistributedDataParallel
+};
+
 /// The habits of a training framework at a version, as a value: what it pads, what it keeps, what it forgets to drop.
 /// Nothing outside this folder asks for a runtime by name.
 struct Runtime {
   std::string name;
+
+  /// Where modules run operation by operation. What follows is then left as it is, but for the cuBLAS workspace.
+  std::optional<EagerHabits> eager;
 
   std::int64_t vocabulary_multiple = 1;  ///< the vocabulary is padded to this times the tensor-parallel degree
   /// Within a layer, the order in which modules register their parameters; by the end of the graph's names.
@@ -64,12 +101,17 @@ struct RuntimeSettings {
   bool gradient_accumulation_fusion = true;
   bool bias_dropout_fusion = true;
   bool bias_activation_fusion = true;
+  bool capped_scores = false;      ///< scores are soft-capped, which the library's attention cannot
   bool overlap_gradients = false;  ///< reduce gradients bucket by bucket during backward
   bool deterministic = false;      ///< only deterministic kernels
+  EagerSettings eager{};
 };
 
 /// Megatron-LM core with TransformerEngine.
 [[nodiscard]] Runtime megatron(const Versions& versions, const RuntimeSettings& settings, const Target& target);
+
+/// Plain PyTorch with the modules of Hugging Face's transformers.
+[[nodiscard]] Runtime pytorch(const Versions& versions, const RuntimeSettings& settings, const Target& target);
 
 /// The runtime of that name, or an ensure() failure: readers know the names.
 [[nodiscard]] Runtime runtime_named(const std::string& name, const Versions& versions, const RuntimeSettings& settings,

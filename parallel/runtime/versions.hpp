@@ -12,13 +12,15 @@ struct Version {
   friend constexpr auto operator<=>(Version, Version) = default;
 };
 
-/// Releases that select dated habits. Defaults: Megatron-LM core 0.14 with TransformerEngine 2.11, PyTorch 2.10.
+/// Releases that select dated habits. Defaults: Megatron-LM core 0.14 with TransformerEngine 2.11, PyTorch 2.10;
+/// transformers 5.23.
 struct Versions {
   Version megatron{0, 14};
   Version transformer_engine{2, 11};
   Version torch{2, 10};
   Version cuda{13, 1};
   Version nccl{2, 28};
+  Version transformers{5, 23};
 
   bool operator==(const Versions&) const = default;
 };

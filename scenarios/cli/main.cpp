@@ -21,7 +21,10 @@
 #include "kernels/execute/mpi_world.hpp"
 #include "kernels/execute/process_memory.hpp"
 #include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/compare.hpp"
+#include "scenarios/cli/detail/plan_verbs.hpp"
 #include "scenarios/cli/output.hpp"
+#include "scenarios/cli/predicted_files.hpp"
 #include "scenarios/cli/progress.hpp"
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/quantity.hpp"
@@ -51,7 +54,7 @@ struct Arguments {
   std::string at = "peak";
   std::string show = "memory";
   bool all = false;
-  std::string timeline;
+  PredictedFiles files;
   std::string link_model = "max-min";
   std::int64_t scale = 1;
   std::string mutation = "none";
@@ -59,6 +62,7 @@ struct Arguments {
   std::string back_end = "host";
   std::string job;
   std::string command;  ///< the whole line
+  CompareArguments compare;
   // Not given: as the verb likes it.
   std::optional<std::string> ranks, steps, categories;
   SnapshotQuestion snapshot;
@@ -85,26 +89,19 @@ TimelineQuery timeline_query(const Arguments& arguments, const Scenario& scenari
 
 int run_predict(const Arguments& arguments) {
   const PredictOptions options{.links = asked_link_model(arguments.link_model)};
-  if (arguments.timeline.empty()) {
-    const std::string hint = "give --timeline FILE too";
-    if (arguments.ranks) refuse("--rank", "picks from a timeline, and none is asked for", hint);
-    refuse_filters(arguments, hint);
-  } else if (arguments.timeline == "-") {
-    refuse("--timeline", "goes to a file", "explain --show timeline --json - prints one");
-  } else if (arguments.timeline == arguments.json) {
-    refuse("--timeline", "and --json name one file", "give each its own");
-  }
+  check_files(arguments.files, arguments.json);
+  if (!arguments.files.any() && arguments.ranks)
+    refuse("--rank", "picks from a file, and none is asked for", "give --timeline, --trace or --snapshot FILE too");
+  if (!arguments.files.shows_steps()) refuse_filters(arguments, "give --timeline or --trace FILE too");
   const Scenario scenario = read_scenario(arguments.scenario, data_root());
   TimelineQuery query = timeline_query(arguments, scenario);
   if (arguments.ranks) query.ranks = asked_ranks(*arguments.ranks, scenario);
+  check_snapshot_ranks(arguments.files, query.ranks);
 
   const Job job(scenario);
   const Trace trace = simulate_time(job, options);
   const Prediction prediction = predict(job, trace, progress_on_terminal("simulating ranks"), options);
-  if (!arguments.timeline.empty()) {
-    if (!arguments.ranks) query.ranks = first_ranks(prediction);
-    write_file(arguments.timeline, [&](std::ostream& file) { write_timeline(file, job, trace, query); });
-  }
+  write_files(arguments.files, job, trace, prediction, query);
   answer(prediction_text(prediction), arguments.json, [&] { return prediction_json(prediction); });
   return prediction.fits ? yes : no;
 }
@@ -303,8 +300,8 @@ int run_validate(const Arguments& arguments) {
 
 // CLI11 would only say that a verb is required.
 void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
-  static constexpr std::array<std::string_view, 8> planned{"plan",      "advise",  "capacity", "report",
-                                                           "calibrate", "compare", "convert",  "estimate"};
+  static constexpr std::array<std::string_view, 6> planned{"advise",    "capacity", "report",
+                                                           "calibrate", "convert",  "estimate"};
   if (argc < 2 || argv[1][0] == '-') return;
   const std::string verb = argv[1];
   const auto verbs = app.get_subcommands([](const CLI::App*) { return true; });
@@ -313,7 +310,7 @@ void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
   throw InputError(
       Problem{.file = "tidemark",
               .message = later ? fmt::format("{} is not there yet", verb) : fmt::format("there is no verb '{}'", verb),
-              .hint = "predict, explain, validate and replay are; see tidemark --help"});
+              .hint = "predict, explain, plan, compare, replay and validate are; see tidemark --help"});
 }
 
 int run(int argc, char** argv) {
@@ -330,22 +327,54 @@ int run(int argc, char** argv) {
         ->type_name("FILE");
     verb->add_option("--rank", arguments.ranks,
                      verb == explain ? "rank to look at; a timeline takes several"
-                                     : "ranks in the timeline (default: the lowest of each group)")
+                                     : "ranks in the files that are asked for (default: the lowest of each group)")
         ->type_name("R[,R...]");
-    verb->add_option("--step", arguments.steps, "steps in the timeline (default: the last)")->type_name("N[,N...]");
+    verb->add_option("--step", arguments.steps, "steps in the timeline or trace (default: the last)")
+        ->type_name("N[,N...]");
     verb->add_option("--category", arguments.categories, "memory categories in the timeline (default: all)")
         ->type_name("NAME[,NAME...]");
     verb->add_option("--link-model", arguments.link_model,
                      "max-min (transfers share links, the default) or alpha-beta (they do not)")
         ->type_name("MODEL");
   }
-  predict->add_option("--timeline", arguments.timeline, "write every span and memory event to FILE (JSON Lines)")
+  predict->add_option("--timeline", arguments.files.timeline, "write every span and memory event to FILE (JSON Lines)")
+      ->type_name("FILE");
+  predict
+      ->add_option("--trace", arguments.files.trace,
+                   "write spans and memory to FILE for ui.perfetto.dev (Chrome's JSON)")
+      ->type_name("FILE");
+  predict
+      ->add_option("--snapshot", arguments.files.snapshot,
+                   "write the allocator's history as PyTorch's memory snapshot, for pytorch.org/memory_viz: of the "
+                   "fullest rank, of --rank R, or one file for each rank with '{rank}' in its name")
       ->type_name("FILE");
   explain->add_option("--at", arguments.at, "peak (of device memory), allocated (its peak), end, or an op's number");
   explain->add_flag("--all", arguments.all, "every tensor on its own line, not layers taken together");
   explain->add_option("--show", arguments.show, "what to print")
       ->check(CLI::IsMember(
           {"memory", "scenario", "model", "schedule", "communicators", "program", "prices", "fabric", "timeline"}));
+
+  CLI::App* compare =
+      app.add_subcommand("compare", "the prediction beside a real run's memory snapshot or training log");
+  compare->add_option("SCENARIO", arguments.compare.scenario, "scenario file (TOML)")->required();
+  compare
+      ->add_option("MEASURED", arguments.compare.measured,
+                   "torch.cuda.memory's snapshot (pickle), or the log of Megatron-LM or torchtitan")
+      ->required();
+  compare
+      ->add_option("--rank", arguments.compare.ranks,
+                   "the rank of the snapshot (default: 0), or ranks of the log (default: all that it has)")
+      ->type_name("R[,R...]");
+  compare->add_option("--device", arguments.compare.device, "the device of a snapshot that has several")
+      ->type_name("N");
+  compare->add_option("--tolerance", arguments.compare.tolerance, "largest difference, in percent of the measurement")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str()
+      ->type_name("PERCENT");
+  compare
+      ->add_option("--json", arguments.compare.json,
+                   "write the answer as JSON to FILE, or '-': then text goes to stderr")
+      ->type_name("FILE");
 
   CLI::App* validate =
       app.add_subcommand("validate", "under mpirun: run it for real, on host memory or GPUs, and compare");
@@ -381,6 +410,8 @@ int run(int argc, char** argv) {
   replay
       ->add_option("--memory-fraction", arguments.snapshot.memory_fraction, "what if: the part of it that it may take")
       ->type_name("F");
+  PlanArguments plan_arguments;
+  const CLI::App* plan = add_plan(app, plan_arguments);
   for (int i = 0; i < argc; ++i) arguments.command += (i == 0 ? "" : " ") + std::string(argv[i]);
 
   refuse_unknown_verb(app, argc, argv);
@@ -391,6 +422,8 @@ int run(int argc, char** argv) {
   }
   if (validate->parsed()) return run_validate(arguments);
   if (replay->parsed()) return run_replay(arguments);
+  if (plan->parsed()) return run_plan(plan_arguments);
+  if (compare->parsed()) return run_compare(arguments.compare) ? yes : no;
   return predict->parsed() ? run_predict(arguments) : run_explain(arguments);
 }
 

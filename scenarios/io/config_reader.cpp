@@ -26,39 +26,118 @@ struct Keys {
 };
 constexpr Keys usual_keys{"hidden_size",       "num_hidden_layers",       "num_attention_heads",
                           "intermediate_size", "max_position_embeddings", "hidden_act"};
+constexpr Keys gemma_keys{"hidden_size",       "num_hidden_layers",       "num_attention_heads",
+                          "intermediate_size", "max_position_embeddings", "hidden_activation"};
 constexpr Keys gpt2_keys{"n_embd", "n_layer", "n_head", "n_inner", "n_positions", "activation_function"};
 
+/// Which linears have biases, and which keys say so.
+enum class Biases : std::uint8_t {
+  None,           ///< and a key that asks for one is refused
+  Qkv,            ///< on Q, K and V, whatever the file says (Qwen2Attention)
+  Flags,          ///< attention_bias and mlp_bias (LlamaConfig)
+  AttentionFlag,  ///< attention_bias, which no published model sets; none in the MLP
+  NeoX,           ///< attention_bias, true where it is left out; always in the MLP
+  All,
+  LinearFlag,  ///< add_bias_linear, true where it is left out
+};
+
+/// Whether layers may attend to a window of keys only.
+enum class Window : std::uint8_t {
+  Never,
+  Key,   ///< sliding_window
+  Flag,  ///< sliding_window, where use_sliding_window is true
+};
+
 /// What transformers takes where a family's config.json leaves a key out: LlamaConfig, Qwen2Config, MistralConfig,
-/// Phi3Config (whose joint projections are those that Megatron makes of the others), GPT2Config.
+/// Phi3Config (whose joint projections are those that Megatron makes of the others), Gemma2Config, Gemma3TextConfig,
+/// Olmo2Config, GPTNeoXConfig, GPT2Config, GPTBigCodeConfig.
 struct Family {
   std::string_view name;
   std::int64_t kv_heads;  ///< 0: as many as attention heads
   std::int64_t max_positions;
-  bool bias_on_qkv;  ///< Qwen2Attention: bias on q, k and v, none on o, whatever the file says
-  bool bias_flags;   ///< attention_bias and mlp_bias are understood; the other families have no such flags
+  Biases biases = Biases::None;
+  std::string_view activation = "silu";
   Keys keys = usual_keys;
+  bool tied = false;
+  std::int64_t head_dim = 0;    ///< 0: hidden_size / heads
+  std::int64_t vocabulary = 0;  ///< 0: has to be said
+  Window window = Window::Never;
+  std::int64_t usual_window = 0;  ///< 0: none
 };
-constexpr std::string_view gpt2 = "gpt2", qwen3 = "qwen3";
+constexpr std::string_view qwen2 = "qwen2", qwen3 = "qwen3", gemma2 = "gemma2", gemma3 = "gemma3_text", olmo2 = "olmo2",
+                           gpt_neox = "gpt_neox", gpt2 = "gpt2", gpt_bigcode = "gpt_bigcode";
+constexpr std::string_view tanh_gelu = "gelu_pytorch_tanh";
 constexpr std::array families{
-    Family{"llama", 0, 2048, false, true},      Family{"qwen2", 32, 32768, true, false},
-    Family{"mistral", 8, 131072, false, false}, Family{"phi3", 0, 4096, false, false},
-    Family{qwen3, 32, 32768, false, false},     Family{gpt2, 0, 1024, true, false, gpt2_keys}};
+    Family{.name = "llama", .kv_heads = 0, .max_positions = 2048, .biases = Biases::Flags},
+    Family{.name = qwen2, .kv_heads = 32, .max_positions = 32768, .biases = Biases::Qkv, .window = Window::Flag},
+    Family{.name = "mistral", .kv_heads = 8, .max_positions = 131072, .window = Window::Key, .usual_window = 4096},
+    Family{.name = "phi3", .kv_heads = 0, .max_positions = 4096, .window = Window::Key},
+    Family{.name = qwen3, .kv_heads = 32, .max_positions = 32768, .window = Window::Flag},
+    Family{.name = gemma2,
+           .kv_heads = 4,
+           .max_positions = 8192,
+           .biases = Biases::AttentionFlag,
+           .activation = tanh_gelu,
+           .keys = gemma_keys,
+           .tied = true,
+           .head_dim = 256,
+           .window = Window::Key,
+           .usual_window = 4096},
+    Family{.name = gemma3,
+           .kv_heads = 4,
+           .max_positions = 131072,
+           .biases = Biases::AttentionFlag,
+           .activation = tanh_gelu,
+           .keys = gemma_keys,
+           .tied = true,
+           .head_dim = 256,
+           .vocabulary = 262208,
+           .window = Window::Key,
+           .usual_window = 4096},
+    Family{.name = olmo2, .kv_heads = 0, .max_positions = 2048, .biases = Biases::AttentionFlag},
+    Family{.name = gpt_neox, .kv_heads = 0, .max_positions = 2048, .biases = Biases::NeoX, .activation = "gelu"},
+    Family{.name = gpt2,
+           .kv_heads = 0,
+           .max_positions = 1024,
+           .biases = Biases::LinearFlag,
+           .activation = "gelu_new",
+           .keys = gpt2_keys,
+           .tied = true},
+    Family{.name = gpt_bigcode,
+           .kv_heads = 0,
+           .max_positions = 1024,
+           .biases = Biases::All,
+           .activation = tanh_gelu,
+           .keys = gpt2_keys,
+           .tied = true}};
+constexpr double gemma2_attention_softcap = 50, gemma2_logit_softcap = 30;
+constexpr double neox_rotary_fraction = 0.25;
 
 // Beyond what GPT2Config knows, models of its family that Megatron trains have rotary positions, no biases, or a gated
 // MLP: said as other configurations on the hub say it (BERT's, ChatGLM's).
 constexpr std::string_view position_kind = "position_embedding_type";
 constexpr std::string_view linear_bias = "add_bias_linear";
 
+constexpr std::string_view attention_bias = "attention_bias", mlp_bias = "mlp_bias", multi_query = "multi_query",
+                           parallel_residual = "use_parallel_residual", attention_softcap = "attn_logit_softcapping",
+                           logit_softcap = "final_logit_softcapping", sliding_window = "sliding_window",
+                           use_sliding_window = "use_sliding_window", rotary_percent = "rotary_pct",
+                           partial_rotary = "partial_rotary_factor", rope_parameters = "rope_parameters";
+
+/// An activation by the name that configurations give it. Most families gate their MLP whatever it is.
 struct NamedActivation {
   std::string_view name;
   Activation activation;
+  bool gate;
 };
 constexpr std::array activations{
-    NamedActivation{"silu", Activation::SwiGlu},       NamedActivation{"swiglu", Activation::SwiGlu},
-    NamedActivation{"gelu", Activation::Gelu},         NamedActivation{"gelu_new", Activation::Gelu},
-    NamedActivation{"gelu_fast", Activation::Gelu},    NamedActivation{"gelu_pytorch_tanh", Activation::Gelu},
-    NamedActivation{"relu2", Activation::SquaredRelu},
+    NamedActivation{"silu", Activation::SwiGlu, true},   NamedActivation{"gelu", Activation::GeGlu, true},
+    NamedActivation{tanh_gelu, Activation::GeGlu, true}, NamedActivation{"gelu_new", Activation::Gelu, false},
+    NamedActivation{"gelu", Activation::Gelu, false},    NamedActivation{"gelu_fast", Activation::Gelu, false},
+    NamedActivation{tanh_gelu, Activation::Gelu, false}, NamedActivation{"relu2", Activation::SquaredRelu, false},
 };
+/// Megatron's gated MLP of the family that has none otherwise.
+constexpr std::string_view gated_gpt2 = "swiglu";
 
 /// Keys whose presence with a value that says something changes what is allocated in a way that is not modelled.
 struct Unmodelled {
@@ -82,8 +161,7 @@ constexpr std::array unmodelled_keys{
     Unmodelled{"qk_norm", "normalization of Q and K is"},
     Unmodelled{"use_qk_norm", "normalization of Q and K is"},
     Unmodelled{"qk_layernorm", "normalization of Q and K is"},
-    Unmodelled{"attn_logit_softcapping", "capping of attention scores is"},
-    Unmodelled{"final_logit_softcapping", "capping of logits is"},
+    Unmodelled{"use_bidirectional_attention", "attention to what comes after is"},
     Unmodelled{"num_nextn_predict_layers", "multi-token prediction is"},
     Unmodelled{"mtp_num_layers", "multi-token prediction is"},
     Unmodelled{"cross_attention_layers", "cross-attention is"},
@@ -113,17 +191,12 @@ constexpr auto harmless_keys = std::to_array<std::string_view>({"_name_or_path",
                                                                 "pad_token_id",
                                                                 "pretraining_tp",
                                                                 "rms_norm_eps",
-                                                                "rope_parameters",
                                                                 "rope_scaling",
                                                                 "rope_theta",
-                                                                "sliding_window",
                                                                 "torch_dtype",
                                                                 "transformers_version",
                                                                 "use_cache",
                                                                 "use_mrope",
-                                                                "use_sliding_window",
-                                                                "partial_rotary_factor",
-                                                                "rotary_pct",
                                                                 "unk_token_id",
                                                                 "auto_map",
                                                                 "name",
@@ -132,6 +205,15 @@ constexpr auto harmless_keys = std::to_array<std::string_view>({"_name_or_path",
                                                                 "resid_pdrop",
                                                                 "layer_norm_epsilon",
                                                                 "n_ctx",
+                                                                "attention_softmax_in_fp32",
+                                                                "scale_attention_softmax_in_fp32",
+                                                                "query_pre_attn_scalar",
+                                                                "cache_implementation",
+                                                                "sliding_window_pattern",
+                                                                "rope_local_base_freq",
+                                                                "rotary_emb_base",
+                                                                "layer_norm_eps",
+                                                                "classifier_dropout",
                                                                 "scale_attn_weights",
                                                                 "original_max_position_embeddings"});
 
@@ -146,6 +228,7 @@ constexpr std::int64_t most_learned_positions = std::int64_t{1} << 24;  // each 
 constexpr CountRule kv_heads_rule{"num_key_value_heads", 1 << 12};
 constexpr CountRule head_dim_rule{"head_dim", 256};  // the most that FlashAttention and cuDNN take
 constexpr CountRule vocabulary_rule{"vocab_size", 1 << 22};
+constexpr double most_softcap = 1e6;
 
 /// Builds the document and refuses what the library lets pass: keys given twice, and absurd depth.
 class Watch {
@@ -231,25 +314,23 @@ class ConfigReader {
       return model;
     }
     keys_ = family->keys;
-    const bool is_gpt2 = family->name == gpt2;
-    if (is_gpt2) read_gpt2(model);
     model.hidden = count({keys_.hidden, most_hidden});
     model.layers = count({keys_.layers, most_layers});
     model.heads = count({keys_.heads, most_heads});
-    model.kv_heads =
-        count(kv_heads_rule, given("num_key_value_heads") || family->kv_heads == 0 ? model.heads : family->kv_heads);
-    model.head_dim = read_head_dim(model);
+    model.kv_heads = read_kv_heads(*family, model);
+    model.head_dim = read_head_dim(*family, model);
     const std::int64_t usual_ffn = 4 * model.hidden;
-    model.ffn = count({keys_.ffn, most_ffn}, is_gpt2 ? std::optional(usual_ffn) : std::nullopt);
-    model.vocabulary = count(vocabulary_rule);
+    model.ffn = count({keys_.ffn, most_ffn}, keys_.ffn == gpt2_keys.ffn ? std::optional(usual_ffn) : std::nullopt);
+    model.vocabulary =
+        count(vocabulary_rule, family->vocabulary > 0 ? std::optional(family->vocabulary) : std::nullopt);
+    read_traits(*family, model);
     const bool learned = model.positions == Positions::Learned;
     model.max_positions =
         count({keys_.positions, learned ? most_learned_positions : most_positions}, family->max_positions);
-    model.tied_embeddings = flag("tie_word_embeddings", is_gpt2);
-    if (!is_gpt2) read_biases(*family, model);
-    model.qk_norm = family->name == qwen3;  // Qwen3Attention has q_norm and k_norm, whatever the file says
+    model.tied_embeddings = flag("tie_word_embeddings", family->tied);
+    read_biases(*family, model);
     check_heads(model);
-    read_activation(model, is_gpt2 ? "gelu_new" : "silu", is_gpt2);
+    read_activation(*family, model);
     refuse_unmodelled();
     return model;
   }
@@ -272,10 +353,12 @@ class ConfigReader {
                        [&](const Unmodelled& u) { return u.key == key; });
   }
   static std::vector<std::string_view> own_keys() {
-    std::vector<std::string_view> keys{"model_type",        kv_heads_rule.key,     head_dim_rule.key,
-                                       vocabulary_rule.key, "tie_word_embeddings", "attention_bias",
-                                       "mlp_bias",          position_kind,         linear_bias};
-    for (const Keys& k : {usual_keys, gpt2_keys})
+    std::vector<std::string_view> keys{
+        "model_type",      kv_heads_rule.key, head_dim_rule.key, vocabulary_rule.key, "tie_word_embeddings",
+        attention_bias,    mlp_bias,          position_kind,     linear_bias,         multi_query,
+        parallel_residual, attention_softcap, logit_softcap,     sliding_window,      use_sliding_window,
+        rotary_percent,    partial_rotary,    rope_parameters};
+    for (const Keys& k : {usual_keys, gemma_keys, gpt2_keys})
       keys.insert(keys.end(), {k.hidden, k.layers, k.heads, k.ffn, k.positions, k.activation});
     return keys;
   }
@@ -352,12 +435,30 @@ class ConfigReader {
     for (const Family& f : families) names.emplace_back(f.name);
     const json* value = find("model_type");
     if (value != nullptr && !value->is_string()) return;  // reported already
+    if (const json* part = find("text_config"); part != nullptr && part->is_object()) {
+      problem("text_config",
+              fmt::format("{} is a model of several parts, of which only text is modelled", in_quotes(type)),
+              "its text_config in a file of its own would do, where its model_type is known");
+      return;
+    }
     problem("model_type", value == nullptr ? "is missing" : fmt::format("{} is not modelled yet", in_quotes(type)),
             one_of(names) + " would do");
   }
 
-  std::int64_t read_head_dim(const Model& model) {
+  std::int64_t read_kv_heads(const Family& family, const Model& model) {
+    if (family.name == gpt_bigcode) {
+      const std::int64_t told = flag(multi_query, true) ? 1 : model.heads;
+      if (model.heads > 0 && count(kv_heads_rule, told) != told)
+        problem(kv_heads_rule.key, fmt::format("{} is what {} says", told, multi_query));
+      return told;
+    }
+    const bool as_heads = given(kv_heads_rule.key) || family.kv_heads == 0;
+    return count(kv_heads_rule, as_heads ? model.heads : family.kv_heads);
+  }
+
+  std::int64_t read_head_dim(const Family& family, const Model& model) {
     if (find(head_dim_rule.key) != nullptr) return count(head_dim_rule);
+    if (family.head_dim > 0) return family.head_dim;
     if (model.hidden == 0 || model.heads == 0) return 0;
     if (model.hidden % model.heads != 0) {
       problem(keys_.heads, fmt::format("{} does not divide {} = {}, and head_dim is left out", model.heads,
@@ -367,28 +468,122 @@ class ConfigReader {
     return model.hidden / model.heads;
   }
 
-  void read_gpt2(Model& model) {
-    model.normalization = Normalization::Layer;
-    model.positions = Positions::Learned;
+  /// What a family's layers are made of: its modelling code says it, its file seldom.
+  void read_traits(const Family& family, Model& model) {
+    const bool gemma = family.name == gemma2 || family.name == gemma3;
+    const bool gpt = family.name == gpt2 || family.name == gpt_bigcode;
+    if (gpt || family.name == gpt_neox) model.normalization = Normalization::Layer;
+    if (gpt) model.positions = Positions::Learned;
+    if (family.name == gpt2) read_position_kind(model);
+    if (family.name == qwen3 || family.name == gemma3) model.qk_norm = QkNorm::PerHead;
+    if (family.name == olmo2) {
+      model.qk_norm = QkNorm::AllHeads;
+      model.norms = NormPlacement::After;
+    }
+    if (gemma) {
+      model.norms = NormPlacement::Around;
+      model.zero_centered_norms = model.scaled_embedding = true;
+    }
+    if (family.name == gpt_neox)
+      model.parallel_residual = flag(parallel_residual, true);
+    else if (flag(parallel_residual))
+      problem(parallel_residual, fmt::format("true is not modelled: {} has no such switch", family.name));
+    model.attention_softcap =
+        read_softcap(attention_softcap, family.name == gemma2 ? Asked::Understood : Asked::Refused,
+                     "capping of attention scores", family.name == gemma2 ? gemma2_attention_softcap : 0);
+    model.logit_softcap = read_softcap(logit_softcap, gemma ? Asked::Understood : Asked::Refused, "capping of logits",
+                                       family.name == gemma2 ? gemma2_logit_softcap : 0);
+    if (model.positions == Positions::Rotary)
+      model.rotary_fraction = read_rotary_fraction(family.name == gpt_neox ? neox_rotary_fraction : 1);
+    read_sliding_window(family, model);
+    model.window_rotary = family.name == gemma3;
+  }
+
+  void read_position_kind(Model& model) {
     const std::string kind = text(position_kind).value_or("absolute");
     if (kind == "rope")
       model.positions = Positions::Rotary;
     else if (kind != "absolute")
       problem(position_kind, fmt::format("{} is not modelled yet", in_quotes(kind)),
               R"("absolute" (learned vectors) or "rope" would do)");
-    model.qkv_bias = model.output_bias = model.mlp_bias = flag(linear_bias, true);
+  }
+
+  enum class Asked : std::uint8_t { Understood, Refused };
+
+  /// `usual` stands for a cap that is left out; null is none.
+  double read_softcap(std::string_view key, Asked asked, std::string_view what, double usual) {
+    if (!given(key)) return usual;
+    const json* value = find(key);
+    if (value == nullptr || says_nothing(*value)) return 0;
+    if (asked == Asked::Refused) {
+      problem(key, fmt::format("{} is not modelled in this family", what));
+      return 0;
+    }
+    return number(key, *value, 0, most_softcap);
+  }
+
+  /// GPT-NeoX calls it rotary_pct, others partial_rotary_factor, transformers 5 says it in rope_parameters.
+  double read_rotary_fraction(double usual) {
+    for (const std::string_view key : {rotary_percent, partial_rotary})
+      if (const json* value = find(key)) return number(key, *value, 0, 1);
+    if (const json* parameters = find(rope_parameters); parameters != nullptr && parameters->is_object()) {
+      const auto said = parameters->find(partial_rotary);
+      if (said != parameters->end() && !said->is_null()) return number(rope_parameters, *said, 0, 1);
+    }
+    return usual;
+  }
+
+  void read_sliding_window(const Family& family, Model& model) {
+    if (family.window == Window::Never || (family.window == Window::Flag && !flag(use_sliding_window))) return;
+    if (given(sliding_window) && find(sliding_window) == nullptr) return;  // null is none
+    if (given(sliding_window) || family.usual_window > 0)
+      model.sliding_window = count({sliding_window, most_positions}, family.usual_window);
+  }
+
+  /// A number above `low` and up to `high`.
+  double number(std::string_view key, const json& value, double low, double high) {
+    if (!value.is_number()) {
+      problem(key, fmt::format("takes a number, not {}", shown(value)));
+      return 0;
+    }
+    const double x = value.get<double>();
+    if (x > low && x <= high) return x;
+    problem(key, fmt::format("{} is out of range", shown(value)),
+            fmt::format("above {} and up to {} would do", low, high));
+    return 0;
   }
 
   void read_biases(const Family& family, Model& model) {
-    model.qkv_bias = family.bias_on_qkv;
-    if (family.bias_flags) {
-      model.qkv_bias = model.output_bias = flag("attention_bias");
-      model.mlp_bias = flag("mlp_bias");
-      return;
+    switch (family.biases) {
+      case Biases::Flags:
+        model.qkv_bias = model.output_bias = flag(attention_bias);
+        model.mlp_bias = flag(mlp_bias);
+        return;
+      case Biases::AttentionFlag:
+        if (flag(attention_bias))
+          problem(attention_bias, "true is not modelled where a norm follows the output projection");
+        refuse_bias(family, mlp_bias);
+        return;
+      case Biases::NeoX:
+        model.qkv_bias = model.output_bias = flag(attention_bias, true);
+        model.mlp_bias = true;
+        return;
+      case Biases::LinearFlag:
+        model.qkv_bias = model.output_bias = model.mlp_bias = flag(linear_bias, true);
+        return;
+      case Biases::All:
+        model.qkv_bias = model.output_bias = model.mlp_bias = true;
+        return;
+      case Biases::Qkv:
+      case Biases::None:
+        model.qkv_bias = family.biases == Biases::Qkv;
+        refuse_bias(family, attention_bias);
+        refuse_bias(family, mlp_bias);
+        return;
     }
-    for (const std::string_view key : {"attention_bias", "mlp_bias"}) {
-      if (flag(key)) problem(key, fmt::format("true is not modelled: {} has no such switch", family.name));
-    }
+  }
+  void refuse_bias(const Family& family, std::string_view key) {
+    if (flag(key)) problem(key, fmt::format("true is not modelled: {} has no such switch", family.name));
   }
 
   void check_heads(const Model& model) {
@@ -402,17 +597,25 @@ class ConfigReader {
     }
   }
 
-  // The other families gate their MLP whatever the activation, and only SiLU's gate is modelled.
-  void read_activation(Model& model, std::string_view usual, bool any) {
-    const std::string name = text(keys_.activation).value_or(std::string(usual));
-    const auto* const found =
-        std::find_if(activations.begin(), activations.end(), [&](const NamedActivation& a) { return a.name == name; });
-    if (found == activations.end() || (!any && name != usual)) {
-      problem(keys_.activation, fmt::format("{} is not modelled yet", in_quotes(name)),
-              any ? R"("gelu_new", "gelu", "relu2" or "swiglu" would do)" : fmt::format("\"{}\" would do", usual));
+  void read_activation(const Family& family, Model& model) {
+    const bool gate = family.name != gpt2 && family.name != gpt_bigcode && family.name != gpt_neox;
+    const std::string name = text(keys_.activation).value_or(std::string(family.activation));
+    if (family.name == gpt2 && name == gated_gpt2) {
+      model.activation = Activation::SwiGlu;
       return;
     }
-    model.activation = found->activation;
+    std::vector<std::string> names;
+    for (const NamedActivation& a : activations) {
+      if (a.gate != gate) continue;
+      if (a.name == name) {
+        model.activation = a.activation;
+        model.composite_gelu = name == "gelu_new" || name == "gelu_fast";
+        return;
+      }
+      names.push_back(in_quotes(a.name));
+    }
+    if (family.name == gpt2) names.push_back(in_quotes(gated_gpt2));
+    problem(keys_.activation, fmt::format("{} is not modelled yet", in_quotes(name)), one_of(names) + " would do");
   }
 
   void refuse_unmodelled() {

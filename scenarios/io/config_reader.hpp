@@ -20,8 +20,8 @@ struct ConfigOverride {
   Problem place;
 };
 
-/// The model that a Hugging Face config.json describes: families llama, qwen2, mistral and gpt2. What the file leaves
-/// out has the default of the `transformers` library; what would change memory and is not modelled is an InputError.
+/// The model that a Hugging Face config.json describes, of the dense families that are known. What the file leaves out
+/// has the default of the `transformers` library; what would change memory and is not modelled is an InputError.
 Model read_model(const std::filesystem::path& path, const std::vector<ConfigOverride>& overrides = {});
 
 /// The same from text; `file` names it in messages and gives the model its name.

@@ -75,7 +75,7 @@ void refuse(TomlReader& table, const TomlKey& variable, const std::string& value
     if (value == known->value) return;
     const bool allocator = variable.name == "PYTORCH_CUDA_ALLOC_CONF";
     table.problem(variable.name, fmt::format("{} = {} is not modelled yet", variable.name, in_quotes(value)),
-                  allocator ? "leave it out; allocator in [runtime] is where it will go"
+                  allocator ? "write it as allocator in [runtime]"
                             : fmt::format("leave it out, or set {}", in_quotes(known->value)));
     return;
   }

@@ -100,7 +100,7 @@ const std::array repeats{
     Repeat{"recompute-modules", Source::Train, "recompute_modules",
            [](const Scenario& s) { return Texts{modules_text(s.train.recompute)}; }},
     Repeat{"qk-layernorm", Source::Model, "norms of queries and keys",
-           [](const Scenario& s) { return boolean(s.model.qk_norm); }},
+           [](const Scenario& s) { return boolean(s.model.qk_norm != QkNorm::None); }},
     Repeat{"num-layers", Source::Model, "num_hidden_layers", [](const Scenario& s) { return number(s.model.layers); }},
     Repeat{"hidden-size", Source::Model, "hidden_size", [](const Scenario& s) { return number(s.model.hidden); }},
     Repeat{"ffn-hidden-size", Source::Model, "intermediate_size",
@@ -140,6 +140,8 @@ const std::array repeats{
            [](const Scenario& s) {
              return Texts{s.model.positions == Positions::Rotary ? "\"rope\"" : "\"learned_absolute\""};
            }},
+    Repeat{"rotary-percent", Source::Model, "rotary_pct",
+           [](const Scenario& s) { return Texts{fmt::format("{}", s.model.rotary_fraction)}; }},
     Repeat{"hidden-dropout", Source::Train, "hidden_dropout",
            [](const Scenario& s) { return Texts{fmt::format("{}", s.train.hidden_dropout)}; }},
     Repeat{"attention-dropout", Source::Train, "attention_dropout",
@@ -200,7 +202,6 @@ const std::vector<UnmodelledKey>& unmodelled_flags() {
       {"init-model-with-meta-device", "building the model on the meta device is", {"false"}},
       {"defer-embedding-wgrad-compute", "deferred weight gradients are", {"false"}},
       {"delay-wgrad-compute", "deferred weight gradients are", {"false"}},
-      {"rotary-percent", "a partial rotary embedding is", {"1"}},
       {"use-legacy-models", "the legacy model is", {"false"}},
       {"distributed-backend", "a backend other than NCCL is", {"\"nccl\""}},
   };

@@ -95,6 +95,7 @@ class SnapshotReader {
     if (!problems_.empty()) throw InputError(problems_);
     snapshot.frames = std::move(frames_);
     snapshot.stacks = std::move(stacks_);
+    snapshot.categories = std::move(categories_);
     return snapshot;
   }
 
@@ -174,6 +175,7 @@ class SnapshotReader {
     record.mempool = mempool(entries, old_key ? "pool_id" : "segment_pool_id", path);
     if (pickle_->find(entries, "time_us") != nullptr) record.time_us = integer_or(entries, "time_us", path, 0);
     record.stack = stack(entries, path);
+    record.category = category(entries, path);
     return record;
   }
 
@@ -225,6 +227,15 @@ class SnapshotReader {
     record.device = integer_or(entries, "device", path, 0);
     record.time_us = integer_or(entries, "time_us", path, 0);
     return record;
+  }
+
+  // There are a few, if any.
+  TraceCategoryId category(Entries dict, const Path& path) {
+    if (pickle_->find(dict, "category") == nullptr) return {};
+    const std::string name = text_or_empty(dict, "category", path);
+    const auto [known, is_new] = category_of_name_.try_emplace(name, static_cast<std::int32_t>(categories_.size()));
+    if (is_new) categories_.push_back(name);
+    return TraceCategoryId{known->second};
   }
 
   // Lists with the same frames are one stack.
@@ -405,9 +416,18 @@ class SnapshotReader {
   std::unordered_map<std::uint32_t, std::int32_t> frame_of_dict_;
   std::vector<StackId> stack_of_list_;  // by container
   std::unordered_map<std::uint64_t, std::vector<StackId>> stacks_with_hash_;
+  std::vector<std::string> categories_;
+  std::unordered_map<std::string, std::int32_t> category_of_name_;
   std::size_t work_ = 0;
   std::vector<Problem> problems_;
 };
+
+template <class T, std::size_t n>
+std::string_view text_of(T value, const Word<T> (&words)[n]) {
+  for (const Word<T>& known : words)
+    if (known.value == value) return known.text;
+  return "unknown";
+}
 
 }  // namespace
 
@@ -432,6 +452,9 @@ class Collector {
 };
 
 }  // namespace
+
+std::string_view name(TraceEvent::Action action) { return text_of(action, actions); }
+std::string_view name(BlockRecord::State state) { return text_of(state, states); }
 
 MemorySnapshot memory_snapshot(const Pickle& pickle, const std::string& file) {
   Collector collector;

@@ -8,6 +8,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,8 +20,9 @@
 
 namespace tidemark {
 
-using FrameId = Id<struct FrameKind>;  ///< into MemorySnapshot::frames
-using StackId = Id<struct StackKind>;  ///< into MemorySnapshot::stacks
+using FrameId = Id<struct FrameKind>;                  ///< into MemorySnapshot::frames
+using StackId = Id<struct StackKind>;                  ///< into MemorySnapshot::stacks
+using TraceCategoryId = Id<struct TraceCategoryKind>;  ///< into MemorySnapshot::categories
 
 /// A cudaStream_t as a number. 0 is the default stream.
 using StreamPointer = std::int64_t;
@@ -51,10 +53,10 @@ struct SegmentRecord {
   Bytes size;
   StreamPointer stream = 0;
   PoolKind pool = PoolKind::Small;
-  MempoolId mempool;
+  MempoolId mempool = {};
   bool expandable = false;
-  StackId stack;
-  std::vector<BlockRecord> blocks;  ///< tile the segment, in order of address
+  StackId stack = {};
+  std::vector<BlockRecord> blocks = {};  ///< tile the segment, in order of address
 
   friend bool operator==(const SegmentRecord&, const SegmentRecord&) = default;
 };
@@ -77,9 +79,10 @@ struct TraceEvent {
   Address address;  ///< of an OutOfMemory: the bytes that were free on the device
   Bytes size;       ///< of blocks as requested, of segments as they are
   StreamPointer stream = 0;
-  MempoolId mempool;
-  std::optional<std::int64_t> time_us;  ///< since 1970; absent up to PyTorch 2.2
-  StackId stack;
+  MempoolId mempool = {};
+  std::optional<std::int64_t> time_us = {};  ///< since 1970; absent up to PyTorch 2.2
+  StackId stack = {};
+  TraceCategoryId category = {};  ///< PyTorch writes none; its viewer colours by it
 
   friend bool operator==(const TraceEvent&, const TraceEvent&) = default;
 };
@@ -114,9 +117,14 @@ struct MemorySnapshot {
   std::vector<ExternalAnnotation> annotations;
   std::vector<StackFrame> frames;            ///< those that stacks share are here once
   std::vector<std::vector<FrameId>> stacks;  ///< innermost frame first
+  std::vector<std::string> categories;
 
   friend bool operator==(const MemorySnapshot&, const MemorySnapshot&) = default;
 };
+
+/// As the file has it: "alloc", "free_requested", ...
+[[nodiscard]] std::string_view name(TraceEvent::Action action);
+[[nodiscard]] std::string_view name(BlockRecord::State state);
 
 /// What a pickle of a snapshot says. Accepts all versions since 2.0, and a bare list of segments; unknown keys are
 /// ignored. Throws InputError, which names `file` and every place that does not fit, if it is something else.

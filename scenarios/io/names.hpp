@@ -36,8 +36,14 @@ inline constexpr auto attention_names = std::to_array<Named<AttentionKernel>>({{
                                                                                {"flash", AttentionKernel::Flash},
                                                                                {"unfused", AttentionKernel::Unfused},
                                                                                {"local", AttentionKernel::Local}});
-inline constexpr auto activation_names = std::to_array<Named<Activation>>(
-    {{"swiglu", Activation::SwiGlu}, {"gelu", Activation::Gelu}, {"relu2", Activation::SquaredRelu}});
+inline constexpr auto activation_names = std::to_array<Named<Activation>>({{"swiglu", Activation::SwiGlu},
+                                                                           {"geglu", Activation::GeGlu},
+                                                                           {"gelu", Activation::Gelu},
+                                                                           {"relu2", Activation::SquaredRelu}});
+inline constexpr auto norm_placement_names = std::to_array<Named<NormPlacement>>(
+    {{"before", NormPlacement::Before}, {"after", NormPlacement::After}, {"around", NormPlacement::Around}});
+inline constexpr auto qk_norm_names = std::to_array<Named<QkNorm>>(
+    {{"none", QkNorm::None}, {"per_head", QkNorm::PerHead}, {"all_heads", QkNorm::AllHeads}});
 inline constexpr auto normalization_names =
     std::to_array<Named<Normalization>>({{"rmsnorm", Normalization::Rms}, {"layernorm", Normalization::Layer}});
 inline constexpr auto positions_names =

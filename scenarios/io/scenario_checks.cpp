@@ -54,6 +54,7 @@ class Checks {
     check_stages();
     derive_data();
     check_sequence();
+    check_attention();
     check_batch();
     check_precision();
     check_headroom();
@@ -163,6 +164,16 @@ class Checks {
         would(multiples_around(train_.sequence_length, layout_.tensor)));
   }
 
+  void check_attention() {
+    const bool stored = train_.attention == AttentionKernel::Auto || stores_scores(train_.attention);
+    if (!tables_.model_sound || !tables_.train.sound("attention") || model_.attention_softcap == 0 || stored) return;
+    tables_.train.problem(
+        "attention",
+        fmt::format("attention = \"{}\" cannot cap scores, as the model's attn_logit_softcapping asks",
+                    word(attention_names, train_.attention)),
+        R"("auto", "unfused" or "local" can)");
+  }
+
   void check_batch() {
     if (!data_known_ || !batch_sound()) return;
     const std::int64_t together = train_.micro_batch * layout_.data;
@@ -180,7 +191,7 @@ class Checks {
   }
 
   void check_precision() {
-    if (!tables_.train.sound("precision")) return;
+    if (!tables_.train.sound("precision") || scenario_.runtime.name == "pytorch") return;
     if (!tables_.train.has("gradient_dtype")) {
       // Megatron turns accumulate-allreduce-grads-in-fp32 on for bf16 by itself (arguments.py, validate_args).
       train_.gradient_dtype = train_.precision == DType::BF16 ? DType::FP32 : train_.precision;
@@ -211,7 +222,8 @@ class Checks {
     const double parameters =
         (2 * vocabulary + (model_.positions == Positions::Learned ? real(model_.max_positions) : 0)) * hidden +
         real(model_.layers) * hidden * (2 * attention + 3 * real(model_.ffn) + 8);
-    const double scores = stores_scores(train_.attention) ? real(model_.heads) * real(train_.sequence_length) : 0;
+    const bool stored = stores_scores(train_.attention) || model_.attention_softcap > 0;
+    const double scores = stored ? real(model_.heads) * real(train_.sequence_length) : 0;
     const double per_token =
         real(model_.layers) * (16 * hidden + 8 * attention + 12 * real(model_.ffn) + 16 * scores) + 16 * vocabulary;
     constexpr double most_bytes = 1.0e18;  // below 2^60

@@ -28,10 +28,16 @@ Json as_json(const Model& model) {
           {"qkv_bias", model.qkv_bias},
           {"output_bias", model.output_bias},
           {"mlp_bias", model.mlp_bias},
-          {"qk_norm", model.qk_norm},
+          {"qk_norm", word(qk_norm_names, model.qk_norm)},
           {"normalization", word(normalization_names, model.normalization)},
+          {"norms", word(norm_placement_names, model.norms)},
+          {"use_parallel_residual", model.parallel_residual},
           {"activation", word(activation_names, model.activation)},
           {"position_embedding_type", word(positions_names, model.positions)},
+          {"rotary_pct", model.rotary_fraction},
+          {"sliding_window", model.sliding_window},
+          {"attn_logit_softcapping", model.attention_softcap},
+          {"final_logit_softcapping", model.logit_softcap},
           {"vocabulary_extra", model.vocabulary_extra},
           {"vocabulary_multiple", model.vocabulary_multiple}};
 }
@@ -140,6 +146,7 @@ Json as_json(const Train& train) {
                {"global_batch", train.global_batch},
                {"precision", name(train.precision)},
                {"gradient_dtype", name(train.gradient_dtype)},
+               {"master_dtype", name(train.master_dtype)},
                {"optimizer", word(optimizer_names, train.optimizer)},
                {"recompute", word(recompute_names, train.recompute.kind)},
                {"attention", word(attention_names, train.attention)},
@@ -148,6 +155,34 @@ Json as_json(const Train& train) {
                {"attention_dropout", train.attention_dropout},
                {"steps", train.steps}};
   add_recomputation(json, train.recompute);
+  return json;
+}
+
+Json megatron_switches(const RuntimeChoice& runtime) {
+  return {{"no-create-attention-mask-in-dataloader", !runtime.attention_mask},
+          {"no-gradient-accumulation-fusion", !runtime.gradient_accumulation_fusion},
+          {"no-bias-dropout-fusion", !runtime.bias_dropout_fusion},
+          {"no-bias-gelu-fusion", !runtime.bias_gelu_fusion},
+          {"no-bias-swiglu-fusion", !runtime.bias_swiglu_fusion},
+          {"no-rope-fusion", !runtime.rope_fusion},
+          {"no-masked-softmax-fusion", !runtime.masked_softmax_fusion},
+          {"attention-softmax-in-fp32", runtime.softmax_in_fp32},
+          {"apply-query-key-layer-scaling", runtime.query_key_scaling},
+          {"overlap-grad-reduce", runtime.overlap_gradients},
+          {"deterministic-mode", runtime.deterministic}};
+}
+
+Json eager_switches(const RuntimeChoice& runtime) {
+  const EagerSettings& eager = runtime.eager;
+  Json json = {{"foreach", eager.optimizer == OptimizerKernels::Foreach},
+               {"fused", eager.optimizer == OptimizerKernels::Fused},
+               {"max_grad_norm", eager.clips_gradients ? 1.0 : 0.0},
+               {"use_cache", eager.caches_keys},
+               {"gradient_as_bucket_view", eager.gradients_view_buckets},
+               {"bucket_cap_mb", eager.bucket_mib},
+               {"keep_outputs", eager.keeps_outputs},
+               {"fake_tensor_mode", eager.fake_tensors}};
+  if (eager.reentrant_checkpoint) json["use_reentrant"] = *eager.reentrant_checkpoint;
   return json;
 }
 
@@ -163,20 +198,10 @@ Json as_json(const RuntimeChoice& runtime) {
             {"transformer_engine", text(runtime.versions.transformer_engine)},
             {"torch", text(runtime.versions.torch)},
             {"cuda", text(runtime.versions.cuda)},
-            {"nccl", text(runtime.versions.nccl)}}},
+            {"nccl", text(runtime.versions.nccl)},
+            {"transformers", text(runtime.versions.transformers)}}},
           {"environment", environment},
-          {"switches",
-           {{"no-create-attention-mask-in-dataloader", !runtime.attention_mask},
-            {"no-gradient-accumulation-fusion", !runtime.gradient_accumulation_fusion},
-            {"no-bias-dropout-fusion", !runtime.bias_dropout_fusion},
-            {"no-bias-gelu-fusion", !runtime.bias_gelu_fusion},
-            {"no-bias-swiglu-fusion", !runtime.bias_swiglu_fusion},
-            {"no-rope-fusion", !runtime.rope_fusion},
-            {"no-masked-softmax-fusion", !runtime.masked_softmax_fusion},
-            {"attention-softmax-in-fp32", runtime.softmax_in_fp32},
-            {"apply-query-key-layer-scaling", runtime.query_key_scaling},
-            {"overlap-grad-reduce", runtime.overlap_gradients},
-            {"deterministic-mode", runtime.deterministic}}}};
+          {"switches", runtime.name == "pytorch" ? eager_switches(runtime) : megatron_switches(runtime)}};
 }
 
 }  // namespace

@@ -10,12 +10,14 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/io/allocator_conf.hpp"
 #include "scenarios/io/axis_order.hpp"
 #include "scenarios/io/cluster_reader.hpp"
 #include "scenarios/io/config_reader.hpp"
 #include "scenarios/io/environment.hpp"
 #include "scenarios/io/megatron_switches.hpp"
 #include "scenarios/io/names.hpp"
+#include "scenarios/io/pytorch_switches.hpp"
 #include "scenarios/io/recompute_reader.hpp"
 #include "scenarios/io/scenario_checks.hpp"
 #include "scenarios/io/scenario_tables.hpp"
@@ -73,12 +75,14 @@ std::string near_file(const std::string& name, const ScenarioFolders& folders) {
   return nearest(name, beside);
 }
 
-/// Reads the file that `key` names with `read`; nothing when there is a problem, which is then reported.
-template <class Read>
-auto read_named_file(TomlReader& top, std::string_view key, const ScenarioFolders& folders, Problems& problems,
-                     Read read) -> std::optional<decltype(read(std::filesystem::path()))> {
+/// Reads the file that `key` names with `read`, unless it is among `known`; nothing when there is a problem, which is
+/// then reported.
+template <class T, class Read>
+std::optional<T> read_named_file(TomlReader& top, std::string_view key, const ScenarioFolders& folders,
+                                 Problems& problems, const std::map<std::string, T, std::less<>>& known, Read read) {
   const std::optional<std::string> name = top.string(key, Presence::Required);
   if (!name) return std::nullopt;
+  if (const auto found = known.find(*name); found != known.end()) return found->second;
   const std::optional<std::filesystem::path> path = resolved(*name, folders);
   if (!path) {
     const std::string meant = near_file(*name, folders);
@@ -119,10 +123,12 @@ std::vector<ConfigOverride> read_overrides(TomlReader& table, const std::string&
   return overrides;
 }
 
-void read_model_part(ScenarioTables& tables, const ScenarioFolders& folders, Problems& problems, Scenario& scenario) {
+void read_model_part(ScenarioTables& tables, const ScenarioFolders& folders, Problems& problems,
+                     const ScenarioFiles& files, Scenario& scenario) {
   const std::vector<ConfigOverride> overrides = read_overrides(tables.model_override, problems.file());
   const auto read = [&](const std::filesystem::path& path) { return read_model(path, overrides); };
-  const std::optional<Model> model = read_named_file(tables.top, "model", folders, problems, read);
+  const std::optional<Model> model = read_named_file(tables.top, "model", folders, problems,
+                                                     overrides.empty() ? files.models : decltype(files.models){}, read);
   const std::optional<std::int64_t> extra = tables.model_override.integer("vocabulary_extra", extra_tokens);
   const std::optional<std::int64_t> multiple = tables.model_override.integer("vocabulary_multiple", padding_quantum);
   tables.model_sound = model.has_value() && tables.model_override.sound("vocabulary_extra") &&
@@ -199,7 +205,7 @@ void read_train(TomlReader& table, Train& train) {
   train.hidden_dropout = read_dropout(table, "hidden_dropout");
   train.attention_dropout = read_dropout(table, "attention_dropout");
 
-  table.refuse({"master_dtype", "optimizer state of another precision is", {"\"fp32\""}});
+  train.master_dtype = read_name(table, "master_dtype", precision_names).value_or(DType::FP32);
   table.refuse({"moment_dtypes", "optimizer state of another precision is", {"[\"fp32\", \"fp32\"]"}});
   table.refuse_unknown_keys();
 }
@@ -221,20 +227,35 @@ Versions read_versions(TomlReader table) {
   versions.torch = read_version(table, "torch", versions.torch);
   versions.cuda = read_version(table, "cuda", versions.cuda);
   versions.nccl = read_version(table, "nccl", versions.nccl);
+  versions.transformers = read_version(table, "transformers", versions.transformers);
   table.refuse_unknown_keys();
   return versions;
 }
 
+bool plain_pytorch(const RuntimeChoice& runtime) { return runtime.name == "pytorch"; }
+
+std::string read_allocator(TomlReader& table) {
+  std::string text = table.string("allocator").value_or("");
+  for (const AllocatorConfProblem& problem : parse_allocator_conf(text).problems)
+    table.problem("allocator", fmt::format("character {}: {}", problem.at + 1, problem.message), problem.hint);
+  return text;
+}
+
 /// Returns the switches, which are judged once everything they may repeat has been read.
 TomlReader read_runtime(TomlReader& table, RuntimeChoice& runtime) {
-  read_only_choice(table, "name", "megatron", {"fsdp2", "deepspeed", "pytorch"});
+  const std::vector<Option> runtimes{
+      {"megatron"}, {"pytorch"}, {"fsdp2", Modelled::NotYet}, {"deepspeed", Modelled::NotYet}};
+  runtime.name = runtimes[table.option("name", runtimes).value_or(0)].text;
   runtime.headroom = table.bytes("headroom").value_or(Bytes{});
-  table.refuse({"allocator", "settings of the caching allocator are", {"\"\""}});
+  runtime.allocator = read_allocator(table);
   runtime.versions = read_versions(table.table("versions"));
   const Environment environment = read_environment(table.table("environment"));
   runtime.cublas_workspace_config = environment.cublas_workspace_config;
   TomlReader switches = table.table("switches");
-  read_own_switches(switches, runtime);
+  if (plain_pytorch(runtime))
+    runtime.eager = read_pytorch_switches(switches);
+  else
+    read_own_switches(switches, runtime);
   runtime.deterministic |= environment.deterministic;
   table.refuse_unknown_keys();
   return switches;
@@ -254,9 +275,9 @@ void refuse_unmodelled_tables(TomlReader& top) {
 
 }  // namespace
 
-Scenario parse_scenario(std::string_view text, const std::filesystem::path& file, const ScenarioFolders& folders) {
+Scenario scenario_of(const TomlTable& document, const std::filesystem::path& file, const ScenarioFolders& folders,
+                     const ScenarioFiles& read_before) {
   Problems problems(file.string());
-  const TomlTable document = parse_toml(text, problems.file());
   TomlReader top(&document, {}, "", problems);
   TomlReader model_override = top.table("model_override");
   TomlReader layout = top.table("layout");
@@ -267,25 +288,50 @@ Scenario parse_scenario(std::string_view text, const std::filesystem::path& file
   Scenario scenario;
   scenario.name = file.stem().string();
   scenario.gpus = narrow(tables.top.integer("gpus", rank_count, Presence::Required).value_or(1));
-  read_model_part(tables, folders, problems, scenario);
-  const std::optional<Cluster> cluster = read_named_file(tables.top, "cluster", folders, problems, read_cluster);
+  read_model_part(tables, folders, problems, read_before, scenario);
+  const std::optional<Cluster> cluster =
+      read_named_file(tables.top, "cluster", folders, problems, read_before.clusters, read_cluster);
   tables.cluster_sound = cluster.has_value();
   scenario.cluster = cluster.value_or(Cluster{});
   read_layout(tables.layout, scenario.layout);
   read_train(tables.train, scenario.train);
   TomlReader switches = read_runtime(tables.runtime, scenario.runtime);
-  scenario.layout.chunk_group = read_chunk_group(switches);
+  const bool eager = plain_pytorch(scenario.runtime);
+  if (!eager) scenario.layout.chunk_group = read_chunk_group(switches);
   refuse_unmodelled_tables(tables.top);
   tables.top.refuse_unknown_keys();
 
   const bool asked_sequence_parallel = scenario.layout.sequence_parallel;
+  if (eager)
+    settle_pytorch(scenario, tables);
+  else if (scenario.train.master_dtype != DType::FP32)
+    tables.train.problem("master_dtype", "optimizer state of another precision than fp32 is not modelled yet",
+                         "plain PyTorch ([runtime] name = \"pytorch\") keeps none where it is the parameters' own");
   settle(scenario, tables);
   Scenario asked = scenario;
   asked.layout.sequence_parallel = asked_sequence_parallel;
-  check_megatron_switches(switches, asked, tables);
+  if (!eager) check_megatron_switches(switches, asked, tables);
 
   problems.raise_if_any();
   return scenario;
+}
+
+Scenario parse_scenario(std::string_view text, const std::filesystem::path& file, const ScenarioFolders& folders) {
+  return scenario_of(parse_toml(text, file.string()), file, folders);
+}
+
+ScenarioFiles files_of(const TomlTable& document, const std::filesystem::path& file, const ScenarioFolders& folders) {
+  Problems problems(file.string());
+  TomlReader top(&document, {}, "", problems);
+  ScenarioFiles files;
+  const auto read = [](const std::filesystem::path& path) { return read_model(path); };
+  const std::optional<Model> model = read_named_file(top, "model", folders, problems, files.models, read);
+  const std::optional<Cluster> cluster =
+      read_named_file(top, "cluster", folders, problems, files.clusters, read_cluster);
+  problems.raise_if_any();
+  files.models.emplace(*top.string("model"), *model);
+  files.clusters.emplace(*top.string("cluster"), *cluster);
+  return files;
 }
 
 Scenario read_scenario(const std::filesystem::path& path, const std::filesystem::path& data_root) {

@@ -1,8 +1,12 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
 #include <string_view>
 
+#include "scenarios/io/toml_value.hpp"
 #include "scenarios/scenario.hpp"
 
 namespace tidemark {
@@ -20,5 +24,19 @@ struct ScenarioFolders {
 
 /// The same from text; `file` names it in messages and gives the scenario its name.
 Scenario parse_scenario(std::string_view text, const std::filesystem::path& file, const ScenarioFolders& folders);
+
+/// Models and clusters that were read before, by the names that scenarios give them: whoever asks many scenarios of the
+/// same files reads each once. A model is as its file has it, without overrides.
+struct ScenarioFiles {
+  std::map<std::string, Model, std::less<>> models;
+  std::map<std::string, Cluster, std::less<>> clusters;
+};
+
+/// The same from a document, which need not have been a text.
+Scenario scenario_of(const TomlTable& document, const std::filesystem::path& file, const ScenarioFolders& folders,
+                     const ScenarioFiles& read_before = {});
+
+/// What the document's scenarios will read: its model and its cluster. Throws InputError.
+ScenarioFiles files_of(const TomlTable& document, const std::filesystem::path& file, const ScenarioFolders& folders);
 
 }  // namespace tidemark

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <ostream>
 #include <sstream>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "scenarios/host_clock.hpp"
+#include "scenarios/report/detail/chrome_trace.hpp"
 #include "scenarios/report/detail/timeline_writers.hpp"
 #include "sim/overloaded.hpp"
 #include "sim/program_text.hpp"
@@ -23,6 +25,20 @@ std::string driver_name(const Job& job, const DriverEvent& event) {
                         [&](CommSlot slot) { return "communicator " + job.stages.communicators[slot.index()].name; },
                     },
                     event.what);
+}
+
+// By exchange: which of all messages that go one way each of its own is. Both ends count alike, as messages of a way
+// do not overtake each other.
+std::map<std::size_t, std::vector<std::int64_t>> message_numbers(const Program& program) {
+  std::map<std::tuple<CommSlot, Direction, std::int32_t>, std::int64_t> ways;
+  std::map<std::size_t, std::vector<std::int64_t>> numbers;
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const auto* exchange = std::get_if<Exchange>(&program.ops[i]);
+    if (exchange == nullptr) continue;
+    for (const Transfer& t : program[exchange->transfers])
+      numbers[i].push_back(ways[{exchange->comm, t.direction, t.step}]++);
+  }
+  return numbers;
 }
 
 template <class Writer>
@@ -43,6 +59,7 @@ class Timeline {
       role_ = &role;
       memory(rank);
       spans(rank);
+      if constexpr (Writer::shows_host) writer_.end_rank();
     }
     writer_.end(span_count_, event_count_);
   }
@@ -56,8 +73,9 @@ class Timeline {
     const DriverPrices& prices = job_.prices.of(rank);
     const Bytes capacity = job_.scenario.cluster.device.capacity;
     // As the prediction: within the device, and where that ends early, without a limit.
-    const std::optional<OutOfDeviceMemory> failure = replay(program_, prices, {.capacity = capacity}).failure;
-    const ReplayOptions limit = failure ? ReplayOptions{} : ReplayOptions{.capacity = capacity};
+    ReplayOptions limit{.capacity = capacity, .allocator = allocator_options_of(job_.scenario)};
+    const std::optional<OutOfDeviceMemory> failure = replay(program_, prices, limit).failure;
+    if (failure) limit = {.allocator = without_limit(limit.allocator)};
     writer_.rank(rank, program_, failure);
 
     HostClock clock(job_, trace_, rank);
@@ -69,9 +87,13 @@ class Timeline {
       for (; next <= op; ++next) {
         time = clock.come_to(program_.ops[next]);
         const Mark* mark = std::get_if<Mark>(&program_.ops[next]);
-        if (mark == nullptr || mark->step == step) continue;
-        step = mark->step;
-        if (asked(step)) writer_.state(rank, step, time, now);
+        if (mark == nullptr) continue;
+        if (mark->step != step) {
+          step = mark->step;
+          if (asked(step)) writer_.state(rank, step, time, now);
+        }
+        if constexpr (Writer::shows_host)
+          writer_.host_mark(TimelinePlace{program_, rank, next, *mark}, time, asked(step));
       }
     };
     (void)replay(program_, prices, limit, [&](const MemoryEvent& event) {
@@ -93,6 +115,10 @@ class Timeline {
                  },
                  event.what);
     });
+    if constexpr (Writer::shows_host) {
+      if (!program_.ops.empty()) walk_to(program_.ops.size() - 1);
+      writer_.host_end(time);
+    }
   }
 
   bool shown(const TimelinePlace& at, Category category) {
@@ -106,6 +132,7 @@ class Timeline {
     const Program& program = job_.stages.programs[static_cast<std::size_t>(job_.folding.of(rank).program)];
     std::vector<std::pair<std::size_t, Mark>> marks;  // by op
     std::vector<Bytes> sizes(static_cast<std::size_t>(program.buffers));
+    const std::map<std::size_t, std::vector<std::int64_t>> numbers = message_numbers(program);
     for (std::size_t i = 0; i < program.ops.size(); ++i) {
       if (const auto* o = std::get_if<Mark>(&program.ops[i])) marks.emplace_back(i, *o);
       if (const auto* o = std::get_if<Alloc>(&program.ops[i])) sizes[o->buffer.index()] = o->size;
@@ -123,7 +150,9 @@ class Timeline {
       return key(a.first) < key(b.first);
     });
     for (const auto& [span, mark] : found) {
-      writer_.span(TimelinePlace{program, rank, span.op, mark}, span, work(program, sizes, rank, program.ops[span.op]));
+      TimelineWork done = work(program, sizes, rank, program.ops[span.op]);
+      for (std::size_t m = 0; m < done.messages.size(); ++m) done.messages[m].number = numbers.at(span.op)[m];
+      writer_.span(TimelinePlace{program, rank, span.op, mark}, span, done);
       ++span_count_;
     }
   }
@@ -151,7 +180,8 @@ class Timeline {
                      found.communicator = communicator.name;
                      for (const Transfer& t : program[o.transfers]) {
                        const Bytes bytes = sizes[t.buffer.index()];
-                       found.messages.push_back({t.direction, group_neighbour(communicator, rank, t.step), bytes});
+                       found.messages.push_back(
+                           {t.direction, group_neighbour(communicator, rank, t.step), bytes, o.comm, t.step});
                        found.bytes += bytes;
                      }
                    },
@@ -206,6 +236,8 @@ void write_timeline(std::ostream& out, const Job& job, const Trace& trace, const
       return write_as<TimelineJson>(out, job, trace, sorted);
     case TimelineFormat::Table:
       return write_as<TimelineTable>(out, job, trace, sorted);
+    case TimelineFormat::ChromeTrace:
+      return write_as<ChromeTrace>(out, job, trace, sorted);
   }
 }
 

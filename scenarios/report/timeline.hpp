@@ -22,8 +22,9 @@ struct TimelineQuery {
 };
 
 enum class TimelineFormat : std::uint8_t {
-  JsonLines,  ///< schema "tidemark.timeline/1"
-  Table,      ///< a line for each record, columns between tabs
+  JsonLines,    ///< schema "tidemark.timeline/1"
+  Table,        ///< a line for each record, columns between tabs
+  ChromeTrace,  ///< JSON for ui.perfetto.dev
 };
 
 /// Writes it record by record; the same input gives the same bytes. `trace` has the timeline of the job.

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "tests/golden/fake_recordings.hpp"
 #include "tests/golden/golden_rows.hpp"
 
 // Predicted, measured and error of every golden row, as a table of Markdown. With a file's name, written there too.
@@ -161,6 +162,52 @@ std::string last_rank_text(const LastRankFamily& family) {
   return out + "\n";
 }
 
+std::string band_text(const BandFamily& family) {
+  std::string out = fmt::format(
+      "## {}\n\nReported only: the sources do not say whether a figure is of allocated or of reserved memory, so that "
+      "it "
+      "ought to lie between the two. Assumptions stand with the figures, in `tests/golden/bands/`. All in GiB, or as "
+      "reported.\n\n"
+      "| row | allocated predicted | reported | reserved predicted | |\n|---|---|---|---|---|\n",
+      family.name);
+  int inside = 0;
+  for (const BandRow& row : family.rows) {
+    const Band band = predicted(row);
+    const bool within = band.allocated <= row.reported && row.reported <= band.reserved;
+    inside += within ? 1 : 0;
+    const double nearest = row.reported < band.allocated ? band.allocated : band.reserved;
+    out +=
+        fmt::format("| {} | {:.2f} | {:.2f} | {:.2f} | {} |\n", row.name, band.allocated, row.reported, band.reserved,
+                    within ? std::string("within") : fmt::format("{:+.1f} %", 100 * (nearest / row.reported - 1)));
+  }
+  return out + fmt::format("\nWithin its band: {} of {}.\n\n", inside, family.rows.size());
+}
+
+std::string recordings_text() {
+  std::string out =
+      "## fake_tensor\n\nReal PyTorch's modules, autograd and optimizers on tensors without data "
+      "(`tests/ground_truth/`): active bytes at the peak of the last step, each tensor rounded up to 512, and the "
+      "largest difference of a category at any step's peak, as a share of that peak. All in MiB.\n\n"
+      "| recording | predicted | recorded | difference | of a category |\n|---|---|---|---|---|\n";
+  const auto mib = [](Bytes bytes) { return static_cast<double>(bytes.count()) / (1 << 20); };
+  std::vector<double> totals;
+  for (const Recording& recording : fake_recordings()) {
+    const std::vector<StepPeak> steps = predicted_peaks(recording.scenario, true);
+    double worst = 0;
+    for (std::size_t s = 0; s < steps.size(); ++s)
+      for (std::size_t k = 0; k < kind_names.size(); ++k)
+        worst = std::max(
+            worst, std::abs(mib(steps[s].bytes[k] - recording.steps[s].bytes[k])) / mib(recording.steps[s].total()));
+    const Bytes p = steps.back().total(), r = recording.steps.back().total();
+    totals.push_back(off(p, r));
+    out += fmt::format("| {} | {:.3f} | {:.3f} | {:+.3f} ({:+.4f} %) | {:.4f} % |\n", recording.name, mib(p), mib(r),
+                       mib(p - r), 100 * totals.back(), 100 * worst);
+  }
+  const Errors e = errors(totals);
+  return out + fmt::format("\nRecordings: {}; median {:.4f} %, worst {:.4f} %.\n\n", totals.size(), 100 * e.median,
+                           100 * e.worst);
+}
+
 int run(int argc, char** argv) {
   std::string out =
       "# Accuracy\n\nPredictions against real runs that others published. Assumptions are those of the runtime at the "
@@ -170,6 +217,8 @@ int run(int argc, char** argv) {
   for (const Family& family : families()) out += family_text(family) + step_text(family);
   for (const StepFamily& family : step_families()) out += step_family_text(family);
   for (const LastRankFamily& family : last_rank_families()) out += last_rank_text(family);
+  out += recordings_text();
+  for (const BandFamily& family : band_families()) out += band_text(family);
   std::fputs(out.c_str(), stdout);
   if (argc < 2) return 0;
   std::ofstream file(argv[1], std::ios::binary);

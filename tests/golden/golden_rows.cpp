@@ -90,6 +90,30 @@ std::vector<LastRankFamily> last_rank_families() {
   return found;
 }
 
+std::vector<BandFamily> band_families() {
+  std::vector<BandFamily> found;
+  for (const std::filesystem::path& path : tables_in(root / "tests" / "golden" / "bands")) {
+    BandFamily& family = found.emplace_back(BandFamily{path.stem().string(), {}});
+    const toml::table file = toml::parse_file(path.string());
+    for (const auto& [key, node] : file) {
+      const toml::table& table = *node.as_table();
+      family.rows.push_back({std::string(key.str()), table["source"].value<std::string>().value(),
+                             root / table["scenario"].value<std::string>().value(),
+                             table["reported"].value<double>().value()});
+    }
+  }
+  return found;
+}
+
+Band predicted(const BandRow& row) {
+  Band band;
+  for (const RankGroup& group : predict(read_scenario(row.scenario, root / "scenarios")).groups) {
+    band.allocated = std::max(band.allocated, mib(group.memory.allocated.bytes) / 1024);
+    band.reserved = std::max(band.reserved, mib(group.memory.peak_reserved) / 1024);
+  }
+  return band;
+}
+
 std::vector<StepFamily> step_families() {
   std::vector<StepFamily> found;
   for (const std::filesystem::path& path : tables_in(root / "tests" / "golden" / "steps")) {

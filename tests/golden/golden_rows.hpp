@@ -43,6 +43,25 @@ struct LastRankFamily {
 /// Every family under tests/golden/last_rank, rows by name.
 [[nodiscard]] std::vector<LastRankFamily> last_rank_families();
 
+/// A figure that may be of allocated or of reserved memory, of the fullest rank.
+struct BandRow {
+  std::string name;
+  std::string source;
+  std::filesystem::path scenario;
+  double reported = 0;  ///< GiB, or GB where the source does not say
+};
+struct BandFamily {
+  std::string name;
+  std::vector<BandRow> rows;
+};
+struct Band {
+  double allocated = 0, reserved = 0;  ///< GiB, of the rank with the highest of each
+};
+
+/// Every family under tests/golden/bands, rows by name.
+[[nodiscard]] std::vector<BandFamily> band_families();
+[[nodiscard]] Band predicted(const BandRow& row);
+
 /// A family of rows that share their assumptions.
 struct Family {
   std::string name;

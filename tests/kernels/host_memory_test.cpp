@@ -87,7 +87,7 @@ TEST(HostMemory, HoldsTheBlocksThatAReplayHolds) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     const Program program = with_frees(random_program(seed));
     std::vector<MemoryEvent> events;
-    const MemoryRecord record = replay(program, free_of_charge(), {}, [&](const MemoryEvent& event) {
+    (void)replay(program, free_of_charge(), {}, [&](const MemoryEvent& event) {
       if (std::holds_alternative<TensorEvent>(event.what)) events.push_back(event);
     });
     HostMemory memory(program.buffers, {1 << 12});

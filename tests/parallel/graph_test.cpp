@@ -200,6 +200,64 @@ TEST(Graph, UnfusedRotaryKeepsItsCosinesAndSines) {
   EXPECT_EQ(cosines.fixed, 32 * 16);
 }
 
+TEST(Graph, NormsStandWhereTheModelSays) {
+  Model m = tiny;
+  m.norms = NormPlacement::Around;
+  const ModelGraph around = build_model(m, {});
+  EXPECT_EQ(saved(around, "layers.0.attention.post_norm"),
+            "layers.0.attention.proj.out layers.0.attention.post_norm.rstd");
+  EXPECT_EQ(around[operator_named(around, "layers.0.mlp.add").inputs[1]].name, "layers.0.mlp.post_norm.out");
+  EXPECT_EQ(parameter_count(around), parameter_count(build_model(tiny, {})) + 2 * 64);
+
+  m.norms = NormPlacement::After;
+  const ModelGraph after = build_model(m, {});
+  EXPECT_EQ(saved(after, "layers.0.attention.qkv"), "embedding.out");
+  EXPECT_EQ(saved(after, "layers.0.mlp.fc1"), "layers.0.attention.add.out");
+  EXPECT_EQ(parameter_named(after, "layers.0.mlp.norm.weight"), nullptr);
+  EXPECT_EQ(parameter_count(after), parameter_count(build_model(tiny, {})));
+}
+
+TEST(Graph, BranchesOfAParallelResidualReadTheSameInput) {
+  Model m = with_layers(tiny, 2);
+  m.parallel_residual = true;
+  const ModelGraph graph = build_model(m, {});
+  for (const char* norm : {"layers.1.attention.norm", "layers.1.mlp.norm"})
+    EXPECT_EQ(graph[operator_named(graph, norm).inputs[0]].name, "layers.0.mlp.add.out") << norm;
+  EXPECT_EQ(graph[operator_named(graph, "layers.1.mlp.add").inputs[0]].name, "layers.1.attention.add.out");
+  ASSERT_EQ(values_across(graph, 1).size(), 1u);
+}
+
+TEST(Graph, NormsOfAllHeadsAreCutWithThem) {
+  Model m = tiny;
+  m.qk_norm = QkNorm::PerHead;
+  EXPECT_EQ(parameter_count(build_model(m, {})), parameter_count(build_model(tiny, {})) + 2 * 16);
+  m.qk_norm = QkNorm::AllHeads;
+  const ModelGraph graph = build_model(m, {});
+  EXPECT_EQ(parameter_count(graph), parameter_count(build_model(tiny, {})) + 64 + 32);
+  EXPECT_EQ(parameter_named(graph, "layers.0.attention.k_norm.weight")->cut, WeightCut::Rows);
+}
+
+TEST(Graph, CapsSaveTangents) {
+  Model m = tiny;
+  m.attention_softcap = 50;
+  m.logit_softcap = 30;
+  const ModelGraph graph =
+      build_model(m, {.attention = AttentionKernel::Unfused, .attention_dropout = 0.1, .sequence_length = 32});
+  EXPECT_EQ(saved(graph, "layers.0.attention.core"),
+            "layers.0.attention.q layers.0.attention.k_repeated layers.0.attention.v_repeated "
+            "layers.0.attention.softmax layers.0.attention.dropout_mask layers.0.attention.dropped "
+            "layers.0.attention.scores_tanh");
+  EXPECT_EQ(saved(graph, "head"), "final_norm.out head.logits_tanh");
+}
+
+TEST(Graph, AGateInTwoStepsSavesItsActivation) {
+  Model m = tiny;
+  m.activation = Activation::GeGlu;
+  EXPECT_EQ(saved(build_model(m, {}), "layers.0.mlp.geglu"), "layers.0.mlp.fc1.out");
+  EXPECT_EQ(saved(build_model(m, {.fused_gate = false}), "layers.0.mlp.geglu"),
+            "layers.0.mlp.fc1.out layers.0.mlp.gate");
+}
+
 // What layer 0 keeps from its forward to its backward pass, but for the statistics of norms, which are of no size.
 std::int64_t kept_by_a_layer(const ModelGraph& graph, const Sizes& sizes, const Recomputation& asked) {
   const Stage stage{.first = 0, .last = static_cast<std::int32_t>(graph.model.layers)};

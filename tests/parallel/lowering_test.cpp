@@ -52,7 +52,8 @@ struct LayerBytes {
 LayerBytes after_forward(const TestJob& job, int layer) {
   const Lowered lowered(job);
   const Program program = lowered.stage(0);
-  const std::size_t next = first_mark(program, Phase::Forward, fmt::format("layers.{}.attention.norm", layer + 1));
+  const char* first = job.model.norms == NormPlacement::After ? "qkv" : "norm";
+  const std::size_t next = first_mark(program, Phase::Forward, fmt::format("layers.{}.attention.{}", layer + 1, first));
   const std::string mine = fmt::format("layers.{}.", layer);
   const std::vector<LiveTensor> tensors = live(program, next);
   // A layer's output is saved by the next one; its input, of equal size, is called after the layer before.
@@ -97,11 +98,52 @@ TEST_P(LayerActivations, FlashAttentionKeepsItsOutputTwice) {
 
 TEST_P(LayerActivations, NormsOfQueriesAndKeysSaveTheirInputsAndAStatisticOfEachHead) {
   TestJob job = job_cut(GetParam(), 2);
-  job.model.qk_norm = true;
+  job.model.qk_norm = QkNorm::PerHead;
   const std::int64_t heads = job.model.heads + job.model.kv_heads;
   const std::int64_t norms = job.train.tokens() * heads * (2 * job.model.head_dim + 4) / job.layout.tensor;
   EXPECT_EQ(after_forward(job, 1).saved, layer_formula(job) + rng_state + norms);
   EXPECT_EQ(after_forward(job, 1).all, layer_formula(job) + rng_state + norms);
+}
+
+TEST_P(LayerActivations, NormsOfAllHeadsTogetherHaveOneStatisticOfEachToken) {
+  TestJob job = job_cut(GetParam(), 2);
+  job.model.qk_norm = QkNorm::AllHeads;
+  const std::int64_t heads = job.model.heads + job.model.kv_heads, T = job.train.tokens();
+  const std::int64_t norms = T * heads * 2 * job.model.head_dim / job.layout.tensor + T * 2 * 4;
+  EXPECT_EQ(after_forward(job, 1).saved, layer_formula(job) + rng_state + norms);
+  EXPECT_EQ(after_forward(job, 1).all, layer_formula(job) + rng_state + norms);
+}
+
+TEST_P(LayerActivations, NormsAfterABranchSaveWhatItsLinearGave) {
+  TestJob job = job_cut(GetParam(), 2);
+  job.model.norms = NormPlacement::Around;
+  const std::int64_t cut = job.layout.sequence_parallel ? job.layout.tensor : 1;
+  const std::int64_t after = job.train.tokens() * 2 * (2 * job.model.hidden + 4) / cut;
+  EXPECT_EQ(after_forward(job, 1).saved, layer_formula(job) + rng_state + after);
+  EXPECT_EQ(after_forward(job, 1).all, layer_formula(job) + rng_state + after);
+  // Instead of those before it, they save as much: the linears save the residual stream, which the norms did.
+  job.model.norms = NormPlacement::After;
+  EXPECT_EQ(after_forward(job, 1).saved, layer_formula(job) + rng_state);
+  EXPECT_EQ(after_forward(job, 1).all, layer_formula(job) + rng_state);
+}
+
+TEST_P(LayerActivations, BranchesOfOneInputSaveItOnce) {
+  TestJob job = job_cut(GetParam(), 2);
+  job.model.parallel_residual = true;
+  const std::int64_t cut = job.layout.sequence_parallel ? job.layout.tensor : 1;
+  const std::int64_t hidden = job.train.tokens() * 2 * job.model.hidden / cut;
+  EXPECT_EQ(after_forward(job, 1).saved, layer_formula(job) + rng_state - hidden);
+  EXPECT_EQ(after_forward(job, 1).all, layer_formula(job) + rng_state - hidden);
+}
+
+TEST_P(LayerActivations, AGateInTwoStepsSavesWhatBecameOfIt) {
+  TestJob job = job_cut(GetParam(), 2);
+  job.model.activation = Activation::GeGlu;
+  EXPECT_EQ(after_forward(job, 1).saved, layer_formula(job) + rng_state);
+  job.fused_gate = false;
+  const std::int64_t gate = job.train.tokens() * 2 * job.model.ffn / job.layout.tensor;
+  EXPECT_EQ(after_forward(job, 1).saved, layer_formula(job) + rng_state + gate);
+  EXPECT_EQ(after_forward(job, 1).all, layer_formula(job) + rng_state + gate);
 }
 
 TEST_P(LayerActivations, FlashAttentionOfOneSequenceCopiesNothing) {
@@ -665,6 +707,89 @@ TEST(Gpt, DeterministicFlashAttentionSumsQueryGradientsInCopies) {
   EXPECT_EQ(sums(), 3 * 4 * 256 * 768);  // 132 multiprocessors over 48 sequences and heads
 }
 
+// ---- caps, partial and double tables, scales
+// -------------------------------------------------------------------------
+
+TEST(SoftCaps, KeepTheTangentsOfScoresAndLogits) {
+  TestJob job;
+  job.layout.tensor = 2;
+  job.train.micro_batch = 2;
+  job.train.attention = AttentionKernel::Unfused;
+  const std::int64_t scores = 2 * 8 * 128 * 128;  // sequences, heads of the rank, queries, keys
+  const std::vector<LiveTensor> plain = at_loss(job);
+  EXPECT_EQ(sum(plain, "layers.0.attention.softmax"), 2 * scores);
+  EXPECT_EQ(sum(plain, "layers.0.attention.scores_tanh") + sum(plain, "head.logits_tanh"), 0);
+  EXPECT_EQ(sum(plain, "global_memory_buffer.mpu"), 0);
+
+  job.model.attention_softcap = 50;
+  job.model.logit_softcap = 30;
+  job.settings.capped_scores = true;
+  const std::vector<LiveTensor> capped = at_loss(job);
+  EXPECT_EQ(sum(capped, "layers.0.attention.softmax"), 2 * scores);
+  EXPECT_EQ(sum(capped, "layers.0.attention.scores_tanh"), 2 * scores);
+  EXPECT_EQ(sum(capped, "global_memory_buffer.mpu"), 2 * scores);
+  EXPECT_EQ(sum(capped, "head.logits_tanh"), 2 * 256 * 1024 / 2);
+  EXPECT_EQ(sum(capped, [](const LiveTensor& t) { return t.label.find("cap") != std::string::npos; }), 0);
+}
+
+TEST(SoftCaps, TakeThreeTensorsOfLogitsAtOnceInTheHead) {
+  TestJob job;
+  const auto logits = [](const std::string& label, Category category) {
+    return label.starts_with("head.") && category == Category::LogitsLoss;
+  };
+  const std::int64_t size = 2 * 128 * 1024;
+  EXPECT_EQ(highest(Lowered(job).stage(0), logits), size);
+  job.model.logit_softcap = 30;
+  // What was capped is referred to until the cap is done: raw, tangent, capped. Backward, two gradients at a time.
+  EXPECT_EQ(highest(Lowered(job).stage(0), logits), 3 * size);
+}
+
+TEST(Rotary, TablesHoldWhatIsTurnedAndThoseOfWindowsStandBesideThem) {
+  TestJob job;
+  EXPECT_EQ(sum(live_at_end(Lowered(job).stage(0)), "rotary.table"), 128 * 32 * 4);
+  job.model.rotary_fraction = 0.25;
+  EXPECT_EQ(sum(live_at_end(Lowered(job).stage(0)), "rotary.table"), 128 * 8 * 4);
+  job.model.window_rotary = true;
+  const std::vector<LiveTensor> both = live_at_end(Lowered(job).stage(0));
+  EXPECT_EQ(sum(both, [](const LiveTensor& t) { return t.label.starts_with("rotary."); }), 4 * 128 * 8 * 4);
+}
+
+TEST(Rotary, InStepsTakesTemporariesOfWhatIsTurnedOnly) {
+  TestJob job;
+  job.rotary = RotaryKernel::Unfused;
+  const auto turned = [](const std::string& label, Category) { return label == "layers.0.attention.rotary.rotated"; };
+  EXPECT_EQ(highest(Lowered(job).stage(0), turned), 128 * 16 * 32 * 2);
+  job.model.rotary_fraction = 0.25;
+  EXPECT_EQ(highest(Lowered(job).stage(0), turned), 128 * 16 * 8 * 2);
+  EXPECT_EQ(sum(at_loss(job), "layers.0.attention.query_cos"), 128 * 8 * 2);
+}
+
+TEST(Embedding, ThatIsScaledIsMadeTwice) {
+  TestJob job;
+  const auto whole = [](const std::string& label, Category) {
+    return label.starts_with("embedding.") && label != "embedding.weight_gradient";
+  };
+  const std::int64_t hidden = 128 * 768 * 2;
+  const std::int64_t plain = highest(Lowered(job).stage(0), whole);
+  job.model.scaled_embedding = true;
+  EXPECT_EQ(highest(Lowered(job).stage(0), whole), plain + hidden);
+}
+
+TEST(Gradients, OfALinearWithoutANormBeforeItAreDroppedWithItsFunction) {
+  // Where norm and linear are one function, it refers to the linear's output gradient until the norm is done.
+  const auto bound = [](const TestJob& job) {
+    const Program program = Lowered(job).stage(0);
+    return std::any_of(program.ops.begin(), program.ops.end(), [&](const Op& op) {
+      const Bind* bind = std::get_if<Bind>(&op);
+      return bind != nullptr && program[bind->name] == "linear_backward.output_gradient";
+    });
+  };
+  TestJob job;
+  EXPECT_TRUE(bound(job));
+  job.model.norms = NormPlacement::After;
+  EXPECT_FALSE(bound(job));
+}
+
 // ---- roles ---------------------------------------------------------------------------------------------------------
 
 TEST(Roles, WithoutShardingAStageIsOneRole) {
@@ -692,11 +817,21 @@ Target device(std::int32_t compute_capability) {
   return {.compute_capability = compute_capability, .devices_per_node = 8, .capacity = {}};
 }
 
-TEST(Roles, AttentionIsSettledByTheDevice) {
-  EXPECT_EQ(settled_attention(AttentionKernel::Auto, device(80)), AttentionKernel::Flash);
-  EXPECT_EQ(settled_attention(AttentionKernel::Auto, device(90)), AttentionKernel::Fused);
-  EXPECT_EQ(settled_attention(AttentionKernel::Auto, device(100)), AttentionKernel::Fused);
-  EXPECT_EQ(settled_attention(AttentionKernel::Flash, device(100)), AttentionKernel::Flash);
+TEST(Roles, AttentionIsSettledByTheDeviceAndTheModel) {
+  Model model;
+  model.head_dim = 128;
+  const auto settled = [&](std::int32_t capability, AttentionKernel asked = AttentionKernel::Auto) {
+    return settled_attention(asked, model, device(capability));
+  };
+  EXPECT_EQ(settled(80), AttentionKernel::Flash);
+  EXPECT_EQ(settled(90), AttentionKernel::Fused);
+  EXPECT_EQ(settled(100), AttentionKernel::Fused);
+  EXPECT_EQ(settled(100, AttentionKernel::Flash), AttentionKernel::Flash);
+  model.head_dim = 256;
+  EXPECT_EQ(settled(90), AttentionKernel::Fused);
+  EXPECT_EQ(settled(100), AttentionKernel::Flash);
+  model.attention_softcap = 50;
+  for (const std::int32_t capability : {80, 90, 100}) EXPECT_EQ(settled(capability), AttentionKernel::Unfused);
 }
 
 // ---- every layout --------------------------------------------------------------------------------------------------
@@ -721,7 +856,7 @@ TestJob generated_job(std::uint64_t seed) {
   m.qkv_bias = one_of(false, true);
   m.output_bias = one_of(false, false, true);
   m.mlp_bias = one_of(false, false, true);
-  m.qk_norm = one_of(false, false, true);
+  m.qk_norm = one_of(QkNorm::None, QkNorm::None, QkNorm::PerHead);
   Layout& l = job.layout;
   l.tensor = one_of(1, 2, 4);
   l.sequence_parallel = one_of(false, true);
@@ -785,6 +920,19 @@ TestJob generated_job(std::uint64_t seed) {
   job.settings.bias_activation_fusion = one_of(false, true);
   job.settings.overlap_gradients = one_of(false, true);
   job.settings.deterministic = one_of(false, true);
+  m.norms = one_of(NormPlacement::Before, NormPlacement::Before, NormPlacement::After, NormPlacement::Around);
+  if (m.norms != NormPlacement::Before) m.output_bias = m.mlp_bias = false;
+  if (m.qk_norm != QkNorm::None) m.qk_norm = one_of(QkNorm::PerHead, QkNorm::AllHeads);
+  if (m.activation == Activation::SwiGlu) m.activation = one_of(Activation::SwiGlu, Activation::GeGlu);
+  m.parallel_residual = one_of(false, false, true);
+  m.rotary_fraction = one_of(1.0, 0.5);
+  m.window_rotary = one_of(false, false, true);
+  m.scaled_embedding = one_of(false, true);
+  m.logit_softcap = one_of(0.0, 30.0);
+  if (stores_scores(t.attention)) m.attention_softcap = one_of(0.0, 50.0);
+  job.settings.capped_scores = m.attention_softcap > 0;
+  job.fused_gate = one_of(false, true);
+  job.rotary = one_of(RotaryKernel::Fused, RotaryKernel::Fused, RotaryKernel::Unfused);
   return job;
 }
 
@@ -865,7 +1013,7 @@ TEST_P(EveryLayout, IsLoweredTheSameTwice) {
   EXPECT_EQ(again.program_of_rank, workload_.program_of_rank);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, EveryLayout, testing::Range<std::uint64_t>(1, 31));
+INSTANTIATE_TEST_SUITE_P(Seeds, EveryLayout, testing::Range<std::uint64_t>(1, 46));
 
 }  // namespace
 }  // namespace tidemark

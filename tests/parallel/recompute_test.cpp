@@ -77,6 +77,29 @@ TEST(Segments, OfUniformRecomputationAreGroupsOfLayers) {
   EXPECT_EQ(value_names(lowered.graph, segments[1].outputs), (std::vector<std::string>{"layers.5.mlp.add.out"}));
 }
 
+TEST(Segments, OfAnMlpHoldTheNormsAtItsEndsAndNothingBeside) {
+  TestJob job = job_with({.kind = Recompute::Selective, .mlp = true});
+  const auto first_segment = [&] {
+    const Lowered lowered(job);
+    const Segment segment =
+        recomputed_segments(lowered.graph, {.first = 1, .last = 2}, lowered.job.train.recompute).front();
+    std::vector<std::string> found = value_names(lowered.graph, segment.inputs);
+    for (std::string& name : names(lowered.graph, segment.operators)) found.push_back(std::move(name));
+    return fmt::format("{}", fmt::join(found, " "));
+  };
+  job.model.norms = NormPlacement::Around;
+  EXPECT_EQ(first_segment(),
+            "layers.1.attention.add.out layers.1.mlp.norm layers.1.mlp.fc1 layers.1.mlp.swiglu layers.1.mlp.fc2 "
+            "layers.1.mlp.post_norm");
+  job.model.norms = NormPlacement::After;
+  EXPECT_EQ(first_segment(),
+            "layers.1.attention.add.out layers.1.mlp.fc1 layers.1.mlp.swiglu layers.1.mlp.fc2 layers.1.mlp.post_norm");
+  job.model.norms = NormPlacement::Before;
+  job.model.parallel_residual = true;
+  EXPECT_EQ(first_segment(),
+            "layers.0.mlp.add.out layers.1.mlp.norm layers.1.mlp.fc1 layers.1.mlp.swiglu layers.1.mlp.fc2");
+}
+
 TEST(Segments, OfAttentionHaveItsThreeInputs) {
   for (const AttentionKernel kernel : {AttentionKernel::Fused, AttentionKernel::Flash}) {
     const Lowered lowered(job_with({.kind = Recompute::Selective, .core_attention = true}, kernel));

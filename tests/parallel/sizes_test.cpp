@@ -137,6 +137,19 @@ TEST(StageParameters, ComeInTheOrderOfRegistration) {
   EXPECT_EQ(names(stages[1]).size(), 7u + 2u);
 }
 
+TEST(StageParameters, ANormOfALinearsOutputFollowsItsWeight) {
+  TestJob job;
+  job.model.layers = 1;
+  job.model.norms = NormPlacement::Around;
+  const Lowered lowered(job);
+  std::vector<std::string> found;
+  for (const ParameterId p : stage_parameters(lowered.graph, {.first = 0, .last = 1}, lowered.runtime))
+    found.push_back(lowered.graph[p].name.substr(std::string("layers.0.").size()));
+  EXPECT_EQ(found, (std::vector<std::string>{"attention.proj.weight", "attention.post_norm.weight",
+                                             "attention.norm.weight", "attention.qkv.weight", "mlp.norm.weight",
+                                             "mlp.fc1.weight", "mlp.fc2.weight", "mlp.post_norm.weight"}));
+}
+
 TEST(StageParameters, ATiedHeadIsACopyOnTheLastStageAndOneWeightOnASingleOne) {
   TestJob job;
   job.model.tied_embeddings = true;

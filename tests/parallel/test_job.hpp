@@ -33,6 +33,8 @@ struct TestJob {
               .cross_entropy = CrossEntropy::TransformerEngine};
   Versions versions;
   RuntimeSettings settings{.cublas_workspace_config = {}, .attention_mask = false};
+  RotaryKernel rotary = RotaryKernel::Fused;
+  bool fused_gate = true;
   Target target{.compute_capability = 90, .devices_per_node = 8, .capacity = {}};
 };
 
@@ -41,11 +43,18 @@ struct Lowered {
   explicit Lowered(const TestJob& asked)
       : job(asked),
         runtime(megatron(job.versions, job.settings, job.target)),
-        graph(build_model(job.model, graph_options(job.train))),
+        graph(build_model(job.model, options(job))),
         input{graph, job.layout, job.train, runtime},
         roles(tidemark::roles(input)) {}
   Lowered(const Lowered&) = delete;
   Lowered& operator=(const Lowered&) = delete;
+
+  static GraphOptions options(const TestJob& job) {
+    GraphOptions options = graph_options(job.train);
+    options.rotary = job.rotary;
+    options.fused_gate = job.fused_gate;
+    return options;
+  }
 
   /// The program of the first role of a stage.
   [[nodiscard]] Program stage(std::int32_t pipeline) const {

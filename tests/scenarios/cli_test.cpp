@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -119,8 +120,10 @@ TEST_F(Cli, WrongUsageIsTwo) {
     EXPECT_NE(r.err, "") << arguments;
   }
   EXPECT_EQ(run("explain --rank one " + scenario()).code, 2);
-  EXPECT_EQ(run("plan").err,
-            "tidemark: error: plan is not there yet\n  hint: predict, explain, validate and replay are; see tidemark --help\n");
+  EXPECT_EQ(
+      run("advise").err,
+      "tidemark: error: advise is not there yet\n  hint: predict, explain, plan, compare, replay and validate are; see "
+      "tidemark --help\n");
 }
 
 // A snapshot of one small segment with one block.
@@ -321,6 +324,117 @@ TEST_F(Cli, SameInputGivesSameBytes) {
 TEST_F(Cli, ShippedFilesAreFoundFromAnywhere) {
   const std::string path = scenario("tensor = 2", "tensor = 4");
   EXPECT_EQ(run("predict " + path).code, 0);  // models/ and clusters/ are not beside it
+}
+
+TEST_F(Cli, ASnapshotIsOfTheFullestRankOrOfThoseInItsName) {
+  const auto path = [&](const std::string& name) { return (folder_ / name).string(); };
+  const Ran r = run("predict " + scenario() + " --json - --snapshot " + path("a.pickle"));
+  EXPECT_EQ(r.code, 0) << r.err;
+  const json groups = json::parse(r.out)["groups"];
+  EXPECT_TRUE(content(path("a.pickle")).starts_with("\x80\x04"));
+  EXPECT_EQ(run("predict " + scenario() + " --snapshot '" + path("each-{rank}.pickle") + "'").code, 0);
+  for (const json& group : groups)
+    EXPECT_TRUE(std::filesystem::exists(path("each-" + group["ranks"][0].dump() + ".pickle"))) << group["ranks"];
+  EXPECT_EQ(run("predict " + scenario() + " --rank 3,5 --snapshot '" + path("{rank}.pickle") + "'").code, 0);
+  EXPECT_TRUE(std::filesystem::exists(path("3.pickle")));
+  EXPECT_TRUE(std::filesystem::exists(path("5.pickle")));
+  EXPECT_FALSE(std::filesystem::exists(path("0.pickle")));
+}
+
+TEST_F(Cli, ATraceIsOneJsonFile) {
+  const std::string path = (folder_ / "trace.json").string();
+  EXPECT_EQ(run("predict " + scenario() + " --trace " + path + " --rank 0,7 --step 1").code, 0);
+  std::set<int> ranks;
+  const json trace = json::parse(content(path));
+  for (const json& event : trace["traceEvents"]) ranks.insert(event["pid"].get<int>());
+  EXPECT_EQ(ranks, (std::set<int>{0, 7}));
+}
+
+TEST_F(Cli, FilesThatCannotBeWrittenAreTwoAndSayWhy) {
+  const std::string predict = "predict " + scenario(), path = (folder_ / "x").string();
+  for (const std::string& line :
+       {predict + " --snapshot -", predict + " --trace -", predict + " --rank 0,1 --snapshot " + path,
+        predict + " --trace " + path + " --snapshot " + path, predict + " --json " + path + " --snapshot " + path,
+        predict + " --step 1 --snapshot " + path, predict + " --snapshot " + folder_.string()}) {
+    const Ran r = run(line);
+    EXPECT_EQ(r.code, 2) << line;
+    EXPECT_NE(r.err.find("hint: "), std::string::npos) << line << '\n' << r.err;
+    EXPECT_FALSE(std::filesystem::exists(path)) << line;
+  }
+}
+
+// -- compare ----------------------------------------------------------------------------------------------------------
+
+TEST_F(Cli, CompareFindsASnapshotOfTheSameJobTheSame) {
+  const std::string path = (folder_ / "rank3.pickle").string();
+  EXPECT_EQ(run("predict " + scenario() + " --rank 3 --snapshot " + path).code, 0);
+  const Ran r = run("compare " + scenario() + " " + path + " --rank 3 --tolerance 0 --json -");
+  EXPECT_EQ(r.code, 0) << r.err;
+  EXPECT_TRUE(r.err.starts_with("yes, they agree within 0 %")) << r.err;
+  const json answer = json::parse(r.out);
+  EXPECT_EQ(answer["schema"], "tidemark.comparison/1");
+  EXPECT_EQ(answer["kind"], "snapshot");
+  EXPECT_TRUE(answer["agrees"]);
+  EXPECT_EQ(answer["rank"], 3);
+  EXPECT_EQ(answer["allocated"]["error"], 0);
+  EXPECT_EQ(answer["curve"].size(), 64u);
+  EXPECT_TRUE(answer["only_predicted"].empty());
+  EXPECT_FALSE(answer["matched"].empty());
+}
+
+TEST_F(Cli, CompareAttributesTheDifferenceToAnotherJob) {
+  const std::string path = (folder_ / "a.pickle").string();
+  EXPECT_EQ(
+      run("predict " + scenario("cross_entropy = \"te\"", "cross_entropy = \"unfused\"") + " --snapshot " + path).code,
+      0);
+  const Ran r = run("compare " + scenario() + " " + path + " --json -");
+  EXPECT_EQ(r.code, 1) << r.err;
+  EXPECT_TRUE(r.err.starts_with("no, they differ by more than 2 %")) << r.err;
+  const json answer = json::parse(r.out);
+  std::int64_t explained = answer["block_rounding_bytes"];
+  for (const json& u : answer["only_predicted"]) explained += u["block_bytes"].get<std::int64_t>();
+  for (const json& u : answer["only_measured"]) explained -= u["block_bytes"].get<std::int64_t>();
+  EXPECT_EQ(explained, answer["allocated"]["predicted_bytes"].get<std::int64_t>() -
+                           answer["allocated"]["measured_bytes"].get<std::int64_t>());
+  EXPECT_EQ(answer["only_measured"][0]["what"], "loss.softmax");
+}
+
+TEST_F(Cli, CompareReadsALog) {
+  const json groups = json::parse(run("predict " + scenario() + " --json -").out)["groups"];
+  const auto megabytes = [](const json& bytes) { return std::to_string(bytes.get<double>() / (1 << 20)); };
+  const json& first = groups[0];
+  const std::string path = (folder_ / "job.log").string();
+  const auto write = [&](const std::string& rank, const json& reserved) {
+    std::ofstream(path) << "[Rank " << rank << "] (after 2 iterations) memory (MB) | allocated: 1 | max allocated: "
+                        << megabytes(first["peak_allocated_bytes"])
+                        << " | reserved: 1 | max reserved: " << megabytes(reserved) << '\n';
+  };
+  write("0", first["peak_reserved_bytes"]);
+  const Ran yes = run("compare " + scenario() + " " + path + " --tolerance 0.001 --json -");
+  EXPECT_EQ(yes.code, 0) << yes.err;
+  EXPECT_EQ(json::parse(yes.out)["ranks"][0]["line"], 1);
+  write("0", first["peak_reserved_bytes"].get<std::int64_t>() * 2);
+  EXPECT_EQ(run("compare " + scenario() + " " + path).code, 1);
+  EXPECT_EQ(run("compare " + scenario() + " " + path + " --tolerance 60").code, 0);
+  write("8", first["peak_reserved_bytes"]);
+  const Ran other = run("compare " + scenario() + " " + path);
+  EXPECT_EQ(other.code, 2);
+  EXPECT_NE(other.err.find("job.log:1: error: rank 8 is not in the job"), std::string::npos) << other.err;
+}
+
+TEST_F(Cli, WhatCannotBeComparedIsTwo) {
+  const std::string log = (folder_ / "empty.log").string(), cut = (folder_ / "cut.pickle").string();
+  std::ofstream(log) << "nothing\n";
+  std::ofstream(cut) << "\x80\x04}";
+  for (const std::string& line :
+       {"compare " + scenario(), "compare " + scenario() + " " + log, "compare " + scenario() + " " + cut,
+        "compare " + scenario() + " " + (folder_ / "nowhere").string(),
+        "compare " + scenario() + " " + folder_.string(), "compare " + scenario() + " " + log + " --tolerance -1",
+        "compare " + scenario() + " " + log + " --rank 9"}) {
+    const Ran r = run(line);
+    EXPECT_EQ(r.code, 2) << line << '\n' << r.err;
+    EXPECT_NE(r.err, "") << line;
+  }
 }
 
 }  // namespace

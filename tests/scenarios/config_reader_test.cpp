@@ -46,6 +46,7 @@ TEST(ConfigReader, ReadsTheShippedModels) {
     m.vocabulary = vocabulary;
     m.max_positions = positions;
     m.qkv_bias = m.architecture == "qwen2";
+    m.sliding_window = m.architecture == "mistral" ? 4096 : 0;
     return m;
   };
   for (const Model& expected : {
@@ -100,16 +101,20 @@ TEST(ConfigReader, MetadataIsIgnoredAndFeaturesThatAreOffAreAccepted) {
 
 TEST(ConfigReader, WhatWouldChangeMemoryIsRefused) {
   EXPECT_EQ(problems(tiny(R"(, "num_local_experts": 8, "quantization_config": {"bits": 4}, "q_lora_rank": 1536,
-                             "use_qk_norm": true, "attn_logit_softcapping": 50.0, "layer_types": ["linear_attention"])")),
+                             "use_qk_norm": true, "attn_logit_softcapping": 50.0, "use_parallel_residual": true,
+                             "final_logit_softcapping": 30, "layer_types": ["linear_attention"])")),
+            "config.json: error: use_parallel_residual: true is not modelled: llama has no such switch\n"
+            "config.json: error: attn_logit_softcapping: capping of attention scores is not modelled in this family\n"
+            "config.json: error: final_logit_softcapping: capping of logits is not modelled in this family\n"
             "config.json: error: num_local_experts: mixture of experts is not modelled yet\n"
             "config.json: error: quantization_config: a quantized base is not modelled yet\n"
             "config.json: error: q_lora_rank: multi-head latent attention is not modelled yet\n"
             "config.json: error: use_qk_norm: normalization of Q and K is not modelled yet\n"
-            "config.json: error: attn_logit_softcapping: capping of attention scores is not modelled yet\n"
             "config.json: error: layer_types: layers other than \"full_attention\" and \"sliding_attention\" are not "
             "modelled yet");
-  EXPECT_EQ(problems(tiny(R"(, "hidden_act": "gelu")")),
-            "config.json: error: hidden_act: \"gelu\" is not modelled yet\n  hint: \"silu\" would do");
+  EXPECT_EQ(problems(tiny(R"(, "hidden_act": "relu2")")),
+            "config.json: error: hidden_act: \"relu2\" is not modelled yet\n  hint: \"silu\", \"gelu\" or "
+            "\"gelu_pytorch_tanh\" would do");
 }
 
 std::string gpt2(const std::string& more = "") {
@@ -140,18 +145,125 @@ TEST(ConfigReader, Gpt2HasItsOwnKeysAndDefaults) {
             "config.json: error: position_embedding_type: \"alibi\" is not modelled yet\n"
             "  hint: \"absolute\" (learned vectors) or \"rope\" would do\n"
             "config.json: error: activation_function: \"tanh\" is not modelled yet\n"
-            "  hint: \"gelu_new\", \"gelu\", \"relu2\" or \"swiglu\" would do");
+            "  hint: \"gelu_new\", \"gelu\", \"gelu_fast\", \"gelu_pytorch_tanh\", \"relu2\" or \"swiglu\" would do");
   EXPECT_EQ(problems(R"({"model_type": "gpt2", "n_head": 4, "n_layer": 2, "vocab_size": 10})"),
             "config.json: error: n_embd: is missing");
 }
 
+TEST(ConfigReader, GemmaHasNormsOnBothSidesAndAGeluGate) {
+  const Model second = shipped("gemma-2-9b");
+  EXPECT_EQ(second.norms, NormPlacement::Around);
+  EXPECT_EQ(second.activation, Activation::GeGlu);
+  EXPECT_EQ(second.qk_norm, QkNorm::None);
+  EXPECT_TRUE(second.tied_embeddings && second.zero_centered_norms && second.scaled_embedding);
+  EXPECT_EQ(second.head_dim, 256);
+  EXPECT_EQ(second.attention_softcap, 50);
+  EXPECT_EQ(second.logit_softcap, 30);
+  EXPECT_EQ(second.sliding_window, 4096);
+
+  const Model third = shipped("gemma-3-1b");
+  EXPECT_EQ(third.norms, NormPlacement::Around);
+  EXPECT_EQ(third.activation, Activation::GeGlu);
+  EXPECT_EQ(third.qk_norm, QkNorm::PerHead);
+  EXPECT_EQ(third.kv_heads, 1);
+  EXPECT_EQ(third.attention_softcap, 0);
+  EXPECT_EQ(third.logit_softcap, 0);
+  EXPECT_EQ(third.sliding_window, 512);
+}
+
+TEST(ConfigReader, GemmasDefaultsAreThoseOfTransformersAndNullIsNoCap) {
+  // The text part of gemma-3-12b-it, as it is published: what is left out has the defaults.
+  const Model text = parse_model(R"({"model_type": "gemma3_text", "hidden_size": 3840, "intermediate_size": 15360,
+    "num_attention_heads": 16, "num_hidden_layers": 48, "num_key_value_heads": 8, "sliding_window": 1024,
+    "rope_scaling": {"factor": 8.0, "rope_type": "linear"}})",
+                                 "gemma-3-12b-text.json");
+  EXPECT_EQ(text, shipped("gemma-3-12b-text"));
+
+  const Model usual = parse_model(tiny("", "gemma2"), "tiny.json");
+  EXPECT_EQ(usual.attention_softcap, 50);
+  EXPECT_EQ(usual.logit_softcap, 30);
+  const std::string no_caps = R"(, "attn_logit_softcapping": null, "final_logit_softcapping": null)";
+  const Model uncapped = parse_model(tiny(no_caps, "gemma2"), "tiny.json");
+  EXPECT_EQ(uncapped.attention_softcap, 0);
+  EXPECT_EQ(uncapped.logit_softcap, 0);
+
+  EXPECT_EQ(problems(tiny(R"(, "attn_logit_softcapping": -1, "hidden_activation": "tanh", "attention_bias": true,
+                             "use_bidirectional_attention": true)",
+                          "gemma2")),
+            "config.json: error: attn_logit_softcapping: -1 is out of range\n"
+            "  hint: above 0 and up to 1000000 would do\n"
+            "config.json: error: attention_bias: true is not modelled where a norm follows the output projection\n"
+            "config.json: error: hidden_activation: \"tanh\" is not modelled yet\n"
+            "  hint: \"silu\", \"gelu\" or \"gelu_pytorch_tanh\" would do\n"
+            "config.json: error: use_bidirectional_attention: attention to what comes after is not modelled yet");
+}
+
+TEST(ConfigReader, OlmoNormalizesOnlyWhatGoesIntoTheResidualStreamAndQueriesAndKeysWhole) {
+  const Model model = shipped("olmo-2-32b");
+  EXPECT_EQ(model.norms, NormPlacement::After);
+  EXPECT_EQ(model.qk_norm, QkNorm::AllHeads);
+  EXPECT_EQ(model.activation, Activation::SwiGlu);
+  EXPECT_FALSE(model.tied_embeddings || model.zero_centered_norms || model.scaled_embedding);
+}
+
+TEST(ConfigReader, NeoXAddsAttentionAndMlpToTheSameInput) {
+  const Model model = shipped("pythia-6.9b");
+  EXPECT_TRUE(model.parallel_residual && model.qkv_bias && model.output_bias && model.mlp_bias);
+  EXPECT_FALSE(model.tied_embeddings);
+  EXPECT_EQ(model.normalization, Normalization::Layer);
+  EXPECT_EQ(model.activation, Activation::Gelu);
+  EXPECT_EQ(model.positions, Positions::Rotary);
+  EXPECT_EQ(model.rotary_dim(), 32);
+
+  const Model usual = parse_model(tiny("", "gpt_neox"), "tiny.json");
+  EXPECT_TRUE(usual.parallel_residual);
+  EXPECT_EQ(usual.rotary_dim(), 4);
+  const Model other = parse_model(tiny(R"(, "use_parallel_residual": false, "attention_bias": false,
+    "rope_parameters": {"partial_rotary_factor": 0.5})",
+                                       "gpt_neox"),
+                                  "tiny.json");
+  EXPECT_EQ(other.rotary_dim(), 8);
+  EXPECT_FALSE(other.parallel_residual || other.qkv_bias || other.output_bias);
+  EXPECT_TRUE(other.mlp_bias);
+  EXPECT_EQ(problems(tiny(R"(, "rotary_pct": 1.5)", "gpt_neox")),
+            "config.json: error: rotary_pct: 1.5 is out of range\n  hint: above 0 and up to 1 would do");
+}
+
+TEST(ConfigReader, BigCodeHasOneKeyAndValueForAllQueries) {
+  const Model model = shipped("santacoder");
+  EXPECT_EQ(model.kv_heads, 1);
+  EXPECT_EQ(model.normalization, Normalization::Layer);
+  EXPECT_EQ(model.positions, Positions::Learned);
+  EXPECT_EQ(model.activation, Activation::Gelu);
+  EXPECT_TRUE(model.tied_embeddings && model.qkv_bias && model.output_bias && model.mlp_bias);
+
+  const std::string start =
+      R"({"model_type": "gpt_bigcode", "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 1000)";
+  EXPECT_EQ(parse_model(start + R"(, "multi_query": false})", "tiny.json").kv_heads, 4);
+  EXPECT_EQ(problems(start + R"(, "num_key_value_heads": 2})"),
+            "config.json: error: num_key_value_heads: 1 is what multi_query says");
+}
+
+TEST(ConfigReader, SlidingWindowsAreThoseOfFamiliesThatHaveThem) {
+  EXPECT_EQ(parse_model(tiny(R"(, "sliding_window": 99)"), "tiny.json").sliding_window, 0);
+  const std::string kv = R"(, "num_key_value_heads": 4)";
+  EXPECT_EQ(parse_model(tiny(kv + R"(, "sliding_window": 99)", "qwen2"), "tiny.json").sliding_window, 0);
+  EXPECT_EQ(
+      parse_model(tiny(kv + R"(, "sliding_window": 99, "use_sliding_window": true)", "qwen2"), "t.json").sliding_window,
+      99);
+  EXPECT_EQ(parse_model(tiny(kv + R"(, "sliding_window": null)", "mistral"), "tiny.json").sliding_window, 0);
+}
+
 TEST(ConfigReader, OtherFamiliesAreRefusedByName) {
-  EXPECT_EQ(problems(R"({"model_type": "gemma2"})"),
-            "config.json: error: model_type: \"gemma2\" is not modelled yet\n  hint: llama, qwen2, mistral, phi3, "
-            "qwen3 or gpt2 would do");
-  EXPECT_EQ(problems("{}"),
-            "config.json: error: model_type: is missing\n  hint: llama, qwen2, mistral, phi3, qwen3 or gpt2 would do");
+  const std::string known =
+      "llama, qwen2, mistral, phi3, qwen3, gemma2, gemma3_text, olmo2, gpt_neox, gpt2 or gpt_bigcode would do";
+  EXPECT_EQ(problems(R"({"model_type": "mamba"})"),
+            "config.json: error: model_type: \"mamba\" is not modelled yet\n  hint: " + known);
+  EXPECT_EQ(problems("{}"), "config.json: error: model_type: is missing\n  hint: " + known);
   EXPECT_EQ(problems(R"({"model_type": 3})"), "config.json: error: model_type: takes a text, not 3");
+  EXPECT_EQ(problems(R"({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}, "vision_config": {}})"),
+            "config.json: error: text_config: \"gemma3\" is a model of several parts, of which only text is modelled\n"
+            "  hint: its text_config in a file of its own would do, where its model_type is known");
 }
 
 TEST(ConfigReader, SyntaxErrorsHaveAPlace) {

@@ -23,6 +23,10 @@ const Published published[] = {
     {"gpt2", 124'439'808},           {"gpt2-xl", 1'557'611'200},         {"qwen2.5-7b", 7'615'616'512},
     {"qwen2.5-72b", 72'706'203'648}, {"mistral-7b-v0.1", 7'241'732'096}, {"phi-3-mini-4k", 3'821'079'552},
     {"phi-4", 14'659'507'200},       {"qwen3-8b", 8'190'735'360},        {"qwen3-32b", 32'762'123'264},
+    {"gemma-2-9b", 9'241'705'984},   {"gemma-2-27b", 27'227'128'320},    {"gemma-3-1b", 999'885'952},
+    {"olmo-2-7b", 7'298'617'344},    {"olmo-2-13b", 13'716'198'400},     {"olmo-2-32b", 32'234'279'936},
+    {"pythia-6.9b", 6'857'302'016},  {"gpt-neox-20b", 20'554'567'680},   {"santacoder", 1'124'886'528},
+    {"starcoder", 15'517'456'384},
 };
 
 class ModelCounts : public testing::TestWithParam<Published> {};
@@ -39,6 +43,24 @@ INSTANTIATE_TEST_SUITE_P(Shipped, ModelCounts, testing::ValuesIn(published), [](
     if (c == '-' || c == '.') c = '_';
   return name;
 });
+
+// Gemma 3 12B and 27B are published with their images' part: SigLIP So400m at 896 x 896 pixels (patches of 14; 27
+// layers of 1152, 4304 in the MLP; biases and LayerNorms everywhere), a norm, and a projection onto the text's width.
+std::int64_t vision_parameters(std::int64_t text_width) {
+  constexpr std::int64_t width = 1152, ffn = 4304, patch = 14, patches = (896 / 14) * (896 / 14);
+  const std::int64_t embedding = 3 * patch * patch * width + width + patches * width;
+  const std::int64_t layer = 4 * (width * width + width) + 2 * width * ffn + ffn + width + 2 * 2 * width;
+  return embedding + 27 * layer + 2 * width + width + width * text_width;
+}
+
+TEST(ModelCounts, TheTextOfAMultimodalModelIsWhatItsVisionTowerLeaves) {
+  for (const Published& whole :
+       {Published{"gemma-3-12b-text", 12'187'325'040}, Published{"gemma-3-27b-text", 27'432'406'640}}) {
+    const Model model = read_model(models / (std::string(whole.file) + ".json"));
+    EXPECT_EQ(parameter_count(build_model(model, {})) + vision_parameters(model.hidden), whole.parameters)
+        << whole.file;
+  }
+}
 
 // Models that were published as dimensions only: GPT-3 (Brown et al. 2020, table 2.1), and the four of Korthikanti et
 // al. 2022, table 3, with 51,200 tokens and 2,048 positions.
@@ -65,7 +87,7 @@ TEST(ModelCounts, OfPapersFollowTheirFormula) {
 }
 
 TEST(ModelCounts, EveryShippedModelIsChecked) {
-  std::set<std::string> checked, shipped;
+  std::set<std::string> checked{"gemma-3-12b-text", "gemma-3-27b-text"}, shipped;
   for (const Published& model : published) checked.insert(model.file);
   for (const Dimensions& model : of_papers) checked.insert(model.file);
   for (const auto& entry : std::filesystem::directory_iterator(models)) shipped.insert(entry.path().stem().string());

@@ -1,15 +1,18 @@
 #include "scenarios/prediction.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <oneapi/tbb/global_control.h>
 
+#include "scenarios/io/input_error.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/report/prediction_text.hpp"
 #include "sim/verify.hpp"
@@ -58,6 +61,69 @@ std::vector<std::string> keys(const json& object) {
   std::vector<std::string> found;
   for (const auto& [key, value] : object.items()) found.push_back(key);
   return found;  // nlohmann::json sorts them
+}
+
+// Four layers of a model on two tensor-parallel ranks, or on one where keys and values are not to be cut.
+Scenario of_model(const std::string& name, std::int32_t tensor, std::string layers = "num_hidden_layers",
+                  std::string_view train = "", std::string_view runtime = "") {
+  return scenario(fmt::format(R"(model = "models/{}.json"
+cluster = "clusters/h100-sxm-80g.toml"
+gpus = 2
+[model_override]
+{} = 4
+[layout]
+tensor = {}
+[train]
+sequence_length = 1024
+micro_batch = 1
+global_batch = 4
+{}
+[runtime]
+name = "megatron"
+{}
+)",
+                              name, layers, tensor, train, runtime));
+}
+
+bool says(const Prediction& prediction, std::string_view words) {
+  return std::any_of(prediction.assumptions.begin(), prediction.assumptions.end(),
+                     [&](const std::string& line) { return line.find(words) != std::string::npos; });
+}
+
+TEST(Families, SayWhatMegatronHasNoLayersFor) {
+  const auto expect = [](const Prediction& prediction, std::vector<std::string_view> said) {
+    EXPECT_TRUE(prediction.fits);
+    const std::vector<std::string_view> all{"Megatron-Bridge's layers for Gemma",
+                                            "EXAONE",
+                                            "OLMoE",
+                                            "each rank normalizes",
+                                            "parallel residual",
+                                            "GeGLU",
+                                            "soft-capped",
+                                            "window of"};
+    for (const std::string_view words : all)
+      EXPECT_EQ(says(prediction, words), std::find(said.begin(), said.end(), words) != said.end()) << words;
+  };
+  expect(predict(of_model("gemma-2-9b", 2)), {"Megatron-Bridge's layers for Gemma", "GeGLU", "soft-capped"});
+  expect(predict(of_model("gemma-3-1b", 1)), {"Megatron-Bridge's layers for Gemma", "GeGLU", "window of"});
+  expect(predict(of_model("olmo-2-7b", 1)), {"EXAONE", "OLMoE"});
+  expect(predict(of_model("olmo-2-32b", 2)), {"EXAONE", "each rank normalizes"});
+  expect(predict(of_model("pythia-6.9b", 2)), {"parallel residual"});
+  expect(predict(of_model("santacoder", 1, "n_layer")), {});
+}
+
+TEST(Families, CappedScoresNeedAttentionThatStoresThem) {
+  EXPECT_THROW(of_model("gemma-2-9b", 2, "num_hidden_layers", R"(attention = "flash")"), InputError);
+  EXPECT_EQ(Job(of_model("gemma-2-9b", 2)).scenario.train.attention, AttentionKernel::Unfused);
+  EXPECT_EQ(Job(of_model("gemma-3-1b", 1)).scenario.train.attention, AttentionKernel::Fused);
+}
+
+TEST(Families, AGateWithoutItsFusedKernelTakesMore) {
+  const auto peak = [](std::string_view switches) {
+    return predict(of_model("gemma-3-1b", 1, "num_hidden_layers", "", switches)).groups.front().memory.allocated.bytes;
+  };
+  EXPECT_GT(peak("[runtime.switches]\nno-bias-gelu-fusion = true"), peak(""));
+  EXPECT_EQ(peak("[runtime.switches]\nno-bias-swiglu-fusion = true"), peak(""));
 }
 
 TEST(PredictionJson, HasEveryKeyOfTheContract) {

@@ -280,17 +280,21 @@ TEST(ScenarioReader, KeysOfTheFormatThatAreNotModelledAreRefused) {
         "recompute = \"selective\"\nrecompute_modules = [\"moe\"]"}) {
     EXPECT_NE(with("[train]", line).find("not modelled yet"), std::string::npos) << line;
   }
-  for (const char* line : {"allocator = \"expandable_segments:True\""}) {
-    EXPECT_NE(with("[runtime]", line).find("not modelled yet"), std::string::npos) << line;
-  }
   EXPECT_EQ(problems({{"\"megatron\"", "\"fsdp2\""}}),
-            "job.toml:19:8: error: name = \"fsdp2\" is not modelled yet\n  hint: \"megatron\" would do");
+            "job.toml:19:8: error: name = \"fsdp2\" is not modelled yet\n  hint: \"megatron\" or \"pytorch\" would do");
   EXPECT_EQ(problems_of(std::string(job) + "[offload]\noptimizer = \"cpu\""),
             "job.toml:21:13: error: optimizer = \"cpu\" is not modelled yet\n  hint: \"none\" would do");
   for (const char* table : {"adapter", "quantization", "rollout", "moe"}) {
     const std::string text = std::string(job) + "[" + table + "]\nx = 1";
     EXPECT_NE(problems_of(text).find("[" + std::string(table) + "]: "), std::string::npos) << problems_of(text);
   }
+}
+
+TEST(ScenarioReader, SettingsOfTheAllocatorAreThoseOfPyTorch) {
+  EXPECT_EQ(with("[runtime]", "allocator = \"expandable_segments:True,max_split_size_mb:128\""), "no problem");
+  EXPECT_EQ(with("[runtime]", "allocator = \"expandable_segments:true\""),
+            "job.toml:19:13: error: character 21: Expected 'True' or 'False' at index 2 in ConfigTokenizer but got "
+            "'true'\n  hint: capitalized, as Python writes them");
 }
 
 TEST(ScenarioReader, KeysThatAskForNothingAreAccepted) {
@@ -409,7 +413,8 @@ TEST(ScenarioReader, SyntaxErrorsHaveAPlace) {
 TEST(ScenarioReader, CharactersBeyondAsciiBelongInCommentsAndStrings) {
   EXPECT_EQ(problems({{"gpus = 64", "gpus = 64  # caf\u00e9 \u02cb"}}), "no problem");
   EXPECT_EQ(problems({{"\"megatron\"", "\"m\u00e9gatron\u02cb\""}}),
-            "job.toml:19:8: error: name = \"m\u00e9gatron\u02cb\" is not known\n  hint: \"megatron\" would do");
+            "job.toml:19:8: error: name = \"m\u00e9gatron\u02cb\" is not known\n  hint: \"megatron\" or \"pytorch\" "
+            "would do");
   const std::string refused = "a character beyond ASCII outside comments and strings of one line";
   EXPECT_EQ(problems({{"gpus = 64", "gpus\u02cb = 64"}}), "job.toml:3:5: error: " + refused);
   EXPECT_EQ(problems({{"\"megatron\"", "\"\u00e9\" \u00a0"}}), "job.toml:19:12: error: " + refused);
@@ -457,7 +462,8 @@ TEST(ScenarioReader, SwitchesThatRepeatAKeyHaveToAgree) {
           "bf16 = true\nfp16 = false\naccumulate-allreduce-grads-in-fp32 = true\noptimizer = \"adam\"\n"
           "cross-entropy-loss-fusion = true\ncross-entropy-fusion-impl = \"te\"\nattention-backend = \"auto\"\n"
           "num-layers = 80\nhidden-size = 8192\nffn-hidden-size = 28672\nnum-attention-heads = 64\n"
-          "group-query-attention = true\nnum-query-groups = 8\nkv-channels = 128\nvocab-size = 128256\n"
+          "group-query-attention = true\nnum-query-groups = 8\nkv-channels = 128\nrotary-percent = 1.0\nvocab-size = "
+          "128256\n"
           "make-vocab-size-divisible-by = 128\nuntie-embeddings-and-output-weights = true\nadd-qkv-bias = false\n"
           "disable-bias-linear = true\nswiglu = true\nnormalization = \"RMSNorm\"\nposition-embedding-type = \"rope\"\n"
           "hidden-dropout = 0.0\nattention-dropout = 0\ncontext-parallel-size = 1\noverlap-grad-reduce = false\n"

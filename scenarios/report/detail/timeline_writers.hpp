@@ -57,6 +57,9 @@ struct TimelineWork {
     Direction direction = Direction::Send;
     Rank peer;
     Bytes bytes;
+    CommSlot comm;
+    std::int32_t step = 0;    // round its group
+    std::int64_t number = 0;  // of those that go this way
   };
   std::vector<Message> messages;
   Bytes bytes;  // of a collective: the larger side on one rank; of an exchange: sent and received
@@ -98,6 +101,8 @@ class Pages {
 
 class TimelineJson {
  public:
+  static constexpr bool shows_host = false;
+
   explicit TimelineJson(std::ostream& out) : out_(out) {}
 
   void begin(const Job& job, const Trace& trace, const TimelineQuery& query) {
@@ -199,6 +204,8 @@ class TimelineJson {
 // For reading, and for tools that take columns. Labels have no white space in them.
 class TimelineTable {
  public:
+  static constexpr bool shows_host = false;
+
   explicit TimelineTable(std::ostream& out) : out_(out) {}
 
   void begin(const Job&, const Trace&, const TimelineQuery&) {

@@ -1,0 +1,604 @@
+#include "parallel/eager/aten.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "sim/ensure.hpp"
+
+namespace tidemark::eager {
+namespace {
+
+using Gradients = std::vector<Tensor>;
+
+Tensor with(Tensor made, std::shared_ptr<Node> node, std::size_t output = 0) {
+  made.gradient = {std::move(node), output};
+  return made;
+}
+
+// An output laid out as an elementwise operation does it.
+Tensor elementwise(Session& s, std::string_view name, Streaming kind, const std::vector<const Tensor*>& operands,
+                   DType dtype) {
+  Shape sizes = operands.front()->sizes;
+  for (const Tensor* t : operands) sizes = broadcast(sizes, t->sizes);
+  Shape strides = elementwise_strides(operands, sizes);
+  const Tensor out = s.empty_strided(std::move(sizes), std::move(strides), dtype, name);
+  std::vector<Tensor> inputs;
+  for (const Tensor* t : operands) inputs.push_back(*t);
+  s.stream(kind, inputs, {out});
+  return out;
+}
+
+Tensor unary(Session& s, std::string_view name, Streaming kind, const Tensor& x) {
+  return elementwise(s, name, kind, {&x}, x.dtype);
+}
+
+// autocast_mode.h: operations that run in fp32.
+Tensor in_fp32(Session& s, const Tensor& x) { return s.autocast ? to(s, x, DType::FP32) : x; }
+
+// Type promotion among floating-point tensors that have dimensions.
+DType promoted(DType a, DType b) { return a == b ? a : DType::FP32; }
+
+// A view, and what gives its gradient the sizes of the input again.
+template <class Back>
+Tensor viewed(Session& s, const Tensor& x, Shape sizes, Shape strides, Back back) {
+  auto node = s.node({&x});
+  Tensor out{x.storage, std::move(sizes), std::move(strides), x.dtype, {}};
+  if (node) node->apply = [&s, back](const Gradients& g) { return Gradients{back(s, g.front())}; };
+  return with(std::move(out), std::move(node));
+}
+
+Shape with_size(Shape sizes, int dimension, std::int64_t size) {
+  sizes[static_cast<std::size_t>(dimension < 0 ? static_cast<int>(sizes.size()) + dimension : dimension)] = size;
+  return sizes;
+}
+
+}  // namespace
+
+// ---- views ---------------------------------------------------------------------------------------------------------
+
+Tensor view(Session& s, const Tensor& x, Shape sizes) {
+  Shape strides = strides_of_view(x, sizes);
+  ensure(!strides.empty(), "a view has strides");
+  return viewed(s, x, std::move(sizes), std::move(strides),
+                [before = x.sizes](Session& session, const Tensor& g) { return reshape(session, g, before); });
+}
+
+Tensor transpose(Session& s, const Tensor& x, int a, int b) {
+  const auto at = [&](int d) { return static_cast<std::size_t>(d < 0 ? static_cast<int>(x.sizes.size()) + d : d); };
+  Shape sizes = x.sizes, strides = x.strides;
+  std::swap(sizes[at(a)], sizes[at(b)]);
+  std::swap(strides[at(a)], strides[at(b)]);
+  return viewed(s, x, std::move(sizes), std::move(strides),
+                [a, b](Session& session, const Tensor& g) { return transpose(session, g, a, b); });
+}
+
+Tensor unsqueeze(Session& s, const Tensor& x, int dimension) {
+  Shape sizes = x.sizes, strides = x.strides;
+  const auto at = static_cast<std::ptrdiff_t>(dimension);
+  const std::int64_t stride = dimension < static_cast<int>(x.sizes.size())
+                                  ? x.sizes[static_cast<std::size_t>(at)] * x.strides[static_cast<std::size_t>(at)]
+                                  : 1;
+  sizes.insert(sizes.begin() + at, 1);
+  strides.insert(strides.begin() + at, stride);
+  return viewed(s, x, std::move(sizes), std::move(strides), [dimension](Session&, const Tensor& g) {
+    Tensor squeezed = g;
+    squeezed.sizes.erase(squeezed.sizes.begin() + dimension);
+    squeezed.strides.erase(squeezed.strides.begin() + dimension);
+    return squeezed;
+  });
+}
+
+Tensor expand(Session& s, const Tensor& x, Shape sizes) {
+  Shape strides(sizes.size(), 0);
+  const std::size_t missing = sizes.size() - x.sizes.size();
+  for (std::size_t d = 0; d < x.sizes.size(); ++d)
+    strides[missing + d] = x.sizes[d] == sizes[missing + d] ? x.strides[d] : 0;
+  return viewed(s, x, std::move(sizes), std::move(strides),
+                [before = x.sizes](Session& session, const Tensor& g) { return sum_to(session, g, before); });
+}
+
+Tensor slice(Session& s, const Tensor& x, int dimension, std::int64_t begin, std::int64_t end) {
+  if (begin == 0 && end == x.size(dimension)) return x;
+  return viewed(s, x, with_size(x.sizes, dimension, end - begin), x.strides,
+                [before = x.sizes](Session& session, const Tensor& g) {
+                  const Tensor whole = session.empty(before, g.dtype, "slice_gradient");
+                  session.stream(Streaming::Fill, {}, {whole});
+                  session.stream(Streaming::Copy, {g}, {whole});
+                  return whole;
+                });
+}
+
+std::vector<Tensor> split_last(Session& s, const Tensor& x, const std::vector<std::int64_t>& pieces) {
+  auto node = s.node({&x});
+  if (node) {
+    node->outputs = pieces.size();
+    node->apply = [&s, sizes = x.sizes](const Gradients& g) {
+      Tensor like;
+      for (const Tensor& t : g)
+        if (t.defined()) like = t;
+      const Tensor whole = s.empty(sizes, like.dtype, "split_gradient");
+      std::vector<Tensor> parts;
+      for (const Tensor& t : g)
+        if (t.defined()) parts.push_back(t);
+      s.stream(Streaming::Copy, parts, {whole});
+      return Gradients{whole};
+    };
+  }
+  std::vector<Tensor> parts;
+  for (std::size_t i = 0; i < pieces.size(); ++i)
+    parts.push_back(with({x.storage, with_size(x.sizes, -1, pieces[i]), x.strides, x.dtype, {}}, node, i));
+  return parts;
+}
+
+// ---- copies --------------------------------------------------------------------------------------------------------
+
+Tensor to(Session& s, const Tensor& x, DType dtype) {
+  if (x.dtype == dtype) return x;
+  auto node = s.node({&x});
+  Tensor out = elementwise(s, "to", Streaming::Copy, {&x}, dtype);
+  if (node) node->apply = [&s, before = x.dtype](const Gradients& g) { return Gradients{to(s, g.front(), before)}; };
+  return with(std::move(out), std::move(node));
+}
+
+Tensor clone(Session& s, const Tensor& x, Shape strides) {
+  auto node = s.node({&x});
+  Tensor out = s.empty_strided(x.sizes, std::move(strides), x.dtype, "clone");
+  s.stream(Streaming::Copy, {x}, {out});
+  if (node) node->apply = [](const Gradients& g) { return Gradients{g.front()}; };
+  return with(std::move(out), std::move(node));
+}
+
+Tensor contiguous(Session& s, const Tensor& x) { return x.contiguous() ? x : clone(s, x, contiguous_strides(x.sizes)); }
+
+Tensor reshape(Session& s, const Tensor& x, Shape sizes) {
+  if (x.sizes == sizes) return x;
+  if (!strides_of_view(x, sizes).empty()) return view(s, x, std::move(sizes));
+  return view(s, clone(s, x, contiguous_strides(x.sizes)), std::move(sizes));
+}
+
+Tensor cat_last(Session& s, const std::vector<Tensor>& given, std::optional<DType> dtype) {
+  std::vector<Tensor> parts;
+  for (const Tensor& t : given) parts.push_back(dtype ? to(s, t, *dtype) : t);
+
+  std::vector<const Tensor*> inputs;
+  std::int64_t width = 0;
+  std::vector<std::int64_t> widths;
+  for (const Tensor& t : parts) {
+    inputs.push_back(&t);
+    widths.push_back(t.size(-1));
+    width += t.size(-1);
+  }
+  auto node = s.node(inputs);
+  Tensor out = s.empty(with_size(parts.front().sizes, -1, width), parts.front().dtype, "cat");
+  s.stream(Streaming::Copy, parts, {out});
+  if (node)
+    node->apply = [widths](const Gradients& g) {
+      Gradients views;
+      for (const std::int64_t w : widths) {
+        Tensor part = g.front();
+        part.sizes.back() = w;
+        views.push_back(std::move(part));
+      }
+      return views;
+    };
+  return with(std::move(out), std::move(node));
+}
+
+// ---- element by element --------------------------------------------------------------------------------------------
+
+Tensor add(Session& s, const Tensor& a, const Tensor& b) {
+  auto node = s.node({&a, &b});
+  Tensor out = elementwise(s, "add", Streaming::Add, {&a, &b}, promoted(a.dtype, b.dtype));
+  if (node) node->apply = [](const Gradients& g) { return Gradients{g.front(), g.front()}; };
+  return with(std::move(out), std::move(node));
+}
+
+Tensor mul(Session& s, const Tensor& a, const Tensor& b) {
+  auto node = s.node({&a, &b});
+  Saved saved_a, saved_b;
+  if (node && node->needs(0)) saved_b = s.save(b);
+  if (node && node->needs(1)) saved_a = s.save(a);
+  Tensor out = elementwise(s, "mul", Streaming::Add, {&a, &b}, promoted(a.dtype, b.dtype));
+  if (node)
+    node->apply = [&s, saved_a, saved_b](const Gradients& g) {
+      const Tensor self = saved_a ? s.unpack(saved_a) : Tensor{}, other = saved_b ? s.unpack(saved_b) : Tensor{};
+      const auto times = [&](const Tensor& factor) {
+        return elementwise(s, "mul_gradient", Streaming::Add, {&g.front(), &factor},
+                           promoted(g.front().dtype, factor.dtype));
+      };
+      Gradients made(2);
+      if (saved_a) made[1] = times(self);
+      if (saved_b) made[0] = times(other);
+      return made;
+    };
+  return with(std::move(out), std::move(node));
+}
+
+Tensor add_number(Session& s, const Tensor& x) {
+  auto node = s.node({&x});
+  Tensor out = unary(s, "add_number", Streaming::Activation, x);
+  if (node) node->apply = [](const Gradients& g) { return Gradients{g.front()}; };
+  return with(std::move(out), std::move(node));
+}
+
+namespace {
+
+// Operations whose backward pass makes one tensor from the gradient and, at most, one saved tensor.
+enum class Saves : std::uint8_t { Nothing, Input, Output };
+
+Tensor simple(Session& s, std::string_view name, std::string_view backward_name, const Tensor& x, Saves what) {
+  auto node = s.node({&x});
+  Saved saved;
+  if (node && what == Saves::Input) saved = s.save(x);
+  Tensor out = unary(s, name, Streaming::Activation, x);
+  if (node && what == Saves::Output) saved = s.save(out);
+  if (node)
+    node->apply = [&s, saved, backward_name](const Gradients& g) {
+      if (!saved) return Gradients{unary(s, backward_name, Streaming::Activation, g.front())};
+      const Tensor other = s.unpack(saved);
+      return Gradients{elementwise(s, backward_name, Streaming::Activation, {&g.front(), &other}, g.front().dtype)};
+    };
+  return with(std::move(out), std::move(node));
+}
+
+}  // namespace
+
+Tensor mul_number(Session& s, const Tensor& x) { return simple(s, "mul_number", "mul_gradient", x, Saves::Nothing); }
+Tensor neg(Session& s, const Tensor& x) { return simple(s, "neg", "neg_gradient", x, Saves::Nothing); }
+Tensor tanh(Session& s, const Tensor& x) { return simple(s, "tanh", "tanh_gradient", x, Saves::Output); }
+Tensor silu(Session& s, const Tensor& x) { return simple(s, "silu", "silu_gradient", x, Saves::Input); }
+Tensor gelu(Session& s, const Tensor& x) { return simple(s, "gelu", "gelu_gradient", x, Saves::Input); }
+Tensor relu(Session& s, const Tensor& x) { return simple(s, "relu", "relu_gradient", x, Saves::Output); }
+
+Tensor pow_number(Session& s, const Tensor& given) {
+  const Tensor x = in_fp32(s, given);
+  auto node = s.node({&x});
+  Saved saved;
+  if (node) saved = s.save(x);
+  Tensor out = unary(s, "pow", Streaming::Activation, x);
+  if (node)
+    node->apply = [&s, saved](const Gradients& g) {
+      // pow_backward: gradient * (exponent * self.pow(exponent - 1)).
+      const Tensor self = s.unpack(saved);
+      const Tensor lower = unary(s, "lower_power", Streaming::Activation, self);
+      const Tensor scaled = unary(s, "scaled_power", Streaming::Activation, lower);
+      return Gradients{elementwise(s, "pow_gradient", Streaming::Add, {&g.front(), &scaled}, g.front().dtype)};
+    };
+  return with(std::move(out), std::move(node));
+}
+
+Tensor rsqrt(Session& s, const Tensor& given) {
+  const Tensor x = in_fp32(s, given);
+  auto node = s.node({&x});
+  Tensor out = unary(s, "rsqrt", Streaming::Activation, x);
+  Saved saved;
+  if (node) saved = s.save(out);
+  if (node)
+    node->apply = [&s, saved](const Gradients& g) {
+      const Tensor result = s.unpack(saved);
+      const Tensor scaled = unary(s, "scaled_gradient", Streaming::Activation, g.front());
+      const Tensor cubed = unary(s, "cubed", Streaming::Activation, result);
+      return Gradients{elementwise(s, "rsqrt_gradient", Streaming::Add, {&scaled, &cubed}, g.front().dtype)};
+    };
+  return with(std::move(out), std::move(node));
+}
+
+Tensor dropout(Session& s, const Tensor& x, double probability) {
+  if (probability == 0) return x;
+  auto node = s.node({&x});
+  Tensor out = unary(s, "dropout", Streaming::Activation, x);
+  const Tensor mask = s.empty_strided(x.sizes, out.strides, DType::BOOL, "dropout_mask");
+  s.stream(Streaming::Fill, {}, {mask});
+  Saved saved;
+  if (node) saved = s.save(mask);
+  if (node)
+    node->apply = [&s, saved](const Gradients& g) {
+      const Tensor kept = s.unpack(saved);
+      return Gradients{elementwise(s, "dropout_gradient", Streaming::Activation, {&g.front(), &kept}, g.front().dtype)};
+    };
+  return with(std::move(out), std::move(node));
+}
+
+// ---- over the last dimension ---------------------------------------------------------------------------------------
+
+Tensor mean_last(Session& s, const Tensor& x) {
+  auto node = s.node({&x});
+  Tensor out = s.empty(with_size(x.sizes, -1, 1), x.dtype, "mean");
+  s.stream(Streaming::Reduce, {x}, {out});
+  if (node)
+    node->apply = [&s, sizes = x.sizes](const Gradients& g) {
+      const NoGrad no_grad(s);
+      const Tensor repeated = expand(s, g.front(), sizes);
+      const Tensor divided = s.empty(sizes, g.front().dtype, "mean_gradient");
+      s.stream(Streaming::Activation, {repeated}, {divided});
+      return Gradients{divided};
+    };
+  return with(std::move(out), std::move(node));
+}
+
+Tensor softmax_last(Session& s, const Tensor& x) {
+  auto node = s.node({&x});
+  Tensor out = s.empty(x.sizes, x.dtype, "softmax");
+  s.stream(Streaming::Activation, {x}, {out});
+  Saved saved;
+  if (node) saved = s.save(out);
+  if (node)
+    node->apply = [&s, saved](const Gradients& g) {
+      const Tensor result = s.unpack(saved);
+      const Tensor made = s.empty(result.sizes, result.dtype, "softmax_gradient");
+      s.stream(Streaming::Activation, {g.front(), result}, {made});
+      return Gradients{made};
+    };
+  return with(std::move(out), std::move(node));
+}
+
+Tensor layer_norm(Session& s, const Tensor& given, const Tensor& weight, const Tensor& bias) {
+  const Tensor x = in_fp32(s, given);
+  auto node = s.node({&x, &weight, &bias});
+  Saved saved_x, saved_weight;
+  if (node) saved_x = s.save(x), saved_weight = s.save(weight);
+  Tensor out = s.empty(x.sizes, x.dtype, "layer_norm");
+  const Shape rows = with_size(x.sizes, -1, 1);
+  const Tensor mean = s.empty(rows, DType::FP32, "layer_norm_mean");
+  const Tensor deviation = s.empty(rows, DType::FP32, "layer_norm_rstd");
+  s.stream(Streaming::Norm, {x, weight, bias}, {out, mean, deviation});
+  if (node)
+    node->apply = [&s, saved_x, saved_weight, saved_mean = s.save(mean), saved_deviation = s.save(deviation),
+                   bias_sizes = bias.sizes](const Gradients& g) {
+      const Tensor in = s.unpack(saved_x), scale = s.unpack(saved_weight);
+      const Tensor dx = s.empty(in.sizes, in.dtype, "layer_norm_gradient");
+      const Tensor dweight = s.empty(scale.sizes, scale.dtype, "weight_gradient");
+      const Tensor dbias = s.empty(bias_sizes, scale.dtype, "bias_gradient");
+      s.stream(Streaming::Norm, {g.front(), in, s.unpack(saved_mean), s.unpack(saved_deviation), scale},
+               {dx, dweight, dbias});
+      return Gradients{dx, dweight, dbias};
+    };
+  return with(std::move(out), std::move(node));
+}
+
+Tensor sum_to(Session& s, const Tensor& x, const Shape& sizes) {
+  if (x.sizes == sizes) return x;
+  const Tensor sum = s.empty(sizes, x.dtype, "sum");
+  s.stream(Streaming::Reduce, {x}, {sum});
+  return sum;
+}
+
+// ---- products ------------------------------------------------------------------------------------------------------
+
+namespace {
+
+// autocast_mode.cpp cached_cast: weights are converted once.
+Tensor operand(Session& s, const Tensor& x) {
+  if (!s.autocast || x.dtype != DType::FP32) return x;
+  const bool weight = x.gradient.node && x.gradient.node->inputs.empty();
+  if (!weight) return to(s, x, *s.autocast);
+  const auto known = s.autocast_cache.find(x.storage.get());
+  if (known != s.autocast_cache.end()) return known->second;
+  return s.autocast_cache.emplace(x.storage.get(), to(s, x, *s.autocast)).first->second;
+}
+
+void gemm(Session& s, Gemm shape, const std::vector<Tensor>& inputs, const Tensor& out, Pass pass) {
+  std::vector<BufferId> in;
+  for (const Tensor& t : inputs) in.push_back(t.buffer());
+  if (s.habits().kernel_workspaces) in.push_back(s.emit.blas_workspace(pass));
+  const std::vector<BufferId> made{out.buffer()};
+  s.emit.program.launch(shape, in, made);
+}
+
+// [rows, inputs] times a weight, in which outputs are the first dimension or the second.
+enum class WeightLayout : std::uint8_t { OutputsFirst, InputsFirst };
+
+Tensor product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias, WeightLayout layout) {
+  const bool outputs_first = layout == WeightLayout::OutputsFirst;
+  const std::int64_t outputs = weight.sizes[outputs_first ? 0 : 1], inputs = weight.sizes[outputs_first ? 1 : 0];
+  const std::int64_t rows = x.sizes.front();
+  const Tensor none;
+  auto node =
+      s.node(bias.defined() ? std::vector<const Tensor*>{&x, &weight, &bias} : std::vector<const Tensor*>{&x, &weight});
+  Saved saved_x, saved_weight;
+  if (node && node->needs(1)) saved_x = s.save(x);
+  if (node && node->needs(0)) saved_weight = s.save(weight);
+  Tensor out = s.empty({rows, outputs}, x.dtype, "mm");
+  std::vector<Tensor> operands{x, weight};
+  if (bias.defined()) operands.push_back(bias);
+  gemm(s, {rows, outputs, inputs, x.dtype}, operands, out, Pass::Forward);
+  if (node)
+    node->apply = [&s, saved_x, saved_weight, rows, outputs, inputs, weight_sizes = weight.sizes, dtype = x.dtype,
+                   bias_sizes = bias.sizes, has_bias = bias.defined() && node->needs(2)](const Gradients& g) {
+      const Tensor in = saved_x ? s.unpack(saved_x) : Tensor{};
+      const Tensor its = saved_weight ? s.unpack(saved_weight) : Tensor{};
+      Gradients made(has_bias ? 3 : 2);
+      if (saved_x) {
+        made[1] = s.empty(weight_sizes, dtype, "weight_gradient");
+        gemm(s, {outputs, inputs, rows, dtype}, {g.front(), in}, made[1], Pass::Backward);
+      }
+      if (saved_weight) {
+        made[0] = s.empty({rows, inputs}, dtype, "input_gradient", Category::Temporaries);
+        gemm(s, {rows, inputs, outputs, dtype}, {g.front(), its}, made[0], Pass::Backward);
+      }
+      if (has_bias) made[2] = sum_to(s, g.front(), {1, outputs});
+      if (has_bias) made[2].sizes = bias_sizes, made[2].strides = {1};
+      return made;
+    };
+  return with(std::move(out), std::move(node));
+}
+
+Tensor flat_product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias, WeightLayout layout) {
+  const Tensor in = operand(s, x);
+  const Tensor its = operand(s, weight);
+  const Tensor added = bias.defined() ? operand(s, bias) : Tensor{};
+  Shape sizes = in.sizes;
+  sizes.back() = weight.sizes[layout == WeightLayout::OutputsFirst ? 0 : 1];
+  const std::int64_t width = in.size(-1);
+  const Tensor rows = reshape(s, in, {in.elements() / width, width});
+  return view(s, product(s, rows, its, added, layout), std::move(sizes));
+}
+
+}  // namespace
+
+Tensor linear(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  return flat_product(s, x, weight, bias, WeightLayout::OutputsFirst);
+}
+
+Tensor conv1d(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  return flat_product(s, x, weight, bias, WeightLayout::InputsFirst);
+}
+
+namespace {
+
+// [batch, m, k] times [batch, k, n].
+Tensor batched(Session& s, const Tensor& a, const Tensor& b) {
+  auto node = s.node({&a, &b});
+  Saved saved_a, saved_b;
+  if (node && node->needs(1)) saved_a = s.save(a);
+  if (node && node->needs(0)) saved_b = s.save(b);
+  const std::int64_t batch = a.sizes[0], m = a.sizes[1], k = a.sizes[2], n = b.sizes[2];
+  Tensor out = s.empty({batch, m, n}, a.dtype, "bmm");
+  gemm(s, {batch * m, n, k, a.dtype}, {a, b}, out, Pass::Forward);
+  if (node)
+    node->apply = [&s, saved_a, saved_b, batch, m, n, k, dtype = a.dtype](const Gradients& g) {
+      const Tensor left = saved_a ? s.unpack(saved_a) : Tensor{}, right = saved_b ? s.unpack(saved_b) : Tensor{};
+      Gradients made(2);
+      if (saved_a) {
+        made[1] = s.empty({batch, k, n}, dtype, "bmm_gradient");
+        gemm(s, {batch * k, n, m, dtype}, {left, g.front()}, made[1], Pass::Backward);
+      }
+      if (saved_b) {
+        made[0] = s.empty({batch, m, k}, dtype, "bmm_gradient");
+        gemm(s, {batch * m, k, n, dtype}, {g.front(), right}, made[0], Pass::Backward);
+      }
+      return made;
+    };
+  return with(std::move(out), std::move(node));
+}
+
+}  // namespace
+
+Tensor matmul(Session& s, const Tensor& first, const Tensor& second) {
+  const Tensor a = operand(s, first), b = operand(s, second);
+  // LinearAlgebra.cpp _matmul_impl: batches are expanded to each other and folded into one dimension.
+  const std::int64_t m = a.size(-2), k = a.size(-1), n = b.size(-1);
+  Shape batch(a.sizes.begin(), a.sizes.end() - 2);
+  batch = broadcast(batch, Shape(b.sizes.begin(), b.sizes.end() - 2));
+  const std::int64_t count = elements_of(batch);
+  const auto folded = [&](const Tensor& t, std::int64_t rows, std::int64_t columns) {
+    Shape whole = batch;
+    whole.push_back(rows);
+    whole.push_back(columns);
+    return reshape(s, t.sizes == whole ? t : expand(s, t, whole), {count, rows, columns});
+  };
+  const Tensor product = batched(s, folded(a, m, k), folded(b, k, n));
+  Shape sizes = batch;
+  sizes.push_back(m);
+  sizes.push_back(n);
+  return view(s, product, std::move(sizes));
+}
+
+Tensor flash_attention(Session& s, const Tensor& query, const Tensor& key, const Tensor& value, double probability) {
+  const Tensor q = operand(s, query), k = operand(s, key), v = operand(s, value);
+  auto node = s.node({&q, &k, &v});
+  Saved saved_q, saved_k, saved_v;
+  if (node) saved_q = s.save(q), saved_k = s.save(k), saved_v = s.save(v);
+  const std::int64_t batch = q.sizes[0], heads = q.sizes[1], sequence = q.sizes[2], width = q.sizes[3];
+  // Outputs and gradients lie in memory as what they are like does (empty_like).
+  const auto like = [&s](const Tensor& t, std::string_view what) {
+    return s.empty_strided(t.sizes, elementwise_strides({&t}, t.sizes), t.dtype, what);
+  };
+  Tensor out = like(q, "attention");
+  const Tensor lse = s.empty({batch, heads, sequence}, DType::FP32, "attention_lse");
+  const Tensor seed = s.empty({2}, DType::INT64, "attention_rng_state");
+  const Tensor offset = s.empty({1}, DType::INT64, "attention_rng_offset");
+  const Attention shape{Pass::Forward, batch, sequence, heads, k.sizes[1], width, q.dtype};
+  s.launch(shape, {q, k, v}, {out, lse, seed, offset});
+  (void)probability;  // the kernel draws its mask from the seed again
+  if (node)
+    node->apply = [&s, saved_q, saved_k, saved_v, saved_out = s.save(out), saved_lse = s.save(lse),
+                   saved_seed = s.save(seed), saved_offset = s.save(offset), shape, like](const Gradients& g) {
+      const Tensor in_q = s.unpack(saved_q), in_k = s.unpack(saved_k), in_v = s.unpack(saved_v);
+      const Tensor result = s.unpack(saved_out), sums = s.unpack(saved_lse), random = s.unpack(saved_seed),
+                   place = s.unpack(saved_offset);
+      std::vector<Tensor> workspaces;
+      if (s.habits().kernel_workspaces) {
+        // flash_api.cpp mha_bwd: sequences in blocks of 128, heads in multiples of 32 elements; fp32.
+        const std::int64_t rounded = round_up(shape.sequence, std::int64_t{128});
+        const std::int64_t rounded_width = round_up(shape.head_dim, std::int64_t{32});
+        workspaces.push_back(s.empty({shape.batch, shape.heads, rounded}, DType::FP32, "softmax_d"));
+        workspaces.push_back(
+            s.empty({shape.batch, rounded, shape.heads, rounded_width}, DType::FP32, "query_gradient_sum"));
+      }
+      Attention back = shape;
+      back.pass = Pass::Backward;
+      const Tensor dq = like(in_q, "query_gradient");
+      const Tensor dk = like(in_k, "key_gradient"), dv = like(in_v, "value_gradient");
+      if (s.habits().kernel_workspaces &&
+          shape.heads != shape.kv_heads) {  // summed over the heads that share a key once all are there
+        workspaces.push_back(s.empty(result.sizes, in_k.dtype, "expanded_key_gradient"));
+        workspaces.push_back(s.empty(result.sizes, in_v.dtype, "expanded_value_gradient"));
+      }
+      std::vector<Tensor> outputs{dq, dk, dv};
+      outputs.insert(outputs.end(), workspaces.begin(), workspaces.end());
+      s.launch(back, {g.front(), in_q, in_k, in_v, result, sums, random, place}, outputs);
+      return Gradients{dq, dk, dv};
+    };
+  return with(std::move(out), std::move(node));
+}
+
+// ---- embedding and loss --------------------------------------------------------------------------------------------
+
+Tensor embedding(Session& s, const Tensor& ids, const Tensor& weight) {
+  auto node = s.node({&weight});
+  Saved saved;
+  if (node) saved = s.save(ids);
+  Shape sizes = ids.sizes;
+  sizes.push_back(weight.size(-1));
+  Tensor out = s.empty(std::move(sizes), weight.dtype, "embedding");
+  s.launch(Stream{Streaming::Lookup, out.bytes(), out.bytes()}, {ids, weight}, {out});
+  if (node)
+    node->apply = [&s, saved, weight_sizes = weight.sizes, dtype = weight.dtype](const Gradients& g) {
+      const Tensor places = s.unpack(saved);
+      const Tensor made = s.empty(weight_sizes, dtype, "weight_gradient");
+      s.launch(Stream{Streaming::Lookup, g.front().bytes(), made.bytes()}, {g.front(), places}, {made});
+      return Gradients{made};
+    };
+  return with(std::move(out), std::move(node));
+}
+
+namespace {
+
+Tensor log_softmax(Session& s, const Tensor& x) {
+  auto node = s.node({&x});
+  Tensor out = s.empty(x.sizes, x.dtype, "log_softmax");
+  s.stream(Streaming::Loss, {x}, {out});
+  Saved saved;
+  if (node) saved = s.save(out);
+  if (node)
+    node->apply = [&s, saved](const Gradients& g) {
+      const Tensor result = s.unpack(saved);
+      const Tensor made = s.empty(result.sizes, result.dtype, "log_softmax_gradient");
+      s.stream(Streaming::Loss, {g.front(), result}, {made});
+      return Gradients{made};
+    };
+  return with(std::move(out), std::move(node));
+}
+
+}  // namespace
+
+Tensor cross_entropy(Session& s, const Tensor& logits, const Tensor& labels) {
+  const Tensor probabilities = log_softmax(s, in_fp32(s, logits));
+  auto node = s.node({&probabilities});
+  Saved saved, saved_labels;
+  if (node) saved = s.save(probabilities), saved_labels = s.save(labels);
+  Tensor out = s.empty({}, probabilities.dtype, "nll_loss");
+  const Tensor weight = s.empty({}, probabilities.dtype, "nll_loss_weight");
+  s.launch(Stream{Streaming::Loss, labels.bytes(), out.bytes()}, {probabilities, labels}, {out, weight});
+  if (node)
+    node->apply = [&s, saved, saved_labels, saved_weight = s.save(weight)](const Gradients& g) {
+      const Tensor result = s.unpack(saved), places = s.unpack(saved_labels), total = s.unpack(saved_weight);
+      const Tensor made = s.empty(result.sizes, result.dtype, "nll_loss_gradient");
+      s.launch(Stream{Streaming::Fill, {}, made.bytes()}, {g.front(), result, places, total}, {made});
+      return Gradients{made};
+    };
+  return with(std::move(out), std::move(node));
+}
+
+}  // namespace tidemark::eager

@@ -1,0 +1,118 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "parallel/eager/aten.hpp"
+#include "parallel/model.hpp"
+#include "parallel/runtime/runtime.hpp"
+#include "parallel/train.hpp"
+
+// Hugging Face transformers' decoder models, module by module as their forward functions run: a local variable here is
+// one of theirs, and lives as long.
+
+namespace tidemark::eager {
+
+/// A tensor's parameters in the order of registration, which optimizers and DistributedDataParallel follow.
+using Parameters = std::vector<std::shared_ptr<Leaf>>;
+
+struct Linear {
+  std::shared_ptr<Leaf> weight, bias;
+  bool inputs_first = false;  ///< transformers' Conv1D
+  Tensor operator()(Session& s, const Tensor& x) const;
+};
+
+enum class NormKind : std::uint8_t { Rms, ZeroCenteredRms, Layer };
+
+struct Norm {
+  std::shared_ptr<Leaf> weight, bias;
+  NormKind kind = NormKind::Rms;
+  Tensor operator()(Session& s, const Tensor& x) const;
+};
+
+/// What all layers of one forward pass share.
+struct Context {
+  Tensor cosine, sine;                             ///< of rotary positions
+  Tensor mask;                                     ///< added to scores, where they are stored
+  Tensor window_cosine, window_sine, window_mask;  ///< the same of layers with a sliding window
+};
+
+/// A language model with its loss.
+class CausalLM {
+ public:
+  CausalLM(Session& session, const Model& model, const Train& train, const EagerHabits& habits);
+
+  struct Outputs {
+    Tensor loss, logits;
+    std::vector<Tensor> cache;  ///< keys and values of each layer
+  };
+  /// A forward pass over a batch of sequences; both are [batch, sequence].
+  Outputs operator()(const Tensor& ids, const Tensor& labels);
+
+  [[nodiscard]] const Parameters& parameters() const { return parameters_; }
+
+ private:
+  struct Attention {
+    Linear query, key, value;  ///< `query` is the joint projection where there is one
+    Linear output;
+    Norm query_norm, key_norm;
+  };
+  struct Mlp {
+    Linear gate, up, down;  ///< `gate` is the joint projection where there is one; `up` the only one of a plain MLP
+  };
+  struct Layer {
+    std::string name;
+    Norm attention_norm, after_attention, mlp_norm, after_mlp;
+    Attention attention;
+    Mlp mlp;
+  };
+  struct States {
+    Tensor query, key, value;  ///< batch, heads, sequence, width of a head
+  };
+
+  std::shared_ptr<Leaf> parameter(const std::string& name, Shape sizes);
+  Linear make_linear(const std::string& name, std::int64_t outputs, std::int64_t inputs, bool bias);
+  Norm make_norm(const std::string& name, std::int64_t width);
+  void make_layer(std::int32_t index);
+  void make_attention(const std::string& at, Layer& layer);
+  void make_mlp(const std::string& at, Layer& layer);
+  void make_layer_norms(const std::string& at, Layer& layer);
+
+  Tensor decoder(const Tensor& ids, std::vector<Tensor>& cache);
+  Tensor run_layer(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
+  Tensor checkpointed(const Layer& layer, const Tensor& hidden, const Context& context);
+  Tensor checkpointed_reentrant(const Layer& layer, const Tensor& hidden, const Context& context);
+  Tensor forward(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
+  Tensor parallel_forward(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
+  Tensor attend(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache,
+                Tensor& weights);
+  Tensor run_mlp(const Layer& layer, const Tensor& x);
+  Tensor activate(const Tensor& x);
+  States project(const Attention& attention, const Tensor& hidden);
+  States separate(const Attention& attention, const Tensor& hidden);
+  States of_slices(const Attention& attention, const Tensor& hidden);
+  States of_split(const Attention& attention, const Tensor& hidden);
+  States of_heads(const Attention& attention, const Tensor& hidden);
+  Tensor turned(const Tensor& x, const Context& context);
+  Tensor scored(const States& states, const Context& context, Tensor& weights);
+  Tensor fused(const States& states);
+  void rotary_tables(Tensor& cosines, Tensor& sines, const Tensor& hidden);
+  void causal_mask(Context& context, const Tensor& hidden);
+  Tensor loss_of(const Tensor& logits, const Tensor& labels);
+
+  Session& s_;
+  const Model& model_;
+  const Train& train_;
+  const EagerHabits& habits_;
+  DType dtype_;  ///< of parameters
+  Parameters parameters_;
+  std::shared_ptr<Leaf> tokens_, positions_;
+  Tensor inverse_frequencies_, inverse_frequencies_copy_, embedding_scale_, causal_table_;
+  std::vector<Layer> layers_;
+  Norm last_norm_;
+  Linear head_;
+};
+
+}  // namespace tidemark::eager

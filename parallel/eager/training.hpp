@@ -1,0 +1,11 @@
+#pragma once
+
+#include "parallel/lower.hpp"
+
+namespace tidemark::eager {
+
+/// The program of a training script in plain PyTorch: model, optimizer, DistributedDataParallel where there are several
+/// ranks, and `train.steps` steps. Ranks differ in nothing.
+[[nodiscard]] Program lower_training(const LoweringInput& input);
+
+}  // namespace tidemark::eager

@@ -1,0 +1,36 @@
+#include "parallel/runtime/runtime.hpp"
+
+// Plain PyTorch and Hugging Face's transformers, read in their sources (torch 2.10; transformers 4.48 to 5.23).
+
+namespace tidemark {
+
+using namespace literals;
+
+Runtime pytorch(const Versions& versions, const RuntimeSettings& settings, const Target& target) {
+  const EagerSettings& asked = settings.eager;
+  EagerHabits habits;
+  habits.optimizer = asked.optimizer;
+  habits.clips_gradients = asked.clips_gradients;
+  // modeling_utils.py gradient_checkpointing_enable: the default of use_reentrant.
+  habits.reentrant_checkpoint = asked.reentrant_checkpoint.value_or(versions.transformers < Version{5, 0});
+  habits.keeps_outputs = asked.keeps_outputs;
+  habits.caches_keys = asked.caches_keys;
+  habits.copies_into_cache = versions.transformers >= Version{4, 54};   // cache_utils.py DynamicLayer.update
+  habits.repeats_keys = versions.transformers < Version{4, 54};         // integrations/sdpa_attention.py: enable_gqa
+  habits.upcasts_every_loss = versions.transformers >= Version{4, 49};  // these models had a loss of their own
+  habits.shifts_logits = versions.transformers < Version{4, 49};        // loss/loss_utils.py ForCausalLMLoss
+  habits.gradients_view_buckets = asked.gradients_view_buckets;
+  // A fake tensor is a subclass, to whose gradients autograd adds out of place (torch/csrc/autograd/input_buffer.cpp
+  // can_accumulate_inplace), and its kernels only make their outputs.
+  habits.sums_in_place = habits.kernel_workspaces = !asked.fake_tensors;
+  habits.first_bucket = 1_MiB;  // torch/nn/parallel/distributed.py: dist._DEFAULT_FIRST_BUCKET_BYTES
+  habits.bucket = asked.bucket_mib * 1_MiB;
+
+  Runtime runtime;
+  runtime.name = "pytorch";
+  runtime.eager = habits;
+  runtime.blas_workspace = cublas_workspace(settings.cublas_workspace_config, target);
+  return runtime;
+}
+
+}  // namespace tidemark

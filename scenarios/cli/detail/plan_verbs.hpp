@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+namespace tidemark {
+
+/// What `plan` was asked.
+struct PlanArguments {
+  std::string scenario;  ///< file with a base and perhaps a [space]; empty: the next five say it
+  std::string model, cluster;
+  std::int64_t gpus = 0, sequence = 0, global_batch = 0;
+  std::string headroom;
+  std::string json, csv;
+  std::int64_t top = 10;
+  bool show_space = false;
+  std::string journal;
+  std::string write_scenarios;      ///< folder
+  std::vector<std::int64_t> why{};  ///< two candidates
+};
+
+CLI::App* add_plan(CLI::App& app, PlanArguments& arguments);
+/// The exit code.
+int run_plan(const PlanArguments& arguments);
+
+}  // namespace tidemark

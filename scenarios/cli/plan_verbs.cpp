@@ -1,0 +1,220 @@
+#include "scenarios/cli/detail/plan_verbs.hpp"
+
+#include <filesystem>
+#include <memory>
+#include <ostream>
+#include <utility>
+
+#include <fmt/format.h>
+#include <oneapi/tbb/info.h>
+
+#include "kernels/execute/mpi_farm.hpp"
+#include "scenarios/cli/output.hpp"
+#include "scenarios/cli/progress.hpp"
+#include "scenarios/io/input_error.hpp"
+#include "scenarios/io/scenario_json.hpp"
+#include "scenarios/io/toml_text.hpp"
+#include "scenarios/plan/journal.hpp"
+#include "scenarios/plan/plan.hpp"
+#include "scenarios/plan/space.hpp"
+#include "scenarios/plan/tasks.hpp"
+#include "scenarios/prediction.hpp"
+#include "scenarios/report/difference_text.hpp"
+#include "scenarios/report/plan_text.hpp"
+
+namespace tidemark {
+namespace {
+
+constexpr int yes = 0, no = 1, bad_input = 2, machine_failed = 3;
+
+TomlKey key(std::string name, std::int64_t n) { return {std::move(name), {}, {n, {}}}; }
+TomlKey key(std::string name, double x) { return {std::move(name), {}, {x, {}}}; }
+TomlKey key(std::string name, std::string text) { return {std::move(name), {}, {std::move(text), {}}}; }
+TomlKey key(std::string name, TomlTable table) { return {std::move(name), {}, {std::move(table), {}}}; }
+
+// A name alone is one of those that come along; anything else is a path from here.
+std::string file_asked(const std::string& text, const char* folder, const char* ending) {
+  if (std::filesystem::exists(text)) return std::filesystem::absolute(text).string();
+  const std::filesystem::path shipped = std::filesystem::path(folder) / (text + ending);
+  if (std::filesystem::exists(data_root() / shipped)) return shipped.string();
+  return text;
+}
+
+// What large models train with today, where the command line does not say: no dropout, Transformer Engine's loss.
+TomlTable base_document(const PlanArguments& a) {
+  TomlTable train{{key("attention_dropout", 0.0), key("cross_entropy", std::string("te")),
+                   key("global_batch", a.global_batch), key("hidden_dropout", 0.0), key("micro_batch", std::int64_t{1}),
+                   key("sequence_length", a.sequence)}};
+  TomlTable runtime;
+  if (!a.headroom.empty()) runtime.keys.push_back(key("headroom", a.headroom));
+  runtime.keys.push_back(key("name", std::string("megatron")));
+  return {{key("cluster", file_asked(a.cluster, "clusters", ".toml")), key("gpus", a.gpus),
+           key("model", file_asked(a.model, "models", ".json")), key("runtime", std::move(runtime)),
+           key("train", std::move(train))}};
+}
+
+Space asked_space(const PlanArguments& a) {
+  if (!a.scenario.empty()) {
+    if (!a.model.empty() || !a.cluster.empty() || a.gpus != 0 || a.sequence != 0 || a.global_batch != 0 ||
+        !a.headroom.empty())
+      throw InputError(Problem{.file = a.scenario,
+                               .message = "a scenario, and flags that say what it says",
+                               .hint = "change them in the file, or leave the file out"});
+    return read_space(a.scenario, data_root());
+  }
+  std::string missing;
+  for (const auto& [name, given] : {std::pair("--model", !a.model.empty()), std::pair("--cluster", !a.cluster.empty()),
+                                    std::pair("--gpus", a.gpus != 0), std::pair("--sequence", a.sequence != 0),
+                                    std::pair("--global-batch", a.global_batch != 0)})
+    if (!given) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", name);
+  if (!missing.empty())
+    throw InputError(Problem{.file = "plan",
+                             .message = fmt::format("{} left out", missing),
+                             .hint = "give all five of --model --cluster --gpus --sequence --global-batch, or a file"});
+  return space_of(base_document(a), "plan", {std::filesystem::current_path(), data_root()});
+}
+
+}  // namespace
+
+CLI::App* add_plan(CLI::App& app, PlanArguments& a) {
+  CLI::App* plan = app.add_subcommand("plan", "which layouts fit and which is best; why the others fall");
+  plan->add_option("SPACE", a.scenario, "scenario file (TOML), perhaps with a table [space]");
+  plan->add_option("--model", a.model, "a config.json, or the name of one that comes along")->type_name("FILE");
+  plan->add_option("--cluster", a.cluster, "a cluster file, or the name of one that comes along")->type_name("FILE");
+  plan->add_option("--gpus", a.gpus, "devices of the job")->check(CLI::Range(1, 1 << 20))->type_name("N");
+  plan->add_option("--sequence", a.sequence, "tokens of a sequence")->check(CLI::Range(1, 1 << 24))->type_name("N");
+  plan->add_option("--global-batch", a.global_batch, "sequences of a step")
+      ->check(CLI::Range(1, 1 << 24))
+      ->type_name("N");
+  plan->add_option("--headroom", a.headroom, "what must stay free on every device")->type_name("SIZE");
+  plan->add_option("--json", a.json, "write the answer as JSON to FILE, or '-': then text goes to stderr")
+      ->type_name("FILE");
+  plan->add_option("--csv", a.csv, "write best, front and near misses to FILE")->type_name("FILE");
+  plan->add_option("--top", a.top, "how many of the best to list")->check(CLI::Range(1, 10000))->type_name("K");
+  plan->add_option("--journal", a.journal, "remember what is done in FILE, so that a search that was killed goes on")
+      ->type_name("FILE");
+  plan->add_option("--write-scenarios", a.write_scenarios, "write the best as scenario files that predict takes")
+      ->type_name("DIR");
+  plan->add_option("--why", a.why, "where two candidates, by their numbers, differ: memory and time, term by term")
+      ->expected(2)
+      ->type_name("A B");
+  plan->add_flag("--show-space", a.show_space, "print the axes, their values and how many combinations they make");
+  return plan;
+}
+
+namespace {
+
+// Everything that a task's result depends on.
+std::string question_of(const Space& space, const PlanArguments& a) {
+  std::string question = fmt::format("tidemark {}\ntop {}\n", TIDEMARK_VERSION, a.top) + toml_text(space.base);
+  for (const Axis& axis : space.axes)
+    for (const AxisValue& value : axis.values) {
+      question += axis.name + '\n';
+      for (const AxisValue::Setting& setting : value.settings)
+        question += fmt::format("  {} = {}\n", fmt::join(setting.key, "."), text(setting.value));
+    }
+  Scenario files;
+  files.model = space.files.models.begin()->second;
+  files.cluster = space.files.clusters.begin()->second;
+  return question + scenario_json(files, -1);
+}
+
+void write_scenarios(const std::string& folder, const Space& space, const Plan& found) {
+  std::filesystem::create_directories(folder);
+  for (std::size_t i = 0; i < found.best.size(); ++i) {
+    TomlTable document = space.document(found.best[i].candidate);
+    // Files are looked for beside the scenario first: say where they were found.
+    for (TomlKey& key : document.keys)
+      if (auto* name = std::get_if<std::string>(&key.value.value); name != nullptr)
+        if (key.name == "model" || key.name == "cluster")
+          if (std::filesystem::exists(space.folders.folder / *name))
+            *name = std::filesystem::absolute(space.folders.folder / *name).lexically_normal().string();
+    const Found& f = found.best[i];
+    write_file((std::filesystem::path(folder) / fmt::format("{:02}-candidate-{}.toml", i + 1, f.candidate)).string(),
+               [&](std::ostream& file) {
+                 file << fmt::format("# candidate {} of {}: {:.0f} tokens/s per device, up to {:.2f} GiB\n",
+                                     f.candidate, space.name, f.figures.throughput,
+                                     static_cast<double>(f.figures.device_upper.count()) / (1 << 30))
+                      << toml_text(document);
+               });
+  }
+}
+
+int why(const Space& space, const PlanArguments& a) {
+  std::vector<Prediction> both;
+  std::vector<std::string> names;
+  for (const std::int64_t index : a.why) {
+    if (index < 0 || index >= space.size())
+      throw InputError(Problem{.file = "--why",
+                               .message = fmt::format("there is no candidate {}", index),
+                               .hint = fmt::format("the space has {} combinations", space.size())});
+    const auto made = candidate(space, index);
+    if (const auto* dropped = std::get_if<Dropped>(&made))
+      throw InputError(Problem{.file = "--why",
+                               .message = fmt::format("combination {} is no candidate: {}", index, dropped->reason),
+                               .hint = "the answer of plan lists candidates by number"});
+    both.push_back(predict(std::get<Scenario>(made)));
+    names.push_back(fmt::format("#{}", index));
+  }
+  std::string differ;
+  const std::vector<std::size_t> x = space.values_of(a.why[0]), y = space.values_of(a.why[1]);
+  for (std::size_t axis = 0; axis < space.axes.size(); ++axis)
+    if (x[axis] != y[axis])
+      differ += fmt::format("{}: {} in {}, {} in {}\n", space.axes[axis].name, space.axes[axis].values[x[axis]].text,
+                            names[0], space.axes[axis].values[y[axis]].text, names[1]);
+  answer(differ + '\n' + difference_text(both[0], names[0], both[1], names[1]), "", {});
+  return yes;
+}
+
+Plan searched(const Space& space, const PlanArguments& a, TaskRunner& runner) {
+  const PlanOptions options{.top = static_cast<std::size_t>(a.top)};
+  if (a.journal.empty()) return plan(space, options, runner, plan_progress_on_terminal());
+  const std::unique_ptr<TaskRunner> journal = journal_runner(runner, a.journal, question_of(space, a));
+  return plan(space, options, *journal, plan_progress_on_terminal());
+}
+
+int answered(const Space& space, const PlanArguments& a, const Plan& found) {
+  if (!a.csv.empty()) write_file(a.csv, [&](std::ostream& file) { file << plan_csv(space, found); });
+  if (!a.write_scenarios.empty()) write_scenarios(a.write_scenarios, space, found);
+  answer(plan_text(space, found), a.json, [&] { return plan_json(space, found); });
+  return found.best.empty() ? no : yes;
+}
+
+// The first process searches, the others do what it hands out.
+int run_on_farm(Farm& farm, const PlanArguments& a) {
+  try {
+    const Space space = asked_space(a);
+    const TaskFunction work = task_function(space);
+    if (farm.rank() != 0) return farm.serve(work);
+    int code = bad_input;
+    try {
+      code = answered(space, a, searched(space, a, *farm_runner(farm, work)));
+    } catch (const InputError& error) {
+      fmt::print(stderr, "{}\n", error.what());
+    }
+    farm.dismiss(code);
+    return code;
+  } catch (const InputError& error) {
+    if (farm.rank() == 0) fmt::print(stderr, "{}\n", error.what());
+    return bad_input;
+  } catch (const std::exception& error) {
+    farm.fail(error.what());
+    return machine_failed;
+  }
+}
+
+}  // namespace
+
+int run_plan(const PlanArguments& a) {
+  if (under_mpirun() && !a.show_space && a.why.empty())
+    return run_on_farm(*mpi_farm(oneapi::tbb::info::default_concurrency()), a);
+  const Space space = asked_space(a);
+  if (a.show_space) {
+    answer(space_text(space), "", {});
+    return yes;
+  }
+  if (!a.why.empty()) return why(space, a);
+  return answered(space, a, searched(space, a, *thread_runner(task_function(space))));
+}
+
+}  // namespace tidemark

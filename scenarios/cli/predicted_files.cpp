@@ -1,0 +1,73 @@
+#include "scenarios/cli/predicted_files.hpp"
+
+#include <ostream>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "scenarios/cli/output.hpp"
+#include "scenarios/io/input_error.hpp"
+#include "scenarios/io/memory_snapshot_writer.hpp"
+#include "scenarios/report/simulated_snapshot.hpp"
+
+namespace tidemark {
+namespace {
+
+constexpr std::string_view placeholder = "{rank}";
+
+[[noreturn]] void refuse(std::string_view option, std::string message, std::string hint) {
+  throw InputError(Problem{.file = std::string(option), .message = std::move(message), .hint = std::move(hint)});
+}
+
+bool for_each_rank(const std::string& name) { return name.find(placeholder) != std::string::npos; }
+
+std::string with_rank(std::string name, Rank rank) {
+  for (std::size_t at = name.find(placeholder); at != std::string::npos; at = name.find(placeholder))
+    name.replace(at, placeholder.size(), std::to_string(rank.value));
+  return name;
+}
+
+}  // namespace
+
+void check_files(const PredictedFiles& files, const std::string& json) {
+  const std::pair<std::string_view, const std::string&> all[] = {
+      {"--json", json}, {"--timeline", files.timeline}, {"--trace", files.trace}, {"--snapshot", files.snapshot}};
+  for (const auto& [option, name] : all) {
+    if (name.empty()) continue;
+    if (name == "-" && option == "--timeline")
+      refuse(option, "goes to a file", "explain --show timeline --json - prints one");
+    if (name == "-" && option != "--json") refuse(option, "goes to a file", "give it a name");
+    for (const auto& [other, its_name] : all)
+      if (option != other && name == its_name && name != "-")
+        refuse(option, fmt::format("and {} name one file", other), "give each its own");
+  }
+}
+
+void check_snapshot_ranks(const PredictedFiles& files, const std::vector<Rank>& asked) {
+  if (files.snapshot.empty() || asked.size() <= 1 || for_each_rank(files.snapshot)) return;
+  refuse("--snapshot", fmt::format("{} ranks do not go into one file", asked.size()),
+         fmt::format("put {} into its name", placeholder));
+}
+
+void write_files(const PredictedFiles& files, const Job& job, const Trace& trace, const Prediction& prediction,
+                 TimelineQuery query) {
+  std::vector<Rank> snapshots = query.ranks;
+  if (query.ranks.empty()) {
+    query.ranks = first_ranks(prediction);
+    snapshots = for_each_rank(files.snapshot) ? query.ranks : std::vector{prediction.highest().ranks.front()};
+  }
+  const auto write = [&](const std::string& name, TimelineFormat format) {
+    if (name.empty()) return;
+    write_file(name, [&](std::ostream& file) { write_timeline(file, job, trace, query, format); });
+  };
+  write(files.timeline, TimelineFormat::JsonLines);
+  write(files.trace, TimelineFormat::ChromeTrace);
+  if (files.snapshot.empty()) return;
+  for (const Rank rank : snapshots) {
+    write_file(with_rank(files.snapshot, rank),
+               [&](std::ostream& file) { write_memory_snapshot(file, simulated_snapshot(job, trace, rank)); });
+  }
+}
+
+}  // namespace tidemark

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "scenarios/prediction.hpp"
+#include "scenarios/report/timeline.hpp"
+
+namespace tidemark {
+
+/// The files that `predict` writes beside its answer; empty: not asked for.
+struct PredictedFiles {
+  std::string timeline;  ///< JSON Lines
+  std::string trace;     ///< Chrome's JSON
+  std::string snapshot;  ///< PyTorch's pickle; "{rank}" in its name stands for a rank
+
+  [[nodiscard]] bool shows_steps() const { return !timeline.empty() || !trace.empty(); }
+  [[nodiscard]] bool any() const { return shows_steps() || !snapshot.empty(); }
+};
+
+/// Throws InputError where two answers would go to one place, or one that is no file.
+void check_files(const PredictedFiles& files, const std::string& json);
+/// Throws InputError where several ranks would go into one snapshot.
+void check_snapshot_ranks(const PredictedFiles& files, const std::vector<Rank>& asked);
+
+/// Writes those that are asked for. `query` picks from timelines and traces; without ranks, every file is about those
+/// that stand for the others, and a snapshot of one rank about the fullest.
+void write_files(const PredictedFiles& files, const Job& job, const Trace& trace, const Prediction& prediction,
+                 TimelineQuery query);
+
+}  // namespace tidemark

@@ -1,0 +1,72 @@
+#include "scenarios/io/pytorch_switches.hpp"
+
+#include <fmt/format.h>
+
+#include "scenarios/io/names.hpp"
+
+namespace tidemark {
+namespace {
+
+constexpr IntegerRange bucket_sizes{1, 1 << 20};  // MiB
+
+OptimizerKernels read_optimizer_kernels(TomlReader& switches) {
+  const bool foreach = switches.boolean("foreach").value_or(true);
+  const bool fused = switches.boolean("fused").value_or(false);
+  if (fused && switches.has("foreach") && foreach)
+    switches.problem("fused", "fused = true and foreach = true exclude each other", "leave one of them out");
+  if (fused) return OptimizerKernels::Fused;
+  return foreach ? OptimizerKernels::Foreach : OptimizerKernels::ForLoop;
+}
+
+}  // namespace
+
+EagerSettings read_pytorch_switches(TomlReader switches) {
+  constexpr Ratio most{std::int64_t{1'000'000'000'000}};
+  EagerSettings settings;
+  settings.optimizer = read_optimizer_kernels(switches);
+  settings.clips_gradients = switches.ratio("max_grad_norm", Ratio{}, most).value_or(Ratio{1}) != Ratio{};
+  settings.caches_keys = switches.boolean("use_cache").value_or(true);
+  settings.reentrant_checkpoint = switches.boolean("use_reentrant");
+  settings.gradients_view_buckets = switches.boolean("gradient_as_bucket_view").value_or(false);
+  settings.bucket_mib = switches.integer("bucket_cap_mb", bucket_sizes).value_or(settings.bucket_mib);
+  settings.keeps_outputs = switches.boolean("keep_outputs").value_or(false);
+  settings.fake_tensors = switches.boolean("fake_tensor_mode").value_or(false);
+  switches.refuse_unknown_keys();
+  return settings;
+}
+
+void settle_pytorch(Scenario& asked, ScenarioTables& tables) {
+  TomlReader &layout = tables.layout, &train = tables.train;
+  const auto refuse = [](TomlReader& table, std::string_view key, bool wrong, std::string_view what) {
+    if (wrong && table.sound(key)) table.problem(key, fmt::format("{}: plain PyTorch {}", key, what), "leave it out");
+  };
+  refuse(layout, "tensor", asked.layout.tensor > 1, "cuts no layers");
+  refuse(layout, "pipeline", asked.layout.pipeline > 1, "cuts no models");
+  refuse(layout, "sharding", asked.layout.sharding != Sharding::None, "shards nothing; every rank holds a replica");
+  refuse(train, "recompute", asked.train.recompute.kind == Recompute::Selective, "checkpoints whole layers");
+  refuse(train, "recompute_method", asked.train.recompute.method == RecomputeMethod::Block, "checkpoints every layer");
+  refuse(train, "recompute_layers", asked.train.recompute.layers != 1, "checkpoints layer by layer");
+  refuse(train, "cross_entropy", asked.train.cross_entropy != CrossEntropy::Unfused, "computes its loss unfused");
+  refuse(train, "attention", asked.train.attention == AttentionKernel::Local, "has no attention of that kind");
+
+  // transformers refuses to soft-cap the scores of fused attention.
+  if (asked.train.attention == AttentionKernel::Auto)
+    asked.train.attention = asked.model.attention_softcap > 0 ? AttentionKernel::Unfused : AttentionKernel::Fused;
+
+  const DType master = asked.train.master_dtype;
+  if (train.sound("master_dtype") && master != DType::FP32 && master != asked.train.precision)
+    train.problem("master_dtype", fmt::format("master_dtype = \"{}\" is neither \"fp32\" nor precision = \"{}\"",
+                                              name(master), name(asked.train.precision)));
+  if (train.sound("gradient_dtype") && train.has("gradient_dtype") && asked.train.gradient_dtype != master)
+    train.problem("gradient_dtype", "plain PyTorch keeps gradients in the parameters' own precision",
+                  fmt::format("leave it out, or set \"{}\"", name(master)));
+  asked.train.gradient_dtype = master;
+
+  // The dropouts of the models' own configurations (resid_pdrop and attn_pdrop; attention_dropout).
+  const bool drops = asked.model.architecture == "gpt2" || asked.model.architecture == "gpt_bigcode";
+  constexpr double usual = 0.1;
+  if (!train.has("hidden_dropout")) asked.train.hidden_dropout = drops ? usual : 0;
+  if (!train.has("attention_dropout")) asked.train.attention_dropout = drops ? usual : 0;
+}
+
+}  // namespace tidemark

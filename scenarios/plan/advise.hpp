@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "scenarios/plan/plan.hpp"
+#include "scenarios/plan/space.hpp"
+
+namespace tidemark {
+
+struct AdviseOptions {
+  std::size_t most_changes = 3;  ///< at once
+  std::optional<Bytes> free;     ///< how much less the fullest device is to hold; nothing: it is to fit
+};
+
+/// A smallest set of changes that does it: without any one of them, it does not.
+struct Remedy {
+  std::vector<std::string> changes;  ///< "train.micro_batch: 4 -> 1"
+  Found found;
+  bool operator==(const Remedy&) const = default;
+};
+
+struct Advice {
+  Space space;  ///< the scenario, and what may be changed; its first values are the scenario's own
+  Figures now;
+  bool fits = false;             ///< as it is, and nothing more was asked for
+  Bytes lacks;                   ///< of the fullest device, as it is; negative: to spare
+  std::vector<Remedy> remedies;  ///< by throughput, best first
+  std::int64_t tried = 0;        ///< sets of changes
+};
+
+/// What may be changed about a job without changing what is trained, one axis per kind of change. The first value of
+/// each is the scenario's own.
+[[nodiscard]] std::vector<Axis> changes_of(const TomlTable& document, const Scenario& scenario);
+
+/// Tries every set of changes of one axis, then of two that are no supersets of what did it, and so on.
+[[nodiscard]] Advice advise(TomlTable document, const std::filesystem::path& file, const ScenarioFolders& folders,
+                            const AdviseOptions& options, const PlanProgress& progress = {});
+
+}  // namespace tidemark

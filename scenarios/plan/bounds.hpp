@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "scenarios/plan/exact_memory.hpp"
+#include "scenarios/plan/group_prices.hpp"
+#include "scenarios/plan/sample.hpp"
+#include "scenarios/plan/shared.hpp"
+#include "scenarios/scenario.hpp"
+
+namespace tidemark {
+
+/// What is certain of a candidate's figures without its programs (docs/planner.md has the proofs).
+struct MemoryBounds {
+  Bytes allocated_low, allocated_high;
+  Bytes device_upper_low;
+};
+
+/// Bounds of candidates, from samples that they share. From any thread.
+class Bounder {
+ public:
+  explicit Bounder(SharedGraphs& graphs) : graphs_(graphs) {}
+
+  /// Whether the bounds know everything that the scenario asks for. Where they do not, nothing is certain.
+  [[nodiscard]] static bool knows(const Scenario& scenario);
+  [[nodiscard]] MemoryBounds memory(const Scenario& scenario);
+  [[nodiscard]] DurationBounds step(const Scenario& scenario);
+
+ private:
+  // Ranks of one pipeline stage outside their passes.
+  struct StateCost {
+    Effects before_passes;              ///< net: what is there when the last step's passes begin
+    Effects all;                        ///< highest: with no pass at all
+    std::int64_t other_roles = 0;       ///< how much more the state of another role can be
+    DurationBounds zero, reduce, rest;  ///< of a step: before its passes, up to the gradient norm, after it
+    std::int64_t launches = 0;          ///< in all three
+    Bytes driver_upper;
+  };
+  /// What depends on where ranks stand, and not on their passes.
+  struct Mesh {
+    std::vector<StateCost> stages;
+    std::shared_ptr<const GroupPrices> prices;
+    CommSlot tensor, pipeline;
+  };
+  struct SampleKey {
+    Scenario scenario;
+    ChunkKind kind = ChunkKind::Only;
+    std::vector<LayerRun> runs;
+    bool operator==(const SampleKey&) const = default;
+  };
+  /// Clocks of a sample's windows and pieces, where its tensor-parallel groups lie so.
+  struct PieceClock {
+    Duration low, high;
+    std::int64_t launches = 0;
+  };
+  using WindowClocks = std::vector<std::vector<PieceClock>>;
+  struct ClockKey {
+    std::shared_ptr<const ChunkSample> sample;
+    std::vector<std::vector<std::int32_t>> groups;
+    bool operator==(const ClockKey&) const = default;
+  };
+  struct FabricKey {
+    Cluster cluster;
+    std::int32_t devices = 0;
+    bool operator==(const FabricKey&) const = default;
+  };
+  /// A chunk of a rank: what it is, and what it is like.
+  struct Chunk {
+    ChunkKind kind = ChunkKind::Only;
+    std::vector<LayerRun> runs;
+    std::shared_ptr<const ChunkSample> sample;
+  };
+
+  [[nodiscard]] std::vector<std::vector<Chunk>> chunks_of(const Scenario& scenario);
+  [[nodiscard]] std::shared_ptr<const Mesh> mesh_of(const Scenario& scenario);
+  [[nodiscard]] Mesh make_mesh(const Scenario& scenario);
+  [[nodiscard]] std::shared_ptr<const WindowClocks> clocks_of(const Chunk& chunk, const Mesh& mesh, Duration launch);
+
+  SharedGraphs& graphs_;
+  Shared<SampleKey, ChunkSample> samples_;
+  Shared<Scenario, Mesh> meshes_;
+  Shared<FabricKey, Fabric> fabrics_;
+  Shared<ClockKey, WindowClocks> clocks_;
+};
+
+}  // namespace tidemark

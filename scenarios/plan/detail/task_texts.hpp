@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "scenarios/plan/evaluate.hpp"
+
+namespace tidemark {
+
+enum class TaskKind : std::uint8_t { Screen, Evaluate, Full };
+
+[[nodiscard]] std::string screen_task(std::int64_t first, std::int64_t count, std::size_t nearest);
+[[nodiscard]] std::string evaluate_task(const Survivor& survivor, const Bar& bar);
+[[nodiscard]] std::string full_task(std::int64_t candidate);
+
+[[nodiscard]] std::string text_of(const Screened& screened);
+[[nodiscard]] Screened screened_from(const std::string& text);
+[[nodiscard]] Evaluated evaluated_from(const std::string& text);
+
+}  // namespace tidemark

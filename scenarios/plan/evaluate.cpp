@@ -1,0 +1,111 @@
+#include "scenarios/plan/evaluate.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "scenarios/io/input_error.hpp"
+#include "scenarios/plan/figures.hpp"
+#include "scenarios/prediction.hpp"
+#include "sim/ensure.hpp"
+
+namespace tidemark {
+namespace {
+
+// Whether estimates decide: at their central values it would fit.
+bool straddles(const Scenario& scenario, const Figures& figures) {
+  return figures.completed && !fits(scenario, figures) && lack(scenario, figures.device) <= Bytes{0};
+}
+
+Scenario scenario_of_candidate(const Space& space, std::int64_t index) {
+  const auto made = candidate(space, index);
+  const auto* scenario = std::get_if<Scenario>(&made);
+  ensure(scenario != nullptr, "what survived the screen is a candidate");
+  return *scenario;
+}
+
+}  // namespace
+
+bool beats(const Point& point, Bytes memory_low, double throughput_high) {
+  return point.memory <= memory_low && point.throughput >= throughput_high &&
+         (point.memory < memory_low || point.throughput > throughput_high);
+}
+
+void keep_nearest(std::vector<Miss>& misses, std::size_t most) {
+  std::sort(misses.begin(), misses.end(), [](const Miss& a, const Miss& b) {
+    return a.lacks != b.lacks ? a.lacks < b.lacks : a.candidate < b.candidate;
+  });
+  misses.resize(std::min(misses.size(), most));
+}
+
+Screened Evaluator::screen(std::int64_t first, std::int64_t count, std::size_t nearest) {
+  Screened screened;
+  for (std::int64_t index = first; index < first + count; ++index) {
+    const auto made = candidate(space_, index);
+    if (const auto* dropped = std::get_if<Dropped>(&made)) {
+      ++screened.dropped[dropped->reason];
+      continue;
+    }
+    const auto& scenario = std::get<Scenario>(made);
+    ++screened.candidates;
+    constexpr Duration for_ever{std::numeric_limits<std::int64_t>::max()};
+    if (!Bounder::knows(scenario)) {
+      ++screened.unbounded;
+      screened.survivors.push_back({index, Bytes{}, Duration{}, for_ever, std::numeric_limits<double>::infinity()});
+      continue;
+    }
+    const MemoryBounds memory = bounder_.memory(scenario);
+    if (const Bytes lacks = lack(scenario, memory.device_upper_low); lacks > Bytes{0}) {
+      ++screened.rejected;
+      screened.nearest.push_back({index, lacks, false, false, 0});
+      if (screened.nearest.size() > 4 * nearest) keep_nearest(screened.nearest, nearest);
+      continue;
+    }
+    const DurationBounds step = bounder_.step(scenario);
+    screened.survivors.push_back({index, memory.device_upper_low, step.low, step.high,
+                                  tokens_per_s_per_device(scenario, std::max(step.low, Duration{1}))});
+  }
+  keep_nearest(screened.nearest, nearest);
+  for (Miss& miss : screened.nearest) {
+    const Scenario scenario = scenario_of_candidate(space_, miss.candidate);
+    miss.throughput = tokens_per_s_per_device(scenario, std::max(bounder_.step(scenario).low, Duration{1}));
+  }
+  return screened;
+}
+
+Evaluated Evaluator::evaluate(const Survivor& survivor, const Bar& bar) {
+  const Scenario scenario = scenario_of_candidate(space_, survivor.candidate);
+  const auto beaten = [&](Bytes memory) {
+    return survivor.throughput_high < bar.throughput &&
+           std::any_of(bar.front.begin(), bar.front.end(),
+                       [&](const Point& p) { return beats(p, memory, survivor.throughput_high); });
+  };
+  Evaluated found;
+  // Once a rank does not fit, or leaves nothing to win, the others make no difference.
+  const auto settled = [&](const Figures& so_far) {
+    return !so_far.completed || lack(scenario, so_far.device_upper) > Bytes{0} || beaten(so_far.device_upper);
+  };
+  Figures figures = exact_memory(scenario, graphs_, settled);
+  if (!fits(scenario, figures)) {
+    found.verdict = Evaluated::Verdict::DoesNotFit;
+    found.miss = {survivor.candidate, lack(scenario, figures.device_upper), false, straddles(scenario, figures),
+                  survivor.throughput_high};
+    return found;
+  }
+  if (beaten(figures.device_upper)) return found;
+  add_exact_time(scenario, graphs_, figures);
+  found.verdict = Evaluated::Verdict::Fits;
+  found.found = {survivor.candidate, figures, survivor.step_low, survivor.step_high, false};
+  return found;
+}
+
+Evaluated Evaluator::in_full(std::int64_t index) {
+  const Scenario scenario = scenario_of_candidate(space_, index);
+  const Figures figures = figures_of(predict(scenario));
+  Evaluated found;
+  found.verdict = fits(scenario, figures) ? Evaluated::Verdict::Fits : Evaluated::Verdict::DoesNotFit;
+  found.found = {index, figures, figures.step, figures.step, false};
+  found.miss = {index, lack(scenario, figures.device_upper), true, straddles(scenario, figures), figures.throughput};
+  return found;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "scenarios/plan/bounds.hpp"
+#include "scenarios/plan/plan.hpp"
+
+namespace tidemark {
+
+/// A candidate that bounds do not reject, at the good ends of its bounds.
+struct Survivor {
+  std::int64_t candidate = 0;
+  Bytes device_low;
+  Duration step_low, step_high;
+  double throughput_high = 0;
+};
+
+/// What bounds say of a run of combinations.
+struct Screened {
+  std::map<std::string, std::int64_t> dropped;
+  std::int64_t candidates = 0, rejected = 0, unbounded = 0;
+  std::vector<Survivor> survivors;
+  std::vector<Miss> nearest;  ///< of the rejected, those that lack the least
+};
+
+/// A point that something has been found at.
+struct Point {
+  Bytes memory;
+  double throughput = 0;
+};
+/// Whether something at that point leaves nothing to win for what has at least this memory and at most this throughput.
+[[nodiscard]] bool beats(const Point& point, Bytes memory_low, double throughput_high);
+
+/// What the emulated allocator, and the clock where it is worth it, say of a candidate.
+struct Evaluated {
+  enum class Verdict : std::uint8_t { Fits, DoesNotFit, Beaten };
+  Verdict verdict = Verdict::Beaten;
+  Found found;  ///< where it fits
+  Miss miss;    ///< where it does not
+};
+
+/// What points there are to beat, and what throughput is of interest whatever its memory.
+struct Bar {
+  std::vector<Point> front;
+  double throughput = 0;
+};
+
+class Evaluator {
+ public:
+  explicit Evaluator(const Space& space) : space_(space), bounder_(graphs_) {}
+
+  [[nodiscard]] Screened screen(std::int64_t first, std::int64_t count, std::size_t nearest);
+  [[nodiscard]] Evaluated evaluate(const Survivor& survivor, const Bar& bar);
+  /// By `predict`.
+  [[nodiscard]] Evaluated in_full(std::int64_t candidate);
+
+ private:
+  const Space& space_;
+  SharedGraphs graphs_;
+  Bounder bounder_;
+};
+
+/// The `most` that lack the least; of equal ones, the first in the space.
+void keep_nearest(std::vector<Miss>& misses, std::size_t most);
+
+}  // namespace tidemark

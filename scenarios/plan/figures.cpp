@@ -1,0 +1,28 @@
+#include "scenarios/plan/figures.hpp"
+
+#include <algorithm>
+
+namespace tidemark {
+
+Figures figures_of(const Prediction& prediction) {
+  Figures figures;
+  for (const RankGroup& group : prediction.groups) {
+    figures.allocated = std::max(figures.allocated, group.memory.allocated.bytes);
+    figures.device = std::max(figures.device, group.memory.device.bytes);
+    figures.device_upper = std::max(figures.device_upper, group.memory.peak_device_upper);
+  }
+  figures.completed = prediction.completed;
+  figures.step = prediction.step.step;
+  figures.throughput = prediction.step.tokens_per_s_per_device;
+  return figures;
+}
+
+Bytes lack(const Scenario& scenario, Bytes device_upper) {
+  return device_upper + scenario.runtime.headroom - scenario.cluster.device.capacity;
+}
+
+bool fits(const Scenario& scenario, const Figures& figures) {
+  return figures.completed && lack(scenario, figures.device_upper) <= Bytes{0};
+}
+
+}  // namespace tidemark

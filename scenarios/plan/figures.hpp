@@ -1,0 +1,14 @@
+#pragma once
+
+#include "scenarios/plan/plan.hpp"
+#include "scenarios/prediction.hpp"
+
+namespace tidemark {
+
+[[nodiscard]] Figures figures_of(const Prediction& prediction);
+
+/// What the fullest device lacks, headroom included; zero or less where it fits, if it completes.
+[[nodiscard]] Bytes lack(const Scenario& scenario, Bytes device_upper);
+[[nodiscard]] bool fits(const Scenario& scenario, const Figures& figures);
+
+}  // namespace tidemark

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <vector>
+
+#include "scenarios/plan/plan.hpp"
+
+namespace tidemark {
+
+/// Those that no other beats in memory and throughput both; of equal ones the first in the space. By falling memory.
+[[nodiscard]] std::vector<Found> pareto_front(std::vector<Found> found);
+
+}  // namespace tidemark

@@ -1,0 +1,180 @@
+#include "scenarios/plan/plan.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "scenarios/plan/detail/task_texts.hpp"
+#include "scenarios/plan/evaluate.hpp"
+#include "scenarios/plan/front.hpp"
+#include "scenarios/plan/tasks.hpp"
+
+// Every choice here depends on results in the order of tasks, never on when they came: the answer is the same whatever
+// runs them.
+
+namespace tidemark {
+namespace {
+
+constexpr std::int64_t in_memory = 1 << 18;  // combinations whose survivors are held at once
+constexpr std::int64_t screened_together = 256;
+constexpr std::size_t evaluated_together = 16;  // candidates between two looks at what they found
+
+class Search {
+ public:
+  Search(const Space& space, const PlanOptions& options, TaskRunner& runner, const PlanProgress& progress)
+      : space_(space), options_(options), runner_(runner), progress_(progress) {}
+
+  Plan run() && {
+    plan_.combinations = space_.size();
+    for (std::int64_t first = 0; first < plan_.combinations; first += in_memory)
+      search(first, std::min(in_memory, plan_.combinations - first));
+    run_in_full();
+    plan_.best = best_;
+    plan_.best.resize(std::min(plan_.best.size(), options_.top));
+    plan_.front = front_;
+    plan_.near_misses = misses_;
+    return std::move(plan_);
+  }
+
+ private:
+  std::vector<std::string> run(const std::string& what, const std::vector<std::string>& tasks, std::int64_t before,
+                               std::int64_t all) {
+    std::int64_t done = 0;
+    return runner_.run(tasks, [&](std::size_t, const std::string&) {
+      if (progress_) progress_(what, before + ++done, all);
+    });
+  }
+
+  void search(std::int64_t first, std::int64_t count) {
+    std::vector<Survivor> survivors = screen(first, count);
+    // Whoever promises most first: what it keeps to sets the bar.
+    std::sort(survivors.begin(), survivors.end(), [](const Survivor& a, const Survivor& b) {
+      if (a.throughput_high != b.throughput_high) return a.throughput_high > b.throughput_high;
+      return a.device_low != b.device_low ? a.device_low < b.device_low : a.candidate < b.candidate;
+    });
+    const auto all = static_cast<std::int64_t>(survivors.size());
+    for (std::size_t next = 0; next < survivors.size();) {
+      const Bar bar = bar_now();
+      std::vector<std::string> tasks;
+      std::size_t end = next;
+      for (; end < survivors.size() && tasks.size() < evaluated_together; ++end) {
+        const Survivor& s = survivors[end];
+        const bool beaten = s.throughput_high < bar.throughput &&
+                            std::any_of(bar.front.begin(), bar.front.end(),
+                                        [&](const Point& p) { return beats(p, s.device_low, s.throughput_high); });
+        if (beaten)
+          ++plan_.tiers.beaten;
+        else
+          tasks.push_back(evaluate_task(s, bar));
+      }
+      for (const std::string& result : run("evaluating", tasks, static_cast<std::int64_t>(next), all))
+        add(evaluated_from(result));
+      next = end;
+    }
+  }
+
+  std::vector<Survivor> screen(std::int64_t first, std::int64_t count) {
+    std::vector<std::string> tasks;
+    for (std::int64_t at = first; at < first + count; at += screened_together)
+      tasks.push_back(screen_task(at, std::min(screened_together, first + count - at), options_.top));
+    std::vector<Survivor> survivors;
+    const auto per_task = static_cast<std::int64_t>(screened_together);
+    for (const std::string& result : run("bounding", tasks, first / per_task, plan_.combinations / per_task + 1)) {
+      const Screened screened = screened_from(result);
+      for (const auto& [reason, times] : screened.dropped) plan_.dropped[reason] += times;
+      plan_.candidates += screened.candidates;
+      plan_.tiers.bounded_rejected += screened.rejected;
+      plan_.tiers.unbounded += screened.unbounded;
+      survivors.insert(survivors.end(), screened.survivors.begin(), screened.survivors.end());
+      misses_.insert(misses_.end(), screened.nearest.begin(), screened.nearest.end());
+      keep_nearest(misses_, options_.top);
+    }
+    return survivors;
+  }
+
+  [[nodiscard]] Bar bar_now() const {
+    Bar bar;
+    for (const Found& f : front_) bar.front.push_back({f.figures.device_upper, f.figures.throughput});
+    // Until there are as many as asked for, each is of interest.
+    bar.throughput = best_.size() < options_.top ? 0 : best_[options_.top - 1].figures.throughput;
+    if (best_.size() < options_.top) bar.front.clear();
+    return bar;
+  }
+
+  void add(const Evaluated& evaluated) {
+    switch (evaluated.verdict) {
+      case Evaluated::Verdict::Fits:
+        ++plan_.tiers.timed;
+        best_.insert(std::upper_bound(best_.begin(), best_.end(), evaluated.found, better), evaluated.found);
+        best_.resize(std::min(best_.size(), options_.top));
+        front_.push_back(evaluated.found);
+        front_ = pareto_front(std::move(front_));
+        break;
+      case Evaluated::Verdict::DoesNotFit:
+        ++plan_.tiers.allocator_rejected;
+        misses_.push_back(evaluated.miss);
+        keep_nearest(misses_, options_.top);
+        break;
+      case Evaluated::Verdict::Beaten:
+        ++plan_.tiers.beaten;
+        break;
+    }
+  }
+
+  // What is recommended was simulated whole, by the same function that answers `predict`.
+  void run_in_full() {
+    std::vector<Found> recommended = front_;
+    for (const Found& f : best_)
+      if (std::none_of(front_.begin(), front_.end(), [&](const Found& g) { return g.candidate == f.candidate; }))
+        if (f == best_.front()) recommended.push_back(f);
+    std::vector<std::string> tasks;
+    for (const Found& f : recommended) tasks.push_back(full_task(f.candidate));
+    const std::vector<std::string> results =
+        run("running winners in full", tasks, 0, static_cast<std::int64_t>(tasks.size()));
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      const Evaluated full = evaluated_from(results[i]);
+      const Found& f = recommended[i];
+      ++plan_.in_full;
+      const bool same = full.found.figures == f.figures && f.step_low <= full.found.figures.step &&
+                        full.found.figures.step <= f.step_high;
+      if (!same) plan_.disagreements.push_back(f.candidate);
+    }
+    if (!plan_.disagreements.empty()) widen();
+  }
+
+  // A tier was wrong: nothing but `predict` is believed any more.
+  void widen() {
+    best_.clear();
+    front_.clear();
+    misses_.clear();
+    for (std::int64_t first = 0; first < plan_.combinations; first += screened_together) {
+      const std::int64_t count = std::min(screened_together, plan_.combinations - first);
+      std::vector<std::string> tasks;
+      for (std::int64_t index = first; index < first + count; ++index)
+        if (std::holds_alternative<Scenario>(candidate(space_, index))) tasks.push_back(full_task(index));
+      for (const std::string& result : run("widening", tasks, first, plan_.combinations)) add(evaluated_from(result));
+    }
+  }
+
+  const Space& space_;
+  PlanOptions options_;
+  TaskRunner& runner_;
+  const PlanProgress& progress_;
+  Plan plan_;
+  std::vector<Found> best_, front_;
+  std::vector<Miss> misses_;
+};
+
+}  // namespace
+
+Plan plan(const Space& space, const PlanOptions& options, TaskRunner& runner, const PlanProgress& progress) {
+  return Search(space, options, runner, progress).run();
+}
+
+Plan plan(const Space& space, const PlanOptions& options, const PlanProgress& progress) {
+  const std::unique_ptr<TaskRunner> runner = thread_runner(task_function(space));
+  return plan(space, options, *runner, progress);
+}
+
+}  // namespace tidemark

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/io/toml_value.hpp"
+#include "scenarios/scenario.hpp"
+
+// What is searched: a base scenario, and axes along which it varies. An axis is a key of the scenario format (or
+// several that only make sense together) with the values it takes, so a new axis is a declaration: whatever a scenario
+// can ask for can be searched.
+
+namespace tidemark {
+
+/// Key of a scenario, from its top: {"layout", "tensor"}.
+using KeyPath = std::vector<std::string>;
+
+/// One value of an axis: what it sets. Keys that other values of its axis set, and this one does not, are left out of
+/// the scenario.
+struct AxisValue {
+  struct Setting {
+    KeyPath key;
+    TomlValue value;
+  };
+  std::string text;  ///< as answers show it
+  std::vector<Setting> settings;
+};
+
+struct Axis {
+  std::string name;
+  std::vector<AxisValue> values;  ///< not empty
+
+  [[nodiscard]] std::vector<KeyPath> keys() const;  ///< that its values set, each once
+};
+
+/// Every combination of one value per axis on top of a base scenario. Candidates are numbered in mixed radix, the last
+/// axis running fastest; nothing is stored per candidate.
+struct Space {
+  std::string name;
+  TomlTable base;
+  ScenarioFolders folders;
+  ScenarioFiles files;
+  std::vector<Axis> axes;
+
+  [[nodiscard]] std::int64_t size() const;
+  /// By axis: which of its values the candidate has.
+  [[nodiscard]] std::vector<std::size_t> values_of(std::int64_t candidate) const;
+  /// The candidate as a scenario file has it.
+  [[nodiscard]] TomlTable document(std::int64_t candidate) const;
+};
+
+/// Why a combination is no candidate.
+struct Dropped {
+  std::string reason;  ///< numbers left out, so that alike ones count as one
+};
+
+/// The scenario of a candidate, as the reader of scenario files makes it of `document(candidate)`, or why there is
+/// none: the reader's own words, or that a combination before it is the same job.
+[[nodiscard]] std::variant<Scenario, Dropped> candidate(const Space& space, std::int64_t index);
+
+/// Axes for a base scenario that says no more than model, cluster, devices, sequence and batch: everything that is
+/// modelled and that a planner may choose. docs/planner.md lists them.
+[[nodiscard]] std::vector<Axis> default_axes(const Scenario& base);
+
+/// A space from a file: a scenario with a table [space], whose keys are axes. Without one, `default_axes`. Throws
+/// InputError.
+[[nodiscard]] Space read_space(const std::filesystem::path& path, const std::filesystem::path& data_root);
+/// The same from a document.
+[[nodiscard]] Space space_of(TomlTable document, const std::filesystem::path& file, const ScenarioFolders& folders);
+
+}  // namespace tidemark

@@ -1,0 +1,482 @@
+#include "scenarios/plan/tape.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+
+#include "sim/caching_allocator.hpp"
+#include "sim/ensure.hpp"
+#include "sim/overloaded.hpp"
+
+namespace tidemark {
+namespace {
+
+// A program cut where passes begin and end.
+struct CutProgram {
+  struct Step {
+    Tape before, passes, after;
+    std::vector<std::size_t> begins;  ///< in `passes`: where each micro-batch comes up first
+  };
+  Tape construction;
+  std::vector<Step> steps;
+  bool separable = true;  ///< passes free nothing but what passes made, the state nothing but what the state made
+};
+
+class Cutter {
+ public:
+  using Kind = TapeEvent::Kind;
+
+  explicit Cutter(const Program& program)
+      : program_(program), made_(static_cast<std::size_t>(program.buffers)), part_(&cut_.construction) {
+    for (const Op& op : program.ops)
+      if (const auto* o = std::get_if<Free>(&op)) made_[o->buffer.index()].freed = true;
+  }
+
+  CutProgram cut() && {
+    for (const Op& op : program_.ops) add(op);
+    return std::move(cut_);
+  }
+
+ private:
+  struct Made {
+    bool freed = false;
+    std::int32_t since = -1;  // the latest micro-batch then, counted over all steps; -1: of the state
+    std::int32_t place = 0;
+  };
+
+  void add(const Op& op) {
+    std::visit(Overloaded{
+                   [&](const Alloc& o) { allocate(o); },
+                   [&](const Free& o) { release(made_[o.buffer.index()]); },
+                   [](const Borrow&) {},
+                   [](const Launch&) {},
+                   [](const Collective&) {},
+                   [](const Exchange&) {},
+                   [](const Record&) {},
+                   [](const Wait&) {},
+                   [](const Sync&) {},
+                   [&](const CreateDriver& o) { add(Kind::Driver, static_cast<std::int32_t>(o.resource)); },
+                   [&](const CreateCommunicator& o) { add(Kind::Communicator, o.comm.value); },
+                   [](const Bind&) {},
+                   [](const Unbind&) {},
+                   [&](const Mark& o) { enter(o); },
+               },
+               op);
+  }
+  void add(Kind kind, std::int32_t ref) { part_->push_back({0, ref, 0, {}, kind}); }
+
+  void allocate(const Alloc& o) {
+    Made& made = made_[o.buffer.index()];
+    if (micro_batch_ < 0) {
+      made.place = state_allocs_++;
+      part_->push_back({o.size.count(), 0, 0, o.stream, Kind::AllocState});
+    } else if (!made.freed && step_ == 1) {
+      // A cache; what the last step leaves behind, the next would free.
+      part_->push_back({o.size.count(), 0, 0, o.stream, Kind::Keep});
+    } else {
+      made.since = latest();
+      made.place = allocs_.back()++;
+      part_->push_back({o.size.count(), 0, 0, o.stream, Kind::Alloc});
+    }
+  }
+  void release(const Made& made) {
+    const bool of_state = made.since < 0;
+    cut_.separable &= of_state == (micro_batch_ < 0);
+    if (of_state)
+      add(Kind::FreeState, made.place);
+    else
+      part_->push_back({0, made.place, latest() - made.since, {}, Kind::Free});
+  }
+
+  // A step begins with the state, then come its passes, then the state again: before its second mark, where there is
+  // no pass.
+  void enter(const Mark& mark) {
+    if (mark.step != step_) {
+      step_ = mark.step;
+      cut_.steps.emplace_back();
+      part_ = &cut_.steps.back().before;
+      before_step_ = latest() + 1;
+      micro_batch_ = -1;
+      return;
+    }
+    if (step_ == 0) return;
+    CutProgram::Step& its = cut_.steps.back();
+    micro_batch_ = mark.micro_batch < 0 ? -1 : before_step_ + mark.micro_batch;
+    part_ = micro_batch_ < 0 ? &its.after : &its.passes;
+    while (micro_batch_ > latest()) {
+      allocs_.push_back(0);
+      its.begins.push_back(its.passes.size());
+      add(Kind::Begin, 0);
+    }
+  }
+  [[nodiscard]] std::int32_t latest() const { return static_cast<std::int32_t>(allocs_.size()) - 1; }
+
+  const Program& program_;
+  CutProgram cut_;
+  std::vector<Made> made_;            // by buffer
+  std::vector<std::int32_t> allocs_;  // while each was the latest micro-batch, over all steps
+  std::int32_t state_allocs_ = 0;
+  Tape* part_;
+  std::int32_t step_ = 0, before_step_ = 0;
+  std::int32_t micro_batch_ = -1;  // -1 outside passes
+};
+
+std::int64_t micro_batches(const LoweringInput& input) { return micro_batches_of(input.train, input.layout); }
+
+CutProgram cut_of(const Program& program) {
+  CutProgram cut = Cutter(program).cut();
+  ensure(cut.separable, "passes keep nothing of the state, nor the state of passes");
+  return cut;
+}
+
+std::span<const TapeEvent> part(const Tape& tape, std::size_t from, std::size_t to) {
+  return std::span(tape).subspan(from, to - from);
+}
+
+bool makes(const TapeEvent& e) { return e.kind == TapeEvent::Kind::Alloc; }
+
+// Whether two parts make the same buffers, whatever they free.
+bool make_alike(std::span<const TapeEvent> a, std::span<const TapeEvent> b) {
+  std::size_t i = 0, j = 0;
+  const auto next = [](std::span<const TapeEvent> part, std::size_t& at) {
+    while (at < part.size() && !makes(part[at])) ++at;
+    return at < part.size();
+  };
+  for (;; ++i, ++j) {
+    const bool more = next(a, i);
+    if (next(b, j) != more) return false;
+    if (!more) return true;
+    if (!(a[i] == b[j])) return false;
+  }
+}
+
+// The passes of a step, if micro-batches in the middle repeat. What the next body would free was made up to `back`
+// micro-batches before it. So bodies have to be alike that far back, and, one body further, make what those make: then
+// each name in the last body means, one body later, what came one body later, and the next body is the last again.
+std::optional<PassesTape> folded(const CutProgram::Step& step, const Truncation& few, std::int64_t more) {
+  const auto count = static_cast<std::int64_t>(step.begins.size());
+  if (count != few.micro_batches) return std::nullopt;
+  const std::int64_t period = few.period;
+  // The last group begins here, or, where groups leave a rest, the last whole one.
+  const std::int64_t last = period == 1 ? count - 1 : (count / period - 1) * period;
+  if (last < 2 * period) return std::nullopt;
+  const auto begin = [&](std::int64_t m) { return step.begins[static_cast<std::size_t>(m)]; };
+  const auto body = [&](std::int64_t end) { return part(step.passes, begin(end - period), begin(end)); };
+  const auto pattern = body(last);
+  std::int64_t back = 0;
+  for (const TapeEvent& e : pattern) back = std::max<std::int64_t>(back, e.behind);
+  for (std::int64_t end = last - period; end > last - period - back; end -= period) {
+    if (end < period) return std::nullopt;
+    const auto its = body(end);
+    if (end > last - back ? !std::equal(its.begin(), its.end(), pattern.begin(), pattern.end())
+                          : !make_alike(its, pattern))
+      return std::nullopt;
+  }
+  PassesTape tape;
+  const auto cut = [&](std::int64_t m) { return step.passes.begin() + static_cast<std::ptrdiff_t>(begin(m)); };
+  tape.before.assign(step.passes.begin(), cut(last - period));
+  tape.body.assign(cut(last - period), cut(last));
+  tape.after.assign(cut(last), step.passes.end());
+  // What the end of a step frees and no body would so late was made at its beginning, however many bodies lie between.
+  std::int64_t latest = last - 1;
+  for (TapeEvent& e : tape.after) {
+    if (e.kind == TapeEvent::Kind::Begin) ++latest;
+    if (e.kind != TapeEvent::Kind::Free || e.behind <= back + period) continue;
+    e.kind = TapeEvent::Kind::FreeEarly;
+    e.behind = static_cast<std::int32_t>(latest - e.behind);
+  }
+  tape.repeats = 1 + more / period;
+  return tape;
+}
+
+// Memory of a device that drivers share.
+class TapeMemory {
+ public:
+  explicit TapeMemory(Bytes capacity) : free_(capacity) {}
+  std::optional<Address> allocate(Bytes size, StreamId stream) {
+    if (size > free_) return std::nullopt;
+    free_ -= size;
+    ++changes_;
+    return addresses_.allocate(size, stream);
+  }
+  void release(Address address, Bytes size) {
+    free_ += size;
+    ++changes_;
+    addresses_.release(address, size);
+  }
+  [[nodiscard]] Bytes available() const { return free_; }
+  bool take_for_driver(Bytes size) {
+    if (size > free_) return false;
+    free_ -= size;
+    return true;
+  }
+  [[nodiscard]] std::int64_t changes() const { return changes_; }
+
+ private:
+  Bytes free_;
+  std::int64_t changes_ = 0;  ///< how often segments came or went
+  InventedAddresses addresses_;
+};
+
+// What is live where, as one number that does not change when all micro-batches are later by as many: the sum over live
+// buffers of a hash of their block and place, times `base` to the power of their micro-batch; divided by that power of
+// the latest one.
+class LiveHash {
+ public:
+  void begin_micro_batch() { power_ *= base; }
+  std::uint64_t add(Address address, Bytes size, std::size_t place) {
+    const std::uint64_t what = mix(address.value ^ mix(static_cast<std::uint64_t>(size.count()) ^ mix(place)));
+    sum_ += what * power_;
+    return what * power_;
+  }
+  void remove(std::uint64_t term) { sum_ -= term; }
+  [[nodiscard]] std::uint64_t value() const { return sum_ * inverse(power_); }
+
+ private:
+  // Odd, so that it has an inverse modulo 2^64 (Knuth's MMIX multiplier).
+  static constexpr std::uint64_t base = 6364136223846793005ULL;
+
+  // splitmix64's finalizer.
+  static std::uint64_t mix(std::uint64_t x) {
+    x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9ULL;
+    x = (x ^ (x >> 27U)) * 0x94d049bb133111ebULL;
+    return x ^ (x >> 31U);
+  }
+  // Of an odd number modulo 2^64, by Newton's iteration: each round doubles the bits that are right.
+  static std::uint64_t inverse(std::uint64_t odd) {
+    std::uint64_t x = odd;
+    for (int i = 0; i < 5; ++i) x *= 2 - odd * x;
+    return x;
+  }
+
+  std::uint64_t sum_ = 0, power_ = 1;
+};
+
+class TapeRunner {
+ public:
+  TapeRunner(Bytes capacity, const DriverPrices* prices) : allocator_(TapeMemory(capacity)), prices_(prices) {
+    record_.epochs.emplace_back();
+  }
+
+  TapeRecord run(const StateTape& state, const StageTape& stage) && {
+    play_state(state.construction);
+    for (std::size_t s = 0; s < state.steps.size() && !record_.out_of_memory; ++s) {
+      play_state(state.steps[s].before);
+      const PassesTape& passes = stage.steps[s];
+      before_step_ = passes_.size();
+      play_pass(passes.before);
+      play_bodies(passes);
+      play_pass(passes.after);
+      play_state(state.steps[s].after);
+    }
+    return std::move(record_);
+  }
+
+ private:
+  struct Held {
+    BlockId block{};
+    std::uint64_t term = 0;
+  };
+
+  void play_state(const Tape& tape) {
+    for (const TapeEvent& e : tape) {
+      if (record_.out_of_memory) return;
+      if (e.kind == TapeEvent::Kind::AllocState)
+        state_.push_back(allocate(e));
+      else if (e.kind == TapeEvent::Kind::FreeState)
+        allocator_.free(state_[static_cast<std::size_t>(e.ref)]);
+      else
+        create(e);
+    }
+  }
+
+  void play_pass(const Tape& tape) {
+    for (const TapeEvent& e : tape) {
+      if (record_.out_of_memory) return;
+      switch (e.kind) {
+        case TapeEvent::Kind::Begin:
+          passes_.emplace_back();
+          live_.begin_micro_batch();
+          break;
+        case TapeEvent::Kind::Alloc: {
+          const BlockId block = allocate(e);
+          if (record_.out_of_memory) return;
+          const std::size_t place = passes_.back().size();
+          passes_.back().push_back({block, live_.add(allocator_.address(block), allocator_.size(block), place)});
+          break;
+        }
+        case TapeEvent::Kind::Free:
+          release(passes_.size() - 1 - static_cast<std::size_t>(e.behind), e.ref);
+          break;
+        case TapeEvent::Kind::FreeEarly:
+          release(before_step_ + static_cast<std::size_t>(e.behind), e.ref);
+          break;
+        case TapeEvent::Kind::Keep:
+          (void)allocate(e);
+          break;
+        case TapeEvent::Kind::AllocState:
+        case TapeEvent::Kind::FreeState:
+        case TapeEvent::Kind::Driver:
+        case TapeEvent::Kind::Communicator:
+          create(e);
+          break;
+      }
+    }
+  }
+
+  void release(std::size_t micro_batch, std::int32_t place) {
+    const Held& held = passes_[micro_batch][static_cast<std::size_t>(place)];
+    live_.remove(held.term);
+    allocator_.free(held.block);
+  }
+
+  // The state's blocks stay during passes, free neighbours are always merged, and so live blocks and segments say all.
+  void play_bodies(const PassesTape& passes) {
+    std::unordered_map<std::uint64_t, std::int64_t> seen;  // -> after how many bodies
+    std::int64_t changes = -1;
+    std::int64_t left = passes.repeats;
+    while (left > 0 && !record_.out_of_memory) {
+      play_pass(passes.body);
+      --left;
+      ++record_.bodies;
+      if (allocator_.source().changes() != changes) {
+        changes = allocator_.source().changes();
+        seen.clear();
+      }
+      const std::int64_t done = passes.repeats - left;
+      const auto [entry, added] = seen.try_emplace(live_.value(), done);
+      if (added) continue;
+      const std::int64_t period = done - entry->second;
+      record_.skipped += left - left % period;
+      left %= period;
+      seen.clear();
+    }
+  }
+
+  BlockId allocate(const TapeEvent& e) {
+    const std::variant<BlockId, OutOfMemory> got = allocator_.malloc(Bytes{e.bytes}, e.stream);
+    if (std::holds_alternative<OutOfMemory>(got)) {
+      record_.out_of_memory = true;
+      return {};
+    }
+    record_.allocated = std::max(record_.allocated, allocator_.allocated());
+    Bytes& reserved = record_.epochs.back().reserved;
+    reserved = std::max(reserved, allocator_.reserved());
+    return std::get<BlockId>(got);
+  }
+
+  void create(const TapeEvent& e) {
+    if (e.kind == TapeEvent::Kind::Driver) {
+      const auto resource = static_cast<DriverResource>(e.ref);
+      begin_epoch({resource, {}, {}}, prices_ == nullptr ? Bytes{} : prices_->of(resource).bytes);
+      return;
+    }
+    const CommSlot comm{e.ref};
+    if (comm.index() >= created_.size()) created_.resize(comm.index() + 1, false);
+    if (created_[comm.index()]) return;  // by a part that was lowered by itself
+    created_[comm.index()] = true;
+    begin_epoch({std::nullopt, comm, {}}, prices_ == nullptr ? Bytes{} : prices_->of(comm).bytes);
+  }
+  void begin_epoch(TapeRecord::Epoch epoch, Bytes taken) {
+    if (!allocator_.source().take_for_driver(taken)) {
+      record_.out_of_memory = true;
+      return;
+    }
+    epoch.reserved = allocator_.reserved();
+    record_.epochs.push_back(epoch);
+  }
+
+  CachingAllocator<TapeMemory> allocator_;
+  const DriverPrices* prices_;
+  std::vector<BlockId> state_;             // by number
+  std::size_t before_step_ = 0;            // micro-batches
+  std::vector<std::vector<Held>> passes_;  // by micro-batch and place
+  LiveHash live_;
+  std::vector<bool> created_;  // by CommSlot
+  TapeRecord record_;
+};
+
+template <class Price>
+Bytes highest(const TapeRecord& record, const DriverPrices& prices, Price price) {
+  Bytes driver, highest;
+  for (const TapeRecord::Epoch& epoch : record.epochs) {
+    if (epoch.resource)
+      driver += price(prices.of(*epoch.resource));
+    else if (epoch.comm.valid())
+      driver += price(prices.of(epoch.comm));
+    highest = std::max(highest, driver + epoch.reserved);
+  }
+  return highest;
+}
+
+}  // namespace
+
+Truncation truncation(const Layout& layout, std::int64_t micro_batches) {
+  switch (layout.schedule) {
+    case ScheduleKind::OneFOneB:
+      // All that run ahead; as many again, made in the midst of others; and some alike, the last of which sees the end.
+      return {std::min<std::int64_t>(micro_batches, 2 * layout.pipeline + 3), 1};
+    case ScheduleKind::GPipe:
+      return {micro_batches, 1};
+    case ScheduleKind::Interleaved: {
+      const std::int64_t group = layout.group();
+      const std::int64_t ahead = (2 * (layout.pipeline - 1) + (layout.chunks - 1) * group) / layout.chunks / group + 1;
+      return {std::min(micro_batches, (2 * ahead + 5) * group + micro_batches % group), group};
+    }
+  }
+  return {micro_batches, 1};
+}
+
+Program lower_few(const LoweringInput& input, const Role& role, const Truncation& few) {
+  Train train = input.train;
+  train.global_batch = few.micro_batches * train.micro_batch * input.layout.data;
+  return lower_role({input.graph, input.layout, train, input.runtime}, role);
+}
+
+StageTape stage_tape(const LoweringInput& input, const Role& role, const Program& program) {
+  const std::int64_t all = micro_batches(input);
+  Truncation few = truncation(input.layout, all);
+  CutProgram cut = cut_of(program);
+  StageTape stage;
+  for (; few.micro_batches < all; few.micro_batches = std::min(all, few.micro_batches * 2 - all % few.period)) {
+    if (!stage.steps.empty()) cut = cut_of(lower_few(input, role, few));
+    stage.steps.clear();
+    for (const CutProgram::Step& step : cut.steps) {
+      auto tape = folded(step, few, all - few.micro_batches);
+      stage.steps.push_back(tape ? std::move(*tape) : PassesTape{});
+    }
+    if (std::all_of(stage.steps.begin(), stage.steps.end(), [](const PassesTape& t) { return t.repeats > 0; }))
+      return stage;
+  }
+  if (!stage.steps.empty()) cut = cut_of(lower_role(input, role));
+  stage.steps.clear();
+  for (CutProgram::Step& step : cut.steps) stage.steps.push_back({std::move(step.passes), {}, {}, 0});
+  return stage;
+}
+
+StateTape state_tape(const LoweringInput& input, const Role& role) {
+  CutProgram cut = cut_of(lower_state(input, role));
+  StateTape tape{std::move(cut.construction), {}};
+  for (CutProgram::Step& step : cut.steps) tape.steps.push_back({std::move(step.before), std::move(step.after)});
+  return tape;
+}
+
+Bytes TapeRecord::device(const DriverPrices& prices) const {
+  return highest(*this, prices, [](const Estimate& e) { return e.bytes; });
+}
+Bytes TapeRecord::device_upper(const DriverPrices& prices) const {
+  return highest(*this, prices, [](const Estimate& e) { return e.high; });
+}
+
+TapeRecord run_tape(const StateTape& state, const StageTape& stage) {
+  constexpr Bytes unlimited{std::numeric_limits<std::int64_t>::max() / 2};
+  return TapeRunner(unlimited, nullptr).run(state, stage);
+}
+
+TapeRecord run_tape(const StateTape& state, const StageTape& stage, const DriverPrices& prices, Bytes capacity) {
+  return TapeRunner(capacity, &prices).run(state, stage);
+}
+
+}  // namespace tidemark

@@ -1,0 +1,100 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "parallel/lower.hpp"
+#include "sim/prices.hpp"
+#include "sim/program.hpp"
+#include "sim/units.hpp"
+
+// The memory of one role of a candidate, through the emulated allocator, without its whole program. Three facts make
+// that exact, and tests hold each of them against `replay` of the whole program:
+//
+//  - Only allocations, frees and what drivers take matter to memory.
+//  - In the middle of a step micro-batches do the same again and again. A program of few of them has the body that one
+//    of many repeats: two bodies next to each other are compared.
+//    Once the allocator is after a body as it was after an earlier one (the same live blocks at the same addresses),
+//    what follows repeats too, and is skipped.
+//  - What data-parallel ranks of a stage do differently happens outside the passes: passes are lowered once per stage.
+
+namespace tidemark {
+
+/// Something that happens to a rank's memory. Buffers of passes are named by the latest micro-batch that had begun when
+/// they were made, counted back from the latest now, and by how many were made before them since: names that repeat
+/// where bodies do.
+struct TapeEvent {
+  enum class Kind : std::uint8_t { Begin, Alloc, Keep, Free, FreeEarly, AllocState, FreeState, Driver, Communicator };
+  std::int64_t bytes = 0;  ///< asked for
+  std::int32_t ref =
+      0;  ///< Free, FreeEarly: how many came before it; FreeState: among the state's; else what is created
+  std::int32_t behind = 0;  ///< Free: micro-batches; FreeEarly: after the step's first
+  StreamId stream;
+  Kind kind = Kind::Begin;  ///< Begin: of a micro-batch; Keep: a buffer of a pass that nothing frees
+  bool operator==(const TapeEvent&) const = default;
+};
+using Tape = std::vector<TapeEvent>;
+
+/// The passes of one step: `before`, `body` again and again, `after`.
+struct PassesTape {
+  Tape before, body, after;
+  std::int64_t repeats = 0;
+  bool operator==(const PassesTape&) const = default;
+};
+
+/// What a stage's ranks have in common: the passes of each step.
+struct StageTape {
+  std::vector<PassesTape> steps;
+};
+
+/// What a role does besides: construction, and each step before and after its passes.
+struct StateTape {
+  Tape construction;
+  struct Step {
+    Tape before, after;
+    bool operator==(const Step&) const = default;
+  };
+  std::vector<Step> steps;
+  bool operator==(const StateTape&) const = default;
+};
+
+/// Micro-batches of a lowering that shows what `micro_batches` of them do; all of them where there are few.
+struct Truncation {
+  std::int64_t micro_batches = 0;
+  std::int64_t period = 1;  ///< after how many of them the schedule begins anew
+};
+[[nodiscard]] Truncation truncation(const Layout& layout, std::int64_t micro_batches);
+/// The program of a role as `few` has it.
+[[nodiscard]] Program lower_few(const LoweringInput& input, const Role& role, const Truncation& few);
+
+/// The passes of all micro-batches, of which `few` has as many as `truncation` says. Lowers all where the few do not
+/// show a body that repeats.
+[[nodiscard]] StageTape stage_tape(const LoweringInput& input, const Role& role, const Program& few);
+[[nodiscard]] StateTape state_tape(const LoweringInput& input, const Role& role);
+
+/// What one run through the allocator shows. Drivers take memory at few moments, so one run serves every price list.
+struct TapeRecord {
+  Bytes allocated;  ///< highest
+  struct Epoch {
+    std::optional<DriverResource> resource;  ///< what was created at its beginning; of the first, nothing
+    CommSlot comm;
+    Bytes reserved;  ///< highest within
+  };
+  std::vector<Epoch> epochs;
+  bool out_of_memory = false;
+  std::int64_t bodies = 0, skipped = 0;  ///< run, and known without running
+
+  [[nodiscard]] Bytes device(const DriverPrices& prices) const;
+  [[nodiscard]] Bytes device_upper(const DriverPrices& prices) const;
+};
+
+/// Through the allocator, on a device of unlimited memory.
+[[nodiscard]] TapeRecord run_tape(const StateTape& state, const StageTape& stage);
+/// The same on a device of `capacity`, where drivers take what `prices` say at their central values.
+[[nodiscard]] TapeRecord run_tape(const StateTape& state, const StageTape& stage, const DriverPrices& prices,
+                                  Bytes capacity);
+
+}  // namespace tidemark

@@ -1,0 +1,161 @@
+#include "scenarios/plan/tasks.hpp"
+
+#include <mutex>
+#include <utility>
+
+#include <oneapi/tbb/parallel_for.h>
+
+#include "scenarios/plan/detail/task_texts.hpp"
+#include "scenarios/plan/evaluate.hpp"
+#include "scenarios/plan/pack.hpp"
+#include "sim/ensure.hpp"
+
+namespace tidemark {
+namespace {
+
+template <class T>
+void pack(Pack& out, const std::vector<T>& values) {
+  out << static_cast<std::uint64_t>(values.size());
+  for (const T& value : values) out << value;
+}
+template <class T>
+void unpack(Unpack& in, std::vector<T>& values) {
+  std::uint64_t size = 0;
+  in >> size;
+  values.resize(size);
+  for (T& value : values) in >> value;
+}
+
+class ThreadRunner final : public TaskRunner {
+ public:
+  explicit ThreadRunner(TaskFunction function) : function_(std::move(function)) {}
+
+  std::vector<std::string> run(const std::vector<std::string>& tasks, const Done& done) override {
+    std::vector<std::string> results(tasks.size());
+    std::mutex reporting;
+    oneapi::tbb::parallel_for(std::size_t{0}, tasks.size(), [&](std::size_t i) {
+      results[i] = function_(tasks[i]);
+      const std::lock_guard lock(reporting);
+      if (done) done(i, results[i]);
+    });
+    return results;
+  }
+
+ private:
+  TaskFunction function_;
+};
+
+class FarmRunner final : public TaskRunner {
+ public:
+  FarmRunner(Farm& farm, TaskFunction function) : farm_(farm), function_(std::move(function)) {}
+
+  std::vector<std::string> run(const std::vector<std::string>& tasks, const Done& done) override {
+    std::vector<std::string> results(tasks.size());
+    farm_.share_out(tasks, function_, [&](std::size_t task, std::string result) {
+      results[task] = std::move(result);
+      if (done) done(task, results[task]);
+    });
+    return results;
+  }
+
+ private:
+  Farm& farm_;
+  TaskFunction function_;
+};
+
+}  // namespace
+
+std::string screen_task(std::int64_t first, std::int64_t count, std::size_t nearest) {
+  Pack out;
+  out << TaskKind::Screen << first << count << static_cast<std::uint64_t>(nearest);
+  return std::move(out).text();
+}
+
+std::string evaluate_task(const Survivor& survivor, const Bar& bar) {
+  Pack out;
+  out << TaskKind::Evaluate << survivor << bar.throughput;
+  pack(out, bar.front);
+  return std::move(out).text();
+}
+
+std::string full_task(std::int64_t candidate) {
+  Pack out;
+  out << TaskKind::Full << candidate;
+  return std::move(out).text();
+}
+
+std::string text_of(const Screened& screened) {
+  Pack out;
+  out << static_cast<std::uint64_t>(screened.dropped.size());
+  for (const auto& [reason, count] : screened.dropped) out << reason << count;
+  out << screened.candidates << screened.rejected << screened.unbounded;
+  pack(out, screened.survivors);
+  pack(out, screened.nearest);
+  return std::move(out).text();
+}
+
+Screened screened_from(const std::string& text) {
+  Unpack in(text);
+  Screened screened;
+  std::uint64_t reasons = 0;
+  in >> reasons;
+  for (std::uint64_t i = 0; i < reasons; ++i) {
+    std::string reason;
+    std::int64_t count = 0;
+    in >> reason >> count;
+    screened.dropped[reason] = count;
+  }
+  in >> screened.candidates >> screened.rejected >> screened.unbounded;
+  unpack(in, screened.survivors);
+  unpack(in, screened.nearest);
+  return screened;
+}
+
+Evaluated evaluated_from(const std::string& text) {
+  Evaluated evaluated;
+  Unpack(text) >> evaluated;
+  return evaluated;
+}
+
+TaskFunction task_function(const Space& space) {
+  auto evaluator = std::make_shared<Evaluator>(space);
+  return [evaluator](const std::string& task) {
+    Unpack in(task);
+    TaskKind kind = TaskKind::Screen;
+    in >> kind;
+    Pack out;
+    switch (kind) {
+      case TaskKind::Screen: {
+        std::int64_t first = 0, count = 0;
+        std::uint64_t nearest = 0;
+        in >> first >> count >> nearest;
+        return text_of(evaluator->screen(first, count, nearest));
+      }
+      case TaskKind::Evaluate: {
+        Survivor survivor;
+        Bar bar;
+        in >> survivor >> bar.throughput;
+        unpack(in, bar.front);
+        out << evaluator->evaluate(survivor, bar);
+        break;
+      }
+      case TaskKind::Full: {
+        std::int64_t candidate = 0;
+        in >> candidate;
+        out << evaluator->in_full(candidate);
+        break;
+      }
+    }
+    return std::move(out).text();
+  };
+}
+
+std::unique_ptr<TaskRunner> farm_runner(Farm& farm, TaskFunction function) {
+  return std::make_unique<FarmRunner>(farm, std::move(function));
+}
+
+std::unique_ptr<TaskRunner> thread_runner(TaskFunction function) {
+  return std::make_unique<ThreadRunner>(std::move(function));
+}
+
+}  // namespace tidemark

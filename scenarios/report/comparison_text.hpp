@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+
+#include "scenarios/log_comparison.hpp"
+#include "scenarios/snapshot_comparison.hpp"
+
+namespace tidemark {
+
+/// What was compared with what.
+struct ComparisonSubject {
+  std::string scenario;
+  std::string file;      ///< of the measurement
+  double tolerance = 0;  ///< share of what was measured
+};
+
+/// One screen: whether they agree, then by how much, when and because of what.
+[[nodiscard]] std::string comparison_text(const SnapshotComparison& comparison, const ComparisonSubject& subject,
+                                          Rank rank);
+[[nodiscard]] std::string comparison_text(const LogComparison& comparison, const ComparisonSubject& subject);
+
+/// All of it: schema "tidemark.comparison/1", docs/snapshots.md.
+[[nodiscard]] std::string comparison_json(const SnapshotComparison& comparison, const ComparisonSubject& subject,
+                                          Rank rank);
+[[nodiscard]] std::string comparison_json(const LogComparison& comparison, const ComparisonSubject& subject);
+
+}  // namespace tidemark

@@ -1,0 +1,211 @@
+#include "scenarios/report/plan_text.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "scenarios/report/format.hpp"
+
+namespace tidemark {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Axes with one value say nothing about which candidate it is.
+std::vector<std::size_t> telling_axes(const Space& space) {
+  std::vector<std::size_t> found;
+  for (std::size_t a = 0; a < space.axes.size(); ++a)
+    if (space.axes[a].values.size() > 1) found.push_back(a);
+  return found;
+}
+
+std::string short_name(const Axis& axis) {
+  const std::size_t dot = axis.name.rfind('.');
+  return dot == std::string::npos ? axis.name : axis.name.substr(dot + 1);
+}
+
+std::vector<std::string> header(const Space& space, std::vector<std::string> figures) {
+  std::vector<std::string> row{"layout"};
+  for (std::string& f : figures) row.push_back(std::move(f));
+  for (const std::size_t a : telling_axes(space)) row.push_back(short_name(space.axes[a]));
+  return row;
+}
+
+void add_values(const Space& space, std::int64_t candidate, std::vector<std::string>& row) {
+  const std::vector<std::size_t> values = space.values_of(candidate);
+  for (const std::size_t a : telling_axes(space)) row.push_back(space.axes[a].values[values[a]].text);
+}
+
+double seconds(Duration d) { return static_cast<double>(d.count()) / static_cast<double>(picoseconds_per_second); }
+
+std::string found_table(const Space& space, const std::vector<Found>& found) {
+  std::vector<std::vector<std::string>> rows{header(space, {"tokens/s", "step", "device up to", "allocated"})};
+  for (const Found& f : found) {
+    std::vector<std::string> row{fmt::format("#{}", f.candidate), fmt::format("{:.0f}", f.figures.throughput),
+                                 fmt::format("{:.3f} s", seconds(f.figures.step)), gib(f.figures.device_upper),
+                                 gib(f.figures.allocated)};
+    add_values(space, f.candidate, row);
+    rows.push_back(std::move(row));
+  }
+  return table(rows);
+}
+
+std::string miss_table(const Space& space, const std::vector<Miss>& misses) {
+  std::vector<std::vector<std::string>> rows{header(space, {"lacks", "tokens/s"})};
+  for (const Miss& m : misses) {
+    std::vector<std::string> row{fmt::format("#{}", m.candidate),
+                                 fmt::format("{}{}", m.exact ? "" : "at least ", gib(m.lacks)),
+                                 fmt::format("{}{:.0f}", m.exact ? "" : "at most ", m.throughput)};
+    add_values(space, m.candidate, row);
+    rows.push_back(std::move(row));
+  }
+  return table(rows);
+}
+
+std::vector<std::pair<std::string, std::int64_t>> by_count(const std::map<std::string, std::int64_t>& counts) {
+  std::vector<std::pair<std::string, std::int64_t>> sorted(counts.begin(), counts.end());
+  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  return sorted;
+}
+
+Json layout_json(const Space& space, std::int64_t candidate) {
+  Json json = Json::object();
+  const std::vector<std::size_t> values = space.values_of(candidate);
+  for (std::size_t a = 0; a < space.axes.size(); ++a) json[space.axes[a].name] = space.axes[a].values[values[a]].text;
+  return json;
+}
+
+Json found_json(const Space& space, const std::vector<Found>& found) {
+  Json list = Json::array();
+  for (const Found& f : found)
+    list.push_back({{"candidate", f.candidate},
+                    {"layout", layout_json(space, f.candidate)},
+                    {"tokens_per_s_per_device", f.figures.throughput},
+                    {"step_time_s", seconds(f.figures.step)},
+                    {"step_time_low_s", seconds(f.step_low)},
+                    {"step_time_high_s", seconds(f.step_high)},
+                    {"peak_device_upper_bytes", f.figures.device_upper.count()},
+                    {"peak_device_bytes", f.figures.device.count()},
+                    {"peak_allocated_bytes", f.figures.allocated.count()}});
+  return list;
+}
+
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\n") == std::string::npos) return text;
+  std::string out = "\"";
+  for (const char c : text) out += c == '"' ? "\"\"" : std::string(1, c);
+  return out + '"';
+}
+
+}  // namespace
+
+std::string space_text(const Space& space) {
+  std::vector<std::vector<std::string>> rows{{"axis", "values"}};
+  std::string out = fmt::format("{} combinations of\n", space.size());
+  for (const Axis& axis : space.axes) {
+    out += fmt::format("  {:<26}", axis.name);
+    for (std::size_t v = 0; v < axis.values.size(); ++v)
+      out += fmt::format("{}{}", v == 0 ? "" : ", ", axis.values[v].text);
+    out += '\n';
+  }
+  return out;
+}
+
+std::string plan_text(const Space& space, const Plan& plan) {
+  std::string out;
+  if (plan.best.empty()) {
+    out += fmt::format("no, none of {} candidates fits\n", plan.candidates);
+  } else {
+    const Found& best = plan.best.front();
+    out += fmt::format("yes: the best of {} candidates makes {:.0f} tokens/s per device\n", plan.candidates,
+                       best.figures.throughput);
+    out += "\nbest\n" + found_table(space, plan.best);
+    out += "\nfront: less memory only for less throughput\n" + found_table(space, plan.front);
+  }
+  if (!plan.near_misses.empty()) out += "\nnear misses\n" + miss_table(space, plan.near_misses);
+  out += "\nhow it was found\n";
+  out += fmt::format("  {:>8}  do not fit: bounds of their memory say so\n", plan.tiers.bounded_rejected);
+  out += fmt::format("  {:>8}  do not fit: the emulated allocator says so\n", plan.tiers.allocator_rejected);
+  out += fmt::format("  {:>8}  are beaten in memory and throughput both, at the good ends of their bounds\n",
+                     plan.tiers.beaten);
+  out += fmt::format("  {:>8}  fit, and ran on the simulated clock\n", plan.tiers.timed);
+  if (plan.tiers.unbounded > 0)
+    out += fmt::format("  {:>8}  ask for what bounds do not know, and were run\n", plan.tiers.unbounded);
+  out += fmt::format(
+      "  {:>8}  of those above ran in full once more: {}\n", plan.in_full,
+      plan.disagreements.empty()
+          ? "memory to the byte, time to the picosecond"
+          : fmt::format("{} came out otherwise, and all candidates were run in full", plan.disagreements.size()));
+  out += fmt::format("\n{} of {} combinations are no candidates\n", plan.combinations - plan.candidates,
+                     plan.combinations);
+  for (const auto& [reason, count] : by_count(plan.dropped)) out += fmt::format("  {:>8}  {}\n", count, reason);
+  return out;
+}
+
+std::string plan_json(const Space& space, const Plan& plan) {
+  Json axes = Json::array();
+  for (const Axis& axis : space.axes) {
+    Json values = Json::array();
+    for (const AxisValue& v : axis.values) values.push_back(v.text);
+    axes.push_back({{"name", axis.name}, {"values", std::move(values)}});
+  }
+  Json misses = Json::array();
+  for (const Miss& m : plan.near_misses)
+    misses.push_back({{"candidate", m.candidate},
+                      {"layout", layout_json(space, m.candidate)},
+                      {"lacks_bytes", m.lacks.count()},
+                      {"exact", m.exact},
+                      {"straddles", m.straddles},
+                      {"tokens_per_s_per_device", m.throughput}});
+  Json dropped = Json::array();
+  for (const auto& [reason, count] : by_count(plan.dropped))
+    dropped.push_back({{"reason", reason}, {"combinations", count}});
+  const Json json = {{"schema", "tidemark.plan/1"},
+                     {"space", space.name},
+                     {"axes", std::move(axes)},
+                     {"combinations", plan.combinations},
+                     {"candidates", plan.candidates},
+                     {"tiers",
+                      {{"bounded_rejected", plan.tiers.bounded_rejected},
+                       {"allocator_rejected", plan.tiers.allocator_rejected},
+                       {"beaten", plan.tiers.beaten},
+                       {"timed", plan.tiers.timed},
+                       {"unbounded", plan.tiers.unbounded},
+                       {"in_full", plan.in_full}}},
+                     {"disagreements", plan.disagreements},
+                     {"best", found_json(space, plan.best)},
+                     {"front", found_json(space, plan.front)},
+                     {"near_misses", std::move(misses)},
+                     {"dropped", std::move(dropped)}};
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+}
+
+std::string plan_csv(const Space& space, const Plan& plan) {
+  std::string out =
+      "list,candidate,tokens_per_s_per_device,step_time_s,peak_device_upper_bytes,peak_allocated_bytes,lacks_bytes";
+  for (const Axis& axis : space.axes) out += ',' + csv_field(axis.name);
+  out += '\n';
+  const auto values = [&](std::int64_t candidate) {
+    std::string text;
+    const std::vector<std::size_t> chosen = space.values_of(candidate);
+    for (std::size_t a = 0; a < space.axes.size(); ++a) text += ',' + csv_field(space.axes[a].values[chosen[a]].text);
+    return text + '\n';
+  };
+  const auto add = [&](const char* list, const std::vector<Found>& found) {
+    for (const Found& f : found)
+      out += fmt::format("{},{},{},{},{},{},", list, f.candidate, f.figures.throughput, seconds(f.figures.step),
+                         f.figures.device_upper.count(), f.figures.allocated.count()) +
+             values(f.candidate);
+  };
+  add("best", plan.best);
+  add("front", plan.front);
+  for (const Miss& m : plan.near_misses)
+    out += fmt::format("{},{},{},,,,{}", m.exact ? "near_miss" : "near_miss_bounds", m.candidate, m.throughput,
+                       m.lacks.count()) +
+           values(m.candidate);
+  return out;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+
+#include "scenarios/plan/plan.hpp"
+#include "scenarios/plan/space.hpp"
+
+namespace tidemark {
+
+/// The answer of `plan` on one screen: yes or no, the best, the front, near misses, what was dropped and why.
+[[nodiscard]] std::string plan_text(const Space& space, const Plan& plan);
+/// The same as JSON, "tidemark.plan/1".
+[[nodiscard]] std::string plan_json(const Space& space, const Plan& plan);
+/// The best, the front and the near misses, one line each.
+[[nodiscard]] std::string plan_csv(const Space& space, const Plan& plan);
+/// The axes and their values, and how many combinations they make.
+[[nodiscard]] std::string space_text(const Space& space);
+
+}  // namespace tidemark

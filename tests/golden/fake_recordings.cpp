@@ -1,0 +1,170 @@
+#include "tests/golden/fake_recordings.hpp"
+
+#include <algorithm>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "parallel/lower.hpp"
+#include "scenarios/io/cluster_reader.hpp"
+#include "scenarios/io/config_reader.hpp"
+#include "scenarios/prediction.hpp"
+
+namespace tidemark::golden {
+namespace {
+
+using Json = nlohmann::json;
+
+const std::filesystem::path root = TIDEMARK_SOURCE_DIR;
+
+constexpr std::array<std::pair<std::string_view, Kind>, 9> recorded_kinds{{{"parameter", Kind::Parameter},
+                                                                           {"buffer", Kind::Parameter},
+                                                                           {"gradient", Kind::Gradient},
+                                                                           {"optimizer_state", Kind::OptimizerState},
+                                                                           {"activation", Kind::Activation},
+                                                                           {"input", Kind::Activation},
+                                                                           {"temporary", Kind::Temporary},
+                                                                           {"other", Kind::Temporary},
+                                                                           {"bucket", Kind::Gradient}}};
+
+StepPeak recorded(const Json& step) {
+  StepPeak peak;
+  for (const auto& [name, kind] : recorded_kinds)
+    peak[kind] += Bytes{step.at("peak_by_category").value(std::string(name), std::int64_t{0})};
+  if (step.contains("after")) peak.after = Bytes{step.at("after").at("optimizer").at("bytes").get<std::int64_t>()};
+  peak.where =
+      step.at("peak_at").at("phase").get<std::string>() + ", " + step.at("peak_at").at("op").get<std::string>();
+  return peak;
+}
+
+std::vector<StepPeak> recorded_steps(const Json& steps) {
+  std::vector<StepPeak> peaks;
+  for (const Json& step : steps) peaks.push_back(recorded(step));
+  return peaks;
+}
+
+std::string text_of(const Json& settings, const char* key) {
+  return settings.contains(key) && settings[key].is_string() ? settings[key].get<std::string>() : std::string();
+}
+
+void read_optimizer(const std::string& text, Scenario& scenario) {
+  const std::string kind = text.substr(0, text.find(' '));
+  scenario.train.optimizer = kind == "adamw"          ? Optimizer::AdamW
+                             : kind == "sgd_momentum" ? Optimizer::SgdMomentum
+                                                      : Optimizer::Sgd;
+  scenario.runtime.eager.optimizer = text.ends_with("fused")      ? OptimizerKernels::Fused
+                                     : text.ends_with("for-loop") ? OptimizerKernels::ForLoop
+                                                                  : OptimizerKernels::Foreach;
+}
+
+Scenario scenario_of(const Json& recording) {
+  const Json& settings = recording.at("settings");
+  const Json& config = recording.at("config");
+  Scenario s;
+  s.name = recording.at("name").get<std::string>();
+  s.model = parse_model(config.dump(), s.name + ".json");
+  s.cluster = read_cluster(root / "scenarios/clusters/a100-sxm-80g.toml");
+  s.runtime.name = "pytorch";
+  s.train.sequence_length = settings.at("sequence").get<std::int64_t>();
+  s.train.micro_batch = settings.at("batch").get<std::int64_t>();
+  const std::string precision = settings.at("precision").get<std::string>();
+  s.train.precision = precision == "fp32" ? DType::FP32 : precision.ends_with("fp16") ? DType::FP16 : DType::BF16;
+  s.train.master_dtype = s.train.gradient_dtype = precision.starts_with("pure") ? s.train.precision : DType::FP32;
+  read_optimizer(settings.at("optimizer").get<std::string>(), s);
+  s.runtime.eager.clips_gradients = !settings.at("clip_grad_norm").is_null();
+  const std::string checkpointing = text_of(settings, "checkpointing");
+  if (!checkpointing.empty()) {
+    s.train.recompute.kind = Recompute::Full;
+    s.runtime.eager.reentrant_checkpoint = checkpointing == "reentrant";
+  }
+  s.train.attention = text_of(settings, "attention") == "eager" ? AttentionKernel::Unfused : AttentionKernel::Fused;
+  s.runtime.eager.caches_keys = config.value("use_cache", true);
+  for (const char* key : {"resid_pdrop", "hidden_dropout"})
+    if (config.contains(key)) s.train.hidden_dropout = config[key].get<double>();
+  for (const char* key : {"attn_pdrop", "attention_dropout"})
+    if (config.contains(key)) s.train.attention_dropout = config[key].get<double>();
+  s.runtime.eager.keeps_outputs = text_of(settings, "outputs") == "kept";
+  s.runtime.eager.fake_tensors = true;
+  if (const std::string ddp = text_of(settings, "ddp"); !ddp.empty()) {
+    s.layout.data = 2;  // the recorder's process group is a fake of any size
+    s.runtime.eager.gradients_view_buckets = ddp == "views";
+  }
+  s.gpus = s.layout.data;
+  s.train.global_batch = s.train.micro_batch * s.layout.data;
+  s.train.steps = static_cast<std::int32_t>(recording.at("steps").size());
+  return s;
+}
+
+// The recorder's category of an allocation.
+Kind kind_of(Category category, Phase phase) {
+  switch (category) {
+    case Category::Parameters:
+      return Kind::Parameter;
+    case Category::Gradients:
+    case Category::CommDp:
+      return Kind::Gradient;
+    case Category::OptimizerMoments:
+      return Kind::OptimizerState;
+    case Category::Recompute:
+      return Kind::Activation;
+    default:
+      return phase == Phase::Forward ? Kind::Activation : Kind::Temporary;
+  }
+}
+
+}  // namespace
+
+Bytes StepPeak::total() const {
+  Bytes sum;
+  for (const Bytes b : bytes) sum += b;
+  return sum;
+}
+
+std::vector<Recording> fake_recordings() {
+  std::vector<Recording> found;
+  const std::filesystem::path folder = root / "tests/golden/fake_tensor/recordings";
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() != ".json") continue;
+    const Json json = Json::parse(std::ifstream(entry.path()));
+    found.push_back({entry.path().stem().string(), scenario_of(json), recorded_steps(json.at("steps")),
+                     recorded_steps(json.value("without_in_place_accumulation", Json::array()))});
+  }
+  std::sort(found.begin(), found.end(), [](const Recording& a, const Recording& b) { return a.name < b.name; });
+  return found;
+}
+
+std::vector<StepPeak> predicted_peaks(const Scenario& scenario, bool sums_in_place) {
+  Runtime runtime = runtime_of(scenario);
+  runtime.eager->sums_in_place = sums_in_place;
+  const ModelGraph graph = build_model(scenario.model, graph_options_of(scenario));
+  const LoweringInput input{graph, scenario.layout, scenario.train, runtime};
+  const Program program = lower_role(input, roles(input).front());
+
+  std::vector<StepPeak> peaks(static_cast<std::size_t>(scenario.train.steps));
+  StepPeak now;
+  Mark mark;
+  std::vector<std::pair<Kind, Bytes>> of_buffer(static_cast<std::size_t>(program.buffers));
+  for (const Op& op : program.ops) {
+    if (const Mark* next = std::get_if<Mark>(&op)) {
+      if (program[next->label] == "zero_grad") peaks[static_cast<std::size_t>(next->step) - 1].after = now.total();
+      mark = *next;
+    } else if (const Alloc* alloc = std::get_if<Alloc>(&op)) {
+      const Bytes size{round_up(std::max<std::int64_t>(alloc->size.count(), 1), std::int64_t{512})};
+      of_buffer[alloc->buffer.index()] = {kind_of(alloc->category, mark.phase), size};
+      now[of_buffer[alloc->buffer.index()].first] += size;
+      if (mark.step == 0) continue;
+      StepPeak& peak = peaks[static_cast<std::size_t>(mark.step) - 1];
+      if (now.total() <= peak.total()) continue;
+      const Bytes after = peak.after;
+      peak = now;
+      peak.after = after;
+      peak.where = std::string(name(mark.phase)) + ", " + program[alloc->label];
+    } else if (const Free* free = std::get_if<Free>(&op)) {
+      const auto& [kind, size] = of_buffer[free->buffer.index()];
+      now[kind] = now[kind] - size;
+    }
+  }
+  return peaks;
+}
+
+}  // namespace tidemark::golden

@@ -1,0 +1,127 @@
+"""What is recorded: one training step, written as a Hugging Face user writes it."""
+
+import contextlib
+
+import torch
+import transformers
+from torch._subclasses.fake_tensor import is_fake
+from transformers import masking_utils
+
+transformers.logging.set_verbosity_error()
+
+
+def train_step(model, optimizer, scaler, batch, settings, mark):
+    """`mark` is told when a phase ends. The batch, the model and the optimizer outlive the step; `loss` (and `outputs`
+    where they are kept) live until it returns."""
+    optimizer.zero_grad(set_to_none=True)
+    mark("zero_grad")
+    with autocast(settings):
+        if settings["outputs"] == "kept":
+            outputs = model(**batch)
+            loss = outputs.loss
+        else:
+            loss = model(**batch).loss
+    mark("forward")
+    scaler.scale(loss).backward()
+    mark("backward")
+    if settings["clip_grad_norm"]:
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), settings["clip_grad_norm"])
+        mark("clip")
+    scaler.step(optimizer)
+    scaler.update()
+    mark("optimizer")
+
+
+PHASES = {"zero_grad": "forward", "forward": "backward", "clip": "optimizer", "optimizer": "between steps"}
+
+
+def phase_after(phase, settings):
+    if phase == "backward":
+        return "clip" if settings["clip_grad_norm"] else "optimizer"
+    return PHASES[phase]
+
+
+def prepare(config, settings):
+    """Everything that lives through the training: (model, optimizer, scaler, batch)."""
+    model = build_model(config, settings)
+    return model, build_optimizer(model, settings), build_scaler(settings), build_batch(config, settings)
+
+
+def build_scaler(settings):
+    """Only fp16 scales its loss; a scaler that is off passes everything through and allocates nothing."""
+    return torch.amp.GradScaler("cuda", enabled=settings["precision"] == "autocast_fp16")
+
+
+def distribute(model, settings):
+    """DistributedDataParallel as it is, in a world of two ranks whose collectives do nothing. The hook stands for the
+    all-reduce: the fake process group's work carries no result, which DDP's own hook would ask for."""
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    if not dist.is_initialized():
+        dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    views = settings["ddp"] == "views"
+    # init_sync compares the ranks' parameters, which a fake world cannot answer; it is over before the first step.
+    model = torch.nn.parallel.DistributedDataParallel(
+        model, device_ids=[0], gradient_as_bucket_view=views, init_sync=False
+    )
+
+    def reduced(state, bucket):
+        future = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    model.register_comm_hook(None, reduced)
+    return model
+
+
+def autocast(settings):
+    name = {"autocast_bf16": torch.bfloat16, "autocast_fp16": torch.float16}.get(settings["precision"])
+    return torch.autocast("cuda", dtype=name) if name else contextlib.nullcontext()
+
+
+def build_model(config, settings):
+    """The model on the (fake) device, in training mode, checkpointed as asked."""
+    model_class = getattr(transformers, config["architectures"][0])
+    config = transformers.AutoConfig.for_model(**{k: v for k, v in config.items() if k != "architectures"})
+    config._attn_implementation = settings["attention"]
+    dtype = {"pure_bf16": torch.bfloat16}.get(settings["precision"], torch.float32)
+    torch.set_default_dtype(dtype)
+    try:
+        with torch.device("cuda"):
+            model = model_class(config)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    model.train()
+    if settings["checkpointing"]:
+        reentrant = settings["checkpointing"] == "reentrant"
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
+    return model
+
+
+def build_optimizer(model, settings):
+    kind, _, implementation = settings["optimizer"].partition(" ")
+    choice = {"foreach": {"foreach": True}, "fused": {"fused": True}, "for-loop": {"foreach": False}}[implementation]
+    if kind == "adamw":
+        return torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.1, **choice)
+    return torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9 if kind == "sgd_momentum" else 0.0, **choice)
+
+
+def build_batch(config, settings):
+    shape = (settings["batch"], settings["sequence"])
+    ids = torch.randint(0, config["vocab_size"], shape, device="cuda")
+    return {"input_ids": ids, "labels": ids}
+
+
+def one_sequence_per_row():
+    """transformers asks of the positions whether a row packs several sequences, for which tensors without data have no
+    answer. Here none does: what the question allocates stays, and the answer is the one that a real run gives."""
+    ask = masking_utils.find_packed_sequence_indices
+
+    def answer(position_ids):
+        packed = ask(position_ids)
+        if is_fake(packed):
+            (packed[:, -1] == 0).all()
+
+    masking_utils.find_packed_sequence_indices = answer
