@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "scenarios/io/recorded_memory.hpp"
 #include "sim/ensure.hpp"
 
 namespace tidemark {
@@ -24,35 +25,52 @@ std::string without_layer(std::string label) {
   return label.replace(from, to == std::string::npos ? to : to - from, "*");
 }
 
+// Events [first, last) of a recording.
+struct Step {
+  std::size_t first = 0, last = 0;
+  StepEvidence evidence = StepEvidence::None;
+};
+
+std::size_t allocs_of(const RecordedTrace& trace, std::size_t first, std::size_t last) {
+  const auto at = [&](std::size_t i) { return trace.events.begin() + static_cast<std::ptrdiff_t>(i); };
+  return static_cast<std::size_t>(
+      std::count_if(at(first), at(last), [](const RecordedEvent& e) { return e.action == Action::Alloc; }));
+}
+
+// The last complete step; where there is none, all of it. What has fewer allocations is a part of a step: several
+// optimizers step one after another, and layers repeat.
+Step last_complete_step(const Recording& recording, std::size_t fewest_allocs) {
+  const Steps steps = steps_of(recording.trace, recording.snapshot.annotations, recording.device,
+                               {.fewest_steps = 1, .fewest_requests = fewest_allocs});
+  for (std::size_t i = steps.count(); i-- > 0;)
+    if (allocs_of(recording.trace, steps.bounds[i], steps.bounds[i + 1]) >= fewest_allocs)
+      return {steps.bounds[i], steps.bounds[i + 1], steps.evidence};
+  return {0, recording.trace.events.size(), StepEvidence::None};
+}
+
 // One side: a recording, its last step and what is live at its peak.
 class Side {
  public:
-  Side(const MemorySnapshot& snapshot, const MeasuredSnapshot& of, std::size_t least_allocs)
-      : snapshot_(snapshot),
-        device_(recorded_device(snapshot, of.device, of.file)),
-        trace_(recorded_trace(snapshot, device_, of.file)),
+  Side(const Recording& recording, std::size_t fewest_allocs)
+      : snapshot_(recording.snapshot),
+        trace_(recording.trace),
         memory_(recorded_memory(trace_)),
-        step_(last_complete_step(snapshot, device_, least_allocs)) {
-    const auto first = memory_.allocated.begin() + static_cast<std::ptrdiff_t>(step_.events.first);
-    const auto last = memory_.allocated.begin() + static_cast<std::ptrdiff_t>(step_.events.last) + 1;
+        step_(last_complete_step(recording, fewest_allocs)) {
+    const auto first = memory_.allocated.begin() + static_cast<std::ptrdiff_t>(step_.first);
+    const auto last = memory_.allocated.begin() + static_cast<std::ptrdiff_t>(step_.last) + 1;
     peak_ = static_cast<std::size_t>(std::max_element(first, last) - memory_.allocated.begin());
-    live_ = live_tensors(snapshot, device_, trace_, peak_);
+    live_ = live_tensors(snapshot_, recording.device, trace_, peak_);
   }
 
-  [[nodiscard]] StepSummary step() const { return {step_.events.last - step_.events.first, step_.evidence}; }
+  [[nodiscard]] StepSummary step() const { return {step_.last - step_.first, step_.evidence}; }
   [[nodiscard]] Bytes peak_allocated() const { return memory_.allocated[peak_]; }
-  [[nodiscard]] Bytes allocated_at_begin() const { return memory_.allocated[step_.events.first]; }
+  [[nodiscard]] Bytes allocated_at_begin() const { return memory_.allocated[step_.first]; }
   [[nodiscard]] Bytes peak_reserved() const {
     return *std::max_element(memory_.reserved.begin(), memory_.reserved.end());
   }
   [[nodiscard]] const std::vector<RecordedTensor>& live() const { return live_; }
 
-  [[nodiscard]] std::size_t allocs() const {
-    std::size_t count = 0;
-    for (std::size_t i = step_.events.first; i < step_.events.last; ++i)
-      if (trace_.events[i].action == Action::Alloc) ++count;
-    return count;
-  }
+  [[nodiscard]] std::size_t allocs() const { return allocs_of(trace_, step_.first, step_.last); }
 
   // Neither events nor times of two runs lie side by side, but the bytes that they allocate do.
   [[nodiscard]] std::array<Bytes, SnapshotComparison::curve_points> curve() const {
@@ -60,11 +78,11 @@ class Side {
     const auto size_of = [&](std::size_t i) {
       return trace_.events[i].action == Action::Alloc ? trace_.events[i].size : Bytes{};
     };
-    for (std::size_t i = step_.events.first; i < step_.events.last; ++i) all += size_of(i);
+    for (std::size_t i = step_.first; i < step_.last; ++i) all += size_of(i);
     std::array<Bytes, SnapshotComparison::curve_points> highest{};
     std::size_t point = 0;
-    Bytes so_far, before = memory_.allocated[step_.events.first];
-    for (std::size_t i = step_.events.first; i < step_.events.last; ++i) {
+    Bytes so_far, before = memory_.allocated[step_.first];
+    for (std::size_t i = step_.first; i < step_.last; ++i) {
       so_far += size_of(i);
       const double share =
           static_cast<double>(so_far.count()) / static_cast<double>(std::max<std::int64_t>(all.count(), 1));
@@ -100,10 +118,9 @@ class Side {
 
  private:
   const MemorySnapshot& snapshot_;
-  std::int64_t device_;
-  RecordedTrace trace_;
+  const RecordedTrace& trace_;
   RecordedMemory memory_;
-  RecordedStep step_;
+  Step step_;
   std::size_t peak_ = 0;
   std::vector<RecordedTensor> live_;
 };
@@ -181,11 +198,10 @@ bool SnapshotComparison::agrees(double tolerance) const {
   return std::abs(allocated.error()) <= tolerance && std::abs(reserved.error()) <= tolerance;
 }
 
-SnapshotComparison compare_snapshots(const MemorySnapshot& predicted, const MemorySnapshot& measured,
-                                     const MeasuredSnapshot& of) {
-  const Side ours(predicted, {.file = "prediction"}, 1);
+SnapshotComparison compare_recordings(const Recording& predicted, const Recording& measured) {
+  const Side ours(predicted, 1);
   // Frameworks make more or fewer temporaries than predicted, but not several times as many.
-  const Side theirs(measured, of, ours.allocs() / 4);
+  const Side theirs(measured, std::max<std::size_t>(ours.allocs() / 4, 1));
   SnapshotComparison out;
   out.predicted_step = ours.step();
   out.measured_step = theirs.step();

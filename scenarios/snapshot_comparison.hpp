@@ -3,12 +3,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "scenarios/io/memory_snapshot.hpp"
-#include "scenarios/io/recorded_memory.hpp"
+#include "scenarios/io/recorded_trace.hpp"
+#include "scenarios/survivors.hpp"
 #include "sim/units.hpp"
 
 namespace tidemark {
@@ -69,13 +69,13 @@ struct SnapshotComparison {
   [[nodiscard]] bool agrees(double tolerance) const;
 };
 
-struct MeasuredSnapshot {
-  std::string file = {};                    ///< for errors
-  std::optional<std::int64_t> device = {};  ///< absent: the only one that has a history
+/// What the allocator of a device did: a snapshot, whose own traces are not looked at, and the trace of that device.
+struct Recording {
+  MemorySnapshot snapshot;
+  RecordedTrace trace;
+  std::int64_t device = 0;
 };
 
-/// Throws InputError if the measured one has no history, or contradicts itself.
-[[nodiscard]] SnapshotComparison compare_snapshots(const MemorySnapshot& predicted, const MemorySnapshot& measured,
-                                                   const MeasuredSnapshot& of = {});
+[[nodiscard]] SnapshotComparison compare_recordings(const Recording& predicted, const Recording& measured);
 
 }  // namespace tidemark

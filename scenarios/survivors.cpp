@@ -11,7 +11,7 @@ namespace {
 
 using Action = TraceEvent::Action;
 
-constexpr std::size_t fewest_steps = 3;
+constexpr std::size_t fewest_steps = StepSearch{}.fewest_steps;
 
 // A step ends with its optimizer's. Several parameter groups or optimizers may have marks of their own: those of one
 // name are taken, the most frequent one, which of equals comes first.
@@ -53,9 +53,8 @@ std::vector<std::size_t> agreement_with_beginning(const std::vector<std::int64_t
 }
 
 // The sizes asked for, read from the end: with a period p, the sequence agrees with itself p further on. The shortest
-// period is taken that holds for three steps and half of all requests.
-std::vector<std::size_t> repeated_bounds(const RecordedTrace& trace) {
-  constexpr std::size_t fewest_requests = 16;  // fewer repeat by chance: the same layer, twice
+// period is taken that holds for enough steps and half of all requests.
+std::vector<std::size_t> repeated_bounds(const RecordedTrace& trace, const StepSearch& search) {
   std::vector<std::int64_t> sizes;
   std::vector<std::size_t> events;
   for (std::size_t i = trace.events.size(); i > 0; --i) {
@@ -65,9 +64,10 @@ std::vector<std::size_t> repeated_bounds(const RecordedTrace& trace) {
   }
   const std::vector<std::size_t> agreement = agreement_with_beginning(sizes);
   std::size_t period = 0, covered = 0;
-  for (std::size_t p = fewest_requests; p < sizes.size() && period == 0; ++p) {
+  const std::size_t needed = std::max<std::size_t>(search.fewest_steps, 2);  // one repeats nothing
+  for (std::size_t p = std::max<std::size_t>(search.fewest_requests, 1); p < sizes.size() && period == 0; ++p) {
     covered = p + agreement[p];
-    if (covered >= fewest_steps * p && 2 * covered >= sizes.size()) period = p;
+    if (covered >= needed * p && 2 * covered >= sizes.size()) period = p;
   }
   std::vector<std::size_t> bounds;
   if (period == 0) return bounds;
@@ -93,10 +93,12 @@ std::vector<std::size_t> live_at_end(const RecordedTrace& trace) {
 
 }  // namespace
 
-Steps steps_of(const RecordedTrace& trace, const std::vector<ExternalAnnotation>& annotations, std::int64_t device) {
-  if (std::vector<std::size_t> bounds = annotated_bounds(trace, annotations, device); bounds.size() > fewest_steps)
+Steps steps_of(const RecordedTrace& trace, const std::vector<ExternalAnnotation>& annotations, std::int64_t device,
+               const StepSearch& search) {
+  if (std::vector<std::size_t> bounds = annotated_bounds(trace, annotations, device);
+      bounds.size() > search.fewest_steps)
     return {StepEvidence::Annotations, std::move(bounds)};
-  if (std::vector<std::size_t> bounds = repeated_bounds(trace); bounds.size() > fewest_steps)
+  if (std::vector<std::size_t> bounds = repeated_bounds(trace, search); bounds.size() > search.fewest_steps)
     return {StepEvidence::Repetition, std::move(bounds)};
   return {};
 }

@@ -27,9 +27,14 @@ struct Steps {
   [[nodiscard]] std::size_t count() const { return bounds.empty() ? 0 : bounds.size() - 1; }
 };
 
-/// Finds the steps of a trace: three or more, or none.
+struct StepSearch {
+  std::size_t fewest_steps = 3;      ///< that have to be complete
+  std::size_t fewest_requests = 16;  ///< of a step that repeats; fewer repeat by chance: the same layer, twice
+};
+
+/// Finds the steps of a trace: enough of them, or none.
 [[nodiscard]] Steps steps_of(const RecordedTrace& trace, const std::vector<ExternalAnnotation>& annotations,
-                             std::int64_t device);
+                             std::int64_t device, const StepSearch& search = {});
 
 /// Allocations of one size from one place in the program, of which every step leaves some behind.
 struct Survivors {

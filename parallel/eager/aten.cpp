@@ -135,7 +135,9 @@ std::vector<Tensor> split_last(Session& s, const Tensor& x, const std::vector<st
 Tensor to(Session& s, const Tensor& x, DType dtype) {
   if (x.dtype == dtype) return x;
   auto node = s.node({&x});
-  Tensor out = elementwise(s, "to", Streaming::Copy, {&x}, dtype);
+  const bool empty = x.elements() == 0;  // takes no memory
+  Tensor out =
+      empty ? Tensor{x.storage, x.sizes, x.strides, dtype, {}} : elementwise(s, "to", Streaming::Copy, {&x}, dtype);
   if (node) node->apply = [&s, before = x.dtype](const Gradients& g) { return Gradients{to(s, g.front(), before)}; };
   return with(std::move(out), std::move(node));
 }

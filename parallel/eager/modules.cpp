@@ -300,7 +300,9 @@ CausalLM::States CausalLM::project(const Attention& a, const Tensor& hidden) {
 Tensor CausalLM::turned(const Tensor& x, const Context& context) {
   const Tensor cosine = unsqueeze(s_, context.cosine, 1), sine = unsqueeze(s_, context.sine, 1);
   const std::int64_t turning = context.cosine.size(-1);
-  if (family_of(model_) != Family::NeoX && turning == x.size(-1)) return embedded(s_, x, cosine, sine);
+  // Some families put what turns and what does not together again, also where nothing is left over.
+  const bool in_parts = family_of(model_) == Family::NeoX || family_of(model_) == Family::Phi3;
+  if (!in_parts && turning == x.size(-1)) return embedded(s_, x, cosine, sine);
   const Tensor rotating = slice(s_, x, -1, 0, turning);
   const Tensor passing = slice(s_, x, -1, turning, x.size(-1));
   const Tensor made = embedded(s_, rotating, cosine, sine);

@@ -10,7 +10,7 @@
 #include "scenarios/cli/progress.hpp"
 #include "scenarios/io/gzip.hpp"
 #include "scenarios/io/input_error.hpp"
-#include "scenarios/io/memory_snapshot.hpp"
+#include "scenarios/io/recorded_trace.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/io/training_log.hpp"
 #include "scenarios/log_comparison.hpp"
@@ -18,6 +18,7 @@
 #include "scenarios/report/comparison_text.hpp"
 #include "scenarios/report/simulated_snapshot.hpp"
 #include "scenarios/snapshot_comparison.hpp"
+#include "scenarios/snapshot_replay.hpp"
 
 namespace tidemark {
 namespace {
@@ -31,11 +32,16 @@ bool compare_with_snapshot(const CompareArguments& arguments, const Scenario& sc
     throw InputError(Problem{.file = "--rank",
                              .message = "a snapshot is of one rank",
                              .hint = "name the rank that wrote it, or compare with a log"});
-  const MemorySnapshot measured = read_memory_snapshot(arguments.measured);
+  SnapshotQuestion question;
+  question.path = arguments.measured;
+  question.device = arguments.device;
+  SnapshotReplay replayed = replay_snapshot(question);
   const Job job(scenario);
+  MemorySnapshot simulated = simulated_snapshot(job, simulate_time(job), ranks.front());
+  RecordedTrace simulated_trace = recorded_trace(simulated);
   const SnapshotComparison comparison =
-      compare_snapshots(simulated_snapshot(job, simulate_time(job), ranks.front()), measured,
-                        {.file = arguments.measured, .device = arguments.device});
+      compare_recordings({std::move(simulated), std::move(simulated_trace)},
+                         {std::move(replayed.snapshot), std::move(replayed.trace), replayed.device});
   answer(comparison_text(comparison, subject, ranks.front()), arguments.json,
          [&] { return comparison_json(comparison, subject, ranks.front()); });
   return comparison.agrees(subject.tolerance);

@@ -300,17 +300,16 @@ int run_validate(const Arguments& arguments) {
 
 // CLI11 would only say that a verb is required.
 void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
-  static constexpr std::array<std::string_view, 6> planned{"advise",    "capacity", "report",
-                                                           "calibrate", "convert",  "estimate"};
+  static constexpr std::array<std::string_view, 4> planned{"report", "calibrate", "convert", "estimate"};
   if (argc < 2 || argv[1][0] == '-') return;
   const std::string verb = argv[1];
   const auto verbs = app.get_subcommands([](const CLI::App*) { return true; });
   if (std::any_of(verbs.begin(), verbs.end(), [&](const CLI::App* known) { return known->get_name() == verb; })) return;
   const bool later = std::find(planned.begin(), planned.end(), verb) != planned.end();
-  throw InputError(
-      Problem{.file = "tidemark",
-              .message = later ? fmt::format("{} is not there yet", verb) : fmt::format("there is no verb '{}'", verb),
-              .hint = "predict, explain, plan, compare, replay and validate are; see tidemark --help"});
+  throw InputError(Problem{
+      .file = "tidemark",
+      .message = later ? fmt::format("{} is not there yet", verb) : fmt::format("there is no verb '{}'", verb),
+      .hint = "predict, explain, plan, advise, capacity, compare, replay and validate are; see tidemark --help"});
 }
 
 int run(int argc, char** argv) {
@@ -327,7 +326,7 @@ int run(int argc, char** argv) {
         ->type_name("FILE");
     verb->add_option("--rank", arguments.ranks,
                      verb == explain ? "rank to look at; a timeline takes several"
-                                     : "ranks in the files that are asked for (default: the lowest of each group)")
+                                     : "ranks in the files that are asked for (default: those that stand for others)")
         ->type_name("R[,R...]");
     verb->add_option("--step", arguments.steps, "steps in the timeline or trace (default: the last)")
         ->type_name("N[,N...]");
@@ -411,7 +410,11 @@ int run(int argc, char** argv) {
       ->add_option("--memory-fraction", arguments.snapshot.memory_fraction, "what if: the part of it that it may take")
       ->type_name("F");
   PlanArguments plan_arguments;
+  AdviseArguments advise_arguments;
+  CapacityArguments capacity_arguments;
   const CLI::App* plan = add_plan(app, plan_arguments);
+  const CLI::App* advise = add_advise(app, advise_arguments);
+  const CLI::App* capacity = add_capacity(app, capacity_arguments);
   for (int i = 0; i < argc; ++i) arguments.command += (i == 0 ? "" : " ") + std::string(argv[i]);
 
   refuse_unknown_verb(app, argc, argv);
@@ -424,6 +427,8 @@ int run(int argc, char** argv) {
   if (replay->parsed()) return run_replay(arguments);
   if (plan->parsed()) return run_plan(plan_arguments);
   if (compare->parsed()) return run_compare(arguments.compare) ? yes : no;
+  if (advise->parsed()) return run_advise(advise_arguments);
+  if (capacity->parsed()) return run_capacity(capacity_arguments);
   return predict->parsed() ? run_predict(arguments) : run_explain(arguments);
 }
 

@@ -1,6 +1,8 @@
 #include "scenarios/cli/predicted_files.hpp"
 
+#include <cstdint>
 #include <ostream>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -53,16 +55,21 @@ void check_snapshot_ranks(const PredictedFiles& files, const std::vector<Rank>& 
 void write_files(const PredictedFiles& files, const Job& job, const Trace& trace, const Prediction& prediction,
                  TimelineQuery query) {
   std::vector<Rank> snapshots = query.ranks;
+  TimelineQuery viewed = query;
   if (query.ranks.empty()) {
     query.ranks = first_ranks(prediction);
+    // A viewer takes a million events or so: one rank of each stage is enough, unless more are asked for.
+    std::set<std::int32_t> stages;
+    for (const RankGroup& group : prediction.groups)
+      if (stages.insert(group.coordinates.pipeline).second) viewed.ranks.push_back(group.ranks.front());
     snapshots = for_each_rank(files.snapshot) ? query.ranks : std::vector{prediction.highest().ranks.front()};
   }
-  const auto write = [&](const std::string& name, TimelineFormat format) {
+  const auto write = [&](const std::string& name, const TimelineQuery& what, TimelineFormat format) {
     if (name.empty()) return;
-    write_file(name, [&](std::ostream& file) { write_timeline(file, job, trace, query, format); });
+    write_file(name, [&](std::ostream& file) { write_timeline(file, job, trace, what, format); });
   };
-  write(files.timeline, TimelineFormat::JsonLines);
-  write(files.trace, TimelineFormat::ChromeTrace);
+  write(files.timeline, query, TimelineFormat::JsonLines);
+  write(files.trace, viewed, TimelineFormat::ChromeTrace);
   if (files.snapshot.empty()) return;
   for (const Rank rank : snapshots) {
     write_file(with_rank(files.snapshot, rank),

@@ -23,8 +23,8 @@ void check_files(const PredictedFiles& files, const std::string& json);
 /// Throws InputError where several ranks would go into one snapshot.
 void check_snapshot_ranks(const PredictedFiles& files, const std::vector<Rank>& asked);
 
-/// Writes those that are asked for. `query` picks from timelines and traces; without ranks, every file is about those
-/// that stand for the others, and a snapshot of one rank about the fullest.
+/// Writes those that are asked for. `query` picks from timelines and traces; without ranks, a timeline is about the
+/// lowest of each group, a trace about the lowest of each pipeline stage, and a snapshot about the fullest.
 void write_files(const PredictedFiles& files, const Job& job, const Trace& trace, const Prediction& prediction,
                  TimelineQuery query);
 

@@ -431,6 +431,9 @@ std::string_view text_of(T value, const Word<T> (&words)[n]) {
 
 }  // namespace
 
+std::string_view name(TraceEvent::Action action) { return text_of(action, actions); }
+std::string_view name(BlockRecord::State state) { return text_of(state, states); }
+
 namespace {
 
 // With the traces that a sink has collected.
@@ -452,9 +455,6 @@ class Collector {
 };
 
 }  // namespace
-
-std::string_view name(TraceEvent::Action action) { return text_of(action, actions); }
-std::string_view name(BlockRecord::State state) { return text_of(state, states); }
 
 MemorySnapshot memory_snapshot(const Pickle& pickle, const std::string& file) {
   Collector collector;

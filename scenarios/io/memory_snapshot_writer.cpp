@@ -1,5 +1,6 @@
 #include "scenarios/io/memory_snapshot_writer.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>

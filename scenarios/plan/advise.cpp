@@ -21,6 +21,7 @@ namespace {
 TomlValue value(std::int64_t n) { return {n, {}}; }
 TomlValue value(bool b) { return {b, {}}; }
 TomlValue value(std::string_view text) { return {std::string(text), {}}; }
+TomlValue value(const char* text) { return value(std::string_view(text)); }  // which would rather be a bool
 
 // The value of a key of the document, if it is there.
 const TomlValue* at(const TomlTable& document, const KeyPath& path) {
@@ -215,10 +216,11 @@ Advice advise(TomlTable document, const std::filesystem::path& file, const Scena
           std::inner_product(sets[i].begin(), sets[i].end(), strides.begin(), std::int64_t{0}, std::plus<>(),
                              [](std::size_t v, std::int64_t stride) { return static_cast<std::int64_t>(v) * stride; });
       const Screened screened = evaluator.screen(index, 1, 1);
-      if (!screened.survivors.empty())
-        if (const Evaluated e = evaluator.evaluate(screened.survivors.front(), {});
-            e.verdict == Evaluated::Verdict::Fits)
-          found[i] = e.found;
+      if (!screened.survivors.empty()) {
+        Evaluated e = evaluator.allocate(screened.survivors.front(), {});
+        if (e.verdict == Evaluated::Verdict::Fits && !e.timed) e = evaluator.time(e.found);
+        if (e.verdict == Evaluated::Verdict::Fits) found[i] = e.found;
+      }
       const std::lock_guard lock(reporting);
       if (progress)
         progress(fmt::format("trying {} changes at once", changes), ++done, static_cast<std::int64_t>(sets.size()));

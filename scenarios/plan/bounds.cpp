@@ -166,7 +166,8 @@ DurationBounds clock_bounds(const std::vector<TimedOp>& ops, const GroupPrices& 
 }  // namespace
 
 bool Bounder::knows(const Scenario& s) {
-  return s.runtime.name == "megatron" && (s.layout.sharding == Sharding::None || s.layout.sharding == Sharding::Zero1);
+  return s.runtime.name == "megatron" && s.runtime.allocator.empty() &&
+         (s.layout.sharding == Sharding::None || s.layout.sharding == Sharding::Zero1);
 }
 
 std::vector<std::vector<Bounder::Chunk>> Bounder::chunks_of(const Scenario& s) {

@@ -30,6 +30,12 @@ bool beats(const Point& point, Bytes memory_low, double throughput_high) {
          (point.memory < memory_low || point.throughput > throughput_high);
 }
 
+bool Bar::beats(Bytes memory_low, double throughput_high) const {
+  return throughput_high < throughput && std::any_of(front.begin(), front.end(), [&](const Point& p) {
+           return tidemark::beats(p, memory_low, throughput_high);
+         });
+}
+
 void keep_nearest(std::vector<Miss>& misses, std::size_t most) {
   std::sort(misses.begin(), misses.end(), [](const Miss& a, const Miss& b) {
     return a.lacks != b.lacks ? a.lacks < b.lacks : a.candidate < b.candidate;
@@ -72,19 +78,21 @@ Screened Evaluator::screen(std::int64_t first, std::int64_t count, std::size_t n
   return screened;
 }
 
-Evaluated Evaluator::evaluate(const Survivor& survivor, const Bar& bar) {
+Evaluated Evaluator::allocate(const Survivor& survivor, const Bar& bar) {
   const Scenario scenario = scenario_of_candidate(space_, survivor.candidate);
-  const auto beaten = [&](Bytes memory) {
-    return survivor.throughput_high < bar.throughput &&
-           std::any_of(bar.front.begin(), bar.front.end(),
-                       [&](const Point& p) { return beats(p, memory, survivor.throughput_high); });
-  };
+  if (!Bounder::knows(scenario)) {
+    Evaluated found = in_full(survivor.candidate);
+    found.found.step_low = survivor.step_low;
+    found.found.step_high = survivor.step_high;
+    return found;
+  }
+  const auto beaten = [&](Bytes memory) { return bar.beats(memory, survivor.throughput_high); };
   Evaluated found;
   // Once a rank does not fit, or leaves nothing to win, the others make no difference.
   const auto settled = [&](const Figures& so_far) {
     return !so_far.completed || lack(scenario, so_far.device_upper) > Bytes{0} || beaten(so_far.device_upper);
   };
-  Figures figures = exact_memory(scenario, graphs_, settled);
+  const Figures figures = exact_memory(scenario, graphs_, settled);
   if (!fits(scenario, figures)) {
     found.verdict = Evaluated::Verdict::DoesNotFit;
     found.miss = {survivor.candidate, lack(scenario, figures.device_upper), false, straddles(scenario, figures),
@@ -92,9 +100,15 @@ Evaluated Evaluator::evaluate(const Survivor& survivor, const Bar& bar) {
     return found;
   }
   if (beaten(figures.device_upper)) return found;
-  add_exact_time(scenario, graphs_, figures);
   found.verdict = Evaluated::Verdict::Fits;
   found.found = {survivor.candidate, figures, survivor.step_low, survivor.step_high, false};
+  return found;
+}
+
+Evaluated Evaluator::time(const Found& fitting) {
+  const Scenario scenario = scenario_of_candidate(space_, fitting.candidate);
+  Evaluated found{Evaluated::Verdict::Fits, true, fitting, {}};
+  add_exact_time(scenario, graphs_, found.found.figures);
   return found;
 }
 
@@ -103,6 +117,7 @@ Evaluated Evaluator::in_full(std::int64_t index) {
   const Figures figures = figures_of(predict(scenario));
   Evaluated found;
   found.verdict = fits(scenario, figures) ? Evaluated::Verdict::Fits : Evaluated::Verdict::DoesNotFit;
+  found.timed = true;
   found.found = {index, figures, figures.step, figures.step, false};
   found.miss = {index, lack(scenario, figures.device_upper), true, straddles(scenario, figures), figures.throughput};
   return found;

@@ -34,10 +34,11 @@ struct Point {
 /// Whether something at that point leaves nothing to win for what has at least this memory and at most this throughput.
 [[nodiscard]] bool beats(const Point& point, Bytes memory_low, double throughput_high);
 
-/// What the emulated allocator, and the clock where it is worth it, say of a candidate.
+/// What the emulated allocator, or `predict`, says of a candidate.
 struct Evaluated {
   enum class Verdict : std::uint8_t { Fits, DoesNotFit, Beaten };
   Verdict verdict = Verdict::Beaten;
+  bool timed = false;
   Found found;  ///< where it fits
   Miss miss;    ///< where it does not
 };
@@ -46,6 +47,8 @@ struct Evaluated {
 struct Bar {
   std::vector<Point> front;
   double throughput = 0;
+
+  [[nodiscard]] bool beats(Bytes memory_low, double throughput_high) const;
 };
 
 class Evaluator {
@@ -53,7 +56,10 @@ class Evaluator {
   explicit Evaluator(const Space& space) : space_(space), bounder_(graphs_) {}
 
   [[nodiscard]] Screened screen(std::int64_t first, std::int64_t count, std::size_t nearest);
-  [[nodiscard]] Evaluated evaluate(const Survivor& survivor, const Bar& bar);
+  /// Its memory by the emulated allocator. What bounds do not know is run in full.
+  [[nodiscard]] Evaluated allocate(const Survivor& survivor, const Bar& bar);
+  /// How long a step of what fits takes, on the full clock.
+  [[nodiscard]] Evaluated time(const Found& fitting);
   /// By `predict`.
   [[nodiscard]] Evaluated in_full(std::int64_t candidate);
 

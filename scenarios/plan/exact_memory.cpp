@@ -9,6 +9,7 @@
 #include "kernels/traffic.hpp"
 #include "parallel/lower.hpp"
 #include "parallel/mesh.hpp"
+#include "scenarios/plan/figures.hpp"
 #include "scenarios/plan/tape.hpp"
 #include "scenarios/prediction.hpp"
 #include "sim/engine.hpp"
@@ -57,6 +58,7 @@ std::shared_ptr<const ModelGraph> SharedGraphs::graph_of(const Model& model, con
 Figures exact_memory(const Scenario& scenario, SharedGraphs& graphs,
                      const std::function<bool(const Figures&)>& enough) {
   const Runtime runtime = runtime_of(scenario);
+  if (runtime.eager) return figures_of(predict(scenario));  // one short program, whose passes and state are not apart
   const auto graph = graphs.graph_of(scenario.model, graph_options_of(scenario));
   const LoweringInput input{*graph, scenario.layout, scenario.train, runtime};
   const std::vector<Role> all = roles(input);

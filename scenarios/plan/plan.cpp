@@ -18,7 +18,9 @@ namespace {
 
 constexpr std::int64_t in_memory = 1 << 18;  // combinations whose survivors are held at once
 constexpr std::int64_t screened_together = 256;
-constexpr std::size_t evaluated_together = 16;  // candidates between two looks at what they found
+// Candidates between two looks at what was found. A clock costs more than an allocator, and candidates next to each
+// other are often alike.
+constexpr std::size_t allocated_together = 16, timed_together = 4;
 
 class Search {
  public:
@@ -57,20 +59,43 @@ class Search {
     for (std::size_t next = 0; next < survivors.size();) {
       const Bar bar = bar_now();
       std::vector<std::string> tasks;
+      std::vector<double> promised;  // throughput, by task
       std::size_t end = next;
-      for (; end < survivors.size() && tasks.size() < evaluated_together; ++end) {
+      for (; end < survivors.size() && tasks.size() < allocated_together; ++end) {
         const Survivor& s = survivors[end];
-        const bool beaten = s.throughput_high < bar.throughput &&
-                            std::any_of(bar.front.begin(), bar.front.end(),
-                                        [&](const Point& p) { return beats(p, s.device_low, s.throughput_high); });
-        if (beaten)
+        if (bar.beats(s.device_low, s.throughput_high)) {
+          ++plan_.tiers.beaten;
+          continue;
+        }
+        tasks.push_back(allocate_task(s, bar));
+        promised.push_back(s.throughput_high);
+      }
+      const std::vector<std::string> results = run("evaluating", tasks, static_cast<std::int64_t>(next), all);
+      std::vector<std::pair<Found, double>> fitting;
+      for (std::size_t i = 0; i < results.size(); ++i) {
+        const Evaluated evaluated = evaluated_from(results[i]);
+        if (evaluated.verdict == Evaluated::Verdict::Fits && !evaluated.timed)
+          fitting.emplace_back(evaluated.found, promised[i]);
+        else
+          add(evaluated);
+      }
+      time(fitting, static_cast<std::int64_t>(next), all);
+      next = end;
+    }
+  }
+
+  void time(const std::vector<std::pair<Found, double>>& fitting, std::int64_t before, std::int64_t all) {
+    for (std::size_t next = 0; next < fitting.size();) {
+      const Bar bar = bar_now();
+      std::vector<std::string> tasks;
+      for (; next < fitting.size() && tasks.size() < timed_together; ++next) {
+        const auto& [found, promised] = fitting[next];
+        if (bar.beats(found.figures.device_upper, promised))
           ++plan_.tiers.beaten;
         else
-          tasks.push_back(evaluate_task(s, bar));
+          tasks.push_back(time_task(found));
       }
-      for (const std::string& result : run("evaluating", tasks, static_cast<std::int64_t>(next), all))
-        add(evaluated_from(result));
-      next = end;
+      for (const std::string& result : run("evaluating", tasks, before, all)) add(evaluated_from(result));
     }
   }
 

@@ -71,10 +71,18 @@ std::string screen_task(std::int64_t first, std::int64_t count, std::size_t near
   return std::move(out).text();
 }
 
-std::string evaluate_task(const Survivor& survivor, const Bar& bar) {
+std::string allocate_task(const Survivor& survivor, const Bar& bar) {
   Pack out;
-  out << TaskKind::Evaluate << survivor << bar.throughput;
+  out << TaskKind::Allocate << survivor << bar.throughput;
   pack(out, bar.front);
+  return std::move(out).text();
+}
+
+// Field by field: a task is a key, and padding is anything.
+std::string time_task(const Found& f) {
+  Pack out;
+  out << TaskKind::Time << f.candidate << f.figures.allocated << f.figures.device << f.figures.device_upper
+      << f.figures.completed << f.step_low << f.step_high;
   return std::move(out).text();
 }
 
@@ -131,12 +139,19 @@ TaskFunction task_function(const Space& space) {
         in >> first >> count >> nearest;
         return text_of(evaluator->screen(first, count, nearest));
       }
-      case TaskKind::Evaluate: {
+      case TaskKind::Allocate: {
         Survivor survivor;
         Bar bar;
         in >> survivor >> bar.throughput;
         unpack(in, bar.front);
-        out << evaluator->evaluate(survivor, bar);
+        out << evaluator->allocate(survivor, bar);
+        break;
+      }
+      case TaskKind::Time: {
+        Found f;
+        in >> f.candidate >> f.figures.allocated >> f.figures.device >> f.figures.device_upper >> f.figures.completed >>
+            f.step_low >> f.step_high;
+        out << evaluator->time(f);
         break;
       }
       case TaskKind::Full: {

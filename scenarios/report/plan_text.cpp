@@ -1,6 +1,7 @@
 #include "scenarios/report/plan_text.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include <fmt/format.h>
@@ -55,9 +56,9 @@ std::string found_table(const Space& space, const std::vector<Found>& found) {
 std::string miss_table(const Space& space, const std::vector<Miss>& misses) {
   std::vector<std::vector<std::string>> rows{header(space, {"lacks", "tokens/s"})};
   for (const Miss& m : misses) {
-    std::vector<std::string> row{fmt::format("#{}", m.candidate),
-                                 fmt::format("{}{}", m.exact ? "" : "at least ", gib(m.lacks)),
-                                 fmt::format("{}{:.0f}", m.exact ? "" : "at most ", m.throughput)};
+    std::vector<std::string> row{
+        fmt::format("#{}", m.candidate), fmt::format("{}{}", m.exact ? "" : "at least ", gib(m.lacks)),
+        std::isinf(m.throughput) ? "not bounded" : fmt::format("{}{:.0f}", m.exact ? "" : "at most ", m.throughput)};
     add_values(space, m.candidate, row);
     rows.push_back(std::move(row));
   }

@@ -99,6 +99,11 @@ class Recorder {
   }
 
  private:
+  struct Segment {
+    StreamId stream;
+    StackId stack;
+  };
+
   void note(const MemoryEvent& event) {
     walk_to(event.at.op);
     const auto* tensor = std::get_if<TensorEvent>(&event.what);
@@ -147,11 +152,12 @@ class Recorder {
                    .time_us = now_us_,
                    .stack = stack,
                    .category = TraceCategoryId{0}};
-    const bool comes = segment.kind == SegmentEvent::Kind::Alloc || segment.kind == SegmentEvent::Kind::Map;
-    if (comes) segments_[segment.address.value] = {stream, stack};
-    if (!comes) out.stream = segment_at(segment.address).stream.value;  // not always the one that makes room
-    // Pages go in other pieces than they came in; what comes there again is of the same segment.
-    if (segment.kind == SegmentEvent::Kind::Free) segments_.erase(segment.address.value);
+    // The stream that takes memory; that which makes room for another may have none of it.
+    const bool comes = out.action == TraceEvent::Action::SegmentAlloc || out.action == TraceEvent::Action::SegmentMap;
+    if (comes)
+      segments_[segment.address.value] = {stream, stack};
+    else
+      out.stream = segment_of(segment.address).stream.value;
     snapshot_.device_traces.front().push_back(out);
   }
 
@@ -186,29 +192,43 @@ class Recorder {
     return id;
   }
 
-  struct Segment {
-    StreamId stream;
-    StackId stack;
-  };
-
-  [[nodiscard]] const Segment& segment_at(Address address) const {
-    return std::prev(segments_.upper_bound(address.value))->second;
-  }
-
   [[nodiscard]] SegmentRecord segment_record(const SegmentLayout& segment) const {
     SegmentRecord record{.address = segment.address,
                          .size = segment.size,
                          .stream = segment.stream.value,
                          .pool = segment.pool,
+                         .mempool = segment.mempool,
                          .expandable = segment.expandable,
-                         .stack = segment_at(segment.address).stack};
+                         .stack = segment_of(segment.address).stack};
     for (const BlockLayout& block : segment.blocks) {
-      const bool is_free = block.state == BlockState::Free;
-      record.blocks.push_back({block.address, block.size, block.requested,
-                               is_free ? BlockRecord::State::Inactive : BlockRecord::State::ActiveAllocated,
-                               is_free ? StackId{} : stack_of_block_.at(block.address.value)});
+      const BlockRecord::State state = state_of(block.state);
+      record.blocks.push_back(
+          {block.address, block.size, block.requested, state,
+           state == BlockRecord::State::Inactive ? StackId{} : stack_of_block_.at(block.address.value)});
     }
     return record;
+  }
+
+  static BlockRecord::State state_of(BlockState state) {
+    switch (state) {
+      case BlockState::Free:
+        return BlockRecord::State::Inactive;
+      case BlockState::Allocated:
+        return BlockRecord::State::ActiveAllocated;
+      case BlockState::PendingFree:
+        return BlockRecord::State::ActivePendingFree;
+      case BlockState::Unmapped:
+        break;
+    }
+    ensure(false, "a layout has no unmapped blocks");
+    return BlockRecord::State::Inactive;
+  }
+
+  // The segment, or the mapped pages, at an address or, where several were mapped one by one, around it.
+  [[nodiscard]] const Segment& segment_of(Address address) const {
+    const auto after = segments_.upper_bound(address.value);
+    ensure(after != segments_.begin(), "memory that goes came before");
+    return std::prev(after)->second;
   }
 
   const Program program_;
@@ -220,7 +240,7 @@ class Recorder {
   Stacks stacks_;
   std::array<TraceCategoryId, category_count> category_ids_;
   std::unordered_map<std::uint64_t, StackId> stack_of_block_;  // by address, of the last alloc there
-  std::map<std::uint64_t, Segment> segments_;                  // by address, or where pages were mapped
+  std::map<std::uint64_t, Segment> segments_;                  // by address, also those that are gone
   std::size_t next_ = 0;
   std::int64_t now_us_ = 0;
   bool in_optimizer_ = false;

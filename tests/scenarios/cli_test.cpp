@@ -121,9 +121,9 @@ TEST_F(Cli, WrongUsageIsTwo) {
   }
   EXPECT_EQ(run("explain --rank one " + scenario()).code, 2);
   EXPECT_EQ(
-      run("advise").err,
-      "tidemark: error: advise is not there yet\n  hint: predict, explain, plan, compare, replay and validate are; see "
-      "tidemark --help\n");
+      run("report").err,
+      "tidemark: error: report is not there yet\n  hint: predict, explain, plan, advise, capacity, compare, replay "
+      "and validate are; see tidemark --help\n");
 }
 
 // A snapshot of one small segment with one block.
@@ -348,6 +348,10 @@ TEST_F(Cli, ATraceIsOneJsonFile) {
   const json trace = json::parse(content(path));
   for (const json& event : trace["traceEvents"]) ranks.insert(event["pid"].get<int>());
   EXPECT_EQ(ranks, (std::set<int>{0, 7}));
+  // One rank of the only stage, where no others are asked for.
+  EXPECT_EQ(run("predict " + scenario() + " --trace " + path).code, 0);
+  const json whole = json::parse(content(path));
+  for (const json& event : whole["traceEvents"]) EXPECT_EQ(event["pid"], 0);
 }
 
 TEST_F(Cli, FilesThatCannotBeWrittenAreTwoAndSayWhy) {

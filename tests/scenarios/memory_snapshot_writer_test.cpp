@@ -61,6 +61,7 @@ MemorySnapshot everything() {
   settings.max_split_size = 512_MiB;
   settings.garbage_collection_threshold = 0.75;
   settings.trace_overflowed = true;
+  settings.roundup_divisions[3] = 4;
   s.annotations = {{ExternalAnnotation::Stage::Start, "Optimizer.step#AdamW.step", 0, 5},
                    {ExternalAnnotation::Stage::End, "Optimizer.step#AdamW.step", 0, 6}};
   return s;

@@ -23,8 +23,21 @@ struct PlanArguments {
   std::vector<std::int64_t> why{};  ///< two candidates
 };
 
+/// What `advise` and `capacity` were asked.
+struct AdviseArguments {
+  std::string scenario, free, json;
+  std::int64_t most_changes = 3;
+};
+struct CapacityArguments {
+  std::string study, json, csv;
+};
+
 CLI::App* add_plan(CLI::App& app, PlanArguments& arguments);
+CLI::App* add_advise(CLI::App& app, AdviseArguments& arguments);
+CLI::App* add_capacity(CLI::App& app, CapacityArguments& arguments);
 /// The exit code.
 int run_plan(const PlanArguments& arguments);
+int run_advise(const AdviseArguments& arguments);
+int run_capacity(const CapacityArguments& arguments);
 
 }  // namespace tidemark

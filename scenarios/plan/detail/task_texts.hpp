@@ -7,10 +7,11 @@
 
 namespace tidemark {
 
-enum class TaskKind : std::uint8_t { Screen, Evaluate, Full };
+enum class TaskKind : std::uint8_t { Screen, Allocate, Time, Full };
 
 [[nodiscard]] std::string screen_task(std::int64_t first, std::int64_t count, std::size_t nearest);
-[[nodiscard]] std::string evaluate_task(const Survivor& survivor, const Bar& bar);
+[[nodiscard]] std::string allocate_task(const Survivor& survivor, const Bar& bar);
+[[nodiscard]] std::string time_task(const Found& fitting);
 [[nodiscard]] std::string full_task(std::int64_t candidate);
 
 [[nodiscard]] std::string text_of(const Screened& screened);

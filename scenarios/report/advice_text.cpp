@@ -1,0 +1,135 @@
+#include "scenarios/report/advice_text.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "scenarios/report/format.hpp"
+
+namespace tidemark {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double seconds(Duration d) { return static_cast<double>(d.count()) / static_cast<double>(picoseconds_per_second); }
+
+std::string cost(const Advice& advice, const Found& found) {
+  return fmt::format("{:+.1f} %", 100 * (found.figures.throughput / advice.now.throughput - 1));
+}
+
+std::string value_text(const Study& study, std::size_t axis, std::size_t value) {
+  return study.space.axes[axis].values[value].text;
+}
+
+// The values of the axes that are neither of the frontier's own.
+std::string layout_text(const Study& study, std::int64_t candidate) {
+  std::string out;
+  const std::vector<std::size_t> values = study.space.values_of(candidate);
+  for (std::size_t a = 0; a < values.size(); ++a)
+    if (a != study.grows && a != study.by && study.space.axes[a].values.size() > 1)
+      out += fmt::format("{}{} {}", out.empty() ? "" : ", ", study.space.axes[a].name, value_text(study, a, values[a]));
+  return out;
+}
+
+}  // namespace
+
+std::string advice_text(const Advice& advice) {
+  if (advice.fits) return fmt::format("it fits as it is: {} to spare on the fullest device\n", gib(-advice.lacks));
+  std::string out;
+  if (advice.remedies.empty())
+    out += fmt::format("no: none of {} sets of changes is enough\n", advice.tried);
+  else
+    out +=
+        fmt::format("yes: {} smallest sets of changes are enough, of {} tried\n", advice.remedies.size(), advice.tried);
+  out += advice.lacks > Bytes{} ? fmt::format("as it is, {} lacks {} and would make {:.0f} tokens/s per device\n",
+                                              advice.space.name, gib(advice.lacks), advice.now.throughput)
+                                : fmt::format("as it is, {} has {} to spare and makes {:.0f} tokens/s per device\n",
+                                              advice.space.name, gib(-advice.lacks), advice.now.throughput);
+  if (advice.remedies.empty()) return out;
+  std::vector<std::vector<std::string>> rows{{"changes", "tokens/s", "against now", "device up to", "frees"}};
+  for (const Remedy& r : advice.remedies) {
+    std::string changes;
+    for (const std::string& c : r.changes) changes += (changes.empty() ? "" : "; ") + c;
+    rows.push_back({changes, fmt::format("{:.0f}", r.found.figures.throughput), cost(advice, r.found),
+                    gib(r.found.figures.device_upper), gib(advice.now.device_upper - r.found.figures.device_upper)});
+  }
+  return out + '\n' + table(rows);
+}
+
+std::string advice_json(const Advice& advice) {
+  Json remedies = Json::array();
+  for (const Remedy& r : advice.remedies)
+    remedies.push_back({{"changes", r.changes},
+                        {"tokens_per_s_per_device", r.found.figures.throughput},
+                        {"step_time_s", seconds(r.found.figures.step)},
+                        {"peak_device_upper_bytes", r.found.figures.device_upper.count()},
+                        {"peak_allocated_bytes", r.found.figures.allocated.count()}});
+  const Json json = {{"schema", "tidemark.advice/1"},
+                     {"scenario", advice.space.name},
+                     {"fits", advice.fits},
+                     {"lacks_bytes", advice.lacks.count()},
+                     {"tokens_per_s_per_device", advice.now.throughput},
+                     {"peak_device_upper_bytes", advice.now.device_upper.count()},
+                     {"tried", advice.tried},
+                     {"remedies", std::move(remedies)}};
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+}
+
+std::string capacity_text(const Study& study, const std::vector<Limit>& limits) {
+  const std::string& grows = study.space.axes[study.grows].name;
+  const auto any = std::any_of(limits.begin(), limits.end(), [](const Limit& l) { return l.largest.has_value(); });
+  std::string out = any ? fmt::format("yes: the largest {} that fits\n\n", grows)
+                        : fmt::format("no: not even the smallest {} fits\n\n", grows);
+  std::vector<std::vector<std::string>> rows{
+      {study.by ? study.space.axes[*study.by].name : "", grows, "tokens/s", "device up to", "the next lacks", "with"}};
+  for (const Limit& l : limits) {
+    std::vector<std::string> row{study.by ? value_text(study, *study.by, l.by) : ""};
+    row.push_back(l.largest ? value_text(study, study.grows, *l.largest) : "none");
+    row.push_back(l.best ? fmt::format("{:.0f}", l.best->figures.throughput) : "");
+    row.push_back(l.best ? gib(l.best->figures.device_upper) : "");
+    row.push_back(l.next ? fmt::format("{}{}", l.next->exact ? "" : "at least ", gib(l.next->lacks)) : "");
+    row.push_back(l.best ? layout_text(study, l.best->candidate) : "");
+    rows.push_back(std::move(row));
+  }
+  return out + table(rows);
+}
+
+std::string capacity_json(const Study& study, const std::vector<Limit>& limits) {
+  Json rows = Json::array();
+  for (const Limit& l : limits) {
+    Json row = Json::object();
+    if (study.by) row[study.space.axes[*study.by].name] = value_text(study, *study.by, l.by);
+    row["largest"] = l.largest ? Json(value_text(study, study.grows, *l.largest)) : Json(nullptr);
+    row["candidate"] = l.best ? Json(l.best->candidate) : Json(nullptr);
+    row["tokens_per_s_per_device"] = l.best ? Json(l.best->figures.throughput) : Json(nullptr);
+    row["peak_device_upper_bytes"] = l.best ? Json(l.best->figures.device_upper.count()) : Json(nullptr);
+    row["with"] = l.best ? Json(layout_text(study, l.best->candidate)) : Json(nullptr);
+    row["next_lacks_bytes"] = l.next ? Json(l.next->lacks.count()) : Json(nullptr);
+    rows.push_back(std::move(row));
+  }
+  const Json json = {{"schema", "tidemark.capacity/1"},
+                     {"study", study.space.name},
+                     {"largest", study.space.axes[study.grows].name},
+                     {"by", study.by ? Json(study.space.axes[*study.by].name) : Json(nullptr)},
+                     {"limits", std::move(rows)}};
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+}
+
+std::string capacity_csv(const Study& study, const std::vector<Limit>& limits) {
+  std::string out = "by,largest,candidate,tokens_per_s_per_device,peak_device_upper_bytes,next_lacks_bytes\n";
+  for (const Limit& l : limits) {
+    out += study.by ? value_text(study, *study.by, l.by) : "";
+    out += ',' + (l.largest ? value_text(study, study.grows, *l.largest) : "") + ',';
+    if (l.best)
+      out +=
+          fmt::format("{},{},{},", l.best->candidate, l.best->figures.throughput, l.best->figures.device_upper.count());
+    else
+      out += ",,,";
+    if (l.next) out += std::to_string(l.next->lacks.count());
+    out += '\n';
+  }
+  return out;
+}
+
+}  // namespace tidemark

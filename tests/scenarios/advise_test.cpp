@@ -1,0 +1,140 @@
+#include "scenarios/plan/advise.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "scenarios/io/input_error.hpp"
+#include "scenarios/plan/capacity.hpp"
+#include "scenarios/plan/figures.hpp"
+#include "scenarios/prediction.hpp"
+#include "scenarios/report/advice_text.hpp"
+
+namespace tidemark {
+namespace {
+
+using namespace literals;
+
+const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
+const ScenarioFolders folders{source / "scenarios/examples", source / "scenarios"};
+
+// Eight layers of Llama-3.1 8B, replicated on four 40 GB devices, in long micro-batches: too much.
+constexpr const char* too_much = R"(model = "models/llama-3.1-8b.json"
+cluster = "clusters/a100-sxm-40g.toml"
+gpus = 4
+[model_override]
+num_hidden_layers = 8
+[train]
+sequence_length = 8192
+micro_batch = 2
+global_batch = 16
+cross_entropy = "te"
+hidden_dropout = 0.0
+attention_dropout = 0.0
+)";
+
+TEST(Advise, EveryRemedyFitsAndNoneOfItsChangesCanBeLeftOut) {
+  const Advice advice = advise(parse_toml(too_much, "much"), "much.toml", folders, {.most_changes = 2, .free = {}});
+  EXPECT_FALSE(advice.fits);
+  EXPECT_GT(advice.lacks, 0_B);
+  ASSERT_FALSE(advice.remedies.empty());
+  const auto fits_with = [&](const std::vector<std::size_t>& values) {
+    std::int64_t index = 0;
+    for (std::size_t a = 0; a < values.size(); ++a)
+      index =
+          index * static_cast<std::int64_t>(advice.space.axes[a].values.size()) + static_cast<std::int64_t>(values[a]);
+    const auto made = candidate(advice.space, index);
+    const auto* scenario = std::get_if<Scenario>(&made);
+    return scenario != nullptr && predict(*scenario).fits;
+  };
+  for (std::size_t r = 0; r < std::min<std::size_t>(advice.remedies.size(), 6); ++r) {
+    std::vector<std::size_t> values = advice.space.values_of(advice.remedies[r].found.candidate);
+    EXPECT_TRUE(fits_with(values));
+    for (std::size_t& value : values) {
+      if (value == 0) continue;
+      const std::size_t kept = std::exchange(value, 0);
+      EXPECT_FALSE(fits_with(values)) << advice.remedies[r].changes.front();
+      value = kept;
+    }
+  }
+  for (std::size_t r = 1; r < advice.remedies.size(); ++r)
+    EXPECT_GE(advice.remedies[r - 1].found.figures.throughput, advice.remedies[r].found.figures.throughput);
+}
+
+TEST(Advise, WhatItMayChangeIsWhatReadersTake) {
+  const TomlTable document = parse_toml(std::string(too_much) + "attention = \"unfused\"\n", "much");
+  const Scenario scenario = settled(scenario_of(document, "much.toml", folders));
+  Space space{"much", document, folders, files_of(document, "much.toml", folders), changes_of(document, scenario)};
+  std::vector<std::string> names;
+  for (const Axis& axis : space.axes) {
+    names.push_back(axis.name);
+    Space one = space;
+    one.axes = {axis};
+    // The scenario itself, and of the others nothing that only a typing mistake would make no candidate.
+    EXPECT_TRUE(std::holds_alternative<Scenario>(candidate(one, 0))) << axis.name;
+    for (std::int64_t i = 1; i < one.size(); ++i) {
+      const auto made = candidate(one, i);
+      const auto* dropped = std::get_if<Dropped>(&made);
+      const std::string reason = dropped == nullptr ? "" : dropped->reason;
+      EXPECT_TRUE(dropped == nullptr || reason.find("divide") != std::string::npos ||
+                  reason.find("multiple") != std::string::npos)
+          << axis.name << ": " << reason;
+    }
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"train.micro_batch", "recompute", "layout.sharding", "layout.tensor",
+                                             "layout.pipeline", "train.gradient_dtype", "train.attention", "gpus"}));
+}
+
+TEST(Advise, FreesAsMuchAsItIsAskedTo) {
+  const std::string small = std::string(too_much) + "[layout]\ntensor = 4\n";
+  const Advice fits = advise(parse_toml(small, "small"), "small.toml", folders, {});
+  ASSERT_TRUE(fits.fits) << advice_text(fits);
+  const Advice advice =
+      advise(parse_toml(small, "small"), "small.toml", folders, {.most_changes = 1, .free = 2048_MiB});
+  ASSERT_FALSE(advice.remedies.empty());
+  for (const Remedy& r : advice.remedies)
+    EXPECT_GE(advice.now.device_upper - r.found.figures.device_upper, 2048_MiB) << r.changes.front();
+}
+
+TEST(Capacity, TheLargestValueFitsAndTheNextDoesNot) {
+  const std::string text = std::string(too_much) + R"([layout]
+tensor = 2
+[space]
+train.sequence_length = [2048, 4096, 8192, 16384, 32768]
+recompute = [{train.recompute = "none"}, {train.recompute = "full"}]
+[capacity]
+largest = "train.sequence_length"
+by = "recompute"
+)";
+  const Study study = study_of(parse_toml(text, "study"), "study.toml", folders);
+  const std::vector<Limit> found = limits(study);
+  ASSERT_EQ(found.size(), 2);
+  for (const Limit& limit : found) {
+    ASSERT_TRUE(limit.largest);
+    std::vector<std::size_t> values = study.space.values_of(limit.best->candidate);
+    EXPECT_EQ(values[study.grows], *limit.largest);
+    EXPECT_EQ(values[*study.by], limit.by);
+    const auto made = candidate(study.space, limit.best->candidate);
+    EXPECT_EQ(figures_of(predict(std::get<Scenario>(made))), limit.best->figures);
+    if (*limit.largest + 1 == study.space.axes[study.grows].values.size()) continue;
+    ASSERT_TRUE(limit.next);
+    const auto next = candidate(study.space, limit.next->candidate);
+    EXPECT_FALSE(predict(std::get<Scenario>(next)).fits);
+  }
+  EXPECT_EQ(capacity_json(study, found), capacity_json(study, limits(study)));
+}
+
+TEST(Capacity, NamesAxesOfItsSpace) {
+  const std::string text = std::string(too_much) + "[space]\ngpus = [4]\n[capacity]\nlargest = \"gpu\"\n";
+  try {
+    (void)study_of(parse_toml(text, "bad.toml"), "bad.toml", folders);
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("did you mean \"gpus\"?"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace tidemark

@@ -1,0 +1,96 @@
+#include "scenarios/plan/bounds.hpp"
+
+#include <cstdlib>
+#include <iostream>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "parallel/lower.hpp"
+#include "scenarios/plan/exact_memory.hpp"
+#include "scenarios/plan/pass_schedule.hpp"
+#include "tests/scenarios/random_layout.hpp"
+
+namespace tidemark {
+namespace {
+
+using namespace literals;
+
+// TIDEMARK_LAYOUTS=2000 for as many as docs/planner.md reports.
+int layouts() {
+  const char* asked = std::getenv("TIDEMARK_LAYOUTS");
+  return asked == nullptr ? 40 : std::atoi(asked);
+}
+
+TEST(Bounds, HoldWhatPredictSaysOfEveryRandomLayout) {
+  SharedGraphs graphs;
+  Bounder bounder(graphs);
+  double low = 0, high = 0, device = 0, short_of = 0, beyond = 0;
+  const auto share = [](auto part, auto whole) {
+    return static_cast<double>(part.count()) / static_cast<double>(whole.count());
+  };
+  int checked = 0;
+  for (std::uint32_t seed = 1; checked < layouts(); ++seed) {
+    const std::optional<Scenario> scenario = random_scenario(seed);
+    if (!scenario) continue;
+    SCOPED_TRACE(seed);
+    ++checked;
+    ASSERT_TRUE(Bounder::knows(*scenario));
+    const MemoryBounds memory = bounder.memory(*scenario);
+    const DurationBounds step = bounder.step(*scenario);
+    Figures exact = exact_memory(*scenario, graphs);
+    add_exact_time(*scenario, graphs, exact);
+    EXPECT_LE(memory.allocated_low, exact.allocated);
+    if (exact.completed) {
+      EXPECT_GE(memory.allocated_high, exact.allocated);
+    }
+    EXPECT_LE(memory.device_upper_low, exact.device_upper);
+    EXPECT_LE(step.low, exact.step);
+    EXPECT_GE(step.high, exact.step);
+    low += 1 - share(memory.allocated_low, exact.allocated);
+    high += share(memory.allocated_high, exact.allocated) - 1;
+    device += 1 - share(memory.device_upper_low, exact.device_upper);
+    short_of += 1 - share(step.low, exact.step);
+    beyond += share(step.high, exact.step) - 1;
+  }
+  const auto mean = [&](double sum) { return 100 * sum / checked; };
+  std::cout << fmt::format(
+      "{} layouts, mean gaps: allocated {:.2f} % below and {:.2f} % above, device {:.2f} % below, time {:.2f} % below "
+      "and "
+      "{:.1f} % above\n",
+      checked, mean(low), mean(high), mean(device), mean(short_of), mean(beyond));
+}
+
+TEST(PassSchedule, APipelineFillsAndEmptiesRoundItsBusiestStage) {
+  Layout layout;
+  layout.pipeline = 4;
+  // Equal passes and free hand-overs: (m + p - 1)(f + b), as every textbook has it.
+  const std::vector<std::vector<PassSpans>> spans(4, {{Duration{10}, Duration{20}}});
+  const std::vector<Duration> begin(4);
+  const std::vector<Duration> ends = earliest_ends(layout, 8, spans, Duration{}, begin);
+  EXPECT_EQ(ends.front(), Duration{(8 + 3) * 30});
+  EXPECT_EQ(latest_ends(layout, 8, spans, Duration{}, begin), ends);
+}
+
+TEST(PassSchedule, HandOversOfOneStageWaitForEachOther) {
+  Layout layout;
+  layout.pipeline = 2;
+  const std::vector<std::vector<PassSpans>> spans(2, {{Duration{10}, Duration{20}}});
+  // F0 | send 5 | F0' B0' | send 5 | B0 of one micro-batch.
+  EXPECT_EQ(earliest_ends(layout, 1, spans, Duration{5}, {Duration{}, Duration{}}).front(), Duration{70});
+}
+
+TEST(PassSchedule, InterleavedRanksHoldTheMostBeforeTheirFirstBackwardPass) {
+  Layout layout;
+  layout.pipeline = 2;
+  layout.chunks = 2;
+  layout.schedule = ScheduleKind::Interleaved;
+  std::int32_t most = 0;
+  for (const InFlight::At& at : most_in_flight(layout, 0, 16).moments)
+    most = std::max(most, at.others[0] + at.others[1]);
+  // Warm-up of rank 0 is 2 (p - 1) + (v - 1) p = 4 passes; the steady part adds one before each backward pass.
+  EXPECT_EQ(most, 4);
+}
+
+}  // namespace
+}  // namespace tidemark

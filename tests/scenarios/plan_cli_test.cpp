@@ -1,0 +1,148 @@
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <string>
+#include <thread>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+// `plan` as people start it: under mpirun, killed and started again.
+
+namespace tidemark {
+namespace {
+
+constexpr const char* small = R"(model = "models/llama-3.1-8b.json"
+cluster = "clusters/h100-sxm-80g.toml"
+gpus = 8
+[model_override]
+num_hidden_layers = 4
+[train]
+sequence_length = 4096
+micro_batch = 1
+global_batch = 32
+cross_entropy = "te"
+hidden_dropout = 0.0
+attention_dropout = 0.0
+[space.layout]
+tensor = [1, 2, 4]
+pipeline = [1, 2]
+sharding = ["none", "zero1"]
+[space]
+recompute = [{train.recompute = "none"}, {train.recompute = "full"}]
+)";
+
+class PlanCli : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string path = (std::filesystem::temp_directory_path() / "tidemark-plan-XXXXXX").string();
+    folder_ = mkdtemp(path.data());
+    std::ofstream(folder_ / "small.toml") << small;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  /// Text and JSON of a run; its exit code in `code`.
+  std::string answer(const std::string& before, const std::string& after, int* code = nullptr) {
+    const std::string out = (folder_ / "out").string(), json = (folder_ / "json").string();
+    const int status =
+        std::system(fmt::format("{} {} plan {} --json {} {} > {} 2> {}", before, TIDEMARK_BINARY,
+                                (folder_ / "small.toml").string(), json, after, out, (folder_ / "err").string())
+                        .c_str());
+    if (code != nullptr) *code = WEXITSTATUS(status);
+    return read(out) + read(json);
+  }
+  static std::string read(const std::filesystem::path& path) {
+    std::ifstream in(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(PlanCli, SaysTheSameWhateverTheNumberOfProcesses) {
+  if (std::system("command -v mpirun > /dev/null 2>&1") != 0) GTEST_SKIP() << "there is no mpirun";
+  int code = -1;
+  const std::string alone = answer("", "", &code);
+  EXPECT_EQ(code, 0);
+  EXPECT_TRUE(alone.starts_with("yes"));
+  for (const int ranks : {1, 2, 4}) {
+    EXPECT_EQ(answer(fmt::format("mpirun --allow-run-as-root --oversubscribe -np {}", ranks), "", &code), alone)
+        << ranks << " ranks\n"
+        << read(folder_ / "err");
+    EXPECT_EQ(code, 0);
+  }
+}
+
+TEST_F(PlanCli, ASearchKilledTenTimesEndsAsIfItHadNotBeen) {
+  const std::string whole = answer("", "");
+  const std::string journal = (folder_ / "journal").string(), scenario = (folder_ / "small.toml").string();
+  std::mt19937 random(7);
+  for (int kill = 0; kill < 10; ++kill) {
+    const pid_t child = fork();
+    if (child == 0) {
+      const int quiet = ::open((folder_ / "killed").c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0644);
+      dup2(quiet, 1);
+      dup2(quiet, 2);
+      execl(TIDEMARK_BINARY, TIDEMARK_BINARY, "plan", scenario.c_str(), "--journal", journal.c_str(), nullptr);
+      _exit(127);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 250));
+    ::kill(child, SIGKILL);
+    int status = 0;
+    waitpid(child, &status, 0);
+  }
+  EXPECT_EQ(answer("", "--journal " + journal), whole);
+  // Once more, from the journal alone.
+  EXPECT_EQ(answer("", "--journal " + journal), whole);
+}
+
+TEST_F(PlanCli, AJournalCutOffAnywhereIsReadUpToThere) {
+  const std::string journal = (folder_ / "journal").string();
+  const std::string whole = answer("", "--journal " + journal);
+  const auto size = std::filesystem::file_size(journal);
+  for (const auto at : {std::uintmax_t{0}, std::uintmax_t{5}, size / 3, size / 2, size - 1}) {
+    std::filesystem::resize_file(journal, at);
+    EXPECT_EQ(answer("", "--journal " + journal), whole) << at;
+  }
+}
+
+TEST_F(PlanCli, AJournalAnswersOneQuestion) {
+  const std::string journal = (folder_ / "journal").string();
+  (void)answer("", "--journal " + journal);
+  int code = 0;
+  (void)answer("", "--top 3 --journal " + journal, &code);
+  EXPECT_EQ(code, 2);
+  EXPECT_NE(read(folder_ / "err").find("is the journal of another question"), std::string::npos);
+}
+
+TEST_F(PlanCli, ScenarioFilesOfTheBestAreWhatPredictTakes) {
+  const std::string best = (folder_ / "best").string();
+  (void)answer("", "--top 2 --write-scenarios " + best);
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(best)) {
+    ++files;
+    const std::string out = (folder_ / "predicted").string();
+    EXPECT_EQ(
+        std::system(
+            fmt::format("{} predict {} --json {} > /dev/null", TIDEMARK_BINARY, entry.path().string(), out).c_str()),
+        0);
+    // "#…: 1234 tokens/s per device", as planned.
+    const std::string first = read(entry.path());
+    const std::string planned = first.substr(first.find(": ") + 2, first.find(" tokens") - first.find(": ") - 2);
+    const std::string predicted = read(out);
+    const double tokens =
+        std::strtod(predicted.c_str() + predicted.find("\"tokens_per_s_per_device\": ") + 27, nullptr);
+    EXPECT_EQ(planned, fmt::format("{:.0f}", tokens));
+  }
+  EXPECT_EQ(files, 2);
+}
+
+}  // namespace
+}  // namespace tidemark
