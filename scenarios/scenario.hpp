@@ -16,8 +16,8 @@ namespace tidemark {
 /// What the user asks about how the framework runs; the runtime itself is looked up by name.
 struct RuntimeChoice {
   std::string name = "megatron";
-  Versions versions;      ///< dated habits: framework versions that change what is allocated
-  std::string allocator;  ///< the text of PYTORCH_CUDA_ALLOC_CONF, which the reader has checked
+  Versions versions;                    ///< dated habits: framework versions that change what is allocated
+  std::string allocator;                ///< the text of PYTORCH_CUDA_ALLOC_CONF, which the reader has checked
   std::string cublas_workspace_config;  ///< environment.CUBLAS_WORKSPACE_CONFIG, such as ":4096:8"
   bool attention_mask = true;  ///< Megatron's data loader makes one; switch no-create-attention-mask-in-dataloader
   // Megatron's own flags, by their meaning.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -10,7 +11,8 @@ namespace tidemark {
 /// What the variables of `[runtime.environment]` settle.
 struct Environment {
   std::string cublas_workspace_config;
-  bool deterministic = false;  ///< NVTE_ALLOW_NONDETERMINISTIC_ALGO=0
+  std::optional<std::string> allocator;  ///< PYTORCH_ALLOC_CONF, or PYTORCH_CUDA_ALLOC_CONF as it was called before 2.9
+  bool deterministic = false;            ///< NVTE_ALLOW_NONDETERMINISTIC_ALGO=0
 };
 
 /// Reads the variables. One without an effect on memory passes; any other that is not understood is a problem.

@@ -234,10 +234,16 @@ Versions read_versions(TomlReader table) {
 
 bool plain_pytorch(const RuntimeChoice& runtime) { return runtime.name == "pytorch"; }
 
-std::string read_allocator(TomlReader& table) {
-  std::string text = table.string("allocator").value_or("");
-  for (const AllocatorConfProblem& problem : parse_allocator_conf(text).problems)
-    table.problem("allocator", fmt::format("character {}: {}", problem.at + 1, problem.message), problem.hint);
+// Beside the variable of the environment, which PyTorch reads; here or there, not two things.
+std::string read_allocator(TomlReader& table, const Environment& environment) {
+  if (!environment.allocator) return read_allocator_text(table, "allocator");
+  if (!table.has("allocator")) return *environment.allocator;
+  std::string text = read_allocator_text(table, "allocator");
+  if (text != *environment.allocator)
+    table.problem(
+        "allocator",
+        fmt::format("allocator = {}, and the environment says {}", in_quotes(text), in_quotes(*environment.allocator)),
+        "leave one of them out");
   return text;
 }
 
@@ -247,10 +253,10 @@ TomlReader read_runtime(TomlReader& table, RuntimeChoice& runtime) {
       {"megatron"}, {"pytorch"}, {"fsdp2", Modelled::NotYet}, {"deepspeed", Modelled::NotYet}};
   runtime.name = runtimes[table.option("name", runtimes).value_or(0)].text;
   runtime.headroom = table.bytes("headroom").value_or(Bytes{});
-  runtime.allocator = read_allocator(table);
   runtime.versions = read_versions(table.table("versions"));
   const Environment environment = read_environment(table.table("environment"));
   runtime.cublas_workspace_config = environment.cublas_workspace_config;
+  runtime.allocator = read_allocator(table, environment);
   TomlReader switches = table.table("switches");
   if (plain_pytorch(runtime))
     runtime.eager = read_pytorch_switches(switches);
