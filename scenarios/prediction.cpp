@@ -13,6 +13,7 @@
 #include "kernels/price_time.hpp"
 #include "kernels/traffic.hpp"
 #include "scenarios/host_clock.hpp"
+#include "scenarios/io/allocator_conf.hpp"
 #include "scenarios/io/input_error.hpp"
 #include "sim/engine.hpp"
 #include "sim/ensure.hpp"
@@ -50,13 +51,14 @@ std::pair<Instant, Instant> times_of(HostClock clock, const Program& program, st
 }
 
 // The memory of ranks that run one program at the same prices.
-RankGroup replayed(const Program& program, const DriverPrices& prices, Bytes capacity) {
+RankGroup replayed(const Program& program, const DriverPrices& prices, Bytes capacity,
+                   const AllocatorOptions& allocator) {
   RankGroup group;
   group.prices = prices;
-  group.memory = replay(program, prices, {});
-  if (group.memory.device.bytes > capacity) {
+  group.memory = replay(program, prices, {.allocator = without_limit(allocator)});
+  if (group.memory.device.bytes > capacity || allocator.memory_limit()) {
     // The allocator gives its cache back before it gives up, so a full device need not be the end.
-    MemoryRecord limited = replay(program, prices, {.capacity = capacity});
+    MemoryRecord limited = replay(program, prices, {.capacity = capacity, .allocator = allocator});
     group.failure = limited.failure;
     if (group.failure) group.failed_op = program[group.failure->at.mark.label];
     if (!group.failure) group.memory = std::move(limited);
@@ -78,8 +80,8 @@ void replay_role(const Job& job, const Trace& trace, const Role& role, std::vect
     const std::int32_t entry = job.prices.entry_of_rank[ranks.front().index()];
     const auto [known, added] = by_price.try_emplace(entry);
     if (added)
-      known->second =
-          replayed(program, job.prices.entries[static_cast<std::size_t>(entry)], job.scenario.cluster.device.capacity);
+      known->second = replayed(program, job.prices.entries[static_cast<std::size_t>(entry)],
+                               job.scenario.cluster.device.capacity, allocator_options_of(job.scenario));
     RankGroup group = known->second;
     group.coordinates = coordinates(job.scenario.layout, ranks.front());
     group.ranks = std::move(ranks);
@@ -235,7 +237,9 @@ std::vector<std::string> assumptions_of(const Job& job, const PredictOptions& op
           ? "collectives: NCCL's ring, tree, NVLS by the routes; transfers share links max-min fairly"
           : "collectives: rings, a latency and bytes over their slowest link (alpha-beta); nothing shares links");
   list.push_back("MFU: three forward passes without recomputation, causal attention counted once, over dense peak");
-  list.push_back("native caching allocator with default settings, on increasing invented addresses");
+  list.push_back(fmt::format("native caching allocator with {}, on increasing invented addresses",
+                             s.runtime.allocator.empty() ? "default settings" : s.runtime.allocator));
+  for (const std::string& remark : parse_allocator_conf(s.runtime.allocator).remarks) list.push_back(remark);
   list.push_back("CUDA context, loaded code and NCCL are estimates with bounds; NCCL's are unverified on several GPUs");
   return list;
 }
@@ -253,6 +257,17 @@ Scenario settled(Scenario scenario) {
 double tokens_per_s_per_device(const Scenario& s, Duration step) {
   const double seconds = static_cast<double>(step.count()) / static_cast<double>(picoseconds_per_second);
   return static_cast<double>(s.train.global_batch) * static_cast<double>(s.train.sequence_length) / seconds / s.gpus;
+}
+
+AllocatorOptions without_limit(AllocatorOptions options) {
+  options.memory_fraction = 1;
+  return options;
+}
+
+AllocatorOptions allocator_options_of(const Scenario& scenario) {
+  AllocatorOptions options = parse_allocator_conf(scenario.runtime.allocator).options;
+  options.device_memory = scenario.cluster.device.capacity;
+  return options;
 }
 
 Target target_of(const Cluster& cluster) {

@@ -9,6 +9,7 @@
 #include "parallel/graph.hpp"
 #include "parallel/lower.hpp"
 #include "scenarios/scenario.hpp"
+#include "sim/allocator_options.hpp"
 #include "sim/folding.hpp"
 #include "sim/prices.hpp"
 #include "sim/replay.hpp"
@@ -111,6 +112,10 @@ using Progress = std::function<void(std::size_t done, std::size_t all)>;
 
 /// What NCCL's memory depends on besides the cluster.
 [[nodiscard]] NcclSettings nccl_settings(const RuntimeChoice& runtime);
+/// The allocator's settings, on a device of the scenario's cluster.
+[[nodiscard]] AllocatorOptions allocator_options_of(const Scenario& scenario);
+/// The same, free to take the whole device: for what would be needed.
+[[nodiscard]] AllocatorOptions without_limit(AllocatorOptions options);
 
 /// What lowering may know of the scenario's cluster.
 [[nodiscard]] Target target_of(const Cluster& cluster);

@@ -17,8 +17,8 @@ namespace tidemark {
 /// What the user asks about how the framework runs; the runtime itself is looked up by name.
 struct RuntimeChoice {
   std::string name = "megatron";
-  Versions versions;      ///< dated habits: framework versions that change what is allocated
-  std::string allocator;  ///< the text of PYTORCH_CUDA_ALLOC_CONF; only the default, "", is modelled so far
+  Versions versions;                    ///< dated habits: framework versions that change what is allocated
+  std::string allocator;                ///< the text of PYTORCH_CUDA_ALLOC_CONF, which the reader has checked
   std::string cublas_workspace_config;  ///< environment.CUBLAS_WORKSPACE_CONFIG, such as ":4096:8"
   NcclSettings nccl{};                  ///< by environment.NCCL_…; the release is that of `versions`
   std::map<std::string, std::string> nccl_environment{};  ///< those variables as they were given

@@ -105,6 +105,13 @@ bool spoils_prediction(Mutation mutation) {
          mutation == Mutation::HalveSize;
 }
 
+void refuse_allocator_settings(const Scenario& scenario) {
+  if (scenario.runtime.allocator.empty()) return;
+  throw InputError(Problem{.file = scenario.name,
+                           .message = "validate runs the allocator with its default settings",
+                           .hint = "leave allocator out of [runtime]"});
+}
+
 }  // namespace
 
 bool Validation::agrees() const {
@@ -112,6 +119,7 @@ bool Validation::agrees() const {
 }
 
 std::string device_job_text(const Scenario& scenario) {
+  refuse_allocator_settings(scenario);
   const Job job(scenario);
   DeviceJob device_job{job.scenario.name, lower(job.lowering()), job.prices};
   return text(device_job);
@@ -119,6 +127,7 @@ std::string device_job_text(const Scenario& scenario) {
 
 Validation validate(const Scenario& scenario, World& world, const ValidateOptions& options) {
   const Rank me = world.rank();
+  refuse_allocator_settings(scenario);
   const Job job(scenario);
   const Workload workload = lower(job.lowering());
   Workload written = workload;

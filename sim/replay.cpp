@@ -1,6 +1,8 @@
 #include "sim/replay.hpp"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "sim/caching_allocator.hpp"
 #include "sim/overloaded.hpp"
@@ -22,6 +24,19 @@ class DeviceMemory {
     free_ += size;
     addresses_.release(address, size);
   }
+  std::optional<Address> reserve(Bytes size, Bytes page, StreamId stream) {
+    return addresses_.reserve(size, page, stream);
+  }
+  void unreserve(Address address, Bytes size) { addresses_.unreserve(address, size); }
+  bool map(Address address, Bytes size) {
+    if (size > free_) return false;
+    free_ -= size;
+    return addresses_.map(address, size);
+  }
+  void unmap(Address address, Bytes size) {
+    free_ += size;
+    addresses_.unmap(address, size);
+  }
   [[nodiscard]] Bytes available() const { return free_; }
   void take_for_driver(Bytes size) { free_ -= size; }
 
@@ -32,9 +47,10 @@ class DeviceMemory {
 
 class Replayer {
  public:
-  Replayer(const Program& program, const DriverPrices& prices, Bytes capacity)
+  Replayer(const Program& program, const DriverPrices& prices, const ReplayOptions& options)
       : prices_(prices),
-        allocator_(LoggedSegments(DeviceMemory(capacity))),
+        borrowed_(options.borrowed),
+        allocator_(LoggedSegments(DeviceMemory(options.capacity)), options.allocator),
         buffers_(static_cast<std::size_t>(program.buffers)) {
     record_.peak_allocated_by_step.push_back({});
   }
@@ -46,13 +62,15 @@ class Replayer {
     std::visit(Overloaded{
                    [&](const Alloc& o) { allocate(o); },
                    [&](const Free& o) { release(o.buffer); },
-                   [](const Borrow&) {},  // one stream so far: a free never waits
+                   [&](const Borrow& o) { borrow(o); },
                    [](const Launch&) {},
                    [](const Collective&) {},
                    [](const Exchange&) {},
-                   [](const Record&) {},
+                   [&](const Record& o) {
+                     recorded_[o.event] = {o.stream, allocator_.events().recorded(o.stream)};
+                   },
                    [](const Wait&) {},
-                   [](const Sync&) {},
+                   [&](const Sync& o) { sync(o.event); },
                    [&](const CreateDriver& o) { create({o.resource}, prices_.of(o.resource), category(o.resource)); },
                    [&](const CreateCommunicator& o) { create({o.comm}, prices_.of(o.comm), Category::Nccl); },
                    [](const Bind&) {},
@@ -121,6 +139,15 @@ class Replayer {
     allocator_.free(held.block);
   }
 
+  // Where frees of borrowed blocks come at once, the block belongs to its own stream alone.
+  void borrow(const Borrow& o) {
+    if (borrowed_ == BorrowedFrees::AtNextSync) allocator_.record_stream(buffers_[o.buffer.index()].block, o.stream);
+  }
+  void sync(EventId event) {
+    if (const auto found = recorded_.find(event); found != recorded_.end())
+      allocator_.events().finish(found->second.first, found->second.second);
+  }
+
   void create(std::variant<DriverResource, CommSlot> what, const Estimate& price, Category its_category) {
     if (price.bytes > allocator_.source().available()) {
       record_.failure = OutOfDeviceMemory{moment(), price.bytes, allocator_.source().available()};
@@ -157,6 +184,8 @@ class Replayer {
   }
 
   const DriverPrices& prices_;
+  BorrowedFrees borrowed_;
+  std::map<EventId, std::pair<StreamId, std::int64_t>> recorded_;  // the stream, and how many frees waited for it
   CachingAllocator<LoggedSegments<DeviceMemory>> allocator_;
   std::vector<Held> buffers_;
   Composition composition_, driver_composition_;
@@ -167,12 +196,10 @@ class Replayer {
   MemoryRecord record_;
 };
 
-constexpr Bytes unlimited = ReplayOptions{}.capacity;
-
 }  // namespace
 
 MemoryRecord replay(const Program& program, const DriverPrices& prices, const ReplayOptions& options) {
-  Replayer replayer(program, prices, options.capacity);
+  Replayer replayer(program, prices, options);
   for (std::size_t i = 0; i < program.ops.size(); ++i)
     if (!replayer.step(i, program.ops[i])) break;
   return std::move(replayer).finish();
@@ -180,7 +207,7 @@ MemoryRecord replay(const Program& program, const DriverPrices& prices, const Re
 
 ObservedMemory replay(const Program& program, const DriverPrices& prices, const ReplayOptions& options,
                       const MemoryObserver& observer) {
-  Replayer replayer(program, prices, options.capacity);
+  Replayer replayer(program, prices, options);
   std::vector<TensorEvent> tensors(static_cast<std::size_t>(program.buffers));
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
@@ -218,8 +245,9 @@ ObservedMemory replay(const Program& program, const DriverPrices& prices, const 
   return {std::move(replayer).finish(), std::move(segments)};
 }
 
-std::vector<LiveBuffer> live_buffers(const Program& program, const DriverPrices& prices, std::size_t op) {
-  Replayer replayer(program, prices, unlimited);
+std::vector<LiveBuffer> live_buffers(const Program& program, const DriverPrices& prices, std::size_t op,
+                                     const AllocatorOptions& allocator) {
+  Replayer replayer(program, prices, {.allocator = allocator});
   std::vector<LiveBuffer> buffers(static_cast<std::size_t>(program.buffers));
   for (std::size_t i = 0; i <= op && i < program.ops.size(); ++i) {
     replayer.step(i, program.ops[i]);
@@ -235,8 +263,9 @@ std::vector<LiveBuffer> live_buffers(const Program& program, const DriverPrices&
   return buffers;
 }
 
-std::vector<MemorySample> memory_timeline(const Program& program, const DriverPrices& prices) {
-  Replayer replayer(program, prices, unlimited);
+std::vector<MemorySample> memory_timeline(const Program& program, const DriverPrices& prices,
+                                          const AllocatorOptions& allocator) {
+  Replayer replayer(program, prices, {.allocator = allocator});
   std::vector<MemorySample> samples;
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     replayer.step(i, program.ops[i]);

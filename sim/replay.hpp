@@ -64,8 +64,17 @@ struct MemoryRecord {
   bool operator==(const MemoryRecord&) const = default;
 };
 
+/// When a block that another stream borrowed comes back after its free. The other stream's clock decides; without one,
+/// these are the ends of what can be.
+enum class BorrowedFrees : std::uint8_t {
+  AtOnce,      ///< the other stream had finished
+  AtNextSync,  ///< it finished just when the host waited for an event behind its work, or for all streams
+};
+
 struct ReplayOptions {
   Bytes capacity = Bytes{std::numeric_limits<std::int64_t>::max() / 2};  ///< of the device
+  AllocatorOptions allocator = {};
+  BorrowedFrees borrowed = BorrowedFrees::AtOnce;
 };
 
 /// Runs the program's memory through the allocator.
@@ -124,7 +133,8 @@ struct LiveBuffer {
 };
 
 /// What is live right after the op of that index, largest first, then in order of allocation.
-[[nodiscard]] std::vector<LiveBuffer> live_buffers(const Program& program, const DriverPrices& prices, std::size_t op);
+[[nodiscard]] std::vector<LiveBuffer> live_buffers(const Program& program, const DriverPrices& prices, std::size_t op,
+                                                   const AllocatorOptions& allocator = {});
 
 /// One point of a memory timeline.
 struct MemorySample {
@@ -135,6 +145,7 @@ struct MemorySample {
 };
 
 /// Allocated, reserved and driver memory after every op that changes one of them.
-[[nodiscard]] std::vector<MemorySample> memory_timeline(const Program& program, const DriverPrices& prices);
+[[nodiscard]] std::vector<MemorySample> memory_timeline(const Program& program, const DriverPrices& prices,
+                                                        const AllocatorOptions& allocator = {});
 
 }  // namespace tidemark

@@ -76,11 +76,11 @@ std::vector<Request> training_step(std::size_t& slots) {
   return step;
 }
 
-void replay_synthetic_training_step(benchmark::State& state) {
+void replay_synthetic_training_step(benchmark::State& state, const AllocatorOptions& options) {
   std::size_t slots = 0;
   const std::vector<Request> step = training_step(slots);
   std::vector<BlockId> blocks(slots);
-  Allocator allocator;
+  Allocator allocator{{}, options};
   for (auto _ : state) {
     for (const Request& request : step) {
       if (request.size > 0_B) {
@@ -93,7 +93,18 @@ void replay_synthetic_training_step(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(step.size()));
   state.counters["events"] = static_cast<double>(step.size());
 }
-BENCHMARK(replay_synthetic_training_step)->Name("Allocator/replay/synthetic-step");
+AllocatorOptions all_options() {
+  AllocatorOptions options{
+      .max_split_size = 128_MiB, .garbage_collection_threshold = 0.8, .memory_fraction = 0.9, .device_memory = 80_GiB};
+  options.roundup_divisions.fill(8);
+  return options;
+}
+BENCHMARK_CAPTURE(replay_synthetic_training_step, plain, AllocatorOptions{})->Name("Allocator/replay/synthetic-step");
+BENCHMARK_CAPTURE(replay_synthetic_training_step, expandable,
+                  AllocatorOptions{.expandable_segments = true, .device_memory = 80_GiB})
+    ->Name("Allocator/replay/synthetic-step/expandable");
+BENCHMARK_CAPTURE(replay_synthetic_training_step, options, all_options())
+    ->Name("Allocator/replay/synthetic-step/all-options");
 
 // Random sizes and lifetimes, so that about half as many free fragments lie between the live blocks: the search for
 // the best fit at its worst. The slope over the live blocks is that of the ordered set.

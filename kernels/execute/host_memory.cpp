@@ -20,23 +20,52 @@ HostSegments::~HostSegments() {
   for (const auto& [address, memory] : mapped_) munmap(memory.data(), memory.size());
 }
 
-std::optional<Address> HostSegments::allocate(Bytes size, StreamId stream) {
+// Empty where the system has no address space left.
+std::span<std::byte> HostSegments::pages_for(Bytes size) {
   const auto length = static_cast<std::size_t>(size.count() * widening);
   // Only pages that are touched count; address space is not scarce.
   void* memory = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) return std::nullopt;
+  if (memory == MAP_FAILED) return {};
   madvise(memory, length, MADV_NOHUGEPAGE);  // refused where the kernel has none: as well
+  return {static_cast<std::byte*>(memory), length};
+}
+
+std::optional<Address> HostSegments::allocate(Bytes size, StreamId stream) {
+  const std::span<std::byte> pages = pages_for(size);
+  if (pages.empty()) return std::nullopt;
   const std::optional<Address> address = addresses_.allocate(size, stream);
-  if (address) mapped_.emplace(*address, std::span(static_cast<std::byte*>(memory), length));
+  if (address) mapped_.emplace(*address, pages);
   return address;
 }
 
 void HostSegments::release(Address address, Bytes size) {
+  drop(address);
+  addresses_.release(address, size);
+}
+
+std::optional<Address> HostSegments::reserve(Bytes size, Bytes page, StreamId stream) {
+  const std::span<std::byte> pages = pages_for(size);
+  if (pages.empty()) return std::nullopt;
+  const std::optional<Address> address = addresses_.reserve(size, page, stream);
+  if (address) mapped_.emplace(*address, pages);
+  return address;
+}
+
+void HostSegments::unreserve(Address address, Bytes size) {
+  drop(address);
+  addresses_.unreserve(address, size);
+}
+
+void HostSegments::unmap(Address address, Bytes size) {
+  madvise(pages_at(address), static_cast<std::size_t>(size.count() * widening), MADV_DONTNEED);
+  addresses_.unmap(address, size);
+}
+
+void HostSegments::drop(Address address) {
   const auto segment = mapped_.find(address);
   ensure(segment != mapped_.end(), "a segment is given back once");
   munmap(segment->second.data(), segment->second.size());
   mapped_.erase(segment);
-  addresses_.release(address, size);
 }
 
 std::byte* HostSegments::pages_at(Address address) const {

@@ -24,13 +24,23 @@ class HostSegments {
   void release(Address address, Bytes size);
   [[nodiscard]] Bytes available() const { return addresses_.available(); }
 
+  /// Expandable segments: address space now, and pages as they are touched. What is unmapped is given back at once.
+  [[nodiscard]] std::optional<Address> reserve(Bytes size, Bytes page, StreamId stream);
+  void unreserve(Address address, Bytes size);
+  [[nodiscard]] bool map(Address address, Bytes size) { return addresses_.map(address, size); }
+  void unmap(Address address, Bytes size);
+
   /// Where the block at that address has its pages.
   [[nodiscard]] std::byte* pages_at(Address address) const;
 
  private:
+  [[nodiscard]] static std::span<std::byte> pages_for(Bytes size);
+  void drop(Address address);
+
   InventedAddresses addresses_;
   std::map<Address, std::span<std::byte>> mapped_;  // segments, by address
 };
+static_assert(ExpandableSegmentSource<HostSegments>);
 
 /// A rank's device memory, played by host memory: the caching allocator's blocks, of which the pages that the scale
 /// leaves are resident while they are allocated, and only then.

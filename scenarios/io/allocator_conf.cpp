@@ -343,6 +343,13 @@ class ConfReader {
 
 AllocatorConf parse_allocator_conf(std::string_view text) { return ConfReader(text).read(); }
 
+std::string read_allocator_text(TomlReader& table, std::string_view key) {
+  std::string text = table.string(key).value_or("");
+  for (const AllocatorConfProblem& problem : parse_allocator_conf(text).problems)
+    table.problem(key, fmt::format("character {}: {}", problem.at + 1, problem.message), problem.hint);
+  return text;
+}
+
 AllocatorConf read_allocator_conf(std::string_view text, const std::string& source) {
   AllocatorConf conf = parse_allocator_conf(text);
   std::vector<Problem> problems;

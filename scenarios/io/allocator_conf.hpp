@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "scenarios/io/toml_reader.hpp"
 #include "sim/allocator_options.hpp"
 
 namespace tidemark {
@@ -29,6 +30,9 @@ struct AllocatorConf {
 /// and what it refuses is refused, in its words where it has some (c10/core/AllocatorConfig.cpp and
 /// c10/cuda/CUDAAllocatorConfig.cpp, PyTorch 2.10; `>` in a list of divisions as since 2.9).
 AllocatorConf parse_allocator_conf(std::string_view text);
+
+/// Reads a key of a table that holds such a text, and reports its problems at their places in it.
+std::string read_allocator_text(TomlReader& table, std::string_view key);
 
 /// The same, where a mistake ends the work: throws InputError, which names `source` and the place in the text.
 AllocatorConf read_allocator_conf(std::string_view text, const std::string& source);

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/io/allocator_conf.hpp"
 #include "scenarios/io/nccl_environment.hpp"
 #include "scenarios/io/suggestion.hpp"
 
@@ -26,9 +27,9 @@ struct Neutral {
   std::string_view name;
   std::string_view value;
 };
-constexpr std::array neutral{Neutral{"PYTORCH_CUDA_ALLOC_CONF", ""}, Neutral{"CUDA_MODULE_LOADING", "LAZY"},
-                             Neutral{"CUDA_LAUNCH_BLOCKING", "0"}};
+constexpr std::array neutral{Neutral{"CUDA_MODULE_LOADING", "LAZY"}, Neutral{"CUDA_LAUNCH_BLOCKING", "0"}};
 
+constexpr auto allocators = std::to_array<std::string_view>({"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"});
 constexpr std::string_view cublas = "CUBLAS_WORKSPACE_CONFIG";
 constexpr std::string_view nondeterministic = "NVTE_ALLOW_NONDETERMINISTIC_ALGO";
 constexpr std::int64_t most_kib = std::int64_t{1} << 30;  // 1 TiB: more than any device
@@ -55,14 +56,13 @@ void refuse(TomlReader& table, const TomlKey& variable, const std::string& value
       std::find_if(neutral.begin(), neutral.end(), [&](const Neutral& n) { return n.name == variable.name; });
   if (known != neutral.end()) {
     if (value == known->value) return;
-    const bool allocator = variable.name == "PYTORCH_CUDA_ALLOC_CONF";
     table.problem(variable.name, fmt::format("{} = {} is not modelled yet", variable.name, in_quotes(value)),
-                  allocator ? "leave it out; allocator in [runtime] is where it will go"
-                            : fmt::format("leave it out, or set {}", in_quotes(known->value)));
+                  fmt::format("leave it out, or set {}", in_quotes(known->value)));
     return;
   }
   std::vector<std::string> names{std::string(cublas), std::string(nondeterministic)};
   names.insert(names.end(), harmless.begin(), harmless.end());
+  names.insert(names.end(), allocators.begin(), allocators.end());
   for (const Neutral& n : neutral) names.emplace_back(n.name);
   const std::string meant = nearest(variable.name, names);
   table.problem(variable.name, fmt::format("{} is not modelled yet", in_quotes(variable.name)),
@@ -102,6 +102,10 @@ Environment read_environment(TomlReader table) {
       if (*value != "0" && *value != "1")
         table.problem(variable.name, fmt::format("{} = {} is neither 0 nor 1", nondeterministic, in_quotes(*value)));
       environment.deterministic = *value == "0";
+    } else if (std::find(allocators.begin(), allocators.end(), variable.name) != allocators.end()) {
+      if (environment.allocator && *environment.allocator != *value)
+        table.problem(variable.name, "and its other name say different things", "leave one of them out");
+      environment.allocator = read_allocator_text(table, variable.name);
     } else if (variable.name != cublas) {
       if (std::find(harmless.begin(), harmless.end(), variable.name) == harmless.end()) refuse(table, variable, *value);
     } else if (is_cublas_workspace_config(*value)) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,7 +15,8 @@ struct Environment {
   std::string cublas_workspace_config;
   NcclSettings nccl;
   std::map<std::string, std::string> nccl_variables;  ///< as they were given
-  bool deterministic = false;                         ///< NVTE_ALLOW_NONDETERMINISTIC_ALGO=0
+  std::optional<std::string> allocator;  ///< PYTORCH_ALLOC_CONF, or PYTORCH_CUDA_ALLOC_CONF as it was called before 2.9
+  bool deterministic = false;            ///< NVTE_ALLOW_NONDETERMINISTIC_ALGO=0
 };
 
 /// Reads the variables. One without an effect on memory passes; any other that is not understood is a problem.

@@ -48,11 +48,11 @@ class PickleReader {
 
   // Until the next call.
   std::string_view take(std::size_t n) {
-    if (n > window_.size() - used_ && !refill(n)) {
-      reject("the data ends " + std::to_string(n - (window_.size() - used_)) + " bytes too early",
+    if (n > filled_ - used_ && !refill(n)) {
+      reject("the data ends " + std::to_string(n - (filled_ - used_)) + " bytes too early",
              "the file was probably not written or copied completely");
     }
-    const std::string_view taken = std::string_view(window_).substr(used_, n);
+    const std::string_view taken(window_.data() + used_, n);
     used_ += n;
     next_ += n;
     return taken;
@@ -61,13 +61,15 @@ class PickleReader {
   // A length that is a lie costs no more than there are bytes.
   bool refill(std::size_t n) {
     constexpr std::size_t piece = 1 << 18;
-    window_.erase(0, used_);
+    std::copy(window_.begin() + static_cast<std::ptrdiff_t>(used_),
+              window_.begin() + static_cast<std::ptrdiff_t>(filled_), window_.begin());
+    filled_ -= used_;
     used_ = 0;
-    while (window_.size() < n) {
-      const std::size_t before = window_.size();
-      window_.resize(before + piece);
-      window_.resize(before + source_(window_.data() + before, piece));
-      if (window_.size() == before) return false;
+    while (filled_ < n) {
+      if (filled_ == window_.size()) window_.resize(std::clamp<std::size_t>(2 * filled_, 4096, filled_ + piece));
+      const std::size_t got = source_(window_.data() + filled_, window_.size() - filled_);
+      if (got == 0) return false;
+      filled_ += got;
     }
     return true;
   }
@@ -502,10 +504,11 @@ class PickleReader {
   const PickleLimits& limits_;
   const ByteSource& source_;
   Pickle pickle_;
-  std::string window_;     // on the bytes
-  std::size_t used_ = 0;   // of the window
-  std::size_t next_ = 0;   // byte to read
-  std::size_t start_ = 0;  // of the opcode being run
+  std::string window_;      // on the bytes
+  std::size_t filled_ = 0;  // of the window
+  std::size_t used_ = 0;    // of what is filled
+  std::size_t next_ = 0;    // byte to read
+  std::size_t start_ = 0;   // of the opcode being run
   std::unordered_map<std::string_view, std::uint32_t> text_numbers_;
   std::vector<PickleValue> stack_;
   std::vector<std::size_t> marks_;  // stack heights

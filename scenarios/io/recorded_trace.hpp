@@ -20,7 +20,7 @@ struct RecordedEvent {
   Address address;
   Bytes size;
   std::int64_t time_us = 0;  ///< since 1970; 0 where the recording has no times
-  StackId stack;
+  StackId stack = {};
 
   friend bool operator==(const RecordedEvent&, const RecordedEvent&) = default;
 };

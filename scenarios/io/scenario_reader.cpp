@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/io/allocator_conf.hpp"
 #include "scenarios/io/axis_order.hpp"
 #include "scenarios/io/cluster_reader.hpp"
 #include "scenarios/io/config_reader.hpp"
@@ -233,18 +234,31 @@ Versions read_versions(TomlReader table) {
 
 bool plain_pytorch(const RuntimeChoice& runtime) { return runtime.name == "pytorch"; }
 
+// Beside the variable of the environment, which PyTorch reads; here or there, not two things.
+std::string read_allocator(TomlReader& table, const Environment& environment) {
+  if (!environment.allocator) return read_allocator_text(table, "allocator");
+  if (!table.has("allocator")) return *environment.allocator;
+  std::string text = read_allocator_text(table, "allocator");
+  if (text != *environment.allocator)
+    table.problem(
+        "allocator",
+        fmt::format("allocator = {}, and the environment says {}", in_quotes(text), in_quotes(*environment.allocator)),
+        "leave one of them out");
+  return text;
+}
+
 /// Returns the switches, which are judged once everything they may repeat has been read.
 TomlReader read_runtime(TomlReader& table, RuntimeChoice& runtime) {
   const std::vector<Option> runtimes{
       {"megatron"}, {"pytorch"}, {"fsdp2", Modelled::NotYet}, {"deepspeed", Modelled::NotYet}};
   runtime.name = runtimes[table.option("name", runtimes).value_or(0)].text;
   runtime.headroom = table.bytes("headroom").value_or(Bytes{});
-  table.refuse({"allocator", "settings of the caching allocator are", {"\"\""}});
   runtime.versions = read_versions(table.table("versions"));
   const Environment environment = read_environment(table.table("environment"));
   runtime.cublas_workspace_config = environment.cublas_workspace_config;
   runtime.nccl = environment.nccl;
   runtime.nccl_environment = environment.nccl_variables;
+  runtime.allocator = read_allocator(table, environment);
   TomlReader switches = table.table("switches");
   if (plain_pytorch(runtime))
     runtime.eager = read_pytorch_switches(switches);

@@ -32,7 +32,7 @@ struct LiveSet {
   LiveSet(const Job& job, Rank rank, const AskedMoment& asked)
       : program(lower_role(job.lowering(), job.role_of(rank))) {
     const DriverPrices& prices = job.prices.of(rank);
-    const MemoryRecord memory = replay(program, prices, {});
+    const MemoryRecord memory = replay(program, prices, {.allocator = allocator_options_of(job.scenario)});
     switch (asked.kind) {
       case AskedMoment::Kind::DevicePeak:
         at = memory.device.at;
@@ -49,7 +49,7 @@ struct LiveSet {
     }
     for (std::size_t i = 0; i <= at.op; ++i)
       if (const Mark* mark = std::get_if<Mark>(&program.ops[i])) at.mark = *mark;
-    buffers = live_buffers(program, prices, at.op);
+    buffers = live_buffers(program, prices, at.op, allocator_options_of(job.scenario));
     for (const LiveBuffer& b : buffers) allocated += b.block;
   }
 };

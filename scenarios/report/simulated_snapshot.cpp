@@ -73,9 +73,15 @@ class Recorder {
       : program_(lower_role(job.lowering(), job.role_of(rank))),
         prices_(job.prices.of(rank)),
         capacity_(job.scenario.cluster.device.capacity),
+        options_(allocator_options_of(job.scenario)),
         clock_(job, trace, rank),
         stacks_(program_, snapshot_) {
-    snapshot_.settings.emplace().text = job.scenario.runtime.allocator;
+    AllocatorSettings& settings = snapshot_.settings.emplace();
+    settings.text = job.scenario.runtime.allocator;
+    if (options_.max_split_size != AllocatorOptions::unlimited) settings.max_split_size = options_.max_split_size;
+    settings.garbage_collection_threshold = options_.garbage_collection_threshold;
+    settings.expandable_segments = options_.expandable_segments;
+    settings.roundup_divisions = options_.roundup_divisions;
     snapshot_.device_traces.emplace_back();
     category_ids_.fill({});
     // The viewer of PyTorch 2.11 fails on categories without this one.
@@ -83,10 +89,9 @@ class Recorder {
   }
 
   MemorySnapshot record() && {
-    const bool fits = !replay(program_, prices_, {.capacity = capacity_}).failure;
-    const ObservedMemory observed =
-        replay(program_, prices_, fits ? ReplayOptions{.capacity = capacity_} : ReplayOptions{},
-               [&](const MemoryEvent& event) { note(event); });
+    ReplayOptions limit{.capacity = capacity_, .allocator = options_};
+    if (replay(program_, prices_, limit).failure) limit = {.allocator = without_limit(options_)};
+    const ObservedMemory observed = replay(program_, prices_, limit, [&](const MemoryEvent& event) { note(event); });
     if (!program_.ops.empty()) walk_to(program_.ops.size() - 1);
     leave_optimizer();
     for (const SegmentLayout& segment : observed.segments) snapshot_.segments.push_back(segment_record(segment));
@@ -229,6 +234,7 @@ class Recorder {
   const Program program_;
   const DriverPrices& prices_;
   const Bytes capacity_;
+  const AllocatorOptions options_;
   HostClock clock_;
   MemorySnapshot snapshot_;
   Stacks stacks_;

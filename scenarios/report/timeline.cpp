@@ -73,8 +73,9 @@ class Timeline {
     const DriverPrices& prices = job_.prices.of(rank);
     const Bytes capacity = job_.scenario.cluster.device.capacity;
     // As the prediction: within the device, and where that ends early, without a limit.
-    const std::optional<OutOfDeviceMemory> failure = replay(program_, prices, {.capacity = capacity}).failure;
-    const ReplayOptions limit = failure ? ReplayOptions{} : ReplayOptions{.capacity = capacity};
+    ReplayOptions limit{.capacity = capacity, .allocator = allocator_options_of(job_.scenario)};
+    const std::optional<OutOfDeviceMemory> failure = replay(program_, prices, limit).failure;
+    if (failure) limit = {.allocator = without_limit(limit.allocator)};
     writer_.rank(rank, program_, failure);
 
     HostClock clock(job_, trace_, rank);

@@ -1,5 +1,7 @@
 #include <cstdlib>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include <cuda_runtime_api.h>
@@ -7,6 +9,7 @@
 
 #include "kernels/execute/content.hpp"
 #include "kernels/execute/detail/cuda_memory.hpp"
+#include "kernels/execute/detail/cuda_virtual_memory.hpp"
 #include "kernels/execute/detail/payload_kernels.hpp"
 #include "kernels/execute/page_scale.hpp"
 #include "sim/caching_allocator.hpp"
@@ -41,6 +44,39 @@ TEST_F(CudaTest, MoreThanTheDeviceHasIsAnAnswer) {
   CudaSegments segments;
   EXPECT_FALSE(segments.allocate(Bytes{std::int64_t{1} << 50}, {0}));
   EXPECT_TRUE(segments.allocate(2_MiB, {0}));
+}
+
+// Pages come and go as the simulation's, and hold what is written to them wherever they are.
+TEST_F(CudaTest, ExpandableSegmentsAreThoseOfTheSimulation) {
+  const AllocatorOptions options{.expandable_segments = true, .device_memory = 8_GiB};
+  CachingAllocator<CudaVirtualSegments> real{CudaVirtualSegments{}, options};
+  CachingAllocator<InventedAddresses> simulated{{}, options};
+  std::vector<std::pair<BlockId, BlockId>> blocks;
+  std::uint64_t random = 1;
+  const Bytes before = device_bytes_used();
+  for (int round = 0; round < 400; ++round) {
+    random = random * 6364136223846793005 + 1442695040888963407;
+    if (blocks.size() > 20 || (random >> 60) < 6) {
+      if (blocks.empty()) continue;
+      std::swap(blocks[(random >> 20) % blocks.size()], blocks.back());
+      real.free(blocks.back().first);
+      simulated.free(blocks.back().second);
+      blocks.pop_back();
+    } else {
+      const Bytes size{1 + static_cast<std::int64_t>((random >> 20) % (30 << 20))};
+      blocks.emplace_back(std::get<BlockId>(real.malloc(size, {0})), std::get<BlockId>(simulated.malloc(size, {0})));
+      check_cuda(cudaMemset(real.source().at(real.address(blocks.back().first)), round & 255,
+                            static_cast<std::size_t>(size.count())),
+                 "cudaMemset");
+    }
+    if (round % 97 == 0) {
+      real.empty_cache();
+      simulated.empty_cache();
+    }
+    ASSERT_EQ(real.allocated(), simulated.allocated());
+    ASSERT_EQ(real.reserved(), simulated.reserved());
+    ASSERT_EQ(device_bytes_used() - before, real.reserved());
+  }
 }
 
 TEST_F(CudaTest, BlocksAreThoseOfTheSimulation) {

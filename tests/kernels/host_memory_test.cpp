@@ -1,7 +1,9 @@
 #include "kernels/execute/host_memory.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <random>
+#include <variant>
 
 #include <gtest/gtest.h>
 
@@ -41,6 +43,30 @@ TEST(HostMemory, BlocksAreResidentWhileTheyAreAllocated) {
     EXPECT_EQ(memory.allocated(), 0_B);
     EXPECT_EQ(memory.reserved(), 164_MiB);
   }
+}
+
+// One growing segment of host memory: what is unmapped is gone, what is not stays.
+TEST(HostSegments, ExpandAndShrinkByPages) {
+  CachingAllocator<HostSegments> allocator{HostSegments{},
+                                           {.expandable_segments = true, .device_memory = Bytes{1LL << 30}}};
+  const auto take = [&](Bytes size) { return std::get<BlockId>(allocator.malloc(size, {0})); };
+  const auto first_byte = [&](BlockId block) -> std::byte& {
+    return *allocator.source().pages_at(allocator.address(block));
+  };
+  const BlockId a = take(4_MiB);
+  const BlockId b = take(40_MiB);
+  first_byte(a) = first_byte(b) = std::byte{7};
+  allocator.free(b);
+  EXPECT_EQ(allocator.empty_cache(), 40_MiB);
+  EXPECT_EQ(allocator.reserved(), 20_MiB);
+  EXPECT_EQ(first_byte(a), std::byte{7});
+  const BlockId c = take(30_MiB);  // behind the first, over pages that went and came back
+  EXPECT_EQ(allocator.address(c) - allocator.address(a), 4_MiB);
+  EXPECT_EQ(allocator.source().pages_at(allocator.address(c) + 20_MiB)[0], std::byte{0});
+  EXPECT_EQ(allocator.reserved(), 40_MiB);
+  allocator.free(a);
+  allocator.free(c);
+  EXPECT_EQ(allocator.empty_cache(), 40_MiB);
 }
 
 TEST(HostMemory, WhoeverReadsOnAfterAReleaseFindsZeros) {

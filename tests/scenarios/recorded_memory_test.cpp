@@ -21,7 +21,7 @@ constexpr Address base{0x7f00'0000'0000};
 Address at(Bytes offset) { return base + offset; }
 
 RecordedEvent event(Action action, Bytes offset, Bytes size) {
-  return {action, 0, StreamId{0}, at(offset), size, 0, {}};
+  return {.action = action, .stream = StreamId{0}, .address = at(offset), .size = size};
 }
 
 std::vector<Bytes> allocated(const std::vector<RecordedEvent>& events) {

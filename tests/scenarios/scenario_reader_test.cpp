@@ -280,9 +280,6 @@ TEST(ScenarioReader, KeysOfTheFormatThatAreNotModelledAreRefused) {
         "recompute = \"selective\"\nrecompute_modules = [\"moe\"]"}) {
     EXPECT_NE(with("[train]", line).find("not modelled yet"), std::string::npos) << line;
   }
-  for (const char* line : {"allocator = \"expandable_segments:True\""}) {
-    EXPECT_NE(with("[runtime]", line).find("not modelled yet"), std::string::npos) << line;
-  }
   EXPECT_EQ(problems({{"\"megatron\"", "\"fsdp2\""}}),
             "job.toml:19:8: error: name = \"fsdp2\" is not modelled yet\n  hint: \"megatron\" or \"pytorch\" would do");
   EXPECT_EQ(problems_of(std::string(job) + "[offload]\noptimizer = \"cpu\""),
@@ -291,6 +288,23 @@ TEST(ScenarioReader, KeysOfTheFormatThatAreNotModelledAreRefused) {
     const std::string text = std::string(job) + "[" + table + "]\nx = 1";
     EXPECT_NE(problems_of(text).find("[" + std::string(table) + "]: "), std::string::npos) << problems_of(text);
   }
+}
+
+TEST(ScenarioReader, SettingsOfTheAllocatorAreThoseOfPyTorch) {
+  EXPECT_EQ(with("[runtime]", "allocator = \"expandable_segments:True,max_split_size_mb:128\""), "no problem");
+  EXPECT_EQ(with("[runtime]", "allocator = \"expandable_segments:true\""),
+            "job.toml:19:13: error: character 21: Expected 'True' or 'False' at index 2 in ConfigTokenizer but got "
+            "'true'\n  hint: capitalized, as Python writes them");
+  EXPECT_EQ(with_variable("PYTORCH_CUDA_ALLOC_CONF = \"expandable_segments:True\""), "no problem");
+  EXPECT_EQ(
+      with_variable("PYTORCH_ALLOC_CONF = \"backend:cudaMallocAsync\""),
+      "job.toml:21:22: error: character 9: backend:cudaMallocAsync is not modelled: its pool is the driver's, with "
+      "rules of its own\n  hint: leave it out for the native allocator");
+  EXPECT_EQ(with("[runtime]",
+                 "allocator = \"max_split_size_mb:64\"\n"
+                 "environment.PYTORCH_ALLOC_CONF = \"max_split_size_mb:128\""),
+            "job.toml:19:13: error: allocator = \"max_split_size_mb:64\", and the environment says "
+            "\"max_split_size_mb:128\"\n  hint: leave one of them out");
 }
 
 TEST(ScenarioReader, KeysThatAskForNothingAreAccepted) {

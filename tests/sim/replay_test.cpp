@@ -49,6 +49,37 @@ TEST(Replay, RequestsCountAsTheirBlocks) {
   EXPECT_EQ(replayed(alloc(0, 5 * mib)).peak_reserved, 20_MiB);
 }
 
+TEST(Replay, RunsTheAllocatorWithItsSettings) {
+  const Program program = parse_program(alloc(0, 30 * mib) + alloc(1, 25 * mib));
+  const auto reserved = [&](const AllocatorOptions& options) {
+    return replay(program, free_of_charge(), {.allocator = options}).peak_reserved;
+  };
+  EXPECT_EQ(reserved({}), 56_MiB);
+  EXPECT_EQ(reserved({.expandable_segments = true}), 60_MiB);
+  AllocatorOptions rounded;
+  rounded.roundup_divisions.fill(1);
+  EXPECT_EQ(reserved(rounded), 56_MiB);
+  rounded.roundup_divisions.fill(2);
+  EXPECT_EQ(reserved(rounded), 32_MiB + 32_MiB);
+  const MemoryRecord limited =
+      replay(program, free_of_charge(), {.allocator = {.memory_fraction = 0.5, .device_memory = 80_MiB}});
+  ASSERT_TRUE(limited.failure.has_value());
+  EXPECT_EQ(limited.failure->requested, 26_MiB);
+}
+
+// The block is handed out again at once, or only once the host has waited for the stream that borrowed it.
+TEST(Replay, BorrowedBlocksComeBackBetweenTheirFreeAndTheNextSync) {
+  const std::string borrowed = alloc(0, 30 * mib) + "borrow b0 s1\n" + release(0) + "record e0 s1\n";
+  const auto reserved = [&](const std::string& text, BorrowedFrees frees) {
+    return replay(parse_program(text), free_of_charge(), {.borrowed = frees}).peak_reserved;
+  };
+  EXPECT_EQ(reserved(borrowed + alloc(1, 30 * mib), BorrowedFrees::AtOnce), 30_MiB);
+  EXPECT_EQ(reserved(borrowed + alloc(1, 30 * mib), BorrowedFrees::AtNextSync), 60_MiB);
+  EXPECT_EQ(reserved(borrowed + "sync e0\n" + alloc(1, 30 * mib), BorrowedFrees::AtNextSync), 30_MiB);
+  const std::string earlier = alloc(0, 30 * mib) + "borrow b0 s1\nrecord e0 s1\n" + release(0) + "sync e0\n";
+  EXPECT_EQ(reserved(earlier + alloc(1, 30 * mib), BorrowedFrees::AtNextSync), 60_MiB) << "the event came first";
+}
+
 TEST(Replay, TheCompositionOfThePeakSumsToIt) {
   const MemoryRecord record =
       replayed(alloc(0, 1000, "parameters") + alloc(1, 3 * mib, "gradients") + alloc(2, 500, "parameters") +
