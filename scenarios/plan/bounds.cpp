@@ -336,8 +336,8 @@ MemoryBounds Bounder::memory(const Scenario& s) {
       const std::int64_t held = 4 * boundary;
       const std::int64_t held_high =
           (2 * s.layout.chunks + 2 * (s.layout.group() - s.layout.pipeline) + 8) * (boundary + (2 << 20));
-      const InFlight most = most_in_flight(s.layout, static_cast<std::int32_t>(p), micro_batches);
-      for (const InFlight::At& at : most.moments) {
+      const auto most = in_flight(s.layout, static_cast<std::int32_t>(p), micro_batches);
+      for (const InFlight::At& at : most->moments) {
         std::int64_t others_low = 0, others_high = 0;
         for (std::size_t c = 0; c < passes.size(); ++c) {
           others_low += at.others[c] * passes[c].lower.each;
@@ -370,6 +370,16 @@ MemoryBounds Bounder::memory(const Scenario& s) {
     bounds.device_upper_low = std::max(bounds.device_upper_low, allocated + state.driver_upper);
   }
   return bounds;
+}
+
+std::shared_ptr<const InFlight> Bounder::in_flight(const Layout& layout, std::int32_t rank,
+                                                   std::int64_t micro_batches) {
+  const InFlightKey key{rank, layout.pipeline, layout.chunks, layout.group(), micro_batches};
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const std::int64_t part : {std::int64_t{rank}, std::int64_t{key.pipeline}, std::int64_t{key.chunks},
+                                  std::int64_t{key.group}, micro_batches})
+    hash = mixed(hash, part);
+  return in_flight_.get(key, hash, [&] { return most_in_flight(layout, rank, micro_batches); });
 }
 
 std::shared_ptr<const Bounder::WindowClocks> Bounder::clocks_of(const Chunk& chunk, const Mesh& mesh, Duration launch) {

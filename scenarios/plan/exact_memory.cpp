@@ -27,14 +27,46 @@ bool same(const GraphOptions& a, const GraphOptions& b) {
   return all(a) == all(b);
 }
 
+// Only what `price` looks at: whom a program talks to, and how.
+Program calls_of(const Program& program) {
+  Program calls;
+  std::set<std::tuple<std::int32_t, CollectiveKind>> collectives;
+  std::set<std::pair<std::int32_t, std::vector<std::int32_t>>> exchanges;  // steps
+  for (const Op& op : program.ops) {
+    if (const auto* collective = std::get_if<Collective>(&op)) {
+      if (collectives.emplace(collective->comm.value, collective->kind).second) calls.ops.push_back(op);
+    } else if (const auto* exchange = std::get_if<Exchange>(&op)) {
+      std::vector<std::int32_t> steps;
+      for (const Transfer& t : program[exchange->transfers]) steps.push_back(t.step);
+      if (exchanges.emplace(exchange->comm.value, steps).second) calls.ops.push_back(op);
+    }
+  }
+  calls.transfers = program.transfers;
+  return calls;
+}
+
+// The shortest job in which ranks talk to all that they talk to.
+Truncation shortest(const Layout& layout, std::int64_t micro_batches) {
+  const bool interleaved = layout.schedule == ScheduleKind::Interleaved;
+  return {std::min<std::int64_t>(micro_batches, interleaved ? layout.group() : 2), 1};
+}
+
+// What does not change memory is as in every other scenario.
+Scenario of_memory(const Scenario& scenario) {
+  Scenario key = scenario;
+  key.name.clear();
+  key.layout.order = Layout{}.order;
+  key.runtime.headroom = Bytes{};
+  return key;
+}
+
 // One role at one price, within the device where that matters.
-void add_role(const Scenario& s, const StateTape& state, const StageTape& stage, const TapeRecord& record,
-              const DriverPrices& prices, Figures& figures) {
+void add(const TapeRecord& record, const DriverPrices& prices, Bytes capacity,
+         const std::function<TapeRecord(const DriverPrices&)>& run_within, Figures& figures) {
   Bytes device = record.device(prices), upper = record.device_upper(prices), allocated = record.allocated;
-  const Bytes capacity = s.cluster.device.capacity;
   if (device > capacity) {
     // The allocator gives its cache back before it gives up, so a full device need not be the end.
-    const TapeRecord limited = run_tape(state, stage, prices, capacity);
+    const TapeRecord limited = run_within(prices);
     figures.completed &= !limited.out_of_memory;
     if (!limited.out_of_memory)
       std::tie(device, upper, allocated) =
@@ -55,48 +87,180 @@ std::shared_ptr<const ModelGraph> SharedGraphs::graph_of(const Model& model, con
   return known_.back().graph;
 }
 
-Figures exact_memory(const Scenario& scenario, SharedGraphs& graphs,
-                     const std::function<bool(const Figures&)>& enough) {
+// The runs of a candidate's roles, as far as anyone asked.
+struct ExactMemory::Runs {
+  Runs(const Scenario& its, SharedGraphs& graphs)
+      : scenario(its),
+        runtime(runtime_of(scenario)),
+        graph(graphs.graph_of(scenario.model, graph_options_of(scenario))),
+        roles(tidemark::roles(input())),
+        by_role(roles.size()) {
+    for (std::size_t r = 0; r < roles.size(); ++r) {
+      if (r == 0 || roles[r].first.pipeline != roles[r - 1].first.pipeline)
+        calls.push_back(calls_of(lower_few(input(), roles[r], shortest(scenario.layout, micro_batches()))));
+      stage_of_role.push_back(calls.size() - 1);
+    }
+  }
+
+  [[nodiscard]] LoweringInput input() const { return {*graph, scenario.layout, scenario.train, runtime}; }
+  [[nodiscard]] std::int64_t micro_batches() const { return micro_batches_of(scenario.train, scenario.layout); }
+
+  /// How far a role's run has come: what its epochs were at each change, and as they are.
+  struct Run {
+    struct Change {
+      std::size_t epoch = 0;
+      Bytes reserved;
+    };
+    std::vector<Change> changes;
+    TapeRecord record;
+  };
+
+  const StageTape& stage_of(std::size_t role) {
+    if (!stage || stage_is_of != stage_of_role[role]) {
+      const Truncation few = truncation(scenario.layout, micro_batches());
+      stage = stage_tape(input(), roles[role], lower_few(input(), roles[role], few));
+      stage_is_of = stage_of_role[role];
+    }
+    return *stage;
+  }
+
+  const Scenario scenario;
+  const Runtime runtime;
+  const std::shared_ptr<const ModelGraph> graph;
+  const std::vector<Role> roles;
+  std::vector<Program> calls;  ///< by stage
+  std::vector<std::size_t> stage_of_role;
+
+  std::mutex mutex;  ///< of what follows
+  std::vector<std::optional<Run>> by_role;
+  std::optional<StageTape> stage;  ///< the latest
+  std::size_t stage_is_of = 0;
+};
+
+namespace {
+
+// What ranks of a role pay, and whether a run of theirs, as far as it has come, leaves anything to win.
+class Prospect {
+ public:
+  Prospect(std::vector<const DriverPrices*> prices, Bytes capacity, const OfNoInterest& of_no_interest)
+      : prices_(std::move(prices)), capacity_(capacity), of_no_interest_(&of_no_interest), driver_(prices_.size()) {}
+
+  /// The next change of a record's epochs. False where nothing more is to be seen: a device that would be full has to
+  /// be looked at by itself, and what is of no interest need not be.
+  bool goes_on(const TapeRecord& record, std::size_t epoch, Bytes reserved) {
+    if (full_ || !of_interest_) return false;
+    for (; seen_ <= epoch; ++seen_) {
+      const TapeRecord::Epoch& its = record.epochs[seen_];
+      for (std::size_t p = 0; p < prices_.size(); ++p) {
+        const auto take = [&](const Estimate& e) {
+          driver_[p].central += e.bytes;
+          driver_[p].upper += e.high;
+        };
+        if (its.resource)
+          take(prices_[p]->of(*its.resource));
+        else if (its.comm.valid())
+          take(prices_[p]->of(its.comm));
+      }
+    }
+    Bytes upper;
+    for (const Driver& driver : driver_) {
+      full_ |= driver.central + reserved > capacity_;
+      upper = std::max(upper, driver.upper + reserved);
+    }
+    if (!full_ && *of_no_interest_ && (*of_no_interest_)(upper)) of_interest_ = false;
+    return !full_ && of_interest_;
+  }
+  [[nodiscard]] bool of_interest() const { return of_interest_; }
+
+ private:
+  struct Driver {
+    Bytes central, upper;
+  };
+  std::vector<const DriverPrices*> prices_;
+  Bytes capacity_;
+  const OfNoInterest* of_no_interest_;
+  std::vector<Driver> driver_;
+  std::size_t seen_ = 0;  // epochs
+  bool full_ = false, of_interest_ = true;
+};
+
+}  // namespace
+
+std::shared_ptr<ExactMemory::Runs> ExactMemory::runs_of(const Scenario& scenario) {
+  constexpr std::size_t most = 64;  // those that share are looked at soon after each other
+  const Scenario key = of_memory(scenario);
+  const std::lock_guard lock(mutex_);
+  for (const auto& [its, runs] : known_)
+    if (its.layout == key.layout && its == key) return runs;
+  known_.emplace_back(key, std::make_shared<Runs>(key, graphs_));
+  if (known_.size() > most) known_.pop_front();
+  return known_.back().second;
+}
+
+ExactMemory::Answer ExactMemory::of(const Scenario& scenario, const OfNoInterest& of_no_interest) {
   const Runtime runtime = runtime_of(scenario);
-  if (runtime.eager) return figures_of(predict(scenario));  // one short program, whose passes and state are not apart
-  const auto graph = graphs.graph_of(scenario.model, graph_options_of(scenario));
-  const LoweringInput input{*graph, scenario.layout, scenario.train, runtime};
+  if (runtime.eager)
+    return {figures_of(
+        predict(scenario, {}, {.told = Told::Figures}))};  // one short program, whose passes and state are not apart
+  const std::shared_ptr<Runs> runs = runs_of(scenario);
+  const LoweringInput input{*runs->graph, scenario.layout, scenario.train, runtime};
   const std::vector<Role> all = roles(input);
-  const Truncation few = truncation(scenario.layout, micro_batches_of(scenario.train, scenario.layout));
+  ensure(all.size() == runs->roles.size(), "where ranks stand does not change what they do");
 
   Workload stages;
   stages.communicators = communicators_of(input).table;
+  stages.programs = runs->calls;
   stages.program_of_rank.resize(static_cast<std::size_t>(scenario.layout.world_size()));
-  std::vector<std::int32_t> stage_of_role;
-  for (const Role& role : all) {
-    if (stages.programs.empty() || role.first.pipeline != all[stage_of_role.size() - 1].first.pipeline)
-      stages.programs.push_back(lower_few(input, role, few));
-    stage_of_role.push_back(static_cast<std::int32_t>(stages.programs.size()) - 1);
-    for (const Rank rank : role.ranks) stages.program_of_rank[rank.index()] = stage_of_role.back();
-  }
+  for (std::size_t r = 0; r < all.size(); ++r)
+    for (const Rank rank : all[r].ranks)
+      stages.program_of_rank[rank.index()] = static_cast<std::int32_t>(runs->stage_of_role[r]);
   const Prices prices = price(stages, scenario.cluster, nccl_settings(scenario.runtime));
 
-  Figures figures;
-  figures.completed = true;
-  StageTape stage;
+  Answer answer;
+  answer.figures.completed = true;
+  const Bytes capacity = scenario.cluster.device.capacity;
+  const std::lock_guard lock(runs->mutex);
   for (std::size_t r = 0; r < all.size(); ++r) {
-    if (r == 0 || stage_of_role[r] != stage_of_role[r - 1])
-      stage = stage_tape(input, all[r], stages.programs[static_cast<std::size_t>(stage_of_role[r])]);
-    const StateTape state = state_tape(input, all[r]);
-    const TapeRecord record = run_tape(state, stage);
     std::set<std::int32_t> entries;
     for (const Rank rank : all[r].ranks) entries.insert(prices.entry_of_rank[rank.index()]);
-    for (const std::int32_t entry : entries)
-      add_role(scenario, state, stage, record, prices.entries[static_cast<std::size_t>(entry)], figures);
-    if (enough && enough(figures)) return figures;
+    std::vector<const DriverPrices*> its_prices;
+    for (const std::int32_t entry : entries) its_prices.push_back(&prices.entries[static_cast<std::size_t>(entry)]);
+
+    std::optional<Runs::Run>& run = runs->by_role[r];
+    Prospect prospect(its_prices, capacity, of_no_interest);
+    if (run)
+      for (const Runs::Run::Change& change : run->changes)
+        if (!prospect.goes_on(run->record, change.epoch, change.reserved)) break;
+    if (prospect.of_interest() && (!run || !run->record.complete)) {
+      prospect = Prospect(its_prices, capacity, of_no_interest);
+      Runs::Run whole;
+      whole.record = run_tape(state_tape(runs->input(), all[r]), runs->stage_of(r), [&](const TapeRecord& record) {
+        whole.changes.push_back({record.epochs.size() - 1, record.epochs.back().reserved});
+        prospect.goes_on(record, whole.changes.back().epoch, whole.changes.back().reserved);
+        return !prospect.of_interest();
+      });
+      run = std::move(whole);
+    }
+    if (!prospect.of_interest()) return {answer.figures, false};
+    const auto run_within = [&](const DriverPrices& within) {
+      return run_tape(state_tape(runs->input(), all[r]), runs->stage_of(r), within, capacity);
+    };
+    for (const DriverPrices* entry : its_prices) add(run->record, *entry, capacity, run_within, answer.figures);
+    if (!of_no_interest) continue;
+    if (of_no_interest(answer.figures.device_upper)) return {answer.figures, false};
+    if (!fits(scenario, answer.figures)) break;
   }
-  return figures;
+  return answer;
+}
+
+Figures exact_memory(const Scenario& scenario, SharedGraphs& graphs) {
+  return ExactMemory(graphs).of(scenario).figures;
 }
 
 void add_exact_time(const Scenario& scenario, SharedGraphs& graphs, Figures& figures) {
   const Runtime runtime = runtime_of(scenario);
   const auto graph = graphs.graph_of(scenario.model, graph_options_of(scenario));
-  const Workload stages = lower_stages({*graph, scenario.layout, scenario.train, runtime});
+  const Workload stages = lower_last_step({*graph, scenario.layout, scenario.train, runtime});
   const Prices prices = price(stages, scenario.cluster, nccl_settings(scenario.runtime));
   Router router(stages, scenario.cluster, prices.entry_of_rank);
   const Folding folding = fold(stages, prices.entry_of_rank, router.traffic());

@@ -256,13 +256,14 @@ class LiveHash {
 
 class TapeRunner {
  public:
-  TapeRunner(Bytes capacity, const DriverPrices* prices) : allocator_(TapeMemory(capacity)), prices_(prices) {
+  TapeRunner(Bytes capacity, const DriverPrices* prices, EnoughSeen enough)
+      : allocator_(TapeMemory(capacity)), prices_(prices), enough_(std::move(enough)) {
     record_.epochs.emplace_back();
   }
 
   TapeRecord run(const StateTape& state, const StageTape& stage) && {
     play_state(state.construction);
-    for (std::size_t s = 0; s < state.steps.size() && !record_.out_of_memory; ++s) {
+    for (std::size_t s = 0; s < state.steps.size() && !over(); ++s) {
       play_state(state.steps[s].before);
       const PassesTape& passes = stage.steps[s];
       before_step_ = passes_.size();
@@ -271,6 +272,7 @@ class TapeRunner {
       play_pass(passes.after);
       play_state(state.steps[s].after);
     }
+    record_.complete = !over();
     return std::move(record_);
   }
 
@@ -282,7 +284,7 @@ class TapeRunner {
 
   void play_state(const Tape& tape) {
     for (const TapeEvent& e : tape) {
-      if (record_.out_of_memory) return;
+      if (over()) return;
       if (e.kind == TapeEvent::Kind::AllocState)
         state_.push_back(allocate(e));
       else if (e.kind == TapeEvent::Kind::FreeState)
@@ -294,7 +296,7 @@ class TapeRunner {
 
   void play_pass(const Tape& tape) {
     for (const TapeEvent& e : tape) {
-      if (record_.out_of_memory) return;
+      if (over()) return;
       switch (e.kind) {
         case TapeEvent::Kind::Begin:
           passes_.emplace_back();
@@ -302,7 +304,7 @@ class TapeRunner {
           break;
         case TapeEvent::Kind::Alloc: {
           const BlockId block = allocate(e);
-          if (record_.out_of_memory) return;
+          if (over()) return;
           const std::size_t place = passes_.back().size();
           passes_.back().push_back({block, live_.add(allocator_.address(block), allocator_.size(block), place)});
           break;
@@ -337,7 +339,7 @@ class TapeRunner {
     std::unordered_map<std::uint64_t, std::int64_t> seen;  // -> after how many bodies
     std::int64_t changes = -1;
     std::int64_t left = passes.repeats;
-    while (left > 0 && !record_.out_of_memory) {
+    while (left > 0 && !over()) {
       play_pass(passes.body);
       --left;
       ++record_.bodies;
@@ -362,8 +364,10 @@ class TapeRunner {
       return {};
     }
     record_.allocated = std::max(record_.allocated, allocator_.allocated());
-    Bytes& reserved = record_.epochs.back().reserved;
-    reserved = std::max(reserved, allocator_.reserved());
+    if (allocator_.reserved() > record_.epochs.back().reserved) {
+      record_.epochs.back().reserved = allocator_.reserved();
+      look();
+    }
     return std::get<BlockId>(got);
   }
 
@@ -386,10 +390,15 @@ class TapeRunner {
     }
     epoch.reserved = allocator_.reserved();
     record_.epochs.push_back(epoch);
+    look();
   }
+  void look() { seen_enough_ = seen_enough_ || (enough_ && enough_(record_)); }
+  [[nodiscard]] bool over() const { return record_.out_of_memory || seen_enough_; }
 
   CachingAllocator<TapeMemory> allocator_;
   const DriverPrices* prices_;
+  EnoughSeen enough_;
+  bool seen_enough_ = false;
   std::vector<BlockId> state_;             // by number
   std::size_t before_step_ = 0;            // micro-batches
   std::vector<std::vector<Held>> passes_;  // by micro-batch and place
@@ -470,13 +479,13 @@ Bytes TapeRecord::device_upper(const DriverPrices& prices) const {
   return highest(*this, prices, [](const Estimate& e) { return e.high; });
 }
 
-TapeRecord run_tape(const StateTape& state, const StageTape& stage) {
+TapeRecord run_tape(const StateTape& state, const StageTape& stage, const EnoughSeen& enough) {
   constexpr Bytes unlimited{std::numeric_limits<std::int64_t>::max() / 2};
-  return TapeRunner(unlimited, nullptr).run(state, stage);
+  return TapeRunner(unlimited, nullptr, enough).run(state, stage);
 }
 
 TapeRecord run_tape(const StateTape& state, const StageTape& stage, const DriverPrices& prices, Bytes capacity) {
-  return TapeRunner(capacity, &prices).run(state, stage);
+  return TapeRunner(capacity, &prices, {}).run(state, stage);
 }
 
 }  // namespace tidemark

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -85,14 +86,18 @@ struct TapeRecord {
   };
   std::vector<Epoch> epochs;
   bool out_of_memory = false;
+  bool complete = false;                 ///< to the end of the last step; ended early otherwise
   std::int64_t bodies = 0, skipped = 0;  ///< run, and known without running
 
   [[nodiscard]] Bytes device(const DriverPrices& prices) const;
   [[nodiscard]] Bytes device_upper(const DriverPrices& prices) const;
 };
 
+/// Asked whenever a run's epochs have changed: whether what the record shows so far will do.
+using EnoughSeen = std::function<bool(const TapeRecord&)>;
+
 /// Through the allocator, on a device of unlimited memory.
-[[nodiscard]] TapeRecord run_tape(const StateTape& state, const StageTape& stage);
+[[nodiscard]] TapeRecord run_tape(const StateTape& state, const StageTape& stage, const EnoughSeen& enough = {});
 /// The same on a device of `capacity`, where drivers take what `prices` say at their central values.
 [[nodiscard]] TapeRecord run_tape(const StateTape& state, const StageTape& stage, const DriverPrices& prices,
                                   Bytes capacity);
