@@ -12,6 +12,7 @@
 #include "parallel/sizes.hpp"
 #include "parallel/stages.hpp"
 #include "scenarios/plan/pass_schedule.hpp"
+#include "scenarios/plan/same_job.hpp"
 #include "scenarios/prediction.hpp"
 #include "sim/allocator_options.hpp"
 #include "sim/ensure.hpp"
@@ -35,9 +36,9 @@ std::uint64_t hash_of(const Scenario& s) {
         s.train.sequence_length, static_cast<std::int64_t>(s.layout.sharding), static_cast<std::int64_t>(r.kind),
         static_cast<std::int64_t>(r.method), std::int64_t{r.layers}, std::int64_t{r.mlp},
         std::int64_t{r.core_attention}, static_cast<std::int64_t>(s.train.gradient_dtype), s.model.layers,
-        std::int64_t{s.layout.first_layers}, std::int64_t{s.layout.count_loss},
         std::int64_t{s.layout.order[1] == MeshAxis::Data}})
     hash = mixed(hash, part);
+  for (const std::int32_t layers : s.layout.stage_layers) hash = mixed(hash, layers);
   return hash;
 }
 
@@ -58,12 +59,10 @@ Scenario of_passes(const Scenario& s, const std::vector<LayerRun>& runs) {
 
 // What happens outside passes does not depend on these.
 Scenario of_state(const Scenario& s) {
-  Scenario key = s;
-  key.name.clear();
+  Scenario key = same_job(s);
   key.train.micro_batch = 1;
   key.train.global_batch = 0;
   key.train.recompute = {};
-  key.runtime.headroom = Bytes{};
   return key;
 }
 

@@ -106,7 +106,8 @@ Evaluated Evaluator::allocate(const Survivor& survivor, const Bar& bar) {
 Evaluated Evaluator::time(const Found& fitting) {
   const Scenario scenario = scenario_of_candidate(space_, fitting.candidate);
   Evaluated found{Evaluated::Verdict::Fits, true, fitting, {}};
-  add_exact_time(scenario, graphs_, found.found.figures);
+  found.found.figures.step = time_.step(scenario);
+  found.found.figures.throughput = tokens_per_s_per_device(scenario, found.found.figures.step);
   return found;
 }
 

@@ -10,6 +10,7 @@
 #include "parallel/lower.hpp"
 #include "parallel/mesh.hpp"
 #include "scenarios/plan/figures.hpp"
+#include "scenarios/plan/same_job.hpp"
 #include "scenarios/plan/tape.hpp"
 #include "scenarios/prediction.hpp"
 #include "sim/engine.hpp"
@@ -53,11 +54,23 @@ Truncation shortest(const Layout& layout, std::int64_t micro_batches) {
 
 // What does not change memory is as in every other scenario.
 Scenario of_memory(const Scenario& scenario) {
-  Scenario key = scenario;
-  key.name.clear();
+  Scenario key = same_job(scenario);
   key.layout.order = Layout{}.order;
-  key.runtime.headroom = Bytes{};
   return key;
+}
+
+// Jobs that are alike are looked at soon after each other.
+constexpr std::size_t most_known = 64;
+
+// What is known of the key among the latest, or what `make` makes.
+template <class Known, class Make>
+std::shared_ptr<Known> known_or_made(std::deque<std::pair<Scenario, std::shared_ptr<Known>>>& latest,
+                                     const Scenario& key, Make make) {
+  for (const auto& [its, known] : latest)
+    if (its.layout == key.layout && its == key) return known;
+  latest.emplace_back(key, make());
+  if (latest.size() > most_known) latest.pop_front();
+  return latest.back().second;
 }
 
 // One role at one price, within the device where that matters.
@@ -117,7 +130,7 @@ struct ExactMemory::Runs {
 
   const StageTape& stage_of(std::size_t role) {
     if (!stage || stage_is_of != stage_of_role[role]) {
-      const Truncation few = truncation(scenario.layout, micro_batches());
+      const Truncation few = truncation(scenario.layout, micro_batches(), roles[role].first.pipeline);
       stage = stage_tape(input(), roles[role], lower_few(input(), roles[role], few));
       stage_is_of = stage_of_role[role];
     }
@@ -187,14 +200,9 @@ class Prospect {
 }  // namespace
 
 std::shared_ptr<ExactMemory::Runs> ExactMemory::runs_of(const Scenario& scenario) {
-  constexpr std::size_t most = 64;  // those that share are looked at soon after each other
   const Scenario key = of_memory(scenario);
   const std::lock_guard lock(mutex_);
-  for (const auto& [its, runs] : known_)
-    if (its.layout == key.layout && its == key) return runs;
-  known_.emplace_back(key, std::make_shared<Runs>(key, graphs_));
-  if (known_.size() > most) known_.pop_front();
-  return known_.back().second;
+  return known_or_made(known_, key, [&] { return std::make_shared<Runs>(key, graphs_); });
 }
 
 ExactMemory::Answer ExactMemory::of(const Scenario& scenario, const OfNoInterest& of_no_interest) {
@@ -257,17 +265,36 @@ Figures exact_memory(const Scenario& scenario, SharedGraphs& graphs) {
   return ExactMemory(graphs).of(scenario).figures;
 }
 
-void add_exact_time(const Scenario& scenario, SharedGraphs& graphs, Figures& figures) {
+namespace {
+
+Duration simulated_step(const Scenario& scenario, const ModelGraph& graph) {
   const Runtime runtime = runtime_of(scenario);
-  const auto graph = graphs.graph_of(scenario.model, graph_options_of(scenario));
-  const Workload stages = lower_last_step({*graph, scenario.layout, scenario.train, runtime});
+  const Workload stages = lower_last_step({graph, scenario.layout, scenario.train, runtime});
   const Prices prices = price(stages, scenario.cluster, nccl_settings(scenario.runtime));
   Router router(stages, scenario.cluster, prices.entry_of_rank);
   const Folding folding = fold(stages, prices.entry_of_rank, router.traffic());
   const TimePrices times = price_time(stages, folding, scenario.cluster, router);
   const Trace trace = simulate(stages, folding, times, {.keep = Keep::Ends});
   ensure(std::holds_alternative<Completed>(trace.outcome), "programs that verify() finds sound do not deadlock");
-  figures.step = last_step(trace);
+  return last_step(trace);
+}
+
+}  // namespace
+
+Duration ExactTime::step(const Scenario& scenario) {
+  const Scenario key = same_job(scenario);
+  std::shared_ptr<Known> known;
+  {
+    const std::lock_guard lock(mutex_);
+    known = known_or_made(known_, key, [] { return std::make_shared<Known>(); });
+  }
+  const std::lock_guard lock(known->mutex);
+  if (!known->step) known->step = simulated_step(key, *graphs_.graph_of(key.model, graph_options_of(key)));
+  return *known->step;
+}
+
+void add_exact_time(const Scenario& scenario, SharedGraphs& graphs, Figures& figures) {
+  figures.step = ExactTime(graphs).step(scenario);
   figures.throughput = tokens_per_s_per_device(scenario, figures.step);
 }
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -32,7 +33,7 @@ class SharedGraphs {
 using OfNoInterest = std::function<bool(Bytes device_upper)>;
 
 /// Memory of candidates by the emulated allocator, as `predict` says it, without their whole programs. Candidates that
-/// differ in the order of ranks alone allocate the same, and share the runs. From any thread.
+/// are the same job but for the order of ranks allocate the same, and share the runs. From any thread.
 class ExactMemory {
  public:
   struct Answer {
@@ -58,7 +59,23 @@ class ExactMemory {
 /// All ranks of one candidate.
 [[nodiscard]] Figures exact_memory(const Scenario& scenario, SharedGraphs& graphs);
 
-/// How long a step takes, as `predict` says it, and what that makes in tokens per second and device.
+/// How long a step takes, as `predict` says it. Candidates that are the same job share the clock. From any thread.
+class ExactTime {
+ public:
+  explicit ExactTime(SharedGraphs& graphs) : graphs_(graphs) {}
+  [[nodiscard]] Duration step(const Scenario& scenario);
+
+ private:
+  struct Known {
+    std::mutex mutex;
+    std::optional<Duration> step;
+  };
+  SharedGraphs& graphs_;
+  std::mutex mutex_;
+  std::deque<std::pair<Scenario, std::shared_ptr<Known>>> known_;  // the latest
+};
+
+/// The same, and what that makes in tokens per second and device.
 void add_exact_time(const Scenario& scenario, SharedGraphs& graphs, Figures& figures);
 
 }  // namespace tidemark

@@ -84,7 +84,8 @@ class Search {
     }
   }
 
-  // Those first that no other might beat: what they turn out to be may spare the others the clock.
+  // Those first that no other might beat, and of equal ones the first: what they turn out to be may spare the others
+  // the clock.
   void time(std::vector<std::pair<Found, double>> fitting, std::int64_t before, std::int64_t all) {
     while (!fitting.empty()) {
       const Bar bar = bar_now();
@@ -92,7 +93,10 @@ class Search {
           std::erase_if(fitting, [&](const auto& f) { return bar.beats(f.first.figures.device_upper, f.second); }));
       const auto might_be_beaten = [&](const std::pair<Found, double>& f) {
         return std::any_of(fitting.begin(), fitting.end(), [&](const std::pair<Found, double>& other) {
-          return beats({other.first.figures.device_upper, other.second}, f.first.figures.device_upper, f.second);
+          const Bytes memory = f.first.figures.device_upper;
+          return beats({other.first.figures.device_upper, other.second}, memory, f.second) ||
+                 (other.first.figures.device_upper == memory && other.second == f.second &&
+                  other.first.candidate < f.first.candidate);
         });
       };
       std::vector<std::pair<Found, double>> later;

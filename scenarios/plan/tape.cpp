@@ -422,16 +422,17 @@ Bytes highest(const TapeRecord& record, const DriverPrices& prices, Price price)
 
 }  // namespace
 
-Truncation truncation(const Layout& layout, std::int64_t micro_batches) {
+Truncation truncation(const Layout& layout, std::int64_t micro_batches, std::int32_t pipeline) {
+  const std::int64_t behind = layout.pipeline - 1 - pipeline;  // stages
   switch (layout.schedule) {
     case ScheduleKind::OneFOneB:
       // All that run ahead; as many again, made in the midst of others; and some alike, the last of which sees the end.
-      return {std::min<std::int64_t>(micro_batches, 2 * layout.pipeline + 3), 1};
+      return {std::min<std::int64_t>(micro_batches, 2 * behind + 5), 1};
     case ScheduleKind::GPipe:
       return {micro_batches, 1};
     case ScheduleKind::Interleaved: {
       const std::int64_t group = layout.group();
-      const std::int64_t ahead = (2 * (layout.pipeline - 1) + (layout.chunks - 1) * group) / layout.chunks / group + 1;
+      const std::int64_t ahead = (2 * behind + (layout.chunks - 1) * group) / layout.chunks / group + 1;
       return {std::min(micro_batches, (2 * ahead + 5) * group + micro_batches % group), group};
     }
   }
@@ -446,7 +447,7 @@ Program lower_few(const LoweringInput& input, const Role& role, const Truncation
 
 StageTape stage_tape(const LoweringInput& input, const Role& role, const Program& program) {
   const std::int64_t all = micro_batches(input);
-  Truncation few = truncation(input.layout, all);
+  Truncation few = truncation(input.layout, all, role.first.pipeline);
   CutProgram cut = cut_of(program);
   StageTape stage;
   for (; few.micro_batches < all; few.micro_batches = std::min(all, few.micro_batches * 2 - all % few.period)) {

@@ -62,12 +62,13 @@ struct StateTape {
   bool operator==(const StateTape&) const = default;
 };
 
-/// Micro-batches of a lowering that shows what `micro_batches` of them do; all of them where there are few.
+/// Micro-batches of a lowering that shows what `micro_batches` of them do on a pipeline rank; all of them where there
+/// are few.
 struct Truncation {
   std::int64_t micro_batches = 0;
   std::int64_t period = 1;  ///< after how many of them the schedule begins anew
 };
-[[nodiscard]] Truncation truncation(const Layout& layout, std::int64_t micro_batches);
+[[nodiscard]] Truncation truncation(const Layout& layout, std::int64_t micro_batches, std::int32_t pipeline);
 /// The program of a role as `few` has it.
 [[nodiscard]] Program lower_few(const LoweringInput& input, const Role& role, const Truncation& few);
 
