@@ -15,6 +15,7 @@
 #include "scenarios/host_clock.hpp"
 #include "scenarios/io/allocator_conf.hpp"
 #include "scenarios/io/input_error.hpp"
+#include "sim/calls.hpp"
 #include "sim/engine.hpp"
 #include "sim/ensure.hpp"
 #include "sim/verify.hpp"
@@ -343,10 +344,11 @@ Job::Job(const Scenario& asked)
       stages(lower_stages(lowering())) {
   const std::vector<std::string> wrong = verify(stages);
   ensure(wrong.empty(), wrong.empty() ? "" : wrong.front().c_str());
-  prices = price(stages, scenario.cluster, nccl_settings(scenario.runtime));
-  Router router(stages, scenario.cluster, prices.entry_of_rank);
-  folding = fold(stages, prices.entry_of_rank, router.traffic());
-  times = price_time(stages, folding, scenario.cluster, router);
+  const Workload calls = calls_of(stages);
+  prices = price(calls, scenario.cluster, nccl_settings(scenario.runtime));
+  Router router(calls, scenario.cluster, prices.entry_of_rank);
+  folding = fold(calls, prices.entry_of_rank, router.traffic());
+  times = price_time(calls, folding, scenario.cluster, router);
 }
 
 const Role& Job::role_of(Rank rank) const {

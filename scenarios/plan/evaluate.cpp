@@ -113,7 +113,7 @@ Evaluated Evaluator::time(const Found& fitting) {
 
 Evaluated Evaluator::in_full(std::int64_t index) {
   const Scenario scenario = scenario_of_candidate(space_, index);
-  const Figures figures = figures_of(predict(scenario, {}, {.told = Told::Figures}));
+  const Figures figures = whole_figures(scenario);
   Evaluated found;
   found.verdict = fits(scenario, figures) ? Evaluated::Verdict::Fits : Evaluated::Verdict::DoesNotFit;
   found.timed = true;

@@ -13,8 +13,10 @@
 #include "scenarios/plan/same_job.hpp"
 #include "scenarios/plan/tape.hpp"
 #include "scenarios/prediction.hpp"
+#include "sim/calls.hpp"
 #include "sim/engine.hpp"
 #include "sim/ensure.hpp"
+#include "sim/replay.hpp"
 #include "sim/summary.hpp"
 
 namespace tidemark {
@@ -26,24 +28,6 @@ bool same(const GraphOptions& a, const GraphOptions& b) {
                     o.softmax_precision);
   };
   return all(a) == all(b);
-}
-
-// Only what `price` looks at: whom a program talks to, and how.
-Program calls_of(const Program& program) {
-  Program calls;
-  std::set<std::tuple<std::int32_t, CollectiveKind>> collectives;
-  std::set<std::pair<std::int32_t, std::vector<std::int32_t>>> exchanges;  // steps
-  for (const Op& op : program.ops) {
-    if (const auto* collective = std::get_if<Collective>(&op)) {
-      if (collectives.emplace(collective->comm.value, collective->kind).second) calls.ops.push_back(op);
-    } else if (const auto* exchange = std::get_if<Exchange>(&op)) {
-      std::vector<std::int32_t> steps;
-      for (const Transfer& t : program[exchange->transfers]) steps.push_back(t.step);
-      if (exchanges.emplace(exchange->comm.value, steps).second) calls.ops.push_back(op);
-    }
-  }
-  calls.transfers = program.transfers;
-  return calls;
 }
 
 // The shortest job in which ranks talk to all that they talk to.
@@ -73,6 +57,12 @@ std::shared_ptr<Known> known_or_made(std::deque<std::pair<Scenario, std::shared_
   return latest.back().second;
 }
 
+void add(Bytes allocated, Bytes device, Bytes upper, Figures& figures) {
+  figures.allocated = std::max(figures.allocated, allocated);
+  figures.device = std::max(figures.device, device);
+  figures.device_upper = std::max(figures.device_upper, upper);
+}
+
 // One role at one price, within the device where that matters.
 void add(const TapeRecord& record, const DriverPrices& prices, Bytes capacity,
          const std::function<TapeRecord(const DriverPrices&)>& run_within, Figures& figures) {
@@ -85,9 +75,19 @@ void add(const TapeRecord& record, const DriverPrices& prices, Bytes capacity,
       std::tie(device, upper, allocated) =
           std::tuple(limited.device(prices), limited.device_upper(prices), limited.allocated);
   }
-  figures.allocated = std::max(figures.allocated, allocated);
-  figures.device = std::max(figures.device, device);
-  figures.device_upper = std::max(figures.device_upper, upper);
+  add(allocated, device, upper, figures);
+}
+
+// The same by its whole program.
+void add(const Program& program, const DriverPrices& prices, const AllocatorOptions& allocator, Bytes capacity,
+         Figures& figures) {
+  MemoryRecord record = replay(program, prices, {.allocator = without_limit(allocator)});
+  if (record.device.bytes > capacity) {
+    MemoryRecord limited = replay(program, prices, {.capacity = capacity, .allocator = allocator});
+    figures.completed &= !limited.failure;
+    if (!limited.failure) record = std::move(limited);
+  }
+  add(record.allocated.bytes, record.device.bytes, record.peak_device_upper, figures);
 }
 
 }  // namespace
@@ -108,11 +108,13 @@ struct ExactMemory::Runs {
         graph(graphs.graph_of(scenario.model, graph_options_of(scenario))),
         roles(tidemark::roles(input())),
         by_role(roles.size()) {
+    Workload stages;
     for (std::size_t r = 0; r < roles.size(); ++r) {
       if (r == 0 || roles[r].first.pipeline != roles[r - 1].first.pipeline)
-        calls.push_back(calls_of(lower_few(input(), roles[r], shortest(scenario.layout, micro_batches()))));
-      stage_of_role.push_back(calls.size() - 1);
+        stages.programs.push_back(lower_few(input(), roles[r], shortest(scenario.layout, micro_batches())));
+      stage_of_role.push_back(stages.programs.size() - 1);
     }
+    calls = calls_of(stages).programs;
   }
 
   [[nodiscard]] LoweringInput input() const { return {*graph, scenario.layout, scenario.train, runtime}; }
@@ -270,16 +272,53 @@ namespace {
 Duration simulated_step(const Scenario& scenario, const ModelGraph& graph) {
   const Runtime runtime = runtime_of(scenario);
   const Workload stages = lower_last_step({graph, scenario.layout, scenario.train, runtime});
-  const Prices prices = price(stages, scenario.cluster, nccl_settings(scenario.runtime));
-  Router router(stages, scenario.cluster, prices.entry_of_rank);
-  const Folding folding = fold(stages, prices.entry_of_rank, router.traffic());
-  const TimePrices times = price_time(stages, folding, scenario.cluster, router);
+  const Workload calls = calls_of(stages);
+  const Prices prices = price(calls, scenario.cluster, nccl_settings(scenario.runtime));
+  Router router(calls, scenario.cluster, prices.entry_of_rank);
+  const Folding folding = fold(calls, prices.entry_of_rank, router.traffic());
+  const TimePrices times = price_time(calls, folding, scenario.cluster, router);
   const Trace trace = simulate(stages, folding, times, {.keep = Keep::Ends});
   ensure(std::holds_alternative<Completed>(trace.outcome), "programs that verify() finds sound do not deadlock");
   return last_step(trace);
 }
 
 }  // namespace
+
+Figures whole_figures(const Scenario& scenario) {
+  constexpr PredictOptions options{.told = Told::Figures};
+  if (!scenario.runtime.allocator.empty() || runtime_of(scenario).eager)
+    return figures_of(predict(scenario, {}, options));
+  const Job job(scenario);
+  Figures figures;
+  figures.completed = true;
+  figures.step = last_step(simulate_time(job, options));
+  figures.throughput = tokens_per_s_per_device(job.scenario, figures.step);
+
+  const Bytes capacity = job.scenario.cluster.device.capacity;
+  StageTape stage;
+  for (std::size_t r = 0; r < job.roles.size(); ++r) {
+    const Role& role = job.roles[r];
+    const Program& program = job.stages.program(role.ranks.front());
+    std::set<std::int32_t> entries;
+    for (const Rank rank : role.ranks) entries.insert(job.prices.entry_of_rank[rank.index()]);
+    const auto price_of = [&](std::int32_t entry) -> const DriverPrices& {
+      return job.prices.entries[static_cast<std::size_t>(entry)];
+    };
+    if (r == 0 || role.first.pipeline != job.roles[r - 1].first.pipeline) {
+      stage = {};
+      for (const std::int32_t entry : entries)
+        add(program, price_of(entry), allocator_options_of(job.scenario), capacity, figures);
+      continue;
+    }
+    // Its passes are those of the stage's first role.
+    if (stage.steps.empty()) stage = whole_tape(program);
+    const StateTape state = state_tape(job.lowering(), role);
+    const TapeRecord record = run_tape(state, stage);
+    const auto run_within = [&](const DriverPrices& within) { return run_tape(state, stage, within, capacity); };
+    for (const std::int32_t entry : entries) add(record, price_of(entry), capacity, run_within, figures);
+  }
+  return figures;
+}
 
 Duration ExactTime::step(const Scenario& scenario) {
   const Scenario key = same_job(scenario);

@@ -59,6 +59,11 @@ class ExactMemory {
 /// All ranks of one candidate.
 [[nodiscard]] Figures exact_memory(const Scenario& scenario, SharedGraphs& graphs);
 
+/// A candidate in full, as `predict` says it: every op of every micro-batch of both steps, on the clock and through the
+/// allocator. What `predict` also tells (when peaks are reached, where time goes) is left out, and ranks that run the
+/// passes of another share its program.
+[[nodiscard]] Figures whole_figures(const Scenario& scenario);
+
 /// How long a step takes, as `predict` says it. Candidates that are the same job share the clock. From any thread.
 class ExactTime {
  public:

@@ -131,6 +131,13 @@ CutProgram cut_of(const Program& program) {
   return cut;
 }
 
+// Nothing folded.
+StageTape whole(CutProgram cut) {
+  StageTape stage;
+  for (CutProgram::Step& step : cut.steps) stage.steps.push_back({std::move(step.passes), {}, {}, 0});
+  return stage;
+}
+
 std::span<const TapeEvent> part(const Tape& tape, std::size_t from, std::size_t to) {
   return std::span(tape).subspan(from, to - from);
 }
@@ -460,11 +467,10 @@ StageTape stage_tape(const LoweringInput& input, const Role& role, const Program
     if (std::all_of(stage.steps.begin(), stage.steps.end(), [](const PassesTape& t) { return t.repeats > 0; }))
       return stage;
   }
-  if (!stage.steps.empty()) cut = cut_of(lower_role(input, role));
-  stage.steps.clear();
-  for (CutProgram::Step& step : cut.steps) stage.steps.push_back({std::move(step.passes), {}, {}, 0});
-  return stage;
+  return stage.steps.empty() ? whole(std::move(cut)) : whole_tape(lower_role(input, role));
 }
+
+StageTape whole_tape(const Program& program) { return whole(cut_of(program)); }
 
 StateTape state_tape(const LoweringInput& input, const Role& role) {
   CutProgram cut = cut_of(lower_state(input, role));

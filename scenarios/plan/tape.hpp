@@ -75,6 +75,8 @@ struct Truncation {
 /// The passes of all micro-batches, of which `few` has as many as `truncation` says. Lowers all where the few do not
 /// show a body that repeats.
 [[nodiscard]] StageTape stage_tape(const LoweringInput& input, const Role& role, const Program& few);
+/// The passes of a whole program, one by one.
+[[nodiscard]] StageTape whole_tape(const Program& program);
 [[nodiscard]] StateTape state_tape(const LoweringInput& input, const Role& role);
 
 /// What one run through the allocator shows. Drivers take memory at few moments, so one run serves every price list.
