@@ -328,7 +328,11 @@ Tensor softmax_last(Session& s, const Tensor& x) {
     node->apply = [&s, saved](const Gradients& g) {
       const Tensor result = s.unpack(saved);
       const Tensor made = s.empty(result.sizes, result.dtype, "softmax_gradient");
-      s.stream(Streaming::Activation, {g.front(), result}, {made});
+      std::vector<Tensor> outputs{made};
+      // SoftMax.cu softmax_backward_cuda_out: the product of gradient and result, before the kernel.
+      if (s.habits().kernel_workspaces)
+        outputs.push_back(s.empty(result.sizes, g.front().dtype, "softmax_gradient_product"));
+      s.stream(Streaming::Activation, {g.front(), result}, outputs);
       return Gradients{made};
     };
   return with(std::move(out), std::move(node));
