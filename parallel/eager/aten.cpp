@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "parallel/eager/reduction.hpp"
 #include "sim/ensure.hpp"
 
 namespace tidemark::eager {
@@ -362,10 +363,30 @@ Tensor layer_norm(Session& s, const Tensor& given, const Tensor& weight, const T
   return with(std::move(out), std::move(node));
 }
 
+namespace {
+
+// Whether all that is summed lies before all that stays.
+bool sums_rows(const Tensor& x, const Shape& sizes) {
+  if (!x.contiguous()) return false;
+  std::size_t kept = 0;
+  while (kept < sizes.size() && sizes[sizes.size() - 1 - kept] == x.sizes[x.sizes.size() - 1 - kept]) ++kept;
+  return std::all_of(sizes.begin(), sizes.end() - static_cast<std::ptrdiff_t>(kept),
+                     [](std::int64_t size) { return size == 1; });
+}
+
+}  // namespace
+
 Tensor sum_to(Session& s, const Tensor& x, const Shape& sizes) {
   if (x.sizes == sizes) return x;
   const Tensor sum = s.empty(sizes, x.dtype, "sum");
-  s.stream(Streaming::Reduce, {x}, {sum});
+  std::vector<Tensor> outputs{sum};
+  if (s.habits().kernel_workspaces && sums_rows(x, sizes)) {
+    const auto scratch = row_sum_scratch(x.elements() / sum.elements(), sum.elements(), s.habits().device_threads);
+    for (const Bytes size : {scratch.partial_sums, scratch.counters})
+      if (size > Bytes{})
+        outputs.push_back(s.empty({size / size_of(DType::FP32)}, DType::FP32, "sum_scratch", Category::Temporaries));
+  }
+  s.stream(Streaming::Reduce, {x}, outputs);
   return sum;
 }
 
@@ -383,10 +404,21 @@ Tensor operand(Session& s, const Tensor& x) {
   return s.autocast_cache.emplace(x.storage.get(), to(s, x, *s.autocast)).first->second;
 }
 
+// CUDABlas.cpp: of a product to which a bias is added, cuBLASLt's work, where CUBLASLT_WORKSPACE_SIZE is not set.
+constexpr Bytes blas_lt_workspace{std::int64_t{1} << 20};
+
 void gemm(Session& s, Gemm shape, const std::vector<Tensor>& inputs, const Tensor& out, Pass pass) {
   std::vector<BufferId> in;
   for (const Tensor& t : inputs) in.push_back(t.buffer());
-  if (s.habits().kernel_workspaces) in.push_back(s.emit.blas_workspace(pass));
+  Tensor workspace;
+  if (s.habits().kernel_workspaces && s.habits().keeps_blas_workspace) {
+    in.push_back(s.emit.blas_workspace(pass));
+  } else if (s.habits().kernel_workspaces) {
+    s.emit.blas_handle(pass);
+    const Bytes size = inputs.size() > 2 ? blas_lt_workspace : s.emit.runtime.blas_workspace;
+    workspace = s.empty({size / size_of(DType::INT64)}, DType::INT64, "workspace.cublas", Category::Workspaces);
+    in.push_back(workspace.buffer());
+  }
   const std::vector<BufferId> made{out.buffer()};
   s.emit.program.launch(shape, in, made);
 }

@@ -74,6 +74,7 @@ Scenario scenario_of(const Json& recording) {
   s.model = parse_model(config.dump(), s.name + ".json");
   s.cluster = read_cluster(root / "scenarios/clusters/a100-sxm-80g.toml");
   s.runtime.name = "pytorch";
+  s.runtime.versions.torch = {2, 15};
   s.train.sequence_length = settings.at("sequence").get<std::int64_t>();
   s.train.micro_batch = settings.at("batch").get<std::int64_t>();
   const std::string precision = settings.at("precision").get<std::string>();

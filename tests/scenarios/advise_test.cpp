@@ -210,6 +210,15 @@ by = "recompute"
   EXPECT_EQ(capacity_json(study, found), capacity_json(study, limits(study)));
 }
 
+TEST(Capacity, ShippedStudiesAreRead) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(source / "scenarios/studies")) {
+    EXPECT_NO_THROW((void)read_study(entry.path(), source / "scenarios")) << entry.path();
+    ++count;
+  }
+  EXPECT_GE(count, 1);
+}
+
 TEST(Capacity, NamesAxesOfItsSpace) {
   const std::string text = std::string(too_much) + "[space]\ngpus = [4]\n[capacity]\nlargest = \"gpu\"\n";
   try {
