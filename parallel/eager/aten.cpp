@@ -350,7 +350,7 @@ Tensor layer_norm(Session& s, const Tensor& given, const Tensor& weight, const T
   const Tensor deviation = s.empty(rows, DType::FP32, "layer_norm_rstd");
   s.stream(Streaming::Norm, {x, weight, bias}, {out, mean, deviation});
   if (node)
-    node->apply = [&s, saved_x, saved_weight, saved_mean = s.save(mean), saved_deviation = s.save(deviation),
+    node->apply = [&s, saved_deviation = s.save(deviation), saved_mean = s.save(mean), saved_weight, saved_x,
                    bias_sizes = bias.sizes](const Gradients& g) {
       const Tensor in = s.unpack(saved_x), scale = s.unpack(saved_weight);
       const Tensor dx = s.empty(in.sizes, in.dtype, "layer_norm_gradient");
@@ -387,6 +387,7 @@ Tensor sum_to(Session& s, const Tensor& x, const Shape& sizes) {
         outputs.push_back(s.empty({size / size_of(DType::FP32)}, DType::FP32, "sum_scratch", Category::Temporaries));
   }
   s.stream(Streaming::Reduce, {x}, outputs);
+  while (outputs.size() > 1) outputs.pop_back();
   return sum;
 }
 
@@ -441,19 +442,23 @@ Tensor product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& 
   if (bias.defined()) operands.push_back(bias);
   gemm(s, {rows, outputs, inputs, x.dtype}, operands, out, Pass::Forward);
   if (node)
-    node->apply = [&s, saved_x, saved_weight, rows, outputs, inputs, weight_sizes = weight.sizes, dtype = x.dtype,
+    node->apply = [&s, saved_weight, saved_x, rows, outputs, inputs, weight_sizes = weight.sizes, dtype = x.dtype,
                    bias_sizes = bias.sizes, has_bias = bias.defined() && node->needs(2)](const Gradients& g) {
       const Tensor in = saved_x ? s.unpack(saved_x) : Tensor{};
       const Tensor its = saved_weight ? s.unpack(saved_weight) : Tensor{};
       Gradients made(has_bias ? 3 : 2);
-      if (saved_x) {
+      const auto to_weight = [&] {
+        if (!saved_x) return;
         made[1] = s.empty(weight_sizes, dtype, "weight_gradient");
         gemm(s, {outputs, inputs, rows, dtype}, {g.front(), in}, made[1], Pass::Backward);
-      }
+      };
+      // Generated in the order of the arguments' names: mm(self, mat2), addmm(self, mat1, mat2).
+      if (!has_bias) to_weight();
       if (saved_weight) {
         made[0] = s.empty({rows, inputs}, dtype, "input_gradient", Category::Temporaries);
         gemm(s, {rows, inputs, outputs, dtype}, {g.front(), its}, made[0], Pass::Backward);
       }
+      if (has_bias) to_weight();
       if (has_bias) made[2] = sum_to(s, g.front(), {1, outputs});
       if (has_bias) made[2].sizes = bias_sizes, made[2].strides = {1};
       return made;
@@ -532,6 +537,17 @@ Tensor matmul(Session& s, const Tensor& first, const Tensor& second) {
   return view(s, product, std::move(sizes));
 }
 
+namespace {
+
+// Batch, heads, sequence, width: as batch, sequence, heads, width.
+Tensor swapped(Tensor t) {
+  std::swap(t.sizes[1], t.sizes[2]);
+  std::swap(t.strides[1], t.strides[2]);
+  return t;
+}
+
+}  // namespace
+
 Tensor flash_attention(Session& s, const Tensor& query, const Tensor& key, const Tensor& value, double probability) {
   const Tensor q = operand(s, query), k = operand(s, key), v = operand(s, value);
   auto node = s.node({&q, &k, &v});
@@ -550,32 +566,36 @@ Tensor flash_attention(Session& s, const Tensor& query, const Tensor& key, const
   s.launch(shape, {q, k, v}, {out, lse, seed, offset});
   (void)probability;  // the kernel draws its mask from the seed again
   if (node)
-    node->apply = [&s, saved_q, saved_k, saved_v, saved_out = s.save(out), saved_lse = s.save(lse),
-                   saved_seed = s.save(seed), saved_offset = s.save(offset), shape, like](const Gradients& g) {
+    node->apply = [&s, saved_offset = s.save(offset), saved_seed = s.save(seed), saved_out = s.save(out),
+                   saved_lse = s.save(lse), saved_v, saved_q, saved_k, shape, like](const Gradients& g) {
       const Tensor in_q = s.unpack(saved_q), in_k = s.unpack(saved_k), in_v = s.unpack(saved_v);
       const Tensor result = s.unpack(saved_out), sums = s.unpack(saved_lse), random = s.unpack(saved_seed),
                    place = s.unpack(saved_offset);
-      std::vector<Tensor> workspaces;
-      if (s.habits().kernel_workspaces) {
+      const bool workspaces = s.habits().kernel_workspaces;
+      // attention_backward.cu _flash_attention_backward: the kernel wants heads after the sequence.
+      Tensor rearranged;
+      if (workspaces && !swapped(result).contiguous())
+        rearranged = s.empty(result.sizes, result.dtype, "attention_copy");
+      const Tensor dq = like(in_q, "query_gradient");
+      const Tensor dk = like(in_k, "key_gradient"), dv = like(in_v, "value_gradient");
+      std::vector<Tensor> outputs{dq, dk, dv};
+      const std::size_t gradients = outputs.size();
+      if (workspaces) {
         // flash_api.cpp mha_bwd: sequences in blocks of 128, heads in multiples of 32 elements; fp32.
         const std::int64_t rounded = round_up(shape.sequence, std::int64_t{128});
         const std::int64_t rounded_width = round_up(shape.head_dim, std::int64_t{32});
-        workspaces.push_back(s.empty({shape.batch, shape.heads, rounded}, DType::FP32, "softmax_d"));
-        workspaces.push_back(
+        outputs.push_back(s.empty({shape.batch, shape.heads, rounded}, DType::FP32, "softmax_d"));
+        outputs.push_back(
             s.empty({shape.batch, rounded, shape.heads, rounded_width}, DType::FP32, "query_gradient_sum"));
+        if (shape.heads != shape.kv_heads) {  // summed over the heads that share a key once all are there
+          outputs.push_back(s.empty(result.sizes, in_k.dtype, "expanded_key_gradient"));
+          outputs.push_back(s.empty(result.sizes, in_v.dtype, "expanded_value_gradient"));
+        }
       }
       Attention back = shape;
       back.pass = Pass::Backward;
-      const Tensor dq = like(in_q, "query_gradient");
-      const Tensor dk = like(in_k, "key_gradient"), dv = like(in_v, "value_gradient");
-      if (s.habits().kernel_workspaces &&
-          shape.heads != shape.kv_heads) {  // summed over the heads that share a key once all are there
-        workspaces.push_back(s.empty(result.sizes, in_k.dtype, "expanded_key_gradient"));
-        workspaces.push_back(s.empty(result.sizes, in_v.dtype, "expanded_value_gradient"));
-      }
-      std::vector<Tensor> outputs{dq, dk, dv};
-      outputs.insert(outputs.end(), workspaces.begin(), workspaces.end());
       s.launch(back, {g.front(), in_q, in_k, in_v, result, sums, random, place}, outputs);
+      while (outputs.size() > gradients) outputs.pop_back();
       return Gradients{dq, dk, dv};
     };
   return with(std::move(out), std::move(node));
@@ -630,7 +650,7 @@ Tensor cross_entropy(Session& s, const Tensor& logits, const Tensor& labels) {
   const Tensor weight = s.empty({}, probabilities.dtype, "nll_loss_weight");
   s.launch(Stream{Streaming::Loss, labels.bytes(), out.bytes()}, {probabilities, labels}, {out, weight});
   if (node)
-    node->apply = [&s, saved, saved_labels, saved_weight = s.save(weight)](const Gradients& g) {
+    node->apply = [&s, saved_weight = s.save(weight), saved_labels, saved](const Gradients& g) {
       const Tensor result = s.unpack(saved), places = s.unpack(saved_labels), total = s.unpack(saved_weight);
       const Tensor made = s.empty(result.sizes, result.dtype, "nll_loss_gradient");
       s.launch(Stream{Streaming::Fill, {}, made.bytes()}, {g.front(), result, places, total}, {made});

@@ -297,16 +297,33 @@ CausalLM::States CausalLM::project(const Attention& a, const Tensor& hidden) {
   return {};
 }
 
-Tensor CausalLM::turned(const Tensor& x, const Context& context) {
+void CausalLM::turn(States& states, const Context& context) {
   const Tensor cosine = unsqueeze(s_, context.cosine, 1), sine = unsqueeze(s_, context.sine, 1);
   const std::int64_t turning = context.cosine.size(-1);
   // Some families put what turns and what does not together again, also where nothing is left over.
   const bool in_parts = family_of(model_) == Family::NeoX || family_of(model_) == Family::Phi3;
-  if (!in_parts && turning == x.size(-1)) return embedded(s_, x, cosine, sine);
-  const Tensor rotating = slice(s_, x, -1, 0, turning);
-  const Tensor passing = slice(s_, x, -1, turning, x.size(-1));
-  const Tensor made = embedded(s_, rotating, cosine, sine);
-  return cat_last(s_, {made, passing});
+  struct Parts {
+    Tensor turns, stays;
+  };
+  const auto cut = [&](const Tensor& x) -> Parts {
+    return {slice(s_, x, -1, 0, turning), slice(s_, x, -1, turning, x.size(-1))};
+  };
+  const auto joined = [&](const Tensor& made, const Parts& of) { return cat_last(s_, {made, of.stays}); };
+  if (!in_parts && turning == states.query.size(-1)) {
+    Tensor query = embedded(s_, states.query, cosine, sine);
+    states.key = embedded(s_, states.key, cosine, sine);
+    states.query = std::move(query);
+    return;
+  }
+  const Parts of_query = cut(states.query), of_key = cut(states.key);
+  Tensor query = embedded(s_, of_query.turns, cosine, sine);
+  const bool at_once = family_of(model_) != Family::NeoX;  // GPT-NeoX turns both before it joins either
+  if (at_once) query = joined(query, of_query);
+  Tensor key = embedded(s_, of_key.turns, cosine, sine);
+  if (!at_once) query = joined(query, of_query);
+  key = joined(key, of_key);
+  states.query = std::move(query);
+  states.key = std::move(key);
 }
 
 Tensor CausalLM::scored(const States& states, const Context& context, Tensor& weights) {
@@ -338,11 +355,7 @@ Tensor CausalLM::attend(const Layer& layer, const Tensor& hidden, const Context&
                         Tensor& weights) {
   const Session::Scope scope(s_, "attention");
   States states = project(layer.attention, hidden);
-  if (context.cosine.defined()) {
-    Tensor query = turned(states.query, context);
-    states.key = turned(states.key, context);
-    states.query = std::move(query);
-  }
+  if (context.cosine.defined()) turn(states, context);
   if (cache != nullptr) {
     if (habits_.copies_into_cache) {
       // torch.cat of what there was, nothing of the keys' type, and this.
