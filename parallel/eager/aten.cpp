@@ -1,6 +1,7 @@
 #include "parallel/eager/aten.hpp"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "parallel/eager/reduction.hpp"
@@ -395,7 +396,8 @@ Tensor sum_to(Session& s, const Tensor& x, const Shape& sizes) {
 
 namespace {
 
-// autocast_mode.cpp cached_cast: weights are converted once.
+// autocast_mode.cpp cached_cast: weights are converted once. Of several arguments the last comes first, as in the order
+// in which GCC, which builds PyTorch, evaluates them.
 Tensor operand(Session& s, const Tensor& x) {
   if (!s.autocast || x.dtype != DType::FP32) return x;
   const bool weight = x.gradient.node && x.gradient.node->inputs.empty();
@@ -428,48 +430,51 @@ void gemm(Session& s, Gemm shape, const std::vector<Tensor>& inputs, const Tenso
 enum class WeightLayout : std::uint8_t { OutputsFirst, InputsFirst };
 
 Tensor product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias, WeightLayout layout) {
-  const bool outputs_first = layout == WeightLayout::OutputsFirst;
+  const bool outputs_first = layout == WeightLayout::OutputsFirst, added = bias.defined();
   const std::int64_t outputs = weight.sizes[outputs_first ? 0 : 1], inputs = weight.sizes[outputs_first ? 1 : 0];
   const std::int64_t rows = x.sizes.front();
-  const Tensor none;
-  auto node =
-      s.node(bias.defined() ? std::vector<const Tensor*>{&x, &weight, &bias} : std::vector<const Tensor*>{&x, &weight});
-  Saved saved_x, saved_weight;
-  if (node && node->needs(1)) saved_x = s.save(x);
-  if (node && node->needs(0)) saved_weight = s.save(weight);
+  auto node = s.node(added ? std::vector<const Tensor*>{&x, &weight, &bias} : std::vector<const Tensor*>{&x, &weight});
+  // Arguments go, and gradients come, in the order of their names: mm(self, mat2), addmm(self, mat1, mat2). An array's
+  // last element goes first.
+  const std::size_t of_x = added ? 1 : 0, of_weight = 1 - of_x;
+  std::array<Saved, 2> saved;
+  if (node && node->needs(1)) saved[of_x] = s.save(x);
+  if (node && node->needs(0)) saved[of_weight] = s.save(weight);
   Tensor out = s.empty({rows, outputs}, x.dtype, "mm");
   std::vector<Tensor> operands{x, weight};
-  if (bias.defined()) operands.push_back(bias);
+  if (added) operands.push_back(bias);
   gemm(s, {rows, outputs, inputs, x.dtype}, operands, out, Pass::Forward);
   if (node)
-    node->apply = [&s, saved_weight, saved_x, rows, outputs, inputs, weight_sizes = weight.sizes, dtype = x.dtype,
-                   bias_sizes = bias.sizes, has_bias = bias.defined() && node->needs(2)](const Gradients& g) {
-      const Tensor in = saved_x ? s.unpack(saved_x) : Tensor{};
-      const Tensor its = saved_weight ? s.unpack(saved_weight) : Tensor{};
-      Gradients made(has_bias ? 3 : 2);
+    node->apply = [saved, of_x, of_weight, &s, rows, outputs, inputs, weight_sizes = weight.sizes, dtype = x.dtype,
+                   bias_sizes = bias.sizes, added, of_bias = added && node->needs(2)](const Gradients& g) {
+      Gradients made(of_bias ? 3 : 2);
       const auto to_weight = [&] {
-        if (!saved_x) return;
+        if (!saved[of_x]) return;
+        const Tensor in = s.unpack(saved[of_x]);
         made[1] = s.empty(weight_sizes, dtype, "weight_gradient");
         gemm(s, {outputs, inputs, rows, dtype}, {g.front(), in}, made[1], Pass::Backward);
       };
-      // Generated in the order of the arguments' names: mm(self, mat2), addmm(self, mat1, mat2).
-      if (!has_bias) to_weight();
-      if (saved_weight) {
+      const auto to_input = [&] {
+        if (!saved[of_weight]) return;
+        const Tensor its = s.unpack(saved[of_weight]);
         made[0] = s.empty({rows, inputs}, dtype, "input_gradient", Category::Temporaries);
         gemm(s, {rows, inputs, outputs, dtype}, {g.front(), its}, made[0], Pass::Backward);
-      }
-      if (has_bias) to_weight();
-      if (has_bias) made[2] = sum_to(s, g.front(), {1, outputs});
-      if (has_bias) made[2].sizes = bias_sizes, made[2].strides = {1};
+      };
+      if (!added) to_weight();
+      to_input();
+      if (added) to_weight();
+      if (!of_bias) return made;
+      made[2] = sum_to(s, g.front(), {1, outputs});
+      made[2].sizes = bias_sizes, made[2].strides = {1};
       return made;
     };
   return with(std::move(out), std::move(node));
 }
 
 Tensor flat_product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias, WeightLayout layout) {
-  const Tensor in = operand(s, x);
-  const Tensor its = operand(s, weight);
   const Tensor added = bias.defined() ? operand(s, bias) : Tensor{};
+  const Tensor its = operand(s, weight);
+  const Tensor in = operand(s, x);
   Shape sizes = in.sizes;
   sizes.back() = weight.sizes[layout == WeightLayout::OutputsFirst ? 0 : 1];
   const std::int64_t width = in.size(-1);
@@ -518,7 +523,7 @@ Tensor batched(Session& s, const Tensor& a, const Tensor& b) {
 }  // namespace
 
 Tensor matmul(Session& s, const Tensor& first, const Tensor& second) {
-  const Tensor a = operand(s, first), b = operand(s, second);
+  const Tensor b = operand(s, second), a = operand(s, first);
   // LinearAlgebra.cpp _matmul_impl: batches are expanded to each other and folded into one dimension.
   const std::int64_t m = a.size(-2), k = a.size(-1), n = b.size(-1);
   Shape batch(a.sizes.begin(), a.sizes.end() - 2);
@@ -549,7 +554,7 @@ Tensor swapped(Tensor t) {
 }  // namespace
 
 Tensor flash_attention(Session& s, const Tensor& query, const Tensor& key, const Tensor& value, double probability) {
-  const Tensor q = operand(s, query), k = operand(s, key), v = operand(s, value);
+  const Tensor v = operand(s, value), k = operand(s, key), q = operand(s, query);
   auto node = s.node({&q, &k, &v});
   Saved saved_q, saved_k, saved_v;
   if (node) saved_q = s.save(q), saved_k = s.save(k), saved_v = s.save(v);

@@ -310,9 +310,9 @@ void CausalLM::turn(States& states, const Context& context) {
   };
   const auto joined = [&](const Tensor& made, const Parts& of) { return cat_last(s_, {made, of.stays}); };
   if (!in_parts && turning == states.query.size(-1)) {
-    Tensor query = embedded(s_, states.query, cosine, sine);
-    states.key = embedded(s_, states.key, cosine, sine);
+    Tensor query = embedded(s_, states.query, cosine, sine), key = embedded(s_, states.key, cosine, sine);
     states.query = std::move(query);
+    states.key = std::move(key);
     return;
   }
   const Parts of_query = cut(states.query), of_key = cut(states.key);
@@ -328,7 +328,7 @@ void CausalLM::turn(States& states, const Context& context) {
 
 Tensor CausalLM::scored(const States& states, const Context& context, Tensor& weights) {
   const std::int64_t times = model_.heads / model_.kv_heads;
-  const Tensor keys = repeated(s_, states.key, times), values = repeated(s_, states.value, times);
+  Tensor keys = repeated(s_, states.key, times), values = repeated(s_, states.value, times);
   weights = mul_number(s_, matmul(s_, states.query, transpose(s_, keys, 2, 3)));
   if (model_.attention_softcap > 0) {
     weights = mul_number(s_, weights);
@@ -341,6 +341,7 @@ Tensor CausalLM::scored(const States& states, const Context& context, Tensor& we
   weights = dropout(s_, weights, train_.attention_dropout);
   Tensor output = matmul(s_, weights, values);
   output = contiguous(s_, transpose(s_, output, 1, 2));
+  keys = {}, values = {};
   return output;
 }
 
@@ -368,7 +369,9 @@ Tensor CausalLM::attend(const Layer& layer, const Tensor& hidden, const Context&
   Tensor output = train_.attention == AttentionKernel::Unfused ? scored(states, context, weights) : fused(states);
   output = contiguous(s_, reshape(s_, output, {hidden.sizes[0], hidden.sizes[1], model_.heads * model_.head_dim}));
   output = layer.attention.output(s_, output);
-  return gpt_style(model_) ? dropout(s_, output, train_.hidden_dropout) : output;
+  if (gpt_style(model_)) output = dropout(s_, output, train_.hidden_dropout);
+  states.query = {}, states.key = {}, states.value = {};
+  return output;
 }
 
 // ---- layers --------------------------------------------------------------------------------------------------------
@@ -507,9 +510,9 @@ void CausalLM::rotary_tables(Tensor& cosines, Tensor& sines, const Tensor& hidde
   const std::int64_t sequence = hidden.sizes[1], width = model_.rotary_dim();
   const Tensor ids = s_.empty({1, sequence}, DType::INT64, "position_ids");
   s_.stream(Streaming::Fill, {}, {ids});
-  const Tensor angles = s_.empty({1, sequence, width / 2}, DType::FP32, "angles");
+  Tensor angles = s_.empty({1, sequence, width / 2}, DType::FP32, "angles");
   s_.stream(Streaming::Activation, {ids, inverse_frequencies_}, {angles});
-  const Tensor both = cat_last(s_, {angles, angles});
+  Tensor both = cat_last(s_, {angles, angles});
   const auto function = [&](std::string_view what) {
     const Tensor wide = s_.empty(both.sizes, DType::FP32, what);
     s_.stream(Streaming::Activation, {both}, {wide});
@@ -518,6 +521,8 @@ void CausalLM::rotary_tables(Tensor& cosines, Tensor& sines, const Tensor& hidde
   Tensor cosine = function("cos"), sine = function("sin");
   cosines = to(s_, cosine, hidden.dtype);
   sines = to(s_, sine, hidden.dtype);
+  // A Python frame drops its variables in the order in which they were named.
+  angles = {}, both = {}, cosine = {}, sine = {};
 }
 
 void CausalLM::causal_mask(Context& context, const Tensor& hidden) {
