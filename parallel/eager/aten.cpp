@@ -1,8 +1,10 @@
 #include "parallel/eager/aten.hpp"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
+#include "parallel/eager/reduction.hpp"
 #include "sim/ensure.hpp"
 
 namespace tidemark::eager {
@@ -328,7 +330,11 @@ Tensor softmax_last(Session& s, const Tensor& x) {
     node->apply = [&s, saved](const Gradients& g) {
       const Tensor result = s.unpack(saved);
       const Tensor made = s.empty(result.sizes, result.dtype, "softmax_gradient");
-      s.stream(Streaming::Activation, {g.front(), result}, {made});
+      std::vector<Tensor> outputs{made};
+      // SoftMax.cu softmax_backward_cuda_out: the product of gradient and result, before the kernel.
+      if (s.habits().kernel_workspaces)
+        outputs.push_back(s.empty(result.sizes, g.front().dtype, "softmax_gradient_product"));
+      s.stream(Streaming::Activation, {g.front(), result}, outputs);
       return Gradients{made};
     };
   return with(std::move(out), std::move(node));
@@ -345,7 +351,7 @@ Tensor layer_norm(Session& s, const Tensor& given, const Tensor& weight, const T
   const Tensor deviation = s.empty(rows, DType::FP32, "layer_norm_rstd");
   s.stream(Streaming::Norm, {x, weight, bias}, {out, mean, deviation});
   if (node)
-    node->apply = [&s, saved_x, saved_weight, saved_mean = s.save(mean), saved_deviation = s.save(deviation),
+    node->apply = [&s, saved_deviation = s.save(deviation), saved_mean = s.save(mean), saved_weight, saved_x,
                    bias_sizes = bias.sizes](const Gradients& g) {
       const Tensor in = s.unpack(saved_x), scale = s.unpack(saved_weight);
       const Tensor dx = s.empty(in.sizes, in.dtype, "layer_norm_gradient");
@@ -358,10 +364,31 @@ Tensor layer_norm(Session& s, const Tensor& given, const Tensor& weight, const T
   return with(std::move(out), std::move(node));
 }
 
+namespace {
+
+// Whether all that is summed lies before all that stays.
+bool sums_rows(const Tensor& x, const Shape& sizes) {
+  if (!x.contiguous()) return false;
+  std::size_t kept = 0;
+  while (kept < sizes.size() && sizes[sizes.size() - 1 - kept] == x.sizes[x.sizes.size() - 1 - kept]) ++kept;
+  return std::all_of(sizes.begin(), sizes.end() - static_cast<std::ptrdiff_t>(kept),
+                     [](std::int64_t size) { return size == 1; });
+}
+
+}  // namespace
+
 Tensor sum_to(Session& s, const Tensor& x, const Shape& sizes) {
   if (x.sizes == sizes) return x;
   const Tensor sum = s.empty(sizes, x.dtype, "sum");
-  s.stream(Streaming::Reduce, {x}, {sum});
+  std::vector<Tensor> outputs{sum};
+  if (s.habits().kernel_workspaces && sums_rows(x, sizes)) {
+    const auto scratch = row_sum_scratch(x.elements() / sum.elements(), sum.elements(), s.habits().device_threads);
+    for (const Bytes size : {scratch.partial_sums, scratch.counters})
+      if (size > Bytes{})
+        outputs.push_back(s.empty({size / size_of(DType::FP32)}, DType::FP32, "sum_scratch", Category::Temporaries));
+  }
+  s.stream(Streaming::Reduce, {x}, outputs);
+  while (outputs.size() > 1) outputs.pop_back();
   return sum;
 }
 
@@ -369,7 +396,8 @@ Tensor sum_to(Session& s, const Tensor& x, const Shape& sizes) {
 
 namespace {
 
-// autocast_mode.cpp cached_cast: weights are converted once.
+// autocast_mode.cpp cached_cast: weights are converted once. Of several arguments the last comes first, as in the order
+// in which GCC, which builds PyTorch, evaluates them.
 Tensor operand(Session& s, const Tensor& x) {
   if (!s.autocast || x.dtype != DType::FP32) return x;
   const bool weight = x.gradient.node && x.gradient.node->inputs.empty();
@@ -379,10 +407,21 @@ Tensor operand(Session& s, const Tensor& x) {
   return s.autocast_cache.emplace(x.storage.get(), to(s, x, *s.autocast)).first->second;
 }
 
+// CUDABlas.cpp: of a product to which a bias is added, cuBLASLt's work, where CUBLASLT_WORKSPACE_SIZE is not set.
+constexpr Bytes blas_lt_workspace{std::int64_t{1} << 20};
+
 void gemm(Session& s, Gemm shape, const std::vector<Tensor>& inputs, const Tensor& out, Pass pass) {
   std::vector<BufferId> in;
   for (const Tensor& t : inputs) in.push_back(t.buffer());
-  if (s.habits().kernel_workspaces) in.push_back(s.emit.blas_workspace(pass));
+  Tensor workspace;
+  if (s.habits().kernel_workspaces && s.habits().keeps_blas_workspace) {
+    in.push_back(s.emit.blas_workspace(pass));
+  } else if (s.habits().kernel_workspaces) {
+    s.emit.blas_handle(pass);
+    const Bytes size = inputs.size() > 2 ? blas_lt_workspace : s.emit.runtime.blas_workspace;
+    workspace = s.empty({size / size_of(DType::INT64)}, DType::INT64, "workspace.cublas", Category::Workspaces);
+    in.push_back(workspace.buffer());
+  }
   const std::vector<BufferId> made{out.buffer()};
   s.emit.program.launch(shape, in, made);
 }
@@ -391,44 +430,51 @@ void gemm(Session& s, Gemm shape, const std::vector<Tensor>& inputs, const Tenso
 enum class WeightLayout : std::uint8_t { OutputsFirst, InputsFirst };
 
 Tensor product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias, WeightLayout layout) {
-  const bool outputs_first = layout == WeightLayout::OutputsFirst;
+  const bool outputs_first = layout == WeightLayout::OutputsFirst, added = bias.defined();
   const std::int64_t outputs = weight.sizes[outputs_first ? 0 : 1], inputs = weight.sizes[outputs_first ? 1 : 0];
   const std::int64_t rows = x.sizes.front();
-  const Tensor none;
-  auto node =
-      s.node(bias.defined() ? std::vector<const Tensor*>{&x, &weight, &bias} : std::vector<const Tensor*>{&x, &weight});
-  Saved saved_x, saved_weight;
-  if (node && node->needs(1)) saved_x = s.save(x);
-  if (node && node->needs(0)) saved_weight = s.save(weight);
+  auto node = s.node(added ? std::vector<const Tensor*>{&x, &weight, &bias} : std::vector<const Tensor*>{&x, &weight});
+  // Arguments go, and gradients come, in the order of their names: mm(self, mat2), addmm(self, mat1, mat2). An array's
+  // last element goes first.
+  const std::size_t of_x = added ? 1 : 0, of_weight = 1 - of_x;
+  std::array<Saved, 2> saved;
+  if (node && node->needs(1)) saved[of_x] = s.save(x);
+  if (node && node->needs(0)) saved[of_weight] = s.save(weight);
   Tensor out = s.empty({rows, outputs}, x.dtype, "mm");
   std::vector<Tensor> operands{x, weight};
-  if (bias.defined()) operands.push_back(bias);
+  if (added) operands.push_back(bias);
   gemm(s, {rows, outputs, inputs, x.dtype}, operands, out, Pass::Forward);
   if (node)
-    node->apply = [&s, saved_x, saved_weight, rows, outputs, inputs, weight_sizes = weight.sizes, dtype = x.dtype,
-                   bias_sizes = bias.sizes, has_bias = bias.defined() && node->needs(2)](const Gradients& g) {
-      const Tensor in = saved_x ? s.unpack(saved_x) : Tensor{};
-      const Tensor its = saved_weight ? s.unpack(saved_weight) : Tensor{};
-      Gradients made(has_bias ? 3 : 2);
-      if (saved_x) {
+    node->apply = [saved, of_x, of_weight, &s, rows, outputs, inputs, weight_sizes = weight.sizes, dtype = x.dtype,
+                   bias_sizes = bias.sizes, added, of_bias = added && node->needs(2)](const Gradients& g) {
+      Gradients made(of_bias ? 3 : 2);
+      const auto to_weight = [&] {
+        if (!saved[of_x]) return;
+        const Tensor in = s.unpack(saved[of_x]);
         made[1] = s.empty(weight_sizes, dtype, "weight_gradient");
         gemm(s, {outputs, inputs, rows, dtype}, {g.front(), in}, made[1], Pass::Backward);
-      }
-      if (saved_weight) {
+      };
+      const auto to_input = [&] {
+        if (!saved[of_weight]) return;
+        const Tensor its = s.unpack(saved[of_weight]);
         made[0] = s.empty({rows, inputs}, dtype, "input_gradient", Category::Temporaries);
         gemm(s, {rows, inputs, outputs, dtype}, {g.front(), its}, made[0], Pass::Backward);
-      }
-      if (has_bias) made[2] = sum_to(s, g.front(), {1, outputs});
-      if (has_bias) made[2].sizes = bias_sizes, made[2].strides = {1};
+      };
+      if (!added) to_weight();
+      to_input();
+      if (added) to_weight();
+      if (!of_bias) return made;
+      made[2] = sum_to(s, g.front(), {1, outputs});
+      made[2].sizes = bias_sizes, made[2].strides = {1};
       return made;
     };
   return with(std::move(out), std::move(node));
 }
 
 Tensor flat_product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias, WeightLayout layout) {
-  const Tensor in = operand(s, x);
-  const Tensor its = operand(s, weight);
   const Tensor added = bias.defined() ? operand(s, bias) : Tensor{};
+  const Tensor its = operand(s, weight);
+  const Tensor in = operand(s, x);
   Shape sizes = in.sizes;
   sizes.back() = weight.sizes[layout == WeightLayout::OutputsFirst ? 0 : 1];
   const std::int64_t width = in.size(-1);
@@ -477,7 +523,7 @@ Tensor batched(Session& s, const Tensor& a, const Tensor& b) {
 }  // namespace
 
 Tensor matmul(Session& s, const Tensor& first, const Tensor& second) {
-  const Tensor a = operand(s, first), b = operand(s, second);
+  const Tensor b = operand(s, second), a = operand(s, first);
   // LinearAlgebra.cpp _matmul_impl: batches are expanded to each other and folded into one dimension.
   const std::int64_t m = a.size(-2), k = a.size(-1), n = b.size(-1);
   Shape batch(a.sizes.begin(), a.sizes.end() - 2);
@@ -496,8 +542,19 @@ Tensor matmul(Session& s, const Tensor& first, const Tensor& second) {
   return view(s, product, std::move(sizes));
 }
 
+namespace {
+
+// Batch, heads, sequence, width: as batch, sequence, heads, width.
+Tensor swapped(Tensor t) {
+  std::swap(t.sizes[1], t.sizes[2]);
+  std::swap(t.strides[1], t.strides[2]);
+  return t;
+}
+
+}  // namespace
+
 Tensor flash_attention(Session& s, const Tensor& query, const Tensor& key, const Tensor& value, double probability) {
-  const Tensor q = operand(s, query), k = operand(s, key), v = operand(s, value);
+  const Tensor v = operand(s, value), k = operand(s, key), q = operand(s, query);
   auto node = s.node({&q, &k, &v});
   Saved saved_q, saved_k, saved_v;
   if (node) saved_q = s.save(q), saved_k = s.save(k), saved_v = s.save(v);
@@ -514,32 +571,36 @@ Tensor flash_attention(Session& s, const Tensor& query, const Tensor& key, const
   s.launch(shape, {q, k, v}, {out, lse, seed, offset});
   (void)probability;  // the kernel draws its mask from the seed again
   if (node)
-    node->apply = [&s, saved_q, saved_k, saved_v, saved_out = s.save(out), saved_lse = s.save(lse),
-                   saved_seed = s.save(seed), saved_offset = s.save(offset), shape, like](const Gradients& g) {
+    node->apply = [&s, saved_offset = s.save(offset), saved_seed = s.save(seed), saved_out = s.save(out),
+                   saved_lse = s.save(lse), saved_v, saved_q, saved_k, shape, like](const Gradients& g) {
       const Tensor in_q = s.unpack(saved_q), in_k = s.unpack(saved_k), in_v = s.unpack(saved_v);
       const Tensor result = s.unpack(saved_out), sums = s.unpack(saved_lse), random = s.unpack(saved_seed),
                    place = s.unpack(saved_offset);
-      std::vector<Tensor> workspaces;
-      if (s.habits().kernel_workspaces) {
+      const bool workspaces = s.habits().kernel_workspaces;
+      // attention_backward.cu _flash_attention_backward: the kernel wants heads after the sequence.
+      Tensor rearranged;
+      if (workspaces && !swapped(result).contiguous())
+        rearranged = s.empty(result.sizes, result.dtype, "attention_copy");
+      const Tensor dq = like(in_q, "query_gradient");
+      const Tensor dk = like(in_k, "key_gradient"), dv = like(in_v, "value_gradient");
+      std::vector<Tensor> outputs{dq, dk, dv};
+      const std::size_t gradients = outputs.size();
+      if (workspaces) {
         // flash_api.cpp mha_bwd: sequences in blocks of 128, heads in multiples of 32 elements; fp32.
         const std::int64_t rounded = round_up(shape.sequence, std::int64_t{128});
         const std::int64_t rounded_width = round_up(shape.head_dim, std::int64_t{32});
-        workspaces.push_back(s.empty({shape.batch, shape.heads, rounded}, DType::FP32, "softmax_d"));
-        workspaces.push_back(
+        outputs.push_back(s.empty({shape.batch, shape.heads, rounded}, DType::FP32, "softmax_d"));
+        outputs.push_back(
             s.empty({shape.batch, rounded, shape.heads, rounded_width}, DType::FP32, "query_gradient_sum"));
+        if (shape.heads != shape.kv_heads) {  // summed over the heads that share a key once all are there
+          outputs.push_back(s.empty(result.sizes, in_k.dtype, "expanded_key_gradient"));
+          outputs.push_back(s.empty(result.sizes, in_v.dtype, "expanded_value_gradient"));
+        }
       }
       Attention back = shape;
       back.pass = Pass::Backward;
-      const Tensor dq = like(in_q, "query_gradient");
-      const Tensor dk = like(in_k, "key_gradient"), dv = like(in_v, "value_gradient");
-      if (s.habits().kernel_workspaces &&
-          shape.heads != shape.kv_heads) {  // summed over the heads that share a key once all are there
-        workspaces.push_back(s.empty(result.sizes, in_k.dtype, "expanded_key_gradient"));
-        workspaces.push_back(s.empty(result.sizes, in_v.dtype, "expanded_value_gradient"));
-      }
-      std::vector<Tensor> outputs{dq, dk, dv};
-      outputs.insert(outputs.end(), workspaces.begin(), workspaces.end());
       s.launch(back, {g.front(), in_q, in_k, in_v, result, sums, random, place}, outputs);
+      while (outputs.size() > gradients) outputs.pop_back();
       return Gradients{dq, dk, dv};
     };
   return with(std::move(out), std::move(node));
@@ -594,7 +655,7 @@ Tensor cross_entropy(Session& s, const Tensor& logits, const Tensor& labels) {
   const Tensor weight = s.empty({}, probabilities.dtype, "nll_loss_weight");
   s.launch(Stream{Streaming::Loss, labels.bytes(), out.bytes()}, {probabilities, labels}, {out, weight});
   if (node)
-    node->apply = [&s, saved, saved_labels, saved_weight = s.save(weight)](const Gradients& g) {
+    node->apply = [&s, saved_weight = s.save(weight), saved_labels, saved](const Gradients& g) {
       const Tensor result = s.unpack(saved), places = s.unpack(saved_labels), total = s.unpack(saved_weight);
       const Tensor made = s.empty(result.sizes, result.dtype, "nll_loss_gradient");
       s.launch(Stream{Streaming::Fill, {}, made.bytes()}, {g.front(), result, places, total}, {made});

@@ -57,10 +57,10 @@ class Engine {
       const Session::BackwardScope scope(session_, *node);
       session_.emit.mark(Phase::Backward, node->scope);
       made = node->apply(next.gradients);
-      next.gradients.clear();
-      if (node->sequence != at_once) node->apply = nullptr;  // what it saved goes
       for (std::size_t i = 0; i < made.size(); ++i)
         if (made[i].defined()) made[i] = fitted(std::move(made[i]), node->inputs[i]);
+      next.gradients.clear();
+      if (node->sequence != at_once) node->apply = nullptr;  // what it saved goes
     }
     const std::vector<Node::Input> inputs =
         node->sequence == at_once ? std::vector<Node::Input>{} : std::exchange(node->inputs, {});

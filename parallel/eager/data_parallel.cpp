@@ -1,14 +1,16 @@
 #include "parallel/eager/data_parallel.hpp"
 
 #include <algorithm>
+#include <limits>
 
 namespace tidemark::eager {
 
 DistributedDataParallel::DistributedDataParallel(Session& session, const EagerHabits& habits,
                                                  const Parameters& parameters)
     : s_(session), habits_(habits), parameters_(parameters) {
-  // Gradients come in roughly the opposite of the order in which parameters were registered.
-  make_buckets(Parameters(parameters.rbegin(), parameters.rend()), habits.first_bucket, habits.bucket);
+  // Where every parameter takes part, all are in one until their order is known (distributed.py).
+  constexpr Bytes everything{std::numeric_limits<std::int64_t>::max()};
+  make_buckets(Parameters(parameters.rbegin(), parameters.rend()), everything, everything);
   for (const std::shared_ptr<Leaf>& p : parameters_) p->accumulated = [this](Leaf& leaf) { arrived(leaf); };
 }
 

@@ -297,21 +297,38 @@ CausalLM::States CausalLM::project(const Attention& a, const Tensor& hidden) {
   return {};
 }
 
-Tensor CausalLM::turned(const Tensor& x, const Context& context) {
+void CausalLM::turn(States& states, const Context& context) {
   const Tensor cosine = unsqueeze(s_, context.cosine, 1), sine = unsqueeze(s_, context.sine, 1);
   const std::int64_t turning = context.cosine.size(-1);
   // Some families put what turns and what does not together again, also where nothing is left over.
   const bool in_parts = family_of(model_) == Family::NeoX || family_of(model_) == Family::Phi3;
-  if (!in_parts && turning == x.size(-1)) return embedded(s_, x, cosine, sine);
-  const Tensor rotating = slice(s_, x, -1, 0, turning);
-  const Tensor passing = slice(s_, x, -1, turning, x.size(-1));
-  const Tensor made = embedded(s_, rotating, cosine, sine);
-  return cat_last(s_, {made, passing});
+  struct Parts {
+    Tensor turns, stays;
+  };
+  const auto cut = [&](const Tensor& x) -> Parts {
+    return {slice(s_, x, -1, 0, turning), slice(s_, x, -1, turning, x.size(-1))};
+  };
+  const auto joined = [&](const Tensor& made, const Parts& of) { return cat_last(s_, {made, of.stays}); };
+  if (!in_parts && turning == states.query.size(-1)) {
+    Tensor query = embedded(s_, states.query, cosine, sine), key = embedded(s_, states.key, cosine, sine);
+    states.query = std::move(query);
+    states.key = std::move(key);
+    return;
+  }
+  const Parts of_query = cut(states.query), of_key = cut(states.key);
+  Tensor query = embedded(s_, of_query.turns, cosine, sine);
+  const bool at_once = family_of(model_) != Family::NeoX;  // GPT-NeoX turns both before it joins either
+  if (at_once) query = joined(query, of_query);
+  Tensor key = embedded(s_, of_key.turns, cosine, sine);
+  if (!at_once) query = joined(query, of_query);
+  key = joined(key, of_key);
+  states.query = std::move(query);
+  states.key = std::move(key);
 }
 
 Tensor CausalLM::scored(const States& states, const Context& context, Tensor& weights) {
   const std::int64_t times = model_.heads / model_.kv_heads;
-  const Tensor keys = repeated(s_, states.key, times), values = repeated(s_, states.value, times);
+  Tensor keys = repeated(s_, states.key, times), values = repeated(s_, states.value, times);
   weights = mul_number(s_, matmul(s_, states.query, transpose(s_, keys, 2, 3)));
   if (model_.attention_softcap > 0) {
     weights = mul_number(s_, weights);
@@ -324,6 +341,7 @@ Tensor CausalLM::scored(const States& states, const Context& context, Tensor& we
   weights = dropout(s_, weights, train_.attention_dropout);
   Tensor output = matmul(s_, weights, values);
   output = contiguous(s_, transpose(s_, output, 1, 2));
+  keys = {}, values = {};
   return output;
 }
 
@@ -338,11 +356,7 @@ Tensor CausalLM::attend(const Layer& layer, const Tensor& hidden, const Context&
                         Tensor& weights) {
   const Session::Scope scope(s_, "attention");
   States states = project(layer.attention, hidden);
-  if (context.cosine.defined()) {
-    Tensor query = turned(states.query, context);
-    states.key = turned(states.key, context);
-    states.query = std::move(query);
-  }
+  if (context.cosine.defined()) turn(states, context);
   if (cache != nullptr) {
     if (habits_.copies_into_cache) {
       // torch.cat of what there was, nothing of the keys' type, and this.
@@ -355,7 +369,9 @@ Tensor CausalLM::attend(const Layer& layer, const Tensor& hidden, const Context&
   Tensor output = train_.attention == AttentionKernel::Unfused ? scored(states, context, weights) : fused(states);
   output = contiguous(s_, reshape(s_, output, {hidden.sizes[0], hidden.sizes[1], model_.heads * model_.head_dim}));
   output = layer.attention.output(s_, output);
-  return gpt_style(model_) ? dropout(s_, output, train_.hidden_dropout) : output;
+  if (gpt_style(model_)) output = dropout(s_, output, train_.hidden_dropout);
+  states.query = {}, states.key = {}, states.value = {};
+  return output;
 }
 
 // ---- layers --------------------------------------------------------------------------------------------------------
@@ -494,9 +510,9 @@ void CausalLM::rotary_tables(Tensor& cosines, Tensor& sines, const Tensor& hidde
   const std::int64_t sequence = hidden.sizes[1], width = model_.rotary_dim();
   const Tensor ids = s_.empty({1, sequence}, DType::INT64, "position_ids");
   s_.stream(Streaming::Fill, {}, {ids});
-  const Tensor angles = s_.empty({1, sequence, width / 2}, DType::FP32, "angles");
+  Tensor angles = s_.empty({1, sequence, width / 2}, DType::FP32, "angles");
   s_.stream(Streaming::Activation, {ids, inverse_frequencies_}, {angles});
-  const Tensor both = cat_last(s_, {angles, angles});
+  Tensor both = cat_last(s_, {angles, angles});
   const auto function = [&](std::string_view what) {
     const Tensor wide = s_.empty(both.sizes, DType::FP32, what);
     s_.stream(Streaming::Activation, {both}, {wide});
@@ -505,6 +521,8 @@ void CausalLM::rotary_tables(Tensor& cosines, Tensor& sines, const Tensor& hidde
   Tensor cosine = function("cos"), sine = function("sin");
   cosines = to(s_, cosine, hidden.dtype);
   sines = to(s_, sine, hidden.dtype);
+  // A Python frame drops its variables in the order in which they were named.
+  angles = {}, both = {}, cosine = {}, sine = {};
 }
 
 void CausalLM::causal_mask(Context& context, const Tensor& hidden) {

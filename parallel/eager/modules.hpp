@@ -95,7 +95,7 @@ class CausalLM {
   States of_slices(const Attention& attention, const Tensor& hidden);
   States of_split(const Attention& attention, const Tensor& hidden);
   States of_heads(const Attention& attention, const Tensor& hidden);
-  Tensor turned(const Tensor& x, const Context& context);
+  void turn(States& states, const Context& context);
   Tensor scored(const States& states, const Context& context, Tensor& weights);
   Tensor fused(const States& states);
   void rotary_tables(Tensor& cosines, Tensor& sines, const Tensor& hidden);

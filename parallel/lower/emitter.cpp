@@ -165,12 +165,17 @@ BufferId Emitter::gemm_workspace() {
   return gemm_workspace_;
 }
 
+void Emitter::blas_handle(Pass thread) {
+  if (!std::exchange(has_blas_handle_[static_cast<int>(thread)], true))
+    program.push(CreateDriver{DriverResource::BlasHandle});
+}
+
 BufferId Emitter::blas_workspace(Pass thread) {
   BufferId& workspace = blas_workspace_[static_cast<int>(thread)];
   const std::string_view name =
       thread == Pass::Forward ? "workspace.cublas.forward_thread" : "workspace.cublas.autograd_thread";
   if (workspace.valid()) return workspace;
-  program.push(CreateDriver{DriverResource::BlasHandle});  // PyTorch has one for each thread
+  blas_handle(thread);
   return workspace = keep(alloc(runtime.blas_workspace, Category::Workspaces, name), name);
 }
 

@@ -68,6 +68,7 @@ class Emitter {
 
   // Caches: made at first use, kept for ever.
   BufferId gemm_workspace();               ///< of the layers' linears
+  void blas_handle(Pass thread);            ///< PyTorch has one for each thread, made when it is needed
   BufferId blas_workspace(Pass thread);    ///< of the framework's own GEMMs: forward or autograd thread
   BufferId linear_workspace(Pass thread);  ///< of the layers' linears, library's or framework's
   /// Megatron's global memory buffer, which grows to the largest tensor that was asked for.
@@ -118,6 +119,7 @@ class Emitter {
 
   BufferId gemm_workspace_, rotary_table_, global_buffer_;
   Bytes global_buffer_size_;
+  bool has_blas_handle_[2] = {};
   BufferId blas_workspace_[2];
   std::map<std::pair<std::int64_t, std::int64_t>, BufferId> dummy_gradients_;
 };

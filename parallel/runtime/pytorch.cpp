@@ -6,6 +6,26 @@ namespace tidemark {
 
 using namespace literals;
 
+namespace {
+
+// CUDA C++ Programming Guide, technical specifications per compute capability.
+std::int64_t threads_of_multiprocessor(std::int32_t compute_capability) {
+  switch (compute_capability) {
+    case 75:
+      return 1024;
+    case 86:
+    case 87:
+    case 89:
+    case 120:
+    case 121:
+      return 1536;
+    default:
+      return 2048;
+  }
+}
+
+}  // namespace
+
 Runtime pytorch(const Versions& versions, const RuntimeSettings& settings, const Target& target) {
   const EagerSettings& asked = settings.eager;
   EagerHabits habits;
@@ -23,6 +43,8 @@ Runtime pytorch(const Versions& versions, const RuntimeSettings& settings, const
   // A fake tensor is a subclass, to whose gradients autograd adds out of place (torch/csrc/autograd/input_buffer.cpp
   // can_accumulate_inplace), and its kernels only make their outputs.
   habits.sums_in_place = habits.kernel_workspaces = !asked.fake_tensors;
+  habits.keeps_blas_workspace = versions.torch < Version{2, 15};  // CublasHandlePool.cpp, pytorch#194311
+  habits.device_threads = target.multiprocessors * threads_of_multiprocessor(target.compute_capability);
   habits.first_bucket = 1_MiB;  // torch/nn/parallel/distributed.py: dist._DEFAULT_FIRST_BUCKET_BYTES
   habits.bucket = asked.bucket_mib * 1_MiB;
 

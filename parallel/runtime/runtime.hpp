@@ -49,6 +49,8 @@ struct EagerHabits {
   bool gradients_view_buckets = false;  ///< a gradient is a view of its bucket, and no tensor of its own
   bool sums_in_place = true;            ///< autograd adds to a gradient that nobody else holds
   bool kernel_workspaces = true;        ///< kernels take memory of their own while they run
+  bool keeps_blas_workspace = true;     ///< … but for cuBLAS's, which stays for the next product
+  std::int64_t device_threads = 0;      ///< that the device runs at once
   Bytes first_bucket, bucket;           ///< of DistributedDataParallel
 };
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
 #include <optional>
 #include <type_traits>
 #include <unordered_map>
@@ -535,7 +534,7 @@ Pickle read_pickle(std::string_view bytes, const std::string& file, const Pickle
                    const PickleConsumer* consumer) {
   const ByteSource source = [&](char* into, std::size_t most) {
     const std::size_t n = std::min(most, bytes.size());
-    std::memcpy(into, bytes.data(), n);
+    bytes.copy(into, n);
     bytes.remove_prefix(n);
     return n;
   };

@@ -18,6 +18,7 @@ struct AdviseOptions {
 /// A smallest set of changes that does it: without any one of them, it does not.
 struct Remedy {
   std::vector<std::string> changes;  ///< "train.micro_batch: 4 -> 1"
+  bool changes_training = false;     ///< what is trained: shorter sequences, fewer bits
   Found found;
   bool operator==(const Remedy&) const = default;
 };
@@ -27,13 +28,9 @@ struct Advice {
   Figures now;
   bool fits = false;             ///< as it is, and nothing more was asked for
   Bytes lacks;                   ///< of the fullest device, as it is; negative: to spare
-  std::vector<Remedy> remedies;  ///< by throughput, best first
+  std::vector<Remedy> remedies;  ///< those that train the same first, each kind by throughput, best first
   std::int64_t tried = 0;        ///< sets of changes
 };
-
-/// What may be changed about a job without changing what is trained, one axis per kind of change. The first value of
-/// each is the scenario's own.
-[[nodiscard]] std::vector<Axis> changes_of(const TomlTable& document, const Scenario& scenario);
 
 /// Tries every set of changes of one axis, then of two that are no supersets of what did it, and so on.
 [[nodiscard]] Advice advise(TomlTable document, const std::filesystem::path& file, const ScenarioFolders& folders,

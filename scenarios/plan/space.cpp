@@ -149,7 +149,6 @@ std::variant<Scenario, Dropped> candidate(const Space& space, std::int64_t index
   const TomlTable document = space.document(index);
   try {
     Scenario made = settled(scenario_of(document, space.name, space.folders, space.files));
-    if (!made.runtime.allocator.empty()) return Dropped{"allocator: candidates run with its default settings only"};
     if (repeats(space, index, document, made)) return Dropped{"the same job as a combination before it"};
     return made;
   } catch (const InputError& error) {

@@ -1,10 +1,12 @@
 #include "scenarios/report/advice_text.hpp"
 
 #include <algorithm>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "scenarios/report/detail/space_json.hpp"
 #include "scenarios/report/format.hpp"
 
 namespace tidemark {
@@ -32,6 +34,17 @@ std::string layout_text(const Study& study, std::int64_t candidate) {
   return out;
 }
 
+std::string remedies_text(const Advice& advice, bool changes_training, std::string_view heading) {
+  std::vector<std::vector<std::string>> rows{{"changes", "tokens/s", "against now", "device up to", "frees"}};
+  for (const Remedy& r : advice.remedies) {
+    if (r.changes_training != changes_training) continue;
+    rows.push_back({fmt::format("{}", fmt::join(r.changes, "; ")), fmt::format("{:.0f}", r.found.figures.throughput),
+                    cost(advice, r.found), gib(r.found.figures.device_upper),
+                    gib(advice.now.device_upper - r.found.figures.device_upper)});
+  }
+  return rows.size() == 1 ? "" : fmt::format("{}\n{}", heading, table(rows));
+}
+
 }  // namespace
 
 std::string advice_text(const Advice& advice) {
@@ -47,20 +60,15 @@ std::string advice_text(const Advice& advice) {
                                 : fmt::format("as it is, {} has {} to spare and makes {:.0f} tokens/s per device\n",
                                               advice.space.name, gib(-advice.lacks), advice.now.throughput);
   if (advice.remedies.empty()) return out;
-  std::vector<std::vector<std::string>> rows{{"changes", "tokens/s", "against now", "device up to", "frees"}};
-  for (const Remedy& r : advice.remedies) {
-    std::string changes;
-    for (const std::string& c : r.changes) changes += (changes.empty() ? "" : "; ") + c;
-    rows.push_back({changes, fmt::format("{:.0f}", r.found.figures.throughput), cost(advice, r.found),
-                    gib(r.found.figures.device_upper), gib(advice.now.device_upper - r.found.figures.device_upper)});
-  }
-  return out + '\n' + table(rows);
+  out += remedies_text(advice, false, "");
+  return out + remedies_text(advice, true, "\nand changing what is trained:\n");
 }
 
 std::string advice_json(const Advice& advice) {
   Json remedies = Json::array();
   for (const Remedy& r : advice.remedies)
     remedies.push_back({{"changes", r.changes},
+                        {"changes_training", r.changes_training},
                         {"tokens_per_s_per_device", r.found.figures.throughput},
                         {"step_time_s", seconds(r.found.figures.step)},
                         {"peak_device_upper_bytes", r.found.figures.device_upper.count()},
@@ -110,6 +118,7 @@ std::string capacity_json(const Study& study, const std::vector<Limit>& limits) 
   }
   const Json json = {{"schema", "tidemark.capacity/1"},
                      {"study", study.space.name},
+                     {"axes", axes_json(study.space)},
                      {"largest", study.space.axes[study.grows].name},
                      {"by", study.by ? Json(study.space.axes[*study.by].name) : Json(nullptr)},
                      {"limits", std::move(rows)}};

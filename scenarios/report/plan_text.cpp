@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "scenarios/report/detail/space_json.hpp"
 #include "scenarios/report/format.hpp"
 
 namespace tidemark {
@@ -146,12 +147,6 @@ std::string plan_text(const Space& space, const Plan& plan) {
 }
 
 std::string plan_json(const Space& space, const Plan& plan) {
-  Json axes = Json::array();
-  for (const Axis& axis : space.axes) {
-    Json values = Json::array();
-    for (const AxisValue& v : axis.values) values.push_back(v.text);
-    axes.push_back({{"name", axis.name}, {"values", std::move(values)}});
-  }
   Json misses = Json::array();
   for (const Miss& m : plan.near_misses)
     misses.push_back({{"candidate", m.candidate},
@@ -165,7 +160,7 @@ std::string plan_json(const Space& space, const Plan& plan) {
     dropped.push_back({{"reason", reason}, {"combinations", count}});
   const Json json = {{"schema", "tidemark.plan/1"},
                      {"space", space.name},
-                     {"axes", std::move(axes)},
+                     {"axes", axes_json(space)},
                      {"combinations", plan.combinations},
                      {"candidates", plan.candidates},
                      {"tiers",

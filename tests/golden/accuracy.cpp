@@ -222,6 +222,29 @@ std::string recordings_text() {
                            100 * e.worst);
 }
 
+std::string plain_runs_text() {
+  std::string out =
+      "## Plain runs\n\nThe same trainings without fake tensors: PyTorch's own caching allocator under real host code, "
+      "kernels' scratch space included, on a device whose kernels do nothing. `allocated` is the highest of the last "
+      "step, `reserved` of the run. All in MiB.\n\n"
+      "| recording | allocated predicted | recorded | difference | reserved predicted | recorded | difference |\n"
+      "|---|---|---|---|---|---|---|\n";
+  const auto mib = [](Bytes bytes) { return static_cast<double>(bytes.count()) / (1 << 20); };
+  std::vector<double> allocated, reserved;
+  for (const Recording& recording : fake_recordings()) {
+    const PlainRun p = predicted_plain_run(recording.scenario), &r = recording.plain;
+    allocated.push_back(off(p.allocated.back(), r.allocated.back()));
+    reserved.push_back(off(p.reserved, r.reserved));
+    out += fmt::format("| {} | {:.1f} | {:.1f} | {:+.3f} % | {:.0f} | {:.0f} | {:+.2f} % |\n", recording.name,
+                       mib(p.allocated.back()), mib(r.allocated.back()), 100 * allocated.back(), mib(p.reserved),
+                       mib(r.reserved), 100 * reserved.back());
+  }
+  const Errors a = errors(allocated), e = errors(reserved);
+  return out +
+         fmt::format("\nAllocated: median {:.3f} %, worst {:.3f} %. Reserved: median {:.2f} %, worst {:.2f} %.\n\n",
+                     100 * a.median, 100 * a.worst, 100 * e.median, 100 * e.worst);
+}
+
 int run(int argc, char** argv) {
   std::string out =
       "# Accuracy\n\nPredictions against real runs that others published. Assumptions are those of the runtime at the "
@@ -233,6 +256,7 @@ int run(int argc, char** argv) {
   for (const StepFamily& family : step_families()) out += step_family_text(family);
   for (const LastRankFamily& family : last_rank_families()) out += last_rank_text(family);
   out += recordings_text();
+  out += plain_runs_text();
   for (const BandFamily& family : band_families()) out += band_text(family);
   std::fputs(out.c_str(), stdout);
   if (argc < 2) return 0;

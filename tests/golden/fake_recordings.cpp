@@ -43,6 +43,15 @@ std::vector<StepPeak> recorded_steps(const Json& steps) {
   return peaks;
 }
 
+PlainRun plain_run(const Json& steps) {
+  PlainRun run;
+  for (const Json& step : steps) {
+    run.allocated.emplace_back(step.at("peak").at("allocated").get<std::int64_t>());
+    run.reserved = std::max(run.reserved, Bytes{step.at("peak").at("reserved").get<std::int64_t>()});
+  }
+  return run;
+}
+
 std::string text_of(const Json& settings, const char* key) {
   return settings.contains(key) && settings[key].is_string() ? settings[key].get<std::string>() : std::string();
 }
@@ -65,6 +74,7 @@ Scenario scenario_of(const Json& recording) {
   s.model = parse_model(config.dump(), s.name + ".json");
   s.cluster = read_cluster(root / "scenarios/clusters/a100-sxm-80g.toml");
   s.runtime.name = "pytorch";
+  s.runtime.versions.torch = {2, 15};
   s.train.sequence_length = settings.at("sequence").get<std::int64_t>();
   s.train.micro_batch = settings.at("batch").get<std::int64_t>();
   const std::string precision = settings.at("precision").get<std::string>();
@@ -127,7 +137,8 @@ std::vector<Recording> fake_recordings() {
     if (entry.path().extension() != ".json") continue;
     const Json json = Json::parse(std::ifstream(entry.path()));
     found.push_back({entry.path().stem().string(), scenario_of(json), recorded_steps(json.at("steps")),
-                     recorded_steps(json.value("without_in_place_accumulation", Json::array()))});
+                     recorded_steps(json.value("without_in_place_accumulation", Json::array())),
+                     plain_run(json.at("caching_allocator"))});
   }
   std::sort(found.begin(), found.end(), [](const Recording& a, const Recording& b) { return a.name < b.name; });
   return found;
@@ -165,6 +176,16 @@ std::vector<StepPeak> predicted_peaks(const Scenario& scenario, bool sums_in_pla
     }
   }
   return peaks;
+}
+
+PlainRun predicted_plain_run(Scenario scenario) {
+  scenario.runtime.eager.fake_tensors = false;
+  const MemoryRecord memory = predict(scenario).groups.front().memory;
+  PlainRun run;
+  // Construction comes first.
+  run.allocated.assign(memory.peak_allocated_by_step.begin() + 1, memory.peak_allocated_by_step.end());
+  run.reserved = memory.peak_reserved;
+  return run;
 }
 
 }  // namespace tidemark::golden

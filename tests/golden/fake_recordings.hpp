@@ -29,11 +29,18 @@ struct StepPeak {
   Bytes operator[](Kind kind) const { return bytes[static_cast<std::size_t>(kind)]; }
 };
 
+/// What PyTorch's own caching allocator counted in a plain run: real tensors, kernels that do nothing.
+struct PlainRun {
+  std::vector<Bytes> allocated;  ///< by step, highest
+  Bytes reserved;                ///< highest
+};
+
 struct Recording {
   std::string name;
-  Scenario scenario;
+  Scenario scenario;                   ///< under FakeTensorMode
   std::vector<StepPeak> steps;         ///< as a run without fake tensors does it: sums in place
   std::vector<StepPeak> out_of_place;  ///< as MemTracker counted it; empty where tensors were real
+  PlainRun plain;
 };
 
 /// Every recording under tests/golden/fake_tensor/recordings, by name.
@@ -41,5 +48,8 @@ struct Recording {
 
 /// What the program of that training holds, step by step.
 [[nodiscard]] std::vector<StepPeak> predicted_peaks(const Scenario& scenario, bool sums_in_place);
+
+/// What `predict` says of a plain run.
+[[nodiscard]] PlainRun predicted_plain_run(Scenario scenario);
 
 }  // namespace tidemark::golden

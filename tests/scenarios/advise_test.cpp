@@ -8,6 +8,7 @@
 
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/plan/capacity.hpp"
+#include "scenarios/plan/changes.hpp"
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/prediction.hpp"
 #include "scenarios/report/advice_text.hpp"
@@ -59,33 +60,116 @@ TEST(Advise, EveryRemedyFitsAndNoneOfItsChangesCanBeLeftOut) {
       value = kept;
     }
   }
-  for (std::size_t r = 1; r < advice.remedies.size(); ++r)
-    EXPECT_GE(advice.remedies[r - 1].found.figures.throughput, advice.remedies[r].found.figures.throughput);
+  for (std::size_t r = 1; r < advice.remedies.size(); ++r) {
+    const Remedy &before = advice.remedies[r - 1], &its = advice.remedies[r];
+    EXPECT_LE(before.changes_training, its.changes_training);
+    if (before.changes_training != its.changes_training) continue;
+    EXPECT_GE(before.found.figures.throughput, its.found.figures.throughput);
+  }
 }
 
-TEST(Advise, WhatItMayChangeIsWhatReadersTake) {
-  const TomlTable document = parse_toml(std::string(too_much) + "attention = \"unfused\"\n", "much");
+struct Asked {
+  std::string document;
+  std::vector<std::string> of_job, of_training;  // axes
+};
+
+class Changing : public testing::TestWithParam<Asked> {};
+
+TEST_P(Changing, WhatItMayChangeIsWhatReadersTake) {
+  const TomlTable document = parse_toml(GetParam().document, "much");
   const Scenario scenario = settled(scenario_of(document, "much.toml", folders));
-  Space space{"much", document, folders, files_of(document, "much.toml", folders), changes_of(document, scenario)};
-  std::vector<std::string> names;
-  for (const Axis& axis : space.axes) {
-    names.push_back(axis.name);
-    Space one = space;
-    one.axes = {axis};
-    // The scenario itself, and of the others nothing that only a typing mistake would make no candidate.
-    EXPECT_TRUE(std::holds_alternative<Scenario>(candidate(one, 0))) << axis.name;
-    for (std::int64_t i = 1; i < one.size(); ++i) {
-      const auto made = candidate(one, i);
-      const auto* dropped = std::get_if<Dropped>(&made);
-      const std::string reason = dropped == nullptr ? "" : dropped->reason;
-      EXPECT_TRUE(reason.empty() || reason.find("divide") != std::string::npos ||
-                  reason.find("multiple") != std::string::npos)
-          << axis.name << ": " << reason;
+  const Changes changes = changes_of(document, scenario);
+  Space space{"much", document, folders, files_of(document, "much.toml", folders), {}};
+  const auto names_of = [&](const std::vector<Axis>& axes) {
+    std::vector<std::string> names;
+    for (const Axis& axis : axes) {
+      names.push_back(axis.name);
+      space.axes = {axis};
+      // The scenario itself, and of the others nothing that only a typing mistake would make no candidate.
+      EXPECT_TRUE(std::holds_alternative<Scenario>(candidate(space, 0))) << axis.name;
+      for (std::int64_t i = 1; i < space.size(); ++i) {
+        const auto made = candidate(space, i);
+        const auto* dropped = std::get_if<Dropped>(&made);
+        const std::string reason = dropped == nullptr ? "" : dropped->reason;
+        EXPECT_TRUE(reason.empty() || reason.find("divide") != std::string::npos ||
+                    reason.find("multiple") != std::string::npos)
+            << axis.name << ": " << reason;
+      }
     }
-  }
-  EXPECT_EQ(names, (std::vector<std::string>{"train.micro_batch", "recompute", "layout.sharding", "layout.tensor",
-                                             "layout.pipeline", "train.gradient_dtype", "train.attention", "gpus"}));
+    return names;
+  };
+  EXPECT_EQ(names_of(changes.of_job), GetParam().of_job);
+  EXPECT_EQ(names_of(changes.of_training), GetParam().of_training);
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    Runtimes, Changing,
+    testing::Values(
+        Asked{std::string(too_much) + "attention = \"unfused\"\n",
+              {"train.micro_batch", "recompute", "layout.sharding", "layout.tensor", "layout.pipeline",
+               "train.gradient_dtype", "gpus", "train.attention"},
+              {"train.sequence_length"}},
+        Asked{"model = \"models/llama-2-7b.json\"\ncluster = \"clusters/a100-sxm-80g.toml\"\ngpus = 2\n[train]\n"
+              "sequence_length = 2048\nmicro_batch = 2\nattention = \"unfused\"\n[runtime]\nname = \"pytorch\"\n"
+              "switches.keep_outputs = true\n",
+              {"train.micro_batch", "train.recompute", "runtime.switches.use_cache", "runtime.switches.keep_outputs",
+               "optimizer kernels", "runtime.switches.gradient_as_bucket_view", "runtime.allocator", "train.attention"},
+              {"train.sequence_length", "train.master_dtype"}}),
+    [](const testing::TestParamInfo<Asked>& param) { return param.index == 0 ? "megatron" : "pytorch"; });
+
+/// A guide's job that runs out of memory, and what the guide says to do about it.
+struct Guide {
+  std::string name, document;
+  std::vector<std::string> remedies;  // each enough by itself
+};
+
+class Guides : public testing::TestWithParam<Guide> {};
+
+TEST_P(Guides, RemediesAreAmongTheAnswers) {
+  const Advice advice =
+      advise(parse_toml(GetParam().document, "guide"), "guide.toml", folders, {.most_changes = 1, .free = {}});
+  EXPECT_FALSE(advice.fits);
+  for (const std::string& change : GetParam().remedies)
+    EXPECT_TRUE(
+        std::any_of(advice.remedies.begin(), advice.remedies.end(),
+                    [&](const Remedy& r) { return r.changes.size() == 1 && r.changes.front().starts_with(change); }))
+        << change << '\n'
+        << advice_text(advice);
+}
+
+// The guides' own models and devices. What they say of 8-bit optimizers, quantized bases and generation is not
+// modelled.
+std::string script(const char* train) {
+  return std::string(
+             "model = \"models/llama-2-7b.json\"\ncluster = \"clusters/a100-sxm-80g.toml\"\n"
+             "gpus = 1\n[runtime]\nname = \"pytorch\"\n[train]\n") +
+         train;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Seeds, Guides,
+    testing::Values(
+        // "Full fine-tuning of 7B on A100 80GB": not over fp32 parameters.
+        Guide{"precision",
+              script("sequence_length = 2048\nmicro_batch = 1\nrecompute = \"full\"\n"),
+              {"train.master_dtype: fp32 -> bf16"}},
+        // "Out of memory in forward: reduce batch size or sequence length, enable gradient checkpointing."
+        Guide{"activations",
+              script("sequence_length = 2048\nmicro_batch = 8\nmaster_dtype = \"bf16\"\n"),
+              {"train.micro_batch: 8 -> 1", "train.recompute: none -> full", "train.sequence_length: 2048 -> 256"}},
+        // "Use Flash Attention": what grows with the square of the sequence.
+        Guide{"attention",
+              script("sequence_length = 8192\nmicro_batch = 2\nmaster_dtype = \"bf16\"\nrecompute = \"full\"\n"
+                     "attention = \"unfused\"\n"),
+              {"train.attention: unfused -> auto"}},
+        // The emergency playbook: shorter sequences, smaller micro-batches, more layers recomputed.
+        Guide{"playbook",
+              "model = \"models/qwen2.5-7b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 8\n"
+              "[layout]\ntensor = 4\n[train]\nsequence_length = 8192\nmicro_batch = 4\nglobal_batch = 32\n"
+              "recompute = \"full\"\nrecompute_method = \"block\"\nrecompute_layers = 1\ncross_entropy = \"te\"\n"
+              "hidden_dropout = 0.0\nattention_dropout = 0.0\n",
+              {"train.sequence_length: 8192 -> 4096", "train.micro_batch: 4 -> 2", "recompute: full, block of 1 -> "}}),
+    [](const testing::TestParamInfo<Guide>& param) { return param.param.name; });
 
 TEST(Advise, FreesAsMuchAsItIsAskedTo) {
   const std::string small = std::string(too_much) + "[layout]\ntensor = 4\n";
@@ -124,6 +208,15 @@ by = "recompute"
     EXPECT_FALSE(predict(std::get<Scenario>(next)).fits);
   }
   EXPECT_EQ(capacity_json(study, found), capacity_json(study, limits(study)));
+}
+
+TEST(Capacity, ShippedStudiesAreRead) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(source / "scenarios/studies")) {
+    EXPECT_NO_THROW((void)read_study(entry.path(), source / "scenarios")) << entry.path();
+    ++count;
+  }
+  EXPECT_GE(count, 1);
 }
 
 TEST(Capacity, NamesAxesOfItsSpace) {

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <vector>
+
+#include "scenarios/io/toml_value.hpp"
+#include "scenarios/plan/space.hpp"
+#include "scenarios/scenario.hpp"
+
+namespace tidemark {
+
+/// What may be changed about a job that does not fit, one axis per kind of change. The first value of each is the
+/// scenario's own.
+struct Changes {
+  std::vector<Axis> of_job;       ///< what is trained stays the same
+  std::vector<Axis> of_training;  ///< shorter sequences, fewer bits
+};
+[[nodiscard]] Changes changes_of(const TomlTable& document, const Scenario& scenario);
+
+}  // namespace tidemark
