@@ -336,8 +336,12 @@ Tensor CausalLM::scored(const States& states, const Context& context, Tensor& we
     weights = mul_number(s_, weights);
   }
   weights = add(s_, weights, context.mask);
-  weights = softmax_last(s_, to(s_, weights, DType::FP32));
-  weights = to(s_, weights, states.query.dtype);
+  // One expression, so that the scores stay until its result is there.
+  const auto softmax = [&] {
+    const Tensor wide = to(s_, weights, DType::FP32);
+    return softmax_last(s_, wide);
+  };
+  weights = to(s_, softmax(), states.query.dtype);
   weights = dropout(s_, weights, train_.attention_dropout);
   Tensor output = matmul(s_, weights, values);
   output = contiguous(s_, transpose(s_, output, 1, 2));
