@@ -534,7 +534,7 @@ void CausalLM::causal_mask(Context& context, const Tensor& hidden) {
   const NoGrad no_grad(s_);
   const std::int64_t batch = hidden.sizes[0], sequence = hidden.sizes[1];
   const auto mask = [&] {
-    const Tensor allowed = s_.empty({batch, 1, sequence, sequence}, DType::BOOL, "causal_mask_bool");
+    const Tensor allowed = s_.empty({1, 1, sequence, sequence}, DType::BOOL, "causal_mask_bool");
     s_.stream(Streaming::Fill, {}, {allowed});
     const Tensor made = s_.empty({batch, 1, sequence, sequence}, hidden.dtype, "causal_mask");
     s_.stream(Streaming::Activation, {allowed}, {made});
