@@ -372,6 +372,13 @@ std::vector<std::pair<OperatorId, OperatorId>> edges(const ModelGraph& graph) {
 }
 
 std::vector<OperatorId> topological_order(const ModelGraph& graph) {
+  // Of operators that are ready the first comes first: where each comes after what it reads, they are in order.
+  const auto listed = edges(graph);
+  if (std::all_of(listed.begin(), listed.end(), [](const auto& edge) { return edge.first < edge.second; })) {
+    std::vector<OperatorId> order(graph.operators.size());
+    for (std::size_t o = 0; o < order.size(); ++o) order[o] = {static_cast<std::int32_t>(o)};
+    return order;
+  }
   const Dependencies all = dependencies(graph);
   std::vector<std::size_t> waiting(graph.operators.size());
   for (const std::size_t o : boost::make_iterator_range(boost::vertices(all))) waiting[o] = boost::in_degree(o, all);

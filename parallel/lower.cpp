@@ -62,32 +62,26 @@ void end_step(Emitter& emit) {
   emit.synchronize();
 }
 
+enum class Passes : std::uint8_t { Run, LeftOut, FewBeforeTheLastStep };
+
 // Runs all passes of one step, as the layout's schedule orders them.
-std::function<void(std::int32_t step)> passes_of(Emitter& emit, std::int32_t stage) {
+std::function<void(std::int32_t step)> passes_of(Emitter& emit, std::int32_t stage, Passes passes) {
+  if (passes == Passes::LeftOut) return [](std::int32_t) {};
   const Layout& layout = emit.layout;
-  const auto micro_batches = static_cast<std::int32_t>(micro_batches_of(emit.train, layout));
+  const auto all = static_cast<std::int32_t>(micro_batches_of(emit.train, layout));
+  // Enough for every pass to meet what it meets again and again: whatever is made once is made then.
+  const std::int32_t least = layout.schedule == ScheduleKind::Interleaved ? layout.group() : 2;
+  const auto in_step = [all, few = std::min(all, least), last = emit.train.steps, passes](std::int32_t step) {
+    return passes == Passes::FewBeforeTheLastStep && step < last ? few : all;
+  };
   if (layout.schedule == ScheduleKind::Interleaved) {
     const auto pipeline = std::make_shared<InterleavedPipeline>(emit, stage);
-    return [pipeline, micro_batches](std::int32_t step) { pipeline->run(step, micro_batches); };
+    return [pipeline, in_step](std::int32_t step) { pipeline->run(step, in_step(step)); };
   }
   const auto pipeline = std::make_shared<PipelineLowering>(emit);
-  return [pipeline, schedule = schedule_of(layout, stage, micro_batches)](std::int32_t step) {
-    pipeline->run(step, schedule);
+  return [pipeline, in_step, &layout, stage](std::int32_t step) {
+    pipeline->run(step, schedule_of(layout, stage, in_step(step)));
   };
-}
-
-Workload workload_of(const LoweringInput& input, const std::vector<Role>& programs_for, bool share_within_stage) {
-  Workload workload;
-  workload.communicators = communicators_of(input).table;
-  workload.program_of_rank.resize(static_cast<std::size_t>(input.layout.world_size()));
-  std::int32_t stage = -1;
-  for (const Role& role : programs_for) {
-    if (!share_within_stage || role.first.pipeline != stage) workload.programs.push_back(lower_role(input, role));
-    stage = role.first.pipeline;
-    for (const Rank rank : role.ranks)
-      workload.program_of_rank[rank.index()] = static_cast<std::int32_t>(workload.programs.size()) - 1;
-  }
-  return workload;
 }
 
 }  // namespace
@@ -118,14 +112,12 @@ std::vector<Role> roles(const LoweringInput& input) {
 
 namespace {
 
-enum class Passes : std::uint8_t { Run, LeftOut };
-
 Program lowered(const LoweringInput& input, const Role& role, Passes passes) {
   const Communicators comms = communicators_of(input);
   const std::int32_t stage = role.first.pipeline;
   Emitter emit(input, comms, chunks_of(input, stage));
   ModelState state(emit, role.first.data);
-  const std::function<void(std::int32_t)> run = passes == Passes::Run ? passes_of(emit, stage) : [](std::int32_t) {};
+  const std::function<void(std::int32_t)> run = passes_of(emit, stage, passes);
 
   emit.at(0, -1);
   state.construct();
@@ -166,8 +158,32 @@ Schedule schedule_of(const Layout& layout, std::int32_t pipeline, std::int32_t m
   return {};
 }
 
-Workload lower(const LoweringInput& input) { return workload_of(input, roles(input), false); }
-Workload lower_stages(const LoweringInput& input) { return workload_of(input, roles(input), true); }
+namespace {
+
+enum class OneFor : std::uint8_t { Role, Stage };
+
+Workload workload_of(const LoweringInput& input, OneFor each, Passes passes) {
+  Workload workload;
+  workload.communicators = communicators_of(input).table;
+  workload.program_of_rank.resize(static_cast<std::size_t>(input.layout.world_size()));
+  std::int32_t stage = -1;
+  for (const Role& role : roles(input)) {
+    if (each == OneFor::Role || role.first.pipeline != stage)
+      workload.programs.push_back(input.runtime.eager ? lower_role(input, role) : lowered(input, role, passes));
+    stage = role.first.pipeline;
+    for (const Rank rank : role.ranks)
+      workload.program_of_rank[rank.index()] = static_cast<std::int32_t>(workload.programs.size()) - 1;
+  }
+  return workload;
+}
+
+}  // namespace
+
+Workload lower(const LoweringInput& input) { return workload_of(input, OneFor::Role, Passes::Run); }
+Workload lower_stages(const LoweringInput& input) { return workload_of(input, OneFor::Stage, Passes::Run); }
+Workload lower_last_step(const LoweringInput& input) {
+  return workload_of(input, OneFor::Stage, Passes::FewBeforeTheLastStep);
+}
 
 AttentionKernel settled_attention(AttentionKernel asked, const Model& model, const Target& target,
                                   Determinism determinism) {

@@ -49,6 +49,10 @@ struct Role {
 /// differ only in the pieces of parameters that their optimizer state is made of.
 [[nodiscard]] Workload lower_stages(const LoweringInput& input);
 
+/// The same with as few micro-batches as there can be in every step but the last. A step begins where all ranks and
+/// their streams have waited for each other, so the last one takes as long as after whole steps.
+[[nodiscard]] Workload lower_last_step(const LoweringInput& input);
+
 /// Whether kernels that may add in another order from run to run are allowed.
 enum class Determinism : std::uint8_t { NotRequired, Required };
 /// Micro-batches of a data-parallel rank in one step.

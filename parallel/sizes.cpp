@@ -67,11 +67,14 @@ std::vector<ParameterId> stage_parameters(const ModelGraph& graph, const Stage& 
            order.begin();
   };
   std::vector<ParameterId> found;
+  std::vector<bool> seen(graph.parameters.size(), false);
   std::size_t layer_begin = 0;
   std::int32_t layer = -1;
   const auto sort_layer = [&] {
-    std::stable_sort(found.begin() + static_cast<std::ptrdiff_t>(layer_begin), found.end(),
-                     [&](ParameterId a, ParameterId b) { return place_in_layer(a) < place_in_layer(b); });
+    std::vector<std::pair<std::ptrdiff_t, ParameterId>> placed;
+    for (std::size_t i = layer_begin; i < found.size(); ++i) placed.emplace_back(place_in_layer(found[i]), found[i]);
+    std::stable_sort(placed.begin(), placed.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (std::size_t i = layer_begin; i < found.size(); ++i) found[i] = placed[i - layer_begin].second;
     layer_begin = found.size();
   };
   for (const OperatorId id : topological_order(graph)) {
@@ -79,8 +82,10 @@ std::vector<ParameterId> stage_parameters(const ModelGraph& graph, const Stage& 
     if (!stage.holds(op.layer, static_cast<std::int32_t>(graph.model.layers))) continue;
     if (op.layer != layer) sort_layer();
     layer = op.layer;
-    for (const ParameterId p : op.parameters)
-      if (std::find(found.begin(), found.end(), p) == found.end()) found.push_back(p);
+    for (const ParameterId p : op.parameters) {
+      if (!seen[p.index()]) found.push_back(p);
+      seen[p.index()] = true;
+    }
   }
   sort_layer();
   return found;

@@ -15,6 +15,7 @@
 #include "scenarios/host_clock.hpp"
 #include "scenarios/io/allocator_conf.hpp"
 #include "scenarios/io/input_error.hpp"
+#include "sim/calls.hpp"
 #include "sim/engine.hpp"
 #include "sim/ensure.hpp"
 #include "sim/verify.hpp"
@@ -68,10 +69,26 @@ RankGroup replayed(const Program& program, const DriverPrices& prices, Bytes cap
   return group;
 }
 
-void replay_role(const Job& job, const Trace& trace, const Role& role, std::vector<RankGroup>& groups) {
-  const Program program = lower_role(job.lowering(), role);
+// The first role of a stage runs the stage's program.
+bool is_first_of_stage(const Job& job, const Role& role) {
+  const auto first = std::find_if(job.roles.begin(), job.roles.end(),
+                                  [&](const Role& r) { return r.first.pipeline == role.first.pipeline; });
+  return &*first == &role;
+}
+
+Program lower_and_verify(const Job& job, const Role& role) {
+  Program program = lower_role(job.lowering(), role);
   const std::vector<std::string> wrong = verify(program);
   ensure(wrong.empty(), wrong.empty() ? "" : wrong.front().c_str());
+  return program;
+}
+
+void replay_role(const Job& job, const Trace& trace, const Role& role, const PredictOptions& options,
+                 std::vector<RankGroup>& groups) {
+  const bool of_stage_itself = is_first_of_stage(job, role);
+  const Program own = of_stage_itself ? Program{} : lower_and_verify(job, role);
+  const auto of_stage = static_cast<std::size_t>(job.stages.program_of_rank[role.ranks.front().index()]);
+  const Program& program = of_stage_itself ? job.stages.programs[of_stage] : own;
 
   std::map<std::int32_t, RankGroup> by_price;
   std::map<std::int32_t, std::vector<Rank>> by_class;  // ranks of one class pay the same
@@ -85,8 +102,9 @@ void replay_role(const Job& job, const Trace& trace, const Role& role, std::vect
     RankGroup group = known->second;
     group.coordinates = coordinates(job.scenario.layout, ranks.front());
     group.ranks = std::move(ranks);
-    std::tie(group.device_peak_time, group.allocated_peak_time) = times_of(
-        HostClock(job, trace, group.ranks.front()), program, group.memory.device.at.op, group.memory.allocated.at.op);
+    if (options.told == Told::Whole)
+      std::tie(group.device_peak_time, group.allocated_peak_time) = times_of(
+          HostClock(job, trace, group.ranks.front()), program, group.memory.device.at.op, group.memory.allocated.at.op);
     groups.push_back(std::move(group));
   }
 }
@@ -105,11 +123,13 @@ double forward_operations(const Job& job) {
   return operations;
 }
 
-StepPrediction step_of(const Job& job, const Trace& trace) {
+StepPrediction step_of(const Job& job, const Trace& trace, const PredictOptions& options) {
   const Scenario& s = job.scenario;
-  const std::vector<StepTimes> classes = step_times(job.stages, job.folding, trace);
   StepPrediction found;
   found.step = last_step(trace);
+  found.tokens_per_s_per_device = tokens_per_s_per_device(s, found.step);
+  if (options.told == Told::Figures) return found;
+  const std::vector<StepTimes> classes = step_times(job.stages, job.folding, trace);
   found.exposed.resize(job.stages.communicators.size());
   for (std::size_t c = 0; c < classes.size(); ++c) {
     const double weight =
@@ -124,7 +144,6 @@ StepPrediction step_of(const Job& job, const Trace& trace) {
   }
   const double seconds = static_cast<double>(found.step.count()) / static_cast<double>(picoseconds_per_second);
   const double sequences = static_cast<double>(s.train.global_batch);
-  found.tokens_per_s_per_device = tokens_per_s_per_device(s, found.step);
   const PeakRates& peak = s.cluster.device.peak;
   const OperationRate rate = s.train.precision == DType::BF16   ? peak.bf16
                              : s.train.precision == DType::FP16 ? peak.fp16
@@ -325,10 +344,11 @@ Job::Job(const Scenario& asked)
       stages(lower_stages(lowering())) {
   const std::vector<std::string> wrong = verify(stages);
   ensure(wrong.empty(), wrong.empty() ? "" : wrong.front().c_str());
-  prices = price(stages, scenario.cluster, nccl_settings(scenario.runtime));
-  Router router(stages, scenario.cluster, prices.entry_of_rank);
-  folding = fold(stages, prices.entry_of_rank, router.traffic());
-  times = price_time(stages, folding, scenario.cluster, router);
+  const Workload calls = calls_of(stages);
+  prices = price(calls, scenario.cluster, nccl_settings(scenario.runtime));
+  Router router(calls, scenario.cluster, prices.entry_of_rank);
+  folding = fold(calls, prices.entry_of_rank, router.traffic());
+  times = price_time(calls, folding, scenario.cluster, router);
 }
 
 const Role& Job::role_of(Rank rank) const {
@@ -342,7 +362,8 @@ const Role& Job::role_of(Rank rank) const {
 Trace simulate_time(const Job& job, const PredictOptions& options) {
   const bool shared = options.links == LinkModel::MaxMin;
   const auto run = [&](const TimePrices& times, LinkSharing sharing) {
-    return simulate(job.stages, job.folding, times, {.sharing = sharing, .keep = Keep::Timeline});
+    const Keep keep = options.told == Told::Whole ? Keep::Timeline : Keep::Ends;
+    return simulate(job.stages, job.folding, times, {.sharing = sharing, .keep = keep});
   };
   Trace trace = shared ? run(job.times, LinkSharing::MaxMinFair)
                        : run(price_time(job.stages, job.folding, job.scenario.cluster,
@@ -368,7 +389,7 @@ Prediction predict(const Job& job, const Trace& trace, const Progress& progress,
   std::mutex reporting;
   std::size_t done = 0;
   oneapi::tbb::parallel_for(std::size_t{0}, job.roles.size(), [&](std::size_t i) {
-    replay_role(job, trace, job.roles[i], found[i]);
+    replay_role(job, trace, job.roles[i], options, found[i]);
     const std::lock_guard lock(reporting);
     if (progress) progress(++done, job.roles.size());
   });
@@ -377,7 +398,7 @@ Prediction predict(const Job& job, const Trace& trace, const Progress& progress,
   prediction.scenario = job.scenario;
   prediction.parameters = parameter_count(job.graph);
   prediction.communicators = job.stages.communicators;
-  prediction.step = step_of(job, trace);
+  prediction.step = step_of(job, trace, options);
   for (std::vector<RankGroup>& groups : found)
     for (RankGroup& group : groups) prediction.groups.push_back(std::move(group));
   std::sort(prediction.groups.begin(), prediction.groups.end(),

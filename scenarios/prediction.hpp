@@ -43,8 +43,15 @@ enum class LinkModel : std::uint8_t {
   AlphaBeta,  ///< a latency, and bytes over its slowest link; nothing is shared
 };
 
+/// How much is told of what happened.
+enum class Told : std::uint8_t {
+  Whole,
+  Figures,  ///< how much and how long: neither when peaks are reached, nor where a step's time goes
+};
+
 struct PredictOptions {
   LinkModel links = LinkModel::MaxMin;
+  Told told = Told::Whole;
 };
 
 /// Ranks with one memory timeline: the same program at the same prices.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -24,19 +25,18 @@ struct FreeBlock {
 
 /// The free blocks of one stream in one pool, ordered by size, then address.
 ///
-/// A list of short sorted chunks. At the few hundred to few thousand free blocks of a training process, a search
-/// touches a handful of cache lines; nothing is allocated once the set has been at its largest; and it is a value.
+/// Bins of sizes within an eighth of each other, each a short sorted array, and a bit for each bin that holds any: at
+/// the few hundred to few thousand free blocks of a training process, a search looks at a handful of blocks. Nothing is
+/// allocated once bins have been at their largest; and it is a value.
 class FreeBlocks {
  public:
   /// A place in the order. Any insert or erase invalidates it.
   struct Position {
-    std::uint32_t rank = 0;  // of the chunk
-    std::uint32_t slot = 0;  // within the chunk
+    std::uint32_t bin = 0;
+    std::uint32_t slot = 0;  // within the bin
 
     friend bool operator==(Position, Position) = default;
   };
-
-  FreeBlocks();
 
   /// The smallest block of at least `size`; of equal ones, the one at the lowest address.
   [[nodiscard]] std::optional<Position> best_fit(Bytes size) const;
@@ -45,7 +45,7 @@ class FreeBlocks {
   [[nodiscard]] std::optional<Position> previous(Position position) const;
   /// The block that comes last.
   [[nodiscard]] std::optional<Position> last() const;
-  [[nodiscard]] const FreeBlock& at(Position position) const { return chunk(position.rank).blocks[position.slot]; }
+  [[nodiscard]] const FreeBlock& at(Position position) const { return bins_[position.bin][position.slot]; }
 
   void insert(const FreeBlock& block);
   void erase(Position position);
@@ -57,35 +57,30 @@ class FreeBlocks {
   /// Calls visit(const FreeBlock&) for each, in order.
   template <class Visit>
   void for_each(Visit visit) const {
-    for (std::uint32_t rank = 0; rank < fences_.size(); ++rank) {
-      for (std::uint32_t slot = 0; slot < chunk(rank).count; ++slot) visit(chunk(rank).blocks[slot]);
-    }
+    for (const Bin& bin : bins_)
+      for (const FreeBlock& block : bin) visit(block);
   }
 
  private:
-  static constexpr std::uint32_t capacity = 32;
+  using Bin = std::vector<FreeBlock>;
 
-  struct Chunk {
-    std::uint32_t count = 0;
-    std::array<FreeBlock, capacity> blocks;
-  };
+  static constexpr std::uint32_t exact = 16;  // sizes of so few units of 512 B have a bin each
+  static constexpr std::uint32_t per_octave = 8;
+  static constexpr std::uint32_t bin_count = exact + (64 - 9 - 4) * per_octave;
+  static constexpr std::uint32_t words = (bin_count + 63) / 64;
 
-  // The chunk of rank r holds what is above the fence of r - 1 and not above its own. The last fence is above all.
-  struct Fence {
-    Bytes size;
-    Address address;
-    std::uint32_t chunk = 0;
-  };
+  // Of larger sizes, none is lower.
+  [[nodiscard]] static std::uint32_t bin_of(Bytes size) {
+    const std::uint64_t units = static_cast<std::uint64_t>(size.count()) >> 9U;
+    if (units < exact) return static_cast<std::uint32_t>(units);
+    const auto octave = static_cast<std::uint32_t>(std::bit_width(units)) - 1;  // at least 4
+    return exact + (octave - 4) * per_octave + static_cast<std::uint32_t>((units >> (octave - 3)) & (per_octave - 1));
+  }
+  [[nodiscard]] std::optional<std::uint32_t> bin_from(std::uint32_t bin) const;    // not empty, at or after
+  [[nodiscard]] std::optional<std::uint32_t> bin_before(std::uint32_t bin) const;  // not empty
 
-  [[nodiscard]] const Chunk& chunk(std::uint32_t rank) const { return chunks_[fences_[rank].chunk]; }
-  [[nodiscard]] Chunk& chunk(std::uint32_t rank) { return chunks_[fences_[rank].chunk]; }
-  [[nodiscard]] Position lower_bound(Bytes size, Address address) const;
-  void split(std::uint32_t rank);
-  void merge_with_next(std::uint32_t rank);
-
-  std::vector<Fence> fences_;
-  std::vector<Chunk> chunks_;
-  std::vector<std::uint32_t> idle_chunks_;
+  std::array<Bin, bin_count> bins_;
+  std::array<std::uint64_t, words> holds_{};  // by bin, a bit
   std::size_t size_ = 0;
 };
 

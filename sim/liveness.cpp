@@ -35,22 +35,40 @@ class References {
   std::vector<BufferId> bound_;
 };
 
+struct FreeAfter {
+  std::size_t op = 0;
+  BufferId buffer;
+};
+
+// From the end, within the ops' own memory: programs are as long as memory allows.
+void put_in(std::vector<Op>& ops, const std::vector<FreeAfter>& frees) {
+  std::size_t from = ops.size();
+  ops.reserve(from + frees.size());  // where there is no room, as much as it takes and no more
+  ops.resize(from + frees.size(), Op{Mark{}});
+  std::size_t to = ops.size();
+  for (std::size_t f = frees.size(); f-- > 0;) {
+    while (from > frees[f].op + 1) ops[--to] = ops[--from];
+    ops[--to] = Free{frees[f].buffer};
+  }
+}
+
 }  // namespace
 
 Program with_frees(Program program) {
   References references(program);
   std::vector<bool> freed(static_cast<std::size_t>(program.buffers), false);
-  std::vector<Op> ops;
-  ops.reserve(program.ops.size() + static_cast<std::size_t>(program.buffers));
+  std::vector<FreeAfter> frees;
+  frees.reserve(static_cast<std::size_t>(program.buffers));
+  std::size_t at = 0;
 
   const auto free_if_dead = [&](BufferId buffer) {
     if (!buffer.valid() || freed[buffer.index()] || !references.dead(buffer)) return;
     freed[buffer.index()] = true;
-    ops.emplace_back(Free{buffer});
+    frees.push_back({at, buffer});
   };
 
-  for (const Op& op : program.ops) {
-    ops.push_back(op);
+  for (; at < program.ops.size(); ++at) {
+    const Op& op = program.ops[at];
     if (const Bind* bind = std::get_if<Bind>(&op)) {
       const BufferId dropped = references.unbind(bind->name);
       references.bind(bind->name, bind->buffer);
@@ -64,7 +82,7 @@ Program with_frees(Program program) {
       for_each_operand(program, op, free_if_dead);
     }
   }
-  program.ops = std::move(ops);
+  put_in(program.ops, frees);
   return program;
 }
 

@@ -11,7 +11,8 @@ namespace {
 template <class Table>
 std::int32_t intern(Table& ids, std::vector<std::string>& texts, std::string_view text) {
   if (const auto found = ids.find(text); found != ids.end()) return found->second;
-  ensure(!text.empty() && text.find_first_of(" \t\n\r") == std::string_view::npos, "labels and names are single words");
+  const auto parts_words = [](char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; };
+  ensure(!text.empty() && std::none_of(text.begin(), text.end(), parts_words), "labels and names are single words");
   const std::int32_t id = static_cast<std::int32_t>(texts.size());
   texts.emplace_back(text);
   ids.emplace(texts.back(), id);

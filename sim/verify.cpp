@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -22,6 +23,7 @@ class ProgramChecker {
       : program_(program),
         state_(static_cast<std::size_t>(program.buffers), State::Unborn),
         bound_(program.names.size()),
+        names_of_(static_cast<std::size_t>(program.buffers), 0),
         recorded_(static_cast<std::size_t>(program.events), false),
         streams_(program) {}
 
@@ -62,9 +64,9 @@ class ProgramChecker {
                      // Streams are followed in programs that are sound so far.
                      const auto stream = found_.empty() ? streams_.still_using(o.buffer) : std::nullopt;
                      if (stream) report(fmt::format("stream s{} may still use it", stream->value));
-                     if (std::find(bound_.begin(), bound_.end(), o.buffer) != bound_.end())
-                       report("a name still refers to it");
-                     if (o.buffer.index() < state_.size()) state_[o.buffer.index()] = State::Freed;
+                     if (o.buffer.index() >= state_.size()) return;
+                     if (names_of_[o.buffer.index()] > 0) report("a name still refers to it");
+                     state_[o.buffer.index()] = State::Freed;
                    },
                    [&](const Borrow&) {},
                    [&](const Launch&) {},
@@ -79,16 +81,22 @@ class ProgramChecker {
                    },
                    [&](const Bind& o) {
                      must_live(o.buffer);
-                     bound_[o.name.index()] = o.buffer;
+                     bind(o.name, o.buffer);
                    },
                    [&](const Unbind& o) {
                      if (!bound_[o.name.index()].valid()) report("the name is not bound");
-                     bound_[o.name.index()] = BufferId{};
+                     bind(o.name, {});
                    },
                    [&](const Mark&) {},
                },
                op);
     if (found_.empty()) streams_.note(op);
+  }
+
+  void bind(NameId name, BufferId buffer) {
+    const BufferId before = std::exchange(bound_[name.index()], buffer);
+    for (const auto& [whose, change] : {std::pair(before, -1), std::pair(buffer, 1)})
+      if (whose.valid() && whose.index() < names_of_.size()) names_of_[whose.index()] += change;
   }
 
   void must_be_recorded(EventId event) {
@@ -97,7 +105,8 @@ class ProgramChecker {
 
   const Program& program_;
   std::vector<State> state_;
-  std::vector<BufferId> bound_;
+  std::vector<BufferId> bound_;         // by name
+  std::vector<std::int32_t> names_of_;  // by buffer: how many are bound to it
   std::vector<bool> recorded_;
   std::set<CommSlot> created_;
   StreamOrder streams_;

@@ -19,7 +19,7 @@ const TomlKey* TomlReader::find(std::string_view key) const {
 }
 
 const TomlKey* TomlReader::look_up(std::string_view key, Presence presence) {
-  known_.emplace(key);
+  known_.emplace_back(key);
   const TomlKey* found = find(key);
   if (found == nullptr && presence == Presence::Required) {
     unsound_.emplace(key);
@@ -180,7 +180,7 @@ const TomlValue* TomlReader::raw(std::string_view key) {
 const std::vector<TomlKey>& TomlReader::keys() {
   static const std::vector<TomlKey> none;
   if (table_ == nullptr) return none;
-  for (const TomlKey& key : table_->keys) known_.insert(key.name);
+  for (const TomlKey& key : table_->keys) known_.push_back(key.name);
   return table_->keys;
 }
 
@@ -199,9 +199,14 @@ void TomlReader::refuse(const UnmodelledKey& unmodelled) {
 
 void TomlReader::refuse_unknown_keys() {
   if (table_ == nullptr) return;
-  const std::vector<std::string> known(known_.begin(), known_.end());
+  std::vector<std::string> known;  // in order, each once: made where there is something to say
   for (const TomlKey& key : table_->keys) {
-    if (known_.contains(key.name)) continue;
+    if (std::find(known_.begin(), known_.end(), key.name) != known_.end()) continue;
+    if (known.empty()) {
+      known = known_;
+      std::sort(known.begin(), known.end());
+      known.erase(std::unique(known.begin(), known.end()), known.end());
+    }
     const std::string meant = nearest(key.name, known);
     std::string hint;
     if (!meant.empty()) hint = fmt::format("did you mean {}?", meant);

@@ -95,7 +95,7 @@ class TomlReader {
   Place place_;
   std::string name_;
   Problems* problems_;
-  std::set<std::string, std::less<>> known_;
+  std::vector<std::string> known_;  // in the order in which they were asked for, perhaps more than once
   std::set<std::string, std::less<>> unsound_;
 };
 

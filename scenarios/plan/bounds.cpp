@@ -12,6 +12,7 @@
 #include "parallel/sizes.hpp"
 #include "parallel/stages.hpp"
 #include "scenarios/plan/pass_schedule.hpp"
+#include "scenarios/plan/same_job.hpp"
 #include "scenarios/prediction.hpp"
 #include "sim/allocator_options.hpp"
 #include "sim/ensure.hpp"
@@ -35,9 +36,9 @@ std::uint64_t hash_of(const Scenario& s) {
         s.train.sequence_length, static_cast<std::int64_t>(s.layout.sharding), static_cast<std::int64_t>(r.kind),
         static_cast<std::int64_t>(r.method), std::int64_t{r.layers}, std::int64_t{r.mlp},
         std::int64_t{r.core_attention}, static_cast<std::int64_t>(s.train.gradient_dtype), s.model.layers,
-        std::int64_t{s.layout.first_layers}, std::int64_t{s.layout.count_loss},
         std::int64_t{s.layout.order[1] == MeshAxis::Data}})
     hash = mixed(hash, part);
+  for (const std::int32_t layers : s.layout.stage_layers) hash = mixed(hash, layers);
   return hash;
 }
 
@@ -58,12 +59,10 @@ Scenario of_passes(const Scenario& s, const std::vector<LayerRun>& runs) {
 
 // What happens outside passes does not depend on these.
 Scenario of_state(const Scenario& s) {
-  Scenario key = s;
-  key.name.clear();
+  Scenario key = same_job(s);
   key.train.micro_batch = 1;
   key.train.global_batch = 0;
   key.train.recompute = {};
-  key.runtime.headroom = Bytes{};
   return key;
 }
 
@@ -336,8 +335,8 @@ MemoryBounds Bounder::memory(const Scenario& s) {
       const std::int64_t held = 4 * boundary;
       const std::int64_t held_high =
           (2 * s.layout.chunks + 2 * (s.layout.group() - s.layout.pipeline) + 8) * (boundary + (2 << 20));
-      const InFlight most = most_in_flight(s.layout, static_cast<std::int32_t>(p), micro_batches);
-      for (const InFlight::At& at : most.moments) {
+      const auto most = in_flight(s.layout, static_cast<std::int32_t>(p), micro_batches);
+      for (const InFlight::At& at : most->moments) {
         std::int64_t others_low = 0, others_high = 0;
         for (std::size_t c = 0; c < passes.size(); ++c) {
           others_low += at.others[c] * passes[c].lower.each;
@@ -370,6 +369,16 @@ MemoryBounds Bounder::memory(const Scenario& s) {
     bounds.device_upper_low = std::max(bounds.device_upper_low, allocated + state.driver_upper);
   }
   return bounds;
+}
+
+std::shared_ptr<const InFlight> Bounder::in_flight(const Layout& layout, std::int32_t rank,
+                                                   std::int64_t micro_batches) {
+  const InFlightKey key{rank, layout.pipeline, layout.chunks, layout.group(), micro_batches};
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const std::int64_t part : {std::int64_t{rank}, std::int64_t{key.pipeline}, std::int64_t{key.chunks},
+                                  std::int64_t{key.group}, micro_batches})
+    hash = mixed(hash, part);
+  return in_flight_.get(key, hash, [&] { return most_in_flight(layout, rank, micro_batches); });
 }
 
 std::shared_ptr<const Bounder::WindowClocks> Bounder::clocks_of(const Chunk& chunk, const Mesh& mesh, Duration launch) {

@@ -7,6 +7,7 @@
 
 #include "scenarios/plan/exact_memory.hpp"
 #include "scenarios/plan/group_prices.hpp"
+#include "scenarios/plan/pass_schedule.hpp"
 #include "scenarios/plan/sample.hpp"
 #include "scenarios/plan/shared.hpp"
 #include "scenarios/scenario.hpp"
@@ -67,6 +68,12 @@ class Bounder {
     std::int32_t devices = 0;
     bool operator==(const FabricKey&) const = default;
   };
+  /// What the moments with most in flight depend on.
+  struct InFlightKey {
+    std::int32_t rank = 0, pipeline = 0, chunks = 0, group = 0;
+    std::int64_t micro_batches = 0;
+    bool operator==(const InFlightKey&) const = default;
+  };
   /// A chunk of a rank: what it is, and what it is like.
   struct Chunk {
     ChunkKind kind = ChunkKind::Only;
@@ -77,6 +84,8 @@ class Bounder {
   [[nodiscard]] std::vector<std::vector<Chunk>> chunks_of(const Scenario& scenario);
   [[nodiscard]] std::shared_ptr<const Mesh> mesh_of(const Scenario& scenario);
   [[nodiscard]] Mesh make_mesh(const Scenario& scenario);
+  [[nodiscard]] std::shared_ptr<const InFlight> in_flight(const Layout& layout, std::int32_t rank,
+                                                          std::int64_t micro_batches);
   [[nodiscard]] std::shared_ptr<const WindowClocks> clocks_of(const Chunk& chunk, const Mesh& mesh, Duration launch);
 
   SharedGraphs& graphs_;
@@ -84,6 +93,7 @@ class Bounder {
   Shared<Scenario, Mesh> meshes_;
   Shared<FabricKey, Fabric> fabrics_;
   Shared<ClockKey, WindowClocks> clocks_;
+  Shared<InFlightKey, InFlight> in_flight_;
 };
 
 }  // namespace tidemark

@@ -86,20 +86,18 @@ Evaluated Evaluator::allocate(const Survivor& survivor, const Bar& bar) {
     found.found.step_high = survivor.step_high;
     return found;
   }
-  const auto beaten = [&](Bytes memory) { return bar.beats(memory, survivor.throughput_high); };
+  // Once a rank leaves nothing to win, or does not fit, the others make no difference.
+  const ExactMemory::Answer answer =
+      memory_.of(scenario, [&](Bytes memory) { return bar.beats(memory, survivor.throughput_high); });
   Evaluated found;
-  // Once a rank does not fit, or leaves nothing to win, the others make no difference.
-  const auto settled = [&](const Figures& so_far) {
-    return !so_far.completed || lack(scenario, so_far.device_upper) > Bytes{0} || beaten(so_far.device_upper);
-  };
-  const Figures figures = exact_memory(scenario, graphs_, settled);
+  if (!answer.of_interest) return found;
+  const Figures& figures = answer.figures;
   if (!fits(scenario, figures)) {
     found.verdict = Evaluated::Verdict::DoesNotFit;
     found.miss = {survivor.candidate, lack(scenario, figures.device_upper), false, straddles(scenario, figures),
                   survivor.throughput_high};
     return found;
   }
-  if (beaten(figures.device_upper)) return found;
   found.verdict = Evaluated::Verdict::Fits;
   found.found = {survivor.candidate, figures, survivor.step_low, survivor.step_high, false};
   return found;
@@ -108,13 +106,14 @@ Evaluated Evaluator::allocate(const Survivor& survivor, const Bar& bar) {
 Evaluated Evaluator::time(const Found& fitting) {
   const Scenario scenario = scenario_of_candidate(space_, fitting.candidate);
   Evaluated found{Evaluated::Verdict::Fits, true, fitting, {}};
-  add_exact_time(scenario, graphs_, found.found.figures);
+  found.found.figures.step = time_.step(scenario);
+  found.found.figures.throughput = tokens_per_s_per_device(scenario, found.found.figures.step);
   return found;
 }
 
 Evaluated Evaluator::in_full(std::int64_t index) {
   const Scenario scenario = scenario_of_candidate(space_, index);
-  const Figures figures = figures_of(predict(scenario));
+  const Figures figures = whole_figures(scenario);
   Evaluated found;
   found.verdict = fits(scenario, figures) ? Evaluated::Verdict::Fits : Evaluated::Verdict::DoesNotFit;
   found.timed = true;

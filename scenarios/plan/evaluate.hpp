@@ -53,7 +53,7 @@ struct Bar {
 
 class Evaluator {
  public:
-  explicit Evaluator(const Space& space) : space_(space), bounder_(graphs_) {}
+  explicit Evaluator(const Space& space) : space_(space), bounder_(graphs_), memory_(graphs_), time_(graphs_) {}
 
   [[nodiscard]] Screened screen(std::int64_t first, std::int64_t count, std::size_t nearest);
   /// Its memory by the emulated allocator. What bounds do not know is run in full.
@@ -67,6 +67,8 @@ class Evaluator {
   const Space& space_;
   SharedGraphs graphs_;
   Bounder bounder_;
+  ExactMemory memory_;
+  ExactTime time_;
 };
 
 /// The `most` that lack the least; of equal ones, the first in the space.

@@ -10,10 +10,13 @@
 #include "parallel/lower.hpp"
 #include "parallel/mesh.hpp"
 #include "scenarios/plan/figures.hpp"
+#include "scenarios/plan/same_job.hpp"
 #include "scenarios/plan/tape.hpp"
 #include "scenarios/prediction.hpp"
+#include "sim/calls.hpp"
 #include "sim/engine.hpp"
 #include "sim/ensure.hpp"
+#include "sim/replay.hpp"
 #include "sim/summary.hpp"
 
 namespace tidemark {
@@ -27,22 +30,64 @@ bool same(const GraphOptions& a, const GraphOptions& b) {
   return all(a) == all(b);
 }
 
+// The shortest job in which ranks talk to all that they talk to.
+Truncation shortest(const Layout& layout, std::int64_t micro_batches) {
+  const bool interleaved = layout.schedule == ScheduleKind::Interleaved;
+  return {std::min<std::int64_t>(micro_batches, interleaved ? layout.group() : 2), 1};
+}
+
+// What does not change memory is as in every other scenario.
+Scenario of_memory(const Scenario& scenario) {
+  Scenario key = same_job(scenario);
+  key.layout.order = Layout{}.order;
+  return key;
+}
+
+// Jobs that are alike are looked at soon after each other.
+constexpr std::size_t most_known = 64;
+
+// What is known of the key among the latest, or what `make` makes.
+template <class Known, class Make>
+std::shared_ptr<Known> known_or_made(std::deque<std::pair<Scenario, std::shared_ptr<Known>>>& latest,
+                                     const Scenario& key, Make make) {
+  for (const auto& [its, known] : latest)
+    if (its.layout == key.layout && its == key) return known;
+  latest.emplace_back(key, make());
+  if (latest.size() > most_known) latest.pop_front();
+  return latest.back().second;
+}
+
+void add(Bytes allocated, Bytes device, Bytes upper, Figures& figures) {
+  figures.allocated = std::max(figures.allocated, allocated);
+  figures.device = std::max(figures.device, device);
+  figures.device_upper = std::max(figures.device_upper, upper);
+}
+
 // One role at one price, within the device where that matters.
-void add_role(const Scenario& s, const StateTape& state, const StageTape& stage, const TapeRecord& record,
-              const DriverPrices& prices, Figures& figures) {
+void add(const TapeRecord& record, const DriverPrices& prices, Bytes capacity,
+         const std::function<TapeRecord(const DriverPrices&)>& run_within, Figures& figures) {
   Bytes device = record.device(prices), upper = record.device_upper(prices), allocated = record.allocated;
-  const Bytes capacity = s.cluster.device.capacity;
   if (device > capacity) {
     // The allocator gives its cache back before it gives up, so a full device need not be the end.
-    const TapeRecord limited = run_tape(state, stage, prices, capacity);
+    const TapeRecord limited = run_within(prices);
     figures.completed &= !limited.out_of_memory;
     if (!limited.out_of_memory)
       std::tie(device, upper, allocated) =
           std::tuple(limited.device(prices), limited.device_upper(prices), limited.allocated);
   }
-  figures.allocated = std::max(figures.allocated, allocated);
-  figures.device = std::max(figures.device, device);
-  figures.device_upper = std::max(figures.device_upper, upper);
+  add(allocated, device, upper, figures);
+}
+
+// The same by its whole program.
+void add(const Program& program, const DriverPrices& prices, const AllocatorOptions& allocator, Bytes capacity,
+         Figures& figures) {
+  MemoryRecord record = replay(program, prices, {.allocator = without_limit(allocator)});
+  if (record.device.bytes > capacity) {
+    MemoryRecord limited = replay(program, prices, {.capacity = capacity, .allocator = allocator});
+    figures.completed &= !limited.failure;
+    if (!limited.failure) record = std::move(limited);
+  }
+  add(record.allocated.bytes, record.device.bytes, record.peak_device_upper, figures);
 }
 
 }  // namespace
@@ -55,55 +100,240 @@ std::shared_ptr<const ModelGraph> SharedGraphs::graph_of(const Model& model, con
   return known_.back().graph;
 }
 
-Figures exact_memory(const Scenario& scenario, SharedGraphs& graphs,
-                     const std::function<bool(const Figures&)>& enough) {
+// The runs of a candidate's roles, as far as anyone asked.
+struct ExactMemory::Runs {
+  Runs(const Scenario& its, SharedGraphs& graphs)
+      : scenario(its),
+        runtime(runtime_of(scenario)),
+        graph(graphs.graph_of(scenario.model, graph_options_of(scenario))),
+        roles(tidemark::roles(input())),
+        by_role(roles.size()) {
+    Workload stages;
+    for (std::size_t r = 0; r < roles.size(); ++r) {
+      if (r == 0 || roles[r].first.pipeline != roles[r - 1].first.pipeline)
+        stages.programs.push_back(lower_few(input(), roles[r], shortest(scenario.layout, micro_batches())));
+      stage_of_role.push_back(stages.programs.size() - 1);
+    }
+    calls = calls_of(stages).programs;
+  }
+
+  [[nodiscard]] LoweringInput input() const { return {*graph, scenario.layout, scenario.train, runtime}; }
+  [[nodiscard]] std::int64_t micro_batches() const { return micro_batches_of(scenario.train, scenario.layout); }
+
+  /// How far a role's run has come: what its epochs were at each change, and as they are.
+  struct Run {
+    struct Change {
+      std::size_t epoch = 0;
+      Bytes reserved;
+    };
+    std::vector<Change> changes;
+    TapeRecord record;
+  };
+
+  const StageTape& stage_of(std::size_t role) {
+    if (!stage || stage_is_of != stage_of_role[role]) {
+      const Truncation few = truncation(scenario.layout, micro_batches(), roles[role].first.pipeline);
+      stage = stage_tape(input(), roles[role], lower_few(input(), roles[role], few));
+      stage_is_of = stage_of_role[role];
+    }
+    return *stage;
+  }
+
+  const Scenario scenario;
+  const Runtime runtime;
+  const std::shared_ptr<const ModelGraph> graph;
+  const std::vector<Role> roles;
+  std::vector<Program> calls;  ///< by stage
+  std::vector<std::size_t> stage_of_role;
+
+  std::mutex mutex;  ///< of what follows
+  std::vector<std::optional<Run>> by_role;
+  std::optional<StageTape> stage;  ///< the latest
+  std::size_t stage_is_of = 0;
+};
+
+namespace {
+
+// What ranks of a role pay, and whether a run of theirs, as far as it has come, leaves anything to win.
+class Prospect {
+ public:
+  Prospect(std::vector<const DriverPrices*> prices, Bytes capacity, const OfNoInterest& of_no_interest)
+      : prices_(std::move(prices)), capacity_(capacity), of_no_interest_(&of_no_interest), driver_(prices_.size()) {}
+
+  /// The next change of a record's epochs. False where nothing more is to be seen: a device that would be full has to
+  /// be looked at by itself, and what is of no interest need not be.
+  bool goes_on(const TapeRecord& record, std::size_t epoch, Bytes reserved) {
+    if (full_ || !of_interest_) return false;
+    for (; seen_ <= epoch; ++seen_) {
+      const TapeRecord::Epoch& its = record.epochs[seen_];
+      for (std::size_t p = 0; p < prices_.size(); ++p) {
+        const auto take = [&](const Estimate& e) {
+          driver_[p].central += e.bytes;
+          driver_[p].upper += e.high;
+        };
+        if (its.resource)
+          take(prices_[p]->of(*its.resource));
+        else if (its.comm.valid())
+          take(prices_[p]->of(its.comm));
+      }
+    }
+    Bytes upper;
+    for (const Driver& driver : driver_) {
+      full_ |= driver.central + reserved > capacity_;
+      upper = std::max(upper, driver.upper + reserved);
+    }
+    if (!full_ && *of_no_interest_ && (*of_no_interest_)(upper)) of_interest_ = false;
+    return !full_ && of_interest_;
+  }
+  [[nodiscard]] bool of_interest() const { return of_interest_; }
+
+ private:
+  struct Driver {
+    Bytes central, upper;
+  };
+  std::vector<const DriverPrices*> prices_;
+  Bytes capacity_;
+  const OfNoInterest* of_no_interest_;
+  std::vector<Driver> driver_;
+  std::size_t seen_ = 0;  // epochs
+  bool full_ = false, of_interest_ = true;
+};
+
+}  // namespace
+
+std::shared_ptr<ExactMemory::Runs> ExactMemory::runs_of(const Scenario& scenario) {
+  const Scenario key = of_memory(scenario);
+  const std::lock_guard lock(mutex_);
+  return known_or_made(known_, key, [&] { return std::make_shared<Runs>(key, graphs_); });
+}
+
+ExactMemory::Answer ExactMemory::of(const Scenario& scenario, const OfNoInterest& of_no_interest) {
   const Runtime runtime = runtime_of(scenario);
-  if (runtime.eager) return figures_of(predict(scenario));  // one short program, whose passes and state are not apart
-  const auto graph = graphs.graph_of(scenario.model, graph_options_of(scenario));
-  const LoweringInput input{*graph, scenario.layout, scenario.train, runtime};
+  if (runtime.eager)
+    return {figures_of(
+        predict(scenario, {}, {.told = Told::Figures}))};  // one short program, whose passes and state are not apart
+  const std::shared_ptr<Runs> runs = runs_of(scenario);
+  const LoweringInput input{*runs->graph, scenario.layout, scenario.train, runtime};
   const std::vector<Role> all = roles(input);
-  const Truncation few = truncation(scenario.layout, micro_batches_of(scenario.train, scenario.layout));
+  ensure(all.size() == runs->roles.size(), "where ranks stand does not change what they do");
 
   Workload stages;
   stages.communicators = communicators_of(input).table;
+  stages.programs = runs->calls;
   stages.program_of_rank.resize(static_cast<std::size_t>(scenario.layout.world_size()));
-  std::vector<std::int32_t> stage_of_role;
-  for (const Role& role : all) {
-    if (stages.programs.empty() || role.first.pipeline != all[stage_of_role.size() - 1].first.pipeline)
-      stages.programs.push_back(lower_few(input, role, few));
-    stage_of_role.push_back(static_cast<std::int32_t>(stages.programs.size()) - 1);
-    for (const Rank rank : role.ranks) stages.program_of_rank[rank.index()] = stage_of_role.back();
-  }
+  for (std::size_t r = 0; r < all.size(); ++r)
+    for (const Rank rank : all[r].ranks)
+      stages.program_of_rank[rank.index()] = static_cast<std::int32_t>(runs->stage_of_role[r]);
   const Prices prices = price(stages, scenario.cluster, nccl_settings(scenario.runtime));
 
-  Figures figures;
-  figures.completed = true;
-  StageTape stage;
+  Answer answer;
+  answer.figures.completed = true;
+  const Bytes capacity = scenario.cluster.device.capacity;
+  const std::lock_guard lock(runs->mutex);
   for (std::size_t r = 0; r < all.size(); ++r) {
-    if (r == 0 || stage_of_role[r] != stage_of_role[r - 1])
-      stage = stage_tape(input, all[r], stages.programs[static_cast<std::size_t>(stage_of_role[r])]);
-    const StateTape state = state_tape(input, all[r]);
-    const TapeRecord record = run_tape(state, stage);
     std::set<std::int32_t> entries;
     for (const Rank rank : all[r].ranks) entries.insert(prices.entry_of_rank[rank.index()]);
-    for (const std::int32_t entry : entries)
-      add_role(scenario, state, stage, record, prices.entries[static_cast<std::size_t>(entry)], figures);
-    if (enough && enough(figures)) return figures;
+    std::vector<const DriverPrices*> its_prices;
+    for (const std::int32_t entry : entries) its_prices.push_back(&prices.entries[static_cast<std::size_t>(entry)]);
+
+    std::optional<Runs::Run>& run = runs->by_role[r];
+    Prospect prospect(its_prices, capacity, of_no_interest);
+    if (run)
+      for (const Runs::Run::Change& change : run->changes)
+        if (!prospect.goes_on(run->record, change.epoch, change.reserved)) break;
+    if (prospect.of_interest() && (!run || !run->record.complete)) {
+      prospect = Prospect(its_prices, capacity, of_no_interest);
+      Runs::Run whole;
+      whole.record = run_tape(state_tape(runs->input(), all[r]), runs->stage_of(r), [&](const TapeRecord& record) {
+        whole.changes.push_back({record.epochs.size() - 1, record.epochs.back().reserved});
+        prospect.goes_on(record, whole.changes.back().epoch, whole.changes.back().reserved);
+        return !prospect.of_interest();
+      });
+      run = std::move(whole);
+    }
+    if (!prospect.of_interest()) return {answer.figures, false};
+    const auto run_within = [&](const DriverPrices& within) {
+      return run_tape(state_tape(runs->input(), all[r]), runs->stage_of(r), within, capacity);
+    };
+    for (const DriverPrices* entry : its_prices) add(run->record, *entry, capacity, run_within, answer.figures);
+    if (!of_no_interest) continue;
+    if (of_no_interest(answer.figures.device_upper)) return {answer.figures, false};
+    if (!fits(scenario, answer.figures)) break;
+  }
+  return answer;
+}
+
+Figures exact_memory(const Scenario& scenario, SharedGraphs& graphs) {
+  return ExactMemory(graphs).of(scenario).figures;
+}
+
+namespace {
+
+Duration simulated_step(const Scenario& scenario, const ModelGraph& graph) {
+  const Runtime runtime = runtime_of(scenario);
+  const Workload stages = lower_last_step({graph, scenario.layout, scenario.train, runtime});
+  const Workload calls = calls_of(stages);
+  const Prices prices = price(calls, scenario.cluster, nccl_settings(scenario.runtime));
+  Router router(calls, scenario.cluster, prices.entry_of_rank);
+  const Folding folding = fold(calls, prices.entry_of_rank, router.traffic());
+  const TimePrices times = price_time(calls, folding, scenario.cluster, router);
+  const Trace trace = simulate(stages, folding, times, {.keep = Keep::Ends});
+  ensure(std::holds_alternative<Completed>(trace.outcome), "programs that verify() finds sound do not deadlock");
+  return last_step(trace);
+}
+
+}  // namespace
+
+Figures whole_figures(const Scenario& scenario) {
+  constexpr PredictOptions options{.told = Told::Figures};
+  if (!scenario.runtime.allocator.empty() || runtime_of(scenario).eager)
+    return figures_of(predict(scenario, {}, options));
+  const Job job(scenario);
+  Figures figures;
+  figures.completed = true;
+  figures.step = last_step(simulate_time(job, options));
+  figures.throughput = tokens_per_s_per_device(job.scenario, figures.step);
+
+  const Bytes capacity = job.scenario.cluster.device.capacity;
+  StageTape stage;
+  for (std::size_t r = 0; r < job.roles.size(); ++r) {
+    const Role& role = job.roles[r];
+    const Program& program = job.stages.program(role.ranks.front());
+    std::set<std::int32_t> entries;
+    for (const Rank rank : role.ranks) entries.insert(job.prices.entry_of_rank[rank.index()]);
+    const auto price_of = [&](std::int32_t entry) -> const DriverPrices& {
+      return job.prices.entries[static_cast<std::size_t>(entry)];
+    };
+    if (r == 0 || role.first.pipeline != job.roles[r - 1].first.pipeline) {
+      stage = {};
+      for (const std::int32_t entry : entries)
+        add(program, price_of(entry), allocator_options_of(job.scenario), capacity, figures);
+      continue;
+    }
+    // Its passes are those of the stage's first role.
+    if (stage.steps.empty()) stage = whole_tape(program);
+    const StateTape state = state_tape(job.lowering(), role);
+    const TapeRecord record = run_tape(state, stage);
+    const auto run_within = [&](const DriverPrices& within) { return run_tape(state, stage, within, capacity); };
+    for (const std::int32_t entry : entries) add(record, price_of(entry), capacity, run_within, figures);
   }
   return figures;
 }
 
+Duration ExactTime::step(const Scenario& scenario) {
+  const Scenario key = same_job(scenario);
+  std::shared_ptr<Known> known;
+  {
+    const std::lock_guard lock(mutex_);
+    known = known_or_made(known_, key, [] { return std::make_shared<Known>(); });
+  }
+  const std::lock_guard lock(known->mutex);
+  if (!known->step) known->step = simulated_step(key, *graphs_.graph_of(key.model, graph_options_of(key)));
+  return *known->step;
+}
+
 void add_exact_time(const Scenario& scenario, SharedGraphs& graphs, Figures& figures) {
-  const Runtime runtime = runtime_of(scenario);
-  const auto graph = graphs.graph_of(scenario.model, graph_options_of(scenario));
-  const Workload stages = lower_stages({*graph, scenario.layout, scenario.train, runtime});
-  const Prices prices = price(stages, scenario.cluster, nccl_settings(scenario.runtime));
-  Router router(stages, scenario.cluster, prices.entry_of_rank);
-  const Folding folding = fold(stages, prices.entry_of_rank, router.traffic());
-  const TimePrices times = price_time(stages, folding, scenario.cluster, router);
-  const Trace trace = simulate(stages, folding, times, {.keep = Keep::Ends});
-  ensure(std::holds_alternative<Completed>(trace.outcome), "programs that verify() finds sound do not deadlock");
-  figures.step = last_step(trace);
+  figures.step = ExactTime(graphs).step(scenario);
   figures.throughput = tokens_per_s_per_device(scenario, figures.step);
 }
 

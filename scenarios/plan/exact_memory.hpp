@@ -1,8 +1,10 @@
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -27,12 +29,58 @@ class SharedGraphs {
   std::vector<Known> known_;
 };
 
-/// Memory of a candidate's fullest rank, as `predict` says it, without its whole programs. Time is left out. Ends as
-/// soon as the ranks seen so far are `enough`: then figures are those of them.
-[[nodiscard]] Figures exact_memory(const Scenario& scenario, SharedGraphs& graphs,
-                                   const std::function<bool(const Figures&)>& enough = {});
+/// Whether a candidate whose fullest rank takes at least so much, at the upper ends of estimates, is of no interest.
+using OfNoInterest = std::function<bool(Bytes device_upper)>;
 
-/// How long a step takes, as `predict` says it, and what that makes in tokens per second and device.
+/// Memory of candidates by the emulated allocator, as `predict` says it, without their whole programs. Candidates that
+/// are the same job but for the order of ranks allocate the same, and share the runs. From any thread.
+class ExactMemory {
+ public:
+  struct Answer {
+    Figures figures;          ///< without time; of the ranks looked at
+    bool of_interest = true;  ///< otherwise figures are not those of the candidate
+  };
+
+  explicit ExactMemory(SharedGraphs& graphs) : graphs_(graphs) {}
+
+  /// Of all ranks; where `of_no_interest` is given, up to the first that does not fit, or shows that nothing can be
+  /// won. The answer does not depend on what was asked before.
+  [[nodiscard]] Answer of(const Scenario& scenario, const OfNoInterest& of_no_interest = {});
+
+ private:
+  struct Runs;
+  [[nodiscard]] std::shared_ptr<Runs> runs_of(const Scenario& scenario);
+
+  SharedGraphs& graphs_;
+  std::mutex mutex_;
+  std::deque<std::pair<Scenario, std::shared_ptr<Runs>>> known_;  // the latest
+};
+
+/// All ranks of one candidate.
+[[nodiscard]] Figures exact_memory(const Scenario& scenario, SharedGraphs& graphs);
+
+/// A candidate in full, as `predict` says it: every op of every micro-batch of both steps, on the clock and through the
+/// allocator. What `predict` also tells (when peaks are reached, where time goes) is left out, and ranks that run the
+/// passes of another share its program.
+[[nodiscard]] Figures whole_figures(const Scenario& scenario);
+
+/// How long a step takes, as `predict` says it. Candidates that are the same job share the clock. From any thread.
+class ExactTime {
+ public:
+  explicit ExactTime(SharedGraphs& graphs) : graphs_(graphs) {}
+  [[nodiscard]] Duration step(const Scenario& scenario);
+
+ private:
+  struct Known {
+    std::mutex mutex;
+    std::optional<Duration> step;
+  };
+  SharedGraphs& graphs_;
+  std::mutex mutex_;
+  std::deque<std::pair<Scenario, std::shared_ptr<Known>>> known_;  // the latest
+};
+
+/// The same, and what that makes in tokens per second and device.
 void add_exact_time(const Scenario& scenario, SharedGraphs& graphs, Figures& figures);
 
 }  // namespace tidemark

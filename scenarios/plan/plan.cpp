@@ -79,23 +79,36 @@ class Search {
         else
           add(evaluated);
       }
-      time(fitting, static_cast<std::int64_t>(next), all);
+      time(std::move(fitting), static_cast<std::int64_t>(next), all);
       next = end;
     }
   }
 
-  void time(const std::vector<std::pair<Found, double>>& fitting, std::int64_t before, std::int64_t all) {
-    for (std::size_t next = 0; next < fitting.size();) {
+  // Those first that no other might beat, and of equal ones the first: what they turn out to be may spare the others
+  // the clock.
+  void time(std::vector<std::pair<Found, double>> fitting, std::int64_t before, std::int64_t all) {
+    while (!fitting.empty()) {
       const Bar bar = bar_now();
+      plan_.tiers.beaten += static_cast<std::int64_t>(
+          std::erase_if(fitting, [&](const auto& f) { return bar.beats(f.first.figures.device_upper, f.second); }));
+      const auto might_be_beaten = [&](const std::pair<Found, double>& f) {
+        return std::any_of(fitting.begin(), fitting.end(), [&](const std::pair<Found, double>& other) {
+          const Bytes memory = f.first.figures.device_upper;
+          return beats({other.first.figures.device_upper, other.second}, memory, f.second) ||
+                 (other.first.figures.device_upper == memory && other.second == f.second &&
+                  other.first.candidate < f.first.candidate);
+        });
+      };
+      std::vector<std::pair<Found, double>> later;
       std::vector<std::string> tasks;
-      for (; next < fitting.size() && tasks.size() < timed_together; ++next) {
-        const auto& [found, promised] = fitting[next];
-        if (bar.beats(found.figures.device_upper, promised))
-          ++plan_.tiers.beaten;
+      for (const auto& f : fitting) {
+        if (tasks.size() == timed_together || might_be_beaten(f))
+          later.push_back(f);
         else
-          tasks.push_back(time_task(found));
+          tasks.push_back(time_task(f.first));
       }
       for (const std::string& result : run("evaluating", tasks, before, all)) add(evaluated_from(result));
+      fitting = std::move(later);
     }
   }
 

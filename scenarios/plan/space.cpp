@@ -108,7 +108,8 @@ TomlTable Space::document(std::int64_t candidate) const {
   TomlTable made = base;
   const std::vector<std::size_t> chosen = values_of(candidate);
   for (std::size_t a = 0; a < axes.size(); ++a) {
-    for (const KeyPath& key : axes[a].keys()) erase(made, key);
+    for (const AxisValue& value : axes[a].values)
+      for (const AxisValue::Setting& setting : value.settings) erase(made, setting.key);
     for (const AxisValue::Setting& setting : axes[a].values[chosen[a]].settings) set(made, setting.key, setting.value);
   }
   return made;

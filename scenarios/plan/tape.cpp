@@ -131,6 +131,13 @@ CutProgram cut_of(const Program& program) {
   return cut;
 }
 
+// Nothing folded.
+StageTape whole(CutProgram cut) {
+  StageTape stage;
+  for (CutProgram::Step& step : cut.steps) stage.steps.push_back({std::move(step.passes), {}, {}, 0});
+  return stage;
+}
+
 std::span<const TapeEvent> part(const Tape& tape, std::size_t from, std::size_t to) {
   return std::span(tape).subspan(from, to - from);
 }
@@ -256,13 +263,14 @@ class LiveHash {
 
 class TapeRunner {
  public:
-  TapeRunner(Bytes capacity, const DriverPrices* prices) : allocator_(TapeMemory(capacity)), prices_(prices) {
+  TapeRunner(Bytes capacity, const DriverPrices* prices, EnoughSeen enough)
+      : allocator_(TapeMemory(capacity)), prices_(prices), enough_(std::move(enough)) {
     record_.epochs.emplace_back();
   }
 
   TapeRecord run(const StateTape& state, const StageTape& stage) && {
     play_state(state.construction);
-    for (std::size_t s = 0; s < state.steps.size() && !record_.out_of_memory; ++s) {
+    for (std::size_t s = 0; s < state.steps.size() && !over(); ++s) {
       play_state(state.steps[s].before);
       const PassesTape& passes = stage.steps[s];
       before_step_ = passes_.size();
@@ -271,6 +279,7 @@ class TapeRunner {
       play_pass(passes.after);
       play_state(state.steps[s].after);
     }
+    record_.complete = !over();
     return std::move(record_);
   }
 
@@ -282,7 +291,7 @@ class TapeRunner {
 
   void play_state(const Tape& tape) {
     for (const TapeEvent& e : tape) {
-      if (record_.out_of_memory) return;
+      if (over()) return;
       if (e.kind == TapeEvent::Kind::AllocState)
         state_.push_back(allocate(e));
       else if (e.kind == TapeEvent::Kind::FreeState)
@@ -294,7 +303,7 @@ class TapeRunner {
 
   void play_pass(const Tape& tape) {
     for (const TapeEvent& e : tape) {
-      if (record_.out_of_memory) return;
+      if (over()) return;
       switch (e.kind) {
         case TapeEvent::Kind::Begin:
           passes_.emplace_back();
@@ -302,7 +311,7 @@ class TapeRunner {
           break;
         case TapeEvent::Kind::Alloc: {
           const BlockId block = allocate(e);
-          if (record_.out_of_memory) return;
+          if (over()) return;
           const std::size_t place = passes_.back().size();
           passes_.back().push_back({block, live_.add(allocator_.address(block), allocator_.size(block), place)});
           break;
@@ -337,7 +346,7 @@ class TapeRunner {
     std::unordered_map<std::uint64_t, std::int64_t> seen;  // -> after how many bodies
     std::int64_t changes = -1;
     std::int64_t left = passes.repeats;
-    while (left > 0 && !record_.out_of_memory) {
+    while (left > 0 && !over()) {
       play_pass(passes.body);
       --left;
       ++record_.bodies;
@@ -362,8 +371,10 @@ class TapeRunner {
       return {};
     }
     record_.allocated = std::max(record_.allocated, allocator_.allocated());
-    Bytes& reserved = record_.epochs.back().reserved;
-    reserved = std::max(reserved, allocator_.reserved());
+    if (allocator_.reserved() > record_.epochs.back().reserved) {
+      record_.epochs.back().reserved = allocator_.reserved();
+      look();
+    }
     return std::get<BlockId>(got);
   }
 
@@ -386,10 +397,15 @@ class TapeRunner {
     }
     epoch.reserved = allocator_.reserved();
     record_.epochs.push_back(epoch);
+    look();
   }
+  void look() { seen_enough_ = seen_enough_ || (enough_ && enough_(record_)); }
+  [[nodiscard]] bool over() const { return record_.out_of_memory || seen_enough_; }
 
   CachingAllocator<TapeMemory> allocator_;
   const DriverPrices* prices_;
+  EnoughSeen enough_;
+  bool seen_enough_ = false;
   std::vector<BlockId> state_;             // by number
   std::size_t before_step_ = 0;            // micro-batches
   std::vector<std::vector<Held>> passes_;  // by micro-batch and place
@@ -413,16 +429,17 @@ Bytes highest(const TapeRecord& record, const DriverPrices& prices, Price price)
 
 }  // namespace
 
-Truncation truncation(const Layout& layout, std::int64_t micro_batches) {
+Truncation truncation(const Layout& layout, std::int64_t micro_batches, std::int32_t pipeline) {
+  const std::int64_t behind = layout.pipeline - 1 - pipeline;  // stages
   switch (layout.schedule) {
     case ScheduleKind::OneFOneB:
       // All that run ahead; as many again, made in the midst of others; and some alike, the last of which sees the end.
-      return {std::min<std::int64_t>(micro_batches, 2 * layout.pipeline + 3), 1};
+      return {std::min<std::int64_t>(micro_batches, 2 * behind + 5), 1};
     case ScheduleKind::GPipe:
       return {micro_batches, 1};
     case ScheduleKind::Interleaved: {
       const std::int64_t group = layout.group();
-      const std::int64_t ahead = (2 * (layout.pipeline - 1) + (layout.chunks - 1) * group) / layout.chunks / group + 1;
+      const std::int64_t ahead = (2 * behind + (layout.chunks - 1) * group) / layout.chunks / group + 1;
       return {std::min(micro_batches, (2 * ahead + 5) * group + micro_batches % group), group};
     }
   }
@@ -437,7 +454,7 @@ Program lower_few(const LoweringInput& input, const Role& role, const Truncation
 
 StageTape stage_tape(const LoweringInput& input, const Role& role, const Program& program) {
   const std::int64_t all = micro_batches(input);
-  Truncation few = truncation(input.layout, all);
+  Truncation few = truncation(input.layout, all, role.first.pipeline);
   CutProgram cut = cut_of(program);
   StageTape stage;
   for (; few.micro_batches < all; few.micro_batches = std::min(all, few.micro_batches * 2 - all % few.period)) {
@@ -450,11 +467,10 @@ StageTape stage_tape(const LoweringInput& input, const Role& role, const Program
     if (std::all_of(stage.steps.begin(), stage.steps.end(), [](const PassesTape& t) { return t.repeats > 0; }))
       return stage;
   }
-  if (!stage.steps.empty()) cut = cut_of(lower_role(input, role));
-  stage.steps.clear();
-  for (CutProgram::Step& step : cut.steps) stage.steps.push_back({std::move(step.passes), {}, {}, 0});
-  return stage;
+  return stage.steps.empty() ? whole(std::move(cut)) : whole_tape(lower_role(input, role));
 }
+
+StageTape whole_tape(const Program& program) { return whole(cut_of(program)); }
 
 StateTape state_tape(const LoweringInput& input, const Role& role) {
   CutProgram cut = cut_of(lower_state(input, role));
@@ -470,13 +486,13 @@ Bytes TapeRecord::device_upper(const DriverPrices& prices) const {
   return highest(*this, prices, [](const Estimate& e) { return e.high; });
 }
 
-TapeRecord run_tape(const StateTape& state, const StageTape& stage) {
+TapeRecord run_tape(const StateTape& state, const StageTape& stage, const EnoughSeen& enough) {
   constexpr Bytes unlimited{std::numeric_limits<std::int64_t>::max() / 2};
-  return TapeRunner(unlimited, nullptr).run(state, stage);
+  return TapeRunner(unlimited, nullptr, enough).run(state, stage);
 }
 
 TapeRecord run_tape(const StateTape& state, const StageTape& stage, const DriverPrices& prices, Bytes capacity) {
-  return TapeRunner(capacity, &prices).run(state, stage);
+  return TapeRunner(capacity, &prices, {}).run(state, stage);
 }
 
 }  // namespace tidemark

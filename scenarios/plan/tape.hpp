@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -61,18 +62,21 @@ struct StateTape {
   bool operator==(const StateTape&) const = default;
 };
 
-/// Micro-batches of a lowering that shows what `micro_batches` of them do; all of them where there are few.
+/// Micro-batches of a lowering that shows what `micro_batches` of them do on a pipeline rank; all of them where there
+/// are few.
 struct Truncation {
   std::int64_t micro_batches = 0;
   std::int64_t period = 1;  ///< after how many of them the schedule begins anew
 };
-[[nodiscard]] Truncation truncation(const Layout& layout, std::int64_t micro_batches);
+[[nodiscard]] Truncation truncation(const Layout& layout, std::int64_t micro_batches, std::int32_t pipeline);
 /// The program of a role as `few` has it.
 [[nodiscard]] Program lower_few(const LoweringInput& input, const Role& role, const Truncation& few);
 
 /// The passes of all micro-batches, of which `few` has as many as `truncation` says. Lowers all where the few do not
 /// show a body that repeats.
 [[nodiscard]] StageTape stage_tape(const LoweringInput& input, const Role& role, const Program& few);
+/// The passes of a whole program, one by one.
+[[nodiscard]] StageTape whole_tape(const Program& program);
 [[nodiscard]] StateTape state_tape(const LoweringInput& input, const Role& role);
 
 /// What one run through the allocator shows. Drivers take memory at few moments, so one run serves every price list.
@@ -85,14 +89,18 @@ struct TapeRecord {
   };
   std::vector<Epoch> epochs;
   bool out_of_memory = false;
+  bool complete = false;                 ///< to the end of the last step; ended early otherwise
   std::int64_t bodies = 0, skipped = 0;  ///< run, and known without running
 
   [[nodiscard]] Bytes device(const DriverPrices& prices) const;
   [[nodiscard]] Bytes device_upper(const DriverPrices& prices) const;
 };
 
+/// Asked whenever a run's epochs have changed: whether what the record shows so far will do.
+using EnoughSeen = std::function<bool(const TapeRecord&)>;
+
 /// Through the allocator, on a device of unlimited memory.
-[[nodiscard]] TapeRecord run_tape(const StateTape& state, const StageTape& stage);
+[[nodiscard]] TapeRecord run_tape(const StateTape& state, const StageTape& stage, const EnoughSeen& enough = {});
 /// The same on a device of `capacity`, where drivers take what `prices` say at their central values.
 [[nodiscard]] TapeRecord run_tape(const StateTape& state, const StageTape& stage, const DriverPrices& prices,
                                   Bytes capacity);

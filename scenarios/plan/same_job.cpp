@@ -1,0 +1,31 @@
+#include "scenarios/plan/same_job.hpp"
+
+#include <algorithm>
+
+#include "parallel/stages.hpp"
+
+namespace tidemark {
+
+Scenario same_job(const Scenario& scenario) {
+  Scenario job = scenario;
+  job.name.clear();
+  job.runtime.headroom = Bytes{};
+  if (job.runtime.name != "megatron") return job;
+
+  Layout& layout = job.layout;
+  layout.stage_layers.clear();
+  for (const Stage& stage : split_into_stages(static_cast<std::int32_t>(job.model.layers), scenario.layout))
+    layout.stage_layers.push_back(stage.layers());
+  layout.count_embedding = layout.count_loss = false;
+  layout.first_layers = layout.last_layers = 0;
+
+  Recomputation& recompute = job.train.recompute;
+  const std::int32_t most = *std::max_element(layout.stage_layers.begin(), layout.stage_layers.end());
+  if (recompute.kind == Recompute::Full && recompute.method == RecomputeMethod::Block && recompute.layers >= most) {
+    recompute.method = RecomputeMethod::Uniform;
+    recompute.layers = 1;
+  }
+  return job;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "sim/workload.hpp"
+
+namespace tidemark {
+
+/// The workload with each call once that one of its programs makes: every collective of a group by kind and size, every
+/// exchange by what goes which way. That is all that prices, links and classes of ranks depend on, and programs of many
+/// micro-batches say it again and again. Kernels stay as they are.
+[[nodiscard]] Workload calls_of(const Workload& workload);
+
+}  // namespace tidemark

@@ -1,0 +1,158 @@
+#include "scenarios/plan/exact_memory.hpp"
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/price.hpp"
+#include "kernels/price_time.hpp"
+#include "kernels/traffic.hpp"
+#include "parallel/lower.hpp"
+#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/plan/figures.hpp"
+#include "scenarios/plan/same_job.hpp"
+#include "scenarios/prediction.hpp"
+#include "sim/calls.hpp"
+#include "tests/scenarios/random_layout.hpp"
+
+// What the planner shares between candidates, and leaves out of what it runs, held against the whole.
+
+namespace tidemark {
+namespace {
+
+std::vector<Scenario> random_scenarios(int count) {
+  std::vector<Scenario> found;
+  for (std::uint32_t seed = 1; static_cast<int>(found.size()) < count; ++seed)
+    if (auto scenario = random_scenario(seed)) found.push_back(std::move(*scenario));
+  return found;
+}
+
+struct Lowered {
+  explicit Lowered(const Scenario& s)
+      : scenario(s), runtime(runtime_of(s)), graph(build_model(s.model, graph_options_of(s))) {}
+  [[nodiscard]] LoweringInput input() const { return {graph, scenario.layout, scenario.train, runtime}; }
+  Scenario scenario;
+  Runtime runtime;
+  ModelGraph graph;
+};
+
+Scenario llama(const std::string& layout, const std::string& recompute) {
+  const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
+  return settled(parse_scenario(R"(model = "models/llama-3.1-8b.json"
+cluster = "clusters/h100-sxm-80g.toml"
+gpus = 8
+[model_override]
+num_hidden_layers = 6
+[layout]
+pipeline = 4
+)" + layout + R"([train]
+sequence_length = 1024
+micro_batch = 1
+global_batch = 16
+)" + recompute,
+                                "llama.toml", {source / "scenarios/examples", source / "scenarios"}));
+}
+
+TEST(SameJob, HasTheSamePrograms) {
+  for (const Scenario& scenario : random_scenarios(20)) {
+    const Lowered as_it_is(scenario), same(same_job(scenario));
+    EXPECT_EQ(lower_stages(as_it_is.input()).programs, lower_stages(same.input()).programs);
+    EXPECT_EQ(same_job(same.scenario), same.scenario);
+  }
+}
+
+TEST(SameJob, IsOneWhateverItsWords) {
+  const std::string counted = "count_embedding = true\ncount_loss = true\n";
+  const std::string named = "stage_layers = [1, 2, 2, 1]\n";
+  const std::string block = "recompute = \"full\"\nrecompute_method = \"block\"\nrecompute_layers = ";
+  const std::string uniform = "recompute = \"full\"\nrecompute_method = \"uniform\"\nrecompute_layers = 1\n";
+  const Scenario one = llama(counted, block + "2\n");
+  for (const Scenario& other : {llama(named, block + "2\n"), llama(counted, block + "4\n"), llama(named, uniform)}) {
+    EXPECT_EQ(same_job(one), same_job(other));
+    const Lowered a(one), b(other);
+    EXPECT_EQ(lower_stages(a.input()).programs, lower_stages(b.input()).programs);
+  }
+  EXPECT_NE(same_job(one), same_job(llama(counted, block + "1\n")));
+  EXPECT_NE(same_job(one), same_job(llama(counted, "")));
+}
+
+TEST(ExactMemory, RanksDoTheSameWhereverTheyStand) {
+  for (const Scenario& scenario : random_scenarios(20)) {
+    Scenario other = scenario;
+    std::swap(other.layout.order[1], other.layout.order[2]);
+    const Lowered a(scenario), b(other);
+    EXPECT_EQ(lower(a.input()).programs, lower(b.input()).programs);
+  }
+}
+
+TEST(ExactMemory, DoesNotDependOnWhatWasAskedBefore) {
+  for (const Scenario& scenario : random_scenarios(12)) {
+    SharedGraphs graphs;
+    const Bytes exact = exact_memory(scenario, graphs).device_upper;
+    Scenario other = scenario;
+    std::swap(other.layout.order[1], other.layout.order[2]);
+    const auto ask = [](ExactMemory& memory, const Scenario& s, Bytes bar) {
+      return memory.of(s, [=](Bytes upper) { return upper >= bar; });
+    };
+    ExactMemory used(graphs);
+    for (const Bytes bar : {exact - Bytes{exact.count() / 2}, exact, exact + Bytes{1}, exact - Bytes{1}}) {
+      ExactMemory fresh(graphs);
+      const ExactMemory::Answer first = ask(fresh, scenario, bar);
+      (void)ask(used, other, bar);
+      const ExactMemory::Answer again = ask(used, scenario, bar);
+      EXPECT_EQ(first.of_interest, again.of_interest);
+      if (!first.of_interest) continue;
+      EXPECT_EQ(first.figures, again.figures);
+      EXPECT_TRUE(!fits(scenario, first.figures) || bar > exact);
+    }
+  }
+}
+
+TEST(ExactTime, TheLastStepTakesAsLongAsAfterWholeSteps) {
+  SharedGraphs graphs;
+  for (const Scenario& scenario : random_scenarios(15)) {
+    Figures found;
+    add_exact_time(scenario, graphs, found);
+    const Job job(scenario);
+    EXPECT_EQ(found.step, last_step(simulate_time(job, {.told = Told::Figures})));
+  }
+}
+
+TEST(ExactMemory, InFullItIsWhatPredictSays) {
+  for (const Scenario& scenario : random_scenarios(15))
+    EXPECT_EQ(whole_figures(scenario), figures_of(predict(scenario)));
+}
+
+TEST(Calls, SayAllThatPricesAndClassesDependOn) {
+  for (const Scenario& scenario : random_scenarios(15)) {
+    const Lowered lowered(scenario);
+    const Workload whole = lower_stages(lowered.input()), calls = calls_of(whole);
+    const auto prices_of = [&](const Workload& w) {
+      return price(w, scenario.cluster, nccl_settings(scenario.runtime));
+    };
+    const Prices prices = prices_of(whole);
+    EXPECT_EQ(prices_of(calls).entries, prices.entries);
+    EXPECT_EQ(prices_of(calls).entry_of_rank, prices.entry_of_rank);
+
+    Router by_calls(calls, scenario.cluster, prices.entry_of_rank),
+        router(whole, scenario.cluster, prices.entry_of_rank);
+    const Folding folding = fold(whole, prices.entry_of_rank, router.traffic());
+    EXPECT_EQ(fold(calls, prices.entry_of_rank, by_calls.traffic()).class_of_rank, folding.class_of_rank);
+    const TimePrices times = price_time(whole, folding, scenario.cluster, router);
+    const TimePrices again = price_time(calls, folding, scenario.cluster, by_calls);
+    EXPECT_EQ(again.links, times.links);
+    for (std::size_t c = 0; c < times.classes.size(); ++c) {
+      EXPECT_EQ(again.classes[c].kernels, times.classes[c].kernels);
+      EXPECT_EQ(again.classes[c].collectives, times.classes[c].collectives);
+      EXPECT_EQ(again.classes[c].messages, times.classes[c].messages);
+    }
+    for (std::size_t p = 0; p < calls.programs.size(); ++p)
+      EXPECT_LT(calls.programs[p].ops.size(), 100 + whole.programs[p].ops.size() / 20);
+  }
+}
+
+}  // namespace
+}  // namespace tidemark
