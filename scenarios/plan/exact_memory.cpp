@@ -139,6 +139,17 @@ struct ExactMemory::Runs {
     return *stage;
   }
 
+  /// The role's state, and the run of an earlier role of its stage that does the same, if there is one.
+  std::pair<StateTape, std::optional<Run>> state_and_run_of(std::size_t role) {
+    if (states_are_of != stage_of_role[role]) states.clear();
+    states_are_of = stage_of_role[role];
+    StateTape state = state_tape(input(), roles[role]);
+    for (const auto& [other, its] : states)
+      if (its == state) return {std::move(state), by_role[other]};
+    states.emplace_back(role, state);
+    return {std::move(state), std::nullopt};
+  }
+
   const Scenario scenario;
   const Runtime runtime;
   const std::shared_ptr<const ModelGraph> graph;
@@ -150,6 +161,8 @@ struct ExactMemory::Runs {
   std::vector<std::optional<Run>> by_role;
   std::optional<StageTape> stage;  ///< the latest
   std::size_t stage_is_of = 0;
+  std::vector<std::pair<std::size_t, StateTape>> states;  ///< by role, those of one stage that differ
+  std::size_t states_are_of = 0;
 };
 
 namespace {
@@ -237,14 +250,17 @@ ExactMemory::Answer ExactMemory::of(const Scenario& scenario, const OfNoInterest
     for (const std::int32_t entry : entries) its_prices.push_back(&prices.entries[static_cast<std::size_t>(entry)]);
 
     std::optional<Runs::Run>& run = runs->by_role[r];
+    std::optional<StateTape> state;
+    if (!run) std::tie(state, run) = runs->state_and_run_of(r);
     Prospect prospect(its_prices, capacity, of_no_interest);
     if (run)
       for (const Runs::Run::Change& change : run->changes)
         if (!prospect.goes_on(run->record, change.epoch, change.reserved)) break;
     if (prospect.of_interest() && (!run || !run->record.complete)) {
+      if (!state) state = state_tape(runs->input(), runs->roles[r]);
       prospect = Prospect(its_prices, capacity, of_no_interest);
       Runs::Run whole;
-      whole.record = run_tape(state_tape(runs->input(), all[r]), runs->stage_of(r), [&](const TapeRecord& record) {
+      whole.record = run_tape(*state, runs->stage_of(r), [&](const TapeRecord& record) {
         whole.changes.push_back({record.epochs.size() - 1, record.epochs.back().reserved});
         prospect.goes_on(record, whole.changes.back().epoch, whole.changes.back().reserved);
         return !prospect.of_interest();
@@ -296,6 +312,7 @@ Figures whole_figures(const Scenario& scenario) {
 
   const Bytes capacity = job.scenario.cluster.device.capacity;
   StageTape stage;
+  std::vector<std::pair<StateTape, TapeRecord>> runs;  // of a stage's other roles: many do the same
   for (std::size_t r = 0; r < job.roles.size(); ++r) {
     const Role& role = job.roles[r];
     const Program& program = job.stages.program(role.ranks.front());
@@ -306,6 +323,7 @@ Figures whole_figures(const Scenario& scenario) {
     };
     if (r == 0 || role.first.pipeline != job.roles[r - 1].first.pipeline) {
       stage = {};
+      runs.clear();
       for (const std::int32_t entry : entries)
         add(program, price_of(entry), allocator_options_of(job.scenario), capacity, figures);
       continue;
@@ -313,7 +331,9 @@ Figures whole_figures(const Scenario& scenario) {
     // Its passes are those of the stage's first role.
     if (stage.steps.empty()) stage = whole_tape(program);
     const StateTape state = state_tape(job.lowering(), role);
-    const TapeRecord record = run_tape(state, stage);
+    auto known = std::find_if(runs.begin(), runs.end(), [&](const auto& run) { return run.first == state; });
+    if (known == runs.end()) known = runs.insert(runs.end(), {state, run_tape(state, stage)});
+    const TapeRecord& record = known->second;
     const auto run_within = [&](const DriverPrices& within) { return run_tape(state, stage, within, capacity); };
     for (const std::int32_t entry : entries) add(record, price_of(entry), capacity, run_within, figures);
   }
