@@ -44,7 +44,7 @@ DType promoted(DType a, DType b) { return a == b ? a : DType::FP32; }
 template <class Back>
 Tensor viewed(Session& s, const Tensor& x, Shape sizes, Shape strides, Back back) {
   auto node = s.node({&x});
-  Tensor out{x.storage, std::move(sizes), std::move(strides), x.dtype, {}};
+  Tensor out{x.storage, std::move(sizes), std::move(strides), x.dtype, {}, true};
   if (node) node->apply = [&s, back](const Gradients& g) { return Gradients{back(s, g.front())}; };
   return with(std::move(out), std::move(node));
 }
@@ -86,6 +86,7 @@ Tensor unsqueeze(Session& s, const Tensor& x, int dimension) {
     Tensor squeezed = g;
     squeezed.sizes.erase(squeezed.sizes.begin() + dimension);
     squeezed.strides.erase(squeezed.strides.begin() + dimension);
+    squeezed.view = true;
     return squeezed;
   });
 }
@@ -128,7 +129,7 @@ std::vector<Tensor> split_last(Session& s, const Tensor& x, const std::vector<st
   }
   std::vector<Tensor> parts;
   for (std::size_t i = 0; i < pieces.size(); ++i)
-    parts.push_back(with({x.storage, with_size(x.sizes, -1, pieces[i]), x.strides, x.dtype, {}}, node, i));
+    parts.push_back(with({x.storage, with_size(x.sizes, -1, pieces[i]), x.strides, x.dtype, {}, true}, node, i));
   return parts;
 }
 

@@ -57,8 +57,11 @@ class Engine {
       const Session::BackwardScope scope(session_, *node);
       session_.emit.mark(Phase::Backward, node->scope);
       made = node->apply(next.gradients);
-      for (std::size_t i = 0; i < made.size(); ++i)
-        if (made[i].defined()) made[i] = fitted(std::move(made[i]), node->inputs[i]);
+      for (std::size_t i = 0; i < made.size(); ++i) {
+        const Node::Input& input = node->inputs[i];
+        if (!input.edge.node) made[i] = {};
+        if (made[i].defined()) made[i] = fitted(std::move(made[i]), input);
+      }
       next.gradients.clear();
       if (node->sequence != at_once) node->apply = nullptr;  // what it saved goes
     }
@@ -87,13 +90,13 @@ class Engine {
     ready_.emplace(whole.node->sequence, std::move(whole));
   }
 
-  // input_buffer.cpp accumulate: in place where nobody else holds the sum.
+  // input_buffer.cpp can_accumulate_inplace: where nobody else holds the sum; a view's base does.
   void accumulate(Tensor& sum, Tensor gradient) {
     if (!sum.defined()) {
       sum = std::move(gradient);
       return;
     }
-    if (session_.habits().sums_in_place && sum.storage.use_count() == 1 && sum.dense()) {
+    if (session_.habits().sums_in_place && sum.storage.use_count() == 1 && !sum.view && sum.dense()) {
       session_.stream(Streaming::Add, {sum, gradient}, {sum});
       return;
     }

@@ -32,6 +32,7 @@ void DistributedDataParallel::make_buckets(const Parameters& order, Bytes first,
     if (size >= (made.empty() ? first : others)) finish();
   }
   finish();
+  buckets_.clear();
   for (Bucket& bucket : made) {
     std::int64_t elements = 0;
     for (const std::shared_ptr<Leaf>& p : bucket.parameters) elements += p->value.elements();

@@ -336,8 +336,12 @@ Tensor CausalLM::scored(const States& states, const Context& context, Tensor& we
     weights = mul_number(s_, weights);
   }
   weights = add(s_, weights, context.mask);
-  weights = softmax_last(s_, to(s_, weights, DType::FP32));
-  weights = to(s_, weights, states.query.dtype);
+  // One expression, so that the scores stay until its result is there.
+  const auto softmax = [&] {
+    const Tensor wide = to(s_, weights, DType::FP32);
+    return softmax_last(s_, wide);
+  };
+  weights = to(s_, softmax(), states.query.dtype);
   weights = dropout(s_, weights, train_.attention_dropout);
   Tensor output = matmul(s_, weights, values);
   output = contiguous(s_, transpose(s_, output, 1, 2));
@@ -530,7 +534,7 @@ void CausalLM::causal_mask(Context& context, const Tensor& hidden) {
   const NoGrad no_grad(s_);
   const std::int64_t batch = hidden.sizes[0], sequence = hidden.sizes[1];
   const auto mask = [&] {
-    const Tensor allowed = s_.empty({batch, 1, sequence, sequence}, DType::BOOL, "causal_mask_bool");
+    const Tensor allowed = s_.empty({1, 1, sequence, sequence}, DType::BOOL, "causal_mask_bool");
     s_.stream(Streaming::Fill, {}, {allowed});
     const Tensor made = s_.empty({batch, 1, sequence, sequence}, hidden.dtype, "causal_mask");
     s_.stream(Streaming::Activation, {allowed}, {made});

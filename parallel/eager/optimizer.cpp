@@ -76,6 +76,8 @@ void TorchOptimizer::update_all_at_once() {
     roots.push_back(s_.empty(state.moments[1].sizes, state.moments[1].dtype, "exp_avg_sq_sqrt"));
   all.insert(all.end(), roots.begin(), roots.end());
   s_.stream(Streaming::Update, all, all);
+  all.clear();
+  while (!roots.empty()) roots.pop_back();  // a Python list drops its last element first
 }
 
 void TorchOptimizer::update_fused() {

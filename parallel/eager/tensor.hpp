@@ -49,7 +49,8 @@ struct Tensor {
   Shape sizes;
   Shape strides;  ///< elements
   DType dtype = DType::BF16;
-  Edge gradient;  ///< no node: it needs none
+  Edge gradient;      ///< no node: it needs none
+  bool view = false;  ///< of another tensor, which it holds
 
   [[nodiscard]] bool defined() const { return storage != nullptr; }
   [[nodiscard]] bool requires_grad() const { return gradient.node != nullptr; }
