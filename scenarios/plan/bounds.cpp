@@ -54,6 +54,7 @@ Scenario of_passes(const Scenario& s, const std::vector<LayerRun>& runs) {
   if (key.train.recompute.kind == Recompute::Full && key.train.recompute.method == RecomputeMethod::Block)
     key.train.recompute.layers = runs.front().times;
   key.runtime.headroom = Bytes{};
+  key.runtime.allocator.clear();
   return key;
 }
 
@@ -63,6 +64,7 @@ Scenario of_state(const Scenario& s) {
   key.train.micro_batch = 1;
   key.train.global_batch = 0;
   key.train.recompute = {};
+  key.runtime.allocator.clear();
   return key;
 }
 
@@ -165,7 +167,7 @@ DurationBounds clock_bounds(const std::vector<TimedOp>& ops, const GroupPrices& 
 }  // namespace
 
 bool Bounder::knows(const Scenario& s) {
-  return s.runtime.name == "megatron" && s.runtime.allocator.empty() &&
+  return s.runtime.name == "megatron" && !allocator_options_of(s).memory_limit() &&
          (s.layout.sharding == Sharding::None || s.layout.sharding == Sharding::Zero1);
 }
 
@@ -368,6 +370,8 @@ MemoryBounds Bounder::memory(const Scenario& s) {
                  Bytes{std::max(there_high + high, state.all.upper.highest.count() + caches_high) + state.other_roles});
     bounds.device_upper_low = std::max(bounds.device_upper_low, allocated + state.driver_upper);
   }
+  // Settings of the allocator make blocks larger, never smaller.
+  if (!s.runtime.allocator.empty()) bounds.allocated_high = Bytes{std::numeric_limits<std::int64_t>::max()};
   return bounds;
 }
 

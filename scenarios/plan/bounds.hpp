@@ -16,7 +16,7 @@ namespace tidemark {
 
 /// What is certain of a candidate's figures without its programs (docs/planner.md has the proofs).
 struct MemoryBounds {
-  Bytes allocated_low, allocated_high;
+  Bytes allocated_low, allocated_high;  ///< high: only where the allocator has its default settings
   Bytes device_upper_low;
 };
 

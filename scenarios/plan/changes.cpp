@@ -105,6 +105,12 @@ void add_recompute(const TomlTable& document, const Scenario& s, std::vector<Axi
   change.add_to(axes);
 }
 
+void add_allocator(const TomlTable& document, std::vector<Axis>& axes) {
+  one_key(document, {"runtime", "allocator"}, "default")
+      .to("expandable_segments:True", {value("expandable_segments:True")})
+      .add_to(axes);
+}
+
 // What a plain training script may change: it cuts nothing, and checkpoints every layer or none.
 std::vector<Axis> changes_of_script(const TomlTable& document, const Scenario& s) {
   std::vector<Axis> axes;
@@ -125,10 +131,7 @@ std::vector<Axis> changes_of_script(const TomlTable& document, const Scenario& s
         .to("one parameter after the other", {value(false), value(false)})
         .add_to(axes);
   if (s.layout.data > 1 && !now.gradients_view_buckets) switched("gradient_as_bucket_view", true);
-  if (s.runtime.allocator.empty())
-    one_key(document, {"runtime", "allocator"}, "default")
-        .to("expandable_segments:True", {value("expandable_segments:True")})
-        .add_to(axes);
+  if (s.runtime.allocator.empty()) add_allocator(document, axes);
   return axes;
 }
 
@@ -158,6 +161,7 @@ std::vector<Axis> changes_of_layout(const TomlTable& document, const Scenario& s
     one_key(document, {"train", "cross_entropy"}, std::string(word(cross_entropy_names, s.train.cross_entropy)))
         .to("te", {value("te")})
         .add_to(axes);
+  if (s.runtime.allocator.empty()) add_allocator(document, axes);
   if (s.layout.chunks > 1)
     Change(document, "chunks", {{"layout", "schedule"}, {"layout", "chunks"}}, std::to_string(s.layout.chunks))
         .to("1 (1f1b)", {value("1f1b"), value(std::int64_t{1})})

@@ -222,9 +222,9 @@ std::shared_ptr<ExactMemory::Runs> ExactMemory::runs_of(const Scenario& scenario
 
 ExactMemory::Answer ExactMemory::of(const Scenario& scenario, const OfNoInterest& of_no_interest) {
   const Runtime runtime = runtime_of(scenario);
-  if (runtime.eager)
-    return {figures_of(
-        predict(scenario, {}, {.told = Told::Figures}))};  // one short program, whose passes and state are not apart
+  // One short program, whose passes and state are not apart; or cached blocks that go before the device is full.
+  if (runtime.eager || allocator_options_of(scenario).memory_limit())
+    return {figures_of(predict(scenario, {}, {.told = Told::Figures}))};
   const std::shared_ptr<Runs> runs = runs_of(scenario);
   const LoweringInput input{*runs->graph, scenario.layout, scenario.train, runtime};
   const std::vector<Role> all = roles(input);
@@ -242,6 +242,7 @@ ExactMemory::Answer ExactMemory::of(const Scenario& scenario, const OfNoInterest
   Answer answer;
   answer.figures.completed = true;
   const Bytes capacity = scenario.cluster.device.capacity;
+  const AllocatorOptions options = allocator_options_of(scenario);
   const std::lock_guard lock(runs->mutex);
   for (std::size_t r = 0; r < all.size(); ++r) {
     std::set<std::int32_t> entries;
@@ -260,7 +261,7 @@ ExactMemory::Answer ExactMemory::of(const Scenario& scenario, const OfNoInterest
       if (!state) state = state_tape(runs->input(), runs->roles[r]);
       prospect = Prospect(its_prices, capacity, of_no_interest);
       Runs::Run whole;
-      whole.record = run_tape(*state, runs->stage_of(r), [&](const TapeRecord& record) {
+      whole.record = run_tape(*state, runs->stage_of(r), options, [&](const TapeRecord& record) {
         whole.changes.push_back({record.epochs.size() - 1, record.epochs.back().reserved});
         prospect.goes_on(record, whole.changes.back().epoch, whole.changes.back().reserved);
         return !prospect.of_interest();
@@ -269,7 +270,7 @@ ExactMemory::Answer ExactMemory::of(const Scenario& scenario, const OfNoInterest
     }
     if (!prospect.of_interest()) return {answer.figures, false};
     const auto run_within = [&](const DriverPrices& within) {
-      return run_tape(state_tape(runs->input(), all[r]), runs->stage_of(r), within, capacity);
+      return run_tape(state_tape(runs->input(), all[r]), runs->stage_of(r), options, within, capacity);
     };
     for (const DriverPrices* entry : its_prices) add(run->record, *entry, capacity, run_within, answer.figures);
     if (!of_no_interest) continue;
@@ -302,8 +303,8 @@ Duration simulated_step(const Scenario& scenario, const ModelGraph& graph) {
 
 Figures whole_figures(const Scenario& scenario) {
   constexpr PredictOptions options{.told = Told::Figures};
-  if (!scenario.runtime.allocator.empty() || runtime_of(scenario).eager)
-    return figures_of(predict(scenario, {}, options));
+  const AllocatorOptions allocator = allocator_options_of(scenario);
+  if (allocator.memory_limit() || runtime_of(scenario).eager) return figures_of(predict(scenario, {}, options));
   const Job job(scenario);
   Figures figures;
   figures.completed = true;
@@ -324,24 +325,26 @@ Figures whole_figures(const Scenario& scenario) {
     if (r == 0 || role.first.pipeline != job.roles[r - 1].first.pipeline) {
       stage = {};
       runs.clear();
-      for (const std::int32_t entry : entries)
-        add(program, price_of(entry), allocator_options_of(job.scenario), capacity, figures);
+      for (const std::int32_t entry : entries) add(program, price_of(entry), allocator, capacity, figures);
       continue;
     }
     // Its passes are those of the stage's first role.
     if (stage.steps.empty()) stage = whole_tape(program);
     const StateTape state = state_tape(job.lowering(), role);
     auto known = std::find_if(runs.begin(), runs.end(), [&](const auto& run) { return run.first == state; });
-    if (known == runs.end()) known = runs.insert(runs.end(), {state, run_tape(state, stage)});
+    if (known == runs.end()) known = runs.insert(runs.end(), {state, run_tape(state, stage, allocator)});
     const TapeRecord& record = known->second;
-    const auto run_within = [&](const DriverPrices& within) { return run_tape(state, stage, within, capacity); };
+    const auto run_within = [&](const DriverPrices& within) {
+      return run_tape(state, stage, allocator, within, capacity);
+    };
     for (const std::int32_t entry : entries) add(record, price_of(entry), capacity, run_within, figures);
   }
   return figures;
 }
 
 Duration ExactTime::step(const Scenario& scenario) {
-  const Scenario key = same_job(scenario);
+  Scenario key = same_job(scenario);
+  key.runtime.allocator.clear();
   std::shared_ptr<Known> known;
   {
     const std::lock_guard lock(mutex_);

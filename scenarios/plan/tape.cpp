@@ -213,6 +213,21 @@ class TapeMemory {
     ++changes_;
     addresses_.release(address, size);
   }
+  std::optional<Address> reserve(Bytes size, Bytes page, StreamId stream) {
+    return addresses_.reserve(size, page, stream);
+  }
+  void unreserve(Address address, Bytes size) { addresses_.unreserve(address, size); }
+  bool map(Address address, Bytes size) {
+    if (size > free_) return false;
+    free_ -= size;
+    ++changes_;
+    return addresses_.map(address, size);
+  }
+  void unmap(Address address, Bytes size) {
+    free_ += size;
+    ++changes_;
+    addresses_.unmap(address, size);
+  }
   [[nodiscard]] Bytes available() const { return free_; }
   bool take_for_driver(Bytes size) {
     if (size > free_) return false;
@@ -223,7 +238,7 @@ class TapeMemory {
 
  private:
   Bytes free_;
-  std::int64_t changes_ = 0;  ///< how often segments came or went
+  std::int64_t changes_ = 0;  ///< how often segments, or pages of them, came or went
   InventedAddresses addresses_;
 };
 
@@ -263,8 +278,11 @@ class LiveHash {
 
 class TapeRunner {
  public:
-  TapeRunner(Bytes capacity, const DriverPrices* prices, EnoughSeen enough)
-      : allocator_(TapeMemory(capacity)), prices_(prices), enough_(std::move(enough)) {
+  TapeRunner(const AllocatorOptions& options, Bytes capacity, const DriverPrices* prices, EnoughSeen enough)
+      : allocator_(TapeMemory(capacity), options),
+        repeats_(!options.collects_garbage()),
+        prices_(prices),
+        enough_(std::move(enough)) {
     record_.epochs.emplace_back();
   }
 
@@ -341,7 +359,8 @@ class TapeRunner {
     allocator_.free(held.block);
   }
 
-  // The state's blocks stay during passes, free neighbours are always merged, and so live blocks and segments say all.
+  // The state's blocks stay during passes, free neighbours are always merged, and so live blocks and segments say all;
+  // but for garbage collection, which counts how old free blocks are.
   void play_bodies(const PassesTape& passes) {
     std::unordered_map<std::uint64_t, std::int64_t> seen;  // -> after how many bodies
     std::int64_t changes = -1;
@@ -354,6 +373,7 @@ class TapeRunner {
         changes = allocator_.source().changes();
         seen.clear();
       }
+      if (!repeats_) continue;
       const std::int64_t done = passes.repeats - left;
       const auto [entry, added] = seen.try_emplace(live_.value(), done);
       if (added) continue;
@@ -403,6 +423,7 @@ class TapeRunner {
   [[nodiscard]] bool over() const { return record_.out_of_memory || seen_enough_; }
 
   CachingAllocator<TapeMemory> allocator_;
+  bool repeats_;
   const DriverPrices* prices_;
   EnoughSeen enough_;
   bool seen_enough_ = false;
@@ -486,13 +507,15 @@ Bytes TapeRecord::device_upper(const DriverPrices& prices) const {
   return highest(*this, prices, [](const Estimate& e) { return e.high; });
 }
 
-TapeRecord run_tape(const StateTape& state, const StageTape& stage, const EnoughSeen& enough) {
+TapeRecord run_tape(const StateTape& state, const StageTape& stage, const AllocatorOptions& options,
+                    const EnoughSeen& enough) {
   constexpr Bytes unlimited{std::numeric_limits<std::int64_t>::max() / 2};
-  return TapeRunner(unlimited, nullptr, enough).run(state, stage);
+  return TapeRunner(options, unlimited, nullptr, enough).run(state, stage);
 }
 
-TapeRecord run_tape(const StateTape& state, const StageTape& stage, const DriverPrices& prices, Bytes capacity) {
-  return TapeRunner(capacity, &prices, {}).run(state, stage);
+TapeRecord run_tape(const StateTape& state, const StageTape& stage, const AllocatorOptions& options,
+                    const DriverPrices& prices, Bytes capacity) {
+  return TapeRunner(options, capacity, &prices, {}).run(state, stage);
 }
 
 }  // namespace tidemark

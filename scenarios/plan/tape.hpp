@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "parallel/lower.hpp"
+#include "sim/allocator_options.hpp"
 #include "sim/prices.hpp"
 #include "sim/program.hpp"
 #include "sim/units.hpp"
@@ -100,9 +101,10 @@ struct TapeRecord {
 using EnoughSeen = std::function<bool(const TapeRecord&)>;
 
 /// Through the allocator, on a device of unlimited memory.
-[[nodiscard]] TapeRecord run_tape(const StateTape& state, const StageTape& stage, const EnoughSeen& enough = {});
+[[nodiscard]] TapeRecord run_tape(const StateTape& state, const StageTape& stage, const AllocatorOptions& options = {},
+                                  const EnoughSeen& enough = {});
 /// The same on a device of `capacity`, where drivers take what `prices` say at their central values.
-[[nodiscard]] TapeRecord run_tape(const StateTape& state, const StageTape& stage, const DriverPrices& prices,
-                                  Bytes capacity);
+[[nodiscard]] TapeRecord run_tape(const StateTape& state, const StageTape& stage, const AllocatorOptions& options,
+                                  const DriverPrices& prices, Bytes capacity);
 
 }  // namespace tidemark

@@ -107,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Asked{std::string(too_much) + "attention = \"unfused\"\n",
               {"train.micro_batch", "recompute", "layout.sharding", "layout.tensor", "layout.pipeline",
-               "train.gradient_dtype", "gpus", "train.attention"},
+               "train.gradient_dtype", "runtime.allocator", "gpus", "train.attention"},
               {"train.sequence_length"}},
         Asked{"model = \"models/llama-2-7b.json\"\ncluster = \"clusters/a100-sxm-80g.toml\"\ngpus = 2\n[train]\n"
               "sequence_length = 2048\nmicro_batch = 2\nattention = \"unfused\"\n[runtime]\nname = \"pytorch\"\n"

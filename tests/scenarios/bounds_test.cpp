@@ -47,6 +47,13 @@ TEST(Bounds, HoldWhatPredictSaysOfEveryRandomLayout) {
     EXPECT_LE(memory.device_upper_low, exact.device_upper);
     EXPECT_LE(step.low, exact.step);
     EXPECT_GE(step.high, exact.step);
+    // What settings of the allocator make larger.
+    Scenario set = *scenario;
+    set.runtime.allocator = random_allocator(seed);
+    ASSERT_TRUE(Bounder::knows(set));
+    const Figures under = exact_memory(set, graphs);
+    EXPECT_LE(bounder.memory(set).allocated_low, under.allocated) << set.runtime.allocator;
+    EXPECT_LE(bounder.memory(set).device_upper_low, under.device_upper) << set.runtime.allocator;
     low += 1 - share(memory.allocated_low, exact.allocated);
     high += share(memory.allocated_high, exact.allocated) - 1;
     device += 1 - share(memory.device_upper_low, exact.device_upper);

@@ -61,4 +61,12 @@ recompute = {}
   }
 }
 
+/// The text of PYTORCH_CUDA_ALLOC_CONF: the default, and one of each kind of setting.
+inline std::string random_allocator(std::uint32_t seed) {
+  const std::vector<std::string> texts{"", "expandable_segments:True", "max_split_size_mb:32",
+                                       "roundup_power2_divisions:4",
+                                       "max_split_size_mb:64,max_non_split_rounding_mb:32"};
+  return texts[seed % texts.size()];
+}
+
 }  // namespace tidemark
