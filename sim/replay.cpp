@@ -5,45 +5,11 @@
 #include <utility>
 
 #include "sim/caching_allocator.hpp"
+#include "sim/device_memory.hpp"
 #include "sim/overloaded.hpp"
 
 namespace tidemark {
 namespace {
-
-// A device's memory as the allocator sees it: invented addresses, as many as drivers leave over.
-class DeviceMemory {
- public:
-  explicit DeviceMemory(Bytes capacity) : free_(capacity) {}
-
-  std::optional<Address> allocate(Bytes size, StreamId stream) {
-    if (size > free_) return std::nullopt;
-    free_ -= size;
-    return addresses_.allocate(size, stream);
-  }
-  void release(Address address, Bytes size) {
-    free_ += size;
-    addresses_.release(address, size);
-  }
-  std::optional<Address> reserve(Bytes size, Bytes page, StreamId stream) {
-    return addresses_.reserve(size, page, stream);
-  }
-  void unreserve(Address address, Bytes size) { addresses_.unreserve(address, size); }
-  bool map(Address address, Bytes size) {
-    if (size > free_) return false;
-    free_ -= size;
-    return addresses_.map(address, size);
-  }
-  void unmap(Address address, Bytes size) {
-    free_ += size;
-    addresses_.unmap(address, size);
-  }
-  [[nodiscard]] Bytes available() const { return free_; }
-  void take_for_driver(Bytes size) { free_ -= size; }
-
- private:
-  Bytes free_;
-  InventedAddresses addresses_;
-};
 
 class Replayer {
  public:
@@ -149,11 +115,10 @@ class Replayer {
   }
 
   void create(std::variant<DriverResource, CommSlot> what, const Estimate& price, Category its_category) {
-    if (price.bytes > allocator_.source().available()) {
+    if (!allocator_.source().source().take_for_driver(price.bytes)) {
       record_.failure = OutOfDeviceMemory{moment(), price.bytes, allocator_.source().available()};
       return;
     }
-    allocator_.source().source().take_for_driver(price.bytes);
     driver_ += price.bytes;
     driver_upper_ += price.high;
     driver_composition_[its_category] += price.bytes;

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "sim/caching_allocator.hpp"
+#include "sim/device_memory.hpp"
 #include "sim/ensure.hpp"
 #include "sim/overloaded.hpp"
 
@@ -198,50 +199,6 @@ std::optional<PassesTape> folded(const CutProgram::Step& step, const Truncation&
   return tape;
 }
 
-// Memory of a device that drivers share.
-class TapeMemory {
- public:
-  explicit TapeMemory(Bytes capacity) : free_(capacity) {}
-  std::optional<Address> allocate(Bytes size, StreamId stream) {
-    if (size > free_) return std::nullopt;
-    free_ -= size;
-    ++changes_;
-    return addresses_.allocate(size, stream);
-  }
-  void release(Address address, Bytes size) {
-    free_ += size;
-    ++changes_;
-    addresses_.release(address, size);
-  }
-  std::optional<Address> reserve(Bytes size, Bytes page, StreamId stream) {
-    return addresses_.reserve(size, page, stream);
-  }
-  void unreserve(Address address, Bytes size) { addresses_.unreserve(address, size); }
-  bool map(Address address, Bytes size) {
-    if (size > free_) return false;
-    free_ -= size;
-    ++changes_;
-    return addresses_.map(address, size);
-  }
-  void unmap(Address address, Bytes size) {
-    free_ += size;
-    ++changes_;
-    addresses_.unmap(address, size);
-  }
-  [[nodiscard]] Bytes available() const { return free_; }
-  bool take_for_driver(Bytes size) {
-    if (size > free_) return false;
-    free_ -= size;
-    return true;
-  }
-  [[nodiscard]] std::int64_t changes() const { return changes_; }
-
- private:
-  Bytes free_;
-  std::int64_t changes_ = 0;  ///< how often segments, or pages of them, came or went
-  InventedAddresses addresses_;
-};
-
 // What is live where, as one number that does not change when all micro-batches are later by as many: the sum over live
 // buffers of a hash of their block and place, times `base` to the power of their micro-batch; divided by that power of
 // the latest one.
@@ -279,7 +236,7 @@ class LiveHash {
 class TapeRunner {
  public:
   TapeRunner(const AllocatorOptions& options, Bytes capacity, const DriverPrices* prices, EnoughSeen enough)
-      : allocator_(TapeMemory(capacity), options),
+      : allocator_(DeviceMemory(capacity), options),
         repeats_(!options.collects_garbage()),
         prices_(prices),
         enough_(std::move(enough)) {
@@ -422,7 +379,7 @@ class TapeRunner {
   void look() { seen_enough_ = seen_enough_ || (enough_ && enough_(record_)); }
   [[nodiscard]] bool over() const { return record_.out_of_memory || seen_enough_; }
 
-  CachingAllocator<TapeMemory> allocator_;
+  CachingAllocator<DeviceMemory> allocator_;
   bool repeats_;
   const DriverPrices* prices_;
   EnoughSeen enough_;
