@@ -68,7 +68,7 @@ class Emitter {
 
   // Caches: made at first use, kept for ever.
   BufferId gemm_workspace();               ///< of the layers' linears
-  void blas_handle(Pass thread);            ///< PyTorch has one for each thread, made when it is needed
+  void blas_handle(Pass thread);           ///< PyTorch has one for each thread, made when it is needed
   BufferId blas_workspace(Pass thread);    ///< of the framework's own GEMMs: forward or autograd thread
   BufferId linear_workspace(Pass thread);  ///< of the layers' linears, library's or framework's
   /// Megatron's global memory buffer, which grows to the largest tensor that was asked for.

@@ -79,9 +79,7 @@ TEST_F(PlanCli, SaysTheSameWhateverTheNumberOfProcesses) {
       TIDEMARK_SOURCE_DIR);
   for (const int ranks : {1, 2, 4}) {
     const std::string mpirun = fmt::format("{} mpirun --allow-run-as-root --oversubscribe -np {}", sanitizers, ranks);
-    EXPECT_EQ(answer(mpirun, "", &code), alone)
-        << ranks << " ranks\n"
-        << read(folder_ / "err");
+    EXPECT_EQ(answer(mpirun, "", &code), alone) << ranks << " ranks\n" << read(folder_ / "err");
     EXPECT_EQ(code, 0);
   }
 }
