@@ -280,6 +280,7 @@ double tokens_per_s_per_device(const Scenario& s, Duration step) {
 
 AllocatorOptions without_limit(AllocatorOptions options) {
   options.memory_fraction = 1;
+  options.device_memory = AllocatorOptions{}.device_memory;  // of which expandable segments reserve addresses
   return options;
 }
 

@@ -260,9 +260,11 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
     const Rank rank = rank_at(asked.layout, {.tensor = 0, .data = 0, .pipeline = p});
     const DriverPrices& its = driver.of(rank);
     const auto driver_upper = [&] {
-      Bytes sum = its.context.high + its.modules.high + 2 * its.blas_handle.high;  // of two threads
-      if (comms.world.valid()) sum += its.nccl_kernels.high;
-      for (const Estimate& communicator : its.communicators) sum += communicator.high;
+      Bytes sum;
+      for (const Op& op : workload.program(rank).ops) {
+        if (const auto* o = std::get_if<CreateDriver>(&op)) sum += its.of(o->resource).high;
+        if (const auto* o = std::get_if<CreateCommunicator>(&op)) sum += its.of(o->comm).high;
+      }
       return sum;
     };
     if (!added) {
@@ -287,6 +289,8 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
     if (norm == 0) norm = state.ops.size();
     cost.before_passes = effects_of(state, 0, passes);
     cost.all = effects_of(state, 0, state.ops.size());
+    cost.last_step_highest =
+        effects_of(state, 0, step).lower.net + effects_of(state, step, state.ops.size()).lower.highest;
     const auto timed = [&](std::size_t from, std::size_t to) {
       return clock_bounds(timed_ops(state, from, to, asked.cluster.device), *mesh.prices, launch);
     };
@@ -363,12 +367,16 @@ MemoryBounds Bounder::memory(const Scenario& s) {
     }
     const std::int64_t there_low = state.before_passes.lower.net.count() + caches_low;
     const std::int64_t there_high = state.before_passes.upper.net.count() + caches_high;
-    const Bytes allocated{std::max(there_low + low, state.all.lower.highest.count())};
+    const Bytes in_last_step{std::max(there_low + low, state.last_step_highest.count())};
+    const Bytes allocated = std::max(in_last_step, state.all.lower.highest);
     bounds.allocated_low = std::max(bounds.allocated_low, allocated);
     bounds.allocated_high =
         std::max(bounds.allocated_high,
                  Bytes{std::max(there_high + high, state.all.upper.highest.count() + caches_high) + state.other_roles});
-    bounds.device_upper_low = std::max(bounds.device_upper_low, allocated + state.driver_upper);
+    // Drivers have all they take by the last of several steps. Before, a full device may have made the allocator give
+    // back what it held when they came.
+    const Bytes drivers = s.train.steps > 1 ? state.driver_upper : Bytes{};
+    bounds.device_upper_low = std::max({bounds.device_upper_low, allocated, in_last_step + drivers});
   }
   // Settings of the allocator make blocks larger, never smaller.
   if (!s.runtime.allocator.empty()) bounds.allocated_high = Bytes{std::numeric_limits<std::int64_t>::max()};

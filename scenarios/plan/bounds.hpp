@@ -35,6 +35,7 @@ class Bounder {
   struct StateCost {
     Effects before_passes;              ///< net: what is there when the last step's passes begin
     Effects all;                        ///< highest: with no pass at all
+    Bytes last_step_highest;            ///< the same at least, within the last step
     std::int64_t other_roles = 0;       ///< how much more the state of another role can be
     DurationBounds zero, reduce, rest;  ///< of a step: before its passes, up to the gradient norm, after it
     std::int64_t launches = 0;          ///< in all three

@@ -261,7 +261,7 @@ ExactMemory::Answer ExactMemory::of(const Scenario& scenario, const OfNoInterest
       if (!state) state = state_tape(runs->input(), runs->roles[r]);
       prospect = Prospect(its_prices, capacity, of_no_interest);
       Runs::Run whole;
-      whole.record = run_tape(*state, runs->stage_of(r), options, [&](const TapeRecord& record) {
+      whole.record = run_tape(*state, runs->stage_of(r), without_limit(options), [&](const TapeRecord& record) {
         whole.changes.push_back({record.epochs.size() - 1, record.epochs.back().reserved});
         prospect.goes_on(record, whole.changes.back().epoch, whole.changes.back().reserved);
         return !prospect.of_interest();
@@ -332,7 +332,7 @@ Figures whole_figures(const Scenario& scenario) {
     if (stage.steps.empty()) stage = whole_tape(program);
     const StateTape state = state_tape(job.lowering(), role);
     auto known = std::find_if(runs.begin(), runs.end(), [&](const auto& run) { return run.first == state; });
-    if (known == runs.end()) known = runs.insert(runs.end(), {state, run_tape(state, stage, allocator)});
+    if (known == runs.end()) known = runs.insert(runs.end(), {state, run_tape(state, stage, without_limit(allocator))});
     const TapeRecord& record = known->second;
     const auto run_within = [&](const DriverPrices& within) {
       return run_tape(state, stage, allocator, within, capacity);

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <iostream>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -30,7 +31,9 @@ TEST(Bounds, HoldWhatPredictSaysOfEveryRandomLayout) {
     return static_cast<double>(part.count()) / static_cast<double>(whole.count());
   };
   int checked = 0;
-  for (std::uint32_t seed = 1; checked < layouts(); ++seed) {
+  const std::vector<std::uint32_t> once_wrong{411, 1498, 4001, 4526};
+  for (std::uint32_t i = 0; checked < layouts(); ++i) {
+    const std::uint32_t seed = i < once_wrong.size() ? once_wrong[i] : i;
     const std::optional<Scenario> scenario = random_scenario(seed);
     if (!scenario) continue;
     SCOPED_TRACE(seed);
