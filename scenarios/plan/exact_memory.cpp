@@ -30,12 +30,6 @@ bool same(const GraphOptions& a, const GraphOptions& b) {
   return all(a) == all(b);
 }
 
-// The shortest job in which ranks talk to all that they talk to.
-Truncation shortest(const Layout& layout, std::int64_t micro_batches) {
-  const bool interleaved = layout.schedule == ScheduleKind::Interleaved;
-  return {std::min<std::int64_t>(micro_batches, interleaved ? layout.group() : 2), 1};
-}
-
 // What does not change memory is as in every other scenario.
 Scenario of_memory(const Scenario& scenario) {
   Scenario key = same_job(scenario);
@@ -111,14 +105,13 @@ struct ExactMemory::Runs {
     Workload stages;
     for (std::size_t r = 0; r < roles.size(); ++r) {
       if (r == 0 || roles[r].first.pipeline != roles[r - 1].first.pipeline)
-        stages.programs.push_back(lower_few(input(), roles[r], shortest(scenario.layout, micro_batches())));
+        stages.programs.push_back(lower_shortest(input(), roles[r]));
       stage_of_role.push_back(stages.programs.size() - 1);
     }
     calls = calls_of(stages).programs;
   }
 
   [[nodiscard]] LoweringInput input() const { return {*graph, scenario.layout, scenario.train, runtime}; }
-  [[nodiscard]] std::int64_t micro_batches() const { return micro_batches_of(scenario.train, scenario.layout); }
 
   /// How far a role's run has come: what its epochs were at each change, and as they are.
   struct Run {
@@ -132,8 +125,7 @@ struct ExactMemory::Runs {
 
   const StageTape& stage_of(std::size_t role) {
     if (!stage || stage_is_of != stage_of_role[role]) {
-      const Truncation few = truncation(scenario.layout, micro_batches(), roles[role].first.pipeline);
-      stage = stage_tape(input(), roles[role], lower_few(input(), roles[role], few));
+      stage = stage_tape(lower_repeating(input(), roles[role]));
       stage_is_of = stage_of_role[role];
     }
     return *stage;
@@ -329,7 +321,7 @@ Figures whole_figures(const Scenario& scenario) {
       continue;
     }
     // Its passes are those of the stage's first role.
-    if (stage.steps.empty()) stage = whole_tape(program);
+    if (stage.steps.empty()) stage = stage_tape({program, {}});
     const StateTape state = state_tape(job.lowering(), role);
     auto known = std::find_if(runs.begin(), runs.end(), [&](const auto& run) { return run.first == state; });
     if (known == runs.end()) known = runs.insert(runs.end(), {state, run_tape(state, stage, without_limit(allocator))});
