@@ -393,15 +393,87 @@ class Unroller {
     const auto later = [&](std::int32_t from, std::int64_t by) {
       for (std::int32_t m = from; m < end; ++m) unrolled_[static_cast<std::size_t>(m)] += static_cast<std::int32_t>(by);
     };
+    // Once bodies refer to nothing but what came again, each goes on as the two before it do.
+    const std::int64_t settled = repeat.back / repeat.period + 2;
     for (std::int64_t n = 1; n <= repeat.more; ++n) {
       later(begin - repeat.back, repeat.period);
       at_.latest = begin - 1;
       repeated_ = n * repeat.period;
-      copy(repeat.first, repeat.last);
+      if (n <= settled)
+        copy(repeat.first, repeat.last);
+      else
+        go_on(repeat.first, repeat.last);
     }
+    at_.latest = end - 1;
     // What came as long ago as no body looks back is what it was.
     for (std::int32_t m = begin - repeat.back; m < end - repeat.back; ++m)
       unrolled_[static_cast<std::size_t>(m)] -= static_cast<std::int32_t>(repeat.more * repeat.period);
+  }
+
+  // The ops of a body in the few, as what comes after the last two of its kind.
+  void go_on(std::size_t from, std::size_t to) {
+    const std::size_t length = to - from;
+    for (op_ = from; op_ < to; ++op_) {
+      const Op& last = out_.ops[out_.ops.size() - length];
+      const Op& before = out_.ops[out_.ops.size() - 2 * length];
+      std::visit([&](const auto& o) { go_on(o, std::get<std::decay_t<decltype(o)>>(before)); }, last);
+    }
+  }
+
+  // Room is reserved: what is referred to stays where it is.
+  template <class Id>
+  static Id next(Id last, Id before) {
+    return {last.value + (last.value - before.value)};
+  }
+  void go_on(const Alloc& o, const Alloc& before) {
+    ++next_[index(Numbered::Buffer)];
+    out_.ops.emplace_back(Alloc{next(o.buffer, before.buffer), o.size, o.category, o.stream, o.label});
+  }
+  void go_on(const Free& o, const Free& before) { out_.ops.emplace_back(Free{next(o.buffer, before.buffer)}); }
+  void go_on(const Borrow& o, const Borrow& before) {
+    out_.ops.emplace_back(Borrow{next(o.buffer, before.buffer), o.stream});
+  }
+  void go_on(const Launch& o, const Launch& before) {
+    const BufferList inputs = next(o.inputs, before.inputs), outputs = next(o.outputs, before.outputs);
+    out_.ops.emplace_back(Launch{o.stream, o.kernel, inputs, outputs});
+  }
+  BufferList next(BufferList last, BufferList before) {
+    const auto first = static_cast<std::uint32_t>(out_.operands.size());
+    for (std::uint32_t i = 0; i < last.count; ++i)
+      out_.operands.push_back(next(out_.operands[last.first + i], out_.operands[before.first + i]));
+    return {first, last.count};
+  }
+  void go_on(const Collective& o, const Collective& before) {
+    out_.ops.emplace_back(Collective{o.stream, o.comm, o.kind, next(o.in, before.in), next(o.out, before.out), o.size});
+  }
+  void go_on(const Exchange& o, const Exchange& before) {
+    const TransferList list{static_cast<std::uint32_t>(out_.transfers.size()), o.transfers.count};
+    for (std::uint32_t i = 0; i < list.count; ++i) {
+      const Transfer its = out_.transfers[o.transfers.first + i];
+      out_.transfers.push_back(
+          {its.direction, its.step, next(its.buffer, out_.transfers[before.transfers.first + i].buffer)});
+    }
+    out_.ops.emplace_back(Exchange{o.stream, o.comm, list});
+  }
+  void go_on(const Record& o, const Record& before) {
+    ++next_[index(Numbered::Event)];
+    out_.ops.emplace_back(Record{next(o.event, before.event), o.stream});
+  }
+  void go_on(const Wait& o, const Wait& before) { out_.ops.emplace_back(Wait{o.stream, next(o.event, before.event)}); }
+  void go_on(const Sync& o, const Sync& before) { out_.ops.emplace_back(Sync{next(o.event, before.event)}); }
+  void go_on(const CreateDriver&, const CreateDriver&) {}              // no body
+  void go_on(const CreateCommunicator&, const CreateCommunicator&) {}  // has any
+  void go_on(const Bind& o, const Bind& before) {
+    if (const NameId its = std::get<Bind>(few_.ops[op_]).name; makes_name(its)) name_next(its);
+    out_.ops.emplace_back(Bind{next(o.name, before.name), next(o.buffer, before.buffer)});
+  }
+  void go_on(const Unbind& o, const Unbind& before) { out_.ops.emplace_back(Unbind{next(o.name, before.name)}); }
+  void go_on(const Mark& o, const Mark& before) {
+    const std::int32_t begun = at_.enter(std::get<Mark>(few_.ops[op_]));
+    firsts_.insert(firsts_.end(), static_cast<std::size_t>(begun), next_);
+    Mark mark = o;
+    mark.micro_batch += o.micro_batch - before.micro_batch;
+    out_.ops.emplace_back(mark);
   }
 
   void copy(std::size_t from, std::size_t to) {
@@ -484,8 +556,9 @@ class Unroller {
     for (const BufferId b : few_[few]) out_.operands.push_back(now(b));
     return list;
   }
-  NameId named(NameId few) {
-    if (origins_.first_uses[few.index()] != op_) return {number(Numbered::Name, few.value)};
+  NameId named(NameId few) { return makes_name(few) ? name_next(few) : NameId{number(Numbered::Name, few.value)}; }
+  [[nodiscard]] bool makes_name(NameId few) const { return origins_.first_uses[few.index()] == op_; }
+  NameId name_next(NameId few) {
     const auto& text = texts_[few.index()];
     out_.names.push_back(text ? text->later(repeated_) : few_[few]);
     return {make(Numbered::Name, few.value)};
@@ -521,6 +594,8 @@ std::optional<std::vector<Repeat>> find_repeats(const Program& few, const std::v
   return found;
 }
 
-Program unrolled(const RepeatingProgram& program) { return Unroller(program).run(); }
+Program unrolled(RepeatingProgram program) {
+  return program.repeats.empty() ? std::move(program.few) : Unroller(program).run();
+}
 
 }  // namespace tidemark

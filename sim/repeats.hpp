@@ -42,6 +42,6 @@ struct MoreOf {
 [[nodiscard]] std::optional<std::vector<Repeat>> find_repeats(const Program& few, const std::vector<MoreOf>& more);
 
 /// Op by op.
-[[nodiscard]] Program unrolled(const RepeatingProgram& program);
+[[nodiscard]] Program unrolled(RepeatingProgram program);
 
 }  // namespace tidemark
