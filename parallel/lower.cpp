@@ -233,7 +233,7 @@ namespace {
 enum class OneFor : std::uint8_t { Role, Stage };
 
 // `lower_one` makes the program of a role.
-template <class Lower>
+template <class Workload, class Lower>
 Workload workload_of(const LoweringInput& input, OneFor each, Lower lower_one) {
   Workload workload;
   workload.communicators = communicators_of(input).table;
@@ -250,11 +250,14 @@ Workload workload_of(const LoweringInput& input, OneFor each, Lower lower_one) {
 
 }  // namespace
 
-Workload lower(const LoweringInput& input) { return workload_of(input, OneFor::Role, lower_role); }
-Workload lower_stages(const LoweringInput& input) { return workload_of(input, OneFor::Stage, lower_role); }
-Workload lower_last_step(const LoweringInput& input) {
-  return workload_of(input, OneFor::Stage, [](const LoweringInput& its, const Role& role) {
-    return its.runtime.eager ? lower_role(its, role) : unrolled(repeating(its, role, whole_last_step(its)));
+Workload lower(const LoweringInput& input) { return workload_of<Workload>(input, OneFor::Role, lower_role); }
+Workload lower_stages(const LoweringInput& input) { return unrolled(lower_stages_repeating(input)); }
+RepeatingWorkload lower_stages_repeating(const LoweringInput& input) {
+  return workload_of<RepeatingWorkload>(input, OneFor::Stage, lower_repeating);
+}
+RepeatingWorkload lower_last_step(const LoweringInput& input) {
+  return workload_of<RepeatingWorkload>(input, OneFor::Stage, [](const LoweringInput& its, const Role& role) {
+    return its.runtime.eager ? lower_repeating(its, role) : repeating(its, role, whole_last_step(its));
   });
 }
 

@@ -56,10 +56,11 @@ struct Role {
 /// The same job with one program per pipeline stage, that of its first role: roles of a stage communicate alike, and
 /// differ only in the pieces of parameters that their optimizer state is made of.
 [[nodiscard]] Workload lower_stages(const LoweringInput& input);
+[[nodiscard]] RepeatingWorkload lower_stages_repeating(const LoweringInput& input);
 
 /// The same with as few micro-batches as there can be in every step but the last. A step begins where all ranks and
 /// their streams have waited for each other, so the last one takes as long as after whole steps.
-[[nodiscard]] Workload lower_last_step(const LoweringInput& input);
+[[nodiscard]] RepeatingWorkload lower_last_step(const LoweringInput& input);
 
 /// Whether kernels that may add in another order from run to run are allowed.
 enum class Determinism : std::uint8_t { NotRequired, Required };

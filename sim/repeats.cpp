@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <map>
 #include <span>
 #include <string>
 #include <utility>
@@ -596,6 +597,32 @@ std::optional<std::vector<Repeat>> find_repeats(const Program& few, const std::v
 
 Program unrolled(RepeatingProgram program) {
   return program.repeats.empty() ? std::move(program.few) : Unroller(program).run();
+}
+
+Workload unrolled(RepeatingWorkload workload) {
+  Workload all{{}, std::move(workload.program_of_rank), std::move(workload.communicators)};
+  for (RepeatingProgram& program : workload.programs) all.programs.push_back(unrolled(std::move(program)));
+  return all;
+}
+
+Workload shortened(RepeatingWorkload workload) {
+  // Micro-batches that every program leaves unsaid, by step.
+  std::map<std::int32_t, std::int64_t> spare;
+  for (const RepeatingProgram& program : workload.programs)
+    for (const Repeat& repeat : program.repeats) {
+      const auto [step, added] = spare.try_emplace(repeat.step, repeat.more * repeat.period);
+      step->second = std::min(step->second, repeat.more * repeat.period);
+    }
+  for (RepeatingProgram& program : workload.programs) {
+    const auto says_all = [&](std::int32_t step) {
+      return std::ranges::none_of(program.repeats, [&](const Repeat& repeat) { return repeat.step == step; });
+    };
+    std::erase_if(spare, [&](const auto& step) { return says_all(step.first); });
+  }
+  for (RepeatingProgram& program : workload.programs)
+    for (Repeat& repeat : program.repeats)
+      if (const auto its = spare.find(repeat.step); its != spare.end()) repeat.more -= its->second / repeat.period;
+  return unrolled(std::move(workload));
 }
 
 }  // namespace tidemark

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/program.hpp"
+#include "sim/workload.hpp"
 
 // In the middle of a step micro-batches do the same again and again, each with tensors of its own. Programs of hundreds
 // of them say it once.
@@ -43,5 +44,17 @@ struct MoreOf {
 
 /// Op by op.
 [[nodiscard]] Program unrolled(RepeatingProgram program);
+
+/// A workload of such programs.
+struct RepeatingWorkload {
+  std::vector<RepeatingProgram> programs;
+  std::vector<std::int32_t> program_of_rank;  ///< index into programs, by rank
+  std::vector<Communicator> communicators;    ///< by CommSlot
+};
+[[nodiscard]] Workload unrolled(RepeatingWorkload workload);
+
+/// The same job with as few micro-batches as all its programs show, unrolled: whatever any rank does at all, it does
+/// there, and ranks meet as they do in the whole.
+[[nodiscard]] Workload shortened(RepeatingWorkload workload);
 
 }  // namespace tidemark
