@@ -9,26 +9,40 @@
 namespace tidemark {
 namespace {
 
-// Equal calls get equal numbers.
+// Equal calls get equal numbers. Programs repeat themselves: what followed a call the last time mostly follows it
+// again.
 template <class Call>
 class Numbers {
  public:
-  std::uint32_t of(Call call) {
-    // A program makes some calls over and over: the last is often the next.
-    if (last_ != nullptr && last_->first == call) return last_->second;
-    last_ = &*numbers_.try_emplace(std::move(call), static_cast<std::uint32_t>(numbers_.size())).first;
-    return last_->second;
+  std::uint32_t of(const Call& call) {
+    if (last_ != nullptr && last_->second.next != nullptr && last_->second.next->first == call) {
+      last_ = last_->second.next;
+      return last_->second.number;
+    }
+    Entry& found = *numbers_.try_emplace(call, Place{static_cast<std::uint32_t>(numbers_.size()), nullptr}).first;
+    if (last_ != nullptr) last_->second.next = &found;
+    last_ = &found;
+    return found.second.number;
   }
   [[nodiscard]] std::vector<Call> calls() const {
     std::vector<Call> calls(numbers_.size());
-    for (const auto& [call, number] : numbers_) calls[number] = call;
+    for (const auto& [call, place] : numbers_) calls[place.number] = call;
     return calls;
   }
 
  private:
-  std::map<Call, std::uint32_t> numbers_;
-  const std::pair<const Call, std::uint32_t>* last_ = nullptr;
+  struct Place;
+  using Entry = std::pair<const Call, Place>;
+  struct Place {
+    std::uint32_t number = 0;
+    Entry* next = nullptr;
+  };
+  std::map<Call, Place> numbers_;
+  Entry* last_ = nullptr;
 };
+
+// Ops to fetch ahead of time: most of the time of a visit is waiting for memory.
+constexpr std::size_t ahead = 32;
 
 class Timing {
  public:
@@ -44,17 +58,23 @@ class Timing {
   }
 
   TimedProgram program() && {
-    for (const Op& op : program_.ops) {
-      // Most ops only matter to memory, and most others are launches: neither needs the detour below.
+    const std::vector<Op>& ops = program_.ops;
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      __builtin_prefetch(&ops[std::min(i + ahead, ops.size() - 1)]);
+      const Op& op = ops[i];
+      at_ = static_cast<std::uint32_t>(i);
+      // Most ops only matter to memory, and most others are launches and marks: none of them needs the detour below.
       if (const auto* alloc = std::get_if<Alloc>(&op))
         sizes_[alloc->buffer.index()] = alloc->size;
-      else if (const auto* o = std::get_if<Launch>(&op))
-        launch(*o);
+      else if (const auto* kernel = std::get_if<Launch>(&op))
+        launch(*kernel);
+      else if (const auto* place = std::get_if<Mark>(&op))
+        mark(*place);
       else if (!std::holds_alternative<Free>(op) && !std::holds_alternative<Bind>(op) &&
                !std::holds_alternative<Unbind>(op))
         add(op);
-      ++at_;
     }
+    at_ = static_cast<std::uint32_t>(ops.size());
     end_stretch(-1);
     timed_.collectives = collectives_.calls();
     timed_.exchanges = exchanges_.calls();
@@ -69,10 +89,8 @@ class Timing {
 
   void add(const Op& op) {
     std::visit(Overloaded{
-                   [](const Alloc&) {},  // above
-                   [](const Free&) {},
-                   [](const Borrow&) {},
-                   [](const Launch&) {},  // above
+                   [](const Alloc&) {},                                             // above
+                   [](const Free&) {}, [](const Borrow&) {}, [](const Launch&) {},  // above
                    [&](const Collective& o) {
                      now_ += launch_;
                      push(o.stream, TimedOp::Kind::Collective, collectives_.of({o.comm, o.kind, o.size}));
@@ -84,13 +102,8 @@ class Timing {
                    [&](const Record& o) { push(o.stream, TimedOp::Kind::Record, record(o.event)); },
                    [&](const Wait& o) { push(o.stream, TimedOp::Kind::Wait, events_[o.event.index()].number); },
                    [&](const Sync& o) { end_stretch(static_cast<std::int32_t>(events_[o.event.index()].number)); },
-                   [](const CreateDriver&) {},
-                   [](const CreateCommunicator&) {},
-                   [](const Bind&) {},
-                   [](const Unbind&) {},
-                   [&](const Mark& o) {
-                     if (std::exchange(step_, o.step) != o.step) timed_.step_ends.push_back({stretch(), now_});
-                   },
+                   [](const CreateDriver&) {}, [](const CreateCommunicator&) {}, [](const Bind&) {},
+                   [](const Unbind&) {}, [](const Mark&) {},  // above
                },
                op);
   }
@@ -108,6 +121,10 @@ class Timing {
     before.after = std::max(before.after, now_) + duration;
     before.duration += duration;
     ++before.what;
+  }
+
+  void mark(const Mark& o) {
+    if (std::exchange(step_, o.step) != o.step) timed_.step_ends.push_back({stretch(), now_});
   }
 
   void push(StreamId to, TimedOp::Kind kind, std::uint32_t what) {
