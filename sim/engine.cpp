@@ -78,7 +78,7 @@ struct MessageCall {
 };
 
 struct ClassState {
-  const Program* program = nullptr;
+  const Program* program = nullptr;  // op by op, for timelines
   const TimedProgram* timed = nullptr;
   Duration launch;
   std::vector<CollectiveCall> collectives;          // as in `timed`
@@ -185,9 +185,12 @@ class Pool {
 
 class Engine {
  public:
-  Engine(const Workload& workload, const Folding& folding, const TimePrices& prices, const EngineOptions& options)
-      : workload_(workload), folding_(folding), options_(options), network_(prices.links, options.sharing) {
-    time_programs(prices);
+  /// `programs` are those of a Workload, or of a RepeatingWorkload where no timeline is kept.
+  template <class Programs>
+  Engine(const Programs& programs, const std::vector<Communicator>& communicators, const Folding& folding,
+         const TimePrices& prices, const EngineOptions& options)
+      : communicators_(communicators), folding_(folding), options_(options), network_(prices.links, options.sharing) {
+    time_programs(programs, prices);
     for (std::int32_t c = 0; c < class_count(); ++c) prepare(c, prices.classes[static_cast<std::size_t>(c)]);
     for (const GroupClass& group : folding.groups) meetings_.push_back({group.classes.size(), 0, {}});
   }
@@ -215,15 +218,16 @@ class Engine {
   // -----------------------------------------------------------------------------------------------------
 
   // Classes whose kernels take equally long share a program.
-  void time_programs(const TimePrices& prices) {
+  template <class Programs>
+  void time_programs(const Programs& programs, const TimePrices& prices) {
     const Kernels how = options_.keep == Keep::Timeline ? Kernels::Each : Kernels::Together;
-    std::vector<std::vector<std::size_t>> seen(workload_.programs.size());  // classes that do not share, by program
+    std::vector<std::vector<std::size_t>> seen(programs.size());  // classes that do not share, by program
     classes_.resize(folding_.classes.size());
     for (std::size_t c = 0; c < classes_.size(); ++c) {
       const OpTimes& times = prices.classes[c];
       const auto which = static_cast<std::size_t>(folding_.classes[c].program);
       ClassState& its = classes_[c];
-      its.program = &workload_.programs[which];
+      if constexpr (std::is_same_v<Programs, std::vector<Program>>) its.program = &programs[which];
       its.launch = times.launch;
       const auto same = std::find_if(seen[which].begin(), seen[which].end(), [&](std::size_t other) {
         return prices.classes[other].launch == times.launch && prices.classes[other].kernels == times.kernels;
@@ -233,7 +237,7 @@ class Engine {
         continue;
       }
       seen[which].push_back(c);
-      timed_.push_back(std::make_unique<TimedProgram>(timed(*its.program, times.launch, times.kernels, how)));
+      timed_.push_back(std::make_unique<TimedProgram>(timed(programs[which], times.launch, times.kernels, how)));
       its.timed = timed_.back().get();
     }
   }
@@ -254,7 +258,7 @@ class Engine {
     }
     its.starts.reserve(program.host.size());
     its.events.resize(program.events, unrecorded);
-    its.meetings.resize(workload_.communicators.size());
+    its.meetings.resize(communicators_.size());
     if (options_.keep == Keep::Timeline) {
       its.trace.host.resize(its.program->ops.size());
       std::size_t spans = 0;
@@ -271,7 +275,7 @@ class Engine {
 
   MessageCall message_call(std::int32_t c, const OpTimes& times, const TimedExchange& exchange,
                            const TimedExchange::Message& message) {
-    const Rank peer = group_neighbour(workload_.communicators[exchange.comm.index()],
+    const Rank peer = group_neighbour(communicators_[exchange.comm.index()],
                                       folding_.classes[static_cast<std::size_t>(c)].first, message.step);
     const std::int32_t other = folding_.class_of_rank[peer.index()];
     if (message.direction == Direction::Receive)
@@ -563,8 +567,8 @@ class Engine {
             std::any_of(there.begin(), there.end(), [&](const Waiter& w) { return w.rank_class == member; });
         if (!came && found.waits_for_class == nobody) found.waits_for_class = member;
       }
-      found.waiting_for = fmt::format("{} in communicator {}", name(collective.kind),
-                                      workload_.communicators[collective.comm.index()].name);
+      found.waiting_for =
+          fmt::format("{} in communicator {}", name(collective.kind), communicators_[collective.comm.index()].name);
       return found;
     }
     // The first message of the exchange that the other side has not posted.
@@ -576,7 +580,7 @@ class Engine {
       found.waits_for_class = sends ? to : from;
       found.waiting_for =
           fmt::format("{} in communicator {}", sends ? "its send to be received" : "a message to be sent",
-                      workload_.communicators[static_cast<std::size_t>(comm)].name);
+                      communicators_[static_cast<std::size_t>(comm)].name);
       break;
     }
     return found;
@@ -605,7 +609,7 @@ class Engine {
     return {};
   }
 
-  const Workload& workload_;
+  const std::vector<Communicator>& communicators_;
   const Folding& folding_;
   EngineOptions options_;
   Network network_;
@@ -626,7 +630,12 @@ class Engine {
 
 Trace simulate(const Workload& workload, const Folding& folding, const TimePrices& prices,
                const EngineOptions& options) {
-  return Engine(workload, folding, prices, options).run();
+  return Engine(workload.programs, workload.communicators, folding, prices, options).run();
+}
+
+Trace simulate(const RepeatingWorkload& workload, const Folding& folding, const TimePrices& prices,
+               LinkSharing sharing) {
+  return Engine(workload.programs, workload.communicators, folding, prices, {sharing, Keep::Ends}).run();
 }
 
 }  // namespace tidemark

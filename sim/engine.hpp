@@ -4,6 +4,7 @@
 
 #include "sim/folding.hpp"
 #include "sim/network.hpp"
+#include "sim/repeats.hpp"
 #include "sim/time_prices.hpp"
 #include "sim/trace.hpp"
 #include "sim/workload.hpp"
@@ -22,5 +23,9 @@ struct EngineOptions {
 /// all members, messages matched pairwise in order. Deterministic: the same input gives the same trace.
 [[nodiscard]] Trace simulate(const Workload& workload, const Folding& folding, const TimePrices& prices,
                              const EngineOptions& options = {});
+
+/// The same without a timeline, of programs that are not unrolled.
+[[nodiscard]] Trace simulate(const RepeatingWorkload& workload, const Folding& folding, const TimePrices& prices,
+                             LinkSharing sharing = LinkSharing::MaxMinFair);
 
 }  // namespace tidemark

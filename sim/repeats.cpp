@@ -347,7 +347,14 @@ std::optional<Repeat> find_repeat(const Program& program, const Origins& origins
     if (at - period < first || !make_alike(program, body, ending(at))) return std::nullopt;
   if (!same_is_live(program, origins, end - period, end, back) || !texts_of(program, origins, end - period, period))
     return std::nullopt;
-  return Repeat{step, origins[end - period].begin, origins[end].begin, more.micro_batches / period, period, back};
+  return Repeat{step,
+                origins[end - 2 * period].begin,
+                origins[end - period].begin,
+                origins[end].begin,
+                more.micro_batches / period,
+                period,
+                back,
+                origins[end - back].first[index(Numbered::Event)]};
 }
 
 // Writes a program out.

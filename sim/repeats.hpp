@@ -17,10 +17,13 @@ namespace tidemark {
 /// buffers, events and names, and refer to those made as many micro-batches before.
 struct Repeat {
   std::int32_t step = 0;
+  std::size_t before = 0;  ///< where the body before it begins, which is like it
   std::size_t first = 0, last = 0;
   std::int64_t more = 0;
   std::int32_t period = 1;  ///< micro-batches of a body
   std::int32_t back = 0;  ///< how many micro-batches before the latest one the oldest thing was made that it refers to
+  std::int32_t later_events =
+      0;  ///< after the bodies, events of this number and more are those made `more` bodies later
   bool operator==(const Repeat&) const = default;
 };
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "sim/overloaded.hpp"
@@ -46,8 +48,10 @@ constexpr std::size_t ahead = 32;
 
 class Timing {
  public:
-  Timing(const Program& program, Duration launch, const std::vector<Duration>& kernels, Kernels how)
+  Timing(const Program& program, std::span<const Repeat> repeats, Duration launch, const std::vector<Duration>& kernels,
+         Kernels how)
       : program_(program),
+        repeats_(repeats),
         launch_(launch),
         kernels_(kernels),
         how_(how),
@@ -57,12 +61,14 @@ class Timing {
     timed_.events = events_.size();
   }
 
-  TimedProgram program() && {
+  /// Nothing where bodies that are alike are not as long on the clock: what repeats has to be unrolled.
+  std::optional<TimedProgram> program() && {
     const std::vector<Op>& ops = program_.ops;
     for (std::size_t i = 0; i < ops.size(); ++i) {
       __builtin_prefetch(&ops[std::min(i + ahead, ops.size() - 1)]);
+      if (!repeats_.empty() && !come_to(i)) return std::nullopt;
       const Op& op = ops[i];
-      at_ = static_cast<std::uint32_t>(i);
+      at_ = static_cast<std::uint32_t>(i) + repeated_ops_;
       // Most ops only matter to memory, and most others are launches and marks: none of them needs the detour below.
       if (const auto* alloc = std::get_if<Alloc>(&op))
         sizes_[alloc->buffer.index()] = alloc->size;
@@ -74,7 +80,7 @@ class Timing {
                !std::holds_alternative<Unbind>(op))
         add(op);
     }
-    at_ = static_cast<std::uint32_t>(ops.size());
+    at_ = static_cast<std::uint32_t>(ops.size()) + repeated_ops_;
     end_stretch(-1);
     timed_.collectives = collectives_.calls();
     timed_.exchanges = exchanges_.calls();
@@ -112,7 +118,7 @@ class Timing {
     now_ += launch_;
     const Duration duration = kernels_[o.kernel.index()];
     std::vector<TimedOp>& its = stream(o.stream);
-    if (how_ == Kernels::Each || its.empty() || its.back().kind != TimedOp::Kind::Kernels ||
+    if (how_ == Kernels::Each || its.size() <= fence(o.stream) || its.back().kind != TimedOp::Kind::Kernels ||
         its.back().stretch != stretch()) {
       its.push_back({now_ + duration, duration, at_, 1, stretch(), TimedOp::Kind::Kernels});
       return;
@@ -146,8 +152,90 @@ class Timing {
 
   std::uint32_t record(EventId id) {
     Event& event = events_[id.index()];
-    if (std::exchange(event.recorded, true)) event.number = static_cast<std::uint32_t>(timed_.events++);
+    if (std::exchange(event.recorded, true)) {
+      recorded_again_ = true;
+      event.number = static_cast<std::uint32_t>(timed_.events++);
+    }
     return event.number;
+  }
+
+  // ---- what repeats: the last two bodies tell what comes after them
+
+  // Where the lists are between two ops.
+  struct Place {
+    std::vector<std::size_t> streams;
+    std::size_t host = 0;
+    Duration now;
+  };
+
+  bool come_to(std::size_t op) {
+    const Repeat& next = repeats_.front();
+    if (op == next.before) before_ = place();
+    if (op == next.first) first_body_ = place();
+    if (op != next.last) return true;
+    const bool regular = !recorded_again_ && repeat(next);
+    repeats_ = repeats_.subspan(1);
+    return regular;
+  }
+
+  // Kernels on both sides of it stay apart.
+  Place place() {
+    Place here{{}, timed_.host.size(), now_};
+    for (const std::vector<TimedOp>& ops : timed_.streams) here.streams.push_back(ops.size());
+    fences_ = here.streams;
+    return here;
+  }
+  [[nodiscard]] std::size_t fence(StreamId stream) const {
+    return stream.index() < fences_.size() ? fences_[stream.index()] : 0;
+  }
+
+  bool repeat(const Repeat& repeat) {
+    const Place here = place();
+    const std::size_t stretches = here.host - first_body_.host;
+    // The host's time since its stretch began is the same at each end of a body, or it grows by as much.
+    const bool same = first_body_.now == here.now && before_.now == here.now;
+    const bool grows = here.now - first_body_.now == first_body_.now - before_.now;
+    if (first_body_.host - before_.host != stretches || !(stretches > 0 ? same : grows)) return false;
+    if (before_.streams.size() != here.streams.size()) return false;
+    for (std::size_t s = 0; s < here.streams.size(); ++s)
+      if (here.streams[s] - first_body_.streams[s] != first_body_.streams[s] - before_.streams[s]) return false;
+
+    for (std::size_t s = 0; s < here.streams.size(); ++s)
+      go_on(timed_.streams[s], here.streams[s] - first_body_.streams[s], repeat.more);
+    go_on(timed_.host, stretches, repeat.more);
+    if (stretches == 0) now_ += repeat.more * (here.now - first_body_.now);
+    const auto ops = static_cast<std::uint32_t>(repeat.more) * static_cast<std::uint32_t>(repeat.last - repeat.first);
+    repeated_ops_ += ops;
+    if (stretches > 0) first_ += ops;
+    const auto made = std::count_if(program_.ops.begin() + static_cast<std::ptrdiff_t>(repeat.first),
+                                    program_.ops.begin() + static_cast<std::ptrdiff_t>(repeat.last),
+                                    [](const Op& op) { return std::holds_alternative<Record>(op); });
+    const auto later = static_cast<std::uint32_t>(repeat.more * made);
+    for (auto e = static_cast<std::size_t>(repeat.later_events); e < events_.size(); ++e) events_[e].number += later;
+    timed_.events += later;
+    fences_ = place().streams;
+    return true;
+  }
+
+  // Appends `more` times what comes after the last two runs of `length` entries.
+  template <class Entry>
+  static void go_on(std::vector<Entry>& list, std::size_t length, std::int64_t more) {
+    if (length == 0) return;
+    const std::size_t all = length * static_cast<std::size_t>(more);
+    list.reserve(list.size() + all);
+    for (std::size_t i = 0; i < all; ++i)
+      list.push_back(next(list[list.size() - length], list[list.size() - 2 * length]));
+  }
+  template <class Number>
+  static Number next(Number last, Number before) {
+    return static_cast<Number>(last + (last - before));
+  }
+  static TimedOp next(const TimedOp& last, const TimedOp& before) {
+    return {next(last.after, before.after),     last.duration, next(last.op, before.op), next(last.what, before.what),
+            next(last.stretch, before.stretch), last.kind};
+  }
+  static HostStretch next(const HostStretch& last, const HostStretch& before) {
+    return {last.length, next(last.first, before.first), next(last.last, before.last), next(last.sync, before.sync)};
   }
 
   [[nodiscard]] TimedExchange exchange(const Exchange& o) const {
@@ -158,11 +246,12 @@ class Timing {
   }
 
   const Program& program_;
+  std::span<const Repeat> repeats_;  // to come
   Duration launch_;
   const std::vector<Duration>& kernels_;
   Kernels how_;
 
-  std::uint32_t at_ = 0;     // op
+  std::uint32_t at_ = 0;     // op of all
   std::uint32_t first_ = 0;  // of the stretch
   Duration now_;             // since its start
   std::int32_t step_ = 0;
@@ -171,12 +260,23 @@ class Timing {
   Numbers<CollectiveKey> collectives_;
   Numbers<TimedExchange> exchanges_;
   TimedProgram timed_;
+
+  Place before_, first_body_;        // where the last two bodies begin
+  std::vector<std::size_t> fences_;  // by stream
+  std::uint32_t repeated_ops_ = 0;   // so far
+  bool recorded_again_ = false;      // some event
 };
 
 }  // namespace
 
 TimedProgram timed(const Program& program, Duration launch, const std::vector<Duration>& kernels, Kernels how) {
-  return Timing(program, launch, kernels, how).program();
+  return *Timing(program, {}, launch, kernels, how).program();
+}
+
+TimedProgram timed(const RepeatingProgram& program, Duration launch, const std::vector<Duration>& kernels,
+                   Kernels how) {
+  auto found = Timing(program.few, program.repeats, launch, kernels, how).program();
+  return found ? std::move(*found) : timed(unrolled(program), launch, kernels, how);
 }
 
 }  // namespace tidemark

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sim/program.hpp"
+#include "sim/repeats.hpp"
 #include "sim/time.hpp"
 #include "sim/time_prices.hpp"
 
@@ -77,6 +78,10 @@ enum class Kernels : std::uint8_t { Together, Each };
 
 /// `launch` and `kernels` as in OpTimes.
 [[nodiscard]] TimedProgram timed(const Program& program, Duration launch, const std::vector<Duration>& kernels,
+                                 Kernels how);
+
+/// Of all that the program stands for, without unrolling it.
+[[nodiscard]] TimedProgram timed(const RepeatingProgram& program, Duration launch, const std::vector<Duration>& kernels,
                                  Kernels how);
 
 }  // namespace tidemark

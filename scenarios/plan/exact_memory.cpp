@@ -286,7 +286,7 @@ Duration simulated_step(const Scenario& scenario, const ModelGraph& graph) {
   Router router(calls, scenario.cluster, prices.entry_of_rank);
   const Folding folding = fold(calls, prices.entry_of_rank, router.traffic());
   const TimePrices times = price_time(calls, folding, scenario.cluster, router);
-  const Trace trace = simulate(unrolled(stages), folding, times, {.keep = Keep::Ends});
+  const Trace trace = simulate(stages, folding, times);
   ensure(std::holds_alternative<Completed>(trace.outcome), "programs that verify() finds sound do not deadlock");
   return last_step(trace);
 }
