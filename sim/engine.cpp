@@ -455,6 +455,11 @@ class Engine {
 
   void join(const Waiter& at, ClassState& its, const CollectiveCall& call) {
     Meetings& meetings = meetings_[static_cast<std::size_t>(call.group)];
+    if (meetings.members == 1) {  // as of most groups, whose ranks are of one class
+      ensure(call.price != nullptr, "every collective of a workload has a price");
+      begin(*call.price, stream(at).arrived).members.push_back(at);
+      return;
+    }
     Meeting& meeting = meetings[its.meetings[call.comm.index()]++];
     meeting.arrived.push_back(at);
     meeting.last = std::max(meeting.last, stream(at).arrived);

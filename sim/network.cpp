@@ -16,13 +16,14 @@ void Network::start(std::int32_t transfer, const TransferPrice& price, Instant n
   if (index >= flows_.size()) flows_.resize(index + 1);
   Flow& flow = flows_[index];
   flow.id = FlowId{};
-  if (largest_load(price.loads) == Bytes{0}) return plan(transfer, now);
+  const Bytes size = largest_load(price.loads);
+  if (size == Bytes{0}) return plan(transfer, now);
   if (sharing_ == LinkSharing::None) {
     Duration longest;
     for (const LinkLoad& load : price.loads) longest = std::max(longest, load.bytes / links_[load.link.index()]);
     return plan(transfer, now + longest);
   }
-  flow.remaining = static_cast<Wide>(largest_load(price.loads).count()) * picoseconds_per_second;
+  flow.remaining = static_cast<Wide>(size.count()) * picoseconds_per_second;
   flow.rate = {};
   flow.since = now;
   flow.id = shares_.add(price.loads);

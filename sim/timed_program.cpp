@@ -139,7 +139,10 @@ class Timing {
 
   std::vector<TimedOp>& stream(StreamId id) {
     if (id.index() >= timed_.streams.size()) timed_.streams.resize(id.index() + 1);
-    return timed_.streams[id.index()];
+    std::vector<TimedOp>& its = timed_.streams[id.index()];
+    // Seldom less, and what is not used costs nothing.
+    if (how_ == Kernels::Each && its.capacity() == 0) its.reserve(program_.ops.size() / 4);
+    return its;
   }
 
   [[nodiscard]] std::uint32_t stretch() const { return static_cast<std::uint32_t>(timed_.host.size()); }
