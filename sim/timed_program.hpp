@@ -69,6 +69,7 @@ struct TimedProgram {
   std::vector<CollectiveKey> collectives;     ///< each once
   std::vector<TimedExchange> exchanges;       ///< each once
   std::size_t events = 0;
+  bool operator==(const TimedProgram&) const = default;
 };
 
 /// Whether kernels that follow one another on a stream become one entry. `n` kernels of durations d₁ … dₙ, handed over

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/program_builder.hpp"
+#include "sim/timed_program.hpp"
 #include "sim/verify.hpp"
 #include "tests/parallel/test_job.hpp"
 
@@ -66,6 +67,11 @@ TEST(Repeats, UnrollToWhatEveryPassByItselfGives) {
       if (role.first.data > 0) continue;
       const RepeatingProgram program = lower_repeating(lowered.input, role);
       ASSERT_EQ(difference(unrolled(program), lower_every_pass(lowered.input, role)), "") << role.first.pipeline;
+      for (const Duration launch : {Duration{1}, Duration{4'000'000}}) {
+        const std::vector<Duration> kernels(program.few.kernels.size(), Duration{2'000'000});
+        EXPECT_EQ(timed(program, launch, kernels, Kernels::Each),
+                  timed(unrolled(program), launch, kernels, Kernels::Each));
+      }
       if (many && job->layout.schedule != ScheduleKind::GPipe) {
         EXPECT_EQ(program.repeats.size(), 2U) << "a part of each step";
         ++repeating;
