@@ -17,6 +17,7 @@
 #include "parallel/stages.hpp"
 #include "sim/ensure.hpp"
 #include "sim/liveness.hpp"
+#include "sim/repeats.hpp"
 
 namespace tidemark {
 
@@ -62,25 +63,18 @@ void end_step(Emitter& emit) {
   emit.synchronize();
 }
 
-enum class Passes : std::uint8_t { Run, LeftOut, FewBeforeTheLastStep };
+// Runs micro-batches of one step, as the layout's schedule orders so many.
+using RunPasses = std::function<void(std::int32_t step, std::int32_t micro_batches)>;
 
-// Runs all passes of one step, as the layout's schedule orders them.
-std::function<void(std::int32_t step)> passes_of(Emitter& emit, std::int32_t stage, Passes passes) {
-  if (passes == Passes::LeftOut) return [](std::int32_t) {};
+RunPasses passes_of(Emitter& emit, std::int32_t stage) {
   const Layout& layout = emit.layout;
-  const auto all = static_cast<std::int32_t>(micro_batches_of(emit.train, layout));
-  // Enough for every pass to meet what it meets again and again: whatever is made once is made then.
-  const std::int32_t least = layout.schedule == ScheduleKind::Interleaved ? layout.group() : 2;
-  const auto in_step = [all, few = std::min(all, least), last = emit.train.steps, passes](std::int32_t step) {
-    return passes == Passes::FewBeforeTheLastStep && step < last ? few : all;
-  };
   if (layout.schedule == ScheduleKind::Interleaved) {
     const auto pipeline = std::make_shared<InterleavedPipeline>(emit, stage);
-    return [pipeline, in_step](std::int32_t step) { pipeline->run(step, in_step(step)); };
+    return [pipeline](std::int32_t step, std::int32_t micro_batches) { pipeline->run(step, micro_batches); };
   }
   const auto pipeline = std::make_shared<PipelineLowering>(emit);
-  return [pipeline, in_step, &layout, stage](std::int32_t step) {
-    pipeline->run(step, schedule_of(layout, stage, in_step(step)));
+  return [pipeline, &layout, stage](std::int32_t step, std::int32_t micro_batches) {
+    pipeline->run(step, schedule_of(layout, stage, micro_batches));
   };
 }
 
@@ -112,19 +106,23 @@ std::vector<Role> roles(const LoweringInput& input) {
 
 namespace {
 
-Program lowered(const LoweringInput& input, const Role& role, Passes passes) {
+// Micro-batches of each step.
+using StepSizes = std::vector<std::int64_t>;
+
+Program lowered(const LoweringInput& input, const Role& role, const StepSizes& micro_batches) {
   const Communicators comms = communicators_of(input);
   const std::int32_t stage = role.first.pipeline;
   Emitter emit(input, comms, chunks_of(input, stage));
   ModelState state(emit, role.first.data);
-  const std::function<void(std::int32_t)> run = passes_of(emit, stage, passes);
+  const RunPasses run = passes_of(emit, stage);
 
   emit.at(0, -1);
   state.construct();
   for (std::int32_t step = 1; step <= input.train.steps; ++step) {
     emit.at(step, -1);
     state.zero_gradients();
-    run(step);
+    if (const std::int64_t its = micro_batches[static_cast<std::size_t>(step) - 1]; its > 0)
+      run(step, static_cast<std::int32_t>(its));
     state.reduce_gradients();
     state.update();
     end_step(emit);
@@ -132,14 +130,86 @@ Program lowered(const LoweringInput& input, const Role& role, Passes passes) {
   return with_frees(std::move(emit.program).finish());
 }
 
+StepSizes each_step(const LoweringInput& input, std::int64_t micro_batches) {
+  return StepSizes(static_cast<std::size_t>(input.train.steps), micro_batches);
+}
+
+// A step as short as there can be in which ranks talk to all that they talk to, and every pass meets what it meets
+// again and again: whatever is made once is made then.
+std::int64_t shortest(const Layout& layout, std::int64_t micro_batches) {
+  const bool interleaved = layout.schedule == ScheduleKind::Interleaved;
+  return std::min<std::int64_t>(micro_batches, interleaved ? layout.group() : 2);
+}
+
+// As many micro-batches as show what many do on a pipeline rank, and after how many its schedule begins anew.
+struct Few {
+  std::int64_t micro_batches = 0;
+  std::int32_t period = 1;
+};
+Few few_of(const Layout& layout, std::int64_t micro_batches, std::int32_t pipeline) {
+  const std::int64_t behind = layout.pipeline - 1 - pipeline;  // stages
+  switch (layout.schedule) {
+    case ScheduleKind::OneFOneB:
+      // All that run ahead; as many again, made in the midst of others; and some alike, the last of which sees the end.
+      // A later stage receives its input a pass before its micro-batch begins.
+      return {std::min<std::int64_t>(micro_batches, 2 * behind + (pipeline == 0 ? 5 : 6)), 1};
+    case ScheduleKind::GPipe:
+      return {micro_batches, 1};
+    case ScheduleKind::Interleaved: {
+      const std::int64_t group = layout.group();
+      const std::int64_t ahead = (2 * behind + (layout.chunks - 1) * group) / layout.chunks / group + 1;
+      return {std::min(micro_batches, (2 * ahead + 5) * group + micro_batches % group),
+              static_cast<std::int32_t>(group)};
+    }
+  }
+  return {micro_batches, 1};
+}
+
+// Says once what repeats in the steps that have `all` micro-batches. Where few do not show it, more of them.
+RepeatingProgram repeating(const LoweringInput& input, const Role& role, const StepSizes& sizes) {
+  const std::int64_t all = sizes.back();
+  Few few = few_of(input.layout, all, role.first.pipeline);
+  for (; few.micro_batches < all; few.micro_batches = std::min(all, few.micro_batches * 2 - all % few.period)) {
+    StepSizes shown = sizes;
+    std::vector<MoreOf> more(sizes.size());
+    for (std::size_t s = 0; s < sizes.size(); ++s) {
+      shown[s] = std::min(sizes[s], few.micro_batches);
+      more[s] = {sizes[s] - shown[s], few.period};
+    }
+    Program program = lowered(input, role, shown);
+    if (auto repeats = find_repeats(program, more)) return {std::move(program), std::move(*repeats)};
+  }
+  return {lowered(input, role, sizes), {}};
+}
+
+StepSizes whole_steps(const LoweringInput& input) {
+  return each_step(input, micro_batches_of(input.train, input.layout));
+}
+
+// With the shortest steps there can be before the last.
+StepSizes whole_last_step(const LoweringInput& input) {
+  StepSizes sizes = each_step(input, shortest(input.layout, micro_batches_of(input.train, input.layout)));
+  sizes.back() = micro_batches_of(input.train, input.layout);
+  return sizes;
+}
+
 }  // namespace
 
-Program lower_role(const LoweringInput& input, const Role& role) {
-  return input.runtime.eager ? eager::lower_training(input) : lowered(input, role, Passes::Run);
+RepeatingProgram lower_repeating(const LoweringInput& input, const Role& role) {
+  if (input.runtime.eager) return {eager::lower_training(input), {}};
+  return repeating(input, role, whole_steps(input));
+}
+Program lower_role(const LoweringInput& input, const Role& role) { return unrolled(lower_repeating(input, role)); }
+Program lower_every_pass(const LoweringInput& input, const Role& role) {
+  return input.runtime.eager ? eager::lower_training(input) : lowered(input, role, whole_steps(input));
+}
+Program lower_shortest(const LoweringInput& input, const Role& role) {
+  ensure(!input.runtime.eager, "passes of modules that run operation by operation are not apart from their state");
+  return lowered(input, role, each_step(input, shortest(input.layout, micro_batches_of(input.train, input.layout))));
 }
 Program lower_state(const LoweringInput& input, const Role& role) {
   ensure(!input.runtime.eager, "modules that run operation by operation have no state apart from their passes");
-  return lowered(input, role, Passes::LeftOut);
+  return lowered(input, role, each_step(input, 0));
 }
 
 std::int64_t micro_batches_of(const Train& train, const Layout& layout) {
@@ -162,14 +232,15 @@ namespace {
 
 enum class OneFor : std::uint8_t { Role, Stage };
 
-Workload workload_of(const LoweringInput& input, OneFor each, Passes passes) {
+// `lower_one` makes the program of a role.
+template <class Workload, class Lower>
+Workload workload_of(const LoweringInput& input, OneFor each, Lower lower_one) {
   Workload workload;
   workload.communicators = communicators_of(input).table;
   workload.program_of_rank.resize(static_cast<std::size_t>(input.layout.world_size()));
   std::int32_t stage = -1;
   for (const Role& role : roles(input)) {
-    if (each == OneFor::Role || role.first.pipeline != stage)
-      workload.programs.push_back(input.runtime.eager ? lower_role(input, role) : lowered(input, role, passes));
+    if (each == OneFor::Role || role.first.pipeline != stage) workload.programs.push_back(lower_one(input, role));
     stage = role.first.pipeline;
     for (const Rank rank : role.ranks)
       workload.program_of_rank[rank.index()] = static_cast<std::int32_t>(workload.programs.size()) - 1;
@@ -179,10 +250,15 @@ Workload workload_of(const LoweringInput& input, OneFor each, Passes passes) {
 
 }  // namespace
 
-Workload lower(const LoweringInput& input) { return workload_of(input, OneFor::Role, Passes::Run); }
-Workload lower_stages(const LoweringInput& input) { return workload_of(input, OneFor::Stage, Passes::Run); }
-Workload lower_last_step(const LoweringInput& input) {
-  return workload_of(input, OneFor::Stage, Passes::FewBeforeTheLastStep);
+Workload lower(const LoweringInput& input) { return workload_of<Workload>(input, OneFor::Role, lower_role); }
+Workload lower_stages(const LoweringInput& input) { return unrolled(lower_stages_repeating(input)); }
+RepeatingWorkload lower_stages_repeating(const LoweringInput& input) {
+  return workload_of<RepeatingWorkload>(input, OneFor::Stage, lower_repeating);
+}
+RepeatingWorkload lower_last_step(const LoweringInput& input) {
+  return workload_of<RepeatingWorkload>(input, OneFor::Stage, [](const LoweringInput& its, const Role& role) {
+    return its.runtime.eager ? lower_repeating(its, role) : repeating(its, role, whole_last_step(its));
+  });
 }
 
 AttentionKernel settled_attention(AttentionKernel asked, const Model& model, const Target& target,

@@ -9,6 +9,7 @@
 #include "parallel/schedule/schedule.hpp"
 #include "parallel/target.hpp"
 #include "parallel/train.hpp"
+#include "sim/repeats.hpp"
 #include "sim/workload.hpp"
 
 namespace tidemark {
@@ -37,6 +38,13 @@ struct Role {
 /// The program that the ranks of a role run: construction, then `train.steps` optimizer steps. Frees are in place,
 /// computed from uses and bindings.
 [[nodiscard]] Program lower_role(const LoweringInput& input, const Role& role);
+/// The same program, with what repeats in it said once: micro-batches in the middle of a step do the same again and
+/// again. It is what a job of few micro-batches shows, and is checked to.
+[[nodiscard]] RepeatingProgram lower_repeating(const LoweringInput& input, const Role& role);
+/// The same program, with every pass lowered by itself: what repeats is not looked for.
+[[nodiscard]] Program lower_every_pass(const LoweringInput& input, const Role& role);
+/// The same with as few micro-batches in each step as there can be: every call of the job is in it.
+[[nodiscard]] Program lower_shortest(const LoweringInput& input, const Role& role);
 
 /// The same without its passes: what happens to parameters, gradients and optimizer state. Only memory is to be read
 /// off it; nothing a pass leaves behind changes what these allocate and free.
@@ -48,10 +56,11 @@ struct Role {
 /// The same job with one program per pipeline stage, that of its first role: roles of a stage communicate alike, and
 /// differ only in the pieces of parameters that their optimizer state is made of.
 [[nodiscard]] Workload lower_stages(const LoweringInput& input);
+[[nodiscard]] RepeatingWorkload lower_stages_repeating(const LoweringInput& input);
 
 /// The same with as few micro-batches as there can be in every step but the last. A step begins where all ranks and
 /// their streams have waited for each other, so the last one takes as long as after whole steps.
-[[nodiscard]] Workload lower_last_step(const LoweringInput& input);
+[[nodiscard]] RepeatingWorkload lower_last_step(const LoweringInput& input);
 
 /// Whether kernels that may add in another order from run to run are allowed.
 enum class Determinism : std::uint8_t { NotRequired, Required };

@@ -77,10 +77,10 @@ bool is_first_of_stage(const Job& job, const Role& role) {
 }
 
 Program lower_and_verify(const Job& job, const Role& role) {
-  Program program = lower_role(job.lowering(), role);
-  const std::vector<std::string> wrong = verify(program);
+  RepeatingProgram program = lower_repeating(job.lowering(), role);
+  const std::vector<std::string> wrong = verify(program.few);
   ensure(wrong.empty(), wrong.empty() ? "" : wrong.front().c_str());
-  return program;
+  return unrolled(std::move(program));
 }
 
 void replay_role(const Job& job, const Trace& trace, const Role& role, const PredictOptions& options,
@@ -337,12 +337,13 @@ NcclSettings nccl_settings(const RuntimeChoice& runtime) {
   return settings;
 }
 
-Job::Job(const Scenario& asked)
+JobOutline::JobOutline(const Scenario& asked)
     : scenario(settled(asked)),
       runtime(runtime_of(scenario)),
       graph(build_model(scenario.model, graph_options_of(scenario))),
       roles(tidemark::roles(lowering())),
-      stages(lower_stages(lowering())) {
+      outline(lower_stages_repeating(lowering())) {
+  const Workload stages = shortened(outline);
   const std::vector<std::string> wrong = verify(stages);
   ensure(wrong.empty(), wrong.empty() ? "" : wrong.front().c_str());
   const Workload calls = calls_of(stages);
@@ -352,12 +353,18 @@ Job::Job(const Scenario& asked)
   times = price_time(calls, folding, scenario.cluster, router);
 }
 
-const Role& Job::role_of(Rank rank) const {
+const Role& JobOutline::role_of(Rank rank) const {
   const auto found = std::find_if(roles.begin(), roles.end(), [&](const Role& role) {
     return std::find(role.ranks.begin(), role.ranks.end(), rank) != role.ranks.end();
   });
   ensure(found != roles.end(), "every rank of a job has a role");
   return *found;
+}
+
+Trace simulate_ends(const JobOutline& job) {
+  Trace trace = simulate(unrolled(job.outline), job.folding, job.times, {.keep = Keep::Ends});
+  ensure(std::holds_alternative<Completed>(trace.outcome), "programs that verify() finds sound do not deadlock");
+  return trace;
 }
 
 Trace simulate_time(const Job& job, const PredictOptions& options) {

@@ -21,20 +21,27 @@
 namespace tidemark {
 
 /// What a scenario becomes before anything is simulated: every value of the flow, in order.
-struct Job {
-  explicit Job(const Scenario& scenario);
+struct JobOutline {
+  explicit JobOutline(const Scenario& scenario);
 
   Scenario scenario;  ///< its attention kernel settled
   Runtime runtime;
   ModelGraph graph;
   std::vector<Role> roles;
-  Workload stages;  ///< one program per pipeline stage: what time depends on
+  RepeatingWorkload outline;  ///< of the stages
   Prices prices;
-  Folding folding;   ///< of `stages` at `prices`
+  Folding folding;   ///< of the stages at `prices`
   TimePrices times;  ///< of `folding`, where transfers share links
 
   [[nodiscard]] LoweringInput lowering() const { return {graph, scenario.layout, scenario.train, runtime}; }
   [[nodiscard]] const Role& role_of(Rank rank) const;
+};
+
+/// With its programs op by op.
+struct Job : JobOutline {
+  explicit Job(const Scenario& its) : JobOutline(its), stages(unrolled(outline)) {}
+
+  Workload stages;  ///< one program per pipeline stage: what time depends on
 };
 
 /// What a transfer takes where others use its links.
@@ -107,6 +114,8 @@ using Progress = std::function<void(std::size_t done, std::size_t all)>;
 
 /// Runs the job's stages on the simulated clock.
 [[nodiscard]] Trace simulate_time(const Job& job, const PredictOptions& options = {});
+/// The same, without a timeline.
+[[nodiscard]] Trace simulate_ends(const JobOutline& job);
 
 /// The scenario with what it leaves to its device decided. Throws InputError where its programs would be too long.
 [[nodiscard]] Scenario settled(Scenario scenario);

@@ -2,18 +2,19 @@
 
 #include <algorithm>
 #include <array>
-#include <deque>
 #include <limits>
 #include <map>
-#include <optional>
+#include <memory>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "sim/ensure.hpp"
 #include "sim/event_queue.hpp"
-#include "sim/overloaded.hpp"
 #include "sim/program_text.hpp"
+#include "sim/timed_program.hpp"
 
 // Kernels need no events: a stream that waits for nothing knows when each of them ends. Only what depends on other
 // ranks does: a transfer begins when everyone who takes part is ready, and ends when its bytes have moved at the rates
@@ -26,37 +27,75 @@ namespace {
 constexpr std::int32_t nobody = -1;
 constexpr Instant never{Duration{std::numeric_limits<std::int64_t>::max()}};
 
-// What a stream has yet to do, because it cannot run ahead.
-struct Pending {
-  enum class Kind : std::uint8_t { Kernel, Record, Wait, Collective, Exchange };
-  Kind kind = Kind::Kernel;
-  std::uint32_t op = 0;
-  std::int32_t event = nobody;
-  Instant ready;  // the host had handed it over by then
-  Duration duration;
+// Of an event that no stream has come to; no instant is below zero.
+constexpr Instant unrecorded{Duration{-1}};
+constexpr Instant awaited{Duration{-2}};  // and someone waits for it
+constexpr bool is_recorded(Instant event) { return event >= Instant{}; }
+
+// First in, first out; its memory is used again.
+template <class T>
+class Fifo {
+ public:
+  [[nodiscard]] bool empty() const { return first_ == items_.size(); }
+  void push(const T& item) { items_.push_back(item); }
+  T pop() {
+    const T item = items_[first_++];
+    if (2 * first_ >= items_.size()) {
+      items_.erase(items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(first_));
+      first_ = 0;
+    }
+    return item;
+  }
+  [[nodiscard]] auto begin() const { return items_.begin() + static_cast<std::ptrdiff_t>(first_); }
+  [[nodiscard]] auto end() const { return items_.end(); }
+
+ private:
+  std::vector<T> items_;
+  std::size_t first_ = 0;
 };
 
 struct StreamState {
-  Instant tail;               // all work before the queue is done by then
-  std::deque<Pending> queue;  // its head waits for a transfer, an event, or nothing
+  const TimedOp* next = nullptr;  // what it does next, or waits in
+  const TimedOp* end = nullptr;
+  Instant tail;  // all work before `next` is done by then
   bool in_transfer = false;
   std::int32_t waits_for_event = nobody;
   Instant arrived;  // at the transfer
 };
 
+// A collective as one class calls it.
+struct CollectiveCall {
+  CommSlot comm;
+  std::int32_t group = nobody;           // of Folding::groups
+  const TransferPrice* price = nullptr;  // none: the price list has no such call
+};
+
+// One message of an exchange as one class posts it.
+struct MessageCall {
+  Direction direction = Direction::Send;
+  std::int32_t channel = nobody;
+  const TransferPrice* price = nullptr;  // of a send; none: the price list has no such message
+};
+
 struct ClassState {
   const Program* program = nullptr;
-  const OpTimes* times = nullptr;
-  std::vector<Bytes> buffer_sizes;  // as far as the host thread has come
-  std::size_t next = 0;             // op of the host thread
+  const TimedProgram* timed = nullptr;
+  Duration launch;
+  std::vector<CollectiveCall> collectives;          // as in `timed`
+  std::vector<std::vector<MessageCall>> exchanges;  // as in `timed`
+  std::vector<Instant> starts;                      // of the stretches that the host thread has come to
+  std::size_t next_step_end = 0;
   Instant host;
   std::int32_t host_waits_for_event = nobody;
-  std::int32_t waiting = 0;          // streams that wait for an event, and the host thread
-  std::vector<StreamState> streams;  // those that work was handed to
-  std::vector<std::optional<Instant>> events;
+  std::vector<StreamState> streams;
+  std::vector<Instant> events;
   std::vector<std::int64_t> meetings;  // by slot: how many collectives it has come to
-  std::int32_t step = 0;
   ClassTrace trace;
+
+  [[nodiscard]] bool can_run(const StreamState& its) const {
+    return its.next != its.end && its.next->stretch < starts.size() && its.waits_for_event == nobody &&
+           !its.in_transfer;
+  }
 };
 
 // Where a stream of a class stands and waits.
@@ -73,6 +112,7 @@ struct Meeting {
 
 // Those of a group that are open: members come to them in order, so that the oldest closes first.
 struct Meetings {
+  std::size_t members = 0;
   std::int64_t first = 0;  // its number
   std::vector<Meeting> open;
 
@@ -102,8 +142,10 @@ struct HalfMessage {
   Instant ready;
   const TransferPrice* price = nullptr;  // the sender's
 };
+// Messages one way between two classes. Only one side ever waits.
 struct Channel {
-  std::deque<HalfMessage> sends, receives;
+  Direction side = Direction::Send;
+  Fifo<HalfMessage> waiting;
 };
 
 struct ActiveTransfer {
@@ -145,20 +187,9 @@ class Engine {
  public:
   Engine(const Workload& workload, const Folding& folding, const TimePrices& prices, const EngineOptions& options)
       : workload_(workload), folding_(folding), options_(options), network_(prices.links, options.sharing) {
-    for (std::size_t c = 0; c < folding.classes.size(); ++c) {
-      ClassState state;
-      state.program = &workload.programs[static_cast<std::size_t>(folding.classes[c].program)];
-      state.times = &prices.classes[c];
-      state.buffer_sizes.resize(static_cast<std::size_t>(state.program->buffers));
-      state.events.resize(static_cast<std::size_t>(state.program->events));
-      state.meetings.resize(workload.communicators.size());
-      if (options.keep == Keep::Timeline) {
-        state.trace.host.resize(state.program->ops.size());
-        state.trace.spans.reserve(state.program->ops.size() / 2);  // at least every other op takes no time
-      }
-      classes_.push_back(std::move(state));
-    }
-    meetings_.resize(folding.groups.size());
+    time_programs(prices);
+    for (std::int32_t c = 0; c < class_count(); ++c) prepare(c, prices.classes[static_cast<std::size_t>(c)]);
+    for (const GroupClass& group : folding.groups) meetings_.push_back({group.classes.size(), 0, {}});
   }
 
   Trace run() && {
@@ -180,217 +211,273 @@ class Engine {
   ClassState& state(std::int32_t c) { return classes_[static_cast<std::size_t>(c)]; }
   StreamState& stream(const Waiter& at) { return state(at.rank_class).streams[at.stream.index()]; }
 
+  // ---- the start
+  // -----------------------------------------------------------------------------------------------------
+
+  // Classes whose kernels take equally long share a program.
+  void time_programs(const TimePrices& prices) {
+    const Kernels how = options_.keep == Keep::Timeline ? Kernels::Each : Kernels::Together;
+    std::vector<std::vector<std::size_t>> seen(workload_.programs.size());  // classes that do not share, by program
+    classes_.resize(folding_.classes.size());
+    for (std::size_t c = 0; c < classes_.size(); ++c) {
+      const OpTimes& times = prices.classes[c];
+      const auto which = static_cast<std::size_t>(folding_.classes[c].program);
+      ClassState& its = classes_[c];
+      its.program = &workload_.programs[which];
+      its.launch = times.launch;
+      const auto same = std::find_if(seen[which].begin(), seen[which].end(), [&](std::size_t other) {
+        return prices.classes[other].launch == times.launch && prices.classes[other].kernels == times.kernels;
+      });
+      if (same != seen[which].end()) {
+        its.timed = classes_[*same].timed;
+        continue;
+      }
+      seen[which].push_back(c);
+      timed_.push_back(std::make_unique<TimedProgram>(timed(*its.program, times.launch, times.kernels, how)));
+      its.timed = timed_.back().get();
+    }
+  }
+
+  void prepare(std::int32_t c, const OpTimes& times) {
+    ClassState& its = state(c);
+    const TimedProgram& program = *its.timed;
+    for (const CollectiveKey& key : program.collectives)
+      its.collectives.push_back({key.comm, group_of(c, key.comm), price_in(times.collectives, key)});
+    for (const TimedExchange& exchange : program.exchanges) {
+      std::vector<MessageCall>& calls = its.exchanges.emplace_back();
+      for (const TimedExchange::Message& m : exchange.messages) calls.push_back(message_call(c, times, exchange, m));
+    }
+    for (const std::vector<TimedOp>& ops : program.streams) {
+      StreamState& stream = its.streams.emplace_back();
+      stream.next = ops.data();
+      stream.end = ops.data() + ops.size();
+    }
+    its.starts.reserve(program.host.size());
+    its.events.resize(program.events, unrecorded);
+    its.meetings.resize(workload_.communicators.size());
+    if (options_.keep == Keep::Timeline) {
+      its.trace.host.resize(its.program->ops.size());
+      std::size_t spans = 0;
+      for (const std::vector<TimedOp>& ops : program.streams) spans += ops.size();
+      its.trace.spans.reserve(spans);
+    }
+  }
+
+  template <class Key>
+  static const TransferPrice* price_in(const std::map<Key, TransferPrice>& prices, const Key& key) {
+    const auto found = prices.find(key);
+    return found == prices.end() ? nullptr : &found->second;
+  }
+
+  MessageCall message_call(std::int32_t c, const OpTimes& times, const TimedExchange& exchange,
+                           const TimedExchange::Message& message) {
+    const Rank peer = group_neighbour(workload_.communicators[exchange.comm.index()],
+                                      folding_.classes[static_cast<std::size_t>(c)].first, message.step);
+    const std::int32_t other = folding_.class_of_rank[peer.index()];
+    if (message.direction == Direction::Receive)
+      return {message.direction, channel({exchange.comm.value, other, c, -message.step}), nullptr};
+    return {message.direction, channel({exchange.comm.value, c, other, message.step}),
+            price_in(times.messages, {exchange.comm, message.step, message.size})};
+  }
+
+  // By slot, sending class, receiving class and step.
+  using Way = std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>;
+
+  std::int32_t channel(const Way& way) {
+    const auto [entry, added] = ways_.try_emplace(way, static_cast<std::int32_t>(channels_.size()));
+    if (added) channels_.emplace_back();
+    return entry->second;
+  }
+
   // ---- the host thread
   // -----------------------------------------------------------------------------------------------
 
   void run_host(std::int32_t c) {
     ClassState& its = state(c);
-    const Program& program = *its.program;
-    while (its.next < program.ops.size() && its.host_waits_for_event == nobody) {
-      const auto index = static_cast<std::uint32_t>(its.next++);
-      if (!its.trace.host.empty()) its.trace.host[index] = its.host;
-      const Op& op = program.ops[index];
-      // Most ops only matter to memory, and visiting them would take as long as all that follows.
-      if (const auto* alloc = std::get_if<Alloc>(&op)) {
-        its.buffer_sizes[alloc->buffer.index()] = alloc->size;
-        continue;
+    const std::vector<HostStretch>& stretches = its.timed->host;
+    while (its.starts.size() < stretches.size() && its.host_waits_for_event == nobody) {
+      const HostStretch& stretch = stretches[its.starts.size()];
+      end_steps(its);
+      if (options_.keep == Keep::Timeline) note_host(its, stretch);
+      its.starts.push_back(its.host);
+      its.host = its.host + stretch.length;
+      run_streams(c);
+      if (stretch.sync == nobody) continue;
+      Instant& done = its.events[static_cast<std::size_t>(stretch.sync)];
+      if (is_recorded(done)) {
+        its.host = std::max(its.host, done);
+      } else {
+        done = awaited;
+        its.host_waits_for_event = stretch.sync;
       }
-      if (std::holds_alternative<Free>(op) || std::holds_alternative<Bind>(op) || std::holds_alternative<Unbind>(op))
-        continue;
-      const auto hand_over = [&](StreamId to, Pending::Kind kind, Duration duration) {
-        its.host = its.host + its.times->launch;
-        enqueue({c, to}, {kind, index, nobody, its.host, duration});
-      };
-      std::visit(Overloaded{
-                     [](const Alloc&) {},  // above
-                     [](const Free&) {},
-                     [](const Borrow&) {},
-                     [&](const Launch& o) {
-                       hand_over(o.stream, Pending::Kind::Kernel, its.times->kernels[o.kernel.index()]);
-                     },
-                     [&](const Collective& o) { hand_over(o.stream, Pending::Kind::Collective, {}); },
-                     [&](const Exchange& o) { hand_over(o.stream, Pending::Kind::Exchange, {}); },
-                     [&](const Record& o) {
-                       its.events[o.event.index()].reset();
-                       enqueue({c, o.stream}, {Pending::Kind::Record, index, o.event.value, its.host, {}});
-                     },
-                     [&](const Wait& o) {
-                       enqueue({c, o.stream}, {Pending::Kind::Wait, index, o.event.value, its.host, {}});
-                     },
-                     [&](const Sync& o) {
-                       if (const std::optional<Instant>& done = its.events[o.event.index()])
-                         its.host = std::max(its.host, *done);
-                       else {
-                         its.host_waits_for_event = o.event.value;
-                         ++its.waiting;
-                       }
-                     },
-                     [](const CreateDriver&) {},
-                     [](const CreateCommunicator&) {},
-                     [](const Bind&) {},
-                     [](const Unbind&) {},
-                     [&](const Mark& o) {
-                       if (o.step != its.step) end_step(its);
-                       its.step = o.step;
-                     },
-                 },
-                 op);
     }
   }
 
   // Training loops wait for the device once a step, when they read the loss: the next step begins after all streams.
   // Here the streams' ends need not be known yet, so the step's end is noted as the last op handed over.
-  static void end_step(ClassState& its) { its.trace.step_ends.push_back(its.host); }
+  static void end_steps(ClassState& its) {
+    const std::vector<StepEnd>& ends = its.timed->step_ends;
+    for (; its.next_step_end < ends.size() && ends[its.next_step_end].stretch == its.starts.size(); ++its.next_step_end)
+      its.trace.step_ends.push_back(its.host + ends[its.next_step_end].after);
+  }
+
+  static void note_host(ClassState& its, const HostStretch& stretch) {
+    Instant at = its.host;
+    for (std::uint32_t i = stretch.first; i < stretch.last; ++i) {
+      its.trace.host[i] = at;
+      const Op& op = its.program->ops[i];
+      if (std::holds_alternative<Launch>(op) || std::holds_alternative<Collective>(op) ||
+          std::holds_alternative<Exchange>(op))
+        at = at + its.launch;
+    }
+  }
 
   // ---- streams
   // -------------------------------------------------------------------------------------------------------
 
-  void enqueue(const Waiter& at, const Pending& work) {
-    std::vector<StreamState>& streams = state(at.rank_class).streams;
-    if (at.stream.index() >= streams.size()) streams.resize(at.stream.index() + 1);
-    StreamState& its = streams[at.stream.index()];
-    if (!its.queue.empty() || !advance(at, work)) its.queue.push_back(work);
-  }
-
-  // Does the work where the stream need not wait; false where it stands now and waits.
-  bool advance(const Waiter& at, const Pending& work) {
-    StreamState& its = stream(at);
-    const Instant begin = std::max(its.tail, work.ready);
-    switch (work.kind) {
-      case Pending::Kind::Kernel:
-        its.tail = begin + work.duration;
-        ++trace_.events;
-        note(at, work.op, begin, begin, its.tail);
-        return true;
-      case Pending::Kind::Record:
-        state(at.rank_class).events[static_cast<std::size_t>(work.event)] = begin;
-        if (state(at.rank_class).waiting > 0) recorded_.push_back({at.rank_class, work.event});
-        return true;
-      case Pending::Kind::Wait: {
-        const std::optional<Instant>& done = state(at.rank_class).events[static_cast<std::size_t>(work.event)];
-        if (!done) {
-          its.waits_for_event = work.event;
-          ++state(at.rank_class).waiting;
-          its.arrived = begin;
-        } else if (*done > begin) {
-          note(at, work.op, begin, begin, *done);
-          its.tail = *done;
+  // What streams can do of what they have been handed, in the order in which they were.
+  void run_streams(std::int32_t c) {
+    ClassState& its = state(c);
+    for (;;) {
+      std::size_t first = its.streams.size();
+      std::uint32_t until = std::numeric_limits<std::uint32_t>::max();  // where another stream comes first
+      for (std::size_t s = 0; s < its.streams.size(); ++s) {
+        if (!its.can_run(its.streams[s])) continue;
+        if (first < its.streams.size() && its.streams[first].next->op < its.streams[s].next->op) {
+          until = std::min(until, its.streams[s].next->op);
+        } else {
+          if (first < its.streams.size()) until = its.streams[first].next->op;
+          first = s;
         }
-        return done.has_value();
       }
-      case Pending::Kind::Collective:
-      case Pending::Kind::Exchange:
-        its.in_transfer = true;
-        its.arrived = begin;
-        arrivals_.push_back({at, work.op});
-        return false;
+      if (first == its.streams.size()) return;
+      StreamState& stream = its.streams[first];
+      const Waiter at{c, {static_cast<std::int32_t>(first)}};
+      do advance(at, its, stream);
+      while (its.can_run(stream) && stream.next->op < until);
     }
-    return false;
   }
 
   void drain(const Waiter& at) {
-    StreamState& its = stream(at);
-    while (!its.queue.empty() && its.waits_for_event == nobody && !its.in_transfer) {
-      if (!advance(at, its.queue.front())) return;
-      its.queue.pop_front();
+    ClassState& its = state(at.rank_class);
+    StreamState& stream = its.streams[at.stream.index()];
+    while (its.can_run(stream)) advance(at, its, stream);
+  }
+
+  // Does the next op, or stands in it.
+  void advance(const Waiter& at, ClassState& its, StreamState& stream) {
+    const TimedOp& op = *stream.next;
+    const Instant handed_over = its.starts[op.stretch] + op.after;
+    switch (op.kind) {
+      case TimedOp::Kind::Kernels:
+        stream.tail = std::max(stream.tail + op.duration, handed_over);  // `after` is until they end
+        trace_.events += op.what;
+        if (options_.keep == Keep::Timeline) {
+          const Instant begin = stream.tail + -op.duration;
+          its.trace.spans.push_back({op.op, at.stream, begin, begin, stream.tail});
+        }
+        break;
+      case TimedOp::Kind::Record: {
+        Instant& event = its.events[op.what];
+        if (event == awaited) recorded_.push({at.rank_class, static_cast<std::int32_t>(op.what)});
+        event = std::max(stream.tail, handed_over);
+        break;
+      }
+      case TimedOp::Kind::Wait: {
+        Instant& event = its.events[op.what];
+        if (!is_recorded(event)) {
+          event = awaited;
+          stream.waits_for_event = static_cast<std::int32_t>(op.what);
+          return;
+        }
+        const Instant begin = std::max(stream.tail, handed_over);
+        if (event > begin) {
+          note(at, its, op.op, begin, begin, event);
+          stream.tail = event;
+        }
+        break;
+      }
+      case TimedOp::Kind::Collective:
+      case TimedOp::Kind::Exchange:
+        stream.in_transfer = true;
+        stream.arrived = std::max(stream.tail, handed_over);
+        arrivals_.push(at);
+        return;
     }
+    ++stream.next;
   }
 
   // Carries on what newly recorded events and arrivals allow, until nothing moves at this instant.
   void wake_waiters() {
     while (!recorded_.empty() || !arrivals_.empty()) {
       if (!arrivals_.empty()) {
-        const auto [at, op] = arrivals_.front();
-        arrivals_.pop_front();
-        arrive(at, op);
+        arrive(arrivals_.pop());
         continue;
       }
-      const auto [c, event] = recorded_.front();
-      recorded_.pop_front();
+      const auto [c, event] = recorded_.pop();
       ClassState& its = state(c);
       for (std::size_t s = 0; s < its.streams.size(); ++s) {
         if (its.streams[s].waits_for_event != event) continue;
         its.streams[s].waits_for_event = nobody;
-        --its.waiting;
         drain({c, {static_cast<std::int32_t>(s)}});
       }
       if (its.host_waits_for_event == event) {
         its.host_waits_for_event = nobody;
-        --its.waiting;
-        its.host = std::max(its.host, *its.events[static_cast<std::size_t>(event)]);
+        its.host = std::max(its.host, its.events[static_cast<std::size_t>(event)]);
         run_host(c);
       }
     }
   }
 
-  void note(const Waiter& at, std::uint32_t op, Instant ready, Instant begin, Instant end) {
-    trace_.end = std::max(trace_.end, end);
-    if (options_.keep == Keep::Timeline) state(at.rank_class).trace.spans.push_back({op, at.stream, ready, begin, end});
+  void note(const Waiter& at, ClassState& its, std::uint32_t op, Instant ready, Instant begin, Instant end) {
+    if (options_.keep == Keep::Timeline) its.trace.spans.push_back({op, at.stream, ready, begin, end});
   }
 
   // ---- transfers
   // -----------------------------------------------------------------------------------------------------
 
-  void arrive(const Waiter& at, std::uint32_t op) {
-    const Op& what = state(at.rank_class).program->ops[op];
-    if (const auto* collective = std::get_if<Collective>(&what))
-      join(at, *collective);
+  void arrive(const Waiter& at) {
+    ClassState& its = state(at.rank_class);
+    const TimedOp& op = *stream(at).next;
+    if (op.kind == TimedOp::Kind::Collective)
+      join(at, its, its.collectives[op.what]);
     else
-      post(at, std::get<Exchange>(what));
+      post(at, its.exchanges[op.what]);
   }
 
   [[nodiscard]] std::int32_t group_of(std::int32_t c, CommSlot comm) const {
     return folding_.classes[static_cast<std::size_t>(c)].groups[comm.index()];
   }
 
-  void join(const Waiter& at, const Collective& op) {
-    const std::int32_t group = group_of(at.rank_class, op.comm);
-    Meetings& meetings = meetings_[static_cast<std::size_t>(group)];
-    Meeting& meeting = meetings[state(at.rank_class).meetings[op.comm.index()]++];
+  void join(const Waiter& at, ClassState& its, const CollectiveCall& call) {
+    Meetings& meetings = meetings_[static_cast<std::size_t>(call.group)];
+    Meeting& meeting = meetings[its.meetings[call.comm.index()]++];
     meeting.arrived.push_back(at);
     meeting.last = std::max(meeting.last, stream(at).arrived);
-    if (meeting.arrived.size() < folding_.groups[static_cast<std::size_t>(group)].classes.size()) return;
-    const auto& prices = state(at.rank_class).times->collectives;
-    const auto price = prices.find({op.comm, op.kind, op.size});
-    ensure(price != prices.end(), "every collective of a workload has a price");
-    ActiveTransfer& transfer = begin(price->second, meeting.last);
+    if (meeting.arrived.size() < meetings.members) return;
+    ensure(call.price != nullptr, "every collective of a workload has a price");
+    ActiveTransfer& transfer = begin(*call.price, meeting.last);
     transfer.members.swap(meeting.arrived);
     meetings.close_first();
   }
 
-  void post(const Waiter& at, const Exchange& op) {
-    ClassState& its = state(at.rank_class);
-    const std::span<const Transfer> transfers = (*its.program)[op.transfers];
+  void post(const Waiter& at, const std::vector<MessageCall>& messages) {
     const Instant ready = stream(at).arrived;
     const std::int32_t exchange = exchanges_.add();
-    exchanges_[exchange] = {at, static_cast<std::int32_t>(transfers.size()), never, ready};
-    for (const Transfer& t : transfers) {
-      const Communicator& communicator = workload_.communicators[op.comm.index()];
-      const Rank peer =
-          group_neighbour(communicator, folding_.classes[static_cast<std::size_t>(at.rank_class)].first, t.step);
-      const std::int32_t other = folding_.class_of_rank[peer.index()];
-      HalfMessage half{exchange, ready, nullptr};
-      if (t.direction == Direction::Send) {
-        const auto price = its.times->messages.find({op.comm, t.step, its.buffer_sizes[t.buffer.index()]});
-        ensure(price != its.times->messages.end(), "every message of a workload has a price");
-        half.price = &price->second;
-        Channel& channel = channels_[{op.comm.value, at.rank_class, other, t.step}];
-        channel.sends.push_back(half);
-        match(channel);
-      } else {
-        Channel& channel = channels_[{op.comm.value, other, at.rank_class, -t.step}];
-        channel.receives.push_back(half);
-        match(channel);
+    exchanges_[exchange] = {at, static_cast<std::int32_t>(messages.size()), never, ready};
+    for (const MessageCall& m : messages) {
+      ensure(m.price != nullptr || m.direction == Direction::Receive, "every message of a workload has a price");
+      Channel& channel = channels_[static_cast<std::size_t>(m.channel)];
+      if (channel.waiting.empty() || channel.side == m.direction) {
+        channel.side = m.direction;
+        channel.waiting.push({exchange, ready, m.price});
+        continue;
       }
+      const HalfMessage other = channel.waiting.pop();
+      const std::array<std::int32_t, 2> send_first =
+          m.direction == Direction::Send ? std::array{exchange, other.exchange} : std::array{other.exchange, exchange};
+      begin(m.price != nullptr ? *m.price : *other.price, std::max(ready, other.ready)).exchanges = send_first;
     }
-  }
-
-  void match(Channel& channel) {
-    if (channel.sends.empty() || channel.receives.empty()) return;
-    const HalfMessage send = channel.sends.front(), receive = channel.receives.front();
-    channel.sends.pop_front();
-    channel.receives.pop_front();
-    begin(*send.price, std::max(send.ready, receive.ready)).exchanges = {send.exchange, receive.exchange};
   }
 
   // Whoever takes part is left to the caller.
@@ -429,13 +516,14 @@ class Engine {
     wake_waiters();
   }
 
-  // The transfer at the stream's head is over.
+  // The transfer that the stream stands in is over.
   void leave(const Waiter& at, Instant begin, Instant end) {
-    StreamState& its = stream(at);
-    note(at, its.queue.front().op, its.arrived, begin, end);
-    its.tail = end;
-    its.in_transfer = false;
-    its.queue.pop_front();
+    ClassState& its = state(at.rank_class);
+    StreamState& stream = its.streams[at.stream.index()];
+    note(at, its, stream.next->op, stream.arrived, begin, end);
+    stream.tail = end;
+    stream.in_transfer = false;
+    ++stream.next;
     drain(at);
   }
 
@@ -463,28 +551,28 @@ class Engine {
   }
 
   Stall stall(const Waiter& at) {
-    const std::uint32_t op = stream(at).queue.front().op;
-    const Op& what = state(at.rank_class).program->ops[op];
-    Stall found{at.rank_class, op, {}, nobody};
-    if (const auto* collective = std::get_if<Collective>(&what)) {
-      const std::int32_t group = group_of(at.rank_class, collective->comm);
-      const std::int64_t which = state(at.rank_class).meetings[collective->comm.index()] - 1;
+    const TimedOp& op = *stream(at).next;
+    Stall found{at.rank_class, op.op, {}, nobody};
+    if (op.kind == TimedOp::Kind::Collective) {
+      const CollectiveKey& collective = state(at.rank_class).timed->collectives[op.what];
+      const std::int32_t group = group_of(at.rank_class, collective.comm);
+      const std::int64_t which = state(at.rank_class).meetings[collective.comm.index()] - 1;
       const std::vector<Waiter>& there = meetings_[static_cast<std::size_t>(group)][which].arrived;
       for (const std::int32_t member : folding_.groups[static_cast<std::size_t>(group)].classes) {
         const bool came =
             std::any_of(there.begin(), there.end(), [&](const Waiter& w) { return w.rank_class == member; });
         if (!came && found.waits_for_class == nobody) found.waits_for_class = member;
       }
-      found.waiting_for = fmt::format("{} in communicator {}", name(collective->kind),
-                                      workload_.communicators[collective->comm.index()].name);
+      found.waiting_for = fmt::format("{} in communicator {}", name(collective.kind),
+                                      workload_.communicators[collective.comm.index()].name);
       return found;
     }
     // The first message of the exchange that the other side has not posted.
-    for (const auto& [way, channel] : channels_) {
+    for (const auto& [way, number] : ways_) {
+      const Channel& channel = channels_[static_cast<std::size_t>(number)];
+      if (!waits(channel, at)) continue;
       const auto& [comm, from, to, step] = way;
-      const bool sends = from == at.rank_class && waits(channel.sends, at);
-      const bool receives = to == at.rank_class && waits(channel.receives, at);
-      if (!sends && !receives) continue;
+      const bool sends = channel.side == Direction::Send;
       found.waits_for_class = sends ? to : from;
       found.waiting_for =
           fmt::format("{} in communicator {}", sends ? "its send to be received" : "a message to be sent",
@@ -494,8 +582,8 @@ class Engine {
     return found;
   }
 
-  bool waits(const std::deque<HalfMessage>& halves, const Waiter& at) {
-    return std::any_of(halves.begin(), halves.end(), [&](const HalfMessage& half) {
+  bool waits(const Channel& channel, const Waiter& at) {
+    return std::any_of(channel.waiting.begin(), channel.waiting.end(), [&](const HalfMessage& half) {
       const Waiter& waiter = exchanges_[half.exchange].waiter;
       return waiter.rank_class == at.rank_class && waiter.stream == at.stream;
     });
@@ -521,15 +609,16 @@ class Engine {
   const Folding& folding_;
   EngineOptions options_;
   Network network_;
+  std::vector<std::unique_ptr<const TimedProgram>> timed_;
   std::vector<ClassState> classes_;
   std::vector<Meetings> meetings_;  // by group class
-  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>, Channel>
-      channels_;  // by slot, sending class, receiving class and step
+  std::map<Way, std::int32_t> ways_;
+  std::vector<Channel> channels_;  // as numbered in `ways_`
   Pool<ExchangeState> exchanges_;
   Pool<ActiveTransfer> transfers_;
   EventQueue<QueuedEvent> queue_;
-  std::deque<std::pair<std::int32_t, std::int32_t>> recorded_;  // class, event
-  std::deque<std::pair<Waiter, std::uint32_t>> arrivals_;       // at a transfer
+  Fifo<std::pair<std::int32_t, std::int32_t>> recorded_;  // class, event
+  Fifo<Waiter> arrivals_;                                 // at a transfer
   Trace trace_;
 };
 

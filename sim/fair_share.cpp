@@ -89,9 +89,14 @@ std::span<const FlowId> FairShare::settle() {
   for (const LinkId link : touched_) {
     at(link).touched = false;
     if (at(link).gathered == epoch_ || at(link).members.empty()) continue;
+    const FlowId flow = at(link).members.front().flow;
+    if (is_alone(flow)) {
+      run_alone(flow);
+      continue;
+    }
     gather(link);
-    if (component_flows_.size() == 1)
-      run_alone(component_flows_.front());
+    if (component_flows_.size() == 1)  // more than once on a link
+      run_alone(flow);
     else
       fill();
   }
@@ -119,10 +124,26 @@ void FairShare::visit(LinkId link) {
   if (std::exchange(at(link).gathered, epoch_) != epoch_) component_links_.push_back(link);
 }
 
+bool FairShare::is_alone(FlowId flow) const {
+  const std::vector<Load>& loads = flows_[flow.index()].loads;
+  return std::all_of(loads.begin(), loads.end(),
+                     [&](const Load& load) { return links_[load.link.index()].members.size() == 1; });
+}
+
 void FairShare::run_alone(FlowId flow) {
-  Bandwidth lowest = level(at(component_links_.front()).capacity, at(component_links_.front()).weight);
-  for (const LinkId link : component_links_) lowest = std::min(lowest, level(at(link).capacity, at(link).weight));
+  Bandwidth lowest{std::numeric_limits<std::int64_t>::max()};
+  for (const Load& load : at(flow).loads) {
+    Link& link = at(load.link);
+    link.gathered = epoch_;
+    lowest = std::min(lowest, level_of(link));
+  }
   set_rate(flow, lowest);
+}
+
+// Without anyone frozen. The same flows come again and again, and a division takes longer than all else.
+Bandwidth FairShare::level_of(Link& link) {
+  if (std::exchange(link.last_weight, link.weight) != link.weight) link.last_level = level(link.capacity, link.weight);
+  return link.last_level;
 }
 
 // Progressive filling of a component.
@@ -132,7 +153,7 @@ void FairShare::fill() {
     Link& link = at(id);
     link.left = link.capacity;
     link.growing = link.weight;
-    if (link.growing > 0) filling_.push_back({level(link.left, link.growing), id});
+    if (link.growing > 0) filling_.push_back({level_of(link), id});
   }
   std::make_heap(filling_.begin(), filling_.end(), fills_later);
 

@@ -73,8 +73,10 @@ class FairShare {
     Wide capacity = 0;
     Wide weight = 0;  // of all members
     std::vector<Member> members;
-    Wide left = 0;     // while filling: what the frozen members leave of the capacity
-    Wide growing = 0;  // and the weight of the others
+    Wide left = 0;         // while filling: what the frozen members leave of the capacity
+    Wide growing = 0;      // and the weight of the others
+    Wide last_weight = 0;  // and the level of one of that weight
+    Bandwidth last_level;
     std::uint64_t gathered = 0;
     bool touched = false;  // since the last `settle`
   };
@@ -89,7 +91,9 @@ class FairShare {
   void touch(LinkId link);
   void gather(LinkId link);
   void visit(LinkId link);
+  bool is_alone(FlowId flow) const;
   void run_alone(FlowId flow);
+  static Bandwidth level_of(Link& link);
   void fill();
   Bandwidth fill_next_links();
   void set_rate(FlowId flow, Bandwidth rate);

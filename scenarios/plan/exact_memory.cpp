@@ -30,12 +30,6 @@ bool same(const GraphOptions& a, const GraphOptions& b) {
   return all(a) == all(b);
 }
 
-// The shortest job in which ranks talk to all that they talk to.
-Truncation shortest(const Layout& layout, std::int64_t micro_batches) {
-  const bool interleaved = layout.schedule == ScheduleKind::Interleaved;
-  return {std::min<std::int64_t>(micro_batches, interleaved ? layout.group() : 2), 1};
-}
-
 // What does not change memory is as in every other scenario.
 Scenario of_memory(const Scenario& scenario) {
   Scenario key = same_job(scenario);
@@ -111,14 +105,13 @@ struct ExactMemory::Runs {
     Workload stages;
     for (std::size_t r = 0; r < roles.size(); ++r) {
       if (r == 0 || roles[r].first.pipeline != roles[r - 1].first.pipeline)
-        stages.programs.push_back(lower_few(input(), roles[r], shortest(scenario.layout, micro_batches())));
+        stages.programs.push_back(lower_shortest(input(), roles[r]));
       stage_of_role.push_back(stages.programs.size() - 1);
     }
     calls = calls_of(stages).programs;
   }
 
   [[nodiscard]] LoweringInput input() const { return {*graph, scenario.layout, scenario.train, runtime}; }
-  [[nodiscard]] std::int64_t micro_batches() const { return micro_batches_of(scenario.train, scenario.layout); }
 
   /// How far a role's run has come: what its epochs were at each change, and as they are.
   struct Run {
@@ -132,8 +125,7 @@ struct ExactMemory::Runs {
 
   const StageTape& stage_of(std::size_t role) {
     if (!stage || stage_is_of != stage_of_role[role]) {
-      const Truncation few = truncation(scenario.layout, micro_batches(), roles[role].first.pipeline);
-      stage = stage_tape(input(), roles[role], lower_few(input(), roles[role], few));
+      stage = stage_tape(lower_repeating(input(), roles[role]));
       stage_is_of = stage_of_role[role];
     }
     return *stage;
@@ -288,13 +280,13 @@ namespace {
 
 Duration simulated_step(const Scenario& scenario, const ModelGraph& graph) {
   const Runtime runtime = runtime_of(scenario);
-  const Workload stages = lower_last_step({graph, scenario.layout, scenario.train, runtime});
-  const Workload calls = calls_of(stages);
+  const RepeatingWorkload stages = lower_last_step({graph, scenario.layout, scenario.train, runtime});
+  const Workload calls = calls_of(shortened(stages));
   const Prices prices = price(calls, scenario.cluster, nccl_settings(scenario.runtime));
   Router router(calls, scenario.cluster, prices.entry_of_rank);
   const Folding folding = fold(calls, prices.entry_of_rank, router.traffic());
   const TimePrices times = price_time(calls, folding, scenario.cluster, router);
-  const Trace trace = simulate(stages, folding, times, {.keep = Keep::Ends});
+  const Trace trace = simulate(unrolled(stages), folding, times, {.keep = Keep::Ends});
   ensure(std::holds_alternative<Completed>(trace.outcome), "programs that verify() finds sound do not deadlock");
   return last_step(trace);
 }
@@ -305,10 +297,10 @@ Figures whole_figures(const Scenario& scenario) {
   constexpr PredictOptions options{.told = Told::Figures};
   const AllocatorOptions allocator = allocator_options_of(scenario);
   if (allocator.memory_limit() || runtime_of(scenario).eager) return figures_of(predict(scenario, {}, options));
-  const Job job(scenario);
+  const JobOutline job(scenario);
   Figures figures;
   figures.completed = true;
-  figures.step = last_step(simulate_time(job, options));
+  figures.step = last_step(simulate_ends(job));
   figures.throughput = tokens_per_s_per_device(job.scenario, figures.step);
 
   const Bytes capacity = job.scenario.cluster.device.capacity;
@@ -316,7 +308,8 @@ Figures whole_figures(const Scenario& scenario) {
   std::vector<std::pair<StateTape, TapeRecord>> runs;  // of a stage's other roles: many do the same
   for (std::size_t r = 0; r < job.roles.size(); ++r) {
     const Role& role = job.roles[r];
-    const Program& program = job.stages.program(role.ranks.front());
+    const RepeatingProgram& program =
+        job.outline.programs[static_cast<std::size_t>(job.outline.program_of_rank[role.ranks.front().index()])];
     std::set<std::int32_t> entries;
     for (const Rank rank : role.ranks) entries.insert(job.prices.entry_of_rank[rank.index()]);
     const auto price_of = [&](std::int32_t entry) -> const DriverPrices& {
@@ -325,11 +318,12 @@ Figures whole_figures(const Scenario& scenario) {
     if (r == 0 || role.first.pipeline != job.roles[r - 1].first.pipeline) {
       stage = {};
       runs.clear();
-      for (const std::int32_t entry : entries) add(program, price_of(entry), allocator, capacity, figures);
+      const Program whole = unrolled(program);
+      for (const std::int32_t entry : entries) add(whole, price_of(entry), allocator, capacity, figures);
       continue;
     }
     // Its passes are those of the stage's first role.
-    if (stage.steps.empty()) stage = whole_tape(program);
+    if (stage.steps.empty()) stage = stage_tape(program);
     const StateTape state = state_tape(job.lowering(), role);
     auto known = std::find_if(runs.begin(), runs.end(), [&](const auto& run) { return run.first == state; });
     if (known == runs.end()) known = runs.insert(runs.end(), {state, run_tape(state, stage, without_limit(allocator))});

@@ -17,8 +17,9 @@ namespace {
 // A program cut where passes begin and end.
 struct CutProgram {
   struct Step {
-    Tape before, passes, after;
-    std::vector<std::size_t> begins;  ///< in `passes`: where each micro-batch comes up first
+    Tape before;
+    PassesTape passes;
+    Tape after;
   };
   Tape construction;
   std::vector<Step> steps;
@@ -29,14 +30,22 @@ class Cutter {
  public:
   using Kind = TapeEvent::Kind;
 
-  explicit Cutter(const Program& program)
-      : program_(program), made_(static_cast<std::size_t>(program.buffers)), part_(&cut_.construction) {
-    for (const Op& op : program.ops)
+  explicit Cutter(const RepeatingProgram& program)
+      : program_(program),
+        made_(static_cast<std::size_t>(program.few.buffers)),
+        repeat_(program.repeats.begin()),
+        part_(&cut_.construction) {
+    for (const Op& op : program.few.ops)
       if (const auto* o = std::get_if<Free>(&op)) made_[o->buffer.index()].freed = true;
   }
 
   CutProgram cut() && {
-    for (const Op& op : program_.ops) add(op);
+    const std::vector<Op>& ops = program_.few.ops;
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      if (repeat_ != program_.repeats.end() && i == repeat_->first) enter_body();
+      if (repeat_ != program_.repeats.end() && i == repeat_->last) leave_body();
+      add(ops[i]);
+    }
     return std::move(cut_);
   }
 
@@ -87,8 +96,20 @@ class Cutter {
     cut_.separable &= of_state == (micro_batch_ < 0);
     if (of_state)
       add(Kind::FreeState, made.place);
+    else if (made.since >= before_step_ && made.since < repeats_since_)
+      part_->push_back({0, made.place, made.since - before_step_, {}, Kind::FreeEarly});
     else
       part_->push_back({0, made.place, latest() - made.since, {}, Kind::Free});
+  }
+
+  void enter_body() { passes_ = &cut_.steps.back().passes.body; }
+  // What the end of a step frees and no body would so late was made at its beginning, however many bodies lie between.
+  void leave_body() {
+    PassesTape& its = cut_.steps.back().passes;
+    its.repeats = 1 + repeat_->more;
+    passes_ = &its.after;
+    repeats_since_ = latest() + 1 - repeat_->back;
+    ++repeat_;
   }
 
   // A step begins with the state, then come its passes, then the state again: before its second mark, where there is
@@ -98,105 +119,38 @@ class Cutter {
       step_ = mark.step;
       cut_.steps.emplace_back();
       part_ = &cut_.steps.back().before;
+      passes_ = &cut_.steps.back().passes.before;
       before_step_ = latest() + 1;
+      repeats_since_ = before_step_;
       micro_batch_ = -1;
       return;
     }
     if (step_ == 0) return;
-    CutProgram::Step& its = cut_.steps.back();
     micro_batch_ = mark.micro_batch < 0 ? -1 : before_step_ + mark.micro_batch;
-    part_ = micro_batch_ < 0 ? &its.after : &its.passes;
+    part_ = micro_batch_ < 0 ? &cut_.steps.back().after : passes_;
     while (micro_batch_ > latest()) {
       allocs_.push_back(0);
-      its.begins.push_back(its.passes.size());
       add(Kind::Begin, 0);
     }
   }
   [[nodiscard]] std::int32_t latest() const { return static_cast<std::int32_t>(allocs_.size()) - 1; }
 
-  const Program& program_;
+  const RepeatingProgram& program_;
   CutProgram cut_;
-  std::vector<Made> made_;            // by buffer
+  std::vector<Made> made_;  // by buffer
+  std::vector<Repeat>::const_iterator repeat_;
   std::vector<std::int32_t> allocs_;  // while each was the latest micro-batch, over all steps
   std::int32_t state_allocs_ = 0;
-  Tape* part_;
+  Tape *part_, *passes_ = nullptr;
   std::int32_t step_ = 0, before_step_ = 0;
-  std::int32_t micro_batch_ = -1;  // -1 outside passes
+  std::int32_t micro_batch_ = -1;    // -1 outside passes
+  std::int32_t repeats_since_ = -1;  // after a body: the first micro-batch that is another one after more of them
 };
 
-std::int64_t micro_batches(const LoweringInput& input) { return micro_batches_of(input.train, input.layout); }
-
-CutProgram cut_of(const Program& program) {
+CutProgram cut_of(const RepeatingProgram& program) {
   CutProgram cut = Cutter(program).cut();
   ensure(cut.separable, "passes keep nothing of the state, nor the state of passes");
   return cut;
-}
-
-// Nothing folded.
-StageTape whole(CutProgram cut) {
-  StageTape stage;
-  for (CutProgram::Step& step : cut.steps) stage.steps.push_back({std::move(step.passes), {}, {}, 0});
-  return stage;
-}
-
-std::span<const TapeEvent> part(const Tape& tape, std::size_t from, std::size_t to) {
-  return std::span(tape).subspan(from, to - from);
-}
-
-bool makes(const TapeEvent& e) { return e.kind == TapeEvent::Kind::Alloc; }
-
-// Whether two parts make the same buffers, whatever they free.
-bool make_alike(std::span<const TapeEvent> a, std::span<const TapeEvent> b) {
-  std::size_t i = 0, j = 0;
-  const auto next = [](std::span<const TapeEvent> part, std::size_t& at) {
-    while (at < part.size() && !makes(part[at])) ++at;
-    return at < part.size();
-  };
-  for (;; ++i, ++j) {
-    const bool more = next(a, i);
-    if (next(b, j) != more) return false;
-    if (!more) return true;
-    if (!(a[i] == b[j])) return false;
-  }
-}
-
-// The passes of a step, if micro-batches in the middle repeat. What the next body would free was made up to `back`
-// micro-batches before it. So bodies have to be alike that far back, and, one body further, make what those make: then
-// each name in the last body means, one body later, what came one body later, and the next body is the last again.
-std::optional<PassesTape> folded(const CutProgram::Step& step, const Truncation& few, std::int64_t more) {
-  const auto count = static_cast<std::int64_t>(step.begins.size());
-  if (count != few.micro_batches) return std::nullopt;
-  const std::int64_t period = few.period;
-  // The last group begins here, or, where groups leave a rest, the last whole one.
-  const std::int64_t last = period == 1 ? count - 1 : (count / period - 1) * period;
-  if (last < 2 * period) return std::nullopt;
-  const auto begin = [&](std::int64_t m) { return step.begins[static_cast<std::size_t>(m)]; };
-  const auto body = [&](std::int64_t end) { return part(step.passes, begin(end - period), begin(end)); };
-  const auto pattern = body(last);
-  std::int64_t back = 0;
-  for (const TapeEvent& e : pattern) back = std::max<std::int64_t>(back, e.behind);
-  for (std::int64_t end = last - period; end > last - period - back; end -= period) {
-    if (end < period) return std::nullopt;
-    const auto its = body(end);
-    if (end > last - back ? !std::equal(its.begin(), its.end(), pattern.begin(), pattern.end())
-                          : !make_alike(its, pattern))
-      return std::nullopt;
-  }
-  PassesTape tape;
-  const auto cut = [&](std::int64_t m) { return step.passes.begin() + static_cast<std::ptrdiff_t>(begin(m)); };
-  tape.before.assign(step.passes.begin(), cut(last - period));
-  tape.body.assign(cut(last - period), cut(last));
-  tape.after.assign(cut(last), step.passes.end());
-  // What the end of a step frees and no body would so late was made at its beginning, however many bodies lie between.
-  std::int64_t latest = last - 1;
-  for (TapeEvent& e : tape.after) {
-    if (e.kind == TapeEvent::Kind::Begin) ++latest;
-    if (e.kind != TapeEvent::Kind::Free || e.behind <= back + period) continue;
-    e.kind = TapeEvent::Kind::FreeEarly;
-    e.behind = static_cast<std::int32_t>(latest - e.behind);
-  }
-  tape.repeats = 1 + more / period;
-  return tape;
 }
 
 // What is live where, as one number that does not change when all micro-batches are later by as many: the sum over live
@@ -413,51 +367,15 @@ Bytes highest(const TapeRecord& record, const DriverPrices& prices, Price price)
 
 }  // namespace
 
-Truncation truncation(const Layout& layout, std::int64_t micro_batches, std::int32_t pipeline) {
-  const std::int64_t behind = layout.pipeline - 1 - pipeline;  // stages
-  switch (layout.schedule) {
-    case ScheduleKind::OneFOneB:
-      // All that run ahead; as many again, made in the midst of others; and some alike, the last of which sees the end.
-      return {std::min<std::int64_t>(micro_batches, 2 * behind + 5), 1};
-    case ScheduleKind::GPipe:
-      return {micro_batches, 1};
-    case ScheduleKind::Interleaved: {
-      const std::int64_t group = layout.group();
-      const std::int64_t ahead = (2 * behind + (layout.chunks - 1) * group) / layout.chunks / group + 1;
-      return {std::min(micro_batches, (2 * ahead + 5) * group + micro_batches % group), group};
-    }
-  }
-  return {micro_batches, 1};
-}
-
-Program lower_few(const LoweringInput& input, const Role& role, const Truncation& few) {
-  Train train = input.train;
-  train.global_batch = few.micro_batches * train.micro_batch * input.layout.data;
-  return lower_role({input.graph, input.layout, train, input.runtime}, role);
-}
-
-StageTape stage_tape(const LoweringInput& input, const Role& role, const Program& program) {
-  const std::int64_t all = micro_batches(input);
-  Truncation few = truncation(input.layout, all, role.first.pipeline);
+StageTape stage_tape(const RepeatingProgram& program) {
   CutProgram cut = cut_of(program);
   StageTape stage;
-  for (; few.micro_batches < all; few.micro_batches = std::min(all, few.micro_batches * 2 - all % few.period)) {
-    if (!stage.steps.empty()) cut = cut_of(lower_few(input, role, few));
-    stage.steps.clear();
-    for (const CutProgram::Step& step : cut.steps) {
-      auto tape = folded(step, few, all - few.micro_batches);
-      stage.steps.push_back(tape ? std::move(*tape) : PassesTape{});
-    }
-    if (std::all_of(stage.steps.begin(), stage.steps.end(), [](const PassesTape& t) { return t.repeats > 0; }))
-      return stage;
-  }
-  return stage.steps.empty() ? whole(std::move(cut)) : whole_tape(lower_role(input, role));
+  for (CutProgram::Step& step : cut.steps) stage.steps.push_back(std::move(step.passes));
+  return stage;
 }
 
-StageTape whole_tape(const Program& program) { return whole(cut_of(program)); }
-
 StateTape state_tape(const LoweringInput& input, const Role& role) {
-  CutProgram cut = cut_of(lower_state(input, role));
+  CutProgram cut = cut_of({lower_state(input, role), {}});
   StateTape tape{std::move(cut.construction), {}};
   for (CutProgram::Step& step : cut.steps) tape.steps.push_back({std::move(step.before), std::move(step.after)});
   return tape;

@@ -10,15 +10,14 @@
 #include "parallel/lower.hpp"
 #include "sim/allocator_options.hpp"
 #include "sim/prices.hpp"
-#include "sim/program.hpp"
+#include "sim/repeats.hpp"
 #include "sim/units.hpp"
 
 // The memory of one role of a candidate, through the emulated allocator, without its whole program. Three facts make
 // that exact, and tests hold each of them against `replay` of the whole program:
 //
 //  - Only allocations, frees and what drivers take matter to memory.
-//  - In the middle of a step micro-batches do the same again and again. A program of few of them has the body that one
-//    of many repeats: two bodies next to each other are compared.
+//  - In the middle of a step micro-batches do the same again and again, which programs say once (sim/repeats.hpp).
 //    Once the allocator is after a body as it was after an earlier one (the same live blocks at the same addresses),
 //    what follows repeats too, and is skipped.
 //  - What data-parallel ranks of a stage do differently happens outside the passes: passes are lowered once per stage.
@@ -63,21 +62,8 @@ struct StateTape {
   bool operator==(const StateTape&) const = default;
 };
 
-/// Micro-batches of a lowering that shows what `micro_batches` of them do on a pipeline rank; all of them where there
-/// are few.
-struct Truncation {
-  std::int64_t micro_batches = 0;
-  std::int64_t period = 1;  ///< after how many of them the schedule begins anew
-};
-[[nodiscard]] Truncation truncation(const Layout& layout, std::int64_t micro_batches, std::int32_t pipeline);
-/// The program of a role as `few` has it.
-[[nodiscard]] Program lower_few(const LoweringInput& input, const Role& role, const Truncation& few);
-
-/// The passes of all micro-batches, of which `few` has as many as `truncation` says. Lowers all where the few do not
-/// show a body that repeats.
-[[nodiscard]] StageTape stage_tape(const LoweringInput& input, const Role& role, const Program& few);
-/// The passes of a whole program, one by one.
-[[nodiscard]] StageTape whole_tape(const Program& program);
+/// What repeats stays said once.
+[[nodiscard]] StageTape stage_tape(const RepeatingProgram& program);
 [[nodiscard]] StateTape state_tape(const LoweringInput& input, const Role& role);
 
 /// What one run through the allocator shows. Drivers take memory at few moments, so one run serves every price list.

@@ -59,7 +59,7 @@ global_batch = 256
   const auto graph = graphs.graph_of(scenario.model, graph_options_of(scenario));
   const LoweringInput input{*graph, scenario.layout, scenario.train, runtime};
   const Role role = roles(input).front();
-  const StageTape stage = stage_tape(input, role, lower_few(input, role, truncation(scenario.layout, 256, 0)));
+  const StageTape stage = stage_tape(lower_repeating(input, role));
   const TapeRecord record = run_tape(state_tape(input, role), stage);
   EXPECT_GT(record.skipped, 400);  // of two steps of 256
   EXPECT_LT(record.bodies, 80);

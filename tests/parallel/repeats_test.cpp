@@ -1,0 +1,114 @@
+#include "sim/repeats.hpp"
+
+#include <optional>
+#include <random>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "sim/program_builder.hpp"
+#include "sim/verify.hpp"
+#include "tests/parallel/test_job.hpp"
+
+namespace tidemark {
+namespace {
+
+// Where two programs part, for messages.
+std::string difference(const Program& a, const Program& b) {
+  for (std::size_t i = 0; i < std::min(a.ops.size(), b.ops.size()); ++i)
+    if (!(a.ops[i] == b.ops[i])) return "op " + std::to_string(i) + " of " + std::to_string(a.ops.size());
+  if (a.ops.size() != b.ops.size()) return "number of ops";
+  if (a.names.size() != b.names.size()) return "number of names";
+  for (std::size_t i = 0; i < a.names.size(); ++i)
+    if (a.names[i] != b.names[i]) return "name " + std::to_string(i) + ": " + a.names[i] + ", not " + b.names[i];
+  return a == b ? "" : "tables";
+}
+
+std::optional<TestJob> random_job(std::uint32_t seed) {
+  std::mt19937 random(seed);
+  const auto pick = [&](std::initializer_list<std::int64_t> values) {
+    return *(values.begin() + random() % values.size());
+  };
+  TestJob job;
+  job.model.layers = 12;
+  job.layout.tensor = static_cast<std::int32_t>(pick({1, 2}));
+  job.layout.sequence_parallel = job.layout.tensor > 1 && pick({0, 1}) == 1;
+  job.layout.pipeline = static_cast<std::int32_t>(pick({1, 2, 3, 4, 6}));
+  job.layout.data = static_cast<std::int32_t>(pick({1, 2}));
+  job.layout.sharding = pick({0, 1}) == 0 ? Sharding::None : Sharding::Zero1;
+  const std::int64_t schedule = pick({0, 0, 1, 2});
+  if (schedule == 1) job.layout.schedule = ScheduleKind::GPipe;
+  if (schedule == 2 && job.layout.pipeline > 1) {
+    job.layout.schedule = ScheduleKind::Interleaved;
+    job.layout.chunks = static_cast<std::int32_t>(12 / job.layout.pipeline > 1 ? 2 : 1);
+  }
+  const std::int64_t recompute = pick({0, 0, 1, 2, 3});
+  if (recompute == 1) job.train.recompute = {.kind = Recompute::Full, .method = RecomputeMethod::Block};
+  if (recompute == 2) job.train.recompute = {.kind = Recompute::Full, .layers = 2};
+  if (recompute == 3) job.train.recompute = {.kind = Recompute::Selective, .core_attention = true, .mlp = true};
+  const std::int64_t micro_batches = pick({3, 17, 48, 61, 72});
+  if (job.layout.schedule == ScheduleKind::Interleaved && micro_batches % job.layout.pipeline != 0) return std::nullopt;
+  job.train.micro_batch = pick({1, 2});
+  job.train.global_batch = micro_batches * job.train.micro_batch * job.layout.data;
+  return job;
+}
+
+// What is said once and unrolled is what lowering every pass by itself gives: each op, number and text.
+TEST(Repeats, UnrollToWhatEveryPassByItselfGives) {
+  int repeating = 0, checked = 0;
+  for (std::uint32_t seed = 1; checked < 80; ++seed) {
+    const std::optional<TestJob> job = random_job(seed);
+    if (!job) continue;
+    SCOPED_TRACE(seed);
+    const Lowered lowered(*job);
+    const bool many = micro_batches_of(job->train, job->layout) >= 48;
+    for (const Role& role : lowered.roles) {
+      if (role.first.data > 0) continue;
+      const RepeatingProgram program = lower_repeating(lowered.input, role);
+      ASSERT_EQ(difference(unrolled(program), lower_every_pass(lowered.input, role)), "") << role.first.pipeline;
+      if (many && job->layout.schedule != ScheduleKind::GPipe) {
+        EXPECT_EQ(program.repeats.size(), 2U) << "a part of each step";
+        ++repeating;
+      }
+      ++checked;
+    }
+  }
+  EXPECT_GT(repeating, 20);
+}
+
+// One micro-batch after the other: a buffer each, freed two later, and a name that counts.
+Program few_of_a_queue(std::int64_t second_size) {
+  ProgramBuilder builder;
+  const LabelId label = builder.label("tensor");
+  builder.mark(Phase::Construction, 0, -1, label);
+  std::vector<BufferId> buffers;
+  builder.mark(Phase::Forward, 1, -1, label);
+  for (std::int32_t m = 0; m < 8; ++m) {
+    builder.mark(Phase::Forward, 1, m, label);
+    buffers.push_back(builder.alloc(Bytes{m == 5 ? second_size : 512}, Category::Temporaries, label));
+    builder.bind(builder.name("list[" + std::to_string(m) + "]"), buffers.back());
+    if (m < 2) continue;
+    builder.unbind(builder.name("list[" + std::to_string(m - 2) + "]"));
+    builder.push(Free{buffers[static_cast<std::size_t>(m) - 2]});
+  }
+  return std::move(builder).finish();
+}
+
+TEST(Repeats, AreFoundWhereMicroBatchesDoTheSame) {
+  Program few = few_of_a_queue(512);
+  const auto repeats = find_repeats(few, {{100, 1}});
+  ASSERT_TRUE(repeats);
+  ASSERT_EQ(repeats->size(), 1U);
+  EXPECT_EQ(repeats->front().more, 100);
+  EXPECT_EQ(repeats->front().back, 2);
+  const Program all = unrolled({few, *repeats});
+  EXPECT_EQ(all.ops.size(), few.ops.size() + 100 * (repeats->front().last - repeats->front().first));
+  EXPECT_EQ(all.names.size(), 108U);
+  EXPECT_EQ(all.names.back(), "list[107]");
+  EXPECT_TRUE(verify(all).empty());
+}
+
+TEST(Repeats, AreNotFoundWhereOneIsAnother) { EXPECT_FALSE(find_repeats(few_of_a_queue(1024), {{100, 1}})); }
+
+}  // namespace
+}  // namespace tidemark
