@@ -43,6 +43,12 @@ struct PoolStats {
   friend bool operator==(const PoolStats&, const PoolStats&) = default;
 };
 
+/// What is counted while an allocator runs.
+enum class Counted : std::uint8_t {
+  Everything,
+  Memory  ///< of what changes with each block, only `all.allocated`; what changes with segments all the same
+};
+
 /// torch.cuda.memory_stats of one device.
 struct AllocatorStats {
   PoolStats all;

@@ -7,9 +7,9 @@
 
 namespace tidemark {
 
-std::optional<BlockId> BlockMap::find_expandable(const BlockRequest& request) const {
+BlockId BlockMap::find_expandable(const BlockRequest& request) const {
   const StreamBlocks* const home = find_blocks_of(request.pool, request.stream);
-  if (home == nullptr) return std::nullopt;
+  if (home == nullptr) return {};
   for (const auto& [address, unmapped] : home->unmapped) {
     const BlockId before = block(unmapped).previous;
     const BlockId candidate = before.valid() && block(before).idle() ? before : unmapped;
@@ -18,7 +18,7 @@ std::optional<BlockId> BlockMap::find_expandable(const BlockRequest& request) co
       room += block(b).size;
     if (room >= request.size) return candidate;
   }
-  return std::nullopt;
+  return {};
 }
 
 BlockId BlockMap::add_address_space(Address address, Bytes size, const BlockRequest& request) {

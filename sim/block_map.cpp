@@ -8,56 +8,60 @@
 
 namespace tidemark {
 
-BlockMap::BlockMap(const AllocatorOptions& options)
+BlockMap::BlockMap(const AllocatorOptions& options, Counted counted)
     : options_(options),
+      counted_(counted),
       plain_(!options.expandable_segments && options.max_split_size == AllocatorOptions::unlimited),
       collects_(options.collects_garbage()) {
   mempool({});
 }
 
-std::optional<BlockId> BlockMap::take_best_fit(const BlockRequest& request) {
+BlockId BlockMap::take_best_fit(const BlockRequest& request) {
   StreamBlocks& home = blocks_of(request.pool, request.stream);
   if (collects_) ++pools_[request.pool.index].searches;
-  std::optional<FreeBlocks::Position> fit = home.free.best_fit(request.size);
-  if (fit && !plain_) fit = other_fit(home.free, *fit, request);
-  if (!fit) return std::nullopt;
-  const BlockId id = home.free.at(*fit).block;
-  home.free.erase(*fit);
-  take(id, request, home);
+  const BlockId id = plain_ ? home.free.take_best_fit(request.size) : take_other_fit(home.free, request);
+  if (id.valid()) take(id, request, home);
+  return id;
+}
+
+BlockId BlockMap::take_other_fit(FreeBlocks& free, const BlockRequest& request) const {
+  const FreeBlock* fit = free.best_fit(request.size);
+  if (fit != nullptr) fit = other_fit(free, fit, request);
+  if (fit == nullptr) return {};
+  const BlockId id = fit->block;
+  free.erase(fit);
   return id;
 }
 
 bool BlockMap::has_fit(const BlockRequest& request) const {
   const StreamBlocks* const home = find_blocks_of(request.pool, request.stream);
   if (home == nullptr) return false;
-  const std::optional<FreeBlocks::Position> fit = home->free.best_fit(request.size);
-  return fit && (plain_ || other_fit(home->free, *fit, request));
+  const FreeBlock* const fit = home->free.best_fit(request.size);
+  return fit != nullptr && (plain_ || other_fit(home->free, fit, request) != nullptr);
 }
 
 // What get_free_block makes of the smallest block that fits. Only the one candidate that remains is looked at.
-std::optional<FreeBlocks::Position> BlockMap::other_fit(const FreeBlocks& free, FreeBlocks::Position fit,
-                                                        const BlockRequest& request) const {
-  const auto at = [&](FreeBlocks::Position position) -> const Block& { return block(free.at(position).block); };
-  if (at(fit).expandable() && request.expandable) {
+const FreeBlock* BlockMap::other_fit(const FreeBlocks& free, const FreeBlock* fit, const BlockRequest& request) const {
+  const auto expandable = [&](const FreeBlock* b) { return block(b->block).expandable(); };
+  if (expandable(fit) && request.expandable) {
     // A block before unmapped pages counts with what it can grow to: real holes come first.
-    const auto can_become = [&](const Block& b) {
-      const bool grows = b.next.valid() && block(b.next).state == BlockState::Unmapped;
-      return grows ? b.size + block(b.next).size : b.size;
+    const auto can_become = [&](const FreeBlock* b) {
+      const BlockId after = block(b->block).next;
+      const bool grows = after.valid() && block(after).state == BlockState::Unmapped;
+      return grows ? b->size + block(after).size : b->size;
     };
-    for (auto next = free.next(fit); next && at(fit).expandable() && can_become(at(*next)) < can_become(at(fit));
-         next = free.next(fit))
-      fit = *next;
+    for (const FreeBlock* next = free.next(fit);
+         next != nullptr && expandable(fit) && can_become(next) < can_become(fit); next = free.next(fit))
+      fit = next;
   }
   // Expandable segments are off, for now or for this pool: theirs are passed over.
-  while (at(fit).expandable() && !request.expandable) {
-    const std::optional<FreeBlocks::Position> next = free.next(fit);
-    if (!next) return std::nullopt;
-    fit = *next;
+  while (expandable(fit) && !request.expandable) {
+    fit = free.next(fit);
+    if (fit == nullptr) return nullptr;
   }
-  const Bytes size = at(fit).size;
   const bool oversize_request = request.size >= options_.max_split_size;
-  if (!oversize_request && size >= options_.max_split_size) return std::nullopt;
-  if (oversize_request && size - request.size >= options_.max_non_split_rounding) return std::nullopt;
+  if (!oversize_request && fit->size >= options_.max_split_size) return nullptr;
+  if (oversize_request && fit->size - request.size >= options_.max_non_split_rounding) return nullptr;
   return fit;
 }
 
@@ -83,61 +87,48 @@ bool BlockMap::cuts(const Block& block, const BlockRequest& request) const {
   return should_split(request.pool.kind(), remaining);
 }
 
-// The block is free and in no set. It keeps its low part; what is left over becomes a free block behind it.
+// The block is free and in no set.
 void BlockMap::take(BlockId id, const BlockRequest& request, StreamBlocks& home) {
-  const Bytes remaining = block(id).size - request.size;
+  const Bytes size = block(id).size;
   const bool was_split = block(id).split();
-  const bool counts_as_split = !block(id).expandable();  // whole pages of others can be given back any time
-  if (cuts(block(id), request)) {
-    const Block& whole = block(id);
-    const BlockId next = whole.next;
-    const BlockId rest = new_block({.address = whole.address + request.size,
-                                    .size = remaining,
-                                    .requested = {},
-                                    .previous = id,
-                                    .next = next,
-                                    .stream = request.stream,
-                                    .pool = request.pool,
-                                    .expansion = whole.expansion});
-    if (next.valid()) blocks_[next.index()].previous = rest;
-    Block& taken = blocks_[id.index()];
-    taken.next = rest;
-    taken.size = request.size;
-    insert_free(home, rest);
-    if (counts_as_split) {
-      stats_.each_group(request.pool.kind(), [&](PoolStats& group) {
-        if (was_split) {
-          group.inactive_split.decrease(request.size);
-        } else {
-          group.inactive_split.increase(remaining);
-          group.inactive_split_blocks.increase(1);
-        }
-      });
-    }
-  } else if (was_split && counts_as_split) {
-    stats_.each_group(request.pool.kind(), [&](PoolStats& group) {
-      group.inactive_split.decrease(block(id).size);
-      group.inactive_split_blocks.decrease(1);
-    });
-  }
+  if (cuts(block(id), request)) cut(id, request.size, home);
   Block& taken = blocks_[id.index()];
   taken.state = BlockState::Allocated;
   taken.requested = request.requested;
   count_take(taken);
+  if (counted_ == Counted::Everything) count_part_taken(taken, size - taken.size, was_split);
+}
+
+// A block keeps its low part; what is left over becomes a free block behind it.
+void BlockMap::cut(BlockId id, Bytes size, StreamBlocks& home) {
+  const BlockId rest = new_block();
+  Block& low = blocks_[id.index()];
+  Block& high = blocks_[rest.index()];
+  high.address = low.address + size;
+  high.size = low.size - size;
+  high.requested = {};
+  high.stream = low.stream;
+  high.pool = low.pool;
+  high.state = BlockState::Free;
+  high.in_use = true;
+  high.expansion = low.expansion;
+  low.size = size;
+  link(rest, low.next);
+  link(id, rest);
+  insert_free(home, rest);
 }
 
 void BlockMap::give_back(BlockId id) {
-  ensure(id.valid() && id.index() < blocks_.size() && block(id).in_use && block(id).state == BlockState::Allocated,
-         "a block is freed once, after it was allocated");
-  count_begin_free(block(id));
+  begin_free(id);
   make_free(id);
 }
 
 void BlockMap::begin_free(BlockId id) {
-  ensure(id.valid() && id.index() < blocks_.size() && block(id).in_use && block(id).state == BlockState::Allocated,
+  ensure(id.valid() && id.index() < blocks_.size() && block(id).state == BlockState::Allocated,
          "a block is freed once, after it was allocated");
-  count_begin_free(block(id));
-  blocks_[id.index()].state = BlockState::PendingFree;
+  Block& freed = blocks_[id.index()];
+  freed.state = BlockState::PendingFree;
+  count_begin_free(freed);
 }
 
 void BlockMap::finish_free(BlockId id) {
@@ -147,33 +138,25 @@ void BlockMap::finish_free(BlockId id) {
 
 void BlockMap::make_free(BlockId id) {
   Block& freed = blocks_[id.index()];
-  const Bytes size = freed.size;
   StreamBlocks& home = blocks_of(freed.pool, freed.stream);
-  std::int64_t merged = 0;
-  Bytes merged_size;
-  for (const BlockId neighbour : {freed.previous, freed.next}) {
-    if (!neighbour.valid() || block(neighbour).state != BlockState::Free) continue;
-    merged_size += absorb(freed, neighbour, home.free);
-    ++merged;
+  const Bytes size = freed.size;
+  Merged merged;
+  if (is_free(freed.previous)) {
+    merged.size += absorb(freed, freed.previous, home.free);
+    ++merged.blocks;
+    if (freed.previous.valid()) blocks_[freed.previous.index()].next = id;
+  }
+  if (is_free(freed.next)) {
+    merged.size += absorb(freed, freed.next, home.free);
+    ++merged.blocks;
+    if (freed.next.valid()) blocks_[freed.next.index()].previous = id;
   }
   freed.state = BlockState::Free;
-  if (const BlockId previous = freed.previous; previous.valid()) blocks_[previous.index()].next = id;
-  if (const BlockId next = freed.next; next.valid()) blocks_[next.index()].previous = id;
   insert_free(home, id);
-
-  const bool split = freed.split();
-  for (PoolStats* group : {&stats_.all, &stats_.pool(freed.pool.kind())}) {
-    group->active.decrease(size);
-    group->active_blocks.decrease(1);
-    group->requested.decrease(freed.requested);
-    if (freed.expandable()) continue;
-    group->inactive_split.decrease(merged_size);
-    group->inactive_split_blocks.decrease(merged);
-    if (!split) continue;
-    group->inactive_split.increase(freed.size);
-    group->inactive_split_blocks.increase(1);
-  }
+  if (counted_ == Counted::Everything) count_free(freed, size, merged);
 }
+
+bool BlockMap::is_free(BlockId id) const { return id.valid() && block(id).state == BlockState::Free; }
 
 // Grows `block` over a free neighbour, which leaves its set and the map. The far neighbour is linked by the caller.
 Bytes BlockMap::absorb(Block& grown, BlockId neighbour, FreeBlocks& free) {
@@ -193,17 +176,17 @@ Bytes BlockMap::absorb(Block& grown, BlockId neighbour, FreeBlocks& free) {
 
 void BlockMap::insert_free(StreamBlocks& home, BlockId id) {
   const Block& freed = block(id);
-  home.free.insert({freed.size, freed.address, id});
-  if (!collects_) return;
-  if (free_since_.size() <= id.index()) free_since_.resize(blocks_.capacity());
-  free_since_[id.index()] = pools_[freed.pool.index].searches;
+  home.free.insert(freed.size, freed.address, id);
+  if (collects_) note_free_since(id);
 }
 
-BlockMap::StreamBlocks& BlockMap::blocks_of(PoolId id, StreamId stream) {
+void BlockMap::note_free_since(BlockId id) {
+  if (free_since_.size() <= id.index()) free_since_.resize(blocks_.capacity());
+  free_since_[id.index()] = pools_[block(id).pool.index].searches;
+}
+
+BlockMap::StreamBlocks& BlockMap::add_stream(PoolId id, StreamId stream) {
   std::vector<StreamBlocks>& streams = pools_[id.index].streams;
-  for (StreamBlocks& candidate : streams) {
-    if (candidate.stream == stream) return candidate;
-  }
   const auto after =
       std::find_if(streams.begin(), streams.end(), [&](const StreamBlocks& s) { return stream < s.stream; });
   return *streams.insert(after, StreamBlocks{stream, {}, {}});
@@ -218,13 +201,18 @@ std::size_t BlockMap::mempool(MempoolId id) {
   return mempools_.size() - 1;
 }
 
-BlockId BlockMap::new_block(const Block& block) {
+BlockId BlockMap::new_block() {
   if (idle_blocks_.empty()) {
-    blocks_.push_back(block);
+    blocks_.emplace_back();
     return BlockId{static_cast<std::int32_t>(blocks_.size() - 1)};
   }
   const BlockId id = idle_blocks_.back();
   idle_blocks_.pop_back();
+  return id;
+}
+
+BlockId BlockMap::new_block(const Block& block) {
+  const BlockId id = new_block();
   blocks_[id.index()] = block;
   return id;
 }
@@ -248,8 +236,10 @@ void BlockMap::count_segment(PoolId pool, Bytes size) {
 }
 
 void BlockMap::count_take(const Block& block) {
+  stats_.all.allocated.increase(block.size);
+  if (counted_ == Counted::Memory) return;
+  stats_.pool(block.pool.kind()).allocated.increase(block.size);
   stats_.each_group(block.pool.kind(), [&](PoolStats& group) {
-    group.allocated.increase(block.size);
     group.allocations.increase(1);
     group.active.increase(block.size);
     group.active_blocks.increase(1);
@@ -258,12 +248,40 @@ void BlockMap::count_take(const Block& block) {
   if (block.size >= options_.max_split_size) stats_.oversize_allocations.increase(1);
 }
 
-void BlockMap::count_begin_free(const Block& block) {
+// Whole pages of expandable segments can be given back any time, and never count as split.
+void BlockMap::count_part_taken(const Block& block, Bytes rest, bool was_split) {
+  if (block.expandable()) return;
   stats_.each_group(block.pool.kind(), [&](PoolStats& group) {
-    group.allocated.decrease(block.size);
-    group.allocations.decrease(1);
+    if (was_split) {
+      group.inactive_split.decrease(block.size);
+      if (rest == Bytes{}) group.inactive_split_blocks.decrease(1);
+    } else if (rest > Bytes{}) {
+      group.inactive_split.increase(rest);
+      group.inactive_split_blocks.increase(1);
+    }
   });
+}
+
+void BlockMap::count_begin_free(const Block& block) {
+  stats_.all.allocated.decrease(block.size);
+  if (counted_ == Counted::Memory) return;
+  stats_.pool(block.pool.kind()).allocated.decrease(block.size);
+  stats_.each_group(block.pool.kind(), [](PoolStats& group) { group.allocations.decrease(1); });
   if (block.size >= options_.max_split_size) stats_.oversize_allocations.decrease(1);
+}
+
+void BlockMap::count_free(const Block& block, Bytes size, const Merged& merged) {
+  stats_.each_group(block.pool.kind(), [&](PoolStats& group) {
+    group.active.decrease(size);
+    group.active_blocks.decrease(1);
+    group.requested.decrease(block.requested);
+    if (block.expandable()) return;
+    group.inactive_split.decrease(merged.size);
+    group.inactive_split_blocks.decrease(merged.blocks);
+    if (!block.split()) return;
+    group.inactive_split.increase(block.size);
+    group.inactive_split_blocks.increase(1);
+  });
 }
 
 }  // namespace tidemark

@@ -90,12 +90,12 @@ class BlockMap {
     [[nodiscard]] bool idle() const { return state == BlockState::Free || state == BlockState::Unmapped; }
   };
 
-  explicit BlockMap(const AllocatorOptions& options = {});
+  explicit BlockMap(const AllocatorOptions& options = {}, Counted counted = Counted::Everything);
 
   // -- requests: block_map.cpp ----------------------------------------------------------------------------------------
 
-  /// Hands out the best fit among the free blocks, if there is one.
-  std::optional<BlockId> take_best_fit(const BlockRequest& request);
+  /// Hands out the best fit among the free blocks. Invalid: there is none.
+  BlockId take_best_fit(const BlockRequest& request);
   /// Whether there is one.
   [[nodiscard]] bool has_fit(const BlockRequest& request) const;
   /// Adds a segment that the device just gave for `request`, and hands out the block at its start.
@@ -112,9 +112,9 @@ class BlockMap {
     Address address;
     Bytes size;
   };
-  /// The lowest block from which on a block for `request` could be made by mapping pages, if the address space that is
-  /// reserved has room.
-  [[nodiscard]] std::optional<BlockId> find_expandable(const BlockRequest& request) const;
+  /// The lowest block from which on a block for `request` could be made by mapping pages. Invalid: the address space
+  /// that is reserved has no room.
+  [[nodiscard]] BlockId find_expandable(const BlockRequest& request) const;
   /// Adds address space without memory.
   BlockId add_address_space(Address address, Bytes size, const BlockRequest& request);
   /// The pages that are to be mapped next, so that the block becomes as large as the request; none once it is.
@@ -178,22 +178,38 @@ class BlockMap {
     std::int64_t searches = 0;          // the clock of garbage collection
   };
 
-  [[nodiscard]] StreamBlocks& blocks_of(PoolId pool, StreamId stream);
+  [[nodiscard]] StreamBlocks& blocks_of(PoolId pool, StreamId stream) {
+    for (StreamBlocks& candidate : pools_[pool.index].streams)
+      if (candidate.stream == stream) return candidate;
+    return add_stream(pool, stream);
+  }
+  StreamBlocks& add_stream(PoolId pool, StreamId stream);
   [[nodiscard]] const StreamBlocks* find_blocks_of(PoolId pool, StreamId stream) const;
-  [[nodiscard]] std::optional<FreeBlocks::Position> other_fit(const FreeBlocks& free, FreeBlocks::Position fit,
-                                                              const BlockRequest& request) const;
+  BlockId take_other_fit(FreeBlocks& free, const BlockRequest& request) const;
+  [[nodiscard]] const FreeBlock* other_fit(const FreeBlocks& free, const FreeBlock* fit,
+                                           const BlockRequest& request) const;
   [[nodiscard]] bool cuts(const Block& block, const BlockRequest& request) const;
+  void cut(BlockId block, Bytes size, StreamBlocks& home);
+  [[nodiscard]] BlockId new_block();
   [[nodiscard]] BlockId new_block(const Block& block);
   void recycle(BlockId block);
   void link(BlockId before, BlockId after);
   void insert_free(StreamBlocks& home, BlockId block);
+  void note_free_since(BlockId block);
   void take(BlockId block, const BlockRequest& request, StreamBlocks& home);
   void make_free(BlockId block);
+  [[nodiscard]] bool is_free(BlockId block) const;
   Bytes absorb(Block& block, BlockId neighbour, FreeBlocks& free);
   void merge_unmapped(BlockId block, StreamBlocks& home);
   void count_segment(PoolId pool, Bytes size);
   void count_take(const Block& block);
+  void count_part_taken(const Block& block, Bytes rest, bool was_split);
   void count_begin_free(const Block& block);
+  struct Merged {
+    std::int64_t blocks = 0;
+    Bytes size;
+  };
+  void count_free(const Block& block, Bytes size, const Merged& merged);
 
   std::vector<Release> release_unused(PoolId pool);
   Release release_segment(BlockId block);
@@ -215,6 +231,7 @@ class BlockMap {
   };
 
   AllocatorOptions options_;
+  Counted counted_;
   bool plain_ = true;      // the first fit is the best one
   bool collects_ = false;  // garbage
   std::vector<Pool> pools_;

@@ -68,23 +68,22 @@ std::vector<Release> BlockMap::release_oversize(const BlockRequest& request, boo
   if (options_.max_split_size == AllocatorOptions::unlimited) return released;
   const FreeBlocks& free = blocks_of(request.pool, request.stream).free;
   const Bytes target = std::max(request.size, options_.max_split_size);
-  const auto at = [&](FreeBlocks::Position position) -> const Block& { return block(free.at(position).block); };
   // A part of a segment can be this large where a picture was restored that other options had made.
-  const auto can_go = [&](const Block& b) { return !b.expandable() && !b.split(); };
+  const auto can_go = [&](const FreeBlock* b) { return !block(b->block).expandable() && !block(b->block).split(); };
 
-  const std::optional<FreeBlocks::Position> fit = free.best_fit(target);
-  if (fit && !at(*fit).expandable()) {
-    enough = can_go(at(*fit));
-    if (enough) released.push_back(release_segment(free.at(*fit).block));
+  const FreeBlock* const fit = free.best_fit(target);
+  if (fit != nullptr && !block(fit->block).expandable()) {
+    enough = can_go(fit);
+    if (enough) released.push_back(release_segment(fit->block));
     return released;
   }
   std::vector<BlockId> largest_first;
   Bytes found;
-  for (auto place = fit ? free.previous(*fit) : free.last();
-       place && found < target && at(*place).size >= options_.max_split_size; place = free.previous(*place)) {
-    if (!can_go(at(*place))) continue;
-    found += at(*place).size;
-    largest_first.push_back(free.at(*place).block);
+  for (const FreeBlock* place = fit != nullptr ? free.previous(fit) : free.last();
+       place != nullptr && found < target && place->size >= options_.max_split_size; place = free.previous(place)) {
+    if (!can_go(place)) continue;
+    found += place->size;
+    largest_first.push_back(place->block);
   }
   for (const BlockId id : largest_first) released.push_back(release_segment(id));
   enough = found >= target;

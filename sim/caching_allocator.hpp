@@ -57,12 +57,13 @@ struct AddressSpace {
 template <SegmentSource Source, StreamEvents Events = StreamProgress>
 class CachingAllocator {
  public:
-  explicit CachingAllocator(Source source = {}, AllocatorOptions options = {}, Events events = {})
+  explicit CachingAllocator(Source source = {}, AllocatorOptions options = {}, Events events = {},
+                            Counted counted = Counted::Everything)
       : source_(std::move(source)),
         options_(options),
         limit_(options.memory_limit()),
         rounds_by_divisions_(options.rounds_by_divisions()),
-        map_(options),
+        map_(options, counted),
         frees_(std::move(events)) {
     ensure(ExpandableSegmentSource<Source> || !options.expandable_segments,
            "expandable segments need a source of address space");
@@ -74,8 +75,8 @@ class CachingAllocator {
     if (requested >= AllocatorOptions::request_limit) return out_of_memory(requested, requested);
     if (frees_.any() && active_.empty()) process_events();
     const BlockRequest request = request_for(requested, stream);
-    if (const std::optional<BlockId> cached = map_.take_best_fit(request)) return *cached;
-    if (const std::optional<BlockId> fresh = malloc_uncached(request)) return *fresh;
+    if (const BlockId cached = map_.take_best_fit(request); cached.valid()) return cached;
+    if (const BlockId fresh = malloc_uncached(request); fresh.valid()) return fresh;
     ++map_.stats().ooms;
     return out_of_memory(requested, segment_size(request.size, options_));
   }
@@ -167,6 +168,7 @@ class CachingAllocator {
 
   [[nodiscard]] Bytes reserved() const { return stats().all.reserved.current; }
   [[nodiscard]] Bytes allocated() const { return stats().all.allocated.current; }
+  /// Of which as much is true as is counted.
   [[nodiscard]] const AllocatorStats& stats() const { return map_.stats(); }
   /// As torch.cuda.reset_peak_memory_stats.
   void reset_peaks() { map_.stats().reset_peaks(); }
@@ -192,62 +194,63 @@ class CachingAllocator {
     return BlockMap::pool(0, pool_of(size));
   }
 
-  // Nothing cached fits: the device is asked, again after each thing that may make room, in PyTorch's order.
-  std::optional<BlockId> malloc_uncached(const BlockRequest& request) {
+  // Nothing cached fits: the device is asked, again after each thing that may make room, in PyTorch's order. Invalid
+  // where nothing helps.
+  BlockId malloc_uncached(const BlockRequest& request) {
     if (options_.collects_garbage()) collect_garbage();
-    if (const auto block = take_from_device(request)) return block;
-    if (const auto block = take_from_other_pool(request)) return block;
+    if (const BlockId block = take_from_device(request); block.valid()) return block;
+    if (const BlockId block = take_from_other_pool(request); block.valid()) return block;
     bool enough = false;
     give_to_source(map_.release_oversize(request, enough));
     if (enough)
-      if (const auto block = take_from_device(request)) return block;
-    if (!active_.empty()) return std::nullopt;
+      if (const BlockId block = take_from_device(request); block.valid()) return block;
+    if (!active_.empty()) return {};
     empty_cache();
     ++map_.stats().alloc_retries;  // counted whether or not this attempt succeeds
     return take_from_device(request);
   }
 
-  std::optional<BlockId> take_from_device(const BlockRequest& request) {
+  BlockId take_from_device(const BlockRequest& request) {
     const Bytes segment = segment_size(request.size, options_);
-    if (limit_ && reserved() + segment > *limit_) return std::nullopt;  // also where pages would do with less
+    if (limit_ && reserved() + segment > *limit_) return {};  // also where pages would do with less
     if (request.expandable) return take_from_pages(request);
     const std::optional<Address> address = source_.allocate(segment, request.stream);
-    if (!address) return std::nullopt;
+    if (!address) return {};
     ++map_.stats().device_allocs;
     return map_.take_from_segment(*address, segment, request);
   }
 
   // Pages that were mapped stay mapped, and free, when there are none for the rest.
-  std::optional<BlockId> take_from_pages(const BlockRequest& request) {
+  BlockId take_from_pages(const BlockRequest& request) {
     if constexpr (ExpandableSegmentSource<Source>) {
-      std::optional<BlockId> candidate = map_.find_expandable(request);
-      if (!candidate) {
+      BlockId candidate = map_.find_expandable(request);
+      if (!candidate.valid()) {
         const PoolKind kind = request.pool.kind();
         const Bytes size = expandable_address_space(kind, options_);
         const std::optional<Address> address = source_.reserve(size, expandable_page(kind, options_), request.stream);
-        if (!address || size < request.size) return std::nullopt;
+        if (!address || size < request.size) return {};
         candidate = map_.add_address_space(*address, size, request);
       }
-      while (const std::optional<BlockMap::Range> pages = map_.next_pages(*candidate, request)) {
-        if (!source_.map(pages->address, pages->size)) return std::nullopt;
-        candidate = map_.map_next_pages(*candidate, pages->size);
+      while (const std::optional<BlockMap::Range> pages = map_.next_pages(candidate, request)) {
+        if (!source_.map(pages->address, pages->size)) return {};
+        candidate = map_.map_next_pages(candidate, pages->size);
       }
-      return map_.take_expanded(*candidate, request);
+      return map_.take_expanded(candidate, request);
     }
-    return std::nullopt;
+    return {};
   }
 
   // try_mempool_fallback
-  std::optional<BlockId> take_from_other_pool(const BlockRequest& request) {
-    if (request.pool.mempool() != 0) return std::nullopt;
+  BlockId take_from_other_pool(const BlockRequest& request) {
+    if (request.pool.mempool() != 0) return {};
     BlockRequest elsewhere = request;
     elsewhere.expandable = false;
     for (std::size_t i = 1; i < map_.mempools().size(); ++i) {
       if (!map_.mempools()[i].use_on_oom) continue;
       elsewhere.pool = BlockMap::pool(i, request.pool.kind());
-      if (const auto block = map_.take_best_fit(elsewhere)) return block;
+      if (const BlockId block = map_.take_best_fit(elsewhere); block.valid()) return block;
     }
-    return std::nullopt;
+    return {};
   }
 
   void collect_garbage() {

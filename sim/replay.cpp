@@ -16,7 +16,7 @@ class Replayer {
   Replayer(const Program& program, const DriverPrices& prices, const ReplayOptions& options)
       : prices_(prices),
         borrowed_(options.borrowed),
-        allocator_(LoggedSegments(DeviceMemory(options.capacity)), options.allocator),
+        allocator_(LoggedSegments(DeviceMemory(options.capacity)), options.allocator, {}, Counted::Memory),
         buffers_(static_cast<std::size_t>(program.buffers)) {
     record_.peak_allocated_by_step.push_back({});
   }

@@ -160,7 +160,8 @@ class LiveHash {
  public:
   void begin_micro_batch() { power_ *= base; }
   std::uint64_t add(Address address, Bytes size, std::size_t place) {
-    const std::uint64_t what = mix(address.value ^ mix(static_cast<std::uint64_t>(size.count()) ^ mix(place)));
+    const std::uint64_t what =
+        mix(address.value * of_address + static_cast<std::uint64_t>(size.count()) * of_size + place * of_place);
     sum_ += what * power_;
     return what * power_;
   }
@@ -170,6 +171,9 @@ class LiveHash {
  private:
   // Odd, so that it has an inverse modulo 2^64 (Knuth's MMIX multiplier).
   static constexpr std::uint64_t base = 6364136223846793005ULL;
+  // Odd, and otherwise as good as random: pi and e without their integer parts, and the golden ratio, times 2^64.
+  static constexpr std::uint64_t of_address = 0x243f6a8885a308d3ULL, of_size = 0xb7e151628aed2a6bULL,
+                                 of_place = 0x9e3779b97f4a7c15ULL;
 
   // splitmix64's finalizer.
   static std::uint64_t mix(std::uint64_t x) {
@@ -190,7 +194,7 @@ class LiveHash {
 class TapeRunner {
  public:
   TapeRunner(const AllocatorOptions& options, Bytes capacity, const DriverPrices* prices, EnoughSeen enough)
-      : allocator_(DeviceMemory(capacity), options),
+      : allocator_(DeviceMemory(capacity), options, {}, Counted::Memory),
         repeats_(!options.collects_garbage()),
         prices_(prices),
         enough_(std::move(enough)) {
@@ -199,7 +203,7 @@ class TapeRunner {
 
   TapeRecord run(const StateTape& state, const StageTape& stage) && {
     play_state(state.construction);
-    for (std::size_t s = 0; s < state.steps.size() && !over(); ++s) {
+    for (std::size_t s = 0; s < state.steps.size() && !over_; ++s) {
       play_state(state.steps[s].before);
       const PassesTape& passes = stage.steps[s];
       before_step_ = passes_.size();
@@ -208,7 +212,8 @@ class TapeRunner {
       play_pass(passes.after);
       play_state(state.steps[s].after);
     }
-    record_.complete = !over();
+    record_.allocated = allocator_.stats().all.allocated.peak;
+    record_.complete = !over_;
     return std::move(record_);
   }
 
@@ -220,7 +225,7 @@ class TapeRunner {
 
   void play_state(const Tape& tape) {
     for (const TapeEvent& e : tape) {
-      if (over()) return;
+      if (over_) return;
       if (e.kind == TapeEvent::Kind::AllocState)
         state_.push_back(allocate(e));
       else if (e.kind == TapeEvent::Kind::FreeState)
@@ -232,24 +237,20 @@ class TapeRunner {
 
   void play_pass(const Tape& tape) {
     for (const TapeEvent& e : tape) {
-      if (over()) return;
+      if (over_) return;
       switch (e.kind) {
         case TapeEvent::Kind::Begin:
           passes_.emplace_back();
           live_.begin_micro_batch();
           break;
-        case TapeEvent::Kind::Alloc: {
-          const BlockId block = allocate(e);
-          if (over()) return;
-          const std::size_t place = passes_.back().size();
-          passes_.back().push_back({block, live_.add(allocator_.address(block), allocator_.size(block), place)});
+        case TapeEvent::Kind::Alloc:
+          if (const BlockId block = allocate(e); block.valid()) hold(block, passes_.back());
           break;
-        }
         case TapeEvent::Kind::Free:
-          release(passes_.size() - 1 - static_cast<std::size_t>(e.behind), e.ref);
+          release(passes_.end()[-1 - e.behind], e.ref);
           break;
         case TapeEvent::Kind::FreeEarly:
-          release(before_step_ + static_cast<std::size_t>(e.behind), e.ref);
+          release(passes_[before_step_ + static_cast<std::size_t>(e.behind)], e.ref);
           break;
         case TapeEvent::Kind::Keep:
           (void)allocate(e);
@@ -264,8 +265,11 @@ class TapeRunner {
     }
   }
 
-  void release(std::size_t micro_batch, std::int32_t place) {
-    const Held& held = passes_[micro_batch][static_cast<std::size_t>(place)];
+  void hold(BlockId block, std::vector<Held>& micro_batch) {
+    micro_batch.push_back({block, live_.add(allocator_.address(block), allocator_.size(block), micro_batch.size())});
+  }
+  void release(const std::vector<Held>& micro_batch, std::int32_t place) {
+    const Held& held = micro_batch[static_cast<std::size_t>(place)];
     live_.remove(held.term);
     allocator_.free(held.block);
   }
@@ -276,7 +280,7 @@ class TapeRunner {
     std::unordered_map<std::uint64_t, std::int64_t> seen;  // -> after how many bodies
     std::int64_t changes = -1;
     std::int64_t left = passes.repeats;
-    while (left > 0 && !over()) {
+    while (left > 0 && !over_) {
       play_pass(passes.body);
       --left;
       ++record_.bodies;
@@ -295,18 +299,19 @@ class TapeRunner {
     }
   }
 
+  // Invalid where memory ran out.
   BlockId allocate(const TapeEvent& e) {
     const std::variant<BlockId, OutOfMemory> got = allocator_.malloc(Bytes{e.bytes}, e.stream);
-    if (std::holds_alternative<OutOfMemory>(got)) {
-      record_.out_of_memory = true;
+    const BlockId* const block = std::get_if<BlockId>(&got);
+    if (block == nullptr) {
+      run_out();
       return {};
     }
-    record_.allocated = std::max(record_.allocated, allocator_.allocated());
     if (allocator_.reserved() > record_.epochs.back().reserved) {
       record_.epochs.back().reserved = allocator_.reserved();
       look();
     }
-    return std::get<BlockId>(got);
+    return *block;
   }
 
   void create(const TapeEvent& e) {
@@ -322,22 +327,23 @@ class TapeRunner {
     begin_epoch({std::nullopt, comm, {}}, prices_ == nullptr ? Bytes{} : prices_->of(comm).bytes);
   }
   void begin_epoch(TapeRecord::Epoch epoch, Bytes taken) {
-    if (!allocator_.source().take_for_driver(taken)) {
-      record_.out_of_memory = true;
-      return;
-    }
+    if (!allocator_.source().take_for_driver(taken)) return run_out();
     epoch.reserved = allocator_.reserved();
     record_.epochs.push_back(epoch);
     look();
   }
-  void look() { seen_enough_ = seen_enough_ || (enough_ && enough_(record_)); }
-  [[nodiscard]] bool over() const { return record_.out_of_memory || seen_enough_; }
+  void run_out() { over_ = record_.out_of_memory = true; }
+  void look() {
+    if (!enough_) return;
+    record_.allocated = allocator_.stats().all.allocated.peak;
+    over_ = over_ || enough_(record_);
+  }
 
   CachingAllocator<DeviceMemory> allocator_;
   bool repeats_;
   const DriverPrices* prices_;
   EnoughSeen enough_;
-  bool seen_enough_ = false;
+  bool over_ = false;                      // memory ran out, or enough was seen
   std::vector<BlockId> state_;             // by number
   std::size_t before_step_ = 0;            // micro-batches
   std::vector<std::vector<Held>> passes_;  // by micro-batch and place

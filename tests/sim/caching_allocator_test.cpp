@@ -286,5 +286,25 @@ TEST(CachingAllocator, LargeSegmentSizeIsAnOption) {
   EXPECT_EQ(allocator.reserved(), 32_MiB);
 }
 
+TEST(CachingAllocator, CountsMemoryAloneWhereThatWillDo) {
+  CachingAllocator<InventedAddresses> all, memory({}, {}, {}, Counted::Memory);
+  const auto both = [&](auto act) {
+    act(all);
+    act(memory);
+  };
+  both([](auto& allocator) {
+    const BlockId first = std::get<BlockId>(allocator.malloc(30_MiB, StreamId{0}));
+    (void)allocator.malloc(600_KiB, StreamId{0});
+    allocator.free(first);
+    (void)allocator.malloc(5_MiB, StreamId{0});
+  });
+  EXPECT_EQ(memory.layout(), all.layout());
+  EXPECT_EQ(memory.stats().all.allocated, all.stats().all.allocated);
+  EXPECT_EQ(memory.stats().all.reserved, all.stats().all.reserved);
+  EXPECT_EQ(memory.stats().device_allocs, all.stats().device_allocs);
+  EXPECT_EQ(all.stats().large.inactive_split.current, 25_MiB);
+  EXPECT_EQ(memory.stats().large.inactive_split.current, 0_B);
+}
+
 }  // namespace
 }  // namespace tidemark
