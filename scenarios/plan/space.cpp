@@ -102,6 +102,18 @@ bool places_alike(const Layout& a, const Layout& b) {
 
 }  // namespace
 
+const TomlValue* value_at(const TomlTable& document, const KeyPath& key) {
+  const TomlTable* table = &document;
+  for (std::size_t i = 0; i < key.size() && table != nullptr; ++i) {
+    const auto found =
+        std::find_if(table->keys.begin(), table->keys.end(), [&](const TomlKey& its) { return its.name == key[i]; });
+    if (found == table->keys.end()) return nullptr;
+    if (i + 1 == key.size()) return &found->value;
+    table = std::get_if<TomlTable>(&found->value.value);
+  }
+  return nullptr;
+}
+
 std::vector<KeyPath> Axis::keys() const {
   std::vector<KeyPath> all;
   for (const AxisValue& value : values)
