@@ -29,10 +29,14 @@ constexpr std::int64_t most_ops = 64'000'000;
 constexpr std::int64_t ops_of_a_layers_passes = 160, ops_of_an_eager_layers_passes = 1200;
 
 void refuse_endless_programs(const Scenario& s) {
-  const std::int64_t ops_of_a_layer = runtime_of(s).eager ? ops_of_an_eager_layers_passes : ops_of_a_layers_passes;
   const std::int64_t micro_batches = s.train.global_batch / (s.train.micro_batch * s.layout.data);
   const std::int64_t layers = s.model.layers / s.layout.pipeline + 1;
-  if (micro_batches <= most_ops / (ops_of_a_layer * layers * s.train.steps)) return;
+  const auto fits = [&](std::int64_t ops_of_a_layer) {
+    return micro_batches <= most_ops / (ops_of_a_layer * layers * s.train.steps);
+  };
+  static_assert(ops_of_a_layers_passes < ops_of_an_eager_layers_passes, "so a runtime is made where it matters");
+  if (fits(ops_of_an_eager_layers_passes)) return;
+  if (!runtime_of(s).eager && fits(ops_of_a_layers_passes)) return;
   throw InputError(
       Problem{.file = s.name,
               .message = fmt::format("{} micro-batches of {} layers a stage make a program of more than {} million ops",

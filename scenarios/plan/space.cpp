@@ -14,24 +14,18 @@
 namespace tidemark {
 namespace {
 
-// Keys are in the order of their names.
-std::vector<TomlKey>::iterator place_of(TomlTable& table, const std::string& name) {
-  return std::lower_bound(table.keys.begin(), table.keys.end(), name,
-                          [](const TomlKey& key, const std::string& its) { return key.name < its; });
-}
-
-TomlKey* find(TomlTable& table, const std::string& name) {
-  const auto place = place_of(table, name);
-  return place == table.keys.end() || place->name != name ? nullptr : &*place;
+std::vector<TomlKey>::iterator find(TomlTable& table, const std::string& name) {
+  return std::find_if(table.keys.begin(), table.keys.end(), [&](const TomlKey& key) { return key.name == name; });
 }
 
 TomlValue& entry(TomlTable& table, const std::string& name) {
-  const auto place = place_of(table, name);
-  if (place != table.keys.end() && place->name == name) return place->value;
-  const auto at = place - table.keys.begin();
+  if (const auto known = find(table, name); known != table.keys.end()) return known->value;
   constexpr std::size_t of_most_tables = 16;  // all at once: to grow is to move every key
   if (table.keys.size() == table.keys.capacity()) table.keys.reserve(std::max(of_most_tables, 2 * table.keys.size()));
-  return table.keys.insert(table.keys.begin() + at, TomlKey{name, {}, {}})->value;
+  // Keys are in the order of their names.
+  const auto place =
+      std::find_if(table.keys.begin(), table.keys.end(), [&](const TomlKey& key) { return key.name > name; });
+  return table.keys.insert(place, TomlKey{name, {}, {}})->value;
 }
 
 void set(TomlTable& document, const KeyPath& path, const TomlValue& value) {
@@ -47,12 +41,11 @@ void set(TomlTable& document, const KeyPath& path, const TomlValue& value) {
 void erase(TomlTable& document, const KeyPath& path) {
   TomlTable* table = &document;
   for (std::size_t i = 0; i + 1 < path.size(); ++i) {
-    TomlKey* inner = find(*table, path[i]);
-    if (inner == nullptr || !std::holds_alternative<TomlTable>(inner->value.value)) return;
+    const auto inner = find(*table, path[i]);
+    if (inner == table->keys.end() || !std::holds_alternative<TomlTable>(inner->value.value)) return;
     table = &std::get<TomlTable>(inner->value.value);
   }
-  const auto place = place_of(*table, path.back());
-  if (place != table->keys.end() && place->name == path.back()) table->keys.erase(place);
+  if (const auto its = find(*table, path.back()); its != table->keys.end()) table->keys.erase(its);
 }
 
 bool sets(const AxisValue& value, const KeyPath& key) {
