@@ -217,10 +217,10 @@ BufferId Emitter::rotary_table() {
 BufferId Emitter::dummy_gradient(const Parameter& parameter) {
   const std::int64_t rows = sizes.rows(parameter), columns = sizes.columns(parameter);
   const Bytes size = rows * columns * size_of(train.precision);
-  const std::string text = fmt::format("dummy_gradient.{}x{}", rows, columns);
-  if (runtime.dummy_gradient == DummyGradient::Temporary) return alloc(size, Category::Workspaces, text);
+  const auto text = [&] { return fmt::format("dummy_gradient.{}x{}", rows, columns); };
+  if (runtime.dummy_gradient == DummyGradient::Temporary) return alloc(size, Category::Workspaces, text());
   BufferId& cached = dummy_gradients_[{rows, columns}];
-  if (!cached.valid()) cached = keep(alloc(size, Category::Workspaces, text), text);
+  if (!cached.valid()) cached = keep(alloc(size, Category::Workspaces, text()), text());
   return cached;
 }
 
