@@ -74,6 +74,12 @@ LabelId Emitter::label(OperatorId op, std::string_view use) {
   return made;
 }
 
+NameId Emitter::name(Local local) {
+  NameId& known = local_names_[static_cast<std::size_t>(local)];
+  if (!known.valid()) known = program.name(local_names[static_cast<std::size_t>(local)]);
+  return known;
+}
+
 void Emitter::mark(Phase phase, std::string_view text) {
   program.mark(phase, step_, micro_batch_, program.label(text));
 }
