@@ -281,7 +281,7 @@ namespace {
 Duration simulated_step(const Scenario& scenario, const ModelGraph& graph) {
   const Runtime runtime = runtime_of(scenario);
   const RepeatingWorkload stages = lower_last_step({graph, scenario.layout, scenario.train, runtime});
-  const Workload calls = calls_of(shortened(stages));
+  const Workload calls = calls_of(stages);
   const Prices prices = price(calls, scenario.cluster, nccl_settings(scenario.runtime));
   Router router(calls, scenario.cluster, prices.entry_of_rank);
   const Folding folding = fold(calls, prices.entry_of_rank, router.traffic());
