@@ -1,5 +1,6 @@
 #include "scenarios/cli/detail/plan_verbs.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <ostream>
@@ -60,7 +61,7 @@ Space asked_space(const PlanArguments& a) {
       throw InputError(Problem{.file = a.scenario,
                                .message = "a scenario, and flags that say what it says",
                                .hint = "change them in the file, or leave the file out"});
-    return read_space(a.scenario, data_root());
+    return read_space(a.scenario, data_root(), a.with);
   }
   std::string missing;
   for (const auto& [name, given] : {std::pair("--model", !a.model.empty()), std::pair("--cluster", !a.cluster.empty()),
@@ -71,7 +72,7 @@ Space asked_space(const PlanArguments& a) {
     throw InputError(Problem{.file = "plan",
                              .message = fmt::format("{} left out", missing),
                              .hint = "give all five of --model --cluster --gpus --sequence --global-batch, or a file"});
-  return space_of(base_document(a), "plan", {std::filesystem::current_path(), data_root()});
+  return space_of(base_document(a), "plan", {std::filesystem::current_path(), data_root()}, a.with);
 }
 
 }  // namespace
@@ -98,6 +99,10 @@ CLI::App* add_plan(CLI::App& app, PlanArguments& a) {
   plan->add_option("--why", a.why, "where two candidates, by their numbers, differ: memory and time, term by term")
       ->expected(2)
       ->type_name("A B");
+  plan->add_option("--with", a.with, "search this axis too, which makes the space larger; may be given again")
+      ->expected(1)
+      ->take_all()
+      ->type_name("AXIS");
   plan->add_flag("--show-space", a.show_space, "print the axes, their values and how many combinations they make");
   return plan;
 }
@@ -180,6 +185,19 @@ int answered(const Space& space, const PlanArguments& a, const Plan& found) {
   return found.best.empty() ? no : yes;
 }
 
+// Axes that could be searched too, in one line; nothing where there are none.
+std::string further_text(const Space& space) {
+  std::string names;
+  for (const FurtherAxis& f : further_axes(space.base)) {
+    const auto is_there = [&](const Axis& axis) { return axis.name == f.axis.name; };
+    if (std::any_of(space.axes.begin(), space.axes.end(), is_there)) continue;
+    std::string values;
+    for (const AxisValue& value : f.axis.values) values += (values.empty() ? "" : ", ") + value.text;
+    names += fmt::format("{}--with {} ({})", names.empty() ? "" : ", ", f.name, values);
+  }
+  return names.empty() ? "" : fmt::format("can be searched too: {}\n", names);
+}
+
 // The first process searches, the others do what it hands out.
 int run_on_farm(Farm& farm, const PlanArguments& a) {
   try {
@@ -210,7 +228,7 @@ int run_plan(const PlanArguments& a) {
     return run_on_farm(*mpi_farm(oneapi::tbb::info::default_concurrency()), a);
   const Space space = asked_space(a);
   if (a.show_space) {
-    answer(space_text(space), "", {});
+    answer(space_text(space) + further_text(space), "", {});
     return yes;
   }
   if (!a.why.empty()) return why(space, a);

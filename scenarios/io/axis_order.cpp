@@ -8,6 +8,7 @@ namespace tidemark {
 std::optional<std::array<MeshAxis, 3>> parse_axis_order(std::string_view text) {
   static constexpr std::array<std::string_view, 5> names{"tp", "dp", "pp", "cp", "ep"};
   std::vector<std::size_t> seen;
+  seen.reserve(names.size());
   for (std::size_t start = 0; start <= text.size();) {
     const std::size_t end = std::min(text.find('-', start), text.size());
     const auto name = std::find(names.begin(), names.end(), text.substr(start, end - start));
@@ -16,11 +17,10 @@ std::optional<std::array<MeshAxis, 3>> parse_axis_order(std::string_view text) {
     seen.push_back(which);
     start = end + 1;
   }
-  std::vector<MeshAxis> axes;
-  for (const std::size_t which : seen)
-    if (which < 3) axes.push_back(static_cast<MeshAxis>(which));
-  if (axes.size() != 3) return std::nullopt;
-  return std::array{axes[0], axes[1], axes[2]};
+  std::erase_if(seen, [](std::size_t which) { return which >= 3; });
+  if (seen.size() != 3) return std::nullopt;
+  const auto axis = [&](std::size_t i) { return static_cast<MeshAxis>(seen[i]); };
+  return std::array{axis(0), axis(1), axis(2)};
 }
 
 std::string text(const std::array<MeshAxis, 3>& order) {

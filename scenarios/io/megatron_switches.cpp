@@ -153,8 +153,15 @@ const std::array repeats{
 };
 
 /// Flags that change what is allocated, or when, in a way that is not modelled; neutral values ask for nothing.
-const std::vector<UnmodelledKey>& unmodelled_flags() {
-  static const std::vector<UnmodelledKey> flags{
+/// A flag that is not modelled yet, what it asks for, and the values that ask for nothing.
+struct Unmodelled {
+  std::string_view flag;
+  std::string_view what;
+  std::vector<std::string_view> neutral;  ///< as TOML writes them; the first one is suggested
+};
+
+const std::vector<Unmodelled>& unmodelled_flags() {
+  static const std::vector<Unmodelled> flags{
       {"context-parallel-size", "context parallelism is", {"1"}},
       {"cp-comm-type", "context parallelism is", {}},
       {"hierarchical-context-parallel-sizes", "context parallelism is", {}},
@@ -315,7 +322,7 @@ void check_repeat(TomlReader& switches, const TomlKey& given, const Repeat& repe
                    fmt::format("leave it out, or set {}", one_of(wanted)));
 }
 
-void check_unmodelled(TomlReader& switches, const TomlKey& given, const UnmodelledKey& flag) {
+void check_unmodelled(TomlReader& switches, const TomlKey& given, const Unmodelled& flag) {
   const auto is_given = [&](std::string_view neutral) { return neutral == plain(given.value); };
   if (std::any_of(flag.neutral.begin(), flag.neutral.end(), is_given)) return;
   switches.problem(
@@ -359,7 +366,7 @@ std::vector<std::string> all_flags() {
   std::vector<std::string> flags{"tokenizer-type"};
   for (const Own& own : own_flags) flags.emplace_back(own.flag);
   for (const Repeat& r : repeats) flags.emplace_back(r.flag);
-  for (const UnmodelledKey& u : unmodelled_flags()) flags.emplace_back(u.key);
+  for (const Unmodelled& u : unmodelled_flags()) flags.emplace_back(u.flag);
   for (const std::string_view flag : harmless_flags) flags.emplace_back(flag);
   return flags;
 }
@@ -374,9 +381,8 @@ void read_own_switches(TomlReader switches, RuntimeChoice& runtime) {
 void check_megatron_switches(TomlReader switches, const Scenario& asked, const ScenarioTables& tables) {
   for (const TomlKey& given : switches.keys()) {
     const auto named = [&](const auto& row) { return row.flag == given.name; };
-    const auto keyed = [&](const UnmodelledKey& row) { return row.key == given.name; };
     const auto* const repeat = std::find_if(repeats.begin(), repeats.end(), named);
-    const auto unmodelled = std::find_if(unmodelled_flags().begin(), unmodelled_flags().end(), keyed);
+    const auto unmodelled = std::find_if(unmodelled_flags().begin(), unmodelled_flags().end(), named);
     if (repeat != repeats.end()) {
       check_repeat(switches, given, *repeat, asked, tables);
     } else if (unmodelled != unmodelled_flags().end()) {

@@ -2,8 +2,11 @@
 
 #include <array>
 #include <cstddef>
+#include <initializer_list>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "parallel/layout.hpp"
@@ -71,7 +74,13 @@ constexpr std::string_view word(const std::array<Named<T>, N>& names, T value) {
 /// Reads a key that takes one of `names`; `later` are values of the format that are not modelled yet.
 template <class T, std::size_t N>
 std::optional<T> read_name(TomlReader& table, std::string_view key, const std::array<Named<T>, N>& names,
-                           const std::vector<std::string_view>& later = {}, Presence presence = Presence::Optional) {
+                           std::initializer_list<std::string_view> later = {}, Presence presence = Presence::Optional) {
+  const TomlValue* given = table.raw(key);
+  if (const auto* text = given == nullptr ? nullptr : std::get_if<std::string>(&given->value))
+    for (const Named<T>& named : names)
+      if (named.text == *text) return named.value;
+  // A problem, or nothing: what the key may be is made where there is something to say.
+  if (given == nullptr && presence == Presence::Optional) return std::nullopt;
   std::vector<Option> options;
   for (const Named<T>& named : names) options.push_back({named.text});
   for (const std::string_view text : later) options.push_back({text, Modelled::NotYet});

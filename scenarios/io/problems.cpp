@@ -5,12 +5,17 @@
 
 namespace tidemark {
 
+std::vector<Problem> Problems::sorted() && {
+  const auto before = [&](const Problem& a, const Problem& b) {
+    const bool a_elsewhere = a.file != file_, b_elsewhere = b.file != file_;
+    return std::tie(a_elsewhere, a.file, a.line, a.column) < std::tie(b_elsewhere, b.file, b.line, b.column);
+  };
+  if (found_.size() > 1) std::stable_sort(found_.begin(), found_.end(), before);
+  return std::move(found_);
+}
+
 void Problems::raise_if_any() const {
-  if (found_.empty()) return;
-  std::vector<Problem> sorted = found_;
-  const auto key = [&](const Problem& p) { return std::tuple(p.file != file_, p.file, p.line, p.column); };
-  std::stable_sort(sorted.begin(), sorted.end(), [&](const Problem& a, const Problem& b) { return key(a) < key(b); });
-  throw InputError(std::move(sorted));
+  if (!found_.empty()) throw InputError(Problems(*this).sorted());
 }
 
 }  // namespace tidemark

@@ -28,7 +28,9 @@ class Problems {
   [[nodiscard]] const std::string& file() const { return file_; }
   [[nodiscard]] bool any() const { return !found_.empty(); }
 
-  /// Throws everything found, this file's problems first and in the order of their places.
+  /// Everything found, this file's problems first and in the order of their places.
+  [[nodiscard]] std::vector<Problem> sorted() &&;
+  /// Throws all that.
   void raise_if_any() const;
 
  private:

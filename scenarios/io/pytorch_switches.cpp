@@ -42,6 +42,8 @@ void settle_pytorch(Scenario& asked, ScenarioTables& tables) {
   };
   refuse(layout, "tensor", asked.layout.tensor > 1, "cuts no layers");
   refuse(layout, "pipeline", asked.layout.pipeline > 1, "cuts no models");
+  refuse(layout, "count_embedding", asked.layout.count_embedding, "cuts no models");
+  refuse(layout, "count_loss", asked.layout.count_loss, "cuts no models");
   refuse(layout, "sharding", asked.layout.sharding != Sharding::None, "shards nothing; every rank holds a replica");
   refuse(train, "recompute", asked.train.recompute.kind == Recompute::Selective, "checkpoints whole layers");
   refuse(train, "recompute_method", asked.train.recompute.method == RecomputeMethod::Block, "checkpoints every layer");

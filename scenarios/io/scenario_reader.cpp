@@ -127,13 +127,14 @@ void read_model_part(ScenarioTables& tables, const ScenarioFolders& folders, Pro
                      const ScenarioFiles& files, Scenario& scenario) {
   const std::vector<ConfigOverride> overrides = read_overrides(tables.model_override, problems.file());
   const auto read = [&](const std::filesystem::path& path) { return read_model(path, overrides); };
-  const std::optional<Model> model = read_named_file(tables.top, "model", folders, problems,
-                                                     overrides.empty() ? files.models : decltype(files.models){}, read);
+  static const decltype(files.models) none;
+  std::optional<Model> model =
+      read_named_file(tables.top, "model", folders, problems, overrides.empty() ? files.models : none, read);
   const std::optional<std::int64_t> extra = tables.model_override.integer("vocabulary_extra", extra_tokens);
   const std::optional<std::int64_t> multiple = tables.model_override.integer("vocabulary_multiple", padding_quantum);
   tables.model_sound = model.has_value() && tables.model_override.sound("vocabulary_extra") &&
                        tables.model_override.sound("vocabulary_multiple");
-  scenario.model = model.value_or(Model{});
+  if (model) scenario.model = *std::move(model);
   scenario.model.vocabulary_extra = extra.value_or(0);
   scenario.model.vocabulary_multiple = multiple.value_or(0);
 }
@@ -159,11 +160,11 @@ void read_layout(TomlReader& table, Layout& layout) {
   read_order(table, layout);
   read_schedule(table, layout);
 
-  table.refuse({"context", "context parallelism is", {"1"}});
-  table.refuse({"context_kind", "context parallelism is", {"\"p2p\""}});
-  table.refuse({"expert", "expert parallelism is", {"1"}});
-  table.refuse({"expert_tensor", "expert parallelism is", {"1"}});
-  table.refuse({"shard_group", "sharding within a group is", {}});
+  table.refuse("context", "context parallelism is", {"1"});
+  table.refuse("context_kind", "context parallelism is", {"\"p2p\""});
+  table.refuse("expert", "expert parallelism is", {"1"});
+  table.refuse("expert_tensor", "expert parallelism is", {"1"});
+  table.refuse("shard_group", "sharding within a group is", {});
   table.refuse_unknown_keys();
 }
 
@@ -206,7 +207,7 @@ void read_train(TomlReader& table, Train& train) {
   train.attention_dropout = read_dropout(table, "attention_dropout");
 
   train.master_dtype = read_name(table, "master_dtype", precision_names).value_or(DType::FP32);
-  table.refuse({"moment_dtypes", "optimizer state of another precision is", {"[\"fp32\", \"fp32\"]"}});
+  table.refuse("moment_dtypes", "optimizer state of another precision is", {"[\"fp32\", \"fp32\"]"});
   table.refuse_unknown_keys();
 }
 
@@ -249,8 +250,8 @@ std::string read_allocator(TomlReader& table, const Environment& environment) {
 
 /// Returns the switches, which are judged once everything they may repeat has been read.
 TomlReader read_runtime(TomlReader& table, RuntimeChoice& runtime) {
-  const std::vector<Option> runtimes{
-      {"megatron"}, {"pytorch"}, {"fsdp2", Modelled::NotYet}, {"deepspeed", Modelled::NotYet}};
+  static constexpr auto runtimes =
+      std::to_array<Option>({{"megatron"}, {"pytorch"}, {"fsdp2", Modelled::NotYet}, {"deepspeed", Modelled::NotYet}});
   runtime.name = runtimes[table.option("name", runtimes).value_or(0)].text;
   runtime.headroom = table.bytes("headroom").value_or(Bytes{});
   runtime.versions = read_versions(table.table("versions"));
@@ -270,37 +271,41 @@ TomlReader read_runtime(TomlReader& table, RuntimeChoice& runtime) {
 }
 
 void refuse_unmodelled_tables(TomlReader& top) {
-  TomlReader offload = top.table("offload");
-  for (const std::string_view key : {"optimizer", "parameters", "activations"})
-    read_only_choice(offload, key, "none", {"cpu", "nvme"});
-  offload.refuse({"optimizer_fraction", "offloading is", {"0.0", "0"}});
-  offload.refuse_unknown_keys();
-  top.refuse({"adapter", "training an adapter is", {}});
-  top.refuse({"quantization", "a quantized base is", {}});
-  top.refuse({"rollout", "generation beside training is", {}});
-  top.refuse({"moe", "mixture of experts is", {}});
+  if (TomlReader offload = top.table("offload"); offload.present()) {
+    for (const std::string_view key : {"optimizer", "parameters", "activations"})
+      read_only_choice(offload, key, "none", {"cpu", "nvme"});
+    offload.refuse("optimizer_fraction", "offloading is", {"0.0", "0"});
+    offload.refuse_unknown_keys();
+  }
+  top.refuse("adapter", "training an adapter is", {});
+  top.refuse("quantization", "a quantized base is", {});
+  top.refuse("rollout", "generation beside training is", {});
+  top.refuse("moe", "mixture of experts is", {});
 }
 
 }  // namespace
 
-Scenario scenario_of(const TomlTable& document, const std::filesystem::path& file, const ScenarioFolders& folders,
-                     const ScenarioFiles& read_before) {
+std::variant<Scenario, std::vector<Problem>> scenario_or_problems(const TomlTable& document,
+                                                                  const std::filesystem::path& file,
+                                                                  const ScenarioFolders& folders,
+                                                                  const ScenarioFiles& read_before) {
   Problems problems(file.string());
   TomlReader top(&document, {}, "", problems);
   TomlReader model_override = top.table("model_override");
   TomlReader layout = top.table("layout");
   TomlReader train = top.table("train", Presence::Required);
   TomlReader runtime = top.table("runtime");
-  ScenarioTables tables{top, model_override, layout, train, runtime};
+  ScenarioTables tables{std::move(top), std::move(model_override), std::move(layout), std::move(train),
+                        std::move(runtime)};
 
   Scenario scenario;
   scenario.name = file.stem().string();
   scenario.gpus = narrow(tables.top.integer("gpus", rank_count, Presence::Required).value_or(1));
   read_model_part(tables, folders, problems, read_before, scenario);
-  const std::optional<Cluster> cluster =
+  std::optional<Cluster> cluster =
       read_named_file(tables.top, "cluster", folders, problems, read_before.clusters, read_cluster);
   tables.cluster_sound = cluster.has_value();
-  scenario.cluster = cluster.value_or(Cluster{});
+  if (cluster) scenario.cluster = *std::move(cluster);
   read_layout(tables.layout, scenario.layout);
   read_train(tables.train, scenario.train);
   TomlReader switches = read_runtime(tables.runtime, scenario.runtime);
@@ -316,12 +321,21 @@ Scenario scenario_of(const TomlTable& document, const std::filesystem::path& fil
     tables.train.problem("master_dtype", "optimizer state of another precision than fp32 is not modelled yet",
                          "plain PyTorch ([runtime] name = \"pytorch\") keeps none where it is the parameters' own");
   settle(scenario, tables);
-  Scenario asked = scenario;
-  asked.layout.sequence_parallel = asked_sequence_parallel;
-  if (!eager) check_megatron_switches(switches, asked, tables);
+  if (!eager && switches.present()) {
+    Scenario asked = scenario;
+    asked.layout.sequence_parallel = asked_sequence_parallel;
+    check_megatron_switches(switches, asked, tables);
+  }
 
-  problems.raise_if_any();
+  if (problems.any()) return std::move(problems).sorted();
   return scenario;
+}
+
+Scenario scenario_of(const TomlTable& document, const std::filesystem::path& file, const ScenarioFolders& folders,
+                     const ScenarioFiles& read_before) {
+  auto read = scenario_or_problems(document, file, folders, read_before);
+  if (auto* wrong = std::get_if<std::vector<Problem>>(&read)) throw InputError(std::move(*wrong));
+  return std::get<Scenario>(std::move(read));
 }
 
 Scenario parse_scenario(std::string_view text, const std::filesystem::path& file, const ScenarioFolders& folders) {

@@ -5,7 +5,10 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <variant>
+#include <vector>
 
+#include "scenarios/io/input_error.hpp"
 #include "scenarios/io/toml_value.hpp"
 #include "scenarios/scenario.hpp"
 
@@ -35,6 +38,12 @@ struct ScenarioFiles {
 /// The same from a document, which need not have been a text.
 Scenario scenario_of(const TomlTable& document, const std::filesystem::path& file, const ScenarioFolders& folders,
                      const ScenarioFiles& read_before = {});
+
+/// The same, and what is wrong as a value, at least one problem: for whoever asks many documents that may be none.
+std::variant<Scenario, std::vector<Problem>> scenario_or_problems(const TomlTable& document,
+                                                                  const std::filesystem::path& file,
+                                                                  const ScenarioFolders& folders,
+                                                                  const ScenarioFiles& read_before);
 
 /// What the document's scenarios will read: its model and its cluster. Throws InputError.
 ScenarioFiles files_of(const TomlTable& document, const std::filesystem::path& file, const ScenarioFolders& folders);

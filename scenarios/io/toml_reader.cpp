@@ -19,7 +19,7 @@ const TomlKey* TomlReader::find(std::string_view key) const {
 }
 
 const TomlKey* TomlReader::look_up(std::string_view key, Presence presence) {
-  known_.emplace_back(key);
+  if (table_ != nullptr) known_.push_back(key);
   const TomlKey* found = find(key);
   if (found == nullptr && presence == Presence::Required) {
     unsound_.emplace(key);
@@ -43,12 +43,15 @@ void TomlReader::wrong_type(const TomlKey& key, std::string_view wanted, std::st
 }
 
 TomlReader TomlReader::table(std::string_view key, Presence presence) {
-  const std::string name = name_.empty() ? std::string(key) : name_ + "." + std::string(key);
+  std::string name;
+  name.reserve(name_.size() + 1 + key.size());
+  if (!name_.empty()) name.append(name_).append(".");
+  name.append(key);
   const TomlKey* found = look_up(key, presence);
-  if (found == nullptr) return {nullptr, place_, name, *problems_};
+  if (found == nullptr) return {nullptr, place_, std::move(name), *problems_};
   const auto* table = std::get_if<TomlTable>(&found->value.value);
   if (table == nullptr) wrong_type(*found, "a table", fmt::format("begin it with [{}] on a line of its own", name));
-  return {table, found->value.place, name, *problems_};
+  return {table, found->value.place, std::move(name), *problems_};
 }
 
 std::optional<bool> TomlReader::boolean(std::string_view key, Presence presence) {
@@ -152,24 +155,20 @@ std::optional<Ratio> TomlReader::ratio(std::string_view key, Ratio low, Ratio hi
   return Ratio{std::llround(millionths)};
 }
 
-std::optional<std::size_t> TomlReader::option(std::string_view key, const std::vector<Option>& options,
+std::optional<std::size_t> TomlReader::option(std::string_view key, std::span<const Option> options,
                                               Presence presence) {
   const std::optional<std::string> value = string(key, presence);
   if (!value) return std::nullopt;
-  std::vector<std::string> modelled;
-  for (const Option& o : options) {
-    if (o.modelled == Modelled::Yes) modelled.push_back(in_quotes(o.text));
-  }
   const auto found = std::find_if(options.begin(), options.end(), [&](const Option& o) { return o.text == *value; });
-  if (found == options.end()) {
-    problem(key, fmt::format("{} = {} is not known", key, in_quotes(*value)), one_of(modelled) + " would do");
-    return std::nullopt;
-  }
-  if (found->modelled == Modelled::NotYet) {
-    problem(key, fmt::format("{} = {} is not modelled yet", key, in_quotes(*value)), one_of(modelled) + " would do");
-    return std::nullopt;
-  }
-  return static_cast<std::size_t>(found - options.begin());
+  if (found != options.end() && found->modelled == Modelled::Yes)
+    return static_cast<std::size_t>(found - options.begin());
+  std::vector<std::string> modelled;
+  for (const Option& o : options)
+    if (o.modelled == Modelled::Yes) modelled.push_back(in_quotes(o.text));
+  problem(key,
+          fmt::format("{} = {} is not {}", key, in_quotes(*value), found == options.end() ? "known" : "modelled yet"),
+          one_of(modelled) + " would do");
+  return std::nullopt;
 }
 
 const TomlValue* TomlReader::raw(std::string_view key) {
@@ -180,21 +179,20 @@ const TomlValue* TomlReader::raw(std::string_view key) {
 const std::vector<TomlKey>& TomlReader::keys() {
   static const std::vector<TomlKey> none;
   if (table_ == nullptr) return none;
-  for (const TomlKey& key : table_->keys) known_.push_back(key.name);
+  for (const TomlKey& key : table_->keys) known_.emplace_back(key.name);
   return table_->keys;
 }
 
-void TomlReader::refuse(const UnmodelledKey& unmodelled) {
-  const TomlValue* value = raw(unmodelled.key);
+void TomlReader::refuse(std::string_view key, std::string_view what, std::initializer_list<std::string_view> neutral) {
+  const TomlValue* value = raw(key);
   if (value == nullptr) return;
   const std::string given = text(*value);
-  if (std::find(unmodelled.neutral.begin(), unmodelled.neutral.end(), given) != unmodelled.neutral.end()) return;
+  if (std::find(neutral.begin(), neutral.end(), given) != neutral.end()) return;
   const bool is_table = std::holds_alternative<TomlTable>(value->value);
-  const std::string found =
-      is_table ? fmt::format("[{}]", unmodelled.key) : fmt::format("{} = {}", unmodelled.key, given);
+  const std::string found = is_table ? fmt::format("[{}]", key) : fmt::format("{} = {}", key, given);
   std::string hint = "leave it out";
-  if (!unmodelled.neutral.empty()) hint += fmt::format(", or set {}", unmodelled.neutral.front());
-  problem(unmodelled.key, fmt::format("{}: {} not modelled yet", found, unmodelled.what), std::move(hint));
+  if (neutral.size() > 0) hint += fmt::format(", or set {}", *neutral.begin());
+  problem(key, fmt::format("{}: {} not modelled yet", found, what), std::move(hint));
 }
 
 void TomlReader::refuse_unknown_keys() {
@@ -203,7 +201,7 @@ void TomlReader::refuse_unknown_keys() {
   for (const TomlKey& key : table_->keys) {
     if (std::find(known_.begin(), known_.end(), key.name) != known_.end()) continue;
     if (known.empty()) {
-      known = known_;
+      known.assign(known_.begin(), known_.end());
       std::sort(known.begin(), known.end());
       known.erase(std::unique(known.begin(), known.end()), known.end());
     }

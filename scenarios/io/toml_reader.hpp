@@ -2,8 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,13 +26,6 @@ struct Option {
   Modelled modelled = Modelled::Yes;
 };
 
-/// A key of the format that is not modelled yet, what it asks for, and the values that ask for nothing.
-struct UnmodelledKey {
-  std::string_view key;
-  std::string_view what;
-  std::vector<std::string_view> neutral;  ///< as TOML writes them; the first one is suggested
-};
-
 /// What a whole number may be, both ends included.
 struct IntegerRange {
   std::int64_t low = 0;
@@ -40,12 +35,15 @@ struct IntegerRange {
 enum class Presence : std::uint8_t { Optional, Required };
 
 /// Typed access to one table of a TOML file. What is wrong goes to `problems`, with its place; the reader of a table
-/// that is missing finds nothing. The tables have to outlive it.
+/// that is missing finds nothing. The tables have to outlive it, and so have the names of keys.
 class TomlReader {
  public:
   /// `name` as in "[layout]"; empty for the top of the file.
   TomlReader(const TomlTable* table, Place place, std::string name, Problems& problems)
-      : table_(table), place_(place), name_(std::move(name)), problems_(&problems) {}
+      : table_(table), place_(place), name_(std::move(name)), problems_(&problems) {
+    constexpr std::size_t keys_of_most_tables = 32;
+    if (table_ != nullptr) known_.reserve(keys_of_most_tables);
+  }
 
   TomlReader table(std::string_view key, Presence presence = Presence::Optional);
 
@@ -59,15 +57,16 @@ class TomlReader {
   /// A number between `low` and `high` with at most six decimals.
   std::optional<Ratio> ratio(std::string_view key, Ratio low, Ratio high, Presence presence = Presence::Optional);
   /// Which of `options` the key's text is.
-  std::optional<std::size_t> option(std::string_view key, const std::vector<Option>& options,
+  std::optional<std::size_t> option(std::string_view key, std::span<const Option> options,
                                     Presence presence = Presence::Optional);
   /// The value as it stands, for keys of several types.
   const TomlValue* raw(std::string_view key);
   /// Every key of the table, for tables with keys of the user's choosing; all of them count as known.
   const std::vector<TomlKey>& keys();
 
-  /// Refuses `unmodelled`'s key when it asks for something.
-  void refuse(const UnmodelledKey& unmodelled);
+  /// Refuses a key of the format that is not modelled yet, when it asks for something: `what` it asks for ("… is"), and
+  /// the values that ask for nothing, as TOML writes them; the first one is suggested.
+  void refuse(std::string_view key, std::string_view what, std::initializer_list<std::string_view> neutral);
   /// Reports keys that nobody asked for. Call it last.
   void refuse_unknown_keys();
 
@@ -95,7 +94,7 @@ class TomlReader {
   Place place_;
   std::string name_;
   Problems* problems_;
-  std::vector<std::string> known_;  // in the order in which they were asked for, perhaps more than once
+  std::vector<std::string_view> known_;  // asked for, in that order, perhaps more than once; none without a table
   std::set<std::string, std::less<>> unsound_;
 };
 

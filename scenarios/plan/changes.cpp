@@ -18,20 +18,6 @@ TomlValue value(bool b) { return {b, {}}; }
 TomlValue value(std::string_view text) { return {std::string(text), {}}; }
 TomlValue value(const char* text) { return value(std::string_view(text)); }  // which would rather be a bool
 
-// The value of a key of the document, if it is there.
-const TomlValue* at(const TomlTable& document, const KeyPath& path) {
-  const TomlTable* table = &document;
-  for (std::size_t i = 0; i < path.size(); ++i) {
-    const auto found =
-        std::find_if(table->keys.begin(), table->keys.end(), [&](const TomlKey& key) { return key.name == path[i]; });
-    if (found == table->keys.end()) return nullptr;
-    if (i + 1 == path.size()) return &found->value;
-    table = std::get_if<TomlTable>(&found->value.value);
-    if (table == nullptr) return nullptr;
-  }
-  return nullptr;
-}
-
 // An axis whose first value leaves its keys as the document has them.
 class Change {
  public:
@@ -40,7 +26,7 @@ class Change {
     axis_.name = std::move(name);
     AxisValue same{std::move(now), {}};
     for (const KeyPath& key : keys_)
-      if (const TomlValue* its = at(document_, key)) same.settings.push_back({key, *its});
+      if (const TomlValue* its = value_at(document_, key)) same.settings.push_back({key, *its});
     axis_.values.push_back(std::move(same));
   }
   /// Another value; a key beyond those given keeps its value.
@@ -105,12 +91,6 @@ void add_recompute(const TomlTable& document, const Scenario& s, std::vector<Axi
   change.add_to(axes);
 }
 
-void add_allocator(const TomlTable& document, std::vector<Axis>& axes) {
-  one_key(document, {"runtime", "allocator"}, "default")
-      .to("expandable_segments:True", {value("expandable_segments:True")})
-      .add_to(axes);
-}
-
 // What a plain training script may change: it cuts nothing, and checkpoints every layer or none.
 std::vector<Axis> changes_of_script(const TomlTable& document, const Scenario& s) {
   std::vector<Axis> axes;
@@ -131,7 +111,7 @@ std::vector<Axis> changes_of_script(const TomlTable& document, const Scenario& s
         .to("one parameter after the other", {value(false), value(false)})
         .add_to(axes);
   if (s.layout.data > 1 && !now.gradients_view_buckets) switched("gradient_as_bucket_view", true);
-  if (s.runtime.allocator.empty()) add_allocator(document, axes);
+  if (s.runtime.allocator.empty()) axes.push_back(allocator_axis());
   return axes;
 }
 
@@ -161,7 +141,7 @@ std::vector<Axis> changes_of_layout(const TomlTable& document, const Scenario& s
     one_key(document, {"train", "cross_entropy"}, std::string(word(cross_entropy_names, s.train.cross_entropy)))
         .to("te", {value("te")})
         .add_to(axes);
-  if (s.runtime.allocator.empty()) add_allocator(document, axes);
+  if (s.runtime.allocator.empty()) axes.push_back(allocator_axis());
   if (s.layout.chunks > 1)
     Change(document, "chunks", {{"layout", "schedule"}, {"layout", "chunks"}}, std::to_string(s.layout.chunks))
         .to("1 (1f1b)", {value("1f1b"), value(std::int64_t{1})})

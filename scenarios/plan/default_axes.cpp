@@ -5,7 +5,7 @@
 
 #include "scenarios/plan/space.hpp"
 
-// The default space. docs/planner.md shows it; a new axis is a line here.
+// The default space, and the axes beyond it. docs/planner.md shows them; a new axis is a line here.
 
 namespace tidemark {
 namespace {
@@ -84,7 +84,26 @@ Axis recompute_axis() {
   return made;
 }
 
+// Plain PyTorch computes its loss unfused, whatever Megatron is asked for.
+Axis runtime_axis(const TomlTable& base) {
+  const KeyPath name{"runtime", "name"}, loss{"train", "cross_entropy"};
+  Axis made{"runtime", {{"megatron", {{name, value("megatron")}}}, {"pytorch", {{name, value("pytorch")}}}}};
+  if (const TomlValue* its = value_at(base, loss)) made.values.front().settings.push_back({loss, *its});
+  return made;
+}
+
 }  // namespace
+
+Axis allocator_axis() {
+  const KeyPath key{"runtime", "allocator"};
+  Axis made{"runtime.allocator", {{"default", {}}}};
+  for (const char* settings : {"expandable_segments:True"}) made.values.push_back({settings, {{key, value(settings)}}});
+  return made;
+}
+
+std::vector<FurtherAxis> further_axes(const TomlTable& base) {
+  return {{"allocator", allocator_axis()}, {"runtime", runtime_axis(base)}};
+}
 
 std::vector<Axis> default_axes(const Scenario& base) {
   std::vector<std::int64_t> pipelines;

@@ -14,17 +14,24 @@
 namespace tidemark {
 namespace {
 
+// Keys are in the order of their names.
+std::vector<TomlKey>::iterator place_of(TomlTable& table, const std::string& name) {
+  return std::lower_bound(table.keys.begin(), table.keys.end(), name,
+                          [](const TomlKey& key, const std::string& its) { return key.name < its; });
+}
+
 TomlKey* find(TomlTable& table, const std::string& name) {
-  const auto found =
-      std::find_if(table.keys.begin(), table.keys.end(), [&](const TomlKey& key) { return key.name == name; });
-  return found == table.keys.end() ? nullptr : &*found;
+  const auto place = place_of(table, name);
+  return place == table.keys.end() || place->name != name ? nullptr : &*place;
 }
 
 TomlValue& entry(TomlTable& table, const std::string& name) {
-  if (TomlKey* known = find(table, name)) return known->value;
-  const auto place =
-      std::find_if(table.keys.begin(), table.keys.end(), [&](const TomlKey& k) { return k.name > name; });
-  return table.keys.insert(place, TomlKey{name, {}, {}})->value;
+  const auto place = place_of(table, name);
+  if (place != table.keys.end() && place->name == name) return place->value;
+  const auto at = place - table.keys.begin();
+  constexpr std::size_t of_most_tables = 16;  // all at once: to grow is to move every key
+  if (table.keys.size() == table.keys.capacity()) table.keys.reserve(std::max(of_most_tables, 2 * table.keys.size()));
+  return table.keys.insert(table.keys.begin() + at, TomlKey{name, {}, {}})->value;
 }
 
 void set(TomlTable& document, const KeyPath& path, const TomlValue& value) {
@@ -44,7 +51,26 @@ void erase(TomlTable& document, const KeyPath& path) {
     if (inner == nullptr || !std::holds_alternative<TomlTable>(inner->value.value)) return;
     table = &std::get<TomlTable>(inner->value.value);
   }
-  std::erase_if(table->keys, [&](const TomlKey& key) { return key.name == path.back(); });
+  const auto place = place_of(*table, path.back());
+  if (place != table->keys.end() && place->name == path.back()) table->keys.erase(place);
+}
+
+bool sets(const AxisValue& value, const KeyPath& key) {
+  return std::any_of(
+      value.settings.begin(), value.settings.end(),
+      // From the end: most keys share their table.
+      [&](const AxisValue::Setting& s) { return std::equal(s.key.rbegin(), s.key.rend(), key.rbegin(), key.rend()); });
+}
+
+// Gives the document one of the axis's values, whichever it had.
+void choose(TomlTable& document, const Axis& axis, std::size_t chosen) {
+  const AxisValue& its = axis.values[chosen];
+  for (std::size_t v = 0; v < axis.values.size(); ++v) {
+    if (v == chosen) continue;
+    for (const AxisValue::Setting& setting : axis.values[v].settings)
+      if (!sets(its, setting.key) && (v == 0 || !sets(axis.values[v - 1], setting.key))) erase(document, setting.key);
+  }
+  for (const AxisValue::Setting& setting : its.settings) set(document, setting.key, setting.value);
 }
 
 std::string without_numbers(const std::string& text) {
@@ -75,6 +101,18 @@ bool places_alike(const Layout& a, const Layout& b) {
 }
 
 }  // namespace
+
+const TomlValue* value_at(const TomlTable& document, const KeyPath& key) {
+  const TomlTable* table = &document;
+  for (std::size_t i = 0; i < key.size() && table != nullptr; ++i) {
+    const auto found =
+        std::find_if(table->keys.begin(), table->keys.end(), [&](const TomlKey& its) { return its.name == key[i]; });
+    if (found == table->keys.end()) return nullptr;
+    if (i + 1 == key.size()) return &found->value;
+    table = std::get_if<TomlTable>(&found->value.value);
+  }
+  return nullptr;
+}
 
 std::vector<KeyPath> Axis::keys() const {
   std::vector<KeyPath> all;
@@ -107,15 +145,21 @@ std::vector<std::size_t> Space::values_of(std::int64_t candidate) const {
 TomlTable Space::document(std::int64_t candidate) const {
   TomlTable made = base;
   const std::vector<std::size_t> chosen = values_of(candidate);
-  for (std::size_t a = 0; a < axes.size(); ++a) {
-    for (const AxisValue& value : axes[a].values)
-      for (const AxisValue::Setting& setting : value.settings) erase(made, setting.key);
-    for (const AxisValue::Setting& setting : axes[a].values[chosen[a]].settings) set(made, setting.key, setting.value);
-  }
+  for (std::size_t a = 0; a < axes.size(); ++a) choose(made, axes[a], chosen[a]);
   return made;
 }
 
 namespace {
+
+std::variant<Scenario, std::vector<Problem>> settled_or_problems(const Space& space, const TomlTable& document) {
+  auto read = scenario_or_problems(document, space.name, space.folders, space.files);
+  try {
+    if (auto* scenario = std::get_if<Scenario>(&read)) *scenario = settled(std::move(*scenario));
+  } catch (const InputError& error) {
+    return error.problems();
+  }
+  return read;
+}
 
 // A combination that an earlier one already stands for: another value of one axis makes the same job.
 bool repeats(const Space& space, std::int64_t index, const TomlTable& document, const Scenario& made) {
@@ -128,16 +172,13 @@ bool repeats(const Space& space, std::int64_t index, const TomlTable& document, 
                                                                     : false;
     for (std::size_t earlier = 0; may_repeat && earlier < chosen[a]; ++earlier) {
       TomlTable other = document;
-      for (const KeyPath& key : axis.keys()) erase(other, key);
-      for (const AxisValue::Setting& setting : axis.values[earlier].settings) set(other, setting.key, setting.value);
-      try {
-        Scenario its = settled(scenario_of(other, space.name, space.folders, space.files));
-        if (!places_alike(its.layout, made.layout)) continue;
-        its.layout = made.layout;
-        if (its == made) return true;
-      } catch (const InputError&) {
-        // No candidate, so it stands for nothing.
-      }
+      choose(other, axis, earlier);
+      auto read = settled_or_problems(space, other);
+      auto* its = std::get_if<Scenario>(&read);
+      // What is no candidate stands for nothing.
+      if (its == nullptr || !places_alike(its->layout, made.layout)) continue;
+      its->layout = made.layout;
+      if (*its == made) return true;
     }
   }
   return false;
@@ -147,13 +188,12 @@ bool repeats(const Space& space, std::int64_t index, const TomlTable& document, 
 
 std::variant<Scenario, Dropped> candidate(const Space& space, std::int64_t index) {
   const TomlTable document = space.document(index);
-  try {
-    Scenario made = settled(scenario_of(document, space.name, space.folders, space.files));
-    if (repeats(space, index, document, made)) return Dropped{"the same job as a combination before it"};
-    return made;
-  } catch (const InputError& error) {
-    return Dropped{without_numbers(error.problems().front().message)};
-  }
+  auto read = settled_or_problems(space, document);
+  if (const auto* problems = std::get_if<std::vector<Problem>>(&read))
+    return Dropped{without_numbers(problems->front().message)};
+  auto& made = std::get<Scenario>(read);
+  if (repeats(space, index, document, made)) return Dropped{"the same job as a combination before it"};
+  return std::move(made);
 }
 
 }  // namespace tidemark

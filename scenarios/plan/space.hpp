@@ -20,6 +20,9 @@ namespace tidemark {
 /// Key of a scenario, from its top: {"layout", "tensor"}.
 using KeyPath = std::vector<std::string>;
 
+/// The value of a key of a document; nothing where it is left out.
+[[nodiscard]] const TomlValue* value_at(const TomlTable& document, const KeyPath& key);
+
 /// One value of an axis: what it sets. Keys that other values of its axis set, and this one does not, are left out of
 /// the scenario.
 struct AxisValue {
@@ -67,10 +70,25 @@ struct Dropped {
 /// modelled and that a planner may choose. docs/planner.md lists them.
 [[nodiscard]] std::vector<Axis> default_axes(const Scenario& base);
 
-/// A space from a file: a scenario with a table [space], whose keys are axes. Without one, `default_axes`. Throws
-/// InputError.
-[[nodiscard]] Space read_space(const std::filesystem::path& path, const std::filesystem::path& data_root);
+/// Settings of PyTorch's allocator that are worth a try, the default first: `advise` tries them too.
+[[nodiscard]] Axis allocator_axis();
+
+/// An axis that is modelled and not in the default space, because it makes a search several times as large: whoever
+/// wants it asks for it by `name`.
+struct FurtherAxis {
+  std::string name;
+  Axis axis;
+};
+/// All there are, for a base. Their first value is what the default space has, unless the base says otherwise.
+[[nodiscard]] std::vector<FurtherAxis> further_axes(const TomlTable& base);
+
+/// A space from a file: a scenario with a table [space], whose keys are axes. Without one, `default_axes`. `with` names
+/// axes of `further_axes` that come before them, so that candidates of the space without these keep their numbers.
+/// Throws InputError.
+[[nodiscard]] Space read_space(const std::filesystem::path& path, const std::filesystem::path& data_root,
+                               const std::vector<std::string>& with = {});
 /// The same from a document.
-[[nodiscard]] Space space_of(TomlTable document, const std::filesystem::path& file, const ScenarioFolders& folders);
+[[nodiscard]] Space space_of(TomlTable document, const std::filesystem::path& file, const ScenarioFolders& folders,
+                             const std::vector<std::string>& with = {});
 
 }  // namespace tidemark

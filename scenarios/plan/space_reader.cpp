@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <iterator>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -87,9 +89,40 @@ void check_axes(const std::vector<Axis>& axes, const TomlKey& space, Problems& p
   }
 }
 
+[[noreturn]] void refuse_with(std::string message, std::string hint) {
+  throw InputError(Problem{.file = "--with", .message = std::move(message), .hint = std::move(hint)});
+}
+
+void check_names(const std::vector<FurtherAxis>& further, const std::vector<std::string>& with) {
+  std::vector<std::string> names;
+  for (const FurtherAxis& f : further) names.push_back(f.name);
+  for (const std::string& name : with)
+    if (std::find(names.begin(), names.end(), name) == names.end())
+      refuse_with(fmt::format("there is no axis {}", in_quotes(name)), one_of(names) + " would do");
+}
+
+// In the order in which they are declared, before the others.
+void add_further_axes(const std::vector<std::string>& with, Space& space) {
+  const std::vector<FurtherAxis> further = further_axes(space.base);
+  check_names(further, with);
+  std::vector<Axis> axes;
+  for (const FurtherAxis& f : further) {
+    if (std::find(with.begin(), with.end(), f.name) == with.end()) continue;
+    const std::vector<KeyPath> keys = f.axis.keys();
+    for (const Axis& axis : space.axes)
+      for (const KeyPath& key : axis.keys())
+        if (std::find(keys.begin(), keys.end(), key) != keys.end())
+          refuse_with(fmt::format("{} would set {}, and so does the axis {}", f.name, fmt::join(key, "."), axis.name),
+                      fmt::format("leave --with {} out, or that axis", f.name));
+    axes.push_back(f.axis);
+  }
+  space.axes.insert(space.axes.begin(), std::make_move_iterator(axes.begin()), std::make_move_iterator(axes.end()));
+}
+
 }  // namespace
 
-Space space_of(TomlTable document, const std::filesystem::path& file, const ScenarioFolders& folders) {
+Space space_of(TomlTable document, const std::filesystem::path& file, const ScenarioFolders& folders,
+               const std::vector<std::string>& with) {
   Problems problems(file.string());
   Space space{file.stem().string(), {}, folders, {}, {}};
   bool asked = false;
@@ -107,7 +140,10 @@ Space space_of(TomlTable document, const std::filesystem::path& file, const Scen
   std::erase_if(document.keys, [](const TomlKey& key) { return key.name == "space"; });
   space.base = std::move(document);
   space.files = files_of(space.base, file, folders);
-  if (asked) return space;
+  if (asked) {
+    add_further_axes(with, space);
+    return space;
+  }
 
   // Model, cluster, devices and batch are the question; what the axes set need not go together in the base.
   Scenario base;
@@ -122,11 +158,13 @@ Space space_of(TomlTable document, const std::filesystem::path& file, const Scen
   if (const auto layers = overrides.integer("num_hidden_layers", any)) base.model.layers = *layers;
   problems.raise_if_any();
   space.axes = default_axes(base);
+  add_further_axes(with, space);
   return space;
 }
 
-Space read_space(const std::filesystem::path& path, const std::filesystem::path& data_root) {
-  return space_of(parse_toml(read_text(path), path.string()), path, {path.parent_path(), data_root});
+Space read_space(const std::filesystem::path& path, const std::filesystem::path& data_root,
+                 const std::vector<std::string>& with) {
+  return space_of(parse_toml(read_text(path), path.string()), path, {path.parent_path(), data_root}, with);
 }
 
 }  // namespace tidemark

@@ -126,6 +126,59 @@ TEST_F(PlanCli, AJournalAnswersOneQuestion) {
   EXPECT_NE(read(folder_ / "err").find("is the journal of another question"), std::string::npos);
 }
 
+TEST_F(PlanCli, AJournalOfASmallerSpaceIsOfAnotherQuestion) {
+  const std::string journal = (folder_ / "journal").string();
+  (void)answer("", "--journal " + journal);
+  int code = 0;
+  (void)answer("", "--with allocator --journal " + journal, &code);
+  EXPECT_EQ(code, 2);
+  EXPECT_NE(read(folder_ / "err").find("is the journal of another question"), std::string::npos);
+}
+
+TEST_F(PlanCli, AnAxisAskedForByNameIsInEveryAnswer) {
+  const std::string best = (folder_ / "best").string();
+  int code = -1;
+  const std::string found = answer("", "--with allocator --top 40 --write-scenarios " + best, &code);
+  EXPECT_EQ(code, 0) << read(folder_ / "err");
+  EXPECT_NE(found.find("\"runtime.allocator\": \"expandable_segments:True\""), std::string::npos);
+  int with = 0, without = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(best))
+    ++(read(entry.path()).find("allocator = \"expandable_segments:True\"") != std::string::npos ? with : without);
+  EXPECT_GT(with, 0);
+  EXPECT_GT(without, 0);
+}
+
+TEST_F(PlanCli, ShowSpaceSaysWhatElseCanBeSearched) {
+  int code = -1;
+  const std::string space = answer("", "--show-space", &code);
+  EXPECT_EQ(code, 0);
+  EXPECT_TRUE(space.starts_with("24 combinations of\n"));
+  EXPECT_TRUE(
+      space.ends_with("can be searched too: --with allocator (default, expandable_segments:True), --with "
+                      "runtime (megatron, pytorch)\n"))
+      << space;
+  EXPECT_EQ(answer("", "--show-space --with runtime --with allocator", &code),
+            "96 combinations of\n"
+            "  runtime.allocator         default, expandable_segments:True\n"
+            "  runtime                   megatron, pytorch\n" +
+                space.substr(space.find("\n  ") + 1, space.find("can be") - space.find("\n  ") - 1));
+  (void)answer("", "--with alocator", &code);
+  EXPECT_EQ(code, 2);
+  EXPECT_NE(read(folder_ / "err").find("hint: allocator or runtime would do"), std::string::npos);
+}
+
+// A scenario file without [space]: the default axes, and what is asked for.
+TEST_F(PlanCli, TheDefaultSpaceTakesFurtherAxes) {
+  std::string base = small;
+  base.erase(base.find("[space.layout]"));
+  std::ofstream(folder_ / "small.toml") << base;
+  const auto combinations = [&](const std::string& flags) { return std::stol(answer("", "--show-space " + flags)); };
+  const long all = combinations("");
+  EXPECT_GT(all, 1000);
+  EXPECT_EQ(combinations("--with allocator"), 2 * all);
+  EXPECT_EQ(combinations("--with runtime --with allocator --with allocator"), 4 * all);
+}
+
 TEST_F(PlanCli, ScenarioFilesOfTheBestAreWhatPredictTakes) {
   const std::string best = (folder_ / "best").string();
   (void)answer("", "--top 2 --write-scenarios " + best);

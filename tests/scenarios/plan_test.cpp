@@ -105,9 +105,33 @@ std::vector<Fitting> brute_force(const SmallSpace& space) {
   }
 }
 
-Space space_of(const SmallSpace& small) { return space_of(parse_toml(small.space_text(), "small"), "small", folders); }
+Space space_of(const SmallSpace& small, const std::vector<std::string>& with = {}) {
+  return space_of(parse_toml(small.space_text(), "small"), "small", folders, with);
+}
 
 using Point = std::pair<std::int64_t, double>;  // bytes, throughput
+
+void expect_as_by_brute_force(const Plan& found, const std::vector<Fitting>& all) {
+  ASSERT_EQ(found.best.empty(), all.empty());
+  EXPECT_TRUE(found.disagreements.empty());
+  if (all.empty()) return;
+  const auto best = std::max_element(all.begin(), all.end(), [](const Fitting& a, const Fitting& b) {
+    return a.throughput != b.throughput ? a.throughput < b.throughput : a.upper > b.upper;
+  });
+  EXPECT_EQ(found.best.front().figures.throughput, best->throughput);
+  EXPECT_EQ(found.best.front().figures.device_upper, best->upper);
+
+  std::set<Point> front, theirs;
+  for (const Fitting& f : all) {
+    const bool beaten = std::any_of(all.begin(), all.end(), [&](const Fitting& g) {
+      return g.upper <= f.upper && g.throughput >= f.throughput && (g.upper < f.upper || g.throughput > f.throughput);
+    });
+    if (!beaten) front.insert({f.upper.count(), f.throughput});
+  }
+  for (const Found& f : found.front) theirs.insert({f.figures.device_upper.count(), f.figures.throughput});
+  EXPECT_EQ(theirs, front);
+  EXPECT_EQ(found.front.size(), front.size());
+}
 
 TEST(Plan, FindsTheWinnerAndTheFrontThatBruteForceFinds) {
   int with_answers = 0;
@@ -115,29 +139,48 @@ TEST(Plan, FindsTheWinnerAndTheFrontThatBruteForceFinds) {
     SCOPED_TRACE(seed);
     const SmallSpace small = small_space(seed);
     const std::vector<Fitting> all = brute_force(small);
-    const Plan found = plan(space_of(small), {});
-    ASSERT_EQ(found.best.empty(), all.empty());
-    if (all.empty()) continue;
-    ++with_answers;
-
-    const auto best = std::max_element(all.begin(), all.end(), [](const Fitting& a, const Fitting& b) {
-      return a.throughput != b.throughput ? a.throughput < b.throughput : a.upper > b.upper;
-    });
-    EXPECT_EQ(found.best.front().figures.throughput, best->throughput);
-    EXPECT_EQ(found.best.front().figures.device_upper, best->upper);
-
-    std::set<Point> front, theirs;
-    for (const Fitting& f : all) {
-      const bool beaten = std::any_of(all.begin(), all.end(), [&](const Fitting& g) {
-        return g.upper <= f.upper && g.throughput >= f.throughput && (g.upper < f.upper || g.throughput > f.throughput);
-      });
-      if (!beaten) front.insert({f.upper.count(), f.throughput});
-    }
-    for (const Found& f : found.front) theirs.insert({f.figures.device_upper.count(), f.figures.throughput});
-    EXPECT_EQ(theirs, front);
-    EXPECT_EQ(found.front.size(), front.size());
+    expect_as_by_brute_force(plan(space_of(small), {}), all);
+    with_answers += all.empty() ? 0 : 1;
   }
   EXPECT_GE(with_answers, 12);
+}
+
+// The axes that are asked for by name, written out for brute force.
+TEST(Plan, FindsTheSameWithTheAllocatorsSettings) {
+  int with_answers = 0;
+  for (const std::uint32_t seed : {2U, 4U, 8U, 12U}) {
+    SCOPED_TRACE(seed);
+    const SmallSpace small = small_space(seed);
+    SmallSpace whole = small;
+    whole.axes.push_back({"runtime.allocator", {"\"\"", "\"expandable_segments:True\""}});
+    const std::vector<Fitting> all = brute_force(whole);
+    const Space space = space_of(small, {"allocator"});
+    EXPECT_EQ(space.size(), 2 * space_of(small).size());
+    expect_as_by_brute_force(plan(space, {}), all);
+    with_answers += all.empty() ? 0 : 1;
+  }
+  EXPECT_EQ(with_answers, 3);
+}
+
+TEST(Plan, FindsTheSameWithBothRuntimes) {
+  SmallSpace small;
+  small.top =
+      "model = \"models/qwen2.5-7b.json\"\ncluster = \"clusters/a100-sxm-40g.toml\"\ngpus = 4\n"
+      "model_override.num_hidden_layers = 2\n";
+  small.train = "sequence_length = 1024\nglobal_batch = 8\nhidden_dropout = 0.0\nattention_dropout = 0.0\n";
+  small.axes = {{"layout.tensor", {"1", "2"}}, {"train.micro_batch", {"1", "2"}}};
+  SmallSpace whole = small;
+  whole.axes.push_back({"runtime.name", {"\"megatron\"", "\"pytorch\""}});
+  const std::vector<Fitting> all = brute_force(whole);
+  const Plan found = plan(space_of(small, {"runtime"}), {});
+  const auto fitting = [&](const char* runtime) {
+    return std::count_if(all.begin(), all.end(), [&](const Fitting& f) { return f.text.find(runtime) != f.text.npos; });
+  };
+  EXPECT_EQ(fitting("megatron"), 4);
+  EXPECT_EQ(fitting("pytorch"), 1);  // it cuts no layers
+  EXPECT_EQ(found.tiers.unbounded, 2);
+  EXPECT_EQ(found.dropped.at("tensor: plain PyTorch cuts no layers"), 2);
+  expect_as_by_brute_force(found, all);
 }
 
 TEST(Plan, CountsEveryCombinationOnce) {
@@ -176,6 +219,47 @@ TEST(Space, ACandidateWrittenAsAFileIsTheCandidate) {
     }
   }
   EXPECT_GT(read, 50);
+}
+
+TEST(Space, CandidatesKeepTheirNumbersUnderAxesAskedForByName) {
+  const SmallSpace small = small_space(4);
+  const Space space = space_of(small), with = space_of(small, {"allocator", "runtime"});
+  ASSERT_EQ(with.size(), 4 * space.size());
+  for (std::int64_t i = 0; i < space.size(); ++i) {
+    const auto one = candidate(space, i), same = candidate(with, i);
+    ASSERT_EQ(one.index(), same.index());
+    if (std::holds_alternative<Scenario>(one)) {
+      EXPECT_EQ(std::get<Scenario>(one), std::get<Scenario>(same));
+    }
+  }
+}
+
+TEST(Space, BothRuntimesKeepWhatTheBaseSaysOfItsLoss) {
+  SmallSpace small = small_space(1);
+  small.axes = {{"train.micro_batch", {"1"}}, {"layout.tensor", {"1"}}};
+  const Space space = space_of(small, {"runtime"});
+  const auto megatron = candidate(space, 0), pytorch = candidate(space, 1);
+  EXPECT_EQ(std::get<Scenario>(megatron).train.cross_entropy, CrossEntropy::TransformerEngine);
+  EXPECT_EQ(std::get<Scenario>(pytorch).runtime.name, "pytorch");
+  EXPECT_EQ(std::get<Scenario>(pytorch).train.cross_entropy, CrossEntropy::Unfused);
+}
+
+TEST(Space, AnAxisAskedForByNameIsKnownAndNotThereYet) {
+  SmallSpace small = small_space(1);
+  const auto refused = [&](const std::string& name) {
+    try {
+      (void)space_of(small, {name});
+      return std::string();
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+  };
+  EXPECT_EQ(refused("alocator"), "--with: error: there is no axis \"alocator\"\n  hint: allocator or runtime would do");
+  small.axes.push_back({"runtime.allocator", {"\"\""}});
+  EXPECT_EQ(refused("allocator"),
+            "--with: error: allocator would set runtime.allocator, and so does the axis runtime.allocator\n"
+            "  hint: leave --with allocator out, or that axis");
+  EXPECT_EQ(refused("runtime"), "");
 }
 
 TEST(Space, AnAxisTakesAListOfValues) {

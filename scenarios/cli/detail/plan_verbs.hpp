@@ -21,6 +21,7 @@ struct PlanArguments {
   std::string journal;
   std::string write_scenarios;      ///< folder
   std::vector<std::int64_t> why{};  ///< two candidates
+  std::vector<std::string> with{};  ///< axes beyond the space
 };
 
 /// What `advise` and `capacity` were asked.
