@@ -118,6 +118,8 @@ Program lowered(const LoweringInput& input, const Role& role, const StepSizes& m
 
   emit.at(0, -1);
   state.construct();
+  const auto ops = [&] { return emit.program.program().ops.size(); };
+  const std::size_t constructed = ops();
   for (std::int32_t step = 1; step <= input.train.steps; ++step) {
     emit.at(step, -1);
     state.zero_gradients();
@@ -126,6 +128,11 @@ Program lowered(const LoweringInput& input, const Role& role, const StepSizes& m
     state.reduce_gradients();
     state.update();
     end_step(emit);
+    if (step > 1) continue;
+    // The others are as long, and no buffer is freed twice.
+    const auto steps = static_cast<std::size_t>(input.train.steps);
+    const auto buffers = static_cast<std::size_t>(emit.program.program().buffers);
+    emit.program.reserve(ops() + (steps - 1) * (ops() - constructed) + steps * buffers);
   }
   return with_frees(std::move(emit.program).finish());
 }

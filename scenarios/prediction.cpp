@@ -347,10 +347,9 @@ JobOutline::JobOutline(const Scenario& asked)
       graph(build_model(scenario.model, graph_options_of(scenario))),
       roles(tidemark::roles(lowering())),
       outline(lower_stages_repeating(lowering())) {
-  const Workload stages = shortened(outline);
-  const std::vector<std::string> wrong = verify(stages);
+  const std::vector<std::string> wrong = verify(shortened(outline));
   ensure(wrong.empty(), wrong.empty() ? "" : wrong.front().c_str());
-  const Workload calls = calls_of(stages);
+  const Workload calls = calls_of(outline);
   prices = price(calls, scenario.cluster, nccl_settings(scenario.runtime));
   Router router(calls, scenario.cluster, prices.entry_of_rank);
   folding = fold(calls, prices.entry_of_rank, router.traffic());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "sim/repeats.hpp"
 #include "sim/workload.hpp"
 
 namespace tidemark {
@@ -8,5 +9,6 @@ namespace tidemark {
 /// exchange by what goes which way. That is all that prices, links and classes of ranks depend on, and programs of many
 /// micro-batches say it again and again. Kernels stay as they are.
 [[nodiscard]] Workload calls_of(const Workload& workload);
+[[nodiscard]] Workload calls_of(const RepeatingWorkload& workload);
 
 }  // namespace tidemark

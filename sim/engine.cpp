@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 
 #include "sim/ensure.hpp"
 #include "sim/event_queue.hpp"
+#include "sim/lone_transfers.hpp"
 #include "sim/program_text.hpp"
 #include "sim/timed_program.hpp"
 
@@ -193,6 +195,14 @@ class Engine {
     time_programs(programs, prices);
     for (std::int32_t c = 0; c < class_count(); ++c) prepare(c, prices.classes[static_cast<std::size_t>(c)]);
     for (const GroupClass& group : folding.groups) meetings_.push_back({group.classes.size(), 0, {}});
+    // A timeline tells of each by itself.
+    if (options.keep == Keep::Ends) {
+      uses_.resize(prices.links.size());
+      std::vector<Overlaps> overlap;
+      for (const auto& program : programs) overlap.push_back(overlaps_of(program));
+      time_lone_transfers(overlap);
+    }
+    for (ClassState& its : classes_) stand_at_start(its);
   }
 
   Trace run() && {
@@ -251,6 +261,10 @@ class Engine {
       std::vector<MessageCall>& calls = its.exchanges.emplace_back();
       for (const TimedExchange::Message& m : exchange.messages) calls.push_back(message_call(c, times, exchange, m));
     }
+  }
+
+  void stand_at_start(ClassState& its) {
+    const TimedProgram& program = *its.timed;
     for (const std::vector<TimedOp>& ops : program.streams) {
       StreamState& stream = its.streams.emplace_back();
       stream.next = ops.data();
@@ -265,6 +279,86 @@ class Engine {
       for (const std::vector<TimedOp>& ops : program.streams) spans += ops.size();
       its.trace.spans.reserve(spans);
     }
+  }
+
+  // ---- transfers that share nothing
+  // -----------------------------------------------------------------------------------------------------
+
+  static Overlaps overlaps_of(const Program& program) {
+    return overlaps(timed(program, {}, std::vector<Duration>(program.kernels.size()), Kernels::Together));
+  }
+  // What repeats does so in the same order.
+  static Overlaps overlaps_of(const RepeatingProgram& program) { return overlaps_of(program.few); }
+
+  // A transfer as links tell it apart: messages by their channel, collectives by their group and what they are.
+  struct LinkUse {
+    std::int32_t channel = nobody, group = nobody;
+    CollectiveKind kind = CollectiveKind::AllReduce;
+    Bytes size;
+    bool operator==(const LinkUse&) const = default;
+  };
+  static LinkUse use_of(const CollectiveCall& call, const CollectiveKey& key) {
+    return {nobody, call.group, key.kind, key.size};
+  }
+
+  // Collectives of one class that meet no other transfer on their links become kernels.
+  void time_lone_transfers(const std::vector<Overlaps>& overlaps) {
+    note_link_uses();
+    using Durations = std::vector<std::optional<Duration>>;
+    std::map<std::pair<const TimedProgram*, Durations>, const TimedProgram*> known;
+    for (std::size_t c = 0; c < classes_.size(); ++c) {
+      ClassState& its = classes_[c];
+      const Overlaps& overlap = overlaps[static_cast<std::size_t>(folding_.classes[c].program)];
+      Durations durations;
+      for (std::size_t call = 0; call < its.collectives.size(); ++call)
+        durations.push_back(is_alone(its, call, overlap) ? std::optional(its.collectives[call].price->latency +
+                                                                         network_.alone(*its.collectives[call].price))
+                                                         : std::nullopt);
+      if (std::ranges::none_of(durations, [](const auto& d) { return d.has_value(); })) continue;
+      const auto [found, added] = known.try_emplace({its.timed, durations});
+      if (added) {
+        timed_.push_back(std::make_unique<TimedProgram>(with_known(*its.timed, durations)));
+        found->second = timed_.back().get();
+      }
+      its.timed = found->second;
+    }
+  }
+
+  void note_link_uses() {
+    const auto note = [&](const TransferPrice* price, const LinkUse& use) {
+      if (price == nullptr) return;
+      for (const LinkLoad& load : price->loads) {
+        std::vector<LinkUse>& uses = uses_[load.link.index()];
+        if (std::ranges::find(uses, use) == uses.end()) uses.push_back(use);
+      }
+    };
+    for (const ClassState& its : classes_) {
+      for (std::size_t call = 0; call < its.collectives.size(); ++call)
+        note(its.collectives[call].price, use_of(its.collectives[call], its.timed->collectives[call]));
+      for (const std::vector<MessageCall>& messages : its.exchanges)
+        for (const MessageCall& m : messages) note(m.price, {m.channel, nobody, {}, {}});
+    }
+  }
+
+  // Whether the class takes part in whatever uses the links of one of its collectives, at other times.
+  [[nodiscard]] bool is_alone(const ClassState& its, std::size_t call, const Overlaps& overlap) const {
+    const CollectiveCall& mine = its.collectives[call];
+    if (mine.price == nullptr || meetings_[static_cast<std::size_t>(mine.group)].members != 1) return false;
+    return std::ranges::all_of(mine.price->loads, [&](const LinkLoad& load) {
+      return std::ranges::all_of(uses_[load.link.index()], [&](const LinkUse& use) {
+        bool takes_part = false, at_other_times = true;
+        const auto see = [&](bool same, std::size_t other) {
+          takes_part |= same;
+          at_other_times &= !same || !overlap[call][other];
+        };
+        for (std::size_t other = 0; other < its.collectives.size(); ++other)
+          see(use_of(its.collectives[other], its.timed->collectives[other]) == use, other);
+        for (std::size_t e = 0; e < its.exchanges.size(); ++e)
+          for (const MessageCall& m : its.exchanges[e])
+            see(use.channel != nobody && m.channel == use.channel, its.collectives.size() + e);
+        return takes_part && at_other_times;
+      });
+    });
   }
 
   template <class Key>
@@ -622,7 +716,8 @@ class Engine {
   std::vector<ClassState> classes_;
   std::vector<Meetings> meetings_;  // by group class
   std::map<Way, std::int32_t> ways_;
-  std::vector<Channel> channels_;  // as numbered in `ways_`
+  std::vector<Channel> channels_;           // as numbered in `ways_`
+  std::vector<std::vector<LinkUse>> uses_;  // by LinkId
   Pool<ExchangeState> exchanges_;
   Pool<ActiveTransfer> transfers_;
   EventQueue<QueuedEvent> queue_;

@@ -1,5 +1,6 @@
 #include "sim/liveness.hpp"
 
+#include <limits>
 #include <utility>
 
 #include "sim/ensure.hpp"
@@ -7,82 +8,82 @@
 namespace tidemark {
 namespace {
 
-// References to each buffer: uses and bindings still to come, and names bound to it now.
-class References {
+// Which op refers to each buffer last: it uses the buffer, or takes away the last name bound to it.
+class LastReferences {
  public:
-  explicit References(const Program& program)
-      : count_(static_cast<std::size_t>(program.buffers), 0), bound_(program.names.size()) {
-    for (const Op& op : program.ops) {
+  explicit LastReferences(const Program& program)
+      : op_(static_cast<std::size_t>(program.buffers), none), bound_(program.names.size()) {
+    for (std::size_t at = 0; at < program.ops.size(); ++at) {
+      const Op& op = program.ops[at];
       ensure(!std::holds_alternative<Free>(op), "frees are computed, not written");
-      for_each_operand(program, op, [&](BufferId b) { ++count_[b.index()]; });
-      if (const Bind* bind = std::get_if<Bind>(&op)) ++count_[bind->buffer.index()];
+      if (const Alloc* alloc = std::get_if<Alloc>(&op))
+        op_[alloc->buffer.index()] = at;
+      else if (const Bind* bind = std::get_if<Bind>(&op))
+        rebind(bind->name, bind->buffer, at);
+      else if (const Unbind* unbind = std::get_if<Unbind>(&op))
+        rebind(unbind->name, {}, at);
+      else
+        for_each_operand(program, op, [&](BufferId b) { op_[b.index()] = at; });
+    }
+    for (const BufferId held : bound_)
+      if (held.valid()) op_[held.index()] = none;
+    for (const std::size_t op : op_) count_ += op == none ? 0 : 1;
+  }
+
+  /// How many are still to be taken.
+  [[nodiscard]] std::size_t left() const { return count_; }
+
+  /// Takes those of an op, the first first. Ops are asked for from the last to the first.
+  void take(const Program& program, const Op& op, std::size_t at, std::vector<BufferId>& taken) {
+    const auto take_one = [&](BufferId buffer) {
+      if (!buffer.valid() || op_[buffer.index()] != at) return;
+      op_[buffer.index()] = none;
+      --count_;
+      taken.push_back(buffer);
+    };
+    if (const Alloc* alloc = std::get_if<Alloc>(&op)) {
+      take_one(alloc->buffer);
+    } else if (std::holds_alternative<Bind>(op) || std::holds_alternative<Unbind>(op)) {
+      take_one(dropped_.back());
+      dropped_.pop_back();
+    } else {
+      for_each_operand(program, op, take_one);
     }
   }
 
-  /// A binding that was to come is now there: the count stays.
-  void bind(NameId name, BufferId buffer) { bound_[name.index()] = buffer; }
-  /// The buffer that the name gave up, or an invalid id.
-  BufferId unbind(NameId name) {
-    const BufferId dropped = std::exchange(bound_[name.index()], BufferId{});
-    if (dropped.valid()) --count_[dropped.index()];
-    return dropped;
-  }
-  void use(BufferId buffer) { --count_[buffer.index()]; }
-  [[nodiscard]] bool dead(BufferId buffer) const { return count_[buffer.index()] == 0; }
-
  private:
-  std::vector<std::int32_t> count_;
-  std::vector<BufferId> bound_;
-};
+  static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
 
-struct FreeAfter {
-  std::size_t op = 0;
-  BufferId buffer;
-};
-
-// From the end, within the ops' own memory: programs are as long as memory allows.
-void put_in(std::vector<Op>& ops, const std::vector<FreeAfter>& frees) {
-  std::size_t from = ops.size();
-  ops.reserve(from + frees.size());  // where there is no room, as much as it takes and no more
-  ops.resize(from + frees.size(), Op{Mark{}});
-  std::size_t to = ops.size();
-  for (std::size_t f = frees.size(); f-- > 0;) {
-    while (from > frees[f].op + 1) ops[--to] = ops[--from];
-    ops[--to] = Free{frees[f].buffer};
+  void rebind(NameId name, BufferId buffer, std::size_t at) {
+    const BufferId dropped = std::exchange(bound_[name.index()], buffer);
+    if (dropped.valid()) op_[dropped.index()] = at;
+    dropped_.push_back(dropped);
   }
-}
+
+  std::vector<std::size_t> op_;    // by buffer; none where a name holds it at the end
+  std::vector<BufferId> bound_;    // by name, now
+  std::vector<BufferId> dropped_;  // by each op that binds or unbinds: what its name gave up, if anything
+  std::size_t count_ = 0;
+};
 
 }  // namespace
 
+// From the end, within the ops' own memory: programs are as long as memory allows.
 Program with_frees(Program program) {
-  References references(program);
-  std::vector<bool> freed(static_cast<std::size_t>(program.buffers), false);
-  std::vector<FreeAfter> frees;
-  frees.reserve(static_cast<std::size_t>(program.buffers));
-  std::size_t at = 0;
-
-  const auto free_if_dead = [&](BufferId buffer) {
-    if (!buffer.valid() || freed[buffer.index()] || !references.dead(buffer)) return;
-    freed[buffer.index()] = true;
-    frees.push_back({at, buffer});
-  };
-
-  for (; at < program.ops.size(); ++at) {
-    const Op& op = program.ops[at];
-    if (const Bind* bind = std::get_if<Bind>(&op)) {
-      const BufferId dropped = references.unbind(bind->name);
-      references.bind(bind->name, bind->buffer);
-      free_if_dead(dropped);
-    } else if (const Unbind* unbind = std::get_if<Unbind>(&op)) {
-      free_if_dead(references.unbind(unbind->name));
-    } else if (const Alloc* alloc = std::get_if<Alloc>(&op)) {
-      free_if_dead(alloc->buffer);
-    } else {
-      for_each_operand(program, op, [&](BufferId b) { references.use(b); });
-      for_each_operand(program, op, free_if_dead);
-    }
+  LastReferences last(program);
+  std::vector<Op>& ops = program.ops;
+  std::size_t from = ops.size();
+  ops.reserve(from + last.left());  // where there is no room, as much as it takes and no more
+  ops.resize(from + last.left(), Op{Mark{}});
+  std::size_t to = ops.size();
+  std::vector<BufferId> dead;
+  while (last.left() > 0) {
+    const Op op = ops[--from];
+    dead.clear();
+    last.take(program, op, from, dead);
+    for (auto buffer = dead.rbegin(); buffer != dead.rend(); ++buffer) ops[--to] = Free{*buffer};
+    ops[--to] = op;
   }
-  put_in(program.ops, frees);
   return program;
 }
 

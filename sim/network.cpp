@@ -38,6 +38,12 @@ void Network::finish(std::int32_t transfer) {
   flow.id = FlowId{};
 }
 
+Duration Network::alone(const TransferPrice& price) {
+  Network idle(links_, sharing_);
+  idle.start(0, price, Instant{});
+  return idle.settle(Instant{}).front().at - Instant{};
+}
+
 const std::vector<Network::PlannedEnd>& Network::settle(Instant now) {
   for (const FlowId id : shares_.settle()) {
     const std::int32_t transfer = transfer_of_[id.index()];

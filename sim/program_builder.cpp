@@ -8,14 +8,13 @@
 namespace tidemark {
 namespace {
 
-template <class Table>
-std::int32_t intern(Table& ids, std::vector<std::string>& texts, std::string_view text) {
-  if (const auto found = ids.find(text); found != ids.end()) return found->second;
+template <class Ids>
+std::int32_t intern(Ids& ids, std::vector<std::string>& texts, std::string_view text) {
+  const std::size_t known = texts.size();
+  const std::int32_t id = ids.place(texts, text);
   const auto parts_words = [](char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; };
-  ensure(!text.empty() && std::none_of(text.begin(), text.end(), parts_words), "labels and names are single words");
-  const std::int32_t id = static_cast<std::int32_t>(texts.size());
-  texts.emplace_back(text);
-  ids.emplace(texts.back(), id);
+  if (texts.size() > known)
+    ensure(!text.empty() && std::none_of(text.begin(), text.end(), parts_words), "labels and names are single words");
   return id;
 }
 
@@ -64,11 +63,10 @@ void ProgramBuilder::reclassify(std::size_t op, Category category) {
 
 void ProgramBuilder::launch(const Kernel& kernel, std::span<const BufferId> inputs, std::span<const BufferId> outputs,
                             StreamId stream) {
-  const auto [entry, added] = kernels_.try_emplace(kernel, static_cast<std::int32_t>(program_.kernels.size()));
-  if (added) program_.kernels.push_back(kernel);
+  const KernelId id{kernels_.place(program_.kernels, kernel)};
   const BufferList in = operands(inputs);
   const BufferList out = operands(outputs);
-  program_.ops.emplace_back(Launch{stream, KernelId{entry->second}, in, out});
+  program_.ops.emplace_back(Launch{stream, id, in, out});
 }
 
 void ProgramBuilder::collective(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size,

@@ -1,11 +1,12 @@
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 
+#include "sim/interned.hpp"
 #include "sim/program.hpp"
 
 namespace tidemark {
@@ -41,15 +42,13 @@ class ProgramBuilder {
   /// Ops that point into no table: free, borrow, events, driver resources and communicators.
   void push(const Op& op);
 
+  /// Room for so many ops in all, frees too.
+  void reserve(std::size_t ops) { program_.ops.reserve(ops); }
+
   [[nodiscard]] const Program& program() const { return program_; }
   [[nodiscard]] Program finish() && { return std::move(program_); }
 
  private:
-  struct TextHash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
-  };
-  using Interned = std::unordered_map<std::string, std::int32_t, TextHash, std::equal_to<>>;
   struct KernelHash {
     std::size_t operator()(const Kernel& kernel) const;
   };
@@ -57,8 +56,8 @@ class ProgramBuilder {
   BufferList operands(std::span<const BufferId> buffers);
 
   Program program_;
-  Interned labels_, names_;
-  std::unordered_map<Kernel, std::int32_t, KernelHash> kernels_;
+  Interned<std::string, std::hash<std::string_view>> labels_, names_;
+  Interned<Kernel, KernelHash> kernels_;
 };
 
 }  // namespace tidemark

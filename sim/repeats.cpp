@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "sim/ensure.hpp"
+#include "sim/next_body.hpp"
 #include "sim/overloaded.hpp"
 
 namespace tidemark {
@@ -18,39 +19,6 @@ namespace {
 enum class Numbered : std::uint8_t { Buffer, Event, Name };
 constexpr std::size_t numbered_kinds = 3;
 constexpr std::size_t index(Numbered kind) { return static_cast<std::size_t>(kind); }
-
-// Calls made(kind, number) or used(kind, number) for every number in the op.
-template <class Made, class Used>
-void for_each_number(const Program& program, const Op& op, Made&& made, Used&& used) {
-  std::visit(Overloaded{
-                 [&](const Alloc& o) { made(Numbered::Buffer, o.buffer.value); },
-                 [&](const Free& o) { used(Numbered::Buffer, o.buffer.value); },
-                 [&](const Borrow& o) { used(Numbered::Buffer, o.buffer.value); },
-                 [&](const Launch& o) {
-                   for (const BufferId b : program[o.inputs]) used(Numbered::Buffer, b.value);
-                   for (const BufferId b : program[o.outputs]) used(Numbered::Buffer, b.value);
-                 },
-                 [&](const Collective& o) {
-                   used(Numbered::Buffer, o.in.value);
-                   used(Numbered::Buffer, o.out.value);
-                 },
-                 [&](const Exchange& o) {
-                   for (const Transfer& t : program[o.transfers]) used(Numbered::Buffer, t.buffer.value);
-                 },
-                 [&](const Record& o) { made(Numbered::Event, o.event.value); },
-                 [&](const Wait& o) { used(Numbered::Event, o.event.value); },
-                 [&](const Sync& o) { used(Numbered::Event, o.event.value); },
-                 [](const CreateDriver&) {},
-                 [](const CreateCommunicator&) {},
-                 [&](const Bind& o) {
-                   used(Numbered::Name, o.name.value);
-                   used(Numbered::Buffer, o.buffer.value);
-                 },
-                 [&](const Unbind& o) { used(Numbered::Name, o.name.value); },
-                 [](const Mark&) {},
-             },
-             op);
-}
 
 // Whether two ops are the same but for numbers.
 bool same_but_for_numbers(const Program& program, const Op& a, const Op& b) {
@@ -76,6 +44,41 @@ bool same_but_for_numbers(const Program& program, const Op& a, const Op& b) {
   };
   return a.index() == b.index() &&
          std::visit([&](const auto& o) { return same(o, std::get<std::decay_t<decltype(o)>>(b)); }, a);
+}
+
+enum class As : std::uint8_t { Made, Used };
+
+// Whether `alike(how, kind, number of a, number of b)` holds for all numbers of ops that are the same but for those.
+template <class Alike>
+bool numbers_alike(const Program& program, const Op& a, const Op& b, Alike&& alike) {
+  const auto buffers = [&](BufferId s, BufferId t) { return alike(As::Used, Numbered::Buffer, s.value, t.value); };
+  const auto events = [&](EventId s, EventId t) { return alike(As::Used, Numbered::Event, s.value, t.value); };
+  const auto names = [&](NameId s, NameId t) { return alike(As::Used, Numbered::Name, s.value, t.value); };
+  const auto numbers = [&]<class T>(const T& o, const T& p) {
+    if constexpr (std::is_same_v<T, Alloc>)
+      return alike(As::Made, Numbered::Buffer, o.buffer.value, p.buffer.value);
+    else if constexpr (std::is_same_v<T, Record>)
+      return alike(As::Made, Numbered::Event, o.event.value, p.event.value);
+    else if constexpr (std::is_same_v<T, Free> || std::is_same_v<T, Borrow>)
+      return buffers(o.buffer, p.buffer);
+    else if constexpr (std::is_same_v<T, Launch>)
+      return std::ranges::equal(program[o.inputs], program[p.inputs], buffers) &&
+             std::ranges::equal(program[o.outputs], program[p.outputs], buffers);
+    else if constexpr (std::is_same_v<T, Collective>)
+      return buffers(o.in, p.in) && buffers(o.out, p.out);
+    else if constexpr (std::is_same_v<T, Exchange>)
+      return std::ranges::equal(program[o.transfers], program[p.transfers], buffers, &Transfer::buffer,
+                                &Transfer::buffer);
+    else if constexpr (std::is_same_v<T, Wait> || std::is_same_v<T, Sync>)
+      return events(o.event, p.event);
+    else if constexpr (std::is_same_v<T, Bind>)
+      return names(o.name, p.name) && buffers(o.buffer, p.buffer);
+    else if constexpr (std::is_same_v<T, Unbind>)
+      return names(o.name, p.name);
+    else
+      return std::is_same_v<T, Mark> || std::is_same_v<T, CreateDriver> || std::is_same_v<T, CreateCommunicator>;
+  };
+  return std::visit([&](const auto& o) { return numbers(o, std::get<std::decay_t<decltype(o)>>(b)); }, a);
 }
 
 // Where the host thread is, as marks tell. Micro-batches are counted over all steps.
@@ -115,7 +118,7 @@ class Origins {
     std::array<std::int32_t, numbered_kinds> first{};  // number of each kind from then on
   };
 
-  explicit Origins(const Program& program) {
+  explicit Origins(const Program& program) : freed_(static_cast<std::size_t>(program.buffers), program.ops.size()) {
     origins_[index(Numbered::Buffer)].reserve(static_cast<std::size_t>(program.buffers));
     origins_[index(Numbered::Event)].reserve(static_cast<std::size_t>(program.events));
     origins_[index(Numbered::Name)].reserve(program.names.size());
@@ -126,20 +129,31 @@ class Origins {
       of_kind.push_back(at.in_pass ? Origin{at.latest, number - micro_batches.back().first[index(kind)]}
                                    : Origin{-1, number});
     };
+    const auto named = [&](NameId name, std::size_t op) {
+      if (name.index() < origins_[index(Numbered::Name)].size()) return;
+      made(Numbered::Name, name.value);
+      first_uses.push_back(op);
+    };
+    const auto made_so_far = [&](Numbered kind) { return static_cast<std::int32_t>(origins_[index(kind)].size()); };
     for (std::size_t i = 0; i < program.ops.size() && in_order_; ++i) {
-      if (const Mark* mark = std::get_if<Mark>(&program.ops[i]))
+      const Op& op = program.ops[i];
+      if (const Alloc* alloc = std::get_if<Alloc>(&op))
+        made(Numbered::Buffer, alloc->buffer.value);
+      else if (const Free* free = std::get_if<Free>(&op))
+        freed_[free->buffer.index()] = i;
+      else if (const Bind* bind = std::get_if<Bind>(&op))
+        named(bind->name, i);
+      else if (const Unbind* unbind = std::get_if<Unbind>(&op))
+        named(unbind->name, i);
+      else if (const Record* record = std::get_if<Record>(&op))
+        made(Numbered::Event, record->event.value);
+      else if (const Mark* mark = std::get_if<Mark>(&op))
         for (std::int32_t n = at.enter(*mark); n > 0; --n)
           micro_batches.push_back(
               {i,
                at.step,
                at.first,
-               {static_cast<std::int32_t>(origins_[0].size()), static_cast<std::int32_t>(origins_[1].size()),
-                static_cast<std::int32_t>(origins_[2].size())}});
-      for_each_number(program, program.ops[i], made, [&](Numbered kind, std::int32_t number) {
-        if (kind != Numbered::Name || static_cast<std::size_t>(number) < origins_[index(kind)].size()) return;
-        made(kind, number);
-        first_uses.push_back(i);
-      });
+               {made_so_far(Numbered::Buffer), made_so_far(Numbered::Event), made_so_far(Numbered::Name)}});
     }
   }
 
@@ -153,6 +167,11 @@ class Origins {
   [[nodiscard]] const MicroBatch& operator[](std::int32_t micro_batch) const {
     return micro_batches[static_cast<std::size_t>(micro_batch)];
   }
+  /// Whether a buffer is live where a micro-batch begins.
+  [[nodiscard]] bool live(std::int32_t buffer, std::int32_t micro_batch) const {
+    const MicroBatch& its = (*this)[micro_batch];
+    return buffer < its.first[index(Numbered::Buffer)] && freed_[static_cast<std::size_t>(buffer)] >= its.begin;
+  }
 
   std::vector<MicroBatch> micro_batches;  // over all steps
   std::vector<std::size_t> first_uses;    // by name: the op
@@ -160,85 +179,100 @@ class Origins {
  private:
   bool in_order_ = true;
   std::array<std::vector<Origin>, numbered_kinds> origins_;
+  std::vector<std::size_t> freed_;  // by buffer: the op, or past the last
 };
 
-// A number of an op, and how many micro-batches before the latest one it comes from: -1 from outside passes. Names are
-// used again in every step: what counts is the micro-batch of the step.
-struct Reference {
-  Numbered kind = Numbered::Buffer;
-  bool makes = false;
-  std::int32_t number = 0, behind = -1, place = 0;
-
-  [[nodiscard]] bool same(const Reference& other) const { return number == other.number; }
-  [[nodiscard]] bool alike(const Reference& other) const {
-    return makes == other.makes && behind >= 0 && behind == other.behind && place == other.place;
-  }
-};
-
-// Ops of some micro-batches, with their numbers told in that way.
+// Micro-batches [first, end).
 struct Body {
-  std::span<const Op> ops;
-  std::vector<Reference> references;
-  std::vector<std::int32_t> marks_behind;  // by mark in a pass: its micro-batch before the latest
+  std::int32_t first = 0, end = 0;
 };
 
-Body body_of(const Program& program, const Origins& origins, std::int32_t first, std::int32_t end) {
-  Body body;
-  const std::size_t begin = origins[first].begin;
-  body.ops = std::span(program.ops).subspan(begin, origins[end].begin - begin);
-  Position at{origins[first].step, origins[first].first_of_step, first - 1, true};
-  const auto add = [&](Numbered kind, std::int32_t number, bool makes) {
-    const Origin origin = origins.of(kind, number);
-    std::int32_t behind = -1;
-    if (origin.since >= 0 && kind == Numbered::Name)
-      behind = (at.latest - at.first) - (origin.since - origins[origin.since].first_of_step);
-    else if (origin.since >= 0)
-      behind = at.latest - origin.since;
-    body.references.push_back({kind, makes, number, behind, origin.place});
-  };
-  for (const Op& op : body.ops) {
-    if (const Mark* mark = std::get_if<Mark>(&op)) {
-      at.enter(*mark);
-      body.marks_behind.push_back(mark->micro_batch < 0 ? -1 : at.latest - at.first - mark->micro_batch);
-    }
-    for_each_number(
-        program, op, [&](Numbered kind, std::int32_t number) { add(kind, number, true); },
-        [&](Numbered kind, std::int32_t number) { add(kind, number, false); });
+std::span<const Op> ops_of(const Program& program, const Origins& origins, Body body) {
+  const std::size_t begin = origins[body.first].begin;
+  return std::span(program.ops).subspan(begin, origins[body.end].begin - begin);
+}
+
+// Goes through a body and tells how many micro-batches before the latest one things come from: -1 from outside passes.
+// Names are used again in every step: what counts is the micro-batch of the step.
+class Behind {
+ public:
+  Behind(const Origins& origins, Body body)
+      : origins_(origins), at_{origins[body.first].step, origins[body.first].first_of_step, body.first - 1, true} {}
+
+  /// Of the mark itself.
+  std::int32_t enter(const Mark& mark) {
+    at_.enter(mark);
+    return mark.micro_batch < 0 ? -1 : at_.latest - at_.first - mark.micro_batch;
   }
-  return body;
-}
+  [[nodiscard]] std::int32_t of(Numbered kind, Origin origin) const {
+    if (origin.since < 0) return -1;
+    if (kind != Numbered::Name) return at_.latest - origin.since;
+    return (at_.latest - at_.first) - (origin.since - origins_[origin.since].first_of_step);
+  }
 
-bool same_but_for_numbers(const Program& program, const Body& a, const Body& b) {
-  return a.marks_behind == b.marks_behind && a.references.size() == b.references.size() &&
-         std::ranges::equal(a.ops, b.ops,
-                            [&](const Op& o, const Op& p) { return same_but_for_numbers(program, o, p); });
-}
+ private:
+  const Origins& origins_;
+  Position at_;
+};
 
-bool alike(const Program& program, const Body& a, const Body& b) {
-  return same_but_for_numbers(program, a, b) &&
-         std::ranges::equal(a.references, b.references, [](const Reference& r, const Reference& s) {
-           return r.kind == s.kind && ((r.same(s) && !r.makes) || r.alike(s));
-         });
+// What bodies that are alike refer to.
+struct Reach {
+  std::int32_t back = 0;                                          // micro-batches to the oldest thing of a body's own
+  std::int32_t fixed = std::numeric_limits<std::int32_t>::max();  // to the latest that all refer to
+  std::vector<std::int32_t> steps;                                // those where its own names came up, the first first
+};
+
+// That of two bodies, if they are alike: a number is that of the body before, or it is as far behind.
+std::optional<Reach> reach_of(const Program& program, const Origins& origins, Body body, Body previous) {
+  Reach reach;
+  Behind behind(origins, body), behind_before(origins, previous);
+  const auto alike = [&](As how, Numbered kind, std::int32_t number, std::int32_t before) {
+    const Origin origin = origins.of(kind, number);
+    const std::int32_t its = behind.of(kind, origin);
+    if (how == As::Used && number == before) {
+      if (its >= 0) reach.fixed = std::min(reach.fixed, its);
+      return true;
+    }
+    const Origin same = origins.of(kind, before);
+    if (its < 0 || its != behind_before.of(kind, same) || origin.place != same.place) return false;
+    reach.back = std::max(reach.back, its);
+    if (kind != Numbered::Name) return true;
+    const std::int32_t step = origins[origin.since].step;
+    if (std::ranges::find(reach.steps, step) == reach.steps.end()) reach.steps.push_back(step);
+    return true;
+  };
+  const auto both = [&](const Op& op, const Op& before) {
+    if (!same_but_for_numbers(program, op, before)) return false;
+    if (const Mark* mark = std::get_if<Mark>(&op))
+      return behind.enter(*mark) == behind_before.enter(std::get<Mark>(before));
+    return numbers_alike(program, op, before, alike);
+  };
+  if (!std::ranges::equal(ops_of(program, origins, body), ops_of(program, origins, previous), both))
+    return std::nullopt;
+  return reach;
 }
 
 // Whether two bodies make the same, whatever they refer to.
-bool make_alike(const Program& program, const Body& a, const Body& b) {
-  const auto made = [](const Body& body) {
-    std::vector<Reference> found;
-    std::ranges::copy_if(body.references, std::back_inserter(found), &Reference::makes);
-    return found;
+bool make_alike(const Program& program, const Origins& origins, Body a, Body b) {
+  const auto next_made = [](std::span<const Op>& ops) -> const Op* {
+    while (!ops.empty()) {
+      const Op& op = ops.front();
+      ops = ops.subspan(1);
+      if (std::holds_alternative<Alloc>(op) || std::holds_alternative<Record>(op)) return &op;
+    }
+    return nullptr;
   };
-  const auto makers = [](const Body& body) {
-    std::vector<Op> found;
-    std::ranges::copy_if(body.ops, std::back_inserter(found), [](const Op& op) {
-      return std::holds_alternative<Alloc>(op) || std::holds_alternative<Record>(op);
-    });
-    return found;
+  const auto same_place = [&](As, Numbered kind, std::int32_t its, std::int32_t other) {
+    const Origin s = origins.of(kind, its), t = origins.of(kind, other);
+    return s.since >= 0 && t.since >= 0 && s.place == t.place;
   };
-  return std::ranges::equal(made(a), made(b),
-                            [](const Reference& r, const Reference& s) { return r.kind == s.kind && r.alike(s); }) &&
-         std::ranges::equal(makers(a), makers(b),
-                            [&](const Op& o, const Op& p) { return same_but_for_numbers(program, o, p); });
+  std::span<const Op> of_a = ops_of(program, origins, a), of_b = ops_of(program, origins, b);
+  for (;;) {
+    const Op *const made = next_made(of_a), *const other = next_made(of_b);
+    if (made == nullptr || other == nullptr) return made == other;
+    if (!same_but_for_numbers(program, *made, *other) || !numbers_alike(program, *made, *other, same_place))
+      return false;
+  }
 }
 
 // A text with one number in it that counts micro-batches, as that of a list's element.
@@ -269,7 +303,9 @@ std::optional<std::vector<std::pair<std::int32_t, CountingText>>> texts_of(const
                                                                            const Origins& origins, std::int32_t begin,
                                                                            std::int32_t period) {
   std::vector<std::pair<std::int32_t, CountingText>> found;
-  const auto text = [&](std::int32_t name) { return program.names[static_cast<std::size_t>(name)]; };
+  const auto text = [&](std::int32_t name) -> const std::string& {
+    return program.names[static_cast<std::size_t>(name)];
+  };
   const auto first_of = [&](std::int32_t micro_batch) { return origins[micro_batch].first[index(Numbered::Name)]; };
   const auto names = static_cast<std::int32_t>(program.names.size());
   for (std::int32_t name = first_of(begin); name < names; ++name) {
@@ -291,23 +327,15 @@ std::optional<std::vector<std::pair<std::int32_t, CountingText>>> texts_of(const
 
 // Whether the same buffers are live where the last body begins as where it ends: the same ones or those that came
 // before.
-bool same_is_live(const Program& program, const Origins& origins, std::int32_t begin, std::int32_t end,
-                  std::int32_t back) {
-  std::vector<bool> live(static_cast<std::size_t>(program.buffers), false);
-  std::vector<bool> at_begin;
-  const std::size_t first = origins[begin].begin, last = origins[end].begin;
-  for (std::size_t i = 0; i < last; ++i) {
-    if (i == first) at_begin = live;
-    if (const Alloc* alloc = std::get_if<Alloc>(&program.ops[i])) live[alloc->buffer.index()] = true;
-    if (const Free* free = std::get_if<Free>(&program.ops[i])) live[free->buffer.index()] = false;
-  }
+bool same_is_live(const Origins& origins, Body body, std::int32_t back) {
   std::int64_t more = 0;  // at the end than at the beginning
-  for (std::size_t b = 0; b < live.size(); ++b) {
-    more += static_cast<int>(live[b]) - static_cast<int>(at_begin[b]);
-    if (!live[b]) continue;
-    Origin origin = origins.of(Numbered::Buffer, static_cast<std::int32_t>(b));
-    if (origin.since >= end - back) origin.since -= end - begin;
-    if (!at_begin[static_cast<std::size_t>(origins.number(Numbered::Buffer, origin))]) return false;
+  for (std::int32_t b = 0; b < origins[body.end].first[index(Numbered::Buffer)]; ++b) {
+    const bool live = origins.live(b, body.end);
+    more += static_cast<int>(live) - static_cast<int>(origins.live(b, body.first));
+    if (!live) continue;
+    Origin origin = origins.of(Numbered::Buffer, b);
+    if (origin.since >= body.end - back) origin.since -= body.end - body.first;
+    if (!origins.live(origins.number(Numbered::Buffer, origin), body.first)) return false;
   }
   return more == 0;
 }
@@ -323,30 +351,20 @@ std::optional<Repeat> find_repeat(const Program& program, const Origins& origins
   // The last period begins here, or, where periods leave a rest, the last whole one.
   const std::int32_t end = first + (period == 1 ? count - 1 : (count / period - 1) * period);
   if (end - 2 * period < first) return std::nullopt;
-  const auto ending = [&](std::int32_t at) { return body_of(program, origins, at - period, at); };
+  const auto ending = [&](std::int32_t at) { return Body{at - period, at}; };
 
-  // A number is that of the body before, and older than what repeats; or it is as far behind.
-  const Body body = ending(end), previous = ending(end - period);
-  if (!alike(program, body, previous)) return std::nullopt;
-  std::int32_t back = 0, fixed = std::numeric_limits<std::int32_t>::max();
-  for (std::size_t r = 0; r < body.references.size(); ++r) {
-    const Reference& its = body.references[r];
-    if (!its.makes && its.same(previous.references[r])) {
-      if (its.behind >= 0) fixed = std::min(fixed, its.behind);
-      continue;
-    }
-    back = std::max(back, its.behind);
-    if (its.kind != Numbered::Name) continue;
-    // Names that came up in an earlier step have to be there for all micro-batches.
-    const std::int32_t whose = origins[origins.of(its.kind, its.number).since].step;
-    if (by_step[static_cast<std::size_t>(whose) - 1] != more) return std::nullopt;
-  }
-  if (fixed <= back + period) return std::nullopt;
+  const Body body = ending(end);
+  const std::optional<Reach> reach = reach_of(program, origins, body, ending(end - period));
+  // What all refer to is older than what repeats.
+  if (!reach || reach->fixed <= reach->back + period) return std::nullopt;
+  const std::int32_t back = reach->back;
+  // Names that came up in an earlier step have to be there for all micro-batches.
+  for (const std::int32_t its : reach->steps)
+    if (by_step[static_cast<std::size_t>(its) - 1] != more) return std::nullopt;
   // What the two refer to has to have been made as they make it, or numbers would tell something else one body later.
   for (std::int32_t at = end - 2 * period; at > end - period - back; at -= period)
-    if (at - period < first || !make_alike(program, body, ending(at))) return std::nullopt;
-  if (!same_is_live(program, origins, end - period, end, back) || !texts_of(program, origins, end - period, period))
-    return std::nullopt;
+    if (at - period < first || !make_alike(program, origins, body, ending(at))) return std::nullopt;
+  if (!same_is_live(origins, body, back) || !texts_of(program, origins, body.first, period)) return std::nullopt;
   return Repeat{step,
                 origins[end - 2 * period].begin,
                 origins[end - period].begin,
@@ -357,18 +375,60 @@ std::optional<Repeat> find_repeat(const Program& program, const Origins& origins
                 origins[end - back].first[index(Numbered::Event)]};
 }
 
+// How much of a program has been written.
+struct Written {
+  Extent extent;
+  std::size_t micro_batches = 0;
+  std::array<std::int32_t, numbered_kinds> numbers{};  // that it has of each kind
+};
+
 // Writes a program out.
 class Unroller {
  public:
   explicit Unroller(const RepeatingProgram& program)
       : program_(program), few_(program.few), origins_(program.few), texts_(few_.names.size()) {
-    out_.labels = few_.labels;
-    out_.kernels = few_.kernels;
     outside_[index(Numbered::Buffer)].resize(static_cast<std::size_t>(few_.buffers));
     outside_[index(Numbered::Event)].resize(static_cast<std::size_t>(few_.events));
     outside_[index(Numbered::Name)].resize(few_.names.size());
+  }
+
+  Program run() && {
+    reserve();
+    out_.labels = few_.labels;
+    out_.kernels = few_.kernels;
+    unroll([&](const Repeat& repeat, NextBody& body, std::int64_t times) {
+      for (std::int64_t n = 0; n < times; ++n) {
+        body.go_on();
+        body.append_to(out_);
+        repeated_ += repeat.period;
+        name_again(repeat);
+      }
+    });
+    out_.buffers = next_[index(Numbered::Buffer)];
+    out_.events = next_[index(Numbered::Event)];
+    return std::move(out_);
+  }
+
+  void tell(const std::function<bool(std::span<const Op>)>& hear) && {
+    bool goes_on = true;
+    const auto told = [&] {
+      goes_on = goes_on && hear(out_.ops);
+      out_.ops.clear();
+    };
+    unroll([&](const Repeat&, NextBody& body, std::int64_t times) {
+      told();
+      for (std::int64_t n = 0; n < times && goes_on; ++n) {
+        body.go_on();
+        goes_on = hear(body.ops());
+      }
+    });
+    told();
+  }
+
+ private:
+  void reserve() {
     std::size_t ops = few_.ops.size(), operands = few_.operands.size();
-    for (const Repeat& repeat : program.repeats) {
+    for (const Repeat& repeat : program_.repeats) {
       const auto times = static_cast<std::size_t>(repeat.more);
       ops += times * (repeat.last - repeat.first);
       for (std::size_t i = repeat.first; i < repeat.last; ++i)
@@ -379,21 +439,22 @@ class Unroller {
     out_.operands.reserve(operands);
   }
 
-  Program run() && {
+  // Has all bodies that go on as the two before them do written by `more(repeat, body, times)`.
+  template <class More>
+  void unroll(More more) {
     std::size_t next = 0;
     for (const Repeat& repeat : program_.repeats) {
       copy(next, repeat.last);
-      repeat_body(repeat);
+      repeat_body(repeat, more);
       next = repeat.last;
     }
     copy(next, few_.ops.size());
-    out_.buffers = next_[index(Numbered::Buffer)];
-    out_.events = next_[index(Numbered::Event)];
-    return std::move(out_);
   }
 
- private:
-  void repeat_body(const Repeat& repeat) {
+  [[nodiscard]] Written written() const { return {extent_of(out_), firsts_.size(), next_}; }
+
+  template <class More>
+  void repeat_body(const Repeat& repeat, More more) {
     const std::int32_t end = at_.latest + 1, begin = end - repeat.period;
     const auto texts = texts_of(few_, origins_, begin, repeat.period);
     ensure(texts.has_value(), "names of what repeats count micro-batches");
@@ -402,15 +463,21 @@ class Unroller {
       for (std::int32_t m = from; m < end; ++m) unrolled_[static_cast<std::size_t>(m)] += static_cast<std::int32_t>(by);
     };
     // Once bodies refer to nothing but what came again, each goes on as the two before it do.
-    const std::int64_t settled = repeat.back / repeat.period + 2;
-    for (std::int64_t n = 1; n <= repeat.more; ++n) {
+    const std::int64_t settled = std::min<std::int64_t>(repeat.more, repeat.back / repeat.period + 2);
+    Written before_last;
+    for (std::int64_t n = 1; n <= settled; ++n) {
       later(begin - repeat.back, repeat.period);
       at_.latest = begin - 1;
       repeated_ = n * repeat.period;
-      if (n <= settled)
-        copy(repeat.first, repeat.last);
-      else
-        go_on(repeat.first, repeat.last);
+      before_last = written();
+      copy(repeat.first, repeat.last);
+    }
+    if (const std::int64_t times = repeat.more - settled; times > 0) {
+      later(begin - repeat.back, repeat.period * times);
+      number_again(before_last, times);
+      NextBody body(out_, before_last.extent);
+      more(repeat, body, times);
+      repeated_ = repeat.more * repeat.period;
     }
     at_.latest = end - 1;
     // What came as long ago as no body looks back is what it was.
@@ -418,70 +485,25 @@ class Unroller {
       unrolled_[static_cast<std::size_t>(m)] -= static_cast<std::int32_t>(repeat.more * repeat.period);
   }
 
-  // The ops of a body in the few, as what comes after the last two of its kind.
-  void go_on(std::size_t from, std::size_t to) {
-    const std::size_t length = to - from;
-    for (op_ = from; op_ < to; ++op_) {
-      const Op& last = out_.ops[out_.ops.size() - length];
-      const Op& before = out_.ops[out_.ops.size() - 2 * length];
-      std::visit([&](const auto& o) { go_on(o, std::get<std::decay_t<decltype(o)>>(before)); }, last);
-    }
+  // What bodies make that come as often as that again, each as much as came since `before_last`.
+  void number_again(const Written& before_last, std::int64_t times) {
+    const std::size_t begun = firsts_.size() - before_last.micro_batches;
+    std::array<std::int32_t, numbered_kinds> made{};
+    for (std::size_t k = 0; k < numbered_kinds; ++k) made[k] = next_[k] - before_last.numbers[k];
+    const auto add = [&](std::array<std::int32_t, numbered_kinds> numbers, std::int32_t bodies) {
+      for (std::size_t k = 0; k < numbered_kinds; ++k) numbers[k] += bodies * made[k];
+      return numbers;
+    };
+    for (std::size_t m = begun * static_cast<std::size_t>(times); m > 0; --m)
+      firsts_.push_back(add(firsts_[firsts_.size() - begun], 1));
+    next_ = add(next_, static_cast<std::int32_t>(times));
   }
 
-  // Room is reserved: what is referred to stays where it is.
-  template <class Id>
-  static Id next(Id last, Id before) {
-    return {last.value + (last.value - before.value)};
-  }
-  void go_on(const Alloc& o, const Alloc& before) {
-    ++next_[index(Numbered::Buffer)];
-    out_.ops.emplace_back(Alloc{next(o.buffer, before.buffer), o.size, o.category, o.stream, o.label});
-  }
-  void go_on(const Free& o, const Free& before) { out_.ops.emplace_back(Free{next(o.buffer, before.buffer)}); }
-  void go_on(const Borrow& o, const Borrow& before) {
-    out_.ops.emplace_back(Borrow{next(o.buffer, before.buffer), o.stream});
-  }
-  void go_on(const Launch& o, const Launch& before) {
-    const BufferList inputs = next(o.inputs, before.inputs), outputs = next(o.outputs, before.outputs);
-    out_.ops.emplace_back(Launch{o.stream, o.kernel, inputs, outputs});
-  }
-  BufferList next(BufferList last, BufferList before) {
-    const auto first = static_cast<std::uint32_t>(out_.operands.size());
-    for (std::uint32_t i = 0; i < last.count; ++i)
-      out_.operands.push_back(next(out_.operands[last.first + i], out_.operands[before.first + i]));
-    return {first, last.count};
-  }
-  void go_on(const Collective& o, const Collective& before) {
-    out_.ops.emplace_back(Collective{o.stream, o.comm, o.kind, next(o.in, before.in), next(o.out, before.out), o.size});
-  }
-  void go_on(const Exchange& o, const Exchange& before) {
-    const TransferList list{static_cast<std::uint32_t>(out_.transfers.size()), o.transfers.count};
-    for (std::uint32_t i = 0; i < list.count; ++i) {
-      const Transfer its = out_.transfers[o.transfers.first + i];
-      out_.transfers.push_back(
-          {its.direction, its.step, next(its.buffer, out_.transfers[before.transfers.first + i].buffer)});
-    }
-    out_.ops.emplace_back(Exchange{o.stream, o.comm, list});
-  }
-  void go_on(const Record& o, const Record& before) {
-    ++next_[index(Numbered::Event)];
-    out_.ops.emplace_back(Record{next(o.event, before.event), o.stream});
-  }
-  void go_on(const Wait& o, const Wait& before) { out_.ops.emplace_back(Wait{o.stream, next(o.event, before.event)}); }
-  void go_on(const Sync& o, const Sync& before) { out_.ops.emplace_back(Sync{next(o.event, before.event)}); }
-  void go_on(const CreateDriver&, const CreateDriver&) {}              // no body
-  void go_on(const CreateCommunicator&, const CreateCommunicator&) {}  // has any
-  void go_on(const Bind& o, const Bind& before) {
-    if (const NameId its = std::get<Bind>(few_.ops[op_]).name; makes_name(its)) name_next(its);
-    out_.ops.emplace_back(Bind{next(o.name, before.name), next(o.buffer, before.buffer)});
-  }
-  void go_on(const Unbind& o, const Unbind& before) { out_.ops.emplace_back(Unbind{next(o.name, before.name)}); }
-  void go_on(const Mark& o, const Mark& before) {
-    const std::int32_t begun = at_.enter(std::get<Mark>(few_.ops[op_]));
-    firsts_.insert(firsts_.end(), static_cast<std::size_t>(begun), next_);
-    Mark mark = o;
-    mark.micro_batch += o.micro_batch - before.micro_batch;
-    out_.ops.emplace_back(mark);
+  // The names that a body makes.
+  void name_again(const Repeat& repeat) {
+    const auto first = std::ranges::lower_bound(origins_.first_uses, repeat.first);
+    for (auto use = first; use != origins_.first_uses.end() && *use < repeat.last; ++use)
+      add_name(static_cast<std::size_t>(use - origins_.first_uses.begin()));
   }
 
   void copy(std::size_t from, std::size_t to) {
@@ -567,9 +589,12 @@ class Unroller {
   NameId named(NameId few) { return makes_name(few) ? name_next(few) : NameId{number(Numbered::Name, few.value)}; }
   [[nodiscard]] bool makes_name(NameId few) const { return origins_.first_uses[few.index()] == op_; }
   NameId name_next(NameId few) {
-    const auto& text = texts_[few.index()];
-    out_.names.push_back(text ? text->later(repeated_) : few_[few]);
+    add_name(few.index());
     return {make(Numbered::Name, few.value)};
+  }
+  void add_name(std::size_t few) {
+    const auto& text = texts_[few];
+    out_.names.push_back(text ? text->later(repeated_) : few_.names[few]);
   }
 
   const RepeatingProgram& program_;
@@ -604,6 +629,13 @@ std::optional<std::vector<Repeat>> find_repeats(const Program& few, const std::v
 
 Program unrolled(RepeatingProgram program) {
   return program.repeats.empty() ? std::move(program.few) : Unroller(program).run();
+}
+
+void tell_unrolled(const RepeatingProgram& program, const std::function<bool(std::span<const Op>)>& hear) {
+  if (program.repeats.empty())
+    hear(program.few.ops);
+  else
+    Unroller(program).tell(hear);
 }
 
 Workload unrolled(RepeatingWorkload workload) {

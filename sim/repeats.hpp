@@ -2,7 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "sim/program.hpp"
@@ -47,6 +49,10 @@ struct MoreOf {
 
 /// Op by op.
 [[nodiscard]] Program unrolled(RepeatingProgram program);
+
+/// The same ops without the program in memory: a run of them at a time, in order, for as long as `hear` says true.
+/// Lists of buffers and transfers are not told: those of the ops point nowhere.
+void tell_unrolled(const RepeatingProgram& program, const std::function<bool(std::span<const Op>)>& hear);
 
 /// A workload of such programs.
 struct RepeatingWorkload {

@@ -1,21 +1,23 @@
 #include "sim/replay.hpp"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "sim/caching_allocator.hpp"
 #include "sim/device_memory.hpp"
 #include "sim/overloaded.hpp"
+#include "sim/repeats.hpp"
 
 namespace tidemark {
 namespace {
 
 class Replayer {
  public:
+  /// `program` has at least so many buffers and events.
   Replayer(const Program& program, const DriverPrices& prices, const ReplayOptions& options)
       : prices_(prices),
         borrowed_(options.borrowed),
+        recorded_(static_cast<std::size_t>(program.events)),
         allocator_(LoggedSegments(DeviceMemory(options.capacity)), options.allocator, {}, Counted::Memory),
         buffers_(static_cast<std::size_t>(program.buffers)) {
     record_.peak_allocated_by_step.push_back({});
@@ -33,7 +35,7 @@ class Replayer {
                    [](const Collective&) {},
                    [](const Exchange&) {},
                    [&](const Record& o) {
-                     recorded_[o.event] = {o.stream, allocator_.events().recorded(o.stream)};
+                     entry(recorded_, o.event) = {o.stream, allocator_.events().recorded(o.stream)};
                    },
                    [](const Wait&) {},
                    [&](const Sync& o) { sync(o.event); },
@@ -76,6 +78,17 @@ class Replayer {
     BlockId block{};
     Category category = Category::Temporaries;
   };
+  struct Recorded {
+    StreamId stream;
+    std::int64_t frees = 0;  // that waited for the stream
+  };
+
+  // Where what repeats is not in the program, there are more of them.
+  template <class Entry, class Id>
+  static Entry& entry(std::vector<Entry>& all, Id id) {
+    if (id.index() >= all.size()) all.resize(id.index() + 1);
+    return all[id.index()];
+  }
 
   void allocate(const Alloc& o) {
     const std::variant<BlockId, OutOfMemory> got = allocator_.malloc(o.size, o.stream);
@@ -84,7 +97,7 @@ class Replayer {
       return;
     }
     const BlockId block = std::get<BlockId>(got);
-    buffers_[o.buffer.index()] = {block, o.category};
+    entry(buffers_, o.buffer) = {block, o.category};
     composition_[o.category] += allocator_.size(block);
 
     const Bytes now = allocator_.allocated();
@@ -110,8 +123,9 @@ class Replayer {
     if (borrowed_ == BorrowedFrees::AtNextSync) allocator_.record_stream(buffers_[o.buffer.index()].block, o.stream);
   }
   void sync(EventId event) {
-    if (const auto found = recorded_.find(event); found != recorded_.end())
-      allocator_.events().finish(found->second.first, found->second.second);
+    if (event.index() >= recorded_.size()) return;
+    const Recorded& its = recorded_[event.index()];
+    if (its.stream.valid()) allocator_.events().finish(its.stream, its.frees);
   }
 
   void create(std::variant<DriverResource, CommSlot> what, const Estimate& price, Category its_category) {
@@ -150,7 +164,7 @@ class Replayer {
 
   const DriverPrices& prices_;
   BorrowedFrees borrowed_;
-  std::map<EventId, std::pair<StreamId, std::int64_t>> recorded_;  // the stream, and how many frees waited for it
+  std::vector<Recorded> recorded_;  // by event
   CachingAllocator<LoggedSegments<DeviceMemory>> allocator_;
   std::vector<Held> buffers_;
   Composition composition_, driver_composition_;
@@ -167,6 +181,15 @@ MemoryRecord replay(const Program& program, const DriverPrices& prices, const Re
   Replayer replayer(program, prices, options);
   for (std::size_t i = 0; i < program.ops.size(); ++i)
     if (!replayer.step(i, program.ops[i])) break;
+  return std::move(replayer).finish();
+}
+
+MemoryRecord replay(const RepeatingProgram& program, const DriverPrices& prices, const ReplayOptions& options) {
+  Replayer replayer(program.few, prices, options);
+  std::size_t at = 0;
+  tell_unrolled(program, [&](std::span<const Op> ops) {
+    return std::ranges::all_of(ops, [&](const Op& op) { return replayer.step(at++, op); });
+  });
   return std::move(replayer).finish();
 }
 

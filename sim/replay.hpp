@@ -21,6 +21,8 @@
 
 namespace tidemark {
 
+struct RepeatingProgram;
+
 /// A place in a program: an op, and the last mark before it.
 struct Moment {
   std::size_t op = 0;
@@ -79,6 +81,10 @@ struct ReplayOptions {
 
 /// Runs the program's memory through the allocator.
 [[nodiscard]] MemoryRecord replay(const Program& program, const DriverPrices& prices, const ReplayOptions& options);
+
+/// The same, without unrolling the program.
+[[nodiscard]] MemoryRecord replay(const RepeatingProgram& program, const DriverPrices& prices,
+                                  const ReplayOptions& options);
 
 /// A tensor comes or goes.
 struct TensorEvent {

@@ -11,7 +11,7 @@ namespace tidemark {
 
 void Variables::bind(std::string_view name, BufferId buffer) {
   emit_.bind(name, buffer);
-  bound_.emplace(name);
+  if (bound_.find(name) == bound_.end()) bound_.emplace(name);
 }
 
 void Variables::unbind(std::string_view name) {

@@ -74,6 +74,12 @@ LabelId Emitter::label(OperatorId op, std::string_view use) {
   return made;
 }
 
+NameId Emitter::name(Local local) {
+  NameId& known = local_names_[static_cast<std::size_t>(local)];
+  if (!known.valid()) known = program.name(local_names[static_cast<std::size_t>(local)]);
+  return known;
+}
+
 void Emitter::mark(Phase phase, std::string_view text) {
   program.mark(phase, step_, micro_batch_, program.label(text));
 }
@@ -217,10 +223,10 @@ BufferId Emitter::rotary_table() {
 BufferId Emitter::dummy_gradient(const Parameter& parameter) {
   const std::int64_t rows = sizes.rows(parameter), columns = sizes.columns(parameter);
   const Bytes size = rows * columns * size_of(train.precision);
-  const std::string text = fmt::format("dummy_gradient.{}x{}", rows, columns);
-  if (runtime.dummy_gradient == DummyGradient::Temporary) return alloc(size, Category::Workspaces, text);
+  const auto text = [&] { return fmt::format("dummy_gradient.{}x{}", rows, columns); };
+  if (runtime.dummy_gradient == DummyGradient::Temporary) return alloc(size, Category::Workspaces, text());
   BufferId& cached = dummy_gradients_[{rows, columns}];
-  if (!cached.valid()) cached = keep(alloc(size, Category::Workspaces, text), text);
+  if (!cached.valid()) cached = keep(alloc(size, Category::Workspaces, text()), text());
   return cached;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -16,6 +17,21 @@
 #include "sim/program_builder.hpp"
 
 namespace tidemark {
+
+/// Variables of the frames that operators' functions run in.
+enum class Local : std::uint8_t {
+  MixedQkv,
+  Query,
+  Key,
+  Value,
+  WordEmbeddings,
+  PositionEmbeddings,
+  Scores,
+  Logits,
+  WholeGradient,  ///< a linear's backward function holds the gradient before its reduce-scatter until it returns
+  SavedInput,     ///< … and the saved input from which it gathered
+  OutputGradient,
+};
 
 /// What every part of the lowering of one rank's program shares: the inputs, the program being written, and the
 /// framework's caches that fill on first use.
@@ -51,6 +67,8 @@ class Emitter {
 
   void bind(std::string_view name, BufferId buffer) { program.bind(program.name(name), buffer); }
   void unbind(std::string_view name) { program.unbind(program.name(name)); }
+  void bind(Local local, BufferId buffer) { program.bind(name(local), buffer); }
+  void unbind(Local local) { program.unbind(name(local)); }
 
   /// A collective of my group; creates the communicator at its first use. Nothing happens in a group of one.
   void collective(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size);
@@ -98,12 +116,17 @@ class Emitter {
  private:
   static constexpr StreamId compute_stream{0};
   static constexpr StreamId communication_stream{1};
+  static constexpr auto local_names = std::to_array<std::string_view>(
+      {"attention.mixed_qkv", "attention.query", "attention.key", "attention.value", "embedding.words",
+       "embedding.positions", "attention.scores", "model.logits", "linear_backward.input_gradient",
+       "linear_backward.saved_input", "linear_backward.output_gradient"});
 
   [[nodiscard]] bool shared(CommSlot comm) const;  ///< has other members
   void ensure_created(CommSlot comm);
   [[nodiscard]] EventId record(StreamId stream);
   BufferId keep(BufferId buffer, std::string_view name);
   LabelId label(OperatorId op, std::string_view use);
+  NameId name(Local local);
 
   std::vector<bool> saved_;        ///< by ValueId: some operator of this stage reads it in its backward pass
   std::vector<bool> kept_;         ///< the same, but for those that run again: what a first run keeps
@@ -112,6 +135,7 @@ class Emitter {
   std::vector<int> uses_;  ///< by ParameterId
   std::vector<bool> created_;
   std::vector<LabelId> value_labels_;
+  std::array<NameId, local_names.size()> local_names_;  ///< of those that have come up
   std::vector<std::vector<std::pair<std::string_view, LabelId>>> operator_labels_;
   std::int32_t step_ = 0;
   std::int32_t micro_batch_ = -1;

@@ -10,20 +10,6 @@
 namespace tidemark {
 namespace {
 
-constexpr std::string_view mixed_qkv_frame = "attention.mixed_qkv";
-constexpr std::string_view query_frame = "attention.query";
-constexpr std::string_view key_frame = "attention.key";
-constexpr std::string_view value_frame = "attention.value";
-constexpr std::string_view word_embeddings_frame = "embedding.words";
-constexpr std::string_view position_embeddings_frame = "embedding.positions";
-constexpr std::string_view scores_frame = "attention.scores";
-constexpr std::string_view logits_frame = "model.logits";
-// A linear's backward function refers to the gradient before its reduce-scatter until it returns.
-constexpr std::string_view whole_gradient_frame = "linear_backward.input_gradient";
-// … and to the saved input from which it gathered.
-constexpr std::string_view saved_input_frame = "linear_backward.saved_input";
-constexpr std::string_view output_gradient_frame = "linear_backward.output_gradient";
-
 // One operator's pass over one micro-batch: short names for what all of them touch.
 struct OperatorPass {
   Emitter& emit;
@@ -130,10 +116,10 @@ void forward_embedding(const OperatorPass& p) {
   if (p.emit.tensor_parallel()) p.stream(Streaming::Fill, {p.batch.embedding_mask}, {found}, Bytes{p.tokens()}, whole);
   if (p.emit.tensor_parallel() && !scattered) p.tensor_collective(CollectiveKind::AllReduce, found, found, whole);
   if (positions) {
-    p.emit.bind(word_embeddings_frame, found);
+    p.emit.bind(Local::WordEmbeddings, found);
     const BufferId places = p.temporary(whole, "positions");
     p.stream(Streaming::Lookup, {p.buffer(p.in(1)), p.weight(1)}, {places}, whole, whole);
-    p.emit.bind(position_embeddings_frame, places);
+    p.emit.bind(Local::PositionEmbeddings, places);
     const BufferId sum = next("sum");
     p.stream(Streaming::Add, {found, places}, {sum}, 2 * whole, whole);
     found = sum;
@@ -159,8 +145,8 @@ void forward_embedding(const OperatorPass& p) {
   }
   if (scaled) p.stream(Streaming::Copy, {found}, {p.make(p.out())}, size, size);
   if (!positions) return;
-  p.emit.unbind(word_embeddings_frame);
-  p.emit.unbind(position_embeddings_frame);
+  p.emit.unbind(Local::WordEmbeddings);
+  p.emit.unbind(Local::PositionEmbeddings);
 }
 
 void forward_norm(const OperatorPass& p) {
@@ -177,7 +163,7 @@ Gemm forward_gemm(const OperatorPass& p) {
 
 void forward_linear(const OperatorPass& p) {
   const bool row_parallel = p.parameter().cut == WeightCut::Columns;
-  if (std::exchange(p.batch.value_in_frame, false)) p.emit.unbind(value_frame);
+  if (std::exchange(p.batch.value_in_frame, false)) p.emit.unbind(Local::Value);
   BufferId input = p.buffer(p.in());
   if (!row_parallel && p.sequence_parallel()) {
     const BufferId gathered = p.communicated(p.gathered_bytes(p.in()), "gathered");
@@ -207,7 +193,7 @@ BufferId regrouped_query(const OperatorPass& p, BufferId mixed) {
 
 void enter_attention(const OperatorPass& p, BufferId mixed) {
   p.batch.attention_frame = p.emit.runtime.mixed_qkv_in_frame;
-  if (p.batch.attention_frame) p.emit.bind(mixed_qkv_frame, mixed);
+  if (p.batch.attention_frame) p.emit.bind(Local::MixedQkv, mixed);
 }
 
 void forward_split(const OperatorPass& p) {
@@ -327,14 +313,14 @@ void forward_rotary(const OperatorPass& p) {
   const BufferId turned_q = turned(p, 0, q, table);
   const BufferId turned_k = turned(p, 1, k, table);
   if (p.batch.attention_frame) {
-    p.emit.bind(query_frame, turned_q);
-    p.emit.bind(key_frame, turned_k);
+    p.emit.bind(Local::Query, turned_q);
+    p.emit.bind(Local::Key, turned_k);
     p.batch.turned_in_frame = true;
   }
   const BufferId v = p.make(p.out(2));
   p.stream(Streaming::Copy, {mixed}, {v}, kv_size, kv_size);
   if (!p.batch.attention_frame) return;
-  p.emit.bind(value_frame, v);
+  p.emit.bind(Local::Value, v);
   p.batch.value_in_frame = true;
 }
 
@@ -427,11 +413,11 @@ void forward_scored_attention(const OperatorPass& p) {
       p.emit.runtime.persistent_scores ? p.emit.global_buffer(size) : p.temporary(size, "scores_addend");
   const BufferId workspace = p.emit.blas_workspace(Pass::Forward);
   BufferId scores = p.temporary(size, "scores");
-  p.emit.bind(scores_frame, scores);
+  p.emit.bind(Local::Scores, scores);
   p.emit.program.launch(scores_gemm(p), {q, k, nothing, workspace}, {scores});
   if (p.emit.graph.model.attention_softcap > 0) {
     scores = cap(p, scores, scores_tanh(p), Category::Temporaries, [&] { return p.temporary(size, "scores_capped"); });
-    p.emit.bind(scores_frame, scores);
+    p.emit.bind(Local::Scores, scores);
   }
   const ValueId softmax = p.out(1);
   BufferId weights;
@@ -457,7 +443,7 @@ void forward_scored_attention(const OperatorPass& p) {
   const BufferId by_head = p.temporary(context, "by_head");
   p.emit.program.launch(weighted_gemm(p), {weights, v, workspace}, {by_head});
   p.stream(Streaming::Copy, {by_head}, {p.make(p.out())}, context, context);
-  p.emit.unbind(scores_frame);
+  p.emit.unbind(Local::Scores);
 }
 
 void forward_activation(const OperatorPass& p) {
@@ -483,10 +469,10 @@ void forward_activation(const OperatorPass& p) {
 }
 
 void forward_residual(const OperatorPass& p) {
-  if (std::exchange(p.batch.attention_frame, false)) p.emit.unbind(mixed_qkv_frame);
+  if (std::exchange(p.batch.attention_frame, false)) p.emit.unbind(Local::MixedQkv);
   if (std::exchange(p.batch.turned_in_frame, false)) {
-    p.emit.unbind(query_frame);
-    p.emit.unbind(key_frame);
+    p.emit.unbind(Local::Query);
+    p.emit.unbind(Local::Key);
   }
   const bool bias = !p.op.parameters.empty(), dropout = p.op.outputs.size() > 1;
   const Bytes size = p.bytes(p.out());
@@ -522,14 +508,14 @@ void forward_head(const OperatorPass& p) {
   if (p.op.outputs.size() == 1) {
     const BufferId logits = p.make(p.out());
     p.emit.program.launch(forward_gemm(p), {input, p.weight(), workspace}, {logits});
-    p.emit.bind(logits_frame, logits);
+    p.emit.bind(Local::Logits, logits);
     return;
   }
   const Bytes size = p.bytes(p.out());
   const BufferId raw = p.emit.alloc(size, Category::LogitsLoss, p.id, "uncapped");
   p.emit.program.launch(forward_gemm(p), {input, p.weight(), workspace}, {raw});
-  p.emit.bind(logits_frame, raw);
-  p.emit.bind(logits_frame, cap(p, raw, p.out(1), Category::LogitsLoss, [&] { return p.make(p.out()); }));
+  p.emit.bind(Local::Logits, raw);
+  p.emit.bind(Local::Logits, cap(p, raw, p.out(1), Category::LogitsLoss, [&] { return p.make(p.out()); }));
 }
 
 // The plain loss from the fp32 logits on: exponentials and softmax over them, the target's logit looked up between.
@@ -580,7 +566,7 @@ void forward_loss(const OperatorPass& p, const Loss& loss) {
       p.tensor_collective(CollectiveKind::AllGather, statistics, gathered, 3 * per_token * p.emit.sizes.tensor);
     }
     p.stream(Streaming::Loss, {logits, labels, gathered}, {logits, out}, logits_size, logits_size);
-    p.emit.unbind(logits_frame);
+    p.emit.unbind(Local::Logits);
     return;
   }
   const ValueId softmax = p.out(1);
@@ -593,7 +579,7 @@ void forward_loss(const OperatorPass& p, const Loss& loss) {
   }
   if (!compiled) {
     forward_plain_loss(p, work, labels);
-    p.emit.unbind(logits_frame);
+    p.emit.unbind(Local::Logits);
     return;
   }
   const BufferId maximum = p.temporary(per_token, "maximum");
@@ -607,7 +593,7 @@ void forward_loss(const OperatorPass& p, const Loss& loss) {
   p.stream(Streaming::Loss, {work, maximum, target}, {p.buffer(softmax), sums}, fp32_size, fp32_size);
   p.tensor_collective(CollectiveKind::AllReduce, sums, sums, 2 * per_token);
   p.stream(Streaming::Loss, {p.buffer(softmax), sums}, {p.buffer(softmax), out}, fp32_size, fp32_size);
-  p.emit.unbind(logits_frame);
+  p.emit.unbind(Local::Logits);
 }
 
 // ---- backward ------------------------------------------------------------------------------------------------------
@@ -690,8 +676,8 @@ void backward_norm(const OperatorPass& p) {
   p.give(p.in(), dx);
   for (std::size_t i = 0; i < p.op.parameters.size(); ++i) p.accumulate(p.op.parameters[i], outputs[i + 1]);
   if (std::exchange(p.batch.norm_linear_frame, false)) {
-    p.emit.unbind(whole_gradient_frame);
-    p.emit.unbind(output_gradient_frame);
+    p.emit.unbind(Local::WholeGradient);
+    p.emit.unbind(Local::OutputGradient);
   }
   p.run_hooks();
 }
@@ -730,7 +716,7 @@ void backward_linear(const OperatorPass& p) {
     gradient = gathered;
   }
   BufferId input = p.buffer(p.in());
-  p.emit.bind(saved_input_frame, input);
+  p.emit.bind(Local::SavedInput, input);
   EventId gathering;  // while the GEMM of the input's gradient runs
   if (!row_parallel && p.sequence_parallel()) {
     const BufferId gathered = p.communicated(p.gathered_bytes(p.in()), "gathered");
@@ -739,7 +725,7 @@ void backward_linear(const OperatorPass& p) {
   }
   const Bytes dgrad_size = row_parallel ? p.bytes(p.in()) : p.gathered_bytes(p.in());
   const BufferId dgrad = p.temporary(dgrad_size, "input_gradient");
-  p.emit.bind(whole_gradient_frame, dgrad);
+  p.emit.bind(Local::WholeGradient, dgrad);
   p.emit.program.launch(data_gradient_gemm(p), {gradient, p.weight(), workspace}, {dgrad});
   BufferId result = dgrad;
   EventId reducing;  // while the GEMM of the weight's gradient runs
@@ -752,7 +738,7 @@ void backward_linear(const OperatorPass& p) {
   p.emit.join(gathering);
   weight_gradient(p, input, gradient, workspace);
   p.emit.join(reducing);
-  p.emit.unbind(saved_input_frame);  // TransformerEngine clears it as soon as the weight gradient is done
+  p.emit.unbind(Local::SavedInput);  // TransformerEngine clears it as soon as the weight gradient is done
   if (p.op.parameters.size() > 1) {
     const Parameter& bias = p.parameter(1);
     const BufferId dbias = p.temporary(p.weight_bytes(bias), "bias_gradient");
@@ -761,10 +747,10 @@ void backward_linear(const OperatorPass& p) {
   }
   const bool after_norm = p.emit.graph.model.norms != NormPlacement::After;
   if (!row_parallel && after_norm && p.emit.runtime.fused_norm_linear) {
-    p.emit.bind(output_gradient_frame, p.gradient(p.out()));
+    p.emit.bind(Local::OutputGradient, p.gradient(p.out()));
     p.batch.norm_linear_frame = true;  // the norm's own backward pass runs inside the same function
   } else {
-    p.emit.unbind(whole_gradient_frame);
+    p.emit.unbind(Local::WholeGradient);
     p.run_hooks();
   }
   p.give(p.in(), result);
@@ -953,7 +939,7 @@ void backward_head(const OperatorPass& p) {
   BufferId gradient = p.gradient(p.out());
   if (p.op.outputs.size() > 1) gradient = uncapped_gradient(p, gradient, p.out(1), Category::LogitsLoss);
   BufferId input = p.buffer(p.in());
-  p.emit.bind(saved_input_frame, input);
+  p.emit.bind(Local::SavedInput, input);
   EventId gathering;
   if (p.sequence_parallel()) {
     const BufferId gathered = p.emit.head_gather(p.gathered_bytes(p.in()));
@@ -962,7 +948,7 @@ void backward_head(const OperatorPass& p) {
   }
   const BufferId workspace = p.emit.blas_workspace(Pass::Backward);
   const BufferId dgrad = p.temporary(p.gathered_bytes(p.in()), "input_gradient");
-  p.emit.bind(whole_gradient_frame, dgrad);
+  p.emit.bind(Local::WholeGradient, dgrad);
   p.emit.program.launch(data_gradient_gemm(p), {gradient, p.weight(), workspace}, {dgrad});
   p.emit.join(gathering);
   BufferId result = dgrad;
@@ -975,8 +961,8 @@ void backward_head(const OperatorPass& p) {
   }
   weight_gradient(p, input, gradient, workspace);
   p.emit.join(reducing);
-  p.emit.unbind(whole_gradient_frame);
-  p.emit.unbind(saved_input_frame);
+  p.emit.unbind(Local::WholeGradient);
+  p.emit.unbind(Local::SavedInput);
   p.run_hooks();
   p.give(p.in(), result);
 }

@@ -73,7 +73,7 @@ void add(const TapeRecord& record, const DriverPrices& prices, Bytes capacity,
 }
 
 // The same by its whole program.
-void add(const Program& program, const DriverPrices& prices, const AllocatorOptions& allocator, Bytes capacity,
+void add(const RepeatingProgram& program, const DriverPrices& prices, const AllocatorOptions& allocator, Bytes capacity,
          Figures& figures) {
   MemoryRecord record = replay(program, prices, {.allocator = without_limit(allocator)});
   if (record.device.bytes > capacity) {
@@ -281,7 +281,7 @@ namespace {
 Duration simulated_step(const Scenario& scenario, const ModelGraph& graph) {
   const Runtime runtime = runtime_of(scenario);
   const RepeatingWorkload stages = lower_last_step({graph, scenario.layout, scenario.train, runtime});
-  const Workload calls = calls_of(shortened(stages));
+  const Workload calls = calls_of(stages);
   const Prices prices = price(calls, scenario.cluster, nccl_settings(scenario.runtime));
   Router router(calls, scenario.cluster, prices.entry_of_rank);
   const Folding folding = fold(calls, prices.entry_of_rank, router.traffic());
@@ -318,8 +318,7 @@ Figures whole_figures(const Scenario& scenario) {
     if (r == 0 || role.first.pipeline != job.roles[r - 1].first.pipeline) {
       stage = {};
       runs.clear();
-      const Program whole = unrolled(program);
-      for (const std::int32_t entry : entries) add(whole, price_of(entry), allocator, capacity, figures);
+      for (const std::int32_t entry : entries) add(program, price_of(entry), allocator, capacity, figures);
       continue;
     }
     // Its passes are those of the stage's first role.

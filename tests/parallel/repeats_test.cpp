@@ -54,6 +54,23 @@ std::optional<TestJob> random_job(std::uint32_t seed) {
   return job;
 }
 
+// The ops that are told, one after the other, without what their lists point to.
+std::vector<Op> told(const RepeatingProgram& program) {
+  std::vector<Op> all;
+  tell_unrolled(program, [&](std::span<const Op> ops) {
+    all.insert(all.end(), ops.begin(), ops.end());
+    return true;
+  });
+  return all;
+}
+std::vector<Op> without_lists(std::vector<Op> ops) {
+  for (Op& op : ops) {
+    if (Launch* launch = std::get_if<Launch>(&op)) launch->inputs.first = launch->outputs.first = 0;
+    if (Exchange* exchange = std::get_if<Exchange>(&op)) exchange->transfers.first = 0;
+  }
+  return ops;
+}
+
 // What is said once and unrolled is what lowering every pass by itself gives: each op, number and text.
 TEST(Repeats, UnrollToWhatEveryPassByItselfGives) {
   int repeating = 0, checked = 0;
@@ -66,7 +83,9 @@ TEST(Repeats, UnrollToWhatEveryPassByItselfGives) {
     for (const Role& role : lowered.roles) {
       if (role.first.data > 0) continue;
       const RepeatingProgram program = lower_repeating(lowered.input, role);
-      ASSERT_EQ(difference(unrolled(program), lower_every_pass(lowered.input, role)), "") << role.first.pipeline;
+      const Program all = lower_every_pass(lowered.input, role);
+      ASSERT_EQ(difference(unrolled(program), all), "") << role.first.pipeline;
+      ASSERT_TRUE(without_lists(told(program)) == without_lists(all.ops)) << role.first.pipeline;
       for (const Duration launch : {Duration{1}, Duration{4'000'000}}) {
         const std::vector<Duration> kernels(program.few.kernels.size(), Duration{2'000'000});
         EXPECT_EQ(timed(program, launch, kernels, Kernels::Each),
@@ -98,6 +117,30 @@ Program few_of_a_queue(std::int64_t second_size) {
     builder.push(Free{buffers[static_cast<std::size_t>(m) - 2]});
   }
   return std::move(builder).finish();
+}
+
+// Memory is replayed op by op without the ops: to the end, and to where a device is full.
+TEST(Repeats, ReplayAsWhatTheyUnrollTo) {
+  int full = 0;
+  for (std::uint32_t seed = 1; seed < 24; ++seed) {
+    const std::optional<TestJob> job = random_job(seed);
+    if (!job) continue;
+    SCOPED_TRACE(seed);
+    const Lowered lowered(*job);
+    for (const Role& role : lowered.roles) {
+      const RepeatingProgram program = lower_repeating(lowered.input, role);
+      const Program all = unrolled(program);
+      for (const BorrowedFrees borrowed : {BorrowedFrees::AtOnce, BorrowedFrees::AtNextSync}) {
+        const MemoryRecord record = replay(all, no_driver_memory(), {.borrowed = borrowed});
+        EXPECT_EQ(replay(program, no_driver_memory(), {.borrowed = borrowed}), record);
+        const ReplayOptions limited{.capacity = record.device.bytes - Bytes{1}, .borrowed = borrowed};
+        const MemoryRecord within = replay(all, no_driver_memory(), limited);
+        EXPECT_EQ(replay(program, no_driver_memory(), limited), within);
+        full += within.failure ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_GT(full, 10);
 }
 
 TEST(Repeats, AreFoundWhereMicroBatchesDoTheSame) {

@@ -121,6 +121,19 @@ TEST(ExactTime, TheLastStepTakesAsLongAsAfterWholeSteps) {
   }
 }
 
+// Without a timeline collectives that are alone on their links count as kernels.
+TEST(ExactTime, EndsAreThoseOfTheTimeline) {
+  for (const Scenario& scenario : random_scenarios(30)) {
+    const Job job(scenario);
+    const Trace timeline = simulate_time(job), ends = simulate_time(job, {.told = Told::Figures});
+    EXPECT_EQ(ends.end, timeline.end);
+    EXPECT_EQ(ends.events, timeline.events);
+    for (std::size_t c = 0; c < ends.classes.size(); ++c)
+      EXPECT_EQ(ends.classes[c].step_ends, timeline.classes[c].step_ends);
+    EXPECT_EQ(simulate_ends(job).end, timeline.end);
+  }
+}
+
 TEST(ExactMemory, InFullItIsWhatPredictSays) {
   for (const Scenario& scenario : random_scenarios(15))
     EXPECT_EQ(whole_figures(scenario), figures_of(predict(scenario)));
