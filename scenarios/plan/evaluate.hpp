@@ -34,7 +34,7 @@ struct Point {
 /// Whether something at that point leaves nothing to win for what has at least this memory and at most this throughput.
 [[nodiscard]] bool beats(const Point& point, Bytes memory_low, double throughput_high);
 
-/// What the emulated allocator, or `predict`, says of a candidate.
+/// What the emulated allocator, or a whole run, says of a candidate.
 struct Evaluated {
   enum class Verdict : std::uint8_t { Fits, DoesNotFit, Beaten };
   Verdict verdict = Verdict::Beaten;
@@ -60,7 +60,7 @@ class Evaluator {
   [[nodiscard]] Evaluated allocate(const Survivor& survivor, const Bar& bar);
   /// How long a step of what fits takes, on the full clock.
   [[nodiscard]] Evaluated time(const Found& fitting);
-  /// By `predict`.
+  /// Whole: what `predict` says.
   [[nodiscard]] Evaluated in_full(std::int64_t candidate);
 
  private:

@@ -59,9 +59,10 @@ class ExactMemory {
 /// All ranks of one candidate.
 [[nodiscard]] Figures exact_memory(const Scenario& scenario, SharedGraphs& graphs);
 
-/// A candidate in full, as `predict` says it: every op of every micro-batch of both steps, on the clock and through the
-/// allocator. What `predict` also tells (when peaks are reached, where time goes) is left out, and ranks that run the
-/// passes of another share its program.
+/// A candidate in full, with the figures that `predict` has: both whole steps on the clock, without a timeline, and
+/// every allocation of every micro-batch through the allocator, except what comes again once its state does. What
+/// `predict` also tells (when peaks are reached, where time goes) is left out, and ranks that run the passes of another
+/// share its program.
 [[nodiscard]] Figures whole_figures(const Scenario& scenario);
 
 /// How long a step takes, as `predict` says it. Candidates that are the same job share the clock. From any thread.

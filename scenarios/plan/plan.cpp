@@ -160,7 +160,7 @@ class Search {
     }
   }
 
-  // What is recommended was simulated whole, by the same function that answers `predict`.
+  // What is recommended runs whole, without what the tiers leave out.
   void run_in_full() {
     std::vector<Found> recommended = front_;
     for (const Found& f : best_)
@@ -181,7 +181,7 @@ class Search {
     if (!plan_.disagreements.empty()) widen();
   }
 
-  // A tier was wrong: nothing but `predict` is believed any more.
+  // A tier was wrong: nothing but whole runs is believed any more.
   void widen() {
     best_.clear();
     front_.clear();

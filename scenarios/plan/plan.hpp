@@ -69,8 +69,8 @@ struct Plan {
   std::vector<Found> best;   ///< that fit, best first
   std::vector<Found> front;  ///< that fit and that no other beats in memory and throughput both: by falling memory
   std::vector<Miss> near_misses;
-  std::int64_t in_full = 0;  ///< of the best and the front: run once more by `predict`
-  /// Those for which `predict` said something else; then every candidate that no bound rejects was run in full.
+  std::int64_t in_full = 0;  ///< of the best and the front: run once more, whole
+  /// Those that came out otherwise; then every candidate was run in full.
   std::vector<std::int64_t> disagreements;
 };
 
