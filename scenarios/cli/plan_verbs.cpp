@@ -22,7 +22,7 @@
 #include "scenarios/report/difference_text.hpp"
 #include "scenarios/report/plan_text.hpp"
 
-namespace tidemark {
+namespace tidemark::cli {
 namespace {
 
 constexpr int yes = 0, no = 1, bad_input = 2, machine_failed = 3;
@@ -220,4 +220,4 @@ int run_plan(const PlanArguments& a) {
   return answered(space, a, searched(space, a, *thread_runner(task_function(space))));
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::cli

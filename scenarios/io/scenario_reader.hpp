@@ -12,7 +12,7 @@
 #include "scenarios/io/toml_value.hpp"
 #include "scenarios/scenario.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// The question that a scenario file asks, every default filled in and every cross-check done. Files that it names are
 /// looked for in its own folder, then in `data_root`. Throws one InputError with all problems of the scenario and of
@@ -57,4 +57,4 @@ ScenarioFiles files_of(const TomlTable& document, const std::filesystem::path& f
 /// themselves.
 void add_file_of(std::string_view key, const TomlValue& value, const ScenarioFolders& folders, ScenarioFiles& files);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -16,7 +16,7 @@
 #include "scenarios/plan/same_job.hpp"
 #include "scenarios/prediction.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 /// Which value each axis has; 0 where nothing is changed.
@@ -207,4 +207,4 @@ Advice advise(TomlTable document, const std::filesystem::path& file, const Scena
   return advice;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

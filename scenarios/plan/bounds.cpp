@@ -15,7 +15,7 @@
 #include "scenarios/prediction.hpp"
 #include "sim/ensure.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 constexpr Duration ages_ago{std::numeric_limits<std::int64_t>::min() / 4};
@@ -61,13 +61,13 @@ PassMemories pass_memories(const ChunkSample& sample, const std::vector<LayerRun
   PassMemories found;
   found.upper.forward = found.upper.backward = 0;
   // The second micro-batch, which comes upon what the first left behind; where none runs ahead, nothing is in flight.
-  const bool ahead = sample.windows.size() > 2 && sample.windows[1].pass == Pass::Forward;
+  const bool ahead = sample.windows.size() > 2 && is_forward(sample.windows[1].pass);
   found.lower.each = ahead ? of_window[1].lower.net.count() : 0;
   found.upper.each = ahead ? of_window[1].upper.net.count() : 0;
   std::int64_t lower = 0, upper = 0;
   for (std::size_t w = 0; w < of_window.size(); ++w) {
     const Window& window = sample.windows[w];
-    const bool forward = window.pass == Pass::Forward;
+    const bool forward = is_forward(window.pass);
     std::int64_t& low = forward ? found.lower.forward : found.lower.backward;
     std::int64_t& high = forward ? found.upper.forward : found.upper.backward;
     low = std::min(low, lower + of_window[w].lower.highest.count() - window.others * found.lower.each);
@@ -166,7 +166,7 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
   shortest.layout.count_embedding = shortest.layout.count_loss = false;
   shortest.model.layers = shortest.layout.stages();
   shortest.train.global_batch =
-      std::int64_t{asked.layout.data} * (asked.layout.schedule == ScheduleKind::Interleaved ? asked.layout.group() : 2);
+      std::int64_t{asked.layout.data} * (is_interleaved(asked.layout.schedule) ? asked.layout.group() : 2);
   const auto small_graph = graphs_.graph_of(shortest.model, graph_options_of(shortest));
   const LoweringInput small{*small_graph, shortest.layout, shortest.train, runtime};
   Workload workload;
@@ -188,7 +188,7 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
 
   const FabricKey fabric_key{asked.cluster, asked.layout.world_size()};
   const auto fabric = fabrics_.get(fabric_key, hash_of(fabric_key));
-  const std::int32_t streams = asked.layout.schedule == ScheduleKind::Interleaved ? 4 : 2;
+  const std::int32_t streams = is_interleaved(asked.layout.schedule) ? 4 : 2;
   const std::int64_t sharers = link_sharers(asked.cluster, streams);
   Mesh mesh;
   for (const Communicator& communicator : comms.table) {
@@ -286,7 +286,7 @@ MemoryBounds Bounder::memory(const Scenario& s) {
       passes.push_back(pass_memories(*chunk.sample, chunk.runs));
     }
     std::int64_t low = 0, high = 0;
-    if (s.layout.schedule == ScheduleKind::Interleaved) {
+    if (is_interleaved(s.layout.schedule)) {
       // The function of the interleaved schedule holds other variables: what crosses between stages, a few times.
       const std::int64_t held = 4 * boundary;
       const std::int64_t held_high =
@@ -300,20 +300,18 @@ MemoryBounds Bounder::memory(const Scenario& s) {
           others_high += at.others[c] * passes[c].upper.each;
         }
         const PassMemories& its = passes[static_cast<std::size_t>(at.chunk)];
-        const bool forward = at.pass == Pass::Forward;
+        const bool forward = is_forward(at.pass);
         low = std::max(low, others_low + (forward ? its.lower.forward : its.lower.backward) - held);
         high = std::max(high, others_high + (forward ? its.upper.forward : its.upper.backward) + held_high);
       }
     } else {
-      const auto ahead = std::min<std::int64_t>(s.layout.schedule == ScheduleKind::GPipe
-                                                    ? micro_batches
-                                                    : s.layout.pipeline - 1 - static_cast<std::int64_t>(p),
-                                                micro_batches - 1);
+      const std::int64_t ahead = run_ahead(s.layout, static_cast<std::int32_t>(p), micro_batches);
       const PassMemory &lower = passes.front().lower, &upper = passes.front().upper;
       low = ahead * lower.each + std::max(lower.forward, lower.backward);
       // In a schedule that keeps the last stage's micro-batches in flight, each holds no more than a pass at its
       // highest.
-      const std::int64_t each = std::max(upper.each, s.layout.schedule == ScheduleKind::GPipe ? upper.forward : 0);
+      const std::int64_t each =
+          std::max(upper.each, run_ahead(s.layout, s.layout.pipeline - 1, micro_batches) > 0 ? upper.forward : 0);
       high = ahead * each + std::max(upper.forward, upper.backward);
     }
     const std::int64_t there_low = state.before_passes.lower.net.count() + caches_low;
@@ -376,7 +374,7 @@ DurationBounds Bounder::step(const Scenario& s) {
           to += clock.high * times;
           its_launches += clock.launches * times;
         });
-        const bool forward = chunk.sample->windows[w].pass == Pass::Forward;
+        const bool forward = is_forward(chunk.sample->windows[w].pass);
         Duration& least = forward ? shortest.forward : shortest.backward;
         Duration& most = forward ? slowest.forward : slowest.backward;
         least = std::min(least, from);
@@ -408,4 +406,4 @@ DurationBounds Bounder::step(const Scenario& s) {
   return {std::max(reduced_low + rest_low, of_host), reduced_high + rest_high};
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -12,7 +12,7 @@
 #include "scenarios/plan/shared.hpp"
 #include "scenarios/scenario.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// What is certain of a candidate's figures without its programs (docs/planner.md has the proofs).
 struct MemoryBounds {
@@ -75,4 +75,4 @@ class Bounder {
       [](const InFlightKey& k) { return most_in_flight(k.layout, k.rank, k.micro_batches); }};
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -12,7 +12,7 @@
 #include "scenarios/io/axis_order.hpp"
 #include "scenarios/io/names.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 TomlValue value(std::int64_t n) { return {n, {}}; }
@@ -224,4 +224,4 @@ Changes changes_of(const TomlTable& document, const Scenario& s) {
   return changes;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 Duration shared_by(Duration alone, Duration latency, std::int64_t sharers) {
@@ -84,4 +84,4 @@ DurationBounds GroupPrices::message(Bytes size) const {
   return bounds;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

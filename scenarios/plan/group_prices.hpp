@@ -6,13 +6,14 @@
 #include <mutex>
 #include <vector>
 
+#include "scenarios/namespace.hpp"
 #include "sim/program.hpp"
 #include "sim/time.hpp"
 #include "sim/workload.hpp"
 #include "topology/collective.hpp"
 #include "topology/fabric.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// A duration between bounds.
 struct DurationBounds {
@@ -56,4 +57,4 @@ class GroupPrices {
   std::unique_ptr<Known> known_;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

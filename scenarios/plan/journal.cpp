@@ -20,7 +20,7 @@
 #include "scenarios/io/toml_text.hpp"
 #include "sim/hash.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 constexpr std::string_view magic = "tidemark journal 2\n", any_magic = "tidemark journal ";
@@ -231,4 +231,4 @@ std::unique_ptr<TaskRunner> journal_runner(TaskRunner& inner, const std::filesys
   return std::make_unique<JournalRunner>(inner, file, question);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

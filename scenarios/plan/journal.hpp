@@ -8,7 +8,7 @@
 
 #include "scenarios/plan/tasks.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// Everything that results depend on.
 struct Question {
@@ -25,4 +25,4 @@ struct Question {
 [[nodiscard]] std::unique_ptr<TaskRunner> journal_runner(TaskRunner& inner, const std::filesystem::path& file,
                                                          const Question& question);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

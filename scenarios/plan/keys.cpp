@@ -4,7 +4,7 @@
 
 #include "scenarios/plan/same_job.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 std::uint64_t mixed(std::uint64_t hash, std::int64_t part) {
@@ -100,4 +100,4 @@ std::uint64_t hash_of(const InFlightKey& key) {
   return hash_of_numbers({key.layout.pipeline, key.layout.chunks, key.layout.chunk_group, key.rank, key.micro_batches});
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -6,6 +6,7 @@
 
 #include "parallel/graph.hpp"
 #include "parallel/layout.hpp"
+#include "scenarios/namespace.hpp"
 #include "scenarios/plan/group_prices.hpp"
 #include "scenarios/plan/sample.hpp"
 #include "scenarios/scenario.hpp"
@@ -16,7 +17,7 @@
 // its key alone: of the scenario as the key has it, where that is part of it. So a field that nobody has thought about
 // tells candidates apart. To share more is to leave a field out here.
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// The scenario as all have it that take the same memory: in words of one job, wherever ranks stand.
 [[nodiscard]] Scenario memory_key(const Scenario& scenario);
@@ -72,4 +73,4 @@ struct InFlightKey {
 [[nodiscard]] InFlightKey in_flight_key(const Layout& layout, std::int32_t rank, std::int64_t micro_batches);
 [[nodiscard]] std::uint64_t hash_of(const InFlightKey& key);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

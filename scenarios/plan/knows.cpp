@@ -6,7 +6,7 @@
 // compile before somebody has asked what it does to samples, states and schedules; every enumerator of what bounds
 // restate has a line of its own, and a new one is not known. What is not known is not bounded: it runs in full.
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 // Fields that reach bounds only through what they lower and price, as every other job is: any value will do.
@@ -123,4 +123,4 @@ bool Bounder::knows(const Scenario& scenario) {
          known(runtime) && !allocator_options_of(scenario).memory_limit();
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

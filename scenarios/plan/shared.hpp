@@ -9,7 +9,9 @@
 #include <utility>
 #include <vector>
 
-namespace tidemark {
+#include "scenarios/namespace.hpp"
+
+namespace tidemark::scenarios {
 
 /// Values that many candidates share, made when first asked for; from any thread. A value is made of its key and of
 /// nothing else, so whoever asked first makes no difference to it. Keys are equal by a defaulted ==; the hash that
@@ -45,4 +47,4 @@ class Shared {
   std::unordered_map<std::uint64_t, std::vector<std::pair<Key, std::shared_ptr<const Value>>>> known_;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

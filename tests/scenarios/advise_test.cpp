@@ -15,8 +15,9 @@
 #include "scenarios/plan/same_job.hpp"
 #include "scenarios/prediction.hpp"
 #include "scenarios/report/advice_text.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -303,4 +304,4 @@ TEST(Capacity, NamesAxesOfItsSpace) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

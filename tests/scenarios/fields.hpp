@@ -15,12 +15,13 @@
 #include "scenarios/plan/keys.hpp"
 #include "scenarios/plan/tape.hpp"
 #include "scenarios/scenario.hpp"
+#include "tests/namespace.hpp"
 
 // The fields of all that keys of the planner are made of, and every way to change one of them. A structured binding
 // that does not name every field of a struct does not compile: a new field has to come in here, and is flipped from
 // then on.
 
-namespace tidemark {
+namespace tidemark::tests {
 
 inline auto fields(Version& v) {
   auto& [first, second] = v;
@@ -228,4 +229,4 @@ void each_flip(T& value, Visit visit) {
   }
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -22,8 +22,9 @@
 #include "scenarios/plan/space.hpp"
 #include "scenarios/plan/tasks.hpp"
 #include "scenarios/report/plan_text.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 namespace fs = std::filesystem;
@@ -257,4 +258,4 @@ TEST_P(KilledSearch, EndsInTheSameBytes) {
 INSTANTIATE_TEST_SUITE_P(AfterRecord, KilledSearch, testing::Range<std::size_t>(0, 20));
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -11,11 +11,12 @@
 #include "scenarios/plan/exact_memory.hpp"
 #include "scenarios/plan/space.hpp"
 #include "scenarios/prediction.hpp"
+#include "tests/namespace.hpp"
 #include "tests/scenarios/fields.hpp"
 
 // What candidates share depends on its key alone.
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
@@ -166,4 +167,4 @@ INSTANTIATE_TEST_SUITE_P(
                     "model_override.vocabulary_multiple = 256", "cluster = \"clusters/a100-sxm-40g.toml\""));
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests
