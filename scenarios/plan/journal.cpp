@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <stdexcept>
 #include <string_view>
@@ -130,8 +129,9 @@ class JournalRunner final : public TaskRunner {
   void begin(const Question& question) {
     struct stat its {};
     if (fstat(file_, &its) != 0) fail();
-    refuse_unless_regular(its);
+    refuse_unless_regular(its);  // the name may be another file's by now
     if (flock(file_, LOCK_EX | LOCK_NB) != 0) refuse("is in use by another search", "give this one a file of its own");
+    if (fstat(file_, &its) != 0) fail();  // as whoever had it left it
     const auto size = static_cast<std::uint64_t>(its.st_size);
     const std::string head = head_of(question), there = read_at(0, std::min<std::uint64_t>(size, head.size()));
     if (there == head) {
