@@ -80,7 +80,7 @@ Tensor Norm::operator()(Session& s, const Tensor& x) const {
 
 std::shared_ptr<Leaf> CausalLM::parameter(const std::string& name, Shape sizes) {
   const Session::Scope scope(s_, name);
-  const Tensor made = s_.empty(std::move(sizes), dtype_, "parameter", Category::Parameters);
+  const Tensor made = s_.empty(std::move(sizes), dtype_, trained_parameter, Category::Parameters);
   s_.stream(Streaming::Fill, {}, {made});
   parameters_.push_back(leaf(s_, made));
   parameters_.back()->parameter = true;
@@ -469,6 +469,7 @@ Tensor CausalLM::checkpointed(const Layer& layer, const Tensor& hidden, const Co
   s_.pack_into(frame);
   Tensor out = forward(layer, hidden, context, nullptr);
   s_.pack_into(nullptr);
+  s_.checkpointed(layer.name, hidden, out);
   return out;
 }
 
@@ -480,6 +481,7 @@ Tensor CausalLM::checkpointed_reentrant(const Layer& layer, const Tensor& hidden
     out = forward(layer, hidden, context, nullptr);
   }
   if (!node) return out;
+  s_.checkpointed(layer.name, hidden, out);
   // CheckpointFunction.backward: the region once more on a detached input, then its own backward pass.
   node->apply = [this, &layer, context, saved = s_.save(hidden),
                  dtype = s_.autocast](const std::vector<Tensor>& gradients) {
