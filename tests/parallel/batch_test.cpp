@@ -16,7 +16,9 @@ const Layout four_stages{.pipeline = 4, .data = 2};
 Bytes outliving(Version megatron_core, const Layout& layout, std::int32_t pipeline, bool attention_mask = true) {
   Versions versions;
   versions.megatron = megatron_core;
-  const Runtime runtime = megatron(versions, {.attention_mask = attention_mask}, Target{});
+  RuntimeSettings settings;
+  settings.attention_mask = attention_mask;
+  const Runtime runtime = megatron(versions, settings, Target{});
   const std::vector<Bytes> sizes = outliving_batches(layout, train, runtime, pipeline);
   return std::accumulate(sizes.begin(), sizes.end(), Bytes{});
 }
