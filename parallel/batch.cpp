@@ -2,7 +2,7 @@
 
 #include "parallel/lower.hpp"
 
-namespace tidemark {
+namespace tidemark::parallel {
 
 std::vector<BatchTensor> batch_tensors(const Train& train, const Runtime& runtime, BatchUse use) {
   const std::int64_t tokens = train.micro_batch * train.sequence_length;
@@ -26,4 +26,4 @@ std::vector<Bytes> outliving_batches(const Layout& layout, const Train& train, c
   return sizes;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

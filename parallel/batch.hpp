@@ -9,7 +9,7 @@
 #include "parallel/train.hpp"
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::parallel {
 
 /// A tensor of a micro-batch that the data loader hands out.
 struct BatchTensor {
@@ -30,4 +30,4 @@ struct BatchUse {
 [[nodiscard]] std::vector<Bytes> outliving_batches(const Layout& layout, const Train& train, const Runtime& runtime,
                                                    std::int32_t pipeline);
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

@@ -6,7 +6,7 @@
 #include "scenarios/prediction.hpp"
 #include "sim/replay.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 DriverPrices at_upper_ends(DriverPrices prices) {
@@ -54,4 +54,4 @@ Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& d
   return borrows(program.few) ? upper_end(at_once, prices, device, deferred_frees(program, prices, device)) : at_once;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

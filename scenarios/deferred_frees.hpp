@@ -13,7 +13,7 @@
 // (sim/replay.hpp). `predict` and `plan` tell what is allocated and reserved at the near end, and count the far one in
 // what a device holds at most, here alone.
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// Whether streams borrow blocks of others.
 [[nodiscard]] bool borrows(const Program& program);
@@ -42,4 +42,4 @@ struct DeferredFrees {
 [[nodiscard]] Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& device,
                               const RepeatingProgram& program);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

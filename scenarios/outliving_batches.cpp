@@ -8,7 +8,7 @@
 #include "sim/device_memory.hpp"
 #include "sim/ensure.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 Bytes of_outliving_batches(const Scenario& scenario, const Runtime& runtime, std::int32_t pipeline) {
   constexpr Bytes unlimited{std::numeric_limits<std::int64_t>::max() / 2};
@@ -18,4 +18,4 @@ Bytes of_outliving_batches(const Scenario& scenario, const Runtime& runtime, std
   return allocator.reserved();
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

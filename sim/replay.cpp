@@ -9,7 +9,7 @@
 #include "sim/repeats.hpp"
 #include "sim/stream_clocks.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 namespace {
 
 class Replayer {
@@ -265,4 +265,4 @@ std::vector<MemorySample> memory_timeline(const Program& program, const DriverPr
   return samples;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -8,7 +8,7 @@
 #include "sim/stream_events.hpp"
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// Vector clocks of streams: how much of each stream's work is done before another's. Work is counted by the events
 /// that an allocator recorded behind it when borrowed blocks were freed.
@@ -48,4 +48,4 @@ class StreamClocks {
   std::vector<Clock> before_;  // by stream: of the others, what its next work comes after
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

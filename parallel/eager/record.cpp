@@ -8,7 +8,7 @@
 
 #include "sim/ensure.hpp"
 
-namespace tidemark::eager {
+namespace tidemark::parallel::eager {
 
 void Recorder::attach() {
   if (saved_.empty()) return;
@@ -38,4 +38,4 @@ std::string text(const Recording& recording, const std::string& model) {
   return out;
 }
 
-}  // namespace tidemark::eager
+}  // namespace tidemark::parallel::eager

@@ -12,7 +12,7 @@
 // What a job's modules do in their first forward pass, seen while they run: their parameters, operations, and what each
 // saves for its backward pass. There is no other description of them.
 
-namespace tidemark::eager {
+namespace tidemark::parallel::eager {
 
 struct Recording {
   /// A parameter, or a buffer that modules keep beside them, in the order in which they are made.
@@ -68,4 +68,4 @@ class Recorder {
   std::vector<std::string> saved_;
 };
 
-}  // namespace tidemark::eager
+}  // namespace tidemark::parallel::eager

@@ -14,7 +14,7 @@
 #include "parallel/eager/tensor.hpp"
 #include "parallel/lower/emitter.hpp"
 
-namespace tidemark::eager {
+namespace tidemark::parallel::eager {
 
 /// What a parameter's own tensor is called after its module.
 inline constexpr std::string_view trained_parameter = "parameter";
@@ -174,4 +174,4 @@ class NoGrad {
   bool before_;
 };
 
-}  // namespace tidemark::eager
+}  // namespace tidemark::parallel::eager

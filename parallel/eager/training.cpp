@@ -9,7 +9,7 @@
 #include "parallel/stages.hpp"
 #include "sim/liveness.hpp"
 
-namespace tidemark::eager {
+namespace tidemark::parallel::eager {
 namespace {
 
 using namespace literals;
@@ -155,4 +155,4 @@ Recording record_forward(const LoweringInput& input) {
   return recording;
 }
 
-}  // namespace tidemark::eager
+}  // namespace tidemark::parallel::eager

@@ -13,7 +13,7 @@
 #include "sim/overloaded.hpp"
 #include "sim/stream_clocks.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 // A program cut where passes begin and end.
@@ -449,4 +449,4 @@ TapeRecord run_tape(const StateTape& state, const StageTape& stage, const Alloca
   return TapeRunner(options, capacity, &prices, {}, borrowed).run(state, stage);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

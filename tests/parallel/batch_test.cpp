@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -37,4 +37,4 @@ TEST(Batch, OutlivesItsPassesInCore018Only) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

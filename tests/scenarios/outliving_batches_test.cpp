@@ -17,7 +17,7 @@
 
 // Megatron-LM core 0.18 keeps the batches of a step until the next one.
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -81,4 +81,4 @@ TEST(OutlivingBatches, PlanComesToTheFiguresOfPredict) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests
