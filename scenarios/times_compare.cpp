@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 std::optional<std::string> why_times_do_not_compare(const std::vector<Cluster>& clusters) {
   std::vector<std::pair<std::string, std::vector<std::string>>> devices_by_source;
@@ -28,4 +28,4 @@ std::optional<std::string> why_times_do_not_compare(const std::vector<Cluster>& 
       fmt::join(sides, " against "));
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

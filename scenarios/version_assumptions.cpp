@@ -7,7 +7,7 @@
 #include "parallel/runtime/releases.hpp"
 #include "scenarios/io/version_text.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 std::vector<std::string> version_assumptions(const RuntimeChoice& runtime) {
   std::vector<std::string> list;
@@ -27,4 +27,4 @@ std::vector<std::string> version_assumptions(const RuntimeChoice& runtime) {
   return list;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -12,7 +12,7 @@
 // Which releases a runtime's habits are known for. Outside of them nobody has looked: older ones are refused, newer
 // ones taken as the last one that was read, and the answer says so.
 
-namespace tidemark {
+namespace tidemark::parallel {
 
 /// What has a release of its own.
 struct Component {
@@ -46,4 +46,4 @@ struct KnownReleases {
 /// says otherwise.
 [[nodiscard]] Bytes default_blas_workspace(const Target& target, Version torch);
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

@@ -6,7 +6,7 @@
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/times_compare.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 bool sets_the_cluster(const Axis& axis) {
@@ -42,4 +42,4 @@ std::vector<std::string> space_remarks(const Space& space) {
   return remarks;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -5,10 +5,10 @@
 
 #include "scenarios/plan/space.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// What any search of the space has to say beside its figures: that times of its clusters do not compare.
 /// Reads the clusters that its axes name.
 [[nodiscard]] std::vector<std::string> space_remarks(const Space& space);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -1,6 +1,6 @@
 #include "scenarios/report/assumed.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 std::string assumed(const std::vector<std::string>& lines) {
   std::string out = lines.empty() ? "" : "\nassumed\n";
@@ -8,4 +8,4 @@ std::string assumed(const std::vector<std::string>& lines) {
   return out;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

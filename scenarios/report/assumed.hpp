@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// What an answer takes for granted, as its last lines; nothing where there is nothing to say.
 [[nodiscard]] std::string assumed(const std::vector<std::string>& lines);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

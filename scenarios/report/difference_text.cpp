@@ -10,7 +10,7 @@
 #include "scenarios/report/format.hpp"
 #include "scenarios/times_compare.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 std::string signed_mib(Bytes bytes) {
@@ -85,4 +85,4 @@ std::string difference_text(const Prediction& a, const std::string& name_a, cons
   return memory(a, name_a, b, name_b) + '\n' + time(a, name_a, b, name_b) + assumed(remarks);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -8,7 +8,7 @@
 #include "scenarios/report/assumed.hpp"
 #include "scenarios/report/format.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 std::string verdict(const Prediction& p) {
@@ -110,4 +110,4 @@ std::string prediction_text(const Prediction& p) {
   return out;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -14,7 +14,7 @@
 // accuracy [ROOT]: docs/accuracy.md to standard output; of a source tree, writes docs/accuracy.md, docs/accuracy.toml
 // and README's table, and tells which claims have changed.
 
-namespace tidemark::golden {
+namespace tidemark::tests::golden {
 namespace {
 
 std::string read(const std::filesystem::path& path) {
@@ -60,11 +60,11 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace tidemark::golden
+}  // namespace tidemark::tests::golden
 
 int main(int argc, char** argv) {
   try {
-    return tidemark::golden::run(argc, argv);
+    return tidemark::tests::golden::run(argc, argv);
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}\n", error.what());
     return 3;

@@ -11,7 +11,7 @@
 #include "tests/golden/golden_rows.hpp"
 #include "tests/golden/recording_errors.hpp"
 
-namespace tidemark::golden {
+namespace tidemark::tests::golden {
 namespace {
 
 double mib(Bytes bytes) { return static_cast<double>(bytes.count()) / (1 << 20); }
@@ -326,4 +326,4 @@ std::vector<SectionWriter> section_writers() {
   return writers;
 }
 
-}  // namespace tidemark::golden
+}  // namespace tidemark::tests::golden

@@ -8,7 +8,7 @@
 
 // docs/accuracy.md: predicted, measured and error of every golden row, as tables of Markdown.
 
-namespace tidemark::golden {
+namespace tidemark::tests::golden {
 
 /// A part of the page, and what it claims.
 struct Section {
@@ -25,4 +25,4 @@ struct SectionWriter {
 /// In the order of the page.
 [[nodiscard]] std::vector<SectionWriter> section_writers();
 
-}  // namespace tidemark::golden
+}  // namespace tidemark::tests::golden

@@ -14,7 +14,7 @@
 
 // What the docs claim is what is predicted now: docs/accuracy.md section by section, docs/accuracy.toml claim by claim.
 
-namespace tidemark::golden {
+namespace tidemark::tests::golden {
 namespace {
 
 const std::filesystem::path root = TIDEMARK_SOURCE_DIR;
@@ -94,4 +94,4 @@ TEST(LastRankGolden, FiguresAreThoseThatWerePublished) {
 }
 
 }  // namespace
-}  // namespace tidemark::golden
+}  // namespace tidemark::tests::golden

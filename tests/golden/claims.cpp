@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
-namespace tidemark::golden {
+namespace tidemark::tests::golden {
 namespace {
 
 const std::filesystem::path root = TIDEMARK_SOURCE_DIR;
@@ -132,4 +132,4 @@ std::string with_claims_table(std::string readme, const std::string& table) {
   return readme.replace(from + begin.size(), to - from - begin.size(), table);
 }
 
-}  // namespace tidemark::golden
+}  // namespace tidemark::tests::golden

@@ -9,7 +9,7 @@
 // How far predictions are off, as data: docs/accuracy.toml holds what README.md and docs/accuracy.md claim, and tests
 // hold every row to it.
 
-namespace tidemark::golden {
+namespace tidemark::tests::golden {
 
 /// How far one prediction is off, as a share of what was measured; negative where it is too low.
 struct Error {
@@ -46,4 +46,4 @@ struct Claim {
 /// README with `table` in its place between the marks; throws where there are none.
 [[nodiscard]] std::string with_claims_table(std::string readme, const std::string& table);
 
-}  // namespace tidemark::golden
+}  // namespace tidemark::tests::golden

@@ -7,8 +7,9 @@
 
 #include "scenarios/prediction.hpp"
 #include "tests/golden/claims.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark::golden {
+namespace tidemark::tests::golden {
 
 /// What was measured for one scenario; lists have one entry per pipeline stage, in MiB.
 struct Row {
@@ -127,4 +128,4 @@ struct Errors {
 };
 [[nodiscard]] Errors errors(std::vector<double> of_rows);
 
-}  // namespace tidemark::golden
+}  // namespace tidemark::tests::golden

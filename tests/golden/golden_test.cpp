@@ -9,7 +9,7 @@
 
 #include "tests/golden/golden_rows.hpp"
 
-namespace tidemark::golden {
+namespace tidemark::tests::golden {
 namespace {
 
 // Every row is held to what docs/accuracy.toml claims of its family, in percent.
@@ -84,4 +84,4 @@ TEST(LastRankGolden, EveryRowIsAsNearAsItsFamilyClaims) {
 }
 
 }  // namespace
-}  // namespace tidemark::golden
+}  // namespace tidemark::tests::golden

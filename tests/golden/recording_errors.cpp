@@ -3,7 +3,7 @@
 #include <cmath>
 #include <utility>
 
-namespace tidemark::golden {
+namespace tidemark::tests::golden {
 namespace {
 
 void take_if_farther(double& farthest, double error) {
@@ -46,4 +46,4 @@ double share(Bytes predicted, Bytes recorded) {
   return static_cast<double>(predicted.count()) / static_cast<double>(recorded.count()) - 1;
 }
 
-}  // namespace tidemark::golden
+}  // namespace tidemark::tests::golden

@@ -7,7 +7,7 @@
 
 // How far what we say of a recorded training is off.
 
-namespace tidemark::golden {
+namespace tidemark::tests::golden {
 
 /// Each the farthest of all steps, as a share of the step's recorded peak.
 struct RecordingErrors {
@@ -29,4 +29,4 @@ struct RecordingErrors {
 /// The gradient of a weight that two modules share is one once both have come; a program says so from the first on.
 [[nodiscard]] StepPeak with_shared_gradient(StepPeak peak, const Scenario& scenario);
 
-}  // namespace tidemark::golden
+}  // namespace tidemark::tests::golden

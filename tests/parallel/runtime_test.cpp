@@ -5,8 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "parallel/runtime/releases.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -104,4 +105,4 @@ TEST(RuntimeDeathTest, UnknownNamesNeverGetHere) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

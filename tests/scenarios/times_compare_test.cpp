@@ -15,8 +15,9 @@
 #include "scenarios/prediction.hpp"
 #include "scenarios/report/difference_text.hpp"
 #include "scenarios/report/plan_text.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
@@ -85,4 +86,4 @@ TEST(TimesCompare, EveryPredictionAndADifferenceOfTwoSayIt) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

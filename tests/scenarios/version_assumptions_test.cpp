@@ -9,8 +9,9 @@
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/prediction.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
@@ -87,4 +88,4 @@ TEST(Versions, ThoseThatSelectNothingAreNamed) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests
