@@ -16,7 +16,9 @@
 #include "scenarios/host_clock.hpp"
 #include "scenarios/io/allocator_conf.hpp"
 #include "scenarios/io/input_error.hpp"
+#include "scenarios/io/version_text.hpp"
 #include "scenarios/outliving_batches.hpp"
+#include "scenarios/version_assumptions.hpp"
 #include "sim/calls.hpp"
 #include "sim/engine.hpp"
 #include "sim/ensure.hpp"
@@ -180,12 +182,10 @@ std::string attention_assumption(AttentionKernel kernel) {
   return {};
 }
 
-std::string version(Version v) { return fmt::format("{}.{}", v.major, v.minor); }
-
 std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habits) {
   std::vector<std::string> list;
   list.push_back(fmt::format("habits of PyTorch {} with the modules of transformers {}, run operation by operation",
-                             version(s.runtime.versions.torch), version(s.runtime.versions.transformers)));
+                             text(s.runtime.versions.torch), text(s.runtime.versions.transformers)));
   list.push_back(s.train.master_dtype == s.train.precision
                      ? fmt::format("parameters, gradients and optimizer state in {}", name(s.train.precision))
                      : fmt::format("autocast to {} over fp32 parameters", name(s.train.precision)));
@@ -229,8 +229,8 @@ void add_model_assumptions(const Scenario& s, std::vector<std::string>& list) {
 std::vector<std::string> megatron_habits(const Scenario& s) {
   std::vector<std::string> list;
   list.push_back(fmt::format("habits of Megatron-LM core {} with TransformerEngine {} on PyTorch {}",
-                             version(s.runtime.versions.megatron), version(s.runtime.versions.transformer_engine),
-                             version(s.runtime.versions.torch)));
+                             text(s.runtime.versions.megatron), text(s.runtime.versions.transformer_engine),
+                             text(s.runtime.versions.torch)));
   list.push_back(attention_assumption(s.train.attention));
   add_model_assumptions(s, list);
   if (s.runtime.overlap_gradients)
@@ -281,8 +281,11 @@ std::vector<std::string> assumptions_of(const Job& job, const std::vector<RankGr
                                         const PredictOptions& options) {
   const Scenario& s = job.scenario;
   std::vector<std::string> list = job.runtime.eager ? eager_habits(s, *job.runtime.eager) : megatron_habits(s);
+  const std::vector<std::string> versions = version_assumptions(s.runtime);
+  list.insert(list.begin() + 1, versions.begin(), versions.end());
   list.push_back("kernels: roofline of " + s.cluster.device.name +
                  "; efficiencies: " + s.cluster.device.efficiency.source);
+  list.push_back("times do not compare with those of clusters whose efficiencies have another source");
   list.push_back(
       options.links == LinkModel::MaxMin
           ? "collectives: NCCL's ring, tree, NVLS by the routes; transfers share links max-min fairly"
@@ -450,7 +453,7 @@ Prediction predict(const Job& job, const Trace& trace, const Progress& progress,
   }
   prediction.fits &= prediction.completed;
   prediction.assumptions = assumptions_of(job, prediction.groups, options);
-  prediction.not_modelled = {"host memory: the pinned and pageable buffers of the framework and of NCCL count as 0"};
+  prediction.not_modelled = {"host memory: the pinned and pageable buffers of the framework and of NCCL"};
   return prediction;
 }
 

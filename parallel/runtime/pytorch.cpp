@@ -1,3 +1,4 @@
+#include "parallel/runtime/releases.hpp"
 #include "parallel/runtime/runtime.hpp"
 
 // Plain PyTorch and Hugging Face's transformers, read in their sources (torch 2.10; transformers 4.48 to 5.23).
@@ -26,6 +27,17 @@ std::int64_t threads_of_multiprocessor(std::int32_t compute_capability) {
 
 }  // namespace
 
+std::span<const KnownReleases> pytorch_releases() {
+  // Both ends were measured: torch 2.4 with transformers 4.45 (tests/golden/fms_full/), 2.15 with 5.23
+  // (tests/golden/fake_tensor/).
+  static constexpr std::array<KnownReleases, 3> known{{
+      {"torch", {2, 4}, {2, 15}},
+      {"transformers", {4, 45}, {5, 23}},
+      {"nccl", {2, 17}, {2, 28}},
+  }};
+  return known;
+}
+
 Runtime pytorch(const Versions& versions, const RuntimeSettings& settings, const Target& target) {
   const EagerSettings& asked = settings.eager;
   EagerHabits habits;
@@ -51,7 +63,9 @@ Runtime pytorch(const Versions& versions, const RuntimeSettings& settings, const
   Runtime runtime;
   runtime.name = "pytorch";
   runtime.eager = habits;
-  runtime.blas_workspace = cublas_workspace(settings.cublas_workspace_config, target);
+  runtime.blas_workspace = settings.cublas_workspace_config.empty()
+                               ? default_blas_workspace(target, versions.torch)
+                               : cublas_workspace(settings.cublas_workspace_config, target);
   return runtime;
 }
 

@@ -55,7 +55,7 @@ struct EagerHabits {
 };
 
 /// The habits of a training framework at a version, as a value: what it pads, what it keeps, what it forgets to drop.
-/// Nothing outside this folder asks for a runtime by name.
+/// Lowering asks it for habits, never for its name.
 struct Runtime {
   std::string name;
 

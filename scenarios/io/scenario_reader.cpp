@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "parallel/runtime/releases.hpp"
 #include "scenarios/io/allocator_conf.hpp"
 #include "scenarios/io/axis_order.hpp"
 #include "scenarios/io/cluster_reader.hpp"
@@ -221,14 +222,33 @@ Version read_version(TomlReader& table, std::string_view key, Version fallback) 
   return version.value_or(fallback);
 }
 
-Versions read_versions(TomlReader table) {
+std::string told(Version first, Version last) {
+  return fmt::format("{} to {}", in_quotes(text(first)), in_quotes(text(last)));
+}
+
+// What the runtime knows of the release that was asked for. One newer than it knows is taken as the last one it does,
+// which the answer says; a release of another age is a slip.
+void check_release(TomlReader& table, const KnownReleases& known, Version asked) {
+  if (!table.has(known.key) || !table.sound(known.key)) return;
+  if (asked < known.first)
+    table.problem(known.key,
+                  fmt::format("{} = {} is older than {}, the first release whose habits are known", known.key,
+                              in_quotes(text(asked)), text(known.first)),
+                  told(known.first, known.last) + " would do; later ones are taken as the last");
+  if (asked.major > known.last.major + 1)
+    table.problem(known.key,
+                  fmt::format("{} = {} is far beyond {}, the last release whose habits are known", known.key,
+                              in_quotes(text(asked)), text(known.last)),
+                  told(known.first, known.last) + " would do");
+}
+
+Versions read_versions(TomlReader table, const std::string& runtime) {
   Versions versions;
-  versions.megatron = read_version(table, "megatron", versions.megatron);
-  versions.transformer_engine = read_version(table, "transformer_engine", versions.transformer_engine);
-  versions.torch = read_version(table, "torch", versions.torch);
-  versions.cuda = read_version(table, "cuda", versions.cuda);
-  versions.nccl = read_version(table, "nccl", versions.nccl);
-  versions.transformers = read_version(table, "transformers", versions.transformers);
+  for (const Component& component : components)
+    versions.*component.version = read_version(table, component.key, versions.*component.version);
+  for (const KnownReleases& known : known_releases(runtime))
+    for (const Component& component : components)
+      if (component.key == known.key) check_release(table, known, versions.*component.version);
   table.refuse_unknown_keys();
   return versions;
 }
@@ -254,7 +274,7 @@ TomlReader read_runtime(TomlReader& table, RuntimeChoice& runtime) {
       std::to_array<Option>({{"megatron"}, {"pytorch"}, {"fsdp2", Modelled::NotYet}, {"deepspeed", Modelled::NotYet}});
   runtime.name = runtimes[table.option("name", runtimes).value_or(0)].text;
   runtime.headroom = table.bytes("headroom").value_or(Bytes{});
-  runtime.versions = read_versions(table.table("versions"));
+  runtime.versions = read_versions(table.table("versions"), runtime.name);
   const Environment environment = read_environment(table.table("environment"));
   runtime.cublas_workspace_config = environment.cublas_workspace_config;
   runtime.nccl = environment.nccl;
