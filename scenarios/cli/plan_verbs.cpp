@@ -13,7 +13,6 @@
 #include "scenarios/cli/output.hpp"
 #include "scenarios/cli/progress.hpp"
 #include "scenarios/io/input_error.hpp"
-#include "scenarios/io/scenario_json.hpp"
 #include "scenarios/io/toml_text.hpp"
 #include "scenarios/plan/journal.hpp"
 #include "scenarios/plan/plan.hpp"
@@ -109,21 +108,6 @@ CLI::App* add_plan(CLI::App& app, PlanArguments& a) {
 
 namespace {
 
-// Everything that a task's result depends on.
-std::string question_of(const Space& space, const PlanArguments& a) {
-  std::string question = fmt::format("tidemark {}\ntop {}\n", TIDEMARK_VERSION, a.top) + toml_text(space.base);
-  for (const Axis& axis : space.axes)
-    for (const AxisValue& value : axis.values) {
-      question += axis.name + '\n';
-      for (const AxisValue::Setting& setting : value.settings)
-        question += fmt::format("  {} = {}\n", fmt::join(setting.key, "."), text(setting.value));
-    }
-  Scenario files;
-  files.model = space.files.models.begin()->second;
-  files.cluster = space.files.clusters.begin()->second;
-  return question + scenario_json(files, -1);
-}
-
 void write_scenarios(const std::string& folder, const Space& space, const Plan& found) {
   std::filesystem::create_directories(folder);
   for (std::size_t i = 0; i < found.best.size(); ++i) {
@@ -174,7 +158,8 @@ int why(const Space& space, const PlanArguments& a) {
 Plan searched(const Space& space, const PlanArguments& a, TaskRunner& runner) {
   const PlanOptions options{.top = static_cast<std::size_t>(a.top)};
   if (a.journal.empty()) return plan(space, options, runner, plan_progress_on_terminal());
-  const std::unique_ptr<TaskRunner> journal = journal_runner(runner, a.journal, question_of(space, a));
+  const std::unique_ptr<TaskRunner> journal =
+      journal_runner(runner, a.journal, question_of(space, options, TIDEMARK_VERSION));
   return plan(space, options, *journal, plan_progress_on_terminal());
 }
 

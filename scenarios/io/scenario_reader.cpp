@@ -76,14 +76,24 @@ std::string near_file(const std::string& name, const ScenarioFolders& folders) {
   return nearest(name, beside);
 }
 
-/// Reads the file that `key` names with `read`, unless it is among `known`; nothing when there is a problem, which is
-/// then reported.
-template <class T, class Read>
+/// What `parse` makes of the file that `key` names, unless it is among `known`, which are made of `texts`; nothing when
+/// there is a problem, which is then reported.
+template <class T, class Parse>
 std::optional<T> read_named_file(TomlReader& top, std::string_view key, const ScenarioFolders& folders,
-                                 Problems& problems, const std::map<std::string, T, std::less<>>& known, Read read) {
+                                 Problems& problems, const decltype(ScenarioFiles::texts)& texts,
+                                 const std::map<std::string, T, std::less<>>& known, Parse parse) {
   const std::optional<std::string> name = top.string(key, Presence::Required);
   if (!name) return std::nullopt;
   if (const auto found = known.find(*name); found != known.end()) return found->second;
+  const auto parsed = [&](const ScenarioFiles::File& file) -> std::optional<T> {
+    try {
+      return parse(file.text, file.path);
+    } catch (const InputError& error) {
+      problems.add(error);
+      return std::nullopt;
+    }
+  };
+  if (const auto read = texts.find(*name); read != texts.end()) return parsed(read->second);
   const std::optional<std::filesystem::path> path = resolved(*name, folders);
   if (!path) {
     const std::string meant = near_file(*name, folders);
@@ -93,7 +103,7 @@ std::optional<T> read_named_file(TomlReader& top, std::string_view key, const Sc
     return std::nullopt;
   }
   try {
-    return read(*path);
+    return parsed({*path, read_text(*path)});
   } catch (const InputError& error) {
     problems.add(error);
     return std::nullopt;
@@ -127,10 +137,12 @@ std::vector<ConfigOverride> read_overrides(TomlReader& table, const std::string&
 void read_model_part(ScenarioTables& tables, const ScenarioFolders& folders, Problems& problems,
                      const ScenarioFiles& files, Scenario& scenario) {
   const std::vector<ConfigOverride> overrides = read_overrides(tables.model_override, problems.file());
-  const auto read = [&](const std::filesystem::path& path) { return read_model(path, overrides); };
+  const auto parse = [&](const std::string& text, const std::filesystem::path& path) {
+    return parse_model(text, path, overrides);
+  };
   static const decltype(files.models) none;
-  std::optional<Model> model =
-      read_named_file(tables.top, "model", folders, problems, overrides.empty() ? files.models : none, read);
+  std::optional<Model> model = read_named_file(tables.top, "model", folders, problems, files.texts,
+                                               overrides.empty() ? files.models : none, parse);
   const std::optional<std::int64_t> extra = tables.model_override.integer("vocabulary_extra", extra_tokens);
   const std::optional<std::int64_t> multiple = tables.model_override.integer("vocabulary_multiple", padding_quantum);
   tables.model_sound = model.has_value() && tables.model_override.sound("vocabulary_extra") &&
@@ -323,7 +335,7 @@ std::variant<Scenario, std::vector<Problem>> scenario_or_problems(const TomlTabl
   scenario.gpus = narrow(tables.top.integer("gpus", rank_count, Presence::Required).value_or(1));
   read_model_part(tables, folders, problems, read_before, scenario);
   std::optional<Cluster> cluster =
-      read_named_file(tables.top, "cluster", folders, problems, read_before.clusters, read_cluster);
+      read_named_file(tables.top, "cluster", folders, problems, read_before.texts, read_before.clusters, parse_cluster);
   tables.cluster_sound = cluster.has_value();
   if (cluster) scenario.cluster = *std::move(cluster);
   read_layout(tables.layout, scenario.layout);
@@ -366,14 +378,27 @@ ScenarioFiles files_of(const TomlTable& document, const std::filesystem::path& f
   Problems problems(file.string());
   TomlReader top(&document, {}, "", problems);
   ScenarioFiles files;
-  const auto read = [](const std::filesystem::path& path) { return read_model(path); };
-  const std::optional<Model> model = read_named_file(top, "model", folders, problems, files.models, read);
+  for (const TomlKey& key : document.keys) add_file_of(key.name, key.value, folders, files);
+  const auto parse = [](const std::string& text, const std::filesystem::path& path) { return parse_model(text, path); };
+  const std::optional<Model> model = read_named_file(top, "model", folders, problems, files.texts, files.models, parse);
   const std::optional<Cluster> cluster =
-      read_named_file(top, "cluster", folders, problems, files.clusters, read_cluster);
+      read_named_file(top, "cluster", folders, problems, files.texts, files.clusters, parse_cluster);
   problems.raise_if_any();
   files.models.emplace(*top.string("model"), *model);
   files.clusters.emplace(*top.string("cluster"), *cluster);
   return files;
+}
+
+void add_file_of(std::string_view key, const TomlValue& value, const ScenarioFolders& folders, ScenarioFiles& files) {
+  const auto* name = std::get_if<std::string>(&value.value);
+  if ((key != "model" && key != "cluster") || name == nullptr || files.texts.contains(*name)) return;
+  const std::optional<std::filesystem::path> path = resolved(*name, folders);
+  if (!path) return;
+  try {
+    files.texts.emplace(*name, ScenarioFiles::File{*path, read_text(*path)});
+  } catch (const InputError&) {
+    // Too large, or not to be read: its scenarios say so.
+  }
 }
 
 Scenario read_scenario(const std::filesystem::path& path, const std::filesystem::path& data_root) {

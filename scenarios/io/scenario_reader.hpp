@@ -28,9 +28,14 @@ struct ScenarioFolders {
 /// The same from text; `file` names it in messages and gives the scenario its name.
 Scenario parse_scenario(std::string_view text, const std::filesystem::path& file, const ScenarioFolders& folders);
 
-/// Models and clusters that were read before, by the names that scenarios give them: whoever asks many scenarios of the
-/// same files reads each once. A model is as its file has it, without overrides.
+/// Files that were read before, by the names that scenarios give them: whoever asks many scenarios of the same files
+/// reads each once, and all of them say the same. A model is as its file has it, without overrides.
 struct ScenarioFiles {
+  struct File {
+    std::filesystem::path path;
+    std::string text;
+  };
+  std::map<std::string, File, std::less<>> texts;
   std::map<std::string, Model, std::less<>> models;
   std::map<std::string, Cluster, std::less<>> clusters;
 };
@@ -47,5 +52,9 @@ std::variant<Scenario, std::vector<Problem>> scenario_or_problems(const TomlTabl
 
 /// What the document's scenarios will read: its model and its cluster. Throws InputError.
 ScenarioFiles files_of(const TomlTable& document, const std::filesystem::path& file, const ScenarioFolders& folders);
+
+/// Where a key of a scenario's top names a file that is there, reads that too. What is not there, scenarios say
+/// themselves.
+void add_file_of(std::string_view key, const TomlValue& value, const ScenarioFolders& folders, ScenarioFiles& files);
 
 }  // namespace tidemark::scenarios

@@ -13,6 +13,7 @@
 #include "scenarios/plan/changes.hpp"
 #include "scenarios/plan/evaluate.hpp"
 #include "scenarios/plan/figures.hpp"
+#include "scenarios/plan/same_job.hpp"
 #include "scenarios/prediction.hpp"
 
 namespace tidemark::scenarios {
@@ -88,18 +89,68 @@ Remedy remedy(const Space& space, std::size_t of_training, const Values& values,
   return made;
 }
 
-// Values of the same axes that come to the same figures (more layers recomputed than a stage has) count once.
-bool is_another(const Space& space, const std::vector<Remedy>& remedies, const Values& values, const Found& found) {
-  const auto axes_of = [](const Values& of) {
-    Values changed;
-    for (std::size_t a = 0; a < of.size(); ++a)
-      if (of[a] != 0) changed.push_back(a);
-    return changed;
-  };
-  return std::any_of(remedies.begin(), remedies.end(), [&](const Remedy& r) {
-    return r.found.figures == found.figures && axes_of(space.values_of(r.found.candidate)) == axes_of(values);
-  });
+std::size_t changes_in(const Values& values) {
+  return values.size() - static_cast<std::size_t>(std::count(values.begin(), values.end(), std::size_t{0}));
 }
+
+std::optional<Scenario> job_of(const Space& space, const Values& values) {
+  const auto made = candidate(space, number_of(space, values));
+  const auto* scenario = std::get_if<Scenario>(&made);
+  return scenario == nullptr ? std::nullopt : std::optional(same_job(*scenario));
+}
+
+// Sets of changes that say one thing in several words (more layers recomputed than a stage has) count once.
+class Twins {
+ public:
+  Twins(const Space& space, const std::vector<Values>& enough) : space_(space), enough_(enough) {}
+
+  /// Whether a set that does it was there before in other words, or is another set in other words that holds a smaller
+  /// one that does it.
+  bool has(const Values& values, const Found& found) {
+    const std::optional<Scenario> job = job_of(space_, values);
+    const Values axes = axes_of(values);
+    const bool known = std::any_of(told_.begin(), told_.end(), [&](const Told& told) {
+      return told.job == job || (told.axes == axes && told.figures == found.figures);
+    });
+    if (known || is_larger(values, job)) return true;
+    told_.push_back({job, axes, found.figures});
+    return false;
+  }
+
+ private:
+  struct Told {
+    std::optional<Scenario> job;
+    Values axes;
+    Figures figures;
+  };
+
+  static Values axes_of(const Values& values) {
+    Values changed;
+    for (std::size_t a = 0; a < values.size(); ++a)
+      if (values[a] != 0) changed.push_back(a);
+    return changed;
+  }
+
+  [[nodiscard]] bool is_larger(const Values& values, const std::optional<Scenario>& job) const {
+    Values other = values;
+    for (const std::size_t a : axes_of(values)) {
+      for (std::size_t v = 1; v < space_.axes[a].values.size(); ++v) {
+        other[a] = v;
+        const auto smaller = [&](const Values& small) {
+          return changes_in(small) < changes_in(other) && contains(other, small);
+        };
+        if (v != values[a] && std::any_of(enough_.begin(), enough_.end(), smaller) && job_of(space_, other) == job)
+          return true;
+      }
+      other[a] = values[a];
+    }
+    return false;
+  }
+
+  const Space& space_;
+  const std::vector<Values>& enough_;
+  std::vector<Told> told_;
+};
 
 }  // namespace
 
@@ -130,6 +181,7 @@ Advice advise(TomlTable document, const std::filesystem::path& file, const Scena
 
   Evaluator evaluator(space);
   std::vector<Values> enough;
+  Twins twins(space, enough);
   for (std::size_t count = 1; count <= std::min(options.most_changes, space.axes.size()); ++count) {
     const std::vector<Values> sets = Choices(space, enough).of(count);
     std::vector<std::optional<Found>> found(sets.size());
@@ -144,13 +196,13 @@ Advice advise(TomlTable document, const std::filesystem::path& file, const Scena
     advice.tried += static_cast<std::int64_t>(sets.size());
     for (std::size_t i = 0; i < sets.size(); ++i) {
       if (!found[i]) continue;
-      if (!is_another(space, advice.remedies, sets[i], *found[i]))
-        advice.remedies.push_back(remedy(space, of_training, sets[i], *found[i]));
+      if (!twins.has(sets[i], *found[i])) advice.remedies.push_back(remedy(space, of_training, sets[i], *found[i]));
       enough.push_back(sets[i]);
     }
   }
   std::sort(advice.remedies.begin(), advice.remedies.end(), [](const Remedy& a, const Remedy& b) {
-    return a.changes_training != b.changes_training ? b.changes_training : better(a.found, b.found);
+    if (a.changes_training != b.changes_training) return b.changes_training;
+    return a.changes.size() != b.changes.size() ? a.changes.size() < b.changes.size() : better(a.found, b.found);
   });
   return advice;
 }

@@ -28,7 +28,7 @@ struct Advice {
   Figures now;
   bool fits = false;             ///< as it is, and nothing more was asked for
   Bytes lacks;                   ///< of the fullest device, as it is; negative: to spare
-  std::vector<Remedy> remedies;  ///< those that train the same first, each kind by throughput, best first
+  std::vector<Remedy> remedies;  ///< those that train the same first; the fewest changes, then the fastest
   std::int64_t tried = 0;        ///< sets of changes
 };
 

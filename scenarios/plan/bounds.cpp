@@ -13,61 +13,13 @@
 #include "parallel/stages.hpp"
 #include "scenarios/outliving_batches.hpp"
 #include "scenarios/plan/pass_schedule.hpp"
-#include "scenarios/plan/same_job.hpp"
 #include "scenarios/prediction.hpp"
-#include "sim/allocator_options.hpp"
 #include "sim/ensure.hpp"
-#include "sim/hash.hpp"
 
 namespace tidemark::scenarios {
 namespace {
 
 constexpr Duration ages_ago{std::numeric_limits<std::int64_t>::min() / 4};
-
-std::uint64_t mixed(std::uint64_t hash, std::int64_t part) {
-  return (hash ^ static_cast<std::uint64_t>(part)) * 0x100000001b3ULL;  // FNV-1a over whole numbers
-}
-
-std::uint64_t hash_of(const Scenario& s) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  const Recomputation& r = s.train.recompute;
-  for (const std::int64_t part :
-       {std::int64_t{s.layout.tensor}, std::int64_t{s.layout.pipeline}, std::int64_t{s.layout.data},
-        std::int64_t{s.layout.chunks}, std::int64_t{s.layout.sequence_parallel}, s.train.micro_batch,
-        s.train.sequence_length, static_cast<std::int64_t>(s.layout.sharding), static_cast<std::int64_t>(r.kind),
-        static_cast<std::int64_t>(r.method), std::int64_t{r.layers}, std::int64_t{r.mlp},
-        std::int64_t{r.core_attention}, static_cast<std::int64_t>(s.train.gradient_dtype), s.model.layers,
-        std::int64_t{s.layout.order[1] == MeshAxis::Data}})
-    hash = mixed(hash, part);
-  for (const std::int32_t layers : s.layout.stage_layers) hash = mixed(hash, layers);
-  return hash;
-}
-
-// What passes of a chunk do not depend on is as in every other scenario.
-Scenario of_passes(const Scenario& s, const std::vector<LayerRun>& runs) {
-  Scenario key = s;
-  key.name.clear();
-  key.gpus = 0;
-  key.model.layers = 0;
-  key.layout = Layout{.tensor = s.layout.tensor, .sequence_parallel = s.layout.sequence_parallel};
-  key.train.global_batch = 0;
-  key.train.steps = 2;
-  if (key.train.recompute.kind == Recompute::Full && key.train.recompute.method == RecomputeMethod::Block)
-    key.train.recompute.layers = runs.front().times;
-  key.runtime.headroom = Bytes{};
-  key.runtime.allocator.clear();
-  return key;
-}
-
-// What happens outside passes does not depend on these.
-Scenario of_state(const Scenario& s) {
-  Scenario key = same_job(s);
-  key.train.micro_batch = 1;
-  key.train.global_batch = 0;
-  key.train.recompute = {};
-  key.runtime.allocator.clear();
-  return key;
-}
 
 Effects repeated(const Effects& e, std::int64_t times) {
   const auto of = [&](const Effect& one) -> Effect {
@@ -110,13 +62,13 @@ PassMemories pass_memories(const ChunkSample& sample, const std::vector<LayerRun
   PassMemories found;
   found.upper.forward = found.upper.backward = 0;
   // The second micro-batch, which comes upon what the first left behind; where none runs ahead, nothing is in flight.
-  const bool ahead = sample.windows.size() > 2 && sample.windows[1].pass == Pass::Forward;
+  const bool ahead = sample.windows.size() > 2 && is_forward(sample.windows[1].pass);
   found.lower.each = ahead ? of_window[1].lower.net.count() : 0;
   found.upper.each = ahead ? of_window[1].upper.net.count() : 0;
   std::int64_t lower = 0, upper = 0;
   for (std::size_t w = 0; w < of_window.size(); ++w) {
     const Window& window = sample.windows[w];
-    const bool forward = window.pass == Pass::Forward;
+    const bool forward = is_forward(window.pass);
     std::int64_t& low = forward ? found.lower.forward : found.lower.backward;
     std::int64_t& high = forward ? found.upper.forward : found.upper.backward;
     low = std::min(low, lower + of_window[w].lower.highest.count() - window.others * found.lower.each);
@@ -158,19 +110,16 @@ std::int64_t launches_of(const std::vector<TimedOp>& ops) {
   });
 }
 
-DurationBounds clock_bounds(const std::vector<TimedOp>& ops, const GroupPrices& prices, Duration launch) {
-  const auto low = [&](const TimedOp& op) { return prices.collective(op.comm, op.collective, op.size).low; };
-  const auto high = [&](const TimedOp& op) { return prices.collective(op.comm, op.collective, op.size).high; };
+/// `prices_of(op)`: those of the groups that a transfer is among.
+template <class PricesOf>
+DurationBounds clock_bounds(const std::vector<TimedOp>& ops, Duration launch, PricesOf prices_of) {
+  const auto low = [&](const TimedOp& op) { return prices_of(op).collective(op.collective, op.size).low; };
+  const auto high = [&](const TimedOp& op) { return prices_of(op).collective(op.collective, op.size).high; };
   // The host thread runs ahead: what it takes counts over a whole step.
   return {clock(ops, false, launch, low), clock(ops, true, launch, high)};
 }
 
 }  // namespace
-
-bool Bounder::knows(const Scenario& s) {
-  return s.runtime.name == "megatron" && !allocator_options_of(s).memory_limit() &&
-         (s.layout.sharding == Sharding::None || s.layout.sharding == Sharding::Zero1);
-}
 
 std::vector<std::vector<Bounder::Chunk>> Bounder::chunks_of(const Scenario& s) {
   std::vector<std::vector<Chunk>> all;
@@ -190,10 +139,8 @@ std::vector<std::vector<Bounder::Chunk>> Bounder::chunks_of(const Scenario& s) {
           if (same(c)) chunk.sample = c.sample;
       if (!chunk.sample) {
         const std::vector<LayerRun> few = sampled(chunk.runs);
-        const SampleKey key{of_passes(s, few), chunk.kind, few};
-        std::uint64_t hash = mixed(hash_of(key.scenario), static_cast<std::int64_t>(chunk.kind));
-        for (const LayerRun& run : few) hash = mixed(mixed(hash, run.unit), run.times);
-        chunk.sample = samples_.get(key, hash, [&] { return sample(key.scenario, key.kind, few); });
+        const SampleKey key{passes_key(s, few), chunk.kind, few};
+        chunk.sample = samples_.get(key, hash_of(key));
       }
       its.push_back(std::move(chunk));
     }
@@ -202,8 +149,8 @@ std::vector<std::vector<Bounder::Chunk>> Bounder::chunks_of(const Scenario& s) {
 }
 
 std::shared_ptr<const Bounder::Mesh> Bounder::mesh_of(const Scenario& s) {
-  const Scenario key = of_state(s);
-  return meshes_.get(key, hash_of(key), [&] { return make_mesh(key); });
+  const Scenario key = state_key(s);
+  return meshes_.get(key, hash_of(key));
 }
 
 Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
@@ -220,7 +167,7 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
   shortest.layout.count_embedding = shortest.layout.count_loss = false;
   shortest.model.layers = shortest.layout.stages();
   shortest.train.global_batch =
-      std::int64_t{asked.layout.data} * (asked.layout.schedule == ScheduleKind::Interleaved ? asked.layout.group() : 2);
+      std::int64_t{asked.layout.data} * (is_interleaved(asked.layout.schedule) ? asked.layout.group() : 2);
   const auto small_graph = graphs_.graph_of(shortest.model, graph_options_of(shortest));
   const LoweringInput small{*small_graph, shortest.layout, shortest.train, runtime};
   Workload workload;
@@ -240,16 +187,18 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
         program_of_kind[static_cast<std::size_t>(kind_of(coordinates(asked.layout, rank).pipeline))];
   const Prices driver = price(workload, asked.cluster, nccl_settings(asked.runtime));
 
-  const auto fabric = fabrics_.get(FabricKey{asked.cluster, asked.layout.world_size()},
-                                   static_cast<std::uint64_t>(asked.layout.world_size()),
-                                   [&] { return build_fabric(asked.cluster, asked.layout.world_size()); });
+  const FabricKey fabric_key{asked.cluster, asked.layout.world_size()};
+  const auto fabric = fabrics_.get(fabric_key, hash_of(fabric_key));
+  const std::int32_t streams = is_interleaved(asked.layout.schedule) ? 4 : 2;
+  const std::int64_t sharers = link_sharers(asked.cluster, streams);
   Mesh mesh;
   mesh.runtime = runtime;
-  mesh.tensor = comms.tensor;
-  mesh.pipeline = comms.pipeline;
-  const std::int32_t streams = asked.layout.schedule == ScheduleKind::Interleaved ? 4 : 2;
-  mesh.prices =
-      std::make_shared<const GroupPrices>(asked.cluster, *fabric, comms.table, asked.layout.world_size(), streams);
+  for (const Communicator& communicator : comms.table) {
+    const GroupPlaces places{fabric, distinct_groups(communicator, *fabric, asked.layout.world_size()), sharers};
+    mesh.prices.push_back(prices_.get(places, hash_of(places)));
+  }
+  if (comms.tensor.valid()) mesh.tensor = mesh.prices[comms.tensor.index()];
+  if (comms.pipeline.valid()) mesh.pipeline = mesh.prices[comms.pipeline.index()];
 
   const Duration launch = asked.cluster.host.launch;
   std::map<std::vector<std::pair<std::int32_t, int>>, std::size_t> known_states;  // -> stage
@@ -294,7 +243,8 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
     cost.last_step_highest =
         effects_of(state, 0, step).lower.net + effects_of(state, step, state.ops.size()).lower.highest;
     const auto timed = [&](std::size_t from, std::size_t to) {
-      return clock_bounds(timed_ops(state, from, to, asked.cluster.device), *mesh.prices, launch);
+      return clock_bounds(timed_ops(state, from, to, asked.cluster.device), launch,
+                          [&](const TimedOp& op) -> const GroupPrices& { return *mesh.prices[op.comm.index()]; });
     };
     cost.zero = timed(step, passes);
     cost.reduce = timed(passes, norm);
@@ -338,12 +288,13 @@ MemoryBounds Bounder::memory(const Scenario& s) {
       passes.push_back(pass_memories(*chunk.sample, chunk.runs));
     }
     std::int64_t low = 0, high = 0;
-    if (s.layout.schedule == ScheduleKind::Interleaved) {
+    if (is_interleaved(s.layout.schedule)) {
       // The function of the interleaved schedule holds other variables: what crosses between stages, a few times.
       const std::int64_t held = 4 * boundary;
       const std::int64_t held_high =
           (2 * s.layout.chunks + 2 * (s.layout.group() - s.layout.pipeline) + 8) * (boundary + (2 << 20));
-      const auto most = in_flight(s.layout, static_cast<std::int32_t>(p), micro_batches);
+      const InFlightKey key = in_flight_key(s.layout, static_cast<std::int32_t>(p), micro_batches);
+      const auto most = in_flight_.get(key, hash_of(key));
       for (const InFlight::At& at : most->moments) {
         std::int64_t others_low = 0, others_high = 0;
         for (std::size_t c = 0; c < passes.size(); ++c) {
@@ -351,20 +302,18 @@ MemoryBounds Bounder::memory(const Scenario& s) {
           others_high += at.others[c] * passes[c].upper.each;
         }
         const PassMemories& its = passes[static_cast<std::size_t>(at.chunk)];
-        const bool forward = at.pass == Pass::Forward;
+        const bool forward = is_forward(at.pass);
         low = std::max(low, others_low + (forward ? its.lower.forward : its.lower.backward) - held);
         high = std::max(high, others_high + (forward ? its.upper.forward : its.upper.backward) + held_high);
       }
     } else {
-      const auto ahead = std::min<std::int64_t>(s.layout.schedule == ScheduleKind::GPipe
-                                                    ? micro_batches
-                                                    : s.layout.pipeline - 1 - static_cast<std::int64_t>(p),
-                                                micro_batches - 1);
+      const std::int64_t ahead = run_ahead(s.layout, static_cast<std::int32_t>(p), micro_batches);
       const PassMemory &lower = passes.front().lower, &upper = passes.front().upper;
       low = ahead * lower.each + std::max(lower.forward, lower.backward);
       // In a schedule that keeps the last stage's micro-batches in flight, each holds no more than a pass at its
       // highest.
-      const std::int64_t each = std::max(upper.each, s.layout.schedule == ScheduleKind::GPipe ? upper.forward : 0);
+      const std::int64_t each =
+          std::max(upper.each, run_ahead(s.layout, s.layout.pipeline - 1, micro_batches) > 0 ? upper.forward : 0);
       high = ahead * each + std::max(upper.forward, upper.backward);
     }
     const std::int64_t there_low = state.before_passes.lower.net.count() + caches_low;
@@ -386,33 +335,18 @@ MemoryBounds Bounder::memory(const Scenario& s) {
   return bounds;
 }
 
-std::shared_ptr<const InFlight> Bounder::in_flight(const Layout& layout, std::int32_t rank,
-                                                   std::int64_t micro_batches) {
-  const InFlightKey key{rank, layout.pipeline, layout.chunks, layout.group(), micro_batches};
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const std::int64_t part : {std::int64_t{rank}, std::int64_t{key.pipeline}, std::int64_t{key.chunks},
-                                  std::int64_t{key.group}, micro_batches})
-    hash = mixed(hash, part);
-  return in_flight_.get(key, hash, [&] { return most_in_flight(layout, rank, micro_batches); });
-}
-
-std::shared_ptr<const Bounder::WindowClocks> Bounder::clocks_of(const Chunk& chunk, const Mesh& mesh, Duration launch) {
-  ClockKey key{chunk.sample, mesh.tensor.valid() ? mesh.prices->places(mesh.tensor) : decltype(key.groups){}};
-  const auto hash = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(chunk.sample.get()));
-  return clocks_.get(key, hash, [&] {
-    WindowClocks clocks;
-    for (const Window& window : chunk.sample->windows) {
-      std::vector<PieceClock>& its = clocks.emplace_back();
-      for (const Piece& piece : window.pieces) {
-        std::vector<TimedOp> ops = piece.ops;
-        for (TimedOp& op : ops) op.comm = mesh.tensor;  // passes talk to nobody else, hand-overs apart
-        const DurationBounds bounds = clock_bounds(ops, *mesh.prices, launch);
-        const std::int64_t launches = launches_of(ops);
-        its.push_back({bounds.low, bounds.high, launches});
-      }
+Bounder::WindowClocks Bounder::make_clocks(const ClockKey& key) {
+  // Passes talk to nobody else, hand-overs apart.
+  const auto tensor = [&](const TimedOp&) -> const GroupPrices& { return *key.tensor; };
+  WindowClocks clocks;
+  for (const Window& window : key.sample->windows) {
+    std::vector<PieceClock>& its = clocks.emplace_back();
+    for (const Piece& piece : window.pieces) {
+      const DurationBounds bounds = clock_bounds(piece.ops, key.launch, tensor);
+      its.push_back({bounds.low, bounds.high, launches_of(piece.ops)});
     }
-    return clocks;
-  });
+  }
+  return clocks;
 }
 
 DurationBounds Bounder::step(const Scenario& s) {
@@ -429,7 +363,8 @@ DurationBounds Bounder::step(const Scenario& s) {
     low.emplace_back();
     high.emplace_back();
     for (const Chunk& chunk : of_rank) {
-      const auto clocks = clocks_of(chunk, *mesh, launch);
+      const ClockKey key{chunk.sample, mesh->tensor, launch};
+      const auto clocks = clocks_.get(key, hash_of(key));
       constexpr Duration longest{std::numeric_limits<std::int64_t>::max()};
       PassSpans shortest{longest, longest}, slowest;
       std::int64_t fewest[2] = {longest.count(), longest.count()};  // launches, by pass
@@ -442,7 +377,7 @@ DurationBounds Bounder::step(const Scenario& s) {
           to += clock.high * times;
           its_launches += clock.launches * times;
         });
-        const bool forward = chunk.sample->windows[w].pass == Pass::Forward;
+        const bool forward = is_forward(chunk.sample->windows[w].pass);
         Duration& least = forward ? shortest.forward : shortest.backward;
         Duration& most = forward ? slowest.forward : slowest.backward;
         least = std::min(least, from);
@@ -456,8 +391,7 @@ DurationBounds Bounder::step(const Scenario& s) {
     }
     of_host = std::max(of_host, launch * (launches * micro_batches + mesh->stages[low.size() - 1].launches));
   }
-  const DurationBounds message =
-      mesh->pipeline.valid() ? mesh->prices->message(mesh->pipeline, boundary) : DurationBounds{};
+  const DurationBounds message = mesh->pipeline ? mesh->pipeline->message(boundary) : DurationBounds{};
   std::vector<Duration> begin_low, begin_high;
   for (const StateCost& stage : mesh->stages) {
     begin_low.push_back(stage.zero.low);

@@ -2,11 +2,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "scenarios/plan/exact_memory.hpp"
 #include "scenarios/plan/group_prices.hpp"
+#include "scenarios/plan/keys.hpp"
 #include "scenarios/plan/pass_schedule.hpp"
 #include "scenarios/plan/sample.hpp"
 #include "scenarios/plan/shared.hpp"
@@ -45,14 +45,8 @@ class Bounder {
   struct Mesh {
     Runtime runtime;
     std::vector<StateCost> stages;
-    std::shared_ptr<const GroupPrices> prices;
-    CommSlot tensor, pipeline;
-  };
-  struct SampleKey {
-    Scenario scenario;
-    ChunkKind kind = ChunkKind::Only;
-    std::vector<LayerRun> runs;
-    bool operator==(const SampleKey&) const = default;
+    std::vector<std::shared_ptr<const GroupPrices>> prices;  ///< by communicator
+    std::shared_ptr<const GroupPrices> tensor, pipeline;     ///< of these two, where there are any
   };
   /// Clocks of a sample's windows and pieces, where its tensor-parallel groups lie so.
   struct PieceClock {
@@ -60,22 +54,6 @@ class Bounder {
     std::int64_t launches = 0;
   };
   using WindowClocks = std::vector<std::vector<PieceClock>>;
-  struct ClockKey {
-    std::shared_ptr<const ChunkSample> sample;
-    std::vector<std::vector<std::int32_t>> groups;
-    bool operator==(const ClockKey&) const = default;
-  };
-  struct FabricKey {
-    Cluster cluster;
-    std::int32_t devices = 0;
-    bool operator==(const FabricKey&) const = default;
-  };
-  /// What the moments with most in flight depend on.
-  struct InFlightKey {
-    std::int32_t rank = 0, pipeline = 0, chunks = 0, group = 0;
-    std::int64_t micro_batches = 0;
-    bool operator==(const InFlightKey&) const = default;
-  };
   /// A chunk of a rank: what it is, and what it is like.
   struct Chunk {
     ChunkKind kind = ChunkKind::Only;
@@ -86,16 +64,16 @@ class Bounder {
   [[nodiscard]] std::vector<std::vector<Chunk>> chunks_of(const Scenario& scenario);
   [[nodiscard]] std::shared_ptr<const Mesh> mesh_of(const Scenario& scenario);
   [[nodiscard]] Mesh make_mesh(const Scenario& scenario);
-  [[nodiscard]] std::shared_ptr<const InFlight> in_flight(const Layout& layout, std::int32_t rank,
-                                                          std::int64_t micro_batches);
-  [[nodiscard]] std::shared_ptr<const WindowClocks> clocks_of(const Chunk& chunk, const Mesh& mesh, Duration launch);
+  [[nodiscard]] static WindowClocks make_clocks(const ClockKey& key);
 
   SharedGraphs& graphs_;
-  Shared<SampleKey, ChunkSample> samples_;
-  Shared<Scenario, Mesh> meshes_;
-  Shared<FabricKey, Fabric> fabrics_;
-  Shared<ClockKey, WindowClocks> clocks_;
-  Shared<InFlightKey, InFlight> in_flight_;
+  Shared<SampleKey, ChunkSample> samples_{[](const SampleKey& k) { return sample(k.scenario, k.kind, k.runs); }};
+  Shared<Scenario, Mesh> meshes_{[this](const Scenario& key) { return make_mesh(key); }};
+  Shared<FabricKey, Fabric> fabrics_{[](const FabricKey& k) { return build_fabric(k.cluster, k.devices); }};
+  Shared<GroupPlaces, GroupPrices> prices_{[](const GroupPlaces& places) { return GroupPrices(places); }};
+  Shared<ClockKey, WindowClocks> clocks_{make_clocks};
+  Shared<InFlightKey, InFlight> in_flight_{
+      [](const InFlightKey& k) { return most_in_flight(k.layout, k.rank, k.micro_batches); }};
 };
 
 }  // namespace tidemark::scenarios

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "scenarios/io/axis_order.hpp"
 #include "scenarios/io/names.hpp"
 
 namespace tidemark::scenarios {
@@ -33,6 +35,10 @@ class Change {
   Change& to(std::string text, std::vector<TomlValue> values) {
     AxisValue made{std::move(text), {}};
     for (std::size_t i = 0; i < values.size(); ++i) made.settings.push_back({keys_[i], values[i]});
+    axis_.values.push_back(std::move(made));
+    return *this;
+  }
+  Change& to(AxisValue made) {
     axis_.values.push_back(std::move(made));
     return *this;
   }
@@ -63,31 +69,65 @@ std::string recompute_text(const Recomputation& r) {
   return {};
 }
 
+TomlValue modules(const Recomputation& r) {
+  std::vector<TomlValue> names;
+  if (r.core_attention) names.push_back(value("core_attn"));
+  if (r.mlp) names.push_back(value("mlp"));
+  return {std::move(names), {}};
+}
+
+// Not what recomputes as little, or every layer already.
 void add_recompute(const TomlTable& document, const Scenario& s, std::vector<Axis>& axes) {
   const Recomputation& now = s.train.recompute;
-  Change change(document, "recompute",
-                {{"train", "recompute"},
-                 {"train", "recompute_method"},
-                 {"train", "recompute_layers"},
-                 {"train", "recompute_modules"}},
-                recompute_text(now));
-  const auto whole = [&](const char* method, std::int64_t layers) {
-    change.to(fmt::format("full, {} of {}", method, layers), {value("full"), value(method), value(layers)});
-  };
-  if (now.kind == Recompute::None) {
-    change.to("selective core_attn", {value("selective")});
-  }
+  const KeyPath kind{"train", "recompute"}, method{"train", "recompute_method"}, layers{"train", "recompute_layers"},
+      selected{"train", "recompute_modules"};
+  Change change(document, "recompute", {kind, method, layers, selected}, recompute_text(now));
   const std::int64_t of_rank = (s.model.layers + s.layout.stages() - 1) / s.layout.stages();
-  if (now.kind != Recompute::Full) {
-    for (const std::int64_t layers : {of_rank / 4, of_rank / 2, of_rank * 3 / 4})
-      if (layers > 0) whole("block", layers);
-    whole("uniform", 1);
-  } else if (now.method == RecomputeMethod::Block && now.layers < of_rank) {
-    for (std::int64_t layers = 2 * now.layers; layers < of_rank; layers *= 2) whole("block", layers);
-    whole("uniform", 1);
-  } else if (now.method == RecomputeMethod::Uniform && now.layers > 1) {
-    whole("uniform", 1);
+  const bool uniform = now.kind == Recompute::Full && now.method == RecomputeMethod::Uniform;
+  const bool every = now.kind == Recompute::Full && (uniform ? now.layers == 1 : now.layers >= of_rank);
+  if (!uniform && !every) {
+    for (const auto& [attention, mlp] : {std::pair(true, false), std::pair(false, true), std::pair(true, true)}) {
+      const Recomputation it{.kind = Recompute::Selective, .core_attention = attention, .mlp = mlp};
+      const bool as_now = now.kind == Recompute::Selective && now.core_attention == attention && now.mlp == mlp;
+      if (!as_now) change.to({recompute_text(it), {{kind, value("selective")}, {selected, modules(it)}}});
+    }
+    std::set<std::int64_t> blocks{2, 4, 8};
+    if (now.kind == Recompute::Full)
+      for (std::int64_t more = 2 * now.layers; more < of_rank; more *= 2) blocks.insert(more);
+    else
+      blocks.insert({of_rank / 4, of_rank / 2, of_rank * 3 / 4});
+    for (const std::int64_t block : blocks)
+      if (block > (now.kind == Recompute::Full ? now.layers : 0) && block < of_rank)
+        change.to({fmt::format("full, block of {}", block),
+                   {{kind, value("full")}, {method, value("block")}, {layers, value(block)}}});
   }
+  if (!every)
+    change.to(
+        {"full, uniform of 1", {{kind, value("full")}, {method, value("uniform")}, {layers, value(std::int64_t{1})}}});
+  change.add_to(axes);
+}
+
+// How layers are shared out, at the pipelines that are tried too.
+void add_stages(const TomlTable& document, const Scenario& s, std::vector<Axis>& axes) {
+  std::vector<std::int64_t> pipelines;
+  for (std::int64_t p = s.layout.pipeline; p <= std::min<std::int64_t>(s.gpus, s.model.layers); p *= 2)
+    pipelines.push_back(p);
+  Axis ways = stages_axis(s.model.layers, pipelines);
+  std::vector<KeyPath> keys = ways.keys();
+  keys.push_back({"layout", "stage_layers"});
+  const bool equal =
+      std::none_of(keys.begin(), keys.end(), [&](const KeyPath& key) { return value_at(document, key) != nullptr; });
+  Change change(document, "stages", std::move(keys), equal ? "equal" : "as they are");
+  for (std::size_t way = equal ? 1 : 0; way < ways.values.size(); ++way) change.to(std::move(ways.values[way]));
+  if (pipelines.back() > 1) change.add_to(axes);
+}
+
+void add_chunks(const TomlTable& document, const Scenario& s, std::vector<Axis>& axes) {
+  const KeyPath schedule{"layout", "schedule"}, chunks{"layout", "chunks"};
+  Change change(document, "chunks", {schedule, chunks}, std::to_string(s.layout.chunks));
+  for (std::int64_t fewer = s.layout.chunks - 1; fewer > 1; --fewer)
+    change.to({std::to_string(fewer), {{schedule, value("interleaved")}, {chunks, value(fewer)}}});
+  if (s.layout.chunks > 1) change.to({"1 (1f1b)", {{schedule, value("1f1b")}, {chunks, value(std::int64_t{1})}}});
   change.add_to(axes);
 }
 
@@ -133,6 +173,7 @@ std::vector<Axis> changes_of_layout(const TomlTable& document, const Scenario& s
        more *= 2)
     pipeline.to(std::to_string(more), {value(more)});
   pipeline.add_to(axes);
+  add_stages(document, s, axes);
   if (s.train.gradient_dtype == DType::FP32 && s.train.precision != DType::FP32)
     one_key(document, {"train", "gradient_dtype"}, "fp32")
         .to(std::string(name(s.train.precision)), {value(name(s.train.precision))})
@@ -142,10 +183,11 @@ std::vector<Axis> changes_of_layout(const TomlTable& document, const Scenario& s
         .to("te", {value("te")})
         .add_to(axes);
   if (s.runtime.allocator.empty()) axes.push_back(allocator_axis());
-  if (s.layout.chunks > 1)
-    Change(document, "chunks", {{"layout", "schedule"}, {"layout", "chunks"}}, std::to_string(s.layout.chunks))
-        .to("1 (1f1b)", {value("1f1b"), value(std::int64_t{1})})
-        .add_to(axes);
+  add_chunks(document, s, axes);
+  Change order = one_key(document, {"layout", "order"}, text(s.layout.order));
+  for (AxisValue& other : order_axis().values)
+    if (parse_axis_order(other.text) != s.layout.order) order.to(std::move(other));
+  order.add_to(axes);
   Change gpus(document, "gpus", {{"gpus"}}, std::to_string(s.gpus));
   for (const std::int64_t times : {2, 4}) gpus.to(std::to_string(times * s.gpus), {value(times * s.gpus)});
   gpus.add_to(axes);

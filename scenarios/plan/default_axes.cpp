@@ -48,28 +48,6 @@ Axis chunks_axis(std::int64_t layers) {
   return made;
 }
 
-// Equal stages; the embedding and the loss each in one layer's place; and the first and last stage lighter by as little
-// as leaves the others equal shares.
-Axis split_axis(std::int64_t layers, const std::vector<std::int64_t>& pipelines) {
-  Axis made{"stages", {{"equal", {}}}};
-  made.values.push_back({"count_embedding, count_loss",
-                         {{{"layout", "count_embedding"}, value(true)}, {{"layout", "count_loss"}, value(true)}}});
-  std::vector<std::int64_t> ends;
-  for (const std::int64_t p : pipelines) {
-    if (p < 4) continue;
-    std::int64_t end = (layers + p - 1) / p - 1;
-    while (end > 0 && (layers - 2 * end) % (p - 2) != 0) --end;
-    // Lighter by more than a quarter, the others are too heavy to be worth it.
-    if (end >= 1 && 4 * end * p >= 3 * layers && std::find(ends.begin(), ends.end(), end) == ends.end())
-      ends.push_back(end);
-  }
-  for (const std::int64_t end : ends)
-    made.values.push_back(
-        {fmt::format("{} layers at both ends", end),
-         {{{"layout", "first_stage_layers"}, value(end)}, {{"layout", "last_stage_layers"}, value(end)}}});
-  return made;
-}
-
 Axis recompute_axis() {
   const KeyPath kind{"train", "recompute"}, method{"train", "recompute_method"}, layers{"train", "recompute_layers"},
       modules{"train", "recompute_modules"};
@@ -94,6 +72,30 @@ Axis runtime_axis(const TomlTable& base) {
 
 }  // namespace
 
+// Equal stages; the embedding and the loss each in one layer's place; and the first and last stage lighter by as little
+// as leaves the others equal shares.
+Axis stages_axis(std::int64_t layers, const std::vector<std::int64_t>& pipelines) {
+  Axis made{"stages", {{"equal", {}}}};
+  made.values.push_back({"count_embedding, count_loss",
+                         {{{"layout", "count_embedding"}, value(true)}, {{"layout", "count_loss"}, value(true)}}});
+  std::vector<std::int64_t> ends;
+  for (const std::int64_t p : pipelines) {
+    if (p < 4) continue;
+    std::int64_t end = (layers + p - 1) / p - 1;
+    while (end > 0 && (layers - 2 * end) % (p - 2) != 0) --end;
+    // Lighter by more than a quarter, the others are too heavy to be worth it.
+    if (end >= 1 && 4 * end * p >= 3 * layers && std::find(ends.begin(), ends.end(), end) == ends.end())
+      ends.push_back(end);
+  }
+  for (const std::int64_t end : ends)
+    made.values.push_back(
+        {fmt::format("{} layers at both ends", end),
+         {{{"layout", "first_stage_layers"}, value(end)}, {{"layout", "last_stage_layers"}, value(end)}}});
+  return made;
+}
+
+Axis order_axis() { return axis("layout", "order", std::vector<const char*>{"tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"}); }
+
 Axis allocator_axis() {
   const KeyPath key{"runtime", "allocator"};
   Axis made{"runtime.allocator", {{"default", {}}}};
@@ -114,12 +116,12 @@ std::vector<Axis> default_axes(const Scenario& base) {
       axis("layout", "sequence_parallel", std::vector<bool>{false, true}),
       axis("layout", "pipeline", pipelines),
       chunks_axis(base.model.layers),
-      split_axis(base.model.layers, pipelines),
+      stages_axis(base.model.layers, pipelines),
       axis("train", "micro_batch", up_to(base.train.global_batch, {1, 2, 4, 8})),
       recompute_axis(),
       axis("layout", "sharding", std::vector<const char*>{"none", "zero1"}),
       axis("train", "gradient_dtype", std::vector<const char*>{"fp32", "bf16"}),
-      axis("layout", "order", std::vector<const char*>{"tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"}),
+      order_axis(),
   };
 }
 

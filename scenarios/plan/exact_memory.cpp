@@ -12,7 +12,6 @@
 #include "scenarios/deferred_frees.hpp"
 #include "scenarios/outliving_batches.hpp"
 #include "scenarios/plan/figures.hpp"
-#include "scenarios/plan/same_job.hpp"
 #include "scenarios/plan/tape.hpp"
 #include "scenarios/prediction.hpp"
 #include "sim/calls.hpp"
@@ -24,21 +23,6 @@
 namespace tidemark::scenarios {
 namespace {
 
-bool same(const GraphOptions& a, const GraphOptions& b) {
-  const auto all = [](const GraphOptions& o) {
-    return std::tie(o.attention, o.cross_entropy, o.hidden_dropout, o.attention_dropout, o.rotary, o.sequence_length,
-                    o.softmax_precision);
-  };
-  return all(a) == all(b);
-}
-
-// What does not change memory is as in every other scenario.
-Scenario of_memory(const Scenario& scenario) {
-  Scenario key = same_job(scenario);
-  key.layout.order = Layout{}.order;
-  return key;
-}
-
 // Jobs that are alike are looked at soon after each other.
 constexpr std::size_t most_known = 64;
 
@@ -47,7 +31,7 @@ template <class Known, class Make>
 std::shared_ptr<Known> known_or_made(std::deque<std::pair<Scenario, std::shared_ptr<Known>>>& latest,
                                      const Scenario& key, Make make) {
   for (const auto& [its, known] : latest)
-    if (its.layout == key.layout && its == key) return known;
+    if (its == key) return known;
   latest.emplace_back(key, make());
   if (latest.size() > most_known) latest.pop_front();
   return latest.back().second;
@@ -111,11 +95,12 @@ void add(const RepeatingProgram& program, const DriverPrices& prices, const Judg
 }  // namespace
 
 std::shared_ptr<const ModelGraph> SharedGraphs::graph_of(const Model& model, const GraphOptions& options) {
+  const GraphKey key{model, options};
   const std::lock_guard lock(mutex_);
-  for (const Known& known : known_)
-    if (same(known.options, options) && known.model == model) return known.graph;
-  known_.push_back({model, options, std::make_shared<const ModelGraph>(build_model(model, options))});
-  return known_.back().graph;
+  for (const auto& [its, graph] : known_)
+    if (its == key) return graph;
+  known_.emplace_back(key, std::make_shared<const ModelGraph>(build_model(key.model, key.options)));
+  return known_.back().second;
 }
 
 // The runs of a candidate's roles, as far as anyone asked.
@@ -232,7 +217,7 @@ class Prospect {
 }  // namespace
 
 std::shared_ptr<ExactMemory::Runs> ExactMemory::runs_of(const Scenario& scenario) {
-  const Scenario key = of_memory(scenario);
+  const Scenario key = memory_key(scenario);
   const std::lock_guard lock(mutex_);
   return known_or_made(known_, key, [&] { return std::make_shared<Runs>(key, graphs_); });
 }
@@ -374,8 +359,7 @@ Figures whole_figures(const Scenario& scenario) {
 }
 
 Duration ExactTime::step(const Scenario& scenario) {
-  Scenario key = same_job(scenario);
-  key.runtime.allocator.clear();
+  const Scenario key = time_key(scenario);
   std::shared_ptr<Known> known;
   {
     const std::lock_guard lock(mutex_);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "parallel/graph.hpp"
+#include "scenarios/plan/keys.hpp"
 #include "scenarios/plan/plan.hpp"
 #include "scenarios/scenario.hpp"
 
@@ -20,13 +21,8 @@ class SharedGraphs {
   [[nodiscard]] std::shared_ptr<const ModelGraph> graph_of(const Model& model, const GraphOptions& options);
 
  private:
-  struct Known {
-    Model model;
-    GraphOptions options;
-    std::shared_ptr<const ModelGraph> graph;
-  };
   std::mutex mutex_;
-  std::vector<Known> known_;
+  std::vector<std::pair<GraphKey, std::shared_ptr<const ModelGraph>>> known_;
 };
 
 /// Whether a candidate whose fullest rank takes at least so much, at the upper ends of estimates, is of no interest.

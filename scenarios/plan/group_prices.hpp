@@ -2,10 +2,10 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <vector>
 
-#include "parallel/layout.hpp"
 #include "scenarios/namespace.hpp"
 #include "sim/program.hpp"
 #include "sim/time.hpp"
@@ -20,31 +20,41 @@ struct DurationBounds {
   Duration low, high;
 };
 
-/// Between which bounds the collectives and messages of a job's groups take, wherever a group lies and whatever else
-/// uses its links. Low: alone on the fabric, at the best place of all groups. High: at the worst place, every link
-/// shared with all that its ranks can have under way at once. From any thread.
+/// Where the groups of a communicator lie, and who else can be on their links: all that their prices depend on.
+struct GroupPlaces {
+  std::shared_ptr<const Fabric> fabric;
+  std::vector<std::vector<std::int32_t>> groups;  ///< devices, one group of each place
+  std::int64_t sharers = 1;                       ///< of a link that a rank's own traffic alone could fill
+  bool operator==(const GroupPlaces&) const = default;
+};
+/// Groups that lie alike, whole periods of nodes apart, cost alike: one of each.
+[[nodiscard]] std::vector<std::vector<std::int32_t>> distinct_groups(const Communicator& communicator,
+                                                                     const Fabric& fabric, std::int32_t world_size);
+/// What a rank with so many streams has under way at once, times the ranks that share its way out of the node, times
+/// how much thinner the fabric is above.
+[[nodiscard]] std::int64_t link_sharers(const Cluster& cluster, std::int32_t streams);
+
+/// Between which bounds the collectives and messages of a communicator's groups take, wherever a group lies and
+/// whatever else uses its links. Low: alone on the fabric, at the best place of all groups. High: at the worst place,
+/// every link shared with all that its ranks can have under way at once. From any thread.
 class GroupPrices {
  public:
-  GroupPrices(const Cluster& cluster, const Fabric& fabric, const std::vector<Communicator>& communicators,
-              std::int32_t world_size, std::int32_t streams);
+  explicit GroupPrices(GroupPlaces places);
 
-  [[nodiscard]] DurationBounds collective(CommSlot comm, CollectiveKind kind, Bytes size) const;
+  [[nodiscard]] DurationBounds collective(CollectiveKind kind, Bytes size) const;
   /// To the rank one place on, or back, in the communicator's group.
-  [[nodiscard]] DurationBounds message(CommSlot comm, Bytes size) const;
-  /// Where the groups of a communicator lie: equal for prices that are equal.
-  [[nodiscard]] const std::vector<std::vector<std::int32_t>>& places(CommSlot comm) const {
-    return slots_[comm.index()].groups;
-  }
+  [[nodiscard]] DurationBounds message(Bytes size) const;
 
  private:
-  struct Slot {
-    std::vector<std::vector<std::int32_t>> groups;  ///< devices, one group of each place
-    mutable std::map<CollectiveKind, std::vector<std::vector<CollectivePlan>>> plans;  ///< by group
+  using Plans = std::vector<std::vector<CollectivePlan>>;  // by group
+  struct Known {
+    std::mutex mutex;
+    std::map<CollectiveKind, Plans> plans;
   };
-  const Fabric& fabric_;
-  std::vector<Slot> slots_;
-  std::int64_t sharers_;  ///< of a link that a rank's own traffic alone could fill
-  mutable std::mutex mutex_;
+  [[nodiscard]] const Plans& plans_of(CollectiveKind kind) const;
+
+  GroupPlaces places_;
+  std::unique_ptr<Known> known_;
 };
 
 }  // namespace tidemark::scenarios

@@ -1,27 +1,30 @@
 #include "scenarios/plan/journal.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <stdexcept>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "scenarios/io/input_error.hpp"
+#include "scenarios/io/toml_text.hpp"
 #include "sim/hash.hpp"
 
 namespace tidemark::scenarios {
 namespace {
 
-constexpr std::string_view magic = "tidemark journal 1\n";
+constexpr std::string_view magic = "tidemark journal 2\n", any_magic = "tidemark journal ";
+// A record of the largest searches holds some hundred survivors or points of a front, of 40 bytes each.
+constexpr std::uint64_t largest_record = 64 << 20;
 
 std::uint64_t checksum(std::string_view text) {
   std::uint64_t hash = text.size();
@@ -32,27 +35,61 @@ std::uint64_t checksum(std::string_view text) {
 void append(std::string& out, std::uint64_t number) {
   out.append(reinterpret_cast<const char*>(&number), sizeof number);
 }
+std::uint64_t number_at(std::string_view text, std::size_t at) {
+  std::uint64_t number = 0;
+  std::memcpy(&number, text.data() + at, sizeof number);
+  return number;
+}
+
+// What was asked, and for each file its name and what it said, as checksums of one size each.
+std::string head_of(const Question& question) {
+  std::string head(magic);
+  append(head, checksum(question.text));
+  append(head, question.files.size());
+  for (const auto& [name, text] : question.files) {
+    append(head, checksum(name));
+    append(head, checksum(text));
+  }
+  return head;
+}
+
+// The first of the question's files that said something else when a journal with that head was begun, if nothing else
+// is another question.
+const std::string* changed_file(const Question& question, const std::string& head, std::string_view its) {
+  const std::size_t files = magic.size() + 2 * sizeof(std::uint64_t);
+  if (its.size() < head.size() || its.substr(0, files) != std::string_view(head).substr(0, files)) return nullptr;
+  const std::string* changed = nullptr;
+  std::size_t at = files;
+  for (const auto& [name, text] : question.files) {
+    if (number_at(its, at) != checksum(name)) return nullptr;
+    if (changed == nullptr && number_at(its, at + sizeof(std::uint64_t)) != checksum(text)) changed = &name;
+    at += 2 * sizeof(std::uint64_t);
+  }
+  return changed;
+}
+
+std::string_view kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
 
 class JournalRunner final : public TaskRunner {
  public:
-  JournalRunner(TaskRunner& inner, const std::filesystem::path& path, const std::string& question)
+  JournalRunner(TaskRunner& inner, const std::filesystem::path& path, const Question& question)
       : inner_(inner), path_(path.string()) {
-    std::string text;
-    if (std::ifstream in(path, std::ios::binary); in) text.assign(std::istreambuf_iterator<char>(in), {});
-    file_ = open(path_.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
-    if (file_ < 0) refuse("cannot be written", "check the folder and its permissions");
-    if (flock(file_, LOCK_EX | LOCK_NB) != 0) refuse("is in use by another search", "give this one a file of its own");
-    std::string head(magic);
-    append(head, checksum(question));
-    if (text.size() < head.size() && head.starts_with(text)) {
-      text = head;  // new, or killed while it was begun
-      write_at(0, head);
+    struct stat its {};
+    if (stat(path_.c_str(), &its) == 0) refuse_unless_regular(its);
+    file_ = open(path_.c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0644);
+    if (file_ < 0)
+      refuse(fmt::format("cannot be written: {}", std::strerror(errno)), "check the folder and its permissions");
+    try {
+      begin(question);
+    } catch (...) {
+      close(file_);
+      throw;
     }
-    if (!text.starts_with(head))
-      refuse(text.starts_with(magic) ? "is the journal of another question" : "is no journal",
-             "give another file, or remove this one");
-    end_ = read_records(text, head.size());
-    if (ftruncate(file_, static_cast<off_t>(end_)) != 0) refuse("cannot be written", "check the disk");
   }
   ~JournalRunner() override { close(file_); }
 
@@ -81,21 +118,71 @@ class JournalRunner final : public TaskRunner {
   [[noreturn]] void refuse(std::string message, std::string hint) const {
     throw InputError(Problem{.file = path_, .message = std::move(message), .hint = std::move(hint)});
   }
+  [[noreturn]] void fail() const { throw std::runtime_error(fmt::format("{}: {}", path_, std::strerror(errno))); }
 
-  // Sizes of task and result, both, and a checksum of all that.
-  std::size_t read_records(const std::string& text, std::size_t at) {
-    for (;;) {
-      std::uint64_t sizes[2], sum = 0;
-      if (text.size() - at < sizeof sizes + sizeof sum) return at;
-      std::memcpy(sizes, text.data() + at, sizeof sizes);
-      const std::uint64_t left = text.size() - at - sizeof sizes - sizeof sum;
-      if (sizes[0] > left || sizes[1] > left - sizes[0]) return at;
-      const std::size_t body = sizeof sizes + sizes[0] + sizes[1];
-      std::memcpy(&sum, text.data() + at + body, sizeof sum);
-      if (sum != checksum(std::string_view(text).substr(at, body))) return at;
-      known_.emplace(text.substr(at + sizeof sizes, sizes[0]), text.substr(at + sizeof sizes + sizes[0], sizes[1]));
-      at += body + sizeof sum;
+  void refuse_unless_regular(const struct stat& its) const {
+    if (!S_ISREG(its.st_mode))
+      refuse(fmt::format("is {}, and a journal is a file", kind_of(its.st_mode)),
+             "give the name of a new file, or of the journal that was begun");
+  }
+
+  void begin(const Question& question) {
+    struct stat its {};
+    if (fstat(file_, &its) != 0) fail();
+    refuse_unless_regular(its);  // the name may be another file's by now
+    if (flock(file_, LOCK_EX | LOCK_NB) != 0) refuse("is in use by another search", "give this one a file of its own");
+    if (fstat(file_, &its) != 0) fail();  // as whoever had it left it
+    const auto size = static_cast<std::uint64_t>(its.st_size);
+    const std::string head = head_of(question), there = read_at(0, std::min<std::uint64_t>(size, head.size()));
+    if (there == head) {
+      end_ = read_records(head.size(), size);
+    } else if (size < head.size() && head.starts_with(there)) {
+      write_at(0, head);  // new, or killed while it was begun
+      end_ = head.size();
+    } else if (const std::string* changed = changed_file(question, head, there)) {
+      refuse(fmt::format("was begun when {} said something else", *changed),
+             "give another file, remove this one, or put back what the search began with");
+    } else {
+      const std::string_view what = there.starts_with(magic)       ? "is the journal of another question"
+                                    : there.starts_with(any_magic) ? "is the journal of another release of Tidemark"
+                                                                   : "is no journal";
+      refuse(std::string(what), "give another file, or remove this one");
     }
+    if (ftruncate(file_, static_cast<off_t>(end_)) != 0) fail();
+  }
+
+  // Sizes of task and result, both, and a checksum of all that; up to the first that is not whole.
+  std::size_t read_records(std::size_t at, std::uint64_t size) {
+    for (;;) {
+      constexpr std::size_t numbers = 2 * sizeof(std::uint64_t), sum = sizeof(std::uint64_t);
+      if (size - at < numbers + sum) return at;
+      const std::uint64_t left = std::min(size - at - numbers - sum, largest_record);
+      const std::string sizes = read_at(at, numbers);
+      if (sizes.size() < numbers) return at;
+      const std::uint64_t task = number_at(sizes, 0), result = number_at(sizes, sizeof(std::uint64_t));
+      if (task > left || result > left - task) return at;
+      const std::string record = read_at(at, numbers + task + result + sum);
+      if (record.size() < numbers + task + result + sum) return at;
+      const std::string_view body = std::string_view(record).substr(0, record.size() - sum);
+      if (number_at(record, body.size()) != checksum(body)) return at;
+      known_.emplace(body.substr(numbers, task), body.substr(numbers + task));
+      at += record.size();
+    }
+  }
+
+  // Less at the file's end.
+  [[nodiscard]] std::string read_at(std::size_t place, std::uint64_t size) const {
+    std::string text(size, '\0');
+    std::size_t done = 0;
+    while (done < text.size()) {
+      const ssize_t n = pread(file_, text.data() + done, text.size() - done, static_cast<off_t>(place + done));
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) fail();
+      if (n == 0) break;
+      done += static_cast<std::size_t>(n);
+    }
+    text.resize(done);
+    return text;
   }
 
   void remember(const std::string& task, const std::string& result) {
@@ -113,7 +200,7 @@ class JournalRunner final : public TaskRunner {
     for (std::size_t done = 0; done < text.size();) {
       const ssize_t n = pwrite(file_, text.data() + done, text.size() - done, static_cast<off_t>(place + done));
       if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) throw std::runtime_error(fmt::format("{}: {}", path_, std::strerror(errno)));
+      if (n <= 0) fail();
       done += static_cast<std::size_t>(n);
     }
   }
@@ -127,8 +214,20 @@ class JournalRunner final : public TaskRunner {
 
 }  // namespace
 
+Question question_of(const Space& space, const PlanOptions& options, std::string_view release) {
+  Question question{fmt::format("tidemark {}\ntop {}\n", release, options.top) + toml_text(space.base), {}};
+  for (const Axis& axis : space.axes)
+    for (const AxisValue& value : axis.values) {
+      question.text += axis.name + '\n';
+      for (const AxisValue::Setting& setting : value.settings)
+        question.text += fmt::format("  {} = {}\n", fmt::join(setting.key, "."), text(setting.value));
+    }
+  for (const auto& [name, file] : space.files.texts) question.files.emplace(name, file.text);
+  return question;
+}
+
 std::unique_ptr<TaskRunner> journal_runner(TaskRunner& inner, const std::filesystem::path& file,
-                                           const std::string& question) {
+                                           const Question& question) {
   return std::make_unique<JournalRunner>(inner, file, question);
 }
 

@@ -1,17 +1,28 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "scenarios/plan/tasks.hpp"
 
 namespace tidemark::scenarios {
 
+/// Everything that results depend on.
+struct Question {
+  std::string text;
+  std::map<std::string, std::string, std::less<>> files;  ///< what they say, by the names that the question gives them
+};
+/// Of a search of the space by that release of Tidemark.
+[[nodiscard]] Question question_of(const Space& space, const PlanOptions& options, std::string_view release);
+
 /// Remembers every task and its result in a file, as it comes; a search that was interrupted, or killed, goes on from
-/// there. The file is of one question: `question` names everything that results depend on. Records end in checksums:
-/// what was cut off in the middle is forgotten. Throws InputError where the file is of another question, or cannot be
-/// written. `inner` has to outlive it.
+/// there. The file is of one question. Records end in checksums: what was cut off in the middle is forgotten. Throws
+/// InputError, and leaves what is there as it is, where that is no regular file, no journal or of another question, or
+/// cannot be written. `inner` has to outlive it.
 [[nodiscard]] std::unique_ptr<TaskRunner> journal_runner(TaskRunner& inner, const std::filesystem::path& file,
-                                                         const std::string& question);
+                                                         const Question& question);
 
 }  // namespace tidemark::scenarios

@@ -58,10 +58,10 @@ class Rendezvous {
   };
 
   [[nodiscard]] bool sends(std::size_t p, const ScheduleStep& s) const {
-    return s.pass == Pass::Forward ? p + 1 < ranks_.size() : p > 0;
+    return is_forward(s.pass) ? p + 1 < ranks_.size() : p > 0;
   }
   [[nodiscard]] bool receives(std::size_t p, const ScheduleStep& s) const {
-    return s.pass == Pass::Forward ? p > 0 : p + 1 < ranks_.size();
+    return is_forward(s.pass) ? p > 0 : p + 1 < ranks_.size();
   }
 
   // What goes between the pass before `next` and it.
@@ -84,7 +84,7 @@ class Rendezvous {
 
   // When the other side of a message came to it.
   [[nodiscard]] std::optional<Duration> other(std::size_t p, const Half& half) const {
-    const bool to_next = (half.pass == Pass::Forward) == (half.side == Sends);
+    const bool to_next = is_forward(half.pass) == (half.side == Sends);
     const std::size_t peer = to_next ? p + 1 : p - 1;
     const Side side = half.side == Sends ? Receives : Sends;
     const std::vector<Duration>& came = came_[static_cast<std::size_t>(half.pass)][side][peer];
@@ -115,7 +115,7 @@ class Rendezvous {
     }
     if (rank.next < rank.schedule.size()) {
       const PassSpans& its = spans_[p].front();
-      rank.now += rank.schedule[rank.next].pass == Pass::Forward ? its.forward : its.backward;
+      rank.now += is_forward(rank.schedule[rank.next].pass) ? its.forward : its.backward;
     }
     ++rank.next;
     rank.listed = false;
@@ -145,7 +145,7 @@ std::vector<Duration> without_waiting(const Layout& layout, std::int64_t micro_b
     const ScheduleStep& step = schedules[p][next[p]];
     const std::size_t stage = static_cast<std::size_t>(step.chunk) * ranks + p,
                       m = static_cast<std::size_t>(step.micro_batch);
-    const bool ahead = step.pass == Pass::Forward;
+    const bool ahead = is_forward(step.pass);
     const bool waits = ahead ? stage > 0 : stage + 1 < stages;
     Duration from = now[p];
     if (waits) {
@@ -171,19 +171,30 @@ std::vector<Duration> without_waiting(const Layout& layout, std::int64_t micro_b
 
 }  // namespace
 
+std::int64_t run_ahead(const Layout& layout, std::int32_t pipeline, std::int64_t micro_batches) {
+  switch (layout.schedule) {
+    case ScheduleKind::OneFOneB:
+      return std::min<std::int64_t>(layout.pipeline - 1 - std::int64_t{pipeline}, micro_batches - 1);
+    case ScheduleKind::GPipe:
+      return micro_batches - 1;
+    case ScheduleKind::Interleaved:
+      break;
+  }
+  ensure(false, "how far interleaved schedules run ahead is no one number");
+  return 0;
+}
+
 std::vector<Duration> earliest_ends(const Layout& layout, std::int64_t micro_batches,
                                     const std::vector<std::vector<PassSpans>>& spans, Duration message,
                                     const std::vector<Duration>& begin) {
-  if (layout.schedule == ScheduleKind::Interleaved)
-    return without_waiting(layout, micro_batches, spans, message, begin);
+  if (is_interleaved(layout.schedule)) return without_waiting(layout, micro_batches, spans, message, begin);
   return Rendezvous(layout, micro_batches, spans, message, begin).ends();
 }
 
 std::vector<Duration> latest_ends(const Layout& layout, std::int64_t micro_batches,
                                   const std::vector<std::vector<PassSpans>>& spans, Duration message,
                                   const std::vector<Duration>& begin) {
-  if (layout.schedule != ScheduleKind::Interleaved)
-    return Rendezvous(layout, micro_batches, spans, message, begin).ends();
+  if (!is_interleaved(layout.schedule)) return Rendezvous(layout, micro_batches, spans, message, begin).ends();
   // Something is always under way, so all of it one after the other takes longest: each pass, and with it what it hands
   // over and is handed.
   Duration all = *std::max_element(begin.begin(), begin.end());
@@ -199,9 +210,9 @@ InFlight most_in_flight(const Layout& layout, std::int32_t pipeline, std::int64_
   InFlight most;
   for (const ScheduleStep& step : schedule_of(layout, pipeline, narrow(few))) {
     const auto chunk = static_cast<std::size_t>(step.chunk);
-    if (step.pass == Pass::Backward) --open[chunk];
+    if (!is_forward(step.pass)) --open[chunk];
     const InFlight::At at{step.pass, step.chunk, open};
-    if (step.pass == Pass::Forward) ++open[chunk];
+    if (is_forward(step.pass)) ++open[chunk];
     const auto beats = [](const InFlight::At& a, const InFlight::At& b) {
       if (a.pass != b.pass || a.chunk != b.chunk) return false;
       for (std::size_t c = 0; c < a.others.size(); ++c)

@@ -12,6 +12,33 @@
 
 namespace tidemark::scenarios {
 
+// Whoever restates passes and schedules asks these: another kind of either does not compile before it has its answer.
+
+/// Or backward.
+[[nodiscard]] constexpr bool is_forward(Pass pass) {
+  switch (pass) {
+    case Pass::Forward:
+      return true;
+    case Pass::Backward:
+      return false;
+  }
+  return false;
+}
+/// Whether ranks have several chunks that take turns.
+[[nodiscard]] constexpr bool is_interleaved(ScheduleKind schedule) {
+  switch (schedule) {
+    case ScheduleKind::OneFOneB:
+    case ScheduleKind::GPipe:
+      return false;
+    case ScheduleKind::Interleaved:
+      return true;
+  }
+  return false;
+}
+/// Micro-batches that a rank has in flight when it begins its last forward pass before a backward one. Not of
+/// interleaved schedules.
+[[nodiscard]] std::int64_t run_ahead(const Layout& layout, std::int32_t pipeline, std::int64_t micro_batches);
+
 /// How long the passes of a chunk take.
 struct PassSpans {
   Duration forward, backward;

@@ -7,6 +7,7 @@
 
 #include "kernels/roofline.hpp"
 #include "parallel/lower.hpp"
+#include "scenarios/plan/pass_schedule.hpp"
 #include "scenarios/prediction.hpp"
 #include "sim/allocator_options.hpp"
 #include "sim/ensure.hpp"
@@ -114,7 +115,7 @@ class WindowCutter {
   // backward mark parts them.
   void enter(std::size_t op, const Mark& mark) {
     const bool turns =
-        mark.micro_batch == micro_batch_ && window_.pass == Pass::Forward && mark.phase == Phase::Backward && fresh_;
+        mark.micro_batch == micro_batch_ && is_forward(window_.pass) && mark.phase == Phase::Backward && fresh_;
     if (mark.micro_batch != micro_batch_ || turns) {
       close_piece(op);
       close_window();

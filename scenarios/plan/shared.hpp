@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
@@ -12,17 +13,20 @@
 
 namespace tidemark::scenarios {
 
-/// Values that many candidates share, made when first asked for; from any thread. `Key` has ==, and comes with a hash.
+/// Values that many candidates share, made when first asked for; from any thread. A value is made of its key and of
+/// nothing else, so whoever asked first makes no difference to it. Keys are equal by a defaulted ==; the hash that
+/// comes with one may leave out what it likes.
 template <class Key, class Value>
 class Shared {
  public:
-  template <class Make>
-  std::shared_ptr<const Value> get(const Key& key, std::uint64_t hash, Make make) {
+  explicit Shared(std::function<Value(const Key&)> make) : make_(std::move(make)) {}
+
+  std::shared_ptr<const Value> get(const Key& key, std::uint64_t hash) {
     {
       const std::shared_lock lock(mutex_);
       if (auto found = find(key, hash)) return found;
     }
-    auto made = std::make_shared<const Value>(make());
+    auto made = std::make_shared<const Value>(make_(key));
     const std::unique_lock lock(mutex_);
     if (auto found = find(key, hash)) return found;  // by another thread meanwhile: the same
     known_[hash].emplace_back(key, made);
@@ -38,6 +42,7 @@ class Shared {
     return nullptr;
   }
 
+  std::function<Value(const Key&)> make_;
   mutable std::shared_mutex mutex_;
   std::unordered_map<std::uint64_t, std::vector<std::pair<Key, std::shared_ptr<const Value>>>> known_;
 };

@@ -47,7 +47,7 @@ struct Space {
   std::string name;
   TomlTable base;
   ScenarioFolders folders;
-  ScenarioFiles files;
+  ScenarioFiles files;  ///< all that its candidates name
   std::vector<Axis> axes;
 
   [[nodiscard]] std::int64_t size() const;
@@ -70,7 +70,13 @@ struct Dropped {
 /// modelled and that a planner may choose. docs/planner.md lists them.
 [[nodiscard]] std::vector<Axis> default_axes(const Scenario& base);
 
-/// Settings of PyTorch's allocator that are worth a try, the default first: `advise` tries them too.
+// Of them, and of those beyond them, what `advise` tries too.
+
+/// Ways to share layers out to the stages of such pipelines, the first of them equally.
+[[nodiscard]] Axis stages_axis(std::int64_t layers, const std::vector<std::int64_t>& pipelines);
+/// Where ranks stand, Megatron's default first.
+[[nodiscard]] Axis order_axis();
+/// Settings of PyTorch's allocator that are worth a try, the default first.
 [[nodiscard]] Axis allocator_axis();
 
 /// An axis that is modelled and not in the default space, because it makes a search several times as large: whoever

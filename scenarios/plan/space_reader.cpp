@@ -140,6 +140,10 @@ Space space_of(TomlTable document, const std::filesystem::path& file, const Scen
   std::erase_if(document.keys, [](const TomlKey& key) { return key.name == "space"; });
   space.base = std::move(document);
   space.files = files_of(space.base, file, folders);
+  for (const Axis& axis : space.axes)
+    for (const AxisValue& value : axis.values)
+      for (const AxisValue::Setting& setting : value.settings)
+        if (setting.key.size() == 1) add_file_of(setting.key.front(), setting.value, folders, space.files);
   if (asked) {
     add_further_axes(with, space);
     return space;

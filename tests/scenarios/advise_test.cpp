@@ -4,12 +4,15 @@
 #include <filesystem>
 #include <string>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/plan/capacity.hpp"
 #include "scenarios/plan/changes.hpp"
+#include "scenarios/plan/exact_memory.hpp"
 #include "scenarios/plan/figures.hpp"
+#include "scenarios/plan/same_job.hpp"
 #include "scenarios/prediction.hpp"
 #include "scenarios/report/advice_text.hpp"
 #include "tests/namespace.hpp"
@@ -65,8 +68,77 @@ TEST(Advise, EveryRemedyFitsAndNoneOfItsChangesCanBeLeftOut) {
     const Remedy &before = advice.remedies[r - 1], &its = advice.remedies[r];
     EXPECT_LE(before.changes_training, its.changes_training);
     if (before.changes_training != its.changes_training) continue;
+    EXPECT_LE(before.changes.size(), its.changes.size());
+    if (before.changes.size() != its.changes.size()) continue;
     EXPECT_GE(before.found.figures.throughput, its.found.figures.throughput);
   }
+  // One job in other words (all layers of a stage recomputed as a block of them) is there once.
+  std::vector<Scenario> jobs;
+  for (const Remedy& r : advice.remedies) {
+    const Scenario job = same_job(std::get<Scenario>(candidate(advice.space, r.found.candidate)));
+    EXPECT_EQ(std::count(jobs.begin(), jobs.end(), job), 0) << r.changes.front();
+    jobs.push_back(job);
+  }
+}
+
+// A small job that two of its axes cut.
+constexpr const char* cut = R"(model = "models/llama-3.1-8b.json"
+cluster = "clusters/a100-sxm-40g.toml"
+gpus = 16
+[model_override]
+num_hidden_layers = 16
+[layout]
+tensor = 2
+pipeline = 4
+[train]
+sequence_length = 4096
+micro_batch = 2
+global_batch = 32
+hidden_dropout = 0.0
+attention_dropout = 0.0
+)";
+
+TEST(Advise, TriesAllThatPlanSearchesAndThatTakesLess) {
+  const TomlTable document = parse_toml(cut, "cut");
+  const Scenario scenario = settled(scenario_of(document, "cut.toml", folders));
+  Space space{"cut", document, folders, files_of(document, "cut.toml", folders), {}};
+  const auto jobs_of = [&](const Axis& axis) {
+    space.axes = {axis};
+    std::vector<std::pair<std::string, Scenario>> jobs;
+    for (std::int64_t i = 0; i < space.size(); ++i) {
+      const auto made = candidate(space, i);
+      if (const auto* its = std::get_if<Scenario>(&made))
+        jobs.emplace_back(axis.name + ": " + axis.values[static_cast<std::size_t>(i)].text, same_job(*its));
+    }
+    return jobs;
+  };
+  std::vector<Scenario> tried;
+  for (const Axis& axis : changes_of(document, scenario).of_job)
+    for (const auto& [text, job] : jobs_of(axis)) tried.push_back(job);
+  SharedGraphs graphs;
+  const Bytes now = exact_memory(scenario, graphs).device_upper;
+  std::vector<std::string> less;
+  for (const Axis& axis : default_axes(scenario))
+    for (const auto& [text, job] : jobs_of(axis)) {
+      if (exact_memory(job, graphs).device_upper >= now) continue;
+      less.push_back(text);
+      EXPECT_NE(std::count(tried.begin(), tried.end(), job), 0) << text;
+    }
+  EXPECT_GE(less.size(), 10) << fmt::format("{}", fmt::join(less, "\n"));
+}
+
+TEST(Advise, EnoughOfItselfIsNoPartOfASetInOtherWords) {
+  // Stages of two layers: a block of two is every layer, which is enough as the stages are.
+  const Advice advice = advise(parse_toml(cut, "cut"), "cut.toml", folders, {.most_changes = 2, .free = 7168_MiB});
+  const auto has = [](const Remedy& r, const std::string& change) {
+    return std::any_of(r.changes.begin(), r.changes.end(), [&](const std::string& c) { return c.starts_with(change); });
+  };
+  bool alone = false;
+  for (const Remedy& r : advice.remedies) {
+    alone |= r.changes == std::vector<std::string>{"recompute: none -> full, uniform of 1"};
+    EXPECT_FALSE(has(r, "layout.pipeline: 4 -> 8") && has(r, "recompute: none -> full, block of 2"));
+  }
+  EXPECT_TRUE(alone);
 }
 
 struct Asked {
@@ -93,7 +165,8 @@ TEST_P(Changing, WhatItMayChangeIsWhatReadersTake) {
         const auto* dropped = std::get_if<Dropped>(&made);
         const std::string reason = dropped == nullptr ? "" : dropped->reason;
         EXPECT_TRUE(reason.empty() || reason.find("divide") != std::string::npos ||
-                    reason.find("multiple") != std::string::npos)
+                    reason.find("multiple") != std::string::npos ||
+                    (axis.name == "layout.order" && reason == "the same job as a combination before it"))
             << axis.name << ": " << reason;
       }
     }
@@ -107,8 +180,8 @@ INSTANTIATE_TEST_SUITE_P(
     Runtimes, Changing,
     testing::Values(
         Asked{std::string(too_much) + "attention = \"unfused\"\n",
-              {"train.micro_batch", "recompute", "layout.sharding", "layout.tensor", "layout.pipeline",
-               "train.gradient_dtype", "runtime.allocator", "gpus", "train.attention"},
+              {"train.micro_batch", "recompute", "layout.sharding", "layout.tensor", "layout.pipeline", "stages",
+               "train.gradient_dtype", "runtime.allocator", "layout.order", "gpus", "train.attention"},
               {"train.sequence_length"}},
         Asked{"model = \"models/llama-2-7b.json\"\ncluster = \"clusters/a100-sxm-80g.toml\"\ngpus = 2\n[train]\n"
               "sequence_length = 2048\nmicro_batch = 2\nattention = \"unfused\"\n[runtime]\nname = \"pytorch\"\n"

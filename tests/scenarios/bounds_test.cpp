@@ -71,6 +71,18 @@ TEST(Bounds, HoldWhatPredictSaysOfEveryRandomLayout) {
       checked, mean(low), mean(high), mean(device), mean(short_of), mean(beyond));
 }
 
+TEST(Bounds, DoNotKnowWhatNobodyHasThoughtThrough) {
+  const Scenario scenario = *random_scenario(411);
+  EXPECT_TRUE(Bounder::knows(scenario));
+  std::vector<Scenario> others(5, scenario);
+  others[0].layout.sharding = Sharding{2};
+  others[1].layout.schedule = ScheduleKind{3};
+  others[2].train.recompute.kind = Recompute{3};
+  others[3].train.recompute.method = RecomputeMethod{2};
+  others[4].runtime.name = "torchtitan";
+  for (const Scenario& other : others) EXPECT_FALSE(Bounder::knows(other));
+}
+
 TEST(PassSchedule, APipelineFillsAndEmptiesRoundItsBusiestStage) {
   Layout layout;
   layout.pipeline = 4;

@@ -87,10 +87,11 @@ TEST_F(PlanCli, SaysTheSameWhateverTheNumberOfProcesses) {
 }
 
 TEST_F(PlanCli, ASearchKilledTenTimesEndsAsIfItHadNotBeen) {
-  const std::string whole = answer("", "");
   const std::string journal = (folder_ / "journal").string(), scenario = (folder_ / "small.toml").string();
-  std::mt19937 random(7);
-  for (int kill = 0; kill < 10; ++kill) {
+  const std::string whole = answer("", "--journal " + journal);
+  const auto size = std::filesystem::file_size(journal);
+  std::filesystem::remove(journal);
+  for (std::uintmax_t kill = 0; kill < 10; ++kill) {
     const pid_t child = fork();
     if (child == 0) {
       const int quiet = ::open((folder_ / "killed").c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0644);
@@ -99,9 +100,20 @@ TEST_F(PlanCli, ASearchKilledTenTimesEndsAsIfItHadNotBeen) {
       execl(TIDEMARK_BINARY, TIDEMARK_BINARY, "plan", scenario.c_str(), "--journal", journal.c_str(), nullptr);
       _exit(127);
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 250));
-    ::kill(child, SIGKILL);
+    // Once a tenth more is written, however long that takes.
+    const auto written = [&] {
+      std::error_code none;
+      const auto bytes = std::filesystem::file_size(journal, none);
+      return none ? 0 : bytes;
+    };
     int status = 0;
+    bool ended = false;
+    while (!ended && written() < size * kill / 10) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      ended = waitpid(child, &status, WNOHANG) != 0;
+    }
+    if (ended) continue;
+    ::kill(child, SIGKILL);
     waitpid(child, &status, 0);
   }
   EXPECT_EQ(answer("", "--journal " + journal), whole);

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "parallel/graph.hpp"
+#include "parallel/layout.hpp"
+#include "scenarios/namespace.hpp"
+#include "scenarios/plan/group_prices.hpp"
+#include "scenarios/plan/sample.hpp"
+#include "scenarios/scenario.hpp"
+#include "sim/time.hpp"
+#include "topology/cluster.hpp"
+
+// What candidates share, and by what. A key is a whole value, equal by a defaulted ==, and what is shared is made of
+// its key alone: of the scenario as the key has it, where that is part of it. So a field that nobody has thought about
+// tells candidates apart. To share more is to leave a field out here.
+
+namespace tidemark::scenarios {
+
+/// The scenario as all have it that take the same memory: in words of one job, wherever ranks stand.
+[[nodiscard]] Scenario memory_key(const Scenario& scenario);
+/// The same of those whose steps take as long: the allocator takes no time.
+[[nodiscard]] Scenario time_key(const Scenario& scenario);
+/// The same of those that do the same outside passes.
+[[nodiscard]] Scenario state_key(const Scenario& scenario);
+/// The same of those whose passes of a chunk of such runs of layers are alike.
+[[nodiscard]] Scenario passes_key(const Scenario& scenario, const std::vector<LayerRun>& runs);
+
+/// Of some of its fields.
+[[nodiscard]] std::uint64_t hash_of(const Scenario& scenario);
+
+// Option by option; a new one does not compile before it is here.
+[[nodiscard]] inline bool operator==(const GraphOptions& a, const GraphOptions& b) {
+  const auto& [attention, cross_entropy, hidden_dropout, attention_dropout, rotary, fused_gate, sequence_length,
+               softmax_precision] = a;
+  const auto& [its_attention, its_cross_entropy, its_hidden_dropout, its_attention_dropout, its_rotary, its_fused_gate,
+               its_sequence_length, its_softmax_precision] = b;
+  return attention == its_attention && cross_entropy == its_cross_entropy && hidden_dropout == its_hidden_dropout &&
+         attention_dropout == its_attention_dropout && rotary == its_rotary && fused_gate == its_fused_gate &&
+         sequence_length == its_sequence_length && softmax_precision == its_softmax_precision;
+}
+
+struct GraphKey {
+  Model model;
+  GraphOptions options;
+  bool operator==(const GraphKey&) const = default;
+};
+
+struct SampleKey {
+  Scenario scenario;
+  ChunkKind kind = ChunkKind::Only;
+  std::vector<LayerRun> runs;
+  bool operator==(const SampleKey&) const = default;
+};
+[[nodiscard]] std::uint64_t hash_of(const SampleKey& key);
+
+struct FabricKey {
+  Cluster cluster;
+  std::int32_t devices = 0;
+  bool operator==(const FabricKey&) const = default;
+};
+[[nodiscard]] std::uint64_t hash_of(const FabricKey& key);
+
+[[nodiscard]] std::uint64_t hash_of(const GroupPlaces& places);
+
+/// Of the clocks of a sample's pieces. Sample and prices are shared themselves, so that equal ones are one.
+struct ClockKey {
+  std::shared_ptr<const ChunkSample> sample;
+  std::shared_ptr<const GroupPrices> tensor;  ///< of the only groups that passes talk to; nothing where there are none
+  Duration launch;
+  bool operator==(const ClockKey&) const = default;
+};
+[[nodiscard]] std::uint64_t hash_of(const ClockKey& key);
+
+/// Of the moments with most in flight.
+struct InFlightKey {
+  Layout layout;  ///< what a schedule is made of
+  std::int32_t rank = 0;
+  std::int64_t micro_batches = 0;
+  bool operator==(const InFlightKey&) const = default;
+};
+[[nodiscard]] InFlightKey in_flight_key(const Layout& layout, std::int32_t rank, std::int64_t micro_batches);
+[[nodiscard]] std::uint64_t hash_of(const InFlightKey& key);
+
+}  // namespace tidemark::scenarios

@@ -1,0 +1,126 @@
+#include "scenarios/plan/bounds.hpp"
+#include "scenarios/prediction.hpp"
+#include "sim/allocator_options.hpp"
+
+// What bounds have been thought through for. Every field of a scenario is named here, so that a new one does not
+// compile before somebody has asked what it does to samples, states and schedules; every enumerator of what bounds
+// restate has a line of its own, and a new one is not known. What is not known is not bounded: it runs in full.
+
+namespace tidemark::scenarios {
+namespace {
+
+// Fields that reach bounds only through what they lower and price, as every other job is: any value will do.
+template <class... Fields>
+constexpr bool lowered(const Fields&...) {
+  return true;
+}
+// Fields that make no difference to what a step takes.
+template <class... Fields>
+constexpr bool of_no_matter(const Fields&...) {
+  return true;
+}
+
+// The sample of a chunk is of a job without state; what state takes is lowered apart, as much of it as a rank holds.
+bool known(Sharding sharding) {
+  switch (sharding) {
+    case Sharding::None:
+    case Sharding::Zero1:
+      return true;
+  }
+  return false;
+}
+
+// What is in flight and when passes meet is restated (pass_schedule.hpp).
+bool known(ScheduleKind schedule) {
+  switch (schedule) {
+    case ScheduleKind::OneFOneB:
+    case ScheduleKind::GPipe:
+    case ScheduleKind::Interleaved:
+      return true;
+  }
+  return false;
+}
+
+// Which layers do alike is restated (layer_runs).
+bool known(Recompute kind) {
+  switch (kind) {
+    case Recompute::None:
+    case Recompute::Full:
+    case Recompute::Selective:
+      return true;
+  }
+  return false;
+}
+bool known(RecomputeMethod method) {
+  switch (method) {
+    case RecomputeMethod::Uniform:
+    case RecomputeMethod::Block:
+      return true;
+  }
+  return false;
+}
+bool known(const Recomputation& recomputation) {
+  const auto& [kind, method, layers, core_attention, mlp] = recomputation;
+  return known(kind) && known(method) && lowered(layers, core_attention, mlp);
+}
+
+bool known(const Layout& layout) {
+  const auto& [tensor, sequence_parallel, pipeline, data, sharding, order, count_embedding, count_loss, schedule,
+               chunks, chunk_group, stage_layers, first_layers, last_layers] = layout;
+  return known(sharding) && known(schedule) &&
+         // Of a sample: these.
+         lowered(tensor, sequence_parallel) &&
+         // Of the mesh and its groups: these.
+         lowered(pipeline, data, order) &&
+         // Of which layers a chunk has, and of a schedule: these.
+         lowered(count_embedding, count_loss, chunks, chunk_group, stage_layers, first_layers, last_layers);
+}
+
+bool known(const Train& train) {
+  const auto& [sequence_length, micro_batch, global_batch, precision, gradient_dtype, master_dtype, optimizer,
+               attention, cross_entropy, recompute, hidden_dropout, attention_dropout, steps] = train;
+  return known(recompute) &&
+         lowered(sequence_length, micro_batch, global_batch, precision, gradient_dtype, master_dtype, optimizer,
+                 attention, cross_entropy, hidden_dropout, attention_dropout, steps);
+}
+
+// Layers are alike, whatever is in them.
+bool known(const Model& model) {
+  const auto& [name, architecture, hidden, layers, heads, kv_heads, head_dim, ffn, vocabulary, max_positions,
+               tied_embeddings, qkv_bias, output_bias, mlp_bias, qk_norm, normalization, norms, zero_centered_norms,
+               parallel_residual, scaled_embedding, activation, composite_gelu, positions, rotary_fraction,
+               window_rotary, sliding_window, attention_softcap, logit_softcap, vocabulary_extra, vocabulary_multiple] =
+      model;
+  return of_no_matter(name, architecture) &&
+         lowered(hidden, layers, heads, kv_heads, head_dim, ffn, vocabulary, max_positions, tied_embeddings, qkv_bias,
+                 output_bias, mlp_bias, qk_norm, normalization, norms, zero_centered_norms, parallel_residual,
+                 scaled_embedding, activation, composite_gelu, positions, rotary_fraction, window_rotary,
+                 sliding_window, attention_softcap, logit_softcap, vocabulary_extra, vocabulary_multiple);
+}
+
+bool known(const Cluster& cluster) {
+  const auto& [name, device, node, host, fabric, nccl] = cluster;
+  return of_no_matter(name) && lowered(device, node, host, fabric, nccl);
+}
+
+bool known(const RuntimeChoice& runtime) {
+  const auto& [name, versions, allocator, cublas_workspace_config, nccl, nccl_environment, attention_mask,
+               gradient_accumulation_fusion, bias_dropout_fusion, bias_gelu_fusion, bias_swiglu_fusion, rope_fusion,
+               masked_softmax_fusion, softmax_in_fp32, query_key_scaling, overlap_gradients, deterministic, eager,
+               headroom] = runtime;
+  // Where modules run operation by operation, passes and state are not apart.
+  return name == "megatron" && of_no_matter(nccl_environment, eager, headroom) &&
+         lowered(versions, allocator, cublas_workspace_config, nccl, attention_mask, gradient_accumulation_fusion,
+                 bias_dropout_fusion, bias_gelu_fusion, bias_swiglu_fusion, rope_fusion, masked_softmax_fusion,
+                 softmax_in_fp32, query_key_scaling, overlap_gradients, deterministic);
+}
+
+}  // namespace
+
+bool Bounder::knows(const Scenario& scenario) {
+  const auto& [name, model, cluster, gpus, layout, train, runtime] = scenario;
+  return of_no_matter(name, gpus) && known(model) && known(cluster) && known(layout) && known(train) &&
+         known(runtime) && !allocator_options_of(scenario).memory_limit();
+}
+
+}  // namespace tidemark::scenarios

@@ -1,0 +1,232 @@
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+#include "scenarios/plan/keys.hpp"
+#include "scenarios/plan/tape.hpp"
+#include "scenarios/scenario.hpp"
+#include "tests/namespace.hpp"
+
+// The fields of all that keys of the planner are made of, and every way to change one of them. A structured binding
+// that does not name every field of a struct does not compile: a new field has to come in here, and is flipped from
+// then on.
+
+namespace tidemark::tests {
+
+inline auto fields(Version& v) {
+  auto& [first, second] = v;
+  return std::tie(first, second);
+}
+inline auto fields(Versions& v) {
+  auto& [a, b, c, d, e, f] = v;
+  return std::tie(a, b, c, d, e, f);
+}
+inline auto fields(Estimate& v) {
+  auto& [a, b, c, d] = v;
+  return std::tie(a, b, c, d);
+}
+inline auto fields(Model& v) {
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, ab, ac, ad, ae] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, ab, ac, ad, ae);
+}
+inline auto fields(PeakRates& v) {
+  auto& [a, b, c, d] = v;
+  return std::tie(a, b, c, d);
+}
+inline auto fields(Efficiency& v) {
+  auto& [a, b, c, d] = v;
+  return std::tie(a, b, c, d);
+}
+inline auto fields(Device& v) {
+  auto& [a, b, c, d, e, f, g, h, i, j] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j);
+}
+inline auto fields(Host& v) {
+  auto& [a, b, c, d] = v;
+  return std::tie(a, b, c, d);
+}
+inline auto fields(Node& v) {
+  auto& [a, b, c, d, e, f, g, h] = v;
+  return std::tie(a, b, c, d, e, f, g, h);
+}
+inline auto fields(FabricShape& v) {
+  auto& [a, b, c, d, e] = v;
+  return std::tie(a, b, c, d, e);
+}
+inline auto fields(NcclAlgorithms& v) {
+  auto& [a, b, c, d, e] = v;
+  return std::tie(a, b, c, d, e);
+}
+inline auto fields(NcclSettings& v) {
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z);
+}
+inline auto fields(NcclChannels& v) {
+  auto& [a, b, c, d] = v;
+  return std::tie(a, b, c, d);
+}
+inline auto fields(CommunicatorUse& v) {
+  auto& [a, b, c, d, e, f, g, h] = v;
+  return std::tie(a, b, c, d, e, f, g, h);
+}
+inline auto fields(NcclProfile::Communicator& v) {
+  auto& [a, b] = v;
+  return std::tie(a, b);
+}
+inline auto fields(NcclProfile& v) {
+  auto& [a, b, c, d, e, f, g] = v;
+  return std::tie(a, b, c, d, e, f, g);
+}
+inline auto fields(Cluster& v) {
+  auto& [a, b, c, d, e, f] = v;
+  return std::tie(a, b, c, d, e, f);
+}
+inline auto fields(Layout& v) {
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
+}
+inline auto fields(Recomputation& v) {
+  auto& [a, b, c, d, e] = v;
+  return std::tie(a, b, c, d, e);
+}
+inline auto fields(Train& v) {
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m);
+}
+inline auto fields(EagerSettings& v) {
+  auto& [a, b, c, d, e, f, g, h] = v;
+  return std::tie(a, b, c, d, e, f, g, h);
+}
+inline auto fields(RuntimeChoice& v) {
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s);
+}
+inline auto fields(Scenario& v) {
+  auto& [a, b, c, d, e, f, g] = v;
+  return std::tie(a, b, c, d, e, f, g);
+}
+inline auto fields(GraphOptions& v) {
+  auto& [a, b, c, d, e, f, g, h] = v;
+  return std::tie(a, b, c, d, e, f, g, h);
+}
+inline auto fields(LayerRun& v) {
+  auto& [a, b] = v;
+  return std::tie(a, b);
+}
+inline auto fields(GraphKey& v) {
+  auto& [a, b] = v;
+  return std::tie(a, b);
+}
+inline auto fields(SampleKey& v) {
+  auto& [a, b, c] = v;
+  return std::tie(a, b, c);
+}
+inline auto fields(FabricKey& v) {
+  auto& [a, b] = v;
+  return std::tie(a, b);
+}
+inline auto fields(GroupPlaces& v) {
+  auto& [a, b, c] = v;
+  return std::tie(a, b, c);
+}
+inline auto fields(ClockKey& v) {
+  auto& [a, b, c] = v;
+  return std::tie(a, b, c);
+}
+inline auto fields(InFlightKey& v) {
+  auto& [a, b, c] = v;
+  return std::tie(a, b, c);
+}
+inline auto fields(StreamId& v) {
+  auto& [a] = v;
+  return std::tie(a);
+}
+inline auto fields(TapeEvent& v) {
+  auto& [a, b, c, d, e] = v;
+  return std::tie(a, b, c, d, e);
+}
+inline auto fields(StateTape::Step& v) {
+  auto& [a, b] = v;
+  return std::tie(a, b);
+}
+inline auto fields(StateTape& v) {
+  auto& [a, b] = v;
+  return std::tie(a, b);
+}
+
+template <class T>
+concept HasFields = requires(T& value) {
+  fields(value);
+};
+
+// Another value of what has no fields of its own.
+inline void flip(bool& value) { value = !value; }
+inline void flip(double& value) { value += 0.25; }
+inline void flip(std::string& value) { value += '!'; }
+inline void flip(std::map<std::string, std::string>& value) { value["!"] = "!"; }
+inline void flip(std::integral auto& value) { ++value; }
+template <class T>
+void flip(std::shared_ptr<const T>& value) {
+  value = nullptr;
+}
+template <class Unit>
+void flip(Quantity<Unit>& value) {
+  value += Quantity<Unit>{1};
+}
+template <class T>
+requires std::is_enum_v<T>
+void flip(T& value) { value = static_cast<T>(static_cast<std::underlying_type_t<T>>(value) + 1); }
+
+/// Changes one thing after the other within `value`, calls `visit()` while it is changed, and puts it back.
+template <class T, class Visit>
+void each_flip(T& value, Visit visit);
+
+namespace detail {
+
+template <class T, class Visit>
+void each_flip_within(std::vector<T>& value, Visit visit) {
+  value.emplace_back();
+  visit();
+  value.pop_back();
+  for (T& element : value) each_flip(element, visit);
+}
+template <class T, std::size_t N, class Visit>
+void each_flip_within(std::array<T, N>& value, Visit visit) {
+  for (T& element : value) each_flip(element, visit);
+}
+template <class T, class Visit>
+void each_flip_within(std::optional<T>& value, Visit visit) {
+  const std::optional<T> kept = value;
+  value = kept ? std::nullopt : std::optional<T>(T{});
+  visit();
+  value = kept;
+  if (value) each_flip(*value, visit);
+}
+
+}  // namespace detail
+
+template <class T, class Visit>
+void each_flip(T& value, Visit visit) {
+  if constexpr (HasFields<T>) {
+    std::apply([&](auto&... field) { (each_flip(field, visit), ...); }, fields(value));
+  } else if constexpr (requires { detail::each_flip_within(value, visit); }) {
+    detail::each_flip_within(value, visit);
+  } else {
+    const T kept = value;
+    flip(value);
+    visit();
+    value = kept;
+  }
+}
+
+}  // namespace tidemark::tests

@@ -1,0 +1,170 @@
+#include "scenarios/plan/keys.hpp"
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <variant>
+
+#include <gtest/gtest.h>
+
+#include "scenarios/plan/bounds.hpp"
+#include "scenarios/plan/exact_memory.hpp"
+#include "scenarios/plan/space.hpp"
+#include "scenarios/prediction.hpp"
+#include "tests/namespace.hpp"
+#include "tests/scenarios/fields.hpp"
+
+// What candidates share depends on its key alone.
+
+namespace tidemark::tests {
+namespace {
+
+const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
+const ScenarioFolders folders{source / "scenarios/examples", source / "scenarios"};
+
+constexpr const char* base = R"(model = "models/llama-3.1-8b.json"
+cluster = "clusters/h100-sxm-80g.toml"
+gpus = 8
+[model_override]
+num_hidden_layers = 8
+[layout]
+tensor = 2
+pipeline = 4
+[train]
+sequence_length = 1024
+micro_batch = 1
+global_batch = 8
+cross_entropy = "te"
+)";
+
+/// The base, and it with other settings.
+struct Pair {
+  Scenario base, other;
+};
+
+Pair with(const std::string& settings) {
+  const auto scenario = [](const std::string& text) {
+    const Space space = space_of(parse_toml(text, "keys.toml"), "keys.toml", folders);
+    const auto made = candidate(space, 0);
+    if (const auto* dropped = std::get_if<Dropped>(&made)) ADD_FAILURE() << dropped->reason;
+    return std::get<Scenario>(made);
+  };
+  const std::string text = std::string(base) + "[space]\nalternative = [{";
+  return {scenario(text + "}]\n"), scenario(text + settings + "}]\n")};
+}
+
+template <class Key>
+void expect_every_field_tells_apart(Key key, int at_least) {
+  const Key as_it_is = key;
+  int flips = 0;
+  each_flip(key, [&] {
+    ++flips;
+    EXPECT_FALSE(key == as_it_is) << "flip " << flips;
+  });
+  EXPECT_TRUE(key == as_it_is);
+  EXPECT_GE(flips, at_least);
+}
+
+// With something in each list and option, so that what is in them is flipped too.
+Scenario full_scenario() {
+  Scenario scenario = with("runtime.environment.NCCL_ALGO = \"Ring\"").other;
+  scenario.layout.stage_layers = {2, 2, 2, 2};
+  scenario.cluster.nccl.one_node = NcclChannels{};
+  scenario.cluster.nccl.kernels = Estimate{};
+  scenario.cluster.nccl.communicators = {{}};
+  scenario.runtime.nccl.max_ctas = 1;
+  scenario.runtime.eager.reentrant_checkpoint = true;
+  return scenario;
+}
+
+TEST(Keys, EveryFieldTellsApart) {
+  const Scenario scenario = full_scenario();
+  expect_every_field_tells_apart(scenario, 200);
+  expect_every_field_tells_apart(GraphKey{scenario.model, graph_options_of(scenario)}, 38);
+  expect_every_field_tells_apart(SampleKey{scenario, ChunkKind::First, {{1, 3}, {2, 1}}}, 206);
+  expect_every_field_tells_apart(FabricKey{scenario.cluster, 8}, 60);
+  const auto fabric = std::make_shared<const Fabric>(build_fabric(scenario.cluster, 8));
+  const GroupPlaces places{fabric, {{0, 1}}, 2};
+  expect_every_field_tells_apart(places, 5);
+  expect_every_field_tells_apart(
+      ClockKey{std::make_shared<const ChunkSample>(), std::make_shared<const GroupPrices>(places), Duration{1}}, 3);
+  expect_every_field_tells_apart(InFlightKey{scenario.layout, 1, 8}, 20);
+  const StateTape::Step step{{TapeEvent{}}, {TapeEvent{}}};
+  expect_every_field_tells_apart(StateTape{{TapeEvent{}}, {step}}, 19);
+}
+
+TEST(Keys, EveryOptionMakesAGraphOfItsOwn) {
+  const Scenario scenario = with("").base;
+  GraphOptions options = graph_options_of(scenario);
+  SharedGraphs graphs;
+  const auto graph = graphs.graph_of(scenario.model, options);
+  int flips = 0;
+  each_flip(options, [&] {
+    ++flips;
+    EXPECT_NE(graphs.graph_of(scenario.model, options), graph) << "flip " << flips;
+  });
+  EXPECT_EQ(flips, 8);
+  EXPECT_EQ(graphs.graph_of(scenario.model, options), graph);
+}
+
+/// All that the planner says of one candidate.
+struct Answers {
+  Bytes allocated_low, allocated_high, device_upper_low;
+  Duration step_low, step_high;
+  Figures figures;
+  bool operator==(const Answers&) const = default;
+};
+
+class Asked {
+ public:
+  Answers of(const Scenario& scenario) {
+    const MemoryBounds memory = bounder_.memory(scenario);
+    const DurationBounds step = bounder_.step(scenario);
+    Figures figures = memory_.of(scenario).figures;
+    figures.step = time_.step(scenario);
+    return {memory.allocated_low, memory.allocated_high, memory.device_upper_low, step.low, step.high, figures};
+  }
+
+ private:
+  SharedGraphs graphs_;
+  Bounder bounder_{graphs_};
+  ExactMemory memory_{graphs_};
+  ExactTime time_{graphs_};
+};
+
+class Sharing : public testing::TestWithParam<const char*> {};
+
+TEST_P(Sharing, SaysTheSameWhicheverCandidateComesFirst) {
+  const Pair pair = with(GetParam());
+  ASSERT_NE(pair.base, pair.other);
+  Asked base_first, other_first;
+  const Answers of_base = base_first.of(pair.base), of_other = other_first.of(pair.other);
+  EXPECT_EQ(base_first.of(pair.other), of_other);
+  EXPECT_EQ(other_first.of(pair.base), of_base);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Settings, Sharing,
+    testing::Values("layout.tensor = 1", "layout.tensor = 1, layout.pipeline = 8", "layout.pipeline = 2",
+                    "layout.sequence_parallel = true", "layout.schedule = \"interleaved\", layout.chunks = 2",
+                    "layout.schedule = \"gpipe\"", "layout.stage_layers = [1, 3, 3, 1]",
+                    "layout.pipeline = 2, layout.order = \"tp-cp-ep-pp-dp\"", "layout.sharding = \"zero1\"",
+                    "layout.pipeline = 2, layout.sharding = \"zero1\"", "gpus = 16", "train.micro_batch = 2",
+                    "train.sequence_length = 2048", "train.global_batch = 16", "train.steps = 3",
+                    "train.gradient_dtype = \"bf16\"", "train.precision = \"fp16\"", "train.optimizer = \"sgd\"",
+                    "train.attention = \"unfused\"", "train.cross_entropy = \"unfused\"", "train.hidden_dropout = 0.0",
+                    "train.attention_dropout = 0.0", "train.recompute = \"selective\"",
+                    "train.recompute = \"selective\", train.recompute_modules = [\"mlp\"]",
+                    "train.recompute = \"full\", train.recompute_method = \"block\", train.recompute_layers = 1",
+                    "train.recompute = \"full\", train.recompute_method = \"uniform\", train.recompute_layers = 1",
+                    "runtime.switches.no-bias-swiglu-fusion = true", "runtime.switches.no-rope-fusion = true",
+                    "runtime.switches.no-bias-dropout-fusion = true",
+                    "runtime.switches.no-gradient-accumulation-fusion = true",
+                    "runtime.switches.no-create-attention-mask-in-dataloader = true",
+                    "runtime.switches.overlap-grad-reduce = true", "runtime.allocator = \"expandable_segments:True\"",
+                    "runtime.environment.NCCL_ALGO = \"Ring\"", "runtime.headroom = \"2 GiB\"",
+                    "model = \"models/qwen2.5-7b.json\"", "model_override.tie_word_embeddings = true",
+                    "model_override.vocabulary_multiple = 256", "cluster = \"clusters/a100-sxm-40g.toml\""));
+
+}  // namespace
+}  // namespace tidemark::tests
