@@ -11,7 +11,7 @@
 
 #include "sim/caching_allocator.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 using Action = TraceEvent::Action;
@@ -290,4 +290,4 @@ RerunRange what_if(const RecordedTrace& trace, const ReplayReport& report, const
   return range;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

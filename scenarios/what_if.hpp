@@ -11,7 +11,7 @@
 #include "sim/allocator_options.hpp"
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// The device and the allocator's options under which a recording's requests are made again.
 struct Conditions {
@@ -88,4 +88,4 @@ struct RerunRange {
 };
 RerunRange what_if(const RecordedTrace& trace, const ReplayReport& report, const Conditions& conditions);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -10,7 +10,7 @@
 
 #include "sim/program_text.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 namespace {
 
 constexpr std::string_view blanks = " \t\r";
@@ -169,4 +169,4 @@ Workload parse_workload(std::string_view text) {
   return workload;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

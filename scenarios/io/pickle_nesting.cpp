@@ -6,7 +6,7 @@
 
 #include "sim/overloaded.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 std::optional<PickleContainer> container_of(const Pickle& pickle, const PickleValue& value) {
   using Result = std::optional<PickleContainer>;
@@ -74,4 +74,4 @@ Nesting nesting(const Pickle& pickle, std::size_t limit) {
   return found;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

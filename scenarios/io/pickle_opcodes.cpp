@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 struct Name {
@@ -129,4 +129,4 @@ std::string_view reason_to_refuse(PickleOpcode opcode) {
   }
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -4,7 +4,9 @@
 #include <string>
 #include <string_view>
 
-namespace tidemark {
+#include "scenarios/namespace.hpp"
+
+namespace tidemark::scenarios {
 
 /// The opcodes of plain data in protocols 2 to 5, as Python's pickletools names them: all that a memory snapshot needs,
 /// and what else a pickler writes for numbers, texts, bytes and containers. Those of Python 2 are among them; those of
@@ -64,4 +66,4 @@ std::string opcode_name(PickleOpcode opcode);
 /// Why an opcode that is not of plain data is refused: "it makes an object".
 std::string_view reason_to_refuse(PickleOpcode opcode);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

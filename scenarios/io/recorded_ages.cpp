@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 using Action = TraceEvent::Action;
@@ -70,4 +70,4 @@ RecordedTrace by_age(RecordedTrace trace, OldestSegment oldest) {
   return trace;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

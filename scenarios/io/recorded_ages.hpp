@@ -4,7 +4,7 @@
 
 #include "scenarios/io/recorded_trace.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// How old segments are that were there before the recording: nothing in it says.
 enum class OldestSegment : std::uint8_t { Lowest, Highest };
@@ -13,4 +13,4 @@ enum class OldestSegment : std::uint8_t { Lowest, Highest };
 /// of equal blocks there takes the one in the oldest segment.
 [[nodiscard]] RecordedTrace by_age(RecordedTrace trace, OldestSegment oldest);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -18,7 +18,7 @@
 #include "scenarios/io/recorded_segments.hpp"
 #include "sim/caching_allocator.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 using Action = TraceEvent::Action;
@@ -437,4 +437,4 @@ ReplayReport replay(const RecordedTrace& trace) {
   return report;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

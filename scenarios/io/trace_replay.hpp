@@ -9,7 +9,7 @@
 #include "scenarios/io/recorded_trace.hpp"
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// The first place where our allocator and the recorded one part.
 struct Divergence {
@@ -68,4 +68,4 @@ struct ReplayReport {
 /// where the recorded one had nothing left.
 ReplayReport replay(const RecordedTrace& trace);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

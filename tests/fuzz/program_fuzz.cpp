@@ -13,7 +13,7 @@
 #include "sim/workload_text.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace tidemark;
+  using namespace tidemark::execute;
   const std::string_view read(reinterpret_cast<const char*>(data), size);
   try {
     const Program program = parse_program(read);

@@ -6,8 +6,9 @@
 
 #include "sim/program_text.hpp"
 #include "sim/workload_text.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 TEST(DeviceJob, RoundTrips) {
@@ -70,4 +71,4 @@ TEST(DeviceJob, MistakesNameTheirLine) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

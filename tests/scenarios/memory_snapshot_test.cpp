@@ -14,8 +14,9 @@
 
 #include "scenarios/io/gzip.hpp"
 #include "scenarios/io/input_error.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -294,4 +295,4 @@ TEST(MemorySnapshot, SharedRecordsDoNotMultiplyTheWork) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -17,8 +17,9 @@
 #include "scenarios/io/recorded_trace.hpp"
 #include "scenarios/io/trace_replay.hpp"
 #include "sim/caching_allocator.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -358,4 +359,4 @@ std::vector<std::pair<std::string, Conditions>> conditions_of_fixed_segments() {
 INSTANTIATE_TEST_SUITE_P(Conditions, ReplayTurnedOver, testing::ValuesIn(conditions_of_fixed_segments()), name_of);
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

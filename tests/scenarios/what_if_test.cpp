@@ -11,7 +11,7 @@
 #include "scenarios/io/trace_replay.hpp"
 #include "tests/scenarios/recorded_program.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -286,4 +286,4 @@ TEST(WhatIf, AnExpandableRecordingRerunsAsItWas) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

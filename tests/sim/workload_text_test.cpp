@@ -7,8 +7,9 @@
 
 #include "sim/program_text.hpp"
 #include "sim/verify.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 const std::string sample = R"(communicator tensor 2/1/1
@@ -81,4 +82,4 @@ TEST(WorkloadText, NobodySpeaksInAGroupOfOthers) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests
