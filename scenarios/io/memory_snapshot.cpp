@@ -58,6 +58,8 @@ struct Path {
 };
 
 class SnapshotReader {
+  using Entries = std::span<const PickleValue>;
+
  public:
   SnapshotReader(const std::string& file, TraceSink sink) : file_(file), sink_(std::move(sink)) {}
 
@@ -71,9 +73,7 @@ class SnapshotReader {
               const Path traces{&top, "device_traces"};
               const Path trace{&traces, {}, device};
               sink_(device, event(value, entries, Path{&trace, {}, index}));
-              // Each traceback is a list of its own, most of them with what another one holds.
-              if (const PickleValue* frames = so_far.find(entries, "frames"))
-                if (const auto* list = std::get_if<PickleList>(frames)) so_far.forget(*list);
+              share_frames(so_far, entries);
             }};
   }
 
@@ -100,7 +100,14 @@ class SnapshotReader {
   }
 
  private:
-  using Entries = std::span<const PickleValue>;
+  // Each traceback is a list of its own, most of them with what another one holds.
+  void share_frames(Pickle& so_far, Entries entries) const {
+    const PickleValue* frames = so_far.find(entries, "frames");
+    const auto* list = frames == nullptr ? nullptr : std::get_if<PickleList>(frames);
+    if (list == nullptr || list->index >= stack_of_list_.size()) return;
+    const StackId stack = stack_of_list_[list->index];
+    if (stack.valid()) so_far.share(*list, list_of_stack_[stack.index()]);
+  }
 
   void read_top(Entries dict, const Path& top, MemorySnapshot& snapshot) {
     each_of(dict, "segments", top,
@@ -256,6 +263,7 @@ class SnapshotReader {
     if (same != alike.end()) return known = *same;
     alike.push_back(StackId{static_cast<std::int32_t>(stacks_.size())});
     stacks_.push_back(std::move(stack));
+    list_of_stack_.push_back(*list);
     return known = alike.back();
   }
 
@@ -413,6 +421,7 @@ class SnapshotReader {
   TraceSink sink_;
   std::vector<StackFrame> frames_;
   std::vector<std::vector<FrameId>> stacks_;
+  std::vector<PickleList> list_of_stack_;  // the first with these frames
   std::unordered_map<std::uint32_t, std::int32_t> frame_of_dict_;
   std::vector<StackId> stack_of_list_;  // by container
   std::unordered_map<std::uint64_t, std::vector<StackId>> stacks_with_hash_;

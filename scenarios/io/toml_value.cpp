@@ -77,7 +77,8 @@ void refuse_deep_keys(std::string_view text, const std::string& file) {
 /// toml++ 3.3 runs into undefined behaviour when it asks whether some characters beyond ASCII are white space (the
 /// table behind is_non_ascii_horizontal_whitespace has a hole). It asks outside strings and inside those of several
 /// lines. TOML allows none in the former place, and no value of ours needs the latter: both are refused before it
-/// looks.
+/// looks. A quote opens a string only where a key or a value may begin: behind anything else, as in `= 1"é"`, toml++
+/// takes what follows for part of that.
 class CharacterCheck {
  public:
   CharacterCheck(std::string_view text, const std::string& file) : text_(text), file_(file) {}
@@ -89,10 +90,12 @@ class CharacterCheck {
       const char c = text_[at_];
       if (c == '#') {
         at_ = std::min(text_.find('\n', at_), text_.size());
-      } else if (c == '"' || c == '\'') {
+      } else if ((c == '"' || c == '\'') && may_begin_) {
         skip_string(c);
+        may_begin_ = false;
       } else {
         refuse_beyond_ascii();
+        if (c != ' ' && c != '\t') may_begin_ = std::string_view("\n=[{,.").find(c) != std::string_view::npos;
         ++at_;
       }
     }
@@ -108,6 +111,7 @@ class CharacterCheck {
       if (several_lines) refuse_beyond_ascii();
       if (c == '\n' && !several_lines) return;
       if (c == '\\' && quote == '"') {
+        if (text_.substr(at_ + 1).starts_with('\n') && !several_lines) continue;
         ++at_;
         if (several_lines) refuse_beyond_ascii();
       } else if (c == quote && !several_lines) {
@@ -137,6 +141,7 @@ class CharacterCheck {
   std::string_view text_;
   const std::string& file_;
   std::size_t at_ = 0;
+  bool may_begin_ = true;  // a key or a value
 };
 
 }  // namespace

@@ -433,6 +433,10 @@ TEST(ScenarioReader, CharactersBeyondAsciiBelongInCommentsAndStrings) {
   // Quotes before the closing ones belong to the string, and do not open another.
   EXPECT_EQ(problems({{"\"megatron\"", "\"\"\"a\"\"\"\"\"\u02cb"}}), "job.toml:19:17: error: " + refused);
   EXPECT_EQ(problems({{"model =", "\ufeffmodel ="}}), "no problem");
+  // Behind a value, a quote opens no string: toml++ would look at what follows character by character.
+  EXPECT_EQ(problems({{"gpus = 64", "gpus = 64\"h100\u00cc\""}}), "job.toml:3:15: error: " + refused);
+  EXPECT_EQ(problems({{"gpus = 64", "gpus = 64 'h100\u00cc'"}}), "job.toml:3:16: error: " + refused);
+  EXPECT_EQ(problems({{"\"megatron\"", "\"megatron\"\"\u00cc\""}}), "job.toml:19:19: error: " + refused);
 }
 
 TEST(ScenarioReader, ExtremesAreInputErrors) {
