@@ -17,6 +17,8 @@ namespace tidemark {
 struct ParsedBytes {
   std::optional<Bytes> bytes;
   std::string why;  ///< empty when `bytes` is set
+  /// Where a part of a byte is all that is wrong: without it.
+  std::optional<Bytes> below{};
 };
 struct ParsedBandwidth {
   std::optional<Bandwidth> bandwidth;

@@ -1,11 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
+
+#include "scenarios/plan/space.hpp"
 
 namespace tidemark {
 
@@ -32,6 +35,11 @@ struct AdviseArguments {
 struct CapacityArguments {
   std::string study, json, csv;
 };
+
+/// Throws InputError where the space has no candidate at all: nothing was searched.
+void refuse_no_candidates(const Space& space, const std::string& file);
+/// Models and clusters that its candidates read, whichever axes name them.
+[[nodiscard]] std::vector<std::filesystem::path> files_read(const Space& space);
 
 CLI::App* add_plan(CLI::App& app, PlanArguments& arguments);
 CLI::App* add_advise(CLI::App& app, AdviseArguments& arguments);
