@@ -47,7 +47,7 @@
 
 // One verb per question. Exit codes: 0 yes, 1 the answer is no, 2 bad input or usage, 3 the machine failed.
 
-namespace tidemark {
+namespace tidemark::cli {
 namespace {
 
 constexpr int yes = 0, no = 1, bad_input = 2, machine_failed = 3;
@@ -226,13 +226,22 @@ int run_on_devices(const Arguments& arguments) {
   return become_device_run(arguments);
 }
 
+/// Some problems are known of a scenario that has only a name any more: they get its file.
+InputError with_file(const InputError& error, const std::string& scenario) {
+  std::vector<Problem> problems = error.problems();
+  const std::string name = std::filesystem::path(scenario).stem().string();
+  for (Problem& problem : problems)
+    if (!scenario.empty() && problem.file == name) problem.file = scenario;
+  return InputError(std::move(problems));
+}
+
 // What the input's mistakes are on this rank, if `work` finds any.
 template <class Work>
-std::string mistakes_of(Work&& work) {
+std::string mistakes_of(const std::string& scenario, Work&& work) {
   try {
     work();
   } catch (const InputError& error) {
-    return error.what();
+    return with_file(error, scenario).what();
   }
   return {};
 }
@@ -248,7 +257,7 @@ int run_validate_on(World& world, const Arguments& arguments) {
   };
   ValidateOptions options{.scale = {arguments.scale}};
   Scenario scenario;
-  const std::string misread = mistakes_of([&] {
+  const std::string misread = mistakes_of(arguments.scenario, [&] {
     options.mutation = asked_mutation(arguments.mutation);
     scenario = read_scenario(arguments.scenario, data_root());
     if (scenario.gpus != world.size())
@@ -261,7 +270,7 @@ int run_validate_on(World& world, const Arguments& arguments) {
 
   std::string agrees;
   // What it refuses, it refuses on all ranks.
-  const std::string refused = mistakes_of([&] {
+  const std::string refused = mistakes_of(arguments.scenario, [&] {
     const Validation validation = validate(scenario, world, options);
     if (!speaks) return;
     agrees = validation.agrees() ? "yes" : "no";
@@ -466,17 +475,23 @@ int run(int argc, char** argv) {
     throw misuse(app, error);
   }
   refuse_empty_texts(app);
-  if (validate->parsed()) return run_validate(arguments);
-  if (replay->parsed()) return run_replay(arguments);
-  if (plan->parsed()) return run_plan(plan_arguments);
-  if (compare->parsed()) return run_compare(arguments.compare) ? yes : no;
-  if (advise->parsed()) return run_advise(advise_arguments);
-  if (capacity->parsed()) return run_capacity(capacity_arguments);
-  return predict->parsed() ? run_predict(arguments) : run_explain(arguments);
+  try {
+    if (validate->parsed()) return run_validate(arguments);
+    if (replay->parsed()) return run_replay(arguments);
+    if (plan->parsed()) return run_plan(plan_arguments);
+    if (compare->parsed()) return run_compare(arguments.compare) ? yes : no;
+    if (advise->parsed()) return run_advise(advise_arguments);
+    if (capacity->parsed()) return run_capacity(capacity_arguments);
+    return predict->parsed() ? run_predict(arguments) : run_explain(arguments);
+  } catch (const InputError& error) {
+    throw with_file(error, compare->parsed()  ? arguments.compare.scenario
+                           : advise->parsed() ? advise_arguments.scenario
+                                              : arguments.scenario);
+  }
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::cli
 
 int main(int argc, char** argv) {
   // A reader that went away, or a limit on file sizes, is an error of the write that meets it.
@@ -486,12 +501,12 @@ int main(int argc, char** argv) {
   for (int stream = 0; stream <= STDERR_FILENO; ++stream)
     if (fcntl(stream, F_GETFD) < 0 && errno == EBADF) static_cast<void>(open("/dev/null", O_RDONLY));
   try {
-    return tidemark::run(argc, argv);
-  } catch (const tidemark::InputError& error) {
+    return tidemark::cli::run(argc, argv);
+  } catch (const tidemark::scenarios::InputError& error) {
     fmt::print(stderr, "{}\n", error.what());
-    return tidemark::bad_input;
+    return tidemark::cli::bad_input;
   } catch (const std::exception& error) {
     fmt::print(stderr, "tidemark: {}\n", error.what());
-    return tidemark::machine_failed;
+    return tidemark::cli::machine_failed;
   }
 }

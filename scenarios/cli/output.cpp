@@ -16,7 +16,7 @@
 #include "scenarios/io/text_file.hpp"
 #include "scenarios/io/toml_value.hpp"
 
-namespace tidemark {
+namespace tidemark::cli {
 namespace {
 
 // What the system says where the text did not get out.
@@ -68,4 +68,4 @@ std::filesystem::path data_root() {
   return std::filesystem::path(TIDEMARK_SOURCE_DIR) / "scenarios";
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::cli

@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
-namespace tidemark {
+#include "scenarios/cli/namespace.hpp"
+
+namespace tidemark::cli {
 
 /// Prints an answer: text to standard output, or, where `json` names a file or "-", text to its place and JSON there
 /// (`write_file`). Throws std::system_error where it does not get out.
@@ -18,4 +20,4 @@ void answer(const std::string& text, const std::string& json, const std::functio
 /// or `scenarios/` of the source tree it was built from. Throws InputError where that variable names no folder.
 [[nodiscard]] std::filesystem::path data_root();
 
-}  // namespace tidemark
+}  // namespace tidemark::cli

@@ -19,7 +19,7 @@
 
 #include "scenarios/io/input_error.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 namespace fs = std::filesystem;
@@ -279,4 +279,4 @@ void write_file(const fs::path& path, const std::function<void(std::ostream&)>& 
   if (const int error = file.close(); error != 0) refuse(path, error);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
-namespace tidemark {
+#include "scenarios/namespace.hpp"
+
+namespace tidemark::scenarios {
 
 /// A file that a command was asked to write, and by which option; an empty path: not asked for. "-", for --json alone,
 /// is standard output.
@@ -29,4 +31,4 @@ void check_output_folder(const Output& folder);
 /// disk).
 void write_file(const std::filesystem::path& path, const std::function<void(std::ostream&)>& write);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -10,7 +10,7 @@
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/suggestion.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 constexpr IntegerRange layer_count{0, 1 << 16};
@@ -87,4 +87,4 @@ void check_recomputation(TomlReader& table, const Recomputation& asked) {
     table.problem("recompute_layers", "recompute_layers is for recompute = \"full\"", hint);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -9,7 +9,7 @@
 #include "scenarios/io/quantity.hpp"
 #include "scenarios/io/suggestion.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 namespace {
 
@@ -176,21 +176,21 @@ std::optional<Ratio> TomlReader::ratio(std::string_view key, Ratio low, Ratio hi
   const auto* whole = std::get_if<std::int64_t>(&found->value.value);
   const auto* real = std::get_if<double>(&found->value.value);
   if (whole == nullptr && real == nullptr) {
-    wrong_type(*found, "a number", fmt::format("{} to {} would do", tidemark::text(low), tidemark::text(high)));
+    wrong_type(*found, "a number", fmt::format("{} to {} would do", scenarios::text(low), scenarios::text(high)));
     return std::nullopt;
   }
   const double value = real != nullptr ? *real : static_cast<double>(*whole);
   const double millionths = value * static_cast<double>(one.count());
   // Not a number is not in range either.
   if (!(millionths >= static_cast<double>(low.count()) && millionths <= static_cast<double>(high.count()))) {
-    problem(key, fmt::format("{} = {} is out of range", key, tidemark::text(found->value)),
-            fmt::format("{} to {} would do", tidemark::text(low), tidemark::text(high)));
+    problem(key, fmt::format("{} = {} is out of range", key, scenarios::text(found->value)),
+            fmt::format("{} to {} would do", scenarios::text(low), scenarios::text(high)));
     return std::nullopt;
   }
   constexpr double rounding = 1e-3;  // of the product, far above a double's error and far below a seventh decimal
   if (std::abs(millionths - std::round(millionths)) > rounding) {
-    problem(key, fmt::format("{} = {} has more than six decimals", key, tidemark::text(found->value)),
-            fmt::format("such as {}", tidemark::text(Ratio{std::llround(millionths)})));
+    problem(key, fmt::format("{} = {} has more than six decimals", key, scenarios::text(found->value)),
+            fmt::format("such as {}", scenarios::text(Ratio{std::llround(millionths)})));
     return std::nullopt;
   }
   return Ratio{std::llround(millionths)};
@@ -262,4 +262,4 @@ void TomlReader::refuse_unknown_keys() {
   }
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

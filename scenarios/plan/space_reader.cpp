@@ -16,7 +16,7 @@
 #include "scenarios/io/toml_reader.hpp"
 #include "scenarios/plan/space.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 constexpr std::int64_t most_candidates = 1LL << 40;
@@ -130,11 +130,13 @@ class ValueCheck {
     return found;
   }
 
-  /// Without that value the problem is gone, of course.
+  /// Without that value, or the file that it names, the problem is gone, of course.
   [[nodiscard]] bool set_by(const Problem& problem, std::size_t axis, std::size_t value) const {
+    const bool elsewhere = problem.file != file_.string();
     const std::vector<AxisValue::Setting>& settings = space_.axes[axis].values[value].settings;
-    return std::any_of(settings.begin(), settings.end(),
-                       [&](const AxisValue::Setting& s) { return one_place(problem, s.value.place); });
+    return std::any_of(settings.begin(), settings.end(), [&](const AxisValue::Setting& s) {
+      return elsewhere ? s.key == KeyPath{"model"} || s.key == KeyPath{"cluster"} : one_place(problem, s.value.place);
+    });
   }
 
   const Space& space_;
@@ -260,4 +262,4 @@ Space read_space(const std::filesystem::path& path, const std::filesystem::path&
   return space_of(parse_toml(read_text(path), path.string()), path, {path.parent_path(), data_root}, with);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -8,10 +8,11 @@
 #include <gtest/gtest.h>
 
 #include "scenarios/io/input_error.hpp"
+#include "tests/namespace.hpp"
 #include "topology/collective.hpp"
 #include "topology/fabric.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -138,8 +139,10 @@ TEST(ClusterReader, SizesCarryAUnit) {
   EXPECT_EQ(problems("79.25 GiB", "80"),
             "test.toml:4:12: error: capacity = \"80\" has no unit\n"
             "  hint: such as \"80 GiB\", \"512 MiB\" or \"8519680 B\"");
-  EXPECT_EQ(problems("79.25 GiB", "0 B"), "test.toml:4:12: error: capacity is nothing at all");
-  EXPECT_EQ(problems("79.25 GiB", "8388607 TiB"), "test.toml:4:12: error: capacity is more than any device has");
+  EXPECT_EQ(problems("79.25 GiB", "0 B"),
+            "test.toml:4:12: error: capacity is nothing at all\n  hint: what cudaMemGetInfo calls total");
+  EXPECT_EQ(problems("79.25 GiB", "8388607 TiB"),
+            "test.toml:4:12: error: capacity is more than any device has\n  hint: up to 64 TiB would do");
 }
 
 TEST(ClusterReader, ASizeThatIsNoWholeNumberOfBytesComesWithOneThatIs) {
@@ -162,7 +165,7 @@ TEST(ClusterReader, RatesCarryAUnitAndAreInRange) {
             "test.toml:39:17: error: nic_bandwidth = 10 TB/s is out of range\n  hint: 1 MB/s to 1 TB/s would do");
   EXPECT_EQ(problems("500 ns", "500"),
             "test.toml:29:11: error: latency = \"500\" has no unit\n  hint: such as \"2 us\" or \"850 ns\"");
-  EXPECT_EQ(problems("500 ns", "2 s"), "test.toml:29:11: error: latency is more than 1 s");
+  EXPECT_EQ(problems("500 ns", "2 s"), "test.toml:29:11: error: latency is more than 1 s\n  hint: 0 s to 1 s would do");
   EXPECT_EQ(problems("990 TFLOP/s", "990 TFLOPS"),
             "test.toml:9:8: error: fp16 = \"990 TFLOPS\" has an unknown unit\n  hint: such as \"989 TFLOP/s\"");
   EXPECT_EQ(problems("990 TFLOP/s", "0 FLOP/s"),
@@ -318,4 +321,4 @@ TEST(ClusterReader, GarbageIsAnInputError) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

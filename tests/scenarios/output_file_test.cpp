@@ -12,10 +12,11 @@
 #include <unistd.h>
 
 #include "scenarios/io/input_error.hpp"
+#include "tests/namespace.hpp"
 
 // More of it, as people meet it, is in tests/bad_inputs/cases/outputs.toml.
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 namespace fs = std::filesystem;
@@ -116,4 +117,4 @@ TEST_F(OutputFile, WhatCannotBeWrittenIsSaidBefore) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

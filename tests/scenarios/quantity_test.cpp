@@ -8,7 +8,9 @@
 
 #include <gtest/gtest.h>
 
-namespace tidemark {
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -137,4 +139,4 @@ TEST(Quantity, PrintedRatesAndDurationsReadBack) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

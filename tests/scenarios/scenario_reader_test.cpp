@@ -8,8 +8,9 @@
 
 #include "scenarios/io/environment.hpp"
 #include "scenarios/io/input_error.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -550,8 +551,9 @@ TEST(Environment, CublasWorkspaceGrammar) {
 TEST(ScenarioReader, VersionsAreReleaseNumbers) {
   EXPECT_EQ(with("[runtime]", "versions = {megatron = \"core_r0.14\"}"),
             "job.toml:19:24: error: megatron = \"core_r0.14\" is not a version\n  hint: such as \"0.14\"");
-  EXPECT_EQ(with("[runtime]", "versions = {torch = 2.9}"),
-            "job.toml:19:21: error: torch takes a text between quotes, not 2.9\n  hint: between quotes: torch = \"...\"");
+  EXPECT_EQ(
+      with("[runtime]", "versions = {torch = 2.9}"),
+      "job.toml:19:21: error: torch takes a text between quotes, not 2.9\n  hint: between quotes: torch = \"...\"");
 }
 
 TEST(ScenarioReader, FilesOfTheScenariosOwnFolderComeFirst) {
@@ -565,4 +567,4 @@ TEST(ScenarioReader, FilesOfTheScenariosOwnFolderComeFirst) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -8,9 +8,10 @@
 
 #include <CLI/CLI.hpp>
 
+#include "scenarios/cli/namespace.hpp"
 #include "scenarios/plan/space.hpp"
 
-namespace tidemark {
+namespace tidemark::cli {
 
 /// What `plan` was asked.
 struct PlanArguments {
@@ -49,4 +50,4 @@ int run_plan(const PlanArguments& arguments);
 int run_advise(const AdviseArguments& arguments);
 int run_capacity(const CapacityArguments& arguments);
 
-}  // namespace tidemark
+}  // namespace tidemark::cli
