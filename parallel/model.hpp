@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <string>
 
-namespace tidemark {
+#include "parallel/namespace.hpp"
+
+namespace tidemark::parallel {
 
 /// How the residual stream is normalized: RMSNorm keeps 1/rms of each token, LayerNorm mean and 1/deviation.
 enum class Normalization : std::uint8_t { Rms, Layer };
@@ -70,4 +72,4 @@ struct Model {
   bool operator==(const Model&) const = default;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

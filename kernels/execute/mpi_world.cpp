@@ -15,7 +15,7 @@
 #include <sched.h>
 #include <unistd.h>
 
-namespace tidemark {
+namespace tidemark::execute {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -192,11 +192,11 @@ std::string mpi_version() {
   return all.substr(0, all.find(','));
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::execute
 
 #else
 
-namespace tidemark {
+namespace tidemark::execute {
 
 std::unique_ptr<World> mpi_world(std::chrono::seconds, TellFailure) {
   throw std::runtime_error(
@@ -204,6 +204,6 @@ std::unique_ptr<World> mpi_world(std::chrono::seconds, TellFailure) {
 }
 std::string mpi_version() { return {}; }
 
-}  // namespace tidemark
+}  // namespace tidemark::execute
 
 #endif

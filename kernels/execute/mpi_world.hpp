@@ -6,7 +6,7 @@
 
 #include "kernels/execute/world.hpp"
 
-namespace tidemark {
+namespace tidemark::execute {
 
 /// Says to people why a run is over.
 using TellFailure = std::function<void(const RunFailure&)>;
@@ -20,4 +20,4 @@ using TellFailure = std::function<void(const RunFailure&)>;
 /// "Open MPI v4.1.4 …", or empty where this build has none.
 [[nodiscard]] std::string mpi_version();
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

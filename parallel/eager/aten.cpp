@@ -7,7 +7,7 @@
 #include "parallel/eager/reduction.hpp"
 #include "sim/ensure.hpp"
 
-namespace tidemark::eager {
+namespace tidemark::parallel::eager {
 namespace {
 
 using Gradients = std::vector<Tensor>;
@@ -665,4 +665,4 @@ Tensor cross_entropy(Session& s, const Tensor& logits, const Tensor& labels) {
   return with(std::move(out), std::move(node));
 }
 
-}  // namespace tidemark::eager
+}  // namespace tidemark::parallel::eager

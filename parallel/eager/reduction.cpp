@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-namespace tidemark::eager {
+namespace tidemark::parallel::eager {
 namespace {
 
 constexpr std::int64_t warp = 32, most_threads = 512;         // of a block; shared by a vector's elements
@@ -38,4 +38,4 @@ ReductionScratch row_sum_scratch(std::int64_t rows, std::int64_t columns, std::i
   return {Bytes{bytes_of_sum * columns * sharing * width * vector}, Bytes{bytes_of_counter * grid}};
 }
 
-}  // namespace tidemark::eager
+}  // namespace tidemark::parallel::eager

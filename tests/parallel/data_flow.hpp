@@ -22,7 +22,7 @@
 #include "sim/workload.hpp"
 #include "tests/parallel/test_job.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 
 /// One pass of an operator over one micro-batch, on one tensor-parallel rank of one data-parallel replica.
 struct Origin {
@@ -399,4 +399,4 @@ class ExpectedFlow {
   std::vector<std::set<OperatorId>> makers_, readers_;  // by operator; those that hand on are looked through
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::tests

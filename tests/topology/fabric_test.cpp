@@ -11,7 +11,7 @@
 #include "tests/topology/test_clusters.hpp"
 #include "topology/fabric_graph.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -260,4 +260,4 @@ TEST(Fabric, SixteenThousandDevicesAreBuiltAndRouted) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests
