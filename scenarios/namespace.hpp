@@ -1,7 +1,5 @@
 #pragma once
 
-#include "scenarios/namespace.hpp"
-
 // What this library may include, it may name without its namespace.
 namespace tidemark::sim {}
 namespace tidemark::topology {}
