@@ -3,6 +3,7 @@
 #include <functional>
 #include <optional>
 
+#include "scenarios/namespace.hpp"
 #include "sim/allocator_options.hpp"
 #include "sim/prices.hpp"
 #include "sim/program.hpp"

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/namespace.hpp"
+
 namespace tidemark::tests {
 namespace {
 

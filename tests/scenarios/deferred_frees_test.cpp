@@ -13,6 +13,7 @@
 #include "scenarios/plan/exact_memory.hpp"
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/prediction.hpp"
+#include "tests/namespace.hpp"
 
 // Interleaved schedules send beside the passes: what is sent is free again between the end of its pass and the next
 // time the host waits for the device.

@@ -14,6 +14,7 @@
 #include "scenarios/plan/exact_memory.hpp"
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/prediction.hpp"
+#include "tests/namespace.hpp"
 
 // Megatron-LM core 0.18 keeps the batches of a step until the next one.
 
