@@ -45,6 +45,10 @@ void Session::launch(const Kernel& kernel, const std::vector<Tensor>& inputs, co
   for (const Tensor& t : inputs) in.push_back(t.buffer());
   for (const Tensor& t : outputs) out.push_back(t.buffer());
   emit.program.launch(kernel, in, out);
+  launched(inputs, outputs);
+}
+
+void Session::launched(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) {
   if (recorder == nullptr) return;
   Recording::Operation operation;
   const std::string made = name_of(outputs.front());
