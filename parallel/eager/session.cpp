@@ -45,10 +45,14 @@ void Session::launch(const Kernel& kernel, const std::vector<Tensor>& inputs, co
   for (const Tensor& t : inputs) in.push_back(t.buffer());
   for (const Tensor& t : outputs) out.push_back(t.buffer());
   emit.program.launch(kernel, in, out);
+  launched(inputs, outputs);
+}
+
+void Session::launched(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) {
   if (recorder == nullptr) return;
   Recording::Operation operation;
-  operation.name = name_of(outputs.front());
-  operation.name.resize(operation.name.find('@'));
+  const std::string made = name_of(outputs.front());
+  operation.name = made.substr(0, made.find('@'));
   for (const Tensor& t : inputs) operation.inputs.push_back(name_of(t));
   for (const Tensor& t : outputs) operation.outputs.push_back(name_of(t));
   recorder->launched(std::move(operation));

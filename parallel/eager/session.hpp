@@ -49,6 +49,8 @@ class Session {
   [[nodiscard]] Tensor empty(Shape sizes, DType dtype, std::string_view what, Category category);
   void launch(const Kernel& kernel, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs);
   void stream(Streaming kind, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs);
+  /// A kernel that was launched by itself, for who listens.
+  void launched(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs);
   /// From now on the storage counts as that.
   void reclassify(const Tensor& tensor, Category category);
 
