@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "scenarios/namespace.hpp"
+
 namespace tidemark::scenarios {
 
 /// What an answer takes for granted, as its last lines; nothing where there is nothing to say.
