@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <unordered_map>
 #include <utility>
 #include <variant>
@@ -115,6 +116,9 @@ class Rerun {
 
   void request(const RecordedEvent& event) {
     if (event.size == Bytes{}) return;
+    if (now_ < reading_.emptied_unseen.size() && reading_.emptied_unseen[now_] && event.mempool == 0 &&
+        !allocator_.has_cached(event.size, event.stream))
+      allocator_.empty_cache();
     const MempoolId pool = trace_.mempools[event.mempool];
     if (event.mempool != 0) allocator_.begin_allocate_to_pool(pool);
     const auto result = allocator_.malloc(event.size, event.stream);
@@ -201,10 +205,68 @@ std::vector<std::size_t> merged(const std::vector<std::size_t>& a, const std::ve
   return all;
 }
 
+// Of each event whether before it every segment had a block in use: empty_cache() gave nothing back there. Nothing for
+// expandable segments, whose pages go one by one.
+std::vector<bool> nothing_to_give_back(const RecordedTrace& trace) {
+  struct Segment {
+    Bytes size;
+    std::int64_t blocks = 0;
+  };
+  std::map<Address, Segment> segments;
+  std::int64_t unused = 0;
+  const auto count_block = [&](Address address, std::int64_t change) {
+    const auto above = segments.upper_bound(address);
+    if (above == segments.begin()) return;
+    auto& [from, segment] = *std::prev(above);
+    if (!(address < from + segment.size)) return;
+    unused -= segment.blocks == 0 ? 1 : 0;
+    segment.blocks += change;
+    unused += segment.blocks == 0 ? 1 : 0;
+  };
+  for (const SegmentLayout& segment : trace.start) {
+    if (segment.expandable) return {};
+    segments[segment.address] = {segment.size, 0};
+    ++unused;
+    for (const BlockLayout& block : segment.blocks)
+      if (block.state != BlockState::Free) count_block(block.address, 1);
+  }
+  std::vector<bool> found;
+  for (const RecordedEvent& event : trace.events) {
+    found.push_back(unused == 0);
+    switch (event.action) {
+      case Action::SegmentAlloc:
+        if (segments.try_emplace(event.address, Segment{event.size, 0}).second) ++unused;
+        break;
+      case Action::SegmentFree:
+        if (const auto gone = segments.find(event.address); gone != segments.end()) {
+          unused -= gone->second.blocks == 0 ? 1 : 0;
+          segments.erase(gone);
+        }
+        break;
+      case Action::Alloc:
+        count_block(event.address, 1);
+        break;
+      case Action::FreeCompleted:
+        count_block(event.address, -1);
+        break;
+      case Action::SegmentMap:
+      case Action::SegmentUnmap:
+        return {};
+      case Action::FreeRequested:
+      case Action::Snapshot:
+      case Action::OutOfMemory:
+      case Action::Annotate:
+        break;
+    }
+  }
+  return found;
+}
+
 /// What can be read in two ways, the likelier first.
 struct Fork {
   std::function<void(RerunReading&)> otherwise;
   std::string text;
+  bool always_told = false;  // the two readings are not all that can be
 };
 
 std::string times(std::size_t n) { return n == 1 ? "once" : fmt::format("{} times", n); }
@@ -238,13 +300,18 @@ std::vector<Fork> forks(const RerunReading& likeliest, const RecordedTrace& trac
                      fmt::format("where the device puts new segments, which decides between free blocks of equal size: "
                                  "taken to {}, as most did",
                                  likeliest.addresses == RerunReading::Addresses::Rise ? "rise" : "fall")});
+  if (!report.emptied_at.empty())
+    found.push_back({[&trace](RerunReading& reading) { reading.emptied_unseen = nothing_to_give_back(trace); },
+                     "calls of empty_cache() that had nothing to give back, and left no trace: taken to be none",
+                     true});
   const auto ooms = std::count_if(trace.events.begin(), trace.events.end(),
                                   [](const RecordedEvent& event) { return event.action == Action::OutOfMemory; });
   if (ooms > 0)
     found.push_back({[](RerunReading& reading) { reading.late_service = RerunReading::LateService::KeptToTheEnd; },
                      fmt::format("what the program would have done with the memory that ran out {}, of sizes that are "
                                  "recorded rounded up: taken to be freed at once",
-                                 times(static_cast<std::size_t>(ooms)))});
+                                 times(static_cast<std::size_t>(ooms))),
+                     true});
   return found;
 }
 
@@ -282,11 +349,8 @@ RerunRange what_if(const RecordedTrace& trace, const ReplayReport& report, const
     bool matters = false;
     for (std::size_t ways = 0; ways < outcomes.size(); ++ways)
       matters = matters || !alike(outcomes[ways], outcomes[ways ^ (std::size_t{1} << fork)]);
-    if (matters) range.open.push_back(open[fork].text);
+    if (matters || open[fork].always_told) range.open.push_back(open[fork].text);
   }
-  if (!report.emptied_at.empty())
-    range.open.emplace_back(
-        "calls of empty_cache() that had nothing to give back: they left no trace, and are not made");
   return range;
 }
 

@@ -62,7 +62,10 @@ struct RerunOutcome {
 /// One way to read what a recording leaves open.
 struct RerunReading {
   /// Events before which the program emptied the cache.
-  std::vector<std::size_t> emptied_at;
+  std::vector<std::size_t> emptied_at = {};
+  /// By event: whether it also did before that request, if that finds nothing cached. A call that had nothing to give
+  /// back left no trace in the recording. Empty: nowhere.
+  std::vector<bool> emptied_unseen = {};
   /// Where new segments lie. Of free blocks of equal size the lowest goes first, up to PyTorch 2.11.
   enum class Addresses : std::uint8_t { Rise, Fall } addresses = Addresses::Rise;
   /// What becomes of a request that ran out in the recording and is served now.

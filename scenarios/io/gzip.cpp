@@ -42,7 +42,7 @@ struct PlainOrGzip::File {
   ZlibFile zlib;
 
   void check() const {
-    constexpr std::int64_t always_allowed = 64 << 20;
+    constexpr std::int64_t always_allowed = 16 << 20;
     if (content > limits.content.count())
       reject(path, "holds more than the " + std::to_string(limits.content.count()) + " bytes allowed");
     if (content <= always_allowed || gzdirect(zlib.get()) == 1) return;

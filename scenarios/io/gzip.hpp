@@ -12,7 +12,7 @@ namespace tidemark::scenarios {
 
 struct FileLimits {
   Bytes content{16LL << 30};  ///< after decompression: a few bytes of gzip can hold gigabytes
-  /// Of what is packed: bytes for each byte of the file, from 64 MiB on. Recorded snapshots have 9 to 20 (gzip -l of
+  /// Of what is packed: bytes for each byte of the file, from 16 MiB on. Recorded snapshots have 9 to 20 (gzip -l of
   /// eight of them, without frames), and gzip can have 1032.
   std::int64_t expansion = 256;
 };

@@ -195,7 +195,7 @@ class SnapshotReader {
     if (const std::int64_t limit = integer_or(entries, "max_split_size", path, -1); limit >= 0) {
       record.max_split_size = Bytes{limit};
     }
-    record.garbage_collection_threshold = number_or_zero(entries, "garbage_collection_threshold", path);
+    record.garbage_collection_threshold = share_or_zero(entries, "garbage_collection_threshold", path);
     record.expandable_segments = boolean_or(entries, "expandable_segments", path, false);
     record.trace_overflowed = boolean_or(entries, "trace_alloc_overflowed", path, false);
     if (const PickleValue* divisions = pickle_->find(entries, "roundup_power2_divisions")) {
@@ -323,12 +323,19 @@ class SnapshotReader {
     return *boolean;
   }
 
-  double number_or_zero(Entries dict, std::string_view key, const Path& path) {
+  double share_or_zero(Entries dict, std::string_view key, const Path& path) {
     const PickleValue* found = pickle_->find(dict, key);
     if (found == nullptr) return 0;
-    if (const double* number = std::get_if<double>(found)) return *number;
-    if (const auto* number = std::get_if<std::int64_t>(found)) return static_cast<double>(*number);
-    return add_kind(Path{&path, key}, "a number", *found), 0;
+    double share = 0;
+    if (const double* number = std::get_if<double>(found)) {
+      share = *number;
+    } else if (const auto* whole = std::get_if<std::int64_t>(found)) {
+      share = static_cast<double>(*whole);
+    } else {
+      return add_kind(Path{&path, key}, "a number", *found), 0;
+    }
+    if (share >= 0 && share <= 1) return share;
+    return add(Path{&path, key}, std::to_string(share) + " is no share of the memory"), 0;
   }
 
   std::string text_or_empty(Entries dict, std::string_view key, const Path& path) {

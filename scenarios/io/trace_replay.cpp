@@ -153,11 +153,15 @@ class Replay {
   void note_release(std::size_t end, bool request) {
     const std::size_t taking = end_of_releases(end);
     if (taking == now_ || (request && trace_.events[end].action == Action::OutOfMemory)) return;
-    if (!request || taking == end) return released_.push_back({now_, Released::By::Program, {}});
+    // Frees that complete first, because the cache is to go back, are events of their own.
+    std::size_t first = now_;
+    while (first < taking && !gives_back(trace_.events[first].action)) ++first;
+    if (first == taking) return;
+    if (!request || taking == end) return released_.push_back({first, Released::By::Program, {}});
     Released::By by = releaser(taking, trace_.events[end]);
     if (by == Released::By::Unknown && collects_garbage() && !all_unused_go(taking)) by = Released::By::Allocator;
     const Bytes segment = segment_size(block_size(trace_.events[end].size, trace_.options), trace_.options);
-    released_.push_back({now_, by, allocator_.reserved() + segment});
+    released_.push_back({first, by, allocator_.reserved() + segment});
   }
 
   // What the allocator gives back for a request has the request's stack (malloc hands its context on to

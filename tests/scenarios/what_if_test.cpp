@@ -1,5 +1,6 @@
 #include "scenarios/what_if.hpp"
 
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <utility>
@@ -180,6 +181,20 @@ TEST(WhatIf, AProgramThatEmptiesItsCacheDoesSoHere) {
   EXPECT_EQ(range.highest_peak, 120_MiB);
 }
 
+TEST(WhatIf, TheCacheIsEmptiedAfterTheFreesBeforeIt) {
+  // A block is freed, and the cache emptied at once: the block's segment is in it.
+  RecordedTrace trace = emptied_before_a_request(-1, -1);
+  const Address block = trace.events.back().address;
+  for (const auto action :
+       {TraceEvent::Action::FreeRequested, TraceEvent::Action::FreeCompleted, TraceEvent::Action::SegmentFree})
+    trace.events.push_back(
+        {.action = action, .stream = StreamId{0}, .address = block, .size = 50_MiB, .stack = StackId{-1}});
+  trace.end.clear();
+  const ReplayReport report = replay(trace);
+  EXPECT_EQ(report.emptied_at, (std::vector<std::size_t>{trace.events.size() - 1}));
+  EXPECT_EQ(what_if(trace, report, {}).likeliest.final_reserved, 0_B);
+}
+
 TEST(WhatIf, GarbageCollectionIsNotTheProgram) {
   // Of two segments that are free one goes before the next request, as only garbage collection does.
   constexpr std::uint64_t at = 1ULL << 40;
@@ -191,11 +206,11 @@ TEST(WhatIf, GarbageCollectionIsNotTheProgram) {
     trace.events.push_back(
         {.action = action, .stream = StreamId{0}, .address = {address}, .size = size, .stack = StackId{-1}});
   };
-  for (const std::uint64_t address : {at, at + (100ULL << 20)}) {
+  for (const std::uint64_t address : {at, at + (std::uint64_t{100} << 20)}) {
     add(Action::SegmentAlloc, address, 30_MiB);
     add(Action::Alloc, address, 30_MiB);
   }
-  for (const std::uint64_t address : {at, at + (100ULL << 20)}) {
+  for (const std::uint64_t address : {at, at + (std::uint64_t{100} << 20)}) {
     add(Action::FreeRequested, address, 30_MiB);
     add(Action::FreeCompleted, address, 30_MiB);
   }
@@ -207,6 +222,26 @@ TEST(WhatIf, GarbageCollectionIsNotTheProgram) {
   const ReplayReport report = replay(trace);
   EXPECT_TRUE(report.emptied_at.empty());
   EXPECT_TRUE(report.perhaps_emptied_at.empty());
+}
+
+TEST(WhatIf, TheCacheMayBeEmptiedUnseen) {
+  RecordedProgram program;
+  program.free(program.alloc(30_MiB));
+  program.alloc(40_MiB);
+  EXPECT_EQ(what_if(program.trace(), ReplayReport{}, {}).lowest_peak, 70_MiB) << "the program never does";
+  ReplayReport report;
+  report.emptied_at = {program.events()};
+  const RerunRange range = what_if(program.trace(), report, {});
+  EXPECT_EQ(range.likeliest.reserved_peak.reserved, 70_MiB);
+  EXPECT_EQ(range.lowest_peak, 40_MiB);
+  EXPECT_EQ(range.highest_peak, 70_MiB);
+  // Where a segment without a block was there, it would have been seen to go.
+  program.trace().start = {{.address = {1ULL << 50},
+                            .size = 20_MiB,
+                            .stream = StreamId{0},
+                            .pool = PoolKind::Large,
+                            .blocks = {{{1ULL << 50}, 20_MiB, 0_B, BlockState::Free}}}};
+  EXPECT_EQ(what_if(program.trace(), report, {}).lowest_peak, 70_MiB);
 }
 
 TEST(WhatIf, WhatRanOutMayBeKept) {
