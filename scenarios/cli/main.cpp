@@ -26,6 +26,7 @@
 #include "scenarios/cli/arguments.hpp"
 #include "scenarios/cli/compare.hpp"
 #include "scenarios/cli/detail/plan_verbs.hpp"
+#include "scenarios/cli/detail/usage.hpp"
 #include "scenarios/cli/output.hpp"
 #include "scenarios/cli/predicted_files.hpp"
 #include "scenarios/cli/progress.hpp"

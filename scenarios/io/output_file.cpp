@@ -165,9 +165,10 @@ class Unfinished {
   int opened() {
     constexpr int most_tries = 1000;
     const fs::path folder = folder_of(to_.place);
+    const mode_t mode = to_.there ? to_.there->st_mode & 0666U : 0666U;  // who may not read it may not meanwhile
     for (int n = 0; n < most_tries; ++n) {
       name_ = folder / fmt::format(".tidemark-{}-{}.part", ::getpid(), n);
-      const int file = ::open(name_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
+      const int file = ::open(name_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, mode);
       if (file >= 0) return file;
       if (errno == EEXIST) continue;
       name_.clear();

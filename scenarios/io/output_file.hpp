@@ -26,9 +26,9 @@ void check_outputs(const std::vector<Output>& outputs, const std::vector<std::fi
 void check_output_folder(const Output& folder);
 
 /// Writes a file. A regular one, through links that lead to it, is written beside its place and moved there: it appears
-/// whole or not at all, and keeps its mode and owner. What else can be written to (a device, a FIFO) is opened and
-/// written. Throws InputError where it cannot be written, std::system_error where the machine is at fault (a full
-/// disk).
+/// whole or not at all, and keeps its mode, and its owner where that is allowed. What else can be written to (a device,
+/// a FIFO) is opened and written. Throws InputError where it cannot be written, std::system_error where the machine is
+/// at fault (a full disk).
 void write_file(const std::filesystem::path& path, const std::function<void(std::ostream&)>& write);
 
 }  // namespace tidemark::scenarios
