@@ -97,7 +97,7 @@ function(tidemark_test name)
   target_compile_definitions(${name}_test PRIVATE TIDEMARK_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   # Most of the time goes into compiling tests, little into running their own code: a third less of it than with -O3.
   target_compile_options(${name}_test PRIVATE $<$<CONFIG:Release>:-O1>)
-  gtest_discover_tests(${name}_test NO_PRETTY_VALUES PROPERTIES LABELS "${ARG_LABELS}" DISCOVERY_TIMEOUT 60)
+  gtest_discover_tests(${name}_test NO_PRETTY_VALUES PROPERTIES LABELS "${ARG_LABELS}" DISCOVERY_TIMEOUT 600)
   if(unit IN_LIST ARG_LABELS)
     add_dependencies(unit_tests ${name}_test)
   endif()

@@ -268,6 +268,8 @@ int run_rank(World& world, const DeviceJob& job, const Arguments& arguments) {
   return world.broadcast(verdict) == "yes" ? yes : no;
 }
 
+void tell(const RunFailure& failure) { fmt::print(stderr, "tidemark_gpu: the run ended early: {}\n", failure.what()); }
+
 // Whatever goes wrong on one rank ends all of them with one message.
 int guarded(World& world, const DeviceJob& job, const Arguments& arguments) {
   try {
@@ -282,7 +284,7 @@ int guarded(World& world, const DeviceJob& job, const Arguments& arguments) {
       world.report_failure(error.what());
     }
   } catch (const RunFailure& failure) {
-    if (failure.teller() == world.rank()) fmt::print(stderr, "tidemark_gpu: the run ended early: {}\n", failure.what());
+    if (failure.teller() == world.rank()) tell(failure);
   }
   return machine_failed;
 }
@@ -326,7 +328,7 @@ int run(int argc, char** argv) {
   const DeviceJob job = parse_device_job(text.str());
   const auto limit = std::chrono::seconds(arguments->time_limit);
   if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr && !mpi_version().empty()) {
-    const std::unique_ptr<World> world = mpi_world(limit);
+    const std::unique_ptr<World> world = mpi_world(limit, tell);
     return guarded(*world, job, *arguments);
   }
   // No CUDA call before the fork: a context does not survive one.

@@ -277,25 +277,17 @@ int run_validate(const Arguments& arguments) {
     return yes;
   }
   if (arguments.back_end == "cuda") return run_on_devices(arguments);
-  const std::unique_ptr<World> world = mpi_world(std::chrono::seconds(arguments.time_limit));
-  const auto run = [&] {
-    try {
-      return run_validate_on(*world, arguments);
-    } catch (const RunFailure&) {
-      throw;
-    } catch (const std::bad_alloc&) {
-      world->report_failure("out of memory");
-    } catch (const std::exception& error) {
-      world->report_failure(error.what());
-    }
-    return machine_failed;
-  };
+  const std::unique_ptr<World> world = mpi_world(
+      std::chrono::seconds(arguments.time_limit),
+      [](const RunFailure& failure) { fmt::print(stderr, "tidemark: the run ended early: {}\n", failure.what()); });
   try {
-    return run();
-  } catch (const RunFailure& failure) {
-    if (failure.teller() == world->rank()) fmt::print(stderr, "tidemark: the run ended early: {}\n", failure.what());
-    return machine_failed;
+    return run_validate_on(*world, arguments);
+  } catch (const std::bad_alloc&) {
+    world->report_failure("out of memory");
+  } catch (const std::exception& error) {
+    world->report_failure(error.what());
   }
+  return machine_failed;
 }
 
 // CLI11 would only say that a verb is required.
