@@ -2,6 +2,7 @@
 
 #ifdef TIDEMARK_HAS_MPI
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -26,7 +27,7 @@ constexpr int most_bytes = 1 << 30;  // of one MPI message: counts are int
 constexpr std::chrono::seconds for_others{1};
 constexpr int looks_for_others = 64;
 // mpirun ends all ranks when the first has left: whoever does not tell lets the teller go first, if it still lives.
-constexpr std::chrono::seconds for_the_teller{10};
+constexpr std::chrono::seconds for_the_teller{10}, for_goodbye{30};
 constexpr int failed_exit = 3;
 
 void check(int code, const char* call) {
@@ -52,7 +53,7 @@ class MpiWorld final : public World {
   // Finalizing waits for all ranks; one that is stuck or dead must not keep the others. What was said is said before.
   ~MpiWorld() override {
     std::fflush(nullptr);
-    std::thread([patience = time_limit_] {
+    std::thread([patience = std::max(time_limit_, for_goodbye)] {
       std::this_thread::sleep_for(patience);
       _exit(failed_exit);
     }).detach();
@@ -122,6 +123,8 @@ class MpiWorld final : public World {
   void complete(const std::string& doing) {
     const Clock::time_point until = Clock::now() + time_limit_;
     for (std::int64_t round = 0;; ++round) {
+      // Before looking: a process that got no core for so long looks once more before it gives up.
+      const bool late = Clock::now() >= until;
       int done = 0;
       check(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE),
             "MPI_Testall");
@@ -130,8 +133,8 @@ class MpiWorld final : public World {
       listen();
       // Ranks may outnumber cores: whoever waits lets others run.
       sched_yield();
-      if (Clock::now() < until) continue;
-      report_failure(fmt::format("waited {} s for rank {}: {}", time_limit_.count(), first_missing().value, doing));
+      if (late)
+        report_failure(fmt::format("waited {} s for rank {}: {}", time_limit_.count(), first_missing().value, doing));
     }
   }
 

@@ -229,6 +229,10 @@ TEST(PyTorch, WhatPlainPyTorchDoesNotDoIsRefused) {
   has(problems({.train = "gradient_dtype = \"bf16\""}), "keeps gradients in the parameters' own precision");
   has(problems({.train = "[layout]\ntensor = 2", .gpus = 2}), "plain PyTorch cuts no layers");
   has(problems({.train = "[layout]\nsharding = \"zero1\""}), "every rank holds a replica");
+  has(problems({.train = "[layout]\nschedule = \"gpipe\""}),
+      "job.toml:12:12: error: schedule: plain PyTorch has no stages to schedule\n  hint: leave it out");
+  has(problems({.train = "[layout]\nsequence_parallel = true"}), "sequence_parallel: plain PyTorch cuts no layers");
+  has(problems({.train = "[layout]\nstage_layers = [2]"}), "stage_layers: plain PyTorch cuts no models");
   has(problems({.switches = "fuzed = true"}), "fuzed");
   has(problems({.switches = "fused = true\nforeach = true"}), "exclude each other");
 }
