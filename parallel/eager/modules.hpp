@@ -41,6 +41,9 @@ struct Context {
   View whole, window;  ///< of layers that see all keys, and of those with a sliding window
 };
 
+/// OLMo 2 multiplies by norms' weights, and turns queries and keys, in fp32.
+[[nodiscard]] bool computes_wide(const Model& model);
+
 /// A language model with its loss.
 class CausalLM {
  public:
@@ -73,6 +76,7 @@ class CausalLM {
   };
   struct States {
     Tensor query, key, value;  ///< batch, heads, sequence, width of a head
+    Tensor joint;              ///< projection that a variable holds until attention is over; undefined where none does
   };
 
   std::shared_ptr<Leaf> parameter(const std::string& name, Shape sizes);
@@ -104,7 +108,9 @@ class CausalLM {
   Tensor scored(const States& states, const Tensor& mask, Tensor& weights);
   Tensor fused(const States& states, const Tensor& mask);
   void rotary_tables(Context::View& view, const Tensor& hidden);
-  void make_masks(Context& context, const Tensor& hidden);
+  Tensor position_ids(std::int64_t sequence);
+  void find_packed_sequences(std::int64_t batch, std::int64_t sequence);
+  void make_masks(Context& context, const Tensor& hidden, bool caching);
   Tensor mask_of(bool windowed, const Tensor& hidden);
   Tensor loss_of(const Tensor& logits, const Tensor& labels);
 
