@@ -565,7 +565,7 @@ Tensor CausalLM::checkpointed_reentrant(const Layer& layer, const Tensor& hidden
   }
   if (!node) return out;
   s_.outlives_backward.push_back({context.whole.cosine, context.whole.sine, context.whole.mask, context.window.cosine,
-                                  context.window.sine, context.window.mask});
+                                  context.window.sine, context.window.mask, context.position_ids});
   // CheckpointFunction.backward: the region once more on a detached input, then its own backward pass.
   node->apply = [this, &layer, context, saved = s_.save(hidden),
                  dtype = s_.autocast](const std::vector<Tensor>& gradients) {
@@ -603,6 +603,7 @@ Tensor CausalLM::decoder(const Tensor& ids, std::vector<Tensor>& cache) {
   Tensor hidden = embedded_tokens;
   const bool mask_first = family_of(model_) == Family::BigCode;
   const Tensor places = position_ids(ids.sizes[1]);
+  if (family_of(model_) != Family::BigCode) context.position_ids = places;
   const bool caching = habits_.caches_keys && train_.recompute.kind == Recompute::None;
   if (mask_first) make_masks(context, hidden, caching);
   if (positions_) {

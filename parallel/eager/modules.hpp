@@ -38,7 +38,8 @@ struct Context {
     Tensor cosine, sine;  ///< of rotary positions
     Tensor mask;          ///< added to scores where they are stored, else of places that are seen; may be undefined
   };
-  View whole, window;  ///< of layers that see all keys, and of those with a sliding window
+  View whole, window;   ///< of layers that see all keys, and of those with a sliding window
+  Tensor position_ids;  ///< handed to every layer, and so kept by what runs layers again
 };
 
 /// OLMo 2 multiplies by norms' weights, and turns queries and keys, in fp32.
