@@ -6,7 +6,7 @@
 // What a model makes before its layers run: places of tokens, masks of attention, tables of rotary positions.
 // transformers 5.23: masking_utils.py, models/*/modeling_*.py.
 
-namespace tidemark::eager {
+namespace tidemark::parallel::eager {
 
 Tensor CausalLM::position_ids(std::int64_t sequence) {
   const auto arange = [&] {
@@ -133,4 +133,4 @@ void CausalLM::rotary_tables(Context::View& view, const Tensor& hidden) {
   angles = {}, both = {}, cosine = {}, sine = {};
 }
 
-}  // namespace tidemark::eager
+}  // namespace tidemark::parallel::eager

@@ -5,10 +5,11 @@
 #include <vector>
 
 #include "parallel/eager/session.hpp"
+#include "parallel/namespace.hpp"
 
 // What the files that write operations share.
 
-namespace tidemark::eager {
+namespace tidemark::parallel::eager {
 
 using Gradients = std::vector<Tensor>;
 
@@ -21,4 +22,4 @@ inline Tensor with(Tensor made, std::shared_ptr<Node> node, std::size_t output =
 /// An operand of a product, in autocast's type where it is on.
 [[nodiscard]] Tensor operand(Session& s, const Tensor& x);
 
-}  // namespace tidemark::eager
+}  // namespace tidemark::parallel::eager

@@ -10,7 +10,7 @@
 #include "scenarios/io/config_reader.hpp"
 #include "scenarios/prediction.hpp"
 
-namespace tidemark::golden {
+namespace tidemark::tests::golden {
 namespace {
 
 using Json = nlohmann::json;
@@ -188,4 +188,4 @@ PlainRun predicted_plain_run(Scenario scenario) {
   return run;
 }
 
-}  // namespace tidemark::golden
+}  // namespace tidemark::tests::golden
