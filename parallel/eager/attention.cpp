@@ -162,22 +162,30 @@ Tensor row_sums(Session& s, const Attention& shape, const Tensor& gradient, cons
   return delta;
 }
 
+std::vector<Saved> save_all(Session& s, const std::vector<Tensor>& tensors) {
+  std::vector<Saved> saved;
+  for (const Tensor& t : tensors) saved.push_back(s.save(t));
+  return saved;
+}
+
 }  // namespace
 
 Tensor efficient_attention(Session& s, const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias,
                            double probability) {
-  (void)probability;  // the kernel draws its mask from the seed again
   const Tensor v = operand(s, value), k = operand(s, key), q = operand(s, query);
   auto node = s.node({&q, &k, &v});
   Saved saved_bias, saved_q, saved_k, saved_v;
   if (node && bias.defined()) saved_bias = s.save(bias);
   if (node) saved_k = s.save(k), saved_q = s.save(q), saved_v = s.save(v);
   const Attention shape = shape_of(q, k);
-  const Tensor seed = s.empty({1}, DType::INT64, "attention_rng_state");
-  const Tensor offset = s.empty({1}, DType::INT64, "attention_rng_offset");
+  // attention.cu: with dropout, seed and offset lie in the host's memory; without, they are tensors that nobody reads.
+  std::vector<Tensor> random;
+  if (probability == 0)
+    random = {s.empty({1}, DType::INT64, "attention_rng_state"), s.empty({1}, DType::INT64, "attention_rng_offset")};
   Tensor out = with_heads_last(s, q, "attention");
   constexpr std::int64_t aligned = 32;  // kernel_forward.h kAlignLSE
-  std::vector<Tensor> made{out, seed, offset};
+  std::vector<Tensor> made{out};
+  made.insert(made.end(), random.begin(), random.end());
   Tensor lse;  // none where no gradient will be asked for
   if (node) {
     lse = s.empty({shape.batch, shape.heads, round_up(shape.sequence, aligned)}, DType::FP32, "attention_lse");
@@ -189,12 +197,13 @@ Tensor efficient_attention(Session& s, const Tensor& query, const Tensor& key, c
   s.launch(shape, {q, k, v}, made);
   made.clear();
   if (node)
-    node->apply = [&s, saved_seed = s.save(seed), saved_offset = s.save(offset), saved_out = s.save(out),
-                   saved_lse = s.save(lse), saved_v, saved_q, saved_k, saved_bias, shape](const Gradients& g) {
+    node->apply = [&s, saved_random = save_all(s, random), saved_out = s.save(out), saved_lse = s.save(lse), saved_v,
+                   saved_q, saved_k, saved_bias, shape](const Gradients& g) {
       const Tensor in_bias = saved_bias ? s.unpack(saved_bias) : Tensor{};
       const Tensor in_k = s.unpack(saved_k), in_q = s.unpack(saved_q), in_v = s.unpack(saved_v);
-      const Tensor sums = s.unpack(saved_lse), result = s.unpack(saved_out), place = s.unpack(saved_offset),
-                   random = s.unpack(saved_seed);
+      const Tensor sums = s.unpack(saved_lse), result = s.unpack(saved_out);
+      std::vector<Tensor> drawn;
+      for (const Saved& saved : saved_random) drawn.push_back(s.unpack(saved));
       const bool workspaces = s.habits().kernel_workspaces;
       Tensor gradient = g.front();
       if (workspaces && !swapped(gradient).contiguous()) gradient = with_heads_last(s, gradient, "gradient_copy");
@@ -213,7 +222,7 @@ Tensor efficient_attention(Session& s, const Tensor& query, const Tensor& key, c
       }
       Attention back = shape;
       back.pass = Pass::Backward;
-      s.launch(back, {gradient, in_q, in_k, in_v, result, sums, random, place}, outputs);
+      s.launch(back, {gradient, in_q, in_k, in_v, result, sums}, outputs);
       while (outputs.size() > gradients) outputs.pop_back();
       return Gradients{dq, dk, dv};
     };

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <utility>
 
 #include "parallel/eager/modules.hpp"
@@ -85,12 +84,9 @@ Tensor CausalLM::mask_of(bool windowed, const Tensor& hidden) {
 
 void CausalLM::make_masks(Context& context, const Tensor& hidden, bool caching) {
   const NoGrad no_grad(s_);
-  const auto windowed = [](const Layer& layer) { return layer.windowed; };
-  const bool any = std::any_of(layers_.begin(), layers_.end(), windowed);
-  const bool all = std::all_of(layers_.begin(), layers_.end(), windowed);
   // Mistral and Phi-3 make one mask for all layers, Qwen a second one where a layer has a window, Gemma always.
   const bool gemma = model_.norms == NormPlacement::Around;
-  const bool one_for_all = all && model_.whole_layers.empty() && !gemma;
+  const bool one_for_all = !has_layers(false) && model_.whole_layers.empty() && !gemma;
   // FlashAttention's own functions take windows as numbers.
   const bool scores = train_.attention == AttentionKernel::Unfused;
   if (train_.attention == AttentionKernel::Flash) return;
@@ -101,7 +97,7 @@ void CausalLM::make_masks(Context& context, const Tensor& hidden, bool caching) 
     prepare();
     if (scores) context.whole.mask = mask_of(false, hidden);
   }
-  if (!any && !(gemma && model_.sliding_window > 0)) return;
+  if (!has_layers(true) && !(gemma && model_.sliding_window > 0)) return;
   prepare();
   // _ignore_causal_mask_sdpa: where nothing lies beyond the window, the kernel's own causal mask will do.
   if (scores || hidden.sizes[1] >= model_.sliding_window) context.window.mask = mask_of(true, hidden);

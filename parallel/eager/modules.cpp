@@ -201,6 +201,10 @@ void CausalLM::make_layer_norms(const std::string& at, Layer& layer) {
   }
 }
 
+bool CausalLM::has_layers(bool windowed) const {
+  return std::any_of(layers_.begin(), layers_.end(), [&](const Layer& l) { return l.windowed == windowed; });
+}
+
 void CausalLM::make_layer(std::int32_t index) {
   Layer layer;
   layer.name = fmt::format("layers.{}", index);
@@ -233,9 +237,15 @@ CausalLM::CausalLM(Session& session, const Model& model, const Train& train, con
   last_norm_ = make_norm("norm", model.hidden);
   if (family_of(model) == Family::BigCode) make_causal_table();
   if (model.positions == Positions::Rotary) {
-    inverse_frequencies_ = s_.empty({model.rotary_dim() / 2}, DType::FP32, "inv_freq", Category::Parameters);
-    inverse_frequencies_copy_ =
-        s_.empty({model.rotary_dim() / 2}, DType::FP32, "original_inv_freq", Category::Parameters);
+    const auto frequencies = [&](std::string_view what) {
+      return s_.empty({model.rotary_dim() / 2}, DType::FP32, what, Category::Parameters);
+    };
+    inverse_frequencies_ = frequencies("inv_freq");
+    inverse_frequencies_copy_ = frequencies("original_inv_freq");
+    if (model.window_rotary && has_layers(true) && has_layers(false)) {
+      window_frequencies_ = frequencies("inv_freq");
+      window_frequencies_copy_ = frequencies("original_inv_freq");
+    }
   }
   head_.weight = parameter("lm_head.weight", {vocabulary, model.hidden});
   if (model.tied_embeddings) {  // modeling_utils.py tie_weights: the head is there first
@@ -424,9 +434,11 @@ Tensor CausalLM::attend(const Layer& layer, const Tensor& hidden, const Context&
   if (view.cosine.defined()) turn(states, view);
   if (cache != nullptr) {
     if (habits_.copies_into_cache) {
-      // torch.cat of what there was, nothing of the keys' type, and this.
-      states.key = cat_last(s_, {states.key});
-      states.value = cat_last(s_, {states.value}, states.key.dtype);
+      // cache_utils.py: layers with a window keep its length; torch.cat of what there was, nothing of the keys' type,
+      // and this.
+      if (layer.windowed) cache->push_back(s_.empty({1}, DType::INT64, "cache_window"));
+      Tensor keys = cat_last(s_, {states.key}), values = cat_last(s_, {states.value}, states.key.dtype);
+      states.key = std::move(keys), states.value = std::move(values);
     }
     cache->push_back(states.key);
     cache->push_back(states.value);
@@ -614,13 +626,9 @@ Tensor CausalLM::decoder(const Tensor& ids, std::vector<Tensor>& cache) {
   if (gpt_style(model_) || family_of(model_) == Family::NeoX) hidden = dropout(s_, hidden, train_.hidden_dropout);
   if (model_.positions == Positions::Rotary) {
     // Gemma 3 makes tables for the kinds of layers that it has.
-    const auto of_kind = [&](bool windowed) {
-      return std::any_of(layers_.begin(), layers_.end(), [&](const Layer& l) { return l.windowed == windowed; });
-    };
-    if (!model_.window_rotary || of_kind(false)) rotary_tables(context.whole, hidden);
-    if (model_.window_rotary && of_kind(true)) rotary_tables(context.window, hidden);
-    if (!model_.window_rotary)
-      context.window.cosine = context.whole.cosine, context.window.sine = context.whole.sine;
+    if (!model_.window_rotary || has_layers(false)) rotary_tables(context.whole, hidden);
+    if (model_.window_rotary && has_layers(true)) rotary_tables(context.window, hidden);
+    if (!model_.window_rotary) context.window.cosine = context.whole.cosine, context.window.sine = context.whole.sine;
   }
   for (const Layer& layer : layers_) hidden = run_layer(layer, hidden, context, caching ? &cache : nullptr);
   s_.mark(Phase::Forward, "norm");

@@ -84,6 +84,7 @@ class CausalLM {
   Linear make_linear(const std::string& name, std::int64_t outputs, std::int64_t inputs, bool bias);
   Norm make_norm(const std::string& name, std::int64_t width);
   void make_layer(std::int32_t index);
+  [[nodiscard]] bool has_layers(bool windowed) const;
   void make_attention(const std::string& at, Layer& layer);
   void make_mlp(const std::string& at, Layer& layer);
   void make_causal_table();
@@ -122,7 +123,8 @@ class CausalLM {
   DType dtype_;  ///< of parameters
   Parameters parameters_;
   std::shared_ptr<Leaf> tokens_, positions_;
-  Tensor inverse_frequencies_, inverse_frequencies_copy_, embedding_scale_, causal_table_;
+  Tensor inverse_frequencies_, inverse_frequencies_copy_, window_frequencies_, window_frequencies_copy_,
+      embedding_scale_, causal_table_;
   std::vector<Layer> layers_;
   Norm last_norm_;
   Linear head_;

@@ -30,6 +30,7 @@ class Training {
       if (scale_.defined()) unscale();
       optimizer_->clip();
       optimizer_->step();
+      found_infinity_ = {};
       optimizer_->zero_grad();
       outputs_ = {}, loss_ = {};
       s_.outlives_backward.clear();  // with the loss
@@ -95,12 +96,21 @@ class Training {
   void unscale() {
     const Session::Scope scope(s_, "grad_scaler");
     s_.mark(Phase::OptimizerStep, "unscale");
-    const Tensor inverse = s_.empty({}, DType::FP32, "inverse_scale"), found = s_.empty({}, DType::FP32, "found_inf");
+    const auto scalar = [&](std::string_view what, DType dtype = DType::FP32) { return s_.empty({}, dtype, what); };
+    const auto inverted = [&] {  // self._scale.double().reciprocal().float()
+      Tensor exact = scalar("exact_scale", DType::INT64);
+      exact = scalar("exact_inverse", DType::INT64);
+      return scalar("inverse_scale");
+    };
+    const Tensor master = inverted(), found = scalar("found_inf");
+    // _MultiDeviceReplicator: copies for the device, of which what was found is kept until the scale is updated.
+    found_infinity_ = scalar("found_inf");
+    const Tensor inverse = scalar("inverse_scale");
     std::vector<Tensor> gradients;
     for (const std::shared_ptr<Leaf>& p : model_->parameters()) gradients.push_back(p->gradient);
     std::vector<Tensor> in = gradients;
     in.push_back(inverse);
-    gradients.push_back(found);
+    gradients.push_back(found_infinity_);
     s_.stream(Streaming::Update, in, gradients);
     s_.emit.synchronize();
   }
@@ -114,7 +124,7 @@ class Training {
   std::vector<Tensor> batch_;
   CausalLM::Outputs outputs_;
   Tensor loss_;  ///< the loop's variable, until the next one is there or the step is over
-  Tensor scale_, growth_;
+  Tensor scale_, growth_, found_infinity_;
 };
 
 }  // namespace
