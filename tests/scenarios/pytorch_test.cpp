@@ -354,11 +354,11 @@ TEST(PyTorch, BucketsOfDataParallelismAreMadeAgainInTheOrderOfArrival) {
   // The first is as large as the others where their size is given; otherwise 1 MiB will do.
   const auto first = [&](const Asked& a) {
     const Program made = program_of(a);
-    int now = 0;
+    int step = 0;
     for (const Op& op : made.ops) {
-      if (const Mark* mark = std::get_if<Mark>(&op)) now = mark->step;
+      if (const Mark* mark = std::get_if<Mark>(&op)) step = mark->step;
       const Alloc* alloc = std::get_if<Alloc>(&op);
-      if (alloc != nullptr && now > 0 && made[alloc->label] == "reducer.bucket") return alloc->size.count();
+      if (alloc != nullptr && step > 0 && made[alloc->label] == "reducer.bucket") return alloc->size.count();
     }
     return std::int64_t{0};
   };
