@@ -291,9 +291,9 @@ Tensor rsqrt(Session& s, const Tensor& given) {
 Tensor dropout(Session& s, const Tensor& x, double probability) {
   if (probability == 0) return x;
   auto node = s.node({&x});
+  // Dropout.cu dropout_cuda: the mask comes first.
+  const Tensor mask = elementwise(s, "dropout_mask", Streaming::Fill, {&x}, DType::BOOL);
   Tensor out = unary(s, "dropout", Streaming::Activation, x);
-  const Tensor mask = s.empty_strided(x.sizes, out.strides, DType::BOOL, "dropout_mask");
-  s.stream(Streaming::Fill, {}, {mask});
   Saved saved;
   if (node) saved = s.save(mask);
   if (node)
@@ -321,16 +321,18 @@ Tensor mean_last(Session& s, const Tensor& x) {
   return with(std::move(out), std::move(node));
 }
 
-Tensor softmax_last(Session& s, const Tensor& x) {
+Tensor softmax_last(Session& s, const Tensor& x, DType dtype) {
+  // SoftMax.cpp softmax: other types are converted first; of fp16 the kernel itself makes fp32.
+  if (x.dtype != dtype && x.dtype != DType::FP16) return softmax_last(s, to(s, x, dtype), dtype);
   auto node = s.node({&x});
-  Tensor out = s.empty(x.sizes, x.dtype, "softmax");
+  Tensor out = s.empty(x.sizes, dtype, "softmax");
   s.stream(Streaming::Activation, {x}, {out});
   Saved saved;
   if (node) saved = s.save(out);
   if (node)
-    node->apply = [&s, saved](const Gradients& g) {
+    node->apply = [&s, saved, narrow = x.dtype](const Gradients& g) {
       const Tensor result = s.unpack(saved);
-      const Tensor made = s.empty(result.sizes, result.dtype, "softmax_gradient");
+      const Tensor made = s.empty(result.sizes, narrow, "softmax_gradient");
       std::vector<Tensor> outputs{made};
       // SoftMax.cu softmax_backward_cuda_out: the product of gradient and result, before the kernel.
       if (s.habits().kernel_workspaces)

@@ -47,7 +47,7 @@ namespace tidemark::eager {
 
 // Over the last dimension.
 [[nodiscard]] Tensor mean_last(Session& s, const Tensor& x);
-[[nodiscard]] Tensor softmax_last(Session& s, const Tensor& x);
+[[nodiscard]] Tensor softmax_last(Session& s, const Tensor& x, DType dtype);
 [[nodiscard]] Tensor layer_norm(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias);
 /// Summed over the dimensions in which `sizes` are smaller.
 [[nodiscard]] Tensor sum_to(Session& s, const Tensor& x, const Shape& sizes);

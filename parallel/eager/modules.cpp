@@ -213,10 +213,9 @@ CausalLM::CausalLM(Session& session, const Model& model, const Train& train, con
   if (model.positions == Positions::Learned)
     positions_ = parameter("embed_positions.weight", {model.max_positions, model.hidden});
   if (model.scaled_embedding) embedding_scale_ = s_.empty({}, dtype_, "embed_scale", Category::Parameters);
-  if (family_of(model) == Family::BigCode)  // which keys each place may look at, though few attentions read it
-    causal_table_ = s_.empty({model.max_positions, model.max_positions}, DType::BOOL, "bias", Category::Parameters);
   for (std::int32_t i = 0; i < model.layers; ++i) make_layer(i);
   last_norm_ = make_norm("norm", model.hidden);
+  if (family_of(model) == Family::BigCode) make_causal_table();
   if (model.positions == Positions::Rotary) {
     inverse_frequencies_ = s_.empty({model.rotary_dim() / 2}, DType::FP32, "inv_freq", Category::Parameters);
     inverse_frequencies_copy_ =
@@ -226,6 +225,20 @@ CausalLM::CausalLM(Session& session, const Model& model, const Train& train, con
     head_.weight = tokens_;
   else
     head_.weight = parameter("lm_head.weight", {vocabulary, model.hidden});
+}
+
+// Which keys each place may look at, though few attentions read it: torch.tril(torch.ones(...)), which initializing the
+// weights (GPTBigCodePreTrainedModel._init_weights) makes once more and copies.
+void CausalLM::make_causal_table() {
+  const Shape sizes{model_.max_positions, model_.max_positions};
+  const auto table = [&](std::string_view what) { return s_.empty(sizes, DType::BOOL, what, Category::Parameters); };
+  {
+    const Tensor ones = table("ones");
+    causal_table_ = table("bias");
+  }
+  Tensor again;
+  const Tensor ones = table("ones");
+  again = table("bias");
 }
 
 // ---- attention -----------------------------------------------------------------------------------------------------
@@ -289,8 +302,9 @@ CausalLM::States CausalLM::project(const Attention& a, const Tensor& hidden) {
     case Family::Phi3:
       return of_slices(a, hidden);
     case Family::Gpt2:
-    case Family::BigCode:
       return of_split(a, hidden);
+    case Family::BigCode:
+      return model_.kv_heads == 1 ? of_split(a, hidden) : of_heads(a, hidden);  // multi_query
     case Family::NeoX:
       return of_heads(a, hidden);
   }
@@ -336,12 +350,13 @@ Tensor CausalLM::scored(const States& states, const Context& context, Tensor& we
     weights = mul_number(s_, weights);
   }
   weights = add(s_, weights, context.mask);
-  // One expression, so that the scores stay until its result is there.
-  const auto softmax = [&] {
-    const Tensor wide = to(s_, weights, DType::FP32);
-    return softmax_last(s_, wide);
+  // GPT-2 leaves the type to autocast, whose list of fp32 has softmax; all others ask for fp32.
+  const bool wide = family_of(model_) != Family::Gpt2 || s_.autocast;
+  const auto probabilities = [&] {
+    const Tensor made = softmax_last(s_, weights, wide ? DType::FP32 : weights.dtype);
+    return to(s_, made, states.query.dtype);
   };
-  weights = to(s_, softmax(), states.query.dtype);
+  weights = probabilities();  // one expression: the scores stay until its result is there
   weights = dropout(s_, weights, train_.attention_dropout);
   Tensor output = matmul(s_, weights, values);
   output = contiguous(s_, transpose(s_, output, 1, 2));
@@ -385,14 +400,15 @@ Tensor CausalLM::activate(const Tensor& x) {
   if (model_.activation == Activation::SquaredRelu) return pow_number(s_, relu(s_, x));
   if (!model_.composite_gelu) return gelu(s_, x);
   // 0.5 * input * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (input + 0.044715 * torch.pow(input, 3.0))))
+  Tensor rest;
   const Tensor half = mul_number(s_, x);
-  Tensor rest = pow_number(s_, x);
+  rest = pow_number(s_, x);
   rest = mul_number(s_, rest);
   rest = add(s_, x, rest);
   rest = mul_number(s_, rest);
   rest = tanh(s_, rest);
   rest = add_number(s_, rest);
-  return mul(s_, half, rest);
+  return mul(s_, half, rest);  // whose left operand goes first
 }
 
 Tensor CausalLM::run_mlp(const Layer& layer, const Tensor& x) {
@@ -423,26 +439,43 @@ Tensor CausalLM::run_mlp(const Layer& layer, const Tensor& x) {
   return {};
 }
 
-Tensor CausalLM::parallel_forward(const Layer& layer, const Tensor& hidden, const Context& context,
-                                  std::vector<Tensor>* cache) {
-  Tensor weights;
+// What a frame of Python names is dropped when it returns, in the order of the names; what is declared last here goes
+// first.
+Tensor CausalLM::neox_forward(const Layer& layer, const Tensor& hidden, const Context& context,
+                              std::vector<Tensor>* cache) {
+  Tensor output, weights;
   Tensor attended = attend(layer, layer.attention_norm(s_, hidden), context, cache, weights);
   attended = dropout(s_, attended, train_.hidden_dropout);
   if (!model_.parallel_residual) {
     attended = add(s_, attended, hidden);
-    Tensor output = run_mlp(layer, layer.mlp_norm(s_, attended));
+    output = run_mlp(layer, layer.mlp_norm(s_, attended));
     output = dropout(s_, output, train_.hidden_dropout);
     return add(s_, output, attended);
   }
-  Tensor output = run_mlp(layer, layer.mlp_norm(s_, hidden));
+  output = run_mlp(layer, layer.mlp_norm(s_, hidden));
   output = dropout(s_, output, train_.hidden_dropout);
   return add(s_, add(s_, output, attended), hidden);
 }
 
+// GPT-2 and GPTBigCode give what attention and MLP return names of their own: a norm's output stays meanwhile.
+Tensor CausalLM::gpt_forward(const Layer& layer, const Tensor& given, const Context& context,
+                             std::vector<Tensor>* cache) {
+  Tensor fed_forward, weights, attended, residual = given;
+  Tensor hidden = layer.attention_norm(s_, given);
+  attended = attend(layer, hidden, context, cache, weights);
+  hidden = add(s_, attended, residual);
+  residual = hidden;
+  hidden = layer.mlp_norm(s_, hidden);
+  fed_forward = run_mlp(layer, hidden);
+  hidden = add(s_, residual, fed_forward);
+  return hidden;
+}
+
 Tensor CausalLM::forward(const Layer& layer, const Tensor& given, const Context& context, std::vector<Tensor>* cache) {
-  if (family_of(model_) == Family::NeoX) return parallel_forward(layer, given, context, cache);
+  if (family_of(model_) == Family::NeoX) return neox_forward(layer, given, context, cache);
+  if (gpt_style(model_)) return gpt_forward(layer, given, context, cache);
   const bool phi = family_of(model_) == Family::Phi3;
-  Tensor hidden = given, residual = given, weights;
+  Tensor weights, residual = given, hidden = given;
   if (layer.attention_norm.weight) hidden = layer.attention_norm(s_, hidden);
   hidden = attend(layer, hidden, context, cache, weights);
   if (phi) hidden = dropout(s_, hidden, train_.hidden_dropout);
@@ -453,7 +486,8 @@ Tensor CausalLM::forward(const Layer& layer, const Tensor& given, const Context&
   hidden = run_mlp(layer, hidden);
   if (phi) hidden = dropout(s_, hidden, train_.hidden_dropout);
   if (layer.after_mlp.weight) hidden = layer.after_mlp(s_, hidden);
-  return add(s_, residual, hidden);
+  hidden = add(s_, residual, hidden);
+  return hidden;
 }
 
 Tensor CausalLM::checkpointed(const Layer& layer, const Tensor& hidden, const Context& context) {
@@ -547,17 +581,20 @@ void CausalLM::causal_mask(Context& context, const Tensor& hidden) {
 
 Tensor CausalLM::decoder(const Tensor& ids, std::vector<Tensor>& cache) {
   s_.mark(Phase::Forward, "embedding");
+  Context context;
+  Tensor positions;
   Tensor embedded_tokens = embedding(s_, ids, tokens_->value);
   if (model_.scaled_embedding) embedded_tokens = mul(s_, embedded_tokens, embedding_scale_);
   Tensor hidden = embedded_tokens;
+  const bool mask_first = family_of(model_) == Family::BigCode;
+  if (mask_first) causal_mask(context, hidden);
   if (positions_) {
     const Tensor places = s_.empty({1, ids.sizes[1]}, DType::INT64, "position_ids");
     s_.stream(Streaming::Fill, {}, {places});
-    const Tensor positions = embedding(s_, places, positions_->value);
+    positions = embedding(s_, places, positions_->value);
     hidden = add(s_, embedded_tokens, positions);
   }
-  Context context;
-  causal_mask(context, hidden);
+  if (!mask_first) causal_mask(context, hidden);
   if (gpt_style(model_) || family_of(model_) == Family::NeoX) hidden = dropout(s_, hidden, train_.hidden_dropout);
   if (model_.positions == Positions::Rotary) rotary_tables(context.cosine, context.sine, hidden);
   if (model_.window_rotary) rotary_tables(context.window_cosine, context.window_sine, hidden);
@@ -571,18 +608,18 @@ Tensor CausalLM::loss_of(const Tensor& given, const Tensor& labels) {
   const Session::Scope scope(s_, "loss", Category::LogitsLoss);
   s_.mark(Phase::Forward, "loss");
   const bool own_loss = (gpt_style(model_) || family_of(model_) == Family::NeoX) && !habits_.upcasts_every_loss;
-  Tensor logits = own_loss ? given : to(s_, given, DType::FP32);
+  Tensor shifted, padded, logits = own_loss ? given : to(s_, given, DType::FP32);
   const std::int64_t vocabulary = logits.size(-1);
   if (habits_.shifts_logits) {
-    const Tensor shifted = contiguous(s_, slice(s_, logits, 1, 0, logits.sizes[1] - 1));
+    shifted = contiguous(s_, slice(s_, logits, 1, 0, logits.sizes[1] - 1));
     const Tensor shifted_labels = s_.empty({labels.sizes[0], labels.sizes[1] - 1}, DType::INT64, "shifted_labels");
     s_.stream(Streaming::Copy, {labels}, {shifted_labels});
     const Tensor rows = view(s_, shifted, {shifted.elements() / vocabulary, vocabulary});
     return cross_entropy(s_, rows, view(s_, shifted_labels, {shifted_labels.elements()}));
   }
-  const Tensor padded = s_.empty({labels.sizes[0], labels.sizes[1] + 1}, DType::INT64, "padded_labels");
+  padded = s_.empty({labels.sizes[0], labels.sizes[1] + 1}, DType::INT64, "padded_labels");
   s_.stream(Streaming::Copy, {labels}, {padded});
-  const Tensor shifted = s_.empty(labels.sizes, DType::INT64, "shifted_labels");
+  shifted = s_.empty(labels.sizes, DType::INT64, "shifted_labels");
   s_.stream(Streaming::Copy, {padded}, {shifted});
   logits = view(s_, logits, {logits.elements() / vocabulary, vocabulary});
   return cross_entropy(s_, logits, view(s_, shifted, {shifted.elements()}));

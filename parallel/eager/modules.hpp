@@ -78,6 +78,7 @@ class CausalLM {
   void make_layer(std::int32_t index);
   void make_attention(const std::string& at, Layer& layer);
   void make_mlp(const std::string& at, Layer& layer);
+  void make_causal_table();
   void make_layer_norms(const std::string& at, Layer& layer);
 
   Tensor decoder(const Tensor& ids, std::vector<Tensor>& cache);
@@ -85,7 +86,8 @@ class CausalLM {
   Tensor checkpointed(const Layer& layer, const Tensor& hidden, const Context& context);
   Tensor checkpointed_reentrant(const Layer& layer, const Tensor& hidden, const Context& context);
   Tensor forward(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
-  Tensor parallel_forward(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
+  Tensor neox_forward(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
+  Tensor gpt_forward(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
   Tensor attend(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache,
                 Tensor& weights);
   Tensor run_mlp(const Layer& layer, const Tensor& x);

@@ -31,7 +31,7 @@ class Training {
       optimizer_->clip();
       optimizer_->step();
       optimizer_->zero_grad();
-      outputs_ = {};
+      outputs_ = {}, loss_ = {};
       s_.emit.synchronize();
     }
   }
@@ -74,15 +74,14 @@ class Training {
 
   void run(const Tensor& ids, const Tensor& labels, bool last) {
     if (replicas_) replicas_->prepare_for_backward(last);
-    Tensor loss;
     {
       const bool mixed = input_.train.precision != input_.train.master_dtype;
       const Autocast autocast(s_, mixed ? std::optional(input_.train.precision) : std::nullopt);
       CausalLM::Outputs outputs = (*model_)(ids, labels);
-      loss = outputs.loss;
+      loss_ = outputs.loss;
       if (habits_.keeps_outputs) outputs_ = std::move(outputs);
     }
-    if (scale_.defined()) loss = mul(s_, loss, scale_);
+    const Tensor loss = scale_.defined() ? mul(s_, loss_, scale_) : loss_;
     const Tensor one = s_.empty({}, loss.dtype, "loss_gradient");
     s_.stream(Streaming::Fill, {}, {one});
     backward(s_, loss, one);
@@ -111,6 +110,7 @@ class Training {
   std::optional<TorchOptimizer> optimizer_;
   std::vector<Tensor> batch_;
   CausalLM::Outputs outputs_;
+  Tensor loss_;  ///< the loop's variable, until the next one is there or the step is over
   Tensor scale_, growth_;
 };
 
