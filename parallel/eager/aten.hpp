@@ -58,8 +58,14 @@ namespace tidemark::eager {
 [[nodiscard]] Tensor linear(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias);
 /// x W + b, with the weight laid out inputs by outputs (transformers' Conv1D).
 [[nodiscard]] Tensor conv1d(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias);
-/// FlashAttention: batch, heads, sequence, width of a head; fewer heads of keys and values will do.
+/// FlashAttention-2: batch, heads, sequence, width of a head; fewer heads of keys and values will do.
 [[nodiscard]] Tensor flash_attention(Session& s, const Tensor& q, const Tensor& k, const Tensor& v, double dropout);
+/// The memory-efficient kernel: the same; `bias` is added to the scores where it is defined.
+[[nodiscard]] Tensor efficient_attention(Session& s, const Tensor& q, const Tensor& k, const Tensor& v,
+                                         const Tensor& bias, double dropout);
+/// torch.nn.functional.scaled_dot_product_attention; `mask` may be undefined.
+[[nodiscard]] Tensor scaled_dot_product_attention(Session& s, const Tensor& q, const Tensor& k, const Tensor& v,
+                                                  const Tensor& mask, double dropout);
 
 [[nodiscard]] Tensor embedding(Session& s, const Tensor& ids, const Tensor& weight);
 /// Mean over the rows of a [rows, classes] tensor.

@@ -1,5 +1,6 @@
 #include "parallel/eager/modules.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -28,6 +29,9 @@ bool gpt_style(const Model& model) {
   const Family family = family_of(model);
   return family == Family::Gpt2 || family == Family::BigCode;
 }
+
+// OLMo 2 multiplies by norms' weights, and turns queries and keys, in fp32.
+bool computes_wide(const Model& model) { return model.architecture == "olmo2"; }
 
 Tensor rotated_half(Session& s, const Tensor& x) {
   const std::int64_t half = x.size(-1) / 2;
@@ -73,6 +77,10 @@ Tensor Norm::operator()(Session& s, const Tensor& x) const {
   }
   Tensor hidden = to(s, x, DType::FP32);
   hidden = normalized(hidden);
+  if (kind == NormKind::WideRms) {  // OLMo 2: weighted in fp32
+    const Tensor weighted = mul(s, weight->value, hidden);
+    return to(s, weighted, x.dtype);
+  }
   return mul(s, weight->value, to(s, hidden, x.dtype));
 }
 
@@ -104,6 +112,8 @@ Norm CausalLM::make_norm(const std::string& name, std::int64_t width) {
     made.bias = parameter(name + ".bias", {width});
   } else if (model_.zero_centered_norms) {
     made.kind = NormKind::ZeroCenteredRms;
+  } else if (computes_wide(model_)) {
+    made.kind = NormKind::WideRms;
   }
   return made;
 }
@@ -189,6 +199,7 @@ void CausalLM::make_layer_norms(const std::string& at, Layer& layer) {
 void CausalLM::make_layer(std::int32_t index) {
   Layer layer;
   layer.name = fmt::format("layers.{}", index);
+  layer.windowed = model_.has_window(static_cast<std::size_t>(index));
   if (gpt_style(model_)) {
     layer.attention_norm = make_norm(layer.name + ".ln_1", model_.hidden);
     make_attention(layer.name, layer);
@@ -221,10 +232,11 @@ CausalLM::CausalLM(Session& session, const Model& model, const Train& train, con
     inverse_frequencies_copy_ =
         s_.empty({model.rotary_dim() / 2}, DType::FP32, "original_inv_freq", Category::Parameters);
   }
-  if (model.tied_embeddings)
+  head_.weight = parameter("lm_head.weight", {vocabulary, model.hidden});
+  if (model.tied_embeddings) {  // modeling_utils.py tie_weights: the head is there first
+    parameters_.pop_back();
     head_.weight = tokens_;
-  else
-    head_.weight = parameter("lm_head.weight", {vocabulary, model.hidden});
+  }
 }
 
 // Which keys each place may look at, though few attentions read it: torch.tril(torch.ones(...)), which initializing the
@@ -245,18 +257,36 @@ void CausalLM::make_causal_table() {
 
 CausalLM::States CausalLM::separate(const Attention& a, const Tensor& hidden) {
   const std::int64_t batch = hidden.sizes[0], sequence = hidden.sizes[1], width = model_.head_dim;
+  const auto by_head = [&](const Tensor& x, std::int64_t heads) {
+    return view(s_, x, {batch, sequence, heads, width});
+  };
+  const auto turned = [&](const Tensor& x, std::int64_t heads) { return transpose(s_, by_head(x, heads), 1, 2); };
+  States states;
+  if (model_.qk_norm == QkNorm::AllHeads) {  // OLMo 2: heads are separated once all three are there
+    states.query = a.query(s_, hidden);
+    states.query = a.query_norm(s_, states.query);
+    states.key = a.key(s_, hidden);
+    states.key = a.key_norm(s_, states.key);
+    states.value = a.value(s_, hidden);
+    states.query = turned(states.query, model_.heads);
+    states.key = turned(states.key, model_.kv_heads);
+    states.value = turned(states.value, model_.kv_heads);
+    return states;
+  }
+  // Qwen3 normalizes each before it transposes it, Gemma 3 what it has transposed, once all three are there.
+  const bool norms_last = model_.norms == NormPlacement::Around;
   const auto made = [&](const Linear& projection, const Norm& norm, std::int64_t heads) {
-    Tensor x = projection(s_, hidden);
-    if (norm.weight && model_.qk_norm == QkNorm::AllHeads) x = norm(s_, x);
-    x = view(s_, x, {batch, sequence, heads, width});
-    // Qwen3 normalizes before it transposes, Gemma 3 after; the bytes are the same.
-    if (norm.weight && model_.qk_norm == QkNorm::PerHead) x = norm(s_, x);
+    Tensor x = by_head(projection(s_, hidden), heads);
+    if (norm.weight && !norms_last) x = norm(s_, x);
     return transpose(s_, x, 1, 2);
   };
-  States states;
   states.query = made(a.query, a.query_norm, model_.heads);
   states.key = made(a.key, a.key_norm, model_.kv_heads);
   states.value = made(a.value, {}, model_.kv_heads);
+  if (a.query_norm.weight && norms_last) {
+    states.query = a.query_norm(s_, states.query);
+    states.key = a.key_norm(s_, states.key);
+  }
   return states;
 }
 
@@ -311,9 +341,9 @@ CausalLM::States CausalLM::project(const Attention& a, const Tensor& hidden) {
   return {};
 }
 
-void CausalLM::turn(States& states, const Context& context) {
-  const Tensor cosine = unsqueeze(s_, context.cosine, 1), sine = unsqueeze(s_, context.sine, 1);
-  const std::int64_t turning = context.cosine.size(-1);
+void CausalLM::turn(States& states, const Context::View& view) {
+  const Tensor cosine = unsqueeze(s_, view.cosine, 1), sine = unsqueeze(s_, view.sine, 1);
+  const std::int64_t turning = view.cosine.size(-1);
   // Some families put what turns and what does not together again, also where nothing is left over.
   const bool in_parts = family_of(model_) == Family::NeoX || family_of(model_) == Family::Phi3;
   struct Parts {
@@ -325,6 +355,10 @@ void CausalLM::turn(States& states, const Context& context) {
   const auto joined = [&](const Tensor& made, const Parts& of) { return cat_last(s_, {made, of.stays}); };
   if (!in_parts && turning == states.query.size(-1)) {
     Tensor query = embedded(s_, states.query, cosine, sine), key = embedded(s_, states.key, cosine, sine);
+    if (computes_wide(model_)) {
+      const Tensor narrow_query = to(s_, query, states.query.dtype), narrow_key = to(s_, key, states.key.dtype);
+      query = narrow_query, key = narrow_key;
+    }
     states.query = std::move(query);
     states.key = std::move(key);
     return;
@@ -340,7 +374,7 @@ void CausalLM::turn(States& states, const Context& context) {
   states.key = std::move(key);
 }
 
-Tensor CausalLM::scored(const States& states, const Context& context, Tensor& weights) {
+Tensor CausalLM::scored(const States& states, const Tensor& mask, Tensor& weights) {
   const std::int64_t times = model_.heads / model_.kv_heads;
   Tensor keys = repeated(s_, states.key, times), values = repeated(s_, states.value, times);
   weights = mul_number(s_, matmul(s_, states.query, transpose(s_, keys, 2, 3)));
@@ -349,7 +383,7 @@ Tensor CausalLM::scored(const States& states, const Context& context, Tensor& we
     weights = tanh(s_, weights);
     weights = mul_number(s_, weights);
   }
-  weights = add(s_, weights, context.mask);
+  weights = add(s_, weights, mask);
   // GPT-2 leaves the type to autocast, whose list of fp32 has softmax; all others ask for fp32.
   const bool wide = family_of(model_) != Family::Gpt2 || s_.autocast;
   const auto probabilities = [&] {
@@ -364,18 +398,23 @@ Tensor CausalLM::scored(const States& states, const Context& context, Tensor& we
   return output;
 }
 
-Tensor CausalLM::fused(const States& states) {
-  const std::int64_t times = habits_.repeats_keys ? model_.heads / model_.kv_heads : 1;
+Tensor CausalLM::fused(const States& states, const Tensor& mask) {
+  // integrations/sdpa_attention.py use_gqa_in_sdpa: with a mask, keys and values are repeated as before.
+  const std::int64_t times = habits_.repeats_keys || mask.defined() ? model_.heads / model_.kv_heads : 1;
   const Tensor keys = repeated(s_, states.key, times), values = repeated(s_, states.value, times);
-  const Tensor output = flash_attention(s_, states.query, keys, values, train_.attention_dropout);
+  const Tensor output =
+      train_.attention == AttentionKernel::Flash
+          ? flash_attention(s_, states.query, keys, values, train_.attention_dropout)
+          : scaled_dot_product_attention(s_, states.query, keys, values, mask, train_.attention_dropout);
   return contiguous(s_, transpose(s_, output, 1, 2));
 }
 
 Tensor CausalLM::attend(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache,
                         Tensor& weights) {
   const Session::Scope scope(s_, "attention");
+  const Context::View& view = layer.windowed ? context.window : context.whole;
   States states = project(layer.attention, hidden);
-  if (context.cosine.defined()) turn(states, context);
+  if (view.cosine.defined()) turn(states, view);
   if (cache != nullptr) {
     if (habits_.copies_into_cache) {
       // torch.cat of what there was, nothing of the keys' type, and this.
@@ -385,7 +424,8 @@ Tensor CausalLM::attend(const Layer& layer, const Tensor& hidden, const Context&
     cache->push_back(states.key);
     cache->push_back(states.value);
   }
-  Tensor output = train_.attention == AttentionKernel::Unfused ? scored(states, context, weights) : fused(states);
+  Tensor output =
+      train_.attention == AttentionKernel::Unfused ? scored(states, view.mask, weights) : fused(states, view.mask);
   output = contiguous(s_, reshape(s_, output, {hidden.sizes[0], hidden.sizes[1], model_.heads * model_.head_dim}));
   output = layer.attention.output(s_, output);
   if (gpt_style(model_)) output = dropout(s_, output, train_.hidden_dropout);
@@ -497,6 +537,7 @@ Tensor CausalLM::checkpointed(const Layer& layer, const Tensor& hidden, const Co
     const Autocast autocast(s, dtype);
     const Session::Scope scope(s, layer.name);
     const Tensor again = leaf(s, hidden)->value;
+    again.gradient.node->leaf = false;  // but what it was: the output of the layer before
     (void)forward(layer, again, context, nullptr);
   };
   s_.keep(hidden);
@@ -514,6 +555,8 @@ Tensor CausalLM::checkpointed_reentrant(const Layer& layer, const Tensor& hidden
     out = forward(layer, hidden, context, nullptr);
   }
   if (!node) return out;
+  s_.outlives_backward.push_back({context.whole.cosine, context.whole.sine, context.whole.mask, context.window.cosine,
+                                  context.window.sine, context.window.mask});
   // CheckpointFunction.backward: the region once more on a detached input, then its own backward pass.
   node->apply = [this, &layer, context, saved = s_.save(hidden),
                  dtype = s_.autocast](const std::vector<Tensor>& gradients) {
@@ -542,7 +585,7 @@ Tensor CausalLM::run_layer(const Layer& layer, const Tensor& hidden, const Conte
 
 // ---- the whole model -----------------------------------------------------------------------------------------------
 
-void CausalLM::rotary_tables(Tensor& cosines, Tensor& sines, const Tensor& hidden) {
+void CausalLM::rotary_tables(Context::View& view, const Tensor& hidden) {
   const NoGrad no_grad(s_);
   const Session::Scope scope(s_, "rotary_emb");
   const std::int64_t sequence = hidden.sizes[1], width = model_.rotary_dim();
@@ -557,26 +600,52 @@ void CausalLM::rotary_tables(Tensor& cosines, Tensor& sines, const Tensor& hidde
     return mul_number(s_, wide);
   };
   Tensor cosine = function("cos"), sine = function("sin");
-  cosines = to(s_, cosine, hidden.dtype);
-  sines = to(s_, sine, hidden.dtype);
+  const DType dtype = computes_wide(model_) ? DType::FP32 : hidden.dtype;
+  view.cosine = to(s_, cosine, dtype);
+  view.sine = to(s_, sine, dtype);
   // A Python frame drops its variables in the order in which they were named.
   angles = {}, both = {}, cosine = {}, sine = {};
 }
 
-void CausalLM::causal_mask(Context& context, const Tensor& hidden) {
-  if (train_.attention != AttentionKernel::Unfused) return;
-  const NoGrad no_grad(s_);
+Tensor CausalLM::mask_of(bool windowed, const Tensor& hidden) {
   const std::int64_t batch = hidden.sizes[0], sequence = hidden.sizes[1];
-  const auto mask = [&] {
-    const Tensor allowed = s_.empty({1, 1, sequence, sequence}, DType::BOOL, "causal_mask_bool");
-    s_.stream(Streaming::Fill, {}, {allowed});
-    const Tensor made = s_.empty({batch, 1, sequence, sequence}, hidden.dtype, "causal_mask");
-    s_.stream(Streaming::Activation, {allowed}, {made});
+  const auto places = [&](std::string_view what) {
+    const Tensor made = s_.empty({1, 1, sequence, sequence}, DType::BOOL, what);
+    s_.stream(Streaming::Fill, {}, {made});
     return made;
   };
-  context.mask = mask();
-  // Gemma's layers with a sliding window have a mask of their own.
-  if (model_.norms == NormPlacement::Around && model_.sliding_window > 0) context.window_mask = mask();
+  // masking_utils.py and_masks: a window first, then what is not later.
+  Tensor seen;
+  if (windowed) {
+    Tensor overlay = places("window"), near;
+    near = places("near");
+    overlay = {};
+    const Tensor causal = places("causal");
+    seen = places("mask");
+  } else {
+    seen = places("mask");
+  }
+  const Shape sizes{batch, 1, sequence, sequence};
+  if (train_.attention != AttentionKernel::Unfused) return expand(s_, seen, sizes);
+  const Tensor made = s_.empty(sizes, hidden.dtype, "causal_mask");
+  s_.stream(Streaming::Activation, {seen}, {made});
+  return made;
+}
+
+void CausalLM::make_masks(Context& context, const Tensor& hidden) {
+  const NoGrad no_grad(s_);
+  const bool scores = train_.attention == AttentionKernel::Unfused;
+  // Mistral and Phi-3 make the mask of all their layers, Gemma both also where no layer has a window.
+  const bool gemma = model_.norms == NormPlacement::Around;
+  const auto windowed = [](const Layer& layer) { return layer.windowed; };
+  const bool any = std::any_of(layers_.begin(), layers_.end(), windowed);
+  const bool all = std::all_of(layers_.begin(), layers_.end(), windowed);
+  if (scores && (gemma || !model_.whole_layers.empty() || !all)) context.whole.mask = mask_of(false, hidden);
+  if (!any && !(gemma && model_.sliding_window > 0)) return;
+  // _ignore_causal_mask_sdpa: where nothing lies beyond the window, the kernel's own causal mask will do.
+  // FlashAttention's own functions take windows as numbers.
+  const bool reaches_beyond = train_.attention == AttentionKernel::Fused && hidden.sizes[1] >= model_.sliding_window;
+  if (scores || reaches_beyond) context.window.mask = mask_of(true, hidden);
 }
 
 Tensor CausalLM::decoder(const Tensor& ids, std::vector<Tensor>& cache) {
@@ -587,17 +656,22 @@ Tensor CausalLM::decoder(const Tensor& ids, std::vector<Tensor>& cache) {
   if (model_.scaled_embedding) embedded_tokens = mul(s_, embedded_tokens, embedding_scale_);
   Tensor hidden = embedded_tokens;
   const bool mask_first = family_of(model_) == Family::BigCode;
-  if (mask_first) causal_mask(context, hidden);
+  if (mask_first) make_masks(context, hidden);
   if (positions_) {
     const Tensor places = s_.empty({1, ids.sizes[1]}, DType::INT64, "position_ids");
     s_.stream(Streaming::Fill, {}, {places});
     positions = embedding(s_, places, positions_->value);
     hidden = add(s_, embedded_tokens, positions);
   }
-  if (!mask_first) causal_mask(context, hidden);
+  if (!mask_first) make_masks(context, hidden);
   if (gpt_style(model_) || family_of(model_) == Family::NeoX) hidden = dropout(s_, hidden, train_.hidden_dropout);
-  if (model_.positions == Positions::Rotary) rotary_tables(context.cosine, context.sine, hidden);
-  if (model_.window_rotary) rotary_tables(context.window_cosine, context.window_sine, hidden);
+  if (model_.positions == Positions::Rotary) {
+    rotary_tables(context.whole, hidden);
+    if (model_.window_rotary)
+      rotary_tables(context.window, hidden);
+    else
+      context.window.cosine = context.whole.cosine, context.window.sine = context.whole.sine;
+  }
   const bool caching = habits_.caches_keys && train_.recompute.kind == Recompute::None;
   for (const Layer& layer : layers_) hidden = run_layer(layer, hidden, context, caching ? &cache : nullptr);
   s_.mark(Phase::Forward, "norm");

@@ -24,7 +24,7 @@ struct Linear {
   Tensor operator()(Session& s, const Tensor& x) const;
 };
 
-enum class NormKind : std::uint8_t { Rms, ZeroCenteredRms, Layer };
+enum class NormKind : std::uint8_t { Rms, WideRms, ZeroCenteredRms, Layer };
 
 struct Norm {
   std::shared_ptr<Leaf> weight, bias;
@@ -34,9 +34,11 @@ struct Norm {
 
 /// What all layers of one forward pass share.
 struct Context {
-  Tensor cosine, sine;                             ///< of rotary positions
-  Tensor mask;                                     ///< added to scores, where they are stored
-  Tensor window_cosine, window_sine, window_mask;  ///< the same of layers with a sliding window
+  struct View {
+    Tensor cosine, sine;  ///< of rotary positions
+    Tensor mask;          ///< added to scores where they are stored, else of places that are seen; may be undefined
+  };
+  View whole, window;  ///< of layers that see all keys, and of those with a sliding window
 };
 
 /// A language model with its loss.
@@ -64,6 +66,7 @@ class CausalLM {
   };
   struct Layer {
     std::string name;
+    bool windowed = false;  ///< sees a sliding window of keys
     Norm attention_norm, after_attention, mlp_norm, after_mlp;
     Attention attention;
     Mlp mlp;
@@ -97,11 +100,12 @@ class CausalLM {
   States of_slices(const Attention& attention, const Tensor& hidden);
   States of_split(const Attention& attention, const Tensor& hidden);
   States of_heads(const Attention& attention, const Tensor& hidden);
-  void turn(States& states, const Context& context);
-  Tensor scored(const States& states, const Context& context, Tensor& weights);
-  Tensor fused(const States& states);
-  void rotary_tables(Tensor& cosines, Tensor& sines, const Tensor& hidden);
-  void causal_mask(Context& context, const Tensor& hidden);
+  void turn(States& states, const Context::View& view);
+  Tensor scored(const States& states, const Tensor& mask, Tensor& weights);
+  Tensor fused(const States& states, const Tensor& mask);
+  void rotary_tables(Context::View& view, const Tensor& hidden);
+  void make_masks(Context& context, const Tensor& hidden);
+  Tensor mask_of(bool windowed, const Tensor& hidden);
   Tensor loss_of(const Tensor& logits, const Tensor& labels);
 
   Session& s_;

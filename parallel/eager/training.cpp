@@ -32,6 +32,7 @@ class Training {
       optimizer_->step();
       optimizer_->zero_grad();
       outputs_ = {}, loss_ = {};
+      s_.outlives_backward.clear();  // with the loss
       s_.emit.synchronize();
     }
   }
@@ -77,6 +78,8 @@ class Training {
     {
       const bool mixed = input_.train.precision != input_.train.master_dtype;
       const Autocast autocast(s_, mixed ? std::optional(input_.train.precision) : std::nullopt);
+      // The last loss, and its graph, go once this one is there.
+      const auto last_graph = std::exchange(s_.outlives_backward, {});
       CausalLM::Outputs outputs = (*model_)(ids, labels);
       loss_ = outputs.loss;
       if (habits_.keeps_outputs) outputs_ = std::move(outputs);
