@@ -64,9 +64,11 @@ Tensor Linear::operator()(Session& s, const Tensor& x) const {
 
 Tensor Norm::operator()(Session& s, const Tensor& x) const {
   if (kind == NormKind::Layer) return layer_norm(s, x, weight->value, bias->value);
+  Tensor variance;  // a variable, but in Gemma
   const auto normalized = [&](const Tensor& wide) {
-    Tensor scale = mean_last(s, pow_number(s, wide));
-    scale = add_number(s, scale);
+    variance = mean_last(s, pow_number(s, wide));
+    const Tensor scale = add_number(s, variance);
+    if (kind == NormKind::ZeroCenteredRms) variance = {};
     return mul(s, wide, rsqrt(s, scale));
   };
   if (kind == NormKind::ZeroCenteredRms) {  // Gemma: in fp32 to the end
@@ -556,7 +558,7 @@ Tensor CausalLM::checkpointed_reentrant(const Layer& layer, const Tensor& hidden
   }
   if (!node) return out;
   s_.outlives_backward.push_back({context.whole.cosine, context.whole.sine, context.whole.mask, context.window.cosine,
-                                  context.window.sine, context.window.mask});
+                                  context.window.sine, context.window.mask, context.position_ids});
   // CheckpointFunction.backward: the region once more on a detached input, then its own backward pass.
   node->apply = [this, &layer, context, saved = s_.save(hidden),
                  dtype = s_.autocast](const std::vector<Tensor>& gradients) {
@@ -585,12 +587,19 @@ Tensor CausalLM::run_layer(const Layer& layer, const Tensor& hidden, const Conte
 
 // ---- the whole model -----------------------------------------------------------------------------------------------
 
-void CausalLM::rotary_tables(Context::View& view, const Tensor& hidden) {
+// torch.arange(...) + past_seen_tokens
+Tensor CausalLM::position_ids(std::int64_t sequence) {
+  const Tensor range = s_.empty({1, sequence}, DType::INT64, "position_range");
+  s_.stream(Streaming::Fill, {}, {range});
+  Tensor ids = s_.empty({1, sequence}, DType::INT64, "position_ids");
+  s_.stream(Streaming::Activation, {range}, {ids});
+  return ids;
+}
+
+void CausalLM::rotary_tables(Context::View& view, const Tensor& hidden, const Tensor& ids) {
   const NoGrad no_grad(s_);
   const Session::Scope scope(s_, "rotary_emb");
   const std::int64_t sequence = hidden.sizes[1], width = model_.rotary_dim();
-  const Tensor ids = s_.empty({1, sequence}, DType::INT64, "position_ids");
-  s_.stream(Streaming::Fill, {}, {ids});
   Tensor angles = s_.empty({1, sequence, width / 2}, DType::FP32, "angles");
   s_.stream(Streaming::Activation, {ids, inverse_frequencies_}, {angles});
   Tensor both = cat_last(s_, {angles, angles});
@@ -655,20 +664,20 @@ Tensor CausalLM::decoder(const Tensor& ids, std::vector<Tensor>& cache) {
   Tensor embedded_tokens = embedding(s_, ids, tokens_->value);
   if (model_.scaled_embedding) embedded_tokens = mul(s_, embedded_tokens, embedding_scale_);
   Tensor hidden = embedded_tokens;
+  const Tensor places = position_ids(ids.sizes[1]);
+  if (family_of(model_) != Family::BigCode) context.position_ids = places;
   const bool mask_first = family_of(model_) == Family::BigCode;
   if (mask_first) make_masks(context, hidden);
   if (positions_) {
-    const Tensor places = s_.empty({1, ids.sizes[1]}, DType::INT64, "position_ids");
-    s_.stream(Streaming::Fill, {}, {places});
     positions = embedding(s_, places, positions_->value);
     hidden = add(s_, embedded_tokens, positions);
   }
   if (!mask_first) make_masks(context, hidden);
   if (gpt_style(model_) || family_of(model_) == Family::NeoX) hidden = dropout(s_, hidden, train_.hidden_dropout);
   if (model_.positions == Positions::Rotary) {
-    rotary_tables(context.whole, hidden);
+    rotary_tables(context.whole, hidden, places);
     if (model_.window_rotary)
-      rotary_tables(context.window, hidden);
+      rotary_tables(context.window, hidden, places);
     else
       context.window.cosine = context.whole.cosine, context.window.sine = context.whole.sine;
   }

@@ -38,7 +38,8 @@ struct Context {
     Tensor cosine, sine;  ///< of rotary positions
     Tensor mask;          ///< added to scores where they are stored, else of places that are seen; may be undefined
   };
-  View whole, window;  ///< of layers that see all keys, and of those with a sliding window
+  View whole, window;   ///< of layers that see all keys, and of those with a sliding window
+  Tensor position_ids;  ///< handed to every layer, and so kept by what runs layers again
 };
 
 /// A language model with its loss.
@@ -103,7 +104,8 @@ class CausalLM {
   void turn(States& states, const Context::View& view);
   Tensor scored(const States& states, const Tensor& mask, Tensor& weights);
   Tensor fused(const States& states, const Tensor& mask);
-  void rotary_tables(Context::View& view, const Tensor& hidden);
+  Tensor position_ids(std::int64_t sequence);
+  void rotary_tables(Context::View& view, const Tensor& hidden, const Tensor& ids);
   void make_masks(Context& context, const Tensor& hidden);
   Tensor mask_of(bool windowed, const Tensor& hidden);
   Tensor loss_of(const Tensor& logits, const Tensor& labels);

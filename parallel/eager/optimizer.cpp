@@ -70,10 +70,11 @@ void TorchOptimizer::update(State& state, Tensor& gradient, Tensor& denominator)
   s_.stream(Streaming::Update, {gradient, state.moments[0]}, {state.moments[0]});
   s_.stream(Streaming::Update, {gradient, state.moments[1]}, {state.moments[1]});
   // denom = (exp_avg_sq.sqrt() / bias_correction2_sqrt).add_(eps): the last parameter's goes when this one is there.
-  {
+  const auto next = [&] {
     const Tensor root = mul_number(s_, state.moments.back());
-    denominator = mul_number(s_, root);
-  }
+    return mul_number(s_, root);
+  };
+  denominator = next();
   s_.stream(Streaming::Update, {value, state.moments[0], denominator}, {value});
 }
 

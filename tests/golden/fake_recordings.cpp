@@ -109,6 +109,8 @@ Scenario scenario_of(const Json& recording) {
   if (settings.contains("bucket_cap_mb") && !settings["bucket_cap_mb"].is_null())
     s.runtime.eager.bucket_mib = settings["bucket_cap_mb"].get<std::int64_t>();
   s.runtime.allocator = text_of(settings, "allocator");
+  s.runtime.eager.weight_decay = settings.value("weight_decay", 0.0);
+  s.runtime.eager.amsgrad = settings.value("amsgrad", false);
   s.train.steps = static_cast<std::int32_t>(recording.at("steps").size());
   return s;
 }
