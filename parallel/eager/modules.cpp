@@ -229,16 +229,25 @@ CausalLM::CausalLM(Session& session, const Model& model, const Train& train, con
   for (std::int32_t i = 0; i < model.layers; ++i) make_layer(i);
   last_norm_ = make_norm("norm", model.hidden);
   if (family_of(model) == Family::BigCode) make_causal_table();
-  if (model.positions == Positions::Rotary) {
-    inverse_frequencies_ = s_.empty({model.rotary_dim() / 2}, DType::FP32, "inv_freq", Category::Parameters);
-    inverse_frequencies_copy_ =
-        s_.empty({model.rotary_dim() / 2}, DType::FP32, "original_inv_freq", Category::Parameters);
-  }
+  if (model.positions == Positions::Rotary) make_rotary_buffers();
   head_.weight = parameter("lm_head.weight", {vocabulary, model.hidden});
   if (model.tied_embeddings) {  // modeling_utils.py tie_weights: the head is there first
     parameters_.pop_back();
     head_.weight = tokens_;
   }
+}
+
+bool CausalLM::any_layer(Sees sees) const {
+  return std::any_of(layers_.begin(), layers_.end(),
+                     [&](const Layer& layer) { return layer.windowed == (sees == Sees::Window); });
+}
+
+// Gemma3RotaryEmbedding: frequencies of their own for each kind of layers that the model has.
+void CausalLM::make_rotary_buffers() {
+  const int kinds = model_.window_rotary && any_layer(Sees::Window) && any_layer(Sees::All) ? 2 : 1;
+  for (int k = 0; k < kinds; ++k)
+    for (const std::string_view what : {"inv_freq", "original_inv_freq"})
+      inverse_frequencies_.push_back(s_.empty({model_.rotary_dim() / 2}, DType::FP32, what, Category::Parameters));
 }
 
 // Which keys each place may look at, though few attentions read it: torch.tril(torch.ones(...)), which initializing the
@@ -601,7 +610,7 @@ void CausalLM::rotary_tables(Context::View& view, const Tensor& hidden, const Te
   const Session::Scope scope(s_, "rotary_emb");
   const std::int64_t sequence = hidden.sizes[1], width = model_.rotary_dim();
   Tensor angles = s_.empty({1, sequence, width / 2}, DType::FP32, "angles");
-  s_.stream(Streaming::Activation, {ids, inverse_frequencies_}, {angles});
+  s_.stream(Streaming::Activation, {ids, inverse_frequencies_.front()}, {angles});
   Tensor both = cat_last(s_, {angles, angles});
   const auto function = [&](std::string_view what) {
     const Tensor wide = s_.empty(both.sizes, DType::FP32, what);
@@ -646,10 +655,9 @@ void CausalLM::make_masks(Context& context, const Tensor& hidden) {
   const bool scores = train_.attention == AttentionKernel::Unfused;
   // Mistral and Phi-3 make the mask of all their layers, Gemma both also where no layer has a window.
   const bool gemma = model_.norms == NormPlacement::Around;
-  const auto windowed = [](const Layer& layer) { return layer.windowed; };
-  const bool any = std::any_of(layers_.begin(), layers_.end(), windowed);
-  const bool all = std::all_of(layers_.begin(), layers_.end(), windowed);
-  if (scores && (gemma || !model_.whole_layers.empty() || !all)) context.whole.mask = mask_of(false, hidden);
+  const bool any = any_layer(Sees::Window);
+  if (scores && (gemma || !model_.whole_layers.empty() || any_layer(Sees::All)))
+    context.whole.mask = mask_of(false, hidden);
   if (!any && !(gemma && model_.sliding_window > 0)) return;
   // _ignore_causal_mask_sdpa: where nothing lies beyond the window, the kernel's own causal mask will do.
   // FlashAttention's own functions take windows as numbers.
@@ -675,8 +683,8 @@ Tensor CausalLM::decoder(const Tensor& ids, std::vector<Tensor>& cache) {
   if (!mask_first) make_masks(context, hidden);
   if (gpt_style(model_) || family_of(model_) == Family::NeoX) hidden = dropout(s_, hidden, train_.hidden_dropout);
   if (model_.positions == Positions::Rotary) {
-    rotary_tables(context.whole, hidden, places);
-    if (model_.window_rotary)
+    if (!model_.window_rotary || any_layer(Sees::All)) rotary_tables(context.whole, hidden, places);
+    if (model_.window_rotary && any_layer(Sees::Window))
       rotary_tables(context.window, hidden, places);
     else
       context.window.cosine = context.whole.cosine, context.window.sine = context.whole.sine;

@@ -76,12 +76,16 @@ class CausalLM {
     Tensor query, key, value;  ///< batch, heads, sequence, width of a head
   };
 
+  enum class Sees : std::uint8_t { All, Window };
+  [[nodiscard]] bool any_layer(Sees sees) const;
+
   std::shared_ptr<Leaf> parameter(const std::string& name, Shape sizes);
   Linear make_linear(const std::string& name, std::int64_t outputs, std::int64_t inputs, bool bias);
   Norm make_norm(const std::string& name, std::int64_t width);
   void make_layer(std::int32_t index);
   void make_attention(const std::string& at, Layer& layer);
   void make_mlp(const std::string& at, Layer& layer);
+  void make_rotary_buffers();
   void make_causal_table();
   void make_layer_norms(const std::string& at, Layer& layer);
 
@@ -117,7 +121,8 @@ class CausalLM {
   DType dtype_;  ///< of parameters
   Parameters parameters_;
   std::shared_ptr<Leaf> tokens_, positions_;
-  Tensor inverse_frequencies_, inverse_frequencies_copy_, embedding_scale_, causal_table_;
+  std::vector<Tensor> inverse_frequencies_;
+  Tensor embedding_scale_, causal_table_;
   std::vector<Layer> layers_;
   Norm last_norm_;
   Linear head_;
