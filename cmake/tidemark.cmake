@@ -95,6 +95,8 @@ function(tidemark_test name)
   add_executable(${name}_test ${ARG_SOURCES})
   target_link_libraries(${name}_test PRIVATE tidemark_options ${ARG_DEPENDS} GTest::gtest_main)
   target_compile_definitions(${name}_test PRIVATE TIDEMARK_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  # Most of the time goes into compiling tests, little into running their own code: a third less of it than with -O3.
+  target_compile_options(${name}_test PRIVATE $<$<CONFIG:Release>:-O1>)
   gtest_discover_tests(${name}_test NO_PRETTY_VALUES PROPERTIES LABELS "${ARG_LABELS}" DISCOVERY_TIMEOUT 60)
   if(unit IN_LIST ARG_LABELS)
     add_dependencies(unit_tests ${name}_test)

@@ -6,7 +6,7 @@
 
 #include "sim/hash.hpp"
 
-namespace tidemark {
+namespace tidemark::kernels {
 namespace {
 
 enum class Reach : std::uint8_t { Inside, Spanning, Other };
@@ -205,4 +205,4 @@ std::vector<std::int32_t> Cells::link_orbits() const {
   return sizes;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::kernels

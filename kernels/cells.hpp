@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/namespace.hpp"
 #include "sim/symmetry.hpp"
 #include "sim/workload.hpp"
 #include "topology/collective.hpp"
@@ -17,7 +18,7 @@
 // cells that fill whole leaves, if the cells in them look alike one by one. Looks are 64-bit hashes, as colours in
 // folding are.
 
-namespace tidemark {
+namespace tidemark::kernels {
 
 class Cells {
  public:
@@ -73,4 +74,4 @@ class Cells {
   std::vector<std::uint64_t> leaf_looks_;  // by block of cells: its leaves' links
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::kernels

@@ -7,7 +7,7 @@
 #include "sim/ensure.hpp"
 #include "topology/nccl_memory.hpp"
 
-namespace tidemark {
+namespace tidemark::kernels {
 namespace {
 
 // What one program does with one communicator.
@@ -125,4 +125,4 @@ Prices price(const Workload& workload, const Cluster& cluster, const NcclSetting
   return prices;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::kernels

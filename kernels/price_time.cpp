@@ -8,7 +8,7 @@
 #include "kernels/traffic.hpp"
 #include "sim/ensure.hpp"
 
-namespace tidemark {
+namespace tidemark::kernels {
 namespace {
 
 // Links seen through classes: what one flow puts on them, and how many equal flows every link of a class carries.
@@ -167,4 +167,4 @@ TimePrices price_time(const Workload& workload, const Folding& folding, const Cl
   return Pricer(workload, folding, cluster, router).prices();
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::kernels

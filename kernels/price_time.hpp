@@ -1,12 +1,13 @@
 #pragma once
 
+#include "kernels/namespace.hpp"
 #include "sim/folding.hpp"
 #include "sim/time_prices.hpp"
 #include "sim/workload.hpp"
 #include "topology/cluster.hpp"
 #include "topology/collective.hpp"
 
-namespace tidemark {
+namespace tidemark::kernels {
 
 class Router;
 
@@ -21,4 +22,4 @@ class Router;
 [[nodiscard]] TimePrices price_time(const Workload& workload, const Folding& folding, const Cluster& cluster,
                                     Router& router);
 
-}  // namespace tidemark
+}  // namespace tidemark::kernels

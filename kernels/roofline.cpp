@@ -6,7 +6,7 @@
 
 #include "sim/overloaded.hpp"
 
-namespace tidemark {
+namespace tidemark::kernels {
 namespace {
 
 __extension__ using Wide = __int128;
@@ -89,4 +89,4 @@ Duration kernel_time(const Kernel& kernel, const Device& device) {
                     kernel);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::kernels

@@ -1,14 +1,15 @@
 #pragma once
 
+#include "kernels/namespace.hpp"
 #include "sim/kernel.hpp"
 #include "sim/time.hpp"
 #include "topology/cluster.hpp"
 
-namespace tidemark {
+namespace tidemark::kernels {
 
 /// How long a kernel runs on a device of its own. The slower of arithmetic and memory traffic; the device's
 /// efficiencies are the only constants. Matrix products run in tiles, one per multiprocessor at a time, so that a last
 /// wave that is not full costs as much as a full one.
 [[nodiscard]] Duration kernel_time(const Kernel& kernel, const Device& device);
 
-}  // namespace tidemark
+}  // namespace tidemark::kernels

@@ -8,7 +8,7 @@
 
 #include "sim/ensure.hpp"
 
-namespace tidemark {
+namespace tidemark::kernels {
 namespace {
 
 std::vector<std::int32_t> devices_of(const Communicator& communicator, Rank member) {
@@ -245,4 +245,4 @@ std::int32_t Router::orbit_size(Rank rank) const {
   return traffic_.symmetry ? traffic_.symmetry->sizes[static_cast<std::size_t>(traffic_.symmetry->orbit(rank))] : 1;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::kernels

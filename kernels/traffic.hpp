@@ -13,7 +13,7 @@
 #include "topology/cluster.hpp"
 #include "topology/collective.hpp"
 
-namespace tidemark {
+namespace tidemark::kernels {
 
 /// How the transfers of a workload go over a cluster. Rank r runs on device r. Groups that lie alike on the nodes take
 /// alike ways, which are looked for once.
@@ -94,4 +94,4 @@ class Router {
   Route route_;                     // used again and again
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::kernels

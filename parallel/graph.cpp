@@ -9,7 +9,7 @@
 
 #include "sim/ensure.hpp"
 
-namespace tidemark {
+namespace tidemark::parallel {
 namespace {
 
 constexpr std::int32_t before_layers = -1;
@@ -425,4 +425,4 @@ std::string text(const ModelGraph& graph) {
   return out;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

@@ -15,7 +15,7 @@
 // operator saves for backward. It knows nothing of ranks. Values say along which dimension tensor parallelism may cut
 // them; whether and how far it does is the lowering's business.
 
-namespace tidemark {
+namespace tidemark::parallel {
 
 using ValueId = Id<struct ValueKind>;
 using ParameterId = Id<struct ParameterKind>;
@@ -148,4 +148,4 @@ struct GraphOptions {
 /// The graph as text, one operator a line: name, inputs -> outputs, parameters, what is saved.
 [[nodiscard]] std::string text(const ModelGraph& graph);
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

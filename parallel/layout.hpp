@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace tidemark {
+#include "parallel/namespace.hpp"
+
+namespace tidemark::parallel {
 
 /// The axes of a job along which ranks differ.
 enum class MeshAxis : std::uint8_t { Tensor, Data, Pipeline };
@@ -43,4 +45,4 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

@@ -19,7 +19,7 @@
 #include "sim/liveness.hpp"
 #include "sim/repeats.hpp"
 
-namespace tidemark {
+namespace tidemark::parallel {
 
 Communicators communicators_of(const LoweringInput& input) {
   return communicators(input.layout, input.graph.model.tied_embeddings,
@@ -278,4 +278,4 @@ AttentionKernel settled_attention(AttentionKernel asked, const Model& model, con
   return fused ? AttentionKernel::Fused : AttentionKernel::Flash;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

@@ -12,7 +12,7 @@
 #include "sim/repeats.hpp"
 #include "sim/workload.hpp"
 
-namespace tidemark {
+namespace tidemark::parallel {
 
 /// What the lowering is asked for. `train.attention` is settled, and `layout` is possible for the model: readers check.
 struct LoweringInput {
@@ -77,4 +77,4 @@ enum class Determinism : std::uint8_t { NotRequired, Required };
 [[nodiscard]] AttentionKernel settled_attention(AttentionKernel asked, const Model& model, const Target& target,
                                                 Determinism determinism = Determinism::NotRequired);
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

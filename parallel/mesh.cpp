@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-namespace tidemark {
+namespace tidemark::parallel {
 
 namespace {
 
@@ -66,4 +66,4 @@ Communicators communicators(const Layout& layout, bool tied_embeddings, Alone al
   return made;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

@@ -7,7 +7,7 @@
 #include "sim/units.hpp"
 #include "sim/workload.hpp"
 
-namespace tidemark {
+namespace tidemark::parallel {
 
 /// Where a rank stands on each axis of the job.
 struct Coordinates {
@@ -41,4 +41,4 @@ enum class Alone : std::uint8_t { Skips, Calls };
 
 [[nodiscard]] Communicators communicators(const Layout& layout, bool tied_embeddings, Alone alone = Alone::Skips);
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

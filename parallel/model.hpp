@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
-namespace tidemark {
+#include "parallel/namespace.hpp"
+
+namespace tidemark::parallel {
 
 /// How the residual stream is normalized: RMSNorm keeps 1/rms of each token, LayerNorm mean and 1/deviation.
 enum class Normalization : std::uint8_t { Rms, Layer };
@@ -77,4 +79,4 @@ struct Model {
   bool operator==(const Model&) const = default;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

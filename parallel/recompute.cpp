@@ -7,7 +7,7 @@
 
 #include "sim/ensure.hpp"
 
-namespace tidemark {
+namespace tidemark::parallel {
 namespace {
 
 using Flow = boost::adjacency_list<boost::vecS, boost::vecS, boost::bidirectionalS>;
@@ -165,4 +165,4 @@ std::vector<Segment> recomputed_segments(const ModelGraph& graph, const Stage& s
   return segments;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

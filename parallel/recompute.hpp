@@ -6,7 +6,7 @@
 #include "parallel/stages.hpp"
 #include "parallel/train.hpp"
 
-namespace tidemark {
+namespace tidemark::parallel {
 
 /// Operators whose forward pass runs without saving anything but what comes in, and once more when their backward pass
 /// is due.
@@ -25,4 +25,4 @@ struct Segment {
 [[nodiscard]] std::vector<Segment> recomputed_segments(const ModelGraph& graph, const Stage& stage,
                                                        const Recomputation& asked);
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

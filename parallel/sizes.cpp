@@ -5,7 +5,7 @@
 
 #include "sim/ensure.hpp"
 
-namespace tidemark {
+namespace tidemark::parallel {
 
 DType Sizes::dtype(Precision precision) const {
   switch (precision) {
@@ -132,4 +132,4 @@ BufferLayout buffer_layout(const ModelGraph& graph, const std::vector<ParameterI
   return layout;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

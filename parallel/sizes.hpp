@@ -10,7 +10,7 @@
 #include "parallel/train.hpp"
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::parallel {
 
 /// What a rank holds of the graph's values and parameters, in elements and bytes: the one place where padding and the
 /// cuts of tensor and sequence parallelism are applied.
@@ -73,4 +73,4 @@ struct BufferLayout {
                                          const Sizes& sizes, const Runtime& runtime, const Stage& stage,
                                          Sharding sharding, std::int32_t shards);
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

@@ -6,7 +6,7 @@
 
 #include "sim/ensure.hpp"
 
-namespace tidemark {
+namespace tidemark::parallel {
 namespace {
 
 std::int32_t places_of(std::int32_t layers, const Layout& layout) {
@@ -96,4 +96,4 @@ std::vector<Stage> chunks_of_rank(std::int32_t layers, const Layout& layout, std
   return found;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

@@ -6,7 +6,7 @@
 
 #include "parallel/layout.hpp"
 
-namespace tidemark {
+namespace tidemark::parallel {
 
 /// The layers [first, last) of one stage of the model, which a rank may hold several of; the embedding belongs to the
 /// first stage, the head to the last.
@@ -35,4 +35,4 @@ struct Stage {
 /// The stages of a rank, chunk by chunk.
 [[nodiscard]] std::vector<Stage> chunks_of_rank(std::int32_t layers, const Layout& layout, std::int32_t pipeline);
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

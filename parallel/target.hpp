@@ -2,9 +2,10 @@
 
 #include <cstdint>
 
+#include "parallel/namespace.hpp"
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::parallel {
 
 /// The little that lowering may know of hardware.
 struct Target {
@@ -14,4 +15,4 @@ struct Target {
   std::int32_t multiprocessors = 132;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

@@ -2,9 +2,10 @@
 
 #include <cstdint>
 
+#include "parallel/namespace.hpp"
 #include "sim/dtype.hpp"
 
-namespace tidemark {
+namespace tidemark::parallel {
 
 enum class Optimizer : std::uint8_t { AdamW, Sgd, SgdMomentum };
 
@@ -54,4 +55,4 @@ struct Train {
   bool operator==(const Train&) const = default;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

@@ -5,7 +5,7 @@
 #include "sim/ensure.hpp"
 #include "sim/overloaded.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 bool takes_host_time(const Op& op) {
@@ -63,4 +63,4 @@ void HostClock::pass_one() {
   if (place_ < next_mark_) ++place_;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -5,7 +5,7 @@
 
 #include "scenarios/prediction.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// When a rank's host thread comes to each op of its role's program. Time is simulated once per class of ranks, with
 /// the program of the stage's first role; the rank's own has the same marks and may do other pieces of work between
@@ -29,4 +29,4 @@ class HostClock {
   std::size_t next_mark_ = 0;  ///< beyond that place; the number of ops where there is none
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

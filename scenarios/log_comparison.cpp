@@ -8,7 +8,7 @@
 
 #include "scenarios/io/input_error.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 Bytes peak_until(const MemoryRecord& memory, std::int64_t step) {
@@ -54,4 +54,4 @@ LogComparison compare_log(const Prediction& prediction, const std::vector<Logged
   return out;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

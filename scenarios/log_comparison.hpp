@@ -8,7 +8,7 @@
 #include "scenarios/prediction.hpp"
 #include "scenarios/snapshot_comparison.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// A rank's peaks beside those that a training log has of it.
 struct RankPeaks {
@@ -33,4 +33,4 @@ struct LogComparison {
 [[nodiscard]] LogComparison compare_log(const Prediction& prediction, const std::vector<LoggedPeak>& logged,
                                         const std::string& file = {});
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

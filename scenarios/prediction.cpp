@@ -20,7 +20,7 @@
 #include "sim/ensure.hpp"
 #include "sim/verify.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 // A program is unrolled, and two are in memory for each thread while frees are put in.
@@ -345,7 +345,7 @@ JobOutline::JobOutline(const Scenario& asked)
     : scenario(settled(asked)),
       runtime(runtime_of(scenario)),
       graph(build_model(scenario.model, graph_options_of(scenario))),
-      roles(tidemark::roles(lowering())),
+      roles(parallel::roles(lowering())),
       outline(lower_stages_repeating(lowering())) {
   const std::vector<std::string> wrong = verify(shortened(outline));
   ensure(wrong.empty(), wrong.empty() ? "" : wrong.front().c_str());
@@ -425,4 +425,4 @@ Prediction predict(const Job& job, const Trace& trace, const Progress& progress,
   return prediction;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

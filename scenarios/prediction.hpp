@@ -18,7 +18,7 @@
 #include "sim/time_prices.hpp"
 #include "sim/trace.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// What a scenario becomes before anything is simulated: every value of the flow, in order.
 struct JobOutline {
@@ -136,4 +136,4 @@ using Progress = std::function<void(std::size_t done, std::size_t all)>;
 /// What lowering may know of the scenario's cluster.
 [[nodiscard]] Target target_of(const Cluster& cluster);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -9,10 +9,11 @@
 #include "parallel/runtime/runtime.hpp"
 #include "parallel/runtime/versions.hpp"
 #include "parallel/train.hpp"
+#include "scenarios/namespace.hpp"
 #include "sim/units.hpp"
 #include "topology/cluster.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// What the user asks about how the framework runs; the runtime itself is looked up by name.
 struct RuntimeChoice {
@@ -53,4 +54,4 @@ struct Scenario {
   bool operator==(const Scenario&) const = default;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -9,7 +9,7 @@
 #include "scenarios/io/recorded_memory.hpp"
 #include "sim/ensure.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 using Action = TraceEvent::Action;
@@ -218,4 +218,4 @@ SnapshotComparison compare_recordings(const Recording& predicted, const Recordin
   return out;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

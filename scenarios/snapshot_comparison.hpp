@@ -11,7 +11,7 @@
 #include "scenarios/survivors.hpp"
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// The same quantity, predicted and measured.
 struct BytePair {
@@ -78,4 +78,4 @@ struct Recording {
 
 [[nodiscard]] SnapshotComparison compare_recordings(const Recording& predicted, const Recording& measured);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -11,7 +11,7 @@
 #include "scenarios/io/allocator_conf.hpp"
 #include "scenarios/io/input_error.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 [[noreturn]] void refuse(std::string source, std::string message, std::string hint) {
@@ -59,8 +59,8 @@ WhatIf ask(const SnapshotQuestion& question, const RecordedTrace& trace, const R
   if (options.memory_fraction < 1 && !what.conditions.capacity)
     refuse(question.memory_fraction ? "--memory-fraction" : "--alloc-conf", "is a fraction of a device of unknown size",
            "give its size with --capacity");
-  what.recorded = tidemark::what_if(trace, report.emptied_at, {trace.options, std::nullopt});
-  what.asked = tidemark::what_if(trace, report.emptied_at, what.conditions);
+  what.recorded = scenarios::what_if(trace, report.emptied_at, {trace.options, std::nullopt});
+  what.asked = scenarios::what_if(trace, report.emptied_at, what.conditions);
   return what;
 }
 
@@ -93,4 +93,4 @@ SnapshotReplay replay_snapshot(const SnapshotQuestion& question) {
   return answer;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -10,7 +10,7 @@
 #include "scenarios/survivors.hpp"
 #include "scenarios/what_if.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 struct SnapshotQuestion {
   std::string path;
@@ -51,4 +51,4 @@ struct SnapshotReplay {
 /// file, a device or settings that do not make sense.
 [[nodiscard]] SnapshotReplay replay_snapshot(const SnapshotQuestion& question);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 using Action = TraceEvent::Action;
@@ -153,4 +153,4 @@ std::vector<Bytes> allocated_at(const RecordedTrace& trace, const Steps& steps) 
   return at;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -10,7 +10,7 @@
 
 // What a recording shows to stay, step after step.
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// How the steps of a recording were told apart.
 enum class StepEvidence : std::uint8_t {
@@ -53,4 +53,4 @@ struct Survivors {
 /// Allocated in block sizes where each step begins, and where the last one ends.
 [[nodiscard]] std::vector<Bytes> allocated_at(const RecordedTrace& trace, const Steps& steps);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

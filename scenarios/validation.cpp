@@ -16,7 +16,7 @@
 #include "scenarios/prediction.hpp"
 #include "sim/liveness.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 // Resident memory of this process beyond what it held before the run.
@@ -191,4 +191,4 @@ Validation validate(const Scenario& scenario, World& world, const ValidateOption
   return answer;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -13,7 +13,7 @@
 
 // A scenario run for real on the ranks of a world, and laid beside its prediction.
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 struct ValidateOptions {
   PageScale scale;
@@ -38,4 +38,4 @@ struct Validation {
 /// ended early.
 [[nodiscard]] Validation validate(const Scenario& scenario, World& world, const ValidateOptions& options);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -6,7 +6,7 @@
 
 #include "sim/caching_allocator.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 using Action = TraceEvent::Action;
@@ -152,4 +152,4 @@ RerunOutcome what_if(const RecordedTrace& trace, const std::vector<std::size_t>&
   return Rerun(trace, emptied_at, conditions).run();
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -9,7 +9,7 @@
 #include "sim/allocator_options.hpp"
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// The device and the allocator's options under which a recording's requests are made again.
 struct Conditions {
@@ -63,4 +63,4 @@ struct RerunOutcome {
 RerunOutcome what_if(const RecordedTrace& trace, const std::vector<std::size_t>& emptied_at,
                      const Conditions& conditions);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -5,7 +5,7 @@
 
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// A place in a device's address space. Places differ by Bytes; two places do not add.
 struct Address {
@@ -18,4 +18,4 @@ struct Address {
   friend constexpr Bytes operator-(Address a, Address b) { return Bytes{static_cast<std::int64_t>(a.value - b.value)}; }
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

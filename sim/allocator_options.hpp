@@ -11,7 +11,7 @@
 
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// The two halves of the caching allocator: requests of at most 1 MiB never share a segment with larger ones.
 enum class PoolKind : std::uint8_t { Small, Large };
@@ -112,4 +112,4 @@ constexpr Bytes expandable_address_space(PoolKind pool, const AllocatorOptions& 
   return round_up(options.device_memory + options.device_memory / 8, expandable_page(pool, options));
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -1,6 +1,6 @@
 #include "sim/allocator_stats.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 void PoolStats::reset_peaks() {
   for (Stat<Bytes>* stat : {&allocated, &active, &requested, &reserved, &inactive_split}) stat->peak = stat->current;
@@ -17,4 +17,4 @@ void AllocatorStats::reset_peaks() {
   oversize_segments.peak = oversize_segments.current;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

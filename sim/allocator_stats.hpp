@@ -6,7 +6,7 @@
 #include "sim/allocator_options.hpp"
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// A quantity over time, as one entry of torch.cuda.memory_stats.
 template <class T>
@@ -78,4 +78,4 @@ struct AllocatorStats {
   friend bool operator==(const AllocatorStats&, const AllocatorStats&) = default;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

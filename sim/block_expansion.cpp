@@ -5,7 +5,7 @@
 #include "sim/block_map.hpp"
 #include "sim/ensure.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 BlockId BlockMap::find_expandable(const BlockRequest& request) const {
   const StreamBlocks* const home = find_blocks_of(request.pool, request.stream);
@@ -159,4 +159,4 @@ const BlockMap::StreamBlocks* BlockMap::find_blocks_of(PoolId id, StreamId strea
   return found == streams.end() ? nullptr : &*found;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -5,7 +5,7 @@
 #include "sim/block_map.hpp"
 #include "sim/ensure.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 std::vector<BlockId> BlockMap::restore(const std::vector<SegmentLayout>& segments) {
   std::vector<BlockId> allocated;
@@ -107,4 +107,4 @@ std::vector<SegmentLayout> BlockMap::layout() const {
   return segments;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

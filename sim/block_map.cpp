@@ -6,7 +6,7 @@
 
 #include "sim/ensure.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 BlockMap::BlockMap(const AllocatorOptions& options, Counted counted)
     : options_(options),
@@ -284,4 +284,4 @@ void BlockMap::count_free(const Block& block, Bytes size, const Merged& merged) 
   });
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

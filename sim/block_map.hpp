@@ -11,7 +11,7 @@
 #include "sim/free_blocks.hpp"
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// PendingFree: given back by the program, but other streams may still use it.
 enum class BlockState : std::uint8_t { Free, Allocated, PendingFree, Unmapped };
@@ -243,4 +243,4 @@ class BlockMap {
   AllocatorStats stats_;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -4,7 +4,7 @@
 
 #include "sim/block_map.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 std::vector<Release> BlockMap::release_unused() {
   std::vector<Release> released = release_unused(pool(0, PoolKind::Large));
@@ -127,4 +127,4 @@ std::vector<Release> BlockMap::release_old(Bytes target) {
 
 std::int64_t BlockMap::age(BlockId id) const { return pools_[block(id).pool.index].searches - free_since_[id.index()]; }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -17,7 +17,7 @@
 #include "sim/stream_events.hpp"
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// Why an allocation failed even after every cached segment was given back.
 struct OutOfMemory {
@@ -285,4 +285,4 @@ class CachingAllocator {
   std::vector<Active> active_;  // private pools, in the order in which they began
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-namespace tidemark {
+namespace tidemark::sim {
 namespace {
 
 // A program makes a handful of different calls: looking through them is quicker than any table.
@@ -82,4 +82,4 @@ Workload calls_of(const RepeatingWorkload& workload) {
   return calls;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -3,7 +3,7 @@
 #include "sim/repeats.hpp"
 #include "sim/workload.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// The workload with each call once that one of its programs makes: every collective of a group by kind and size, every
 /// exchange by what goes which way. That is all that prices, links and classes of ranks depend on, and programs of many
@@ -11,4 +11,4 @@ namespace tidemark {
 [[nodiscard]] Workload calls_of(const Workload& workload);
 [[nodiscard]] Workload calls_of(const RepeatingWorkload& workload);
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

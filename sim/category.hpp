@@ -8,7 +8,7 @@
 
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// What a byte is for. The names are the contract of the prediction's JSON; the simulator only adds them up.
 enum class Category : std::uint8_t {
@@ -66,4 +66,4 @@ struct Composition {
   bool operator==(const Composition&) const = default;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -6,7 +6,7 @@
 #include "sim/segment_source.hpp"
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// A device's memory as the allocator sees it: invented addresses, as many as drivers leave over.
 class DeviceMemory {
@@ -57,4 +57,4 @@ class DeviceMemory {
 
 static_assert(ExpandableSegmentSource<DeviceMemory>);
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

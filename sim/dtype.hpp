@@ -5,7 +5,7 @@
 
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// Element types of tensors.
 enum class DType : std::uint8_t { BF16, FP16, FP32, INT64, BOOL };
@@ -41,4 +41,4 @@ constexpr std::string_view name(DType type) {
   return "?";
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

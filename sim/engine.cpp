@@ -23,7 +23,7 @@
 // that links allow. A class's host thread runs ahead until it has to wait, its streams until they meet a transfer. Work
 // that others wait for is never earlier than the event that let it go on, so events come in order of time.
 
-namespace tidemark {
+namespace tidemark::sim {
 namespace {
 
 constexpr std::int32_t nobody = -1;
@@ -738,4 +738,4 @@ Trace simulate(const RepeatingWorkload& workload, const Folding& folding, const 
   return Engine(workload.programs, workload.communicators, folding, prices, {sharing, Keep::Ends}).run();
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -9,7 +9,7 @@
 #include "sim/trace.hpp"
 #include "sim/workload.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// What a trace keeps besides its outcome.
 enum class Keep : std::uint8_t { Ends, Timeline };
@@ -28,4 +28,4 @@ struct EngineOptions {
 [[nodiscard]] Trace simulate(const RepeatingWorkload& workload, const Folding& folding, const TimePrices& prices,
                              LinkSharing sharing = LinkSharing::MaxMinFair);
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

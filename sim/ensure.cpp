@@ -3,11 +3,11 @@
 #include <cstdio>
 #include <cstdlib>
 
-namespace tidemark {
+namespace tidemark::sim {
 
 void violated(const char* what, const char* file, int line) {
   std::fprintf(stderr, "%s:%d: internal error: this must hold: %s\n", file, line, what);
   std::abort();
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -1,6 +1,6 @@
 #pragma once
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// Reports what was violated and where, and aborts. Called by `ensure` only.
 [[noreturn]] void violated(const char* what, const char* file, int line);
@@ -10,4 +10,4 @@ inline void ensure(bool holds, const char* what, const char* file = __builtin_FI
   if (!holds) violated(what, file, line);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

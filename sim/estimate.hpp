@@ -4,7 +4,7 @@
 
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// A number of bytes that is known, or estimated within bounds (low <= bytes <= high); `source` says by what.
 struct Estimate {
@@ -16,4 +16,4 @@ struct Estimate {
   bool operator==(const Estimate&) const = default;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -18,7 +18,7 @@
 #include "sim/ensure.hpp"
 #include "sim/time.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// Events by (instant, order of pushing). Up to 2^24 at once and 2^40 from one `clear` to the next. A payload has a
 /// default and moves.
@@ -150,4 +150,4 @@ class EventQueue {
   std::uint64_t pushed_ = 0;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

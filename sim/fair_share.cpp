@@ -7,7 +7,7 @@
 
 #include "sim/ensure.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 namespace {
 
 __extension__ using Wide = __int128;
@@ -213,4 +213,4 @@ Bandwidth FairShare::use(LinkId id) const {
   return Bandwidth{static_cast<std::int64_t>((used + one - 1) >> fraction_bits)};
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -24,7 +24,7 @@
 #include "sim/transfer.hpp"
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 using FlowId = Id<struct FlowKind>;  ///< a transfer that is under way; reused once it is removed
 
@@ -112,4 +112,4 @@ class FairShare {
   std::vector<LinkId> full_;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -2,7 +2,7 @@
 
 #include "sim/allocator_options.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 std::vector<std::int64_t> flat_changes(const Program& program) {
   std::vector<std::int64_t> size(static_cast<std::size_t>(program.buffers), 0);
@@ -25,4 +25,4 @@ Effect effect_of(std::span<const std::int64_t> changes) {
   return {Bytes{level}, Bytes{highest}};
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

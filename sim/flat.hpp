@@ -8,7 +8,7 @@
 
 #include "sim/program.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// What a run of ops does to the number of live bytes: where it ends, and the highest point on the way, both from
 /// where it began. Effects compose, so the peak of a repeated block needs no second look.
@@ -28,4 +28,4 @@ struct Effect {
 /// Net change and highest point of a run of changes.
 [[nodiscard]] Effect effect_of(std::span<const std::int64_t> changes);
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -9,7 +9,7 @@
 #include "sim/ensure.hpp"
 #include "sim/hash.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 namespace {
 
 // What a program does with each communicator: takes part in collectives, and sends to or receives from steps away.
@@ -272,4 +272,4 @@ Folding unfolded(const Workload& workload, const std::vector<std::int32_t>& pric
   return folding_of(workload, price_of_rank, Refinement(workload, nothing), colours);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

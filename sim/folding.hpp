@@ -11,7 +11,7 @@
 #include "sim/transfer.hpp"
 #include "sim/workload.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// Ranks that cannot be told apart: the same program at the same prices, and groups, peers and links that are alike,
 /// however far one looks. One of them stands for all.
@@ -94,4 +94,4 @@ struct Likeness {
 /// Every rank a class of its own.
 [[nodiscard]] Folding unfolded(const Workload& workload, const std::vector<std::int32_t>& price_of_rank);
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -1,6 +1,6 @@
 #include "sim/free_blocks.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 const FreeBlock* FreeBlocks::next(const FreeBlock* block) const {
   const std::uint32_t its = bin_of(block->size);
@@ -54,4 +54,4 @@ std::size_t FreeBlocks::size() const {
   return sum;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

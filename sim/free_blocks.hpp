@@ -11,7 +11,7 @@
 #include "sim/ensure.hpp"
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 using BlockId = Id<struct BlockKind>;  ///< a block of one allocator, from malloc to free
 
@@ -151,4 +151,4 @@ class FreeBlocks {
   std::uint32_t words_ = 0;                   // by word of those, whether it has any
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

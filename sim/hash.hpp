@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// Steele, Lea & Flood, Fast splittable pseudorandom number generators, 2014: the finalizer of SplitMix64.
 constexpr std::uint64_t mixed(std::uint64_t x) {
@@ -25,4 +25,4 @@ constexpr std::uint64_t hash_of_pair(std::uint64_t any, std::int32_t small) {
   return mixed(any ^ (static_cast<std::uint64_t>(small) * 0xd1342543de82ef95));
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// Tells at which place a table has a value, so that it has each value once. The values are in the table alone.
 template <class Value, class Hash>
@@ -49,4 +49,4 @@ class Interned {
   int bits_ = 5;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -6,7 +6,7 @@
 #include "sim/dtype.hpp"
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 enum class Pass : std::uint8_t { Forward, Backward };
 
@@ -38,4 +38,4 @@ struct Stream {
 
 using Kernel = std::variant<Gemm, Attention, Stream>;
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

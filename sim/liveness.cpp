@@ -5,7 +5,7 @@
 
 #include "sim/ensure.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 namespace {
 
 // Which op refers to each buffer last: it uses the buffer, or takes away the last name bound to it.
@@ -92,4 +92,4 @@ Program without_frees(Program program) {
   return program;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

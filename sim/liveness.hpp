@@ -2,7 +2,7 @@
 
 #include "sim/program.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// The program with every free computed: each buffer is freed right after its last use and its last binding, as
 /// reference counting would. A buffer that a name still holds at the end is never freed. `program` holds no frees.
@@ -11,4 +11,4 @@ namespace tidemark {
 /// The program as it was written, before frees were computed.
 [[nodiscard]] Program without_frees(Program program);
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

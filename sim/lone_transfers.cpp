@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <utility>
 
-namespace tidemark {
+namespace tidemark::sim {
 namespace {
 
 // Goes through a program in the order of its host thread and notes what each stream knows to be over: of each stream,
@@ -123,4 +123,4 @@ TimedProgram with_known(const TimedProgram& program, const std::vector<std::opti
   return known;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

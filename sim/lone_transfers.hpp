@@ -9,7 +9,7 @@
 // A collective that meets no other transfer on any of its links takes as long each time, as a kernel does. Most are
 // such ones: only ranks that take part in a transfer load their links, and each rank does one thing after another.
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// Which of a program's calls may be under way at the same time as which: those between which no event says that one is
 /// over before the other begins. Calls are numbered as TimedProgram's collectives, and after them its exchanges.
@@ -21,4 +21,4 @@ using Overlaps = std::vector<std::vector<bool>>;
 [[nodiscard]] TimedProgram with_known(const TimedProgram& program,
                                       const std::vector<std::optional<Duration>>& durations);
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

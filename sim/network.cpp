@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tidemark {
+namespace tidemark::sim {
 
 Network::Network(const std::vector<Bandwidth>& links, LinkSharing sharing)
     : links_(links), sharing_(sharing), shares_(links) {}
@@ -60,4 +60,4 @@ const std::vector<Network::PlannedEnd>& Network::settle(Instant now) {
   return returned_;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

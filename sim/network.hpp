@@ -7,7 +7,7 @@
 #include "sim/time.hpp"
 #include "sim/transfer.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// Whether concurrent transfers slow each other down on links they share.
 enum class LinkSharing : std::uint8_t { MaxMinFair, None };
@@ -56,4 +56,4 @@ class Network {
   std::vector<PlannedEnd> planned_, returned_;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -9,7 +9,7 @@
 
 #include "sim/program.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// How long a program is.
 struct Extent {
@@ -102,4 +102,4 @@ class NextBody {
   std::vector<std::uint32_t*> operand_lists_, transfer_lists_;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -1,6 +1,6 @@
 #pragma once
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// A visitor made of lambdas, one per alternative.
 template <class... Lambdas>
@@ -10,4 +10,4 @@ struct Overloaded : Lambdas... {
 template <class... Lambdas>
 Overloaded(Lambdas...) -> Overloaded<Lambdas...>;
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

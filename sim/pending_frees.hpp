@@ -12,7 +12,7 @@
 #include "sim/stream_events.hpp"
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// Blocks that streams other than their own use, and those among them that were freed and wait for these streams:
 /// recordStream, insert_events, process_events and synchronize_and_free_events of c10/cuda/CUDACachingAllocator.cpp.
@@ -119,4 +119,4 @@ class PendingFrees {
   std::vector<BlockId> deferred_;                        // until no capture is underway
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -6,7 +6,7 @@
 #include "sim/estimate.hpp"
 #include "sim/program.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// What drivers and libraries take from one rank's device, behind the framework's allocator.
 struct DriverPrices {
@@ -43,4 +43,4 @@ struct Prices {
   }
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

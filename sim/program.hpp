@@ -13,7 +13,7 @@
 // A rank is a host thread, some streams and a memory. A program is what that thread calls, in order. Host order is the
 // truth for memory: a framework allocates and frees when its host thread runs, not when the device does.
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// A run of Program::operands.
 struct BufferList {
@@ -216,4 +216,4 @@ void for_each_operand(const Program& program, const Op& op, Use&& use) {
   }
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

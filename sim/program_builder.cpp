@@ -5,7 +5,7 @@
 #include "sim/ensure.hpp"
 #include "sim/overloaded.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 namespace {
 
 template <class Ids>
@@ -94,4 +94,4 @@ void ProgramBuilder::push(const Op& op) {
   program_.ops.push_back(op);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -9,7 +9,7 @@
 #include "sim/interned.hpp"
 #include "sim/program.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// Writes a program op by op and interns what its ops point to: labels, names, kernels.
 class ProgramBuilder {
@@ -60,4 +60,4 @@ class ProgramBuilder {
   Interned<Kernel, KernelHash> kernels_;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -9,7 +9,7 @@
 #include "sim/overloaded.hpp"
 #include "sim/program_builder.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 namespace {
 
 constexpr std::array<std::string_view, 10> streaming_names = {"fill",       "copy", "lookup", "norm",   "rotary",
@@ -291,4 +291,4 @@ Program parse_program(std::string_view text) {
   return std::move(program).finish();
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -15,7 +15,7 @@
 //
 // parse(text(p)) means the same as p; a parsed program and the parse of its text are equal.
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// A line that is no op: which one, and what is wrong with it.
 class ProgramTextError : public std::runtime_error {
@@ -35,4 +35,4 @@ class ProgramTextError : public std::runtime_error {
 /// Reads what `text` writes; blank lines and lines starting with '#' are skipped. Throws ProgramTextError.
 [[nodiscard]] Program parse_program(std::string_view text);
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -12,7 +12,7 @@
 #include "sim/next_body.hpp"
 #include "sim/overloaded.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 namespace {
 
 // What a program numbers, one after the other, as it makes it; a name as it first comes up.
@@ -664,4 +664,4 @@ Workload shortened(RepeatingWorkload workload) {
   return unrolled(std::move(workload));
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -13,7 +13,7 @@
 // In the middle of a step micro-batches do the same again and again, each with tensors of its own. Programs of hundreds
 // of them say it once.
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// Ops [first, last) of a program, a body, come `more` times again after they came once. Each time they make new
 /// buffers, events and names, and refer to those made as many micro-batches before.
@@ -66,4 +66,4 @@ struct RepeatingWorkload {
 /// there, and ranks meet as they do in the whole.
 [[nodiscard]] Workload shortened(RepeatingWorkload workload);
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -8,7 +8,7 @@
 #include "sim/overloaded.hpp"
 #include "sim/repeats.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 namespace {
 
 class Replayer {
@@ -265,4 +265,4 @@ std::vector<MemorySample> memory_timeline(const Program& program, const DriverPr
   return samples;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -19,7 +19,7 @@
 // Memory without a clock: host order decides what is allocated when, so one pass over the ops through the emulated
 // allocator gives every peak exactly.
 
-namespace tidemark {
+namespace tidemark::sim {
 
 struct RepeatingProgram;
 
@@ -154,4 +154,4 @@ struct MemorySample {
 [[nodiscard]] std::vector<MemorySample> memory_timeline(const Program& program, const DriverPrices& prices,
                                                         const AllocatorOptions& allocator = {});
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

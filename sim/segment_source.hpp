@@ -11,7 +11,7 @@
 #include "sim/ensure.hpp"
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// Where a caching allocator gets whole segments from, as cudaMalloc and cudaFree give and take them.
 template <class Source>
@@ -129,4 +129,4 @@ class LoggedSegments {
   std::vector<SegmentEvent> events_;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -6,7 +6,7 @@
 
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// How a caching allocator learns that other streams are done with a block, as from CUDA events.
 template <class Events>
@@ -54,4 +54,4 @@ class StreamProgress {
 };
 static_assert(StreamEvents<StreamProgress>);
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tidemark {
+namespace tidemark::sim {
 namespace {
 
 std::size_t streams_of(const Program& program) {
@@ -73,4 +73,4 @@ std::optional<StreamId> StreamOrder::still_using(BufferId buffer) const {
   return std::nullopt;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -6,7 +6,7 @@
 
 #include "sim/program.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// What streams know of each other: which work of another stream lies before what a stream is given next, because it,
 /// or the host thread, has waited. Ops are told to it in order.
@@ -37,4 +37,4 @@ class StreamOrder {
   std::vector<Use> uses_;        // by buffer
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -4,7 +4,7 @@
 
 #include "sim/ensure.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 namespace {
 
 constexpr std::int32_t no_slot = -1;
@@ -70,4 +70,4 @@ std::vector<StepTimes> step_times(const Workload& workload, const Folding& foldi
   return found;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -7,7 +7,7 @@
 #include "sim/trace.hpp"
 #include "sim/workload.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// Where the compute stream of one class of ranks spends a step. Everything sums to `step`.
 struct StepTimes {
@@ -25,4 +25,4 @@ struct StepTimes {
 /// Where the last step went, by class. Needs a timeline (Keep::Timeline).
 [[nodiscard]] std::vector<StepTimes> step_times(const Workload& workload, const Folding& folding, const Trace& trace);
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

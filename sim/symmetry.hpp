@@ -5,7 +5,7 @@
 
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// Ranks that can change places: an orbit is where one rank can be moved to without changing programs, prices, groups,
 /// peers, or what is put on links. A group meets either one rank of an orbit, or all of it.
@@ -28,4 +28,4 @@ struct Symmetry {
   return none;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -5,7 +5,7 @@
 
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// Simulated time: a whole number of picoseconds.
 using Duration = Quantity<struct PicosecondUnit>;
@@ -49,4 +49,4 @@ constexpr Bandwidth operator""_GBps(unsigned long long n) {
 }
 }  // namespace literals
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

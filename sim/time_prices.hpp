@@ -9,7 +9,7 @@
 #include "sim/time.hpp"
 #include "sim/transfer.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// A collective as a price list tells it apart.
 struct CollectiveKey {
@@ -41,4 +41,4 @@ struct TimePrices {
   std::vector<Bandwidth> links;  ///< by LinkId
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

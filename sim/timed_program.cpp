@@ -8,7 +8,7 @@
 
 #include "sim/overloaded.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 namespace {
 
 // Equal calls get equal numbers. Programs repeat themselves: what followed a call the last time mostly follows it
@@ -282,4 +282,4 @@ TimedProgram timed(const RepeatingProgram& program, Duration launch, const std::
   return found ? std::move(*found) : timed(unrolled(program), launch, kernels, how);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -13,7 +13,7 @@
 // waits in a Sync. Between two of them, in a *stretch*, everything is handed over at a known distance from the start of
 // the stretch, so that a stream needs the start only, and no queue of what it has been handed.
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// What a stream does next.
 struct TimedOp {
@@ -85,4 +85,4 @@ enum class Kernels : std::uint8_t { Together, Each };
 [[nodiscard]] TimedProgram timed(const RepeatingProgram& program, Duration launch, const std::vector<Duration>& kernels,
                                  Kernels how);
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

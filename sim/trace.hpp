@@ -8,7 +8,7 @@
 #include "sim/program.hpp"
 #include "sim/time.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// Work of one stream. A transfer is `ready` when its rank has come to it; it may have to wait for others to begin.
 struct Span {
@@ -57,4 +57,4 @@ struct Trace {
   bool operator==(const Trace&) const = default;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

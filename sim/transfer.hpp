@@ -6,7 +6,7 @@
 #include "sim/time.hpp"
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 using LinkId =
     Id<struct LinkKind>;  ///< one direction of a link of the fabric, or a class of links that are loaded alike
@@ -27,4 +27,4 @@ struct TransferPrice {
   bool operator==(const TransferPrice&) const = default;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

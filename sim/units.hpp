@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <functional>
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// A whole number of one unit. Quantities of different units do not mix; a quantity scales by plain integers.
 template <class Unit>
@@ -75,9 +75,9 @@ using LabelId = Id<struct LabelKind>;      ///< an interned text of one program
 using KernelId = Id<struct KernelKind>;    ///< an interned kernel of one program
 using CommSlot = Id<struct CommSlotKind>;  ///< "my pipeline group": a communicator, seen from a rank
 
-}  // namespace tidemark
+}  // namespace tidemark::sim
 
 template <class Kind>
-struct std::hash<tidemark::Id<Kind>> {
-  std::size_t operator()(tidemark::Id<Kind> id) const noexcept { return std::hash<std::int32_t>{}(id.value); }
+struct std::hash<tidemark::sim::Id<Kind>> {
+  std::size_t operator()(tidemark::sim::Id<Kind> id) const noexcept { return std::hash<std::int32_t>{}(id.value); }
 };

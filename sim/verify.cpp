@@ -12,7 +12,7 @@
 #include "sim/program_text.hpp"
 #include "sim/stream_order.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 namespace {
 
 constexpr std::size_t most_findings = 20;
@@ -210,4 +210,4 @@ std::vector<std::string> verify(const Workload& workload) {
   return GroupChecker(workload).findings();
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -5,7 +5,7 @@
 
 #include "sim/workload.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// What is wrong with one program, one line a finding, none when it may run: every buffer allocated once and before it
 /// is used, never used or named after its free, freed once; sizes positive; waits after records; no stream still using
@@ -16,4 +16,4 @@ namespace tidemark {
 /// of a group, and each message that one rank sends is received by its peer, in order and of equal size.
 [[nodiscard]] std::vector<std::string> verify(const Workload& workload);
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -5,7 +5,7 @@
 
 #include "sim/ensure.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 std::int32_t group_size(const Communicator& communicator) {
   std::int32_t size = 1;
@@ -53,4 +53,4 @@ Rank group_neighbour(const Communicator& communicator, Rank member, std::int32_t
   return {neighbour};
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

@@ -7,7 +7,7 @@
 #include "sim/program.hpp"
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 
 /// One axis of the job along which a group's members differ. A rank's coordinate is rank / stride, counted round the
 /// axis; members are those at coordinates 0, step, 2 step, …, `size` of them.
@@ -55,4 +55,4 @@ struct Workload {
   }
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

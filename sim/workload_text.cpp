@@ -8,7 +8,7 @@
 
 #include "sim/program_text.hpp"
 
-namespace tidemark {
+namespace tidemark::sim {
 namespace {
 
 // Lines, counted from 1.
@@ -113,4 +113,4 @@ Workload parse_workload(std::string_view text) {
   return workload;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

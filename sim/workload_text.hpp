@@ -15,11 +15,11 @@
 //
 // An axis is size/stride/step; `ranks` names each rank's program.
 
-namespace tidemark {
+namespace tidemark::sim {
 
 [[nodiscard]] std::string text(const Workload& workload);
 
 /// Reads what `text` writes; blank lines and lines starting with '#' are skipped. Throws ProgramTextError.
 [[nodiscard]] Workload parse_workload(std::string_view text);
 
-}  // namespace tidemark
+}  // namespace tidemark::sim

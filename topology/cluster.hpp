@@ -12,7 +12,7 @@
 // Bandwidths are of one direction and as data sheets have them; what a device reaches of its peaks stands in its
 // Efficiency. Values that are not given are those of an HGX H100.
 
-namespace tidemark {
+namespace tidemark::topology {
 
 /// Peak rates of dense matrix multiplication, by the type of the inputs; sums are FP32.
 struct PeakRates {
@@ -105,4 +105,4 @@ struct Cluster {
   bool operator==(const Cluster&) const = default;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::topology

@@ -7,7 +7,7 @@
 #include "sim/ensure.hpp"
 #include "topology/detail/walk.hpp"
 
-namespace tidemark {
+namespace tidemark::topology {
 namespace {
 
 using namespace literals;
@@ -441,4 +441,4 @@ Duration alone(const TransferPrice& price, const Fabric& fabric) {
   return price.latency + longest;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::topology

@@ -28,7 +28,7 @@
 //
 // A latency per step comes on top: the slowest route of a step, and what NCCL's kernels and proxies take.
 
-namespace tidemark {
+namespace tidemark::topology {
 
 enum class Algorithm : std::uint8_t { Ring, Tree, Hierarchical, Nvls, Direct };
 
@@ -93,4 +93,4 @@ struct CollectivePlan {
 /// What one step from a device to another one takes before any byte: the route's latency and the software's.
 [[nodiscard]] Duration step_latency(const Fabric& fabric, std::int32_t from, std::int32_t to);
 
-}  // namespace tidemark
+}  // namespace tidemark::topology

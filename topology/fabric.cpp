@@ -8,7 +8,7 @@
 #include "sim/ensure.hpp"
 #include "topology/detail/walk.hpp"
 
-namespace tidemark {
+namespace tidemark::topology {
 namespace {
 
 std::size_t index(LinkType type) { return static_cast<std::size_t>(type); }
@@ -238,4 +238,4 @@ std::vector<LinkUse> link_uses(const Fabric& fabric, std::span<const TransferPri
   return uses;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::topology

@@ -22,7 +22,7 @@
 // takes the same time, and a route has a handful of links. Spines do not block; a third tier is not told apart from
 // them. No device forwards for another one (NCCL's PXN), so that on rails what leaves its rail crosses the spines.
 
-namespace tidemark {
+namespace tidemark::topology {
 
 enum class LinkType : std::uint8_t {
   NvLinkUp,    ///< device to the node's NVSwitch
@@ -129,4 +129,4 @@ struct LinkUse {
 /// Per-link load, the busiest first.
 [[nodiscard]] std::vector<LinkUse> link_uses(const Fabric& fabric, std::span<const TransferPrice> transfers);
 
-}  // namespace tidemark
+}  // namespace tidemark::topology

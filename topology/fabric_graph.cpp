@@ -11,7 +11,7 @@
 #include <boost/graph/compressed_sparse_row_graph.hpp>
 #include <boost/graph/push_relabel_max_flow.hpp>
 
-namespace tidemark {
+namespace tidemark::topology {
 namespace {
 
 constexpr std::int64_t unlimited = std::numeric_limits<std::int64_t>::max() / 4;
@@ -196,4 +196,4 @@ Route searched_route(const Fabric& fabric, std::int32_t from, std::int32_t to) {
   return found;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::topology

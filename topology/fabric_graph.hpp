@@ -7,7 +7,7 @@
 
 // The fabric as a plain graph, for questions that have no answer in its regular layout, and to check the ones that do.
 
-namespace tidemark {
+namespace tidemark::topology {
 
 /// The most that `from` can send to `to` at once, by max-flow; a device sends and receives, it does not forward.
 [[nodiscard]] Bandwidth max_flow(const Fabric& fabric, std::span<const std::int32_t> from,
@@ -20,4 +20,4 @@ namespace tidemark {
 /// found without knowing how the fabric is laid out. Where a link is on several paths, its share has their number.
 [[nodiscard]] Route searched_route(const Fabric& fabric, std::int32_t from, std::int32_t to);
 
-}  // namespace tidemark
+}  // namespace tidemark::topology

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <span>
 
-namespace tidemark {
+namespace tidemark::topology {
 namespace {
 
 // Everything in GB/s, as NCCL counts it: graph/topo.h and graph/search.cc of 2.28.9.
@@ -192,4 +192,4 @@ NcclChannels nccl_channels(const Cluster& cluster, const NcclSettings& settings,
   return channels;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::topology

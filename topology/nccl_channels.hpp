@@ -6,7 +6,7 @@
 // speed that moves most (graph/search.cc); each ring becomes two channels or more (graph/connect.cc); messages get a
 // power of two of them (graph/paths.cc). Followed here for nodes whose devices are alike.
 
-namespace tidemark {
+namespace tidemark::topology {
 
 enum class Bound : std::uint8_t { Low, Central, High };
 
@@ -21,4 +21,4 @@ enum class Bound : std::uint8_t { Low, Central, High };
 /// Whether all ranks of the communicator that share a node reach each other by NVLink.
 [[nodiscard]] bool joined_by_nvlink(const Node& node, const CommunicatorUse& use);
 
-}  // namespace tidemark
+}  // namespace tidemark::topology

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-namespace tidemark {
+namespace tidemark::topology {
 namespace {
 
 using namespace literals;
@@ -266,4 +266,4 @@ Estimate nccl_kernel_memory(const Cluster& cluster) {
   return {code / 2, code / 5, code, "size of the kernels in libnccl 2.28.9 for this architecture (upper end)"};
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::topology

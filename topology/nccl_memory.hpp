@@ -10,7 +10,7 @@
 // channel.cc, transport/p2p.cc, transport/net.cc, transport/nvls.cc, transport/generic.cc; differences back to 2.18).
 // tests/topology/nccl_memory_test.cpp holds them to figures that others published. docs/device.md explains them.
 
-namespace tidemark {
+namespace tidemark::topology {
 
 /// Where a rank stands in its node's chain of a tree. Middle has two neighbours there, an end one.
 enum class ChainPlace : std::uint8_t { Middle, SendingEnd, ReceivingEnd };
@@ -56,4 +56,4 @@ struct CommunicatorParts {
 /// NCCL's kernels, loaded once per process at the first communicator.
 [[nodiscard]] Estimate nccl_kernel_memory(const Cluster& cluster);
 
-}  // namespace tidemark
+}  // namespace tidemark::topology

@@ -7,11 +7,12 @@
 
 #include "sim/estimate.hpp"
 #include "sim/units.hpp"
+#include "topology/namespace.hpp"
 
 // What NCCL's memory depends on besides the hardware: its release and its environment variables, and what was measured
 // of it on one machine. Defaults are those of NCCL 2.28.9 (init.cc, transport/net.cc, transport/nvls.cc).
 
-namespace tidemark {
+namespace tidemark::topology {
 
 /// Over what devices of one node reach each other's memory directly: NCCL_P2P_LEVEL and NCCL_P2P_DISABLE. Elsewhere
 /// data goes through host memory.
@@ -105,4 +106,4 @@ struct NcclProfile {
   bool operator==(const NcclProfile&) const = default;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::topology

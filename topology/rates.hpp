@@ -3,8 +3,9 @@
 #include <cstdint>
 
 #include "sim/units.hpp"
+#include "topology/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::topology {
 
 /// Operations per second; a multiply-add is two.
 using OperationRate = Quantity<struct OperationPerSecondUnit>;
@@ -28,4 +29,4 @@ constexpr Quantity<Unit> divided(Quantity<Unit> quantity, Ratio ratio) {
   return Quantity<Unit>{static_cast<std::int64_t>(static_cast<Wide>(quantity.count()) * one.count() / ratio.count())};
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::topology

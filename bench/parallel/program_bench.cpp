@@ -1,5 +1,6 @@
 #include <benchmark/benchmark.h>
 
+#include "bench/namespace.hpp"
 #include "parallel/lower.hpp"
 #include "sim/flat.hpp"
 #include "sim/replay.hpp"
@@ -7,7 +8,7 @@
 // The first stage of Llama-3.1-70B, tp 8, pp 4, dp 2, sequence 8192: 20 layers, unrolled over all micro-batches of two
 // steps. Items are ops.
 
-namespace tidemark {
+namespace tidemark::bench {
 namespace {
 
 struct Case {
@@ -89,4 +90,4 @@ BENCHMARK(flat_peak)->Name("Program/flat_peak/llama3_70b_stage0")->Arg(8)->Arg(6
 BENCHMARK(flatten)->Name("Program/flatten/llama3_70b_stage0")->Arg(8)->Arg(64)->Unit(benchmark::kMillisecond);
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::bench

@@ -5,6 +5,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include "bench/namespace.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/io/toml_value.hpp"
 #include "scenarios/plan/bounds.hpp"
@@ -14,7 +15,7 @@
 
 // The planner's tiers, each by itself, on one core. Items are layouts. docs/planner.md quotes them.
 
-namespace tidemark {
+namespace tidemark::bench {
 namespace {
 
 const std::filesystem::path data_root = std::filesystem::path(TIDEMARK_SOURCE_DIR) / "scenarios";
@@ -143,4 +144,4 @@ BENCHMARK(clock)->Name("Plan/clock/pp4_tp8_dp2_mb64")->Unit(benchmark::kMillisec
 BENCHMARK(in_full)->Name("Plan/in_full/pp4_tp8_dp2_mb64")->Unit(benchmark::kMillisecond);
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::bench

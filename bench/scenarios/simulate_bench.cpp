@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include "bench/namespace.hpp"
 #include "kernels/price.hpp"
 #include "kernels/price_time.hpp"
 #include "kernels/traffic.hpp"
@@ -16,7 +17,7 @@
 // How long it takes to find out how long a step takes. Two steps, unrolled over all micro-batches. Items are events:
 // queue entries handled and kernels completed.
 
-namespace tidemark {
+namespace tidemark::bench {
 namespace {
 
 const std::filesystem::path data_root = std::filesystem::path(TIDEMARK_SOURCE_DIR) / "scenarios";
@@ -171,4 +172,4 @@ BENCHMARK(predict_time)
 BENCHMARK(predict_time)->Name("Predict/llama3_405b/16384_gpus/time")->Arg(16'384)->Unit(benchmark::kMillisecond);
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::bench

@@ -14,9 +14,10 @@
 #include <variant>
 #include <vector>
 
+#include "bench/namespace.hpp"
 #include "sim/caching_allocator.hpp"
 
-namespace tidemark {
+namespace tidemark::bench {
 namespace {
 
 /// Python's pickler, as far as a snapshot needs it.
@@ -212,7 +213,7 @@ class Run {
 };
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::bench
 
 int main(int argc, char** argv) {
   std::FILE* const file = argc == 3 ? std::fopen(argv[1], "wb") : nullptr;
@@ -220,6 +221,6 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: synthesize_snapshot FILE MEGABYTES\n");
     return 2;
   }
-  tidemark::Run(file, std::atoll(argv[2]) * 1'000'000).write();
+  tidemark::bench::Run(file, std::atoll(argv[2]) * 1'000'000).write();
   return std::fclose(file) == 0 ? 0 : 3;
 }

@@ -11,12 +11,13 @@
 
 #include <benchmark/benchmark.h>
 
+#include "bench/namespace.hpp"
 #include "scenarios/io/memory_snapshot.hpp"
 #include "scenarios/io/recorded_trace.hpp"
 #include "scenarios/io/trace_replay.hpp"
 #include "sim/caching_allocator.hpp"
 
-namespace tidemark {
+namespace tidemark::bench {
 namespace {
 
 using Allocator = CachingAllocator<InventedAddresses>;
@@ -117,4 +118,4 @@ void read_snapshot(benchmark::State& state, const std::string& name) {
 BENCHMARK_CAPTURE(read_snapshot, midrun, "native-train-midrun")->Name("MemorySnapshot/read/native-train-midrun");
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::bench

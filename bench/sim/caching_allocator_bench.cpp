@@ -8,9 +8,10 @@
 
 #include <benchmark/benchmark.h>
 
+#include "bench/namespace.hpp"
 #include "sim/caching_allocator.hpp"
 
-namespace tidemark {
+namespace tidemark::bench {
 namespace {
 
 using namespace literals;
@@ -137,4 +138,4 @@ void best_fit_among_fragments(benchmark::State& state) {
 BENCHMARK(best_fit_among_fragments)->Name("Allocator/fragmented")->RangeMultiplier(8)->Range(64, 1 << 18);
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::bench

@@ -9,9 +9,10 @@
 
 #include <benchmark/benchmark.h>
 
+#include "bench/namespace.hpp"
 #include "sim/event_queue.hpp"
 
-namespace tidemark {
+namespace tidemark::bench {
 namespace {
 
 /// As small as what an engine schedules: who goes on, and with what.
@@ -74,4 +75,4 @@ BENCHMARK(hold<EventQueue<Wake>>)->Name("EventQueue/hold")->Arg(1 << 10)->Arg(1 
 BENCHMARK(hold<StandardQueue>)->Name("std::priority_queue/hold")->Arg(1 << 10)->Arg(1 << 16)->Arg(1 << 20);
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::bench

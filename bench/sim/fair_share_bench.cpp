@@ -7,9 +7,10 @@
 
 #include <benchmark/benchmark.h>
 
+#include "bench/namespace.hpp"
 #include "sim/fair_share.hpp"
 
-namespace tidemark {
+namespace tidemark::bench {
 namespace {
 
 using namespace literals;
@@ -90,4 +91,4 @@ BENCHMARK(contending)
     ->Args({1024, 1024});
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::bench

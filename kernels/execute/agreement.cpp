@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace tidemark {
+namespace tidemark::execute {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -100,4 +100,4 @@ RankAgreement parse_agreement(const std::string& text) {
           .host = j["host"].get<std::string>()};
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

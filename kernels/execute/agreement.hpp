@@ -7,7 +7,7 @@
 #include "kernels/execute/memory_points.hpp"
 #include "sim/time.hpp"
 
-namespace tidemark {
+namespace tidemark::execute {
 
 /// Prediction and measurement of one rank.
 struct RankAgreement {
@@ -34,4 +34,4 @@ inline constexpr Bytes least_yardstick{256 << 20};
 [[nodiscard]] std::string text(const RankAgreement& rank);
 [[nodiscard]] RankAgreement parse_agreement(const std::string& text);
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

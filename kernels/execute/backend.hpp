@@ -11,7 +11,7 @@
 #include "sim/kernel.hpp"
 #include "sim/program.hpp"
 
-namespace tidemark {
+namespace tidemark::execute {
 
 /// An op reads what should be there, or leaves its stamp.
 struct Reading {
@@ -74,4 +74,4 @@ concept Backend = requires(B& b, const B& idle, BufferId buffer, Bytes size, Str
   { b.findings() } -> std::same_as<const Findings&>;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

@@ -4,7 +4,7 @@
 
 #include "kernels/execute/page_scale.hpp"
 
-namespace tidemark {
+namespace tidemark::execute {
 namespace {
 
 // Odd, so that each word of a payload has a number of its own (2^64 over the golden ratio).
@@ -61,4 +61,4 @@ std::int64_t shard_words(std::int64_t words, std::int64_t n) {
   return even > dense_words ? even / PageScale::words_per_page * PageScale::words_per_page : even;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

@@ -4,11 +4,13 @@
 #include <span>
 #include <vector>
 
+#include "kernels/execute/namespace.hpp"
+
 // What a payload should hold. A kernel leaves a stamp in every page of its outputs, in every word where they are small:
 // numbers that grow evenly from word to word, from a base of their own. Collectives cut, move and add them, so that
 // whatever a buffer should hold is a few runs of evenly growing numbers.
 
-namespace tidemark {
+namespace tidemark::execute {
 
 /// Words [begin, end) of a payload: each that is `phase` modulo `grid` holds base + word x slope, modulo 2^64; the
 /// others may hold anything.
@@ -40,4 +42,4 @@ void append(Content& out, const Content& source, std::int64_t from, std::int64_t
 /// A member's part of what `n` of them share: an even cut, at whole pages where parts are that large.
 [[nodiscard]] std::int64_t shard_words(std::int64_t words, std::int64_t n);
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-namespace tidemark {
+namespace tidemark::execute {
 namespace {
 
 void check_nccl(ncclResult_t code, const char* call) {
@@ -320,4 +320,4 @@ void CudaBackend::finish() {
   findings_.count = static_cast<std::int64_t>(found.count);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

@@ -9,7 +9,7 @@
 
 #include "kernels/execute/page_scale.hpp"
 
-namespace tidemark {
+namespace tidemark::execute {
 
 void check_cuda(cudaError_t code, const char* call) {
   if (code != cudaSuccess) throw std::runtime_error(fmt::format("{} failed: {}", call, cudaGetErrorString(code)));
@@ -79,4 +79,4 @@ void CudaMemory::free(BufferId buffer) {
   held.block.reset();
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

@@ -7,7 +7,7 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
-namespace tidemark {
+namespace tidemark::execute {
 namespace {
 
 // The driver's own functions, by way of the runtime: nothing links to the driver, which build machines lack.
@@ -149,4 +149,4 @@ CudaVirtualSegments::Spaces::iterator CudaVirtualSegments::space_at(Address addr
   return std::prev(above);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

@@ -7,7 +7,7 @@
 #include "sim/program_text.hpp"
 #include "sim/workload_text.hpp"
 
-namespace tidemark {
+namespace tidemark::execute {
 namespace {
 
 std::string line(std::size_t entry, const std::string& what, const Estimate& price) {
@@ -78,4 +78,4 @@ DeviceJob parse_device_job(std::string_view text) {
   return job;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

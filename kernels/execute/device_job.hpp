@@ -3,10 +3,11 @@
 #include <string>
 #include <string_view>
 
+#include "kernels/execute/namespace.hpp"
 #include "sim/prices.hpp"
 #include "sim/workload.hpp"
 
-namespace tidemark {
+namespace tidemark::execute {
 
 /// All that a run on GPUs needs to know: what runs, and what is predicted for it. As text, it goes to a machine where
 /// nothing else of Tidemark is.
@@ -20,4 +21,4 @@ struct DeviceJob {
 /// Throws ProgramTextError.
 [[nodiscard]] DeviceJob parse_device_job(std::string_view text);
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

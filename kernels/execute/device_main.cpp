@@ -25,7 +25,7 @@
 // tidemark_gpu JOB [--results FILE] [--time-limit SECONDS] [--discard-job]: runs a job's programs on the GPUs of this
 // machine, and compares. Under mpirun its ranks are mpirun's; otherwise it forks them. Exit codes are tidemark's.
 
-namespace tidemark {
+namespace tidemark::execute {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -334,16 +334,16 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::execute
 
 int main(int argc, char** argv) {
   try {
-    return tidemark::run(argc, argv);
-  } catch (const tidemark::ProgramTextError& error) {
+    return tidemark::execute::run(argc, argv);
+  } catch (const tidemark::sim::ProgramTextError& error) {
     fmt::print(stderr, "{}: error: {}\n", argv[1], error.what());
-    return tidemark::bad_input;
+    return tidemark::execute::bad_input;
   } catch (const std::exception& error) {
     fmt::print(stderr, "tidemark_gpu: {}\n", error.what());
-    return tidemark::machine_failed;
+    return tidemark::execute::machine_failed;
   }
 }

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace tidemark {
+namespace tidemark::execute {
 
 std::string describe(const Program& program, std::size_t op) {
   Mark at;
@@ -23,4 +23,4 @@ std::string describe(const Program& program, BufferId buffer) {
   return fmt::format("b{}", buffer.value);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

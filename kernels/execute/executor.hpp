@@ -14,7 +14,7 @@
 #include "sim/time.hpp"
 #include "sim/workload.hpp"
 
-namespace tidemark {
+namespace tidemark::execute {
 
 /// How a run's memory is measured: by someone else than the one who runs.
 template <class P>
@@ -203,4 +203,4 @@ class Executor {
   RunRecord record_;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

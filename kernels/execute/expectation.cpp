@@ -7,7 +7,7 @@
 #include "sim/ensure.hpp"
 #include "sim/hash.hpp"
 
-namespace tidemark {
+namespace tidemark::execute {
 namespace {
 
 // The number that times an odd one is 1 modulo 2^64, by Newton's iteration: each round doubles the right bits.
@@ -181,4 +181,4 @@ std::string Expectation::author(std::uint64_t word) const {
   return "a sum, or nothing that a kernel wrote";
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

@@ -11,7 +11,7 @@
 #include "kernels/execute/page_scale.hpp"
 #include "sim/workload.hpp"
 
-namespace tidemark {
+namespace tidemark::execute {
 
 /// What every rank should find in the buffers that it reads: derived from the programs of all ranks, never from what a
 /// run did. Programs hold no frees; ops are counted in them.
@@ -69,4 +69,4 @@ class Expectation {
   std::vector<Facts> facts_;  // by program
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-namespace tidemark {
+namespace tidemark::execute {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -187,4 +187,4 @@ int run_forked(std::int32_t ranks, std::chrono::seconds time_limit, const std::f
   return highest;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

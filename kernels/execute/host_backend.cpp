@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-namespace tidemark {
+namespace tidemark::execute {
 namespace {
 
 struct Mistake {
@@ -69,4 +69,4 @@ void HostBackend::exchange(StreamId, CommSlot, const Group& group, std::span<con
   world_.exchange(messages, doing);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

@@ -6,7 +6,7 @@
 #include "kernels/execute/host_collectives.hpp"
 #include "kernels/execute/host_memory.hpp"
 
-namespace tidemark {
+namespace tidemark::execute {
 
 /// Runs ops on host memory, each to its end before the next: streams and events have nothing left to order.
 class HostBackend {
@@ -45,4 +45,4 @@ class HostBackend {
 
 static_assert(Backend<HostBackend>);
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

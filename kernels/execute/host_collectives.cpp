@@ -7,7 +7,7 @@
 
 #include "kernels/execute/content.hpp"
 
-namespace tidemark {
+namespace tidemark::execute {
 namespace {
 
 constexpr std::int64_t chunk_words = 32 * 1024;  // 256 KiB: stays in a core's cache
@@ -145,4 +145,4 @@ void HostCollectives::run(const Group& group, CollectiveKind kind, Words in, Wor
   }
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

@@ -8,7 +8,7 @@
 #include "kernels/execute/world.hpp"
 #include "sim/program.hpp"
 
-namespace tidemark {
+namespace tidemark::execute {
 
 /// A rank's place among those that it meets.
 struct Group {
@@ -54,4 +54,4 @@ class HostCollectives {
   std::vector<std::uint64_t> partial_, incoming_;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

@@ -8,7 +8,7 @@
 
 #include "sim/ensure.hpp"
 
-namespace tidemark {
+namespace tidemark::execute {
 namespace {
 
 constexpr std::int64_t block_unit = 512;  // of the caching allocator
@@ -103,4 +103,4 @@ std::span<std::uint64_t> HostMemory::words(BufferId buffer) const {
   return {reinterpret_cast<std::uint64_t*>(held.pages), static_cast<std::size_t>(held.words)};
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

@@ -9,7 +9,7 @@
 #include "kernels/execute/page_scale.hpp"
 #include "sim/caching_allocator.hpp"
 
-namespace tidemark {
+namespace tidemark::execute {
 
 /// Segments of host memory under the invented addresses that a simulation uses, so that equal requests make equal
 /// blocks. Every 512 B of a segment stand for a page of their own: blocks never share one.
@@ -71,4 +71,4 @@ class HostMemory {
   std::vector<Held> held_;  // by buffer
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

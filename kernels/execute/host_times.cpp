@@ -12,7 +12,7 @@
 #include "sim/engine.hpp"
 #include "sim/ensure.hpp"
 
-namespace tidemark {
+namespace tidemark::execute {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -240,4 +240,4 @@ std::vector<std::vector<Duration>> host_step_times(const Workload& workload, Pag
   return steps;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

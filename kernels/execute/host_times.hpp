@@ -11,7 +11,7 @@
 // How long a step takes on the host back end, from rates measured on the spot: the engine's answer for the programs as
 // that back end runs them, one op after the other.
 
-namespace tidemark {
+namespace tidemark::execute {
 
 /// What things take on one rank while all ranks do them.
 struct HostRates {
@@ -32,4 +32,4 @@ struct HostRates {
 [[nodiscard]] std::vector<std::vector<Duration>> host_step_times(const Workload& workload, PageScale scale,
                                                                  const HostRates& rates);
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

@@ -4,7 +4,7 @@
 
 #include "sim/replay.hpp"
 
-namespace tidemark {
+namespace tidemark::execute {
 namespace {
 
 constexpr std::size_t samples_of_last_step = 32;
@@ -99,4 +99,4 @@ MemoryPoints predicted_points(const Program& predicted, PageScale scale, const s
   return points;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

@@ -11,7 +11,7 @@
 // Memory at some moments of a run: once as a replay of the program with its frees says, once as it was measured.
 // Moments are ops of the program without frees, each with the frees that follow it.
 
-namespace tidemark {
+namespace tidemark::execute {
 
 /// What a rank holds at a moment, or at most while it is in a phase.
 struct MemoryPoint {
@@ -56,4 +56,4 @@ class PhasePeaks {
   std::vector<MemoryPoint> phases_;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

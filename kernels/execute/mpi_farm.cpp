@@ -19,7 +19,7 @@
 
 #endif
 
-namespace tidemark {
+namespace tidemark::execute {
 
 bool under_mpirun() {
   // Open MPI, MPICH and what follows PMIx.
@@ -225,4 +225,4 @@ std::unique_ptr<Farm> mpi_farm(int) {
 
 #endif
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

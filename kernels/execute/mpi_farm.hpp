@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
-namespace tidemark {
+#include "kernels/execute/namespace.hpp"
+
+namespace tidemark::execute {
 
 /// The processes of an mpirun that share tasks: texts in, texts out. The first one hands them out, a few at a time to
 /// whoever has none left, and takes part itself. Only the thread that made it may use it.
@@ -39,4 +41,4 @@ class Farm {
 /// Of this mpirun. `threads`: how many tasks a process can do at once. Throws where this build has no MPI.
 [[nodiscard]] std::unique_ptr<Farm> mpi_farm(int threads);
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

@@ -15,7 +15,7 @@
 #include <sched.h>
 #include <unistd.h>
 
-namespace tidemark {
+namespace tidemark::execute {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -175,11 +175,11 @@ std::string mpi_version() {
   return all.substr(0, all.find(','));
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::execute
 
 #else
 
-namespace tidemark {
+namespace tidemark::execute {
 
 std::unique_ptr<World> mpi_world(std::chrono::seconds) {
   throw std::runtime_error(
@@ -187,6 +187,6 @@ std::unique_ptr<World> mpi_world(std::chrono::seconds) {
 }
 std::string mpi_version() { return {}; }
 
-}  // namespace tidemark
+}  // namespace tidemark::execute
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "kernels/execute/world.hpp"
 
-namespace tidemark {
+namespace tidemark::execute {
 
 /// The ranks that mpirun started. Made once in a process; a single process without mpirun is a world of one.
 /// Throws std::runtime_error where this build has no MPI.
@@ -14,4 +14,4 @@ namespace tidemark {
 /// "Open MPI v4.1.4 …", or empty where this build has none.
 [[nodiscard]] std::string mpi_version();
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

@@ -6,7 +6,7 @@
 
 #include "kernels/execute/memory_points.hpp"
 
-namespace tidemark {
+namespace tidemark::execute {
 namespace {
 
 constexpr std::size_t nowhere = static_cast<std::size_t>(-1);
@@ -278,4 +278,4 @@ std::optional<std::vector<Group>> mutated_groups(const Workload& workload, Rank 
   return std::nullopt;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

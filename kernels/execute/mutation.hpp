@@ -12,7 +12,7 @@
 
 // One thing done wrong on purpose, to see that a comparison of prediction and run would show it.
 
-namespace tidemark {
+namespace tidemark::execute {
 
 enum class Mutation : std::uint8_t {
   None,
@@ -46,4 +46,4 @@ inline constexpr std::array<std::string_view, 9> mutation_names{"none",        "
 /// The same, wrong in the way asked for, and on all ranks alike; nothing where the workload has no group to spoil.
 [[nodiscard]] std::optional<std::vector<Group>> mutated_groups(const Workload& workload, Rank rank, Mutation mutation);
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/execute/namespace.hpp"
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::execute {
 
 /// How much of each block a run really holds: whole units, one of `divisor`, at least one. Block logic stays in the
 /// job's own bytes. A payload is made of 8-byte words.
@@ -28,4 +29,4 @@ struct PageScale {
 /// Nothing is scaled, and a payload is exactly as large as its buffer.
 inline constexpr PageScale device_scale{1, PageScale::word};
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

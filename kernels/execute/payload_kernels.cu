@@ -1,6 +1,6 @@
 #include "kernels/execute/detail/payload_kernels.hpp"
 
-namespace tidemark {
+namespace tidemark::execute {
 namespace {
 
 constexpr int threads = 256;
@@ -42,4 +42,4 @@ void check_words(const std::uint64_t* words, const ContentRun& run, std::uint64_
   check_kernel<<<blocks_for(run.end - run.begin), threads, 0, stream>>>(words, run, reading, findings);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

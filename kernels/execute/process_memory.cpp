@@ -12,7 +12,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-namespace tidemark {
+namespace tidemark::execute {
 namespace {
 
 // A file of lines "Name:   123 kB". Reads without the heap: a measurement must not change what it measures.
@@ -75,4 +75,4 @@ void reset_resident_peak() {
   if (!done) throw std::runtime_error("cannot reset the resident peak: /proc/self/clear_refs refuses");
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

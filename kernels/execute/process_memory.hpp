@@ -2,9 +2,10 @@
 
 #include <string>
 
+#include "kernels/execute/namespace.hpp"
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::execute {
 
 /// What the operating system says of this process (Linux /proc). Throws std::runtime_error where it says nothing.
 
@@ -25,4 +26,4 @@ void reset_resident_peak();
 /// What processes may still take (MemAvailable).
 [[nodiscard]] Bytes available_memory();
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

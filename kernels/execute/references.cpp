@@ -1,6 +1,6 @@
 #include "kernels/execute/references.hpp"
 
-namespace tidemark {
+namespace tidemark::execute {
 
 References::References(const Program& program)
     : program_(program), counts_(static_cast<std::size_t>(program.buffers)), variables_(program.names.size()) {
@@ -36,4 +36,4 @@ void References::note(std::size_t index) {
   }
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

@@ -3,9 +3,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/execute/namespace.hpp"
 #include "sim/program.hpp"
 
-namespace tidemark {
+namespace tidemark::execute {
 
 /// Reference counts as a framework's interpreter keeps them while it runs: how often each buffer is still going to be
 /// used, and how many variables hold it. Independent of the pass that computes frees for predictions.
@@ -43,4 +44,4 @@ class References {
   std::vector<BufferId> touched_;    // by the op at hand
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

@@ -3,7 +3,7 @@
 #include <array>
 #include <utility>
 
-namespace tidemark {
+namespace tidemark::execute {
 namespace {
 
 constexpr std::int32_t barrier_tag = 0, length_tag = 1, text_tag = 2;
@@ -67,4 +67,4 @@ std::string World::first_said(const std::string& mine) {
   return broadcast(std::move(first));
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

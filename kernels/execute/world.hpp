@@ -7,10 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "kernels/execute/namespace.hpp"
 #include "sim/program.hpp"
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::execute {
 
 /// The run is over on all ranks: one of them could not go on. Every rank throws it, and one of them, which may be any
 /// that still runs, tells people.
@@ -62,4 +63,4 @@ class World {
   static constexpr std::int32_t first_payload_tag = 16;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

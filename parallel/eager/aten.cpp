@@ -8,7 +8,7 @@
 #include "parallel/eager/reduction.hpp"
 #include "sim/ensure.hpp"
 
-namespace tidemark::eager {
+namespace tidemark::parallel::eager {
 namespace {
 
 // An output laid out as an elementwise operation does it.
@@ -624,4 +624,4 @@ Tensor cross_entropy(Session& s, const Tensor& logits, const Tensor& labels) {
   return with(std::move(out), std::move(node));
 }
 
-}  // namespace tidemark::eager
+}  // namespace tidemark::parallel::eager

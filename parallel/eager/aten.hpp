@@ -9,7 +9,7 @@
 // The operations of ATen that models are written in: which tensors each makes, what it saves for its backward pass
 // (tools/autograd/derivatives.yaml), and what that pass makes (torch/csrc/autograd/FunctionsManual.cpp). PyTorch 2.x.
 
-namespace tidemark::eager {
+namespace tidemark::parallel::eager {
 
 // Views.
 [[nodiscard]] Tensor view(Session& s, const Tensor& x, Shape sizes);
@@ -71,4 +71,4 @@ namespace tidemark::eager {
 /// Mean over the rows of a [rows, classes] tensor.
 [[nodiscard]] Tensor cross_entropy(Session& s, const Tensor& logits, const Tensor& labels);
 
-}  // namespace tidemark::eager
+}  // namespace tidemark::parallel::eager

@@ -8,7 +8,7 @@
 // cuda/attention.cu, cuda/attention_backward.cu, cuda/flash_attn/flash_api.cpp,
 // cuda/mem_eff_attention/kernel_forward.h, kernel_backward.h.
 
-namespace tidemark::eager {
+namespace tidemark::parallel::eager {
 namespace {
 
 // Batch, heads, sequence, width: as batch, sequence, heads, width.
@@ -255,4 +255,4 @@ Tensor scaled_dot_product_attention(Session& s, const Tensor& query, const Tenso
   return efficient_attention(s, q, k, v, bias, dropout);
 }
 
-}  // namespace tidemark::eager
+}  // namespace tidemark::parallel::eager

@@ -8,7 +8,7 @@
 #include "parallel/eager/aten.hpp"
 #include "parallel/eager/session.hpp"
 
-namespace tidemark::eager {
+namespace tidemark::parallel::eager {
 namespace {
 
 constexpr std::int64_t at_once = std::numeric_limits<std::int64_t>::max();
@@ -145,4 +145,4 @@ void backward(Session& session, const Tensor& root, Tensor gradient) {
   Engine(session).run(root.gradient, std::move(gradient));
 }
 
-}  // namespace tidemark::eager
+}  // namespace tidemark::parallel::eager

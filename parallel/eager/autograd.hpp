@@ -10,7 +10,7 @@
 
 // The graph that autograd records, and the engine that runs it backward (torch/csrc/autograd/engine.cpp).
 
-namespace tidemark::eager {
+namespace tidemark::parallel::eager {
 
 /// A tensor that a node reads in its backward pass. Under torch.utils.checkpoint it holds nothing until its region has
 /// been run again.
@@ -52,4 +52,4 @@ struct Leaf {
 /// Runs the graph backward from `root`, whose gradient is given.
 void backward(Session& session, const Tensor& root, Tensor gradient);
 
-}  // namespace tidemark::eager
+}  // namespace tidemark::parallel::eager

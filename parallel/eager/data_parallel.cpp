@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace tidemark::eager {
+namespace tidemark::parallel::eager {
 
 DistributedDataParallel::DistributedDataParallel(Session& session, const EagerHabits& habits,
                                                  const Parameters& parameters)
@@ -87,4 +87,4 @@ void DistributedDataParallel::finish_backward() {
   }
 }
 
-}  // namespace tidemark::eager
+}  // namespace tidemark::parallel::eager

@@ -4,7 +4,7 @@
 
 #include "parallel/eager/modules.hpp"
 
-namespace tidemark::eager {
+namespace tidemark::parallel::eager {
 
 /// torch.nn.parallel.DistributedDataParallel: gradients gathered into buckets, each summed over the ranks once it is
 /// full (torch/csrc/distributed/c10d/reducer.cpp).
@@ -38,4 +38,4 @@ class DistributedDataParallel {
   bool synchronizing_ = true;
 };
 
-}  // namespace tidemark::eager
+}  // namespace tidemark::parallel::eager

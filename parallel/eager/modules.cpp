@@ -11,7 +11,7 @@
 // Read in transformers 4.48 and 5.23: models/*/modeling_*.py, integrations/sdpa_attention.py, loss/loss_utils.py,
 // cache_utils.py, masking_utils.py, modeling_layers.py.
 
-namespace tidemark::eager {
+namespace tidemark::parallel::eager {
 namespace {
 
 // How a family's attention makes queries, keys and values, and what its layers look like.
@@ -734,4 +734,4 @@ CausalLM::Outputs CausalLM::operator()(const Tensor& ids, const Tensor& labels) 
   return outputs;
 }
 
-}  // namespace tidemark::eager
+}  // namespace tidemark::parallel::eager

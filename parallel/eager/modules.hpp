@@ -13,7 +13,7 @@
 // Hugging Face transformers' decoder models, module by module as their forward functions run: a local variable here is
 // one of theirs, and lives as long.
 
-namespace tidemark::eager {
+namespace tidemark::parallel::eager {
 
 /// A tensor's parameters in the order of registration, which optimizers and DistributedDataParallel follow.
 using Parameters = std::vector<std::shared_ptr<Leaf>>;
@@ -128,4 +128,4 @@ class CausalLM {
   Linear head_;
 };
 
-}  // namespace tidemark::eager
+}  // namespace tidemark::parallel::eager

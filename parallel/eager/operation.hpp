@@ -8,7 +8,7 @@
 
 // What the files that write operations share.
 
-namespace tidemark::eager {
+namespace tidemark::parallel::eager {
 
 using Gradients = std::vector<Tensor>;
 
@@ -21,4 +21,4 @@ inline Tensor with(Tensor made, std::shared_ptr<Node> node, std::size_t output =
 /// An operand of a product, in autocast's type where it is on.
 [[nodiscard]] Tensor operand(Session& s, const Tensor& x);
 
-}  // namespace tidemark::eager
+}  // namespace tidemark::parallel::eager

@@ -1,6 +1,6 @@
 #include "parallel/eager/optimizer.hpp"
 
-namespace tidemark::eager {
+namespace tidemark::parallel::eager {
 
 TorchOptimizer::TorchOptimizer(Session& session, const Train& train, const EagerHabits& habits,
                                const Parameters& parameters)
@@ -146,4 +146,4 @@ void TorchOptimizer::zero_grad() {
   for (State& state : states_) state.parameter->gradient = Tensor{};
 }
 
-}  // namespace tidemark::eager
+}  // namespace tidemark::parallel::eager

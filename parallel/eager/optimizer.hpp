@@ -4,7 +4,7 @@
 
 #include "parallel/eager/modules.hpp"
 
-namespace tidemark::eager {
+namespace tidemark::parallel::eager {
 
 /// torch.optim's AdamW and SGD, as they call tensor operations; torch/optim/adamw.py, adam.py, sgd.py.
 class TorchOptimizer {
@@ -37,4 +37,4 @@ class TorchOptimizer {
   std::vector<State> states_;
 };
 
-}  // namespace tidemark::eager
+}  // namespace tidemark::parallel::eager

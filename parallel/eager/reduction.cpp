@@ -4,7 +4,7 @@
 #include <bit>
 #include <vector>
 
-namespace tidemark::eager {
+namespace tidemark::parallel::eager {
 namespace {
 
 constexpr std::int64_t warp = 32, most_threads = 512;         // of a block; shared by a vector's elements
@@ -97,4 +97,4 @@ ReductionScratch sum_scratch(const Tensor& x, const Shape& sizes, std::int64_t d
   return {Bytes{bytes_of_sum * sums}, Bytes{bytes_of_counter * grid}};
 }
 
-}  // namespace tidemark::eager
+}  // namespace tidemark::parallel::eager

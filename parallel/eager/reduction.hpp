@@ -3,9 +3,10 @@
 #include <cstdint>
 
 #include "parallel/eager/tensor.hpp"
+#include "parallel/namespace.hpp"
 #include "sim/units.hpp"
 
-namespace tidemark::eager {
+namespace tidemark::parallel::eager {
 
 /// What PyTorch's reduction kernel takes besides its result where several blocks of threads share an output: their
 /// partial sums, and a counter for each column of blocks. Both 0 where none do.
@@ -17,4 +18,4 @@ struct ReductionScratch {
 /// (aten/src/ATen/native/cuda/Reduce.cuh setReduceConfig).
 [[nodiscard]] ReductionScratch sum_scratch(const Tensor& x, const Shape& sizes, std::int64_t device_threads);
 
-}  // namespace tidemark::eager
+}  // namespace tidemark::parallel::eager

@@ -4,7 +4,7 @@
 
 #include "sim/ensure.hpp"
 
-namespace tidemark::eager {
+namespace tidemark::parallel::eager {
 namespace {
 
 // torch/utils/checkpoint.py _StopRecomputationError: the last tensor that was asked for is there.
@@ -141,4 +141,4 @@ Session::BackwardScope::~BackwardScope() {
   session_.backward_ = backward_;
 }
 
-}  // namespace tidemark::eager
+}  // namespace tidemark::parallel::eager

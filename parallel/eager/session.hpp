@@ -13,7 +13,7 @@
 #include "parallel/eager/tensor.hpp"
 #include "parallel/lower/emitter.hpp"
 
-namespace tidemark::eager {
+namespace tidemark::parallel::eager {
 
 /// A region of torch.utils.checkpoint without reentrance: which tensors it would have saved, and how to run it again.
 struct CheckpointFrame {
@@ -169,4 +169,4 @@ class NoGrad {
   bool before_;
 };
 
-}  // namespace tidemark::eager
+}  // namespace tidemark::parallel::eager

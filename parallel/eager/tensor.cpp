@@ -6,7 +6,7 @@
 #include "parallel/eager/session.hpp"
 #include "sim/ensure.hpp"
 
-namespace tidemark::eager {
+namespace tidemark::parallel::eager {
 
 Storage::~Storage() { session_.give_up(*this); }
 
@@ -135,4 +135,4 @@ Shape elementwise_strides(const std::vector<const Tensor*>& operands, const Shap
   return strides;
 }
 
-}  // namespace tidemark::eager
+}  // namespace tidemark::parallel::eager

@@ -4,13 +4,14 @@
 #include <memory>
 #include <vector>
 
+#include "parallel/namespace.hpp"
 #include "sim/category.hpp"
 #include "sim/dtype.hpp"
 #include "sim/units.hpp"
 
 // Tensors as PyTorch has them, without their elements: sizes and strides over a storage that the last reference frees.
 
-namespace tidemark::eager {
+namespace tidemark::parallel::eager {
 
 class Session;
 struct Node;
@@ -77,4 +78,4 @@ struct Tensor {
 /// lie in memory (ATen TensorIterator.cpp reorder_dimensions).
 [[nodiscard]] Shape elementwise_strides(const std::vector<const Tensor*>& operands, const Shape& sizes);
 
-}  // namespace tidemark::eager
+}  // namespace tidemark::parallel::eager

@@ -9,7 +9,7 @@
 #include "parallel/stages.hpp"
 #include "sim/liveness.hpp"
 
-namespace tidemark::eager {
+namespace tidemark::parallel::eager {
 namespace {
 
 using namespace literals;
@@ -131,4 +131,4 @@ Program lower_training(const LoweringInput& input) {
   return with_frees(std::move(emit.program).finish());
 }
 
-}  // namespace tidemark::eager
+}  // namespace tidemark::parallel::eager

@@ -2,10 +2,10 @@
 
 #include "parallel/lower.hpp"
 
-namespace tidemark::eager {
+namespace tidemark::parallel::eager {
 
 /// The program of a training script in plain PyTorch: model, optimizer, DistributedDataParallel where there are several
 /// ranks, and `train.steps` steps. Ranks differ in nothing.
 [[nodiscard]] Program lower_training(const LoweringInput& input);
 
-}  // namespace tidemark::eager
+}  // namespace tidemark::parallel::eager

@@ -7,7 +7,7 @@
 
 #include "sim/ensure.hpp"
 
-namespace tidemark {
+namespace tidemark::parallel {
 
 void Variables::bind(std::string_view name, BufferId buffer) {
   emit_.bind(name, buffer);
@@ -196,4 +196,4 @@ void ChunkPasses::backward_pass(std::int32_t step, std::int32_t micro_batch) {
   if (batch.input == decoder_input_) variables_.bind(decoder_ + ".input_tensor.grad", batch.input_gradient);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

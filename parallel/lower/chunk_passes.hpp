@@ -10,7 +10,7 @@
 #include "parallel/lower/emitter.hpp"
 #include "parallel/lower/operators.hpp"
 
-namespace tidemark {
+namespace tidemark::parallel {
 
 /// Variables of the framework's frames and modules that come and go; giving up one that holds nothing does nothing.
 class Variables {
@@ -77,4 +77,4 @@ class ChunkPasses {
   std::vector<InFlight> spare_;  ///< finished ones, to be used again
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

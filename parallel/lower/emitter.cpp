@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-namespace tidemark {
+namespace tidemark::parallel {
 
 namespace {
 
@@ -230,4 +230,4 @@ BufferId Emitter::dummy_gradient(const Parameter& parameter) {
   return cached;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

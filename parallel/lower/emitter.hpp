@@ -16,7 +16,7 @@
 #include "parallel/stages.hpp"
 #include "sim/program_builder.hpp"
 
-namespace tidemark {
+namespace tidemark::parallel {
 
 /// Variables of the frames that operators' functions run in.
 enum class Local : std::uint8_t {
@@ -148,4 +148,4 @@ class Emitter {
   std::map<std::pair<std::int64_t, std::int64_t>, BufferId> dummy_gradients_;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

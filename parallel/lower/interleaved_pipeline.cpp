@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-namespace tidemark {
+namespace tidemark::parallel {
 namespace {
 
 constexpr StreamId forward_stream{2}, backward_stream{3};
@@ -256,4 +256,4 @@ void InterleavedPipeline::run(std::int32_t step, std::int32_t micro_batches) {
   emit_.at(step, -1);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

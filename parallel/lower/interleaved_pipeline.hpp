@@ -9,7 +9,7 @@
 #include "parallel/lower/chunk_passes.hpp"
 #include "parallel/schedule/schedule.hpp"
 
-namespace tidemark {
+namespace tidemark::parallel {
 
 /// Runs the interleaved schedule of one rank as Megatron does (core 0.14, schedules.py): during warm-up and cool-down
 /// it waits for each hand-over, in between forward and backward ones run beside the passes. The variables of that
@@ -71,4 +71,4 @@ class InterleavedPipeline {
   std::optional<EventId> sent_output_, sent_gradient_;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

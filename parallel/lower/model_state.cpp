@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-namespace tidemark {
+namespace tidemark::parallel {
 
 using namespace literals;
 
@@ -236,4 +236,4 @@ void ModelState::update() {
                                chunk.parameter_buffer, chunk.buffer.elements * size_of(emit_.train.precision));
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

@@ -5,7 +5,7 @@
 
 #include "parallel/lower/emitter.hpp"
 
-namespace tidemark {
+namespace tidemark::parallel {
 
 /// Parameters, gradients and optimizer state of one rank over its life: construction, then the end of every step.
 class ModelState {
@@ -66,4 +66,4 @@ class ModelState {
   std::vector<Piece> pieces_;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

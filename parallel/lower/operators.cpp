@@ -7,7 +7,7 @@
 // How TransformerEngine 2.11's linears, norms and attention, Megatron's embedding, LM head and losses use memory:
 // which temporaries they take, in which order, and what they drop when. Every function is one operator's pass.
 
-namespace tidemark {
+namespace tidemark::parallel {
 namespace {
 
 // One operator's pass over one micro-batch: short names for what all of them touch.
@@ -1031,4 +1031,4 @@ void backward(Emitter& emit, MicroBatch& batch, OperatorId id) {
              p.op.type);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

@@ -5,7 +5,7 @@
 
 #include "parallel/lower/emitter.hpp"
 
-namespace tidemark {
+namespace tidemark::parallel {
 
 /// The tensors of one micro-batch on one stage, while it is in flight.
 struct MicroBatch {
@@ -29,4 +29,4 @@ void forward(Emitter& emit, MicroBatch& batch, OperatorId op);
 /// Its backward pass: reads what the operator saved and its outputs' gradients, adds to its inputs' gradients.
 void backward(Emitter& emit, MicroBatch& batch, OperatorId op);
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace tidemark {
+namespace tidemark::parallel {
 
 void PipelineLowering::forward_pass(std::int32_t micro_batch) {
   passes_.forward_pass(step_, micro_batch);
@@ -112,4 +112,4 @@ void PipelineLowering::run(std::int32_t step, const Schedule& schedule) {
   emit_.at(step, -1);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

@@ -6,7 +6,7 @@
 #include "parallel/lower/chunk_passes.hpp"
 #include "parallel/schedule/schedule.hpp"
 
-namespace tidemark {
+namespace tidemark::parallel {
 
 /// Runs a schedule's passes of one stage: batches in, stage inputs and gradients handed over, and the variables of
 /// Megatron's schedule functions, which hold tensors longer than the arithmetic needs them.
@@ -38,4 +38,4 @@ class PipelineLowering {
   std::int32_t step_ = 0;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

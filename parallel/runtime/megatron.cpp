@@ -5,7 +5,7 @@
 
 // What Megatron-LM core 0.14 (commit 23e00ed0) and TransformerEngine 2.11 (commit c188b533) do, read in their sources.
 
-namespace tidemark {
+namespace tidemark::parallel {
 
 using namespace literals;
 
@@ -122,4 +122,4 @@ Runtime runtime_named(const std::string& name, const Versions& versions, const R
   return megatron(versions, settings, target);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

@@ -2,7 +2,7 @@
 
 // Plain PyTorch and Hugging Face's transformers, read in their sources (torch 2.10; transformers 4.48 to 5.23).
 
-namespace tidemark {
+namespace tidemark::parallel {
 
 using namespace literals;
 
@@ -76,4 +76,4 @@ Runtime pytorch(const Versions& versions, const RuntimeSettings& settings, const
   return runtime;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

@@ -9,7 +9,7 @@
 #include "parallel/target.hpp"
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::parallel {
 
 /// Where a linear layer's weight gradient goes when the GEMM adds it straight into the gradient buffer, but autograd
 /// still wants a tensor back.
@@ -134,4 +134,4 @@ struct RuntimeSettings {
 /// CUBLAS_WORKSPACE_CONFIG (":4096:8"), or PyTorch's default for the device where `config` is empty.
 [[nodiscard]] Bytes cublas_workspace(const std::string& config, const Target& target);
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

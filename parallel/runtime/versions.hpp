@@ -2,7 +2,9 @@
 
 #include <cstdint>
 
-namespace tidemark {
+#include "parallel/namespace.hpp"
+
+namespace tidemark::parallel {
 
 /// A release number; compares as releases do.
 struct Version {
@@ -25,4 +27,4 @@ struct Versions {
   bool operator==(const Versions&) const = default;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

@@ -1,6 +1,6 @@
 #include "parallel/schedule/schedule.hpp"
 
-namespace tidemark {
+namespace tidemark::parallel {
 
 Schedule gpipe(std::int32_t micro_batches) {
   // Backward in reverse: what was computed last is at hand first (Huang et al., GPipe, 2019, figure 2c).
@@ -10,4 +10,4 @@ Schedule gpipe(std::int32_t micro_batches) {
   return steps;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

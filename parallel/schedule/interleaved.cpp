@@ -2,7 +2,7 @@
 
 #include "parallel/schedule/schedule.hpp"
 
-namespace tidemark {
+namespace tidemark::parallel {
 namespace {
 
 // The order in which passes of one direction run: group after group of micro-batches, each through all chunks.
@@ -37,4 +37,4 @@ Schedule interleaved(std::int32_t stage, std::int32_t stages, std::int32_t micro
   return steps;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

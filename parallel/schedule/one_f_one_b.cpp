@@ -2,7 +2,7 @@
 
 #include "parallel/schedule/schedule.hpp"
 
-namespace tidemark {
+namespace tidemark::parallel {
 
 Schedule one_f_one_b(std::int32_t stage, std::int32_t stages, std::int32_t micro_batches) {
   // Early stages run ahead by their distance to the last stage; that is all 1F1B is.
@@ -17,4 +17,4 @@ Schedule one_f_one_b(std::int32_t stage, std::int32_t stages, std::int32_t micro
   return steps;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-namespace tidemark {
+namespace tidemark::parallel {
 
 std::string text(const Schedule& schedule) {
   const bool several =
@@ -17,4 +17,4 @@ std::string text(const Schedule& schedule) {
   return out;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

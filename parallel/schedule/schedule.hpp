@@ -4,9 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "parallel/namespace.hpp"
 #include "sim/kernel.hpp"
 
-namespace tidemark {
+namespace tidemark::parallel {
 
 /// One pass of one micro-batch through a stage, or through one of a rank's chunks.
 struct ScheduleStep {
@@ -38,4 +39,4 @@ using Schedule = std::vector<ScheduleStep>;
 /// All forward passes, then all backward passes; the same on every stage.
 [[nodiscard]] Schedule gpipe(std::int32_t micro_batches);
 
-}  // namespace tidemark
+}  // namespace tidemark::parallel

@@ -13,7 +13,7 @@
 #include "scenarios/plan/capacity.hpp"
 #include "scenarios/report/advice_text.hpp"
 
-namespace tidemark {
+namespace tidemark::cli {
 namespace {
 
 constexpr int yes = 0, no = 1;
@@ -69,4 +69,4 @@ int run_capacity(const CapacityArguments& a) {
   return no;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::cli

@@ -9,7 +9,7 @@
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/suggestion.hpp"
 
-namespace tidemark {
+namespace tidemark::cli {
 namespace {
 
 [[noreturn]] void refuse(std::string option, std::string message, std::string hint) {
@@ -95,4 +95,4 @@ LinkModel asked_link_model(const std::string& text) {
          "max-min (transfers share links) or alpha-beta (they do not)");
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::cli

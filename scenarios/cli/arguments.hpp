@@ -4,11 +4,12 @@
 #include <string>
 #include <vector>
 
+#include "scenarios/cli/namespace.hpp"
 #include "scenarios/prediction.hpp"
 
 // What options say, read: InputError, with a hint, where they say nothing possible.
 
-namespace tidemark {
+namespace tidemark::cli {
 
 /// "3", "0,4-7" or "all".
 [[nodiscard]] std::vector<Rank> asked_ranks(const std::string& text, const Scenario& scenario);
@@ -19,4 +20,4 @@ namespace tidemark {
 /// "max-min" or "alpha-beta".
 [[nodiscard]] LinkModel asked_link_model(const std::string& text);
 
-}  // namespace tidemark
+}  // namespace tidemark::cli

@@ -20,7 +20,7 @@
 #include "scenarios/snapshot_comparison.hpp"
 #include "scenarios/snapshot_replay.hpp"
 
-namespace tidemark {
+namespace tidemark::cli {
 namespace {
 
 constexpr char first_of_a_pickle = '\x80';  // PROTO; a log begins with text
@@ -85,4 +85,4 @@ bool run_compare(const CompareArguments& arguments) {
   return compare_with_log(arguments, scenario, subject, text);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::cli

@@ -4,7 +4,9 @@
 #include <optional>
 #include <string>
 
-namespace tidemark {
+#include "scenarios/cli/namespace.hpp"
+
+namespace tidemark::cli {
 
 struct CompareArguments {
   std::string scenario;
@@ -18,4 +20,4 @@ struct CompareArguments {
 /// Lays a prediction beside a real run's snapshot or log. True where they agree. Throws InputError.
 [[nodiscard]] bool run_compare(const CompareArguments& arguments);
 
-}  // namespace tidemark
+}  // namespace tidemark::cli

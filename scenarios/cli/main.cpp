@@ -43,7 +43,7 @@
 
 // One verb per question. Exit codes: 0 yes, 1 the answer is no, 2 bad input or usage, 3 the machine failed.
 
-namespace tidemark {
+namespace tidemark::cli {
 namespace {
 
 constexpr int yes = 0, no = 1, bad_input = 2, machine_failed = 3;
@@ -433,16 +433,16 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::cli
 
 int main(int argc, char** argv) {
   try {
-    return tidemark::run(argc, argv);
-  } catch (const tidemark::InputError& error) {
+    return tidemark::cli::run(argc, argv);
+  } catch (const tidemark::scenarios::InputError& error) {
     fmt::print(stderr, "{}\n", error.what());
-    return tidemark::bad_input;
+    return tidemark::cli::bad_input;
   } catch (const std::exception& error) {
     fmt::print(stderr, "tidemark: {}\n", error.what());
-    return tidemark::machine_failed;
+    return tidemark::cli::machine_failed;
   }
 }

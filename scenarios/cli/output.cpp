@@ -9,7 +9,7 @@
 
 #include "scenarios/io/input_error.hpp"
 
-namespace tidemark {
+namespace tidemark::cli {
 namespace {
 
 void print(std::FILE* stream, const std::string& text) {
@@ -54,4 +54,4 @@ std::filesystem::path data_root() {
   return std::filesystem::path(TIDEMARK_SOURCE_DIR) / "scenarios";
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::cli

@@ -5,7 +5,9 @@
 #include <iosfwd>
 #include <string>
 
-namespace tidemark {
+#include "scenarios/cli/namespace.hpp"
+
+namespace tidemark::cli {
 
 /// Prints an answer: text to standard output, or, where `json` names a file or "-", text to its place and JSON there.
 /// A file appears whole or not at all. Throws InputError where it cannot be written.
@@ -19,4 +21,4 @@ void write_file(const std::string& path, const std::function<void(std::ostream&)
 /// or `scenarios/` of the source tree it was built from.
 [[nodiscard]] std::filesystem::path data_root();
 
-}  // namespace tidemark
+}  // namespace tidemark::cli

@@ -23,7 +23,7 @@
 #include "scenarios/report/difference_text.hpp"
 #include "scenarios/report/plan_text.hpp"
 
-namespace tidemark {
+namespace tidemark::cli {
 namespace {
 
 constexpr int yes = 0, no = 1, bad_input = 2, machine_failed = 3;
@@ -235,4 +235,4 @@ int run_plan(const PlanArguments& a) {
   return answered(space, a, searched(space, a, *thread_runner(task_function(space))));
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::cli

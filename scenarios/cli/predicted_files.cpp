@@ -13,7 +13,7 @@
 #include "scenarios/io/memory_snapshot_writer.hpp"
 #include "scenarios/report/simulated_snapshot.hpp"
 
-namespace tidemark {
+namespace tidemark::cli {
 namespace {
 
 constexpr std::string_view placeholder = "{rank}";
@@ -77,4 +77,4 @@ void write_files(const PredictedFiles& files, const Job& job, const Trace& trace
   }
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::cli

@@ -3,10 +3,11 @@
 #include <string>
 #include <vector>
 
+#include "scenarios/cli/namespace.hpp"
 #include "scenarios/prediction.hpp"
 #include "scenarios/report/timeline.hpp"
 
-namespace tidemark {
+namespace tidemark::cli {
 
 /// The files that `predict` writes beside its answer; empty: not asked for.
 struct PredictedFiles {
@@ -28,4 +29,4 @@ void check_snapshot_ranks(const PredictedFiles& files, const std::vector<Rank>& 
 void write_files(const PredictedFiles& files, const Job& job, const Trace& trace, const Prediction& prediction,
                  TimelineQuery query);
 
-}  // namespace tidemark
+}  // namespace tidemark::cli

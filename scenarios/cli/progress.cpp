@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-namespace tidemark {
+namespace tidemark::cli {
 
 Progress progress_on_terminal(std::string what) {
   if (isatty(STDERR_FILENO) == 0) return {};
@@ -58,4 +58,4 @@ PlanProgress plan_progress_on_terminal() {
   };
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::cli

@@ -2,14 +2,15 @@
 
 #include <string>
 
+#include "scenarios/cli/namespace.hpp"
 #include "scenarios/plan/plan.hpp"
 #include "scenarios/prediction.hpp"
 
-namespace tidemark {
+namespace tidemark::cli {
 
 /// Shows how far a long computation is, on standard error if that is a terminal, after the first second.
 [[nodiscard]] Progress progress_on_terminal(std::string what);
 /// The same of a search, whose parts follow each other: how much is done, how fast, and how long what is left takes.
 [[nodiscard]] PlanProgress plan_progress_on_terminal();
 
-}  // namespace tidemark
+}  // namespace tidemark::cli

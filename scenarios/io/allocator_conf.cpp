@@ -13,7 +13,7 @@
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/suggestion.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 struct Token {
@@ -363,4 +363,4 @@ AllocatorConf read_allocator_conf(std::string_view text, const std::string& sour
   return conf;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -8,7 +8,7 @@
 #include "scenarios/io/toml_reader.hpp"
 #include "sim/allocator_options.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// What is wrong with a text of settings. `at` counts its characters from 0.
 struct AllocatorConfProblem {
@@ -37,4 +37,4 @@ std::string read_allocator_text(TomlReader& table, std::string_view key);
 /// The same, where a mistake ends the work: throws InputError, which names `source` and the place in the text.
 AllocatorConf read_allocator_conf(std::string_view text, const std::string& source);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 std::optional<std::array<MeshAxis, 3>> parse_axis_order(std::string_view text) {
   static constexpr std::array<std::string_view, 5> names{"tp", "dp", "pp", "cp", "ep"};
@@ -33,4 +33,4 @@ std::string text(const std::array<MeshAxis, 3>& order) {
   return out;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -6,8 +6,9 @@
 #include <string_view>
 
 #include "parallel/layout.hpp"
+#include "scenarios/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// "tp-cp-ep-dp-pp", as Megatron writes the order of axes: tp, dp and pp each once, cp and ep anywhere or left out
 /// while they are not modelled. Nothing where the text is no such order.
@@ -16,4 +17,4 @@ namespace tidemark {
 /// The same order as text, cp and ep after tp.
 [[nodiscard]] std::string text(const std::array<MeshAxis, 3>& order);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -11,7 +11,7 @@
 #include "scenarios/io/toml_reader.hpp"
 #include "scenarios/io/version_text.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 using namespace literals;
@@ -298,4 +298,4 @@ Cluster parse_cluster(std::string_view text, const std::filesystem::path& file) 
 
 Cluster read_cluster(const std::filesystem::path& path) { return parse_cluster(read_text(path), path); }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -3,9 +3,10 @@
 #include <filesystem>
 #include <string_view>
 
+#include "scenarios/namespace.hpp"
 #include "topology/cluster.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// The cluster that a TOML file describes: tables `device`, `host`, `node` and `fabric`. Throws InputError.
 Cluster read_cluster(const std::filesystem::path& path);
@@ -13,4 +14,4 @@ Cluster read_cluster(const std::filesystem::path& path);
 /// The same from text; `file` names it in messages and gives the cluster its name.
 Cluster parse_cluster(std::string_view text, const std::filesystem::path& file);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -13,7 +13,7 @@
 #include "scenarios/io/suggestion.hpp"
 #include "scenarios/io/text_file.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 using nlohmann::json;
@@ -682,4 +682,4 @@ Model read_model(const std::filesystem::path& path, const std::vector<ConfigOver
   return parse_model(read_text(path), path, overrides);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

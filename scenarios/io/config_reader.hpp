@@ -10,7 +10,7 @@
 #include "parallel/model.hpp"
 #include "scenarios/io/input_error.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// One key of a scenario's `[model_override]`: takes the place of the same key of the config.json. `place` says where
 /// it was asked for, so that a bad value is reported there; its message and hint are not used.
@@ -28,4 +28,4 @@ Model read_model(const std::filesystem::path& path, const std::vector<ConfigOver
 Model parse_model(std::string_view text, const std::filesystem::path& file,
                   const std::vector<ConfigOverride>& overrides = {});
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

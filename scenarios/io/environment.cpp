@@ -12,7 +12,7 @@
 #include "scenarios/io/nccl_environment.hpp"
 #include "scenarios/io/suggestion.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 /// Variables that leave memory as it is, whatever their value.
@@ -120,4 +120,4 @@ Environment read_environment(TomlReader table) {
   return environment;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

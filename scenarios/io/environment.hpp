@@ -8,7 +8,7 @@
 #include "scenarios/io/toml_reader.hpp"
 #include "topology/nccl_settings.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// What the variables of `[runtime.environment]` settle.
 struct Environment {
@@ -25,4 +25,4 @@ Environment read_environment(TomlReader table);
 /// The grammar of CUBLAS_WORKSPACE_CONFIG: one or more ":SIZE:COUNT", SIZE in KiB, such as ":4096:2:16:8".
 bool is_cublas_workspace_config(std::string_view text);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

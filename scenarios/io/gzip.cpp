@@ -13,7 +13,7 @@
 
 #include "scenarios/io/input_error.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 struct CloseFile {
@@ -85,4 +85,4 @@ std::string read_plain_or_gzip(const std::string& path, const FileLimits& limits
   return content;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

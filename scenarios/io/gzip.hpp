@@ -4,9 +4,10 @@
 #include <memory>
 #include <string>
 
+#include "scenarios/namespace.hpp"
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 struct FileLimits {
   Bytes content{16LL << 30};  ///< after decompression: a few bytes of gzip can hold gigabytes
@@ -32,4 +33,4 @@ class PlainOrGzip {
 /// larger than allowed.
 std::string read_plain_or_gzip(const std::string& path, const FileLimits& limits = {});
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -2,14 +2,14 @@
 
 #include <utility>
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 std::string text(const std::vector<Problem>& problems) {
   std::string all;
   for (const Problem& problem : problems) {
     if (!all.empty()) all += '\n';
-    all += tidemark::text(problem);
+    all += scenarios::text(problem);
   }
   return all;
 }
@@ -37,4 +37,4 @@ InputError::InputError(std::vector<Problem> problems)
 
 InputError::InputError(Problem problem) : InputError(std::vector<Problem>{std::move(problem)}) {}
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

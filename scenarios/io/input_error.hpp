@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
-namespace tidemark {
+#include "scenarios/namespace.hpp"
+
+namespace tidemark::scenarios {
 
 /// One thing that is wrong with the input: where, what was found and why it cannot work, and what would.
 /// `line` and `column` count from 1; 0 where the place is not known.
@@ -33,4 +35,4 @@ class InputError : public std::runtime_error {
   std::vector<Problem> problems_;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -14,7 +14,7 @@
 
 // Flags of megatron/training/arguments.py, Megatron-LM core_v0.14.0.
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 enum class Source : std::uint8_t { Layout, Train, Model };
@@ -400,4 +400,4 @@ void check_megatron_switches(TomlReader switches, const Scenario& asked, const S
   }
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -10,7 +10,7 @@
 
 #include "scenarios/io/input_error.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 template <class T>
@@ -478,4 +478,4 @@ MemorySnapshot read_memory_snapshot(const std::string& path, const FileLimits& l
   return collector.complete(read_memory_snapshot(path, collector.sink(), limits));
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

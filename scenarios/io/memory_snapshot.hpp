@@ -18,7 +18,7 @@
 #include "sim/allocator_options.hpp"
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 using FrameId = Id<struct FrameKind>;                  ///< into MemorySnapshot::frames
 using StackId = Id<struct StackKind>;                  ///< into MemorySnapshot::stacks
@@ -142,4 +142,4 @@ MemorySnapshot read_memory_snapshot(const std::string& path, const TraceSink& si
 MemorySnapshot read_memory_snapshot(const ByteSource& source, const std::string& file, const TraceSink& sink,
                                     const PickleLimits& limits = {});
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

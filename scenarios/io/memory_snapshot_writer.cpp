@@ -9,7 +9,7 @@
 
 #include "scenarios/io/pickle_writer.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 // Key by key as THCPModule_memorySnapshot does (torch/csrc/cuda/Module.cpp).
@@ -173,4 +173,4 @@ class SnapshotWriter {
 
 void write_memory_snapshot(std::ostream& out, const MemorySnapshot& snapshot) { SnapshotWriter(out, snapshot).write(); }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

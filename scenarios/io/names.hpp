@@ -15,7 +15,7 @@
 #include "scenarios/io/toml_reader.hpp"
 #include "topology/cluster.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// How the files write a value of ours.
 template <class T>
@@ -89,4 +89,4 @@ std::optional<T> read_name(TomlReader& table, std::string_view key, const std::a
   return names[*index].value;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

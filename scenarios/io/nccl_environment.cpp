@@ -12,7 +12,7 @@
 
 #include "scenarios/io/suggestion.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 constexpr std::int64_t most_channels = 64;
@@ -305,4 +305,4 @@ void read_nccl_variable(TomlReader& table, const std::string& name, const std::s
                 meant.empty() ? "leave it out, if it does not change memory" : fmt::format("did you mean {}?", meant));
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -9,7 +9,7 @@
 // NCCL's environment variables: those that its device memory depends on, those that it does not, and those that it does
 // in ways that are not modelled. docs/device.md lists them.
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// Whether the variable is NCCL's: its name begins with NCCL_.
 [[nodiscard]] bool is_nccl_variable(std::string_view name);
@@ -18,4 +18,4 @@ namespace tidemark {
 /// key of that name.
 void read_nccl_variable(TomlReader& table, const std::string& name, const std::string& value, NcclSettings& settings);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -12,7 +12,7 @@
 #include "scenarios/io/pickle_nesting.hpp"
 #include "scenarios/io/pickle_opcodes.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// Runs the opcodes of one pickle on a stack of values, as Python's unpickler does.
 class PickleReader {
@@ -562,4 +562,4 @@ std::string_view kind_of(const PickleValue& value) {
   return names[value.index()];
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -14,7 +14,9 @@
 #include <variant>
 #include <vector>
 
-namespace tidemark {
+#include "scenarios/namespace.hpp"
+
+namespace tidemark::scenarios {
 
 struct PickleNone {
   friend bool operator==(PickleNone, PickleNone) = default;
@@ -114,4 +116,4 @@ Pickle read_pickle(const ByteSource& source, const std::string& file = {}, const
 Pickle read_pickle(std::string_view bytes, const std::string& file = {}, const PickleLimits& limits = {},
                    const PickleConsumer* consumer = nullptr);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

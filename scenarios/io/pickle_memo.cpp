@@ -2,7 +2,7 @@
 
 #include <variant>
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 void PickleMemo::set(std::size_t index, const PickleValue& value) {
   if (index >= kinds_.size()) {
@@ -52,4 +52,4 @@ std::optional<PickleValue> PickleMemo::get(std::size_t index) const {
   return std::nullopt;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -7,7 +7,7 @@
 
 #include "scenarios/io/pickle.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// The numbered values of a pickle. Python memoizes every text, list, tuple and dict that it writes, so these are
 /// packed: five bytes each. Other values, which it never memoizes, take more.
@@ -27,4 +27,4 @@ class PickleMemo {
   std::size_t count_ = 0;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

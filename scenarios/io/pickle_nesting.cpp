@@ -8,7 +8,7 @@
 
 #include "sim/overloaded.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 struct Container {
@@ -80,4 +80,4 @@ Nesting nesting(const Pickle& pickle, std::size_t limit) {
   return found;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -5,7 +5,7 @@
 
 #include "scenarios/io/pickle.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 enum class Nesting : std::uint8_t { Bounded, TooDeep, Cyclic };
 
@@ -13,4 +13,4 @@ enum class Nesting : std::uint8_t { Bounded, TooDeep, Cyclic };
 /// each other, by way of the memo. Visits every container once, however often it is shared.
 Nesting nesting(const Pickle& pickle, std::size_t limit);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 struct Name {
@@ -94,4 +94,4 @@ std::string opcode_name(PickleOpcode opcode) {
   return hex;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

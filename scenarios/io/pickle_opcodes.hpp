@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <string>
 
-namespace tidemark {
+#include "scenarios/namespace.hpp"
+
+namespace tidemark::scenarios {
 
 /// The opcodes of plain data, as Python's pickletools names them: all that a memory snapshot needs.
 enum class PickleOpcode : std::uint8_t {
@@ -44,4 +46,4 @@ enum class PickleOpcode : std::uint8_t {
 /// "REDUCE (0x52)", for every opcode up to protocol 5; "0xff" for what is none.
 std::string opcode_name(PickleOpcode opcode);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -6,7 +6,7 @@
 
 #include "sim/ensure.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 // Opcodes of Python's pickle.py.
@@ -158,4 +158,4 @@ void PickleWriter::finish() {
   page_.clear();
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -8,7 +8,9 @@
 #include <unordered_map>
 #include <vector>
 
-namespace tidemark {
+#include "scenarios/namespace.hpp"
+
+namespace tidemark::scenarios {
 
 /// Values go out in the order of the calls: those between begin_ and end_ are a list's or a tuple's items, or a dict's
 /// keys and values in turn. Protocol 4, the highest that the viewer takes; memory goes by the number of different
@@ -64,4 +66,4 @@ class PickleWriter {
   Place next_ = 0;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 std::vector<Problem> Problems::sorted() && {
   const auto before = [&](const Problem& a, const Problem& b) {
@@ -18,4 +18,4 @@ void Problems::raise_if_any() const {
   if (!found_.empty()) throw InputError(Problems(*this).sorted());
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -6,7 +6,7 @@
 
 #include "scenarios/io/input_error.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// A place in a text file, counted from 1; 0 where there is none.
 struct Place {
@@ -38,4 +38,4 @@ class Problems {
   std::vector<Problem> found_;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -4,7 +4,7 @@
 
 #include "scenarios/io/names.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 constexpr IntegerRange bucket_sizes{1, 1 << 20};  // MiB
@@ -84,4 +84,4 @@ void settle_pytorch(Scenario& asked, ScenarioTables& tables) {
   if (!train.has("attention_dropout")) asked.train.attention_dropout = drops ? usual : 0;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

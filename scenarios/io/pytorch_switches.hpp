@@ -3,7 +3,7 @@
 #include "parallel/runtime/runtime.hpp"
 #include "scenarios/io/scenario_tables.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// Reads `[runtime.switches]` of plain PyTorch: arguments of torch.optim, torch.utils.checkpoint,
 /// DistributedDataParallel and of transformers, under their own names. Any other key is a problem.
@@ -13,4 +13,4 @@ namespace tidemark {
 /// PyTorch's default. `asked` has been read and not settled.
 void settle_pytorch(Scenario& asked, ScenarioTables& tables);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -10,7 +10,7 @@
 
 #include "scenarios/io/suggestion.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 struct Unit {
@@ -165,4 +165,4 @@ std::string text(Ratio ratio) {
   return out;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "scenarios/namespace.hpp"
 #include "sim/time.hpp"
 #include "sim/units.hpp"
 #include "topology/rates.hpp"
@@ -11,7 +12,7 @@
 // Quantities as files write them: a number that is not negative, and a unit. Reading is exact: a text that is no whole
 // number of the quantity's smallest unit is refused. Printing gives the shortest exact text that reads back.
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// Bytes read from a text, or why they could not be.
 struct ParsedBytes {
@@ -50,4 +51,4 @@ std::string text(OperationRate rate);
 /// As a decimal fraction, such as "0.85" or "2".
 std::string text(Ratio ratio);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -10,7 +10,7 @@
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/suggestion.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 constexpr IntegerRange layer_count{0, 1 << 16};
@@ -78,4 +78,4 @@ Recomputation read_recomputation(TomlReader& table) {
   return asked;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -3,9 +3,9 @@
 #include "parallel/train.hpp"
 #include "scenarios/io/toml_reader.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// The keys recompute, recompute_method, recompute_layers and recompute_modules of [train].
 [[nodiscard]] Recomputation read_recomputation(TomlReader& table);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

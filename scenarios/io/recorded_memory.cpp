@@ -5,7 +5,7 @@
 #include <map>
 #include <unordered_map>
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 using Action = TraceEvent::Action;
@@ -186,4 +186,4 @@ std::vector<RecordedTensor> live_tensors(const MemorySnapshot& snapshot, std::in
   return found;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

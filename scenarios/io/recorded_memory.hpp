@@ -12,7 +12,7 @@
 // What a recording of the allocator held when. Block sizes come from the recorded addresses, not from an emulation:
 // what is left of a free block is cut off, or not, by PyTorch's rule.
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// A tensor of a recording that is live at some event.
 struct RecordedTensor {
@@ -38,4 +38,4 @@ struct RecordedMemory {
 [[nodiscard]] std::vector<RecordedTensor> live_tensors(const MemorySnapshot& snapshot, std::int64_t device,
                                                        const RecordedTrace& trace, std::size_t events);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 std::string address_text(Address address) { return fmt::format("{:#x}", address.value); }
 std::string block_text(Address address, Bytes size) {
@@ -144,4 +144,4 @@ void RecordedSegments::remove(Address address, Bytes size) {
   }
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

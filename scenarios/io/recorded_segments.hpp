@@ -14,7 +14,7 @@
 #include "sim/segment_source.hpp"
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// Plays the device of a recording: gives and takes what the recorded one did, in the same order, at the same
 /// addresses, and notes where the allocator asks for something else. What the recording does not have comes from far
@@ -89,4 +89,4 @@ static_assert(ExpandableSegmentSource<RecordedSegments>);
 std::string block_text(Address address, Bytes size);
 std::string address_text(Address address);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

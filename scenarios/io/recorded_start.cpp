@@ -11,7 +11,7 @@
 
 #include "scenarios/io/input_error.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 using Action = TraceEvent::Action;
@@ -256,4 +256,4 @@ class StartFinder {
 
 void reconstruct_start(RecordedTrace& trace, const std::string& file) { StartFinder(trace, file).find(); }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

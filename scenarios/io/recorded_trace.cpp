@@ -11,7 +11,7 @@
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/recorded_start.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 using Action = TraceEvent::Action;
@@ -179,4 +179,4 @@ RecordedTrace recorded_trace(const MemorySnapshot& snapshot, std::int64_t device
   return std::move(builder).build(snapshot, device, file);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

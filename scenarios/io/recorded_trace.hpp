@@ -11,7 +11,7 @@
 #include "sim/caching_allocator.hpp"
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 struct RecordedEvent {
   TraceEvent::Action action = TraceEvent::Action::Alloc;
@@ -66,4 +66,4 @@ class TraceBuilder {
 /// with settings that are not modelled.
 RecordedTrace recorded_trace(const MemorySnapshot& snapshot, std::int64_t device = 0, const std::string& file = {});
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -14,7 +14,7 @@
 #include "scenarios/io/schedule_reader.hpp"
 #include "scenarios/io/suggestion.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 std::string would(const std::vector<std::string>& alternatives) {
@@ -104,12 +104,12 @@ class Checks {
     if (!tables_.model_sound || !tables_.layout.sound("pipeline")) return;
     if (!layout_.stage_layers.empty() || layout_.first_layers > 0 || layout_.last_layers > 0 ||
         (layout_.chunks > 1 && counted_layers() % layout_.pipeline == 0)) {
-      tidemark::check_stages(tables_.layout, static_cast<std::int32_t>(model_.layers), layout_);
+      scenarios::check_stages(tables_.layout, static_cast<std::int32_t>(model_.layers), layout_);
       return;
     }
     const std::int64_t counted = counted_layers();
     if (counted % layout_.pipeline == 0) {
-      tidemark::check_stages(tables_.layout, static_cast<std::int32_t>(model_.layers), layout_);
+      scenarios::check_stages(tables_.layout, static_cast<std::int32_t>(model_.layers), layout_);
       return;
     }
     std::string what = fmt::format("{} layers", model_.layers);
@@ -254,4 +254,4 @@ class Checks {
 
 void settle(Scenario& scenario, ScenarioTables& tables) { Checks(scenario, tables).run(); }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

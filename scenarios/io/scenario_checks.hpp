@@ -2,10 +2,10 @@
 
 #include "scenarios/io/scenario_tables.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// Fills in what follows from the rest (`data`, `global_batch`) and reports what cannot go together: degrees that do
 /// not divide, batches that do not add up, settings that Megatron refuses.
 void settle(Scenario& scenario, ScenarioTables& tables);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -7,7 +7,7 @@
 #include "scenarios/io/quantity.hpp"
 #include "scenarios/io/version_text.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -257,4 +257,4 @@ std::string scenario_json(const Scenario& scenario, int indent) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

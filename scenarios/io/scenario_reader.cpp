@@ -26,7 +26,7 @@
 #include "scenarios/io/text_file.hpp"
 #include "scenarios/io/version_text.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 // Far above any job; products of a few of them stay within 64 bits.
@@ -360,4 +360,4 @@ Scenario read_scenario(const std::filesystem::path& path, const std::filesystem:
   return parse_scenario(read_text(path), path, {path.parent_path(), data_root});
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -12,7 +12,7 @@
 #include "scenarios/io/toml_value.hpp"
 #include "scenarios/scenario.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// The question that a scenario file asks, every default filled in and every cross-check done. Files that it names are
 /// looked for in its own folder, then in `data_root`. Throws one InputError with all problems of the scenario and of
@@ -48,4 +48,4 @@ std::variant<Scenario, std::vector<Problem>> scenario_or_problems(const TomlTabl
 /// What the document's scenarios will read: its model and its cluster. Throws InputError.
 ScenarioFiles files_of(const TomlTable& document, const std::filesystem::path& file, const ScenarioFolders& folders);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

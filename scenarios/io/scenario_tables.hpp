@@ -3,7 +3,7 @@
 #include "scenarios/io/toml_reader.hpp"
 #include "scenarios/scenario.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// A scenario file while it is being read. Its checks report where a value stands, and leave alone what could not be
 /// read: one slip is one message.
@@ -17,4 +17,4 @@ struct ScenarioTables {
   bool cluster_sound = false;  ///< so was the cluster file
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

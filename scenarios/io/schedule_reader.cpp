@@ -7,7 +7,7 @@
 #include "parallel/stages.hpp"
 #include "scenarios/io/names.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 constexpr IntegerRange chunk_count{1, 1 << 10};
@@ -89,4 +89,4 @@ void check_interleaving(TomlReader& table, const Layout& layout, std::int64_t mi
   }
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -3,7 +3,7 @@
 #include "parallel/layout.hpp"
 #include "scenarios/io/toml_reader.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// The keys schedule, chunks, stage_layers, first_stage_layers and last_stage_layers of [layout].
 void read_schedule(TomlReader& table, Layout& layout);
@@ -15,4 +15,4 @@ void read_schedule(TomlReader& table, Layout& layout);
 void check_stages(TomlReader& table, std::int32_t layers, const Layout& layout);
 void check_interleaving(TomlReader& table, const Layout& layout, std::int64_t micro_batches);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

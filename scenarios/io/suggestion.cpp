@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 constexpr std::size_t longest_shown = 80;
@@ -73,4 +73,4 @@ std::string in_quotes(std::string_view text) {
   return out + '"';
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -4,7 +4,9 @@
 #include <string_view>
 #include <vector>
 
-namespace tidemark {
+#include "scenarios/namespace.hpp"
+
+namespace tidemark::scenarios {
 
 /// The candidate that `word` was probably meant to be, by edit distance; empty when none is near.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
@@ -15,4 +17,4 @@ std::string one_of(const std::vector<std::string>& alternatives);
 /// `text` between double quotes, control characters escaped and overlong text cut: safe to print.
 std::string in_quotes(std::string_view text);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -6,7 +6,7 @@
 
 #include "scenarios/io/input_error.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 constexpr std::uintmax_t largest_file = 16U << 20;  // the files this reads are a few KiB
@@ -34,4 +34,4 @@ std::string read_text(const std::filesystem::path& path) {
   return text;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

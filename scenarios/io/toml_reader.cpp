@@ -9,7 +9,7 @@
 #include "scenarios/io/quantity.hpp"
 #include "scenarios/io/suggestion.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 const TomlKey* TomlReader::find(std::string_view key) const {
   if (table_ == nullptr) return nullptr;
@@ -143,13 +143,13 @@ std::optional<Ratio> TomlReader::ratio(std::string_view key, Ratio low, Ratio hi
   const double millionths = value * static_cast<double>(one.count());
   // Not a number is not in range either.
   if (!(millionths >= static_cast<double>(low.count()) && millionths <= static_cast<double>(high.count()))) {
-    problem(key, fmt::format("{} = {} is out of range", key, tidemark::text(found->value)),
-            fmt::format("{} to {} would do", tidemark::text(low), tidemark::text(high)));
+    problem(key, fmt::format("{} = {} is out of range", key, scenarios::text(found->value)),
+            fmt::format("{} to {} would do", scenarios::text(low), scenarios::text(high)));
     return std::nullopt;
   }
   constexpr double rounding = 1e-3;  // of the product, far above a double's error and far below a seventh decimal
   if (std::abs(millionths - std::round(millionths)) > rounding) {
-    problem(key, fmt::format("{} = {} has more than six decimals", key, tidemark::text(found->value)));
+    problem(key, fmt::format("{} = {} has more than six decimals", key, scenarios::text(found->value)));
     return std::nullopt;
   }
   return Ratio{std::llround(millionths)};
@@ -213,4 +213,4 @@ void TomlReader::refuse_unknown_keys() {
   }
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -16,7 +16,7 @@
 #include "sim/units.hpp"
 #include "topology/rates.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 enum class Modelled : std::uint8_t { Yes, NotYet };
 
@@ -98,4 +98,4 @@ class TomlReader {
   std::set<std::string, std::less<>> unsound_;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -5,7 +5,7 @@
 #include "sim/ensure.hpp"
 #include "sim/overloaded.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 std::string quoted(const std::string& text) {
@@ -74,4 +74,4 @@ std::string toml_text(const TomlTable& document) {
   return out;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -4,9 +4,9 @@
 
 #include "scenarios/io/toml_value.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// The document as a file: what `parse_toml` makes of it is the document again, but for places. Holds no dates.
 [[nodiscard]] std::string toml_text(const TomlTable& document);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -19,7 +19,7 @@
 #include <toml++/toml.h>
 #pragma pop_macro("NDEBUG")
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 // A dotted key nests one table per dot, without a limit in the library.
@@ -177,4 +177,4 @@ std::string text(const TomlValue& value) {
                     value.value);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -8,7 +8,7 @@
 
 #include "scenarios/io/problems.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 struct TomlKey;
 
@@ -37,4 +37,4 @@ TomlTable parse_toml(std::string_view text, const std::string& file);
 /// The value as one would write it: 1, 0.5, true, "none", ["fp32", "fp32"].
 std::string text(const TomlValue& value);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -16,7 +16,7 @@
 #include "scenarios/io/recorded_segments.hpp"
 #include "sim/caching_allocator.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 using Action = TraceEvent::Action;
@@ -377,4 +377,4 @@ class Replay {
 
 ReplayReport replay(const RecordedTrace& trace) { return Replay(trace).run(); }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

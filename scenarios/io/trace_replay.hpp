@@ -9,7 +9,7 @@
 #include "scenarios/io/recorded_trace.hpp"
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// The first place where our allocator and the recorded one part.
 struct Divergence {
@@ -59,4 +59,4 @@ struct ReplayReport {
 /// streams plays no part. The device has nothing left where the recorded one had nothing left.
 ReplayReport replay(const RecordedTrace& trace);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

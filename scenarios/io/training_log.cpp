@@ -7,7 +7,7 @@
 
 #include "scenarios/io/input_error.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 constexpr double mebibyte = 1 << 20, gibibyte = 1 << 30;
@@ -182,4 +182,4 @@ std::vector<LoggedPeak> training_log(std::string_view text, const std::string& f
   return std::move(reader).peaks();
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

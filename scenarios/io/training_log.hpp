@@ -7,9 +7,10 @@
 #include <string_view>
 #include <vector>
 
+#include "scenarios/namespace.hpp"
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// What a training log says of one rank's memory.
 struct LoggedPeak {
@@ -38,4 +39,4 @@ struct LoggedPeak {
 [[nodiscard]] std::vector<LoggedPeak> training_log(std::string_view text, const std::string& file = {},
                                                    Rank unnamed = Rank{0});
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -3,7 +3,7 @@
 #include <charconv>
 #include <vector>
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 std::optional<Version> parse_version(std::string_view text) {
   constexpr std::int32_t highest = 9999;
@@ -24,4 +24,4 @@ std::optional<Version> parse_version(std::string_view text) {
 
 std::string text(Version version) { return std::to_string(version.major) + "." + std::to_string(version.minor); }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -5,8 +5,9 @@
 #include <string_view>
 
 #include "parallel/runtime/versions.hpp"
+#include "scenarios/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// "0.14", or "2.10.1": a patch release changes no habit and is dropped.
 std::optional<Version> parse_version(std::string_view text);
@@ -14,4 +15,4 @@ std::optional<Version> parse_version(std::string_view text);
 /// "0.14"
 std::string text(Version version);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

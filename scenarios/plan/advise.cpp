@@ -15,7 +15,7 @@
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/prediction.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 /// Which value each axis has; 0 where nothing is changed.
@@ -155,4 +155,4 @@ Advice advise(TomlTable document, const std::filesystem::path& file, const Scena
   return advice;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

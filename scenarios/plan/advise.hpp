@@ -8,7 +8,7 @@
 #include "scenarios/plan/plan.hpp"
 #include "scenarios/plan/space.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 struct AdviseOptions {
   std::size_t most_changes = 3;  ///< at once
@@ -36,4 +36,4 @@ struct Advice {
 [[nodiscard]] Advice advise(TomlTable document, const std::filesystem::path& file, const ScenarioFolders& folders,
                             const AdviseOptions& options, const PlanProgress& progress = {});
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

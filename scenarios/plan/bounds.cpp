@@ -18,7 +18,7 @@
 #include "sim/ensure.hpp"
 #include "sim/hash.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 constexpr Duration ages_ago{std::numeric_limits<std::int64_t>::min() / 4};
@@ -472,4 +472,4 @@ DurationBounds Bounder::step(const Scenario& s) {
   return {std::max(reduced_low + rest_low, of_host), reduced_high + rest_high};
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

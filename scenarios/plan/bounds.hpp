@@ -12,7 +12,7 @@
 #include "scenarios/plan/shared.hpp"
 #include "scenarios/scenario.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// What is certain of a candidate's figures without its programs (docs/planner.md has the proofs).
 struct MemoryBounds {
@@ -97,4 +97,4 @@ class Bounder {
   Shared<InFlightKey, InFlight> in_flight_;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -10,7 +10,7 @@
 #include "scenarios/io/text_file.hpp"
 #include "scenarios/io/toml_reader.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 Space pinned(const Space& space, const std::vector<std::pair<std::size_t, std::size_t>>& values) {
@@ -76,7 +76,7 @@ std::vector<Limit> limits(const Study& study, const PlanProgress& progress) {
       std::vector<std::pair<std::size_t, std::size_t>> fixed{{study.grows, value}};
       if (study.by) fixed.emplace_back(*study.by, row);
       const Space space = pinned(study.space, fixed);
-      const Plan plan = tidemark::plan(space, {.top = 1});
+      const Plan plan = scenarios::plan(space, {.top = 1});
       if (progress)
         progress("frontier", static_cast<std::int64_t>(row * steps + steps - value),
                  static_cast<std::int64_t>(rows * steps));
@@ -97,4 +97,4 @@ std::vector<Limit> limits(const Study& study, const PlanProgress& progress) {
   return found;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

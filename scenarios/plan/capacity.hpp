@@ -8,7 +8,7 @@
 #include "scenarios/plan/plan.hpp"
 #include "scenarios/plan/space.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// A question of how far something goes: the largest value of one axis at which anything in the space fits, for each
 /// value of another axis, if there is one. What the other axes offer is searched for the best.
@@ -33,4 +33,4 @@ struct Limit {
 
 [[nodiscard]] std::vector<Limit> limits(const Study& study, const PlanProgress& progress = {});
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -10,7 +10,7 @@
 
 #include "scenarios/io/names.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 TomlValue value(std::int64_t n) { return {n, {}}; }
@@ -182,4 +182,4 @@ Changes changes_of(const TomlTable& document, const Scenario& s) {
   return changes;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

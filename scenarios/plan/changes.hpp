@@ -6,7 +6,7 @@
 #include "scenarios/plan/space.hpp"
 #include "scenarios/scenario.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// What may be changed about a job that does not fit, one axis per kind of change. The first value of each is the
 /// scenario's own.
@@ -16,4 +16,4 @@ struct Changes {
 };
 [[nodiscard]] Changes changes_of(const TomlTable& document, const Scenario& scenario);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -7,7 +7,7 @@
 
 // The default space, and the axes beyond it. docs/planner.md shows them; a new axis is a line here.
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 TomlValue value(std::int64_t n) { return {n, {}}; }
@@ -123,4 +123,4 @@ std::vector<Axis> default_axes(const Scenario& base) {
   };
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -8,7 +8,7 @@
 #include "scenarios/prediction.hpp"
 #include "sim/ensure.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 // Whether estimates decide: at their central values it would fit.
@@ -32,7 +32,7 @@ bool beats(const Point& point, Bytes memory_low, double throughput_high) {
 
 bool Bar::beats(Bytes memory_low, double throughput_high) const {
   return throughput_high < throughput && std::any_of(front.begin(), front.end(), [&](const Point& p) {
-           return tidemark::beats(p, memory_low, throughput_high);
+           return scenarios::beats(p, memory_low, throughput_high);
          });
 }
 
@@ -122,4 +122,4 @@ Evaluated Evaluator::in_full(std::int64_t index) {
   return found;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

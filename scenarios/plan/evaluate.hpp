@@ -8,7 +8,7 @@
 #include "scenarios/plan/bounds.hpp"
 #include "scenarios/plan/plan.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// A candidate that bounds do not reject, at the good ends of its bounds.
 struct Survivor {
@@ -74,4 +74,4 @@ class Evaluator {
 /// The `most` that lack the least; of equal ones, the first in the space.
 void keep_nearest(std::vector<Miss>& misses, std::size_t most);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -19,7 +19,7 @@
 #include "sim/replay.hpp"
 #include "sim/summary.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 bool same(const GraphOptions& a, const GraphOptions& b) {
@@ -100,7 +100,7 @@ struct ExactMemory::Runs {
       : scenario(its),
         runtime(runtime_of(scenario)),
         graph(graphs.graph_of(scenario.model, graph_options_of(scenario))),
-        roles(tidemark::roles(input())),
+        roles(parallel::roles(input())),
         by_role(roles.size()) {
     Workload stages;
     for (std::size_t r = 0; r < roles.size(); ++r) {
@@ -353,4 +353,4 @@ void add_exact_time(const Scenario& scenario, SharedGraphs& graphs, Figures& fig
   figures.throughput = tokens_per_s_per_device(scenario, figures.step);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -12,7 +12,7 @@
 #include "scenarios/plan/plan.hpp"
 #include "scenarios/scenario.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// Layer graphs that candidates share, made when first asked for; from any thread.
 class SharedGraphs {
@@ -84,4 +84,4 @@ class ExactTime {
 /// The same, and what that makes in tokens per second and device.
 void add_exact_time(const Scenario& scenario, SharedGraphs& graphs, Figures& figures);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 Figures figures_of(const Prediction& prediction) {
   Figures figures;
@@ -25,4 +25,4 @@ bool fits(const Scenario& scenario, const Figures& figures) {
   return figures.completed && lack(scenario, figures.device_upper) <= Bytes{0};
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

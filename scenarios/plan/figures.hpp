@@ -3,7 +3,7 @@
 #include "scenarios/plan/plan.hpp"
 #include "scenarios/prediction.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 [[nodiscard]] Figures figures_of(const Prediction& prediction);
 
@@ -11,4 +11,4 @@ namespace tidemark {
 [[nodiscard]] Bytes lack(const Scenario& scenario, Bytes device_upper);
 [[nodiscard]] bool fits(const Scenario& scenario, const Figures& figures);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 bool better(const Found& a, const Found& b) {
   if (a.figures.throughput != b.figures.throughput) return a.figures.throughput > b.figures.throughput;
@@ -18,4 +18,4 @@ std::vector<Found> pareto_front(std::vector<Found> found) {
   return front;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -4,9 +4,9 @@
 
 #include "scenarios/plan/plan.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// Those that no other beats in memory and throughput both; of equal ones the first in the space. By falling memory.
 [[nodiscard]] std::vector<Found> pareto_front(std::vector<Found> found);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -4,7 +4,7 @@
 #include <limits>
 #include <set>
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 // Groups that lie alike, whole periods of nodes apart, cost alike.
@@ -84,4 +84,4 @@ DurationBounds GroupPrices::message(CommSlot comm, Bytes size) const {
   return bounds;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

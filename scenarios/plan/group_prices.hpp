@@ -6,13 +6,14 @@
 #include <vector>
 
 #include "parallel/layout.hpp"
+#include "scenarios/namespace.hpp"
 #include "sim/program.hpp"
 #include "sim/time.hpp"
 #include "sim/workload.hpp"
 #include "topology/collective.hpp"
 #include "topology/fabric.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// A duration between bounds.
 struct DurationBounds {
@@ -46,4 +47,4 @@ class GroupPrices {
   mutable std::mutex mutex_;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

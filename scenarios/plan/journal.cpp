@@ -18,7 +18,7 @@
 #include "scenarios/io/input_error.hpp"
 #include "sim/hash.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 constexpr std::string_view magic = "tidemark journal 1\n";
@@ -132,4 +132,4 @@ std::unique_ptr<TaskRunner> journal_runner(TaskRunner& inner, const std::filesys
   return std::make_unique<JournalRunner>(inner, file, question);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -5,7 +5,7 @@
 
 #include "scenarios/plan/tasks.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// Remembers every task and its result in a file, as it comes; a search that was interrupted, or killed, goes on from
 /// there. The file is of one question: `question` names everything that results depend on. Records end in checksums:
@@ -14,4 +14,4 @@ namespace tidemark {
 [[nodiscard]] std::unique_ptr<TaskRunner> journal_runner(TaskRunner& inner, const std::filesystem::path& file,
                                                          const std::string& question);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -6,9 +6,10 @@
 #include <string_view>
 #include <type_traits>
 
+#include "scenarios/namespace.hpp"
 #include "sim/ensure.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// Writes numbers and texts one after the other; `Unpack` reads them in the same order. Of one machine's make.
 class Pack {
@@ -52,4 +53,4 @@ class Unpack {
   std::string_view text_;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -7,7 +7,7 @@
 #include "parallel/lower.hpp"
 #include "sim/ensure.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 std::int32_t narrow(std::int64_t n) { return static_cast<std::int32_t>(n); }
@@ -216,4 +216,4 @@ InFlight most_in_flight(const Layout& layout, std::int32_t pipeline, std::int64_
   return most;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -5,11 +5,12 @@
 
 #include "parallel/layout.hpp"
 #include "parallel/schedule/schedule.hpp"
+#include "scenarios/namespace.hpp"
 #include "sim/time.hpp"
 
 // A step as passes, each one span: what runs when, and how much is in flight.
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// How long the passes of a chunk take.
 struct PassSpans {
@@ -38,4 +39,4 @@ struct InFlight {
 };
 [[nodiscard]] InFlight most_in_flight(const Layout& layout, std::int32_t pipeline, std::int64_t micro_batches);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

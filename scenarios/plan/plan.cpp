@@ -13,7 +13,7 @@
 // Every choice here depends on results in the order of tasks, never on when they came: the answer is the same whatever
 // runs them.
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 constexpr std::int64_t in_memory = 1 << 18;  // combinations whose survivors are held at once
@@ -215,4 +215,4 @@ Plan plan(const Space& space, const PlanOptions& options, const PlanProgress& pr
   return plan(space, options, *runner, progress);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

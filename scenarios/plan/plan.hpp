@@ -10,7 +10,7 @@
 #include "sim/time.hpp"
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// What a candidate takes and gives, as `predict` says it: memory of its fullest rank, a step's time.
 struct Figures {
@@ -86,4 +86,4 @@ class TaskRunner;
 [[nodiscard]] Plan plan(const Space& space, const PlanOptions& options, TaskRunner& runner,
                         const PlanProgress& progress = {});
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

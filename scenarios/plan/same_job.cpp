@@ -4,7 +4,7 @@
 
 #include "parallel/stages.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 Scenario same_job(const Scenario& scenario) {
   Scenario job = scenario;
@@ -28,4 +28,4 @@ Scenario same_job(const Scenario& scenario) {
   return job;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -11,7 +11,7 @@
 #include "sim/allocator_options.hpp"
 #include "sim/ensure.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 constexpr std::int32_t units_told_apart = 3;  // first, between, last
@@ -269,4 +269,4 @@ ChunkSample sample(const Scenario& scenario, ChunkKind kind, const std::vector<L
   return made;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

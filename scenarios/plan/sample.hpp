@@ -17,7 +17,7 @@
 // that repeats, or what lies between). Effects of pieces compose and units repeat, so a sample of a few layers stands
 // for stages of any number of layers, and its windows for schedules of any length.
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// What a chunk of layers holds besides them.
 enum class ChunkKind : std::uint8_t { Only, First, Middle, Last };
@@ -80,4 +80,4 @@ struct ChunkSample {
 /// and everything else that passes depend on.
 [[nodiscard]] ChunkSample sample(const Scenario& scenario, ChunkKind kind, const std::vector<LayerRun>& runs);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -8,7 +8,9 @@
 #include <utility>
 #include <vector>
 
-namespace tidemark {
+#include "scenarios/namespace.hpp"
+
+namespace tidemark::scenarios {
 
 /// Values that many candidates share, made when first asked for; from any thread. `Key` has ==, and comes with a hash.
 template <class Key, class Value>
@@ -40,4 +42,4 @@ class Shared {
   std::unordered_map<std::uint64_t, std::vector<std::pair<Key, std::shared_ptr<const Value>>>> known_;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -11,7 +11,7 @@
 #include "scenarios/prediction.hpp"
 #include "sim/ensure.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 std::vector<TomlKey>::iterator find(TomlTable& table, const std::string& name) {
@@ -189,4 +189,4 @@ std::variant<Scenario, Dropped> candidate(const Space& space, std::int64_t index
   return std::move(made);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

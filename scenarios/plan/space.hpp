@@ -15,7 +15,7 @@
 // several that only make sense together) with the values it takes, so a new axis is a declaration: whatever a scenario
 // can ask for can be searched.
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// Key of a scenario, from its top: {"layout", "tensor"}.
 using KeyPath = std::vector<std::string>;
@@ -91,4 +91,4 @@ struct FurtherAxis {
 [[nodiscard]] Space space_of(TomlTable document, const std::filesystem::path& file, const ScenarioFolders& folders,
                              const std::vector<std::string>& with = {});
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

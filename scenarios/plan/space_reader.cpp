@@ -13,7 +13,7 @@
 #include "scenarios/io/toml_reader.hpp"
 #include "scenarios/plan/space.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 constexpr std::int64_t most_candidates = 1LL << 40;
@@ -167,4 +167,4 @@ Space read_space(const std::filesystem::path& path, const std::filesystem::path&
   return space_of(parse_toml(read_text(path), path.string()), path, {path.parent_path(), data_root}, with);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -11,7 +11,7 @@
 #include "sim/ensure.hpp"
 #include "sim/overloaded.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 // A program cut where passes begin and end.
@@ -399,4 +399,4 @@ TapeRecord run_tape(const StateTape& state, const StageTape& stage, const Alloca
   return TapeRunner(options, capacity, &prices, {}).run(state, stage);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "parallel/lower.hpp"
+#include "scenarios/namespace.hpp"
 #include "sim/allocator_options.hpp"
 #include "sim/prices.hpp"
 #include "sim/repeats.hpp"
@@ -22,7 +23,7 @@
 //    what follows repeats too, and is skipped.
 //  - What data-parallel ranks of a stage do differently happens outside the passes: passes are lowered once per stage.
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// Something that happens to a rank's memory. Buffers of passes are named by the latest micro-batch that had begun when
 /// they were made, counted back from the latest now, and by how many were made before them since: names that repeat
@@ -93,4 +94,4 @@ using EnoughSeen = std::function<bool(const TapeRecord&)>;
 [[nodiscard]] TapeRecord run_tape(const StateTape& state, const StageTape& stage, const AllocatorOptions& options,
                                   const DriverPrices& prices, Bytes capacity);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -10,7 +10,7 @@
 #include "scenarios/plan/pack.hpp"
 #include "sim/ensure.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 template <class T>
@@ -173,4 +173,4 @@ std::unique_ptr<TaskRunner> thread_runner(TaskFunction function) {
   return std::make_unique<ThreadRunner>(std::move(function));
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -13,7 +13,7 @@
 // A search is rounds of tasks. A task is a text and so is its result, which depends on the task and the space alone: so
 // threads and processes can share them out in any way, and a journal can remember them.
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// Runs tasks; results are in the order of the tasks. `done` hears of each as it comes, one call at a time.
 class TaskRunner {
@@ -36,4 +36,4 @@ using TaskFunction = std::function<std::string(const std::string&)>;
 /// On those of all processes of an mpirun. The farm has to outlive it.
 [[nodiscard]] std::unique_ptr<TaskRunner> farm_runner(Farm& farm, TaskFunction function);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -9,7 +9,7 @@
 #include "scenarios/report/detail/space_json.hpp"
 #include "scenarios/report/format.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -141,4 +141,4 @@ std::string capacity_csv(const Study& study, const std::vector<Limit>& limits) {
   return out;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -6,7 +6,7 @@
 #include "scenarios/plan/advise.hpp"
 #include "scenarios/plan/capacity.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 [[nodiscard]] std::string advice_text(const Advice& advice);
 /// "tidemark.advice/1".
@@ -17,4 +17,4 @@ namespace tidemark {
 [[nodiscard]] std::string capacity_json(const Study& study, const std::vector<Limit>& limits);
 [[nodiscard]] std::string capacity_csv(const Study& study, const std::vector<Limit>& limits);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

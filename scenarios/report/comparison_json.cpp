@@ -4,7 +4,7 @@
 
 #include "scenarios/report/comparison_text.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -95,4 +95,4 @@ std::string comparison_json(const LogComparison& c, const ComparisonSubject& sub
   return dumped(out);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -10,7 +10,7 @@
 
 #include "scenarios/report/format.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
@@ -122,4 +122,4 @@ std::string comparison_text(const LogComparison& c, const ComparisonSubject& sub
   return out + table(rows);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

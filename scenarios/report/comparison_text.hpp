@@ -5,7 +5,7 @@
 #include "scenarios/log_comparison.hpp"
 #include "scenarios/snapshot_comparison.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// What was compared with what.
 struct ComparisonSubject {
@@ -24,4 +24,4 @@ struct ComparisonSubject {
                                           Rank rank);
 [[nodiscard]] std::string comparison_json(const LogComparison& comparison, const ComparisonSubject& subject);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -8,7 +8,7 @@
 
 #include "scenarios/report/format.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 std::string signed_mib(Bytes bytes) {
@@ -81,4 +81,4 @@ std::string difference_text(const Prediction& a, const std::string& name_a, cons
   return memory(a, name_a, b, name_b) + '\n' + time(a, name_a, b, name_b);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -11,7 +11,7 @@
 #include "scenarios/report/format.hpp"
 #include "sim/program_text.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 // "layers.7.mlp.fc1.out" -> "layers.*.mlp.fc1.out".
@@ -167,4 +167,4 @@ std::string prices_text(const Job& job, Rank rank) {
   return table(rows);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

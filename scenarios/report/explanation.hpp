@@ -6,7 +6,7 @@
 
 #include "scenarios/prediction.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// A moment of a rank's program that a user can name.
 struct AskedMoment {
@@ -30,4 +30,4 @@ enum class Detail : std::uint8_t { ByRole, Everything };
 [[nodiscard]] std::string program_text(const Job& job, Rank rank);
 [[nodiscard]] std::string prices_text(const Job& job, Rank rank);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -13,7 +13,7 @@
 #include "topology/fabric.hpp"
 #include "topology/fabric_graph.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 constexpr std::size_t most_rows = 20;
@@ -197,4 +197,4 @@ std::string fabric_text(const Job& job, Duration step) {
   return out + routes(job, fabric) + busiest_links(job, fabric, step);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -4,11 +4,11 @@
 
 #include "scenarios/prediction.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// The network of the job's cluster, and what one step puts on it: links by type, bisection bandwidth, the routes
 /// between the first ranks of neighbouring groups, and the links that are busiest in the last step. `step` is how long
 /// that takes.
 [[nodiscard]] std::string fabric_text(const Job& job, Duration step);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -7,7 +7,7 @@
 
 #include "sim/overloaded.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 std::string mib(Bytes bytes) { return fmt::format("{:.2f} MiB", static_cast<double>(bytes.count()) / (1 << 20)); }
 std::string gib(Bytes bytes) { return fmt::format("{:.2f} GiB", static_cast<double>(bytes.count()) / (1 << 30)); }
@@ -68,4 +68,4 @@ std::vector<DeviceRow> device_rows(const RankGroup& group, const std::vector<Com
   return rows;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -6,7 +6,7 @@
 #include "scenarios/prediction.hpp"
 #include "sim/units.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// "62136.25 MiB".
 [[nodiscard]] std::string mib(Bytes bytes);
@@ -30,4 +30,4 @@ struct DeviceRow {
 [[nodiscard]] std::vector<DeviceRow> device_rows(const RankGroup& group,
                                                  const std::vector<Communicator>& communicators);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -10,7 +10,7 @@
 #include "scenarios/report/detail/space_json.hpp"
 #include "scenarios/report/format.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -204,4 +204,4 @@ std::string plan_csv(const Space& space, const Plan& plan) {
   return out;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

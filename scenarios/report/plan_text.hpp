@@ -5,7 +5,7 @@
 #include "scenarios/plan/plan.hpp"
 #include "scenarios/plan/space.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// The answer of `plan` on one screen: yes or no, the best, the front, near misses, what was dropped and why.
 [[nodiscard]] std::string plan_text(const Space& space, const Plan& plan);
@@ -16,4 +16,4 @@ namespace tidemark {
 /// The axes and their values, and how many combinations they make.
 [[nodiscard]] std::string space_text(const Space& space);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -4,7 +4,7 @@
 #include "scenarios/report/format.hpp"
 #include "scenarios/report/prediction_text.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -108,4 +108,4 @@ std::string prediction_json(const Prediction& p) {
   return out.dump(1) + '\n';
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

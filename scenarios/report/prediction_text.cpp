@@ -7,7 +7,7 @@
 
 #include "scenarios/report/format.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 std::string verdict(const Prediction& p) {
@@ -111,4 +111,4 @@ std::string prediction_text(const Prediction& p) {
   return out;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

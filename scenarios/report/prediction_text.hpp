@@ -4,7 +4,7 @@
 
 #include "scenarios/prediction.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// The answer on one screen: fits or not, on which rank, when, made of what; then stage by stage.
 [[nodiscard]] std::string prediction_text(const Prediction& prediction);
@@ -12,4 +12,4 @@ namespace tidemark {
 /// The answer as JSON, schema "tidemark.prediction/1".
 [[nodiscard]] std::string prediction_json(const Prediction& prediction);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

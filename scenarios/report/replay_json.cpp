@@ -2,7 +2,7 @@
 
 #include "scenarios/report/replay_text.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -117,4 +117,4 @@ std::string replay_json(const SnapshotReplay& answer) {
          '\n';
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -7,7 +7,7 @@
 
 #include "scenarios/report/format.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 constexpr std::size_t shown_groups = 10;
@@ -152,4 +152,4 @@ std::string replay_text(const SnapshotReplay& answer) {
   return verdict(answer) + '\n' + what_was_recorded(answer) + what_stays(answer) + what_if_text(answer);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -4,7 +4,7 @@
 
 #include "scenarios/snapshot_replay.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// The answer of `replay` on one screen: yes or no first.
 [[nodiscard]] std::string replay_text(const SnapshotReplay& answer);
@@ -15,4 +15,4 @@ namespace tidemark {
 /// "model.py:12 forward < train.py:80 main". Empty without frames.
 [[nodiscard]] std::string place_text(const MemorySnapshot& snapshot, StackId stack, std::size_t frames);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

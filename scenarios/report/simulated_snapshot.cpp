@@ -13,7 +13,7 @@
 #include "scenarios/host_clock.hpp"
 #include "sim/ensure.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 constexpr std::int64_t picoseconds_per_microsecond = 1'000'000;
@@ -252,4 +252,4 @@ MemorySnapshot simulated_snapshot(const Job& job, const Trace& trace, Rank rank)
   return Recorder(job, trace, rank).record();
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

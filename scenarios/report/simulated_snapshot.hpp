@@ -3,7 +3,7 @@
 #include "scenarios/io/memory_snapshot.hpp"
 #include "scenarios/prediction.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// What torch.cuda.memory._dump_snapshot would write on a rank after the last simulated step, recorded from the start:
 /// every alloc, free and segment with the addresses of the emulated allocator, in host order and host time. A stack is
@@ -12,4 +12,4 @@ namespace tidemark {
 /// limit. docs/snapshots.md says more.
 [[nodiscard]] MemorySnapshot simulated_snapshot(const Job& job, const Trace& trace, Rank rank);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

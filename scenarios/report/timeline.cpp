@@ -16,7 +16,7 @@
 #include "sim/overloaded.hpp"
 #include "sim/program_text.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 std::string driver_name(const Job& job, const DriverEvent& event) {
@@ -253,4 +253,4 @@ std::vector<Rank> first_ranks(const Prediction& prediction) {
   return found;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

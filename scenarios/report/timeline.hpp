@@ -11,7 +11,7 @@
 // What happened when: spans of streams and events of memory, rank by rank. docs/timeline.md says what stands in the
 // file.
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// What a timeline shows. Ranks and steps in any order, each once or more.
 struct TimelineQuery {
@@ -37,4 +37,4 @@ void write_timeline(std::ostream& out, const Job& job, const Trace& trace, const
 /// The lowest rank of each group of ranks that the prediction tells apart.
 [[nodiscard]] std::vector<Rank> first_ranks(const Prediction& prediction);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

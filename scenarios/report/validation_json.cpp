@@ -4,7 +4,7 @@
 
 #include "scenarios/io/scenario_json.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -75,4 +75,4 @@ std::string validation_json(const Validation& validation, const RunProvenance& p
          '\n';
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

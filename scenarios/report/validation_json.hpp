@@ -4,7 +4,7 @@
 
 #include "scenarios/validation.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// What was run, where, by which versions.
 struct RunProvenance {
@@ -18,4 +18,4 @@ struct RunProvenance {
 /// The record of a run, schema "tidemark.validation/1".
 [[nodiscard]] std::string validation_json(const Validation& validation, const RunProvenance& provenance);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -7,7 +7,7 @@
 
 #include "scenarios/report/format.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 namespace {
 
 std::string milliseconds(Duration duration) {
@@ -109,4 +109,4 @@ std::string validation_text(const Validation& validation) {
   return text;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -7,7 +7,7 @@
 #include "scenarios/io/config_reader.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace tidemark;
+  using namespace tidemark::scenarios;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const ConfigOverride layers{"num_hidden_layers", std::int64_t{12}, {"fuzz.toml", 1, 1, {}, {}}};
   try {

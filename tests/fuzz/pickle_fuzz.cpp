@@ -21,7 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 
 namespace {
 
-using namespace tidemark;
+using namespace tidemark::scenarios;
 
 constexpr PickleLimits limits{.values = 1 << 20};
 

@@ -10,7 +10,7 @@
 #include "scenarios/io/scenario_reader.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace tidemark;
+  using namespace tidemark::scenarios;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const std::filesystem::path data_root = TIDEMARK_SOURCE_DIR "/scenarios";
   try {

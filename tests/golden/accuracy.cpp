@@ -12,7 +12,7 @@
 
 // Predicted, measured and error of every golden row, as a table of Markdown. With a file's name, written there too.
 
-namespace tidemark::golden {
+namespace tidemark::tests::golden {
 namespace {
 
 struct Score {
@@ -294,11 +294,11 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace tidemark::golden
+}  // namespace tidemark::tests::golden
 
 int main(int argc, char** argv) {
   try {
-    return tidemark::golden::run(argc, argv);
+    return tidemark::tests::golden::run(argc, argv);
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}\n", error.what());
     return 3;

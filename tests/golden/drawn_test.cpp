@@ -8,7 +8,7 @@
 
 // Forty trainings that seeds chose, over all families and modes of plain PyTorch (tests/ground_truth/drawn.py).
 
-namespace tidemark::golden {
+namespace tidemark::tests::golden {
 namespace {
 
 // What docs/pytorch.md claims.
@@ -48,4 +48,4 @@ TEST_F(Drawn, PlainRunsReserveAsMuch) {
 }
 
 }  // namespace
-}  // namespace tidemark::golden
+}  // namespace tidemark::tests::golden

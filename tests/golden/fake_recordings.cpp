@@ -12,7 +12,7 @@
 #include "scenarios/io/config_reader.hpp"
 #include "scenarios/prediction.hpp"
 
-namespace tidemark::golden {
+namespace tidemark::tests::golden {
 namespace {
 
 using Json = nlohmann::json;
@@ -228,4 +228,4 @@ DrawnScore score(const std::vector<Recording>& recordings) {
   return made;
 }
 
-}  // namespace tidemark::golden
+}  // namespace tidemark::tests::golden

@@ -7,11 +7,12 @@
 #include <vector>
 
 #include "scenarios/scenario.hpp"
+#include "tests/namespace.hpp"
 
 // Recordings of real PyTorch on fake tensors (tests/ground_truth): active bytes by category, and what we say of the
 // same training.
 
-namespace tidemark::golden {
+namespace tidemark::tests::golden {
 
 /// What a live byte is for, as the recorder tells: a gradient is one once it is its parameter's, a temporary is made by
 /// a backward pass or the optimizer, an activation by a forward pass.
@@ -64,4 +65,4 @@ struct DrawnScore {
 /// What `predict` says of a plain run.
 [[nodiscard]] PlainRun predicted_plain_run(Scenario scenario);
 
-}  // namespace tidemark::golden
+}  // namespace tidemark::tests::golden

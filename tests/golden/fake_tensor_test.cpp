@@ -7,7 +7,7 @@
 
 // Real PyTorch on fake tensors against the programs of runtime "pytorch", category by category.
 
-namespace tidemark::golden {
+namespace tidemark::tests::golden {
 namespace {
 
 constexpr double tolerance = 0.01;  // of the peak
@@ -67,4 +67,4 @@ INSTANTIATE_TEST_SUITE_P(Recordings, FakeTensor, testing::ValuesIn(fake_recordin
                          [](const testing::TestParamInfo<Recording>& row) { return row.param.name; });
 
 }  // namespace
-}  // namespace tidemark::golden
+}  // namespace tidemark::tests::golden

@@ -9,7 +9,7 @@
 #include "scenarios/io/scenario_reader.hpp"
 #include "sim/summary.hpp"
 
-namespace tidemark::golden {
+namespace tidemark::tests::golden {
 namespace {
 
 const std::filesystem::path root = TIDEMARK_SOURCE_DIR;
@@ -197,4 +197,4 @@ ReservedScore reserved_score(const std::vector<Family>& families) {
   return score;
 }
 
-}  // namespace tidemark::golden
+}  // namespace tidemark::tests::golden

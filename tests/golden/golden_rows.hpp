@@ -5,8 +5,9 @@
 #include <vector>
 
 #include "scenarios/prediction.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark::golden {
+namespace tidemark::tests::golden {
 
 /// What was measured for one scenario; lists have one entry per pipeline stage, in MiB.
 struct Row {
@@ -121,4 +122,4 @@ struct Errors {
 };
 [[nodiscard]] Errors errors(std::vector<double> of_rows);
 
-}  // namespace tidemark::golden
+}  // namespace tidemark::tests::golden

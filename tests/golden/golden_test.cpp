@@ -6,7 +6,7 @@
 
 #include "tests/golden/golden_rows.hpp"
 
-namespace tidemark::golden {
+namespace tidemark::tests::golden {
 namespace {
 
 // Of max_memory_allocated, each stage's maximum over its ranks.
@@ -80,4 +80,4 @@ TEST(LastRankGolden, FullySpecifiedRowsAreAsMeasured) {
 }
 
 }  // namespace
-}  // namespace tidemark::golden
+}  // namespace tidemark::tests::golden

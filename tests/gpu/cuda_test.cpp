@@ -13,8 +13,9 @@
 #include "kernels/execute/detail/payload_kernels.hpp"
 #include "kernels/execute/page_scale.hpp"
 #include "sim/caching_allocator.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -145,4 +146,4 @@ INSTANTIATE_TEST_SUITE_P(Jobs, GpuJob, testing::Values("one", "tp2", "pp2", "tp2
                          [](const auto& job) { return std::string(job.param); });
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

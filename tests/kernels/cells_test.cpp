@@ -19,7 +19,7 @@
 
 // One rank of each orbit must tell what all ranks tell: generated jobs, long along the data-parallel axis.
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 Cluster of_nodes(Cluster cluster, std::int32_t devices, std::int32_t nics) {
@@ -293,4 +293,4 @@ TEST(Cells, ThatWereToldApartStayApart) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

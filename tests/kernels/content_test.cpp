@@ -6,7 +6,7 @@
 
 #include "tests/kernels/words.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 constexpr std::int64_t most_words = 6000;
@@ -94,4 +94,4 @@ TEST(Content, PartsAreEvenAndLargeOnesWholePages) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

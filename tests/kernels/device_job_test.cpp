@@ -4,8 +4,9 @@
 
 #include "sim/program_text.hpp"
 #include "sim/workload_text.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 TEST(DeviceJob, RoundTrips) {
@@ -34,4 +35,4 @@ TEST(DeviceJob, MistakesAreRefused) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

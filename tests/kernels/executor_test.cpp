@@ -7,7 +7,7 @@
 #include "tests/kernels/job_runs.hpp"
 #include "tests/kernels/words.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 // Op, step, phase, allocated: all that a back end counts by itself.
@@ -243,4 +243,4 @@ TEST(Executor, ARankWithoutMemoryEndsAllOthers) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -4,7 +4,7 @@
 
 #include "tests/kernels/words.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 const BufferId b0{0}, b1{1}, b2{2}, b3{3};
@@ -189,4 +189,4 @@ launch s0 fill 0+1 -> b0
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -19,7 +19,7 @@
 
 // Folding must not change an answer: generated jobs on fabrics whose links groups share in every way there is.
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 struct Case {
@@ -206,4 +206,4 @@ TEST(Folding, LinksThatGroupsShareAreOneWithSharers) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -8,7 +8,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-namespace tidemark {
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
 namespace {
 
 using std::chrono::seconds;
@@ -95,4 +97,4 @@ TEST(ForkedWorld, NobodyWaitsForEver) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

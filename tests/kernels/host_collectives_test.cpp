@@ -8,7 +8,7 @@
 #include "kernels/execute/content.hpp"
 #include "tests/kernels/thread_world.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using Payload = std::vector<std::uint64_t>;
@@ -114,4 +114,4 @@ TEST(HostCollectives, HoldTwoChunks) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -12,7 +12,7 @@
 #include "sim/replay.hpp"
 #include "tests/sim/random_program.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -146,4 +146,4 @@ TEST(HostMemory, SaysWhatTheSystemRefuses) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -11,7 +11,7 @@
 #include "tests/kernels/thread_world.hpp"
 #include "tests/parallel/test_job.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 
 /// Ranks that are threads share their process's memory: only what back ends count can be looked at.
 struct NoProbe {
@@ -64,4 +64,4 @@ inline std::vector<RankRun> run_on_threads(const Workload& workload, PageScale s
   return run_on_threads(workload, scale, [](const Workload&, Rank, Program&, std::vector<Group>&) {});
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::tests

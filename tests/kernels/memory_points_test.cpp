@@ -8,7 +8,7 @@
 #include "sim/program_text.hpp"
 #include "tests/parallel/test_job.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -87,4 +87,4 @@ TEST(MemoryPoints, APhaseKeepsItsHighestValues) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

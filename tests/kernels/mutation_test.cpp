@@ -9,7 +9,7 @@
 #include "sim/program_text.hpp"
 #include "tests/kernels/job_runs.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 constexpr PageScale scale{4};
@@ -218,4 +218,4 @@ TEST(Mutation, ADroppedCollectiveKeepsTheNumbersOfOps) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

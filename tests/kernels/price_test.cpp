@@ -6,9 +6,10 @@
 #include <gtest/gtest.h>
 
 #include "sim/program_text.hpp"
+#include "tests/namespace.hpp"
 #include "topology/nccl_memory.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -143,4 +144,4 @@ TEST(Price, CommunicatorsOfThousandsOfRanksArePricedQuickly) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -9,7 +9,7 @@
 #include "sim/program_text.hpp"
 #include "tests/sim/random_program.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using Releases = std::vector<std::pair<std::size_t, std::int32_t>>;  // op, buffer
@@ -107,4 +107,4 @@ unbind frame
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

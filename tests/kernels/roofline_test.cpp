@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
-namespace tidemark {
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -53,4 +55,4 @@ TEST(Roofline, BackwardAttentionIsTwoAndAHalfTimesTheProductsButNotTheExponentia
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -15,8 +15,9 @@
 #include <vector>
 
 #include "kernels/execute/world.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 
 /// What the ranks of a run inside one process share: letters on their way, and the first failure.
 struct ThreadPost {
@@ -106,4 +107,4 @@ inline std::vector<std::string> all_well(std::int32_t ranks) {
   return std::vector<std::string>(static_cast<std::size_t>(ranks));
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::tests

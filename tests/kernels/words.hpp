@@ -8,8 +8,9 @@
 #include "kernels/execute/content.hpp"
 #include "kernels/execute/expectation.hpp"
 #include "sim/program_text.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 
 /// A payload word by word; nothing where nothing is known.
 using Words = std::vector<std::optional<std::uint64_t>>;
@@ -38,4 +39,4 @@ inline Workload one_group(const std::vector<std::string>& programs) {
   return workload;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -6,7 +6,7 @@
 
 #include "tests/kernels/thread_world.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 class Worlds : public testing::TestWithParam<int> {};
@@ -84,4 +84,4 @@ TEST(World, NothingWaitsLongerThanTheTimeLimit) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

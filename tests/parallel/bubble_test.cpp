@@ -6,11 +6,12 @@
 #include "parallel/schedule/schedule.hpp"
 #include "sim/engine.hpp"
 #include "sim/program_text.hpp"
+#include "tests/namespace.hpp"
 
 // Pipelines on the simulated clock against the closed form: where messages are free, p stages take m micro-batches in
 // (m + p - 1)(f + b), of which (p - 1) / (m + p - 1) is bubble.
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 constexpr Duration forward{1'000'003};
@@ -83,4 +84,4 @@ TEST(Bubble, OfGPipeIsTheClosedForm) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -1,9 +1,12 @@
 #include <gtest/gtest.h>
 
 #include "parallel/eager/tensor.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark::eager {
+namespace tidemark::tests {
 namespace {
+
+using namespace parallel::eager;
 
 Tensor laid_out(Shape sizes, Shape strides) { return {nullptr, std::move(sizes), std::move(strides), DType::BF16, {}}; }
 Tensor contiguous(Shape sizes) {
@@ -47,4 +50,4 @@ TEST(EagerTensor, ShapesSpreadOverEachOther) {
 }
 
 }  // namespace
-}  // namespace tidemark::eager
+}  // namespace tidemark::tests

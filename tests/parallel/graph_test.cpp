@@ -11,8 +11,9 @@
 
 #include "parallel/recompute.hpp"
 #include "parallel/sizes.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 const Model tiny{.name = "tiny",
@@ -349,4 +350,4 @@ TEST(Graph, OneValueCrossesBetweenLayers) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

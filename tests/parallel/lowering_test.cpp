@@ -18,7 +18,7 @@
 #include "sim/verify.hpp"
 #include "tests/parallel/test_job.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -1016,4 +1016,4 @@ TEST_P(EveryLayout, IsLoweredTheSameTwice) {
 INSTANTIATE_TEST_SUITE_P(Seeds, EveryLayout, testing::Range<std::uint64_t>(1, 46));
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

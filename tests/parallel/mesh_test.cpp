@@ -7,7 +7,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-namespace tidemark {
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
 namespace {
 
 std::string groups(const Communicator& communicator, std::int32_t world) {
@@ -131,4 +133,4 @@ TEST(Mesh, InterleavedStagesSendThroughCommunicatorsOfTwo) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -5,7 +5,7 @@
 
 #include "tests/parallel/test_job.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 TestJob job_with(Recomputation asked, AttentionKernel attention = AttentionKernel::Fused) {
@@ -188,4 +188,4 @@ TEST(Recomputation, LeavesNothingBehind) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -11,7 +11,7 @@
 #include "sim/verify.hpp"
 #include "tests/parallel/test_job.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 // Where two programs part, for messages.
@@ -160,4 +160,4 @@ TEST(Repeats, AreFoundWhereMicroBatchesDoTheSame) {
 TEST(Repeats, AreNotFoundWhereOneIsAnother) { EXPECT_FALSE(find_repeats(few_of_a_queue(1024), {{100, 1}})); }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

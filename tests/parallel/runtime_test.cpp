@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
-namespace tidemark {
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -73,4 +75,4 @@ TEST(RuntimeDeathTest, UnknownNamesNeverGetHere) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -6,7 +6,9 @@
 
 #include <gtest/gtest.h>
 
-namespace tidemark {
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
 namespace {
 
 TEST(OneFOneB, FourStagesSixMicroBatches) {
@@ -157,4 +159,4 @@ TEST(Interleaved, TheBubbleIsTheClosedForm) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -10,7 +10,7 @@
 
 #include "tests/parallel/test_job.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -285,4 +285,4 @@ TEST(BufferLayout, TheCopyOfATiedEmbeddingHasABucketOfItsOwn) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

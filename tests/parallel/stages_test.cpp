@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
-namespace tidemark {
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
 namespace {
 
 std::vector<std::int32_t> layers_of(std::int32_t layers, const Layout& layout) {
@@ -64,4 +66,4 @@ TEST(Stages, WhatIsWrongIsSaid) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -9,8 +9,9 @@
 #include "parallel/lower.hpp"
 #include "sim/ensure.hpp"
 #include "sim/replay.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 
 /// A small job with every input of the lowering in one place. Sizes are no multiples of each other where they need not
 /// be, so that a wrong formula cannot be right by chance.
@@ -45,7 +46,7 @@ struct Lowered {
         runtime(megatron(job.versions, job.settings, job.target)),
         graph(build_model(job.model, options(job))),
         input{graph, job.layout, job.train, runtime},
-        roles(tidemark::roles(input)) {}
+        roles(parallel::roles(input)) {}
   Lowered(const Lowered&) = delete;
   Lowered& operator=(const Lowered&) = delete;
 
@@ -147,4 +148,4 @@ inline int most_at_once(const Program& program, const std::string& label) {
   return top;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::tests

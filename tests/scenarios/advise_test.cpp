@@ -12,8 +12,9 @@
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/prediction.hpp"
 #include "scenarios/report/advice_text.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -230,4 +231,4 @@ TEST(Capacity, NamesAxesOfItsSpace) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -7,8 +7,9 @@
 #include <gtest/gtest.h>
 
 #include "scenarios/io/input_error.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -162,4 +163,4 @@ TEST(AllocatorConf, AMistakeHasAPlaceAndAHint) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -12,7 +12,7 @@
 #include "scenarios/plan/pass_schedule.hpp"
 #include "tests/scenarios/random_layout.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -103,4 +103,4 @@ TEST(PassSchedule, InterleavedRanksHoldTheMostBeforeTheirFirstBackwardPass) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -15,8 +15,9 @@
 
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/report/timeline.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using nlohmann::json;
@@ -215,4 +216,4 @@ TEST(ChromeTrace, SameInputGivesSameBytes) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

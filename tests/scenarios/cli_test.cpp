@@ -12,7 +12,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-namespace tidemark {
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
 namespace {
 
 using nlohmann::json;
@@ -442,4 +444,4 @@ TEST_F(Cli, WhatCannotBeComparedIsTwo) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -8,10 +8,11 @@
 #include <gtest/gtest.h>
 
 #include "scenarios/io/input_error.hpp"
+#include "tests/namespace.hpp"
 #include "topology/collective.hpp"
 #include "topology/fabric.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -307,4 +308,4 @@ TEST(ClusterReader, GarbageIsAnInputError) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

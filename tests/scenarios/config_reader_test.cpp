@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
-namespace tidemark {
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
 namespace {
 
 Model shipped(const std::string& name) {
@@ -323,4 +325,4 @@ TEST(ConfigReader, AFileThatIsNotThereIsAnInputError) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

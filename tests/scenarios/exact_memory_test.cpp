@@ -20,7 +20,7 @@
 
 // What the planner shares between candidates, and leaves out of what it runs, held against the whole.
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 std::vector<Scenario> random_scenarios(int count) {
@@ -168,4 +168,4 @@ TEST(Calls, SayAllThatPricesAndClassesDependOn) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -13,12 +13,13 @@
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/report/format.hpp"
 #include "sim/program_text.hpp"
+#include "tests/namespace.hpp"
 
 // One public run, line by line: twelve layers of Llama-3 70B on eight B200, tensor 2 with sequence parallelism,
 // data 4 with sharded optimizer state, 4096 tokens. Its ranks measured 62136.2534 to 62136.4019 MiB (SimuMax,
 // docs/b200/b200_release_v1.2_summary.json); what that is made of follows from the sizes of the model.
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using nlohmann::json;
@@ -194,7 +195,7 @@ TEST(Explanation, ProgramsAreInTheirTextForm) {
   const std::string text = program_text(job(), Rank{0});
   EXPECT_TRUE(text.starts_with("mark construction 0 -1 start_up\ncreate context\n")) << text.substr(0, 100);
   const Program parsed = parse_program(text);
-  EXPECT_EQ(tidemark::text(parsed), text);
+  EXPECT_EQ(sim::text(parsed), text);
 }
 
 TEST(Explanation, EveryStageOfTheFlowHasAText) {
@@ -240,4 +241,4 @@ TEST(Format, Numbers) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -3,8 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "scenarios/io/suggestion.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 TEST(InputError, ShowsEveryProblemAsCompilersDo) {
@@ -44,4 +45,4 @@ TEST(Suggestion, QuotesForATerminal) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

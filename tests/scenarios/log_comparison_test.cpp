@@ -6,8 +6,9 @@
 #include <gtest/gtest.h>
 
 #include "scenarios/io/input_error.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -68,4 +69,4 @@ TEST(LogComparison, ARankOfAnotherJobIsAnError) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

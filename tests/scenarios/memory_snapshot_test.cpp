@@ -9,8 +9,9 @@
 
 #include "scenarios/io/gzip.hpp"
 #include "scenarios/io/input_error.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -201,4 +202,4 @@ TEST(MemorySnapshot, SharedRecordsDoNotMultiplyTheWork) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

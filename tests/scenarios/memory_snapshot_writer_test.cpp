@@ -5,7 +5,9 @@
 
 #include <gtest/gtest.h>
 
-namespace tidemark {
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -94,4 +96,4 @@ TEST(MemorySnapshotWriter, StacksAndFramesAreWrittenOnce) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -6,8 +6,9 @@
 
 #include "parallel/graph.hpp"
 #include "scenarios/io/config_reader.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 const std::filesystem::path models = std::filesystem::path(TIDEMARK_SOURCE_DIR) / "scenarios/models";
@@ -95,4 +96,4 @@ TEST(ModelCounts, EveryShippedModelIsChecked) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

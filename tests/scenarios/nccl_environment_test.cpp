@@ -4,8 +4,9 @@
 
 #include "scenarios/io/environment.hpp"
 #include "scenarios/io/input_error.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -120,4 +121,4 @@ TEST(NcclEnvironment, BadValuesAndUnknownNamesAreErrors) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -14,8 +14,9 @@
 
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/pickle_opcodes.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace std::string_literals;
@@ -298,4 +299,4 @@ TEST(Pickle, SharingDoesNotMultiplyTheWork) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

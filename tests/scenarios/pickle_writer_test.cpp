@@ -10,8 +10,9 @@
 #include <gtest/gtest.h>
 
 #include "scenarios/io/pickle.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace std::string_literals;
@@ -124,4 +125,4 @@ TEST(PickleWriter, LongTextsAreReadBack) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

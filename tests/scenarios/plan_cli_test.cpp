@@ -14,9 +14,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/namespace.hpp"
+
 // `plan` as people start it: under mpirun, killed and started again.
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 constexpr const char* small = R"(model = "models/llama-3.1-8b.json"
@@ -202,4 +204,4 @@ TEST_F(PlanCli, ScenarioFilesOfTheBestAreWhatPredictTakes) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -17,8 +17,9 @@
 #include "scenarios/plan/space.hpp"
 #include "scenarios/prediction.hpp"
 #include "scenarios/report/plan_text.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
@@ -299,4 +300,4 @@ both = [{layout.tensor = 1, layout.pipeline = 2}]
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

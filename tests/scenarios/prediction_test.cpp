@@ -16,8 +16,9 @@
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/report/prediction_text.hpp"
 #include "sim/verify.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -388,4 +389,4 @@ TEST(Examples, TheFirstOneFits) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -10,10 +10,11 @@
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/prediction.hpp"
 #include "sim/verify.hpp"
+#include "tests/namespace.hpp"
 
 // Runtime "pytorch": the scenario's keys, and programs against what a reader of PyTorch's sources expects.
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
@@ -427,4 +428,4 @@ TEST(PyTorch, WhatPlainPyTorchDoesNotDoIsRefused) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -7,7 +7,9 @@
 
 #include <gtest/gtest.h>
 
-namespace tidemark {
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -127,4 +129,4 @@ TEST(Quantity, PrintedRatesAndDurationsReadBack) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

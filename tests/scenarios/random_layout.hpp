@@ -12,8 +12,9 @@
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/prediction.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 
 /// A random layout of a small model; nothing where it is none.
 inline std::optional<Scenario> random_scenario(std::uint32_t seed) {
@@ -69,4 +70,4 @@ inline std::string random_allocator(std::uint32_t seed) {
   return texts[seed % texts.size()];
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::tests

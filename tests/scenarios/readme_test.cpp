@@ -5,8 +5,9 @@
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/prediction.hpp"
 #include "scenarios/report/prediction_text.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 const std::filesystem::path root = TIDEMARK_SOURCE_DIR;
@@ -21,4 +22,4 @@ TEST(Readme, ShowsWhatTheFirstCommandPrints) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

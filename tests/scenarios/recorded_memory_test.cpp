@@ -9,8 +9,9 @@
 #include <gtest/gtest.h>
 
 #include "scenarios/io/trace_replay.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -133,4 +134,4 @@ TEST(LiveTensors, ComeInOrderOfAllocationWithTheirStacks) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

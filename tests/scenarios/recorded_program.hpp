@@ -5,8 +5,9 @@
 #include <vector>
 
 #include "scenarios/io/recorded_trace.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 
 /// Writes what a program asks for as a recording of it, with addresses that only tell the blocks apart.
 class RecordedProgram {
@@ -51,4 +52,4 @@ class RecordedProgram {
   std::uint64_t last_ = 0;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -6,8 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/io/scenario_reader.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using nlohmann::json;
@@ -40,4 +41,4 @@ TEST(ScenarioJson, NamesThatAreNotUtf8DoNotThrow) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

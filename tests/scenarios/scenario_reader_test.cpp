@@ -8,8 +8,9 @@
 
 #include "scenarios/io/environment.hpp"
 #include "scenarios/io/input_error.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -560,4 +561,4 @@ TEST(ScenarioReader, FilesOfTheScenariosOwnFolderComeFirst) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -15,8 +15,9 @@
 #include "scenarios/io/recorded_trace.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/io/trace_replay.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -191,4 +192,4 @@ TEST(SimulatedSnapshot, MarksTheOptimizersSteps) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

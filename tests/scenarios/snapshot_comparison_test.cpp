@@ -7,7 +7,9 @@
 
 #include <gtest/gtest.h>
 
-namespace tidemark {
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -193,4 +195,4 @@ TEST(SnapshotComparison, NothingMeasuredIsAllOfIt) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

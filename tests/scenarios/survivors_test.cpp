@@ -7,7 +7,7 @@
 
 #include "tests/scenarios/recorded_program.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -104,4 +104,4 @@ TEST(Survivors, AllocatedGrowsByWhatIsLeft) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

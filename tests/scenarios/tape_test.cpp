@@ -12,7 +12,7 @@
 #include "scenarios/prediction.hpp"
 #include "tests/scenarios/random_layout.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
@@ -66,4 +66,4 @@ global_batch = 256
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -15,8 +15,9 @@
 #include "scenarios/host_clock.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/report/fabric_text.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using nlohmann::json;
@@ -354,4 +355,4 @@ TEST(FabricText, ShowsLinksBisectionRoutesAndLoad) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

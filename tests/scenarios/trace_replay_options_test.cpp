@@ -16,8 +16,9 @@
 #include "scenarios/io/recorded_trace.hpp"
 #include "scenarios/io/trace_replay.hpp"
 #include "sim/caching_allocator.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -310,4 +311,4 @@ std::vector<std::pair<std::string, Conditions>> conditions_without_waits() {
 INSTANTIATE_TEST_SUITE_P(Conditions, ReplayFromTheMiddle, testing::ValuesIn(conditions_without_waits()), name_of);
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -19,8 +19,9 @@
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/memory_snapshot.hpp"
 #include "sim/caching_allocator.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -592,4 +593,4 @@ TEST(RecordedTrace, OtherDevicesPlayNoPart) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -7,8 +7,9 @@
 #include <gtest/gtest.h>
 
 #include "scenarios/io/input_error.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -41,7 +42,7 @@ std::string first_problem(const std::string& text) {
     (void)training_log(text, "job.log");
     return "";
   } catch (const InputError& error) {
-    return tidemark::text(error.problems().front());
+    return scenarios::text(error.problems().front());
   }
 }
 
@@ -127,4 +128,4 @@ TEST(TrainingLog, APartOfALogIsReadOrRefused) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -10,7 +10,7 @@
 #include "scenarios/io/memory_snapshot.hpp"
 #include "tests/scenarios/recorded_program.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -131,4 +131,4 @@ TEST(WhatIf, AnExpandableRecordingRerunsAsItWas) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

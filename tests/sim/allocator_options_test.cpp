@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
-namespace tidemark {
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -70,4 +72,4 @@ TEST(AllocatorOptions, AnExpandableSegmentReservesMoreThanTheDevice) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

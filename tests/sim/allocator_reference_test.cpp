@@ -16,7 +16,7 @@
 #include "sim/caching_allocator.hpp"
 #include "tests/sim/reference_allocator.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -266,4 +266,4 @@ TEST_P(GeneratedOptions, AgreeWithTheReference) { Pair(GetParam()).run(4000); }
 INSTANTIATE_TEST_SUITE_P(Seeds, GeneratedOptions, testing::Range<std::uint64_t>(1, 61));
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

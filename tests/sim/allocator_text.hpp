@@ -6,10 +6,11 @@
 #include <vector>
 
 #include "sim/caching_allocator.hpp"
+#include "tests/namespace.hpp"
 
 // Pictures of an allocator as tests write them.
 
-namespace tidemark {
+namespace tidemark::tests {
 
 inline std::string text(Bytes n) {
   using namespace literals;
@@ -79,4 +80,4 @@ BlockId take(Allocator& allocator, Bytes size, StreamId stream = StreamId{0}) {
   return try_take(allocator, size, stream).value();
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -5,7 +5,7 @@
 #include "sim/block_map.hpp"
 #include "tests/sim/allocator_text.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -214,4 +214,4 @@ TEST(ExpandableSegments, RestoredStateContinuesAsTheOriginal) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -5,7 +5,7 @@
 #include "sim/block_map.hpp"
 #include "tests/sim/allocator_text.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -218,4 +218,4 @@ TEST(MemoryFraction, TheAllocatorStopsAtItsShare) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -15,8 +15,9 @@
 #include <gtest/gtest.h>
 
 #include "sim/caching_allocator.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -246,4 +247,4 @@ TEST_P(GeneratedRequests, AgreeWithTheNaiveModel) {
 INSTANTIATE_TEST_SUITE_P(Seeds, GeneratedRequests, testing::Range<std::uint64_t>(1, 9));
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -9,7 +9,7 @@
 
 #include "tests/sim/allocator_text.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -307,4 +307,4 @@ TEST(CachingAllocator, CountsMemoryAloneWhereThatWillDo) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -5,8 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "sim/program_text.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -136,4 +137,4 @@ TEST(Engine, AMemberThatNeverComesIsNamed) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

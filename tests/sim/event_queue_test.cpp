@@ -12,7 +12,9 @@
 
 #include <gtest/gtest.h>
 
-namespace tidemark {
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -157,4 +159,4 @@ TEST(EventQueueDeathTest, NothingIsPoppedFromAnEmptyQueue) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -13,7 +13,9 @@
 
 #include <gtest/gtest.h>
 
-namespace tidemark {
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -403,4 +405,4 @@ TEST(FairShareProperty, AClassOfEqualFlowsRunsAsEachOfThem) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

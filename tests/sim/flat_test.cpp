@@ -11,7 +11,7 @@
 #include "sim/replay.hpp"
 #include "tests/sim/random_program.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -70,4 +70,4 @@ TEST(Flat, SmallRequestsHaveNoSlack) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -8,7 +8,9 @@
 
 #include <gtest/gtest.h>
 
-namespace tidemark {
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
 namespace {
 
 using Key = std::pair<Bytes, Address>;
@@ -77,4 +79,4 @@ TEST(FreeBlocks, BehaveAsAnOrderedSetOfSizesOfAllMagnitudes) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -5,8 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "sim/program_text.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 std::string freed(const std::string& program) { return text(with_frees(parse_program(program))); }
@@ -181,4 +182,4 @@ TEST(LivenessDeathTest, FreesAreComputedNotWritten) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

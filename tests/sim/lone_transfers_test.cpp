@@ -3,8 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "sim/program_text.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -64,4 +65,4 @@ TEST(LoneTransfers, OfKnownDurationTheyAreKernels) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

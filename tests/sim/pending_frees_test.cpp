@@ -6,7 +6,7 @@
 
 #include "tests/sim/allocator_text.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -253,4 +253,4 @@ TEST(PrivatePool, GrowsByPagesToo) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -5,7 +5,9 @@
 
 #include <gtest/gtest.h>
 
-namespace tidemark {
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
 namespace {
 
 std::string round_trip(const std::string& line) { return text(parse_program(line)); }
@@ -142,4 +144,4 @@ TEST(ProgramText, OtherWhiteSpaceNeverReachesALabel) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -9,8 +9,9 @@
 
 #include "sim/prices.hpp"
 #include "sim/program_builder.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 
 /// Prices of nothing: drivers and communicators take no memory.
 inline DriverPrices free_of_charge(std::size_t communicators = 8) {
@@ -107,4 +108,4 @@ inline Program random_program(std::uint64_t seed, const RandomProgramOptions& op
   return std::move(program).finish();
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::tests

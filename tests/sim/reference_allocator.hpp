@@ -12,10 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "tests/namespace.hpp"
+
 // The rules of c10/cuda/CUDACachingAllocator.cpp once more, as plainly as they can be written: one map of blocks, which
 // every question walks from end to end. Shares nothing with the allocator it is compared with; numbers are bytes.
 
-namespace tidemark::reference {
+namespace tidemark::tests::reference {
 
 using Address = std::uint64_t;
 using Size = std::int64_t;
@@ -431,4 +433,4 @@ class Allocator {
   bool lent_ = false;
 };
 
-}  // namespace tidemark::reference
+}  // namespace tidemark::tests::reference

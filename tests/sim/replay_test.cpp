@@ -9,7 +9,7 @@
 #include "sim/program_text.hpp"
 #include "tests/sim/random_program.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -258,4 +258,4 @@ TEST(Replay, TellsWhereTensorsAreAndWhatSegmentsTheyTook) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -4,8 +4,9 @@
 
 #include "sim/engine.hpp"
 #include "sim/program_text.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -40,4 +41,4 @@ TEST(Summary, EveryPicosecondOfTheStepIsSomewhere) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -8,8 +8,9 @@
 #include "sim/engine.hpp"
 #include "sim/program_builder.hpp"
 #include "sim/program_text.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -262,4 +263,4 @@ TEST(TimedProgram, KernelsTogetherStandWhereEachWould) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

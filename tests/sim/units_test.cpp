@@ -8,8 +8,9 @@
 
 #include "sim/category.hpp"
 #include "sim/dtype.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -112,4 +113,4 @@ TEST(Units, ACompositionSumsToItsTotal) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

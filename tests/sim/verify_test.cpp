@@ -7,8 +7,9 @@
 #include <gtest/gtest.h>
 
 #include "sim/program_text.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 std::string joined(const std::vector<std::string>& lines) {
@@ -171,4 +172,4 @@ TEST(VerifyWorkload, RanksOutsideAGroupHaveNothingToSay) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-namespace tidemark {
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
 namespace {
 
 std::string members(const Communicator& communicator, std::int32_t rank) {
@@ -88,4 +90,4 @@ TEST(Workload, ARankRunsTheProgramOfItsRole) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

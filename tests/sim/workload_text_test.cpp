@@ -5,8 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "sim/program_text.hpp"
+#include "tests/namespace.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 const std::string sample = R"(communicator tensor 2/1/1
@@ -48,4 +49,4 @@ TEST(WorkloadText, MistakesNameTheirLine) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -11,7 +11,7 @@
 
 #include "tests/topology/test_clusters.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -372,4 +372,4 @@ TEST(Collective, RingsTogetherAreEachRing) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

@@ -12,7 +12,7 @@
 #include "tests/topology/test_clusters.hpp"
 #include "topology/fabric_graph.hpp"
 
-namespace tidemark {
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -264,4 +264,4 @@ TEST(Fabric, SixteenThousandDevicesAreBuiltAndRoutedQuickly) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

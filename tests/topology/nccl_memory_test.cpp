@@ -6,7 +6,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-namespace tidemark {
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
 namespace {
 
 using namespace literals;
@@ -423,4 +425,4 @@ TEST(NcclMemory, KernelsAreThoseOfTheArchitecture) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tests

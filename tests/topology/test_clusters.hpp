@@ -1,10 +1,11 @@
 #pragma once
 
+#include "tests/namespace.hpp"
 #include "topology/cluster.hpp"
 
 // Clusters for tests: round figures, and an efficiency of one, so that times are what closed forms say.
 
-namespace tidemark {
+namespace tidemark::tests {
 
 inline Cluster hgx(std::int32_t compute_capability = 90) {
   Cluster cluster;
@@ -49,4 +50,4 @@ inline Cluster bridged_workstation() {
   return cluster;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::tests

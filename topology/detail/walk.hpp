@@ -4,7 +4,7 @@
 
 #include "topology/fabric.hpp"
 
-namespace tidemark {
+namespace tidemark::topology {
 
 /// What a route is apart from its links.
 struct Passage {
@@ -66,4 +66,4 @@ Passage walk(const Fabric& fabric, std::int32_t from, std::int32_t to, Take&& ta
   return passage;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::topology

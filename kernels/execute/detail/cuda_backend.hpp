@@ -14,7 +14,7 @@
 #include "kernels/execute/page_scale.hpp"
 #include "kernels/execute/world.hpp"
 
-namespace tidemark {
+namespace tidemark::execute {
 
 /// What came to be on the device, in order, with what cudaMemGetInfo said of it.
 struct DeviceRowMeasured {
@@ -97,4 +97,4 @@ class CudaBackend {
 
 static_assert(Backend<CudaBackend>);
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

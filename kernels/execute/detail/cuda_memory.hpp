@@ -7,9 +7,10 @@
 
 #include <cuda_runtime_api.h>
 
+#include "kernels/execute/namespace.hpp"
 #include "sim/caching_allocator.hpp"
 
-namespace tidemark {
+namespace tidemark::execute {
 
 /// Throws std::runtime_error with CUDA's words for what went wrong.
 void check_cuda(cudaError_t code, const char* call);
@@ -64,4 +65,4 @@ class CudaMemory {
   std::vector<Held> held_;  // by buffer
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

@@ -10,7 +10,7 @@
 #include "kernels/execute/detail/cuda_memory.hpp"
 #include "sim/segment_source.hpp"
 
-namespace tidemark {
+namespace tidemark::execute {
 
 /// Segments from cudaMalloc, and expandable ones from CUDA's virtual memory: address space that pages of the current
 /// device are mapped into, one handle each, as ExpandableSegment of c10/cuda/CUDACachingAllocator.cpp does it. Under
@@ -57,4 +57,4 @@ class CudaVirtualSegments {
 };
 static_assert(ExpandableSegmentSource<CudaVirtualSegments>);
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

@@ -6,7 +6,7 @@
 
 #include "kernels/execute/content.hpp"
 
-namespace tidemark {
+namespace tidemark::execute {
 
 /// Words on the device that were not what they should be.
 struct DeviceFinding {
@@ -28,4 +28,4 @@ void fill_words(std::uint64_t* words, std::int64_t count, std::uint64_t base, st
 void check_words(const std::uint64_t* words, const ContentRun& run, std::uint64_t reading, DeviceFindings* findings,
                  cudaStream_t stream);
 
-}  // namespace tidemark
+}  // namespace tidemark::execute

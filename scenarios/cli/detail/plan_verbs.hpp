@@ -7,7 +7,9 @@
 
 #include <CLI/CLI.hpp>
 
-namespace tidemark {
+#include "scenarios/cli/namespace.hpp"
+
+namespace tidemark::cli {
 
 /// What `plan` was asked.
 struct PlanArguments {
@@ -41,4 +43,4 @@ int run_plan(const PlanArguments& arguments);
 int run_advise(const AdviseArguments& arguments);
 int run_capacity(const CapacityArguments& arguments);
 
-}  // namespace tidemark
+}  // namespace tidemark::cli

@@ -5,7 +5,7 @@
 
 #include "scenarios/plan/evaluate.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 enum class TaskKind : std::uint8_t { Screen, Allocate, Time, Full };
 
@@ -18,4 +18,4 @@ enum class TaskKind : std::uint8_t { Screen, Allocate, Time, Full };
 [[nodiscard]] Screened screened_from(const std::string& text);
 [[nodiscard]] Evaluated evaluated_from(const std::string& text);
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -21,7 +21,7 @@
 // of its streams and for its host thread, counters of its memory, arrows for messages. docs/timeline.md says what is
 // where.
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 class ChromeTrace {
  public:
@@ -155,8 +155,8 @@ class ChromeTrace {
   static std::string microseconds(Instant at) { return microseconds(at.since_start()); }
 
   static std::string pass_of(const Mark& mark) {
-    return mark.micro_batch < 0 ? std::string(tidemark::name(mark.phase))
-                                : fmt::format("{} {}", tidemark::name(mark.phase), mark.micro_batch);
+    return mark.micro_batch < 0 ? std::string(sim::name(mark.phase))
+                                : fmt::format("{} {}", sim::name(mark.phase), mark.micro_batch);
   }
   static std::string name_of(const TimelinePlace& at, const TimelineWork& work) {
     if (work.kind == "kernel") return fmt::format("{}: {}", at.label(), work.what);
@@ -257,4 +257,4 @@ class ChromeTrace {
   std::optional<HostSlice> pass_, operator_;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -4,7 +4,7 @@
 
 #include "scenarios/plan/space.hpp"
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 /// Axes and their values, as answers show them.
 inline nlohmann::ordered_json axes_json(const Space& space) {
@@ -17,4 +17,4 @@ inline nlohmann::ordered_json axes_json(const Space& space) {
   return axes;
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios

@@ -17,7 +17,7 @@
 
 // The forms that a timeline's records come in. Writers have the same members; docs/timeline.md says what they write.
 
-namespace tidemark {
+namespace tidemark::scenarios {
 
 // As a JSON string. Nearly every text here is a plain name, and there are very many.
 inline std::string in_json(std::string_view text) {
@@ -109,7 +109,7 @@ class TimelineJson {
     std::vector<std::int32_t> ranks;
     for (const Rank rank : query.ranks) ranks.push_back(rank.value);
     std::vector<std::string> categories;
-    for (const Category category : query.categories) categories.push_back(in_json(tidemark::name(category)));
+    for (const Category category : query.categories) categories.push_back(in_json(sim::name(category)));
     out_.write(R"({{"schema":"tidemark.timeline/1","scenario":{},"world_size":{},"link_model":"{}","ranks":{},)"
                R"("steps":{},"categories":{},"capacity_bytes":{},"end_ps":{}}})"
                "\n",
@@ -142,7 +142,7 @@ class TimelineJson {
   void tensor(const TimelinePlace& at, Instant time, const MemoryEvent& event, const TensorEvent& what) {
     place("memory", at);
     out_.write(R"(,"time_ps":{},"event":"{}","tensor":{},"category":"{}","requested_bytes":{},"block_bytes":{})",
-               picoseconds(time), name(what.kind), in_json(at.program[what.label]), tidemark::name(what.category),
+               picoseconds(time), name(what.kind), in_json(at.program[what.label]), sim::name(what.category),
                what.requested.count(), what.block.count());
     holds(event.allocated, event.reserved, event.driver);
     out_.write("}}\n");
@@ -151,7 +151,7 @@ class TimelineJson {
               const std::string& row) {
     place("driver", at);
     out_.write(R"(,"time_ps":{},"name":{},"category":"{}","bytes":{})", picoseconds(time), in_json(row),
-               tidemark::name(what.category), what.bytes.count());
+               sim::name(what.category), what.bytes.count());
     holds(event.allocated, event.reserved, event.driver);
     out_.write("}}\n");
   }
@@ -187,7 +187,7 @@ class TimelineJson {
  private:
   void place(std::string_view record, const TimelinePlace& at) {
     out_.write(R"({{"record":"{}","rank":{},"op":{},"step":{},"phase":"{}","micro_batch":)", record, at.rank.value,
-               at.op, at.mark.step, tidemark::name(at.mark.phase));
+               at.op, at.mark.step, sim::name(at.mark.phase));
     if (at.mark.micro_batch < 0)
       out_.write("null");
     else
@@ -221,14 +221,13 @@ class TimelineTable {
   void tensor(const TimelinePlace& at, Instant time, const MemoryEvent& event, const TensorEvent& what) {
     place("memory", at, "");
     out_.write("\t{}\t{}\t\t{}\t\t{}\t{}\t{}", name(what.kind), at.program[what.label], picoseconds(time),
-               what.requested.count(), tidemark::name(what.category), what.block.count());
+               what.requested.count(), sim::name(what.category), what.block.count());
     holds(event);
   }
   void driver(const TimelinePlace& at, Instant time, const MemoryEvent& event, const DriverEvent& what,
               const std::string& row) {
     place("driver", at, "");
-    out_.write("\tcreate\t{}\t\t{}\t\t{}\t{}\t", row, picoseconds(time), what.bytes.count(),
-               tidemark::name(what.category));
+    out_.write("\tcreate\t{}\t\t{}\t\t{}\t{}\t", row, picoseconds(time), what.bytes.count(), sim::name(what.category));
     holds(event);
   }
   void span(const TimelinePlace& at, const Span& span, const TimelineWork& work) {
@@ -246,7 +245,7 @@ class TimelineTable {
  private:
   void place(std::string_view record, const TimelinePlace& at, std::string_view stream) {
     out_.write("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}", record, at.rank.value, stream, at.op, at.mark.step,
-               tidemark::name(at.mark.phase), at.mark.micro_batch < 0 ? "" : std::to_string(at.mark.micro_batch),
+               sim::name(at.mark.phase), at.mark.micro_batch < 0 ? "" : std::to_string(at.mark.micro_batch),
                at.label());
   }
   void holds(const MemoryEvent& event) {
@@ -255,4 +254,4 @@ class TimelineTable {
   Pages out_;
 };
 
-}  // namespace tidemark
+}  // namespace tidemark::scenarios
