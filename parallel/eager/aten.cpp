@@ -157,10 +157,7 @@ Tensor reshape(Session& s, const Tensor& x, Shape sizes) {
   return view(s, clone(s, x, contiguous_strides(x.sizes)), std::move(sizes));
 }
 
-Tensor cat_last(Session& s, const std::vector<Tensor>& given, std::optional<DType> dtype) {
-  std::vector<Tensor> parts;
-  for (const Tensor& t : given) parts.push_back(dtype ? to(s, t, *dtype) : t);
-
+Tensor cat_last(Session& s, const std::vector<Tensor>& parts, std::optional<DType> dtype) {
   std::vector<const Tensor*> inputs;
   std::int64_t width = 0;
   std::vector<std::int64_t> widths;
@@ -170,7 +167,7 @@ Tensor cat_last(Session& s, const std::vector<Tensor>& given, std::optional<DTyp
     width += t.size(-1);
   }
   auto node = s.node(inputs);
-  Tensor out = s.empty(with_size(parts.front().sizes, -1, width), parts.front().dtype, "cat");
+  Tensor out = s.empty(with_size(parts.front().sizes, -1, width), dtype.value_or(parts.front().dtype), "cat");
   s.stream(Streaming::Copy, parts, {out});
   if (node)
     node->apply = [widths](const Gradients& g) {

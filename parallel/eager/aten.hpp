@@ -27,7 +27,7 @@ namespace tidemark::parallel::eager {
 [[nodiscard]] Tensor contiguous(Session& s, const Tensor& x);
 /// A view where there is one, else a view of a copy.
 [[nodiscard]] Tensor reshape(Session& s, const Tensor& x, Shape sizes);
-/// In one type, where `dtype` says which.
+/// In one type, where `dtype` says which; the kernel converts on its way.
 [[nodiscard]] Tensor cat_last(Session& s, const std::vector<Tensor>& parts, std::optional<DType> dtype = {});
 
 // Element by element.

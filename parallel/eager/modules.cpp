@@ -30,9 +30,6 @@ bool gpt_style(const Model& model) {
   return family == Family::Gpt2 || family == Family::BigCode;
 }
 
-// OLMo 2 multiplies by norms' weights, and turns queries and keys, in fp32.
-bool computes_wide(const Model& model) { return model.architecture == "olmo2"; }
-
 Tensor rotated_half(Session& s, const Tensor& x) {
   const std::int64_t half = x.size(-1) / 2;
   const Tensor x1 = slice(s, x, -1, 0, half);
@@ -56,6 +53,8 @@ Tensor repeated(Session& s, const Tensor& x, std::int64_t times) {
 
 }  // namespace
 
+bool computes_wide(const Model& model) { return model.architecture == "olmo2"; }
+
 Tensor Linear::operator()(Session& s, const Tensor& x) const {
   const Tensor none;
   const Tensor& its_bias = bias ? bias->value : none;
@@ -64,21 +63,25 @@ Tensor Linear::operator()(Session& s, const Tensor& x) const {
 
 Tensor Norm::operator()(Session& s, const Tensor& x) const {
   if (kind == NormKind::Layer) return layer_norm(s, x, weight->value, bias->value);
-  Tensor variance;  // a variable, but in Gemma
-  const auto normalized = [&](const Tensor& wide) {
-    variance = mean_last(s, pow_number(s, wide));
-    const Tensor scale = add_number(s, variance);
-    if (kind == NormKind::ZeroCenteredRms) variance = {};
-    return mul(s, wide, rsqrt(s, scale));
-  };
+  const auto mean_of_squares = [&](const Tensor& wide) { return mean_last(s, pow_number(s, wide)); };
   if (kind == NormKind::ZeroCenteredRms) {  // Gemma: in fp32 to the end
-    Tensor output = normalized(to(s, x, DType::FP32)), scale = to(s, weight->value, DType::FP32);
+    Tensor output = to(s, x, DType::FP32);
+    const auto normalized = [&] {  // all one expression
+      Tensor scale = mean_of_squares(output);
+      scale = add_number(s, scale);
+      scale = rsqrt(s, scale);
+      return mul(s, output, scale);
+    };
+    output = normalized();
+    Tensor scale = to(s, weight->value, DType::FP32);
     scale = add_number(s, scale);
     output = mul(s, output, std::exchange(scale, Tensor{}));
     return to(s, output, x.dtype);
   }
   Tensor hidden = to(s, x, DType::FP32);
-  hidden = normalized(hidden);
+  const Tensor variance = mean_of_squares(hidden);
+  const auto scale = [&] { return rsqrt(s, add_number(s, variance)); };
+  hidden = mul(s, hidden, scale());
   if (kind == NormKind::WideRms) {  // OLMo 2: weighted in fp32
     const Tensor weighted = mul(s, weight->value, hidden);
     return to(s, weighted, x.dtype);
@@ -229,25 +232,16 @@ CausalLM::CausalLM(Session& session, const Model& model, const Train& train, con
   for (std::int32_t i = 0; i < model.layers; ++i) make_layer(i);
   last_norm_ = make_norm("norm", model.hidden);
   if (family_of(model) == Family::BigCode) make_causal_table();
-  if (model.positions == Positions::Rotary) make_rotary_buffers();
+  if (model.positions == Positions::Rotary) {
+    inverse_frequencies_ = s_.empty({model.rotary_dim() / 2}, DType::FP32, "inv_freq", Category::Parameters);
+    inverse_frequencies_copy_ =
+        s_.empty({model.rotary_dim() / 2}, DType::FP32, "original_inv_freq", Category::Parameters);
+  }
   head_.weight = parameter("lm_head.weight", {vocabulary, model.hidden});
   if (model.tied_embeddings) {  // modeling_utils.py tie_weights: the head is there first
     parameters_.pop_back();
     head_.weight = tokens_;
   }
-}
-
-bool CausalLM::any_layer(Sees sees) const {
-  return std::any_of(layers_.begin(), layers_.end(),
-                     [&](const Layer& layer) { return layer.windowed == (sees == Sees::Window); });
-}
-
-// Gemma3RotaryEmbedding: frequencies of their own for each kind of layers that the model has.
-void CausalLM::make_rotary_buffers() {
-  const int kinds = model_.window_rotary && any_layer(Sees::Window) && any_layer(Sees::All) ? 2 : 1;
-  for (int k = 0; k < kinds; ++k)
-    for (const std::string_view what : {"inv_freq", "original_inv_freq"})
-      inverse_frequencies_.push_back(s_.empty({model_.rotary_dim() / 2}, DType::FP32, what, Category::Parameters));
 }
 
 // Which keys each place may look at, though few attentions read it: torch.tril(torch.ones(...)), which initializing the
@@ -312,6 +306,7 @@ CausalLM::States CausalLM::of_slices(const Attention& a, const Tensor& hidden) {
   states.query = transpose(s_, view(s_, states.query, {batch, sequence, model_.heads, width}), 1, 2);
   states.key = transpose(s_, view(s_, states.key, {batch, sequence, model_.kv_heads, width}), 1, 2);
   states.value = transpose(s_, view(s_, states.value, {batch, sequence, model_.kv_heads, width}), 1, 2);
+  states.joint = joint.detached();
   return states;
 }
 
@@ -333,7 +328,8 @@ CausalLM::States CausalLM::of_heads(const Attention& a, const Tensor& hidden) {
   const std::int64_t batch = hidden.sizes[0], sequence = hidden.sizes[1], width = model_.head_dim;
   const Tensor joint = transpose(s_, view(s_, a.query(s_, hidden), {batch, sequence, model_.heads, 3 * width}), 1, 2);
   const std::vector<Tensor> parts = split_last(s_, joint, {width, width, width});
-  return {parts[0], parts[1], parts[2]};
+  const bool named = family_of(model_) == Family::NeoX;
+  return {parts[0], parts[1], parts[2], named ? joint.detached() : Tensor{}};
 }
 
 CausalLM::States CausalLM::project(const Attention& a, const Tensor& hidden) {
@@ -440,7 +436,7 @@ Tensor CausalLM::attend(const Layer& layer, const Tensor& hidden, const Context&
   output = contiguous(s_, reshape(s_, output, {hidden.sizes[0], hidden.sizes[1], model_.heads * model_.head_dim}));
   output = layer.attention.output(s_, output);
   if (gpt_style(model_)) output = dropout(s_, output, train_.hidden_dropout);
-  states.query = {}, states.key = {}, states.value = {};
+  states = {};
   return output;
 }
 
@@ -525,19 +521,21 @@ Tensor CausalLM::gpt_forward(const Layer& layer, const Tensor& given, const Cont
 Tensor CausalLM::forward(const Layer& layer, const Tensor& given, const Context& context, std::vector<Tensor>* cache) {
   if (family_of(model_) == Family::NeoX) return neox_forward(layer, given, context, cache);
   if (gpt_style(model_)) return gpt_forward(layer, given, context, cache);
+  // Phi-3 drops out within the sum.
   const bool phi = family_of(model_) == Family::Phi3;
+  const auto joined = [&](const Tensor& before, const Tensor& branch) {
+    return add(s_, before, phi ? dropout(s_, branch, train_.hidden_dropout) : branch);
+  };
   Tensor weights, residual = given, hidden = given;
   if (layer.attention_norm.weight) hidden = layer.attention_norm(s_, hidden);
   hidden = attend(layer, hidden, context, cache, weights);
-  if (phi) hidden = dropout(s_, hidden, train_.hidden_dropout);
   if (layer.after_attention.weight) hidden = layer.after_attention(s_, hidden);
-  hidden = add(s_, residual, hidden);
+  hidden = joined(residual, hidden);
   residual = hidden;
   if (layer.mlp_norm.weight) hidden = layer.mlp_norm(s_, hidden);
   hidden = run_mlp(layer, hidden);
-  if (phi) hidden = dropout(s_, hidden, train_.hidden_dropout);
   if (layer.after_mlp.weight) hidden = layer.after_mlp(s_, hidden);
-  hidden = add(s_, residual, hidden);
+  hidden = joined(residual, hidden);
   return hidden;
 }
 
@@ -596,75 +594,6 @@ Tensor CausalLM::run_layer(const Layer& layer, const Tensor& hidden, const Conte
 
 // ---- the whole model -----------------------------------------------------------------------------------------------
 
-// torch.arange(...) + past_seen_tokens
-Tensor CausalLM::position_ids(std::int64_t sequence) {
-  const Tensor range = s_.empty({1, sequence}, DType::INT64, "position_range");
-  s_.stream(Streaming::Fill, {}, {range});
-  Tensor ids = s_.empty({1, sequence}, DType::INT64, "position_ids");
-  s_.stream(Streaming::Activation, {range}, {ids});
-  return ids;
-}
-
-void CausalLM::rotary_tables(Context::View& view, const Tensor& hidden, const Tensor& ids) {
-  const NoGrad no_grad(s_);
-  const Session::Scope scope(s_, "rotary_emb");
-  const std::int64_t sequence = hidden.sizes[1], width = model_.rotary_dim();
-  Tensor angles = s_.empty({1, sequence, width / 2}, DType::FP32, "angles");
-  s_.stream(Streaming::Activation, {ids, inverse_frequencies_.front()}, {angles});
-  Tensor both = cat_last(s_, {angles, angles});
-  const auto function = [&](std::string_view what) {
-    const Tensor wide = s_.empty(both.sizes, DType::FP32, what);
-    s_.stream(Streaming::Activation, {both}, {wide});
-    return mul_number(s_, wide);
-  };
-  Tensor cosine = function("cos"), sine = function("sin");
-  const DType dtype = computes_wide(model_) ? DType::FP32 : hidden.dtype;
-  view.cosine = to(s_, cosine, dtype);
-  view.sine = to(s_, sine, dtype);
-  // A Python frame drops its variables in the order in which they were named.
-  angles = {}, both = {}, cosine = {}, sine = {};
-}
-
-Tensor CausalLM::mask_of(bool windowed, const Tensor& hidden) {
-  const std::int64_t batch = hidden.sizes[0], sequence = hidden.sizes[1];
-  const auto places = [&](std::string_view what) {
-    const Tensor made = s_.empty({1, 1, sequence, sequence}, DType::BOOL, what);
-    s_.stream(Streaming::Fill, {}, {made});
-    return made;
-  };
-  // masking_utils.py and_masks: a window first, then what is not later.
-  Tensor seen;
-  if (windowed) {
-    Tensor overlay = places("window"), near;
-    near = places("near");
-    overlay = {};
-    const Tensor causal = places("causal");
-    seen = places("mask");
-  } else {
-    seen = places("mask");
-  }
-  const Shape sizes{batch, 1, sequence, sequence};
-  if (train_.attention != AttentionKernel::Unfused) return expand(s_, seen, sizes);
-  const Tensor made = s_.empty(sizes, hidden.dtype, "causal_mask");
-  s_.stream(Streaming::Activation, {seen}, {made});
-  return made;
-}
-
-void CausalLM::make_masks(Context& context, const Tensor& hidden) {
-  const NoGrad no_grad(s_);
-  const bool scores = train_.attention == AttentionKernel::Unfused;
-  // Mistral and Phi-3 make the mask of all their layers, Gemma both also where no layer has a window.
-  const bool gemma = model_.norms == NormPlacement::Around;
-  const bool any = any_layer(Sees::Window);
-  if (scores && (gemma || !model_.whole_layers.empty() || any_layer(Sees::All)))
-    context.whole.mask = mask_of(false, hidden);
-  if (!any && !(gemma && model_.sliding_window > 0)) return;
-  // _ignore_causal_mask_sdpa: where nothing lies beyond the window, the kernel's own causal mask will do.
-  // FlashAttention's own functions take windows as numbers.
-  const bool reaches_beyond = train_.attention == AttentionKernel::Fused && hidden.sizes[1] >= model_.sliding_window;
-  if (scores || reaches_beyond) context.window.mask = mask_of(true, hidden);
-}
-
 Tensor CausalLM::decoder(const Tensor& ids, std::vector<Tensor>& cache) {
   s_.mark(Phase::Forward, "embedding");
   Context context;
@@ -672,24 +601,27 @@ Tensor CausalLM::decoder(const Tensor& ids, std::vector<Tensor>& cache) {
   Tensor embedded_tokens = embedding(s_, ids, tokens_->value);
   if (model_.scaled_embedding) embedded_tokens = mul(s_, embedded_tokens, embedding_scale_);
   Tensor hidden = embedded_tokens;
+  const bool mask_first = family_of(model_) == Family::BigCode;
   const Tensor places = position_ids(ids.sizes[1]);
   if (family_of(model_) != Family::BigCode) context.position_ids = places;
-  const bool mask_first = family_of(model_) == Family::BigCode;
-  if (mask_first) make_masks(context, hidden);
+  const bool caching = habits_.caches_keys && train_.recompute.kind == Recompute::None;
+  if (mask_first) make_masks(context, hidden, caching);
   if (positions_) {
     positions = embedding(s_, places, positions_->value);
     hidden = add(s_, embedded_tokens, positions);
   }
-  if (!mask_first) make_masks(context, hidden);
+  if (!mask_first) make_masks(context, hidden, caching);
   if (gpt_style(model_) || family_of(model_) == Family::NeoX) hidden = dropout(s_, hidden, train_.hidden_dropout);
   if (model_.positions == Positions::Rotary) {
-    if (!model_.window_rotary || any_layer(Sees::All)) rotary_tables(context.whole, hidden, places);
-    if (model_.window_rotary && any_layer(Sees::Window))
-      rotary_tables(context.window, hidden, places);
-    else
+    // Gemma 3 makes tables for the kinds of layers that it has.
+    const auto of_kind = [&](bool windowed) {
+      return std::any_of(layers_.begin(), layers_.end(), [&](const Layer& l) { return l.windowed == windowed; });
+    };
+    if (!model_.window_rotary || of_kind(false)) rotary_tables(context.whole, hidden);
+    if (model_.window_rotary && of_kind(true)) rotary_tables(context.window, hidden);
+    if (!model_.window_rotary)
       context.window.cosine = context.whole.cosine, context.window.sine = context.whole.sine;
   }
-  const bool caching = habits_.caches_keys && train_.recompute.kind == Recompute::None;
   for (const Layer& layer : layers_) hidden = run_layer(layer, hidden, context, caching ? &cache : nullptr);
   s_.mark(Phase::Forward, "norm");
   return last_norm_(s_, hidden);

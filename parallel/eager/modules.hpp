@@ -42,6 +42,9 @@ struct Context {
   Tensor position_ids;  ///< handed to every layer, and so kept by what runs layers again
 };
 
+/// OLMo 2 multiplies by norms' weights, and turns queries and keys, in fp32.
+[[nodiscard]] bool computes_wide(const Model& model);
+
 /// A language model with its loss.
 class CausalLM {
  public:
@@ -74,10 +77,8 @@ class CausalLM {
   };
   struct States {
     Tensor query, key, value;  ///< batch, heads, sequence, width of a head
+    Tensor joint;              ///< projection that a variable holds until attention is over; undefined where none does
   };
-
-  enum class Sees : std::uint8_t { All, Window };
-  [[nodiscard]] bool any_layer(Sees sees) const;
 
   std::shared_ptr<Leaf> parameter(const std::string& name, Shape sizes);
   Linear make_linear(const std::string& name, std::int64_t outputs, std::int64_t inputs, bool bias);
@@ -85,7 +86,6 @@ class CausalLM {
   void make_layer(std::int32_t index);
   void make_attention(const std::string& at, Layer& layer);
   void make_mlp(const std::string& at, Layer& layer);
-  void make_rotary_buffers();
   void make_causal_table();
   void make_layer_norms(const std::string& at, Layer& layer);
 
@@ -108,9 +108,10 @@ class CausalLM {
   void turn(States& states, const Context::View& view);
   Tensor scored(const States& states, const Tensor& mask, Tensor& weights);
   Tensor fused(const States& states, const Tensor& mask);
+  void rotary_tables(Context::View& view, const Tensor& hidden);
   Tensor position_ids(std::int64_t sequence);
-  void rotary_tables(Context::View& view, const Tensor& hidden, const Tensor& ids);
-  void make_masks(Context& context, const Tensor& hidden);
+  void find_packed_sequences(std::int64_t batch, std::int64_t sequence);
+  void make_masks(Context& context, const Tensor& hidden, bool caching);
   Tensor mask_of(bool windowed, const Tensor& hidden);
   Tensor loss_of(const Tensor& logits, const Tensor& labels);
 
@@ -121,8 +122,7 @@ class CausalLM {
   DType dtype_;  ///< of parameters
   Parameters parameters_;
   std::shared_ptr<Leaf> tokens_, positions_;
-  std::vector<Tensor> inverse_frequencies_;
-  Tensor embedding_scale_, causal_table_;
+  Tensor inverse_frequencies_, inverse_frequencies_copy_, embedding_scale_, causal_table_;
   std::vector<Layer> layers_;
   Norm last_norm_;
   Linear head_;

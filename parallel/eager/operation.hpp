@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "parallel/eager/session.hpp"
+#include "parallel/namespace.hpp"
 
 // What the files that write operations share.
 

@@ -1,11 +1,14 @@
 #include <gtest/gtest.h>
 
 #include "parallel/eager/reduction.hpp"
+#include "tests/namespace.hpp"
 
 // What a sum takes besides its result, as the null device recorded it (tests/ground_truth; an A100 with PyTorch 2.15).
 
-namespace tidemark::eager {
+namespace tidemark::tests {
 namespace {
+
+using namespace parallel::eager;
 
 constexpr std::int64_t a100 = 108 * 2048;  // threads at once
 
@@ -38,4 +41,4 @@ TEST(EagerReduction, SumsOfNothingTakeNothing) {
 }
 
 }  // namespace
-}  // namespace tidemark::eager
+}  // namespace tidemark::tests
