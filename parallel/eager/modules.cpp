@@ -232,16 +232,23 @@ CausalLM::CausalLM(Session& session, const Model& model, const Train& train, con
   for (std::int32_t i = 0; i < model.layers; ++i) make_layer(i);
   last_norm_ = make_norm("norm", model.hidden);
   if (family_of(model) == Family::BigCode) make_causal_table();
-  if (model.positions == Positions::Rotary) {
-    inverse_frequencies_ = s_.empty({model.rotary_dim() / 2}, DType::FP32, "inv_freq", Category::Parameters);
-    inverse_frequencies_copy_ =
-        s_.empty({model.rotary_dim() / 2}, DType::FP32, "original_inv_freq", Category::Parameters);
-  }
+  if (model.positions == Positions::Rotary) make_frequencies();
   head_.weight = parameter("lm_head.weight", {vocabulary, model.hidden});
   if (model.tied_embeddings) {  // modeling_utils.py tie_weights: the head is there first
     parameters_.pop_back();
     head_.weight = tokens_;
   }
+}
+
+// Gemma3RotaryEmbedding has frequencies for each kind of layers that the model has.
+void CausalLM::make_frequencies() {
+  const auto of_kind = [&](bool windowed) {
+    return std::any_of(layers_.begin(), layers_.end(), [&](const Layer& l) { return l.windowed == windowed; });
+  };
+  const int kinds = model_.window_rotary && of_kind(true) && of_kind(false) ? 2 : 1;
+  for (int k = 0; k < kinds; ++k)
+    for (const std::string_view what : {"inv_freq", "original_inv_freq"})
+      frequencies_.push_back(s_.empty({model_.rotary_dim() / 2}, DType::FP32, what, Category::Parameters));
 }
 
 // Which keys each place may look at, though few attentions read it: torch.tril(torch.ones(...)), which initializing the
@@ -619,8 +626,7 @@ Tensor CausalLM::decoder(const Tensor& ids, std::vector<Tensor>& cache) {
     };
     if (!model_.window_rotary || of_kind(false)) rotary_tables(context.whole, hidden);
     if (model_.window_rotary && of_kind(true)) rotary_tables(context.window, hidden);
-    if (!model_.window_rotary)
-      context.window.cosine = context.whole.cosine, context.window.sine = context.whole.sine;
+    if (!model_.window_rotary) context.window.cosine = context.whole.cosine, context.window.sine = context.whole.sine;
   }
   for (const Layer& layer : layers_) hidden = run_layer(layer, hidden, context, caching ? &cache : nullptr);
   s_.mark(Phase::Forward, "norm");

@@ -63,7 +63,7 @@ void settle_pytorch(Scenario& asked, ScenarioTables& tables) {
         "leave it out, or set optimizer = \"adamw\"");
 
   // transformers refuses to soft-cap the scores of fused attention, and does not choose it for Gemma 2 at all
-  // (modeling_gemma2.py: _supports_sdpa since 5.0, _check_and_enable_sdpa before).
+  // (modeling_gemma2.py: _supports_sdpa in 5.23, _check_and_enable_sdpa in 4.48).
   const bool scores = asked.model.attention_softcap > 0 || asked.model.architecture == "gemma2";
   if (asked.train.attention == AttentionKernel::Auto)
     asked.train.attention = scores ? AttentionKernel::Unfused : AttentionKernel::Fused;
