@@ -111,7 +111,7 @@ void CausalLM::rotary_tables(Context::View& view, const Tensor& hidden) {
     const Tensor places = s_.empty({1, sequence}, DType::FP32, "places");
     s_.stream(Streaming::Fill, {}, {places});
     const Tensor made = s_.empty({1, sequence, width / 2}, DType::FP32, "angles");
-    s_.stream(Streaming::Activation, {places, inverse_frequencies_}, {made});
+    s_.stream(Streaming::Activation, {places, frequencies_.front()}, {made});
     return made;
   };
   Tensor angles = turns();

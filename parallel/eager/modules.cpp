@@ -236,22 +236,20 @@ CausalLM::CausalLM(Session& session, const Model& model, const Train& train, con
   for (std::int32_t i = 0; i < model.layers; ++i) make_layer(i);
   last_norm_ = make_norm("norm", model.hidden);
   if (family_of(model) == Family::BigCode) make_causal_table();
-  if (model.positions == Positions::Rotary) {
-    const auto frequencies = [&](std::string_view what) {
-      return s_.empty({model.rotary_dim() / 2}, DType::FP32, what, Category::Parameters);
-    };
-    inverse_frequencies_ = frequencies("inv_freq");
-    inverse_frequencies_copy_ = frequencies("original_inv_freq");
-    if (model.window_rotary && has_layers(true) && has_layers(false)) {
-      window_frequencies_ = frequencies("inv_freq");
-      window_frequencies_copy_ = frequencies("original_inv_freq");
-    }
-  }
+  if (model.positions == Positions::Rotary) make_frequencies();
   head_.weight = parameter("lm_head.weight", {vocabulary, model.hidden});
   if (model.tied_embeddings) {  // modeling_utils.py tie_weights: the head is there first
     parameters_.pop_back();
     head_.weight = tokens_;
   }
+}
+
+// Gemma3RotaryEmbedding has frequencies for each kind of layers that the model has.
+void CausalLM::make_frequencies() {
+  const int kinds = model_.window_rotary && has_layers(true) && has_layers(false) ? 2 : 1;
+  for (int k = 0; k < kinds; ++k)
+    for (const std::string_view what : {"inv_freq", "original_inv_freq"})
+      frequencies_.push_back(s_.empty({model_.rotary_dim() / 2}, DType::FP32, what, Category::Parameters));
 }
 
 // Which keys each place may look at, though few attentions read it: torch.tril(torch.ones(...)), which initializing the

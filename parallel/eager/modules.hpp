@@ -87,6 +87,7 @@ class CausalLM {
   [[nodiscard]] bool has_layers(bool windowed) const;
   void make_attention(const std::string& at, Layer& layer);
   void make_mlp(const std::string& at, Layer& layer);
+  void make_frequencies();
   void make_causal_table();
   void make_layer_norms(const std::string& at, Layer& layer);
 
@@ -123,8 +124,8 @@ class CausalLM {
   DType dtype_;  ///< of parameters
   Parameters parameters_;
   std::shared_ptr<Leaf> tokens_, positions_;
-  Tensor inverse_frequencies_, inverse_frequencies_copy_, window_frequencies_, window_frequencies_copy_,
-      embedding_scale_, causal_table_;
+  std::vector<Tensor> frequencies_;  ///< of rotary positions, and copies
+  Tensor embedding_scale_, causal_table_;
   std::vector<Layer> layers_;
   Norm last_norm_;
   Linear head_;

@@ -62,9 +62,11 @@ void settle_pytorch(Scenario& asked, ScenarioTables& tables) {
         fmt::format("switches: torch.optim.SGD has no {}", switches.amsgrad ? "amsgrad" : "decoupled_weight_decay"),
         "leave it out, or set optimizer = \"adamw\"");
 
-  // transformers refuses to soft-cap the scores of fused attention.
+  // transformers refuses to soft-cap the scores of fused attention, and does not choose it for Gemma 2 at all
+  // (modeling_gemma2.py: _supports_sdpa in 5.23, _check_and_enable_sdpa in 4.48).
+  const bool scores = asked.model.attention_softcap > 0 || asked.model.architecture == "gemma2";
   if (asked.train.attention == AttentionKernel::Auto)
-    asked.train.attention = asked.model.attention_softcap > 0 ? AttentionKernel::Unfused : AttentionKernel::Fused;
+    asked.train.attention = scores ? AttentionKernel::Unfused : AttentionKernel::Fused;
 
   const DType master = asked.train.master_dtype;
   if (train.sound("master_dtype") && master != DType::FP32 && master != asked.train.precision)

@@ -245,6 +245,32 @@ std::string plain_runs_text() {
                      100 * a.median, 100 * a.worst, 100 * e.median, 100 * e.worst);
 }
 
+std::string drawn_text() {
+  const std::vector<Recording> recordings = drawn_recordings();
+  const DrawnScore found = score(recordings);
+  std::string out =
+      "## Drawn\n\nTrainings that seeds chose, over all families and modes (`tests/ground_truth/drawn.py`), recorded "
+      "as "
+      "above. Tensors at the peak are live bytes, each tensor rounded up to 512, in the step where they are off most; "
+      "allocated likewise; reserved is the run's.\n\n"
+      "| recording | recorded, MiB | tensors at the peak off by, bytes | allocated | reserved "
+      "|\n|---|---|---|---|---|\n";
+  for (std::size_t i = 0; i < recordings.size(); ++i)
+    out += fmt::format("| {} | {:.1f} | {:+} | {:+.3f} % | {:+.2f} % |\n", found.names[i],
+                       static_cast<double>(recordings[i].plain.allocated.back().count()) / (1 << 20),
+                       found.off_at_peak[i].count(), 100 * found.allocated[i], 100 * found.reserved[i]);
+  const auto worst = [&](const std::vector<double>& of) {
+    const auto at =
+        std::max_element(of.begin(), of.end(), [](double a, double b) { return std::abs(a) < std::abs(b); });
+    return fmt::format("{:.3f} % ({})", 100 * std::abs(*at), found.names[static_cast<std::size_t>(at - of.begin())]);
+  };
+  return out + fmt::format(
+                   "\nTensors at the peak equal to the byte: {} of {}. Allocated: median {:.3f} %, worst {}. Reserved: "
+                   "median {:.2f} %, worst {}.\n\n",
+                   found.equal(), found.names.size(), 100 * errors(found.allocated).median, worst(found.allocated),
+                   100 * errors(found.reserved).median, worst(found.reserved));
+}
+
 int run(int argc, char** argv) {
   std::string out =
       "# Accuracy\n\nPredictions against real runs that others published. Assumptions are those of the runtime at the "
@@ -257,6 +283,7 @@ int run(int argc, char** argv) {
   for (const LastRankFamily& family : last_rank_families()) out += last_rank_text(family);
   out += recordings_text();
   out += plain_runs_text();
+  out += drawn_text();
   for (const BandFamily& family : band_families()) out += band_text(family);
   std::fputs(out.c_str(), stdout);
   if (argc < 2) return 0;
