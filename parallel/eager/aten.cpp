@@ -460,9 +460,12 @@ Tensor product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& 
 }
 
 Tensor flat_product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias, WeightLayout layout) {
-  const Tensor added = bias.defined() ? operand(s, bias) : Tensor{};
+  // linear(input, weight, bias), addmm(bias, input, weight).
+  const bool addmm = layout == WeightLayout::InputsFirst;
+  Tensor added = bias.defined() && !addmm ? operand(s, bias) : Tensor{};
   const Tensor its = operand(s, weight);
   const Tensor in = operand(s, x);
+  if (bias.defined() && addmm) added = operand(s, bias);
   Shape sizes = in.sizes;
   sizes.back() = weight.sizes[layout == WeightLayout::OutputsFirst ? 0 : 1];
   const std::int64_t width = in.size(-1);

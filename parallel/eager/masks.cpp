@@ -86,7 +86,7 @@ void CausalLM::make_masks(Context& context, const Tensor& hidden, bool caching) 
   const NoGrad no_grad(s_);
   // Mistral and Phi-3 make one mask for all layers, Qwen a second one where a layer has a window, Gemma always.
   const bool gemma = model_.norms == NormPlacement::Around;
-  const bool one_for_all = !has_layers(false) && model_.whole_layers.empty() && !gemma;
+  const bool one_for_all = has_layers(true) && (model_.architecture == "mistral" || model_.architecture == "phi3");
   // FlashAttention's own functions take windows as numbers.
   const bool scores = train_.attention == AttentionKernel::Unfused;
   if (train_.attention == AttentionKernel::Flash) return;

@@ -399,13 +399,16 @@ Tensor CausalLM::scored(const States& states, const Tensor& mask, Tensor& weight
     weights = mul_number(s_, weights);
   }
   weights = add(s_, weights, mask);
-  // GPT-2 leaves the type to autocast, whose list of fp32 has softmax; all others ask for fp32.
-  const bool wide = family_of(model_) != Family::Gpt2 || s_.autocast;
-  const auto probabilities = [&] {
-    const Tensor made = softmax_last(s_, weights, wide ? DType::FP32 : weights.dtype);
-    return to(s_, made, states.query.dtype);
-  };
-  weights = probabilities();  // one expression: the scores stay until its result is there
+  if (family_of(model_) == Family::Gpt2) {  // which leaves the type to autocast, whose list of fp32 has softmax
+    weights = softmax_last(s_, weights, s_.autocast ? DType::FP32 : weights.dtype);
+    weights = to(s_, weights, states.query.dtype);
+  } else {
+    const auto probabilities = [&] {
+      const Tensor made = softmax_last(s_, weights, DType::FP32);
+      return to(s_, made, states.query.dtype);
+    };
+    weights = probabilities();  // one expression: the scores stay until its result is there
+  }
   weights = dropout(s_, weights, train_.attention_dropout);
   Tensor output = matmul(s_, weights, values);
   output = contiguous(s_, transpose(s_, output, 1, 2));
@@ -549,7 +552,14 @@ Tensor CausalLM::forward(const Layer& layer, const Tensor& given, const Context&
   return hidden;
 }
 
-Tensor CausalLM::checkpointed(const Layer& layer, const Tensor& hidden, const Context& context) {
+// What a layer is handed, and so keeps, of what all share.
+Context CausalLM::handed_to(const Layer& layer, const Context& context) {
+  return layer.windowed ? Context{{}, context.window, context.position_ids}
+                        : Context{context.whole, {}, context.position_ids};
+}
+
+Tensor CausalLM::checkpointed(const Layer& layer, const Tensor& hidden, const Context& shared) {
+  const Context context = handed_to(layer, shared);
   // torch/utils/checkpoint.py _checkpoint_without_reentrant_generator: the frame keeps the region's inputs.
   auto frame = std::make_shared<CheckpointFrame>();
   frame->run_again = [this, &layer, hidden, context, dtype = s_.autocast](Session& s) {
@@ -566,7 +576,8 @@ Tensor CausalLM::checkpointed(const Layer& layer, const Tensor& hidden, const Co
   return out;
 }
 
-Tensor CausalLM::checkpointed_reentrant(const Layer& layer, const Tensor& hidden, const Context& context) {
+Tensor CausalLM::checkpointed_reentrant(const Layer& layer, const Tensor& hidden, const Context& shared) {
+  const Context context = handed_to(layer, shared);
   auto node = s_.node({&hidden});
   Tensor out;
   {
@@ -648,8 +659,8 @@ Tensor CausalLM::loss_of(const Tensor& given, const Tensor& labels) {
   }
   padded = s_.empty({labels.sizes[0], labels.sizes[1] + 1}, DType::INT64, "padded_labels");
   s_.stream(Streaming::Copy, {labels}, {padded});
-  shifted = s_.empty(labels.sizes, DType::INT64, "shifted_labels");
-  s_.stream(Streaming::Copy, {padded}, {shifted});
+  // labels[..., 1:].contiguous(): of one sequence it is so already.
+  shifted = contiguous(s_, slice(s_, padded, 1, 1, padded.sizes[1]));
   logits = view(s_, logits, {logits.elements() / vocabulary, vocabulary});
   return cross_entropy(s_, logits, view(s_, shifted, {shifted.elements()}));
 }

@@ -93,6 +93,7 @@ class CausalLM {
 
   Tensor decoder(const Tensor& ids, std::vector<Tensor>& cache);
   Tensor run_layer(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
+  static Context handed_to(const Layer& layer, const Context& context);
   Tensor checkpointed(const Layer& layer, const Tensor& hidden, const Context& context);
   Tensor checkpointed_reentrant(const Layer& layer, const Tensor& hidden, const Context& context);
   Tensor forward(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);

@@ -29,7 +29,10 @@ class Training {
       s_.emit.at(step, -1);
       if (scale_.defined()) unscale();
       optimizer_->clip();
-      optimizer_->step();
+      {
+        const std::vector<Tensor> handed = handed_to_fused();
+        optimizer_->step();
+      }
       found_infinity_ = {};
       optimizer_->zero_grad();
       outputs_ = {}, loss_ = {};
@@ -90,6 +93,15 @@ class Training {
     s_.stream(Streaming::Fill, {}, {one});
     backward(s_, loss, one);
     if (replicas_) replicas_->finish_backward();
+  }
+
+  // torch/amp/grad_scaler.py step: fused kernels unscale, and skip a step, themselves.
+  std::vector<Tensor> handed_to_fused() {
+    if (!scale_.defined() || habits_.optimizer != OptimizerKernels::Fused) return {};
+    const Session::Scope scope(s_, "grad_scaler");
+    std::vector<Tensor> handed{s_.empty({}, DType::FP32, "found_inf")};
+    if (!habits_.clips_gradients) handed.push_back(s_.empty({}, DType::FP32, "grad_scale"));
+    return handed;
   }
 
   // torch/amp/grad_scaler.py: gradients are divided in place; whether one is infinite goes to the host.
