@@ -147,7 +147,7 @@ TEST(PyTorch, TheGradientOfTiedEmbeddingsIsSummedOutOfPlaceWhereTheHeadsIsAView)
                                                          "tie_word_embeddings = true",
                                         .train = train,
                                         .switches = no_cache});
-    return allocated(program, 2, [](const std::string& label, Category) { return label == "model.add"; });
+    return allocated(program, 2, [](const std::string& label, Category) { return label == "add"; });
   };
   EXPECT_EQ(sums(pure), 2 * vocabulary * hidden);
   EXPECT_EQ(sums("precision = \"fp32\""), 4 * vocabulary * hidden);
