@@ -182,6 +182,29 @@ std::string attention_assumption(AttentionKernel kernel) {
   return {};
 }
 
+void add_eager_attention(const Scenario& s, std::vector<std::string>& list) {
+  if (s.train.attention == AttentionKernel::Unfused) {
+    list.push_back("attention: transformers' own (\"eager\"), which stores its scores");
+    return;
+  }
+  const bool dispatched = s.train.attention == AttentionKernel::Fused;
+  if (dispatched && s.train.precision == DType::FP32) {
+    list.push_back("attention: the memory-efficient kernel, which scaled_dot_product_attention takes in fp32");
+    return;
+  }
+  list.push_back(
+      "attention: FlashAttention's kernel, called by scaled_dot_product_attention or directly; its backward pass sums "
+      "query gradients in fp32");
+  if (dispatched && s.model.sliding_window > 0 && s.train.sequence_length >= s.model.sliding_window)
+    list.push_back("layers with a sliding window within the sequence: a mask, and the memory-efficient kernel");
+  // sdp_utils.cpp check_prefer_cudnn_attention.
+  const std::int32_t capability = s.cluster.device.compute_capability;
+  if (dispatched && (capability == 90 || capability == 100))
+    list.push_back(
+        "cuDNN's attention, which recent PyTorch prefers on this device, is not known: FlashAttention's scratch space "
+        "stands for its own");
+}
+
 std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habits) {
   std::vector<std::string> list;
   list.push_back(fmt::format("habits of PyTorch {} with the modules of transformers {}, run operation by operation",
@@ -189,10 +212,7 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
   list.push_back(s.train.master_dtype == s.train.precision
                      ? fmt::format("parameters, gradients and optimizer state in {}", name(s.train.precision))
                      : fmt::format("autocast to {} over fp32 parameters", name(s.train.precision)));
-  list.push_back(s.train.attention == AttentionKernel::Unfused
-                     ? "attention: transformers' own (\"eager\"), which stores its scores"
-                     : "attention: FlashAttention's kernel, called by scaled_dot_product_attention or directly; its "
-                       "backward pass sums query gradients in fp32");
+  add_eager_attention(s, list);
   if (!habits.kernel_workspaces)
     list.push_back("fake tensors: gradients are never summed in place, kernels make nothing but their outputs");
   if (s.train.precision == DType::FP16) list.push_back("fp16: no step is skipped for an overflowing loss scale");

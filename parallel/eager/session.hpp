@@ -120,6 +120,10 @@ class Session {
   std::optional<DType> autocast;  ///< to which matrix products convert
   std::map<const Storage*, Tensor> autocast_cache;
 
+  /// What functions written in Python refer to (ctx.run_function of a reentrant checkpoint) lives until the graph goes,
+  /// and so until the loss does.
+  std::vector<std::vector<Tensor>> outlives_backward;
+
   // Regions of torch.utils.checkpoint.
   void pack_into(std::shared_ptr<CheckpointFrame> frame) { packing_ = std::move(frame); }
   /// Of the region of that name, only its input was saved.

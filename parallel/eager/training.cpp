@@ -42,9 +42,14 @@ class Training {
       s_.emit.at(step, -1);
       if (scale_.defined()) unscale();
       optimizer_->clip();
-      optimizer_->step();
+      {
+        const std::vector<Tensor> handed = handed_to_fused();
+        optimizer_->step();
+      }
+      found_infinity_ = {};
       optimizer_->zero_grad();
-      outputs_ = {};
+      outputs_ = {}, loss_ = {};
+      s_.outlives_backward.clear();  // with the loss
       s_.emit.synchronize();
     }
   }
@@ -89,8 +94,8 @@ class Training {
 
   void run(const Tensor& ids, const Tensor& labels, bool last) {
     if (replicas_) replicas_->prepare_for_backward(last);
-    Tensor loss = forward(ids, labels);
-    if (scale_.defined()) loss = mul(s_, loss, scale_);
+    forward(ids, labels);
+    const Tensor loss = scale_.defined() ? mul(s_, loss_, scale_) : loss_;
     const Tensor one = s_.empty({}, loss.dtype, "loss_gradient");
     s_.stream(Streaming::Fill, {}, {one});
     backward(s_, loss, one);
@@ -100,22 +105,42 @@ class Training {
   Tensor forward(const Tensor& ids, const Tensor& labels) {
     const bool mixed = input_.train.precision != input_.train.master_dtype;
     const Autocast autocast(s_, mixed ? std::optional(input_.train.precision) : std::nullopt);
+    // The last loss, and its graph, go once this one is there.
+    const auto last_graph = std::exchange(s_.outlives_backward, {});
     CausalLM::Outputs outputs = (*model_)(ids, labels);
-    Tensor loss = outputs.loss;
+    loss_ = outputs.loss;
     if (habits_.keeps_outputs) outputs_ = std::move(outputs);
-    return loss;
+    return loss_;
+  }
+
+  // torch/amp/grad_scaler.py step: fused kernels unscale, and skip a step, themselves.
+  std::vector<Tensor> handed_to_fused() {
+    if (!scale_.defined() || habits_.optimizer != OptimizerKernels::Fused) return {};
+    const Session::Scope scope(s_, "grad_scaler");
+    std::vector<Tensor> handed{s_.empty({}, DType::FP32, "found_inf")};
+    if (!habits_.clips_gradients) handed.push_back(s_.empty({}, DType::FP32, "grad_scale"));
+    return handed;
   }
 
   // torch/amp/grad_scaler.py: gradients are divided in place; whether one is infinite goes to the host.
   void unscale() {
     const Session::Scope scope(s_, "grad_scaler");
     s_.mark(Phase::OptimizerStep, "unscale");
-    const Tensor inverse = s_.empty({}, DType::FP32, "inverse_scale"), found = s_.empty({}, DType::FP32, "found_inf");
+    const auto scalar = [&](std::string_view what, DType dtype = DType::FP32) { return s_.empty({}, dtype, what); };
+    const auto inverted = [&] {  // self._scale.double().reciprocal().float()
+      Tensor exact = scalar("exact_scale", DType::INT64);
+      exact = scalar("exact_inverse", DType::INT64);
+      return scalar("inverse_scale");
+    };
+    const Tensor master = inverted(), found = scalar("found_inf");
+    // _MultiDeviceReplicator: copies for the device, of which what was found is kept until the scale is updated.
+    found_infinity_ = scalar("found_inf");
+    const Tensor inverse = scalar("inverse_scale");
     std::vector<Tensor> gradients;
     for (const std::shared_ptr<Leaf>& p : model_->parameters()) gradients.push_back(p->gradient);
     std::vector<Tensor> in = gradients;
     in.push_back(inverse);
-    gradients.push_back(found);
+    gradients.push_back(found_infinity_);
     s_.stream(Streaming::Update, in, gradients);
     s_.emit.synchronize();
   }
@@ -128,7 +153,8 @@ class Training {
   std::optional<TorchOptimizer> optimizer_;
   std::vector<Tensor> batch_;
   CausalLM::Outputs outputs_;
-  Tensor scale_, growth_;
+  Tensor loss_;  ///< the loop's variable, until the next one is there or the step is over
+  Tensor scale_, growth_, found_infinity_;
 };
 
 }  // namespace

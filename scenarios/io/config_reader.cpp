@@ -45,7 +45,7 @@ enum class Biases : std::uint8_t {
 enum class Window : std::uint8_t {
   Never,
   Key,   ///< sliding_window
-  Flag,  ///< sliding_window, where use_sliding_window is true
+  Flag,  ///< sliding_window, where use_sliding_window is true, from layer max_window_layers on
 };
 
 /// What transformers takes where a family's config.json leaves a key out: LlamaConfig, Qwen2Config, MistralConfig,
@@ -62,7 +62,8 @@ struct Family {
   std::int64_t head_dim = 0;    ///< 0: hidden_size / heads
   std::int64_t vocabulary = 0;  ///< 0: has to be said
   Window window = Window::Never;
-  std::int64_t usual_window = 0;  ///< 0: none
+  std::int64_t usual_window = 0;    ///< 0: none
+  std::int64_t window_pattern = 0;  ///< one layer in so many sees all keys; 0: none does
 };
 constexpr std::string_view qwen2 = "qwen2", qwen3 = "qwen3", gemma2 = "gemma2", gemma3 = "gemma3_text", olmo2 = "olmo2",
                            gpt_neox = "gpt_neox", gpt2 = "gpt2", gpt_bigcode = "gpt_bigcode";
@@ -82,7 +83,8 @@ constexpr std::array families{
            .tied = true,
            .head_dim = 256,
            .window = Window::Key,
-           .usual_window = 4096},
+           .usual_window = 4096,
+           .window_pattern = 2},
     Family{.name = gemma3,
            .kv_heads = 4,
            .max_positions = 131072,
@@ -93,7 +95,8 @@ constexpr std::array families{
            .head_dim = 256,
            .vocabulary = 262208,
            .window = Window::Key,
-           .usual_window = 4096},
+           .usual_window = 4096,
+           .window_pattern = 6},
     Family{.name = olmo2, .kv_heads = 0, .max_positions = 2048, .biases = Biases::AttentionFlag},
     Family{.name = gpt_neox, .kv_heads = 0, .max_positions = 2048, .biases = Biases::NeoX, .activation = "gelu"},
     Family{.name = gpt2,
@@ -121,7 +124,8 @@ constexpr std::string_view linear_bias = "add_bias_linear";
 constexpr std::string_view attention_bias = "attention_bias", mlp_bias = "mlp_bias", multi_query = "multi_query",
                            parallel_residual = "use_parallel_residual", attention_softcap = "attn_logit_softcapping",
                            logit_softcap = "final_logit_softcapping", sliding_window = "sliding_window",
-                           use_sliding_window = "use_sliding_window", rotary_percent = "rotary_pct",
+                           use_sliding_window = "use_sliding_window", window_pattern = "sliding_window_pattern",
+                           first_window = "max_window_layers", rotary_percent = "rotary_pct",
                            partial_rotary = "partial_rotary_factor", rope_parameters = "rope_parameters";
 
 /// An activation by the name that configurations give it. Most families gate their MLP whatever it is.
@@ -173,6 +177,7 @@ constexpr std::array unmodelled_keys{
     Unmodelled{"text_config", "a model of several parts is"},
     Unmodelled{"block_configs", "layers that differ from each other are"},
     Unmodelled{"lm_head_bias", "bias on the LM head is"},
+    Unmodelled{"reorder_and_upcast_attn", "attention in fp32 is"},
     Unmodelled{"chunk_size_feed_forward", "a chunked MLP is"},
 };
 
@@ -186,7 +191,6 @@ constexpr auto harmless_keys = std::to_array<std::string_view>({"_name_or_path",
                                                                 "hidden_dropout",
                                                                 "initializer_range",
                                                                 "layer_types",
-                                                                "max_window_layers",
                                                                 "original_name",
                                                                 "pad_token_id",
                                                                 "pretraining_tp",
@@ -209,7 +213,6 @@ constexpr auto harmless_keys = std::to_array<std::string_view>({"_name_or_path",
                                                                 "scale_attention_softmax_in_fp32",
                                                                 "query_pre_attn_scalar",
                                                                 "cache_implementation",
-                                                                "sliding_window_pattern",
                                                                 "rope_local_base_freq",
                                                                 "rotary_emb_base",
                                                                 "layer_norm_eps",
@@ -369,7 +372,7 @@ class ConfigReader {
         "model_type",      kv_heads_rule.key, head_dim_rule.key, vocabulary_rule.key, "tie_word_embeddings",
         attention_bias,    mlp_bias,          position_kind,     linear_bias,         multi_query,
         parallel_residual, attention_softcap, logit_softcap,     sliding_window,      use_sliding_window,
-        rotary_percent,    partial_rotary,    rope_parameters};
+        rotary_percent,    partial_rotary,    rope_parameters,   window_pattern,      first_window};
     for (const Keys& k : {usual_keys, gemma_keys, gpt2_keys})
       keys.insert(keys.end(), {k.hidden, k.layers, k.heads, k.ffn, k.positions, k.activation});
     return keys;
@@ -551,6 +554,26 @@ class ConfigReader {
     if (given(sliding_window) && find(sliding_window) == nullptr) return;  // null is none
     if (given(sliding_window) || family.usual_window > 0)
       model.sliding_window = count({sliding_window, most_positions}, family.usual_window);
+    if (model.sliding_window > 0) read_whole_layers(family, model);
+  }
+
+  /// Which layers have no window: as layer_types says, else as a family's configuration does (transformers 5.23:
+  /// Qwen2Config, Qwen3Config, Gemma2Config, Gemma3TextConfig; where it has only windows, nothing is said).
+  void read_whole_layers(const Family& family, Model& model) {
+    const json* types = find("layer_types");
+    if (types != nullptr && types->is_array()) {
+      for (const json& type : *types) model.whole_layers.push_back(type != "sliding_attention");
+      return;
+    }
+    constexpr std::int64_t usual_first = 28;
+    const json* none = find(first_window);
+    const bool from_the_first = family.window != Window::Flag || (none != nullptr && *none == 0);
+    const std::int64_t first = from_the_first ? 0 : count({first_window, most_layers}, usual_first);
+    const std::int64_t pattern =
+        family.name == gemma3 ? count({window_pattern, most_layers}, family.window_pattern) : family.window_pattern;
+    if (first == 0 && pattern == 0) return;
+    for (std::int64_t i = 0; i < model.layers; ++i)
+      model.whole_layers.push_back(i < first || (pattern > 0 && (i + 1) % pattern == 0));
   }
 
   /// A number above `low` and up to `high`.
@@ -639,7 +662,6 @@ class ConfigReader {
     }
     const json* types = find("layer_types");
     if (types == nullptr) return;
-    // A sliding window changes the time of attention, not what it keeps.
     const auto modelled = [](const json& type) { return type == "full_attention" || type == "sliding_attention"; };
     if (!types->is_array() || !std::all_of(types->begin(), types->end(), modelled)) {
       problem("layer_types", "layers other than \"full_attention\" and \"sliding_attention\" are not modelled yet");

@@ -297,6 +297,33 @@ Section plain_runs_section() {
            claim_of("plain_runs", "reserved peak", reserved)}};
 }
 
+Section drawn_section() {
+  const std::vector<Recording> recordings = drawn_recordings();
+  const DrawnScore found = score(recordings);
+  std::string out =
+      "## Drawn\n\nTrainings that seeds chose, over all families and modes (`tests/ground_truth/drawn.py`), recorded "
+      "as "
+      "above. Tensors at the peak are live bytes, each tensor rounded up to 512, in the step where they are off most; "
+      "allocated likewise; reserved is the run's.\n\n"
+      "| recording | recorded, MiB | tensors at the peak off by, bytes | allocated | reserved "
+      "|\n|---|---|---|---|---|\n";
+  std::vector<Error> tensors, allocated, reserved;
+  for (std::size_t i = 0; i < recordings.size(); ++i) {
+    const std::string& name = found.names[i];
+    const double recorded = static_cast<double>(recordings[i].plain.allocated.back().count());
+    tensors.push_back({name, static_cast<double>(found.off_at_peak[i].count()) / recorded});
+    allocated.push_back({name, found.allocated[i]});
+    reserved.push_back({name, found.reserved[i]});
+    out += fmt::format("| {} | {:.1f} | {:+} | {:+.3f} % | {:+.2f} % |\n", name, recorded / (1 << 20),
+                       found.off_at_peak[i].count(), percent(found.allocated[i]), percent(found.reserved[i]));
+  }
+  const Claim of_tensors = claim_of("drawn", "tensors at the peak", tensors);
+  out += fmt::format("\nTensors at the peak equal to the byte: {} of {}.\n\n", of_tensors.equal, of_tensors.rows);
+  return {std::move(out),
+          {of_tensors, claim_of("drawn", "allocated peak of any step", allocated),
+           claim_of("drawn", "reserved peak", reserved)}};
+}
+
 Section head() {
   return {
       "# Accuracy\n\nPredictions against real runs that others published. Assumptions are those of the runtime at the "
@@ -321,6 +348,7 @@ std::vector<SectionWriter> section_writers() {
     writers.push_back({family.name, [=] { return last_rank_section(family); }});
   writers.push_back({"fake_tensor", recordings_section});
   writers.push_back({"plain_runs", plain_runs_section});
+  writers.push_back({"drawn", drawn_section});
   for (const BandFamily& family : band_families())
     writers.push_back({family.name, [=] { return band_section(family); }});
   return writers;
