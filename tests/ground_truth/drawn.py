@@ -1,13 +1,13 @@
-"""Forty trainings that nobody chose: `job(seed)` says which model and which settings a seed stands for.
+"""Trainings that nobody chose: `job(seed)` says which model and which settings a seed stands for.
 
-Families take turns, so that each comes three or four times; everything else is drawn, from lists in which what is
+Families take turns, so that each comes five or six times; everything else is drawn, from lists in which what is
 seldom used stands beside what everybody uses. What transformers or PyTorch refuse is not drawn (Gemma 2 under sdpa, a
 sequence beyond learned positions), and nothing else is left out: a job that the prediction gets wrong stays.
 """
 
 import random
 
-SEEDS = range(40)
+SEEDS = range(60)
 
 # Beyond those in recordings.py.
 MORE_SETTINGS = {
