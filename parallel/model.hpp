@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "parallel/namespace.hpp"
 
@@ -56,6 +57,7 @@ struct Model {
   double rotary_fraction = 1;       ///< of each head, from its beginning on: what rotary positions turn (rotary_pct)
   bool window_rotary = false;       ///< layers with a sliding window turn by angles of their own (Gemma 3)
   std::int64_t sliding_window = 0;  ///< keys that layers with such a window see; 0: no layer has one
+  std::vector<bool> whole_layers;   ///< those that see all keys nevertheless; empty, or beyond its end: none
   double attention_softcap = 0;     ///< scores become cap * tanh(score / cap) (attn_logit_softcapping); 0: they do not
   double logit_softcap = 0;         ///< the same of the logits (final_logit_softcapping)
 
@@ -63,6 +65,11 @@ struct Model {
   std::int64_t vocabulary_extra = 0;
   /// Padding quantum of the vocabulary per tensor-parallel rank; 0: the runtime's default.
   std::int64_t vocabulary_multiple = 0;
+
+  /// Whether a layer sees a window of keys only.
+  [[nodiscard]] bool has_window(std::size_t layer) const {
+    return sliding_window > 0 && (layer >= whole_layers.size() || !whole_layers[layer]);
+  }
 
   /// Dimensions of a head that rotary positions turn, as transformers and Megatron round them.
   [[nodiscard]] std::int64_t rotary_dim() const {

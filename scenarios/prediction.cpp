@@ -12,9 +12,13 @@
 #include "kernels/price.hpp"
 #include "kernels/price_time.hpp"
 #include "kernels/traffic.hpp"
+#include "scenarios/deferred_frees.hpp"
 #include "scenarios/host_clock.hpp"
 #include "scenarios/io/allocator_conf.hpp"
 #include "scenarios/io/input_error.hpp"
+#include "scenarios/io/version_text.hpp"
+#include "scenarios/outliving_batches.hpp"
+#include "scenarios/version_assumptions.hpp"
 #include "sim/calls.hpp"
 #include "sim/engine.hpp"
 #include "sim/ensure.hpp"
@@ -68,6 +72,9 @@ RankGroup replayed(const Program& program, const DriverPrices& prices, Bytes cap
     if (group.failure) group.failed_op = program[group.failure->at.mark.label];
     if (!group.failure) group.memory = std::move(limited);
   }
+  Bytes& upper = group.memory.peak_device_upper;
+  const Bytes at_once = std::exchange(upper, upper_end(upper, prices, {capacity, allocator}, program));
+  group.of_deferred_frees = upper - at_once;
   group.device_peak_op = program[group.memory.device.at.mark.label];
   group.allocated_peak_op = program[group.memory.allocated.at.mark.label];
   return group;
@@ -100,9 +107,12 @@ void replay_role(const Job& job, const Trace& trace, const Role& role, const Pre
   for (auto& [rank_class, ranks] : by_class) {
     const std::int32_t entry = job.prices.entry_of_rank[ranks.front().index()];
     const auto [known, added] = by_price.try_emplace(entry);
-    if (added)
+    if (added) {
       known->second = replayed(program, job.prices.entries[static_cast<std::size_t>(entry)],
                                job.scenario.cluster.device.capacity, allocator_options_of(job.scenario));
+      known->second.of_outliving_batches = of_outliving_batches(job.scenario, job.runtime, role.first.pipeline);
+      known->second.memory.peak_device_upper += known->second.of_outliving_batches;
+    }
     RankGroup group = known->second;
     group.coordinates = coordinates(job.scenario.layout, ranks.front());
     group.ranks = std::move(ranks);
@@ -172,19 +182,37 @@ std::string attention_assumption(AttentionKernel kernel) {
   return {};
 }
 
-std::string version(Version v) { return fmt::format("{}.{}", v.major, v.minor); }
+void add_eager_attention(const Scenario& s, std::vector<std::string>& list) {
+  if (s.train.attention == AttentionKernel::Unfused) {
+    list.push_back("attention: transformers' own (\"eager\"), which stores its scores");
+    return;
+  }
+  const bool dispatched = s.train.attention == AttentionKernel::Fused;
+  if (dispatched && s.train.precision == DType::FP32) {
+    list.push_back("attention: the memory-efficient kernel, which scaled_dot_product_attention takes in fp32");
+    return;
+  }
+  list.push_back(
+      "attention: FlashAttention's kernel, called by scaled_dot_product_attention or directly; its backward pass sums "
+      "query gradients in fp32");
+  if (dispatched && s.model.sliding_window > 0 && s.train.sequence_length >= s.model.sliding_window)
+    list.push_back("layers with a sliding window within the sequence: a mask, and the memory-efficient kernel");
+  // sdp_utils.cpp check_prefer_cudnn_attention.
+  const std::int32_t capability = s.cluster.device.compute_capability;
+  if (dispatched && (capability == 90 || capability == 100))
+    list.push_back(
+        "cuDNN's attention, which recent PyTorch prefers on this device, is not known: FlashAttention's scratch space "
+        "stands for its own");
+}
 
 std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habits) {
   std::vector<std::string> list;
   list.push_back(fmt::format("habits of PyTorch {} with the modules of transformers {}, run operation by operation",
-                             version(s.runtime.versions.torch), version(s.runtime.versions.transformers)));
+                             text(s.runtime.versions.torch), text(s.runtime.versions.transformers)));
   list.push_back(s.train.master_dtype == s.train.precision
                      ? fmt::format("parameters, gradients and optimizer state in {}", name(s.train.precision))
                      : fmt::format("autocast to {} over fp32 parameters", name(s.train.precision)));
-  list.push_back(s.train.attention == AttentionKernel::Unfused
-                     ? "attention: transformers' own (\"eager\"), which stores its scores"
-                     : "attention: FlashAttention's kernel, called by scaled_dot_product_attention or directly; its "
-                       "backward pass sums query gradients in fp32");
+  add_eager_attention(s, list);
   if (!habits.kernel_workspaces)
     list.push_back("fake tensors: gradients are never summed in place, kernels make nothing but their outputs");
   if (s.train.precision == DType::FP16) list.push_back("fp16: no step is skipped for an overflowing loss scale");
@@ -221,8 +249,8 @@ void add_model_assumptions(const Scenario& s, std::vector<std::string>& list) {
 std::vector<std::string> megatron_habits(const Scenario& s) {
   std::vector<std::string> list;
   list.push_back(fmt::format("habits of Megatron-LM core {} with TransformerEngine {} on PyTorch {}",
-                             version(s.runtime.versions.megatron), version(s.runtime.versions.transformer_engine),
-                             version(s.runtime.versions.torch)));
+                             text(s.runtime.versions.megatron), text(s.runtime.versions.transformer_engine),
+                             text(s.runtime.versions.torch)));
   list.push_back(attention_assumption(s.train.attention));
   add_model_assumptions(s, list);
   if (s.runtime.overlap_gradients)
@@ -250,11 +278,34 @@ std::vector<std::string> megatron_habits(const Scenario& s) {
   return list;
 }
 
-std::vector<std::string> assumptions_of(const Job& job, const PredictOptions& options) {
+// Where the fullest device could be fuller for a reason that is no driver's.
+void add_upper_ends(const Job& job, const std::vector<RankGroup>& groups, std::vector<std::string>& list) {
+  const auto most = [&](Bytes RankGroup::*what) {
+    Bytes found;
+    for (const RankGroup& group : groups) found = std::max(found, group.*what);
+    return static_cast<double>(found.count()) / (1 << 30);
+  };
+  if (std::any_of(job.stages.programs.begin(), job.stages.programs.end(), borrows))
+    list.push_back(fmt::format(
+        "what is sent beside the passes is free again as soon as it is sent; the upper ends hold up to {:.2f} "
+        "GiB for what is so only when the host next waits for the device",
+        most(&RankGroup::of_deferred_frees)));
+  if (job.runtime.saves_batches)
+    list.push_back(fmt::format(
+        "the upper ends hold up to {:.2f} GiB for batches of a whole step, which Megatron-LM core {} keeps on "
+        "the first of tensor-parallel ranks until the next one, unless --rerun-mode is disabled",
+        most(&RankGroup::of_outliving_batches), version(job.scenario.runtime.versions.megatron)));
+}
+
+std::vector<std::string> assumptions_of(const Job& job, const std::vector<RankGroup>& groups,
+                                        const PredictOptions& options) {
   const Scenario& s = job.scenario;
   std::vector<std::string> list = job.runtime.eager ? eager_habits(s, *job.runtime.eager) : megatron_habits(s);
+  const std::vector<std::string> versions = version_assumptions(s.runtime);
+  list.insert(list.begin() + 1, versions.begin(), versions.end());
   list.push_back("kernels: roofline of " + s.cluster.device.name +
                  "; efficiencies: " + s.cluster.device.efficiency.source);
+  list.push_back("times do not compare with those of clusters whose efficiencies have another source");
   list.push_back(
       options.links == LinkModel::MaxMin
           ? "collectives: NCCL's ring, tree, NVLS by the routes; transfers share links max-min fairly"
@@ -263,6 +314,7 @@ std::vector<std::string> assumptions_of(const Job& job, const PredictOptions& op
   list.push_back(fmt::format("native caching allocator with {}, on increasing invented addresses",
                              s.runtime.allocator.empty() ? "default settings" : s.runtime.allocator));
   for (const std::string& remark : parse_allocator_conf(s.runtime.allocator).remarks) list.push_back(remark);
+  add_upper_ends(job, groups, list);
   list.push_back("CUDA context, loaded code and NCCL are estimates with bounds; NCCL's are unverified on several GPUs");
   return list;
 }
@@ -420,8 +472,8 @@ Prediction predict(const Job& job, const Trace& trace, const Progress& progress,
         group.memory.peak_device_upper + job.scenario.runtime.headroom <= job.scenario.cluster.device.capacity;
   }
   prediction.fits &= prediction.completed;
-  prediction.assumptions = assumptions_of(job, options);
-  prediction.not_modelled = {"host memory: the pinned and pageable buffers of the framework and of NCCL count as 0"};
+  prediction.assumptions = assumptions_of(job, prediction.groups, options);
+  prediction.not_modelled = {"host memory: the pinned and pageable buffers of the framework and of NCCL"};
   return prediction;
 }
 

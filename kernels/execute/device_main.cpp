@@ -5,6 +5,7 @@
 #include <fstream>
 #include <optional>
 #include <sstream>
+#include <stdexcept>
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -21,6 +22,7 @@
 #include "kernels/execute/process_memory.hpp"
 #include "sim/liveness.hpp"
 #include "sim/program_text.hpp"
+#include "sim/verify.hpp"
 
 // tidemark_gpu JOB [--results FILE] [--time-limit SECONDS] [--discard-job]: runs a job's programs on the GPUs of this
 // machine, and compares. Under mpirun its ranks are mpirun's; otherwise it forks them. Exit codes are tidemark's.
@@ -99,6 +101,14 @@ void let_ranks_share(Rank rank) {
   set("NCCL_RAS_ENABLE", "0");
   set("NCCL_MAX_CTAS", "2");
   set("NCCL_ALGO", "Ring");
+}
+
+// `tidemark` has tried the place before; a disk may still fill up.
+void write_results(const std::string& path, const Json& results) {
+  std::ofstream file(path, std::ios::binary);
+  file << results.dump(2) << '\n';
+  file.close();
+  if (!file) throw std::runtime_error(path + ": cannot be written");
 }
 
 Json versions() {
@@ -262,11 +272,13 @@ int run_rank(World& world, const DeviceJob& job, const Arguments& arguments) {
                        {"device_sums", std::move(sums)},
                        {"ranks", std::move(ranks)}};
     print(results);
-    if (!arguments.results.empty()) std::ofstream(arguments.results) << results.dump(2) << '\n';
+    if (!arguments.results.empty()) write_results(arguments.results, results);
     verdict = agrees ? "yes" : "no";
   }
   return world.broadcast(verdict) == "yes" ? yes : no;
 }
+
+void tell(const RunFailure& failure) { fmt::print(stderr, "tidemark_gpu: the run ended early: {}\n", failure.what()); }
 
 // Whatever goes wrong on one rank ends all of them with one message.
 int guarded(World& world, const DeviceJob& job, const Arguments& arguments) {
@@ -282,7 +294,7 @@ int guarded(World& world, const DeviceJob& job, const Arguments& arguments) {
       world.report_failure(error.what());
     }
   } catch (const RunFailure& failure) {
-    if (failure.teller() == world.rank()) fmt::print(stderr, "tidemark_gpu: the run ended early: {}\n", failure.what());
+    if (failure.teller() == world.rank()) tell(failure);
   }
   return machine_failed;
 }
@@ -324,9 +336,12 @@ int run(int argc, char** argv) {
   text << file.rdbuf();
   if (arguments->discard_job) std::remove(arguments->job.c_str());
   const DeviceJob job = parse_device_job(text.str());
+  const std::vector<std::string> wrong = verify(job.workload);
+  for (const std::string& finding : wrong) fmt::print(stderr, "{}: error: {}\n", arguments->job, finding);
+  if (!wrong.empty()) return bad_input;
   const auto limit = std::chrono::seconds(arguments->time_limit);
   if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr && !mpi_version().empty()) {
-    const std::unique_ptr<World> world = mpi_world(limit);
+    const std::unique_ptr<World> world = mpi_world(limit, tell);
     return guarded(*world, job, *arguments);
   }
   // No CUDA call before the fork: a context does not survive one.

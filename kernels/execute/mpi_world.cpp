@@ -2,6 +2,7 @@
 
 #ifdef TIDEMARK_HAS_MPI
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -21,8 +22,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int most_bytes = 1 << 30;  // of one MPI message: counts are int
-constexpr std::chrono::seconds for_goodbye{30}, for_goodbye_after_failure{2};
-constexpr std::chrono::milliseconds for_others{200};
+// Of ranks that fail at once, each looks so long and so often whether another has too: one may wait for its turn on a
+// core.
+constexpr std::chrono::seconds for_others{1};
+constexpr int looks_for_others = 64;
+// mpirun ends all ranks when the first has left: whoever does not tell lets the teller go first, if it still lives.
+constexpr std::chrono::seconds for_the_teller{10}, for_goodbye{30};
 constexpr int failed_exit = 3;
 
 void check(int code, const char* call) {
@@ -36,7 +41,7 @@ void check(int code, const char* call) {
 
 class MpiWorld final : public World {
  public:
-  explicit MpiWorld(std::chrono::seconds time_limit) : time_limit_(time_limit) {
+  MpiWorld(std::chrono::seconds time_limit, TellFailure tell) : time_limit_(time_limit), tell_(std::move(tell)) {
     check(MPI_Init(nullptr, nullptr), "MPI_Init");
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     check(MPI_Comm_dup(MPI_COMM_WORLD, &payload_), "MPI_Comm_dup");
@@ -48,14 +53,12 @@ class MpiWorld final : public World {
   // Finalizing waits for all ranks; one that is stuck or dead must not keep the others. What was said is said before.
   ~MpiWorld() override {
     std::fflush(nullptr);
-    std::thread([patience = failed_ ? for_goodbye_after_failure : for_goodbye] {
+    std::thread([patience = std::max(time_limit_, for_goodbye)] {
       std::this_thread::sleep_for(patience);
       _exit(failed_exit);
     }).detach();
-    if (!failed_) {
-      MPI_Comm_free(&failures_);
-      MPI_Comm_free(&payload_);
-    }
+    MPI_Comm_free(&failures_);
+    MPI_Comm_free(&payload_);
     MPI_Finalize();
   }
 
@@ -63,47 +66,40 @@ class MpiWorld final : public World {
   [[nodiscard]] std::int32_t size() const override { return size_; }
 
   void exchange(std::span<const Message> messages, const std::string& doing) override {
-    requests_.clear();
-    peers_.clear();
-    for (const Message& m : messages) post(m);
-    const Clock::time_point until = Clock::now() + time_limit_;
-    for (std::int64_t round = 0;; ++round) {
-      int done = 0;
-      check(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE),
-            "MPI_Testall");
-      if (done != 0) return;
-      if (round < busy_rounds) continue;
-      hear_of_failures();
-      // Ranks may outnumber cores: whoever waits lets others run.
-      sched_yield();
-      if (Clock::now() < until) continue;
-      report_failure(fmt::format("waited {} s for rank {}: {}", time_limit_.count(), first_missing().value, doing));
+    try {
+      requests_.clear();
+      peers_.clear();
+      for (const Message& m : messages) post(m);
+      complete(doing);
+    } catch (const std::exception& error) {  // of the library: told from here, where the messages' memory still is
+      report_failure(error.what());
     }
   }
 
-  void report_failure(const std::string& why) override {
-    hear_of_failures();
-    failed_ = true;
+  [[noreturn]] void report_failure(const std::string& why) override {
+    listen();
     RunFailure failure(fmt::format("rank {}: {}", rank_.value, why), rank_);
-    // Sends that nobody may ever take: their memory must outlive this call.
-    static std::string kept;
-    kept = failure.what();
+    // Sends that nobody may ever take.
+    const std::string text = failure.what();
     for (int to = 0; to < size_; ++to) {
       MPI_Request request = MPI_REQUEST_NULL;
       if (to != rank_.value)
-        MPI_Isend(kept.data(), static_cast<int>(kept.size()), MPI_BYTE, to, 0, failures_, &request);
+        MPI_Isend(text.data(), static_cast<int>(text.size()), MPI_BYTE, to, 0, failures_, &request);
       if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
     }
     // Let the library hand them over. Of several ranks that fail at once, the lowest tells people.
-    for (const Clock::time_point until = Clock::now() + for_others; Clock::now() < until;) {
+    const Clock::time_point until = Clock::now() + for_others;
+    for (int looks = 0; size_ > 1 && (looks < looks_for_others || Clock::now() < until); ++looks) {
       if (std::optional<RunFailure> other = heard(); other && other->teller() < failure.teller())
         failure = std::move(*other);
       sched_yield();
     }
-    throw failure;
+    leave(failure);
   }
 
-  void listen() override { hear_of_failures(); }
+  void listen() override {
+    if (const std::optional<RunFailure> failure = heard()) leave(*failure);
+  }
 
  private:
   static constexpr std::int64_t busy_rounds = 64;
@@ -124,6 +120,24 @@ class MpiWorld final : public World {
     } while (left > 0);
   }
 
+  void complete(const std::string& doing) {
+    const Clock::time_point until = Clock::now() + time_limit_;
+    for (std::int64_t round = 0;; ++round) {
+      // Before looking: a process that got no core for so long looks once more before it gives up.
+      const bool late = Clock::now() >= until;
+      int done = 0;
+      check(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE),
+            "MPI_Testall");
+      if (done != 0) return;
+      if (round < busy_rounds) continue;
+      listen();
+      // Ranks may outnumber cores: whoever waits lets others run.
+      sched_yield();
+      if (late)
+        report_failure(fmt::format("waited {} s for rank {}: {}", time_limit_.count(), first_missing().value, doing));
+    }
+  }
+
   // Of the messages in flight.
   [[nodiscard]] Rank first_missing() {
     for (std::size_t i = 0; i < requests_.size(); ++i) {
@@ -134,19 +148,23 @@ class MpiWorld final : public World {
     return rank_;
   }
 
-  void hear_of_failures() {
-    const std::optional<RunFailure> failure = heard();
-    if (!failure) return;
-    failed_ = true;
-    throw *failure;
+  // The library goes on sending from, and other ranks reading, memory of this process while it lives. So nothing is
+  // unwound, and MPI is not finalized, which would wait for ranks that are stuck.
+  [[noreturn]] void leave(const RunFailure& failure) {
+    if (failure.teller() == rank_)
+      tell_(failure);
+    else
+      std::this_thread::sleep_for(for_the_teller);
+    std::fflush(nullptr);
+    _exit(failed_exit);
   }
 
   // What another rank has reported, if any has.
   [[nodiscard]] std::optional<RunFailure> heard() {
     int flag = 0;
     MPI_Status status;
-    check(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, failures_, &flag, &status), "MPI_Iprobe");
-    if (flag == 0) return std::nullopt;
+    if (MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, failures_, &flag, &status) != MPI_SUCCESS || flag == 0)
+      return std::nullopt;
     int length = 0;
     MPI_Get_count(&status, MPI_BYTE, &length);
     std::string text(static_cast<std::size_t>(length), '\0');
@@ -155,17 +173,19 @@ class MpiWorld final : public World {
   }
 
   std::chrono::seconds time_limit_;
+  TellFailure tell_;
   MPI_Comm payload_ = MPI_COMM_NULL, failures_ = MPI_COMM_NULL;
   Rank rank_;
   std::int32_t size_ = 1;
   std::vector<MPI_Request> requests_;
   std::vector<Rank> peers_;  // by request
-  bool failed_ = false;
 };
 
 }  // namespace
 
-std::unique_ptr<World> mpi_world(std::chrono::seconds time_limit) { return std::make_unique<MpiWorld>(time_limit); }
+std::unique_ptr<World> mpi_world(std::chrono::seconds time_limit, TellFailure tell) {
+  return std::make_unique<MpiWorld>(time_limit, std::move(tell));
+}
 
 std::string mpi_version() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
@@ -181,7 +201,7 @@ std::string mpi_version() {
 
 namespace tidemark::execute {
 
-std::unique_ptr<World> mpi_world(std::chrono::seconds) {
+std::unique_ptr<World> mpi_world(std::chrono::seconds, TellFailure) {
   throw std::runtime_error(
       "this build has no MPI: install libopenmpi-dev and openmpi-bin, and run scripts/setup again");
 }

@@ -13,8 +13,8 @@
 
 namespace tidemark::execute {
 
-/// The run is over on all ranks: one of them could not go on. Every rank throws it, and one of them, which may be any
-/// that still runs, tells people.
+/// The run is over on all ranks: one of them could not go on. Every rank throws it (where MPI carries messages, it ends
+/// instead: mpi_world.hpp), and one of them, which may be any that still runs, tells people.
 class RunFailure : public std::runtime_error {
  public:
   explicit RunFailure(const std::string& what, Rank teller = {0}) : std::runtime_error(what), teller_(teller) {}

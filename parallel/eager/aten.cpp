@@ -4,18 +4,12 @@
 #include <array>
 #include <utility>
 
+#include "parallel/eager/operation.hpp"
 #include "parallel/eager/reduction.hpp"
 #include "sim/ensure.hpp"
 
 namespace tidemark::parallel::eager {
 namespace {
-
-using Gradients = std::vector<Tensor>;
-
-Tensor with(Tensor made, std::shared_ptr<Node> node, std::size_t output = 0) {
-  made.gradient = {std::move(node), output};
-  return made;
-}
 
 // An output laid out as an elementwise operation does it.
 Tensor elementwise(Session& s, std::string_view name, Streaming kind, const std::vector<const Tensor*>& operands,
@@ -101,7 +95,9 @@ Tensor expand(Session& s, const Tensor& x, Shape sizes) {
 }
 
 Tensor slice(Session& s, const Tensor& x, int dimension, std::int64_t begin, std::int64_t end) {
-  if (begin == 0 && end == x.size(dimension)) return x;
+  // python_variable_indexing.cpp THPVariable_getitem: all of it is an alias.
+  if (begin == 0 && end == x.size(dimension))
+    return viewed(s, x, x.sizes, x.strides, [](Session&, const Tensor& g) { return g; });
   return viewed(s, x, with_size(x.sizes, dimension, end - begin), x.strides,
                 [before = x.sizes](Session& session, const Tensor& g) {
                   const Tensor whole = session.empty(before, g.dtype, "slice_gradient");
@@ -161,10 +157,7 @@ Tensor reshape(Session& s, const Tensor& x, Shape sizes) {
   return view(s, clone(s, x, contiguous_strides(x.sizes)), std::move(sizes));
 }
 
-Tensor cat_last(Session& s, const std::vector<Tensor>& given, std::optional<DType> dtype) {
-  std::vector<Tensor> parts;
-  for (const Tensor& t : given) parts.push_back(dtype ? to(s, t, *dtype) : t);
-
+Tensor cat_last(Session& s, const std::vector<Tensor>& parts, std::optional<DType> dtype) {
   std::vector<const Tensor*> inputs;
   std::int64_t width = 0;
   std::vector<std::int64_t> widths;
@@ -174,7 +167,7 @@ Tensor cat_last(Session& s, const std::vector<Tensor>& given, std::optional<DTyp
     width += t.size(-1);
   }
   auto node = s.node(inputs);
-  Tensor out = s.empty(with_size(parts.front().sizes, -1, width), parts.front().dtype, "cat");
+  Tensor out = s.empty(with_size(parts.front().sizes, -1, width), dtype.value_or(parts.front().dtype), "cat");
   s.stream(Streaming::Copy, parts, {out});
   if (node)
     node->apply = [widths](const Gradients& g) {
@@ -291,9 +284,9 @@ Tensor rsqrt(Session& s, const Tensor& given) {
 Tensor dropout(Session& s, const Tensor& x, double probability) {
   if (probability == 0) return x;
   auto node = s.node({&x});
+  // Dropout.cu dropout_cuda: the mask comes first.
+  const Tensor mask = elementwise(s, "dropout_mask", Streaming::Fill, {&x}, DType::BOOL);
   Tensor out = unary(s, "dropout", Streaming::Activation, x);
-  const Tensor mask = s.empty_strided(x.sizes, out.strides, DType::BOOL, "dropout_mask");
-  s.stream(Streaming::Fill, {}, {mask});
   Saved saved;
   if (node) saved = s.save(mask);
   if (node)
@@ -321,16 +314,18 @@ Tensor mean_last(Session& s, const Tensor& x) {
   return with(std::move(out), std::move(node));
 }
 
-Tensor softmax_last(Session& s, const Tensor& x) {
+Tensor softmax_last(Session& s, const Tensor& x, DType dtype) {
+  // SoftMax.cpp softmax: other types are converted first; of fp16 the kernel itself makes fp32.
+  if (x.dtype != dtype && x.dtype != DType::FP16) return softmax_last(s, to(s, x, dtype), dtype);
   auto node = s.node({&x});
-  Tensor out = s.empty(x.sizes, x.dtype, "softmax");
+  Tensor out = s.empty(x.sizes, dtype, "softmax");
   s.stream(Streaming::Activation, {x}, {out});
   Saved saved;
   if (node) saved = s.save(out);
   if (node)
-    node->apply = [&s, saved](const Gradients& g) {
+    node->apply = [&s, saved, narrow = x.dtype](const Gradients& g) {
       const Tensor result = s.unpack(saved);
-      const Tensor made = s.empty(result.sizes, result.dtype, "softmax_gradient");
+      const Tensor made = s.empty(result.sizes, narrow, "softmax_gradient");
       std::vector<Tensor> outputs{made};
       // SoftMax.cu softmax_backward_cuda_out: the product of gradient and result, before the kernel.
       if (s.habits().kernel_workspaces)
@@ -365,25 +360,12 @@ Tensor layer_norm(Session& s, const Tensor& given, const Tensor& weight, const T
   return with(std::move(out), std::move(node));
 }
 
-namespace {
-
-// Whether all that is summed lies before all that stays.
-bool sums_rows(const Tensor& x, const Shape& sizes) {
-  if (!x.contiguous()) return false;
-  std::size_t kept = 0;
-  while (kept < sizes.size() && sizes[sizes.size() - 1 - kept] == x.sizes[x.sizes.size() - 1 - kept]) ++kept;
-  return std::all_of(sizes.begin(), sizes.end() - static_cast<std::ptrdiff_t>(kept),
-                     [](std::int64_t size) { return size == 1; });
-}
-
-}  // namespace
-
 Tensor sum_to(Session& s, const Tensor& x, const Shape& sizes) {
   if (x.sizes == sizes) return x;
   const Tensor sum = s.empty(sizes, x.dtype, "sum");
   std::vector<Tensor> outputs{sum};
-  if (s.habits().kernel_workspaces && sums_rows(x, sizes)) {
-    const auto scratch = row_sum_scratch(x.elements() / sum.elements(), sum.elements(), s.habits().device_threads);
+  if (s.habits().kernel_workspaces) {
+    const ReductionScratch scratch = sum_scratch(x, sizes, s.habits().device_threads);
     for (const Bytes size : {scratch.partial_sums, scratch.counters})
       if (size > Bytes{})
         outputs.push_back(s.empty({size / size_of(DType::FP32)}, DType::FP32, "sum_scratch", Category::Temporaries));
@@ -395,18 +377,18 @@ Tensor sum_to(Session& s, const Tensor& x, const Shape& sizes) {
 
 // ---- products ------------------------------------------------------------------------------------------------------
 
-namespace {
-
-// autocast_mode.cpp cached_cast: weights are converted once. Of several arguments the last comes first, as in the order
-// in which GCC, which builds PyTorch, evaluates them.
+// autocast_mode.cpp cached_cast: leaves, and so weights, are converted once. Of several arguments the last comes first,
+// as in the order in which GCC, which builds PyTorch, evaluates them.
 Tensor operand(Session& s, const Tensor& x) {
   if (!s.autocast || x.dtype != DType::FP32) return x;
-  const bool weight = x.gradient.node && x.gradient.node->inputs.empty();
-  if (!weight) return to(s, x, *s.autocast);
+  const bool leaf = x.gradient.node && x.gradient.node->leaf;
+  if (!leaf) return to(s, x, *s.autocast);
   const auto known = s.autocast_cache.find(x.storage.get());
   if (known != s.autocast_cache.end()) return known->second;
   return s.autocast_cache.emplace(x.storage.get(), to(s, x, *s.autocast)).first->second;
 }
+
+namespace {
 
 // CUDABlas.cpp: of a product to which a bias is added, cuBLASLt's work, where CUBLASLT_WORKSPACE_SIZE is not set.
 constexpr Bytes blas_lt_workspace{std::int64_t{1} << 20};
@@ -425,9 +407,11 @@ void gemm(Session& s, Gemm shape, const std::vector<Tensor>& inputs, const Tenso
   }
   const std::vector<BufferId> made{out.buffer()};
   s.emit.program.launch(shape, in, made);
+  s.launched(inputs, {out});
 }
 
-// [rows, inputs] times a weight, in which outputs are the first dimension or the second.
+// [rows, inputs] times a weight, in which outputs are the first dimension or the second. Where they are the first, the
+// weight is transposed on its way in, and so its gradient is a view.
 enum class WeightLayout : std::uint8_t { OutputsFirst, InputsFirst };
 
 Tensor product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias, WeightLayout layout) {
@@ -447,17 +431,21 @@ Tensor product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& 
   gemm(s, {rows, outputs, inputs, x.dtype}, operands, out, Pass::Forward);
   if (node)
     node->apply = [saved, of_x, of_weight, &s, rows, outputs, inputs, weight_sizes = weight.sizes, dtype = x.dtype,
-                   bias_sizes = bias.sizes, added, of_bias = added && node->needs(2)](const Gradients& g) {
+                   bias_sizes = bias.sizes, added, transposed = outputs_first,
+                   of_bias = added && node->needs(2)](const Gradients& g) {
       Gradients made(of_bias ? 3 : 2);
+      // What a node unpacks, and so what is recomputed for it, lives until its backward pass is over
+      // (MmBackward0::apply in torch/csrc/autograd/generated/Functions.cpp).
+      const Tensor its = saved[of_weight] ? s.unpack(saved[of_weight]) : Tensor{};
+      const Tensor in = saved[of_x] ? s.unpack(saved[of_x]) : Tensor{};
       const auto to_weight = [&] {
         if (!saved[of_x]) return;
-        const Tensor in = s.unpack(saved[of_x]);
         made[1] = s.empty(weight_sizes, dtype, "weight_gradient");
         gemm(s, {outputs, inputs, rows, dtype}, {g.front(), in}, made[1], Pass::Backward);
+        made[1].view = transposed;
       };
       const auto to_input = [&] {
         if (!saved[of_weight]) return;
-        const Tensor its = s.unpack(saved[of_weight]);
         made[0] = s.empty({rows, inputs}, dtype, "input_gradient", Category::Temporaries);
         gemm(s, {rows, inputs, outputs, dtype}, {g.front(), its}, made[0], Pass::Backward);
       };
@@ -473,9 +461,12 @@ Tensor product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& 
 }
 
 Tensor flat_product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias, WeightLayout layout) {
-  const Tensor added = bias.defined() ? operand(s, bias) : Tensor{};
+  // linear(input, weight, bias), addmm(bias, input, weight).
+  const bool addmm = layout == WeightLayout::InputsFirst;
+  Tensor added = bias.defined() && !addmm ? operand(s, bias) : Tensor{};
   const Tensor its = operand(s, weight);
   const Tensor in = operand(s, x);
+  if (bias.defined() && addmm) added = operand(s, bias);
   Shape sizes = in.sizes;
   sizes.back() = weight.sizes[layout == WeightLayout::OutputsFirst ? 0 : 1];
   const std::int64_t width = in.size(-1);
@@ -543,71 +534,40 @@ Tensor matmul(Session& s, const Tensor& first, const Tensor& second) {
   return view(s, product, std::move(sizes));
 }
 
+// ---- embedding and loss --------------------------------------------------------------------------------------------
+
 namespace {
 
-// Batch, heads, sequence, width: as batch, sequence, heads, width.
-Tensor swapped(Tensor t) {
-  std::swap(t.sizes[1], t.sizes[2]);
-  std::swap(t.strides[1], t.strides[2]);
-  return t;
+// Embedding.cu embedding_dense_backward_cuda, EmbeddingBackwardKernel.cu: many tokens are sorted, and what goes to one
+// row is summed in parts of ten tokens. CUB's own space is what it asked for in torch 2.15 (tests/ground_truth).
+Tensor sum_of_rows(Session& s, std::int64_t tokens, const Shape& sizes, DType dtype) {
+  constexpr std::int64_t few = 3072, of_part = 10;
+  constexpr std::int64_t histograms = 6655, of_scan = 1279;  // bytes
+  if (tokens <= few || !s.habits().kernel_workspaces) return s.empty(sizes, dtype, "weight_gradient");
+  const auto indices = [&s](std::int64_t count) { return s.empty({count}, DType::INT64, "embedding_indices"); };
+  const auto bytes = [&s](std::int64_t count) { return s.empty({count}, DType::BOOL, "embedding_scratch"); };
+  const Tensor sorted = indices(tokens), original = indices(tokens);
+  {
+    const Tensor range = indices(tokens);
+    (void)bytes(2 * tokens * size_of(DType::INT64).count() + histograms);
+  }
+  Tensor made = s.empty(sizes, dtype, "weight_gradient");
+  const Tensor segments = indices(tokens), segment_count = indices(1);
+  {
+    const Tensor unique = indices(tokens);
+    (void)bytes(of_scan);
+  }
+  const std::int64_t most_segments = std::min(tokens, sizes.front()), most_parts = tokens / of_part + most_segments;
+  const Tensor parts = indices(most_segments), offsets = indices(most_segments);
+  (void)bytes(of_scan);
+  const Tensor part_count = indices(1), part_offsets = indices(most_parts);
+  const Tensor sums = s.empty({most_parts, sizes.back()}, DType::FP32, "embedding_part_sums");
+  s.stream(Streaming::Copy, {sorted, original, segments, segment_count, parts, offsets, part_count},
+           {part_offsets, sums});
+  return made;
 }
 
 }  // namespace
-
-Tensor flash_attention(Session& s, const Tensor& query, const Tensor& key, const Tensor& value, double probability) {
-  const Tensor v = operand(s, value), k = operand(s, key), q = operand(s, query);
-  auto node = s.node({&q, &k, &v});
-  Saved saved_q, saved_k, saved_v;
-  if (node) saved_q = s.save(q), saved_k = s.save(k), saved_v = s.save(v);
-  const std::int64_t batch = q.sizes[0], heads = q.sizes[1], sequence = q.sizes[2], width = q.sizes[3];
-  // Outputs and gradients lie in memory as what they are like does (empty_like).
-  const auto like = [&s](const Tensor& t, std::string_view what) {
-    return s.empty_strided(t.sizes, elementwise_strides({&t}, t.sizes), t.dtype, what);
-  };
-  Tensor out = like(q, "attention");
-  const Tensor lse = s.empty({batch, heads, sequence}, DType::FP32, "attention_lse");
-  const Tensor seed = s.empty({2}, DType::INT64, "attention_rng_state");
-  const Tensor offset = s.empty({1}, DType::INT64, "attention_rng_offset");
-  const Attention shape{Pass::Forward, batch, sequence, heads, k.sizes[1], width, q.dtype};
-  s.launch(shape, {q, k, v}, {out, lse, seed, offset});
-  (void)probability;  // the kernel draws its mask from the seed again
-  if (node)
-    node->apply = [&s, saved_offset = s.save(offset), saved_seed = s.save(seed), saved_out = s.save(out),
-                   saved_lse = s.save(lse), saved_v, saved_q, saved_k, shape, like](const Gradients& g) {
-      const Tensor in_q = s.unpack(saved_q), in_k = s.unpack(saved_k), in_v = s.unpack(saved_v);
-      const Tensor result = s.unpack(saved_out), sums = s.unpack(saved_lse), random = s.unpack(saved_seed),
-                   place = s.unpack(saved_offset);
-      const bool workspaces = s.habits().kernel_workspaces;
-      // attention_backward.cu _flash_attention_backward: the kernel wants heads after the sequence.
-      Tensor rearranged;
-      if (workspaces && !swapped(result).contiguous())
-        rearranged = s.empty(result.sizes, result.dtype, "attention_copy");
-      const Tensor dq = like(in_q, "query_gradient");
-      const Tensor dk = like(in_k, "key_gradient"), dv = like(in_v, "value_gradient");
-      std::vector<Tensor> outputs{dq, dk, dv};
-      const std::size_t gradients = outputs.size();
-      if (workspaces) {
-        // flash_api.cpp mha_bwd: sequences in blocks of 128, heads in multiples of 32 elements; fp32.
-        const std::int64_t rounded = round_up(shape.sequence, std::int64_t{128});
-        const std::int64_t rounded_width = round_up(shape.head_dim, std::int64_t{32});
-        outputs.push_back(s.empty({shape.batch, shape.heads, rounded}, DType::FP32, "softmax_d"));
-        outputs.push_back(
-            s.empty({shape.batch, rounded, shape.heads, rounded_width}, DType::FP32, "query_gradient_sum"));
-        if (shape.heads != shape.kv_heads) {  // summed over the heads that share a key once all are there
-          outputs.push_back(s.empty(result.sizes, in_k.dtype, "expanded_key_gradient"));
-          outputs.push_back(s.empty(result.sizes, in_v.dtype, "expanded_value_gradient"));
-        }
-      }
-      Attention back = shape;
-      back.pass = Pass::Backward;
-      s.launch(back, {g.front(), in_q, in_k, in_v, result, sums, random, place}, outputs);
-      while (outputs.size() > gradients) outputs.pop_back();
-      return Gradients{dq, dk, dv};
-    };
-  return with(std::move(out), std::move(node));
-}
-
-// ---- embedding and loss --------------------------------------------------------------------------------------------
 
 Tensor embedding(Session& s, const Tensor& ids, const Tensor& weight) {
   auto node = s.node({&weight});
@@ -620,7 +580,7 @@ Tensor embedding(Session& s, const Tensor& ids, const Tensor& weight) {
   if (node)
     node->apply = [&s, saved, weight_sizes = weight.sizes, dtype = weight.dtype](const Gradients& g) {
       const Tensor places = s.unpack(saved);
-      const Tensor made = s.empty(weight_sizes, dtype, "weight_gradient");
+      const Tensor made = sum_of_rows(s, places.elements(), weight_sizes, dtype);
       s.launch(Stream{Streaming::Lookup, g.front().bytes(), made.bytes()}, {g.front(), places}, {made});
       return Gradients{made};
     };

@@ -27,7 +27,7 @@ namespace tidemark::parallel::eager {
 [[nodiscard]] Tensor contiguous(Session& s, const Tensor& x);
 /// A view where there is one, else a view of a copy.
 [[nodiscard]] Tensor reshape(Session& s, const Tensor& x, Shape sizes);
-/// In one type, where `dtype` says which.
+/// In one type, where `dtype` says which; the kernel converts on its way.
 [[nodiscard]] Tensor cat_last(Session& s, const std::vector<Tensor>& parts, std::optional<DType> dtype = {});
 
 // Element by element.
@@ -47,7 +47,7 @@ namespace tidemark::parallel::eager {
 
 // Over the last dimension.
 [[nodiscard]] Tensor mean_last(Session& s, const Tensor& x);
-[[nodiscard]] Tensor softmax_last(Session& s, const Tensor& x);
+[[nodiscard]] Tensor softmax_last(Session& s, const Tensor& x, DType dtype);
 [[nodiscard]] Tensor layer_norm(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias);
 /// Summed over the dimensions in which `sizes` are smaller.
 [[nodiscard]] Tensor sum_to(Session& s, const Tensor& x, const Shape& sizes);
@@ -58,8 +58,14 @@ namespace tidemark::parallel::eager {
 [[nodiscard]] Tensor linear(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias);
 /// x W + b, with the weight laid out inputs by outputs (transformers' Conv1D).
 [[nodiscard]] Tensor conv1d(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias);
-/// FlashAttention: batch, heads, sequence, width of a head; fewer heads of keys and values will do.
+/// FlashAttention-2: batch, heads, sequence, width of a head; fewer heads of keys and values will do.
 [[nodiscard]] Tensor flash_attention(Session& s, const Tensor& q, const Tensor& k, const Tensor& v, double dropout);
+/// The memory-efficient kernel: the same; `bias` is added to the scores where it is defined.
+[[nodiscard]] Tensor efficient_attention(Session& s, const Tensor& q, const Tensor& k, const Tensor& v,
+                                         const Tensor& bias, double dropout);
+/// torch.nn.functional.scaled_dot_product_attention; `mask` may be undefined.
+[[nodiscard]] Tensor scaled_dot_product_attention(Session& s, const Tensor& q, const Tensor& k, const Tensor& v,
+                                                  const Tensor& mask, double dropout);
 
 [[nodiscard]] Tensor embedding(Session& s, const Tensor& ids, const Tensor& weight);
 /// Mean over the rows of a [rows, classes] tensor.

@@ -116,6 +116,7 @@ std::shared_ptr<Leaf> leaf(Session& session, const Tensor& value) {
   auto made = std::make_shared<Leaf>();
   auto node = std::make_shared<Node>();
   node->sequence = at_once;
+  node->leaf = true;
   node->scope = session.emit.program.label(session.path().empty() ? "model" : session.path());
   // accumulate_grad.h: the first gradient is taken as it is where nobody else holds it, later ones are added to it.
   node->apply = [&session, slot = std::weak_ptr<Leaf>(made)](const std::vector<Tensor>& gradients) {

@@ -21,6 +21,7 @@ using Saved = std::shared_ptr<SavedTensor>;
 struct Node {
   std::int64_t sequence = 0;  ///< nodes made later run earlier
   std::size_t outputs = 1;    ///< of the operation: gradients that `apply` is given
+  bool leaf = false;          ///< of a tensor that no operation made
   /// What the gradient of each input must look like: it is summed and converted to that.
   struct Input {
     Edge edge;

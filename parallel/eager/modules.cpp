@@ -1,5 +1,6 @@
 #include "parallel/eager/modules.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -52,6 +53,8 @@ Tensor repeated(Session& s, const Tensor& x, std::int64_t times) {
 
 }  // namespace
 
+bool computes_wide(const Model& model) { return model.architecture == "olmo2"; }
+
 Tensor Linear::operator()(Session& s, const Tensor& x) const {
   const Tensor none;
   const Tensor& its_bias = bias ? bias->value : none;
@@ -60,19 +63,29 @@ Tensor Linear::operator()(Session& s, const Tensor& x) const {
 
 Tensor Norm::operator()(Session& s, const Tensor& x) const {
   if (kind == NormKind::Layer) return layer_norm(s, x, weight->value, bias->value);
-  const auto normalized = [&](const Tensor& wide) {
-    Tensor scale = mean_last(s, pow_number(s, wide));
-    scale = add_number(s, scale);
-    return mul(s, wide, rsqrt(s, scale));
-  };
+  const auto mean_of_squares = [&](const Tensor& wide) { return mean_last(s, pow_number(s, wide)); };
   if (kind == NormKind::ZeroCenteredRms) {  // Gemma: in fp32 to the end
-    Tensor output = normalized(to(s, x, DType::FP32)), scale = to(s, weight->value, DType::FP32);
+    Tensor output = to(s, x, DType::FP32);
+    const auto normalized = [&] {  // all one expression
+      Tensor scale = mean_of_squares(output);
+      scale = add_number(s, scale);
+      scale = rsqrt(s, scale);
+      return mul(s, output, scale);
+    };
+    output = normalized();
+    Tensor scale = to(s, weight->value, DType::FP32);
     scale = add_number(s, scale);
     output = mul(s, output, std::exchange(scale, Tensor{}));
     return to(s, output, x.dtype);
   }
   Tensor hidden = to(s, x, DType::FP32);
-  hidden = normalized(hidden);
+  const Tensor variance = mean_of_squares(hidden);
+  const auto scale = [&] { return rsqrt(s, add_number(s, variance)); };
+  hidden = mul(s, hidden, scale());
+  if (kind == NormKind::WideRms) {  // OLMo 2: weighted in fp32
+    const Tensor weighted = mul(s, weight->value, hidden);
+    return to(s, weighted, x.dtype);
+  }
   return mul(s, weight->value, to(s, hidden, x.dtype));
 }
 
@@ -80,7 +93,7 @@ Tensor Norm::operator()(Session& s, const Tensor& x) const {
 
 std::shared_ptr<Leaf> CausalLM::parameter(const std::string& name, Shape sizes) {
   const Session::Scope scope(s_, name);
-  const Tensor made = s_.empty(std::move(sizes), dtype_, "parameter", Category::Parameters);
+  const Tensor made = s_.empty(std::move(sizes), dtype_, trained_parameter, Category::Parameters);
   s_.stream(Streaming::Fill, {}, {made});
   parameters_.push_back(leaf(s_, made));
   parameters_.back()->parameter = true;
@@ -104,6 +117,8 @@ Norm CausalLM::make_norm(const std::string& name, std::int64_t width) {
     made.bias = parameter(name + ".bias", {width});
   } else if (model_.zero_centered_norms) {
     made.kind = NormKind::ZeroCenteredRms;
+  } else if (computes_wide(model_)) {
+    made.kind = NormKind::WideRms;
   }
   return made;
 }
@@ -186,9 +201,14 @@ void CausalLM::make_layer_norms(const std::string& at, Layer& layer) {
   }
 }
 
+bool CausalLM::has_layers(bool windowed) const {
+  return std::any_of(layers_.begin(), layers_.end(), [&](const Layer& l) { return l.windowed == windowed; });
+}
+
 void CausalLM::make_layer(std::int32_t index) {
   Layer layer;
   layer.name = fmt::format("layers.{}", index);
+  layer.windowed = model_.has_window(static_cast<std::size_t>(index));
   if (gpt_style(model_)) {
     layer.attention_norm = make_norm(layer.name + ".ln_1", model_.hidden);
     make_attention(layer.name, layer);
@@ -213,37 +233,75 @@ CausalLM::CausalLM(Session& session, const Model& model, const Train& train, con
   if (model.positions == Positions::Learned)
     positions_ = parameter("embed_positions.weight", {model.max_positions, model.hidden});
   if (model.scaled_embedding) embedding_scale_ = s_.empty({}, dtype_, "embed_scale", Category::Parameters);
-  if (family_of(model) == Family::BigCode)  // which keys each place may look at, though few attentions read it
-    causal_table_ = s_.empty({model.max_positions, model.max_positions}, DType::BOOL, "bias", Category::Parameters);
   for (std::int32_t i = 0; i < model.layers; ++i) make_layer(i);
   last_norm_ = make_norm("norm", model.hidden);
-  if (model.positions == Positions::Rotary) {
-    inverse_frequencies_ = s_.empty({model.rotary_dim() / 2}, DType::FP32, "inv_freq", Category::Parameters);
-    inverse_frequencies_copy_ =
-        s_.empty({model.rotary_dim() / 2}, DType::FP32, "original_inv_freq", Category::Parameters);
-  }
-  if (model.tied_embeddings)
+  if (family_of(model) == Family::BigCode) make_causal_table();
+  if (model.positions == Positions::Rotary) make_frequencies();
+  if (model.tied_embeddings) {
+    // modeling_utils.py tie_weights: the head has a weight of its own first.
+    (void)s_.empty({vocabulary, model.hidden}, dtype_, "lm_head.weight.untied", Category::Parameters);
     head_.weight = tokens_;
-  else
+  } else {
     head_.weight = parameter("lm_head.weight", {vocabulary, model.hidden});
+  }
+}
+
+// Gemma3RotaryEmbedding has frequencies for each kind of layers that the model has.
+void CausalLM::make_frequencies() {
+  const int kinds = model_.window_rotary && has_layers(true) && has_layers(false) ? 2 : 1;
+  for (int k = 0; k < kinds; ++k)
+    for (const std::string_view what : {"inv_freq", "original_inv_freq"})
+      frequencies_.push_back(s_.empty({model_.rotary_dim() / 2}, DType::FP32, what, Category::Parameters));
+}
+
+// Which keys each place may look at, though few attentions read it: torch.tril(torch.ones(...)), which initializing the
+// weights (GPTBigCodePreTrainedModel._init_weights) makes once more and copies.
+void CausalLM::make_causal_table() {
+  const Shape sizes{model_.max_positions, model_.max_positions};
+  const auto table = [&](std::string_view what) { return s_.empty(sizes, DType::BOOL, what, Category::Parameters); };
+  {
+    const Tensor ones = table("ones");
+    causal_table_ = table("bias");
+  }
+  Tensor again;
+  const Tensor ones = table("ones");
+  again = table("bias");
 }
 
 // ---- attention -----------------------------------------------------------------------------------------------------
 
 CausalLM::States CausalLM::separate(const Attention& a, const Tensor& hidden) {
   const std::int64_t batch = hidden.sizes[0], sequence = hidden.sizes[1], width = model_.head_dim;
+  const auto by_head = [&](const Tensor& x, std::int64_t heads) {
+    return view(s_, x, {batch, sequence, heads, width});
+  };
+  const auto turned = [&](const Tensor& x, std::int64_t heads) { return transpose(s_, by_head(x, heads), 1, 2); };
+  States states;
+  if (model_.qk_norm == QkNorm::AllHeads) {  // OLMo 2: heads are separated once all three are there
+    states.query = a.query(s_, hidden);
+    states.query = a.query_norm(s_, states.query);
+    states.key = a.key(s_, hidden);
+    states.key = a.key_norm(s_, states.key);
+    states.value = a.value(s_, hidden);
+    states.query = turned(states.query, model_.heads);
+    states.key = turned(states.key, model_.kv_heads);
+    states.value = turned(states.value, model_.kv_heads);
+    return states;
+  }
+  // Qwen3 normalizes each before it transposes it, Gemma 3 what it has transposed, once all three are there.
+  const bool norms_last = model_.norms == NormPlacement::Around;
   const auto made = [&](const Linear& projection, const Norm& norm, std::int64_t heads) {
-    Tensor x = projection(s_, hidden);
-    if (norm.weight && model_.qk_norm == QkNorm::AllHeads) x = norm(s_, x);
-    x = view(s_, x, {batch, sequence, heads, width});
-    // Qwen3 normalizes before it transposes, Gemma 3 after; the bytes are the same.
-    if (norm.weight && model_.qk_norm == QkNorm::PerHead) x = norm(s_, x);
+    Tensor x = by_head(projection(s_, hidden), heads);
+    if (norm.weight && !norms_last) x = norm(s_, x);
     return transpose(s_, x, 1, 2);
   };
-  States states;
   states.query = made(a.query, a.query_norm, model_.heads);
   states.key = made(a.key, a.key_norm, model_.kv_heads);
   states.value = made(a.value, {}, model_.kv_heads);
+  if (a.query_norm.weight && norms_last) {
+    states.query = a.query_norm(s_, states.query);
+    states.key = a.key_norm(s_, states.key);
+  }
   return states;
 }
 
@@ -258,6 +316,7 @@ CausalLM::States CausalLM::of_slices(const Attention& a, const Tensor& hidden) {
   states.query = transpose(s_, view(s_, states.query, {batch, sequence, model_.heads, width}), 1, 2);
   states.key = transpose(s_, view(s_, states.key, {batch, sequence, model_.kv_heads, width}), 1, 2);
   states.value = transpose(s_, view(s_, states.value, {batch, sequence, model_.kv_heads, width}), 1, 2);
+  states.joint = joint.detached();
   return states;
 }
 
@@ -279,7 +338,8 @@ CausalLM::States CausalLM::of_heads(const Attention& a, const Tensor& hidden) {
   const std::int64_t batch = hidden.sizes[0], sequence = hidden.sizes[1], width = model_.head_dim;
   const Tensor joint = transpose(s_, view(s_, a.query(s_, hidden), {batch, sequence, model_.heads, 3 * width}), 1, 2);
   const std::vector<Tensor> parts = split_last(s_, joint, {width, width, width});
-  return {parts[0], parts[1], parts[2]};
+  const bool named = family_of(model_) == Family::NeoX;
+  return {parts[0], parts[1], parts[2], named ? joint.detached() : Tensor{}};
 }
 
 CausalLM::States CausalLM::project(const Attention& a, const Tensor& hidden) {
@@ -289,17 +349,18 @@ CausalLM::States CausalLM::project(const Attention& a, const Tensor& hidden) {
     case Family::Phi3:
       return of_slices(a, hidden);
     case Family::Gpt2:
-    case Family::BigCode:
       return of_split(a, hidden);
+    case Family::BigCode:
+      return model_.kv_heads == 1 ? of_split(a, hidden) : of_heads(a, hidden);  // multi_query
     case Family::NeoX:
       return of_heads(a, hidden);
   }
   return {};
 }
 
-void CausalLM::turn(States& states, const Context& context) {
-  const Tensor cosine = unsqueeze(s_, context.cosine, 1), sine = unsqueeze(s_, context.sine, 1);
-  const std::int64_t turning = context.cosine.size(-1);
+void CausalLM::turn(States& states, const Context::View& view) {
+  const Tensor cosine = unsqueeze(s_, view.cosine, 1), sine = unsqueeze(s_, view.sine, 1);
+  const std::int64_t turning = view.cosine.size(-1);
   // Some families put what turns and what does not together again, also where nothing is left over.
   const bool in_parts = family_of(model_) == Family::NeoX || family_of(model_) == Family::Phi3;
   struct Parts {
@@ -311,6 +372,10 @@ void CausalLM::turn(States& states, const Context& context) {
   const auto joined = [&](const Tensor& made, const Parts& of) { return cat_last(s_, {made, of.stays}); };
   if (!in_parts && turning == states.query.size(-1)) {
     Tensor query = embedded(s_, states.query, cosine, sine), key = embedded(s_, states.key, cosine, sine);
+    if (computes_wide(model_)) {
+      const Tensor narrow_query = to(s_, query, states.query.dtype), narrow_key = to(s_, key, states.key.dtype);
+      query = narrow_query, key = narrow_key;
+    }
     states.query = std::move(query);
     states.key = std::move(key);
     return;
@@ -326,7 +391,7 @@ void CausalLM::turn(States& states, const Context& context) {
   states.key = std::move(key);
 }
 
-Tensor CausalLM::scored(const States& states, const Context& context, Tensor& weights) {
+Tensor CausalLM::scored(const States& states, const Tensor& mask, Tensor& weights) {
   const std::int64_t times = model_.heads / model_.kv_heads;
   Tensor keys = repeated(s_, states.key, times), values = repeated(s_, states.value, times);
   weights = mul_number(s_, matmul(s_, states.query, transpose(s_, keys, 2, 3)));
@@ -335,13 +400,17 @@ Tensor CausalLM::scored(const States& states, const Context& context, Tensor& we
     weights = tanh(s_, weights);
     weights = mul_number(s_, weights);
   }
-  weights = add(s_, weights, context.mask);
-  // One expression, so that the scores stay until its result is there.
-  const auto softmax = [&] {
-    const Tensor wide = to(s_, weights, DType::FP32);
-    return softmax_last(s_, wide);
-  };
-  weights = to(s_, softmax(), states.query.dtype);
+  weights = add(s_, weights, mask);
+  if (family_of(model_) == Family::Gpt2) {  // which leaves the type to autocast, whose list of fp32 has softmax
+    weights = softmax_last(s_, weights, s_.autocast ? DType::FP32 : weights.dtype);
+    weights = to(s_, weights, states.query.dtype);
+  } else {
+    const auto probabilities = [&] {
+      const Tensor made = softmax_last(s_, weights, DType::FP32);
+      return to(s_, made, states.query.dtype);
+    };
+    weights = probabilities();  // one expression: the scores stay until its result is there
+  }
   weights = dropout(s_, weights, train_.attention_dropout);
   Tensor output = matmul(s_, weights, values);
   output = contiguous(s_, transpose(s_, output, 1, 2));
@@ -349,32 +418,40 @@ Tensor CausalLM::scored(const States& states, const Context& context, Tensor& we
   return output;
 }
 
-Tensor CausalLM::fused(const States& states) {
-  const std::int64_t times = habits_.repeats_keys ? model_.heads / model_.kv_heads : 1;
+Tensor CausalLM::fused(const States& states, const Tensor& mask) {
+  // integrations/sdpa_attention.py use_gqa_in_sdpa: with a mask, keys and values are repeated as before.
+  const std::int64_t times = habits_.repeats_keys || mask.defined() ? model_.heads / model_.kv_heads : 1;
   const Tensor keys = repeated(s_, states.key, times), values = repeated(s_, states.value, times);
-  const Tensor output = flash_attention(s_, states.query, keys, values, train_.attention_dropout);
+  const Tensor output =
+      train_.attention == AttentionKernel::Flash
+          ? flash_attention(s_, states.query, keys, values, train_.attention_dropout)
+          : scaled_dot_product_attention(s_, states.query, keys, values, mask, train_.attention_dropout);
   return contiguous(s_, transpose(s_, output, 1, 2));
 }
 
 Tensor CausalLM::attend(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache,
                         Tensor& weights) {
   const Session::Scope scope(s_, "attention");
+  const Context::View& view = layer.windowed ? context.window : context.whole;
   States states = project(layer.attention, hidden);
-  if (context.cosine.defined()) turn(states, context);
+  if (view.cosine.defined()) turn(states, view);
   if (cache != nullptr) {
     if (habits_.copies_into_cache) {
-      // torch.cat of what there was, nothing of the keys' type, and this.
-      states.key = cat_last(s_, {states.key});
-      states.value = cat_last(s_, {states.value}, states.key.dtype);
+      // cache_utils.py: layers with a window keep its length; torch.cat of what there was, nothing of the keys' type,
+      // and this.
+      if (layer.windowed) cache->push_back(s_.empty({1}, DType::INT64, "cache_window"));
+      Tensor keys = cat_last(s_, {states.key}), values = cat_last(s_, {states.value}, states.key.dtype);
+      states.key = std::move(keys), states.value = std::move(values);
     }
     cache->push_back(states.key);
     cache->push_back(states.value);
   }
-  Tensor output = train_.attention == AttentionKernel::Unfused ? scored(states, context, weights) : fused(states);
+  Tensor output =
+      train_.attention == AttentionKernel::Unfused ? scored(states, view.mask, weights) : fused(states, view.mask);
   output = contiguous(s_, reshape(s_, output, {hidden.sizes[0], hidden.sizes[1], model_.heads * model_.head_dim}));
   output = layer.attention.output(s_, output);
   if (gpt_style(model_)) output = dropout(s_, output, train_.hidden_dropout);
-  states.query = {}, states.key = {}, states.value = {};
+  states = {};
   return output;
 }
 
@@ -385,14 +462,15 @@ Tensor CausalLM::activate(const Tensor& x) {
   if (model_.activation == Activation::SquaredRelu) return pow_number(s_, relu(s_, x));
   if (!model_.composite_gelu) return gelu(s_, x);
   // 0.5 * input * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (input + 0.044715 * torch.pow(input, 3.0))))
+  Tensor rest;
   const Tensor half = mul_number(s_, x);
-  Tensor rest = pow_number(s_, x);
+  rest = pow_number(s_, x);
   rest = mul_number(s_, rest);
   rest = add(s_, x, rest);
   rest = mul_number(s_, rest);
   rest = tanh(s_, rest);
   rest = add_number(s_, rest);
-  return mul(s_, half, rest);
+  return mul(s_, half, rest);  // whose left operand goes first
 }
 
 Tensor CausalLM::run_mlp(const Layer& layer, const Tensor& x) {
@@ -423,56 +501,86 @@ Tensor CausalLM::run_mlp(const Layer& layer, const Tensor& x) {
   return {};
 }
 
-Tensor CausalLM::parallel_forward(const Layer& layer, const Tensor& hidden, const Context& context,
-                                  std::vector<Tensor>* cache) {
-  Tensor weights;
+// What a frame of Python names is dropped when it returns, in the order of the names; what is declared last here goes
+// first.
+Tensor CausalLM::neox_forward(const Layer& layer, const Tensor& hidden, const Context& context,
+                              std::vector<Tensor>* cache) {
+  Tensor output, weights;
   Tensor attended = attend(layer, layer.attention_norm(s_, hidden), context, cache, weights);
   attended = dropout(s_, attended, train_.hidden_dropout);
   if (!model_.parallel_residual) {
     attended = add(s_, attended, hidden);
-    Tensor output = run_mlp(layer, layer.mlp_norm(s_, attended));
+    output = run_mlp(layer, layer.mlp_norm(s_, attended));
     output = dropout(s_, output, train_.hidden_dropout);
     return add(s_, output, attended);
   }
-  Tensor output = run_mlp(layer, layer.mlp_norm(s_, hidden));
+  output = run_mlp(layer, layer.mlp_norm(s_, hidden));
   output = dropout(s_, output, train_.hidden_dropout);
   return add(s_, add(s_, output, attended), hidden);
 }
 
+// GPT-2 and GPTBigCode give what attention and MLP return names of their own: a norm's output stays meanwhile.
+Tensor CausalLM::gpt_forward(const Layer& layer, const Tensor& given, const Context& context,
+                             std::vector<Tensor>* cache) {
+  Tensor fed_forward, weights, attended, residual = given;
+  Tensor hidden = layer.attention_norm(s_, given);
+  attended = attend(layer, hidden, context, cache, weights);
+  hidden = add(s_, attended, residual);
+  residual = hidden;
+  hidden = layer.mlp_norm(s_, hidden);
+  fed_forward = run_mlp(layer, hidden);
+  hidden = add(s_, residual, fed_forward);
+  return hidden;
+}
+
 Tensor CausalLM::forward(const Layer& layer, const Tensor& given, const Context& context, std::vector<Tensor>* cache) {
-  if (family_of(model_) == Family::NeoX) return parallel_forward(layer, given, context, cache);
+  if (family_of(model_) == Family::NeoX) return neox_forward(layer, given, context, cache);
+  if (gpt_style(model_)) return gpt_forward(layer, given, context, cache);
+  // Phi-3 drops out within the sum.
   const bool phi = family_of(model_) == Family::Phi3;
-  Tensor hidden = given, residual = given, weights;
+  const auto joined = [&](const Tensor& before, const Tensor& branch) {
+    return add(s_, before, phi ? dropout(s_, branch, train_.hidden_dropout) : branch);
+  };
+  Tensor weights, residual = given, hidden = given;
   if (layer.attention_norm.weight) hidden = layer.attention_norm(s_, hidden);
   hidden = attend(layer, hidden, context, cache, weights);
-  if (phi) hidden = dropout(s_, hidden, train_.hidden_dropout);
   if (layer.after_attention.weight) hidden = layer.after_attention(s_, hidden);
-  hidden = add(s_, residual, hidden);
+  hidden = joined(residual, hidden);
   residual = hidden;
   if (layer.mlp_norm.weight) hidden = layer.mlp_norm(s_, hidden);
   hidden = run_mlp(layer, hidden);
-  if (phi) hidden = dropout(s_, hidden, train_.hidden_dropout);
   if (layer.after_mlp.weight) hidden = layer.after_mlp(s_, hidden);
-  return add(s_, residual, hidden);
+  hidden = joined(residual, hidden);
+  return hidden;
 }
 
-Tensor CausalLM::checkpointed(const Layer& layer, const Tensor& hidden, const Context& context) {
+// What a layer is handed, and so keeps, of what all share.
+Context CausalLM::handed_to(const Layer& layer, const Context& context) {
+  return layer.windowed ? Context{{}, context.window, context.position_ids}
+                        : Context{context.whole, {}, context.position_ids};
+}
+
+Tensor CausalLM::checkpointed(const Layer& layer, const Tensor& hidden, const Context& shared) {
+  const Context context = handed_to(layer, shared);
   // torch/utils/checkpoint.py _checkpoint_without_reentrant_generator: the frame keeps the region's inputs.
   auto frame = std::make_shared<CheckpointFrame>();
   frame->run_again = [this, &layer, hidden, context, dtype = s_.autocast](Session& s) {
     const Autocast autocast(s, dtype);
     const Session::Scope scope(s, layer.name);
     const Tensor again = leaf(s, hidden)->value;
+    again.gradient.node->leaf = false;  // but what it was: the output of the layer before
     (void)forward(layer, again, context, nullptr);
   };
   s_.keep(hidden);
   s_.pack_into(frame);
   Tensor out = forward(layer, hidden, context, nullptr);
   s_.pack_into(nullptr);
+  s_.checkpointed(layer.name, hidden, out);
   return out;
 }
 
-Tensor CausalLM::checkpointed_reentrant(const Layer& layer, const Tensor& hidden, const Context& context) {
+Tensor CausalLM::checkpointed_reentrant(const Layer& layer, const Tensor& hidden, const Context& shared) {
+  const Context context = handed_to(layer, shared);
   auto node = s_.node({&hidden});
   Tensor out;
   {
@@ -480,6 +588,9 @@ Tensor CausalLM::checkpointed_reentrant(const Layer& layer, const Tensor& hidden
     out = forward(layer, hidden, context, nullptr);
   }
   if (!node) return out;
+  s_.checkpointed(layer.name, hidden, out);
+  s_.outlives_backward.push_back({context.whole.cosine, context.whole.sine, context.whole.mask, context.window.cosine,
+                                  context.window.sine, context.window.mask, context.position_ids});
   // CheckpointFunction.backward: the region once more on a detached input, then its own backward pass.
   node->apply = [this, &layer, context, saved = s_.save(hidden),
                  dtype = s_.autocast](const std::vector<Tensor>& gradients) {
@@ -508,60 +619,30 @@ Tensor CausalLM::run_layer(const Layer& layer, const Tensor& hidden, const Conte
 
 // ---- the whole model -----------------------------------------------------------------------------------------------
 
-void CausalLM::rotary_tables(Tensor& cosines, Tensor& sines, const Tensor& hidden) {
-  const NoGrad no_grad(s_);
-  const Session::Scope scope(s_, "rotary_emb");
-  const std::int64_t sequence = hidden.sizes[1], width = model_.rotary_dim();
-  const Tensor ids = s_.empty({1, sequence}, DType::INT64, "position_ids");
-  s_.stream(Streaming::Fill, {}, {ids});
-  Tensor angles = s_.empty({1, sequence, width / 2}, DType::FP32, "angles");
-  s_.stream(Streaming::Activation, {ids, inverse_frequencies_}, {angles});
-  Tensor both = cat_last(s_, {angles, angles});
-  const auto function = [&](std::string_view what) {
-    const Tensor wide = s_.empty(both.sizes, DType::FP32, what);
-    s_.stream(Streaming::Activation, {both}, {wide});
-    return mul_number(s_, wide);
-  };
-  Tensor cosine = function("cos"), sine = function("sin");
-  cosines = to(s_, cosine, hidden.dtype);
-  sines = to(s_, sine, hidden.dtype);
-  // A Python frame drops its variables in the order in which they were named.
-  angles = {}, both = {}, cosine = {}, sine = {};
-}
-
-void CausalLM::causal_mask(Context& context, const Tensor& hidden) {
-  if (train_.attention != AttentionKernel::Unfused) return;
-  const NoGrad no_grad(s_);
-  const std::int64_t batch = hidden.sizes[0], sequence = hidden.sizes[1];
-  const auto mask = [&] {
-    const Tensor allowed = s_.empty({1, 1, sequence, sequence}, DType::BOOL, "causal_mask_bool");
-    s_.stream(Streaming::Fill, {}, {allowed});
-    const Tensor made = s_.empty({batch, 1, sequence, sequence}, hidden.dtype, "causal_mask");
-    s_.stream(Streaming::Activation, {allowed}, {made});
-    return made;
-  };
-  context.mask = mask();
-  // Gemma's layers with a sliding window have a mask of their own.
-  if (model_.norms == NormPlacement::Around && model_.sliding_window > 0) context.window_mask = mask();
-}
-
 Tensor CausalLM::decoder(const Tensor& ids, std::vector<Tensor>& cache) {
   s_.mark(Phase::Forward, "embedding");
+  Context context;
+  Tensor positions;
   Tensor embedded_tokens = embedding(s_, ids, tokens_->value);
   if (model_.scaled_embedding) embedded_tokens = mul(s_, embedded_tokens, embedding_scale_);
   Tensor hidden = embedded_tokens;
+  const bool mask_first = family_of(model_) == Family::BigCode;
+  const Tensor places = position_ids(ids.sizes[1]);
+  if (family_of(model_) != Family::BigCode) context.position_ids = places;
+  const bool caching = habits_.caches_keys && train_.recompute.kind == Recompute::None;
+  if (mask_first) make_masks(context, hidden, caching);
   if (positions_) {
-    const Tensor places = s_.empty({1, ids.sizes[1]}, DType::INT64, "position_ids");
-    s_.stream(Streaming::Fill, {}, {places});
-    const Tensor positions = embedding(s_, places, positions_->value);
+    positions = embedding(s_, places, positions_->value);
     hidden = add(s_, embedded_tokens, positions);
   }
-  Context context;
-  causal_mask(context, hidden);
+  if (!mask_first) make_masks(context, hidden, caching);
   if (gpt_style(model_) || family_of(model_) == Family::NeoX) hidden = dropout(s_, hidden, train_.hidden_dropout);
-  if (model_.positions == Positions::Rotary) rotary_tables(context.cosine, context.sine, hidden);
-  if (model_.window_rotary) rotary_tables(context.window_cosine, context.window_sine, hidden);
-  const bool caching = habits_.caches_keys && train_.recompute.kind == Recompute::None;
+  if (model_.positions == Positions::Rotary) {
+    // Gemma 3 makes tables for the kinds of layers that it has.
+    if (!model_.window_rotary || has_layers(false)) rotary_tables(context.whole, hidden);
+    if (model_.window_rotary && has_layers(true)) rotary_tables(context.window, hidden);
+    if (!model_.window_rotary) context.window.cosine = context.whole.cosine, context.window.sine = context.whole.sine;
+  }
   for (const Layer& layer : layers_) hidden = run_layer(layer, hidden, context, caching ? &cache : nullptr);
   s_.mark(Phase::Forward, "norm");
   return last_norm_(s_, hidden);
@@ -571,19 +652,19 @@ Tensor CausalLM::loss_of(const Tensor& given, const Tensor& labels) {
   const Session::Scope scope(s_, "loss", Category::LogitsLoss);
   s_.mark(Phase::Forward, "loss");
   const bool own_loss = (gpt_style(model_) || family_of(model_) == Family::NeoX) && !habits_.upcasts_every_loss;
-  Tensor logits = own_loss ? given : to(s_, given, DType::FP32);
+  Tensor shifted, padded, logits = own_loss ? given : to(s_, given, DType::FP32);
   const std::int64_t vocabulary = logits.size(-1);
   if (habits_.shifts_logits) {
-    const Tensor shifted = contiguous(s_, slice(s_, logits, 1, 0, logits.sizes[1] - 1));
+    shifted = contiguous(s_, slice(s_, logits, 1, 0, logits.sizes[1] - 1));
     const Tensor shifted_labels = s_.empty({labels.sizes[0], labels.sizes[1] - 1}, DType::INT64, "shifted_labels");
     s_.stream(Streaming::Copy, {labels}, {shifted_labels});
     const Tensor rows = view(s_, shifted, {shifted.elements() / vocabulary, vocabulary});
     return cross_entropy(s_, rows, view(s_, shifted_labels, {shifted_labels.elements()}));
   }
-  const Tensor padded = s_.empty({labels.sizes[0], labels.sizes[1] + 1}, DType::INT64, "padded_labels");
+  padded = s_.empty({labels.sizes[0], labels.sizes[1] + 1}, DType::INT64, "padded_labels");
   s_.stream(Streaming::Copy, {labels}, {padded});
-  const Tensor shifted = s_.empty(labels.sizes, DType::INT64, "shifted_labels");
-  s_.stream(Streaming::Copy, {padded}, {shifted});
+  // labels[..., 1:].contiguous(): of one sequence it is so already.
+  shifted = contiguous(s_, slice(s_, padded, 1, 1, padded.sizes[1]));
   logits = view(s_, logits, {logits.elements() / vocabulary, vocabulary});
   return cross_entropy(s_, logits, view(s_, shifted, {shifted.elements()}));
 }

@@ -24,7 +24,7 @@ struct Linear {
   Tensor operator()(Session& s, const Tensor& x) const;
 };
 
-enum class NormKind : std::uint8_t { Rms, ZeroCenteredRms, Layer };
+enum class NormKind : std::uint8_t { Rms, WideRms, ZeroCenteredRms, Layer };
 
 struct Norm {
   std::shared_ptr<Leaf> weight, bias;
@@ -34,10 +34,16 @@ struct Norm {
 
 /// What all layers of one forward pass share.
 struct Context {
-  Tensor cosine, sine;                             ///< of rotary positions
-  Tensor mask;                                     ///< added to scores, where they are stored
-  Tensor window_cosine, window_sine, window_mask;  ///< the same of layers with a sliding window
+  struct View {
+    Tensor cosine, sine;  ///< of rotary positions
+    Tensor mask;          ///< added to scores where they are stored, else of places that are seen; may be undefined
+  };
+  View whole, window;   ///< of layers that see all keys, and of those with a sliding window
+  Tensor position_ids;  ///< handed to every layer, and so kept by what runs layers again
 };
+
+/// OLMo 2 multiplies by norms' weights, and turns queries and keys, in fp32.
+[[nodiscard]] bool computes_wide(const Model& model);
 
 /// A language model with its loss.
 class CausalLM {
@@ -64,28 +70,35 @@ class CausalLM {
   };
   struct Layer {
     std::string name;
+    bool windowed = false;  ///< sees a sliding window of keys
     Norm attention_norm, after_attention, mlp_norm, after_mlp;
     Attention attention;
     Mlp mlp;
   };
   struct States {
     Tensor query, key, value;  ///< batch, heads, sequence, width of a head
+    Tensor joint;              ///< projection that a variable holds until attention is over; undefined where none does
   };
 
   std::shared_ptr<Leaf> parameter(const std::string& name, Shape sizes);
   Linear make_linear(const std::string& name, std::int64_t outputs, std::int64_t inputs, bool bias);
   Norm make_norm(const std::string& name, std::int64_t width);
   void make_layer(std::int32_t index);
+  [[nodiscard]] bool has_layers(bool windowed) const;
   void make_attention(const std::string& at, Layer& layer);
   void make_mlp(const std::string& at, Layer& layer);
+  void make_frequencies();
+  void make_causal_table();
   void make_layer_norms(const std::string& at, Layer& layer);
 
   Tensor decoder(const Tensor& ids, std::vector<Tensor>& cache);
   Tensor run_layer(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
+  static Context handed_to(const Layer& layer, const Context& context);
   Tensor checkpointed(const Layer& layer, const Tensor& hidden, const Context& context);
   Tensor checkpointed_reentrant(const Layer& layer, const Tensor& hidden, const Context& context);
   Tensor forward(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
-  Tensor parallel_forward(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
+  Tensor neox_forward(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
+  Tensor gpt_forward(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
   Tensor attend(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache,
                 Tensor& weights);
   Tensor run_mlp(const Layer& layer, const Tensor& x);
@@ -95,11 +108,14 @@ class CausalLM {
   States of_slices(const Attention& attention, const Tensor& hidden);
   States of_split(const Attention& attention, const Tensor& hidden);
   States of_heads(const Attention& attention, const Tensor& hidden);
-  void turn(States& states, const Context& context);
-  Tensor scored(const States& states, const Context& context, Tensor& weights);
-  Tensor fused(const States& states);
-  void rotary_tables(Tensor& cosines, Tensor& sines, const Tensor& hidden);
-  void causal_mask(Context& context, const Tensor& hidden);
+  void turn(States& states, const Context::View& view);
+  Tensor scored(const States& states, const Tensor& mask, Tensor& weights);
+  Tensor fused(const States& states, const Tensor& mask);
+  void rotary_tables(Context::View& view, const Tensor& hidden);
+  Tensor position_ids(std::int64_t sequence);
+  void find_packed_sequences(std::int64_t batch, std::int64_t sequence);
+  void make_masks(Context& context, const Tensor& hidden, bool caching);
+  Tensor mask_of(bool windowed, const Tensor& hidden);
   Tensor loss_of(const Tensor& logits, const Tensor& labels);
 
   Session& s_;
@@ -109,7 +125,8 @@ class CausalLM {
   DType dtype_;  ///< of parameters
   Parameters parameters_;
   std::shared_ptr<Leaf> tokens_, positions_;
-  Tensor inverse_frequencies_, inverse_frequencies_copy_, embedding_scale_, causal_table_;
+  std::vector<Tensor> frequencies_;  ///< of rotary positions, and copies
+  Tensor embedding_scale_, causal_table_;
   std::vector<Layer> layers_;
   Norm last_norm_;
   Linear head_;

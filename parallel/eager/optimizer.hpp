@@ -24,8 +24,10 @@ class TorchOptimizer {
     std::vector<Tensor> moments;
     Tensor step;  ///< on the device where the fused kernel counts there
   };
-  void make_state();
-  void update(State& state, Tensor& denominator);
+  void make_state(State& state);
+  [[nodiscard]] Tensor decayed(const State& state);
+  [[nodiscard]] bool decays_gradients() const;
+  void update(State& state, Tensor& gradient, Tensor& denominator);
   void update_all_at_once();
   void update_fused();
 

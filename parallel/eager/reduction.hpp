@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "parallel/eager/tensor.hpp"
 #include "parallel/namespace.hpp"
 #include "sim/units.hpp"
 
@@ -13,8 +14,8 @@ struct ReductionScratch {
   Bytes partial_sums, counters;
 };
 
-/// Of a sum over the rows of a contiguous matrix, in fp32, on a device that runs so many threads at once
+/// Of a sum over the dimensions in which `sizes` are smaller, in fp32, on a device that runs so many threads at once
 /// (aten/src/ATen/native/cuda/Reduce.cuh setReduceConfig).
-[[nodiscard]] ReductionScratch row_sum_scratch(std::int64_t rows, std::int64_t columns, std::int64_t device_threads);
+[[nodiscard]] ReductionScratch sum_scratch(const Tensor& x, const Shape& sizes, std::int64_t device_threads);
 
 }  // namespace tidemark::parallel::eager

@@ -18,6 +18,19 @@ class Training {
  public:
   Training(Session& session, const LoweringInput& input) : s_(session), input_(input), habits_(*input.runtime.eager) {}
 
+  /// Its first forward pass.
+  Recording record() {
+    Recorder recorder;
+    s_.recorder = &recorder;
+    construct();
+    s_.emit.at(1, 0);
+    load_batch();
+    recorder.begin_pass();
+    (void)forward(batch_[0], batch_[1]);
+    s_.recorder = nullptr;
+    return std::move(recorder).finish();
+  }
+
   void run() {
     construct();
     const auto micro_batches = static_cast<std::int32_t>(micro_batches_of(input_.train, input_.layout));
@@ -29,9 +42,14 @@ class Training {
       s_.emit.at(step, -1);
       if (scale_.defined()) unscale();
       optimizer_->clip();
-      optimizer_->step();
+      {
+        const std::vector<Tensor> handed = handed_to_fused();
+        optimizer_->step();
+      }
+      found_infinity_ = {};
       optimizer_->zero_grad();
-      outputs_ = {};
+      outputs_ = {}, loss_ = {};
+      s_.outlives_backward.clear();  // with the loss
       s_.emit.synchronize();
     }
   }
@@ -55,15 +73,17 @@ class Training {
   }
 
   void pass(bool last) {
+    load_batch();
+    run(batch_[0], batch_[1], last);
+  }
+
+  // What a data collator hands out; the loop's variable holds it until the next one is there.
+  void load_batch() {
     s_.mark(Phase::Forward, "load_batch");
     const Shape sizes{input_.train.micro_batch, input_.train.sequence_length};
-    {
-      // What a data collator hands out; the loop's variable holds it until the next one is there.
-      const Session::Scope scope(s_, "batch");
-      std::vector<Tensor> made{batch(sizes, "input_ids"), batch(sizes, "labels"), batch(sizes, "attention_mask")};
-      batch_ = std::move(made);
-    }
-    run(batch_[0], batch_[1], last);
+    const Session::Scope scope(s_, "batch");
+    std::vector<Tensor> made{batch(sizes, "input_ids"), batch(sizes, "labels"), batch(sizes, "attention_mask")};
+    batch_ = std::move(made);
   }
 
   Tensor batch(const Shape& sizes, std::string_view what) {
@@ -74,31 +94,53 @@ class Training {
 
   void run(const Tensor& ids, const Tensor& labels, bool last) {
     if (replicas_) replicas_->prepare_for_backward(last);
-    Tensor loss;
-    {
-      const bool mixed = input_.train.precision != input_.train.master_dtype;
-      const Autocast autocast(s_, mixed ? std::optional(input_.train.precision) : std::nullopt);
-      CausalLM::Outputs outputs = (*model_)(ids, labels);
-      loss = outputs.loss;
-      if (habits_.keeps_outputs) outputs_ = std::move(outputs);
-    }
-    if (scale_.defined()) loss = mul(s_, loss, scale_);
+    forward(ids, labels);
+    const Tensor loss = scale_.defined() ? mul(s_, loss_, scale_) : loss_;
     const Tensor one = s_.empty({}, loss.dtype, "loss_gradient");
     s_.stream(Streaming::Fill, {}, {one});
     backward(s_, loss, one);
     if (replicas_) replicas_->finish_backward();
   }
 
+  Tensor forward(const Tensor& ids, const Tensor& labels) {
+    const bool mixed = input_.train.precision != input_.train.master_dtype;
+    const Autocast autocast(s_, mixed ? std::optional(input_.train.precision) : std::nullopt);
+    // The last loss, and its graph, go once this one is there.
+    const auto last_graph = std::exchange(s_.outlives_backward, {});
+    CausalLM::Outputs outputs = (*model_)(ids, labels);
+    loss_ = outputs.loss;
+    if (habits_.keeps_outputs) outputs_ = std::move(outputs);
+    return loss_;
+  }
+
+  // torch/amp/grad_scaler.py step: fused kernels unscale, and skip a step, themselves.
+  std::vector<Tensor> handed_to_fused() {
+    if (!scale_.defined() || habits_.optimizer != OptimizerKernels::Fused) return {};
+    const Session::Scope scope(s_, "grad_scaler");
+    std::vector<Tensor> handed{s_.empty({}, DType::FP32, "found_inf")};
+    if (!habits_.clips_gradients) handed.push_back(s_.empty({}, DType::FP32, "grad_scale"));
+    return handed;
+  }
+
   // torch/amp/grad_scaler.py: gradients are divided in place; whether one is infinite goes to the host.
   void unscale() {
     const Session::Scope scope(s_, "grad_scaler");
     s_.mark(Phase::OptimizerStep, "unscale");
-    const Tensor inverse = s_.empty({}, DType::FP32, "inverse_scale"), found = s_.empty({}, DType::FP32, "found_inf");
+    const auto scalar = [&](std::string_view what, DType dtype = DType::FP32) { return s_.empty({}, dtype, what); };
+    const auto inverted = [&] {  // self._scale.double().reciprocal().float()
+      Tensor exact = scalar("exact_scale", DType::INT64);
+      exact = scalar("exact_inverse", DType::INT64);
+      return scalar("inverse_scale");
+    };
+    const Tensor master = inverted(), found = scalar("found_inf");
+    // _MultiDeviceReplicator: copies for the device, of which what was found is kept until the scale is updated.
+    found_infinity_ = scalar("found_inf");
+    const Tensor inverse = scalar("inverse_scale");
     std::vector<Tensor> gradients;
     for (const std::shared_ptr<Leaf>& p : model_->parameters()) gradients.push_back(p->gradient);
     std::vector<Tensor> in = gradients;
     in.push_back(inverse);
-    gradients.push_back(found);
+    gradients.push_back(found_infinity_);
     s_.stream(Streaming::Update, in, gradients);
     s_.emit.synchronize();
   }
@@ -111,7 +153,8 @@ class Training {
   std::optional<TorchOptimizer> optimizer_;
   std::vector<Tensor> batch_;
   CausalLM::Outputs outputs_;
-  Tensor scale_, growth_;
+  Tensor loss_;  ///< the loop's variable, until the next one is there or the step is over
+  Tensor scale_, growth_, found_infinity_;
 };
 
 }  // namespace
@@ -126,6 +169,16 @@ Program lower_training(const LoweringInput& input) {
     session.finish();
   }
   return with_frees(std::move(emit.program).finish());
+}
+
+Recording record_forward(const LoweringInput& input) {
+  const Communicators comms = communicators(input.layout, input.graph.model.tied_embeddings);
+  Emitter emit(input, comms, chunks_of_rank(static_cast<std::int32_t>(input.graph.model.layers), input.layout, 0));
+  Session session(emit);
+  Training training(session, input);
+  Recording recording = training.record();
+  session.finish();
+  return recording;
 }
 
 }  // namespace tidemark::parallel::eager

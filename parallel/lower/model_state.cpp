@@ -149,7 +149,7 @@ void ModelState::reduce_gradients() {
   const CollectiveKind kind = sharded() ? CollectiveKind::ReduceScatter : CollectiveKind::AllReduce;
   for (const Chunk& chunk : chunks_)
     emit_.unchecked_collective(emit_.comms.data, kind, chunk.gradients, chunk.gradients, gradient_bytes(chunk));
-  if (emit_.sizes.sequence_parallel) sum_norm_gradients();
+  sum_partial_gradients();
   if (emit_.comms.embedding.valid() && (emit_.embedding() || emit_.head())) {
     const Parameter& shared = emit_.graph.parameters.front();
     const BufferId its = (emit_.embedding() ? chunks_.front() : chunks_.back()).gradients;
@@ -158,21 +158,47 @@ void ModelState::reduce_gradients() {
   }
 }
 
-void ModelState::sum_norm_gradients() {
-  // Under sequence parallelism each rank saw other tokens: gradients of what is whole on every rank are summed, as one
-  // flat copy.
-  std::int64_t whole = 0;
+// Parameters that every tensor-parallel rank holds whole, and of whose gradient each computes a part, by id. Ranks meet
+// them with other heads (norms of queries and keys), or under sequence parallelism with other tokens. Learned positions
+// are looked up before the sequence is cut: every rank computes all of their gradient.
+std::vector<bool> ModelState::partial_gradients() const {
+  std::vector<bool> partial(emit_.graph.parameters.size(), false);
+  if (!emit_.tensor_parallel()) return partial;
+  for (const Operator& op : emit_.graph.operators) {
+    if (std::holds_alternative<Embedding>(op.type)) continue;
+    const Placement met = emit_.graph[op.outputs.front()].placement;
+    const bool in_parts = met == Placement::Tensor || (met == Placement::Residual && emit_.sizes.sequence_parallel);
+    for (const ParameterId id : op.parameters) partial[id.index()] = in_parts && emit_.graph[id].cut == WeightCut::None;
+  }
+  return partial;
+}
+
+// Megatron-LM core 0.14, core/distributed/finalize_model_grads.py, _allreduce_non_tensor_model_parallel_grads (before
+// 0.13 _allreduce_layernorm_grads): what carries `sequence_parallel` (norms, biases of row-parallel linears), and
+// q_layernorm and k_layernorm with or without it. Learned positions carry nothing.
+void ModelState::sum_partial_gradients() {
+  const std::vector<bool> partial = partial_gradients();
+  std::vector<BufferId> whose;  // gradients of chunks that have any
+  std::int64_t parameters = 0, elements = 0;
   for (const Chunk& chunk : chunks_)
-    for (const ParameterId id : chunk.parameters)
-      if (emit_.graph[id].cut == WeightCut::None) whole += emit_.sizes.elements(emit_.graph[id]);
-  if (whole == 0) return;  // a stage without layers
-  const Bytes size = whole * size_of(emit_.gradient_dtype());
-  const BufferId flat = emit_.alloc(size, Category::CommTp, "norm_gradients.flat");
-  emit_.program.launch(Stream{Streaming::Copy, size, size}, all_gradients(), std::vector{flat});
+    for (const ParameterId id : chunk.parameters) {
+      if (!partial[id.index()]) continue;
+      ++parameters;
+      elements += emit_.sizes.elements(emit_.graph[id]);
+      if (whose.empty() || whose.back() != chunk.gradients) whose.push_back(chunk.gradients);
+    }
+  if (parameters == 0) return;
+  const Bytes size = elements * size_of(emit_.gradient_dtype());
+  if (parameters == 1) {  // torch/_utils.py _flatten_dense_tensors: a single tensor, flat, is a view of itself
+    emit_.collective(emit_.comms.tensor, CollectiveKind::AllReduce, whose.front(), whose.front(), size);
+    return;
+  }
+  const BufferId flat = emit_.alloc(size, Category::CommTp, "partial_gradients.flat");
+  emit_.program.launch(Stream{Streaming::Copy, size, size}, whose, std::vector{flat});
   emit_.collective(emit_.comms.tensor, CollectiveKind::AllReduce, flat, flat, size);
-  std::vector<BufferId> both{flat};
-  for (const BufferId its : all_gradients()) both.push_back(its);
-  emit_.program.launch(Stream{Streaming::Copy, size, size}, both, all_gradients());
+  std::vector<BufferId> read{flat};
+  read.insert(read.end(), whose.begin(), whose.end());  // what lies between stays
+  emit_.program.launch(Stream{Streaming::Copy, size, size}, read, whose);
 }
 
 void ModelState::copy_gradients() {

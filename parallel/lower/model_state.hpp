@@ -40,7 +40,9 @@ class ModelState {
   void copy_gradients();
   void reduce_gradient_norm();
   void create_moments();
-  void sum_norm_gradients();
+  /// Over tensor-parallel ranks: of parameters that all of them hold, and of whose gradients each computed a part.
+  void sum_partial_gradients();
+  [[nodiscard]] std::vector<bool> partial_gradients() const;
 
   [[nodiscard]] bool has_master() const { return emit_.train.precision != DType::FP32; }
   [[nodiscard]] bool sharded() const { return emit_.layout.sharding == Sharding::Zero1; }

@@ -1,17 +1,27 @@
 #include <charconv>
 
+#include "parallel/runtime/releases.hpp"
 #include "parallel/runtime/runtime.hpp"
 #include "sim/ensure.hpp"
 
 // What Megatron-LM core 0.14 (commit 23e00ed0) and TransformerEngine 2.11 (commit c188b533) do, read in their sources.
+// The places named here were looked up in the other releases of megatron_releases(), too: docs/versions.md.
 
 namespace tidemark::parallel {
 
 using namespace literals;
 
+// PyTorch aten/src/ATen/cuda/CublasHandlePool.cpp: :4096:2:16:8, and 32 MiB on Hopper; on Blackwell since
+// pytorch#175344 (merged after 2.11 was branched), on its integrated devices since #189312 (after 2.13).
+Bytes default_blas_workspace(const Target& target, Version torch) {
+  const std::int32_t generation = target.compute_capability / 10;
+  const bool large = generation == 9 || ((generation == 10 || generation == 12) && torch >= Version{2, 12}) ||
+                     (generation == 11 && torch >= Version{2, 14});
+  return large ? 32_MiB : 2 * 4096_KiB + 8 * 16_KiB;
+}
+
 Bytes cublas_workspace(const std::string& config, const Target& target) {
-  // PyTorch aten/src/ATen/cuda/CublasHandlePool.cpp: 32 MiB on Hopper, :4096:2:16:8 elsewhere.
-  if (config.empty()) return target.compute_capability / 10 == 9 ? 32_MiB : 2 * 4096_KiB + 8 * 16_KiB;
+  if (config.empty()) return default_blas_workspace(target, Versions{}.torch);
   Bytes sum;
   const char* at = config.data();
   const char* const end = at + config.size();
@@ -26,6 +36,18 @@ Bytes cublas_workspace(const std::string& config, const Target& target) {
     sum += size * number() * 1_KiB;
   }
   return sum;
+}
+
+std::span<const KnownReleases> megatron_releases() {
+  // TransformerEngine 2.0 gave no gradient back where weights' are fused. PyTorch 2.15 takes cuBLAS's workspace for
+  // each product anew (pytorch#194311), which the head's programs here do not.
+  static constexpr std::array<KnownReleases, 4> known{{
+      {"megatron", {0, 10}, {0, 19}},
+      {"transformer_engine", {2, 1}, {2, 18}},
+      {"torch", {2, 4}, {2, 14}},
+      {"nccl", {2, 17}, {2, 28}},
+  }};
+  return known;
 }
 
 Runtime megatron(const Versions& versions, const RuntimeSettings& settings, const Target& target) {
@@ -69,7 +91,11 @@ Runtime megatron(const Versions& versions, const RuntimeSettings& settings, cons
   if (!settings.gradient_accumulation_fusion) runtime.dummy_gradient = DummyGradient::None;
   runtime.persistent_head_gather = true;  // core/tensor_parallel/layers.py: GlobalMemoryBuffer "mpu"
   runtime.mixed_qkv_in_frame = true;      // core/transformer/attention.py: `value` views it until forward returns
-  runtime.batch_attention_mask = settings.attention_mask;           // core/datasets/gpt_dataset.py: on by default
+  runtime.batch_attention_mask = settings.attention_mask;  // core/datasets/gpt_dataset.py: on by default
+  // core/rerun_state_machine.py RerunDataIterator keeps a step's batches on the host, to run it again. In core 0.18
+  // (5e4fc931 to bf32f441, 21 May to 6 July 2026) pretrain_gpt.py get_batch puts the device's tensors into what it
+  // keeps.
+  runtime.saves_batches = versions.megatron == Version{0, 18};
   runtime.fused_norm_linear = true;                                 // TransformerEngine module/layernorm_linear.py
   runtime.fused_bias_dropout = settings.bias_dropout_fusion;        // core/fusions/fused_bias_dropout.py
   runtime.fused_bias_activation = settings.bias_activation_fusion;  // core/fusions/fused_bias_gelu.py, _swiglu.py
@@ -80,8 +106,11 @@ Runtime megatron(const Versions& versions, const RuntimeSettings& settings, cons
   // flash-attention csrc/flash_attn/flash_api.cpp mha_bwd: nsplits.
   if (settings.deterministic) runtime.query_gradients_fill = target.multiprocessors;
   // TransformerEngine cpp_extensions/gemm.py get_cublas_workspace_size_bytes.
-  runtime.gemm_workspace = target.compute_capability >= 90 ? 32_MiB + 1_KiB : 4_MiB;
-  runtime.blas_workspace = cublas_workspace(settings.cublas_workspace_config, target);
+  const Bytes scales = versions.transformer_engine >= Version{2, 8} ? 1_KiB : Bytes{};  // of NVFP4
+  runtime.gemm_workspace = target.compute_capability >= 90 ? 32_MiB + scales : 4_MiB;
+  runtime.blas_workspace = settings.cublas_workspace_config.empty()
+                               ? default_blas_workspace(target, versions.torch)
+                               : cublas_workspace(settings.cublas_workspace_config, target);
   // Megatron-Bridge models/gemma/gemma2_provider.py Gemma2DotProductAttention: scores in the GlobalMemoryBuffer "mpu".
   runtime.persistent_scores = settings.capped_scores;
   if (settings.local_layers) {
@@ -113,6 +142,10 @@ Runtime megatron(const Versions& versions, const RuntimeSettings& settings, cons
   // memory is known to the byte.
   runtime.scalars = std::vector<Bytes>(7, 512_B);
   return runtime;
+}
+
+std::span<const KnownReleases> known_releases(const std::string& runtime) {
+  return runtime == "pytorch" ? pytorch_releases() : megatron_releases();
 }
 
 Runtime runtime_named(const std::string& name, const Versions& versions, const RuntimeSettings& settings,

@@ -1,3 +1,4 @@
+#include "parallel/runtime/releases.hpp"
 #include "parallel/runtime/runtime.hpp"
 
 // Plain PyTorch and Hugging Face's transformers, read in their sources (torch 2.10; transformers 4.48 to 5.23).
@@ -24,7 +25,32 @@ std::int64_t threads_of_multiprocessor(std::int32_t compute_capability) {
   }
 }
 
+// The same: shared memory of a block of threads, 163 KB or more, or 99 KB and less.
+bool has_large_shared_memory(std::int32_t compute_capability) {
+  switch (compute_capability) {
+    case 75:
+    case 86:
+    case 89:
+    case 120:
+    case 121:
+      return false;
+    default:
+      return true;
+  }
+}
+
 }  // namespace
+
+std::span<const KnownReleases> pytorch_releases() {
+  // Both ends were measured: torch 2.4 with transformers 4.45 (tests/golden/fms_full/), 2.15 with 5.23
+  // (tests/golden/fake_tensor/).
+  static constexpr std::array<KnownReleases, 3> known{{
+      {"torch", {2, 4}, {2, 15}},
+      {"transformers", {4, 45}, {5, 23}},
+      {"nccl", {2, 17}, {2, 28}},
+  }};
+  return known;
+}
 
 Runtime pytorch(const Versions& versions, const RuntimeSettings& settings, const Target& target) {
   const EagerSettings& asked = settings.eager;
@@ -34,6 +60,9 @@ Runtime pytorch(const Versions& versions, const RuntimeSettings& settings, const
   // modeling_utils.py gradient_checkpointing_enable: the default of use_reentrant.
   habits.reentrant_checkpoint = asked.reentrant_checkpoint.value_or(versions.transformers < Version{5, 0});
   habits.keeps_outputs = asked.keeps_outputs;
+  habits.weight_decay = asked.weight_decay != 0;
+  habits.decoupled_weight_decay = asked.decoupled_weight_decay;
+  habits.amsgrad = asked.amsgrad;
   habits.caches_keys = asked.caches_keys;
   habits.copies_into_cache = versions.transformers >= Version{4, 54};   // cache_utils.py DynamicLayer.update
   habits.repeats_keys = versions.transformers < Version{4, 54};         // integrations/sdpa_attention.py: enable_gqa
@@ -44,14 +73,20 @@ Runtime pytorch(const Versions& versions, const RuntimeSettings& settings, const
   // can_accumulate_inplace), and its kernels only make their outputs.
   habits.sums_in_place = habits.kernel_workspaces = !asked.fake_tensors;
   habits.keeps_blas_workspace = versions.torch < Version{2, 15};  // CublasHandlePool.cpp, pytorch#194311
+  habits.multiprocessors = target.multiprocessors;
   habits.device_threads = target.multiprocessors * threads_of_multiprocessor(target.compute_capability);
-  habits.first_bucket = 1_MiB;  // torch/nn/parallel/distributed.py: dist._DEFAULT_FIRST_BUCKET_BYTES
-  habits.bucket = asked.bucket_mib * 1_MiB;
+  habits.large_blocks = has_large_shared_memory(target.compute_capability);
+  // torch/nn/parallel/distributed.py: where bucket_cap_mb is left out, a bucket has 25 MiB, but the first
+  // dist._DEFAULT_FIRST_BUCKET_BYTES; where it is given, all are of that size.
+  habits.bucket = asked.bucket_mib.value_or(25) * 1_MiB;
+  habits.first_bucket = asked.bucket_mib ? habits.bucket : 1_MiB;
 
   Runtime runtime;
   runtime.name = "pytorch";
   runtime.eager = habits;
-  runtime.blas_workspace = cublas_workspace(settings.cublas_workspace_config, target);
+  runtime.blas_workspace = settings.cublas_workspace_config.empty()
+                               ? default_blas_workspace(target, versions.torch)
+                               : cublas_workspace(settings.cublas_workspace_config, target);
   return runtime;
 }
 

@@ -29,7 +29,10 @@ struct EagerSettings {
   bool caches_keys = true;                   ///< use_cache, which transformers leaves on in training
   std::optional<bool> reentrant_checkpoint;  ///< torch.utils.checkpoint's use_reentrant; unset: the version's default
   bool gradients_view_buckets = false;       ///< DistributedDataParallel's gradient_as_bucket_view
-  std::int64_t bucket_mib = 25;              ///< its bucket_cap_mb
+  std::optional<std::int64_t> bucket_mib;    ///< its bucket_cap_mb
+  double weight_decay = 0;                   ///< torch.optim's
+  bool decoupled_weight_decay = true;        ///< AdamW's, by which weights shrink; Adam's is added to gradients
+  bool amsgrad = false;                      ///< Adam keeps the largest second moments too
   bool keeps_outputs = false;                ///< a variable holds the model's outputs until the step ends
   bool fake_tensors = false;                 ///< runs under FakeTensorMode, as memory trackers do
   bool operator==(const EagerSettings&) const = default;
@@ -42,6 +45,9 @@ struct EagerHabits {
   bool reentrant_checkpoint = false;
   bool caches_keys = true;              ///< the last pass's keys and values are kept while it runs
   bool copies_into_cache = true;        ///< … as copies
+  bool weight_decay = false;            ///< torch.optim's is not 0
+  bool decoupled_weight_decay = true;   ///< Adam shrinks weights by it, instead of adding it to gradients
+  bool amsgrad = false;                 ///< Adam keeps the largest second moments too
   bool keeps_outputs = false;           ///< logits, and keys and values, outlive the backward pass
   bool repeats_keys = false;            ///< each query head gets keys and values of its own before fused attention
   bool upcasts_every_loss = true;       ///< also GPT-2's, GPTBigCode's and GPT-NeoX's losses are computed in fp32
@@ -50,12 +56,14 @@ struct EagerHabits {
   bool sums_in_place = true;            ///< autograd adds to a gradient that nobody else holds
   bool kernel_workspaces = true;        ///< kernels take memory of their own while they run
   bool keeps_blas_workspace = true;     ///< … but for cuBLAS's, which stays for the next product
-  std::int64_t device_threads = 0;      ///< that the device runs at once
+  std::int64_t multiprocessors = 0;     ///< of the device
+  std::int64_t device_threads = 0;      ///< that it runs at once
+  bool large_blocks = true;             ///< a multiprocessor's shared memory holds attention's largest blocks
   Bytes first_bucket, bucket;           ///< of DistributedDataParallel
 };
 
 /// The habits of a training framework at a version, as a value: what it pads, what it keeps, what it forgets to drop.
-/// Nothing outside this folder asks for a runtime by name.
+/// Lowering asks it for habits, never for its name.
 struct Runtime {
   std::string name;
 
@@ -84,6 +92,7 @@ struct Runtime {
   bool framework_linears = false;       ///< the layers' linears are the framework's own GEMMs, not a library's
   bool persistent_scores = false;       ///< attention's raw scores lie in the buffer that is never given back
   bool batch_attention_mask = false;    ///< the data loader hands out a mask of sequence x sequence per sequence
+  bool saves_batches = false;           ///< … and what it handed out stays on the device until the next step begins
   bool indexes_embedding = false;       ///< tokens' rows are indexed, not looked up by the embedding's own kernels
   bool collectives_alone = false;       ///< collectives are called in groups of one rank too, which NCCL sets up
   bool agrees_after_steps = false;      ///< parts of one model reduce what a step came to: success, norm

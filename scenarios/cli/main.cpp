@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -15,6 +17,7 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -23,13 +26,15 @@
 #include "scenarios/cli/arguments.hpp"
 #include "scenarios/cli/compare.hpp"
 #include "scenarios/cli/detail/plan_verbs.hpp"
+#include "scenarios/cli/detail/usage.hpp"
 #include "scenarios/cli/output.hpp"
 #include "scenarios/cli/predicted_files.hpp"
 #include "scenarios/cli/progress.hpp"
 #include "scenarios/io/input_error.hpp"
-#include "scenarios/io/quantity.hpp"
+#include "scenarios/io/output_file.hpp"
 #include "scenarios/io/scenario_json.hpp"
 #include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/io/suggestion.hpp"
 #include "scenarios/prediction.hpp"
 #include "scenarios/report/explanation.hpp"
 #include "scenarios/report/fabric_text.hpp"
@@ -97,6 +102,9 @@ int run_predict(const Arguments& arguments) {
   TimelineQuery query = timeline_query(arguments, scenario);
   if (arguments.ranks) query.ranks = asked_ranks(*arguments.ranks, scenario);
   check_snapshot_ranks(arguments.files, query.ranks);
+  std::vector<Output> written = outputs(arguments.files, query.ranks, scenario);
+  written.push_back({"--json", arguments.json});
+  check_outputs(written, files_behind(arguments.scenario));
 
   const Job job(scenario);
   const Trace trace = simulate_time(job, options);
@@ -142,6 +150,7 @@ int run_explain(const Arguments& arguments) {
            "leave it out, or ask for --show timeline");
   const Scenario scenario = read_scenario(arguments.scenario, data_root());
   const std::vector<Rank> ranks = asked_ranks(arguments.ranks.value_or("0"), scenario);
+  check_outputs({{"--json", arguments.json}}, files_behind(arguments.scenario));
   if (arguments.show == "timeline") return show_timeline(arguments, scenario, ranks);
   if (ranks.size() > 1)
     refuse("--rank", fmt::format("--show {} looks at one rank", arguments.show), "--show timeline takes several");
@@ -170,13 +179,10 @@ int run_explain(const Arguments& arguments) {
 
 int run_replay(const Arguments& arguments) {
   SnapshotQuestion question = arguments.snapshot;
-  if (!arguments.capacity.empty()) {
-    const ParsedBytes capacity = parse_bytes(arguments.capacity);
-    if (!capacity.bytes) refuse("--capacity", capacity.why, "such as \"79.1 GiB\"");
-    question.capacity = capacity.bytes;
-  }
-  if (const std::optional<double> fraction = question.memory_fraction; fraction && (*fraction < 0 || *fraction > 1))
+  if (!arguments.capacity.empty()) question.capacity = asked_size("--capacity", arguments.capacity);
+  if (const std::optional<double> fraction = question.memory_fraction; fraction && !(*fraction >= 0 && *fraction <= 1))
     refuse("--memory-fraction", fmt::format("{:g} is no part of the device", *fraction), "between 0 and 1");
+  check_outputs({{"--json", arguments.json}}, {question.path});
   const SnapshotReplay replayed = replay_snapshot(question);
   answer(replay_text(replayed), arguments.json, [&] { return replay_json(replayed); });
   return replayed.yes() ? yes : no;
@@ -197,6 +203,7 @@ int become_device_run(const Arguments& arguments) {
     refuse("--back-end", "this build has no GPU back end",
            "install the CUDA toolkit with nvcc and NCCL, then scripts/setup --target tidemark_gpu");
   const Scenario scenario = read_scenario(arguments.scenario, data_root());
+  check_outputs({{"--json", arguments.json}}, files_behind(arguments.scenario));
   std::string path = (std::filesystem::temp_directory_path() / "tidemark-job-XXXXXX").string();
   const int file = mkstemp(path.data());
   if (file < 0) refuse("--back-end", "cannot write a job to " + path, "set TMPDIR to a folder that can be written to");
@@ -208,6 +215,7 @@ int become_device_run(const Arguments& arguments) {
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
+  std::signal(SIGPIPE, SIG_DFL);
   execv(argv[0], argv.data());
   throw std::runtime_error("cannot run " + program.string());
 }
@@ -219,13 +227,22 @@ int run_on_devices(const Arguments& arguments) {
   return become_device_run(arguments);
 }
 
+/// Some problems are known of a scenario that has only a name any more: they get its file.
+InputError with_file(const InputError& error, const std::string& scenario) {
+  std::vector<Problem> problems = error.problems();
+  const std::string name = std::filesystem::path(scenario).stem().string();
+  for (Problem& problem : problems)
+    if (!scenario.empty() && problem.file == name) problem.file = scenario;
+  return InputError(std::move(problems));
+}
+
 // What the input's mistakes are on this rank, if `work` finds any.
 template <class Work>
-std::string mistakes_of(Work&& work) {
+std::string mistakes_of(const std::string& scenario, Work&& work) {
   try {
     work();
   } catch (const InputError& error) {
-    return error.what();
+    return with_file(error, scenario).what();
   }
   return {};
 }
@@ -241,19 +258,20 @@ int run_validate_on(World& world, const Arguments& arguments) {
   };
   ValidateOptions options{.scale = {arguments.scale}};
   Scenario scenario;
-  const std::string misread = mistakes_of([&] {
+  const std::string misread = mistakes_of(arguments.scenario, [&] {
     options.mutation = asked_mutation(arguments.mutation);
     scenario = read_scenario(arguments.scenario, data_root());
     if (scenario.gpus != world.size())
       refuse(arguments.scenario,
              fmt::format("the job has {} ranks, and mpirun started {}", scenario.gpus, world.size()),
              fmt::format("mpirun -np {} scripts/tidemark validate …", scenario.gpus));
+    if (speaks) check_outputs({{"--json", arguments.json}}, files_behind(arguments.scenario));
   });
   if (!agreed(misread)) return bad_input;
 
   std::string agrees;
   // What it refuses, it refuses on all ranks.
-  const std::string refused = mistakes_of([&] {
+  const std::string refused = mistakes_of(arguments.scenario, [&] {
     const Validation validation = validate(scenario, world, options);
     if (!speaks) return;
     agrees = validation.agrees() ? "yes" : "no";
@@ -273,29 +291,22 @@ int run_validate_on(World& world, const Arguments& arguments) {
 int run_validate(const Arguments& arguments) {
   if (!arguments.job.empty()) {
     const Scenario scenario = read_scenario(arguments.scenario, data_root());
+    check_outputs({{"--write-job", arguments.job}}, files_behind(arguments.scenario));
     write_file(arguments.job, [&](std::ostream& out) { out << device_job_text(scenario); });
     return yes;
   }
   if (arguments.back_end == "cuda") return run_on_devices(arguments);
-  const std::unique_ptr<World> world = mpi_world(std::chrono::seconds(arguments.time_limit));
-  const auto run = [&] {
-    try {
-      return run_validate_on(*world, arguments);
-    } catch (const RunFailure&) {
-      throw;
-    } catch (const std::bad_alloc&) {
-      world->report_failure("out of memory");
-    } catch (const std::exception& error) {
-      world->report_failure(error.what());
-    }
-    return machine_failed;
-  };
+  const std::unique_ptr<World> world = mpi_world(
+      std::chrono::seconds(arguments.time_limit),
+      [](const RunFailure& failure) { fmt::print(stderr, "tidemark: the run ended early: {}\n", failure.what()); });
   try {
-    return run();
-  } catch (const RunFailure& failure) {
-    if (failure.teller() == world->rank()) fmt::print(stderr, "tidemark: the run ended early: {}\n", failure.what());
-    return machine_failed;
+    return run_validate_on(*world, arguments);
+  } catch (const std::bad_alloc&) {
+    world->report_failure("out of memory");
+  } catch (const std::exception& error) {
+    world->report_failure(error.what());
   }
+  return machine_failed;
 }
 
 // CLI11 would only say that a verb is required.
@@ -310,6 +321,38 @@ void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
       .file = "tidemark",
       .message = later ? fmt::format("{} is not there yet", verb) : fmt::format("there is no verb '{}'", verb),
       .hint = "predict, explain, plan, advise, capacity, compare, replay and validate are; see tidemark --help"});
+}
+
+/// The verb that was asked for, or the program itself.
+const CLI::App& asked_verb(const CLI::App& app) {
+  const std::vector<const CLI::App*> parsed = app.get_subcommands({});
+  const auto verb = std::find_if(parsed.begin(), parsed.end(), [](const CLI::App* v) { return v->parsed(); });
+  return verb == parsed.end() ? app : **verb;
+}
+
+/// What CLI11 says of a command line, as all that is wrong is said here.
+InputError misuse(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App& verb = asked_verb(app);
+  std::vector<std::string> names;
+  for (const CLI::Option* option : verb.get_options()) names.push_back(option->get_name());
+  const std::string called = &verb == &app ? "tidemark" : "tidemark " + verb.get_name();
+  std::string hint = called + " --help says what it takes";
+  for (const std::string& word : app.remaining(true))
+    if (const std::string meant = nearest(word.substr(0, word.find('=')), names);
+        word.starts_with("--") && !meant.empty())
+      hint = fmt::format("did you mean {}?", meant);
+  std::string message = error.what();
+  std::replace(message.begin(), message.end(), '\n', ' ');
+  return InputError(Problem{.file = called, .message = std::move(message), .hint = std::move(hint)});
+}
+
+/// Only settings of the allocator may be none at all.
+void refuse_empty_texts(const CLI::App& app) {
+  for (const CLI::Option* option : asked_verb(app).get_options()) {
+    const std::vector<std::string> given = option->results();
+    if (option->get_name() == "--alloc-conf" || std::find(given.begin(), given.end(), "") == given.end()) continue;
+    refuse(option->get_name(), "is given nothing", "give it a value, or leave it out");
+  }
 }
 
 int run(int argc, char** argv) {
@@ -421,21 +464,35 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? yes : bad_input;
+    if (error.get_exit_code() == 0) return app.exit(error);
+    throw misuse(app, error);
   }
-  if (validate->parsed()) return run_validate(arguments);
-  if (replay->parsed()) return run_replay(arguments);
-  if (plan->parsed()) return run_plan(plan_arguments);
-  if (compare->parsed()) return run_compare(arguments.compare) ? yes : no;
-  if (advise->parsed()) return run_advise(advise_arguments);
-  if (capacity->parsed()) return run_capacity(capacity_arguments);
-  return predict->parsed() ? run_predict(arguments) : run_explain(arguments);
+  refuse_empty_texts(app);
+  try {
+    if (validate->parsed()) return run_validate(arguments);
+    if (replay->parsed()) return run_replay(arguments);
+    if (plan->parsed()) return run_plan(plan_arguments);
+    if (compare->parsed()) return run_compare(arguments.compare) ? yes : no;
+    if (advise->parsed()) return run_advise(advise_arguments);
+    if (capacity->parsed()) return run_capacity(capacity_arguments);
+    return predict->parsed() ? run_predict(arguments) : run_explain(arguments);
+  } catch (const InputError& error) {
+    throw with_file(error, compare->parsed()  ? arguments.compare.scenario
+                           : advise->parsed() ? advise_arguments.scenario
+                                              : arguments.scenario);
+  }
 }
 
 }  // namespace
 }  // namespace tidemark::cli
 
 int main(int argc, char** argv) {
+  // A reader that went away, or a limit on file sizes, is an error of the write that meets it.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+  // A file that is opened must not become the standard stream that was closed.
+  for (int stream = 0; stream <= STDERR_FILENO; ++stream)
+    if (fcntl(stream, F_GETFD) < 0 && errno == EBADF) static_cast<void>(open("/dev/null", O_RDONLY));
   try {
     return tidemark::cli::run(argc, argv);
   } catch (const tidemark::scenarios::InputError& error) {

@@ -45,7 +45,7 @@ enum class Biases : std::uint8_t {
 enum class Window : std::uint8_t {
   Never,
   Key,   ///< sliding_window
-  Flag,  ///< sliding_window, where use_sliding_window is true
+  Flag,  ///< sliding_window, where use_sliding_window is true, from layer max_window_layers on
 };
 
 /// What transformers takes where a family's config.json leaves a key out: LlamaConfig, Qwen2Config, MistralConfig,
@@ -62,7 +62,8 @@ struct Family {
   std::int64_t head_dim = 0;    ///< 0: hidden_size / heads
   std::int64_t vocabulary = 0;  ///< 0: has to be said
   Window window = Window::Never;
-  std::int64_t usual_window = 0;  ///< 0: none
+  std::int64_t usual_window = 0;    ///< 0: none
+  std::int64_t window_pattern = 0;  ///< one layer in so many sees all keys; 0: none does
 };
 constexpr std::string_view qwen2 = "qwen2", qwen3 = "qwen3", gemma2 = "gemma2", gemma3 = "gemma3_text", olmo2 = "olmo2",
                            gpt_neox = "gpt_neox", gpt2 = "gpt2", gpt_bigcode = "gpt_bigcode";
@@ -82,7 +83,8 @@ constexpr std::array families{
            .tied = true,
            .head_dim = 256,
            .window = Window::Key,
-           .usual_window = 4096},
+           .usual_window = 4096,
+           .window_pattern = 2},
     Family{.name = gemma3,
            .kv_heads = 4,
            .max_positions = 131072,
@@ -93,7 +95,8 @@ constexpr std::array families{
            .head_dim = 256,
            .vocabulary = 262208,
            .window = Window::Key,
-           .usual_window = 4096},
+           .usual_window = 4096,
+           .window_pattern = 6},
     Family{.name = olmo2, .kv_heads = 0, .max_positions = 2048, .biases = Biases::AttentionFlag},
     Family{.name = gpt_neox, .kv_heads = 0, .max_positions = 2048, .biases = Biases::NeoX, .activation = "gelu"},
     Family{.name = gpt2,
@@ -121,7 +124,8 @@ constexpr std::string_view linear_bias = "add_bias_linear";
 constexpr std::string_view attention_bias = "attention_bias", mlp_bias = "mlp_bias", multi_query = "multi_query",
                            parallel_residual = "use_parallel_residual", attention_softcap = "attn_logit_softcapping",
                            logit_softcap = "final_logit_softcapping", sliding_window = "sliding_window",
-                           use_sliding_window = "use_sliding_window", rotary_percent = "rotary_pct",
+                           use_sliding_window = "use_sliding_window", window_pattern = "sliding_window_pattern",
+                           first_window = "max_window_layers", rotary_percent = "rotary_pct",
                            partial_rotary = "partial_rotary_factor", rope_parameters = "rope_parameters";
 
 /// An activation by the name that configurations give it. Most families gate their MLP whatever it is.
@@ -173,6 +177,7 @@ constexpr std::array unmodelled_keys{
     Unmodelled{"text_config", "a model of several parts is"},
     Unmodelled{"block_configs", "layers that differ from each other are"},
     Unmodelled{"lm_head_bias", "bias on the LM head is"},
+    Unmodelled{"reorder_and_upcast_attn", "attention in fp32 is"},
     Unmodelled{"chunk_size_feed_forward", "a chunked MLP is"},
 };
 
@@ -186,7 +191,6 @@ constexpr auto harmless_keys = std::to_array<std::string_view>({"_name_or_path",
                                                                 "hidden_dropout",
                                                                 "initializer_range",
                                                                 "layer_types",
-                                                                "max_window_layers",
                                                                 "original_name",
                                                                 "pad_token_id",
                                                                 "pretraining_tp",
@@ -209,7 +213,6 @@ constexpr auto harmless_keys = std::to_array<std::string_view>({"_name_or_path",
                                                                 "scale_attention_softmax_in_fp32",
                                                                 "query_pre_attn_scalar",
                                                                 "cache_implementation",
-                                                                "sliding_window_pattern",
                                                                 "rope_local_base_freq",
                                                                 "rotary_emb_base",
                                                                 "layer_norm_eps",
@@ -240,7 +243,7 @@ class Watch {
     if (event == json::parse_event_t::object_start) seen_.emplace_back();
     if (event == json::parse_event_t::object_end) seen_.pop_back();
     if (event == json::parse_event_t::key && !seen_.back().insert(parsed.get<std::string>()).second) {
-      problems_->add({}, fmt::format("{}: is there twice", parsed.get<std::string>()));
+      problems_->add({}, fmt::format("{}: is there twice", parsed.get<std::string>()), "leave one of them out");
     }
     return true;
   }
@@ -266,6 +269,14 @@ std::string reason(std::string_view what) {
   return std::string(end == std::string_view::npos ? what : what.substr(end + 2));
 }
 
+/// Where the number is that "number overflow parsing '1e999'" is about: the library does not say.
+Place place_of_number(std::string_view text, std::string_view what) {
+  const std::size_t open = what.find('\''), close = what.rfind('\'');
+  if (open == std::string_view::npos || close <= open) return {};
+  const std::size_t at = text.find(what.substr(open + 1, close - open - 1));
+  return at == std::string_view::npos ? Place{} : place_of(text, at + 1);
+}
+
 json parse_json(std::string_view text, Problems& problems) {
   json document;
   try {
@@ -274,10 +285,13 @@ json parse_json(std::string_view text, Problems& problems) {
     const Place place = place_of(text, error.byte);
     throw InputError(Problem{problems.file(), place.line, place.column, reason(error.what()), {}});
   } catch (const json::exception& error) {
-    throw InputError(Problem{problems.file(), 0, 0, reason(error.what()), {}});
+    const Place place = place_of_number(text, error.what());
+    throw InputError(Problem{problems.file(), place.line, place.column, reason(error.what()), {}});
   }
   problems.raise_if_any();
-  if (!document.is_object()) throw InputError(Problem{problems.file(), 0, 0, "is not a JSON object", {}});
+  if (!document.is_object())
+    throw InputError(
+        Problem{problems.file(), 1, 1, "is not a JSON object", "a config.json begins with { and names its model_type"});
   return document;
 }
 
@@ -340,7 +354,8 @@ class ConfigReader {
     overridden_.push_back(o);
     if (!document_.contains(o.key) && !known(o.key)) {
       const std::string meant = nearest(o.key, all_keys());
-      problem(o.key, "is neither in the file nor known", meant.empty() ? "" : fmt::format("did you mean {}?", meant));
+      problem(o.key, "is neither in the file nor known",
+              meant.empty() ? "leave it out" : fmt::format("did you mean {}?", meant));
     }
     std::visit([&](const auto& value) { document_[o.key] = value; }, o.value);
   }
@@ -357,7 +372,7 @@ class ConfigReader {
         "model_type",      kv_heads_rule.key, head_dim_rule.key, vocabulary_rule.key, "tie_word_embeddings",
         attention_bias,    mlp_bias,          position_kind,     linear_bias,         multi_query,
         parallel_residual, attention_softcap, logit_softcap,     sliding_window,      use_sliding_window,
-        rotary_percent,    partial_rotary,    rope_parameters};
+        rotary_percent,    partial_rotary,    rope_parameters,   window_pattern,      first_window};
     for (const Keys& k : {usual_keys, gemma_keys, gpt2_keys})
       keys.insert(keys.end(), {k.hidden, k.layers, k.heads, k.ffn, k.positions, k.activation});
     return keys;
@@ -391,13 +406,14 @@ class ConfigReader {
   std::int64_t count(const CountRule& rule, std::optional<std::int64_t> fallback = std::nullopt) {
     const json* value = find(rule.key);
     if (value == nullptr) {
-      if (!fallback) problem(rule.key, "is missing");
+      if (!fallback) problem(rule.key, "is missing", fmt::format("1 to {} would do", rule.high));
       return fallback.value_or(0);
     }
     // transformers itself writes whole numbers as floats here and there.
     const bool whole = value->is_number_integer() || (value->is_number_float() && is_whole(value->get<double>()));
     if (!whole) {
-      problem(rule.key, fmt::format("takes a whole number, not {}", shown(*value)));
+      problem(rule.key, fmt::format("takes a whole number, not {}", shown(*value)),
+              fmt::format("1 to {} would do", rule.high));
       return 0;
     }
     const bool fits =
@@ -418,7 +434,7 @@ class ConfigReader {
     const json* value = find(key);
     if (value == nullptr) return fallback;
     if (value->is_boolean()) return value->get<bool>();
-    problem(key, fmt::format("takes true or false, not {}", shown(*value)));
+    problem(key, fmt::format("takes true or false, not {}", shown(*value)), "true or false, without quotes");
     return false;
   }
 
@@ -426,7 +442,7 @@ class ConfigReader {
     const json* value = find(key);
     if (value == nullptr) return std::nullopt;
     if (value->is_string()) return value->get<std::string>();
-    problem(key, fmt::format("takes a text, not {}", shown(*value)));
+    problem(key, fmt::format("takes a text, not {}", shown(*value)), "a text between quotes");
     return std::nullopt;
   }
 
@@ -538,12 +554,33 @@ class ConfigReader {
     if (given(sliding_window) && find(sliding_window) == nullptr) return;  // null is none
     if (given(sliding_window) || family.usual_window > 0)
       model.sliding_window = count({sliding_window, most_positions}, family.usual_window);
+    if (model.sliding_window > 0) read_whole_layers(family, model);
+  }
+
+  /// Which layers have no window: as layer_types says, else as a family's configuration does (transformers 5.23:
+  /// Qwen2Config, Qwen3Config, Gemma2Config, Gemma3TextConfig; where it has only windows, nothing is said).
+  void read_whole_layers(const Family& family, Model& model) {
+    const json* types = find("layer_types");
+    if (types != nullptr && types->is_array()) {
+      for (const json& type : *types) model.whole_layers.push_back(type != "sliding_attention");
+      return;
+    }
+    constexpr std::int64_t usual_first = 28;
+    const json* none = find(first_window);
+    const bool from_the_first = family.window != Window::Flag || (none != nullptr && *none == 0);
+    const std::int64_t first = from_the_first ? 0 : count({first_window, most_layers}, usual_first);
+    const std::int64_t pattern =
+        family.name == gemma3 ? count({window_pattern, most_layers}, family.window_pattern) : family.window_pattern;
+    if (first == 0 && pattern == 0) return;
+    for (std::int64_t i = 0; i < model.layers; ++i)
+      model.whole_layers.push_back(i < first || (pattern > 0 && (i + 1) % pattern == 0));
   }
 
   /// A number above `low` and up to `high`.
   double number(std::string_view key, const json& value, double low, double high) {
     if (!value.is_number()) {
-      problem(key, fmt::format("takes a number, not {}", shown(value)));
+      problem(key, fmt::format("takes a number, not {}", shown(value)),
+              fmt::format("above {} and up to {} would do", low, high));
       return 0;
     }
     const double x = value.get<double>();
@@ -625,7 +662,6 @@ class ConfigReader {
     }
     const json* types = find("layer_types");
     if (types == nullptr) return;
-    // A sliding window changes the time of attention, not what it keeps.
     const auto modelled = [](const json& type) { return type == "full_attention" || type == "sliding_attention"; };
     if (!types->is_array() || !std::all_of(types->begin(), types->end(), modelled)) {
       problem("layer_types", "layers other than \"full_attention\" and \"sliding_attention\" are not modelled yet");

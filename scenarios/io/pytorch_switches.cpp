@@ -28,7 +28,11 @@ EagerSettings read_pytorch_switches(TomlReader switches) {
   settings.caches_keys = switches.boolean("use_cache").value_or(true);
   settings.reentrant_checkpoint = switches.boolean("use_reentrant");
   settings.gradients_view_buckets = switches.boolean("gradient_as_bucket_view").value_or(false);
-  settings.bucket_mib = switches.integer("bucket_cap_mb", bucket_sizes).value_or(settings.bucket_mib);
+  settings.bucket_mib = switches.integer("bucket_cap_mb", bucket_sizes);
+  const Ratio weight_decay = switches.ratio("weight_decay", Ratio{}, most).value_or(Ratio{});
+  settings.weight_decay = static_cast<double>(weight_decay.count()) / static_cast<double>(one.count());
+  settings.decoupled_weight_decay = switches.boolean("decoupled_weight_decay").value_or(true);
+  settings.amsgrad = switches.boolean("amsgrad").value_or(false);
   settings.keeps_outputs = switches.boolean("keep_outputs").value_or(false);
   settings.fake_tensors = switches.boolean("fake_tensor_mode").value_or(false);
   switches.refuse_unknown_keys();
@@ -44,6 +48,9 @@ void settle_pytorch(Scenario& asked, ScenarioTables& tables) {
   refuse(layout, "pipeline", asked.layout.pipeline > 1, "cuts no models");
   refuse(layout, "count_embedding", asked.layout.count_embedding, "cuts no models");
   refuse(layout, "count_loss", asked.layout.count_loss, "cuts no models");
+  refuse(layout, "stage_layers", !asked.layout.stage_layers.empty(), "cuts no models");
+  refuse(layout, "schedule", asked.layout.schedule == ScheduleKind::GPipe, "has no stages to schedule");
+  refuse(layout, "sequence_parallel", asked.layout.sequence_parallel, "cuts no layers");
   refuse(layout, "sharding", asked.layout.sharding != Sharding::None, "shards nothing; every rank holds a replica");
   refuse(train, "recompute", asked.train.recompute.kind == Recompute::Selective, "checkpoints whole layers");
   refuse(train, "recompute_method", asked.train.recompute.method == RecomputeMethod::Block, "checkpoints every layer");
@@ -51,9 +58,18 @@ void settle_pytorch(Scenario& asked, ScenarioTables& tables) {
   refuse(train, "cross_entropy", asked.train.cross_entropy != CrossEntropy::Unfused, "computes its loss unfused");
   refuse(train, "attention", asked.train.attention == AttentionKernel::Local, "has no attention of that kind");
 
-  // transformers refuses to soft-cap the scores of fused attention.
+  const EagerSettings& switches = asked.runtime.eager;
+  if (asked.train.optimizer != Optimizer::AdamW && (switches.amsgrad || !switches.decoupled_weight_decay))
+    tables.runtime.problem(
+        "switches",
+        fmt::format("switches: torch.optim.SGD has no {}", switches.amsgrad ? "amsgrad" : "decoupled_weight_decay"),
+        "leave it out, or set optimizer = \"adamw\"");
+
+  // transformers refuses to soft-cap the scores of fused attention, and does not choose it for Gemma 2 at all
+  // (modeling_gemma2.py: _supports_sdpa in 5.23, _check_and_enable_sdpa in 4.48).
+  const bool scores = asked.model.attention_softcap > 0 || asked.model.architecture == "gemma2";
   if (asked.train.attention == AttentionKernel::Auto)
-    asked.train.attention = asked.model.attention_softcap > 0 ? AttentionKernel::Unfused : AttentionKernel::Fused;
+    asked.train.attention = scores ? AttentionKernel::Unfused : AttentionKernel::Fused;
 
   const DType master = asked.train.master_dtype;
   if (train.sound("master_dtype") && master != DType::FP32 && master != asked.train.precision)

@@ -36,6 +36,7 @@ Json as_json(const Model& model) {
           {"position_embedding_type", word(positions_names, model.positions)},
           {"rotary_pct", model.rotary_fraction},
           {"sliding_window", model.sliding_window},
+          {"whole_layers", model.whole_layers},
           {"attn_logit_softcapping", model.attention_softcap},
           {"final_logit_softcapping", model.logit_softcap},
           {"vocabulary_extra", model.vocabulary_extra},
@@ -213,9 +214,12 @@ Json eager_switches(const RuntimeChoice& runtime) {
                {"max_grad_norm", eager.clips_gradients ? 1.0 : 0.0},
                {"use_cache", eager.caches_keys},
                {"gradient_as_bucket_view", eager.gradients_view_buckets},
-               {"bucket_cap_mb", eager.bucket_mib},
+               {"weight_decay", eager.weight_decay},
+               {"decoupled_weight_decay", eager.decoupled_weight_decay},
+               {"amsgrad", eager.amsgrad},
                {"keep_outputs", eager.keeps_outputs},
                {"fake_tensor_mode", eager.fake_tensors}};
+  if (eager.bucket_mib) json["bucket_cap_mb"] = *eager.bucket_mib;
   if (eager.reentrant_checkpoint) json["use_reentrant"] = *eager.reentrant_checkpoint;
   return json;
 }

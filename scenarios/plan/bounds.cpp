@@ -11,6 +11,7 @@
 #include "parallel/mesh.hpp"
 #include "parallel/sizes.hpp"
 #include "parallel/stages.hpp"
+#include "scenarios/outliving_batches.hpp"
 #include "scenarios/plan/pass_schedule.hpp"
 #include "scenarios/prediction.hpp"
 #include "sim/ensure.hpp"
@@ -191,6 +192,7 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
   const std::int32_t streams = is_interleaved(asked.layout.schedule) ? 4 : 2;
   const std::int64_t sharers = link_sharers(asked.cluster, streams);
   Mesh mesh;
+  mesh.runtime = runtime;
   for (const Communicator& communicator : comms.table) {
     const GroupPlaces places{fabric, distinct_groups(communicator, *fabric, asked.layout.world_size()), sharers};
     mesh.prices.push_back(prices_.get(places, hash_of(places)));
@@ -325,7 +327,8 @@ MemoryBounds Bounder::memory(const Scenario& s) {
     // Drivers have all they take by the last of several steps. Before, a full device may have made the allocator give
     // back what it held when they came.
     const Bytes drivers = s.train.steps > 1 ? state.driver_upper : Bytes{};
-    bounds.device_upper_low = std::max({bounds.device_upper_low, allocated, in_last_step + drivers});
+    const Bytes batches = of_outliving_batches(s, mesh->runtime, static_cast<std::int32_t>(p));
+    bounds.device_upper_low = std::max(bounds.device_upper_low, std::max(allocated, in_last_step + drivers) + batches);
   }
   // Settings of the allocator make blocks larger, never smaller.
   if (!s.runtime.allocator.empty()) bounds.allocated_high = Bytes{std::numeric_limits<std::int64_t>::max()};

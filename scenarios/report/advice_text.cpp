@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "scenarios/plan/space_remarks.hpp"
+#include "scenarios/report/assumed.hpp"
 #include "scenarios/report/detail/space_json.hpp"
 #include "scenarios/report/format.hpp"
 
@@ -100,7 +102,7 @@ std::string capacity_text(const Study& study, const std::vector<Limit>& limits) 
     row.push_back(l.best ? layout_text(study, l.best->candidate) : "");
     rows.push_back(std::move(row));
   }
-  return out + table(rows);
+  return out + table(rows) + assumed(space_remarks(study.space));
 }
 
 std::string capacity_json(const Study& study, const std::vector<Limit>& limits) {
@@ -121,7 +123,8 @@ std::string capacity_json(const Study& study, const std::vector<Limit>& limits) 
                      {"axes", axes_json(study.space)},
                      {"largest", study.space.axes[study.grows].name},
                      {"by", study.by ? Json(study.space.axes[*study.by].name) : Json(nullptr)},
-                     {"limits", std::move(rows)}};
+                     {"limits", std::move(rows)},
+                     {"assumptions", space_remarks(study.space)}};
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
 }
 

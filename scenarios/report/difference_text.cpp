@@ -6,7 +6,9 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/report/assumed.hpp"
 #include "scenarios/report/format.hpp"
+#include "scenarios/times_compare.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -78,7 +80,9 @@ std::string time(const Prediction& a, const std::string& name_a, const Predictio
 
 std::string difference_text(const Prediction& a, const std::string& name_a, const Prediction& b,
                             const std::string& name_b) {
-  return memory(a, name_a, b, name_b) + '\n' + time(a, name_a, b, name_b);
+  std::vector<std::string> remarks;
+  if (const auto why = why_times_do_not_compare({a.scenario.cluster, b.scenario.cluster})) remarks.push_back(*why);
+  return memory(a, name_a, b, name_b) + '\n' + time(a, name_a, b, name_b) + assumed(remarks);
 }
 
 }  // namespace tidemark::scenarios

@@ -6,8 +6,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "parallel/eager/record.hpp"
 #include "parallel/schedule/schedule.hpp"
 #include "parallel/stages.hpp"
+#include "scenarios/io/input_error.hpp"
 #include "scenarios/report/format.hpp"
 #include "sim/program_text.hpp"
 
@@ -44,7 +46,11 @@ struct LiveSet {
         at.op = program.ops.size() - 1;
         break;
       case AskedMoment::Kind::OpIndex:
-        at.op = std::min(asked.op, program.ops.size() - 1);
+        if (asked.op >= program.ops.size())
+          throw InputError(Problem{.file = "--at",
+                                   .message = fmt::format("there is no op {}", asked.op),
+                                   .hint = fmt::format("rank {} has ops 0 to {}", rank.value, program.ops.size() - 1)});
+        at.op = asked.op;
         break;
     }
     for (std::size_t i = 0; i <= at.op; ++i)
@@ -121,7 +127,10 @@ std::string live_json(const Job& job, Rank rank, const AskedMoment& asked) {
   return out.dump(1) + '\n';
 }
 
-std::string model_text(const Job& job) { return text(job.graph); }
+std::string model_text(const Job& job) {
+  // Modules that run operation by operation are seen while they do; the layer graph beside them is not what runs.
+  return job.runtime.eager ? eager::text(eager::record_forward(job.lowering()), job.graph.model.name) : text(job.graph);
+}
 
 std::string schedule_text(const Job& job) {
   const Layout& layout = job.scenario.layout;

@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "scenarios/plan/space_remarks.hpp"
+#include "scenarios/report/assumed.hpp"
 #include "scenarios/report/detail/space_json.hpp"
 #include "scenarios/report/format.hpp"
 
@@ -143,7 +145,7 @@ std::string plan_text(const Space& space, const Plan& plan) {
   out += fmt::format("\n{} of {} combinations are no candidates\n", plan.combinations - plan.candidates,
                      plan.combinations);
   for (const auto& [reason, count] : by_count(plan.dropped)) out += fmt::format("  {:>8}  {}\n", count, reason);
-  return out;
+  return out + assumed(space_remarks(space));
 }
 
 std::string plan_json(const Space& space, const Plan& plan) {
@@ -174,7 +176,8 @@ std::string plan_json(const Space& space, const Plan& plan) {
                      {"best", found_json(space, plan.best)},
                      {"front", found_json(space, plan.front)},
                      {"near_misses", std::move(misses)},
-                     {"dropped", std::move(dropped)}};
+                     {"dropped", std::move(dropped)},
+                     {"assumptions", space_remarks(space)}};
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
 }
 

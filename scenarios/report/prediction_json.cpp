@@ -52,8 +52,8 @@ Json group_json(const RankGroup& group, const std::vector<Communicator>& communi
           {"peak_reserved_bytes", m.peak_reserved.count()},
           {"peak_device_bytes", m.device.bytes.count()},
           {"peak_device_upper_bytes", m.peak_device_upper.count()},
-          {"peak_host_pinned_bytes", 0},
-          {"peak_host_pageable_bytes", 0},
+          {"peak_host_pinned_bytes", nullptr},  // not modelled, as `not_modelled` says
+          {"peak_host_pageable_bytes", nullptr},
           {"static_allocated_bytes", m.final_allocated.count()},
           {"peak_allocated_by_step", std::move(by_step)},
           {"peak_at", instant(m.device.at, group.device_peak_op, group.device_peak_time)},

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/report/assumed.hpp"
 #include "scenarios/report/format.hpp"
 
 namespace tidemark::scenarios {
@@ -103,9 +104,7 @@ std::string step(const Prediction& p) {
 }  // namespace
 
 std::string prediction_text(const Prediction& p) {
-  std::string out = verdict(p) + question(p) + peak(p) + stages(p) + step(p);
-  out += "\nassumed\n";
-  for (const std::string& line : p.assumptions) out += "  " + line + '\n';
+  std::string out = verdict(p) + question(p) + peak(p) + stages(p) + step(p) + assumed(p.assumptions);
   out += "not modelled\n";
   for (const std::string& line : p.not_modelled) out += "  " + line + '\n';
   return out;

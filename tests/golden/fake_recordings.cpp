@@ -1,6 +1,8 @@
 #include "tests/golden/fake_recordings.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <fstream>
 
 #include <nlohmann/json.hpp>
@@ -31,7 +33,10 @@ StepPeak recorded(const Json& step) {
   StepPeak peak;
   for (const auto& [name, kind] : recorded_kinds)
     peak[kind] += Bytes{step.at("peak_by_category").value(std::string(name), std::int64_t{0})};
-  if (step.contains("after")) peak.after = Bytes{step.at("after").at("optimizer").at("bytes").get<std::int64_t>()};
+  if (step.contains("after")) {
+    const Json& after = step["after"].at("optimizer");  // drawn recordings have the sum alone
+    peak.after = Bytes{(after.is_object() ? after.at("bytes") : after).get<std::int64_t>()};
+  }
   peak.where =
       step.at("peak_at").at("phase").get<std::string>() + ", " + step.at("peak_at").at("op").get<std::string>();
   return peak;
@@ -100,7 +105,12 @@ Scenario scenario_of(const Json& recording) {
     s.runtime.eager.gradients_view_buckets = ddp == "views";
   }
   s.gpus = s.layout.data;
-  s.train.global_batch = s.train.micro_batch * s.layout.data;
+  s.train.global_batch = s.train.micro_batch * s.layout.data * settings.value("micro_batches", std::int64_t{1});
+  if (settings.contains("bucket_cap_mb") && !settings["bucket_cap_mb"].is_null())
+    s.runtime.eager.bucket_mib = settings["bucket_cap_mb"].get<std::int64_t>();
+  s.runtime.allocator = text_of(settings, "allocator");
+  s.runtime.eager.weight_decay = settings.value("weight_decay", 0.0);
+  s.runtime.eager.amsgrad = settings.value("amsgrad", false);
   s.train.steps = static_cast<std::int32_t>(recording.at("steps").size());
   return s;
 }
@@ -122,18 +132,9 @@ Kind kind_of(Category category, Phase phase) {
   }
 }
 
-}  // namespace
-
-Bytes StepPeak::total() const {
-  Bytes sum;
-  for (const Bytes b : bytes) sum += b;
-  return sum;
-}
-
-std::vector<Recording> fake_recordings() {
+std::vector<Recording> recordings_in(const std::filesystem::path& folder) {
   std::vector<Recording> found;
-  const std::filesystem::path folder = root / "tests/golden/fake_tensor/recordings";
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+  for (const auto& entry : std::filesystem::directory_iterator(root / "tests/golden/fake_tensor" / folder)) {
     if (entry.path().extension() != ".json") continue;
     const Json json = Json::parse(std::ifstream(entry.path()));
     found.push_back({entry.path().stem().string(), scenario_of(json), recorded_steps(json.at("steps")),
@@ -143,6 +144,17 @@ std::vector<Recording> fake_recordings() {
   std::sort(found.begin(), found.end(), [](const Recording& a, const Recording& b) { return a.name < b.name; });
   return found;
 }
+
+}  // namespace
+
+Bytes StepPeak::total() const {
+  Bytes sum;
+  for (const Bytes b : bytes) sum += b;
+  return sum;
+}
+
+std::vector<Recording> fake_recordings() { return recordings_in("recordings"); }
+std::vector<Recording> drawn_recordings() { return recordings_in("drawn"); }
 
 std::vector<StepPeak> predicted_peaks(const Scenario& scenario, bool sums_in_place) {
   Runtime runtime = runtime_of(scenario);
@@ -186,6 +198,34 @@ PlainRun predicted_plain_run(Scenario scenario) {
   run.allocated.assign(memory.peak_allocated_by_step.begin() + 1, memory.peak_allocated_by_step.end());
   run.reserved = memory.peak_reserved;
   return run;
+}
+
+std::size_t DrawnScore::equal() const {
+  return static_cast<std::size_t>(std::count(off_at_peak.begin(), off_at_peak.end(), Bytes{}));
+}
+
+DrawnScore score(const std::vector<Recording>& recordings) {
+  const auto share = [](Bytes predicted, Bytes recorded) {
+    return static_cast<double>((predicted - recorded).count()) / static_cast<double>(recorded.count());
+  };
+  DrawnScore made;
+  for (const Recording& r : recordings) {
+    const std::vector<StepPeak> peaks = predicted_peaks(r.scenario, true);
+    const PlainRun plain = predicted_plain_run(r.scenario);
+    Bytes off;
+    double allocated = 0;
+    for (std::size_t step = 0; step < r.steps.size(); ++step) {
+      const Bytes here = peaks[step].total() - r.steps[step].total();
+      if (std::abs(here.count()) > std::abs(off.count())) off = here;
+      const double of_step = share(plain.allocated[step], r.plain.allocated[step]);
+      if (std::abs(of_step) > std::abs(allocated)) allocated = of_step;
+    }
+    made.names.push_back(r.name);
+    made.off_at_peak.push_back(off);
+    made.allocated.push_back(allocated);
+    made.reserved.push_back(share(plain.reserved, r.plain.reserved));
+  }
+  return made;
 }
 
 }  // namespace tidemark::tests::golden

@@ -46,6 +46,18 @@ struct Recording {
 
 /// Every recording under tests/golden/fake_tensor/recordings, by name.
 [[nodiscard]] std::vector<Recording> fake_recordings();
+/// Those under tests/golden/fake_tensor/drawn: trainings that seeds chose (tests/ground_truth/drawn.py).
+[[nodiscard]] std::vector<Recording> drawn_recordings();
+
+/// How far predictions of drawn recordings are off. All lists are by recording.
+struct DrawnScore {
+  std::vector<std::string> names;
+  std::vector<Bytes> off_at_peak;  ///< tensors at the peak, each rounded up to 512: of the step where it is most
+  std::vector<double> allocated;   ///< of the step where it is most; shares of what was recorded
+  std::vector<double> reserved;
+  [[nodiscard]] std::size_t equal() const;  ///< whose tensors at the peak are equal to the byte in every step
+};
+[[nodiscard]] DrawnScore score(const std::vector<Recording>& recordings);
 
 /// What the program of that training holds, step by step.
 [[nodiscard]] std::vector<StepPeak> predicted_peaks(const Scenario& scenario, bool sums_in_place);

@@ -43,8 +43,9 @@ Family read_family(const std::filesystem::path& path) {
 }
 
 LastRankFamily read_last_rank_family(const std::filesystem::path& path) {
-  LastRankFamily family{path.stem().string(), {}, {}};
+  LastRankFamily family{path.stem().string(), {}, {}, {}};
   const toml::table file = toml::parse_file(path.string());
+  family.precision = file["precision"].value<std::string>().value();
   family.remarks = file["remarks"].value_or(std::string());
   for (const auto& [key, node] : file) {
     if (!node.is_table()) continue;
@@ -60,7 +61,7 @@ LastRankFamily read_last_rank_family(const std::filesystem::path& path) {
       row.only_one_step = table["steps"].value_or(std::int64_t{0}) == 1;
       row.static_bytes = bytes("static_bytes");
       row.peak_bytes = bytes("peak_bytes");
-      row.first_step_peak_bytes = bytes("first_step_peak_bytes");
+      if (table.contains("first_step_peak_bytes")) row.first_step_peak_bytes = bytes("first_step_peak_bytes");
     }
     family.rows.push_back(std::move(row));
   }
@@ -112,6 +113,11 @@ Band predicted(const BandRow& row) {
     band.reserved = std::max(band.reserved, mib(group.memory.peak_reserved) / 1024);
   }
   return band;
+}
+
+double gap_of(const BandRow& row, const Band& band) {
+  if (band.allocated <= row.reported && row.reported <= band.reserved) return 0;
+  return (row.reported < band.allocated ? band.allocated : band.reserved) / row.reported - 1;
 }
 
 std::vector<StepFamily> step_families() {
@@ -185,7 +191,7 @@ ReservedScore reserved_score(const std::vector<Family>& families) {
       if (!row.independent) continue;
       const std::vector<StageFigures> stages = predicted(row).stages;
       for (std::size_t s = 0; s < stages.size(); ++s) {
-        score.predicted.push_back(stages[s].reserved_median / row.reserved_median[s] - 1);
+        score.predicted.push_back({row.name, stages[s].reserved_median / row.reserved_median[s] - 1});
         ratios.push_back(row.reserved_median[s] / row.allocated_max[s]);
       }
     }

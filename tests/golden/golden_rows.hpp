@@ -1,10 +1,12 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "scenarios/prediction.hpp"
+#include "tests/golden/claims.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests::golden {
@@ -28,16 +30,17 @@ struct LastRankRow {
   std::string excluded;  ///< the feature that keeps it out of the scores; then the rest is empty
   std::filesystem::path scenario;
   bool fully_specified = false;
-  bool only_one_step = false;   ///< the run ended after it
-  Bytes static_bytes;           ///< allocated after the last step
-  Bytes peak_bytes;             ///< highest allocated of the whole run
-  Bytes first_step_peak_bytes;  ///< … up to the end of the first step
+  bool only_one_step = false;                  ///< the run ended after it
+  Bytes static_bytes;                          ///< allocated after the last step
+  Bytes peak_bytes;                            ///< highest allocated of the whole run
+  std::optional<Bytes> first_step_peak_bytes;  ///< … up to the end of the first step, where that was measured
 };
 
 /// Such rows that share their assumptions.
 struct LastRankFamily {
   std::string name;
-  std::string remarks;  ///< on what the predictions are off by
+  std::string precision;  ///< to which the figures were published
+  std::string remarks;    ///< on what the predictions are off by
   std::vector<LastRankRow> rows;
 };
 
@@ -62,6 +65,8 @@ struct Band {
 /// Every family under tests/golden/bands, rows by name.
 [[nodiscard]] std::vector<BandFamily> band_families();
 [[nodiscard]] Band predicted(const BandRow& row);
+/// From what was reported to the nearer end of the band, as a share of the former; 0 within.
+[[nodiscard]] double gap_of(const BandRow& row, const Band& band);
 
 /// A family of rows that share their assumptions.
 struct Family {
@@ -105,7 +110,8 @@ struct Figures {
 /// constant factor on measured allocated would give for each stage, chosen on all the others (the median of their
 /// ratios).
 struct ReservedScore {
-  std::vector<double> predicted, by_factor;
+  std::vector<Error> predicted;
+  std::vector<double> by_factor;
 };
 [[nodiscard]] ReservedScore reserved_score(const std::vector<Family>& families);
 

@@ -139,7 +139,7 @@ TEST_P(GpuJob, AgreesWithItsPrediction) {
   int devices = 0;  // asking how many makes no context
   const cudaError_t code = cudaGetDeviceCount(&devices);
   if (code != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU here: " << cudaGetErrorString(code);
-  EXPECT_EQ(std::system((std::string(TIDEMARK_GPU_BINARY) + " " + job).c_str()), 0);
+  EXPECT_EQ(std::system((std::string(TIDEMARK_GPU_BINARY) + " --time-limit 1200 " + job).c_str()), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Jobs, GpuJob, testing::Values("one", "tp2", "pp2", "tp2_dp2"),

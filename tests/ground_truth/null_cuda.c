@@ -227,9 +227,25 @@ SUCCEED(cuOccupancyMaxActiveBlocksPerMultiprocessor)
 SUCCEED(cuPointerGetAttribute)
 SUCCEED(cuTensorMapEncodeTiled)
 
+// Expandable segments: addresses that are reserved once, and memory behind them that comes and goes. Here only the
+// addresses are real, and they stay readable.
+int cuMemAddressReserve(unsigned long long* address, size_t bytes, size_t alignment, unsigned long long wanted,
+                        unsigned long long flags) {
+  void* const found = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  *address = (unsigned long long)found;
+  return found == MAP_FAILED ? 2 : 0;  // CUDA_ERROR_OUT_OF_MEMORY
+}
+int cuMemCreate(unsigned long long* handle, size_t bytes, const void* properties, unsigned long long flags) {
+  *handle = 1;
+  return 0;
+}
+
 cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned version,
                                              unsigned long long flags, enum cudaDriverEntryPointQueryResult* result) {
-  *function = strcmp(symbol, "cuDevicePrimaryCtxGetState") == 0 ? (void*)cuDevicePrimaryCtxGetState : (void*)success;
+  *function = (void*)success;
+  if (strcmp(symbol, "cuDevicePrimaryCtxGetState") == 0) *function = (void*)cuDevicePrimaryCtxGetState;
+  if (strcmp(symbol, "cuMemAddressReserve") == 0) *function = (void*)cuMemAddressReserve;
+  if (strcmp(symbol, "cuMemCreate") == 0) *function = (void*)cuMemCreate;
   if (result) *result = cudaDriverEntryPointSuccess;
   return cudaSuccess;
 }

@@ -26,7 +26,7 @@ def main(name, steps, snapshot):
     config, settings = settings_of(name)
     if snapshot:
         torch.cuda.memory._record_memory_history(max_entries=1_000_000, stacks="python")
-    model, optimizer, scaler, batch = training.prepare(config, settings)
+    model, optimizer, scaler, batches = training.prepare(config, settings)
     if settings["ddp"]:
         model = training.distribute(model, settings)
     out = []
@@ -38,7 +38,7 @@ def main(name, steps, snapshot):
         def mark(phase):
             after[phase] = counters("current")
 
-        training.train_step(model, optimizer, scaler, batch, settings, mark)
+        training.train_step(model, optimizer, scaler, batches, settings, mark)
         out.append({"peak": counters("peak"), "after": after})
     if snapshot:
         torch.cuda.memory._dump_snapshot(snapshot)

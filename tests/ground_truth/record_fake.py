@@ -1,6 +1,7 @@
 """Records the memory of real Hugging Face models in training, without a GPU: see README.md.
 
 python tests/ground_truth/record_fake.py --all
+python tests/ground_truth/record_fake.py --drawn
 python tests/ground_truth/record_fake.py --list
 python tests/ground_truth/record_fake.py NAME... [--out DIRECTORY]
 """
@@ -20,18 +21,25 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 OUT = HERE.parent / "golden" / "fake_tensor" / "recordings"
 STEPS = 3
+DRAWN_OUT = HERE.parent / "golden" / "fake_tensor" / "drawn"
 LISTED = 150  # lines of live storages at a peak
+LISTED_OF_DRAWN = 40
 
 
-def under_null_cuda(folder, capability):
-    """The environment in which PyTorch finds the device that does nothing."""
+def under_null_cuda(folder, settings):
+    """The environment in which PyTorch finds the device that does nothing. Gemma 3 makes its rotary tables in the order
+    of a set of texts, which Python draws anew for each process unless told."""
     import importlib.util
 
     include = Path(list(importlib.util.find_spec("nvidia").submodule_search_locations)[0]) / "cu13" / "include"
     library = Path(folder) / "null_cuda.so"
     command = ["cc", "-shared", "-fPIC", "-O1", "-Wl,-soname,libcuda.so.1", f"-I{include}"]
     subprocess.run([*command, str(HERE / "null_cuda.c"), "-o", str(library)], check=True)
-    return {**os.environ, "LD_PRELOAD": str(library), "NULL_CUDA_CAPABILITY": capability, "PYTHONWARNINGS": "ignore"}
+    said = {"NULL_CUDA_CAPABILITY": settings["capability"], "PYTHONWARNINGS": "ignore", "PYTHONHASHSEED": "0"}
+    if settings.get("allocator"):
+        said["PYTORCH_ALLOC_CONF"] = settings["allocator"]
+        said["TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC"] = "0"  # else the allocator asks NVML how handles could be shared
+    return {**os.environ, "LD_PRELOAD": str(library), **said}
 
 
 def listed(entries):
@@ -57,23 +65,24 @@ def record(config, settings, fake, in_place_accumulation, tracked=False, want_ev
 
     steps = []
     with FakeTensorMode() if fake else contextlib.nullcontext():
-        model, optimizer, scaler, batch = training.prepare(config, settings)
+        model, optimizer, scaler, batches = training.prepare(config, settings)
         reentrant = settings["checkpointing"] == "reentrant"
         log = StorageLog(model, in_place_accumulation, reentrant, with_kernels=not fake and not tracked)
-        log.name_tensors(batch.values(), "input")
+        batches.named = lambda tensors: log.name_tensors(tensors, "input")
+        batches.named(batches.tensors or ())
         log.name_tensors(model.buffers(), "buffer")
         log.name_tensors(model.parameters(), "parameter")
         parameters = sum(p.numel() for p in model.parameters())
         tracker = MemTracker() if tracked else None
         if tracked:
-            tracker.track_external(model, optimizer, *batch.values())
+            tracker.track_external(model, optimizer, batches.tensors[0])
         with tracker if tracked else contextlib.nullcontext(), log:
             if settings["ddp"]:
                 model = training.distribute(model, settings)
             for step in range(STEPS):
                 gc.collect()
                 log.events = [] if want_events and step == STEPS - 1 else None
-                steps.append(record_step((model, optimizer, scaler, batch), settings, tracker, log))
+                steps.append(record_step((model, optimizer, scaler, batches), settings, tracker, log))
     return {
         "parameters": parameters,
         "sdpa_kernels": sorted(log.attention_ops),
@@ -87,9 +96,10 @@ def record_step(subjects, settings, tracker, log):
 
     import training
 
-    model, optimizer, scaler, batch = subjects
+    model, optimizer, scaler, batches = subjects
     start_step(tracker, log)
     phases = {}
+    passes = 0
 
     def name_what_lasts():
         log.name_tensors((p.grad for p in model.parameters()), "gradient")
@@ -99,14 +109,16 @@ def record_step(subjects, settings, tracker, log):
 
     def mark(phase):
         """A phase has ended. Its storages are kept as they are now: categories settle at the end of the step."""
+        nonlocal passes
+        passes += phase == "backward"
         name_what_lasts()
         phases[phase] = (list(log.live.values()), told_by(tracker, "current"))
-        log.phase = training.phase_after(phase, settings)
+        log.phase = training.phase_after(phase, settings, passes == settings.get("micro_batches", 1))
         if log.events is not None:
             log.events.append(("end of", phase))
 
     log.phase = "zero_grad"
-    training.train_step(model, optimizer, scaler, batch, settings, mark)
+    training.train_step(model, optimizer, scaler, batches, settings, mark)
     result = {
         "peak_bytes": log.peak,
         "peak_requested_bytes": log.peak_requested,
@@ -222,6 +234,23 @@ def make(name, snapshot):
     for step in outside["steps"] + tracked["steps"]:
         del step["live_at_peak"]
     recording = {
+        **head_of(name, config, settings, kind),
+        **run,
+        "without_in_place_accumulation": outside["steps"],
+        "kernels": [step["kernels"] for step in kernels["steps"]],
+        "under_mem_tracker": tracked["steps"],
+        "caching_allocator": plain,
+    }
+    compare(run["steps"], kernels["steps"], plain)
+    report(recording)
+    return recording, events
+
+
+def head_of(name, config, settings, kind):
+    import torch
+    import transformers
+
+    return {
         "name": name,
         "provenance": {
             "command": f"python tests/ground_truth/record_fake.py {name}",
@@ -232,15 +261,38 @@ def make(name, snapshot):
         },
         "config": config,
         "settings": settings,
+    }
+
+
+def make_drawn(name, snapshot):
+    """In two runs: real tensors on the null device under StorageLog, and the plain one."""
+    import training
+    from recordings import settings_of
+
+    gc.disable()
+    training.one_sequence_per_row()
+    config, settings = settings_of(name)
+    run = record(config, settings, fake=False, in_place_accumulation=True)
+    plain = plain_run(name, snapshot)
+    compare(run["steps"], run["steps"], plain)
+    kernels = [step.pop("kernels") for step in run["steps"]]
+    for step in run["steps"]:
+        step["after"] = {phase: after["bytes"] for phase, after in step["after"].items()}
+        step["live_at_peak"] = step["live_at_peak"][:LISTED_OF_DRAWN]
+    for step in run["steps"][:-1]:
+        del step["live_at_peak"]
+    for step in kernels:
+        step["held"] = step["held"][:LISTED_OF_DRAWN]
+    for step in plain:
+        del step["after"]
+    recording = {
+        **head_of(name, config, settings, "real tensors on a device that does nothing"),
         **run,
-        "without_in_place_accumulation": outside["steps"],
-        "kernels": [step["kernels"] for step in kernels["steps"]],
-        "under_mem_tracker": tracked["steps"],
+        "kernels": kernels,
         "caching_allocator": plain,
     }
-    compare(run["steps"], kernels["steps"], plain)
     report(recording)
-    return recording, events
+    return recording, None
 
 
 def compare(steps, with_kernels, plain):
@@ -266,15 +318,17 @@ def report(recording):
     where = f"{peak['peak_at']['phase']}: {peak['peak_at']['op']} @ {peak['peak_at']['class']}"
     more = {
         "with kernels": kernels - peak["peak_requested_bytes"],
-        "not in place": recording["without_in_place_accumulation"][-1]["peak_bytes"] - peak["peak_bytes"],
-        "under MemTracker": recording["under_mem_tracker"][-1]["peak_bytes"] - peak["peak_bytes"],
     }
+    for what, runs in (("not in place", "without_in_place_accumulation"), ("under MemTracker", "under_mem_tracker")):
+        if runs in recording:
+            more[what] = recording[runs][-1]["peak_bytes"] - peak["peak_bytes"]
     differences = "".join(f"; {key} {value / 2**20:+.2f}" for key, value in more.items() if value)
     print(f"{recording['name']}: peak {peak['peak_bytes'] / 2**20:.1f} MiB {mib} in {where}{differences}")
 
 
 def table(recordings):
     """One row per recording: what a scenario needs to say, and where the last step's peak is."""
+    from drawn import MORE_SETTINGS
     from recordings import SETTINGS
 
     rows = ["| recording | model | settings | peak, MiB | where | kernels hold |", "|---|---|---|---:|---|---:|"]
@@ -283,9 +337,9 @@ def table(recordings):
         wide, deep = c.get("hidden_size", c.get("n_embd")), c.get("num_hidden_layers", c.get("n_layer"))
         model = f"{c['model_type']}, {deep} x {wide}, vocabulary {c['vocab_size']}"
         said = [f"{s['batch']} x {s['sequence']}", s["precision"], s["optimizer"], s["attention"]]
-        names = {"clip_grad_norm": "clipped", "outputs": "outputs kept"}
-        for key in ("clip_grad_norm", "checkpointing", "outputs", "ddp"):
-            if s[key] != SETTINGS[key]:
+        names = {"clip_grad_norm": "clipped", "outputs": "outputs kept", "amsgrad": "amsgrad"}
+        for key in ("clip_grad_norm", "checkpointing", "outputs", "ddp", *MORE_SETTINGS):
+            if key in s and s[key] != {**SETTINGS, **MORE_SETTINGS}[key]:
                 said.append(names.get(key) or f"{key} {s[key]}")
         at = step["peak_at"]
         more = r["kernels"][-1]["peak_requested_bytes"] - step["peak_requested_bytes"]
@@ -300,41 +354,46 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--drawn", action="store_true", help="the recordings that drawn.py draws")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--table", action="store_true", help="print the recordings' table in Markdown")
-    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--out", type=Path)
     parser.add_argument("--snapshots", type=Path, help="also leave the plain runs' allocator snapshots here")
     arguments = parser.parse_args()
     sys.path.insert(0, str(HERE))
-    from recordings import RECORDINGS, settings_of
+    from recordings import DRAWN, RECORDINGS, settings_of
 
-    names = list(RECORDINGS) if arguments.all else arguments.names
+    names = list(RECORDINGS) if arguments.all else list(DRAWN) if arguments.drawn else arguments.names
+
+    def folder_of(name):
+        return arguments.out or (DRAWN_OUT if name in DRAWN else OUT)
+
     if arguments.table:
-        print(table(json.loads((arguments.out / f"{name}.json").read_text()) for name in RECORDINGS))
+        shown = DRAWN if arguments.drawn else RECORDINGS
+        print(table(json.loads((folder_of(name) / f"{name}.json").read_text()) for name in shown))
         return
     if arguments.list or not names:
-        print("\n".join(RECORDINGS))
+        print("\n".join([*RECORDINGS, *DRAWN]))
         return
-    unknown = [name for name in names if name not in RECORDINGS]
+    unknown = [name for name in names if name not in RECORDINGS and name not in DRAWN]
     if unknown:
         parser.error(f"no such recording: {', '.join(unknown)}; --list names them")
-    for folder in (arguments.out, arguments.snapshots):
-        if folder:
-            folder.mkdir(parents=True, exist_ok=True)
+    for folder in {arguments.snapshots, *map(folder_of, names)} - {None}:
+        folder.mkdir(parents=True, exist_ok=True)
     if "NULL_CUDA_CAPABILITY" not in os.environ:  # each recording in a process of its own, under the null device
         with tempfile.TemporaryDirectory() as folder:
             for name in names:
-                command = [sys.executable, __file__, name, "--out", str(arguments.out)]
+                command = [sys.executable, __file__, name, "--out", str(folder_of(name))]
                 command += ["--snapshots", str(arguments.snapshots)] if arguments.snapshots else []
-                environment = under_null_cuda(folder, settings_of(name)[1]["capability"])
+                environment = under_null_cuda(folder, settings_of(name)[1])
                 subprocess.run(command, env=environment, check=True)
         return
     for name in names:
         snapshot = str(arguments.snapshots / f"{name}.pickle") if arguments.snapshots else None
-        recording, events = make(name, snapshot)
-        write(arguments.out / f"{name}.json", recording)
+        recording, events = (make_drawn if name in DRAWN else make)(name, snapshot)
+        write(folder_of(name) / f"{name}.json", recording)
         if events:
-            (arguments.out / f"{name}.events.txt").write_text("\n".join(events) + "\n")
+            (folder_of(name) / f"{name}.events.txt").write_text("\n".join(events) + "\n")
     sys.stdout.flush()
     os._exit(0)  # autograd's device threads do not end in an orderly way without a device
 

@@ -1,5 +1,7 @@
 """What is recorded: models by their config.json, and how they are trained."""
 
+import drawn
+
 SETTINGS = {
     "batch": 1,
     "sequence": 1024,
@@ -197,8 +199,12 @@ RECORDINGS = {
 WITH_EVENTS = ("llama_bf16_step_foreach", "gpt2_fp32_eager", "llama_gqa_bf16_tied_long", "llama_gqa_bf16_sdpa")
 
 
+DRAWN = {drawn.name_of(seed): seed for seed in drawn.SEEDS}
+
+
 def settings_of(name):
-    config, chosen = RECORDINGS[name]
-    unknown = set(chosen) - set(SETTINGS)
+    config, chosen = drawn.job(DRAWN[name]) if name in DRAWN else RECORDINGS[name]
+    known = {**SETTINGS, **drawn.MORE_SETTINGS} if name in DRAWN else SETTINGS
+    unknown = set(chosen) - set(known)
     assert not unknown, f"{name}: unknown settings {unknown}"
-    return dict(config), {**SETTINGS, **chosen}
+    return dict(config), {**known, **chosen}

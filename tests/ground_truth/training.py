@@ -10,20 +10,25 @@ from transformers import masking_utils
 transformers.logging.set_verbosity_error()
 
 
-def train_step(model, optimizer, scaler, batch, settings, mark):
+def train_step(model, optimizer, scaler, batches, settings, mark):
     """`mark` is told when a phase ends. The batch, the model and the optimizer outlive the step; `loss` (and `outputs`
-    where they are kept) live until it returns."""
+    where they are kept) live until it returns, or the next pass has its own."""
     optimizer.zero_grad(set_to_none=True)
     mark("zero_grad")
-    with autocast(settings):
-        if settings["outputs"] == "kept":
-            outputs = model(**batch)
-            loss = outputs.loss
-        else:
-            loss = model(**batch).loss
-    mark("forward")
-    scaler.scale(loss).backward()
-    mark("backward")
+    passes = settings.get("micro_batches", 1)
+    for micro_batch in range(passes):
+        batch = batches()
+        # DistributedDataParallel sums gradients over ranks in the last pass of a step only.
+        with model.no_sync() if settings["ddp"] and micro_batch + 1 < passes else contextlib.nullcontext():
+            with autocast(settings):
+                if settings["outputs"] == "kept":
+                    outputs = model(**batch)
+                    loss = outputs.loss
+                else:
+                    loss = model(**batch).loss
+            mark("forward")
+            scaler.scale(loss).backward()
+            mark("backward")
     if settings["clip_grad_norm"]:
         scaler.unscale_(optimizer)
         torch.nn.utils.clip_grad_norm_(model.parameters(), settings["clip_grad_norm"])
@@ -36,16 +41,18 @@ def train_step(model, optimizer, scaler, batch, settings, mark):
 PHASES = {"zero_grad": "forward", "forward": "backward", "clip": "optimizer", "optimizer": "between steps"}
 
 
-def phase_after(phase, settings):
+def phase_after(phase, settings, last_pass=True):
+    if phase == "backward" and not last_pass:
+        return "forward"
     if phase == "backward":
         return "clip" if settings["clip_grad_norm"] else "optimizer"
     return PHASES[phase]
 
 
 def prepare(config, settings):
-    """Everything that lives through the training: (model, optimizer, scaler, batch)."""
+    """Everything that lives through the training: (model, optimizer, scaler, batches)."""
     model = build_model(config, settings)
-    return model, build_optimizer(model, settings), build_scaler(settings), build_batch(config, settings)
+    return model, build_optimizer(model, settings), build_scaler(settings), Batches(config, settings)
 
 
 def build_scaler(settings):
@@ -63,8 +70,9 @@ def distribute(model, settings):
         dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
     views = settings["ddp"] == "views"
     # init_sync compares the ranks' parameters, which a fake world cannot answer; it is over before the first step.
+    said = {"bucket_cap_mb": settings["bucket_cap_mb"]} if settings.get("bucket_cap_mb") else {}
     model = torch.nn.parallel.DistributedDataParallel(
-        model, device_ids=[0], gradient_as_bucket_view=views, init_sync=False
+        model, device_ids=[0], gradient_as_bucket_view=views, init_sync=False, **said
     )
 
     def reduced(state, bucket):
@@ -103,15 +111,36 @@ def build_model(config, settings):
 def build_optimizer(model, settings):
     kind, _, implementation = settings["optimizer"].partition(" ")
     choice = {"foreach": {"foreach": True}, "fused": {"fused": True}, "for-loop": {"foreach": False}}[implementation]
+    decay = settings.get("weight_decay", 0.1 if kind == "adamw" else 0.0)
     if kind == "adamw":
-        return torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.1, **choice)
-    return torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9 if kind == "sgd_momentum" else 0.0, **choice)
+        choice["amsgrad"] = settings.get("amsgrad", False)
+        return torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=decay, **choice)
+    momentum = 0.9 if kind == "sgd_momentum" else 0.0
+    return torch.optim.SGD(model.parameters(), lr=1e-2, momentum=momentum, weight_decay=decay, **choice)
 
 
-def build_batch(config, settings):
-    shape = (settings["batch"], settings["sequence"])
-    ids = torch.randint(0, config["vocab_size"], shape, device="cuda")
-    return {"input_ids": ids, "labels": ids}
+class Batches:
+    """What a pass is given: one batch for all of them, or each time a new one, which is there before the loop's
+    variable lets go of the last."""
+
+    def __init__(self, config, settings, named=lambda tensors: None):
+        self.shape = (settings["batch"], settings["sequence"])
+        self.vocabulary = config["vocab_size"]
+        self.collated = settings.get("batches") == "collated"
+        self.named = named
+        self.tensors = None if self.collated else self.made()
+
+    def made(self):
+        ids = torch.randint(0, self.vocabulary, self.shape, device="cuda")
+        tensors = (ids, ids.clone(), torch.ones_like(ids)) if self.collated else (ids, ids, None)
+        self.named(tensors)
+        return tensors
+
+    def __call__(self):
+        if self.collated:
+            self.tensors = self.made()
+        ids, labels, _ = self.tensors  # a mask of ones is dropped by transformers, which reads it from the device
+        return {"input_ids": ids, "labels": labels}
 
 
 def one_sequence_per_row():

@@ -206,14 +206,13 @@ class WrongGroups : public testing::TestWithParam<std::tuple<Mutation, Layout>> 
 TEST_P(WrongGroups, AreFound) {
   const auto [mutation, layout] = GetParam();
   const Lowered lowered(job_of(layout));
-  const auto runs = run_on_threads(
-      lower(lowered.input), {16},
-      [mutation = mutation](const Workload& written, Rank rank, Program&, std::vector<Group>& groups) {
-        const auto wrong = mutated_groups(written, rank, mutation);
-        ASSERT_TRUE(wrong);
-        groups = *wrong;
-      },
-      std::chrono::seconds(20));
+  const auto runs =
+      run_on_threads(lower(lowered.input), {16},
+                     [mutation = mutation](const Workload& written, Rank rank, Program&, std::vector<Group>& groups) {
+                       const auto wrong = mutated_groups(written, rank, mutation);
+                       ASSERT_TRUE(wrong);
+                       groups = *wrong;
+                     });
   EXPECT_GT(wrong_payloads(runs), 0);
   for (const RankRun& run : runs) EXPECT_EQ(run.end, "");  // found in payloads, not by waiting
   for (const RankRun& run : runs) EXPECT_LE(run.record.findings.first.size(), Findings::most);

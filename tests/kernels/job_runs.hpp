@@ -35,7 +35,7 @@ struct RankRun {
 /// spoil what runs.
 template <class Spoil>
 std::vector<RankRun> run_on_threads(const Workload& workload, PageScale scale, Spoil&& spoil,
-                                    std::chrono::milliseconds time_limit = std::chrono::seconds(60)) {
+                                    std::chrono::milliseconds time_limit = long_enough) {
   const Workload written = without_frees(workload);
   const Expectation expectation(written, scale);
   std::vector<RankRun> runs(static_cast<std::size_t>(workload.world_size()));

@@ -76,10 +76,12 @@ class ThreadWorld final : public World {
   Rank rank_;
 };
 
+/// Longer than any wait of a sound run, on a busy machine too.
+constexpr std::chrono::minutes long_enough{10};
+
 /// Runs `body(world)` on so many ranks. Returns how it ended on each: "" where it returned, else what the failure says.
 template <class Body>
-std::vector<std::string> on_ranks(std::int32_t ranks, Body&& body,
-                                  std::chrono::milliseconds time_limit = std::chrono::seconds(60)) {
+std::vector<std::string> on_ranks(std::int32_t ranks, Body&& body, std::chrono::milliseconds time_limit = long_enough) {
   ThreadPost post(ranks, time_limit);
   std::vector<std::string> ends(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;

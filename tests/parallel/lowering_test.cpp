@@ -16,6 +16,8 @@
 #include "sim/flat.hpp"
 #include "sim/program_text.hpp"
 #include "sim/verify.hpp"
+#include "tests/parallel/data_flow.hpp"
+#include "tests/parallel/expected_flow.hpp"
 #include "tests/parallel/test_job.hpp"
 
 namespace tidemark::tests {
@@ -615,6 +617,61 @@ TEST(Batch, IsGoneAfterItsForwardPassButForWhatBackwardReads) {
   EXPECT_EQ(sum(tensors, "batch.tokens"), 8 * 128);  // the embedding's backward looks them up again
 }
 
+// ---- operators -----------------------------------------------------------------------------------------------------
+
+// What an operator's pass allocates, in its order, when caches are filled: "proj.out 1536, …".
+std::string taken(const Program& program, Phase phase, const std::string& name) {
+  std::vector<std::string> allocated;
+  for (std::size_t i = first_mark(program, phase, name, 2) + 1; !std::holds_alternative<Mark>(program.ops[i]); ++i)
+    if (const Alloc* o = std::get_if<Alloc>(&program.ops[i]))
+      allocated.push_back(fmt::format("{} {}", program[o->label].substr(name.rfind('.') + 1), o->size.count()));
+  return fmt::format("{}", fmt::join(allocated, ", "));
+}
+
+// TransformerEngine 2.11 module/linear.py, layernorm_linear.py, cpp_extensions/fused_attn.py; cuDNN and FlashAttention
+// sum query gradients in fp32 over blocks of keys.
+TEST(Operators, OfALayerTakeWhatTheirFunctionsTake) {
+  const TestJob job = job_cut({2, true}, 2);
+  const Program program = Lowered(job).stage(0);
+  const auto forward = [&](const char* op) { return taken(program, Phase::Forward, fmt::format("layers.1.{}", op)); };
+  const auto backward = [&](const char* op) { return taken(program, Phase::Backward, fmt::format("layers.1.{}", op)); };
+  const std::int64_t T = 256, t = 2, whole = 2 * T * 768, part = whole / t, q = 2 * T * 16 * 32 / t,
+                     kv = 2 * T * 8 * 32 / t, ffn = 2 * T * 1024 / t, norm = 2 * 768;
+
+  EXPECT_EQ(forward("attention.norm"), fmt::format("norm.out {}, norm.rstd {}", part, 4 * T / t));
+  EXPECT_EQ(forward("attention.qkv"), fmt::format("qkv.gathered {}, qkv.out {}", whole, q + 2 * kv));
+  EXPECT_EQ(forward("attention.rotary"), fmt::format("rotary.query {}, q {}, k {}, v {}", q, q, kv, kv));
+  EXPECT_EQ(forward("attention.core"), fmt::format("context {}, lse {}, rng_state 16", q, 4 * T * 16 / t));
+  EXPECT_EQ(forward("attention.proj"), fmt::format("proj.partial_sum {}, proj.out {}", whole, part));
+  EXPECT_EQ(forward("attention.add"), fmt::format("add.out {}", part));
+  EXPECT_EQ(forward("mlp.norm"), fmt::format("norm.out {}, norm.rstd {}", part, 4 * T / t));
+  EXPECT_EQ(forward("mlp.fc1"), fmt::format("fc1.gathered {}, fc1.out {}", whole, 2 * ffn));
+  EXPECT_EQ(forward("mlp.swiglu"), fmt::format("swiglu {}", ffn));
+  EXPECT_EQ(forward("mlp.fc2"), fmt::format("fc2.partial_sum {}, fc2.out {}", whole, part));
+  EXPECT_EQ(forward("mlp.add"), fmt::format("add.out {}", part));
+
+  EXPECT_EQ(backward("mlp.add"), "");  // both branches get the gradient as it is
+  EXPECT_EQ(backward("mlp.fc2"), fmt::format("fc2.gradient_gathered {}, fc2.input_gradient {}", whole, ffn));
+  EXPECT_EQ(backward("mlp.swiglu"), fmt::format("swiglu.input_gradient {}", 2 * ffn));
+  EXPECT_EQ(backward("mlp.fc1"),
+            fmt::format("fc1.gathered {}, fc1.input_gradient {}, fc1.input_gradient_scattered {}", whole, whole, part));
+  EXPECT_EQ(backward("mlp.norm"),
+            fmt::format("norm.input_gradient {}, norm.weight_gradient {}, norm.gradient_sum {}", part, norm, part));
+  EXPECT_EQ(backward("attention.add"), "");
+  EXPECT_EQ(backward("attention.proj"), fmt::format("proj.gradient_gathered {}, proj.input_gradient {}", whole, q));
+  EXPECT_EQ(backward("attention.core"),
+            fmt::format("core.query_gradient {}, core.key_gradient {}, core.value_gradient {}, "
+                        "core.query_gradient_fp32 {}",
+                        q, kv, kv, 2 * q));
+  EXPECT_EQ(
+      backward("attention.rotary"),
+      fmt::format("rotary.key_gradient {}, rotary.query_gradient {}, rotary.mixed_gradient {}", kv, q, q + 2 * kv));
+  EXPECT_EQ(backward("attention.qkv"),
+            fmt::format("qkv.gathered {}, qkv.input_gradient {}, qkv.input_gradient_scattered {}", whole, whole, part));
+  EXPECT_EQ(backward("attention.norm"),
+            fmt::format("norm.input_gradient {}, norm.weight_gradient {}, norm.gradient_sum {}", part, norm, part));
+}
+
 // ---- GPT-style models -----------------------------------------------------------------------------------------------
 
 TestJob gpt_job() {
@@ -628,6 +685,47 @@ TestJob gpt_job() {
   job.train.hidden_dropout = job.train.attention_dropout = 0.1;
   job.train.micro_batch = 2;
   return job;
+}
+
+TEST(Operators, WithBiasesAndDropoutTakeMasksAndSums) {
+  TestJob job = gpt_job();
+  job.layout.tensor = 2;
+  job.train.attention = AttentionKernel::Unfused;
+  const Program program = Lowered(job).stage(0);
+  const auto forward = [&](const char* op) { return taken(program, Phase::Forward, fmt::format("layers.1.{}", op)); };
+  const auto backward = [&](const char* op) { return taken(program, Phase::Backward, fmt::format("layers.1.{}", op)); };
+  const std::int64_t T = 256, t = 2, h = 768, whole = 2 * T * h, q = whole / t, ffn = 4 * whole / t,
+                     scores = 2 * 2 * 12 * 128 * 128;
+
+  EXPECT_EQ(forward("attention.norm"), fmt::format("norm.out {}, norm.mean {}, norm.rstd {}", whole, 4 * T, 4 * T));
+  EXPECT_EQ(forward("attention.qkv"), fmt::format("qkv.out {}", 3 * q));
+  EXPECT_EQ(forward("attention.split"), "");
+  EXPECT_EQ(
+      forward("attention.core"),
+      fmt::format("core.scores_addend {}, core.scores {}, softmax {}, dropout_mask {}, dropped {}, core.by_head {}, "
+                  "context {}",
+                  scores, scores, scores, scores / 2, scores, q, q));
+  EXPECT_EQ(forward("attention.proj"), fmt::format("proj.out {}", whole));
+  EXPECT_EQ(forward("attention.add"), fmt::format("add.dropout_mask {}, add.out {}", T * h, whole));
+  EXPECT_EQ(forward("mlp.fc1"), fmt::format("fc1.out {}", ffn));
+  EXPECT_EQ(forward("mlp.gelu"), fmt::format("gelu {}", ffn));
+
+  EXPECT_EQ(backward("mlp.add"), fmt::format("add.dropout_gradient {}, add.bias_gradient {}", whole, 2 * h));
+  EXPECT_EQ(backward("mlp.fc2"), fmt::format("fc2.input_gradient {}", ffn));
+  EXPECT_EQ(backward("mlp.gelu"), fmt::format("gelu.input_gradient {}, gelu.bias_gradient {}", ffn, 2 * 4 * h / t));
+  EXPECT_EQ(backward("mlp.fc1"), fmt::format("fc1.input_gradient {}", whole));
+  EXPECT_EQ(backward("mlp.norm"),
+            fmt::format("norm.input_gradient {}, norm.weight_gradient {}, norm.bias_gradient {}, norm.gradient_sum {}",
+                        whole, 2 * h, 2 * h, whole));
+  EXPECT_EQ(backward("attention.proj"), fmt::format("proj.input_gradient {}", q));
+  EXPECT_EQ(backward("attention.core"),
+            fmt::format("core.weights_gradient {}, core.value_gradient {}, core.dropout_gradient {}, "
+                        "core.unscaled_gradient {}, core.query_gradient {}, core.unscaled_gradient {}, "
+                        "core.key_gradient {}",
+                        scores, q, scores, q, q, q, q));
+  EXPECT_EQ(backward("attention.split"), fmt::format("split.mixed_gradient {}", 3 * q));
+  EXPECT_EQ(backward("attention.qkv"),
+            fmt::format("qkv.input_gradient {}, qkv.bias_gradient {}", whole, 2 * 3 * h / t));
 }
 
 std::vector<LiveTensor> at_loss(const TestJob& job) {
@@ -788,6 +886,64 @@ TEST(Gradients, OfALinearWithoutANormBeforeItAreDroppedWithItsFunction) {
   EXPECT_TRUE(bound(job));
   job.model.norms = NormPlacement::After;
   EXPECT_FALSE(bound(job));
+}
+
+// Megatron-LM core 0.14, core/distributed/finalize_model_grads.py: what tensor-parallel ranks add up after a step, each
+// sum by its size.
+std::vector<std::int64_t> summed_over_tensor_ranks(const TestJob& job, std::int32_t stage = 0) {
+  const Lowered lowered(job);
+  const Program program = lowered.stage(stage);
+  const CommSlot tensor = communicators_of(lowered.input).tensor;
+  std::vector<std::int64_t> sums;
+  for (std::size_t i = first_mark(program, Phase::Communication, "reduce_gradients");
+       i < first_mark(program, Phase::OptimizerStep, "optimizer_step"); ++i)
+    if (const Collective* o = std::get_if<Collective>(&program.ops[i]); o != nullptr && o->comm == tensor)
+      sums.push_back(o->size.count());
+  return sums;
+}
+using Sums = std::vector<std::int64_t>;
+
+TEST(Gradients, OfNormsAndRowBiasesAreSummedWhereRanksSeePartsOfTheSequence) {
+  TestJob job = job_cut({2, true});
+  EXPECT_EQ(summed_over_tensor_ranks(job), Sums{(4 * 2 + 1) * 768 * 4});
+  job.train.gradient_dtype = DType::BF16;
+  EXPECT_EQ(summed_over_tensor_ranks(job), Sums{(4 * 2 + 1) * 768 * 2});
+  EXPECT_EQ(summed_over_tensor_ranks(job_cut({2, false})), Sums{});
+  EXPECT_EQ(summed_over_tensor_ranks(job_cut({1, true})), Sums{});
+}
+
+TEST(Gradients, OfLearnedPositionsAreNotSummed) {
+  // Every rank looks positions up whole, and cuts the sequence after that.
+  TestJob job = gpt_job();
+  job.layout.tensor = 2;
+  job.layout.sequence_parallel = true;
+  const std::int64_t layer = 2 * 2 * 768 + 2 * 768;  // two norms with biases, and biases of two row-parallel linears
+  EXPECT_EQ(summed_over_tensor_ranks(job), Sums{(4 * layer + 2 * 768) * 4});
+  job.layout.sequence_parallel = false;
+  EXPECT_EQ(summed_over_tensor_ranks(job), Sums{});
+}
+
+TEST(Gradients, OfNormsOfSingleHeadsAreAlwaysSummed) {
+  TestJob job = job_cut({2, false});
+  job.model.qk_norm = QkNorm::PerHead;
+  EXPECT_EQ(summed_over_tensor_ranks(job), Sums{4 * 2 * 32 * 4});
+  job.layout.sequence_parallel = true;
+  EXPECT_EQ(summed_over_tensor_ranks(job), Sums{4 * 2 * 32 * 4 + (4 * 2 + 1) * 768 * 4});
+  job.layout.tensor = 1;
+  EXPECT_EQ(summed_over_tensor_ranks(job), Sums{});
+  job.layout.tensor = 2;
+  job.layout.sequence_parallel = false;
+  job.model.qk_norm = QkNorm::AllHeads;  // cut with the heads
+  EXPECT_EQ(summed_over_tensor_ranks(job), Sums{});
+}
+
+TEST(Gradients, OfOneWholeParameterAreSummedWhereTheyLie) {
+  TestJob job = job_cut({2, true});
+  job.layout.pipeline = 2;
+  job.layout.stage_layers = {4, 0};  // the final norm is left for the last stage
+  EXPECT_EQ(summed_over_tensor_ranks(job, 1), Sums{768 * 4});
+  EXPECT_EQ(most_at_once(Lowered(job).stage(0), "partial_gradients.flat"), 1);
+  EXPECT_EQ(most_at_once(Lowered(job).stage(1), "partial_gradients.flat"), 0);
 }
 
 // ---- roles ---------------------------------------------------------------------------------------------------------
@@ -986,6 +1142,26 @@ TEST_P(EveryLayout, EndsWithOnlyBoundBuffersLive) {
     EXPECT_EQ(live_buffers_at_end(program), bound_buffers_at_end(program));
 }
 
+// Scratch space that no kernel is given would be free again before the kernel runs.
+TEST_P(EveryLayout, UsesOrKeepsWhateverItsPassesAllocate) {
+  for (const Program& program : workload_.programs) {
+    std::vector<bool> used(static_cast<std::size_t>(program.buffers));
+    for (const Op& op : program.ops) {
+      for_each_operand(program, op, [&](BufferId b) { used[b.index()] = true; });
+      if (const Bind* bind = std::get_if<Bind>(&op)) used[bind->buffer.index()] = true;
+    }
+    bool in_pass = false;
+    for (const Op& op : program.ops) {
+      if (const Mark* mark = std::get_if<Mark>(&op))
+        in_pass = mark->phase == Phase::Forward || mark->phase == Phase::Backward;
+      const Alloc* o = std::get_if<Alloc>(&op);
+      if (!in_pass || o == nullptr || used[o->buffer.index()]) continue;
+      // What old Transformer Engines hand autograd, because it wants something.
+      EXPECT_TRUE(program[o->label].starts_with("dummy_gradient.")) << program[o->label];
+    }
+  }
+}
+
 TEST_P(EveryLayout, RepeatsItsSecondStep) {
   for (const Program& program : workload_.programs) {
     const std::vector<Bytes> flat = flat_peaks_by_step(program);
@@ -995,6 +1171,49 @@ TEST_P(EveryLayout, RepeatsItsSecondStep) {
     ASSERT_EQ(record.peak_allocated_by_step.size(), 4u);
     EXPECT_EQ(record.peak_allocated_by_step[3], record.peak_allocated_by_step[2]);
     EXPECT_GE(record.allocated.bytes, *std::max_element(flat.begin(), flat.end()));
+  }
+}
+
+// Every operator reads what those before it made, every gradient that comes back is of all who read the value, and
+// what is shared is summed over all who share it.
+TEST_P(EveryLayout, HandsValuesAndGradientsToWhomTheyConcern) {
+  TestJob one_step = lowered_.job;
+  one_step.train.steps = 1;
+  const Lowered lowered(one_step);
+  const Workload workload = lower(lowered.input);
+  const DataFlow flow(lowered, workload);
+  const ExpectedFlow expected(lowered);
+  const auto names = [&](const Origins& origins) {
+    std::vector<std::string> all;
+    for (const Origin& o : origins)
+      all.push_back(fmt::format("{}[{}, {}, {}]", lowered.graph[o.op].name, o.micro_batch, o.data, o.tensor));
+    return fmt::format("{}", fmt::join(all, " "));
+  };
+  for (Rank rank{0}; rank.value < workload.world_size() && !HasFailure(); ++rank.value) {
+    const Coordinates at = coordinates(one_step.layout, rank);
+    const std::vector<Stage> stages = expected.chunks(at.pipeline);
+    for (std::int32_t o = 0; o < std::ssize(lowered.graph.operators); ++o) {
+      const Operator& op = lowered.graph[OperatorId{o}];
+      if (!expected.holds(stages, op)) continue;
+      for (std::int32_t m = 0; m < expected.micro_batches(); ++m) {
+        const Origin who{{o}, m, at.data, at.tensor};
+        const bool hands_on = DataFlow::hands_on(op);
+        if (!hands_on) {
+          ASSERT_EQ(names(flow.read_by(Pass::Forward, who)), names(expected.read_by(Pass::Forward, who)))
+              << "forward, of " << names({who});
+        }
+        if (!hands_on || !op.parameters.empty()) {
+          ASSERT_EQ(names(flow.read_by(Pass::Backward, who)), names(expected.read_by(Pass::Backward, who)))
+              << "backward, of " << names({who});
+        }
+      }
+    }
+    Origins missing;
+    const Origins there = flow.gradients(rank), needed = expected.gradients(at);
+    std::set_difference(needed.begin(), needed.end(), there.begin(), there.end(), std::back_inserter(missing));
+    EXPECT_EQ(names(missing), "") << "in the gradients of rank " << rank.value;
+    for (std::int32_t m = 0; m < expected.micro_batches(); ++m)
+      EXPECT_EQ(flow.elements_added(rank, m), expected.elements_added(at.pipeline)) << "rank " << rank.value;
   }
 }
 

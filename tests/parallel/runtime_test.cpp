@@ -1,7 +1,10 @@
 #include "parallel/runtime/runtime.hpp"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
+#include "parallel/runtime/releases.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests {
@@ -28,6 +31,33 @@ TEST(Runtime, CublasWorkspaceUnsetDependsOnTheDevice) {
   EXPECT_EQ(cublas_workspace("", ada), 8'519'680_B);
   EXPECT_EQ(cublas_workspace("", hopper), 33'554'432_B);
   EXPECT_EQ(cublas_workspace("", blackwell), 8'519'680_B);
+}
+
+TEST(Runtime, CublasWorkspaceUnsetDependsOnTheReleaseOfPyTorch) {
+  const Target integrated{.compute_capability = 110, .devices_per_node = 1, .capacity = {}};
+  EXPECT_EQ(default_blas_workspace(blackwell, {2, 11}), 8'519'680_B);
+  EXPECT_EQ(default_blas_workspace(blackwell, {2, 12}), 32_MiB);
+  EXPECT_EQ(default_blas_workspace(integrated, {2, 13}), 8'519'680_B);
+  EXPECT_EQ(default_blas_workspace(integrated, {2, 14}), 32_MiB);
+  EXPECT_EQ(default_blas_workspace(ampere, {2, 15}), 8'519'680_B);
+  EXPECT_EQ(megatron({.torch = {2, 12}}, {}, blackwell).blas_workspace, 32_MiB);
+}
+
+TEST(Runtime, MegatronsGemmWorkspaceHoldsScalesFromTransformerEngine2_8On) {
+  EXPECT_EQ(megatron({.transformer_engine = {2, 7}}, {}, hopper).gemm_workspace, 32_MiB);
+  EXPECT_EQ(megatron({.transformer_engine = {2, 8}}, {}, hopper).gemm_workspace, 32_MiB + 1_KiB);
+  EXPECT_EQ(megatron({.transformer_engine = {2, 7}}, {}, ampere).gemm_workspace, 4_MiB);
+}
+
+TEST(Runtime, EachKnowsTheReleasesThatAreItsDefaults) {
+  for (const char* name : {"megatron", "pytorch"})
+    for (const KnownReleases& known : known_releases(name)) {
+      const auto component =
+          std::find_if(components.begin(), components.end(), [&](const Component& c) { return c.key == known.key; });
+      ASSERT_NE(component, components.end()) << known.key;
+      EXPECT_LE(known.first, Versions{}.*component->version) << name << ", " << known.key;
+      EXPECT_GE(known.last, Versions{}.*component->version) << name << ", " << known.key;
+    }
 }
 
 TEST(Runtime, MegatronsGemmWorkspaceDependsOnTheDevice) {

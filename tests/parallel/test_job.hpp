@@ -25,7 +25,8 @@ struct TestJob {
               .head_dim = 32,
               .ffn = 1024,
               .vocabulary = 1000,
-              .max_positions = 4096};
+              .max_positions = 4096,
+              .whole_layers = {}};
   Layout layout;
   Train train{.sequence_length = 128,
               .micro_batch = 1,

@@ -138,6 +138,161 @@ TEST(PyTorch, ACheckpointedLayerKeepsItsInputAndRunsAgain) {
   EXPECT_EQ(allocated(plain, 2, Category::Recompute), 0);
 }
 
+TEST(PyTorch, TheGradientOfTiedEmbeddingsIsSummedOutOfPlaceWhereTheHeadsIsAView) {
+  // torch/csrc/autograd/input_buffer.cpp can_accumulate_inplace: the head's comes through TBackward, a view of what
+  // mm made; under autocast it is a copy in fp32, and nobody else's.
+  const std::int64_t vocabulary = 4096, hidden = 4096;
+  const auto sums = [&](const std::string& train, bool tied) {
+    const Program program = program_of(
+        {.override_keys = fmt::format("num_hidden_layers = 1\nvocab_size = 4096\ntie_word_embeddings = {}", tied),
+         .train = train,
+         .switches = no_cache});
+    return allocated(program, 2, [](const std::string& label, Category) { return label == "add"; });
+  };
+  const auto of_tying = [&](const std::string& train) { return sums(train, true) - sums(train, false); };
+  EXPECT_EQ(of_tying(pure), 2 * vocabulary * hidden);
+  EXPECT_EQ(of_tying("precision = \"fp32\""), 4 * vocabulary * hidden);
+  EXPECT_EQ(of_tying(""), 0);
+}
+
+// What a step saves and makes for the masks of attention: [batch, 1, sequence, sequence].
+std::int64_t biases(const std::string& model, const std::string& keys, std::int64_t sequence,
+                    const std::string& train = pure) {
+  const Program program = program_of({.model = model,
+                                      .override_keys = keys,
+                                      .train = train,
+                                      .switches = no_cache,
+                                      .sequence = static_cast<int>(sequence)});
+  return allocated(program, 1, [](const std::string& label, Category) {
+    return label.find("attention_bias") != label.npos && !label.ends_with("low") && !label.ends_with("zero");
+  });
+}
+
+TEST(PyTorch, AWindowWithinTheSequenceTakesAMaskAndTheMemoryEfficientKernel) {
+  const std::string small = "num_hidden_layers = 4\nvocab_size = 1024\n";
+  const std::int64_t batch = 2, half = 2;
+  EXPECT_EQ(biases("mistral-7b-v0.1", small + "sliding_window = 256", 512), 4 * batch * 512 * 512 * half);
+  EXPECT_EQ(biases("mistral-7b-v0.1", small + "sliding_window = 512", 512), 4 * batch * 512 * 512 * half);
+  EXPECT_EQ(biases("mistral-7b-v0.1", small + "sliding_window = 513", 512), 0);
+  // Rows of whole 16 bytes: made as they are, and copied.
+  EXPECT_EQ(biases("mistral-7b-v0.1", small + "sliding_window = 256", 515), 4 * batch * 515 * (515 + 520) * half);
+  EXPECT_EQ(biases("mistral-7b-v0.1", small + "sliding_window = 256", 512, pure + "\nattention = \"flash\""), 0);
+  // Gemma 3: five layers of six have a window, here three of four.
+  EXPECT_EQ(biases("gemma-3-1b", small + "sliding_window = 256\nsliding_window_pattern = 4", 512),
+            3 * batch * 512 * 512 * half);
+  // Qwen: from a layer on, where it is asked for.
+  const std::string qwen = small + "sliding_window = 256\nmax_window_layers = 1\nuse_sliding_window = ";
+  EXPECT_EQ(biases("qwen2.5-7b", qwen + "true", 512), 3 * batch * 512 * 512 * half);
+  EXPECT_EQ(biases("qwen2.5-7b", qwen + "false", 512), 0);
+}
+
+TEST(PyTorch, WithAMaskKeysAndValuesAreRepeatedForAllHeads) {
+  const auto saved = [](int window) {
+    const Program program = program_of({.model = "mistral-7b-v0.1",
+                                        .override_keys = fmt::format("num_hidden_layers = 1\nvocab_size = 1024\n"
+                                                                     "sliding_window = {}",
+                                                                     window),
+                                        .train = pure,
+                                        .switches = no_cache});
+    return allocated(program, 1, [](const std::string& label, Category category) {
+      return category == Category::SavedActivations && label == "layers.0.attention.clone";
+    });
+  };
+  const std::int64_t keys = 2 * 512 * 4096 * 2;  // of 32 heads
+  EXPECT_EQ(saved(100) - saved(1000), 2 * keys);
+}
+
+TEST(PyTorch, Olmo2WeighsAndTurnsInFp32) {
+  const Program program = program_of({.model = "olmo-2-7b",
+                                      .override_keys = "num_hidden_layers = 1\nvocab_size = 1024",
+                                      .train = pure,
+                                      .switches = no_cache});
+  const auto of = [&](std::string_view name) {
+    return allocated(program, 1, [&](const std::string& label, Category) { return label == name; });
+  };
+  const std::int64_t tokens = 2 * 512, hidden = 4096;
+  EXPECT_EQ(of("layers.0.mul"), 2 * 2 * tokens * hidden * 4);  // two norms: normalized, weighted
+  // Queries and keys: normalized, weighted, two products of the turn.
+  EXPECT_EQ(of("layers.0.attention.mul"), 2 * 4 * tokens * hidden * 4);
+  EXPECT_EQ(of("layers.0.attention.add"), 2 * tokens * hidden * 4);
+}
+
+TEST(PyTorch, WhatACheckpointGivesBackLivesUntilItsNodeIsDone) {
+  const Program program = program_of({.train = pure + "\nrecompute = \"full\"", .switches = no_cache});
+  // The operand of each weight gradient is freed after the gradient of the input is there, which does not read it.
+  int seen = 0;
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const Alloc* alloc = std::get_if<Alloc>(&program.ops[i]);
+    if (alloc == nullptr || !program[alloc->label].ends_with("mlp.weight_gradient")) continue;
+    std::size_t at = i;
+    while (!std::holds_alternative<Launch>(program.ops[at])) ++at;
+    const BufferId operand = program.operands[std::get<Launch>(program.ops[at]).inputs.first + 1];
+    bool input_gradient = false;
+    for (; !(std::holds_alternative<Free>(program.ops[at]) && std::get<Free>(program.ops[at]).buffer == operand);
+         ++at) {
+      const Alloc* next = std::get_if<Alloc>(&program.ops[at]);
+      input_gradient |= next != nullptr && program[next->label].ends_with("mlp.input_gradient");
+    }
+    EXPECT_TRUE(input_gradient) << i;
+    ++seen;
+  }
+  EXPECT_EQ(seen, 2 * 2 * 3);  // steps, layers, matrices
+}
+
+TEST(PyTorch, AttentionInFp32TakesTheMemoryEfficientKernelsOwnSpace) {
+  const auto of = [](std::string_view name, int step) {
+    const Program program =
+        program_of({.model = "mistral-7b-v0.1",
+                    .override_keys = "num_hidden_layers = 1\nvocab_size = 1024\nhidden_size = 1024\n"
+                                     "num_attention_heads = 8\nnum_key_value_heads = 2\n"
+                                     "intermediate_size = 2048\nsliding_window = 256",
+                    .train = "precision = \"fp32\"",
+                    .switches = no_cache,
+                    .global_batch = 1,
+                    .micro_batch = 1,
+                    .sequence = 515});
+    return allocated(program, step, [&](const std::string& label, Category) { return label.ends_with(name); });
+  };
+  // Recorded on PyTorch 2.15: 8 heads of 128, 515 tokens: query gradients in 5 x 2 tiles of 128 x 64 with a header, one
+  // lse per row in multiples of 32.
+  EXPECT_EQ(of("attention_workspace", 1), 2622720);
+  EXPECT_EQ(of("attention_lse", 1), 17408);
+  EXPECT_EQ(of("delta_product", 1), 515 * 8 * 128 * 4);
+}
+
+TEST(PyTorch, FlashAttentionSplitsKeysWhereTheDeviceIsNotFull) {
+  const auto partial = [](int sequence, const std::string& dropout) {
+    const Program program = program_of({.override_keys = "num_hidden_layers = 1\nvocab_size = 1024\nhidden_size = 512\n"
+                                                         "num_attention_heads = 4\nnum_key_value_heads = 4\n"
+                                                         "intermediate_size = 1024",
+                                        .train = pure + dropout,
+                                        .switches = no_cache,
+                                        .global_batch = 1,
+                                        .micro_batch = 1,
+                                        .sequence = sequence});
+    return allocated(program, 1, [](const std::string& label, Category) { return label.ends_with("attention_parts"); });
+  };
+  // 4 heads of 128, 16 blocks of queries on 2 x 108 places, 8 blocks of keys: in three parts, as recorded.
+  EXPECT_EQ(partial(1000, ""), 3 * 4 * 1000 * 128 * 4);
+  EXPECT_EQ(partial(1000, "\nattention_dropout = 0.1"), 0);
+  EXPECT_EQ(partial(4096, ""), 0);
+}
+
+TEST(PyTorch, ManyTokensAreSortedInTheEmbeddingsBackwardPass) {
+  const auto scratch = [](int sequence) {
+    const Program program = program_of({.override_keys = "num_hidden_layers = 1\nvocab_size = 1024",
+                                        .train = pure,
+                                        .switches = no_cache,
+                                        .global_batch = 1,
+                                        .micro_batch = 1,
+                                        .sequence = sequence});
+    return allocated(program, 1,
+                     [](const std::string& label, Category) { return label.ends_with("embedding_part_sums"); });
+  };
+  EXPECT_EQ(scratch(3072), 0);
+  EXPECT_EQ(scratch(4096), (4096 / 10 + 1024) * 4096 * 4);
+}
+
 TEST(PyTorch, OptimizersMakeTheTemporariesOfTheirKernels) {
   const auto temporaries = [](const std::string& switches) {
     const Program program = program_of({.train = pure, .switches = no_cache + "\nmax_grad_norm = 0\n" + switches});
@@ -148,6 +303,26 @@ TEST(PyTorch, OptimizersMakeTheTemporariesOfTheirKernels) {
   EXPECT_EQ(temporaries("foreach = true"), parameters);
   EXPECT_EQ(temporaries("foreach = false"), 2 * parameters);  // one after the other: a root and a quotient each
   EXPECT_EQ(temporaries("fused = true"), 0);
+  // Decay that is added to gradients makes them anew; AdamW's own does not.
+  EXPECT_EQ(temporaries("weight_decay = 0.1"), parameters);
+  EXPECT_EQ(temporaries("weight_decay = 0.1\ndecoupled_weight_decay = false"), 2 * parameters);
+  EXPECT_EQ(temporaries("foreach = false\nweight_decay = 0.1\ndecoupled_weight_decay = false"), 3 * parameters);
+  EXPECT_EQ(temporaries("fused = true\nweight_decay = 0.1\ndecoupled_weight_decay = false"), 0);
+}
+
+TEST(PyTorch, DecayAndAmsgradTakeMemoryOfTheirOwn) {
+  const auto of = [](const std::string& train, const std::string& switches, Category category, std::string_view scope) {
+    const Program program =
+        program_of({.train = pure + train, .switches = no_cache + "\nmax_grad_norm = 0\n" + switches});
+    return allocated(program, 1,
+                     [&](const std::string& label, Category c) { return c == category && label.starts_with(scope); });
+  };
+  const Scenario scenario = parsed({.train = pure});
+  const std::int64_t parameters = 2 * parameter_count(build_model(scenario.model, graph_options_of(scenario)));
+  const std::string sgd = "\noptimizer = \"sgd\"";
+  EXPECT_EQ(of(sgd, "", Category::Temporaries, "optimizer."), 0);
+  EXPECT_EQ(of(sgd, "weight_decay = 0.1", Category::Temporaries, "optimizer."), parameters);
+  EXPECT_EQ(of("", "amsgrad = true", Category::OptimizerMoments, "optimizer."), 3 * parameters);
 }
 
 TEST(PyTorch, AutocastConvertsEachWeightOnceInAForwardPass) {
@@ -177,6 +352,23 @@ TEST(PyTorch, BucketsOfDataParallelismAreMadeAgainInTheOrderOfArrival) {
     if (const Collective* c = std::get_if<Collective>(&op); c != nullptr && now == 2) reduced += c->size.count();
   }
   EXPECT_EQ(reduced, parameters);
+  // The first is as large as the others where their size is given; otherwise 1 MiB will do.
+  const auto first = [&](const Asked& a) {
+    const Program made = program_of(a);
+    int step = 0;
+    for (const Op& op : made.ops) {
+      if (const Mark* mark = std::get_if<Mark>(&op)) step = mark->step;
+      const Alloc* alloc = std::get_if<Alloc>(&op);
+      if (alloc != nullptr && step > 0 && made[alloc->label] == "reducer.bucket") return alloc->size.count();
+    }
+    return std::int64_t{0};
+  };
+  Asked usual = asked;
+  usual.switches = no_cache;
+  EXPECT_EQ(first(usual), 2 * 4096 * 4096);  // the LM head, with which one more than 1 MiB is there
+  Asked large = asked;
+  large.switches = no_cache + "\nbucket_cap_mb = 100";
+  EXPECT_GE(first(large), 100 << 20);
   // Views of buckets are no tensors of their own: what gradients take is the buckets.
   Asked views = asked;
   views.switches += "\ngradient_as_bucket_view = true";
@@ -229,8 +421,17 @@ TEST(PyTorch, WhatPlainPyTorchDoesNotDoIsRefused) {
   has(problems({.train = "gradient_dtype = \"bf16\""}), "keeps gradients in the parameters' own precision");
   has(problems({.train = "[layout]\ntensor = 2", .gpus = 2}), "plain PyTorch cuts no layers");
   has(problems({.train = "[layout]\nsharding = \"zero1\""}), "every rank holds a replica");
+  has(problems({.train = "[layout]\nschedule = \"gpipe\""}),
+      "job.toml:12:12: error: schedule: plain PyTorch has no stages to schedule\n  hint: leave it out");
+  has(problems({.train = "[layout]\nsequence_parallel = true"}), "sequence_parallel: plain PyTorch cuts no layers");
+  has(problems({.train = "[layout]\nstage_layers = [2]"}), "stage_layers: plain PyTorch cuts no models");
   has(problems({.switches = "fuzed = true"}), "fuzed");
+  has(problems({.model = "gpt2", .override_keys = "reorder_and_upcast_attn = true"}),
+      "attention in fp32 is not modelled");
   has(problems({.switches = "fused = true\nforeach = true"}), "exclude each other");
+  has(problems({.train = "optimizer = \"sgd\"", .switches = "amsgrad = true"}), "torch.optim.SGD has no amsgrad");
+  has(problems({.train = "optimizer = \"sgd\"", .switches = "decoupled_weight_decay = false"}),
+      "torch.optim.SGD has no decoupled_weight_decay");
 }
 
 }  // namespace

@@ -1,0 +1,30 @@
+#include "scenarios/version_assumptions.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "parallel/runtime/releases.hpp"
+#include "scenarios/io/version_text.hpp"
+
+namespace tidemark::scenarios {
+
+std::vector<std::string> version_assumptions(const RuntimeChoice& runtime) {
+  std::vector<std::string> list;
+  std::string idle;
+  const std::span<const KnownReleases> known = known_releases(runtime.name);
+  for (const Component& component : components) {
+    const Version asked = runtime.versions.*component.version;
+    const auto found =
+        std::find_if(known.begin(), known.end(), [&](const KnownReleases& k) { return k.key == component.key; });
+    if (found == known.end())
+      idle += fmt::format("{}{} {}", idle.empty() ? "" : ", ", component.name, text(asked));
+    else if (asked > found->last)
+      list.push_back(fmt::format("{} {}: as of {}, the last release whose habits are known", component.name,
+                                 text(asked), text(found->last)));
+  }
+  list.push_back("versions that select nothing: " + idle);
+  return list;
+}
+
+}  // namespace tidemark::scenarios

@@ -1,0 +1,357 @@
+#include "tests/golden/accuracy_page.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "tests/golden/fake_recordings.hpp"
+#include "tests/golden/golden_rows.hpp"
+#include "tests/golden/recording_errors.hpp"
+
+namespace tidemark::tests::golden {
+namespace {
+
+double mib(Bytes bytes) { return static_cast<double>(bytes.count()) / (1 << 20); }
+
+double off(double predicted, double measured) { return predicted / measured - 1; }
+
+std::vector<double> shares(const std::vector<Error>& errors) {
+  std::vector<double> found;
+  for (const Error& error : errors) found.push_back(error.share);
+  return found;
+}
+
+struct Score {
+  int stages = 0, within_5_mib = 0, within_1_mib = 0;
+  double worst = 0;
+
+  void add(double predicted, double measured) {
+    const double difference = std::abs(predicted - measured);
+    ++stages;
+    within_5_mib += difference <= 5 ? 1 : 0;
+    within_1_mib += difference <= 1 ? 1 : 0;
+    worst = std::max(worst, difference / measured);
+  }
+};
+
+Section family_section(const Family& family) {
+  std::string out = fmt::format("## {}\n\n", family.name);
+  out += "Source: " + family.rows.front().source + "\n\n";
+  out +=
+      "Allocated is `torch.cuda.max_memory_allocated`, the highest of a stage's ranks. Reserved is "
+      "`torch.cuda.max_memory_reserved`, the median of a stage's ranks (lowest–highest). All in MiB.\n\n"
+      "| row | stage | allocated predicted | measured | error | reserved predicted | measured | error |\n"
+      "|---|---|---|---|---|---|---|---|\n";
+  Score independent, all;
+  std::vector<Error> errors;
+  for (const Row& row : family.rows) {
+    const std::vector<StageFigures> stages = predicted(row).stages;
+    for (std::size_t s = 0; s < stages.size(); ++s) {
+      const StageFigures& p = stages[s];
+      const double measured = row.allocated_max[s], reserved = row.reserved_median[s];
+      all.add(p.allocated_max, measured);
+      errors.push_back({row.name, off(p.allocated_max, measured)});
+      if (row.independent) independent.add(p.allocated_max, measured);
+      out += fmt::format(
+          "| {}{} | {} | {:.3f} | {:.3f} | {:+.3f} ({:+.4f} %) | {:.0f} ({:.0f}–{:.0f}) | {:.0f} "
+          "({:.0f}–{:.0f}) | {:+.2f} % |\n",
+          row.name, row.independent ? "" : " (repeats memory)", s, p.allocated_max, measured,
+          p.allocated_max - measured, 100 * (p.allocated_max / measured - 1), p.reserved_median, p.reserved_min,
+          p.reserved_max, reserved, row.reserved_min[s], row.reserved_max[s], 100 * (p.reserved_median / reserved - 1));
+    }
+  }
+  out += fmt::format(
+      "\nIndependent stages: {}; within 5 MiB {}, within 1 MiB {}; worst {:.4f} %. All {} stages: worst "
+      "{:.4f} %.\n\n",
+      independent.stages, independent.within_5_mib, independent.within_1_mib, 100 * independent.worst, all.stages,
+      100 * all.worst);
+  return {std::move(out), {claim_of(family.name, "allocated peak of a stage", errors)}};
+}
+
+// A layout is one whose rows differ in the number of micro-batches only: its fitted row is its name's other ones' too.
+Section step_section(const Family& family) {
+  std::string out =
+      "### Step time\n\nThe device's three efficiencies were fitted on the rows marked so, one of each of three "
+      "layouts; "
+      "their siblings differ in the number of micro-batches; the others are a layout that was left unseen.\n\n"
+      "| row | | predicted ms | measured ms | error |\n|---|---|---|---|---|\n";
+  const auto layout = [](const Row& row) { return row.name.substr(0, row.name.rfind("_mbc")); };
+  std::vector<std::string> fitted_layouts;
+  for (const Row& row : family.rows)
+    if (row.step_fitted) fitted_layouts.push_back(layout(row));
+  std::vector<Error> fitted, unseen, siblings;
+  for (const Row& row : family.rows) {
+    const bool seen = std::find(fitted_layouts.begin(), fitted_layouts.end(), layout(row)) != fitted_layouts.end();
+    const double step = predicted(row).step_ms, error = off(step, row.step_ms);
+    (row.step_fitted ? fitted : seen ? siblings : unseen).push_back({row.name, error});
+    out += fmt::format("| {} | {} | {:.1f} | {:.1f} | {:+.1f} % |\n", row.name,
+                       row.step_fitted ? "fitted"
+                       : seen          ? "sibling"
+                                       : "unseen",
+                       step, row.step_ms, 100 * error);
+  }
+  const Errors of_unseen = errors(shares(unseen)), of_siblings = errors(shares(siblings));
+  out += fmt::format("\nUnseen: median {:.1f} %, worst {:.1f} %. Siblings: median {:.1f} %, worst {:.1f} %.\n\n",
+                     100 * of_unseen.median, 100 * of_unseen.worst, 100 * of_siblings.median, 100 * of_siblings.worst);
+  return {std::move(out),
+          {claim_of(family.name, "step time, unseen layout", unseen),
+           claim_of(family.name, "step time, siblings of fitted rows", siblings),
+           claim_of(family.name, "step time, fitted rows", fitted)}};
+}
+
+Section step_family_section(const StepFamily& family) {
+  std::string out = fmt::format(
+      "## {}\n\nStep times of runs whose memory was not published; rows marked so were fitted on.\n\n"
+      "| row | | predicted s | measured s | error |\n|---|---|---|---|---|\n",
+      family.name);
+  std::vector<Error> fitted, unseen;
+  for (const StepRow& row : family.rows) {
+    const double step = predicted_step_s(row);
+    (row.fitted ? fitted : unseen).push_back({row.name, off(step, row.step_s)});
+    out += fmt::format("| {} | {} | {:.3f} | {:.2f} | {:+.1f} % |\n", row.name, row.fitted ? "fitted" : "unseen", step,
+                       row.step_s, 100 * (step / row.step_s - 1));
+  }
+  Section section{out + "\n", {}};
+  for (const auto& [figure, of_rows] :
+       {std::pair("step time, fitted rows", fitted), {"step time, unseen rows", unseen}})
+    if (!of_rows.empty()) section.claims.push_back(claim_of(family.name, figure, of_rows));
+  return section;
+}
+
+std::string score_text(std::string_view what, const std::vector<Error>& of_rows) {
+  if (of_rows.empty()) return {};
+  const Errors e = errors(shares(of_rows));
+  return fmt::format("| {} | {} | {:.3f} % | {:.3f} % | {:.0f} % |\n", what, of_rows.size(), 100 * e.median,
+                     100 * e.worst, 100 * e.within_0_6_percent);
+}
+
+// What a last rank's counters are off by, by figure; rows whose configuration is known in full once more on their own.
+struct LastRankErrors {
+  std::vector<Error> statics, peaks, first_peaks, specified_statics, specified_peaks;
+
+  void add(const LastRankRow& row, const LastRankFigures& predicted) {
+    statics.push_back({row.name, share(predicted.static_bytes, row.static_bytes)});
+    peaks.push_back({row.name, share(predicted.peak_bytes, row.peak_bytes)});
+    if (row.first_step_peak_bytes)
+      first_peaks.push_back({row.name, share(predicted.first_step_peak_bytes, *row.first_step_peak_bytes)});
+    if (!row.fully_specified) return;
+    specified_statics.push_back(statics.back());
+    specified_peaks.push_back(peaks.back());
+  }
+};
+
+std::string last_rank_line(const LastRankRow& row, const LastRankFigures& p) {
+  return fmt::format("| {}{} | {:.3f} | {:.3f} | {:+.3f} ({:+.3f} %) | {:.3f} | {:.3f} | {:+.3f} ({:+.3f} %) | {} |\n",
+                     row.name, row.fully_specified ? "" : " *", mib(p.static_bytes), mib(row.static_bytes),
+                     mib(p.static_bytes - row.static_bytes), percent(share(p.static_bytes, row.static_bytes)),
+                     mib(p.peak_bytes), mib(row.peak_bytes), mib(p.peak_bytes - row.peak_bytes),
+                     percent(share(p.peak_bytes, row.peak_bytes)),
+                     row.first_step_peak_bytes
+                         ? fmt::format("{:+.3f} %", percent(share(p.first_step_peak_bytes, *row.first_step_peak_bytes)))
+                         : "not measured");
+}
+
+Section last_rank_section(const LastRankFamily& family) {
+  std::string out = fmt::format("## {}\n\n", family.name);
+  out +=
+      "The last rank's counters: allocated after the last step (static), and the highest of the run and of its first "
+      "step. " +
+      family.precision +
+      " Sources stand with the figures, in `tests/golden/last_rank/`. Rows marked * leave a detail of their "
+      "configuration to be inferred. All in MiB.\n\n"
+      "| row | static predicted | measured | error | peak predicted | measured | error | first step's peak |\n"
+      "|---|---|---|---|---|---|---|---|\n";
+  LastRankErrors errors;
+  std::vector<std::pair<std::string, std::vector<std::string>>> excluded;
+  for (const LastRankRow& row : family.rows) {
+    if (!row.excluded.empty()) {
+      const auto known =
+          std::find_if(excluded.begin(), excluded.end(), [&](const auto& e) { return e.first == row.excluded; });
+      (known == excluded.end() ? excluded.emplace_back(row.excluded, std::vector<std::string>{}) : *known)
+          .second.push_back(row.name);
+      continue;
+    }
+    const LastRankFigures p = predicted(row);
+    errors.add(row, p);
+    out += last_rank_line(row, p);
+  }
+  out += "\n| | rows | median | worst | within 0.6 % |\n|---|---|---|---|---|\n";
+  Section section;
+  for (const auto& [figure, rows] : {std::pair("static, fully specified", &errors.specified_statics),
+                                     {"peak, fully specified", &errors.specified_peaks},
+                                     {"static, all", &errors.statics},
+                                     {"peak, all", &errors.peaks},
+                                     {"first step's peak, all", &errors.first_peaks}}) {
+    if (rows->empty()) continue;
+    out += score_text(figure, *rows);
+    section.claims.push_back(claim_of(family.name, figure, *rows));
+  }
+  if (!family.remarks.empty()) out += "\n" + family.remarks;
+  out += "\nNot scored, by the feature that keeps them out:\n\n";
+  for (const auto& [feature, rows] : excluded)
+    out += fmt::format("- {} ({}): {}\n", feature, rows.size(), fmt::join(rows, ", "));
+  section.text = out + "\n";
+  return section;
+}
+
+Section reserved_section() {
+  const std::vector<Family> all = families();
+  const ReservedScore score = reserved_score(all);
+  const Errors stages = errors(shares(score.predicted)), factor = errors(score.by_factor);
+  std::string out =
+      "## Reserved\n\nStages of independent rows above, each by the median of its ranks, whose spread stands beside "
+      "it. "
+      "The best constant factor on measured allocated is chosen on all other stages.\n\n"
+      "| | stages | median error | worst |\n|---|---|---|---|\n";
+  out += fmt::format("| emulated allocator | {} | {:.2f} % | {:.2f} % |\n", score.predicted.size(), 100 * stages.median,
+                     100 * stages.worst);
+  out += fmt::format("| constant factor, leave one out | {} | {:.2f} % | {:.2f} % |\n\n", score.by_factor.size(),
+                     100 * factor.median, 100 * factor.worst);
+  return {std::move(out), {claim_of(all.front().name, "reserved peak, median of a stage's ranks", score.predicted)}};
+}
+
+Section band_section(const BandFamily& family) {
+  std::string out = fmt::format(
+      "## {}\n\nReported only: the sources do not say whether a figure is of allocated or of reserved memory, so that "
+      "it "
+      "ought to lie between the two. Assumptions stand with the figures, in `tests/golden/bands/`. All in GiB, or as "
+      "reported.\n\n"
+      "| row | allocated predicted | reported | reserved predicted | |\n|---|---|---|---|---|\n",
+      family.name);
+  std::vector<Error> errors;
+  for (const BandRow& row : family.rows) {
+    const Band band = predicted(row);
+    const double gap = gap_of(row, band);
+    errors.push_back({row.name, gap});
+    out += fmt::format("| {} | {:.2f} | {:.2f} | {:.2f} | {} |\n", row.name, band.allocated, row.reported,
+                       band.reserved, gap == 0 ? "within" : fmt::format("{:+.1f} %", percent(gap)));
+  }
+  const Claim claim = claim_of(family.name, "peak, to the nearer of allocated and reserved", errors);
+  return {out + fmt::format("\nWithin its band: {} of {}.\n\n", claim.equal, claim.rows), {claim}};
+}
+
+Section recordings_section() {
+  std::string out =
+      "## fake_tensor\n\nReal PyTorch's modules, autograd and optimizers on tensors without data "
+      "(`tests/ground_truth/`): active bytes at the peak of the last step, each tensor rounded up to 512, and the "
+      "largest difference of a category at any step's peak, as a share of that peak. All in MiB.\n\n"
+      "| recording | predicted | recorded | difference | of a category |\n|---|---|---|---|---|\n";
+  std::vector<Error> last, peaks, kinds, after, counted, counted_kinds;
+  const auto add = [](std::vector<Error>& to, const Recording& recording, double share) {
+    to.push_back({recording.name, share});
+  };
+  for (const Recording& recording : fake_recordings()) {
+    const std::vector<StepPeak> steps = predicted_peaks(recording.scenario, true);
+    const RecordingErrors found = recording_errors(recording.scenario, steps, recording.steps);
+    const Bytes p = steps.back().total(), r = recording.steps.back().total();
+    add(last, recording, share(p, r));
+    add(peaks, recording, found.peak);
+    add(kinds, recording, found.kind);
+    if (found.after) add(after, recording, *found.after);
+    if (!recording.out_of_place.empty()) {
+      const RecordingErrors mem_tracker =
+          recording_errors(recording.scenario, predicted_peaks(recording.scenario, false), recording.out_of_place);
+      add(counted, recording, mem_tracker.peak);
+      add(counted_kinds, recording, mem_tracker.kind);
+    }
+    out += fmt::format("| {} | {:.3f} | {:.3f} | {:+.3f} ({:+.4f} %) | {:.4f} % |\n", recording.name, mib(p), mib(r),
+                       mib(p - r), percent(last.back().share), std::abs(percent(found.kind)));
+  }
+  const Errors e = errors(shares(last));
+  out +=
+      fmt::format("\nRecordings: {}; median {:.4f} %, worst {:.4f} %.\n\n", last.size(), 100 * e.median, 100 * e.worst);
+  const std::string family = "fake_tensor";
+  return {std::move(out),
+          {claim_of(family, "tensors at any step's peak", peaks), claim_of(family, "a category of them", kinds),
+           claim_of(family, "tensors after a step", after),
+           claim_of(family, "tensors at any step's peak, summed out of place", counted),
+           claim_of(family, "a category of them, summed out of place", counted_kinds)}};
+}
+
+Section plain_runs_section() {
+  std::string out =
+      "## Plain runs\n\nThe same trainings without fake tensors: PyTorch's own caching allocator under real host code, "
+      "kernels' scratch space included, on a device whose kernels do nothing. `allocated` is the highest of the last "
+      "step, `reserved` of the run. All in MiB.\n\n"
+      "| recording | allocated predicted | recorded | difference | reserved predicted | recorded | difference |\n"
+      "|---|---|---|---|---|---|---|\n";
+  std::vector<Error> last, allocated, reserved;
+  for (const Recording& recording : fake_recordings()) {
+    const PlainRun p = predicted_plain_run(recording.scenario), &r = recording.plain;
+    last.push_back({recording.name, share(p.allocated.back(), r.allocated.back())});
+    allocated.push_back({recording.name, worst_of_steps(p, r)});
+    reserved.push_back({recording.name, share(p.reserved, r.reserved)});
+    out += fmt::format("| {} | {:.1f} | {:.1f} | {:+.3f} % | {:.0f} | {:.0f} | {:+.2f} % |\n", recording.name,
+                       mib(p.allocated.back()), mib(r.allocated.back()), percent(last.back().share), mib(p.reserved),
+                       mib(r.reserved), percent(reserved.back().share));
+  }
+  const Errors a = errors(shares(last)), e = errors(shares(reserved));
+  out += fmt::format("\nAllocated: median {:.3f} %, worst {:.3f} %. Reserved: median {:.2f} %, worst {:.2f} %.\n\n",
+                     100 * a.median, 100 * a.worst, 100 * e.median, 100 * e.worst);
+  return {std::move(out),
+          {claim_of("plain_runs", "allocated peak of the last step", last),
+           claim_of("plain_runs", "allocated peak of any step", allocated),
+           claim_of("plain_runs", "reserved peak", reserved)}};
+}
+
+Section drawn_section() {
+  const std::vector<Recording> recordings = drawn_recordings();
+  const DrawnScore found = score(recordings);
+  std::string out =
+      "## Drawn\n\nTrainings that seeds chose, over all families and modes (`tests/ground_truth/drawn.py`), recorded "
+      "as "
+      "above. Tensors at the peak are live bytes, each tensor rounded up to 512, in the step where they are off most; "
+      "allocated likewise; reserved is the run's.\n\n"
+      "| recording | recorded, MiB | tensors at the peak off by, bytes | allocated | reserved "
+      "|\n|---|---|---|---|---|\n";
+  std::vector<Error> tensors, allocated, reserved;
+  for (std::size_t i = 0; i < recordings.size(); ++i) {
+    const std::string& name = found.names[i];
+    const double recorded = static_cast<double>(recordings[i].plain.allocated.back().count());
+    tensors.push_back({name, static_cast<double>(found.off_at_peak[i].count()) / recorded});
+    allocated.push_back({name, found.allocated[i]});
+    reserved.push_back({name, found.reserved[i]});
+    out += fmt::format("| {} | {:.1f} | {:+} | {:+.3f} % | {:+.2f} % |\n", name, recorded / (1 << 20),
+                       found.off_at_peak[i].count(), percent(found.allocated[i]), percent(found.reserved[i]));
+  }
+  const Claim of_tensors = claim_of("drawn", "tensors at the peak", tensors);
+  out += fmt::format("\nTensors at the peak equal to the byte: {} of {}.\n\n", of_tensors.equal, of_tensors.rows);
+  return {std::move(out),
+          {of_tensors, claim_of("drawn", "allocated peak of any step", allocated),
+           claim_of("drawn", "reserved peak", reserved)}};
+}
+
+Section head() {
+  return {
+      "# Accuracy\n\nPredictions against real runs that others published. Assumptions are those of the runtime at the "
+      "versions that each scenario under `tests/golden/` names; none is set for a single row. Memory has no fitted "
+      "constant, but for 3.5 KiB of scalars whose number was read off such runs; time has at most three per device. "
+      "Written by `scripts/accuracy`, as are the claims in `accuracy.toml`, to which tests hold every row.\n\n",
+      {}};
+}
+
+}  // namespace
+
+std::vector<SectionWriter> section_writers() {
+  std::vector<SectionWriter> writers{{"head", head}};
+  for (const Family& family : families()) {
+    writers.push_back({family.name, [=] { return family_section(family); }});
+    writers.push_back({family.name + "_steps", [=] { return step_section(family); }});
+  }
+  writers.push_back({"reserved", reserved_section});
+  for (const StepFamily& family : step_families())
+    writers.push_back({family.name, [=] { return step_family_section(family); }});
+  for (const LastRankFamily& family : last_rank_families())
+    writers.push_back({family.name, [=] { return last_rank_section(family); }});
+  writers.push_back({"fake_tensor", recordings_section});
+  writers.push_back({"plain_runs", plain_runs_section});
+  writers.push_back({"drawn", drawn_section});
+  for (const BandFamily& family : band_families())
+    writers.push_back({family.name, [=] { return band_section(family); }});
+  return writers;
+}
+
+}  // namespace tidemark::tests::golden

@@ -1,0 +1,97 @@
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/golden/accuracy_page.hpp"
+#include "tests/golden/golden_rows.hpp"
+
+// What the docs claim is what is predicted now: docs/accuracy.md section by section, docs/accuracy.toml claim by claim.
+
+namespace tidemark::tests::golden {
+namespace {
+
+const std::filesystem::path root = TIDEMARK_SOURCE_DIR;
+constexpr const char* remedy = "scripts/accuracy writes it anew; look at what has become worse before you commit it";
+
+std::string text_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::string first_missing_line(const std::string& text, const std::string& page) {
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = text.find('\n', at) + 1;
+    const std::string line = text.substr(at, end - at);
+    if (page.find(line) == std::string::npos) return line;
+    at = end;
+  }
+  return "lines in another order";
+}
+
+class AccuracyPage : public testing::TestWithParam<SectionWriter> {};
+
+TEST_P(AccuracyPage, SaysWhatIsPredictedNow) {
+  const Section section = GetParam().write();
+  const std::string page = text_of(root / "docs/accuracy.md");
+  EXPECT_NE(page.find(section.text), std::string::npos) << first_missing_line(section.text, page) << remedy;
+  for (const Claim& claim : section.claims)
+    EXPECT_EQ(claims_text({claimed(claim.family, claim.figure)}), claims_text({claim})) << remedy;
+}
+
+INSTANTIATE_TEST_SUITE_P(Sections, AccuracyPage, testing::ValuesIn(section_writers()),
+                         [](const auto& writer) { return writer.param.name; });
+
+TEST(AccuracyTable, OfReadmeShowsEveryClaimWorstLast) {
+  const std::string readme = text_of(root / "README.md");
+  EXPECT_EQ(readme, with_claims_table(readme, claims_table(read_claims(root / "docs/accuracy.toml")))) << remedy;
+  const std::string table = claims_table({{"fms_full", "peak", 2, 1, 0.003, -11.8, "far"},
+                                          {"megatron_ci", "peak", 3, 0, 0.04, 0.5, "near"},
+                                          {"megatron_ci", "peak, fully specified", 1, 0, 0.03, 0.03, "part"},
+                                          {"simumax_b200", "peak", 3, 0, 0.00005, 0.0001, "exact"}});
+  EXPECT_EQ(table,
+            "| measured | figure | rows | median | worst |\n|---|---|---|---|---|\n"
+            "| Megatron-LM, Llama-3 slices on 8 B200 (SimuMax) | peak | 3 | below 0.0001 % | below 0.0001 % |\n"
+            "| Megatron-LM's CI: small GPT-3, last rank, A100, H100, GB200 | peak | 3 | 0.04 % | 0.5 % |\n"
+            "| fine-tuning on one A100 (fms-acceleration) | peak | 2 | 0.003 % | -11.8 % |\n");
+}
+
+TEST(Claims, AreRoundedAwayFromZeroAndNameTheRowFarthestOff) {
+  EXPECT_EQ(claim_of("f", "g", {{"low", -0.00012341}, {"high", 0.00002}, {"equal", 0}}),
+            (Claim{"f", "g", 3, 1, 0.0020, -0.0124, "low"}));
+}
+
+// The collected measurements lie beside the repository.
+TEST(LastRankGolden, FiguresAreThoseThatWerePublished) {
+  const std::filesystem::path path = root / "../shared/data/measured.json";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << "needs shared/data/measured.json beside the repository";
+  std::map<std::string, nlohmann::json> published;
+  for (const nlohmann::json& row : nlohmann::json::parse(text_of(path)))
+    published[row.at("id").get<std::string>()] = row.at("measured");
+  const auto bytes = [](const nlohmann::json& measured, const char* exact,
+                        const char* rounded) -> std::optional<Bytes> {
+    if (measured.contains(exact)) return Bytes{measured.at(exact).get<std::int64_t>()};
+    if (!measured.contains(rounded)) return std::nullopt;
+    return Bytes{std::llround(measured.at(rounded).get<double>() * (1 << 30))};
+  };
+  for (const LastRankFamily& family : last_rank_families())
+    for (const LastRankRow& row : family.rows) {
+      if (!row.excluded.empty()) continue;
+      const auto found = published.find(published.contains(row.name) ? row.name : "mglm_ci_" + row.name);
+      ASSERT_NE(found, published.end()) << row.name;
+      EXPECT_EQ(row.static_bytes, bytes(found->second, "static_bytes", "static_alloc_gib")) << row.name;
+      EXPECT_EQ(row.peak_bytes,
+                bytes(found->second, found->second.contains("max_bytes") ? "max_bytes" : "peak_bytes", "max_alloc_gib"))
+          << row.name;
+      EXPECT_EQ(row.first_step_peak_bytes, bytes(found->second, "max_bytes_first_step", "none")) << row.name;
+    }
+}
+
+}  // namespace
+}  // namespace tidemark::tests::golden

@@ -1,0 +1,136 @@
+#include "tests/golden/claims.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <stdexcept>
+#include <tuple>
+#include <utility>
+
+#define TOML_EXCEPTIONS 1
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+namespace tidemark::tests::golden {
+namespace {
+
+const std::filesystem::path root = TIDEMARK_SOURCE_DIR;
+
+constexpr double digits = 10'000;  // claims are kept to 0.0001 %
+
+double away_from_zero(double of_percent) {
+  return std::copysign(std::ceil(std::abs(of_percent) * digits) / digits, of_percent);
+}
+
+// What a family's rows are, for those who do not know its name.
+constexpr auto families_told = std::to_array<std::pair<std::string_view, std::string_view>>({
+    {"simumax_b200", "Megatron-LM, Llama-3 slices on 8 B200 (SimuMax)"},
+    {"megatron_ci", "Megatron-LM's CI: small GPT-3, last rank, A100, H100, GB200"},
+    {"korthikanti_a100", "Megatron-LM, 22B and 175B on A100 (Korthikanti et al.)"},
+    {"fms_full", "fine-tuning on one A100 (fms-acceleration)"},
+    {"fake_tensor", "PyTorch's modules on tensors without data"},
+    {"plain_runs", "the same under PyTorch's own allocator"},
+    {"drawn", "trainings that seeds chose, under PyTorch's own allocator"},
+    {"megatron_pr482", "Megatron-LM PR 482, Llama-2 7B, kind of memory unsaid"},
+    {"nanotron_ultrascale", "nanotron on H100, kind of memory unsaid"},
+});
+
+std::string_view told(std::string_view family) {
+  for (const auto& [name, text] : families_told)
+    if (name == family) return text;
+  throw std::runtime_error(fmt::format("family {} needs a line in tests/golden/claims.cpp", family));
+}
+
+// Rows of these have a line of their own in docs/accuracy.toml, and count in a line that README shows.
+constexpr auto parts_of_others = std::to_array<std::string_view>({", fully specified", ", summed out of place"});
+
+bool is_part_of_another(const Claim& claim) {
+  return std::any_of(parts_of_others.begin(), parts_of_others.end(),
+                     [&](std::string_view part) { return claim.figure.ends_with(part); });
+}
+
+// Three digits, as many as docs/accuracy.md shows of most.
+std::string shown(double of_percent) {
+  if (of_percent == 0) return "0 %";
+  if (std::abs(of_percent) <= 1 / digits) return "below 0.0001 %";
+  return fmt::format("{:.3g} %", of_percent);
+}
+
+}  // namespace
+
+double percent(double share) { return 100 * share; }
+
+Claim claim_of(std::string family, std::string figure, const std::vector<Error>& errors) {
+  Claim claim;
+  claim.family = std::move(family);
+  claim.figure = std::move(figure);
+  if (errors.empty()) return claim;
+  std::vector<double> sizes;
+  for (const Error& error : errors) sizes.push_back(std::abs(error.share));
+  claim.rows = static_cast<std::int64_t>(errors.size());
+  claim.equal = std::count(sizes.begin(), sizes.end(), 0.0);
+  const Error& worst = errors[static_cast<std::size_t>(std::max_element(sizes.begin(), sizes.end()) - sizes.begin())];
+  claim.worst = away_from_zero(percent(worst.share));
+  claim.worst_row = worst.row;
+  std::sort(sizes.begin(), sizes.end());
+  const std::size_t half = sizes.size() / 2;
+  const double median = sizes.size() % 2 == 1 ? sizes[half] : (sizes[half - 1] + sizes[half]) / 2;
+  claim.median = away_from_zero(percent(median));
+  return claim;
+}
+
+std::string claims_text(const std::vector<Claim>& claims) {
+  std::string out =
+      "# What README.md and docs/accuracy.md claim, and what tests hold every row to: by family and figure, how far\n"
+      "# predictions are off in percent of what was measured, rounded away from 0; negative: predicted too low.\n"
+      "# Written by scripts/accuracy, of what is predicted now.\n";
+  for (const Claim& c : claims)
+    out += fmt::format("\n[{}.\"{}\"]\nrows = {}\nequal = {}\nmedian = {:.4f}\nworst = {:.4f}\nworst_row = \"{}\"\n",
+                       c.family, c.figure, c.rows, c.equal, c.median, c.worst, c.worst_row);
+  return out;
+}
+
+std::vector<Claim> read_claims(const std::filesystem::path& path) {
+  std::vector<Claim> claims;
+  const toml::table file = toml::parse_file(path.string());
+  for (const auto& [family, figures] : file)
+    for (const auto& [figure, node] : *figures.as_table()) {
+      const toml::table& table = *node.as_table();
+      claims.push_back({.family = std::string(family.str()),
+                        .figure = std::string(figure.str()),
+                        .rows = table["rows"].value<std::int64_t>().value(),
+                        .equal = table["equal"].value<std::int64_t>().value(),
+                        .median = table["median"].value<double>().value(),
+                        .worst = table["worst"].value<double>().value(),
+                        .worst_row = table["worst_row"].value<std::string>().value()});
+    }
+  return claims;
+}
+
+const Claim& claimed(std::string_view family, std::string_view figure) {
+  static const std::vector<Claim> claims = read_claims(root / "docs/accuracy.toml");
+  for (const Claim& claim : claims)
+    if (claim.family == family && claim.figure == figure) return claim;
+  throw std::runtime_error(fmt::format("docs/accuracy.toml claims nothing of {}, {}", family, figure));
+}
+
+std::string claims_table(std::vector<Claim> claims) {
+  claims.erase(std::remove_if(claims.begin(), claims.end(), is_part_of_another), claims.end());
+  const auto rank = [](const Claim& c) { return std::tuple(std::abs(c.worst), c.median, c.family, c.figure); };
+  std::sort(claims.begin(), claims.end(), [&](const Claim& a, const Claim& b) { return rank(a) < rank(b); });
+  std::string out = "| measured | figure | rows | median | worst |\n|---|---|---|---|---|\n";
+  for (const Claim& c : claims)
+    out +=
+        fmt::format("| {} | {} | {} | {} | {} |\n", told(c.family), c.figure, c.rows, shown(c.median), shown(c.worst));
+  return out;
+}
+
+std::string with_claims_table(std::string readme, const std::string& table) {
+  constexpr std::string_view begin = "<!-- written by scripts/accuracy -->\n", end = "<!-- to here -->\n";
+  const std::size_t from = readme.find(begin), to = readme.find(end);
+  if (from == std::string::npos || to == std::string::npos || to < from)
+    throw std::runtime_error("README.md has no place for its table of accuracy");
+  return readme.replace(from + begin.size(), to - from - begin.size(), table);
+}
+
+}  // namespace tidemark::tests::golden

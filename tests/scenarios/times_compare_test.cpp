@@ -1,0 +1,89 @@
+#include "scenarios/times_compare.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "scenarios/io/cluster_reader.hpp"
+#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/io/toml_value.hpp"
+#include "scenarios/plan/plan.hpp"
+#include "scenarios/plan/space_remarks.hpp"
+#include "scenarios/prediction.hpp"
+#include "scenarios/report/difference_text.hpp"
+#include "scenarios/report/plan_text.hpp"
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
+namespace {
+
+const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
+
+Cluster of_source(const std::string& device, const std::string& efficiencies) {
+  Cluster cluster;
+  cluster.device.name = device;
+  cluster.device.efficiency.source = efficiencies;
+  return cluster;
+}
+
+TEST(TimesCompare, WhereEfficienciesHaveOneSource) {
+  const Cluster a = of_source("A", "guessed"), b = of_source("B", "guessed"), c = of_source("C", "fitted");
+  EXPECT_EQ(why_times_do_not_compare({a, b}), std::nullopt);
+  EXPECT_EQ(why_times_do_not_compare({c}), std::nullopt);
+  EXPECT_EQ(why_times_do_not_compare({a, c, b, a}),
+            "times of different clusters do not compare where their efficiencies come from different sources: A, B "
+            "(guessed) against C (fitted)");
+}
+
+std::string job(const std::string& cluster, const std::string& space) {
+  return "model = \"models/gpt2.json\"\ncluster = \"clusters/" + cluster +
+         ".toml\"\ngpus = 1\n[train]\nsequence_length = 128\nmicro_batch = 1\nglobal_batch = 1\n" + space;
+}
+
+Space space(const std::string& clusters) {
+  return space_of(parse_toml(job("h100-sxm-80g", "[space]\ncluster = " + clusters + "\n"), "job"), "job",
+                  {source / "scenarios/examples", source / "scenarios"});
+}
+
+bool says_so(const std::string& answer) { return answer.find("do not compare") != std::string::npos; }
+
+TEST(TimesCompare, APlanOverClustersSaysWhetherTheyDo) {
+  const Space fitted_and_guessed = space(R"(["clusters/h100-sxm-80g.toml", "clusters/b200-sxm-180g.toml"])");
+  const Plan found = plan(fitted_and_guessed, {});
+  EXPECT_TRUE(says_so(plan_text(fitted_and_guessed, found)));
+  EXPECT_TRUE(says_so(plan_json(fitted_and_guessed, found)));
+
+  const Space guessed = space(R"(["clusters/h100-sxm-80g.toml", "clusters/h200-sxm-141g.toml"])");
+  EXPECT_FALSE(says_so(plan_text(guessed, plan(guessed, {}))));
+  const Space of_one = space_of(parse_toml(job("b200-sxm-180g", "[space.train]\nmicro_batch = [1]\n"), "job"), "job",
+                                {source / "scenarios/examples", source / "scenarios"});
+  EXPECT_TRUE(space_remarks(of_one).empty());
+}
+
+TEST(TimesCompare, AnAxisThatNamesAClusterBesideOtherKeysCounts) {
+  const Space together = space_of(parse_toml(job("h100-sxm-80g", R"([space]
+machine = [{cluster = "clusters/h100-sxm-80g.toml", gpus = 1}, {cluster = "clusters/a100-sxm-80g.toml", gpus = 2}]
+)"),
+                                             "job"),
+                                  "job", {source / "scenarios/examples", source / "scenarios"});
+  const std::vector<std::string> remarks = space_remarks(together);
+  ASSERT_EQ(remarks.size(), 1u);
+  EXPECT_TRUE(says_so(remarks.front()));
+}
+
+TEST(TimesCompare, EveryPredictionAndADifferenceOfTwoSayIt) {
+  const auto predicted = [](const std::string& cluster) {
+    return predict(parse_scenario(job(cluster, ""), "job.toml", {source / "scenarios/examples", source / "scenarios"}));
+  };
+  const Prediction h100 = predicted("h100-sxm-80g"), b200 = predicted("b200-sxm-180g");
+  for (const Prediction& p : {h100, b200})
+    EXPECT_TRUE(std::any_of(p.assumptions.begin(), p.assumptions.end(), says_so));
+  EXPECT_TRUE(says_so(difference_text(h100, "a", b200, "b")));
+  EXPECT_FALSE(says_so(difference_text(h100, "a", h100, "b")));
+}
+
+}  // namespace
+}  // namespace tidemark::tests
