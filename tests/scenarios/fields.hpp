@@ -36,8 +36,8 @@ inline auto fields(Estimate& v) {
   return std::tie(a, b, c, d);
 }
 inline auto fields(Model& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, ab, ac, ad, ae] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, ab, ac, ad, ae);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, ab, ac, ad, ae, af] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, ab, ac, ad, ae, af);
 }
 inline auto fields(PeakRates& v) {
   auto& [a, b, c, d] = v;
@@ -104,8 +104,8 @@ inline auto fields(Train& v) {
   return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m);
 }
 inline auto fields(EagerSettings& v) {
-  auto& [a, b, c, d, e, f, g, h] = v;
-  return std::tie(a, b, c, d, e, f, g, h);
+  auto& [a, b, c, d, e, f, g, h, i, j, k] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k);
 }
 inline auto fields(RuntimeChoice& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s] = v;
@@ -152,8 +152,8 @@ inline auto fields(StreamId& v) {
   return std::tie(a);
 }
 inline auto fields(TapeEvent& v) {
-  auto& [a, b, c, d, e] = v;
-  return std::tie(a, b, c, d, e);
+  auto& [a, b, c, d, e, f] = v;
+  return std::tie(a, b, c, d, e, f);
 }
 inline auto fields(StateTape::Step& v) {
   auto& [a, b] = v;
@@ -199,6 +199,17 @@ void each_flip_within(std::vector<T>& value, Visit visit) {
   visit();
   value.pop_back();
   for (T& element : value) each_flip(element, visit);
+}
+template <class Visit>
+void each_flip_within(std::vector<bool>& value, Visit visit) {
+  value.push_back(true);
+  visit();
+  value.pop_back();
+  for (std::size_t i = 0; i < value.size(); ++i) {
+    value[i] = !value[i];
+    visit();
+    value[i] = !value[i];
+  }
 }
 template <class T, std::size_t N, class Visit>
 void each_flip_within(std::array<T, N>& value, Visit visit) {
