@@ -33,8 +33,8 @@ struct DeferredFrees {
 };
 
 /// What a rank's device holds at most, whenever frees come; `at_once` is what it holds if they come at once. A device
-/// that deferred frees alone would fill does not run out: before PyTorch's allocator gives up it waits for all of them
-/// (release_cached_blocks in c10/cuda/CUDACachingAllocator.cpp), which the emulated one does too.
+/// that deferred frees alone would fill need not run out: before PyTorch's allocator gives up it waits for all of them
+/// (release_cached_blocks in c10/cuda/CUDACachingAllocator.cpp). The emulated one does too, and shows whether it helps.
 [[nodiscard]] Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& device,
                               const DeferredFrees& deferred);
 /// The same by the rank's program.

@@ -251,14 +251,14 @@ ShownModel shown(const std::string& text) {
 
 Job job_of(const std::string& model, int layers, const std::string& rest) {
   const std::string layers_key = model == "gpt2" || model == "santacoder" ? "n_layer" : "num_hidden_layers";
-  return Job(parse_scenario(
-      fmt::format("model = \"models/{}.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\n[model_override]\n{} = {}\n{}",
-                  model, layers_key, layers, rest),
-      "job.toml", {source / "scenarios/examples", source / "scenarios"}));
+  return Job(parse_scenario(fmt::format("model = \"models/{}.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = "
+                                        "1\n[model_override]\n{} = {}\n{}",
+                                        model, layers_key, layers, rest),
+                            "job.toml", {source / "scenarios/examples", source / "scenarios"}));
 }
 
 std::vector<Job> jobs_of_all_runtimes() {
-  const std::string train = "gpus = 1\n[train]\nsequence_length = 256\nmicro_batch = 2\nglobal_batch = 4\n";
+  const std::string train = "[train]\nsequence_length = 256\nmicro_batch = 2\nglobal_batch = 4\n";
   const std::string pytorch = "[runtime]\nname = \"pytorch\"\n";
   const std::string full = "recompute = \"full\"\n";
   std::vector<Job> jobs;
