@@ -59,8 +59,8 @@ WhatIf ask(const SnapshotQuestion& question, const RecordedTrace& trace, const R
   if (options.memory_fraction < 1 && !what.conditions.capacity)
     refuse(question.memory_fraction ? "--memory-fraction" : "--alloc-conf", "is a fraction of a device of unknown size",
            "give its size with --capacity");
-  what.recorded = scenarios::what_if(trace, report.emptied_at, {trace.options, std::nullopt});
-  what.asked = scenarios::what_if(trace, report.emptied_at, what.conditions);
+  what.recorded = scenarios::what_if(trace, report, {trace.options, std::nullopt});
+  what.asked = scenarios::what_if(trace, report, what.conditions);
   return what;
 }
 

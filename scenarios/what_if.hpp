@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "scenarios/io/recorded_trace.hpp"
@@ -57,10 +59,36 @@ struct RerunOutcome {
   friend bool operator==(const RerunOutcome&, const RerunOutcome&) = default;
 };
 
+/// One way to read what a recording leaves open.
+struct RerunReading {
+  /// Events before which the program emptied the cache.
+  std::vector<std::size_t> emptied_at = {};
+  /// By event: whether it also did before that request, if that finds nothing cached. A call that had nothing to give
+  /// back left no trace in the recording. Empty: nowhere.
+  std::vector<bool> emptied_unseen = {};
+  /// Where new segments lie. Of free blocks of equal size the lowest goes first, up to PyTorch 2.11.
+  enum class Addresses : std::uint8_t { Rise, Fall } addresses = Addresses::Rise;
+  /// What becomes of a request that ran out in the recording and is served now.
+  enum class LateService : std::uint8_t { FreedAtOnce, KeptToTheEnd } late_service = LateService::FreedAtOnce;
+
+  friend bool operator==(const RerunReading&, const RerunReading&) = default;
+};
+
 /// Makes the requests of a recording again. Blocks that were live at its beginning are requested first, in order of
-/// address; frees complete when they did; the cache is emptied where the program did that (`emptied_at`, see
-/// ReplayReport), not where the recorded allocator had to. Addresses are invented.
-RerunOutcome what_if(const RecordedTrace& trace, const std::vector<std::size_t>& emptied_at,
-                     const Conditions& conditions);
+/// address; frees complete when they did; the cache is emptied where the program did that, not where the recorded
+/// allocator had to. Addresses are invented.
+RerunOutcome what_if(const RecordedTrace& trace, const RerunReading& reading, const Conditions& conditions);
+
+/// How the requests fare in the likeliest reading of the recording, and in all others that it allows.
+struct RerunRange {
+  RerunOutcome likeliest;
+  Bytes lowest_peak, highest_peak;  ///< reserved, of the readings in which memory suffices; or of all, if in none
+  bool may_fit = false;             ///< memory suffices in some reading
+  bool may_run_out = false;         ///< it does not in some
+  std::vector<std::string> open;    ///< what the recording leaves open and readings differ in
+
+  [[nodiscard]] bool certain() const { return lowest_peak == highest_peak && may_fit != may_run_out; }
+};
+RerunRange what_if(const RecordedTrace& trace, const ReplayReport& report, const Conditions& conditions);
 
 }  // namespace tidemark::scenarios

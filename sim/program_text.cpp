@@ -1,8 +1,11 @@
 #include "sim/program_text.hpp"
 
+#include <algorithm>
 #include <charconv>
+#include <cstddef>
 #include <iterator>
 #include <optional>
+#include <type_traits>
 
 #include <fmt/format.h>
 
@@ -14,6 +17,13 @@ namespace {
 
 constexpr std::array<std::string_view, 10> streaming_names = {"fill",       "copy", "lookup", "norm",   "rotary",
                                                               "activation", "add",  "loss",   "reduce", "update"};
+
+// Whoever follows a program holds a row for each number up to the largest, and a square of them for streams: a word of
+// a text is not to cost gigabytes. What is numbered takes a line of its own, so that a text has more bytes than
+// numbers.
+constexpr std::size_t always_within_reach = 1 << 16;
+constexpr std::size_t most_streams = 256;
+constexpr std::int32_t farthest_step = 1 << 28;  // within a group: so that sums of them fit
 
 using Out = std::back_insert_iterator<std::string>;
 
@@ -75,7 +85,8 @@ void write(Out out, const Program& program, const Op& op) {
 // Reads one line word by word; every failure names the line and what was expected.
 class LineReader {
  public:
-  LineReader(std::string_view line, int number) : rest_(line), number_(number) {}
+  /// `reach`: no buffer, event or communicator has so high a number.
+  LineReader(std::string_view line, int number, std::size_t reach) : rest_(line), number_(number), reach_(reach) {}
 
   [[noreturn]] void fail(const std::string& what) const { throw ProgramTextError(number_, what); }
 
@@ -84,6 +95,9 @@ class LineReader {
     rest_.remove_prefix(start == std::string_view::npos ? rest_.size() : start);
     return rest_.empty();
   }
+
+  /// Of a line that is not at its end.
+  [[nodiscard]] bool at_comment() const { return rest_.starts_with('#'); }
 
   std::string_view word(std::string_view what) {
     if (at_end()) fail(fmt::format("{} is missing", what));
@@ -116,7 +130,10 @@ class LineReader {
     const std::string_view found = word(what);
     if (found.size() < 2 || found[0] != letter) fail(fmt::format("'{}' is no {}", found, what));
     const Kind value{number<std::int32_t>(found.substr(1), what)};
-    if (value.value < 0 || value.value > 1 << 28) fail(fmt::format("'{}' is no {}", found, what));
+    if (value.value < 0) fail(fmt::format("'{}' is no {}", found, what));
+    const std::size_t reach = std::is_same_v<Kind, StreamId> ? most_streams : reach_;
+    if (value.index() >= reach)
+      fail(fmt::format("'{}' is out of reach: the number of a {} has to be below {}", found, what, reach));
     return value;
   }
   BufferId buffer() { return id<BufferId>('b', "buffer"); }
@@ -184,6 +201,7 @@ class LineReader {
  private:
   std::string_view rest_;
   int number_;
+  std::size_t reach_;
 };
 
 void read_op(LineReader& in, ProgramBuilder& program) {
@@ -222,6 +240,7 @@ void read_op(LineReader& in, ProgramBuilder& program) {
       const std::string_view way = in.word("direction");
       if (way != "send" && way != "receive") in.fail(fmt::format("'{}' is neither send nor receive", way));
       const std::int32_t step = in.number<std::int32_t>("step");
+      if (step < -farthest_step || step > farthest_step) in.fail(fmt::format("a step of {} leads nowhere", step));
       transfers.push_back({way == "send" ? Direction::Send : Direction::Receive, step, in.buffer()});
     }
     program.exchange(comm, transfers, stream);
@@ -280,12 +299,13 @@ std::string text(const Program& program) {
 
 Program parse_program(std::string_view text) {
   ProgramBuilder program;
+  const std::size_t reach = std::max(text.size(), always_within_reach);
   int number = 0;
   while (!text.empty()) {
     const std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(line.size() + 1, text.size()));
-    LineReader in(line, ++number);
-    if (in.at_end() || line.starts_with('#')) continue;
+    LineReader in(line, ++number, reach);
+    if (in.at_end() || in.at_comment()) continue;
     read_op(in, program);
   }
   return std::move(program).finish();

@@ -180,6 +180,11 @@ class GroupChecker {
     for (const auto& [way, sizes] : mine.messages) {
       const auto& [comm, direction, step] = way;
       const Communicator& communicator = workload_.communicators[comm.index()];
+      if (!is_member(communicator, rank)) {
+        found_.push_back(fmt::format("rank {} {} in communicator {}, of which it is no member", rank.value,
+                                     direction == Direction::Send ? "sends" : "receives", communicator.name));
+        continue;
+      }
       const Rank peer = group_neighbour(communicator, rank, step);
       if (!first_meeting(comm, rank, peer, step * 2 + (direction == Direction::Send ? 1 : 0))) continue;
       const Direction back = direction == Direction::Send ? Direction::Receive : Direction::Send;

@@ -19,7 +19,9 @@ void read_price(std::istream& in, int number, Prices& prices) {
   std::string what;
   std::int64_t low = 0, bytes = 0, high = 0;
   in >> entry >> what >> low >> bytes >> high;
-  if (!in || entry > prices.entries.size()) throw ProgramTextError(number, "a price is: entry, what, low, bytes, high");
+  std::string more;
+  if (!in || in >> more || entry > prices.entries.size())
+    throw ProgramTextError(number, "a price is: entry, what, low, bytes, high");
   if (entry == prices.entries.size()) prices.entries.emplace_back();
   DriverPrices& its = prices.entries[entry];
   const Estimate price{Bytes{bytes}, Bytes{low}, Bytes{high}, {}};
@@ -56,6 +58,7 @@ DeviceJob parse_device_job(std::string_view text) {
   std::istringstream in{std::string(text)};
   std::string line;
   std::streamoff rest = 0;
+  int before = 0, priced = 1;
   for (int number = 1; std::getline(in, line); ++number) {
     std::istringstream words(line);
     std::string first;
@@ -65,16 +68,31 @@ DeviceJob parse_device_job(std::string_view text) {
     } else if (first == "price") {
       read_price(words, number, job.prices);
     } else if (first == "priced") {
+      priced = number;
       for (std::int32_t entry = 0; words >> entry;) job.prices.entry_of_rank.push_back(entry);
-    } else if (!first.empty()) {
+      if (!words.eof()) throw ProgramTextError(number, "every rank's price list is a number");
+    } else if (!first.empty() && !first.starts_with('#')) {
       break;
     }
     rest = in.tellg();
+    before = number;
   }
-  if (rest < 0 || static_cast<std::size_t>(rest) >= text.size()) throw ProgramTextError(1, "a job has a workload");
-  job.workload = parse_workload(text.substr(static_cast<std::size_t>(rest)));
+  if (rest < 0 || static_cast<std::size_t>(rest) >= text.size())
+    throw ProgramTextError(before + 1, "a job has a workload");
+  try {
+    job.workload = parse_workload(text.substr(static_cast<std::size_t>(rest)));
+  } catch (const ProgramTextError& error) {
+    const std::string what = error.what();  // "line 3: …", counted from where the workload begins
+    throw ProgramTextError(before + error.line(), what.substr(what.find(": ") + 2));
+  }
   if (job.prices.entry_of_rank.size() != job.workload.program_of_rank.size())
-    throw ProgramTextError(1, "every rank has a price list");
+    throw ProgramTextError(priced, "every rank has a price list");
+  for (const std::int32_t entry : job.prices.entry_of_rank)
+    if (entry < 0 || static_cast<std::size_t>(entry) >= job.prices.entries.size())
+      throw ProgramTextError(priced, fmt::format("there is no price list {}", entry));
+  for (const DriverPrices& its : job.prices.entries)
+    if (its.communicators.size() < job.workload.communicators.size())
+      throw ProgramTextError(priced, "every communicator has a price in every list");
   return job;
 }
 

@@ -21,6 +21,7 @@
 #include "kernels/execute/process_memory.hpp"
 #include "sim/liveness.hpp"
 #include "sim/program_text.hpp"
+#include "sim/verify.hpp"
 
 // tidemark_gpu JOB [--results FILE] [--time-limit SECONDS] [--discard-job]: runs a job's programs on the GPUs of this
 // machine, and compares. Under mpirun its ranks are mpirun's; otherwise it forks them. Exit codes are tidemark's.
@@ -324,6 +325,9 @@ int run(int argc, char** argv) {
   text << file.rdbuf();
   if (arguments->discard_job) std::remove(arguments->job.c_str());
   const DeviceJob job = parse_device_job(text.str());
+  const std::vector<std::string> wrong = verify(job.workload);
+  for (const std::string& finding : wrong) fmt::print(stderr, "{}: error: {}\n", arguments->job, finding);
+  if (!wrong.empty()) return bad_input;
   const auto limit = std::chrono::seconds(arguments->time_limit);
   if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr && !mpi_version().empty()) {
     const std::unique_ptr<World> world = mpi_world(limit);

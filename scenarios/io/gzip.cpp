@@ -37,14 +37,26 @@ std::string reason(gzFile file, int system_error) {
 
 struct PlainOrGzip::File {
   std::string path;
-  std::size_t allowed;
-  std::size_t left;
+  FileLimits limits;
+  std::int64_t content = 0;  // read so far
   ZlibFile zlib;
+
+  void check() const {
+    constexpr std::int64_t always_allowed = 16 << 20;
+    if (content > limits.content.count())
+      reject(path, "holds more than the " + std::to_string(limits.content.count()) + " bytes allowed");
+    if (content <= always_allowed || gzdirect(zlib.get()) == 1) return;
+    const std::int64_t packed = gzoffset(zlib.get());
+    if (content / limits.expansion > packed)
+      reject(path,
+             "at byte " + std::to_string(packed) + ": unpacks to more than " + std::to_string(limits.expansion) +
+                 " times its size (" + std::to_string(content) + " bytes so far)",
+             "made to fill memory, probably; if it is not, unpack it first: gzip -dc FILE > UNPACKED");
+  }
 };
 
 PlainOrGzip::PlainOrGzip(const std::string& path, const FileLimits& limits)
-    : file_(new File{path, static_cast<std::size_t>(limits.content.count()),
-                     static_cast<std::size_t>(limits.content.count()), nullptr}) {
+    : file_(new File{path, limits, 0, nullptr}) {
   std::error_code failure;
   const std::filesystem::file_status status = std::filesystem::status(path, failure);
   if (!std::filesystem::exists(status)) reject(path, "there is no such file");
@@ -61,9 +73,8 @@ std::size_t PlainOrGzip::read(char* into, std::size_t most) {
   errno = 0;
   const int got = gzread(file_->zlib.get(), into, static_cast<unsigned>(std::min<std::size_t>(most, 1 << 30)));
   if (got < 0) reject(file_->path, "cannot read: " + reason(file_->zlib.get(), errno));
-  if (static_cast<std::size_t>(got) > file_->left)
-    reject(file_->path, "holds more than the " + std::to_string(file_->allowed) + " bytes allowed");
-  file_->left -= static_cast<std::size_t>(got);
+  file_->content += got;
+  file_->check();
   if (got > 0) return static_cast<std::size_t>(got);
   int code = Z_OK;
   gzerror(file_->zlib.get(), &code);

@@ -58,6 +58,8 @@ struct Path {
 };
 
 class SnapshotReader {
+  using Entries = std::span<const PickleValue>;
+
  public:
   SnapshotReader(const std::string& file, TraceSink sink) : file_(file), sink_(std::move(sink)) {}
 
@@ -71,9 +73,7 @@ class SnapshotReader {
               const Path traces{&top, "device_traces"};
               const Path trace{&traces, {}, device};
               sink_(device, event(value, entries, Path{&trace, {}, index}));
-              // Each traceback is a list of its own, most of them with what another one holds.
-              if (const PickleValue* frames = so_far.find(entries, "frames"))
-                if (const auto* list = std::get_if<PickleList>(frames)) so_far.forget(*list);
+              share_frames(so_far, entries);
             }};
   }
 
@@ -100,7 +100,14 @@ class SnapshotReader {
   }
 
  private:
-  using Entries = std::span<const PickleValue>;
+  // Each traceback is a list of its own, most of them with what another one holds.
+  void share_frames(Pickle& so_far, Entries entries) const {
+    const PickleValue* frames = so_far.find(entries, "frames");
+    const auto* list = frames == nullptr ? nullptr : std::get_if<PickleList>(frames);
+    if (list == nullptr || list->index >= stack_of_list_.size()) return;
+    const StackId stack = stack_of_list_[list->index];
+    if (stack.valid()) so_far.share(*list, list_of_stack_[stack.index()]);
+  }
 
   void read_top(Entries dict, const Path& top, MemorySnapshot& snapshot) {
     each_of(dict, "segments", top,
@@ -188,7 +195,7 @@ class SnapshotReader {
     if (const std::int64_t limit = integer_or(entries, "max_split_size", path, -1); limit >= 0) {
       record.max_split_size = Bytes{limit};
     }
-    record.garbage_collection_threshold = number_or_zero(entries, "garbage_collection_threshold", path);
+    record.garbage_collection_threshold = share_or_zero(entries, "garbage_collection_threshold", path);
     record.expandable_segments = boolean_or(entries, "expandable_segments", path, false);
     record.trace_overflowed = boolean_or(entries, "trace_alloc_overflowed", path, false);
     if (const PickleValue* divisions = pickle_->find(entries, "roundup_power2_divisions")) {
@@ -256,6 +263,7 @@ class SnapshotReader {
     if (same != alike.end()) return known = *same;
     alike.push_back(StackId{static_cast<std::int32_t>(stacks_.size())});
     stacks_.push_back(std::move(stack));
+    list_of_stack_.push_back(*list);
     return known = alike.back();
   }
 
@@ -315,12 +323,19 @@ class SnapshotReader {
     return *boolean;
   }
 
-  double number_or_zero(Entries dict, std::string_view key, const Path& path) {
+  double share_or_zero(Entries dict, std::string_view key, const Path& path) {
     const PickleValue* found = pickle_->find(dict, key);
     if (found == nullptr) return 0;
-    if (const double* number = std::get_if<double>(found)) return *number;
-    if (const auto* number = std::get_if<std::int64_t>(found)) return static_cast<double>(*number);
-    return add_kind(Path{&path, key}, "a number", *found), 0;
+    double share = 0;
+    if (const double* number = std::get_if<double>(found)) {
+      share = *number;
+    } else if (const auto* whole = std::get_if<std::int64_t>(found)) {
+      share = static_cast<double>(*whole);
+    } else {
+      return add_kind(Path{&path, key}, "a number", *found), 0;
+    }
+    if (share >= 0 && share <= 1) return share;
+    return add(Path{&path, key}, std::to_string(share) + " is no share of the memory"), 0;
   }
 
   std::string text_or_empty(Entries dict, std::string_view key, const Path& path) {
@@ -413,6 +428,7 @@ class SnapshotReader {
   TraceSink sink_;
   std::vector<StackFrame> frames_;
   std::vector<std::vector<FrameId>> stacks_;
+  std::vector<PickleList> list_of_stack_;  // the first with these frames
   std::unordered_map<std::uint32_t, std::int32_t> frame_of_dict_;
   std::vector<StackId> stack_of_list_;  // by container
   std::unordered_map<std::uint64_t, std::vector<StackId>> stacks_with_hash_;

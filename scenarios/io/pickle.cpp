@@ -90,8 +90,7 @@ class PickleReader {
     return static_cast<std::int64_t>(take_unsigned(n) << unused) >> unused;  // extends the sign
   }
 
-  std::int64_t take_long() {
-    const auto n = static_cast<std::size_t>(take_unsigned(1));
+  std::int64_t take_long(std::size_t n) {
     if (n <= 8) return take_signed(n);
     const std::int64_t value = take_signed(8);
     for (const char byte : take(n - 8)) {
@@ -100,24 +99,35 @@ class PickleReader {
     return value;
   }
 
+  // A length that the format stores with a sign.
+  std::size_t take_length(std::size_t n) {
+    const std::int64_t length = take_signed(n);
+    if (length < 0) reject("a length of " + std::to_string(length));
+    return static_cast<std::size_t>(length);
+  }
+
   double take_double() {
     std::uint64_t bits = 0;
     for (const char byte : take(8)) bits = bits << 8 | static_cast<unsigned char>(byte);
     return std::bit_cast<double>(bits);
   }
 
-  PickleText take_text(std::size_t length) {
+  // Texts and bytes alike: which of them it is stands in the value.
+  std::uint32_t take_string(std::size_t length) {
     const std::string_view text = take(length);
-    if (const auto known = text_numbers_.find(text); known != text_numbers_.end()) return {known->second};
-    if (pickle_.texts_.size() >= limits_.values) reject_size();
+    if (const auto known = text_numbers_.find(text); known != text_numbers_.end()) return known->second;
+    if (pickle_.texts_.size() >= limits_.texts) reject_more_than(limits_.texts, "texts");
     const auto number = static_cast<std::uint32_t>(pickle_.texts_.size());
     text_numbers_.emplace(pickle_.texts_.emplace_back(text), number);
-    return {number};
+    return number;
   }
 
   // -- the stack ------------------------------------------------------------------------------------------------------
 
-  void push(const PickleValue& value) { stack_.push_back(value); }
+  void push(const PickleValue& value) {
+    if (stack_.size() >= limits_.stack) reject_more_than(limits_.stack, "values in no list or dict");
+    stack_.push_back(value);
+  }
 
   // What an opcode may reach: the values above the last mark.
   [[nodiscard]] std::size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
@@ -137,30 +147,44 @@ class PickleReader {
     return values;
   }
 
+  void pop() {
+    if (!marks_.empty() && marks_.back() == stack_.size()) {
+      marks_.pop_back();
+    } else {
+      need(1);
+      stack_.pop_back();
+    }
+  }
+
   // -- the containers -------------------------------------------------------------------------------------------------
 
   std::uint32_t new_container() {
-    if (pickle_.containers_.size() >= limits_.values) reject_size();
+    if (pickle_.containers_.size() >= limits_.containers) reject_more_than(limits_.containers, "containers");
     pickle_.containers_.push_back({});
     return static_cast<std::uint32_t>(pickle_.containers_.size() - 1);
   }
 
-  [[noreturn]] void reject_size() const { reject("more than " + std::to_string(limits_.values) + " values"); }
+  [[noreturn]] void reject_more_than(std::size_t limit, const std::string& what) const {
+    reject("more than " + std::to_string(limit) + ' ' + what, "no memory snapshot has so many");
+  }
 
   void append(std::uint32_t index, std::span<const PickleValue> items) {
+    if (is_given_out(index)) {
+      reject("what a dict in " + std::string(consumer_->key) + " holds is changed after that was complete");
+    }
     Pickle::Container& container = pickle_.containers_[index];
     std::vector<PickleValue>& values = pickle_.values_;
     if (container.count + items.size() > container.capacity) {
       const std::size_t capacity = std::max(container.count + items.size(), 2 * container.capacity);
       if (container.first + container.capacity != values.size()) {  // not the last one: it moves to the end
         const std::size_t first = values.size();
-        if (first + capacity > limits_.values) reject_size();
+        if (first + capacity > limits_.values) reject_more_than(limits_.values, "values");
         values.resize(first + capacity);
         std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(container.first), container.count,
                     values.begin() + static_cast<std::ptrdiff_t>(first));
         container.first = first;
       } else {
-        if (container.first + capacity > limits_.values) reject_size();
+        if (container.first + capacity > limits_.values) reject_more_than(limits_.values, "values");
         values.resize(container.first + capacity);
       }
       container.capacity = capacity;
@@ -175,13 +199,14 @@ class PickleReader {
     const std::uint32_t container = new_container();
     const std::span<const PickleValue> items = top(values);
     if constexpr (std::is_same_v<Kind, PickleDict>) check_entries(items);
+    if constexpr (std::is_same_v<Kind, PickleSet>) check_hashable(items);
     check_unconsumed(items);
     append(container, items);
     stack_.resize(stack_.size() - values);
     push(Kind{container});
   }
 
-  // Appends the last `values` to the list or dict below them.
+  // Appends the last `values` to the list, dict or set below them.
   template <class Kind>
   void extend(std::size_t values) {
     need(values + 1);
@@ -190,6 +215,7 @@ class PickleReader {
       reject("expected " + std::string(kind_of(Kind{})) + " to add to, found " + std::string(kind_of(target)));
     }
     if constexpr (std::is_same_v<Kind, PickleDict>) check_entries(top(values));
+    if constexpr (std::is_same_v<Kind, PickleSet>) check_hashable(top(values));
     if (consumer_ == nullptr || !consume(std::get<Kind>(target), top(values))) {
       append(std::get<Kind>(target).index, top(values));
     }
@@ -205,8 +231,15 @@ class PickleReader {
     }
   }
 
-  // -- dicts that are not kept
-  // ------------------------------------------------------------------------------------------
+  void check_hashable(std::span<const PickleValue> items) const {
+    for (const PickleValue& item : items) {
+      if (std::holds_alternative<PickleList>(item) || std::holds_alternative<PickleDict>(item)) {
+        reject(std::string(kind_of(item)) + " cannot be in a set");
+      }
+    }
+  }
+
+  // -- dicts that are not kept ----------------------------------------------------------------------------------------
 
   static constexpr std::uint32_t consumed_bit = 1U << 31;  // no container has so high a number
   static bool is_consumed(const PickleValue& value) {
@@ -222,10 +255,12 @@ class PickleReader {
   };
 
   // What a value that is pushed now will become an item of, as Python writes lists: behind a mark above the list, or
-  // alone right above it.
+  // alone right above it. Behind a second mark it will be in a tuple or a dict first.
   template <class Accept>
   std::optional<std::size_t> offset_in(Accept accept) const {
-    if (!marks_.empty() && marks_.back() > 0 && accept(stack_[marks_.back() - 1])) return stack_.size() - marks_.back();
+    const bool second = marks_.size() > 1 && marks_[marks_.size() - 2] == marks_.back();
+    if (!marks_.empty() && !second && marks_.back() > 0 && accept(stack_[marks_.back() - 1]))
+      return stack_.size() - marks_.back();
     if (!stack_.empty() && stack_.size() > floor() && accept(stack_.back())) return 0;
     return std::nullopt;
   }
@@ -262,7 +297,7 @@ class PickleReader {
       return true;
     });
     if (!offset) return {new_container()};
-    if (dicts_consumed_ >= limits_.values) reject_size();
+    if (dicts_consumed_ >= consumed_bit) reject_more_than(consumed_bit, "dicts");
     const auto number = static_cast<std::uint32_t>(dicts_consumed_++);
     waiting_.push_back({number, inner->number, inner->items + *offset});
     return {number | consumed_bit};
@@ -275,11 +310,35 @@ class PickleReader {
     for (auto waiting = waiting_.rbegin(); waiting != waiting_.rend(); ++waiting) {
       if (waiting->number != (dict.index & ~consumed_bit)) continue;
       if (std::exchange(waiting->complete, true)) break;
-      pickle_.byte_count_ = next_;
-      consumer_->take(pickle_, waiting->list, waiting->item, dict, entries);
+      hand_over(waiting->list, waiting->item, dict, entries);
       return true;
     }
     reject("a dict in " + std::string(consumer_->key) + " is not written in one piece");
+  }
+
+  void hand_over(std::size_t list, std::size_t item, const PickleValue& value, std::span<const PickleValue> entries) {
+    for (const PickleValue& entry : entries) give_out(entry);
+    pickle_.byte_count_ = next_;
+    consumer_->take(pickle_, list, item, value, entries);
+  }
+
+  // The consumer has seen a container, and all that is in it: nothing of that may change any more.
+  void give_out(const PickleValue& value) {
+    std::vector<PickleValue> left{value};
+    while (!left.empty()) {
+      const std::optional<PickleContainer> container = container_of(pickle_, left.back());
+      left.pop_back();
+      if (!container || is_given_out(container->index)) continue;
+      if (container->index >= given_out_.size()) given_out_.resize(pickle_.containers_.size());
+      given_out_[container->index] = true;
+      left.insert(left.end(), container->items.begin(), container->items.end());
+    }
+  }
+  [[nodiscard]] bool is_given_out(std::uint32_t index) const { return index < given_out_.size() && given_out_[index]; }
+
+  bool consume(PickleSet, std::span<const PickleValue> items) {
+    check_unconsumed(items);
+    return false;
   }
 
   bool consume(PickleList list, std::span<const PickleValue> items) {
@@ -292,14 +351,17 @@ class PickleReader {
     Inner& inner = found->second;
     for (const PickleValue& item : items) {
       if (!is_consumed(item)) {
-        consumer_->take(pickle_, inner.number, inner.items, item, {});
+        const auto* dict = std::get_if<PickleDict>(&item);  // one that is there for other reasons too
+        if (dict != nullptr) give_out(item);
+        hand_over(inner.number, inner.items, item,
+                  dict == nullptr ? std::span<const PickleValue>{} : pickle_.entries(*dict));
       } else {
         const Consumed& next = waiting_.empty() ? Consumed{} : waiting_.front();
         if (waiting_.empty() || next.number != (std::get<PickleDict>(item).index & ~consumed_bit) ||
             next.list != inner.number || next.item != inner.items) {
           reject("a dict in " + std::string(consumer_->key) + " is out of order");
         }
-        if (!next.complete) consumer_->take(pickle_, inner.number, inner.items, item, {});
+        if (!next.complete) hand_over(inner.number, inner.items, item, {});
         waiting_.pop_front();
       }
       ++inner.items;
@@ -342,19 +404,24 @@ class PickleReader {
     need(1);
     // Python numbers what it memoizes one after the other, and nothing here makes room for more.
     if (index > 2 * memo_.count() + 65'536) reject("memo number " + std::to_string(index) + " is out of order");
+    if (index >= limits_.memo) reject_more_than(limits_.memo, "numbers of the memo");
     memo_.set(static_cast<std::size_t>(index), stack_.back());
   }
 
   void recall(std::uint64_t index) {
     const std::optional<PickleValue> value = memo_.get(static_cast<std::size_t>(index));
     if (!value) reject("memo number " + std::to_string(index) + " was never set");
+    push_again(*value);
+  }
+
+  void push_again(const PickleValue& value) {
     if (consumer_ != nullptr) {
-      const auto* list = std::get_if<PickleList>(&*value);
-      if (is_consumed(*value) || (list != nullptr && (outer_ == list->index || inner_.contains(list->index)))) {
+      const auto* list = std::get_if<PickleList>(&value);
+      if (is_consumed(value) || (list != nullptr && (outer_ == list->index || inner_.contains(list->index)))) {
         reject("what is in " + std::string(consumer_->key) + " is used elsewhere too");
       }
     }
-    push(*value);
+    push(value);
   }
 
   // -- the opcodes ----------------------------------------------------------------------------------------------------
@@ -387,7 +454,17 @@ class PickleReader {
         take(8);
         break;
       case PickleOpcode::Mark:
+        if (marks_.size() >= limits_.stack) reject_more_than(limits_.stack, "marks");
         marks_.push_back(stack_.size());
+        break;
+      case PickleOpcode::Pop:
+        pop();
+        break;
+      case PickleOpcode::PopMark:
+        stack_.resize(stack_.size() - values_above_mark());
+        break;
+      case PickleOpcode::Dup:
+        push_again(PickleValue(top(1).front()));
         break;
 
       case PickleOpcode::None:
@@ -409,16 +486,36 @@ class PickleReader {
         push(static_cast<std::int64_t>(take_unsigned(2)));
         break;
       case PickleOpcode::Long1:
-        push(take_long());
+        push(take_long(take_unsigned(1)));
+        break;
+      case PickleOpcode::Long4:
+        push(take_long(take_length(4)));
         break;
       case PickleOpcode::BinFloat:
         push(take_double());
         break;
+      case PickleOpcode::ShortBinString:  // a text of Python 2
       case PickleOpcode::ShortBinUnicode:
-        push(take_text(take_unsigned(1)));
+        push(PickleText{take_string(take_unsigned(1))});
+        break;
+      case PickleOpcode::BinString:
+        push(PickleText{take_string(take_length(4))});
         break;
       case PickleOpcode::BinUnicode:
-        push(take_text(take_unsigned(4)));
+        push(PickleText{take_string(take_unsigned(4))});
+        break;
+      case PickleOpcode::BinUnicode8:
+        push(PickleText{take_string(take_unsigned(8))});
+        break;
+      case PickleOpcode::ShortBinBytes:
+        push(PickleBytes{take_string(take_unsigned(1))});
+        break;
+      case PickleOpcode::BinBytes:
+        push(PickleBytes{take_string(take_unsigned(4))});
+        break;
+      case PickleOpcode::BinBytes8:
+      case PickleOpcode::ByteArray8:
+        push(PickleBytes{take_string(take_unsigned(8))});
         break;
 
       case PickleOpcode::EmptyList:
@@ -429,6 +526,15 @@ class PickleReader {
         break;
       case PickleOpcode::EmptyDict:
         push(new_dict());
+        break;
+      case PickleOpcode::EmptySet:
+        push(PickleSet{new_container()});
+        break;
+      case PickleOpcode::FrozenSet:
+        build<PickleSet>(values_above_mark());
+        break;
+      case PickleOpcode::AddItems:
+        extend<PickleSet>(values_above_mark());
         break;
       case PickleOpcode::List:
         build<PickleList>(values_above_mark());
@@ -483,9 +589,9 @@ class PickleReader {
   }
 
   [[noreturn]] void refuse(PickleOpcode opcode) const {
-    reject("opcode " + opcode_name(opcode) + " is refused: it is not plain data",
-           "snapshots hold only numbers, texts, lists, tuples and dicts; a file with anything else was not written by "
-           "torch.cuda.memory._dump_snapshot");
+    reject("opcode " + opcode_name(opcode) + " is refused: " + std::string(reason_to_refuse(opcode)),
+           "snapshots hold plain data only: numbers, texts, lists, tuples and dicts; a file with anything else was not "
+           "written by torch.cuda.memory._dump_snapshot");
   }
 
   void check_nesting() const {
@@ -523,6 +629,7 @@ class PickleReader {
   std::size_t lists_placed_ = 0;                    // of which are its items already
   std::size_t dicts_consumed_ = 0;
   std::deque<Consumed> waiting_;  // begun, and not yet an item
+  std::vector<bool> given_out_;   // by container
 };
 
 Pickle read_pickle(const ByteSource& source, const std::string& file, const PickleLimits& limits,
@@ -549,16 +656,17 @@ const PickleValue* Pickle::find(std::span<const PickleValue> entries, std::strin
   return nullptr;
 }
 
-void Pickle::forget(PickleList list) {
+void Pickle::share(PickleList list, PickleList same) {
   Container& container = containers_[list.index];
-  if (container.first + container.capacity != values_.size()) return;
+  const Container& other = containers_[same.index];
+  if (container.first == other.first || container.first + container.capacity != values_.size()) return;
   values_.resize(container.first);
-  container = {};
+  container = {.first = other.first, .count = other.count};  // without room to grow in: what grows, moves
 }
 
 std::string_view kind_of(const PickleValue& value) {
   static constexpr std::array<std::string_view, std::variant_size_v<PickleValue>> names = {
-      "None", "a boolean", "an integer", "a float", "a text", "a list", "a tuple", "a dict"};
+      "None", "a boolean", "an integer", "a float", "a text", "a list", "a tuple", "a dict", "bytes", "a set"};
   return names[value.index()];
 }
 

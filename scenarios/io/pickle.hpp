@@ -1,6 +1,7 @@
-// Python pickles that hold plain data: None, booleans, integers, floats, strings, lists, tuples and dicts, as
-// torch.cuda.memory._dump_snapshot writes them. Opcodes that name a class or call something are refused, so reading
-// runs no code; bytes from anywhere are either read or rejected, in time and memory proportional to their number.
+// Python pickles that hold plain data: None, booleans, integers of 64 bits, floats, strings, bytes, lists, tuples, sets
+// and dicts, as torch.cuda.memory._dump_snapshot writes them. Opcodes that name a class or call something are refused,
+// so reading runs no code; bytes from anywhere are either read or rejected, in time proportional to their number, and
+// in memory that is too, up to a limit.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +22,8 @@ namespace tidemark::scenarios {
 struct PickleNone {
   friend bool operator==(PickleNone, PickleNone) = default;
 };
-/// Places in a Pickle. Python objects that were shared are one place, and so are equal texts. Lists, tuples and dicts
-/// count together.
+/// Places in a Pickle. Python objects that were shared are one place, and so are equal texts. Lists, tuples, dicts and
+/// sets count together.
 struct PickleText {
   std::uint32_t index = 0;
   friend bool operator==(PickleText, PickleText) = default;
@@ -39,12 +40,28 @@ struct PickleDict {
   std::uint32_t index = 0;
   friend bool operator==(PickleDict, PickleDict) = default;
 };
-using PickleValue =
-    std::variant<PickleNone, bool, std::int64_t, double, PickleText, PickleList, PickleTuple, PickleDict>;
+/// Bytes, or a bytearray.
+struct PickleBytes {
+  std::uint32_t index = 0;
+  friend bool operator==(PickleBytes, PickleBytes) = default;
+};
+/// A set, or a frozenset, in the order written.
+struct PickleSet {
+  std::uint32_t index = 0;
+  friend bool operator==(PickleSet, PickleSet) = default;
+};
+using PickleValue = std::variant<PickleNone, bool, std::int64_t, double, PickleText, PickleList, PickleTuple,
+                                 PickleDict, PickleBytes, PickleSet>;
 
+/// What a pickle may cost, whatever it says. Of a snapshot, whose events are not kept, these are far above what a file
+/// of several GB has: one container and two numbers of the memo for each event.
 struct PickleLimits {
-  std::size_t nesting = 64;        ///< containers within containers; a snapshot has 6
-  std::size_t values = 1UL << 28;  ///< all items of all containers, and all texts
+  std::size_t nesting = 64;            ///< containers within containers; a snapshot has 6
+  std::size_t values = 1UL << 26;      ///< items of all containers, of 16 bytes
+  std::size_t containers = 1UL << 27;  ///< of 24 bytes
+  std::size_t stack = 1UL << 24;       ///< values that are in no container yet: Python writes 1000 items at a time
+  std::size_t texts = 1UL << 22;       ///< that differ, and bytes
+  std::size_t memo = 1UL << 28;        ///< of 5 bytes
 };
 
 /// The values of one pickle. Values refer to it and have no meaning without it.
@@ -58,8 +75,10 @@ class Pickle {
 
   /// As stored: meant to be UTF-8, not checked.
   [[nodiscard]] std::string_view text(PickleText text) const { return texts_[text.index]; }
+  [[nodiscard]] std::string_view bytes(PickleBytes bytes) const { return texts_[bytes.index]; }
   [[nodiscard]] std::span<const PickleValue> items(PickleList list) const { return items(containers_[list.index]); }
   [[nodiscard]] std::span<const PickleValue> items(PickleTuple tuple) const { return items(containers_[tuple.index]); }
+  [[nodiscard]] std::span<const PickleValue> items(PickleSet set) const { return items(containers_[set.index]); }
   /// Key, value, key, value, ... in the order written. Of equal keys, the last one counts.
   [[nodiscard]] std::span<const PickleValue> entries(PickleDict dict) const { return items(containers_[dict.index]); }
   /// The value of a text key, or null.
@@ -68,8 +87,8 @@ class Pickle {
   }
   [[nodiscard]] const PickleValue* find(std::span<const PickleValue> entries, std::string_view key) const;
 
-  /// Empties a list, if that saves anything: nothing else was read since.
-  void forget(PickleList list);
+  /// Lets a list share the memory of one that holds the same, if that saves anything: nothing else was read since.
+  void share(PickleList list, PickleList same);
 
  private:
   friend class PickleReader;
@@ -98,19 +117,20 @@ std::string_view kind_of(const PickleValue& value);
 using ByteSource = std::function<std::size_t(char* into, std::size_t most)>;
 
 /// Takes the dicts out of lists of dicts as soon as each is complete, so that the pickle need not hold them: those of
-/// the lists in the list that `key` names in the outermost dict. They are read as Python writes them: complete before
-/// the next one begins, and referred to from nowhere else. A pickle that does otherwise is rejected. Afterwards these
-/// lists are empty.
+/// the lists in the list that `key` names in the outermost dict. They are read as Python writes them: complete, with
+/// all that they hold, before the next one begins, and referred to from nowhere else. A pickle that does otherwise is
+/// rejected. Afterwards these lists are empty.
 struct PickleConsumer {
   std::string_view key;
-  /// `value` is item number `item` of list number `list`; `entries` are those of a dict, and of nothing else. What it
-  /// needs no more of the pickle it may forget.
+  /// `value` is item number `item` of list number `list`; `entries` are those of a dict, and of nothing else. What of
+  /// the pickle is there already it may let share.
   std::function<void(Pickle& so_far, std::size_t list, std::size_t item, const PickleValue& value,
                      std::span<const PickleValue> entries)>
       take;
 };
 
-/// Reads a pickle of protocol 2 to 5. Throws InputError, which names `file` and the byte, if it is anything else.
+/// Reads a pickle of protocol 2 to 5: every opcode that Python writes there for plain data. Throws InputError, which
+/// names `file` and the byte, if it is anything else.
 Pickle read_pickle(const ByteSource& source, const std::string& file = {}, const PickleLimits& limits = {},
                    const PickleConsumer* consumer = nullptr);
 Pickle read_pickle(std::string_view bytes, const std::string& file = {}, const PickleLimits& limits = {},

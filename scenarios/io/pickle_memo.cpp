@@ -26,9 +26,13 @@ void PickleMemo::set(std::size_t index, const PickleValue& value) {
     put(Kind::Tuple, tuple->index);
   } else if (const auto* dict = std::get_if<PickleDict>(&value)) {
     put(Kind::Dict, dict->index);
+  } else if (const auto* bytes = std::get_if<PickleBytes>(&value)) {
+    put(Kind::Bytes, bytes->index);
+  } else if (const auto* set = std::get_if<PickleSet>(&value)) {
+    put(Kind::Set, set->index);
   } else {
-    put(Kind::Other, static_cast<std::uint32_t>(others_.size()));
-    others_.push_back(value);
+    if (others_.empty() || others_.back() != value) others_.push_back(value);
+    put(Kind::Other, static_cast<std::uint32_t>(others_.size() - 1));
   }
 }
 
@@ -46,6 +50,10 @@ std::optional<PickleValue> PickleMemo::get(std::size_t index) const {
       return PickleTuple{place};
     case Kind::Dict:
       return PickleDict{place};
+    case Kind::Bytes:
+      return PickleBytes{place};
+    case Kind::Set:
+      return PickleSet{place};
     case Kind::Other:
       return others_[place];
   }

@@ -9,8 +9,8 @@
 
 namespace tidemark::scenarios {
 
-/// The numbered values of a pickle. Python memoizes every text, list, tuple and dict that it writes, so these are
-/// packed: five bytes each. Other values, which it never memoizes, take more.
+/// The numbered values of a pickle. Python memoizes every text, all bytes and every container that it writes, so these
+/// are packed: five bytes each. Other values, which it never memoizes, take more.
 class PickleMemo {
  public:
   void set(std::size_t index, const PickleValue& value);
@@ -19,7 +19,7 @@ class PickleMemo {
   [[nodiscard]] std::size_t count() const { return count_; }
 
  private:
-  enum class Kind : std::uint8_t { Absent, Text, List, Tuple, Dict, Other };
+  enum class Kind : std::uint8_t { Absent, Text, List, Tuple, Dict, Bytes, Set, Other };
 
   std::vector<Kind> kinds_;
   std::vector<std::uint32_t> places_;  // of the value, by its kind

@@ -1,23 +1,15 @@
 #include "scenarios/io/pickle_nesting.hpp"
 
 #include <algorithm>
-#include <optional>
-#include <span>
 #include <variant>
 #include <vector>
 
 #include "sim/overloaded.hpp"
 
 namespace tidemark::scenarios {
-namespace {
 
-struct Container {
-  std::uint32_t index = 0;
-  std::span<const PickleValue> items;
-};
-
-std::optional<Container> container(const Pickle& pickle, const PickleValue& value) {
-  using Result = std::optional<Container>;
+std::optional<PickleContainer> container_of(const Pickle& pickle, const PickleValue& value) {
+  using Result = std::optional<PickleContainer>;
   return std::visit(Overloaded{
                         [](PickleNone) { return Result{}; },
                         [](bool) { return Result{}; },
@@ -33,15 +25,17 @@ std::optional<Container> container(const Pickle& pickle, const PickleValue& valu
                         [&](PickleDict dict) {
                           return Result{{dict.index, pickle.entries(dict)}};
                         },
+                        [](PickleBytes) { return Result{}; },
+                        [&](PickleSet set) {
+                          return Result{{set.index, pickle.items(set)}};
+                        },
                     },
                     value);
 }
 
-}  // namespace
-
 Nesting nesting(const Pickle& pickle, std::size_t limit) {
   struct Level {
-    Container container;
+    PickleContainer container;
     std::size_t next_item = 0;
     std::uint32_t height = 1;  // of the container, as far as seen
   };
@@ -51,7 +45,7 @@ Nesting nesting(const Pickle& pickle, std::size_t limit) {
   std::vector<Level> path;
 
   const auto enter = [&](const PickleValue& value) {
-    const std::optional<Container> entered = container(pickle, value);
+    const std::optional<PickleContainer> entered = container_of(pickle, value);
     if (!entered) return Nesting::Bounded;
     std::uint32_t& height = heights[entered->index];
     if (height == open) return Nesting::Cyclic;

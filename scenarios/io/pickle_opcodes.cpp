@@ -94,4 +94,39 @@ std::string opcode_name(PickleOpcode opcode) {
   return hex;
 }
 
+std::string_view reason_to_refuse(PickleOpcode opcode) {
+  switch (static_cast<unsigned char>(opcode)) {
+    case 'I':
+    case 'L':
+    case 'F':
+    case 'S':
+    case 'V':
+    case 'g':
+    case 'p':
+      return "it is of protocol 0, which no pickle of protocols 2 to 5 holds";
+    case 'c':
+    case 0x93:
+      return "it names a class or a function";
+    case 0x82:
+    case 0x83:
+    case 0x84:
+      return "it names a class by its number in a registry";
+    case 'R':
+    case 'b':
+    case 'i':
+    case 'o':
+    case 0x81:
+    case 0x92:
+      return "it makes an object";
+    case 'P':
+    case 'Q':
+      return "it names an object outside of the file";
+    case 0x97:
+    case 0x98:
+      return "it stands for a buffer outside of the file";
+    default:
+      return "no protocol has it";
+  }
+}
+
 }  // namespace tidemark::scenarios

@@ -1,6 +1,7 @@
 #include "scenarios/io/trace_replay.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
 #include <set>
 #include <span>
@@ -13,6 +14,7 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/io/recorded_ages.hpp"
 #include "scenarios/io/recorded_segments.hpp"
 #include "sim/caching_allocator.hpp"
 
@@ -49,8 +51,14 @@ class Replay {
     while (now_ < trace_.events.size()) step();
     compare_end();
     const PoolStats& stats = allocator_.stats().all;
-    for (const auto& [event, asked] : emptied_)
-      if (asked <= stats.reserved.peak) report_.emptied_at.push_back(event);
+    const Bytes held = std::max(stats.reserved.peak, report_.capacity.value_or(Bytes{}));
+    for (const Released& released : released_) {
+      const bool room = !collects_garbage() && released.asked <= held;
+      if (released.by == Released::By::Program || (released.by == Released::By::Unknown && room))
+        report_.emptied_at.push_back(released.event);
+      else if (released.by == Released::By::Unknown)
+        report_.perhaps_emptied_at.push_back(released.event);
+    }
     report_.reserved = stats.reserved.current;
     report_.peak_reserved = stats.reserved.peak;
     report_.peak_allocated = stats.allocated.peak;
@@ -124,6 +132,7 @@ class Replay {
     const bool request = end < trace_.events.size() && (trace_.events[end].action == Action::Alloc ||
                                                         trace_.events[end].action == Action::OutOfMemory);
     note_release(end, request);
+    note_stacks(end);
     if (!request || empties_cache_first(end)) empty_cache(end);
     if (request) return serve(end);
     allocator_.source().expect(now_, end, now_, true);
@@ -131,14 +140,56 @@ class Replay {
     now_ = end;
   }
 
-  // Where the cache goes back: with the device as full as it would have been without.
+  /// Segments went back before an event, and why.
+  struct Released {
+    enum class By : std::uint8_t { Program, Allocator, Unknown };
+
+    std::size_t event = 0;
+    By by = By::Unknown;
+    Bytes asked;  // what would have been reserved without that
+  };
+
+  // The allocator only gives back for a request that then takes from the device.
   void note_release(std::size_t end, bool request) {
     const std::size_t taking = end_of_releases(end);
     if (taking == now_ || (request && trace_.events[end].action == Action::OutOfMemory)) return;
-    Bytes asked;
-    if (request && taking < end)
-      asked = allocator_.reserved() + segment_size(block_size(trace_.events[end].size, trace_.options), trace_.options);
-    emptied_.emplace_back(now_, asked);
+    // Frees that complete first, because the cache is to go back, are events of their own.
+    std::size_t first = now_;
+    while (first < taking && !gives_back(trace_.events[first].action)) ++first;
+    if (first == taking) return;
+    if (!request || taking == end) return released_.push_back({first, Released::By::Program, {}});
+    Released::By by = releaser(taking, trace_.events[end]);
+    if (by == Released::By::Unknown && collects_garbage() && !all_unused_go(taking)) by = Released::By::Allocator;
+    const Bytes segment = segment_size(block_size(trace_.events[end].size, trace_.options), trace_.options);
+    released_.push_back({first, by, allocator_.reserved() + segment});
+  }
+
+  // What the allocator gives back for a request has the request's stack (malloc hands its context on to
+  // release_cached_blocks). What the program gives back has its own, or, if stacks were recorded for allocations only,
+  // that of the segment's.
+  [[nodiscard]] Released::By releaser(std::size_t taking, const RecordedEvent& request) const {
+    bool of_segments = true;
+    for (const RecordedEvent& event : events(now_, taking)) {
+      if (!gives_back(event.action)) continue;
+      if (event.stack != request.stack) return Released::By::Program;
+      const auto taken = taken_by_.find(event.address.value);
+      of_segments = of_segments && taken != taken_by_.end() && taken->second == event.stack;
+    }
+    return of_segments || !request.stack.valid() ? Released::By::Unknown : Released::By::Allocator;
+  }
+  void note_stacks(std::size_t end) {
+    for (const RecordedEvent& event : events(now_, end))
+      if (takes(event.action) && event.stack.valid()) taken_by_[event.address.value] = event.stack;
+  }
+
+  [[nodiscard]] bool collects_garbage() const { return trace_.options.garbage_collection_threshold > 0; }
+  // Garbage collection leaves what was used lately.
+  [[nodiscard]] bool all_unused_go(std::size_t taking) const {
+    CachingAllocator<RecordedSegments> trial = allocator_;
+    trial.source().expect(now_, taking, now_, true);
+    trial.empty_cache();
+    trial.source().finish();
+    return trial.source().take_mismatches().empty();
   }
 
   [[nodiscard]] Events events(std::size_t begin, std::size_t end) const {
@@ -185,7 +236,9 @@ class Replay {
     auto result = in_pool(event, [&] { return allocator_.malloc(event.size, event.stream); });
     finish(request);
     now_ = request;
-    if (!served) report_.capacity = allocator_.reserved() + Bytes{static_cast<std::int64_t>(event.address.value)};
+    const Bytes room{static_cast<std::int64_t>(event.address.value)};
+    if (!served && room < segment_size(block_size(event.size, trace_.options), trace_.options))
+      report_.capacity = allocator_.reserved() + room;
     if (served && !std::holds_alternative<BlockId>(result)) {
       diverge(report_.mismatched_segment_events, "the allocator finds no memory for it");
       allocator_.source().give_anything();
@@ -364,7 +417,8 @@ class Replay {
   std::unordered_map<std::uint64_t, BlockId> live_;      // by recorded address
   std::unordered_map<std::uint64_t, StreamId> pending_;  // freed, and waiting for a stream that stands for others
   std::set<std::uint16_t> held_pools_;                   // private ones that have a user
-  std::vector<std::pair<std::size_t, Bytes>> emptied_;   // before which event, and what would have been reserved
+  std::vector<Released> released_;
+  std::unordered_map<std::uint64_t, StackId> taken_by_;  // by address of a segment or its pages
   std::int64_t waits_ = 0;
   std::int64_t syncs_ = 0;
   std::size_t judged_to_ = 0;  // completed frees up to here have been looked at, and
@@ -375,6 +429,16 @@ class Replay {
 
 }  // namespace
 
-ReplayReport replay(const RecordedTrace& trace) { return Replay(trace).run(); }
+ReplayReport replay(const RecordedTrace& trace) {
+  ReplayReport report = Replay(trace).run();
+  if (report.exact()) return report;
+  for (const OldestSegment oldest : {OldestSegment::Highest, OldestSegment::Lowest}) {
+    ReplayReport aged = Replay(by_age(trace, oldest)).run();
+    aged.ties = ReplayReport::Ties::ByAge;
+    if (aged.exact()) return aged;
+    if (trace.start.empty()) break;
+  }
+  return report;
+}
 
 }  // namespace tidemark::scenarios

@@ -44,19 +44,28 @@ struct ReplayReport {
   Bytes peak_reserved;   ///< of the start and the trace
   Bytes peak_allocated;  ///< in block sizes; rests in part on the reconstruction of the start
 
-  /// Events before which the program emptied the cache: torch.cuda.empty_cache(). The allocator does the same when the
-  /// device is full; it was not where more was reserved at another time.
+  /// Events before which the program emptied the cache: torch.cuda.empty_cache(). The allocator does the same for a
+  /// request when the device is full: then the device's events have the request's stack. Where stacks do not tell, it
+  /// was not full if more was reserved at another time.
   std::vector<std::size_t> emptied_at;
-  /// What the allocator and the device had together when a request ran out: reserved, and free on the device.
+  /// Events before which the one or the other did: nothing in the recording tells.
+  std::vector<std::size_t> perhaps_emptied_at;
+  /// What the allocator and the device had together when a request ran out: reserved, and free on the device. Absent if
+  /// the device had room for it: a limit was in the way that the recording does not state.
   std::optional<Bytes> capacity;
+
+  /// Which of free blocks of equal size went first: the one at the lowest address, up to PyTorch 2.11; or that of the
+  /// oldest segment, and of its blocks the lowest, since 2.13 (pull request 183591).
+  enum class Ties : std::uint8_t { ByAddress, ByAge } ties = Ties::ByAddress;
 
   [[nodiscard]] bool exact() const { return !first_divergence && same_end; }
   friend bool operator==(const ReplayReport&, const ReplayReport&) = default;
 };
 
-/// Feeds a recording to the caching allocator, which gets its segments at the recorded addresses: ties between free
-/// blocks of equal size break on the address. A block returns when its free was completed, so that the timing of other
-/// streams plays no part. The device has nothing left where the recorded one had nothing left.
+/// Feeds a recording to the caching allocator, which gets its segments at the recorded addresses. Of free blocks of
+/// equal size, those of the lowest address go first; or of the oldest segment, if that explains the recording. A block
+/// returns when its free was completed, so that the timing of other streams plays no part. The device has nothing left
+/// where the recorded one had nothing left.
 ReplayReport replay(const RecordedTrace& trace);
 
 }  // namespace tidemark::scenarios

@@ -87,6 +87,15 @@ Json outcome_json(const RerunOutcome& outcome) {
           {"served_ooms", outcome.served_ooms}};
 }
 
+Json range_json(const RerunRange& range) {
+  Json out = outcome_json(range.likeliest);
+  out["peak_reserved_range_bytes"] = {range.lowest_peak.count(), range.highest_peak.count()};
+  out["may_fit"] = range.may_fit;
+  out["may_run_out"] = range.may_run_out;
+  out["open"] = range.open;
+  return out;
+}
+
 }  // namespace
 
 std::string replay_json(const SnapshotReplay& answer) {
@@ -97,15 +106,16 @@ std::string replay_json(const SnapshotReplay& answer) {
                {"options", options_json(answer.what_if->conditions.options)},
                {"capacity_bytes", optional_bytes(answer.what_if->conditions.capacity)},
                {"capacity_from_recording", answer.what_if->capacity_from_recording},
-               {"fits", !answer.what_if->asked.ran_out},
+               {"fits", !answer.what_if->asked.likeliest.ran_out},
                {"remarks", answer.what_if->remarks},
-               {"recorded", outcome_json(answer.what_if->recorded)},
-               {"asked", outcome_json(answer.what_if->asked)}};
+               {"recorded", range_json(answer.what_if->recorded)},
+               {"asked", range_json(answer.what_if->asked)}};
   return Json{{"schema", "tidemark.replay/1"},
               {"snapshot", answer.path},
               {"device", answer.device},
               {"exact", answer.report.exact()},
               {"first_divergence", first ? Json{{"event", first->event}, {"text", first->text}} : Json()},
+              {"ties", answer.report.ties == ReplayReport::Ties::ByAge ? "oldest segment" : "lowest address"},
               {"replay", report_json(answer.report)},
               {"options", options_json(answer.trace.options)},
               {"remarks", answer.trace.remarks},

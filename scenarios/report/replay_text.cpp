@@ -43,6 +43,8 @@ std::string what_was_recorded(const SnapshotReplay& answer) {
         "  the recording begins with blocks in use; of {} behind them it is not recorded whose they are"
         " ({} counted as free)\n",
         count(answer.trace.ambiguous_gaps, "gap"), open);
+  if (r.ties == ReplayReport::Ties::ByAge)
+    out += "  of free blocks of equal size, that of the oldest segment went first, as since PyTorch 2.13\n";
   for (const std::string& remark : answer.trace.remarks) out += "  note: " + remark + '\n';
   return out;
 }
@@ -104,11 +106,23 @@ std::string settings(const WhatIf& what) {
   return out;
 }
 
+std::string what_is_open(const RerunRange& asked) {
+  if (asked.open.empty()) return {};
+  std::string out = "  the recording leaves open:\n";
+  for (const std::string& what : asked.open) out += "    " + what + '\n';
+  if (asked.lowest_peak != asked.highest_peak)
+    out += fmt::format("  read otherwise, {} to {} are reserved at the peak\n", gib(asked.lowest_peak),
+                       gib(asked.highest_peak));
+  if (asked.may_fit && asked.may_run_out) out += "  read otherwise, memory may suffice or run out\n";
+  return out;
+}
+
 std::string what_if_text(const SnapshotReplay& answer) {
   if (!answer.what_if) return {};
   const WhatIf& what = *answer.what_if;
   std::string out = fmt::format("what if: {}\n", settings(what));
-  if (const std::optional<RanOut>& none = what.asked.ran_out) {
+  const RerunRange& asked = what.asked;
+  if (const std::optional<RanOut>& none = asked.likeliest.ran_out) {
     out += fmt::format(
         "  no: it runs out at event {}: {} asked for, {} of the device, which has {}; {} reserved, {} of it"
         " allocated\n",
@@ -117,14 +131,15 @@ std::string what_if_text(const SnapshotReplay& answer) {
     if (none->limit) out += fmt::format("  the allocator may take {}\n", gib(*none->limit));
   } else {
     out += "  yes: every request is served";
-    if (what.asked.served_ooms > 0)
-      out += fmt::format(", and {} that ran out in the recording", count(what.asked.served_ooms, "one"));
+    if (asked.likeliest.served_ooms > 0)
+      out += fmt::format(", and {} that ran out in the recording", count(asked.likeliest.served_ooms, "one"));
     out += '\n';
   }
   out +=
       table({{"  ", "peak reserved", "peak allocated", "free in pieces at the peak", "device gives / takes", "retries"},
-             row("as recorded, from an empty device", what.recorded),
-             row("what if", what.asked)});
+             row("as recorded, from an empty device", what.recorded.likeliest),
+             row(asked.likeliest.ran_out ? "what if, until it runs out" : "what if", asked.likeliest)});
+  out += what_is_open(asked);
   if (!answer.trace.start.empty())
     out += "  blocks from before the recording are requested first, in order of address\n";
   for (const std::string& remark : what.remarks) out += "  note: " + remark + '\n';

@@ -1,11 +1,16 @@
 #include "scenarios/io/memory_snapshot.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
+#include <zlib.h>
 
 #include "scenarios/io/gzip.hpp"
 #include "scenarios/io/input_error.hpp"
@@ -100,6 +105,19 @@ TEST(Gzip, SaysWhyThereIsNothingToRead) {
   EXPECT_EQ(error([] { read_plain_or_gzip(testing::TempDir()); }), "is not a regular file");
 }
 
+TEST(Gzip, RefusesWhatUnpacksToFillMemory) {
+  const TemporaryFile file("");
+  const gzFile packed = gzopen(file.path().c_str(), "wb9");
+  ASSERT_NE(packed, nullptr);
+  const std::string zeros(1 << 20, '\0');
+  for (int i = 0; i < 20; ++i) ASSERT_EQ(gzwrite(packed, zeros.data(), 1 << 20), 1 << 20);
+  ASSERT_EQ(gzclose(packed), Z_OK);
+  const std::string refused = error([&] { read_plain_or_gzip(file.path()); });
+  EXPECT_EQ(refused.substr(0, 8), "at byte ");
+  EXPECT_NE(refused.find(": unpacks to more than 256 times its size"), std::string::npos) << refused;
+  EXPECT_EQ(read_plain_or_gzip(file.path(), {.expansion = 1100}).size(), 20U << 20);
+}
+
 TEST(MemorySnapshot, ReadsWhatTorchWrites) {
   const MemorySnapshot snapshot = read_memory_snapshot(corpus("snapshot-protocol4.pickle"));
   ASSERT_EQ(snapshot.segments.size(), 1U);
@@ -160,6 +178,81 @@ TEST(MemorySnapshot, MayBeABareListOfSegments) {
   EXPECT_TRUE(bare.device_traces.empty());
 }
 
+// The same bytes, as the values of a pickle and event by event as they come.
+std::pair<MemorySnapshot, MemorySnapshot> whole_and_streamed(const std::string& bytes) {
+  std::vector<std::vector<TraceEvent>> traces;
+  std::string_view left = bytes;
+  MemorySnapshot streamed = read_memory_snapshot(
+      [&](char* into, std::size_t most) {
+        const std::size_t n = left.copy(into, most);
+        left.remove_prefix(n);
+        return n;
+      },
+      "",
+      [&](std::size_t device, const TraceEvent& event) {
+        traces.resize(std::max(traces.size(), device + 1));
+        traces[device].push_back(event);
+      });
+  std::move(traces.begin(), traces.end(), streamed.device_traces.begin());
+  return {memory_snapshot(read_pickle(bytes)), std::move(streamed)};
+}
+
+// {"device_traces": [[events]], and what else}
+std::string traces_of(const std::string& events, const std::string& others = "") {
+  return "\x80\x04}(" + key("device_traces") + "](](" + events + "ee" + others + "u.";
+}
+std::string alloc(const std::string& frames) {
+  return "}(" + key("action") + key("alloc") + key("addr") + "K\x01" + key("size") + "K\x01" + key("frames") + frames +
+         "u";
+}
+
+TEST(MemorySnapshot, FramesOfEventsMayBeUsedElsewhere) {
+  std::ifstream file(corpus("frames-are-segments.pickle"), std::ios::binary);
+  const auto [whole, streamed] = whole_and_streamed({std::istreambuf_iterator<char>(file), {}});
+  ASSERT_EQ(whole.segments.size(), 1U);
+  EXPECT_EQ(streamed.segments, whole.segments);
+  EXPECT_EQ(streamed.device_traces, whole.device_traces);
+}
+
+TEST(MemorySnapshot, EqualTracebacksAreOneAndTheSame) {
+  // Three lists with one frame, of which the second is then used as what it is not: the frames of a block.
+  const std::string frame = "}(" + key("name") + key("f") + "u\x94";
+  const std::string block = "}(" + key("size") + "K\x01" + key("state") + key("inactive") + key("frames") + "h\x02u";
+  const std::string segment = "](}(" + key("address") + "K\0"s + key("total_size") + "K\x01" + key("segment_type") +
+                              key("small") + key("blocks") + "](" + block + "eue";
+  const auto [whole, streamed] = whole_and_streamed(traces_of(
+      alloc("](" + frame + "e\x94") + alloc("](h\0e\x94"s) + alloc("](h\0e\x94"s), key("segments") + segment));
+  ASSERT_EQ(streamed.stacks.size(), 1U);
+  EXPECT_EQ(streamed.stacks, whole.stacks);
+  EXPECT_EQ(streamed.segments, whole.segments);
+  EXPECT_TRUE(streamed.segments[0].blocks[0].stack.valid());
+}
+
+TEST(MemorySnapshot, EventsMayBeWrittenInAnyWay) {
+  const std::string entries = key("action") + key("alloc") + key("addr") + "K\x01" + key("size") + "K\x01";
+  for (const std::string& event : {"}(" + entries + "u", "(" + entries + "d", "(" + entries + key("x") + "}d",
+                                   "K\x01"
+                                   "0}(" +
+                                       entries + "u"}) {
+    SCOPED_TRACE(event);
+    const auto [whole, streamed] = whole_and_streamed(traces_of(event + event));
+    EXPECT_EQ(streamed.device_traces, whole.device_traces);
+    EXPECT_EQ(streamed.device_traces.at(0).size(), 2U);
+  }
+}
+
+TEST(MemorySnapshot, WhatAnEventHoldsStaysAsItIs) {
+  const auto refusal = [](const std::string& bytes) { return error([&] { whole_and_streamed(bytes); }); };
+  const std::string later = " what a dict in device_traces holds is changed after that was complete";
+  // A list of frames, and a frame, that grow once the event is there.
+  EXPECT_NE(refusal(traces_of(alloc("]\x94"), key("x") + "h\0Na"s)).find(later), std::string::npos);
+  EXPECT_NE(refusal(traces_of(alloc("](}\x94"
+                                    "e"),
+                              key("x") + "h\0"s + key("name") + key("f") + "s"s))
+                .find(later),
+            std::string::npos);
+}
+
 TEST(MemorySnapshot, SaysWhatIsWrongAndWhere) {
   EXPECT_EQ(snapshot_error("K\x01"), "snapshot is an integer, not a dict");
   EXPECT_EQ(snapshot_error("}"), "snapshot has neither segments nor device_traces");
@@ -173,6 +266,11 @@ TEST(MemorySnapshot, SaysWhatIsWrongAndWhere) {
                            "J\xff\xff\xff\xff" + "uaas"),
             "snapshot.device_traces[0][0].addr -1 is no address on a device; "
             "snapshot.device_traces[0][0].size is missing");
+  for (const std::string& share : {"G\x7f\xf8\0\0\0\0\0\0"s, "G\xbf\xf0\0\0\0\0\0\0"s, "K\x02"s})  // nan, -1, 2
+    EXPECT_NE(snapshot_error("}(" + key("segments") + "]" + key("allocator_settings") + "}" +
+                             key("garbage_collection_threshold") + share + "su")
+                  .find("snapshot.allocator_settings.garbage_collection_threshold "),
+              std::string::npos);
 }
 
 TEST(MemorySnapshot, StopsAfterTwentyProblems) {

@@ -46,6 +46,10 @@ std::string text(const Pickle& pickle, const PickleValue& value) {
     return wrapped('(', joined(pickle, pickle.items(*tuple)), ')');
   if (const auto* dict = std::get_if<PickleDict>(&value))
     return wrapped('{', joined(pickle, pickle.entries(*dict)), '}');
+  if (const auto* bytes = std::get_if<PickleBytes>(&value))
+    return 'b' + wrapped('\'', std::string(pickle.bytes(*bytes)), '\'');
+  if (const auto* set = std::get_if<PickleSet>(&value))
+    return "set" + wrapped('{', joined(pickle, pickle.items(*set)), '}');
   return "None";
 }
 
@@ -101,6 +105,59 @@ TEST(Pickle, LongIntegersAreTwosComplement) {
   EXPECT_EQ(read("\x8a\x0a\x01\0\0\0\0\0\0\0\0\0."s), "1") << "more bytes than needed";
   EXPECT_EQ(error(header + "\x8a\x09\0\0\0\0\0\0\0\x80\0."s),
             "not a readable pickle: at byte 2: an integer needs more than 64 bits");
+}
+
+TEST(Pickle, LongIntegersHaveLengthsOfFourBytesToo) {
+  EXPECT_EQ(read("\x8b\x02\0\0\0\xff\x7f."s), "32767");
+  EXPECT_EQ(read("\x8b\x0a\0\0\0\xfe\xff\xff\xff\xff\xff\xff\xff\xff\xff."s), "-2");
+  EXPECT_EQ(error(header + "\x8b\xff\xff\xff\xff."s), "not a readable pickle: at byte 2: a length of -1");
+  EXPECT_EQ(error(header + "\x8b\xff\xff\xff\x7f\0."s),
+            "not a readable pickle: at byte 2: the data ends 6 bytes too early");
+}
+
+TEST(Pickle, ReadsTextsAndBytesOfEveryLength) {
+  EXPECT_EQ(read("\x8d\x03\0\0\0\0\0\0\0abc."s), "'abc'");
+  EXPECT_EQ(read("U\x03"
+                 "abc."),
+            "'abc'")
+      << "a text of Python 2";
+  EXPECT_EQ(read("T\x03\0\0\0abc."s), "'abc'");
+  EXPECT_EQ(read("C\x02\xff\0."s), "b'\xff\0'"s);
+  EXPECT_EQ(read("B\x02\0\0\0ab."s), "b'ab'");
+  EXPECT_EQ(read("\x8e\x02\0\0\0\0\0\0\0ab."s), "b'ab'");
+  EXPECT_EQ(read("\x96\x02\0\0\0\0\0\0\0ab."s), "b'ab'") << "a bytearray";
+  EXPECT_EQ(error(header + "T\xff\xff\xff\xff."s), "not a readable pickle: at byte 2: a length of -1");
+  EXPECT_EQ(error(header + "\x8d\xff\xff\xff\xff\xff\xff\xff\xff"
+                           "ab."),
+            "not a readable pickle: at byte 2: the data ends 18446744073709551612 bytes too early");
+  // Bytes are no text, even if they are equal to one.
+  const Pickle pickle = read_pickle(header + "}(C\x01kK\x01\x8c\x01jK\x02u."s);
+  EXPECT_EQ(pickle.find(std::get<PickleDict>(pickle.root()), "k"), nullptr);
+}
+
+TEST(Pickle, ReadsSets) {
+  EXPECT_EQ(read("\x8f."), "set{}");
+  EXPECT_EQ(read("\x8f(K\x01K\x02\x90(\x90."), "set{1, 2}");
+  EXPECT_EQ(read("(K\x01K\x02\x91."), "set{1, 2}") << "frozen";
+  EXPECT_EQ(error(header + "\x8f(]\x90."), "not a readable pickle: at byte 5: a list cannot be in a set");
+  EXPECT_EQ(error(header + "](K\x01\x90."), "not a readable pickle: at byte 6: expected a set to add to, found a list");
+  EXPECT_EQ(error(header + "\x8f\x94(h\0\x85\x90."s), "not a readable pickle: at byte 9: a container holds itself");
+}
+
+TEST(Pickle, TakesBackWhatItPushed) {
+  EXPECT_EQ(read("K\x01K\x02"
+                 "0."),
+            "1");
+  EXPECT_EQ(read("K\x01(0."), "1") << "a mark goes as a value does";
+  EXPECT_EQ(read("K\x01(K\x02K\x03"
+                 "1."),
+            "1");
+  EXPECT_EQ(read("]K\x01"
+                 "2\x86" "a."),
+            "[(1, 1)]");
+  EXPECT_EQ(error(header + "0."), "not a readable pickle: at byte 2: too few values on the stack");
+  EXPECT_EQ(error(header + "1."), "not a readable pickle: at byte 2: there is no mark on the stack");
+  EXPECT_EQ(error(header + "K\x01(2."), "not a readable pickle: at byte 5: too few values on the stack");
 }
 
 TEST(Pickle, ReadsContainers) {
@@ -172,6 +229,30 @@ TEST(Pickle, ReadsWhatPythonWrote) {
   EXPECT_EQ(text(marks, marks.root()), "(['a', 'a', 'a'], {1, 2}, (1, 2, 3, 4))");
 }
 
+// As Python's pickle.dumps wrote them, with all that the protocol has of its own for plain data.
+TEST(Pickle, ReadsAllPlainDataOfEveryProtocol) {
+  const std::string numbers =
+      "[None, True, False, 0, 255, 256, 65536, -1, 2147483648, -9223372036854775808, 9223372036854775807, 0.500000, "
+      "'a', '" +
+      repeated("x", 300) + "', (), (1), (1, 2, 3, 4), {}, {'k', ['same'], ('t', 1), 2}, ['same'], [0, 1, 2]";
+  const std::string bytes = ", b'', b'ab\0', b'"s + repeated("y", 300) + "'";
+  const std::string sets = ", set{}, set{7}, set{}, set{8}";
+  const auto says = [](const char* name) {
+    const Pickle pickle = read_pickle(content(corpus() / name));
+    return text(pickle, pickle.root());
+  };
+  EXPECT_EQ(says("plain-protocol2.pickle"), numbers + "]");
+  EXPECT_EQ(says("plain-protocol3.pickle"), numbers + bytes + "]");
+  EXPECT_EQ(says("plain-protocol4.pickle"), numbers + bytes + sets + "]");
+  EXPECT_EQ(says("plain-protocol5.pickle"), numbers + bytes + sets + ", b'cd']");
+  EXPECT_EQ(error(content(corpus() / "refused-bytes-protocol2.pickle")),
+            "not a readable pickle: at byte 2: opcode GLOBAL (0x63) is refused: it names a class or a function");
+  EXPECT_EQ(
+      error(content(corpus() / "refused-buffer.pickle")),
+      "not a readable pickle: at byte 2: opcode NEXT_BUFFER (0x97) is refused: it stands for a buffer outside of the "
+      "file");
+}
+
 TEST(Pickle, EveryProtocolSaysTheSame) {
   const Pickle two = read_pickle(content(corpus() / "snapshot-protocol2.pickle"));
   for (const char* other : {"snapshot-protocol3.pickle", "snapshot-protocol4.pickle", "snapshot-protocol5.pickle"}) {
@@ -181,7 +262,8 @@ TEST(Pickle, EveryProtocolSaysTheSame) {
 }
 
 TEST(Pickle, RefusesEveryOpcodeThatIsNotPlainData) {
-  const std::string plain = "(.NJKMGX])}ltdaesuhjqr\x80\x85\x86\x87\x88\x89\x8a\x8c\x94\x95";
+  const std::string plain =
+      "(.012NJKMGXTUBC])}ltdaesuhjqr\x80\x85\x86\x87\x88\x89\x8a\x8b\x8c\x8d\x8e\x8f\x90\x91\x94\x95\x96";
   int refused = 0;
   for (int byte = 0; byte < 256; ++byte) {
     const auto opcode = static_cast<char>(byte);
@@ -189,16 +271,32 @@ TEST(Pickle, RefusesEveryOpcodeThatIsNotPlainData) {
     // Enough on the stack and behind it for whatever the opcode wants.
     const std::string message = error(header + "]]}" + opcode + "os\nsystem\n" + std::string(16, '\0') + ".");
     EXPECT_EQ(message, "not a readable pickle: at byte 5: opcode " + opcode_name(static_cast<PickleOpcode>(byte)) +
-                           " is refused: it is not plain data");
+                           " is refused: " + std::string(reason_to_refuse(static_cast<PickleOpcode>(byte))));
     ++refused;
   }
-  EXPECT_EQ(refused, 256 - 32);
+  EXPECT_EQ(refused, 256 - 46);
 }
 
 TEST(Pickle, NamesTheOpcodeItRefuses) {
   EXPECT_EQ(error("\x80\x02"
                   "cposix\nsystem\nX\x02\0\0\0ls\x85R."s),
-            "not a readable pickle: at byte 2: opcode GLOBAL (0x63) is refused: it is not plain data");
+            "not a readable pickle: at byte 2: opcode GLOBAL (0x63) is refused: it names a class or a function");
+  EXPECT_EQ(error(header + "]R."),
+            "not a readable pickle: at byte 3: opcode REDUCE (0x52) is refused: it makes an object");
+  EXPECT_EQ(
+      error(header + "\x82\x01."),
+      "not a readable pickle: at byte 2: opcode EXT1 (0x82) is refused: it names a class by its number in a registry");
+  EXPECT_EQ(
+      error(header + "\x97."),
+      "not a readable pickle: at byte 2: opcode NEXT_BUFFER (0x97) is refused: it stands for a buffer outside of the "
+      "file");
+  EXPECT_EQ(
+      error(header + "NQ."),
+      "not a readable pickle: at byte 3: opcode BINPERSID (0x51) is refused: it names an object outside of the file");
+  EXPECT_EQ(error(header + "I1\n."),
+            "not a readable pickle: at byte 2: opcode INT (0x49) is refused: it is of protocol 0, which no pickle of "
+            "protocols 2 to 5 holds");
+  EXPECT_EQ(error(header + "\xff."), "not a readable pickle: at byte 2: opcode 0xff is refused: no protocol has it");
   EXPECT_EQ(opcode_name(static_cast<PickleOpcode>('R')), "REDUCE (0x52)");
   EXPECT_EQ(opcode_name(static_cast<PickleOpcode>(0x93)), "STACK_GLOBAL (0x93)");
   EXPECT_EQ(opcode_name(static_cast<PickleOpcode>(0x8b)), "LONG4 (0x8b)");
@@ -215,7 +313,8 @@ TEST(Pickle, NeedsItsHeader) {
 }
 
 TEST(Pickle, EveryTruncationIsAnError) {
-  for (const char* name : {"snapshot-protocol2.pickle", "snapshot-protocol4.pickle", "values.pickle", "marks.pickle"}) {
+  for (const char* name : {"snapshot-protocol2.pickle", "snapshot-protocol4.pickle", "values.pickle", "marks.pickle",
+                           "plain-protocol2.pickle", "plain-protocol5.pickle"}) {
     const std::string whole = content(corpus() / name);
     ASSERT_FALSE(whole.empty());
     EXPECT_NO_THROW(read_pickle(whole));
@@ -266,8 +365,40 @@ TEST(Pickle, HugeLengthsCostNothing) {
             "not a readable pickle: at byte 3: memo number 4294967295 is out of order");
   EXPECT_EQ(error(header + "\x8a\xff."s), "not a readable pickle: at byte 2: the data ends 7 bytes too early");
   EXPECT_EQ(read("\x95\xff\xff\xff\xff\xff\xff\xff\xffN."), "None") << "nothing is read ahead for a frame";
-  EXPECT_EQ(error(header + repeated("]", 2000) + repeated("a", 1999) + ".", {.values = 1000}),
-            "not a readable pickle: at byte 1002: more than 1000 values");
+}
+
+TEST(Pickle, LimitsHaveAPlace) {
+  const auto stops = [](const std::string& opcodes, const PickleLimits& limits) {
+    return error(header + opcodes + ".", limits).substr(std::string("not a readable pickle: ").size());
+  };
+  EXPECT_EQ(stops(repeated("]", 2000) + repeated("a", 1999), {.containers = 1000}),
+            "at byte 1002: more than 1000 containers");
+  EXPECT_EQ(stops("](" + repeated("K\x01", 2000) + "e", {.stack = 1000}),
+            "at byte 2002: more than 1000 values in no list or dict");
+  EXPECT_EQ(stops("](" + repeated("K\x01", 2000) + "e", {.values = 1000}), "at byte 4004: more than 1000 values");
+  EXPECT_EQ(stops(repeated("(", 2000), {.stack = 1000}), "at byte 1002: more than 1000 marks");
+  EXPECT_EQ(stops("N" + repeated("\x94", 2000), {.memo = 1000}), "at byte 1003: more than 1000 numbers of the memo");
+  EXPECT_EQ(stops("U\x01"
+                  "aU\x01"
+                  "bU\x01"
+                  "c",
+                  {.texts = 2}),
+            "at byte 8: more than 2 texts");
+  // 2^31 numbers of a list, which is how gzip hides gigabytes: no more is read of them than the stack holds.
+  const std::string beginning = header + "](";
+  std::size_t read_of_it = 0;
+  const ByteSource endless = [&](char* into, std::size_t most) {
+    for (std::size_t i = 0; i < most; ++i, ++read_of_it)
+      into[i] = read_of_it < beginning.size() ? beginning[read_of_it] : 'N';
+    return most;
+  };
+  try {
+    static_cast<void>(read_pickle(endless, "", {.stack = 1 << 16}));
+    FAIL();
+  } catch (const InputError& e) {
+    EXPECT_EQ(e.problems().at(0).hint, "no memory snapshot has so many");
+  }
+  EXPECT_LT(read_of_it, 1U << 20);
 }
 
 TEST(Pickle, NestingIsBounded) {

@@ -426,12 +426,21 @@ TEST(ScenarioReader, CharactersBeyondAsciiBelongInCommentsAndStrings) {
   EXPECT_EQ(problems({{"\"megatron\"", "\"m\u00e9gatron\u02cb\""}}),
             "job.toml:19:8: error: name = \"m\u00e9gatron\u02cb\" is not known\n  hint: \"megatron\" or \"pytorch\" "
             "would do");
-  const std::string refused = "a character beyond ASCII outside comments and strings of one line";
-  EXPECT_EQ(problems({{"gpus = 64", "gpus\u02cb = 64"}}), "job.toml:3:5: error: " + refused);
-  EXPECT_EQ(problems({{"\"megatron\"", "\"\u00e9\" \u00a0"}}), "job.toml:19:12: error: " + refused);
-  EXPECT_EQ(problems({{"\"megatron\"", "\"\"\"a\\\u02cb\"\"\""}}), "job.toml:19:13: error: " + refused);
-  // Quotes before the closing ones belong to the string, and do not open another.
-  EXPECT_EQ(problems({{"\"megatron\"", "\"\"\"a\"\"\"\"\"\u02cb"}}), "job.toml:19:17: error: " + refused);
+  // Of each of these toml++ asks whether it is white space, and has no answer in its tables.
+  const auto error = [](const std::string& from, const std::string& to) {
+    const std::string all = problems({{from, to}});
+    return all.substr(0, all.find(" while parsing"));
+  };
+  EXPECT_EQ(error("gpus = 64", "gpus\u02cb = 64"), "job.toml:3:5: error: Error");
+  EXPECT_EQ(error("\"megatron\"", "\"\u00e9\" \u00a0"), "job.toml:19:12: error: Error");
+  EXPECT_EQ(error("\"megatron\"", "\"\"\"a\\\u02cb\"\"\""), "job.toml:19:13: error: Error");
+  EXPECT_EQ(error("\"megatron\"", "\"\"\"a\"\"\"\"\"\u02cb"), "job.toml:19:17: error: Error");
+  EXPECT_EQ(error("gpus = 64", "gpus = 64\"h100\u00cc\""), "job.toml:3:10: error: Error");
+  EXPECT_EQ(error("gpus = 64", "gpus = 64 'h100\u00cc'"), "job.toml:3:11: error: Error");
+  EXPECT_EQ(error("gpus = 64", "gpus = 4\bs='\u00cc'"), "job.toml:3:9: error: Error");
+  EXPECT_EQ(problems({{"\"megatron\"", "\"\"\"m\u00e9gatron\u02cb\"\"\""}}),
+            "job.toml:19:8: error: name = \"m\u00e9gatron\u02cb\" is not known\n  hint: \"megatron\" or \"pytorch\" "
+            "would do");
   EXPECT_EQ(problems({{"model =", "\ufeffmodel ="}}), "no problem");
 }
 

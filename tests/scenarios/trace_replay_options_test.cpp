@@ -1,4 +1,5 @@
 // Recordings of our own allocator under options, with several streams, private pools and a full device, replayed.
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <iterator>
@@ -278,6 +279,44 @@ TEST_P(ReplayUnder, IsExact) {
   EXPECT_EQ(ooms > 0, conditions.capacity < 1_GiB) << "the small device was meant to be too small";
 }
 
+// The same run where the device puts each new segment below all others, as cudaMalloc often does. Up to PyTorch 2.11
+// another block would have been the lowest of equal ones; since 2.13 it is the oldest segment's that goes first, as
+// here.
+RecordedTrace turned_over(RecordedTrace trace) {
+  std::map<Address, Bytes> segments;
+  for (const RecordedEvent& event : trace.events)
+    if (event.action == Action::SegmentAlloc) segments[event.address] = event.size;
+  const auto turned = [&](Address address) {
+    const auto& [from, size] = *std::prev(segments.upper_bound(address));
+    const Address top{1ULL << 50};
+    return Address{top.value - from.value} + -round_up(size, 2_MiB) + (address - from);
+  };
+  for (RecordedEvent& event : trace.events)
+    if (event.action != Action::OutOfMemory) event.address = turned(event.address);
+  for (SegmentLayout& segment : trace.end) {
+    segment.address = turned(segment.address);
+    for (BlockLayout& block : segment.blocks) block.address = turned(block.address);
+  }
+  std::sort(trace.end.begin(), trace.end.end(),
+            [](const SegmentLayout& a, const SegmentLayout& b) { return a.address < b.address; });
+  return trace;
+}
+
+class ReplayTurnedOver : public ReplayUnder {};
+
+TEST_P(ReplayTurnedOver, IsExactByTheAgeOfSegments) {
+  const Conditions& conditions = GetParam().second;
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    const Recorder recorder = random_run(conditions, seed, 1500);
+    const RecordedTrace recorded = recorded_trace(recorder.snapshot());
+    EXPECT_EQ(replay(recorded).ties, ReplayReport::Ties::ByAddress);
+    const ReplayReport report = replay(turned_over(recorded));
+    EXPECT_TRUE(report.exact()) << "seed " << seed << ": " << report.first_divergence.value_or(Divergence{}).text;
+    EXPECT_EQ(report.ties, ReplayReport::Ties::ByAge);
+    EXPECT_EQ(report.peak_reserved, recorder.stats().all.reserved.peak);
+  }
+}
+
 // Pages are there from before, and blocks whose slack is not recorded.
 class ReplayFromTheMiddle : public ReplayUnder {};
 
@@ -309,6 +348,15 @@ std::vector<std::pair<std::string, Conditions>> conditions_without_waits() {
   return found;
 }
 INSTANTIATE_TEST_SUITE_P(Conditions, ReplayFromTheMiddle, testing::ValuesIn(conditions_without_waits()), name_of);
+
+// Of expandable segments there is one for each pool and stream: nothing to turn over.
+std::vector<std::pair<std::string, Conditions>> conditions_of_fixed_segments() {
+  std::vector<std::pair<std::string, Conditions>> found;
+  for (const auto& [name, conditions] : all_conditions)
+    if (!conditions.options.expandable_segments) found.emplace_back(name, conditions);
+  return found;
+}
+INSTANTIATE_TEST_SUITE_P(Conditions, ReplayTurnedOver, testing::ValuesIn(conditions_of_fixed_segments()), name_of);
 
 }  // namespace
 }  // namespace tidemark::tests
