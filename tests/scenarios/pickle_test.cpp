@@ -153,7 +153,8 @@ TEST(Pickle, TakesBackWhatItPushed) {
                  "1."),
             "1");
   EXPECT_EQ(read("]K\x01"
-                 "2\x86" "a."),
+                 "2\x86"
+                 "a."),
             "[(1, 1)]");
   EXPECT_EQ(error(header + "0."), "not a readable pickle: at byte 2: too few values on the stack");
   EXPECT_EQ(error(header + "1."), "not a readable pickle: at byte 2: there is no mark on the stack");

@@ -110,8 +110,7 @@ TEST(ProgramText, ErrorsNameTheLineAndWhatIsWrong) {
   EXPECT_EQ(error_of("free b99999999999"), "line 1: '99999999999' is no buffer");
   EXPECT_EQ(error_of("free b999999999"),
             "line 1: 'b999999999' is out of reach: the number of a buffer has to be below 65536");
-  EXPECT_EQ(error_of("record e0 s256"),
-            "line 1: 's256' is out of reach: the number of a stream has to be below 256");
+  EXPECT_EQ(error_of("record e0 s256"), "line 1: 's256' is out of reach: the number of a stream has to be below 256");
   EXPECT_EQ(error_of("exchange s0 g0 send 1000000000 b0"), "line 1: a step of 1000000000 leads nowhere");
   EXPECT_EQ(error_of("free b1 b2"), "line 1: more words than the op has");
   EXPECT_EQ(error_of("borrow b1 g0"), "line 1: 'g0' is no stream");
