@@ -253,7 +253,7 @@ int run_validate_on(World& world, const Arguments& arguments) {
   const bool speaks = world.rank().value == 0;
   const auto agreed = [&](const std::string& mistakes) {
     const std::string first = world.first_said(mistakes);
-    if (speaks && !first.empty()) fmt::print(stderr, "{}\n", first);
+    if (speaks && !first.empty()) complain(first);
     return first.empty();
   };
   ValidateOptions options{.scale = {arguments.scale}};
@@ -298,7 +298,7 @@ int run_validate(const Arguments& arguments) {
   if (arguments.back_end == "cuda") return run_on_devices(arguments);
   const std::unique_ptr<World> world = mpi_world(
       std::chrono::seconds(arguments.time_limit),
-      [](const RunFailure& failure) { fmt::print(stderr, "tidemark: the run ended early: {}\n", failure.what()); });
+      [](const RunFailure& failure) { complain(fmt::format("tidemark: the run ended early: {}", failure.what())); });
   try {
     return run_validate_on(*world, arguments);
   } catch (const std::bad_alloc&) {
@@ -496,10 +496,10 @@ int main(int argc, char** argv) {
   try {
     return tidemark::cli::run(argc, argv);
   } catch (const tidemark::scenarios::InputError& error) {
-    fmt::print(stderr, "{}\n", error.what());
+    tidemark::cli::complain(error.what());
     return tidemark::cli::bad_input;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "tidemark: {}\n", error.what());
+    tidemark::cli::complain(fmt::format("tidemark: {}", error.what()));
     return tidemark::cli::machine_failed;
   }
 }

@@ -45,6 +45,11 @@ void answer(const std::string& text, const std::string& json, const std::functio
   write_file(json, [&](std::ostream& file) { file << make_json(); });
 }
 
+void complain(const std::string& text) {
+  std::fputs((text + '\n').c_str(), stderr);
+  std::fflush(stderr);
+}
+
 std::vector<std::filesystem::path> files_behind(const std::string& scenario) {
   const std::filesystem::path path(scenario);
   std::vector<std::filesystem::path> files =

@@ -13,6 +13,9 @@ namespace tidemark::cli {
 /// (`write_file`). Throws std::system_error where it does not get out.
 void answer(const std::string& text, const std::string& json, const std::function<std::string()>& make_json);
 
+/// Says on standard error what went wrong, as far as that takes it: there is nowhere else to say that it does not.
+void complain(const std::string& text);
+
 /// A scenario's file and those that it names: nothing that is written may be one of them.
 [[nodiscard]] std::vector<std::filesystem::path> files_behind(const std::string& scenario);
 

@@ -263,12 +263,12 @@ int run_on_farm(Farm& farm, const PlanArguments& a) {
       check_places(space, a);
       code = answered(space, a, searched(space, a, *farm_runner(farm, work)));
     } catch (const InputError& error) {
-      fmt::print(stderr, "{}\n", error.what());
+      complain(error.what());
     }
     farm.dismiss(code);
     return code;
   } catch (const InputError& error) {
-    if (farm.rank() == 0) fmt::print(stderr, "{}\n", error.what());
+    if (farm.rank() == 0) complain(error.what());
     return bad_input;
   } catch (const std::exception& error) {
     farm.fail(error.what());

@@ -63,7 +63,8 @@ std::optional<std::filesystem::path> resolved(const std::string& name, const Sce
 std::vector<std::string> files_in(const std::filesystem::path& folder, const std::filesystem::path& shown_under) {
   std::vector<std::string> found;
   std::error_code failure;
-  for (std::filesystem::directory_iterator at(folder, failure), end; !failure && at != end; at.increment(failure)) {
+  const std::filesystem::path here = folder.empty() ? "." : folder;
+  for (std::filesystem::directory_iterator at(here, failure), end; !failure && at != end; at.increment(failure)) {
     std::error_code gone;
     if (at->is_regular_file(gone)) found.push_back((shown_under / at->path().filename()).string());
   }

@@ -205,7 +205,7 @@ TEST(ClusterReader, KeysWithoutMeaningAreRefused) {
 
 TEST(ClusterReader, AnEstimateLiesWithinItsBounds) {
   EXPECT_EQ(problems("bytes = \"500 MiB\"", "bytes = \"700 MiB\""),
-            "test.toml:18:9: error: bytes has to lie between low and high");
+            "test.toml:18:9: error: bytes has to lie between low and high\n  hint: low is 400 MiB, high is 600 MiB");
 }
 
 TEST(ClusterReader, ACublasHandleThatWasNotMeasuredHasTheBoundsOfItsWorkspace) {
