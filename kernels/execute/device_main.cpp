@@ -5,6 +5,7 @@
 #include <fstream>
 #include <optional>
 #include <sstream>
+#include <stdexcept>
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -99,6 +100,14 @@ void let_ranks_share(Rank rank) {
   set("NCCL_RAS_ENABLE", "0");
   set("NCCL_MAX_CTAS", "2");
   set("NCCL_ALGO", "Ring");
+}
+
+// `tidemark` has tried the place before; a disk may still fill up.
+void write_results(const std::string& path, const Json& results) {
+  std::ofstream file(path, std::ios::binary);
+  file << results.dump(2) << '\n';
+  file.close();
+  if (!file) throw std::runtime_error(path + ": cannot be written");
 }
 
 Json versions() {
@@ -262,7 +271,7 @@ int run_rank(World& world, const DeviceJob& job, const Arguments& arguments) {
                        {"device_sums", std::move(sums)},
                        {"ranks", std::move(ranks)}};
     print(results);
-    if (!arguments.results.empty()) std::ofstream(arguments.results) << results.dump(2) << '\n';
+    if (!arguments.results.empty()) write_results(arguments.results, results);
     verdict = agrees ? "yes" : "no";
   }
   return world.broadcast(verdict) == "yes" ? yes : no;

@@ -1,14 +1,14 @@
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <ostream>
 
+#include "scenarios/cli/arguments.hpp"
 #include "scenarios/cli/detail/plan_verbs.hpp"
 #include "scenarios/cli/output.hpp"
 #include "scenarios/cli/progress.hpp"
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/io/suggestion.hpp"
+#include "scenarios/io/output_file.hpp"
 #include "scenarios/io/text_file.hpp"
-#include "scenarios/io/toml_reader.hpp"
 #include "scenarios/plan/advise.hpp"
 #include "scenarios/plan/capacity.hpp"
 #include "scenarios/report/advice_text.hpp"
@@ -17,15 +17,6 @@ namespace tidemark::cli {
 namespace {
 
 constexpr int yes = 0, no = 1;
-
-// "8 GiB", as scenario files write sizes.
-Bytes asked_size(const std::string& text) {
-  const TomlTable table{{{"free", {}, {text, {}}}}};
-  Problems problems("--free");
-  const std::optional<Bytes> size = TomlReader(&table, {}, "", problems).bytes("free");
-  problems.raise_if_any();
-  return *size;
-}
 
 }  // namespace
 
@@ -43,7 +34,8 @@ CLI::App* add_advise(CLI::App& app, AdviseArguments& a) {
 int run_advise(const AdviseArguments& a) {
   const std::filesystem::path path(a.scenario);
   AdviseOptions options{.most_changes = static_cast<std::size_t>(a.most_changes), .free = {}};
-  if (!a.free.empty()) options.free = asked_size(a.free);
+  if (!a.free.empty()) options.free = asked_size("--free", a.free);
+  check_outputs({{"--json", a.json}}, files_behind(a.scenario));
   const Advice advice = advise(parse_toml(read_text(path), path.string()), path, {path.parent_path(), data_root()},
                                options, plan_progress_on_terminal());
   answer(advice_text(advice), a.json, [&] { return advice_json(advice); });
@@ -61,7 +53,12 @@ CLI::App* add_capacity(CLI::App& app, CapacityArguments& a) {
 
 int run_capacity(const CapacityArguments& a) {
   const Study study = read_study(a.study, data_root());
+  std::vector<std::filesystem::path> inputs = files_read(study.space);
+  inputs.emplace_back(a.study);
+  check_outputs({{"--json", a.json}, {"--csv", a.csv}}, inputs);
   const std::vector<Limit> found = limits(study, plan_progress_on_terminal());
+  const auto says_something = [](const Limit& limit) { return limit.largest || limit.next; };
+  if (std::none_of(found.begin(), found.end(), says_something)) refuse_no_candidates(study.space, a.study);
   if (!a.csv.empty()) write_file(a.csv, [&](std::ostream& file) { file << capacity_csv(study, found); });
   answer(capacity_text(study, found), a.json, [&] { return capacity_json(study, found); });
   for (const Limit& limit : found)

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/io/input_error.hpp"
+#include "scenarios/io/quantity.hpp"
 #include "scenarios/io/suggestion.hpp"
 
 namespace tidemark::cli {
@@ -86,6 +87,13 @@ std::vector<Category> asked_categories(const std::string& text) {
     found.push_back(*category);
   }
   return found;
+}
+
+Bytes asked_size(const std::string& option, const std::string& text) {
+  const ParsedBytes parsed = parse_bytes(text);
+  if (parsed.bytes) return *parsed.bytes;
+  if (parsed.below) return *parsed.below;
+  refuse(option, parsed.why, "such as \"79.1 GiB\", \"512 MiB\" or \"8519680 B\"");
 }
 
 LinkModel asked_link_model(const std::string& text) {

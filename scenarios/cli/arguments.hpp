@@ -17,6 +17,8 @@ namespace tidemark::cli {
 [[nodiscard]] std::vector<std::int32_t> asked_steps(const std::string& text, const Scenario& scenario);
 /// "gradients,comm_dp".
 [[nodiscard]] std::vector<Category> asked_categories(const std::string& text);
+/// "79.1 GiB": of what is written for people a part of a byte is dropped.
+[[nodiscard]] Bytes asked_size(const std::string& option, const std::string& text);
 /// "max-min" or "alpha-beta".
 [[nodiscard]] LinkModel asked_link_model(const std::string& text);
 

@@ -1,15 +1,19 @@
 #include "scenarios/cli/compare.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <utility>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "scenarios/cli/arguments.hpp"
 #include "scenarios/cli/output.hpp"
 #include "scenarios/cli/progress.hpp"
 #include "scenarios/io/gzip.hpp"
 #include "scenarios/io/input_error.hpp"
+#include "scenarios/io/output_file.hpp"
 #include "scenarios/io/recorded_trace.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/io/training_log.hpp"
@@ -74,7 +78,14 @@ bool compare_with_log(const CompareArguments& arguments, const Scenario& scenari
 }  // namespace
 
 bool run_compare(const CompareArguments& arguments) {
+  if (!(arguments.tolerance >= 0 && arguments.tolerance <= 100))
+    throw InputError(Problem{.file = "--tolerance",
+                             .message = fmt::format("{:g} is no part of a measurement", arguments.tolerance),
+                             .hint = "percent: 0 to 100"});
   const Scenario scenario = read_scenario(arguments.scenario, data_root());
+  std::vector<std::filesystem::path> inputs = files_behind(arguments.scenario);
+  inputs.emplace_back(arguments.measured);
+  check_outputs({{"--json", arguments.json}}, inputs);
   const ComparisonSubject subject{scenario.name, arguments.measured, arguments.tolerance / 100};
   std::string text;
   char first = 0;

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -15,6 +17,7 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -23,11 +26,12 @@
 #include "scenarios/cli/arguments.hpp"
 #include "scenarios/cli/compare.hpp"
 #include "scenarios/cli/detail/plan_verbs.hpp"
+#include "scenarios/cli/detail/usage.hpp"
 #include "scenarios/cli/output.hpp"
 #include "scenarios/cli/predicted_files.hpp"
 #include "scenarios/cli/progress.hpp"
 #include "scenarios/io/input_error.hpp"
-#include "scenarios/io/quantity.hpp"
+#include "scenarios/io/output_file.hpp"
 #include "scenarios/io/scenario_json.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/prediction.hpp"
@@ -97,6 +101,9 @@ int run_predict(const Arguments& arguments) {
   TimelineQuery query = timeline_query(arguments, scenario);
   if (arguments.ranks) query.ranks = asked_ranks(*arguments.ranks, scenario);
   check_snapshot_ranks(arguments.files, query.ranks);
+  std::vector<Output> written = outputs(arguments.files, query.ranks, scenario);
+  written.push_back({"--json", arguments.json});
+  check_outputs(written, files_behind(arguments.scenario));
 
   const Job job(scenario);
   const Trace trace = simulate_time(job, options);
@@ -142,6 +149,7 @@ int run_explain(const Arguments& arguments) {
            "leave it out, or ask for --show timeline");
   const Scenario scenario = read_scenario(arguments.scenario, data_root());
   const std::vector<Rank> ranks = asked_ranks(arguments.ranks.value_or("0"), scenario);
+  check_outputs({{"--json", arguments.json}}, files_behind(arguments.scenario));
   if (arguments.show == "timeline") return show_timeline(arguments, scenario, ranks);
   if (ranks.size() > 1)
     refuse("--rank", fmt::format("--show {} looks at one rank", arguments.show), "--show timeline takes several");
@@ -170,13 +178,10 @@ int run_explain(const Arguments& arguments) {
 
 int run_replay(const Arguments& arguments) {
   SnapshotQuestion question = arguments.snapshot;
-  if (!arguments.capacity.empty()) {
-    const ParsedBytes capacity = parse_bytes(arguments.capacity);
-    if (!capacity.bytes) refuse("--capacity", capacity.why, "such as \"79.1 GiB\"");
-    question.capacity = capacity.bytes;
-  }
-  if (const std::optional<double> fraction = question.memory_fraction; fraction && (*fraction < 0 || *fraction > 1))
+  if (!arguments.capacity.empty()) question.capacity = asked_size("--capacity", arguments.capacity);
+  if (const std::optional<double> fraction = question.memory_fraction; fraction && !(*fraction >= 0 && *fraction <= 1))
     refuse("--memory-fraction", fmt::format("{:g} is no part of the device", *fraction), "between 0 and 1");
+  check_outputs({{"--json", arguments.json}}, {question.path});
   const SnapshotReplay replayed = replay_snapshot(question);
   answer(replay_text(replayed), arguments.json, [&] { return replay_json(replayed); });
   return replayed.yes() ? yes : no;
@@ -197,6 +202,7 @@ int become_device_run(const Arguments& arguments) {
     refuse("--back-end", "this build has no GPU back end",
            "install the CUDA toolkit with nvcc and NCCL, then scripts/setup --target tidemark_gpu");
   const Scenario scenario = read_scenario(arguments.scenario, data_root());
+  check_outputs({{"--json", arguments.json}}, files_behind(arguments.scenario));
   std::string path = (std::filesystem::temp_directory_path() / "tidemark-job-XXXXXX").string();
   const int file = mkstemp(path.data());
   if (file < 0) refuse("--back-end", "cannot write a job to " + path, "set TMPDIR to a folder that can be written to");
@@ -208,6 +214,7 @@ int become_device_run(const Arguments& arguments) {
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
+  std::signal(SIGPIPE, SIG_DFL);
   execv(argv[0], argv.data());
   throw std::runtime_error("cannot run " + program.string());
 }
@@ -221,11 +228,11 @@ int run_on_devices(const Arguments& arguments) {
 
 // What the input's mistakes are on this rank, if `work` finds any.
 template <class Work>
-std::string mistakes_of(Work&& work) {
+std::string mistakes_of(const std::string& scenario, Work&& work) {
   try {
     work();
   } catch (const InputError& error) {
-    return error.what();
+    return with_file(error, scenario).what();
   }
   return {};
 }
@@ -236,24 +243,25 @@ int run_validate_on(World& world, const Arguments& arguments) {
   const bool speaks = world.rank().value == 0;
   const auto agreed = [&](const std::string& mistakes) {
     const std::string first = world.first_said(mistakes);
-    if (speaks && !first.empty()) fmt::print(stderr, "{}\n", first);
+    if (speaks && !first.empty()) complain(first);
     return first.empty();
   };
   ValidateOptions options{.scale = {arguments.scale}};
   Scenario scenario;
-  const std::string misread = mistakes_of([&] {
+  const std::string misread = mistakes_of(arguments.scenario, [&] {
     options.mutation = asked_mutation(arguments.mutation);
     scenario = read_scenario(arguments.scenario, data_root());
     if (scenario.gpus != world.size())
       refuse(arguments.scenario,
              fmt::format("the job has {} ranks, and mpirun started {}", scenario.gpus, world.size()),
              fmt::format("mpirun -np {} scripts/tidemark validate …", scenario.gpus));
+    if (speaks) check_outputs({{"--json", arguments.json}}, files_behind(arguments.scenario));
   });
   if (!agreed(misread)) return bad_input;
 
   std::string agrees;
   // What it refuses, it refuses on all ranks.
-  const std::string refused = mistakes_of([&] {
+  const std::string refused = mistakes_of(arguments.scenario, [&] {
     const Validation validation = validate(scenario, world, options);
     if (!speaks) return;
     agrees = validation.agrees() ? "yes" : "no";
@@ -273,6 +281,7 @@ int run_validate_on(World& world, const Arguments& arguments) {
 int run_validate(const Arguments& arguments) {
   if (!arguments.job.empty()) {
     const Scenario scenario = read_scenario(arguments.scenario, data_root());
+    check_outputs({{"--write-job", arguments.job}}, files_behind(arguments.scenario));
     write_file(arguments.job, [&](std::ostream& out) { out << device_job_text(scenario); });
     return yes;
   }
@@ -293,7 +302,7 @@ int run_validate(const Arguments& arguments) {
   try {
     return run();
   } catch (const RunFailure& failure) {
-    if (failure.teller() == world->rank()) fmt::print(stderr, "tidemark: the run ended early: {}\n", failure.what());
+    if (failure.teller() == world->rank()) complain(fmt::format("tidemark: the run ended early: {}", failure.what()));
     return machine_failed;
   }
 }
@@ -421,28 +430,42 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? yes : bad_input;
+    if (error.get_exit_code() == 0) return app.exit(error);
+    throw misuse(app, error);
   }
-  if (validate->parsed()) return run_validate(arguments);
-  if (replay->parsed()) return run_replay(arguments);
-  if (plan->parsed()) return run_plan(plan_arguments);
-  if (compare->parsed()) return run_compare(arguments.compare) ? yes : no;
-  if (advise->parsed()) return run_advise(advise_arguments);
-  if (capacity->parsed()) return run_capacity(capacity_arguments);
-  return predict->parsed() ? run_predict(arguments) : run_explain(arguments);
+  refuse_empty_texts(app);
+  try {
+    if (validate->parsed()) return run_validate(arguments);
+    if (replay->parsed()) return run_replay(arguments);
+    if (plan->parsed()) return run_plan(plan_arguments);
+    if (compare->parsed()) return run_compare(arguments.compare) ? yes : no;
+    if (advise->parsed()) return run_advise(advise_arguments);
+    if (capacity->parsed()) return run_capacity(capacity_arguments);
+    return predict->parsed() ? run_predict(arguments) : run_explain(arguments);
+  } catch (const InputError& error) {
+    throw with_file(error, compare->parsed()  ? arguments.compare.scenario
+                           : advise->parsed() ? advise_arguments.scenario
+                                              : arguments.scenario);
+  }
 }
 
 }  // namespace
 }  // namespace tidemark::cli
 
 int main(int argc, char** argv) {
+  // A reader that went away, or a limit on file sizes, is an error of the write that meets it.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+  // A file that is opened must not become the standard stream that was closed.
+  for (int stream = 0; stream <= STDERR_FILENO; ++stream)
+    if (fcntl(stream, F_GETFD) < 0 && errno == EBADF) static_cast<void>(open("/dev/null", O_RDONLY));
   try {
     return tidemark::cli::run(argc, argv);
   } catch (const tidemark::scenarios::InputError& error) {
-    fmt::print(stderr, "{}\n", error.what());
+    tidemark::cli::complain(error.what());
     return tidemark::cli::bad_input;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "tidemark: {}\n", error.what());
+    tidemark::cli::complain(fmt::format("tidemark: {}", error.what()));
     return tidemark::cli::machine_failed;
   }
 }

@@ -1,7 +1,10 @@
 #include "scenarios/cli/detail/plan_verbs.hpp"
 
 #include <algorithm>
+#include <cinttypes>
+#include <cstdio>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <ostream>
 #include <utility>
@@ -10,9 +13,13 @@
 #include <oneapi/tbb/info.h>
 
 #include "kernels/execute/mpi_farm.hpp"
+#include "scenarios/cli/arguments.hpp"
 #include "scenarios/cli/output.hpp"
 #include "scenarios/cli/progress.hpp"
+#include "scenarios/io/document_parts.hpp"
 #include "scenarios/io/input_error.hpp"
+#include "scenarios/io/output_file.hpp"
+#include "scenarios/io/quantity.hpp"
 #include "scenarios/io/scenario_json.hpp"
 #include "scenarios/io/toml_text.hpp"
 #include "scenarios/plan/journal.hpp"
@@ -47,7 +54,7 @@ TomlTable base_document(const PlanArguments& a) {
                    key("global_batch", a.global_batch), key("hidden_dropout", 0.0), key("micro_batch", std::int64_t{1}),
                    key("sequence_length", a.sequence)}};
   TomlTable runtime;
-  if (!a.headroom.empty()) runtime.keys.push_back(key("headroom", a.headroom));
+  if (!a.headroom.empty()) runtime.keys.push_back(key("headroom", text(asked_size("--headroom", a.headroom))));
   runtime.keys.push_back(key("name", std::string("megatron")));
   return {{key("cluster", file_asked(a.cluster, "clusters", ".toml")), key("gpus", a.gpus),
            key("model", file_asked(a.model, "models", ".json")), key("runtime", std::move(runtime)),
@@ -107,6 +114,38 @@ CLI::App* add_plan(CLI::App& app, PlanArguments& a) {
   return plan;
 }
 
+std::vector<std::filesystem::path> files_read(const Space& space) {
+  std::vector<std::filesystem::path> files = files_named(space.base, space.folders);
+  for (const Axis& axis : space.axes)
+    for (const AxisValue& value : axis.values)
+      for (const AxisValue::Setting& setting : value.settings) {
+        if (setting.key.size() != 1) continue;
+        const TomlTable alone{{{setting.key.front(), {}, setting.value}}};
+        for (std::filesystem::path& file : files_named(alone, space.folders)) files.push_back(std::move(file));
+      }
+  return files;
+}
+
+void refuse_no_candidates(const Space& space, const std::string& file) {
+  std::map<std::string, std::int64_t> reasons;
+  for (std::int64_t c = 0; c < space.size(); ++c) {
+    const auto made = candidate(space, c);
+    if (std::holds_alternative<Scenario>(made)) return;
+    ++reasons[std::get<Dropped>(made).reason];
+  }
+  std::string why;
+  for (const auto& [reason, count] : reasons) why += fmt::format("{}{} x {}", why.empty() ? "" : "; ", count, reason);
+  std::vector<Problem> problems{{.file = file,
+                                 .message = fmt::format("none of the {} combinations is a job: {}", space.size(), why),
+                                 .hint = "the first of them, as predict would read it:"}};
+  const auto first = scenario_or_problems(space.document(0), file, space.folders, space.files);
+  if (const auto* its = std::get_if<std::vector<Problem>>(&first))
+    problems.insert(problems.end(), its->begin(), its->end());
+  else
+    problems.front().hint = "other values on some axis would do";
+  throw InputError(std::move(problems));
+}
+
 namespace {
 
 // Everything that a task's result depends on.
@@ -124,6 +163,36 @@ std::string question_of(const Space& space, const PlanArguments& a) {
   return question + scenario_json(files, -1);
 }
 
+// "02-candidate-17.toml": the folder may hold one that is read.
+std::string scenario_file(std::size_t place, std::int64_t candidate) {
+  return fmt::format("{:02}-candidate-{}.toml", place, candidate);
+}
+
+bool is_scenario_file(const std::filesystem::path& name) {
+  std::size_t place = 0;
+  std::int64_t candidate = 0;
+  const std::string text = name.string();
+  return std::sscanf(text.c_str(), "%zu-candidate-%" SCNd64 ".toml", &place, &candidate) == 2 &&
+         text == scenario_file(place, candidate);
+}
+
+void check_places(const Space& space, const PlanArguments& a) {
+  std::vector<std::filesystem::path> inputs = files_read(space);
+  if (!a.scenario.empty()) inputs.emplace_back(a.scenario);
+  check_outputs({{"--json", a.json}, {"--csv", a.csv}, {"--journal", a.journal}}, inputs);
+  check_output_folder({"--write-scenarios", a.write_scenarios});
+  if (a.write_scenarios.empty()) return;
+  std::error_code not_there;
+  std::vector<std::filesystem::path> kept = inputs;
+  for (const std::string& output : {a.json, a.csv, a.journal}) kept.emplace_back(output);
+  for (const std::filesystem::path& file : kept)
+    if (is_scenario_file(file.filename()) &&
+        std::filesystem::equivalent(file.has_parent_path() ? file.parent_path() : ".", a.write_scenarios, not_there))
+      throw InputError(Problem{.file = file.string(),
+                               .message = "may be overwritten by what --write-scenarios writes beside it",
+                               .hint = "name another folder"});
+}
+
 void write_scenarios(const std::string& folder, const Space& space, const Plan& found) {
   std::filesystem::create_directories(folder);
   for (std::size_t i = 0; i < found.best.size(); ++i) {
@@ -135,13 +204,12 @@ void write_scenarios(const std::string& folder, const Space& space, const Plan& 
           if (std::filesystem::exists(space.folders.folder / *name))
             *name = std::filesystem::absolute(space.folders.folder / *name).lexically_normal().string();
     const Found& f = found.best[i];
-    write_file((std::filesystem::path(folder) / fmt::format("{:02}-candidate-{}.toml", i + 1, f.candidate)).string(),
-               [&](std::ostream& file) {
-                 file << fmt::format("# candidate {} of {}: {:.0f} tokens/s per device, up to {:.2f} GiB\n",
-                                     f.candidate, space.name, f.figures.throughput,
-                                     static_cast<double>(f.figures.device_upper.count()) / (1 << 30))
-                      << toml_text(document);
-               });
+    write_file(std::filesystem::path(folder) / scenario_file(i + 1, f.candidate), [&](std::ostream& file) {
+      file << fmt::format("# candidate {} of {}: {:.0f} tokens/s per device, up to {:.2f} GiB\n", f.candidate,
+                          space.name, f.figures.throughput,
+                          static_cast<double>(f.figures.device_upper.count()) / (1 << 30))
+           << toml_text(document);
+    });
   }
 }
 
@@ -179,6 +247,7 @@ Plan searched(const Space& space, const PlanArguments& a, TaskRunner& runner) {
 }
 
 int answered(const Space& space, const PlanArguments& a, const Plan& found) {
+  if (found.candidates == 0) refuse_no_candidates(space, a.scenario.empty() ? "plan" : a.scenario);
   if (!a.csv.empty()) write_file(a.csv, [&](std::ostream& file) { file << plan_csv(space, found); });
   if (!a.write_scenarios.empty()) write_scenarios(a.write_scenarios, space, found);
   answer(plan_text(space, found), a.json, [&] { return plan_json(space, found); });
@@ -206,14 +275,15 @@ int run_on_farm(Farm& farm, const PlanArguments& a) {
     if (farm.rank() != 0) return farm.serve(work);
     int code = bad_input;
     try {
+      check_places(space, a);
       code = answered(space, a, searched(space, a, *farm_runner(farm, work)));
     } catch (const InputError& error) {
-      fmt::print(stderr, "{}\n", error.what());
+      complain(error.what());
     }
     farm.dismiss(code);
     return code;
   } catch (const InputError& error) {
-    if (farm.rank() == 0) fmt::print(stderr, "{}\n", error.what());
+    if (farm.rank() == 0) complain(error.what());
     return bad_input;
   } catch (const std::exception& error) {
     farm.fail(error.what());
@@ -232,6 +302,7 @@ int run_plan(const PlanArguments& a) {
     return yes;
   }
   if (!a.why.empty()) return why(space, a);
+  check_places(space, a);
   return answered(space, a, searched(space, a, *thread_runner(task_function(space))));
 }
 

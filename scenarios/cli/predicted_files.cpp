@@ -1,5 +1,6 @@
 #include "scenarios/cli/predicted_files.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <ostream>
 #include <set>
@@ -8,7 +9,6 @@
 
 #include <fmt/format.h>
 
-#include "scenarios/cli/output.hpp"
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/memory_snapshot_writer.hpp"
 #include "scenarios/report/simulated_snapshot.hpp"
@@ -40,10 +40,21 @@ void check_files(const PredictedFiles& files, const std::string& json) {
     if (name == "-" && option == "--timeline")
       refuse(option, "goes to a file", "explain --show timeline --json - prints one");
     if (name == "-" && option != "--json") refuse(option, "goes to a file", "give it a name");
-    for (const auto& [other, its_name] : all)
-      if (option != other && name == its_name && name != "-")
-        refuse(option, fmt::format("and {} name one file", other), "give each its own");
   }
+}
+
+std::vector<Output> outputs(const PredictedFiles& files, const std::vector<Rank>& ranks, const Scenario& scenario) {
+  std::vector<Output> all{{"--timeline", files.timeline}, {"--trace", files.trace}};
+  if (!for_each_rank(files.snapshot)) {
+    all.push_back({"--snapshot", files.snapshot});
+    return all;
+  }
+  // Which ranks stand for others is not known yet.
+  constexpr std::int32_t most_tried = 1024;
+  std::vector<Rank> tried = ranks;
+  for (std::int32_t r = 0; ranks.empty() && r < std::min(scenario.gpus, most_tried); ++r) tried.push_back({r});
+  for (const Rank rank : tried) all.push_back({"--snapshot", with_rank(files.snapshot, rank)});
+  return all;
 }
 
 void check_snapshot_ranks(const PredictedFiles& files, const std::vector<Rank>& asked) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "scenarios/cli/namespace.hpp"
+#include "scenarios/io/output_file.hpp"
 #include "scenarios/prediction.hpp"
 #include "scenarios/report/timeline.hpp"
 
@@ -19,8 +20,11 @@ struct PredictedFiles {
   [[nodiscard]] bool any() const { return shows_steps() || !snapshot.empty(); }
 };
 
-/// Throws InputError where two answers would go to one place, or one that is no file.
+/// Throws InputError where one that goes to a file has "-" for its name.
 void check_files(const PredictedFiles& files, const std::string& json);
+/// The files themselves, of a snapshot one for each rank that may get one.
+[[nodiscard]] std::vector<Output> outputs(const PredictedFiles& files, const std::vector<Rank>& ranks,
+                                          const Scenario& scenario);
 /// Throws InputError where several ranks would go into one snapshot.
 void check_snapshot_ranks(const PredictedFiles& files, const std::vector<Rank>& asked);
 

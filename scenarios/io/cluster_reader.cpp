@@ -37,7 +37,9 @@ std::int32_t narrow(std::int64_t n) { return static_cast<std::int32_t>(n); }
 
 Bytes read_size(TomlReader& table, std::string_view key) {
   const Bytes size = table.bytes(key, Presence::Required).value_or(Bytes{});
-  if (size > largest_device) table.problem(key, fmt::format("{} is more than any device has", key));
+  if (size > largest_device)
+    table.problem(key, fmt::format("{} is more than any device has", key),
+                  fmt::format("up to {} would do", text(largest_device)));
   return size;
 }
 
@@ -50,7 +52,8 @@ Estimate read_estimate_keys(TomlReader& table) {
   estimate.source = table.string("source", Presence::Required).value_or("");
   const bool sound = table.sound("bytes") && table.sound("low") && table.sound("high");
   if (sound && (estimate.low > estimate.bytes || estimate.bytes > estimate.high)) {
-    table.problem("bytes", "bytes has to lie between low and high");
+    table.problem("bytes", "bytes has to lie between low and high",
+                  fmt::format("low is {}, high is {}", text(estimate.low), text(estimate.high)));
   }
   return estimate;
 }
@@ -94,7 +97,9 @@ Bandwidth read_bandwidth(TomlReader& table, std::string_view key, Bandwidth most
 
 Duration read_latency(TomlReader& table, std::string_view key) {
   const std::optional<Duration> given = table.duration(key, Presence::Required);
-  if (given && *given > most_latency) table.problem(key, fmt::format("{} is more than {}", key, text(most_latency)));
+  if (given && *given > most_latency)
+    table.problem(key, fmt::format("{} is more than {}", key, text(most_latency)),
+                  fmt::format("0 s to {} would do", text(most_latency)));
   return given.value_or(Duration{});
 }
 
@@ -136,7 +141,8 @@ Device read_device(TomlReader table) {
   device.name = table.string("name", Presence::Required).value_or("");
   device.compute_capability = read_compute_capability(table);
   device.capacity = read_size(table, "capacity");
-  if (table.sound("capacity") && device.capacity == Bytes{}) table.problem("capacity", "capacity is nothing at all");
+  if (table.sound("capacity") && device.capacity == Bytes{})
+    table.problem("capacity", "capacity is nothing at all", "what cudaMemGetInfo calls total");
   device.multiprocessors = narrow(
       table.integer("multiprocessors", multiprocessor_count, Presence::Required).value_or(device.multiprocessors));
   device.memory_bandwidth = read_bandwidth(table, "memory_bandwidth");

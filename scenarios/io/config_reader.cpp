@@ -240,7 +240,7 @@ class Watch {
     if (event == json::parse_event_t::object_start) seen_.emplace_back();
     if (event == json::parse_event_t::object_end) seen_.pop_back();
     if (event == json::parse_event_t::key && !seen_.back().insert(parsed.get<std::string>()).second) {
-      problems_->add({}, fmt::format("{}: is there twice", parsed.get<std::string>()));
+      problems_->add({}, fmt::format("{}: is there twice", parsed.get<std::string>()), "leave one of them out");
     }
     return true;
   }
@@ -266,6 +266,14 @@ std::string reason(std::string_view what) {
   return std::string(end == std::string_view::npos ? what : what.substr(end + 2));
 }
 
+/// Where the number is that "number overflow parsing '1e999'" is about: the library does not say.
+Place place_of_number(std::string_view text, std::string_view what) {
+  const std::size_t open = what.find('\''), close = what.rfind('\'');
+  if (open == std::string_view::npos || close <= open) return {};
+  const std::size_t at = text.find(what.substr(open + 1, close - open - 1));
+  return at == std::string_view::npos ? Place{} : place_of(text, at + 1);
+}
+
 json parse_json(std::string_view text, Problems& problems) {
   json document;
   try {
@@ -274,10 +282,13 @@ json parse_json(std::string_view text, Problems& problems) {
     const Place place = place_of(text, error.byte);
     throw InputError(Problem{problems.file(), place.line, place.column, reason(error.what()), {}});
   } catch (const json::exception& error) {
-    throw InputError(Problem{problems.file(), 0, 0, reason(error.what()), {}});
+    const Place place = place_of_number(text, error.what());
+    throw InputError(Problem{problems.file(), place.line, place.column, reason(error.what()), {}});
   }
   problems.raise_if_any();
-  if (!document.is_object()) throw InputError(Problem{problems.file(), 0, 0, "is not a JSON object", {}});
+  if (!document.is_object())
+    throw InputError(
+        Problem{problems.file(), 1, 1, "is not a JSON object", "a config.json begins with { and names its model_type"});
   return document;
 }
 
@@ -340,7 +351,8 @@ class ConfigReader {
     overridden_.push_back(o);
     if (!document_.contains(o.key) && !known(o.key)) {
       const std::string meant = nearest(o.key, all_keys());
-      problem(o.key, "is neither in the file nor known", meant.empty() ? "" : fmt::format("did you mean {}?", meant));
+      problem(o.key, "is neither in the file nor known",
+              meant.empty() ? "leave it out" : fmt::format("did you mean {}?", meant));
     }
     std::visit([&](const auto& value) { document_[o.key] = value; }, o.value);
   }
@@ -391,13 +403,14 @@ class ConfigReader {
   std::int64_t count(const CountRule& rule, std::optional<std::int64_t> fallback = std::nullopt) {
     const json* value = find(rule.key);
     if (value == nullptr) {
-      if (!fallback) problem(rule.key, "is missing");
+      if (!fallback) problem(rule.key, "is missing", fmt::format("1 to {} would do", rule.high));
       return fallback.value_or(0);
     }
     // transformers itself writes whole numbers as floats here and there.
     const bool whole = value->is_number_integer() || (value->is_number_float() && is_whole(value->get<double>()));
     if (!whole) {
-      problem(rule.key, fmt::format("takes a whole number, not {}", shown(*value)));
+      problem(rule.key, fmt::format("takes a whole number, not {}", shown(*value)),
+              fmt::format("1 to {} would do", rule.high));
       return 0;
     }
     const bool fits =
@@ -418,7 +431,7 @@ class ConfigReader {
     const json* value = find(key);
     if (value == nullptr) return fallback;
     if (value->is_boolean()) return value->get<bool>();
-    problem(key, fmt::format("takes true or false, not {}", shown(*value)));
+    problem(key, fmt::format("takes true or false, not {}", shown(*value)), "true or false, without quotes");
     return false;
   }
 
@@ -426,7 +439,7 @@ class ConfigReader {
     const json* value = find(key);
     if (value == nullptr) return std::nullopt;
     if (value->is_string()) return value->get<std::string>();
-    problem(key, fmt::format("takes a text, not {}", shown(*value)));
+    problem(key, fmt::format("takes a text, not {}", shown(*value)), "a text between quotes");
     return std::nullopt;
   }
 
@@ -543,7 +556,8 @@ class ConfigReader {
   /// A number above `low` and up to `high`.
   double number(std::string_view key, const json& value, double low, double high) {
     if (!value.is_number()) {
-      problem(key, fmt::format("takes a number, not {}", shown(value)));
+      problem(key, fmt::format("takes a number, not {}", shown(value)),
+              fmt::format("above {} and up to {} would do", low, high));
       return 0;
     }
     const double x = value.get<double>();

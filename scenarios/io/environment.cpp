@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "parallel/runtime/runtime.hpp"
 #include "scenarios/io/allocator_conf.hpp"
 #include "scenarios/io/nccl_environment.hpp"
 #include "scenarios/io/suggestion.hpp"
@@ -110,6 +111,10 @@ Environment read_environment(TomlReader table) {
       if (std::find(harmless.begin(), harmless.end(), variable.name) == harmless.end()) refuse(table, variable, *value);
     } else if (is_cublas_workspace_config(*value)) {
       environment.cublas_workspace_config = *value;
+      if (cublas_workspace(*value, {}) == Bytes{})
+        table.problem(variable.name,
+                      fmt::format("{} = {}: cuBLAS without a workspace is not modelled yet", cublas, in_quotes(*value)),
+                      "leave it out, or set \":4096:8\"");
     } else if (!value->empty()) {
       table.problem(
           variable.name,

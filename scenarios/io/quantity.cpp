@@ -72,6 +72,7 @@ std::optional<std::int64_t> value_of(std::string_view digits) {
 struct Parsed {
   std::optional<std::int64_t> count;
   std::string why;
+  std::optional<std::int64_t> below{};  ///< without the part that is too small for the unit of size 1
 };
 
 /// `text` in the unit of size 1, which `whole_of` names in the plural.
@@ -79,7 +80,6 @@ Parsed parse(std::string_view text, std::span<const Unit> units, std::string_vie
   const auto refuse = [&](std::string_view why) {
     return Parsed{std::nullopt, in_quotes(text) + " " + std::string(why)};
   };
-  const auto refuse_part = [&] { return refuse("is not a whole number of " + std::string(whole_of)); };
   std::string_view rest = text;
   const std::string_view whole_digits = digits_of(rest);
   std::string_view fraction_digits;
@@ -99,6 +99,14 @@ Parsed parse(std::string_view text, std::span<const Unit> units, std::string_vie
 
   // fraction x unit / 10^digits has to be whole; reduced first, so that nothing overflows.
   while (!fraction_digits.empty() && fraction_digits.back() == '0') fraction_digits.remove_suffix(1);
+  std::int64_t below = 0;  // rounded down, digit by digit from the last
+  for (auto digit = fraction_digits.rbegin(); digit != fraction_digits.rend(); ++digit)
+    below = ((*digit - '0') * unit->size + below) / 10;
+  const auto refuse_part = [&] {
+    Parsed refused = refuse("is not a whole number of " + std::string(whole_of));
+    if (unit->size > 1 && *whole * unit->size <= largest - below) refused.below = *whole * unit->size + below;
+    return refused;
+  };
   std::int64_t scale = 1;
   for (std::size_t i = 0; i < fraction_digits.size(); ++i) {
     if (scale > largest / 10) return refuse_part();
@@ -130,7 +138,8 @@ std::optional<Quantity> quantity(const Parsed& parsed) {
 
 ParsedBytes parse_bytes(std::string_view text) {
   Parsed parsed = parse(text, byte_units, "bytes");
-  return {quantity<Bytes>(parsed), std::move(parsed.why)};
+  const std::optional<Bytes> below = parsed.below ? std::optional(Bytes{*parsed.below}) : std::nullopt;
+  return {quantity<Bytes>(parsed), std::move(parsed.why), below};
 }
 
 ParsedBandwidth parse_bandwidth(std::string_view text) {

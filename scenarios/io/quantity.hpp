@@ -18,6 +18,8 @@ namespace tidemark::scenarios {
 struct ParsedBytes {
   std::optional<Bytes> bytes;
   std::string why;  ///< empty when `bytes` is set
+  /// Where a part of a byte is all that is wrong: without it.
+  std::optional<Bytes> below{};
 };
 struct ParsedBandwidth {
   std::optional<Bandwidth> bandwidth;

@@ -46,12 +46,6 @@ void read_modules(TomlReader& table, Recomputation& asked) {
                     "\"core_attn\" and \"mlp\" can");
     }
   }
-  if (asked.kind == Recompute::Selective && list->empty())
-    table.problem("recompute_modules", "recompute = \"selective\" with nothing to recompute",
-                  "name modules, or set recompute = \"none\"");
-  if (asked.kind != Recompute::Selective && !list->empty())
-    table.problem("recompute_modules", "recompute_modules is for recompute = \"selective\"",
-                  "leave it out, or set recompute = \"selective\"");
 }
 
 }  // namespace
@@ -62,20 +56,35 @@ Recomputation read_recomputation(TomlReader& table) {
   const std::optional<RecomputeMethod> method = read_name(table, "recompute_method", recompute_method_names);
   const std::optional<std::int64_t> layers = table.integer("recompute_layers", layer_count);
   read_modules(table, asked);
+  if (asked.kind != Recompute::Full) return asked;
+  asked.method = method.value_or(RecomputeMethod::Uniform);
+  asked.layers = static_cast<std::int32_t>(layers.value_or(1));
+  return asked;
+}
+
+void check_recomputation(TomlReader& table, const Recomputation& asked) {
+  if (!table.sound("recompute")) return;
+  const TomlValue* modules = table.sound("recompute_modules") ? table.raw("recompute_modules") : nullptr;
+  if (modules != nullptr) {
+    const bool none = std::get<std::vector<TomlValue>>(modules->value).empty();
+    if (asked.kind == Recompute::Selective && none)
+      table.problem("recompute_modules", "recompute = \"selective\" with nothing to recompute",
+                    "name modules, or set recompute = \"none\"");
+    if (asked.kind != Recompute::Selective && !none)
+      table.problem("recompute_modules", "recompute_modules is for recompute = \"selective\"",
+                    "leave it out, or set recompute = \"selective\"");
+  }
   if (asked.kind == Recompute::Full) {
-    asked.method = method.value_or(RecomputeMethod::Uniform);
-    asked.layers = static_cast<std::int32_t>(layers.value_or(1));
     if (asked.layers == 0)
       table.problem("recompute_layers", "recompute_layers = 0 recomputes nothing",
                     "at least 1, or recompute = \"none\"");
-  } else {
-    const std::string hint = "leave it out, or set recompute = \"full\"";
-    if (method && asked.kind == Recompute::Selective)
-      table.problem("recompute_method", "recompute_method is for recompute = \"full\"", hint);
-    if (layers.value_or(0) != 0)
-      table.problem("recompute_layers", "recompute_layers is for recompute = \"full\"", hint);
+    return;
   }
-  return asked;
+  const std::string hint = "leave it out, or set recompute = \"full\"";
+  if (asked.kind == Recompute::Selective && table.has("recompute_method") && table.sound("recompute_method"))
+    table.problem("recompute_method", "recompute_method is for recompute = \"full\"", hint);
+  if (table.sound("recompute_layers") && table.integer("recompute_layers", layer_count).value_or(0) != 0)
+    table.problem("recompute_layers", "recompute_layers is for recompute = \"full\"", hint);
 }
 
 }  // namespace tidemark::scenarios

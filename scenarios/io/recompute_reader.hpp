@@ -7,5 +7,7 @@ namespace tidemark::scenarios {
 
 /// The keys recompute, recompute_method, recompute_layers and recompute_modules of [train].
 [[nodiscard]] Recomputation read_recomputation(TomlReader& table);
+/// What is wrong with them together.
+void check_recomputation(TomlReader& table, const Recomputation& asked);
 
 }  // namespace tidemark::scenarios

@@ -14,6 +14,7 @@
 #include "scenarios/io/axis_order.hpp"
 #include "scenarios/io/cluster_reader.hpp"
 #include "scenarios/io/config_reader.hpp"
+#include "scenarios/io/document_parts.hpp"
 #include "scenarios/io/environment.hpp"
 #include "scenarios/io/megatron_switches.hpp"
 #include "scenarios/io/names.hpp"
@@ -58,21 +59,60 @@ std::optional<std::filesystem::path> resolved(const std::string& name, const Sce
   return std::nullopt;
 }
 
+std::vector<std::string> files_in(const std::filesystem::path& folder, const std::filesystem::path& shown_under) {
+  std::vector<std::string> found;
+  std::error_code failure;
+  const std::filesystem::path here = folder.empty() ? "." : folder;
+  for (std::filesystem::directory_iterator at(here, failure), end; !failure && at != end; at.increment(failure)) {
+    std::error_code gone;
+    if (at->is_regular_file(gone)) found.push_back((shown_under / at->path().filename()).string());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
 /// A file beside the one that was asked for and is not there, with nearly its name.
 std::string near_file(const std::string& name, const ScenarioFolders& folders) {
-  if (name.find('\0') != std::string::npos) return {};
   const std::filesystem::path asked(name);
   std::vector<std::string> beside;
-  for (const std::filesystem::path& folder : {folders.folder, folders.data_root}) {
-    std::error_code failure;
-    for (std::filesystem::directory_iterator at(folder / asked.parent_path(), failure), end; !failure && at != end;
-         at.increment(failure)) {
-      std::error_code gone;
-      if (at->is_regular_file(gone)) beside.push_back((asked.parent_path() / at->path().filename()).string());
-    }
-  }
-  std::sort(beside.begin(), beside.end());
+  for (const std::filesystem::path& folder : {folders.folder, folders.data_root})
+    for (std::string& file : files_in(folder / asked.parent_path(), asked.parent_path()))
+      beside.push_back(std::move(file));
   return nearest(name, beside);
+}
+
+std::string lower(std::string text) {
+  for (char& c : text)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return text;
+}
+
+/// Of the files that come along as `key`s, those that a name without a folder may mean ("h100"), or all.
+std::vector<std::string> shipped_files(std::string_view key, const std::string& name, const ScenarioFolders& folders) {
+  const std::filesystem::path kind = std::string(key) + "s";
+  const std::string asked = lower(std::filesystem::path(name).filename().stem().string());
+  std::vector<std::string> all = files_in(folders.data_root / kind, kind), alike, stems;
+  for (const std::string& file : all) {
+    stems.push_back(lower(std::filesystem::path(file).stem().string()));
+    if (!asked.empty() && stems.back().starts_with(asked)) alike.push_back(file);
+  }
+  if (!alike.empty()) return alike;
+  const auto meant = std::find(stems.begin(), stems.end(), nearest(asked, stems));
+  if (meant != stems.end()) return {all[static_cast<std::size_t>(meant - stems.begin())]};
+  return all;
+}
+
+/// What a name that leads to no file may have meant.
+std::string hint_for_file(std::string_view key, const std::string& name, const ScenarioFolders& folders) {
+  if (name.find('\0') != std::string::npos) return {};
+  if (const std::string meant = near_file(name, folders); !meant.empty())
+    return fmt::format("did you mean {}?", in_quotes(meant));
+  std::vector<std::string> shipped;
+  for (const std::string& file : shipped_files(key, name, folders)) shipped.push_back(in_quotes(file));
+  constexpr std::size_t most_shown = 12;
+  if (shipped.size() <= most_shown) return shipped.empty() ? "" : one_of(shipped) + " would do";
+  return fmt::format("{} files come along in {}", shipped.size(),
+                     (folders.data_root / (std::string(key) + "s")).string());
 }
 
 /// Reads the file that `key` names with `read`, unless it is among `known`; nothing when there is a problem, which is
@@ -85,10 +125,9 @@ std::optional<T> read_named_file(TomlReader& top, std::string_view key, const Sc
   if (const auto found = known.find(*name); found != known.end()) return found->second;
   const std::optional<std::filesystem::path> path = resolved(*name, folders);
   if (!path) {
-    const std::string meant = near_file(*name, folders);
     top.problem(key,
                 fmt::format("{} = {} is neither in the scenario's folder nor in the data root", key, in_quotes(*name)),
-                meant.empty() ? "" : fmt::format("did you mean {}?", in_quotes(meant)));
+                hint_for_file(key, *name, folders));
     return std::nullopt;
   }
   try {
@@ -115,7 +154,8 @@ std::vector<ConfigOverride> read_overrides(TomlReader& table, const std::string&
       entry.value = *string;
     } else {
       table.problem(key.name,
-                    fmt::format("{} takes a number, a text, true or false, not {}", key.name, text(key.value)));
+                    fmt::format("{} takes a number, a text, true or false, not {}", key.name, text(key.value)),
+                    "other values go into a config.json of your own");
       continue;
     }
     overrides.push_back(std::move(entry));
@@ -183,7 +223,8 @@ DType read_precision(TomlReader& table) {
 double read_dropout(TomlReader& table, std::string_view key) {
   constexpr Ratio whole{std::int64_t{1'000'000}};
   const std::optional<Ratio> given = table.ratio(key, Ratio{}, whole);
-  if (given && *given == whole) table.problem(key, fmt::format("{} = 1: nothing would be left", key));
+  if (given && *given == whole)
+    table.problem(key, fmt::format("{} = 1: nothing would be left", key), "0 to 0.999999 would do");
   constexpr double usual = 0.1;
   return given ? static_cast<double>(given->count()) / static_cast<double>(whole.count()) : usual;
 }
@@ -283,12 +324,11 @@ void refuse_unmodelled_tables(TomlReader& top) {
   top.refuse("moe", "mixture of experts is", {});
 }
 
-}  // namespace
+enum class Judged : std::uint8_t { KeyByKey, Together };
 
-std::variant<Scenario, std::vector<Problem>> scenario_or_problems(const TomlTable& document,
-                                                                  const std::filesystem::path& file,
-                                                                  const ScenarioFolders& folders,
-                                                                  const ScenarioFiles& read_before) {
+std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, const std::filesystem::path& file,
+                                                    const ScenarioFolders& folders, const ScenarioFiles& read_before,
+                                                    Judged how) {
   Problems problems(file.string());
   TomlReader top(&document, {}, "", problems);
   TomlReader model_override = top.table("model_override");
@@ -313,6 +353,9 @@ std::variant<Scenario, std::vector<Problem>> scenario_or_problems(const TomlTabl
   if (!eager) scenario.layout.chunk_group = read_chunk_group(switches);
   refuse_unmodelled_tables(tables.top);
   tables.top.refuse_unknown_keys();
+  if (how == Judged::KeyByKey) return std::move(problems).sorted();
+  check_schedule(tables.layout, scenario.layout);
+  check_recomputation(tables.train, scenario.train.recompute);
 
   const bool asked_sequence_parallel = scenario.layout.sequence_parallel;
   if (eager)
@@ -331,6 +374,20 @@ std::variant<Scenario, std::vector<Problem>> scenario_or_problems(const TomlTabl
   return scenario;
 }
 
+}  // namespace
+
+std::variant<Scenario, std::vector<Problem>> scenario_or_problems(const TomlTable& document,
+                                                                  const std::filesystem::path& file,
+                                                                  const ScenarioFolders& folders,
+                                                                  const ScenarioFiles& read_before) {
+  return judged(document, file, folders, read_before, Judged::Together);
+}
+
+std::vector<Problem> problems_of_keys(const TomlTable& document, const std::filesystem::path& file,
+                                      const ScenarioFolders& folders, const ScenarioFiles& read_before) {
+  return std::get<std::vector<Problem>>(judged(document, file, folders, read_before, Judged::KeyByKey));
+}
+
 Scenario scenario_of(const TomlTable& document, const std::filesystem::path& file, const ScenarioFolders& folders,
                      const ScenarioFiles& read_before) {
   auto read = scenario_or_problems(document, file, folders, read_before);
@@ -340,6 +397,16 @@ Scenario scenario_of(const TomlTable& document, const std::filesystem::path& fil
 
 Scenario parse_scenario(std::string_view text, const std::filesystem::path& file, const ScenarioFolders& folders) {
   return scenario_of(parse_toml(text, file.string()), file, folders);
+}
+
+std::vector<std::filesystem::path> files_named(const TomlTable& document, const ScenarioFolders& folders) {
+  std::vector<std::filesystem::path> found;
+  for (const TomlKey& key : document.keys) {
+    const auto* name = std::get_if<std::string>(&key.value.value);
+    if (name == nullptr || (key.name != "model" && key.name != "cluster")) continue;
+    if (std::optional<std::filesystem::path> path = resolved(*name, folders)) found.push_back(*std::move(path));
+  }
+  return found;
 }
 
 ScenarioFiles files_of(const TomlTable& document, const std::filesystem::path& file, const ScenarioFolders& folders) {

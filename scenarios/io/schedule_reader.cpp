@@ -38,6 +38,13 @@ void read_schedule(TomlReader& table, Layout& layout) {
   const std::optional<ScheduleKind> kind =
       read_name(table, "schedule", schedule_names, {"zb-h1", "zb-v", "dualpipe-v"});
   layout.schedule = kind.value_or(layout.chunks > 1 ? ScheduleKind::Interleaved : ScheduleKind::OneFOneB);
+  read_stage_layers(table, layout);
+  layout.first_layers = static_cast<std::int32_t>(table.integer("first_stage_layers", layer_count).value_or(0));
+  layout.last_layers = static_cast<std::int32_t>(table.integer("last_stage_layers", layer_count).value_or(0));
+}
+
+void check_schedule(TomlReader& table, const Layout& layout) {
+  if (!table.sound("schedule") || !table.sound("chunks")) return;
   if (layout.schedule == ScheduleKind::Interleaved && layout.chunks == 1)
     table.problem("schedule", "schedule = \"interleaved\" with one chunk on each rank",
                   "set chunks to 2 or more, or schedule = \"1f1b\"");
@@ -49,9 +56,6 @@ void read_schedule(TomlReader& table, Layout& layout) {
   if (layout.chunks > 1 && layout.pipeline == 1)
     table.problem("chunks", fmt::format("chunks = {} without a pipeline", layout.chunks),
                   "set pipeline to 2 or more, or leave chunks out");
-  read_stage_layers(table, layout);
-  layout.first_layers = static_cast<std::int32_t>(table.integer("first_stage_layers", layer_count).value_or(0));
-  layout.last_layers = static_cast<std::int32_t>(table.integer("last_stage_layers", layer_count).value_or(0));
 }
 
 std::int32_t read_chunk_group(TomlReader& switches) {

@@ -7,6 +7,8 @@ namespace tidemark::scenarios {
 
 /// The keys schedule, chunks, stage_layers, first_stage_layers and last_stage_layers of [layout].
 void read_schedule(TomlReader& table, Layout& layout);
+/// What is wrong with them together.
+void check_schedule(TomlReader& table, const Layout& layout);
 
 /// The switch that says how many micro-batches a chunk runs in a row; 0 where it is left out.
 [[nodiscard]] std::int32_t read_chunk_group(TomlReader& switches);

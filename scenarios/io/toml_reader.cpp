@@ -11,6 +11,37 @@
 
 namespace tidemark::scenarios {
 
+namespace {
+
+/// What a text between quotes would be without them, if that is what was wanted.
+template <class Wanted>
+std::optional<Wanted> without_quotes(const TomlKey& key) {
+  constexpr std::size_t longest = 24;  // of a number or a word
+  const auto* text = std::get_if<std::string>(&key.value.value);
+  if (text == nullptr || text->size() > longest || text->find_first_of("\n\r#") != std::string::npos) return {};
+  try {
+    const TomlTable bare = parse_toml("x = " + *text, {});
+    if (bare.keys.size() != 1) return {};
+    if (const auto* value = std::get_if<Wanted>(&bare.keys.front().value.value)) return *value;
+  } catch (const InputError&) {  // nothing that TOML knows
+  }
+  return {};
+}
+
+std::string bare_hint(const TomlKey& key) {
+  return fmt::format("without the quotes: {} = {}", key.name, std::get<std::string>(key.value.value));
+}
+
+std::string cut(std::string text) {
+  constexpr std::size_t longest_shown = 80;
+  if (text.size() <= longest_shown) return text;
+  std::size_t end = longest_shown;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;  // not within a character
+  return text.substr(0, end) + "...";
+}
+
+}  // namespace
+
 const TomlKey* TomlReader::find(std::string_view key) const {
   if (table_ == nullptr) return nullptr;
   const auto found =
@@ -18,12 +49,12 @@ const TomlKey* TomlReader::find(std::string_view key) const {
   return found == table_->keys.end() ? nullptr : &*found;
 }
 
-const TomlKey* TomlReader::look_up(std::string_view key, Presence presence) {
+const TomlKey* TomlReader::look_up(std::string_view key, Presence presence, std::string_view wanted) {
   if (table_ != nullptr) known_.push_back(key);
   const TomlKey* found = find(key);
   if (found == nullptr && presence == Presence::Required) {
     unsound_.emplace(key);
-    problems_->add(place_, fmt::format("{} is missing{}", key, where()));
+    problems_->add(place_, fmt::format("{} is missing{}", key, where()), std::string(wanted));
   }
   return found;
 }
@@ -39,7 +70,7 @@ void TomlReader::problem(std::string_view key, std::string message, std::string 
 }
 
 void TomlReader::wrong_type(const TomlKey& key, std::string_view wanted, std::string hint) {
-  problem(key.name, fmt::format("{} takes {}, not {}", key.name, wanted, text(key.value)), std::move(hint));
+  problem(key.name, fmt::format("{} takes {}, not {}", key.name, wanted, cut(text(key.value))), std::move(hint));
 }
 
 TomlReader TomlReader::table(std::string_view key, Presence presence) {
@@ -47,7 +78,7 @@ TomlReader TomlReader::table(std::string_view key, Presence presence) {
   name.reserve(name_.size() + 1 + key.size());
   if (!name_.empty()) name.append(name_).append(".");
   name.append(key);
-  const TomlKey* found = look_up(key, presence);
+  const TomlKey* found = look_up(key, presence, "begin the table with its name between brackets");
   if (found == nullptr) return {nullptr, place_, std::move(name), *problems_};
   const auto* table = std::get_if<TomlTable>(&found->value.value);
   if (table == nullptr) wrong_type(*found, "a table", fmt::format("begin it with [{}] on a line of its own", name));
@@ -55,19 +86,24 @@ TomlReader TomlReader::table(std::string_view key, Presence presence) {
 }
 
 std::optional<bool> TomlReader::boolean(std::string_view key, Presence presence) {
-  const TomlKey* found = look_up(key, presence);
+  const TomlKey* found = look_up(key, presence, "true or false");
   if (found == nullptr) return std::nullopt;
   if (const auto* value = std::get_if<bool>(&found->value.value)) return *value;
-  wrong_type(*found, "true or false");
+  wrong_type(*found, "true or false",
+             without_quotes<bool>(*found) ? bare_hint(*found) : fmt::format("such as {} = true", key));
   return std::nullopt;
 }
 
 std::optional<std::int64_t> TomlReader::integer(std::string_view key, IntegerRange range, Presence presence) {
-  const TomlKey* found = look_up(key, presence);
+  const TomlKey* found = look_up(key, presence, "give a whole number");
   if (found == nullptr) return std::nullopt;
   const auto* value = std::get_if<std::int64_t>(&found->value.value);
   if (value == nullptr) {
-    wrong_type(*found, "a whole number");
+    const std::optional<std::int64_t> bare = without_quotes<std::int64_t>(*found);
+    wrong_type(*found, "a whole number",
+               bare && *bare >= range.low && *bare <= range.high
+                   ? bare_hint(*found)
+                   : fmt::format("{} to {} would do", range.low, range.high));
     return std::nullopt;
   }
   if (*value < range.low || *value > range.high) {
@@ -79,15 +115,16 @@ std::optional<std::int64_t> TomlReader::integer(std::string_view key, IntegerRan
 }
 
 std::optional<std::string> TomlReader::string(std::string_view key, Presence presence) {
-  const TomlKey* found = look_up(key, presence);
+  const TomlKey* found = look_up(key, presence, "give a text between quotes");
   if (found == nullptr) return std::nullopt;
   if (const auto* value = std::get_if<std::string>(&found->value.value)) return *value;
-  wrong_type(*found, "a text between quotes");
+  // Not the value itself: a number is no longer as it was written (2.10).
+  wrong_type(*found, "a text between quotes", fmt::format("between quotes: {} = \"...\"", key));
   return std::nullopt;
 }
 
 const std::string* TomlReader::text_with_unit(std::string_view key, std::string_view example, Presence presence) {
-  const TomlKey* found = look_up(key, presence);
+  const TomlKey* found = look_up(key, presence, example);
   if (found == nullptr) return nullptr;
   const auto* value = std::get_if<std::string>(&found->value.value);
   if (value == nullptr) wrong_type(*found, "a text with a unit", std::string(example));
@@ -99,7 +136,10 @@ std::optional<Bytes> TomlReader::bytes(std::string_view key, Presence presence) 
   const std::string* value = text_with_unit(key, example, presence);
   if (value == nullptr) return std::nullopt;
   const ParsedBytes parsed = parse_bytes(*value);
-  if (!parsed.bytes) problem(key, fmt::format("{} = {}", key, parsed.why), std::string(example));
+  if (!parsed.bytes) {
+    std::string hint = parsed.below ? fmt::format("such as \"{} B\"", parsed.below->count()) : std::string(example);
+    problem(key, fmt::format("{} = {}", key, parsed.why), std::move(hint));
+  }
   return parsed.bytes;
 }
 
@@ -131,12 +171,12 @@ std::optional<OperationRate> TomlReader::operation_rate(std::string_view key, Pr
 }
 
 std::optional<Ratio> TomlReader::ratio(std::string_view key, Ratio low, Ratio high, Presence presence) {
-  const TomlKey* found = look_up(key, presence);
+  const TomlKey* found = look_up(key, presence, "give a number");
   if (found == nullptr) return std::nullopt;
   const auto* whole = std::get_if<std::int64_t>(&found->value.value);
   const auto* real = std::get_if<double>(&found->value.value);
   if (whole == nullptr && real == nullptr) {
-    wrong_type(*found, "a number");
+    wrong_type(*found, "a number", fmt::format("{} to {} would do", scenarios::text(low), scenarios::text(high)));
     return std::nullopt;
   }
   const double value = real != nullptr ? *real : static_cast<double>(*whole);
@@ -149,7 +189,8 @@ std::optional<Ratio> TomlReader::ratio(std::string_view key, Ratio low, Ratio hi
   }
   constexpr double rounding = 1e-3;  // of the product, far above a double's error and far below a seventh decimal
   if (std::abs(millionths - std::round(millionths)) > rounding) {
-    problem(key, fmt::format("{} = {} has more than six decimals", key, scenarios::text(found->value)));
+    problem(key, fmt::format("{} = {} has more than six decimals", key, scenarios::text(found->value)),
+            fmt::format("such as {}", scenarios::text(Ratio{std::llround(millionths)})));
     return std::nullopt;
   }
   return Ratio{std::llround(millionths)};
@@ -157,22 +198,30 @@ std::optional<Ratio> TomlReader::ratio(std::string_view key, Ratio low, Ratio hi
 
 std::optional<std::size_t> TomlReader::option(std::string_view key, std::span<const Option> options,
                                               Presence presence) {
-  const std::optional<std::string> value = string(key, presence);
-  if (!value) return std::nullopt;
+  const auto would_do = [&] {
+    std::vector<std::string> modelled;
+    for (const Option& o : options)
+      if (o.modelled == Modelled::Yes) modelled.push_back(in_quotes(o.text));
+    return one_of(modelled) + " would do";
+  };
+  const TomlKey* key_given = look_up(key, presence, "give a text between quotes");
+  if (key_given == nullptr) return std::nullopt;
+  const auto* value = std::get_if<std::string>(&key_given->value.value);
+  if (value == nullptr) {
+    wrong_type(*key_given, "a text between quotes", would_do());
+    return std::nullopt;
+  }
   const auto found = std::find_if(options.begin(), options.end(), [&](const Option& o) { return o.text == *value; });
   if (found != options.end() && found->modelled == Modelled::Yes)
     return static_cast<std::size_t>(found - options.begin());
-  std::vector<std::string> modelled;
-  for (const Option& o : options)
-    if (o.modelled == Modelled::Yes) modelled.push_back(in_quotes(o.text));
   problem(key,
           fmt::format("{} = {} is not {}", key, in_quotes(*value), found == options.end() ? "known" : "modelled yet"),
-          one_of(modelled) + " would do");
+          would_do());
   return std::nullopt;
 }
 
 const TomlValue* TomlReader::raw(std::string_view key) {
-  const TomlKey* found = look_up(key, Presence::Optional);
+  const TomlKey* found = look_up(key, Presence::Optional, {});
   return found == nullptr ? nullptr : &found->value;
 }
 

@@ -83,8 +83,9 @@ class TomlReader {
 
  private:
   [[nodiscard]] const TomlKey* find(std::string_view key) const;
-  const TomlKey* look_up(std::string_view key, Presence presence);
-  void wrong_type(const TomlKey& key, std::string_view wanted, std::string hint = {});
+  /// `wanted` is the hint where a required one is missing.
+  const TomlKey* look_up(std::string_view key, Presence presence, std::string_view wanted);
+  void wrong_type(const TomlKey& key, std::string_view wanted, std::string hint);
   /// The key's text; `example` is the hint where it is no text.
   const std::string* text_with_unit(std::string_view key, std::string_view example, Presence presence);
   /// " in [layout]", or nothing at the top.

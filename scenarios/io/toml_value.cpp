@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -139,6 +140,21 @@ class CharacterCheck {
   std::size_t at_ = 0;
 };
 
+/// What would be right where the library says what is wrong.
+std::string hint_for(std::string_view description) {
+  constexpr std::pair<std::string_view, std::string_view> known[] = {
+      {"cannot redefine", "leave one of them out"},
+      {"control characters", "a text ends with its quotes, on the line where it begins"},
+      {"string", ""},
+      {"utf-8", ""},
+      {"UTF-8", ""},
+      {"leading zeroes", "leave the zeroes out"},
+      {"parsing", "TOML: key = 8, key = true, key = \"text\", key = [1, 2]; a table begins with [name]"}};
+  for (const auto& [words, hint] : known)
+    if (description.find(words) != std::string_view::npos) return std::string(hint);
+  return {};
+}
+
 }  // namespace
 
 TomlTable parse_toml(std::string_view text, const std::string& file) {
@@ -148,7 +164,8 @@ TomlTable parse_toml(std::string_view text, const std::string& file) {
     return converted(toml::parse(text));
   } catch (const toml::parse_error& error) {
     const Place place = place_of(error.source());
-    throw InputError(Problem{file, place.line, place.column, std::string(error.description()), {}});
+    throw InputError(
+        Problem{file, place.line, place.column, std::string(error.description()), hint_for(error.description())});
   }
 }
 

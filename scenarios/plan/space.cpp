@@ -18,24 +18,24 @@ std::vector<TomlKey>::iterator find(TomlTable& table, const std::string& name) {
   return std::find_if(table.keys.begin(), table.keys.end(), [&](const TomlKey& key) { return key.name == name; });
 }
 
-TomlValue& entry(TomlTable& table, const std::string& name) {
+TomlValue& entry(TomlTable& table, const std::string& name, Place set_at) {
   if (const auto known = find(table, name); known != table.keys.end()) return known->value;
   constexpr std::size_t of_most_tables = 16;  // all at once: to grow is to move every key
   if (table.keys.size() == table.keys.capacity()) table.keys.reserve(std::max(of_most_tables, 2 * table.keys.size()));
   // Keys are in the order of their names.
   const auto place =
       std::find_if(table.keys.begin(), table.keys.end(), [&](const TomlKey& key) { return key.name > name; });
-  return table.keys.insert(place, TomlKey{name, {}, {}})->value;
+  return table.keys.insert(place, TomlKey{name, set_at, {{}, set_at}})->value;
 }
 
 void set(TomlTable& document, const KeyPath& path, const TomlValue& value) {
   TomlTable* table = &document;
   for (std::size_t i = 0; i + 1 < path.size(); ++i) {
-    TomlValue& inner = entry(*table, path[i]);
+    TomlValue& inner = entry(*table, path[i], value.place);
     if (!std::holds_alternative<TomlTable>(inner.value)) inner.value = TomlTable{};
     table = &std::get<TomlTable>(inner.value);
   }
-  entry(*table, path.back()) = value;
+  entry(*table, path.back(), value.place) = value;
 }
 
 void erase(TomlTable& document, const KeyPath& path) {

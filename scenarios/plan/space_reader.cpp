@@ -1,11 +1,14 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include <set>
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "scenarios/io/document_parts.hpp"
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/problems.hpp"
 #include "scenarios/io/suggestion.hpp"
@@ -17,6 +20,7 @@ namespace tidemark::scenarios {
 namespace {
 
 constexpr std::int64_t most_candidates = 1LL << 40;
+constexpr std::size_t most_values = 4096;  // of an axis: far more than anybody waits for
 
 // What an inline table of several keys sets, tables within it opened.
 void add_settings(const TomlTable& table, const KeyPath& path, std::vector<AxisValue::Setting>& settings) {
@@ -47,9 +51,14 @@ void read_axes(const TomlKey& key, const KeyPath& path, Problems& problems, std:
   }
   const std::string name = fmt::format("{}", fmt::join(its, "."));
   const auto* values = std::get_if<std::vector<TomlValue>>(&key.value.value);
-  if (values == nullptr || values->empty()) {
+  if (values == nullptr) {
     problems.add(key.value.place, fmt::format("the axis {} takes a list of values, not {}", name, text(key.value)),
                  fmt::format("such as {} = [{}]", key.name, text(key.value)));
+    return;
+  }
+  if (values->empty() || values->size() > most_values) {
+    problems.add(key.value.place, fmt::format("the axis {} has {} values", name, values->size()),
+                 fmt::format("1 to {} would do", most_values));
     return;
   }
   Axis axis{name, {}};
@@ -68,10 +77,92 @@ void read_axes(const TomlKey& key, const KeyPath& path, Problems& problems, std:
   axes.push_back(std::move(axis));
 }
 
+bool one_place(const Problem& a, const Place& b) { return a.line > 0 && a.line == b.line && a.column == b.column; }
+
+/// Looks at each value of each axis with the others at their first, and finds keys and values that no combination makes
+/// right: they would drop candidates, unsaid among those that do not go together.
+class ValueCheck {
+ public:
+  ValueCheck(const Space& space, const std::filesystem::path& file) : space_(space), file_(file) {}
+
+  void run(Problems& problems) const {
+    std::vector<Problem> never;
+    const auto add = [&](std::vector<Problem> found) {
+      for (Problem& problem : found) {
+        const auto said = [&](const Problem& p) { return p.file == problem.file && p.message == problem.message; };
+        if (std::none_of(never.begin(), never.end(), said)) never.push_back(std::move(problem));
+      }
+    };
+    add(not_excused(std::vector<std::size_t>(space_.axes.size(), 0)));
+    for (std::size_t a = 0; a < space_.axes.size(); ++a)
+      for (std::size_t v = 1; v < space_.axes[a].values.size(); ++v) add(not_excused(with(a, v)));
+    if (!never.empty()) problems.add(InputError(std::move(never)));
+  }
+
+ private:
+  using Chosen = std::vector<std::size_t>;
+
+  [[nodiscard]] Chosen with(std::size_t axis, std::size_t value, Chosen chosen = {}) const {
+    chosen.resize(space_.axes.size(), 0);
+    chosen[axis] = value;
+    return chosen;
+  }
+
+  [[nodiscard]] std::vector<Problem> wrong_keys(const Chosen& chosen) const {
+    std::int64_t number = 0;
+    for (std::size_t a = 0; a < chosen.size(); ++a)
+      number = number * static_cast<std::int64_t>(space_.axes[a].values.size()) + static_cast<std::int64_t>(chosen[a]);
+    return problems_of_keys(space_.document(number), file_, space_.folders, space_.files);
+  }
+
+  /// Which keys a table knows may depend on another key: a problem that vanishes with another axis' value is no mistake
+  /// of this one.
+  [[nodiscard]] std::vector<Problem> not_excused(const Chosen& chosen) const {
+    std::vector<Problem> found = wrong_keys(chosen);
+    for (std::size_t a = 0; a < chosen.size() && !found.empty(); ++a)
+      for (std::size_t v = 0; v < space_.axes[a].values.size() && !found.empty(); ++v) {
+        if (v == chosen[a]) continue;
+        const std::vector<Problem> left = wrong_keys(with(a, v, chosen));
+        std::erase_if(found, [&](const Problem& problem) {
+          return !set_by(problem, a, chosen[a]) && std::find(left.begin(), left.end(), problem) == left.end();
+        });
+      }
+    return found;
+  }
+
+  /// Without that value, or the file that it names, the problem is gone, of course.
+  [[nodiscard]] bool set_by(const Problem& problem, std::size_t axis, std::size_t value) const {
+    const bool elsewhere = problem.file != file_.string();
+    const std::vector<AxisValue::Setting>& settings = space_.axes[axis].values[value].settings;
+    return std::any_of(settings.begin(), settings.end(), [&](const AxisValue::Setting& s) {
+      return elsewhere ? s.key == KeyPath{"model"} || s.key == KeyPath{"cluster"} : one_place(problem, s.value.place);
+    });
+  }
+
+  const Space& space_;
+  const std::filesystem::path& file_;
+};
+
+std::string all_settings(const AxisValue& value) {
+  std::string all;
+  for (const AxisValue::Setting& s : value.settings)
+    all += fmt::format("{} = {}\n", fmt::join(s.key, "."), text(s.value));
+  return all;
+}
+
+Place place_of(const AxisValue& value, Place otherwise) {
+  return value.settings.empty() ? otherwise : value.settings.front().value.place;
+}
+
 void check_axes(const std::vector<Axis>& axes, const TomlKey& space, Problems& problems) {
   std::vector<std::pair<KeyPath, std::string>> seen;
   std::int64_t size = 1;
   for (const Axis& axis : axes) {
+    std::set<std::string> said;
+    for (const AxisValue& value : axis.values)
+      if (!said.insert(all_settings(value)).second)
+        problems.add(place_of(value, space.place), fmt::format("the axis {} has {} twice", axis.name, value.text),
+                     "leave one of them out");
     for (const KeyPath& key : axis.keys()) {
       for (const auto& [other, by] : seen)
         if (other == key)
@@ -142,6 +233,8 @@ Space space_of(TomlTable document, const std::filesystem::path& file, const Scen
   space.files = files_of(space.base, file, folders);
   if (asked) {
     add_further_axes(with, space);
+    ValueCheck(space, file).run(problems);
+    problems.raise_if_any();
     return space;
   }
 
@@ -159,6 +252,8 @@ Space space_of(TomlTable document, const std::filesystem::path& file, const Scen
   problems.raise_if_any();
   space.axes = default_axes(base);
   add_further_axes(with, space);
+  ValueCheck(space, file).run(problems);
+  problems.raise_if_any();
   return space;
 }
 

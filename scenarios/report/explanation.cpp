@@ -8,6 +8,7 @@
 
 #include "parallel/schedule/schedule.hpp"
 #include "parallel/stages.hpp"
+#include "scenarios/io/input_error.hpp"
 #include "scenarios/report/format.hpp"
 #include "sim/program_text.hpp"
 
@@ -44,7 +45,11 @@ struct LiveSet {
         at.op = program.ops.size() - 1;
         break;
       case AskedMoment::Kind::OpIndex:
-        at.op = std::min(asked.op, program.ops.size() - 1);
+        if (asked.op >= program.ops.size())
+          throw InputError(Problem{.file = "--at",
+                                   .message = fmt::format("there is no op {}", asked.op),
+                                   .hint = fmt::format("rank {} has ops 0 to {}", rank.value, program.ops.size() - 1)});
+        at.op = asked.op;
         break;
     }
     for (std::size_t i = 0; i <= at.op; ++i)

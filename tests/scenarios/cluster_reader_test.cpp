@@ -139,8 +139,17 @@ TEST(ClusterReader, SizesCarryAUnit) {
   EXPECT_EQ(problems("79.25 GiB", "80"),
             "test.toml:4:12: error: capacity = \"80\" has no unit\n"
             "  hint: such as \"80 GiB\", \"512 MiB\" or \"8519680 B\"");
-  EXPECT_EQ(problems("79.25 GiB", "0 B"), "test.toml:4:12: error: capacity is nothing at all");
-  EXPECT_EQ(problems("79.25 GiB", "8388607 TiB"), "test.toml:4:12: error: capacity is more than any device has");
+  EXPECT_EQ(problems("79.25 GiB", "0 B"),
+            "test.toml:4:12: error: capacity is nothing at all\n  hint: what cudaMemGetInfo calls total");
+  EXPECT_EQ(problems("79.25 GiB", "8388607 TiB"),
+            "test.toml:4:12: error: capacity is more than any device has\n  hint: up to 64 TiB would do");
+}
+
+TEST(ClusterReader, ASizeThatIsNoWholeNumberOfBytesComesWithOneThatIs) {
+  EXPECT_EQ(problems("79.25 GiB", "79.1 GiB"),
+            "test.toml:4:12: error: capacity = \"79.1 GiB\" is not a whole number of bytes\n"
+            "  hint: such as \"84932978278 B\"");
+  EXPECT_EQ(problems("79.25 GiB", "84932978278 B"), "no problem");
 }
 
 TEST(ClusterReader, RatesCarryAUnitAndAreInRange) {
@@ -156,7 +165,7 @@ TEST(ClusterReader, RatesCarryAUnitAndAreInRange) {
             "test.toml:39:17: error: nic_bandwidth = 10 TB/s is out of range\n  hint: 1 MB/s to 1 TB/s would do");
   EXPECT_EQ(problems("500 ns", "500"),
             "test.toml:29:11: error: latency = \"500\" has no unit\n  hint: such as \"2 us\" or \"850 ns\"");
-  EXPECT_EQ(problems("500 ns", "2 s"), "test.toml:29:11: error: latency is more than 1 s");
+  EXPECT_EQ(problems("500 ns", "2 s"), "test.toml:29:11: error: latency is more than 1 s\n  hint: 0 s to 1 s would do");
   EXPECT_EQ(problems("990 TFLOP/s", "990 TFLOPS"),
             "test.toml:9:8: error: fp16 = \"990 TFLOPS\" has an unknown unit\n  hint: such as \"989 TFLOP/s\"");
   EXPECT_EQ(problems("990 TFLOP/s", "0 FLOP/s"),
@@ -168,8 +177,10 @@ TEST(ClusterReader, EfficienciesAreFractionsAndHaveDefaults) {
             "test.toml:13:8: error: gemm = 1.5 is out of range\n  hint: 0.000001 to 1 would do");
   EXPECT_EQ(problems("0.75", "nan"),
             "test.toml:13:8: error: gemm = nan is out of range\n  hint: 0.000001 to 1 would do");
-  EXPECT_EQ(problems("0.75", "\"75 %\""), "test.toml:13:8: error: gemm takes a number, not \"75 %\"");
-  EXPECT_EQ(problems("0.75", "0.7500001"), "test.toml:13:8: error: gemm = 0.7500001 has more than six decimals");
+  EXPECT_EQ(problems("0.75", "\"75 %\""),
+            "test.toml:13:8: error: gemm takes a number, not \"75 %\"\n  hint: 0.000001 to 1 would do");
+  EXPECT_EQ(problems("0.75", "0.7500001"),
+            "test.toml:13:8: error: gemm = 0.7500001 has more than six decimals\n  hint: such as 0.75");
   EXPECT_EQ(problems("oversubscription = 1.5", "oversubscription = 0.5"),
             "test.toml:44:20: error: oversubscription = 0.5 is out of range\n  hint: 1 to 1000 would do");
   std::string text(complete);
@@ -194,7 +205,7 @@ TEST(ClusterReader, KeysWithoutMeaningAreRefused) {
 
 TEST(ClusterReader, AnEstimateLiesWithinItsBounds) {
   EXPECT_EQ(problems("bytes = \"500 MiB\"", "bytes = \"700 MiB\""),
-            "test.toml:18:9: error: bytes has to lie between low and high");
+            "test.toml:18:9: error: bytes has to lie between low and high\n  hint: low is 400 MiB, high is 600 MiB");
 }
 
 TEST(ClusterReader, ACublasHandleThatWasNotMeasuredHasTheBoundsOfItsWorkspace) {
@@ -263,7 +274,8 @@ TEST(ClusterReader, MeasurementsOfNcclHaveToMakeSense) {
   EXPECT_EQ(with("local_peers = 1", "local_peers = 4"),
             "test.toml:61:15: error: local_peers = 4 is out of range\n  hint: 0 to 3 would do");
   EXPECT_EQ(with("nodes = 2", "nodes = 17"), "test.toml:68:9: error: 16 ranks do not lie on 17 nodes");
-  EXPECT_EQ(with("source = \"a log\"\n", ""), "test.toml:49:1: error: source is missing in [nccl.channels]");
+  EXPECT_EQ(with("source = \"a log\"\n", ""),
+            "test.toml:49:1: error: source is missing in [nccl.channels]\n  hint: give a text between quotes");
   EXPECT_EQ(with("shards = true", "shard = true"),
             "test.toml:60:1: error: unknown key \"shard\" in [nccl.communicators.tensor]\n"
             "  hint: did you mean shards?");
@@ -271,13 +283,13 @@ TEST(ClusterReader, MeasurementsOfNcclHaveToMakeSense) {
 
 TEST(ClusterReader, UnknownKeysComeWithASuggestion) {
   EXPECT_EQ(problems("devices = 4", "device = 4"),
-            "test.toml:32:1: error: devices is missing in [node]\n"
+            "test.toml:32:1: error: devices is missing in [node]\n  hint: give a whole number\n"
             "test.toml:33:1: error: unknown key \"device\" in [node]\n  hint: did you mean devices?");
   EXPECT_EQ(problems("[fabric]", "[fabrics]"),
-            "test.toml: error: fabric is missing\n"
+            "test.toml: error: fabric is missing\n  hint: begin the table with its name between brackets\n"
             "test.toml:40:2: error: unknown key \"fabrics\"\n  hint: did you mean fabric?");
   EXPECT_EQ(problems("tf32 = ", "tf3 = "),
-            "test.toml:7:1: error: tf32 is missing in [device.peak]\n"
+            "test.toml:7:1: error: tf32 is missing in [device.peak]\n  hint: such as \"989 TFLOP/s\"\n"
             "test.toml:10:1: error: unknown key \"tf3\" in [device.peak]\n  hint: did you mean tf32?");
 }
 
@@ -293,13 +305,14 @@ TEST(ClusterReader, ValuesHaveToMakeSense) {
             "test.toml:33:11: error: devices = 0 is out of range\n  hint: 1 to 1024 would do");
   EXPECT_EQ(problems("nics = 1", "nics = 0"),
             "test.toml:38:8: error: nics = 0 is out of range\n  hint: 1 to 1024 would do");
-  EXPECT_EQ(problems("devices = 4", "devices = nan"), "test.toml:33:11: error: devices takes a whole number, not nan");
+  EXPECT_EQ(problems("devices = 4", "devices = nan"),
+            "test.toml:33:11: error: devices takes a whole number, not nan\n  hint: 1 to 1024 would do");
 }
 
 TEST(ClusterReader, GarbageIsAnInputError) {
-  EXPECT_EQ(problems(""),
-            "test.toml: error: device is missing\ntest.toml: error: host is missing\n"
-            "test.toml: error: node is missing\ntest.toml: error: fabric is missing");
+  const std::string hint = " is missing\n  hint: begin the table with its name between brackets";
+  EXPECT_EQ(problems(""), "test.toml: error: device" + hint + "\ntest.toml: error: host" + hint +
+                              "\ntest.toml: error: node" + hint + "\ntest.toml: error: fabric" + hint);
   EXPECT_NE(problems(std::string("\0\xff\x01", 3)), "no problem");
   EXPECT_EQ(problems("a = " + std::string(100000, '[')).substr(0, 14), "test.toml:1:37");
   std::string deep = "a";

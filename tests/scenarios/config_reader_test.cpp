@@ -149,7 +149,7 @@ TEST(ConfigReader, Gpt2HasItsOwnKeysAndDefaults) {
             "config.json: error: activation_function: \"tanh\" is not modelled yet\n"
             "  hint: \"gelu_new\", \"gelu\", \"gelu_fast\", \"gelu_pytorch_tanh\", \"relu2\" or \"swiglu\" would do");
   EXPECT_EQ(problems(R"({"model_type": "gpt2", "n_head": 4, "n_layer": 2, "vocab_size": 10})"),
-            "config.json: error: n_embd: is missing");
+            "config.json: error: n_embd: is missing\n  hint: 1 to 262144 would do");
 }
 
 TEST(ConfigReader, GemmaHasNormsOnBothSidesAndAGeluGate) {
@@ -262,7 +262,8 @@ TEST(ConfigReader, OtherFamiliesAreRefusedByName) {
   EXPECT_EQ(problems(R"({"model_type": "mamba"})"),
             "config.json: error: model_type: \"mamba\" is not modelled yet\n  hint: " + known);
   EXPECT_EQ(problems("{}"), "config.json: error: model_type: is missing\n  hint: " + known);
-  EXPECT_EQ(problems(R"({"model_type": 3})"), "config.json: error: model_type: takes a text, not 3");
+  EXPECT_EQ(problems(R"({"model_type": 3})"),
+            "config.json: error: model_type: takes a text, not 3\n  hint: a text between quotes");
   EXPECT_EQ(problems(R"({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}, "vision_config": {}})"),
             "config.json: error: text_config: \"gemma3\" is a model of several parts, of which only text is modelled\n"
             "  hint: its text_config in a file of its own would do, where its model_type is known");
@@ -275,10 +276,13 @@ TEST(ConfigReader, SyntaxErrorsHaveAPlace) {
   EXPECT_EQ(problems(""),
             "config.json:1:1: error: syntax error while parsing value - unexpected end of input; expected '[', '{', or "
             "a literal");
-  EXPECT_EQ(problems("[1, 2]"), "config.json: error: is not a JSON object");
-  EXPECT_EQ(problems(R"({"hidden_size": 1, "hidden_size": 2})"), "config.json: error: hidden_size: is there twice");
+  EXPECT_EQ(
+      problems("[1, 2]"),
+      "config.json:1:1: error: is not a JSON object\n  hint: a config.json begins with { and names its model_type");
+  EXPECT_EQ(problems(R"({"hidden_size": 1, "hidden_size": 2})"),
+            "config.json: error: hidden_size: is there twice\n  hint: leave one of them out");
   EXPECT_EQ(problems(std::string(100000, '[')), "config.json: error: is nested too deep");
-  EXPECT_EQ(problems(R"({"hidden_size": 1e999})"), "config.json: error: number overflow parsing '1e999'");
+  EXPECT_EQ(problems(R"({"hidden_size": 1e999})"), "config.json:1:17: error: number overflow parsing '1e999'");
   EXPECT_NE(problems("\xff\xfe\x00binary"), "no problem");
 }
 
@@ -286,12 +290,12 @@ TEST(ConfigReader, AllValuesThatAreWrongAreReportedTogether) {
   EXPECT_EQ(
       problems(R"({"model_type": "llama", "hidden_size": "4096", "num_hidden_layers": 0, "num_attention_heads": -4,
                          "intermediate_size": 1.5, "vocab_size": 18446744073709551615, "tie_word_embeddings": 1})"),
-      "config.json: error: hidden_size: takes a whole number, not \"4096\"\n"
+      "config.json: error: hidden_size: takes a whole number, not \"4096\"\n  hint: 1 to 262144 would do\n"
       "config.json: error: num_hidden_layers: 0 is out of range\n  hint: 1 to 4096 would do\n"
       "config.json: error: num_attention_heads: -4 is out of range\n  hint: 1 to 4096 would do\n"
-      "config.json: error: intermediate_size: takes a whole number, not 1.5\n"
+      "config.json: error: intermediate_size: takes a whole number, not 1.5\n  hint: 1 to 1048576 would do\n"
       "config.json: error: vocab_size: 18446744073709551615 is out of range\n  hint: 1 to 4194304 would do\n"
-      "config.json: error: tie_word_embeddings: takes true or false, not 1");
+      "config.json: error: tie_word_embeddings: takes true or false, not 1\n  hint: true or false, without quotes");
 }
 
 TEST(ConfigReader, HeadsHaveToFit) {

@@ -284,6 +284,48 @@ tensor = 4
   }
 }
 
+// "bad.toml" is a job of 8 GPUs with these lines below [space], from line 9 on.
+std::string wrong_with_axes(const std::string& axes) {
+  const std::string text = R"(model = "models/llama-3.1-8b.json"
+cluster = "clusters/h100-sxm-80g.toml"
+gpus = 8
+[train]
+sequence_length = 4096
+micro_batch = 1
+global_batch = 16
+[space]
+)" + axes;
+  try {
+    (void)space_of(parse_toml(text, "bad.toml"), "bad.toml", folders);
+    return "";
+  } catch (const InputError& error) {
+    return error.what();
+  }
+}
+
+TEST(Space, WhatNoCombinationMakesRightIsAnError) {
+  EXPECT_EQ(wrong_with_axes("layout.tensr = [1, 2]"),
+            "bad.toml:9:17: error: unknown key \"tensr\" in [layout]\n  hint: did you mean tensor?");
+  EXPECT_EQ(wrong_with_axes("layout.tensor = [1, \"2\"]"),
+            "bad.toml:9:21: error: tensor takes a whole number, not \"2\"\n  hint: without the quotes: tensor = 2");
+  EXPECT_EQ(wrong_with_axes("a = [{layout.tensor = 1}, {train.recompute = \"fool\"}]"),
+            "bad.toml:9:46: error: recompute = \"fool\" is not known\n"
+            "  hint: \"none\", \"full\" or \"selective\" would do");
+  EXPECT_EQ(wrong_with_axes("layout.tensor = [1, 2, 2]"),
+            "bad.toml:9:24: error: the axis layout.tensor has 2 twice\n  hint: leave one of them out");
+  EXPECT_EQ(wrong_with_axes("layout.tensor = [1, 2]\n[x]\ny = 1").substr(0, 35),
+            "bad.toml:10:2: error: unknown key \"");
+}
+
+TEST(Space, WhatSomeCombinationMakesRightIsDroppedWhereItIsWrong) {
+  EXPECT_EQ(wrong_with_axes("layout.tensor = [1, 3]"), "") << "divides no heads";
+  EXPECT_EQ(wrong_with_axes("layout.chunks = [1, 2]\nlayout.pipeline = [1, 2]"), "");
+  EXPECT_EQ(wrong_with_axes("runtime.name = [\"megatron\", \"pytorch\"]\nruntime.switches.foreach = [true, false]"),
+            "");
+  EXPECT_EQ(wrong_with_axes("train.recompute = [\"none\", \"selective\"]\ntrain.recompute_modules = [[], [\"mlp\"]]"),
+            "");
+}
+
 TEST(Space, TwoAxesDoNotSetOneKey) {
   const std::string text = R"(model = "models/llama-3.1-8b.json"
 cluster = "clusters/h100-sxm-80g.toml"

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <random>
 #include <string>
 
@@ -38,6 +39,15 @@ TEST(Quantity, RefusesWhatIsNotAWholeNumberOfBytes) {
   EXPECT_EQ(why("0.5 B"), "\"0.5 B\" is not a whole number of bytes");
   EXPECT_EQ(why("0.00000000000000000000000001 GiB"),
             "\"0.00000000000000000000000001 GiB\" is not a whole number of bytes");
+}
+
+TEST(Quantity, WhatIsNotAWholeNumberOfBytesIsSaidRoundedDown) {
+  EXPECT_EQ(parse_bytes("79.1 GiB").below, Bytes{84'932'978'278});  // 79.1 x 2^30 = 84932978278.4
+  EXPECT_EQ(parse_bytes("0.99999999999999999999999999 KiB").below, Bytes{1023});
+  EXPECT_EQ(parse_bytes("0.00000000000000000000000001 GiB").below, 0_B);
+  EXPECT_EQ(parse_bytes("0.5 B").below, std::nullopt);
+  EXPECT_EQ(parse_bytes("8388607.9999999 TiB").below, Bytes{9'223'372'036'854'665'856});
+  EXPECT_EQ(parse_bytes("80 GiB").below, std::nullopt);
 }
 
 TEST(Quantity, SaysWhatIsWrongWithAText) {

@@ -361,7 +361,7 @@ TEST(ScenarioReader, Recomputation) {
 
 TEST(ScenarioReader, UnknownKeysComeWithASuggestion) {
   EXPECT_EQ(problems({{"micro_batch = 1", "micro_batchs = 1"}}),
-            "job.toml:10:1: error: micro_batch is missing in [train]\n"
+            "job.toml:10:1: error: micro_batch is missing in [train]\n  hint: give a whole number\n"
             "job.toml:12:1: error: unknown key \"micro_batchs\" in [train]\n  hint: did you mean micro_batch?");
   EXPECT_EQ(problems({{"[layout]", "[layuot]"}, {"pipeline = 4", "pipeline = 1"}}).substr(0, 69),
             "job.toml:5:2: error: unknown key \"layuot\"\n  hint: did you mean layout");
@@ -388,16 +388,20 @@ headroom = 2
       "root\n"
       "  hint: did you mean \"models/llama-3.1-70b.json\"?\n"
       "job.toml:2:11: error: cluster takes a text between quotes, not 5\n"
+      "  hint: between quotes: cluster = \"...\"\n"
       "job.toml:3:8: error: gpus = 0 is out of range\n"
       "  hint: 1 to 1048576 would do\n"
       "job.toml:4:1: error: unknown key \"color\"\n"
       "  hint: known here: adapter, cluster, gpus, layout, model, model_override, moe, offload, quantization, rollout, "
       "runtime or train\n"
       "job.toml:6:10: error: tensor takes a whole number, not \"two\"\n"
+      "  hint: 1 to 1048576 would do\n"
       "job.toml:7:12: error: sharding = \"zero9\" is not known\n"
       "  hint: \"none\" or \"zero1\" would do\n"
       "job.toml:8:1: error: micro_batch is missing in [train]\n"
+      "  hint: give a whole number\n"
       "job.toml:9:19: error: sequence_length takes a whole number, not 4096.5\n"
+      "  hint: 1 to 16777216 would do\n"
       "job.toml:10:9: error: steps = 1 is out of range\n"
       "  hint: 2 to 64 would do\n"
       "job.toml:12:12: error: headroom takes a text with a unit, not 2\n"
@@ -411,7 +415,8 @@ TEST(ScenarioReader, ProblemsOfTheModelStandWithTheScenarios) {
       "job.toml:3:8: error: gpus = 65 is not a multiple of tensor x pipeline = 8 x 4 = 32\n  hint: 64 or 96 would\n"
       "job.toml:5:21: error: num_hidden_layers: 0 is out of range\n  hint: 1 to 4096 would do\n"
       "job.toml:6:15: error: num_experts: mixture of experts is not modelled yet\n"
-      "job.toml:7:16: error: rope_scaling takes a number, a text, true or false, not []");
+      "job.toml:7:16: error: rope_scaling takes a number, a text, true or false, not []\n"
+      "  hint: other values go into a config.json of your own");
 }
 
 TEST(ScenarioReader, SyntaxErrorsHaveAPlace) {
@@ -546,8 +551,9 @@ TEST(Environment, CublasWorkspaceGrammar) {
 TEST(ScenarioReader, VersionsAreReleaseNumbers) {
   EXPECT_EQ(with("[runtime]", "versions = {megatron = \"core_r0.14\"}"),
             "job.toml:19:24: error: megatron = \"core_r0.14\" is not a version\n  hint: such as \"0.14\"");
-  EXPECT_EQ(with("[runtime]", "versions = {torch = 2.9}"),
-            "job.toml:19:21: error: torch takes a text between quotes, not 2.9");
+  EXPECT_EQ(
+      with("[runtime]", "versions = {torch = 2.9}"),
+      "job.toml:19:21: error: torch takes a text between quotes, not 2.9\n  hint: between quotes: torch = \"...\"");
 }
 
 TEST(ScenarioReader, FilesOfTheScenariosOwnFolderComeFirst) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include <CLI/CLI.hpp>
 
 #include "scenarios/cli/namespace.hpp"
+#include "scenarios/plan/space.hpp"
 
 namespace tidemark::cli {
 
@@ -34,6 +36,11 @@ struct AdviseArguments {
 struct CapacityArguments {
   std::string study, json, csv;
 };
+
+/// Throws InputError where the space has no candidate at all: nothing was searched.
+void refuse_no_candidates(const Space& space, const std::string& file);
+/// Models and clusters that its candidates read, whichever axes name them.
+[[nodiscard]] std::vector<std::filesystem::path> files_read(const Space& space);
 
 CLI::App* add_plan(CLI::App& app, PlanArguments& arguments);
 CLI::App* add_advise(CLI::App& app, AdviseArguments& arguments);

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "scenarios/cli/namespace.hpp"
+#include "scenarios/io/input_error.hpp"
+
+// What is wrong with a command line, said as all that is wrong is said.
+
+namespace tidemark::cli {
+
+/// What CLI11 found, with the option that was probably meant.
+[[nodiscard]] InputError misuse(const CLI::App& app, const CLI::ParseError& error);
+
+/// Throws InputError where an option is given an empty text. Only settings of the allocator may be none at all.
+void refuse_empty_texts(const CLI::App& app);
+
+/// Some problems are known of a scenario that has only a name any more: they get its file.
+[[nodiscard]] InputError with_file(const InputError& error, const std::string& scenario);
+
+}  // namespace tidemark::cli

@@ -1,0 +1,56 @@
+#include "scenarios/cli/detail/usage.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "scenarios/io/suggestion.hpp"
+
+namespace tidemark::cli {
+namespace {
+
+/// The verb that was asked for, or the program itself.
+const CLI::App& asked_verb(const CLI::App& app) {
+  const std::vector<const CLI::App*> parsed = app.get_subcommands({});
+  const auto verb = std::find_if(parsed.begin(), parsed.end(), [](const CLI::App* v) { return v->parsed(); });
+  return verb == parsed.end() ? app : **verb;
+}
+
+}  // namespace
+
+InputError misuse(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App& verb = asked_verb(app);
+  std::vector<std::string> names;
+  for (const CLI::Option* option : verb.get_options()) names.push_back(option->get_name());
+  const std::string called = &verb == &app ? "tidemark" : "tidemark " + verb.get_name();
+  std::string hint = called + " --help says what it takes";
+  for (const std::string& word : app.remaining(true))
+    if (const std::string meant = nearest(word.substr(0, word.find('=')), names);
+        word.starts_with("--") && !meant.empty())
+      hint = fmt::format("did you mean {}?", meant);
+  std::string message = error.what();
+  std::replace(message.begin(), message.end(), '\n', ' ');
+  return InputError(Problem{.file = called, .message = std::move(message), .hint = std::move(hint)});
+}
+
+void refuse_empty_texts(const CLI::App& app) {
+  for (const CLI::Option* option : asked_verb(app).get_options()) {
+    const std::vector<std::string> given = option->results();
+    if (option->get_name() == "--alloc-conf" || std::find(given.begin(), given.end(), "") == given.end()) continue;
+    throw InputError(
+        Problem{.file = option->get_name(), .message = "is given nothing", .hint = "give it a value, or leave it out"});
+  }
+}
+
+InputError with_file(const InputError& error, const std::string& scenario) {
+  std::vector<Problem> problems = error.problems();
+  const std::string name = std::filesystem::path(scenario).stem().string();
+  for (Problem& problem : problems)
+    if (!scenario.empty() && problem.file == name) problem.file = scenario;
+  return InputError(std::move(problems));
+}
+
+}  // namespace tidemark::cli
