@@ -31,7 +31,12 @@ void CausalLM::find_packed_sequences(std::int64_t batch, std::int64_t sequence) 
   joined = {};
   Tensor jumps = flags(sequence);
   const Tensor sums = numbers(sequence);
-  s_.stream(Streaming::Reduce, {numbers(sequence)}, {sums});
+  {
+    const Tensor converted = numbers(sequence);
+    constexpr std::int64_t of_scan = 1279;  // bytes that CUB asks for to sum one row, in torch 2.15
+    if (batch == 1) (void)s_.empty({of_scan}, DType::BOOL, "packed_sequences_scan");
+    s_.stream(Streaming::Reduce, {converted}, {sums});
+  }
   jumps = {};
   s_.stream(Streaming::Reduce, {flags(1)}, {flags(1)});
   s_.emit.synchronize();

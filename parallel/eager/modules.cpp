@@ -237,10 +237,12 @@ CausalLM::CausalLM(Session& session, const Model& model, const Train& train, con
   last_norm_ = make_norm("norm", model.hidden);
   if (family_of(model) == Family::BigCode) make_causal_table();
   if (model.positions == Positions::Rotary) make_frequencies();
-  head_.weight = parameter("lm_head.weight", {vocabulary, model.hidden});
-  if (model.tied_embeddings) {  // modeling_utils.py tie_weights: the head is there first
-    parameters_.pop_back();
+  if (model.tied_embeddings) {
+    // modeling_utils.py tie_weights: the head has a weight of its own first.
+    (void)s_.empty({vocabulary, model.hidden}, dtype_, "lm_head.weight.untied", Category::Parameters);
     head_.weight = tokens_;
+  } else {
+    head_.weight = parameter("lm_head.weight", {vocabulary, model.hidden});
   }
 }
 

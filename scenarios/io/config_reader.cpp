@@ -177,6 +177,7 @@ constexpr std::array unmodelled_keys{
     Unmodelled{"text_config", "a model of several parts is"},
     Unmodelled{"block_configs", "layers that differ from each other are"},
     Unmodelled{"lm_head_bias", "bias on the LM head is"},
+    Unmodelled{"reorder_and_upcast_attn", "attention in fp32 is"},
     Unmodelled{"chunk_size_feed_forward", "a chunked MLP is"},
 };
 

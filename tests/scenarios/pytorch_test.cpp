@@ -142,16 +142,17 @@ TEST(PyTorch, TheGradientOfTiedEmbeddingsIsSummedOutOfPlaceWhereTheHeadsIsAView)
   // torch/csrc/autograd/input_buffer.cpp can_accumulate_inplace: the head's comes through TBackward, a view of what
   // mm made; under autocast it is a copy in fp32, and nobody else's.
   const std::int64_t vocabulary = 4096, hidden = 4096;
-  const auto sums = [&](const std::string& train) {
-    const Program program = program_of({.override_keys = "num_hidden_layers = 1\nvocab_size = 4096\n"
-                                                         "tie_word_embeddings = true",
-                                        .train = train,
-                                        .switches = no_cache});
+  const auto sums = [&](const std::string& train, bool tied) {
+    const Program program = program_of(
+        {.override_keys = fmt::format("num_hidden_layers = 1\nvocab_size = 4096\ntie_word_embeddings = {}", tied),
+         .train = train,
+         .switches = no_cache});
     return allocated(program, 2, [](const std::string& label, Category) { return label == "add"; });
   };
-  EXPECT_EQ(sums(pure), 2 * vocabulary * hidden);
-  EXPECT_EQ(sums("precision = \"fp32\""), 4 * vocabulary * hidden);
-  EXPECT_EQ(sums(""), 0);
+  const auto of_tying = [&](const std::string& train) { return sums(train, true) - sums(train, false); };
+  EXPECT_EQ(of_tying(pure), 2 * vocabulary * hidden);
+  EXPECT_EQ(of_tying("precision = \"fp32\""), 4 * vocabulary * hidden);
+  EXPECT_EQ(of_tying(""), 0);
 }
 
 // What a step saves and makes for the masks of attention: [batch, 1, sequence, sequence].
@@ -421,6 +422,8 @@ TEST(PyTorch, WhatPlainPyTorchDoesNotDoIsRefused) {
   has(problems({.train = "[layout]\ntensor = 2", .gpus = 2}), "plain PyTorch cuts no layers");
   has(problems({.train = "[layout]\nsharding = \"zero1\""}), "every rank holds a replica");
   has(problems({.switches = "fuzed = true"}), "fuzed");
+  has(problems({.model = "gpt2", .override_keys = "reorder_and_upcast_attn = true"}),
+      "attention in fp32 is not modelled");
   has(problems({.switches = "fused = true\nforeach = true"}), "exclude each other");
   has(problems({.train = "optimizer = \"sgd\"", .switches = "amsgrad = true"}), "torch.optim.SGD has no amsgrad");
   has(problems({.train = "optimizer = \"sgd\"", .switches = "decoupled_weight_decay = false"}),

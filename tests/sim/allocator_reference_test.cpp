@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/caching_allocator.hpp"
+#include "tests/namespace.hpp"
 #include "tests/sim/reference_allocator.hpp"
 
 namespace tidemark::tests {
