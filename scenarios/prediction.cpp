@@ -12,9 +12,11 @@
 #include "kernels/price.hpp"
 #include "kernels/price_time.hpp"
 #include "kernels/traffic.hpp"
+#include "scenarios/deferred_frees.hpp"
 #include "scenarios/host_clock.hpp"
 #include "scenarios/io/allocator_conf.hpp"
 #include "scenarios/io/input_error.hpp"
+#include "scenarios/outliving_batches.hpp"
 #include "sim/calls.hpp"
 #include "sim/engine.hpp"
 #include "sim/ensure.hpp"
@@ -68,6 +70,9 @@ RankGroup replayed(const Program& program, const DriverPrices& prices, Bytes cap
     if (group.failure) group.failed_op = program[group.failure->at.mark.label];
     if (!group.failure) group.memory = std::move(limited);
   }
+  Bytes& upper = group.memory.peak_device_upper;
+  const Bytes at_once = std::exchange(upper, upper_end(upper, prices, {capacity, allocator}, program));
+  group.of_deferred_frees = upper - at_once;
   group.device_peak_op = program[group.memory.device.at.mark.label];
   group.allocated_peak_op = program[group.memory.allocated.at.mark.label];
   return group;
@@ -100,9 +105,12 @@ void replay_role(const Job& job, const Trace& trace, const Role& role, const Pre
   for (auto& [rank_class, ranks] : by_class) {
     const std::int32_t entry = job.prices.entry_of_rank[ranks.front().index()];
     const auto [known, added] = by_price.try_emplace(entry);
-    if (added)
+    if (added) {
       known->second = replayed(program, job.prices.entries[static_cast<std::size_t>(entry)],
                                job.scenario.cluster.device.capacity, allocator_options_of(job.scenario));
+      known->second.of_outliving_batches = of_outliving_batches(job.scenario, job.runtime, role.first.pipeline);
+      known->second.memory.peak_device_upper += known->second.of_outliving_batches;
+    }
     RankGroup group = known->second;
     group.coordinates = coordinates(job.scenario.layout, ranks.front());
     group.ranks = std::move(ranks);
@@ -270,7 +278,27 @@ std::vector<std::string> megatron_habits(const Scenario& s) {
   return list;
 }
 
-std::vector<std::string> assumptions_of(const Job& job, const PredictOptions& options) {
+// Where the fullest device could be fuller for a reason that is no driver's.
+void add_upper_ends(const Job& job, const std::vector<RankGroup>& groups, std::vector<std::string>& list) {
+  const auto most = [&](Bytes RankGroup::*what) {
+    Bytes found;
+    for (const RankGroup& group : groups) found = std::max(found, group.*what);
+    return static_cast<double>(found.count()) / (1 << 30);
+  };
+  if (std::any_of(job.stages.programs.begin(), job.stages.programs.end(), borrows))
+    list.push_back(fmt::format(
+        "what is sent beside the passes is free again as soon as it is sent; the upper ends hold up to {:.2f} "
+        "GiB for what is so only when the host next waits for the device",
+        most(&RankGroup::of_deferred_frees)));
+  if (job.runtime.saves_batches)
+    list.push_back(fmt::format(
+        "the upper ends hold up to {:.2f} GiB for batches of a whole step, which Megatron-LM core {} keeps on "
+        "the first of tensor-parallel ranks until the next one, unless --rerun-mode is disabled",
+        most(&RankGroup::of_outliving_batches), version(job.scenario.runtime.versions.megatron)));
+}
+
+std::vector<std::string> assumptions_of(const Job& job, const std::vector<RankGroup>& groups,
+                                        const PredictOptions& options) {
   const Scenario& s = job.scenario;
   std::vector<std::string> list = job.runtime.eager ? eager_habits(s, *job.runtime.eager) : megatron_habits(s);
   list.push_back("kernels: roofline of " + s.cluster.device.name +
@@ -283,6 +311,7 @@ std::vector<std::string> assumptions_of(const Job& job, const PredictOptions& op
   list.push_back(fmt::format("native caching allocator with {}, on increasing invented addresses",
                              s.runtime.allocator.empty() ? "default settings" : s.runtime.allocator));
   for (const std::string& remark : parse_allocator_conf(s.runtime.allocator).remarks) list.push_back(remark);
+  add_upper_ends(job, groups, list);
   list.push_back("CUDA context, loaded code and NCCL are estimates with bounds; NCCL's are unverified on several GPUs");
   return list;
 }
@@ -440,7 +469,7 @@ Prediction predict(const Job& job, const Trace& trace, const Progress& progress,
         group.memory.peak_device_upper + job.scenario.runtime.headroom <= job.scenario.cluster.device.capacity;
   }
   prediction.fits &= prediction.completed;
-  prediction.assumptions = assumptions_of(job, options);
+  prediction.assumptions = assumptions_of(job, prediction.groups, options);
   prediction.not_modelled = {"host memory: the pinned and pageable buffers of the framework and of NCCL count as 0"};
   return prediction;
 }

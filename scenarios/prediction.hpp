@@ -66,7 +66,9 @@ struct RankGroup {
   std::vector<Rank> ranks;
   Coordinates coordinates;  ///< of the lowest
   DriverPrices prices;
-  MemoryRecord memory;  ///< within the device; where it ran out, without a limit
+  /// Within the device; where it ran out, without a limit. Frees come at once, but for `peak_device_upper`.
+  MemoryRecord memory;
+  Bytes of_deferred_frees, of_outliving_batches;  ///< of `peak_device_upper`
   std::optional<OutOfDeviceMemory> failure;
   std::string failed_op;       ///< label of the failure's moment
   std::string device_peak_op;  ///< labels of the peaks' moments

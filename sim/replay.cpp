@@ -7,17 +7,17 @@
 #include "sim/device_memory.hpp"
 #include "sim/overloaded.hpp"
 #include "sim/repeats.hpp"
+#include "sim/stream_clocks.hpp"
 
 namespace tidemark::sim {
 namespace {
 
 class Replayer {
  public:
-  /// `program` has at least so many buffers and events.
+  /// `program` has at least so many buffers.
   Replayer(const Program& program, const DriverPrices& prices, const ReplayOptions& options)
       : prices_(prices),
         borrowed_(options.borrowed),
-        recorded_(static_cast<std::size_t>(program.events)),
         allocator_(LoggedSegments(DeviceMemory(options.capacity)), options.allocator, {}, Counted::Memory),
         buffers_(static_cast<std::size_t>(program.buffers)) {
     record_.peak_allocated_by_step.push_back({});
@@ -34,10 +34,8 @@ class Replayer {
                    [](const Launch&) {},
                    [](const Collective&) {},
                    [](const Exchange&) {},
-                   [&](const Record& o) {
-                     entry(recorded_, o.event) = {o.stream, allocator_.events().recorded(o.stream)};
-                   },
-                   [](const Wait&) {},
+                   [&](const Record& o) { record(o); },
+                   [&](const Wait& o) { wait(o); },
                    [&](const Sync& o) { sync(o.event); },
                    [&](const CreateDriver& o) { create({o.resource}, prices_.of(o.resource), category(o.resource)); },
                    [&](const CreateCommunicator& o) { create({o.comm}, prices_.of(o.comm), Category::Nccl); },
@@ -77,10 +75,6 @@ class Replayer {
   struct Held {
     BlockId block{};
     Category category = Category::Temporaries;
-  };
-  struct Recorded {
-    StreamId stream;
-    std::int64_t frees = 0;  // that waited for the stream
   };
 
   // Where what repeats is not in the program, there are more of them.
@@ -122,10 +116,15 @@ class Replayer {
   void borrow(const Borrow& o) {
     if (borrowed_ == BorrowedFrees::AtNextSync) allocator_.record_stream(buffers_[o.buffer.index()].block, o.stream);
   }
+  void record(const Record& o) {
+    if (borrowed_ == BorrowedFrees::AtNextSync)
+      entry(recorded_, o.event) = streams_.record(o.stream, allocator_.events());
+  }
+  void wait(const Wait& o) {
+    if (o.event.index() < recorded_.size()) streams_.wait(o.stream, recorded_[o.event.index()]);
+  }
   void sync(EventId event) {
-    if (event.index() >= recorded_.size()) return;
-    const Recorded& its = recorded_[event.index()];
-    if (its.stream.valid()) allocator_.events().finish(its.stream, its.frees);
+    if (event.index() < recorded_.size()) StreamClocks::finish(recorded_[event.index()], allocator_.events());
   }
 
   void create(std::variant<DriverResource, CommSlot> what, const Estimate& price, Category its_category) {
@@ -164,7 +163,8 @@ class Replayer {
 
   const DriverPrices& prices_;
   BorrowedFrees borrowed_;
-  std::vector<Recorded> recorded_;  // by event
+  StreamClocks streams_;
+  std::vector<StreamClocks::Clock> recorded_;  // by event, where frees wait for streams
   CachingAllocator<LoggedSegments<DeviceMemory>> allocator_;
   std::vector<Held> buffers_;
   Composition composition_, driver_composition_;

@@ -67,10 +67,10 @@ struct MemoryRecord {
 };
 
 /// When a block that another stream borrowed comes back after its free. The other stream's clock decides; without one,
-/// these are the ends of what can be.
+/// these are the ends of what can be. Either way an allocator that is refused a segment waits for all of them first.
 enum class BorrowedFrees : std::uint8_t {
   AtOnce,      ///< the other stream had finished
-  AtNextSync,  ///< it finished just when the host waited for an event behind its work, or for all streams
+  AtNextSync,  ///< it finished just when the host waited for an event that comes after its work, by whatever stream
 };
 
 struct ReplayOptions {

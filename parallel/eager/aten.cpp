@@ -407,6 +407,7 @@ void gemm(Session& s, Gemm shape, const std::vector<Tensor>& inputs, const Tenso
   }
   const std::vector<BufferId> made{out.buffer()};
   s.emit.program.launch(shape, in, made);
+  s.launched(inputs, {out});
 }
 
 // [rows, inputs] times a weight, in which outputs are the first dimension or the second. Where they are the first, the

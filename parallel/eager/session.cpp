@@ -22,6 +22,8 @@ Tensor Session::make(Shape sizes, Shape strides, DType dtype, std::string_view w
   spare_names_.pop_back();
   emit.program.bind(name, buffer);
   tensor.storage = std::make_shared<Storage>(*this, buffer, name, op);
+  if (recorder != nullptr && category == Category::Parameters)
+    recorder->made({name_of(tensor), tensor.sizes, dtype, what == trained_parameter});
   return tensor;
 }
 
@@ -43,6 +45,32 @@ void Session::launch(const Kernel& kernel, const std::vector<Tensor>& inputs, co
   for (const Tensor& t : inputs) in.push_back(t.buffer());
   for (const Tensor& t : outputs) out.push_back(t.buffer());
   emit.program.launch(kernel, in, out);
+  launched(inputs, outputs);
+}
+
+void Session::launched(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) {
+  if (recorder == nullptr) return;
+  Recording::Operation operation;
+  const std::string made = name_of(outputs.front());
+  operation.name = made.substr(0, made.find('@'));
+  for (const Tensor& t : inputs) operation.inputs.push_back(name_of(t));
+  for (const Tensor& t : outputs) operation.outputs.push_back(name_of(t));
+  recorder->launched(std::move(operation));
+}
+
+// Parameters and buffers by their own names, which are nobody else's; others with their buffer in the program.
+std::string Session::name_of(const Tensor& tensor) const {
+  const Alloc& alloc = std::get<Alloc>(emit.program.program().ops[tensor.storage->op()]);
+  const std::string& label = emit.program.program()[alloc.label];
+  if (alloc.category != Category::Parameters) return fmt::format("{}@b{}", label, alloc.buffer.value);
+  const std::size_t end = label.size() - trained_parameter.size() - 1;
+  return label.ends_with(trained_parameter) && label[end] == '.' ? label.substr(0, end) : label;
+}
+
+void Session::checkpointed(std::string_view name, const Tensor& input, const Tensor& output) {
+  if (recorder == nullptr) return;
+  recorder->begin_function();
+  recorder->launched({std::string(name), {name_of(input)}, {name_of(output)}, {name_of(input)}});
 }
 
 void Session::stream(Streaming kind, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) {
@@ -63,6 +91,7 @@ void Session::give_up(const Storage& storage) {
 }
 
 std::shared_ptr<Node> Session::node(const std::vector<const Tensor*>& inputs) {
+  if (recorder != nullptr) recorder->begin_function();
   if (!grad_enabled) return nullptr;
   bool needed = false;
   for (const Tensor* t : inputs) needed |= t->requires_grad();
@@ -83,6 +112,7 @@ Saved Session::save(const Tensor& tensor) {
     return saved;
   }
   keep(tensor);
+  if (recorder != nullptr) recorder->saved(name_of(tensor));
   saved->tensor = tensor.detached();
   if (again_ == nullptr) return saved;
   const std::size_t place = again_->made_again++;

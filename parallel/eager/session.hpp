@@ -10,10 +10,14 @@
 #include <vector>
 
 #include "parallel/eager/autograd.hpp"
+#include "parallel/eager/record.hpp"
 #include "parallel/eager/tensor.hpp"
 #include "parallel/lower/emitter.hpp"
 
 namespace tidemark::parallel::eager {
+
+/// What a parameter's own tensor is called after its module.
+inline constexpr std::string_view trained_parameter = "parameter";
 
 /// A region of torch.utils.checkpoint without reentrance: which tensors it would have saved, and how to run it again.
 struct CheckpointFrame {
@@ -45,6 +49,8 @@ class Session {
   [[nodiscard]] Tensor empty(Shape sizes, DType dtype, std::string_view what, Category category);
   void launch(const Kernel& kernel, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs);
   void stream(Streaming kind, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs);
+  /// A kernel that was launched by itself, for who listens.
+  void launched(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs);
   /// From now on the storage counts as that.
   void reclassify(const Tensor& tensor, Category category);
 
@@ -120,6 +126,10 @@ class Session {
 
   // Regions of torch.utils.checkpoint.
   void pack_into(std::shared_ptr<CheckpointFrame> frame) { packing_ = std::move(frame); }
+  /// Of the region of that name, only its input was saved.
+  void checkpointed(std::string_view name, const Tensor& input, const Tensor& output);
+
+  Recorder* recorder = nullptr;  ///< is told what happens, where there is one
 
   void give_up(const Storage& storage);
 
@@ -127,6 +137,7 @@ class Session {
   Tensor make(Shape sizes, Shape strides, DType dtype, std::string_view what, Category category);
   [[nodiscard]] Category default_category() const { return category_.value_or(Category::Temporaries); }
   void run_again(CheckpointFrame& frame);
+  [[nodiscard]] std::string name_of(const Tensor& tensor) const;
 
   std::string path_;
   std::optional<Category> category_;

@@ -18,6 +18,19 @@ class Training {
  public:
   Training(Session& session, const LoweringInput& input) : s_(session), input_(input), habits_(*input.runtime.eager) {}
 
+  /// Its first forward pass.
+  Recording record() {
+    Recorder recorder;
+    s_.recorder = &recorder;
+    construct();
+    s_.emit.at(1, 0);
+    load_batch();
+    recorder.begin_pass();
+    (void)forward(batch_[0], batch_[1]);
+    s_.recorder = nullptr;
+    return std::move(recorder).finish();
+  }
+
   void run() {
     construct();
     const auto micro_batches = static_cast<std::int32_t>(micro_batches_of(input_.train, input_.layout));
@@ -60,15 +73,17 @@ class Training {
   }
 
   void pass(bool last) {
+    load_batch();
+    run(batch_[0], batch_[1], last);
+  }
+
+  // What a data collator hands out; the loop's variable holds it until the next one is there.
+  void load_batch() {
     s_.mark(Phase::Forward, "load_batch");
     const Shape sizes{input_.train.micro_batch, input_.train.sequence_length};
-    {
-      // What a data collator hands out; the loop's variable holds it until the next one is there.
-      const Session::Scope scope(s_, "batch");
-      std::vector<Tensor> made{batch(sizes, "input_ids"), batch(sizes, "labels"), batch(sizes, "attention_mask")};
-      batch_ = std::move(made);
-    }
-    run(batch_[0], batch_[1], last);
+    const Session::Scope scope(s_, "batch");
+    std::vector<Tensor> made{batch(sizes, "input_ids"), batch(sizes, "labels"), batch(sizes, "attention_mask")};
+    batch_ = std::move(made);
   }
 
   Tensor batch(const Shape& sizes, std::string_view what) {
@@ -79,20 +94,23 @@ class Training {
 
   void run(const Tensor& ids, const Tensor& labels, bool last) {
     if (replicas_) replicas_->prepare_for_backward(last);
-    {
-      const bool mixed = input_.train.precision != input_.train.master_dtype;
-      const Autocast autocast(s_, mixed ? std::optional(input_.train.precision) : std::nullopt);
-      // The last loss, and its graph, go once this one is there.
-      const auto last_graph = std::exchange(s_.outlives_backward, {});
-      CausalLM::Outputs outputs = (*model_)(ids, labels);
-      loss_ = outputs.loss;
-      if (habits_.keeps_outputs) outputs_ = std::move(outputs);
-    }
+    loss_ = forward(ids, labels);
     const Tensor loss = scale_.defined() ? mul(s_, loss_, scale_) : loss_;
     const Tensor one = s_.empty({}, loss.dtype, "loss_gradient");
     s_.stream(Streaming::Fill, {}, {one});
     backward(s_, loss, one);
     if (replicas_) replicas_->finish_backward();
+  }
+
+  Tensor forward(const Tensor& ids, const Tensor& labels) {
+    const bool mixed = input_.train.precision != input_.train.master_dtype;
+    const Autocast autocast(s_, mixed ? std::optional(input_.train.precision) : std::nullopt);
+    // The last loss, and its graph, go once this one is there.
+    const auto last_graph = std::exchange(s_.outlives_backward, {});
+    CausalLM::Outputs outputs = (*model_)(ids, labels);
+    Tensor loss = outputs.loss;
+    if (habits_.keeps_outputs) outputs_ = std::move(outputs);
+    return loss;
   }
 
   // torch/amp/grad_scaler.py step: fused kernels unscale, and skip a step, themselves.
@@ -151,6 +169,16 @@ Program lower_training(const LoweringInput& input) {
     session.finish();
   }
   return with_frees(std::move(emit.program).finish());
+}
+
+Recording record_forward(const LoweringInput& input) {
+  const Communicators comms = communicators(input.layout, input.graph.model.tied_embeddings);
+  Emitter emit(input, comms, chunks_of_rank(static_cast<std::int32_t>(input.graph.model.layers), input.layout, 0));
+  Session session(emit);
+  Training training(session, input);
+  Recording recording = training.record();
+  session.finish();
+  return recording;
 }
 
 }  // namespace tidemark::parallel::eager

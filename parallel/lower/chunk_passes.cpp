@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "parallel/batch.hpp"
 #include "sim/ensure.hpp"
 
 namespace tidemark::parallel {
@@ -85,31 +86,20 @@ void ChunkPasses::load_batch(InFlight& batch) {
   // until the pass returns; the others drop it, and receive the rest from it. One tensor-parallel rank is that first
   // one.
   if (!emit_.embedding() && !emit_.head()) return;
-  struct Item {
-    std::string_view name;
-    std::int64_t bytes_per_token;
-    bool needed;
-  };
-  const bool ends = first() || last();
-  std::vector<Item> items{{"batch.tokens", 8, first()}, {"batch.labels", 8, last()}, {"batch.loss_mask", 4, last()}};
-  if (emit_.runtime.batch_attention_mask)  // one byte for each token it may look at
-    items.push_back({"batch.attention_mask", emit_.train.sequence_length, ends});
-  items.push_back({"batch.position_ids", 8, first()});
-
+  const std::vector<BatchTensor> items = batch_tensors(emit_.train, emit_.runtime, {first(), last()});
   emit_.mark(Phase::Forward, "load_batch");
   std::map<std::string_view, BufferId> tensors;
-  const auto size_of_item = [&](const Item& item) { return Bytes{emit_.sizes.tokens * item.bytes_per_token}; };
-  for (const Item& item : items) {
-    tensors[item.name] = emit_.alloc(size_of_item(item), Category::Temporaries, item.name);
-    emit_.program.launch(Stream{Streaming::Fill, {}, size_of_item(item)}, {}, {tensors[item.name]});
+  for (const BatchTensor& item : items) {
+    tensors[item.name] = emit_.alloc(item.size, Category::Temporaries, item.name);
+    emit_.program.launch(Stream{Streaming::Fill, {}, item.size}, {}, {tensors[item.name]});
     variables_.bind(item.name, tensors[item.name]);
   }
-  for (const Item& item : items)
+  for (const BatchTensor& item : items)
     if (!item.needed && emit_.tensor_parallel()) variables_.unbind(item.name);
-  for (const Item& item : items)
+  for (const BatchTensor& item : items)
     if (item.needed)
       emit_.unchecked_collective(emit_.comms.tensor, CollectiveKind::Broadcast, tensors[item.name], tensors[item.name],
-                                 size_of_item(item));
+                                 item.size);
 
   if (tokens_.valid()) batch.tensors.values[tokens_.index()] = tensors["batch.tokens"];
   if (labels_.valid()) batch.tensors.values[labels_.index()] = tensors["batch.labels"];

@@ -92,6 +92,7 @@ struct Runtime {
   bool framework_linears = false;       ///< the layers' linears are the framework's own GEMMs, not a library's
   bool persistent_scores = false;       ///< attention's raw scores lie in the buffer that is never given back
   bool batch_attention_mask = false;    ///< the data loader hands out a mask of sequence x sequence per sequence
+  bool saves_batches = false;           ///< … and what it handed out stays on the device until the next step begins
   bool indexes_embedding = false;       ///< tokens' rows are indexed, not looked up by the embedding's own kernels
   bool collectives_alone = false;       ///< collectives are called in groups of one rank too, which NCCL sets up
   bool agrees_after_steps = false;      ///< parts of one model reduce what a step came to: success, norm

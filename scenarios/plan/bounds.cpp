@@ -11,6 +11,7 @@
 #include "parallel/mesh.hpp"
 #include "parallel/sizes.hpp"
 #include "parallel/stages.hpp"
+#include "scenarios/outliving_batches.hpp"
 #include "scenarios/plan/pass_schedule.hpp"
 #include "scenarios/plan/same_job.hpp"
 #include "scenarios/prediction.hpp"
@@ -243,6 +244,7 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
                                    static_cast<std::uint64_t>(asked.layout.world_size()),
                                    [&] { return build_fabric(asked.cluster, asked.layout.world_size()); });
   Mesh mesh;
+  mesh.runtime = runtime;
   mesh.tensor = comms.tensor;
   mesh.pipeline = comms.pipeline;
   const std::int32_t streams = asked.layout.schedule == ScheduleKind::Interleaved ? 4 : 2;
@@ -376,7 +378,8 @@ MemoryBounds Bounder::memory(const Scenario& s) {
     // Drivers have all they take by the last of several steps. Before, a full device may have made the allocator give
     // back what it held when they came.
     const Bytes drivers = s.train.steps > 1 ? state.driver_upper : Bytes{};
-    bounds.device_upper_low = std::max({bounds.device_upper_low, allocated, in_last_step + drivers});
+    const Bytes batches = of_outliving_batches(s, mesh->runtime, static_cast<std::int32_t>(p));
+    bounds.device_upper_low = std::max(bounds.device_upper_low, std::max(allocated, in_last_step + drivers) + batches);
   }
   // Settings of the allocator make blocks larger, never smaller.
   if (!s.runtime.allocator.empty()) bounds.allocated_high = Bytes{std::numeric_limits<std::int64_t>::max()};

@@ -43,6 +43,7 @@ class Bounder {
   };
   /// What depends on where ranks stand, and not on their passes.
   struct Mesh {
+    Runtime runtime;
     std::vector<StateCost> stages;
     std::shared_ptr<const GroupPrices> prices;
     CommSlot tensor, pipeline;

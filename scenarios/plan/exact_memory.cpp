@@ -9,6 +9,8 @@
 #include "kernels/traffic.hpp"
 #include "parallel/lower.hpp"
 #include "parallel/mesh.hpp"
+#include "scenarios/deferred_frees.hpp"
+#include "scenarios/outliving_batches.hpp"
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/plan/same_job.hpp"
 #include "scenarios/plan/tape.hpp"
@@ -57,31 +59,53 @@ void add(Bytes allocated, Bytes device, Bytes upper, Figures& figures) {
   figures.device_upper = std::max(figures.device_upper, upper);
 }
 
+// A role's memory with frees at once, and at the next sync where other streams borrow its blocks.
+struct BothEnds {
+  TapeRecord at_once;
+  std::optional<TapeRecord> deferred;
+};
+using RunWithin = std::function<TapeRecord(const DriverPrices&, BorrowedFrees)>;
+
+// What a role's memory is judged by, besides its program.
+struct Judged {
+  JudgedDevice device;
+  Bytes batches;  // that outlive their passes
+};
+
 // One role at one price, within the device where that matters.
-void add(const TapeRecord& record, const DriverPrices& prices, Bytes capacity,
-         const std::function<TapeRecord(const DriverPrices&)>& run_within, Figures& figures) {
-  Bytes device = record.device(prices), upper = record.device_upper(prices), allocated = record.allocated;
-  if (device > capacity) {
+void add(const BothEnds& record, const DriverPrices& prices, const Judged& by, const RunWithin& run_within,
+         Figures& figures) {
+  const TapeRecord& whole = record.at_once;
+  Bytes device = whole.device(prices), upper = whole.device_upper(prices), allocated = whole.allocated;
+  if (device > by.device.capacity) {
     // The allocator gives its cache back before it gives up, so a full device need not be the end.
-    const TapeRecord limited = run_within(prices);
+    const TapeRecord limited = run_within(prices, BorrowedFrees::AtOnce);
     figures.completed &= !limited.out_of_memory;
     if (!limited.out_of_memory)
       std::tie(device, upper, allocated) =
           std::tuple(limited.device(prices), limited.device_upper(prices), limited.allocated);
   }
-  add(allocated, device, upper, figures);
+  if (record.deferred) {
+    const auto within = [&](const DriverPrices& its) -> std::optional<Bytes> {
+      const TapeRecord limited = run_within(its, BorrowedFrees::AtNextSync);
+      return limited.out_of_memory ? std::nullopt : std::optional(limited.device_upper(its));
+    };
+    upper = upper_end(upper, prices, by.device, {[&] { return record.deferred->device_upper(prices); }, within});
+  }
+  add(allocated, device, upper + by.batches, figures);
 }
 
 // The same by its whole program.
-void add(const RepeatingProgram& program, const DriverPrices& prices, const AllocatorOptions& allocator, Bytes capacity,
-         Figures& figures) {
+void add(const RepeatingProgram& program, const DriverPrices& prices, const Judged& by, Figures& figures) {
+  const auto& [capacity, allocator] = by.device;
   MemoryRecord record = replay(program, prices, {.allocator = without_limit(allocator)});
   if (record.device.bytes > capacity) {
     MemoryRecord limited = replay(program, prices, {.capacity = capacity, .allocator = allocator});
     figures.completed &= !limited.failure;
     if (!limited.failure) record = std::move(limited);
   }
-  add(record.allocated.bytes, record.device.bytes, record.peak_device_upper, figures);
+  const Bytes upper = upper_end(record.peak_device_upper, prices, by.device, program);
+  add(record.allocated.bytes, record.device.bytes, upper + by.batches, figures);
 }
 
 }  // namespace
@@ -119,8 +143,9 @@ struct ExactMemory::Runs {
       std::size_t epoch = 0;
       Bytes reserved;
     };
-    std::vector<Change> changes;
-    TapeRecord record;
+    std::vector<Change> changes;  ///< with frees at once
+    BothEnds record;
+    bool borrows = false;  ///< other streams borrow blocks of its passes
   };
 
   const StageTape& stage_of(std::size_t role) {
@@ -248,23 +273,31 @@ ExactMemory::Answer ExactMemory::of(const Scenario& scenario, const OfNoInterest
     Prospect prospect(its_prices, capacity, of_no_interest);
     if (run)
       for (const Runs::Run::Change& change : run->changes)
-        if (!prospect.goes_on(run->record, change.epoch, change.reserved)) break;
-    if (prospect.of_interest() && (!run || !run->record.complete)) {
+        if (!prospect.goes_on(run->record.at_once, change.epoch, change.reserved)) break;
+    if (prospect.of_interest() && (!run || !run->record.at_once.complete)) {
       if (!state) state = state_tape(runs->input(), runs->roles[r]);
       prospect = Prospect(its_prices, capacity, of_no_interest);
       Runs::Run whole;
-      whole.record = run_tape(*state, runs->stage_of(r), without_limit(options), [&](const TapeRecord& record) {
+      const EnoughSeen enough = [&](const TapeRecord& record) {
         whole.changes.push_back({record.epochs.size() - 1, record.epochs.back().reserved});
         prospect.goes_on(record, whole.changes.back().epoch, whole.changes.back().reserved);
         return !prospect.of_interest();
-      });
+      };
+      whole.record.at_once = run_tape(*state, runs->stage_of(r), without_limit(options), enough);
+      whole.borrows = runs->stage_of(r).borrows;
       run = std::move(whole);
     }
     if (!prospect.of_interest()) return {answer.figures, false};
-    const auto run_within = [&](const DriverPrices& within) {
-      return run_tape(state_tape(runs->input(), all[r]), runs->stage_of(r), options, within, capacity);
+    // What frees at once show is no more than what later ones do, and so was worth looking at first.
+    if (run->borrows && !run->record.deferred) {
+      if (!state) state = state_tape(runs->input(), runs->roles[r]);
+      run->record.deferred = run_tape(*state, runs->stage_of(r), without_limit(options), {}, BorrowedFrees::AtNextSync);
+    }
+    const RunWithin run_within = [&](const DriverPrices& within, BorrowedFrees borrowed) {
+      return run_tape(state_tape(runs->input(), all[r]), runs->stage_of(r), options, within, capacity, borrowed);
     };
-    for (const DriverPrices* entry : its_prices) add(run->record, *entry, capacity, run_within, answer.figures);
+    const Judged by{{capacity, options}, of_outliving_batches(scenario, runtime, all[r].first.pipeline)};
+    for (const DriverPrices* entry : its_prices) add(run->record, *entry, by, run_within, answer.figures);
     if (!of_no_interest) continue;
     if (of_no_interest(answer.figures.device_upper)) return {answer.figures, false};
     if (!fits(scenario, answer.figures)) break;
@@ -305,7 +338,7 @@ Figures whole_figures(const Scenario& scenario) {
 
   const Bytes capacity = job.scenario.cluster.device.capacity;
   StageTape stage;
-  std::vector<std::pair<StateTape, TapeRecord>> runs;  // of a stage's other roles: many do the same
+  std::vector<std::pair<StateTape, BothEnds>> runs;  // of a stage's other roles: many do the same
   for (std::size_t r = 0; r < job.roles.size(); ++r) {
     const Role& role = job.roles[r];
     const RepeatingProgram& program =
@@ -315,22 +348,27 @@ Figures whole_figures(const Scenario& scenario) {
     const auto price_of = [&](std::int32_t entry) -> const DriverPrices& {
       return job.prices.entries[static_cast<std::size_t>(entry)];
     };
+    const Judged by{{capacity, allocator}, of_outliving_batches(job.scenario, job.runtime, role.first.pipeline)};
     if (r == 0 || role.first.pipeline != job.roles[r - 1].first.pipeline) {
       stage = {};
       runs.clear();
-      for (const std::int32_t entry : entries) add(program, price_of(entry), allocator, capacity, figures);
+      for (const std::int32_t entry : entries) add(program, price_of(entry), by, figures);
       continue;
     }
     // Its passes are those of the stage's first role.
     if (stage.steps.empty()) stage = stage_tape(program);
     const StateTape state = state_tape(job.lowering(), role);
     auto known = std::find_if(runs.begin(), runs.end(), [&](const auto& run) { return run.first == state; });
-    if (known == runs.end()) known = runs.insert(runs.end(), {state, run_tape(state, stage, without_limit(allocator))});
-    const TapeRecord& record = known->second;
-    const auto run_within = [&](const DriverPrices& within) {
-      return run_tape(state, stage, allocator, within, capacity);
+    if (known == runs.end()) {
+      BothEnds record{run_tape(state, stage, without_limit(allocator)), {}};
+      if (stage.borrows)
+        record.deferred = run_tape(state, stage, without_limit(allocator), {}, BorrowedFrees::AtNextSync);
+      known = runs.insert(runs.end(), {state, std::move(record)});
+    }
+    const RunWithin run_within = [&](const DriverPrices& within, BorrowedFrees borrowed) {
+      return run_tape(state, stage, allocator, within, capacity, borrowed);
     };
-    for (const std::int32_t entry : entries) add(record, price_of(entry), capacity, run_within, figures);
+    for (const std::int32_t entry : entries) add(known->second, price_of(entry), by, run_within, figures);
   }
   return figures;
 }

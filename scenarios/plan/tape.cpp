@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <variant>
@@ -10,6 +11,7 @@
 #include "sim/device_memory.hpp"
 #include "sim/ensure.hpp"
 #include "sim/overloaded.hpp"
+#include "sim/stream_clocks.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -23,7 +25,8 @@ struct CutProgram {
   };
   Tape construction;
   std::vector<Step> steps;
-  bool separable = true;  ///< passes free nothing but what passes made, the state nothing but what the state made
+  bool separable = true;  ///< passes refer only to what passes made, the state to what the state made
+  bool borrows = false;   ///< other streams borrow blocks
 };
 
 class Cutter {
@@ -33,10 +36,13 @@ class Cutter {
   explicit Cutter(const RepeatingProgram& program)
       : program_(program),
         made_(static_cast<std::size_t>(program.few.buffers)),
+        recorded_(static_cast<std::size_t>(program.few.events)),
         repeat_(program.repeats.begin()),
         part_(&cut_.construction) {
-    for (const Op& op : program.few.ops)
+    for (const Op& op : program.few.ops) {
       if (const auto* o = std::get_if<Free>(&op)) made_[o->buffer.index()].freed = true;
+      cut_.borrows |= std::holds_alternative<Borrow>(op);
+    }
   }
 
   CutProgram cut() && {
@@ -51,22 +57,22 @@ class Cutter {
 
  private:
   struct Made {
-    bool freed = false;
     std::int32_t since = -1;  // the latest micro-batch then, counted over all steps; -1: of the state
     std::int32_t place = 0;
+    bool freed = false;
   };
 
   void add(const Op& op) {
     std::visit(Overloaded{
                    [&](const Alloc& o) { allocate(o); },
-                   [&](const Free& o) { release(made_[o.buffer.index()]); },
-                   [](const Borrow&) {},
+                   [&](const Free& o) { refer(made_[o.buffer.index()], {}, Kind::Free, Kind::FreeState); },
+                   [&](const Borrow& o) { refer(made_[o.buffer.index()], o.stream, Kind::Borrow, std::nullopt); },
                    [](const Launch&) {},
                    [](const Collective&) {},
                    [](const Exchange&) {},
-                   [](const Record&) {},
-                   [](const Wait&) {},
-                   [](const Sync&) {},
+                   [&](const Record& o) { record(o); },
+                   [&](const Wait& o) { refer(o.event, o.stream, Kind::Wait, Kind::WaitState); },
+                   [&](const Sync& o) { refer(o.event, {}, Kind::Sync, Kind::SyncState); },
                    [&](const CreateDriver& o) { add(Kind::Driver, static_cast<std::int32_t>(o.resource)); },
                    [&](const CreateCommunicator& o) { add(Kind::Communicator, o.comm.value); },
                    [](const Bind&) {},
@@ -91,15 +97,28 @@ class Cutter {
       part_->push_back({o.size.count(), 0, 0, o.stream, Kind::Alloc});
     }
   }
-  void release(const Made& made) {
+  void refer(const Made& made, StreamId stream, Kind kind, std::optional<Kind> kind_of_state) {
     const bool of_state = made.since < 0;
-    cut_.separable &= of_state == (micro_batch_ < 0);
-    if (of_state)
-      add(Kind::FreeState, made.place);
-    else if (made.since >= before_step_ && made.since < repeats_since_)
-      part_->push_back({0, made.place, made.since - before_step_, {}, Kind::FreeEarly});
-    else
-      part_->push_back({0, made.place, latest() - made.since, {}, Kind::Free});
+    cut_.separable &= of_state == (micro_batch_ < 0) && (!of_state || kind_of_state);
+    if (of_state) {
+      if (kind_of_state) part_->push_back({0, made.place, 0, stream, *kind_of_state});
+      return;
+    }
+    const bool early = made.since >= before_step_ && made.since < repeats_since_;
+    part_->push_back({0, made.place, early ? made.since - before_step_ : latest() - made.since, stream, kind, early});
+  }
+  // Where passes lend no blocks, nobody cares what they wait for.
+  void refer(EventId event, StreamId stream, Kind kind, Kind kind_of_state) {
+    if (cut_.borrows || micro_batch_ < 0) refer(recorded_[event.index()], stream, kind, kind_of_state);
+  }
+  void record(const Record& o) {
+    if (micro_batch_ < 0) {
+      recorded_[o.event.index()] = {-1, state_events_++};
+      part_->push_back({0, 0, 0, o.stream, Kind::RecordState});
+    } else if (cut_.borrows) {
+      recorded_[o.event.index()] = {latest(), events_.back()++};
+      part_->push_back({0, 0, 0, o.stream, Kind::Record});
+    }
   }
 
   void enter_body() { passes_ = &cut_.steps.back().passes.body; }
@@ -130,6 +149,7 @@ class Cutter {
     part_ = micro_batch_ < 0 ? &cut_.steps.back().after : passes_;
     while (micro_batch_ > latest()) {
       allocs_.push_back(0);
+      events_.push_back(0);
       add(Kind::Begin, 0);
     }
   }
@@ -137,10 +157,11 @@ class Cutter {
 
   const RepeatingProgram& program_;
   CutProgram cut_;
-  std::vector<Made> made_;  // by buffer
+  std::vector<Made> made_;      // by buffer
+  std::vector<Made> recorded_;  // by event
   std::vector<Repeat>::const_iterator repeat_;
-  std::vector<std::int32_t> allocs_;  // while each was the latest micro-batch, over all steps
-  std::int32_t state_allocs_ = 0;
+  std::vector<std::int32_t> allocs_, events_;  // while each was the latest micro-batch, over all steps
+  std::int32_t state_allocs_ = 0, state_events_ = 0;
   Tape *part_, *passes_ = nullptr;
   std::int32_t step_ = 0, before_step_ = 0;
   std::int32_t micro_batch_ = -1;    // -1 outside passes
@@ -193,24 +214,26 @@ class LiveHash {
 
 class TapeRunner {
  public:
-  TapeRunner(const AllocatorOptions& options, Bytes capacity, const DriverPrices* prices, EnoughSeen enough)
+  TapeRunner(const AllocatorOptions& options, Bytes capacity, const DriverPrices* prices, EnoughSeen enough,
+             BorrowedFrees borrowed)
       : allocator_(DeviceMemory(capacity), options, {}, Counted::Memory),
-        repeats_(!options.collects_garbage()),
+        defers_(borrowed == BorrowedFrees::AtNextSync),
+        repeats_(!defers_ && !options.collects_garbage()),
         prices_(prices),
         enough_(std::move(enough)) {
     record_.epochs.emplace_back();
   }
 
   TapeRecord run(const StateTape& state, const StageTape& stage) && {
-    play_state(state.construction);
+    play(state.construction);
     for (std::size_t s = 0; s < state.steps.size() && !over_; ++s) {
-      play_state(state.steps[s].before);
+      play(state.steps[s].before);
       const PassesTape& passes = stage.steps[s];
       before_step_ = passes_.size();
-      play_pass(passes.before);
+      play(passes.before);
       play_bodies(passes);
-      play_pass(passes.after);
-      play_state(state.steps[s].after);
+      play(passes.after);
+      play(state.steps[s].after);
     }
     record_.allocated = allocator_.stats().all.allocated.peak;
     record_.complete = !over_;
@@ -223,65 +246,87 @@ class TapeRunner {
     std::uint64_t term = 0;
   };
 
-  void play_state(const Tape& tape) {
+  void play(const Tape& tape) {
     for (const TapeEvent& e : tape) {
       if (over_) return;
-      if (e.kind == TapeEvent::Kind::AllocState)
-        state_.push_back(allocate(e));
-      else if (e.kind == TapeEvent::Kind::FreeState)
-        allocator_.free(state_[static_cast<std::size_t>(e.ref)]);
-      else
-        create(e);
+      play(e);
     }
   }
 
-  void play_pass(const Tape& tape) {
-    for (const TapeEvent& e : tape) {
-      if (over_) return;
-      switch (e.kind) {
-        case TapeEvent::Kind::Begin:
-          passes_.emplace_back();
-          live_.begin_micro_batch();
-          break;
-        case TapeEvent::Kind::Alloc:
-          if (const BlockId block = allocate(e); block.valid()) hold(block, passes_.back());
-          break;
-        case TapeEvent::Kind::Free:
-          release(passes_.end()[-1 - e.behind], e.ref);
-          break;
-        case TapeEvent::Kind::FreeEarly:
-          release(passes_[before_step_ + static_cast<std::size_t>(e.behind)], e.ref);
-          break;
-        case TapeEvent::Kind::Keep:
-          (void)allocate(e);
-          break;
-        case TapeEvent::Kind::AllocState:
-        case TapeEvent::Kind::FreeState:
-        case TapeEvent::Kind::Driver:
-        case TapeEvent::Kind::Communicator:
-          create(e);
-          break;
-      }
+  void play(const TapeEvent& e) {
+    switch (e.kind) {
+      case TapeEvent::Kind::Begin:
+        passes_.emplace_back();
+        events_.emplace_back();
+        live_.begin_micro_batch();
+        break;
+      case TapeEvent::Kind::Alloc:
+        if (const BlockId block = allocate(e); block.valid()) hold(block, passes_.back());
+        break;
+      case TapeEvent::Kind::Keep:
+        (void)allocate(e);
+        break;
+      case TapeEvent::Kind::Free:
+        release(among(passes_, e));
+        break;
+      case TapeEvent::Kind::Borrow:
+        if (defers_) allocator_.record_stream(among(passes_, e).block, e.stream);
+        break;
+      case TapeEvent::Kind::Record:
+        if (defers_) events_.back().push_back(streams_.record(e.stream, allocator_.events()));
+        break;
+      case TapeEvent::Kind::Wait:
+        if (defers_) streams_.wait(e.stream, among(events_, e));
+        break;
+      case TapeEvent::Kind::Sync:
+        if (defers_) StreamClocks::finish(among(events_, e), allocator_.events());
+        break;
+      case TapeEvent::Kind::AllocState:
+        state_.push_back(allocate(e));
+        break;
+      case TapeEvent::Kind::FreeState:
+        allocator_.free(state_[static_cast<std::size_t>(e.ref)]);
+        break;
+      case TapeEvent::Kind::RecordState:
+        if (defers_) state_events_.push_back(streams_.record(e.stream, allocator_.events()));
+        break;
+      case TapeEvent::Kind::WaitState:
+        if (defers_) streams_.wait(e.stream, state_events_[static_cast<std::size_t>(e.ref)]);
+        break;
+      case TapeEvent::Kind::SyncState:
+        if (defers_) StreamClocks::finish(state_events_[static_cast<std::size_t>(e.ref)], allocator_.events());
+        break;
+      case TapeEvent::Kind::Driver:
+      case TapeEvent::Kind::Communicator:
+        create(e);
+        break;
     }
+  }
+
+  template <class Entry>
+  const Entry& among(const std::vector<std::vector<Entry>>& by_micro_batch, const TapeEvent& e) const {
+    const auto behind = static_cast<std::size_t>(e.behind);
+    const std::vector<Entry>& its =
+        e.early ? by_micro_batch[before_step_ + behind] : by_micro_batch[by_micro_batch.size() - 1 - behind];
+    return its[static_cast<std::size_t>(e.ref)];
   }
 
   void hold(BlockId block, std::vector<Held>& micro_batch) {
     micro_batch.push_back({block, live_.add(allocator_.address(block), allocator_.size(block), micro_batch.size())});
   }
-  void release(const std::vector<Held>& micro_batch, std::int32_t place) {
-    const Held& held = micro_batch[static_cast<std::size_t>(place)];
+  void release(const Held& held) {
     live_.remove(held.term);
     allocator_.free(held.block);
   }
 
   // The state's blocks stay during passes, free neighbours are always merged, and so live blocks and segments say all;
-  // but for garbage collection, which counts how old free blocks are.
+  // but for garbage collection, which counts how old free blocks are, and blocks whose frees wait, which are neither.
   void play_bodies(const PassesTape& passes) {
     std::unordered_map<std::uint64_t, std::int64_t> seen;  // -> after how many bodies
     std::int64_t changes = -1;
     std::int64_t left = passes.repeats;
     while (left > 0 && !over_) {
-      play_pass(passes.body);
+      play(passes.body);
       --left;
       ++record_.bodies;
       if (allocator_.source().changes() != changes) {
@@ -340,6 +385,7 @@ class TapeRunner {
   }
 
   CachingAllocator<DeviceMemory> allocator_;
+  bool defers_;  // frees of borrowed blocks, until the host has waited
   bool repeats_;
   const DriverPrices* prices_;
   EnoughSeen enough_;
@@ -347,6 +393,9 @@ class TapeRunner {
   std::vector<BlockId> state_;             // by number
   std::size_t before_step_ = 0;            // micro-batches
   std::vector<std::vector<Held>> passes_;  // by micro-batch and place
+  StreamClocks streams_;
+  std::vector<std::vector<StreamClocks::Clock>> events_;  // likewise
+  std::vector<StreamClocks::Clock> state_events_;         // by number
   LiveHash live_;
   std::vector<bool> created_;  // by CommSlot
   TapeRecord record_;
@@ -370,6 +419,7 @@ Bytes highest(const TapeRecord& record, const DriverPrices& prices, Price price)
 StageTape stage_tape(const RepeatingProgram& program) {
   CutProgram cut = cut_of(program);
   StageTape stage;
+  stage.borrows = cut.borrows;
   for (CutProgram::Step& step : cut.steps) stage.steps.push_back(std::move(step.passes));
   return stage;
 }
@@ -389,14 +439,14 @@ Bytes TapeRecord::device_upper(const DriverPrices& prices) const {
 }
 
 TapeRecord run_tape(const StateTape& state, const StageTape& stage, const AllocatorOptions& options,
-                    const EnoughSeen& enough) {
+                    const EnoughSeen& enough, BorrowedFrees borrowed) {
   constexpr Bytes unlimited{std::numeric_limits<std::int64_t>::max() / 2};
-  return TapeRunner(options, unlimited, nullptr, enough).run(state, stage);
+  return TapeRunner(options, unlimited, nullptr, enough, borrowed).run(state, stage);
 }
 
 TapeRecord run_tape(const StateTape& state, const StageTape& stage, const AllocatorOptions& options,
-                    const DriverPrices& prices, Bytes capacity) {
-  return TapeRunner(options, capacity, &prices, {}).run(state, stage);
+                    const DriverPrices& prices, Bytes capacity, BorrowedFrees borrowed) {
+  return TapeRunner(options, capacity, &prices, {}, borrowed).run(state, stage);
 }
 
 }  // namespace tidemark::scenarios

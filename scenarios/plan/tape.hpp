@@ -12,12 +12,14 @@
 #include "sim/allocator_options.hpp"
 #include "sim/prices.hpp"
 #include "sim/repeats.hpp"
+#include "sim/replay.hpp"
 #include "sim/units.hpp"
 
 // The memory of one role of a candidate, through the emulated allocator, without its whole program. Three facts make
 // that exact, and tests hold each of them against `replay` of the whole program:
 //
-//  - Only allocations, frees and what drivers take matter to memory.
+//  - Only allocations, frees and what drivers take matter to memory; and where other streams borrow blocks, what the
+//    streams and the host wait for.
 //  - In the middle of a step micro-batches do the same again and again, which programs say once (sim/repeats.hpp).
 //    Once the allocator is after a body as it was after an earlier one (the same live blocks at the same addresses),
 //    what follows repeats too, and is skipped.
@@ -25,17 +27,33 @@
 
 namespace tidemark::scenarios {
 
-/// Something that happens to a rank's memory. Buffers of passes are named by the latest micro-batch that had begun when
-/// they were made, counted back from the latest now, and by how many were made before them since: names that repeat
-/// where bodies do.
+/// Something that happens to a rank's memory. Buffers and events of passes are named by the latest micro-batch that had
+/// begun when they were made, counted back from the latest now, and by how many were made before them since: names that
+/// repeat where bodies do.
 struct TapeEvent {
-  enum class Kind : std::uint8_t { Begin, Alloc, Keep, Free, FreeEarly, AllocState, FreeState, Driver, Communicator };
-  std::int64_t bytes = 0;  ///< asked for
-  std::int32_t ref =
-      0;  ///< Free, FreeEarly: how many came before it; FreeState: among the state's; else what is created
-  std::int32_t behind = 0;  ///< Free: micro-batches; FreeEarly: after the step's first
+  enum class Kind : std::uint8_t {
+    Begin,  ///< a micro-batch
+    Alloc,
+    Keep,  ///< a buffer of a pass that nothing frees
+    Free,
+    Borrow,
+    Record,
+    Wait,
+    Sync,
+    AllocState,
+    FreeState,
+    RecordState,
+    WaitState,
+    SyncState,
+    Driver,
+    Communicator
+  };
+  std::int64_t bytes = 0;   ///< asked for
+  std::int32_t ref = 0;     ///< how many came before it, of the state's or since that micro-batch; else what is created
+  std::int32_t behind = 0;  ///< micro-batches
   StreamId stream;
-  Kind kind = Kind::Begin;  ///< Begin: of a micro-batch; Keep: a buffer of a pass that nothing frees
+  Kind kind = Kind::Begin;
+  bool early = false;  ///< `behind` counts on from the step's first micro-batch
   bool operator==(const TapeEvent&) const = default;
 };
 using Tape = std::vector<TapeEvent>;
@@ -50,6 +68,7 @@ struct PassesTape {
 /// What a stage's ranks have in common: the passes of each step.
 struct StageTape {
   std::vector<PassesTape> steps;
+  bool borrows = false;  ///< other streams borrow blocks of passes
 };
 
 /// What a role does besides: construction, and each step before and after its passes.
@@ -89,9 +108,10 @@ using EnoughSeen = std::function<bool(const TapeRecord&)>;
 
 /// Through the allocator, on a device of unlimited memory.
 [[nodiscard]] TapeRecord run_tape(const StateTape& state, const StageTape& stage, const AllocatorOptions& options = {},
-                                  const EnoughSeen& enough = {});
+                                  const EnoughSeen& enough = {}, BorrowedFrees borrowed = BorrowedFrees::AtOnce);
 /// The same on a device of `capacity`, where drivers take what `prices` say at their central values.
 [[nodiscard]] TapeRecord run_tape(const StateTape& state, const StageTape& stage, const AllocatorOptions& options,
-                                  const DriverPrices& prices, Bytes capacity);
+                                  const DriverPrices& prices, Bytes capacity,
+                                  BorrowedFrees borrowed = BorrowedFrees::AtOnce);
 
 }  // namespace tidemark::scenarios

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "parallel/eager/record.hpp"
 #include "parallel/schedule/schedule.hpp"
 #include "parallel/stages.hpp"
 #include "scenarios/report/format.hpp"
@@ -121,7 +122,10 @@ std::string live_json(const Job& job, Rank rank, const AskedMoment& asked) {
   return out.dump(1) + '\n';
 }
 
-std::string model_text(const Job& job) { return text(job.graph); }
+std::string model_text(const Job& job) {
+  // Modules that run operation by operation are seen while they do; the layer graph beside them is not what runs.
+  return job.runtime.eager ? eager::text(eager::record_forward(job.lowering()), job.graph.model.name) : text(job.graph);
+}
 
 std::string schedule_text(const Job& job) {
   const Layout& layout = job.scenario.layout;

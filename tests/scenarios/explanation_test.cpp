@@ -3,7 +3,11 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <set>
+#include <sstream>
 #include <string>
+#include <string_view>
+#include <variant>
 #include <vector>
 
 #include <fmt/format.h>
@@ -210,6 +214,98 @@ TEST(Explanation, EveryStageOfTheFlowHasAText) {
   const std::string prices = prices_text(job(), Rank{0});
   for (const std::string row : {"context", "modules", "nccl_kernels", "communicator world", "communicator tensor"})
     EXPECT_NE(prices.find(row), std::string::npos) << row;
+}
+
+// ---- the model that is shown is the one that runs ------------------------------------------------------------------
+
+// What `--show model` names.
+struct ShownModel {
+  std::vector<std::string> operators;
+  std::set<std::string> parameters;
+  std::vector<std::string> tensors, saved;
+};
+
+ShownModel shown(const std::string& text) {
+  ShownModel model;
+  std::istringstream lines(text);
+  std::string line, word;
+  std::getline(lines, line);  // how many there are
+  while (std::getline(lines, line)) {
+    std::istringstream words(line);
+    words >> word;
+    if (word == "parameter" || word == "buffer") {
+      words >> word;
+      model.parameters.insert(word);
+      continue;
+    }
+    model.operators.push_back(word.substr(0, word.size() - 1));
+    bool saves = false;
+    while (words >> word) {
+      if (word == "saves") saves = true;
+      if (word.front() == '[') model.parameters.insert(word.substr(1));
+      if (word.find('@') != std::string::npos) (saves ? model.saved : model.tensors).push_back(word);
+    }
+  }
+  return model;
+}
+
+Job job_of(const std::string& model, int layers, const std::string& rest) {
+  const std::string layers_key = model == "gpt2" || model == "santacoder" ? "n_layer" : "num_hidden_layers";
+  return Job(parse_scenario(fmt::format("model = \"models/{}.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = "
+                                        "1\n[model_override]\n{} = {}\n{}",
+                                        model, layers_key, layers, rest),
+                            "job.toml", {source / "scenarios/examples", source / "scenarios"}));
+}
+
+std::vector<Job> jobs_of_all_runtimes() {
+  const std::string train = "[train]\nsequence_length = 256\nmicro_batch = 2\nglobal_batch = 4\n";
+  const std::string pytorch = "[runtime]\nname = \"pytorch\"\n";
+  const std::string full = "recompute = \"full\"\n";
+  std::vector<Job> jobs;
+  for (const std::string model :
+       {"llama-3.1-8b", "gpt2", "gemma-2-9b", "gpt-neox-20b", "phi-3-mini-4k", "santacoder"}) {
+    jobs.push_back(job_of(model, 2, train + pytorch));
+    jobs.push_back(job_of(model, 2, train + "attention = \"unfused\"\nmaster_dtype = \"bf16\"\n" + pytorch));
+    if (model != "santacoder") jobs.push_back(job_of(model, 2, train));
+  }
+  jobs.push_back(job_of("llama-3.1-8b", 2, train + full + pytorch));
+  jobs.push_back(job_of("llama-3.1-8b", 2, train + full + pytorch + "[runtime.switches]\nuse_reentrant = true\n"));
+  jobs.push_back(job_of("gpt2", 2, train + "attention = \"unfused\"\n"));
+  return jobs;
+}
+
+TEST(Explanation, TheModelShownIsTheOneThatRuns) {
+  for (const Job& job : jobs_of_all_runtimes()) {
+    SCOPED_TRACE(job.scenario.model.name + " with " + job.scenario.runtime.name);
+    const Program program = parse_program(program_text(job, Rank{0}));
+    const ShownModel model = shown(model_text(job));
+    ASSERT_FALSE(model.operators.empty());
+    const std::set<std::string> names(program.labels.begin(), program.labels.end());
+    for (const std::string& op : model.operators) EXPECT_TRUE(names.contains(op)) << op;
+
+    static constexpr std::string_view own = ".parameter";
+    std::map<std::string, BufferId> tensors;  // as "name@b7"
+    std::vector<std::size_t> freed(static_cast<std::size_t>(program.buffers), program.ops.size());
+    std::size_t backward = program.ops.size();
+    for (std::size_t i = 0; i < program.ops.size(); ++i) {
+      if (const auto* mark = std::get_if<Mark>(&program.ops[i]); mark != nullptr && mark->phase == Phase::Backward)
+        backward = std::min(backward, i);
+      if (const auto* free = std::get_if<Free>(&program.ops[i])) freed[free->buffer.index()] = i;
+      const auto* alloc = std::get_if<Alloc>(&program.ops[i]);
+      if (alloc == nullptr) continue;
+      std::string name = program[alloc->label];
+      tensors.emplace(fmt::format("{}@b{}", name, alloc->buffer.value), alloc->buffer);
+      if (alloc->category != Category::Parameters) continue;
+      if (name.ends_with(own)) name.resize(name.size() - own.size());
+      EXPECT_TRUE(model.parameters.contains(name)) << name;
+    }
+    for (const std::string& tensor : model.tensors) EXPECT_TRUE(tensors.contains(tensor)) << tensor;
+    for (const std::string& tensor : model.saved) {
+      ASSERT_TRUE(tensors.contains(tensor)) << tensor;
+      EXPECT_GT(freed[tensors.at(tensor).index()], backward) << tensor;
+    }
+    EXPECT_EQ(model.saved.empty(), job.scenario.runtime.name == "megatron");  // whose tensors have names of their own
+  }
 }
 
 // Tied embeddings on four stages: only the ends have a part in the embedding's communicator.

@@ -80,6 +80,20 @@ TEST(Replay, BorrowedBlocksComeBackBetweenTheirFreeAndTheNextSync) {
   EXPECT_EQ(reserved(earlier + alloc(1, 30 * mib), BorrowedFrees::AtNextSync), 60_MiB) << "the event came first";
 }
 
+// An event stands for what its stream waited for, too, by however many others.
+TEST(Replay, ASyncFreesWhatItsStreamWaitedFor) {
+  const auto reserved = [&](const std::string& text) {
+    return replay(parse_program(text), free_of_charge(), {.borrowed = BorrowedFrees::AtNextSync}).peak_reserved;
+  };
+  const std::string borrowed = alloc(0, 30 * mib) + "borrow b0 s2\n";
+  const std::string sync = "record e2 s0\nsync e2\n" + alloc(1, 30 * mib);
+  const std::string passed_on = "record e0 s2\nwait s1 e0\nrecord e1 s1\nwait s0 e1\n";
+  EXPECT_EQ(reserved(borrowed + release(0) + passed_on + sync), 30_MiB);
+  EXPECT_EQ(reserved(borrowed + release(0) + sync), 60_MiB) << "nobody waited for the stream";
+  EXPECT_EQ(reserved(borrowed + passed_on + release(0) + sync), 60_MiB) << "the event came first";
+  EXPECT_EQ(reserved(borrowed + release(0) + "record e0 s2\nrecord e1 s1\nwait s0 e1\n" + sync), 60_MiB);
+}
+
 TEST(Replay, TheCompositionOfThePeakSumsToIt) {
   const MemoryRecord record =
       replayed(alloc(0, 1000, "parameters") + alloc(1, 3 * mib, "gradients") + alloc(2, 500, "parameters") +

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "parallel/layout.hpp"
+#include "parallel/runtime/runtime.hpp"
+#include "parallel/train.hpp"
+#include "sim/units.hpp"
+
+namespace tidemark::parallel {
+
+/// A tensor of a micro-batch that the data loader hands out.
+struct BatchTensor {
+  std::string_view name;
+  Bytes size;
+  bool needed = false;  ///< by the stage that holds it
+};
+
+/// Which stages a rank's passes belong to.
+struct BatchUse {
+  bool embedding = false, head = false;
+};
+
+/// Those of one micro-batch, in the order in which they are made.
+[[nodiscard]] std::vector<BatchTensor> batch_tensors(const Train& train, const Runtime& runtime, BatchUse use);
+
+/// Tensors of the batches of one step that outlive their passes on a pipeline rank, one after the other; mostly none.
+[[nodiscard]] std::vector<Bytes> outliving_batches(const Layout& layout, const Train& train, const Runtime& runtime,
+                                                   std::int32_t pipeline);
+
+}  // namespace tidemark::parallel

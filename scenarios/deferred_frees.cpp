@@ -1,0 +1,57 @@
+#include "scenarios/deferred_frees.hpp"
+
+#include <algorithm>
+#include <variant>
+
+#include "scenarios/prediction.hpp"
+#include "sim/replay.hpp"
+
+namespace tidemark::scenarios {
+namespace {
+
+DriverPrices at_upper_ends(DriverPrices prices) {
+  const auto raise = [](Estimate& e) { e.bytes = e.high; };
+  for (Estimate* e : {&prices.context, &prices.modules, &prices.nccl_kernels, &prices.blas_handle}) raise(*e);
+  for (Estimate& e : prices.communicators) raise(e);
+  return prices;
+}
+
+template <class AnyProgram>
+DeferredFrees deferred_frees(const AnyProgram& program, const DriverPrices& prices, const JudgedDevice& device) {
+  constexpr BorrowedFrees late = BorrowedFrees::AtNextSync;
+  return {.unlimited =
+              [&] {
+                return replay(program, prices, {.allocator = without_limit(device.allocator), .borrowed = late})
+                    .peak_device_upper;
+              },
+          .within = [&](const DriverPrices& upper) -> std::optional<Bytes> {
+            const MemoryRecord record =
+                replay(program, upper, {.capacity = device.capacity, .allocator = device.allocator, .borrowed = late});
+            return record.failure ? std::nullopt : std::optional(record.peak_device_upper);
+          }};
+}
+
+}  // namespace
+
+bool borrows(const Program& program) {
+  return std::any_of(program.ops.begin(), program.ops.end(),
+                     [](const Op& op) { return std::holds_alternative<Borrow>(op); });
+}
+
+Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& device, const DeferredFrees& deferred) {
+  const Bytes unlimited = deferred.unlimited();
+  const bool fills_the_device = unlimited > device.capacity || device.allocator.memory_limit();
+  if (at_once <= device.capacity && fills_the_device)
+    if (const std::optional<Bytes> within = deferred.within(at_upper_ends(prices))) return std::max(at_once, *within);
+  return std::max(at_once, unlimited);
+}
+
+Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& device, const Program& program) {
+  return borrows(program) ? upper_end(at_once, prices, device, deferred_frees(program, prices, device)) : at_once;
+}
+Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& device,
+                const RepeatingProgram& program) {
+  return borrows(program.few) ? upper_end(at_once, prices, device, deferred_frees(program, prices, device)) : at_once;
+}
+
+}  // namespace tidemark::scenarios

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "scenarios/namespace.hpp"
+#include "sim/allocator_options.hpp"
+#include "sim/prices.hpp"
+#include "sim/program.hpp"
+#include "sim/repeats.hpp"
+#include "sim/units.hpp"
+
+// Blocks that another stream borrows come back between their free and the next time the host waits for that stream
+// (sim/replay.hpp). `predict` and `plan` tell what is allocated and reserved at the near end, and count the far one in
+// what a device holds at most, here alone.
+
+namespace tidemark::scenarios {
+
+/// Whether streams borrow blocks of others.
+[[nodiscard]] bool borrows(const Program& program);
+
+/// A rank's device as its memory is judged.
+struct JudgedDevice {
+  Bytes capacity;
+  AllocatorOptions allocator;
+};
+
+/// A rank's memory with frees at the next sync.
+struct DeferredFrees {
+  std::function<Bytes()> unlimited;  ///< what a device without a limit holds at most
+  /// The same on the device as it is, with drivers that take all they might; nothing where memory runs out.
+  std::function<std::optional<Bytes>(const DriverPrices& upper)> within;
+};
+
+/// What a rank's device holds at most, whenever frees come; `at_once` is what it holds if they come at once. A device
+/// that deferred frees alone would fill need not run out: before PyTorch's allocator gives up it waits for all of them
+/// (release_cached_blocks in c10/cuda/CUDACachingAllocator.cpp). The emulated one does too, and shows whether it helps.
+[[nodiscard]] Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& device,
+                              const DeferredFrees& deferred);
+/// The same by the rank's program.
+[[nodiscard]] Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& device,
+                              const Program& program);
+[[nodiscard]] Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& device,
+                              const RepeatingProgram& program);
+
+}  // namespace tidemark::scenarios

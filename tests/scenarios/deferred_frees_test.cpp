@@ -1,0 +1,153 @@
+#include "scenarios/deferred_frees.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/plan/bounds.hpp"
+#include "scenarios/plan/exact_memory.hpp"
+#include "scenarios/plan/figures.hpp"
+#include "scenarios/prediction.hpp"
+#include "tests/namespace.hpp"
+
+// Interleaved schedules send beside the passes: what is sent is free again between the end of its pass and the next
+// time the host waits for the device.
+
+namespace tidemark::tests {
+namespace {
+
+using namespace literals;
+
+Scenario llama(const std::string& layout, std::int64_t global_batch = 16) {
+  const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
+  return settled(parse_scenario(fmt::format(R"(model = "models/llama-3.1-8b.json"
+cluster = "clusters/h100-sxm-80g.toml"
+gpus = 8
+[model_override]
+num_hidden_layers = 8
+[layout]
+{}[train]
+sequence_length = 2048
+micro_batch = 1
+global_batch = {}
+)",
+                                            layout, global_batch),
+                                "llama.toml", {source / "scenarios/examples", source / "scenarios"}));
+}
+
+const std::string interleaved = "schedule = \"interleaved\"\n";
+
+std::vector<Scenario> interleaved_jobs() {
+  return {llama("pipeline = 4\nchunks = 2\n" + interleaved), llama("pipeline = 2\nchunks = 4\n" + interleaved, 32),
+          llama("pipeline = 4\ndata = 1\ntensor = 2\nsequence_parallel = true\nchunks = 2\n" + interleaved, 8),
+          llama("pipeline = 4\nchunks = 2\nsharding = \"none\"\n" + interleaved, 24)};
+}
+
+Bytes upper_of(const Program& program, const DriverPrices& prices, BorrowedFrees frees) {
+  return replay(program, prices, {.borrowed = frees}).peak_device_upper;
+}
+
+bool says_so(const Prediction& prediction) {
+  return std::any_of(prediction.assumptions.begin(), prediction.assumptions.end(),
+                     [](const std::string& line) { return line.starts_with("what is sent beside the passes"); });
+}
+
+TEST(DeferredFrees, UpperEndsHoldBothEndsOfEveryRole) {
+  for (Scenario scenario : interleaved_jobs()) {
+    scenario.cluster.device.capacity = 1024_GiB;
+    const Job job(scenario);
+    const Prediction prediction = predict(scenario);
+    bool later_is_more = false;
+    for (const RankGroup& group : prediction.groups) {
+      const Program program = lower_role(job.lowering(), job.role_of(group.ranks.front()));
+      const Bytes at_once = upper_of(program, group.prices, BorrowedFrees::AtOnce);
+      const Bytes later = upper_of(program, group.prices, BorrowedFrees::AtNextSync);
+      EXPECT_EQ(group.memory.peak_device_upper, std::max(at_once, later));
+      EXPECT_EQ(group.of_deferred_frees, std::max(at_once, later) - at_once);
+      later_is_more |= later > at_once;
+    }
+    EXPECT_TRUE(later_is_more);
+    EXPECT_TRUE(says_so(prediction));
+  }
+}
+
+// A step's sends are pending together at the most: the host waits for the device between steps.
+TEST(DeferredFrees, MoreStepsDeferNoMore) {
+  Scenario scenario = llama("pipeline = 4\nchunks = 2\n" + interleaved, 32);
+  scenario.cluster.device.capacity = 1024_GiB;
+  const auto most = [&] {
+    Bytes found;
+    for (const RankGroup& group : predict(scenario).groups) found = std::max(found, group.of_deferred_frees);
+    return found;
+  };
+  const Bytes two = most();
+  EXPECT_GT(two, 0_B);
+  scenario.train.steps = 4;
+  EXPECT_LE(most(), two + two / 4);
+}
+
+TEST(DeferredFrees, AreSaidOnlyWhereThereAreSome) {
+  for (const Scenario& scenario :
+       {llama("pipeline = 4\n"), llama("data = 8\n", 64), llama("pipeline = 2\nschedule = \"gpipe\"\n")}) {
+    const Prediction prediction = predict(scenario);
+    EXPECT_FALSE(says_so(prediction));
+    for (const RankGroup& group : prediction.groups) EXPECT_EQ(group.of_deferred_frees, 0_B);
+  }
+}
+
+// Before the allocator gives up it waits for the frees that are pending; whether that makes room is replayed.
+TEST(DeferredFrees, NeedNotFillADeviceThatIsLargeEnoughWithoutThem) {
+  int fitting = 0;
+  for (Scenario scenario : interleaved_jobs()) {
+    scenario.cluster.device.capacity = 1024_GiB;
+    const Bytes upper = predict(scenario).highest().memory.peak_device_upper;
+    for (const Bytes less : {16_MiB, 64_MiB, 128_MiB, 256_MiB, 512_MiB}) {
+      scenario.cluster.device.capacity = upper - less;
+      const Prediction prediction = predict(scenario);
+      EXPECT_EQ(prediction.fits, prediction.highest().memory.peak_device_upper <= scenario.cluster.device.capacity);
+      if (prediction.fits && prediction.highest().of_deferred_frees > 0_B) ++fitting;
+    }
+  }
+  EXPECT_GT(fitting, 0);
+}
+
+TEST(DeferredFrees, DoNotMakeAJobFitThatNeedsMoreWithoutThem) {
+  Scenario scenario = llama("pipeline = 4\nchunks = 2\n" + interleaved, 32);
+  scenario.cluster.device.capacity = 1024_GiB;
+  Bytes at_once;
+  for (const RankGroup& group : predict(scenario).groups)
+    at_once = std::max(at_once, group.memory.peak_device_upper - group.of_deferred_frees);
+  scenario.cluster.device.capacity = at_once - 1_MiB;
+  EXPECT_FALSE(predict(scenario).fits);
+}
+
+TEST(DeferredFrees, PlanComesToTheFiguresOfPredict) {
+  for (const Scenario& job : interleaved_jobs()) {
+    Scenario scenario = job;
+    scenario.cluster.device.capacity = 1024_GiB;
+    const RankGroup most = predict(scenario).highest();
+    const Bytes upper = most.memory.peak_device_upper;
+    for (const Bytes capacity : {1024_GiB, upper, upper - 100_MiB, upper - most.of_deferred_frees,
+                                 upper - most.of_deferred_frees - 100_MiB, upper - most.of_deferred_frees - 2_GiB}) {
+      scenario.cluster.device.capacity = capacity;
+      const Prediction prediction = predict(scenario);
+      Figures said = figures_of(prediction);
+      EXPECT_EQ(whole_figures(scenario), said);
+      said.step = {};
+      said.throughput = 0;
+      SharedGraphs graphs;
+      EXPECT_EQ(exact_memory(scenario, graphs), said);
+      EXPECT_EQ(fits(scenario, said), prediction.fits);
+      Bounder bounder(graphs);
+      EXPECT_LE(bounder.memory(scenario).device_upper_low, said.device_upper);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tidemark::tests
