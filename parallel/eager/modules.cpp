@@ -239,7 +239,7 @@ CausalLM::CausalLM(Session& session, const Model& model, const Train& train, con
   if (model.positions == Positions::Rotary) make_frequencies();
   if (model.tied_embeddings) {
     // modeling_utils.py tie_weights: the head has a weight of its own first.
-    (void)s_.empty({vocabulary, model.hidden}, dtype_, "lm_head.weight.untied", Category::Parameters);
+    (void)s_.empty({vocabulary, model.hidden}, dtype_, "lm_head.weight.untied", Category::Temporaries);
     head_.weight = tokens_;
   } else {
     head_.weight = parameter("lm_head.weight", {vocabulary, model.hidden});
@@ -258,14 +258,16 @@ void CausalLM::make_frequencies() {
 // weights (GPTBigCodePreTrainedModel._init_weights) makes once more and copies.
 void CausalLM::make_causal_table() {
   const Shape sizes{model_.max_positions, model_.max_positions};
-  const auto table = [&](std::string_view what) { return s_.empty(sizes, DType::BOOL, what, Category::Parameters); };
+  const auto table = [&](std::string_view what, Category category) {
+    return s_.empty(sizes, DType::BOOL, what, category);
+  };
   {
-    const Tensor ones = table("ones");
-    causal_table_ = table("bias");
+    const Tensor ones = table("ones", Category::Temporaries);
+    causal_table_ = table("bias", Category::Parameters);
   }
   Tensor again;
-  const Tensor ones = table("ones");
-  again = table("bias");
+  const Tensor ones = table("ones", Category::Temporaries);
+  again = table("bias", Category::Temporaries);
 }
 
 // ---- attention -----------------------------------------------------------------------------------------------------
@@ -588,9 +590,9 @@ Tensor CausalLM::checkpointed_reentrant(const Layer& layer, const Tensor& hidden
     out = forward(layer, hidden, context, nullptr);
   }
   if (!node) return out;
-  s_.checkpointed(layer.name, hidden, out);
   s_.outlives_backward.push_back({context.whole.cosine, context.whole.sine, context.whole.mask, context.window.cosine,
                                   context.window.sine, context.window.mask, context.position_ids});
+  s_.checkpointed(layer.name, hidden, out);
   // CheckpointFunction.backward: the region once more on a detached input, then its own backward pass.
   node->apply = [this, &layer, context, saved = s_.save(hidden),
                  dtype = s_.autocast](const std::vector<Tensor>& gradients) {

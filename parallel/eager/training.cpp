@@ -94,7 +94,7 @@ class Training {
 
   void run(const Tensor& ids, const Tensor& labels, bool last) {
     if (replicas_) replicas_->prepare_for_backward(last);
-    forward(ids, labels);
+    loss_ = forward(ids, labels);
     const Tensor loss = scale_.defined() ? mul(s_, loss_, scale_) : loss_;
     const Tensor one = s_.empty({}, loss.dtype, "loss_gradient");
     s_.stream(Streaming::Fill, {}, {one});
@@ -108,9 +108,9 @@ class Training {
     // The last loss, and its graph, go once this one is there.
     const auto last_graph = std::exchange(s_.outlives_backward, {});
     CausalLM::Outputs outputs = (*model_)(ids, labels);
-    loss_ = outputs.loss;
+    Tensor loss = outputs.loss;
     if (habits_.keeps_outputs) outputs_ = std::move(outputs);
-    return loss_;
+    return loss;
   }
 
   // torch/amp/grad_scaler.py step: fused kernels unscale, and skip a step, themselves.

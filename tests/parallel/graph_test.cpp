@@ -25,7 +25,8 @@ const Model tiny{.name = "tiny",
                  .head_dim = 16,
                  .ffn = 96,
                  .vocabulary = 1000,
-                 .max_positions = 128};
+                 .max_positions = 128,
+                 .whole_layers = {}};
 
 Model with_layers(Model model, std::int64_t layers) {
   model.layers = layers;
