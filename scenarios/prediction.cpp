@@ -294,7 +294,7 @@ void add_upper_ends(const Job& job, const std::vector<RankGroup>& groups, std::v
     list.push_back(fmt::format(
         "the upper ends hold up to {:.2f} GiB for batches of a whole step, which Megatron-LM core {} keeps on "
         "the first of tensor-parallel ranks until the next one, unless --rerun-mode is disabled",
-        most(&RankGroup::of_outliving_batches), version(job.scenario.runtime.versions.megatron)));
+        most(&RankGroup::of_outliving_batches), text(job.scenario.runtime.versions.megatron)));
 }
 
 std::vector<std::string> assumptions_of(const Job& job, const std::vector<RankGroup>& groups,
