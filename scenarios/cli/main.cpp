@@ -34,7 +34,6 @@
 #include "scenarios/io/output_file.hpp"
 #include "scenarios/io/scenario_json.hpp"
 #include "scenarios/io/scenario_reader.hpp"
-#include "scenarios/io/suggestion.hpp"
 #include "scenarios/prediction.hpp"
 #include "scenarios/report/explanation.hpp"
 #include "scenarios/report/fabric_text.hpp"
@@ -227,15 +226,6 @@ int run_on_devices(const Arguments& arguments) {
   return become_device_run(arguments);
 }
 
-/// Some problems are known of a scenario that has only a name any more: they get its file.
-InputError with_file(const InputError& error, const std::string& scenario) {
-  std::vector<Problem> problems = error.problems();
-  const std::string name = std::filesystem::path(scenario).stem().string();
-  for (Problem& problem : problems)
-    if (!scenario.empty() && problem.file == name) problem.file = scenario;
-  return InputError(std::move(problems));
-}
-
 // What the input's mistakes are on this rank, if `work` finds any.
 template <class Work>
 std::string mistakes_of(const std::string& scenario, Work&& work) {
@@ -321,38 +311,6 @@ void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
       .file = "tidemark",
       .message = later ? fmt::format("{} is not there yet", verb) : fmt::format("there is no verb '{}'", verb),
       .hint = "predict, explain, plan, advise, capacity, compare, replay and validate are; see tidemark --help"});
-}
-
-/// The verb that was asked for, or the program itself.
-const CLI::App& asked_verb(const CLI::App& app) {
-  const std::vector<const CLI::App*> parsed = app.get_subcommands({});
-  const auto verb = std::find_if(parsed.begin(), parsed.end(), [](const CLI::App* v) { return v->parsed(); });
-  return verb == parsed.end() ? app : **verb;
-}
-
-/// What CLI11 says of a command line, as all that is wrong is said here.
-InputError misuse(const CLI::App& app, const CLI::ParseError& error) {
-  const CLI::App& verb = asked_verb(app);
-  std::vector<std::string> names;
-  for (const CLI::Option* option : verb.get_options()) names.push_back(option->get_name());
-  const std::string called = &verb == &app ? "tidemark" : "tidemark " + verb.get_name();
-  std::string hint = called + " --help says what it takes";
-  for (const std::string& word : app.remaining(true))
-    if (const std::string meant = nearest(word.substr(0, word.find('=')), names);
-        word.starts_with("--") && !meant.empty())
-      hint = fmt::format("did you mean {}?", meant);
-  std::string message = error.what();
-  std::replace(message.begin(), message.end(), '\n', ' ');
-  return InputError(Problem{.file = called, .message = std::move(message), .hint = std::move(hint)});
-}
-
-/// Only settings of the allocator may be none at all.
-void refuse_empty_texts(const CLI::App& app) {
-  for (const CLI::Option* option : asked_verb(app).get_options()) {
-    const std::vector<std::string> given = option->results();
-    if (option->get_name() == "--alloc-conf" || std::find(given.begin(), given.end(), "") == given.end()) continue;
-    refuse(option->get_name(), "is given nothing", "give it a value, or leave it out");
-  }
 }
 
 int run(int argc, char** argv) {
