@@ -124,6 +124,7 @@ struct GraphOptions {
   bool fused_gate = true;                            ///< a gated activation is one kernel, which saves its input only
   std::int64_t sequence_length = 0;                  ///< read only where scores, or cosines and sines, are stored
   Precision softmax_precision = Precision::Compute;  ///< of the probabilities that such attention saves
+  bool operator==(const GraphOptions&) const = default;
 };
 
 /// What training says of them. Attention has to be settled.

@@ -31,17 +31,6 @@ namespace tidemark::scenarios {
 /// Of some of its fields.
 [[nodiscard]] std::uint64_t hash_of(const Scenario& scenario);
 
-// Option by option; a new one does not compile before it is here.
-[[nodiscard]] inline bool operator==(const GraphOptions& a, const GraphOptions& b) {
-  const auto& [attention, cross_entropy, hidden_dropout, attention_dropout, rotary, fused_gate, sequence_length,
-               softmax_precision] = a;
-  const auto& [its_attention, its_cross_entropy, its_hidden_dropout, its_attention_dropout, its_rotary, its_fused_gate,
-               its_sequence_length, its_softmax_precision] = b;
-  return attention == its_attention && cross_entropy == its_cross_entropy && hidden_dropout == its_hidden_dropout &&
-         attention_dropout == its_attention_dropout && rotary == its_rotary && fused_gate == its_fused_gate &&
-         sequence_length == its_sequence_length && softmax_precision == its_softmax_precision;
-}
-
 struct GraphKey {
   Model model;
   GraphOptions options;
