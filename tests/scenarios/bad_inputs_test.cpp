@@ -91,8 +91,12 @@ class BadInputs : public testing::Test {
   Ran run(const std::string& line) const {
     const std::string out = (top_ / "out").string(), err = (top_ / "err").string();
     // Nothing here takes a second; on a machine that is a hundred times as busy it does not hang either.
-    const std::string shell = fmt::format("cd '{}' && T='timeout 100 {}' && {{ {} ; }} > '{}' 2> '{}'",
-                                          folder_.string(), TIDEMARK_BINARY, line, out, err);
+    // Leaks are not looked for: what Open MPI leaves when a run ends before it began is in no library any more that a
+    // suppression could name.
+    const std::string shell = fmt::format(
+        "cd '{}' && export ASAN_OPTIONS=\"${{ASAN_OPTIONS-}}:detect_leaks=0\" && "
+        "T='timeout 100 {}' && {{ {} ; }} > '{}' 2> '{}'",
+        folder_.string(), TIDEMARK_BINARY, line, out, err);
     const int status = std::system(shell.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, content(out), content(err)};
   }
