@@ -5,8 +5,8 @@
 #include <tuple>
 
 #include "kernels/roofline.hpp"
-#include "kernels/traffic.hpp"
-#include "sim/ensure.hpp"
+#include "sim/base/ensure.hpp"
+#include "topology/route/traffic.hpp"
 
 namespace tidemark::kernels {
 namespace {

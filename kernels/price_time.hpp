@@ -1,15 +1,14 @@
 #pragma once
 
 #include "kernels/namespace.hpp"
-#include "sim/folding.hpp"
-#include "sim/time_prices.hpp"
-#include "sim/workload.hpp"
+#include "sim/clock/folding.hpp"
+#include "sim/clock/time_prices.hpp"
+#include "sim/program/workload.hpp"
 #include "topology/cluster.hpp"
 #include "topology/collective.hpp"
+#include "topology/route/traffic.hpp"
 
 namespace tidemark::kernels {
-
-class Router;
 
 /// How long every kernel, collective and message of a workload takes on a cluster, and the links they share. Rank r
 /// runs on device r. A class of ranks pays what its first rank pays, and links that are loaded alike are one, with the

@@ -4,7 +4,7 @@
 #include <array>
 #include <limits>
 
-#include "sim/overloaded.hpp"
+#include "sim/base/overloaded.hpp"
 
 namespace tidemark::kernels {
 namespace {

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "kernels/namespace.hpp"
-#include "sim/kernel.hpp"
-#include "sim/time.hpp"
+#include "sim/base/time.hpp"
+#include "sim/program/kernel.hpp"
 #include "topology/cluster.hpp"
 
 namespace tidemark::kernels {

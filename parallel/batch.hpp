@@ -7,7 +7,7 @@
 #include "parallel/layout.hpp"
 #include "parallel/runtime/runtime.hpp"
 #include "parallel/train.hpp"
-#include "sim/units.hpp"
+#include "sim/base/units.hpp"
 
 namespace tidemark::parallel {
 

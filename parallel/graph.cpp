@@ -7,7 +7,7 @@
 #include <boost/range/iterator_range.hpp>
 #include <fmt/format.h>
 
-#include "sim/ensure.hpp"
+#include "sim/base/ensure.hpp"
 
 namespace tidemark::parallel {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "parallel/model.hpp"
 #include "parallel/train.hpp"
-#include "sim/dtype.hpp"
-#include "sim/units.hpp"
+#include "sim/base/dtype.hpp"
+#include "sim/base/units.hpp"
 
 // The layer graph of one forward pass over one micro-batch: operators, the values that flow between them, and what each
 // operator saves for backward. It knows nothing of ranks. Values say along which dimension tensor parallelism may cut

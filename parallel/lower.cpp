@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-#include "parallel/eager/training.hpp"
+#include "parallel/frameworks/pytorch/training.hpp"
 #include "parallel/lower/emitter.hpp"
 #include "parallel/lower/interleaved_pipeline.hpp"
 #include "parallel/lower/model_state.hpp"
@@ -15,16 +15,11 @@
 #include "parallel/schedule/schedule.hpp"
 #include "parallel/sizes.hpp"
 #include "parallel/stages.hpp"
-#include "sim/ensure.hpp"
-#include "sim/liveness.hpp"
-#include "sim/repeats.hpp"
+#include "sim/base/ensure.hpp"
+#include "sim/program/liveness.hpp"
+#include "sim/program/repeats.hpp"
 
 namespace tidemark::parallel {
-
-Communicators communicators_of(const LoweringInput& input) {
-  return communicators(input.layout, input.graph.model.tied_embeddings,
-                       input.runtime.collectives_alone ? Alone::Calls : Alone::Skips);
-}
 
 namespace {
 
@@ -203,12 +198,12 @@ StepSizes whole_last_step(const LoweringInput& input) {
 }  // namespace
 
 RepeatingProgram lower_repeating(const LoweringInput& input, const Role& role) {
-  if (input.runtime.eager) return {eager::lower_training(input), {}};
+  if (input.runtime.eager) return {pytorch::lower_training(input), {}};
   return repeating(input, role, whole_steps(input));
 }
 Program lower_role(const LoweringInput& input, const Role& role) { return unrolled(lower_repeating(input, role)); }
 Program lower_every_pass(const LoweringInput& input, const Role& role) {
-  return input.runtime.eager ? eager::lower_training(input) : lowered(input, role, whole_steps(input));
+  return input.runtime.eager ? pytorch::lower_training(input) : lowered(input, role, whole_steps(input));
 }
 Program lower_shortest(const LoweringInput& input, const Role& role) {
   ensure(!input.runtime.eager, "passes of modules that run operation by operation are not apart from their state");
@@ -217,22 +212,6 @@ Program lower_shortest(const LoweringInput& input, const Role& role) {
 Program lower_state(const LoweringInput& input, const Role& role) {
   ensure(!input.runtime.eager, "modules that run operation by operation have no state apart from their passes");
   return lowered(input, role, each_step(input, 0));
-}
-
-std::int64_t micro_batches_of(const Train& train, const Layout& layout) {
-  return train.global_batch / (train.micro_batch * layout.data);
-}
-
-Schedule schedule_of(const Layout& layout, std::int32_t pipeline, std::int32_t micro_batches) {
-  switch (layout.schedule) {
-    case ScheduleKind::OneFOneB:
-      return one_f_one_b(pipeline, layout.pipeline, micro_batches);
-    case ScheduleKind::GPipe:
-      return gpipe(micro_batches);
-    case ScheduleKind::Interleaved:
-      return interleaved(pipeline, layout.pipeline, micro_batches, layout.chunks, layout.group());
-  }
-  return {};
 }
 
 namespace {

@@ -2,28 +2,12 @@
 
 #include <vector>
 
-#include "parallel/graph.hpp"
-#include "parallel/layout.hpp"
-#include "parallel/mesh.hpp"
-#include "parallel/runtime/runtime.hpp"
-#include "parallel/schedule/schedule.hpp"
+#include "parallel/job.hpp"
 #include "parallel/target.hpp"
-#include "parallel/train.hpp"
-#include "sim/repeats.hpp"
-#include "sim/workload.hpp"
+#include "sim/program/repeats.hpp"
+#include "sim/program/workload.hpp"
 
 namespace tidemark::parallel {
-
-/// What the lowering is asked for. `train.attention` is settled, and `layout` is possible for the model: readers check.
-struct LoweringInput {
-  const ModelGraph& graph;
-  const Layout& layout;
-  const Train& train;
-  const Runtime& runtime;
-};
-
-/// The communicators that the job's workload has, by slot.
-[[nodiscard]] Communicators communicators_of(const LoweringInput& input);
 
 /// Ranks that run one program: tensor-parallel ranks of a stage, for every data-parallel rank whose share of the
 /// optimizer state is cut alike.
@@ -64,11 +48,6 @@ struct Role {
 
 /// Whether kernels that may add in another order from run to run are allowed.
 enum class Determinism : std::uint8_t { NotRequired, Required };
-/// Micro-batches of a data-parallel rank in one step.
-[[nodiscard]] std::int64_t micro_batches_of(const Train& train, const Layout& layout);
-/// The passes of a pipeline rank in the order in which it runs them.
-[[nodiscard]] Schedule schedule_of(const Layout& layout, std::int32_t pipeline, std::int32_t micro_batches);
-
 /// The attention kernel that runs on the target where the scenario leaves it open: cuDNN's fused one from Hopper on,
 /// FlashAttention-2 before. From Blackwell on cuDNN's backward pass is not deterministic (inferred from the memory of
 /// public runs), so that FlashAttention-2 takes its place where it has to be, and where it takes no heads of more than

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "parallel/layout.hpp"
-#include "sim/units.hpp"
-#include "sim/workload.hpp"
+#include "sim/base/units.hpp"
+#include "sim/program/workload.hpp"
 
 namespace tidemark::parallel {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "sim/ensure.hpp"
+#include "sim/base/ensure.hpp"
 
 namespace tidemark::parallel {
 

@@ -8,7 +8,7 @@
 #include "parallel/runtime/runtime.hpp"
 #include "parallel/stages.hpp"
 #include "parallel/train.hpp"
-#include "sim/units.hpp"
+#include "sim/base/units.hpp"
 
 namespace tidemark::parallel {
 

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "sim/ensure.hpp"
+#include "sim/base/ensure.hpp"
 
 namespace tidemark::parallel {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "parallel/namespace.hpp"
-#include "sim/units.hpp"
+#include "sim/base/units.hpp"
 
 namespace tidemark::parallel {
 

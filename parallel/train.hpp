@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "parallel/namespace.hpp"
-#include "sim/dtype.hpp"
+#include "sim/base/dtype.hpp"
 
 namespace tidemark::parallel {
 

@@ -4,7 +4,7 @@
 #include <variant>
 
 #include "scenarios/prediction.hpp"
-#include "sim/replay.hpp"
+#include "sim/memory/replay.hpp"
 
 namespace tidemark::scenarios {
 namespace {

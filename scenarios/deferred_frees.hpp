@@ -4,15 +4,15 @@
 #include <optional>
 
 #include "scenarios/namespace.hpp"
-#include "sim/allocator_options.hpp"
-#include "sim/prices.hpp"
-#include "sim/program.hpp"
-#include "sim/repeats.hpp"
-#include "sim/units.hpp"
+#include "sim/base/units.hpp"
+#include "sim/memory/allocator_options.hpp"
+#include "sim/program/prices.hpp"
+#include "sim/program/program.hpp"
+#include "sim/program/repeats.hpp"
 
 // Blocks that another stream borrows come back between their free and the next time the host waits for that stream
-// (sim/replay.hpp). `predict` and `plan` tell what is allocated and reserved at the near end, and count the far one in
-// what a device holds at most, here alone.
+// (sim/memory/replay.hpp). `predict` and `plan` tell what is allocated and reserved at the near end, and count the far
+// one in what a device holds at most, here alone.
 
 namespace tidemark::scenarios {
 

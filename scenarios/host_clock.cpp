@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "sim/ensure.hpp"
-#include "sim/overloaded.hpp"
+#include "sim/base/ensure.hpp"
+#include "sim/base/overloaded.hpp"
 
 namespace tidemark::scenarios {
 namespace {

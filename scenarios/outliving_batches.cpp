@@ -4,9 +4,9 @@
 #include <variant>
 
 #include "parallel/batch.hpp"
-#include "sim/caching_allocator.hpp"
-#include "sim/device_memory.hpp"
-#include "sim/ensure.hpp"
+#include "sim/base/ensure.hpp"
+#include "sim/memory/caching_allocator.hpp"
+#include "sim/memory/device_memory.hpp"
 
 namespace tidemark::scenarios {
 

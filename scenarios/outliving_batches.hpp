@@ -4,7 +4,7 @@
 
 #include "parallel/runtime/runtime.hpp"
 #include "scenarios/scenario.hpp"
-#include "sim/units.hpp"
+#include "sim/base/units.hpp"
 
 namespace tidemark::scenarios {
 

@@ -9,9 +9,7 @@
 #include <fmt/format.h>
 #include <oneapi/tbb/parallel_for.h>
 
-#include "kernels/price.hpp"
 #include "kernels/price_time.hpp"
-#include "kernels/traffic.hpp"
 #include "scenarios/deferred_frees.hpp"
 #include "scenarios/host_clock.hpp"
 #include "scenarios/io/allocator_conf.hpp"
@@ -19,10 +17,12 @@
 #include "scenarios/io/version_text.hpp"
 #include "scenarios/outliving_batches.hpp"
 #include "scenarios/version_assumptions.hpp"
-#include "sim/calls.hpp"
-#include "sim/engine.hpp"
-#include "sim/ensure.hpp"
-#include "sim/verify.hpp"
+#include "sim/base/ensure.hpp"
+#include "sim/clock/engine.hpp"
+#include "sim/program/calls.hpp"
+#include "sim/program/verify.hpp"
+#include "topology/route/price.hpp"
+#include "topology/route/traffic.hpp"
 
 namespace tidemark::scenarios {
 namespace {

@@ -9,14 +9,14 @@
 #include "parallel/graph.hpp"
 #include "parallel/lower.hpp"
 #include "scenarios/scenario.hpp"
-#include "sim/allocator_options.hpp"
-#include "sim/folding.hpp"
-#include "sim/prices.hpp"
-#include "sim/replay.hpp"
-#include "sim/summary.hpp"
-#include "sim/time.hpp"
-#include "sim/time_prices.hpp"
-#include "sim/trace.hpp"
+#include "sim/base/time.hpp"
+#include "sim/clock/folding.hpp"
+#include "sim/clock/summary.hpp"
+#include "sim/clock/time_prices.hpp"
+#include "sim/clock/trace.hpp"
+#include "sim/memory/allocator_options.hpp"
+#include "sim/memory/replay.hpp"
+#include "sim/program/prices.hpp"
 
 namespace tidemark::scenarios {
 

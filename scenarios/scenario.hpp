@@ -10,7 +10,7 @@
 #include "parallel/runtime/versions.hpp"
 #include "parallel/train.hpp"
 #include "scenarios/namespace.hpp"
-#include "sim/units.hpp"
+#include "sim/base/units.hpp"
 #include "topology/cluster.hpp"
 
 namespace tidemark::scenarios {

@@ -14,7 +14,7 @@
 #include "kernels/execute/process_memory.hpp"
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/prediction.hpp"
-#include "sim/liveness.hpp"
+#include "sim/program/liveness.hpp"
 
 namespace tidemark::scenarios {
 namespace {

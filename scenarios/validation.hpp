@@ -9,7 +9,7 @@
 #include "kernels/execute/mutation.hpp"
 #include "kernels/execute/world.hpp"
 #include "scenarios/scenario.hpp"
-#include "sim/time.hpp"
+#include "sim/base/time.hpp"
 
 // A scenario run for real on the ranks of a world, and laid beside its prediction.
 

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <string>
 
-#include "sim/estimate.hpp"
-#include "sim/time.hpp"
-#include "sim/units.hpp"
+#include "sim/base/estimate.hpp"
+#include "sim/base/time.hpp"
+#include "sim/base/units.hpp"
 #include "topology/nccl_settings.hpp"
 #include "topology/rates.hpp"
 

@@ -4,7 +4,7 @@
 #include <limits>
 #include <utility>
 
-#include "sim/ensure.hpp"
+#include "sim/base/ensure.hpp"
 #include "topology/detail/walk.hpp"
 
 namespace tidemark::topology {

@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
-#include "sim/program.hpp"
-#include "sim/time.hpp"
-#include "sim/transfer.hpp"
+#include "sim/base/time.hpp"
+#include "sim/clock/transfer.hpp"
+#include "sim/program/program.hpp"
 #include "topology/fabric.hpp"
 
 // What a collective costs: an algorithm says who sends how much to whom, the fabric which links that takes. n members

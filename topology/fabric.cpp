@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "sim/ensure.hpp"
+#include "sim/base/ensure.hpp"
 #include "topology/detail/walk.hpp"
 
 namespace tidemark::topology {

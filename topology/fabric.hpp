@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "sim/time.hpp"
-#include "sim/transfer.hpp"
+#include "sim/base/time.hpp"
+#include "sim/clock/transfer.hpp"
 #include "topology/cluster.hpp"
 
 // The network of a cluster as directed links, and the way from device to device over them.

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "sim/estimate.hpp"
+#include "sim/base/estimate.hpp"
 #include "topology/cluster.hpp"
 #include "topology/nccl_channels.hpp"
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "sim/estimate.hpp"
-#include "sim/units.hpp"
+#include "sim/base/estimate.hpp"
+#include "sim/base/units.hpp"
 #include "topology/namespace.hpp"
 
 // What NCCL's memory depends on besides the hardware: its release and its environment variables, and what was measured

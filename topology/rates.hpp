@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "sim/units.hpp"
+#include "sim/base/units.hpp"
 #include "topology/namespace.hpp"
 
 namespace tidemark::topology {

@@ -2,8 +2,8 @@
 
 #include "bench/namespace.hpp"
 #include "parallel/lower.hpp"
-#include "sim/flat.hpp"
-#include "sim/replay.hpp"
+#include "sim/memory/flat.hpp"
+#include "sim/memory/replay.hpp"
 
 // The first stage of Llama-3.1-70B, tp 8, pp 4, dp 2, sequence 8192: 20 layers, unrolled over all micro-batches of two
 // steps. Items are ops.
@@ -15,7 +15,7 @@ struct Case {
   explicit Case(std::int64_t micro_batches) : micro_batches_(micro_batches) {}
 
   [[nodiscard]] Program program() const {
-    const Runtime runtime = megatron({}, {}, Target{});
+    const Runtime runtime = megatron_runtime({}, {}, Target{});
     const ModelGraph graph = build_model(model(), {.cross_entropy = CrossEntropy::TransformerEngine});
     Layout layout;
     layout.tensor = 8;

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "bench/namespace.hpp"
-#include "sim/caching_allocator.hpp"
+#include "sim/memory/caching_allocator.hpp"
 
 namespace tidemark::bench {
 namespace {

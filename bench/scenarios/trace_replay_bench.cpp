@@ -1,5 +1,6 @@
 // The caching allocator on the requests of real training steps. They are not part of the repository:
-// TIDEMARK_SHARED_DATA names the folder that has allocator-traces/. bench/sim/caching_allocator_bench.cpp needs none.
+// TIDEMARK_SHARED_DATA names the folder that has allocator-traces/. bench/sim/memory/caching_allocator_bench.cpp needs
+// none.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -12,10 +13,10 @@
 #include <benchmark/benchmark.h>
 
 #include "bench/namespace.hpp"
-#include "scenarios/io/memory_snapshot.hpp"
-#include "scenarios/io/recorded_trace.hpp"
-#include "scenarios/io/trace_replay.hpp"
-#include "sim/caching_allocator.hpp"
+#include "scenarios/recordings/memory_snapshot.hpp"
+#include "scenarios/recordings/recorded_trace.hpp"
+#include "scenarios/recordings/trace_replay.hpp"
+#include "sim/memory/caching_allocator.hpp"
 
 namespace tidemark::bench {
 namespace {

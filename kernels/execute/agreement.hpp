@@ -5,7 +5,7 @@
 
 #include "kernels/execute/backend.hpp"
 #include "kernels/execute/memory_points.hpp"
-#include "sim/time.hpp"
+#include "sim/base/time.hpp"
 
 namespace tidemark::execute {
 

@@ -8,8 +8,8 @@
 
 #include "kernels/execute/content.hpp"
 #include "kernels/execute/host_collectives.hpp"
-#include "sim/kernel.hpp"
-#include "sim/program.hpp"
+#include "sim/program/kernel.hpp"
+#include "sim/program/program.hpp"
 
 namespace tidemark::execute {
 

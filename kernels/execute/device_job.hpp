@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include "kernels/execute/namespace.hpp"
-#include "sim/prices.hpp"
-#include "sim/workload.hpp"
+#include "sim/program/prices.hpp"
+#include "sim/program/workload.hpp"
 
 namespace tidemark::execute {
 

@@ -20,9 +20,9 @@
 #include "kernels/execute/mpi_world.hpp"
 #include "kernels/execute/mutation.hpp"
 #include "kernels/execute/process_memory.hpp"
-#include "sim/liveness.hpp"
-#include "sim/program_text.hpp"
-#include "sim/verify.hpp"
+#include "sim/program/liveness.hpp"
+#include "sim/program/program_text.hpp"
+#include "sim/program/verify.hpp"
 
 // tidemark_gpu JOB [--results FILE] [--time-limit SECONDS] [--discard-job]: runs a job's programs on the GPUs of this
 // machine, and compares. Under mpirun its ranks are mpirun's; otherwise it forks them. Exit codes are tidemark's.

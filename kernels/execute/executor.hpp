@@ -9,10 +9,10 @@
 #include "kernels/execute/expectation.hpp"
 #include "kernels/execute/memory_points.hpp"
 #include "kernels/execute/references.hpp"
-#include "sim/ensure.hpp"
-#include "sim/overloaded.hpp"
-#include "sim/time.hpp"
-#include "sim/workload.hpp"
+#include "sim/base/ensure.hpp"
+#include "sim/base/overloaded.hpp"
+#include "sim/base/time.hpp"
+#include "sim/program/workload.hpp"
 
 namespace tidemark::execute {
 

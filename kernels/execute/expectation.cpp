@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "sim/ensure.hpp"
-#include "sim/hash.hpp"
+#include "sim/base/ensure.hpp"
+#include "sim/base/hash.hpp"
 
 namespace tidemark::execute {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "kernels/execute/content.hpp"
 #include "kernels/execute/page_scale.hpp"
-#include "sim/workload.hpp"
+#include "sim/program/workload.hpp"
 
 namespace tidemark::execute {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/execute/world.hpp"
-#include "sim/program.hpp"
+#include "sim/program/program.hpp"
 
 namespace tidemark::execute {
 

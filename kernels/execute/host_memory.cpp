@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
-#include "sim/ensure.hpp"
+#include "sim/base/ensure.hpp"
 
 namespace tidemark::execute {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/execute/page_scale.hpp"
-#include "sim/caching_allocator.hpp"
+#include "sim/memory/caching_allocator.hpp"
 
 namespace tidemark::execute {
 

@@ -9,8 +9,8 @@
 #include "kernels/execute/content.hpp"
 #include "kernels/execute/host_backend.hpp"
 #include "kernels/execute/host_collectives.hpp"
-#include "sim/engine.hpp"
-#include "sim/ensure.hpp"
+#include "sim/base/ensure.hpp"
+#include "sim/clock/engine.hpp"
 
 namespace tidemark::execute {
 namespace {

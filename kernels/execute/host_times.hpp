@@ -5,8 +5,8 @@
 
 #include "kernels/execute/page_scale.hpp"
 #include "kernels/execute/world.hpp"
-#include "sim/time.hpp"
-#include "sim/workload.hpp"
+#include "sim/base/time.hpp"
+#include "sim/program/workload.hpp"
 
 // How long a step takes on the host back end, from rates measured on the spot: the engine's answer for the programs as
 // that back end runs them, one op after the other.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "sim/replay.hpp"
+#include "sim/memory/replay.hpp"
 
 namespace tidemark::execute {
 namespace {

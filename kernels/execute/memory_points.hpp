@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "kernels/execute/page_scale.hpp"
-#include "sim/prices.hpp"
-#include "sim/program.hpp"
+#include "sim/program/prices.hpp"
+#include "sim/program/program.hpp"
 
 // Memory at some moments of a run: once as a replay of the program with its frees says, once as it was measured.
 // Moments are ops of the program without frees, each with the frees that follow it.

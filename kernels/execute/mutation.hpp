@@ -8,7 +8,7 @@
 
 #include "kernels/execute/host_collectives.hpp"
 #include "kernels/execute/page_scale.hpp"
-#include "sim/workload.hpp"
+#include "sim/program/workload.hpp"
 
 // One thing done wrong on purpose, to see that a comparison of prediction and run would show it.
 

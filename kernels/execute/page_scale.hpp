@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "kernels/execute/namespace.hpp"
-#include "sim/units.hpp"
+#include "sim/base/units.hpp"
 
 namespace tidemark::execute {
 

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "kernels/execute/namespace.hpp"
-#include "sim/units.hpp"
+#include "sim/base/units.hpp"
 
 namespace tidemark::execute {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "kernels/execute/namespace.hpp"
-#include "sim/program.hpp"
+#include "sim/program/program.hpp"
 
 namespace tidemark::execute {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "kernels/execute/namespace.hpp"
-#include "sim/program.hpp"
-#include "sim/units.hpp"
+#include "sim/base/units.hpp"
+#include "sim/program/program.hpp"
 
 namespace tidemark::execute {
 

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "parallel/batch.hpp"
-#include "sim/ensure.hpp"
+#include "sim/base/ensure.hpp"
 
 namespace tidemark::parallel {
 

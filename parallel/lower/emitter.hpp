@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "parallel/graph.hpp"
-#include "parallel/lower.hpp"
+#include "parallel/job.hpp"
 #include "parallel/mesh.hpp"
 #include "parallel/recompute.hpp"
 #include "parallel/sizes.hpp"
 #include "parallel/stages.hpp"
-#include "sim/program_builder.hpp"
+#include "sim/program/program_builder.hpp"
 
 namespace tidemark::parallel {
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "sim/overloaded.hpp"
+#include "sim/base/overloaded.hpp"
 
 // How TransformerEngine 2.11's linears, norms and attention, Megatron's embedding, LM head and losses use memory:
 // which temporaries they take, in which order, and what they drop when. Every function is one operator's pass.

@@ -2,7 +2,7 @@
 
 #include "parallel/runtime/releases.hpp"
 #include "parallel/runtime/runtime.hpp"
-#include "sim/ensure.hpp"
+#include "sim/base/ensure.hpp"
 
 // What Megatron-LM core 0.14 (commit 23e00ed0) and TransformerEngine 2.11 (commit c188b533) do, read in their sources.
 // The places named here were looked up in the other releases of megatron_releases(), too: docs/versions.md.
@@ -50,7 +50,7 @@ std::span<const KnownReleases> megatron_releases() {
   return known;
 }
 
-Runtime megatron(const Versions& versions, const RuntimeSettings& settings, const Target& target) {
+Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settings, const Target& target) {
   Runtime runtime;
   runtime.name = "megatron";
   runtime.vocabulary_multiple = 128;  // --make-vocab-size-divisible-by
@@ -150,9 +150,9 @@ std::span<const KnownReleases> known_releases(const std::string& runtime) {
 
 Runtime runtime_named(const std::string& name, const Versions& versions, const RuntimeSettings& settings,
                       const Target& target) {
-  if (name == "pytorch") return pytorch(versions, settings, target);
+  if (name == "pytorch") return pytorch_runtime(versions, settings, target);
   ensure(name == "megatron", "the scenario reader lets only modelled runtimes through");
-  return megatron(versions, settings, target);
+  return megatron_runtime(versions, settings, target);
 }
 
 }  // namespace tidemark::parallel

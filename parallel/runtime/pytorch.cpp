@@ -52,7 +52,7 @@ std::span<const KnownReleases> pytorch_releases() {
   return known;
 }
 
-Runtime pytorch(const Versions& versions, const RuntimeSettings& settings, const Target& target) {
+Runtime pytorch_runtime(const Versions& versions, const RuntimeSettings& settings, const Target& target) {
   const EagerSettings& asked = settings.eager;
   EagerHabits habits;
   habits.optimizer = asked.optimizer;

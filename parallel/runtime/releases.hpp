@@ -7,7 +7,7 @@
 
 #include "parallel/runtime/versions.hpp"
 #include "parallel/target.hpp"
-#include "sim/units.hpp"
+#include "sim/base/units.hpp"
 
 // Which releases a runtime's habits are known for. Outside of them nobody has looked: older ones are refused, newer
 // ones taken as the last one that was read, and the answer says so.

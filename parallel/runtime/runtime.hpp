@@ -7,7 +7,7 @@
 
 #include "parallel/runtime/versions.hpp"
 #include "parallel/target.hpp"
-#include "sim/units.hpp"
+#include "sim/base/units.hpp"
 
 namespace tidemark::parallel {
 
@@ -122,10 +122,10 @@ struct RuntimeSettings {
 };
 
 /// Megatron-LM core with TransformerEngine.
-[[nodiscard]] Runtime megatron(const Versions& versions, const RuntimeSettings& settings, const Target& target);
+[[nodiscard]] Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settings, const Target& target);
 
 /// Plain PyTorch with the modules of Hugging Face's transformers.
-[[nodiscard]] Runtime pytorch(const Versions& versions, const RuntimeSettings& settings, const Target& target);
+[[nodiscard]] Runtime pytorch_runtime(const Versions& versions, const RuntimeSettings& settings, const Target& target);
 
 /// The runtime of that name, or an ensure() failure: readers know the names.
 [[nodiscard]] Runtime runtime_named(const std::string& name, const Versions& versions, const RuntimeSettings& settings,

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "parallel/namespace.hpp"
-#include "sim/kernel.hpp"
+#include "sim/program/kernel.hpp"
 
 namespace tidemark::parallel {
 

@@ -43,7 +43,7 @@
 #include "scenarios/report/validation_json.hpp"
 #include "scenarios/report/validation_text.hpp"
 #include "scenarios/validation.hpp"
-#include "sim/summary.hpp"
+#include "sim/clock/summary.hpp"
 
 // One verb per question. Exit codes: 0 yes, 1 the answer is no, 2 bad input or usage, 3 the machine failed.
 

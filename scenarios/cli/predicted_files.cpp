@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/io/input_error.hpp"
-#include "scenarios/io/memory_snapshot_writer.hpp"
+#include "scenarios/recordings/memory_snapshot_writer.hpp"
 #include "scenarios/report/simulated_snapshot.hpp"
 
 namespace tidemark::cli {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "scenarios/io/toml_reader.hpp"
-#include "sim/allocator_options.hpp"
+#include "sim/memory/allocator_options.hpp"
 
 namespace tidemark::scenarios {
 

@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "scenarios/namespace.hpp"
-#include "sim/time.hpp"
-#include "sim/units.hpp"
+#include "sim/base/time.hpp"
+#include "sim/base/units.hpp"
 #include "topology/rates.hpp"
 
 // Quantities as files write them: a number that is not negative, and a unit. Reading is exact: a text that is no whole

@@ -12,8 +12,8 @@
 
 #include "scenarios/io/problems.hpp"
 #include "scenarios/io/toml_value.hpp"
-#include "sim/time.hpp"
-#include "sim/units.hpp"
+#include "sim/base/time.hpp"
+#include "sim/base/units.hpp"
 #include "topology/rates.hpp"
 
 namespace tidemark::scenarios {

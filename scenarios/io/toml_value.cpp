@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/io/suggestion.hpp"
-#include "sim/overloaded.hpp"
+#include "sim/base/overloaded.hpp"
 
 // Deeper than any file of ours, and shallow enough for recursive descent.
 #define TOML_MAX_NESTED_VALUES 32

@@ -6,7 +6,6 @@
 #include <map>
 #include <utility>
 
-#include "kernels/price.hpp"
 #include "parallel/lower.hpp"
 #include "parallel/mesh.hpp"
 #include "parallel/sizes.hpp"
@@ -14,7 +13,8 @@
 #include "scenarios/outliving_batches.hpp"
 #include "scenarios/plan/pass_schedule.hpp"
 #include "scenarios/prediction.hpp"
-#include "sim/ensure.hpp"
+#include "sim/base/ensure.hpp"
+#include "topology/route/price.hpp"
 
 namespace tidemark::scenarios {
 namespace {

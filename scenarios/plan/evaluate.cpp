@@ -6,7 +6,7 @@
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/prediction.hpp"
-#include "sim/ensure.hpp"
+#include "sim/base/ensure.hpp"
 
 namespace tidemark::scenarios {
 namespace {

@@ -4,9 +4,7 @@
 #include <set>
 #include <tuple>
 
-#include "kernels/price.hpp"
 #include "kernels/price_time.hpp"
-#include "kernels/traffic.hpp"
 #include "parallel/lower.hpp"
 #include "parallel/mesh.hpp"
 #include "scenarios/deferred_frees.hpp"
@@ -14,11 +12,13 @@
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/plan/tape.hpp"
 #include "scenarios/prediction.hpp"
-#include "sim/calls.hpp"
-#include "sim/engine.hpp"
-#include "sim/ensure.hpp"
-#include "sim/replay.hpp"
-#include "sim/summary.hpp"
+#include "sim/base/ensure.hpp"
+#include "sim/clock/engine.hpp"
+#include "sim/clock/summary.hpp"
+#include "sim/memory/replay.hpp"
+#include "sim/program/calls.hpp"
+#include "topology/route/price.hpp"
+#include "topology/route/traffic.hpp"
 
 namespace tidemark::scenarios {
 namespace {

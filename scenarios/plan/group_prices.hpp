@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "scenarios/namespace.hpp"
-#include "sim/program.hpp"
-#include "sim/time.hpp"
-#include "sim/workload.hpp"
+#include "sim/base/time.hpp"
+#include "sim/program/program.hpp"
+#include "sim/program/workload.hpp"
 #include "topology/collective.hpp"
 #include "topology/fabric.hpp"
 

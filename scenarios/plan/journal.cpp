@@ -17,7 +17,7 @@
 
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/toml_text.hpp"
-#include "sim/hash.hpp"
+#include "sim/base/hash.hpp"
 
 namespace tidemark::scenarios {
 namespace {

@@ -10,7 +10,7 @@
 #include "scenarios/plan/group_prices.hpp"
 #include "scenarios/plan/sample.hpp"
 #include "scenarios/scenario.hpp"
-#include "sim/time.hpp"
+#include "sim/base/time.hpp"
 #include "topology/cluster.hpp"
 
 // What candidates share, and by what. A key is a whole value, equal by a defaulted ==, and what is shared is made of

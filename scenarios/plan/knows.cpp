@@ -1,6 +1,6 @@
 #include "scenarios/plan/bounds.hpp"
 #include "scenarios/prediction.hpp"
-#include "sim/allocator_options.hpp"
+#include "sim/memory/allocator_options.hpp"
 
 // What bounds have been thought through for. Every field of a scenario is named here, so that a new one does not
 // compile before somebody has asked what it does to samples, states and schedules; every enumerator of what bounds

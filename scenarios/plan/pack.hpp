@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "scenarios/namespace.hpp"
-#include "sim/ensure.hpp"
+#include "sim/base/ensure.hpp"
 
 namespace tidemark::scenarios {
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "parallel/lower.hpp"
-#include "sim/ensure.hpp"
+#include "sim/base/ensure.hpp"
 
 namespace tidemark::scenarios {
 namespace {

@@ -6,7 +6,7 @@
 #include "parallel/layout.hpp"
 #include "parallel/schedule/schedule.hpp"
 #include "scenarios/namespace.hpp"
-#include "sim/time.hpp"
+#include "sim/base/time.hpp"
 
 // A step as passes, each one span: what runs when, and how much is in flight.
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "scenarios/plan/space.hpp"
-#include "sim/time.hpp"
-#include "sim/units.hpp"
+#include "sim/base/time.hpp"
+#include "sim/base/units.hpp"
 
 namespace tidemark::scenarios {
 

@@ -9,8 +9,8 @@
 #include "parallel/lower.hpp"
 #include "scenarios/plan/pass_schedule.hpp"
 #include "scenarios/prediction.hpp"
-#include "sim/allocator_options.hpp"
-#include "sim/ensure.hpp"
+#include "sim/base/ensure.hpp"
+#include "sim/memory/allocator_options.hpp"
 
 namespace tidemark::scenarios {
 namespace {

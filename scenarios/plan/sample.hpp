@@ -8,10 +8,10 @@
 #include "parallel/layout.hpp"
 #include "parallel/schedule/schedule.hpp"
 #include "scenarios/scenario.hpp"
-#include "sim/flat.hpp"
-#include "sim/program.hpp"
-#include "sim/time.hpp"
-#include "sim/units.hpp"
+#include "sim/base/time.hpp"
+#include "sim/base/units.hpp"
+#include "sim/memory/flat.hpp"
+#include "sim/program/program.hpp"
 
 // One stage of a small job, cut into windows (a pass of a micro-batch each) and these into pieces (a unit of layers
 // that repeats, or what lies between). Effects of pieces compose and units repeat, so a sample of a few layers stands

@@ -9,7 +9,7 @@
 #include "parallel/mesh.hpp"
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/prediction.hpp"
-#include "sim/ensure.hpp"
+#include "sim/base/ensure.hpp"
 
 namespace tidemark::scenarios {
 namespace {

@@ -7,11 +7,11 @@
 #include <utility>
 #include <variant>
 
-#include "sim/caching_allocator.hpp"
-#include "sim/device_memory.hpp"
-#include "sim/ensure.hpp"
-#include "sim/overloaded.hpp"
-#include "sim/stream_clocks.hpp"
+#include "sim/base/ensure.hpp"
+#include "sim/base/overloaded.hpp"
+#include "sim/memory/caching_allocator.hpp"
+#include "sim/memory/device_memory.hpp"
+#include "sim/memory/stream_clocks.hpp"
 
 namespace tidemark::scenarios {
 namespace {

@@ -9,18 +9,19 @@
 
 #include "parallel/lower.hpp"
 #include "scenarios/namespace.hpp"
-#include "sim/allocator_options.hpp"
-#include "sim/prices.hpp"
-#include "sim/repeats.hpp"
-#include "sim/replay.hpp"
-#include "sim/units.hpp"
+#include "sim/base/units.hpp"
+#include "sim/memory/allocator_options.hpp"
+#include "sim/memory/replay.hpp"
+#include "sim/program/prices.hpp"
+#include "sim/program/repeats.hpp"
 
 // The memory of one role of a candidate, through the emulated allocator, without its whole program. Three facts make
 // that exact, and tests hold each of them against `replay` of the whole program:
 //
 //  - Only allocations, frees and what drivers take matter to memory; and where other streams borrow blocks, what the
 //    streams and the host wait for.
-//  - In the middle of a step micro-batches do the same again and again, which programs say once (sim/repeats.hpp).
+//  - In the middle of a step micro-batches do the same again and again, which programs say once
+//  (sim/program/repeats.hpp).
 //    Once the allocator is after a body as it was after an earlier one (the same live blocks at the same addresses),
 //    what follows repeats too, and is skipped.
 //  - What data-parallel ranks of a stage do differently happens outside the passes: passes are lowered once per stage.

@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "scenarios/log_comparison.hpp"
-#include "scenarios/snapshot_comparison.hpp"
+#include "scenarios/recordings/log_comparison.hpp"
+#include "scenarios/recordings/snapshot_comparison.hpp"
 
 namespace tidemark::scenarios {
 

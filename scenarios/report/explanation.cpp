@@ -6,12 +6,13 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "parallel/eager/record.hpp"
+#include "parallel/frameworks/pytorch/training.hpp"
 #include "parallel/schedule/schedule.hpp"
 #include "parallel/stages.hpp"
+#include "parallel/torch/record.hpp"
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/report/format.hpp"
-#include "sim/program_text.hpp"
+#include "sim/program/program_text.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -129,7 +130,8 @@ std::string live_json(const Job& job, Rank rank, const AskedMoment& asked) {
 
 std::string model_text(const Job& job) {
   // Modules that run operation by operation are seen while they do; the layer graph beside them is not what runs.
-  return job.runtime.eager ? eager::text(eager::record_forward(job.lowering()), job.graph.model.name) : text(job.graph);
+  return job.runtime.eager ? torch::text(pytorch::record_forward(job.lowering()), job.graph.model.name)
+                           : text(job.graph);
 }
 
 std::string schedule_text(const Job& job) {

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/report/format.hpp"
-#include "sim/time_prices.hpp"
+#include "sim/clock/time_prices.hpp"
 #include "topology/collective.hpp"
 #include "topology/fabric.hpp"
 #include "topology/fabric_graph.hpp"

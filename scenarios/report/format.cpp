@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "sim/overloaded.hpp"
+#include "sim/base/overloaded.hpp"
 
 namespace tidemark::scenarios {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "scenarios/prediction.hpp"
-#include "sim/units.hpp"
+#include "sim/base/units.hpp"
 
 namespace tidemark::scenarios {
 

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "scenarios/snapshot_replay.hpp"
+#include "scenarios/recordings/snapshot_replay.hpp"
 
 namespace tidemark::scenarios {
 

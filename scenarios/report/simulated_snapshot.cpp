@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/host_clock.hpp"
-#include "sim/ensure.hpp"
+#include "sim/base/ensure.hpp"
 
 namespace tidemark::scenarios {
 namespace {

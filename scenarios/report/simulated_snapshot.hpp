@@ -1,7 +1,7 @@
 #pragma once
 
-#include "scenarios/io/memory_snapshot.hpp"
 #include "scenarios/prediction.hpp"
+#include "scenarios/recordings/memory_snapshot.hpp"
 
 namespace tidemark::scenarios {
 

@@ -13,8 +13,8 @@
 #include "scenarios/host_clock.hpp"
 #include "scenarios/report/detail/chrome_trace.hpp"
 #include "scenarios/report/detail/timeline_writers.hpp"
-#include "sim/overloaded.hpp"
-#include "sim/program_text.hpp"
+#include "sim/base/overloaded.hpp"
+#include "sim/program/program_text.hpp"
 
 namespace tidemark::scenarios {
 namespace {

@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "scenarios/io/input_error.hpp"
-#include "scenarios/io/memory_snapshot.hpp"
-#include "scenarios/io/pickle.hpp"
-#include "scenarios/io/recorded_trace.hpp"
-#include "scenarios/io/trace_replay.hpp"
-#include "scenarios/survivors.hpp"
-#include "scenarios/what_if.hpp"
+#include "scenarios/recordings/memory_snapshot.hpp"
+#include "scenarios/recordings/pickle.hpp"
+#include "scenarios/recordings/recorded_trace.hpp"
+#include "scenarios/recordings/survivors.hpp"
+#include "scenarios/recordings/trace_replay.hpp"
+#include "scenarios/recordings/what_if.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 

@@ -8,9 +8,9 @@
 #include <string_view>
 
 #include "kernels/execute/device_job.hpp"
-#include "sim/program_text.hpp"
-#include "sim/verify.hpp"
-#include "sim/workload_text.hpp"
+#include "sim/program/program_text.hpp"
+#include "sim/program/verify.hpp"
+#include "sim/program/workload_text.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tidemark::execute;

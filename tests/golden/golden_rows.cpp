@@ -7,7 +7,7 @@
 #include <toml++/toml.h>
 
 #include "scenarios/io/scenario_reader.hpp"
-#include "sim/summary.hpp"
+#include "sim/clock/summary.hpp"
 
 namespace tidemark::tests::golden {
 namespace {

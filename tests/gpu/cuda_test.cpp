@@ -12,7 +12,7 @@
 #include "kernels/execute/detail/cuda_virtual_memory.hpp"
 #include "kernels/execute/detail/payload_kernels.hpp"
 #include "kernels/execute/page_scale.hpp"
-#include "sim/caching_allocator.hpp"
+#include "sim/memory/caching_allocator.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests {

@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "sim/program_text.hpp"
-#include "sim/workload_text.hpp"
+#include "sim/program/program_text.hpp"
+#include "sim/program/workload_text.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests {

@@ -1,4 +1,4 @@
-#include "sim/folding.hpp"
+#include "sim/clock/folding.hpp"
 
 #include <algorithm>
 #include <map>
@@ -9,13 +9,13 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/price.hpp"
 #include "kernels/price_time.hpp"
-#include "kernels/traffic.hpp"
-#include "sim/engine.hpp"
-#include "sim/verify.hpp"
+#include "sim/clock/engine.hpp"
+#include "sim/program/verify.hpp"
 #include "tests/parallel/test_job.hpp"
 #include "tests/topology/test_clusters.hpp"
+#include "topology/route/price.hpp"
+#include "topology/route/traffic.hpp"
 
 // Folding must not change an answer: generated jobs on fabrics whose links groups share in every way there is.
 

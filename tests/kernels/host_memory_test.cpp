@@ -8,9 +8,9 @@
 #include <gtest/gtest.h>
 
 #include "kernels/execute/process_memory.hpp"
-#include "sim/liveness.hpp"
-#include "sim/replay.hpp"
-#include "tests/sim/random_program.hpp"
+#include "sim/memory/replay.hpp"
+#include "sim/program/liveness.hpp"
+#include "tests/sim/program/random_program.hpp"
 
 namespace tidemark::tests {
 namespace {

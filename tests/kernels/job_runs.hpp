@@ -7,7 +7,7 @@
 #include "kernels/execute/executor.hpp"
 #include "kernels/execute/host_backend.hpp"
 #include "kernels/execute/mutation.hpp"
-#include "sim/liveness.hpp"
+#include "sim/program/liveness.hpp"
 #include "tests/kernels/thread_world.hpp"
 #include "tests/parallel/test_job.hpp"
 

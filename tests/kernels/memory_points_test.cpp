@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "sim/liveness.hpp"
-#include "sim/program_text.hpp"
+#include "sim/program/liveness.hpp"
+#include "sim/program/program_text.hpp"
 #include "tests/parallel/test_job.hpp"
 
 namespace tidemark::tests {

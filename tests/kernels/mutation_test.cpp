@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "kernels/execute/memory_points.hpp"
-#include "sim/liveness.hpp"
-#include "sim/program_text.hpp"
+#include "sim/program/liveness.hpp"
+#include "sim/program/program_text.hpp"
 #include "tests/kernels/job_runs.hpp"
 
 namespace tidemark::tests {

@@ -5,9 +5,9 @@
 
 #include <gtest/gtest.h>
 
-#include "sim/liveness.hpp"
-#include "sim/program_text.hpp"
-#include "tests/sim/random_program.hpp"
+#include "sim/program/liveness.hpp"
+#include "sim/program/program_text.hpp"
+#include "tests/sim/program/random_program.hpp"
 
 namespace tidemark::tests {
 namespace {

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "parallel/schedule/schedule.hpp"
-#include "sim/engine.hpp"
-#include "sim/program_text.hpp"
+#include "sim/clock/engine.hpp"
+#include "sim/program/program_text.hpp"
 #include "tests/namespace.hpp"
 
 // Pipelines on the simulated clock against the closed form: where messages are free, p stages take m micro-batches in

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "parallel/mesh.hpp"
-#include "sim/ensure.hpp"
-#include "sim/workload.hpp"
+#include "sim/base/ensure.hpp"
+#include "sim/program/workload.hpp"
 #include "tests/parallel/test_job.hpp"
 
 namespace tidemark::tests {

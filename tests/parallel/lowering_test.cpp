@@ -13,9 +13,9 @@
 #include <gtest/gtest.h>
 
 #include "parallel/lower.hpp"
-#include "sim/flat.hpp"
-#include "sim/program_text.hpp"
-#include "sim/verify.hpp"
+#include "sim/memory/flat.hpp"
+#include "sim/program/program_text.hpp"
+#include "sim/program/verify.hpp"
 #include "tests/parallel/data_flow.hpp"
 #include "tests/parallel/expected_flow.hpp"
 #include "tests/parallel/test_job.hpp"

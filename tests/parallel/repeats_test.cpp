@@ -1,4 +1,4 @@
-#include "sim/repeats.hpp"
+#include "sim/program/repeats.hpp"
 
 #include <optional>
 #include <random>
@@ -6,9 +6,9 @@
 
 #include <gtest/gtest.h>
 
-#include "sim/program_builder.hpp"
-#include "sim/timed_program.hpp"
-#include "sim/verify.hpp"
+#include "sim/clock/timed_program.hpp"
+#include "sim/program/program_builder.hpp"
+#include "sim/program/verify.hpp"
 #include "tests/parallel/test_job.hpp"
 
 namespace tidemark::tests {

@@ -40,13 +40,13 @@ TEST(Runtime, CublasWorkspaceUnsetDependsOnTheReleaseOfPyTorch) {
   EXPECT_EQ(default_blas_workspace(integrated, {2, 13}), 8'519'680_B);
   EXPECT_EQ(default_blas_workspace(integrated, {2, 14}), 32_MiB);
   EXPECT_EQ(default_blas_workspace(ampere, {2, 15}), 8'519'680_B);
-  EXPECT_EQ(megatron({.torch = {2, 12}}, {}, blackwell).blas_workspace, 32_MiB);
+  EXPECT_EQ(megatron_runtime({.torch = {2, 12}}, {}, blackwell).blas_workspace, 32_MiB);
 }
 
 TEST(Runtime, MegatronsGemmWorkspaceHoldsScalesFromTransformerEngine2_8On) {
-  EXPECT_EQ(megatron({.transformer_engine = {2, 7}}, {}, hopper).gemm_workspace, 32_MiB);
-  EXPECT_EQ(megatron({.transformer_engine = {2, 8}}, {}, hopper).gemm_workspace, 32_MiB + 1_KiB);
-  EXPECT_EQ(megatron({.transformer_engine = {2, 7}}, {}, ampere).gemm_workspace, 4_MiB);
+  EXPECT_EQ(megatron_runtime({.transformer_engine = {2, 7}}, {}, hopper).gemm_workspace, 32_MiB);
+  EXPECT_EQ(megatron_runtime({.transformer_engine = {2, 8}}, {}, hopper).gemm_workspace, 32_MiB + 1_KiB);
+  EXPECT_EQ(megatron_runtime({.transformer_engine = {2, 7}}, {}, ampere).gemm_workspace, 4_MiB);
 }
 
 TEST(Runtime, EachKnowsTheReleasesThatAreItsDefaults) {
@@ -61,19 +61,19 @@ TEST(Runtime, EachKnowsTheReleasesThatAreItsDefaults) {
 }
 
 TEST(Runtime, MegatronsGemmWorkspaceDependsOnTheDevice) {
-  EXPECT_EQ(megatron({}, {}, ampere).gemm_workspace, 4_MiB);
-  EXPECT_EQ(megatron({}, {}, ada).gemm_workspace, 4_MiB);
-  EXPECT_EQ(megatron({}, {}, hopper).gemm_workspace, 32_MiB + 1_KiB);
-  EXPECT_EQ(megatron({}, {}, blackwell).gemm_workspace, 32_MiB + 1_KiB);
+  EXPECT_EQ(megatron_runtime({}, {}, ampere).gemm_workspace, 4_MiB);
+  EXPECT_EQ(megatron_runtime({}, {}, ada).gemm_workspace, 4_MiB);
+  EXPECT_EQ(megatron_runtime({}, {}, hopper).gemm_workspace, 32_MiB + 1_KiB);
+  EXPECT_EQ(megatron_runtime({}, {}, blackwell).gemm_workspace, 32_MiB + 1_KiB);
 }
 
 TEST(Runtime, MegatronTakesTheEnvironmentsWorkspace) {
-  EXPECT_EQ(megatron({}, {.cublas_workspace_config = ":4096:8"}, blackwell).blas_workspace, 32_MiB);
-  EXPECT_EQ(megatron({}, {}, blackwell).blas_workspace, 8'519'680_B);
+  EXPECT_EQ(megatron_runtime({}, {.cublas_workspace_config = ":4096:8"}, blackwell).blas_workspace, 32_MiB);
+  EXPECT_EQ(megatron_runtime({}, {}, blackwell).blas_workspace, 8'519'680_B);
 }
 
 TEST(Runtime, DummyGradientsAreCachedFromTransformerEngine2_3On) {
-  const auto habit = [](Version te) { return megatron({.transformer_engine = te}, {}, hopper).dummy_gradient; };
+  const auto habit = [](Version te) { return megatron_runtime({.transformer_engine = te}, {}, hopper).dummy_gradient; };
   EXPECT_EQ(habit({1, 13}), DummyGradient::Temporary);
   EXPECT_EQ(habit({2, 2}), DummyGradient::Temporary);
   EXPECT_EQ(habit({2, 3}), DummyGradient::Cached);
@@ -83,7 +83,7 @@ TEST(Runtime, DummyGradientsAreCachedFromTransformerEngine2_3On) {
 
 TEST(Runtime, MegatronKeepsAFewScalars) {
   Bytes sum;
-  for (const Bytes b : megatron({}, {}, hopper).scalars) sum += b;
+  for (const Bytes b : megatron_runtime({}, {}, hopper).scalars) sum += b;
   EXPECT_EQ(sum, 3584_B);
 }
 

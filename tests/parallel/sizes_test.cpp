@@ -16,7 +16,7 @@ namespace {
 using namespace literals;
 
 Sizes sizes(const TestJob& job) {
-  return sizes_of(job.model, job.layout, job.train, megatron(job.versions, job.settings, job.target));
+  return sizes_of(job.model, job.layout, job.train, megatron_runtime(job.versions, job.settings, job.target));
 }
 
 TestJob tensor_parallel(std::int32_t tensor, bool sequence_parallel) {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "parallel/lower.hpp"
-#include "sim/ensure.hpp"
-#include "sim/replay.hpp"
+#include "sim/base/ensure.hpp"
+#include "sim/memory/replay.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests {
@@ -44,7 +44,7 @@ struct TestJob {
 struct Lowered {
   explicit Lowered(const TestJob& asked)
       : job(asked),
-        runtime(megatron(job.versions, job.settings, job.target)),
+        runtime(megatron_runtime(job.versions, job.settings, job.target)),
         graph(build_model(job.model, options(job))),
         input{graph, job.layout, job.train, runtime},
         roles(parallel::roles(input)) {}

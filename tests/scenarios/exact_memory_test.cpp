@@ -7,16 +7,16 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/price.hpp"
 #include "kernels/price_time.hpp"
-#include "kernels/traffic.hpp"
 #include "parallel/lower.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/plan/same_job.hpp"
 #include "scenarios/prediction.hpp"
-#include "sim/calls.hpp"
+#include "sim/program/calls.hpp"
 #include "tests/scenarios/random_layout.hpp"
+#include "topology/route/price.hpp"
+#include "topology/route/traffic.hpp"
 
 // What the planner shares between candidates, and leaves out of what it runs, held against the whole.
 

@@ -17,7 +17,7 @@
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/report/format.hpp"
-#include "sim/program_text.hpp"
+#include "sim/program/program_text.hpp"
 #include "tests/namespace.hpp"
 
 // One public run, line by line: twelve layers of Llama-3 70B on eight B200, tensor 2 with sequence parallelism,

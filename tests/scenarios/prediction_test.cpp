@@ -15,7 +15,7 @@
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/report/prediction_text.hpp"
-#include "sim/verify.hpp"
+#include "sim/program/verify.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests {

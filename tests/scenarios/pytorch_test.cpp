@@ -9,7 +9,7 @@
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/prediction.hpp"
-#include "sim/verify.hpp"
+#include "sim/program/verify.hpp"
 #include "tests/namespace.hpp"
 
 // Runtime "pytorch": the scenario's keys, and programs against what a reader of PyTorch's sources expects.

@@ -11,10 +11,10 @@
 
 #include <gtest/gtest.h>
 
-#include "scenarios/io/memory_snapshot_writer.hpp"
-#include "scenarios/io/recorded_trace.hpp"
 #include "scenarios/io/scenario_reader.hpp"
-#include "scenarios/io/trace_replay.hpp"
+#include "scenarios/recordings/memory_snapshot_writer.hpp"
+#include "scenarios/recordings/recorded_trace.hpp"
+#include "scenarios/recordings/trace_replay.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests {

@@ -8,7 +8,7 @@
 #include <cuda_runtime_api.h>
 
 #include "kernels/execute/namespace.hpp"
-#include "sim/caching_allocator.hpp"
+#include "sim/memory/caching_allocator.hpp"
 
 namespace tidemark::execute {
 

@@ -8,7 +8,7 @@
 #include <cuda.h>
 
 #include "kernels/execute/detail/cuda_memory.hpp"
-#include "sim/segment_source.hpp"
+#include "sim/memory/segment_source.hpp"
 
 namespace tidemark::execute {
 

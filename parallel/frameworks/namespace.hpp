@@ -1,0 +1,11 @@
+#pragma once
+
+// A framework is written in the machine of torch/; plain PyTorch runs the modules of transformers.
+namespace tidemark::parallel::torch {}
+namespace tidemark::parallel::transformers {
+using namespace torch;
+}  // namespace tidemark::parallel::transformers
+namespace tidemark::parallel::pytorch {
+using namespace torch;
+using namespace transformers;
+}  // namespace tidemark::parallel::pytorch

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "parallel/frameworks/namespace.hpp"
+#include "parallel/job.hpp"
+#include "parallel/torch/record.hpp"
+#include "sim/program/program.hpp"
+
+namespace tidemark::parallel::pytorch {
+
+/// The program of a training script in plain PyTorch: model, optimizer, DistributedDataParallel where there are several
+/// ranks, and `train.steps` steps. Ranks differ in nothing.
+[[nodiscard]] Program lower_training(const LoweringInput& input);
+
+/// Runs the modules of a job once, on the first micro-batch.
+[[nodiscard]] Recording record_forward(const LoweringInput& input);
+
+}  // namespace tidemark::parallel::pytorch

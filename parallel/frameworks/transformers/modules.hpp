@@ -1,0 +1,136 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "parallel/frameworks/namespace.hpp"
+#include "parallel/model.hpp"
+#include "parallel/runtime/runtime.hpp"
+#include "parallel/torch/aten.hpp"
+#include "parallel/train.hpp"
+
+// Hugging Face transformers' decoder models, module by module as their forward functions run: a local variable here is
+// one of theirs, and lives as long.
+
+namespace tidemark::parallel::transformers {
+
+/// A tensor's parameters in the order of registration, which optimizers and DistributedDataParallel follow.
+using Parameters = std::vector<std::shared_ptr<Leaf>>;
+
+struct Linear {
+  std::shared_ptr<Leaf> weight, bias;
+  bool inputs_first = false;  ///< transformers' Conv1D
+  Tensor operator()(Session& s, const Tensor& x) const;
+};
+
+enum class NormKind : std::uint8_t { Rms, WideRms, ZeroCenteredRms, Layer };
+
+struct Norm {
+  std::shared_ptr<Leaf> weight, bias;
+  NormKind kind = NormKind::Rms;
+  Tensor operator()(Session& s, const Tensor& x) const;
+};
+
+/// What all layers of one forward pass share.
+struct Context {
+  struct View {
+    Tensor cosine, sine;  ///< of rotary positions
+    Tensor mask;          ///< added to scores where they are stored, else of places that are seen; may be undefined
+  };
+  View whole, window;   ///< of layers that see all keys, and of those with a sliding window
+  Tensor position_ids;  ///< handed to every layer, and so kept by what runs layers again
+};
+
+/// OLMo 2 multiplies by norms' weights, and turns queries and keys, in fp32.
+[[nodiscard]] bool computes_wide(const Model& model);
+
+/// A language model with its loss.
+class CausalLM {
+ public:
+  CausalLM(Session& session, const Model& model, const Train& train, const EagerHabits& habits);
+
+  struct Outputs {
+    Tensor loss, logits;
+    std::vector<Tensor> cache;  ///< keys and values of each layer
+  };
+  /// A forward pass over a batch of sequences; both are [batch, sequence].
+  Outputs operator()(const Tensor& ids, const Tensor& labels);
+
+  [[nodiscard]] const Parameters& parameters() const { return parameters_; }
+
+ private:
+  struct Attention {
+    Linear query, key, value;  ///< `query` is the joint projection where there is one
+    Linear output;
+    Norm query_norm, key_norm;
+  };
+  struct Mlp {
+    Linear gate, up, down;  ///< `gate` is the joint projection where there is one; `up` the only one of a plain MLP
+  };
+  struct Layer {
+    std::string name;
+    bool windowed = false;  ///< sees a sliding window of keys
+    Norm attention_norm, after_attention, mlp_norm, after_mlp;
+    Attention attention;
+    Mlp mlp;
+  };
+  struct States {
+    Tensor query, key, value;  ///< batch, heads, sequence, width of a head
+    Tensor joint;              ///< projection that a variable holds until attention is over; undefined where none does
+  };
+
+  std::shared_ptr<Leaf> parameter(const std::string& name, Shape sizes);
+  Linear make_linear(const std::string& name, std::int64_t outputs, std::int64_t inputs, bool bias);
+  Norm make_norm(const std::string& name, std::int64_t width);
+  void make_layer(std::int32_t index);
+  [[nodiscard]] bool has_layers(bool windowed) const;
+  void make_attention(const std::string& at, Layer& layer);
+  void make_mlp(const std::string& at, Layer& layer);
+  void make_frequencies();
+  void make_causal_table();
+  void make_layer_norms(const std::string& at, Layer& layer);
+
+  Tensor decoder(const Tensor& ids, std::vector<Tensor>& cache);
+  Tensor run_layer(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
+  static Context handed_to(const Layer& layer, const Context& context);
+  Tensor checkpointed(const Layer& layer, const Tensor& hidden, const Context& context);
+  Tensor checkpointed_reentrant(const Layer& layer, const Tensor& hidden, const Context& context);
+  Tensor forward(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
+  Tensor neox_forward(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
+  Tensor gpt_forward(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
+  Tensor attend(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache,
+                Tensor& weights);
+  Tensor run_mlp(const Layer& layer, const Tensor& x);
+  Tensor activate(const Tensor& x);
+  States project(const Attention& attention, const Tensor& hidden);
+  States separate(const Attention& attention, const Tensor& hidden);
+  States of_slices(const Attention& attention, const Tensor& hidden);
+  States of_split(const Attention& attention, const Tensor& hidden);
+  States of_heads(const Attention& attention, const Tensor& hidden);
+  void turn(States& states, const Context::View& view);
+  Tensor scored(const States& states, const Tensor& mask, Tensor& weights);
+  Tensor fused(const States& states, const Tensor& mask);
+  void rotary_tables(Context::View& view, const Tensor& hidden);
+  Tensor position_ids(std::int64_t sequence);
+  void find_packed_sequences(std::int64_t batch, std::int64_t sequence);
+  void make_masks(Context& context, const Tensor& hidden, bool caching);
+  Tensor mask_of(bool windowed, const Tensor& hidden);
+  Tensor loss_of(const Tensor& logits, const Tensor& labels);
+
+  Session& s_;
+  const Model& model_;
+  const Train& train_;
+  const EagerHabits& habits_;
+  DType dtype_;  ///< of parameters
+  Parameters parameters_;
+  std::shared_ptr<Leaf> tokens_, positions_;
+  std::vector<Tensor> frequencies_;  ///< of rotary positions, and copies
+  Tensor embedding_scale_, causal_table_;
+  std::vector<Layer> layers_;
+  Norm last_norm_;
+  Linear head_;
+};
+
+}  // namespace tidemark::parallel::transformers

@@ -1,0 +1,26 @@
+#include "parallel/job.hpp"
+
+namespace tidemark::parallel {
+
+Communicators communicators_of(const LoweringInput& input) {
+  return communicators(input.layout, input.graph.model.tied_embeddings,
+                       input.runtime.collectives_alone ? Alone::Calls : Alone::Skips);
+}
+
+std::int64_t micro_batches_of(const Train& train, const Layout& layout) {
+  return train.global_batch / (train.micro_batch * layout.data);
+}
+
+Schedule schedule_of(const Layout& layout, std::int32_t pipeline, std::int32_t micro_batches) {
+  switch (layout.schedule) {
+    case ScheduleKind::OneFOneB:
+      return one_f_one_b(pipeline, layout.pipeline, micro_batches);
+    case ScheduleKind::GPipe:
+      return gpipe(micro_batches);
+    case ScheduleKind::Interleaved:
+      return interleaved(pipeline, layout.pipeline, micro_batches, layout.chunks, layout.group());
+  }
+  return {};
+}
+
+}  // namespace tidemark::parallel

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+
+#include "parallel/graph.hpp"
+#include "parallel/layout.hpp"
+#include "parallel/mesh.hpp"
+#include "parallel/runtime/runtime.hpp"
+#include "parallel/schedule/schedule.hpp"
+#include "parallel/train.hpp"
+
+namespace tidemark::parallel {
+
+/// What the lowering is asked for. `train.attention` is settled, and `layout` is possible for the model: readers check.
+struct LoweringInput {
+  const ModelGraph& graph;
+  const Layout& layout;
+  const Train& train;
+  const Runtime& runtime;
+};
+
+/// The communicators that the job's workload has, by slot.
+[[nodiscard]] Communicators communicators_of(const LoweringInput& input);
+
+/// Micro-batches of a data-parallel rank in one step.
+[[nodiscard]] std::int64_t micro_batches_of(const Train& train, const Layout& layout);
+/// The passes of a pipeline rank in the order in which it runs them.
+[[nodiscard]] Schedule schedule_of(const Layout& layout, std::int32_t pipeline, std::int32_t micro_batches);
+
+}  // namespace tidemark::parallel

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "parallel/torch/session.hpp"
+
+// The operations of ATen that models are written in: which tensors each makes, what it saves for its backward pass
+// (tools/autograd/derivatives.yaml), and what that pass makes (torch/csrc/autograd/FunctionsManual.cpp). PyTorch 2.x.
+
+namespace tidemark::parallel::torch {
+
+// Views.
+[[nodiscard]] Tensor view(Session& s, const Tensor& x, Shape sizes);
+[[nodiscard]] Tensor transpose(Session& s, const Tensor& x, int a, int b);
+[[nodiscard]] Tensor unsqueeze(Session& s, const Tensor& x, int dimension);
+[[nodiscard]] Tensor expand(Session& s, const Tensor& x, Shape sizes);
+/// A part of one dimension; its gradient is a whole tensor of zeros but for that part.
+[[nodiscard]] Tensor slice(Session& s, const Tensor& x, int dimension, std::int64_t begin, std::int64_t end);
+/// The last dimension cut into pieces; their gradients are put together in one tensor.
+[[nodiscard]] std::vector<Tensor> split_last(Session& s, const Tensor& x, const std::vector<std::int64_t>& pieces);
+
+// Copies.
+[[nodiscard]] Tensor to(Session& s, const Tensor& x, DType dtype);
+[[nodiscard]] Tensor clone(Session& s, const Tensor& x, Shape strides);
+[[nodiscard]] Tensor contiguous(Session& s, const Tensor& x);
+/// A view where there is one, else a view of a copy.
+[[nodiscard]] Tensor reshape(Session& s, const Tensor& x, Shape sizes);
+/// In one type, where `dtype` says which; the kernel converts on its way.
+[[nodiscard]] Tensor cat_last(Session& s, const std::vector<Tensor>& parts, std::optional<DType> dtype = {});
+
+// Element by element.
+[[nodiscard]] Tensor add(Session& s, const Tensor& a, const Tensor& b);
+[[nodiscard]] Tensor mul(Session& s, const Tensor& a, const Tensor& b);
+[[nodiscard]] Tensor add_number(Session& s, const Tensor& x);
+[[nodiscard]] Tensor mul_number(Session& s, const Tensor& x);
+[[nodiscard]] Tensor neg(Session& s, const Tensor& x);
+[[nodiscard]] Tensor pow_number(Session& s, const Tensor& x);
+[[nodiscard]] Tensor rsqrt(Session& s, const Tensor& x);
+[[nodiscard]] Tensor tanh(Session& s, const Tensor& x);
+[[nodiscard]] Tensor silu(Session& s, const Tensor& x);
+[[nodiscard]] Tensor gelu(Session& s, const Tensor& x);
+[[nodiscard]] Tensor relu(Session& s, const Tensor& x);
+/// x itself where the probability is 0.
+[[nodiscard]] Tensor dropout(Session& s, const Tensor& x, double probability);
+
+// Over the last dimension.
+[[nodiscard]] Tensor mean_last(Session& s, const Tensor& x);
+[[nodiscard]] Tensor softmax_last(Session& s, const Tensor& x, DType dtype);
+[[nodiscard]] Tensor layer_norm(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias);
+/// Summed over the dimensions in which `sizes` are smaller.
+[[nodiscard]] Tensor sum_to(Session& s, const Tensor& x, const Shape& sizes);
+
+// Products. Under autocast operands are converted; weights once, until autocast ends.
+[[nodiscard]] Tensor matmul(Session& s, const Tensor& a, const Tensor& b);
+/// x W^T, and + b where there is one.
+[[nodiscard]] Tensor linear(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias);
+/// x W + b, with the weight laid out inputs by outputs (transformers' Conv1D).
+[[nodiscard]] Tensor conv1d(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias);
+/// FlashAttention-2: batch, heads, sequence, width of a head; fewer heads of keys and values will do.
+[[nodiscard]] Tensor flash_attention(Session& s, const Tensor& q, const Tensor& k, const Tensor& v, double dropout);
+/// The memory-efficient kernel: the same; `bias` is added to the scores where it is defined.
+[[nodiscard]] Tensor efficient_attention(Session& s, const Tensor& q, const Tensor& k, const Tensor& v,
+                                         const Tensor& bias, double dropout);
+/// torch.nn.functional.scaled_dot_product_attention; `mask` may be undefined.
+[[nodiscard]] Tensor scaled_dot_product_attention(Session& s, const Tensor& q, const Tensor& k, const Tensor& v,
+                                                  const Tensor& mask, double dropout);
+
+[[nodiscard]] Tensor embedding(Session& s, const Tensor& ids, const Tensor& weight);
+/// Mean over the rows of a [rows, classes] tensor.
+[[nodiscard]] Tensor cross_entropy(Session& s, const Tensor& logits, const Tensor& labels);
+
+}  // namespace tidemark::parallel::torch

@@ -1,0 +1,41 @@
+#include "parallel/torch/record.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "sim/base/ensure.hpp"
+
+namespace tidemark::parallel::torch {
+
+void Recorder::attach() {
+  if (saved_.empty()) return;
+  ensure(function_ < recording_.operations.size(), "what saves a tensor launches a kernel");
+  std::vector<std::string>& its = recording_.operations[function_].saved;
+  for (std::string& tensor : std::exchange(saved_, {}))
+    if (std::find(its.begin(), its.end(), tensor) == its.end()) its.push_back(std::move(tensor));
+}
+
+std::string text(const Recording& recording, const std::string& model) {
+  std::int64_t trained = 0, elements = 0;
+  for (const Recording::State& state : recording.state) {
+    if (!state.trained) continue;
+    ++trained;
+    elements += elements_of(state.sizes);
+  }
+  std::string out = fmt::format("{}: {} operations, {} parameters with {} elements\n", model,
+                                recording.operations.size(), trained, elements);
+  for (const Recording::State& state : recording.state)
+    out += fmt::format("{} {} {} {}\n", state.trained ? "parameter" : "buffer", state.name, fmt::join(state.sizes, "x"),
+                       name(state.dtype));
+  for (const Recording::Operation& op : recording.operations) {
+    out += fmt::format("{}: {} -> {}", op.name, fmt::join(op.inputs, " "), fmt::join(op.outputs, " "));
+    if (!op.saved.empty()) out += fmt::format("  saves {}", fmt::join(op.saved, " "));
+    out += '\n';
+  }
+  return out;
+}
+
+}  // namespace tidemark::parallel::torch

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "scenarios/prediction.hpp"
+#include "scenarios/recordings/snapshot_comparison.hpp"
+#include "scenarios/recordings/training_log.hpp"
+
+namespace tidemark::scenarios {
+
+/// A rank's peaks beside those that a training log has of it.
+struct RankPeaks {
+  LoggedPeak logged;
+  std::optional<BytePair> allocated;  ///< where the log says it
+  BytePair reserved;
+
+  /// The larger of its errors, without sign.
+  [[nodiscard]] double error() const;
+  friend bool operator==(const RankPeaks&, const RankPeaks&) = default;
+};
+
+struct LogComparison {
+  std::vector<RankPeaks> ranks;  ///< in order
+
+  /// Every rank's errors are no larger than this.
+  [[nodiscard]] bool agrees(double tolerance) const;
+};
+
+/// Allocated is compared over the steps that the log's line is after, as far as they were simulated: later ones repeat
+/// the last. Throws InputError, which names `file`, where a rank is not in the job.
+[[nodiscard]] LogComparison compare_log(const Prediction& prediction, const std::vector<LoggedPeak>& logged,
+                                        const std::string& file = {});
+
+}  // namespace tidemark::scenarios

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "sim/base/units.hpp"
+
+namespace tidemark::sim {
+
+/// Element types of tensors.
+enum class DType : std::uint8_t { BF16, FP16, FP32, INT64, BOOL };
+
+constexpr Bytes size_of(DType type) {
+  switch (type) {
+    case DType::BOOL:
+      return Bytes{1};
+    case DType::BF16:
+    case DType::FP16:
+      return Bytes{2};
+    case DType::FP32:
+      return Bytes{4};
+    case DType::INT64:
+      return Bytes{8};
+  }
+  return Bytes{0};
+}
+
+constexpr std::string_view name(DType type) {
+  switch (type) {
+    case DType::BF16:
+      return "bf16";
+    case DType::FP16:
+      return "fp16";
+    case DType::FP32:
+      return "fp32";
+    case DType::INT64:
+      return "int64";
+    case DType::BOOL:
+      return "bool";
+  }
+  return "?";
+}
+
+}  // namespace tidemark::sim

@@ -1,0 +1,63 @@
+#include "sim/clock/network.hpp"
+
+#include <algorithm>
+
+namespace tidemark::sim {
+
+Network::Network(const std::vector<Bandwidth>& links, LinkSharing sharing)
+    : links_(links), sharing_(sharing), shares_(links) {}
+
+void Network::plan(std::int32_t transfer, Instant at) {
+  planned_.push_back({transfer, ++flows_[static_cast<std::size_t>(transfer)].version, at});
+}
+
+void Network::start(std::int32_t transfer, const TransferPrice& price, Instant now) {
+  const auto index = static_cast<std::size_t>(transfer);
+  if (index >= flows_.size()) flows_.resize(index + 1);
+  Flow& flow = flows_[index];
+  flow.id = FlowId{};
+  const Bytes size = largest_load(price.loads);
+  if (size == Bytes{0}) return plan(transfer, now);
+  if (sharing_ == LinkSharing::None) {
+    Duration longest;
+    for (const LinkLoad& load : price.loads) longest = std::max(longest, load.bytes / links_[load.link.index()]);
+    return plan(transfer, now + longest);
+  }
+  flow.remaining = static_cast<Wide>(size.count()) * picoseconds_per_second;
+  flow.rate = {};
+  flow.since = now;
+  flow.id = shares_.add(price.loads);
+  if (flow.id.index() >= transfer_of_.size()) transfer_of_.resize(flow.id.index() + 1);
+  transfer_of_[flow.id.index()] = transfer;
+}
+
+void Network::finish(std::int32_t transfer) {
+  Flow& flow = flows_[static_cast<std::size_t>(transfer)];
+  ++flow.version;
+  if (flow.id.valid()) shares_.remove(flow.id);
+  flow.id = FlowId{};
+}
+
+Duration Network::alone(const TransferPrice& price) {
+  Network idle(links_, sharing_);
+  idle.start(0, price, Instant{});
+  return idle.settle(Instant{}).front().at - Instant{};
+}
+
+const std::vector<Network::PlannedEnd>& Network::settle(Instant now) {
+  for (const FlowId id : shares_.settle()) {
+    const std::int32_t transfer = transfer_of_[id.index()];
+    Flow& flow = flows_[static_cast<std::size_t>(transfer)];
+    flow.remaining -= static_cast<Wide>((now - flow.since).count()) * flow.rate.count();
+    flow.since = now;
+    flow.rate = shares_.rate(id);
+    const Wide left = std::max(flow.remaining, Wide{0});
+    const Wide picoseconds = (left + flow.rate.count() - 1) / flow.rate.count();
+    plan(transfer, now + Duration{static_cast<std::int64_t>(picoseconds)});
+  }
+  returned_.swap(planned_);
+  planned_.clear();
+  return returned_;
+}
+
+}  // namespace tidemark::sim

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/clock/folding.hpp"
+#include "sim/clock/trace.hpp"
+#include "sim/program/workload.hpp"
+
+namespace tidemark::sim {
+
+/// Where the compute stream of one class of ranks spends a step. Everything sums to `step`.
+struct StepTimes {
+  Duration step;
+  Duration kernels;
+  std::vector<Duration> transferring;  ///< by CommSlot: exposed, while bytes move
+  std::vector<Duration> waiting;       ///< by CommSlot: for others to come to a transfer
+  Duration idle;                       ///< the host is late, or a step begins
+  bool operator==(const StepTimes&) const = default;
+};
+
+/// How long the last step took, from all ranks' end of the one before to all ranks' end. Needs a completed trace.
+[[nodiscard]] Duration last_step(const Trace& trace);
+
+/// Where the last step went, by class. Needs a timeline (Keep::Timeline).
+[[nodiscard]] std::vector<StepTimes> step_times(const Workload& workload, const Folding& folding, const Trace& trace);
+
+}  // namespace tidemark::sim

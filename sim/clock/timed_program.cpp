@@ -1,0 +1,285 @@
+#include "sim/clock/timed_program.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "sim/base/overloaded.hpp"
+
+namespace tidemark::sim {
+namespace {
+
+// Equal calls get equal numbers. Programs repeat themselves: what followed a call the last time mostly follows it
+// again.
+template <class Call>
+class Numbers {
+ public:
+  std::uint32_t of(const Call& call) {
+    if (last_ != nullptr && last_->second.next != nullptr && last_->second.next->first == call) {
+      last_ = last_->second.next;
+      return last_->second.number;
+    }
+    Entry& found = *numbers_.try_emplace(call, Place{static_cast<std::uint32_t>(numbers_.size()), nullptr}).first;
+    if (last_ != nullptr) last_->second.next = &found;
+    last_ = &found;
+    return found.second.number;
+  }
+  [[nodiscard]] std::vector<Call> calls() const {
+    std::vector<Call> calls(numbers_.size());
+    for (const auto& [call, place] : numbers_) calls[place.number] = call;
+    return calls;
+  }
+
+ private:
+  struct Place;
+  using Entry = std::pair<const Call, Place>;
+  struct Place {
+    std::uint32_t number = 0;
+    Entry* next = nullptr;
+  };
+  std::map<Call, Place> numbers_;
+  Entry* last_ = nullptr;
+};
+
+// Ops to fetch ahead of time: most of the time of a visit is waiting for memory.
+constexpr std::size_t ahead = 32;
+
+class Timing {
+ public:
+  Timing(const Program& program, std::span<const Repeat> repeats, Duration launch, const std::vector<Duration>& kernels,
+         Kernels how)
+      : program_(program),
+        repeats_(repeats),
+        launch_(launch),
+        kernels_(kernels),
+        how_(how),
+        sizes_(static_cast<std::size_t>(program.buffers)),
+        events_(static_cast<std::size_t>(program.events)) {
+    for (std::size_t e = 0; e < events_.size(); ++e) events_[e].number = static_cast<std::uint32_t>(e);
+    timed_.events = events_.size();
+  }
+
+  /// Nothing where bodies that are alike are not as long on the clock: what repeats has to be unrolled.
+  std::optional<TimedProgram> program() && {
+    const std::vector<Op>& ops = program_.ops;
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      __builtin_prefetch(&ops[std::min(i + ahead, ops.size() - 1)]);
+      if (!repeats_.empty() && !come_to(i)) return std::nullopt;
+      const Op& op = ops[i];
+      at_ = static_cast<std::uint32_t>(i) + repeated_ops_;
+      // Most ops only matter to memory, and most others are launches and marks: none of them needs the detour below.
+      if (const auto* alloc = std::get_if<Alloc>(&op))
+        sizes_[alloc->buffer.index()] = alloc->size;
+      else if (const auto* kernel = std::get_if<Launch>(&op))
+        launch(*kernel);
+      else if (const auto* place = std::get_if<Mark>(&op))
+        mark(*place);
+      else if (!std::holds_alternative<Free>(op) && !std::holds_alternative<Bind>(op) &&
+               !std::holds_alternative<Unbind>(op))
+        add(op);
+    }
+    at_ = static_cast<std::uint32_t>(ops.size()) + repeated_ops_;
+    end_stretch(-1);
+    timed_.collectives = collectives_.calls();
+    timed_.exchanges = exchanges_.calls();
+    return std::move(timed_);
+  }
+
+ private:
+  struct Event {
+    std::uint32_t number = 0;  // of its last record; before one, of its first
+    bool recorded = false;
+  };
+
+  void add(const Op& op) {
+    std::visit(Overloaded{
+                   [](const Alloc&) {},                                             // above
+                   [](const Free&) {}, [](const Borrow&) {}, [](const Launch&) {},  // above
+                   [&](const Collective& o) {
+                     now_ += launch_;
+                     push(o.stream, TimedOp::Kind::Collective, collectives_.of({o.comm, o.kind, o.size}));
+                   },
+                   [&](const Exchange& o) {
+                     now_ += launch_;
+                     push(o.stream, TimedOp::Kind::Exchange, exchanges_.of(exchange(o)));
+                   },
+                   [&](const Record& o) { push(o.stream, TimedOp::Kind::Record, record(o.event)); },
+                   [&](const Wait& o) { push(o.stream, TimedOp::Kind::Wait, events_[o.event.index()].number); },
+                   [&](const Sync& o) { end_stretch(static_cast<std::int32_t>(events_[o.event.index()].number)); },
+                   [](const CreateDriver&) {}, [](const CreateCommunicator&) {}, [](const Bind&) {},
+                   [](const Unbind&) {}, [](const Mark&) {},  // above
+               },
+               op);
+  }
+
+  void launch(const Launch& o) {
+    now_ += launch_;
+    const Duration duration = kernels_[o.kernel.index()];
+    std::vector<TimedOp>& its = stream(o.stream);
+    if (how_ == Kernels::Each || its.size() <= fence(o.stream) || its.back().kind != TimedOp::Kind::Kernels ||
+        its.back().stretch != stretch()) {
+      its.push_back({now_ + duration, duration, at_, 1, stretch(), TimedOp::Kind::Kernels});
+      return;
+    }
+    TimedOp& before = its.back();
+    before.after = std::max(before.after, now_) + duration;
+    before.duration += duration;
+    ++before.what;
+  }
+
+  void mark(const Mark& o) {
+    if (std::exchange(step_, o.step) != o.step) timed_.step_ends.push_back({stretch(), now_});
+  }
+
+  void push(StreamId to, TimedOp::Kind kind, std::uint32_t what) {
+    stream(to).push_back({now_, {}, at_, what, stretch(), kind});
+  }
+
+  std::vector<TimedOp>& stream(StreamId id) {
+    if (id.index() >= timed_.streams.size()) timed_.streams.resize(id.index() + 1);
+    std::vector<TimedOp>& its = timed_.streams[id.index()];
+    // Seldom less, and what is not used costs nothing.
+    if (how_ == Kernels::Each && its.capacity() == 0) its.reserve(program_.ops.size() / 4);
+    return its;
+  }
+
+  [[nodiscard]] std::uint32_t stretch() const { return static_cast<std::uint32_t>(timed_.host.size()); }
+
+  void end_stretch(std::int32_t sync) {
+    const std::uint32_t last = sync < 0 ? at_ : at_ + 1;
+    timed_.host.push_back({now_, std::exchange(first_, last), last, sync});
+    now_ = {};
+  }
+
+  std::uint32_t record(EventId id) {
+    Event& event = events_[id.index()];
+    if (std::exchange(event.recorded, true)) {
+      recorded_again_ = true;
+      event.number = static_cast<std::uint32_t>(timed_.events++);
+    }
+    return event.number;
+  }
+
+  // ---- what repeats: the last two bodies tell what comes after them
+
+  // Where the lists are between two ops.
+  struct Place {
+    std::vector<std::size_t> streams;
+    std::size_t host = 0;
+    Duration now;
+  };
+
+  bool come_to(std::size_t op) {
+    const Repeat& next = repeats_.front();
+    if (op == next.before) before_ = place();
+    if (op == next.first) first_body_ = place();
+    if (op != next.last) return true;
+    const bool regular = !recorded_again_ && repeat(next);
+    repeats_ = repeats_.subspan(1);
+    return regular;
+  }
+
+  // Kernels on both sides of it stay apart.
+  Place place() {
+    Place here{{}, timed_.host.size(), now_};
+    for (const std::vector<TimedOp>& ops : timed_.streams) here.streams.push_back(ops.size());
+    fences_ = here.streams;
+    return here;
+  }
+  [[nodiscard]] std::size_t fence(StreamId stream) const {
+    return stream.index() < fences_.size() ? fences_[stream.index()] : 0;
+  }
+
+  bool repeat(const Repeat& repeat) {
+    const Place here = place();
+    const std::size_t stretches = here.host - first_body_.host;
+    // The host's time since its stretch began is the same at each end of a body, or it grows by as much.
+    const bool same = first_body_.now == here.now && before_.now == here.now;
+    const bool grows = here.now - first_body_.now == first_body_.now - before_.now;
+    if (first_body_.host - before_.host != stretches || !(stretches > 0 ? same : grows)) return false;
+    if (before_.streams.size() != here.streams.size()) return false;
+    for (std::size_t s = 0; s < here.streams.size(); ++s)
+      if (here.streams[s] - first_body_.streams[s] != first_body_.streams[s] - before_.streams[s]) return false;
+
+    for (std::size_t s = 0; s < here.streams.size(); ++s)
+      go_on(timed_.streams[s], here.streams[s] - first_body_.streams[s], repeat.more);
+    go_on(timed_.host, stretches, repeat.more);
+    if (stretches == 0) now_ += repeat.more * (here.now - first_body_.now);
+    const auto ops = static_cast<std::uint32_t>(repeat.more) * static_cast<std::uint32_t>(repeat.last - repeat.first);
+    repeated_ops_ += ops;
+    if (stretches > 0) first_ += ops;
+    const auto made = std::count_if(program_.ops.begin() + static_cast<std::ptrdiff_t>(repeat.first),
+                                    program_.ops.begin() + static_cast<std::ptrdiff_t>(repeat.last),
+                                    [](const Op& op) { return std::holds_alternative<Record>(op); });
+    const auto later = static_cast<std::uint32_t>(repeat.more * made);
+    for (auto e = static_cast<std::size_t>(repeat.later_events); e < events_.size(); ++e) events_[e].number += later;
+    timed_.events += later;
+    fences_ = place().streams;
+    return true;
+  }
+
+  // Appends `more` times what comes after the last two runs of `length` entries.
+  template <class Entry>
+  static void go_on(std::vector<Entry>& list, std::size_t length, std::int64_t more) {
+    if (length == 0) return;
+    const std::size_t all = length * static_cast<std::size_t>(more);
+    list.reserve(list.size() + all);
+    for (std::size_t i = 0; i < all; ++i)
+      list.push_back(next(list[list.size() - length], list[list.size() - 2 * length]));
+  }
+  template <class Number>
+  static Number next(Number last, Number before) {
+    return static_cast<Number>(last + (last - before));
+  }
+  static TimedOp next(const TimedOp& last, const TimedOp& before) {
+    return {next(last.after, before.after),     last.duration, next(last.op, before.op), next(last.what, before.what),
+            next(last.stretch, before.stretch), last.kind};
+  }
+  static HostStretch next(const HostStretch& last, const HostStretch& before) {
+    return {last.length, next(last.first, before.first), next(last.last, before.last), next(last.sync, before.sync)};
+  }
+
+  [[nodiscard]] TimedExchange exchange(const Exchange& o) const {
+    TimedExchange its{o.comm, {}};
+    for (const Transfer& t : program_[o.transfers])
+      its.messages.push_back({t.direction, t.step, sizes_[t.buffer.index()]});
+    return its;
+  }
+
+  const Program& program_;
+  std::span<const Repeat> repeats_;  // to come
+  Duration launch_;
+  const std::vector<Duration>& kernels_;
+  Kernels how_;
+
+  std::uint32_t at_ = 0;     // op of all
+  std::uint32_t first_ = 0;  // of the stretch
+  Duration now_;             // since its start
+  std::int32_t step_ = 0;
+  std::vector<Bytes> sizes_;   // by buffer
+  std::vector<Event> events_;  // by EventId
+  Numbers<CollectiveKey> collectives_;
+  Numbers<TimedExchange> exchanges_;
+  TimedProgram timed_;
+
+  Place before_, first_body_;        // where the last two bodies begin
+  std::vector<std::size_t> fences_;  // by stream
+  std::uint32_t repeated_ops_ = 0;   // so far
+  bool recorded_again_ = false;      // some event
+};
+
+}  // namespace
+
+TimedProgram timed(const Program& program, Duration launch, const std::vector<Duration>& kernels, Kernels how) {
+  return *Timing(program, {}, launch, kernels, how).program();
+}
+
+TimedProgram timed(const RepeatingProgram& program, Duration launch, const std::vector<Duration>& kernels,
+                   Kernels how) {
+  auto found = Timing(program.few, program.repeats, launch, kernels, how).program();
+  return found ? std::move(*found) : timed(unrolled(program), launch, kernels, how);
+}
+
+}  // namespace tidemark::sim

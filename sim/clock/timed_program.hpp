@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "sim/base/time.hpp"
+#include "sim/clock/time_prices.hpp"
+#include "sim/program/program.hpp"
+#include "sim/program/repeats.hpp"
+
+// A program with nothing left but what takes time or waits, each stream's part by itself. The host thread only ever
+// waits in a Sync. Between two of them, in a *stretch*, everything is handed over at a known distance from the start of
+// the stretch, so that a stream needs the start only, and no queue of what it has been handed.
+
+namespace tidemark::sim {
+
+/// What a stream does next.
+struct TimedOp {
+  enum class Kind : std::uint32_t { Kernels, Record, Wait, Collective, Exchange };
+
+  /// From the start of the stretch until the host thread has handed it over. Of kernels: until the last of them ends,
+  /// if none waits for anything but the host thread and those before it.
+  Duration after;
+  Duration duration;       ///< of kernels, one after another
+  std::uint32_t op = 0;    ///< index into Program::ops; of the first of several kernels
+  std::uint32_t what = 0;  ///< how many kernels; or which event, or entry of `collectives` or `exchanges`
+  std::uint32_t stretch = 0;
+  Kind kind = Kind::Kernels;
+  bool operator==(const TimedOp&) const = default;
+};
+static_assert(sizeof(TimedOp) <= 32);
+
+/// What a host thread does until it waits for an event, or ends.
+struct HostStretch {
+  Duration length;
+  std::uint32_t first = 0, last = 0;  ///< its ops: from first to before last
+  std::int32_t sync = -1;             ///< the event it then waits for; -1: none, the program is over
+  bool operator==(const HostStretch&) const = default;
+};
+
+/// Where the host thread ends a step.
+struct StepEnd {
+  std::uint32_t stretch = 0;
+  Duration after;  ///< the start of the stretch
+  bool operator==(const StepEnd&) const = default;
+};
+
+/// Messages that go out together, as a price list and the other side tell them apart.
+struct TimedExchange {
+  struct Message {
+    Direction direction = Direction::Send;
+    std::int32_t step = 0;
+    Bytes size;
+    friend auto operator<=>(const Message&, const Message&) = default;
+  };
+  CommSlot comm;
+  std::vector<Message> messages;
+  friend auto operator<=>(const TimedExchange&, const TimedExchange&) = default;
+};
+
+/// Events are numbered as the program does, but that one which is recorded again gets a number of its own each time.
+/// Entries of a stream are in order of `op`, and so are stretches: a place in the program is one in each of these
+/// lists.
+struct TimedProgram {
+  std::vector<std::vector<TimedOp>> streams;  ///< by StreamId
+  std::vector<HostStretch> host;              ///< one at least
+  std::vector<StepEnd> step_ends;             ///< all but the last, which is the program's
+  std::vector<CollectiveKey> collectives;     ///< each once
+  std::vector<TimedExchange> exchanges;       ///< each once
+  std::size_t events = 0;
+  bool operator==(const TimedProgram&) const = default;
+};
+
+/// Whether kernels that follow one another on a stream become one entry. `n` kernels of durations d₁ … dₙ, handed over
+/// at distances h₁ … hₙ from the start of their stretch, take a stream that is busy until t to
+/// max(t + Σdᵢ, start + maxᵢ(hᵢ + dᵢ + … + dₙ)), which is what one after another they would.
+enum class Kernels : std::uint8_t { Together, Each };
+
+/// `launch` and `kernels` as in OpTimes.
+[[nodiscard]] TimedProgram timed(const Program& program, Duration launch, const std::vector<Duration>& kernels,
+                                 Kernels how);
+
+/// Of all that the program stands for, without unrolling it.
+[[nodiscard]] TimedProgram timed(const RepeatingProgram& program, Duration launch, const std::vector<Duration>& kernels,
+                                 Kernels how);
+
+}  // namespace tidemark::sim

@@ -1,0 +1,268 @@
+#include "sim/memory/replay.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "sim/base/overloaded.hpp"
+#include "sim/memory/caching_allocator.hpp"
+#include "sim/memory/device_memory.hpp"
+#include "sim/memory/stream_clocks.hpp"
+#include "sim/program/repeats.hpp"
+
+namespace tidemark::sim {
+namespace {
+
+class Replayer {
+ public:
+  /// `program` has at least so many buffers.
+  Replayer(const Program& program, const DriverPrices& prices, const ReplayOptions& options)
+      : prices_(prices),
+        borrowed_(options.borrowed),
+        allocator_(LoggedSegments(DeviceMemory(options.capacity)), options.allocator, {}, Counted::Memory),
+        buffers_(static_cast<std::size_t>(program.buffers)) {
+    record_.peak_allocated_by_step.push_back({});
+  }
+
+  /// False when memory ran out.
+  bool step(std::size_t index, const Op& op) {
+    at_ = index;
+    // Named one by one, so that a new op has to be thought about here too.
+    std::visit(Overloaded{
+                   [&](const Alloc& o) { allocate(o); },
+                   [&](const Free& o) { release(o.buffer); },
+                   [&](const Borrow& o) { borrow(o); },
+                   [](const Launch&) {},
+                   [](const Collective&) {},
+                   [](const Exchange&) {},
+                   [&](const Record& o) { record(o); },
+                   [&](const Wait& o) { wait(o); },
+                   [&](const Sync& o) { sync(o.event); },
+                   [&](const CreateDriver& o) { create({o.resource}, prices_.of(o.resource), category(o.resource)); },
+                   [&](const CreateCommunicator& o) { create({o.comm}, prices_.of(o.comm), Category::Nccl); },
+                   [](const Bind&) {},
+                   [](const Unbind&) {},
+                   [&](const Mark& o) { enter(o); },
+               },
+               op);
+    return !record_.failure;
+  }
+
+  MemoryRecord finish() && {
+    note_composition();
+    record_.final_allocated = allocator_.allocated();
+    record_.peak_reserved = allocator_.stats().all.reserved.peak;
+    return std::move(record_);
+  }
+
+  [[nodiscard]] Bytes allocated() const { return allocator_.allocated(); }
+  [[nodiscard]] Bytes reserved() const { return allocator_.reserved(); }
+  [[nodiscard]] Bytes driver() const { return driver_; }
+  [[nodiscard]] Moment moment() const { return {at_, mark_}; }
+  [[nodiscard]] Bytes block_of(BufferId buffer) const { return allocator_.size(buffers_[buffer.index()].block); }
+  [[nodiscard]] TensorEvent tensor_of(const Alloc& o) const {
+    const BlockId block = buffers_[o.buffer.index()].block;
+    return {TensorEvent::Kind::Alloc, o.buffer, o.label, o.category, o.size, allocator_.size(block), o.stream,
+            allocator_.address(block)};
+  }
+  [[nodiscard]] std::vector<SegmentEvent> take_segment_events() { return allocator_.source().take_events(); }
+  [[nodiscard]] std::vector<SegmentLayout> segments() const { return allocator_.layout(); }
+
+  static Category category(DriverResource resource) {
+    return resource == DriverResource::NcclKernels ? Category::Nccl : Category::Context;
+  }
+
+ private:
+  struct Held {
+    BlockId block{};
+    Category category = Category::Temporaries;
+  };
+
+  // Where what repeats is not in the program, there are more of them.
+  template <class Entry, class Id>
+  static Entry& entry(std::vector<Entry>& all, Id id) {
+    if (id.index() >= all.size()) all.resize(id.index() + 1);
+    return all[id.index()];
+  }
+
+  void allocate(const Alloc& o) {
+    const std::variant<BlockId, OutOfMemory> got = allocator_.malloc(o.size, o.stream);
+    if (const OutOfMemory* oom = std::get_if<OutOfMemory>(&got)) {
+      record_.failure = OutOfDeviceMemory{moment(), oom->segment, oom->available};
+      return;
+    }
+    const BlockId block = std::get<BlockId>(got);
+    entry(buffers_, o.buffer) = {block, o.category};
+    composition_[o.category] += allocator_.size(block);
+
+    const Bytes now = allocator_.allocated();
+    if (now > record_.allocated.bytes) {
+      record_.allocated.bytes = now;
+      record_.allocated.at = moment();
+      composition_pending_ = true;
+    }
+    Bytes& of_step = record_.peak_allocated_by_step.back();
+    of_step = std::max(of_step, now);
+    note_device();
+  }
+
+  void release(BufferId buffer) {
+    note_composition();
+    const Held& held = buffers_[buffer.index()];
+    composition_[held.category] -= allocator_.size(held.block);
+    allocator_.free(held.block);
+  }
+
+  // Where frees of borrowed blocks come at once, the block belongs to its own stream alone.
+  void borrow(const Borrow& o) {
+    if (borrowed_ == BorrowedFrees::AtNextSync) allocator_.record_stream(buffers_[o.buffer.index()].block, o.stream);
+  }
+  void record(const Record& o) {
+    if (borrowed_ == BorrowedFrees::AtNextSync)
+      entry(recorded_, o.event) = streams_.record(o.stream, allocator_.events());
+  }
+  void wait(const Wait& o) {
+    if (o.event.index() < recorded_.size()) streams_.wait(o.stream, recorded_[o.event.index()]);
+  }
+  void sync(EventId event) {
+    if (event.index() < recorded_.size()) StreamClocks::finish(recorded_[event.index()], allocator_.events());
+  }
+
+  void create(std::variant<DriverResource, CommSlot> what, const Estimate& price, Category its_category) {
+    if (!allocator_.source().source().take_for_driver(price.bytes)) {
+      record_.failure = OutOfDeviceMemory{moment(), price.bytes, allocator_.source().available()};
+      return;
+    }
+    driver_ += price.bytes;
+    driver_upper_ += price.high;
+    driver_composition_[its_category] += price.bytes;
+    record_.driver.push_back({what, moment()});
+    note_device();
+  }
+
+  void enter(const Mark& mark) {
+    if (mark.step != mark_.step) record_.peak_allocated_by_step.push_back(allocator_.allocated());
+    mark_ = mark;
+  }
+
+  // The composition at a peak of allocated is the one before the next free; copying it only then saves most copies.
+  void note_composition() {
+    if (!composition_pending_) return;
+    record_.allocated.composition = composition_;
+    composition_pending_ = false;
+  }
+
+  void note_device() {
+    const Bytes reserved = allocator_.reserved();
+    record_.peak_device_upper = std::max(record_.peak_device_upper, reserved + driver_upper_);
+    if (reserved + driver_ <= record_.device.bytes) return;
+    record_.device = {reserved + driver_, moment(), composition_};
+    Composition& there = record_.device.composition;
+    for (std::size_t c = 0; c < category_count; ++c) there.bytes[c] += driver_composition_.bytes[c];
+    there[Category::Fragmentation] = reserved - allocator_.allocated();
+  }
+
+  const DriverPrices& prices_;
+  BorrowedFrees borrowed_;
+  StreamClocks streams_;
+  std::vector<StreamClocks::Clock> recorded_;  // by event, where frees wait for streams
+  CachingAllocator<LoggedSegments<DeviceMemory>> allocator_;
+  std::vector<Held> buffers_;
+  Composition composition_, driver_composition_;
+  bool composition_pending_ = false;
+  Bytes driver_, driver_upper_;
+  Mark mark_;
+  std::size_t at_ = 0;
+  MemoryRecord record_;
+};
+
+}  // namespace
+
+MemoryRecord replay(const Program& program, const DriverPrices& prices, const ReplayOptions& options) {
+  Replayer replayer(program, prices, options);
+  for (std::size_t i = 0; i < program.ops.size(); ++i)
+    if (!replayer.step(i, program.ops[i])) break;
+  return std::move(replayer).finish();
+}
+
+MemoryRecord replay(const RepeatingProgram& program, const DriverPrices& prices, const ReplayOptions& options) {
+  Replayer replayer(program.few, prices, options);
+  std::size_t at = 0;
+  tell_unrolled(program, [&](std::span<const Op> ops) {
+    return std::ranges::all_of(ops, [&](const Op& op) { return replayer.step(at++, op); });
+  });
+  return std::move(replayer).finish();
+}
+
+ObservedMemory replay(const Program& program, const DriverPrices& prices, const ReplayOptions& options,
+                      const MemoryObserver& observer) {
+  Replayer replayer(program, prices, options);
+  std::vector<TensorEvent> tensors(static_cast<std::size_t>(program.buffers));
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const Op& op = program.ops[i];
+    if (!replayer.step(i, op)) break;
+    const auto tell = [&](const auto& what) {
+      observer({replayer.moment(), what, replayer.allocated(), replayer.reserved(), replayer.driver(),
+                replayer.take_segment_events()});
+    };
+    std::visit(Overloaded{
+                   [&](const Alloc& o) { tell(tensors[o.buffer.index()] = replayer.tensor_of(o)); },
+                   [&](const Free& o) {
+                     tensors[o.buffer.index()].kind = TensorEvent::Kind::Free;
+                     tell(tensors[o.buffer.index()]);
+                   },
+                   [](const Borrow&) {},
+                   [](const Launch&) {},
+                   [](const Collective&) {},
+                   [](const Exchange&) {},
+                   [](const Record&) {},
+                   [](const Wait&) {},
+                   [](const Sync&) {},
+                   [&](const CreateDriver& o) {
+                     tell(DriverEvent{o.resource, Replayer::category(o.resource), prices.of(o.resource).bytes});
+                   },
+                   [&](const CreateCommunicator& o) {
+                     tell(DriverEvent{o.comm, Category::Nccl, prices.of(o.comm).bytes});
+                   },
+                   [](const Bind&) {},
+                   [](const Unbind&) {},
+                   [](const Mark&) {},
+               },
+               op);
+  }
+  std::vector<SegmentLayout> segments = replayer.segments();
+  return {std::move(replayer).finish(), std::move(segments)};
+}
+
+std::vector<LiveBuffer> live_buffers(const Program& program, const DriverPrices& prices, std::size_t op,
+                                     const AllocatorOptions& allocator) {
+  Replayer replayer(program, prices, {.allocator = allocator});
+  std::vector<LiveBuffer> buffers(static_cast<std::size_t>(program.buffers));
+  for (std::size_t i = 0; i <= op && i < program.ops.size(); ++i) {
+    replayer.step(i, program.ops[i]);
+    if (const Alloc* alloc = std::get_if<Alloc>(&program.ops[i]))
+      buffers[alloc->buffer.index()] = {
+          alloc->buffer, alloc->label, alloc->category, alloc->size, replayer.block_of(alloc->buffer), i};
+    else if (const Free* free = std::get_if<Free>(&program.ops[i]))
+      buffers[free->buffer.index()] = {};
+  }
+  std::erase_if(buffers, [](const LiveBuffer& b) { return !b.buffer.valid(); });
+  std::stable_sort(buffers.begin(), buffers.end(),
+                   [](const LiveBuffer& a, const LiveBuffer& b) { return a.block > b.block; });
+  return buffers;
+}
+
+std::vector<MemorySample> memory_timeline(const Program& program, const DriverPrices& prices,
+                                          const AllocatorOptions& allocator) {
+  Replayer replayer(program, prices, {.allocator = allocator});
+  std::vector<MemorySample> samples;
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    replayer.step(i, program.ops[i]);
+    const MemorySample now{replayer.moment(), replayer.allocated(), replayer.reserved(), replayer.driver()};
+    const bool changed = samples.empty() || samples.back().allocated != now.allocated ||
+                         samples.back().reserved != now.reserved || samples.back().driver != now.driver;
+    if (changed) samples.push_back(now);
+  }
+  return samples;
+}
+
+}  // namespace tidemark::sim

@@ -1,0 +1,157 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "sim/base/address.hpp"
+#include "sim/base/category.hpp"
+#include "sim/memory/allocator_options.hpp"
+#include "sim/memory/block_map.hpp"
+#include "sim/memory/segment_source.hpp"
+#include "sim/program/prices.hpp"
+#include "sim/program/program.hpp"
+
+// Memory without a clock: host order decides what is allocated when, so one pass over the ops through the emulated
+// allocator gives every peak exactly.
+
+namespace tidemark::sim {
+
+struct RepeatingProgram;
+
+/// A place in a program: an op, and the last mark before it.
+struct Moment {
+  std::size_t op = 0;
+  Mark mark;
+  bool operator==(const Moment&) const = default;
+};
+
+/// The highest value of a quantity, when it was first reached, and what was there then.
+struct Peak {
+  Bytes bytes;
+  Moment at;
+  Composition composition;  ///< sums to `bytes`
+  bool operator==(const Peak&) const = default;
+};
+
+/// Where memory ran out.
+struct OutOfDeviceMemory {
+  Moment at;
+  Bytes requested;  ///< of the device: a segment, or what a driver resource takes
+  Bytes free;       ///< left on the device
+  bool operator==(const OutOfDeviceMemory&) const = default;
+};
+
+/// Something that a driver or library allocated for itself.
+struct DriverRow {
+  std::variant<DriverResource, CommSlot> what;
+  Moment at;
+  bool operator==(const DriverRow&) const = default;
+};
+
+/// The memory of one rank over a whole program.
+struct MemoryRecord {
+  std::optional<OutOfDeviceMemory> failure;   ///< the record ends there
+  Peak allocated;                             ///< torch.cuda.max_memory_allocated: block sizes
+  Peak device;                                ///< reserved and driver memory, at their central values
+  Bytes peak_reserved;                        ///< torch.cuda.max_memory_reserved
+  Bytes peak_device_upper;                    ///< as `device`, estimates at their upper ends
+  Bytes final_allocated;                      ///< after the last op
+  std::vector<Bytes> peak_allocated_by_step;  ///< construction first
+  std::vector<DriverRow> driver;              ///< in order of creation
+  bool operator==(const MemoryRecord&) const = default;
+};
+
+/// When a block that another stream borrowed comes back after its free. The other stream's clock decides; without one,
+/// these are the ends of what can be. Either way an allocator that is refused a segment waits for all of them first.
+enum class BorrowedFrees : std::uint8_t {
+  AtOnce,      ///< the other stream had finished
+  AtNextSync,  ///< it finished just when the host waited for an event that comes after its work, by whatever stream
+};
+
+struct ReplayOptions {
+  Bytes capacity = Bytes{std::numeric_limits<std::int64_t>::max() / 2};  ///< of the device
+  AllocatorOptions allocator = {};
+  BorrowedFrees borrowed = BorrowedFrees::AtOnce;
+};
+
+/// Runs the program's memory through the allocator.
+[[nodiscard]] MemoryRecord replay(const Program& program, const DriverPrices& prices, const ReplayOptions& options);
+
+/// The same, without unrolling the program.
+[[nodiscard]] MemoryRecord replay(const RepeatingProgram& program, const DriverPrices& prices,
+                                  const ReplayOptions& options);
+
+/// A tensor comes or goes.
+struct TensorEvent {
+  enum class Kind : std::uint8_t { Alloc, Free };
+  Kind kind = Kind::Alloc;
+  BufferId buffer;
+  LabelId label;
+  Category category = Category::Temporaries;
+  Bytes requested;
+  Bytes block;  ///< what it counts as allocated
+  StreamId stream;
+  Address address;
+  bool operator==(const TensorEvent&) const = default;
+};
+
+/// A driver or library takes memory for itself; it keeps it.
+struct DriverEvent {
+  std::variant<DriverResource, CommSlot> what;
+  Category category = Category::Context;
+  Bytes bytes;
+  bool operator==(const DriverEvent&) const = default;
+};
+
+/// One change of a rank's memory, and what it holds right after it.
+struct MemoryEvent {
+  Moment at;
+  std::variant<TensorEvent, DriverEvent> what;
+  Bytes allocated, reserved, driver;
+  std::vector<SegmentEvent> segments;  ///< that the allocator took and gave back for it, just before
+  bool operator==(const MemoryEvent&) const = default;
+};
+
+using MemoryObserver = std::function<void(const MemoryEvent&)>;
+
+struct ObservedMemory {
+  MemoryRecord record;
+  std::vector<SegmentLayout> segments;  ///< at the end, by address
+};
+
+/// The same, and tells the observer of every change, in order.
+[[nodiscard]] ObservedMemory replay(const Program& program, const DriverPrices& prices, const ReplayOptions& options,
+                                    const MemoryObserver& observer);
+
+/// A buffer that is live at some moment.
+struct LiveBuffer {
+  BufferId buffer;
+  LabelId label;
+  Category category = Category::Temporaries;
+  Bytes requested;
+  Bytes block;                   ///< what it counts as allocated
+  std::size_t allocated_at = 0;  ///< op
+};
+
+/// What is live right after the op of that index, largest first, then in order of allocation.
+[[nodiscard]] std::vector<LiveBuffer> live_buffers(const Program& program, const DriverPrices& prices, std::size_t op,
+                                                   const AllocatorOptions& allocator = {});
+
+/// One point of a memory timeline.
+struct MemorySample {
+  Moment at;
+  Bytes allocated;
+  Bytes reserved;
+  Bytes driver;
+};
+
+/// Allocated, reserved and driver memory after every op that changes one of them.
+[[nodiscard]] std::vector<MemorySample> memory_timeline(const Program& program, const DriverPrices& prices,
+                                                        const AllocatorOptions& allocator = {});
+
+}  // namespace tidemark::sim

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "sim/base/units.hpp"
+#include "sim/memory/stream_events.hpp"
+
+namespace tidemark::sim {
+
+/// Vector clocks of streams: how much of each stream's work is done before another's. Work is counted by the events
+/// that an allocator recorded behind it when borrowed blocks were freed.
+class StreamClocks {
+ public:
+  using Clock = std::vector<std::int64_t>;  ///< allocator's events by stream; those beyond its end: none
+
+  /// What is done once an event is that is recorded on the stream now: the stream's own work, and what it waited for.
+  [[nodiscard]] Clock record(StreamId stream, const StreamProgress& events) {
+    Clock clock = before(stream);
+    const auto its = static_cast<std::size_t>(stream.value);
+    if (clock.size() <= its) clock.resize(its + 1, 0);
+    clock[its] = events.recorded(stream);
+    return clock;
+  }
+
+  /// From now on the stream's work comes after what that clock says.
+  void wait(StreamId stream, const Clock& event) {
+    Clock& clock = before(stream);
+    if (clock.size() < event.size()) clock.resize(event.size(), 0);
+    for (std::size_t s = 0; s < event.size(); ++s) clock[s] = std::max(clock[s], event[s]);
+  }
+
+  /// The host waited for an event of that clock.
+  static void finish(const Clock& event, StreamProgress& events) {
+    for (std::size_t s = 0; s < event.size(); ++s)
+      if (event[s] > 0) events.finish(StreamId{static_cast<std::int32_t>(s)}, event[s]);
+  }
+
+ private:
+  Clock& before(StreamId stream) {
+    const auto its = static_cast<std::size_t>(stream.value);
+    if (before_.size() <= its) before_.resize(its + 1);
+    return before_[its];
+  }
+
+  std::vector<Clock> before_;  // by stream: of the others, what its next work comes after
+};
+
+}  // namespace tidemark::sim

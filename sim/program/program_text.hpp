@@ -1,0 +1,38 @@
+#pragma once
+
+#include <iosfwd>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "sim/program/program.hpp"
+
+// One op per line, for tests, bug reports and diffs:
+//
+//   alloc b7 100663296 saved_activations s0 layers.0.mlp.fc1
+//   launch s0 gemm 4096x14336x4096 bf16 b3 b5 -> b7
+//   exchange s0 g1 send +1 b7 receive +1 b9
+//
+// parse(text(p)) means the same as p; a parsed program and the parse of its text are equal.
+
+namespace tidemark::sim {
+
+/// A line that is no op: which one, and what is wrong with it.
+class ProgramTextError : public std::runtime_error {
+ public:
+  ProgramTextError(int line, const std::string& what)
+      : std::runtime_error("line " + std::to_string(line) + ": " + what), line_(line) {}
+  [[nodiscard]] int line() const { return line_; }
+
+ private:
+  int line_;
+};
+
+[[nodiscard]] std::string text(const Kernel& kernel);
+[[nodiscard]] std::string text(const Program& program, const Op& op);
+[[nodiscard]] std::string text(const Program& program);
+
+/// Reads what `text` writes; blank lines and lines starting with '#' are skipped. Throws ProgramTextError.
+[[nodiscard]] Program parse_program(std::string_view text);
+
+}  // namespace tidemark::sim

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "sim/program/program.hpp"
+
+namespace tidemark::sim {
+
+/// What streams know of each other: which work of another stream lies before what a stream is given next, because it,
+/// or the host thread, has waited. Ops are told to it in order.
+class StreamOrder {
+ public:
+  explicit StreamOrder(const Program& program);
+
+  void note(const Op& op);
+  /// A stream other than the buffer's own that may still be using it: a block that is given back now could be handed
+  /// out again under it. Borrowed buffers wait, so that nobody can.
+  [[nodiscard]] std::optional<StreamId> still_using(BufferId buffer) const;
+
+ private:
+  using Clock = std::vector<std::int64_t>;  // by stream: how much of its work is known to lie before
+
+  struct Use {
+    StreamId own;
+    Clock by;  // other streams: their last use
+    bool borrowed = false;
+  };
+  static void merge(Clock& into, const Clock& from);
+  void use(StreamId stream, BufferId buffer);
+
+  const Program& program_;
+  std::vector<Clock> known_;  // by stream
+  Clock host_, issued_;
+  std::vector<Clock> recorded_;  // by event
+  std::vector<Use> uses_;        // by buffer
+};
+
+}  // namespace tidemark::sim

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/program/workload.hpp"
+
+namespace tidemark::sim {
+
+/// What is wrong with one program, one line a finding, none when it may run: every buffer allocated once and before it
+/// is used, never used or named after its free, freed once; sizes positive; waits after records; no stream still using
+/// what is freed; names bound before they are unbound; communicators created once and before they are used.
+[[nodiscard]] std::vector<std::string> verify(const Program& program);
+
+/// The same for every program of a workload, and between ranks: the same collectives in the same order on every member
+/// of a group, and each message that one rank sends is received by its peer, in order and of equal size.
+[[nodiscard]] std::vector<std::string> verify(const Workload& workload);
+
+}  // namespace tidemark::sim

@@ -1,0 +1,72 @@
+#include "scenarios/recordings/log_comparison.hpp"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "scenarios/io/input_error.hpp"
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
+namespace {
+
+using namespace literals;
+
+// Two groups: ranks 0 and 1, and rank 2, which needs more.
+Prediction prediction() {
+  Prediction p;
+  p.scenario.gpus = 3;
+  const auto group = [&](std::vector<Rank> ranks, Bytes more) {
+    RankGroup& g = p.groups.emplace_back();
+    g.ranks = std::move(ranks);
+    g.memory.peak_allocated_by_step = {10_MiB + more, 50_MiB + more, 60_MiB + more};
+    g.memory.allocated.bytes = 60_MiB + more;
+    g.memory.peak_reserved = 80_MiB + more;
+  };
+  group({Rank{0}, Rank{1}}, 0_B);
+  group({Rank{2}}, 20_MiB);
+  return p;
+}
+
+LoggedPeak logged(int rank, std::int64_t step, std::optional<Bytes> allocated, Bytes reserved) {
+  return {{rank}, LoggedPeak::Framework::Megatron, step, allocated, reserved, 5};
+}
+
+TEST(LogComparison, EachRankStandsBesideItsGroup) {
+  const LogComparison c = compare_log(prediction(), {logged(1, 2, 60_MiB, 80_MiB), logged(2, 2, 80_MiB, 125_MiB)});
+  ASSERT_EQ(c.ranks.size(), 2u);
+  EXPECT_EQ(c.ranks[0].error(), 0);
+  EXPECT_EQ(c.ranks[1].allocated, (BytePair{80_MiB, 80_MiB}));
+  EXPECT_EQ(c.ranks[1].reserved, (BytePair{100_MiB, 125_MiB}));
+  EXPECT_DOUBLE_EQ(c.ranks[1].error(), 0.2);
+  EXPECT_TRUE(c.agrees(0.2));
+  EXPECT_FALSE(c.agrees(0.19));
+}
+
+TEST(LogComparison, AllocatedIsThatOfTheStepsUntilTheLine) {
+  const LogComparison c = compare_log(prediction(), {logged(0, 1, 50_MiB, 80_MiB)});
+  EXPECT_EQ(c.ranks[0].allocated, (BytePair{50_MiB, 50_MiB}));
+  // Steps beyond the simulated ones repeat the last.
+  EXPECT_EQ(compare_log(prediction(), {logged(0, 500, 60_MiB, 80_MiB)}).ranks[0].error(), 0);
+}
+
+TEST(LogComparison, TorchtitanSaysOnlyWhatIsReserved) {
+  const LogComparison c = compare_log(prediction(), {logged(0, 1, std::nullopt, 100_MiB)});
+  EXPECT_FALSE(c.ranks[0].allocated);
+  EXPECT_DOUBLE_EQ(c.ranks[0].error(), 0.2);
+}
+
+TEST(LogComparison, ARankOfAnotherJobIsAnError) {
+  try {
+    (void)compare_log(prediction(), {logged(0, 1, 50_MiB, 80_MiB), logged(3, 1, 50_MiB, 80_MiB)}, "job.log");
+    FAIL() << "it was compared";
+  } catch (const InputError& error) {
+    EXPECT_EQ(text(error.problems().front()),
+              "job.log:5: error: rank 3 is not in the job\n"
+              "  hint: the scenario has ranks 0 to 2: it has to be the job that wrote the log");
+  }
+}
+
+}  // namespace
+}  // namespace tidemark::tests

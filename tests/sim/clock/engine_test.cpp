@@ -1,0 +1,140 @@
+#include "sim/clock/engine.hpp"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "sim/program/program_text.hpp"
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
+namespace {
+
+using namespace literals;
+
+// Programs that share one kernel, and prices as plain numbers.
+struct Bed {
+  Workload workload;
+  TimePrices prices;
+  EngineOptions options{.keep = Keep::Timeline};
+
+  Bed(std::vector<std::string> programs, std::vector<Communicator> communicators) {
+    for (const std::string& text : programs) {
+      workload.program_of_rank.push_back(static_cast<std::int32_t>(workload.programs.size()));
+      workload.programs.push_back(parse_program(text));
+    }
+    workload.communicators = std::move(communicators);
+    prices.classes.resize(programs.size());
+    for (std::size_t c = 0; c < programs.size(); ++c)
+      prices.classes[c].kernels.resize(workload.programs[c].kernels.size(), 10_ns);
+  }
+  Trace run() const {
+    return simulate(workload, unfolded(workload, std::vector<std::int32_t>(workload.program_of_rank.size(), 0)), prices,
+                    options);
+  }
+  void collective(CollectiveKey key, const TransferPrice& price) {
+    for (OpTimes& times : prices.classes) times.collectives[key] = price;
+  }
+  void message(MessageKey key, const TransferPrice& price) {
+    for (OpTimes& times : prices.classes) times.messages[key] = price;
+  }
+};
+
+const Communicator pair{"pair", {{2, 1, 1}}};
+
+Instant at(Duration since_start) { return Instant{since_start}; }
+
+TEST(Engine, KernelsOfAStreamRunOneAfterAnother) {
+  const Trace trace = Bed({"launch s0 copy 1+1 ->\nlaunch s0 copy 1+1 ->\n"}, {}).run();
+  EXPECT_EQ(trace.outcome, (std::variant<Completed, Deadlock>(Completed{})));
+  EXPECT_EQ(trace.end, at(20_ns));
+  EXPECT_EQ(trace.classes[0].spans[1], (Span{1, {0}, at(10_ns), at(10_ns), at(20_ns)}));
+}
+
+TEST(Engine, ASlowHostSetsThePace) {
+  Bed bed({"launch s0 copy 1+1 ->\nlaunch s0 copy 1+1 ->\n"}, {});
+  bed.prices.classes[0].launch = 30_ns;
+  EXPECT_EQ(bed.run().end, at(70_ns));
+}
+
+TEST(Engine, StreamsRunSideBySideAndWaitForEvents) {
+  const Trace trace = Bed({"launch s0 copy 1+1 ->\nlaunch s1 copy 1+1 ->\nrecord e0 s1\nwait s0 e0\n"
+                           "launch s0 copy 1+1 ->\n"},
+                          {})
+                          .run();
+  EXPECT_EQ(trace.end, at(20_ns));
+}
+
+TEST(Engine, TheHostWaitsForASynchronizedEvent) {
+  const Trace trace =
+      Bed({"launch s0 copy 1+1 ->\nrecord e0 s0\nsync e0\nmark forward 1 0 x\nlaunch s0 copy 1+1 ->\n"}, {}).run();
+  EXPECT_EQ(trace.classes[0].host[3], at(10_ns));
+  EXPECT_EQ(trace.classes[0].step_ends.front(), at(10_ns));
+}
+
+TEST(Engine, ACollectiveWaitsForItsLastMember) {
+  Bed bed({"alloc b0 512 temporaries s0 x\nlaunch s0 copy 1+1 -> b0\ncollective s0 g0 all_reduce 512 b0 -> b0\n",
+           "alloc b0 512 temporaries s0 x\ncollective s0 g0 all_reduce 512 b0 -> b0\n"},
+          {pair});
+  bed.collective({{0}, CollectiveKind::AllReduce, 512_B}, {5_ns, {}});
+  const Trace trace = bed.run();
+  EXPECT_EQ(trace.classes[1].spans.back(), (Span{1, {0}, at(0_ns), at(10_ns), at(15_ns)}));
+  EXPECT_EQ(trace.end, at(15_ns));
+}
+
+TEST(Engine, MessagesArePairedInOrder) {
+  Bed bed({"alloc b0 1000 temporaries s0 x\nexchange s0 g0 send +1 b0\nexchange s0 g0 send +1 b0\n",
+           "alloc b0 1000 temporaries s0 x\nexchange s0 g0 receive -1 b0\nlaunch s0 copy 1+1 -> b0\n"
+           "exchange s0 g0 receive -1 b0\n"},
+          {pair});
+  bed.prices.links = {1_GBps};
+  bed.message({{0}, 1, 1000_B}, {2_ns, {{{0}, 1000_B, 1}}});
+  const Trace trace = bed.run();
+  EXPECT_EQ(trace.end, at(2 * 1002_ns + 10_ns));
+}
+
+TEST(Engine, TransfersShareALink) {
+  Bed bed({"alloc b0 1000 temporaries s0 x\ncollective s0 g0 all_gather 1000 b0 -> b0\n",
+           "alloc b0 1000 temporaries s0 x\ncollective s0 g0 all_gather 1000 b0 -> b0\n"},
+          {{"alone", {{1, 1, 1}}}});
+  bed.prices.links = {1_GBps};
+  bed.collective({{0}, CollectiveKind::AllGather, 1000_B}, {{}, {{{0}, 1000_B, 1}}});
+  EXPECT_EQ(bed.run().end, at(2000_ns));
+  bed.options.sharing = LinkSharing::None;
+  EXPECT_EQ(bed.run().end, at(1000_ns));
+}
+
+TEST(Engine, SendsThatWaitForEachOtherAreADeadlock) {
+  const std::string ungrouped =
+      "alloc b0 512 temporaries s0 x\nalloc b1 512 temporaries s0 x\n"
+      "exchange s0 g0 send +1 b0\nexchange s0 g0 receive -1 b1\n";
+  Bed bed({ungrouped, ungrouped, ungrouped}, {{"ring", {{3, 1, 1}}}});
+  bed.message({{0}, 1, 512_B}, {});
+  const Trace trace = bed.run();
+  ASSERT_TRUE(std::holds_alternative<Deadlock>(trace.outcome));
+  const Deadlock& deadlock = std::get<Deadlock>(trace.outcome);
+  EXPECT_EQ(deadlock.cycle, (std::vector<std::int32_t>{0, 1, 2}));
+  EXPECT_EQ(deadlock.stalls[0], (Stall{0, 2, "its send to be received in communicator ring", 1}));
+}
+
+TEST(Engine, TheSameRingGroupedGoesThrough) {
+  const std::string grouped =
+      "alloc b0 512 temporaries s0 x\nalloc b1 512 temporaries s0 x\nexchange s0 g0 send +1 b0 receive -1 b1\n";
+  Bed bed({grouped, grouped, grouped}, {{"ring", {{3, 1, 1}}}});
+  bed.message({{0}, 1, 512_B}, {7_ns, {}});
+  EXPECT_EQ(bed.run().end, at(7_ns));
+}
+
+TEST(Engine, AMemberThatNeverComesIsNamed) {
+  Bed bed({"alloc b0 512 temporaries s0 x\ncollective s0 g0 all_reduce 512 b0 -> b0\n",
+           "alloc b0 512 temporaries s0 x\ncollective s0 g0 all_reduce 512 b0 -> b0\n"
+           "collective s0 g0 all_reduce 512 b0 -> b0\n"},
+          {pair});
+  bed.collective({{0}, CollectiveKind::AllReduce, 512_B}, {});
+  const Deadlock deadlock = std::get<Deadlock>(bed.run().outcome);
+  EXPECT_EQ(deadlock.stalls, (std::vector<Stall>{{1, 2, "all_reduce in communicator pair", 0}}));
+  EXPECT_TRUE(deadlock.cycle.empty());
+}
+
+}  // namespace
+}  // namespace tidemark::tests

@@ -1,0 +1,44 @@
+#include "sim/clock/summary.hpp"
+
+#include <gtest/gtest.h>
+
+#include "sim/clock/engine.hpp"
+#include "sim/program/program_text.hpp"
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
+namespace {
+
+using namespace literals;
+
+// Two ranks, one step of 50 ns: 10 of kernels, then a collective of 5, a transfer aside of 20 that 10 more of kernels
+// overlap; the second rank has another 15 of kernels before the collective.
+TEST(Summary, EveryPicosecondOfTheStepIsSomewhere) {
+  const std::string tail =
+      "collective s0 g0 all_reduce 512 b0 -> b0\n"
+      "record e0 s0\nwait s1 e0\ncollective s1 g0 all_gather 512 b0 -> b0\nrecord e1 s1\n"
+      "launch s0 copy 1+1 ->\nwait s0 e1\n";
+  const std::string head = "alloc b0 512 temporaries s0 x\nmark forward 1 0 x\nlaunch s0 copy 1+1 ->\n";
+  Workload workload;
+  workload.programs = {parse_program(head + tail), parse_program(head + "launch s0 copy 2+1 ->\n" + tail)};
+  workload.program_of_rank = {0, 1};
+  workload.communicators = {{"pair", {{2, 1, 1}}}};
+  const Folding folding = unfolded(workload, {0, 0});
+  TimePrices prices;
+  prices.classes.resize(2);
+  prices.classes[0].kernels = {10_ns};
+  prices.classes[1].kernels = {10_ns, 15_ns};
+  for (OpTimes& times : prices.classes) {
+    times.collectives[{{0}, CollectiveKind::AllReduce, 512_B}] = {5_ns, {}};
+    times.collectives[{{0}, CollectiveKind::AllGather, 512_B}] = {20_ns, {}};
+  }
+  const Trace trace = simulate(workload, folding, prices, {.keep = Keep::Timeline});
+
+  EXPECT_EQ(last_step(trace), 50_ns);
+  const std::vector<StepTimes> found = step_times(workload, folding, trace);
+  EXPECT_EQ(found[0], (StepTimes{50_ns, 20_ns, {5_ns + 10_ns}, {15_ns}, 0_ns}));
+  EXPECT_EQ(found[1], (StepTimes{50_ns, 35_ns, {5_ns + 10_ns}, {0_ns}, 0_ns}));
+}
+
+}  // namespace
+}  // namespace tidemark::tests

@@ -1,0 +1,150 @@
+#include "sim/program/program_text.hpp"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
+namespace {
+
+std::string round_trip(const std::string& line) { return text(parse_program(line)); }
+
+std::string error_of(const std::string& text) {
+  try {
+    (void)parse_program(text);
+    return "no error";
+  } catch (const ProgramTextError& error) {
+    return error.what();
+  }
+}
+
+TEST(ProgramText, EveryOpHasALine) {
+  for (const std::string line : {
+           "alloc b7 100663296 saved_activations s0 layers.0.mlp.fc1\n",
+           "free b7\n",
+           "borrow b7 s1\n",
+           "launch s0 gemm 4096x14336x4096 bf16 b3 b5 -> b7\n",
+           "launch s2 attention forward 1x4096x32x8x128 fp16 b1 b2 b3 -> b4 b5\n",
+           "launch s0 attention backward 2x128x4x4x64 fp32 b1 -> b4\n",
+           "launch s0 fill 0+1024 -> b1\n",
+           "launch s0 norm 8+9 b1 ->\n",
+           "collective s0 g1 all_reduce 64 b7 -> b7\n",
+           "collective s0 g1 all_gather 64 b7 -> b8\n",
+           "collective s0 g1 reduce_scatter 64 b7 -> b8\n",
+           "collective s0 g1 broadcast 64 b7 -> b7\n",
+           "exchange s1 g0 send +1 b7 receive -1 b9\n",
+           "exchange s1 g0\n",
+           "record e3 s1\n",
+           "wait s0 e3\n",
+           "sync e3\n",
+           "create context\n",
+           "create modules\n",
+           "create nccl_kernels\n",
+           "create communicator g2\n",
+           "bind schedule.input_tensors[0] b7\n",
+           "unbind schedule.input_tensors[0]\n",
+           "mark construction 0 -1 build_model\n",
+           "mark forward 1 3 layers.0.mlp.fc1\n",
+           "mark backward 2 0 head\n",
+           "mark optimizer_step 2 -1 update\n",
+           "mark communication 2 -1 gather\n",
+       })
+    EXPECT_EQ(round_trip(line), line);
+}
+
+TEST(ProgramText, EveryStreamingKernelAndCategoryHasAWord) {
+  for (const std::string kind :
+       {"fill", "copy", "lookup", "norm", "rotary", "activation", "add", "loss", "reduce", "update"}) {
+    const std::string line = "launch s0 " + kind + " 3+4 b0 -> b1\n";
+    EXPECT_EQ(round_trip(line), line);
+  }
+  for (const std::string_view category : category_names) {
+    const std::string line = "alloc b0 1 " + std::string(category) + " s0 x\n";
+    EXPECT_EQ(round_trip(line), line);
+  }
+}
+
+TEST(ProgramText, ALineMeansItsOp) {
+  const Program program = parse_program(R"(alloc b0 512 comm_pp s3 received
+launch s0 gemm 2x3x4 fp32 b0 -> b1
+exchange s1 g4 send +1 b0 receive -2 b1
+mark backward 2 5 head)");
+  ASSERT_EQ(program.ops.size(), 4u);
+  EXPECT_EQ(std::get<Alloc>(program.ops[0]),
+            (Alloc{BufferId{0}, Bytes{512}, Category::CommPp, StreamId{3}, LabelId{0}}));
+  EXPECT_EQ(program[LabelId{0}], "received");
+  const Launch& launch = std::get<Launch>(program.ops[1]);
+  EXPECT_EQ(program[launch.kernel], Kernel(Gemm{2, 3, 4, DType::FP32}));
+  EXPECT_EQ(program[launch.inputs][0], BufferId{0});
+  EXPECT_EQ(program[launch.outputs][0], BufferId{1});
+  const Exchange& exchange = std::get<Exchange>(program.ops[2]);
+  EXPECT_EQ(exchange.comm, CommSlot{4});
+  EXPECT_EQ(program[exchange.transfers][1], (Transfer{Direction::Receive, -2, BufferId{1}}));
+  EXPECT_EQ(std::get<Mark>(program.ops[3]), (Mark{Phase::Backward, 2, 5, LabelId{1}}));
+  EXPECT_EQ(program.buffers, 1);  // what is allocated counts, not what is named
+}
+
+TEST(ProgramText, BlankLinesAndCommentsAreSkipped) {
+  EXPECT_EQ(text(parse_program("\n# a comment\n   \nfree b1\n\n")), "free b1\n");
+  EXPECT_EQ(text(parse_program("")), "");
+}
+
+TEST(ProgramText, EqualTextsGiveEqualPrograms) {
+  const std::string lines =
+      "alloc b0 1 context s0 x\nlaunch s0 fill 0+1 -> b0\nlaunch s0 fill 0+1 -> b0\nbind n b0\nunbind n\n";
+  EXPECT_EQ(parse_program(lines), parse_program(lines));
+  EXPECT_EQ(parse_program(lines).kernels.size(), 1u);  // interned
+  EXPECT_NE(parse_program(lines), parse_program(lines + "free b0\n"));
+}
+
+TEST(ProgramText, ErrorsNameTheLineAndWhatIsWrong) {
+  EXPECT_EQ(error_of("free b0\nfly b1"), "line 2: 'fly' is no op");
+  EXPECT_EQ(error_of("\n\nfree"), "line 3: buffer is missing");
+  EXPECT_EQ(error_of("free 7"), "line 1: '7' is no buffer");
+  EXPECT_EQ(error_of("free b"), "line 1: 'b' is no buffer");
+  EXPECT_EQ(error_of("free b-1"), "line 1: 'b-1' is no buffer");
+  EXPECT_EQ(error_of("free b1x"), "line 1: '1x' is no buffer");
+  EXPECT_EQ(error_of("free b99999999999"), "line 1: '99999999999' is no buffer");
+  EXPECT_EQ(error_of("free b999999999"),
+            "line 1: 'b999999999' is out of reach: the number of a buffer has to be below 65536");
+  EXPECT_EQ(error_of("record e0 s256"), "line 1: 's256' is out of reach: the number of a stream has to be below 256");
+  EXPECT_EQ(error_of("exchange s0 g0 send 1000000000 b0"), "line 1: a step of 1000000000 leads nowhere");
+  EXPECT_EQ(error_of("free b1 b2"), "line 1: more words than the op has");
+  EXPECT_EQ(error_of("borrow b1 g0"), "line 1: 'g0' is no stream");
+  EXPECT_EQ(error_of("alloc b0 12 lunch s0 x"), "line 1: 'lunch' is no category");
+  EXPECT_EQ(error_of("alloc b0 12.5 context s0 x"), "line 1: '12.5' is no number of bytes");
+  EXPECT_EQ(error_of("alloc b0 12 context s0"), "line 1: label is missing");
+  EXPECT_EQ(error_of("launch s0 dance 1x2 b0 -> b1"), "line 1: 'dance' is no kernel");
+  EXPECT_EQ(error_of("launch s0 gemm 1x2 bf16 -> b1"), "line 1: '1x2' has 2 sizes where 3 were expected");
+  EXPECT_EQ(error_of("launch s0 gemm 1x2x bf16 -> b1"), "line 1: '' is no size");
+  EXPECT_EQ(error_of("launch s0 gemm 1x2x3 bf17 -> b1"), "line 1: 'bf17' is no dtype");
+  EXPECT_EQ(error_of("launch s0 attention sideways 1x2x3x4x5 bf16 -> b1"), "line 1: 'sideways' is no pass");
+  EXPECT_EQ(error_of("collective s0 g0 gossip 1 b0 -> b1"), "line 1: 'gossip' is no collective");
+  EXPECT_EQ(error_of("collective s0 g0 broadcast 1 b0 b1"), "line 1: 'b1' where '->' was expected");
+  EXPECT_EQ(error_of("exchange s0 g0 throw +1 b0"), "line 1: 'throw' is neither send nor receive");
+  EXPECT_EQ(error_of("create havoc"), "line 1: 'havoc' is no driver resource");
+  EXPECT_EQ(error_of("mark lunch 1 0 x"), "line 1: 'lunch' is no phase");
+  EXPECT_EQ(error_of("mark forward one 0 x"), "line 1: 'one' is no step");
+  EXPECT_NE(error_of("launch s0 fill 1 -> b0"), "no error");
+  EXPECT_NE(error_of("launch s0 fill 1+1 b0"), "no error");
+}
+
+TEST(ProgramText, ErrorsCarryTheirLine) {
+  try {
+    (void)parse_program("free b0\n# comment\nfree");
+    FAIL();
+  } catch (const ProgramTextError& error) {
+    EXPECT_EQ(error.line(), 3);
+  }
+}
+
+TEST(ProgramText, OtherWhiteSpaceNeverReachesALabel) {
+  EXPECT_EQ(round_trip("alloc b0 512\tcontext s0 x\r\n"), "alloc b0 512 context s0 x\n");
+  EXPECT_EQ(error_of("alloc b0 512 context s0 a\tb"), "line 1: more words than the op has");
+}
+
+}  // namespace
+}  // namespace tidemark::tests

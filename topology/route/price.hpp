@@ -1,0 +1,13 @@
+#pragma once
+
+#include "sim/program/prices.hpp"
+#include "sim/program/workload.hpp"
+#include "topology/cluster.hpp"
+#include "topology/namespace.hpp"
+
+namespace tidemark::topology {
+
+/// What the workload's driver resources and communicators take on this cluster. Ranks fill nodes in rank order.
+[[nodiscard]] Prices price(const Workload& workload, const Cluster& cluster, const NcclSettings& nccl = {});
+
+}  // namespace tidemark::topology
