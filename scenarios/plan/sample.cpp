@@ -1,9 +1,8 @@
 #include "scenarios/plan/sample.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
-#include <string_view>
+#include <tuple>
 
 #include "kernels/roofline.hpp"
 #include "parallel/lower.hpp"
@@ -16,15 +15,6 @@ namespace tidemark::scenarios {
 namespace {
 
 constexpr std::int32_t units_told_apart = 3;  // first, between, last
-
-// The layer in an operator's name: "layers.3.mlp.fc1"; -1: none.
-std::int32_t layer_in(std::string_view label) {
-  constexpr std::string_view prefix = "layers.";
-  if (!label.starts_with(prefix)) return -1;
-  std::int32_t layer = -1;
-  std::from_chars(label.data() + prefix.size(), label.data() + label.size(), layer);
-  return layer;
-}
 
 // How large the block of a request can be: one that is left whole may be larger by as much as is not cut off.
 std::int64_t largest_block(Bytes requested) {
@@ -87,9 +77,7 @@ class WindowCutter {
         device_(device),
         step_(step),
         first_layer_(first_layer),
-        runs_(runs) {
-    for (const std::string& label : program.labels) layer_of_label_.push_back(layer_in(label));
-  }
+        runs_(runs) {}
 
   std::vector<Window> windows() {
     std::size_t i = 0;
@@ -127,7 +115,7 @@ class WindowCutter {
       if (!fresh_) --in_flight_;
     }
     std::int32_t run = -1, unit = 0;
-    std::tie(run, unit) = place_of(layer_of_label_[mark.label.index()]);
+    std::tie(run, unit) = place_of(program_.layer_of(mark.label));
     if (run == piece_.run && unit == piece_.unit) return;
     close_piece(op);
     piece_.run = run;
@@ -164,7 +152,6 @@ class WindowCutter {
   const Device& device_;
   std::int32_t step_, first_layer_;
   std::span<const LayerRun> runs_;
-  std::vector<std::int32_t> layer_of_label_;
   std::vector<Window> windows_;
   Window window_;
   Piece piece_;

@@ -33,7 +33,7 @@ using ExchangeCall = std::pair<CommSlot, std::vector<Message>>;
 Program calls_of(const Program& program) {
   Program calls;
   calls.kernels = program.kernels;
-  calls.labels = {"call"};
+  calls.labels = {Label("call")};
   std::vector<Bytes> sizes(static_cast<std::size_t>(program.buffers));
   std::vector<CollectiveCall> collectives;
   std::vector<ExchangeCall> exchanges;
