@@ -103,8 +103,8 @@ TEST(ExactMemory, DoesNotDependOnWhatWasAskedBefore) {
       const ExactMemory::Answer first = ask(fresh, scenario, bar);
       (void)ask(used, other, bar);
       const ExactMemory::Answer again = ask(used, scenario, bar);
-      EXPECT_EQ(first.of_interest, again.of_interest);
-      if (!first.of_interest) continue;
+      EXPECT_EQ(first.dominated, again.dominated);
+      if (first.dominated) continue;
       EXPECT_EQ(first.figures, again.figures);
       EXPECT_TRUE(!fits(scenario, first.figures) || bar > exact);
     }
