@@ -86,64 +86,64 @@ class EventsReplayer {
   };
 
   void play(const EventSequence& events) {
-    for (const MemoryEvent& e : events) {
+    for (const AllocatorEvent& e : events) {
       if (over_) return;
       play(e);
     }
   }
 
-  void play(const MemoryEvent& e) {
+  void play(const AllocatorEvent& e) {
     switch (e.kind) {
-      case MemoryEvent::Kind::Begin:
+      case AllocatorEvent::Kind::Begin:
         passes_.emplace_back();
         events_.emplace_back();
         live_.begin_micro_batch();
         break;
-      case MemoryEvent::Kind::Alloc:
+      case AllocatorEvent::Kind::Alloc:
         if (const BlockId block = allocate(e); block.valid()) hold(block, passes_.back());
         break;
-      case MemoryEvent::Kind::Keep:
+      case AllocatorEvent::Kind::Keep:
         (void)allocate(e);
         break;
-      case MemoryEvent::Kind::Free:
+      case AllocatorEvent::Kind::Free:
         release(among(passes_, e));
         break;
-      case MemoryEvent::Kind::Borrow:
+      case AllocatorEvent::Kind::Borrow:
         if (defers_) allocator_.record_stream(among(passes_, e).block, e.stream);
         break;
-      case MemoryEvent::Kind::Record:
+      case AllocatorEvent::Kind::Record:
         if (defers_) events_.back().push_back(streams_.record(e.stream, allocator_.events()));
         break;
-      case MemoryEvent::Kind::Wait:
+      case AllocatorEvent::Kind::Wait:
         if (defers_) streams_.wait(e.stream, among(events_, e));
         break;
-      case MemoryEvent::Kind::Sync:
+      case AllocatorEvent::Kind::Sync:
         if (defers_) StreamClocks::finish(among(events_, e), allocator_.events());
         break;
-      case MemoryEvent::Kind::AllocState:
+      case AllocatorEvent::Kind::AllocState:
         state_.push_back(allocate(e));
         break;
-      case MemoryEvent::Kind::FreeState:
+      case AllocatorEvent::Kind::FreeState:
         allocator_.free(state_[static_cast<std::size_t>(e.ref)]);
         break;
-      case MemoryEvent::Kind::RecordState:
+      case AllocatorEvent::Kind::RecordState:
         if (defers_) state_events_.push_back(streams_.record(e.stream, allocator_.events()));
         break;
-      case MemoryEvent::Kind::WaitState:
+      case AllocatorEvent::Kind::WaitState:
         if (defers_) streams_.wait(e.stream, state_events_[static_cast<std::size_t>(e.ref)]);
         break;
-      case MemoryEvent::Kind::SyncState:
+      case AllocatorEvent::Kind::SyncState:
         if (defers_) StreamClocks::finish(state_events_[static_cast<std::size_t>(e.ref)], allocator_.events());
         break;
-      case MemoryEvent::Kind::Driver:
-      case MemoryEvent::Kind::Communicator:
+      case AllocatorEvent::Kind::Driver:
+      case AllocatorEvent::Kind::Communicator:
         create(e);
         break;
     }
   }
 
   template <class Entry>
-  const Entry& among(const std::vector<std::vector<Entry>>& by_micro_batch, const MemoryEvent& e) const {
+  const Entry& among(const std::vector<std::vector<Entry>>& by_micro_batch, const AllocatorEvent& e) const {
     const auto behind = static_cast<std::size_t>(e.behind);
     const std::vector<Entry>& its =
         e.early ? by_micro_batch[before_step_ + behind] : by_micro_batch[by_micro_batch.size() - 1 - behind];
@@ -184,7 +184,7 @@ class EventsReplayer {
   }
 
   // Invalid where memory ran out.
-  BlockId allocate(const MemoryEvent& e) {
+  BlockId allocate(const AllocatorEvent& e) {
     const std::variant<BlockId, OutOfMemory> got = allocator_.malloc(Bytes{e.bytes}, e.stream);
     const BlockId* const block = std::get_if<BlockId>(&got);
     if (block == nullptr) {
@@ -198,8 +198,8 @@ class EventsReplayer {
     return *block;
   }
 
-  void create(const MemoryEvent& e) {
-    if (e.kind == MemoryEvent::Kind::Driver) {
+  void create(const AllocatorEvent& e) {
+    if (e.kind == AllocatorEvent::Kind::Driver) {
       const auto resource = static_cast<DriverResource>(e.ref);
       begin_epoch({resource, {}, {}}, prices_ == nullptr ? Bytes{} : prices_->of(resource).bytes);
       return;

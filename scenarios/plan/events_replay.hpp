@@ -6,14 +6,14 @@
 #include <vector>
 
 #include "scenarios/namespace.hpp"
-#include "scenarios/plan/memory_events.hpp"
+#include "scenarios/plan/allocator_events.hpp"
 #include "sim/base/units.hpp"
 #include "sim/memory/allocator_options.hpp"
 #include "sim/memory/replay.hpp"
 #include "sim/program/prices.hpp"
 
-// A rank's events through the emulated allocator: what `replay` shows of its whole program (tests MemoryEvents.*). Once
-// the allocator is after a body as it was after an earlier one (the same live blocks at the same addresses), what
+// A rank's events through the emulated allocator: what `replay` shows of its whole program (tests AllocatorEvents.*).
+// Once the allocator is after a body as it was after an earlier one (the same live blocks at the same addresses), what
 // follows repeats too, and is skipped.
 
 namespace tidemark::scenarios {

@@ -34,7 +34,7 @@ using Dominated = std::function<bool(Bytes device_upper)>;
 class ExactMemory {
  public:
   struct Answer {
-    Figures figures;          ///< without time; of the ranks looked at
+    Figures figures;         ///< without time; of the ranks looked at
     bool dominated = false;  ///< then figures are not those of the candidate
   };
 

@@ -10,6 +10,7 @@
 #include "kernels/price_time.hpp"
 #include "parallel/lower.hpp"
 #include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/plan/allocator_events.hpp"
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/plan/same_job.hpp"
 #include "scenarios/prediction.hpp"
@@ -137,6 +138,33 @@ TEST(ExactTime, EndsAreThoseOfTheTimeline) {
 TEST(ExactMemory, InFullItIsWhatPredictSays) {
   for (const Scenario& scenario : random_scenarios(15))
     EXPECT_EQ(whole_figures(scenario), figures_of(predict(scenario)));
+}
+
+// Where operations run one by one, gradients are made in passes and freed between them.
+TEST(ExactMemory, WhereStateAndPassesAreNotApartTheWholeProgramRuns) {
+  const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
+  const Scenario scenario =
+      settled(parse_scenario(R"(model = "models/qwen2.5-7b.json"
+cluster = "clusters/h100-sxm-80g.toml"
+gpus = 2
+[model_override]
+num_hidden_layers = 2
+[train]
+sequence_length = 256
+micro_batch = 1
+global_batch = 4
+hidden_dropout = 0.0
+attention_dropout = 0.0
+[runtime]
+name = "pytorch"
+)",
+                             "eager.toml", {source / "scenarios/examples", source / "scenarios"}));
+  SharedGraphs graphs;
+  const Lowered job(scenario);
+  EXPECT_FALSE(events_of(lower_repeating(job.input(), roles(job.input()).front())).has_value());
+  const Figures expected = figures_of(predict(scenario));
+  EXPECT_EQ(exact_memory(scenario, graphs), expected);
+  EXPECT_EQ(whole_figures(scenario), expected);
 }
 
 TEST(Calls, SayAllThatPricesAndClassesDependOn) {

@@ -89,8 +89,8 @@ TEST(Keys, EveryFieldTellsApart) {
   expect_every_field_tells_apart(
       ClockKey{std::make_shared<const ChunkSample>(), std::make_shared<const GroupPrices>(places), Duration{1}}, 3);
   expect_every_field_tells_apart(InFlightKey{scenario.layout, 1, 8}, 20);
-  const StateTape::Step step{{TapeEvent{}}, {TapeEvent{}}};
-  expect_every_field_tells_apart(StateTape{{TapeEvent{}}, {step}}, 19);
+  const StateEvents::Step step{{AllocatorEvent{}}, {AllocatorEvent{}}};
+  expect_every_field_tells_apart(StateEvents{{AllocatorEvent{}}, {step}}, 19);
 }
 
 TEST(Keys, EveryOptionMakesAGraphOfItsOwn) {
@@ -109,7 +109,7 @@ TEST(Keys, EveryOptionMakesAGraphOfItsOwn) {
 
 /// All that the planner says of one candidate.
 struct Answers {
-  Bytes allocated_low, allocated_high, device_upper_low;
+  Bytes allocated_low, device_upper_low;
   Duration step_low, step_high;
   Figures figures;
   bool operator==(const Answers&) const = default;
@@ -122,7 +122,7 @@ class Asked {
     const DurationBounds step = bounder_.step(scenario);
     Figures figures = memory_.of(scenario).figures;
     figures.step = time_.step(scenario);
-    return {memory.allocated_low, memory.allocated_high, memory.device_upper_low, step.low, step.high, figures};
+    return {memory.allocated, memory.device_upper, step.low, step.high, figures};
   }
 
  private:

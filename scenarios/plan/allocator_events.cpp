@@ -1,4 +1,4 @@
-#include "scenarios/plan/memory_events.hpp"
+#include "scenarios/plan/allocator_events.hpp"
 
 #include <algorithm>
 #include <set>
@@ -12,7 +12,7 @@ namespace {
 
 class Cutter {
  public:
-  using Kind = MemoryEvent::Kind;
+  using Kind = AllocatorEvent::Kind;
 
   explicit Cutter(const RepeatingProgram& program)
       : program_(program),
@@ -159,8 +159,9 @@ class Cutter {
 };
 
 void erase_communicators(EventSequence& events, const std::set<std::int32_t>& which) {
-  std::erase_if(
-      events, [&](const MemoryEvent& e) { return e.kind == MemoryEvent::Kind::Communicator && which.contains(e.ref); });
+  std::erase_if(events, [&](const AllocatorEvent& e) {
+    return e.kind == AllocatorEvent::Kind::Communicator && which.contains(e.ref);
+  });
 }
 
 }  // namespace
@@ -171,8 +172,8 @@ bool same_state(const RankEvents& whole, const StateEvents& alone) {
   std::set<std::int32_t> created;  // by passes
   for (const PassEvents& step : whole.passes.steps)
     for (const EventSequence* part : {&step.before, &step.body, &step.after})
-      for (const MemoryEvent& e : *part)
-        if (e.kind == MemoryEvent::Kind::Communicator) created.insert(e.ref);
+      for (const AllocatorEvent& e : *part)
+        if (e.kind == AllocatorEvent::Kind::Communicator) created.insert(e.ref);
   StateEvents rest = alone;
   for (StateEvents::Step& step : rest.steps) {
     erase_communicators(step.before, created);

@@ -19,16 +19,16 @@
 // Only allocations, frees and what drivers take matter to memory; and where other streams borrow blocks, what the
 // streams and the host wait for.
 //
-// State and passes can be cut apart where neither frees, or waits for, what the other made. Then ranks that run the same
-// passes around another state share them, and a body is replayed without its program. Whether a program is so is found
-// in the program itself: `events_of` gives nothing where it is not, and whoever asked runs the whole program.
+// State and passes can be cut apart where neither frees, or waits for, what the other made. Then ranks that run the
+// same passes around another state share them, and a body is replayed without its program. Whether a program is so is
+// found in the program itself: `events_of` gives nothing where it is not, and whoever asked runs the whole program.
 
 namespace tidemark::scenarios {
 
 /// Something that happens to a rank's memory. Buffers and events of passes are named by the latest micro-batch that had
 /// begun when they were made, counted back from the latest now, and by how many were made before them since: names that
 /// repeat where bodies do.
-struct MemoryEvent {
+struct AllocatorEvent {
   enum class Kind : std::uint8_t {
     Begin,  ///< a micro-batch
     Alloc,
@@ -52,9 +52,9 @@ struct MemoryEvent {
   StreamId stream;
   Kind kind = Kind::Begin;
   bool early = false;  ///< `behind` counts on from the step's first micro-batch
-  bool operator==(const MemoryEvent&) const = default;
+  bool operator==(const AllocatorEvent&) const = default;
 };
-using EventSequence = std::vector<MemoryEvent>;
+using EventSequence = std::vector<AllocatorEvent>;
 
 /// The passes of one step: `before`, `body` again and again, `after`.
 struct PassEvents {
