@@ -234,12 +234,13 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
     std::int32_t& program = program_of_kind[static_cast<std::size_t>(kind_of_rank(asked.layout, p))];
     if (program >= 0) continue;
     program = static_cast<std::int32_t>(workload.programs.size());
-    workload.programs.push_back(lower_role(small, {{0, 0, p}, {}}));
+    workload.programs.push_back(lower_role(small, {{.pipeline = p}, {}}));
     mesh.samples_hold = mesh.samples_hold && samples_hold(shortest, p, workload.programs.back(), comms);
   }
+  const GroupAxis pipeline = dense_mesh(asked.layout).along(axis::pp);
   for (Rank rank{0}; rank.value < asked.layout.world_size(); ++rank.value)
     workload.program_of_rank[rank.index()] =
-        program_of_kind[static_cast<std::size_t>(kind_of_rank(asked.layout, coordinates(asked.layout, rank).pipeline))];
+        program_of_kind[static_cast<std::size_t>(kind_of_rank(asked.layout, pipeline.coordinate(rank)))];
   const Prices driver = price(workload, asked.cluster, nccl_settings(asked.runtime));
 
   const FabricKey fabric_key{asked.cluster, asked.layout.world_size()};
@@ -261,13 +262,13 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
       held.emplace_back(stage.layers(), (stage.embedding ? 1 : 0) + (stage.head ? 2 : 0));
     const auto [known, added] = known_states.try_emplace(held, mesh.stages.size());
     if (added) {
-      const std::optional<Program> state = lower_state(input, {{0, 0, p}, {}});
+      const std::optional<Program> state = lower_state(input, {{.pipeline = p}, {}});
       mesh.samples_hold = mesh.samples_hold && state;
       mesh.stages.push_back(state ? state_cost(asked, *state, comms, mesh) : StateCost{});
     } else {
       mesh.stages.push_back(mesh.stages[known->second]);
     }
-    const Rank rank = rank_at(asked.layout, {.tensor = 0, .data = 0, .pipeline = p});
+    const Rank rank = rank_at(asked.layout, {.pipeline = p});
     mesh.stages.back().driver_upper = drivers_of(workload.program(rank), driver.of(rank));
   }
   return mesh;

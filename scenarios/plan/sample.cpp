@@ -311,7 +311,7 @@ std::optional<ChunkSample> sample(const Scenario& scenario, ChunkKind kind, cons
   const Runtime runtime = runtime_of(s);
   const ModelGraph graph = build_model(s.model, graph_options_of(s));
   const LoweringInput input{graph, s.layout, s.train, runtime};
-  const Role role{{.tensor = 0, .data = 0, .pipeline = job.stage}, {}};
+  const Role role{{.pipeline = job.stage}, {}};
   const std::optional<Program> state = lower_state(input, role);
   if (!state) return std::nullopt;
   const Program program = unrolled(lower_last_step(input, role));
