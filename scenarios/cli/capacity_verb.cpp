@@ -10,9 +10,9 @@
 #include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/output.hpp"
 #include "scenarios/cli/progress.hpp"
-#include "scenarios/cli/space_files.hpp"
 #include "scenarios/io/output_file.hpp"
 #include "scenarios/plan/capacity.hpp"
+#include "scenarios/plan/space_files.hpp"
 #include "scenarios/report/advice_text.hpp"
 
 namespace tidemark::cli {

@@ -17,8 +17,6 @@
 #include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/output.hpp"
 #include "scenarios/cli/progress.hpp"
-#include "scenarios/cli/space_files.hpp"
-#include "scenarios/io/document_parts.hpp"
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/output_file.hpp"
 #include "scenarios/io/quantity.hpp"
@@ -26,6 +24,7 @@
 #include "scenarios/plan/journal.hpp"
 #include "scenarios/plan/plan.hpp"
 #include "scenarios/plan/space.hpp"
+#include "scenarios/plan/space_files.hpp"
 #include "scenarios/plan/tasks.hpp"
 #include "scenarios/prediction.hpp"
 #include "scenarios/report/difference_text.hpp"
@@ -128,19 +127,12 @@ void check_places(const Space& space, const Asked& a) {
 void write_scenarios(const std::string& folder, const Space& space, const Plan& found) {
   std::filesystem::create_directories(folder);
   for (std::size_t i = 0; i < found.best.size(); ++i) {
-    TomlTable document = space.document(found.best[i].candidate);
-    // Files are looked for beside the scenario first: say where they were found.
-    for (TomlKey& key : document.keys)
-      if (auto* name = std::get_if<std::string>(&key.value.value); name != nullptr)
-        if (key.name == "model" || key.name == "cluster")
-          if (std::filesystem::exists(space.folders.folder / *name))
-            *name = std::filesystem::absolute(space.folders.folder / *name).lexically_normal().string();
     const Found& f = found.best[i];
     write_file(std::filesystem::path(folder) / scenario_file(i + 1, f.candidate), [&](std::ostream& file) {
       file << fmt::format("# candidate {} of {}: {:.0f} tokens/s per device, up to {:.2f} GiB\n", f.candidate,
                           space.name, f.figures.throughput,
                           static_cast<double>(f.figures.device_upper.count()) / (1 << 30))
-           << toml_text(document);
+           << scenario_text(space, f.candidate);
     });
   }
 }

@@ -9,7 +9,7 @@
 #include "scenarios/cli/output.hpp"
 #include "scenarios/cli/predicted_files.hpp"
 #include "scenarios/cli/progress.hpp"
-#include "scenarios/cli/timeline_options.hpp"
+#include "scenarios/cli/detail/timeline_options.hpp"
 #include "scenarios/io/output_file.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/prediction.hpp"

@@ -1,4 +1,4 @@
-#include "scenarios/cli/timeline_options.hpp"
+#include "scenarios/cli/detail/timeline_options.hpp"
 
 #include "scenarios/cli/arguments.hpp"
 

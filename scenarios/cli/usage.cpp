@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -58,14 +57,6 @@ void refuse_empty_texts(const CLI::App& app) {
     throw InputError(
         Problem{.file = option->get_name(), .message = "is given nothing", .hint = "give it a value, or leave it out"});
   }
-}
-
-InputError with_file(const InputError& error, const std::string& scenario) {
-  std::vector<Problem> problems = error.problems();
-  const std::string name = std::filesystem::path(scenario).stem().string();
-  for (Problem& problem : problems)
-    if (!scenario.empty() && problem.file == name) problem.file = scenario;
-  return InputError(std::move(problems));
 }
 
 void add_json(CLI::App& verb, std::string& file) {

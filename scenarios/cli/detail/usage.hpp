@@ -20,9 +20,6 @@ void refuse_unknown_verb(const CLI::App& app, int argc, char** argv);
 /// Throws InputError where an option is given an empty text. Only settings of the allocator may be none at all.
 void refuse_empty_texts(const CLI::App& app);
 
-/// Some problems are known of a scenario that has only a name any more: they get its file.
-[[nodiscard]] InputError with_file(const InputError& error, const std::string& scenario);
-
 /// The option that most verbs have.
 void add_json(CLI::App& verb, std::string& file);
 

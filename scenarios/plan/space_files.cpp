@@ -1,4 +1,4 @@
-#include "scenarios/cli/space_files.hpp"
+#include "scenarios/plan/space_files.hpp"
 
 #include <cstdint>
 #include <map>
@@ -9,8 +9,9 @@
 
 #include "scenarios/io/document_parts.hpp"
 #include "scenarios/io/input_error.hpp"
+#include "scenarios/io/toml_text.hpp"
 
-namespace tidemark::cli {
+namespace tidemark::scenarios {
 
 std::vector<std::filesystem::path> files_read(const Space& space) {
   std::vector<std::filesystem::path> files = files_named(space.base, space.folders);
@@ -44,4 +45,14 @@ void refuse_no_candidates(const Space& space, const std::string& file) {
   throw InputError(std::move(problems));
 }
 
-}  // namespace tidemark::cli
+std::string scenario_text(const Space& space, std::int64_t candidate) {
+  TomlTable document = space.document(candidate);
+  for (TomlKey& key : document.keys)
+    if (auto* name = std::get_if<std::string>(&key.value.value); name != nullptr)
+      if (key.name == "model" || key.name == "cluster")
+        if (std::filesystem::exists(space.folders.folder / *name))
+          *name = std::filesystem::absolute(space.folders.folder / *name).lexically_normal().string();
+  return toml_text(document);
+}
+
+}  // namespace tidemark::scenarios
