@@ -7,11 +7,11 @@
 #include <fmt/format.h>
 
 #include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/detail/timeline_options.hpp"
 #include "scenarios/cli/detail/usage.hpp"
 #include "scenarios/cli/detail/verbs.hpp"
 #include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/output.hpp"
-#include "scenarios/cli/detail/timeline_options.hpp"
 #include "scenarios/io/output_file.hpp"
 #include "scenarios/io/scenario_json.hpp"
 #include "scenarios/io/scenario_reader.hpp"

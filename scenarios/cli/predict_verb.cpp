@@ -3,13 +3,13 @@
 #include <vector>
 
 #include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/detail/timeline_options.hpp"
 #include "scenarios/cli/detail/usage.hpp"
 #include "scenarios/cli/detail/verbs.hpp"
 #include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/output.hpp"
 #include "scenarios/cli/predicted_files.hpp"
 #include "scenarios/cli/progress.hpp"
-#include "scenarios/cli/detail/timeline_options.hpp"
 #include "scenarios/io/output_file.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/prediction.hpp"

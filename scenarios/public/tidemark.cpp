@@ -114,9 +114,10 @@ std::optional<Comparison> compare(const Scenario& scenario, const std::filesyste
     scenarios::Measurement measurement{measured.string(), {}, options.device, options.tolerance};
     for (const std::int32_t rank : options.ranks) {
       if (rank < 0 || rank >= asked.gpus)
-        throw scenarios::InputError(scenarios::Problem{.file = scenario.file.string(),
-                                                       .message = "there is no rank " + std::to_string(rank),
-                                                       .hint = "the job has ranks 0 to " + std::to_string(asked.gpus - 1)});
+        throw scenarios::InputError(
+            scenarios::Problem{.file = scenario.file.string(),
+                               .message = "there is no rank " + std::to_string(rank),
+                               .hint = "the job has ranks 0 to " + std::to_string(asked.gpus - 1)});
       measurement.ranks.push_back({rank});
     }
     std::sort(measurement.ranks.begin(), measurement.ranks.end());
