@@ -62,13 +62,13 @@ PassMemories pass_memories(const ChunkSample& sample, const std::vector<LayerRun
   PassMemories found;
   found.upper.forward = found.upper.backward = 0;
   // The second micro-batch, which comes upon what the first left behind; where none runs ahead, nothing is in flight.
-  const bool ahead = sample.windows.size() > 2 && is_forward(sample.windows[1].pass);
+  const bool ahead = sample.windows.size() > 2 && is_forward(sample.windows[1].kind);
   found.lower.each = ahead ? of_window[1].lower.net.count() : 0;
   found.upper.each = ahead ? of_window[1].upper.net.count() : 0;
   std::int64_t lower = 0, upper = 0;
   for (std::size_t w = 0; w < of_window.size(); ++w) {
     const Window& window = sample.windows[w];
-    const bool forward = is_forward(window.pass);
+    const bool forward = is_forward(window.kind);
     std::int64_t& low = forward ? found.lower.forward : found.lower.backward;
     std::int64_t& high = forward ? found.upper.forward : found.upper.backward;
     low = std::min(low, lower + of_window[w].lower.highest.count() - window.others * found.lower.each);
@@ -302,7 +302,7 @@ MemoryBounds Bounder::memory(const Scenario& s) {
           others_high += at.others[c] * passes[c].upper.each;
         }
         const PassMemories& its = passes[static_cast<std::size_t>(at.chunk)];
-        const bool forward = is_forward(at.pass);
+        const bool forward = is_forward(at.kind);
         low = std::max(low, others_low + (forward ? its.lower.forward : its.lower.backward) - held);
         high = std::max(high, others_high + (forward ? its.upper.forward : its.upper.backward) + held_high);
       }
@@ -377,7 +377,7 @@ DurationBounds Bounder::step(const Scenario& s) {
           to += clock.high * times;
           its_launches += clock.launches * times;
         });
-        const bool forward = is_forward(chunk.sample->windows[w].pass);
+        const bool forward = is_forward(chunk.sample->windows[w].kind);
         Duration& least = forward ? shortest.forward : shortest.backward;
         Duration& most = forward ? slowest.forward : slowest.backward;
         least = std::min(least, from);
