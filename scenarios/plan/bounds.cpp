@@ -180,11 +180,12 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
     std::int32_t& program = program_of_kind[static_cast<std::size_t>(kind_of(p))];
     if (program >= 0) continue;
     program = static_cast<std::int32_t>(workload.programs.size());
-    workload.programs.push_back(lower_role(small, {{0, 0, p}, {}}));
+    workload.programs.push_back(lower_role(small, {{.pipeline = p}, {}}));
   }
+  const GroupAxis pipeline = dense_mesh(asked.layout).along(axis::pp);
   for (Rank rank{0}; rank.value < asked.layout.world_size(); ++rank.value)
     workload.program_of_rank[rank.index()] =
-        program_of_kind[static_cast<std::size_t>(kind_of(coordinates(asked.layout, rank).pipeline))];
+        program_of_kind[static_cast<std::size_t>(kind_of(pipeline.coordinate(rank)))];
   const Prices driver = price(workload, asked.cluster, nccl_settings(asked.runtime));
 
   const FabricKey fabric_key{asked.cluster, asked.layout.world_size()};
@@ -208,7 +209,7 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
     for (const Stage& stage : chunks_of_rank(static_cast<std::int32_t>(asked.model.layers), asked.layout, p))
       held.emplace_back(stage.layers(), (stage.embedding ? 1 : 0) + (stage.head ? 2 : 0));
     const auto [known, added] = known_states.try_emplace(held, mesh.stages.size());
-    const Rank rank = rank_at(asked.layout, {.tensor = 0, .data = 0, .pipeline = p});
+    const Rank rank = rank_at(asked.layout, {.pipeline = p});
     const DriverPrices& its = driver.of(rank);
     const auto driver_upper = [&] {
       Bytes sum;
@@ -223,7 +224,7 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
       mesh.stages.back().driver_upper = driver_upper();
       continue;
     }
-    const Program state = lower_state(input, {{0, 0, p}, {}});
+    const Program state = lower_state(input, {{.pipeline = p}, {}});
     StateCost cost;
     std::size_t step = 0, passes = 0, norm = 0;
     for (std::size_t i = 0; i < state.ops.size(); ++i) {
