@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "parallel/namespace.hpp"
+#include "parallel/schedule/stage_placement.hpp"
 
 namespace tidemark::parallel {
 
@@ -34,14 +35,24 @@ struct Layout {
   bool count_embedding = false;  ///< the embedding takes one layer's place when layers are split over stages
   bool count_loss = false;       ///< the LM head and loss take one layer's place
   ScheduleKind schedule = ScheduleKind::OneFOneB;
-  std::int32_t chunks = 1;       ///< virtual stages of a rank: chunk c of rank p is stage c x pipeline + p of the model
+  std::int32_t chunks = 1;       ///< virtual stages of a rank
   std::int32_t chunk_group = 0;  ///< interleaved: micro-batches that a chunk runs in a row; 0: as many as stages
   /// Layers of each stage in the order of the model; empty: equal shares, but for the two below.
   std::vector<std::int32_t> stage_layers{};
   std::int32_t first_layers = 0;  ///< of the first rank, all its chunks together; 0: its equal share
   std::int32_t last_layers = 0;   ///< the same of the last rank
 
-  [[nodiscard]] std::int32_t stages() const { return pipeline * chunks; }
+  /// Which stages of the model each pipeline rank holds: a matter of the schedule.
+  [[nodiscard]] StagePlacement placement() const {
+    switch (schedule) {
+      case ScheduleKind::OneFOneB:
+      case ScheduleKind::GPipe:
+      case ScheduleKind::Interleaved:
+        return {PlacementShape::Loop, pipeline, chunks};
+    }
+    return {};
+  }
+  [[nodiscard]] std::int32_t stages() const { return placement().stages(); }
   [[nodiscard]] std::int32_t group() const { return chunk_group == 0 ? pipeline : chunk_group; }
   [[nodiscard]] std::int32_t world_size() const { return tensor * context * pipeline * data; }
   [[nodiscard]] std::int32_t experts_tensor() const { return expert_tensor == 0 ? tensor : expert_tensor; }

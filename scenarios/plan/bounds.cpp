@@ -39,12 +39,12 @@ PassMemory pass_memory(const ChunkSample& sample, const std::vector<LayerRun>& r
   }
   PassMemory found;
   // The second micro-batch, which comes upon what the first left behind; where none runs ahead, nothing is in flight.
-  const bool ahead = sample.windows.size() > 2 && is_forward(sample.windows[1].pass);
+  const bool ahead = sample.windows.size() > 2 && is_forward(sample.windows[1].kind);
   found.each = ahead ? of_window[1].net.count() : 0;
   std::int64_t before = 0;
   for (std::size_t w = 0; w < of_window.size(); ++w) {
     const Window& window = sample.windows[w];
-    std::int64_t& lowest = is_forward(window.pass) ? found.forward : found.backward;
+    std::int64_t& lowest = is_forward(window.kind) ? found.forward : found.backward;
     lowest = std::min(lowest, before + of_window[w].highest.count() - window.others * found.each);
     before += of_window[w].net.count();
   }
@@ -206,7 +206,7 @@ bool Bounder::samples_hold(const Scenario& shortest, std::int32_t p, const Progr
     if (!chunk.sample) return false;
     const std::vector<Window>& windows = chunk.sample->windows;  // those of a kind do the same
     const auto backward =
-        std::find_if(windows.begin(), windows.end(), [](const Window& w) { return !is_forward(w.pass); });
+        std::find_if(windows.begin(), windows.end(), [](const Window& w) { return !is_forward(w.kind); });
     if (backward == windows.end()) return false;
     expected.add(windows.front().work, micro_batches);
     expected.add(backward->work, micro_batches);
@@ -302,7 +302,7 @@ std::int64_t Bounder::lowest_of_passes(const Scenario& s, std::int32_t p, const 
   std::int64_t lowest = 0;
   for (const InFlight::At& at : in_flight_.get(key, hash_of(key))->moments) {
     const PassMemory& its = passes[static_cast<std::size_t>(at.chunk)];
-    std::int64_t all = (is_forward(at.pass) ? its.forward : its.backward) - variables * boundary;
+    std::int64_t all = (is_forward(at.kind) ? its.forward : its.backward) - variables * boundary;
     for (std::size_t c = 0; c < passes.size(); ++c) all += at.others[c] * passes[c].each;
     lowest = std::max(lowest, all);
   }
@@ -377,7 +377,7 @@ DurationBounds Bounder::step(const Scenario& s) {
           to += clock.high * times;
           its_launches += clock.launches * times;
         }
-        const bool forward = is_forward(window.pass);
+        const bool forward = is_forward(window.kind);
         Duration& least = forward ? shortest.forward : shortest.backward;
         Duration& most = forward ? slowest.forward : slowest.backward;
         least = std::min(least, from);

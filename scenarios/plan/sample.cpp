@@ -76,7 +76,7 @@ class WindowCutter {
   // backward mark parts them.
   void enter(std::size_t op, const Mark& mark) {
     const bool turns =
-        mark.micro_batch == micro_batch_ && is_forward(window_.pass) && mark.phase == Phase::Backward && fresh_;
+        mark.micro_batch == micro_batch_ && is_forward(window_.kind) && mark.phase == Phase::Backward && fresh_;
     if (mark.micro_batch != micro_batch_ || turns) {
       close_piece(op);
       close_window();
@@ -84,7 +84,7 @@ class WindowCutter {
       fresh_ = !turns && !seen_[micro_batch_];
       seen_[micro_batch_] = true;
       if (fresh_) ++in_flight_;
-      window_ = {fresh_ ? Pass::Forward : Pass::Backward, in_flight_ - 1, {}, {}};
+      window_ = {fresh_ ? ActionKind::Forward : ActionKind::Backward, in_flight_ - 1, {}, {}};
       if (!fresh_) --in_flight_;
     }
     const auto [run, unit] = place_of(program_.layer_of(mark.label));
@@ -139,7 +139,7 @@ bool comes_by_each_unit(const Window& window, const std::vector<LayerRun>& runs)
   std::vector<std::pair<std::int32_t, std::int32_t>> expected, found;
   for (std::size_t r = 0; r < runs.size(); ++r)
     for (std::int32_t u = 0; u < runs[r].times; ++u) expected.emplace_back(static_cast<std::int32_t>(r), u);
-  if (!is_forward(window.pass)) std::reverse(expected.begin(), expected.end());
+  if (!is_forward(window.kind)) std::reverse(expected.begin(), expected.end());
   for (std::size_t i = 0; i < window.pieces.size(); ++i) {
     const Piece& piece = window.pieces[i];
     if (piece.run >= 0) found.emplace_back(piece.run, piece.unit);
@@ -178,14 +178,14 @@ Bytes left_behind(const Window& window) {
 // The second micro-batch that runs ahead and the third: the first meets what no other does.
 bool micro_batches_repeat(const std::vector<Window>& windows) {
   std::size_t ahead = 0;
-  while (ahead < windows.size() && is_forward(windows[ahead].pass)) ++ahead;
+  while (ahead < windows.size() && is_forward(windows[ahead].kind)) ++ahead;
   return ahead < 4 || left_behind(windows[1]) == left_behind(windows[2]);
 }
 
 bool passes_of_a_kind_are_alike(const std::vector<Window>& windows) {
   std::array<const Window*, 2> first{};
   for (const Window& window : windows) {
-    const Window*& its = first[is_forward(window.pass) ? 0 : 1];
+    const Window*& its = first[is_forward(window.kind) ? 0 : 1];
     if (its != nullptr && its->work != window.work) return false;
     its = &window;
   }

@@ -76,7 +76,7 @@ struct Piece {
   std::vector<TimedOp> ops;  ///< events count from 0 in each piece; -1 is one that was recorded before it
 };
 struct Window {
-  Pass pass = Pass::Forward;
+  ActionKind kind = ActionKind::Forward;
   std::int32_t others = 0;  ///< micro-batches in flight besides its own
   std::vector<Piece> pieces;
   PassWork work;
