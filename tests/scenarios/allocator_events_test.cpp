@@ -1,6 +1,5 @@
 #include "scenarios/plan/allocator_events.hpp"
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -12,12 +11,11 @@
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/prediction.hpp"
 #include "sim/program/program_text.hpp"
+#include "tests/scenarios/folders.hpp"
 #include "tests/scenarios/random_layout.hpp"
 
 namespace tidemark::tests {
 namespace {
-
-const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
 
 TEST(AllocatorEvents, SaysWhatPredictSaysOfEveryRandomLayout) {
   SharedGraphs graphs;
@@ -43,8 +41,7 @@ TEST(AllocatorEvents, SaysWhatPredictSaysOfEveryRandomLayout) {
 
 TEST(AllocatorEvents, MicroBatchesInTheMiddleAreKnownWithoutRunningThem) {
   SharedGraphs graphs;
-  const Scenario scenario =
-      settled(parse_scenario(R"(model = "models/llama-3.1-8b.json"
+  const Scenario scenario = scenario_of_text(R"(model = "models/llama-3.1-8b.json"
 cluster = "clusters/h100-sxm-80g.toml"
 gpus = 2
 [model_override]
@@ -55,8 +52,7 @@ tensor = 2
 sequence_length = 1024
 micro_batch = 1
 global_batch = 256
-)",
-                             "small.toml", {source / "scenarios/examples", source / "scenarios"}));
+)");
   const Runtime runtime = runtime_of(scenario);
   const auto graph = graphs.graph_of(scenario.model, graph_options_of(scenario));
   const LoweringInput input{*graph, scenario.layout, scenario.train, runtime};

@@ -1,7 +1,6 @@
 #include "scenarios/plan/bounds.hpp"
 
 #include <cstdlib>
-#include <filesystem>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -17,6 +16,7 @@
 #include "scenarios/plan/pass_schedule.hpp"
 #include "scenarios/plan/sample.hpp"
 #include "scenarios/prediction.hpp"
+#include "tests/scenarios/folders.hpp"
 #include "tests/scenarios/random_layout.hpp"
 
 namespace tidemark::tests {
@@ -88,9 +88,7 @@ TEST(Bounds, DoNotKnowWhatNobodyHasThoughtThrough) {
 // The first stage of four: four layers alike, and three micro-batches that run ahead.
 class Windows : public testing::Test {
  protected:
-  const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
-  const Scenario scenario =
-      settled(parse_scenario(R"(model = "models/llama-3.1-8b.json"
+  const Scenario scenario = scenario_of_text(R"(model = "models/llama-3.1-8b.json"
 cluster = "clusters/h100-sxm-80g.toml"
 gpus = 8
 [model_override]
@@ -103,8 +101,7 @@ stage_layers = [4, 1, 1, 1]
 sequence_length = 512
 micro_batch = 1
 global_batch = 7
-)",
-                             "small.toml", {source / "scenarios/examples", source / "scenarios"}));
+)");
   const Runtime runtime = runtime_of(scenario);
   const ModelGraph graph = build_model(scenario.model, graph_options_of(scenario));
   const LoweringInput input{graph, scenario.layout, scenario.train, runtime};

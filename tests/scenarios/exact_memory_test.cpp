@@ -1,6 +1,5 @@
 #include "scenarios/plan/exact_memory.hpp"
 
-#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "scenarios/plan/same_job.hpp"
 #include "scenarios/prediction.hpp"
 #include "sim/program/calls.hpp"
+#include "tests/scenarios/folders.hpp"
 #include "tests/scenarios/random_layout.hpp"
 #include "topology/route/price.hpp"
 #include "topology/route/traffic.hpp"
@@ -41,8 +41,7 @@ struct Lowered {
 };
 
 Scenario llama(const std::string& layout, const std::string& recompute) {
-  const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
-  return settled(parse_scenario(R"(model = "models/llama-3.1-8b.json"
+  return scenario_of_text(R"(model = "models/llama-3.1-8b.json"
 cluster = "clusters/h100-sxm-80g.toml"
 gpus = 8
 [model_override]
@@ -53,8 +52,7 @@ pipeline = 4
 sequence_length = 1024
 micro_batch = 1
 global_batch = 16
-)" + recompute,
-                                "llama.toml", {source / "scenarios/examples", source / "scenarios"}));
+)" + recompute);
 }
 
 TEST(SameJob, HasTheSamePrograms) {
@@ -142,9 +140,7 @@ TEST(ExactMemory, InFullItIsWhatPredictSays) {
 
 // Where operations run one by one, gradients are made in passes and freed between them.
 TEST(ExactMemory, WhereStateAndPassesAreNotApartTheWholeProgramRuns) {
-  const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
-  const Scenario scenario =
-      settled(parse_scenario(R"(model = "models/qwen2.5-7b.json"
+  const Scenario scenario = scenario_of_text(R"(model = "models/qwen2.5-7b.json"
 cluster = "clusters/h100-sxm-80g.toml"
 gpus = 2
 [model_override]
@@ -157,8 +153,7 @@ hidden_dropout = 0.0
 attention_dropout = 0.0
 [runtime]
 name = "pytorch"
-)",
-                             "eager.toml", {source / "scenarios/examples", source / "scenarios"}));
+)");
   SharedGraphs graphs;
   const Lowered job(scenario);
   EXPECT_FALSE(events_of(lower_repeating(job.input(), roles(job.input()).front())).has_value());

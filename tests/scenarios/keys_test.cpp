@@ -11,16 +11,13 @@
 #include "scenarios/plan/exact_memory.hpp"
 #include "scenarios/plan/space.hpp"
 #include "scenarios/prediction.hpp"
-#include "tests/namespace.hpp"
 #include "tests/scenarios/fields.hpp"
+#include "tests/scenarios/folders.hpp"
 
 // What candidates share depends on its key alone.
 
 namespace tidemark::tests {
 namespace {
-
-const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
-const ScenarioFolders folders{source / "scenarios/examples", source / "scenarios"};
 
 constexpr const char* base = R"(model = "models/llama-3.1-8b.json"
 cluster = "clusters/h100-sxm-80g.toml"

@@ -17,14 +17,11 @@
 #include "scenarios/plan/plan.hpp"
 #include "scenarios/plan/space.hpp"
 #include "scenarios/prediction.hpp"
-#include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
 
 // Spaces small enough to run every combination through `predict`, and what that says beside what `plan` finds.
 
 namespace tidemark::tests {
-
-inline const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
-inline const ScenarioFolders folders{source / "scenarios/examples", source / "scenarios"};
 
 /// A small space: what is written before the axes, and by axis a key and its values as TOML writes them.
 struct SmallSpace {
