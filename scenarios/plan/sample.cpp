@@ -272,6 +272,13 @@ void PassWork::add(const PassWork& other, std::int64_t so_often) {
   for (const auto& [what, its] : other.times) times[what] += its * so_often;
 }
 
+bool PassWork::covers(const PassWork& other) const {
+  return std::all_of(other.times.begin(), other.times.end(), [&](const auto& entry) {
+    const auto its = times.find(entry.first);
+    return its != times.end() && its->second >= entry.second;
+  });
+}
+
 std::pair<std::size_t, std::size_t> passes_of(const Program& program, std::int32_t step) {
   std::size_t begin = program.ops.size();
   for (std::size_t i = 0; i < program.ops.size(); ++i) {

@@ -66,6 +66,8 @@ struct PassWork {
       std::tuple<std::int32_t, std::int32_t, bool, std::int64_t>;  ///< kind of op, its own kind, aside, how much
   std::map<What, std::int64_t> times;
   void add(const PassWork& other, std::int64_t so_often);
+  /// Whether all of that is done, as often or more.
+  [[nodiscard]] bool covers(const PassWork& other) const;
   bool operator==(const PassWork&) const = default;
 };
 
