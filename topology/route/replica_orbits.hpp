@@ -24,8 +24,8 @@
 // Replicas are alike but for what refines them: prices, and how collectives that span all of them load them, because
 // trees have roots and rings have ends. Each has a signature, a 64-bit hash of all that. Replicas of one signature can
 // be exchanged where they hang on the same leaf switches, and so can blocks of replicas that fill whole leaves, if
-// their replicas have the same signatures one by one. What is left when orbits are points is the quotient: the job of
-// `first_ranks` of each orbit, which is all that folding looks at.
+// their replicas have the same signatures one by one. One rank of each
+// orbit, the quotient, is what folding refines into classes.
 
 namespace tidemark::topology {
 
