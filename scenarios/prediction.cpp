@@ -89,7 +89,7 @@ bool is_first_of_stage(const Job& job, const Role& role) {
 
 Program lower_and_verify(const Job& job, const Role& role) {
   RepeatingProgram program = lower_repeating(job.lowering(), role);
-  const std::vector<std::string> wrong = verify(program.few);
+  const std::vector<std::string> wrong = verify(program.rolled);
   ensure(wrong.empty(), wrong.empty() ? "" : wrong.front().c_str());
   return unrolled(std::move(program));
 }

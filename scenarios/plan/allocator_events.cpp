@@ -16,18 +16,18 @@ class Cutter {
 
   explicit Cutter(const RepeatingProgram& program)
       : program_(program),
-        made_(static_cast<std::size_t>(program.few.buffers)),
-        recorded_(static_cast<std::size_t>(program.few.events)),
+        made_(static_cast<std::size_t>(program.rolled.buffers)),
+        recorded_(static_cast<std::size_t>(program.rolled.events)),
         repeat_(program.repeats.begin()),
         part_(&cut_.state.construction) {
-    for (const Op& op : program.few.ops) {
+    for (const Op& op : program.rolled.ops) {
       if (const auto* o = std::get_if<Free>(&op)) made_[o->buffer.index()].freed = true;
       cut_.passes.borrows |= std::holds_alternative<Borrow>(op);
     }
   }
 
   std::optional<RankEvents> cut() && {
-    const std::vector<Op>& ops = program_.few.ops;
+    const std::vector<Op>& ops = program_.rolled.ops;
     for (std::size_t i = 0; i < ops.size(); ++i) {
       if (repeat_ != program_.repeats.end() && i == repeat_->first) enter_body();
       if (repeat_ != program_.repeats.end() && i == repeat_->last) leave_body();
