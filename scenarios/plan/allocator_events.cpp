@@ -114,7 +114,7 @@ class Cutter {
     PassEvents& its = cut_.passes.steps.back();
     its.repeats = 1 + repeat_->more;
     passes_ = &its.after;
-    repeats_since_ = latest() + 1 - repeat_->back;
+    repeats_since_ = latest() + 1 - repeat_->distance;
     ++repeat_;
   }
 
