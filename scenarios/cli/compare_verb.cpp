@@ -39,7 +39,7 @@ bool agrees(const Asked& asked) {
   Measurement measurement{asked.measured, {}, asked.device, asked.tolerance / 100};
   if (asked.ranks) measurement.ranks = asked_ranks(*asked.ranks, scenario);
   const MeasuredComparison comparison = compare_with(scenario, measurement, progress_on_terminal("simulating ranks"));
-  answer(comparison.text, asked.json, [&] { return comparison.json; });
+  answer(comparison.text, comparison.json.empty() ? "" : asked.json, [&] { return comparison.json; });
   return comparison.agrees;
 }
 

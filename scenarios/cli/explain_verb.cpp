@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/deadlocks.hpp"
 #include "scenarios/cli/detail/timeline_options.hpp"
 #include "scenarios/cli/detail/usage.hpp"
 #include "scenarios/cli/detail/verbs.hpp"
@@ -47,6 +48,7 @@ int show_timeline(const Asked& asked, const Scenario& scenario, const std::vecto
   query.ranks = ranks;
   const Job job(scenario);
   const Trace trace = simulate_time(job, {.links = query.links});
+  if (deadlocks(job, trace)) return no;
   // Only what goes out: a timeline can be long.
   if (asked.json == "-")
     answer("", "-", [&] { return timeline(job, trace, query, TimelineFormat::JsonLines); });
@@ -79,6 +81,9 @@ int run(const Asked& asked) {
   if (!asked.json.empty() && asked.show != "scenario")
     refuse("--json", fmt::format("--show {} has no JSON form", asked.show),
            "--show memory, --show scenario and --show timeline have one");
+  Trace trace;
+  if (asked.show == "fabric") trace = simulate_time(job);
+  if (deadlocks(job, trace)) return no;
   const auto shown = [&]() -> std::string {
     if (asked.show == "scenario") return scenario_json(job.scenario, 2) + '\n';
     if (asked.show == "model") return model_text(job);
@@ -86,7 +91,7 @@ int run(const Asked& asked) {
     if (asked.show == "communicators") return communicators_text(job, rank);
     if (asked.show == "program") return program_text(job, rank);
     if (asked.show == "prices") return prices_text(job, rank);
-    return fabric_text(job, last_step(simulate_time(job)));
+    return fabric_text(job, last_step(trace));
   };
   answer(shown(), asked.json, [&] { return scenario_json(job.scenario, 2) + '\n'; });
   return yes;

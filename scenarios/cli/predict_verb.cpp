@@ -41,7 +41,7 @@ int run(const Asked& asked) {
   const Job job(scenario);
   const Trace trace = simulate_time(job, options);
   const Prediction prediction = predict(job, trace, progress_on_terminal("simulating ranks"), options);
-  write_files(asked.files, job, trace, prediction, query);
+  if (!prediction.deadlock) write_files(asked.files, job, trace, prediction, query);
   answer(prediction_text(prediction), asked.json, [&] { return prediction_json(prediction); });
   return prediction.fits ? yes : no;
 }

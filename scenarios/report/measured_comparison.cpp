@@ -12,6 +12,7 @@
 #include "scenarios/recordings/snapshot_replay.hpp"
 #include "scenarios/recordings/training_log.hpp"
 #include "scenarios/report/comparison_text.hpp"
+#include "scenarios/report/deadlock.hpp"
 #include "scenarios/report/simulated_snapshot.hpp"
 
 namespace tidemark::scenarios {
@@ -30,7 +31,9 @@ MeasuredComparison with_snapshot(const Scenario& scenario, const Measurement& me
   question.device = measured.device;
   SnapshotReplay replayed = replay_snapshot(question);
   const Job job(scenario);
-  MemorySnapshot simulated = simulated_snapshot(job, simulate_time(job), rank);
+  const Trace trace = simulate_time(job);
+  if (const auto report = deadlock_of(job.stages, job.folding, trace)) return {false, deadlock_text(*report), {}};
+  MemorySnapshot simulated = simulated_snapshot(job, trace, rank);
   RecordedTrace simulated_trace = recorded_trace(simulated);
   const SnapshotComparison comparison =
       compare_recordings({std::move(simulated), std::move(simulated_trace)},
@@ -56,7 +59,9 @@ MeasuredComparison with_log(const Scenario& scenario, const Measurement& measure
                              .message = "has no memory report of the ranks that --rank asks for",
                              .hint = "Megatron-LM writes those of the first data-parallel ranks only"});
   const Job job(scenario);
-  const LogComparison comparison = compare_log(predict(job, simulate_time(job), progress), logged, measured.file);
+  const Trace trace = simulate_time(job);
+  if (const auto report = deadlock_of(job.stages, job.folding, trace)) return {false, deadlock_text(*report), {}};
+  const LogComparison comparison = compare_log(predict(job, trace, progress), logged, measured.file);
   const ComparisonSubject subject{scenario.name, measured.file, measured.tolerance};
   return {comparison.agrees(measured.tolerance), comparison_text(comparison, subject),
           comparison_json(comparison, subject)};

@@ -19,7 +19,8 @@ struct Measurement {
 
 struct MeasuredComparison {
   bool agrees = false;
-  std::string text, json;
+  std::string text;
+  std::string json;  ///< empty where the job deadlocks: nothing was compared
 };
 
 /// Lays a prediction beside a real run's snapshot or log. Throws InputError, in the words of `compare`.

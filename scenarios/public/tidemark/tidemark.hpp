@@ -91,7 +91,7 @@ struct PlanOptions : Options {
 struct Comparison {
   bool agrees = false;
   std::string text;
-  std::string json;  ///< "tidemark.comparison/1"
+  std::string json;  ///< "tidemark.comparison/1"; empty where the job deadlocks
 };
 struct CompareOptions : Options {
   std::vector<std::int32_t> ranks;     ///< of a snapshot the one that wrote it; none: rank 0, or all that a log has
