@@ -205,7 +205,7 @@ Program lower_every_pass(const LoweringInput& input, const Role& role) {
   return lowered(input, role, whole_steps(input));
 }
 Program lower_shortest(const LoweringInput& input, const Role& role) {
-  if (input.runtime.eager) return pytorch::lower_training(input);
+  if (input.runtime.eager) return pytorch::lower_training(input, whole_steps(input));
   return lowered(input, role, each_step(input, shortest(input.layout, micro_batches_of(input.train, input.layout))));
 }
 std::optional<Program> lower_state(const LoweringInput& input, const Role& role) {
