@@ -331,25 +331,27 @@ Figures whole_figures(const Scenario& scenario) {
 
   const Bytes capacity = job.scenario.cluster.device.capacity;
   StageTape stage;
-  std::vector<std::pair<StateTape, BothEnds>> runs;  // of a stage's other roles: many do the same
+  std::size_t stage_is_of = job.outline.programs.size();
+  std::vector<std::pair<StateTape, BothEnds>> runs;  // of other roles with that program's passes: many do the same
   for (std::size_t r = 0; r < job.roles.size(); ++r) {
     const Role& role = job.roles[r];
-    const RepeatingProgram& program =
-        job.outline.programs[static_cast<std::size_t>(job.outline.program_of_rank[role.ranks.front().index()])];
+    const std::size_t timed_as = job.program_of(role);
+    const RepeatingProgram& program = job.outline.programs[timed_as];
     std::set<std::int32_t> entries;
     for (const Rank rank : role.ranks) entries.insert(job.prices.entry_of_rank[rank.index()]);
     const auto price_of = [&](std::int32_t entry) -> const DriverPrices& {
       return job.prices.entries[static_cast<std::size_t>(entry)];
     };
     const Judged by{{capacity, allocator}, of_outliving_batches(job.scenario, job.runtime, role.first.pipeline)};
-    if (r == 0 || role.first.pipeline != job.roles[r - 1].first.pipeline) {
-      stage = {};
-      runs.clear();
+    if (job.role_of_program[timed_as] == r) {
       for (const std::int32_t entry : entries) add(program, price_of(entry), by, figures);
       continue;
     }
-    // Its passes are those of the stage's first role.
-    if (stage.steps.empty()) stage = stage_tape(program);
+    // Its passes are those of the role that it is timed as.
+    if (std::exchange(stage_is_of, timed_as) != timed_as) {
+      stage = stage_tape(program);
+      runs.clear();
+    }
     const StateTape state = state_tape(job.lowering(), role);
     auto known = std::find_if(runs.begin(), runs.end(), [&](const auto& run) { return run.first == state; });
     if (known == runs.end()) {
