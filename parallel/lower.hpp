@@ -38,8 +38,8 @@ struct Role {
 /// The whole job: one program per role.
 [[nodiscard]] Workload lower(const LoweringInput& input);
 
-/// The same job with one program per pipeline stage, that of its first role: roles of a stage communicate alike, and
-/// differ only in the pieces of parameters that their optimizer state is made of.
+/// The same job with one program per pipeline stage, that of its first role: where its other roles take as long, which
+/// is for the caller to know or to find out (`timed_like` in sim/program/timing.hpp).
 [[nodiscard]] Workload lower_stages(const LoweringInput& input);
 [[nodiscard]] RepeatingWorkload lower_stages_repeating(const LoweringInput& input);
 

@@ -17,16 +17,16 @@ DriverPrices at_upper_ends(DriverPrices prices) {
 }
 
 template <class AnyProgram>
-DeferredFrees deferred_frees(const AnyProgram& program, const DriverPrices& prices, const JudgedDevice& device) {
-  constexpr BorrowedFrees late = BorrowedFrees::AtNextSync;
+DeferredFrees deferred_frees(const AnyProgram& program, const DriverPrices& prices, const JudgedDevice& device,
+                             const BorrowedReturn& later) {
   return {.unlimited =
               [&] {
-                return replay(program, prices, {.allocator = without_limit(device.allocator), .borrowed = late})
+                return replay(program, prices, {.allocator = without_limit(device.allocator), .borrowed = later})
                     .peak_device_upper;
               },
           .within = [&](const DriverPrices& upper) -> std::optional<Bytes> {
             const MemoryRecord record =
-                replay(program, upper, {.capacity = device.capacity, .allocator = device.allocator, .borrowed = late});
+                replay(program, upper, {.capacity = device.capacity, .allocator = device.allocator, .borrowed = later});
             return record.failure ? std::nullopt : std::optional(record.peak_device_upper);
           }};
 }
@@ -46,13 +46,16 @@ Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& d
   return std::max(at_once, unlimited);
 }
 
-Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& device, const Program& program) {
-  return borrows(program) ? upper_end(at_once, prices, device, deferred_frees(program, prices, device)) : at_once;
+Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& device, const Program& program,
+                const BorrowedReturn& later) {
+  return borrows(program) ? upper_end(at_once, prices, device, deferred_frees(program, prices, device, later))
+                          : at_once;
 }
 Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& device,
                 const RepeatingProgram& program) {
-  return borrows(program.rolled) ? upper_end(at_once, prices, device, deferred_frees(program, prices, device))
-                                 : at_once;
+  return borrows(program.rolled)
+             ? upper_end(at_once, prices, device, deferred_frees(program, prices, device, BorrowedFrees::AtNextSync))
+             : at_once;
 }
 
 }  // namespace tidemark::scenarios

@@ -6,13 +6,14 @@
 #include "scenarios/namespace.hpp"
 #include "sim/base/units.hpp"
 #include "sim/memory/allocator_options.hpp"
+#include "sim/memory/replay.hpp"
 #include "sim/program/prices.hpp"
 #include "sim/program/program.hpp"
 #include "sim/program/repeats.hpp"
 
 // Blocks that another stream borrows come back between their free and the next time the host waits for that stream
 // (sim/memory/replay.hpp). `predict` and `plan` tell what is allocated and reserved at the near end, and count the far
-// one in what a device holds at most, here alone.
+// one in what a device holds at most, here alone. `predict` says what it would be by the simulated clock.
 
 namespace tidemark::scenarios {
 
@@ -25,7 +26,7 @@ struct JudgedDevice {
   AllocatorOptions allocator;
 };
 
-/// A rank's memory with frees at the next sync.
+/// A rank's memory with frees that come later.
 struct DeferredFrees {
   std::function<Bytes()> unlimited;  ///< what a device without a limit holds at most
   /// The same on the device as it is, with drivers that take all they might; nothing where memory runs out.
@@ -37,9 +38,9 @@ struct DeferredFrees {
 /// (release_cached_blocks in c10/cuda/CUDACachingAllocator.cpp). The emulated one does too, and shows whether it helps.
 [[nodiscard]] Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& device,
                               const DeferredFrees& deferred);
-/// The same by the rank's program.
+/// The same by the rank's program, with frees at the next sync or when a clock says so.
 [[nodiscard]] Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& device,
-                              const Program& program);
+                              const Program& program, const BorrowedReturn& later = BorrowedFrees::AtNextSync);
 [[nodiscard]] Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& device,
                               const RepeatingProgram& program);
 

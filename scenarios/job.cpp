@@ -8,6 +8,7 @@
 #include "scenarios/internal_error.hpp"
 #include "scenarios/io/allocator_conf.hpp"
 #include "scenarios/io/input_error.hpp"
+#include "scenarios/timing_classes.hpp"
 #include "sim/base/ensure.hpp"
 #include "sim/program/calls.hpp"
 #include "sim/program/verify.hpp"
@@ -111,8 +112,14 @@ JobOutline::JobOutline(const Scenario& asked)
     : scenario(settled(asked)),
       runtime(runtime_of(scenario)),
       graph(build_model(scenario.model, graph_options_of(scenario))),
-      roles(parallel::roles(lowering())),
-      outline(lower_stages_repeating(lowering())) {
+      roles(parallel::roles(lowering())) {
+  TimingClasses classes = timing_classes(roles, lower_role_of(lowering()));
+  role_of_program = std::move(classes.first_role);
+  outline = {std::move(classes.programs), std::vector<std::int32_t>(static_cast<std::size_t>(scenario.gpus)),
+             communicators_of(lowering()).table};
+  for (std::size_t r = 0; r < roles.size(); ++r)
+    for (const Rank rank : roles[r].ranks)
+      outline.program_of_rank[rank.index()] = static_cast<std::int32_t>(classes.of_role[r]);
   require_sound(scenario.name, verify(shortened(outline)));
   const Workload calls = calls_of(outline);
   prices = price(calls, scenario.cluster, nccl_settings(scenario.runtime));

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "parallel/graph.hpp"
@@ -22,20 +24,26 @@ struct JobOutline {
   Runtime runtime;
   ModelGraph graph;
   std::vector<Role> roles;
-  RepeatingWorkload outline;  ///< of the stages
+  std::vector<std::size_t> role_of_program;  ///< by program of the outline: whose it is
+  RepeatingWorkload outline;                 ///< one program for each class of roles that take equally long
   Prices prices;
-  Folding folding;   ///< of the stages at `prices`
+  Folding folding;   ///< of the outline at `prices`
   TimePrices times;  ///< of `folding`, where transfers share links
 
   [[nodiscard]] LoweringInput lowering() const { return {graph, scenario.layout, scenario.train, runtime}; }
   [[nodiscard]] const Role& role_of(Rank rank) const;
+  /// The program that stands for the role on the clock.
+  [[nodiscard]] std::size_t program_of(const Role& role) const {
+    return static_cast<std::size_t>(outline.program_of_rank[role.ranks.front().index()]);
+  }
 };
 
 /// With its programs op by op.
 struct Job : JobOutline {
-  explicit Job(const Scenario& its) : JobOutline(its), stages(unrolled(outline)) {}
+  explicit Job(const Scenario& its) : Job(JobOutline(its)) {}
+  explicit Job(JobOutline its) : JobOutline(std::move(its)), timed(unrolled(outline)) {}
 
-  Workload stages;  ///< one program per pipeline stage: what time depends on
+  Workload timed;  ///< what runs on the clock: the outline's programs
 };
 
 /// The scenario with what it leaves to its device decided. Throws InputError where its programs would be too long.

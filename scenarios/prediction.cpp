@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
-#include <tuple>
+#include <optional>
 #include <utility>
 
 #include <oneapi/tbb/parallel_for.h>
@@ -11,30 +11,17 @@
 #include "kernels/price_time.hpp"
 #include "parallel/flops.hpp"
 #include "scenarios/deferred_frees.hpp"
-#include "scenarios/host_clock.hpp"
-#include "scenarios/internal_error.hpp"
 #include "scenarios/outliving_batches.hpp"
 #include "scenarios/report/assumptions.hpp"
+#include "scenarios/role_program.hpp"
 #include "sim/clock/engine.hpp"
-#include "sim/program/verify.hpp"
 
 namespace tidemark::scenarios {
 namespace {
 
-// When the host thread of a class comes to two ops of a program of its stage.
-std::pair<Instant, Instant> times_of(HostClock clock, const Program& program, std::size_t first, std::size_t second) {
-  std::pair<Instant, Instant> found;
-  for (std::size_t i = 0; i <= std::max(first, second); ++i) {
-    const Instant now = clock.come_to(program.ops[i]);
-    if (i == first) found.first = now;
-    if (i == second) found.second = now;
-  }
-  return found;
-}
-
 // The memory of ranks that run one program at the same prices.
-RankGroup replayed(const Program& program, const DriverPrices& prices, Bytes capacity,
-                   const AllocatorOptions& allocator) {
+RankGroup replayed(const Program& program, const DriverPrices& prices, const JudgedDevice& device) {
+  const auto& [capacity, allocator] = device;
   RankGroup group;
   group.prices = prices;
   group.memory = replay(program, prices, {.allocator = without_limit(allocator)});
@@ -46,32 +33,27 @@ RankGroup replayed(const Program& program, const DriverPrices& prices, Bytes cap
     if (!group.failure) group.memory = std::move(limited);
   }
   Bytes& upper = group.memory.peak_device_upper;
-  const Bytes at_once = std::exchange(upper, upper_end(upper, prices, {capacity, allocator}, program));
+  const Bytes at_once = std::exchange(upper, upper_end(upper, prices, device, program));
   group.of_deferred_frees = upper - at_once;
   group.device_peak_op = program[group.memory.device.at.mark.label];
   group.allocated_peak_op = program[group.memory.allocated.at.mark.label];
   return group;
 }
 
-// The first role of a stage runs the stage's program.
-bool is_first_of_stage(const Job& job, const Role& role) {
-  const auto first = std::find_if(job.roles.begin(), job.roles.end(),
-                                  [&](const Role& r) { return r.first.pipeline == role.first.pipeline; });
-  return &*first == &role;
-}
-
-Program lower_and_verify(const Job& job, const Role& role) {
-  RepeatingProgram program = lower_repeating(job.lowering(), role);
-  require_sound(job.scenario.name, verify(program.rolled));
-  return unrolled(std::move(program));
+// How much of what deferred frees may hold they hold by the clock.
+Bytes held_by_the_clock(const ProgramTimes& times, const Program& program, const JudgedDevice& device,
+                        const RankGroup& group) {
+  const Bytes at_once = group.memory.peak_device_upper - group.of_deferred_frees;
+  return upper_end(at_once, group.prices, device, program, ByClock{&times}) - at_once;
 }
 
 void replay_role(const Job& job, const Trace& trace, const Role& role, const PredictOptions& options,
                  std::vector<RankGroup>& groups) {
-  const bool of_stage_itself = is_first_of_stage(job, role);
-  const Program own = of_stage_itself ? Program{} : lower_and_verify(job, role);
-  const auto of_stage = static_cast<std::size_t>(job.stages.program_of_rank[role.ranks.front().index()]);
-  const Program& program = of_stage_itself ? job.stages.programs[of_stage] : own;
+  const RoleProgram its(job, role);
+  const Program& program = its.program();
+  const bool has_times = options.told == Told::Whole && std::holds_alternative<Completed>(trace.outcome);
+  const bool asks_the_clock = has_times && borrows(program);
+  const JudgedDevice device{job.scenario.cluster.device.capacity, allocator_options_of(job.scenario)};
 
   std::map<std::int32_t, RankGroup> by_price;
   std::map<std::int32_t, std::vector<Rank>> by_class;  // ranks of one class pay the same
@@ -79,18 +61,18 @@ void replay_role(const Job& job, const Trace& trace, const Role& role, const Pre
   for (auto& [rank_class, ranks] : by_class) {
     const std::int32_t entry = job.prices.entry_of_rank[ranks.front().index()];
     const auto [known, added] = by_price.try_emplace(entry);
-    if (added) {
-      known->second = replayed(program, job.prices.entries[static_cast<std::size_t>(entry)],
-                               job.scenario.cluster.device.capacity, allocator_options_of(job.scenario));
-      known->second.of_outliving_batches = of_outliving_batches(job.scenario, job.runtime, role.first.pipeline);
-      known->second.memory.peak_device_upper += known->second.of_outliving_batches;
-    }
+    if (added) known->second = replayed(program, job.prices.entries[static_cast<std::size_t>(entry)], device);
     RankGroup group = known->second;
     group.coordinates = coordinates(job.scenario.layout, ranks.front());
     group.ranks = std::move(ranks);
-    if (options.told == Told::Whole && std::holds_alternative<Completed>(trace.outcome))
-      std::tie(group.device_peak_time, group.allocated_peak_time) = times_of(
-          HostClock(job, trace, group.ranks.front()), program, group.memory.device.at.op, group.memory.allocated.at.op);
+    if (asks_the_clock)
+      group.of_frees_by_clock = held_by_the_clock(its.times(trace, group.ranks.front()), program, device, group);
+    group.of_outliving_batches = of_outliving_batches(job.scenario, job.runtime, role.first.pipeline);
+    group.memory.peak_device_upper += group.of_outliving_batches;
+    if (has_times) {
+      group.device_peak_time = its.host_time(trace, group.ranks.front(), group.memory.device.at.op);
+      group.allocated_peak_time = its.host_time(trace, group.ranks.front(), group.memory.allocated.at.op);
+    }
     groups.push_back(std::move(group));
   }
 }
@@ -101,8 +83,8 @@ StepPrediction step_of(const Job& job, const Trace& trace, const PredictOptions&
   found.step = last_step(trace);
   found.tokens_per_s_per_device = tokens_per_s_per_device(s, found.step);
   if (options.told == Told::Figures) return found;
-  const std::vector<StepTimes> classes = step_times(job.stages, job.folding, trace);
-  found.exposed.resize(job.stages.communicators.size());
+  const std::vector<StepTimes> classes = step_times(job.timed, job.folding, trace);
+  found.exposed.resize(job.timed.communicators.size());
   for (std::size_t c = 0; c < classes.size(); ++c) {
     const double weight =
         static_cast<double>(job.folding.classes[c].size) / s.gpus / static_cast<double>(found.step.count());
@@ -139,10 +121,10 @@ Trace simulate_time(const Job& job, const PredictOptions& options) {
   const bool shared = options.links == LinkModel::MaxMin;
   const auto run = [&](const TimePrices& times, LinkSharing sharing) {
     const Keep keep = options.told == Told::Whole ? Keep::Timeline : Keep::Ends;
-    return simulate(job.stages, job.folding, times, {.sharing = sharing, .keep = keep});
+    return simulate(job.timed, job.folding, times, {.sharing = sharing, .keep = keep});
   };
   return shared ? run(job.times, LinkSharing::MaxMinFair)
-                : run(price_time(job.stages, job.folding, job.scenario.cluster,
+                : run(price_time(job.timed, job.folding, job.scenario.cluster,
                                  {.algorithm = {}, .model = PriceModel::AlphaBeta}),
                       LinkSharing::None);
 }
@@ -171,8 +153,8 @@ Prediction predict(const Job& job, const Trace& trace, const Progress& progress,
   Prediction prediction;
   prediction.scenario = job.scenario;
   prediction.parameters = parameter_count(job.graph);
-  prediction.communicators = job.stages.communicators;
-  prediction.deadlock = deadlock_of(job.stages, job.folding, trace);
+  prediction.communicators = job.timed.communicators;
+  prediction.deadlock = deadlock_of(job.timed, job.folding, trace);
   prediction.completed = !prediction.deadlock;
   if (prediction.completed) prediction.step = step_of(job, trace, options);
   for (std::vector<RankGroup>& groups : found)

@@ -399,20 +399,23 @@ Figures whole_figures(const Scenario& scenario) {
 
   const Bytes capacity = job.scenario.cluster.device.capacity;
   std::optional<StageEvents> passes;
-  std::vector<std::pair<StateEvents, BothEnds>> runs;  // of a stage's other roles: many do the same
+  std::size_t passes_are_of = job.outline.programs.size();
+  std::vector<std::pair<StateEvents, BothEnds>> runs;  // of other roles with that program's passes: many do the same
   const auto its_prices = prices_by_role(job.prices, job.roles);
   for (std::size_t r = 0; r < job.roles.size(); ++r) {
     const Role& role = job.roles[r];
-    const RepeatingProgram& program =
-        job.outline.programs[static_cast<std::size_t>(job.outline.program_of_rank[role.ranks.front().index()])];
+    const std::size_t timed_as = job.program_of(role);
+    const RepeatingProgram& program = job.outline.programs[timed_as];
     const Judged by{{capacity, allocator}, of_outliving_batches(job.scenario, job.runtime, role.first.pipeline)};
-    if (r == 0 || role.first.pipeline != job.roles[r - 1].first.pipeline) {
-      passes.reset();
-      runs.clear();
+    if (job.role_of_program[timed_as] == r) {
       for (const DriverPrices* entry : its_prices[r]) add(program, *entry, by, figures);
       continue;
     }
-    if (!passes) passes = shared_passes(job.lowering(), roles_of_stage(job.roles, r), program);
+    // Its passes are those of the role that it is timed as.
+    if (std::exchange(passes_are_of, timed_as) != timed_as) {
+      passes = shared_passes(job.lowering(), roles_of_stage(job.roles, r), program);
+      runs.clear();
+    }
     const std::optional<StateEvents> state = passes ? state_of(job.lowering(), role) : std::nullopt;
     if (!state) return figures_of(predict(scenario, {}, options));
     auto known = std::find_if(runs.begin(), runs.end(), [&](const auto& run) { return run.first == *state; });

@@ -150,8 +150,8 @@ std::string schedule_text(const Job& job) {
 
 std::string communicators_text(const Job& job, Rank rank) {
   std::string out;
-  for (std::size_t slot = 0; slot < job.stages.communicators.size(); ++slot) {
-    const Communicator& communicator = job.stages.communicators[slot];
+  for (std::size_t slot = 0; slot < job.timed.communicators.size(); ++slot) {
+    const Communicator& communicator = job.timed.communicators[slot];
     if (!is_member(communicator, rank)) continue;
     out += fmt::format("g{} {}: {} ranks, rank {} is with {}\n", slot, communicator.name, group_size(communicator),
                        rank.value, rank_list(group_members(communicator, rank)));
@@ -171,7 +171,7 @@ std::string prices_text(const Job& job, Rank rank) {
   add("modules", prices.modules);
   add("nccl_kernels", prices.nccl_kernels);
   for (std::size_t slot = 0; slot < prices.communicators.size(); ++slot)
-    add("communicator " + job.stages.communicators[slot].name, prices.communicators[slot]);
+    add("communicator " + job.timed.communicators[slot].name, prices.communicators[slot]);
   return table(rows);
 }
 

@@ -131,18 +131,17 @@ StepTraffic traffic_of(const Program& program, std::int32_t step) {
 // Everything that all ranks put on the links in the last step, as one transfer.
 TransferPrice traffic_of(const Job& job, const Fabric& fabric) {
   std::vector<StepTraffic> of_program;
-  for (const Program& program : job.stages.programs)
-    of_program.push_back(traffic_of(program, job.scenario.train.steps));
+  for (const Program& program : job.timed.programs) of_program.push_back(traffic_of(program, job.scenario.train.steps));
   std::map<LinkId, Bytes> sums;
   const auto add = [&](const TransferPrice& price, std::int64_t times) {
     for (const LinkLoad& load : price.loads) sums[load.link] += load.bytes * times;
   };
-  for (std::int32_t r = 0; r < job.stages.world_size(); ++r) {
+  for (std::int32_t r = 0; r < job.timed.world_size(); ++r) {
     const Rank rank{r};
-    const StepTraffic& its = of_program[static_cast<std::size_t>(job.stages.program_of_rank[rank.index()])];
+    const StepTraffic& its = of_program[static_cast<std::size_t>(job.timed.program_of_rank[rank.index()])];
     std::map<std::pair<CommSlot, CollectiveKind>, std::vector<CollectivePlan>> plans;
     for (const auto& [key, times] : its.collectives) {
-      const Communicator& communicator = job.stages.communicators[key.comm.index()];
+      const Communicator& communicator = job.timed.communicators[key.comm.index()];
       if (group_leader(communicator, rank) != rank) continue;
       const auto [entry, added] = plans.try_emplace({key.comm, key.kind});
       if (added) {
@@ -153,7 +152,7 @@ TransferPrice traffic_of(const Job& job, const Fabric& fabric) {
       add(price_of(fabric, entry->second, key.size), times);
     }
     for (const auto& [key, times] : its.messages) {
-      const Communicator& communicator = job.stages.communicators[key.comm.index()];
+      const Communicator& communicator = job.timed.communicators[key.comm.index()];
       add(message_price(fabric, r, group_neighbour(communicator, rank, key.step).value, key.size), times);
     }
   }
@@ -182,7 +181,7 @@ std::string busiest_links(const Job& job, const Fabric& fabric, Duration step) {
 }  // namespace
 
 std::string fabric_text(const Job& job, Duration step) {
-  const Fabric fabric = build_fabric(job.scenario.cluster, job.stages.world_size());
+  const Fabric fabric = build_fabric(job.scenario.cluster, job.timed.world_size());
   const auto counted = [](std::int32_t n, std::string_view single, std::string_view many) {
     return fmt::format("{} {}", n, n == 1 ? single : many);
   };

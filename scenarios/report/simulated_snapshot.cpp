@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-#include "scenarios/host_clock.hpp"
+#include "scenarios/role_program.hpp"
 #include "sim/base/ensure.hpp"
 
 namespace tidemark::scenarios {
@@ -64,11 +64,12 @@ class Stacks {
 class Recorder {
  public:
   Recorder(const Job& job, const Trace& trace, Rank rank)
-      : program_(lower_role(job.lowering(), job.role_of(rank))),
+      : its_(job, job.role_of(rank)),
+        program_(its_.program()),
+        times_(its_.times(trace, rank)),
         prices_(job.prices.of(rank)),
         capacity_(job.scenario.cluster.device.capacity),
         options_(allocator_options_of(job.scenario)),
-        clock_(job, trace, rank),
         stacks_(program_, snapshot_) {
     AllocatorSettings& settings = snapshot_.settings.emplace();
     settings.text = job.scenario.runtime.allocator;
@@ -115,12 +116,21 @@ class Recorder {
       out.action = action;
       snapshot_.device_traces.front().push_back(out);
     };
-    if (tensor->kind == TensorEvent::Kind::Alloc) {
-      add(TraceEvent::Action::Alloc);
-      stack_of_block_[tensor->address.value] = stack;
-    } else {
-      add(TraceEvent::Action::FreeRequested);
-      add(TraceEvent::Action::FreeCompleted);
+    switch (tensor->kind) {
+      case TensorEvent::Kind::Alloc:
+        add(TraceEvent::Action::Alloc);
+        stack_of_block_[tensor->address.value] = stack;
+        break;
+      case TensorEvent::Kind::Free:
+        add(TraceEvent::Action::FreeRequested);
+        add(TraceEvent::Action::FreeCompleted);
+        break;
+      case TensorEvent::Kind::FreeLater:
+        add(TraceEvent::Action::FreeRequested);
+        break;
+      case TensorEvent::Kind::ComeBack:
+        add(TraceEvent::Action::FreeCompleted);
+        break;
     }
   }
 
@@ -158,7 +168,7 @@ class Recorder {
   // The host thread comes to the op.
   void walk_to(std::size_t op) {
     for (; next_ <= op; ++next_) {
-      now_us_ = clock_.come_to(program_.ops[next_]).since_start().count() / picoseconds_per_microsecond;
+      now_us_ = times_.host[next_].since_start().count() / picoseconds_per_microsecond;
       const Mark* mark = std::get_if<Mark>(&program_.ops[next_]);
       if (mark == nullptr) continue;
       if (program_[mark->label] != "optimizer_step")
@@ -225,11 +235,12 @@ class Recorder {
     return std::prev(after)->second;
   }
 
-  const Program program_;
+  const RoleProgram its_;
+  const Program& program_;
+  const ProgramTimes times_;
   const DriverPrices& prices_;
   const Bytes capacity_;
   const AllocatorOptions options_;
-  HostClock clock_;
   MemorySnapshot snapshot_;
   Stacks stacks_;
   std::array<TraceCategoryId, category_count> category_ids_;

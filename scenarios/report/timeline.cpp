@@ -10,9 +10,9 @@
 #include <tuple>
 #include <utility>
 
-#include "scenarios/host_clock.hpp"
 #include "scenarios/report/detail/chrome_trace.hpp"
 #include "scenarios/report/detail/timeline_writers.hpp"
+#include "scenarios/role_program.hpp"
 #include "sim/base/overloaded.hpp"
 #include "sim/program/program_text.hpp"
 
@@ -22,7 +22,7 @@ namespace {
 std::string driver_name(const Job& job, const DriverEvent& event) {
   return std::visit(Overloaded{
                         [](DriverResource resource) { return std::string(name(resource)); },
-                        [&](CommSlot slot) { return "communicator " + job.stages.communicators[slot.index()].name; },
+                        [&](CommSlot slot) { return "communicator " + job.timed.communicators[slot.index()].name; },
                     },
                     event.what);
 }
@@ -55,7 +55,7 @@ class Timeline {
     for (const Rank rank : query_.ranks) {
       // Neighbours in the list often run one program.
       const Role& role = job_.role_of(rank);
-      if (&role != role_) program_ = lower_role(job_.lowering(), role);
+      if (&role != role_) program_.emplace(job_, role);
       role_ = &role;
       memory(rank);
       spans(rank);
@@ -73,37 +73,39 @@ class Timeline {
     const DriverPrices& prices = job_.prices.of(rank);
     const Bytes capacity = job_.scenario.cluster.device.capacity;
     // As the prediction: within the device, and where that ends early, without a limit.
+    const Program& program = program_->program();
+    const ProgramTimes times = program_->times(trace_, rank);
     ReplayOptions limit{.capacity = capacity, .allocator = allocator_options_of(job_.scenario)};
-    const std::optional<OutOfDeviceMemory> failure = replay(program_, prices, limit).failure;
+    const std::optional<OutOfDeviceMemory> failure = replay(program, prices, limit).failure;
     if (failure) limit = {.allocator = without_limit(limit.allocator)};
-    writer_.rank(rank, program_, failure);
+    writer_.rank(rank, program, failure);
 
-    HostClock clock(job_, trace_, rank);
     MemoryState now;
     std::int32_t step = -1;
     std::size_t next = 0;
     Instant time;
     const auto walk_to = [&](std::size_t op) {  // and come to it
       for (; next <= op; ++next) {
-        time = clock.come_to(program_.ops[next]);
-        const Mark* mark = std::get_if<Mark>(&program_.ops[next]);
+        time = times.host[next];
+        const Mark* mark = std::get_if<Mark>(&program.ops[next]);
         if (mark == nullptr) continue;
         if (mark->step != step) {
           step = mark->step;
           if (asked(step)) writer_.state(rank, step, time, now);
         }
         if constexpr (Writer::shows_host)
-          writer_.host_mark(TimelinePlace{program_, rank, next, *mark}, time, asked(step));
+          writer_.host_mark(TimelinePlace{program, rank, next, *mark}, time, asked(step));
       }
     };
-    (void)replay(program_, prices, limit, [&](const MemoryEvent& event) {
+    (void)replay(program, prices, limit, [&](const MemoryEvent& event) {
       walk_to(event.at.op);
       now.allocated = event.allocated;
       now.reserved = event.reserved;
       now.driver = event.driver;
-      const TimelinePlace at{program_, rank, event.at.op, event.at.mark};
+      const TimelinePlace at{program, rank, event.at.op, event.at.mark};
       std::visit(Overloaded{
                      [&](const TensorEvent& what) {
+                       if (what.kind == TensorEvent::Kind::ComeBack) return;  // it was no tensor's any more
                        Bytes& of_category = now.composition[what.category];
                        of_category += what.kind == TensorEvent::Kind::Alloc ? what.block : -what.block;
                        if (shown(at, what.category)) writer_.tensor(at, time, event, what);
@@ -116,7 +118,7 @@ class Timeline {
                  event.what);
     });
     if constexpr (Writer::shows_host) {
-      if (!program_.ops.empty()) walk_to(program_.ops.size() - 1);
+      if (!program.ops.empty()) walk_to(program.ops.size() - 1);
       writer_.host_end(time);
     }
   }
@@ -129,7 +131,7 @@ class Timeline {
 
   void spans(Rank rank) {
     const auto rank_class = static_cast<std::size_t>(job_.folding.class_of_rank[rank.index()]);
-    const Program& program = job_.stages.programs[static_cast<std::size_t>(job_.folding.of(rank).program)];
+    const Program& program = job_.timed.programs[static_cast<std::size_t>(job_.folding.of(rank).program)];
     std::vector<std::pair<std::size_t, Mark>> marks;  // by op
     std::vector<Bytes> sizes(static_cast<std::size_t>(program.buffers));
     const std::map<std::size_t, std::vector<std::int64_t>> numbers = message_numbers(program);
@@ -171,11 +173,11 @@ class Timeline {
                    [&](const Collective& o) {
                      found.kind = "collective";
                      found.what = name(o.kind);
-                     found.communicator = job_.stages.communicators[o.comm.index()].name;
+                     found.communicator = job_.timed.communicators[o.comm.index()].name;
                      found.bytes = o.size;
                    },
                    [&](const Exchange& o) {
-                     const Communicator& communicator = job_.stages.communicators[o.comm.index()];
+                     const Communicator& communicator = job_.timed.communicators[o.comm.index()];
                      found.kind = "exchange";
                      found.communicator = communicator.name;
                      for (const Transfer& t : program[o.transfers]) {
@@ -207,7 +209,7 @@ class Timeline {
   const TimelineQuery& query_;
   std::array<bool, category_count> categories_{};
   const Role* role_ = nullptr;
-  Program program_;  // of role_
+  std::optional<RoleProgram> program_;  // of role_
   std::int64_t span_count_ = 0, event_count_ = 0;
 };
 

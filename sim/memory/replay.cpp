@@ -6,6 +6,7 @@
 #include "sim/base/overloaded.hpp"
 #include "sim/memory/caching_allocator.hpp"
 #include "sim/memory/device_memory.hpp"
+#include "sim/memory/event_times.hpp"
 #include "sim/memory/stream_clocks.hpp"
 #include "sim/program/repeats.hpp"
 
@@ -17,9 +18,10 @@ class Replayer {
   /// `program` has at least so many buffers.
   Replayer(const Program& program, const DriverPrices& prices, const ReplayOptions& options)
       : prices_(prices),
-        borrowed_(options.borrowed),
+        defers_(options.borrowed != ReplayOptions{}.borrowed),
         allocator_(LoggedSegments(DeviceMemory(options.capacity)), options.allocator, {}, Counted::Memory),
         buffers_(static_cast<std::size_t>(program.buffers)) {
+    if (const auto* by_clock = std::get_if<ByClock>(&options.borrowed)) clock_.emplace(*by_clock->times);
     record_.peak_allocated_by_step.push_back({});
   }
 
@@ -58,6 +60,11 @@ class Replayer {
   [[nodiscard]] Bytes reserved() const { return allocator_.reserved(); }
   [[nodiscard]] Bytes driver() const { return driver_; }
   [[nodiscard]] Moment moment() const { return {at_, mark_}; }
+  /// Whether the last free of the buffer waits for a clock, and the buffers whose frees the last request found done.
+  [[nodiscard]] bool is_deferred(BufferId buffer) const {
+    return !deferred_.empty() && deferred_.back().buffer == buffer;
+  }
+  [[nodiscard]] const std::vector<BufferId>& came_back() const { return came_back_; }
   [[nodiscard]] Bytes block_of(BufferId buffer) const { return allocator_.size(buffers_[buffer.index()].block); }
   [[nodiscard]] TensorEvent tensor_of(const Alloc& o) const {
     const BlockId block = buffers_[o.buffer.index()].block;
@@ -72,6 +79,10 @@ class Replayer {
   }
 
  private:
+  struct Deferred {
+    BufferId buffer;
+    Instant done;  // of the streams that borrowed it
+  };
   struct Held {
     BlockId block{};
     Category category = Category::Temporaries;
@@ -85,7 +96,10 @@ class Replayer {
   }
 
   void allocate(const Alloc& o) {
+    const std::int64_t waited_for_all = allocator_.stats().sync_all_streams;
+    const Instant at = clock_ ? clock_->finish(at_, allocator_.events()) : Instant{};
     const std::variant<BlockId, OutOfMemory> got = allocator_.malloc(o.size, o.stream);
+    take_back(at, allocator_.stats().sync_all_streams != waited_for_all);
     if (const OutOfMemory* oom = std::get_if<OutOfMemory>(&got)) {
       record_.failure = OutOfDeviceMemory{moment(), oom->segment, oom->available};
       return;
@@ -110,15 +124,26 @@ class Replayer {
     const Held& held = buffers_[buffer.index()];
     composition_[held.category] -= allocator_.size(held.block);
     allocator_.free(held.block);
+    if (clock_)
+      if (const auto done = clock_->note(at_, allocator_.events())) deferred_.push_back({buffer, *done});
+  }
+
+  void take_back(Instant now, bool all) {
+    came_back_.clear();
+    std::erase_if(deferred_, [&](const Deferred& its) {
+      if (all || its.done <= now) came_back_.push_back(its.buffer);
+      return all || its.done <= now;
+    });
   }
 
   // Where frees of borrowed blocks come at once, the block belongs to its own stream alone.
   void borrow(const Borrow& o) {
-    if (borrowed_ == BorrowedFrees::AtNextSync) allocator_.record_stream(buffers_[o.buffer.index()].block, o.stream);
+    if (!defers_) return;
+    allocator_.record_stream(buffers_[o.buffer.index()].block, o.stream);
+    if (clock_) clock_->watch(o.stream);
   }
   void record(const Record& o) {
-    if (borrowed_ == BorrowedFrees::AtNextSync)
-      entry(recorded_, o.event) = streams_.record(o.stream, allocator_.events());
+    if (defers_ && !clock_) entry(recorded_, o.event) = streams_.record(o.stream, allocator_.events());
   }
   void wait(const Wait& o) {
     if (o.event.index() < recorded_.size()) streams_.wait(o.stream, recorded_[o.event.index()]);
@@ -162,7 +187,10 @@ class Replayer {
   }
 
   const DriverPrices& prices_;
-  BorrowedFrees borrowed_;
+  bool defers_;                      // frees of borrowed blocks
+  std::optional<EventTimes> clock_;  // otherwise until the host has waited
+  std::vector<Deferred> deferred_;   // frees, in order
+  std::vector<BufferId> came_back_;
   StreamClocks streams_;
   std::vector<StreamClocks::Clock> recorded_;  // by event, where frees wait for streams
   CachingAllocator<LoggedSegments<DeviceMemory>> allocator_;
@@ -199,35 +227,44 @@ ObservedMemory replay(const Program& program, const DriverPrices& prices, const 
   std::vector<TensorEvent> tensors(static_cast<std::size_t>(program.buffers));
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
+    const Bytes allocated = replayer.allocated(), reserved = replayer.reserved();
     if (!replayer.step(i, op)) break;
     const auto tell = [&](const auto& what) {
       observer({replayer.moment(), what, replayer.allocated(), replayer.reserved(), replayer.driver(),
                 replayer.take_segment_events()});
     };
-    std::visit(Overloaded{
-                   [&](const Alloc& o) { tell(tensors[o.buffer.index()] = replayer.tensor_of(o)); },
-                   [&](const Free& o) {
-                     tensors[o.buffer.index()].kind = TensorEvent::Kind::Free;
-                     tell(tensors[o.buffer.index()]);
-                   },
-                   [](const Borrow&) {},
-                   [](const Launch&) {},
-                   [](const Collective&) {},
-                   [](const Exchange&) {},
-                   [](const Record&) {},
-                   [](const Wait&) {},
-                   [](const Sync&) {},
-                   [&](const CreateDriver& o) {
-                     tell(DriverEvent{o.resource, Replayer::category(o.resource), prices.of(o.resource).bytes});
-                   },
-                   [&](const CreateCommunicator& o) {
-                     tell(DriverEvent{o.comm, Category::Nccl, prices.of(o.comm).bytes});
-                   },
-                   [](const Bind&) {},
-                   [](const Unbind&) {},
-                   [](const Mark&) {},
-               },
-               op);
+    std::visit(
+        Overloaded{
+            [&](const Alloc& o) {
+              for (const BufferId buffer : replayer.came_back()) {
+                tensors[buffer.index()].kind = TensorEvent::Kind::ComeBack;
+                observer({replayer.moment(), tensors[buffer.index()], allocated, reserved, replayer.driver(), {}});
+              }
+              tell(tensors[o.buffer.index()] = replayer.tensor_of(o));
+            },
+            [&](const Free& o) {
+              tensors[o.buffer.index()].kind =
+                  replayer.is_deferred(o.buffer) ? TensorEvent::Kind::FreeLater : TensorEvent::Kind::Free;
+              tell(tensors[o.buffer.index()]);
+            },
+            [](const Borrow&) {},
+            [](const Launch&) {},
+            [](const Collective&) {},
+            [](const Exchange&) {},
+            [](const Record&) {},
+            [](const Wait&) {},
+            [](const Sync&) {},
+            [&](const CreateDriver& o) {
+              tell(DriverEvent{o.resource, Replayer::category(o.resource), prices.of(o.resource).bytes});
+            },
+            [&](const CreateCommunicator& o) {
+              tell(DriverEvent{o.comm, Category::Nccl, prices.of(o.comm).bytes});
+            },
+            [](const Bind&) {},
+            [](const Unbind&) {},
+            [](const Mark&) {},
+        },
+        op);
   }
   std::vector<SegmentLayout> segments = replayer.segments();
   return {std::move(replayer).finish(), std::move(segments)};

@@ -15,9 +15,10 @@
 #include "sim/memory/segment_source.hpp"
 #include "sim/program/prices.hpp"
 #include "sim/program/program.hpp"
+#include "sim/program/program_times.hpp"
 
-// Memory without a clock: host order decides what is allocated when, so one pass over the ops through the emulated
-// allocator gives every peak exactly.
+// Host order decides what is allocated when, so one pass over the ops through the emulated allocator gives every peak
+// exactly, and needs no clock; but for blocks that other streams borrow, which come back when these are done.
 
 namespace tidemark::sim {
 
@@ -66,17 +67,27 @@ struct MemoryRecord {
   bool operator==(const MemoryRecord&) const = default;
 };
 
-/// When a block that another stream borrowed comes back after its free. The other stream's clock decides; without one,
-/// these are the ends of what can be. Either way an allocator that is refused a segment waits for all of them first.
+/// When a block that another stream borrowed comes back after its free, without asking a clock: the ends of what can
+/// be. An allocator that is refused a segment waits for all of them first.
 enum class BorrowedFrees : std::uint8_t {
   AtOnce,      ///< the other stream had finished
   AtNextSync,  ///< it finished just when the host waited for an event that comes after its work, by whatever stream
 };
 
+/// It comes back as PyTorch's allocator learns of it: at the first request after the other stream has done what it had
+/// been given before the free (insert_events, process_events in c10/cuda/CUDACachingAllocator.cpp). At each request as
+/// many blocks have come back as would at the next sync, or more.
+struct ByClock {
+  const ProgramTimes* times = nullptr;  ///< of the program that is replayed, op by op
+  bool operator==(const ByClock&) const = default;
+};
+
+using BorrowedReturn = std::variant<BorrowedFrees, ByClock>;
+
 struct ReplayOptions {
   Bytes capacity = Bytes{std::numeric_limits<std::int64_t>::max() / 2};  ///< of the device
   AllocatorOptions allocator = {};
-  BorrowedFrees borrowed = BorrowedFrees::AtOnce;
+  BorrowedReturn borrowed = BorrowedFrees::AtOnce;
 };
 
 /// Runs the program's memory through the allocator.
@@ -86,9 +97,9 @@ struct ReplayOptions {
 [[nodiscard]] MemoryRecord replay(const RepeatingProgram& program, const DriverPrices& prices,
                                   const ReplayOptions& options);
 
-/// A tensor comes or goes.
+/// A tensor comes or goes; a block that was freed comes back later where other streams had borrowed it.
 struct TensorEvent {
-  enum class Kind : std::uint8_t { Alloc, Free };
+  enum class Kind : std::uint8_t { Alloc, Free, FreeLater, ComeBack };
   Kind kind = Kind::Alloc;
   BufferId buffer;
   LabelId label;

@@ -13,6 +13,7 @@
 #include "scenarios/plan/exact_memory.hpp"
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/prediction.hpp"
+#include "scenarios/role_program.hpp"
 #include "tests/namespace.hpp"
 
 // Interleaved schedules send beside the passes: what is sent is free again between the end of its pass and the next
@@ -124,6 +125,32 @@ TEST(DeferredFrees, DoNotMakeAJobFitThatNeedsMoreWithoutThem) {
     at_once = std::max(at_once, group.memory.peak_device_upper - group.of_deferred_frees);
   scenario.cluster.device.capacity = at_once - 1_MiB;
   EXPECT_FALSE(predict(scenario).fits);
+}
+
+// By the clock what is reserved lies between the ends here, and blocks do come back before the next sync.
+TEST(DeferredFrees, ComeByTheClockBetweenTheEnds) {
+  int below_the_far_end = 0, above_the_near_end = 0;
+  for (Scenario scenario : interleaved_jobs()) {
+    scenario.cluster.device.capacity = 1024_GiB;
+    const Job job(scenario);
+    const Trace trace = simulate_time(job);
+    for (const RankGroup& group : predict(job, trace).groups) {
+      const RoleProgram its(job, job.role_of(group.ranks.front()));
+      const ProgramTimes times = its.times(trace, group.ranks.front());
+      const auto run = [&](const auto& borrowed) {
+        return replay(its.program(), group.prices, {.borrowed = borrowed});
+      };
+      const MemoryRecord at_once = run(BorrowedFrees::AtOnce), by_clock = run(ByClock{&times}),
+                         at_sync = run(BorrowedFrees::AtNextSync);
+      EXPECT_LE(at_once.peak_reserved, by_clock.peak_reserved);
+      EXPECT_LE(by_clock.peak_reserved, at_sync.peak_reserved);
+      EXPECT_EQ(group.of_frees_by_clock, by_clock.peak_device_upper - at_once.peak_device_upper);
+      below_the_far_end += by_clock.peak_reserved < at_sync.peak_reserved ? 1 : 0;
+      above_the_near_end += by_clock.peak_reserved > at_once.peak_reserved ? 1 : 0;
+    }
+  }
+  EXPECT_GT(below_the_far_end, 0);
+  EXPECT_GT(above_the_near_end, 0);
 }
 
 TEST(DeferredFrees, PlanComesToTheFiguresOfPredict) {

@@ -379,14 +379,14 @@ TEST(Job, ItsValuesAgree) {
   const Job job(scenario());
   EXPECT_EQ(job.scenario.train.attention, AttentionKernel::Fused);  // settled by the device
   EXPECT_EQ(job.prices.entry_of_rank.size(), 8u);
-  EXPECT_EQ(job.stages.communicators.size(), 6u);
+  EXPECT_EQ(job.timed.communicators.size(), 6u);
   EXPECT_TRUE(verify(lower(job.lowering())).empty());
 }
 
 // The first stage asks for a gradient before it has handed on what that would be the gradient of.
 Job deadlocked() {
   Job job(scenario());
-  Program& first = job.stages.programs.front();
+  Program& first = job.timed.programs.front();
   const auto next = [&](Direction direction) {
     return std::find_if(first.transfers.begin(), first.transfers.end(),
                         [&](const Transfer& t) { return t.direction == direction; });

@@ -12,9 +12,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/host_clock.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/report/fabric_text.hpp"
+#include "scenarios/role_program.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests {
@@ -242,13 +242,11 @@ TEST(Timeline, ADeviceThatIsTooSmallSaysWhereItEnds) {
 TEST(Timeline, HostTimesAreTheSimulatedOnesWhereProgramsAreEqual) {
   for (const Role& role : job().roles) {
     const Rank rank = role.ranks.front();
-    const Program program = lower_role(job().lowering(), role);
-    const RankClass& its = job().folding.of(rank);
-    const Program& simulated = job().stages.programs[static_cast<std::size_t>(its.program)];
+    const RoleProgram its(job(), role);
+    const Program& program = its.program();
+    const Program& simulated = job().timed.programs[job().program_of(role)];
     const auto& host = trace().classes[static_cast<std::size_t>(job().folding.class_of_rank[rank.index()])].host;
-    HostClock clock(job(), trace(), rank);
-    std::vector<Instant> times;
-    for (const Op& op : program.ops) times.push_back(clock.come_to(op));
+    const std::vector<Instant> times = its.times(trace(), rank).host;
     EXPECT_TRUE(std::is_sorted(times.begin(), times.end()));
     if (program == simulated) {
       EXPECT_EQ(times, host);

@@ -73,7 +73,18 @@ struct MemoryState {
 };
 
 constexpr std::string_view name(Direction direction) { return direction == Direction::Send ? "send" : "receive"; }
-constexpr std::string_view name(TensorEvent::Kind kind) { return kind == TensorEvent::Kind::Alloc ? "alloc" : "free"; }
+constexpr std::string_view name(TensorEvent::Kind kind) {
+  switch (kind) {
+    case TensorEvent::Kind::Alloc:
+      return "alloc";
+    case TensorEvent::Kind::Free:
+    case TensorEvent::Kind::FreeLater:
+      return "free";
+    case TensorEvent::Kind::ComeBack:
+      return "come_back";
+  }
+  return "?";
+}
 
 // Text that goes out in large pieces.
 class Pages {
@@ -113,7 +124,7 @@ class TimelineJson {
     out_.write(R"({{"schema":"tidemark.timeline/1","scenario":{},"world_size":{},"link_model":"{}","ranks":{},)"
                R"("steps":{},"categories":{},"capacity_bytes":{},"end_ps":{}}})"
                "\n",
-               in_json(job.scenario.name), job.stages.world_size(),
+               in_json(job.scenario.name), job.timed.world_size(),
                query.links == LinkModel::MaxMin ? "max-min" : "alpha-beta", numbers(ranks), numbers(query.steps),
                categories.empty() ? "null" : numbers(categories), job.scenario.cluster.device.capacity.count(),
                picoseconds(trace.end));

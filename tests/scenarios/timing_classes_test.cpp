@@ -1,0 +1,102 @@
+#include "scenarios/timing_classes.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/prediction.hpp"
+#include "scenarios/role_program.hpp"
+#include "sim/program/timing.hpp"
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
+namespace {
+
+// Two stages of four data-parallel ranks, whose optimizers hold other pieces of parameters.
+const Job& job() {
+  const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
+  static const Job job(parse_scenario(R"(model = "models/llama-3.1-8b.json"
+cluster = "clusters/h100-sxm-80g.toml"
+gpus = 8
+[model_override]
+num_hidden_layers = 4
+[layout]
+pipeline = 2
+sharding = "zero1"
+[train]
+sequence_length = 1024
+micro_batch = 1
+global_batch = 32
+)",
+                                      "small.toml", {source / "scenarios/examples", source / "scenarios"}));
+  return job;
+}
+
+// The same program with one more kernel in its first micro-batch.
+Program slower(Program program) {
+  const auto pass = std::find_if(program.ops.begin(), program.ops.end(), [](const Op& op) {
+    const auto* mark = std::get_if<Mark>(&op);
+    return mark != nullptr && mark->micro_batch >= 0;
+  });
+  program.ops.insert(pass + 1, Launch{{0}, KernelId{0}, {}, {}});
+  return program;
+}
+
+TEST(TimingClasses, PiecesOfTheOptimizerTellNobodyApart) {
+  EXPECT_GT(job().roles.size(), 2u);
+  EXPECT_EQ(job().timed.programs.size(), 2u);
+  for (const Role& role : job().roles) {
+    EXPECT_TRUE(timed_like(job().timed.programs[job().program_of(role)], lower_role(job().lowering(), role)));
+    EXPECT_EQ(job().roles[job().role_of_program[job().program_of(role)]].first.pipeline, role.first.pipeline);
+  }
+}
+
+TEST(TimingClasses, RolesWhosePassesDifferHaveProgramsOfTheirOwn) {
+  const std::vector<Role>& roles = job().roles;
+  const LowerRole as_they_are = lower_role_of(job().lowering());
+  // The last role of the first stage, which is neither the first of it nor of all.
+  const auto last = std::find_if(roles.begin(), roles.end(), [](const Role& r) { return r.first.pipeline == 1; }) - 1;
+  const auto is_slow = [&](const Role& role) { return &role == &*last; };
+  std::atomic<int> lowered_whole = 0;
+  const LowerRole lower{[&](const Role& role) {
+                          ++lowered_whole;
+                          return is_slow(role) ? RepeatingProgram{slower(lower_role(job().lowering(), role)), {}}
+                                               : as_they_are.whole(role);
+                        },
+                        [&](const Role& role) {
+                          Program its = as_they_are.shortest(role);
+                          return is_slow(role) ? slower(std::move(its)) : its;
+                        }};
+  const TimingClasses found = timing_classes(roles, lower);
+  ASSERT_EQ(found.programs.size(), 3u);
+  EXPECT_EQ(lowered_whole, 3);
+  for (std::size_t r = 0; r < roles.size(); ++r) {
+    const std::size_t first = found.first_role[found.of_role[r]];
+    EXPECT_EQ(is_slow(roles[r]), first == r && r != 0 && roles[r].first.pipeline == 0) << r;
+    EXPECT_EQ(roles[first].first.pipeline, roles[r].first.pipeline);
+  }
+}
+
+TEST(TimingClasses, ARolesOpsComeWhenThoseOfItsClassDo) {
+  const Trace trace = simulate_time(job());
+  for (const Role& role : job().roles) {
+    const RoleProgram its(job(), role);
+    const ProgramTimes times = its.times(trace, role.ranks.front());
+    ASSERT_EQ(times.host.size(), its.program().ops.size());
+    EXPECT_TRUE(std::is_sorted(times.host.begin(), times.host.end()));
+    for (const std::size_t op : {std::size_t{0}, times.host.size() / 2, times.host.size() - 1})
+      EXPECT_EQ(its.host_time(trace, role.ranks.front(), op), times.host[op]);
+    for (const std::vector<ProgramTimes::Work>& stream : times.streams)
+      EXPECT_TRUE(std::is_sorted(stream.begin(), stream.end(), [](const auto& a, const auto& b) {
+        return a.before != b.before ? a.before < b.before : a.end < b.end;
+      }));
+  }
+}
+
+}  // namespace
+}  // namespace tidemark::tests

@@ -1,0 +1,83 @@
+#include "sim/program/timing.hpp"
+
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "sim/program/program_text.hpp"
+#include "tests/sim/program/random_program.hpp"
+
+namespace tidemark::tests {
+namespace {
+
+using Places = std::vector<std::uint32_t>;
+
+std::optional<Places> places(const std::string& simulated, const std::string& own) {
+  return timed_like(parse_program(simulated), parse_program(own));
+}
+
+const std::string pass = "mark forward 1 0 x\nlaunch s0 copy 8+8 ->\ncollective s0 g0 all_reduce 512 b0 -> b0\n";
+const std::string start = "alloc b0 512 temporaries s0 x\ncreate communicator g0\n";
+
+TEST(Timing, AProgramIsTimedLikeItself) {
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    const Program program = random_program(seed);
+    const std::optional<Places> found = timed_like(program, program);
+    ASSERT_TRUE(found);
+    // Where the host takes no time between two ops, it comes to them at once.
+    for (std::size_t i = 0; i < program.ops.size(); ++i) {
+      EXPECT_GE((*found)[i], i);
+      for (std::size_t op = i; op < (*found)[i]; ++op) EXPECT_FALSE(std::holds_alternative<Launch>(program.ops[op]));
+    }
+  }
+}
+
+TEST(Timing, MemoryTellsNobodyApart) {
+  EXPECT_EQ(places(start + pass, start + "alloc b1 512 temporaries s0 x\nfree b1\n" + pass),
+            (Places{2, 2, 2, 2, 2, 3, 4}));
+}
+
+TEST(Timing, KernelsOfPassesDo) {
+  const std::string other = "mark forward 1 0 x\nlaunch s0 copy 8+9 ->\ncollective s0 g0 all_reduce 512 b0 -> b0\n";
+  const std::string more =
+      "mark forward 1 0 x\nlaunch s0 copy 8+8 ->\nlaunch s0 copy 8+8 ->\n"
+      "collective s0 g0 all_reduce 512 b0 -> b0\n";
+  EXPECT_FALSE(places(start + pass, start + other));
+  EXPECT_FALSE(places(start + pass, start + more));
+  EXPECT_FALSE(places(start + more, start + pass));
+}
+
+// A rank's own kernels outside of micro-batches stand for each other one by one, as far as there are as many.
+TEST(Timing, KernelsOfTheStateDoNot) {
+  const std::string one = "mark optimizer_step 1 -1 x\nlaunch s0 copy 8+8 ->\n";
+  const std::string two =
+      "mark optimizer_step 1 -1 x\nlaunch s0 copy 4+4 ->\nalloc b1 4 temporaries s0 x\n"
+      "launch s0 copy 4+4 ->\n";
+  EXPECT_EQ(places(start + one + pass, start + two + pass), (Places{2, 2, 2, 3, 4, 4, 4, 5, 6}));
+  EXPECT_EQ(places(start + two + pass, start + one + pass), (Places{2, 2, 2, 3, 6, 7, 8}));
+}
+
+TEST(Timing, CallsMessagesAndMarksDo) {
+  EXPECT_FALSE(places(start + pass, start + pass + "mark communication 1 -1 end\n"));
+  EXPECT_FALSE(places(start + "mark forward 1 0 x\n", start + "mark backward 1 0 x\n"));
+  EXPECT_TRUE(places(start + "mark forward 1 0 x\n", start + "mark forward 1 0 another\n"));
+  const auto sends = [](const std::string& size) {
+    return "alloc b1 " + size + " temporaries s0 x\ncreate communicator g0\nexchange s0 g0 send 1 b1\n";
+  };
+  EXPECT_TRUE(places(sends("512"), sends("512")));
+  EXPECT_FALSE(places(sends("512"), sends("1024")));
+}
+
+// Events are alike where they are recorded at the same place, whatever their numbers.
+TEST(Timing, WaitsDoByWhatTheyWaitFor) {
+  const std::string two = "record e0 s0\nlaunch s0 copy 8+8 ->\nrecord e1 s0\n",
+                    other = "record e1 s0\nlaunch s0 copy 8+8 ->\nrecord e0 s0\n";
+  EXPECT_TRUE(places(two + "wait s1 e0\n", other + "wait s1 e1\n"));
+  EXPECT_FALSE(places(two + "wait s1 e0\n", other + "wait s1 e0\n"));
+  EXPECT_FALSE(places(two + "sync e0\n", other + "sync e0\n"));
+}
+
+}  // namespace
+}  // namespace tidemark::tests
