@@ -18,7 +18,10 @@ constexpr std::int32_t before_layers = -1;
 // nowhere else.
 class GraphBuilder {
  public:
-  GraphBuilder(const Model& model, const GraphOptions& options) : options_(options) { graph_.model = model; }
+  GraphBuilder(const Model& model, const GraphOptions& options) : options_(options) {
+    graph_.model = model;
+    graph_.options = options;
+  }
 
   ModelGraph build() && {
     const Model& m = graph_.model;

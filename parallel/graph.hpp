@@ -100,17 +100,6 @@ struct Operator {
   std::vector<ValueId> saved;  ///< inputs, outputs and statistics that its backward pass reads
 };
 
-struct ModelGraph {
-  Model model;
-  std::vector<Value> values;
-  std::vector<Parameter> parameters;
-  std::vector<Operator> operators;  ///< in the order they were added
-
-  [[nodiscard]] const Value& operator[](ValueId id) const { return values[id.index()]; }
-  [[nodiscard]] const Parameter& operator[](ParameterId id) const { return parameters[id.index()]; }
-  [[nodiscard]] const Operator& operator[](OperatorId id) const { return operators[id.index()]; }
-};
-
 /// Whether positions are turned by one kernel from a shared table, or by plain operations that keep cosines and sines.
 enum class RotaryKernel : std::uint8_t { Fused, Unfused };
 
@@ -125,6 +114,18 @@ struct GraphOptions {
   std::int64_t sequence_length = 0;                  ///< read only where scores, or cosines and sines, are stored
   Precision softmax_precision = Precision::Compute;  ///< of the probabilities that such attention saves
   bool operator==(const GraphOptions&) const = default;
+};
+
+struct ModelGraph {
+  Model model;
+  GraphOptions options;  ///< that it was built with
+  std::vector<Value> values;
+  std::vector<Parameter> parameters;
+  std::vector<Operator> operators;  ///< in the order they were added
+
+  [[nodiscard]] const Value& operator[](ValueId id) const { return values[id.index()]; }
+  [[nodiscard]] const Parameter& operator[](ParameterId id) const { return parameters[id.index()]; }
+  [[nodiscard]] const Operator& operator[](OperatorId id) const { return operators[id.index()]; }
 };
 
 /// What training says of them. Attention has to be settled.

@@ -21,7 +21,7 @@ std::shared_ptr<Node> gradient_accumulator(Worker& w, Weight& weight) {
   auto node = std::make_shared<Node>();
   node->sequence = std::numeric_limits<std::int64_t>::max();
   node->leaf = true;
-  node->at_once = true;
+  node->immediate = true;
   node->apply = [&w, &weight](Gradients& gradients) {
     if (gradients.front().defined()) w.accumulate(weight, std::move(gradients.front()));
     return Gradients{};

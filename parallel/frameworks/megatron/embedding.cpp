@@ -121,7 +121,7 @@ Tensor GPTModel::embedding(const Tensor& tokens, const Tensor& position_ids) {
       gradient = std::move(unscaled);
     }
     if (dropout_mask) {
-      Tensor dropped = w.session.unpack(std::exchange(dropout_mask, {}));
+      Tensor dropped = w.take(dropout_mask);
       Tensor kept = w.like(name("dropout_gradient"), gradient);
       const Bytes read = bytes + dropped.bytes();
       w.stream(Streaming::Copy, {std::move(gradient), std::move(dropped)}, {kept}, read, bytes);

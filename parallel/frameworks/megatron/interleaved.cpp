@@ -19,25 +19,25 @@ InterleavedPipeline::InterleavedPipeline(Worker& worker, std::int32_t pipeline) 
   for (std::int32_t c = 0; c < w_.layout.chunks; ++c) chunks_.push_back(std::make_unique<ModelStage>(w_, c));
 }
 
-std::int32_t InterleavedPipeline::chunk_of(std::int32_t k, Pass pass) const {
+std::int32_t InterleavedPipeline::chunk_of(std::int32_t k, ActionKind kind) const {
   const std::int32_t c = table(k % total_).chunk;
-  return pass == Pass::Forward ? c : w_.layout.chunks - 1 - c;
+  return is_forward(kind) ? c : w_.layout.chunks - 1 - c;
 }
 
 // The leading rank of a direction is ahead of the ending one, which sends to it, by the number of stages less one.
-InterleavedPipeline::Arrival InterleavedPipeline::arrival(std::int32_t k, Pass pass, bool leads) const {
-  const std::int32_t last = pass == Pass::Forward ? w_.layout.chunks - 1 : 0;
-  const std::int32_t on = pass == Pass::Forward ? 1 : -1;
-  if (!leads) return {true, chunk_of(k + 1, pass)};
+InterleavedPipeline::Arrival InterleavedPipeline::arrival(std::int32_t k, ActionKind kind, bool leads) const {
+  const std::int32_t last = is_forward(kind) ? w_.layout.chunks - 1 : 0;
+  const std::int32_t on = is_forward(kind) ? 1 : -1;
+  if (!leads) return {true, chunk_of(k + 1, kind)};
   const std::int32_t ahead = w_.layout.pipeline - 1;
-  const std::int32_t from = k < ahead ? chunk_of(k + 1, pass) : chunk_of(k - ahead, pass);
+  const std::int32_t from = k < ahead ? chunk_of(k + 1, kind) : chunk_of(k - ahead, kind);
   return {k >= ahead && from != last, from + on};
 }
 InterleavedPipeline::Arrival InterleavedPipeline::next_input(std::int32_t k) const {
-  return arrival(k, Pass::Forward, first_rank());
+  return arrival(k, ActionKind::Forward, first_rank());
 }
 InterleavedPipeline::Arrival InterleavedPipeline::next_output_gradient(std::int32_t k) const {
-  return arrival(k, Pass::Backward, last_rank());
+  return arrival(k, ActionKind::Backward, last_rank());
 }
 
 std::shared_ptr<GraphInput> InterleavedPipeline::expect_input(const Arrival& arrival) {
@@ -70,7 +70,7 @@ void InterleavedPipeline::join_first(std::deque<EventId>& awaited) {
 }
 
 void InterleavedPipeline::forward_step(std::int32_t k) {
-  const ScheduleStep& its = table(k);
+  const Action& its = table(k);
   ModelStage& stage = chunk(its.chunk);
   const auto input = v_.input_tensors.find({its.chunk, its.micro_batch});
   Tensor output = stage.forward(step_, its.micro_batch, stage.first() ? nullptr : input->second);
@@ -84,13 +84,13 @@ void InterleavedPipeline::forward_step(std::int32_t k) {
 
 void InterleavedPipeline::deallocate_output() {
   if (!output_of_) return;
-  const ScheduleStep its = *std::exchange(output_of_, std::nullopt);
+  const Action its = *std::exchange(output_of_, std::nullopt);
   if (w_.runtime.deallocates_outputs)
     chunk(its.chunk).deallocate_output(v_.output_tensors[{its.chunk, its.micro_batch}]);
 }
 
 void InterleavedPipeline::backward_step(std::int32_t k) {
-  const std::int32_t c = chunk_of(k, Pass::Backward), micro_batch = table(k).micro_batch;
+  const std::int32_t c = chunk_of(k, ActionKind::Backward), micro_batch = table(k).micro_batch;
   ModelStage& stage = chunk(c);
   w_.process.at(step_, micro_batch);
   {  // popped from the lists into the frame of the backward step
@@ -164,7 +164,7 @@ void InterleavedPipeline::steady() {
     }
 
     w_.process.at(step_, table(k).micro_batch);
-    if (!chunk(chunk_of(k, Pass::Backward)).last()) join_first(awaited_gradients_);
+    if (!chunk(chunk_of(k, ActionKind::Backward)).last()) join_first(awaited_gradients_);
     backward_step(k);
     const Arrival gradient = next_output_gradient(k);
     transfers.clear();
@@ -194,7 +194,7 @@ void InterleavedPipeline::cool_down() {
   }
   for (std::int32_t k = total_ - warmup_; k < total_; ++k) {
     w_.process.at(step_, table(k).micro_batch);
-    if (!chunk(chunk_of(k, Pass::Backward)).last()) join_first(awaited_gradients_);
+    if (!chunk(chunk_of(k, ActionKind::Backward)).last()) join_first(awaited_gradients_);
     Arrival gradient = next_output_gradient(k);
     if (k == total_ - 1) gradient.comes = false;
     backward_step(k);
@@ -214,8 +214,8 @@ void InterleavedPipeline::run(std::int32_t step, std::int32_t micro_batches) {
   total_ = micro_batches * layout.chunks;
   warmup_ = interleaved_warmup(pipeline_, layout.pipeline, micro_batches, layout.chunks, layout.group());
   table_.clear();
-  for (const ScheduleStep& pass : interleaved(pipeline_, layout.pipeline, micro_batches, layout.chunks, layout.group()))
-    if (pass.pass == Pass::Forward) table_.push_back(pass);
+  for (const Action& pass : interleaved(pipeline_, layout.pipeline, micro_batches, layout.chunks, layout.group()))
+    if (is_forward(pass.kind)) table_.push_back(pass);
   inputs_.assign(chunks_.size(), 0);
   gradients_.assign(chunks_.size(), 0);
   v_.fwd_recv_buffer.resize(static_cast<std::size_t>(input_slots()));

@@ -32,8 +32,8 @@ class InterleavedPipeline {
   };
   [[nodiscard]] Arrival next_input(std::int32_t k) const;
   [[nodiscard]] Arrival next_output_gradient(std::int32_t k) const;
-  [[nodiscard]] Arrival arrival(std::int32_t k, Pass pass, bool leads) const;
-  [[nodiscard]] std::int32_t chunk_of(std::int32_t k, Pass pass) const;
+  [[nodiscard]] Arrival arrival(std::int32_t k, ActionKind kind, bool leads) const;
+  [[nodiscard]] std::int32_t chunk_of(std::int32_t k, ActionKind kind) const;
 
   void warm_up();
   void steady();
@@ -51,7 +51,7 @@ class InterleavedPipeline {
   std::shared_ptr<GraphInput> expect_input(const Arrival& arrival);
   Tensor expect_output_gradient(const Arrival& arrival);
   [[nodiscard]] ModelStage& chunk(std::int32_t c) { return *chunks_[static_cast<std::size_t>(c)]; }
-  [[nodiscard]] const ScheduleStep& table(std::int32_t k) const { return table_[static_cast<std::size_t>(k)]; }
+  [[nodiscard]] const Action& table(std::int32_t k) const { return table_[static_cast<std::size_t>(k)]; }
 
   // Lists of receive buffers; the rank that leads a direction has more, when groups are larger than the pipeline.
   [[nodiscard]] std::int32_t input_slots() const { return first_rank() ? slots() : 1; }
@@ -76,11 +76,11 @@ class InterleavedPipeline {
   std::int32_t pipeline_;
   std::int32_t step_ = 0;
   std::int32_t warmup_ = 0, total_ = 0;
-  std::vector<ScheduleStep> table_;               ///< forward passes in order
+  Schedule table_;               ///< forward passes in order
   std::vector<std::int32_t> inputs_, gradients_;  ///< by chunk: how many have come
   Variables v_;
   BufferId output_, input_gradient_;       ///< what the last passes made, if it is to be sent
-  std::optional<ScheduleStep> output_of_;  ///< the pass whose output is still whole
+  std::optional<Action> output_of_;  ///< the pass whose output is still whole
   std::deque<EventId> awaited_inputs_, awaited_gradients_;
   EventId sent_output_, sent_gradient_;
 };

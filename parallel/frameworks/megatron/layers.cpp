@@ -49,10 +49,10 @@ void undo_bias_and_dropout(Worker& w, const BiasDropoutAdd& add, const std::shar
     Tensor branch = std::move(gradients.front()), dbias;
     const Bytes size = branch.bytes();
     if (saved) {
-      Tensor mask = w.session.unpack(std::exchange(saved, {}));
+      Tensor dropped = w.take(saved);
       Tensor kept = w.like(add.name("dropout_gradient"), branch);
-      const Bytes read = size + mask.bytes();
-      w.stream(Streaming::Copy, {std::move(branch), std::move(mask)}, {kept}, read, size);
+      const Bytes read = size + dropped.bytes();
+      w.stream(Streaming::Copy, {std::move(branch), std::move(dropped)}, {kept}, read, size);
       branch = std::move(kept);
     }
     if (add.bias != nullptr) {
@@ -202,8 +202,8 @@ Tensor SelfAttention::head_norm(const Norm& norm, Of which, Tensor mixed) {
     Tensor dweight = w_.temporary(positions_("weight_gradient"), norm.weight->shape());
     Tensor sums = sums_of_heads(gradient, 2 * bytes);
     w_.stream(Streaming::Norm,
-              {std::move(gradient), w_.session.unpack(std::exchange(saved_in, {})),
-               w_.session.unpack(std::exchange(saved_rstd, {})), norm.weight->value, std::move(sums)},
+              {std::move(gradient), w_.take(saved_in),
+               w_.take(saved_rstd), norm.weight->value, std::move(sums)},
               {dx, dweight}, 2 * bytes, bytes);
     return Gradients{std::move(dx), std::move(dweight)};
   };
@@ -330,8 +330,7 @@ Tensor Mlp::activation(Tensor x) {
     if (node) w_.session.keep(gate);
   } else {
     out = w_.temporary(activation_(), shape);
-    const Tensor& fused_bias = w_.runtime.fused_bias_activation ? value_of(bias_) : none;
-    w_.stream(Streaming::Activation, {std::move(x), fused_bias}, {out}, in_size, out.bytes());
+    w_.stream(Streaming::Activation, {std::move(x), value_of(bias_)}, {out}, in_size, out.bytes());
   }
   if (!node) return out;
   node->apply = [this, input = kept.detached(), gate = gate.detached()](Gradients& gradients) mutable {
@@ -384,8 +383,6 @@ TransformerLayer::TransformerLayer(Worker& w, const Parameters& parameters, std:
   mlp_add_ = {w.name(at + ".mlp.add"), parameters[at + ".mlp.fc2.bias"]};
   const Recomputation& asked = w.train.recompute;
   attention_.recompute_core = asked.kind == Recompute::Selective && asked.core_attention;
-  const bool norm_first = w.model.norms != NormPlacement::After;
-  mlp_gradient_sum_ = w.name(at + (norm_first ? ".mlp.norm" : ".mlp.fc1"))("gradient_sum");
 }
 
 Tensor TransformerLayer::mlp(Tensor hidden) {
@@ -393,8 +390,7 @@ Tensor TransformerLayer::mlp(Tensor hidden) {
   if (asked.kind != Recompute::Selective || !asked.mlp) return mlp_(std::move(hidden));
   Tensors inputs;
   inputs.push_back(std::move(hidden));
-  return checkpoint(w_, [this](Tensors of) { return mlp_(std::move(of.front())); }, std::move(inputs),
-                    mlp_gradient_sum_);
+  return checkpoint(w_, [this](Tensors of) { return mlp_(std::move(of.front())); }, std::move(inputs));
 }
 
 Tensor TransformerLayer::operator()(Tensor hidden) {

@@ -86,7 +86,6 @@ class TransformerLayer {
   SelfAttention attention_;
   Mlp mlp_;
   BiasDropoutAdd attention_add_, mlp_add_;
-  LabelId mlp_gradient_sum_;
 };
 
 /// core/models/gpt/gpt_model.py GPTModel: what a stage of the model holds.

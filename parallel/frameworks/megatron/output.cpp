@@ -69,8 +69,8 @@ Cap logits_cap(const Name& head) {
 // core/tensor_parallel/layers.py LinearWithGradAccumulationAndAsyncCommunication.backward.
 Gradients head_backward(Worker& w, const Name& name, const Weight& weight, Tensor gradient, Saved saved, Saved tangent) {
   if (tangent)
-    gradient = cap_backward(w, logits_cap(name), std::move(gradient), w.session.unpack(std::exchange(tangent, {})));
-  const Tensor input = w.session.unpack(std::exchange(saved, {}));
+    gradient = cap_backward(w, logits_cap(name), std::move(gradient), w.take(tangent));
+  const Tensor input = w.take(saved);
   Tensor whole_input = input;
   EventId gathering;
   if (w.sequence_parallel()) {
@@ -252,7 +252,7 @@ Tensor GPTModel::loss(Tensor logits, const Tensor& given_labels) {
     if (!node) return out;
     // The gradient is there; backward only scales it.
     node->apply = [&w, saved = w.session.save(logits)](Gradients&) mutable {
-      Tensor gradient = w.session.unpack(std::exchange(saved, {}));
+      Tensor gradient = w.take(saved);
       w.stream(Streaming::Loss, {gradient}, {gradient}, gradient.bytes(), gradient.bytes());
       return Gradients{std::move(gradient)};
     };
@@ -266,7 +266,7 @@ Tensor GPTModel::loss(Tensor logits, const Tensor& given_labels) {
   Session& s = w.session;
   node->apply = [&w, this, softmax = s.save(made.exponentials), target = s.save(made.target),
                  mask = s.save(made.mask)](Gradients&) mutable {
-    const auto take = [&](Saved& saved) { return w.session.unpack(std::exchange(saved, {})); };
+    const auto take = [&](Saved& saved) { return w.take(saved); };
     Tensor exponentials = take(softmax), targets = take(target), masks = take(mask);
     return loss_backward(w, loss_, std::move(exponentials), std::move(targets), std::move(masks));
   };

@@ -20,7 +20,7 @@ class EnableGrad {
 
 }  // namespace
 
-Tensor checkpoint(Worker& w, std::function<Tensor(Tensors)> run, Tensors inputs, LabelId sum) {
+Tensor checkpoint(Worker& w, std::function<Tensor(Tensors)> run, Tensors inputs) {
   Session& s = w.session;
   std::vector<const Tensor*> all;
   for (const Tensor& x : inputs) all.push_back(&x);
@@ -34,29 +34,33 @@ Tensor checkpoint(Worker& w, std::function<Tensor(Tensors)> run, Tensors inputs,
     out = run(std::move(inputs));
   }
   node->scope = {};
-  node->sum = sum;
   node->apply = [&w, frame = node.get(), run = std::move(run), saved = std::move(saved),
                  first = out.buffer()](Gradients& gradients) mutable {
-    std::vector<std::shared_ptr<GraphInput>> inputs;
+    std::vector<std::shared_ptr<GraphInput>> detached;
     Tensors again;
     for (Saved& x : saved) {
-      inputs.push_back(graph_input(w.session.unpack(std::exchange(x, {}))));
-      again.push_back(inputs.back()->value);
+      detached.push_back(graph_input(w.take(x)));
+      again.push_back(detached.back()->value);
     }
-    Tensor out;
+    Tensor output;
     {
       const EnableGrad recording(w.session);
-      out = run(std::move(again));
+      output = run(std::move(again));
     }
     // What is needed of the first run's output is held here meanwhile.
-    if (w.process.allocation(first).category == Category::SavedActivations) w.session.keep(out);
+    if (w.process.allocation(first).category == Category::SavedActivations) w.session.keep(output);
+    // What came to the inputs on other ways already is added to inside, where their last gradients are made.
+    std::vector<torch::WaitingGradient> waiting;
+    for (std::size_t i = 0; i < detached.size(); ++i)
+      if (Tensor others = torch::take_waiting(w.session, frame->inputs[i].edge); others.defined())
+        waiting.push_back({detached[i]->value.gradient, std::move(others)});
     Tensor gradient = std::move(gradients.front());
-    torch::backward(w.session, out, gradient);
+    torch::backward(w.session, output, gradient, std::move(waiting));
     Gradients made;
-    for (const auto& input : inputs) made.push_back(std::move(input->gradient));
+    for (const auto& input : detached) made.push_back(std::move(input->gradient));
     // Variables of the function: what the second run gave, the gradient that came in, and what came in first.
-    frame->frame = {out.detached(), std::move(gradient)};
-    for (const auto& input : inputs) frame->frame.push_back(input->value.detached());
+    frame->frame = {output.detached(), std::move(gradient)};
+    for (const auto& input : detached) frame->frame.push_back(input->value.detached());
     return made;
   };
   return torch::with(std::move(out), node);

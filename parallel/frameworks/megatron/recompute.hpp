@@ -9,7 +9,7 @@ namespace tidemark::parallel::megatron {
 using Tensors = std::vector<Tensor>;
 
 /// core/tensor_parallel/random.py CheckpointFunction: runs without saving anything but what comes in, and once more when
-/// the backward pass is due. `sum` is what a sum of its inputs' gradients with others is called.
-[[nodiscard]] Tensor checkpoint(Worker& w, std::function<Tensor(Tensors)> run, Tensors inputs, LabelId sum = {});
+/// the backward pass is due.
+[[nodiscard]] Tensor checkpoint(Worker& w, std::function<Tensor(Tensors)> run, Tensors inputs);
 
 }  // namespace tidemark::parallel::megatron

@@ -31,18 +31,18 @@ void Pipeline::backward_step(std::int32_t micro_batch) {
 }
 
 // Megatron's p2p calls: what one pass sends goes out together with what the other kind of pass waits for.
-void Pipeline::hand_over(const ScheduleStep* done, const ScheduleStep* next) {
+void Pipeline::hand_over(const Action* done, const Action* next) {
   static constexpr std::string_view send_names[] = {"send_forward", "send_backward"};
   static constexpr std::string_view receive_names[] = {"recv_forward", "recv_backward"};
   const bool sending = done != nullptr && sends(*done);
   const bool receiving = next != nullptr && receives(*next);
-  const bool together = sending && receiving && done->pass != next->pass;
+  const bool together = sending && receiving && is_forward(done->kind) != is_forward(next->kind);
 
   std::vector<Transfer> transfers;
   std::shared_ptr<GraphInput> input;
   Tensor output_gradient;
   const auto receive = [&] {
-    if (next->pass == Pass::Forward) {
+    if (is_forward(next->kind)) {
       input = stage_.receive_input();
       transfers.push_back({Direction::Receive, -1, input->value.buffer()});
     } else {
@@ -56,17 +56,17 @@ void Pipeline::hand_over(const ScheduleStep* done, const ScheduleStep* next) {
     transfers.clear();
   };
   if (sending) {
-    std::string label(send_names[static_cast<int>(done->pass)]);
-    if (done->pass == Pass::Forward)
+    std::string label(send_names[is_forward(done->kind) ? 0 : 1]);
+    if (is_forward(done->kind))
       transfers.push_back({Direction::Send, +1, v_.output_tensor.buffer()});
     else
       transfers.push_back({Direction::Send, -1, v_.input_tensor_grad.buffer()});
-    if (together) label += fmt::format("_{}", receive_names[static_cast<int>(next->pass)]);
+    if (together) label += fmt::format("_{}", receive_names[is_forward(next->kind) ? 0 : 1]);
     w_.process.at(step_, done->micro_batch);
     w_.process.mark(Phase::Communication, label);
     if (together) receive();
     exchange();
-    if (done->pass == Pass::Forward) {
+    if (is_forward(done->kind)) {
       Tensor output = v_.output_tensor;
       if (w_.runtime.deallocates_outputs) stage_.deallocate_output(output);
       v_.output_tensor = {};
@@ -75,7 +75,7 @@ void Pipeline::hand_over(const ScheduleStep* done, const ScheduleStep* next) {
   }
   if (receiving && !together) {
     w_.process.at(step_, next->micro_batch);
-    w_.process.mark(Phase::Communication, receive_names[static_cast<int>(next->pass)]);
+    w_.process.mark(Phase::Communication, receive_names[is_forward(next->kind) ? 0 : 1]);
     receive();
     exchange();
   }
@@ -85,10 +85,10 @@ void Pipeline::hand_over(const ScheduleStep* done, const ScheduleStep* next) {
 
 void Pipeline::run(std::int32_t step, const Schedule& schedule) {
   step_ = step;
-  const ScheduleStep* done = nullptr;
-  for (const ScheduleStep& next : schedule) {
+  const Action* done = nullptr;
+  for (const Action& next : schedule) {
     hand_over(done, &next);
-    if (next.pass == Pass::Forward)
+    if (is_forward(next.kind))
       forward_step(next.micro_batch);
     else
       backward_step(next.micro_batch);

@@ -23,12 +23,12 @@ class Pipeline {
   void forward_step(std::int32_t micro_batch);
   void backward_step(std::int32_t micro_batch);
   /// Sends what `done` made and receives what `next` needs: as one exchange where the passes differ, else apart.
-  void hand_over(const ScheduleStep* done, const ScheduleStep* next);
-  [[nodiscard]] bool receives(const ScheduleStep& step) const {
-    return step.pass == Pass::Forward ? !stage_.first() : !stage_.last();
+  void hand_over(const Action* done, const Action* next);
+  [[nodiscard]] bool receives(const Action& step) const {
+    return is_forward(step.kind) ? !stage_.first() : !stage_.last();
   }
-  [[nodiscard]] bool sends(const ScheduleStep& step) const {
-    return step.pass == Pass::Forward ? !stage_.last() : !stage_.first();
+  [[nodiscard]] bool sends(const Action& step) const {
+    return is_forward(step.kind) ? !stage_.last() : !stage_.first();
   }
 
   // The function's variables.

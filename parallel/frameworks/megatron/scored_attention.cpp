@@ -77,7 +77,7 @@ struct ScoredContext {
 };
 
 Gradients scored_backward(Worker& w, const CoreAttention& a, Tensor by_head, ScoredContext c) {
-  const auto take = [&](Saved& saved) { return w.session.unpack(std::exchange(saved, {})); };
+  const auto take = [&](Saved& saved) { return w.take(saved); };
   const BufferId workspace = w.process.blas_workspace(Pass::Backward);
   Tensor query = take(c.query), keys = take(c.key), values = take(c.value), softmax = take(c.softmax);
   const Shape q_shape{query.size(0), query.size(1)}, kv_shape{keys.size(0), keys.size(1)};

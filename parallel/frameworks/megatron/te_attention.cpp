@@ -62,21 +62,21 @@ Tensor fused_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor k
   Session& s = w.session;
   node->apply = [&w, &a, q = s.save(query), k = s.save(key), v = s.save(value), o = s.save(out), l = s.save(lse),
                  r = s.save(rng)](Gradients& gradients) {
-    const Tensor query = w.session.unpack(q), key = w.session.unpack(k), value = w.session.unpack(v);
+    const Tensor queries = w.session.unpack(q), keys = w.session.unpack(k), values = w.session.unpack(v);
     // Where q, k and v are views of one tensor, so are their gradients.
-    const bool joint = query.storage == key.storage;
+    const bool joint = queries.storage == keys.storage;
     const auto part_of = [](const Tensor& mixed, const Tensor& x) {
       return Tensor{mixed.storage, x.sizes, x.strides, x.dtype, {}, true};
     };
     Tensor dq, dk, dv;
     if (joint) {
-      const std::int64_t width = query.size(-1) + key.size(-1) + value.size(-1);
+      const std::int64_t width = queries.size(-1) + keys.size(-1) + values.size(-1);
       const Tensor mixed = w.temporary(a.name("mixed_gradient"), w.whole(width));
-      dq = part_of(mixed, query), dk = part_of(mixed, key), dv = part_of(mixed, value);
+      dq = part_of(mixed, queries), dk = part_of(mixed, keys), dv = part_of(mixed, values);
     } else {
-      dq = w.like(a.name("query_gradient"), query);
-      dk = w.like(a.name("key_gradient"), key);
-      dv = w.like(a.name("value_gradient"), value);
+      dq = w.like(a.name("query_gradient"), queries);
+      dk = w.like(a.name("key_gradient"), keys);
+      dv = w.like(a.name("value_gradient"), values);
     }
     // Query gradients are summed in fp32 over blocks of keys.
     std::int64_t copies = 1;
@@ -84,9 +84,9 @@ Tensor fused_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor k
     const std::int64_t sequences = w.sizes.micro_batch * (w.model.heads / w.sizes.tensor);
     if (fill > 0 && w.train.attention == AttentionKernel::Flash) copies = (fill + sequences - 1) / sequences;
     const Tensor sums =
-        w.temporary(a.name("query_gradient_fp32"), {copies, query.size(0), query.size(1)}, DType::FP32);
+        w.temporary(a.name("query_gradient_fp32"), {copies, queries.size(0), queries.size(1)}, DType::FP32);
     w.launch(attention_kernel(w, Pass::Backward),
-             {std::move(gradients.front()), query, key, value, w.session.unpack(o), w.session.unpack(l),
+             {std::move(gradients.front()), queries, keys, values, w.session.unpack(o), w.session.unpack(l),
               w.session.unpack(r)},
              {dq, joint ? Tensor{} : dk, joint ? Tensor{} : dv, sums});
     return Gradients{std::move(dq), std::move(dk), std::move(dv)};
@@ -121,13 +121,13 @@ Tensor of_angles(Worker& w, const Rotary& r, LabelId label) {
   return narrow;
 }
 
-Tensor turned_by_terms(Worker& w, const Rotary& r, Tensor x, const Tensor& cos, const Tensor& sin) {
+Tensor turned_by_terms(Worker& w, const Rotary& r, Tensor x, Tensor cos, Tensor sin) {
   const Shape shape{x.size(0), x.size(1)}, turned = turned_shape(w, x), half{turned[0], turned[1] / 2};
   const bool all_turned = turned == shape;
   const Bytes size = x.bytes();
   Tensor straight = w.temporary(r.name("times_cos"), turned);
   const Bytes part = straight.bytes();
-  w.stream(Streaming::Rotary, {x, cos}, {straight}, part, part);
+  w.stream(Streaming::Rotary, {x, std::move(cos)}, {straight}, part, part);
   Tensor negated = w.temporary(r.name("negated_half"), half);
   w.stream(Streaming::Copy, {x}, {negated}, part / 2, part / 2);
   Tensor rotated = w.temporary(r.name("rotated"), turned);
@@ -135,7 +135,7 @@ Tensor turned_by_terms(Worker& w, const Rotary& r, Tensor x, const Tensor& cos, 
   if (!all_turned) passed = x;
   w.stream(Streaming::Copy, {std::move(x), std::move(negated)}, {rotated}, part, part);
   Tensor crossed = w.temporary(r.name("times_sin"), turned);
-  w.stream(Streaming::Rotary, {std::move(rotated), sin}, {crossed}, part, part);
+  w.stream(Streaming::Rotary, {std::move(rotated), std::move(sin)}, {crossed}, part, part);
   Tensor sum = w.temporary(r.name("turned"), turned);
   w.stream(Streaming::Add, {std::move(straight), std::move(crossed)}, {sum}, 2 * part, part);
   Tensor out = w.temporary(r.out, shape);
@@ -188,13 +188,13 @@ Tensor rotary(Worker& w, const Rotary& r, Tensor x) {
     };
     return with(std::move(out), node);
   }
-  const Tensor cos = of_angles(w, r, r.cos), sin = of_angles(w, r, r.sin);
-  if (!node) return turned_by_terms(w, r, std::move(x), cos, sin);
+  Tensor cos = of_angles(w, r, r.cos), sin = of_angles(w, r, r.sin);
+  if (!node) return turned_by_terms(w, r, std::move(x), std::move(cos), std::move(sin));
   node->apply = [&w, &r, c = w.session.save(cos), s = w.session.save(sin)](Gradients& gradients) mutable {
-    Tensor cos = w.session.unpack(std::exchange(c, {})), sin = w.session.unpack(std::exchange(s, {}));
-    return Gradients{turned_back(w, r, std::move(gradients.front()), std::move(cos), std::move(sin))};
+    Tensor cosines = w.take(c), sines = w.take(s);
+    return Gradients{turned_back(w, r, std::move(gradients.front()), std::move(cosines), std::move(sines))};
   };
-  return with(turned_by_terms(w, r, std::move(x), cos, sin), node);
+  return with(turned_by_terms(w, r, std::move(x), std::move(cos), std::move(sin)), node);
 }
 
 }  // namespace tidemark::parallel::megatron

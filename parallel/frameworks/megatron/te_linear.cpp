@@ -24,9 +24,9 @@ Tensor norm_forward(Worker& w, const Norm& norm, Tensor x, NormContext* context)
 }
 
 Gradients norm_backward(Worker& w, const Norm& norm, Tensor gradient, NormContext context) {
-  Tensor x = w.session.unpack(std::exchange(context.input, {})), mean;
-  if (context.mean) mean = w.session.unpack(std::exchange(context.mean, {}));
-  Tensor rstd = w.session.unpack(std::exchange(context.rstd, {}));
+  Tensor x = w.take(context.input), mean;
+  if (context.mean) mean = w.take(context.mean);
+  Tensor rstd = w.take(context.rstd);
   const Bytes size = x.bytes();
   Tensor dx = w.like(norm.name("input_gradient"), x);
   Tensor dweight = w.temporary(norm.name("weight_gradient"), norm.weight->shape()), dbias;
@@ -112,7 +112,7 @@ LinearGradients linear_backward(Worker& w, const Linear& linear, Tensor gradient
   if (row_parallel && sequence_parallel)
     gradient = w.all_gather(linear.name("gradient_gathered"), std::move(gradient), w.whole(weight.rows));
 
-  Tensor input = w.session.unpack(std::exchange(saved, {}));
+  Tensor input = w.take(saved);
   const Shape input_shape = input.sizes;
   Tensor whole_input = input;
   EventId gathering;  // while the GEMM of the input's gradient runs

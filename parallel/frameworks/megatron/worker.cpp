@@ -47,8 +47,8 @@ void Worker::all_reduce(const Tensor& x) const {
   process.collective(comms.tensor, CollectiveKind::AllReduce, x.buffer(), x.buffer(), x.bytes());
 }
 
-Tensor Worker::all_gather(LabelId label, Tensor x, Shape whole) const {
-  Tensor gathered = communicated(label, std::move(whole), x.dtype);
+Tensor Worker::all_gather(LabelId label, Tensor x, Shape whole_shape) const {
+  Tensor gathered = communicated(label, std::move(whole_shape), x.dtype);
   process.collective(comms.tensor, CollectiveKind::AllGather, x.buffer(), gathered.buffer(), gathered.bytes());
   return gathered;
 }
@@ -63,6 +63,12 @@ std::shared_ptr<Node> Worker::node(LabelId mark, std::initializer_list<const Ten
   std::shared_ptr<Node> made = session.node(inputs);
   if (made) made->scope = mark;
   return made;
+}
+
+Tensor Worker::take(Saved& saved) const {
+  Tensor tensor = session.unpack(saved);
+  saved = {};
+  return tensor;
 }
 
 void Worker::accumulate(const Weight& weight, Tensor gradient) const {

@@ -21,13 +21,6 @@
 
 namespace tidemark::parallel::megatron {
 
-using torch::Gradients;
-using torch::Node;
-using torch::Saved;
-using torch::Session;
-using torch::Shape;
-using torch::Tensor;
-
 /// What a module calls itself, and the labels of what it makes.
 class Name {
  public:
@@ -111,21 +104,21 @@ class Worker {
   [[nodiscard]] Shape part(std::int64_t width) const { return {tokens(), width / sizes.tensor}; }
 
   // Tensors, in the training's precision where nothing is said.
-  [[nodiscard]] Tensor make(LabelId label, Shape sizes, DType dtype, Category category) const {
-    return session.empty(std::move(sizes), dtype, label, category);
+  [[nodiscard]] Tensor make(LabelId label, Shape shape, DType dtype, Category category) const {
+    return session.empty(std::move(shape), dtype, label, category);
   }
-  [[nodiscard]] Tensor temporary(LabelId label, Shape sizes, DType dtype) const {
-    return make(label, std::move(sizes), dtype, Category::Temporaries);
+  [[nodiscard]] Tensor temporary(LabelId label, Shape shape, DType dtype) const {
+    return make(label, std::move(shape), dtype, Category::Temporaries);
   }
-  [[nodiscard]] Tensor temporary(LabelId label, Shape sizes) const {
-    return temporary(label, std::move(sizes), train.precision);
+  [[nodiscard]] Tensor temporary(LabelId label, Shape shape) const {
+    return temporary(label, std::move(shape), train.precision);
   }
   [[nodiscard]] Tensor like(LabelId label, const Tensor& x) const { return temporary(label, x.sizes, x.dtype); }
-  [[nodiscard]] Tensor communicated(LabelId label, Shape sizes, DType dtype) const {
-    return make(label, std::move(sizes), dtype, Category::CommTp);
+  [[nodiscard]] Tensor communicated(LabelId label, Shape shape, DType dtype) const {
+    return make(label, std::move(shape), dtype, Category::CommTp);
   }
-  [[nodiscard]] Tensor communicated(LabelId label, Shape sizes) const {
-    return communicated(label, std::move(sizes), train.precision);
+  [[nodiscard]] Tensor communicated(LabelId label, Shape shape) const {
+    return communicated(label, std::move(shape), train.precision);
   }
 
   // Kernels.
@@ -137,13 +130,16 @@ class Worker {
   // Collectives of the tensor-parallel group; nothing happens in a group of one.
   void all_reduce(const Tensor& x) const;
   /// The input of every rank, in a tensor of that label.
-  [[nodiscard]] Tensor all_gather(LabelId label, Tensor x, Shape sizes) const;
+  [[nodiscard]] Tensor all_gather(LabelId label, Tensor x, Shape whole_shape) const;
   /// Into `out`, beside what the compute stream does next.
   [[nodiscard]] EventId aside(CollectiveKind kind, const Tensor& x, const Tensor& out) const;
 
   /// A node of autograd's graph; none where no gradient will be asked for. Its backward pass is marked by `mark`, where
   /// that is a label.
   [[nodiscard]] std::shared_ptr<Node> node(LabelId mark, std::initializer_list<const Tensor*> inputs) const;
+
+  /// What was saved, which is given up here.
+  [[nodiscard]] Tensor take(Saved& saved) const;
 
   // Parameters.
   [[nodiscard]] Weight& weight(ParameterId id) { return weights_[id.index()]; }
