@@ -13,12 +13,23 @@ namespace {
 
 constexpr std::int64_t at_once = std::numeric_limits<std::int64_t>::max();
 
+}  // namespace
+
 class Engine {
  public:
-  explicit Engine(Session& session) : session_(session) {}
+  explicit Engine(Session& session) : session_(session), outer_(std::exchange(session.engine, this)) {}
+  ~Engine() { session_.engine = outer_; }
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
 
-  void run(const Edge& root, Tensor gradient) {
+  void run(const Edge& root, Tensor gradient, std::vector<WaitingGradient> waiting) {
     count_dependencies(*root.node);
+    for (WaitingGradient& its : waiting) {
+      Waiting& first = waiting_[its.edge.node.get()];
+      first.node = its.edge.node;
+      first.gradients.resize(its.edge.node->outputs);
+      first.gradients[its.edge.input] = std::move(its.gradient);
+    }
     std::vector<Tensor> first(root.node->outputs);
     first[root.input] = std::move(gradient);
     ready_.emplace(root.node->sequence, Waiting{root.node, std::move(first)});
@@ -28,6 +39,11 @@ class Engine {
       ready_.erase(last);
       run(std::move(next));
     }
+  }
+
+  Tensor take_waiting(const Edge& edge) {
+    const auto found = waiting_.find(edge.node.get());
+    return found == waiting_.end() ? Tensor{} : std::exchange(found->second.gradients[edge.input], {});
   }
 
  private:
@@ -55,7 +71,7 @@ class Engine {
     std::vector<Tensor> made;
     {
       const Session::BackwardScope scope(session_, *node);
-      session_.process.mark(Phase::Backward, node->scope);
+      if (node->scope.valid()) session_.process.mark(Phase::Backward, node->scope);
       made = node->apply(next.gradients);
       for (std::size_t i = 0; i < made.size(); ++i) {
         const Node::Input& input = node->inputs[i];
@@ -68,7 +84,8 @@ class Engine {
     const std::vector<Node::Input> inputs =
         node->sequence == at_once ? std::vector<Node::Input>{} : std::exchange(node->inputs, {});
     for (std::size_t i = 0; i < inputs.size(); ++i)
-      if (inputs[i].edge.node) pass_on(inputs[i].edge, i < made.size() ? std::move(made[i]) : Tensor{});
+      if (inputs[i].edge.node) pass_on(inputs[i].edge, i < made.size() ? std::move(made[i]) : Tensor{}, *node);
+    node->frame.clear();
   }
 
   // engine.cpp validate_outputs: a gradient is summed over repeated dimensions and gets its tensor's type.
@@ -77,27 +94,34 @@ class Engine {
     return to(session_, gradient, input.dtype);
   }
 
-  void pass_on(const Edge& edge, Tensor gradient) {
+  void pass_on(const Edge& edge, Tensor gradient, const Node& giver) {
     Waiting& waiting = waiting_[edge.node.get()];
     if (!waiting.node) {
       waiting.node = edge.node;
       waiting.gradients.resize(edge.node->outputs);
     }
-    if (gradient.defined()) accumulate(waiting.gradients[edge.input], std::move(gradient));
+    if (gradient.defined()) accumulate(waiting.gradients[edge.input], std::move(gradient), giver, edge.node->immediate);
     if (--dependencies_[edge.node.get()] > 0) return;
     Waiting whole = std::move(waiting);
     waiting_.erase(edge.node.get());
+    if (whole.node->immediate) return run(std::move(whole));
     ready_.emplace(whole.node->sequence, std::move(whole));
   }
 
   // input_buffer.cpp can_accumulate_inplace: where nobody else holds the sum; a view's base does.
-  void accumulate(Tensor& sum, Tensor gradient) {
+  void accumulate(Tensor& sum, Tensor gradient, const Node& giver, bool in_place) {
     if (!sum.defined()) {
       sum = std::move(gradient);
       return;
     }
-    if (session_.habits().sums_in_place && sum.storage.use_count() == 1 && !sum.view && sum.dense()) {
+    if ((session_.habits().sums_in_place || in_place) && sum.storage.use_count() == 1 && !sum.view && sum.dense()) {
       session_.stream(Streaming::Add, {sum, gradient}, {sum});
+      return;
+    }
+    if (giver.sum.valid()) {
+      Tensor total = session_.empty(sum.sizes, sum.dtype, giver.sum, Category::Temporaries);
+      session_.stream(Streaming::Add, {sum, gradient}, {total});
+      sum = std::move(total);
       return;
     }
     const NoGrad no_grad(session_);
@@ -105,12 +129,11 @@ class Engine {
   }
 
   Session& session_;
+  Engine* outer_;
   std::unordered_map<const Node*, int> dependencies_;
   std::unordered_map<const Node*, Waiting> waiting_;
   std::multimap<std::int64_t, Waiting> ready_;
 };
-
-}  // namespace
 
 std::shared_ptr<Leaf> leaf(Session& session, const Tensor& value) {
   auto made = std::make_shared<Leaf>();
@@ -140,9 +163,11 @@ std::shared_ptr<Leaf> leaf(Session& session, const Tensor& value) {
   return made;
 }
 
-void backward(Session& session, const Tensor& root, Tensor gradient) {
+void backward(Session& session, const Tensor& root, Tensor gradient, std::vector<WaitingGradient> waiting) {
   const NoGrad no_grad(session);
-  Engine(session).run(root.gradient, std::move(gradient));
+  Engine(session).run(root.gradient, std::move(gradient), std::move(waiting));
 }
+
+Tensor take_waiting(Session& session, const Edge& edge) { return session.engine->take_waiting(edge); }
 
 }  // namespace tidemark::parallel::torch

@@ -19,15 +19,25 @@ bool is_state(Category category) {
 }  // namespace
 
 Tensor Session::make(Shape sizes, Shape strides, DType dtype, std::string_view what, Category category) {
-  Tensor tensor{nullptr, std::move(sizes), std::move(strides), dtype, {}};
   const std::string label = path_.empty() ? std::string(what) : fmt::format("{}.{}", path_, what);
+  Tensor tensor = make(std::move(sizes), std::move(strides), dtype, process.label(label), category);
+  if (recorder != nullptr && category == Category::Parameters)
+    recorder->made({name_of(tensor), tensor.sizes, dtype, what == trained_parameter});
+  return tensor;
+}
+
+Tensor Session::make(Shape sizes, Shape strides, DType dtype, LabelId label, Category category) {
+  Tensor tensor{nullptr, std::move(sizes), std::move(strides), dtype, {}};
   const BufferId buffer = process.alloc(tensor.bytes(), category, label);
   if (is_state(category)) process.keep(buffer);
   process.hold(buffer);
   tensor.storage = std::make_shared<Storage>(*this, buffer);
-  if (recorder != nullptr && category == Category::Parameters)
-    recorder->made({name_of(tensor), tensor.sizes, dtype, what == trained_parameter});
   return tensor;
+}
+
+Tensor Session::empty(Shape sizes, DType dtype, LabelId label, Category category) {
+  Shape strides = contiguous_strides(sizes);
+  return make(std::move(sizes), std::move(strides), dtype, label, category);
 }
 
 Tensor Session::empty(Shape sizes, DType dtype, std::string_view what) {
@@ -159,7 +169,7 @@ Session::Scope::~Scope() {
 
 Session::BackwardScope::BackwardScope(Session& session, const Node& node)
     : session_(session), path_(session.path_), category_(session.category_), backward_(session.backward_) {
-  session.path_ = session.process.text(node.scope);
+  if (node.scope.valid()) session.path_ = session.process.text(node.scope);
   session.category_ = node.category;
   session.backward_ = true;
 }

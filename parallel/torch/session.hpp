@@ -33,6 +33,8 @@ struct SavedTensor {
   std::shared_ptr<CheckpointFrame> frame;
 };
 
+class Engine;
+
 /// One process of PyTorch while its program is written: where ops go, which module runs, and autograd's modes.
 class Session {
  public:
@@ -48,6 +50,7 @@ class Session {
   [[nodiscard]] Tensor empty(Shape sizes, DType dtype, std::string_view what);
   [[nodiscard]] Tensor empty_strided(Shape sizes, Shape strides, DType dtype, std::string_view what);
   [[nodiscard]] Tensor empty(Shape sizes, DType dtype, std::string_view what, Category category);
+  [[nodiscard]] Tensor empty(Shape sizes, DType dtype, LabelId label, Category category);
   void launch(const Kernel& kernel, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs);
   void stream(Streaming kind, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs);
   /// A kernel that was launched by itself, for who listens.
@@ -130,12 +133,14 @@ class Session {
   /// Of the region of that name, only its input was saved.
   void checkpointed(std::string_view name, const Tensor& input, const Tensor& output);
 
+  Engine* engine = nullptr;      ///< that runs a graph backward now
   Recorder* recorder = nullptr;  ///< is told what happens, where there is one
 
   void give_up(const Storage& storage);
 
  private:
   Tensor make(Shape sizes, Shape strides, DType dtype, std::string_view what, Category category);
+  Tensor make(Shape sizes, Shape strides, DType dtype, LabelId label, Category category);
   [[nodiscard]] Category default_category() const { return category_.value_or(Category::Temporaries); }
   void run_again(CheckpointFrame& frame);
   [[nodiscard]] std::string name_of(const Tensor& tensor) const;
