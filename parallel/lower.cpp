@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "parallel/frameworks/megatron/training.hpp"
 #include "parallel/frameworks/pytorch/training.hpp"
 #include "parallel/lower/emitter.hpp"
 #include "parallel/lower/interleaved_pipeline.hpp"
@@ -100,12 +101,7 @@ std::vector<Role> roles(const LoweringInput& input) {
   return found;
 }
 
-namespace {
-
-// Micro-batches of each step.
-using StepSizes = std::vector<std::int64_t>;
-
-Program lowered(const LoweringInput& input, const Role& role, const StepSizes& micro_batches) {
+Program lowered_before(const LoweringInput& input, const Role& role, const std::vector<std::int64_t>& micro_batches) {
   const Communicators comms = communicators_of(input);
   const std::int32_t stage = role.first.pipeline;
   Emitter emit(input, comms, chunks_of(input, stage));
@@ -131,6 +127,15 @@ Program lowered(const LoweringInput& input, const Role& role, const StepSizes& m
     emit.program.reserve(ops() + (steps - 1) * (ops() - constructed) + steps * buffers);
   }
   return with_frees(std::move(emit.program).finish());
+}
+
+namespace {
+
+// Micro-batches of each step.
+using StepSizes = std::vector<std::int64_t>;
+
+Program lowered(const LoweringInput& input, const Role& role, const StepSizes& micro_batches) {
+  return megatron::lower_training(input, role.first.pipeline, role.first.data, micro_batches);
 }
 
 StepSizes each_step(const LoweringInput& input, std::int64_t micro_batches) {

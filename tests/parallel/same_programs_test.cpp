@@ -17,7 +17,7 @@ std::string parting(const TestJob& job) {
   const std::vector<std::int64_t> sizes(static_cast<std::size_t>(job.train.steps),
                                         micro_batches_of(job.train, job.layout));
   for (const Role& role : lowered.roles) {
-    const Program old = lower_every_pass(lowered.input, role);
+    const Program old = lowered_before(lowered.input, role, sizes);
     const Program now = megatron::lower_training(lowered.input, role.first.pipeline, role.first.data, sizes);
     if (std::string found = difference(normal_form(old), normal_form(now)); !found.empty())
       return fmt::format("pipeline {} data {}: {}", role.first.pipeline, role.first.data, found);
