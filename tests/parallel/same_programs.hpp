@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -15,6 +16,7 @@ namespace tidemark::tests {
 inline std::vector<std::string> normal_form(const Program& program) {
   std::vector<std::string> lines;
   std::vector<std::int32_t> freed;
+  std::string marked;
   const auto flush = [&] {
     std::sort(freed.begin(), freed.end());
     for (const std::int32_t b : freed) lines.push_back(fmt::format("free b{}", b));
@@ -57,7 +59,9 @@ inline std::vector<std::string> normal_form(const Program& program) {
     else if (const CreateCommunicator* o = std::get_if<CreateCommunicator>(&op))
       lines.push_back(fmt::format("communicator c{}", o->comm.value));
     else if (const Mark* o = std::get_if<Mark>(&op))
-      lines.push_back(fmt::format("mark {} {} {} {}", name(o->phase), o->step, o->micro_batch, program[o->label]));
+      if (std::string its = fmt::format("mark {} {} {} {}", name(o->phase), o->step, o->micro_batch, program[o->label]);
+          std::exchange(marked, its) != its)
+        lines.push_back(std::move(its));
   }
   flush();
   return lines;

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "parallel/frameworks/megatron/buffers.hpp"
-#include "parallel/frameworks/megatron/interleaved.hpp"
 #include "parallel/frameworks/megatron/optimizer.hpp"
 #include "parallel/frameworks/megatron/schedule.hpp"
 #include "sim/program/liveness.hpp"
@@ -19,7 +18,7 @@ using namespace literals;
 // training/training.py: construction, then steps.
 class Training {
  public:
-  Training(Worker& worker, std::int32_t pipeline, std::int32_t shard) : w_(worker), pipeline_(pipeline) {
+  Training(Worker& worker, std::int32_t rank, std::int32_t shard) : w_(worker), rank_(rank) {
     buffers_.reserve(w_.chunks.size());
     for (std::size_t c = 0; c < w_.chunks.size(); ++c)
       buffers_.emplace_back(w_, w_.chunks[c], w_.chunks.size() > 1 ? fmt::format("[{}]", c) : "");
@@ -66,13 +65,8 @@ class Training {
 
  private:
   void run_passes(std::int32_t step, std::int32_t micro_batches) {
-    if (w_.layout.schedule == ScheduleKind::Interleaved) {
-      if (!interleaved_) interleaved_.emplace(w_, pipeline_);
-      interleaved_->run(step, micro_batches);
-    } else {
-      if (!passes_) passes_.emplace(w_);
-      passes_->run(step, schedule_of(w_.layout, pipeline_, micro_batches));
-    }
+    if (!pipeline_) pipeline_.emplace(w_, rank_);
+    pipeline_->run(step, micro_batches);
   }
 
   // What the training loop does between steps: the last stage averages its loss, and the iteration timer, which logs
@@ -97,12 +91,11 @@ class Training {
   }
 
   Worker& w_;
-  std::int32_t pipeline_;
+  std::int32_t rank_;  ///< of the pipeline
   std::vector<ParamAndGradBuffer> buffers_;
   std::optional<MegatronOptimizer> optimizer_;
   std::vector<Tensor> scalars_;
-  std::optional<Pipeline> passes_;
-  std::optional<InterleavedPipeline> interleaved_;
+  std::optional<Pipeline> pipeline_;
 };
 
 }  // namespace
