@@ -140,13 +140,6 @@ struct ModelGraph {
 /// The operators in an order in which each follows those whose outputs it reads; ties keep the order of adding.
 [[nodiscard]] std::vector<OperatorId> topological_order(const ModelGraph& graph);
 
-/// Who reads what whom makes: an edge for every value from its maker to each of its readers.
-[[nodiscard]] std::vector<std::pair<OperatorId, OperatorId>> edges(const ModelGraph& graph);
-
-/// The values that operators of layers < `layer` make and operators of layers >= `layer` read: what a pipeline sends
-/// where it cuts the model. One value for every transformer.
-[[nodiscard]] std::vector<ValueId> values_across(const ModelGraph& graph, std::int32_t layer);
-
 /// The graph as text, one operator a line: name, inputs -> outputs, parameters, what is saved.
 [[nodiscard]] std::string text(const ModelGraph& graph);
 

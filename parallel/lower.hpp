@@ -34,10 +34,6 @@ struct Role {
 /// off it; nothing a pass leaves behind changes what these allocate and free.
 [[nodiscard]] Program lower_state(const LoweringInput& input, const Role& role);
 
-/// What the lowering by layers of a graph writes: until it goes.
-[[nodiscard]] Program lowered_before(const LoweringInput& input, const Role& role,
-                                     const std::vector<std::int64_t>& micro_batches);
-
 /// The whole job: one program per role.
 [[nodiscard]] Workload lower(const LoweringInput& input);
 

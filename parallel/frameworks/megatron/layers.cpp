@@ -261,7 +261,8 @@ Tensor SelfAttention::operator()(Tensor hidden) {
   Tensor context;
   Heads heads;
   if (w_.model.positions == Positions::Rotary) {
-    // The frame refers to queries and keys until it returns, to values while core attention runs.
+    // forward() refers to the joint tensor (`value` views it), queries and keys until it returns, to values while core
+    // attention runs.
     heads = split_and_turn(mixed);
     context = core(heads.query, heads.key, heads.value);
     heads.value = {};

@@ -79,8 +79,16 @@ void Pipeline::backward_step(const Action& action) {
   if (!interleaved()) v_.input_tensor = v_.graph_of_output = input;
   Tensor output = popped(v_.output_tensors, action);
   output.storage = {};
+  if (action.kind == ActionKind::InputGradient)
+    w_.weight_gradients_later = &v_.weight_gradients[{action.chunk, action.micro_batch}];
   its.backward(step_, action.micro_batch, output, output_gradient);
+  w_.weight_gradients_later = nullptr;
   v_.input_tensor_grad = input ? input->gradient : Tensor{};
+}
+
+void Pipeline::weight_gradient_step(const Action& action) {
+  w_.process.at(step_, action.micro_batch);
+  for (const std::function<void()>& compute : popped(v_.weight_gradients, action)) compute();
 }
 
 // Only the graph of an output is needed once it is sent.
@@ -186,8 +194,9 @@ void Pipeline::hand_over_beside(Direction& direction, const HandOver& its, std::
   direction.recv_buffers[(pass + 1) % slots] = {};
 }
 
-void Pipeline::run(std::int32_t step, std::int32_t micro_batches) {
-  const Steps steps = steps_of(micro_batches);
+void Pipeline::run(std::int32_t step, std::int32_t micro_batches) { run(step, steps_of(micro_batches)); }
+
+void Pipeline::run(std::int32_t step, const Steps& steps) {
   step_ = step;
   // Lists of receive buffers; the rank that leads a direction has more, when groups are larger than the pipeline.
   const auto slots = static_cast<std::size_t>(w_.layout.group() - w_.layout.pipeline + 1);
@@ -207,10 +216,18 @@ void Pipeline::run(std::int32_t step, std::int32_t micro_batches) {
     }
     const Action& action = std::get<Action>(steps[i]);
     const bool forward = is_forward(action.kind), beside = steady(action);
-    if (forward)
-      forward_step(action);
-    else
-      backward_step(action);
+    switch (action.kind) {
+      case ActionKind::Forward:
+        forward_step(action);
+        break;
+      case ActionKind::InputGradient:
+      case ActionKind::Backward:
+        backward_step(action);
+        break;
+      case ActionKind::WeightGradient:
+        weight_gradient_step(action);
+        continue;
+    }
     ++direction_of(action).passes;
     const HandOver* const next = hand_over_after(i);
     if (beside) {

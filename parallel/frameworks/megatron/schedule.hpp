@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -25,6 +26,8 @@ class Pipeline {
 
   /// All micro-batches of one step.
   void run(std::int32_t step, std::int32_t micro_batches);
+  /// The same by these steps.
+  void run(std::int32_t step, const Steps& steps);
 
  private:
   using InFlight = std::pair<std::int32_t, std::int32_t>;  // chunk and micro-batch
@@ -44,6 +47,7 @@ class Pipeline {
 
   void forward_step(const Action& action);
   void backward_step(const Action& action);
+  void weight_gradient_step(const Action& action);
   void deallocate_output();
   void hand_over(const HandOver& its);
   /// With a pass between warm-up and cool-down, which may send and receive nothing.
@@ -79,6 +83,7 @@ class Pipeline {
     std::shared_ptr<GraphInput> input_tensor;     ///< the last that was waited for
     std::shared_ptr<GraphInput> graph_of_output;  ///< where the graph that `output_tensor` leads to ends
     Tensor output_tensor_grad, input_tensor_grad;
+    std::map<InFlight, std::vector<std::function<void()>>> weight_gradients;  ///< left to do
   };
   Variables v_;
   std::optional<InFlight> whole_output_;  ///< that has not been deallocated yet

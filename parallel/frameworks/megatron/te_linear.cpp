@@ -61,8 +61,10 @@ Gemm data_gradient_gemm(const Worker& w, const Weight& weight) {
   return {w.tokens(), weight.columns, weight.rows, w.train.precision};
 }
 
-Tensor weight_gradient(Worker& w, const Name& name, const Weight& weight, Tensor input, Tensor gradient,
-                       BufferId workspace) {
+namespace {
+
+Tensor weight_gradient_now(Worker& w, const Name& name, const Weight& weight, Tensor input, Tensor gradient,
+                           BufferId workspace) {
   const Gemm gemm{weight.rows, weight.columns, w.tokens(), w.train.precision};
   if (w.runtime.dummy_gradient == DummyGradient::None) {
     Tensor own = w.temporary(name("weight_gradient"), weight.shape());
@@ -73,6 +75,21 @@ Tensor weight_gradient(Worker& w, const Name& name, const Weight& weight, Tensor
   Tensor dummy = w.dummy_gradient(weight);
   // A weight that is used once has its gradient already (grad_added_to_main_grad).
   return weight.uses > 1 ? dummy : Tensor{};
+}
+
+}  // namespace
+
+Tensor weight_gradient(Worker& w, const Name& name, const Weight& weight, Tensor input, Tensor gradient,
+                       BufferId workspace) {
+  if (w.weight_gradients_later == nullptr)
+    return weight_gradient_now(w, name, weight, std::move(input), std::move(gradient), workspace);
+  w.weight_gradients_later->push_back(
+      [&w, &name, &weight, input = std::move(input), gradient = std::move(gradient), workspace]() mutable {
+        w.mark(Phase::Backward, name);
+        Tensor own = weight_gradient_now(w, name, weight, std::move(input), std::move(gradient), workspace);
+        if (w.runtime.dummy_gradient == DummyGradient::None) w.accumulate(weight, std::move(own));
+      });
+  return {};
 }
 
 namespace {

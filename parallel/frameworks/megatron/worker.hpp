@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <map>
 #include <memory>
@@ -145,6 +146,9 @@ class Worker {
   [[nodiscard]] Weight& weight(ParameterId id) { return weights_[id.index()]; }
   /// Megatron's hook: the gradient is added to that of the micro-batches before.
   void accumulate(const Weight& weight, Tensor gradient) const;
+
+  /// TransformerEngine's WeightGradStore: where a schedule runs them later, weights' gradients are put here.
+  std::vector<std::function<void()>>* weight_gradients_later = nullptr;
 
   // Caches: made at first use, kept for ever.
   [[nodiscard]] BufferId linear_workspace(Pass thread);  ///< of the layers' linears, library's or framework's
