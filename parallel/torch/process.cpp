@@ -25,9 +25,7 @@ void Process::reclassify(BufferId buffer, Category category) {
   program.reclassify(lifetimes_[buffer.index()].made, category);
 }
 
-void Process::relabel(BufferId buffer, LabelId label) {
-  program.relabel(lifetimes_[buffer.index()].made, label);
-}
+void Process::relabel(BufferId buffer, LabelId label) { program.relabel(lifetimes_[buffer.index()].made, label); }
 
 void Process::use(BufferId buffer) { lifetimes_[buffer.index()].used = here(); }
 

@@ -878,7 +878,8 @@ TEST(Gradients, OfALinearWithoutANormBeforeItAreDroppedWithItsFunction) {
   const auto live_at_sum = [](const TestJob& job, const std::string& sum_label) {
     const Program program = Lowered(job).stage(0);
     for (std::size_t i = 0; i < program.ops.size(); ++i)
-      if (const Alloc* alloc = std::get_if<Alloc>(&program.ops[i]); alloc != nullptr && program[alloc->label] == sum_label)
+      if (const Alloc* alloc = std::get_if<Alloc>(&program.ops[i]);
+          alloc != nullptr && program[alloc->label] == sum_label)
         return sum(live(program, i), "layers.1.attention.rotary.mixed_gradient") > 0;
     ADD_FAILURE() << "no " << sum_label;
     return false;

@@ -39,8 +39,8 @@ void ParamAndGradBuffer::build_model() {
     weight.columns = w_.sizes.columns(*weight.parameter);
     const bool tied = w_.model.tied_embeddings && weight.parameter->vocabulary;
     weight.uses += tied && stage_.embedding && stage_.head ? 2 : 1;
-    weight.value = w_.make(w_.process.label(weight.parameter->name), weight.shape(), w_.train.precision,
-                           Category::Parameters);
+    weight.value =
+        w_.make(w_.process.label(weight.parameter->name), weight.shape(), w_.train.precision, Category::Parameters);
     weight.value.gradient = {gradient_accumulator(w_, weight), 0};
     w_.stream(Streaming::Fill, {}, {weight.value}, {}, weight.value.bytes());
   }
@@ -65,9 +65,7 @@ void ParamAndGradBuffer::build() {
   }
 }
 
-void ParamAndGradBuffer::zero_gradients() {
-  w_.stream(Streaming::Fill, {}, {gradients_}, {}, gradients_.bytes());
-}
+void ParamAndGradBuffer::zero_gradients() { w_.stream(Streaming::Fill, {}, {gradients_}, {}, gradients_.bytes()); }
 
 void ParamAndGradBuffer::reduce() {
   const bool sharded = w_.layout.sharding == Sharding::Zero1;
@@ -119,8 +117,7 @@ void sum_partial_gradients(Worker& w, const std::vector<ParamAndGradBuffer>& buf
     w.process.collective(w.comms.tensor, CollectiveKind::AllReduce, whose.front(), whose.front(), size);
     return;
   }
-  const Tensor flat =
-      w.communicated(w.process.label("partial_gradients.flat"), {elements}, w.train.gradient_dtype);
+  const Tensor flat = w.communicated(w.process.label("partial_gradients.flat"), {elements}, w.train.gradient_dtype);
   w.process.launch(Stream{Streaming::Copy, size, size}, whose, std::vector{flat.buffer()});
   w.all_reduce(flat);
   std::vector<BufferId> read{flat.buffer()};

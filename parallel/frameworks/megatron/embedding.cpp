@@ -132,8 +132,7 @@ Tensor GPTModel::embedding(const Tensor& tokens, const Tensor& position_ids) {
   };
   if (of_positions)
     of_positions->apply = [&w, &name, table = positions_, ids = position_ids](Gradients& gradients) mutable {
-      Tensor gradient =
-          batch_first(w, name("positions_gradient_batch_first"), std::move(gradients.front()));
+      Tensor gradient = batch_first(w, name("positions_gradient_batch_first"), std::move(gradients.front()));
       return Gradients{
           dense_gradient(w, name, name("positions_gradient"), *table, std::move(ids), std::move(gradient))};
     };

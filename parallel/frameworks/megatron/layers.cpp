@@ -79,8 +79,7 @@ Tensor bias_dropout_add(Worker& w, const BiasDropoutAdd& add, Tensor residual, T
   if (w.runtime.fused_bias_dropout) {
     if (dropout) mask = make_mask();
     out = w.temporary(add.name("out"), shape);
-    w.stream(Streaming::Add, {std::move(residual), std::move(branch), value_of(add.bias)}, {mask, out}, 2 * size,
-             size);
+    w.stream(Streaming::Add, {std::move(residual), std::move(branch), value_of(add.bias)}, {mask, out}, 2 * size, size);
   } else {
     if (bias) {
       Tensor biased = w.temporary(add.name("biased"), shape);
@@ -202,8 +201,7 @@ Tensor SelfAttention::head_norm(const Norm& norm, Of which, Tensor mixed) {
     Tensor dweight = w_.temporary(positions_("weight_gradient"), norm.weight->shape());
     Tensor sums = sums_of_heads(gradient, 2 * bytes);
     w_.stream(Streaming::Norm,
-              {std::move(gradient), w_.take(saved_in),
-               w_.take(saved_rstd), norm.weight->value, std::move(sums)},
+              {std::move(gradient), w_.take(saved_in), w_.take(saved_rstd), norm.weight->value, std::move(sums)},
               {dx, dweight}, 2 * bytes, bytes);
     return Gradients{std::move(dx), std::move(dweight)};
   };
@@ -256,8 +254,7 @@ Tensor SelfAttention::core(Tensor query, Tensor key, Tensor value) {
 }
 
 Tensor SelfAttention::operator()(Tensor hidden) {
-  const Tensor mixed =
-      norm_ ? norm_linear(w_, *norm_, qkv_, std::move(hidden)) : linear(w_, qkv_, std::move(hidden));
+  const Tensor mixed = norm_ ? norm_linear(w_, *norm_, qkv_, std::move(hidden)) : linear(w_, qkv_, std::move(hidden));
   Tensor context;
   Heads heads;
   if (w_.model.positions == Positions::Rotary) {
@@ -391,7 +388,8 @@ Tensor TransformerLayer::mlp(Tensor hidden) {
   if (asked.kind != Recompute::Selective || !asked.mlp) return mlp_(std::move(hidden));
   Tensors inputs;
   inputs.push_back(std::move(hidden));
-  return checkpoint(w_, [this](Tensors of) { return mlp_(std::move(of.front())); }, std::move(inputs));
+  return checkpoint(
+      w_, [this](Tensors of) { return mlp_(std::move(of.front())); }, std::move(inputs));
 }
 
 Tensor TransformerLayer::operator()(Tensor hidden) {

@@ -40,7 +40,7 @@ class SelfAttention {
   struct Heads {
     Tensor query, key, value;
   };
-  [[nodiscard]] Heads split(const Tensor& mixed);         // without positions to turn by
+  [[nodiscard]] Heads split(const Tensor& mixed);  // without positions to turn by
   [[nodiscard]] Heads split_and_turn(const Tensor& mixed);
   enum class Of : std::uint8_t { Query, Key };
   [[nodiscard]] Tensor head_norm(const Norm& norm, Of which, Tensor mixed);

@@ -75,8 +75,8 @@ void MegatronOptimizer::copy_gradients() {
   if (!has_master() || w_.train.gradient_dtype == DType::FP32) return;  // views of the buffer will do
   for (Piece& piece : pieces_) {
     piece.gradient_copy = w_.make(label(piece, "main_gradient"), {piece.elements}, DType::FP32, Category::Gradients);
-    w_.stream(Streaming::Copy, {piece.buffer->gradients()}, {piece.gradient_copy},
-              piece.bytes(w_.train.gradient_dtype), piece.bytes(DType::FP32));
+    w_.stream(Streaming::Copy, {piece.buffer->gradients()}, {piece.gradient_copy}, piece.bytes(w_.train.gradient_dtype),
+              piece.bytes(DType::FP32));
   }
 }
 
@@ -95,8 +95,7 @@ void MegatronOptimizer::create_moments() {
     if (!piece.moments.empty()) continue;  // made in the first step
     for (int m = 0; m < moments_per_parameter(); ++m) {
       const std::string_view what = w_.train.optimizer == Optimizer::AdamW ? kinds[m] : "momentum_buffer";
-      piece.moments.push_back(
-          w_.make(label(piece, what), {piece.elements}, DType::FP32, Category::OptimizerMoments));
+      piece.moments.push_back(w_.make(label(piece, what), {piece.elements}, DType::FP32, Category::OptimizerMoments));
       w_.stream(Streaming::Fill, {}, {piece.moments.back()}, {}, piece.bytes(DType::FP32));
     }
   }

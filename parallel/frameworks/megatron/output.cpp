@@ -19,7 +19,8 @@ GPTModel::GPTModel(Worker& w, const Stage& stage)
   words_ = parameters["embedding.weight"];
   positions_ = parameters["positions.weight"];
   output_weight_ = w.model.tied_embeddings ? words_ : parameters["head.weight"];
-  if (stage.head) final_norm_ = Norm{w.name("final_norm"), parameters["final_norm.weight"], parameters["final_norm.bias"]};
+  if (stage.head)
+    final_norm_ = Norm{w.name("final_norm"), parameters["final_norm.weight"], parameters["final_norm.bias"]};
 }
 
 Tensor GPTModel::operator()(Tensor input, const Batch& batch) {
@@ -67,9 +68,9 @@ Cap logits_cap(const Name& head) {
 }
 
 // core/tensor_parallel/layers.py LinearWithGradAccumulationAndAsyncCommunication.backward.
-Gradients head_backward(Worker& w, const Name& name, const Weight& weight, Tensor gradient, Saved saved, Saved tangent) {
-  if (tangent)
-    gradient = cap_backward(w, logits_cap(name), std::move(gradient), w.take(tangent));
+Gradients head_backward(Worker& w, const Name& name, const Weight& weight, Tensor gradient, Saved saved,
+                        Saved tangent) {
+  if (tangent) gradient = cap_backward(w, logits_cap(name), std::move(gradient), w.take(tangent));
   const Tensor input = w.take(saved);
   Tensor whole_input = input;
   EventId gathering;
@@ -164,8 +165,7 @@ class CrossEntropyLoss {
     w_.all_reduce(maximum);
     made.mask = w_.make(name_("target_mask"), w_.per_token(), DType::BOOL, Category::LogitsLoss);
     made.target = w_.make(name_("masked_target"), w_.per_token(), DType::INT64, Category::LogitsLoss);
-    w_.stream(Streaming::Loss, {std::move(labels)}, {made.mask, made.target}, made.target.bytes(),
-              made.target.bytes());
+    w_.stream(Streaming::Loss, {std::move(labels)}, {made.mask, made.target}, made.target.bytes(), made.target.bytes());
     made.exponentials = w_.make(name_("softmax"), shape_, DType::FP32, Category::LogitsLoss);
     Tensor out = of_tokens("out", Category::LogitsLoss);
     Tensor sums = w_.temporary(name_("sums"), {2, w_.tokens()}, DType::FP32);
@@ -184,9 +184,7 @@ class CrossEntropyLoss {
     const Bytes per_token = maximum.bytes(), ids = labels.bytes();
     w_.stream(Streaming::Reduce, {work}, {maximum}, fp32_size_, per_token);
     w_.all_reduce(maximum);
-    const auto indices = [&](std::string_view use) {
-      return w_.temporary(name_(use), w_.per_token(), DType::INT64);
-    };
+    const auto indices = [&](std::string_view use) { return w_.temporary(name_(use), w_.per_token(), DType::INT64); };
     made.mask = w_.make(name_("target_mask"), w_.per_token(), DType::BOOL, Category::LogitsLoss);
     Tensor copy = indices("target_copy");
     w_.stream(Streaming::Loss, {labels}, {made.mask, copy}, ids, ids);
@@ -260,8 +258,8 @@ Tensor GPTModel::loss(Tensor logits, const Tensor& given_labels) {
   }
   Softmax made;
   const bool compiled = w.train.cross_entropy == CrossEntropy::Fused;
-  Tensor out = compiled ? function.fused(logits, std::move(labels), made)
-                        : function.plain(logits, std::move(labels), made);
+  Tensor out =
+      compiled ? function.fused(logits, std::move(labels), made) : function.plain(logits, std::move(labels), made);
   if (!node) return out;
   Session& s = w.session;
   node->apply = [&w, this, softmax = s.save(made.exponentials), target = s.save(made.target),

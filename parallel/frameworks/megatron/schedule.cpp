@@ -169,8 +169,7 @@ void Pipeline::receive_first_gradient(const HandOver& its) {
   last = expect(its.receives.front()).gradient;
   mark(its);
   const Transfer transfer = receive(its.receives.front(), last);
-  backward_.awaited.push_back(
-      w_.process.exchange_aside(w_.comms.pipeline, backward_.stream, std::span(&transfer, 1)));
+  backward_.awaited.push_back(w_.process.exchange_aside(w_.comms.pipeline, backward_.stream, std::span(&transfer, 1)));
 }
 
 void Pipeline::hand_over_beside(Direction& direction, const HandOver& its, std::string_view label) {
@@ -201,8 +200,7 @@ void Pipeline::run(std::int32_t step, const Steps& steps) {
   // Lists of receive buffers; the rank that leads a direction has more, when groups are larger than the pipeline.
   const auto slots = static_cast<std::size_t>(w_.layout.group() - w_.layout.pipeline + 1);
   forward_ = {.stream = StreamId{2}, .recv_buffers = std::vector<Tensor>(rank_ == 0 ? slots : 1)};
-  backward_ = {.stream = StreamId{3},
-               .recv_buffers = std::vector<Tensor>(rank_ == w_.layout.pipeline - 1 ? slots : 1)};
+  backward_ = {.stream = StreamId{3}, .recv_buffers = std::vector<Tensor>(rank_ == w_.layout.pipeline - 1 ? slots : 1)};
   const auto hand_over_after = [&](std::size_t i) {
     return i + 1 < steps.size() ? std::get_if<HandOver>(&steps[i + 1]) : nullptr;
   };

@@ -15,8 +15,8 @@
 
 namespace tidemark::parallel::megatron {
 
-/// core/pipeline_parallel/schedules.py, core 0.14: runs a rank's steps, whichever schedule they are of. Variables of its
-/// functions hold tensors longer than the arithmetic needs them; they are all here.
+/// core/pipeline_parallel/schedules.py, core 0.14: runs a rank's steps, whichever schedule they are of. Variables of
+/// its functions hold tensors longer than the arithmetic needs them; they are all here.
 /// forward_backward_pipelining_without_interleaving waits for each hand-over;
 /// forward_backward_pipelining_with_interleaving during warm-up and cool-down only: in between forward and backward
 /// hand-overs run beside the passes.
@@ -60,9 +60,7 @@ class Pipeline {
   void mark(const HandOver& its);
 
   [[nodiscard]] bool interleaved() const { return habit_ == HandOverHabit::InStep; }
-  [[nodiscard]] Direction& direction_of(const Action& action) {
-    return is_forward(action.kind) ? forward_ : backward_;
-  }
+  [[nodiscard]] Direction& direction_of(const Action& action) { return is_forward(action.kind) ? forward_ : backward_; }
   /// Whether a pass of an interleaved schedule that comes next in its direction is between warm-up and cool-down.
   [[nodiscard]] bool steady(const Action& action) const;
   [[nodiscard]] Steps steps_of(std::int32_t micro_batches);

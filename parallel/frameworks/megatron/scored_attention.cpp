@@ -144,8 +144,7 @@ Tensor scored_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor 
   const Shape shape = scores_shape(w);
   const Bytes size = torch::elements_of(shape) * size_of(w.train.precision);
   // The product is added to a tensor of nothing, and is another one.
-  Tensor nothing =
-      w.runtime.persistent_scores ? w.global_buffer(size) : w.temporary(a.name("scores_addend"), shape);
+  Tensor nothing = w.runtime.persistent_scores ? w.global_buffer(size) : w.temporary(a.name("scores_addend"), shape);
   const BufferId workspace = w.process.blas_workspace(Pass::Forward);
   Tensor scores = w.temporary(a.name("scores"), shape);
   w.launch(scores_gemm(w), {std::move(query), std::move(key), std::move(nothing), workspace}, {scores});

@@ -35,8 +35,7 @@ ModelStage::Loaded ModelStage::load_batch() const {
   for (const BatchTensor& item : items) {
     const bool of_ids = item.size == w_.tokens() * size_of(DType::INT64);
     const Shape shape = of_ids ? w_.per_token() : Shape{item.size.count()};
-    loaded.all.push_back(
-        w_.temporary(w_.process.label(item.name), shape, of_ids ? DType::INT64 : DType::BOOL));
+    loaded.all.push_back(w_.temporary(w_.process.label(item.name), shape, of_ids ? DType::INT64 : DType::BOOL));
     w_.stream(Streaming::Fill, {}, {loaded.all.back()}, {}, item.size);
   }
   for (std::size_t i = 0; i < items.size(); ++i)

@@ -9,14 +9,14 @@
 
 namespace tidemark::parallel::megatron {
 
-/// One stage of the model on a rank: its only one, or one of its chunks. What Megatron's schedules call forward_step and
-/// backward_step on.
+/// One stage of the model on a rank: its only one, or one of its chunks. What Megatron's schedules call forward_step
+/// and backward_step on.
 class ModelStage {
  public:
   ModelStage(Worker& worker, std::int32_t chunk);
 
-  /// Needs the input, if the stage receives one. Gives the output, which leads to the graph; of the last stage the loss,
-  /// of which nothing but its graph is kept.
+  /// Needs the input, if the stage receives one. Gives the output, which leads to the graph; of the last stage the
+  /// loss, of which nothing but its graph is kept.
   [[nodiscard]] Tensor forward(std::int32_t step, std::int32_t micro_batch, const std::shared_ptr<GraphInput>& input);
   /// Leaves the gradient of the stage's input in that.
   void backward(std::int32_t step, std::int32_t micro_batch, const Tensor& output, const Tensor& output_gradient);

@@ -5,7 +5,8 @@
 #include "parallel/frameworks/megatron/worker.hpp"
 
 // TransformerEngine 2.11's modules, as the single autograd functions that they are: forward, what it saves, backward.
-// Which temporaries they take, in which order, and what they drop when. With `framework_linears` they are Megatron's own.
+// Which temporaries they take, in which order, and what they drop when. With `framework_linears` they are Megatron's
+// own.
 
 namespace tidemark::parallel::megatron {
 
@@ -62,9 +63,9 @@ struct CoreAttention {
 
 /// cap * tanh(x / cap), as three steps.
 struct Cap {
-  LabelId divided, tangent, capped;                                   ///< forward
+  LabelId divided, tangent, capped;                              ///< forward
   LabelId capped_gradient, tangent_gradient, uncapped_gradient;  ///< backward
-  Category category = Category::Temporaries;                          ///< of all but the tangent
+  Category category = Category::Temporaries;                     ///< of all but the tangent
   Category tangent_category = Category::Temporaries;
 };
 /// Leaves the tangent, which backward needs.
@@ -73,10 +74,10 @@ struct Cap {
 
 /// Positions turn queries or keys: by one kernel, or as x cos + rotated(x) sin, each term a tensor.
 struct Rotary {
-  Name name;                                       ///< "layers.0.attention.rotary"
-  LabelId cos, sin, out;                           ///< of what is kept
-  LabelId gradient;                                ///< of x
-  LabelId mark;                                    ///< of the backward pass; none: it belongs to what ran before
+  Name name;              ///< "layers.0.attention.rotary"
+  LabelId cos, sin, out;  ///< of what is kept
+  LabelId gradient;       ///< of x
+  LabelId mark;           ///< of the backward pass; none: it belongs to what ran before
 };
 [[nodiscard]] Tensor rotary(Worker& w, const Rotary& rotary, Tensor x);
 

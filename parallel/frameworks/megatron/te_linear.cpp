@@ -31,8 +31,7 @@ Gradients norm_backward(Worker& w, const Norm& norm, Tensor gradient, NormContex
   Tensor dx = w.like(norm.name("input_gradient"), x);
   Tensor dweight = w.temporary(norm.name("weight_gradient"), norm.weight->shape()), dbias;
   if (norm.bias != nullptr) dbias = w.temporary(norm.name("bias_gradient"), norm.bias->shape());
-  w.stream(Streaming::Norm,
-           {std::move(gradient), std::move(x), std::move(mean), std::move(rstd), norm.weight->value},
+  w.stream(Streaming::Norm, {std::move(gradient), std::move(x), std::move(mean), std::move(rstd), norm.weight->value},
            {dx, dweight, dbias}, 2 * size, size);
   return {std::move(dx), std::move(dweight), std::move(dbias)};
 }
@@ -40,8 +39,7 @@ Gradients norm_backward(Worker& w, const Norm& norm, Tensor gradient, NormContex
 Tensor norm(Worker& w, const Norm& norm, Tensor x) {
   static const Tensor none;
   w.mark(Phase::Forward, norm.name);
-  const auto node =
-      w.node(norm.name(), {&x, &norm.weight->value, norm.bias != nullptr ? &norm.bias->value : &none});
+  const auto node = w.node(norm.name(), {&x, &norm.weight->value, norm.bias != nullptr ? &norm.bias->value : &none});
   NormContext context;
   Tensor out = norm_forward(w, norm, std::move(x), node ? &context : nullptr);
   if (!node) return out;
@@ -150,8 +148,7 @@ LinearGradients linear_backward(Worker& w, const Linear& linear, Tensor gradient
   w.process.join(gathering);
   Tensor of_bias;
   if (linear.bias != nullptr) of_bias = gradient;
-  Tensor wgrad =
-      weight_gradient(w, linear.name, weight, std::move(whole_input), std::move(gradient), workspace);
+  Tensor wgrad = weight_gradient(w, linear.name, weight, std::move(whole_input), std::move(gradient), workspace);
   w.process.join(reducing);
   input = {};  // TransformerEngine clears it as soon as the weight gradient is done
   if (linear.bias != nullptr) {

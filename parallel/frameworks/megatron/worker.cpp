@@ -101,8 +101,7 @@ Tensor Worker::cache(std::string_view label, Shape shape, DType dtype, Category 
 BufferId Worker::linear_workspace(Pass thread) {
   if (runtime.framework_linears) return process.blas_workspace(thread);
   if (!gemm_workspace_.defined())
-    gemm_workspace_ =
-        cache("workspace.gemm", {runtime.gemm_workspace.count()}, DType::BOOL, Category::Workspaces);
+    gemm_workspace_ = cache("workspace.gemm", {runtime.gemm_workspace.count()}, DType::BOOL, Category::Workspaces);
   return gemm_workspace_.buffer();
 }
 

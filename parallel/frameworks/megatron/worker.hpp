@@ -154,8 +154,8 @@ class Worker {
   [[nodiscard]] BufferId linear_workspace(Pass thread);  ///< of the layers' linears, library's or framework's
   /// Megatron's global memory buffer, which grows to the largest tensor that was asked for.
   [[nodiscard]] Tensor global_buffer(Bytes size);
-  [[nodiscard]] Tensor head_gather(Shape sizes);            ///< what the LM head gathers its input into
-  [[nodiscard]] Tensor rotary_table();                      ///< cosines and sines by position
+  [[nodiscard]] Tensor head_gather(Shape sizes);              ///< what the LM head gathers its input into
+  [[nodiscard]] Tensor rotary_table();                        ///< cosines and sines by position
   [[nodiscard]] Tensor dummy_gradient(const Weight& weight);  ///< what autograd gets for a fused weight gradient
 
  private:
