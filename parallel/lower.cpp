@@ -58,10 +58,8 @@ std::vector<Role> roles(const LoweringInput& input) {
 
 namespace {
 
-// Micro-batches of each step.
-using StepSizes = std::vector<std::int64_t>;
-
 Program lowered(const LoweringInput& input, const Role& role, const StepSizes& micro_batches) {
+  if (input.runtime.eager) return pytorch::lower_training(input, micro_batches);
   return megatron::lower_training(input, role.first.pipeline, role.first.data, micro_batches);
 }
 
@@ -81,8 +79,10 @@ struct Few {
   std::int64_t micro_batches = 0;
   std::int32_t period = 1;
 };
-Few few_of(const Layout& layout, std::int64_t micro_batches, std::int32_t pipeline) {
-  const std::int64_t behind = layout.pipeline - 1 - pipeline;  // stages
+Few few_of(const LoweringInput& input, std::int64_t micro_batches, std::int32_t pipeline) {
+  const Layout& layout = input.layout;
+  if (input.runtime.eager) return {std::min<std::int64_t>(micro_batches, 5), 1};  // one after the other
+  const std::int64_t behind = layout.pipeline - 1 - pipeline;                     // stages
   switch (layout.schedule) {
     case ScheduleKind::OneFOneB:
       // All that run ahead; as many again, made in the midst of others; and some alike, the last of which sees the end.
@@ -103,7 +103,7 @@ Few few_of(const Layout& layout, std::int64_t micro_batches, std::int32_t pipeli
 // Says once what repeats in the steps that have `all` micro-batches. Where few do not show it, more of them.
 RepeatingProgram repeating(const LoweringInput& input, const Role& role, const StepSizes& sizes) {
   const std::int64_t all = sizes.back();
-  Few few = few_of(input.layout, all, role.first.pipeline);
+  Few few = few_of(input, all, role.first.pipeline);
   for (; few.micro_batches < all; few.micro_batches = std::min(all, few.micro_batches * 2 - all % few.period)) {
     StepSizes shown = sizes;
     std::vector<MoreOf> more(sizes.size());
@@ -131,12 +131,11 @@ StepSizes whole_last_step(const LoweringInput& input) {
 }  // namespace
 
 RepeatingProgram lower_repeating(const LoweringInput& input, const Role& role) {
-  if (input.runtime.eager) return {pytorch::lower_training(input), {}};
   return repeating(input, role, whole_steps(input));
 }
 Program lower_role(const LoweringInput& input, const Role& role) { return unrolled(lower_repeating(input, role)); }
 Program lower_every_pass(const LoweringInput& input, const Role& role) {
-  return input.runtime.eager ? pytorch::lower_training(input) : lowered(input, role, whole_steps(input));
+  return lowered(input, role, whole_steps(input));
 }
 Program lower_shortest(const LoweringInput& input, const Role& role) {
   ensure(!input.runtime.eager, "passes of modules that run operation by operation are not apart from their state");
@@ -176,7 +175,7 @@ RepeatingWorkload lower_stages_repeating(const LoweringInput& input) {
 }
 RepeatingWorkload lower_last_step(const LoweringInput& input) {
   return workload_of<RepeatingWorkload>(input, OneFor::Stage, [](const LoweringInput& its, const Role& role) {
-    return its.runtime.eager ? lower_repeating(its, role) : repeating(its, role, whole_last_step(its));
+    return repeating(its, role, its.runtime.eager ? whole_steps(its) : whole_last_step(its));
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <utility>
 
 #include "parallel/torch/operation.hpp"
@@ -12,15 +13,11 @@ namespace tidemark::parallel::torch {
 namespace {
 
 // An output laid out as an elementwise operation does it.
-Tensor elementwise(Session& s, std::string_view name, Streaming kind, const std::vector<const Tensor*>& operands,
-                   DType dtype) {
-  Shape sizes = operands.front()->sizes;
-  for (const Tensor* t : operands) sizes = broadcast(sizes, t->sizes);
-  Shape strides = elementwise_strides(operands, sizes);
-  const Tensor out = s.empty_strided(std::move(sizes), std::move(strides), dtype, name);
-  std::vector<Tensor> inputs;
-  for (const Tensor* t : operands) inputs.push_back(*t);
-  s.stream(kind, inputs, {out});
+Tensor elementwise(Session& s, std::string_view name, Streaming kind, Operands operands, DType dtype) {
+  Shape sizes = operands.front().sizes;
+  for (const Tensor& t : operands) sizes = broadcast(sizes, t.sizes);
+  Tensor out = s.empty_strided(sizes, elementwise_strides(operands, sizes), dtype, name);
+  s.stream(kind, operands, {out});
   return out;
 }
 
@@ -158,19 +155,17 @@ Tensor reshape(Session& s, const Tensor& x, Shape sizes) {
 }
 
 Tensor cat_last(Session& s, const std::vector<Tensor>& parts, std::optional<DType> dtype) {
-  std::vector<const Tensor*> inputs;
   std::int64_t width = 0;
   std::vector<std::int64_t> widths;
   for (const Tensor& t : parts) {
-    inputs.push_back(&t);
     widths.push_back(t.size(-1));
     width += t.size(-1);
   }
-  auto node = s.node(inputs);
+  auto node = s.node(parts);
   Tensor out = s.empty(with_size(parts.front().sizes, -1, width), dtype.value_or(parts.front().dtype), "cat");
   s.stream(Streaming::Copy, parts, {out});
   if (node)
-    node->apply = [widths](const Gradients& g) {
+    node->apply = [widths = std::move(widths)](const Gradients& g) {
       Gradients views;
       for (const std::int64_t w : widths) {
         Tensor part = g.front();
@@ -348,14 +343,15 @@ Tensor layer_norm(Session& s, const Tensor& given, const Tensor& weight, const T
   s.stream(Streaming::Norm, {x, weight, bias}, {out, mean, deviation});
   if (node)
     node->apply = [&s, saved_deviation = s.save(deviation), saved_mean = s.save(mean), saved_weight, saved_x,
-                   bias_sizes = bias.sizes](const Gradients& g) {
+                   bias_sizes = bias.sizes, trains = weight.requires_grad()](const Gradients& g) {
       const Tensor in = s.unpack(saved_x), scale = s.unpack(saved_weight);
-      const Tensor dx = s.empty(in.sizes, in.dtype, "layer_norm_gradient");
-      const Tensor dweight = s.empty(scale.sizes, scale.dtype, "weight_gradient");
-      const Tensor dbias = s.empty(bias_sizes, scale.dtype, "bias_gradient");
-      s.stream(Streaming::Norm, {g.front(), in, s.unpack(saved_mean), s.unpack(saved_deviation), scale},
-               {dx, dweight, dbias});
-      return Gradients{dx, dweight, dbias};
+      Gradients made{s.empty(in.sizes, in.dtype, "layer_norm_gradient")};
+      if (trains) {
+        made.push_back(s.empty(scale.sizes, scale.dtype, "weight_gradient"));
+        made.push_back(s.empty(bias_sizes, scale.dtype, "bias_gradient"));
+      }
+      s.stream(Streaming::Norm, {g.front(), in, s.unpack(saved_mean), s.unpack(saved_deviation), scale}, made);
+      return made;
     };
   return with(std::move(out), std::move(node));
 }
@@ -383,9 +379,9 @@ Tensor operand(Session& s, const Tensor& x) {
   if (!s.autocast || x.dtype != DType::FP32) return x;
   const bool leaf = x.gradient.node && x.gradient.node->leaf;
   if (!leaf) return to(s, x, *s.autocast);
-  const auto known = s.autocast_cache.find(x.storage.get());
+  const auto known = s.autocast_cache.find(x.buffer());
   if (known != s.autocast_cache.end()) return known->second;
-  return s.autocast_cache.emplace(x.storage.get(), to(s, x, *s.autocast)).first->second;
+  return s.autocast_cache.emplace(x.buffer(), to(s, x, *s.autocast)).first->second;
 }
 
 namespace {
@@ -393,21 +389,14 @@ namespace {
 // CUDABlas.cpp: of a product to which a bias is added, cuBLASLt's work, where CUBLASLT_WORKSPACE_SIZE is not set.
 constexpr Bytes blas_lt_workspace{std::int64_t{1} << 20};
 
-void gemm(Session& s, Gemm shape, const std::vector<Tensor>& inputs, const Tensor& out, Pass pass) {
-  std::vector<BufferId> in;
-  for (const Tensor& t : inputs) in.push_back(t.buffer());
-  Tensor workspace;
-  if (s.habits().kernel_workspaces && s.habits().keeps_blas_workspace) {
-    in.push_back(s.process.blas_workspace(pass));
-  } else if (s.habits().kernel_workspaces) {
-    s.process.blas_handle(pass);
-    const Bytes size = inputs.size() > 2 ? blas_lt_workspace : s.process.blas_workspace_size();
-    workspace = s.empty({size / size_of(DType::INT64)}, DType::INT64, "workspace.cublas", Category::Workspaces);
-    in.push_back(workspace.buffer());
-  }
-  const std::vector<BufferId> made{out.buffer()};
-  s.process.launch(shape, in, made);
-  s.launched(inputs, {out});
+void gemm(Session& s, Gemm shape, Operands inputs, const Tensor& out, Pass pass) {
+  if (!s.habits().kernel_workspaces) return s.launch(shape, inputs, {out});
+  if (s.habits().keeps_blas_workspace) return s.launch(shape, inputs, {out}, s.process.blas_workspace(pass));
+  s.process.blas_handle(pass);
+  const Bytes size = inputs.size() > 2 ? blas_lt_workspace : s.process.blas_workspace_size();
+  const Tensor workspace =
+      s.empty({size / size_of(DType::INT64)}, DType::INT64, "workspace.cublas", Category::Workspaces);
+  s.launch(shape, inputs, {out}, workspace.buffer());
 }
 
 // [rows, inputs] times a weight, in which outputs are the first dimension or the second. Where they are the first, the
@@ -418,7 +407,9 @@ Tensor product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& 
   const bool outputs_first = layout == WeightLayout::OutputsFirst, added = bias.defined();
   const std::int64_t outputs = weight.sizes[outputs_first ? 0 : 1], inputs = weight.sizes[outputs_first ? 1 : 0];
   const std::int64_t rows = x.sizes.front();
-  auto node = s.node(added ? std::vector<const Tensor*>{&x, &weight, &bias} : std::vector<const Tensor*>{&x, &weight});
+  const std::array<Operands::Operand, 3> all{x, weight, bias};
+  const Operands operands{std::span(all).first(added ? 3 : 2)};
+  auto node = s.node(operands);
   // Arguments go, and gradients come, in the order of their names: mm(self, mat2), addmm(self, mat1, mat2). An array's
   // last element goes first.
   const std::size_t of_x = added ? 1 : 0, of_weight = 1 - of_x;
@@ -426,8 +417,6 @@ Tensor product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& 
   if (node && node->needs(1)) saved[of_x] = s.save(x);
   if (node && node->needs(0)) saved[of_weight] = s.save(weight);
   Tensor out = s.empty({rows, outputs}, x.dtype, "mm");
-  std::vector<Tensor> operands{x, weight};
-  if (added) operands.push_back(bias);
   gemm(s, {rows, outputs, inputs, x.dtype}, operands, out, Pass::Forward);
   if (node)
     node->apply = [saved, of_x, of_weight, &s, rows, outputs, inputs, weight_sizes = weight.sizes, dtype = x.dtype,

@@ -1,9 +1,9 @@
 #include "parallel/torch/autograd.hpp"
 
+#include <algorithm>
 #include <limits>
-#include <map>
-#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "parallel/torch/aten.hpp"
 #include "parallel/torch/session.hpp"
@@ -17,58 +17,109 @@ constexpr std::int64_t at_once = std::numeric_limits<std::int64_t>::max();
 
 class Engine {
  public:
-  explicit Engine(Session& session) : session_(session), outer_(std::exchange(session.engine, this)) {}
-  ~Engine() { session_.engine = outer_; }
+  explicit Engine(Session& session) : session_(session), caller_(std::exchange(session.engine, this)) {}
+  ~Engine() { session_.engine = caller_; }
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
   void run(const Edge& root, Tensor gradient, std::vector<WaitingGradient> waiting) {
-    count_dependencies(*root.node);
-    for (WaitingGradient& its : waiting) {
-      Waiting& first = waiting_[its.edge.node.get()];
-      first.node = its.edge.node;
-      first.gradients.resize(its.edge.node->outputs);
-      first.gradients[its.edge.input] = std::move(its.gradient);
-    }
-    std::vector<Tensor> first(root.node->outputs);
-    first[root.input] = std::move(gradient);
-    ready_.emplace(root.node->sequence, Waiting{root.node, std::move(first)});
+    find_graph(*root.node);
+    for (WaitingGradient& its : waiting) gathered_of(its.edge.node).gradients[its.edge.input] = std::move(its.gradient);
+    Gathered& first = gathered_of(root.node);
+    first.gradients[root.input] = std::move(gradient);
+    ready(*root.node);
     while (!ready_.empty()) {
-      const auto last = std::prev(ready_.end());
-      Waiting next = std::move(last->second);
-      ready_.erase(last);
-      run(std::move(next));
+      std::pop_heap(ready_.begin(), ready_.end());
+      const Ready next = ready_.back();
+      ready_.pop_back();
+      Gathered whole = std::move(gathered_[next.gathered]);
+      spare_.push_back(next.gathered);
+      run(std::move(whole));
     }
   }
 
   Tensor take_waiting(const Edge& edge) {
-    const auto found = waiting_.find(edge.node.get());
-    return found == waiting_.end() ? Tensor{} : std::exchange(found->second.gradients[edge.input], {});
+    const Node& node = *edge.node;
+    if (node.engine_ != this || node.gathered_ < 0) return {};
+    return std::exchange(gathered_[static_cast<std::size_t>(node.gathered_)].gradients[edge.input], {});
   }
 
  private:
-  struct Waiting {
-    std::shared_ptr<Node> node;
-    std::vector<Tensor> gradients;
+  /// Gradients of a node's outputs, while some may still be missing.
+  struct Gathered {
+    Ref<Node> node;
+    Gradients gradients;
+  };
+  struct Ready {
+    std::int64_t sequence = 0;
+    std::int64_t order = 0;
+    std::size_t gathered = 0;
+    bool operator<(const Ready& other) const {
+      return sequence != other.sequence ? sequence < other.sequence : order < other.order;
+    }
+  };
+  /// What a node is to the engine in whose backward pass this one runs.
+  struct Outer {
+    Node* node;
+    Engine* engine;
+    std::int32_t missing, gathered;
   };
 
-  void count_dependencies(Node& root) {
+  void find_graph(Node& root) {
+    enter(root);
     std::vector<Node*> open{&root};
-    std::unordered_map<const Node*, bool> seen{{&root, true}};
     while (!open.empty()) {
       Node* const node = open.back();
       open.pop_back();
       for (const Node::Input& input : node->inputs) {
-        if (!input.edge.node) continue;
-        ++dependencies_[input.edge.node.get()];
-        if (!std::exchange(seen[input.edge.node.get()], true)) open.push_back(input.edge.node.get());
+        Node* const next = input.edge.node.get();
+        if (next == nullptr) continue;
+        if (next->engine_ != this) {
+          enter(*next);
+          open.push_back(next);
+        }
+        ++next->missing_;
       }
     }
   }
 
-  void run(Waiting next) {
-    const std::shared_ptr<Node> node = std::move(next.node);
-    std::vector<Tensor> made;
+  void enter(Node& node) {
+    if (node.engine_ != nullptr) outer_.push_back({&node, node.engine_, node.missing_, node.gathered_});
+    node.engine_ = this;
+    node.missing_ = 0;
+    node.gathered_ = -1;
+  }
+  void leave(Node& node) {
+    node.engine_ = nullptr;
+    for (const Outer& outer : outer_)
+      if (outer.node == &node)
+        node.engine_ = outer.engine, node.missing_ = outer.missing, node.gathered_ = outer.gathered;
+  }
+
+  Gathered& gathered_of(const Ref<Node>& node) {
+    if (node->gathered_ < 0) {
+      if (spare_.empty()) {
+        spare_.push_back(gathered_.size());
+        gathered_.emplace_back();
+      }
+      node->gathered_ = static_cast<std::int32_t>(spare_.back());
+      spare_.pop_back();
+      Gathered& made = gathered_[static_cast<std::size_t>(node->gathered_)];
+      made.node = node;
+      made.gradients = Gradients(node->outputs);
+    }
+    return gathered_[static_cast<std::size_t>(node->gathered_)];
+  }
+
+  void ready(const Node& node) {
+    ready_.push_back({node.sequence, order_++, static_cast<std::size_t>(node.gathered_)});
+    std::push_heap(ready_.begin(), ready_.end());
+  }
+
+  void run(Gathered next) {
+    const Ref<Node> node = std::move(next.node);
+    leave(*node);
+    Gradients made;
     {
       const Session::BackwardScope scope(session_, *node);
       if (node->scope.valid()) session_.process.mark(Phase::Backward, node->scope);
@@ -81,8 +132,8 @@ class Engine {
       next.gradients.clear();
       if (node->sequence != at_once) node->apply = nullptr;  // what it saved goes
     }
-    const std::vector<Node::Input> inputs =
-        node->sequence == at_once ? std::vector<Node::Input>{} : std::exchange(node->inputs, {});
+    if (node->sequence == at_once) return;
+    const auto inputs = std::exchange(node->inputs, {});
     for (std::size_t i = 0; i < inputs.size(); ++i)
       if (inputs[i].edge.node) pass_on(inputs[i].edge, i < made.size() ? std::move(made[i]) : Tensor{}, *node);
     node->frame.clear();
@@ -95,26 +146,24 @@ class Engine {
   }
 
   void pass_on(const Edge& edge, Tensor gradient, const Node& giver) {
-    Waiting& waiting = waiting_[edge.node.get()];
-    if (!waiting.node) {
-      waiting.node = edge.node;
-      waiting.gradients.resize(edge.node->outputs);
-    }
-    if (gradient.defined()) accumulate(waiting.gradients[edge.input], std::move(gradient), giver, edge.node->immediate);
-    if (--dependencies_[edge.node.get()] > 0) return;
-    Waiting whole = std::move(waiting);
-    waiting_.erase(edge.node.get());
-    if (whole.node->immediate) return run(std::move(whole));
-    ready_.emplace(whole.node->sequence, std::move(whole));
+    Gathered& gathered = gathered_of(edge.node);
+    if (gradient.defined()) accumulate(gathered.gradients[edge.input], std::move(gradient), giver, *edge.node);
+    if (--edge.node->missing_ > 0) return;
+    if (!edge.node->immediate) return ready(*edge.node);
+    const auto place = static_cast<std::size_t>(edge.node->gathered_);
+    Gathered whole = std::move(gathered_[place]);
+    spare_.push_back(place);
+    run(std::move(whole));
   }
 
   // input_buffer.cpp can_accumulate_inplace: where nobody else holds the sum; a view's base does.
-  void accumulate(Tensor& sum, Tensor gradient, const Node& giver, bool in_place) {
+  void accumulate(Tensor& sum, Tensor gradient, const Node& giver, const Node& taker) {
     if (!sum.defined()) {
       sum = std::move(gradient);
       return;
     }
-    if ((session_.habits().sums_in_place || in_place) && sum.storage.use_count() == 1 && !sum.view && sum.dense()) {
+    const bool in_place = session_.habits().sums_in_place || taker.immediate;
+    if (in_place && sum.storage.use_count() == 1 && !sum.view && sum.dense()) {
       session_.stream(Streaming::Add, {sum, gradient}, {sum});
       return;
     }
@@ -129,23 +178,24 @@ class Engine {
   }
 
   Session& session_;
-  Engine* outer_;
-  std::unordered_map<const Node*, int> dependencies_;
-  std::unordered_map<const Node*, Waiting> waiting_;
-  std::multimap<std::int64_t, Waiting> ready_;
+  Engine* caller_;  // whose node runs this one
+  std::vector<Gathered> gathered_;
+  std::vector<std::size_t> spare_;  // places in `gathered_`
+  std::vector<Ready> ready_;        // a heap: what was made last goes first, and of leaves what came last
+  std::vector<Outer> outer_;
+  std::int64_t order_ = 0;
 };
 
 std::shared_ptr<Leaf> leaf(Session& session, const Tensor& value) {
   auto made = std::make_shared<Leaf>();
-  auto node = std::make_shared<Node>();
+  const Ref<Node> node = session.bare_node();
   node->sequence = at_once;
   node->leaf = true;
-  node->scope = session.process.label(session.path().empty() ? "model" : session.path());
   // accumulate_grad.h: the first gradient is taken as it is where nobody else holds it, later ones are added to it.
-  node->apply = [&session, slot = std::weak_ptr<Leaf>(made)](const std::vector<Tensor>& gradients) {
+  node->apply = [&session, slot = std::weak_ptr<Leaf>(made)](const Gradients& gradients) {
     const std::shared_ptr<Leaf> its = slot.lock();
     Tensor gradient = gradients.front();
-    if (!its || !gradient.defined()) return std::vector<Tensor>{};
+    if (!its || !gradient.defined()) return Gradients{};
     constexpr long only_here = 2;  // in `gradients` and in `gradient`
     if (its->gradient.defined()) {
       session.stream(Streaming::Add, {its->gradient, gradient}, {its->gradient});
@@ -156,7 +206,7 @@ std::shared_ptr<Leaf> leaf(Session& session, const Tensor& value) {
     }
     if (its->parameter) session.reclassify(its->gradient, Category::Gradients);
     if (its->accumulated) its->accumulated(*its);
-    return std::vector<Tensor>{};
+    return Gradients{};
   };
   made->value = value.detached();
   made->value.gradient = {node, 0};

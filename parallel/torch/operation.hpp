@@ -1,8 +1,6 @@
 #pragma once
 
-#include <memory>
 #include <utility>
-#include <vector>
 
 #include "parallel/namespace.hpp"
 #include "parallel/torch/session.hpp"
@@ -11,10 +9,8 @@
 
 namespace tidemark::parallel::torch {
 
-using Gradients = std::vector<Tensor>;
-
 /// The result of an operation, whose gradient goes to that node.
-inline Tensor with(Tensor made, std::shared_ptr<Node> node, std::size_t output = 0) {
+inline Tensor with(Tensor made, Ref<Node> node, std::size_t output = 0) {
   made.gradient = {std::move(node), output};
   return made;
 }

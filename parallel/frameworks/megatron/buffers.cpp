@@ -17,11 +17,12 @@ ParamAndGradBuffer::ParamAndGradBuffer(Worker& w, const Stage& stage, std::strin
 namespace {
 
 // A parameter's gradient accumulator, with Megatron's hook on it. A GEMM that has added the gradient itself gives none.
-std::shared_ptr<Node> gradient_accumulator(Worker& w, Weight& weight) {
-  auto node = std::make_shared<Node>();
+Ref<Node> gradient_accumulator(Worker& w, Weight& weight) {
+  Ref<Node> node = w.session.bare_node();
   node->sequence = std::numeric_limits<std::int64_t>::max();
   node->leaf = true;
   node->immediate = true;
+  node->scope = {};
   node->apply = [&w, &weight](Gradients& gradients) {
     if (gradients.front().defined()) w.accumulate(weight, std::move(gradients.front()));
     return Gradients{};

@@ -41,7 +41,7 @@ const Weight* Parameters::operator[](const std::string& name) const {
 namespace {
 
 // The backward pass of what happens to a branch before it is added.
-void undo_bias_and_dropout(Worker& w, const BiasDropoutAdd& add, const std::shared_ptr<Node>& node, Tensor mask) {
+void undo_bias_and_dropout(Worker& w, const BiasDropoutAdd& add, const Ref<Node>& node, Tensor mask) {
   if (!node) return;
   Saved saved;
   if (mask.defined()) saved = w.session.save(mask);
@@ -68,7 +68,7 @@ void undo_bias_and_dropout(Worker& w, const BiasDropoutAdd& add, const std::shar
 Tensor bias_dropout_add(Worker& w, const BiasDropoutAdd& add, Tensor residual, Tensor branch) {
   w.mark(Phase::Forward, add.name);
   const bool bias = add.bias != nullptr, dropout = w.train.hidden_dropout > 0;
-  std::shared_ptr<Node> changed;
+  Ref<Node> changed;
   if (bias || dropout) changed = w.node({}, {&value_of(add.bias), &branch});
   if (changed) branch.gradient = {changed, 0};
   const auto node = w.node(add.name(), {&residual, &branch});
@@ -135,7 +135,7 @@ SelfAttention::SelfAttention(Worker& w, const Parameters& parameters, const std:
 namespace {
 
 // A part of the joint tensor, which has others beside it.
-Tensor part_of(const Tensor& mixed, std::int64_t width, const std::shared_ptr<Node>& node, std::size_t output) {
+Tensor part_of(const Tensor& mixed, std::int64_t width, const Ref<Node>& node, std::size_t output) {
   return with({mixed.storage, {mixed.size(0), width}, mixed.strides, mixed.dtype, {}, true}, node, output);
 }
 

@@ -22,9 +22,7 @@ class EnableGrad {
 
 Tensor checkpoint(Worker& w, std::function<Tensor(Tensors)> run, Tensors inputs) {
   Session& s = w.session;
-  std::vector<const Tensor*> all;
-  for (const Tensor& x : inputs) all.push_back(&x);
-  const auto node = s.node(all);
+  const Ref<Node> node = s.node(inputs);
   std::vector<Saved> saved;
   for (const Tensor& x : inputs) saved.push_back(s.save(x));
   for (Tensor& x : inputs) x = x.detached();
@@ -39,7 +37,7 @@ Tensor checkpoint(Worker& w, std::function<Tensor(Tensors)> run, Tensors inputs)
     std::vector<std::shared_ptr<GraphInput>> detached;
     Tensors again;
     for (Saved& x : saved) {
-      detached.push_back(graph_input(w.take(x)));
+      detached.push_back(graph_input(w.session, w.take(x)));
       again.push_back(detached.back()->value);
     }
     Tensor output;

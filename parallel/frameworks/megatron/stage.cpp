@@ -10,8 +10,8 @@ ModelStage::ModelStage(Worker& w, std::int32_t chunk)
     : w_(w), stage_(w.chunks[static_cast<std::size_t>(chunk)]), model_(w, stage_) {}
 
 std::shared_ptr<GraphInput> ModelStage::receive_input() const {
-  return graph_input(w_.make(w_.process.label("received.input"), w_.residual(w_.model.hidden), w_.train.precision,
-                             Category::SavedActivations));
+  return graph_input(w_.session, w_.make(w_.process.label("received.input"), w_.residual(w_.model.hidden),
+                                         w_.train.precision, Category::SavedActivations));
 }
 
 Tensor ModelStage::receive_output_gradient() const {

@@ -59,8 +59,8 @@ EventId Worker::aside(CollectiveKind kind, const Tensor& x, const Tensor& out) c
 
 // ---- autograd ------------------------------------------------------------------------------------------------------
 
-std::shared_ptr<Node> Worker::node(LabelId mark, std::initializer_list<const Tensor*> inputs) const {
-  std::shared_ptr<Node> made = session.node(inputs);
+Ref<Node> Worker::node(LabelId mark, torch::Operands inputs) const {
+  Ref<Node> made = session.node(inputs);
   if (made) made->scope = mark;
   return made;
 }
@@ -76,17 +76,18 @@ void Worker::accumulate(const Weight& weight, Tensor gradient) const {
   stream(Streaming::Add, {std::move(gradient), weight.main_gradients}, {weight.main_gradients}, 2 * size, size);
 }
 
-std::shared_ptr<GraphInput> graph_input(const Tensor& value) {
+std::shared_ptr<GraphInput> graph_input(Session& session, const Tensor& value) {
   auto made = std::make_shared<GraphInput>();
-  auto node = std::make_shared<Node>();
+  const Ref<Node> node = session.bare_node();
   node->sequence = std::numeric_limits<std::int64_t>::max();
   node->leaf = true;
+  node->scope = {};
   node->apply = [input = std::weak_ptr<GraphInput>(made)](Gradients& gradients) {
     if (const auto its = input.lock()) its->gradient = std::move(gradients.front());
     return Gradients{};
   };
   made->value = value.detached();
-  made->value.gradient = {std::move(node), 0};
+  made->value.gradient = {node, 0};
   return made;
 }
 

@@ -106,7 +106,7 @@ class Worker {
 
   // Tensors, in the training's precision where nothing is said.
   [[nodiscard]] Tensor make(LabelId label, Shape shape, DType dtype, Category category) const {
-    return session.empty(std::move(shape), dtype, label, category);
+    return session.empty(shape, dtype, label, category);
   }
   [[nodiscard]] Tensor temporary(LabelId label, Shape shape, DType dtype) const {
     return make(label, std::move(shape), dtype, Category::Temporaries);
@@ -137,7 +137,7 @@ class Worker {
 
   /// A node of autograd's graph; none where no gradient will be asked for. Its backward pass is marked by `mark`, where
   /// that is a label.
-  [[nodiscard]] std::shared_ptr<Node> node(LabelId mark, std::initializer_list<const Tensor*> inputs) const;
+  [[nodiscard]] Ref<Node> node(LabelId mark, torch::Operands inputs) const;
 
   /// What was saved, which is given up here.
   [[nodiscard]] Tensor take(Saved& saved) const;
@@ -173,6 +173,6 @@ struct GraphInput {
   Tensor value;  ///< requires a gradient
   Tensor gradient;
 };
-[[nodiscard]] std::shared_ptr<GraphInput> graph_input(const Tensor& value);
+[[nodiscard]] std::shared_ptr<GraphInput> graph_input(Session& session, const Tensor& value);
 
 }  // namespace tidemark::parallel::megatron

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "parallel/torch/checkpoint.hpp"
+
 // A call's arguments live until it returns, in Python; here a temporary lives until its statement ends. So no call is
 // nested in a call that is nested in another.
 //
@@ -564,49 +566,12 @@ Context CausalLM::handed_to(const Layer& layer, const Context& context) {
 
 Tensor CausalLM::checkpointed(const Layer& layer, const Tensor& hidden, const Context& shared) {
   const Context context = handed_to(layer, shared);
-  // torch/utils/checkpoint.py _checkpoint_without_reentrant_generator: the frame keeps the region's inputs.
-  auto frame = std::make_shared<CheckpointFrame>();
-  frame->run_again = [this, &layer, hidden, context, dtype = s_.autocast](Session& s) {
-    const Autocast autocast(s, dtype);
-    const Session::Scope scope(s, layer.name);
-    const Tensor again = leaf(s, hidden)->value;
-    again.gradient.node->leaf = false;  // but what it was: the output of the layer before
-    (void)forward(layer, again, context, nullptr);
-  };
-  s_.keep(hidden);
-  s_.pack_into(frame);
-  Tensor out = forward(layer, hidden, context, nullptr);
-  s_.pack_into(nullptr);
-  s_.checkpointed(layer.name, hidden, out);
-  return out;
-}
-
-Tensor CausalLM::checkpointed_reentrant(const Layer& layer, const Tensor& hidden, const Context& shared) {
-  const Context context = handed_to(layer, shared);
-  auto node = s_.node({&hidden});
-  Tensor out;
-  {
-    const NoGrad no_grad(s_);
-    out = forward(layer, hidden, context, nullptr);
-  }
-  if (!node) return out;
-  s_.outlives_backward.push_back({context.whole.cosine, context.whole.sine, context.whole.mask, context.window.cosine,
-                                  context.window.sine, context.window.mask, context.position_ids});
-  s_.checkpointed(layer.name, hidden, out);
-  // CheckpointFunction.backward: the region once more on a detached input, then its own backward pass.
-  node->apply = [this, &layer, context, saved = s_.save(hidden),
-                 dtype = s_.autocast](const std::vector<Tensor>& gradients) {
-    const std::shared_ptr<Leaf> input = leaf(s_, s_.unpack(saved));
-    Tensor again;
-    {
-      const Autocast autocast(s_, dtype);
-      const Session::Again once_more(s_);
-      again = forward(layer, input->value, context, nullptr);
-    }
-    backward(s_, again, gradients.front());
-    return std::vector<Tensor>{input->gradient};
-  };
-  out.gradient = {std::move(node), 0};
+  const Region region = [this, &layer, context](const Tensor& x) { return forward(layer, x, context, nullptr); };
+  if (!habits_.reentrant_checkpoint) return checkpoint(s_, hidden, region);
+  Tensor out = checkpoint_reentrant(s_, hidden, region);
+  if (out.requires_grad())
+    s_.outlives_backward.push_back({context.whole.cosine, context.whole.sine, context.whole.mask, context.window.cosine,
+                                    context.window.sine, context.window.mask, context.position_ids});
   return out;
 }
 
@@ -615,8 +580,7 @@ Tensor CausalLM::run_layer(const Layer& layer, const Tensor& hidden, const Conte
   const Session::Scope scope(s_, layer.name);
   s_.mark(Phase::Forward, layer.name);
   if (train_.recompute.kind == Recompute::None) return forward(layer, hidden, context, cache);
-  return habits_.reentrant_checkpoint ? checkpointed_reentrant(layer, hidden, context)
-                                      : checkpointed(layer, hidden, context);
+  return checkpointed(layer, hidden, context);
 }
 
 // ---- the whole model -----------------------------------------------------------------------------------------------

@@ -98,7 +98,6 @@ class CausalLM {
   Tensor run_layer(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
   static Context handed_to(const Layer& layer, const Context& context);
   Tensor checkpointed(const Layer& layer, const Tensor& hidden, const Context& context);
-  Tensor checkpointed_reentrant(const Layer& layer, const Tensor& hidden, const Context& context);
   Tensor forward(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
   Tensor neox_forward(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
   Tensor gpt_forward(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
