@@ -10,7 +10,6 @@
 #include "parallel/schedule/schedule.hpp"
 #include "parallel/sizes.hpp"
 #include "parallel/stages.hpp"
-#include "sim/base/ensure.hpp"
 #include "sim/program/repeats.hpp"
 
 namespace tidemark::parallel {
@@ -138,11 +137,11 @@ Program lower_every_pass(const LoweringInput& input, const Role& role) {
   return lowered(input, role, whole_steps(input));
 }
 Program lower_shortest(const LoweringInput& input, const Role& role) {
-  ensure(!input.runtime.eager, "passes of modules that run operation by operation are not apart from their state");
+  if (input.runtime.eager) return pytorch::lower_training(input, whole_steps(input));
   return lowered(input, role, each_step(input, shortest(input.layout, micro_batches_of(input.train, input.layout))));
 }
-Program lower_state(const LoweringInput& input, const Role& role) {
-  ensure(!input.runtime.eager, "modules that run operation by operation have no state apart from their passes");
+std::optional<Program> lower_state(const LoweringInput& input, const Role& role) {
+  if (input.runtime.eager) return std::nullopt;  // what operations make of it, they make within passes
   return lowered(input, role, each_step(input, 0));
 }
 
@@ -173,10 +172,12 @@ Workload lower_stages(const LoweringInput& input) { return unrolled(lower_stages
 RepeatingWorkload lower_stages_repeating(const LoweringInput& input) {
   return workload_of<RepeatingWorkload>(input, OneFor::Stage, lower_repeating);
 }
+RepeatingProgram lower_last_step(const LoweringInput& input, const Role& role) {
+  return repeating(input, role, input.runtime.eager ? whole_steps(input) : whole_last_step(input));
+}
 RepeatingWorkload lower_last_step(const LoweringInput& input) {
-  return workload_of<RepeatingWorkload>(input, OneFor::Stage, [](const LoweringInput& its, const Role& role) {
-    return repeating(its, role, its.runtime.eager ? whole_steps(its) : whole_last_step(its));
-  });
+  return workload_of<RepeatingWorkload>(
+      input, OneFor::Stage, [](const LoweringInput& its, const Role& role) { return lower_last_step(its, role); });
 }
 
 AttentionKernel settled_attention(AttentionKernel asked, const Model& model, const Target& target,

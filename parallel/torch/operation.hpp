@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string_view>
 #include <utility>
 
 #include "parallel/namespace.hpp"
@@ -14,6 +15,15 @@ inline Tensor with(Tensor made, Ref<Node> node, std::size_t output = 0) {
   made.gradient = {std::move(node), output};
   return made;
 }
+
+/// The sizes with another one in a dimension; negative ones count from the last.
+inline Shape with_size(Shape sizes, int dimension, std::int64_t size) {
+  sizes[static_cast<std::size_t>(dimension < 0 ? static_cast<int>(sizes.size()) + dimension : dimension)] = size;
+  return sizes;
+}
+
+/// What an elementwise operation makes, laid out as its operands are.
+[[nodiscard]] Tensor elementwise(Session& s, std::string_view name, Streaming kind, Operands operands, DType dtype);
 
 /// An operand of a product, in autocast's type where it is on.
 [[nodiscard]] Tensor operand(Session& s, const Tensor& x);

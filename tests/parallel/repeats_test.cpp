@@ -102,7 +102,7 @@ void expect_what_every_pass_gives(const Lowered& lowered, const Role& role) {
   ASSERT_EQ(difference(unrolled(program), all), "") << role.first.pipeline;
   ASSERT_TRUE(without_lists(told(program)) == without_lists(all.ops)) << role.first.pipeline;
   for (const Duration launch : {Duration{1}, Duration{4'000'000}}) {
-    const std::vector<Duration> kernels(program.few.kernels.size(), Duration{2'000'000});
+    const std::vector<Duration> kernels(program.rolled.kernels.size(), Duration{2'000'000});
     EXPECT_EQ(timed(program, launch, kernels, Kernels::Each), timed(unrolled(program), launch, kernels, Kernels::Each));
   }
   const TestJob& job = lowered.job;
@@ -138,7 +138,7 @@ TEST(Repeats, OfPlainPyTorchUnrollToo) {
 }
 
 // One micro-batch after the other: a buffer each, freed two later, and a name that counts.
-Program few_of_a_queue(std::int64_t second_size) {
+Program queue_of(std::int64_t second_size) {
   ProgramBuilder builder;
   const LabelId label = builder.label("tensor");
   builder.mark(Phase::Construction, 0, -1, label);
@@ -180,20 +180,20 @@ TEST(Repeats, ReplayAsWhatTheyUnrollTo) {
 }
 
 TEST(Repeats, AreFoundWhereMicroBatchesDoTheSame) {
-  Program few = few_of_a_queue(512);
-  const auto repeats = find_repeats(few, {{100, 1}});
+  Program rolled = queue_of(512);
+  const auto repeats = find_repeats(rolled, {{100, 1}});
   ASSERT_TRUE(repeats);
   ASSERT_EQ(repeats->size(), 1U);
   EXPECT_EQ(repeats->front().more, 100);
-  EXPECT_EQ(repeats->front().back, 2);
-  const Program all = unrolled({few, *repeats});
-  EXPECT_EQ(all.ops.size(), few.ops.size() + 100 * (repeats->front().last - repeats->front().first));
+  EXPECT_EQ(repeats->front().distance, 2);
+  const Program all = unrolled({rolled, *repeats});
+  EXPECT_EQ(all.ops.size(), rolled.ops.size() + 100 * (repeats->front().last - repeats->front().first));
   EXPECT_EQ(all.names.size(), 108U);
   EXPECT_EQ(all.names.back(), "list[107]");
   EXPECT_TRUE(verify(all).empty());
 }
 
-TEST(Repeats, AreNotFoundWhereOneIsAnother) { EXPECT_FALSE(find_repeats(few_of_a_queue(1024), {{100, 1}})); }
+TEST(Repeats, AreNotFoundWhereOneIsAnother) { EXPECT_FALSE(find_repeats(queue_of(1024), {{100, 1}})); }
 
 }  // namespace
 }  // namespace tidemark::tests
