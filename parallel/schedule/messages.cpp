@@ -85,11 +85,21 @@ class InStep {
   std::vector<Schedule> passes_;
 };
 
+// How many forward passes Megatron runs before it overlaps: where only one more comes, the list does not tell it from
+// them.
+std::int32_t warmup_in_step(const Schedule& schedule, const StagePlacement& placement, std::int32_t rank) {
+  const auto other = std::find_if(schedule.begin(), schedule.end(),
+                                  [](const Action& a) { return !is_forward(a.kind) || a.chunk != 0; });
+  const auto group = static_cast<std::int32_t>(other - schedule.begin());
+  const auto micro_batches = static_cast<std::int32_t>(schedule.size()) / 2 / placement.chunks;
+  return interleaved_warmup(rank, placement.ranks, micro_batches, placement.chunks, group);
+}
+
 Steps in_step(const Schedule& schedule, const StagePlacement& placement, std::int32_t rank, const InStep& forward,
               const InStep& backward) {
   Steps steps;
   const auto all = static_cast<std::int32_t>(schedule.size()) / 2;  // passes of each direction
-  const std::int32_t warmup = warmup_of(schedule);
+  const std::int32_t warmup = warmup_in_step(schedule, placement, rank);
   std::int32_t forwards = 0, backwards = 0;
   if (!schedule.empty()) add(steps, false, {}, forward.before_all(rank));
   for (const Action& action : schedule) {

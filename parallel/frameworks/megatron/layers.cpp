@@ -1,0 +1,138 @@
+#include "parallel/frameworks/megatron/layers.hpp"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "parallel/frameworks/megatron/recompute.hpp"
+#include "sim/base/ensure.hpp"
+
+namespace tidemark::parallel::megatron {
+
+using torch::with;
+
+Parameters::Parameters(Worker& w) {
+  for (std::size_t i = 0; i < w.graph.parameters.size(); ++i)
+    if (const Weight& weight = w.weight({static_cast<std::int32_t>(i)}); weight.parameter != nullptr)
+      by_name_.emplace(w.graph.parameters[i].name, &weight);
+}
+
+const Weight* Parameters::operator[](const std::string& name) const {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : found->second;
+}
+
+const Tensor& value_of(const Weight* weight) {
+  static const Tensor none;
+  return weight != nullptr ? weight->value : none;
+}
+
+std::optional<Norm> norm_named(const Worker& w, const Parameters& parameters, const std::string& name) {
+  const Weight* const weight = parameters[name + ".weight"];
+  if (weight == nullptr) return std::nullopt;
+  return Norm{w.name(name), weight, parameters[name + ".bias"]};
+}
+
+// ---- residual stream -----------------------------------------------------------------------------------------------
+
+namespace {
+
+// The backward pass of what happens to a branch before it is added.
+void undo_bias_and_dropout(Worker& w, const BiasDropoutAdd& add, const Ref<Node>& node, Tensor mask) {
+  if (!node) return;
+  Saved saved;
+  if (mask.defined()) saved = w.session.save(mask);
+  node->apply = [&w, &add, saved = std::move(saved)](Gradients& gradients) mutable {
+    Tensor branch = std::move(gradients.front()), dbias;
+    const Bytes size = branch.bytes();
+    if (saved) {
+      Tensor dropped = w.take(saved);
+      Tensor kept = w.like(add.name("dropout_gradient"), branch);
+      const Bytes read = size + dropped.bytes();
+      w.stream(Streaming::Copy, {std::move(branch), std::move(dropped)}, {kept}, read, size);
+      branch = std::move(kept);
+    }
+    if (add.bias != nullptr) {
+      dbias = w.temporary(add.name("bias_gradient"), add.bias->shape());
+      w.stream(Streaming::Reduce, {branch}, {dbias}, size, dbias.bytes());
+    }
+    return Gradients{std::move(dbias), std::move(branch)};
+  };
+}
+
+}  // namespace
+
+Tensor bias_dropout_add(Worker& w, const BiasDropoutAdd& add, Tensor residual, Tensor branch) {
+  w.mark(Phase::Forward, add.name);
+  const bool bias = add.bias != nullptr, dropout = w.train.hidden_dropout > 0;
+  Ref<Node> changed;
+  if (bias || dropout) changed = w.node({}, {&value_of(add.bias), &branch});
+  if (changed) branch.gradient = {changed, 0};
+  const auto node = w.node(add.name(), {&residual, &branch});
+  const Shape shape = residual.sizes;
+  const Bytes size = residual.bytes();
+  const auto make_mask = [&] { return w.temporary(add.name("dropout_mask"), shape, DType::BOOL); };
+  Tensor mask, out;
+  if (w.runtime.fused_bias_dropout) {
+    if (dropout) mask = make_mask();
+    out = w.temporary(add.name("out"), shape);
+    w.stream(Streaming::Add, {std::move(residual), std::move(branch), value_of(add.bias)}, {mask, out}, 2 * size, size);
+  } else {
+    if (bias) {
+      Tensor biased = w.temporary(add.name("biased"), shape);
+      w.stream(Streaming::Add, {std::move(branch), add.bias->value}, {biased}, size, size);
+      branch = std::move(biased);
+    }
+    if (dropout) {
+      mask = make_mask();
+      Tensor kept = w.temporary(add.name("dropped"), shape);
+      const Bytes written = size + mask.bytes();
+      w.stream(Streaming::Copy, {std::move(branch)}, {kept, mask}, size, written);
+      if (!changed) mask = {};
+      branch = std::move(kept);
+    }
+    out = w.temporary(add.name("out"), shape);
+    w.stream(Streaming::Add, {std::move(residual), std::move(branch)}, {out}, 2 * size, size);
+  }
+  undo_bias_and_dropout(w, add, changed, std::move(mask));
+  if (!node) return out;
+  node->sum = add.name("gradient_sum");
+  node->apply = [](Gradients& gradients) { return Gradients{gradients.front(), gradients.front()}; };
+  return with(std::move(out), node);
+}
+
+// ---- layers --------------------------------------------------------------------------------------------------------
+
+TransformerLayer::TransformerLayer(Worker& w, const Parameters& parameters, std::int32_t layer)
+    : w_(w),
+      attention_(w, parameters, fmt::format("layers.{}", layer)),
+      mlp_(w, parameters, fmt::format("layers.{}", layer)) {
+  const std::string at = fmt::format("layers.{}", layer);
+  attention_add_ = {w.name(at + ".attention.add"), parameters[at + ".attention.proj.bias"]};
+  mlp_add_ = {w.name(at + ".mlp.add"), parameters[at + ".mlp.fc2.bias"]};
+  const Recomputation& asked = w.train.recompute;
+  attention_.recompute_core = asked.kind == Recompute::Selective && asked.core_attention;
+}
+
+Tensor TransformerLayer::mlp(Tensor hidden) {
+  const Recomputation& asked = w_.train.recompute;
+  if (asked.kind != Recompute::Selective || !asked.mlp) return mlp_(std::move(hidden));
+  Tensors inputs;
+  inputs.push_back(std::move(hidden));
+  return checkpoint(
+      w_, [this](Tensors of) { return mlp_(std::move(of.front())); }, std::move(inputs));
+}
+
+Tensor TransformerLayer::operator()(Tensor hidden) {
+  Tensor attended = attention_(hidden);
+  if (w_.model.parallel_residual) {
+    attended = bias_dropout_add(w_, attention_add_, hidden, std::move(attended));
+    Tensor branch = mlp(std::move(hidden));
+    return bias_dropout_add(w_, mlp_add_, std::move(attended), std::move(branch));
+  }
+  hidden = bias_dropout_add(w_, attention_add_, std::move(hidden), std::move(attended));
+  Tensor branch = mlp(hidden);
+  return bias_dropout_add(w_, mlp_add_, std::move(hidden), std::move(branch));
+}
+
+}  // namespace tidemark::parallel::megatron
