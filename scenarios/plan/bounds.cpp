@@ -119,7 +119,39 @@ DurationBounds clock_bounds(const std::vector<TimedOp>& ops, Duration launch, Pr
   return {clock(ops, false, launch, low), clock(ops, true, launch, high)};
 }
 
+// Streams on which a rank sends and receives at once.
+std::int32_t streams_of(HandOverHabit habit) {
+  switch (habit) {
+    case HandOverHabit::Free:
+    case HandOverHabit::Paired:
+      return 2;
+    case HandOverHabit::InStep:
+      return 4;
+  }
+  return 4;
+}
+
+// What the framework's function may hold of what crosses between stages, more or less than the one that samples run.
+struct Held {
+  std::int64_t low = 0, high = 0;
+};
+Held held_between(const Layout& layout, std::int64_t boundary) {
+  switch (traits_of(layout.schedule).hand_over) {
+    case HandOverHabit::Free:
+    case HandOverHabit::Paired:
+      return {};
+    case HandOverHabit::InStep:  // its variables are other ones
+      return {4 * boundary, (2 * layout.chunks + 2 * (layout.group() - layout.pipeline) + 8) * (boundary + (2 << 20))};
+  }
+  return {};
+}
+
 }  // namespace
+
+std::shared_ptr<const InFlight> Bounder::in_flight(const Layout& layout, std::size_t rank, std::int64_t micro_batches) {
+  const InFlightKey key = in_flight_key(layout, static_cast<std::int32_t>(rank), micro_batches);
+  return in_flight_.get(key, hash_of(key));
+}
 
 std::vector<std::vector<Bounder::Chunk>> Bounder::chunks_of(const Scenario& s) {
   std::vector<std::vector<Chunk>> all;
@@ -166,8 +198,7 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
   shortest.layout.first_layers = shortest.layout.last_layers = 0;
   shortest.layout.count_embedding = shortest.layout.count_loss = false;
   shortest.model.layers = shortest.layout.stages();
-  shortest.train.global_batch =
-      std::int64_t{asked.layout.data} * (is_interleaved(asked.layout.schedule) ? asked.layout.group() : 2);
+  shortest.train.global_batch = std::int64_t{asked.layout.data} * shortest_step(asked.layout);
   const auto small_graph = graphs_.graph_of(shortest.model, graph_options_of(shortest));
   const LoweringInput small{*small_graph, shortest.layout, shortest.train, runtime};
   Workload workload;
@@ -190,7 +221,7 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
 
   const FabricKey fabric_key{asked.cluster, asked.layout.world_size()};
   const auto fabric = fabrics_.get(fabric_key, hash_of(fabric_key));
-  const std::int32_t streams = is_interleaved(asked.layout.schedule) ? 4 : 2;
+  const std::int32_t streams = streams_of(traits_of(asked.layout.schedule).hand_over);
   const std::int64_t sharers = link_sharers(asked.cluster, streams);
   Mesh mesh;
   mesh.runtime = runtime;
@@ -278,6 +309,9 @@ MemoryBounds Bounder::memory(const Scenario& s) {
   const std::vector<std::vector<Chunk>> chunks = chunks_of(s);
   const std::int64_t micro_batches = micro_batches_of(s.train, s.layout);
   MemoryBounds bounds;
+  const auto at_the_end = in_flight(s.layout, chunks.size() - 1, micro_batches);
+  const bool kept = std::any_of(at_the_end->moments.begin(), at_the_end->moments.end(),
+                                [](const InFlight::At& at) { return at.others.back() > 0; });
   for (std::size_t p = 0; p < chunks.size(); ++p) {
     const StateCost& state = mesh->stages[p];
     std::int64_t caches_low = 0, caches_high = 0, boundary = 0;
@@ -289,33 +323,20 @@ MemoryBounds Bounder::memory(const Scenario& s) {
       passes.push_back(pass_memories(*chunk.sample, chunk.runs));
     }
     std::int64_t low = 0, high = 0;
-    if (is_interleaved(s.layout.schedule)) {
-      // The function of the interleaved schedule holds other variables: what crosses between stages, a few times.
-      const std::int64_t held = 4 * boundary;
-      const std::int64_t held_high =
-          (2 * s.layout.chunks + 2 * (s.layout.group() - s.layout.pipeline) + 8) * (boundary + (2 << 20));
-      const InFlightKey key = in_flight_key(s.layout, static_cast<std::int32_t>(p), micro_batches);
-      const auto most = in_flight_.get(key, hash_of(key));
-      for (const InFlight::At& at : most->moments) {
-        std::int64_t others_low = 0, others_high = 0;
-        for (std::size_t c = 0; c < passes.size(); ++c) {
-          others_low += at.others[c] * passes[c].lower.each;
-          others_high += at.others[c] * passes[c].upper.each;
-        }
-        const PassMemories& its = passes[static_cast<std::size_t>(at.chunk)];
-        const bool forward = is_forward(at.kind);
-        low = std::max(low, others_low + (forward ? its.lower.forward : its.lower.backward) - held);
-        high = std::max(high, others_high + (forward ? its.upper.forward : its.upper.backward) + held_high);
+    const Held held = held_between(s.layout, boundary);
+    for (const InFlight::At& at : in_flight(s.layout, p, micro_batches)->moments) {
+      std::int64_t others_low = 0, others_high = 0;
+      for (std::size_t c = 0; c < passes.size(); ++c) {
+        // In a schedule that keeps micro-batches of the last stage in flight, each holds no more than a pass at its
+        // highest.
+        const PassMemory& most = passes[c].upper;
+        others_low += at.others[c] * passes[c].lower.each;
+        others_high += at.others[c] * std::max(most.each, kept ? most.forward : 0);
       }
-    } else {
-      const std::int64_t ahead = run_ahead(s.layout, static_cast<std::int32_t>(p), micro_batches);
-      const PassMemory &lower = passes.front().lower, &upper = passes.front().upper;
-      low = ahead * lower.each + std::max(lower.forward, lower.backward);
-      // In a schedule that keeps the last stage's micro-batches in flight, each holds no more than a pass at its
-      // highest.
-      const std::int64_t each =
-          std::max(upper.each, run_ahead(s.layout, s.layout.pipeline - 1, micro_batches) > 0 ? upper.forward : 0);
-      high = ahead * each + std::max(upper.forward, upper.backward);
+      const PassMemories& its = passes[static_cast<std::size_t>(at.chunk)];
+      const bool forward = is_forward(at.kind);
+      low = std::max(low, others_low + (forward ? its.lower.forward : its.lower.backward) - held.low);
+      high = std::max(high, others_high + (forward ? its.upper.forward : its.upper.backward) + held.high);
     }
     const std::int64_t there_low = state.before_passes.lower.net.count() + caches_low;
     const std::int64_t there_high = state.before_passes.upper.net.count() + caches_high;
@@ -398,8 +419,9 @@ DurationBounds Bounder::step(const Scenario& s) {
     begin_low.push_back(stage.zero.low);
     begin_high.push_back(stage.zero.high);
   }
-  const std::vector<Duration> ends_low = earliest_ends(s.layout, micro_batches, low, message.low, begin_low);
-  const std::vector<Duration> ends_high = latest_ends(s.layout, micro_batches, high, message.high + launch, begin_high);
+  const PassSchedule schedule(s.layout, micro_batches);
+  const std::vector<Duration> ends_low = schedule.earliest_ends(low, message.low, begin_low);
+  const std::vector<Duration> ends_high = schedule.latest_ends(high, message.high + launch, begin_high);
   Duration reduced_low, reduced_high, rest_low, rest_high;
   for (std::size_t p = 0; p < mesh->stages.size(); ++p) {
     reduced_low = std::max(reduced_low, ends_low[p] + mesh->stages[p].reduce.low);

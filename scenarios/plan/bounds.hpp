@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "parallel/job.hpp"
 #include "scenarios/plan/exact_memory.hpp"
 #include "scenarios/plan/group_prices.hpp"
 #include "scenarios/plan/keys.hpp"
@@ -62,6 +63,8 @@ class Bounder {
   };
 
   [[nodiscard]] std::vector<std::vector<Chunk>> chunks_of(const Scenario& scenario);
+  [[nodiscard]] std::shared_ptr<const InFlight> in_flight(const Layout& layout, std::size_t rank,
+                                                          std::int64_t micro_batches);
   [[nodiscard]] std::shared_ptr<const Mesh> mesh_of(const Scenario& scenario);
   [[nodiscard]] Mesh make_mesh(const Scenario& scenario);
   [[nodiscard]] static WindowClocks make_clocks(const ClockKey& key);
@@ -72,8 +75,9 @@ class Bounder {
   Shared<FabricKey, Fabric> fabrics_{[](const FabricKey& k) { return build_fabric(k.cluster, k.devices); }};
   Shared<GroupPlaces, GroupPrices> prices_{[](const GroupPlaces& places) { return GroupPrices(places); }};
   Shared<ClockKey, WindowClocks> clocks_{make_clocks};
-  Shared<InFlightKey, InFlight> in_flight_{
-      [](const InFlightKey& k) { return most_in_flight(k.layout, k.rank, k.micro_batches); }};
+  Shared<InFlightKey, InFlight> in_flight_{[](const InFlightKey& k) {
+    return fullest_moments(schedule_of(k.layout, k.rank, static_cast<std::int32_t>(k.micro_batches)), k.layout.chunks);
+  }};
 };
 
 }  // namespace tidemark::scenarios
