@@ -213,7 +213,7 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
                      ? fmt::format("parameters, gradients and optimizer state in {}", name(s.train.precision))
                      : fmt::format("autocast to {} over fp32 parameters", name(s.train.precision)));
   add_eager_attention(s, list);
-  if (!habits.kernel_workspaces)
+  if (!habits.torch.kernel_workspaces)
     list.push_back("fake tensors: gradients are never summed in place, kernels make nothing but their outputs");
   if (s.train.precision == DType::FP16) list.push_back("fp16: no step is skipped for an overflowing loss scale");
   list.push_back("the batch is made on the device, gradients are given up after each step (zero_grad)");
