@@ -51,7 +51,8 @@ Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& d
 }
 Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& device,
                 const RepeatingProgram& program) {
-  return borrows(program.few) ? upper_end(at_once, prices, device, deferred_frees(program, prices, device)) : at_once;
+  return borrows(program.rolled) ? upper_end(at_once, prices, device, deferred_frees(program, prices, device))
+                                 : at_once;
 }
 
 }  // namespace tidemark::scenarios

@@ -62,7 +62,7 @@ bool is_first_of_stage(const Job& job, const Role& role) {
 
 Program lower_and_verify(const Job& job, const Role& role) {
   RepeatingProgram program = lower_repeating(job.lowering(), role);
-  require_sound(job.scenario.name, verify(program.few));
+  require_sound(job.scenario.name, verify(program.rolled));
   return unrolled(std::move(program));
 }
 
