@@ -18,7 +18,10 @@ constexpr std::int32_t before_layers = -1;
 // nowhere else.
 class GraphBuilder {
  public:
-  GraphBuilder(const Model& model, const GraphOptions& options) : options_(options) { graph_.model = model; }
+  GraphBuilder(const Model& model, const GraphOptions& options) : options_(options) {
+    graph_.model = model;
+    graph_.options = options;
+  }
 
   ModelGraph build() && {
     const Model& m = graph_.model;
@@ -322,6 +325,18 @@ class GraphBuilder {
   std::int32_t layer_ = 0;
 };
 
+// Who reads what whom makes: an edge for every value from its maker to each of its readers.
+std::vector<std::pair<OperatorId, OperatorId>> edges(const ModelGraph& graph) {
+  std::vector<OperatorId> maker(graph.values.size());
+  for (std::size_t o = 0; o < graph.operators.size(); ++o)
+    for (const ValueId v : graph.operators[o].outputs) maker[v.index()] = {static_cast<std::int32_t>(o)};
+  std::vector<std::pair<OperatorId, OperatorId>> found;
+  for (std::size_t o = 0; o < graph.operators.size(); ++o)
+    for (const ValueId v : graph.operators[o].inputs)
+      if (maker[v.index()].valid()) found.emplace_back(maker[v.index()], OperatorId{static_cast<std::int32_t>(o)});
+  return found;
+}
+
 using Dependencies = boost::adjacency_list<boost::vecS, boost::vecS, boost::bidirectionalS>;
 
 Dependencies dependencies(const ModelGraph& graph) {
@@ -360,17 +375,6 @@ std::int64_t parameter_count(const ModelGraph& graph) {
   return count;
 }
 
-std::vector<std::pair<OperatorId, OperatorId>> edges(const ModelGraph& graph) {
-  std::vector<OperatorId> maker(graph.values.size());
-  for (std::size_t o = 0; o < graph.operators.size(); ++o)
-    for (const ValueId v : graph.operators[o].outputs) maker[v.index()] = {static_cast<std::int32_t>(o)};
-  std::vector<std::pair<OperatorId, OperatorId>> found;
-  for (std::size_t o = 0; o < graph.operators.size(); ++o)
-    for (const ValueId v : graph.operators[o].inputs)
-      if (maker[v.index()].valid()) found.emplace_back(maker[v.index()], OperatorId{static_cast<std::int32_t>(o)});
-  return found;
-}
-
 std::vector<OperatorId> topological_order(const ModelGraph& graph) {
   // Of operators that are ready the first comes first: where each comes after what it reads, they are in order.
   const auto listed = edges(graph);
@@ -396,19 +400,6 @@ std::vector<OperatorId> topological_order(const ModelGraph& graph) {
   }
   ensure(order.size() == graph.operators.size(), "the layer graph has no cycle");
   return order;
-}
-
-std::vector<ValueId> values_across(const ModelGraph& graph, std::int32_t layer) {
-  std::vector<bool> made_before(graph.values.size(), false), crosses(graph.values.size(), false);
-  for (const Operator& op : graph.operators)
-    for (const ValueId v : op.outputs) made_before[v.index()] = op.layer < layer;
-  for (const Operator& op : graph.operators)
-    for (const ValueId v : op.inputs)
-      if (op.layer >= layer && made_before[v.index()]) crosses[v.index()] = true;
-  std::vector<ValueId> found;
-  for (std::size_t v = 0; v < crosses.size(); ++v)
-    if (crosses[v]) found.push_back({static_cast<std::int32_t>(v)});
-  return found;
 }
 
 std::string text(const ModelGraph& graph) {

@@ -100,17 +100,6 @@ struct Operator {
   std::vector<ValueId> saved;  ///< inputs, outputs and statistics that its backward pass reads
 };
 
-struct ModelGraph {
-  Model model;
-  std::vector<Value> values;
-  std::vector<Parameter> parameters;
-  std::vector<Operator> operators;  ///< in the order they were added
-
-  [[nodiscard]] const Value& operator[](ValueId id) const { return values[id.index()]; }
-  [[nodiscard]] const Parameter& operator[](ParameterId id) const { return parameters[id.index()]; }
-  [[nodiscard]] const Operator& operator[](OperatorId id) const { return operators[id.index()]; }
-};
-
 /// Whether positions are turned by one kernel from a shared table, or by plain operations that keep cosines and sines.
 enum class RotaryKernel : std::uint8_t { Fused, Unfused };
 
@@ -127,6 +116,18 @@ struct GraphOptions {
   bool operator==(const GraphOptions&) const = default;
 };
 
+struct ModelGraph {
+  Model model;
+  GraphOptions options;  ///< that it was built with
+  std::vector<Value> values;
+  std::vector<Parameter> parameters;
+  std::vector<Operator> operators;  ///< in the order they were added
+
+  [[nodiscard]] const Value& operator[](ValueId id) const { return values[id.index()]; }
+  [[nodiscard]] const Parameter& operator[](ParameterId id) const { return parameters[id.index()]; }
+  [[nodiscard]] const Operator& operator[](OperatorId id) const { return operators[id.index()]; }
+};
+
 /// What training says of them. Attention has to be settled.
 [[nodiscard]] GraphOptions graph_options(const Train& train);
 
@@ -138,13 +139,6 @@ struct GraphOptions {
 
 /// The operators in an order in which each follows those whose outputs it reads; ties keep the order of adding.
 [[nodiscard]] std::vector<OperatorId> topological_order(const ModelGraph& graph);
-
-/// Who reads what whom makes: an edge for every value from its maker to each of its readers.
-[[nodiscard]] std::vector<std::pair<OperatorId, OperatorId>> edges(const ModelGraph& graph);
-
-/// The values that operators of layers < `layer` make and operators of layers >= `layer` read: what a pipeline sends
-/// where it cuts the model. One value for every transformer.
-[[nodiscard]] std::vector<ValueId> values_across(const ModelGraph& graph, std::int32_t layer);
 
 /// The graph as text, one operator a line: name, inputs -> outputs, parameters, what is saved.
 [[nodiscard]] std::string text(const ModelGraph& graph);

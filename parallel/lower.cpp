@@ -1,21 +1,15 @@
 #include "parallel/lower.hpp"
 
 #include <algorithm>
-#include <functional>
 #include <map>
-#include <memory>
 #include <utility>
 
+#include "parallel/frameworks/megatron/training.hpp"
 #include "parallel/frameworks/pytorch/training.hpp"
-#include "parallel/lower/emitter.hpp"
-#include "parallel/lower/interleaved_pipeline.hpp"
-#include "parallel/lower/model_state.hpp"
-#include "parallel/lower/pipeline.hpp"
 #include "parallel/mesh.hpp"
 #include "parallel/schedule/schedule.hpp"
 #include "parallel/sizes.hpp"
 #include "parallel/stages.hpp"
-#include "sim/program/liveness.hpp"
 #include "sim/program/repeats.hpp"
 
 namespace tidemark::parallel {
@@ -32,44 +26,6 @@ std::vector<ShardPiece> pieces_of(const std::vector<BufferLayout>& buffers, std:
   for (const BufferLayout& buffer : buffers)
     for (const ShardPiece& piece : buffer.pieces(data, shards)) all.push_back(piece);
   return all;
-}
-
-// What the training loop does between steps: the last stage averages its loss, and the iteration timer, which logs
-// every step, waits for all ranks and for the device.
-void end_step(Emitter& emit) {
-  emit.mark(Phase::Communication, "end_step");
-  if (emit.runtime.agrees_after_steps) {
-    // training.py train_step: whether the update went well, and the gradient norm for the log.
-    const Bytes size = size_of(DType::FP32);
-    for (const std::string_view what : {"update_successful", "reported_norm"}) {
-      const BufferId value = emit.alloc(size, Category::Temporaries, what);
-      emit.unchecked_collective(emit.comms.model, CollectiveKind::AllReduce, value, value, size);
-    }
-  }
-  if (emit.head()) {
-    const Bytes size = 2 * size_of(DType::FP32);  // the sum, and the number of tokens it is over
-    const BufferId loss = emit.alloc(size, Category::Temporaries, "reported_loss");
-    emit.unchecked_collective(emit.comms.data, CollectiveKind::AllReduce, loss, loss, size);
-  }
-  const Bytes size = size_of(DType::FP32);
-  const BufferId barrier = emit.alloc(size, Category::Temporaries, "barrier");
-  emit.unchecked_collective(emit.comms.world, CollectiveKind::AllReduce, barrier, barrier, size);
-  emit.synchronize();
-}
-
-// Runs micro-batches of one step, as the layout's schedule orders so many.
-using RunPasses = std::function<void(std::int32_t step, std::int32_t micro_batches)>;
-
-RunPasses passes_of(Emitter& emit, std::int32_t stage) {
-  const Layout& layout = emit.layout;
-  if (traits_of(layout.schedule).hand_over == HandOverHabit::InStep) {
-    const auto pipeline = std::make_shared<InterleavedPipeline>(emit, stage);
-    return [pipeline](std::int32_t step, std::int32_t micro_batches) { pipeline->run(step, micro_batches); };
-  }
-  const auto pipeline = std::make_shared<PipelineLowering>(emit);
-  return [pipeline, &layout, stage](std::int32_t step, std::int32_t micro_batches) {
-    pipeline->run(step, schedule_of(layout, stage, micro_batches));
-  };
 }
 
 }  // namespace
@@ -103,31 +59,7 @@ namespace {
 
 Program lowered(const LoweringInput& input, const Role& role, const StepSizes& micro_batches) {
   if (input.runtime.eager) return pytorch::lower_training(input, micro_batches);
-  const Communicators comms = communicators_of(input);
-  const std::int32_t stage = role.first.pipeline;
-  Emitter emit(input, comms, chunks_of(input, stage));
-  ModelState state(emit, role.first.data);
-  const RunPasses run = passes_of(emit, stage);
-
-  emit.at(0, -1);
-  state.construct();
-  const auto ops = [&] { return emit.program.program().ops.size(); };
-  const std::size_t constructed = ops();
-  for (std::int32_t step = 1; step <= input.train.steps; ++step) {
-    emit.at(step, -1);
-    state.zero_gradients();
-    if (const std::int64_t its = micro_batches[static_cast<std::size_t>(step) - 1]; its > 0)
-      run(step, static_cast<std::int32_t>(its));
-    state.reduce_gradients();
-    state.update();
-    end_step(emit);
-    if (step > 1) continue;
-    // The others are as long, and no buffer is freed twice.
-    const auto steps = static_cast<std::size_t>(input.train.steps);
-    const auto buffers = static_cast<std::size_t>(emit.program.program().buffers);
-    emit.program.reserve(ops() + (steps - 1) * (ops() - constructed) + steps * buffers);
-  }
-  return with_frees(std::move(emit.program).finish());
+  return megatron::lower_training(input, role.first.pipeline, role.first.data, micro_batches);
 }
 
 StepSizes each_step(const LoweringInput& input, std::int64_t micro_batches) {

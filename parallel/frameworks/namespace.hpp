@@ -1,7 +1,10 @@
 #pragma once
 
-// A framework is written in the machine of torch/; plain PyTorch runs the modules of transformers.
+// A framework is written in the machine of torch/; plain PyTorch runs the modules of transformers, Megatron its own.
 namespace tidemark::parallel::torch {}
+namespace tidemark::parallel::megatron {
+using namespace torch;
+}  // namespace tidemark::parallel::megatron
 namespace tidemark::parallel::transformers {
 using namespace torch;
 }  // namespace tidemark::parallel::transformers

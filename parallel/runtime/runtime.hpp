@@ -90,7 +90,6 @@ struct Runtime {
 
   DummyGradient dummy_gradient = DummyGradient::Cached;
   bool persistent_head_gather = false;  ///< the LM head gathers its input into a buffer that is never given back
-  bool mixed_qkv_in_frame = false;      ///< attention's frame refers to the joint QKV tensor until it returns
   bool fused_norm_linear = false;       ///< a norm and the linear after it are one autograd function
   bool fused_bias_dropout = false;      ///< bias, dropout and residual addition are one compiled function
   bool fused_bias_activation = false;   ///< so are the first MLP linear's bias and the activation

@@ -17,10 +17,14 @@ constexpr std::int64_t at_once = std::numeric_limits<std::int64_t>::max();
 
 class Engine {
  public:
-  explicit Engine(Session& session) : session_(session) {}
+  explicit Engine(Session& session) : session_(session), caller_(std::exchange(session.engine, this)) {}
+  ~Engine() { session_.engine = caller_; }
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
 
-  void run(const Edge& root, Tensor gradient) {
+  void run(const Edge& root, Tensor gradient, std::vector<WaitingGradient> waiting) {
     find_graph(*root.node);
+    for (WaitingGradient& its : waiting) gathered_of(its.edge.node).gradients[its.edge.input] = std::move(its.gradient);
     Gathered& first = gathered_of(root.node);
     first.gradients[root.input] = std::move(gradient);
     ready(*root.node);
@@ -32,6 +36,12 @@ class Engine {
       spare_.push_back(next.gathered);
       run(std::move(whole));
     }
+  }
+
+  Tensor take_waiting(const Edge& edge) {
+    const Node& node = *edge.node;
+    if (node.engine_ != this || node.gathered_ < 0) return {};
+    return std::exchange(gathered_[static_cast<std::size_t>(node.gathered_)].gradients[edge.input], {});
   }
 
  private:
@@ -112,7 +122,7 @@ class Engine {
     Gradients made;
     {
       const Session::BackwardScope scope(session_, *node);
-      session_.process.mark(Phase::Backward, node->scope);
+      if (node->scope.valid()) session_.process.mark(Phase::Backward, node->scope);
       made = node->apply(next.gradients);
       for (std::size_t i = 0; i < made.size(); ++i) {
         const Node::Input& input = node->inputs[i];
@@ -125,7 +135,8 @@ class Engine {
     if (node->sequence == at_once) return;
     const auto inputs = std::exchange(node->inputs, {});
     for (std::size_t i = 0; i < inputs.size(); ++i)
-      if (inputs[i].edge.node) pass_on(inputs[i].edge, i < made.size() ? std::move(made[i]) : Tensor{});
+      if (inputs[i].edge.node) pass_on(inputs[i].edge, i < made.size() ? std::move(made[i]) : Tensor{}, *node);
+    node->frame.clear();
   }
 
   // engine.cpp validate_outputs: a gradient is summed over repeated dimensions and gets its tensor's type.
@@ -134,20 +145,32 @@ class Engine {
     return to(session_, gradient, input.dtype);
   }
 
-  void pass_on(const Edge& edge, Tensor gradient) {
+  void pass_on(const Edge& edge, Tensor gradient, const Node& giver) {
     Gathered& gathered = gathered_of(edge.node);
-    if (gradient.defined()) accumulate(gathered.gradients[edge.input], std::move(gradient));
-    if (--edge.node->missing_ == 0) ready(*edge.node);
+    if (gradient.defined()) accumulate(gathered.gradients[edge.input], std::move(gradient), giver, *edge.node);
+    if (--edge.node->missing_ > 0) return;
+    if (!edge.node->immediate) return ready(*edge.node);
+    const auto place = static_cast<std::size_t>(edge.node->gathered_);
+    Gathered whole = std::move(gathered_[place]);
+    spare_.push_back(place);
+    run(std::move(whole));
   }
 
   // input_buffer.cpp can_accumulate_inplace: where nobody else holds the sum; a view's base does.
-  void accumulate(Tensor& sum, Tensor gradient) {
+  void accumulate(Tensor& sum, Tensor gradient, const Node& giver, const Node& taker) {
     if (!sum.defined()) {
       sum = std::move(gradient);
       return;
     }
-    if (session_.habits().sums_in_place && sum.storage.use_count() == 1 && !sum.view && sum.dense()) {
+    const bool in_place = session_.habits().sums_in_place || taker.immediate;
+    if (in_place && sum.storage.use_count() == 1 && !sum.view && sum.dense()) {
       session_.stream(Streaming::Add, {sum, gradient}, {sum});
+      return;
+    }
+    if (giver.sum.valid()) {
+      Tensor total = session_.empty(sum.sizes, sum.dtype, giver.sum, Category::Temporaries);
+      session_.stream(Streaming::Add, {sum, gradient}, {total});
+      sum = std::move(total);
       return;
     }
     const NoGrad no_grad(session_);
@@ -155,6 +178,7 @@ class Engine {
   }
 
   Session& session_;
+  Engine* caller_;  // whose node runs this one
   std::vector<Gathered> gathered_;
   std::vector<std::size_t> spare_;  // places in `gathered_`
   std::vector<Ready> ready_;        // a heap: what was made last goes first, and of leaves what came last
@@ -189,9 +213,11 @@ std::shared_ptr<Leaf> leaf(Session& session, const Tensor& value) {
   return made;
 }
 
-void backward(Session& session, const Tensor& root, Tensor gradient) {
+void backward(Session& session, const Tensor& root, Tensor gradient, std::vector<WaitingGradient> waiting) {
   const NoGrad no_grad(session);
-  Engine(session).run(root.gradient, std::move(gradient));
+  Engine(session).run(root.gradient, std::move(gradient), std::move(waiting));
 }
+
+Tensor take_waiting(Session& session, const Edge& edge) { return session.engine->take_waiting(edge); }
 
 }  // namespace tidemark::parallel::torch

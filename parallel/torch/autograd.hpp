@@ -25,6 +25,7 @@ class Node final : public Counted {
   std::int64_t sequence = 0;  ///< nodes made later run earlier
   std::size_t outputs = 1;    ///< of the operation: gradients that `apply` is given
   bool leaf = false;          ///< of a tensor that no operation made
+  bool immediate = false;     ///< a leaf that runs before other gradients are passed on
   /// What the gradient of each input must look like: it is summed and converted to that.
   struct Input {
     Edge edge;
@@ -34,9 +35,11 @@ class Node final : public Counted {
   SmallVector<Input, 3> inputs;
   /// Gradients of the outputs in, gradients of the inputs out; undefined where none is needed. What it saved is given
   /// up when it has run.
-  Closure<Gradients(const Gradients&), 256> apply;
-  LabelId scope;                              ///< the module that was running
+  Closure<Gradients(Gradients&), 256> apply;
+  LabelId scope;                              ///< the module that was running; none: what ran before goes on
   Category category = Category::Temporaries;  ///< of what its backward pass makes
+  LabelId sum;                                ///< of its gradient and another one, where sums have labels of their own
+  SmallVector<Tensor, 2> frame;               ///< variables of `apply` that live until its gradients are passed on
 
   [[nodiscard]] bool needs(std::size_t input) const { return inputs[input].edge.node != nullptr; }
 
@@ -63,7 +66,14 @@ struct Leaf {
 /// Makes `value` one: autograd will leave its gradient in the leaf.
 [[nodiscard]] std::shared_ptr<Leaf> leaf(Session& session, const Tensor& value);
 
-/// Runs the graph backward from `root`, whose gradient is given.
-void backward(Session& session, const Tensor& root, Tensor gradient);
+/// A gradient that waits for others of its tensor.
+struct WaitingGradient {
+  Edge edge;
+  Tensor gradient;
+};
+/// Runs the graph backward from `root`, whose gradient is given. Others are added to those that wait already.
+void backward(Session& session, const Tensor& root, Tensor gradient, std::vector<WaitingGradient> waiting = {});
+/// What the backward pass that runs has come to for that edge so far, taken from it; mostly nothing.
+[[nodiscard]] Tensor take_waiting(Session& session, const Edge& edge);
 
 }  // namespace tidemark::parallel::torch

@@ -25,6 +25,8 @@ void Process::reclassify(BufferId buffer, Category category) {
   program.reclassify(lifetimes_[buffer.index()].made, category);
 }
 
+void Process::relabel(BufferId buffer, LabelId label) { program.relabel(lifetimes_[buffer.index()].made, label); }
+
 void Process::use(BufferId buffer) { lifetimes_[buffer.index()].used = here(); }
 
 // Frees are computed from uses: nothing has to be said of a buffer that is released before anything sees, after its

@@ -55,6 +55,9 @@ class Process {
   /// What a buffer was allocated as; what it counts as may be known only later.
   [[nodiscard]] const Alloc& allocation(BufferId buffer) const;
   void reclassify(BufferId buffer, Category category);
+  void relabel(BufferId buffer, LabelId label);
+  /// Room for so many ops in all, frees too.
+  void reserve(std::size_t ops) { program.reserve(ops); }
 
   // ---- work
 

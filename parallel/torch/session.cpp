@@ -16,14 +16,21 @@ bool is_state(Category category) {
 }  // namespace
 
 Tensor Session::make(const Shape& sizes, const Shape& strides, DType dtype, std::string_view what, Category category) {
-  const Bytes size = elements_of(sizes) * size_of(dtype);
-  const BufferId buffer = process.alloc(size, category, labels_.within(scope_, what), stream_);
-  if (is_state(category)) process.keep(buffer);
-  process.hold(buffer);
-  Tensor tensor{Ref(storages_.make(*this, buffer)), sizes, strides, dtype, {}};
+  Tensor tensor = make(sizes, strides, dtype, labels_.within(scope_, what), category);
   if (recorder != nullptr && category == Category::Parameters)
     recorder->made({name_of(tensor), tensor.sizes, dtype, what == trained_parameter});
   return tensor;
+}
+
+Tensor Session::make(const Shape& sizes, const Shape& strides, DType dtype, LabelId label, Category category) {
+  const BufferId buffer = process.alloc(elements_of(sizes) * size_of(dtype), category, label, stream_);
+  if (is_state(category)) process.keep(buffer);
+  process.hold(buffer);
+  return {Ref(storages_.make(*this, buffer)), sizes, strides, dtype, {}};
+}
+
+Tensor Session::empty(const Shape& sizes, DType dtype, LabelId label, Category category) {
+  return make(sizes, contiguous_strides(sizes), dtype, label, category);
 }
 
 Tensor Session::empty(Shape sizes, DType dtype, std::string_view what) {

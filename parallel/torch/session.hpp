@@ -64,6 +64,7 @@ class Session {
   [[nodiscard]] Tensor empty(Shape sizes, DType dtype, std::string_view what);
   [[nodiscard]] Tensor empty_strided(Shape sizes, Shape strides, DType dtype, std::string_view what);
   [[nodiscard]] Tensor empty(Shape sizes, DType dtype, std::string_view what, Category category);
+  [[nodiscard]] Tensor empty(const Shape& sizes, DType dtype, LabelId label, Category category);
   /// `workspace` is a buffer that the kernel reads besides, where there is one.
   void launch(const Kernel& kernel, Operands inputs, Operands outputs, BufferId workspace = {});
   void stream(Streaming kind, Operands inputs, Operands outputs);
@@ -151,6 +152,7 @@ class Session {
   /// Of the running module, only its input was saved.
   void checkpointed(const Tensor& input, const Tensor& output);
 
+  Engine* engine = nullptr;      ///< that runs a graph backward now
   Recorder* recorder = nullptr;  ///< is told what happens, where there is one
 
   void give_up(Storage& storage);
@@ -159,6 +161,7 @@ class Session {
   friend class SavedTensorsHooks;
   friend class OnStream;
   Tensor make(const Shape& sizes, const Shape& strides, DType dtype, std::string_view what, Category category);
+  Tensor make(const Shape& sizes, const Shape& strides, DType dtype, LabelId label, Category category);
   [[nodiscard]] Category default_category() const { return category_.value_or(Category::Temporaries); }
   [[nodiscard]] std::string name_of(const Tensor& tensor) const;
 

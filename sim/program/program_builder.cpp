@@ -61,6 +61,8 @@ void ProgramBuilder::reclassify(std::size_t op, Category category) {
   std::get<Alloc>(program_.ops[op]).category = category;
 }
 
+void ProgramBuilder::relabel(std::size_t op, LabelId label) { std::get<Alloc>(program_.ops[op]).label = label; }
+
 void ProgramBuilder::launch(const Kernel& kernel, std::span<const BufferId> inputs, std::span<const BufferId> outputs,
                             StreamId stream) {
   const KernelId id{kernels_.place(program_.kernels, kernel)};

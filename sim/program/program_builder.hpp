@@ -25,6 +25,7 @@ class ProgramBuilder {
   void alloc(BufferId buffer, Bytes size, Category category, LabelId label, StreamId stream);
   /// What the allocation at that place counts as is known only now.
   void reclassify(std::size_t op, Category category);
+  void relabel(std::size_t op, LabelId label);
   void launch(const Kernel& kernel, std::span<const BufferId> inputs, std::span<const BufferId> outputs,
               StreamId stream = compute);
   void launch(const Kernel& kernel, std::initializer_list<BufferId> inputs, std::initializer_list<BufferId> outputs,

@@ -9,7 +9,6 @@
 
 #include <gtest/gtest.h>
 
-#include "parallel/recompute.hpp"
 #include "parallel/sizes.hpp"
 #include "tests/namespace.hpp"
 
@@ -226,7 +225,6 @@ TEST(Graph, BranchesOfAParallelResidualReadTheSameInput) {
   for (const char* norm : {"layers.1.attention.norm", "layers.1.mlp.norm"})
     EXPECT_EQ(graph[operator_named(graph, norm).inputs[0]].name, "layers.0.mlp.add.out") << norm;
   EXPECT_EQ(graph[operator_named(graph, "layers.1.mlp.add").inputs[0]].name, "layers.1.attention.add.out");
-  ASSERT_EQ(values_across(graph, 1).size(), 1u);
 }
 
 TEST(Graph, NormsOfAllHeadsAreCutWithThem) {
@@ -258,48 +256,6 @@ TEST(Graph, AGateInTwoStepsSavesItsActivation) {
   EXPECT_EQ(saved(build_model(m, {}), "layers.0.mlp.geglu"), "layers.0.mlp.fc1.out");
   EXPECT_EQ(saved(build_model(m, {.fused_gate = false}), "layers.0.mlp.geglu"),
             "layers.0.mlp.fc1.out layers.0.mlp.gate");
-}
-
-// What layer 0 keeps from its forward to its backward pass, but for the statistics of norms, which are of no size.
-std::int64_t kept_by_a_layer(const ModelGraph& graph, const Sizes& sizes, const Recomputation& asked) {
-  const Stage stage{.first = 0, .last = static_cast<std::int32_t>(graph.model.layers)};
-  std::set<ValueId> kept;
-  std::set<OperatorId> again;
-  for (const Segment& segment : recomputed_segments(graph, stage, asked)) {
-    if (graph[segment.operators.front()].layer == 0) kept.insert(segment.inputs.begin(), segment.inputs.end());
-    again.insert(segment.operators.begin(), segment.operators.end());
-  }
-  for (std::size_t o = 0; o < graph.operators.size(); ++o) {
-    const Operator& op = graph.operators[o];
-    if (op.layer == 0 && !again.contains({static_cast<std::int32_t>(o)})) kept.insert(op.saved.begin(), op.saved.end());
-  }
-  std::int64_t bytes = 0;
-  for (const ValueId v : kept)
-    if (!graph[v].name.ends_with(".mean") && !graph[v].name.ends_with(".rstd")) bytes += sizes.bytes(graph[v]).count();
-  return bytes;
-}
-
-// Korthikanti et al. 2022, table 2: bytes that a layer keeps, of 16-bit elements and masks of one byte.
-TEST(Graph, ALayerKeepsWhatKorthikantiEtAlCount) {
-  for (const auto& [heads, head_dim] : {std::pair<std::int64_t, std::int64_t>{4, 16}, {16, 8}, {8, 24}}) {
-    for (const std::int64_t t : {1, 2, 4}) {
-      for (const bool sequence_parallel : {false, true}) {
-        const std::int64_t s = 32, b = 3, a = heads, h = heads * head_dim;
-        const ModelGraph graph = build_model(gpt(heads, head_dim), {.attention = AttentionKernel::Unfused,
-                                                                    .hidden_dropout = 0.1,
-                                                                    .attention_dropout = 0.1,
-                                                                    .sequence_length = s});
-        const Sizes sizes{
-            .tokens = s * b, .micro_batch = b, .tensor = t, .sequence_parallel = sequence_parallel && t > 1};
-        const std::int64_t scores = 5 * a * s * s * b / t;
-        const std::int64_t others = sequence_parallel ? s * b * h * 34 / t : s * b * h * 10 + s * b * h * 24 / t;
-        const auto kept = [&](const Recomputation& asked) { return kept_by_a_layer(graph, sizes, asked); };
-        EXPECT_EQ(kept({}), others + scores) << "t " << t << ", heads " << heads << ", sequence " << sequence_parallel;
-        EXPECT_EQ(kept({.kind = Recompute::Selective, .core_attention = true}), others);
-        EXPECT_EQ(kept({.kind = Recompute::Full}), s * b * h * 2 / (sequence_parallel ? t : 1));
-      }
-    }
-  }
 }
 
 TEST(Graph, WeightsAreCutWhereTensorParallelismCutsThem) {
@@ -335,19 +291,6 @@ TEST(Graph, TopologicalOrderFollowsTheValues) {
     EXPECT_EQ(topological_order(graph)[i], OperatorId{static_cast<std::int32_t>(i)});
   std::reverse(graph.operators.begin(), graph.operators.end());
   EXPECT_TRUE(holds());
-}
-
-TEST(Graph, OneValueCrossesBetweenLayers) {
-  for (const AttentionKernel attention : {AttentionKernel::Fused, AttentionKernel::Flash}) {
-    const ModelGraph graph = build_model(with_layers(tiny, 4), {.attention = attention});
-    for (std::int32_t layer = 1; layer <= 4; ++layer) {
-      const std::vector<ValueId> across = values_across(graph, layer);
-      ASSERT_EQ(across.size(), 1u);
-      EXPECT_EQ(graph[across[0]].name, "layers." + std::to_string(layer - 1) + ".mlp.add.out");
-    }
-    ASSERT_EQ(values_across(graph, 0).size(), 1u);
-    EXPECT_EQ(graph[values_across(graph, 0)[0]].name, "embedding.out");
-  }
 }
 
 }  // namespace

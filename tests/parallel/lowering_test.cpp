@@ -874,18 +874,20 @@ TEST(Embedding, ThatIsScaledIsMadeTwice) {
 }
 
 TEST(Gradients, OfALinearWithoutANormBeforeItAreDroppedWithItsFunction) {
-  // Where norm and linear are one function, it refers to the linear's output gradient until the norm is done.
-  const auto bound = [](const TestJob& job) {
+  // Where norm and linear are one function, it refers to the linear's output gradient until what it gives is summed.
+  const auto live_at_sum = [](const TestJob& job, const std::string& sum_label) {
     const Program program = Lowered(job).stage(0);
-    return std::any_of(program.ops.begin(), program.ops.end(), [&](const Op& op) {
-      const Bind* bind = std::get_if<Bind>(&op);
-      return bind != nullptr && program[bind->name] == "linear_backward.output_gradient";
-    });
+    for (std::size_t i = 0; i < program.ops.size(); ++i)
+      if (const Alloc* alloc = std::get_if<Alloc>(&program.ops[i]);
+          alloc != nullptr && program[alloc->label] == sum_label)
+        return sum(live(program, i), "layers.1.attention.rotary.mixed_gradient") > 0;
+    ADD_FAILURE() << "no " << sum_label;
+    return false;
   };
   TestJob job;
-  EXPECT_TRUE(bound(job));
+  EXPECT_TRUE(live_at_sum(job, "layers.1.attention.norm.gradient_sum"));
   job.model.norms = NormPlacement::After;
-  EXPECT_FALSE(bound(job));
+  EXPECT_FALSE(live_at_sum(job, "layers.1.attention.qkv.gradient_sum"));
 }
 
 // Megatron-LM core 0.14, core/distributed/finalize_model_grads.py: what tensor-parallel ranks add up after a step, each

@@ -1,6 +1,3 @@
-#include "parallel/recompute.hpp"
-
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/parallel/test_job.hpp"
@@ -31,87 +28,6 @@ std::int64_t saved_by_a_layer(const TestJob& job) {
          rng_state;
 }
 std::int64_t hidden_tensor(const TestJob& job) { return job.train.tokens() * job.model.hidden * 2 / job.layout.tensor; }
-
-std::vector<std::string> names(const ModelGraph& graph, const std::vector<OperatorId>& operators) {
-  std::vector<std::string> found;
-  for (const OperatorId id : operators) found.push_back(graph[id].name);
-  return found;
-}
-
-std::vector<std::string> value_names(const ModelGraph& graph, const std::vector<ValueId>& values) {
-  std::vector<std::string> found;
-  for (const ValueId id : values) found.push_back(graph[id].name);
-  return found;
-}
-
-OperatorId operator_named(const ModelGraph& graph, const std::string& name) {
-  for (std::size_t o = 0; o < graph.operators.size(); ++o)
-    if (graph.operators[o].name == name) return {static_cast<std::int32_t>(o)};
-  return {};
-}
-
-TEST(OperatorsBetween, AreThoseThatAllWaysLeadThrough) {
-  const Lowered lowered(job_with({}));
-  const ModelGraph& graph = lowered.graph;
-  const auto between = [&](const std::string& after, const std::string& upto) {
-    return names(graph, operators_between(graph, operator_named(graph, after), operator_named(graph, upto)));
-  };
-  EXPECT_EQ(
-      between("layers.1.attention.add", "layers.1.mlp.fc2"),
-      (std::vector<std::string>{"layers.1.mlp.norm", "layers.1.mlp.fc1", "layers.1.mlp.swiglu", "layers.1.mlp.fc2"}));
-  // The residual addition is reached past the MLP as well: upto fc2 it does not count, and from inside the MLP nothing
-  // but what follows inside it is sure to be reached through there.
-  EXPECT_EQ(between("layers.1.mlp.norm", "layers.1.mlp.add"),
-            (std::vector<std::string>{"layers.1.mlp.fc1", "layers.1.mlp.swiglu", "layers.1.mlp.fc2"}));
-  EXPECT_EQ(between("layers.0.mlp.add", "layers.2.mlp.add").size(),
-            2 * between("layers.0.mlp.add", "layers.1.mlp.add").size());
-}
-
-TEST(Segments, OfUniformRecomputationAreGroupsOfLayers) {
-  const Lowered lowered(job_with({.kind = Recompute::Full, .method = RecomputeMethod::Uniform, .layers = 4}));
-  const std::vector<Segment> segments = recomputed_segments(
-      lowered.graph, {.first = 0, .last = 6, .embedding = true, .head = true}, lowered.job.train.recompute);
-  ASSERT_EQ(segments.size(), 2u);  // four layers, and the two that are left
-  EXPECT_EQ(segments[0].operators.size(), 2 * segments[1].operators.size());
-  EXPECT_EQ(value_names(lowered.graph, segments[1].inputs), (std::vector<std::string>{"layers.3.mlp.add.out"}));
-  EXPECT_EQ(value_names(lowered.graph, segments[1].outputs), (std::vector<std::string>{"layers.5.mlp.add.out"}));
-}
-
-TEST(Segments, OfAnMlpHoldTheNormsAtItsEndsAndNothingBeside) {
-  TestJob job = job_with({.kind = Recompute::Selective, .mlp = true});
-  const auto first_segment = [&] {
-    const Lowered lowered(job);
-    const Segment segment =
-        recomputed_segments(lowered.graph, {.first = 1, .last = 2}, lowered.job.train.recompute).front();
-    std::vector<std::string> found = value_names(lowered.graph, segment.inputs);
-    for (std::string& name : names(lowered.graph, segment.operators)) found.push_back(std::move(name));
-    return fmt::format("{}", fmt::join(found, " "));
-  };
-  job.model.norms = NormPlacement::Around;
-  EXPECT_EQ(first_segment(),
-            "layers.1.attention.add.out layers.1.mlp.norm layers.1.mlp.fc1 layers.1.mlp.swiglu layers.1.mlp.fc2 "
-            "layers.1.mlp.post_norm");
-  job.model.norms = NormPlacement::After;
-  EXPECT_EQ(first_segment(),
-            "layers.1.attention.add.out layers.1.mlp.fc1 layers.1.mlp.swiglu layers.1.mlp.fc2 layers.1.mlp.post_norm");
-  job.model.norms = NormPlacement::Before;
-  job.model.parallel_residual = true;
-  EXPECT_EQ(first_segment(),
-            "layers.0.mlp.add.out layers.1.mlp.norm layers.1.mlp.fc1 layers.1.mlp.swiglu layers.1.mlp.fc2");
-}
-
-TEST(Segments, OfAttentionHaveItsThreeInputs) {
-  for (const AttentionKernel kernel : {AttentionKernel::Fused, AttentionKernel::Flash}) {
-    const Lowered lowered(job_with({.kind = Recompute::Selective, .core_attention = true}, kernel));
-    const std::vector<Segment> segments =
-        recomputed_segments(lowered.graph, {.first = 2, .last = 4}, lowered.job.train.recompute);
-    ASSERT_EQ(segments.size(), 2u);
-    EXPECT_EQ(value_names(lowered.graph, segments[0].inputs),
-              (std::vector<std::string>{"layers.2.attention.q", "layers.2.attention.k", "layers.2.attention.v"}));
-    EXPECT_EQ(segments[0].operators.size(), kernel == AttentionKernel::Flash ? 5u : 1u);  // with four copies
-    EXPECT_EQ(segments[0].outputs.size(), 1u);
-  }
-}
 
 // What saved activations of the layers a stage holds after its first forward pass.
 std::int64_t saved_after_forward(const TestJob& job) {
@@ -184,6 +100,86 @@ TEST(Recomputation, LeavesNothingBehind) {
     const Program program = Lowered(job_with(asked)).stage(0);
     EXPECT_EQ(sum(live_at_end(program), Category::Recompute), 0);
     EXPECT_EQ(sum(live_at_end(program), Category::SavedActivations), 0);
+  }
+}
+
+// What a layer's operators run for the second time, in order: forward marks after the first backward one.
+std::vector<std::string> run_again(const TestJob& job, const std::string& layer) {
+  const Program program = Lowered(job).stage(0);
+  std::vector<std::string> found;
+  bool backward = false;
+  for (const Op& op : program.ops) {
+    const Mark* const mark = std::get_if<Mark>(&op);
+    if (mark == nullptr || mark->step != 1 || mark->micro_batch != 0) continue;
+    backward |= mark->phase == Phase::Backward;
+    if (const std::string& label = program[mark->label]; backward && mark->phase == Phase::Forward)
+      if (label.starts_with(layer)) found.push_back(label.substr(layer.size()));
+  }
+  return found;
+}
+
+TEST(Recomputation, OfAnMlpRunsTheNormsAtItsEndsAndNothingBeside) {
+  using Names = std::vector<std::string>;
+  TestJob job = job_with({.kind = Recompute::Selective, .mlp = true});
+  const auto of_mlp = [&] { return run_again(job, "layers.1.mlp."); };
+  job.model.norms = NormPlacement::Around;
+  EXPECT_EQ(of_mlp(), (Names{"norm", "fc1", "swiglu", "fc2", "post_norm"}));
+  job.model.norms = NormPlacement::After;
+  EXPECT_EQ(of_mlp(), (Names{"fc1", "swiglu", "fc2", "post_norm"}));
+  job.model.norms = NormPlacement::Before;
+  job.model.parallel_residual = true;
+  EXPECT_EQ(of_mlp(), (Names{"norm", "fc1", "swiglu", "fc2"}));
+  EXPECT_EQ(run_again(job, "layers.1.attention."), Names{});
+}
+
+TEST(Recomputation, OfAttentionRunsWhatLiesBetweenItsProjections) {
+  using Names = std::vector<std::string>;
+  const Recomputation asked{.kind = Recompute::Selective, .core_attention = true};
+  EXPECT_EQ(run_again(job_with(asked), "layers.2.attention."), Names{"core"});
+  EXPECT_EQ(run_again(job_with(asked, AttentionKernel::Flash), "layers.2.attention."),
+            (Names{"q.transpose", "k.transpose", "v.transpose", "core", "context.transpose"}));
+}
+
+// Korthikanti et al. 2022, table 2: bytes that a layer keeps, of 16-bit elements and masks of one byte. Statistics of
+// norms are of no size.
+TEST(Recomputation, LeavesALayerWhatKorthikantiEtAlCount) {
+  const std::int64_t s = 32, b = 3;
+  for (const auto& [heads, head_dim] : {std::pair<std::int64_t, std::int64_t>{4, 16}, {16, 8}, {8, 24}}) {
+    for (const std::int32_t t : {1, 2, 4}) {
+      for (const bool sequence_parallel : {false, true}) {
+        TestJob job;
+        Model& m = job.model;
+        m.hidden = heads * head_dim, m.heads = m.kv_heads = heads, m.head_dim = head_dim, m.ffn = 4 * m.hidden;
+        m.tied_embeddings = m.qkv_bias = m.output_bias = m.mlp_bias = true;
+        m.normalization = Normalization::Layer;
+        m.activation = Activation::Gelu;
+        m.positions = Positions::Learned;
+        job.layout.tensor = t;
+        job.layout.sequence_parallel = sequence_parallel && t > 1;
+        job.train.sequence_length = s;
+        job.train.micro_batch = b, job.train.global_batch = b;
+        job.train.attention = AttentionKernel::Unfused;
+        job.train.hidden_dropout = job.train.attention_dropout = 0.1;
+        const auto kept = [&](const Recomputation& asked) {
+          job.train.recompute = asked;
+          const auto by_layers = [&](std::int64_t layers) {
+            job.model.layers = layers;
+            const Program program = Lowered(job).stage(0);
+            return sum(live(program, first_mark(program, Phase::Forward, "final_norm")), [](const LiveTensor& tensor) {
+              return tensor.category == Category::SavedActivations && !tensor.label.ends_with(".mean") &&
+                     !tensor.label.ends_with(".rstd");
+            });
+          };
+          return by_layers(4) - by_layers(3);
+        };
+        const std::int64_t h = m.hidden, a = heads;
+        const std::int64_t scores = 5 * a * s * s * b / t;
+        const std::int64_t others = sequence_parallel ? s * b * h * 34 / t : s * b * h * 10 + s * b * h * 24 / t;
+        EXPECT_EQ(kept({}), others + scores) << "t " << t << ", heads " << heads << ", sequence " << sequence_parallel;
+        EXPECT_EQ(kept({.kind = Recompute::Selective, .core_attention = true}), others);
+        EXPECT_EQ(kept({.kind = Recompute::Full}), s * b * h * 2 / (sequence_parallel ? t : 1));
+      }
+    }
   }
 }
 

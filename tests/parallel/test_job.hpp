@@ -38,6 +38,7 @@ struct TestJob {
   RuntimeSettings settings{.cublas_workspace_config = {}, .attention_mask = false};
   RotaryKernel rotary = RotaryKernel::Fused;
   bool fused_gate = true;
+  Precision softmax_precision = Precision::Compute;
   Target target{.compute_capability = 90, .devices_per_node = 8, .capacity = {}};
 };
 
@@ -56,6 +57,7 @@ struct Lowered {
     GraphOptions options = graph_options(job.train);
     options.rotary = job.rotary;
     options.fused_gate = job.fused_gate;
+    options.softmax_precision = job.softmax_precision;
     return options;
   }
 

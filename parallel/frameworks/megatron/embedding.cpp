@@ -1,0 +1,153 @@
+#include <algorithm>
+#include <utility>
+
+#include "parallel/frameworks/megatron/layers.hpp"
+
+namespace tidemark::parallel::megatron {
+
+using torch::with;
+
+namespace {
+
+// The gradient of a table that rows were looked up in: as large as the table. Many rows are sorted by token and summed
+// in two steps, the first of which leaves a row of fp32 for every ten of a token (ATen/native/cuda/Embedding.cu,
+// EmbeddingBackwardKernel.cu). The sort's own scratch space is left out.
+Tensor dense_gradient(Worker& w, const Name& name, LabelId label, const Weight& table, Tensor ids, Tensor gradient) {
+  constexpr std::int64_t summed_at_once = 3072, rows_of_a_part = 10;
+  const std::int64_t rows = ids.elements();
+  const bool sorts = rows > summed_at_once && !w.runtime.indexes_embedding;
+  const auto indices = [&](std::string_view use, std::int64_t count) {
+    return sorts ? w.temporary(name(use), {count}, DType::INT64) : Tensor{};
+  };
+  Tensor sorted_ids = indices("sorted_ids", rows), sorted_places = indices("sorted_places", rows);
+  Tensor dense = w.temporary(label, table.shape());
+  const std::int64_t tokens = std::min(rows, table.rows), parts = rows / rows_of_a_part + tokens;
+  Tensor segments = indices("segments", rows), segment_parts = indices("segment_parts", tokens),
+         segment_part_offsets = indices("segment_part_offsets", tokens), part_offsets = indices("part_offsets", parts);
+  Tensor partial_sums;
+  if (sorts) partial_sums = w.temporary(name("partial_sums"), {parts, table.columns}, DType::FP32);
+  const Bytes read = gradient.bytes(), size = dense.bytes();
+  w.stream(Streaming::Lookup,
+           {std::move(sorted_ids), std::move(sorted_places), std::move(segments), std::move(segment_parts),
+            std::move(segment_part_offsets), std::move(part_offsets), std::move(partial_sums), std::move(ids),
+            std::move(gradient)},
+           {dense}, read, size);
+  return dense;
+}
+
+// The table is looked up batch first; the layers work sequence first.
+Tensor batch_first(Worker& w, LabelId label, Tensor gradient) {
+  if (w.sizes.micro_batch == 1) return gradient;
+  Tensor copy = w.like(label, gradient);
+  const Bytes size = copy.bytes();
+  w.stream(Streaming::Copy, {std::move(gradient)}, {copy}, size, size);
+  return copy;
+}
+
+}  // namespace
+
+// core/models/common/embeddings/language_model_embedding.py LanguageModelEmbedding, core/tensor_parallel/layers.py
+// VocabParallelEmbedding.
+Tensor GPTModel::embedding(const Tensor& tokens, const Tensor& position_ids) {
+  Worker& w = w_;
+  const Name& name = embedding_;
+  w.mark(Phase::Forward, name);
+  // Looked up one after the other; the gradients of what became of both come back through one more node.
+  const auto of_words = w.node({}, {&words_->value});
+  const bool positions = positions_ != nullptr;
+  const auto of_positions = positions ? w.node({}, {&positions_->value}) : nullptr;
+
+  const Shape whole = w.whole(w.model.hidden), residual = w.residual(w.model.hidden);
+  const Bytes ids_size = tokens.bytes(), one_each{w.tokens()};
+  Tensor ids = tokens, mask;
+  if (w.tensor_parallel()) {  // tokens of other ranks' parts of the vocabulary
+    mask = w.temporary(name("mask"), w.per_token(), DType::BOOL);
+    ids = w.temporary(name("masked_ids"), w.per_token(), DType::INT64);
+    w.stream(Streaming::Lookup, {tokens}, {mask, ids}, ids_size, ids_size);
+  }
+  const auto step = [&](std::string_view use, const Shape& shape) { return w.temporary(name(use), shape); };
+  Tensor hidden = step("batch_first", whole);
+  const Bytes size = hidden.bytes();
+  w.stream(Streaming::Lookup, {ids, words_->value}, {hidden}, size, size);
+  if (w.tensor_parallel()) w.stream(Streaming::Fill, {mask}, {hidden}, one_each, size);
+  // Where nothing comes between, the sum over ranks and the cut are one collective.
+  const bool scattered = w.sequence_parallel() && !positions;
+  if (w.tensor_parallel() && !scattered) w.all_reduce(hidden);
+  Tensor word_embeddings, position_embeddings;  // variables of forward()
+  if (positions) {
+    word_embeddings = hidden;
+    position_embeddings = step("positions", whole);
+    w.stream(Streaming::Lookup, {position_ids, positions_->value}, {position_embeddings}, size, size);
+    hidden = step("sum", whole);
+    w.stream(Streaming::Add, {word_embeddings, position_embeddings}, {hidden}, 2 * size, size);
+  }
+  const auto copied = [&](std::string_view use) {
+    Tensor copy = step(use, hidden.sizes);
+    const Bytes bytes = copy.bytes();
+    w.stream(Streaming::Copy, {std::move(hidden)}, {copy}, bytes, bytes);
+    return copy;
+  };
+  if (w.sizes.micro_batch > 1) hidden = copied("sequence_first");
+  if (w.sequence_parallel()) {
+    Tensor part = step("scattered", residual);
+    if (scattered)
+      w.process.collective(w.comms.tensor, CollectiveKind::ReduceScatter, hidden.buffer(), part.buffer(), size);
+    else
+      w.stream(Streaming::Copy, {hidden}, {part}, part.bytes(), part.bytes());
+    hidden = std::move(part);
+  }
+  Saved dropout_mask;
+  if (w.train.hidden_dropout > 0) {
+    Tensor dropped = w.temporary(name("dropout_mask"), residual, DType::BOOL);
+    Tensor kept = step("dropped", residual);
+    const Bytes bytes = kept.bytes(), written = bytes + dropped.bytes();
+    w.stream(Streaming::Copy, {std::move(hidden)}, {kept, dropped}, bytes, written);
+    hidden = std::move(kept);
+    if (of_words) dropout_mask = w.session.save(dropped);
+  }
+  if (w.model.scaled_embedding) hidden = copied("scaled");
+  w.process.relabel(hidden.buffer(), name("out"));
+
+  Tensor of_lookup{{}, whole, {}, hidden.dtype, {of_words, 0}}, of_place = of_lookup;
+  of_place.gradient = {of_positions, 0};
+  const auto node = w.node(name(), {&of_place, &of_lookup});
+  if (!node) return hidden;
+  node->apply = [&w, &name, dropout_mask = std::move(dropout_mask), whole](Gradients& gradients) mutable {
+    Tensor gradient = std::move(gradients.front());
+    const Bytes bytes = gradient.bytes();
+    if (w.model.scaled_embedding) {
+      Tensor unscaled = w.like(name("gradient_scaled"), gradient);
+      w.stream(Streaming::Copy, {std::move(gradient)}, {unscaled}, bytes, bytes);
+      gradient = std::move(unscaled);
+    }
+    if (dropout_mask) {
+      Tensor dropped = w.take(dropout_mask);
+      Tensor kept = w.like(name("dropout_gradient"), gradient);
+      const Bytes read = bytes + dropped.bytes();
+      w.stream(Streaming::Copy, {std::move(gradient), std::move(dropped)}, {kept}, read, bytes);
+      gradient = std::move(kept);
+    }
+    if (w.sequence_parallel()) gradient = w.all_gather(name("gradient_gathered"), std::move(gradient), whole);
+    return Gradients{gradient, gradient};
+  };
+  if (of_positions)
+    of_positions->apply = [&w, &name, table = positions_, ids = position_ids](Gradients& gradients) mutable {
+      Tensor gradient = batch_first(w, name("positions_gradient_batch_first"), std::move(gradients.front()));
+      return Gradients{
+          dense_gradient(w, name, name("positions_gradient"), *table, std::move(ids), std::move(gradient))};
+    };
+  of_words->sum = name("weight_gradient_sum");
+  of_words->apply = [&w, &name, table = words_, ids, mask](Gradients& gradients) mutable {
+    Tensor gradient = batch_first(w, name("gradient_batch_first"), std::move(gradients.front()));
+    if (w.tensor_parallel()) {
+      Tensor masked = w.like(name("gradient_masked"), gradient);
+      const Bytes bytes = masked.bytes();
+      w.stream(Streaming::Copy, {std::move(gradient), std::move(mask)}, {masked}, bytes, bytes);
+      gradient = std::move(masked);
+    }
+    return Gradients{dense_gradient(w, name, name("weight_gradient"), *table, std::move(ids), std::move(gradient))};
+  };
+  return with(std::move(hidden), node);
+}
+
+}  // namespace tidemark::parallel::megatron

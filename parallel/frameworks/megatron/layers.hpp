@@ -1,0 +1,117 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "parallel/frameworks/megatron/te.hpp"
+
+// Megatron-LM core 0.14's modules, as their forward functions are written: variables of a function are its variables
+// there, and what they refer to lives as long.
+
+namespace tidemark::parallel::megatron {
+
+/// Finds the parameters that modules read, by name.
+class Parameters {
+ public:
+  explicit Parameters(Worker& worker);
+  [[nodiscard]] const Weight* operator[](const std::string& name) const;  ///< none where the model has no such one
+
+ private:
+  std::map<std::string, const Weight*, std::less<>> by_name_;
+};
+
+/// Adds a branch to the residual stream, after its linear's bias and dropout (core/fusions/fused_bias_dropout.py).
+struct BiasDropoutAdd {
+  Name name;
+  const Weight* bias = nullptr;
+};
+[[nodiscard]] Tensor bias_dropout_add(Worker& w, const BiasDropoutAdd& add, Tensor residual, Tensor branch);
+
+/// core/transformer/attention.py SelfAttention: the joint QKV projection cut into heads, which positions turn.
+class SelfAttention {
+ public:
+  SelfAttention(Worker& worker, const Parameters& parameters, const std::string& layer);
+  [[nodiscard]] Tensor operator()(Tensor hidden);
+  /// Core attention runs again instead of saving.
+  bool recompute_core = false;
+
+ private:
+  struct Heads {
+    Tensor query, key, value;
+  };
+  [[nodiscard]] Heads split(const Tensor& mixed);  // without positions to turn by
+  [[nodiscard]] Heads split_and_turn(const Tensor& mixed);
+  enum class Of : std::uint8_t { Query, Key };
+  [[nodiscard]] Tensor head_norm(const Norm& norm, Of which, Tensor mixed);
+  [[nodiscard]] Tensor core(Tensor query, Tensor key, Tensor value);
+
+  Worker& w_;
+  Name name_;
+  std::optional<Norm> norm_, post_norm_;
+  Linear qkv_, proj_;
+  Norm q_norm_, k_norm_;
+  Rotary query_rotary_, key_rotary_;
+  Name positions_;
+  CoreAttention core_;
+};
+
+/// core/transformer/mlp.py MLP, with the norms at its ends.
+class Mlp {
+ public:
+  Mlp(Worker& worker, const Parameters& parameters, const std::string& layer);
+  [[nodiscard]] Tensor operator()(Tensor hidden);
+
+ private:
+  [[nodiscard]] Tensor activation(Tensor x);
+  [[nodiscard]] Gradients activation_gradient(Tensor gradient, Tensor input, Tensor gate);
+
+  Worker& w_;
+  Name name_, activation_, gate_;
+  std::optional<Norm> norm_, post_norm_;
+  Linear fc1_, fc2_;
+  const Weight* bias_ = nullptr;  ///< of fc1, which the activation adds
+};
+
+/// core/transformer/transformer_layer.py TransformerLayer.
+class TransformerLayer {
+ public:
+  TransformerLayer(Worker& worker, const Parameters& parameters, std::int32_t layer);
+  [[nodiscard]] Tensor operator()(Tensor hidden);
+
+ private:
+  [[nodiscard]] Tensor mlp(Tensor hidden);
+
+  Worker& w_;
+  SelfAttention attention_;
+  Mlp mlp_;
+  BiasDropoutAdd attention_add_, mlp_add_;
+};
+
+/// core/models/gpt/gpt_model.py GPTModel: what a stage of the model holds.
+class GPTModel {
+ public:
+  GPTModel(Worker& worker, const Stage& stage);
+
+  /// What came from the stage before, and what the embedding and the loss read. Gives what the stage after receives, or
+  /// the loss.
+  struct Batch {
+    Tensor tokens, position_ids, labels;
+  };
+  [[nodiscard]] Tensor operator()(Tensor input, const Batch& batch);
+
+ private:
+  [[nodiscard]] Tensor embedding(const Tensor& tokens, const Tensor& position_ids);
+  [[nodiscard]] Tensor decoder(Tensor hidden);
+  [[nodiscard]] Tensor head(Tensor hidden);
+  [[nodiscard]] Tensor loss(Tensor logits, const Tensor& labels);
+
+  Worker& w_;
+  Stage stage_;
+  std::vector<std::unique_ptr<TransformerLayer>> layers_;
+  Name embedding_, output_, loss_;
+  const Weight *words_ = nullptr, *positions_ = nullptr, *output_weight_ = nullptr;
+  std::optional<Norm> final_norm_;
+};
+
+}  // namespace tidemark::parallel::megatron

@@ -1,0 +1,274 @@
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "parallel/frameworks/megatron/layers.hpp"
+#include "parallel/frameworks/megatron/recompute.hpp"
+
+// GPTModel from its decoder on: the LM head, and the loss over a vocabulary that may be cut.
+
+namespace tidemark::parallel::megatron {
+
+using torch::with;
+
+GPTModel::GPTModel(Worker& w, const Stage& stage)
+    : w_(w), stage_(stage), embedding_(w.name("embedding")), output_(w.name("head")), loss_(w.name("loss")) {
+  const Parameters parameters(w);
+  for (std::int32_t layer = stage.first; layer < stage.last; ++layer)
+    layers_.push_back(std::make_unique<TransformerLayer>(w, parameters, layer));
+  words_ = parameters["embedding.weight"];
+  positions_ = parameters["positions.weight"];
+  output_weight_ = w.model.tied_embeddings ? words_ : parameters["head.weight"];
+  if (stage.head)
+    final_norm_ = Norm{w.name("final_norm"), parameters["final_norm.weight"], parameters["final_norm.bias"]};
+}
+
+Tensor GPTModel::operator()(Tensor input, const Batch& batch) {
+  Tensor hidden = stage_.embedding ? embedding(batch.tokens, batch.position_ids) : std::move(input);
+  hidden = decoder(std::move(hidden));
+  if (!stage_.head) return hidden;
+  hidden = norm(w_, *final_norm_, std::move(hidden));
+  Tensor logits = head(std::move(hidden));
+  return loss(std::move(logits), batch.labels);
+}
+
+// core/transformer/transformer_block.py TransformerBlock. Uniform recomputation: groups of so many layers, all of them.
+// Block: so many layers, one by one, and the rest saves.
+Tensor GPTModel::decoder(Tensor hidden) {
+  const Recomputation& asked = w_.train.recompute;
+  const std::size_t layers = layers_.size(), count = static_cast<std::size_t>(asked.layers);
+  const bool block = asked.method == RecomputeMethod::Block;
+  const std::size_t again = asked.kind != Recompute::Full ? 0 : block ? std::min(layers, count) : layers;
+  const std::size_t group = block ? 1 : count;
+  for (std::size_t from = 0; from < again; from += group) {
+    const auto run = [this, from, to = std::min(from + group, again)](Tensors of) {
+      Tensor x = std::move(of.front());
+      for (std::size_t layer = from; layer < to; ++layer) x = (*layers_[layer])(std::move(x));
+      return x;
+    };
+    Tensors inputs;
+    inputs.push_back(std::move(hidden));
+    hidden = checkpoint(w_, run, std::move(inputs));
+  }
+  for (std::size_t layer = again; layer < layers; ++layer) hidden = (*layers_[layer])(std::move(hidden));
+  return hidden;
+}
+
+namespace {
+
+Cap logits_cap(const Name& head) {
+  return {.divided = head("divided_by_cap"),
+          .tangent = head("logits_tanh"),
+          .capped = head("logits"),
+          .capped_gradient = head("capped_gradient"),
+          .tangent_gradient = head("tanh_gradient"),
+          .uncapped_gradient = head("uncapped_gradient"),
+          .category = Category::LogitsLoss,
+          .tangent_category = Category::LogitsLoss};
+}
+
+// core/tensor_parallel/layers.py LinearWithGradAccumulationAndAsyncCommunication.backward.
+Gradients head_backward(Worker& w, const Name& name, const Weight& weight, Tensor gradient, Saved saved,
+                        Saved tangent) {
+  if (tangent) gradient = cap_backward(w, logits_cap(name), std::move(gradient), w.take(tangent));
+  const Tensor input = w.take(saved);
+  Tensor whole_input = input;
+  EventId gathering;
+  if (w.sequence_parallel()) {
+    whole_input = w.head_gather(w.whole(weight.columns));
+    gathering = w.process.collective_aside(w.comms.tensor, CollectiveKind::AllGather, input.buffer(),
+                                           whole_input.buffer(), input.bytes() * w.sizes.tensor);
+  }
+  const BufferId workspace = w.process.blas_workspace(Pass::Backward);
+  const Tensor dgrad = w.temporary(name("input_gradient"), w.whole(weight.columns));
+  w.launch(data_gradient_gemm(w, weight), {gradient, weight.value, workspace}, {dgrad});
+  w.process.join(gathering);
+  Tensor result = dgrad;
+  EventId reducing;
+  if (w.sequence_parallel()) {
+    result = w.communicated(name("input_gradient_scattered"), input.sizes);
+    reducing = w.aside(CollectiveKind::ReduceScatter, dgrad, result);
+  } else {
+    reducing = w.aside(CollectiveKind::AllReduce, dgrad, dgrad);
+  }
+  Tensor wgrad = weight_gradient(w, name, weight, std::move(whole_input), std::move(gradient), workspace);
+  w.process.join(reducing);
+  return {std::move(wgrad), std::move(result)};
+}
+
+}  // namespace
+
+// core/tensor_parallel/layers.py ColumnParallelLinear.
+Tensor GPTModel::head(Tensor hidden) {
+  Worker& w = w_;
+  const Weight& weight = *output_weight_;
+  w.mark(Phase::Forward, output_);
+  const auto node = w.node(output_(), {&weight.value, &hidden});
+  Saved saved, saved_tangent;
+  if (node) saved = w.session.save(hidden);
+  if (w.sequence_parallel()) {
+    const Tensor gathered = w.head_gather(w.whole(weight.columns));
+    w.process.collective(w.comms.tensor, CollectiveKind::AllGather, hidden.buffer(), gathered.buffer(),
+                         hidden.bytes() * w.sizes.tensor);
+    hidden = gathered;
+  }
+  const bool capped = w.model.logit_softcap > 0;
+  const BufferId workspace = w.process.blas_workspace(Pass::Forward);
+  Tensor logits = w.make(output_(capped ? "uncapped" : "logits"), {w.tokens(), weight.rows}, w.train.precision,
+                         Category::LogitsLoss);
+  w.launch(forward_gemm(w, weight), {std::move(hidden), weight.value, workspace}, {logits});
+  if (capped) {
+    Tensor tangent;
+    logits = cap_forward(w, logits_cap(output_), logits, tangent);
+    if (node) saved_tangent = w.session.save(tangent);
+  }
+  if (!node) return logits;
+  node->apply = [&w, this, &weight, saved = std::move(saved),
+                 tangent = std::move(saved_tangent)](Gradients& gradients) mutable {
+    return head_backward(w, output_, weight, std::move(gradients.front()), std::move(saved), std::move(tangent));
+  };
+  return with(std::move(logits), node);
+}
+
+// ---- loss ----------------------------------------------------------------------------------------------------------
+
+namespace {
+
+struct Softmax {
+  Tensor exponentials, target, mask;  ///< which backward reads
+};
+
+class CrossEntropyLoss {
+ public:
+  CrossEntropyLoss(Worker& w, const Name& name, const Tensor& logits)
+      : w_(w), name_(name), shape_(logits.sizes), fp32_size_(logits.elements() * size_of(DType::FP32)) {}
+
+  // TransformerEngine's: softmax statistics (maximum, denominator, target logit) of each token, gathered over the
+  // vocabulary's parts; then one kernel writes the gradient over the logits.
+  Tensor of_transformer_engine(const Tensor& logits, Tensor labels) {
+    Tensor out = of_tokens("out", Category::LogitsLoss);
+    Tensor statistics = w_.temporary(name_("statistics"), {3, w_.tokens()}, DType::FP32);
+    const Bytes size = logits.bytes();
+    w_.stream(Streaming::Loss, {logits, labels}, {statistics}, size, statistics.bytes());
+    if (w_.tensor_parallel())
+      statistics =
+          w_.all_gather(name_("statistics_gathered"), std::move(statistics), {w_.sizes.tensor, 3, w_.tokens()});
+    w_.stream(Streaming::Loss, {logits, std::move(labels), std::move(statistics)}, {logits, out}, size, size);
+    return out;
+  }
+
+  // core/fusions/fused_cross_entropy.py: the compiled kernel writes the exponentials beside the fp32 logits.
+  Tensor fused(const Tensor& logits, Tensor labels, Softmax& made) {
+    const Tensor work = in_fp32(logits, "logits_fp32");
+    Tensor maximum = of_tokens("maximum");
+    w_.stream(Streaming::Reduce, {work}, {maximum}, fp32_size_, maximum.bytes());
+    w_.all_reduce(maximum);
+    made.mask = w_.make(name_("target_mask"), w_.per_token(), DType::BOOL, Category::LogitsLoss);
+    made.target = w_.make(name_("masked_target"), w_.per_token(), DType::INT64, Category::LogitsLoss);
+    w_.stream(Streaming::Loss, {std::move(labels)}, {made.mask, made.target}, made.target.bytes(), made.target.bytes());
+    made.exponentials = w_.make(name_("softmax"), shape_, DType::FP32, Category::LogitsLoss);
+    Tensor out = of_tokens("out", Category::LogitsLoss);
+    Tensor sums = w_.temporary(name_("sums"), {2, w_.tokens()}, DType::FP32);
+    w_.stream(Streaming::Loss, {work, std::move(maximum), made.target}, {made.exponentials, sums}, fp32_size_,
+              fp32_size_);
+    w_.all_reduce(sums);
+    w_.stream(Streaming::Loss, {made.exponentials, std::move(sums)}, {made.exponentials, out}, fp32_size_, fp32_size_);
+    return out;
+  }
+
+  // core/tensor_parallel/cross_entropy.py: exponentials and softmax over the fp32 logits, the target's logit looked up
+  // between.
+  Tensor plain(const Tensor& logits, Tensor labels, Softmax& made) {
+    const Tensor work = in_fp32(logits, "softmax");
+    Tensor maximum = of_tokens("maximum");
+    const Bytes per_token = maximum.bytes(), ids = labels.bytes();
+    w_.stream(Streaming::Reduce, {work}, {maximum}, fp32_size_, per_token);
+    w_.all_reduce(maximum);
+    const auto indices = [&](std::string_view use) { return w_.temporary(name_(use), w_.per_token(), DType::INT64); };
+    made.mask = w_.make(name_("target_mask"), w_.per_token(), DType::BOOL, Category::LogitsLoss);
+    Tensor copy = indices("target_copy");
+    w_.stream(Streaming::Loss, {labels}, {made.mask, copy}, ids, ids);
+    made.target = w_.make(name_("masked_target"), w_.per_token(), DType::INT64, Category::LogitsLoss);
+    w_.stream(Streaming::Copy, {std::move(copy)}, {made.target}, ids, ids);
+    Tensor rows = indices("row_numbers");
+    w_.stream(Streaming::Fill, {}, {rows}, {}, ids);
+    Tensor looked_up = of_tokens("target_logits");
+    w_.stream(Streaming::Loss, {work, rows, made.target}, {looked_up}, per_token, per_token);
+    Tensor target_logits = of_tokens("target_logits_copy");
+    w_.stream(Streaming::Copy, {std::move(looked_up)}, {target_logits}, per_token, per_token);
+    made.exponentials = work;
+    Tensor sums = of_tokens("sums");
+    w_.stream(Streaming::Loss, {work, std::move(maximum), std::move(rows), std::move(labels)}, {work, sums}, fp32_size_,
+              fp32_size_);
+    w_.all_reduce(target_logits);
+    w_.all_reduce(sums);
+    Tensor out = of_tokens("out", Category::LogitsLoss);
+    w_.stream(Streaming::Loss, {work, std::move(sums), std::move(target_logits)}, {work, out}, fp32_size_, fp32_size_);
+    return out;
+  }
+
+ private:
+  [[nodiscard]] Tensor of_tokens(std::string_view use, Category category = Category::Temporaries) const {
+    return w_.make(name_(use), w_.per_token(), DType::FP32, category);
+  }
+  [[nodiscard]] Tensor in_fp32(const Tensor& logits, std::string_view use) const {
+    if (logits.dtype == DType::FP32) return logits.detached();
+    Tensor wide = w_.make(name_(use), shape_, DType::FP32, Category::LogitsLoss);
+    w_.stream(Streaming::Copy, {logits}, {wide}, logits.bytes(), fp32_size_);
+    return wide;
+  }
+
+  Worker& w_;
+  const Name& name_;
+  Shape shape_;
+  Bytes fp32_size_;
+};
+
+Gradients loss_backward(Worker& w, const Name& name, Tensor softmax, Tensor target, Tensor mask) {
+  const Bytes fp32_size = softmax.bytes();
+  w.stream(Streaming::Loss, {softmax, std::move(target), std::move(mask)}, {softmax}, fp32_size, fp32_size);
+  if (w.train.precision == DType::FP32) return {std::move(softmax)};
+  Tensor gradient = w.make(name("logits_gradient"), softmax.sizes, w.train.precision, Category::LogitsLoss);
+  w.stream(Streaming::Copy, {std::move(softmax)}, {gradient}, fp32_size, gradient.bytes());
+  return {std::move(gradient)};
+}
+
+}  // namespace
+
+Tensor GPTModel::loss(Tensor logits, const Tensor& given_labels) {
+  Worker& w = w_;
+  w.mark(Phase::Forward, loss_);
+  const auto node = w.node(loss_(), {&logits});
+  Tensor labels = given_labels;
+  if (w.sizes.micro_batch > 1) {  // as the logits lie: sequence first
+    labels = w.like(loss_("labels"), given_labels);
+    w.stream(Streaming::Copy, {given_labels}, {labels}, labels.bytes(), labels.bytes());
+  }
+  CrossEntropyLoss function(w, loss_, logits);
+  if (w.train.cross_entropy == CrossEntropy::TransformerEngine) {
+    Tensor out = function.of_transformer_engine(logits, std::move(labels));
+    if (!node) return out;
+    // The gradient is there; backward only scales it.
+    node->apply = [&w, saved = w.session.save(logits)](Gradients&) mutable {
+      Tensor gradient = w.take(saved);
+      w.stream(Streaming::Loss, {gradient}, {gradient}, gradient.bytes(), gradient.bytes());
+      return Gradients{std::move(gradient)};
+    };
+    return with(std::move(out), node);
+  }
+  Softmax made;
+  const bool compiled = w.train.cross_entropy == CrossEntropy::Fused;
+  Tensor out =
+      compiled ? function.fused(logits, std::move(labels), made) : function.plain(logits, std::move(labels), made);
+  if (!node) return out;
+  Session& s = w.session;
+  node->apply = [&w, this, softmax = s.save(made.exponentials), target = s.save(made.target),
+                 mask = s.save(made.mask)](Gradients&) mutable {
+    const auto take = [&](Saved& saved) { return w.take(saved); };
+    Tensor exponentials = take(softmax), targets = take(target), masks = take(mask);
+    return loss_backward(w, loss_, std::move(exponentials), std::move(targets), std::move(masks));
+  };
+  return with(std::move(out), node);
+}
+
+}  // namespace tidemark::parallel::megatron

@@ -1,0 +1,70 @@
+#include "parallel/frameworks/megatron/stage.hpp"
+
+#include <utility>
+
+#include "parallel/batch.hpp"
+
+namespace tidemark::parallel::megatron {
+
+ModelStage::ModelStage(Worker& w, std::int32_t chunk)
+    : w_(w), stage_(w.chunks[static_cast<std::size_t>(chunk)]), model_(w, stage_) {}
+
+std::shared_ptr<GraphInput> ModelStage::receive_input() const {
+  return graph_input(w_.session, w_.make(w_.process.label("received.input"), w_.residual(w_.model.hidden),
+                                         w_.train.precision, Category::SavedActivations));
+}
+
+Tensor ModelStage::receive_output_gradient() const {
+  return w_.make(w_.process.label("received.output_gradient"), w_.residual(w_.model.hidden), w_.train.precision,
+                 Category::CommPp);
+}
+
+void ModelStage::deallocate_output(Tensor& output) const {
+  const Tensor one = w_.temporary(w_.process.label("output.deallocated"), {1});
+  output.storage = one.storage;
+}
+
+// Megatron-LM core 0.14, training/utils.py, get_batch_on_this_tp_rank: ranks of the first and the last stage make room
+// for all five tensors, whichever chunk runs. The first tensor-parallel rank keeps what its stage does not need until
+// the pass returns; the others drop it, and receive the rest from it. One tensor-parallel rank is that first one.
+ModelStage::Loaded ModelStage::load_batch() const {
+  Loaded loaded;
+  if (!w_.embedding() && !w_.head()) return loaded;
+  const std::vector<BatchTensor> items = batch_tensors(w_.train, w_.runtime, {first(), last()});
+  w_.process.mark(Phase::Forward, "load_batch");
+  for (const BatchTensor& item : items) {
+    const bool of_ids = item.size == w_.tokens() * size_of(DType::INT64);
+    const Shape shape = of_ids ? w_.per_token() : Shape{item.size.count()};
+    loaded.all.push_back(w_.temporary(w_.process.label(item.name), shape, of_ids ? DType::INT64 : DType::BOOL));
+    w_.stream(Streaming::Fill, {}, {loaded.all.back()}, {}, item.size);
+  }
+  for (std::size_t i = 0; i < items.size(); ++i)
+    if (!items[i].needed && w_.tensor_parallel()) loaded.all[i] = {};
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const Tensor& tensor = loaded.all[i];
+    if (!items[i].needed) continue;
+    w_.process.unchecked_collective(w_.comms.tensor, CollectiveKind::Broadcast, tensor.buffer(), tensor.buffer(),
+                                    items[i].size);
+    if (items[i].name == "batch.tokens") loaded.batch.tokens = tensor;
+    if (items[i].name == "batch.labels") loaded.batch.labels = tensor;
+    if (items[i].name == "batch.position_ids") loaded.batch.position_ids = tensor;
+  }
+  return loaded;
+}
+
+Tensor ModelStage::forward(std::int32_t step, std::int32_t micro_batch, const std::shared_ptr<GraphInput>& input) {
+  w_.process.at(step, micro_batch);
+  if (!first()) input_tensor_ = input;
+  const Loaded loaded = load_batch();
+  Tensor output = model_(first() ? Tensor{} : input->value, loaded.batch);
+  if (last()) output.storage = {};
+  return output;
+}
+
+void ModelStage::backward(std::int32_t step, std::int32_t micro_batch, const Tensor& output,
+                          const Tensor& output_gradient) {
+  w_.process.at(step, micro_batch);
+  torch::backward(w_.session, output, output_gradient);
+}
+
+}  // namespace tidemark::parallel::megatron

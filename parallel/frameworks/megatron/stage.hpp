@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "parallel/frameworks/megatron/layers.hpp"
+
+namespace tidemark::parallel::megatron {
+
+/// One stage of the model on a rank: its only one, or one of its chunks. What Megatron's schedules call forward_step
+/// and backward_step on.
+class ModelStage {
+ public:
+  ModelStage(Worker& worker, std::int32_t chunk);
+
+  /// Needs the input, if the stage receives one. Gives the output, which leads to the graph; of the last stage the
+  /// loss, of which nothing but its graph is kept.
+  [[nodiscard]] Tensor forward(std::int32_t step, std::int32_t micro_batch, const std::shared_ptr<GraphInput>& input);
+  /// Leaves the gradient of the stage's input in that.
+  void backward(std::int32_t step, std::int32_t micro_batch, const Tensor& output, const Tensor& output_gradient);
+
+  [[nodiscard]] bool first() const { return stage_.embedding; }
+  [[nodiscard]] bool last() const { return stage_.head; }
+
+  /// A tensor for what comes from the stage before, or for a gradient from the stage after.
+  [[nodiscard]] std::shared_ptr<GraphInput> receive_input() const;
+  [[nodiscard]] Tensor receive_output_gradient() const;
+  /// core/pipeline_parallel/schedules.py deallocate_output_tensor: only the graph of an output is needed once it is
+  /// sent. Its data becomes one element.
+  void deallocate_output(Tensor& output) const;
+
+ private:
+  // get_batch's variables.
+  struct Loaded {
+    GPTModel::Batch batch;
+    std::vector<Tensor> all;
+  };
+  [[nodiscard]] Loaded load_batch() const;
+
+  Worker& w_;
+  Stage stage_;
+  GPTModel model_;
+  std::shared_ptr<GraphInput> input_tensor_;  ///< what the decoder was last given (set_input_tensor)
+};
+
+}  // namespace tidemark::parallel::megatron

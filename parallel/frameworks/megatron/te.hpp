@@ -1,0 +1,84 @@
+#pragma once
+
+#include <utility>
+
+#include "parallel/frameworks/megatron/worker.hpp"
+
+// TransformerEngine 2.11's modules, as the single autograd functions that they are: forward, what it saves, backward.
+// Which temporaries they take, in which order, and what they drop when. With `framework_linears` they are Megatron's
+// own.
+
+namespace tidemark::parallel::megatron {
+
+/// RMSNorm or LayerNorm over the hidden dimension.
+struct Norm {
+  Name name;
+  const Weight* weight = nullptr;
+  const Weight* bias = nullptr;  ///< of LayerNorm
+};
+
+/// y = x W^T, and + b where the GEMM adds it. Column-parallel linears take residual values and give tensor-parallel
+/// ones, row-parallel ones the other way round.
+struct Linear {
+  Name name;
+  const Weight* weight = nullptr;
+  const Weight* bias = nullptr;
+
+  [[nodiscard]] bool row_parallel() const { return weight->parameter->cut == WeightCut::Columns; }
+};
+
+/// What a norm of tokens saves.
+struct NormContext {
+  Saved input, mean, rstd;
+};
+/// Keeps what backward needs in `context`, where there is one.
+[[nodiscard]] Tensor norm_forward(Worker& w, const Norm& norm, Tensor x, NormContext* context);
+/// Gradients of the input, the weight and the bias.
+[[nodiscard]] Gradients norm_backward(Worker& w, const Norm& norm, Tensor gradient, NormContext context);
+
+[[nodiscard]] Tensor norm(Worker& w, const Norm& norm, Tensor x);
+[[nodiscard]] Tensor linear(Worker& w, const Linear& linear, Tensor x);
+/// A norm and the column-parallel linear after it: one function, where the runtime has it.
+[[nodiscard]] Tensor norm_linear(Worker& w, const Norm& norm, const Linear& linear, Tensor x);
+
+/// GEMMs of a linear, on this rank.
+[[nodiscard]] Gemm forward_gemm(const Worker& w, const Weight& weight);
+[[nodiscard]] Gemm data_gradient_gemm(const Worker& w, const Weight& weight);
+/// The GEMM adds into the gradient buffer, and autograd gets a dummy, because it wants something; or it makes a tensor
+/// of its own. Runs later where the schedule says so; autograd then gets nothing.
+[[nodiscard]] Tensor weight_gradient(Worker& w, const Name& name, const Weight& weight, Tensor input, Tensor gradient,
+                                     BufferId workspace);
+
+/// Causal self-attention of a layer, by the job's kernel. Queries, keys and values lie sequence first, and so does what
+/// it gives to the projection.
+struct CoreAttention {
+  Name name;     ///< "layers.0.attention.core"
+  Name outside;  ///< "layers.0.attention", to which its tensors belong
+};
+[[nodiscard]] Tensor core_attention(Worker& w, const CoreAttention& attention, Tensor query, Tensor key, Tensor value);
+/// The kernels that it may be: one that never stores scores, and the framework's operations that do.
+[[nodiscard]] Tensor fused_attention(Worker& w, const CoreAttention& attention, Tensor query, Tensor key, Tensor value);
+[[nodiscard]] Tensor scored_attention(Worker& w, const CoreAttention& attention, Tensor query, Tensor key,
+                                      Tensor value);
+
+/// cap * tanh(x / cap), as three steps.
+struct Cap {
+  LabelId divided, tangent, capped;                              ///< forward
+  LabelId capped_gradient, tangent_gradient, uncapped_gradient;  ///< backward
+  Category category = Category::Temporaries;                     ///< of all but the tangent
+  Category tangent_category = Category::Temporaries;
+};
+/// Leaves the tangent, which backward needs.
+[[nodiscard]] Tensor cap_forward(Worker& w, const Cap& cap, const Tensor& x, Tensor& tangent);
+[[nodiscard]] Tensor cap_backward(Worker& w, const Cap& cap, Tensor gradient, Tensor tangent);
+
+/// Positions turn queries or keys: by one kernel, or as x cos + rotated(x) sin, each term a tensor.
+struct Rotary {
+  Name name;              ///< "layers.0.attention.rotary"
+  LabelId cos, sin, out;  ///< of what is kept
+  LabelId gradient;       ///< of x
+  LabelId mark;           ///< of the backward pass; none: it belongs to what ran before
+};
+[[nodiscard]] Tensor rotary(Worker& w, const Rotary& rotary, Tensor x);
+
+}  // namespace tidemark::parallel::megatron

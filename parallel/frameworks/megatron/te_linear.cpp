@@ -1,0 +1,206 @@
+#include <utility>
+
+#include "parallel/frameworks/megatron/te.hpp"
+
+namespace tidemark::parallel::megatron {
+
+using torch::with;
+
+// ---- norms ---------------------------------------------------------------------------------------------------------
+
+Tensor norm_forward(Worker& w, const Norm& norm, Tensor x, NormContext* context) {
+  if (context != nullptr) context->input = w.session.save(x);
+  const Bytes size = x.bytes();
+  const Shape statistics = w.residual(1);
+  Tensor out = w.like(norm.name("out"), x), mean;
+  if (norm.bias != nullptr) mean = w.temporary(norm.name("mean"), statistics, DType::FP32);
+  Tensor rstd = w.temporary(norm.name("rstd"), statistics, DType::FP32);
+  w.stream(Streaming::Norm, {std::move(x), norm.weight->value, norm.bias != nullptr ? norm.bias->value : Tensor{}},
+           {out, mean, rstd}, size, size);
+  if (context == nullptr) return out;
+  if (mean.defined()) context->mean = w.session.save(mean);
+  context->rstd = w.session.save(rstd);
+  return out;
+}
+
+Gradients norm_backward(Worker& w, const Norm& norm, Tensor gradient, NormContext context) {
+  Tensor x = w.take(context.input), mean;
+  if (context.mean) mean = w.take(context.mean);
+  Tensor rstd = w.take(context.rstd);
+  const Bytes size = x.bytes();
+  Tensor dx = w.like(norm.name("input_gradient"), x);
+  Tensor dweight = w.temporary(norm.name("weight_gradient"), norm.weight->shape()), dbias;
+  if (norm.bias != nullptr) dbias = w.temporary(norm.name("bias_gradient"), norm.bias->shape());
+  w.stream(Streaming::Norm, {std::move(gradient), std::move(x), std::move(mean), std::move(rstd), norm.weight->value},
+           {dx, dweight, dbias}, 2 * size, size);
+  return {std::move(dx), std::move(dweight), std::move(dbias)};
+}
+
+Tensor norm(Worker& w, const Norm& norm, Tensor x) {
+  static const Tensor none;
+  w.mark(Phase::Forward, norm.name);
+  const auto node = w.node(norm.name(), {&x, &norm.weight->value, norm.bias != nullptr ? &norm.bias->value : &none});
+  NormContext context;
+  Tensor out = norm_forward(w, norm, std::move(x), node ? &context : nullptr);
+  if (!node) return out;
+  node->sum = norm.name("gradient_sum");
+  node->apply = [&w, &norm, context = std::move(context)](Gradients& gradients) mutable {
+    return norm_backward(w, norm, std::move(gradients.front()), std::move(context));
+  };
+  return with(std::move(out), node);
+}
+
+// ---- linears -------------------------------------------------------------------------------------------------------
+
+Gemm forward_gemm(const Worker& w, const Weight& weight) {
+  return {w.tokens(), weight.rows, weight.columns, w.train.precision};
+}
+Gemm data_gradient_gemm(const Worker& w, const Weight& weight) {
+  return {w.tokens(), weight.columns, weight.rows, w.train.precision};
+}
+
+namespace {
+
+Tensor weight_gradient_now(Worker& w, const Name& name, const Weight& weight, Tensor input, Tensor gradient,
+                           BufferId workspace) {
+  const Gemm gemm{weight.rows, weight.columns, w.tokens(), w.train.precision};
+  if (w.runtime.dummy_gradient == DummyGradient::None) {
+    Tensor own = w.temporary(name("weight_gradient"), weight.shape());
+    w.launch(gemm, {std::move(input), std::move(gradient), workspace}, {own});
+    return own;
+  }
+  w.launch(gemm, {std::move(input), std::move(gradient), workspace, weight.main_gradients}, {weight.main_gradients});
+  Tensor dummy = w.dummy_gradient(weight);
+  // A weight that is used once has its gradient already (grad_added_to_main_grad).
+  return weight.uses > 1 ? dummy : Tensor{};
+}
+
+}  // namespace
+
+Tensor weight_gradient(Worker& w, const Name& name, const Weight& weight, Tensor input, Tensor gradient,
+                       BufferId workspace) {
+  if (w.weight_gradients_later == nullptr)
+    return weight_gradient_now(w, name, weight, std::move(input), std::move(gradient), workspace);
+  w.weight_gradients_later->push_back(
+      [&w, &name, &weight, input = std::move(input), gradient = std::move(gradient), workspace]() mutable {
+        w.mark(Phase::Backward, name);
+        Tensor own = weight_gradient_now(w, name, weight, std::move(input), std::move(gradient), workspace);
+        if (w.runtime.dummy_gradient == DummyGradient::None) w.accumulate(weight, std::move(own));
+      });
+  return {};
+}
+
+namespace {
+
+Tensor linear_forward(Worker& w, const Linear& linear, Tensor x) {
+  const Weight& weight = *linear.weight;
+  const bool row_parallel = linear.row_parallel();
+  if (!row_parallel && w.sequence_parallel())
+    x = w.all_gather(linear.name("gathered"), std::move(x), w.whole(weight.columns));
+  const BufferId workspace = w.linear_workspace(Pass::Forward);
+  if (row_parallel && w.sequence_parallel()) {
+    Tensor partial = w.temporary(linear.name("partial_sum"), w.whole(weight.rows));
+    w.launch(forward_gemm(w, weight), {std::move(x), weight.value, workspace}, {partial});
+    Tensor out = w.temporary(linear.name("out"), w.residual(weight.rows));
+    w.process.collective(w.comms.tensor, CollectiveKind::ReduceScatter, partial.buffer(), out.buffer(),
+                         partial.bytes());
+    return out;
+  }
+  Tensor out = w.temporary(linear.name("out"), w.whole(weight.rows));
+  w.launch(forward_gemm(w, weight), {std::move(x), weight.value, workspace}, {out});
+  if (row_parallel) w.all_reduce(out);
+  return out;
+}
+
+struct LinearGradients {
+  Tensor input, weight;
+};
+
+// Collectives run beside the GEMM that does not wait for them. Where the norm before it is part of the same function,
+// the variables `dgrad` and `grad_output` stay in its frame.
+LinearGradients linear_backward(Worker& w, const Linear& linear, Tensor gradient, Saved saved, Node* frame) {
+  const Weight& weight = *linear.weight;
+  const bool row_parallel = linear.row_parallel(), sequence_parallel = w.sequence_parallel();
+  if (frame != nullptr) frame->frame.push_back(gradient);
+  const Bytes gradient_size = gradient.bytes();
+  const BufferId workspace = w.linear_workspace(Pass::Backward);
+  if (row_parallel && sequence_parallel)
+    gradient = w.all_gather(linear.name("gradient_gathered"), std::move(gradient), w.whole(weight.rows));
+
+  Tensor input = w.take(saved);
+  const Shape input_shape = input.sizes;
+  Tensor whole_input = input;
+  EventId gathering;  // while the GEMM of the input's gradient runs
+  if (!row_parallel && sequence_parallel) {
+    whole_input = w.communicated(linear.name("gathered"), w.whole(weight.columns));
+    gathering = w.aside(CollectiveKind::AllGather, input, whole_input);
+  }
+  Tensor dgrad = w.temporary(linear.name("input_gradient"), w.whole(weight.columns));
+  w.launch(data_gradient_gemm(w, weight), {gradient, weight.value, workspace}, {dgrad});
+  Tensor result = dgrad;
+  EventId reducing;  // while the GEMM of the weight's gradient runs
+  if (!row_parallel && sequence_parallel) {
+    result = w.communicated(linear.name("input_gradient_scattered"), input_shape);
+    reducing = w.aside(CollectiveKind::ReduceScatter, dgrad, result);
+  } else if (!row_parallel) {
+    reducing = w.aside(CollectiveKind::AllReduce, dgrad, dgrad);
+  }
+  w.process.join(gathering);
+  Tensor of_bias;
+  if (linear.bias != nullptr) of_bias = gradient;
+  Tensor wgrad = weight_gradient(w, linear.name, weight, std::move(whole_input), std::move(gradient), workspace);
+  w.process.join(reducing);
+  input = {};  // TransformerEngine clears it as soon as the weight gradient is done
+  if (linear.bias != nullptr) {
+    Tensor dbias = w.temporary(linear.name("bias_gradient"), linear.bias->shape());
+    const Bytes size = dbias.bytes();
+    w.stream(Streaming::Reduce, {std::move(of_bias)}, {dbias}, gradient_size, size);
+    w.accumulate(*linear.bias, std::move(dbias));
+  }
+  if (frame != nullptr) frame->frame.push_back(std::move(dgrad));
+  return {std::move(result), std::move(wgrad)};
+}
+
+}  // namespace
+
+Tensor linear(Worker& w, const Linear& linear, Tensor x) {
+  w.mark(Phase::Forward, linear.name);
+  const auto node = w.node(linear.name(), {&linear.weight->value, &x});
+  Saved saved;
+  if (node) saved = w.session.save(x);
+  Tensor out = linear_forward(w, linear, std::move(x));
+  if (!node) return out;
+  node->sum = linear.name("gradient_sum");
+  node->apply = [&w, &linear, saved = std::move(saved)](Gradients& gradients) mutable {
+    LinearGradients made = linear_backward(w, linear, std::move(gradients.front()), std::move(saved), nullptr);
+    return Gradients{std::move(made.weight), std::move(made.input)};
+  };
+  return with(std::move(out), node);
+}
+
+Tensor norm_linear(Worker& w, const Norm& norm, const Linear& linear, Tensor x) {
+  static const Tensor none;
+  if (!w.runtime.fused_norm_linear) return megatron::linear(w, linear, megatron::norm(w, norm, std::move(x)));
+  w.mark(Phase::Forward, norm.name);
+  const auto node = w.node(linear.name(), {&x, &norm.weight->value, norm.bias != nullptr ? &norm.bias->value : &none,
+                                           &linear.weight->value});
+  NormContext context;
+  Tensor normed = norm_forward(w, norm, std::move(x), node ? &context : nullptr);
+  w.mark(Phase::Forward, linear.name);
+  Saved saved;
+  if (node) saved = w.session.save(normed);
+  Tensor out = linear_forward(w, linear, std::move(normed));
+  if (!node) return out;
+  node->sum = norm.name("gradient_sum");
+  node->apply = [&w, &norm, &linear, frame = node.get(), context = std::move(context),
+                 saved = std::move(saved)](Gradients& gradients) mutable {
+    LinearGradients of_linear = linear_backward(w, linear, std::move(gradients.front()), std::move(saved), frame);
+    w.mark(Phase::Backward, norm.name);
+    Gradients made = norm_backward(w, norm, std::move(of_linear.input), std::move(context));
+    made.push_back(std::move(of_linear.weight));
+    return made;
+  };
+  return with(std::move(out), node);
+}
+
+}  // namespace tidemark::parallel::megatron

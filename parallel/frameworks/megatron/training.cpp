@@ -1,0 +1,128 @@
+#include "parallel/frameworks/megatron/training.hpp"
+
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "parallel/frameworks/megatron/buffers.hpp"
+#include "parallel/frameworks/megatron/optimizer.hpp"
+#include "parallel/frameworks/megatron/schedule.hpp"
+#include "sim/program/liveness.hpp"
+
+namespace tidemark::parallel::megatron {
+namespace {
+
+using namespace literals;
+
+// training/training.py: construction, then steps.
+class Training {
+ public:
+  Training(Worker& worker, std::int32_t rank, std::int32_t shard) : w_(worker), rank_(rank) {
+    buffers_.reserve(w_.chunks.size());
+    for (std::size_t c = 0; c < w_.chunks.size(); ++c)
+      buffers_.emplace_back(w_, w_.chunks[c], w_.chunks.size() > 1 ? fmt::format("[{}]", c) : "");
+    optimizer_.emplace(w_, buffers_, shard);
+  }
+
+  void construct() {
+    torch::Process& process = w_.process;
+    process.at(0, -1);
+    process.mark(Phase::Construction, "start_up");
+    process.create(DriverResource::Context);
+    process.create(DriverResource::Modules);
+    if (w_.comms.world.valid()) {
+      process.create(DriverResource::NcclKernels);
+      reduce("barrier", w_.comms.world, 4_B);
+    }
+    process.mark(Phase::Construction, "build_model");
+    for (ParamAndGradBuffer& buffer : buffers_) buffer.build_model();
+    process.mark(Phase::Construction, "build_buffers");
+    for (ParamAndGradBuffer& buffer : buffers_) buffer.build();
+    process.mark(Phase::Construction, "build_optimizer");
+    optimizer_->build();
+    for (std::size_t i = 0; i < w_.runtime.scalars.size(); ++i)
+      scalars_.push_back(w_.make(process.label(fmt::format("runtime.scalar{}", i)), {w_.runtime.scalars[i].count()},
+                                 DType::BOOL, Category::Workspaces));
+  }
+
+  void train_step(std::int32_t step, std::int32_t micro_batches) {
+    torch::Process& process = w_.process;
+    process.at(step, -1);
+    process.mark(Phase::OptimizerStep, "zero_gradients");
+    for (ParamAndGradBuffer& buffer : buffers_) buffer.zero_gradients();
+    optimizer_->zero_gradients();
+    if (micro_batches > 0) run_passes(step, micro_batches);
+    finalize_model_gradients(w_, buffers_);
+    process.mark(Phase::OptimizerStep, "optimizer_step");
+    optimizer_->step();
+    if (w_.layout.sharding == Sharding::Zero1) {
+      process.mark(Phase::Communication, "gather_parameters");
+      for (ParamAndGradBuffer& buffer : buffers_) buffer.gather_parameters();
+    }
+    end_step();
+  }
+
+ private:
+  void run_passes(std::int32_t step, std::int32_t micro_batches) {
+    if (!pipeline_) pipeline_.emplace(w_, rank_);
+    pipeline_->run(step, micro_batches);
+  }
+
+  // What the training loop does between steps: the last stage averages its loss, and the iteration timer, which logs
+  // every step, waits for all ranks and for the device.
+  void end_step() {
+    w_.process.mark(Phase::Communication, "end_step");
+    const Bytes size = size_of(DType::FP32);
+    if (w_.runtime.agrees_after_steps) {
+      // training.py train_step: whether the update went well, and the gradient norm for the log.
+      reduce("update_successful", w_.comms.model, size);
+      reduce("reported_norm", w_.comms.model, size);
+    }
+    if (w_.head()) reduce("reported_loss", w_.comms.data, 2 * size);  // the sum, and how many tokens it is over
+    reduce("barrier", w_.comms.world, size);
+    w_.process.synchronize();
+  }
+
+  void reduce(std::string_view what, CommSlot comm, Bytes size) {
+    const Tensor value =
+        w_.temporary(w_.process.label(what), {size.count() / size_of(DType::FP32).count()}, DType::FP32);
+    w_.process.unchecked_collective(comm, CollectiveKind::AllReduce, value.buffer(), value.buffer(), size);
+  }
+
+  Worker& w_;
+  std::int32_t rank_;  ///< of the pipeline
+  std::vector<ParamAndGradBuffer> buffers_;
+  std::optional<MegatronOptimizer> optimizer_;
+  std::vector<Tensor> scalars_;
+  std::optional<Pipeline> pipeline_;
+};
+
+}  // namespace
+
+Program lower_training(const LoweringInput& input, std::int32_t pipeline, std::int32_t shard,
+                       const std::vector<std::int64_t>& micro_batches) {
+  const Communicators comms = communicators_of(input);
+  torch::Process process(comms.table, input.runtime.blas_workspace);
+  {
+    Session session(process, {.sums_in_place = false});
+    Worker worker(session, input, comms,
+                  chunks_of_rank(static_cast<std::int32_t>(input.graph.model.layers), input.layout, pipeline));
+    Training training(worker, pipeline, shard);
+    training.construct();
+    const std::size_t constructed = process.written().ops.size();
+    for (std::int32_t step = 1; step <= input.train.steps; ++step) {
+      training.train_step(step, static_cast<std::int32_t>(micro_batches[static_cast<std::size_t>(step) - 1]));
+      if (step > 1) continue;
+      // The others are as long, and no buffer is freed twice.
+      const Program& program = process.written();
+      const auto steps = static_cast<std::size_t>(input.train.steps);
+      process.reserve(program.ops.size() + (steps - 1) * (program.ops.size() - constructed) +
+                      steps * static_cast<std::size_t>(program.buffers));
+    }
+    session.finish();
+  }
+  return with_frees(std::move(process).finish());
+}
+
+}  // namespace tidemark::parallel::megatron
