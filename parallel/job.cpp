@@ -21,6 +21,8 @@ Schedule schedule_of(const Layout& layout, std::int32_t pipeline, std::int32_t m
       return gpipe(micro_batches);
     case ScheduleKind::Interleaved:
       return interleaved(pipeline, layout.pipeline, micro_batches, layout.chunks, layout.group());
+    case ScheduleKind::ZeroBubbleH1:
+      return zb_h1(pipeline, layout.pipeline, micro_batches);
   }
   return {};
 }

@@ -8,7 +8,7 @@
 namespace tidemark::parallel {
 
 /// In which order a stage runs its passes.
-enum class ScheduleKind : std::uint8_t { OneFOneB, GPipe, Interleaved };
+enum class ScheduleKind : std::uint8_t { OneFOneB, GPipe, Interleaved, ZeroBubbleH1 };
 
 /// When a framework sends and receives.
 enum class HandOverHabit : std::uint8_t {
@@ -35,6 +35,7 @@ struct ScheduleTraits {
   switch (kind) {
     case ScheduleKind::OneFOneB:
     case ScheduleKind::GPipe:
+    case ScheduleKind::ZeroBubbleH1:
       return {};
     case ScheduleKind::Interleaved:
       return {.hand_over = HandOverHabit::InStep, .in_groups = true};

@@ -35,8 +35,7 @@ void read_stage_layers(TomlReader& table, Layout& layout) {
 
 void read_schedule(TomlReader& table, Layout& layout) {
   layout.chunks = static_cast<std::int32_t>(table.integer("chunks", chunk_count).value_or(1));
-  const std::optional<ScheduleKind> kind =
-      read_name(table, "schedule", schedule_names, {"zb-h1", "zb-v", "dualpipe-v"});
+  const std::optional<ScheduleKind> kind = read_name(table, "schedule", schedule_names, {"zb-v", "dualpipe-v"});
   layout.schedule = kind.value_or(layout.chunks > 1 ? ScheduleKind::Interleaved : ScheduleKind::OneFOneB);
   read_stage_layers(table, layout);
   layout.first_layers = static_cast<std::int32_t>(table.integer("first_stage_layers", layer_count).value_or(0));

@@ -99,6 +99,11 @@ void add_schedule_assumption(ScheduleKind schedule, std::vector<std::string>& li
     case ScheduleKind::GPipe:
       list.push_back("GPipe: Megatron has no such schedule; its hand-over is that of 1F1B");
       return;
+    case ScheduleKind::ZeroBubbleH1:
+      list.push_back(
+          "ZB-H1: Megatron has no such schedule; passes and hand-overs are those of its authors' patch, and weight "
+          "gradients of the layers' linears wait as Transformer Engine's delay_wgrad_compute lets them");
+      return;
   }
 }
 

@@ -46,7 +46,8 @@ std::string exchanges(const Steps& steps) {
 }
 
 TEST(LoweredMessages, AreThoseOfTheSchedules) {
-  for (const ScheduleKind kind : {ScheduleKind::OneFOneB, ScheduleKind::GPipe, ScheduleKind::Interleaved})
+  for (const ScheduleKind kind :
+       {ScheduleKind::OneFOneB, ScheduleKind::GPipe, ScheduleKind::Interleaved, ScheduleKind::ZeroBubbleH1})
     for (std::int32_t pipeline = 2; pipeline <= 4; ++pipeline)
       for (std::int32_t micro_batches : {1, 2, 3, 4, 5, 6, 8, 9, 10}) {
         TestJob job;

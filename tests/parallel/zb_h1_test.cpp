@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <string>
 #include <vector>
 
 #include <fmt/format.h>
@@ -7,7 +8,10 @@
 
 #include "parallel/schedule/dry_run.hpp"
 #include "parallel/schedule/schedule.hpp"
+#include "sim/memory/flat.hpp"
+#include "sim/program/program_text.hpp"
 #include "tests/namespace.hpp"
+#include "tests/parallel/test_job.hpp"
 
 namespace tidemark::tests {
 namespace {
@@ -83,6 +87,63 @@ TEST(ZeroBubbleH1, TheBubbleIsTheClosedForm) {
           EXPECT_EQ(*std::max_element(run.ends.begin(), run.ends.end()),
                     Duration{m * (f + b + w) + (p - 1) * (f + b - w)});
         }
+}
+
+TestJob job_of(std::int32_t pipeline, std::int32_t tensor, std::int64_t micro_batches, ScheduleKind schedule) {
+  TestJob job;
+  job.layout.pipeline = pipeline;
+  job.layout.tensor = tensor;
+  job.layout.sequence_parallel = tensor > 1;
+  job.layout.schedule = schedule;
+  job.train.global_batch = micro_batches;
+  return job;
+}
+
+// Text of each kernel that a program launches, sorted.
+std::vector<std::string> kernels(const Program& program) {
+  std::vector<std::string> all;
+  for (const Op& op : program.ops)
+    if (const auto* launch = std::get_if<Launch>(&op)) all.push_back(text(program[launch->kernel]));
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+TEST(ZeroBubbleH1, RanksComputeWhatThoseOfOneFOneBDoInAnotherOrder) {
+  for (const std::int32_t tensor : {1, 2})
+    for (const bool fused : {true, false}) {
+      TestJob job = job_of(4, tensor, 9, ScheduleKind::ZeroBubbleH1),
+              other = job_of(4, tensor, 9, ScheduleKind::OneFOneB);
+      job.settings.gradient_accumulation_fusion = other.settings.gradient_accumulation_fusion = fused;
+      const Lowered parted(job), whole(other);
+      for (std::size_t r = 0; r < parted.roles.size(); ++r) {
+        SCOPED_TRACE(fmt::format("tensor {}, rank {}, fused {}", tensor, r, fused));
+        const Program a = lower_every_pass(parted.input, parted.roles[r]);
+        const Program b = lower_every_pass(whole.input, whole.roles[r]);
+        EXPECT_EQ(kernels(a), kernels(b));
+        EXPECT_EQ(a == b, r == 0) << "only the first stage parts nothing";
+      }
+    }
+}
+
+// What waits holds the input of each linear and the gradient of its output, and gives all of it back.
+TEST(ZeroBubbleH1, WhatWaitsHoldsWhatItReads) {
+  TestJob job = job_of(4, 1, 9, ScheduleKind::ZeroBubbleH1), other = job_of(4, 1, 9, ScheduleKind::OneFOneB);
+  job.train.sequence_length = other.train.sequence_length = 4096;
+  const Lowered parted(job), whole(other);
+  for (std::size_t r = 1; r < parted.roles.size(); ++r) {
+    const Effect a = effect_of(flat_changes(lower_every_pass(parted.input, parted.roles[r])));
+    const Effect b = effect_of(flat_changes(lower_every_pass(whole.input, whole.roles[r])));
+    EXPECT_GT(a.highest, b.highest) << r;
+    EXPECT_EQ(a.net, b.net) << r;
+  }
+}
+
+TEST(ZeroBubbleH1, ManyMicroBatchesUnrollToWhatEveryPassGives) {
+  for (const std::int64_t micro_batches : {5, 17, 40}) {
+    const Lowered lowered(job_of(4, 1, micro_batches, ScheduleKind::ZeroBubbleH1));
+    for (const Role& role : lowered.roles)
+      EXPECT_TRUE(lower_role(lowered.input, role) == lower_every_pass(lowered.input, role)) << role.first.pipeline;
+  }
 }
 
 TEST(ZeroBubbleH1, NobodyWaitsForEver) {
