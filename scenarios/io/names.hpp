@@ -53,8 +53,10 @@ inline constexpr auto normalization_names =
     std::to_array<Named<Normalization>>({{"rmsnorm", Normalization::Rms}, {"layernorm", Normalization::Layer}});
 inline constexpr auto positions_names =
     std::to_array<Named<Positions>>({{"rope", Positions::Rotary}, {"absolute", Positions::Learned}});
-inline constexpr auto schedule_names = std::to_array<Named<ScheduleKind>>(
-    {{"1f1b", ScheduleKind::OneFOneB}, {"gpipe", ScheduleKind::GPipe}, {"interleaved", ScheduleKind::Interleaved}});
+inline constexpr auto schedule_names = std::to_array<Named<ScheduleKind>>({{"1f1b", ScheduleKind::OneFOneB},
+                                                                           {"gpipe", ScheduleKind::GPipe},
+                                                                           {"interleaved", ScheduleKind::Interleaved},
+                                                                           {"zb-h1", ScheduleKind::ZeroBubbleH1}});
 inline constexpr auto recompute_names = std::to_array<Named<Recompute>>(
     {{"none", Recompute::None}, {"full", Recompute::Full}, {"selective", Recompute::Selective}});
 inline constexpr auto recompute_method_names =

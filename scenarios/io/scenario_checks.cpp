@@ -55,6 +55,7 @@ class Checks {
     derive_data();
     check_sequence();
     check_attention();
+    check_weight_gradients();
     check_batch();
     check_precision();
     check_headroom();
@@ -172,6 +173,21 @@ class Checks {
         fmt::format("attention = \"{}\" cannot cap scores, as the model's attn_logit_softcapping asks",
                     word(attention_names, train_.attention)),
         R"("auto", "unfused" or "local" can)");
+  }
+
+  // Of linears that are Transformer Engine's (delay_wgrad_compute came with 2.3).
+  void check_weight_gradients() {
+    if (!tables_.layout.sound("schedule") || layout_.schedule != ScheduleKind::ZeroBubbleH1) return;
+    if (train_.attention == AttentionKernel::Local)
+      tables_.layout.problem("schedule", "schedule = \"zb-h1\": weight gradients of Megatron's own layers do not wait",
+                             "leave attention = \"local\" out, or set \"1f1b\"");
+    else if (scenario_.runtime.versions.transformer_engine < Version{2, 3})
+      tables_.layout.problem("schedule", "schedule = \"zb-h1\": weight gradients wait from Transformer Engine 2.3 on",
+                             "set a later release, or \"1f1b\"");
+    else if (scenario_.runtime.overlap_gradients)
+      tables_.layout.problem("schedule",
+                             "schedule = \"zb-h1\" does not go with overlap-grad-reduce: gradients are complete later",
+                             "leave the switch out, or set \"1f1b\"");
   }
 
   void check_batch() {

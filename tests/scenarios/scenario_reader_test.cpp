@@ -267,10 +267,10 @@ TEST(ScenarioReader, KeysOfTheFormatThatAreNotModelledAreRefused) {
       layout + "17: error: expert_tensor = 2: expert parallelism is not modelled yet\n  hint: leave it out, or set 1");
   EXPECT_EQ(with("[layout]", "schedule = \"zb-v\""), layout +
                                                          "12: error: schedule = \"zb-v\" is not modelled yet\n  hint: "
-                                                         "\"1f1b\", \"gpipe\" or \"interleaved\" would do");
-  EXPECT_EQ(
-      with("[layout]", "schedule = \"zb-x\""),
-      layout + "12: error: schedule = \"zb-x\" is not known\n  hint: \"1f1b\", \"gpipe\" or \"interleaved\" would do");
+                                                         "\"1f1b\", \"gpipe\", \"interleaved\" or \"zb-h1\" would do");
+  EXPECT_EQ(with("[layout]", "schedule = \"zb-x\""), layout +
+                                                         "12: error: schedule = \"zb-x\" is not known\n  hint: "
+                                                         "\"1f1b\", \"gpipe\", \"interleaved\" or \"zb-h1\" would do");
   for (const char* line : {"shard_group = 8"}) {
     EXPECT_NE(with("[layout]", line).find("not modelled yet"), std::string::npos) << line;
   }

@@ -45,7 +45,7 @@ struct NormContext {
 [[nodiscard]] Gemm forward_gemm(const Worker& w, const Weight& weight);
 [[nodiscard]] Gemm data_gradient_gemm(const Worker& w, const Weight& weight);
 /// The GEMM adds into the gradient buffer, and autograd gets a dummy, because it wants something; or it makes a tensor
-/// of its own. Runs later where the schedule says so; autograd then gets nothing.
+/// of its own.
 [[nodiscard]] Tensor weight_gradient(Worker& w, const Name& name, const Weight& weight, Tensor input, Tensor gradient,
                                      BufferId workspace);
 

@@ -61,8 +61,8 @@ Gemm data_gradient_gemm(const Worker& w, const Weight& weight) {
 
 namespace {
 
-Tensor weight_gradient_now(Worker& w, const Name& name, const Weight& weight, Tensor input, Tensor gradient,
-                           BufferId workspace) {
+// Makes the gradient, which is given where it is not added to the buffer.
+Tensor computed(Worker& w, const Name& name, const Weight& weight, Tensor input, Tensor gradient, BufferId workspace) {
   const Gemm gemm{weight.rows, weight.columns, w.tokens(), w.train.precision};
   if (w.runtime.dummy_gradient == DummyGradient::None) {
     Tensor own = w.temporary(name("weight_gradient"), weight.shape());
@@ -70,24 +70,28 @@ Tensor weight_gradient_now(Worker& w, const Name& name, const Weight& weight, Te
     return own;
   }
   w.launch(gemm, {std::move(input), std::move(gradient), workspace, weight.main_gradients}, {weight.main_gradients});
+  return {};
+}
+
+// What autograd gets. A weight that is used once has its gradient already (grad_added_to_main_grad).
+Tensor given(Worker& w, const Weight& weight, Tensor own) {
+  if (w.runtime.dummy_gradient == DummyGradient::None) return own;
   Tensor dummy = w.dummy_gradient(weight);
-  // A weight that is used once has its gradient already (grad_added_to_main_grad).
   return weight.uses > 1 ? dummy : Tensor{};
+}
+
+void bias_gradient(Worker& w, const Linear& linear, Tensor gradient, Bytes gradient_size) {
+  Tensor made = w.temporary(linear.name("bias_gradient"), linear.bias->shape());
+  const Bytes size = made.bytes();
+  w.stream(Streaming::Reduce, {std::move(gradient)}, {made}, gradient_size, size);
+  w.accumulate(*linear.bias, std::move(made));
 }
 
 }  // namespace
 
 Tensor weight_gradient(Worker& w, const Name& name, const Weight& weight, Tensor input, Tensor gradient,
                        BufferId workspace) {
-  if (w.weight_gradients_later == nullptr)
-    return weight_gradient_now(w, name, weight, std::move(input), std::move(gradient), workspace);
-  w.weight_gradients_later->push_back(
-      [&w, &name, &weight, input = std::move(input), gradient = std::move(gradient), workspace]() mutable {
-        w.mark(Phase::Backward, name);
-        Tensor own = weight_gradient_now(w, name, weight, std::move(input), std::move(gradient), workspace);
-        if (w.runtime.dummy_gradient == DummyGradient::None) w.accumulate(weight, std::move(own));
-      });
-  return {};
+  return given(w, weight, computed(w, name, weight, std::move(input), std::move(gradient), workspace));
 }
 
 namespace {
@@ -146,17 +150,26 @@ LinearGradients linear_backward(Worker& w, const Linear& linear, Tensor gradient
     reducing = w.aside(CollectiveKind::AllReduce, dgrad, dgrad);
   }
   w.process.join(gathering);
+  if (w.weight_gradients_later != nullptr) {
+    w.weight_gradients_later->push_back([&w, &linear, whole_input = std::move(whole_input),
+                                         gradient = std::move(gradient), gradient_size, workspace]() mutable {
+      w.mark(Phase::Backward, linear.name);
+      Tensor of_bias;
+      if (linear.bias != nullptr) of_bias = gradient;
+      Tensor own = computed(w, linear.name, *linear.weight, std::move(whole_input), std::move(gradient), workspace);
+      if (own.defined()) w.accumulate(*linear.weight, std::move(own));
+      if (linear.bias != nullptr) bias_gradient(w, linear, std::move(of_bias), gradient_size);
+    });
+    w.process.join(reducing);
+    if (frame != nullptr) frame->frame.push_back(std::move(dgrad));
+    return {std::move(result), given(w, weight, {})};
+  }
   Tensor of_bias;
   if (linear.bias != nullptr) of_bias = gradient;
   Tensor wgrad = weight_gradient(w, linear.name, weight, std::move(whole_input), std::move(gradient), workspace);
   w.process.join(reducing);
   input = {};  // TransformerEngine clears it as soon as the weight gradient is done
-  if (linear.bias != nullptr) {
-    Tensor dbias = w.temporary(linear.name("bias_gradient"), linear.bias->shape());
-    const Bytes size = dbias.bytes();
-    w.stream(Streaming::Reduce, {std::move(of_bias)}, {dbias}, gradient_size, size);
-    w.accumulate(*linear.bias, std::move(dbias));
-  }
+  if (linear.bias != nullptr) bias_gradient(w, linear, std::move(of_bias), gradient_size);
   if (frame != nullptr) frame->frame.push_back(std::move(dgrad));
   return {std::move(result), std::move(wgrad)};
 }
