@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "parallel/graph.hpp"
 #include "parallel/layout.hpp"
@@ -21,6 +22,9 @@ struct LoweringInput {
 
 /// The communicators that the job's workload has, by slot.
 [[nodiscard]] Communicators communicators_of(const LoweringInput& input);
+
+/// Micro-batches of each step that a program is written for, the first first.
+using StepSizes = std::vector<std::int64_t>;
 
 /// Micro-batches of a data-parallel rank in one step.
 [[nodiscard]] std::int64_t micro_batches_of(const Train& train, const Layout& layout);

@@ -15,7 +15,6 @@
 #include "parallel/schedule/schedule.hpp"
 #include "parallel/sizes.hpp"
 #include "parallel/stages.hpp"
-#include "sim/base/ensure.hpp"
 #include "sim/program/liveness.hpp"
 #include "sim/program/repeats.hpp"
 
@@ -102,10 +101,8 @@ std::vector<Role> roles(const LoweringInput& input) {
 
 namespace {
 
-// Micro-batches of each step.
-using StepSizes = std::vector<std::int64_t>;
-
 Program lowered(const LoweringInput& input, const Role& role, const StepSizes& micro_batches) {
+  if (input.runtime.eager) return pytorch::lower_training(input, micro_batches);
   const Communicators comms = communicators_of(input);
   const std::int32_t stage = role.first.pipeline;
   Emitter emit(input, comms, chunks_of(input, stage));
@@ -149,8 +146,10 @@ struct Few {
   std::int64_t micro_batches = 0;
   std::int32_t period = 1;
 };
-Few few_of(const Layout& layout, std::int64_t micro_batches, std::int32_t pipeline) {
-  const std::int64_t behind = layout.pipeline - 1 - pipeline;  // stages
+Few few_of(const LoweringInput& input, std::int64_t micro_batches, std::int32_t pipeline) {
+  const Layout& layout = input.layout;
+  if (input.runtime.eager) return {std::min<std::int64_t>(micro_batches, 5), 1};  // one after the other
+  const std::int64_t behind = layout.pipeline - 1 - pipeline;                     // stages
   switch (layout.schedule) {
     case ScheduleKind::OneFOneB:
       // All that run ahead; as many again, made in the midst of others; and some alike, the last of which sees the end.
@@ -171,7 +170,7 @@ Few few_of(const Layout& layout, std::int64_t micro_batches, std::int32_t pipeli
 // Says once what repeats in the steps that have `all` micro-batches. Where few do not show it, more of them.
 RepeatingProgram repeating(const LoweringInput& input, const Role& role, const StepSizes& sizes) {
   const std::int64_t all = sizes.back();
-  Few few = few_of(input.layout, all, role.first.pipeline);
+  Few few = few_of(input, all, role.first.pipeline);
   for (; few.micro_batches < all; few.micro_batches = std::min(all, few.micro_batches * 2 - all % few.period)) {
     StepSizes shown = sizes;
     std::vector<MoreOf> more(sizes.size());
@@ -199,19 +198,18 @@ StepSizes whole_last_step(const LoweringInput& input) {
 }  // namespace
 
 RepeatingProgram lower_repeating(const LoweringInput& input, const Role& role) {
-  if (input.runtime.eager) return {pytorch::lower_training(input), {}};
   return repeating(input, role, whole_steps(input));
 }
 Program lower_role(const LoweringInput& input, const Role& role) { return unrolled(lower_repeating(input, role)); }
 Program lower_every_pass(const LoweringInput& input, const Role& role) {
-  return input.runtime.eager ? pytorch::lower_training(input) : lowered(input, role, whole_steps(input));
+  return lowered(input, role, whole_steps(input));
 }
 Program lower_shortest(const LoweringInput& input, const Role& role) {
-  ensure(!input.runtime.eager, "passes of modules that run operation by operation are not apart from their state");
+  if (input.runtime.eager) return pytorch::lower_training(input, whole_steps(input));
   return lowered(input, role, each_step(input, shortest(input.layout, micro_batches_of(input.train, input.layout))));
 }
-Program lower_state(const LoweringInput& input, const Role& role) {
-  ensure(!input.runtime.eager, "modules that run operation by operation have no state apart from their passes");
+std::optional<Program> lower_state(const LoweringInput& input, const Role& role) {
+  if (input.runtime.eager) return std::nullopt;  // what operations make of it, they make within passes
   return lowered(input, role, each_step(input, 0));
 }
 
@@ -242,10 +240,12 @@ Workload lower_stages(const LoweringInput& input) { return unrolled(lower_stages
 RepeatingWorkload lower_stages_repeating(const LoweringInput& input) {
   return workload_of<RepeatingWorkload>(input, OneFor::Stage, lower_repeating);
 }
+RepeatingProgram lower_last_step(const LoweringInput& input, const Role& role) {
+  return repeating(input, role, input.runtime.eager ? whole_steps(input) : whole_last_step(input));
+}
 RepeatingWorkload lower_last_step(const LoweringInput& input) {
-  return workload_of<RepeatingWorkload>(input, OneFor::Stage, [](const LoweringInput& its, const Role& role) {
-    return its.runtime.eager ? lower_repeating(its, role) : repeating(its, role, whole_last_step(its));
-  });
+  return workload_of<RepeatingWorkload>(
+      input, OneFor::Stage, [](const LoweringInput& its, const Role& role) { return lower_last_step(its, role); });
 }
 
 AttentionKernel settled_attention(AttentionKernel asked, const Model& model, const Target& target,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "parallel/job.hpp"
@@ -30,9 +31,9 @@ struct Role {
 /// The same with as few micro-batches in each step as there can be: every call of the job is in it.
 [[nodiscard]] Program lower_shortest(const LoweringInput& input, const Role& role);
 
-/// The same without its passes: what happens to parameters, gradients and optimizer state. Only memory is to be read
-/// off it; nothing a pass leaves behind changes what these allocate and free.
-[[nodiscard]] Program lower_state(const LoweringInput& input, const Role& role);
+/// The same without its passes: what happens to parameters, gradients and optimizer state. Nothing where the framework
+/// makes these as passes go. Whether passes change what it allocates is for the reader to find out.
+[[nodiscard]] std::optional<Program> lower_state(const LoweringInput& input, const Role& role);
 
 /// The whole job: one program per role.
 [[nodiscard]] Workload lower(const LoweringInput& input);
@@ -45,6 +46,8 @@ struct Role {
 /// The same with as few micro-batches as there can be in every step but the last. A step begins where all ranks and
 /// their streams have waited for each other, so the last one takes as long as after whole steps.
 [[nodiscard]] RepeatingWorkload lower_last_step(const LoweringInput& input);
+/// Of one role.
+[[nodiscard]] RepeatingProgram lower_last_step(const LoweringInput& input, const Role& role);
 
 /// Whether kernels that may add in another order from run to run are allowed.
 enum class Determinism : std::uint8_t { NotRequired, Required };

@@ -53,7 +53,7 @@ Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& d
 }
 Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& device,
                 const RepeatingProgram& program) {
-  return borrows(program.few)
+  return borrows(program.rolled)
              ? upper_end(at_once, prices, device, deferred_frees(program, prices, device, BorrowedFrees::AtNextSync))
              : at_once;
 }

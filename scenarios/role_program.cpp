@@ -17,7 +17,7 @@ RoleProgram::RoleProgram(const Job& job, const Role& role)
   const Role& simulated = job.roles[job.role_of_program[job.program_of(role)]];
   if (&simulated == &role) return;
   RepeatingProgram own = lower_repeating(job.lowering(), role);
-  require_sound(job.scenario.name, verify(own.few));
+  require_sound(job.scenario.name, verify(own.rolled));
   own_ = unrolled(std::move(own));
   std::optional<std::vector<std::uint32_t>> places = timed_like(simulated_, *own_);
   if (!places)

@@ -5,8 +5,8 @@
 #include "sim/memory/flat.hpp"
 #include "sim/memory/replay.hpp"
 
-// The first stage of Llama-3.1-70B, tp 8, pp 4, dp 2, sequence 8192: 20 layers, unrolled over all micro-batches of two
-// steps. Items are ops.
+// Under Megatron the first stage of Llama-3.1-70B, tp 8, pp 4, dp 2, sequence 8192: 20 layers. In plain PyTorch
+// Llama-3.1-8B, dp 8, mixed precision. Both unrolled over all micro-batches of two steps. Items are ops.
 
 namespace tidemark::bench {
 namespace {
@@ -48,6 +48,32 @@ struct Case {
   std::int64_t micro_batches_;
 };
 
+// Every pass by itself.
+Program plain_pytorch(std::int64_t micro_batches, Recompute recompute) {
+  Model llama;
+  llama.name = "llama-3.1-8b";
+  llama.architecture = "llama";
+  llama.hidden = 4096;
+  llama.layers = 32;
+  llama.heads = 32;
+  llama.kv_heads = 8;
+  llama.head_dim = 128;
+  llama.ffn = 14336;
+  llama.vocabulary = 128256;
+  Layout layout;
+  layout.data = 8;
+  Train train;
+  train.sequence_length = 8192;
+  train.global_batch = 8 * micro_batches;
+  train.attention = AttentionKernel::Fused;
+  train.master_dtype = DType::FP32;
+  train.recompute.kind = recompute;
+  const Runtime runtime = pytorch_runtime({}, {}, Target{});
+  const ModelGraph graph = build_model(llama, {});
+  const LoweringInput input{graph, layout, train, runtime};
+  return lower_every_pass(input, roles(input).front());
+}
+
 DriverPrices free_of_charge() {
   DriverPrices prices;
   prices.communicators.resize(8);
@@ -58,6 +84,13 @@ void lower_unrolled(benchmark::State& state) {
   const Case job(state.range(0));
   std::size_t ops = 0;
   for (auto _ : state) ops = job.program().ops.size();
+  state.SetItemsProcessed(static_cast<std::int64_t>(ops) * state.iterations());
+}
+
+void lower_plain_pytorch(benchmark::State& state) {
+  const Recompute recompute = state.range(1) == 0 ? Recompute::None : Recompute::Full;
+  std::size_t ops = 0;
+  for (auto _ : state) ops = plain_pytorch(state.range(0), recompute).ops.size();
   state.SetItemsProcessed(static_cast<std::int64_t>(ops) * state.iterations());
 }
 
@@ -81,6 +114,11 @@ void flatten(benchmark::State& state) {
 }
 
 BENCHMARK(lower_unrolled)->Name("Program/lower/llama3_70b_stage0")->Arg(8)->Arg(64)->Unit(benchmark::kMillisecond);
+BENCHMARK(lower_plain_pytorch)
+    ->Name("Program/lower/llama3_8b_pytorch")
+    ->ArgNames({"micro_batches", "checkpointed"})
+    ->ArgsProduct({{4, 32}, {0, 1}})
+    ->Unit(benchmark::kMillisecond);
 BENCHMARK(replay_through_allocator)
     ->Name("Program/replay/llama3_70b_stage0")
     ->Arg(8)

@@ -1,9 +1,9 @@
 #include "parallel/torch/autograd.hpp"
 
+#include <algorithm>
 #include <limits>
-#include <map>
-#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "parallel/torch/aten.hpp"
 #include "parallel/torch/session.hpp"
@@ -13,46 +13,103 @@ namespace {
 
 constexpr std::int64_t at_once = std::numeric_limits<std::int64_t>::max();
 
+}  // namespace
+
 class Engine {
  public:
   explicit Engine(Session& session) : session_(session) {}
 
   void run(const Edge& root, Tensor gradient) {
-    count_dependencies(*root.node);
-    std::vector<Tensor> first(root.node->outputs);
-    first[root.input] = std::move(gradient);
-    ready_.emplace(root.node->sequence, Waiting{root.node, std::move(first)});
+    find_graph(*root.node);
+    Gathered& first = gathered_of(root.node);
+    first.gradients[root.input] = std::move(gradient);
+    ready(*root.node);
     while (!ready_.empty()) {
-      const auto last = std::prev(ready_.end());
-      Waiting next = std::move(last->second);
-      ready_.erase(last);
-      run(std::move(next));
+      std::pop_heap(ready_.begin(), ready_.end());
+      const Ready next = ready_.back();
+      ready_.pop_back();
+      Gathered whole = std::move(gathered_[next.gathered]);
+      spare_.push_back(next.gathered);
+      run(std::move(whole));
     }
   }
 
  private:
-  struct Waiting {
-    std::shared_ptr<Node> node;
-    std::vector<Tensor> gradients;
+  /// Gradients of a node's outputs, while some may still be missing.
+  struct Gathered {
+    Ref<Node> node;
+    Gradients gradients;
+  };
+  struct Ready {
+    std::int64_t sequence = 0;
+    std::int64_t order = 0;
+    std::size_t gathered = 0;
+    bool operator<(const Ready& other) const {
+      return sequence != other.sequence ? sequence < other.sequence : order < other.order;
+    }
+  };
+  /// What a node is to the engine in whose backward pass this one runs.
+  struct Outer {
+    Node* node;
+    Engine* engine;
+    std::int32_t missing, gathered;
   };
 
-  void count_dependencies(Node& root) {
+  void find_graph(Node& root) {
+    enter(root);
     std::vector<Node*> open{&root};
-    std::unordered_map<const Node*, bool> seen{{&root, true}};
     while (!open.empty()) {
       Node* const node = open.back();
       open.pop_back();
       for (const Node::Input& input : node->inputs) {
-        if (!input.edge.node) continue;
-        ++dependencies_[input.edge.node.get()];
-        if (!std::exchange(seen[input.edge.node.get()], true)) open.push_back(input.edge.node.get());
+        Node* const next = input.edge.node.get();
+        if (next == nullptr) continue;
+        if (next->engine_ != this) {
+          enter(*next);
+          open.push_back(next);
+        }
+        ++next->missing_;
       }
     }
   }
 
-  void run(Waiting next) {
-    const std::shared_ptr<Node> node = std::move(next.node);
-    std::vector<Tensor> made;
+  void enter(Node& node) {
+    if (node.engine_ != nullptr) outer_.push_back({&node, node.engine_, node.missing_, node.gathered_});
+    node.engine_ = this;
+    node.missing_ = 0;
+    node.gathered_ = -1;
+  }
+  void leave(Node& node) {
+    node.engine_ = nullptr;
+    for (const Outer& outer : outer_)
+      if (outer.node == &node)
+        node.engine_ = outer.engine, node.missing_ = outer.missing, node.gathered_ = outer.gathered;
+  }
+
+  Gathered& gathered_of(const Ref<Node>& node) {
+    if (node->gathered_ < 0) {
+      if (spare_.empty()) {
+        spare_.push_back(gathered_.size());
+        gathered_.emplace_back();
+      }
+      node->gathered_ = static_cast<std::int32_t>(spare_.back());
+      spare_.pop_back();
+      Gathered& made = gathered_[static_cast<std::size_t>(node->gathered_)];
+      made.node = node;
+      made.gradients = Gradients(node->outputs);
+    }
+    return gathered_[static_cast<std::size_t>(node->gathered_)];
+  }
+
+  void ready(const Node& node) {
+    ready_.push_back({node.sequence, order_++, static_cast<std::size_t>(node.gathered_)});
+    std::push_heap(ready_.begin(), ready_.end());
+  }
+
+  void run(Gathered next) {
+    const Ref<Node> node = std::move(next.node);
+    leave(*node);
+    Gradients made;
     {
       const Session::BackwardScope scope(session_, *node);
       session_.process.mark(Phase::Backward, node->scope);
@@ -65,8 +122,8 @@ class Engine {
       next.gradients.clear();
       if (node->sequence != at_once) node->apply = nullptr;  // what it saved goes
     }
-    const std::vector<Node::Input> inputs =
-        node->sequence == at_once ? std::vector<Node::Input>{} : std::exchange(node->inputs, {});
+    if (node->sequence == at_once) return;
+    const auto inputs = std::exchange(node->inputs, {});
     for (std::size_t i = 0; i < inputs.size(); ++i)
       if (inputs[i].edge.node) pass_on(inputs[i].edge, i < made.size() ? std::move(made[i]) : Tensor{});
   }
@@ -78,16 +135,9 @@ class Engine {
   }
 
   void pass_on(const Edge& edge, Tensor gradient) {
-    Waiting& waiting = waiting_[edge.node.get()];
-    if (!waiting.node) {
-      waiting.node = edge.node;
-      waiting.gradients.resize(edge.node->outputs);
-    }
-    if (gradient.defined()) accumulate(waiting.gradients[edge.input], std::move(gradient));
-    if (--dependencies_[edge.node.get()] > 0) return;
-    Waiting whole = std::move(waiting);
-    waiting_.erase(edge.node.get());
-    ready_.emplace(whole.node->sequence, std::move(whole));
+    Gathered& gathered = gathered_of(edge.node);
+    if (gradient.defined()) accumulate(gathered.gradients[edge.input], std::move(gradient));
+    if (--edge.node->missing_ == 0) ready(*edge.node);
   }
 
   // input_buffer.cpp can_accumulate_inplace: where nobody else holds the sum; a view's base does.
@@ -105,24 +155,23 @@ class Engine {
   }
 
   Session& session_;
-  std::unordered_map<const Node*, int> dependencies_;
-  std::unordered_map<const Node*, Waiting> waiting_;
-  std::multimap<std::int64_t, Waiting> ready_;
+  std::vector<Gathered> gathered_;
+  std::vector<std::size_t> spare_;  // places in `gathered_`
+  std::vector<Ready> ready_;        // a heap: what was made last goes first, and of leaves what came last
+  std::vector<Outer> outer_;
+  std::int64_t order_ = 0;
 };
-
-}  // namespace
 
 std::shared_ptr<Leaf> leaf(Session& session, const Tensor& value) {
   auto made = std::make_shared<Leaf>();
-  auto node = std::make_shared<Node>();
+  const Ref<Node> node = session.bare_node();
   node->sequence = at_once;
   node->leaf = true;
-  node->scope = session.process.label(session.path().empty() ? "model" : session.path());
   // accumulate_grad.h: the first gradient is taken as it is where nobody else holds it, later ones are added to it.
-  node->apply = [&session, slot = std::weak_ptr<Leaf>(made)](const std::vector<Tensor>& gradients) {
+  node->apply = [&session, slot = std::weak_ptr<Leaf>(made)](const Gradients& gradients) {
     const std::shared_ptr<Leaf> its = slot.lock();
     Tensor gradient = gradients.front();
-    if (!its || !gradient.defined()) return std::vector<Tensor>{};
+    if (!its || !gradient.defined()) return Gradients{};
     constexpr long only_here = 2;  // in `gradients` and in `gradient`
     if (its->gradient.defined()) {
       session.stream(Streaming::Add, {its->gradient, gradient}, {its->gradient});
@@ -133,7 +182,7 @@ std::shared_ptr<Leaf> leaf(Session& session, const Tensor& value) {
     }
     if (its->parameter) session.reclassify(its->gradient, Category::Gradients);
     if (its->accumulated) its->accumulated(*its);
-    return std::vector<Tensor>{};
+    return Gradients{};
   };
   made->value = value.detached();
   made->value.gradient = {node, 0};

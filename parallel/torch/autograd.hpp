@@ -3,8 +3,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "parallel/torch/tensor.hpp"
 
@@ -14,11 +12,16 @@ namespace tidemark::parallel::torch {
 
 /// A tensor that a node reads in its backward pass. Under torch.utils.checkpoint it holds nothing until its region has
 /// been run again.
-struct SavedTensor;
-using Saved = std::shared_ptr<SavedTensor>;
+class SavedTensor;
+using Saved = Ref<SavedTensor>;
+
+class Engine;
 
 /// The backward pass of one operation.
-struct Node {
+class Node final : public Counted {
+ public:
+  explicit Node(Pool<Node>& home) : home_(home) {}
+
   std::int64_t sequence = 0;  ///< nodes made later run earlier
   std::size_t outputs = 1;    ///< of the operation: gradients that `apply` is given
   bool leaf = false;          ///< of a tensor that no operation made
@@ -28,14 +31,25 @@ struct Node {
     Shape sizes;
     DType dtype = DType::BF16;
   };
-  std::vector<Input> inputs;
+  SmallVector<Input, 3> inputs;
   /// Gradients of the outputs in, gradients of the inputs out; undefined where none is needed. What it saved is given
   /// up when it has run.
-  std::function<std::vector<Tensor>(const std::vector<Tensor>&)> apply;
+  Closure<Gradients(const Gradients&), 256> apply;
   LabelId scope;                              ///< the module that was running
   Category category = Category::Temporaries;  ///< of what its backward pass makes
 
   [[nodiscard]] bool needs(std::size_t input) const { return inputs[input].edge.node != nullptr; }
+
+ private:
+  friend class Engine;
+  void unreferenced() override { home_.recycle(this); }
+
+  Pool<Node>& home_;
+  // Of the engine that is going to run it: gradients are still to come from so many nodes, and where those that came
+  // are.
+  Engine* engine_ = nullptr;
+  std::int32_t missing_ = 0;
+  std::int32_t gathered_ = -1;
 };
 
 /// A tensor that gathers a gradient: a parameter, or the input of a region that is run again.

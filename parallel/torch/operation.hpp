@@ -1,8 +1,7 @@
 #pragma once
 
-#include <memory>
+#include <string_view>
 #include <utility>
-#include <vector>
 
 #include "parallel/namespace.hpp"
 #include "parallel/torch/session.hpp"
@@ -11,13 +10,20 @@
 
 namespace tidemark::parallel::torch {
 
-using Gradients = std::vector<Tensor>;
-
 /// The result of an operation, whose gradient goes to that node.
-inline Tensor with(Tensor made, std::shared_ptr<Node> node, std::size_t output = 0) {
+inline Tensor with(Tensor made, Ref<Node> node, std::size_t output = 0) {
   made.gradient = {std::move(node), output};
   return made;
 }
+
+/// The sizes with another one in a dimension; negative ones count from the last.
+inline Shape with_size(Shape sizes, int dimension, std::int64_t size) {
+  sizes[static_cast<std::size_t>(dimension < 0 ? static_cast<int>(sizes.size()) + dimension : dimension)] = size;
+  return sizes;
+}
+
+/// What an elementwise operation makes, laid out as its operands are.
+[[nodiscard]] Tensor elementwise(Session& s, std::string_view name, Streaming kind, Operands operands, DType dtype);
 
 /// An operand of a product, in autocast's type where it is on.
 [[nodiscard]] Tensor operand(Session& s, const Tensor& x);

@@ -41,6 +41,12 @@ void Process::release(BufferId buffer) {
   }
 }
 
+void Process::expect(std::int64_t times) {
+  const auto all = static_cast<std::size_t>(times);
+  program.reserve((written().ops.size() + lifetimes_.size()) * all);  // buffers are freed, too
+  lifetimes_.reserve(lifetimes_.size() * all);
+}
+
 NameId Process::name_of(BufferId buffer) {
   const LabelId label = allocation(buffer).label;
   if (kept_.size() <= label.index()) kept_.resize(label.index() + 1);
@@ -67,6 +73,11 @@ void Process::launch(const Kernel& kernel, std::span<const BufferId> inputs, std
   for (const BufferId b : inputs) use(b);
   for (const BufferId b : outputs) use(b);
   program.launch(kernel, inputs, outputs, stream);
+}
+
+void Process::borrow(BufferId buffer, StreamId stream) {
+  use(buffer);
+  program.push(Borrow{buffer, stream});
 }
 
 EventId Process::record(StreamId stream) {
@@ -128,11 +139,8 @@ EventId Process::exchange_aside(CommSlot comm, StreamId stream, std::span<const 
   ensure_created(comm);
   wait(stream, record(compute_stream));
   exchange(comm, transfers, stream);
-  for (const Transfer& t : transfers) {
-    if (t.direction != Direction::Send) continue;
-    use(t.buffer);
-    program.push(Borrow{t.buffer, stream});
-  }
+  for (const Transfer& t : transfers)
+    if (t.direction == Direction::Send) borrow(t.buffer, stream);
   return record(stream);
 }
 

@@ -65,6 +65,8 @@ class Process {
     launch(kernel, std::span(inputs.begin(), inputs.size()), std::span(outputs.begin(), outputs.size()), stream);
   }
 
+  /// The buffer is used on another stream: when it is freed, it is not handed out again before that is done.
+  void borrow(BufferId buffer, StreamId stream);
   [[nodiscard]] EventId record(StreamId stream);
   /// What the stream is given from now on waits for the event; an event that nobody recorded is over.
   void wait(StreamId stream, EventId event);
@@ -93,6 +95,8 @@ class Process {
   BufferId blas_workspace(Pass thread);  ///< of the framework's own GEMMs: forward or autograd thread
   [[nodiscard]] Bytes blas_workspace_size() const { return blas_workspace_size_; }
 
+  /// So many times what was written so far will be written in all.
+  void expect(std::int64_t times);
   /// What was written so far.
   [[nodiscard]] const Program& written() const { return program.program(); }
   /// The whole program, without frees. What variables still hold is never freed.

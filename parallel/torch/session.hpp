@@ -11,6 +11,7 @@
 
 #include "parallel/runtime/runtime.hpp"
 #include "parallel/torch/autograd.hpp"
+#include "parallel/torch/labels.hpp"
 #include "parallel/torch/process.hpp"
 #include "parallel/torch/record.hpp"
 #include "parallel/torch/tensor.hpp"
@@ -20,23 +21,38 @@ namespace tidemark::parallel::torch {
 /// What a parameter's own tensor is called after its module.
 inline constexpr std::string_view trained_parameter = "parameter";
 
-/// A region of torch.utils.checkpoint without reentrance: which tensors it would have saved, and how to run it again.
-struct CheckpointFrame {
-  std::function<void(Session&)> run_again;
-  std::vector<std::weak_ptr<SavedTensor>> saved;
-  std::size_t made_again = 0;
-  bool done = false;
+/// What a node holds in place of a tensor that it saved.
+class PackedTensor {
+ public:
+  virtual ~PackedTensor() = default;
+  virtual Tensor unpack(Session& session) = 0;
 };
+/// The pack hook of torch.autograd.graph.saved_tensors_hooks; null where the tensor is saved as it is.
+using PackHook = std::function<std::unique_ptr<PackedTensor>(const Tensor&)>;
 
-struct SavedTensor {
+class SavedTensor final : public Counted {
+ public:
+  explicit SavedTensor(Pool<SavedTensor>& home) : home_(home) {}
+
   Tensor tensor;
-  std::shared_ptr<CheckpointFrame> frame;
+  std::unique_ptr<PackedTensor> packed;
+
+ private:
+  void unreferenced() override { home_.recycle(this); }
+
+  Pool<SavedTensor>& home_;
 };
 
 /// One process of PyTorch while its program is written: where ops go, which module runs, and autograd's modes.
 class Session {
+  // Before all that may refer to what lies here.
+  Pool<Storage> storages_;
+  Pool<Node> nodes_;
+  Pool<SavedTensor> saved_tensors_;
+
  public:
-  Session(Process& its_process, const TorchHabits& habits) : process(its_process), habits_(habits) {}
+  Session(Process& its_process, const TorchHabits& habits)
+      : process(its_process), labels_(its_process), habits_(habits) {}
   /// What is left lives until the process ends: nothing is given up any more.
   void finish() { finished_ = true; }
   Session(const Session&) = delete;
@@ -48,19 +64,22 @@ class Session {
   [[nodiscard]] Tensor empty(Shape sizes, DType dtype, std::string_view what);
   [[nodiscard]] Tensor empty_strided(Shape sizes, Shape strides, DType dtype, std::string_view what);
   [[nodiscard]] Tensor empty(Shape sizes, DType dtype, std::string_view what, Category category);
-  void launch(const Kernel& kernel, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs);
-  void stream(Streaming kind, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs);
-  /// A kernel that was launched by itself, for who listens.
-  void launched(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs);
+  /// `workspace` is a buffer that the kernel reads besides, where there is one.
+  void launch(const Kernel& kernel, Operands inputs, Operands outputs, BufferId workspace = {});
+  void stream(Streaming kind, Operands inputs, Operands outputs);
+  /// Tensor.record_stream: its memory is not handed out again before that stream has done what it was given.
+  void record_stream(const Tensor& tensor, StreamId stream) { process.borrow(tensor.buffer(), stream); }
   /// From now on the storage counts as that.
   void reclassify(const Tensor& tensor, Category category);
 
   /// A node for an operation on these inputs; none where no gradient will be asked for.
-  [[nodiscard]] std::shared_ptr<Node> node(const std::vector<const Tensor*>& inputs);
+  [[nodiscard]] Ref<Node> node(Operands inputs);
+  /// One that is made whoever asks for it.
+  [[nodiscard]] Ref<Node> bare_node();
   [[nodiscard]] Saved save(const Tensor& tensor);
   /// What a backward pass will need counts as saved, or as recomputed.
   void keep(const Tensor& tensor);
-  /// What was saved; runs its region again where it was checkpointed.
+  /// What was saved, made again where it was packed.
   [[nodiscard]] Tensor unpack(const Saved& saved);
 
   [[nodiscard]] const TorchHabits& habits() const { return habits_; }
@@ -75,7 +94,7 @@ class Session {
 
    private:
     Session& session_;
-    std::string path_;
+    LabelId scope_;
     std::optional<Category> category_;
   };
   /// Runs what a node was made in: its labels and category.
@@ -88,7 +107,7 @@ class Session {
 
    private:
     Session& session_;
-    std::string path_;
+    LabelId scope_;
     std::optional<Category> category_;
     bool backward_;
   };
@@ -96,11 +115,13 @@ class Session {
   /// A region that runs forward once more while its backward pass is due.
   class Again {
    public:
-    explicit Again(Session& session)
+    Again(Session& session, LabelId scope)
         : session_(session),
+          scope_(std::exchange(session.scope_, scope)),
           category_(std::exchange(session.category_, Category::Recompute)),
           recording_(std::exchange(session.grad_enabled, true)) {}
     ~Again() {
+      session_.scope_ = scope_;
       session_.category_ = category_;
       session_.grad_enabled = recording_;
     }
@@ -109,44 +130,47 @@ class Session {
 
    private:
     Session& session_;
+    LabelId scope_;
     std::optional<Category> category_;
     bool recording_;
   };
 
-  [[nodiscard]] const std::string& path() const { return path_; }
   void mark(Phase phase, std::string_view text) { process.mark(phase, text); }
 
   // Modes.
   bool grad_enabled = true;
   std::optional<DType> autocast;  ///< to which matrix products convert
-  std::map<const Storage*, Tensor> autocast_cache;
+  std::map<BufferId, Tensor> autocast_cache;
 
   /// What functions written in Python refer to (ctx.run_function of a reentrant checkpoint) lives until the graph goes,
   /// and so until the loss does.
   std::vector<std::vector<Tensor>> outlives_backward;
 
-  // Regions of torch.utils.checkpoint.
-  void pack_into(std::shared_ptr<CheckpointFrame> frame) { packing_ = std::move(frame); }
-  /// Of the region of that name, only its input was saved.
-  void checkpointed(std::string_view name, const Tensor& input, const Tensor& output);
+  /// The module, or function, that is running.
+  [[nodiscard]] LabelId scope() const { return scope_; }
+  /// Of the running module, only its input was saved.
+  void checkpointed(const Tensor& input, const Tensor& output);
 
   Recorder* recorder = nullptr;  ///< is told what happens, where there is one
 
-  void give_up(const Storage& storage);
+  void give_up(Storage& storage);
 
  private:
-  Tensor make(Shape sizes, Shape strides, DType dtype, std::string_view what, Category category);
+  friend class SavedTensorsHooks;
+  friend class OnStream;
+  Tensor make(const Shape& sizes, const Shape& strides, DType dtype, std::string_view what, Category category);
   [[nodiscard]] Category default_category() const { return category_.value_or(Category::Temporaries); }
-  void run_again(CheckpointFrame& frame);
   [[nodiscard]] std::string name_of(const Tensor& tensor) const;
 
-  TorchHabits habits_;
-  std::string path_;
+  Labels labels_;
+  LabelId scope_;
   std::optional<Category> category_;
   bool backward_ = false;  ///< a node is running
-  std::shared_ptr<CheckpointFrame> packing_;
-  CheckpointFrame* again_ = nullptr;  ///< the region that is being run again
-  std::int64_t nodes_ = 0;
+  const PackHook* pack_ = nullptr;
+  StreamId stream_ = Process::compute_stream;
+  std::int64_t sequence_ = 0;               ///< of the next node
+  std::vector<BufferId> inputs_, outputs_;  ///< of the kernel that is being launched
+  TorchHabits habits_;
   bool finished_ = false;
 };
 
@@ -165,6 +189,34 @@ class Autocast {
  private:
   Session& session_;
   std::optional<DType> before_;
+};
+
+/// torch.autograd.graph.saved_tensors_hooks: what is saved is packed, and unpacked when it is asked for.
+class SavedTensorsHooks {
+ public:
+  SavedTensorsHooks(Session& session, PackHook pack)
+      : session_(session), pack_(std::move(pack)), outer_(std::exchange(session.pack_, &pack_)) {}
+  ~SavedTensorsHooks() { session_.pack_ = outer_; }
+  SavedTensorsHooks(const SavedTensorsHooks&) = delete;
+  SavedTensorsHooks& operator=(const SavedTensorsHooks&) = delete;
+
+ private:
+  Session& session_;
+  PackHook pack_;
+  const PackHook* outer_;
+};
+
+/// torch.cuda.stream: kernels run, and tensors are made, on that stream.
+class OnStream {
+ public:
+  OnStream(Session& session, StreamId stream) : session_(session), before_(std::exchange(session.stream_, stream)) {}
+  ~OnStream() { session_.stream_ = before_; }
+  OnStream(const OnStream&) = delete;
+  OnStream& operator=(const OnStream&) = delete;
+
+ private:
+  Session& session_;
+  StreamId before_;
 };
 
 /// Runs without recording anything for a backward pass.

@@ -1,6 +1,7 @@
 #include "parallel/torch/tensor.hpp"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "parallel/torch/session.hpp"
@@ -8,7 +9,7 @@
 
 namespace tidemark::parallel::torch {
 
-Storage::~Storage() { session_.give_up(*this); }
+void Storage::unreferenced() { session_.give_up(*this); }
 
 std::int64_t elements_of(const Shape& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
@@ -32,16 +33,17 @@ bool Tensor::contiguous() const {
 }
 
 bool Tensor::dense() const {
-  std::vector<std::size_t> order;
-  for (std::size_t d = 0; d < sizes.size(); ++d)
-    if (sizes[d] != 1) order.push_back(d);
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return strides[a] < strides[b]; });
-  std::int64_t expected = 1;
-  for (const std::size_t d : order) {
-    if (strides[d] != expected) return false;
-    expected *= sizes[d];
+  // Dimensions from the innermost on: each begins where those within it end.
+  std::int64_t within = 1;
+  for (std::size_t left = sizes.size(); left > 0; --left) {
+    if (within == elements()) return true;
+    std::int64_t size = 0;
+    for (std::size_t d = 0; d < sizes.size(); ++d)
+      if (sizes[d] != 1 && strides[d] == within) size = sizes[d];
+    if (size == 0) return false;
+    within *= size;
   }
-  return true;
+  return within == elements();
 }
 
 Tensor Tensor::detached() const { return {storage, sizes, strides, dtype, {}}; }
@@ -98,9 +100,9 @@ std::int64_t stride_within(const Tensor& operand, std::size_t dimension, const S
 }
 
 // Negative: `a` lies within `b` in memory; positive: around it; 0: nobody says.
-int order_of(const std::vector<const Tensor*>& operands, std::size_t a, std::size_t b, const Shape& sizes) {
-  for (const Tensor* operand : operands) {
-    const std::int64_t of_a = stride_within(*operand, a, sizes), of_b = stride_within(*operand, b, sizes);
+int order_of(const Operands& operands, std::size_t a, std::size_t b, const Shape& sizes) {
+  for (const Tensor& operand : operands) {
+    const std::int64_t of_a = stride_within(operand, a, sizes), of_b = stride_within(operand, b, sizes);
     if (of_a == 0 || of_b == 0) continue;
     if (of_a != of_b) return of_a < of_b ? -1 : 1;
     if (sizes[a] > sizes[b]) return 1;
@@ -110,11 +112,15 @@ int order_of(const std::vector<const Tensor*>& operands, std::size_t a, std::siz
 
 }  // namespace
 
-Shape elementwise_strides(const std::vector<const Tensor*>& operands, const Shape& sizes) {
+Shape elementwise_strides(Operands operands, const Shape& sizes) {
+  Shape strides = contiguous_strides(sizes);
+  bool all_contiguous = true;
+  for (const Tensor& operand : operands) all_contiguous &= operand.sizes == sizes && operand.strides == strides;
+  if (all_contiguous) return strides;
   // Innermost first; insertion keeps those in place of which nobody says anything.
-  std::vector<std::size_t> order(sizes.size());
+  std::array<std::size_t, Shape::most> order{};
   for (std::size_t d = 0; d < sizes.size(); ++d) order[d] = sizes.size() - 1 - d;
-  for (std::size_t i = 1; i < order.size(); ++i) {
+  for (std::size_t i = 1; i < sizes.size(); ++i) {
     std::size_t moving = i;
     for (std::size_t before = i; before-- > 0;) {
       const int order_between = order_of(operands, order[before], order[moving], sizes);
@@ -126,11 +132,10 @@ Shape elementwise_strides(const std::vector<const Tensor*>& operands, const Shap
       }
     }
   }
-  Shape strides(sizes.size(), 1);
   std::int64_t stride = 1;
-  for (const std::size_t d : order) {
-    strides[d] = stride;
-    stride *= sizes[d];
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    strides[order[i]] = stride;
+    stride *= sizes[order[i]];
   }
   return strides;
 }

@@ -1,10 +1,15 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <initializer_list>
+#include <iterator>
+#include <span>
 #include <vector>
 
 #include "parallel/namespace.hpp"
+#include "parallel/torch/reference.hpp"
+#include "parallel/torch/shape.hpp"
+#include "parallel/torch/small_vector.hpp"
 #include "sim/base/category.hpp"
 #include "sim/base/dtype.hpp"
 #include "sim/base/units.hpp"
@@ -14,34 +19,31 @@
 namespace tidemark::parallel::torch {
 
 class Session;
-struct Node;
-
-using Shape = std::vector<std::int64_t>;
+class Node;
 
 /// Memory that tensors view. The program says that it is given up when the last tensor that views it goes, which is
 /// when PyTorch's reference count comes to zero.
-class Storage {
+class Storage final : public Counted {
  public:
   Storage(Session& session, BufferId buffer) : session_(session), buffer_(buffer) {}
-  ~Storage();
-  Storage(const Storage&) = delete;
-  Storage& operator=(const Storage&) = delete;
 
   [[nodiscard]] BufferId buffer() const { return buffer_; }
 
  private:
+  void unreferenced() override;
+
   Session& session_;
   BufferId buffer_;
 };
 
 /// Where the gradient of a tensor goes: input `input` of a node of the autograd graph.
 struct Edge {
-  std::shared_ptr<Node> node;
+  Ref<Node> node;
   std::size_t input = 0;
 };
 
 struct Tensor {
-  std::shared_ptr<Storage> storage;
+  Ref<Storage> storage;
   Shape sizes;
   Shape strides;  ///< elements
   DType dtype = DType::BF16;
@@ -61,6 +63,52 @@ struct Tensor {
   [[nodiscard]] Tensor detached() const;
 };
 
+/// A gradient for each output of an operation, or for each input; undefined where none is needed.
+using Gradients = SmallVector<Tensor, 3>;
+
+/// Tensors that a function is handed, wherever they lie: it reads them while it runs, and keeps none.
+class Operands {
+ public:
+  struct Operand {
+    Operand(const Tensor& its) : tensor(&its) {}  // NOLINT: {x, &y} are operands
+    Operand(const Tensor* its) : tensor(its) {}   // NOLINT
+    const Tensor* tensor;
+  };
+  Operands() = default;
+  Operands(std::initializer_list<Operand> list) : listed_(std::data(list)), size_(list.size()) {}
+  Operands(std::span<const Operand> list) : listed_(list.data()), size_(list.size()) {}  // NOLINT: any of them will do
+  Operands(const std::vector<Tensor>& all) : in_row_(all.data()), size_(all.size()) {}   // NOLINT
+  Operands(const Gradients& all) : in_row_(all.begin()), size_(all.size()) {}            // NOLINT
+
+  [[nodiscard]] std::size_t size() const { return size_; }
+  [[nodiscard]] const Tensor& operator[](std::size_t i) const {
+    return listed_ != nullptr ? *listed_[i].tensor : in_row_[i];
+  }
+  [[nodiscard]] const Tensor& front() const { return (*this)[0]; }
+
+  class Iterator {
+   public:
+    Iterator(const Operands& all, std::size_t at) : all_(all), at_(at) {}
+    const Tensor& operator*() const { return all_[at_]; }
+    Iterator& operator++() {
+      ++at_;
+      return *this;
+    }
+    bool operator!=(const Iterator& other) const { return at_ != other.at_; }
+
+   private:
+    const Operands& all_;
+    std::size_t at_;
+  };
+  [[nodiscard]] Iterator begin() const { return {*this, 0}; }
+  [[nodiscard]] Iterator end() const { return {*this, size_}; }
+
+ private:
+  const Operand* listed_ = nullptr;
+  const Tensor* in_row_ = nullptr;
+  std::size_t size_ = 0;
+};
+
 [[nodiscard]] std::int64_t elements_of(const Shape& sizes);
 /// Strides of sizes laid out one after another, the last dimension innermost.
 [[nodiscard]] Shape contiguous_strides(const Shape& sizes);
@@ -71,6 +119,6 @@ struct Tensor {
 [[nodiscard]] Shape strides_of_view(const Tensor& tensor, const Shape& sizes);
 /// The strides that an elementwise operation gives its output: dimensions stay in the order in which the operands'
 /// lie in memory (ATen TensorIterator.cpp reorder_dimensions).
-[[nodiscard]] Shape elementwise_strides(const std::vector<const Tensor*>& operands, const Shape& sizes);
+[[nodiscard]] Shape elementwise_strides(Operands operands, const Shape& sizes);
 
 }  // namespace tidemark::parallel::torch

@@ -13,10 +13,6 @@
 namespace tidemark::cli {
 namespace {
 
-[[noreturn]] void refuse(std::string option, std::string message, std::string hint) {
-  throw InputError(Problem{.file = std::move(option), .message = std::move(message), .hint = std::move(hint)});
-}
-
 std::vector<std::string> between_commas(const std::string& text) {
   std::vector<std::string> words;
   for (std::size_t start = 0; start <= text.size();) {
@@ -58,6 +54,10 @@ std::vector<std::int32_t> asked_numbers(const std::string& option, const std::st
 }
 
 }  // namespace
+
+void refuse(std::string option, std::string message, std::string hint) {
+  throw InputError(Problem{.file = std::move(option), .message = std::move(message), .hint = std::move(hint)});
+}
 
 std::vector<Rank> asked_ranks(const std::string& text, const Scenario& scenario) {
   const std::int32_t last = scenario.layout.world_size() - 1;

@@ -11,6 +11,9 @@
 
 namespace tidemark::cli {
 
+/// Throws InputError about an option.
+[[noreturn]] void refuse(std::string option, std::string message, std::string hint);
+
 /// "3", "0,4-7" or "all".
 [[nodiscard]] std::vector<Rank> asked_ranks(const std::string& text, const Scenario& scenario);
 /// The same; steps count from 1, and 0 is construction.

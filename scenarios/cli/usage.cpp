@@ -1,7 +1,8 @@
 #include "scenarios/cli/detail/usage.hpp"
 
 #include <algorithm>
-#include <filesystem>
+#include <array>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -36,6 +37,19 @@ InputError misuse(const CLI::App& app, const CLI::ParseError& error) {
   return InputError(Problem{.file = called, .message = std::move(message), .hint = std::move(hint)});
 }
 
+void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
+  static constexpr std::array<std::string_view, 4> planned{"report", "calibrate", "convert", "estimate"};
+  if (argc < 2 || argv[1][0] == '-') return;
+  const std::string verb = argv[1];
+  const auto verbs = app.get_subcommands([](const CLI::App*) { return true; });
+  if (std::any_of(verbs.begin(), verbs.end(), [&](const CLI::App* known) { return known->get_name() == verb; })) return;
+  const bool later = std::find(planned.begin(), planned.end(), verb) != planned.end();
+  throw InputError(Problem{
+      .file = "tidemark",
+      .message = later ? fmt::format("{} is not there yet", verb) : fmt::format("there is no verb '{}'", verb),
+      .hint = "predict, explain, plan, advise, capacity, compare, replay and validate are; see tidemark --help"});
+}
+
 void refuse_empty_texts(const CLI::App& app) {
   for (const CLI::Option* option : asked_verb(app).get_options()) {
     const std::vector<std::string> given = option->results();
@@ -45,12 +59,9 @@ void refuse_empty_texts(const CLI::App& app) {
   }
 }
 
-InputError with_file(const InputError& error, const std::string& scenario) {
-  std::vector<Problem> problems = error.problems();
-  const std::string name = std::filesystem::path(scenario).stem().string();
-  for (Problem& problem : problems)
-    if (!scenario.empty() && problem.file == name) problem.file = scenario;
-  return InputError(std::move(problems));
+void add_json(CLI::App& verb, std::string& file) {
+  verb.add_option("--json", file, "write the answer as JSON to FILE, or '-': then text goes to stderr")
+      ->type_name("FILE");
 }
 
 }  // namespace tidemark::cli

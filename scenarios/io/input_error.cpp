@@ -1,5 +1,6 @@
 #include "scenarios/io/input_error.hpp"
 
+#include <filesystem>
 #include <utility>
 
 namespace tidemark::scenarios {
@@ -36,5 +37,13 @@ InputError::InputError(std::vector<Problem> problems)
     : std::runtime_error(text(problems)), problems_(std::move(problems)) {}
 
 InputError::InputError(Problem problem) : InputError(std::vector<Problem>{std::move(problem)}) {}
+
+InputError with_file(const InputError& error, const std::string& scenario) {
+  std::vector<Problem> problems = error.problems();
+  const std::string name = std::filesystem::path(scenario).stem().string();
+  for (Problem& problem : problems)
+    if (!scenario.empty() && problem.file == name) problem.file = scenario;
+  return InputError(std::move(problems));
+}
 
 }  // namespace tidemark::scenarios

@@ -35,4 +35,7 @@ class InputError : public std::runtime_error {
   std::vector<Problem> problems_;
 };
 
+/// Some problems are known of a scenario that has only a name any more: they get its file.
+[[nodiscard]] InputError with_file(const InputError& error, const std::string& scenario);
+
 }  // namespace tidemark::scenarios

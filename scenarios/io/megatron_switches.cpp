@@ -375,7 +375,7 @@ std::vector<std::string> all_flags() {
 
 }  // namespace
 
-void read_own_switches(TomlReader switches, RuntimeChoice& runtime) {
+void read_own_switches(TomlReader& switches, RuntimeChoice& runtime) {
   for (const Own& own : own_flags)
     runtime.*own.meaning = switches.boolean(own.flag).value_or(false) ? own.set : !own.set;
 }

@@ -9,6 +9,6 @@ namespace tidemark::scenarios {
 void check_megatron_switches(TomlReader switches, const Scenario& asked, const ScenarioTables& tables);
 
 /// Reads the flags that nothing else in a scenario says; one that is left out has Megatron's default.
-void read_own_switches(TomlReader switches, RuntimeChoice& runtime);
+void read_own_switches(TomlReader& switches, RuntimeChoice& runtime);
 
 }  // namespace tidemark::scenarios

@@ -20,7 +20,7 @@ OptimizerKernels read_optimizer_kernels(TomlReader& switches) {
 
 }  // namespace
 
-EagerSettings read_pytorch_switches(TomlReader switches) {
+EagerSettings read_pytorch_switches(TomlReader& switches) {
   constexpr Ratio most{std::int64_t{1'000'000'000'000}};
   EagerSettings settings;
   settings.optimizer = read_optimizer_kernels(switches);

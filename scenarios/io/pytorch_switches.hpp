@@ -7,7 +7,7 @@ namespace tidemark::scenarios {
 
 /// Reads `[runtime.switches]` of plain PyTorch: arguments of torch.optim, torch.utils.checkpoint,
 /// DistributedDataParallel and of transformers, under their own names. Any other key is a problem.
-[[nodiscard]] EagerSettings read_pytorch_switches(TomlReader switches);
+[[nodiscard]] EagerSettings read_pytorch_switches(TomlReader& switches);
 
 /// What of a scenario plain PyTorch cannot do, or is not modelled in it, is a problem; what it leaves open gets
 /// PyTorch's default. `asked` has been read and not settled.

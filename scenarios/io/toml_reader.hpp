@@ -70,6 +70,9 @@ class TomlReader {
   /// Reports keys that nobody asked for. Call it last.
   void refuse_unknown_keys();
 
+  /// Keys that were asked for, perhaps more than once; none of a table that is missing.
+  [[nodiscard]] std::span<const std::string_view> asked() const { return known_; }
+
   [[nodiscard]] bool present() const { return table_ != nullptr; }
   [[nodiscard]] bool has(std::string_view key) const { return find(key) != nullptr; }
   /// No problem with this key so far: left out, or read well.

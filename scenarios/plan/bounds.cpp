@@ -8,7 +8,6 @@
 
 #include "parallel/lower.hpp"
 #include "parallel/mesh.hpp"
-#include "parallel/sizes.hpp"
 #include "parallel/stages.hpp"
 #include "scenarios/outliving_batches.hpp"
 #include "scenarios/plan/pass_schedule.hpp"
@@ -21,60 +20,33 @@ namespace {
 
 constexpr Duration ages_ago{std::numeric_limits<std::int64_t>::min() / 4};
 
-Effects repeated(const Effects& e, std::int64_t times) {
-  const auto of = [&](const Effect& one) -> Effect {
-    const Bytes before_last = one.net * (times - 1);
-    return {one.net * times, std::max(one.highest, before_last + one.highest)};
-  };
-  return {of(e.lower), of(e.upper)};
+Effect repeated(const Effect& one, std::int64_t times) {
+  return {one.net * times, std::max(one.highest, one.net * (times - 1) + one.highest)};
 }
 
-// Calls `visit(piece, times)` for each piece of a window, units between the first and the last as often as a chunk of
-// those runs has them.
-template <class Visit>
-void for_each_piece(const Window& window, const std::vector<LayerRun>& runs, Visit visit) {
-  for (std::size_t i = 0; i < window.pieces.size(); ++i) {
-    const Piece& piece = window.pieces[i];
-    const bool between = piece.run >= 0 && piece.unit == 1 && runs[static_cast<std::size_t>(piece.run)].times > 3;
-    visit(i, between ? runs[static_cast<std::size_t>(piece.run)].times - 2 : 1);
-  }
-}
-
-// Memory of a chunk's passes, relative to what is there when a step's passes begin.
+// Memory of a chunk's passes, at least, relative to what is there when a step's passes begin.
 struct PassMemory {
   std::int64_t each = 0;                                                                ///< a micro-batch in flight
   std::int64_t forward = std::numeric_limits<std::int64_t>::max(), backward = forward;  ///< highest point of a pass
 };
 
-struct PassMemories {
-  PassMemory lower, upper;
-};
-
-PassMemories pass_memories(const ChunkSample& sample, const std::vector<LayerRun>& runs) {
-  std::vector<Effects> of_window;
+PassMemory pass_memory(const ChunkSample& sample, const std::vector<LayerRun>& runs) {
+  std::vector<Effect> of_window;
   for (const Window& window : sample.windows) {
-    Effects all;
-    for_each_piece(window, runs, [&](std::size_t piece, std::int64_t times) {
-      all = then(all, repeated(window.pieces[piece].effects, times));
-    });
+    Effect all;
+    for (const Piece& piece : window.pieces) all = then(all, repeated(piece.effect, times_of(piece, runs)));
     of_window.push_back(all);
   }
-  PassMemories found;
-  found.upper.forward = found.upper.backward = 0;
+  PassMemory found;
   // The second micro-batch, which comes upon what the first left behind; where none runs ahead, nothing is in flight.
   const bool ahead = sample.windows.size() > 2 && is_forward(sample.windows[1].kind);
-  found.lower.each = ahead ? of_window[1].lower.net.count() : 0;
-  found.upper.each = ahead ? of_window[1].upper.net.count() : 0;
-  std::int64_t lower = 0, upper = 0;
+  found.each = ahead ? of_window[1].net.count() : 0;
+  std::int64_t before = 0;
   for (std::size_t w = 0; w < of_window.size(); ++w) {
     const Window& window = sample.windows[w];
-    const bool forward = is_forward(window.kind);
-    std::int64_t& low = forward ? found.lower.forward : found.lower.backward;
-    std::int64_t& high = forward ? found.upper.forward : found.upper.backward;
-    low = std::min(low, lower + of_window[w].lower.highest.count() - window.others * found.lower.each);
-    high = std::max(high, upper + of_window[w].upper.highest.count() - window.others * found.upper.each);
-    lower += of_window[w].lower.net.count();
-    upper += of_window[w].upper.net.count();
+    std::int64_t& lowest = is_forward(window.kind) ? found.forward : found.backward;
+    lowest = std::min(lowest, before + of_window[w].highest.count() - window.others * found.each);
+    before += of_window[w].net.count();
   }
   return found;
 }
@@ -140,7 +112,8 @@ std::vector<std::vector<Bounder::Chunk>> Bounder::chunks_of(const Scenario& s) {
       if (!chunk.sample) {
         const std::vector<LayerRun> few = sampled(chunk.runs);
         const SampleKey key{passes_key(s, few), chunk.kind, few};
-        chunk.sample = samples_.get(key, hash_of(key));
+        const auto made = samples_.get(key, hash_of(key));
+        if (*made) chunk.sample = {made, &**made};
       }
       its.push_back(std::move(chunk));
     }
@@ -153,13 +126,10 @@ std::shared_ptr<const Bounder::Mesh> Bounder::mesh_of(const Scenario& s) {
   return meshes_.get(key, hash_of(key));
 }
 
-Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
-  const Runtime runtime = runtime_of(asked);
-  const auto graph = graphs_.graph_of(asked.model, graph_options_of(asked));
-  const LoweringInput input{*graph, asked.layout, asked.train, runtime};
-  const Communicators comms = communicators_of(input);
+namespace {
 
-  // Who talks to whom shows in the shortest job on the same mesh.
+// The shortest job on the scenario's mesh: who talks to whom, and what passes do, shows in it.
+Scenario shortest_job(const Scenario& asked) {
   Scenario shortest = asked;
   shortest.layout.chunks = std::min(asked.layout.chunks, 2);
   shortest.layout.stage_layers.assign(static_cast<std::size_t>(shortest.layout.stages()), 1);
@@ -168,32 +138,116 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
   shortest.model.layers = shortest.layout.stages();
   shortest.train.global_batch =
       std::int64_t{asked.layout.data} * (is_interleaved(asked.layout.schedule) ? asked.layout.group() : 2);
+  return shortest;
+}
+
+// Pipeline ranks that do alike in the shortest job: the first, those between, the last.
+int kind_of_rank(const Layout& layout, std::int32_t p) { return p == 0 ? 0 : p + 1 < layout.pipeline ? 1 : 2; }
+
+// Where the last step of a program without passes begins, where its passes would, and where the gradient norm is known.
+struct StatePlaces {
+  std::size_t step = 0, passes = 0, norm = 0;
+};
+StatePlaces places_in(const Program& state, std::int32_t last_step, CommSlot norm) {
+  StatePlaces at;
+  for (std::size_t i = 0; i < state.ops.size(); ++i) {
+    if (const auto* mark = std::get_if<Mark>(&state.ops[i]); mark != nullptr && mark->step == last_step) {
+      if (at.step == 0)
+        at.step = i;
+      else if (at.passes == 0)
+        at.passes = i;
+    }
+    const auto* collective = std::get_if<Collective>(&state.ops[i]);
+    if (at.passes > 0 && at.norm == 0 && collective != nullptr && collective->comm == norm) at.norm = i + 1;
+  }
+  if (at.norm == 0) at.norm = state.ops.size();
+  return at;
+}
+
+Bytes drivers_of(const Program& program, const DriverPrices& prices) {
+  Bytes sum;
+  for (const Op& op : program.ops) {
+    if (const auto* o = std::get_if<CreateDriver>(&op)) sum += prices.of(o->resource).high;
+    if (const auto* o = std::get_if<CreateCommunicator>(&op)) sum += prices.of(o->comm).high;
+  }
+  return sum;
+}
+
+}  // namespace
+
+Bounder::StateCost Bounder::state_cost(const Scenario& asked, const Program& state, const Communicators& comms,
+                                       const Mesh& mesh) {
+  const StatePlaces at = places_in(state, static_cast<std::int32_t>(asked.train.steps), comms.norm);
+  const auto timed = [&](std::size_t from, std::size_t to) {
+    return clock_bounds(timed_ops(state, from, to, asked.cluster.device), asked.cluster.host.launch,
+                        [&](const TimedOp& op) -> const GroupPrices& { return *mesh.prices[op.comm.index()]; });
+  };
+  StateCost cost;
+  cost.before_passes = effect_of(state, 0, at.passes).net;
+  cost.highest = effect_of(state, 0, state.ops.size()).highest;
+  cost.last_step_highest = effect_of(state, 0, at.step).net + effect_of(state, at.step, state.ops.size()).highest;
+  cost.zero = timed(at.step, at.passes);
+  cost.reduce = timed(at.passes, at.norm);
+  cost.rest = timed(at.norm, state.ops.size());
+  cost.launches = launches_of(timed_ops(state, at.step, state.ops.size(), asked.cluster.device));
+  return cost;
+}
+
+// What samples say of the passes of this job its program does: no less work in all (chunks in the middle of the model
+// read batches too, where they are on the first rank or the last), and no less memory.
+bool Bounder::samples_hold(const Scenario& shortest, std::int32_t p, const Program& program,
+                           const Communicators& comms) {
+  const auto step = static_cast<std::int32_t>(shortest.train.steps);
+  const auto found = work_of_passes(program, step, {comms.tensor, comms.pipeline}, shortest.cluster.device);
+  if (!found) return false;
+  const std::vector<Chunk> chunks = chunks_of(shortest)[static_cast<std::size_t>(p)];
+  const std::int64_t micro_batches = micro_batches_of(shortest.train, shortest.layout);
+  PassWork expected;
+  for (const Chunk& chunk : chunks) {
+    if (!chunk.sample) return false;
+    const std::vector<Window>& windows = chunk.sample->windows;  // those of a kind do the same
+    const auto backward =
+        std::find_if(windows.begin(), windows.end(), [](const Window& w) { return !is_forward(w.kind); });
+    if (backward == windows.end()) return false;
+    expected.add(windows.front().work, micro_batches);
+    expected.add(backward->work, micro_batches);
+  }
+  if (!found->covers(expected)) return false;
+  const auto [begin, end] = passes_of(program, step);
+  return lowest_of_passes(shortest, p, chunks, micro_batches) <= effect_of(program, begin, end).highest.count();
+}
+
+Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
+  Mesh mesh;
+  mesh.runtime = runtime_of(asked);
+  const auto graph = graphs_.graph_of(asked.model, graph_options_of(asked));
+  const LoweringInput input{*graph, asked.layout, asked.train, mesh.runtime};
+  const Communicators comms = communicators_of(input);
+
+  const Scenario shortest = shortest_job(asked);
   const auto small_graph = graphs_.graph_of(shortest.model, graph_options_of(shortest));
-  const LoweringInput small{*small_graph, shortest.layout, shortest.train, runtime};
+  const LoweringInput small{*small_graph, shortest.layout, shortest.train, mesh.runtime};
   Workload workload;
   workload.communicators = comms.table;
   workload.program_of_rank.resize(static_cast<std::size_t>(asked.layout.world_size()));
-  // The first rank of the pipeline, those between, the last: others talk as these do.
-  const auto kind_of = [&](std::int32_t p) { return p == 0 ? 0 : p + 1 < asked.layout.pipeline ? 1 : 2; };
   std::array<std::int32_t, 3> program_of_kind{-1, -1, -1};
   for (std::int32_t p = 0; p < asked.layout.pipeline; ++p) {
-    std::int32_t& program = program_of_kind[static_cast<std::size_t>(kind_of(p))];
+    std::int32_t& program = program_of_kind[static_cast<std::size_t>(kind_of_rank(asked.layout, p))];
     if (program >= 0) continue;
     program = static_cast<std::int32_t>(workload.programs.size());
     workload.programs.push_back(lower_role(small, {{.pipeline = p}, {}}));
+    mesh.samples_hold = mesh.samples_hold && samples_hold(shortest, p, workload.programs.back(), comms);
   }
   const GroupAxis pipeline = dense_mesh(asked.layout).along(axis::pp);
   for (Rank rank{0}; rank.value < asked.layout.world_size(); ++rank.value)
     workload.program_of_rank[rank.index()] =
-        program_of_kind[static_cast<std::size_t>(kind_of(pipeline.coordinate(rank)))];
+        program_of_kind[static_cast<std::size_t>(kind_of_rank(asked.layout, pipeline.coordinate(rank)))];
   const Prices driver = price(workload, asked.cluster, nccl_settings(asked.runtime));
 
   const FabricKey fabric_key{asked.cluster, asked.layout.world_size()};
   const auto fabric = fabrics_.get(fabric_key, hash_of(fabric_key));
   const std::int32_t streams = is_interleaved(asked.layout.schedule) ? 4 : 2;
   const std::int64_t sharers = link_sharers(asked.cluster, streams);
-  Mesh mesh;
-  mesh.runtime = runtime;
   for (const Communicator& communicator : comms.table) {
     const GroupPlaces places{fabric, distinct_groups(communicator, *fabric, asked.layout.world_size()), sharers};
     mesh.prices.push_back(prices_.get(places, hash_of(places)));
@@ -201,7 +255,6 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
   if (comms.tensor.valid()) mesh.tensor = mesh.prices[comms.tensor.index()];
   if (comms.pipeline.valid()) mesh.pipeline = mesh.prices[comms.pipeline.index()];
 
-  const Duration launch = asked.cluster.host.launch;
   std::map<std::vector<std::pair<std::int32_t, int>>, std::size_t> known_states;  // -> stage
   for (std::int32_t p = 0; p < asked.layout.pipeline; ++p) {
     // Ranks that hold as many layers do the same with them.
@@ -209,135 +262,80 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
     for (const Stage& stage : chunks_of_rank(static_cast<std::int32_t>(asked.model.layers), asked.layout, p))
       held.emplace_back(stage.layers(), (stage.embedding ? 1 : 0) + (stage.head ? 2 : 0));
     const auto [known, added] = known_states.try_emplace(held, mesh.stages.size());
-    const Rank rank = rank_at(asked.layout, {.pipeline = p});
-    const DriverPrices& its = driver.of(rank);
-    const auto driver_upper = [&] {
-      Bytes sum;
-      for (const Op& op : workload.program(rank).ops) {
-        if (const auto* o = std::get_if<CreateDriver>(&op)) sum += its.of(o->resource).high;
-        if (const auto* o = std::get_if<CreateCommunicator>(&op)) sum += its.of(o->comm).high;
-      }
-      return sum;
-    };
-    if (!added) {
+    if (added) {
+      const std::optional<Program> state = lower_state(input, {{.pipeline = p}, {}});
+      mesh.samples_hold = mesh.samples_hold && state;
+      mesh.stages.push_back(state ? state_cost(asked, *state, comms, mesh) : StateCost{});
+    } else {
       mesh.stages.push_back(mesh.stages[known->second]);
-      mesh.stages.back().driver_upper = driver_upper();
-      continue;
     }
-    const Program state = lower_state(input, {{.pipeline = p}, {}});
-    StateCost cost;
-    std::size_t step = 0, passes = 0, norm = 0;
-    for (std::size_t i = 0; i < state.ops.size(); ++i) {
-      const auto* mark = std::get_if<Mark>(&state.ops[i]);
-      if (mark != nullptr && mark->step == asked.train.steps) {
-        if (step == 0)
-          step = i;
-        else if (passes == 0)
-          passes = i;
-      }
-      const auto* collective = std::get_if<Collective>(&state.ops[i]);
-      if (passes > 0 && norm == 0 && collective != nullptr && collective->comm == comms.norm) norm = i + 1;
-    }
-    if (norm == 0) norm = state.ops.size();
-    cost.before_passes = effects_of(state, 0, passes);
-    cost.all = effects_of(state, 0, state.ops.size());
-    cost.last_step_highest =
-        effects_of(state, 0, step).lower.net + effects_of(state, step, state.ops.size()).lower.highest;
-    const auto timed = [&](std::size_t from, std::size_t to) {
-      return clock_bounds(timed_ops(state, from, to, asked.cluster.device), launch,
-                          [&](const TimedOp& op) -> const GroupPrices& { return *mesh.prices[op.comm.index()]; });
-    };
-    cost.zero = timed(step, passes);
-    cost.reduce = timed(passes, norm);
-    cost.rest = timed(norm, state.ops.size());
-    cost.launches = launches_of(timed_ops(state, step, state.ops.size(), asked.cluster.device));
-
-    cost.driver_upper = driver_upper();
-    if (asked.layout.sharding != Sharding::None) {
-      const Sizes sizes = sizes_of(graph->model, asked.layout, asked.train, runtime);
-      for (const Stage& stage : chunks_of_rank(static_cast<std::int32_t>(asked.model.layers), asked.layout, p)) {
-        const auto parameters = stage_parameters(*graph, stage, runtime);
-        const BufferLayout buffer =
-            buffer_layout(*graph, parameters, sizes, runtime, stage, asked.layout.sharding, asked.layout.data);
-        std::int64_t mine = 0;
-        for (const ShardPiece& piece : buffer.pieces(0, asked.layout.data)) mine += piece.elements;
-        // Master, two moments, a copy of the gradients in fp32, a clone; each piece's blocks rounded.
-        const std::int64_t more = buffer.elements / asked.layout.data - mine;
-        const auto pieces = static_cast<std::int64_t>(parameters.size() + buffer.buckets.size());
-        cost.other_roles += more * 20 + pieces * 5 * ((1 << 20) + 512);
-      }
-    }
-    mesh.stages.push_back(std::move(cost));
+    const Rank rank = rank_at(asked.layout, {.pipeline = p});
+    mesh.stages.back().driver_upper = drivers_of(workload.program(rank), driver.of(rank));
   }
   return mesh;
 }
 
+bool Bounder::covers(const Scenario& s) {
+  if (!knows(s)) return false;
+  const auto all = chunks_of(s);
+  const auto has_sample = [](const Chunk& chunk) { return chunk.sample != nullptr; };
+  return mesh_of(s)->samples_hold && std::all_of(all.begin(), all.end(), [&](const std::vector<Chunk>& of_rank) {
+           return std::all_of(of_rank.begin(), of_rank.end(), has_sample);
+         });
+}
+
+std::int64_t Bounder::lowest_of_passes(const Scenario& s, std::int32_t p, const std::vector<Chunk>& chunks,
+                                       std::int64_t micro_batches) {
+  std::int64_t boundary = 0;
+  std::vector<PassMemory> passes;
+  for (const Chunk& chunk : chunks) {
+    boundary = std::max(boundary, chunk.sample->boundary.count());
+    passes.push_back(pass_memory(*chunk.sample, chunk.runs));
+  }
+  if (!is_interleaved(s.layout.schedule)) {
+    const PassMemory& its = passes.front();
+    return run_ahead(s.layout, p, micro_batches) * its.each + std::max(its.forward, its.backward);
+  }
+  // A sample's schedule has four variables of its own that hold what crosses between stages (input, output and the
+  // gradients of both), of which this one's function may hold none.
+  constexpr std::int64_t variables = 4;
+  const InFlightKey key = in_flight_key(s.layout, p, micro_batches);
+  std::int64_t lowest = 0;
+  for (const InFlight::At& at : in_flight_.get(key, hash_of(key))->moments) {
+    const PassMemory& its = passes[static_cast<std::size_t>(at.chunk)];
+    std::int64_t all = (is_forward(at.kind) ? its.forward : its.backward) - variables * boundary;
+    for (std::size_t c = 0; c < passes.size(); ++c) all += at.others[c] * passes[c].each;
+    lowest = std::max(lowest, all);
+  }
+  return lowest;
+}
+
 MemoryBounds Bounder::memory(const Scenario& s) {
-  ensure(knows(s), "bounds are asked of what they know");
+  ensure(covers(s), "bounds are asked of what they cover");
   const auto mesh = mesh_of(s);
   const std::vector<std::vector<Chunk>> chunks = chunks_of(s);
   const std::int64_t micro_batches = micro_batches_of(s.train, s.layout);
   MemoryBounds bounds;
   for (std::size_t p = 0; p < chunks.size(); ++p) {
     const StateCost& state = mesh->stages[p];
-    std::int64_t caches_low = 0, caches_high = 0, boundary = 0;
-    std::vector<PassMemories> passes;
-    for (const Chunk& chunk : chunks[p]) {
-      caches_low = std::max(caches_low, chunk.sample->caches.lower.net.count());
-      caches_high += chunk.sample->caches.upper.net.count();
-      boundary = std::max(boundary, chunk.sample->boundary.count());
-      passes.push_back(pass_memories(*chunk.sample, chunk.runs));
-    }
-    std::int64_t low = 0, high = 0;
-    if (is_interleaved(s.layout.schedule)) {
-      // The function of the interleaved schedule holds other variables: what crosses between stages, a few times.
-      const std::int64_t held = 4 * boundary;
-      const std::int64_t held_high =
-          (2 * s.layout.chunks + 2 * (s.layout.group() - s.layout.pipeline) + 8) * (boundary + (2 << 20));
-      const InFlightKey key = in_flight_key(s.layout, static_cast<std::int32_t>(p), micro_batches);
-      const auto most = in_flight_.get(key, hash_of(key));
-      for (const InFlight::At& at : most->moments) {
-        std::int64_t others_low = 0, others_high = 0;
-        for (std::size_t c = 0; c < passes.size(); ++c) {
-          others_low += at.others[c] * passes[c].lower.each;
-          others_high += at.others[c] * passes[c].upper.each;
-        }
-        const PassMemories& its = passes[static_cast<std::size_t>(at.chunk)];
-        const bool forward = is_forward(at.kind);
-        low = std::max(low, others_low + (forward ? its.lower.forward : its.lower.backward) - held);
-        high = std::max(high, others_high + (forward ? its.upper.forward : its.upper.backward) + held_high);
-      }
-    } else {
-      const std::int64_t ahead = run_ahead(s.layout, static_cast<std::int32_t>(p), micro_batches);
-      const PassMemory &lower = passes.front().lower, &upper = passes.front().upper;
-      low = ahead * lower.each + std::max(lower.forward, lower.backward);
-      // In a schedule that keeps the last stage's micro-batches in flight, each holds no more than a pass at its
-      // highest.
-      const std::int64_t each =
-          std::max(upper.each, run_ahead(s.layout, s.layout.pipeline - 1, micro_batches) > 0 ? upper.forward : 0);
-      high = ahead * each + std::max(upper.forward, upper.backward);
-    }
-    const std::int64_t there_low = state.before_passes.lower.net.count() + caches_low;
-    const std::int64_t there_high = state.before_passes.upper.net.count() + caches_high;
-    const Bytes in_last_step{std::max(there_low + low, state.last_step_highest.count())};
-    const Bytes allocated = std::max(in_last_step, state.all.lower.highest);
-    bounds.allocated_low = std::max(bounds.allocated_low, allocated);
-    bounds.allocated_high =
-        std::max(bounds.allocated_high,
-                 Bytes{std::max(there_high + high, state.all.upper.highest.count() + caches_high) + state.other_roles});
+    const auto rank = static_cast<std::int32_t>(p);
+    Bytes caches;
+    for (const Chunk& chunk : chunks[p]) caches = std::max(caches, chunk.sample->caches);
+    const Bytes in_passes = state.before_passes + caches + Bytes{lowest_of_passes(s, rank, chunks[p], micro_batches)};
+    const Bytes in_last_step = std::max(in_passes, state.last_step_highest);
+    const Bytes allocated = std::max(in_last_step, state.highest);
+    bounds.allocated = std::max(bounds.allocated, allocated);
     // Drivers have all they take by the last of several steps. Before, a full device may have made the allocator give
     // back what it held when they came.
     const Bytes drivers = s.train.steps > 1 ? state.driver_upper : Bytes{};
-    const Bytes batches = of_outliving_batches(s, mesh->runtime, static_cast<std::int32_t>(p));
-    bounds.device_upper_low = std::max(bounds.device_upper_low, std::max(allocated, in_last_step + drivers) + batches);
+    const Bytes batches = of_outliving_batches(s, mesh->runtime, rank);
+    bounds.device_upper = std::max(bounds.device_upper, std::max(allocated, in_last_step + drivers) + batches);
   }
-  // Settings of the allocator make blocks larger, never smaller.
-  if (!s.runtime.allocator.empty()) bounds.allocated_high = Bytes{std::numeric_limits<std::int64_t>::max()};
   return bounds;
 }
 
 Bounder::WindowClocks Bounder::make_clocks(const ClockKey& key) {
-  // Passes talk to nobody else, hand-overs apart.
+  // Passes talk to nobody else, hand-overs apart: samples are cut where that is so.
   const auto tensor = [&](const TimedOp&) -> const GroupPrices& { return *key.tensor; };
   WindowClocks clocks;
   for (const Window& window : key.sample->windows) {
@@ -351,7 +349,7 @@ Bounder::WindowClocks Bounder::make_clocks(const ClockKey& key) {
 }
 
 DurationBounds Bounder::step(const Scenario& s) {
-  ensure(knows(s), "bounds are asked of what they know");
+  ensure(covers(s), "bounds are asked of what they cover");
   const auto mesh = mesh_of(s);
   const std::vector<std::vector<Chunk>> chunks = chunks_of(s);
   const Duration launch = s.cluster.host.launch;
@@ -372,13 +370,15 @@ DurationBounds Bounder::step(const Scenario& s) {
       for (std::size_t w = 0; w < clocks->size(); ++w) {
         Duration from, to;
         std::int64_t its_launches = 0;
-        for_each_piece(chunk.sample->windows[w], chunk.runs, [&](std::size_t piece, std::int64_t times) {
+        const Window& window = chunk.sample->windows[w];
+        for (std::size_t piece = 0; piece < window.pieces.size(); ++piece) {
           const PieceClock& clock = (*clocks)[w][piece];
+          const std::int64_t times = times_of(window.pieces[piece], chunk.runs);
           from += clock.low * times;
           to += clock.high * times;
           its_launches += clock.launches * times;
-        });
-        const bool forward = is_forward(chunk.sample->windows[w].kind);
+        }
+        const bool forward = is_forward(window.kind);
         Duration& least = forward ? shortest.forward : shortest.backward;
         Duration& most = forward ? slowest.forward : slowest.backward;
         least = std::min(least, from);

@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "parallel/mesh.hpp"
 #include "scenarios/plan/exact_memory.hpp"
 #include "scenarios/plan/group_prices.hpp"
 #include "scenarios/plan/keys.hpp"
@@ -14,10 +16,9 @@
 
 namespace tidemark::scenarios {
 
-/// What is certain of a candidate's figures without its programs (docs/planner.md has the proofs).
+/// What a candidate takes at least, without its programs (docs/planner.md has the proofs).
 struct MemoryBounds {
-  Bytes allocated_low, allocated_high;  ///< high: only where the allocator has its default settings
-  Bytes device_upper_low;
+  Bytes allocated, device_upper;
 };
 
 /// Bounds of candidates, from samples that they share. From any thread.
@@ -25,18 +26,19 @@ class Bounder {
  public:
   explicit Bounder(SharedGraphs& graphs) : graphs_(graphs) {}
 
-  /// Whether the bounds know everything that the scenario asks for. Where they do not, nothing is certain.
+  /// Whether everything that the scenario asks for has been thought about.
   [[nodiscard]] static bool knows(const Scenario& scenario);
+  /// Whether, besides, what bounds rest on is found in programs of its chunks and of its mesh. Of what is not covered
+  /// nothing is certain.
+  [[nodiscard]] bool covers(const Scenario& scenario);
   [[nodiscard]] MemoryBounds memory(const Scenario& scenario);
   [[nodiscard]] DurationBounds step(const Scenario& scenario);
 
  private:
   // Ranks of one pipeline stage outside their passes.
   struct StateCost {
-    Effects before_passes;              ///< net: what is there when the last step's passes begin
-    Effects all;                        ///< highest: with no pass at all
-    Bytes last_step_highest;            ///< the same at least, within the last step
-    std::int64_t other_roles = 0;       ///< how much more the state of another role can be
+    Bytes before_passes;                ///< what is there when the last step's passes begin
+    Bytes highest, last_step_highest;   ///< with no pass at all: of the whole job, and within its last step
     DurationBounds zero, reduce, rest;  ///< of a step: before its passes, up to the gradient norm, after it
     std::int64_t launches = 0;          ///< in all three
     Bytes driver_upper;
@@ -47,6 +49,7 @@ class Bounder {
     std::vector<StateCost> stages;
     std::vector<std::shared_ptr<const GroupPrices>> prices;  ///< by communicator
     std::shared_ptr<const GroupPrices> tensor, pipeline;     ///< of these two, where there are any
+    bool samples_hold = true;                                ///< in the shortest job on it
   };
   /// Clocks of a sample's windows and pieces, where its tensor-parallel groups lie so.
   struct PieceClock {
@@ -58,16 +61,24 @@ class Bounder {
   struct Chunk {
     ChunkKind kind = ChunkKind::Only;
     std::vector<LayerRun> runs;
-    std::shared_ptr<const ChunkSample> sample;
+    std::shared_ptr<const ChunkSample> sample;  ///< nothing where none stands for it
   };
 
   [[nodiscard]] std::vector<std::vector<Chunk>> chunks_of(const Scenario& scenario);
   [[nodiscard]] std::shared_ptr<const Mesh> mesh_of(const Scenario& scenario);
   [[nodiscard]] Mesh make_mesh(const Scenario& scenario);
+  [[nodiscard]] static StateCost state_cost(const Scenario& asked, const Program& state, const Communicators& comms,
+                                            const Mesh& mesh);
+  [[nodiscard]] bool samples_hold(const Scenario& shortest, std::int32_t pipeline, const Program& program,
+                                  const Communicators& comms);
+  /// Bytes above what is there when a step's passes begin.
+  [[nodiscard]] std::int64_t lowest_of_passes(const Scenario& scenario, std::int32_t pipeline,
+                                              const std::vector<Chunk>& chunks, std::int64_t micro_batches);
   [[nodiscard]] static WindowClocks make_clocks(const ClockKey& key);
 
   SharedGraphs& graphs_;
-  Shared<SampleKey, ChunkSample> samples_{[](const SampleKey& k) { return sample(k.scenario, k.kind, k.runs); }};
+  Shared<SampleKey, std::optional<ChunkSample>> samples_{
+      [](const SampleKey& k) { return sample(k.scenario, k.kind, k.runs); }};
   Shared<Scenario, Mesh> meshes_{[this](const Scenario& key) { return make_mesh(key); }};
   Shared<FabricKey, Fabric> fabrics_{[](const FabricKey& k) { return build_fabric(k.cluster, k.devices); }};
   Shared<GroupPlaces, GroupPrices> prices_{[](const GroupPlaces& places) { return GroupPrices(places); }};

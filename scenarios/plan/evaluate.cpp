@@ -73,20 +73,20 @@ Screened Evaluator::screen(std::int64_t first, std::int64_t count, std::size_t n
     const auto& scenario = std::get<Scenario>(made);
     ++screened.candidates;
     constexpr Duration for_ever{std::numeric_limits<std::int64_t>::max()};
-    if (!Bounder::knows(scenario)) {
+    if (!bounder_.covers(scenario)) {
       ++screened.unbounded;
       screened.survivors.push_back({index, Bytes{}, Duration{}, for_ever, std::numeric_limits<double>::infinity()});
       continue;
     }
     const MemoryBounds memory = bounder_.memory(scenario);
-    if (const Bytes lacks = lack(scenario, memory.device_upper_low); lacks > Bytes{0}) {
+    if (const Bytes lacks = lack(scenario, memory.device_upper); lacks > Bytes{0}) {
       ++screened.rejected;
       screened.nearest.push_back({index, lacks, false, false, 0});
       if (screened.nearest.size() > 4 * nearest) keep_nearest(screened.nearest, nearest);
       continue;
     }
     const DurationBounds step = bounder_.step(scenario);
-    screened.survivors.push_back({index, memory.device_upper_low, step.low, step.high,
+    screened.survivors.push_back({index, memory.device_upper, step.low, step.high,
                                   tokens_per_s_per_device(scenario, std::max(step.low, Duration{1}))});
   }
   keep_nearest(screened.nearest, nearest);
@@ -99,7 +99,7 @@ Screened Evaluator::screen(std::int64_t first, std::int64_t count, std::size_t n
 
 Evaluated Evaluator::allocate(const Survivor& survivor, const Bar& bar) {
   const Scenario scenario = scenario_of_candidate(space_, survivor.candidate);
-  if (!Bounder::knows(scenario)) {
+  if (!bounder_.covers(scenario)) {
     Evaluated found = in_full(survivor.candidate);
     found.found.step_low = survivor.step_low;
     found.found.step_high = survivor.step_high;
@@ -110,7 +110,7 @@ Evaluated Evaluator::allocate(const Survivor& survivor, const Bar& bar) {
     const ExactMemory::Answer answer =
         memory_.of(scenario, [&](Bytes memory) { return bar.beats(memory, survivor.throughput_high); });
     Evaluated found;
-    if (!answer.of_interest) return found;
+    if (answer.dominated) return found;
     const Figures& figures = answer.figures;
     if (!fits(scenario, figures)) {
       found.verdict = Evaluated::Verdict::DoesNotFit;

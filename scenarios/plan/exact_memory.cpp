@@ -1,7 +1,9 @@
 #include "scenarios/plan/exact_memory.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
+#include <span>
 #include <tuple>
 
 #include "kernels/price_time.hpp"
@@ -10,8 +12,9 @@
 #include "scenarios/deferred_frees.hpp"
 #include "scenarios/internal_error.hpp"
 #include "scenarios/outliving_batches.hpp"
+#include "scenarios/plan/allocator_events.hpp"
+#include "scenarios/plan/events_replay.hpp"
 #include "scenarios/plan/figures.hpp"
-#include "scenarios/plan/tape.hpp"
 #include "scenarios/prediction.hpp"
 #include "sim/base/ensure.hpp"
 #include "sim/clock/engine.hpp"
@@ -47,10 +50,10 @@ void add(Bytes allocated, Bytes device, Bytes upper, Figures& figures) {
 
 // A role's memory with frees at once, and at the next sync where other streams borrow its blocks.
 struct BothEnds {
-  TapeRecord at_once;
-  std::optional<TapeRecord> deferred;
+  EventsRecord at_once;
+  std::optional<EventsRecord> deferred;
 };
-using RunWithin = std::function<TapeRecord(const DriverPrices&, BorrowedFrees)>;
+using RunWithin = std::function<EventsRecord(const DriverPrices&, BorrowedFrees)>;
 
 // What a role's memory is judged by, besides its program.
 struct Judged {
@@ -61,11 +64,11 @@ struct Judged {
 // One role at one price, within the device where that matters.
 void add(const BothEnds& record, const DriverPrices& prices, const Judged& by, const RunWithin& run_within,
          Figures& figures) {
-  const TapeRecord& whole = record.at_once;
+  const EventsRecord& whole = record.at_once;
   Bytes device = whole.device(prices), upper = whole.device_upper(prices), allocated = whole.allocated;
   if (device > by.device.capacity) {
     // The allocator gives its cache back before it gives up, so a full device need not be the end.
-    const TapeRecord limited = run_within(prices, BorrowedFrees::AtOnce);
+    const EventsRecord limited = run_within(prices, BorrowedFrees::AtOnce);
     figures.completed &= !limited.out_of_memory;
     if (!limited.out_of_memory)
       std::tie(device, upper, allocated) =
@@ -73,7 +76,7 @@ void add(const BothEnds& record, const DriverPrices& prices, const Judged& by, c
   }
   if (record.deferred) {
     const auto within = [&](const DriverPrices& its) -> std::optional<Bytes> {
-      const TapeRecord limited = run_within(its, BorrowedFrees::AtNextSync);
+      const EventsRecord limited = run_within(its, BorrowedFrees::AtNextSync);
       return limited.out_of_memory ? std::nullopt : std::optional(limited.device_upper(its));
     };
     upper = upper_end(upper, prices, by.device, {[&] { return record.deferred->device_upper(prices); }, within});
@@ -105,12 +108,98 @@ std::shared_ptr<const ModelGraph> SharedGraphs::graph_of(const Model& model, con
   return known_.back().second;
 }
 
+namespace {
+
+std::optional<StateEvents> state_of(const LoweringInput& input, const Role& role) {
+  std::optional<Program> program = lower_state(input, role);
+  if (!program) return std::nullopt;
+  std::optional<RankEvents> events = events_of({std::move(*program), {}});
+  if (!events) return std::nullopt;
+  return std::move(events->state);
+}
+
+// The passes that the roles of a stage share, of which `whole` is the first one's program; nothing where they and the
+// state are not apart. That roles run the same passes is seen in the first and the last of them.
+std::optional<StageEvents> shared_passes(const LoweringInput& input, std::span<const Role> roles,
+                                         const RepeatingProgram& whole) {
+  const auto has_its_state = [&](const std::optional<RankEvents>& events, const Role& role) {
+    if (!events) return false;
+    const std::optional<StateEvents> alone = state_of(input, role);
+    return alone && same_state(*events, *alone);
+  };
+  std::optional<RankEvents> first = events_of(whole);
+  if (!has_its_state(first, roles.front())) return std::nullopt;
+  if (roles.size() > 1) {
+    const std::optional<RankEvents> one = events_of({lower_shortest(input, roles.front()), {}}),
+                                    other = events_of({lower_shortest(input, roles.back()), {}});
+    if (!one || !has_its_state(other, roles.back()) || one->passes != other->passes) return std::nullopt;
+  }
+  return std::move(first->passes);
+}
+
+// Roles come stage by stage.
+std::span<const Role> roles_of_stage(std::span<const Role> roles, std::size_t role) {
+  const auto elsewhere = [&](const Role& r) { return r.first.pipeline != roles[role].first.pipeline; };
+  const auto here = roles.begin() + static_cast<std::ptrdiff_t>(role);
+  const auto first = std::find_if(std::make_reverse_iterator(here), roles.rend(), elsewhere).base();
+  return {first, std::find_if(here, roles.end(), elsewhere)};
+}
+
+// What ranks of a role pay, and whether a run of theirs, as far as it has come, leaves anything to win.
+class Watch {
+ public:
+  Watch(std::vector<const DriverPrices*> prices, Bytes capacity, const Dominated& dominated)
+      : prices_(std::move(prices)), capacity_(capacity), asked_(&dominated), driver_(prices_.size()) {}
+
+  /// The next change of a record's epochs. False where nothing more is to be seen: a device that would be full has to
+  /// be looked at by itself, and what is dominated need not be.
+  bool goes_on(const EventsRecord& record, std::size_t epoch, Bytes reserved) {
+    if (full_ || dominated_) return false;
+    for (; seen_ <= epoch; ++seen_) {
+      const EventsRecord::Epoch& its = record.epochs[seen_];
+      for (std::size_t p = 0; p < prices_.size(); ++p) {
+        const auto take = [&](const Estimate& e) {
+          driver_[p].central += e.bytes;
+          driver_[p].upper += e.high;
+        };
+        if (its.resource)
+          take(prices_[p]->of(*its.resource));
+        else if (its.comm.valid())
+          take(prices_[p]->of(its.comm));
+      }
+    }
+    Bytes upper;
+    for (const Driver& driver : driver_) {
+      full_ |= driver.central + reserved > capacity_;
+      upper = std::max(upper, driver.upper + reserved);
+    }
+    dominated_ = !full_ && *asked_ && (*asked_)(upper);
+    return !full_ && !dominated_;
+  }
+  [[nodiscard]] bool dominated() const { return dominated_; }
+  void begin_again() { *this = Watch(std::move(prices_), capacity_, *asked_); }
+
+ private:
+  struct Driver {
+    Bytes central, upper;
+  };
+  std::vector<const DriverPrices*> prices_;
+  Bytes capacity_;
+  const Dominated* asked_;
+  std::vector<Driver> driver_;
+  std::size_t seen_ = 0;  // epochs
+  bool full_ = false, dominated_ = false;
+};
+
+}  // namespace
+
 // The runs of a candidate's roles, as far as anyone asked.
 struct ExactMemory::Runs {
   Runs(const Scenario& its, SharedGraphs& graphs)
       : scenario(its),
         runtime(runtime_of(scenario)),
         graph(graphs.graph_of(scenario.model, graph_options_of(scenario))),
+        options(without_limit(allocator_options_of(scenario))),
         roles(parallel::roles(input())),
         by_role(roles.size()) {
     Workload stages;
@@ -135,88 +224,77 @@ struct ExactMemory::Runs {
     bool borrows = false;  ///< other streams borrow blocks of its passes
   };
 
-  const StageTape& stage_of(std::size_t role) {
-    if (!stage || stage_is_of != stage_of_role[role]) {
-      stage = stage_tape(lower_repeating(input(), roles[role]));
-      stage_is_of = stage_of_role[role];
-    }
-    return *stage;
+  /// The run of a role with frees at once, as far as `watch` goes along. Nothing where its state and its stage's passes
+  /// are not apart.
+  std::optional<Run>& run(std::size_t role, Watch& watch) {
+    std::optional<Run>& its = by_role[role];
+    std::optional<StateEvents> state;
+    if (!its && !(state = its_state(role))) return its;
+    if (!its) its = run_of_one_alike(role, *state);
+    if (its)
+      for (const Run::Change& change : its->changes)
+        if (!watch.goes_on(its->record.at_once, change.epoch, change.reserved)) break;
+    if (watch.dominated() || (its && its->record.at_once.complete)) return its;
+    its.reset();
+    const std::optional<StageEvents>& stage = passes_of(role);
+    if (!stage || (!state && !(state = its_state(role)))) return its;
+    watch.begin_again();
+    Run whole;
+    const MayStop may_stop = [&](const EventsRecord& record) {
+      whole.changes.push_back({record.epochs.size() - 1, record.epochs.back().reserved});
+      watch.goes_on(record, whole.changes.back().epoch, whole.changes.back().reserved);
+      return watch.dominated();
+    };
+    whole.record.at_once = replay_events(*state, *stage, options, may_stop);
+    whole.borrows = stage->borrows;
+    its = std::move(whole);
+    return its;
   }
 
-  /// The role's state, and the run of an earlier role of its stage that does the same, if there is one.
-  std::pair<StateTape, std::optional<Run>> state_and_run_of(std::size_t role) {
-    if (states_are_of != stage_of_role[role]) states.clear();
-    states_are_of = stage_of_role[role];
-    StateTape state = state_tape(input(), roles[role]);
-    for (const auto& [other, its] : states)
-      if (its == state) return {std::move(state), by_role[other]};
-    states.emplace_back(role, state);
-    return {std::move(state), std::nullopt};
+  /// Of a role that has run: from its first op, and to the end.
+  [[nodiscard]] EventsRecord run_again(std::size_t role, BorrowedFrees borrowed) {
+    return replay_events(*its_state(role), *passes_of(role), options, {}, borrowed);
+  }
+  [[nodiscard]] EventsRecord run_within(std::size_t role, const JudgedDevice& device, const DriverPrices& prices,
+                                        BorrowedFrees borrowed) {
+    return replay_events(*its_state(role), *passes_of(role), device.allocator, prices, device.capacity, borrowed);
   }
 
   const Scenario scenario;
   const Runtime runtime;
   const std::shared_ptr<const ModelGraph> graph;
+  const AllocatorOptions options;
   const std::vector<Role> roles;
   std::vector<Program> calls;  ///< by stage
   std::vector<std::size_t> stage_of_role;
 
   std::mutex mutex;  ///< of what follows
   std::vector<std::optional<Run>> by_role;
-  std::optional<StageTape> stage;  ///< the latest
-  std::size_t stage_is_of = 0;
-  std::vector<std::pair<std::size_t, StateTape>> states;  ///< by role, those of one stage that differ
-  std::size_t states_are_of = 0;
-};
-
-namespace {
-
-// What ranks of a role pay, and whether a run of theirs, as far as it has come, leaves anything to win.
-class Prospect {
- public:
-  Prospect(std::vector<const DriverPrices*> prices, Bytes capacity, const OfNoInterest& of_no_interest)
-      : prices_(std::move(prices)), capacity_(capacity), of_no_interest_(&of_no_interest), driver_(prices_.size()) {}
-
-  /// The next change of a record's epochs. False where nothing more is to be seen: a device that would be full has to
-  /// be looked at by itself, and what is of no interest need not be.
-  bool goes_on(const TapeRecord& record, std::size_t epoch, Bytes reserved) {
-    if (full_ || !of_interest_) return false;
-    for (; seen_ <= epoch; ++seen_) {
-      const TapeRecord::Epoch& its = record.epochs[seen_];
-      for (std::size_t p = 0; p < prices_.size(); ++p) {
-        const auto take = [&](const Estimate& e) {
-          driver_[p].central += e.bytes;
-          driver_[p].upper += e.high;
-        };
-        if (its.resource)
-          take(prices_[p]->of(*its.resource));
-        else if (its.comm.valid())
-          take(prices_[p]->of(its.comm));
-      }
-    }
-    Bytes upper;
-    for (const Driver& driver : driver_) {
-      full_ |= driver.central + reserved > capacity_;
-      upper = std::max(upper, driver.upper + reserved);
-    }
-    if (!full_ && *of_no_interest_ && (*of_no_interest_)(upper)) of_interest_ = false;
-    return !full_ && of_interest_;
-  }
-  [[nodiscard]] bool of_interest() const { return of_interest_; }
 
  private:
-  struct Driver {
-    Bytes central, upper;
-  };
-  std::vector<const DriverPrices*> prices_;
-  Bytes capacity_;
-  const OfNoInterest* of_no_interest_;
-  std::vector<Driver> driver_;
-  std::size_t seen_ = 0;  // epochs
-  bool full_ = false, of_interest_ = true;
-};
+  const std::optional<StageEvents>& passes_of(std::size_t role) {
+    if (looked_at_ == stage_of_role[role]) return passes_;
+    looked_at_ = stage_of_role[role];
+    passes_ = shared_passes(input(), roles_of_stage(roles, role), lower_repeating(input(), first_of_stage(role)));
+    return passes_;
+  }
+  [[nodiscard]] const Role& first_of_stage(std::size_t role) const { return roles_of_stage(roles, role).front(); }
+  [[nodiscard]] std::optional<StateEvents> its_state(std::size_t role) const { return state_of(input(), roles[role]); }
 
-}  // namespace
+  std::optional<Run> run_of_one_alike(std::size_t role, const StateEvents& state) {
+    if (states_are_of_ != stage_of_role[role]) states_.clear();
+    states_are_of_ = stage_of_role[role];
+    for (const auto& [other, its] : states_)
+      if (its == state) return by_role[other];
+    states_.emplace_back(role, state);
+    return std::nullopt;
+  }
+
+  std::optional<std::size_t> looked_at_;                     // stage: the latest
+  std::optional<StageEvents> passes_;                        // its
+  std::vector<std::pair<std::size_t, StateEvents>> states_;  // by role, those of one stage that differ
+  std::size_t states_are_of_ = 0;
+};
 
 std::shared_ptr<ExactMemory::Runs> ExactMemory::runs_of(const Scenario& scenario) {
   const Scenario key = memory_key(scenario);
@@ -224,13 +302,28 @@ std::shared_ptr<ExactMemory::Runs> ExactMemory::runs_of(const Scenario& scenario
   return known_or_made(known_, key, [&] { return std::make_shared<Runs>(key, graphs_); });
 }
 
-ExactMemory::Answer ExactMemory::of(const Scenario& scenario, const OfNoInterest& of_no_interest) {
-  const Runtime runtime = runtime_of(scenario);
-  // One short program, whose passes and state are not apart; or cached blocks that go before the device is full.
-  if (runtime.eager || allocator_options_of(scenario).memory_limit())
-    return {figures_of(predict(scenario, {}, {.told = Told::Figures}))};
+namespace {
+
+// What the ranks of each role pay, where ranks stand as the scenario has them.
+std::vector<std::vector<const DriverPrices*>> prices_by_role(const Prices& prices, const std::vector<Role>& roles) {
+  std::vector<std::vector<const DriverPrices*>> by_role;
+  for (const Role& role : roles) {
+    std::set<std::int32_t> entries;
+    for (const Rank rank : role.ranks) entries.insert(prices.entry_of_rank[rank.index()]);
+    by_role.emplace_back();
+    for (const std::int32_t entry : entries) by_role.back().push_back(&prices.entries[static_cast<std::size_t>(entry)]);
+  }
+  return by_role;
+}
+
+}  // namespace
+
+ExactMemory::Answer ExactMemory::of(const Scenario& scenario, const Dominated& dominated) {
+  const auto in_full = [&]() -> Answer { return {figures_of(predict(scenario, {}, {.told = Told::Figures}))}; };
+  const AllocatorOptions options = allocator_options_of(scenario);
+  if (options.memory_limit()) return in_full();  // cached blocks go before the device is full
   const std::shared_ptr<Runs> runs = runs_of(scenario);
-  const LoweringInput input{*runs->graph, scenario.layout, scenario.train, runtime};
+  const LoweringInput input{*runs->graph, scenario.layout, scenario.train, runs->runtime};
   const std::vector<Role> all = roles(input);
   ensure(all.size() == runs->roles.size(), "where ranks stand does not change what they do");
 
@@ -242,51 +335,26 @@ ExactMemory::Answer ExactMemory::of(const Scenario& scenario, const OfNoInterest
     for (const Rank rank : all[r].ranks)
       stages.program_of_rank[rank.index()] = static_cast<std::int32_t>(runs->stage_of_role[r]);
   const Prices prices = price(stages, scenario.cluster, nccl_settings(scenario.runtime));
+  const auto its_prices = prices_by_role(prices, all);
 
   Answer answer;
   answer.figures.completed = true;
-  const Bytes capacity = scenario.cluster.device.capacity;
-  const AllocatorOptions options = allocator_options_of(scenario);
+  const JudgedDevice device{scenario.cluster.device.capacity, options};
   const std::lock_guard lock(runs->mutex);
   for (std::size_t r = 0; r < all.size(); ++r) {
-    std::set<std::int32_t> entries;
-    for (const Rank rank : all[r].ranks) entries.insert(prices.entry_of_rank[rank.index()]);
-    std::vector<const DriverPrices*> its_prices;
-    for (const std::int32_t entry : entries) its_prices.push_back(&prices.entries[static_cast<std::size_t>(entry)]);
-
-    std::optional<Runs::Run>& run = runs->by_role[r];
-    std::optional<StateTape> state;
-    if (!run) std::tie(state, run) = runs->state_and_run_of(r);
-    Prospect prospect(its_prices, capacity, of_no_interest);
-    if (run)
-      for (const Runs::Run::Change& change : run->changes)
-        if (!prospect.goes_on(run->record.at_once, change.epoch, change.reserved)) break;
-    if (prospect.of_interest() && (!run || !run->record.at_once.complete)) {
-      if (!state) state = state_tape(runs->input(), runs->roles[r]);
-      prospect = Prospect(its_prices, capacity, of_no_interest);
-      Runs::Run whole;
-      const EnoughSeen enough = [&](const TapeRecord& record) {
-        whole.changes.push_back({record.epochs.size() - 1, record.epochs.back().reserved});
-        prospect.goes_on(record, whole.changes.back().epoch, whole.changes.back().reserved);
-        return !prospect.of_interest();
-      };
-      whole.record.at_once = run_tape(*state, runs->stage_of(r), without_limit(options), enough);
-      whole.borrows = runs->stage_of(r).borrows;
-      run = std::move(whole);
-    }
-    if (!prospect.of_interest()) return {answer.figures, false};
+    Watch watch(its_prices[r], device.capacity, dominated);
+    std::optional<Runs::Run>& run = runs->run(r, watch);
+    if (watch.dominated()) return {answer.figures, true};
+    if (!run) return in_full();
     // What frees at once show is no more than what later ones do, and so was worth looking at first.
-    if (run->borrows && !run->record.deferred) {
-      if (!state) state = state_tape(runs->input(), runs->roles[r]);
-      run->record.deferred = run_tape(*state, runs->stage_of(r), without_limit(options), {}, BorrowedFrees::AtNextSync);
-    }
+    if (run->borrows && !run->record.deferred) run->record.deferred = runs->run_again(r, BorrowedFrees::AtNextSync);
     const RunWithin run_within = [&](const DriverPrices& within, BorrowedFrees borrowed) {
-      return run_tape(state_tape(runs->input(), all[r]), runs->stage_of(r), options, within, capacity, borrowed);
+      return runs->run_within(r, device, within, borrowed);
     };
-    const Judged by{{capacity, options}, of_outliving_batches(scenario, runtime, all[r].first.pipeline)};
-    for (const DriverPrices* entry : its_prices) add(run->record, *entry, by, run_within, answer.figures);
-    if (!of_no_interest) continue;
-    if (of_no_interest(answer.figures.device_upper)) return {answer.figures, false};
+    const Judged by{device, of_outliving_batches(scenario, runs->runtime, all[r].first.pipeline)};
+    for (const DriverPrices* entry : its_prices[r]) add(run->record, *entry, by, run_within, answer.figures);
+    if (!dominated) continue;
+    if (dominated(answer.figures.device_upper)) return {answer.figures, true};
     if (!fits(scenario, answer.figures)) break;
   }
   return answer;
@@ -317,7 +385,7 @@ std::optional<Duration> simulated_step(const Scenario& scenario, const ModelGrap
 Figures whole_figures(const Scenario& scenario) {
   constexpr PredictOptions options{.told = Told::Figures};
   const AllocatorOptions allocator = allocator_options_of(scenario);
-  if (allocator.memory_limit() || runtime_of(scenario).eager) return figures_of(predict(scenario, {}, options));
+  if (allocator.memory_limit()) return figures_of(predict(scenario, {}, options));
   const JobOutline job(scenario);
   Figures figures;
   const Trace trace = simulate_ends(job);
@@ -330,40 +398,36 @@ Figures whole_figures(const Scenario& scenario) {
   figures.throughput = tokens_per_s_per_device(job.scenario, figures.step);
 
   const Bytes capacity = job.scenario.cluster.device.capacity;
-  StageTape stage;
-  std::size_t stage_is_of = job.outline.programs.size();
-  std::vector<std::pair<StateTape, BothEnds>> runs;  // of other roles with that program's passes: many do the same
+  std::optional<StageEvents> passes;
+  std::vector<std::pair<StateEvents, BothEnds>> runs;  // of a stage's other roles: many do the same
+  const auto its_prices = prices_by_role(job.prices, job.roles);
   for (std::size_t r = 0; r < job.roles.size(); ++r) {
     const Role& role = job.roles[r];
     const std::size_t timed_as = job.program_of(role);
     const RepeatingProgram& program = job.outline.programs[timed_as];
-    std::set<std::int32_t> entries;
-    for (const Rank rank : role.ranks) entries.insert(job.prices.entry_of_rank[rank.index()]);
-    const auto price_of = [&](std::int32_t entry) -> const DriverPrices& {
-      return job.prices.entries[static_cast<std::size_t>(entry)];
-    };
     const Judged by{{capacity, allocator}, of_outliving_batches(job.scenario, job.runtime, role.first.pipeline)};
-    if (job.role_of_program[timed_as] == r) {
-      for (const std::int32_t entry : entries) add(program, price_of(entry), by, figures);
-      continue;
-    }
-    // Its passes are those of the role that it is timed as.
-    if (std::exchange(stage_is_of, timed_as) != timed_as) {
-      stage = stage_tape(program);
+    if (r == 0 || role.first.pipeline != job.roles[r - 1].first.pipeline) {
+      passes.reset();
       runs.clear();
     }
-    const StateTape state = state_tape(job.lowering(), role);
-    auto known = std::find_if(runs.begin(), runs.end(), [&](const auto& run) { return run.first == state; });
+    if (job.role_of_program[timed_as] == r) {
+      for (const DriverPrices* entry : its_prices[r]) add(program, *entry, by, figures);
+      continue;
+    }
+    if (!passes) passes = shared_passes(job.lowering(), roles_of_stage(job.roles, r), program);
+    const std::optional<StateEvents> state = passes ? state_of(job.lowering(), role) : std::nullopt;
+    if (!state) return figures_of(predict(scenario, {}, options));
+    auto known = std::find_if(runs.begin(), runs.end(), [&](const auto& run) { return run.first == *state; });
     if (known == runs.end()) {
-      BothEnds record{run_tape(state, stage, without_limit(allocator)), {}};
-      if (stage.borrows)
-        record.deferred = run_tape(state, stage, without_limit(allocator), {}, BorrowedFrees::AtNextSync);
-      known = runs.insert(runs.end(), {state, std::move(record)});
+      BothEnds record{replay_events(*state, *passes, without_limit(allocator)), {}};
+      if (passes->borrows)
+        record.deferred = replay_events(*state, *passes, without_limit(allocator), {}, BorrowedFrees::AtNextSync);
+      known = runs.insert(runs.end(), {*state, std::move(record)});
     }
     const RunWithin run_within = [&](const DriverPrices& within, BorrowedFrees borrowed) {
-      return run_tape(state, stage, allocator, within, capacity, borrowed);
+      return replay_events(*state, *passes, allocator, within, capacity, borrowed);
     };
-    for (const std::int32_t entry : entries) add(known->second, price_of(entry), by, run_within, figures);
+    for (const DriverPrices* entry : its_prices[r]) add(known->second, *entry, by, run_within, figures);
   }
   return figures;
 }

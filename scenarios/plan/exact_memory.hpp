@@ -25,23 +25,24 @@ class SharedGraphs {
   std::vector<std::pair<GraphKey, std::shared_ptr<const ModelGraph>>> known_;
 };
 
-/// Whether a candidate whose fullest rank takes at least so much, at the upper ends of estimates, is of no interest.
-using OfNoInterest = std::function<bool(Bytes device_upper)>;
+/// Whether a candidate whose fullest rank takes at least so much, at the upper ends of estimates, is no better than one
+/// that is known.
+using Dominated = std::function<bool(Bytes device_upper)>;
 
 /// Memory of candidates by the emulated allocator, as `predict` says it, without their whole programs. Candidates that
 /// are the same job but for the order of ranks allocate the same, and share the runs. From any thread.
 class ExactMemory {
  public:
   struct Answer {
-    Figures figures;          ///< without time; of the ranks looked at
-    bool of_interest = true;  ///< otherwise figures are not those of the candidate
+    Figures figures;         ///< without time; of the ranks looked at
+    bool dominated = false;  ///< then figures are not those of the candidate
   };
 
   explicit ExactMemory(SharedGraphs& graphs) : graphs_(graphs) {}
 
-  /// Of all ranks; where `of_no_interest` is given, up to the first that does not fit, or shows that nothing can be
+  /// Of all ranks; where `dominated` is given, up to the first that does not fit, or shows that nothing can be
   /// won. The answer does not depend on what was asked before.
-  [[nodiscard]] Answer of(const Scenario& scenario, const OfNoInterest& of_no_interest = {});
+  [[nodiscard]] Answer of(const Scenario& scenario, const Dominated& dominated = {});
 
  private:
   struct Runs;

@@ -1,56 +1,34 @@
 #include "scenarios/plan/sample.hpp"
 
 #include <algorithm>
-#include <charconv>
+#include <array>
 #include <map>
-#include <string_view>
 
 #include "kernels/roofline.hpp"
 #include "parallel/lower.hpp"
 #include "scenarios/plan/pass_schedule.hpp"
 #include "scenarios/prediction.hpp"
 #include "sim/base/ensure.hpp"
-#include "sim/memory/allocator_options.hpp"
 
 namespace tidemark::scenarios {
 namespace {
 
-constexpr std::int32_t units_told_apart = 3;  // first, between, last
+constexpr std::int32_t units_told_apart = 4;  // first, two alike, last
 
-// The layer in an operator's name: "layers.3.mlp.fc1"; -1: none.
-std::int32_t layer_in(std::string_view label) {
-  constexpr std::string_view prefix = "layers.";
-  if (!label.starts_with(prefix)) return -1;
-  std::int32_t layer = -1;
-  std::from_chars(label.data() + prefix.size(), label.data() + label.size(), layer);
-  return layer;
-}
+constexpr std::int32_t a_tensor = -1;  // among kinds of TimedOp
 
-// How large the block of a request can be: one that is left whole may be larger by as much as is not cut off.
-std::int64_t largest_block(Bytes requested) {
-  const Bytes size = block_size(requested);
-  return (size + (pool_of(size) == PoolKind::Large ? AllocatorOptions::small_limit : Bytes{0})).count();
-}
-
-struct Changes {
-  std::vector<std::int64_t> lower, upper;  // by op
-};
-
-Changes changes_of(const Program& program) {
-  Changes changes{flat_changes(program), std::vector<std::int64_t>(program.ops.size(), 0)};
-  std::vector<std::int64_t> size(static_cast<std::size_t>(program.buffers), 0);
-  for (std::size_t i = 0; i < program.ops.size(); ++i) {
-    if (const auto* alloc = std::get_if<Alloc>(&program.ops[i]))
-      changes.upper[i] = size[alloc->buffer.index()] = largest_block(alloc->size);
-    else if (const auto* free = std::get_if<Free>(&program.ops[i]))
-      changes.upper[i] = -size[free->buffer.index()];
-  }
-  return changes;
-}
-
-Effects effects_of(const Changes& changes, std::size_t from, std::size_t to) {
-  return {effect_of(std::span(changes.lower).subspan(from, to - from)),
-          effect_of(std::span(changes.upper).subspan(from, to - from))};
+// What ops from one to before another do.
+PassWork work_of(const Program& program, std::size_t from, std::size_t to, const Device& device) {
+  PassWork work;
+  for (const TimedOp& op : timed_ops(program, from, to, device))
+    if (op.kind == TimedOp::Kind::Compute || op.kind == TimedOp::Kind::Transfer)
+      ++work.times[{static_cast<std::int32_t>(op.kind), static_cast<std::int32_t>(op.collective), op.aside,
+                    op.kind == TimedOp::Kind::Compute ? op.duration.count() : op.size.count()}];
+  for (std::size_t i = from; i < to; ++i)
+    if (const auto* alloc = std::get_if<Alloc>(&program.ops[i]);
+        alloc != nullptr && program.layer_of(alloc->label) >= 0)
+      ++work.times[{a_tensor, static_cast<std::int32_t>(alloc->category), false, alloc->size.count()}];
+  return work;
 }
 
 // The job that is lowered: a stage with the chunk, and those around it.
@@ -64,51 +42,34 @@ SmallJob small_job(const Scenario& scenario, ChunkKind kind, std::int32_t layers
   Layout& layout = job.scenario.layout;
   layout = Layout{.tensor = layout.tensor, .sequence_parallel = layout.sequence_parallel};
   if (kind != ChunkKind::Only) {
-    // The stages of four run ahead by 3, 2, 1 and 0 micro-batches.
-    layout.pipeline = 4;
+    // First and middle run ahead by three micro-batches, as many as show that each leaves as much behind.
+    layout.pipeline = kind == ChunkKind::Middle ? 5 : 4;
     job.stage = kind == ChunkKind::First ? 0 : kind == ChunkKind::Middle ? 1 : 3;
-    layout.stage_layers = {1, 1, 1, 1};
+    layout.stage_layers.assign(static_cast<std::size_t>(layout.pipeline), 1);
     layout.stage_layers[static_cast<std::size_t>(job.stage)] = layers;
   }
-  job.scenario.model.layers = kind == ChunkKind::Only ? layers : layers + 3;
+  job.scenario.model.layers = layers + layout.pipeline - 1;
   job.scenario.gpus = layout.world_size();
   job.scenario.train.steps = 2;
   job.scenario.train.global_batch = (kind == ChunkKind::Only ? 3 : 7) * job.scenario.train.micro_batch;
   return job;
 }
 
-// Cuts the passes of the last step.
+// Cuts the passes of a step.
 class WindowCutter {
  public:
-  WindowCutter(const Program& program, std::int32_t step, std::int32_t first_layer, std::span<const LayerRun> runs,
-               const Device& device)
-      : program_(program),
-        changes_(changes_of(program)),
-        device_(device),
-        step_(step),
-        first_layer_(first_layer),
-        runs_(runs) {
-    for (const std::string& label : program.labels) layer_of_label_.push_back(layer_in(label));
-  }
+  WindowCutter(const Program& program, const WindowShape& shape, const Device& device)
+      : program_(program), changes_(flat_changes(program)), device_(device), shape_(shape) {}
 
   std::vector<Window> windows() {
-    std::size_t i = 0;
-    for (; i < program_.ops.size(); ++i) {
-      const auto* mark = std::get_if<Mark>(&program_.ops[i]);
-      if (mark == nullptr || mark->step != step_) continue;
-      if (mark->micro_batch < 0) {
-        if (in_passes_) break;
-        continue;
-      }
-      if (!in_passes_) begin_ = i;
-      in_passes_ = true;
-      enter(i, *mark);
-    }
-    close_piece(i);
+    const auto [begin, end] = passes_of(program_, shape_.step);
+    from_ = begin;
+    for (std::size_t i = begin; i < end; ++i)
+      if (const auto* mark = std::get_if<Mark>(&program_.ops[i])) enter(i, *mark);
+    close_piece(end);
     close_window();
     return std::move(windows_);
   }
-  [[nodiscard]] std::size_t begin() const { return begin_; }  ///< op: of the first pass
 
  private:
   // A window is a run of marks of one micro-batch. Where its backward pass follows its forward pass at once, the first
@@ -123,11 +84,10 @@ class WindowCutter {
       fresh_ = !turns && !seen_[micro_batch_];
       seen_[micro_batch_] = true;
       if (fresh_) ++in_flight_;
-      window_ = {fresh_ ? ActionKind::Forward : ActionKind::Backward, in_flight_ - 1, {}};
+      window_ = {fresh_ ? ActionKind::Forward : ActionKind::Backward, in_flight_ - 1, {}, {}};
       if (!fresh_) --in_flight_;
     }
-    std::int32_t run = -1, unit = 0;
-    std::tie(run, unit) = place_of(layer_of_label_[mark.label.index()]);
+    const auto [run, unit] = place_of(program_.layer_of(mark.label));
     if (run == piece_.run && unit == piece_.unit) return;
     close_piece(op);
     piece_.run = run;
@@ -135,21 +95,22 @@ class WindowCutter {
   }
 
   [[nodiscard]] std::pair<std::int32_t, std::int32_t> place_of(std::int32_t layer) const {
-    if (layer < 0) return {-1, 0};
-    std::int32_t within = layer - first_layer_;
-    for (std::size_t r = 0; r < runs_.size(); ++r) {
-      const std::int32_t all = runs_[r].unit * runs_[r].times;
-      if (within < all) return {static_cast<std::int32_t>(r), within / runs_[r].unit};
-      within -= all;
+    std::int32_t within = layer - shape_.first_layer;
+    if (layer < 0 || within < 0) return {-1, 0};
+    for (std::size_t r = 0; r < shape_.runs.size(); ++r) {
+      const LayerRun& run = shape_.runs[r];
+      if (within < run.unit * run.times) return {static_cast<std::int32_t>(r), within / run.unit};
+      within -= run.unit * run.times;
     }
     return {-1, 0};
   }
 
   void close_piece(std::size_t op) {
     if (micro_batch_ >= 0 && op > from_) {
-      piece_.effects = effects_of(changes_, from_, op);
+      piece_.effect = sim::effect_of(std::span<const std::int64_t>(changes_).subspan(from_, op - from_));
       piece_.ops = timed_ops(program_, from_, op, device_);
-      window_.pieces.push_back(piece_);
+      window_.work.add(work_of(program_, from_, op, device_), 1);
+      window_.pieces.push_back(std::move(piece_));
     }
     from_ = op;
     piece_ = {};
@@ -160,23 +121,79 @@ class WindowCutter {
   }
 
   const Program& program_;
-  Changes changes_;
+  std::vector<std::int64_t> changes_;  // of live bytes, by op
   const Device& device_;
-  std::int32_t step_, first_layer_;
-  std::span<const LayerRun> runs_;
-  std::vector<std::int32_t> layer_of_label_;
+  const WindowShape& shape_;
   std::vector<Window> windows_;
   Window window_;
   Piece piece_;
-  std::size_t from_ = 0, begin_ = 0;
+  std::size_t from_ = 0;
   std::map<std::int32_t, bool> seen_;
   std::int32_t micro_batch_ = -1, in_flight_ = 0;
   bool fresh_ = false;  // no backward mark of this window's micro-batch so far
-  bool in_passes_ = false;
 };
 
-// Where the passes of a step begin in a program without them: at the second mark of the step.
-std::size_t passes_place(const Program& program, std::int32_t step) {
+// Whether a pass comes by every unit of layers once, one after the other: so that a chunk with more units of a run has
+// more of what lies between the first and the last, and nothing else.
+bool comes_by_each_unit(const Window& window, const std::vector<LayerRun>& runs) {
+  std::vector<std::pair<std::int32_t, std::int32_t>> expected, found;
+  for (std::size_t r = 0; r < runs.size(); ++r)
+    for (std::int32_t u = 0; u < runs[r].times; ++u) expected.emplace_back(static_cast<std::int32_t>(r), u);
+  if (!is_forward(window.kind)) std::reverse(expected.begin(), expected.end());
+  for (std::size_t i = 0; i < window.pieces.size(); ++i) {
+    const Piece& piece = window.pieces[i];
+    if (piece.run >= 0) found.emplace_back(piece.run, piece.unit);
+    const bool within = i > 0 && i + 1 < window.pieces.size() && window.pieces[i - 1].run >= 0 &&
+                        window.pieces[i - 1].run == window.pieces[i + 1].run;
+    if (piece.run < 0 && within && (piece.effect != Effect{} || !piece.ops.empty())) return false;
+  }
+  return found == expected;
+}
+
+bool units_repeat(const Window& window, const std::vector<LayerRun>& runs) {
+  std::map<std::pair<std::int32_t, std::int32_t>, const Piece*> by_place;
+  for (const Piece& piece : window.pieces) by_place[{piece.run, piece.unit}] = &piece;
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    if (runs[r].times < units_told_apart) continue;
+    const Piece &one = *by_place.at({static_cast<std::int32_t>(r), 1}),
+                &next = *by_place.at({static_cast<std::int32_t>(r), 2});
+    if (one.effect != next.effect || one.ops != next.ops) return false;
+  }
+  return true;
+}
+
+bool talks_to(const Window& window, CommSlot tensor) {
+  for (const Piece& piece : window.pieces)
+    for (const TimedOp& op : piece.ops)
+      if (op.kind == TimedOp::Kind::Transfer && op.comm != tensor) return false;
+  return true;
+}
+
+Bytes left_behind(const Window& window) {
+  Bytes net;
+  for (const Piece& piece : window.pieces) net += piece.effect.net;
+  return net;
+}
+
+// The second micro-batch that runs ahead and the third: the first meets what no other does.
+bool micro_batches_repeat(const std::vector<Window>& windows) {
+  std::size_t ahead = 0;
+  while (ahead < windows.size() && is_forward(windows[ahead].kind)) ++ahead;
+  return ahead < 4 || left_behind(windows[1]) == left_behind(windows[2]);
+}
+
+bool passes_of_a_kind_are_alike(const std::vector<Window>& windows) {
+  std::array<const Window*, 2> first{};
+  for (const Window& window : windows) {
+    const Window*& its = first[is_forward(window.kind) ? 0 : 1];
+    if (its != nullptr && its->work != window.work) return false;
+    its = &window;
+  }
+  return true;
+}
+
+// Where the passes of a step would begin in a program without them: at the second mark of the step.
+std::size_t place_of_passes(const Program& program, std::int32_t step) {
   int marks = 0;
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const auto* mark = std::get_if<Mark>(&program.ops[i]);
@@ -188,16 +205,17 @@ std::size_t passes_place(const Program& program, std::int32_t step) {
 
 }  // namespace
 
-Effects then(const Effects& first, const Effects& second) {
-  return {then(first.lower, second.lower), then(first.upper, second.upper)};
-}
-
-Effects effects_of(const Program& program, std::size_t from, std::size_t to) {
-  return effects_of(changes_of(program), from, to);
+Effect effect_of(const Program& program, std::size_t from, std::size_t to) {
+  return sim::effect_of(std::span<const std::int64_t>(flat_changes(program)).subspan(from, to - from));
 }
 
 std::vector<TimedOp> timed_ops(const Program& program, std::size_t from, std::size_t to, const Device& device) {
   std::vector<TimedOp> ops;
+  std::vector<EventId> recorded;  // the latest last
+  const auto number = [&](EventId event) {
+    const auto found = std::find(recorded.rbegin(), recorded.rend(), event);
+    return found == recorded.rend() ? -1 : static_cast<std::int32_t>(recorded.rend() - found) - 1;
+  };
   for (std::size_t i = from; i < to; ++i) {
     const Op& op = program.ops[i];
     TimedOp timed;
@@ -209,11 +227,12 @@ std::vector<TimedOp> timed_ops(const Program& program, std::size_t from, std::si
     } else if (const auto* r = std::get_if<Record>(&op)) {
       timed.kind = TimedOp::Kind::Signal;
       timed.aside = r->stream.value != 0;
-      timed.event = r->event.value;
+      recorded.push_back(r->event);
+      timed.event = number(r->event);
     } else if (const auto* w = std::get_if<Wait>(&op)) {
       timed.kind = TimedOp::Kind::Await;
       timed.aside = w->stream.value != 0;
-      timed.event = w->event.value;
+      timed.event = number(w->event);
     } else {
       continue;
     }
@@ -243,28 +262,81 @@ std::vector<LayerRun> sampled(std::vector<LayerRun> runs) {
   return runs;
 }
 
-ChunkSample sample(const Scenario& scenario, ChunkKind kind, const std::vector<LayerRun>& runs) {
+std::int64_t times_of(const Piece& piece, const std::vector<LayerRun>& runs) {
+  if (piece.run < 0 || piece.unit != 1) return 1;
+  const std::int64_t all = runs[static_cast<std::size_t>(piece.run)].times;
+  return all > units_told_apart ? all - (units_told_apart - 1) : 1;
+}
+
+void PassWork::add(const PassWork& other, std::int64_t so_often) {
+  for (const auto& [what, its] : other.times) times[what] += its * so_often;
+}
+
+bool PassWork::covers(const PassWork& other) const {
+  return std::all_of(other.times.begin(), other.times.end(), [&](const auto& entry) {
+    const auto its = times.find(entry.first);
+    return its != times.end() && its->second >= entry.second;
+  });
+}
+
+std::pair<std::size_t, std::size_t> passes_of(const Program& program, std::int32_t step) {
+  std::size_t begin = program.ops.size();
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const auto* mark = std::get_if<Mark>(&program.ops[i]);
+    if (mark == nullptr) continue;
+    const bool within = mark->step == step && mark->micro_batch >= 0;
+    if (within && begin == program.ops.size()) begin = i;
+    if (!within && begin < program.ops.size()) return {begin, i};
+  }
+  return {begin, program.ops.size()};
+}
+
+std::optional<PassWork> work_of_passes(const Program& program, std::int32_t step, const Peers& peers,
+                                       const Device& device) {
+  const auto [begin, end] = passes_of(program, step);
+  for (std::size_t i = begin; i < end; ++i) {
+    const auto* collective = std::get_if<Collective>(&program.ops[i]);
+    const auto* exchange = std::get_if<Exchange>(&program.ops[i]);
+    if (collective != nullptr && collective->comm != peers.tensor) return std::nullopt;
+    if (exchange != nullptr && exchange->comm != peers.pipeline) return std::nullopt;
+  }
+  return work_of(program, begin, end, device);
+}
+
+std::optional<std::vector<Window>> windows_of(const Program& program, const WindowShape& shape, const Device& device) {
+  std::vector<Window> windows = WindowCutter(program, shape, device).windows();
+  for (const Window& window : windows)
+    if (!comes_by_each_unit(window, shape.runs) || !units_repeat(window, shape.runs) || !talks_to(window, shape.tensor))
+      return std::nullopt;
+  if (windows.empty() || !micro_batches_repeat(windows) || !passes_of_a_kind_are_alike(windows)) return std::nullopt;
+  return windows;
+}
+
+std::optional<ChunkSample> sample(const Scenario& scenario, ChunkKind kind, const std::vector<LayerRun>& runs) {
   const SmallJob job = small_job(scenario, kind, layers_of(runs));
   const Scenario& s = job.scenario;
   const Runtime runtime = runtime_of(s);
   const ModelGraph graph = build_model(s.model, graph_options_of(s));
   const LoweringInput input{graph, s.layout, s.train, runtime};
-  const Role role{{.tensor = 0, .data = 0, .pipeline = job.stage}, {}};
-  const Program program = lower_role(input, role), state = lower_state(input, role);
+  const Role role{{.pipeline = job.stage}, {}};
+  const std::optional<Program> state = lower_state(input, role);
+  if (!state) return std::nullopt;
+  const Program program = unrolled(lower_last_step(input, role));
+  const auto step = static_cast<std::int32_t>(s.train.steps);
 
   ChunkSample made;
-  WindowCutter cutter(program, s.train.steps, job.stage, runs, s.cluster.device);
-  made.windows = cutter.windows();
-  const Effects with = effects_of(program, 0, cutter.begin());
-  const Effects without = effects_of(state, 0, passes_place(state, s.train.steps));
-  made.caches = {{with.lower.net - without.lower.net, {}}, {with.upper.net - without.upper.net, {}}};
+  auto windows = windows_of(program, {step, job.stage, runs, communicators_of(input).tensor}, s.cluster.device);
+  if (!windows) return std::nullopt;
+  made.windows = std::move(*windows);
+  made.caches = effect_of(program, 0, passes_of(program, step).first).net -
+                effect_of(*state, 0, place_of_passes(*state, step)).net;
   for (const Op& op : program.ops) {
     const auto* exchange = std::get_if<Exchange>(&op);
     if (exchange == nullptr) continue;
-    std::vector<Bytes> sizes(static_cast<std::size_t>(program.buffers));
+    const BufferId crossing = program[exchange->transfers].front().buffer;
     for (const Op& other : program.ops)
-      if (const auto* alloc = std::get_if<Alloc>(&other)) sizes[alloc->buffer.index()] = alloc->size;
-    made.boundary = sizes[program[exchange->transfers].front().buffer.index()];
+      if (const auto* alloc = std::get_if<Alloc>(&other); alloc != nullptr && alloc->buffer == crossing)
+        made.boundary = alloc->size;
     break;
   }
   return made;

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <optional>
 #include <type_traits>
 #include <unordered_map>
 
-#include "scenarios/io/input_error.hpp"
+#include "scenarios/recordings/pickle_bytes.hpp"
 #include "scenarios/recordings/pickle_memo.hpp"
 #include "scenarios/recordings/pickle_nesting.hpp"
 #include "scenarios/recordings/pickle_opcodes.hpp"
@@ -19,7 +18,7 @@ class PickleReader {
  public:
   PickleReader(const ByteSource& source, const std::string& file, const PickleLimits& limits,
                const PickleConsumer* consumer)
-      : file_(file), limits_(limits), source_(source), consumer_(consumer) {}
+      : limits_(limits), bytes_(source, file), consumer_(consumer) {}
 
   Pickle read() {
     read_header();
@@ -28,7 +27,7 @@ class PickleReader {
       reject(std::to_string(stack_.size()) + " values are left on the stack at STOP, where one is the result");
     }
     pickle_.root_ = stack_.back();
-    pickle_.byte_count_ = next_;
+    pickle_.byte_count_ = bytes_.count();
     if (consumer_ != nullptr) check_consumed();
     check_nesting();
     return std::move(pickle_);
@@ -36,85 +35,12 @@ class PickleReader {
 
  private:
   [[noreturn]] void reject(const std::string& message, std::string hint = {}) const {
-    throw InputError(Problem{.file = file_,
-                             .line = 0,
-                             .column = 0,
-                             .message = "not a readable pickle: at byte " + std::to_string(start_) + ": " + message,
-                             .hint = std::move(hint)});
-  }
-
-  // -- the bytes ------------------------------------------------------------------------------------------------------
-
-  // Until the next call.
-  std::string_view take(std::size_t n) {
-    if (n > filled_ - used_ && !refill(n)) {
-      reject("the data ends " + std::to_string(n - (filled_ - used_)) + " bytes too early",
-             "the file was probably not written or copied completely");
-    }
-    const std::string_view taken(window_.data() + used_, n);
-    used_ += n;
-    next_ += n;
-    return taken;
-  }
-
-  // A length that is a lie costs no more than there are bytes.
-  bool refill(std::size_t n) {
-    constexpr std::size_t piece = 1 << 18;
-    std::copy(window_.begin() + static_cast<std::ptrdiff_t>(used_),
-              window_.begin() + static_cast<std::ptrdiff_t>(filled_), window_.begin());
-    filled_ -= used_;
-    used_ = 0;
-    while (filled_ < n) {
-      if (filled_ == window_.size()) window_.resize(std::clamp<std::size_t>(2 * filled_, 4096, filled_ + piece));
-      const std::size_t got = source_(window_.data() + filled_, window_.size() - filled_);
-      if (got == 0) return false;
-      filled_ += got;
-    }
-    return true;
-  }
-
-  // An unsigned little-endian number of n <= 8 bytes.
-  std::uint64_t take_unsigned(std::size_t n) {
-    std::uint64_t value = 0;
-    std::size_t shift = 0;
-    for (const char byte : take(n)) {
-      value |= static_cast<std::uint64_t>(static_cast<unsigned char>(byte)) << shift;
-      shift += 8;
-    }
-    return value;
-  }
-
-  std::int64_t take_signed(std::size_t n) {
-    if (n == 0) return 0;
-    const std::size_t unused = 64 - 8 * n;
-    return static_cast<std::int64_t>(take_unsigned(n) << unused) >> unused;  // extends the sign
-  }
-
-  std::int64_t take_long(std::size_t n) {
-    if (n <= 8) return take_signed(n);
-    const std::int64_t value = take_signed(8);
-    for (const char byte : take(n - 8)) {
-      if (byte != (value < 0 ? '\xff' : '\0')) reject("an integer needs more than 64 bits");
-    }
-    return value;
-  }
-
-  // A length that the format stores with a sign.
-  std::size_t take_length(std::size_t n) {
-    const std::int64_t length = take_signed(n);
-    if (length < 0) reject("a length of " + std::to_string(length));
-    return static_cast<std::size_t>(length);
-  }
-
-  double take_double() {
-    std::uint64_t bits = 0;
-    for (const char byte : take(8)) bits = bits << 8 | static_cast<unsigned char>(byte);
-    return std::bit_cast<double>(bits);
+    bytes_.reject(message, std::move(hint));
   }
 
   // Texts and bytes alike: which of them it is stands in the value.
   std::uint32_t take_string(std::size_t length) {
-    const std::string_view text = take(length);
+    const std::string_view text = bytes_.take(length);
     if (const auto known = text_numbers_.find(text); known != text_numbers_.end()) return known->second;
     if (pickle_.texts_.size() >= limits_.texts) reject_more_than(limits_.texts, "texts");
     const auto number = static_cast<std::uint32_t>(pickle_.texts_.size());
@@ -318,7 +244,7 @@ class PickleReader {
 
   void hand_over(std::size_t list, std::size_t item, const PickleValue& value, std::span<const PickleValue> entries) {
     for (const PickleValue& entry : entries) give_out(entry);
-    pickle_.byte_count_ = next_;
+    pickle_.byte_count_ = bytes_.count();
     consumer_->take(pickle_, list, item, value, entries);
   }
 
@@ -427,23 +353,23 @@ class PickleReader {
   // -- the opcodes ----------------------------------------------------------------------------------------------------
 
   void read_header() {
-    if (!refill(2) || window_[0] != '\x80') {
+    if (!bytes_.begins_as_pickle()) {
       reject("the file does not start with a pickle header (0x80 and a protocol number)",
              "write snapshots with torch.cuda.memory._dump_snapshot");
     }
-    take(1);
+    bytes_.take(1);
     check_protocol();
   }
 
   void check_protocol() {
-    const std::uint64_t protocol = take_unsigned(1);
+    const std::uint64_t protocol = bytes_.take_unsigned(1);
     if (protocol < 2 || protocol > 5) reject("protocol " + std::to_string(protocol) + " is not one of 2, 3, 4, 5");
   }
 
   // Runs one opcode; false after STOP.
   bool step() {
-    start_ = next_;
-    const auto opcode = static_cast<PickleOpcode>(take(1)[0]);
+    bytes_.begin_opcode();
+    const auto opcode = static_cast<PickleOpcode>(bytes_.take(1)[0]);
     switch (opcode) {
       case PickleOpcode::Stop:
         return false;
@@ -451,7 +377,7 @@ class PickleReader {
         check_protocol();
         break;
       case PickleOpcode::Frame:
-        take(8);
+        bytes_.take(8);
         break;
       case PickleOpcode::Mark:
         if (marks_.size() >= limits_.stack) reject_more_than(limits_.stack, "marks");
@@ -477,45 +403,45 @@ class PickleReader {
         push(false);
         break;
       case PickleOpcode::BinInt:
-        push(take_signed(4));
+        push(bytes_.take_signed(4));
         break;
       case PickleOpcode::BinInt1:
-        push(static_cast<std::int64_t>(take_unsigned(1)));
+        push(static_cast<std::int64_t>(bytes_.take_unsigned(1)));
         break;
       case PickleOpcode::BinInt2:
-        push(static_cast<std::int64_t>(take_unsigned(2)));
+        push(static_cast<std::int64_t>(bytes_.take_unsigned(2)));
         break;
       case PickleOpcode::Long1:
-        push(take_long(take_unsigned(1)));
+        push(bytes_.take_long(bytes_.take_unsigned(1)));
         break;
       case PickleOpcode::Long4:
-        push(take_long(take_length(4)));
+        push(bytes_.take_long(bytes_.take_length(4)));
         break;
       case PickleOpcode::BinFloat:
-        push(take_double());
+        push(bytes_.take_double());
         break;
       case PickleOpcode::ShortBinString:  // a text of Python 2
       case PickleOpcode::ShortBinUnicode:
-        push(PickleText{take_string(take_unsigned(1))});
+        push(PickleText{take_string(bytes_.take_unsigned(1))});
         break;
       case PickleOpcode::BinString:
-        push(PickleText{take_string(take_length(4))});
+        push(PickleText{take_string(bytes_.take_length(4))});
         break;
       case PickleOpcode::BinUnicode:
-        push(PickleText{take_string(take_unsigned(4))});
+        push(PickleText{take_string(bytes_.take_unsigned(4))});
         break;
       case PickleOpcode::BinUnicode8:
-        push(PickleText{take_string(take_unsigned(8))});
+        push(PickleText{take_string(bytes_.take_unsigned(8))});
         break;
       case PickleOpcode::ShortBinBytes:
-        push(PickleBytes{take_string(take_unsigned(1))});
+        push(PickleBytes{take_string(bytes_.take_unsigned(1))});
         break;
       case PickleOpcode::BinBytes:
-        push(PickleBytes{take_string(take_unsigned(4))});
+        push(PickleBytes{take_string(bytes_.take_unsigned(4))});
         break;
       case PickleOpcode::BinBytes8:
       case PickleOpcode::ByteArray8:
-        push(PickleBytes{take_string(take_unsigned(8))});
+        push(PickleBytes{take_string(bytes_.take_unsigned(8))});
         break;
 
       case PickleOpcode::EmptyList:
@@ -571,16 +497,16 @@ class PickleReader {
         memoize(memo_.count());
         break;
       case PickleOpcode::BinPut:
-        memoize(take_unsigned(1));
+        memoize(bytes_.take_unsigned(1));
         break;
       case PickleOpcode::LongBinPut:
-        memoize(take_unsigned(4));
+        memoize(bytes_.take_unsigned(4));
         break;
       case PickleOpcode::BinGet:
-        recall(take_unsigned(1));
+        recall(bytes_.take_unsigned(1));
         break;
       case PickleOpcode::LongBinGet:
-        recall(take_unsigned(4));
+        recall(bytes_.take_unsigned(4));
         break;
       default:
         refuse(opcode);
@@ -605,15 +531,9 @@ class PickleReader {
     }
   }
 
-  const std::string& file_;
   const PickleLimits& limits_;
-  const ByteSource& source_;
+  PickleBytesReader bytes_;
   Pickle pickle_;
-  std::string window_;      // on the bytes
-  std::size_t filled_ = 0;  // of the window
-  std::size_t used_ = 0;    // of what is filled
-  std::size_t next_ = 0;    // byte to read
-  std::size_t start_ = 0;   // of the opcode being run
   std::unordered_map<std::string_view, std::uint32_t> text_numbers_;
   std::vector<PickleValue> stack_;
   std::vector<std::size_t> marks_;  // stack heights

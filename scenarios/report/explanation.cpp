@@ -18,11 +18,8 @@ namespace tidemark::scenarios {
 namespace {
 
 // "layers.7.mlp.fc1.out" -> "layers.*.mlp.fc1.out".
-std::string without_layer(const std::string& label) {
-  static constexpr std::string_view prefix = "layers.";
-  if (!label.starts_with(prefix)) return label;
-  const std::size_t dot = label.find('.', prefix.size());
-  return dot == std::string::npos ? label : fmt::format("layers.*{}", label.substr(dot));
+std::string without_layer(const Label& label) {
+  return label.layer < 0 ? label.text : fmt::format("layers.*{}", label.within_layer());
 }
 
 // A rank's program, and what is live in it at the moment asked for.
@@ -72,8 +69,8 @@ std::string live_text(const Job& job, Rank rank, const AskedMoment& asked, Detai
   };
   std::map<std::pair<std::string, Category>, Line> lines;
   for (const LiveBuffer& b : live.buffers) {
-    std::string label = live.program[b.label];
-    if (detail == Detail::ByRole) label = without_layer(label);
+    const Label& its = live.program.labels[b.label.index()];
+    const std::string label = detail == Detail::ByRole ? without_layer(its) : its.text;
     Line& line = lines[{label, b.category}];
     line.category = b.category;
     ++line.count;

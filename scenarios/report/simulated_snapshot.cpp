@@ -18,13 +18,6 @@ namespace {
 
 constexpr std::int64_t picoseconds_per_microsecond = 1'000'000;
 
-// "layers.7.mlp.fc1.out" -> "layers.7"; empty for what belongs to no layer.
-std::string layer_of(const std::string& label) {
-  static constexpr std::string_view prefix = "layers.";
-  if (!label.starts_with(prefix)) return {};
-  return label.substr(0, label.find('.', prefix.size()));
-}
-
 // Frames and stacks, each once.
 class Stacks {
  public:
@@ -37,8 +30,9 @@ class Stacks {
     if (!is_new) return known->second;
     const std::string& label = program_[tensor.label];
     const std::string op = mark.label.valid() ? program_[mark.label] : std::string();
-    std::string layer = layer_of(label);
-    if (layer.empty()) layer = layer_of(op);
+    const auto layer_of = [&](LabelId id) { return std::string(program_.labels[id.index()].layer_text()); };
+    std::string layer = layer_of(tensor.label);
+    if (layer.empty() && mark.label.valid()) layer = layer_of(mark.label);
     std::vector<FrameId> stack{frame("tensor", 0, label)};
     if (!op.empty()) stack.push_back(frame("operator", 0, op));
     if (!layer.empty()) stack.push_back(frame("layer", 0, layer));

@@ -89,7 +89,7 @@ class SetUp {
     return overlaps(timed(program, {}, std::vector<Duration>(program.kernels.size()), Kernels::Together));
   }
   // What repeats does so in the same order.
-  static Overlaps overlaps_of(const RepeatingProgram& program) { return overlaps_of(program.few); }
+  static Overlaps overlaps_of(const RepeatingProgram& program) { return overlaps_of(program.rolled); }
 
   // A transfer as links tell it apart: messages by their channel, collectives by their group and what they are.
   struct LinkUse {

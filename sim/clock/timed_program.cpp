@@ -278,7 +278,7 @@ TimedProgram timed(const Program& program, Duration launch, const std::vector<Du
 
 TimedProgram timed(const RepeatingProgram& program, Duration launch, const std::vector<Duration>& kernels,
                    Kernels how) {
-  auto found = Timing(program.few, program.repeats, launch, kernels, how).program();
+  auto found = Timing(program.rolled, program.repeats, launch, kernels, how).program();
   return found ? std::move(*found) : timed(unrolled(program), launch, kernels, how);
 }
 

@@ -213,7 +213,7 @@ MemoryRecord replay(const Program& program, const DriverPrices& prices, const Re
 }
 
 MemoryRecord replay(const RepeatingProgram& program, const DriverPrices& prices, const ReplayOptions& options) {
-  Replayer replayer(program.few, prices, options);
+  Replayer replayer(program.rolled, prices, options);
   std::size_t at = 0;
   tell_unrolled(program, [&](std::span<const Op> ops) {
     return std::ranges::all_of(ops, [&](const Op& op) { return replayer.step(at++, op); });

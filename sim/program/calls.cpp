@@ -33,7 +33,7 @@ using ExchangeCall = std::pair<CommSlot, std::vector<Message>>;
 Program calls_of(const Program& program) {
   Program calls;
   calls.kernels = program.kernels;
-  calls.labels = {"call"};
+  calls.labels = {Label("call")};
   std::vector<Bytes> sizes(static_cast<std::size_t>(program.buffers));
   std::vector<CollectiveCall> collectives;
   std::vector<ExchangeCall> exchanges;
@@ -78,7 +78,7 @@ Workload calls_of(const Workload& workload) {
 // What repeats calls nothing else when it does.
 Workload calls_of(const RepeatingWorkload& workload) {
   Workload calls{{}, workload.program_of_rank, workload.communicators};
-  for (const RepeatingProgram& program : workload.programs) calls.programs.push_back(calls_of(program.few));
+  for (const RepeatingProgram& program : workload.programs) calls.programs.push_back(calls_of(program.rolled));
   return calls;
 }
 

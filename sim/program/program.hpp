@@ -9,6 +9,7 @@
 #include "sim/base/category.hpp"
 #include "sim/base/units.hpp"
 #include "sim/program/kernel.hpp"
+#include "sim/program/label.hpp"
 
 // A rank is a host thread, some streams and a memory. A program is what that thread calls, in order. Host order is the
 // truth for memory: a framework allocates and frees when its host thread runs, not when the device does.
@@ -137,9 +138,9 @@ struct Program {
   std::vector<BufferId> operands;
   std::vector<Transfer> transfers;
   std::vector<Kernel> kernels;
-  std::vector<std::string> labels;  ///< no white space inside
-  std::vector<std::string> names;   ///< of variables; no white space inside
-  std::int32_t buffers = 0;         ///< buffer ids are 0 … buffers - 1
+  std::vector<Label> labels;
+  std::vector<std::string> names;  ///< of variables; no white space inside
+  std::int32_t buffers = 0;        ///< buffer ids are 0 … buffers - 1
   std::int32_t events = 0;
 
   [[nodiscard]] std::span<const BufferId> operator[](BufferList list) const {
@@ -148,7 +149,8 @@ struct Program {
   [[nodiscard]] std::span<const Transfer> operator[](TransferList list) const {
     return std::span(transfers).subspan(list.first, list.count);
   }
-  [[nodiscard]] const std::string& operator[](LabelId label) const { return labels[label.index()]; }
+  [[nodiscard]] const std::string& operator[](LabelId label) const { return labels[label.index()].text; }
+  [[nodiscard]] std::int32_t layer_of(LabelId label) const { return labels[label.index()].layer; }
   [[nodiscard]] const std::string& operator[](NameId name) const { return names[name.index()]; }
   [[nodiscard]] const Kernel& operator[](KernelId kernel) const { return kernels[kernel.index()]; }
   bool operator==(const Program&) const = default;

@@ -8,8 +8,8 @@
 namespace tidemark::sim {
 namespace {
 
-template <class Ids>
-std::int32_t intern(Ids& ids, std::vector<std::string>& texts, std::string_view text) {
+template <class Ids, class Text>
+std::int32_t intern(Ids& ids, std::vector<Text>& texts, std::string_view text) {
   const std::size_t known = texts.size();
   const std::int32_t id = ids.place(texts, text);
   const auto parts_words = [](char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; };

@@ -56,7 +56,8 @@ class ProgramBuilder {
   BufferList operands(std::span<const BufferId> buffers);
 
   Program program_;
-  Interned<std::string, std::hash<std::string_view>> labels_, names_;
+  Interned<Label, std::hash<std::string_view>> labels_;
+  Interned<std::string, std::hash<std::string_view>> names_;
   Interned<Kernel, KernelHash> kernels_;
 };
 

@@ -10,8 +10,16 @@
 #include "sim/program/program.hpp"
 #include "sim/program/workload.hpp"
 
-// In the middle of a step micro-batches do the same again and again, each with tensors of its own. Programs of hundreds
-// of them say it once.
+// In the middle of a step micro-batches do the same again and again, each with tensors of its own: a loop that the host
+// thread has unrolled. A program of few micro-batches shows its body, and stands for one of hundreds:
+//
+//   rolled     | F0 F1 | F2 B0 | F3 B1 | F4 B2 | B3 B4 |
+//                        before [first, last)                    two bodies alike; `more` like them are to come
+//   unrolled   | F0 F1 | F2 B0 | F3 B1 | F4 B2 | F5 B3 | F6 B4 | ... | B98 B99 |
+//                                   |______^ distance 2: B1 frees what F1 made, B2 what F2 made
+//
+// Numbers of buffers and events are what a body defines; what it uses was defined by bodies before it, the same
+// distance of micro-batches ago in each (a loop-carried dependence), or is the same thing for all of them.
 
 namespace tidemark::sim {
 
@@ -22,8 +30,8 @@ struct Repeat {
   std::size_t before = 0;  ///< where the body before it begins, which is like it
   std::size_t first = 0, last = 0;
   std::int64_t more = 0;
-  std::int32_t period = 1;  ///< micro-batches of a body
-  std::int32_t back = 0;  ///< how many micro-batches before the latest one the oldest thing was made that it refers to
+  std::int32_t period = 1;    ///< micro-batches of a body
+  std::int32_t distance = 0;  ///< of the farthest dependence: micro-batches from the latest one to where it was made
   std::int32_t later_events =
       0;  ///< after the bodies, events of this number and more are those made `more` bodies later
   bool operator==(const Repeat&) const = default;
@@ -31,7 +39,7 @@ struct Repeat {
 
 /// A program with few micro-batches, and what repeats in it: at most one part of each step, in order.
 struct RepeatingProgram {
-  Program few;
+  Program rolled;
   std::vector<Repeat> repeats;
 };
 
@@ -42,10 +50,10 @@ struct MoreOf {
   bool operator==(const MoreOf&) const = default;
 };
 
-/// Finds the bodies: the last whole period of micro-batches of each step that has more of them to come. Nothing where
-/// one does not do what those before it did, as far back as it refers to what they made: then the few do not show what
-/// many do. `more` is by step, the first first.
-[[nodiscard]] std::optional<std::vector<Repeat>> find_repeats(const Program& few, const std::vector<MoreOf>& more);
+/// Finds the bodies: the last whole period of micro-batches of each step that has more of them to come. Nothing where a
+/// body does not do what the bodies before it did, as far back as its farthest dependence: then the program does not
+/// show what one of more micro-batches does. `more` is by step, the first first.
+[[nodiscard]] std::optional<std::vector<Repeat>> find_repeats(const Program& rolled, const std::vector<MoreOf>& more);
 
 /// Op by op.
 [[nodiscard]] Program unrolled(RepeatingProgram program);

@@ -54,6 +54,30 @@ std::optional<TestJob> random_job(std::uint32_t seed) {
   return job;
 }
 
+TestJob random_pytorch_job(std::uint32_t seed) {
+  std::mt19937 random(seed);
+  const auto pick = [&](std::initializer_list<std::int64_t> values) {
+    return *(values.begin() + random() % values.size());
+  };
+  TestJob job;
+  job.framework = "pytorch";
+  job.layout.data = static_cast<std::int32_t>(pick({1, 2}));
+  job.train.attention = pick({0, 1}) == 0 ? AttentionKernel::Unfused : AttentionKernel::Fused;
+  job.train.precision = pick({0, 1}) == 0 ? DType::FP16 : DType::BF16;
+  job.train.master_dtype = pick({0, 1}) == 0 ? DType::FP32 : job.train.precision;
+  job.train.optimizer = pick({0, 1}) == 0 ? Optimizer::AdamW : Optimizer::SgdMomentum;
+  if (pick({0, 0, 1}) == 1) job.train.recompute.kind = Recompute::Full;
+  EagerSettings& eager = job.settings.eager;
+  eager.reentrant_checkpoint = pick({0, 1}) == 1;
+  eager.gradients_view_buckets = pick({0, 1}) == 1;
+  eager.caches_keys = pick({0, 1}) == 1;
+  eager.keeps_outputs = pick({0, 1}) == 1;
+  if (pick({0, 0, 1}) == 1) job.versions.torch = {2, 15};
+  job.train.steps = static_cast<std::int32_t>(pick({1, 2, 3}));
+  job.train.global_batch = pick({1, 4, 17, 48}) * job.layout.data;
+  return job;
+}
+
 // The ops that are told, one after the other, without what their lists point to.
 std::vector<Op> told(const RepeatingProgram& program) {
   std::vector<Op> all;
@@ -72,6 +96,22 @@ std::vector<Op> without_lists(std::vector<Op> ops) {
 }
 
 // What is said once and unrolled is what lowering every pass by itself gives: each op, number and text.
+void expect_what_every_pass_gives(const Lowered& lowered, const Role& role) {
+  const RepeatingProgram program = lower_repeating(lowered.input, role);
+  const Program all = lower_every_pass(lowered.input, role);
+  ASSERT_EQ(difference(unrolled(program), all), "") << role.first.pipeline;
+  ASSERT_TRUE(without_lists(told(program)) == without_lists(all.ops)) << role.first.pipeline;
+  for (const Duration launch : {Duration{1}, Duration{4'000'000}}) {
+    const std::vector<Duration> kernels(program.rolled.kernels.size(), Duration{2'000'000});
+    EXPECT_EQ(timed(program, launch, kernels, Kernels::Each), timed(unrolled(program), launch, kernels, Kernels::Each));
+  }
+  const TestJob& job = lowered.job;
+  const bool many = micro_batches_of(job.train, job.layout) >= 48 && job.layout.schedule != ScheduleKind::GPipe;
+  if (many) {
+    EXPECT_EQ(program.repeats.size(), static_cast<std::size_t>(job.train.steps)) << "a part of each step";
+  }
+}
+
 TEST(Repeats, UnrollToWhatEveryPassByItselfGives) {
   int repeating = 0, checked = 0;
   for (std::uint32_t seed = 1; checked < 80; ++seed) {
@@ -79,30 +119,26 @@ TEST(Repeats, UnrollToWhatEveryPassByItselfGives) {
     if (!job) continue;
     SCOPED_TRACE(seed);
     const Lowered lowered(*job);
-    const bool many = micro_batches_of(job->train, job->layout) >= 48;
     for (const Role& role : lowered.roles) {
       if (role.first.data > 0) continue;
-      const RepeatingProgram program = lower_repeating(lowered.input, role);
-      const Program all = lower_every_pass(lowered.input, role);
-      ASSERT_EQ(difference(unrolled(program), all), "") << role.first.pipeline;
-      ASSERT_TRUE(without_lists(told(program)) == without_lists(all.ops)) << role.first.pipeline;
-      for (const Duration launch : {Duration{1}, Duration{4'000'000}}) {
-        const std::vector<Duration> kernels(program.few.kernels.size(), Duration{2'000'000});
-        EXPECT_EQ(timed(program, launch, kernels, Kernels::Each),
-                  timed(unrolled(program), launch, kernels, Kernels::Each));
-      }
-      if (many && job->layout.schedule != ScheduleKind::GPipe) {
-        EXPECT_EQ(program.repeats.size(), 2U) << "a part of each step";
-        ++repeating;
-      }
+      expect_what_every_pass_gives(lowered, role);
+      repeating += lower_repeating(lowered.input, role).repeats.empty() ? 0 : 1;
       ++checked;
     }
   }
   EXPECT_GT(repeating, 20);
 }
 
+TEST(Repeats, OfPlainPyTorchUnrollToo) {
+  for (std::uint32_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(seed);
+    const Lowered lowered(random_pytorch_job(seed));
+    expect_what_every_pass_gives(lowered, lowered.roles.front());
+  }
+}
+
 // One micro-batch after the other: a buffer each, freed two later, and a name that counts.
-Program few_of_a_queue(std::int64_t second_size) {
+Program queue_of(std::int64_t second_size) {
   ProgramBuilder builder;
   const LabelId label = builder.label("tensor");
   builder.mark(Phase::Construction, 0, -1, label);
@@ -144,20 +180,20 @@ TEST(Repeats, ReplayAsWhatTheyUnrollTo) {
 }
 
 TEST(Repeats, AreFoundWhereMicroBatchesDoTheSame) {
-  Program few = few_of_a_queue(512);
-  const auto repeats = find_repeats(few, {{100, 1}});
+  Program rolled = queue_of(512);
+  const auto repeats = find_repeats(rolled, {{100, 1}});
   ASSERT_TRUE(repeats);
   ASSERT_EQ(repeats->size(), 1U);
   EXPECT_EQ(repeats->front().more, 100);
-  EXPECT_EQ(repeats->front().back, 2);
-  const Program all = unrolled({few, *repeats});
-  EXPECT_EQ(all.ops.size(), few.ops.size() + 100 * (repeats->front().last - repeats->front().first));
+  EXPECT_EQ(repeats->front().distance, 2);
+  const Program all = unrolled({rolled, *repeats});
+  EXPECT_EQ(all.ops.size(), rolled.ops.size() + 100 * (repeats->front().last - repeats->front().first));
   EXPECT_EQ(all.names.size(), 108U);
   EXPECT_EQ(all.names.back(), "list[107]");
   EXPECT_TRUE(verify(all).empty());
 }
 
-TEST(Repeats, AreNotFoundWhereOneIsAnother) { EXPECT_FALSE(find_repeats(few_of_a_queue(1024), {{100, 1}})); }
+TEST(Repeats, AreNotFoundWhereOneIsAnother) { EXPECT_FALSE(find_repeats(queue_of(1024), {{100, 1}})); }
 
 }  // namespace
 }  // namespace tidemark::tests

@@ -33,6 +33,7 @@ struct TestJob {
               .global_batch = 4,
               .attention = AttentionKernel::Fused,
               .cross_entropy = CrossEntropy::TransformerEngine};
+  std::string framework = "megatron";
   Versions versions;
   RuntimeSettings settings{.cublas_workspace_config = {}, .attention_mask = false};
   RotaryKernel rotary = RotaryKernel::Fused;
@@ -44,7 +45,7 @@ struct TestJob {
 struct Lowered {
   explicit Lowered(const TestJob& asked)
       : job(asked),
-        runtime(megatron_runtime(job.versions, job.settings, job.target)),
+        runtime(runtime_named(job.framework, job.versions, job.settings, job.target)),
         graph(build_model(job.model, options(job))),
         input{graph, job.layout, job.train, runtime},
         roles(parallel::roles(input)) {}

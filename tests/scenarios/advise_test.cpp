@@ -15,15 +15,12 @@
 #include "scenarios/plan/same_job.hpp"
 #include "scenarios/prediction.hpp"
 #include "scenarios/report/advice_text.hpp"
-#include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
 
 namespace tidemark::tests {
 namespace {
 
 using namespace literals;
-
-const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
-const ScenarioFolders folders{source / "scenarios/examples", source / "scenarios"};
 
 // Eight layers of Llama-3.1 8B, replicated on four 40 GB devices, in long micro-batches: too much.
 constexpr const char* too_much = R"(model = "models/llama-3.1-8b.json"

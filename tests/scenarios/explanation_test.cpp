@@ -281,7 +281,8 @@ TEST(Explanation, TheModelShownIsTheOneThatRuns) {
     const Program program = parse_program(program_text(job, Rank{0}));
     const ShownModel model = shown(model_text(job));
     ASSERT_FALSE(model.operators.empty());
-    const std::set<std::string> names(program.labels.begin(), program.labels.end());
+    std::set<std::string> names;
+    for (const Label& label : program.labels) names.insert(label.text);
     for (const std::string& op : model.operators) EXPECT_TRUE(names.contains(op)) << op;
 
     static constexpr std::string_view own = ".parameter";

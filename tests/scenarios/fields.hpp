@@ -12,8 +12,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "scenarios/plan/allocator_events.hpp"
 #include "scenarios/plan/keys.hpp"
-#include "scenarios/plan/tape.hpp"
 #include "scenarios/scenario.hpp"
 #include "tests/namespace.hpp"
 
@@ -151,15 +151,15 @@ inline auto fields(StreamId& v) {
   auto& [a] = v;
   return std::tie(a);
 }
-inline auto fields(TapeEvent& v) {
+inline auto fields(AllocatorEvent& v) {
   auto& [a, b, c, d, e, f] = v;
   return std::tie(a, b, c, d, e, f);
 }
-inline auto fields(StateTape::Step& v) {
+inline auto fields(StateEvents::Step& v) {
   auto& [a, b] = v;
   return std::tie(a, b);
 }
-inline auto fields(StateTape& v) {
+inline auto fields(StateEvents& v) {
   auto& [a, b] = v;
   return std::tie(a, b);
 }

@@ -11,16 +11,13 @@
 #include "scenarios/plan/exact_memory.hpp"
 #include "scenarios/plan/space.hpp"
 #include "scenarios/prediction.hpp"
-#include "tests/namespace.hpp"
 #include "tests/scenarios/fields.hpp"
+#include "tests/scenarios/folders.hpp"
 
 // What candidates share depends on its key alone.
 
 namespace tidemark::tests {
 namespace {
-
-const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
-const ScenarioFolders folders{source / "scenarios/examples", source / "scenarios"};
 
 constexpr const char* base = R"(model = "models/llama-3.1-8b.json"
 cluster = "clusters/h100-sxm-80g.toml"
@@ -89,8 +86,8 @@ TEST(Keys, EveryFieldTellsApart) {
   expect_every_field_tells_apart(
       ClockKey{std::make_shared<const ChunkSample>(), std::make_shared<const GroupPrices>(places), Duration{1}}, 3);
   expect_every_field_tells_apart(InFlightKey{scenario.layout, 1, 8}, 20);
-  const StateTape::Step step{{TapeEvent{}}, {TapeEvent{}}};
-  expect_every_field_tells_apart(StateTape{{TapeEvent{}}, {step}}, 19);
+  const StateEvents::Step step{{AllocatorEvent{}}, {AllocatorEvent{}}};
+  expect_every_field_tells_apart(StateEvents{{AllocatorEvent{}}, {step}}, 19);
 }
 
 TEST(Keys, EveryOptionMakesAGraphOfItsOwn) {
@@ -109,7 +106,7 @@ TEST(Keys, EveryOptionMakesAGraphOfItsOwn) {
 
 /// All that the planner says of one candidate.
 struct Answers {
-  Bytes allocated_low, allocated_high, device_upper_low;
+  Bytes allocated_low, device_upper_low;
   Duration step_low, step_high;
   Figures figures;
   bool operator==(const Answers&) const = default;
@@ -122,7 +119,7 @@ class Asked {
     const DurationBounds step = bounder_.step(scenario);
     Figures figures = memory_.of(scenario).figures;
     figures.step = time_.step(scenario).value();
-    return {memory.allocated_low, memory.allocated_high, memory.device_upper_low, step.low, step.high, figures};
+    return {memory.allocated, memory.device_upper, step.low, step.high, figures};
   }
 
  private:

@@ -76,9 +76,9 @@ TEST(OutlivingBatches, PlanComesToTheFiguresOfPredict) {
   SharedGraphs graphs;
   EXPECT_EQ(exact_memory(scenario, graphs), said);
   Bounder bounder(graphs);
-  const Bytes low = bounder.memory(scenario).device_upper_low;
+  const Bytes low = bounder.memory(scenario).device_upper;
   EXPECT_LE(low, said.device_upper);
-  EXPECT_GT(low, bounder.memory(settled(of_core({0, 14}))).device_upper_low);
+  EXPECT_GT(low, bounder.memory(settled(of_core({0, 14}))).device_upper);
 }
 
 }  // namespace

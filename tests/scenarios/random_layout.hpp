@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <random>
 #include <string>
@@ -10,15 +9,12 @@
 #include <fmt/format.h>
 
 #include "scenarios/io/input_error.hpp"
-#include "scenarios/io/scenario_reader.hpp"
-#include "scenarios/prediction.hpp"
-#include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
 
 namespace tidemark::tests {
 
 /// A random layout of a small model; nothing where it is none.
 inline std::optional<Scenario> random_scenario(std::uint32_t seed) {
-  const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
   std::mt19937 random(seed);
   const auto pick = [&](const std::vector<std::string>& values) { return values[random() % values.size()]; };
   const std::string schedule = pick({"1f1b", "1f1b", "gpipe", "interleaved"});
@@ -56,7 +52,7 @@ recompute = {}
       pick({"16", "48", "60", "96", "192"}), pick({"fp32", "bf16"}), pick({"te", "unfused", "fused"}),
       pick({"0.0", "0.1"}), recompute);
   try {
-    return settled(parse_scenario(text, "random.toml", {source / "scenarios/examples", source / "scenarios"}));
+    return scenario_of_text(text);
   } catch (const InputError&) {
     return std::nullopt;
   }

@@ -70,54 +70,54 @@ void Router::find_symmetry(const std::vector<std::int32_t>& kinds) {
   for (const std::vector<Use>& uses : uses_)
     for (std::size_t slot = 0; slot < uses.size(); ++slot) messages[slot] = messages[slot] || uses[slot].messages;
   std::vector<GroupAxis> axes;
-  std::optional<Cells> best;
+  std::optional<ReplicaOrbits> best;
   for (const Communicator& communicator : workload_.communicators) {
     for (const GroupAxis& axis : communicator.axes) {
       if (std::find(axes.begin(), axes.end(), axis) != axes.end()) continue;
       axes.push_back(axis);
-      std::optional<Cells> cells = Cells::along(axis, workload_, fabric_, messages);
-      if (!cells) continue;
-      cells->tell_apart(workload_.program_of_rank);
-      cells->tell_apart(kinds);
-      tell_apart(*cells);
-      Symmetry symmetry = cells->symmetry();
+      std::optional<ReplicaOrbits> orbits = ReplicaOrbits::along(axis, workload_, fabric_, messages);
+      if (!orbits) continue;
+      orbits->refine(workload_.program_of_rank);
+      orbits->refine(kinds);
+      refine(*orbits);
+      Symmetry symmetry = orbits->symmetry();
       if (traffic_.symmetry && traffic_.symmetry->ranks.size() <= symmetry.ranks.size()) continue;
       traffic_.symmetry = std::move(symmetry);
-      best = std::move(cells);
+      best = std::move(orbits);
     }
   }
   if (best) return keep_firsts(*best);
   for (const Link& link : fabric_.links) traffic_.links.push_back({link.capacity});
 }
 
-// By what collectives of groups that reach over all cells put on them. Such a group begins in the first cell; groups
-// that lie alike some periods apart tell nothing new.
-void Router::tell_apart(Cells& cells) {
+// By what collectives of groups that reach over all replicas put on them. Such a group begins in the first replica;
+// groups that lie alike some periods apart tell nothing new.
+void Router::refine(ReplicaOrbits& orbits) {
   std::set<std::tuple<const Shape*, CollectiveKind, std::size_t, std::int32_t>> told;
   for (std::size_t slot = 0; slot < workload_.communicators.size(); ++slot) {
     const CommSlot comm{static_cast<std::int32_t>(slot)};
-    if (!cells.spanned(comm)) continue;
-    for (const Rank rank : cells.first_ranks()) {
+    if (!orbits.spanned(comm)) continue;
+    for (const Rank rank : orbits.first_ranks()) {
       const Communicator& communicator = workload_.communicators[slot];
       if (!is_member(communicator, rank) || group_leader(communicator, rank) != rank) continue;
       for (const Call& call : use(comm, rank).calls) {
         Shape& shape = shape_of(comm, rank);
         const std::size_t plan = choice(shape, comm, call).plan;
-        const std::int32_t nodes = (place_of(comm, rank).node - shape.node) % cells.period();
+        const std::int32_t nodes = (place_of(comm, rank).node - shape.node) % orbits.period();
         if (told.insert({&shape, call.first, plan, nodes}).second)
-          cells.tell_apart(shape.plans.at(call.first)[plan], nodes);
+          orbits.refine(shape.plans.at(call.first)[plan], nodes);
       }
     }
   }
 }
 
-void Router::keep_firsts(const Cells& cells) {
-  const std::vector<std::int32_t> orbits = cells.link_orbits();
-  kept_.assign(orbits.size(), -1);
-  for (std::size_t l = 0; l < orbits.size(); ++l) {
-    if (orbits[l] == 0) continue;
+void Router::keep_firsts(const ReplicaOrbits& orbits) {
+  const std::vector<std::int32_t> sizes = orbits.link_orbits();
+  kept_.assign(sizes.size(), -1);
+  for (std::size_t l = 0; l < sizes.size(); ++l) {
+    if (sizes[l] == 0) continue;
     kept_[l] = static_cast<std::int32_t>(traffic_.links.size());
-    traffic_.links.push_back({fabric_.links[l].capacity, orbits[l]});
+    traffic_.links.push_back({fabric_.links[l].capacity, sizes[l]});
   }
 }
 

@@ -11,7 +11,7 @@
 #include "sim/program/workload.hpp"
 #include "topology/cluster.hpp"
 #include "topology/collective.hpp"
-#include "topology/route/cells.hpp"
+#include "topology/route/replica_orbits.hpp"
 
 namespace tidemark::topology {
 
@@ -73,8 +73,8 @@ class Router {
 
   Router(const Workload& workload, const CollectiveOptions& options, Fabric fabric);
   void find_symmetry(const std::vector<std::int32_t>& kinds);
-  void tell_apart(Cells& cells);
-  void keep_firsts(const Cells& cells);
+  void refine(ReplicaOrbits& orbits);
+  void keep_firsts(const ReplicaOrbits& orbits);
 
   void add_flows();
   void add_flows(CommSlot comm, std::int32_t step, Rank rank);

@@ -19,22 +19,22 @@ class DistributedDataParallel {
 
  private:
   struct Bucket {
-    std::vector<std::shared_ptr<Leaf>> parameters;
-    std::vector<std::int64_t> offsets;  ///< elements
+    std::vector<std::size_t> parameters;  ///< places in the list of all
     Tensor gradients;
     std::size_t pending = 0;
     EventId summed;
   };
-  void make_buckets(const Parameters& order, Bytes first, Bytes others);
-  void arrived(Leaf& parameter);
+  void make_buckets(const std::vector<std::size_t>& order, Bytes first, Bytes others);
+  void arrived(std::size_t parameter);
   void close(Bucket& bucket);
 
   Session& s_;
   CommSlot group_;
   const EagerHabits& habits_;
   std::vector<Bucket> buckets_;
-  Parameters arrival_;  ///< the order of the first backward pass, in which buckets are made again
   Parameters parameters_;
+  std::vector<std::size_t> bucket_of_;  ///< by parameter
+  std::vector<std::size_t> arrival_;    ///< the order of the first backward pass, in which buckets are made again
   bool rebuilt_ = false;
   bool synchronizing_ = true;
 };

@@ -1,5 +1,6 @@
 #include "parallel/frameworks/pytorch/training.hpp"
 
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -32,13 +33,16 @@ class Training {
     return std::move(recorder).finish();
   }
 
-  void run() {
+  void run(const StepSizes& micro_batches) {
     construct();
-    const auto micro_batches = static_cast<std::int32_t>(micro_batches_of(input_.train, input_.layout));
-    for (std::int32_t step = 1; step <= input_.train.steps; ++step) {
-      for (std::int32_t m = 0; m < micro_batches; ++m) {
+    const std::int64_t passes = std::accumulate(micro_batches.begin(), micro_batches.end(), std::int64_t{0});
+    std::int32_t step = 0;
+    for (const std::int64_t its : micro_batches) {
+      ++step;
+      for (std::int32_t m = 0; m < its; ++m) {
         s_.process.at(step, m);
-        pass(m + 1 == micro_batches);
+        pass(m + 1 == its);
+        if (step == 1 && m == 0) s_.process.expect(passes);
       }
       s_.process.at(step, -1);
       if (scale_.defined()) unscale();
@@ -163,13 +167,13 @@ class Training {
 
 }  // namespace
 
-Program lower_training(const LoweringInput& input) {
+Program lower_training(const LoweringInput& input, const StepSizes& micro_batches) {
   const Communicators groups = communicators_of(input);
   Process process(groups.table, input.runtime.blas_workspace);
   {
     Session session(process, input.runtime.eager->torch);
     Training training(session, groups, input);
-    training.run();
+    training.run(micro_batches);
     session.finish();
   }
   return with_frees(std::move(process).finish());

@@ -8,8 +8,8 @@
 namespace tidemark::parallel::pytorch {
 
 /// The program of a training script in plain PyTorch: model, optimizer, DistributedDataParallel where there are several
-/// ranks, and `train.steps` steps. Ranks differ in nothing.
-[[nodiscard]] Program lower_training(const LoweringInput& input);
+/// ranks, and a step for each number of micro-batches. Ranks differ in nothing.
+[[nodiscard]] Program lower_training(const LoweringInput& input, const StepSizes& micro_batches);
 
 /// Runs the modules of a job once, on the first micro-batch.
 [[nodiscard]] Recording record_forward(const LoweringInput& input);

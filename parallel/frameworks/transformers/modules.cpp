@@ -1,9 +1,8 @@
 #include "parallel/frameworks/transformers/modules.hpp"
 
-#include <algorithm>
 #include <utility>
 
-#include <fmt/format.h>
+#include "parallel/torch/checkpoint.hpp"
 
 // A call's arguments live until it returns, in Python; here a temporary lives until its statement ends. So no call is
 // nested in a call that is nested in another.
@@ -13,22 +12,6 @@
 
 namespace tidemark::parallel::transformers {
 namespace {
-
-// How a family's attention makes queries, keys and values, and what its layers look like.
-enum class Family : std::uint8_t { Llama, Phi3, Gpt2, BigCode, NeoX };
-
-Family family_of(const Model& model) {
-  if (model.architecture == "phi3") return Family::Phi3;
-  if (model.architecture == "gpt2") return Family::Gpt2;
-  if (model.architecture == "gpt_bigcode") return Family::BigCode;
-  if (model.architecture == "gpt_neox") return Family::NeoX;
-  return Family::Llama;
-}
-
-bool gpt_style(const Model& model) {
-  const Family family = family_of(model);
-  return family == Family::Gpt2 || family == Family::BigCode;
-}
 
 Tensor rotated_half(Session& s, const Tensor& x) {
   const std::int64_t half = x.size(-1) / 2;
@@ -52,8 +35,6 @@ Tensor repeated(Session& s, const Tensor& x, std::int64_t times) {
 }
 
 }  // namespace
-
-bool computes_wide(const Model& model) { return model.architecture == "olmo2"; }
 
 Tensor Linear::operator()(Session& s, const Tensor& x) const {
   const Tensor none;
@@ -87,187 +68,6 @@ Tensor Norm::operator()(Session& s, const Tensor& x) const {
     return to(s, weighted, x.dtype);
   }
   return mul(s, weight->value, to(s, hidden, x.dtype));
-}
-
-// ---- construction --------------------------------------------------------------------------------------------------
-
-std::shared_ptr<Leaf> CausalLM::parameter(const std::string& name, Shape sizes) {
-  const Session::Scope scope(s_, name);
-  const Tensor made = s_.empty(std::move(sizes), dtype_, trained_parameter, Category::Parameters);
-  s_.stream(Streaming::Fill, {}, {made});
-  parameters_.push_back(leaf(s_, made));
-  parameters_.back()->parameter = true;
-  return parameters_.back();
-}
-
-Linear CausalLM::make_linear(const std::string& name, std::int64_t outputs, std::int64_t inputs, bool bias) {
-  const bool inputs_first = family_of(model_) == Family::Gpt2;
-  Linear made;
-  made.inputs_first = inputs_first;
-  made.weight = parameter(name + ".weight", inputs_first ? Shape{inputs, outputs} : Shape{outputs, inputs});
-  if (bias) made.bias = parameter(name + ".bias", {outputs});
-  return made;
-}
-
-Norm CausalLM::make_norm(const std::string& name, std::int64_t width) {
-  Norm made;
-  made.weight = parameter(name + ".weight", {width});
-  if (model_.normalization == Normalization::Layer) {
-    made.kind = NormKind::Layer;
-    made.bias = parameter(name + ".bias", {width});
-  } else if (model_.zero_centered_norms) {
-    made.kind = NormKind::ZeroCenteredRms;
-  } else if (computes_wide(model_)) {
-    made.kind = NormKind::WideRms;
-  }
-  return made;
-}
-
-void CausalLM::make_attention(const std::string& at, Layer& layer) {
-  const std::int64_t q_width = model_.heads * model_.head_dim, kv_width = model_.kv_heads * model_.head_dim;
-  Attention& a = layer.attention;
-  switch (family_of(model_)) {
-    case Family::Llama: {
-      const std::string in = at + ".self_attn";
-      a.query = make_linear(in + ".q_proj", q_width, model_.hidden, model_.qkv_bias);
-      a.key = make_linear(in + ".k_proj", kv_width, model_.hidden, model_.qkv_bias);
-      a.value = make_linear(in + ".v_proj", kv_width, model_.hidden, model_.qkv_bias);
-      a.output = make_linear(in + ".o_proj", model_.hidden, q_width, model_.output_bias);
-      if (model_.qk_norm != QkNorm::None) {
-        const bool whole = model_.qk_norm == QkNorm::AllHeads;
-        a.query_norm = make_norm(in + ".q_norm", whole ? q_width : model_.head_dim);
-        a.key_norm = make_norm(in + ".k_norm", whole ? kv_width : model_.head_dim);
-      }
-      return;
-    }
-    case Family::Phi3:
-      a.output = make_linear(at + ".self_attn.o_proj", model_.hidden, q_width, model_.output_bias);
-      a.query = make_linear(at + ".self_attn.qkv_proj", q_width + 2 * kv_width, model_.hidden, model_.qkv_bias);
-      return;
-    case Family::Gpt2:
-    case Family::BigCode:
-      a.query = make_linear(at + ".attn.c_attn", q_width + 2 * kv_width, model_.hidden, model_.qkv_bias);
-      a.output = make_linear(at + ".attn.c_proj", model_.hidden, q_width, model_.output_bias);
-      return;
-    case Family::NeoX:
-      a.query = make_linear(at + ".attention.query_key_value", q_width + 2 * kv_width, model_.hidden, model_.qkv_bias);
-      a.output = make_linear(at + ".attention.dense", model_.hidden, q_width, model_.output_bias);
-      return;
-  }
-}
-
-void CausalLM::make_mlp(const std::string& at, Layer& layer) {
-  Mlp& m = layer.mlp;
-  const std::string in = at + ".mlp";
-  switch (family_of(model_)) {
-    case Family::Llama:
-      m.gate = make_linear(in + ".gate_proj", model_.ffn, model_.hidden, model_.mlp_bias);
-      m.up = make_linear(in + ".up_proj", model_.ffn, model_.hidden, model_.mlp_bias);
-      m.down = make_linear(in + ".down_proj", model_.hidden, model_.ffn, model_.mlp_bias);
-      return;
-    case Family::Phi3:
-      m.gate = make_linear(in + ".gate_up_proj", 2 * model_.ffn, model_.hidden, model_.mlp_bias);
-      m.down = make_linear(in + ".down_proj", model_.hidden, model_.ffn, model_.mlp_bias);
-      return;
-    case Family::Gpt2:
-    case Family::BigCode:
-      m.up = make_linear(in + ".c_fc", model_.ffn, model_.hidden, model_.mlp_bias);
-      m.down = make_linear(in + ".c_proj", model_.hidden, model_.ffn, model_.mlp_bias);
-      return;
-    case Family::NeoX:
-      m.up = make_linear(in + ".dense_h_to_4h", model_.ffn, model_.hidden, model_.mlp_bias);
-      m.down = make_linear(in + ".dense_4h_to_h", model_.hidden, model_.ffn, model_.mlp_bias);
-      return;
-  }
-}
-
-void CausalLM::make_layer_norms(const std::string& at, Layer& layer) {
-  const std::int64_t width = model_.hidden;
-  switch (model_.norms) {
-    case NormPlacement::Before:
-      layer.attention_norm = make_norm(at + ".input_layernorm", width);
-      layer.mlp_norm = make_norm(at + ".post_attention_layernorm", width);
-      return;
-    case NormPlacement::After:
-      layer.after_attention = make_norm(at + ".post_attention_layernorm", width);
-      layer.after_mlp = make_norm(at + ".post_feedforward_layernorm", width);
-      return;
-    case NormPlacement::Around:
-      layer.attention_norm = make_norm(at + ".input_layernorm", width);
-      layer.after_attention = make_norm(at + ".post_attention_layernorm", width);
-      layer.mlp_norm = make_norm(at + ".pre_feedforward_layernorm", width);
-      layer.after_mlp = make_norm(at + ".post_feedforward_layernorm", width);
-      return;
-  }
-}
-
-bool CausalLM::has_layers(bool windowed) const {
-  return std::any_of(layers_.begin(), layers_.end(), [&](const Layer& l) { return l.windowed == windowed; });
-}
-
-void CausalLM::make_layer(std::int32_t index) {
-  Layer layer;
-  layer.name = fmt::format("layers.{}", index);
-  layer.windowed = model_.has_window(static_cast<std::size_t>(index));
-  if (gpt_style(model_)) {
-    layer.attention_norm = make_norm(layer.name + ".ln_1", model_.hidden);
-    make_attention(layer.name, layer);
-    layer.mlp_norm = make_norm(layer.name + ".ln_2", model_.hidden);
-    make_mlp(layer.name, layer);
-  } else if (family_of(model_) == Family::NeoX) {
-    make_layer_norms(layer.name, layer);
-    make_attention(layer.name, layer);
-    make_mlp(layer.name, layer);
-  } else {
-    make_attention(layer.name, layer);
-    make_mlp(layer.name, layer);
-    make_layer_norms(layer.name, layer);
-  }
-  layers_.push_back(std::move(layer));
-}
-
-CausalLM::CausalLM(Session& session, const Model& model, std::int64_t vocabulary, const Train& train,
-                   const EagerHabits& habits)
-    : s_(session), model_(model), train_(train), habits_(habits), dtype_(train.master_dtype) {
-  tokens_ = parameter("embed_tokens.weight", {vocabulary, model.hidden});
-  if (model.positions == Positions::Learned)
-    positions_ = parameter("embed_positions.weight", {model.max_positions, model.hidden});
-  if (model.scaled_embedding) embedding_scale_ = s_.empty({}, dtype_, "embed_scale", Category::Parameters);
-  for (std::int32_t i = 0; i < model.layers; ++i) make_layer(i);
-  last_norm_ = make_norm("norm", model.hidden);
-  if (family_of(model) == Family::BigCode) make_causal_table();
-  if (model.positions == Positions::Rotary) make_frequencies();
-  if (model.tied_embeddings) {
-    // modeling_utils.py tie_weights: the head has a weight of its own first.
-    (void)s_.empty({vocabulary, model.hidden}, dtype_, "lm_head.weight.untied", Category::Temporaries);
-    head_.weight = tokens_;
-  } else {
-    head_.weight = parameter("lm_head.weight", {vocabulary, model.hidden});
-  }
-}
-
-// Gemma3RotaryEmbedding has frequencies for each kind of layers that the model has.
-void CausalLM::make_frequencies() {
-  const int kinds = model_.window_rotary && has_layers(true) && has_layers(false) ? 2 : 1;
-  for (int k = 0; k < kinds; ++k)
-    for (const std::string_view what : {"inv_freq", "original_inv_freq"})
-      frequencies_.push_back(s_.empty({model_.rotary_dim() / 2}, DType::FP32, what, Category::Parameters));
-}
-
-// Which keys each place may look at, though few attentions read it: torch.tril(torch.ones(...)), which initializing the
-// weights (GPTBigCodePreTrainedModel._init_weights) makes once more and copies.
-void CausalLM::make_causal_table() {
-  const Shape sizes{model_.max_positions, model_.max_positions};
-  const auto table = [&](std::string_view what, Category category) {
-    return s_.empty(sizes, DType::BOOL, what, category);
-  };
-  {
-    const Tensor ones = table("ones", Category::Temporaries);
-    causal_table_ = table("bias", Category::Parameters);
-  }
-  Tensor again;
-  const Tensor ones = table("ones", Category::Temporaries);
-  again = table("bias", Category::Temporaries);
 }
 
 // ---- attention -----------------------------------------------------------------------------------------------------
@@ -564,49 +364,12 @@ Context CausalLM::handed_to(const Layer& layer, const Context& context) {
 
 Tensor CausalLM::checkpointed(const Layer& layer, const Tensor& hidden, const Context& shared) {
   const Context context = handed_to(layer, shared);
-  // torch/utils/checkpoint.py _checkpoint_without_reentrant_generator: the frame keeps the region's inputs.
-  auto frame = std::make_shared<CheckpointFrame>();
-  frame->run_again = [this, &layer, hidden, context, dtype = s_.autocast](Session& s) {
-    const Autocast autocast(s, dtype);
-    const Session::Scope scope(s, layer.name);
-    const Tensor again = leaf(s, hidden)->value;
-    again.gradient.node->leaf = false;  // but what it was: the output of the layer before
-    (void)forward(layer, again, context, nullptr);
-  };
-  s_.keep(hidden);
-  s_.pack_into(frame);
-  Tensor out = forward(layer, hidden, context, nullptr);
-  s_.pack_into(nullptr);
-  s_.checkpointed(layer.name, hidden, out);
-  return out;
-}
-
-Tensor CausalLM::checkpointed_reentrant(const Layer& layer, const Tensor& hidden, const Context& shared) {
-  const Context context = handed_to(layer, shared);
-  auto node = s_.node({&hidden});
-  Tensor out;
-  {
-    const NoGrad no_grad(s_);
-    out = forward(layer, hidden, context, nullptr);
-  }
-  if (!node) return out;
-  s_.outlives_backward.push_back({context.whole.cosine, context.whole.sine, context.whole.mask, context.window.cosine,
-                                  context.window.sine, context.window.mask, context.position_ids});
-  s_.checkpointed(layer.name, hidden, out);
-  // CheckpointFunction.backward: the region once more on a detached input, then its own backward pass.
-  node->apply = [this, &layer, context, saved = s_.save(hidden),
-                 dtype = s_.autocast](const std::vector<Tensor>& gradients) {
-    const std::shared_ptr<Leaf> input = leaf(s_, s_.unpack(saved));
-    Tensor again;
-    {
-      const Autocast autocast(s_, dtype);
-      const Session::Again once_more(s_);
-      again = forward(layer, input->value, context, nullptr);
-    }
-    backward(s_, again, gradients.front());
-    return std::vector<Tensor>{input->gradient};
-  };
-  out.gradient = {std::move(node), 0};
+  const Region region = [this, &layer, context](const Tensor& x) { return forward(layer, x, context, nullptr); };
+  if (!habits_.reentrant_checkpoint) return checkpoint(s_, hidden, region);
+  Tensor out = checkpoint_reentrant(s_, hidden, region);
+  if (out.requires_grad())
+    s_.outlives_backward.push_back({context.whole.cosine, context.whole.sine, context.whole.mask, context.window.cosine,
+                                    context.window.sine, context.window.mask, context.position_ids});
   return out;
 }
 
@@ -615,8 +378,7 @@ Tensor CausalLM::run_layer(const Layer& layer, const Tensor& hidden, const Conte
   const Session::Scope scope(s_, layer.name);
   s_.mark(Phase::Forward, layer.name);
   if (train_.recompute.kind == Recompute::None) return forward(layer, hidden, context, cache);
-  return habits_.reentrant_checkpoint ? checkpointed_reentrant(layer, hidden, context)
-                                      : checkpointed(layer, hidden, context);
+  return checkpointed(layer, hidden, context);
 }
 
 // ---- the whole model -----------------------------------------------------------------------------------------------

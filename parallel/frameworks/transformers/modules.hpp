@@ -43,6 +43,12 @@ struct Context {
   Tensor position_ids;  ///< handed to every layer, and so kept by what runs layers again
 };
 
+/// How a family's attention makes queries, keys and values, and what its layers look like.
+enum class Family : std::uint8_t { Llama, Phi3, Gpt2, BigCode, NeoX };
+[[nodiscard]] Family family_of(const Model& model);
+/// GPT-2's, and GPTBigCode's.
+[[nodiscard]] bool gpt_style(const Model& model);
+
 /// OLMo 2 multiplies by norms' weights, and turns queries and keys, in fp32.
 [[nodiscard]] bool computes_wide(const Model& model);
 
@@ -98,7 +104,6 @@ class CausalLM {
   Tensor run_layer(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
   static Context handed_to(const Layer& layer, const Context& context);
   Tensor checkpointed(const Layer& layer, const Tensor& hidden, const Context& context);
-  Tensor checkpointed_reentrant(const Layer& layer, const Tensor& hidden, const Context& context);
   Tensor forward(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
   Tensor neox_forward(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
   Tensor gpt_forward(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);

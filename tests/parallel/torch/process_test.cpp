@@ -1,33 +1,11 @@
 #include "parallel/torch/process.hpp"
 
-#include <functional>
-
-#include <gtest/gtest.h>
-
-#include "parallel/torch/session.hpp"
-#include "sim/program/liveness.hpp"
-#include "sim/program/program_text.hpp"
-#include "sim/program/verify.hpp"
-#include "tests/namespace.hpp"
+#include "tests/parallel/torch/written.hpp"
 
 namespace tidemark::tests {
 namespace {
 
 using namespace parallel::torch;
-
-// What a session writes, frees included.
-Program written(const std::function<void(Session&)>& run) {
-  const std::vector<Communicator> pair{{"pair", {{.size = 2, .stride = 1}}}};
-  Process process(pair, Bytes{});
-  {
-    Session session(process, {});
-    run(session);
-    session.finish();
-  }
-  const Program program = with_frees(std::move(process).finish());
-  EXPECT_EQ(verify(program), std::vector<std::string>{});
-  return program;
-}
 
 Tensor make(Session& s, std::string_view name) { return s.empty({8}, DType::BF16, name); }
 void copy(Session& s, const Tensor& from, const Tensor& to) { s.stream(Streaming::Copy, {from}, {to}); }
@@ -67,6 +45,35 @@ TEST(Process, FreesATensorThatOutlivesItsLastUseWhereItGoes) {
             "launch s0 copy 16+16 b1 -> b2\n"
             "free b1\n"
             "free b2\n");
+}
+
+TEST(Process, LendsATensorOfOneStreamToAnother) {
+  EXPECT_EQ(text(written([](Session& s) {
+              const StreamId side{2};
+              Tensor x = [&] {
+                const OnStream on(s, side);
+                return make(s, "x");
+              }();
+              const Tensor y = make(s, "y");
+              s.process.wait(Process::compute_stream, s.process.record(side));
+              copy(s, x, y);
+              s.record_stream(x, Process::compute_stream);
+              x = {};
+              const OnStream on(s, side);
+              const Tensor z = make(s, "z");
+            })),
+            "alloc b0 16 temporaries s2 x\n"
+            "alloc b1 16 temporaries s0 y\n"
+            "record e0 s2\n"
+            "wait s0 e0\n"
+            "launch s0 copy 16+16 b0 -> b1\n"
+            "borrow b0 s0\n"
+            "free b0\n"
+            "alloc b2 16 temporaries s2 z\n"
+            "free b2\n"
+            "bind released b1\n"
+            "unbind released\n"
+            "free b1\n");
 }
 
 // What another stream may still use is freed once this one waits for it.

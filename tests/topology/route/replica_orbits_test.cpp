@@ -1,4 +1,4 @@
-#include "topology/route/cells.hpp"
+#include "topology/route/replica_orbits.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -124,7 +124,7 @@ void expect_whole(const Workload& workload, const Cluster& cluster, const std::v
   expect_equal(price_time(workload, by_orbit, cluster, part), price_time(workload, by_rank, cluster, whole));
 }
 
-TEST(Cells, OneRankOfEachOrbitTellsWhatAllTell) {
+TEST(ReplicaOrbits, OneRankOfEachOrbitTellsWhatAllTell) {
   std::size_t smaller = 0, much_smaller = 0;
   for (const Case& c : generated(31, 400)) {
     SCOPED_TRACE(c.name);
@@ -142,7 +142,7 @@ TEST(Cells, OneRankOfEachOrbitTellsWhatAllTell) {
   EXPECT_GT(much_smaller, 80U);
 }
 
-TEST(Cells, AnyAlgorithmTellsItself) {
+TEST(ReplicaOrbits, AnyAlgorithmTellsItself) {
   for (const Algorithm algorithm : {Algorithm::Ring, Algorithm::Tree, Algorithm::Hierarchical, Algorithm::Nvls}) {
     for (const Case& c : generated(32 + static_cast<std::uint32_t>(algorithm), 60)) {
       SCOPED_TRACE(c.name);
@@ -154,7 +154,7 @@ TEST(Cells, AnyAlgorithmTellsItself) {
   }
 }
 
-TEST(Cells, RanksOfDifferentKindsStayApart) {
+TEST(ReplicaOrbits, RanksOfDifferentKindsStayApart) {
   std::mt19937 random(33);
   for (const Case& c : generated(34, 100)) {
     SCOPED_TRACE(c.name);
@@ -165,7 +165,7 @@ TEST(Cells, RanksOfDifferentKindsStayApart) {
   }
 }
 
-TEST(Cells, RanksOfDifferentProgramsStayApart) {
+TEST(ReplicaOrbits, RanksOfDifferentProgramsStayApart) {
   std::mt19937 random(35);
   for (const Case& c : generated(36, 100)) {
     SCOPED_TRACE(c.name);
@@ -181,7 +181,7 @@ TEST(Cells, RanksOfDifferentProgramsStayApart) {
   }
 }
 
-TEST(Cells, GroupsOfOtherSharesStayApart) {
+TEST(ReplicaOrbits, GroupsOfOtherSharesStayApart) {
   // Two data-parallel groups of four: three of one kind and one of the other, and the reverse.
   Case c{"shares", {}, of_nodes(hgx(), 2, 2)};
   c.job.layout.tensor = 2;
@@ -196,7 +196,7 @@ TEST(Cells, GroupsOfOtherSharesStayApart) {
   EXPECT_EQ(fold(workload, kinds, router.traffic()).classes.size(), 4U);
 }
 
-TEST(Cells, ChangeNoTimeOfAnyRank) {
+TEST(ReplicaOrbits, ChangeNoTimeOfAnyRank) {
   std::size_t smaller = 0;
   for (const Case& c : generated(37, 60)) {
     SCOPED_TRACE(c.name);
@@ -220,7 +220,7 @@ TEST(Cells, ChangeNoTimeOfAnyRank) {
   EXPECT_GT(smaller, 20U);
 }
 
-TEST(Cells, PlainPricesOfAFoldingAreThoseOfAllRanks) {
+TEST(ReplicaOrbits, PlainPricesOfAFoldingAreThoseOfAllRanks) {
   const CollectiveOptions plain{.algorithm = {}, .model = PriceModel::AlphaBeta};
   for (const Case& c : generated(38, 60)) {
     SCOPED_TRACE(c.name);
@@ -241,55 +241,55 @@ Workload meshed(std::int32_t tensor, std::int32_t data, std::int32_t pipeline) {
   return lower_stages(Lowered(job).input);
 }
 
-// `fabric` outlives the cells.
-std::optional<Cells> cells_along(const GroupAxis& axis, const Workload& workload, const Fabric& fabric) {
+// `fabric` outlives the replicas.
+std::optional<ReplicaOrbits> orbits_along(const GroupAxis& axis, const Workload& workload, const Fabric& fabric) {
   std::vector<bool> messages;
   for (const Communicator& communicator : workload.communicators) messages.push_back(communicator.name == "pipeline");
-  return Cells::along(axis, workload, fabric, messages);
+  return ReplicaOrbits::along(axis, workload, fabric, messages);
 }
 
 Fabric fabric_of(const Cluster& cluster, std::int32_t devices_per_node = 4) {
   return build_fabric(of_nodes(cluster, devices_per_node, devices_per_node), 64);
 }
 
-TEST(Cells, NeedAnAxisThatEverythingFits) {
+TEST(ReplicaOrbits, NeedAnAxisThatEverythingFits) {
   const Workload workload = meshed(4, 8, 2);
   const Fabric fours = fabric_of(leaf_spine(2));
-  EXPECT_TRUE(cells_along({8, 4, 1}, workload, fours));
-  EXPECT_FALSE(cells_along({2, 32, 1}, workload, fours)) << "messages go from cell to cell";
-  EXPECT_FALSE(cells_along({4, 1, 1}, workload, fours)) << "one node holds the whole axis";
-  EXPECT_FALSE(cells_along({2, 4, 7}, workload, fours)) << "some ranks are not on the axis";
-  EXPECT_FALSE(cells_along({16, 4, 1}, workload, fours)) << "half of the axis is another one";
-  EXPECT_FALSE(cells_along({8, 4, 1}, workload, fabric_of(leaf_spine(2), 3))) << "nodes end inside of cells";
-  EXPECT_FALSE(cells_along({12, 4, 1}, workload, fours)) << "the job is no multiple of it";
+  EXPECT_TRUE(orbits_along({8, 4, 1}, workload, fours));
+  EXPECT_FALSE(orbits_along({2, 32, 1}, workload, fours)) << "messages go from replica to replica";
+  EXPECT_FALSE(orbits_along({4, 1, 1}, workload, fours)) << "one node holds the whole axis";
+  EXPECT_FALSE(orbits_along({2, 4, 7}, workload, fours)) << "some ranks are not on the axis";
+  EXPECT_FALSE(orbits_along({16, 4, 1}, workload, fours)) << "half of the axis is another one";
+  EXPECT_FALSE(orbits_along({8, 4, 1}, workload, fabric_of(leaf_spine(2), 3))) << "nodes end inside of replicas";
+  EXPECT_FALSE(orbits_along({12, 4, 1}, workload, fours)) << "the job is no multiple of it";
 
   Workload odd = workload;
   odd.communicators[0].axes = {{4, 4, 1}};
-  EXPECT_FALSE(cells_along({8, 4, 1}, odd, fours)) << "groups reach over half of the cells";
+  EXPECT_FALSE(orbits_along({8, 4, 1}, odd, fours)) << "groups reach over half of the replicas";
   odd.communicators[0].axes = {{2, 4, 7}};
-  EXPECT_FALSE(cells_along({8, 4, 1}, odd, fours)) << "groups take the first and the last of the axis";
+  EXPECT_FALSE(orbits_along({8, 4, 1}, odd, fours)) << "groups take the first and the last of the axis";
 }
 
-TEST(Cells, AreExchangedWithinLeavesAndLeafByLeaf) {
+TEST(ReplicaOrbits, AreExchangedWithinLeavesAndLeafByLeaf) {
   const Workload workload = meshed(4, 8, 2);
   const auto orbits = [&](const Fabric& fabric) {
-    return cells_along({8, 4, 1}, workload, fabric)->symmetry().ranks.size();
+    return orbits_along({8, 4, 1}, workload, fabric)->symmetry().ranks.size();
   };
-  EXPECT_EQ(orbits(fabric_of(hgx())), 8U) << "one cell of both stages";
-  EXPECT_EQ(orbits(fabric_of(leaf_spine(2))), 8U) << "cells in a leaf, and leaves";
+  EXPECT_EQ(orbits(fabric_of(hgx())), 8U) << "one replica of both stages";
+  EXPECT_EQ(orbits(fabric_of(leaf_spine(2))), 8U) << "replicas in a leaf, and leaves";
   EXPECT_EQ(orbits(fabric_of(leaf_spine(16))), 8U) << "all on one leaf";
-  // Stages of 8 nodes on leaves of 3: cells hang on leaves 0 and 2, 0 and 3, 1 and 3, 1 and 4, 2 and 4, 2 and 5.
+  // Stages of 8 nodes on leaves of 3: replicas hang on leaves 0 and 2, 0 and 3, 1 and 3, 1 and 4, 2 and 4, 2 and 5.
   EXPECT_EQ(orbits(fabric_of(leaf_spine(3))), 8U * 6);
 }
 
-TEST(Cells, ThatWereToldApartStayApart) {
+TEST(ReplicaOrbits, ThatWereToldApartStayApart) {
   const Workload workload = meshed(4, 8, 2);
   const Fabric fabric = fabric_of(leaf_spine(2));
-  std::optional<Cells> cells = cells_along({8, 4, 1}, workload, fabric);
+  std::optional<ReplicaOrbits> orbits = orbits_along({8, 4, 1}, workload, fabric);
   std::vector<std::int32_t> kinds(64, 0);
-  kinds[32 + 9] = 1;  // in the third cell: its leaf's other cell, and one of the other leaves
-  cells->tell_apart(kinds);
-  EXPECT_EQ(cells->symmetry().ranks.size(), 8U * 3);
+  kinds[32 + 9] = 1;  // in the third replica: its leaf's other replica, and one of the other leaves
+  orbits->refine(kinds);
+  EXPECT_EQ(orbits->symmetry().ranks.size(), 8U * 3);
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include "scenarios/cli/detail/plan_verbs.hpp"
-
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
@@ -14,9 +12,11 @@
 
 #include "kernels/execute/mpi_farm.hpp"
 #include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/detail/usage.hpp"
+#include "scenarios/cli/detail/verbs.hpp"
+#include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/output.hpp"
 #include "scenarios/cli/progress.hpp"
-#include "scenarios/io/document_parts.hpp"
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/output_file.hpp"
 #include "scenarios/io/quantity.hpp"
@@ -24,6 +24,7 @@
 #include "scenarios/plan/journal.hpp"
 #include "scenarios/plan/plan.hpp"
 #include "scenarios/plan/space.hpp"
+#include "scenarios/plan/space_files.hpp"
 #include "scenarios/plan/tasks.hpp"
 #include "scenarios/prediction.hpp"
 #include "scenarios/report/difference_text.hpp"
@@ -32,7 +33,19 @@
 namespace tidemark::cli {
 namespace {
 
-constexpr int yes = 0, no = 1, bad_input = 2, machine_failed = 3;
+struct Asked {
+  std::string scenario;  ///< file with a base and perhaps a [space]; empty: the next five say it
+  std::string model, cluster;
+  std::int64_t gpus = 0, sequence = 0, global_batch = 0;
+  std::string headroom;
+  std::string json, csv;
+  std::int64_t top = 10;
+  bool show_space = false;
+  std::string journal;
+  std::string write_scenarios;      ///< folder
+  std::vector<std::int64_t> why{};  ///< two candidates
+  std::vector<std::string> with{};  ///< axes beyond the space
+};
 
 TomlKey key(std::string name, std::int64_t n) { return {std::move(name), {}, {n, {}}}; }
 TomlKey key(std::string name, double x) { return {std::move(name), {}, {x, {}}}; }
@@ -48,7 +61,7 @@ std::string file_asked(const std::string& text, const char* folder, const char* 
 }
 
 // What large models train with today, where the command line does not say: no dropout, Transformer Engine's loss.
-TomlTable base_document(const PlanArguments& a) {
+TomlTable base_document(const Asked& a) {
   TomlTable train{{key("attention_dropout", 0.0), key("cross_entropy", std::string("te")),
                    key("global_batch", a.global_batch), key("hidden_dropout", 0.0), key("micro_batch", std::int64_t{1}),
                    key("sequence_length", a.sequence)}};
@@ -60,7 +73,7 @@ TomlTable base_document(const PlanArguments& a) {
            key("train", std::move(train))}};
 }
 
-Space asked_space(const PlanArguments& a) {
+Space asked_space(const Asked& a) {
   if (!a.scenario.empty()) {
     if (!a.model.empty() || !a.cluster.empty() || a.gpus != 0 || a.sequence != 0 || a.global_batch != 0 ||
         !a.headroom.empty())
@@ -81,72 +94,6 @@ Space asked_space(const PlanArguments& a) {
   return space_of(base_document(a), "plan", {std::filesystem::current_path(), data_root()}, a.with);
 }
 
-}  // namespace
-
-CLI::App* add_plan(CLI::App& app, PlanArguments& a) {
-  CLI::App* plan = app.add_subcommand("plan", "which layouts fit and which is best; why the others fall");
-  plan->add_option("SPACE", a.scenario, "scenario file (TOML), perhaps with a table [space]");
-  plan->add_option("--model", a.model, "a config.json, or the name of one that comes along")->type_name("FILE");
-  plan->add_option("--cluster", a.cluster, "a cluster file, or the name of one that comes along")->type_name("FILE");
-  plan->add_option("--gpus", a.gpus, "devices of the job")->check(CLI::Range(1, 1 << 20))->type_name("N");
-  plan->add_option("--sequence", a.sequence, "tokens of a sequence")->check(CLI::Range(1, 1 << 24))->type_name("N");
-  plan->add_option("--global-batch", a.global_batch, "sequences of a step")
-      ->check(CLI::Range(1, 1 << 24))
-      ->type_name("N");
-  plan->add_option("--headroom", a.headroom, "what must stay free on every device")->type_name("SIZE");
-  plan->add_option("--json", a.json, "write the answer as JSON to FILE, or '-': then text goes to stderr")
-      ->type_name("FILE");
-  plan->add_option("--csv", a.csv, "write best, front and near misses to FILE")->type_name("FILE");
-  plan->add_option("--top", a.top, "how many of the best to list")->check(CLI::Range(1, 10000))->type_name("K");
-  plan->add_option("--journal", a.journal, "remember what is done in FILE, so that a search that was killed goes on")
-      ->type_name("FILE");
-  plan->add_option("--write-scenarios", a.write_scenarios, "write the best as scenario files that predict takes")
-      ->type_name("DIR");
-  plan->add_option("--why", a.why, "where two candidates, by their numbers, differ: memory and time, term by term")
-      ->expected(2)
-      ->type_name("A B");
-  plan->add_option("--with", a.with, "search this axis too, which makes the space larger; may be given again")
-      ->expected(1)
-      ->take_all()
-      ->type_name("AXIS");
-  plan->add_flag("--show-space", a.show_space, "print the axes, their values and how many combinations they make");
-  return plan;
-}
-
-std::vector<std::filesystem::path> files_read(const Space& space) {
-  std::vector<std::filesystem::path> files = files_named(space.base, space.folders);
-  for (const Axis& axis : space.axes)
-    for (const AxisValue& value : axis.values)
-      for (const AxisValue::Setting& setting : value.settings) {
-        if (setting.key.size() != 1) continue;
-        const TomlTable alone{{{setting.key.front(), {}, setting.value}}};
-        for (std::filesystem::path& file : files_named(alone, space.folders)) files.push_back(std::move(file));
-      }
-  return files;
-}
-
-void refuse_no_candidates(const Space& space, const std::string& file) {
-  std::map<std::string, std::int64_t> reasons;
-  for (std::int64_t c = 0; c < space.size(); ++c) {
-    const auto made = candidate(space, c);
-    if (std::holds_alternative<Scenario>(made)) return;
-    ++reasons[std::get<Dropped>(made).reason];
-  }
-  std::string why;
-  for (const auto& [reason, count] : reasons) why += fmt::format("{}{} x {}", why.empty() ? "" : "; ", count, reason);
-  std::vector<Problem> problems{{.file = file,
-                                 .message = fmt::format("none of the {} combinations is a job: {}", space.size(), why),
-                                 .hint = "the first of them, as predict would read it:"}};
-  const auto first = scenario_or_problems(space.document(0), file, space.folders, space.files);
-  if (const auto* its = std::get_if<std::vector<Problem>>(&first))
-    problems.insert(problems.end(), its->begin(), its->end());
-  else
-    problems.front().hint = "other values on some axis would do";
-  throw InputError(std::move(problems));
-}
-
-namespace {
-
 // "02-candidate-17.toml": the folder may hold one that is read.
 std::string scenario_file(std::size_t place, std::int64_t candidate) {
   return fmt::format("{:02}-candidate-{}.toml", place, candidate);
@@ -160,7 +107,7 @@ bool is_scenario_file(const std::filesystem::path& name) {
          text == scenario_file(place, candidate);
 }
 
-void check_places(const Space& space, const PlanArguments& a) {
+void check_places(const Space& space, const Asked& a) {
   std::vector<std::filesystem::path> inputs = files_read(space);
   if (!a.scenario.empty()) inputs.emplace_back(a.scenario);
   check_outputs({{"--json", a.json}, {"--csv", a.csv}, {"--journal", a.journal}}, inputs);
@@ -180,24 +127,17 @@ void check_places(const Space& space, const PlanArguments& a) {
 void write_scenarios(const std::string& folder, const Space& space, const Plan& found) {
   std::filesystem::create_directories(folder);
   for (std::size_t i = 0; i < found.best.size(); ++i) {
-    TomlTable document = space.document(found.best[i].candidate);
-    // Files are looked for beside the scenario first: say where they were found.
-    for (TomlKey& key : document.keys)
-      if (auto* name = std::get_if<std::string>(&key.value.value); name != nullptr)
-        if (key.name == "model" || key.name == "cluster")
-          if (std::filesystem::exists(space.folders.folder / *name))
-            *name = std::filesystem::absolute(space.folders.folder / *name).lexically_normal().string();
     const Found& f = found.best[i];
     write_file(std::filesystem::path(folder) / scenario_file(i + 1, f.candidate), [&](std::ostream& file) {
       file << fmt::format("# candidate {} of {}: {:.0f} tokens/s per device, up to {:.2f} GiB\n", f.candidate,
                           space.name, f.figures.throughput,
                           static_cast<double>(f.figures.device_upper.count()) / (1 << 30))
-           << toml_text(document);
+           << scenario_text(space, f.candidate);
     });
   }
 }
 
-int why(const Space& space, const PlanArguments& a) {
+int why(const Space& space, const Asked& a) {
   std::vector<Prediction> both;
   std::vector<std::string> names;
   for (const std::int64_t index : a.why) {
@@ -223,7 +163,7 @@ int why(const Space& space, const PlanArguments& a) {
   return yes;
 }
 
-Plan searched(const Space& space, const PlanArguments& a, TaskRunner& runner) {
+Plan searched(const Space& space, const Asked& a, TaskRunner& runner) {
   const PlanOptions options{.top = static_cast<std::size_t>(a.top)};
   if (a.journal.empty()) return plan(space, options, runner, plan_progress_on_terminal());
   const std::unique_ptr<TaskRunner> journal =
@@ -231,7 +171,7 @@ Plan searched(const Space& space, const PlanArguments& a, TaskRunner& runner) {
   return plan(space, options, *journal, plan_progress_on_terminal());
 }
 
-int answered(const Space& space, const PlanArguments& a, const Plan& found) {
+int answered(const Space& space, const Asked& a, const Plan& found) {
   if (found.candidates == 0) refuse_no_candidates(space, a.scenario.empty() ? "plan" : a.scenario);
   if (!a.csv.empty()) write_file(a.csv, [&](std::ostream& file) { file << plan_csv(space, found); });
   if (!a.write_scenarios.empty()) write_scenarios(a.write_scenarios, space, found);
@@ -253,7 +193,7 @@ std::string further_text(const Space& space) {
 }
 
 // The first process searches, the others do what it hands out.
-int run_on_farm(Farm& farm, const PlanArguments& a) {
+int run_on_farm(Farm& farm, const Asked& a) {
   try {
     const Space space = asked_space(a);
     const TaskFunction work = task_function(space);
@@ -276,11 +216,21 @@ int run_on_farm(Farm& farm, const PlanArguments& a) {
   }
 }
 
-}  // namespace
+// Throws InputError where something is to be written, and nothing is searched.
+void refuse_outputs(const Asked& a) {
+  const std::string_view instead = a.show_space ? "--show-space" : "--why";
+  for (const auto& [option, file] :
+       {std::pair("--json", &a.json), std::pair("--csv", &a.csv), std::pair("--journal", &a.journal),
+        std::pair("--write-scenarios", &a.write_scenarios)})
+    if (!file->empty())
+      refuse(option, fmt::format("is of a search, and {} searches nothing", instead),
+             fmt::format("leave {} out, or {}", option, instead));
+}
 
-int run_plan(const PlanArguments& a) {
-  if (under_mpirun() && !a.show_space && a.why.empty())
-    return run_on_farm(*mpi_farm(oneapi::tbb::info::default_concurrency()), a);
+int run(const Asked& a) {
+  const bool searches = !a.show_space && a.why.empty();
+  if (!searches) refuse_outputs(a);
+  if (under_mpirun() && searches) return run_on_farm(*mpi_farm(oneapi::tbb::info::default_concurrency()), a);
   const Space space = asked_space(a);
   if (a.show_space) {
     answer(space_text(space) + further_text(space), "", {});
@@ -289,6 +239,42 @@ int run_plan(const PlanArguments& a) {
   if (!a.why.empty()) return why(space, a);
   check_places(space, a);
   return answered(space, a, searched(space, a, *thread_runner(task_function(space))));
+}
+
+}  // namespace
+
+Verb plan_verb(CLI::App& app) {
+  const auto asked = std::make_shared<Asked>();
+  CLI::App* verb = app.add_subcommand("plan", "which layouts fit and which is best; why the others fall");
+  verb->add_option("SPACE", asked->scenario, "scenario file (TOML), perhaps with a table [space]");
+  verb->add_option("--model", asked->model, "a config.json, or the name of one that comes along")->type_name("FILE");
+  verb->add_option("--cluster", asked->cluster, "a cluster file, or the name of one that comes along")
+      ->type_name("FILE");
+  verb->add_option("--gpus", asked->gpus, "devices of the job")->check(CLI::Range(1, 1 << 20))->type_name("N");
+  verb->add_option("--sequence", asked->sequence, "tokens of a sequence")
+      ->check(CLI::Range(1, 1 << 24))
+      ->type_name("N");
+  verb->add_option("--global-batch", asked->global_batch, "sequences of a step")
+      ->check(CLI::Range(1, 1 << 24))
+      ->type_name("N");
+  verb->add_option("--headroom", asked->headroom, "what must stay free on every device")->type_name("SIZE");
+  add_json(*verb, asked->json);
+  verb->add_option("--csv", asked->csv, "write best, front and near misses to FILE")->type_name("FILE");
+  verb->add_option("--top", asked->top, "how many of the best to list")->check(CLI::Range(1, 10000))->type_name("K");
+  verb->add_option("--journal", asked->journal,
+                   "remember what is done in FILE, so that a search that was killed goes on")
+      ->type_name("FILE");
+  verb->add_option("--write-scenarios", asked->write_scenarios, "write the best as scenario files that predict takes")
+      ->type_name("DIR");
+  verb->add_option("--why", asked->why, "where two candidates, by their numbers, differ: memory and time, term by term")
+      ->expected(2)
+      ->type_name("A B");
+  verb->add_option("--with", asked->with, "search this axis too, which makes the space larger; may be given again")
+      ->expected(1)
+      ->take_all()
+      ->type_name("AXIS");
+  verb->add_flag("--show-space", asked->show_space, "print the axes, their values and how many combinations they make");
+  return {verb, [asked] { return run(*asked); }, nullptr};
 }
 
 }  // namespace tidemark::cli

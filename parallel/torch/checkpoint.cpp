@@ -1,0 +1,111 @@
+#include "parallel/torch/checkpoint.hpp"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "parallel/torch/operation.hpp"
+#include "sim/base/ensure.hpp"
+
+namespace tidemark::parallel::torch {
+namespace {
+
+// torch/utils/checkpoint.py _StopRecomputationError: the last tensor that was asked for is there.
+struct StopRecomputation {};
+
+class Place;
+
+// torch/utils/checkpoint.py _CheckpointFrame: keeps the region and its input until nobody asks for what it saved.
+struct Frame {
+  Region region;
+  Tensor input;
+  LabelId scope;
+  std::optional<DType> autocast;
+  std::vector<Place*> saved;  // null where nobody asks for it any more
+  bool done = false;
+
+  void run_again(Session& s);
+};
+
+// What a node holds instead of a tensor that the region saved.
+class Place final : public PackedTensor {
+ public:
+  explicit Place(std::shared_ptr<Frame> frame) : frame_(std::move(frame)), place_(frame_->saved.size()) {
+    frame_->saved.push_back(this);
+  }
+  ~Place() override { frame_->saved[place_] = nullptr; }
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+
+  void fill(const Tensor& tensor) { tensor_ = tensor.detached(); }
+  Tensor unpack(Session& s) override {
+    if (!frame_->done) frame_->run_again(s);
+    ensure(tensor_.defined(), "a region that is run again saves what it saved before");
+    return std::exchange(tensor_, Tensor{});
+  }
+
+ private:
+  std::shared_ptr<Frame> frame_;
+  std::size_t place_;
+  Tensor tensor_;
+};
+
+void Frame::run_again(Session& s) {
+  const Session::Again again(s, scope);
+  const Autocast as_before(s, autocast);
+  std::size_t next = 0;
+  const SavedTensorsHooks hooks(s, [&](const Tensor& tensor) -> std::unique_ptr<PackedTensor> {
+    s.keep(tensor);
+    if (Place* const first = saved[next]) first->fill(tensor);
+    if (++next == saved.size()) throw StopRecomputation{};
+    return nullptr;
+  });
+  try {
+    const Tensor detached = leaf(s, input)->value;
+    detached.gradient.node->leaf = false;  // but what it was: the output of an operation
+    (void)region(detached);
+  } catch (const StopRecomputation&) {
+  }
+  done = true;
+}
+
+}  // namespace
+
+Tensor checkpoint(Session& s, const Tensor& input, Region region) {
+  const auto frame = std::make_shared<Frame>(Frame{std::move(region), input, s.scope(), s.autocast, {}});
+  s.keep(input);
+  Tensor out;
+  {
+    const SavedTensorsHooks hooks(s, [&](const Tensor&) { return std::make_unique<Place>(frame); });
+    out = frame->region(input);
+  }
+  s.checkpointed(input, out);
+  return out;
+}
+
+Tensor checkpoint_reentrant(Session& s, const Tensor& input, Region region) {
+  auto node = s.node({input});
+  Tensor out;
+  {
+    const NoGrad no_grad(s);
+    out = region(input);
+  }
+  if (!node) return out;
+  s.checkpointed(input, out);
+  // CheckpointFunction.backward: the region once more on a detached input, then its own backward pass.
+  node->apply = [&s, region = std::move(region), saved = s.save(input), scope = s.scope(),
+                 dtype = s.autocast](const Gradients& gradients) {
+    const std::shared_ptr<Leaf> detached = leaf(s, s.unpack(saved));
+    Tensor again;
+    {
+      const Autocast as_before(s, dtype);
+      const Session::Again once_more(s, scope);
+      again = region(detached->value);
+    }
+    backward(s, again, gradients.front());
+    return Gradients{detached->gradient};
+  };
+  return with(std::move(out), std::move(node));
+}
+
+}  // namespace tidemark::parallel::torch

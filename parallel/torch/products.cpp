@@ -1,0 +1,162 @@
+#include <array>
+#include <span>
+#include <utility>
+
+#include "parallel/torch/aten.hpp"
+#include "parallel/torch/operation.hpp"
+
+// Matrix products: CUDABlas.cpp, Blas.cpp and LinearAlgebra.cpp of aten/src/ATen/native.
+
+namespace tidemark::parallel::torch {
+
+// autocast_mode.cpp cached_cast: leaves, and so weights, are converted once. Of several arguments the last comes first,
+// as in the order in which GCC, which builds PyTorch, evaluates them.
+Tensor operand(Session& s, const Tensor& x) {
+  if (!s.autocast || x.dtype != DType::FP32) return x;
+  const bool leaf = x.gradient.node && x.gradient.node->leaf;
+  if (!leaf) return to(s, x, *s.autocast);
+  const auto known = s.autocast_cache.find(x.buffer());
+  if (known != s.autocast_cache.end()) return known->second;
+  return s.autocast_cache.emplace(x.buffer(), to(s, x, *s.autocast)).first->second;
+}
+
+namespace {
+
+// CUDABlas.cpp: of a product to which a bias is added, cuBLASLt's work, where CUBLASLT_WORKSPACE_SIZE is not set.
+constexpr Bytes blas_lt_workspace{std::int64_t{1} << 20};
+
+void gemm(Session& s, Gemm shape, Operands inputs, const Tensor& out, Pass pass) {
+  if (!s.habits().kernel_workspaces) return s.launch(shape, inputs, {out});
+  if (s.habits().keeps_blas_workspace) return s.launch(shape, inputs, {out}, s.process.blas_workspace(pass));
+  s.process.blas_handle(pass);
+  const Bytes size = inputs.size() > 2 ? blas_lt_workspace : s.process.blas_workspace_size();
+  const Tensor workspace =
+      s.empty({size / size_of(DType::INT64)}, DType::INT64, "workspace.cublas", Category::Workspaces);
+  s.launch(shape, inputs, {out}, workspace.buffer());
+}
+
+// [rows, inputs] times a weight, in which outputs are the first dimension or the second. Where they are the first, the
+// weight is transposed on its way in, and so its gradient is a view.
+enum class WeightLayout : std::uint8_t { OutputsFirst, InputsFirst };
+
+Tensor product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias, WeightLayout layout) {
+  const bool outputs_first = layout == WeightLayout::OutputsFirst, added = bias.defined();
+  const std::int64_t outputs = weight.sizes[outputs_first ? 0 : 1], inputs = weight.sizes[outputs_first ? 1 : 0];
+  const std::int64_t rows = x.sizes.front();
+  const std::array<Operands::Operand, 3> all{x, weight, bias};
+  const Operands operands{std::span(all).first(added ? 3 : 2)};
+  auto node = s.node(operands);
+  // Arguments go, and gradients come, in the order of their names: mm(self, mat2), addmm(self, mat1, mat2). An array's
+  // last element goes first.
+  const std::size_t of_x = added ? 1 : 0, of_weight = 1 - of_x;
+  std::array<Saved, 2> saved;
+  if (node && node->needs(1)) saved[of_x] = s.save(x);
+  if (node && node->needs(0)) saved[of_weight] = s.save(weight);
+  Tensor out = s.empty({rows, outputs}, x.dtype, "mm");
+  gemm(s, {rows, outputs, inputs, x.dtype}, operands, out, Pass::Forward);
+  if (node)
+    node->apply = [saved, of_x, of_weight, &s, rows, outputs, inputs, weight_sizes = weight.sizes, dtype = x.dtype,
+                   bias_sizes = bias.sizes, added, transposed = outputs_first,
+                   of_bias = added && node->needs(2)](const Gradients& g) {
+      Gradients made(of_bias ? 3 : 2);
+      // What a node unpacks, and so what is recomputed for it, lives until its backward pass is over
+      // (MmBackward0::apply in torch/csrc/autograd/generated/Functions.cpp).
+      const Tensor its = saved[of_weight] ? s.unpack(saved[of_weight]) : Tensor{};
+      const Tensor in = saved[of_x] ? s.unpack(saved[of_x]) : Tensor{};
+      const auto to_weight = [&] {
+        if (!saved[of_x]) return;
+        made[1] = s.empty(weight_sizes, dtype, "weight_gradient");
+        gemm(s, {outputs, inputs, rows, dtype}, {g.front(), in}, made[1], Pass::Backward);
+        made[1].view = transposed;
+      };
+      const auto to_input = [&] {
+        if (!saved[of_weight]) return;
+        made[0] = s.empty({rows, inputs}, dtype, "input_gradient", Category::Temporaries);
+        gemm(s, {rows, inputs, outputs, dtype}, {g.front(), its}, made[0], Pass::Backward);
+      };
+      if (!added) to_weight();
+      to_input();
+      if (added) to_weight();
+      if (!of_bias) return made;
+      made[2] = sum_to(s, g.front(), {1, outputs});
+      made[2].sizes = bias_sizes, made[2].strides = {1};
+      return made;
+    };
+  return with(std::move(out), std::move(node));
+}
+
+Tensor flat_product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias, WeightLayout layout) {
+  // linear(input, weight, bias), addmm(bias, input, weight).
+  const bool addmm = layout == WeightLayout::InputsFirst;
+  Tensor added = bias.defined() && !addmm ? operand(s, bias) : Tensor{};
+  const Tensor its = operand(s, weight);
+  const Tensor in = operand(s, x);
+  if (bias.defined() && addmm) added = operand(s, bias);
+  Shape sizes = in.sizes;
+  sizes.back() = weight.sizes[layout == WeightLayout::OutputsFirst ? 0 : 1];
+  const std::int64_t width = in.size(-1);
+  const Tensor rows = reshape(s, in, {in.elements() / width, width});
+  return view(s, product(s, rows, its, added, layout), std::move(sizes));
+}
+
+}  // namespace
+
+Tensor linear(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  return flat_product(s, x, weight, bias, WeightLayout::OutputsFirst);
+}
+
+Tensor conv1d(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  return flat_product(s, x, weight, bias, WeightLayout::InputsFirst);
+}
+
+namespace {
+
+// [batch, m, k] times [batch, k, n].
+Tensor batched(Session& s, const Tensor& a, const Tensor& b) {
+  auto node = s.node({&a, &b});
+  Saved saved_a, saved_b;
+  if (node && node->needs(1)) saved_a = s.save(a);
+  if (node && node->needs(0)) saved_b = s.save(b);
+  const std::int64_t batch = a.sizes[0], m = a.sizes[1], k = a.sizes[2], n = b.sizes[2];
+  Tensor out = s.empty({batch, m, n}, a.dtype, "bmm");
+  gemm(s, {batch * m, n, k, a.dtype}, {a, b}, out, Pass::Forward);
+  if (node)
+    node->apply = [&s, saved_a, saved_b, batch, m, n, k, dtype = a.dtype](const Gradients& g) {
+      const Tensor left = saved_a ? s.unpack(saved_a) : Tensor{}, right = saved_b ? s.unpack(saved_b) : Tensor{};
+      Gradients made(2);
+      if (saved_a) {
+        made[1] = s.empty({batch, k, n}, dtype, "bmm_gradient");
+        gemm(s, {batch * k, n, m, dtype}, {left, g.front()}, made[1], Pass::Backward);
+      }
+      if (saved_b) {
+        made[0] = s.empty({batch, m, k}, dtype, "bmm_gradient");
+        gemm(s, {batch * m, k, n, dtype}, {g.front(), right}, made[0], Pass::Backward);
+      }
+      return made;
+    };
+  return with(std::move(out), std::move(node));
+}
+
+}  // namespace
+
+Tensor matmul(Session& s, const Tensor& first, const Tensor& second) {
+  const Tensor b = operand(s, second), a = operand(s, first);
+  // LinearAlgebra.cpp _matmul_impl: batches are expanded to each other and folded into one dimension.
+  const std::int64_t m = a.size(-2), k = a.size(-1), n = b.size(-1);
+  Shape batch(a.sizes.begin(), a.sizes.end() - 2);
+  batch = broadcast(batch, Shape(b.sizes.begin(), b.sizes.end() - 2));
+  const std::int64_t count = elements_of(batch);
+  const auto folded = [&](const Tensor& t, std::int64_t rows, std::int64_t columns) {
+    Shape whole = batch;
+    whole.push_back(rows);
+    whole.push_back(columns);
+    return reshape(s, t.sizes == whole ? t : expand(s, t, whole), {count, rows, columns});
+  };
+  const Tensor product = batched(s, folded(a, m, k), folded(b, k, n));
+  Shape sizes = batch;
+  sizes.push_back(m);
+  sizes.push_back(n);
+  return view(s, product, std::move(sizes));
+}
+
+}  // namespace tidemark::parallel::torch

@@ -1,0 +1,52 @@
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/detail/usage.hpp"
+#include "scenarios/cli/detail/verbs.hpp"
+#include "scenarios/cli/exit_code.hpp"
+#include "scenarios/cli/output.hpp"
+#include "scenarios/cli/progress.hpp"
+#include "scenarios/io/output_file.hpp"
+#include "scenarios/io/text_file.hpp"
+#include "scenarios/plan/advise.hpp"
+#include "scenarios/report/advice_text.hpp"
+
+namespace tidemark::cli {
+namespace {
+
+struct Asked {
+  std::string scenario, free, json;
+  std::int64_t most_changes = 3;
+};
+
+int run(const Asked& a) {
+  const std::filesystem::path path(a.scenario);
+  AdviseOptions options{.most_changes = static_cast<std::size_t>(a.most_changes), .free = {}};
+  if (!a.free.empty()) options.free = asked_size("--free", a.free);
+  check_outputs({{"--json", a.json}}, files_behind(a.scenario));
+  const Advice advice = advise(parse_toml(read_text(path), path.string()), path, {path.parent_path(), data_root()},
+                               options, plan_progress_on_terminal());
+  answer(advice_text(advice), a.json, [&] { return advice_json(advice); });
+  return advice.fits || !advice.remedies.empty() ? yes : no;
+}
+
+}  // namespace
+
+Verb advise_verb(CLI::App& app) {
+  const auto asked = std::make_shared<Asked>();
+  CLI::App* verb =
+      app.add_subcommand("advise", "it does not fit: the smallest changes that make it fit, each simulated");
+  verb->add_option("SCENARIO", asked->scenario, "scenario file (TOML)")->required();
+  verb->add_option("--free", asked->free, "not to fit, but to hold so much less than now")->type_name("SIZE");
+  verb->add_option("--changes", asked->most_changes, "at most so many at once")
+      ->check(CLI::Range(1, 6))
+      ->type_name("N");
+  add_json(*verb, asked->json);
+  return {verb, [asked] { return run(*asked); }, &asked->scenario};
+}
+
+}  // namespace tidemark::cli

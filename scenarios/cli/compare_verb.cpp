@@ -1,0 +1,67 @@
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/detail/usage.hpp"
+#include "scenarios/cli/detail/verbs.hpp"
+#include "scenarios/cli/exit_code.hpp"
+#include "scenarios/cli/output.hpp"
+#include "scenarios/cli/progress.hpp"
+#include "scenarios/io/output_file.hpp"
+#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/report/measured_comparison.hpp"
+
+namespace tidemark::cli {
+namespace {
+
+struct Asked {
+  std::string scenario;
+  std::string measured;  ///< a memory snapshot or a training log
+  std::optional<std::string> ranks;
+  std::optional<std::int64_t> device;  ///< of the snapshot
+  double tolerance = 2;                ///< percent
+  std::string json;
+};
+
+bool agrees(const Asked& asked) {
+  if (!(asked.tolerance >= 0 && asked.tolerance <= 100))
+    refuse("--tolerance", fmt::format("{:g} is no part of a measurement", asked.tolerance), "percent: 0 to 100");
+  const Scenario scenario = read_scenario(asked.scenario, data_root());
+  std::vector<std::filesystem::path> inputs = files_behind(asked.scenario);
+  inputs.emplace_back(asked.measured);
+  check_outputs({{"--json", asked.json}}, inputs);
+  Measurement measurement{asked.measured, {}, asked.device, asked.tolerance / 100};
+  if (asked.ranks) measurement.ranks = asked_ranks(*asked.ranks, scenario);
+  const MeasuredComparison comparison = compare_with(scenario, measurement, progress_on_terminal("simulating ranks"));
+  answer(comparison.text, comparison.json.empty() ? "" : asked.json, [&] { return comparison.json; });
+  return comparison.agrees;
+}
+
+}  // namespace
+
+Verb compare_verb(CLI::App& app) {
+  const auto asked = std::make_shared<Asked>();
+  CLI::App* verb = app.add_subcommand("compare", "the prediction beside a real run's memory snapshot or training log");
+  verb->add_option("SCENARIO", asked->scenario, "scenario file (TOML)")->required();
+  verb->add_option("MEASURED", asked->measured,
+                   "torch.cuda.memory's snapshot (pickle), or the log of Megatron-LM or torchtitan")
+      ->required();
+  verb->add_option("--rank", asked->ranks,
+                   "the rank of the snapshot (default: 0), or ranks of the log (default: all that it has)")
+      ->type_name("R[,R...]");
+  verb->add_option("--device", asked->device, "the device of a snapshot that has several")->type_name("N");
+  verb->add_option("--tolerance", asked->tolerance, "largest difference, in percent of the measurement")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str()
+      ->type_name("PERCENT");
+  add_json(*verb, asked->json);
+  return {verb, [asked] { return agrees(*asked) ? yes : no; }, &asked->scenario};
+}
+
+}  // namespace tidemark::cli

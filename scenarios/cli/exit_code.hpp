@@ -1,0 +1,8 @@
+#pragma once
+
+namespace tidemark::cli {
+
+/// What the program says to a shell.
+constexpr int yes = 0, no = 1, bad_input = 2, machine_failed = 3;
+
+}  // namespace tidemark::cli

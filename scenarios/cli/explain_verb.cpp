@@ -1,0 +1,116 @@
+#include <charconv>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/deadlocks.hpp"
+#include "scenarios/cli/detail/timeline_options.hpp"
+#include "scenarios/cli/detail/usage.hpp"
+#include "scenarios/cli/detail/verbs.hpp"
+#include "scenarios/cli/exit_code.hpp"
+#include "scenarios/cli/output.hpp"
+#include "scenarios/io/output_file.hpp"
+#include "scenarios/io/scenario_json.hpp"
+#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/prediction.hpp"
+#include "scenarios/report/explanation.hpp"
+#include "scenarios/report/fabric_text.hpp"
+#include "sim/clock/summary.hpp"
+
+namespace tidemark::cli {
+namespace {
+
+struct Asked {
+  std::string scenario, json;
+  TimelineOptions picked;
+  std::string at = "peak", show = "memory";
+  bool all = false;
+};
+
+AskedMoment asked_moment(const std::string& at) {
+  if (at == "peak") return {AskedMoment::Kind::DevicePeak};
+  if (at == "allocated") return {AskedMoment::Kind::AllocatedPeak};
+  if (at == "end") return {AskedMoment::Kind::End};
+  std::size_t op = 0;
+  const auto [end, error] = std::from_chars(at.data(), at.data() + at.size(), op);
+  if (error != std::errc{} || end != at.data() + at.size())
+    refuse("--at", fmt::format("'{}' is no moment", at),
+           "peak, allocated, end, or the number of an op as --show program counts them");
+  return {AskedMoment::Kind::OpIndex, op};
+}
+
+int show_timeline(const Asked& asked, const Scenario& scenario, const std::vector<Rank>& ranks) {
+  TimelineQuery query = asked.picked.query(scenario);
+  query.ranks = ranks;
+  const Job job(scenario);
+  const Trace trace = simulate_time(job, {.links = query.links});
+  if (deadlocks(job, trace)) return no;
+  // Only what goes out: a timeline can be long.
+  if (asked.json == "-")
+    answer("", "-", [&] { return timeline(job, trace, query, TimelineFormat::JsonLines); });
+  else if (!asked.json.empty())
+    write_file(asked.json, [&](std::ostream& file) { write_timeline(file, job, trace, query); });
+  if (asked.json != "-") answer(timeline(job, trace, query, TimelineFormat::Table), "", {});
+  return yes;
+}
+
+int run(const Asked& asked) {
+  const AskedMoment at = asked_moment(asked.at);
+  const LinkModel links = asked_link_model(asked.picked.link_model);
+  if (asked.show != "timeline") asked.picked.refuse_filters("--show timeline shows one");
+  if (links != LinkModel::MaxMin && asked.show != "timeline")
+    refuse("--link-model", fmt::format("--show {} does not depend on it", asked.show),
+           "leave it out, or ask for --show timeline");
+  const Scenario scenario = read_scenario(asked.scenario, data_root());
+  const std::vector<Rank> ranks = asked_ranks(asked.picked.ranks.value_or("0"), scenario);
+  check_outputs({{"--json", asked.json}}, files_behind(asked.scenario));
+  if (asked.show == "timeline") return show_timeline(asked, scenario, ranks);
+  if (ranks.size() > 1)
+    refuse("--rank", fmt::format("--show {} looks at one rank", asked.show), "--show timeline takes several");
+  const Rank rank = ranks.front();
+  const Job job(scenario);
+  if (asked.show == "memory") {
+    answer(live_text(job, rank, at, asked.all ? Detail::Everything : Detail::ByRole), asked.json,
+           [&] { return live_json(job, rank, at); });
+    return yes;
+  }
+  if (!asked.json.empty() && asked.show != "scenario")
+    refuse("--json", fmt::format("--show {} has no JSON form", asked.show),
+           "--show memory, --show scenario and --show timeline have one");
+  Trace trace;
+  if (asked.show == "fabric") trace = simulate_time(job);
+  if (deadlocks(job, trace)) return no;
+  const auto shown = [&]() -> std::string {
+    if (asked.show == "scenario") return scenario_json(job.scenario, 2) + '\n';
+    if (asked.show == "model") return model_text(job);
+    if (asked.show == "schedule") return schedule_text(job);
+    if (asked.show == "communicators") return communicators_text(job, rank);
+    if (asked.show == "program") return program_text(job, rank);
+    if (asked.show == "prices") return prices_text(job, rank);
+    return fabric_text(job, last_step(trace));
+  };
+  answer(shown(), asked.json, [&] { return scenario_json(job.scenario, 2) + '\n'; });
+  return yes;
+}
+
+}  // namespace
+
+Verb explain_verb(CLI::App& app) {
+  const auto asked = std::make_shared<Asked>();
+  CLI::App* verb = app.add_subcommand("explain", "why: live tensors at a moment, or any stage of the flow as text");
+  verb->add_option("SCENARIO", asked->scenario, "scenario file (TOML)")->required();
+  add_json(*verb, asked->json);
+  add_timeline_options(*verb, asked->picked, "rank to look at; a timeline takes several");
+  verb->add_option("--at", asked->at, "peak (of device memory), allocated (its peak), end, or an op's number");
+  verb->add_flag("--all", asked->all, "every tensor on its own line, not layers taken together");
+  verb->add_option("--show", asked->show, "what to print")
+      ->check(CLI::IsMember(
+          {"memory", "scenario", "model", "schedule", "communicators", "program", "prices", "fabric", "timeline"}));
+  return {verb, [asked] { return run(*asked); }, &asked->scenario};
+}
+
+}  // namespace tidemark::cli

@@ -1,0 +1,30 @@
+#include "scenarios/cli/detail/timeline_options.hpp"
+
+#include "scenarios/cli/arguments.hpp"
+
+namespace tidemark::cli {
+
+void TimelineOptions::refuse_filters(const std::string& hint) const {
+  if (steps) refuse("--step", "picks from a timeline, and none is asked for", hint);
+  if (categories) refuse("--category", "picks from a timeline, and none is asked for", hint);
+}
+
+TimelineQuery TimelineOptions::query(const Scenario& scenario) const {
+  TimelineQuery query{.links = asked_link_model(link_model)};
+  query.steps = {static_cast<std::int32_t>(scenario.train.steps)};
+  if (steps) query.steps = asked_steps(*steps, scenario);
+  if (categories) query.categories = asked_categories(*categories);
+  return query;
+}
+
+void add_timeline_options(CLI::App& verb, TimelineOptions& options, const std::string& what_ranks_are) {
+  verb.add_option("--rank", options.ranks, what_ranks_are)->type_name("R[,R...]");
+  verb.add_option("--step", options.steps, "steps in the timeline or trace (default: the last)")->type_name("N[,N...]");
+  verb.add_option("--category", options.categories, "memory categories in the timeline (default: all)")
+      ->type_name("NAME[,NAME...]");
+  verb.add_option("--link-model", options.link_model,
+                  "max-min (transfers share links, the default) or alpha-beta (they do not)")
+      ->type_name("MODEL");
+}
+
+}  // namespace tidemark::cli

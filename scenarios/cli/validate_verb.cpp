@@ -1,0 +1,180 @@
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <memory>
+#include <new>
+#include <ostream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "kernels/execute/mpi_world.hpp"
+#include "kernels/execute/process_memory.hpp"
+#include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/detail/usage.hpp"
+#include "scenarios/cli/detail/verbs.hpp"
+#include "scenarios/cli/exit_code.hpp"
+#include "scenarios/cli/output.hpp"
+#include "scenarios/io/output_file.hpp"
+#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/report/validation_json.hpp"
+#include "scenarios/report/validation_text.hpp"
+#include "scenarios/validation.hpp"
+
+namespace tidemark::cli {
+namespace {
+
+struct Asked {
+  std::string scenario, json;
+  std::int64_t scale = 1;
+  std::string mutation = "none";
+  std::int64_t time_limit = 60;
+  std::string back_end = "host";
+  std::string job;
+  std::string command;  ///< the whole line
+};
+
+Mutation asked_mutation(const std::string& name) {
+  const auto found = std::find(mutation_names.begin(), mutation_names.end(), name);
+  if (found == mutation_names.end())
+    refuse("--mutate", fmt::format("there is no mutation '{}'", name),
+           fmt::format("{}", fmt::join(mutation_names, ", ")));
+  return static_cast<Mutation>(found - mutation_names.begin());
+}
+
+// Becomes the program that runs jobs on GPUs; returns only where that cannot be.
+int become_device_run(const Asked& asked) {
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "tidemark_gpu";
+  if (!std::filesystem::exists(program))
+    refuse("--back-end", "this build has no GPU back end",
+           "install the CUDA toolkit with nvcc and NCCL, then scripts/setup --target tidemark_gpu");
+  const Scenario scenario = read_scenario(asked.scenario, data_root());
+  check_outputs({{"--json", asked.json}}, files_behind(asked.scenario));
+  std::string path = (std::filesystem::temp_directory_path() / "tidemark-job-XXXXXX").string();
+  const int file = mkstemp(path.data());
+  if (file < 0) refuse("--back-end", "cannot write a job to " + path, "set TMPDIR to a folder that can be written to");
+  close(file);
+  write_file(path, [&](std::ostream& out) { out << device_job_text(scenario); });
+  const std::string limit = std::to_string(asked.time_limit);
+  std::vector<std::string> words{program.string(), path, "--discard-job", "--time-limit", limit};
+  if (!asked.json.empty()) words.insert(words.end(), {"--results", asked.json});
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  std::signal(SIGPIPE, SIG_DFL);
+  execv(argv[0], argv.data());
+  throw std::runtime_error("cannot run " + program.string());
+}
+
+int run_on_devices(const Asked& asked) {
+  if (asked.scale != 1) refuse("--scale", "divides pages of host memory", "leave it out with --back-end cuda");
+  if (asked.mutation != "none") refuse("--mutate", "is there for the host back end", "leave it out");
+  if (asked.json == "-") refuse("--json", "goes to a file with --back-end cuda", "give it a name");
+  return become_device_run(asked);
+}
+
+// What the input's mistakes are on this rank, if `work` finds any.
+template <class Work>
+std::string mistakes_of(const std::string& scenario, Work&& work) {
+  try {
+    work();
+  } catch (const InputError& error) {
+    return with_file(error, scenario).what();
+  }
+  return {};
+}
+
+// Ranks do not know which of them is the first before MPI is up. They may not all find the same mistakes: files of one
+// machine may not be there on another.
+int run_on(World& world, const Asked& asked) {
+  const bool speaks = world.rank().value == 0;
+  const auto agreed = [&](const std::string& mistakes) {
+    const std::string first = world.first_said(mistakes);
+    if (speaks && !first.empty()) complain(first);
+    return first.empty();
+  };
+  ValidateOptions options{.scale = {asked.scale}};
+  Scenario scenario;
+  const std::string misread = mistakes_of(asked.scenario, [&] {
+    options.mutation = asked_mutation(asked.mutation);
+    scenario = read_scenario(asked.scenario, data_root());
+    if (scenario.gpus != world.size())
+      refuse(asked.scenario, fmt::format("the job has {} ranks, and mpirun started {}", scenario.gpus, world.size()),
+             fmt::format("mpirun -np {} scripts/tidemark validate …", scenario.gpus));
+    if (speaks) check_outputs({{"--json", asked.json}}, files_behind(asked.scenario));
+  });
+  if (!agreed(misread)) return bad_input;
+
+  std::string agrees;
+  // What it refuses, it refuses on all ranks.
+  const std::string refused = mistakes_of(asked.scenario, [&] {
+    const Validation validation = validate(scenario, world, options);
+    if (!speaks) return;
+    agrees = validation.agrees() ? "yes" : "no";
+    answer(validation_text(validation), asked.json, [&] {
+      return validation_json(validation, {.command = asked.command,
+                                          .back_end = "host",
+                                          .tidemark = TIDEMARK_VERSION,
+                                          .mpi = mpi_version(),
+                                          .machine = machine_description()});
+    });
+  });
+  if (!agreed(refused)) return bad_input;
+  return world.broadcast(agrees) == "yes" ? yes : no;
+}
+
+// Whatever goes wrong on one rank ends all of them.
+int run(const Asked& asked) {
+  if (!asked.job.empty()) {
+    const Scenario scenario = read_scenario(asked.scenario, data_root());
+    check_outputs({{"--write-job", asked.job}}, files_behind(asked.scenario));
+    write_file(asked.job, [&](std::ostream& out) { out << device_job_text(scenario); });
+    return yes;
+  }
+  if (asked.back_end == "cuda") return run_on_devices(asked);
+  const std::unique_ptr<World> world = mpi_world(std::chrono::seconds(asked.time_limit), [](const RunFailure& failure) {
+    complain(fmt::format("tidemark: the run ended early: {}", failure.what()));
+  });
+  try {
+    return run_on(*world, asked);
+  } catch (const std::bad_alloc&) {
+    world->report_failure("out of memory");
+  } catch (const std::exception& error) {
+    world->report_failure(error.what());
+  }
+  return machine_failed;
+}
+
+}  // namespace
+
+Verb validate_verb(CLI::App& app, const std::string& command) {
+  const auto asked = std::make_shared<Asked>();
+  asked->command = command;
+  CLI::App* verb = app.add_subcommand("validate", "under mpirun: run it for real, on host memory or GPUs, and compare");
+  verb->add_option("SCENARIO", asked->scenario, "scenario file (TOML)")->required();
+  verb->add_option("--json", asked->json, "write the record as JSON to FILE, or '-': then text goes to stderr")
+      ->type_name("FILE");
+  verb->add_option("--scale", asked->scale, "hold one page in N of each block, so that large jobs fit a laptop")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
+      ->type_name("N");
+  verb->add_option("--time-limit", asked->time_limit, "end the run when a rank waits longer for another")
+      ->check(CLI::Range(1, 86400))
+      ->type_name("SECONDS");
+  verb->add_option("--back-end", asked->back_end, "host (memory and MPI, the default) or cuda (GPUs and NCCL)")
+      ->check(CLI::IsMember({"host", "cuda"}))
+      ->type_name("NAME");
+  verb->add_option("--write-job", asked->job, "write what a GPU machine needs to FILE, and run nothing")
+      ->type_name("FILE");
+  verb->add_option("--mutate", asked->mutation, "do one thing wrong on purpose, to see that it shows")
+      ->type_name("WHAT");
+  return {verb, [asked] { return run(*asked); }, &asked->scenario};
+}
+
+}  // namespace tidemark::cli

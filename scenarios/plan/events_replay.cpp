@@ -1,0 +1,276 @@
+#include "scenarios/plan/events_replay.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+
+#include "sim/memory/caching_allocator.hpp"
+#include "sim/memory/device_memory.hpp"
+#include "sim/memory/stream_clocks.hpp"
+
+namespace tidemark::scenarios {
+namespace {
+
+// What is live where, as one number that does not change when all micro-batches are later by as many: the sum over live
+// buffers of a hash of their block and place, times `base` to the power of their micro-batch; divided by that power of
+// the latest one.
+class LiveHash {
+ public:
+  void begin_micro_batch() { power_ *= base; }
+  std::uint64_t add(Address address, Bytes size, std::size_t place) {
+    const std::uint64_t what =
+        mix(address.value * of_address + static_cast<std::uint64_t>(size.count()) * of_size + place * of_place);
+    sum_ += what * power_;
+    return what * power_;
+  }
+  void remove(std::uint64_t term) { sum_ -= term; }
+  [[nodiscard]] std::uint64_t value() const { return sum_ * inverse(power_); }
+
+ private:
+  // Odd, so that it has an inverse modulo 2^64 (Knuth's MMIX multiplier).
+  static constexpr std::uint64_t base = 6364136223846793005ULL;
+  // Odd, and otherwise as good as random: pi and e without their integer parts, and the golden ratio, times 2^64.
+  static constexpr std::uint64_t of_address = 0x243f6a8885a308d3ULL, of_size = 0xb7e151628aed2a6bULL,
+                                 of_place = 0x9e3779b97f4a7c15ULL;
+
+  // splitmix64's finalizer.
+  static std::uint64_t mix(std::uint64_t x) {
+    x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9ULL;
+    x = (x ^ (x >> 27U)) * 0x94d049bb133111ebULL;
+    return x ^ (x >> 31U);
+  }
+  // Of an odd number modulo 2^64, by Newton's iteration: each round doubles the bits that are right.
+  static std::uint64_t inverse(std::uint64_t odd) {
+    std::uint64_t x = odd;
+    for (int i = 0; i < 5; ++i) x *= 2 - odd * x;
+    return x;
+  }
+
+  std::uint64_t sum_ = 0, power_ = 1;
+};
+
+class EventsReplayer {
+ public:
+  EventsReplayer(const AllocatorOptions& options, Bytes capacity, const DriverPrices* prices, MayStop may_stop,
+                 BorrowedFrees borrowed)
+      : allocator_(DeviceMemory(capacity), options, {}, Counted::Memory),
+        defers_(borrowed == BorrowedFrees::AtNextSync),
+        repeats_(!defers_ && !options.collects_garbage()),
+        prices_(prices),
+        may_stop_(std::move(may_stop)) {
+    record_.epochs.emplace_back();
+  }
+
+  EventsRecord run(const StateEvents& state, const StageEvents& stage) && {
+    play(state.construction);
+    for (std::size_t s = 0; s < state.steps.size() && !over_; ++s) {
+      play(state.steps[s].before);
+      const PassEvents& passes = stage.steps[s];
+      before_step_ = passes_.size();
+      play(passes.before);
+      play_bodies(passes);
+      play(passes.after);
+      play(state.steps[s].after);
+    }
+    record_.allocated = allocator_.stats().all.allocated.peak;
+    record_.complete = !over_;
+    return std::move(record_);
+  }
+
+ private:
+  struct Held {
+    BlockId block{};
+    std::uint64_t term = 0;
+  };
+
+  void play(const EventSequence& events) {
+    for (const AllocatorEvent& e : events) {
+      if (over_) return;
+      play(e);
+    }
+  }
+
+  void play(const AllocatorEvent& e) {
+    switch (e.kind) {
+      case AllocatorEvent::Kind::Begin:
+        passes_.emplace_back();
+        events_.emplace_back();
+        live_.begin_micro_batch();
+        break;
+      case AllocatorEvent::Kind::Alloc:
+        if (const BlockId block = allocate(e); block.valid()) hold(block, passes_.back());
+        break;
+      case AllocatorEvent::Kind::Keep:
+        (void)allocate(e);
+        break;
+      case AllocatorEvent::Kind::Free:
+        release(among(passes_, e));
+        break;
+      case AllocatorEvent::Kind::Borrow:
+        if (defers_) allocator_.record_stream(among(passes_, e).block, e.stream);
+        break;
+      case AllocatorEvent::Kind::Record:
+        if (defers_) events_.back().push_back(streams_.record(e.stream, allocator_.events()));
+        break;
+      case AllocatorEvent::Kind::Wait:
+        if (defers_) streams_.wait(e.stream, among(events_, e));
+        break;
+      case AllocatorEvent::Kind::Sync:
+        if (defers_) StreamClocks::finish(among(events_, e), allocator_.events());
+        break;
+      case AllocatorEvent::Kind::AllocState:
+        state_.push_back(allocate(e));
+        break;
+      case AllocatorEvent::Kind::FreeState:
+        allocator_.free(state_[static_cast<std::size_t>(e.ref)]);
+        break;
+      case AllocatorEvent::Kind::RecordState:
+        if (defers_) state_events_.push_back(streams_.record(e.stream, allocator_.events()));
+        break;
+      case AllocatorEvent::Kind::WaitState:
+        if (defers_) streams_.wait(e.stream, state_events_[static_cast<std::size_t>(e.ref)]);
+        break;
+      case AllocatorEvent::Kind::SyncState:
+        if (defers_) StreamClocks::finish(state_events_[static_cast<std::size_t>(e.ref)], allocator_.events());
+        break;
+      case AllocatorEvent::Kind::Driver:
+      case AllocatorEvent::Kind::Communicator:
+        create(e);
+        break;
+    }
+  }
+
+  template <class Entry>
+  const Entry& among(const std::vector<std::vector<Entry>>& by_micro_batch, const AllocatorEvent& e) const {
+    const auto behind = static_cast<std::size_t>(e.behind);
+    const std::vector<Entry>& its =
+        e.early ? by_micro_batch[before_step_ + behind] : by_micro_batch[by_micro_batch.size() - 1 - behind];
+    return its[static_cast<std::size_t>(e.ref)];
+  }
+
+  void hold(BlockId block, std::vector<Held>& micro_batch) {
+    micro_batch.push_back({block, live_.add(allocator_.address(block), allocator_.size(block), micro_batch.size())});
+  }
+  void release(const Held& held) {
+    live_.remove(held.term);
+    allocator_.free(held.block);
+  }
+
+  // The state's blocks stay during passes, free neighbours are always merged, and so live blocks and segments say all;
+  // but for garbage collection, which counts how old free blocks are, and blocks whose frees wait, which are neither.
+  void play_bodies(const PassEvents& passes) {
+    std::unordered_map<std::uint64_t, std::int64_t> seen;  // -> after how many bodies
+    std::int64_t changes = -1;
+    std::int64_t left = passes.repeats;
+    while (left > 0 && !over_) {
+      play(passes.body);
+      --left;
+      ++record_.bodies;
+      if (allocator_.source().changes() != changes) {
+        changes = allocator_.source().changes();
+        seen.clear();
+      }
+      if (!repeats_) continue;
+      const std::int64_t done = passes.repeats - left;
+      const auto [entry, added] = seen.try_emplace(live_.value(), done);
+      if (added) continue;
+      const std::int64_t period = done - entry->second;
+      record_.skipped += left - left % period;
+      left %= period;
+      seen.clear();
+    }
+  }
+
+  // Invalid where memory ran out.
+  BlockId allocate(const AllocatorEvent& e) {
+    const std::variant<BlockId, OutOfMemory> got = allocator_.malloc(Bytes{e.bytes}, e.stream);
+    const BlockId* const block = std::get_if<BlockId>(&got);
+    if (block == nullptr) {
+      run_out();
+      return {};
+    }
+    if (allocator_.reserved() > record_.epochs.back().reserved) {
+      record_.epochs.back().reserved = allocator_.reserved();
+      look();
+    }
+    return *block;
+  }
+
+  void create(const AllocatorEvent& e) {
+    if (e.kind == AllocatorEvent::Kind::Driver) {
+      const auto resource = static_cast<DriverResource>(e.ref);
+      begin_epoch({resource, {}, {}}, prices_ == nullptr ? Bytes{} : prices_->of(resource).bytes);
+      return;
+    }
+    const CommSlot comm{e.ref};
+    if (comm.index() >= created_.size()) created_.resize(comm.index() + 1, false);
+    if (created_[comm.index()]) return;  // by a part that was lowered by itself
+    created_[comm.index()] = true;
+    begin_epoch({std::nullopt, comm, {}}, prices_ == nullptr ? Bytes{} : prices_->of(comm).bytes);
+  }
+  void begin_epoch(EventsRecord::Epoch epoch, Bytes taken) {
+    if (!allocator_.source().take_for_driver(taken)) return run_out();
+    epoch.reserved = allocator_.reserved();
+    record_.epochs.push_back(epoch);
+    look();
+  }
+  void run_out() { over_ = record_.out_of_memory = true; }
+  void look() {
+    if (!may_stop_) return;
+    record_.allocated = allocator_.stats().all.allocated.peak;
+    over_ = over_ || may_stop_(record_);
+  }
+
+  CachingAllocator<DeviceMemory> allocator_;
+  bool defers_;  // frees of borrowed blocks, until the host has waited
+  bool repeats_;
+  const DriverPrices* prices_;
+  MayStop may_stop_;
+  bool over_ = false;                      // memory ran out, or the run may stop
+  std::vector<BlockId> state_;             // by number
+  std::size_t before_step_ = 0;            // micro-batches
+  std::vector<std::vector<Held>> passes_;  // by micro-batch and place
+  StreamClocks streams_;
+  std::vector<std::vector<StreamClocks::Clock>> events_;  // likewise
+  std::vector<StreamClocks::Clock> state_events_;         // by number
+  LiveHash live_;
+  std::vector<bool> created_;  // by CommSlot
+  EventsRecord record_;
+};
+
+template <class Price>
+Bytes highest(const EventsRecord& record, const DriverPrices& prices, Price price) {
+  Bytes driver, highest;
+  for (const EventsRecord::Epoch& epoch : record.epochs) {
+    if (epoch.resource)
+      driver += price(prices.of(*epoch.resource));
+    else if (epoch.comm.valid())
+      driver += price(prices.of(epoch.comm));
+    highest = std::max(highest, driver + epoch.reserved);
+  }
+  return highest;
+}
+
+}  // namespace
+
+Bytes EventsRecord::device(const DriverPrices& prices) const {
+  return highest(*this, prices, [](const Estimate& e) { return e.bytes; });
+}
+Bytes EventsRecord::device_upper(const DriverPrices& prices) const {
+  return highest(*this, prices, [](const Estimate& e) { return e.high; });
+}
+
+EventsRecord replay_events(const StateEvents& state, const StageEvents& stage, const AllocatorOptions& options,
+                           const MayStop& may_stop, BorrowedFrees borrowed) {
+  constexpr Bytes unlimited{std::numeric_limits<std::int64_t>::max() / 2};
+  return EventsReplayer(options, unlimited, nullptr, may_stop, borrowed).run(state, stage);
+}
+
+EventsRecord replay_events(const StateEvents& state, const StageEvents& stage, const AllocatorOptions& options,
+                           const DriverPrices& prices, Bytes capacity, BorrowedFrees borrowed) {
+  return EventsReplayer(options, capacity, &prices, {}, borrowed).run(state, stage);
+}
+
+}  // namespace tidemark::scenarios

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "scenarios/namespace.hpp"
+#include "scenarios/plan/allocator_events.hpp"
+#include "sim/base/units.hpp"
+#include "sim/memory/allocator_options.hpp"
+#include "sim/memory/replay.hpp"
+#include "sim/program/prices.hpp"
+
+// A rank's events through the emulated allocator: what `replay` shows of its whole program (tests AllocatorEvents.*).
+// Once the allocator is after a body as it was after an earlier one (the same live blocks at the same addresses), what
+// follows repeats too, and is skipped.
+
+namespace tidemark::scenarios {
+
+/// What one run through the allocator shows. Drivers take memory at few moments, so one run serves every price list.
+struct EventsRecord {
+  Bytes allocated;  ///< highest
+  struct Epoch {
+    std::optional<DriverResource> resource;  ///< what was created at its beginning; of the first, nothing
+    CommSlot comm;
+    Bytes reserved;  ///< highest within
+  };
+  std::vector<Epoch> epochs;
+  bool out_of_memory = false;
+  bool complete = false;                 ///< to the end of the last step; ended early otherwise
+  std::int64_t bodies = 0, skipped = 0;  ///< run, and known without running
+
+  [[nodiscard]] Bytes device(const DriverPrices& prices) const;
+  [[nodiscard]] Bytes device_upper(const DriverPrices& prices) const;
+};
+
+/// Asked whenever a run's epochs have changed: whether it may stop here.
+using MayStop = std::function<bool(const EventsRecord&)>;
+
+/// Through the allocator, on a device of unlimited memory.
+[[nodiscard]] EventsRecord replay_events(const StateEvents& state, const StageEvents& stage,
+                                         const AllocatorOptions& options = {}, const MayStop& may_stop = {},
+                                         BorrowedFrees borrowed = BorrowedFrees::AtOnce);
+/// The same on a device of `capacity`, where drivers take what `prices` say at their central values.
+[[nodiscard]] EventsRecord replay_events(const StateEvents& state, const StageEvents& stage,
+                                         const AllocatorOptions& options, const DriverPrices& prices, Bytes capacity,
+                                         BorrowedFrees borrowed = BorrowedFrees::AtOnce);
+
+}  // namespace tidemark::scenarios

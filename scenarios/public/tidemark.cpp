@@ -1,0 +1,129 @@
+#include "scenarios/public/tidemark/tidemark.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "scenarios/io/input_error.hpp"
+#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/io/text_file.hpp"
+#include "scenarios/plan/plan.hpp"
+#include "scenarios/plan/space_files.hpp"
+#include "scenarios/prediction.hpp"
+#include "scenarios/report/measured_comparison.hpp"
+#include "scenarios/report/plan_text.hpp"
+#include "scenarios/report/prediction_text.hpp"
+
+namespace tidemark {
+namespace {
+
+struct GivenUp {};
+
+double seconds(sim::Duration duration) {
+  return static_cast<double>(duration.count()) / static_cast<double>(sim::picoseconds_per_second);
+}
+
+[[noreturn]] void rethrow(const scenarios::InputError& error) {
+  std::vector<Problem> problems;
+  for (const scenarios::Problem& p : error.problems())
+    problems.push_back({p.file, p.line, p.column, p.message, p.hint});
+  throw InputError(error.what(), std::move(problems));
+}
+
+// An answer, or nothing; what goes wrong, as one of the two exceptions.
+template <class Work>
+auto answered(const std::filesystem::path& file, Work work) -> std::optional<decltype(work())> {
+  try {
+    return work();
+  } catch (const GivenUp&) {
+    return std::nullopt;
+  } catch (const scenarios::InputError& error) {
+    rethrow(with_file(error, file.string()));
+  } catch (const std::exception& error) {
+    throw InternalError(error.what());
+  }
+}
+
+void tell(const Options& options, std::int64_t done, std::int64_t all) {
+  if (options.progress && !options.progress(done, all)) throw GivenUp{};
+}
+
+scenarios::Progress progress_of(const Options& options) {
+  return [&options](std::size_t done, std::size_t all) {
+    tell(options, static_cast<std::int64_t>(done), static_cast<std::int64_t>(all));
+  };
+}
+
+scenarios::ScenarioFolders folders_of(const Scenario& scenario, const Options& options) {
+  return {scenario.file.parent_path(), options.data_root};
+}
+
+scenarios::Scenario parsed(const Scenario& scenario, const Options& options) {
+  return scenarios::parse_scenario(scenario.text, scenario.file, folders_of(scenario, options));
+}
+
+}  // namespace
+
+Scenario read_scenario(const std::filesystem::path& file) {
+  return *answered(file, [&] { return Scenario{scenarios::read_text(file), file}; });
+}
+
+std::optional<Prediction> predict(const Scenario& scenario, const Options& options) {
+  return answered(scenario.file, [&] {
+    tell(options, 0, 1);
+    const scenarios::Prediction found = scenarios::predict(parsed(scenario, options), progress_of(options));
+    const sim::MemoryRecord& memory = found.highest().memory;
+    return Prediction{.fits = found.fits,
+                      .capacity_bytes = found.scenario.cluster.device.capacity.count(),
+                      .allocated_bytes = memory.allocated.bytes.count(),
+                      .reserved_bytes = memory.peak_reserved.count(),
+                      .device_bytes = memory.device.bytes.count(),
+                      .device_upper_bytes = memory.peak_device_upper.count(),
+                      .step_s = seconds(found.step.step),
+                      .tokens_per_s_per_device = found.step.tokens_per_s_per_device,
+                      .mfu = found.step.mfu,
+                      .text = prediction_text(found),
+                      .json = prediction_json(found)};
+  });
+}
+
+std::optional<Plan> plan(const Scenario& scenario, const PlanOptions& options) {
+  return answered(scenario.file, [&] {
+    tell(options, 0, 1);
+    const scenarios::Space space = scenarios::space_of(scenarios::parse_toml(scenario.text, scenario.file.string()),
+                                                       scenario.file, folders_of(scenario, options), options.with);
+    const auto progress = [&](const std::string&, std::int64_t done, std::int64_t all) { tell(options, done, all); };
+    const scenarios::Plan found = scenarios::plan(space, {.top = options.top}, progress);
+    if (found.candidates == 0) refuse_no_candidates(space, scenario.file.string());
+    const auto listed = [&](const std::vector<scenarios::Found>& all) {
+      std::vector<Plan::Candidate> candidates;
+      for (const scenarios::Found& f : all)
+        candidates.push_back({f.candidate, scenario_text(space, f.candidate), f.figures.device_upper.count(),
+                              seconds(f.figures.step), f.figures.throughput});
+      return candidates;
+    };
+    return Plan{listed(found.best), listed(found.front), plan_text(space, found), plan_json(space, found)};
+  });
+}
+
+std::optional<Comparison> compare(const Scenario& scenario, const std::filesystem::path& measured,
+                                  const CompareOptions& options) {
+  return answered(scenario.file, [&] {
+    tell(options, 0, 1);
+    const scenarios::Scenario asked = parsed(scenario, options);
+    scenarios::Measurement measurement{measured.string(), {}, options.device, options.tolerance};
+    for (const std::int32_t rank : options.ranks) {
+      if (rank < 0 || rank >= asked.gpus)
+        throw scenarios::InputError(
+            scenarios::Problem{.file = scenario.file.string(),
+                               .message = "there is no rank " + std::to_string(rank),
+                               .hint = "the job has ranks 0 to " + std::to_string(asked.gpus - 1)});
+      measurement.ranks.push_back({rank});
+    }
+    std::sort(measurement.ranks.begin(), measurement.ranks.end());
+    scenarios::MeasuredComparison found = compare_with(asked, measurement, progress_of(options));
+    return Comparison{found.agrees, std::move(found.text), std::move(found.json)};
+  });
+}
+
+}  // namespace tidemark

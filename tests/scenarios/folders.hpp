@@ -1,0 +1,21 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/prediction.hpp"
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
+
+inline const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
+/// Where scenarios of tests find what they name.
+inline const ScenarioFolders folders{source / "scenarios/examples", source / "scenarios"};
+
+/// With what it leaves to its device decided.
+inline Scenario scenario_of_text(const std::string& text) {
+  return settled(parse_scenario(text, "small.toml", folders));
+}
+
+}  // namespace tidemark::tests
