@@ -12,9 +12,7 @@ namespace tidemark::scenarios {
 
 LowerRole lower_role_of(const LoweringInput& input) {
   return {[input](const Role& role) { return lower_repeating(input, role); },
-          [input](const Role& role) {
-            return input.runtime.eager ? lower_every_pass(input, role) : lower_shortest(input, role);
-          }};
+          [input](const Role& role) { return lower_shortest(input, role); }};
 }
 
 TimingClasses timing_classes(const std::vector<Role>& roles, const LowerRole& lower) {
