@@ -5,11 +5,13 @@
 #include <vector>
 
 #include "parallel/namespace.hpp"
+#include "parallel/schedule/stage_placement.hpp"
 
 namespace tidemark::parallel {
 
-/// The axes of a job along which ranks differ.
-enum class MeshAxis : std::uint8_t { Tensor, Data, Pipeline };
+/// What a layout's order names: axes of the meshes that a job has (mesh.hpp). Of two, experts have axes of their own in
+/// these places.
+enum class MeshAxis : std::uint8_t { Tensor, Context, Expert, Data, Pipeline };
 
 /// What data-parallel ranks share out: nothing, or optimizer state (ZeRO stage 1, Megatron's distributed optimizer).
 enum class Sharding : std::uint8_t { None, Zero1 };
@@ -21,27 +23,41 @@ enum class ScheduleKind : std::uint8_t { OneFOneB, GPipe, Interleaved };
 struct Layout {
   std::int32_t tensor = 1;
   bool sequence_parallel = false;
+  std::int32_t context = 1;
+  std::int32_t expert = 1;
+  std::int32_t expert_tensor = 0;  ///< of each expert; 0: as `tensor`, Megatron's default
   std::int32_t pipeline = 1;
   std::int32_t data = 1;  ///< derived from the number of devices where a scenario leaves it out
   Sharding sharding = Sharding::None;
   /// Fastest-running axis first: consecutive ranks, and so devices of a node, differ along it. Megatron's default.
-  std::array<MeshAxis, 3> order{MeshAxis::Tensor, MeshAxis::Data, MeshAxis::Pipeline};
+  std::array<MeshAxis, 5> order{MeshAxis::Tensor, MeshAxis::Context, MeshAxis::Expert, MeshAxis::Data,
+                                MeshAxis::Pipeline};
   bool count_embedding = false;  ///< the embedding takes one layer's place when layers are split over stages
   bool count_loss = false;       ///< the LM head and loss take one layer's place
   ScheduleKind schedule = ScheduleKind::OneFOneB;
-  std::int32_t chunks = 1;       ///< virtual stages of a rank: chunk c of rank p is stage c x pipeline + p of the model
+  std::int32_t chunks = 1;       ///< virtual stages of a rank
   std::int32_t chunk_group = 0;  ///< interleaved: micro-batches that a chunk runs in a row; 0: as many as stages
   /// Layers of each stage in the order of the model; empty: equal shares, but for the two below.
   std::vector<std::int32_t> stage_layers{};
   std::int32_t first_layers = 0;  ///< of the first rank, all its chunks together; 0: its equal share
   std::int32_t last_layers = 0;   ///< the same of the last rank
 
-  [[nodiscard]] std::int32_t degree(MeshAxis axis) const {
-    return axis == MeshAxis::Tensor ? tensor : axis == MeshAxis::Data ? data : pipeline;
+  /// Which stages of the model each pipeline rank holds: a matter of the schedule.
+  [[nodiscard]] StagePlacement placement() const {
+    switch (schedule) {
+      case ScheduleKind::OneFOneB:
+      case ScheduleKind::GPipe:
+      case ScheduleKind::Interleaved:
+        return {PlacementShape::Loop, pipeline, chunks};
+    }
+    return {};
   }
-  [[nodiscard]] std::int32_t stages() const { return pipeline * chunks; }
+  [[nodiscard]] std::int32_t stages() const { return placement().stages(); }
   [[nodiscard]] std::int32_t group() const { return chunk_group == 0 ? pipeline : chunk_group; }
-  [[nodiscard]] std::int32_t world_size() const { return tensor * pipeline * data; }
+  [[nodiscard]] std::int32_t world_size() const { return tensor * context * pipeline * data; }
+  [[nodiscard]] std::int32_t experts_tensor() const { return expert_tensor == 0 ? tensor : expert_tensor; }
+  /// How many replicas each expert has.
+  [[nodiscard]] std::int32_t experts_data() const { return tensor * context * data / (experts_tensor() * expert); }
   bool operator==(const Layout&) const = default;
 };
 

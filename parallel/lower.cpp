@@ -77,6 +77,7 @@ RunPasses passes_of(Emitter& emit, std::int32_t stage) {
 
 std::vector<Role> roles(const LoweringInput& input) {
   const Layout& layout = input.layout;
+  const Mesh mesh = dense_mesh(layout);
   const Sizes sizes = sizes_of(input.graph.model, layout, input.train, input.runtime);
   std::vector<Role> found;
   for (std::int32_t p = 0; p < layout.pipeline; ++p) {
@@ -86,13 +87,13 @@ std::vector<Role> roles(const LoweringInput& input) {
                                       input.runtime, chunk, layout.sharding, layout.data));
     std::map<std::vector<ShardPiece>, std::size_t> known;  // pieces -> role
     for (std::int32_t d = 0; d < layout.data; ++d) {
-      const Coordinates first{.tensor = 0, .data = d, .pipeline = p};
+      const Coordinates first{.data = d, .pipeline = p};
       const bool sharded = layout.sharding != Sharding::None;
       const auto [entry, added] =
           known.try_emplace(sharded ? pieces_of(buffers, d, layout.data) : std::vector<ShardPiece>{}, found.size());
       if (added) found.push_back({first, {}});
       for (std::int32_t t = 0; t < layout.tensor; ++t)
-        found[entry->second].ranks.push_back(rank_at(layout, {.tensor = t, .data = d, .pipeline = p}));
+        found[entry->second].ranks.push_back(mesh.rank_at({{axis::tp, t}, {axis::dp, d}, {axis::pp, p}}));
     }
   }
   for (Role& role : found) std::sort(role.ranks.begin(), role.ranks.end());

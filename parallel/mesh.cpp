@@ -1,40 +1,113 @@
 #include "parallel/mesh.hpp"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
+#include "sim/base/ensure.hpp"
+
 namespace tidemark::parallel {
 
-namespace {
-
-GroupAxis group_axis(const Layout& layout, MeshAxis axis) {
-  std::int32_t stride = 1;
-  for (const MeshAxis inner : layout.order) {
-    if (inner == axis) break;
-    stride *= layout.degree(inner);
-  }
-  return {layout.degree(axis), stride, 1};
+Mesh::Mesh(std::vector<Axis> axes) : axes_(std::move(axes)) {
+  for (std::size_t i = 0; i < axes_.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j) ensure(axes_[i].name != axes_[j].name, "the axes of a mesh differ in name");
 }
 
-}  // namespace
+std::int32_t Mesh::size() const {
+  std::int32_t size = 1;
+  for (const Axis& axis : axes_) size *= axis.size;
+  return size;
+}
+
+GroupAxis Mesh::along(std::string_view name) const {
+  std::int32_t stride = 1;
+  for (const Axis& axis : axes_) {
+    if (axis.name == name) return {axis.size, stride, 1};
+    stride *= axis.size;
+  }
+  ensure(false, "an axis that is asked for is one of the mesh");
+  return {};
+}
+
+std::vector<GroupAxis> Mesh::along(std::initializer_list<std::string_view> names) const {
+  std::vector<GroupAxis> group;
+  for (const Axis& axis : axes_)
+    if (std::ranges::find(names, axis.name) != names.end()) group.push_back(along(axis.name));
+  ensure(group.size() == names.size(), "each axis of a group is one of the mesh, and named once");
+  return group;
+}
+
+Rank Mesh::rank_at(std::initializer_list<Place> places) const {
+  Rank rank{0};
+  for (const auto& [name, coordinate] : places) rank.value += coordinate * along(name).stride;
+  return rank;
+}
+
+Mesh dense_mesh(const Layout& layout) {
+  std::vector<Mesh::Axis> axes;
+  for (const MeshAxis named : layout.order) {
+    switch (named) {
+      case MeshAxis::Tensor:
+        axes.push_back({axis::tp, layout.tensor});
+        break;
+      case MeshAxis::Context:
+        axes.push_back({axis::cp, layout.context});
+        break;
+      case MeshAxis::Expert:
+        break;
+      case MeshAxis::Data:
+        axes.push_back({axis::dp, layout.data});
+        break;
+      case MeshAxis::Pipeline:
+        axes.push_back({axis::pp, layout.pipeline});
+        break;
+    }
+  }
+  return Mesh(std::move(axes));
+}
+
+Mesh expert_mesh(const Layout& layout) {
+  std::vector<Mesh::Axis> axes;
+  for (const MeshAxis named : layout.order) {
+    switch (named) {
+      case MeshAxis::Tensor:
+        axes.push_back({axis::etp, layout.experts_tensor()});
+        break;
+      case MeshAxis::Context:
+        break;
+      case MeshAxis::Expert:
+        axes.push_back({axis::ep, layout.expert});
+        break;
+      case MeshAxis::Data:
+        axes.push_back({axis::edp, layout.experts_data()});
+        break;
+      case MeshAxis::Pipeline:
+        axes.push_back({axis::pp, layout.pipeline});
+        break;
+    }
+  }
+  return Mesh(std::move(axes));
+}
 
 Coordinates coordinates(const Layout& layout, Rank rank) {
-  return {.tensor = group_axis(layout, MeshAxis::Tensor).coordinate(rank),
-          .data = group_axis(layout, MeshAxis::Data).coordinate(rank),
-          .pipeline = group_axis(layout, MeshAxis::Pipeline).coordinate(rank)};
+  const Mesh mesh = dense_mesh(layout);
+  return {.tensor = mesh.coordinate(rank, axis::tp),
+          .context = mesh.coordinate(rank, axis::cp),
+          .data = mesh.coordinate(rank, axis::dp),
+          .pipeline = mesh.coordinate(rank, axis::pp)};
 }
 
 Rank rank_at(const Layout& layout, const Coordinates& at) {
-  return {at.tensor * group_axis(layout, MeshAxis::Tensor).stride +
-          at.data * group_axis(layout, MeshAxis::Data).stride +
-          at.pipeline * group_axis(layout, MeshAxis::Pipeline).stride};
+  return dense_mesh(layout).rank_at(
+      {{axis::tp, at.tensor}, {axis::cp, at.context}, {axis::dp, at.data}, {axis::pp, at.pipeline}});
 }
 
 Communicators communicators(const Layout& layout, bool tied_embeddings, Alone alone) {
-  const GroupAxis tensor = group_axis(layout, MeshAxis::Tensor);
-  const GroupAxis data = group_axis(layout, MeshAxis::Data);
-  const GroupAxis pipeline = group_axis(layout, MeshAxis::Pipeline);
-  const GroupAxis ends{2, pipeline.stride, layout.pipeline - 1};
+  const Mesh mesh = dense_mesh(layout);
+  const GroupAxis pipeline = mesh.along(axis::pp);
+  ensure(pipeline == expert_mesh(layout).along(axis::pp), "experts cut the ranks of a stage, and of no other");
+  const GroupAxis all{mesh.size(), 1, 1};
+  const GroupAxis ends{2, pipeline.stride, pipeline.size - 1};
 
   Communicators made;
   std::vector<std::pair<CommSlot*, Communicator>> of_one;
@@ -49,18 +122,17 @@ Communicators communicators(const Layout& layout, bool tied_embeddings, Alone al
     else if (alone == Alone::Calls && &slot != &made.pipeline)  // nobody sends to itself
       of_one.emplace_back(&slot, std::move(communicator));
   };
-  add(made.world, "world", {GroupAxis{layout.world_size(), 1, 1}});
-  add(made.tensor, "tensor", {tensor});
-  add(made.data, "data", {data});
+  add(made.world, "world", {all});
+  add(made.tensor, "tensor", mesh.along({axis::tp}));
+  add(made.data, "data", mesh.along({axis::dp}));
   // Megatron makes a group of its own for the sharded optimizer's statistics, though it holds the same ranks as world.
-  if (layout.sharding != Sharding::None) add(made.norm, "optimizer_instance", {GroupAxis{layout.world_size(), 1, 1}});
-  add(made.model, "model_parallel",
-      tensor.stride < pipeline.stride ? std::vector{tensor, pipeline} : std::vector{pipeline, tensor});
+  if (layout.sharding != Sharding::None) add(made.norm, "optimizer_instance", {all});
+  add(made.model, "model_parallel", mesh.along({axis::tp, axis::pp}));
   add(made.pipeline, "pipeline", {pipeline});
   // Interleaved stages hand over by single sends and receives, which overlap with passes (overlap_p2p_comm).
   if (made.pipeline.valid() && layout.schedule == ScheduleKind::Interleaved)
     made.table[made.pipeline.index()].messages = MessageRoute::Pairs;
-  if (tied_embeddings && layout.pipeline > 1) add(made.embedding, "embedding", {ends});
+  if (tied_embeddings && pipeline.size > 1) add(made.embedding, "embedding", {ends});
   for (auto& [slot, communicator] : of_one) append(*slot, std::move(communicator));
   if (layout.sharding == Sharding::None) made.norm = made.model;
   return made;

@@ -1,6 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "parallel/layout.hpp"
@@ -9,15 +12,58 @@
 
 namespace tidemark::parallel {
 
-/// Where a rank stands on each axis of the job.
+/// The ranks of a job, counted along named axes. The first axis runs fastest: consecutive ranks differ along it.
+class Mesh {
+ public:
+  struct Axis {
+    std::string_view name;  ///< outlives the mesh
+    std::int32_t size = 1;
+    bool operator==(const Axis&) const = default;
+  };
+  /// Where a rank stands on one axis.
+  using Place = std::pair<std::string_view, std::int32_t>;
+
+  /// Names differ.
+  explicit Mesh(std::vector<Axis> axes);
+
+  [[nodiscard]] const std::vector<Axis>& axes() const { return axes_; }
+  /// How many ranks there are.
+  [[nodiscard]] std::int32_t size() const;
+  /// The ranks that differ along that axis only.
+  [[nodiscard]] GroupAxis along(std::string_view name) const;
+  /// The ranks that differ along those axes only; whichever runs faster comes first, however they are named.
+  [[nodiscard]] std::vector<GroupAxis> along(std::initializer_list<std::string_view> names) const;
+  [[nodiscard]] std::int32_t coordinate(Rank rank, std::string_view name) const { return along(name).coordinate(rank); }
+  /// The rank at those places, and at the beginning of the axes that are not named.
+  [[nodiscard]] Rank rank_at(std::initializer_list<Place> places) const;
+
+  bool operator==(const Mesh&) const = default;
+
+ private:
+  std::vector<Axis> axes_;
+};
+
+/// Names of axes, as Megatron abbreviates them. A job has two meshes of the same ranks: one for what all tokens go
+/// through, one for experts, which cut the ranks of a pipeline stage in another way.
+///
+///   dense   tp  cp  dp   pp       tensor, context and data parallelism, and the pipeline's ranks
+///   expert  etp ep  edp  pp       tensor parallelism within an expert, experts, and replicas of experts
+namespace axis {
+inline constexpr std::string_view tp = "tp", cp = "cp", dp = "dp", pp = "pp", etp = "etp", ep = "ep", edp = "edp";
+}
+
+/// Both have their axes in the layout's order, etp and edp in the places of tp and dp.
+[[nodiscard]] Mesh dense_mesh(const Layout& layout);
+[[nodiscard]] Mesh expert_mesh(const Layout& layout);
+
+/// Where a rank stands on the dense mesh.
 struct Coordinates {
   std::int32_t tensor = 0;
+  std::int32_t context = 0;
   std::int32_t data = 0;
   std::int32_t pipeline = 0;
   bool operator==(const Coordinates&) const = default;
 };
-
-/// Ranks count along the axes in the layout's order.
 [[nodiscard]] Coordinates coordinates(const Layout& layout, Rank rank);
 [[nodiscard]] Rank rank_at(const Layout& layout, const Coordinates& coordinates);
 

@@ -70,6 +70,7 @@ std::string wrong_with_stages(std::int32_t layers, const Layout& layout) {
 
 std::vector<Stage> split_into_stages(std::int32_t layers, const Layout& layout) {
   ensure(wrong_with_stages(layers, layout).empty(), "layers divide into stages");
+  const StagePlacement placement = layout.placement();
   std::vector<Stage> stages;
   std::int32_t next = 0;
   for (std::int32_t s = 0; s < layout.stages(); ++s) {
@@ -80,7 +81,7 @@ std::vector<Stage> split_into_stages(std::int32_t layers, const Layout& layout) 
     if (!layout.stage_layers.empty())
       next += layout.stage_layers[static_cast<std::size_t>(s)];
     else
-      next += places_of_rank(layers, layout, s % layout.pipeline) / layout.chunks -
+      next += places_of_rank(layers, layout, placement.place_of(s).rank) / (layout.stages() / layout.pipeline) -
               (stage.embedding && layout.count_embedding ? 1 : 0) - (stage.head && layout.count_loss ? 1 : 0);
     stage.last = next;
     stages.push_back(stage);
@@ -92,7 +93,7 @@ std::vector<Stage> chunks_of_rank(std::int32_t layers, const Layout& layout, std
   const std::vector<Stage> all = split_into_stages(layers, layout);
   std::vector<Stage> found;
   for (std::int32_t c = 0; c < layout.chunks; ++c)
-    found.push_back(all[static_cast<std::size_t>(c * layout.pipeline + pipeline)]);
+    found.push_back(all[static_cast<std::size_t>(layout.placement().stage_of({pipeline, c}))]);
   return found;
 }
 

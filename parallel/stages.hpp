@@ -27,7 +27,7 @@ struct Stage {
 /// Why layers cannot be split so, in words; empty where they can.
 [[nodiscard]] std::string wrong_with_stages(std::int32_t layers, const Layout& layout);
 
-/// Every stage in the order of the model, chunk after chunk: the layout's own list, or equal shares of `layers`, the
+/// Every stage in the order of the model: the layout's own list, or equal shares of `layers`, the
 /// embedding and the head each taking one layer's place where the layout counts them, with another number on the first
 /// or last rank where it says so. Nothing is wrong with it.
 [[nodiscard]] std::vector<Stage> split_into_stages(std::int32_t layers, const Layout& layout);

@@ -22,25 +22,25 @@ InterleavedPipeline::InterleavedPipeline(Emitter& emit, std::int32_t pipeline)
   for (std::int32_t c = 0; c < emit.layout.chunks; ++c) chunks_.emplace_back(emit, variables_, c);
 }
 
-std::int32_t InterleavedPipeline::chunk_of(std::int32_t k, Pass pass) const {
+std::int32_t InterleavedPipeline::chunk_of(std::int32_t k, ActionKind kind) const {
   const std::int32_t c = table(k % total_).chunk;
-  return pass == Pass::Forward ? c : emit_.layout.chunks - 1 - c;
+  return is_forward(kind) ? c : emit_.layout.chunks - 1 - c;
 }
 
 // The leading rank of a direction is ahead of the ending one, which sends to it, by the number of stages less one.
-InterleavedPipeline::Arrival InterleavedPipeline::arrival(std::int32_t k, Pass pass, bool leads) const {
-  const std::int32_t last = pass == Pass::Forward ? emit_.layout.chunks - 1 : 0;
-  const std::int32_t on = pass == Pass::Forward ? 1 : -1;
-  if (!leads) return {true, chunk_of(k + 1, pass)};
+InterleavedPipeline::Arrival InterleavedPipeline::arrival(std::int32_t k, ActionKind kind, bool leads) const {
+  const std::int32_t last = is_forward(kind) ? emit_.layout.chunks - 1 : 0;
+  const std::int32_t on = is_forward(kind) ? 1 : -1;
+  if (!leads) return {true, chunk_of(k + 1, kind)};
   const std::int32_t ahead = emit_.layout.pipeline - 1;
-  const std::int32_t from = k < ahead ? chunk_of(k + 1, pass) : chunk_of(k - ahead, pass);
+  const std::int32_t from = k < ahead ? chunk_of(k + 1, kind) : chunk_of(k - ahead, kind);
   return {k >= ahead && from != last, from + on};
 }
 InterleavedPipeline::Arrival InterleavedPipeline::next_input(std::int32_t k) const {
-  return arrival(k, Pass::Forward, first_rank());
+  return arrival(k, ActionKind::Forward, first_rank());
 }
 InterleavedPipeline::Arrival InterleavedPipeline::next_output_gradient(std::int32_t k) const {
-  return arrival(k, Pass::Backward, last_rank());
+  return arrival(k, ActionKind::Backward, last_rank());
 }
 
 BufferId InterleavedPipeline::expect_input(const Arrival& arrival) {
@@ -73,7 +73,7 @@ std::optional<EventId> InterleavedPipeline::exchange_aside(std::string_view labe
 }
 
 void InterleavedPipeline::forward(std::int32_t k) {
-  const ScheduleStep& its = table(k);
+  const Action& its = table(k);
   chunk(its.chunk).forward_pass(step_, its.micro_batch);
   output_ = {};
   if (chunk(its.chunk).last()) return;
@@ -85,14 +85,14 @@ void InterleavedPipeline::forward(std::int32_t k) {
 // Only the autograd graph of an output is needed once it is sent: its data becomes one element.
 void InterleavedPipeline::deallocate_output() {
   if (!output_of_) return;
-  const ScheduleStep its = *std::exchange(output_of_, std::nullopt);
+  const Action its = *std::exchange(output_of_, std::nullopt);
   if (!emit_.runtime.deallocates_outputs) return;
   variables_.bind(slot("output_tensors", its.chunk, its.micro_batch),
                   emit_.alloc(size_of(emit_.train.precision), Category::Temporaries, "output.deallocated"));
 }
 
 void InterleavedPipeline::backward(std::int32_t k) {
-  const std::int32_t c = chunk_of(k, Pass::Backward), micro_batch = table(k).micro_batch;
+  const std::int32_t c = chunk_of(k, ActionKind::Backward), micro_batch = table(k).micro_batch;
   ChunkPasses& passes = chunk(c);
   const InFlight& batch = passes.in_flight(micro_batch);
   emit_.at(step_, micro_batch);
@@ -182,7 +182,7 @@ void InterleavedPipeline::steady() {
     }
 
     emit_.at(step_, table(k).micro_batch);
-    if (!chunk(chunk_of(k, Pass::Backward)).last() && !awaited_gradients_.empty()) {
+    if (!chunk(chunk_of(k, ActionKind::Backward)).last() && !awaited_gradients_.empty()) {
       emit_.join(awaited_gradients_.front());
       awaited_gradients_.pop_front();
     }
@@ -217,7 +217,7 @@ void InterleavedPipeline::cool_down() {
   }
   for (std::int32_t k = total_ - warmup_; k < total_; ++k) {
     emit_.at(step_, table(k).micro_batch);
-    if (!chunk(chunk_of(k, Pass::Backward)).last() && !awaited_gradients_.empty()) {
+    if (!chunk(chunk_of(k, ActionKind::Backward)).last() && !awaited_gradients_.empty()) {
       emit_.join(awaited_gradients_.front());
       awaited_gradients_.pop_front();
     }
@@ -245,8 +245,8 @@ void InterleavedPipeline::run(std::int32_t step, std::int32_t micro_batches) {
   total_ = micro_batches * layout.chunks;
   warmup_ = interleaved_warmup(pipeline_, layout.pipeline, micro_batches, layout.chunks, layout.group());
   table_.clear();
-  for (const ScheduleStep& pass : interleaved(pipeline_, layout.pipeline, micro_batches, layout.chunks, layout.group()))
-    if (pass.pass == Pass::Forward) table_.push_back(pass);
+  for (const Action& action : interleaved(pipeline_, layout.pipeline, micro_batches, layout.chunks, layout.group()))
+    if (is_forward(action.kind)) table_.push_back(action);
   inputs_.assign(chunks_.size(), 0);
   gradients_.assign(chunks_.size(), 0);
   warm_up();

@@ -29,8 +29,8 @@ class InterleavedPipeline {
   };
   [[nodiscard]] Arrival next_input(std::int32_t k) const;
   [[nodiscard]] Arrival next_output_gradient(std::int32_t k) const;
-  [[nodiscard]] Arrival arrival(std::int32_t k, Pass pass, bool leads) const;
-  [[nodiscard]] std::int32_t chunk_of(std::int32_t k, Pass pass) const;
+  [[nodiscard]] Arrival arrival(std::int32_t k, ActionKind kind, bool leads) const;
+  [[nodiscard]] std::int32_t chunk_of(std::int32_t k, ActionKind kind) const;
 
   void warm_up();
   void steady();
@@ -47,7 +47,7 @@ class InterleavedPipeline {
   BufferId expect_input(const Arrival& arrival);
   BufferId expect_output_gradient(const Arrival& arrival);
   [[nodiscard]] ChunkPasses& chunk(std::int32_t c) { return chunks_[static_cast<std::size_t>(c)]; }
-  [[nodiscard]] const ScheduleStep& table(std::int32_t k) const { return table_[static_cast<std::size_t>(k)]; }
+  [[nodiscard]] const Action& table(std::int32_t k) const { return table_[static_cast<std::size_t>(k)]; }
 
   // Lists of receive buffers; the rank that leads a direction has more, when groups are larger than the pipeline.
   [[nodiscard]] std::int32_t input_slots() const { return first_rank() ? slots() : 1; }
@@ -62,10 +62,10 @@ class InterleavedPipeline {
   std::int32_t pipeline_;
   std::int32_t step_ = 0;
   std::int32_t warmup_ = 0, total_ = 0;
-  std::vector<ScheduleStep> table_;               ///< forward passes in order
+  Schedule table_;                                ///< forward passes in order
   std::vector<std::int32_t> inputs_, gradients_;  ///< by chunk: how many have come
   BufferId output_, input_gradient_;              ///< what the last passes made, if it is to be sent
-  std::optional<ScheduleStep> output_of_;         ///< the pass whose output is still whole
+  std::optional<Action> output_of_;               ///< the pass whose output is still whole
   BufferId warmup_input_;                         ///< the variable `input_tensor`
   std::deque<EventId> awaited_inputs_, awaited_gradients_;
   std::optional<EventId> sent_output_, sent_gradient_;

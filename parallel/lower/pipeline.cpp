@@ -32,9 +32,9 @@ void PipelineLowering::backward_pass(std::int32_t micro_batch) {
   variables_.bind("schedule.input_tensor_grad", batch.input_gradient);
 }
 
-void PipelineLowering::receive_into(const ScheduleStep& next, std::vector<Transfer>& transfers) {
+void PipelineLowering::receive_into(const Action& next, std::vector<Transfer>& transfers) {
   InFlight& batch = passes_.in_flight(next.micro_batch);
-  if (next.pass == Pass::Forward) {
+  if (is_forward(next.kind)) {
     batch.input = passes_.receive_input();
     transfers.push_back({Direction::Receive, -1, batch.input});
   } else {
@@ -54,43 +54,43 @@ void PipelineLowering::forget_output(std::int32_t micro_batch) {
   variables_.unbind("schedule.output_tensor");
 }
 
-void PipelineLowering::hand_over(const ScheduleStep* done, const ScheduleStep* next) {
+void PipelineLowering::hand_over(const Action* done, const Action* next) {
   // Megatron's p2p calls: what one pass sends goes out together with what the other kind of pass waits for.
   static constexpr std::string_view send_names[] = {"send_forward", "send_backward"};
   static constexpr std::string_view receive_names[] = {"recv_forward", "recv_backward"};
   const bool sending = done != nullptr && sends(*done);
   const bool receiving = next != nullptr && receives(*next);
-  const bool together = sending && receiving && done->pass != next->pass;
+  const bool together = sending && receiving && is_forward(done->kind) != is_forward(next->kind);
 
   std::vector<Transfer> transfers;
   std::string label;
   if (sending) {
-    label = send_names[static_cast<int>(done->pass)];
+    label = send_names[is_forward(done->kind) ? 0 : 1];
     const InFlight& batch = passes_.in_flight(done->micro_batch);
-    if (done->pass == Pass::Forward)
+    if (is_forward(done->kind))
       transfers.push_back({Direction::Send, +1, batch.output});
     else
       transfers.push_back({Direction::Send, -1, batch.input_gradient});
-    if (together) label += fmt::format("_{}", receive_names[static_cast<int>(next->pass)]);
+    if (together) label += fmt::format("_{}", receive_names[is_forward(next->kind) ? 0 : 1]);
     emit_.at(step_, done->micro_batch);
     emit_.mark(Phase::Communication, label);
     if (together) receive_into(*next, transfers);
     emit_.exchange(emit_.comms.pipeline, transfers);
     emit_.synchronize();  // p2p_communication.py: batch_p2p_sync
-    if (done->pass == Pass::Forward) forget_output(done->micro_batch);
+    if (is_forward(done->kind)) forget_output(done->micro_batch);
   }
-  if (done != nullptr && done->pass == Pass::Backward) passes_.retire(done->micro_batch);
+  if (done != nullptr && !is_forward(done->kind)) passes_.retire(done->micro_batch);
   if (receiving && !together) {
     transfers.clear();
     emit_.at(step_, next->micro_batch);
-    emit_.mark(Phase::Communication, receive_names[static_cast<int>(next->pass)]);
+    emit_.mark(Phase::Communication, receive_names[is_forward(next->kind) ? 0 : 1]);
     receive_into(*next, transfers);
     emit_.exchange(emit_.comms.pipeline, transfers);
     emit_.synchronize();  // p2p_communication.py: batch_p2p_sync
   }
   if (!receiving) return;
   const InFlight& batch = passes_.in_flight(next->micro_batch);
-  if (next->pass == Pass::Forward)
+  if (is_forward(next->kind))
     variables_.bind("schedule.input_tensor", batch.input);
   else
     variables_.bind("schedule.output_tensor_grad", batch.output_gradient);
@@ -98,10 +98,10 @@ void PipelineLowering::hand_over(const ScheduleStep* done, const ScheduleStep* n
 
 void PipelineLowering::run(std::int32_t step, const Schedule& schedule) {
   step_ = step;
-  const ScheduleStep* done = nullptr;
-  for (const ScheduleStep& next : schedule) {
+  const Action* done = nullptr;
+  for (const Action& next : schedule) {
     hand_over(done, &next);
-    if (next.pass == Pass::Forward)
+    if (is_forward(next.kind))
       forward_pass(next.micro_batch);
     else
       backward_pass(next.micro_batch);

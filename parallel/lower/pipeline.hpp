@@ -21,15 +21,15 @@ class PipelineLowering {
   void forward_pass(std::int32_t micro_batch);
   void backward_pass(std::int32_t micro_batch);
   /// Sends what `done` made and receives what `next` needs: as one exchange where the passes differ, else apart.
-  void hand_over(const ScheduleStep* done, const ScheduleStep* next);
-  void receive_into(const ScheduleStep& next, std::vector<Transfer>& transfers);
+  void hand_over(const Action* done, const Action* next);
+  void receive_into(const Action& next, std::vector<Transfer>& transfers);
   void forget_output(std::int32_t micro_batch);
 
-  [[nodiscard]] bool receives(const ScheduleStep& step) const {
-    return step.pass == Pass::Forward ? !passes_.first() : !passes_.last();
+  [[nodiscard]] bool receives(const Action& action) const {
+    return is_forward(action.kind) ? !passes_.first() : !passes_.last();
   }
-  [[nodiscard]] bool sends(const ScheduleStep& step) const {
-    return step.pass == Pass::Forward ? !passes_.last() : !passes_.first();
+  [[nodiscard]] bool sends(const Action& action) const {
+    return is_forward(action.kind) ? !passes_.last() : !passes_.first();
   }
 
   Emitter& emit_;

@@ -6,12 +6,12 @@ namespace tidemark::parallel {
 namespace {
 
 // The order in which passes of one direction run: group after group of micro-batches, each through all chunks.
-std::vector<ScheduleStep> in_groups(Pass pass, std::int32_t micro_batches, std::int32_t chunks, std::int32_t group) {
-  std::vector<ScheduleStep> order;
+Schedule in_groups(ActionKind kind, std::int32_t micro_batches, std::int32_t chunks, std::int32_t group) {
+  Schedule order;
   for (std::int32_t first = 0; first < micro_batches; first += group)
     for (std::int32_t c = 0; c < chunks; ++c)
       for (std::int32_t m = first; m < std::min(first + group, micro_batches); ++m)
-        order.push_back({pass, m, pass == Pass::Forward ? c : chunks - 1 - c});
+        order.push_back({kind, m, is_forward(kind) ? c : chunks - 1 - c});
   return order;
 }
 
@@ -25,16 +25,16 @@ std::int32_t interleaved_warmup(std::int32_t stage, std::int32_t stages, std::in
 
 Schedule interleaved(std::int32_t stage, std::int32_t stages, std::int32_t micro_batches, std::int32_t chunks,
                      std::int32_t group) {
-  const std::vector<ScheduleStep> forward = in_groups(Pass::Forward, micro_batches, chunks, group);
-  const std::vector<ScheduleStep> backward = in_groups(Pass::Backward, micro_batches, chunks, group);
+  const Schedule forward = in_groups(ActionKind::Forward, micro_batches, chunks, group);
+  const Schedule backward = in_groups(ActionKind::Backward, micro_batches, chunks, group);
   const auto warmup = static_cast<std::size_t>(interleaved_warmup(stage, stages, micro_batches, chunks, group));
-  Schedule steps(forward.begin(), forward.begin() + static_cast<std::ptrdiff_t>(warmup));
+  Schedule actions(forward.begin(), forward.begin() + static_cast<std::ptrdiff_t>(warmup));
   for (std::size_t k = warmup; k < forward.size(); ++k) {
-    steps.push_back(forward[k]);
-    steps.push_back(backward[k - warmup]);
+    actions.push_back(forward[k]);
+    actions.push_back(backward[k - warmup]);
   }
-  steps.insert(steps.end(), backward.end() - static_cast<std::ptrdiff_t>(warmup), backward.end());
-  return steps;
+  actions.insert(actions.end(), backward.end() - static_cast<std::ptrdiff_t>(warmup), backward.end());
+  return actions;
 }
 
 }  // namespace tidemark::parallel

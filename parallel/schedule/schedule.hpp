@@ -2,26 +2,64 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "parallel/namespace.hpp"
-#include "sim/program/kernel.hpp"
 
 namespace tidemark::parallel {
 
-/// One pass of one micro-batch through a stage, or through one of a rank's chunks.
-struct ScheduleStep {
-  Pass pass = Pass::Forward;
-  std::int32_t micro_batch = 0;
-  std::int32_t chunk = 0;
-  bool operator==(const ScheduleStep&) const = default;
+enum class ActionKind : std::uint8_t {
+  Forward,
+  InputGradient,   ///< the part of backward whose result the stage before waits for
+  WeightGradient,  ///< the rest of backward, whose result stays where it is
+  Backward,        ///< both parts at once
 };
 
-/// The passes of one stage, in the order in which it runs them.
-using Schedule = std::vector<ScheduleStep>;
+/// What a rank computes of one micro-batch with one of its chunks.
+struct Action {
+  ActionKind kind = ActionKind::Forward;
+  std::int32_t micro_batch = 0;
+  std::int32_t chunk = 0;
+  bool operator==(const Action&) const = default;
+};
 
-/// "F0 F1 B0 F2 B1 B2"; of several chunks "F0.0 F1.0 F0.1", micro-batch and chunk.
+[[nodiscard]] constexpr bool is_forward(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::Forward:
+      return true;
+    case ActionKind::InputGradient:
+    case ActionKind::WeightGradient:
+    case ActionKind::Backward:
+      return false;
+  }
+  return false;
+}
+
+/// Whether nothing of the micro-batch is left in its chunk afterwards.
+[[nodiscard]] constexpr bool is_last_of_micro_batch(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::Forward:
+    case ActionKind::InputGradient:
+      return false;
+    case ActionKind::WeightGradient:
+    case ActionKind::Backward:
+      return true;
+  }
+  return false;
+}
+
+/// The actions of one rank, in the order in which it runs them.
+using Schedule = std::vector<Action>;
+
+/// Micro-batch after kind, "F0 F1 B0 F2 B1 B2"; of several chunks also the chunk, "F0.0 F1.0 F0.1". B is all of
+/// backward; in a schedule that has weight gradients apart, "F0 B0 W0", it is the input's, and BW is all.
 [[nodiscard]] std::string text(const Schedule& schedule);
+/// Reads what `text` writes. Throws std::invalid_argument, which names what is no action.
+[[nodiscard]] Schedule parse_schedule(std::string_view text);
+
+/// How many forward passes come before those that alternate with backward ones; all where none do.
+[[nodiscard]] std::int32_t warmup_of(const Schedule& schedule);
 
 /// One forward, one backward (PipeDream-Flush): what Megatron runs without virtual stages.
 [[nodiscard]] Schedule one_f_one_b(std::int32_t stage, std::int32_t stages, std::int32_t micro_batches);

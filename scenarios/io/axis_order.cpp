@@ -1,34 +1,44 @@
 #include "scenarios/io/axis_order.hpp"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 namespace tidemark::scenarios {
+namespace {
 
-std::optional<std::array<MeshAxis, 3>> parse_axis_order(std::string_view text) {
-  static constexpr std::array<std::string_view, 5> names{"tp", "dp", "pp", "cp", "ep"};
-  std::vector<std::size_t> seen;
-  seen.reserve(names.size());
+constexpr std::array<std::pair<std::string_view, MeshAxis>, 5> names{{{"tp", MeshAxis::Tensor},
+                                                                      {"cp", MeshAxis::Context},
+                                                                      {"ep", MeshAxis::Expert},
+                                                                      {"dp", MeshAxis::Data},
+                                                                      {"pp", MeshAxis::Pipeline}}};
+
+}  // namespace
+
+std::optional<AxisOrder> parse_axis_order(std::string_view text) {
+  std::vector<MeshAxis> seen;
+  const auto has = [&](MeshAxis axis) { return std::ranges::find(seen, axis) != seen.end(); };
   for (std::size_t start = 0; start <= text.size();) {
     const std::size_t end = std::min(text.find('-', start), text.size());
-    const auto name = std::find(names.begin(), names.end(), text.substr(start, end - start));
-    const auto which = static_cast<std::size_t>(name - names.begin());
-    if (name == names.end() || std::find(seen.begin(), seen.end(), which) != seen.end()) return std::nullopt;
-    seen.push_back(which);
+    const auto* name = std::ranges::find(names, text.substr(start, end - start), &decltype(names)::value_type::first);
+    if (name == names.end() || has(name->second)) return std::nullopt;
+    seen.push_back(name->second);
     start = end + 1;
   }
-  std::erase_if(seen, [](std::size_t which) { return which >= 3; });
-  if (seen.size() != 3) return std::nullopt;
-  const auto axis = [&](std::size_t i) { return static_cast<MeshAxis>(seen[i]); };
-  return std::array{axis(0), axis(1), axis(2)};
+  for (const MeshAxis required : {MeshAxis::Tensor, MeshAxis::Data, MeshAxis::Pipeline})
+    if (!has(required)) return std::nullopt;
+  for (const MeshAxis left_out : {MeshAxis::Expert, MeshAxis::Context})
+    if (!has(left_out)) seen.insert(std::ranges::find(seen, MeshAxis::Tensor) + 1, left_out);
+  AxisOrder order{};
+  std::ranges::copy(seen, order.begin());
+  return order;
 }
 
-std::string text(const std::array<MeshAxis, 3>& order) {
-  static constexpr std::array<std::string_view, 3> names{"tp-cp-ep", "dp", "pp"};
+std::string text(const AxisOrder& order) {
   std::string out;
   for (const MeshAxis axis : order) {
     if (!out.empty()) out += '-';
-    out += names[static_cast<std::size_t>(axis)];
+    out += std::ranges::find(names, axis, &decltype(names)::value_type::second)->first;
   }
   return out;
 }

@@ -10,11 +10,11 @@
 
 namespace tidemark::scenarios {
 
-/// "tp-cp-ep-dp-pp", as Megatron writes the order of axes: tp, dp and pp each once, cp and ep anywhere or left out
-/// while they are not modelled. Nothing where the text is no such order.
-[[nodiscard]] std::optional<std::array<MeshAxis, 3>> parse_axis_order(std::string_view text);
+using AxisOrder = decltype(Layout::order);
 
-/// The same order as text, cp and ep after tp.
-[[nodiscard]] std::string text(const std::array<MeshAxis, 3>& order);
+/// "tp-cp-ep-dp-pp", as Megatron writes the order of axes: each at most once; cp and ep, where they are left out, come
+/// after tp. Nothing where the text is no such order.
+[[nodiscard]] std::optional<AxisOrder> parse_axis_order(std::string_view text);
+[[nodiscard]] std::string text(const AxisOrder& order);
 
 }  // namespace tidemark::scenarios

@@ -111,7 +111,9 @@ const std::array repeats{
            [](const Scenario& s) { return s.model.kv_heads == s.model.heads ? either() : boolean(true); }},
     Repeat{"use-tp-pp-dp-mapping", Source::Layout, "order",
            [](const Scenario& s) {
-             return boolean(s.layout.order == std::array{MeshAxis::Tensor, MeshAxis::Pipeline, MeshAxis::Data});
+             const auto place = [&](MeshAxis axis) { return std::ranges::find(s.layout.order, axis); };
+             return boolean(place(MeshAxis::Tensor) < place(MeshAxis::Pipeline) &&
+                            place(MeshAxis::Pipeline) < place(MeshAxis::Data));
            }},
     Repeat{"num-query-groups", Source::Model, "num_key_value_heads",
            [](const Scenario& s) { return number(s.model.kv_heads); }},

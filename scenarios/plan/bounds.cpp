@@ -62,13 +62,13 @@ PassMemories pass_memories(const ChunkSample& sample, const std::vector<LayerRun
   PassMemories found;
   found.upper.forward = found.upper.backward = 0;
   // The second micro-batch, which comes upon what the first left behind; where none runs ahead, nothing is in flight.
-  const bool ahead = sample.windows.size() > 2 && is_forward(sample.windows[1].pass);
+  const bool ahead = sample.windows.size() > 2 && is_forward(sample.windows[1].kind);
   found.lower.each = ahead ? of_window[1].lower.net.count() : 0;
   found.upper.each = ahead ? of_window[1].upper.net.count() : 0;
   std::int64_t lower = 0, upper = 0;
   for (std::size_t w = 0; w < of_window.size(); ++w) {
     const Window& window = sample.windows[w];
-    const bool forward = is_forward(window.pass);
+    const bool forward = is_forward(window.kind);
     std::int64_t& low = forward ? found.lower.forward : found.lower.backward;
     std::int64_t& high = forward ? found.upper.forward : found.upper.backward;
     low = std::min(low, lower + of_window[w].lower.highest.count() - window.others * found.lower.each);
@@ -180,11 +180,12 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
     std::int32_t& program = program_of_kind[static_cast<std::size_t>(kind_of(p))];
     if (program >= 0) continue;
     program = static_cast<std::int32_t>(workload.programs.size());
-    workload.programs.push_back(lower_role(small, {{0, 0, p}, {}}));
+    workload.programs.push_back(lower_role(small, {{.pipeline = p}, {}}));
   }
+  const GroupAxis pipeline = dense_mesh(asked.layout).along(axis::pp);
   for (Rank rank{0}; rank.value < asked.layout.world_size(); ++rank.value)
     workload.program_of_rank[rank.index()] =
-        program_of_kind[static_cast<std::size_t>(kind_of(coordinates(asked.layout, rank).pipeline))];
+        program_of_kind[static_cast<std::size_t>(kind_of(pipeline.coordinate(rank)))];
   const Prices driver = price(workload, asked.cluster, nccl_settings(asked.runtime));
 
   const FabricKey fabric_key{asked.cluster, asked.layout.world_size()};
@@ -208,7 +209,7 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
     for (const Stage& stage : chunks_of_rank(static_cast<std::int32_t>(asked.model.layers), asked.layout, p))
       held.emplace_back(stage.layers(), (stage.embedding ? 1 : 0) + (stage.head ? 2 : 0));
     const auto [known, added] = known_states.try_emplace(held, mesh.stages.size());
-    const Rank rank = rank_at(asked.layout, {.tensor = 0, .data = 0, .pipeline = p});
+    const Rank rank = rank_at(asked.layout, {.pipeline = p});
     const DriverPrices& its = driver.of(rank);
     const auto driver_upper = [&] {
       Bytes sum;
@@ -223,7 +224,7 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
       mesh.stages.back().driver_upper = driver_upper();
       continue;
     }
-    const Program state = lower_state(input, {{0, 0, p}, {}});
+    const Program state = lower_state(input, {{.pipeline = p}, {}});
     StateCost cost;
     std::size_t step = 0, passes = 0, norm = 0;
     for (std::size_t i = 0; i < state.ops.size(); ++i) {
@@ -302,7 +303,7 @@ MemoryBounds Bounder::memory(const Scenario& s) {
           others_high += at.others[c] * passes[c].upper.each;
         }
         const PassMemories& its = passes[static_cast<std::size_t>(at.chunk)];
-        const bool forward = is_forward(at.pass);
+        const bool forward = is_forward(at.kind);
         low = std::max(low, others_low + (forward ? its.lower.forward : its.lower.backward) - held);
         high = std::max(high, others_high + (forward ? its.upper.forward : its.upper.backward) + held_high);
       }
@@ -377,7 +378,7 @@ DurationBounds Bounder::step(const Scenario& s) {
           to += clock.high * times;
           its_launches += clock.launches * times;
         });
-        const bool forward = is_forward(chunk.sample->windows[w].pass);
+        const bool forward = is_forward(chunk.sample->windows[w].kind);
         Duration& least = forward ? shortest.forward : shortest.backward;
         Duration& most = forward ? slowest.forward : slowest.backward;
         least = std::min(least, from);

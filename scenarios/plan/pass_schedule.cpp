@@ -44,7 +44,7 @@ class Rendezvous {
  private:
   enum Side : std::size_t { Sends, Receives };
   struct Half {
-    Pass pass;
+    bool forward;
     Side side;
     std::size_t number;
   };
@@ -57,37 +57,35 @@ class Rendezvous {
     std::array<std::array<std::size_t, 2>, 2> count{};  // by pass and side
   };
 
-  [[nodiscard]] bool sends(std::size_t p, const ScheduleStep& s) const {
-    return is_forward(s.pass) ? p + 1 < ranks_.size() : p > 0;
+  [[nodiscard]] bool sends(std::size_t p, const Action& s) const {
+    return is_forward(s.kind) ? p + 1 < ranks_.size() : p > 0;
   }
-  [[nodiscard]] bool receives(std::size_t p, const ScheduleStep& s) const {
-    return is_forward(s.pass) ? p > 0 : p + 1 < ranks_.size();
+  [[nodiscard]] bool receives(std::size_t p, const Action& s) const {
+    return is_forward(s.kind) ? p > 0 : p + 1 < ranks_.size();
   }
 
   // What goes between the pass before `next` and it.
   void list(std::size_t p) {
     Rank& rank = ranks_[p];
-    const ScheduleStep* done = rank.next > 0 ? &rank.schedule[rank.next - 1] : nullptr;
-    const ScheduleStep* next = rank.next < rank.schedule.size() ? &rank.schedule[rank.next] : nullptr;
+    const Action* done = rank.next > 0 ? &rank.schedule[rank.next - 1] : nullptr;
+    const Action* next = rank.next < rank.schedule.size() ? &rank.schedule[rank.next] : nullptr;
     const bool sending = done != nullptr && sends(p, *done), receiving = next != nullptr && receives(p, *next);
-    const auto half = [&](Pass pass, Side side) {
-      return Half{pass, side, rank.count[static_cast<std::size_t>(pass)][side]++};
-    };
-    if (sending) rank.open.push_back({half(done->pass, Sends)});
-    if (receiving && sending && done->pass != next->pass)
-      rank.open.back().push_back(half(next->pass, Receives));
+    const auto half = [&](bool forward, Side side) { return Half{forward, side, rank.count[forward ? 0 : 1][side]++}; };
+    if (sending) rank.open.push_back({half(is_forward(done->kind), Sends)});
+    if (receiving && sending && is_forward(done->kind) != is_forward(next->kind))
+      rank.open.back().push_back(half(is_forward(next->kind), Receives));
     else if (receiving)
-      rank.open.push_back({half(next->pass, Receives)});
+      rank.open.push_back({half(is_forward(next->kind), Receives)});
     std::reverse(rank.open.begin(), rank.open.end());
     rank.listed = true;
   }
 
   // When the other side of a message came to it.
   [[nodiscard]] std::optional<Duration> other(std::size_t p, const Half& half) const {
-    const bool to_next = is_forward(half.pass) == (half.side == Sends);
+    const bool to_next = half.forward == (half.side == Sends);
     const std::size_t peer = to_next ? p + 1 : p - 1;
     const Side side = half.side == Sends ? Receives : Sends;
-    const std::vector<Duration>& came = came_[static_cast<std::size_t>(half.pass)][side][peer];
+    const std::vector<Duration>& came = came_[half.forward ? 0 : 1][side][peer];
     if (half.number >= came.size()) return std::nullopt;
     return came[half.number];
   }
@@ -99,8 +97,7 @@ class Rendezvous {
     if (!rank.listed) list(p);
     if (!rank.open.empty()) {
       if (!rank.posted)
-        for (const Half& half : rank.open.back())
-          came_[static_cast<std::size_t>(half.pass)][half.side][p].push_back(rank.now);
+        for (const Half& half : rank.open.back()) came_[half.forward ? 0 : 1][half.side][p].push_back(rank.now);
       const bool first = !std::exchange(rank.posted, true);
       Duration end = rank.now;
       for (const Half& half : rank.open.back()) {
@@ -115,7 +112,7 @@ class Rendezvous {
     }
     if (rank.next < rank.schedule.size()) {
       const PassSpans& its = spans_[p].front();
-      rank.now += is_forward(rank.schedule[rank.next].pass) ? its.forward : its.backward;
+      rank.now += is_forward(rank.schedule[rank.next].kind) ? its.forward : its.backward;
     }
     ++rank.next;
     rank.listed = false;
@@ -136,16 +133,18 @@ std::vector<Duration> without_waiting(const Layout& layout, std::int64_t micro_b
   const std::size_t stages = ranks * chunks, all = static_cast<std::size_t>(micro_batches);
   const Duration open{-1};
   std::vector<Duration> forward(stages * all, open), backward(stages * all, open), now = begin;
+  const StagePlacement placement = layout.placement();
   std::vector<Schedule> schedules;
   for (std::size_t p = 0; p < ranks; ++p)
     schedules.push_back(schedule_of(layout, narrow(static_cast<std::int64_t>(p)), narrow(micro_batches)));
   std::vector<std::size_t> next(ranks, 0);
   const auto advance = [&](std::size_t p) {
     if (next[p] == schedules[p].size()) return false;
-    const ScheduleStep& step = schedules[p][next[p]];
-    const std::size_t stage = static_cast<std::size_t>(step.chunk) * ranks + p,
+    const Action& step = schedules[p][next[p]];
+    const std::size_t stage = static_cast<std::size_t>(
+                          placement.stage_of({narrow(static_cast<std::int64_t>(p)), step.chunk})),
                       m = static_cast<std::size_t>(step.micro_batch);
-    const bool ahead = is_forward(step.pass);
+    const bool ahead = is_forward(step.kind);
     const bool waits = ahead ? stage > 0 : stage + 1 < stages;
     Duration from = now[p];
     if (waits) {
@@ -208,13 +207,13 @@ InFlight most_in_flight(const Layout& layout, std::int32_t pipeline, std::int64_
   const std::int64_t few = std::min<std::int64_t>(micro_batches, 4 * layout.group() + micro_batches % layout.group());
   std::vector<std::int32_t> open(static_cast<std::size_t>(layout.chunks), 0);
   InFlight most;
-  for (const ScheduleStep& step : schedule_of(layout, pipeline, narrow(few))) {
+  for (const Action& step : schedule_of(layout, pipeline, narrow(few))) {
     const auto chunk = static_cast<std::size_t>(step.chunk);
-    if (!is_forward(step.pass)) --open[chunk];
-    const InFlight::At at{step.pass, step.chunk, open};
-    if (is_forward(step.pass)) ++open[chunk];
+    if (!is_forward(step.kind)) --open[chunk];
+    const InFlight::At at{step.kind, step.chunk, open};
+    if (is_forward(step.kind)) ++open[chunk];
     const auto beats = [](const InFlight::At& a, const InFlight::At& b) {
-      if (a.pass != b.pass || a.chunk != b.chunk) return false;
+      if (a.kind != b.kind || a.chunk != b.chunk) return false;
       for (std::size_t c = 0; c < a.others.size(); ++c)
         if (a.others[c] < b.others[c]) return false;
       return true;

@@ -12,18 +12,8 @@
 
 namespace tidemark::scenarios {
 
-// Whoever restates passes and schedules asks these: another kind of either does not compile before it has its answer.
+// Whoever restates schedules asks these: another kind does not compile before it has its answer.
 
-/// Or backward.
-[[nodiscard]] constexpr bool is_forward(Pass pass) {
-  switch (pass) {
-    case Pass::Forward:
-      return true;
-    case Pass::Backward:
-      return false;
-  }
-  return false;
-}
 /// Whether ranks have several chunks that take turns.
 [[nodiscard]] constexpr bool is_interleaved(ScheduleKind schedule) {
   switch (schedule) {
@@ -57,7 +47,7 @@ struct PassSpans {
 /// Moments of an interleaved schedule at which a rank has the most micro-batches in flight.
 struct InFlight {
   struct At {
-    Pass pass = Pass::Forward;
+    ActionKind kind = ActionKind::Forward;
     std::int32_t chunk = 0;
     std::vector<std::int32_t> others;  ///< by chunk, without the pass's own
     bool operator==(const At&) const = default;

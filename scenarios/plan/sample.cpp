@@ -115,7 +115,7 @@ class WindowCutter {
   // backward mark parts them.
   void enter(std::size_t op, const Mark& mark) {
     const bool turns =
-        mark.micro_batch == micro_batch_ && is_forward(window_.pass) && mark.phase == Phase::Backward && fresh_;
+        mark.micro_batch == micro_batch_ && is_forward(window_.kind) && mark.phase == Phase::Backward && fresh_;
     if (mark.micro_batch != micro_batch_ || turns) {
       close_piece(op);
       close_window();
@@ -123,7 +123,7 @@ class WindowCutter {
       fresh_ = !turns && !seen_[micro_batch_];
       seen_[micro_batch_] = true;
       if (fresh_) ++in_flight_;
-      window_ = {fresh_ ? Pass::Forward : Pass::Backward, in_flight_ - 1, {}};
+      window_ = {fresh_ ? ActionKind::Forward : ActionKind::Backward, in_flight_ - 1, {}};
       if (!fresh_) --in_flight_;
     }
     std::int32_t run = -1, unit = 0;

@@ -62,7 +62,7 @@ struct Piece {
   std::vector<TimedOp> ops;
 };
 struct Window {
-  Pass pass = Pass::Forward;
+  ActionKind kind = ActionKind::Forward;
   std::int32_t others = 0;  ///< micro-batches in flight besides its own
   std::vector<Piece> pieces;
 };

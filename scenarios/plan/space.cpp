@@ -78,19 +78,19 @@ std::string without_numbers(const std::string& text) {
   return out;
 }
 
-// The axes along which ranks differ at all, in the layout's order: layouts that agree in it place ranks alike.
-std::vector<MeshAxis> order_that_matters(const Layout& layout) {
-  std::vector<MeshAxis> order;
-  for (const MeshAxis axis : layout.order)
-    if (layout.degree(axis) > 1) order.push_back(axis);
-  return order;
+// The axes along which ranks differ at all, in order.
+std::vector<Mesh::Axis> long_axes(const Mesh& mesh) {
+  std::vector<Mesh::Axis> axes = mesh.axes();
+  std::erase_if(axes, [](const Mesh::Axis& axis) { return axis.size == 1; });
+  return axes;
 }
 
 // Whether ranks stand where those of another layout stand, but for the order it names.
 bool places_alike(const Layout& a, const Layout& b) {
   Layout same = b;
   same.order = a.order;
-  return a == same && order_that_matters(a) == order_that_matters(b);
+  return a == same && long_axes(dense_mesh(a)) == long_axes(dense_mesh(b)) &&
+         long_axes(expert_mesh(a)) == long_axes(expert_mesh(b));
 }
 
 }  // namespace
@@ -161,7 +161,7 @@ bool repeats(const Space& space, std::int64_t index, const TomlTable& document, 
     const Axis& axis = space.axes[a];
     // Only these keys can say nothing new.
     const bool may_repeat = axis.name == "layout.sequence_parallel" ? made.layout.tensor == 1
-                            : axis.name == "layout.order"           ? order_that_matters(made.layout).size() < 3
+                            : axis.name == "layout.order"           ? long_axes(dense_mesh(made.layout)).size() < 3
                                                                     : false;
     for (std::size_t earlier = 0; may_repeat && earlier < chosen[a]; ++earlier) {
       TomlTable other = document;

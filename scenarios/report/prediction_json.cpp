@@ -28,7 +28,7 @@ Json composition(const Composition& parts) {
   return out;
 }
 
-Json group_json(const RankGroup& group, const std::vector<Communicator>& communicators) {
+Json group_json(const RankGroup& group, const Layout& layout, const std::vector<Communicator>& communicators) {
   const MemoryRecord& m = group.memory;
   Json ranks = Json::array();
   for (const Rank rank : group.ranks) ranks.push_back(rank.value);
@@ -44,8 +44,8 @@ Json group_json(const RankGroup& group, const std::vector<Communicator>& communi
   return {{"ranks", std::move(ranks)},
           {"coordinates",
            {{"tp", group.coordinates.tensor},
-            {"cp", 0},
-            {"ep", 0},
+            {"cp", group.coordinates.context},
+            {"ep", expert_mesh(layout).coordinate(group.ranks.front(), axis::ep)},
             {"dp", group.coordinates.data},
             {"pp", group.coordinates.pipeline}}},
           {"peak_allocated_bytes", m.allocated.bytes.count()},
@@ -89,7 +89,7 @@ Json failure_json(const Prediction& p) {
 
 std::string prediction_json(const Prediction& p) {
   Json groups = Json::array();
-  for (const RankGroup& group : p.groups) groups.push_back(group_json(group, p.communicators));
+  for (const RankGroup& group : p.groups) groups.push_back(group_json(group, p.scenario.layout, p.communicators));
   const Json out = {{"schema", "tidemark.prediction/1"},
                     {"scenario", Json::parse(scenario_json(p.scenario, -1))},
                     {"world_size", p.scenario.layout.world_size()},

@@ -61,20 +61,21 @@ TEST_P(LoweredJob, RunsAsPredicted) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Layouts, LoweredJob,
-    testing::Values(NamedLayout{"one_rank", {}}, NamedLayout{"tp2_sp", {.tensor = 2, .sequence_parallel = true}},
-                    NamedLayout{"tp2", {.tensor = 2}}, NamedLayout{"pp2", {.pipeline = 2}},
-                    NamedLayout{"pp4", {.pipeline = 4}}, NamedLayout{"dp2", {.data = 2}},
-                    NamedLayout{"dp2_zero1", {.data = 2, .sharding = Sharding::Zero1}},
-                    NamedLayout{"tp2_pp2_dp2_zero1",
-                                {.tensor = 2,
-                                 .sequence_parallel = true,
-                                 .pipeline = 2,
-                                 .data = 2,
-                                 .sharding = Sharding::Zero1,
-                                 .order = {MeshAxis::Data, MeshAxis::Pipeline, MeshAxis::Tensor}}}),
-    [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Layouts, LoweredJob,
+                         testing::Values(NamedLayout{"one_rank", {}},
+                                         NamedLayout{"tp2_sp", {.tensor = 2, .sequence_parallel = true}},
+                                         NamedLayout{"tp2", {.tensor = 2}}, NamedLayout{"pp2", {.pipeline = 2}},
+                                         NamedLayout{"pp4", {.pipeline = 4}}, NamedLayout{"dp2", {.data = 2}},
+                                         NamedLayout{"dp2_zero1", {.data = 2, .sharding = Sharding::Zero1}},
+                                         NamedLayout{"tp2_pp2_dp2_zero1",
+                                                     {.tensor = 2,
+                                                      .sequence_parallel = true,
+                                                      .pipeline = 2,
+                                                      .data = 2,
+                                                      .sharding = Sharding::Zero1,
+                                                      .order = {MeshAxis::Data, MeshAxis::Pipeline, MeshAxis::Tensor,
+                                                                MeshAxis::Context, MeshAxis::Expert}}}),
+                         [](const auto& test) { return test.param.name; });
 
 TEST(LoweredJob, WithTiedEmbeddingsRunsAsPredicted) {
   TestJob job = job_of({.pipeline = 2, .data = 2});

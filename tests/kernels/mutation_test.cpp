@@ -157,8 +157,8 @@ TEST(Mutation, AxesOfUnequalSizeAreNotConfused) {
 
 TEST(Mutation, AnAxisIsTakenAlongWhichTheRunEnds) {
   // Tensor and data, not tensor and pipeline, whichever comes first.
-  for (const auto& order : {std::array{MeshAxis::Tensor, MeshAxis::Data, MeshAxis::Pipeline},
-                            std::array{MeshAxis::Pipeline, MeshAxis::Tensor, MeshAxis::Data}}) {
+  for (const auto& order : {Layout{}.order, std::array{MeshAxis::Pipeline, MeshAxis::Tensor, MeshAxis::Context,
+                                                       MeshAxis::Expert, MeshAxis::Data}}) {
     const Workload workload = lowered_without_frees({.tensor = 2, .pipeline = 2, .data = 2, .order = order});
     for (Rank rank{0}; rank.value < 8; ++rank.value) {
       const auto wrong = mutated_groups(workload, rank, Mutation::WrongAxis);

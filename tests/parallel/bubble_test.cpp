@@ -21,14 +21,14 @@ constexpr Duration backward{2'300'001};
 std::string program_of(const Schedule& schedule, std::int32_t stage, std::int32_t stages) {
   std::string text = "alloc b0 512 temporaries s0 x\n";
   int event = 0;
-  for (const ScheduleStep& step : schedule) {
-    const bool is_forward = step.pass == Pass::Forward;
-    const std::int32_t ahead = is_forward ? 1 : -1;
-    const int first_stream = is_forward ? 1 : 3;  // to receive on, and the next to send on
+  for (const Action& action : schedule) {
+    const bool is_ahead = is_forward(action.kind);
+    const std::int32_t ahead = is_ahead ? 1 : -1;
+    const int first_stream = is_ahead ? 1 : 3;  // to receive on, and the next to send on
     if (stage - ahead >= 0 && stage - ahead < stages)
       text += fmt::format("exchange s{0} g0 receive {1:+} b0\nrecord e{2} s{0}\nwait s0 e{2}\n", first_stream, -ahead,
                           event++);
-    text += fmt::format("launch s0 copy {0}+{0} b0 -> b0\n", is_forward ? 1 : 2);
+    text += fmt::format("launch s0 copy {0}+{0} b0 -> b0\n", is_ahead ? 1 : 2);
     if (stage + ahead >= 0 && stage + ahead < stages)
       text += fmt::format("record e{2} s0\nwait s{0} e{2}\nexchange s{0} g0 send {1:+} b0\n", first_stream + 1, ahead,
                           event++);

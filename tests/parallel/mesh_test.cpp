@@ -1,7 +1,12 @@
 #include "parallel/mesh.hpp"
 
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <random>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -95,7 +100,7 @@ TEST(Mesh, RanksCountAlongTheAxesInTheLayoutsOrder) {
   layout.tensor = 2;
   layout.pipeline = 3;
   layout.data = 4;
-  layout.order = {MeshAxis::Pipeline, MeshAxis::Tensor, MeshAxis::Data};
+  layout.order = {MeshAxis::Pipeline, MeshAxis::Tensor, MeshAxis::Context, MeshAxis::Expert, MeshAxis::Data};
   EXPECT_EQ(coordinates(layout, Rank{4}), (Coordinates{.tensor = 1, .data = 0, .pipeline = 1}));
   for (std::int32_t r = 0; r < layout.world_size(); ++r)
     EXPECT_EQ(rank_at(layout, coordinates(layout, Rank{r})), Rank{r});
@@ -130,6 +135,110 @@ TEST(Mesh, InterleavedStagesSendThroughCommunicatorsOfTwo) {
   layout.schedule = ScheduleKind::Interleaved;
   EXPECT_EQ(communicators(layout, false).table[communicators(layout, false).pipeline.index()].messages,
             MessageRoute::Pairs);
+}
+
+// Counts through all ranks, the first axis fastest, as an odometer does.
+std::vector<std::vector<std::int32_t>> counted(const Mesh& mesh) {
+  std::vector<std::vector<std::int32_t>> places;
+  std::vector<std::int32_t> at(mesh.axes().size(), 0);
+  for (;;) {
+    places.push_back(at);
+    std::size_t a = 0;
+    while (a < at.size() && ++at[a] == mesh.axes()[a].size) at[a++] = 0;
+    if (a == at.size()) return places;
+  }
+}
+
+Mesh random_mesh(std::mt19937& random) {
+  static constexpr std::array<std::string_view, 6> names{"a", "b", "shard", "replica", "e", "pipeline"};
+  std::vector<Mesh::Axis> axes;
+  for (std::size_t count = 1 + random() % names.size(); axes.size() < count;)
+    axes.push_back({names[axes.size()], static_cast<std::int32_t>(1 + random() % 4)});
+  std::shuffle(axes.begin(), axes.end(), random);
+  return Mesh(axes);
+}
+
+TEST(Mesh, CoordinatesOfAnyNumberOfAxesCountThroughTheRanks) {
+  std::mt19937 random(1);
+  for (int seed = 0; seed < 60; ++seed) {
+    const Mesh mesh = random_mesh(random);
+    const std::vector<std::vector<std::int32_t>> places = counted(mesh);
+    ASSERT_EQ(places.size(), static_cast<std::size_t>(mesh.size()));
+    for (Rank rank{0}; rank.value < mesh.size(); ++rank.value) {
+      Rank back{0};
+      for (std::size_t a = 0; a < mesh.axes().size(); ++a) {
+        const std::string_view name = mesh.axes()[a].name;
+        EXPECT_EQ(mesh.coordinate(rank, name), places[rank.index()][a]) << name << " of rank " << rank.value;
+        back.value += mesh.rank_at({{name, mesh.coordinate(rank, name)}}).value;
+      }
+      EXPECT_EQ(back, rank);
+    }
+  }
+}
+
+TEST(Mesh, GroupsAlongSomeAxesHoldTheRanksThatAgreeInTheOthers) {
+  std::mt19937 random(2);
+  for (int seed = 0; seed < 60; ++seed) {
+    const Mesh mesh = random_mesh(random);
+    const std::vector<std::vector<std::int32_t>> places = counted(mesh);
+    std::vector<std::size_t> chosen;
+    for (std::size_t a = 0; a < mesh.axes().size(); ++a)
+      if (random() % 2 == 0) chosen.push_back(a);
+    Communicator group{"group", {}, {}};
+    for (const std::size_t a : chosen) group.axes.push_back(mesh.along(mesh.axes()[a].name));
+    if (chosen.size() == 2) {  // in either order
+      EXPECT_EQ(group.axes, mesh.along({mesh.axes()[chosen[1]].name, mesh.axes()[chosen[0]].name}));
+    }
+    for (Rank rank{0}; rank.value < mesh.size(); ++rank.value) {
+      std::vector<Rank> alike;  // in order of rank, which is that of the group
+      for (Rank other{0}; other.value < mesh.size(); ++other.value) {
+        bool agrees = true;
+        for (std::size_t a = 0; a < mesh.axes().size(); ++a)
+          agrees = agrees && (std::ranges::count(chosen, a) > 0 || places[rank.index()][a] == places[other.index()][a]);
+        if (agrees) alike.push_back(other);
+      }
+      EXPECT_EQ(group_members(group, rank), alike);
+    }
+  }
+}
+
+// Ranks of a stage are cut twice: for what all tokens go through, and for experts.
+TEST(Mesh, BothMeshesOfAJobAgreeOnThePipeline) {
+  std::mt19937 random(3);
+  const auto pick = [&](std::vector<std::int32_t> from) { return from[random() % from.size()]; };
+  int uneven = 0;
+  for (int seed = 0; seed < 400; ++seed) {
+    Layout layout;
+    layout.tensor = pick({1, 2, 4});
+    layout.context = pick({1, 2});
+    layout.expert_tensor = pick({0, 1, 2});
+    layout.expert = pick({1, 2, 4});
+    layout.data = pick({1, 2, 4, 8});
+    layout.pipeline = pick({1, 2, 3});
+    if (layout.tensor * layout.context * layout.data % (layout.experts_tensor() * layout.expert) != 0) continue;
+    std::shuffle(layout.order.begin(), std::prev(layout.order.end()), random);  // the pipeline stays last
+    const Mesh dense = dense_mesh(layout), experts = expert_mesh(layout);
+    uneven += layout.experts_data() != layout.data ? 1 : 0;
+    EXPECT_EQ(dense.size(), layout.world_size());
+    EXPECT_EQ(experts.size(), layout.world_size());
+    for (Rank rank{0}; rank.value < layout.world_size(); ++rank.value) {
+      EXPECT_EQ(rank_at(layout, coordinates(layout, rank)), rank);
+      EXPECT_EQ(dense.coordinate(rank, axis::pp), experts.coordinate(rank, axis::pp));
+    }
+  }
+  EXPECT_GT(uneven, 50);
+}
+
+TEST(Mesh, ExpertsHaveAxesOfTheirOwnInTheLayoutsOrder) {
+  Layout layout{.tensor = 4, .expert = 4, .expert_tensor = 1, .pipeline = 2, .data = 2};
+  const Mesh experts = expert_mesh(layout);
+  EXPECT_EQ(experts.axes(), (std::vector<Mesh::Axis>{{"etp", 1}, {"ep", 4}, {"edp", 2}, {"pp", 2}}));
+  EXPECT_EQ(dense_mesh(layout).axes(), (std::vector<Mesh::Axis>{{"tp", 4}, {"cp", 1}, {"dp", 2}, {"pp", 2}}));
+  EXPECT_EQ(groups({"experts", experts.along({axis::ep}), {}}, 16), "0 1 2 3 | 4 5 6 7 | 8 9 10 11 | 12 13 14 15");
+  layout.expert_tensor = 0;  // as tensor
+  layout.expert = 2;
+  EXPECT_EQ(groups({"experts", expert_mesh(layout).along({axis::ep}), {}}, 16),
+            "0 4 | 1 5 | 2 6 | 3 7 | 8 12 | 9 13 | 10 14 | 11 15");
 }
 
 }  // namespace

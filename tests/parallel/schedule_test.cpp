@@ -1,6 +1,7 @@
 #include "parallel/schedule/schedule.hpp"
 
 #include <algorithm>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -34,9 +35,9 @@ TEST(OneFOneB, EveryPassRunsOnceBackwardAfterForwardInOrder) {
     for (std::int32_t stage = 0; stage < p; ++stage)
       for (std::int32_t m = 1; m <= 12; ++m) {
         std::int32_t forwards = 0, backwards = 0, most = 0;
-        for (const ScheduleStep& step : one_f_one_b(stage, p, m)) {
-          std::int32_t& next = step.pass == Pass::Forward ? forwards : backwards;
-          EXPECT_EQ(step.micro_batch, next);
+        for (const Action& action : one_f_one_b(stage, p, m)) {
+          std::int32_t& next = is_forward(action.kind) ? forwards : backwards;
+          EXPECT_EQ(action.micro_batch, next);
           ++next;
           EXPECT_LE(backwards, forwards);
           most = std::max(most, forwards - backwards);
@@ -59,10 +60,10 @@ TEST(OneFOneB, NeighboursNeverWaitForEachOther) {
         moved = false;
         for (std::size_t s = 0; s < schedules.size(); ++s) {
           if (at[s] == schedules[s].size()) continue;
-          const ScheduleStep step = schedules[s][at[s]];
-          const bool forward = step.pass == Pass::Forward;
-          const bool ready = forward ? s == 0 || forwards[s - 1] > step.micro_batch
-                                     : s + 1 == schedules.size() || backwards[s + 1] > step.micro_batch;
+          const Action action = schedules[s][at[s]];
+          const bool forward = is_forward(action.kind);
+          const bool ready = forward ? s == 0 || forwards[s - 1] > action.micro_batch
+                                     : s + 1 == schedules.size() || backwards[s + 1] > action.micro_batch;
           if (!ready) continue;
           ++(forward ? forwards : backwards)[s];
           ++at[s];
@@ -88,8 +89,8 @@ TEST(Interleaved, TwoStagesTwoChunks) {
 TEST(Interleaved, FiveMicroBatchesInGroupsOfThree) {
   // Narayanan et al.'s order; the table of Megatron-LM's schedules.py for pp 2, N 3, M 5, vp 2.
   std::string forward;
-  for (const ScheduleStep& step : interleaved(1, 2, 5, 2, 3))
-    if (step.pass == Pass::Forward) forward += std::to_string(step.micro_batch) + std::to_string(step.chunk) + " ";
+  for (const Action& action : interleaved(1, 2, 5, 2, 3))
+    if (is_forward(action.kind)) forward += std::to_string(action.micro_batch) + std::to_string(action.chunk) + " ";
   EXPECT_EQ(forward, "00 10 20 01 11 21 30 40 31 41 ");
 }
 
@@ -101,11 +102,11 @@ TEST(Interleaved, EveryPassRunsOnceBackwardAfterForward) {
           for (const std::int32_t m : {group, 2 * group, 3 * group}) {
             std::vector<int> state(static_cast<std::size_t>(m * v));
             std::int32_t in_flight = 0, most = 0;
-            for (const ScheduleStep& step : interleaved(stage, p, m, v, group)) {
-              int& its = state[static_cast<std::size_t>(step.chunk * m + step.micro_batch)];
-              EXPECT_EQ(its, step.pass == Pass::Forward ? 0 : 1);
+            for (const Action& action : interleaved(stage, p, m, v, group)) {
+              int& its = state[static_cast<std::size_t>(action.chunk * m + action.micro_batch)];
+              EXPECT_EQ(its, is_forward(action.kind) ? 0 : 1);
               ++its;
-              in_flight += step.pass == Pass::Forward ? 1 : -1;
+              in_flight += is_forward(action.kind) ? 1 : -1;
               most = std::max(most, in_flight);
             }
             EXPECT_EQ(state, std::vector<int>(state.size(), 2));
@@ -131,17 +132,17 @@ std::int64_t step_time(std::int32_t p, std::int32_t m, std::int32_t v) {
     for (std::int32_t s = 0; s < p; ++s) {
       const auto rank = static_cast<std::size_t>(s);
       if (at[rank] == schedules[rank].size()) continue;
-      const ScheduleStep step = schedules[rank][at[rank]];
-      const std::int32_t here = step.chunk * p + s;
+      const Action action = schedules[rank][at[rank]];
+      const std::int32_t here = action.chunk * p + s;
       std::int64_t ready = 0;
-      if (step.pass == Pass::Forward)
-        ready = here == 0 ? 0 : forward[place(here - 1, step.micro_batch)];
+      if (is_forward(action.kind))
+        ready = here == 0 ? 0 : forward[place(here - 1, action.micro_batch)];
       else
-        ready =
-            here == p * v - 1 ? forward[place(here, step.micro_batch)] : backward[place(here + 1, step.micro_batch)];
+        ready = here == p * v - 1 ? forward[place(here, action.micro_batch)]
+                                  : backward[place(here + 1, action.micro_batch)];
       if (ready == not_yet) continue;
-      clock[rank] = std::max(clock[rank], ready) + (step.pass == Pass::Forward ? 1 : 2);
-      (step.pass == Pass::Forward ? forward : backward)[place(here, step.micro_batch)] = clock[rank];
+      clock[rank] = std::max(clock[rank], ready) + (is_forward(action.kind) ? 1 : 2);
+      (is_forward(action.kind) ? forward : backward)[place(here, action.micro_batch)] = clock[rank];
       ++at[rank];
       moved = true;
     }
@@ -156,6 +157,31 @@ TEST(Interleaved, TheBubbleIsTheClosedForm) {
     for (const std::int32_t v : {2, 3, 4})
       for (const std::int32_t groups : {1, 2, 4})
         EXPECT_EQ(step_time(p, groups * p, v), 3 * (groups * p * v + p - 1)) << p << " stages, " << v << " chunks";
+}
+
+TEST(ScheduleText, ReadsBackWhatItWrites) {
+  for (const Schedule& schedule : {one_f_one_b(1, 4, 12), gpipe(3), interleaved(1, 2, 4, 3, 2), Schedule{},
+                                   parse_schedule("F0 B0 F1 W0 BW1"), parse_schedule("F0.0 F0.1 B0.1 B0.0 W0.1 W0.0")})
+    EXPECT_EQ(parse_schedule(text(schedule)), schedule) << text(schedule);
+}
+
+TEST(ScheduleText, BIsAllOfBackwardWhereNoWeightGradientIsApart) {
+  EXPECT_EQ(parse_schedule("F0 B0"), (Schedule{{ActionKind::Forward, 0}, {ActionKind::Backward, 0}}));
+  EXPECT_EQ(parse_schedule("F0 B0 W0 F1 BW1"), (Schedule{{ActionKind::Forward, 0},
+                                                         {ActionKind::InputGradient, 0},
+                                                         {ActionKind::WeightGradient, 0},
+                                                         {ActionKind::Forward, 1},
+                                                         {ActionKind::Backward, 1}}));
+}
+
+TEST(ScheduleText, NamesWhatIsNoAction) {
+  for (const char* word : {"G0", "F", "0", "F0.", "F0.1.2", "F0x", "WB0", "F-1"}) {
+    try {
+      FAIL() << text(parse_schedule(std::string("F0 ") + word));
+    } catch (const std::invalid_argument& error) {
+      EXPECT_EQ(error.what(), std::string("\"") + word + "\" is no action of a schedule");
+    }
+  }
 }
 
 }  // namespace

@@ -1,0 +1,199 @@
+#include "parallel/schedule/messages.hpp"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace tidemark::parallel {
+namespace {
+
+// The one of them that goes to another rank.
+std::optional<Message> sent(const std::optional<Message>& message) {
+  return message && message->from.rank != message->to.rank ? message : std::nullopt;
+}
+
+void add(Steps& steps, bool beside, const std::optional<Message>& sends, const std::optional<Message>& receives) {
+  if (!sends && !receives) return;
+  HandOver hand_over{{}, {}, beside};
+  if (sends) hand_over.sends.push_back(*sends);
+  if (receives) hand_over.receives.push_back(*receives);
+  steps.emplace_back(std::move(hand_over));
+}
+
+Steps free_steps(const Schedule& schedule, const StagePlacement& placement, std::int32_t rank) {
+  Steps steps;
+  for (const Action& action : schedule) {
+    add(steps, true, {}, sent(needed(placement, rank, action)));
+    steps.emplace_back(action);
+    add(steps, true, sent(made(placement, rank, action)), {});
+  }
+  return steps;
+}
+
+Steps paired_steps(const Schedule& schedule, const StagePlacement& placement, std::int32_t rank) {
+  Steps steps;
+  std::optional<Message> goes;
+  bool forward = false;  // what goes is of a forward pass
+  for (const Action& action : schedule) {
+    const std::optional<Message> comes = sent(needed(placement, rank, action));
+    if (forward != is_forward(action.kind)) {
+      add(steps, false, goes, comes);
+    } else {
+      add(steps, false, goes, {});
+      add(steps, false, {}, comes);
+    }
+    steps.emplace_back(action);
+    goes = sent(made(placement, rank, action));
+    forward = is_forward(action.kind);
+  }
+  add(steps, false, goes, {});
+  return steps;
+}
+
+// The passes of all ranks in one direction, which they run in step.
+class InStep {
+ public:
+  InStep(const std::vector<Schedule>& schedules, const StagePlacement& placement, bool forward)
+      : placement_(placement), forward_(forward), passes_(schedules.size()) {
+    for (std::size_t rank = 0; rank < schedules.size(); ++rank)
+      for (const Action& action : schedules[rank])
+        if (is_forward(action.kind) == forward) passes_[rank].push_back(action);
+  }
+
+  // What a rank's first pass needs; the rank that leads the direction makes it itself.
+  [[nodiscard]] std::optional<Message> before_all(std::int32_t rank) const {
+    return sent(needed(placement_, rank, passes_[index(rank)].front()));
+  }
+  // What comes to a rank while its pass `k` sends. A rank is a pass behind the one that sends to it; the one that leads
+  // is ahead of the last by all others.
+  [[nodiscard]] std::optional<Message> beside(std::int32_t rank, std::int32_t k) const {
+    const std::int32_t ranks = placement_.ranks;
+    const bool leads = rank == (forward_ ? 0 : ranks - 1);
+    const std::int32_t from = (rank + (forward_ ? ranks - 1 : 1)) % ranks;
+    const std::int32_t its = leads ? k - (ranks - 1) : k + 1;
+    if (its < 0 || its >= static_cast<std::int32_t>(passes_[index(from)].size())) return std::nullopt;
+    return sent(made(placement_, from, passes_[index(from)][static_cast<std::size_t>(its)]));
+  }
+
+ private:
+  static std::size_t index(std::int32_t rank) { return static_cast<std::size_t>(rank); }
+
+  const StagePlacement& placement_;
+  bool forward_;
+  std::vector<Schedule> passes_;
+};
+
+Steps in_step(const Schedule& schedule, const StagePlacement& placement, std::int32_t rank, const InStep& forward,
+              const InStep& backward) {
+  Steps steps;
+  const auto all = static_cast<std::int32_t>(schedule.size()) / 2;  // passes of each direction
+  const std::int32_t warmup = warmup_of(schedule);
+  std::int32_t forwards = 0, backwards = 0;
+  if (!schedule.empty()) add(steps, false, {}, forward.before_all(rank));
+  for (const Action& action : schedule) {
+    if (is_forward(action.kind)) {
+      const bool steady = forwards >= warmup;
+      steps.emplace_back(action);
+      add(steps, steady, sent(made(placement, rank, action)), forward.beside(rank, forwards++));
+      if (forwards == warmup) add(steps, warmup < all, {}, backward.before_all(rank));
+    } else {
+      const bool steady = backwards < all - warmup;
+      steps.emplace_back(action);
+      add(steps, steady, sent(made(placement, rank, action)), backward.beside(rank, backwards++));
+    }
+  }
+  return steps;
+}
+
+}  // namespace
+
+std::optional<Message> needed(const StagePlacement& placement, std::int32_t rank, const Action& action) {
+  const Place here{rank, action.chunk};
+  const auto from = [&](Payload payload, const std::optional<Place>& place) -> std::optional<Message> {
+    if (!place) return std::nullopt;
+    return Message{payload, action.micro_batch, *place, here};
+  };
+  switch (action.kind) {
+    case ActionKind::Forward:
+      return from(Payload::Output, placement.previous(here));
+    case ActionKind::InputGradient:
+    case ActionKind::Backward:
+      return from(Payload::InputGradient, placement.next(here));
+    case ActionKind::WeightGradient:
+      break;
+  }
+  return std::nullopt;
+}
+
+std::optional<Message> made(const StagePlacement& placement, std::int32_t rank, const Action& action) {
+  const Place here{rank, action.chunk};
+  const auto to = [&](Payload payload, const std::optional<Place>& place) -> std::optional<Message> {
+    if (!place) return std::nullopt;
+    return Message{payload, action.micro_batch, here, *place};
+  };
+  switch (action.kind) {
+    case ActionKind::Forward:
+      return to(Payload::Output, placement.next(here));
+    case ActionKind::InputGradient:
+    case ActionKind::Backward:
+      return to(Payload::InputGradient, placement.previous(here));
+    case ActionKind::WeightGradient:
+      break;
+  }
+  return std::nullopt;
+}
+
+std::vector<Steps> with_messages(const std::vector<Schedule>& schedules, const StagePlacement& placement,
+                                 HandOverHabit habit) {
+  const auto of_each = [&](auto steps_of) {
+    std::vector<Steps> all;
+    for (std::size_t rank = 0; rank < schedules.size(); ++rank)
+      all.push_back(steps_of(schedules[rank], static_cast<std::int32_t>(rank)));
+    return all;
+  };
+  switch (habit) {
+    case HandOverHabit::Free:
+      return of_each([&](const Schedule& its, std::int32_t rank) { return free_steps(its, placement, rank); });
+    case HandOverHabit::Paired:
+      return of_each([&](const Schedule& its, std::int32_t rank) { return paired_steps(its, placement, rank); });
+    case HandOverHabit::InStep: {
+      const InStep forward(schedules, placement, true), backward(schedules, placement, false);
+      return of_each(
+          [&](const Schedule& its, std::int32_t rank) { return in_step(its, placement, rank, forward, backward); });
+    }
+  }
+  return {};
+}
+
+std::string text(const Steps& steps) {
+  Schedule schedule;
+  for (const Step& step : steps)
+    if (const auto* action = std::get_if<Action>(&step)) schedule.push_back(*action);
+  const std::string actions = text(schedule);
+  const bool several = actions.find('.') != std::string::npos;
+  const auto name = [&](const Message& message, const Place& here) {
+    return fmt::format("{}{}{}", message.payload == Payload::Output ? 'F' : 'B', message.micro_batch,
+                       several ? fmt::format(".{}", here.chunk) : "");
+  };
+  std::string out;
+  std::size_t at = 0;  // of the next action in their text
+  for (const Step& step : steps) {
+    if (!out.empty()) out += ' ';
+    if (const auto* hand_over = std::get_if<HandOver>(&step)) {
+      std::vector<std::string> words;
+      for (const Message& m : hand_over->sends) words.push_back(fmt::format("{}>{}", name(m, m.from), m.to.rank));
+      for (const Message& m : hand_over->receives) words.push_back(fmt::format("{}<{}", name(m, m.to), m.from.rank));
+      const std::string_view brackets = hand_over->beside ? "{}" : "[]";
+      out += fmt::format("{}{}{}", brackets[0], fmt::join(words, " "), brackets[1]);
+    } else {
+      const std::size_t end = std::min(actions.find(' ', at), actions.size());
+      out.append(actions, at, end - at);
+      at = end + 1;
+    }
+  }
+  return out;
+}
+
+}  // namespace tidemark::parallel
