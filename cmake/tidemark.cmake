@@ -31,7 +31,8 @@ target_compile_options(tidemark_options INTERFACE -Wall -Wextra -Wpedantic -Wsha
                                                   # bugs 105651, 105329), above all from a precompiled header.
                                                   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
                                                   $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds>
-                                                  $<$<CXX_COMPILER_ID:GNU>:-Wno-stringop-overflow>)
+                                                  $<$<CXX_COMPILER_ID:GNU>:-Wno-stringop-overflow>
+                                                  $<$<CXX_COMPILER_ID:GNU>:-Wno-stringop-overread>)
 if(TIDEMARK_SANITIZE)
   # g++ 12 warns falsely about std::variant and std::string once sanitizers add their branches (GCC bug 105562).
   target_compile_options(tidemark_options INTERFACE -fsanitize=${TIDEMARK_SANITIZE} -fno-sanitize-recover=all
