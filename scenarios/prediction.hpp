@@ -6,43 +6,15 @@
 #include <string>
 #include <vector>
 
-#include "parallel/graph.hpp"
-#include "parallel/lower.hpp"
-#include "scenarios/scenario.hpp"
+#include "scenarios/job.hpp"
+#include "scenarios/report/deadlock.hpp"
 #include "sim/base/time.hpp"
-#include "sim/clock/folding.hpp"
 #include "sim/clock/summary.hpp"
-#include "sim/clock/time_prices.hpp"
 #include "sim/clock/trace.hpp"
-#include "sim/memory/allocator_options.hpp"
 #include "sim/memory/replay.hpp"
 #include "sim/program/prices.hpp"
 
 namespace tidemark::scenarios {
-
-/// What a scenario becomes before anything is simulated: every value of the flow, in order.
-struct JobOutline {
-  explicit JobOutline(const Scenario& scenario);
-
-  Scenario scenario;  ///< its attention kernel settled
-  Runtime runtime;
-  ModelGraph graph;
-  std::vector<Role> roles;
-  RepeatingWorkload outline;  ///< of the stages
-  Prices prices;
-  Folding folding;   ///< of the stages at `prices`
-  TimePrices times;  ///< of `folding`, where transfers share links
-
-  [[nodiscard]] LoweringInput lowering() const { return {graph, scenario.layout, scenario.train, runtime}; }
-  [[nodiscard]] const Role& role_of(Rank rank) const;
-};
-
-/// With its programs op by op.
-struct Job : JobOutline {
-  explicit Job(const Scenario& its) : JobOutline(its), stages(unrolled(outline)) {}
-
-  Workload stages;  ///< one program per pipeline stage: what time depends on
-};
 
 /// What a transfer takes where others use its links.
 enum class LinkModel : std::uint8_t {
@@ -73,7 +45,7 @@ struct RankGroup {
   std::string failed_op;       ///< label of the failure's moment
   std::string device_peak_op;  ///< labels of the peaks' moments
   std::string allocated_peak_op;
-  Instant device_peak_time, allocated_peak_time;  ///< of the host thread
+  std::optional<Instant> device_peak_time, allocated_peak_time;  ///< of the host thread; nothing where it deadlocks
 };
 
 /// How long a step takes, and where its time goes: each share is of the mean rank's step.
@@ -93,7 +65,8 @@ struct Prediction {
   std::int64_t parameters = 0;  ///< of the model, unpadded
   std::vector<Communicator> communicators;
   std::vector<RankGroup> groups;
-  StepPrediction step;
+  StepPrediction step;  ///< nothing of it where the job deadlocks
+  std::optional<DeadlockReport> deadlock;
   bool completed = true;  ///< at central values against the full capacity
   bool fits = true;       ///< at upper values, with the headroom asked for
   std::vector<std::string> assumptions;
@@ -114,28 +87,12 @@ using Progress = std::function<void(std::size_t done, std::size_t all)>;
 [[nodiscard]] Prediction predict(const Job& job, const Trace& trace, const Progress& progress = {},
                                  const PredictOptions& options = {});
 
-/// Runs the job's stages on the simulated clock.
+/// Runs the job's stages on the simulated clock, to the end or to a deadlock.
 [[nodiscard]] Trace simulate_time(const Job& job, const PredictOptions& options = {});
 /// The same, without a timeline.
 [[nodiscard]] Trace simulate_ends(const JobOutline& job);
 
-/// The scenario with what it leaves to its device decided. Throws InputError where its programs would be too long.
-[[nodiscard]] Scenario settled(Scenario scenario);
 /// What a step of that length makes.
 [[nodiscard]] double tokens_per_s_per_device(const Scenario& scenario, Duration step);
-
-/// The habits of the framework that runs the scenario, and what they make of its model. Attention has to be settled.
-[[nodiscard]] Runtime runtime_of(const Scenario& scenario);
-[[nodiscard]] GraphOptions graph_options_of(const Scenario& scenario);
-
-/// What NCCL's memory depends on besides the cluster.
-[[nodiscard]] NcclSettings nccl_settings(const RuntimeChoice& runtime);
-/// The allocator's settings, on a device of the scenario's cluster.
-[[nodiscard]] AllocatorOptions allocator_options_of(const Scenario& scenario);
-/// The same, free to take the whole device: for what would be needed.
-[[nodiscard]] AllocatorOptions without_limit(AllocatorOptions options);
-
-/// What lowering may know of the scenario's cluster.
-[[nodiscard]] Target target_of(const Cluster& cluster);
 
 }  // namespace tidemark::scenarios

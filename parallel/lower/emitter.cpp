@@ -20,7 +20,8 @@ std::vector<Segment> segments_of(const LoweringInput& input, const std::vector<S
 }  // namespace
 
 Emitter::Emitter(const LoweringInput& input, const Communicators& communicators, std::vector<Stage> its_chunks)
-    : graph(input.graph),
+    : Process(communicators.table, input.runtime.blas_workspace),
+      graph(input.graph),
       layout(input.layout),
       train(input.train),
       runtime(input.runtime),
@@ -33,7 +34,6 @@ Emitter::Emitter(const LoweringInput& input, const Communicators& communicators,
       segments_(segments_of(input, chunks)),
       strided_view_(input.graph.values.size(), false),
       uses_(input.graph.parameters.size(), 0),
-      created_(communicators.table.size(), false),
       value_labels_(input.graph.values.size()),
       operator_labels_(input.graph.operators.size()) {
   const std::int32_t layers = static_cast<std::int32_t>(graph.model.layers);
@@ -80,17 +80,10 @@ NameId Emitter::name(Local local) {
   return known;
 }
 
-void Emitter::mark(Phase phase, std::string_view text) {
-  program.mark(phase, step_, micro_batch_, program.label(text));
-}
-void Emitter::mark(Phase phase, OperatorId op) { program.mark(phase, step_, micro_batch_, label(op, "")); }
-
-BufferId Emitter::alloc(Bytes size, Category category, std::string_view text) {
-  return program.alloc(size, category, program.label(text));
-}
+void Emitter::mark(Phase phase, OperatorId op) { mark(phase, label(op, "")); }
 
 BufferId Emitter::alloc(Bytes size, Category category, OperatorId op, std::string_view use) {
-  return program.alloc(size, category, label(op, use));
+  return alloc(size, category, label(op, use));
 }
 
 BufferId Emitter::alloc(ValueId id) {
@@ -103,86 +96,18 @@ BufferId Emitter::alloc(ValueId id) {
                             : !stays ? Category::Temporaries
                             : again  ? Category::Recompute
                                      : Category::SavedActivations;
-  return program.alloc(sizes.bytes(value), category, known);
+  return alloc(sizes.bytes(value), category, known);
 }
 
-bool Emitter::shared(CommSlot comm) const { return comm.valid() && group_size(comms.table[comm.index()]) > 1; }
-
-void Emitter::ensure_created(CommSlot comm) {
-  if (created_[comm.index()]) return;
-  created_[comm.index()] = true;
-  program.push(CreateCommunicator{comm});
-}
-
-void Emitter::collective(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size) {
-  if (!shared(comm)) return;
-  ensure_created(comm);
-  program.collective(comm, kind, in, out, size);
-}
-
-void Emitter::unchecked_collective(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size) {
-  if (comm.valid()) ensure_created(comm);
-  collective(comm, kind, in, out, size);
-}
-
-EventId Emitter::record(StreamId stream) {
-  const EventId event{events_++};
-  program.push(Record{event, stream});
-  return event;
-}
-
-EventId Emitter::collective_aside(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size) {
-  if (!shared(comm)) return {};
-  ensure_created(comm);
-  program.push(Wait{communication_stream, record(compute_stream)});
-  program.collective(comm, kind, in, out, size, communication_stream);
-  return record(communication_stream);
-}
-
-void Emitter::join(EventId event) {
-  if (event.valid()) program.push(Wait{compute_stream, event});
-}
-
-void Emitter::synchronize() { program.push(Sync{record(compute_stream)}); }
-
-void Emitter::exchange(CommSlot comm, const std::vector<Transfer>& transfers) {
-  if (transfers.empty()) return;
-  ensure_created(comm);
-  program.exchange(comm, transfers);
-}
-
-EventId Emitter::exchange_aside(CommSlot comm, StreamId stream, const std::vector<Transfer>& transfers) {
-  ensure_created(comm);
-  program.push(Wait{stream, record(compute_stream)});
-  program.exchange(comm, transfers, stream);
-  for (const Transfer& t : transfers)
-    if (t.direction == Direction::Send) program.push(Borrow{t.buffer, stream});
-  return record(stream);
-}
-
-BufferId Emitter::keep(BufferId buffer, std::string_view name) {
+BufferId Emitter::kept(BufferId buffer, std::string_view name) {
   bind(name, buffer);
   return buffer;
 }
 
 BufferId Emitter::gemm_workspace() {
   if (!gemm_workspace_.valid())
-    gemm_workspace_ = keep(alloc(runtime.gemm_workspace, Category::Workspaces, "workspace.gemm"), "workspace.gemm");
+    gemm_workspace_ = kept(alloc(runtime.gemm_workspace, Category::Workspaces, "workspace.gemm"), "workspace.gemm");
   return gemm_workspace_;
-}
-
-void Emitter::blas_handle(Pass thread) {
-  if (!std::exchange(has_blas_handle_[static_cast<int>(thread)], true))
-    program.push(CreateDriver{DriverResource::BlasHandle});
-}
-
-BufferId Emitter::blas_workspace(Pass thread) {
-  BufferId& workspace = blas_workspace_[static_cast<int>(thread)];
-  const std::string_view name =
-      thread == Pass::Forward ? "workspace.cublas.forward_thread" : "workspace.cublas.autograd_thread";
-  if (workspace.valid()) return workspace;
-  blas_handle(thread);
-  return workspace = keep(alloc(runtime.blas_workspace, Category::Workspaces, name), name);
 }
 
 BufferId Emitter::linear_workspace(Pass thread) {
@@ -191,7 +116,7 @@ BufferId Emitter::linear_workspace(Pass thread) {
 
 BufferId Emitter::global_buffer(Bytes size) {
   if (!global_buffer_.valid() || global_buffer_size_ < size) {
-    global_buffer_ = keep(alloc(size, Category::CommTp, "global_memory_buffer.mpu"), "global_memory_buffer.mpu");
+    global_buffer_ = kept(alloc(size, Category::CommTp, "global_memory_buffer.mpu"), "global_memory_buffer.mpu");
     global_buffer_size_ = size;
   }
   return global_buffer_;
@@ -207,7 +132,7 @@ BufferId Emitter::rotary_table() {
   const auto table = [&](std::string_view name) {
     const BufferId angles = alloc(size / 2, Category::Temporaries, "rotary.angles");  // one per pair of dimensions
     program.launch(Stream{Streaming::Fill, {}, size / 2}, {}, {angles});
-    const BufferId made = keep(alloc(size, Category::Workspaces, name), name);
+    const BufferId made = kept(alloc(size, Category::Workspaces, name), name);
     program.launch(Stream{Streaming::Copy, size / 2, size}, {angles}, {made});
     return made;
   };
@@ -215,7 +140,7 @@ BufferId Emitter::rotary_table() {
   if (!graph.model.window_rotary) return rotary_table_;
   // Each table's own cache keeps it, and so does that of both together, of which layers take views.
   const BufferId of_windows = table("rotary.window_table");
-  const BufferId both = keep(alloc(2 * size, Category::Workspaces, "rotary.tables"), "rotary.tables");
+  const BufferId both = kept(alloc(2 * size, Category::Workspaces, "rotary.tables"), "rotary.tables");
   program.launch(Stream{Streaming::Copy, 2 * size, 2 * size}, {rotary_table_, of_windows}, {both});
   return rotary_table_ = both;
 }
@@ -226,7 +151,7 @@ BufferId Emitter::dummy_gradient(const Parameter& parameter) {
   const auto text = [&] { return fmt::format("dummy_gradient.{}x{}", rows, columns); };
   if (runtime.dummy_gradient == DummyGradient::Temporary) return alloc(size, Category::Workspaces, text());
   BufferId& cached = dummy_gradients_[{rows, columns}];
-  if (!cached.valid()) cached = keep(alloc(size, Category::Workspaces, text()), text());
+  if (!cached.valid()) cached = kept(alloc(size, Category::Workspaces, text()), text());
   return cached;
 }
 

@@ -71,11 +71,11 @@ Runtime pytorch_runtime(const Versions& versions, const RuntimeSettings& setting
   habits.gradients_view_buckets = asked.gradients_view_buckets;
   // A fake tensor is a subclass, to whose gradients autograd adds out of place (torch/csrc/autograd/input_buffer.cpp
   // can_accumulate_inplace), and its kernels only make their outputs.
-  habits.sums_in_place = habits.kernel_workspaces = !asked.fake_tensors;
-  habits.keeps_blas_workspace = versions.torch < Version{2, 15};  // CublasHandlePool.cpp, pytorch#194311
-  habits.multiprocessors = target.multiprocessors;
-  habits.device_threads = target.multiprocessors * threads_of_multiprocessor(target.compute_capability);
-  habits.large_blocks = has_large_shared_memory(target.compute_capability);
+  habits.torch.sums_in_place = habits.torch.kernel_workspaces = !asked.fake_tensors;
+  habits.torch.keeps_blas_workspace = versions.torch < Version{2, 15};  // CublasHandlePool.cpp, pytorch#194311
+  habits.torch.multiprocessors = target.multiprocessors;
+  habits.torch.device_threads = target.multiprocessors * threads_of_multiprocessor(target.compute_capability);
+  habits.torch.large_blocks = has_large_shared_memory(target.compute_capability);
   // torch/nn/parallel/distributed.py: where bucket_cap_mb is left out, a bucket has 25 MiB, but the first
   // dist._DEFAULT_FIRST_BUCKET_BYTES; where it is given, all are of that size.
   habits.bucket = asked.bucket_mib.value_or(25) * 1_MiB;

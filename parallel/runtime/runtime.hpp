@@ -38,8 +38,19 @@ struct EagerSettings {
   bool operator==(const EagerSettings&) const = default;
 };
 
+/// Habits of PyTorch itself, and what its kernels ask of the device.
+struct TorchHabits {
+  bool sums_in_place = true;         ///< autograd adds to a gradient that nobody else holds
+  bool kernel_workspaces = true;     ///< kernels take memory of their own while they run
+  bool keeps_blas_workspace = true;  ///< … but for cuBLAS's, which stays for the next product
+  std::int64_t multiprocessors = 0;  ///< of the device
+  std::int64_t device_threads = 0;   ///< that it runs at once
+  bool large_blocks = true;          ///< a multiprocessor's shared memory holds attention's largest blocks
+};
+
 /// Habits of modules that run operation by operation, under autograd.
 struct EagerHabits {
+  TorchHabits torch;
   OptimizerKernels optimizer = OptimizerKernels::Foreach;
   bool clips_gradients = true;
   bool reentrant_checkpoint = false;
@@ -53,12 +64,6 @@ struct EagerHabits {
   bool upcasts_every_loss = true;       ///< also GPT-2's, GPTBigCode's and GPT-NeoX's losses are computed in fp32
   bool shifts_logits = false;           ///< the loss copies all logits but the last token's
   bool gradients_view_buckets = false;  ///< a gradient is a view of its bucket, and no tensor of its own
-  bool sums_in_place = true;            ///< autograd adds to a gradient that nobody else holds
-  bool kernel_workspaces = true;        ///< kernels take memory of their own while they run
-  bool keeps_blas_workspace = true;     ///< … but for cuBLAS's, which stays for the next product
-  std::int64_t multiprocessors = 0;     ///< of the device
-  std::int64_t device_threads = 0;      ///< that it runs at once
-  bool large_blocks = true;             ///< a multiprocessor's shared memory holds attention's largest blocks
   Bytes first_bucket, bucket;           ///< of DistributedDataParallel
 };
 

@@ -398,15 +398,15 @@ void gemm(Session& s, Gemm shape, const std::vector<Tensor>& inputs, const Tenso
   for (const Tensor& t : inputs) in.push_back(t.buffer());
   Tensor workspace;
   if (s.habits().kernel_workspaces && s.habits().keeps_blas_workspace) {
-    in.push_back(s.emit.blas_workspace(pass));
+    in.push_back(s.process.blas_workspace(pass));
   } else if (s.habits().kernel_workspaces) {
-    s.emit.blas_handle(pass);
-    const Bytes size = inputs.size() > 2 ? blas_lt_workspace : s.emit.runtime.blas_workspace;
+    s.process.blas_handle(pass);
+    const Bytes size = inputs.size() > 2 ? blas_lt_workspace : s.process.blas_workspace_size();
     workspace = s.empty({size / size_of(DType::INT64)}, DType::INT64, "workspace.cublas", Category::Workspaces);
     in.push_back(workspace.buffer());
   }
   const std::vector<BufferId> made{out.buffer()};
-  s.emit.program.launch(shape, in, made);
+  s.process.launch(shape, in, made);
   s.launched(inputs, {out});
 }
 

@@ -55,7 +55,7 @@ class Engine {
     std::vector<Tensor> made;
     {
       const Session::BackwardScope scope(session_, *node);
-      session_.emit.mark(Phase::Backward, node->scope);
+      session_.process.mark(Phase::Backward, node->scope);
       made = node->apply(next.gradients);
       for (std::size_t i = 0; i < made.size(); ++i) {
         const Node::Input& input = node->inputs[i];
@@ -117,7 +117,7 @@ std::shared_ptr<Leaf> leaf(Session& session, const Tensor& value) {
   auto node = std::make_shared<Node>();
   node->sequence = at_once;
   node->leaf = true;
-  node->scope = session.emit.program.label(session.path().empty() ? "model" : session.path());
+  node->scope = session.process.label(session.path().empty() ? "model" : session.path());
   // accumulate_grad.h: the first gradient is taken as it is where nobody else holds it, later ones are added to it.
   node->apply = [&session, slot = std::weak_ptr<Leaf>(made)](const std::vector<Tensor>& gradients) {
     const std::shared_ptr<Leaf> its = slot.lock();

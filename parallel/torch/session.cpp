@@ -10,18 +10,21 @@ namespace {
 // torch/utils/checkpoint.py _StopRecomputationError: the last tensor that was asked for is there.
 struct StopRecomputation {};
 
+// What a job keeps from step to step, and programs call by name.
+bool is_state(Category category) {
+  return category == Category::Parameters || category == Category::OptimizerMaster ||
+         category == Category::OptimizerMoments;
+}
+
 }  // namespace
 
 Tensor Session::make(Shape sizes, Shape strides, DType dtype, std::string_view what, Category category) {
   Tensor tensor{nullptr, std::move(sizes), std::move(strides), dtype, {}};
   const std::string label = path_.empty() ? std::string(what) : fmt::format("{}.{}", path_, what);
-  const BufferId buffer = emit.alloc(tensor.bytes(), category, label);
-  const std::size_t op = emit.program.program().ops.size() - 1;
-  if (spare_names_.empty()) spare_names_.push_back(emit.program.name(fmt::format("tensor{}", names_++)));
-  const NameId name = spare_names_.back();
-  spare_names_.pop_back();
-  emit.program.bind(name, buffer);
-  tensor.storage = std::make_shared<Storage>(*this, buffer, name, op);
+  const BufferId buffer = process.alloc(tensor.bytes(), category, label);
+  if (is_state(category)) process.keep(buffer);
+  process.hold(buffer);
+  tensor.storage = std::make_shared<Storage>(*this, buffer);
   if (recorder != nullptr && category == Category::Parameters)
     recorder->made({name_of(tensor), tensor.sizes, dtype, what == trained_parameter});
   return tensor;
@@ -44,7 +47,7 @@ void Session::launch(const Kernel& kernel, const std::vector<Tensor>& inputs, co
   std::vector<BufferId> in, out;
   for (const Tensor& t : inputs) in.push_back(t.buffer());
   for (const Tensor& t : outputs) out.push_back(t.buffer());
-  emit.program.launch(kernel, in, out);
+  process.launch(kernel, in, out);
   launched(inputs, outputs);
 }
 
@@ -60,8 +63,8 @@ void Session::launched(const std::vector<Tensor>& inputs, const std::vector<Tens
 
 // Parameters and buffers by their own names, which are nobody else's; others with their buffer in the program.
 std::string Session::name_of(const Tensor& tensor) const {
-  const Alloc& alloc = std::get<Alloc>(emit.program.program().ops[tensor.storage->op()]);
-  const std::string& label = emit.program.program()[alloc.label];
+  const Alloc& alloc = process.allocation(tensor.buffer());
+  const std::string& label = process.text(alloc.label);
   if (alloc.category != Category::Parameters) return fmt::format("{}@b{}", label, alloc.buffer.value);
   const std::size_t end = label.size() - trained_parameter.size() - 1;
   return label.ends_with(trained_parameter) && label[end] == '.' ? label.substr(0, end) : label;
@@ -80,14 +83,10 @@ void Session::stream(Streaming kind, const std::vector<Tensor>& inputs, const st
   launch(Stream{kind, read, written}, inputs, outputs);
 }
 
-void Session::reclassify(const Tensor& tensor, Category category) {
-  emit.program.reclassify(tensor.storage->op(), category);
-}
+void Session::reclassify(const Tensor& tensor, Category category) { process.reclassify(tensor.buffer(), category); }
 
 void Session::give_up(const Storage& storage) {
-  if (finished_) return;
-  emit.program.unbind(storage.name());
-  spare_names_.push_back(storage.name());
+  if (!finished_) process.release(storage.buffer());
 }
 
 std::shared_ptr<Node> Session::node(const std::vector<const Tensor*>& inputs) {
@@ -98,7 +97,7 @@ std::shared_ptr<Node> Session::node(const std::vector<const Tensor*>& inputs) {
   if (!needed) return nullptr;
   auto made = std::make_shared<Node>();
   made->sequence = nodes_++;
-  made->scope = emit.program.label(path_.empty() ? "model" : path_);
+  made->scope = process.label(path_.empty() ? "model" : path_);
   made->category = default_category() == Category::Recompute ? Category::Temporaries : default_category();
   for (const Tensor* t : inputs) made->inputs.push_back({t->gradient, t->sizes, t->dtype});
   return made;
@@ -122,7 +121,7 @@ Saved Session::save(const Tensor& tensor) {
 }
 
 void Session::keep(const Tensor& tensor) {
-  const Category now = std::get<Alloc>(emit.program.program().ops[tensor.storage->op()]).category;
+  const Category now = process.allocation(tensor.buffer()).category;
   if (now == Category::Temporaries)
     reclassify(tensor, again_ != nullptr || backward_ ? Category::Recompute : Category::SavedActivations);
 }
@@ -160,7 +159,7 @@ Session::Scope::~Scope() {
 
 Session::BackwardScope::BackwardScope(Session& session, const Node& node)
     : session_(session), path_(session.path_), category_(session.category_), backward_(session.backward_) {
-  session.path_ = session.emit.program.program()[node.scope];
+  session.path_ = session.process.text(node.scope);
   session.category_ = node.category;
   session.backward_ = true;
 }

@@ -9,8 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "parallel/lower/emitter.hpp"
+#include "parallel/runtime/runtime.hpp"
 #include "parallel/torch/autograd.hpp"
+#include "parallel/torch/process.hpp"
 #include "parallel/torch/record.hpp"
 #include "parallel/torch/tensor.hpp"
 
@@ -35,13 +36,13 @@ struct SavedTensor {
 /// One process of PyTorch while its program is written: where ops go, which module runs, and autograd's modes.
 class Session {
  public:
-  explicit Session(Emitter& emitter) : emit(emitter) {}
+  Session(Process& its_process, const TorchHabits& habits) : process(its_process), habits_(habits) {}
   /// What is left lives until the process ends: nothing is given up any more.
   void finish() { finished_ = true; }
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  Emitter& emit;
+  Process& process;
 
   /// A tensor of its own storage. Its label is the running module's name and `what`.
   [[nodiscard]] Tensor empty(Shape sizes, DType dtype, std::string_view what);
@@ -62,7 +63,7 @@ class Session {
   /// What was saved; runs its region again where it was checkpointed.
   [[nodiscard]] Tensor unpack(const Saved& saved);
 
-  [[nodiscard]] const EagerHabits& habits() const { return *emit.runtime.eager; }
+  [[nodiscard]] const TorchHabits& habits() const { return habits_; }
 
   /// A module, or a function, while it runs: part of the labels of what it allocates.
   class Scope {
@@ -113,7 +114,7 @@ class Session {
   };
 
   [[nodiscard]] const std::string& path() const { return path_; }
-  void mark(Phase phase, std::string_view text) { emit.mark(phase, text); }
+  void mark(Phase phase, std::string_view text) { process.mark(phase, text); }
 
   // Modes.
   bool grad_enabled = true;
@@ -139,14 +140,13 @@ class Session {
   void run_again(CheckpointFrame& frame);
   [[nodiscard]] std::string name_of(const Tensor& tensor) const;
 
+  TorchHabits habits_;
   std::string path_;
   std::optional<Category> category_;
   bool backward_ = false;  ///< a node is running
   std::shared_ptr<CheckpointFrame> packing_;
   CheckpointFrame* again_ = nullptr;  ///< the region that is being run again
   std::int64_t nodes_ = 0;
-  std::vector<NameId> spare_names_;
-  std::int32_t names_ = 0;
   bool finished_ = false;
 };
 

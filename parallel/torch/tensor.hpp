@@ -22,21 +22,16 @@ using Shape = std::vector<std::int64_t>;
 /// when PyTorch's reference count comes to zero.
 class Storage {
  public:
-  Storage(Session& session, BufferId buffer, NameId name, std::size_t op)
-      : session_(session), buffer_(buffer), name_(name), op_(op) {}
+  Storage(Session& session, BufferId buffer) : session_(session), buffer_(buffer) {}
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
   [[nodiscard]] BufferId buffer() const { return buffer_; }
-  [[nodiscard]] NameId name() const { return name_; }
-  [[nodiscard]] std::size_t op() const { return op_; }  ///< of the program that allocates it
 
  private:
   Session& session_;
   BufferId buffer_;
-  NameId name_;
-  std::size_t op_;
 };
 
 /// Where the gradient of a tensor goes: input `input` of a node of the autograd graph.

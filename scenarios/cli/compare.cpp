@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/deadlocks.hpp"
 #include "scenarios/cli/output.hpp"
 #include "scenarios/cli/progress.hpp"
 #include "scenarios/io/input_error.hpp"
@@ -41,7 +42,9 @@ bool compare_with_snapshot(const CompareArguments& arguments, const Scenario& sc
   question.device = arguments.device;
   SnapshotReplay replayed = replay_snapshot(question);
   const Job job(scenario);
-  MemorySnapshot simulated = simulated_snapshot(job, simulate_time(job), ranks.front());
+  const Trace trace = simulate_time(job);
+  if (deadlocks(job, trace)) return false;
+  MemorySnapshot simulated = simulated_snapshot(job, trace, ranks.front());
   RecordedTrace simulated_trace = recorded_trace(simulated);
   const SnapshotComparison comparison =
       compare_recordings({std::move(simulated), std::move(simulated_trace)},
@@ -69,8 +72,10 @@ bool compare_with_log(const CompareArguments& arguments, const Scenario& scenari
                              .message = "has no memory report of the ranks that --rank asks for",
                              .hint = "Megatron-LM writes those of the first data-parallel ranks only"});
   const Job job(scenario);
-  const LogComparison comparison = compare_log(
-      predict(job, simulate_time(job), progress_on_terminal("simulating ranks")), logged, arguments.measured);
+  const Trace trace = simulate_time(job);
+  if (deadlocks(job, trace)) return false;
+  const LogComparison comparison =
+      compare_log(predict(job, trace, progress_on_terminal("simulating ranks")), logged, arguments.measured);
   answer(comparison_text(comparison, subject), arguments.json, [&] { return comparison_json(comparison, subject); });
   return comparison.agrees(subject.tolerance);
 }

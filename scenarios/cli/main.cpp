@@ -25,6 +25,7 @@
 #include "kernels/execute/process_memory.hpp"
 #include "scenarios/cli/arguments.hpp"
 #include "scenarios/cli/compare.hpp"
+#include "scenarios/cli/deadlocks.hpp"
 #include "scenarios/cli/detail/plan_verbs.hpp"
 #include "scenarios/cli/detail/usage.hpp"
 #include "scenarios/cli/output.hpp"
@@ -108,7 +109,7 @@ int run_predict(const Arguments& arguments) {
   const Job job(scenario);
   const Trace trace = simulate_time(job, options);
   const Prediction prediction = predict(job, trace, progress_on_terminal("simulating ranks"), options);
-  write_files(arguments.files, job, trace, prediction, query);
+  if (!prediction.deadlock) write_files(arguments.files, job, trace, prediction, query);
   answer(prediction_text(prediction), arguments.json, [&] { return prediction_json(prediction); });
   return prediction.fits ? yes : no;
 }
@@ -131,6 +132,7 @@ int show_timeline(const Arguments& arguments, const Scenario& scenario, const st
   query.ranks = ranks;
   const Job job(scenario);
   const Trace trace = simulate_time(job, {.links = query.links});
+  if (deadlocks(job, trace)) return no;
   // Only what goes out: a timeline can be long.
   if (arguments.json == "-")
     answer("", "-", [&] { return timeline(job, trace, query, TimelineFormat::JsonLines); });
@@ -163,6 +165,9 @@ int run_explain(const Arguments& arguments) {
   if (!arguments.json.empty() && arguments.show != "scenario")
     refuse("--json", fmt::format("--show {} has no JSON form", arguments.show),
            "--show memory, --show scenario and --show timeline have one");
+  Trace trace;
+  if (arguments.show == "fabric") trace = simulate_time(job);
+  if (deadlocks(job, trace)) return no;
   const auto shown = [&]() -> std::string {
     if (arguments.show == "scenario") return scenario_json(job.scenario, 2) + '\n';
     if (arguments.show == "model") return model_text(job);
@@ -170,7 +175,7 @@ int run_explain(const Arguments& arguments) {
     if (arguments.show == "communicators") return communicators_text(job, rank);
     if (arguments.show == "program") return program_text(job, rank);
     if (arguments.show == "prices") return prices_text(job, rank);
-    return fabric_text(job, last_step(simulate_time(job)));
+    return fabric_text(job, last_step(trace));
   };
   answer(shown(), arguments.json, [&] { return scenario_json(job.scenario, 2) + '\n'; });
   return yes;

@@ -3,13 +3,15 @@
 #include <algorithm>
 #include <limits>
 
-#include "scenarios/io/input_error.hpp"
+#include "scenarios/internal_error.hpp"
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/prediction.hpp"
 #include "sim/base/ensure.hpp"
 
 namespace tidemark::scenarios {
 namespace {
+
+const std::string deadlocks = "it deadlocks: predict says who waits for whom";
 
 // Whether estimates decide: at their central values it would fit.
 bool straddles(const Scenario& scenario, const Figures& figures) {
@@ -21,6 +23,23 @@ Scenario scenario_of_candidate(const Space& space, std::int64_t index) {
   const auto* scenario = std::get_if<Scenario>(&made);
   ensure(scenario != nullptr, "what survived the screen is a candidate");
   return *scenario;
+}
+
+Evaluated failed(std::int64_t candidate, std::string why) {
+  Evaluated found;
+  found.verdict = Evaluated::Verdict::Failed;
+  found.failed = {candidate, std::move(why)};
+  return found;
+}
+
+// What `judge` says of the candidate. That Tidemark is wrong about one says nothing of the others.
+template <class Judge>
+Evaluated judged(std::int64_t candidate, const Judge& judge) {
+  try {
+    return judge();
+  } catch (const InternalError& error) {
+    return failed(candidate, error.what());
+  }
 }
 
 }  // namespace
@@ -86,40 +105,49 @@ Evaluated Evaluator::allocate(const Survivor& survivor, const Bar& bar) {
     found.found.step_high = survivor.step_high;
     return found;
   }
-  // Once a rank leaves nothing to win, or does not fit, the others make no difference.
-  const ExactMemory::Answer answer =
-      memory_.of(scenario, [&](Bytes memory) { return bar.beats(memory, survivor.throughput_high); });
-  Evaluated found;
-  if (!answer.of_interest) return found;
-  const Figures& figures = answer.figures;
-  if (!fits(scenario, figures)) {
-    found.verdict = Evaluated::Verdict::DoesNotFit;
-    found.miss = {survivor.candidate, lack(scenario, figures.device_upper), false, straddles(scenario, figures),
-                  survivor.throughput_high};
+  return judged(survivor.candidate, [&] {
+    // Once a rank leaves nothing to win, or does not fit, the others make no difference.
+    const ExactMemory::Answer answer =
+        memory_.of(scenario, [&](Bytes memory) { return bar.beats(memory, survivor.throughput_high); });
+    Evaluated found;
+    if (!answer.of_interest) return found;
+    const Figures& figures = answer.figures;
+    if (!fits(scenario, figures)) {
+      found.verdict = Evaluated::Verdict::DoesNotFit;
+      found.miss = {survivor.candidate, lack(scenario, figures.device_upper), false, straddles(scenario, figures),
+                    survivor.throughput_high};
+      return found;
+    }
+    found.verdict = Evaluated::Verdict::Fits;
+    found.found = {survivor.candidate, figures, survivor.step_low, survivor.step_high, false};
     return found;
-  }
-  found.verdict = Evaluated::Verdict::Fits;
-  found.found = {survivor.candidate, figures, survivor.step_low, survivor.step_high, false};
-  return found;
+  });
 }
 
 Evaluated Evaluator::time(const Found& fitting) {
   const Scenario scenario = scenario_of_candidate(space_, fitting.candidate);
-  Evaluated found{Evaluated::Verdict::Fits, true, fitting, {}};
-  found.found.figures.step = time_.step(scenario);
-  found.found.figures.throughput = tokens_per_s_per_device(scenario, found.found.figures.step);
-  return found;
+  return judged(fitting.candidate, [&] {
+    const std::optional<Duration> step = time_.step(scenario);
+    if (!step) return failed(fitting.candidate, deadlocks);
+    Evaluated found{Evaluated::Verdict::Fits, true, fitting, {}, {}};
+    found.found.figures.step = *step;
+    found.found.figures.throughput = tokens_per_s_per_device(scenario, *step);
+    return found;
+  });
 }
 
 Evaluated Evaluator::in_full(std::int64_t index) {
   const Scenario scenario = scenario_of_candidate(space_, index);
-  const Figures figures = whole_figures(scenario);
-  Evaluated found;
-  found.verdict = fits(scenario, figures) ? Evaluated::Verdict::Fits : Evaluated::Verdict::DoesNotFit;
-  found.timed = true;
-  found.found = {index, figures, figures.step, figures.step, false};
-  found.miss = {index, lack(scenario, figures.device_upper), true, straddles(scenario, figures), figures.throughput};
-  return found;
+  return judged(index, [&] {
+    const Figures figures = whole_run_(scenario);
+    if (figures.deadlocks) return failed(index, deadlocks);
+    Evaluated found;
+    found.verdict = fits(scenario, figures) ? Evaluated::Verdict::Fits : Evaluated::Verdict::DoesNotFit;
+    found.timed = true;
+    found.found = {index, figures, figures.step, figures.step, false};
+    found.miss = {index, lack(scenario, figures.device_upper), true, straddles(scenario, figures), figures.throughput};
+    return found;
+  });
 }
 
 }  // namespace tidemark::scenarios

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "scenarios/plan/bounds.hpp"
@@ -36,11 +38,12 @@ struct Point {
 
 /// What the emulated allocator, or a whole run, says of a candidate.
 struct Evaluated {
-  enum class Verdict : std::uint8_t { Fits, DoesNotFit, Beaten };
+  enum class Verdict : std::uint8_t { Fits, DoesNotFit, Beaten, Failed };
   Verdict verdict = Verdict::Beaten;
   bool timed = false;
-  Found found;  ///< where it fits
-  Miss miss;    ///< where it does not
+  Found found;    ///< where it fits
+  Miss miss;      ///< where it does not
+  Failed failed;  ///< where neither can be said
 };
 
 /// What points there are to beat, and what throughput is of interest whatever its memory.
@@ -51,9 +54,13 @@ struct Bar {
   [[nodiscard]] bool beats(Bytes memory_low, double throughput_high) const;
 };
 
+/// A candidate's figures by a whole run.
+using WholeRun = std::function<Figures(const Scenario&)>;
+
 class Evaluator {
  public:
-  explicit Evaluator(const Space& space) : space_(space), bounder_(graphs_), memory_(graphs_), time_(graphs_) {}
+  explicit Evaluator(const Space& space, WholeRun whole_run = whole_figures)
+      : space_(space), whole_run_(std::move(whole_run)), bounder_(graphs_), memory_(graphs_), time_(graphs_) {}
 
   [[nodiscard]] Screened screen(std::int64_t first, std::int64_t count, std::size_t nearest);
   /// Its memory by the emulated allocator. What bounds do not know is run in full.
@@ -65,6 +72,7 @@ class Evaluator {
 
  private:
   const Space& space_;
+  WholeRun whole_run_;
   SharedGraphs graphs_;
   Bounder bounder_;
   ExactMemory memory_;

@@ -8,6 +8,7 @@
 #include "parallel/lower.hpp"
 #include "parallel/mesh.hpp"
 #include "scenarios/deferred_frees.hpp"
+#include "scenarios/internal_error.hpp"
 #include "scenarios/outliving_batches.hpp"
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/plan/tape.hpp"
@@ -17,6 +18,7 @@
 #include "sim/clock/summary.hpp"
 #include "sim/memory/replay.hpp"
 #include "sim/program/calls.hpp"
+#include "sim/program/verify.hpp"
 #include "topology/route/price.hpp"
 #include "topology/route/traffic.hpp"
 
@@ -296,16 +298,17 @@ Figures exact_memory(const Scenario& scenario, SharedGraphs& graphs) {
 
 namespace {
 
-Duration simulated_step(const Scenario& scenario, const ModelGraph& graph) {
+std::optional<Duration> simulated_step(const Scenario& scenario, const ModelGraph& graph) {
   const Runtime runtime = runtime_of(scenario);
   const RepeatingWorkload stages = lower_last_step({graph, scenario.layout, scenario.train, runtime});
+  require_sound(scenario.name, verify(shortened(stages)));
   const Workload calls = calls_of(stages);
   const Prices prices = price(calls, scenario.cluster, nccl_settings(scenario.runtime));
   Router router(calls, scenario.cluster, prices.entry_of_rank);
   const Folding folding = fold(calls, prices.entry_of_rank, router.traffic());
   const TimePrices times = price_time(calls, folding, scenario.cluster, router);
   const Trace trace = simulate(stages, folding, times);
-  ensure(std::holds_alternative<Completed>(trace.outcome), "programs that verify() finds sound do not deadlock");
+  if (std::holds_alternative<Deadlock>(trace.outcome)) return std::nullopt;
   return last_step(trace);
 }
 
@@ -317,8 +320,13 @@ Figures whole_figures(const Scenario& scenario) {
   if (allocator.memory_limit() || runtime_of(scenario).eager) return figures_of(predict(scenario, {}, options));
   const JobOutline job(scenario);
   Figures figures;
+  const Trace trace = simulate_ends(job);
+  if (std::holds_alternative<Deadlock>(trace.outcome)) {
+    figures.deadlocks = true;
+    return figures;
+  }
   figures.completed = true;
-  figures.step = last_step(simulate_ends(job));
+  figures.step = last_step(trace);
   figures.throughput = tokens_per_s_per_device(job.scenario, figures.step);
 
   const Bytes capacity = job.scenario.cluster.device.capacity;
@@ -358,7 +366,7 @@ Figures whole_figures(const Scenario& scenario) {
   return figures;
 }
 
-Duration ExactTime::step(const Scenario& scenario) {
+std::optional<Duration> ExactTime::step(const Scenario& scenario) {
   const Scenario key = time_key(scenario);
   std::shared_ptr<Known> known;
   {
@@ -366,12 +374,13 @@ Duration ExactTime::step(const Scenario& scenario) {
     known = known_or_made(known_, key, [] { return std::make_shared<Known>(); });
   }
   const std::lock_guard lock(known->mutex);
-  if (!known->step) known->step = simulated_step(key, *graphs_.graph_of(key.model, graph_options_of(key)));
-  return *known->step;
+  if (!std::exchange(known->asked, true))
+    known->step = simulated_step(key, *graphs_.graph_of(key.model, graph_options_of(key)));
+  return known->step;
 }
 
 void add_exact_time(const Scenario& scenario, SharedGraphs& graphs, Figures& figures) {
-  figures.step = ExactTime(graphs).step(scenario);
+  figures.step = ExactTime(graphs).step(scenario).value();
   figures.throughput = tokens_per_s_per_device(scenario, figures.step);
 }
 

@@ -58,18 +58,20 @@ class ExactMemory {
 /// A candidate in full, with the figures that `predict` has: both whole steps on the clock, without a timeline, and
 /// every allocation of every micro-batch through the allocator, except what comes again once its state does. What
 /// `predict` also tells (when peaks are reached, where time goes) is left out, and ranks that run the passes of another
-/// share its program.
+/// share its program. Throws InternalError where programs are not sound.
 [[nodiscard]] Figures whole_figures(const Scenario& scenario);
 
-/// How long a step takes, as `predict` says it. Candidates that are the same job share the clock. From any thread.
+/// How long a step takes, as `predict` says it; nothing where the job deadlocks. Candidates that are the same job share
+/// the clock. From any thread.
 class ExactTime {
  public:
   explicit ExactTime(SharedGraphs& graphs) : graphs_(graphs) {}
-  [[nodiscard]] Duration step(const Scenario& scenario);
+  [[nodiscard]] std::optional<Duration> step(const Scenario& scenario);
 
  private:
   struct Known {
     std::mutex mutex;
+    bool asked = false;
     std::optional<Duration> step;
   };
   SharedGraphs& graphs_;

@@ -12,6 +12,7 @@ Figures figures_of(const Prediction& prediction) {
     figures.device_upper = std::max(figures.device_upper, group.memory.peak_device_upper);
   }
   figures.completed = prediction.completed;
+  figures.deadlocks = prediction.deadlock.has_value();
   figures.step = prediction.step.step;
   figures.throughput = prediction.step.tokens_per_s_per_device;
   return figures;

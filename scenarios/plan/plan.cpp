@@ -1,6 +1,7 @@
 #include "scenarios/plan/plan.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <set>
 #include <utility>
@@ -28,10 +29,11 @@ class Search {
       : space_(space), options_(options), runner_(runner), progress_(progress) {}
 
   Plan run() && {
-    plan_.combinations = space_.size();
-    for (std::int64_t first = 0; first < plan_.combinations; first += in_memory)
-      search(first, std::min(in_memory, plan_.combinations - first));
-    run_in_full();
+    do {
+      begin();
+      for (std::int64_t first = 0; first < plan_.combinations; first += in_memory)
+        search(first, std::min(in_memory, plan_.combinations - first));
+    } while (!winners_run_in_full());
     plan_.best = best_;
     plan_.best.resize(std::min(plan_.best.size(), options_.top));
     plan_.front = front_;
@@ -40,6 +42,21 @@ class Search {
   }
 
  private:
+  // Without the candidates that have failed in full so far.
+  void begin() {
+    plan_ = {};
+    plan_.combinations = space_.size();
+    for (const Failed& failed : failed_in_full_) add_failed(failed);
+    best_.clear();
+    front_.clear();
+    misses_.clear();
+  }
+
+  void add_failed(const Failed& failed) {
+    ++plan_.tiers.failed;
+    if (plan_.failed.size() < options_.top) plan_.failed.push_back(failed);
+  }
+
   std::vector<std::string> run(const std::string& what, const std::vector<std::string>& tasks, std::int64_t before,
                                std::int64_t all) {
     std::int64_t done = 0;
@@ -124,11 +141,17 @@ class Search {
       plan_.candidates += screened.candidates;
       plan_.tiers.bounded_rejected += screened.rejected;
       plan_.tiers.unbounded += screened.unbounded;
-      survivors.insert(survivors.end(), screened.survivors.begin(), screened.survivors.end());
+      std::copy_if(screened.survivors.begin(), screened.survivors.end(), std::back_inserter(survivors),
+                   [&](const Survivor& s) { return !has_failed(s.candidate); });
       misses_.insert(misses_.end(), screened.nearest.begin(), screened.nearest.end());
       keep_nearest(misses_, options_.top);
     }
     return survivors;
+  }
+
+  [[nodiscard]] bool has_failed(std::int64_t candidate) const {
+    return std::any_of(failed_in_full_.begin(), failed_in_full_.end(),
+                       [&](const Failed& f) { return f.candidate == candidate; });
   }
 
   [[nodiscard]] Bar bar_now() const {
@@ -157,11 +180,15 @@ class Search {
       case Evaluated::Verdict::Beaten:
         ++plan_.tiers.beaten;
         break;
+      case Evaluated::Verdict::Failed:
+        add_failed(evaluated.failed);
+        break;
     }
   }
 
-  // What is recommended runs whole, without what the tiers leave out.
-  void run_in_full() {
+  // What is recommended runs whole, without what the tiers leave out. False where some of it cannot: what it beat may
+  // be the answer then.
+  bool winners_run_in_full() {
     std::vector<Found> recommended = front_;
     for (const Found& f : best_)
       if (std::none_of(front_.begin(), front_.end(), [&](const Found& g) { return g.candidate == f.candidate; }))
@@ -170,15 +197,22 @@ class Search {
     for (const Found& f : recommended) tasks.push_back(full_task(f.candidate));
     const std::vector<std::string> results =
         run("running winners in full", tasks, 0, static_cast<std::int64_t>(tasks.size()));
+    const std::size_t failed_before = failed_in_full_.size();
     for (std::size_t i = 0; i < results.size(); ++i) {
       const Evaluated full = evaluated_from(results[i]);
       const Found& f = recommended[i];
+      if (full.verdict == Evaluated::Verdict::Failed) {
+        failed_in_full_.push_back(full.failed);
+        continue;
+      }
       ++plan_.in_full;
       const bool same = full.found.figures == f.figures && f.step_low <= full.found.figures.step &&
                         full.found.figures.step <= f.step_high;
       if (!same) plan_.disagreements.push_back(f.candidate);
     }
+    if (failed_in_full_.size() > failed_before) return false;
     if (!plan_.disagreements.empty()) widen();
+    return true;
   }
 
   // A tier was wrong: nothing but whole runs is believed any more.
@@ -186,6 +220,8 @@ class Search {
     best_.clear();
     front_.clear();
     misses_.clear();
+    plan_.failed.clear();
+    plan_.tiers.failed = 0;
     for (std::int64_t first = 0; first < plan_.combinations; first += screened_together) {
       const std::int64_t count = std::min(screened_together, plan_.combinations - first);
       std::vector<std::string> tasks;
@@ -202,6 +238,7 @@ class Search {
   Plan plan_;
   std::vector<Found> best_, front_;
   std::vector<Miss> misses_;
+  std::vector<Failed> failed_in_full_;
 };
 
 }  // namespace

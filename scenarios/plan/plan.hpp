@@ -18,6 +18,7 @@ struct Figures {
   Bytes device;        ///< at central values of estimates
   Bytes device_upper;  ///< at their upper ends, which `fits` is judged at
   bool completed = false;
+  bool deadlocks = false;  ///< and has no other figures
   Duration step;
   double throughput = 0;  ///< tokens per second and device
   bool operator==(const Figures&) const = default;
@@ -43,6 +44,13 @@ struct Miss {
   bool operator==(const Miss&) const = default;
 };
 
+/// A candidate that cannot be judged: it deadlocks, or what Tidemark makes of it is wrong.
+struct Failed {
+  std::int64_t candidate = 0;
+  std::string why;
+  bool operator==(const Failed&) const = default;
+};
+
 /// Whether `a` is the better answer of two that fit: throughput, then memory, then the order of the space.
 [[nodiscard]] bool better(const Found& a, const Found& b);
 
@@ -57,6 +65,7 @@ struct TierCounts {
   std::int64_t beaten = 0;              ///< no better than another one, at the good ends of their bounds
   std::int64_t timed = 0;               ///< fit, and ran on the clock
   std::int64_t unbounded = 0;           ///< of all: bounds do not know what they ask for
+  std::int64_t failed = 0;              ///< cannot be judged
   bool operator==(const TierCounts&) const = default;
 };
 
@@ -69,7 +78,8 @@ struct Plan {
   std::vector<Found> best;   ///< that fit, best first
   std::vector<Found> front;  ///< that fit and that no other beats in memory and throughput both: by falling memory
   std::vector<Miss> near_misses;
-  std::int64_t in_full = 0;  ///< of the best and the front: run once more, whole
+  std::vector<Failed> failed;  ///< the first of them
+  std::int64_t in_full = 0;    ///< of the best and the front: run once more, whole
   /// Those that came out otherwise; then every candidate was run in full.
   std::vector<std::int64_t> disagreements;
 };

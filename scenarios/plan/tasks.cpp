@@ -119,19 +119,27 @@ Screened screened_from(const std::string& text) {
   return screened;
 }
 
+std::string text_of(const Evaluated& evaluated) {
+  Pack out;
+  out << evaluated.verdict << evaluated.timed << evaluated.found << evaluated.miss << evaluated.failed.candidate
+      << evaluated.failed.why;
+  return std::move(out).text();
+}
+
 Evaluated evaluated_from(const std::string& text) {
   Evaluated evaluated;
-  Unpack(text) >> evaluated;
+  Unpack(text) >> evaluated.verdict >> evaluated.timed >> evaluated.found >> evaluated.miss >>
+      evaluated.failed.candidate >> evaluated.failed.why;
   return evaluated;
 }
 
-TaskFunction task_function(const Space& space) {
-  auto evaluator = std::make_shared<Evaluator>(space);
-  return [evaluator](const std::string& task) {
+TaskFunction task_function(const Space& space) { return task_function(std::make_shared<Evaluator>(space)); }
+
+TaskFunction task_function(std::shared_ptr<Evaluator> evaluator) {
+  return [evaluator = std::move(evaluator)](const std::string& task) -> std::string {
     Unpack in(task);
     TaskKind kind = TaskKind::Screen;
     in >> kind;
-    Pack out;
     switch (kind) {
       case TaskKind::Screen: {
         std::int64_t first = 0, count = 0;
@@ -144,24 +152,22 @@ TaskFunction task_function(const Space& space) {
         Bar bar;
         in >> survivor >> bar.throughput;
         unpack(in, bar.front);
-        out << evaluator->allocate(survivor, bar);
-        break;
+        return text_of(evaluator->allocate(survivor, bar));
       }
       case TaskKind::Time: {
         Found f;
         in >> f.candidate >> f.figures.allocated >> f.figures.device >> f.figures.device_upper >> f.figures.completed >>
             f.step_low >> f.step_high;
-        out << evaluator->time(f);
-        break;
+        return text_of(evaluator->time(f));
       }
       case TaskKind::Full: {
         std::int64_t candidate = 0;
         in >> candidate;
-        out << evaluator->in_full(candidate);
-        break;
+        return text_of(evaluator->in_full(candidate));
       }
     }
-    return std::move(out).text();
+    ensure(false, "a task is of one of these kinds");
+    return {};
   };
 }
 

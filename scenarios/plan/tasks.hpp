@@ -15,6 +15,8 @@
 
 namespace tidemark::scenarios {
 
+class Evaluator;
+
 /// Runs tasks; results are in the order of the tasks. `done` hears of each as it comes, one call at a time.
 class TaskRunner {
  public:
@@ -30,6 +32,7 @@ class TaskRunner {
 using TaskFunction = std::function<std::string(const std::string&)>;
 /// Of a space; safe to call from many threads at once. The space has to outlive it.
 [[nodiscard]] TaskFunction task_function(const Space& space);
+[[nodiscard]] TaskFunction task_function(std::shared_ptr<Evaluator> evaluator);
 
 /// On the threads of this process.
 [[nodiscard]] std::unique_ptr<TaskRunner> thread_runner(TaskFunction function);

@@ -41,6 +41,7 @@ std::string memory(const Prediction& a, const std::string& name_a, const Predict
 }
 
 std::map<std::string, double> terms(const Prediction& p) {
+  if (p.deadlock) return {};
   const double step = static_cast<double>(p.step.step.count()) / static_cast<double>(picoseconds_per_second);
   std::map<std::string, double> seconds{{"kernels", p.step.kernels * step},
                                         {"waiting for other ranks", p.step.bubble * step},

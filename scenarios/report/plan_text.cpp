@@ -68,6 +68,12 @@ std::string miss_table(const Space& space, const std::vector<Miss>& misses) {
   return table(rows);
 }
 
+std::string failed_text(const Plan& plan) {
+  std::string out = fmt::format("  {:>8}  cannot be judged\n", plan.tiers.failed);
+  for (const Failed& failed : plan.failed) out += fmt::format("            #{}: {}\n", failed.candidate, failed.why);
+  return out;
+}
+
 std::vector<std::pair<std::string, std::int64_t>> by_count(const std::map<std::string, std::int64_t>& counts) {
   std::vector<std::pair<std::string, std::int64_t>> sorted(counts.begin(), counts.end());
   std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
@@ -137,6 +143,7 @@ std::string plan_text(const Space& space, const Plan& plan) {
   out += fmt::format("  {:>8}  fit, and ran on the simulated clock\n", plan.tiers.timed);
   if (plan.tiers.unbounded > 0)
     out += fmt::format("  {:>8}  ask for what bounds do not know, and were run\n", plan.tiers.unbounded);
+  if (plan.tiers.failed > 0) out += failed_text(plan);
   out += fmt::format(
       "  {:>8}  of those above ran in full once more: {}\n", plan.in_full,
       plan.disagreements.empty()
@@ -157,6 +164,9 @@ std::string plan_json(const Space& space, const Plan& plan) {
                       {"exact", m.exact},
                       {"straddles", m.straddles},
                       {"tokens_per_s_per_device", m.throughput}});
+  Json failed = Json::array();
+  for (const Failed& f : plan.failed)
+    failed.push_back({{"candidate", f.candidate}, {"layout", layout_json(space, f.candidate)}, {"why", f.why}});
   Json dropped = Json::array();
   for (const auto& [reason, count] : by_count(plan.dropped))
     dropped.push_back({{"reason", reason}, {"combinations", count}});
@@ -171,11 +181,13 @@ std::string plan_json(const Space& space, const Plan& plan) {
                        {"beaten", plan.tiers.beaten},
                        {"timed", plan.tiers.timed},
                        {"unbounded", plan.tiers.unbounded},
+                       {"failed", plan.tiers.failed},
                        {"in_full", plan.in_full}}},
                      {"disagreements", plan.disagreements},
                      {"best", found_json(space, plan.best)},
                      {"front", found_json(space, plan.front)},
                      {"near_misses", std::move(misses)},
+                     {"failed", std::move(failed)},
                      {"dropped", std::move(dropped)},
                      {"assumptions", space_remarks(space)}};
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';

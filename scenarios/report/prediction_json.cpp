@@ -1,3 +1,6 @@
+#include <optional>
+#include <string_view>
+
 #include <nlohmann/json.hpp>
 
 #include "scenarios/io/scenario_json.hpp"
@@ -13,13 +16,14 @@ double seconds(Duration duration) {
   return static_cast<double>(duration.count()) / static_cast<double>(picoseconds_per_second);
 }
 
-Json instant(const Moment& moment, const std::string& op, Instant time) {
+// No instant where the job deadlocks: what comes after has none.
+Json instant(const Moment& moment, const std::string& op, std::optional<Instant> time) {
   const Mark& mark = moment.mark;
   return {{"step", mark.step},
           {"phase", name(mark.phase)},
           {"micro_batch", mark.micro_batch < 0 ? Json(nullptr) : Json(mark.micro_batch)},
           {"op", op},
-          {"time_s", seconds(time.since_start())}};
+          {"time_s", time ? Json(seconds(time->since_start())) : Json(nullptr)}};
 }
 
 Json composition(const Composition& parts) {
@@ -73,7 +77,26 @@ Json shares(const Prediction& p) {
           {"exposed_communication", std::move(exposed)}};
 }
 
+Json deadlock_json(const DeadlockReport& report) {
+  Json stalls = Json::array(), cycle = Json::array();
+  for (const StalledRank& stall : report.stalls)
+    stalls.push_back({{"rank", stall.rank.value},
+                      {"ranks_alike", stall.alike},
+                      {"op", stall.op},
+                      {"phase", stall.phase},
+                      {"waiting_for", stall.waiting_for},
+                      {"waits_for_rank", stall.waits_for ? Json(stall.waits_for->value) : Json(nullptr)}});
+  for (const Rank rank : report.cycle) cycle.push_back(rank.value);
+  return {{"stalls", std::move(stalls)}, {"cycle", std::move(cycle)}};
+}
+
+std::string_view outcome(const Prediction& p) {
+  if (p.deadlock) return "deadlock";
+  return p.completed ? "completed" : "out_of_memory";
+}
+
 Json failure_json(const Prediction& p) {
+  if (p.deadlock) return deadlock_json(*p.deadlock);
   for (const RankGroup& group : p.groups) {
     if (!group.failure) continue;
     return {{"rank", group.ranks.front().value},
@@ -90,18 +113,19 @@ Json failure_json(const Prediction& p) {
 std::string prediction_json(const Prediction& p) {
   Json groups = Json::array();
   for (const RankGroup& group : p.groups) groups.push_back(group_json(group, p.scenario.layout, p.communicators));
+  const auto of_step = [&](const Json& figure) { return p.deadlock ? Json(nullptr) : figure; };
   const Json out = {{"schema", "tidemark.prediction/1"},
                     {"scenario", Json::parse(scenario_json(p.scenario, -1))},
                     {"world_size", p.scenario.layout.world_size()},
-                    {"outcome", p.completed ? "completed" : "out_of_memory"},
+                    {"outcome", outcome(p)},
                     {"fits", p.fits},
                     {"capacity_bytes", p.scenario.cluster.device.capacity.count()},
                     {"headroom_bytes", p.scenario.runtime.headroom.count()},
                     {"failure", failure_json(p)},
-                    {"step_time_s", seconds(p.step.step)},
-                    {"tokens_per_s_per_device", p.step.tokens_per_s_per_device},
-                    {"mfu", p.step.mfu},
-                    {"step_shares", shares(p)},
+                    {"step_time_s", of_step(seconds(p.step.step))},
+                    {"tokens_per_s_per_device", of_step(p.step.tokens_per_s_per_device)},
+                    {"mfu", of_step(p.step.mfu)},
+                    {"step_shares", p.deadlock ? Json(nullptr) : shares(p)},
                     {"assumptions", p.assumptions},
                     {"not_modelled", p.not_modelled},
                     {"groups", std::move(groups)}};

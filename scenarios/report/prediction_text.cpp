@@ -12,6 +12,7 @@ namespace tidemark::scenarios {
 namespace {
 
 std::string verdict(const Prediction& p) {
+  if (p.deadlock) return deadlock_text(*p.deadlock);
   const RankGroup& top = p.highest();
   const Bytes capacity = p.scenario.cluster.device.capacity;
   const Bytes upper = top.memory.peak_device_upper + p.scenario.runtime.headroom;
@@ -90,6 +91,7 @@ std::string stages(const Prediction& p) {
 }
 
 std::string step(const Prediction& p) {
+  if (p.deadlock) return {};
   const double seconds = static_cast<double>(p.step.step.count()) / static_cast<double>(picoseconds_per_second);
   std::string out = fmt::format("\na step takes {:.3f} s: {:.0f} tokens/s per device, MFU {:.1f} %\n", seconds,
                                 p.step.tokens_per_s_per_device, 100 * p.step.mfu);

@@ -158,7 +158,7 @@ std::vector<Recording> drawn_recordings() { return recordings_in("drawn"); }
 
 std::vector<StepPeak> predicted_peaks(const Scenario& scenario, bool sums_in_place) {
   Runtime runtime = runtime_of(scenario);
-  runtime.eager->sums_in_place = sums_in_place;
+  runtime.eager->torch.sums_in_place = sums_in_place;
   const ModelGraph graph = build_model(scenario.model, graph_options_of(scenario));
   const LoweringInput input{graph, scenario.layout, scenario.train, runtime};
   const Program program = lower_role(input, roles(input).front());

@@ -121,7 +121,7 @@ class Asked {
     const MemoryBounds memory = bounder_.memory(scenario);
     const DurationBounds step = bounder_.step(scenario);
     Figures figures = memory_.of(scenario).figures;
-    figures.step = time_.step(scenario);
+    figures.step = time_.step(scenario).value();
     return {memory.allocated_low, memory.allocated_high, memory.device_upper_low, step.low, step.high, figures};
   }
 

@@ -11,10 +11,13 @@
 #include <gtest/gtest.h>
 #include <oneapi/tbb/global_control.h>
 
+#include "scenarios/internal_error.hpp"
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/io/toml_text.hpp"
+#include "scenarios/plan/evaluate.hpp"
 #include "scenarios/plan/space.hpp"
+#include "scenarios/plan/tasks.hpp"
 #include "scenarios/prediction.hpp"
 #include "scenarios/report/plan_text.hpp"
 #include "tests/namespace.hpp"
@@ -184,6 +187,35 @@ TEST(Plan, FindsTheSameWithBothRuntimes) {
   EXPECT_EQ(found.tiers.unbounded, 2);
   EXPECT_EQ(found.dropped.at("tensor: plain PyTorch cuts no layers"), 2);
   expect_as_by_brute_force(found, all);
+}
+
+// Whole runs of two winners go wrong: one makes programs that are not sound, one deadlocks.
+TEST(Plan, CandidatesThatCannotBeJudgedDoNotEndTheSearch) {
+  const Space space = space_of(small_space(3));
+  const std::vector<Found> sound = plan(space, {}).best;
+  ASSERT_GT(sound.size(), 2u);
+  const auto is = [&](std::size_t place, const Scenario& s) {
+    return std::get<Scenario>(candidate(space, sound[place].candidate)) == s;
+  };
+  const auto whole_run = [&](const Scenario& s) {
+    if (is(0, s)) throw InternalError(s.name, {"op 7: free b3: b3 is already freed"});
+    Figures figures = whole_figures(s);
+    figures.deadlocks = is(1, s);
+    return figures;
+  };
+  const Plan found = plan(space, {}, *thread_runner(task_function(std::make_shared<Evaluator>(space, whole_run))));
+  ASSERT_EQ(found.failed.size(), 2u);
+  EXPECT_EQ(found.tiers.failed, 2);
+  EXPECT_EQ(found.failed[0].candidate, sound[0].candidate);
+  EXPECT_NE(found.failed[0].why.find("op 7"), std::string::npos);
+  EXPECT_EQ(found.failed[1].candidate, sound[1].candidate);
+  EXPECT_NE(found.failed[1].why.find("deadlocks"), std::string::npos);
+  EXPECT_EQ(found.best.front(), sound[2]);
+  EXPECT_TRUE(found.disagreements.empty());
+  EXPECT_NE(plan_text(space, found).find("2  cannot be judged"), std::string::npos);
+  std::int64_t dropped = 0;
+  for (const auto& [reason, count] : found.dropped) dropped += count;
+  EXPECT_EQ(found.combinations, dropped + found.candidates);
 }
 
 TEST(Plan, CountsEveryCombinationOnce) {

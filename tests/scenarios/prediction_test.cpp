@@ -12,9 +12,11 @@
 #include <nlohmann/json.hpp>
 #include <oneapi/tbb/global_control.h>
 
+#include "scenarios/internal_error.hpp"
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/report/prediction_text.hpp"
+#include "sim/program/program_text.hpp"
 #include "sim/program/verify.hpp"
 #include "tests/namespace.hpp"
 
@@ -379,6 +381,60 @@ TEST(Job, ItsValuesAgree) {
   EXPECT_EQ(job.prices.entry_of_rank.size(), 8u);
   EXPECT_EQ(job.stages.communicators.size(), 6u);
   EXPECT_TRUE(verify(lower(job.lowering())).empty());
+}
+
+// The first stage asks for a gradient before it has handed on what that would be the gradient of.
+Job deadlocked() {
+  Job job(scenario());
+  Program& first = job.stages.programs.front();
+  const auto next = [&](Direction direction) {
+    return std::find_if(first.transfers.begin(), first.transfers.end(),
+                        [&](const Transfer& t) { return t.direction == direction; });
+  };
+  std::swap(next(Direction::Send)->direction, next(Direction::Receive)->direction);
+  return job;
+}
+
+TEST(Deadlock, IsAnAnswerThatSaysWhoWaitsForWhom) {
+  const Job job = deadlocked();
+  const Prediction p = predict(job, simulate_time(job));
+  ASSERT_TRUE(p.deadlock);
+  EXPECT_FALSE(p.completed);
+  EXPECT_FALSE(p.fits);
+  const auto stall_of = [&](Rank rank) {
+    return *std::find_if(p.deadlock->stalls.begin(), p.deadlock->stalls.end(),
+                         [&](const StalledRank& s) { return s.rank == rank; });
+  };
+  EXPECT_EQ(stall_of(Rank{0}).waits_for, Rank{4});
+  EXPECT_EQ(stall_of(Rank{4}).waits_for, Rank{0});
+  EXPECT_EQ(stall_of(Rank{0}).waiting_for, "a message to be sent in communicator pipeline");
+  EXPECT_EQ(stall_of(Rank{0}).phase, "communication");
+  EXPECT_EQ(p.deadlock->cycle, (std::vector<Rank>{Rank{0}, Rank{4}}));
+  EXPECT_EQ(prediction_text(p).find("no, it deadlocks"), 0u);
+  EXPECT_NE(prediction_text(p).find("in a circle: rank 0 -> 4 -> 0\n"), std::string::npos);
+
+  const json j = json::parse(prediction_json(p));
+  EXPECT_EQ(j["outcome"], "deadlock");
+  EXPECT_EQ(j["failure"]["cycle"], json::parse("[0, 4]"));
+  EXPECT_EQ(j["failure"]["stalls"].size(), p.deadlock->stalls.size());
+  EXPECT_TRUE(j["step_time_s"].is_null());
+  EXPECT_TRUE(j["groups"][0]["peak_at"]["time_s"].is_null());
+}
+
+TEST(InternalError, NamesTheScenarioAndTheOps) {
+  const Program broken = parse_program("alloc b0 512 temporaries s0 x\nfree b0\nfree b0\n");
+  try {
+    require_sound("job.toml", verify(broken));
+    FAIL() << "freed twice";
+  } catch (const InternalError& error) {
+    EXPECT_EQ(error.scenario(), "job.toml");
+    EXPECT_EQ(error.findings(), verify(broken));
+    EXPECT_EQ(std::string(error.what()),
+              "job.toml: internal error: its programs are not sound\n"
+              "  op 2: free b0: b0 is already freed\n"
+              "  the scenario is not to blame: please report this, with the scenario");
+  }
+  EXPECT_NO_THROW(require_sound("job.toml", {}));
 }
 
 TEST(Examples, TheFirstOneFits) {

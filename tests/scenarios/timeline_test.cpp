@@ -219,7 +219,7 @@ TEST(Timeline, ReachesThePredictionsPeaks) {
     const int rank = group.ranks.front().value;
     EXPECT_EQ(allocated[rank], group.memory.allocated.bytes.count());
     EXPECT_EQ(device[rank], group.memory.device.bytes.count());
-    EXPECT_EQ(allocated_time[rank], group.allocated_peak_time.since_start().count());
+    EXPECT_EQ(allocated_time[rank], group.allocated_peak_time->since_start().count());
   }
 }
 

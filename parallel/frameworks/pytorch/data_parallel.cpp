@@ -5,9 +5,9 @@
 
 namespace tidemark::parallel::pytorch {
 
-DistributedDataParallel::DistributedDataParallel(Session& session, const EagerHabits& habits,
+DistributedDataParallel::DistributedDataParallel(Session& session, CommSlot group, const EagerHabits& habits,
                                                  const Parameters& parameters)
-    : s_(session), habits_(habits), parameters_(parameters) {
+    : s_(session), group_(group), habits_(habits), parameters_(parameters) {
   // Where every parameter takes part, all are in one until their order is known (distributed.py).
   constexpr Bytes everything{std::numeric_limits<std::int64_t>::max()};
   make_buckets(Parameters(parameters.rbegin(), parameters.rend()), everything, everything);
@@ -73,14 +73,14 @@ void DistributedDataParallel::arrived(Leaf& parameter) {
 }
 
 void DistributedDataParallel::close(Bucket& bucket) {
-  bucket.summed = s_.emit.collective_aside(s_.emit.comms.data, CollectiveKind::AllReduce, bucket.gradients.buffer(),
-                                           bucket.gradients.buffer(), bucket.gradients.bytes());
+  bucket.summed = s_.process.collective_aside(group_, CollectiveKind::AllReduce, bucket.gradients.buffer(),
+                                              bucket.gradients.buffer(), bucket.gradients.bytes());
 }
 
 void DistributedDataParallel::finish_backward() {
   if (!synchronizing_) return;
   for (Bucket& bucket : buckets_) {
-    s_.emit.join(bucket.summed);
+    s_.process.join(bucket.summed);
     if (habits_.gradients_view_buckets) continue;
     for (const std::shared_ptr<Leaf>& p : bucket.parameters)
       s_.stream(Streaming::Copy, {bucket.gradients}, {p->gradient});

@@ -10,7 +10,7 @@ namespace tidemark::parallel::pytorch {
 /// full (torch/csrc/distributed/c10d/reducer.cpp).
 class DistributedDataParallel {
  public:
-  DistributedDataParallel(Session& session, const EagerHabits& habits, const Parameters& parameters);
+  DistributedDataParallel(Session& session, CommSlot group, const EagerHabits& habits, const Parameters& parameters);
 
   /// Gradients of this backward pass are summed over the ranks; with accumulation, only those of the last one.
   void prepare_for_backward(bool synchronize);
@@ -30,6 +30,7 @@ class DistributedDataParallel {
   void close(Bucket& bucket);
 
   Session& s_;
+  CommSlot group_;
   const EagerHabits& habits_;
   std::vector<Bucket> buckets_;
   Parameters arrival_;  ///< the order of the first backward pass, in which buckets are made again

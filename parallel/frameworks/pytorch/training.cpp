@@ -6,7 +6,7 @@
 #include "parallel/frameworks/pytorch/data_parallel.hpp"
 #include "parallel/frameworks/pytorch/optimizer.hpp"
 #include "parallel/frameworks/transformers/modules.hpp"
-#include "parallel/stages.hpp"
+#include "parallel/sizes.hpp"
 #include "sim/program/liveness.hpp"
 
 namespace tidemark::parallel::pytorch {
@@ -16,14 +16,15 @@ using namespace literals;
 
 class Training {
  public:
-  Training(Session& session, const LoweringInput& input) : s_(session), input_(input), habits_(*input.runtime.eager) {}
+  Training(Session& session, const Communicators& groups, const LoweringInput& input)
+      : s_(session), groups_(groups), input_(input), habits_(*input.runtime.eager) {}
 
   /// Its first forward pass.
   Recording record() {
     Recorder recorder;
     s_.recorder = &recorder;
     construct();
-    s_.emit.at(1, 0);
+    s_.process.at(1, 0);
     load_batch();
     recorder.begin_pass();
     (void)forward(batch_[0], batch_[1]);
@@ -36,10 +37,10 @@ class Training {
     const auto micro_batches = static_cast<std::int32_t>(micro_batches_of(input_.train, input_.layout));
     for (std::int32_t step = 1; step <= input_.train.steps; ++step) {
       for (std::int32_t m = 0; m < micro_batches; ++m) {
-        s_.emit.at(step, m);
+        s_.process.at(step, m);
         pass(m + 1 == micro_batches);
       }
-      s_.emit.at(step, -1);
+      s_.process.at(step, -1);
       if (scale_.defined()) unscale();
       optimizer_->clip();
       {
@@ -50,20 +51,22 @@ class Training {
       optimizer_->zero_grad();
       outputs_ = {}, loss_ = {};
       s_.outlives_backward.clear();  // with the loss
-      s_.emit.synchronize();
+      s_.process.synchronize();
     }
   }
 
  private:
   void construct() {
-    s_.emit.at(0, -1);
+    s_.process.at(0, -1);
     s_.mark(Phase::Construction, "start_up");
-    s_.emit.program.push(CreateDriver{DriverResource::Context});
-    s_.emit.program.push(CreateDriver{DriverResource::Modules});
-    if (s_.emit.comms.world.valid()) s_.emit.program.push(CreateDriver{DriverResource::NcclKernels});
+    s_.process.create(DriverResource::Context);
+    s_.process.create(DriverResource::Modules);
+    if (groups_.world.valid()) s_.process.create(DriverResource::NcclKernels);
     s_.mark(Phase::Construction, "build_model");
-    model_.emplace(s_, input_.graph.model, input_.train, habits_);
-    if (input_.layout.data > 1) replicas_.emplace(s_, habits_, model_->parameters());
+    const std::int64_t vocabulary =
+        sizes_of(input_.graph.model, input_.layout, input_.train, input_.runtime).vocabulary;
+    model_.emplace(s_, input_.graph.model, vocabulary, input_.train, habits_);
+    if (input_.layout.data > 1) replicas_.emplace(s_, groups_.data, habits_, model_->parameters());
     optimizer_.emplace(s_, input_.train, habits_, model_->parameters());
     if (input_.train.precision == DType::FP16 && input_.train.master_dtype == DType::FP32) {
       const Session::Scope scope(s_, "grad_scaler");
@@ -142,10 +145,11 @@ class Training {
     in.push_back(inverse);
     gradients.push_back(found_infinity_);
     s_.stream(Streaming::Update, in, gradients);
-    s_.emit.synchronize();
+    s_.process.synchronize();
   }
 
   Session& s_;
+  const Communicators& groups_;
   const LoweringInput& input_;
   const EagerHabits& habits_;
   std::optional<CausalLM> model_;
@@ -160,22 +164,22 @@ class Training {
 }  // namespace
 
 Program lower_training(const LoweringInput& input) {
-  const Communicators comms = communicators(input.layout, input.graph.model.tied_embeddings);
-  Emitter emit(input, comms, chunks_of_rank(static_cast<std::int32_t>(input.graph.model.layers), input.layout, 0));
+  const Communicators groups = communicators_of(input);
+  Process process(groups.table, input.runtime.blas_workspace);
   {
-    Session session(emit);
-    Training training(session, input);
+    Session session(process, input.runtime.eager->torch);
+    Training training(session, groups, input);
     training.run();
     session.finish();
   }
-  return with_frees(std::move(emit.program).finish());
+  return with_frees(std::move(process).finish());
 }
 
 Recording record_forward(const LoweringInput& input) {
-  const Communicators comms = communicators(input.layout, input.graph.model.tied_embeddings);
-  Emitter emit(input, comms, chunks_of_rank(static_cast<std::int32_t>(input.graph.model.layers), input.layout, 0));
-  Session session(emit);
-  Training training(session, input);
+  const Communicators groups = communicators_of(input);
+  Process process(groups.table, input.runtime.blas_workspace);
+  Session session(process, input.runtime.eager->torch);
+  Training training(session, groups, input);
   Recording recording = training.record();
   session.finish();
   return recording;

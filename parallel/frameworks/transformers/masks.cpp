@@ -39,7 +39,7 @@ void CausalLM::find_packed_sequences(std::int64_t batch, std::int64_t sequence) 
   }
   jumps = {};
   s_.stream(Streaming::Reduce, {flags(1)}, {flags(1)});
-  s_.emit.synchronize();
+  s_.process.synchronize();
 }
 
 Tensor CausalLM::mask_of(bool windowed, const Tensor& hidden) {

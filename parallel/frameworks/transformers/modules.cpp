@@ -226,9 +226,9 @@ void CausalLM::make_layer(std::int32_t index) {
   layers_.push_back(std::move(layer));
 }
 
-CausalLM::CausalLM(Session& session, const Model& model, const Train& train, const EagerHabits& habits)
+CausalLM::CausalLM(Session& session, const Model& model, std::int64_t vocabulary, const Train& train,
+                   const EagerHabits& habits)
     : s_(session), model_(model), train_(train), habits_(habits), dtype_(train.master_dtype) {
-  const std::int64_t vocabulary = session.emit.sizes.vocabulary;
   tokens_ = parameter("embed_tokens.weight", {vocabulary, model.hidden});
   if (model.positions == Positions::Learned)
     positions_ = parameter("embed_positions.weight", {model.max_positions, model.hidden});

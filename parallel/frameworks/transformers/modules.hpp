@@ -49,7 +49,9 @@ struct Context {
 /// A language model with its loss.
 class CausalLM {
  public:
-  CausalLM(Session& session, const Model& model, const Train& train, const EagerHabits& habits);
+  /// `vocabulary` is the model's, padded.
+  CausalLM(Session& session, const Model& model, std::int64_t vocabulary, const Train& train,
+           const EagerHabits& habits);
 
   struct Outputs {
     Tensor loss, logits;

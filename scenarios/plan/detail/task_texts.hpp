@@ -16,6 +16,7 @@ enum class TaskKind : std::uint8_t { Screen, Allocate, Time, Full };
 
 [[nodiscard]] std::string text_of(const Screened& screened);
 [[nodiscard]] Screened screened_from(const std::string& text);
+[[nodiscard]] std::string text_of(const Evaluated& evaluated);
 [[nodiscard]] Evaluated evaluated_from(const std::string& text);
 
 }  // namespace tidemark::scenarios

@@ -1,0 +1,155 @@
+#include "parallel/torch/process.hpp"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace tidemark::parallel::torch {
+
+Process::Process(const std::vector<Communicator>& groups, Bytes blas_workspace)
+    : groups_(groups), created_(groups.size(), false), blas_workspace_size_(blas_workspace) {}
+
+// ---- memory ---------------------------------------------------------------------------------------------------------
+
+BufferId Process::alloc(Bytes size, Category category, LabelId label, StreamId stream) {
+  barrier_ = here();
+  lifetimes_.push_back({.made = barrier_, .used = barrier_, .name = {}, .held = false});
+  return program.alloc(size, category, label, stream);
+}
+
+const Alloc& Process::allocation(BufferId buffer) const {
+  return std::get<Alloc>(written().ops[lifetimes_[buffer.index()].made]);
+}
+
+void Process::reclassify(BufferId buffer, Category category) {
+  program.reclassify(lifetimes_[buffer.index()].made, category);
+}
+
+void Process::use(BufferId buffer) { lifetimes_[buffer.index()].used = here(); }
+
+// Frees are computed from uses: nothing has to be said of a buffer that is released before anything sees, after its
+// last use, that it is still there.
+void Process::release(BufferId buffer) {
+  Lifetime& its = lifetimes_[buffer.index()];
+  its.held = false;
+  if (its.name.valid()) {
+    program.unbind(std::exchange(its.name, {}));
+  } else if (its.used < barrier_) {
+    if (!released_.valid()) released_ = program.name("released");
+    program.bind(released_, buffer);
+    program.unbind(released_);
+  }
+}
+
+NameId Process::name_of(BufferId buffer) {
+  const LabelId label = allocation(buffer).label;
+  if (kept_.size() <= label.index()) kept_.resize(label.index() + 1);
+  const std::int32_t others = kept_[label.index()]++;
+  return program.name(others == 0 ? text(label) : fmt::format("{}[{}]", text(label), others));
+}
+
+void Process::keep(BufferId buffer) {
+  const NameId name = name_of(buffer);
+  lifetimes_[buffer.index()].name = name;
+  program.bind(name, buffer);
+}
+
+Program Process::finish() && {
+  for (std::size_t b = 0; b < lifetimes_.size(); ++b)
+    if (lifetimes_[b].held && !lifetimes_[b].name.valid()) keep(BufferId{static_cast<std::int32_t>(b)});
+  return std::move(program).finish();
+}
+
+// ---- work -----------------------------------------------------------------------------------------------------------
+
+void Process::launch(const Kernel& kernel, std::span<const BufferId> inputs, std::span<const BufferId> outputs,
+                     StreamId stream) {
+  for (const BufferId b : inputs) use(b);
+  for (const BufferId b : outputs) use(b);
+  program.launch(kernel, inputs, outputs, stream);
+}
+
+EventId Process::record(StreamId stream) {
+  const EventId event{events_++};
+  program.push(Record{event, stream});
+  return event;
+}
+
+void Process::wait(StreamId stream, EventId event) {
+  if (!event.valid()) return;
+  barrier_ = here();
+  program.push(Wait{stream, event});
+}
+
+void Process::synchronize() {
+  const EventId event = record(compute_stream);
+  barrier_ = here();
+  program.push(Sync{event});
+}
+
+// ---- communication --------------------------------------------------------------------------------------------------
+
+bool Process::shared(CommSlot comm) const { return comm.valid() && group_size(groups_[comm.index()]) > 1; }
+
+void Process::ensure_created(CommSlot comm) {
+  if (created_[comm.index()]) return;
+  created_[comm.index()] = true;
+  program.push(CreateCommunicator{comm});
+}
+
+void Process::collective(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size, StreamId stream) {
+  if (!shared(comm)) return;
+  ensure_created(comm);
+  use(in), use(out);
+  program.collective(comm, kind, in, out, size, stream);
+}
+
+void Process::unchecked_collective(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size) {
+  if (comm.valid()) ensure_created(comm);
+  collective(comm, kind, in, out, size);
+}
+
+EventId Process::collective_aside(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size) {
+  if (!shared(comm)) return {};
+  ensure_created(comm);
+  wait(communication_stream, record(compute_stream));
+  collective(comm, kind, in, out, size, communication_stream);
+  return record(communication_stream);
+}
+
+void Process::exchange(CommSlot comm, std::span<const Transfer> transfers, StreamId stream) {
+  if (transfers.empty()) return;
+  ensure_created(comm);
+  for (const Transfer& t : transfers) use(t.buffer);
+  program.exchange(comm, transfers, stream);
+}
+
+EventId Process::exchange_aside(CommSlot comm, StreamId stream, std::span<const Transfer> transfers) {
+  ensure_created(comm);
+  wait(stream, record(compute_stream));
+  exchange(comm, transfers, stream);
+  for (const Transfer& t : transfers) {
+    if (t.direction != Direction::Send) continue;
+    use(t.buffer);
+    program.push(Borrow{t.buffer, stream});
+  }
+  return record(stream);
+}
+
+// ---- drivers and libraries ------------------------------------------------------------------------------------------
+
+void Process::blas_handle(Pass thread) {
+  if (!std::exchange(has_blas_handle_[static_cast<int>(thread)], true)) create(DriverResource::BlasHandle);
+}
+
+BufferId Process::blas_workspace(Pass thread) {
+  BufferId& workspace = blas_workspace_[static_cast<int>(thread)];
+  if (workspace.valid()) return workspace;
+  blas_handle(thread);
+  workspace = alloc(blas_workspace_size_, Category::Workspaces,
+                    thread == Pass::Forward ? "workspace.cublas.forward_thread" : "workspace.cublas.autograd_thread");
+  keep(workspace);
+  return workspace;
+}
+
+}  // namespace tidemark::parallel::torch

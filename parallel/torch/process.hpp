@@ -1,0 +1,132 @@
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "parallel/namespace.hpp"
+#include "sim/program/program_builder.hpp"
+#include "sim/program/workload.hpp"
+
+namespace tidemark::parallel::torch {
+
+/// One process of a job while its program is written: its memory, its streams, the groups it is a member of, and where
+/// in the step it is.
+class Process {
+ public:
+  static constexpr StreamId compute_stream{0};
+  static constexpr StreamId communication_stream{1};
+
+  /// `groups` are the job's communicators by slot; `blas_workspace` is what each cuBLAS handle works in.
+  Process(const std::vector<Communicator>& groups, Bytes blas_workspace);
+
+  // ---- where it is: from a mark on, ops belong to that phase and label
+
+  void at(std::int32_t step, std::int32_t micro_batch) { step_ = step, micro_batch_ = micro_batch; }
+  void mark(Phase phase, std::string_view label) { mark(phase, program.label(label)); }
+  void mark(Phase phase, LabelId label) {
+    barrier_ = here();
+    program.mark(phase, step_, micro_batch_, label);
+  }
+
+  LabelId label(std::string_view text) { return program.label(text); }
+  [[nodiscard]] const std::string& text(LabelId label) const { return program.program()[label]; }
+
+  // ---- memory
+
+  /// Lives until its last use, unless something holds it.
+  BufferId alloc(Bytes size, Category category, LabelId label, StreamId stream = compute_stream);
+  BufferId alloc(Bytes size, Category category, std::string_view label, StreamId stream = compute_stream) {
+    return alloc(size, category, program.label(label), stream);
+  }
+  /// Variables refer to the buffer until it is released, or else until the process ends.
+  void hold(BufferId buffer) { lifetimes_[buffer.index()].held = true; }
+  void release(BufferId buffer);
+  /// The buffer is released only where it is said so; programs call it by its label.
+  void keep(BufferId buffer);
+  /// A variable refers to the buffer, and to nothing else, until it is bound again or unbound.
+  void bind(std::string_view name, BufferId buffer) { program.bind(program.name(name), buffer); }
+  void unbind(std::string_view name) { program.unbind(program.name(name)); }
+
+  /// What a buffer was allocated as; what it counts as may be known only later.
+  [[nodiscard]] const Alloc& allocation(BufferId buffer) const;
+  void reclassify(BufferId buffer, Category category);
+
+  // ---- work
+
+  void launch(const Kernel& kernel, std::span<const BufferId> inputs, std::span<const BufferId> outputs,
+              StreamId stream = compute_stream);
+  void launch(const Kernel& kernel, std::initializer_list<BufferId> inputs, std::initializer_list<BufferId> outputs,
+              StreamId stream = compute_stream) {
+    launch(kernel, std::span(inputs.begin(), inputs.size()), std::span(outputs.begin(), outputs.size()), stream);
+  }
+
+  [[nodiscard]] EventId record(StreamId stream);
+  /// What the stream is given from now on waits for the event; an event that nobody recorded is over.
+  void wait(StreamId stream, EventId event);
+  void join(EventId event) { wait(compute_stream, event); }
+  /// The host thread waits until the device has done all that the compute stream was given.
+  void synchronize();
+
+  // ---- communication; the communicator is made at its first use
+
+  /// A collective of my group. Nothing happens in a group of one.
+  void collective(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size,
+                  StreamId stream = compute_stream);
+  /// The same where the framework does not look at the group's size first: a group of one still gets its communicator.
+  void unchecked_collective(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size);
+  /// The same beside what the compute stream does next; `join` makes that stream wait for it.
+  [[nodiscard]] EventId collective_aside(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size);
+  void exchange(CommSlot comm, std::span<const Transfer> transfers, StreamId stream = compute_stream);
+  /// The same on a stream of its own, after what the compute stream has been given; what is sent may be freed at once,
+  /// but is not handed out again before it is gone.
+  [[nodiscard]] EventId exchange_aside(CommSlot comm, StreamId stream, std::span<const Transfer> transfers);
+
+  // ---- what drivers and libraries take
+
+  void create(DriverResource resource) { program.push(CreateDriver{resource}); }
+  void blas_handle(Pass thread);         ///< PyTorch has one for each thread, made when it is needed
+  BufferId blas_workspace(Pass thread);  ///< of the framework's own GEMMs: forward or autograd thread
+  [[nodiscard]] Bytes blas_workspace_size() const { return blas_workspace_size_; }
+
+  /// What was written so far.
+  [[nodiscard]] const Program& written() const { return program.program(); }
+  /// The whole program, without frees. What variables still hold is never freed.
+  [[nodiscard]] Program finish() &&;
+
+ protected:
+  [[nodiscard]] bool shared(CommSlot comm) const;  ///< has other members
+
+  ProgramBuilder program;
+
+ private:
+  struct Lifetime {
+    std::uint32_t made = 0;  ///< place of its alloc in the program
+    std::uint32_t used = 0;  ///< place of the last op that uses it
+    NameId name;             ///< bound to it
+    bool held = false;
+  };
+  void use(BufferId buffer);
+  void ensure_created(CommSlot comm);
+  [[nodiscard]] std::uint32_t here() const { return static_cast<std::uint32_t>(program.program().ops.size()); }
+  NameId name_of(BufferId buffer);
+
+  const std::vector<Communicator>& groups_;
+  std::vector<bool> created_;        // by slot
+  std::vector<Lifetime> lifetimes_;  // by buffer
+  std::vector<std::int32_t> kept_;   // by label: how many names it gave
+  std::uint32_t barrier_ = 0;  // place of the last op that sees what is live, or that another stream's work ends at
+  NameId released_;
+  std::int32_t step_ = 0;
+  std::int32_t micro_batch_ = -1;
+  std::int32_t events_ = 0;
+  Bytes blas_workspace_size_;
+  bool has_blas_handle_[2] = {};
+  BufferId blas_workspace_[2];
+};
+
+}  // namespace tidemark::parallel::torch

@@ -1,0 +1,132 @@
+#include "scenarios/job.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "kernels/price_time.hpp"
+#include "scenarios/internal_error.hpp"
+#include "scenarios/io/allocator_conf.hpp"
+#include "scenarios/io/input_error.hpp"
+#include "sim/base/ensure.hpp"
+#include "sim/program/calls.hpp"
+#include "sim/program/verify.hpp"
+#include "topology/route/price.hpp"
+#include "topology/route/traffic.hpp"
+
+namespace tidemark::scenarios {
+namespace {
+
+// A program is unrolled, and two are in memory for each thread while frees are put in.
+constexpr std::int64_t most_ops = 64'000'000;
+// Forward, backward and frees, where modules are few kernels, and where they run operation by operation.
+constexpr std::int64_t ops_of_a_layers_passes = 160, ops_of_an_eager_layers_passes = 1200;
+
+void refuse_endless_programs(const Scenario& s) {
+  const std::int64_t micro_batches = s.train.global_batch / (s.train.micro_batch * s.layout.data);
+  const std::int64_t layers = s.model.layers / s.layout.pipeline + 1;
+  const auto fits = [&](std::int64_t ops_of_a_layer) {
+    return micro_batches <= most_ops / (ops_of_a_layer * layers * s.train.steps);
+  };
+  static_assert(ops_of_a_layers_passes < ops_of_an_eager_layers_passes, "so a runtime is made where it matters");
+  if (fits(ops_of_an_eager_layers_passes)) return;
+  if (!runtime_of(s).eager && fits(ops_of_a_layers_passes)) return;
+  throw InputError(
+      Problem{.file = s.name,
+              .message = fmt::format("{} micro-batches of {} layers a stage make a program of more than {} million ops",
+                                     micro_batches, layers, most_ops / 1'000'000),
+              .hint = "memory repeats from micro-batch to micro-batch: a smaller global_batch has the same peak"});
+}
+
+}  // namespace
+
+Scenario settled(Scenario scenario) {
+  refuse_endless_programs(scenario);
+  scenario.train.attention =
+      settled_attention(scenario.train.attention, scenario.model, target_of(scenario.cluster),
+                        scenario.runtime.deterministic ? Determinism::Required : Determinism::NotRequired);
+  return scenario;
+}
+
+AllocatorOptions without_limit(AllocatorOptions options) {
+  options.memory_fraction = 1;
+  options.device_memory = AllocatorOptions{}.device_memory;  // of which expandable segments reserve addresses
+  return options;
+}
+
+AllocatorOptions allocator_options_of(const Scenario& scenario) {
+  AllocatorOptions options = parse_allocator_conf(scenario.runtime.allocator).options;
+  options.device_memory = scenario.cluster.device.capacity;
+  return options;
+}
+
+Target target_of(const Cluster& cluster) {
+  return {.compute_capability = cluster.device.compute_capability,
+          .devices_per_node = cluster.node.devices,
+          .capacity = cluster.device.capacity,
+          .multiprocessors = cluster.device.multiprocessors};
+}
+
+namespace {
+
+bool fused_activation(const Scenario& scenario) {
+  return scenario.model.activation == Activation::SwiGlu ? scenario.runtime.bias_swiglu_fusion
+                                                         : scenario.runtime.bias_gelu_fusion;
+}
+
+}  // namespace
+
+Runtime runtime_of(const Scenario& scenario) {
+  const RuntimeChoice& r = scenario.runtime;
+  return runtime_named(r.name, r.versions,
+                       {.cublas_workspace_config = r.cublas_workspace_config,
+                        .attention_mask = r.attention_mask,
+                        .local_layers = scenario.train.attention == AttentionKernel::Local,
+                        .gradient_accumulation_fusion = r.gradient_accumulation_fusion,
+                        .bias_dropout_fusion = r.bias_dropout_fusion,
+                        .bias_activation_fusion = fused_activation(scenario),
+                        .capped_scores = scenario.model.attention_softcap > 0,
+                        .overlap_gradients = r.overlap_gradients,
+                        .deterministic = r.deterministic,
+                        .eager = r.eager},
+                       target_of(scenario.cluster));
+}
+
+GraphOptions graph_options_of(const Scenario& scenario) {
+  GraphOptions options = graph_options(scenario.train);
+  if (!scenario.runtime.rope_fusion) options.rotary = RotaryKernel::Unfused;
+  options.fused_gate = fused_activation(scenario);
+  const bool in_fp32 = scenario.runtime.softmax_in_fp32 || scenario.runtime.query_key_scaling;
+  if (!scenario.runtime.masked_softmax_fusion && in_fp32) options.softmax_precision = Precision::Fp32;
+  return options;
+}
+
+NcclSettings nccl_settings(const RuntimeChoice& runtime) {
+  NcclSettings settings = runtime.nccl;
+  settings.release = runtime.versions.nccl.major * 100 + runtime.versions.nccl.minor;
+  return settings;
+}
+
+JobOutline::JobOutline(const Scenario& asked)
+    : scenario(settled(asked)),
+      runtime(runtime_of(scenario)),
+      graph(build_model(scenario.model, graph_options_of(scenario))),
+      roles(parallel::roles(lowering())),
+      outline(lower_stages_repeating(lowering())) {
+  require_sound(scenario.name, verify(shortened(outline)));
+  const Workload calls = calls_of(outline);
+  prices = price(calls, scenario.cluster, nccl_settings(scenario.runtime));
+  Router router(calls, scenario.cluster, prices.entry_of_rank);
+  folding = fold(calls, prices.entry_of_rank, router.traffic());
+  times = price_time(calls, folding, scenario.cluster, router);
+}
+
+const Role& JobOutline::role_of(Rank rank) const {
+  const auto found = std::find_if(roles.begin(), roles.end(), [&](const Role& role) {
+    return std::find(role.ranks.begin(), role.ranks.end(), rank) != role.ranks.end();
+  });
+  ensure(found != roles.end(), "every rank of a job has a role");
+  return *found;
+}
+
+}  // namespace tidemark::scenarios

@@ -1,0 +1,169 @@
+#include "scenarios/report/assumptions.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "scenarios/deferred_frees.hpp"
+#include "scenarios/io/allocator_conf.hpp"
+#include "scenarios/io/version_text.hpp"
+#include "scenarios/version_assumptions.hpp"
+
+namespace tidemark::scenarios {
+namespace {
+
+std::string attention_assumption(AttentionKernel kernel) {
+  switch (kernel) {
+    case AttentionKernel::Auto:
+    case AttentionKernel::Fused:
+      return "attention: cuDNN's fused kernel; its backward pass sums query gradients in fp32 (size unverified)";
+    case AttentionKernel::Flash:
+      return "attention: FlashAttention-2's kernel; its backward pass sums query gradients in fp32 (size unverified)";
+    case AttentionKernel::Unfused:
+      return "attention: TransformerEngine's unfused one, which stores its scores";
+    case AttentionKernel::Local:
+      return "layers: Megatron's own, whose attention stores its scores";
+  }
+  return {};
+}
+
+void add_eager_attention(const Scenario& s, std::vector<std::string>& list) {
+  if (s.train.attention == AttentionKernel::Unfused) {
+    list.push_back("attention: transformers' own (\"eager\"), which stores its scores");
+    return;
+  }
+  const bool dispatched = s.train.attention == AttentionKernel::Fused;
+  if (dispatched && s.train.precision == DType::FP32) {
+    list.push_back("attention: the memory-efficient kernel, which scaled_dot_product_attention takes in fp32");
+    return;
+  }
+  list.push_back(
+      "attention: FlashAttention's kernel, called by scaled_dot_product_attention or directly; its backward pass sums "
+      "query gradients in fp32");
+  if (dispatched && s.model.sliding_window > 0 && s.train.sequence_length >= s.model.sliding_window)
+    list.push_back("layers with a sliding window within the sequence: a mask, and the memory-efficient kernel");
+  // sdp_utils.cpp check_prefer_cudnn_attention.
+  const std::int32_t capability = s.cluster.device.compute_capability;
+  if (dispatched && (capability == 90 || capability == 100))
+    list.push_back(
+        "cuDNN's attention, which recent PyTorch prefers on this device, is not known: FlashAttention's scratch space "
+        "stands for its own");
+}
+
+std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habits) {
+  std::vector<std::string> list;
+  list.push_back(fmt::format("habits of PyTorch {} with the modules of transformers {}, run operation by operation",
+                             text(s.runtime.versions.torch), text(s.runtime.versions.transformers)));
+  list.push_back(s.train.master_dtype == s.train.precision
+                     ? fmt::format("parameters, gradients and optimizer state in {}", name(s.train.precision))
+                     : fmt::format("autocast to {} over fp32 parameters", name(s.train.precision)));
+  add_eager_attention(s, list);
+  if (!habits.torch.kernel_workspaces)
+    list.push_back("fake tensors: gradients are never summed in place, kernels make nothing but their outputs");
+  if (s.train.precision == DType::FP16) list.push_back("fp16: no step is skipped for an overflowing loss scale");
+  list.push_back("the batch is made on the device, gradients are given up after each step (zero_grad)");
+  return list;
+}
+
+// What Megatron-Core has no layers for, and how it is run instead.
+void add_model_assumptions(const Scenario& s, std::vector<std::string>& list) {
+  const Model& m = s.model;
+  if (m.norms == NormPlacement::Around)
+    list.push_back("norms after attention and MLP: Megatron-Bridge's layers for Gemma, on the projections' outputs");
+  if (m.norms == NormPlacement::After)
+    list.push_back(
+        "norms after attention and MLP only: Megatron-Core has no such layers; as Megatron-Bridge's for EXAONE 4.0");
+  if (m.qk_norm == QkNorm::AllHeads)
+    list.push_back(s.layout.tensor == 1
+                       ? "norms of queries and keys over all heads: as Megatron-Bridge's attention for OLMoE"
+                       : "norms of queries and keys over all heads: no Megatron layer cuts them; each rank normalizes "
+                         "its heads by sums that all share");
+  if (m.parallel_residual)
+    list.push_back("parallel residual: Megatron-Core has none; its layers, with both branches on the same input");
+  if (m.activation == Activation::GeGlu && s.runtime.bias_gelu_fusion)
+    list.push_back(
+        "GeGLU: Megatron-Core's fused kernel; Megatron-Bridge's Gemma runs without (switch no-bias-gelu-fusion)");
+  if (m.attention_softcap > 0)
+    list.push_back(
+        "soft-capped scores: Megatron-Bridge's unfused attention for Gemma 2, without the masks of sliding windows");
+  if (m.sliding_window > 0 && s.train.sequence_length > m.sliding_window)
+    list.push_back(fmt::format("attention is timed over the whole sequence, also where layers see a window of {} only",
+                               m.sliding_window));
+}
+
+std::vector<std::string> megatron_habits(const Scenario& s) {
+  std::vector<std::string> list;
+  list.push_back(fmt::format("habits of Megatron-LM core {} with TransformerEngine {} on PyTorch {}",
+                             text(s.runtime.versions.megatron), text(s.runtime.versions.transformer_engine),
+                             text(s.runtime.versions.torch)));
+  list.push_back(attention_assumption(s.train.attention));
+  add_model_assumptions(s, list);
+  if (s.runtime.overlap_gradients)
+    list.push_back("overlap-grad-reduce: buckets as they are, but their reduction is timed after backward");
+  list.push_back(
+      "tensor-parallel communication overlaps weight and input gradients as in the framework, nothing else does");
+  if (s.layout.schedule == ScheduleKind::GPipe)
+    list.push_back("GPipe: Megatron has no such schedule; its hand-over is that of 1F1B");
+  list.push_back(
+      s.runtime.attention_mask
+          ? "the data loader makes attention masks (off with the switch no-create-attention-mask-in-dataloader)"
+          : "the data loader makes no attention masks");
+  if (s.train.precision == DType::FP32 && !stores_scores(s.train.attention)) {
+    const std::int64_t scores =
+        s.train.micro_batch * s.model.heads / s.layout.tensor * s.train.sequence_length * s.train.sequence_length * 4;
+    list.push_back(
+        fmt::format("fp32: attention counts as fused, though Transformer Engine's fused kernels take 16 bits only; "
+                    "unfused, its scores would add {:.2f} GiB a layer and micro-batch in flight",
+                    static_cast<double>(scores) / (1 << 30)));
+  }
+  if (s.train.optimizer != Optimizer::AdamW && s.layout.sharding == Sharding::Zero1)
+    list.push_back("Megatron's distributed optimizer takes Adam only: this shows what it would need with SGD");
+  if (s.train.precision == DType::FP16)
+    list.push_back("fp16: the first step is not skipped for an overflowing loss scale");
+  return list;
+}
+
+// Where the fullest device could be fuller for a reason that is no driver's.
+void add_upper_ends(const Job& job, const std::vector<RankGroup>& groups, std::vector<std::string>& list) {
+  const auto most = [&](Bytes RankGroup::*what) {
+    Bytes found;
+    for (const RankGroup& group : groups) found = std::max(found, group.*what);
+    return static_cast<double>(found.count()) / (1 << 30);
+  };
+  if (std::any_of(job.stages.programs.begin(), job.stages.programs.end(), borrows))
+    list.push_back(fmt::format(
+        "what is sent beside the passes is free again as soon as it is sent; the upper ends hold up to {:.2f} "
+        "GiB for what is so only when the host next waits for the device",
+        most(&RankGroup::of_deferred_frees)));
+  if (job.runtime.saves_batches)
+    list.push_back(fmt::format(
+        "the upper ends hold up to {:.2f} GiB for batches of a whole step, which Megatron-LM core {} keeps on "
+        "the first of tensor-parallel ranks until the next one, unless --rerun-mode is disabled",
+        most(&RankGroup::of_outliving_batches), text(job.scenario.runtime.versions.megatron)));
+}
+
+}  // namespace
+
+std::vector<std::string> assumptions_of(const Job& job, const std::vector<RankGroup>& groups,
+                                        const PredictOptions& options) {
+  const Scenario& s = job.scenario;
+  std::vector<std::string> list = job.runtime.eager ? eager_habits(s, *job.runtime.eager) : megatron_habits(s);
+  const std::vector<std::string> versions = version_assumptions(s.runtime);
+  list.insert(list.begin() + 1, versions.begin(), versions.end());
+  list.push_back("kernels: roofline of " + s.cluster.device.name +
+                 "; efficiencies: " + s.cluster.device.efficiency.source);
+  list.push_back("times do not compare with those of clusters whose efficiencies have another source");
+  list.push_back(
+      options.links == LinkModel::MaxMin
+          ? "collectives: NCCL's ring, tree, NVLS by the routes; transfers share links max-min fairly"
+          : "collectives: rings, a latency and bytes over their slowest link (alpha-beta); nothing shares links");
+  list.push_back("MFU: three forward passes without recomputation, causal attention counted once, over dense peak");
+  list.push_back(fmt::format("native caching allocator with {}, on increasing invented addresses",
+                             s.runtime.allocator.empty() ? "default settings" : s.runtime.allocator));
+  for (const std::string& remark : parse_allocator_conf(s.runtime.allocator).remarks) list.push_back(remark);
+  add_upper_ends(job, groups, list);
+  list.push_back("CUDA context, loaded code and NCCL are estimates with bounds; NCCL's are unverified on several GPUs");
+  return list;
+}
+
+}  // namespace tidemark::scenarios
