@@ -1,0 +1,48 @@
+# Tells CTest of a GoogleTest program's suites: cmake -D PROGRAM=... -D LABELS=... -D FILE=... -P suites.cmake
+# A process for each test would take longer to start than most tests run, above all under sanitizers. Suites of many tests are
+# several processes, so that they can run beside each other.
+set(most_tests 24)
+
+execute_process(COMMAND ${PROGRAM} --gtest_list_tests OUTPUT_VARIABLE listed RESULT_VARIABLE status)
+if(NOT status EQUAL 0)
+  message(FATAL_ERROR "${PROGRAM} --gtest_list_tests failed: ${status}")
+endif()
+# Parameters follow a '#'; they may hold what CMake takes for a list.
+string(REGEX REPLACE "#[^\n]*" "" listed "${listed}")
+string(REPLACE "\n" ";" lines "${listed}")
+
+set(script "")
+set(suite "")
+function(tell)
+  list(LENGTH tests count)
+  if(count EQUAL 0)
+    return()
+  endif()
+  math(EXPR last "${count} - 1")
+  set(told "")
+  foreach(first RANGE 0 ${last} ${most_tests})
+    list(SUBLIST tests ${first} ${most_tests} these)
+    list(JOIN these ":" filter)
+    set(name ${suite})
+    if(count GREATER most_tests)
+      math(EXPR part "${first} / ${most_tests} + 1")
+      set(name "${suite}.part${part}")
+    endif()
+    string(APPEND told "add_test([=[${name}]=] [=[${PROGRAM}]=] [=[--gtest_filter=${filter}]=])\n"
+                       "set_tests_properties([=[${name}]=] PROPERTIES LABELS [=[${LABELS}]=])\n")
+  endforeach()
+  set(script "${script}${told}" PARENT_SCOPE)
+endfunction()
+
+foreach(line IN LISTS lines)
+  string(STRIP "${line}" word)
+  if(line MATCHES "^ +[^ ]")
+    list(APPEND tests "${suite}.${word}")
+  elseif(line MATCHES "^[^ ].*\\.")
+    tell()
+    string(REGEX REPLACE "\\. *$" "" suite "${word}")
+    set(tests "")
+  endif()
+endforeach()
+tell()
+file(WRITE ${FILE} "${script}")
