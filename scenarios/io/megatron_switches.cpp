@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/io/names.hpp"
+#include "scenarios/io/schedule_reader.hpp"
 #include "scenarios/io/suggestion.hpp"
 
 // Flags of megatron/training/arguments.py, Megatron-LM core_v0.14.0.
@@ -361,11 +362,12 @@ constexpr std::array own_flags{
 };
 
 bool is_own(std::string_view flag) {
-  return std::any_of(own_flags.begin(), own_flags.end(), [&](const Own& own) { return own.flag == flag; });
+  return flag == chunk_group_switch ||
+         std::any_of(own_flags.begin(), own_flags.end(), [&](const Own& own) { return own.flag == flag; });
 }
 
 std::vector<std::string> all_flags() {
-  std::vector<std::string> flags{"tokenizer-type"};
+  std::vector<std::string> flags{"tokenizer-type", std::string(chunk_group_switch)};
   for (const Own& own : own_flags) flags.emplace_back(own.flag);
   for (const Repeat& r : repeats) flags.emplace_back(r.flag);
   for (const Unmodelled& u : unmodelled_flags()) flags.emplace_back(u.flag);

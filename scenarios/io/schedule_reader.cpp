@@ -59,8 +59,7 @@ void check_schedule(TomlReader& table, const Layout& layout) {
 }
 
 std::int32_t read_chunk_group(TomlReader& switches) {
-  return static_cast<std::int32_t>(
-      switches.integer("microbatch-group-size-per-virtual-pipeline-stage", group_size).value_or(0));
+  return static_cast<std::int32_t>(switches.integer(chunk_group_switch, group_size).value_or(0));
 }
 
 void check_stages(TomlReader& table, std::int32_t layers, const Layout& layout) {
@@ -84,7 +83,7 @@ void check_interleaving(TomlReader& table, const Layout& layout, std::int64_t mi
                               micro_batches, group),
                   micro_batches < stages
                       ? fmt::format("at least {} micro-batches would do: a larger global_batch", stages)
-                      : "leave microbatch-group-size-per-virtual-pipeline-stage out");
+                      : fmt::format("leave {} out", chunk_group_switch));
   } else if (const std::int64_t rest = micro_batches % group; rest > 0 && rest < stages) {
     table.problem("chunks",
                   fmt::format("{} micro-batches in groups of {} leave {}, fewer than {} stages", micro_batches, group,

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <string_view>
+
 #include "parallel/layout.hpp"
 #include "scenarios/io/toml_reader.hpp"
 
@@ -10,7 +13,8 @@ void read_schedule(TomlReader& table, Layout& layout);
 /// What is wrong with them together.
 void check_schedule(TomlReader& table, const Layout& layout);
 
-/// The switch that says how many micro-batches a chunk runs in a row; 0 where it is left out.
+/// Megatron's switch that says how many micro-batches a chunk runs in a row, and its value; 0 where it is left out.
+inline constexpr std::string_view chunk_group_switch = "microbatch-group-size-per-virtual-pipeline-stage";
 [[nodiscard]] std::int32_t read_chunk_group(TomlReader& switches);
 
 /// What is wrong with layers, stages and micro-batches together, where all that it depends on is known.

@@ -64,7 +64,7 @@ SmallSpace switch_space(std::uint32_t seed) {
   SmallSpace space;
   const bool gelu = seed == 1;  // what is fused with its bias
   space.top = fmt::format(
-      "model = \"models/{}.json\"\ncluster = \"clusters/rtx-4090-24g.toml\"\ngpus = 2\n"
+      "model = \"models/{}.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 2\n"
       "model_override.num_hidden_layers = {}\nruntime.name = \"{}\"\n",
       gelu ? "gpt2-xl" : "qwen2.5-7b",
       gelu                         ? 6
