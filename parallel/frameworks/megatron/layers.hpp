@@ -21,6 +21,10 @@ class Parameters {
   std::map<std::string, const Weight*, std::less<>> by_name_;
 };
 
+/// Nothing where there is none.
+[[nodiscard]] const Tensor& value_of(const Weight* weight);
+[[nodiscard]] std::optional<Norm> norm_named(const Worker& w, const Parameters& parameters, const std::string& name);
+
 /// Adds a branch to the residual stream, after its linear's bias and dropout (core/fusions/fused_bias_dropout.py).
 struct BiasDropoutAdd {
   Name name;

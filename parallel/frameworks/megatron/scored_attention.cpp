@@ -21,16 +21,14 @@ Tensor cap_forward(Worker& w, const Cap& cap, const Tensor& x, Tensor& tangent) 
 
 Tensor cap_backward(Worker& w, const Cap& cap, Tensor gradient, Tensor tangent) {
   const Bytes size = tangent.bytes();
-  const auto step = [&](LabelId label) { return w.make(label, tangent.sizes, tangent.dtype, cap.category); };
+  const auto step = [&, shape = tangent.sizes, dtype = tangent.dtype](LabelId label) {
+    return w.make(label, shape, dtype, cap.category);
+  };
   Tensor multiplied = step(cap.capped_gradient);
   w.stream(Streaming::Copy, {std::move(gradient)}, {multiplied}, size, size);
   Tensor through = step(cap.tangent_gradient);
-  Tensor divided;
-  w.stream(Streaming::Activation, {std::move(multiplied), tangent}, {through}, 2 * size, size);
-  const Shape shape = tangent.sizes;
-  const DType dtype = tangent.dtype;
-  tangent = {};
-  divided = w.make(cap.uncapped_gradient, shape, dtype, cap.category);
+  w.stream(Streaming::Activation, {std::move(multiplied), std::move(tangent)}, {through}, 2 * size, size);
+  Tensor divided = step(cap.uncapped_gradient);
   w.stream(Streaming::Copy, {std::move(through)}, {divided}, size, size);
   return divided;
 }

@@ -106,6 +106,7 @@ Program lower_training(const LoweringInput& input, std::int32_t pipeline, std::i
   torch::Process process(comms.table, input.runtime.blas_workspace);
   {
     Session session(process, {.sums_in_place = false});
+    const Session::Scope scope(session, "model");
     Worker worker(session, input, comms,
                   chunks_of_rank(static_cast<std::int32_t>(input.graph.model.layers), input.layout, pipeline));
     Training training(worker, pipeline, shard);

@@ -44,7 +44,8 @@ class Operand {
  public:
   Operand(BufferId its) : buffer(its) {}
   Operand(const Tensor& tensor) : buffer(tensor.defined() ? tensor.buffer() : BufferId{}) {}
-  Operand(Tensor&& tensor) : buffer(tensor.defined() ? tensor.buffer() : BufferId{}), last_(std::move(tensor)) {}
+  Operand(Tensor&& tensor)
+      : buffer(tensor.defined() ? tensor.buffer() : BufferId{}), last_(std::move(tensor.storage)) {}
   Operand(const Operand&) = delete;
   Operand& operator=(const Operand&) = delete;
   ~Operand() = default;
@@ -52,7 +53,7 @@ class Operand {
   const BufferId buffer;  ///< none of a tensor that is not there
 
  private:
-  Tensor last_;
+  Ref<Storage> last_;
 };
 using Operands = std::initializer_list<Operand>;
 
