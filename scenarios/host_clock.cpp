@@ -16,6 +16,7 @@ bool takes_host_time(const Op& op) {
                         [](const Launch&) { return true; },
                         [](const Collective&) { return true; },
                         [](const Exchange&) { return true; },
+                        [](const Memcpy&) { return true; },
                         [](const Record&) { return false; },
                         [](const Wait&) { return false; },
                         [](const Sync&) { return true; },

@@ -31,17 +31,13 @@ class Replayer {
                    [&](const Alloc& o) { allocate(o); },
                    [&](const Free& o) { release(o.buffer); },
                    [&](const Borrow& o) { borrow(o); },
-                   [](const Launch&) {},
-                   [](const Collective&) {},
-                   [](const Exchange&) {},
                    [&](const Record& o) { record(o); },
                    [&](const Wait& o) { wait(o); },
                    [&](const Sync& o) { sync(o.event); },
                    [&](const CreateDriver& o) { create({o.resource}, prices_.of(o.resource), category(o.resource)); },
                    [&](const CreateCommunicator& o) { create({o.comm}, prices_.of(o.comm), Category::Nccl); },
-                   [](const Bind&) {},
-                   [](const Unbind&) {},
                    [&](const Mark& o) { enter(o); },
+                   Ignored<Launch, Collective, Exchange, Memcpy, Bind, Unbind>{},
                },
                op);
     return !record_.failure;
@@ -73,8 +69,10 @@ class Replayer {
 
  private:
   struct Held {
-    BlockId block{};
+    BlockId block{};  // none: in host memory
     Category category = Category::Temporaries;
+    MemorySpace space = MemorySpace::Device;
+    Bytes size;
   };
 
   // Where what repeats is not in the program, there are more of them.
@@ -84,14 +82,17 @@ class Replayer {
     return all[id.index()];
   }
 
+  HostRecord& host(MemorySpace space) { return space == MemorySpace::Pinned ? record_.pinned : record_.pageable; }
+
   void allocate(const Alloc& o) {
+    if (o.space != MemorySpace::Device) return allocate_on_host(o);
     const std::variant<BlockId, OutOfMemory> got = allocator_.malloc(o.size, o.stream);
     if (const OutOfMemory* oom = std::get_if<OutOfMemory>(&got)) {
       record_.failure = OutOfDeviceMemory{moment(), oom->segment, oom->available};
       return;
     }
     const BlockId block = std::get<BlockId>(got);
-    entry(buffers_, o.buffer) = {block, o.category};
+    entry(buffers_, o.buffer) = {block, o.category, o.space, o.size};
     composition_[o.category] += allocator_.size(block);
 
     const Bytes now = allocator_.allocated();
@@ -105,16 +106,31 @@ class Replayer {
     note_device();
   }
 
+  void allocate_on_host(const Alloc& o) {
+    entry(buffers_, o.buffer) = {{}, o.category, o.space, o.size};
+    HostRecord& its = host(o.space);
+    its.final += o.size;
+    if (its.final <= its.peak) return;
+    its.peak = its.final;
+    its.at = moment();
+  }
+
   void release(BufferId buffer) {
-    note_composition();
     const Held& held = buffers_[buffer.index()];
+    if (held.space != MemorySpace::Device) {
+      host(held.space).final -= held.size;
+      return;
+    }
+    note_composition();
     composition_[held.category] -= allocator_.size(held.block);
     allocator_.free(held.block);
   }
 
   // Where frees of borrowed blocks come at once, the block belongs to its own stream alone.
   void borrow(const Borrow& o) {
-    if (borrowed_ == BorrowedFrees::AtNextSync) allocator_.record_stream(buffers_[o.buffer.index()].block, o.stream);
+    const Held& held = buffers_[o.buffer.index()];
+    if (borrowed_ == BorrowedFrees::AtNextSync && held.space == MemorySpace::Device)
+      allocator_.record_stream(held.block, o.stream);
   }
   void record(const Record& o) {
     if (borrowed_ == BorrowedFrees::AtNextSync)
@@ -205,27 +221,21 @@ ObservedMemory replay(const Program& program, const DriverPrices& prices, const 
                 replayer.take_segment_events()});
     };
     std::visit(Overloaded{
-                   [&](const Alloc& o) { tell(tensors[o.buffer.index()] = replayer.tensor_of(o)); },
-                   [&](const Free& o) {
-                     tensors[o.buffer.index()].kind = TensorEvent::Kind::Free;
-                     tell(tensors[o.buffer.index()]);
+                   [&](const Alloc& o) {
+                     if (o.space == MemorySpace::Device) tell(tensors[o.buffer.index()] = replayer.tensor_of(o));
                    },
-                   [](const Borrow&) {},
-                   [](const Launch&) {},
-                   [](const Collective&) {},
-                   [](const Exchange&) {},
-                   [](const Record&) {},
-                   [](const Wait&) {},
-                   [](const Sync&) {},
+                   [&](const Free& o) {
+                     TensorEvent& tensor = tensors[o.buffer.index()];
+                     tensor.kind = TensorEvent::Kind::Free;
+                     if (tensor.buffer.valid()) tell(tensor);
+                   },
                    [&](const CreateDriver& o) {
                      tell(DriverEvent{o.resource, Replayer::category(o.resource), prices.of(o.resource).bytes});
                    },
                    [&](const CreateCommunicator& o) {
                      tell(DriverEvent{o.comm, Category::Nccl, prices.of(o.comm).bytes});
                    },
-                   [](const Bind&) {},
-                   [](const Unbind&) {},
-                   [](const Mark&) {},
+                   Ignored<Borrow, Launch, Collective, Exchange, Memcpy, Record, Wait, Sync, Bind, Unbind, Mark>{},
                },
                op);
   }
@@ -239,7 +249,8 @@ std::vector<LiveBuffer> live_buffers(const Program& program, const DriverPrices&
   std::vector<LiveBuffer> buffers(static_cast<std::size_t>(program.buffers));
   for (std::size_t i = 0; i <= op && i < program.ops.size(); ++i) {
     replayer.step(i, program.ops[i]);
-    if (const Alloc* alloc = std::get_if<Alloc>(&program.ops[i]))
+    if (const Alloc* alloc = std::get_if<Alloc>(&program.ops[i]);
+        alloc != nullptr && alloc->space == MemorySpace::Device)
       buffers[alloc->buffer.index()] = {
           alloc->buffer, alloc->label, alloc->category, alloc->size, replayer.block_of(alloc->buffer), i};
     else if (const Free* free = std::get_if<Free>(&program.ops[i]))
