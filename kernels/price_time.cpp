@@ -6,6 +6,7 @@
 
 #include "kernels/roofline.hpp"
 #include "sim/base/ensure.hpp"
+#include "sim/base/overloaded.hpp"
 #include "topology/route/traffic.hpp"
 
 namespace tidemark::kernels {
@@ -98,42 +99,76 @@ class Pricer {
   TimePrices prices() && {
     TimePrices found;
     found.links = links_.capacities();
-    for (const RankClass& its : folding_.classes) found.classes.push_back(times_of(its));
+    found.collectives.resize(folding_.groups.size());
+    for (const RankClass& its : folding_.classes) found.classes.push_back(times_of(its, found));
     return found;
   }
 
  private:
-  OpTimes times_of(const RankClass& its) {
+  OpTimes times_of(const RankClass& its, TimePrices& found) {
     const Program& program = workload_.programs[static_cast<std::size_t>(its.program)];
     OpTimes times;
     times.launch = cluster_.host.launch;
     for (const Kernel& kernel : program.kernels) times.kernels.push_back(kernel_time(kernel, cluster_.device));
     std::vector<Bytes> sizes(static_cast<std::size_t>(program.buffers));
-    for (const Op& op : program.ops) {
-      if (const auto* o = std::get_if<Alloc>(&op)) sizes[o->buffer.index()] = o->size;
-      if (const auto* o = std::get_if<Collective>(&op)) {
-        const auto [entry, added] = times.collectives.try_emplace({o->comm, o->kind, o->size});
-        if (added) entry->second = collective(its.first, *o);
-      }
-      if (const auto* o = std::get_if<Exchange>(&op)) {
-        for (const Transfer& t : program[o->transfers]) {
-          if (t.direction != Direction::Send) continue;
-          const auto [entry, added] = times.messages.try_emplace({o->comm, t.step, sizes[t.buffer.index()]});
-          if (added) entry->second = message(its.first, o->comm, t.step, sizes[t.buffer.index()]);
-        }
-      }
-    }
+    std::vector<MemorySpace> spaces(sizes.size());
+    for (const Op& op : program.ops)
+      std::visit(
+          Overloaded{
+              [&](const Alloc& o) {
+                sizes[o.buffer.index()] = o.size;
+                spaces[o.buffer.index()] = o.space;
+              },
+              [&](const Collective& o) {
+                const auto group = static_cast<std::size_t>(its.groups[o.comm.index()]);
+                const CollectiveKey key = key_of(program, o);
+                const auto [entry, added] = found.collectives[group].try_emplace(key);
+                if (added) entry->second = collective(its.first, key);
+              },
+              [&](const Exchange& o) {
+                for (const Transfer& t : program[o.transfers]) {
+                  if (t.direction != Direction::Send) continue;
+                  const auto [entry, added] = times.messages.try_emplace({o.comm, t.step, sizes[t.buffer.index()]});
+                  if (added) entry->second = message(its.first, o.comm, t.step, sizes[t.buffer.index()]);
+                }
+              },
+              [&](const Memcpy& o) {
+                const CopyKey key{spaces[o.from.index()], spaces[o.to.index()], o.size};
+                const auto [entry, added] = times.copies.try_emplace(key);
+                if (added) entry->second = copy(its.first, key);
+              },
+              // of kernels, above; the others take no time of a stream
+              Ignored<Launch, Free, Borrow, Record, Wait, Sync, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
+          },
+          op);
     return times;
   }
 
-  TransferPrice collective(Rank rank, const Collective& op) {
-    const Rank leader = group_leader(workload_.communicators[op.comm.index()], rank);
-    const Router::Way way = router_.collective(op.comm, leader, op.kind, op.size);
+  TransferPrice collective(Rank rank, const CollectiveKey& call) {
+    const Rank leader = group_leader(workload_.communicators[call.comm.index()], rank);
+    if (call.matrix.valid()) {
+      const auto [way, alone] = router_.uneven(call.comm, leader, call.kind, call.matrix);
+      TransferPrice price{alone.latency, {}};
+      for (const FoldedLinks::Load& load : links_.loads(call.comm, 0, leader, way))
+        price.loads.push_back({load.link, Bytes{load.weight}, load.sharers});
+      return price;
+    }
+    const Router::Way way = router_.collective(call.comm, leader, call.kind, call.size);
     CollectivePlan plan{way.algorithm, way.latency, way.of, {}};
-    const std::vector<FoldedLinks::Load>& loads = links_.loads(op.comm, 0, leader, way.number);
+    const std::vector<FoldedLinks::Load>& loads = links_.loads(call.comm, 0, leader, way.number);
     for (const FoldedLinks::Load& load : loads) plan.links.push_back({load.link, load.weight});
-    TransferPrice price = price_of(plan, op.size);
+    TransferPrice price = price_of(plan, call.size);
     for (std::size_t i = 0; i < price.loads.size(); ++i) price.loads[i].sharers = loads[i].sharers;
+    return price;
+  }
+
+  TransferPrice copy(Rank rank, const CopyKey& copy) {
+    TransferPrice price =
+        copy_price(router_.fabric(), rank.value, copy.from, copy.to, copy.size, router_.options().model);
+    if (price.loads.empty()) return price;
+    price.loads.clear();
+    for (const FoldedLinks::Load& load : links_.loads({}, copy.to == MemorySpace::Device ? 1 : 0, rank, 0))
+      price.loads.push_back({load.link, copy.size, load.sharers});
     return price;
   }
 

@@ -125,11 +125,8 @@ std::string device_job_text(const Scenario& scenario) {
   return text(device_job);
 }
 
-Validation validate(const Scenario& scenario, World& world, const ValidateOptions& options) {
+std::vector<RankAgreement> run_and_compare(const Workload& workload, World& world, const ValidateOptions& options) {
   const Rank me = world.rank();
-  refuse_allocator_settings(scenario);
-  const Job job(scenario);
-  const Workload workload = lower(job.lowering());
   Workload written = workload;
   Program predicted = written.program(me);
   for (Program& program : written.programs) program = without_frees(std::move(program));
@@ -174,17 +171,19 @@ Validation validate(const Scenario& scenario, World& world, const ValidateOption
   mine.measured_steps = std::move(run.steps);
   mine.findings = std::move(run.findings);
 
-  Validation answer;
-  answer.scenario = job.scenario;
-  answer.options = options;
   const std::vector<std::string> records = world.gather(text(mine));
-  for (const std::string& record : records) answer.ranks.push_back(parse_agreement(record));
-  if (records.empty()) {
-    answer.ranks.push_back(std::move(mine));
-    return answer;
-  }
+  if (records.empty()) return {std::move(mine)};
+  std::vector<RankAgreement> ranks;
+  for (const std::string& record : records) ranks.push_back(parse_agreement(record));
   const std::vector<std::vector<Duration>> steps = host_step_times(workload, options.scale, rates);
-  for (std::size_t r = 0; r < steps.size(); ++r) answer.ranks[r].predicted_steps = steps[r];
+  for (std::size_t r = 0; r < steps.size(); ++r) ranks[r].predicted_steps = steps[r];
+  return ranks;
+}
+
+Validation validate(const Scenario& scenario, World& world, const ValidateOptions& options) {
+  refuse_allocator_settings(scenario);
+  const Job job(scenario);
+  Validation answer{job.scenario, options, run_and_compare(lower(job.lowering()), world, options)};
   const auto here = std::count_if(answer.ranks.begin(), answer.ranks.end(),
                                   [](const RankAgreement& rank) { return rank.host == host_name(); });
   answer.oversubscribed = here > static_cast<std::ptrdiff_t>(std::thread::hardware_concurrency());

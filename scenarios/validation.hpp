@@ -33,6 +33,11 @@ struct Validation {
 /// What a GPU machine needs to run the scenario, as text (kernels/execute/device_job.hpp).
 [[nodiscard]] std::string device_job_text(const Scenario& scenario);
 
+/// Runs a workload, whose programs hold frees, on the world's ranks: all of them at rank 0, this one's part elsewhere.
+/// Throws as `validate` does.
+[[nodiscard]] std::vector<RankAgreement> run_and_compare(const Workload& workload, World& world,
+                                                         const ValidateOptions& options);
+
 /// Runs the scenario on the world's ranks, whose number is the scenario's. The whole answer at rank 0, this rank's part
 /// elsewhere. Throws InputError, on all ranks alike, where the world cannot hold the job; RunFailure where the run
 /// ended early.

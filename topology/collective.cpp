@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "sim/base/ensure.hpp"
@@ -420,11 +421,72 @@ TransferPrice collective_price(const Fabric& fabric, std::span<const std::int32_
   return price_of(fabric, eligible_plans(fabric, devices, kind, options), size, options);
 }
 
+namespace {
+
+/// All at once.
+class Together {
+ public:
+  void add(const TransferPrice& price) {
+    latency_ = std::max(latency_, price.latency);
+    for (const LinkLoad& load : price.loads) bytes_[load.link] += load.bytes;
+  }
+  [[nodiscard]] TransferPrice price() const {
+    TransferPrice all{latency_, {}};
+    for (const auto& [link, bytes] : bytes_) all.loads.push_back({link, bytes});
+    return all;
+  }
+
+ private:
+  Duration latency_;
+  std::map<LinkId, Bytes> bytes_;
+};
+
+/// Nothing shares links: the transfer takes as long as it does alone.
+TransferPrice unshared(const TransferPrice& routed, const Fabric& fabric) { return {alone(routed, fabric), {}}; }
+
+}  // namespace
+
+TransferPrice uneven_price(const Fabric& fabric, std::span<const std::int32_t> devices, CollectiveKind kind,
+                           std::span<const MatrixRow* const> rows, PriceModel model) {
+  const std::size_t n = devices.size();
+  ensure(rows.size() == n, "every member of a group has a row");
+  if (n == 1) return {};
+  Together all;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (kind == CollectiveKind::AllToAll) {
+      for (std::size_t j = 0; j < n; ++j)
+        if (const Bytes bytes = rows[i]->sends[j]; bytes > Bytes{} && i != j)
+          all.add(message_price(fabric, devices[i], devices[j], bytes));
+      continue;
+    }
+    const Bytes part = kind == CollectiveKind::AllGather ? rows[i]->sends.front() : rows[i]->receives.front();
+    if (part == Bytes{}) continue;
+    // A reduction comes round the ring to member i from the one after it, and loads the links that one's broadcast
+    // does.
+    std::vector<std::int32_t> ring(devices.begin(), devices.end());
+    const std::size_t root = kind == CollectiveKind::AllGather ? i : (i + 1) % n;
+    std::rotate(ring.begin(), ring.begin() + static_cast<std::ptrdiff_t>(root), ring.end());
+    all.add(price_of(collective_plans(fabric, ring, CollectiveKind::Broadcast).front(), part));
+  }
+  return model == PriceModel::Routed ? all.price() : unshared(all.price(), fabric);
+}
+
+TransferPrice copy_price(const Fabric& fabric, std::int32_t device, MemorySpace from, MemorySpace to, Bytes bytes,
+                         PriceModel model) {
+  ensure((from == MemorySpace::Device) != (to == MemorySpace::Device), "a copy has one end on the device");
+  const auto link = [&](LinkType type, std::int32_t at) {
+    return LinkId{fabric.first[static_cast<std::size_t>(type)] + at};
+  };
+  const LinkId own = link(from == MemorySpace::Device ? LinkType::HostUp : LinkType::HostDown, device);
+  const TransferPrice routed{fabric[own].latency,
+                             {{own, bytes}, {link(LinkType::HostBridge, fabric.node_of(device)), bytes}}};
+  return model == PriceModel::Routed ? routed : unshared(routed, fabric);
+}
+
 TransferPrice message_price(const Fabric& fabric, std::int32_t from, std::int32_t to, Bytes bytes, PriceModel model) {
   if (from == to) return {};
   if (model == PriceModel::Routed) return {step_latency(fabric, from, to), loads(route(fabric, from, to), bytes)};
-  const TransferPrice routed = message_price(fabric, from, to, bytes);
-  return {alone(routed, fabric), {}};
+  return unshared(message_price(fabric, from, to, bytes), fabric);
 }
 
 Duration alone(const TransferPrice& price, std::span<const Bandwidth> links) {

@@ -26,6 +26,9 @@
 //                 reduce-scatter S; between nodes a double binary tree for every place in a node (all-reduce only)
 //   direct        all-to-all: every member sends S/n to every other one at once, (n-1)/n S in all
 //
+// Uneven ones are made of others, as PyTorch asks NCCL for them: an all-to-all of messages, all at once; an all-gather
+// of a broadcast by each member, a reduce-scatter of a reduction to each, round the ring, all of them together.
+//
 // A latency per step comes on top: the slowest route of a step, and what NCCL's kernels and proxies take.
 
 namespace tidemark::topology {
@@ -79,6 +82,15 @@ struct CollectivePlan {
 
 [[nodiscard]] TransferPrice collective_price(const Fabric& fabric, std::span<const std::int32_t> devices,
                                              CollectiveKind kind, Bytes size, const CollectiveOptions& options = {});
+
+/// Of an uneven collective as a whole: `rows` by place in the group.
+[[nodiscard]] TransferPrice uneven_price(const Fabric& fabric, std::span<const std::int32_t> devices,
+                                         CollectiveKind kind, std::span<const MatrixRow* const> rows,
+                                         PriceModel model = PriceModel::Routed);
+
+/// One copy between a device and its host's memory.
+[[nodiscard]] TransferPrice copy_price(const Fabric& fabric, std::int32_t device, MemorySpace from, MemorySpace to,
+                                       Bytes bytes, PriceModel model = PriceModel::Routed);
 
 /// One message from a device to another one.
 [[nodiscard]] TransferPrice message_price(const Fabric& fabric, std::int32_t from, std::int32_t to, Bytes bytes,

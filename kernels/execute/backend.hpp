@@ -53,24 +53,26 @@ struct Findings {
 /// the time `finish` returns. Failures throw.
 template <class B>
 concept Backend = requires(B& b, const B& idle, BufferId buffer, Bytes size, StreamId stream, EventId event,
-                           const Kernel& kernel, const Group& group, CollectiveKind kind, CommSlot slot,
-                           std::span<const Reading> readings, std::span<const Writing> writings,
-                           std::span<const Delivery> deliveries, DriverResource resource, const std::string& doing) {
-  b.allocate(buffer, size, stream);
+                           const Kernel& kernel, const Group& group, CollectiveKind kind, const Parts& parts,
+                           CommSlot slot, std::span<const Reading> readings, std::span<const Writing> writings,
+                           std::span<const Delivery> deliveries, DriverResource resource, MemorySpace space,
+                           const std::string& doing) {
+  b.allocate(buffer, size, stream, space);
   b.release(buffer);
   b.borrow(buffer, stream);  ///< the release waits for what that stream has been given
   b.launch(stream, kernel, readings, writings);
   b.check(stream, readings);
-  b.collective(stream, slot, group, kind, buffer, buffer, size, doing);
+  b.collective(stream, slot, group, kind, buffer, buffer, parts, doing);
   b.exchange(stream, slot, group, deliveries, doing);
+  b.copy(stream, buffer, buffer, size);  ///< between the device and the host
   b.record(event, stream);
   b.wait(stream, event);
   b.sync(event);
   b.create(resource);
   b.create(slot, group);
   b.finish();
-  { idle.allocated() } -> std::same_as<Bytes>;  ///< blocks in use, in the job's bytes
-  { idle.reserved() } -> std::same_as<Bytes>;   ///< segments, in the job's bytes
+  { idle.allocated() } -> std::same_as<Bytes>;  ///< blocks in use on the device, in the job's bytes
+  { idle.reserved() } -> std::same_as<Bytes>;   ///< its segments, in the job's bytes
   { b.findings() } -> std::same_as<const Findings&>;
 };
 

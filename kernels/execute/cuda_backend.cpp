@@ -73,12 +73,13 @@ CudaBackend::~CudaBackend() {
   cudaFree(on_device_);
 }
 
-void CudaBackend::call_once(CommSlot slot, const Group& group, CollectiveKind kind, Bytes size) {
-  const auto bytes = static_cast<std::size_t>(device_scale.held(size).count());
+void CudaBackend::call_once(CommSlot slot, const Group& group, CollectiveKind kind, const Parts& parts) {
+  const std::int64_t words = std::max({parts.whole, parts.sends.end(), parts.receives.end()});
+  const auto bytes = static_cast<std::size_t>(words) * sizeof(std::uint64_t);
   void *in = nullptr, *out = nullptr;
   check_cuda(cudaMalloc(&in, bytes), "cudaMalloc");
   check_cuda(cudaMalloc(&out, bytes), "cudaMalloc");
-  run(compute, slot, group, kind, static_cast<std::uint64_t*>(in), static_cast<std::uint64_t*>(out), size,
+  run(compute, slot, group, kind, static_cast<std::uint64_t*>(in), static_cast<std::uint64_t*>(out), parts,
       "connecting");
   wait_for_compute("connecting");
   check_cuda(cudaFree(in), "cudaFree");
@@ -86,13 +87,18 @@ void CudaBackend::call_once(CommSlot slot, const Group& group, CollectiveKind ki
 }
 
 void CudaBackend::connect(const Program& program, const std::vector<Group>& groups) {
-  // The smallest and the largest call of each kind: NCCL's choice of algorithm goes by size.
-  std::map<std::pair<CommSlot, CollectiveKind>, std::pair<Bytes, Bytes>> calls;
+  // The smallest and the largest call of each kind: NCCL's choice of algorithm goes by size. Of uneven ones the first:
+  // members differ in what is large.
+  std::map<std::pair<CommSlot, CollectiveKind>, std::pair<Collective, Collective>> calls;
+  std::map<std::pair<CommSlot, CollectiveKind>, Collective> uneven;
   std::vector<bool> exchanges(groups.size(), false);
   for (const Op& op : program.ops) {
-    if (const auto* call = std::get_if<Collective>(&op)) {
-      const auto [entry, added] = calls.try_emplace({call->comm, call->kind}, call->size, call->size);
-      entry->second = {std::min(entry->second.first, call->size), std::max(entry->second.second, call->size)};
+    if (const auto* call = std::get_if<Collective>(&op); call != nullptr && call->row.valid()) {
+      uneven.try_emplace({call->comm, call->kind}, *call);
+    } else if (call != nullptr) {
+      auto& [least, most] = calls.try_emplace({call->comm, call->kind}, *call, *call).first->second;
+      if (call->size < least.size) least = *call;
+      if (call->size > most.size) most = *call;
     }
     if (const auto* exchange = std::get_if<Exchange>(&op)) exchanges[exchange->comm.index()] = true;
   }
@@ -116,11 +122,14 @@ void CudaBackend::connect(const Program& program, const std::vector<Group>& grou
       check_nccl(
           ncclCommInitRank(&communicators_.back(), static_cast<int>(group.size()), id, static_cast<int>(group.me)),
           "ncclCommInitRank");
-      for (const auto& [call, sizes] : calls) {
-        if (call.first != slot) continue;
-        call_once(slot, group, call.second, sizes.first);
-        call_once(slot, group, call.second, sizes.second);
+      const auto once = [&](const Collective& call) {
+        if (call.comm == slot) call_once(slot, group, call.kind, parts_of(program, call, group.size(), device_scale));
+      };
+      for (const auto& [kind, ends] : calls) {
+        once(ends.first);
+        once(ends.second);
       }
+      for (const auto& [kind, call] : uneven) once(call);
       if (exchanges[slot.index()]) meet_neighbours(slot, group);
     }
     world_.barrier();
@@ -160,14 +169,14 @@ cudaStream_t CudaBackend::stream(StreamId id) {
   return found;
 }
 
-void CudaBackend::allocate(BufferId buffer, Bytes size, StreamId its_stream) {
+void CudaBackend::allocate(BufferId buffer, Bytes size, StreamId its_stream, MemorySpace space) {
   give_back_what_is_done();
-  memory_.allocate(buffer, size, its_stream);
+  memory_.allocate(buffer, size, its_stream, space);
 }
 
 void CudaBackend::give_back(BufferId buffer) {
   const CudaMemory::Held& held = memory_[buffer];
-  fill_words(held.words, held.count, 0, 0, stream(held.stream));
+  if (held.space == MemorySpace::Device) fill_words(held.words, held.count, 0, 0, stream(held.stream));
   memory_.free(buffer);
 }
 
@@ -201,6 +210,10 @@ void CudaBackend::borrow(BufferId buffer, StreamId by) { borrowed_[buffer].push_
 void CudaBackend::check(StreamId on, std::span<const Reading> readings) {
   for (const Reading& reading : readings) {
     const CudaMemory::Held& held = memory_[reading.buffer];
+    if (held.space == MemorySpace::Pageable) {
+      check_pageable(on, reading, held);
+      continue;
+    }
     const std::uint64_t number = readings_.size();
     readings_.emplace_back(reading.op, reading.buffer);
     for (const ContentRun& run : reading.expected) {
@@ -208,6 +221,22 @@ void CudaBackend::check(StreamId on, std::span<const Reading> readings) {
       check_words(held.words, run, number, on_device_, stream(on));
     }
   }
+}
+
+// Kernels do not reach it.
+void CudaBackend::check_pageable(StreamId on, const Reading& reading, const CudaMemory::Held& held) {
+  cudaEvent_t event = nullptr;
+  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  check_cuda(cudaEventRecord(event, stream(on)), "cudaEventRecord");
+  wait_for(event, narrator_.reading(reading.op, reading.buffer));
+  cudaEventDestroy(event);
+  for (const ContentRun& run : reading.expected)
+    for (std::int64_t i = run.first(); i < run.end; i += run.grid)
+      if (i >= held.count || held.words[i] != run.at(i)) {
+        findings_.add(fmt::format("rank {}, {}: word {} in host memory is wrong", world_.rank().value,
+                                  narrator_.reading(reading.op, reading.buffer), i));
+        return;
+      }
 }
 
 void CudaBackend::launch(StreamId on, const Kernel&, std::span<const Reading> readings,
@@ -222,37 +251,67 @@ void CudaBackend::launch(StreamId on, const Kernel&, std::span<const Reading> re
 }
 
 void CudaBackend::collective(StreamId on, CommSlot slot, const Group& group, CollectiveKind kind, BufferId in,
-                             BufferId out, Bytes size, const std::string& doing) {
-  run(on, slot, group, kind, memory_[in].words, memory_[out].words, size, doing);
+                             BufferId out, const Parts& parts, const std::string& doing) {
+  run(on, slot, group, kind, memory_[in].words, memory_[out].words, parts, doing);
 }
 
+// NCCL has no uneven gathers and scatters: they are broadcasts by, and reductions to, one member after the other, as
+// PyTorch writes them (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp).
 void CudaBackend::run(StreamId on, CommSlot slot, const Group& group, CollectiveKind kind, std::uint64_t* in,
-                      std::uint64_t* out, Bytes size, const std::string& doing) {
+                      std::uint64_t* out, const Parts& parts, const std::string& doing) {
   const ncclComm_t communicator = communicators_[slot.index()];
   const cudaStream_t queue = stream(on);
-  const auto whole = static_cast<std::size_t>(device_scale.words(size));
-  const auto part = static_cast<std::size_t>(shard_words(device_scale.words(size), group.size()));
-  const auto me = static_cast<std::size_t>(group.me);
+  const auto& [all, sends, receives] = parts;
+  const auto whole = static_cast<std::size_t>(all);
+  const std::int64_t me = group.me;
+  const int members = static_cast<int>(group.size());
+  const auto count = [](const Cut& cut, std::int64_t place) { return static_cast<std::size_t>(cut.size(place)); };
+  const auto is_even = [&](const Cut& cut) { return cut.largest() * members == cut.end(); };
   const auto check = [&](ncclResult_t code) { check_nccl(code, doing.c_str()); };
+  const auto together = [&](auto&& each) {
+    check(ncclGroupStart());
+    for (int peer = 0; peer < members; ++peer) each(peer);
+    check(ncclGroupEnd());
+  };
   switch (kind) {
     case CollectiveKind::AllReduce:
       return check(ncclAllReduce(in, out, whole, ncclUint64, ncclSum, communicator, queue));
-    case CollectiveKind::ReduceScatter:
-      return check(
-          ncclReduceScatter(in, in == out ? out + me * part : out, part, ncclUint64, ncclSum, communicator, queue));
-    case CollectiveKind::AllGather:
-      return check(ncclAllGather(in == out ? in + me * part : in, out, part, ncclUint64, communicator, queue));
+    case CollectiveKind::ReduceScatter: {
+      std::uint64_t* const mine = in == out ? out + sends.begin(me) : out;
+      if (is_even(sends))
+        return check(ncclReduceScatter(in, mine, count(sends, me), ncclUint64, ncclSum, communicator, queue));
+      return together([&](int peer) {
+        check(ncclReduce(in + sends.begin(peer), mine, count(sends, peer), ncclUint64, ncclSum, peer, communicator,
+                         queue));
+      });
+    }
+    case CollectiveKind::AllGather: {
+      const std::uint64_t* const mine = in == out ? in + receives.begin(me) : in;
+      if (is_even(receives))
+        return check(ncclAllGather(mine, out, count(receives, me), ncclUint64, communicator, queue));
+      return together([&](int peer) {
+        check(ncclBroadcast(mine, out + receives.begin(peer), count(receives, peer), ncclUint64, peer, communicator,
+                            queue));
+      });
+    }
     case CollectiveKind::Broadcast:
       return check(ncclBroadcast(in, out, whole, ncclUint64, 0, communicator, queue));
     case CollectiveKind::AllToAll:
-      check(ncclGroupStart());
-      for (int peer = 0; peer < static_cast<int>(group.size()); ++peer) {
-        const std::size_t at = static_cast<std::size_t>(peer) * part;
-        check(ncclSend(in + at, part, ncclUint64, peer, communicator, queue));
-        check(ncclRecv(out + at, part, ncclUint64, peer, communicator, queue));
-      }
-      return check(ncclGroupEnd());
+      return together([&](int peer) {
+        check(ncclSend(in + sends.begin(peer), count(sends, peer), ncclUint64, peer, communicator, queue));
+        check(ncclRecv(out + receives.begin(peer), count(receives, peer), ncclUint64, peer, communicator, queue));
+      });
   }
+}
+
+void CudaBackend::copy(StreamId on, BufferId from, BufferId to, Bytes size) {
+  const CudaMemory::Held &source = memory_[from], &target = memory_[to];
+  const std::int64_t words = std::min({device_scale.words(size), source.count, target.count});
+  check_cuda(cudaMemcpyAsync(target.words, source.words, static_cast<std::size_t>(words) * sizeof(std::uint64_t),
+                             cudaMemcpyDefault, stream(on)),
+             "cudaMemcpyAsync");
+  // As PyTorch's pinned blocks: they come back when the copy is done.
+  borrow(source.space == MemorySpace::Device ? to : from, on);
 }
 
 void CudaBackend::exchange(StreamId on, CommSlot slot, const Group& group, std::span<const Delivery> deliveries,

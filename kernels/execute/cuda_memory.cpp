@@ -1,6 +1,7 @@
 #include "kernels/execute/detail/cuda_memory.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <stdexcept>
 #include <utility>
@@ -62,21 +63,47 @@ std::uint64_t* CudaSegments::at(Address address) const {
 
 Bytes CudaSegments::take_highest() { return std::exchange(highest_, Bytes{}); }
 
-void CudaMemory::allocate(BufferId buffer, Bytes size, StreamId stream) {
+CudaMemory::~CudaMemory() {
+  for (const Held& held : held_) free_on_host(held);
+}
+
+// Of what is on the device: nothing.
+void CudaMemory::free_on_host(const Held& held) {
+  if (held.space == MemorySpace::Pinned)
+    cudaFreeHost(held.words);
+  else if (held.space == MemorySpace::Pageable)
+    delete[] held.words;
+}
+
+void CudaMemory::allocate(BufferId buffer, Bytes size, StreamId stream, MemorySpace space) {
+  const std::int64_t count = device_scale.words(size);
+  if (space == MemorySpace::Pageable) {
+    held_[buffer.index()] = {{}, new std::uint64_t[static_cast<std::size_t>(count)]{}, count, stream, space};
+    return;
+  }
+  if (space == MemorySpace::Pinned) {
+    void* words = nullptr;
+    const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(std::uint64_t);
+    check_cuda(cudaHostAlloc(&words, bytes, cudaHostAllocDefault), "cudaHostAlloc");
+    std::memset(words, 0, bytes);
+    held_[buffer.index()] = {{}, static_cast<std::uint64_t*>(words), count, stream, space};
+    return;
+  }
   const std::variant<BlockId, OutOfMemory> got = allocator_.malloc(size, stream);
   if (const auto* out = std::get_if<OutOfMemory>(&got))
     throw std::runtime_error(fmt::format("out of device memory: {} MiB asked for, {} MiB free, {} MiB held",
                                          out->segment.count() >> 20, out->available.count() >> 20,
                                          out->reserved.count() >> 20));
   const BlockId block = std::get<BlockId>(got);
-  held_[buffer.index()] = {block, allocator_.source().at(allocator_.address(block)), device_scale.words(size), stream};
+  held_[buffer.index()] = {block, allocator_.source().at(allocator_.address(block)), count, stream, space};
 }
 
 void CudaMemory::free(BufferId buffer) {
   Held& held = held_[buffer.index()];
-  ensure(held.block.has_value(), "a buffer is released once");
-  allocator_.free(*held.block);
-  held.block.reset();
+  ensure(held.words != nullptr, "a buffer is released once");
+  if (held.block) allocator_.free(*held.block);
+  free_on_host(held);
+  held = {};
 }
 
 }  // namespace tidemark::execute

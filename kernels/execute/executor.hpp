@@ -83,7 +83,7 @@ class Executor {
   void execute(const Op& op) {
     std::visit(Overloaded{
                    [&](const Alloc& o) {
-                     backend_.allocate(o.buffer, o.size, o.stream);
+                     backend_.allocate(o.buffer, o.size, o.stream, o.space);
                      highest_.allocated = std::max(highest_.allocated, backend_.allocated());
                    },
                    [](const Free&) { ensure(false, "an executed program holds no frees"); },
@@ -91,6 +91,7 @@ class Executor {
                    [&](const Launch& o) { launch(o); },
                    [&](const Collective& o) { collective(o); },
                    [&](const Exchange& o) { exchange(o); },
+                   [&](const Memcpy& o) { copy(o); },
                    [&](const Record& o) { backend_.record(o.event, o.stream); },
                    [&](const Wait& o) { backend_.wait(o.stream, o.event); },
                    [&](const Sync& o) { backend_.sync(o.event); },
@@ -126,7 +127,9 @@ class Executor {
     readings_.clear();
     read(o.in);
     backend_.check(o.stream, readings_);
-    backend_.collective(o.stream, o.comm, group(o.comm), o.kind, o.in, o.out, o.size, doing());
+    const Group& its = group(o.comm);
+    backend_.collective(o.stream, o.comm, its, o.kind, o.in, o.out,
+                        parts_of(program_, o, its.size(), expectation_.scale()), doing());
     check_written(o.stream, {o.out});
   }
 
@@ -145,6 +148,14 @@ class Executor {
     backend_.check(o.stream, readings_);
     backend_.exchange(o.stream, o.comm, its, deliveries, doing());
     check_written(o.stream, received);
+  }
+
+  void copy(const Memcpy& o) {
+    readings_.clear();
+    read(o.from);
+    backend_.check(o.stream, readings_);
+    backend_.copy(o.stream, o.from, o.to, o.size);
+    check_written(o.stream, {o.to});
   }
 
   // What others sent is looked at as soon as it is there, whether or not anyone reads it later.

@@ -6,6 +6,7 @@
 
 #include "sim/base/ensure.hpp"
 #include "sim/base/hash.hpp"
+#include "sim/base/overloaded.hpp"
 
 namespace tidemark::execute {
 namespace {
@@ -36,22 +37,31 @@ Expectation::Facts Expectation::facts_of(const Program& program) const {
     facts.first.push_back(static_cast<std::uint32_t>(facts.writers.size()));
     for_each_operand(program, op, [&](BufferId b) { facts.writers.push_back(last[b.index()]); });
     const auto now = static_cast<std::int64_t>(i);
-    if (const auto* alloc = std::get_if<Alloc>(&op)) {
-      facts.sizes[alloc->buffer.index()] = alloc->size;
-      facts.labels[alloc->buffer.index()] = alloc->label;
-    } else if (const auto* launch = std::get_if<Launch>(&op)) {
-      for (const BufferId b : program[launch->outputs]) last[b.index()] = now;
-    } else if (const auto* call = std::get_if<Collective>(&op)) {
-      facts.collectives[call->comm].push_back(i);
-      last[call->out.index()] = now;
-    } else if (const auto* exchange = std::get_if<Exchange>(&op)) {
-      const std::int32_t size = group_size(workload_.communicators[exchange->comm.index()]);
-      for (const Transfer& t : program[exchange->transfers]) {
-        auto& side = t.direction == Direction::Send ? facts.sends : facts.receives;
-        side[{exchange->comm, round_the_group(t.step, size)}].push_back({i, t.buffer});
-        if (t.direction == Direction::Receive) last[t.buffer.index()] = now;
-      }
-    }
+    std::visit(Overloaded{
+                   [&](const Alloc& o) {
+                     facts.sizes[o.buffer.index()] = o.size;
+                     facts.labels[o.buffer.index()] = o.label;
+                   },
+                   [&](const Launch& o) {
+                     for (const BufferId b : program[o.outputs]) last[b.index()] = now;
+                   },
+                   [&](const Collective& o) {
+                     facts.collectives[o.comm].push_back(i);
+                     last[o.out.index()] = now;
+                   },
+                   [&](const Exchange& o) {
+                     const std::int32_t size = group_size(workload_.communicators[o.comm.index()]);
+                     for (const Transfer& t : program[o.transfers]) {
+                       auto& side = t.direction == Direction::Send ? facts.sends : facts.receives;
+                       side[{o.comm, round_the_group(t.step, size)}].push_back({i, t.buffer});
+                       if (t.direction == Direction::Receive) last[t.buffer.index()] = now;
+                     }
+                   },
+                   [&](const Memcpy& o) { last[o.to.index()] = now; },
+                   // write nothing
+                   Ignored<Free, Borrow, Record, Wait, Sync, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
+               },
+               op);
   }
   facts.first.push_back(static_cast<std::uint32_t>(facts.writers.size()));
   return facts;
@@ -82,7 +92,16 @@ Content Expectation::after(Rank rank, std::size_t op, BufferId buffer) const {
   const Op& wrote = workload_.program(rank).ops[op];
   if (const auto* call = std::get_if<Collective>(&wrote)) return after_collective(rank, op, *call);
   if (const auto* exchange = std::get_if<Exchange>(&wrote)) return received(rank, op, *exchange, buffer);
+  if (const auto* copy = std::get_if<Memcpy>(&wrote)) return after_copy(rank, op, *copy);
   return stamped(stamp(rank, op, buffer), words(rank, buffer));
+}
+
+Content Expectation::after_copy(Rank rank, std::size_t op, const Memcpy& copy) const {
+  const std::int64_t moved = std::min({scale_.words(copy.size), words(rank, copy.from), words(rank, copy.to)});
+  Content found;
+  append(found, before(rank, op, copy.from), 0, moved, 0);
+  append(found, before(rank, op, copy.to), moved, words(rank, copy.to), moved);
+  return found;
 }
 
 Content Expectation::after_collective(Rank rank, std::size_t op, const Collective& call) const {
@@ -90,18 +109,18 @@ Content Expectation::after_collective(Rank rank, std::size_t op, const Collectiv
   const auto n = static_cast<std::int64_t>(members.size());
   const std::vector<std::size_t>& mine = facts(rank).collectives.at(call.comm);
   const auto turn = static_cast<std::size_t>(std::lower_bound(mine.begin(), mine.end(), op) - mine.begin());
-  const auto input = [&](Rank member) {
-    const std::size_t its = facts(member).collectives.at(call.comm)[turn];
-    return before(member, its, std::get<Collective>(workload_.program(member).ops[its]).in);
+  const auto op_of = [&](Rank member) { return facts(member).collectives.at(call.comm)[turn]; };
+  const auto call_of = [&](Rank member) -> const Collective& {
+    return std::get<Collective>(workload_.program(member).ops[op_of(member)]);
   };
+  const auto input = [&](Rank member) { return before(member, op_of(member), call_of(member).in); };
   const auto inputs = [&] {
     std::vector<Content> all;
     for (const Rank member : members) all.push_back(input(member));
     return all;
   };
   const auto me = static_cast<std::int64_t>(std::find(members.begin(), members.end(), rank) - members.begin());
-  const std::int64_t whole = scale_.words(call.size);
-  const std::int64_t part = shard_words(whole, n);
+  const auto& [whole, sends, receives] = parts_of(workload_.program(rank), call, n, scale_);
   const bool in_place = call.in == call.out;
   const std::int64_t end = words(rank, call.out);
   const Content kept = in_place ? before(rank, op, call.in) : Content{};
@@ -113,27 +132,30 @@ Content Expectation::after_collective(Rank rank, std::size_t op, const Collectiv
       append(found, kept, whole, end, whole);
       break;
     case CollectiveKind::ReduceScatter: {
-      const std::int64_t at = in_place ? me * part : 0;
+      const std::int64_t at = in_place ? sends.begin(me) : 0, past = at + sends.size(me);
       append(found, kept, 0, at, 0);
-      append(found, sum(inputs()), me * part, (me + 1) * part, at);
-      append(found, kept, at + part, end, at + part);
+      append(found, sum(inputs()), sends.begin(me), sends.begin(me + 1), at);
+      append(found, kept, past, end, past);
       break;
     }
     case CollectiveKind::AllGather:
       for (std::int64_t m = 0; m < n; ++m) {
-        const std::int64_t from = in_place ? m * part : 0;
-        append(found, input(members[static_cast<std::size_t>(m)]), from, from + part, m * part);
+        const std::int64_t from = in_place ? receives.begin(m) : 0;
+        append(found, input(members[static_cast<std::size_t>(m)]), from, from + receives.size(m), receives.begin(m));
       }
-      append(found, kept, n * part, end, n * part);
+      append(found, kept, receives.end(), end, receives.end());
       break;
     case CollectiveKind::Broadcast:
       append(found, input(members.front()), 0, whole, 0);
       append(found, kept, whole, end, whole);
       break;
     case CollectiveKind::AllToAll:
-      for (std::int64_t m = 0; m < n; ++m)
-        append(found, input(members[static_cast<std::size_t>(m)]), me * part, (me + 1) * part, m * part);
-      append(found, kept, n * part, end, n * part);
+      for (std::int64_t m = 0; m < n; ++m) {
+        const Rank member = members[static_cast<std::size_t>(m)];
+        const Cut its = parts_of(workload_.program(member), call_of(member), n, scale_).sends;
+        append(found, input(member), its.begin(me), its.begin(me + 1), receives.begin(m));
+      }
+      append(found, kept, receives.end(), end, receives.end());
       break;
   }
   return found;

@@ -9,6 +9,7 @@
 
 #include "kernels/execute/content.hpp"
 #include "kernels/execute/page_scale.hpp"
+#include "kernels/execute/parts.hpp"
 #include "sim/program/workload.hpp"
 
 namespace tidemark::execute {
@@ -61,6 +62,7 @@ class Expectation {
     return scale_.words(facts(rank).sizes[buffer.index()]);
   }
   [[nodiscard]] std::int64_t writer(Rank rank, std::size_t op, BufferId buffer) const;
+  [[nodiscard]] Content after_copy(Rank rank, std::size_t op, const Memcpy& copy) const;
   [[nodiscard]] Content after_collective(Rank rank, std::size_t op, const Collective& call) const;
   [[nodiscard]] Content received(Rank rank, std::size_t op, const Exchange& call, BufferId buffer) const;
 

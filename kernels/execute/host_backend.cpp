@@ -1,5 +1,6 @@
 #include "kernels/execute/host_backend.hpp"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -55,8 +56,15 @@ void HostBackend::launch(StreamId stream, const Kernel&, std::span<const Reading
 }
 
 void HostBackend::collective(StreamId, CommSlot, const Group& group, CollectiveKind kind, BufferId in, BufferId out,
-                             Bytes size, const std::string& doing) {
-  collectives_.run(group, kind, memory_.words(in), memory_.words(out), scale_.words(size), doing);
+                             const Parts& parts, const std::string& doing) {
+  collectives_.run(group, kind, memory_.words(in), memory_.words(out), parts, doing);
+}
+
+void HostBackend::copy(StreamId, BufferId from, BufferId to, Bytes size) {
+  const std::span<const std::uint64_t> source = memory_.words(from);
+  const std::span<std::uint64_t> target = memory_.words(to);
+  const auto moved = std::min({static_cast<std::size_t>(scale_.words(size)), source.size(), target.size()});
+  std::copy_n(source.begin(), moved, target.begin());
 }
 
 void HostBackend::exchange(StreamId, CommSlot, const Group& group, std::span<const Delivery> deliveries,

@@ -13,16 +13,19 @@ class HostBackend {
  public:
   HostBackend(World& world, std::int32_t buffers, PageScale scale, Narrator narrator);
 
-  void allocate(BufferId buffer, Bytes size, StreamId stream) { memory_.allocate(buffer, size, stream); }
+  void allocate(BufferId buffer, Bytes size, StreamId stream, MemorySpace space = MemorySpace::Device) {
+    memory_.allocate(buffer, size, stream, space);
+  }
   void release(BufferId buffer) { memory_.release(buffer); }
   void borrow(BufferId, StreamId) {}
   void launch(StreamId stream, const Kernel& kernel, std::span<const Reading> readings,
               std::span<const Writing> writings);
   void check(StreamId stream, std::span<const Reading> readings);
   void collective(StreamId stream, CommSlot slot, const Group& group, CollectiveKind kind, BufferId in, BufferId out,
-                  Bytes size, const std::string& doing);
+                  const Parts& parts, const std::string& doing);
   void exchange(StreamId stream, CommSlot slot, const Group& group, std::span<const Delivery> deliveries,
                 const std::string& doing);
+  void copy(StreamId stream, BufferId from, BufferId to, Bytes size);
   void record(EventId, StreamId) {}
   void wait(StreamId, EventId) {}
   void sync(EventId) {}

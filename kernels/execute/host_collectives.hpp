@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/execute/parts.hpp"
 #include "kernels/execute/world.hpp"
 #include "sim/program/program.hpp"
 
@@ -29,9 +30,9 @@ class HostCollectives {
  public:
   explicit HostCollectives(World& world);
 
-  /// `whole` words make the larger side on each rank; `in` and `out` may be one.
+  /// `in` and `out` may be one.
   void run(const Group& group, CollectiveKind kind, std::span<std::uint64_t> in, std::span<std::uint64_t> out,
-           std::int64_t whole, const std::string& doing);
+           const Parts& parts, const std::string& doing);
 
   /// Memory of the chunks.
   [[nodiscard]] Bytes held() const;
@@ -40,12 +41,12 @@ class HostCollectives {
   using Words = std::span<std::uint64_t>;
 
   void all_reduce(const Group& group, Words in, Words out, const std::string& doing);
-  void reduce_scatter(const Group& group, Words in, Words out, std::int64_t part, const std::string& doing);
-  void all_gather(const Group& group, Words all, std::int64_t part, const std::string& doing);
+  void reduce_scatter(const Group& group, Words in, Words out, const Cut& cut, const std::string& doing);
+  void all_gather(const Group& group, Words all, const Cut& cut, const std::string& doing);
   void broadcast(const Group& group, Words all, const std::string& doing);
-  void all_to_all(const Group& group, Words in, Words out, std::int64_t part, const std::string& doing);
+  void all_to_all(const Group& group, Words in, Words out, const Parts& parts, const std::string& doing);
   // The sum of every member's words at the place that `mine` has for part p, at the member p, in `partial_`. `part(p)`
-  // is this rank's input to it; all have one length.
+  // is this rank's input to it, as long on every rank.
   template <class Part>
   Words sum_round_the_ring(const Group& group, Part&& part, const std::string& doing);
   void pass_on(const Group& group, Words send, Words receive, const std::string& doing);

@@ -1,6 +1,7 @@
 #include "kernels/execute/host_memory.hpp"
 
 #include <stdexcept>
+#include <utility>
 #include <variant>
 
 #include <fmt/format.h>
@@ -75,7 +76,33 @@ std::byte* HostSegments::pages_at(Address address) const {
   return memory.data() + (address - start).count() * widening;
 }
 
-void HostMemory::allocate(BufferId buffer, Bytes size, StreamId stream) {
+HostMemory::~HostMemory() {
+  for (const Held& held : held_)
+    if (held.space != MemorySpace::Device) munmap(held.pages, static_cast<std::size_t>(held.resident.count()));
+}
+
+void HostMemory::allocate(BufferId buffer, Bytes size, StreamId stream, MemorySpace space) {
+  Held& held = held_[buffer.index()];
+  held = space == MemorySpace::Device ? block_for(size, stream) : pages_for(size, space);
+  held.live = true;
+  for (std::int64_t at = 0; at < held.resident.count(); at += PageScale::page.count())
+    *reinterpret_cast<volatile std::uint64_t*>(held.pages + at) = 0;
+}
+
+HostMemory::Held HostMemory::pages_for(Bytes size, MemorySpace space) const {
+  const Bytes resident = scale_.held(size);
+  void* const pages = mmap(nullptr, static_cast<std::size_t>(resident.count()), PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (pages == MAP_FAILED)
+    throw std::runtime_error(
+        fmt::format("out of memory: the operating system refuses {} MiB for a buffer of the host (ulimit -v, "
+                    "vm.overcommit_memory and vm.max_map_count limit it)",
+                    resident.count() >> 20));
+  madvise(pages, static_cast<std::size_t>(resident.count()), MADV_NOHUGEPAGE);  // refused where there are none: as well
+  return {{}, static_cast<std::byte*>(pages), resident, scale_.words(size), space, false};
+}
+
+HostMemory::Held HostMemory::block_for(Bytes size, StreamId stream) {
   const std::variant<BlockId, OutOfMemory> got = allocator_.malloc(size, stream);
   if (const auto* none = std::get_if<OutOfMemory>(&got))
     throw std::runtime_error(
@@ -83,19 +110,20 @@ void HostMemory::allocate(BufferId buffer, Bytes size, StreamId stream) {
                     "beside {} MiB of segments (ulimit -v, vm.overcommit_memory and vm.max_map_count limit it)",
                     none->segment.count() * widening >> 20, none->segment.count() >> 20, none->reserved.count() >> 20));
   const BlockId block = std::get<BlockId>(got);
-  Held& held = held_[buffer.index()];
-  held = {block, allocator_.source().pages_at(allocator_.address(block)), scale_.held(allocator_.size(block)),
-          scale_.words(size)};
-  for (std::int64_t at = 0; at < held.resident.count(); at += PageScale::page.count())
-    *reinterpret_cast<volatile std::uint64_t*>(held.pages + at) = 0;
+  return {block,
+          allocator_.source().pages_at(allocator_.address(block)),
+          scale_.held(allocator_.size(block)),
+          scale_.words(size),
+          MemorySpace::Device,
+          false};
 }
 
 void HostMemory::release(BufferId buffer) {
   Held& held = held_[buffer.index()];
-  ensure(held.block.has_value(), "a buffer is released once");
+  ensure(std::exchange(held.live, false), "a buffer is released once");
   madvise(held.pages, static_cast<std::size_t>(held.resident.count()), MADV_DONTNEED);
-  allocator_.free(*held.block);
-  held.block.reset();  // the pages stay known: a use after the release must find what is there
+  // The pages stay known: a use after the release must find what is there.
+  if (held.block) allocator_.free(*held.block);
 }
 
 std::span<std::uint64_t> HostMemory::words(BufferId buffer) const {

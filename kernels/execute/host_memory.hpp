@@ -8,6 +8,7 @@
 
 #include "kernels/execute/page_scale.hpp"
 #include "sim/memory/caching_allocator.hpp"
+#include "sim/program/program.hpp"
 
 namespace tidemark::execute {
 
@@ -43,13 +44,16 @@ class HostSegments {
 static_assert(ExpandableSegmentSource<HostSegments>);
 
 /// A rank's device memory, played by host memory: the caching allocator's blocks, of which the pages that the scale
-/// leaves are resident while they are allocated, and only then.
+/// leaves are resident while they are allocated, and only then. Its buffers in host memory have pages of their own.
 class HostMemory {
  public:
   HostMemory(std::int32_t buffers, PageScale scale) : scale_(scale), held_(static_cast<std::size_t>(buffers)) {}
+  HostMemory(const HostMemory&) = delete;
+  HostMemory& operator=(const HostMemory&) = delete;
+  ~HostMemory();
 
   /// Its pages are there and zero. Throws std::runtime_error where there are none to be had.
-  void allocate(BufferId buffer, Bytes size, StreamId stream);
+  void allocate(BufferId buffer, Bytes size, StreamId stream, MemorySpace space = MemorySpace::Device);
   /// Its pages are given back: whoever reads on finds zeros.
   void release(BufferId buffer);
 
@@ -60,11 +64,16 @@ class HostMemory {
 
  private:
   struct Held {
-    std::optional<BlockId> block;
+    std::optional<BlockId> block;  // on the device
     std::byte* pages = nullptr;
     Bytes resident;
     std::int64_t words = 0;
+    MemorySpace space = MemorySpace::Device;
+    bool live = false;
   };
+
+  Held block_for(Bytes size, StreamId stream);
+  [[nodiscard]] Held pages_for(Bytes size, MemorySpace space) const;
 
   PageScale scale_;
   CachingAllocator<HostSegments> allocator_;

@@ -10,6 +10,7 @@
 #include "kernels/execute/host_backend.hpp"
 #include "kernels/execute/host_collectives.hpp"
 #include "sim/base/ensure.hpp"
+#include "sim/base/overloaded.hpp"
 #include "sim/clock/engine.hpp"
 
 namespace tidemark::execute {
@@ -112,41 +113,58 @@ class HostProgram {
   }
   [[nodiscard]] std::int64_t pages(BufferId b) const { return scale_.units(sizes_[b.index()]); }
 
+  // A transfer, which the host thread waits for.
+  template <class Call>
+  void call(Call same) {
+    same.stream = {0};
+    out.ops.emplace_back(same);
+    out.ops.emplace_back(Record{{0}, {0}});
+    out.ops.emplace_back(Sync{{0}});
+  }
+
   void add(const Program& program, const Op& op) {
-    if (const auto* alloc = std::get_if<Alloc>(&op)) {
-      sizes_[alloc->buffer.index()] = alloc->size;
-      out.ops.push_back(op);
-      work(rates_.op + pages(alloc->buffer) * rates_.touch_page);
-    } else if (const auto* free = std::get_if<Free>(&op)) {
-      out.ops.push_back(op);
-      work(rates_.op + pages(free->buffer) * rates_.release_page);
-    } else if (const auto* launch = std::get_if<Launch>(&op)) {
-      Duration time = rates_.op;
-      BufferId last;
-      for (const BufferId b : program[launch->inputs]) time += pages(b) * rates_.read_page;
-      for (const BufferId b : program[launch->outputs])
-        if (b != std::exchange(last, b)) time += pages(b) * rates_.write_page;
-      work(time);
-    } else if (const auto* call = std::get_if<Collective>(&op)) {
-      work(2 * rates_.op + (pages(call->in) + pages(call->out)) * rates_.read_page);
-      Collective same = *call;
-      same.stream = {0};
-      out.ops.emplace_back(same);
-      out.ops.emplace_back(Record{{0}, {0}});
-      out.ops.emplace_back(Sync{{0}});
-    } else if (const auto* exchange = std::get_if<Exchange>(&op)) {
-      Duration time = rates_.op;
-      for (const Transfer& t : program[exchange->transfers]) time += pages(t.buffer) * rates_.read_page;
-      work(time);
-      Exchange same = *exchange;
-      same.stream = {0};
-      out.ops.emplace_back(same);
-      out.ops.emplace_back(Record{{0}, {0}});
-      out.ops.emplace_back(Sync{{0}});
-    } else if (!std::holds_alternative<Record>(op) && !std::holds_alternative<Wait>(op) &&
-               !std::holds_alternative<Sync>(op) && !std::holds_alternative<Borrow>(op)) {
-      out.ops.push_back(op);
-    }
+    const auto keep = [&](const auto&) { out.ops.push_back(op); };
+    std::visit(Overloaded{
+                   [&](const Alloc& o) {
+                     sizes_[o.buffer.index()] = o.size;
+                     out.ops.push_back(op);
+                     work(rates_.op + pages(o.buffer) * rates_.touch_page);
+                   },
+                   [&](const Free& o) {
+                     out.ops.push_back(op);
+                     work(rates_.op + pages(o.buffer) * rates_.release_page);
+                   },
+                   [&](const Launch& o) {
+                     Duration time = rates_.op;
+                     BufferId last;
+                     for (const BufferId b : program[o.inputs]) time += pages(b) * rates_.read_page;
+                     for (const BufferId b : program[o.outputs])
+                       if (b != std::exchange(last, b)) time += pages(b) * rates_.write_page;
+                     work(time);
+                   },
+                   [&](const Collective& o) {
+                     work(2 * rates_.op + (pages(o.in) + pages(o.out)) * rates_.read_page);
+                     call(o);
+                   },
+                   [&](const Exchange& o) {
+                     Duration time = rates_.op;
+                     for (const Transfer& t : program[o.transfers]) time += pages(t.buffer) * rates_.read_page;
+                     work(time);
+                     call(o);
+                   },
+                   [&](const Memcpy& o) {  // looked at on both sides, and moved
+                     work(2 * rates_.op + (pages(o.from) + pages(o.to)) * rates_.read_page +
+                          scale_.units(o.size) * rates_.move_page);
+                   },
+                   [&](const CreateDriver& o) { keep(o); },
+                   [&](const CreateCommunicator& o) { keep(o); },
+                   [&](const Bind& o) { keep(o); },
+                   [&](const Unbind& o) { keep(o); },
+                   [&](const Mark& o) { keep(o); },
+                   // one stream has nothing to order
+                   Ignored<Borrow, Record, Wait, Sync>{},
+               },
+               op);
   }
 
   PageScale scale_;
@@ -176,24 +194,44 @@ Duration ring_time(CollectiveKind kind, std::int64_t n, std::int64_t pages, cons
   return hops;
 }
 
-OpTimes times_of(const HostProgram& program, const Workload& workload, PageScale scale, const HostRates& rates) {
-  OpTimes times;
-  times.kernels = program.times;
-  std::vector<Bytes> sizes(static_cast<std::size_t>(program.out.buffers));
-  for (const Op& op : program.out.ops) {
-    if (const auto* alloc = std::get_if<Alloc>(&op)) sizes[alloc->buffer.index()] = alloc->size;
-    if (const auto* call = std::get_if<Collective>(&op)) {
-      const std::int64_t n = group_size(workload.communicators[call->comm.index()]);
-      times.collectives[{call->comm, call->kind, call->size}] = {
-          ring_time(call->kind, n, scale.units(call->size), rates), {}};
-    }
-    if (const auto* exchange = std::get_if<Exchange>(&op)) {
-      for (const Transfer& t : program.out[exchange->transfers])
-        times.messages[{exchange->comm, t.step, sizes[t.buffer.index()]}] = {
-            rates.message + scale.units(sizes[t.buffer.index()]) * rates.move_page, {}};
+// Of the member with the most to send or receive, which the others wait for.
+std::int64_t largest_pages(const Workload& workload, const Program& program, const Collective& o, Rank rank,
+                           PageScale scale) {
+  if (!o.row.valid()) return scale.units(o.size);
+  Bytes most;
+  for (const Rank member : group_members(workload.communicators[o.comm.index()], rank))
+    for (const MatrixRow& row : workload.program(member).rows)
+      if (row.matrix == program[o.row].matrix) most = std::max(most, larger_side(o.kind, row));
+  return scale.units(most);
+}
+
+TimePrices prices_of(const std::vector<HostProgram>& programs, const Workload& workload, const Folding& folding,
+                     PageScale scale, const HostRates& rates) {
+  TimePrices prices;
+  prices.collectives.resize(folding.groups.size());
+  for (const RankClass& its : folding.classes) {
+    const HostProgram& program = programs[static_cast<std::size_t>(its.program)];
+    OpTimes& times = prices.classes.emplace_back();
+    times.kernels = program.times;
+    std::vector<Bytes> sizes(static_cast<std::size_t>(program.out.buffers));
+    for (const Op& op : program.out.ops) {
+      if (const auto* alloc = std::get_if<Alloc>(&op)) sizes[alloc->buffer.index()] = alloc->size;
+      if (const auto* call = std::get_if<Collective>(&op)) {
+        const std::int64_t n = group_size(workload.communicators[call->comm.index()]);
+        auto& of_group = prices.collectives[static_cast<std::size_t>(its.groups[call->comm.index()])];
+        const auto [price, added] = of_group.try_emplace(key_of(program.out, *call));
+        if (added)
+          price->second.latency =
+              ring_time(call->kind, n, largest_pages(workload, program.out, *call, its.first, scale), rates);
+      }
+      if (const auto* exchange = std::get_if<Exchange>(&op)) {
+        for (const Transfer& t : program.out[exchange->transfers])
+          times.messages[{exchange->comm, t.step, sizes[t.buffer.index()]}] = {
+              rates.message + scale.units(sizes[t.buffer.index()]) * rates.move_page, {}};
+      }
     }
   }
-  return times;
+  return prices;
 }
 
 }  // namespace
@@ -226,9 +264,7 @@ std::vector<std::vector<Duration>> host_step_times(const Workload& workload, Pag
     program.events = 1;
   }
   const Folding folding = unfolded(run, std::vector<std::int32_t>(run.program_of_rank.size(), 0));
-  TimePrices prices;
-  for (const RankClass& its : folding.classes)
-    prices.classes.push_back(times_of(programs[static_cast<std::size_t>(its.program)], run, scale, rates));
+  const TimePrices prices = prices_of(programs, run, folding, scale, rates);
   const Trace trace = simulate(run, folding, prices, {.sharing = LinkSharing::None});
   std::vector<std::vector<Duration>> steps;
   if (!std::holds_alternative<Completed>(trace.outcome)) return steps;

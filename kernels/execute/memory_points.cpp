@@ -1,6 +1,7 @@
 #include "kernels/execute/memory_points.hpp"
 
 #include <algorithm>
+#include <map>
 
 #include "sim/memory/replay.hpp"
 
@@ -17,20 +18,33 @@ struct Curve {
   Bytes reserved;
 };
 
-// A replay that counts pages beside blocks.
+// A replay that counts pages beside blocks. What is in host memory is resident where blocks are, in a process.
 Curve curve_of(const Program& predicted, PageScale scale, Holding holding) {
-  // By op of the predicted program: blocks that come (positive) or go (negative), and segments after it.
-  std::vector<Bytes> blocks(predicted.ops.size()), segments(predicted.ops.size(), Bytes{-1});
+  // By op of the predicted program: blocks and their pages that come (positive) or go (negative), and segments after
+  // it.
+  std::vector<Bytes> blocks(predicted.ops.size()), pages(blocks), segments(predicted.ops.size(), Bytes{-1});
   DriverPrices nothing;  // host memory has no driver
   std::size_t slots = 0;
   for (const Op& op : predicted.ops)
     if (const auto* create = std::get_if<CreateCommunicator>(&op)) slots = std::max(slots, create->comm.index() + 1);
   nothing.communicators.resize(slots);
   const ObservedMemory observed = replay(predicted, nothing, {}, [&](const MemoryEvent& event) {
-    if (const auto* tensor = std::get_if<TensorEvent>(&event.what))
-      blocks[event.at.op] = tensor->kind == TensorEvent::Kind::Alloc ? tensor->block : -tensor->block;
+    if (const auto* tensor = std::get_if<TensorEvent>(&event.what)) {
+      const bool comes = tensor->kind == TensorEvent::Kind::Alloc;
+      blocks[event.at.op] = comes ? tensor->block : -tensor->block;
+      pages[event.at.op] = comes ? scale.held(tensor->block) : -scale.held(tensor->block);
+    }
     segments[event.at.op] = event.reserved;
   });
+
+  std::map<BufferId, Bytes> on_host;
+  for (std::size_t i = 0; i < predicted.ops.size(); ++i) {
+    if (const auto* alloc = std::get_if<Alloc>(&predicted.ops[i]);
+        alloc != nullptr && alloc->space != MemorySpace::Device)
+      pages[i] = on_host[alloc->buffer] = scale.held(alloc->size);
+    else if (const auto* free = std::get_if<Free>(&predicted.ops[i]); free != nullptr && on_host.contains(free->buffer))
+      pages[i] = -on_host.at(free->buffer);
+  }
 
   Curve curve;
   curve.reserved = observed.record.peak_reserved;
@@ -41,11 +55,8 @@ Curve curve_of(const Program& predicted, PageScale scale, Holding holding) {
     if (const auto* mark = std::get_if<Mark>(&op)) now.step = mark->step, now.phase = mark->phase;
     const bool is_free = std::holds_alternative<Free>(op);
     now.op = curve.after.size() - (is_free ? 1 : 0);
-    const Bytes pages = blocks[i] < Bytes{0}   ? -scale.held(-blocks[i])
-                        : blocks[i] > Bytes{0} ? scale.held(blocks[i])
-                                               : Bytes{};
     if (holding == Holding::Blocks)
-      now.resident += pages;
+      now.resident += pages[i];
     else if (segments[i] >= Bytes{0})
       now.resident = segments[i];
     now.allocated += blocks[i];

@@ -32,7 +32,7 @@ struct MemoryPoints {
 
 /// What of a rank's memory the system sees.
 enum class Holding : std::uint8_t {
-  Blocks,    ///< pages of allocated blocks, as on the host back end
+  Blocks,    ///< pages of allocated blocks and of host memory, as on the host back end
   Segments,  ///< whole segments, cached or not, as on a device
 };
 

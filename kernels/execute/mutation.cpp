@@ -69,6 +69,7 @@ bool is_read_later(const Program& program, std::size_t op, BufferId buffer) {
         if (b == buffer) return false;
     }
     if (const auto* call = std::get_if<Collective>(&program.ops[i]); call != nullptr && call->in == buffer) return true;
+    if (const auto* copy = std::get_if<Memcpy>(&program.ops[i]); copy != nullptr && copy->from == buffer) return true;
   }
   return false;
 }
@@ -105,17 +106,23 @@ Group group_of(const Workload& workload, CommSlot slot, Rank rank) {
 }
 
 // What a program asks of a communicator, in order.
-std::vector<std::pair<CollectiveKind, Bytes>> calls(const Program& program, CommSlot slot) {
-  std::vector<std::pair<CollectiveKind, Bytes>> found;
+struct Call {
+  CollectiveKind kind;
+  Bytes size;
+  MatrixRow row;  // empty: an even one
+  bool operator==(const Call&) const = default;
+};
+std::vector<Call> calls(const Program& program, CommSlot slot) {
+  std::vector<Call> found;
   for (const Op& op : program.ops)
     if (const auto* call = std::get_if<Collective>(&op); call != nullptr && call->comm == slot)
-      found.emplace_back(call->kind, call->size);
+      found.push_back({call->kind, call->size, call->row.valid() ? program[call->row] : MatrixRow{}});
   return found;
 }
 
 // Whether ranks that meet along `other` ask the same of `slot`, so that it comes to an end between them.
 bool ends_along(const Workload& workload, CommSlot slot, CommSlot other) {
-  std::vector<std::vector<std::pair<CollectiveKind, Bytes>>> asked;
+  std::vector<std::vector<Call>> asked;
   for (const Program& program : workload.programs) asked.push_back(calls(program, slot));
   const auto of = [&](Rank rank) { return asked[static_cast<std::size_t>(workload.program_of_rank[rank.index()])]; };
   const Communicator& across = workload.communicators[other.index()];

@@ -24,6 +24,8 @@ struct PageScale {
   }
   [[nodiscard]] constexpr Bytes held(Bytes size) const { return units(size) * unit; }
   [[nodiscard]] constexpr std::int64_t words(Bytes size) const { return held(size) / word; }
+  /// Of one of several uneven parts of a buffer: rounded down, so that they never hold more than it does.
+  [[nodiscard]] constexpr std::int64_t part_words(Bytes size) const { return size / word / divisor; }
 };
 
 /// Nothing is scaled, and a payload is exactly as large as its buffer.

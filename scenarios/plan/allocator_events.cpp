@@ -43,16 +43,18 @@ class Cutter {
     std::int32_t place = 0;
     std::int32_t bodies = 0;  // entered by then
     bool freed = false;
+    bool on_host = false;  // of no matter to the allocator
   };
 
   void add(const Op& op) {
     std::visit(Overloaded{
                    [&](const Alloc& o) { allocate(o); },
-                   [&](const Free& o) { refer(made_[o.buffer.index()], {}, Kind::Free, Kind::FreeState); },
-                   [&](const Borrow& o) { refer(made_[o.buffer.index()], o.stream, Kind::Borrow, std::nullopt); },
+                   [&](const Free& o) { refer(o.buffer, {}, Kind::Free, Kind::FreeState); },
+                   [&](const Borrow& o) { refer(o.buffer, o.stream, Kind::Borrow, std::nullopt); },
                    [](const Launch&) {},
                    [](const Collective&) {},
                    [](const Exchange&) {},
+                   [](const Memcpy&) {},
                    [&](const Record& o) { record(o); },
                    [&](const Wait& o) { refer(o.event, o.stream, Kind::Wait, Kind::WaitState); },
                    [&](const Sync& o) { refer(o.event, {}, Kind::Sync, Kind::SyncState); },
@@ -68,7 +70,9 @@ class Cutter {
 
   void allocate(const Alloc& o) {
     Made& made = made_[o.buffer.index()];
-    if (micro_batch_ < 0) {
+    if (o.space != MemorySpace::Device) {
+      made.on_host = true;
+    } else if (micro_batch_ < 0) {
       made.place = state_allocs_++;
       part_->push_back({o.size.count(), 0, 0, o.stream, Kind::AllocState});
     } else if (!made.freed && step_ == 1) {
@@ -80,6 +84,10 @@ class Cutter {
       made.bodies = bodies_;
       part_->push_back({o.size.count(), 0, 0, o.stream, Kind::Alloc});
     }
+  }
+  void refer(BufferId buffer, StreamId stream, Kind kind, std::optional<Kind> kind_of_state) {
+    const Made& made = made_[buffer.index()];
+    if (!made.on_host) refer(made, stream, kind, kind_of_state);
   }
   void refer(const Made& made, StreamId stream, Kind kind, std::optional<Kind> kind_of_state) {
     const bool of_state = made.since < 0;

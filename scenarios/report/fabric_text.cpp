@@ -2,16 +2,19 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 
 #include <fmt/format.h>
 
 #include "scenarios/report/format.hpp"
+#include "sim/base/overloaded.hpp"
 #include "sim/clock/time_prices.hpp"
 #include "topology/collective.hpp"
 #include "topology/fabric.hpp"
 #include "topology/fabric_graph.hpp"
+#include "topology/route/traffic.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -110,20 +113,36 @@ std::string routes(const Job& job, const Fabric& fabric) {
 struct StepTraffic {
   std::map<CollectiveKey, std::int64_t> collectives;
   std::map<MessageKey, std::int64_t> messages;
+  std::map<CopyKey, std::int64_t> copies;
 };
 
 StepTraffic traffic_of(const Program& program, std::int32_t step) {
   StepTraffic found;
   std::vector<Bytes> sizes(static_cast<std::size_t>(program.buffers));
+  std::vector<MemorySpace> spaces(sizes.size());
   bool in_step = false;
   for (const Op& op : program.ops) {
-    if (const auto* o = std::get_if<Alloc>(&op)) sizes[o->buffer.index()] = o->size;
-    if (const auto* o = std::get_if<Mark>(&op)) in_step = o->step == step;
-    if (!in_step) continue;
-    if (const auto* o = std::get_if<Collective>(&op)) ++found.collectives[{o->comm, o->kind, o->size}];
-    if (const auto* o = std::get_if<Exchange>(&op))
-      for (const Transfer& t : program[o->transfers])
-        if (t.direction == Direction::Send) ++found.messages[{o->comm, t.step, sizes[t.buffer.index()]}];
+    std::visit(Overloaded{
+                   [&](const Alloc& o) {
+                     sizes[o.buffer.index()] = o.size;
+                     spaces[o.buffer.index()] = o.space;
+                   },
+                   [&](const Mark& o) { in_step = o.step == step; },
+                   [&](const Collective& o) {
+                     if (in_step) ++found.collectives[key_of(program, o)];
+                   },
+                   [&](const Exchange& o) {
+                     for (const Transfer& t : program[o.transfers])
+                       if (in_step && t.direction == Direction::Send)
+                         ++found.messages[{o.comm, t.step, sizes[t.buffer.index()]}];
+                   },
+                   [&](const Memcpy& o) {
+                     if (in_step) ++found.copies[{spaces[o.from.index()], spaces[o.to.index()], o.size}];
+                   },
+                   // load no links
+                   Ignored<Free, Borrow, Launch, Record, Wait, Sync, CreateDriver, CreateCommunicator, Bind, Unbind>{},
+               },
+               op);
   }
   return found;
 }
@@ -132,6 +151,7 @@ StepTraffic traffic_of(const Program& program, std::int32_t step) {
 TransferPrice traffic_of(const Job& job, const Fabric& fabric) {
   std::vector<StepTraffic> of_program;
   for (const Program& program : job.timed.programs) of_program.push_back(traffic_of(program, job.scenario.train.steps));
+  std::optional<Router> router;  // of what is uneven
   std::map<LinkId, Bytes> sums;
   const auto add = [&](const TransferPrice& price, std::int64_t times) {
     for (const LinkLoad& load : price.loads) sums[load.link] += load.bytes * times;
@@ -143,6 +163,11 @@ TransferPrice traffic_of(const Job& job, const Fabric& fabric) {
     for (const auto& [key, times] : its.collectives) {
       const Communicator& communicator = job.timed.communicators[key.comm.index()];
       if (group_leader(communicator, rank) != rank) continue;
+      if (key.matrix.valid()) {
+        if (!router) router.emplace(job.timed, job.scenario.cluster);
+        add(router->uneven(key.comm, rank, key.kind, key.matrix).price, times);
+        continue;
+      }
       const auto [entry, added] = plans.try_emplace({key.comm, key.kind});
       if (added) {
         std::vector<std::int32_t> devices;
@@ -155,6 +180,7 @@ TransferPrice traffic_of(const Job& job, const Fabric& fabric) {
       const Communicator& communicator = job.timed.communicators[key.comm.index()];
       add(message_price(fabric, r, group_neighbour(communicator, rank, key.step).value, key.size), times);
     }
+    for (const auto& [key, times] : its.copies) add(copy_price(fabric, r, key.from, key.to, key.size), times);
   }
   TransferPrice all;
   for (const auto& [link, bytes] : sums) all.loads.push_back({link, bytes});

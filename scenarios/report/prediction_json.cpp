@@ -32,6 +32,9 @@ Json composition(const Composition& parts) {
   return out;
 }
 
+// What a process holds beside its program's own buffers is not modelled, as `not_modelled` says: nothing is no figure.
+Json host_peak(const HostRecord& host) { return host.peak > Bytes{} ? Json(host.peak.count()) : Json(nullptr); }
+
 Json group_json(const RankGroup& group, const Layout& layout, const std::vector<Communicator>& communicators) {
   const MemoryRecord& m = group.memory;
   Json ranks = Json::array();
@@ -56,8 +59,8 @@ Json group_json(const RankGroup& group, const Layout& layout, const std::vector<
           {"peak_reserved_bytes", m.peak_reserved.count()},
           {"peak_device_bytes", m.device.bytes.count()},
           {"peak_device_upper_bytes", m.peak_device_upper.count()},
-          {"peak_host_pinned_bytes", nullptr},  // not modelled, as `not_modelled` says
-          {"peak_host_pageable_bytes", nullptr},
+          {"peak_host_pinned_bytes", host_peak(m.pinned)},
+          {"peak_host_pageable_bytes", host_peak(m.pageable)},
           {"static_allocated_bytes", m.final_allocated.count()},
           {"peak_allocated_by_step", std::move(by_step)},
           {"peak_at", instant(m.device.at, group.device_peak_op, group.device_peak_time)},

@@ -163,9 +163,6 @@ class Timeline {
                                   const Op& op) const {
     TimelineWork found;
     std::visit(Overloaded{
-                   [](const Alloc&) {},
-                   [](const Free&) {},
-                   [](const Borrow&) {},
                    [&](const Launch& o) {
                      found.kind = "kernel";
                      found.what = text(program[o.kernel]);
@@ -187,17 +184,15 @@ class Timeline {
                        found.bytes += bytes;
                      }
                    },
-                   [](const Record&) {},
+                   [&](const Memcpy& o) {
+                     found.kind = "memcpy";
+                     found.bytes = o.size;
+                   },
                    [&](const Wait& o) {
                      found.kind = "wait";
                      found.event = o.event.value;
                    },
-                   [](const Sync&) {},
-                   [](const CreateDriver&) {},
-                   [](const CreateCommunicator&) {},
-                   [](const Bind&) {},
-                   [](const Unbind&) {},
-                   [](const Mark&) {},
+                   Ignored<Alloc, Free, Borrow, Record, Sync, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
                },
                op);
     return found;

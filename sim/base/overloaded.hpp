@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 namespace tidemark::sim {
 
 /// A visitor made of lambdas, one per alternative.
@@ -9,5 +11,12 @@ struct Overloaded : Lambdas... {
 };
 template <class... Lambdas>
 Overloaded(Lambdas...) -> Overloaded<Lambdas...>;
+
+/// In a visit: alternatives that have no part in it, by name, so that a new one is a compile error still.
+template <class... Ts>
+struct Ignored {
+  template <class T>
+  requires(std::is_same_v<T, Ts> || ...) constexpr void operator()(const T&) const {}
+};
 
 }  // namespace tidemark::sim

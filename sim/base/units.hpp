@@ -74,6 +74,8 @@ using NameId = Id<struct NameKind>;        ///< a variable of the framework's fr
 using LabelId = Id<struct LabelKind>;      ///< an interned text of one program
 using KernelId = Id<struct KernelKind>;    ///< an interned kernel of one program
 using CommSlot = Id<struct CommSlotKind>;  ///< "my pipeline group": a communicator, seen from a rank
+using MatrixId = Id<struct MatrixKind>;    ///< who sends how much to whom, among the members of a group
+using RowId = Id<struct RowKind>;          ///< one program's row of a matrix
 
 }  // namespace tidemark::sim
 

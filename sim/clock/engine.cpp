@@ -95,9 +95,7 @@ class Engine {
     for (std::uint32_t i = stretch.first; i < stretch.last; ++i) {
       its.trace.host[i] = at;
       const Op& op = its.program->ops[i];
-      if (std::holds_alternative<Launch>(op) || std::holds_alternative<Collective>(op) ||
-          std::holds_alternative<Exchange>(op))
-        at = at + its.launch;
+      if (is_handed_over(op)) at = at + its.launch;
     }
   }
 
@@ -168,6 +166,7 @@ class Engine {
       }
       case TimedOp::Kind::Collective:
       case TimedOp::Kind::Exchange:
+      case TimedOp::Kind::Copy:
         stream.in_transfer = true;
         stream.arrived = std::max(stream.tail, handed_over);
         arrivals_.push(at);
@@ -210,8 +209,10 @@ class Engine {
     const TimedOp& op = *state_.stream(at).next;
     if (op.kind == TimedOp::Kind::Collective)
       join(at, its, its.collectives[op.what]);
-    else
+    else if (op.kind == TimedOp::Kind::Exchange)
       post(at, its.exchanges[op.what]);
+    else
+      copy(at, its.copies[op.what]);
   }
 
   void join(const Waiter& at, ClassState& its, const CollectiveCall& call) {
@@ -229,6 +230,11 @@ class Engine {
     ActiveTransfer& transfer = begin(*call.price, meeting.last);
     transfer.members.swap(meeting.arrived);
     meetings.close_first();
+  }
+
+  void copy(const Waiter& at, const TransferPrice* price) {
+    ensure(price != nullptr, "every copy of a workload has a price");
+    begin(*price, state_.stream(at).arrived).members.push_back(at);
   }
 
   void post(const Waiter& at, const std::vector<MessageCall>& messages) {

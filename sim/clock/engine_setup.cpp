@@ -17,7 +17,7 @@ class SetUp {
   template <class Programs>
   EngineState of(const Programs& programs, const TimePrices& prices) && {
     time_programs(programs, prices);
-    for (std::int32_t c = 0; c < state_.class_count(); ++c) prepare(c, prices.classes[static_cast<std::size_t>(c)]);
+    for (std::int32_t c = 0; c < state_.class_count(); ++c) prepare(c, prices);
     for (const GroupClass& group : state_.folding.groups) state_.meetings.push_back({group.classes.size(), 0, {}});
     // A timeline tells of each by itself.
     if (options_.keep == Keep::Ends) {
@@ -56,11 +56,17 @@ class SetUp {
     }
   }
 
-  void prepare(std::int32_t c, const OpTimes& times) {
+  void prepare(std::int32_t c, const TimePrices& prices) {
     ClassState& its = state_.of(c);
     const TimedProgram& program = *its.timed;
-    for (const CollectiveKey& key : program.collectives)
-      its.collectives.push_back({key.comm, state_.group_of(c, key.comm), price_in(times.collectives, key)});
+    const OpTimes& times = prices.classes[static_cast<std::size_t>(c)];
+    for (const CollectiveKey& key : program.collectives) {
+      const std::int32_t group = state_.group_of(c, key.comm);
+      const bool priced = static_cast<std::size_t>(group) < prices.collectives.size();
+      its.collectives.push_back(
+          {key.comm, group, priced ? price_in(prices.collectives[static_cast<std::size_t>(group)], key) : nullptr});
+    }
+    for (const CopyKey& key : program.copies) its.copies.push_back(price_in(times.copies, key));
     for (const TimedExchange& exchange : program.exchanges) {
       std::vector<MessageCall>& calls = its.exchanges.emplace_back();
       for (const TimedExchange::Message& m : exchange.messages) calls.push_back(message_call(c, times, exchange, m));
@@ -91,16 +97,14 @@ class SetUp {
   // What repeats does so in the same order.
   static Overlaps overlaps_of(const RepeatingProgram& program) { return overlaps_of(program.rolled); }
 
-  // A transfer as links tell it apart: messages by their channel, collectives by their group and what they are.
+  // A transfer as links tell it apart: messages by their channel, collectives by their group and what they are. Copies
+  // are all one: nobody's collective is alone where there are any.
   struct LinkUse {
     std::int32_t channel = nobody, group = nobody;
-    CollectiveKind kind = CollectiveKind::AllReduce;
-    Bytes size;
+    CollectiveKey call = {};
     bool operator==(const LinkUse&) const = default;
   };
-  static LinkUse use_of(const CollectiveCall& call, const CollectiveKey& key) {
-    return {nobody, call.group, key.kind, key.size};
-  }
+  static LinkUse use_of(const CollectiveCall& call, const CollectiveKey& key) { return {nobody, call.group, key}; }
 
   // Collectives of one class that meet no other transfer on their links become kernels.
   void time_lone_transfers(const std::vector<Overlaps>& overlaps) {
@@ -137,7 +141,8 @@ class SetUp {
       for (std::size_t call = 0; call < its.collectives.size(); ++call)
         note(its.collectives[call].price, use_of(its.collectives[call], its.timed->collectives[call]));
       for (const std::vector<MessageCall>& messages : its.exchanges)
-        for (const MessageCall& m : messages) note(m.price, {m.channel, nobody, {}, {}});
+        for (const MessageCall& m : messages) note(m.price, {.channel = m.channel});
+      for (const TransferPrice* price : its.copies) note(price, {});
     }
   }
 

@@ -8,6 +8,7 @@
 
 #include "sim/base/ensure.hpp"
 #include "sim/base/hash.hpp"
+#include "sim/base/overloaded.hpp"
 
 namespace tidemark::sim {
 namespace {
@@ -26,13 +27,17 @@ struct Ties {
 
 Ties ties_of(const Program& program, std::size_t slots) {
   Ties ties{std::vector<bool>(slots, false), {}};
-  for (const Op& op : program.ops) {
-    if (const Collective* collective = std::get_if<Collective>(&op)) {
-      ties.collective[collective->comm.index()] = true;
-    } else if (const Exchange* exchange = std::get_if<Exchange>(&op)) {
-      for (const Transfer& t : program[exchange->transfers]) ties.peers.emplace(exchange->comm.value, t.step);
-    }
-  }
+  for (const Op& op : program.ops)
+    std::visit(Overloaded{
+                   [&](const Collective& o) { ties.collective[o.comm.index()] = true; },
+                   [&](const Exchange& o) {
+                     for (const Transfer& t : program[o.transfers]) ties.peers.emplace(o.comm.value, t.step);
+                   },
+                   // ties to nobody
+                   Ignored<Alloc, Free, Borrow, Launch, Memcpy, Record, Wait, Sync, CreateDriver, CreateCommunicator,
+                           Bind, Unbind, Mark>{},
+               },
+               op);
   return ties;
 }
 
@@ -72,7 +77,10 @@ class Refinement {
     for (const Traffic::Flow& flow : traffic_.flows) {
       const std::size_t from = orbit(flow.rank);
       flow_ranks_.push_back(from);
-      receivers_.push_back(flow.way == 0 ? static_cast<std::size_t>(peers_.at({flow.comm.value, flow.step})[from]) : 0);
+      const bool to_itself = !flow.comm.valid();
+      receivers_.push_back(to_itself       ? from
+                           : flow.way == 0 ? static_cast<std::size_t>(peers_.at({flow.comm.value, flow.step})[from])
+                                           : 0);
     }
   }
 

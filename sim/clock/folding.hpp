@@ -41,8 +41,8 @@ struct Folding {
   }
 };
 
-/// Who loads which links: a collective of one group or a message of one rank, whatever its sizes. With a symmetry, one
-/// flow and one link of each orbit, as `orbit` says how many there are.
+/// Who loads which links: a collective of one group, a message or a copy of one rank, whatever its sizes. With a
+/// symmetry, one flow and one link of each orbit, as `orbit` says how many there are.
 struct Traffic {
   struct Link {
     Bandwidth capacity;
@@ -53,8 +53,8 @@ struct Traffic {
     std::int64_t weight = 1;  ///< bytes are in proportion to it
   };
   struct Flow {
-    CommSlot comm;
-    std::int32_t step = 0;   ///< of a message
+    CommSlot comm;           ///< none: a copy between the rank's device and its host
+    std::int32_t step = 0;   ///< of a message; of a copy, 0 from the device and 1 to it
     Rank rank;               ///< the sender, or the lowest of the group
     std::int32_t way = 0;    ///< 0: a message; else of a collective, which takes other links in another way
     std::uint64_t cost = 0;  ///< equal where latencies are, and what weights are relative to

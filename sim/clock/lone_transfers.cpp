@@ -67,6 +67,7 @@ class Order {
         call(s, program_.collectives.size() + op.what);
         break;
       case TimedOp::Kind::Kernels:
+      case TimedOp::Kind::Copy:  // never taken for alone
         break;
     }
   }
@@ -102,7 +103,8 @@ void join(TimedOp& first, const TimedOp& second) {
 Overlaps overlaps(const TimedProgram& program) { return Order(program).overlaps(); }
 
 TimedProgram with_known(const TimedProgram& program, const std::vector<std::optional<Duration>>& durations) {
-  TimedProgram known{{}, program.host, program.step_ends, program.collectives, program.exchanges, program.events};
+  TimedProgram known = program;
+  known.streams.clear();
   for (const std::vector<TimedOp>& ops : program.streams) {
     std::vector<TimedOp>& joined = known.streams.emplace_back();
     for (TimedOp op : ops) {

@@ -3,27 +3,54 @@
 #include <algorithm>
 
 #include "sim/base/ensure.hpp"
+#include "sim/base/overloaded.hpp"
 
 namespace tidemark::sim {
 namespace {
 
-constexpr std::int32_t no_slot = -1;
+// What a stream does: a transfer in the communicator of that slot, or one of these.
+using Work = std::int32_t;
+constexpr Work kernels = -1, copy = -2;
 
-// By event: the communicator of the last transfer before its record, on the recorded stream.
-std::vector<std::int32_t> slots_of_events(const Program& program) {
-  std::vector<std::int32_t> of_event(static_cast<std::size_t>(program.events), no_slot);
-  std::vector<std::int32_t> last;  // by stream
-  const auto at = [&](StreamId stream) -> std::int32_t& {
-    if (stream.index() >= last.size()) last.resize(stream.index() + 1, no_slot);
-    return last[stream.index()];
-  };
-  for (const Op& op : program.ops) {
-    if (const auto* o = std::get_if<Collective>(&op)) at(o->stream) = o->comm.value;
-    if (const auto* o = std::get_if<Exchange>(&op)) at(o->stream) = o->comm.value;
-    if (const auto* o = std::get_if<Record>(&op)) of_event[o->event.index()] = at(o->stream);
+// What each op of a program gives its stream to do, and what a wait waits for: the last transfer or copy before the
+// event's record, on the recorded stream.
+class Works {
+ public:
+  explicit Works(const Program& program) : events_(static_cast<std::size_t>(program.events), kernels) {
+    works_.reserve(program.ops.size());
+    for (const Op& op : program.ops)
+      works_.push_back(std::visit(Overloaded{
+                                      [&](const Collective& o) { return last(o.stream) = o.comm.value; },
+                                      [&](const Exchange& o) { return last(o.stream) = o.comm.value; },
+                                      [&](const Memcpy& o) { return last(o.stream) = copy; },
+                                      [&](const Record& o) { return events_[o.event.index()] = last(o.stream); },
+                                      [&](const Wait& o) { return events_[o.event.index()]; },
+                                      [](const Launch&) { return kernels; },
+                                      // nothing for a stream to do
+                                      [](const Alloc&) { return kernels; },
+                                      [](const Free&) { return kernels; },
+                                      [](const Borrow&) { return kernels; },
+                                      [](const Sync&) { return kernels; },
+                                      [](const CreateDriver&) { return kernels; },
+                                      [](const CreateCommunicator&) { return kernels; },
+                                      [](const Bind&) { return kernels; },
+                                      [](const Unbind&) { return kernels; },
+                                      [](const Mark&) { return kernels; },
+                                  },
+                                  op));
   }
-  return of_event;
-}
+  [[nodiscard]] Work operator[](std::uint32_t op) const { return works_[op]; }
+
+ private:
+  Work& last(StreamId stream) {
+    if (stream.index() >= last_.size()) last_.resize(stream.index() + 1, kernels);
+    return last_[stream.index()];
+  }
+
+  std::vector<Work> works_;   // by op
+  std::vector<Work> events_;  // by event
+  std::vector<Work> last_;    // by stream
+};
 
 Instant step_end(const Trace& trace, std::size_t steps_before_last) {
   Instant end;
@@ -43,7 +70,7 @@ std::vector<StepTimes> step_times(const Workload& workload, const Folding& foldi
   std::vector<StepTimes> found;
   for (std::size_t c = 0; c < folding.classes.size(); ++c) {
     const Program& program = workload.programs[static_cast<std::size_t>(folding.classes[c].program)];
-    const std::vector<std::int32_t> slot_of_event = slots_of_events(program);
+    const Works works(program);
     StepTimes times;
     times.step = last_step(trace);
     times.transferring.resize(workload.communicators.size());
@@ -53,15 +80,13 @@ std::vector<StepTimes> step_times(const Workload& workload, const Folding& foldi
       if (span.stream.value != 0 || span.end <= from) continue;
       const Duration worked = span.end - std::max(span.begin, from);
       const Duration waited = std::max(span.begin, from) - std::max(span.ready, from);
-      std::int32_t slot = no_slot;
-      if (const auto* o = std::get_if<Collective>(&program.ops[span.op])) slot = o->comm.value;
-      if (const auto* o = std::get_if<Exchange>(&program.ops[span.op])) slot = o->comm.value;
-      if (const auto* o = std::get_if<Wait>(&program.ops[span.op])) slot = slot_of_event[o->event.index()];
-      if (slot == no_slot) {
+      if (const Work work = works[span.op]; work == kernels) {
         times.kernels += worked;
+      } else if (work == copy) {
+        times.copies += worked;
       } else {
-        times.transferring[static_cast<std::size_t>(slot)] += worked;
-        times.waiting[static_cast<std::size_t>(slot)] += waited;
+        times.transferring[static_cast<std::size_t>(work)] += worked;
+        times.waiting[static_cast<std::size_t>(work)] += waited;
       }
       times.idle -= worked + waited;
     }

@@ -16,6 +16,7 @@ struct StepTimes {
   std::vector<Duration> transferring;  ///< by CommSlot: exposed, while bytes move
   std::vector<Duration> waiting;       ///< by CommSlot: for others to come to a transfer
   Duration idle;                       ///< the host is late, or a step begins
+  Duration copies = {};                ///< between device and host: exposed
   bool operator==(const StepTimes&) const = default;
 };
 

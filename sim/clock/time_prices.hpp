@@ -11,13 +11,18 @@
 
 namespace tidemark::sim {
 
-/// A collective as a price list tells it apart.
+/// A collective as a price list tells it apart. All members of a group have one key for a call.
 struct CollectiveKey {
   CommSlot comm;
   CollectiveKind kind = CollectiveKind::AllReduce;
-  Bytes size;
+  Bytes size;            ///< of an even one
+  MatrixId matrix = {};  ///< of an uneven one
   friend auto operator<=>(const CollectiveKey&, const CollectiveKey&) = default;
 };
+[[nodiscard]] inline CollectiveKey key_of(const Program& program, const Collective& o) {
+  if (o.row.valid()) return {o.comm, o.kind, {}, program[o.row].matrix};
+  return {o.comm, o.kind, o.size, {}};
+}
 
 /// A message to the rank `step` places on.
 struct MessageKey {
@@ -27,17 +32,27 @@ struct MessageKey {
   friend auto operator<=>(const MessageKey&, const MessageKey&) = default;
 };
 
+/// A copy between a device and its host.
+struct CopyKey {
+  MemorySpace from = MemorySpace::Device;
+  MemorySpace to = MemorySpace::Device;
+  Bytes size;
+  friend auto operator<=>(const CopyKey&, const CopyKey&) = default;
+};
+
 /// How long each op of one program takes on one kind of rank.
 struct OpTimes {
   Duration launch;                ///< of the host thread, for each op that it hands to the device
   std::vector<Duration> kernels;  ///< by KernelId
-  std::map<CollectiveKey, TransferPrice> collectives;
   std::map<MessageKey, TransferPrice> messages;
+  std::map<CopyKey, TransferPrice> copies;
 };
 
 /// How long everything of a workload takes, by class of ranks; and the links that transfers share.
 struct TimePrices {
   std::vector<OpTimes> classes;  ///< by class of a Folding
+  /// By Folding::groups: what a group calls has one price, whoever of it comes first or last.
+  std::vector<std::map<CollectiveKey, TransferPrice>> collectives;
   std::vector<Bandwidth> links;  ///< by LinkId
 };
 

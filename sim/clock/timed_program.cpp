@@ -56,6 +56,7 @@ class Timing {
         kernels_(kernels),
         how_(how),
         sizes_(static_cast<std::size_t>(program.buffers)),
+        spaces_(sizes_.size(), MemorySpace::Device),
         events_(static_cast<std::size_t>(program.events)) {
     for (std::size_t e = 0; e < events_.size(); ++e) events_[e].number = static_cast<std::uint32_t>(e);
     timed_.events = events_.size();
@@ -71,7 +72,7 @@ class Timing {
       at_ = static_cast<std::uint32_t>(i) + repeated_ops_;
       // Most ops only matter to memory, and most others are launches and marks: none of them needs the detour below.
       if (const auto* alloc = std::get_if<Alloc>(&op))
-        sizes_[alloc->buffer.index()] = alloc->size;
+        allocate(*alloc);
       else if (const auto* kernel = std::get_if<Launch>(&op))
         launch(*kernel);
       else if (const auto* place = std::get_if<Mark>(&op))
@@ -84,6 +85,7 @@ class Timing {
     end_stretch(-1);
     timed_.collectives = collectives_.calls();
     timed_.exchanges = exchanges_.calls();
+    timed_.copies = copies_.calls();
     return std::move(timed_);
   }
 
@@ -94,24 +96,31 @@ class Timing {
   };
 
   void add(const Op& op) {
-    std::visit(Overloaded{
-                   [](const Alloc&) {},                                             // above
-                   [](const Free&) {}, [](const Borrow&) {}, [](const Launch&) {},  // above
-                   [&](const Collective& o) {
-                     now_ += launch_;
-                     push(o.stream, TimedOp::Kind::Collective, collectives_.of({o.comm, o.kind, o.size}));
-                   },
-                   [&](const Exchange& o) {
-                     now_ += launch_;
-                     push(o.stream, TimedOp::Kind::Exchange, exchanges_.of(exchange(o)));
-                   },
-                   [&](const Record& o) { push(o.stream, TimedOp::Kind::Record, record(o.event)); },
-                   [&](const Wait& o) { push(o.stream, TimedOp::Kind::Wait, events_[o.event.index()].number); },
-                   [&](const Sync& o) { end_stretch(static_cast<std::int32_t>(events_[o.event.index()].number)); },
-                   [](const CreateDriver&) {}, [](const CreateCommunicator&) {}, [](const Bind&) {},
-                   [](const Unbind&) {}, [](const Mark&) {},  // above
-               },
-               op);
+    std::visit(
+        Overloaded{
+            [&](const Collective& o) {
+              now_ += launch_;
+              push(o.stream, TimedOp::Kind::Collective, collectives_.of(key_of(program_, o)));
+            },
+            [&](const Exchange& o) {
+              now_ += launch_;
+              push(o.stream, TimedOp::Kind::Exchange, exchanges_.of(exchange(o)));
+            },
+            [&](const Memcpy& o) {
+              now_ += launch_;
+              push(o.stream, TimedOp::Kind::Copy, copies_.of({spaces_[o.from.index()], spaces_[o.to.index()], o.size}));
+            },
+            [&](const Record& o) { push(o.stream, TimedOp::Kind::Record, record(o.event)); },
+            [&](const Wait& o) { push(o.stream, TimedOp::Kind::Wait, events_[o.event.index()].number); },
+            [&](const Sync& o) { end_stretch(static_cast<std::int32_t>(events_[o.event.index()].number)); },
+            Ignored<Alloc, Free, Borrow, Launch, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
+        },
+        op);
+  }
+
+  void allocate(const Alloc& o) {
+    sizes_[o.buffer.index()] = o.size;
+    if (o.space != MemorySpace::Device) spaces_[o.buffer.index()] = o.space;
   }
 
   void launch(const Launch& o) {
@@ -258,10 +267,12 @@ class Timing {
   std::uint32_t first_ = 0;  // of the stretch
   Duration now_;             // since its start
   std::int32_t step_ = 0;
-  std::vector<Bytes> sizes_;   // by buffer
-  std::vector<Event> events_;  // by EventId
+  std::vector<Bytes> sizes_;         // by buffer
+  std::vector<MemorySpace> spaces_;  // by buffer
+  std::vector<Event> events_;        // by EventId
   Numbers<CollectiveKey> collectives_;
   Numbers<TimedExchange> exchanges_;
+  Numbers<CopyKey> copies_;
   TimedProgram timed_;
 
   Place before_, first_body_;        // where the last two bodies begin

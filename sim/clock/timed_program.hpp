@@ -17,14 +17,14 @@ namespace tidemark::sim {
 
 /// What a stream does next.
 struct TimedOp {
-  enum class Kind : std::uint32_t { Kernels, Record, Wait, Collective, Exchange };
+  enum class Kind : std::uint32_t { Kernels, Record, Wait, Collective, Exchange, Copy };
 
   /// From the start of the stretch until the host thread has handed it over. Of kernels: until the last of them ends,
   /// if none waits for anything but the host thread and those before it.
   Duration after;
   Duration duration;       ///< of kernels, one after another
   std::uint32_t op = 0;    ///< index into Program::ops; of the first of several kernels
-  std::uint32_t what = 0;  ///< how many kernels; or which event, or entry of `collectives` or `exchanges`
+  std::uint32_t what = 0;  ///< how many kernels; or which event, or entry of `collectives`, `exchanges` or `copies`
   std::uint32_t stretch = 0;
   Kind kind = Kind::Kernels;
   bool operator==(const TimedOp&) const = default;
@@ -68,6 +68,7 @@ struct TimedProgram {
   std::vector<StepEnd> step_ends;             ///< all but the last, which is the program's
   std::vector<CollectiveKey> collectives;     ///< each once
   std::vector<TimedExchange> exchanges;       ///< each once
+  std::vector<CopyKey> copies;                ///< each once
   std::size_t events = 0;
   bool operator==(const TimedProgram&) const = default;
 };

@@ -8,7 +8,8 @@ std::vector<std::int64_t> flat_changes(const Program& program) {
   std::vector<std::int64_t> size(static_cast<std::size_t>(program.buffers), 0);
   std::vector<std::int64_t> changes(program.ops.size(), 0);
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
-    if (const Alloc* alloc = std::get_if<Alloc>(&program.ops[i]))
+    if (const Alloc* alloc = std::get_if<Alloc>(&program.ops[i]);
+        alloc != nullptr && alloc->space == MemorySpace::Device)
       changes[i] = size[alloc->buffer.index()] = block_size(alloc->size).count();
     else if (const Free* free = std::get_if<Free>(&program.ops[i]))
       changes[i] = -size[free->buffer.index()];

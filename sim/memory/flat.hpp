@@ -21,8 +21,9 @@ struct Effect {
   return {first.net + second.net, std::max(first.highest, first.net + second.highest)};
 }
 
-/// The change of live bytes at each op, requests rounded to the allocator's 512 bytes: a program without its allocator.
-/// Its peak is a lower bound of what the allocator hands out, because blocks are never smaller than their requests.
+/// The change of live bytes on the device at each op, requests rounded to the allocator's 512 bytes: a program without
+/// its allocator. Its peak is a lower bound of what the allocator hands out, because blocks are never smaller than
+/// their requests.
 [[nodiscard]] std::vector<std::int64_t> flat_changes(const Program& program);
 
 /// Net change and highest point of a run of changes.

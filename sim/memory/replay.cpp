@@ -33,17 +33,13 @@ class Replayer {
                    [&](const Alloc& o) { allocate(o); },
                    [&](const Free& o) { release(o.buffer); },
                    [&](const Borrow& o) { borrow(o); },
-                   [](const Launch&) {},
-                   [](const Collective&) {},
-                   [](const Exchange&) {},
                    [&](const Record& o) { record(o); },
                    [&](const Wait& o) { wait(o); },
                    [&](const Sync& o) { sync(o.event); },
                    [&](const CreateDriver& o) { create({o.resource}, prices_.of(o.resource), category(o.resource)); },
                    [&](const CreateCommunicator& o) { create({o.comm}, prices_.of(o.comm), Category::Nccl); },
-                   [](const Bind&) {},
-                   [](const Unbind&) {},
                    [&](const Mark& o) { enter(o); },
+                   Ignored<Launch, Collective, Exchange, Memcpy, Bind, Unbind>{},
                },
                op);
     return !record_.failure;
@@ -84,8 +80,10 @@ class Replayer {
     Instant done;  // of the streams that borrowed it
   };
   struct Held {
-    BlockId block{};
+    BlockId block{};  // none: in host memory
     Category category = Category::Temporaries;
+    MemorySpace space = MemorySpace::Device;
+    Bytes size;
   };
 
   // Where what repeats is not in the program, there are more of them.
@@ -95,7 +93,11 @@ class Replayer {
     return all[id.index()];
   }
 
+  HostRecord& host(MemorySpace space) { return space == MemorySpace::Pinned ? record_.pinned : record_.pageable; }
+
   void allocate(const Alloc& o) {
+    came_back_.clear();
+    if (o.space != MemorySpace::Device) return allocate_on_host(o);
     const std::int64_t waited_for_all = allocator_.stats().sync_all_streams;
     const Instant at = clock_ ? clock_->finish(at_, allocator_.events()) : Instant{};
     const std::variant<BlockId, OutOfMemory> got = allocator_.malloc(o.size, o.stream);
@@ -105,7 +107,7 @@ class Replayer {
       return;
     }
     const BlockId block = std::get<BlockId>(got);
-    entry(buffers_, o.buffer) = {block, o.category};
+    entry(buffers_, o.buffer) = {block, o.category, o.space, o.size};
     composition_[o.category] += allocator_.size(block);
 
     const Bytes now = allocator_.allocated();
@@ -119,9 +121,22 @@ class Replayer {
     note_device();
   }
 
+  void allocate_on_host(const Alloc& o) {
+    entry(buffers_, o.buffer) = {{}, o.category, o.space, o.size};
+    HostRecord& its = host(o.space);
+    its.final += o.size;
+    if (its.final <= its.peak) return;
+    its.peak = its.final;
+    its.at = moment();
+  }
+
   void release(BufferId buffer) {
-    note_composition();
     const Held& held = buffers_[buffer.index()];
+    if (held.space != MemorySpace::Device) {
+      host(held.space).final -= held.size;
+      return;
+    }
+    note_composition();
     composition_[held.category] -= allocator_.size(held.block);
     allocator_.free(held.block);
     if (clock_)
@@ -129,7 +144,6 @@ class Replayer {
   }
 
   void take_back(Instant now, bool all) {
-    came_back_.clear();
     std::erase_if(deferred_, [&](const Deferred& its) {
       if (all || its.done <= now) came_back_.push_back(its.buffer);
       return all || its.done <= now;
@@ -138,8 +152,9 @@ class Replayer {
 
   // Where frees of borrowed blocks come at once, the block belongs to its own stream alone.
   void borrow(const Borrow& o) {
-    if (!defers_) return;
-    allocator_.record_stream(buffers_[o.buffer.index()].block, o.stream);
+    const Held& held = buffers_[o.buffer.index()];
+    if (!defers_ || held.space != MemorySpace::Device) return;
+    allocator_.record_stream(held.block, o.stream);
     if (clock_) clock_->watch(o.stream);
   }
   void record(const Record& o) {
@@ -240,29 +255,21 @@ ObservedMemory replay(const Program& program, const DriverPrices& prices, const 
                 tensors[buffer.index()].kind = TensorEvent::Kind::ComeBack;
                 observer({replayer.moment(), tensors[buffer.index()], allocated, reserved, replayer.driver(), {}});
               }
-              tell(tensors[o.buffer.index()] = replayer.tensor_of(o));
+              if (o.space == MemorySpace::Device) tell(tensors[o.buffer.index()] = replayer.tensor_of(o));
             },
             [&](const Free& o) {
-              tensors[o.buffer.index()].kind =
-                  replayer.is_deferred(o.buffer) ? TensorEvent::Kind::FreeLater : TensorEvent::Kind::Free;
-              tell(tensors[o.buffer.index()]);
+              TensorEvent& tensor = tensors[o.buffer.index()];
+              if (!tensor.buffer.valid()) return;  // of the host
+              tensor.kind = replayer.is_deferred(o.buffer) ? TensorEvent::Kind::FreeLater : TensorEvent::Kind::Free;
+              tell(tensor);
             },
-            [](const Borrow&) {},
-            [](const Launch&) {},
-            [](const Collective&) {},
-            [](const Exchange&) {},
-            [](const Record&) {},
-            [](const Wait&) {},
-            [](const Sync&) {},
             [&](const CreateDriver& o) {
               tell(DriverEvent{o.resource, Replayer::category(o.resource), prices.of(o.resource).bytes});
             },
             [&](const CreateCommunicator& o) {
               tell(DriverEvent{o.comm, Category::Nccl, prices.of(o.comm).bytes});
             },
-            [](const Bind&) {},
-            [](const Unbind&) {},
-            [](const Mark&) {},
+            Ignored<Borrow, Launch, Collective, Exchange, Memcpy, Record, Wait, Sync, Bind, Unbind, Mark>{},
         },
         op);
   }
@@ -276,7 +283,8 @@ std::vector<LiveBuffer> live_buffers(const Program& program, const DriverPrices&
   std::vector<LiveBuffer> buffers(static_cast<std::size_t>(program.buffers));
   for (std::size_t i = 0; i <= op && i < program.ops.size(); ++i) {
     replayer.step(i, program.ops[i]);
-    if (const Alloc* alloc = std::get_if<Alloc>(&program.ops[i]))
+    if (const Alloc* alloc = std::get_if<Alloc>(&program.ops[i]);
+        alloc != nullptr && alloc->space == MemorySpace::Device)
       buffers[alloc->buffer.index()] = {
           alloc->buffer, alloc->label, alloc->category, alloc->size, replayer.block_of(alloc->buffer), i};
     else if (const Free* free = std::get_if<Free>(&program.ops[i]))

@@ -54,6 +54,15 @@ struct DriverRow {
   bool operator==(const DriverRow&) const = default;
 };
 
+/// Host memory of one kind that a rank holds: what its program asks for. Nothing runs out of it here: ranks of a node
+/// share it.
+struct HostRecord {
+  Bytes peak;
+  Moment at;    ///< when it was first reached
+  Bytes final;  ///< after the last op
+  bool operator==(const HostRecord&) const = default;
+};
+
 /// The memory of one rank over a whole program.
 struct MemoryRecord {
   std::optional<OutOfDeviceMemory> failure;   ///< the record ends there
@@ -64,6 +73,7 @@ struct MemoryRecord {
   Bytes final_allocated;                      ///< after the last op
   std::vector<Bytes> peak_allocated_by_step;  ///< construction first
   std::vector<DriverRow> driver;              ///< in order of creation
+  HostRecord pinned, pageable;
   bool operator==(const MemoryRecord&) const = default;
 };
 
@@ -97,7 +107,7 @@ struct ReplayOptions {
 [[nodiscard]] MemoryRecord replay(const RepeatingProgram& program, const DriverPrices& prices,
                                   const ReplayOptions& options);
 
-/// A tensor comes or goes; a block that was freed comes back later where other streams had borrowed it.
+/// A tensor comes or goes on the device; a block that was freed comes back later where other streams had borrowed it.
 struct TensorEvent {
   enum class Kind : std::uint8_t { Alloc, Free, FreeLater, ComeBack };
   Kind kind = Kind::Alloc;
@@ -149,7 +159,7 @@ struct LiveBuffer {
   std::size_t allocated_at = 0;  ///< op
 };
 
-/// What is live right after the op of that index, largest first, then in order of allocation.
+/// What is live on the device right after the op of that index, largest first, then in order of allocation.
 [[nodiscard]] std::vector<LiveBuffer> live_buffers(const Program& program, const DriverPrices& prices, std::size_t op,
                                                    const AllocatorOptions& allocator = {});
 

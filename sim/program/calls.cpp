@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "sim/base/overloaded.hpp"
+
 namespace tidemark::sim {
 namespace {
 
@@ -18,8 +20,15 @@ bool is_new(std::vector<Call>& seen, const Call& call) {
 struct CollectiveCall {
   CommSlot comm;
   CollectiveKind kind;
+  RowId row;
   Bytes size;
   bool operator==(const CollectiveCall&) const = default;
+};
+
+struct Copy {
+  MemorySpace from, to;
+  Bytes size;
+  bool operator==(const Copy&) const = default;
 };
 
 struct Message {
@@ -30,55 +39,90 @@ struct Message {
 };
 using ExchangeCall = std::pair<CommSlot, std::vector<Message>>;
 
-Program calls_of(const Program& program) {
-  Program calls;
-  calls.kernels = program.kernels;
-  calls.labels = {Label("call")};
-  std::vector<Bytes> sizes(static_cast<std::size_t>(program.buffers));
-  std::vector<CollectiveCall> collectives;
-  std::vector<ExchangeCall> exchanges;
-  const auto buffer_of = [&](Bytes size) {
-    const BufferId buffer{calls.buffers++};
-    calls.ops.emplace_back(Alloc{buffer, size, Category::Temporaries, {0}, LabelId{0}});
-    return buffer;
-  };
-  for (const Op& op : program.ops) {
-    if (const auto* alloc = std::get_if<Alloc>(&op)) {
-      sizes[alloc->buffer.index()] = alloc->size;
-    } else if (const auto* collective = std::get_if<Collective>(&op)) {
-      if (!is_new(collectives, {collective->comm, collective->kind, collective->size})) continue;
-      Collective call = *collective;
-      call.in = call.out = buffer_of(collective->size);
-      calls.ops.emplace_back(call);
-    } else if (const auto* exchange = std::get_if<Exchange>(&op)) {
-      ExchangeCall call{exchange->comm, {}};
-      for (const Transfer& t : program[exchange->transfers])
-        call.second.push_back({t.direction, t.step, sizes[t.buffer.index()]});
-      if (!is_new(exchanges, call)) continue;
-      std::vector<Transfer> transfers;
-      for (const Message& m : call.second) transfers.push_back({m.direction, m.step, buffer_of(m.size)});
-      calls.ops.emplace_back(
-          Exchange{exchange->stream,
-                   exchange->comm,
-                   {static_cast<std::uint32_t>(calls.transfers.size()), static_cast<std::uint32_t>(transfers.size())}});
-      calls.transfers.insert(calls.transfers.end(), transfers.begin(), transfers.end());
-    }
+class Calls {
+ public:
+  explicit Calls(const Program& program) : program_(program), allocs_(static_cast<std::size_t>(program.buffers)) {
+    calls_.kernels = program.kernels;
+    calls_.rows = program.rows;
+    calls_.labels = {Label("call")};
   }
-  return calls;
-}
+
+  Program all() && {
+    for (const Op& op : program_.ops)
+      std::visit(
+          Overloaded{
+              [&](const Alloc& o) {
+                allocs_[o.buffer.index()] = {o.size, o.space};
+              },
+              [&](const Collective& o) { add(o); },
+              [&](const Exchange& o) { add(o); },
+              [&](const Memcpy& o) { add(o); },
+              Ignored<Free, Borrow, Launch, Record, Wait, Sync, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
+          },
+          op);
+    return std::move(calls_);
+  }
+
+ private:
+  struct Allocated {
+    Bytes size;
+    MemorySpace space = MemorySpace::Device;
+  };
+
+  BufferId buffer_of(Bytes size, MemorySpace space = MemorySpace::Device) {
+    const BufferId buffer{calls_.buffers++};
+    calls_.ops.emplace_back(Alloc{buffer, size, Category::Temporaries, {0}, LabelId{0}, space});
+    return buffer;
+  }
+
+  void add(const Collective& o) {
+    if (!is_new(collectives_, {o.comm, o.kind, o.row, o.size})) return;
+    Collective call = o;
+    call.in = call.out = buffer_of(o.size);
+    calls_.ops.emplace_back(call);
+  }
+
+  void add(const Exchange& o) {
+    ExchangeCall call{o.comm, {}};
+    for (const Transfer& t : program_[o.transfers])
+      call.second.push_back({t.direction, t.step, allocs_[t.buffer.index()].size});
+    if (!is_new(exchanges_, call)) return;
+    std::vector<Transfer> transfers;
+    for (const Message& m : call.second) transfers.push_back({m.direction, m.step, buffer_of(m.size)});
+    calls_.ops.emplace_back(
+        Exchange{o.stream,
+                 o.comm,
+                 {static_cast<std::uint32_t>(calls_.transfers.size()), static_cast<std::uint32_t>(transfers.size())}});
+    calls_.transfers.insert(calls_.transfers.end(), transfers.begin(), transfers.end());
+  }
+
+  void add(const Memcpy& o) {
+    const Copy call{allocs_[o.from.index()].space, allocs_[o.to.index()].space, o.size};
+    if (!is_new(copies_, call)) return;
+    const BufferId from = buffer_of(o.size, call.from);
+    calls_.ops.emplace_back(Memcpy{o.stream, from, buffer_of(o.size, call.to), o.size});
+  }
+
+  const Program& program_;
+  std::vector<Allocated> allocs_;  // by buffer
+  std::vector<CollectiveCall> collectives_;
+  std::vector<ExchangeCall> exchanges_;
+  std::vector<Copy> copies_;
+  Program calls_;
+};
 
 }  // namespace
 
 Workload calls_of(const Workload& workload) {
   Workload calls{{}, workload.program_of_rank, workload.communicators};
-  for (const Program& program : workload.programs) calls.programs.push_back(calls_of(program));
+  for (const Program& program : workload.programs) calls.programs.push_back(Calls(program).all());
   return calls;
 }
 
 // What repeats calls nothing else when it does.
 Workload calls_of(const RepeatingWorkload& workload) {
   Workload calls{{}, workload.program_of_rank, workload.communicators};
-  for (const RepeatingProgram& program : workload.programs) calls.programs.push_back(calls_of(program.rolled));
+  for (const RepeatingProgram& program : workload.programs) calls.programs.push_back(Calls(program.rolled).all());
   return calls;
 }
 

@@ -82,6 +82,10 @@ class NextBody {
     change(o.out, before.out);
   }
   void change(Exchange& o, const Exchange&) { transfer_lists_.push_back(&o.transfers.first); }
+  void change(Memcpy& o, const Memcpy& before) {
+    change(o.from, before.from);
+    change(o.to, before.to);
+  }
   void change(Record& o, const Record& before) { change(o.event, before.event); }
   void change(Wait& o, const Wait& before) { change(o.event, before.event); }
   void change(Sync& o, const Sync& before) { change(o.event, before.event); }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/base/category.hpp"
+#include "sim/base/overloaded.hpp"
 #include "sim/base/units.hpp"
 #include "sim/program/kernel.hpp"
 #include "sim/program/label.hpp"
@@ -42,6 +43,24 @@ struct Transfer {
 
 enum class CollectiveKind : std::uint8_t { AllReduce, AllGather, ReduceScatter, Broadcast, AllToAll };
 
+/// What one member of a group sends and receives in an uneven collective, in bytes, as all sizes of a program are: ops
+/// name no element types. Sizes belong to the call, not to a member: `matrix` names all of them together, and those
+/// who name one matrix in a group have its rows, so that what one sends to a place is what is received there from it.
+/// An all-gather sends everyone the same, a reduce-scatter receives as much from everyone.
+struct MatrixRow {
+  MatrixId matrix;              ///< numbered by communicator; each group has values of its own
+  std::vector<Bytes> sends;     ///< by place in the group
+  std::vector<Bytes> receives;  ///< by place in the group
+  bool operator==(const MatrixRow&) const = default;
+};
+
+/// Where memory lies.
+enum class MemorySpace : std::uint8_t {
+  Device,
+  Pinned,    ///< of the host, locked in memory: devices reach it by themselves
+  Pageable,  ///< of the host
+};
+
 /// Memory that the driver or a library takes behind the framework's allocator; prices say how much.
 enum class DriverResource : std::uint8_t { Context, Modules, NcclKernels, BlasHandle };
 
@@ -53,6 +72,7 @@ struct Alloc {
   Category category = Category::Temporaries;
   StreamId stream;
   LabelId label;  ///< which tensor this is
+  MemorySpace space = MemorySpace::Device;
   bool operator==(const Alloc&) const = default;
 };
 struct Free {
@@ -71,12 +91,15 @@ struct Launch {
   BufferList inputs, outputs;
   bool operator==(const Launch&) const = default;
 };
-/// `size` is what the larger side holds on one rank; in place where `in` and `out` are one buffer.
+/// `size` is what the larger side holds on one rank; in place where `in` and `out` are one buffer. Parts of members are
+/// equal unless a row says otherwise, which all-gathers, reduce-scatters and all-to-alls may have; buffers hold them
+/// place by place.
 struct Collective {
   StreamId stream;
   CommSlot comm;
   CollectiveKind kind = CollectiveKind::AllReduce;
   BufferId in, out;
+  RowId row = {};
   Bytes size;
   bool operator==(const Collective&) const = default;
 };
@@ -87,6 +110,15 @@ struct Exchange {
   CommSlot comm;
   TransferList transfers;
   bool operator==(const Exchange&) const = default;
+};
+/// The first `size` bytes of a buffer move to the beginning of another one: from the device to its host, or back.
+/// (A kernel that copies within the device is a Launch.) The host thread goes on; where it waits for the copy, as CUDA
+/// does with pageable memory, the program says so with an event.
+struct Memcpy {
+  StreamId stream;
+  BufferId from, to;
+  Bytes size;
+  bool operator==(const Memcpy&) const = default;
 };
 struct Record {
   EventId event;
@@ -129,8 +161,9 @@ struct Mark {
   bool operator==(const Mark&) const = default;
 };
 
-using Op = std::variant<Alloc, Free, Borrow, Launch, Collective, Exchange, Record, Wait, Sync, CreateDriver,
+using Op = std::variant<Alloc, Free, Borrow, Launch, Collective, Exchange, Memcpy, Record, Wait, Sync, CreateDriver,
                         CreateCommunicator, Bind, Unbind, Mark>;
+static_assert(sizeof(Op) <= 40);  // programs are as long as memory allows
 
 /// What one rank's host thread calls, in order, with the tables its ops point into.
 struct Program {
@@ -138,6 +171,7 @@ struct Program {
   std::vector<BufferId> operands;
   std::vector<Transfer> transfers;
   std::vector<Kernel> kernels;
+  std::vector<MatrixRow> rows;  ///< of uneven collectives
   std::vector<Label> labels;
   std::vector<std::string> names;  ///< of variables; no white space inside
   std::int32_t buffers = 0;        ///< buffer ids are 0 … buffers - 1
@@ -153,6 +187,7 @@ struct Program {
   [[nodiscard]] std::int32_t layer_of(LabelId label) const { return labels[label.index()].layer; }
   [[nodiscard]] const std::string& operator[](NameId name) const { return names[name.index()]; }
   [[nodiscard]] const Kernel& operator[](KernelId kernel) const { return kernels[kernel.index()]; }
+  [[nodiscard]] const MatrixRow& operator[](RowId row) const { return rows[row.index()]; }
   bool operator==(const Program&) const = default;
 };
 
@@ -188,6 +223,18 @@ constexpr std::string_view name(CollectiveKind kind) {
   return "?";
 }
 
+constexpr std::string_view name(MemorySpace space) {
+  switch (space) {
+    case MemorySpace::Device:
+      return "device";
+    case MemorySpace::Pinned:
+      return "pinned";
+    case MemorySpace::Pageable:
+      return "pageable";
+  }
+  return "?";
+}
+
 constexpr std::string_view name(DriverResource resource) {
   switch (resource) {
     case DriverResource::Context:
@@ -205,17 +252,32 @@ constexpr std::string_view name(DriverResource resource) {
 /// Calls `use(buffer)` for every buffer that `op` reads, writes or sends, in the order its text names them.
 template <class Use>
 void for_each_operand(const Program& program, const Op& op, Use&& use) {
-  if (const Launch* launch = std::get_if<Launch>(&op)) {
-    for (const BufferId b : program[launch->inputs]) use(b);
-    for (const BufferId b : program[launch->outputs]) use(b);
-  } else if (const Collective* collective = std::get_if<Collective>(&op)) {
-    use(collective->in);
-    if (collective->out != collective->in) use(collective->out);
-  } else if (const Exchange* exchange = std::get_if<Exchange>(&op)) {
-    for (const Transfer& t : program[exchange->transfers]) use(t.buffer);
-  } else if (const Borrow* borrow = std::get_if<Borrow>(&op)) {
-    use(borrow->buffer);
-  }
+  std::visit(Overloaded{
+                 [&](const Borrow& o) { use(o.buffer); },
+                 [&](const Launch& o) {
+                   for (const BufferId b : program[o.inputs]) use(b);
+                   for (const BufferId b : program[o.outputs]) use(b);
+                 },
+                 [&](const Collective& o) {
+                   use(o.in);
+                   if (o.out != o.in) use(o.out);
+                 },
+                 [&](const Exchange& o) {
+                   for (const Transfer& t : program[o.transfers]) use(t.buffer);
+                 },
+                 [&](const Memcpy& o) {
+                   use(o.from);
+                   use(o.to);
+                 },
+                 Ignored<Alloc, Free, Record, Wait, Sync, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
+             },
+             op);
 }
+
+/// Whether the host thread hands the op to a device: what it spends a launch on.
+[[nodiscard]] bool is_handed_over(const Op& op);
+
+/// What the larger side of an uneven collective holds on the rank whose row this is.
+[[nodiscard]] Bytes larger_side(CollectiveKind kind, const MatrixRow& row);
 
 }  // namespace tidemark::sim

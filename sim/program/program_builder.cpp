@@ -39,15 +39,16 @@ std::size_t ProgramBuilder::KernelHash::operator()(const Kernel& kernel) const {
 LabelId ProgramBuilder::label(std::string_view text) { return {intern(labels_, program_.labels, text)}; }
 NameId ProgramBuilder::name(std::string_view text) { return {intern(names_, program_.names, text)}; }
 
-BufferId ProgramBuilder::alloc(Bytes size, Category category, LabelId label, StreamId stream) {
+BufferId ProgramBuilder::alloc(Bytes size, Category category, LabelId label, StreamId stream, MemorySpace space) {
   const BufferId buffer{program_.buffers};
-  alloc(buffer, size, category, label, stream);
+  alloc(buffer, size, category, label, stream, space);
   return buffer;
 }
 
-void ProgramBuilder::alloc(BufferId buffer, Bytes size, Category category, LabelId label, StreamId stream) {
+void ProgramBuilder::alloc(BufferId buffer, Bytes size, Category category, LabelId label, StreamId stream,
+                           MemorySpace space) {
   program_.buffers = std::max(program_.buffers, buffer.value + 1);
-  program_.ops.emplace_back(Alloc{buffer, size, category, stream, label});
+  program_.ops.emplace_back(Alloc{buffer, size, category, stream, label, space});
 }
 
 BufferList ProgramBuilder::operands(std::span<const BufferId> buffers) {
@@ -73,7 +74,13 @@ void ProgramBuilder::launch(const Kernel& kernel, std::span<const BufferId> inpu
 
 void ProgramBuilder::collective(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size,
                                 StreamId stream) {
-  program_.ops.emplace_back(Collective{stream, comm, kind, in, out, size});
+  program_.ops.emplace_back(Collective{stream, comm, kind, in, out, {}, size});
+}
+
+void ProgramBuilder::collective(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, const MatrixRow& row,
+                                StreamId stream) {
+  const RowId id{rows_.place(program_.rows, row)};
+  program_.ops.emplace_back(Collective{stream, comm, kind, in, out, id, larger_side(kind, row)});
 }
 
 void ProgramBuilder::exchange(CommSlot comm, std::span<const Transfer> transfers, StreamId stream) {

@@ -20,9 +20,11 @@ class ProgramBuilder {
   LabelId label(std::string_view text);
   NameId name(std::string_view text);
 
-  BufferId alloc(Bytes size, Category category, LabelId label, StreamId stream = compute);
+  BufferId alloc(Bytes size, Category category, LabelId label, StreamId stream = compute,
+                 MemorySpace space = MemorySpace::Device);
   /// As `alloc`, for a buffer id that a text names.
-  void alloc(BufferId buffer, Bytes size, Category category, LabelId label, StreamId stream);
+  void alloc(BufferId buffer, Bytes size, Category category, LabelId label, StreamId stream,
+             MemorySpace space = MemorySpace::Device);
   /// What the allocation at that place counts as is known only now.
   void reclassify(std::size_t op, Category category);
   void relabel(std::size_t op, LabelId label);
@@ -33,6 +35,9 @@ class ProgramBuilder {
     launch(kernel, std::span(inputs.begin(), inputs.size()), std::span(outputs.begin(), outputs.size()), stream);
   }
   void collective(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size, StreamId stream = compute);
+  /// An uneven one: its size follows from the row.
+  void collective(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, const MatrixRow& row,
+                  StreamId stream = compute);
   void exchange(CommSlot comm, std::span<const Transfer> transfers, StreamId stream = compute);
   void exchange(CommSlot comm, std::initializer_list<Transfer> transfers, StreamId stream = compute) {
     exchange(comm, std::span(transfers.begin(), transfers.size()), stream);
@@ -40,7 +45,7 @@ class ProgramBuilder {
   void bind(NameId name, BufferId buffer);
   void unbind(NameId name);
   void mark(Phase phase, std::int32_t step, std::int32_t micro_batch, LabelId label);
-  /// Ops that point into no table: free, borrow, events, driver resources and communicators.
+  /// Ops that point into no table: free, borrow, memcpy, events, driver resources and communicators.
   void push(const Op& op);
 
   /// Room for so many ops in all, frees too.
@@ -53,6 +58,9 @@ class ProgramBuilder {
   struct KernelHash {
     std::size_t operator()(const Kernel& kernel) const;
   };
+  struct RowHash {
+    std::size_t operator()(const MatrixRow& row) const { return row.matrix.index(); }
+  };
 
   BufferList operands(std::span<const BufferId> buffers);
 
@@ -60,6 +68,7 @@ class ProgramBuilder {
   Interned<Label, std::hash<std::string_view>> labels_;
   Interned<std::string, std::hash<std::string_view>> names_;
   Interned<Kernel, KernelHash> kernels_;
+  Interned<MatrixRow, RowHash> rows_;
 };
 
 }  // namespace tidemark::sim

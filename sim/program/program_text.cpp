@@ -23,7 +23,8 @@ constexpr std::array<std::string_view, 10> streaming_names = {"fill",       "cop
 // numbers.
 constexpr std::size_t always_within_reach = 1 << 16;
 constexpr std::size_t most_streams = 256;
-constexpr std::int32_t farthest_step = 1 << 28;  // within a group: so that sums of them fit
+constexpr std::int32_t farthest_step = 1 << 28;     // within a group: so that sums of them fit
+constexpr Bytes most_bytes{std::int64_t{1} << 40};  // from a member of a group to another one: likewise
 
 using Out = std::back_insert_iterator<std::string>;
 
@@ -43,11 +44,19 @@ void write(Out out, const Kernel& kernel) {
              kernel);
 }
 
+void write(Out out, const MatrixRow& row) {
+  fmt::format_to(out, " m{} sends", row.matrix.value);
+  for (const Bytes n : row.sends) fmt::format_to(out, " {}", n.count());
+  fmt::format_to(out, " receives");
+  for (const Bytes n : row.receives) fmt::format_to(out, " {}", n.count());
+}
+
 void write(Out out, const Program& program, const Op& op) {
   std::visit(Overloaded{
                  [&](const Alloc& o) {
                    fmt::format_to(out, "alloc b{} {} {} s{} {}", o.buffer.value, o.size.count(), name(o.category),
                                   o.stream.value, program[o.label]);
+                   if (o.space != MemorySpace::Device) fmt::format_to(out, " {}", name(o.space));
                  },
                  [&](const Free& o) { fmt::format_to(out, "free b{}", o.buffer.value); },
                  [&](const Borrow& o) { fmt::format_to(out, "borrow b{} s{}", o.buffer.value, o.stream.value); },
@@ -61,12 +70,17 @@ void write(Out out, const Program& program, const Op& op) {
                  [&](const Collective& o) {
                    fmt::format_to(out, "collective s{} g{} {} {} b{} -> b{}", o.stream.value, o.comm.value,
                                   name(o.kind), o.size.count(), o.in.value, o.out.value);
+                   if (o.row.valid()) write(out, program[o.row]);
                  },
                  [&](const Exchange& o) {
                    fmt::format_to(out, "exchange s{} g{}", o.stream.value, o.comm.value);
                    for (const Transfer& t : program[o.transfers])
                      fmt::format_to(out, " {} {:+} b{}", t.direction == Direction::Send ? "send" : "receive", t.step,
                                     t.buffer.value);
+                 },
+                 [&](const Memcpy& o) {
+                   fmt::format_to(out, "memcpy s{} {} b{} -> b{}", o.stream.value, o.size.count(), o.from.value,
+                                  o.to.value);
                  },
                  [&](const Record& o) { fmt::format_to(out, "record e{} s{}", o.event.value, o.stream.value); },
                  [&](const Wait& o) { fmt::format_to(out, "wait s{} e{}", o.stream.value, o.event.value); },
@@ -140,6 +154,7 @@ class LineReader {
   StreamId stream() { return id<StreamId>('s', "stream"); }
   CommSlot comm() { return id<CommSlot>('g', "communicator"); }
   EventId event() { return id<EventId>('e', "event"); }
+  MatrixId matrix() { return id<MatrixId>('m', "matrix"); }
   Bytes bytes() { return Bytes{number<std::int64_t>("number of bytes")}; }
 
   template <class Enum>
@@ -186,6 +201,16 @@ class LineReader {
     fail(fmt::format("'{}' is no kernel", kind));
   }
 
+  /// After its buffers, up to the end of the line.
+  MatrixRow row() {
+    MatrixRow found{matrix(), {}, {}};
+    expect("sends");
+    while (!at_end() && !rest_.starts_with("receives")) found.sends.push_back(count());
+    expect("receives");
+    while (!at_end()) found.receives.push_back(count());
+    return found;
+  }
+
   std::vector<BufferId> buffers_until_arrow() {
     std::vector<BufferId> list;
     while (!at_end() && !rest_.starts_with("->")) list.push_back(buffer());
@@ -199,6 +224,13 @@ class LineReader {
   }
 
  private:
+  // What a member sends another one: sums of a whole group's fit into 64 bits.
+  Bytes count() {
+    const Bytes found = bytes();
+    if (found < Bytes{} || found > most_bytes) fail(fmt::format("nobody sends {} bytes", found.count()));
+    return found;
+  }
+
   std::string_view rest_;
   int number_;
   std::size_t reach_;
@@ -213,7 +245,9 @@ void read_op(LineReader& in, ProgramBuilder& program) {
     const std::optional<Category> known = category_of(category);
     if (!known) in.fail(fmt::format("'{}' is no category", category));
     const StreamId stream = in.stream();
-    program.alloc(buffer, size, *known, program.label(in.word("label")), stream);
+    const LabelId label = program.label(in.word("label"));
+    const MemorySpace space = in.at_end() ? MemorySpace::Device : in.one_of<MemorySpace>(in.word("space"), 3, "space");
+    program.alloc(buffer, size, *known, label, stream, space);
   } else if (kind == "free") {
     program.push(Free{in.buffer()});
   } else if (kind == "borrow") {
@@ -231,7 +265,12 @@ void read_op(LineReader& in, ProgramBuilder& program) {
     const Bytes size = in.bytes();
     const BufferId from = in.buffer();
     in.expect("->");
-    program.collective(comm, what, from, in.buffer(), size, stream);
+    const BufferId to = in.buffer();
+    if (in.at_end()) return program.collective(comm, what, from, to, size, stream);
+    const MatrixRow row = in.row();
+    if (size != larger_side(what, row))
+      in.fail(fmt::format("the larger side holds {} bytes, not {}", larger_side(what, row).count(), size.count()));
+    program.collective(comm, what, from, to, row, stream);
   } else if (kind == "exchange") {
     const StreamId stream = in.stream();
     const CommSlot comm = in.comm();
@@ -244,6 +283,12 @@ void read_op(LineReader& in, ProgramBuilder& program) {
       transfers.push_back({way == "send" ? Direction::Send : Direction::Receive, step, in.buffer()});
     }
     program.exchange(comm, transfers, stream);
+  } else if (kind == "memcpy") {
+    const StreamId stream = in.stream();
+    const Bytes size = in.bytes();
+    const BufferId from = in.buffer();
+    in.expect("->");
+    program.push(Memcpy{stream, from, in.buffer(), size});
   } else if (kind == "record") {
     const EventId event = in.event();
     program.push(Record{event, in.stream()});

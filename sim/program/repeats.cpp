@@ -17,17 +17,20 @@ using namespace repeating;
 bool same_but_for_numbers(const Program& program, const Op& a, const Op& b) {
   const auto same = [&]<class T>(const T& o, const T& p) {
     if constexpr (std::is_same_v<T, Alloc>)
-      return o.size == p.size && o.category == p.category && o.stream == p.stream && o.label == p.label;
+      return o.size == p.size && o.category == p.category && o.stream == p.stream && o.label == p.label &&
+             o.space == p.space;
     else if constexpr (std::is_same_v<T, Launch>)
       return o.stream == p.stream && o.kernel == p.kernel && o.inputs.count == p.inputs.count &&
              o.outputs.count == p.outputs.count;
     else if constexpr (std::is_same_v<T, Collective>)
-      return o.stream == p.stream && o.comm == p.comm && o.kind == p.kind && o.size == p.size;
+      return o.stream == p.stream && o.comm == p.comm && o.kind == p.kind && o.row == p.row && o.size == p.size;
     else if constexpr (std::is_same_v<T, Exchange>)
       return o.stream == p.stream && o.comm == p.comm &&
              std::ranges::equal(program[o.transfers], program[p.transfers], [](const Transfer& s, const Transfer& t) {
                return s.direction == t.direction && s.step == t.step;
              });
+    else if constexpr (std::is_same_v<T, Memcpy>)
+      return o.stream == p.stream && o.size == p.size;
     else if constexpr (std::is_same_v<T, Borrow> || std::is_same_v<T, Record> || std::is_same_v<T, Wait>)
       return o.stream == p.stream;
     else if constexpr (std::is_same_v<T, Mark>)
@@ -62,6 +65,8 @@ bool numbers_alike(const Program& program, const Op& a, const Op& b, Alike&& ali
     else if constexpr (std::is_same_v<T, Exchange>)
       return std::ranges::equal(program[o.transfers], program[p.transfers], buffers, &Transfer::buffer,
                                 &Transfer::buffer);
+    else if constexpr (std::is_same_v<T, Memcpy>)
+      return buffers(o.from, p.from) && buffers(o.to, p.to);
     else if constexpr (std::is_same_v<T, Wait> || std::is_same_v<T, Sync>)
       return events(o.event, p.event);
     else if constexpr (std::is_same_v<T, Bind>)

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sim/base/overloaded.hpp"
+
 namespace tidemark::sim {
 namespace {
 
@@ -32,7 +34,7 @@ void StreamOrder::merge(Clock& into, const Clock& from) {
 
 void StreamOrder::use(StreamId stream, BufferId buffer) {
   Use& its = uses_[buffer.index()];
-  if (stream == its.own) return;
+  if (!its.own.valid() || stream == its.own) return;
   its.by.resize(issued_.size());
   its.by[stream.index()] = issued_[stream.index()];
 }
@@ -43,25 +45,27 @@ void StreamOrder::note(const Op& op) {
     merge(known_[stream.index()], host_);  // what the host has waited for lies before all it gives out from then on
     for_each_operand(program_, op, [&](BufferId b) { use(stream, b); });
   };
-  if (const auto* alloc = std::get_if<Alloc>(&op)) {
-    uses_[alloc->buffer.index()] = {alloc->stream, {}, false};
-  } else if (const auto* borrow = std::get_if<Borrow>(&op)) {
-    uses_[borrow->buffer.index()].borrowed = true;
-  } else if (const auto* launch = std::get_if<Launch>(&op)) {
-    work(launch->stream);
-  } else if (const auto* collective = std::get_if<Collective>(&op)) {
-    work(collective->stream);
-  } else if (const auto* exchange = std::get_if<Exchange>(&op)) {
-    work(exchange->stream);
-  } else if (const auto* record = std::get_if<Record>(&op)) {
-    Clock& at = recorded_[record->event.index()];
-    at = known_[record->stream.index()];
-    at[record->stream.index()] = issued_[record->stream.index()];
-  } else if (const auto* wait = std::get_if<Wait>(&op)) {
-    merge(known_[wait->stream.index()], recorded_[wait->event.index()]);
-  } else if (const auto* sync = std::get_if<Sync>(&op)) {
-    merge(host_, recorded_[sync->event.index()]);
-  }
+  std::visit(Overloaded{
+                 [&](const Alloc& o) {
+                   // Host memory waits by itself: PyTorch's pinned blocks for what uses them (CachingHostAllocator).
+                   const bool on_device = o.space == MemorySpace::Device;
+                   uses_[o.buffer.index()] = {on_device ? o.stream : StreamId{}, {}, false};
+                 },
+                 [&](const Borrow& o) { uses_[o.buffer.index()].borrowed = true; },
+                 [&](const Launch& o) { work(o.stream); },
+                 [&](const Collective& o) { work(o.stream); },
+                 [&](const Exchange& o) { work(o.stream); },
+                 [&](const Memcpy& o) { work(o.stream); },
+                 [&](const Record& o) {
+                   Clock& at = recorded_[o.event.index()];
+                   at = known_[o.stream.index()];
+                   at[o.stream.index()] = issued_[o.stream.index()];
+                 },
+                 [&](const Wait& o) { merge(known_[o.stream.index()], recorded_[o.event.index()]); },
+                 [&](const Sync& o) { merge(host_, recorded_[o.event.index()]); },
+                 Ignored<Free, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
+             },
+             op);
 }
 
 std::optional<StreamId> StreamOrder::still_using(BufferId buffer) const {

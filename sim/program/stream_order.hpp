@@ -23,8 +23,8 @@ class StreamOrder {
   using Clock = std::vector<std::int64_t>;  // by stream: how much of its work is known to lie before
 
   struct Use {
-    StreamId own;
-    Clock by;  // other streams: their last use
+    StreamId own;  // none: of the host
+    Clock by;      // other streams: their last use
     bool borrowed = false;
   };
   static void merge(Clock& into, const Clock& from);

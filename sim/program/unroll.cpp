@@ -37,6 +37,7 @@ class Unroller {
     reserve();
     out_.labels = rolled_.labels;
     out_.kernels = rolled_.kernels;
+    out_.rows = rolled_.rows;
     unroll([&](const Repeat& repeat, NextBody& body, std::int64_t times) {
       for (std::int64_t n = 0; n < times; ++n) {
         body.go_on();
@@ -152,7 +153,7 @@ class Unroller {
   }
 
   void copy(const Alloc& o) {
-    out_.ops.emplace_back(Alloc{make<BufferId>(o.buffer), o.size, o.category, o.stream, o.label});
+    out_.ops.emplace_back(Alloc{make<BufferId>(o.buffer), o.size, o.category, o.stream, o.label, o.space});
   }
   void copy(const Free& o) { out_.ops.emplace_back(Free{now(o.buffer)}); }
   void copy(const Borrow& o) { out_.ops.emplace_back(Borrow{now(o.buffer), o.stream}); }
@@ -161,13 +162,14 @@ class Unroller {
     out_.ops.emplace_back(Launch{o.stream, o.kernel, inputs, outputs});
   }
   void copy(const Collective& o) {
-    out_.ops.emplace_back(Collective{o.stream, o.comm, o.kind, now(o.in), now(o.out), o.size});
+    out_.ops.emplace_back(Collective{o.stream, o.comm, o.kind, now(o.in), now(o.out), o.row, o.size});
   }
   void copy(const Exchange& o) {
     const TransferList list{static_cast<std::uint32_t>(out_.transfers.size()), o.transfers.count};
     for (const Transfer& t : rolled_[o.transfers]) out_.transfers.push_back({t.direction, t.step, now(t.buffer)});
     out_.ops.emplace_back(Exchange{o.stream, o.comm, list});
   }
+  void copy(const Memcpy& o) { out_.ops.emplace_back(Memcpy{o.stream, now(o.from), now(o.to), o.size}); }
   void copy(const Record& o) { out_.ops.emplace_back(Record{make<EventId>(o.event), o.stream}); }
   void copy(const Wait& o) { out_.ops.emplace_back(Wait{o.stream, now(o.event)}); }
   void copy(const Sync& o) { out_.ops.emplace_back(Sync{now(o.event)}); }

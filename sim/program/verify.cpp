@@ -1,6 +1,7 @@
 #include "sim/program/verify.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 #include <tuple>
@@ -22,6 +23,8 @@ class ProgramChecker {
   explicit ProgramChecker(const Program& program)
       : program_(program),
         state_(static_cast<std::size_t>(program.buffers), State::Unborn),
+        sizes_(state_.size()),
+        spaces_(state_.size(), MemorySpace::Device),
         bound_(program.names.size()),
         names_of_(static_cast<std::size_t>(program.buffers), 0),
         recorded_(static_cast<std::size_t>(program.events), false),
@@ -39,12 +42,50 @@ class ProgramChecker {
     found_.push_back(fmt::format("op {}: {}: {}", at_, text(program_, program_.ops[at_]), what));
   }
 
+  [[nodiscard]] bool is_live(BufferId buffer) const {
+    return buffer.index() < state_.size() && state_[buffer.index()] == State::Live;
+  }
+
   void must_live(BufferId buffer) {
     if (!buffer.valid() || buffer.value >= program_.buffers)
       report("names no buffer of the program");
-    else if (state_[buffer.index()] != State::Live)
+    else if (!is_live(buffer))
       report(fmt::format("b{} is {}", buffer.value,
                          state_[buffer.index()] == State::Freed ? "already freed" : "not allocated yet"));
+  }
+
+  // Kernels and communicators work on the device; what is not live is told apart from that.
+  void must_be_on_device(BufferId buffer) {
+    if (buffer.index() < spaces_.size() && spaces_[buffer.index()] != MemorySpace::Device)
+      report(fmt::format("b{} is in {} memory of the host", buffer.value, name(spaces_[buffer.index()])));
+  }
+
+  void check_copy(const Memcpy& o) {
+    if (!is_live(o.from) || !is_live(o.to)) return;  // and said so
+    if ((spaces_[o.from.index()] == MemorySpace::Device) == (spaces_[o.to.index()] == MemorySpace::Device))
+      report("a copy goes from the device to the host or back");
+    if (o.size <= Bytes{0}) report("size is not positive");
+    for (const BufferId b : {o.from, o.to})
+      if (o.size > sizes_[b.index()]) report(fmt::format("b{} has {} bytes", b.value, sizes_[b.index()].count()));
+  }
+
+  void check_row(const Collective& o) {
+    if (!o.row.valid()) return;
+    if (o.row.index() >= program_.rows.size()) return report("names no row of the program");
+    const MatrixRow& row = program_[o.row];
+    const auto equal = [](const std::vector<Bytes>& parts) {
+      return std::ranges::adjacent_find(parts, std::not_equal_to<>()) == parts.end();
+    };
+    const auto [known, added] = rows_.try_emplace({o.comm, row.matrix}, o.row);
+    if (!added && known->second != o.row) report("another row of its matrix came before it");
+    if (o.kind == CollectiveKind::AllReduce || o.kind == CollectiveKind::Broadcast)
+      report("has no parts that could be uneven");
+    else if (o.kind == CollectiveKind::AllGather && !equal(row.sends))
+      report("an all-gather sends everyone the same");
+    else if (o.kind == CollectiveKind::ReduceScatter && !equal(row.receives))
+      report("a reduce-scatter receives as much from everyone");
+    else if (o.size != larger_side(o.kind, row))
+      report(fmt::format("its larger side holds {} bytes", larger_side(o.kind, row).count()));
   }
 
   void must_exist(CommSlot comm) {
@@ -58,6 +99,8 @@ class ProgramChecker {
                      if (o.size <= Bytes{0}) report("size is not positive");
                      if (state_[o.buffer.index()] != State::Unborn) report("allocated twice");
                      state_[o.buffer.index()] = State::Live;
+                     sizes_[o.buffer.index()] = o.size;
+                     spaces_[o.buffer.index()] = o.space;
                    },
                    [&](const Free& o) {
                      must_live(o.buffer);
@@ -68,14 +111,20 @@ class ProgramChecker {
                      if (names_of_[o.buffer.index()] > 0) report("a name still refers to it");
                      state_[o.buffer.index()] = State::Freed;
                    },
-                   [&](const Borrow&) {},
-                   [&](const Launch&) {},
-                   [&](const Collective& o) { must_exist(o.comm); },
-                   [&](const Exchange& o) { must_exist(o.comm); },
+                   [&](const Launch&) { for_each_operand(program_, op, [&](BufferId b) { must_be_on_device(b); }); },
+                   [&](const Collective& o) {
+                     must_exist(o.comm);
+                     check_row(o);
+                     for_each_operand(program_, op, [&](BufferId b) { must_be_on_device(b); });
+                   },
+                   [&](const Exchange& o) {
+                     must_exist(o.comm);
+                     for_each_operand(program_, op, [&](BufferId b) { must_be_on_device(b); });
+                   },
+                   [&](const Memcpy& o) { check_copy(o); },
                    [&](const Record& o) { recorded_[o.event.index()] = true; },
                    [&](const Wait& o) { must_be_recorded(o.event); },
                    [&](const Sync& o) { must_be_recorded(o.event); },
-                   [&](const CreateDriver&) {},
                    [&](const CreateCommunicator& o) {
                      if (!created_.insert(o.comm).second) report("created twice");
                    },
@@ -87,7 +136,7 @@ class ProgramChecker {
                      if (!bound_[o.name.index()].valid()) report("the name is not bound");
                      bind(o.name, {});
                    },
-                   [&](const Mark&) {},
+                   Ignored<Borrow, CreateDriver, Mark>{},
                },
                op);
     if (found_.empty()) streams_.note(op);
@@ -105,6 +154,9 @@ class ProgramChecker {
 
   const Program& program_;
   std::vector<State> state_;
+  std::vector<Bytes> sizes_;         // by buffer
+  std::vector<MemorySpace> spaces_;  // by buffer
+  std::map<std::pair<CommSlot, MatrixId>, RowId> rows_;
   std::vector<BufferId> bound_;         // by name
   std::vector<std::int32_t> names_of_;  // by buffer: how many are bound to it
   std::vector<bool> recorded_;
@@ -117,8 +169,14 @@ class ProgramChecker {
 // What one program asks of its groups, in order: collectives by slot, messages by slot, direction and step.
 struct Traffic {
   using Message = Bytes;
-  using Call = std::pair<CollectiveKind, Bytes>;
+  struct Call {
+    CollectiveKind kind = CollectiveKind::AllReduce;
+    Bytes size;       // of an even one
+    MatrixId matrix;  // of an uneven one
+    bool operator==(const Call&) const = default;
+  };
   std::map<CommSlot, std::vector<Call>> collectives;
+  std::map<CommSlot, std::map<MatrixId, std::pair<CollectiveKind, RowId>>> rows;
   std::map<std::tuple<CommSlot, Direction, std::int32_t>, std::vector<Message>> messages;
 
   [[nodiscard]] std::vector<Call> calls(CommSlot comm) const {
@@ -130,16 +188,25 @@ struct Traffic {
 Traffic traffic_of(const Program& program) {
   Traffic traffic;
   std::vector<Bytes> size(static_cast<std::size_t>(program.buffers));
-  for (const Op& op : program.ops) {
-    if (const Alloc* alloc = std::get_if<Alloc>(&op)) {
-      size[alloc->buffer.index()] = alloc->size;
-    } else if (const Collective* collective = std::get_if<Collective>(&op)) {
-      traffic.collectives[collective->comm].emplace_back(collective->kind, collective->size);
-    } else if (const Exchange* exchange = std::get_if<Exchange>(&op)) {
-      for (const Transfer& t : program[exchange->transfers])
-        traffic.messages[{exchange->comm, t.direction, t.step}].push_back(size[t.buffer.index()]);
-    }
-  }
+  for (const Op& op : program.ops)
+    std::visit(Overloaded{
+                   [&](const Alloc& o) { size[o.buffer.index()] = o.size; },
+                   [&](const Collective& o) {
+                     std::vector<Traffic::Call>& calls = traffic.collectives[o.comm];
+                     if (!o.row.valid()) return calls.push_back({o.kind, o.size, {}});
+                     const MatrixId matrix = program[o.row].matrix;
+                     calls.push_back({o.kind, {}, matrix});
+                     traffic.rows[o.comm].try_emplace(matrix, o.kind, o.row);
+                   },
+                   [&](const Exchange& o) {
+                     for (const Transfer& t : program[o.transfers])
+                       traffic.messages[{o.comm, t.direction, t.step}].push_back(size[t.buffer.index()]);
+                   },
+                   // ask nobody
+                   Ignored<Free, Borrow, Launch, Memcpy, Record, Wait, Sync, CreateDriver, CreateCommunicator, Bind,
+                           Unbind, Mark>{},
+               },
+               op);
   return traffic;
 }
 
@@ -172,6 +239,7 @@ class GroupChecker {
       const Communicator& communicator = workload_.communicators[slot];
       if (!is_member(communicator, rank)) continue;
       const Rank leader = group_leader(communicator, rank);
+      if (leader == rank && mine.rows.contains(comm)) check_matrices(comm, leader);
       if (!first_meeting(comm, leader, rank, 0)) continue;
       if (traffic(leader).calls(comm) != mine.calls(comm))
         found_.push_back(fmt::format("ranks {} and {} do not call the same collectives in communicator {}",
@@ -196,8 +264,45 @@ class GroupChecker {
     }
   }
 
+  // Rows against columns of everything uneven that a group calls. Groups of the same programs are checked once.
+  void check_matrices(CommSlot comm, Rank leader) {
+    const Communicator& communicator = workload_.communicators[comm.index()];
+    const std::vector<Rank> members = group_members(communicator, leader);
+    std::vector<std::int32_t> programs;
+    for (const Rank member : members) programs.push_back(program_index(member));
+    if (!seen_groups_.insert({comm, programs}).second) return;
+    for (const auto& [matrix, call] : traffic(leader).rows.at(comm)) {
+      std::vector<const MatrixRow*> rows;
+      for (const Rank member : members) {
+        const auto of_slot = traffic(member).rows.find(comm);
+        if (of_slot == traffic(member).rows.end() || !of_slot->second.contains(matrix)) return;  // told apart by calls
+        rows.push_back(&workload_.program(member)[of_slot->second.at(matrix).second]);
+      }
+      check_matrix(communicator, fmt::format("{} m{}", name(call.first), matrix.value), members, rows);
+    }
+  }
+
+  void check_matrix(const Communicator& communicator, const std::string& call, const std::vector<Rank>& members,
+                    const std::vector<const MatrixRow*>& rows) {
+    const auto tell = [&](std::size_t place) {
+      return fmt::format("rank {} (place {} in communicator {})", members[place].value, place, communicator.name);
+    };
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      if (rows[i]->sends.size() == rows.size() && rows[i]->receives.size() == rows.size()) continue;
+      found_.push_back(fmt::format("{}: {} sends to {} places and receives from {}, in a group of {}", call, tell(i),
+                                   rows[i]->sends.size(), rows[i]->receives.size(), rows.size()));
+      return;
+    }
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      for (std::size_t j = 0; j < rows.size() && found_.size() < most_findings; ++j)
+        if (rows[i]->sends[j] != rows[j]->receives[i])
+          found_.push_back(fmt::format("{}: {} sends {} bytes to {}, which receives {} from it", call, tell(i),
+                                       rows[i]->sends[j].count(), tell(j), rows[j]->receives[i].count()));
+  }
+
   const Workload& workload_;
   std::vector<Traffic> traffic_;
+  std::set<std::pair<CommSlot, std::vector<std::int32_t>>> seen_groups_;
   std::set<std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>> seen_;
   std::vector<std::string> found_;
 };

@@ -107,10 +107,12 @@ void check_groups(const Workload& workload, const std::vector<int>& lines) {
 
 void check_slots(const Program& program, std::size_t communicators, int line) {
   for (const Op& op : program.ops) {
-    CommSlot slot;
-    if (const auto* collective = std::get_if<Collective>(&op)) slot = collective->comm;
-    if (const auto* exchange = std::get_if<Exchange>(&op)) slot = exchange->comm;
-    if (const auto* create = std::get_if<CreateCommunicator>(&op)) slot = create->comm;
+    const CommSlot slot = std::visit(
+        [](const auto& o) {
+          if constexpr (requires { o.comm; }) return o.comm;
+          return CommSlot{};
+        },
+        op);
     if (slot.valid() && slot.index() >= communicators)
       throw ProgramTextError(
           line, fmt::format("the program names communicator g{}, and there are {}", slot.value, communicators));

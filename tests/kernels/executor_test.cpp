@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include "sim/program/verify.hpp"
 #include "tests/kernels/job_runs.hpp"
+#include "tests/kernels/uneven_workload.hpp"
 #include "tests/kernels/words.hpp"
 
 namespace tidemark::tests {
@@ -240,6 +242,69 @@ TEST(Executor, ARankWithoutMemoryEndsAllOthers) {
   for (Program& one : workload.programs) one = with_frees(std::move(one));
   for (const RankRun& run : run_on_threads(workload, {1 << 30}))
     EXPECT_EQ(run.end.find("rank 1: out of memory"), 0u) << run.end;
+}
+
+// ---- uneven collectives, and copies to the host and back
+
+class Uneven : public testing::TestWithParam<std::tuple<int, int, std::int64_t>> {};
+
+TEST_P(Uneven, CollectivesAndCopiesLeaveWhatIsExpected) {
+  const auto [ranks, members, most] = GetParam();
+  const Workload workload = uneven_workload(static_cast<std::uint32_t>(ranks), ranks, members, most);
+  ASSERT_EQ(verify(workload), std::vector<std::string>{});
+  const std::vector<RankRun> runs = run_on_threads(workload, {});
+  expect_as_predicted(runs);
+  for (const RankRun& run : runs) EXPECT_GT(run.record.memory.samples.size(), 5u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Jobs, Uneven,
+                         testing::Values(std::tuple(2, 2, 100), std::tuple(4, 2, 3000), std::tuple(6, 3, 20'000),
+                                         std::tuple(4, 4, 400'000)));
+
+// What one rank puts where another one's part belongs is found by whoever receives it.
+TEST(Executor, FindsRowsThatDoNotFit) {
+  const Workload workload = uneven_workload(4, 4, 2, 3000);
+  const std::vector<RankRun> runs = run_on_threads(
+      workload, {},
+      [](const Workload&, Rank rank, Program& program, std::vector<Group>&) {
+        if (rank.value > 0) return;
+        for (MatrixRow& row : program.rows)  // as large in all
+          if (row.sends.size() == 2) std::swap(row.receives[0], row.receives[1]);
+      },
+      std::chrono::seconds{20});
+  bool failed = false;
+  for (const RankRun& run : runs) failed |= !run.end.empty();
+  EXPECT_TRUE(failed || wrong_payloads(runs) > 0);
+}
+
+TEST(Executor, FindsAnUnevenCollectiveThatWasLeftOut) {
+  const Workload workload = uneven_workload(4, 4, 2, 3000);
+  const std::optional<Workload> wrong = without_a_collective(without_frees(workload));
+  ASSERT_TRUE(wrong);
+  EXPECT_GT(wrong_payloads(run_on_threads(workload, {},
+                                          [&](const Workload&, Rank rank, Program& program, std::vector<Group>&) {
+                                            program = wrong->program(rank);
+                                          })),
+            0);
+}
+
+TEST(Executor, ACopyMovesTheBeginningOfABuffer) {
+  Workload workload = one_group({R"(alloc b0 40000 temporaries s0 x
+alloc b1 40000 temporaries s0 y pinned
+alloc b2 40000 temporaries s0 z
+launch s0 fill 0+1 -> b0 b2
+memcpy s0 20480 b0 -> b1
+memcpy s0 12288 b1 -> b2
+launch s0 add 1+1 b0 b2 -> b0
+)"});
+  const Expectation expectation(workload, {});
+  const Content halves = expectation.before({0}, 6, {2});
+  const Words words = words_of(halves, 5120);
+  EXPECT_EQ(words[0], left_by({0}, 3, {0}, 0));
+  EXPECT_EQ(words[1024], left_by({0}, 3, {0}, 1024));
+  EXPECT_EQ(words[1536], left_by({0}, 3, {2}, 1536));
+  for (Program& one : workload.programs) one = with_frees(std::move(one));
+  expect_as_predicted(run_on_threads(workload, {}));
 }
 
 }  // namespace

@@ -11,8 +11,11 @@
 
 #include "kernels/price_time.hpp"
 #include "sim/clock/engine.hpp"
+#include "sim/program/calls.hpp"
+#include "sim/program/program_builder.hpp"
 #include "sim/program/verify.hpp"
 #include "tests/parallel/test_job.hpp"
+#include "tests/sim/program/random_matrix.hpp"
 #include "tests/topology/test_clusters.hpp"
 #include "topology/route/price.hpp"
 #include "topology/route/traffic.hpp"
@@ -159,8 +162,8 @@ std::map<LinkId, std::vector<Passage>> passages(const Workload& workload, const 
     for (const Span& span : run.of({r}).spans) {
       const auto* o = std::get_if<Collective>(&program.ops[span.op]);
       if (o == nullptr || group_leader(workload.communicators[o->comm.index()], {r}) != Rank{r}) continue;
-      const TransferPrice& price =
-          run.prices.classes[static_cast<std::size_t>(r)].collectives.at({o->comm, o->kind, o->size});
+      const std::int32_t group = run.folding.classes[static_cast<std::size_t>(r)].groups[o->comm.index()];
+      const TransferPrice& price = run.prices.collectives[static_cast<std::size_t>(group)].at(key_of(program, *o));
       for (const LinkLoad& load : price.loads)
         found[load.link].push_back({span.begin + price.latency, span.end, load.bytes});
     }
@@ -200,9 +203,55 @@ TEST(Folding, LinksThatGroupsShareAreOneWithSharers) {
   const Timed folded(workload, c, true);
   EXPECT_EQ(folded.folding.classes.size(), 1U);
   bool bridge = false;
-  for (const auto& [key, transfer] : folded.prices.classes[0].collectives)
-    for (const LinkLoad& load : transfer.loads) bridge |= load.sharers == 2;
+  for (const auto& of_group : folded.prices.collectives)
+    for (const auto& [key, transfer] : of_group)
+      for (const LinkLoad& load : transfer.loads) bridge |= load.sharers == 2;
   EXPECT_TRUE(bridge);
+}
+
+// ---- uneven collectives and copies
+
+// Groups of four on nodes of eight. The first two and the fourth say the same, the third another thing.
+TEST(Folding, TellsApartRanksWhoseCountsDiffer) {
+  std::mt19937 random(6);
+  const std::vector<MatrixRow> same = random_matrix(random, CollectiveKind::AllToAll, 4, 1 << 20);
+  std::vector<MatrixRow> other = random_matrix(random, CollectiveKind::AllToAll, 4, 1 << 20);
+  other[0] = same[0];  // by its own row the first member cannot be told apart
+  for (std::size_t j = 1; j < 4; ++j) {
+    other[j].receives[0] = same[0].sends[j];
+    other[j].sends[0] = same[0].receives[j];
+  }
+  Workload workload;
+  workload.communicators = {{"expert", {{4, 1, 1}}}};
+  for (std::size_t which = 0; which < 7; ++which) {
+    ProgramBuilder program;
+    program.push(CreateCommunicator{CommSlot{0}});
+    const BufferId in = program.alloc(Bytes{4 << 20}, Category::Temporaries, program.label("in"));
+    const BufferId out = program.alloc(Bytes{4 << 20}, Category::Temporaries, program.label("out"));
+    const BufferId kept =
+        program.alloc(Bytes{4 << 20}, Category::Temporaries, program.label("kept"), StreamId{0}, MemorySpace::Pinned);
+    program.mark(Phase::Forward, 1, 0, program.label("step"));
+    program.collective(CommSlot{0}, CollectiveKind::AllToAll, in, out, which < 4 ? same[which] : other[which - 3]);
+    program.push(Memcpy{{0}, out, kept, Bytes{4 << 20}});
+    workload.programs.push_back(std::move(program).finish());
+  }
+  workload.program_of_rank = {0, 1, 2, 3, 0, 1, 2, 3, 0, 4, 5, 6, 0, 1, 2, 3};
+  ASSERT_EQ(verify(workload), std::vector<std::string>{});
+
+  const Case c{"two nodes", {}, hgx()};
+  for (const PriceModel model : {PriceModel::Routed, PriceModel::AlphaBeta}) {
+    const Timed folded(workload, c, true, model), all(workload, c, false, model);
+    const auto class_of = [&](std::int32_t rank) {
+      return folded.folding.class_of_rank[static_cast<std::size_t>(rank)];
+    };
+    EXPECT_EQ(class_of(1), class_of(5));
+    EXPECT_NE(class_of(0), class_of(8));  // one program, and groups that differ
+    EXPECT_NE(class_of(1), class_of(9));
+    EXPECT_LT(folded.folding.classes.size(), 16u);
+    for (Rank rank{0}; rank.value < 16; ++rank.value)
+      EXPECT_EQ(in_order(folded.of(rank).spans), in_order(all.of(rank).spans)) << "rank " << rank.value;
+    EXPECT_EQ(simulate(calls_of(workload), folded.folding, folded.prices, {.keep = Keep::Ends}).end, all.trace.end);
+  }
 }
 
 }  // namespace

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <numeric>
+#include <random>
 
 #include <gtest/gtest.h>
 
 #include "kernels/execute/content.hpp"
 #include "tests/kernels/thread_world.hpp"
+#include "tests/sim/program/random_matrix.hpp"
 
 namespace tidemark::tests {
 namespace {
@@ -70,7 +72,7 @@ TEST_P(Collectives, GiveEveryMemberWhatTheDirectSumGives) {
         for (std::int64_t w = 0; w < words; ++w) in[static_cast<std::size_t>(w)] = input(group.me, w);
         const Payload kept = in;
         HostCollectives collectives(world);
-        collectives.run(group, call.kind, in, call.in_place ? in : out, words, "test");
+        collectives.run(group, call.kind, in, call.in_place ? in : out, even_parts(words, n), "test");
         const Payload& result = call.in_place ? in : out;
         EXPECT_TRUE(result == expected(call, n, group.me, words))
             << name(call.kind) << (call.in_place ? " in place, " : ", ") << words << " words, member " << group.me;
@@ -92,8 +94,8 @@ TEST(HostCollectives, GroupsDoNotDisturbEachOther) {
     HostCollectives collectives(world);
     for (int round = 0; round < 50; ++round) {
       Payload x(1000, static_cast<std::uint64_t>(1 << me));
-      collectives.run(rows, CollectiveKind::AllReduce, x, x, 1000, "rows");
-      collectives.run(columns, CollectiveKind::AllReduce, x, x, 1000, "columns");
+      collectives.run(rows, CollectiveKind::AllReduce, x, x, even_parts(1000, 2), "rows");
+      collectives.run(columns, CollectiveKind::AllReduce, x, x, even_parts(1000, 2), "columns");
       EXPECT_EQ(std::count(x.begin(), x.end(), 15u), 1000);
     }
   });
@@ -103,7 +105,7 @@ TEST(HostCollectives, GroupsDoNotDisturbEachOther) {
 TEST(HostCollectives, RefuseABufferThatIsTooSmall) {
   const auto ends = on_ranks(1, [](World& world) {
     Payload in(10), out(9);
-    HostCollectives(world).run({{{0}}}, CollectiveKind::AllReduce, in, out, 10, "here");
+    HostCollectives(world).run({{{0}}}, CollectiveKind::AllReduce, in, out, even_parts(10, 1), "here");
   });
   EXPECT_EQ(ends.front(), "rank 0: here: a buffer is too small for its part");
 }
@@ -111,6 +113,53 @@ TEST(HostCollectives, RefuseABufferThatIsTooSmall) {
 TEST(HostCollectives, HoldTwoChunks) {
   const auto ends = on_ranks(1, [](World& world) { EXPECT_EQ(HostCollectives(world).held(), Bytes{512 << 10}); });
   EXPECT_EQ(ends, all_well(1));
+}
+
+// Parts of any sizes, nothing too, on either side of a chunk.
+TEST_P(Collectives, GiveEveryMemberItsUnevenParts) {
+  const std::int32_t n = GetParam();
+  std::mt19937 random(static_cast<std::uint32_t>(n));
+  for (const Call& call : calls) {
+    if (call.kind == CollectiveKind::AllReduce || call.kind == CollectiveKind::Broadcast) continue;
+    for (const std::int64_t most : {7, 3000, 1 << 20}) {
+      const std::vector<MatrixRow> rows = random_matrix(random, call.kind, static_cast<std::size_t>(n), most);
+      const auto cut = [](const std::vector<Bytes>& parts) {
+        std::vector<std::int64_t> words;
+        for (const Bytes part : parts) words.push_back(part.count() / 8);
+        return Cut(words);
+      };
+      const auto ends = on_ranks(n, [&](World& world) {
+        Group group;
+        for (std::int32_t place = 0; place < n; ++place) group.members.push_back({(place + 1) % n});
+        group.me = std::find(group.members.begin(), group.members.end(), world.rank()) - group.members.begin();
+        const MatrixRow& row = rows[static_cast<std::size_t>(group.me)];
+        const Parts parts{0, cut(row.sends), cut(row.receives)};
+        const std::int64_t words = std::max(parts.sends.end(), parts.receives.end());
+        Payload in(static_cast<std::size_t>(words) + 1), out(in.size());  // somewhere, even of nothing
+        for (std::int64_t w = 0; w < words; ++w) in[static_cast<std::size_t>(w)] = input(group.me, w);
+        Payload wanted = call.in_place ? in : out;
+        for (std::int64_t m = 0; m < n; ++m) {
+          const Cut theirs = cut(rows[static_cast<std::size_t>(m)].sends);
+          for (std::int64_t w = 0; w < parts.receives.size(m); ++w) {
+            const auto at = [&](std::int64_t word) -> std::uint64_t& { return wanted[static_cast<std::size_t>(word)]; };
+            if (call.kind == CollectiveKind::AllToAll)
+              at(parts.receives.begin(m) + w) = input(m, theirs.begin(group.me) + w);
+            if (call.kind == CollectiveKind::AllGather)
+              at(parts.receives.begin(m) + w) = input(m, (call.in_place ? parts.receives.begin(m) : 0) + w);
+            if (call.kind == CollectiveKind::ReduceScatter) {
+              const std::int64_t begin = parts.sends.begin(group.me), to = (call.in_place ? begin : 0) + w;
+              at(to) = (m == 0 ? 0 : at(to)) + input(m, begin + w);
+            }
+          }
+        }
+        HostCollectives collectives(world);
+        collectives.run(group, call.kind, in, call.in_place ? in : out, parts, "test");
+        EXPECT_TRUE((call.in_place ? in : out) == wanted)
+            << name(call.kind) << (call.in_place ? " in place" : "") << ", parts of at most " << most << " bytes";
+      });
+      ASSERT_EQ(ends, all_well(n));
+    }
+  }
 }
 
 }  // namespace

@@ -90,6 +90,17 @@ TEST(AllocatorEvents, AreThoseOfTheStateAndThoseOfPasses) {
   EXPECT_EQ(found->passes.steps.front().before.size(), 6U);  // two begin, two allocations, two frees
 }
 
+TEST(AllocatorEvents, SayNothingOfWhatIsOnTheHost) {
+  const auto without = events("free b1\n", "free b3\n"),
+             with = events(
+                 "alloc b4 1024 saved_activations s0 kept pinned\nmemcpy s0 1024 b1 -> b4\nfree b1\n"
+                 "alloc b5 64 optimizer_master s0 kept pageable\nfree b4\n",
+                 "free b5\nfree b3\n");
+  ASSERT_TRUE(with.has_value() && without.has_value());
+  EXPECT_EQ(with->passes, without->passes);
+  EXPECT_EQ(with->state, without->state);
+}
+
 TEST(AllocatorEvents, AreNotApartWherePassesFreeState) { EXPECT_FALSE(events("free b1\nfree b0\n").has_value()); }
 
 TEST(AllocatorEvents, AreNotApartWhereTheStateFreesWhatPassesMade) {

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/sim/program/random_matrix.hpp"
 #include "tests/topology/test_clusters.hpp"
 
 namespace tidemark::tests {
@@ -369,6 +370,84 @@ TEST(Collective, RingsTogetherAreEachRing) {
       }
     }
   }
+}
+
+// ---- uneven collectives and copies
+
+TransferPrice uneven(const Fabric& fabric, const std::vector<std::int32_t>& group, CollectiveKind kind,
+                     const std::vector<MatrixRow>& rows, PriceModel model = PriceModel::Routed) {
+  std::vector<const MatrixRow*> by_place;
+  for (const MatrixRow& row : rows) by_place.push_back(&row);
+  return uneven_price(fabric, group, kind, by_place, model);
+}
+
+TEST(UnevenCollective, OfEqualPartsCostsWhatTheEvenOneDoes) {
+  const Fabric fabric = build_fabric(hgx(), 8);
+  for (const std::int32_t n : {2, 3, 8}) {
+    const auto members = static_cast<std::size_t>(n);
+    const std::vector<Bytes> parts(members, 3_MiB);
+    const std::vector<MatrixRow> rows(members, {{0}, parts, parts});
+    for (const CollectiveKind kind :
+         {CollectiveKind::AllToAll, CollectiveKind::AllGather, CollectiveKind::ReduceScatter}) {
+      const CollectivePlan even = collective_plans(fabric, devices(n), kind).front();
+      EXPECT_EQ(uneven(fabric, devices(n), kind, rows), price_of(even, 3_MiB * n)) << name(kind) << " of " << n;
+    }
+  }
+}
+
+// Each message by itself: no plan, no ring.
+TEST(UnevenCollective, AnAllToAllPutsOnEveryLinkWhatItsMessagesDo) {
+  std::mt19937 random(8);
+  const Fabric fabric = build_fabric(leaf_spine(1), 32);
+  for (int seed = 0; seed < 20; ++seed) {
+    const std::vector<std::int32_t> group = devices(4, 8, seed % 8);
+    const std::vector<MatrixRow> rows = random_matrix(random, CollectiveKind::AllToAll, group.size(), 1 << 20);
+    std::map<LinkId, Bytes> expected;
+    for (std::size_t i = 0; i < group.size(); ++i)
+      for (std::size_t j = 0; j < group.size(); ++j)
+        if (i != j)
+          for (const LinkLoad& load : loads(route(fabric, group[i], group[j]), rows[i].sends[j]))
+            expected[load.link] += load.bytes;
+    std::map<LinkId, Bytes> found;
+    const TransferPrice price = uneven(fabric, group, CollectiveKind::AllToAll, rows);
+    for (const LinkLoad& load : price.loads) found[load.link] += load.bytes;
+    EXPECT_EQ(found, expected);
+    EXPECT_EQ(alone(uneven(fabric, group, CollectiveKind::AllToAll, rows, PriceModel::AlphaBeta), fabric),
+              alone(price, fabric));
+  }
+}
+
+// Round the ring every link carries all parts but the one that ends, or begins, behind it.
+TEST(UnevenCollective, GathersAndScattersGoRoundTheRing) {
+  const Fabric fabric = build_fabric(hgx(), 8);
+  const std::vector<Bytes> parts{1_MiB, 0_B, 5_MiB, 2_MiB};
+  std::vector<MatrixRow> gather, scatter;
+  for (const Bytes part : parts) {
+    gather.push_back({{0}, std::vector<Bytes>(4, part), parts});
+    scatter.push_back({{0}, parts, std::vector<Bytes>(4, part)});
+  }
+  const TransferPrice all = uneven(fabric, devices(4), CollectiveKind::AllGather, gather);
+  EXPECT_EQ(on(fabric, all, "node0.gpu0.nvlink_up"), 8_MiB);  // nothing to rank 1, which has none of its own
+  EXPECT_EQ(on(fabric, all, "node0.gpu1.nvlink_up"), 3_MiB);
+  EXPECT_EQ(on(fabric, all, "node0.gpu3.nvlink_down"), 6_MiB);
+  EXPECT_EQ(all.latency, 3 * nvlink_step);
+  const TransferPrice sum = uneven(fabric, devices(4), CollectiveKind::ReduceScatter, scatter);
+  EXPECT_EQ(on(fabric, sum, "node0.gpu2.nvlink_up"), 3_MiB);  // its own sum ends there
+  EXPECT_EQ(on(fabric, sum, "node0.gpu0.nvlink_down"), 6_MiB);
+}
+
+TEST(Copy, GoesOverTheDevicesLinkToItsHostAndTheHost) {
+  const Cluster cluster = hgx();
+  const Fabric fabric = build_fabric(cluster, 16);
+  const TransferPrice out = copy_price(fabric, 9, MemorySpace::Device, MemorySpace::Pinned, 63_MiB);
+  EXPECT_EQ(out.latency, cluster.host.latency);
+  EXPECT_EQ(on(fabric, out, "node1.gpu1.host_up"), 63_MiB);
+  EXPECT_EQ(on(fabric, out, "node1.host_bridge"), 63_MiB);
+  EXPECT_EQ(out.loads.size(), 2u);
+  const TransferPrice in = copy_price(fabric, 9, MemorySpace::Pageable, MemorySpace::Device, 63_MiB);
+  EXPECT_EQ(on(fabric, in, "node1.gpu1.host_down"), 63_MiB);
+  EXPECT_EQ(copy_price(fabric, 9, MemorySpace::Device, MemorySpace::Pinned, 63_MiB, PriceModel::AlphaBeta).latency,
+            alone(out, fabric));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "sim/base/ensure.hpp"
+#include "sim/base/overloaded.hpp"
 #include "topology/nccl_memory.hpp"
 
 namespace tidemark::topology {
@@ -19,16 +20,20 @@ struct SlotUse {
 
 std::vector<SlotUse> slot_uses(const Program& program, std::size_t slots) {
   std::vector<SlotUse> uses(slots);
-  for (const Op& op : program.ops) {
-    if (const Collective* collective = std::get_if<Collective>(&op)) {
-      const bool shards =
-          collective->kind == CollectiveKind::AllGather || collective->kind == CollectiveKind::ReduceScatter;
-      SlotUse& use = uses[collective->comm.index()];
-      (shards ? use.shards : use.reduces) = true;
-    } else if (const Exchange* exchange = std::get_if<Exchange>(&op)) {
-      for (const Transfer& t : program[exchange->transfers]) uses[exchange->comm.index()].steps.insert(t.step);
-    }
-  }
+  for (const Op& op : program.ops)
+    std::visit(Overloaded{
+                   [&](const Collective& o) {
+                     const bool shards = o.kind == CollectiveKind::AllGather || o.kind == CollectiveKind::ReduceScatter;
+                     (shards ? uses[o.comm.index()].shards : uses[o.comm.index()].reduces) = true;
+                   },
+                   [&](const Exchange& o) {
+                     for (const Transfer& t : program[o.transfers]) uses[o.comm.index()].steps.insert(t.step);
+                   },
+                   // use no communicator
+                   Ignored<Alloc, Free, Borrow, Launch, Memcpy, Record, Wait, Sync, CreateDriver, CreateCommunicator,
+                           Bind, Unbind, Mark>{},
+               },
+               op);
   return uses;
 }
 

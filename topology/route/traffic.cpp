@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sim/base/ensure.hpp"
+#include "sim/base/overloaded.hpp"
 
 namespace tidemark::topology {
 namespace {
@@ -27,6 +28,7 @@ constexpr std::int32_t algorithms = 5;
 std::int32_t way_of(CollectiveKind kind, Algorithm algorithm) {
   return 1 + static_cast<std::int32_t>(kind) * algorithms + static_cast<std::int32_t>(algorithm);
 }
+std::int32_t way_of(MatrixId matrix) { return 1 + 5 * algorithms + matrix.value; }
 
 }  // namespace
 
@@ -34,15 +36,30 @@ Router::Router(const Workload& workload, const CollectiveOptions& options, Fabri
     : workload_(workload), options_(options), fabric_(std::move(fabric)) {
   for (const Program& program : workload.programs) {
     std::vector<Use>& uses = uses_.emplace_back(workload.communicators.size());
-    for (const Op& op : program.ops) {
-      if (const auto* o = std::get_if<Collective>(&op)) uses[o->comm.index()].calls.emplace(o->kind, o->size);
-      if (const auto* o = std::get_if<Exchange>(&op)) {
-        Use& use = uses[o->comm.index()];
-        use.messages = true;
-        for (const Transfer& t : program[o->transfers])
-          if (t.direction == Direction::Send) use.sends.insert(t.step);
-      }
-    }
+    std::array<bool, 2>& copies = copies_.emplace_back();
+    std::vector<MemorySpace> spaces(static_cast<std::size_t>(program.buffers));
+    for (const Op& op : program.ops)
+      std::visit(
+          Overloaded{
+              [&](const Alloc& o) { spaces[o.buffer.index()] = o.space; },
+              [&](const Collective& o) {
+                Use& use = uses[o.comm.index()];
+                if (o.row.valid())
+                  use.uneven.try_emplace(program[o.row].matrix, o.kind, o.row);
+                else
+                  use.calls.emplace(o.kind, o.size);
+              },
+              [&](const Exchange& o) {
+                Use& use = uses[o.comm.index()];
+                use.messages = true;
+                for (const Transfer& t : program[o.transfers])
+                  if (t.direction == Direction::Send) use.sends.insert(t.step);
+              },
+              [&](const Memcpy& o) { copies[spaces[o.to.index()] == MemorySpace::Device ? 1 : 0] = true; },
+              // load no links
+              Ignored<Free, Borrow, Launch, Record, Wait, Sync, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
+          },
+          op);
   }
   const std::vector<Communicator>& all = workload.communicators;
   for (const Communicator& communicator : all)
@@ -60,7 +77,15 @@ Router::Router(const Workload& workload, const Cluster& cluster, const Collectiv
 Router::Router(const Workload& workload, const Cluster& cluster, const std::vector<std::int32_t>& kinds,
                const CollectiveOptions& options)
     : Router(workload, options, build_fabric(cluster, workload.world_size())) {
-  find_symmetry(kinds);
+  // Which ranks can change places is known of equal parts of groups and of messages.
+  const bool regular = std::ranges::all_of(copies_, [](const auto& copies) { return !copies[0] && !copies[1]; }) &&
+                       std::ranges::all_of(uses_, [](const std::vector<Use>& uses) {
+                         return std::ranges::all_of(uses, [](const Use& use) { return use.uneven.empty(); });
+                       });
+  if (regular)
+    find_symmetry(kinds);
+  else
+    for (const Link& link : fabric_.links) traffic_.links.push_back({link.capacity});
   add_flows();
 }
 
@@ -167,7 +192,35 @@ Router::Way Router::collective(CommSlot comm, Rank leader, CollectiveKind kind, 
   return {way_of(kind, plan.algorithm), plan.algorithm, chosen.latency, plan.of};
 }
 
+Router::Uneven Router::uneven(CommSlot comm, Rank leader, CollectiveKind kind, MatrixId matrix) const {
+  const Communicator& communicator = workload_.communicators[comm.index()];
+  std::vector<const MatrixRow*> rows;
+  for (const Rank member : group_members(communicator, leader))
+    rows.push_back(&workload_.program(member)[use(comm, member).uneven.at(matrix).second]);
+  return {way_of(matrix), uneven_price(fabric_, devices_of(communicator, leader), kind, rows, options_.model)};
+}
+
+void Router::add_flow(Traffic::Flow flow, const TransferPrice& price) {
+  flow.cost = with(flow.cost, price.latency.count());
+  flow.first = traffic_.loads.size();
+  for (const LinkLoad& load : price.loads) add_load(load.link, load.bytes.count());
+  flow.count = traffic_.loads.size() - flow.first;
+  traffic_.flows.push_back(flow);
+}
+
+// One a direction, whatever the sizes.
+void Router::add_copies() {
+  const std::array<std::pair<MemorySpace, MemorySpace>, 2> ways{
+      {{MemorySpace::Device, MemorySpace::Pinned}, {MemorySpace::Pinned, MemorySpace::Device}}};
+  for (std::size_t way = 0; way < ways.size(); ++way)
+    for (Rank rank{0}; rank.value < workload_.world_size(); ++rank.value)
+      if (copies_[static_cast<std::size_t>(workload_.program_of_rank[rank.index()])][way])
+        add_flow({.comm = {}, .step = static_cast<std::int32_t>(way), .rank = rank},
+                 copy_price(fabric_, rank.value, ways[way].first, ways[way].second, Bytes{1}, options_.model));
+}
+
 void Router::add_flows() {
+  add_copies();
   const auto add_all = [&](CommSlot comm, std::int32_t step) {
     if (traffic_.symmetry)
       for (const Rank rank : traffic_.symmetry->ranks) add_flows(comm, step, rank);
@@ -189,6 +242,11 @@ void Router::add_flows(CommSlot comm, std::int32_t step, Rank rank) {
   if (its.sends.contains(step)) add_message(comm, step, rank);
   if (step == 0 && !its.calls.empty() && group_leader(communicator, rank) == rank)
     add_collectives(comm, rank, its.calls);
+  if (step == 0 && group_leader(communicator, rank) == rank)
+    for (const auto& [matrix, call] : its.uneven) {
+      const Uneven found = uneven(comm, rank, call.first, matrix);
+      add_flow({.comm = comm, .rank = rank, .way = found.way}, found.price);
+    }
 }
 
 void Router::add_message(CommSlot comm, std::int32_t step, Rank sender) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -33,6 +34,12 @@ class Router {
     std::int64_t of = 1;  ///< a link carries weight / of x size
   };
   [[nodiscard]] Way collective(CommSlot comm, Rank leader, CollectiveKind kind, Bytes size);
+  /// What an uneven collective of a group takes, and the way of its flow, whose weights are bytes.
+  struct Uneven {
+    std::int32_t way = 0;
+    TransferPrice price;
+  };
+  [[nodiscard]] Uneven uneven(CommSlot comm, Rank leader, CollectiveKind kind, MatrixId matrix) const;
 
   /// What the workload's flows put on links, for `fold`: ranks are alike only where the links that they share are.
   [[nodiscard]] const Traffic& traffic() const { return traffic_; }
@@ -45,6 +52,7 @@ class Router {
   // What a program does with a communicator.
   struct Use {
     std::set<Call> calls;
+    std::map<MatrixId, std::pair<CollectiveKind, RowId>> uneven;
     std::set<std::int32_t> sends;  // steps
     bool messages = false;
   };
@@ -80,6 +88,8 @@ class Router {
   void add_flows(CommSlot comm, std::int32_t step, Rank rank);
   void add_message(CommSlot comm, std::int32_t step, Rank sender);
   void add_collectives(CommSlot comm, Rank leader, const std::set<Call>& calls);
+  void add_copies();
+  void add_flow(Traffic::Flow flow, const TransferPrice& price);
   void add_load(LinkId link, std::int64_t weight);
   [[nodiscard]] std::int32_t orbit_size(Rank rank) const;
 
@@ -87,6 +97,7 @@ class Router {
   CollectiveOptions options_;
   Fabric fabric_;
   std::vector<std::vector<Use>> uses_;                             // by program and slot
+  std::vector<std::array<bool, 2>> copies_;                        // by program: from the device, and to it
   std::vector<std::int32_t> same_axes_;                            // by slot: the first that is like it
   std::map<std::pair<std::int32_t, std::int32_t>, Shape> shapes_;  // by slot and offset
   Traffic traffic_;

@@ -36,16 +36,17 @@ class CudaBackend {
   CudaBackend& operator=(const CudaBackend&) = delete;
   ~CudaBackend();
 
-  void allocate(BufferId buffer, Bytes size, StreamId stream);
+  void allocate(BufferId buffer, Bytes size, StreamId stream, MemorySpace space);
   void release(BufferId buffer);
   void borrow(BufferId buffer, StreamId stream);
   void launch(StreamId stream, const Kernel& kernel, std::span<const Reading> readings,
               std::span<const Writing> writings);
   void check(StreamId stream, std::span<const Reading> readings);
   void collective(StreamId stream, CommSlot slot, const Group& group, CollectiveKind kind, BufferId in, BufferId out,
-                  Bytes size, const std::string& doing);
+                  const Parts& parts, const std::string& doing);
   void exchange(StreamId stream, CommSlot slot, const Group& group, std::span<const Delivery> deliveries,
                 const std::string& doing);
+  void copy(StreamId stream, BufferId from, BufferId to, Bytes size);
   void record(EventId event, StreamId stream);
   void wait(StreamId stream, EventId event);
   void sync(EventId event);
@@ -70,10 +71,11 @@ class CudaBackend {
   [[nodiscard]] cudaStream_t stream(StreamId id);
   void make_contexts(int device, bool shared);
   void connect(const Program& program, const std::vector<Group>& groups);
-  void call_once(CommSlot slot, const Group& group, CollectiveKind kind, Bytes size);
+  void call_once(CommSlot slot, const Group& group, CollectiveKind kind, const Parts& parts);
   void meet_neighbours(CommSlot slot, const Group& group);
   void run(StreamId on, CommSlot slot, const Group& group, CollectiveKind kind, std::uint64_t* in, std::uint64_t* out,
-           Bytes size, const std::string& doing);
+           const Parts& parts, const std::string& doing);
+  void check_pageable(StreamId on, const Reading& reading, const CudaMemory::Held& held);
   void wait_for_compute(const std::string& doing);
   void give_back(BufferId buffer);
   void give_back_what_is_done();

@@ -9,6 +9,7 @@
 
 #include "kernels/execute/namespace.hpp"
 #include "sim/memory/caching_allocator.hpp"
+#include "sim/program/program.hpp"
 
 namespace tidemark::execute {
 
@@ -41,19 +42,23 @@ class CudaSegments {
   Bytes highest_;
 };
 
-/// A rank's blocks on its device.
+/// A rank's blocks on its device, and its buffers in host memory.
 class CudaMemory {
  public:
   explicit CudaMemory(std::int32_t buffers) : held_(static_cast<std::size_t>(buffers)) {}
+  CudaMemory(const CudaMemory&) = delete;
+  CudaMemory& operator=(const CudaMemory&) = delete;
+  ~CudaMemory();
 
   struct Held {
-    std::optional<BlockId> block;
-    std::uint64_t* words = nullptr;
+    std::optional<BlockId> block;    // on the device
+    std::uint64_t* words = nullptr;  // none: released
     std::int64_t count = 0;
     StreamId stream;
+    MemorySpace space = MemorySpace::Device;
   };
 
-  void allocate(BufferId buffer, Bytes size, StreamId stream);
+  void allocate(BufferId buffer, Bytes size, StreamId stream, MemorySpace space);
   void free(BufferId buffer);
   [[nodiscard]] const Held& operator[](BufferId buffer) const { return held_[buffer.index()]; }
   [[nodiscard]] Bytes allocated() const { return allocator_.allocated(); }
@@ -61,6 +66,8 @@ class CudaMemory {
   [[nodiscard]] CudaSegments& segments() { return allocator_.source(); }
 
  private:
+  static void free_on_host(const Held& held);
+
   CachingAllocator<CudaSegments> allocator_;
   std::vector<Held> held_;  // by buffer
 };

@@ -75,6 +75,7 @@ struct ClassState {
   Duration launch;
   std::vector<CollectiveCall> collectives;          // as in `timed`
   std::vector<std::vector<MessageCall>> exchanges;  // as in `timed`
+  std::vector<const TransferPrice*> copies;         // as in `timed`; none: the price list has no such copy
   std::vector<Instant> starts;                      // of the stretches that the host thread has come to
   std::size_t next_step_end = 0;
   Instant host;

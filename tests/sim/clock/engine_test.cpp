@@ -32,8 +32,11 @@ struct Bed {
     return simulate(workload, unfolded(workload, std::vector<std::int32_t>(workload.program_of_rank.size(), 0)), prices,
                     options);
   }
-  void collective(CollectiveKey key, const TransferPrice& price) {
-    for (OpTimes& times : prices.classes) times.collectives[key] = price;
+  void collective(const CollectiveKey& key, const TransferPrice& price) {
+    const Folding folding = unfolded(workload, std::vector<std::int32_t>(workload.program_of_rank.size(), 0));
+    prices.collectives.resize(folding.groups.size());
+    for (std::size_t g = 0; g < folding.groups.size(); ++g)
+      if (folding.groups[g].slot == key.comm) prices.collectives[g][key] = price;
   }
   void message(MessageKey key, const TransferPrice& price) {
     for (OpTimes& times : prices.classes) times.messages[key] = price;
@@ -134,6 +137,55 @@ TEST(Engine, AMemberThatNeverComesIsNamed) {
   const Deadlock deadlock = std::get<Deadlock>(bed.run().outcome);
   EXPECT_EQ(deadlock.stalls, (std::vector<Stall>{{1, 2, "all_reduce in communicator pair", 0}}));
   EXPECT_TRUE(deadlock.cycle.empty());
+}
+
+// ---- copies and uneven collectives
+
+const std::string on_both = "alloc b0 1000 temporaries s0 x\nalloc b1 1000 temporaries s0 x pinned\n";
+
+TEST(Engine, ACopyIsATransferOnItsStream) {
+  Bed bed({on_both + "memcpy s1 1000 b0 -> b1\nlaunch s0 copy 1+1 b0 -> b0\nrecord e0 s1\nwait s0 e0\n"}, {});
+  bed.prices.links = {1_GBps};
+  bed.prices.classes[0].copies[{MemorySpace::Device, MemorySpace::Pinned, 1000_B}] = {5_ns, {{{0}, 1000_B}}};
+  const Trace trace = bed.run();
+  EXPECT_EQ(trace.end, at(1005_ns));
+  EXPECT_EQ(trace.classes[0].spans.front(), (Span{3, {0}, at(0_ns), at(0_ns), at(10_ns)}));
+}
+
+TEST(Engine, CopiesShareLinksWithEachOtherAndWithMessages) {
+  const std::string copy = on_both + "memcpy s0 1000 b0 -> b1\n";
+  Bed bed({copy, copy}, {});
+  bed.prices.links = {1_GBps};
+  for (OpTimes& times : bed.prices.classes)
+    times.copies[{MemorySpace::Device, MemorySpace::Pinned, 1000_B}] = {{}, {{{0}, 1000_B}}};
+  EXPECT_EQ(bed.run().end, at(2000_ns));
+  bed.options.keep = Keep::Ends;
+  EXPECT_EQ(bed.run().end, at(2000_ns));
+}
+
+// A collective whose link a copy uses is not alone there, whichever way traces are kept.
+TEST(Engine, ACollectiveBesideACopyTakesLonger) {
+  Bed bed({on_both + "collective s0 g0 all_reduce 1000 b0 -> b0\nmemcpy s1 1000 b0 -> b1\n"}, {{"one", {{1, 1, 1}}}});
+  bed.prices.links = {1_GBps};
+  bed.prices.classes[0].copies[{MemorySpace::Device, MemorySpace::Pinned, 1000_B}] = {{}, {{{0}, 1000_B}}};
+  bed.collective({{0}, CollectiveKind::AllReduce, 1000_B}, {{}, {{{0}, 1000_B}}});
+  EXPECT_EQ(bed.run().end, at(2000_ns));
+  bed.options.keep = Keep::Ends;
+  EXPECT_EQ(bed.run().end, at(2000_ns));
+}
+
+// One price for the call of the group, though one side sends nothing and comes last.
+TEST(Engine, AnUnevenCollectiveTakesWhatItsMatrixTakes) {
+  const std::string start = "alloc b0 900 temporaries s0 x\nalloc b1 900 temporaries s0 x\n";
+  Bed bed({start + "collective s0 g0 all_to_all 900 b0 -> b1 m3 sends 0 900 receives 0 100\n",
+           start + "launch s0 copy 1+1 b0 -> b0\n"
+                   "collective s0 g0 all_to_all 900 b0 -> b1 m3 sends 100 0 receives 900 0\n"},
+          {pair});
+  bed.collective({{0}, CollectiveKind::AllToAll, {}, {3}}, {70_ns, {}});
+  const Trace trace = bed.run();
+  EXPECT_EQ(trace.outcome, (std::variant<Completed, Deadlock>(Completed{})));
+  EXPECT_EQ(trace.classes[0].spans.front(), (Span{2, {0}, at(0_ns), at(10_ns), at(80_ns)}));
+  EXPECT_EQ(trace.classes[1].spans.back(), (Span{3, {0}, at(10_ns), at(10_ns), at(80_ns)}));
 }
 
 }  // namespace

@@ -28,16 +28,31 @@ TEST(Summary, EveryPicosecondOfTheStepIsSomewhere) {
   prices.classes.resize(2);
   prices.classes[0].kernels = {10_ns};
   prices.classes[1].kernels = {10_ns, 15_ns};
-  for (OpTimes& times : prices.classes) {
-    times.collectives[{{0}, CollectiveKind::AllReduce, 512_B}] = {5_ns, {}};
-    times.collectives[{{0}, CollectiveKind::AllGather, 512_B}] = {20_ns, {}};
-  }
+  prices.collectives = {
+      {{{{0}, CollectiveKind::AllReduce, 512_B}, {5_ns, {}}}, {{{0}, CollectiveKind::AllGather, 512_B}, {20_ns, {}}}}};
   const Trace trace = simulate(workload, folding, prices, {.keep = Keep::Timeline});
 
   EXPECT_EQ(last_step(trace), 50_ns);
   const std::vector<StepTimes> found = step_times(workload, folding, trace);
   EXPECT_EQ(found[0], (StepTimes{50_ns, 20_ns, {5_ns + 10_ns}, {15_ns}, 0_ns}));
   EXPECT_EQ(found[1], (StepTimes{50_ns, 35_ns, {5_ns + 10_ns}, {0_ns}, 0_ns}));
+}
+
+// 30 ns of a copy aside, of which a kernel hides 10, and 7 of one on the compute stream itself.
+TEST(Summary, CopiesToTheHostAreExposedAsTransfersAre) {
+  Workload workload;
+  workload.programs = {parse_program(
+      "alloc b0 512 temporaries s0 x\nalloc b1 512 temporaries s0 x pinned\nmark forward 1 0 x\n"
+      "memcpy s1 512 b0 -> b1\nrecord e0 s1\nlaunch s0 copy 1+1 ->\nwait s0 e0\nmemcpy s0 128 b1 -> b0\n")};
+  workload.program_of_rank = {0};
+  const Folding folding = unfolded(workload, {0});
+  TimePrices prices;
+  prices.classes.resize(1);
+  prices.classes[0].kernels = {10_ns};
+  prices.classes[0].copies[{MemorySpace::Device, MemorySpace::Pinned, 512_B}] = {30_ns, {}};
+  prices.classes[0].copies[{MemorySpace::Pinned, MemorySpace::Device, 128_B}] = {7_ns, {}};
+  const Trace trace = simulate(workload, folding, prices, {.keep = Keep::Timeline});
+  EXPECT_EQ(step_times(workload, folding, trace).front(), (StepTimes{37_ns, 10_ns, {}, {}, 0_ns, 27_ns}));
 }
 
 }  // namespace

@@ -128,15 +128,19 @@ Job random_job(std::uint64_t seed, std::int32_t length) {
     job.workload.program_of_rank.push_back(static_cast<std::int32_t>(r));
     OpTimes& times = job.prices.classes.emplace_back(random_times(random, program));
     const LinkId link{static_cast<std::int32_t>(r / 2)};
-    for (const Bytes size : {1000_B, 2000_B})
-      times.collectives[{{0}, CollectiveKind::AllReduce, size}] = {5_ps, {{link, size, 1}}};
-    for (const Bytes size : {2000_B, 3000_B})
-      times.collectives[{{1}, CollectiveKind::AllGather, size}] = {7_ps, {{{0}, size, 1}, {{1}, size, 2}}};
-    const LinkId own{static_cast<std::int32_t>(2 + r)}, other{static_cast<std::int32_t>(6 + r)};
-    times.collectives[{{3}, CollectiveKind::Broadcast, 1000_B}] = {3_ps, {{own, 1000_B, 1}}};
-    times.collectives[{{3}, CollectiveKind::Broadcast, 2000_B}] = {3_ps, {{other, 2000_B, 1}, {own, 500_B, 2}}};
-    times.collectives[{{3}, CollectiveKind::Broadcast, 3000_B}] = {3_ps, {{other, 3000_B, 1}, {link, 3000_B, 1}}};
     for (const Bytes size : {512_B, 1000_B, 3000_B}) times.messages[{{2}, 1, size}] = {20_ps, {{link, size, 1}}};
+  }
+  for (const GroupClass& group : unfolded(job.workload, {0, 0, 0, 0}).groups) {
+    std::map<CollectiveKey, TransferPrice>& prices = job.prices.collectives.emplace_back();
+    const std::int32_t r = group.classes.front();  // each rank is one
+    const LinkId link{r / 2}, own{2 + r}, other{6 + r};
+    for (const Bytes size : {1000_B, 2000_B})
+      prices[{{0}, CollectiveKind::AllReduce, size}] = {5_ps, {{link, size, 1}}};
+    for (const Bytes size : {2000_B, 3000_B})
+      prices[{{1}, CollectiveKind::AllGather, size}] = {7_ps, {{{0}, size, 1}, {{1}, size, 2}}};
+    prices[{{3}, CollectiveKind::Broadcast, 1000_B}] = {3_ps, {{own, 1000_B, 1}}};
+    prices[{{3}, CollectiveKind::Broadcast, 2000_B}] = {3_ps, {{other, 2000_B, 1}, {own, 500_B, 2}}};
+    prices[{{3}, CollectiveKind::Broadcast, 3000_B}] = {3_ps, {{other, 3000_B, 1}, {link, 3000_B, 1}}};
   }
   return job;
 }

@@ -1,11 +1,14 @@
 #include "sim/memory/replay.hpp"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "sim/memory/flat.hpp"
+#include "sim/program/liveness.hpp"
 #include "sim/program/program_text.hpp"
 #include "tests/sim/program/random_program.hpp"
 
@@ -269,6 +272,49 @@ TEST(Replay, TellsWhereTensorsAreAndWhatSegmentsTheyTook) {
   EXPECT_EQ(observed.segments[0].blocks.size(), 2u);
   EXPECT_EQ(observed.segments[1].address, second);
   EXPECT_EQ(observed.record.allocated.bytes, 30_MiB + 1_KiB);
+}
+
+TEST(Replay, HostMemoryHasARecordOfItsOwn) {
+  const Program program = parse_program(R"(alloc b0 1024 temporaries s0 a
+alloc b1 700 saved_activations s0 a pinned
+memcpy s0 700 b0 -> b1
+alloc b2 100 optimizer_master s0 a pageable
+alloc b3 300 saved_activations s0 a pinned
+free b1
+free b0
+alloc b4 300 saved_activations s0 a pinned
+free b3
+)");
+  const MemoryRecord record = replay(program, free_of_charge(), {});
+  EXPECT_EQ(record.allocated.bytes, 1024_B);
+  EXPECT_EQ(record.allocated.composition.total(), 1024_B);
+  EXPECT_EQ(record.final_allocated, 0_B);
+  EXPECT_EQ(record.pinned, (HostRecord{1000_B, {4, {}}, 300_B}));
+  EXPECT_EQ(record.pageable, (HostRecord{100_B, {3, {}}, 100_B}));
+}
+
+// The device does not see what the host holds.
+TEST(Replay, HostMemoryChangesNothingOnTheDevice) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    const Program program = with_frees(random_program(seed));
+    std::vector<bool> on_host(static_cast<std::size_t>(program.buffers), false);
+    Program without = program;
+    for (Op& op : without.ops) {
+      if (const auto* o = std::get_if<Alloc>(&op)) on_host[o->buffer.index()] = o->space != MemorySpace::Device;
+      const auto* freed = std::get_if<Free>(&op);
+      const auto* alloc = std::get_if<Alloc>(&op);
+      if ((freed != nullptr && on_host[freed->buffer.index()]) || (alloc != nullptr && on_host[alloc->buffer.index()]))
+        op = Unbind{};  // as long, and nothing to memory
+    }
+    ASSERT_TRUE(std::ranges::count(on_host, true) > 0);
+    MemoryRecord with = replay(program, free_of_charge(), {});
+    EXPECT_GT(with.pinned.peak + with.pageable.peak, 0_B);
+    with.pinned = with.pageable = {};
+    EXPECT_EQ(with, replay(without, free_of_charge(), {}));
+    EXPECT_EQ(flat_changes(program), flat_changes(without));
+    const auto at_end = [](const Program& p) { return live_buffers(p, free_of_charge(), p.ops.size() - 1).size(); };
+    EXPECT_EQ(at_end(program), at_end(without));
+  }
 }
 
 }  // namespace

@@ -143,7 +143,36 @@ TEST(ProgramText, ErrorsCarryTheirLine) {
 
 TEST(ProgramText, OtherWhiteSpaceNeverReachesALabel) {
   EXPECT_EQ(round_trip("alloc b0 512\tcontext s0 x\r\n"), "alloc b0 512 context s0 x\n");
-  EXPECT_EQ(error_of("alloc b0 512 context s0 a\tb"), "line 1: more words than the op has");
+  EXPECT_EQ(error_of("alloc b0 512 context s0 a\tb"), "line 1: 'b' is no space");
+}
+
+TEST(ProgramText, UnevenCollectivesNameTheirRow) {
+  const std::string lines =
+      "collective s0 g1 all_to_all 768 b0 -> b1 m2 sends 256 512 receives 256 0\n"
+      "collective s0 g1 all_gather 0 b0 -> b1 m0 sends receives\n"
+      "collective s0 g1 all_to_all 768 b0 -> b1 m2 sends 256 512 receives 256 0\n";
+  const Program program = parse_program(lines);
+  EXPECT_EQ(text(program), lines);
+  EXPECT_EQ(program.rows.size(), 2u);  // interned
+  EXPECT_EQ(program[std::get<Collective>(program.ops[2]).row],
+            (MatrixRow{MatrixId{2}, {Bytes{256}, Bytes{512}}, {Bytes{256}, Bytes{0}}}));
+  EXPECT_EQ(error_of("collective s0 g1 all_to_all 767 b0 -> b1 m2 sends 256 512 receives 256 0"),
+            "line 1: the larger side holds 768 bytes, not 767");
+  EXPECT_EQ(error_of("collective s0 g1 all_to_all 1 b0 -> b1 m2 sends 256"), "line 1: receives is missing");
+  EXPECT_EQ(error_of("collective s0 g1 all_to_all 1 b0 -> b1 x2 sends 256"), "line 1: 'x2' is no matrix");
+  EXPECT_EQ(error_of("collective s0 g1 all_to_all 1 b0 -> b1 m2 sends -1"), "line 1: nobody sends -1 bytes");
+}
+
+TEST(ProgramText, SpacesAndCopiesRoundTrip) {
+  const std::string lines =
+      "alloc b0 512 temporaries s0 x pinned\nalloc b1 512 temporaries s0 x pageable\nalloc b2 512 temporaries s0 x\n"
+      "memcpy s1 256 b2 -> b0\n";
+  const Program program = parse_program(lines);
+  EXPECT_EQ(text(program), lines);
+  EXPECT_EQ(std::get<Alloc>(program.ops[1]).space, MemorySpace::Pageable);
+  EXPECT_EQ(std::get<Memcpy>(program.ops[3]), (Memcpy{StreamId{1}, BufferId{2}, BufferId{0}, Bytes{256}}));
+  EXPECT_EQ(error_of("alloc b0 512 temporaries s0 x attic"), "line 1: 'attic' is no space");
+  EXPECT_EQ(error_of("memcpy s1 b2 -> b0"), "line 1: 'b2' is no number of bytes");
 }
 
 }  // namespace

@@ -33,9 +33,9 @@ inline Program random_program(std::uint64_t seed, const RandomProgramOptions& op
     return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n));
   };
   ProgramBuilder program;
-  std::vector<BufferId> buffers;
+  std::vector<BufferId> buffers;  // on the device
   std::vector<NameId> bound;
-  std::int32_t step = 0, events = 0, communicators = 0;
+  std::int32_t step = 0, events = 0, communicators = 0, matrices = 0;
 
   const auto some = [&] {  // one of the last ten
     const std::int64_t reach = std::min<std::int64_t>(10, static_cast<std::int64_t>(buffers.size()));
@@ -59,7 +59,7 @@ inline Program random_program(std::uint64_t seed, const RandomProgramOptions& op
                                       program.label(fmt::format("tensor{}", below(20)))));
       continue;
     }
-    switch (below(9)) {
+    switch (below(11)) {
       case 0: {
         const NameId name = program.name(fmt::format("variable{}", below(12)));
         program.bind(name, some());
@@ -92,7 +92,22 @@ inline Program random_program(std::uint64_t seed, const RandomProgramOptions& op
         if (communicators > 0)
           program.exchange(CommSlot{0}, {{Direction::Send, 1, some()}, {Direction::Receive, -1, some()}});
         break;
-      case 7:
+      case 7: {  // to the host and back
+        const BufferId from = some(), to = some();
+        const MemorySpace space = below(2) == 0 ? MemorySpace::Pinned : MemorySpace::Pageable;
+        const BufferId host = program.alloc(Bytes{1 + below(5000)}, Category::SavedActivations, program.label("copy"),
+                                            StreamId{0}, space);
+        program.push(Memcpy{{0}, from, host, Bytes{1}});
+        if (below(2) == 0) program.bind(program.name("kept"), host);
+        program.push(Memcpy{{0}, host, to, Bytes{1}});
+        break;
+      }
+      case 8:
+        if (communicators > 0)
+          program.collective(CommSlot{0}, CollectiveKind::AllToAll, some(), some(),
+                             MatrixRow{MatrixId{matrices++}, {Bytes{below(9)}, Bytes{0}}, {Bytes{3}, Bytes{below(9)}}});
+        break;
+      case 9:
         program.push(Record{EventId{events}, StreamId{0}});
         program.push(Wait{StreamId{1}, EventId{static_cast<std::int32_t>(below(events + 1))}});
         program.push(Sync{EventId{events++}});

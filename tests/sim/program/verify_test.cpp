@@ -171,5 +171,104 @@ TEST(VerifyWorkload, RanksOutsideAGroupHaveNothingToSay) {
   EXPECT_EQ(joined(verify(job)), "");
 }
 
+// ---- uneven collectives
+
+TEST(VerifyWorkload, UnevenSizesBelongToTheCallAndNotToAMember) {
+  // Rank 0 keeps 512 bytes, sends 256 and gets 512; the larger sides are 1024 and 768 bytes.
+  EXPECT_EQ(between("collective s0 g0 all_to_all 1024 b1 -> b0 m0 sends 512 256 receives 512 512\n",
+                    "collective s0 g0 all_to_all 768 b1 -> b0 m0 sends 512 256 receives 256 256\n"),
+            "");
+  EXPECT_EQ(between("collective s0 g0 all_gather 384 b1 -> b0 m4 sends 128 128 receives 128 256\n",
+                    "collective s0 g0 all_gather 384 b1 -> b0 m4 sends 256 256 receives 128 256\n"),
+            "");
+  EXPECT_EQ(between("collective s0 g0 reduce_scatter 384 b1 -> b0 m4 sends 128 256 receives 128 128\n",
+                    "collective s0 g0 reduce_scatter 384 b1 -> b0 m4 sends 128 256 receives 256 256\n"),
+            "");
+}
+
+TEST(VerifyWorkload, WhatOneSendsIsWhatTheOtherReceives) {
+  EXPECT_EQ(between("collective s0 g0 all_to_all 1024 b1 -> b0 m0 sends 512 256 receives 512 512\n",
+                    "collective s0 g0 all_to_all 768 b1 -> b0 m0 sends 512 256 receives 200 256\n"),
+            "all_to_all m0: rank 0 (place 0 in communicator pair) sends 256 bytes to rank 1 (place 1 in communicator "
+            "pair), which receives 200 from it\n");
+  EXPECT_EQ(between("collective s0 g0 all_to_all 512 b1 -> b0 m0 sends 512 receives 512\n",
+                    "collective s0 g0 all_to_all 768 b1 -> b0 m0 sends 512 256 receives 256 256\n"),
+            "all_to_all m0: rank 0 (place 0 in communicator pair) sends to 1 places and receives from 1, in a group of "
+            "2\n");
+}
+
+TEST(VerifyWorkload, MembersCallTheSameMatrices) {
+  const std::string first = "collective s0 g0 all_to_all 512 b1 -> b0 m0 sends 256 256 receives 256 256\n";
+  const std::string second = "collective s0 g0 all_to_all 512 b1 -> b0 m1 sends 256 256 receives 256 256\n";
+  EXPECT_EQ(between(first + second, first + second), "");
+  EXPECT_EQ(between(first + second, second + first), differ);
+  EXPECT_EQ(between(first, "collective s0 g0 all_to_all 512 b1 -> b0\n"), differ);
+}
+
+// Groups of one communicator have values of their own.
+TEST(VerifyWorkload, EachGroupIsCheckedByItself) {
+  const auto says = [](const std::string& row) {
+    return parse_program(
+        "create communicator g0\nalloc b0 512 temporaries s0 a\nalloc b1 512 temporaries s0 a\n"
+        "collective s0 g0 all_to_all " +
+        row + "\n");
+  };
+  const Workload job{
+      {says("300 b0 -> b1 m0 sends 0 100 receives 0 300"), says("300 b0 -> b1 m0 sends 300 0 receives 100 0"),
+       says("400 b0 -> b1 m0 sends 400 0 receives 150 0")},
+      {0, 1, 0, 2},
+      {{"pair", {{2, 1}}}}};
+  EXPECT_EQ(joined(verify(job)),
+            "all_to_all m0: rank 2 (place 0 in communicator pair) sends 100 bytes to rank 3 (place 1 in communicator "
+            "pair), which receives 150 from it\n"
+            "all_to_all m0: rank 3 (place 1 in communicator pair) sends 400 bytes to rank 2 (place 0 in communicator "
+            "pair), which receives 300 from it\n");
+}
+
+TEST(Verify, ARowFitsItsCollective) {
+  const std::string start = "create communicator g0\nalloc b0 512 temporaries s0 a\nalloc b1 512 temporaries s0 a\n";
+  const auto told = [&](const std::string& line) { return findings(start + "collective s0 g0 " + line + "\n"); };
+  EXPECT_EQ(told("all_to_all 3 b0 -> b1 m0 sends 1 2 receives 0 3"), "");
+  EXPECT_NE(told("all_gather 3 b0 -> b1 m0 sends 1 2 receives 1 2").find("an all-gather sends everyone the same"),
+            std::string::npos);
+  EXPECT_NE(told("reduce_scatter 3 b0 -> b1 m0 sends 1 2 receives 1 2").find("receives as much from everyone"),
+            std::string::npos);
+  EXPECT_NE(told("broadcast 0 b0 -> b1 m0 sends receives").find("has no parts that could be uneven"),
+            std::string::npos);
+  EXPECT_NE(told("all_to_all 3 b0 -> b1 m0 sends 1 2 receives 0 3\ncollective s0 g0 all_to_all 3 b0 -> b1 m0 sends 2 1 "
+                 "receives 0 3")
+                .find("another row of its matrix came before it"),
+            std::string::npos);
+}
+
+// ---- spaces
+
+TEST(Verify, KernelsAndCommunicatorsWorkOnTheDevice) {
+  const std::string start = "create communicator g0\nalloc b0 512 temporaries s0 a pinned\n";
+  for (const std::string use :
+       {"launch s0 fill 0+1 -> b0", "collective s0 g0 broadcast 1 b0 -> b0", "exchange s0 g0 send +1 b0"})
+    EXPECT_EQ(findings(start + use), "op 2: " + use + ": b0 is in pinned memory of the host\n");
+}
+
+TEST(Verify, CopiesGoBetweenTheDeviceAndItsHost) {
+  const std::string start =
+      "alloc b0 512 temporaries s0 a\nalloc b1 256 temporaries s0 a pinned\nalloc b2 512 temporaries s0 a pageable\n"
+      "alloc b3 512 temporaries s0 a\n";
+  EXPECT_EQ(findings(start + "memcpy s0 256 b0 -> b1\nmemcpy s0 512 b2 -> b0\n"), "");
+  EXPECT_EQ(findings(start + "memcpy s0 512 b0 -> b1\n"), "op 4: memcpy s0 512 b0 -> b1: b1 has 256 bytes\n");
+  EXPECT_EQ(findings(start + "memcpy s0 0 b0 -> b1\n"), "op 4: memcpy s0 0 b0 -> b1: size is not positive\n");
+  for (const std::string line : {"memcpy s0 1 b0 -> b3", "memcpy s0 1 b1 -> b2"})
+    EXPECT_EQ(findings(start + line), "op 4: " + line + ": a copy goes from the device to the host or back\n");
+  EXPECT_EQ(findings(start + "free b1\nmemcpy s0 1 b0 -> b1\n"), "op 5: memcpy s0 1 b0 -> b1: b1 is already freed\n");
+}
+
+TEST(Verify, ACopyOnAnotherStreamUsesTheDevicesBlockThere) {
+  const std::string start =
+      "alloc b0 512 temporaries s0 a\nalloc b1 512 temporaries s0 a pinned\nmemcpy s1 512 b0 -> b1\n";
+  EXPECT_EQ(findings(start + "free b0\n"), "op 3: free b0: stream s1 may still use it\n");
+  EXPECT_EQ(findings(start + "record e0 s1\nwait s0 e0\nfree b0\n"), "");
+  EXPECT_EQ(findings(start + "free b1\n"), "");  // the host's allocator waits for the copy
+}
+
 }  // namespace
 }  // namespace tidemark::tests

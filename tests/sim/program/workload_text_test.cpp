@@ -81,5 +81,19 @@ TEST(WorkloadText, NobodySpeaksInAGroupOfOthers) {
                                       "rank 1 receives in communicator ends, of which it is no member"}));
 }
 
+TEST(WorkloadText, UnevenRowsAndSpacesRoundTrip) {
+  const std::string job = R"(communicator expert 2/1/1
+ranks 0 1
+program
+alloc b0 512 temporaries s0 a
+alloc b1 512 temporaries s0 a pinned
+memcpy s0 512 b0 -> b1
+collective s0 g0 all_to_all 512 b0 -> b0 m7 sends 0 512 receives 0 256
+program
+collective s0 g0 all_to_all 512 b0 -> b0 m7 sends 256 0 receives 512 0
+)";
+  EXPECT_EQ(text(parse_workload(job)), job);
+}
+
 }  // namespace
 }  // namespace tidemark::tests

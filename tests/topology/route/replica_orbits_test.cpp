@@ -97,10 +97,10 @@ Workload workload_of(const Case& c) {
 
 void expect_equal(const TimePrices& a, const TimePrices& b) {
   ASSERT_EQ(a.links, b.links);
+  EXPECT_EQ(a.collectives, b.collectives);
   ASSERT_EQ(a.classes.size(), b.classes.size());
   for (std::size_t c = 0; c < a.classes.size(); ++c) {
     EXPECT_EQ(a.classes[c].kernels, b.classes[c].kernels);
-    EXPECT_EQ(a.classes[c].collectives, b.classes[c].collectives);
     EXPECT_EQ(a.classes[c].messages, b.classes[c].messages);
   }
 }
