@@ -22,6 +22,7 @@ OnTheClock on_the_clock(const Op& op) {
                         [](const Launch&) { return OnTheClock::Takes; },
                         [](const Collective&) { return OnTheClock::Takes; },
                         [](const Exchange&) { return OnTheClock::Takes; },
+                        [](const Memcpy&) { return OnTheClock::Takes; },
                         [](const Record&) { return OnTheClock::Waits; },
                         [](const Wait&) { return OnTheClock::Waits; },
                         [](const Sync&) { return OnTheClock::Takes; },
@@ -37,19 +38,20 @@ OnTheClock on_the_clock(const Op& op) {
 // Walks a program from one op that must be alike to the next.
 class Walk {
  public:
-  explicit Walk(const Program& program) : program_(program), sizes_(static_cast<std::size_t>(program.buffers)) {}
+  explicit Walk(const Program& program) : program_(program), allocs_(static_cast<std::size_t>(program.buffers)) {}
 
   [[nodiscard]] std::size_t at() const { return at_; }
   [[nodiscard]] bool over() const { return at_ == program_.ops.size(); }
   [[nodiscard]] const Op& op() const { return program_.ops[at_]; }
   [[nodiscard]] const Program& program() const { return program_; }
-  [[nodiscard]] Bytes size(BufferId buffer) const { return sizes_[buffer.index()]; }
+  [[nodiscard]] Bytes size(BufferId buffer) const { return allocs_[buffer.index()].size; }
+  [[nodiscard]] MemorySpace space(BufferId buffer) const { return allocs_[buffer.index()].space; }
 
   // From the op it stands at; calls kernel(op) for each that need not be alike on the way.
   template <class Kernel>
   void to_next(Kernel kernel) {
     for (; !over() && !must_be_alike(op()); ++at_) {
-      if (const auto* alloc = std::get_if<Alloc>(&op())) sizes_[alloc->buffer.index()] = alloc->size;
+      if (const auto* alloc = std::get_if<Alloc>(&op())) allocs_[alloc->buffer.index()] = *alloc;
       kernel(at_);
     }
   }
@@ -64,7 +66,7 @@ class Walk {
   }
 
   const Program& program_;
-  std::vector<Bytes> sizes_;  // by buffer
+  std::vector<Alloc> allocs_;  // by buffer
   std::size_t at_ = 0;
   bool in_micro_batch_ = false;
 };
@@ -108,6 +110,7 @@ class Comparison {
                           [&](const Launch& o) { return same(o); },
                           [&](const Collective& o) { return same(o); },
                           [&](const Exchange& o) { return same(o); },
+                          [&](const Memcpy& o) { return same(o); },
                           [&](const Record& o) { return same(o); },
                           [&](const Wait& o) { return same(o); },
                           [&](const Sync& o) { return same(o); },
@@ -123,9 +126,10 @@ class Comparison {
   bool alike(const Launch& own, const Launch& simulated) {
     return own.stream == simulated.stream && own_.program()[own.kernel] == simulated_.program()[simulated.kernel];
   }
-  static bool alike(const Collective& own, const Collective& simulated) {
+  bool alike(const Collective& own, const Collective& simulated) {
     return own.stream == simulated.stream && own.comm == simulated.comm && own.kind == simulated.kind &&
-           own.size == simulated.size;
+           own.size == simulated.size && own.row.valid() == simulated.row.valid() &&
+           (!own.row.valid() || own_.program()[own.row] == simulated_.program()[simulated.row]);
   }
   bool alike(const Exchange& own, const Exchange& simulated) {
     const auto mine = own_.program()[own.transfers], others = simulated_.program()[simulated.transfers];
@@ -135,6 +139,11 @@ class Comparison {
                         return a.direction == b.direction && a.step == b.step &&
                                own_.size(a.buffer) == simulated_.size(b.buffer);
                       });
+  }
+  bool alike(const Memcpy& own, const Memcpy& simulated) {
+    return own.stream == simulated.stream && own.size == simulated.size &&
+           own_.space(own.from) == simulated_.space(simulated.from) &&
+           own_.space(own.to) == simulated_.space(simulated.to);
   }
   bool alike(const Record& own, const Record& simulated) {
     event_of_[own.event.index()] = simulated.event;
