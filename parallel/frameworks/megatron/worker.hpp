@@ -148,8 +148,8 @@ class Worker {
   /// Megatron's hook: the gradient is added to that of the micro-batches before.
   void accumulate(const Weight& weight, Tensor gradient) const;
 
-  /// TransformerEngine's WeightGradStore (module/_common.py): while the schedule runs weight gradients later, linears of
-  /// layers put them here, with all that they hold.
+  /// TransformerEngine's WeightGradStore (module/_common.py): while the schedule runs weight gradients later, linears
+  /// of layers put them here, with all that they hold.
   std::vector<std::function<void()>>* weight_gradients_later = nullptr;
 
   // Caches: made at first use, kept for ever.
