@@ -1,5 +1,7 @@
 #include "parallel/job.hpp"
 
+#include <algorithm>
+
 namespace tidemark::parallel {
 
 Communicators communicators_of(const LoweringInput& input) {
@@ -22,5 +24,13 @@ Schedule schedule_of(const Layout& layout, std::int32_t pipeline, std::int32_t m
   }
   return {};
 }
+
+std::vector<Schedule> schedules_of(const Layout& layout, std::int32_t micro_batches) {
+  std::vector<Schedule> all;
+  for (std::int32_t p = 0; p < layout.pipeline; ++p) all.push_back(schedule_of(layout, p, micro_batches));
+  return all;
+}
+
+std::int64_t shortest_step(const Layout& layout) { return std::max(2, layout.period()); }
 
 }  // namespace tidemark::parallel

@@ -28,7 +28,12 @@ using StepSizes = std::vector<std::int64_t>;
 
 /// Micro-batches of a data-parallel rank in one step.
 [[nodiscard]] std::int64_t micro_batches_of(const Train& train, const Layout& layout);
-/// The passes of a pipeline rank in the order in which it runs them.
+/// The actions of a pipeline rank in the order in which it runs them.
 [[nodiscard]] Schedule schedule_of(const Layout& layout, std::int32_t pipeline, std::int32_t micro_batches);
+/// Those of all pipeline ranks.
+[[nodiscard]] std::vector<Schedule> schedules_of(const Layout& layout, std::int32_t micro_batches);
+/// Micro-batches of a step as short as there can be in which ranks talk to all that they talk to, and every pass meets
+/// what it meets again and again: whatever is made once is made then.
+[[nodiscard]] std::int64_t shortest_step(const Layout& layout);
 
 }  // namespace tidemark::parallel

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "parallel/namespace.hpp"
-#include "parallel/schedule/stage_placement.hpp"
+#include "parallel/schedule/schedule_kind.hpp"
 
 namespace tidemark::parallel {
 
@@ -15,9 +15,6 @@ enum class MeshAxis : std::uint8_t { Tensor, Context, Expert, Data, Pipeline };
 
 /// What data-parallel ranks share out: nothing, or optimizer state (ZeRO stage 1, Megatron's distributed optimizer).
 enum class Sharding : std::uint8_t { None, Zero1 };
-
-/// In which order a stage runs its passes.
-enum class ScheduleKind : std::uint8_t { OneFOneB, GPipe, Interleaved };
 
 /// How a model is spread over the ranks of a job. Degrees count ranks.
 struct Layout {
@@ -43,17 +40,11 @@ struct Layout {
   std::int32_t last_layers = 0;   ///< the same of the last rank
 
   /// Which stages of the model each pipeline rank holds: a matter of the schedule.
-  [[nodiscard]] StagePlacement placement() const {
-    switch (schedule) {
-      case ScheduleKind::OneFOneB:
-      case ScheduleKind::GPipe:
-      case ScheduleKind::Interleaved:
-        return {PlacementShape::Loop, pipeline, chunks};
-    }
-    return {};
-  }
+  [[nodiscard]] StagePlacement placement() const { return {traits_of(schedule).placement, pipeline, chunks}; }
   [[nodiscard]] std::int32_t stages() const { return placement().stages(); }
   [[nodiscard]] std::int32_t group() const { return chunk_group == 0 ? pipeline : chunk_group; }
+  /// After how many micro-batches a schedule does the same with the next ones.
+  [[nodiscard]] std::int32_t period() const { return traits_of(schedule).in_groups ? group() : 1; }
   [[nodiscard]] std::int32_t world_size() const { return tensor * context * pipeline * data; }
   [[nodiscard]] std::int32_t experts_tensor() const { return expert_tensor == 0 ? tensor : expert_tensor; }
   /// How many replicas each expert has.

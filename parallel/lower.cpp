@@ -66,49 +66,32 @@ StepSizes each_step(const LoweringInput& input, std::int64_t micro_batches) {
   return StepSizes(static_cast<std::size_t>(input.train.steps), micro_batches);
 }
 
-// A step as short as there can be in which ranks talk to all that they talk to, and every pass meets what it meets
-// again and again: whatever is made once is made then.
 std::int64_t shortest(const Layout& layout, std::int64_t micro_batches) {
-  const bool interleaved = layout.schedule == ScheduleKind::Interleaved;
-  return std::min<std::int64_t>(micro_batches, interleaved ? layout.group() : 2);
+  return std::min(micro_batches, shortest_step(layout));
 }
 
-// As many micro-batches as show what many do on a pipeline rank, and after how many its schedule begins anew.
-struct Few {
-  std::int64_t micro_batches = 0;
-  std::int32_t period = 1;
-};
-Few few_of(const LoweringInput& input, std::int64_t micro_batches, std::int32_t pipeline) {
-  const Layout& layout = input.layout;
-  if (input.runtime.eager) return {std::min<std::int64_t>(micro_batches, 5), 1};  // one after the other
-  const std::int64_t behind = layout.pipeline - 1 - pipeline;                     // stages
-  switch (layout.schedule) {
-    case ScheduleKind::OneFOneB:
-      // All that run ahead; as many again, made in the midst of others; and some alike, the last of which sees the end.
-      // A later stage receives its input a pass before its micro-batch begins.
-      return {std::min<std::int64_t>(micro_batches, 2 * behind + (pipeline == 0 ? 5 : 6)), 1};
-    case ScheduleKind::GPipe:
-      return {micro_batches, 1};
-    case ScheduleKind::Interleaved: {
-      const std::int64_t group = layout.group();
-      const std::int64_t ahead = (2 * behind + (layout.chunks - 1) * group) / layout.chunks / group + 1;
-      return {std::min(micro_batches, (2 * ahead + 5) * group + micro_batches % group),
-              static_cast<std::int32_t>(group)};
-    }
-  }
-  return {micro_batches, 1};
+// As many micro-batches as show what many do on a pipeline rank: all that run ahead; as many again, made in the midst
+// of others; and some alike, the last of which see the end. A later stage receives its input a pass before its
+// micro-batch begins.
+std::int64_t few_of(const Layout& layout, std::int64_t micro_batches, std::int32_t pipeline) {
+  const Schedule schedule = schedule_of(layout, pipeline, static_cast<std::int32_t>(micro_batches));
+  const std::int64_t ahead = most_in_flight(schedule) - 1, period = layout.period();
+  const std::int64_t made_meanwhile = 2 * ahead / layout.chunks + (pipeline == 0 ? 0 : 1);
+  const std::int64_t periods = (made_meanwhile + period - 1) / period + 5;
+  return std::min(micro_batches, periods * period + micro_batches % period);
 }
 
 // Says once what repeats in the steps that have `all` micro-batches. Where few do not show it, more of them.
 RepeatingProgram repeating(const LoweringInput& input, const Role& role, const StepSizes& sizes) {
   const std::int64_t all = sizes.back();
-  Few few = few_of(input, all, role.first.pipeline);
-  for (; few.micro_batches < all; few.micro_batches = std::min(all, few.micro_batches * 2 - all % few.period)) {
+  const std::int32_t period = input.layout.period();
+  std::int64_t few = few_of(input.layout, all, role.first.pipeline);
+  for (; few < all; few = std::min(all, few * 2 - all % period)) {
     StepSizes shown = sizes;
     std::vector<MoreOf> more(sizes.size());
     for (std::size_t s = 0; s < sizes.size(); ++s) {
-      shown[s] = std::min(sizes[s], few.micro_batches);
-      more[s] = {sizes[s] - shown[s], few.period};
+      shown[s] = std::min(sizes[s], few);
+      more[s] = {sizes[s] - shown[s], period};
     }
     Program program = lowered(input, role, shown);
     if (auto repeats = find_repeats(program, more)) return {std::move(program), std::move(*repeats)};

@@ -107,7 +107,9 @@ Communicators communicators(const Layout& layout, bool tied_embeddings, Alone al
   const GroupAxis pipeline = mesh.along(axis::pp);
   ensure(pipeline == expert_mesh(layout).along(axis::pp), "experts cut the ranks of a stage, and of no other");
   const GroupAxis all{mesh.size(), 1, 1};
-  const GroupAxis ends{2, pipeline.stride, pipeline.size - 1};
+  const StagePlacement placement = layout.placement();
+  const std::int32_t first = placement.place_of(0).rank, last = placement.place_of(placement.stages() - 1).rank;
+  const GroupAxis ends{2, pipeline.stride, last - first};
 
   Communicators made;
   std::vector<std::pair<CommSlot*, Communicator>> of_one;
@@ -130,9 +132,9 @@ Communicators communicators(const Layout& layout, bool tied_embeddings, Alone al
   add(made.model, "model_parallel", mesh.along({axis::tp, axis::pp}));
   add(made.pipeline, "pipeline", {pipeline});
   // Interleaved stages hand over by single sends and receives, which overlap with passes (overlap_p2p_comm).
-  if (made.pipeline.valid() && layout.schedule == ScheduleKind::Interleaved)
+  if (made.pipeline.valid() && traits_of(layout.schedule).hand_over == HandOverHabit::InStep)
     made.table[made.pipeline.index()].messages = MessageRoute::Pairs;
-  if (tied_embeddings && pipeline.size > 1) add(made.embedding, "embedding", {ends});
+  if (tied_embeddings && first != last) add(made.embedding, "embedding", {ends});
   for (auto& [slot, communicator] : of_one) append(*slot, std::move(communicator));
   if (layout.sharding == Sharding::None) made.norm = made.model;
   return made;

@@ -20,7 +20,7 @@ struct Passage {
 class Runner {
  public:
   Runner(const std::vector<Steps>& steps, const StagePlacement& placement, const Spans& spans)
-      : steps_(steps), placement_(placement), spans_(spans), ranks_(steps.size()) {
+      : steps_(steps), placement_(placement), neighbours_(placement), spans_(spans), ranks_(steps.size()) {
     for (const Steps& its : steps)
       for (const Step& step : its)
         if (const auto* action = std::get_if<Action>(&step))
@@ -65,7 +65,7 @@ class Runner {
   }
 
   bool advance(std::int32_t rank, Rank& at, const Action& action) {
-    if (const auto message = needed(placement_, rank, action)) {
+    if (const auto message = neighbours_.needed(rank, action)) {
       const Passage& its = passage(*message);
       const bool is_here = message->from.rank == rank;
       if (its.sent == never || (!is_here && its.awaited == never)) return false;
@@ -73,7 +73,7 @@ class Runner {
     }
     at.now += spans_.action(rank, action);
     ++at.next;
-    if (const auto message = made(placement_, rank, action); message && message->to.rank == rank)
+    if (const auto message = neighbours_.made(rank, action); message && message->to.rank == rank)
       passage(*message).sent = at.now;
     return true;
   }
@@ -82,20 +82,20 @@ class Runner {
   bool advance(Rank& at, const HandOver& hand_over) {
     const bool begins = !std::exchange(at.begun, true);
     if (begins) {
-      for (const Message& m : hand_over.sends) passage(m).sent = at.now;
-      for (const Message& m : hand_over.receives) {
-        passage(m).awaited = at.now;
-        passage(m).beside = hand_over.beside;
+      if (hand_over.send) passage(*hand_over.send).sent = at.now;
+      if (hand_over.receive) {
+        passage(*hand_over.receive).awaited = at.now;
+        passage(*hand_over.receive).beside = hand_over.beside;
       }
     }
     if (!hand_over.beside) {
       Duration end = at.now;
-      for (const auto* messages : {&hand_over.sends, &hand_over.receives})
-        for (const Message& m : *messages) {
-          const Passage& its = passage(m);
-          if (its.sent == never || its.awaited == never) return begins;
-          end = std::max(end, std::max(its.sent, its.awaited) + spans_.message);
-        }
+      for (const auto* message : {&hand_over.send, &hand_over.receive}) {
+        if (!*message) continue;
+        const Passage& its = passage(**message);
+        if (its.sent == never || its.awaited == never) return begins;
+        end = std::max(end, std::max(its.sent, its.awaited) + spans_.message);
+      }
       at.now = end;
     }
     at.begun = false;
@@ -105,6 +105,7 @@ class Runner {
 
   const std::vector<Steps>& steps_;
   const StagePlacement& placement_;
+  Neighbours neighbours_;
   const Spans& spans_;
   std::vector<Rank> ranks_;
   std::int32_t micro_batches_ = 0;

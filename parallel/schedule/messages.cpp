@@ -14,30 +14,33 @@ std::optional<Message> sent(const std::optional<Message>& message) {
   return message && message->from.rank != message->to.rank ? message : std::nullopt;
 }
 
-void add(Steps& steps, bool beside, const std::optional<Message>& sends, const std::optional<Message>& receives) {
-  if (!sends && !receives) return;
-  HandOver hand_over{{}, {}, beside};
-  if (sends) hand_over.sends.push_back(*sends);
-  if (receives) hand_over.receives.push_back(*receives);
-  steps.emplace_back(std::move(hand_over));
+void add(Steps& steps, bool beside, const std::optional<Message>& send, const std::optional<Message>& receive) {
+  if (send || receive) steps.emplace_back(HandOver{send, receive, beside});
 }
 
-Steps free_steps(const Schedule& schedule, const StagePlacement& placement, std::int32_t rank) {
+// Room for each action and what goes before and after it.
+Steps empty_steps(const Schedule& schedule) {
   Steps steps;
+  steps.reserve(3 * schedule.size() + 1);
+  return steps;
+}
+
+Steps free_steps(const Schedule& schedule, const Neighbours& neighbours, std::int32_t rank) {
+  Steps steps = empty_steps(schedule);
   for (const Action& action : schedule) {
-    add(steps, true, {}, sent(needed(placement, rank, action)));
+    add(steps, true, {}, sent(neighbours.needed(rank, action)));
     steps.emplace_back(action);
-    add(steps, true, sent(made(placement, rank, action)), {});
+    add(steps, true, sent(neighbours.made(rank, action)), {});
   }
   return steps;
 }
 
-Steps paired_steps(const Schedule& schedule, const StagePlacement& placement, std::int32_t rank) {
-  Steps steps;
+Steps paired_steps(const Schedule& schedule, const Neighbours& neighbours, std::int32_t rank) {
+  Steps steps = empty_steps(schedule);
   std::optional<Message> goes;
   bool forward = false;  // what goes is of a forward pass
   for (const Action& action : schedule) {
-    const std::optional<Message> comes = sent(needed(placement, rank, action));
+    const std::optional<Message> comes = sent(neighbours.needed(rank, action));
     if (forward != is_forward(action.kind)) {
       add(steps, false, goes, comes);
     } else {
@@ -45,7 +48,7 @@ Steps paired_steps(const Schedule& schedule, const StagePlacement& placement, st
       add(steps, false, {}, comes);
     }
     steps.emplace_back(action);
-    goes = sent(made(placement, rank, action));
+    goes = sent(neighbours.made(rank, action));
     forward = is_forward(action.kind);
   }
   add(steps, false, goes, {});
@@ -55,63 +58,65 @@ Steps paired_steps(const Schedule& schedule, const StagePlacement& placement, st
 // The passes of all ranks in one direction, which they run in step.
 class InStep {
  public:
-  InStep(const std::vector<Schedule>& schedules, const StagePlacement& placement, bool forward)
-      : placement_(placement), forward_(forward), passes_(schedules.size()) {
+  InStep(const std::vector<Schedule>& schedules, const Neighbours& neighbours, bool forward)
+      : neighbours_(neighbours), forward_(forward), passes_(schedules.size()) {
     for (std::size_t rank = 0; rank < schedules.size(); ++rank)
       for (const Action& action : schedules[rank])
         if (is_forward(action.kind) == forward) passes_[rank].push_back(action);
   }
 
+  // Megatron's own number: of a list that never alternates it says whether the last forward pass would.
+  [[nodiscard]] std::int32_t warmup(std::int32_t rank) const {
+    const Schedule& its = passes_[index(rank)];
+    std::int32_t chunks = 0, group = 0;
+    for (const Action& action : its) {
+      chunks = std::max(chunks, action.chunk + 1);
+      if (chunks == 1) ++group;
+    }
+    return interleaved_warmup(rank, static_cast<std::int32_t>(passes_.size()),
+                              static_cast<std::int32_t>(its.size()) / chunks, chunks, group);
+  }
   // What a rank's first pass needs; the rank that leads the direction makes it itself.
   [[nodiscard]] std::optional<Message> before_all(std::int32_t rank) const {
-    return sent(needed(placement_, rank, passes_[index(rank)].front()));
+    return sent(neighbours_.needed(rank, passes_[index(rank)].front()));
   }
   // What comes to a rank while its pass `k` sends. A rank is a pass behind the one that sends to it; the one that leads
   // is ahead of the last by all others.
   [[nodiscard]] std::optional<Message> beside(std::int32_t rank, std::int32_t k) const {
-    const std::int32_t ranks = placement_.ranks;
+    const auto ranks = static_cast<std::int32_t>(passes_.size());
     const bool leads = rank == (forward_ ? 0 : ranks - 1);
     const std::int32_t from = (rank + (forward_ ? ranks - 1 : 1)) % ranks;
     const std::int32_t its = leads ? k - (ranks - 1) : k + 1;
     if (its < 0 || its >= static_cast<std::int32_t>(passes_[index(from)].size())) return std::nullopt;
-    return sent(made(placement_, from, passes_[index(from)][static_cast<std::size_t>(its)]));
+    return sent(neighbours_.made(from, passes_[index(from)][static_cast<std::size_t>(its)]));
   }
 
  private:
   static std::size_t index(std::int32_t rank) { return static_cast<std::size_t>(rank); }
 
-  const StagePlacement& placement_;
+  const Neighbours& neighbours_;
   bool forward_;
   std::vector<Schedule> passes_;
 };
 
-// How many forward passes Megatron runs before it overlaps: where only one more comes, the list does not tell it from
-// them.
-std::int32_t warmup_in_step(const Schedule& schedule, const StagePlacement& placement, std::int32_t rank) {
-  const auto other = std::find_if(schedule.begin(), schedule.end(),
-                                  [](const Action& a) { return !is_forward(a.kind) || a.chunk != 0; });
-  const auto group = static_cast<std::int32_t>(other - schedule.begin());
-  const auto micro_batches = static_cast<std::int32_t>(schedule.size()) / 2 / placement.chunks;
-  return interleaved_warmup(rank, placement.ranks, micro_batches, placement.chunks, group);
-}
-
-Steps in_step(const Schedule& schedule, const StagePlacement& placement, std::int32_t rank, const InStep& forward,
+Steps in_step(const Schedule& schedule, const Neighbours& neighbours, std::int32_t rank, const InStep& forward,
               const InStep& backward) {
-  Steps steps;
+  Steps steps = empty_steps(schedule);
+  if (schedule.empty()) return steps;                               // of a rank that nobody asks for
   const auto all = static_cast<std::int32_t>(schedule.size()) / 2;  // passes of each direction
-  const std::int32_t warmup = warmup_in_step(schedule, placement, rank);
+  const std::int32_t warmup = forward.warmup(rank);
   std::int32_t forwards = 0, backwards = 0;
-  if (!schedule.empty()) add(steps, false, {}, forward.before_all(rank));
+  add(steps, false, {}, forward.before_all(rank));
   for (const Action& action : schedule) {
     if (is_forward(action.kind)) {
       const bool steady = forwards >= warmup;
       steps.emplace_back(action);
-      add(steps, steady, sent(made(placement, rank, action)), forward.beside(rank, forwards++));
+      add(steps, steady, sent(neighbours.made(rank, action)), forward.beside(rank, forwards++));
       if (forwards == warmup) add(steps, warmup < all, {}, backward.before_all(rank));
     } else {
       const bool steady = backwards < all - warmup;
       steps.emplace_back(action);
-      add(steps, steady, sent(made(placement, rank, action)), backward.beside(rank, backwards++));
+      add(steps, steady, sent(neighbours.made(rank, action)), backward.beside(rank, backwards++));
     }
   }
   return steps;
@@ -119,7 +124,15 @@ Steps in_step(const Schedule& schedule, const StagePlacement& placement, std::in
 
 }  // namespace
 
-std::optional<Message> needed(const StagePlacement& placement, std::int32_t rank, const Action& action) {
+Neighbours::Neighbours(const StagePlacement& placement) : chunks_(placement.chunks) {
+  for (std::int32_t rank = 0; rank < placement.ranks; ++rank)
+    for (std::int32_t chunk = 0; chunk < chunks_; ++chunk) {
+      previous_.push_back(placement.previous({rank, chunk}));
+      next_.push_back(placement.next({rank, chunk}));
+    }
+}
+
+std::optional<Message> Neighbours::needed(std::int32_t rank, const Action& action) const {
   const Place here{rank, action.chunk};
   const auto from = [&](Payload payload, const std::optional<Place>& place) -> std::optional<Message> {
     if (!place) return std::nullopt;
@@ -127,17 +140,17 @@ std::optional<Message> needed(const StagePlacement& placement, std::int32_t rank
   };
   switch (action.kind) {
     case ActionKind::Forward:
-      return from(Payload::Output, placement.previous(here));
+      return from(Payload::Output, previous_[index(here)]);
     case ActionKind::InputGradient:
     case ActionKind::Backward:
-      return from(Payload::InputGradient, placement.next(here));
+      return from(Payload::InputGradient, next_[index(here)]);
     case ActionKind::WeightGradient:
       break;
   }
   return std::nullopt;
 }
 
-std::optional<Message> made(const StagePlacement& placement, std::int32_t rank, const Action& action) {
+std::optional<Message> Neighbours::made(std::int32_t rank, const Action& action) const {
   const Place here{rank, action.chunk};
   const auto to = [&](Payload payload, const std::optional<Place>& place) -> std::optional<Message> {
     if (!place) return std::nullopt;
@@ -145,10 +158,10 @@ std::optional<Message> made(const StagePlacement& placement, std::int32_t rank, 
   };
   switch (action.kind) {
     case ActionKind::Forward:
-      return to(Payload::Output, placement.next(here));
+      return to(Payload::Output, next_[index(here)]);
     case ActionKind::InputGradient:
     case ActionKind::Backward:
-      return to(Payload::InputGradient, placement.previous(here));
+      return to(Payload::InputGradient, previous_[index(here)]);
     case ActionKind::WeightGradient:
       break;
   }
@@ -157,6 +170,7 @@ std::optional<Message> made(const StagePlacement& placement, std::int32_t rank, 
 
 std::vector<Steps> with_messages(const std::vector<Schedule>& schedules, const StagePlacement& placement,
                                  HandOverHabit habit) {
+  const Neighbours neighbours(placement);
   const auto of_each = [&](auto steps_of) {
     std::vector<Steps> all;
     for (std::size_t rank = 0; rank < schedules.size(); ++rank)
@@ -165,13 +179,13 @@ std::vector<Steps> with_messages(const std::vector<Schedule>& schedules, const S
   };
   switch (habit) {
     case HandOverHabit::Free:
-      return of_each([&](const Schedule& its, std::int32_t rank) { return free_steps(its, placement, rank); });
+      return of_each([&](const Schedule& its, std::int32_t rank) { return free_steps(its, neighbours, rank); });
     case HandOverHabit::Paired:
-      return of_each([&](const Schedule& its, std::int32_t rank) { return paired_steps(its, placement, rank); });
+      return of_each([&](const Schedule& its, std::int32_t rank) { return paired_steps(its, neighbours, rank); });
     case HandOverHabit::InStep: {
-      const InStep forward(schedules, placement, true), backward(schedules, placement, false);
+      const InStep forward(schedules, neighbours, true), backward(schedules, neighbours, false);
       return of_each(
-          [&](const Schedule& its, std::int32_t rank) { return in_step(its, placement, rank, forward, backward); });
+          [&](const Schedule& its, std::int32_t rank) { return in_step(its, neighbours, rank, forward, backward); });
     }
   }
   return {};
@@ -192,11 +206,11 @@ std::string text(const Steps& steps) {
   for (const Step& step : steps) {
     if (!out.empty()) out += ' ';
     if (const auto* hand_over = std::get_if<HandOver>(&step)) {
-      std::vector<std::string> words;
-      for (const Message& m : hand_over->sends) words.push_back(fmt::format("{}>{}", name(m, m.from), m.to.rank));
-      for (const Message& m : hand_over->receives) words.push_back(fmt::format("{}<{}", name(m, m.to), m.from.rank));
+      const std::optional<Message>&send = hand_over->send, &receive = hand_over->receive;
+      const std::string goes = send ? fmt::format("{}>{}", name(*send, send->from), send->to.rank) : "";
+      const std::string comes = receive ? fmt::format("{}<{}", name(*receive, receive->to), receive->from.rank) : "";
       const std::string_view brackets = hand_over->beside ? "{}" : "[]";
-      out += fmt::format("{}{}{}", brackets[0], fmt::join(words, " "), brackets[1]);
+      out += fmt::format("{}{}{}{}{}", brackets[0], goes, send && receive ? " " : "", comes, brackets[1]);
     } else {
       const std::size_t end = std::min(actions.find(' ', at), actions.size());
       out.append(actions, at, end - at);

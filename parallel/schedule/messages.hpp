@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "parallel/schedule/schedule.hpp"
+#include "parallel/schedule/schedule_kind.hpp"
 #include "parallel/schedule/stage_placement.hpp"
 
 // What ranks of a pipeline send each other, put into their schedules. An executor runs a rank's steps one after the
@@ -28,34 +30,34 @@ struct Message {
   bool operator==(const Message&) const = default;
 };
 
-/// What an action needs of another stage, and what it makes for one. Both stages may be on one rank (`from.rank ==
-/// to.rank`), where nothing is sent.
-[[nodiscard]] std::optional<Message> needed(const StagePlacement& placement, std::int32_t rank, const Action& action);
-[[nodiscard]] std::optional<Message> made(const StagePlacement& placement, std::int32_t rank, const Action& action);
+/// Who needs what of whom. Where both stages are on one rank (`from.rank == to.rank`), nothing is sent.
+class Neighbours {
+ public:
+  explicit Neighbours(const StagePlacement& placement);
 
-/// Messages that a rank begins to send and to receive at once.
+  /// What an action needs of another stage.
+  [[nodiscard]] std::optional<Message> needed(std::int32_t rank, const Action& action) const;
+  /// What it makes for another stage.
+  [[nodiscard]] std::optional<Message> made(std::int32_t rank, const Action& action) const;
+
+ private:
+  [[nodiscard]] std::size_t index(Place place) const {
+    return static_cast<std::size_t>(place.rank * chunks_ + place.chunk);
+  }
+
+  std::int32_t chunks_;
+  std::vector<std::optional<Place>> previous_, next_;  // by rank and chunk
+};
+
+/// What a rank begins to send and to receive at once.
 struct HandOver {
-  std::vector<Message> sends, receives;
+  std::optional<Message> send, receive;
   bool beside = false;  ///< goes on beside the actions that follow, up to the one that needs what comes; else waits
   bool operator==(const HandOver&) const = default;
 };
 
 using Step = std::variant<Action, HandOver>;
 using Steps = std::vector<Step>;
-
-/// When a framework sends and receives.
-enum class HandOverHabit : std::uint8_t {
-  /// Each message goes when it is made, beside everything: no framework is faster.
-  Free,
-  /// Megatron-LM core 0.14, schedules.py, forward_backward_pipelining_without_interleaving: what an action sends goes
-  /// together with what the next one needs, where one is a forward and the other a backward pass; else one after the
-  /// other. The rank waits.
-  Paired,
-  /// The same file, forward_backward_pipelining_with_interleaving with overlap_p2p_comm: all forward passes of the
-  /// ranks run in step, and so do all backward passes; with what a pass sends, a rank receives what the rank before it
-  /// sends at the time. Between warm-up and cool-down that goes on beside the passes.
-  InStep,
-};
 
 /// The steps of every rank, by the schedules of all of them.
 [[nodiscard]] std::vector<Steps> with_messages(const std::vector<Schedule>& schedules, const StagePlacement& placement,

@@ -82,11 +82,13 @@ Schedule parse_schedule(std::string_view text) {
   return schedule;
 }
 
-std::int32_t warmup_of(const Schedule& schedule) {
-  const auto forward = [](const Action& action) { return is_forward(action.kind); };
-  const auto first_backward = std::find_if_not(schedule.begin(), schedule.end(), forward);
-  const auto before = static_cast<std::int32_t>(first_backward - schedule.begin());
-  return std::any_of(first_backward, schedule.end(), forward) ? before - 1 : before;
+std::int32_t most_in_flight(const Schedule& schedule) {
+  std::int32_t now = 0, most = 0;
+  for (const Action& action : schedule) {
+    if (is_forward(action.kind)) most = std::max(most, ++now);
+    if (is_last_of_micro_batch(action.kind)) --now;
+  }
+  return most;
 }
 
 }  // namespace tidemark::parallel

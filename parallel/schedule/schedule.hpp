@@ -58,14 +58,14 @@ using Schedule = std::vector<Action>;
 /// Reads what `text` writes. Throws std::invalid_argument, which names what is no action.
 [[nodiscard]] Schedule parse_schedule(std::string_view text);
 
-/// How many forward passes come before those that alternate with backward ones; all where none do.
-[[nodiscard]] std::int32_t warmup_of(const Schedule& schedule);
+/// How many micro-batches a rank has begun and not finished at most, counted in each of its chunks.
+[[nodiscard]] std::int32_t most_in_flight(const Schedule& schedule);
 
 /// One forward, one backward (PipeDream-Flush): what Megatron runs without virtual stages.
 [[nodiscard]] Schedule one_f_one_b(std::int32_t stage, std::int32_t stages, std::int32_t micro_batches);
 
-/// How many forward passes a rank runs before its first backward pass, when it holds `chunks` chunks and each runs
-/// `group` micro-batches in a row.
+/// How many forward passes a rank runs before those that alternate with backward ones, when it holds `chunks` chunks
+/// and each runs `group` micro-batches in a row.
 [[nodiscard]] std::int32_t interleaved_warmup(std::int32_t stage, std::int32_t stages, std::int32_t micro_batches,
                                               std::int32_t chunks, std::int32_t group);
 
@@ -73,6 +73,12 @@ using Schedule = std::vector<Action>;
 /// through the chunks in turn; backward passes go through them in reverse. What Megatron runs with virtual stages.
 [[nodiscard]] Schedule interleaved(std::int32_t stage, std::int32_t stages, std::int32_t micro_batches,
                                    std::int32_t chunks, std::int32_t group);
+
+/// ZB-H1 (Qi et al., Zero Bubble Pipeline Parallelism, 2023) as its authors run it in Megatron's functions
+/// (sail-sg/zero-bubble-pipeline-parallelism, branch zb-h1-quick-start): 1F1B, but weight gradients wait until nobody
+/// waits for this rank, as many at a time as there are stages before it. Backward passes in between are whole, so that
+/// what they send goes with what the next forward pass needs (docs/decisions/0004-zb-h1.md).
+[[nodiscard]] Schedule zb_h1(std::int32_t stage, std::int32_t stages, std::int32_t micro_batches);
 
 /// All forward passes, then all backward passes; the same on every stage.
 [[nodiscard]] Schedule gpipe(std::int32_t micro_batches);

@@ -49,7 +49,7 @@ void settle_pytorch(Scenario& asked, ScenarioTables& tables) {
   refuse(layout, "count_embedding", asked.layout.count_embedding, "cuts no models");
   refuse(layout, "count_loss", asked.layout.count_loss, "cuts no models");
   refuse(layout, "stage_layers", !asked.layout.stage_layers.empty(), "cuts no models");
-  refuse(layout, "schedule", asked.layout.schedule == ScheduleKind::GPipe, "has no stages to schedule");
+  refuse(layout, "schedule", asked.layout.schedule != ScheduleKind::OneFOneB, "has no stages to schedule");
   refuse(layout, "sequence_parallel", asked.layout.sequence_parallel, "cuts no layers");
   refuse(layout, "sharding", asked.layout.sharding != Sharding::None, "shards nothing; every rank holds a replica");
   refuse(train, "recompute", asked.train.recompute.kind == Recompute::Selective, "checkpoints whole layers");

@@ -45,10 +45,11 @@ void read_schedule(TomlReader& table, Layout& layout) {
 
 void check_schedule(TomlReader& table, const Layout& layout) {
   if (!table.sound("schedule") || !table.sound("chunks")) return;
-  if (layout.schedule == ScheduleKind::Interleaved && layout.chunks == 1)
+  const bool several = traits_of(layout.schedule).in_groups;
+  if (several && layout.chunks == 1)
     table.problem("schedule", "schedule = \"interleaved\" with one chunk on each rank",
                   "set chunks to 2 or more, or schedule = \"1f1b\"");
-  if (layout.schedule != ScheduleKind::Interleaved && layout.chunks > 1)
+  if (!several && layout.chunks > 1)
     table.problem("schedule",
                   fmt::format("schedule = \"{}\" runs one chunk on each rank, and chunks = {}",
                               word(schedule_names, layout.schedule), layout.chunks),
@@ -76,7 +77,7 @@ void check_stages(TomlReader& table, std::int32_t layers, const Layout& layout) 
 
 // Megatron-LM core 0.14, schedules.py: what its interleaved schedule takes.
 void check_interleaving(TomlReader& table, const Layout& layout, std::int64_t micro_batches) {
-  if (layout.schedule != ScheduleKind::Interleaved) return;
+  if (!traits_of(layout.schedule).in_groups) return;
   const std::int64_t group = layout.group(), stages = layout.pipeline;
   if (group < stages || group > micro_batches) {
     table.problem("chunks",

@@ -91,6 +91,31 @@ DurationBounds clock_bounds(const std::vector<TimedOp>& ops, Duration launch, Pr
   return {clock(ops, false, launch, low), clock(ops, true, launch, high)};
 }
 
+// Streams on which a rank sends and receives at once.
+std::int32_t streams_of(HandOverHabit habit) {
+  switch (habit) {
+    case HandOverHabit::Free:
+    case HandOverHabit::Paired:
+      return 2;
+    case HandOverHabit::InStep:
+      return 4;
+  }
+  return 4;
+}
+
+// A sample's schedule has four variables of its own that hold what crosses between stages (input, output and the
+// gradients of both), of which another function may hold none.
+std::int64_t missing_variables(HandOverHabit habit) {
+  switch (habit) {
+    case HandOverHabit::Paired:
+      return 0;
+    case HandOverHabit::Free:
+    case HandOverHabit::InStep:
+      return 4;
+  }
+  return 4;
+}
+
 }  // namespace
 
 std::vector<std::vector<Bounder::Chunk>> Bounder::chunks_of(const Scenario& s) {
@@ -136,8 +161,7 @@ Scenario shortest_job(const Scenario& asked) {
   shortest.layout.first_layers = shortest.layout.last_layers = 0;
   shortest.layout.count_embedding = shortest.layout.count_loss = false;
   shortest.model.layers = shortest.layout.stages();
-  shortest.train.global_batch =
-      std::int64_t{asked.layout.data} * (is_interleaved(asked.layout.schedule) ? asked.layout.group() : 2);
+  shortest.train.global_batch = std::int64_t{asked.layout.data} * shortest_step(asked.layout);
   return shortest;
 }
 
@@ -246,7 +270,7 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
 
   const FabricKey fabric_key{asked.cluster, asked.layout.world_size()};
   const auto fabric = fabrics_.get(fabric_key, hash_of(fabric_key));
-  const std::int32_t streams = is_interleaved(asked.layout.schedule) ? 4 : 2;
+  const std::int32_t streams = streams_of(traits_of(asked.layout.schedule).hand_over);
   const std::int64_t sharers = link_sharers(asked.cluster, streams);
   for (const Communicator& communicator : comms.table) {
     const GroupPlaces places{fabric, distinct_groups(communicator, *fabric, asked.layout.world_size()), sharers};
@@ -292,13 +316,7 @@ std::int64_t Bounder::lowest_of_passes(const Scenario& s, std::int32_t p, const 
     boundary = std::max(boundary, chunk.sample->boundary.count());
     passes.push_back(pass_memory(*chunk.sample, chunk.runs));
   }
-  if (!is_interleaved(s.layout.schedule)) {
-    const PassMemory& its = passes.front();
-    return run_ahead(s.layout, p, micro_batches) * its.each + std::max(its.forward, its.backward);
-  }
-  // A sample's schedule has four variables of its own that hold what crosses between stages (input, output and the
-  // gradients of both), of which this one's function may hold none.
-  constexpr std::int64_t variables = 4;
+  const std::int64_t variables = missing_variables(traits_of(s.layout.schedule).hand_over);
   const InFlightKey key = in_flight_key(s.layout, p, micro_batches);
   std::int64_t lowest = 0;
   for (const InFlight::At& at : in_flight_.get(key, hash_of(key))->moments) {
@@ -398,8 +416,9 @@ DurationBounds Bounder::step(const Scenario& s) {
     begin_low.push_back(stage.zero.low);
     begin_high.push_back(stage.zero.high);
   }
-  const std::vector<Duration> ends_low = earliest_ends(s.layout, micro_batches, low, message.low, begin_low);
-  const std::vector<Duration> ends_high = latest_ends(s.layout, micro_batches, high, message.high + launch, begin_high);
+  const PassSchedule schedule(s.layout, micro_batches);
+  const std::vector<Duration> ends_low = schedule.earliest_ends(low, message.low, begin_low);
+  const std::vector<Duration> ends_high = schedule.latest_ends(high, message.high + launch, begin_high);
   Duration reduced_low, reduced_high, rest_low, rest_high;
   for (std::size_t p = 0; p < mesh->stages.size(); ++p) {
     reduced_low = std::max(reduced_low, ends_low[p] + mesh->stages[p].reduce.low);

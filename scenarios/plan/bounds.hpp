@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "parallel/job.hpp"
 #include "parallel/mesh.hpp"
 #include "scenarios/plan/exact_memory.hpp"
 #include "scenarios/plan/group_prices.hpp"
@@ -83,8 +84,9 @@ class Bounder {
   Shared<FabricKey, Fabric> fabrics_{[](const FabricKey& k) { return build_fabric(k.cluster, k.devices); }};
   Shared<GroupPlaces, GroupPrices> prices_{[](const GroupPlaces& places) { return GroupPrices(places); }};
   Shared<ClockKey, WindowClocks> clocks_{make_clocks};
-  Shared<InFlightKey, InFlight> in_flight_{
-      [](const InFlightKey& k) { return most_in_flight(k.layout, k.rank, k.micro_batches); }};
+  Shared<InFlightKey, InFlight> in_flight_{[](const InFlightKey& k) {
+    return fullest_moments(schedule_of(k.layout, k.rank, static_cast<std::int32_t>(k.micro_batches)), k.layout.chunks);
+  }};
 };
 
 }  // namespace tidemark::scenarios

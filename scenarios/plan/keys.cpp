@@ -98,7 +98,8 @@ InFlightKey in_flight_key(const Layout& layout, std::int32_t rank, std::int64_t 
 }
 
 std::uint64_t hash_of(const InFlightKey& key) {
-  return hash_of_numbers({key.layout.pipeline, key.layout.chunks, key.layout.chunk_group, key.rank, key.micro_batches});
+  return hash_of_numbers({static_cast<std::int64_t>(key.layout.schedule), key.layout.pipeline, key.layout.chunks,
+                          key.layout.chunk_group, key.rank, key.micro_batches});
 }
 
 }  // namespace tidemark::scenarios

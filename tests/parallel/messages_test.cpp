@@ -75,8 +75,8 @@ TEST(Messages, EverySendIsReceivedByTheRankThatNeedsIt) {
             for (const Steps& its : steps)
               for (const Step& step : its)
                 if (const auto* hand_over = std::get_if<HandOver>(&step)) {
-                  sent.insert(sent.end(), hand_over->sends.begin(), hand_over->sends.end());
-                  received.insert(received.end(), hand_over->receives.begin(), hand_over->receives.end());
+                  if (hand_over->send) sent.push_back(*hand_over->send);
+                  if (hand_over->receive) received.push_back(*hand_over->receive);
                 }
             EXPECT_EQ(sent.size(), received.size());
             EXPECT_TRUE(std::is_permutation(sent.begin(), sent.end(), received.begin(), received.end()));

@@ -111,6 +111,7 @@ TEST(Interleaved, EveryPassRunsOnceBackwardAfterForward) {
             }
             EXPECT_EQ(state, std::vector<int>(state.size(), 2));
             EXPECT_EQ(most, std::min(2 * (p - stage - 1) + (v - 1) * group + 1, m * v));
+            EXPECT_EQ(most, most_in_flight(interleaved(stage, p, m, v, group)));
             EXPECT_EQ(interleaved_warmup(stage, p, m, v, group),
                       std::min(2 * (p - stage - 1) + (v - 1) * group, m * v));
           }

@@ -198,9 +198,10 @@ TEST(PassSchedule, APipelineFillsAndEmptiesRoundItsBusiestStage) {
   // Equal passes and free hand-overs: (m + p - 1)(f + b), as every textbook has it.
   const std::vector<std::vector<PassSpans>> spans(4, {{Duration{10}, Duration{20}}});
   const std::vector<Duration> begin(4);
-  const std::vector<Duration> ends = earliest_ends(layout, 8, spans, Duration{}, begin);
+  const PassSchedule schedule(layout, 8);
+  const std::vector<Duration> ends = schedule.earliest_ends(spans, Duration{}, begin);
   EXPECT_EQ(ends.front(), Duration{(8 + 3) * 30});
-  EXPECT_EQ(latest_ends(layout, 8, spans, Duration{}, begin), ends);
+  EXPECT_EQ(schedule.latest_ends(spans, Duration{}, begin), ends);
 }
 
 TEST(PassSchedule, HandOversOfOneStageWaitForEachOther) {
@@ -208,19 +209,27 @@ TEST(PassSchedule, HandOversOfOneStageWaitForEachOther) {
   layout.pipeline = 2;
   const std::vector<std::vector<PassSpans>> spans(2, {{Duration{10}, Duration{20}}});
   // F0 | send 5 | F0' B0' | send 5 | B0 of one micro-batch.
-  EXPECT_EQ(earliest_ends(layout, 1, spans, Duration{5}, {Duration{}, Duration{}}).front(), Duration{70});
+  EXPECT_EQ(PassSchedule(layout, 1).earliest_ends(spans, Duration{5}, {Duration{}, Duration{}}).front(), Duration{70});
 }
 
 TEST(PassSchedule, InterleavedRanksHoldTheMostBeforeTheirFirstBackwardPass) {
-  Layout layout;
-  layout.pipeline = 2;
-  layout.chunks = 2;
-  layout.schedule = ScheduleKind::Interleaved;
   std::int32_t most = 0;
-  for (const InFlight::At& at : most_in_flight(layout, 0, 16).moments)
+  for (const InFlight::At& at : fullest_moments(interleaved(0, 2, 16, 2, 2), 2).moments)
     most = std::max(most, at.others[0] + at.others[1]);
   // Warm-up of rank 0 is 2 (p - 1) + (v - 1) p = 4 passes; the steady part adds one before each backward pass.
   EXPECT_EQ(most, 4);
+}
+
+TEST(PassSchedule, TheMostInFlightIsReadFromTheList) {
+  const auto most = [](const Schedule& schedule) {
+    std::vector<std::int32_t> others;  // of the first moment of either kind of pass
+    for (const InFlight::At& at : fullest_moments(schedule, 1).moments) others.push_back(at.others.front());
+    return others;
+  };
+  for (std::int32_t stage = 0; stage < 4; ++stage)
+    EXPECT_EQ(most(one_f_one_b(stage, 4, 8)), std::vector<std::int32_t>(2, 3 - stage));
+  EXPECT_EQ(most(one_f_one_b(0, 4, 2)), (std::vector<std::int32_t>{1, 1}));
+  EXPECT_EQ(most(gpipe(8)), (std::vector<std::int32_t>{7, 7}));
 }
 
 }  // namespace

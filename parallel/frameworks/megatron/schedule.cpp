@@ -7,9 +7,7 @@
 namespace tidemark::parallel::megatron {
 namespace {
 
-bool of_outputs(const HandOver& its) {
-  return (its.sends.empty() ? its.receives : its.sends).front().payload == Payload::Output;
-}
+bool of_outputs(const HandOver& its) { return (its.send ? its.send : its.receive)->payload == Payload::Output; }
 
 template <class List>
 typename List::mapped_type popped(List& list, const Action& action) {
@@ -19,10 +17,7 @@ typename List::mapped_type popped(List& list, const Action& action) {
 
 }  // namespace
 
-Pipeline::Pipeline(Worker& w, std::int32_t rank)
-    : w_(w),
-      rank_(rank),
-      habit_(w.layout.schedule == ScheduleKind::Interleaved ? HandOverHabit::InStep : HandOverHabit::Paired) {
+Pipeline::Pipeline(Worker& w, std::int32_t rank) : w_(w), rank_(rank), habit_(traits_of(w.layout.schedule).hand_over) {
   for (std::size_t chunk = 0; chunk < w.chunks.size(); ++chunk)
     stages_.push_back(std::make_unique<ModelStage>(w, static_cast<std::int32_t>(chunk)));
 }
@@ -109,12 +104,12 @@ Pipeline::Received Pipeline::expect(const Message& message) {
 
 std::vector<Transfer> Pipeline::sends(const HandOver& its) const {
   std::vector<Transfer> transfers;
-  for (const Message& message : its.sends)
-    if (message.payload == Payload::Output)
-      transfers.push_back(
-          {sim::Direction::Send, +1, v_.output_tensors.at({message.from.chunk, message.micro_batch}).buffer()});
-    else
-      transfers.push_back({sim::Direction::Send, -1, v_.input_tensor_grad.buffer()});
+  if (!its.send) return transfers;
+  if (its.send->payload == Payload::Output)
+    transfers.push_back(
+        {sim::Direction::Send, +1, v_.output_tensors.at({its.send->from.chunk, its.send->micro_batch}).buffer()});
+  else
+    transfers.push_back({sim::Direction::Send, -1, v_.input_tensor_grad.buffer()});
   return transfers;
 }
 
@@ -130,16 +125,16 @@ Transfer receive(const Message& message, const Tensor& into) {
 void Pipeline::mark(const HandOver& its) {
   static constexpr std::string_view send_names[] = {"send_backward", "send_forward"};
   static constexpr std::string_view receive_names[] = {"recv_backward", "recv_forward"};
-  const bool first = its.sends.empty() && (of_outputs(its) ? forward_ : backward_).passes == 0;
-  if (first || (!interleaved() && its.sends.empty())) {
-    if (!its.beside) w_.process.at(step_, its.receives.front().micro_batch);
+  const bool first = !its.send && (of_outputs(its) ? forward_ : backward_).passes == 0;
+  if (first || (!interleaved() && !its.send)) {
+    if (!its.beside) w_.process.at(step_, its.receive->micro_batch);
     w_.process.mark(Phase::Communication, receive_names[of_outputs(its) ? 1 : 0]);
     return;
   }
   std::string label(send_names[of_outputs(its) ? 1 : 0]);
   if (interleaved())
     label += fmt::format("_{}", receive_names[of_outputs(its) ? 1 : 0]);
-  else if (!its.receives.empty())
+  else if (its.receive)
     label += fmt::format("_{}", receive_names[of_outputs(its) ? 0 : 1]);
   w_.process.mark(Phase::Communication, label);
 }
@@ -147,18 +142,18 @@ void Pipeline::mark(const HandOver& its) {
 void Pipeline::hand_over(const HandOver& its) {
   // Room is made by the caller of a p2p call with interleaving, else by the call; the first mark of a step's passes
   // tells what follows apart from the step before.
-  const bool marked = !interleaved() || (its.sends.empty() && of_outputs(its) && forward_.passes == 0);
+  const bool marked = !interleaved() || (!its.send && of_outputs(its) && forward_.passes == 0);
   if (marked) mark(its);
   std::vector<Transfer> transfers = sends(its);
   Received received;
-  for (const Message& message : its.receives) {
-    received = expect(message);
-    transfers.push_back(receive(message, received.tensor()));
+  if (its.receive) {
+    received = expect(*its.receive);
+    transfers.push_back(receive(*its.receive, received.tensor()));
   }
   if (!marked) mark(its);
   w_.process.exchange(w_.comms.pipeline, transfers);
   if (!interleaved()) w_.process.synchronize();  // p2p_communication.py: batch_p2p_sync
-  if (!its.sends.empty() && of_outputs(its)) deallocate_output();
+  if (its.send && of_outputs(its)) deallocate_output();
   if (received.input) v_.input_tensor = std::move(received.input);
   const bool first_gradient = interleaved() && backward_.passes == 0;  // which no variable but the list refers to
   if (received.gradient.defined() && !first_gradient) v_.output_tensor_grad = std::move(received.gradient);
@@ -166,9 +161,9 @@ void Pipeline::hand_over(const HandOver& its) {
 
 void Pipeline::receive_first_gradient(const HandOver& its) {
   Tensor& last = backward_.recv_buffers.back();
-  last = expect(its.receives.front()).gradient;
+  last = expect(*its.receive).gradient;
   mark(its);
-  const Transfer transfer = receive(its.receives.front(), last);
+  const Transfer transfer = receive(*its.receive, last);
   backward_.awaited.push_back(w_.process.exchange_aside(w_.comms.pipeline, backward_.stream, std::span(&transfer, 1)));
 }
 
@@ -177,9 +172,9 @@ void Pipeline::hand_over_beside(Direction& direction, const HandOver& its, std::
   Tensor& slot = direction.recv_buffers[pass % slots];
   slot = {};
   std::vector<Transfer> transfers = sends(its);
-  for (const Message& message : its.receives) {
-    slot = expect(message).tensor().detached();
-    transfers.push_back(receive(message, slot));
+  if (its.receive) {
+    slot = expect(*its.receive).tensor().detached();
+    transfers.push_back(receive(*its.receive, slot));
   }
   EventId event;
   if (!transfers.empty()) {
@@ -187,8 +182,8 @@ void Pipeline::hand_over_beside(Direction& direction, const HandOver& its, std::
     event = w_.process.exchange_aside(w_.comms.pipeline, direction.stream, transfers);
   }
   w_.process.join(direction.sent);
-  direction.sent = its.sends.empty() ? EventId{} : event;
-  if (its.receives.empty()) return;
+  direction.sent = !its.send ? EventId{} : event;
+  if (!its.receive) return;
   direction.awaited.push_back(event);
   direction.recv_buffers[(pass + 1) % slots] = {};
 }
@@ -233,7 +228,7 @@ void Pipeline::run(std::int32_t step, const Steps& steps) {
       hand_over_beside(direction_of(action), with_pass ? *next : HandOver{},
                        forward ? "send_forward_recv_forward" : "send_backward_recv_backward");
       i += with_pass ? 1 : 0;
-    } else if (interleaved() && !forward && (next == nullptr || next->receives.empty())) {
+    } else if (interleaved() && !forward && (next == nullptr || !next->receive)) {
       v_.output_tensor_grad = {};
     }
   }

@@ -1,0 +1,75 @@
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "parallel/job.hpp"
+#include "parallel/schedule/messages.hpp"
+#include "tests/parallel/test_job.hpp"
+
+namespace tidemark::tests {
+namespace {
+
+std::string word(Direction direction, std::int32_t step) {
+  return fmt::format("{}{:+}", direction == Direction::Send ? "send" : "receive", step);
+}
+
+// The exchanges of a program, one after the other: "[send+1 receive+1]", in braces where passes go on meanwhile.
+std::string exchanges(const Program& program) {
+  std::string out;
+  for (const Op& op : program.ops) {
+    const auto* exchange = std::get_if<Exchange>(&op);
+    if (exchange == nullptr) continue;
+    std::vector<std::string> words;
+    for (const Transfer& t : program[exchange->transfers]) words.push_back(word(t.direction, t.step));
+    const bool beside = exchange->stream.value > 1;
+    out += fmt::format("{}{}{}", beside ? '{' : '[', fmt::join(words, " "), beside ? '}' : ']');
+  }
+  return out;
+}
+
+std::string exchanges(const Steps& steps) {
+  const auto step = [](const Message& m, Direction direction) {
+    return (m.payload == Payload::Output) == (direction == Direction::Send) ? +1 : -1;
+  };
+  std::string out;
+  for (const Step& its : steps) {
+    const auto* hand_over = std::get_if<HandOver>(&its);
+    if (hand_over == nullptr) continue;
+    std::vector<std::string> words;
+    if (const auto& m = hand_over->send) words.push_back(word(Direction::Send, step(*m, Direction::Send)));
+    if (const auto& m = hand_over->receive) words.push_back(word(Direction::Receive, step(*m, Direction::Receive)));
+    out += fmt::format("{}{}{}", hand_over->beside ? '{' : '[', fmt::join(words, " "), hand_over->beside ? '}' : ']');
+  }
+  return out;
+}
+
+TEST(LoweredMessages, AreThoseOfTheSchedules) {
+  for (const ScheduleKind kind : {ScheduleKind::OneFOneB, ScheduleKind::GPipe, ScheduleKind::Interleaved})
+    for (std::int32_t pipeline = 2; pipeline <= 4; ++pipeline)
+      for (std::int32_t micro_batches : {1, 2, 3, 4, 5, 6, 8, 9, 10}) {
+        TestJob job;
+        job.layout.pipeline = pipeline;
+        job.layout.schedule = kind;
+        if (kind == ScheduleKind::Interleaved) {
+          job.layout.chunks = 2;
+          job.layout.chunk_group = pipeline + micro_batches % 2;
+          if (micro_batches < job.layout.group() || micro_batches % job.layout.group() != 0) continue;
+        }
+        job.model.layers = job.layout.stages();
+        job.train.steps = 1;
+        job.train.global_batch = micro_batches;
+        SCOPED_TRACE(
+            fmt::format("schedule {}, {} ranks, {} micro-batches", static_cast<int>(kind), pipeline, micro_batches));
+        const Lowered lowered(job);
+        const auto steps =
+            with_messages(schedules_of(job.layout, micro_batches), job.layout.placement(), traits_of(kind).hand_over);
+        for (const Role& role : lowered.roles)
+          EXPECT_EQ(exchanges(lower_every_pass(lowered.input, role)),
+                    exchanges(steps[static_cast<std::size_t>(role.first.pipeline)]));
+      }
+}
+
+}  // namespace
+}  // namespace tidemark::tests

@@ -1,0 +1,97 @@
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "parallel/schedule/dry_run.hpp"
+#include "parallel/schedule/schedule.hpp"
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
+namespace {
+
+std::vector<Schedule> of_all(std::int32_t stages, std::int32_t micro_batches) {
+  std::vector<Schedule> all;
+  for (std::int32_t stage = 0; stage < stages; ++stage) all.push_back(zb_h1(stage, stages, micro_batches));
+  return all;
+}
+
+TEST(ZeroBubbleH1, FourStagesEightMicroBatches) {
+  EXPECT_EQ(text(zb_h1(0, 4, 8)), "F0 F1 F2 F3 B0 F4 B1 F5 B2 F6 B3 F7 B4 B5 B6 B7");
+  EXPECT_EQ(text(zb_h1(1, 4, 8)), "F0 F1 F2 B0 F3 BW1 F4 BW2 F5 BW3 F6 BW4 F7 B5 W0 B6 W5 B7 W6 W7");
+  EXPECT_EQ(text(zb_h1(2, 4, 8)), "F0 F1 B0 F2 B1 F3 BW2 F4 BW3 F5 BW4 F6 BW5 F7 B6 W0 B7 W1 W6 W7");
+  EXPECT_EQ(text(zb_h1(3, 4, 8)), "F0 B0 F1 B1 F2 B2 F3 BW3 F4 BW4 F5 BW5 F6 BW6 F7 B7 W0 W1 W2 W7");
+}
+
+TEST(ZeroBubbleH1, FewerMicroBatchesThanStages) {
+  EXPECT_EQ(text(zb_h1(0, 4, 2)), "F0 F1 B0 B1");
+  EXPECT_EQ(text(zb_h1(2, 4, 2)), "F0 F1 B0 B1 W0 W1");
+  EXPECT_EQ(text(zb_h1(3, 4, 2)), "F0 B0 F1 B1 W0 W1");
+}
+
+// Stage i (from 0) has no more than p - i micro-batches between forward and backward, and i whose weight gradients are
+// to come, so that each holds p at most, as 1F1B's first stage does (section 2.1 of the paper).
+TEST(ZeroBubbleH1, HoldsAsMuchAsTheFirstStageOfOneFOneB) {
+  for (std::int32_t p = 1; p <= 8; ++p)
+    for (std::int32_t m = 1; m <= 20; ++m)
+      for (std::int32_t stage = 0; stage < p; ++stage) {
+        SCOPED_TRACE(fmt::format("stage {} of {}, {} micro-batches", stage, p, m));
+        const Schedule schedule = zb_h1(stage, p, m);
+        std::int32_t open = 0, most_open = 0, late = 0, most_late = 0;
+        for (const Action& action : schedule) {
+          if (is_forward(action.kind)) ++open;
+          if (action.kind == ActionKind::InputGradient || action.kind == ActionKind::Backward) --open;
+          if (action.kind == ActionKind::InputGradient) ++late;
+          if (action.kind == ActionKind::WeightGradient) --late;
+          most_open = std::max(most_open, open);
+          most_late = std::max(most_late, action.kind == ActionKind::Forward ? late : 0);
+        }
+        EXPECT_EQ(open, 0);
+        EXPECT_EQ(late, 0);
+        EXPECT_EQ(most_open, std::min(p - stage, m));
+        EXPECT_LE(most_late, stage);
+        EXPECT_EQ(most_in_flight(schedule), stage == 0 || m <= p ? std::min(p, m) : p);
+      }
+}
+
+// The paper's bubble, (p - 1)(F + B - W), both where messages go by themselves and where ranks wait for them in pairs.
+TEST(ZeroBubbleH1, TheBubbleIsTheClosedForm) {
+  for (const auto& [f, b, w] : {std::array<std::int32_t, 3>{10, 10, 10}, {10, 12, 8}, {10, 14, 6}, {7, 13, 5}})
+    for (std::int32_t p = 1; p <= 8; ++p)
+      for (std::int32_t m = p; m <= 20; ++m)
+        for (const HandOverHabit habit : {HandOverHabit::Free, HandOverHabit::Paired}) {
+          SCOPED_TRACE(fmt::format("F {} B {} W {}, {} stages, {} micro-batches", f, b, w, p, m));
+          const StagePlacement placement{PlacementShape::Loop, p, 1};
+          const auto span = [f = f, b = b, w = w](std::int32_t, const Action& action) {
+            switch (action.kind) {
+              case ActionKind::Forward:
+                return Duration{f};
+              case ActionKind::InputGradient:
+                return Duration{b};
+              case ActionKind::WeightGradient:
+                return Duration{w};
+              case ActionKind::Backward:
+                return Duration{b + w};
+            }
+            return Duration{};
+          };
+          const DryRun run = dry_run(with_messages(of_all(p, m), placement, habit), placement,
+                                     {span, {}, std::vector<Duration>(static_cast<std::size_t>(p))});
+          ASSERT_TRUE(run.stuck.empty());
+          EXPECT_EQ(*std::max_element(run.ends.begin(), run.ends.end()),
+                    Duration{m * (f + b + w) + (p - 1) * (f + b - w)});
+        }
+}
+
+TEST(ZeroBubbleH1, NobodyWaitsForEver) {
+  for (std::int32_t p = 1; p <= 8; ++p)
+    for (std::int32_t m = 1; m <= 20; ++m) {
+      const StagePlacement placement{PlacementShape::Loop, p, 1};
+      EXPECT_EQ(deadlock(with_messages(of_all(p, m), placement, HandOverHabit::Paired), placement), "");
+    }
+}
+
+}  // namespace
+}  // namespace tidemark::tests
