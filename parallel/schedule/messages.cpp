@@ -65,6 +65,17 @@ class InStep {
         if (is_forward(action.kind) == forward) passes_[rank].push_back(action);
   }
 
+  // Megatron's own number: of a list that never alternates it says whether the last forward pass would.
+  [[nodiscard]] std::int32_t warmup(std::int32_t rank) const {
+    const Schedule& its = passes_[index(rank)];
+    std::int32_t chunks = 0, group = 0;
+    for (const Action& action : its) {
+      chunks = std::max(chunks, action.chunk + 1);
+      if (chunks == 1) ++group;
+    }
+    return interleaved_warmup(rank, static_cast<std::int32_t>(passes_.size()),
+                              static_cast<std::int32_t>(its.size()) / chunks, chunks, group);
+  }
   // What a rank's first pass needs; the rank that leads the direction makes it itself.
   [[nodiscard]] std::optional<Message> before_all(std::int32_t rank) const {
     return sent(neighbours_.needed(rank, passes_[index(rank)].front()));
@@ -88,23 +99,14 @@ class InStep {
   std::vector<Schedule> passes_;
 };
 
-// How many forward passes Megatron runs before it overlaps: where only one more comes, the list does not tell it from
-// them.
-std::int32_t warmup_in_step(const Schedule& schedule, const StagePlacement& placement, std::int32_t rank) {
-  const auto other = std::find_if(schedule.begin(), schedule.end(),
-                                  [](const Action& a) { return !is_forward(a.kind) || a.chunk != 0; });
-  const auto group = static_cast<std::int32_t>(other - schedule.begin());
-  const auto micro_batches = static_cast<std::int32_t>(schedule.size()) / 2 / placement.chunks;
-  return interleaved_warmup(rank, placement.ranks, micro_batches, placement.chunks, group);
-}
-
-Steps in_step(const Schedule& schedule, const StagePlacement& placement, const Neighbours& neighbours,
-              std::int32_t rank, const InStep& forward, const InStep& backward) {
+Steps in_step(const Schedule& schedule, const Neighbours& neighbours, std::int32_t rank, const InStep& forward,
+              const InStep& backward) {
   Steps steps = empty_steps(schedule);
+  if (schedule.empty()) return steps;                               // of a rank that nobody asks for
   const auto all = static_cast<std::int32_t>(schedule.size()) / 2;  // passes of each direction
-  const std::int32_t warmup = warmup_in_step(schedule, placement, rank);
+  const std::int32_t warmup = forward.warmup(rank);
   std::int32_t forwards = 0, backwards = 0;
-  if (!schedule.empty()) add(steps, false, {}, forward.before_all(rank));
+  add(steps, false, {}, forward.before_all(rank));
   for (const Action& action : schedule) {
     if (is_forward(action.kind)) {
       const bool steady = forwards >= warmup;
@@ -182,9 +184,8 @@ std::vector<Steps> with_messages(const std::vector<Schedule>& schedules, const S
       return of_each([&](const Schedule& its, std::int32_t rank) { return paired_steps(its, neighbours, rank); });
     case HandOverHabit::InStep: {
       const InStep forward(schedules, neighbours, true), backward(schedules, neighbours, false);
-      return of_each([&](const Schedule& its, std::int32_t rank) {
-        return in_step(its, placement, neighbours, rank, forward, backward);
-      });
+      return of_each(
+          [&](const Schedule& its, std::int32_t rank) { return in_step(its, neighbours, rank, forward, backward); });
     }
   }
   return {};
