@@ -95,7 +95,7 @@ TEST_F(CudaTest, BlocksAreThoseOfTheSimulation) {
       block.reset();
     } else {
       const Bytes size{1 + static_cast<std::int64_t>((random >> 20) % (4 << 20))};
-      real.allocate(buffer, size, {0});
+      real.allocate(buffer, size, {0}, MemorySpace::Device);
       block = std::get<BlockId>(simulated.malloc(size, {0}));
     }
     ASSERT_EQ(real.allocated(), simulated.allocated());
