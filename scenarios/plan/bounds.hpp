@@ -34,6 +34,12 @@ class Bounder {
   [[nodiscard]] MemoryBounds memory(const Scenario& scenario);
   [[nodiscard]] DurationBounds step(const Scenario& scenario);
 
+  /// What bounds of a candidate rest on; nothing where it is not covered.
+  struct Ground;
+  [[nodiscard]] std::optional<Ground> ground_of(const Scenario& scenario);
+  [[nodiscard]] MemoryBounds memory(const Scenario& scenario, const Ground& ground);
+  [[nodiscard]] DurationBounds step(const Scenario& scenario, const Ground& ground);
+
  private:
   // Ranks of one pipeline stage outside their passes.
   struct StateCost {
@@ -85,6 +91,11 @@ class Bounder {
   Shared<ClockKey, WindowClocks> clocks_{make_clocks};
   Shared<InFlightKey, InFlight> in_flight_{
       [](const InFlightKey& k) { return most_in_flight(k.layout, k.rank, k.micro_batches); }};
+};
+
+struct Bounder::Ground {
+  std::shared_ptr<const Mesh> mesh;
+  std::vector<std::vector<Chunk>> chunks;  ///< by pipeline rank
 };
 
 }  // namespace tidemark::scenarios
