@@ -12,7 +12,6 @@
 #include "scenarios/outliving_batches.hpp"
 #include "scenarios/plan/pass_schedule.hpp"
 #include "scenarios/prediction.hpp"
-#include "sim/base/ensure.hpp"
 #include "topology/route/price.hpp"
 
 namespace tidemark::scenarios {
@@ -299,14 +298,19 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
   return mesh;
 }
 
-bool Bounder::covers(const Scenario& s) {
-  if (!knows(s)) return false;
-  const auto all = chunks_of(s);
-  const auto has_sample = [](const Chunk& chunk) { return chunk.sample != nullptr; };
-  return mesh_of(s)->samples_hold && std::all_of(all.begin(), all.end(), [&](const std::vector<Chunk>& of_rank) {
-           return std::all_of(of_rank.begin(), of_rank.end(), has_sample);
-         });
+std::optional<Bounder::Ground> Bounder::ground_of(const Scenario& s) {
+  if (!knows(s)) return std::nullopt;
+  Ground ground{mesh_of(s), chunks_of(s)};
+  if (!ground.mesh->samples_hold) return std::nullopt;
+  for (const std::vector<Chunk>& of_rank : ground.chunks)
+    for (const Chunk& chunk : of_rank)
+      if (!chunk.sample) return std::nullopt;
+  return ground;
 }
+
+bool Bounder::covers(const Scenario& s) { return ground_of(s).has_value(); }
+MemoryBounds Bounder::memory(const Scenario& s) { return memory(s, ground_of(s).value()); }
+DurationBounds Bounder::step(const Scenario& s) { return step(s, ground_of(s).value()); }
 
 std::int64_t Bounder::lowest_of_passes(const Scenario& s, std::int32_t p, const std::vector<Chunk>& chunks,
                                        std::int64_t micro_batches) {
@@ -328,10 +332,8 @@ std::int64_t Bounder::lowest_of_passes(const Scenario& s, std::int32_t p, const 
   return lowest;
 }
 
-MemoryBounds Bounder::memory(const Scenario& s) {
-  ensure(covers(s), "bounds are asked of what they cover");
-  const auto mesh = mesh_of(s);
-  const std::vector<std::vector<Chunk>> chunks = chunks_of(s);
+MemoryBounds Bounder::memory(const Scenario& s, const Ground& ground) {
+  const auto& [mesh, chunks] = ground;
   const std::int64_t micro_batches = micro_batches_of(s.train, s.layout);
   MemoryBounds bounds;
   for (std::size_t p = 0; p < chunks.size(); ++p) {
@@ -366,10 +368,8 @@ Bounder::WindowClocks Bounder::make_clocks(const ClockKey& key) {
   return clocks;
 }
 
-DurationBounds Bounder::step(const Scenario& s) {
-  ensure(covers(s), "bounds are asked of what they cover");
-  const auto mesh = mesh_of(s);
-  const std::vector<std::vector<Chunk>> chunks = chunks_of(s);
+DurationBounds Bounder::step(const Scenario& s, const Ground& ground) {
+  const auto& [mesh, chunks] = ground;
   const Duration launch = s.cluster.host.launch;
   std::vector<std::vector<PassSpans>> low, high;  // by pipeline rank and chunk
   Bytes boundary;

@@ -35,6 +35,12 @@ class Bounder {
   [[nodiscard]] MemoryBounds memory(const Scenario& scenario);
   [[nodiscard]] DurationBounds step(const Scenario& scenario);
 
+  /// What bounds of a candidate rest on; nothing where it is not covered.
+  struct Ground;
+  [[nodiscard]] std::optional<Ground> ground_of(const Scenario& scenario);
+  [[nodiscard]] MemoryBounds memory(const Scenario& scenario, const Ground& ground);
+  [[nodiscard]] DurationBounds step(const Scenario& scenario, const Ground& ground);
+
  private:
   // Ranks of one pipeline stage outside their passes.
   struct StateCost {
@@ -87,6 +93,11 @@ class Bounder {
   Shared<InFlightKey, InFlight> in_flight_{[](const InFlightKey& k) {
     return fullest_moments(schedule_of(k.layout, k.rank, static_cast<std::int32_t>(k.micro_batches)), k.layout.chunks);
   }};
+};
+
+struct Bounder::Ground {
+  std::shared_ptr<const Mesh> mesh;
+  std::vector<std::vector<Chunk>> chunks;  ///< by pipeline rank
 };
 
 }  // namespace tidemark::scenarios

@@ -73,19 +73,20 @@ Screened Evaluator::screen(std::int64_t first, std::int64_t count, std::size_t n
     const auto& scenario = std::get<Scenario>(made);
     ++screened.candidates;
     constexpr Duration for_ever{std::numeric_limits<std::int64_t>::max()};
-    if (!bounder_.covers(scenario)) {
+    const std::optional<Bounder::Ground> ground = bounder_.ground_of(scenario);
+    if (!ground) {
       ++screened.unbounded;
       screened.survivors.push_back({index, Bytes{}, Duration{}, for_ever, std::numeric_limits<double>::infinity()});
       continue;
     }
-    const MemoryBounds memory = bounder_.memory(scenario);
+    const MemoryBounds memory = bounder_.memory(scenario, *ground);
     if (const Bytes lacks = lack(scenario, memory.device_upper); lacks > Bytes{0}) {
       ++screened.rejected;
       screened.nearest.push_back({index, lacks, false, false, 0});
       if (screened.nearest.size() > 4 * nearest) keep_nearest(screened.nearest, nearest);
       continue;
     }
-    const DurationBounds step = bounder_.step(scenario);
+    const DurationBounds step = bounder_.step(scenario, *ground);
     screened.survivors.push_back({index, memory.device_upper, step.low, step.high,
                                   tokens_per_s_per_device(scenario, std::max(step.low, Duration{1}))});
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 
 #include "kernels/roofline.hpp"
@@ -17,18 +18,19 @@ constexpr std::int32_t units_told_apart = 4;  // first, two alike, last
 
 constexpr std::int32_t a_tensor = -1;  // among kinds of TimedOp
 
-// What ops from one to before another do.
-PassWork work_of(const Program& program, std::size_t from, std::size_t to, const Device& device) {
-  PassWork work;
-  for (const TimedOp& op : timed_ops(program, from, to, device))
-    if (op.kind == TimedOp::Kind::Compute || op.kind == TimedOp::Kind::Transfer)
+bool is_work(const TimedOp& op) { return op.kind == TimedOp::Kind::Compute || op.kind == TimedOp::Kind::Transfer; }
+
+// What ops from one to before another do; `ops` are those that take time.
+void add_work(const Program& program, std::size_t from, std::size_t to, const std::vector<TimedOp>& ops,
+              PassWork& work) {
+  for (const TimedOp& op : ops)
+    if (is_work(op))
       ++work.times[{static_cast<std::int32_t>(op.kind), static_cast<std::int32_t>(op.collective), op.aside,
                     op.kind == TimedOp::Kind::Compute ? op.duration.count() : op.size.count()}];
   for (std::size_t i = from; i < to; ++i)
     if (const auto* alloc = std::get_if<Alloc>(&program.ops[i]);
         alloc != nullptr && program.layer_of(alloc->label) >= 0)
       ++work.times[{a_tensor, static_cast<std::int32_t>(alloc->category), false, alloc->size.count()}];
-  return work;
 }
 
 // The job that is lowered: a stage with the chunk, and those around it.
@@ -109,14 +111,21 @@ class WindowCutter {
     if (micro_batch_ >= 0 && op > from_) {
       piece_.effect = sim::effect_of(std::span<const std::int64_t>(changes_).subspan(from_, op - from_));
       piece_.ops = timed_ops(program_, from_, op, device_);
-      window_.work.add(work_of(program_, from_, op, device_), 1);
+      for (std::size_t i = from_; i < op; ++i)
+        if (const auto* alloc = std::get_if<Alloc>(&program_.ops[i]);
+            alloc != nullptr && program_.layer_of(alloc->label) >= 0)
+          piece_.made += alloc->size;
+      if (!counted_[is_forward(window_.kind) ? 0 : 1]) add_work(program_, from_, op, piece_.ops, window_.work);
       window_.pieces.push_back(std::move(piece_));
     }
     from_ = op;
     piece_ = {};
   }
   void close_window() {
-    if (micro_batch_ >= 0) windows_.push_back(std::move(window_));
+    if (micro_batch_ >= 0) {
+      counted_[is_forward(window_.kind) ? 0 : 1] = true;
+      windows_.push_back(std::move(window_));
+    }
     window_ = {};
   }
 
@@ -130,7 +139,8 @@ class WindowCutter {
   std::size_t from_ = 0;
   std::map<std::int32_t, bool> seen_;
   std::int32_t micro_batch_ = -1, in_flight_ = 0;
-  bool fresh_ = false;  // no backward mark of this window's micro-batch so far
+  std::array<bool, 2> counted_{};  // the work of a forward window, of a backward one
+  bool fresh_ = false;             // no backward mark of this window's micro-batch so far
 };
 
 // Whether a pass comes by every unit of layers once, one after the other: so that a chunk with more units of a run has
@@ -182,12 +192,28 @@ bool micro_batches_repeat(const std::vector<Window>& windows) {
   return ahead < 4 || left_behind(windows[1]) == left_behind(windows[2]);
 }
 
+std::vector<TimedOp> work_in_order(const Window& window) {
+  std::vector<TimedOp> ops;
+  for (const Piece& piece : window.pieces)
+    std::copy_if(piece.ops.begin(), piece.ops.end(), std::back_inserter(ops), is_work);
+  return ops;
+}
+
+Bytes made_in(const Window& window) {
+  Bytes made;
+  for (const Piece& piece : window.pieces) made += piece.made;
+  return made;
+}
+
 bool passes_of_a_kind_are_alike(const std::vector<Window>& windows) {
-  std::array<const Window*, 2> first{};
+  std::array<std::optional<std::pair<Bytes, std::vector<TimedOp>>>, 2> first;
   for (const Window& window : windows) {
-    const Window*& its = first[is_forward(window.kind) ? 0 : 1];
-    if (its != nullptr && its->work != window.work) return false;
-    its = &window;
+    auto& its = first[is_forward(window.kind) ? 0 : 1];
+    std::pair done{made_in(window), work_in_order(window)};
+    if (!its)
+      its = std::move(done);
+    else if (*its != done)
+      return false;
   }
   return true;
 }
@@ -300,7 +326,9 @@ std::optional<PassWork> work_of_passes(const Program& program, std::int32_t step
     if (collective != nullptr && collective->comm != peers.tensor) return std::nullopt;
     if (exchange != nullptr && exchange->comm != peers.pipeline) return std::nullopt;
   }
-  return work_of(program, begin, end, device);
+  PassWork work;
+  add_work(program, begin, end, timed_ops(program, begin, end, device), work);
+  return work;
 }
 
 std::optional<std::vector<Window>> windows_of(const Program& program, const WindowShape& shape, const Device& device) {

@@ -75,13 +75,14 @@ struct Piece {
   std::int32_t run = -1;  ///< index into the chunk's runs; -1: between layers
   std::int32_t unit = 0;  ///< of that run
   Effect effect;
+  Bytes made;                ///< tensors of layers, freed ones too
   std::vector<TimedOp> ops;  ///< events count from 0 in each piece; -1 is one that was recorded before it
 };
 struct Window {
   ActionKind kind = ActionKind::Forward;
   std::int32_t others = 0;  ///< micro-batches in flight besides its own
   std::vector<Piece> pieces;
-  PassWork work;
+  PassWork work;  ///< of the first of its kind
 };
 
 /// What windows are cut by.
