@@ -77,7 +77,7 @@ using Schedule = std::vector<Action>;
 /// ZB-H1 (Qi et al., Zero Bubble Pipeline Parallelism, 2023) as its authors run it in Megatron's functions
 /// (sail-sg/zero-bubble-pipeline-parallelism, branch zb-h1-quick-start): 1F1B, but weight gradients wait until nobody
 /// waits for this rank, as many at a time as there are stages before it. Backward passes in between are whole, so that
-/// what they send goes with what the next forward pass needs (docs/decisions/0004-zb-h1.md).
+/// what they send goes with what the next forward pass needs (docs/decisions/0006-zb-h1.md).
 [[nodiscard]] Schedule zb_h1(std::int32_t stage, std::int32_t stages, std::int32_t micro_batches);
 
 /// All forward passes, then all backward passes; the same on every stage.
