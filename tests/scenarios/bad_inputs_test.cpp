@@ -79,7 +79,7 @@ class BadInputs : public testing::Test {
   void SetUp() override {
     std::string path = (fs::temp_directory_path() / "tidemark-bad-XXXXXX").string();
     top_ = mkdtemp(path.data());
-    folder_ = top_ / "work";
+    folder_ = top_ / "case";
     fs::create_directory(folder_);
     for (const auto& file : fs::directory_iterator(data / "files"))
       files_[file.path().filename().string()] = content(file);
