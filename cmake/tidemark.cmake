@@ -47,18 +47,8 @@ if(TIDEMARK_FUZZ)
   target_compile_options(tidemark_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# Headers that many files include, compiled once for the libraries and once for the tests. A build without (the preset
-# "debug") sees that files include what they use.
-option(TIDEMARK_PRECOMPILE "Precompile the headers that many files include" ON)
-set(tidemark_often <algorithm> <array> <cstdint> <filesystem> <functional> <map> <memory> <optional> <set> <span> <string>
-                   <string_view> <unordered_map> <utility> <variant> <vector> <fmt/format.h>)
-
-# tidemark_precompiled(name headers...): a target whose precompiled header others take with tidemark_precompile.
-function(tidemark_precompiled name)
-  file(WRITE ${CMAKE_BINARY_DIR}/${name}.cpp "")
-  add_library(${name} OBJECT ${CMAKE_BINARY_DIR}/${name}.cpp)
-  target_link_libraries(${name} PRIVATE tidemark_options fmt::fmt ${ARGN})
-endfunction()
+# A build without precompiled headers (the preset "debug") sees that files include what they use.
+option(TIDEMARK_PRECOMPILE "Precompile the headers that many files include (cmake/precompiled)" ON)
 
 function(tidemark_precompile target from)
   if(TIDEMARK_PRECOMPILE)
