@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <variant>
 
-#include "scenarios/prediction.hpp"
-#include "sim/memory/replay.hpp"
+#include "scenarios/job.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -16,26 +15,16 @@ DriverPrices at_upper_ends(DriverPrices prices) {
   return prices;
 }
 
-template <class AnyProgram>
-DeferredFrees deferred_frees(const AnyProgram& program, const DriverPrices& prices, const JudgedDevice& device,
-                             const BorrowedReturn& later) {
-  return {.unlimited =
-              [&] {
-                return replay(program, prices, {.allocator = without_limit(device.allocator), .borrowed = later})
-                    .peak_device_upper;
-              },
-          .within = [&](const DriverPrices& upper) -> std::optional<Bytes> {
-            const MemoryRecord record =
-                replay(program, upper, {.capacity = device.capacity, .allocator = device.allocator, .borrowed = later});
-            return record.failure ? std::nullopt : std::optional(record.peak_device_upper);
-          }};
-}
-
 }  // namespace
 
 bool borrows(const Program& program) {
   return std::any_of(program.ops.begin(), program.ops.end(),
                      [](const Op& op) { return std::holds_alternative<Borrow>(op); });
+}
+
+bool borrows(const RepeatingWorkload& workload) {
+  return std::any_of(workload.programs.begin(), workload.programs.end(),
+                     [](const RepeatingProgram& program) { return borrows(program.rolled); });
 }
 
 Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& device, const DeferredFrees& deferred) {
@@ -48,14 +37,15 @@ Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& d
 
 Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& device, const Program& program,
                 const BorrowedReturn& later) {
-  return borrows(program) ? upper_end(at_once, prices, device, deferred_frees(program, prices, device, later))
-                          : at_once;
-}
-Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& device,
-                const RepeatingProgram& program) {
-  return borrows(program.rolled)
-             ? upper_end(at_once, prices, device, deferred_frees(program, prices, device, BorrowedFrees::AtNextSync))
-             : at_once;
+  const auto unlimited = [&] {
+    return replay(program, prices, {.allocator = without_limit(device.allocator), .borrowed = later}).peak_device_upper;
+  };
+  const auto within = [&](const DriverPrices& upper) -> std::optional<Bytes> {
+    const MemoryRecord record =
+        replay(program, upper, {.capacity = device.capacity, .allocator = device.allocator, .borrowed = later});
+    return record.failure ? std::nullopt : std::optional(record.peak_device_upper);
+  };
+  return upper_end(at_once, prices, device, {unlimited, within});
 }
 
 }  // namespace tidemark::scenarios

@@ -12,13 +12,16 @@
 #include "sim/program/repeats.hpp"
 
 // Blocks that another stream borrows come back between their free and the next time the host waits for that stream
-// (sim/memory/replay.hpp). `predict` and `plan` tell what is allocated and reserved at the near end, and count the far
-// one in what a device holds at most, here alone. `predict` says what it would be by the simulated clock.
+// (sim/memory/replay.hpp). `predict` and `plan` tell what is allocated and reserved at the near end, and count in what
+// a device holds at most, here alone, the far end and what the simulated clock says. The latter need not lie between:
+// which blocks are free decides how requests are cut.
 
 namespace tidemark::scenarios {
 
 /// Whether streams borrow blocks of others.
 [[nodiscard]] bool borrows(const Program& program);
+/// The same of any program: then what a device holds at most asks the clock.
+[[nodiscard]] bool borrows(const RepeatingWorkload& workload);
 
 /// A rank's device as its memory is judged.
 struct JudgedDevice {
@@ -33,15 +36,14 @@ struct DeferredFrees {
   std::function<std::optional<Bytes>(const DriverPrices& upper)> within;
 };
 
-/// What a rank's device holds at most, whenever frees come; `at_once` is what it holds if they come at once. A device
-/// that deferred frees alone would fill need not run out: before PyTorch's allocator gives up it waits for all of them
-/// (release_cached_blocks in c10/cuda/CUDACachingAllocator.cpp). The emulated one does too, and shows whether it helps.
+/// What a rank's device holds at most if frees come later, where `at_once` is what it holds if they come at once. A
+/// device that deferred frees alone would fill need not run out: before PyTorch's allocator gives up it waits for all
+/// of them (release_cached_blocks in c10/cuda/CUDACachingAllocator.cpp). The emulated one does too, and shows whether
+/// it helps.
 [[nodiscard]] Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& device,
                               const DeferredFrees& deferred);
 /// The same by the rank's program, with frees at the next sync or when a clock says so.
 [[nodiscard]] Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& device,
-                              const Program& program, const BorrowedReturn& later = BorrowedFrees::AtNextSync);
-[[nodiscard]] Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& device,
-                              const RepeatingProgram& program);
+                              const Program& program, const BorrowedReturn& later);
 
 }  // namespace tidemark::scenarios

@@ -32,26 +32,36 @@ RankGroup replayed(const Program& program, const DriverPrices& prices, const Jud
     if (group.failure) group.failed_op = program[group.failure->at.mark.label];
     if (!group.failure) group.memory = std::move(limited);
   }
-  Bytes& upper = group.memory.peak_device_upper;
-  const Bytes at_once = std::exchange(upper, upper_end(upper, prices, device, program));
-  group.of_deferred_frees = upper - at_once;
+  if (borrows(program)) {
+    Bytes& upper = group.memory.peak_device_upper;
+    const Bytes at_once = std::exchange(upper, upper_end(upper, prices, device, program, BorrowedFrees::AtNextSync));
+    group.of_deferred_frees = upper - at_once;
+  }
   group.device_peak_op = program[group.memory.device.at.mark.label];
   group.allocated_peak_op = program[group.memory.allocated.at.mark.label];
   return group;
 }
 
-// How much of what deferred frees may hold they hold by the clock.
-Bytes held_by_the_clock(const ProgramTimes& times, const Program& program, const JudgedDevice& device,
-                        const RankGroup& group) {
-  const Bytes at_once = group.memory.peak_device_upper - group.of_deferred_frees;
-  return upper_end(at_once, group.prices, device, program, ByClock{&times}) - at_once;
+// What deferred frees hold by the clock is within the upper end too.
+void add_frees_by_clock(const ProgramTimes& times, const Program& program, const JudgedDevice& device,
+                        RankGroup& group) {
+  Bytes& upper = group.memory.peak_device_upper;
+  const Bytes at_once = upper - group.of_deferred_frees;
+  group.of_frees_by_clock = upper_end(at_once, group.prices, device, program, ByClock{&times}) - at_once;
+  group.of_deferred_frees = std::max(group.of_deferred_frees, group.of_frees_by_clock);
+  upper = at_once + group.of_deferred_frees;
+}
+
+// A timeline says when things happen, and what frees hold by the clock.
+bool has_a_timeline(const Job& job, const PredictOptions& options) {
+  return options.told == Told::Whole || borrows(job.outline);
 }
 
 void replay_role(const Job& job, const Trace& trace, const Role& role, const PredictOptions& options,
                  std::vector<RankGroup>& groups) {
   const RoleProgram its(job, role);
   const Program& program = its.program();
-  const bool has_times = options.told == Told::Whole && std::holds_alternative<Completed>(trace.outcome);
+  const bool has_times = has_a_timeline(job, options) && std::holds_alternative<Completed>(trace.outcome);
   const bool asks_the_clock = has_times && borrows(program);
   const JudgedDevice device{job.scenario.cluster.device.capacity, allocator_options_of(job.scenario)};
 
@@ -65,8 +75,7 @@ void replay_role(const Job& job, const Trace& trace, const Role& role, const Pre
     RankGroup group = known->second;
     group.coordinates = coordinates(job.scenario.layout, ranks.front());
     group.ranks = std::move(ranks);
-    if (asks_the_clock)
-      group.of_frees_by_clock = held_by_the_clock(its.times(trace, group.ranks.front()), program, device, group);
+    if (asks_the_clock) add_frees_by_clock(its.times(trace, group.ranks.front()), program, device, group);
     group.of_outliving_batches = of_outliving_batches(job.scenario, job.runtime, role.first.pipeline);
     group.memory.peak_device_upper += group.of_outliving_batches;
     if (has_times) {
@@ -120,7 +129,7 @@ Trace simulate_ends(const JobOutline& job) { return simulate(job.outline, job.fo
 Trace simulate_time(const Job& job, const PredictOptions& options) {
   const bool shared = options.links == LinkModel::MaxMin;
   const auto run = [&](const TimePrices& times, LinkSharing sharing) {
-    const Keep keep = options.told == Told::Whole ? Keep::Timeline : Keep::Ends;
+    const Keep keep = has_a_timeline(job, options) ? Keep::Timeline : Keep::Ends;
     return simulate(job.timed, job.folding, times, {.sharing = sharing, .keep = keep});
   };
   return shared ? run(job.times, LinkSharing::MaxMinFair)

@@ -41,7 +41,7 @@ struct RankGroup {
   /// Within the device; where it ran out, without a limit. Frees come at once, but for `peak_device_upper`.
   MemoryRecord memory;
   Bytes of_deferred_frees, of_outliving_batches;  ///< of `peak_device_upper`
-  Bytes of_frees_by_clock;                        ///< what `of_deferred_frees` would be by the simulated clock
+  Bytes of_frees_by_clock;                        ///< of which deferred frees hold so much by the simulated clock
   std::optional<OutOfDeviceMemory> failure;
   std::string failed_op;       ///< label of the failure's moment
   std::string device_peak_op;  ///< labels of the peaks' moments

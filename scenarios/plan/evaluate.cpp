@@ -120,6 +120,7 @@ Evaluated Evaluator::allocate(const Survivor& survivor, const Bar& bar) {
       return found;
     }
     found.verdict = Evaluated::Verdict::Fits;
+    found.asks_the_clock = answer.asks_the_clock;
     found.found = {survivor.candidate, figures, survivor.step_low, survivor.step_high, false};
     return found;
   });
@@ -130,7 +131,7 @@ Evaluated Evaluator::time(const Found& fitting) {
   return judged(fitting.candidate, [&] {
     const std::optional<Duration> step = time_.step(scenario);
     if (!step) return failed(fitting.candidate, deadlocks);
-    Evaluated found{Evaluated::Verdict::Fits, true, fitting, {}, {}};
+    Evaluated found{Evaluated::Verdict::Fits, true, false, fitting, {}, {}};
     found.found.figures.step = *step;
     found.found.figures.throughput = tokens_per_s_per_device(scenario, *step);
     return found;

@@ -41,9 +41,10 @@ struct Evaluated {
   enum class Verdict : std::uint8_t { Fits, DoesNotFit, Beaten, Failed };
   Verdict verdict = Verdict::Beaten;
   bool timed = false;
-  Found found;    ///< where it fits
-  Miss miss;      ///< where it does not
-  Failed failed;  ///< where neither can be said
+  bool asks_the_clock = false;  ///< its fullest device may hold more than found, which only a whole run says
+  Found found;                  ///< where it fits
+  Miss miss;                    ///< where it does not
+  Failed failed;                ///< where neither can be said
 };
 
 /// What points there are to beat, and what throughput is of interest whatever its memory.

@@ -84,7 +84,7 @@ void add(const BothEnds& record, const DriverPrices& prices, const Judged& by, c
   add(allocated, device, upper + by.batches, figures);
 }
 
-// The same by its whole program.
+// The same by its whole program, of which no stream borrows.
 void add(const RepeatingProgram& program, const DriverPrices& prices, const Judged& by, Figures& figures) {
   const auto& [capacity, allocator] = by.device;
   MemoryRecord record = replay(program, prices, {.allocator = without_limit(allocator)});
@@ -93,8 +93,7 @@ void add(const RepeatingProgram& program, const DriverPrices& prices, const Judg
     figures.completed &= !limited.failure;
     if (!limited.failure) record = std::move(limited);
   }
-  const Bytes upper = upper_end(record.peak_device_upper, prices, by.device, program);
-  add(record.allocated.bytes, record.device.bytes, upper + by.batches, figures);
+  add(record.allocated.bytes, record.device.bytes, record.peak_device_upper + by.batches, figures);
 }
 
 }  // namespace
@@ -348,6 +347,7 @@ ExactMemory::Answer ExactMemory::of(const Scenario& scenario, const Dominated& d
     if (!run) return in_full();
     // What frees at once show is no more than what later ones do, and so was worth looking at first.
     if (run->borrows && !run->record.deferred) run->record.deferred = runs->run_again(r, BorrowedFrees::AtNextSync);
+    answer.asks_the_clock |= run->borrows;
     const RunWithin run_within = [&](const DriverPrices& within, BorrowedFrees borrowed) {
       return runs->run_within(r, device, within, borrowed);
     };
@@ -386,7 +386,11 @@ Figures whole_figures(const Scenario& scenario) {
   constexpr PredictOptions options{.told = Told::Figures};
   const AllocatorOptions allocator = allocator_options_of(scenario);
   if (allocator.memory_limit()) return figures_of(predict(scenario, {}, options));
-  const JobOutline job(scenario);
+  JobOutline job(scenario);
+  if (borrows(job.outline)) {
+    const Job unrolled(std::move(job));
+    return figures_of(predict(unrolled, simulate_time(unrolled, options), {}, options));
+  }
   Figures figures;
   const Trace trace = simulate_ends(job);
   if (std::holds_alternative<Deadlock>(trace.outcome)) {
@@ -419,12 +423,8 @@ Figures whole_figures(const Scenario& scenario) {
     const std::optional<StateEvents> state = passes ? state_of(job.lowering(), role) : std::nullopt;
     if (!state) return figures_of(predict(scenario, {}, options));
     auto known = std::find_if(runs.begin(), runs.end(), [&](const auto& run) { return run.first == *state; });
-    if (known == runs.end()) {
-      BothEnds record{replay_events(*state, *passes, without_limit(allocator)), {}};
-      if (passes->borrows)
-        record.deferred = replay_events(*state, *passes, without_limit(allocator), {}, BorrowedFrees::AtNextSync);
-      known = runs.insert(runs.end(), {*state, std::move(record)});
-    }
+    if (known == runs.end())
+      known = runs.insert(runs.end(), {*state, {replay_events(*state, *passes, without_limit(allocator)), {}}});
     const RunWithin run_within = [&](const DriverPrices& within, BorrowedFrees borrowed) {
       return replay_events(*state, *passes, allocator, within, capacity, borrowed);
     };

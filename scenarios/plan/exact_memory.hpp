@@ -29,13 +29,15 @@ class SharedGraphs {
 /// that is known.
 using Dominated = std::function<bool(Bytes device_upper)>;
 
-/// Memory of candidates by the emulated allocator, as `predict` says it, without their whole programs. Candidates that
-/// are the same job but for the order of ranks allocate the same, and share the runs. From any thread.
+/// Memory of candidates by the emulated allocator, as `predict` says it, without their whole programs and without a
+/// clock. Candidates that are the same job but for the order of ranks allocate the same, and share the runs. From any
+/// thread.
 class ExactMemory {
  public:
   struct Answer {
-    Figures figures;         ///< without time; of the ranks looked at
-    bool dominated = false;  ///< then figures are not those of the candidate
+    Figures figures;              ///< without time; of the ranks looked at
+    bool dominated = false;       ///< then figures are not those of the candidate
+    bool asks_the_clock = false;  ///< then a device may hold more than `device_upper`, by the clock
   };
 
   explicit ExactMemory(SharedGraphs& graphs) : graphs_(graphs) {}
@@ -53,13 +55,14 @@ class ExactMemory {
   std::deque<std::pair<Scenario, std::shared_ptr<Runs>>> known_;  // the latest
 };
 
-/// All ranks of one candidate.
+/// Of all ranks of one candidate.
 [[nodiscard]] Figures exact_memory(const Scenario& scenario, SharedGraphs& graphs);
 
 /// A candidate in full, with the figures that `predict` has: both whole steps on the clock, without a timeline, and
 /// every allocation of every micro-batch through the allocator, except what comes again once its state does. What
 /// `predict` also tells (when peaks are reached, where time goes) is left out, and ranks that run the passes of another
-/// share its program. Throws InternalError where programs are not sound.
+/// share its program. Where streams borrow blocks, `predict` itself: it has the timeline that memory asks. Throws
+/// InternalError where programs are not sound.
 [[nodiscard]] Figures whole_figures(const Scenario& scenario);
 
 /// How long a step takes, as `predict` says it; nothing where the job deadlocks. Candidates that are the same job share

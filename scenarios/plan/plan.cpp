@@ -50,6 +50,7 @@ class Search {
     best_.clear();
     front_.clear();
     misses_.clear();
+    ran_whole_.clear();
   }
 
   void add_failed(const Failed& failed) {
@@ -88,11 +89,11 @@ class Search {
         promised.push_back(s.throughput_high);
       }
       const std::vector<std::string> results = run("evaluating", tasks, static_cast<std::int64_t>(next), all);
-      std::vector<std::pair<Found, double>> fitting;
+      std::vector<Fitting> fitting;
       for (std::size_t i = 0; i < results.size(); ++i) {
         const Evaluated evaluated = evaluated_from(results[i]);
         if (evaluated.verdict == Evaluated::Verdict::Fits && !evaluated.timed)
-          fitting.emplace_back(evaluated.found, promised[i]);
+          fitting.push_back({evaluated.found, promised[i], evaluated.asks_the_clock});
         else
           add(evaluated);
       }
@@ -101,32 +102,73 @@ class Search {
     }
   }
 
+  // By the allocator, and what it promises.
+  struct Fitting {
+    Found found;
+    double throughput_high = 0;
+    bool asks_the_clock = false;
+
+    [[nodiscard]] Bytes memory() const { return found.figures.device_upper; }
+  };
+
   // Those first that no other might beat, and of equal ones the first: what they turn out to be may spare the others
   // the clock.
-  void time(std::vector<std::pair<Found, double>> fitting, std::int64_t before, std::int64_t all) {
+  void time(std::vector<Fitting> fitting, std::int64_t before, std::int64_t all) {
     while (!fitting.empty()) {
       const Bar bar = bar_now();
       plan_.tiers.beaten += static_cast<std::int64_t>(
-          std::erase_if(fitting, [&](const auto& f) { return bar.beats(f.first.figures.device_upper, f.second); }));
-      const auto might_be_beaten = [&](const std::pair<Found, double>& f) {
-        return std::any_of(fitting.begin(), fitting.end(), [&](const std::pair<Found, double>& other) {
-          const Bytes memory = f.first.figures.device_upper;
-          return beats({other.first.figures.device_upper, other.second}, memory, f.second) ||
-                 (other.first.figures.device_upper == memory && other.second == f.second &&
-                  other.first.candidate < f.first.candidate);
+          std::erase_if(fitting, [&](const Fitting& f) { return bar.beats(f.memory(), f.throughput_high); }));
+      const auto might_be_beaten = [&](const Fitting& f) {
+        return std::any_of(fitting.begin(), fitting.end(), [&](const Fitting& other) {
+          return beats({other.memory(), other.throughput_high}, f.memory(), f.throughput_high) ||
+                 (other.memory() == f.memory() && other.throughput_high == f.throughput_high &&
+                  other.found.candidate < f.found.candidate);
         });
       };
-      std::vector<std::pair<Found, double>> later;
+      std::vector<Fitting> now, later;
+      for (const Fitting& f : fitting) (now.size() == timed_together || might_be_beaten(f) ? later : now).push_back(f);
       std::vector<std::string> tasks;
-      for (const auto& f : fitting) {
-        if (tasks.size() == timed_together || might_be_beaten(f))
-          later.push_back(f);
+      for (const Fitting& f : now) tasks.push_back(time_task(f.found));
+      const std::vector<std::string> results = run("evaluating", tasks, before, all);
+      std::vector<Found> asking;
+      for (std::size_t i = 0; i < now.size(); ++i) {
+        const Evaluated timed = evaluated_from(results[i]);
+        if (now[i].asks_the_clock && timed.verdict == Evaluated::Verdict::Fits)
+          asking.push_back(timed.found);
         else
-          tasks.push_back(time_task(f.first));
+          add(timed);
       }
-      for (const std::string& result : run("evaluating", tasks, before, all)) add(evaluated_from(result));
+      ask_the_clock(std::move(asking), before, all);
       fitting = std::move(later);
     }
+  }
+
+  // What devices hold by the clock takes a whole run. What is beaten by no more than its tiers said is spared it.
+  void ask_the_clock(std::vector<Found> asking, std::int64_t before, std::int64_t all) {
+    const Bar bar = bar_now();
+    plan_.tiers.beaten += static_cast<std::int64_t>(
+        std::erase_if(asking, [&](const Found& f) { return bar.beats(f.figures.device_upper, f.figures.throughput); }));
+    if (asking.empty()) return;
+    std::vector<std::string> tasks;
+    for (const Found& f : asking) tasks.push_back(full_task(f.candidate));
+    const std::vector<std::string> results = run("evaluating", tasks, before, all);
+    for (std::size_t i = 0; i < asking.size(); ++i) {
+      Evaluated whole = evaluated_from(results[i]);
+      if (whole.verdict != Evaluated::Verdict::Failed) {
+        Found said = asking[i];
+        said.figures.device_upper = std::max(said.figures.device_upper, whole.found.figures.device_upper);
+        compare(said, whole.found.figures);
+        whole.found = said;
+      }
+      add(whole);
+    }
+  }
+
+  // What tiers have said of a candidate, and its whole run.
+  void compare(const Found& said, const Figures& whole) {
+    const bool same = whole == said.figures && said.step_low <= whole.step && whole.step <= said.step_high;
+    if (!same) plan_.disagreements.push_back(said.candidate);
+    ran_whole_.insert(said.candidate);
   }
 
   std::vector<Survivor> screen(std::int64_t first, std::int64_t count) {
@@ -193,6 +235,8 @@ class Search {
     for (const Found& f : best_)
       if (std::none_of(front_.begin(), front_.end(), [&](const Found& g) { return g.candidate == f.candidate; }))
         if (f == best_.front()) recommended.push_back(f);
+    plan_.in_full = static_cast<std::int64_t>(
+        std::erase_if(recommended, [&](const Found& f) { return ran_whole_.contains(f.candidate); }));
     std::vector<std::string> tasks;
     for (const Found& f : recommended) tasks.push_back(full_task(f.candidate));
     const std::vector<std::string> results =
@@ -200,15 +244,12 @@ class Search {
     const std::size_t failed_before = failed_in_full_.size();
     for (std::size_t i = 0; i < results.size(); ++i) {
       const Evaluated full = evaluated_from(results[i]);
-      const Found& f = recommended[i];
       if (full.verdict == Evaluated::Verdict::Failed) {
         failed_in_full_.push_back(full.failed);
         continue;
       }
       ++plan_.in_full;
-      const bool same = full.found.figures == f.figures && f.step_low <= full.found.figures.step &&
-                        full.found.figures.step <= f.step_high;
-      if (!same) plan_.disagreements.push_back(f.candidate);
+      compare(recommended[i], full.found.figures);
     }
     if (failed_in_full_.size() > failed_before) return false;
     if (!plan_.disagreements.empty()) widen();
@@ -239,6 +280,7 @@ class Search {
   std::vector<Found> best_, front_;
   std::vector<Miss> misses_;
   std::vector<Failed> failed_in_full_;
+  std::set<std::int64_t> ran_whole_;  // candidates
 };
 
 }  // namespace

@@ -121,15 +121,15 @@ Screened screened_from(const std::string& text) {
 
 std::string text_of(const Evaluated& evaluated) {
   Pack out;
-  out << evaluated.verdict << evaluated.timed << evaluated.found << evaluated.miss << evaluated.failed.candidate
-      << evaluated.failed.why;
+  out << evaluated.verdict << evaluated.timed << evaluated.asks_the_clock << evaluated.found << evaluated.miss
+      << evaluated.failed.candidate << evaluated.failed.why;
   return std::move(out).text();
 }
 
 Evaluated evaluated_from(const std::string& text) {
   Evaluated evaluated;
-  Unpack(text) >> evaluated.verdict >> evaluated.timed >> evaluated.found >> evaluated.miss >>
-      evaluated.failed.candidate >> evaluated.failed.why;
+  Unpack(text) >> evaluated.verdict >> evaluated.timed >> evaluated.asks_the_clock >> evaluated.found >>
+      evaluated.miss >> evaluated.failed.candidate >> evaluated.failed.why;
   return evaluated;
 }
 

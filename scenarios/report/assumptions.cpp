@@ -145,10 +145,11 @@ void add_upper_ends(const Job& job, const std::vector<RankGroup>& groups, std::v
     for (const RankGroup& group : groups) found = std::max(found, group.*what);
     return static_cast<double>(found.count()) / (1 << 30);
   };
-  if (std::any_of(job.timed.programs.begin(), job.timed.programs.end(), borrows))
+  if (borrows(job.outline))
     list.push_back(fmt::format(
         "what is sent beside the passes is free again as soon as it is sent; the upper ends hold up to {:.2f} "
-        "GiB for what is so only when the host next waits for the device, by the simulated clock {:.2f} GiB",
+        "GiB for what is so only later: when the host next waits for the device, or by the simulated clock ({:.2f} "
+        "GiB)",
         most(&RankGroup::of_deferred_frees), most(&RankGroup::of_frees_by_clock)));
   if (job.runtime.saves_batches)
     list.push_back(fmt::format(

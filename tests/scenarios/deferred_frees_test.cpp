@@ -12,9 +12,11 @@
 #include "scenarios/plan/bounds.hpp"
 #include "scenarios/plan/exact_memory.hpp"
 #include "scenarios/plan/figures.hpp"
+#include "scenarios/plan/plan.hpp"
 #include "scenarios/prediction.hpp"
 #include "scenarios/role_program.hpp"
 #include "tests/namespace.hpp"
+#include "tests/scenarios/small_space.hpp"
 
 // Interleaved schedules send beside the passes: what is sent is free again between the end of its pass and the next
 // time the host waits for the device.
@@ -49,7 +51,7 @@ std::vector<Scenario> interleaved_jobs() {
           llama("pipeline = 4\nchunks = 2\nsharding = \"none\"\n" + interleaved, 24)};
 }
 
-Bytes upper_of(const Program& program, const DriverPrices& prices, BorrowedFrees frees) {
+Bytes upper_of(const Program& program, const DriverPrices& prices, const BorrowedReturn& frees) {
   return replay(program, prices, {.borrowed = frees}).peak_device_upper;
 }
 
@@ -58,16 +60,19 @@ bool says_so(const Prediction& prediction) {
                      [](const std::string& line) { return line.starts_with("what is sent beside the passes"); });
 }
 
-TEST(DeferredFrees, UpperEndsHoldBothEndsOfEveryRole) {
+TEST(DeferredFrees, UpperEndsHoldBothEndsOfEveryRoleAndTheClock) {
   for (Scenario scenario : interleaved_jobs()) {
     scenario.cluster.device.capacity = 1024_GiB;
     const Job job(scenario);
-    const Prediction prediction = predict(scenario);
+    const Trace trace = simulate_time(job);
+    const Prediction prediction = predict(job, trace);
     bool later_is_more = false;
     for (const RankGroup& group : prediction.groups) {
-      const Program program = lower_role(job.lowering(), job.role_of(group.ranks.front()));
-      const Bytes at_once = upper_of(program, group.prices, BorrowedFrees::AtOnce);
-      const Bytes later = upper_of(program, group.prices, BorrowedFrees::AtNextSync);
+      const RoleProgram its(job, job.role_of(group.ranks.front()));
+      const ProgramTimes times = its.times(trace, group.ranks.front());
+      const Bytes at_once = upper_of(its.program(), group.prices, BorrowedFrees::AtOnce);
+      const Bytes later = std::max(upper_of(its.program(), group.prices, BorrowedFrees::AtNextSync),
+                                   upper_of(its.program(), group.prices, ByClock{&times}));
       EXPECT_EQ(group.memory.peak_device_upper, std::max(at_once, later));
       EXPECT_EQ(group.of_deferred_frees, std::max(at_once, later) - at_once);
       later_is_more |= later > at_once;
@@ -170,12 +175,59 @@ TEST(DeferredFrees, PlanComesToTheFiguresOfPredict) {
       EXPECT_EQ(whole_figures(scenario), said);
       said.step = {};
       said.throughput = 0;
-      SharedGraphs graphs;
-      EXPECT_EQ(exact_memory(scenario, graphs), said);
       EXPECT_EQ(fits(scenario, said), prediction.fits);
+      SharedGraphs graphs;
+      auto [without_clock, dominated, asks_the_clock] = ExactMemory(graphs).of(scenario);
+      EXPECT_TRUE(asks_the_clock);
       Bounder bounder(graphs);
-      EXPECT_LE(bounder.memory(scenario).device_upper, said.device_upper);
+      EXPECT_LE(bounder.memory(scenario).device_upper, without_clock.device_upper);
+      EXPECT_LE(without_clock.device_upper, said.device_upper);
+      without_clock.device_upper = said.device_upper;
+      EXPECT_EQ(without_clock, said);
     }
+  }
+}
+
+// Nothing but the headroom says how full a device may be.
+constexpr Bytes between_ends_and_clock = 26975_MiB + 100_MiB;
+Scenario with_room_for(Scenario scenario, Bytes bytes) {
+  scenario.runtime.headroom = scenario.cluster.device.capacity - bytes;
+  return scenario;
+}
+
+TEST(DeferredFrees, MayHoldMoreByTheClockThanAtBothEnds) {
+  const Scenario scenario = with_room_for(interleaved_jobs().back(), between_ends_and_clock);
+  const Job job(scenario);
+  const Prediction prediction = predict(job, simulate_time(job));
+  const RankGroup& most = prediction.highest();
+  EXPECT_EQ(most.of_deferred_frees, most.of_frees_by_clock);
+  SharedGraphs graphs;
+  EXPECT_LT(exact_memory(scenario, graphs).device_upper, between_ends_and_clock);
+  EXPECT_GT(most.memory.peak_device_upper, between_ends_and_clock);
+  EXPECT_FALSE(prediction.fits);
+}
+
+// Whether the clock decides what fits, or only how much it takes.
+TEST(DeferredFrees, PlanFindsWhatBruteForceFinds) {
+  SmallSpace small;
+  small.train = "sequence_length = 2048\nglobal_batch = 24\n";
+  small.axes = {{"layout.schedule", {"\"interleaved\"", "\"1f1b\""}},
+                {"layout.chunks", {"2", "1"}},
+                {"layout.sharding", {"\"none\"", "\"zero1\""}},
+                {"train.micro_batch", {"1", "2"}}};
+  for (const Bytes room : {between_ends_and_clock, 79_GiB}) {
+    small.top = fmt::format(
+        "model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 8\n"
+        "model_override.num_hidden_layers = 8\nlayout.pipeline = 4\nruntime.headroom = \"{} B\"\n",
+        with_room_for(interleaved_jobs().back(), room).runtime.headroom.count());
+    const std::vector<Fitting> all = brute_force(small);
+    const Plan found = plan(space_of(small), {});
+    expect_as_by_brute_force(found, all);
+    for (const Found& f : found.best) {
+      const Scenario its = std::get<Scenario>(candidate(space_of(small), f.candidate));
+      EXPECT_EQ(f.figures, figures_of(predict(its)));
+    }
+    EXPECT_EQ(found.best.size(), all.size());
   }
 }
 
