@@ -11,12 +11,27 @@
 namespace tidemark::bench {
 namespace {
 
+// Of Llama 3.1's sizes.
+Model llama(std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t ffn) {
+  Model model;
+  model.name = model.architecture = "llama";
+  model.layers = layers;
+  model.hidden = hidden;
+  model.heads = heads;
+  model.kv_heads = 8;
+  model.head_dim = 128;
+  model.ffn = ffn;
+  model.vocabulary = 128256;
+  return model;
+}
+
 struct Case {
   explicit Case(std::int64_t micro_batches) : micro_batches_(micro_batches) {}
 
   [[nodiscard]] Program program() const {
     const Runtime runtime = megatron_runtime({}, {}, Target{});
-    const ModelGraph graph = build_model(model(), {.cross_entropy = CrossEntropy::TransformerEngine});
+    const ModelGraph graph =
+        build_model(llama(80, 8192, 64, 28672), {.cross_entropy = CrossEntropy::TransformerEngine});
     Layout layout;
     layout.tensor = 8;
     layout.sequence_parallel = true;
@@ -33,33 +48,11 @@ struct Case {
   }
 
  private:
-  static Model model() {
-    Model llama;
-    llama.name = "llama-3.1-70b";
-    llama.hidden = 8192;
-    llama.layers = 80;
-    llama.heads = 64;
-    llama.kv_heads = 8;
-    llama.head_dim = 128;
-    llama.ffn = 28672;
-    llama.vocabulary = 128256;
-    return llama;
-  }
   std::int64_t micro_batches_;
 };
 
 // Every pass by itself.
 Program plain_pytorch(std::int64_t micro_batches, Recompute recompute) {
-  Model llama;
-  llama.name = "llama-3.1-8b";
-  llama.architecture = "llama";
-  llama.hidden = 4096;
-  llama.layers = 32;
-  llama.heads = 32;
-  llama.kv_heads = 8;
-  llama.head_dim = 128;
-  llama.ffn = 14336;
-  llama.vocabulary = 128256;
   Layout layout;
   layout.data = 8;
   Train train;
@@ -69,7 +62,7 @@ Program plain_pytorch(std::int64_t micro_batches, Recompute recompute) {
   train.master_dtype = DType::FP32;
   train.recompute.kind = recompute;
   const Runtime runtime = pytorch_runtime({}, {}, Target{});
-  const ModelGraph graph = build_model(llama, {});
+  const ModelGraph graph = build_model(llama(32, 4096, 32, 14336), {});
   const LoweringInput input{graph, layout, train, runtime};
   return lower_every_pass(input, roles(input).front());
 }

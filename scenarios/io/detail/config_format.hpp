@@ -60,35 +60,33 @@ struct Family {
 inline constexpr std::string_view qwen2 = "qwen2", qwen3 = "qwen3", gemma2 = "gemma2", gemma3 = "gemma3_text",
                                   olmo2 = "olmo2", gpt_neox = "gpt_neox", gpt2 = "gpt2", gpt_bigcode = "gpt_bigcode";
 inline constexpr std::string_view tanh_gelu = "gelu_pytorch_tanh";
+/// What tells the generations of Gemma apart.
+struct Gemma {
+  std::string_view name;
+  std::int64_t max_positions, vocabulary, window_pattern;
+};
+constexpr Family gemma(const Gemma& its) {
+  return {.name = its.name,
+          .kv_heads = 4,
+          .max_positions = its.max_positions,
+          .biases = Biases::AttentionFlag,
+          .activation = tanh_gelu,
+          .keys = gemma_keys,
+          .tied = true,
+          .head_dim = 256,
+          .vocabulary = its.vocabulary,
+          .window = Window::Key,
+          .usual_window = 4096,
+          .window_pattern = its.window_pattern};
+}
 inline constexpr std::array families{
     Family{.name = "llama", .kv_heads = 0, .max_positions = 2048, .biases = Biases::Flags},
     Family{.name = qwen2, .kv_heads = 32, .max_positions = 32768, .biases = Biases::Qkv, .window = Window::Flag},
     Family{.name = "mistral", .kv_heads = 8, .max_positions = 131072, .window = Window::Key, .usual_window = 4096},
     Family{.name = "phi3", .kv_heads = 0, .max_positions = 4096, .window = Window::Key},
     Family{.name = qwen3, .kv_heads = 32, .max_positions = 32768, .window = Window::Flag},
-    Family{.name = gemma2,
-           .kv_heads = 4,
-           .max_positions = 8192,
-           .biases = Biases::AttentionFlag,
-           .activation = tanh_gelu,
-           .keys = gemma_keys,
-           .tied = true,
-           .head_dim = 256,
-           .window = Window::Key,
-           .usual_window = 4096,
-           .window_pattern = 2},
-    Family{.name = gemma3,
-           .kv_heads = 4,
-           .max_positions = 131072,
-           .biases = Biases::AttentionFlag,
-           .activation = tanh_gelu,
-           .keys = gemma_keys,
-           .tied = true,
-           .head_dim = 256,
-           .vocabulary = 262208,
-           .window = Window::Key,
-           .usual_window = 4096,
-           .window_pattern = 6},
+    gemma({.name = gemma2, .max_positions = 8192, .vocabulary = 0, .window_pattern = 2}),
+    gemma({.name = gemma3, .max_positions = 131072, .vocabulary = 262208, .window_pattern = 6}),
     Family{.name = olmo2, .kv_heads = 0, .max_positions = 2048, .biases = Biases::AttentionFlag},
     Family{.name = gpt_neox, .kv_heads = 0, .max_positions = 2048, .biases = Biases::NeoX, .activation = "gelu"},
     Family{.name = gpt2,
