@@ -38,7 +38,9 @@ if(TIDEMARK_SANITIZE)
   target_compile_options(tidemark_options INTERFACE -fsanitize=${TIDEMARK_SANITIZE} -fno-sanitize-recover=all
                                                     -fno-omit-frame-pointer
                                                     $<$<CXX_COMPILER_ID:GNU>:-Wno-error=maybe-uninitialized>)
-  target_link_options(tidemark_options INTERFACE -fsanitize=${TIDEMARK_SANITIZE})
+  # Their run times are called at every allocation and every larger frame: directly, where they are in the program.
+  target_link_options(tidemark_options INTERFACE -fsanitize=${TIDEMARK_SANITIZE}
+                                                 $<$<CXX_COMPILER_ID:GNU>:-static-libasan;-static-libubsan>)
 endif()
 if(TIDEMARK_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
