@@ -4,8 +4,6 @@
 #include <array>
 #include <limits>
 
-#include "sim/base/overloaded.hpp"
-
 namespace tidemark::kernels {
 namespace {
 
@@ -43,6 +41,19 @@ struct Tile {
 };
 constexpr std::array<Tile, 3> tiles{{{256, 128}, {128, 256}, {128, 128}}};
 
+// C[m,n] = A[m,k] B[k,n], batches of A and C as rows.
+struct Gemm {
+  std::int64_t m, n, k;
+  DType dtype;
+};
+
+// Operands of unlike types are multiplied in the narrower one.
+Gemm gemm_of(const View& a, const View& b) {
+  const std::int64_t k = a.sizes.back();
+  const DType dtype = size_of(a.dtype) <= size_of(b.dtype) ? a.dtype : b.dtype;
+  return {k > 0 ? elements_of(a.sizes) / k : 0, b.sizes.back(), k, dtype};
+}
+
 Duration gemm_time(const Gemm& g, const Device& device) {
   const OperationRate rate = scaled(peak_rate(device, g.dtype), device.efficiency.gemm);
   Duration arithmetic{std::numeric_limits<std::int64_t>::max()};
@@ -66,12 +77,12 @@ std::int64_t tensor_operations_per_clock(const Device& device) {
   return device.compute_capability == 80 ? 2048 : 1024;
 }
 
-Duration attention_time(const Attention& a, const Device& device) {
-  // Half of the scores are masked. Forward is two matrix products, backward five; each score is exponentiated once.
-  const Wide scores = static_cast<Wide>(a.batch) * a.heads * a.sequence * a.sequence / 2;
-  const std::int64_t products = a.pass == Pass::Forward ? 2 : 5;
-  const OperationRate peak = peak_rate(device, a.dtype);
-  const Duration arithmetic = time_of(scores * 2 * a.head_dim * products, scaled(peak, device.efficiency.gemm));
+// q, k: [batch, sequence, heads, width].
+Duration attention_time(const View& q, const View& k, bool causal, std::int64_t products, const Device& device) {
+  // Of causal attention, half of the scores are masked. Each score is exponentiated once.
+  const Wide scores = static_cast<Wide>(q.sizes[0]) * q.sizes[1] * q.sizes[2] * k.sizes[1] / (causal ? 2 : 1);
+  const OperationRate peak = peak_rate(device, q.dtype);
+  const Duration arithmetic = time_of(scores * 2 * q.sizes[3] * products, scaled(peak, device.efficiency.gemm));
   // An exponential takes the time in which the tensor cores could have done this many operations; little of it hides
   // behind them, because scores wait for it.
   const Wide instead = tensor_operations_per_clock(device) / exponentials_per_clock;
@@ -80,13 +91,19 @@ Duration attention_time(const Attention& a, const Device& device) {
 
 }  // namespace
 
-Duration kernel_time(const Kernel& kernel, const Device& device) {
-  return std::visit(Overloaded{
-                        [&](const Gemm& k) { return gemm_time(k, device); },
-                        [&](const Attention& k) { return attention_time(k, device); },
-                        [&](const Stream& k) { return time_of(k.read + k.written, device); },
-                    },
-                    kernel);
+Duration kernel_time(const Program& program, const Kernel& kernel, const Device& device) {
+  const auto view = [&](std::size_t input) -> const View& { return program[kernel.inputs[input]]; };
+  const bool causal = kernel.attributes[1] != 0;
+  switch (kernel.operation) {
+    case Operation::Matmul:
+      return gemm_time(gemm_of(view(0), view(1)), device);
+    case Operation::Attention:  // scores, and their sums of values
+      return attention_time(view(0), view(1), causal, 2, device);
+    case Operation::AttentionBackward:  // scores again, and a product for each gradient and that of the scores
+      return attention_time(view(1), view(2), causal, 5, device);
+    default:  // the others are bound by memory
+      return time_of(traffic_of(program, kernel), device);
+  }
 }
 
 }  // namespace tidemark::kernels

@@ -2,7 +2,7 @@
 
 #include "kernels/namespace.hpp"
 #include "sim/base/time.hpp"
-#include "sim/program/kernel.hpp"
+#include "sim/program/program.hpp"
 #include "topology/cluster.hpp"
 
 namespace tidemark::kernels {
@@ -10,6 +10,6 @@ namespace tidemark::kernels {
 /// How long a kernel runs on a device of its own. The slower of arithmetic and memory traffic; the device's
 /// efficiencies are the only constants. Matrix products run in tiles, one per multiprocessor at a time, so that a last
 /// wave that is not full costs as much as a full one.
-[[nodiscard]] Duration kernel_time(const Kernel& kernel, const Device& device);
+[[nodiscard]] Duration kernel_time(const Program& program, const Kernel& kernel, const Device& device);
 
 }  // namespace tidemark::kernels

@@ -6,12 +6,16 @@ namespace tidemark::parallel {
 
 std::vector<BatchTensor> batch_tensors(const Train& train, const Runtime& runtime, BatchUse use) {
   const std::int64_t tokens = train.micro_batch * train.sequence_length;
-  std::vector<BatchTensor> tensors{{"batch.tokens", Bytes{tokens * 8}, use.embedding},
-                                   {"batch.labels", Bytes{tokens * 8}, use.head},
-                                   {"batch.loss_mask", Bytes{tokens * 4}, use.head}};
-  if (runtime.batch_attention_mask)  // one byte for each token it may look at
-    tensors.push_back({"batch.attention_mask", Bytes{tokens * train.sequence_length}, use.embedding || use.head});
-  tensors.push_back({"batch.position_ids", Bytes{tokens * 8}, use.embedding});
+  std::vector<BatchTensor> tensors;
+  const auto add = [&](std::string_view name, DType dtype, std::int64_t elements, bool needed) {
+    tensors.push_back({name, dtype, elements * size_of(dtype), needed});
+  };
+  add("batch.tokens", DType::INT64, tokens, use.embedding);
+  add("batch.labels", DType::INT64, tokens, use.head);
+  add("batch.loss_mask", DType::FP32, tokens, use.head);
+  if (runtime.batch_attention_mask)  // one for each token it may look at
+    add("batch.attention_mask", DType::BOOL, tokens * train.sequence_length, use.embedding || use.head);
+  add("batch.position_ids", DType::INT64, tokens, use.embedding);
   return tensors;
 }
 

@@ -7,6 +7,7 @@
 #include "parallel/layout.hpp"
 #include "parallel/runtime/runtime.hpp"
 #include "parallel/train.hpp"
+#include "sim/base/dtype.hpp"
 #include "sim/base/units.hpp"
 
 namespace tidemark::parallel {
@@ -14,6 +15,7 @@ namespace tidemark::parallel {
 /// A tensor of a micro-batch that the data loader hands out.
 struct BatchTensor {
   std::string_view name;
+  DType dtype = DType::INT64;
   Bytes size;
   bool needed = false;  ///< by the stage that holds it
 };

@@ -59,7 +59,7 @@ namespace {
 
 Program lowered(const LoweringInput& input, const Role& role, const StepSizes& micro_batches) {
   if (input.runtime.eager) return pytorch::lower_training(input, micro_batches);
-  return megatron::lower_training(input, role.first.pipeline, role.first.data, micro_batches);
+  return megatron::lower_training(input, role.first, micro_batches);
 }
 
 StepSizes each_step(const LoweringInput& input, std::int64_t micro_batches) {

@@ -91,16 +91,21 @@ std::vector<ParameterId> stage_parameters(const ModelGraph& graph, const Stage& 
   return found;
 }
 
-std::vector<ShardPiece> BufferLayout::pieces(std::int32_t shard, std::int32_t shards) const {
-  std::vector<ShardPiece> found;
+std::vector<BufferLayout::Place> BufferLayout::places_in(std::int32_t shard, std::int32_t shards) const {
+  std::vector<Place> found;
   for (const Bucket& bucket : buckets) {
-    const std::int64_t share = (bucket.end - bucket.begin) / shards;
-    const std::int64_t begin = bucket.begin + share * shard;
+    const std::int64_t share = (bucket.end - bucket.begin) / shards, first = bucket.begin + share * shard;
     for (const Place& place : places) {
-      const std::int64_t held = std::min(place.end, begin + share) - std::max(place.begin, begin);
-      if (held > 0) found.push_back({place.parameter, held});
+      const std::int64_t begin = std::max(place.begin, first), end = std::min(place.end, first + share);
+      if (begin < end) found.push_back({place.parameter, begin, end});
     }
   }
+  return found;
+}
+
+std::vector<ShardPiece> BufferLayout::pieces(std::int32_t shard, std::int32_t shards) const {
+  std::vector<ShardPiece> found;
+  for (const Place& place : places_in(shard, shards)) found.push_back({place.parameter, place.end - place.begin});
   return found;
 }
 

@@ -63,7 +63,9 @@ struct BufferLayout {
   std::int64_t elements = 0;  ///< padding included
 
   /// What falls into part `shard` of every bucket, each cut into `shards` equal ones without regard to the parameters'
-  /// borders.
+  /// borders; in buffer order.
+  [[nodiscard]] std::vector<Place> places_in(std::int32_t shard, std::int32_t shards) const;
+  /// The same, wherever it lies.
   [[nodiscard]] std::vector<ShardPiece> pieces(std::int32_t shard, std::int32_t shards) const;
 };
 

@@ -111,26 +111,31 @@ class Executor {
     readings_.push_back({buffer, expectation_.before(rank_, op_, buffer), op_});
   }
 
+  void write(BufferId buffer) {
+    for (const Writing& known : writings_)
+      if (known.buffer == buffer) return;
+    writings_.push_back({buffer, Expectation::stamp(rank_, op_, buffer)});
+  }
+
   [[nodiscard]] const Group& group(CommSlot slot) const { return groups_[slot.index()]; }
 
   void launch(const Launch& o) {
     readings_.clear();
     writings_.clear();
-    for (const BufferId b : program_[o.inputs]) read(b);
-    for (const BufferId b : program_[o.outputs])
-      if (writings_.empty() || writings_.back().buffer != b)
-        writings_.push_back({b, Expectation::stamp(rank_, op_, b)});
+    for (const Operand& operand : program_[o.inputs]) read(operand.buffer);
+    for (const OperandList list : {o.outputs, o.scratch})
+      for (const Operand& operand : program_[list]) write(operand.buffer);
     backend_.launch(o.stream, program_[o.kernel], readings_, writings_);
   }
 
   void collective(const Collective& o) {
     readings_.clear();
-    read(o.in);
+    read(o.in.buffer);
     backend_.check(o.stream, readings_);
     const Group& its = group(o.comm);
-    backend_.collective(o.stream, o.comm, its, o.kind, o.in, o.out,
+    backend_.collective(o.stream, o.comm, its, o.kind, o.in.buffer, o.out.buffer,
                         parts_of(program_, o, its.size(), expectation_.scale()), doing());
-    check_written(o.stream, {o.out});
+    check_written(o.stream, {o.out.buffer});
   }
 
   void exchange(const Exchange& o) {

@@ -43,11 +43,12 @@ Expectation::Facts Expectation::facts_of(const Program& program) const {
                      facts.labels[o.buffer.index()] = o.label;
                    },
                    [&](const Launch& o) {
-                     for (const BufferId b : program[o.outputs]) last[b.index()] = now;
+                     for (const OperandList list : {o.outputs, o.scratch})
+                       for (const Operand& operand : program[list]) last[operand.buffer.index()] = now;
                    },
                    [&](const Collective& o) {
                      facts.collectives[o.comm].push_back(i);
-                     last[o.out.index()] = now;
+                     last[o.out.buffer.index()] = now;
                    },
                    [&](const Exchange& o) {
                      const std::int32_t size = group_size(workload_.communicators[o.comm.index()]);
@@ -113,7 +114,7 @@ Content Expectation::after_collective(Rank rank, std::size_t op, const Collectiv
   const auto call_of = [&](Rank member) -> const Collective& {
     return std::get<Collective>(workload_.program(member).ops[op_of(member)]);
   };
-  const auto input = [&](Rank member) { return before(member, op_of(member), call_of(member).in); };
+  const auto input = [&](Rank member) { return before(member, op_of(member), call_of(member).in.buffer); };
   const auto inputs = [&] {
     std::vector<Content> all;
     for (const Rank member : members) all.push_back(input(member));
@@ -121,9 +122,9 @@ Content Expectation::after_collective(Rank rank, std::size_t op, const Collectiv
   };
   const auto me = static_cast<std::int64_t>(std::find(members.begin(), members.end(), rank) - members.begin());
   const auto& [whole, sends, receives] = parts_of(workload_.program(rank), call, n, scale_);
-  const bool in_place = call.in == call.out;
-  const std::int64_t end = words(rank, call.out);
-  const Content kept = in_place ? before(rank, op, call.in) : Content{};
+  const bool in_place = call.in.buffer == call.out.buffer;
+  const std::int64_t end = words(rank, call.out.buffer);
+  const Content kept = in_place ? before(rank, op, call.in.buffer) : Content{};
 
   Content found;
   switch (call.kind) {
@@ -191,7 +192,8 @@ std::string Expectation::author(std::uint64_t word) const {
       if (const auto* mark = std::get_if<Mark>(&program.ops[i])) at = *mark;
       const auto* launch = std::get_if<Launch>(&program.ops[i]);
       if (launch == nullptr) continue;
-      for (const BufferId b : program[launch->outputs]) {
+      for (const Operand& written : program[launch->outputs]) {
+        const BufferId b = written.buffer;
         const auto element = static_cast<std::int64_t>((word - stamp(rank, i, b)) * step);
         if (element < 0 || element >= words(rank, b)) continue;
         return fmt::format("rank {}, {} at op {} ({}, step {}, micro-batch {}), word {}", rank.value,

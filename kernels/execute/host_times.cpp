@@ -44,7 +44,7 @@ HostRates rates_of_this_rank(World& world) {
   const std::int64_t pages = PageScale{}.units(size);
   HostBackend backend(world, 1, {}, {});
   const BufferId buffer{0};
-  const Kernel kernel = Stream{};
+  const Kernel kernel;
   // Touch and release go together; what a release takes alone comes off.
   std::int64_t releases = 0;
   const Duration both = time_of(pages, [&] {
@@ -107,8 +107,8 @@ class HostProgram {
  private:
   void work(Duration time) {
     // Every piece of work is a kernel of its own: only its number matters.
-    out.ops.emplace_back(Launch{{0}, {static_cast<std::int32_t>(times.size())}, {}, {}});
-    out.kernels.emplace_back(Stream{});
+    out.ops.emplace_back(Launch{{0}, {static_cast<std::int32_t>(times.size())}, {}, {}, {}});
+    out.kernels.emplace_back();
     times.push_back(time);
   }
   [[nodiscard]] std::int64_t pages(BufferId b) const { return scale_.units(sizes_[b.index()]); }
@@ -137,13 +137,15 @@ class HostProgram {
                    [&](const Launch& o) {
                      Duration time = rates_.op;
                      BufferId last;
-                     for (const BufferId b : program[o.inputs]) time += pages(b) * rates_.read_page;
-                     for (const BufferId b : program[o.outputs])
-                       if (b != std::exchange(last, b)) time += pages(b) * rates_.write_page;
+                     for (const Operand& read : program[o.inputs]) time += pages(read.buffer) * rates_.read_page;
+                     for (const OperandList list : {o.outputs, o.scratch})
+                       for (const Operand& written : program[list])
+                         if (written.buffer != std::exchange(last, written.buffer))
+                           time += pages(written.buffer) * rates_.write_page;
                      work(time);
                    },
                    [&](const Collective& o) {
-                     work(2 * rates_.op + (pages(o.in) + pages(o.out)) * rates_.read_page);
+                     work(2 * rates_.op + (pages(o.in.buffer) + pages(o.out.buffer)) * rates_.read_page);
                      call(o);
                    },
                    [&](const Exchange& o) {

@@ -63,12 +63,13 @@ Op mark_before(const Program& program, std::size_t op) {
 bool is_read_later(const Program& program, std::size_t op, BufferId buffer) {
   for (std::size_t i = op + 1; i < program.ops.size(); ++i) {
     if (const auto* launch = std::get_if<Launch>(&program.ops[i])) {
-      for (const BufferId b : program[launch->inputs])
-        if (b == buffer) return true;
-      for (const BufferId b : program[launch->outputs])
-        if (b == buffer) return false;
+      const auto its = [&](const Operand& operand) { return operand.buffer == buffer; };
+      if (std::ranges::any_of(program[launch->inputs], its)) return true;
+      if (std::ranges::any_of(program[launch->outputs], its) || std::ranges::any_of(program[launch->scratch], its))
+        return false;
     }
-    if (const auto* call = std::get_if<Collective>(&program.ops[i]); call != nullptr && call->in == buffer) return true;
+    if (const auto* call = std::get_if<Collective>(&program.ops[i]); call != nullptr && call->in.buffer == buffer)
+      return true;
     if (const auto* copy = std::get_if<Memcpy>(&program.ops[i]); copy != nullptr && copy->from == buffer) return true;
   }
   return false;
@@ -215,7 +216,7 @@ std::optional<Workload> without_a_collective(const Workload& written) {
         const auto* call = std::get_if<Collective>(&program.ops[i]);
         if (call == nullptr || call->comm != slot) continue;
         const std::size_t its = turn++;
-        if (!is_read_later(program, i, call->out)) continue;
+        if (!is_read_later(program, i, call->out.buffer)) continue;
         // Every member leaves it out, so that nobody waits for it.
         Workload wrong = written;
         for (Program& other : wrong.programs) {

@@ -56,7 +56,7 @@ struct EagerHabits {
   bool reentrant_checkpoint = false;
   bool caches_keys = true;              ///< the last pass's keys and values are kept while it runs
   bool copies_into_cache = true;        ///< … as copies
-  bool weight_decay = false;            ///< torch.optim's is not 0
+  double weight_decay = 0;              ///< torch.optim's
   bool decoupled_weight_decay = true;   ///< Adam shrinks weights by it, instead of adding it to gradients
   bool amsgrad = false;                 ///< Adam keeps the largest second moments too
   bool keeps_outputs = false;           ///< logits, and keys and values, outlive the backward pass

@@ -10,8 +10,8 @@
 namespace tidemark::parallel::torch {
 namespace {
 
-Tensor unary(Session& s, std::string_view name, Streaming kind, const Tensor& x) {
-  return elementwise(s, name, kind, {&x}, x.dtype);
+Tensor unary(Session& s, std::string_view name, const Computation& what, const Tensor& x) {
+  return elementwise(s, name, what, {&x}, x.dtype);
 }
 
 // autocast_mode.h: operations that run in fp32.
@@ -20,14 +20,18 @@ Tensor in_fp32(Session& s, const Tensor& x) { return s.autocast ? to(s, x, DType
 // Type promotion among floating-point tensors that have dimensions.
 DType promoted(DType a, DType b) { return a == b ? a : DType::FP32; }
 
-}  // namespace
-
 // An output laid out as an elementwise operation does it.
-Tensor elementwise(Session& s, std::string_view name, Streaming kind, Operands operands, DType dtype) {
+Tensor laid_out_as(Session& s, std::string_view name, Operands operands, DType dtype) {
   Shape sizes = operands.front().sizes;
   for (const Tensor& t : operands) sizes = broadcast(sizes, t.sizes);
-  Tensor out = s.empty_strided(sizes, elementwise_strides(operands, sizes), dtype, name);
-  s.stream(kind, operands, {out});
+  return s.empty_strided(sizes, elementwise_strides(operands, sizes), dtype, name);
+}
+
+}  // namespace
+
+Tensor elementwise(Session& s, std::string_view name, const Computation& what, Operands operands, DType dtype) {
+  Tensor out = laid_out_as(s, name, operands, dtype);
+  s.launch(what, operands, {out});
   return out;
 }
 
@@ -35,7 +39,7 @@ Tensor elementwise(Session& s, std::string_view name, Streaming kind, Operands o
 
 Tensor add(Session& s, const Tensor& a, const Tensor& b) {
   auto node = s.node({&a, &b});
-  Tensor out = elementwise(s, "add", Streaming::Add, {&a, &b}, promoted(a.dtype, b.dtype));
+  Tensor out = elementwise(s, "add", Operation::Add, {&a, &b}, promoted(a.dtype, b.dtype));
   if (node) node->apply = [](const Gradients& g) { return Gradients{g.front(), g.front()}; };
   return with(std::move(out), std::move(node));
 }
@@ -45,12 +49,12 @@ Tensor mul(Session& s, const Tensor& a, const Tensor& b) {
   Saved saved_a, saved_b;
   if (node && node->needs(0)) saved_b = s.save(b);
   if (node && node->needs(1)) saved_a = s.save(a);
-  Tensor out = elementwise(s, "mul", Streaming::Add, {&a, &b}, promoted(a.dtype, b.dtype));
+  Tensor out = elementwise(s, "mul", Operation::Multiply, {&a, &b}, promoted(a.dtype, b.dtype));
   if (node)
     node->apply = [&s, saved_a, saved_b](const Gradients& g) {
       const Tensor self = saved_a ? s.unpack(saved_a) : Tensor{}, other = saved_b ? s.unpack(saved_b) : Tensor{};
       const auto times = [&](const Tensor& factor) {
-        return elementwise(s, "mul_gradient", Streaming::Add, {&g.front(), &factor},
+        return elementwise(s, "mul_gradient", Operation::Multiply, {&g.front(), &factor},
                            promoted(g.front().dtype, factor.dtype));
       };
       Gradients made(2);
@@ -61,55 +65,95 @@ Tensor mul(Session& s, const Tensor& a, const Tensor& b) {
   return with(std::move(out), std::move(node));
 }
 
-Tensor add_number(Session& s, const Tensor& x) {
+Tensor add_number(Session& s, const Tensor& x, double number) {
   auto node = s.node({&x});
-  Tensor out = unary(s, "add_number", Streaming::Activation, x);
+  Tensor out = unary(s, "add_number", {Operation::AddNumber, {number}}, x);
   if (node) node->apply = [](const Gradients& g) { return Gradients{g.front()}; };
   return with(std::move(out), std::move(node));
 }
 
 namespace {
 
-// Operations whose backward pass makes one tensor from the gradient and, at most, one saved tensor.
-enum class Saves : std::uint8_t { Nothing, Input, Output };
+Tensor scaled(Session& s, std::string_view name, std::string_view backward_name, const Tensor& x, double factor) {
+  auto node = s.node({&x});
+  Tensor out = unary(s, name, {Operation::Scale, {factor}}, x);
+  if (node)
+    node->apply = [&s, backward_name, factor](const Gradients& g) {
+      return Gradients{unary(s, backward_name, {Operation::Scale, {factor}}, g.front())};
+    };
+  return with(std::move(out), std::move(node));
+}
 
-Tensor simple(Session& s, std::string_view name, std::string_view backward_name, const Tensor& x, Saves what) {
+// What an operation whose backward pass makes one tensor from the gradient and another one saves.
+enum class Saves : std::uint8_t { Input, Output };
+
+struct Activation {
+  std::string_view name, backward_name;
+  Operation forward, backward;
+  Saves saves;
+};
+
+Tensor activated(Session& s, const Activation& what, const Tensor& x) {
   auto node = s.node({&x});
   Saved saved;
-  if (node && what == Saves::Input) saved = s.save(x);
-  Tensor out = unary(s, name, Streaming::Activation, x);
-  if (node && what == Saves::Output) saved = s.save(out);
+  if (node && what.saves == Saves::Input) saved = s.save(x);
+  Tensor out = unary(s, what.name, what.forward, x);
+  if (node && what.saves == Saves::Output) saved = s.save(out);
   if (node)
-    node->apply = [&s, saved, backward_name](const Gradients& g) {
-      if (!saved) return Gradients{unary(s, backward_name, Streaming::Activation, g.front())};
+    node->apply = [&s, saved, name = what.backward_name, backward = what.backward](const Gradients& g) {
       const Tensor other = s.unpack(saved);
-      return Gradients{elementwise(s, backward_name, Streaming::Activation, {&g.front(), &other}, g.front().dtype)};
+      return Gradients{elementwise(s, name, backward, {&g.front(), &other}, g.front().dtype)};
     };
   return with(std::move(out), std::move(node));
 }
 
 }  // namespace
 
-Tensor mul_number(Session& s, const Tensor& x) { return simple(s, "mul_number", "mul_gradient", x, Saves::Nothing); }
-Tensor neg(Session& s, const Tensor& x) { return simple(s, "neg", "neg_gradient", x, Saves::Nothing); }
-Tensor tanh(Session& s, const Tensor& x) { return simple(s, "tanh", "tanh_gradient", x, Saves::Output); }
-Tensor silu(Session& s, const Tensor& x) { return simple(s, "silu", "silu_gradient", x, Saves::Input); }
-Tensor gelu(Session& s, const Tensor& x) { return simple(s, "gelu", "gelu_gradient", x, Saves::Input); }
-Tensor relu(Session& s, const Tensor& x) { return simple(s, "relu", "relu_gradient", x, Saves::Output); }
+Tensor mul_number(Session& s, const Tensor& x, double factor) {
+  return scaled(s, "mul_number", "mul_gradient", x, factor);
+}
+Tensor neg(Session& s, const Tensor& x) { return scaled(s, "neg", "neg_gradient", x, -1); }
 
-Tensor pow_number(Session& s, const Tensor& given) {
+Tensor tanh(Session& s, const Tensor& x) {
+  return activated(s, {"tanh", "tanh_gradient", Operation::Tanh, Operation::TanhBackward, Saves::Output}, x);
+}
+Tensor silu(Session& s, const Tensor& x) {
+  return activated(s, {"silu", "silu_gradient", Operation::Silu, Operation::SiluBackward, Saves::Input}, x);
+}
+Tensor relu(Session& s, const Tensor& x) {
+  return activated(s, {"relu", "relu_gradient", Operation::Relu, Operation::ReluBackward, Saves::Output}, x);
+}
+
+Tensor gelu(Session& s, const Tensor& x) {
+  auto node = s.node({&x});
+  Saved saved;
+  if (node) saved = s.save(x);
+  const Tensor no_bias;
+  Tensor out = laid_out_as(s, "gelu", {&x}, x.dtype);
+  s.launch(Operation::Gelu, {x, no_bias}, {out});
+  if (node)
+    node->apply = [&s, saved, no_bias](const Gradients& g) {
+      const Tensor in = s.unpack(saved);
+      Tensor made = laid_out_as(s, "gelu_gradient", {&g.front(), &in}, g.front().dtype);
+      s.launch(Operation::GeluBackward, {g.front(), in, no_bias}, {made});
+      return Gradients{std::move(made)};
+    };
+  return with(std::move(out), std::move(node));
+}
+
+Tensor pow_number(Session& s, const Tensor& given, double exponent) {
   const Tensor x = in_fp32(s, given);
   auto node = s.node({&x});
   Saved saved;
   if (node) saved = s.save(x);
-  Tensor out = unary(s, "pow", Streaming::Activation, x);
+  Tensor out = unary(s, "pow", {Operation::Power, {exponent}}, x);
   if (node)
-    node->apply = [&s, saved](const Gradients& g) {
+    node->apply = [&s, saved, exponent](const Gradients& g) {
       // pow_backward: gradient * (exponent * self.pow(exponent - 1)).
       const Tensor self = s.unpack(saved);
-      const Tensor lower = unary(s, "lower_power", Streaming::Activation, self);
-      const Tensor scaled = unary(s, "scaled_power", Streaming::Activation, lower);
-      return Gradients{elementwise(s, "pow_gradient", Streaming::Add, {&g.front(), &scaled}, g.front().dtype)};
+      const Tensor lower = unary(s, "lower_power", {Operation::Power, {exponent - 1}}, self);
+      const Tensor slope = unary(s, "scaled_power", {Operation::Scale, {exponent}}, lower);
+      return Gradients{elementwise(s, "pow_gradient", Operation::Multiply, {&g.front(), &slope}, g.front().dtype)};
     };
   return with(std::move(out), std::move(node));
 }
@@ -117,15 +161,16 @@ Tensor pow_number(Session& s, const Tensor& given) {
 Tensor rsqrt(Session& s, const Tensor& given) {
   const Tensor x = in_fp32(s, given);
   auto node = s.node({&x});
-  Tensor out = unary(s, "rsqrt", Streaming::Activation, x);
+  Tensor out = unary(s, "rsqrt", {Operation::Power, {-0.5}}, x);
   Saved saved;
   if (node) saved = s.save(out);
   if (node)
     node->apply = [&s, saved](const Gradients& g) {
+      // rsqrt_backward: -0.5 * gradient * result.pow(3).
       const Tensor result = s.unpack(saved);
-      const Tensor scaled = unary(s, "scaled_gradient", Streaming::Activation, g.front());
-      const Tensor cubed = unary(s, "cubed", Streaming::Activation, result);
-      return Gradients{elementwise(s, "rsqrt_gradient", Streaming::Add, {&scaled, &cubed}, g.front().dtype)};
+      const Tensor halved = unary(s, "scaled_gradient", {Operation::Scale, {-0.5}}, g.front());
+      const Tensor cubed = unary(s, "cubed", {Operation::Power, {3}}, result);
+      return Gradients{elementwise(s, "rsqrt_gradient", Operation::Multiply, {&halved, &cubed}, g.front().dtype)};
     };
   return with(std::move(out), std::move(node));
 }
@@ -134,14 +179,17 @@ Tensor dropout(Session& s, const Tensor& x, double probability) {
   if (probability == 0) return x;
   auto node = s.node({&x});
   // Dropout.cu dropout_cuda: the mask comes first.
-  const Tensor mask = elementwise(s, "dropout_mask", Streaming::Fill, {&x}, DType::BOOL);
-  Tensor out = unary(s, "dropout", Streaming::Activation, x);
+  const Tensor mask = laid_out_as(s, "dropout_mask", {&x}, DType::BOOL);
+  Tensor out = laid_out_as(s, "dropout", {&x}, x.dtype);
+  const Attributes attributes{probability};
+  s.launch({Operation::Dropout, attributes}, {x}, {out, mask});
   Saved saved;
   if (node) saved = s.save(mask);
   if (node)
-    node->apply = [&s, saved](const Gradients& g) {
+    node->apply = [&s, saved, attributes](const Gradients& g) {
       const Tensor kept = s.unpack(saved);
-      return Gradients{elementwise(s, "dropout_gradient", Streaming::Activation, {&g.front(), &kept}, g.front().dtype)};
+      return Gradients{elementwise(s, "dropout_gradient", {Operation::DropoutBackward, attributes}, {&g.front(), &kept},
+                                   g.front().dtype)};
     };
   return with(std::move(out), std::move(node));
 }
@@ -151,13 +199,14 @@ Tensor dropout(Session& s, const Tensor& x, double probability) {
 Tensor mean_last(Session& s, const Tensor& x) {
   auto node = s.node({&x});
   Tensor out = s.empty(with_size(x.sizes, -1, 1), x.dtype, "mean");
-  s.stream(Streaming::Reduce, {x}, {out});
+  s.launch(Operation::Mean, {x}, {out});
   if (node)
     node->apply = [&s, sizes = x.sizes](const Gradients& g) {
       const NoGrad no_grad(s);
       const Tensor repeated = expand(s, g.front(), sizes);
       const Tensor divided = s.empty(sizes, g.front().dtype, "mean_gradient");
-      s.stream(Streaming::Activation, {repeated}, {divided});
+      const double count = static_cast<double>(sizes.back());
+      s.launch({Operation::Scale, {1 / count}}, {repeated}, {divided});
       return Gradients{divided};
     };
   return with(std::move(out), std::move(node));
@@ -168,18 +217,17 @@ Tensor softmax_last(Session& s, const Tensor& x, DType dtype) {
   if (x.dtype != dtype && x.dtype != DType::FP16) return softmax_last(s, to(s, x, dtype), dtype);
   auto node = s.node({&x});
   Tensor out = s.empty(x.sizes, dtype, "softmax");
-  s.stream(Streaming::Activation, {x}, {out});
+  s.launch({Operation::Softmax, {1}}, {x}, {out});
   Saved saved;
   if (node) saved = s.save(out);
   if (node)
     node->apply = [&s, saved, narrow = x.dtype](const Gradients& g) {
       const Tensor result = s.unpack(saved);
       const Tensor made = s.empty(result.sizes, narrow, "softmax_gradient");
-      std::vector<Tensor> outputs{made};
       // SoftMax.cu softmax_backward_cuda_out: the product of gradient and result, before the kernel.
-      if (s.habits().kernel_workspaces)
-        outputs.push_back(s.empty(result.sizes, g.front().dtype, "softmax_gradient_product"));
-      s.stream(Streaming::Activation, {g.front(), result}, outputs);
+      Tensor product;
+      if (s.habits().kernel_workspaces) product = s.empty(result.sizes, g.front().dtype, "softmax_gradient_product");
+      s.launch({Operation::SoftmaxBackward, {1}}, {g.front(), result}, {made}, product);
       return Gradients{made};
     };
   return with(std::move(out), std::move(node));
@@ -194,17 +242,19 @@ Tensor layer_norm(Session& s, const Tensor& given, const Tensor& weight, const T
   const Shape rows = with_size(x.sizes, -1, 1);
   const Tensor mean = s.empty(rows, DType::FP32, "layer_norm_mean");
   const Tensor deviation = s.empty(rows, DType::FP32, "layer_norm_rstd");
-  s.stream(Streaming::Norm, {x, weight, bias}, {out, mean, deviation});
+  s.launch({Operation::LayerNorm, {usual_epsilon}}, {x, weight, bias}, {out, mean, deviation});
   if (node)
     node->apply = [&s, saved_deviation = s.save(deviation), saved_mean = s.save(mean), saved_weight, saved_x,
                    bias_sizes = bias.sizes, trains = weight.requires_grad()](const Gradients& g) {
       const Tensor in = s.unpack(saved_x), scale = s.unpack(saved_weight);
-      Gradients made{s.empty(in.sizes, in.dtype, "layer_norm_gradient")};
+      Gradients made(3);
+      made[0] = s.empty(in.sizes, in.dtype, "layer_norm_gradient");
       if (trains) {
-        made.push_back(s.empty(scale.sizes, scale.dtype, "weight_gradient"));
-        made.push_back(s.empty(bias_sizes, scale.dtype, "bias_gradient"));
+        made[1] = s.empty(scale.sizes, scale.dtype, "weight_gradient");
+        made[2] = s.empty(bias_sizes, scale.dtype, "bias_gradient");
       }
-      s.stream(Streaming::Norm, {g.front(), in, s.unpack(saved_mean), s.unpack(saved_deviation), scale}, made);
+      s.launch(Operation::LayerNormBackward, {g.front(), in, s.unpack(saved_mean), s.unpack(saved_deviation), scale},
+               made);
       return made;
     };
   return with(std::move(out), std::move(node));
@@ -213,15 +263,15 @@ Tensor layer_norm(Session& s, const Tensor& given, const Tensor& weight, const T
 Tensor sum_to(Session& s, const Tensor& x, const Shape& sizes) {
   if (x.sizes == sizes) return x;
   const Tensor sum = s.empty(sizes, x.dtype, "sum");
-  std::vector<Tensor> outputs{sum};
+  std::vector<Tensor> scratch;
   if (s.habits().kernel_workspaces) {
-    const ReductionScratch scratch = sum_scratch(x, sizes, s.habits().device_threads);
-    for (const Bytes size : {scratch.partial_sums, scratch.counters})
+    const ReductionScratch needed = sum_scratch(x, sizes, s.habits().device_threads);
+    for (const Bytes size : {needed.partial_sums, needed.counters})
       if (size > Bytes{})
-        outputs.push_back(s.empty({size / size_of(DType::FP32)}, DType::FP32, "sum_scratch", Category::Temporaries));
+        scratch.push_back(s.empty({size / size_of(DType::FP32)}, DType::FP32, "sum_scratch", Category::Temporaries));
   }
-  s.stream(Streaming::Reduce, {x}, outputs);
-  while (outputs.size() > 1) outputs.pop_back();
+  s.launch(Operation::Sum, {x}, {sum}, scratch);
+  while (!scratch.empty()) scratch.pop_back();
   return sum;
 }
 
@@ -231,10 +281,15 @@ namespace {
 
 // Embedding.cu embedding_dense_backward_cuda, EmbeddingBackwardKernel.cu: many tokens are sorted, and what goes to one
 // row is summed in parts of ten tokens. CUB's own space is what it asked for in torch 2.15 (tests/ground_truth).
-Tensor sum_of_rows(Session& s, std::int64_t tokens, const Shape& sizes, DType dtype) {
+Tensor sum_of_rows(Session& s, const Tensor& gradient, const Tensor& ids, const Shape& sizes, DType dtype) {
   constexpr std::int64_t few = 3072, of_part = 10;
   constexpr std::int64_t histograms = 6655, of_scan = 1279;  // bytes
-  if (tokens <= few || !s.habits().kernel_workspaces) return s.empty(sizes, dtype, "weight_gradient");
+  const std::int64_t tokens = ids.elements();
+  if (tokens <= few || !s.habits().kernel_workspaces) {
+    Tensor made = s.empty(sizes, dtype, "weight_gradient");
+    s.launch(Operation::EmbeddingBackward, {gradient, ids}, {made});
+    return made;
+  }
   const auto indices = [&s](std::int64_t count) { return s.empty({count}, DType::INT64, "embedding_indices"); };
   const auto bytes = [&s](std::int64_t count) { return s.empty({count}, DType::BOOL, "embedding_scratch"); };
   const Tensor sorted = indices(tokens), original = indices(tokens);
@@ -253,8 +308,9 @@ Tensor sum_of_rows(Session& s, std::int64_t tokens, const Shape& sizes, DType dt
   (void)bytes(of_scan);
   const Tensor part_count = indices(1), part_offsets = indices(most_parts);
   const Tensor sums = s.empty({most_parts, sizes.back()}, DType::FP32, "embedding_part_sums");
-  s.stream(Streaming::Copy, {sorted, original, segments, segment_count, parts, offsets, part_count},
-           {part_offsets, sums});
+  // All that is sorted and counted on the way, as one kernel.
+  s.launch(Operation::EmbeddingBackward, {gradient, ids}, {made},
+           std::vector{sorted, original, segments, segment_count, parts, offsets, part_count, part_offsets, sums});
   return made;
 }
 
@@ -267,13 +323,11 @@ Tensor embedding(Session& s, const Tensor& ids, const Tensor& weight) {
   Shape sizes = ids.sizes;
   sizes.push_back(weight.size(-1));
   Tensor out = s.empty(std::move(sizes), weight.dtype, "embedding");
-  s.launch(Stream{Streaming::Lookup, out.bytes(), out.bytes()}, {ids, weight}, {out});
+  s.launch(Operation::Embedding, {ids, weight}, {out});
   if (node)
     node->apply = [&s, saved, weight_sizes = weight.sizes, dtype = weight.dtype](const Gradients& g) {
       const Tensor places = s.unpack(saved);
-      const Tensor made = sum_of_rows(s, places.elements(), weight_sizes, dtype);
-      s.launch(Stream{Streaming::Lookup, g.front().bytes(), made.bytes()}, {g.front(), places}, {made});
-      return Gradients{made};
+      return Gradients{sum_of_rows(s, g.front(), places, weight_sizes, dtype)};
     };
   return with(std::move(out), std::move(node));
 }
@@ -283,14 +337,14 @@ namespace {
 Tensor log_softmax(Session& s, const Tensor& x) {
   auto node = s.node({&x});
   Tensor out = s.empty(x.sizes, x.dtype, "log_softmax");
-  s.stream(Streaming::Loss, {x}, {out});
+  s.launch(Operation::LogSoftmax, {x}, {out});
   Saved saved;
   if (node) saved = s.save(out);
   if (node)
     node->apply = [&s, saved](const Gradients& g) {
       const Tensor result = s.unpack(saved);
       const Tensor made = s.empty(result.sizes, result.dtype, "log_softmax_gradient");
-      s.stream(Streaming::Loss, {g.front(), result}, {made});
+      s.launch(Operation::LogSoftmaxBackward, {g.front(), result}, {made});
       return Gradients{made};
     };
   return with(std::move(out), std::move(node));
@@ -305,12 +359,12 @@ Tensor cross_entropy(Session& s, const Tensor& logits, const Tensor& labels) {
   if (node) saved = s.save(probabilities), saved_labels = s.save(labels);
   Tensor out = s.empty({}, probabilities.dtype, "nll_loss");
   const Tensor weight = s.empty({}, probabilities.dtype, "nll_loss_weight");
-  s.launch(Stream{Streaming::Loss, labels.bytes(), out.bytes()}, {probabilities, labels}, {out, weight});
+  s.launch(Operation::NllLoss, {probabilities, labels}, {out, weight});
   if (node)
     node->apply = [&s, saved_weight = s.save(weight), saved_labels, saved](const Gradients& g) {
       const Tensor result = s.unpack(saved), places = s.unpack(saved_labels), total = s.unpack(saved_weight);
       const Tensor made = s.empty(result.sizes, result.dtype, "nll_loss_gradient");
-      s.launch(Stream{Streaming::Fill, {}, made.bytes()}, {g.front(), result, places, total}, {made});
+      s.launch(Operation::NllLossBackward, {g.front(), places, total}, {made});
       return Gradients{made};
     };
   return with(std::move(out), std::move(node));

@@ -33,10 +33,10 @@ namespace tidemark::parallel::torch {
 // Element by element.
 [[nodiscard]] Tensor add(Session& s, const Tensor& a, const Tensor& b);
 [[nodiscard]] Tensor mul(Session& s, const Tensor& a, const Tensor& b);
-[[nodiscard]] Tensor add_number(Session& s, const Tensor& x);
-[[nodiscard]] Tensor mul_number(Session& s, const Tensor& x);
+[[nodiscard]] Tensor add_number(Session& s, const Tensor& x, double number);
+[[nodiscard]] Tensor mul_number(Session& s, const Tensor& x, double factor);
 [[nodiscard]] Tensor neg(Session& s, const Tensor& x);
-[[nodiscard]] Tensor pow_number(Session& s, const Tensor& x);
+[[nodiscard]] Tensor pow_number(Session& s, const Tensor& x, double exponent);
 [[nodiscard]] Tensor rsqrt(Session& s, const Tensor& x);
 [[nodiscard]] Tensor tanh(Session& s, const Tensor& x);
 [[nodiscard]] Tensor silu(Session& s, const Tensor& x);

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "parallel/torch/aten.hpp"
@@ -12,11 +14,7 @@ namespace tidemark::parallel::torch {
 namespace {
 
 // Batch, heads, sequence, width: as batch, sequence, heads, width.
-Tensor swapped(Tensor t) {
-  std::swap(t.sizes[1], t.sizes[2]);
-  std::swap(t.strides[1], t.strides[2]);
-  return t;
-}
+Tensor by_sequence(Tensor t) { return swapped(std::move(t), 1, 2); }
 
 // Outputs and gradients of FlashAttention lie in memory as what they are like does (empty_like).
 Tensor like(Session& s, const Tensor& t, std::string_view what) {
@@ -25,18 +23,36 @@ Tensor like(Session& s, const Tensor& t, std::string_view what) {
 
 // Those of the memory-efficient kernel have heads after the sequence.
 Tensor with_heads_last(Session& s, const Tensor& t, std::string_view what) {
-  return swapped(s.empty(swapped(t).sizes, t.dtype, what));
+  Shape strides = contiguous_strides(by_sequence(t).sizes);
+  std::swap(strides[1], strides[2]);
+  return s.empty_strided(t.sizes, strides, t.dtype, what);
 }
 
-Attention shape_of(const Tensor& q, const Tensor& k) {
-  return {Pass::Forward, q.sizes[0], q.sizes[2], q.sizes[1], k.sizes[1], q.sizes[3], q.dtype};
+// What a kernel with those heads after the sequence copies first.
+Tensor copied_with_heads_last(Session& s, const Tensor& t, std::string_view what) {
+  Tensor copy = with_heads_last(s, t, what);
+  s.launch(Operation::Copy, {t}, {copy});
+  return copy;
+}
+
+struct AttentionShape {
+  std::int64_t batch, sequence, heads, kv_heads, head_dim;
+  DType dtype;
+};
+
+AttentionShape shape_of(const Tensor& q, const Tensor& k) {
+  return {q.sizes[0], q.sizes[2], q.sizes[1], k.sizes[1], q.sizes[3], q.dtype};
+}
+
+Attributes attributes_of(const AttentionShape& shape, bool causal, double dropout) {
+  return {1 / std::sqrt(static_cast<double>(shape.head_dim)), causal ? 1.0 : 0.0, dropout};
 }
 
 std::int64_t parts(std::int64_t whole, std::int64_t part) { return (whole + part - 1) / part; }
 
 // flash_api.cpp num_splits_heuristic: the fewest parts of the keys that keep the device 85 % as busy as the best number
 // of parts would; one where sequences and heads do that alone.
-std::int64_t key_parts(const Attention& shape, std::int64_t multiprocessors) {
+std::int64_t key_parts(const AttentionShape& shape, std::int64_t multiprocessors) {
   constexpr std::int64_t query_block = 64, most = 128;
   constexpr double nearly_full = 0.8, good_enough = 0.85;
   const std::int64_t key_block = shape.head_dim <= 64 ? 256 : shape.head_dim <= 128 ? 128 : 64;
@@ -63,51 +79,54 @@ Tensor flash_attention(Session& s, const Tensor& query, const Tensor& key, const
   auto node = s.node({&q, &k, &v});
   Saved saved_q, saved_k, saved_v;
   if (node) saved_q = s.save(q), saved_k = s.save(k), saved_v = s.save(v);
-  const Attention shape = shape_of(q, k);
+  const AttentionShape shape = shape_of(q, k);
+  const Attributes attributes = attributes_of(shape, true, probability);
   Tensor out = like(s, q, "attention");
   const Tensor lse = s.empty({shape.batch, shape.heads, shape.sequence}, DType::FP32, "attention_lse");
-  std::vector<Tensor> made{out, lse};
+  std::vector<Tensor> partial;
   const std::int64_t width = round_up(shape.head_dim, std::int64_t{32});
   // The kernel draws a dropout mask from the seed again, and then leaves its keys together.
   const std::int64_t split = probability > 0 ? 1 : key_parts(shape, s.habits().multiprocessors);
   if (s.habits().kernel_workspaces && split > 1) {
-    made.push_back(s.empty({split, shape.batch, shape.heads, shape.sequence}, DType::FP32, "attention_lse_parts"));
-    made.push_back(s.empty({split, shape.batch, shape.heads, shape.sequence, width}, DType::FP32, "attention_parts"));
+    const Shape rows{split, shape.batch, shape.heads, shape.sequence};
+    partial.push_back(s.empty(rows, DType::FP32, "attention_lse_parts"));
+    partial.push_back(s.empty({rows[0], rows[1], rows[2], rows[3], width}, DType::FP32, "attention_parts"));
   }
   const Tensor seed = s.empty({2}, DType::INT64, "attention_rng_state");
   const Tensor offset = s.empty({1}, DType::INT64, "attention_rng_offset");
-  made.push_back(seed), made.push_back(offset);
-  s.launch(shape, {q, k, v}, made);
-  made.clear();
+  s.launch({Operation::Attention, attributes}, {by_sequence(q), by_sequence(k), by_sequence(v), Tensor{}},
+           {by_sequence(out), lse, seed, offset}, partial);
+  partial.clear();
   if (node)
     node->apply = [&s, saved_offset = s.save(offset), saved_seed = s.save(seed), saved_out = s.save(out),
-                   saved_lse = s.save(lse), saved_v, saved_q, saved_k, shape, width](const Gradients& g) {
+                   saved_lse = s.save(lse), saved_v, saved_q, saved_k, shape, attributes, width](const Gradients& g) {
       const Tensor in_q = s.unpack(saved_q), in_k = s.unpack(saved_k), in_v = s.unpack(saved_v);
       const Tensor result = s.unpack(saved_out), sums = s.unpack(saved_lse), random = s.unpack(saved_seed),
                    place = s.unpack(saved_offset);
       const bool workspaces = s.habits().kernel_workspaces;
       // attention_backward.cu _flash_attention_backward: the kernel wants heads after the sequence.
       Tensor rearranged;
-      if (workspaces && !swapped(result).contiguous())
-        rearranged = s.empty(result.sizes, result.dtype, "attention_copy");
+      if (workspaces && !by_sequence(result).contiguous())
+        rearranged = copied_with_heads_last(s, result, "attention_copy");
+      const Tensor& read = rearranged.defined() ? rearranged : result;
       const Tensor dq = like(s, in_q, "query_gradient");
       const Tensor dk = like(s, in_k, "key_gradient"), dv = like(s, in_v, "value_gradient");
-      std::vector<Tensor> outputs{dq, dk, dv};
-      const std::size_t gradients = outputs.size();
+      std::vector<Tensor> scratch;
       if (workspaces) {
         // flash_api.cpp mha_bwd: sequences in blocks of 128, heads in multiples of 32 elements; fp32.
         const std::int64_t rounded = round_up(shape.sequence, std::int64_t{128});
-        outputs.push_back(s.empty({shape.batch, shape.heads, rounded}, DType::FP32, "softmax_d"));
-        outputs.push_back(s.empty({shape.batch, rounded, shape.heads, width}, DType::FP32, "query_gradient_sum"));
+        scratch.push_back(s.empty({shape.batch, shape.heads, rounded}, DType::FP32, "softmax_d"));
+        scratch.push_back(s.empty({shape.batch, rounded, shape.heads, width}, DType::FP32, "query_gradient_sum"));
         if (shape.heads != shape.kv_heads) {  // summed over the heads that share a key once all are there
-          outputs.push_back(s.empty(result.sizes, in_k.dtype, "expanded_key_gradient"));
-          outputs.push_back(s.empty(result.sizes, in_v.dtype, "expanded_value_gradient"));
+          scratch.push_back(s.empty(result.sizes, in_k.dtype, "expanded_key_gradient"));
+          scratch.push_back(s.empty(result.sizes, in_v.dtype, "expanded_value_gradient"));
         }
       }
-      Attention back = shape;
-      back.pass = Pass::Backward;
-      s.launch(back, {g.front(), in_q, in_k, in_v, result, sums, random, place}, outputs);
-      while (outputs.size() > gradients) outputs.pop_back();
+      s.launch({Operation::AttentionBackward, attributes},
+               {by_sequence(g.front()), by_sequence(in_q), by_sequence(in_k), by_sequence(in_v), by_sequence(read),
+                sums, random, place, Tensor{}},
+               {by_sequence(dq), by_sequence(dk), by_sequence(dv)}, scratch);
+      while (!scratch.empty()) scratch.pop_back();
       return Gradients{dq, dk, dv};
     };
   return with(std::move(out), std::move(node));
@@ -124,7 +143,7 @@ struct Blocks {
 
 // kernels/cutlassB.h, from compute capability 8.0 on: of kernels for heads so wide, the first whose blocks a
 // multiprocessor can hold.
-Blocks blocks_of(const Attention& shape, bool large) {
+Blocks blocks_of(const AttentionShape& shape, bool large) {
   const bool half = size_of(shape.dtype) == size_of(DType::BF16);
   if (shape.head_dim <= 64) return {64, 64, half};
   if (!large) return half && shape.head_dim <= 96 ? Blocks{128, 64, true} : Blocks{64, 64, false};
@@ -134,7 +153,7 @@ Blocks blocks_of(const Attention& shape, bool large) {
 
 // kernel_backward.h workspace_size: query gradients in blocks, each with a lock and a counter; those of keys and
 // values, where they are neither fp32 nor in registers, for each of the parts into which keys are split.
-Bytes workspace_of(const Attention& shape, bool large) {
+Bytes workspace_of(const AttentionShape& shape, bool large) {
   constexpr std::int64_t header = 4, most_split = 200;  // floats; heads at once
   const Blocks blocks = blocks_of(shape, large);
   const std::int64_t tiles = parts(shape.sequence, blocks.queries) * parts(shape.head_dim, blocks.keys);
@@ -149,22 +168,24 @@ Bytes workspace_of(const Attention& shape, bool large) {
   return Bytes{shape.batch * shape.heads * round_up(floats, std::int64_t{4})} * size_of(DType::FP32).count();
 }
 
-// Each row's sum of gradient times output: halves leave it to the kernel, fp32 is multiplied and summed before.
-Tensor row_sums(Session& s, const Attention& shape, const Tensor& gradient, const Tensor& out) {
+// Each row's sum of gradient times output: halves leave it to the kernel, fp32 is multiplied and summed before. The
+// operation computes it itself in either case.
+Tensor row_sums(Session& s, const AttentionShape& shape, const Tensor& gradient, const Tensor& out) {
   const Shape rows{shape.batch, shape.heads, shape.sequence};
   if (shape.dtype != DType::FP32) return s.empty(rows, DType::FP32, "delta");
-  const Tensor product = s.empty(out.sizes, DType::FP32, "delta_product");
-  s.stream(Streaming::Add, {gradient, out}, {product});
-  const Tensor sum = s.empty(rows, DType::FP32, "delta_sum");
-  s.stream(Streaming::Reduce, {product}, {sum});
+  const Tensor product = s.empty(by_sequence(out).sizes, DType::FP32, "delta_product");
+  s.launch(Operation::Multiply, {by_sequence(gradient), by_sequence(out)}, {product});
+  const Tensor sum = s.empty(with_size(product.sizes, -1, 1), DType::FP32, "delta_sum");
+  s.launch(Operation::Sum, {product}, {sum});
   Tensor delta = s.empty(rows, DType::FP32, "delta");
-  s.stream(Streaming::Copy, {sum}, {delta});
+  s.launch(Operation::Copy, {sized(by_sequence(sum), rows)}, {delta});
   return delta;
 }
 
 std::vector<Saved> save_all(Session& s, const std::vector<Tensor>& tensors) {
   std::vector<Saved> saved;
-  for (const Tensor& t : tensors) saved.push_back(s.save(t));
+  for (const Tensor& t : tensors)
+    if (t.defined()) saved.push_back(s.save(t));
   return saved;
 }
 
@@ -177,28 +198,29 @@ Tensor efficient_attention(Session& s, const Tensor& query, const Tensor& key, c
   Saved saved_bias, saved_q, saved_k, saved_v;
   if (node && bias.defined()) saved_bias = s.save(bias);
   if (node) saved_k = s.save(k), saved_q = s.save(q), saved_v = s.save(v);
-  const Attention shape = shape_of(q, k);
+  const AttentionShape shape = shape_of(q, k);
+  const Attributes attributes = attributes_of(shape, !bias.defined(), probability);
   // attention.cu: with dropout, seed and offset lie in the host's memory; without, they are tensors that nobody reads.
-  std::vector<Tensor> random;
+  std::vector<Tensor> random(2);
   if (probability == 0)
     random = {s.empty({1}, DType::INT64, "attention_rng_state"), s.empty({1}, DType::INT64, "attention_rng_offset")};
   Tensor out = with_heads_last(s, q, "attention");
   constexpr std::int64_t aligned = 32;  // kernel_forward.h kAlignLSE
-  std::vector<Tensor> made{out};
-  made.insert(made.end(), random.begin(), random.end());
-  Tensor lse;  // none where no gradient will be asked for
+  Tensor lse, rows;                     // none where no gradient will be asked for
   if (node) {
     lse = s.empty({shape.batch, shape.heads, round_up(shape.sequence, aligned)}, DType::FP32, "attention_lse");
-    made.push_back(lse);
+    rows = narrowed(lse, -1, 0, shape.sequence);
   }
   constexpr std::int64_t widest = 128;  // that is summed in registers
+  Tensor sum;
   if (s.habits().kernel_workspaces && shape.dtype != DType::FP32 && shape.head_dim > widest)
-    made.push_back(s.empty(out.sizes, DType::FP32, "attention_sum"));
-  s.launch(shape, {q, k, v}, made);
-  made.clear();
+    sum = s.empty(out.sizes, DType::FP32, "attention_sum");
+  s.launch({Operation::Attention, attributes}, {by_sequence(q), by_sequence(k), by_sequence(v), bias},
+           {by_sequence(out), rows, random[0], random[1]}, sum);
+  sum = {}, rows = {};
   if (node)
     node->apply = [&s, saved_random = save_all(s, random), saved_out = s.save(out), saved_lse = s.save(lse), saved_v,
-                   saved_q, saved_k, saved_bias, shape](const Gradients& g) {
+                   saved_q, saved_k, saved_bias, shape, attributes](const Gradients& g) {
       const Tensor in_bias = saved_bias ? s.unpack(saved_bias) : Tensor{};
       const Tensor in_k = s.unpack(saved_k), in_q = s.unpack(saved_q), in_v = s.unpack(saved_v);
       const Tensor sums = s.unpack(saved_lse), result = s.unpack(saved_out);
@@ -206,24 +228,25 @@ Tensor efficient_attention(Session& s, const Tensor& query, const Tensor& key, c
       for (const Saved& saved : saved_random) drawn.push_back(s.unpack(saved));
       const bool workspaces = s.habits().kernel_workspaces;
       Tensor gradient = g.front();
-      if (workspaces && !swapped(gradient).contiguous()) gradient = with_heads_last(s, gradient, "gradient_copy");
+      if (workspaces && !by_sequence(gradient).contiguous())
+        gradient = copied_with_heads_last(s, gradient, "gradient_copy");
       const Tensor dq = with_heads_last(s, in_q, "query_gradient"), dk = with_heads_last(s, in_k, "key_gradient"),
                    dv = with_heads_last(s, in_v, "value_gradient");
-      std::vector<Tensor> outputs{dq, dk, dv};
-      const std::size_t gradients = outputs.size();
+      std::vector<Tensor> scratch;
       if (workspaces) {
         if (shape.heads != shape.kv_heads) {  // summed over the heads that share a key once all are there
-          outputs.push_back(s.empty(result.sizes, in_k.dtype, "expanded_key_gradient"));
-          outputs.push_back(s.empty(result.sizes, in_v.dtype, "expanded_value_gradient"));
+          scratch.push_back(s.empty(result.sizes, in_k.dtype, "expanded_key_gradient"));
+          scratch.push_back(s.empty(result.sizes, in_v.dtype, "expanded_value_gradient"));
         }
-        outputs.push_back(row_sums(s, shape, gradient, result));
+        scratch.push_back(row_sums(s, shape, gradient, result));
         const Bytes size = workspace_of(shape, s.habits().large_blocks);
-        outputs.push_back(s.empty({size / size_of(DType::FP32)}, DType::FP32, "attention_workspace"));
+        scratch.push_back(s.empty({size / size_of(DType::FP32)}, DType::FP32, "attention_workspace"));
       }
-      Attention back = shape;
-      back.pass = Pass::Backward;
-      s.launch(back, {gradient, in_q, in_k, in_v, result, sums}, outputs);
-      while (outputs.size() > gradients) outputs.pop_back();
+      s.launch({Operation::AttentionBackward, attributes},
+               {by_sequence(gradient), by_sequence(in_q), by_sequence(in_k), by_sequence(in_v), by_sequence(result),
+                narrowed(sums, -1, 0, shape.sequence), Tensor{}, Tensor{}, in_bias},
+               {by_sequence(dq), by_sequence(dk), by_sequence(dv)}, scratch);
+      while (!scratch.empty()) scratch.pop_back();
       return Gradients{dq, dk, dv};
     };
   return with(std::move(out), std::move(node));
@@ -238,17 +261,23 @@ Tensor bias_of(Session& s, const Tensor& mask, DType dtype) {
   const NoGrad no_grad(s);
   Tensor bias;
   {
-    const Tensor low = s.empty({}, dtype, "attention_bias_low"), zero = s.empty({}, dtype, "attention_bias_zero");
+    const auto number = [&](double value, std::string_view what) {
+      Tensor made = s.empty({}, dtype, what);
+      s.launch({Operation::Fill, {value}}, {}, {made});
+      return made;
+    };
+    const Tensor low = number(-std::numeric_limits<double>::infinity(), "attention_bias_low");
+    const Tensor zero = number(0, "attention_bias_zero");
     bias = s.empty(mask.sizes, dtype, "attention_bias");
-    s.stream(Streaming::Activation, {mask, low, zero}, {bias});
+    s.launch(Operation::Where, {mask, zero, low}, {bias});
   }
   const std::int64_t width = bias.size(-1);
   if (width % aligned == 0) return bias;
   Shape padded = bias.sizes;
   padded.back() = round_up(width, aligned);
   Tensor wide = s.empty(padded, dtype, "attention_bias_padded");
-  s.stream(Streaming::Copy, {bias}, {wide});
   wide.sizes = bias.sizes;
+  s.launch(Operation::Copy, {bias}, {wide});
   return wide;
 }
 

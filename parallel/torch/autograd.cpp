@@ -164,12 +164,12 @@ class Engine {
     }
     const bool in_place = session_.habits().sums_in_place || taker.immediate;
     if (in_place && sum.storage.use_count() == 1 && !sum.view && sum.dense()) {
-      session_.stream(Streaming::Add, {sum, gradient}, {sum});
+      session_.launch(Operation::Add, {sum, gradient}, {sum});
       return;
     }
     if (giver.sum.valid()) {
       Tensor total = session_.empty(sum.sizes, sum.dtype, giver.sum, Category::Temporaries);
-      session_.stream(Streaming::Add, {sum, gradient}, {total});
+      session_.launch(Operation::Add, {sum, gradient}, {total});
       sum = std::move(total);
       return;
     }
@@ -198,7 +198,7 @@ std::shared_ptr<Leaf> leaf(Session& session, const Tensor& value) {
     if (!its || !gradient.defined()) return Gradients{};
     constexpr long only_here = 2;  // in `gradients` and in `gradient`
     if (its->gradient.defined()) {
-      session.stream(Streaming::Add, {its->gradient, gradient}, {its->gradient});
+      session.launch(Operation::Add, {its->gradient, gradient}, {its->gradient});
     } else if (gradient.storage.use_count() <= only_here && gradient.strides == its->value.strides) {
       its->gradient = gradient.detached();
     } else {

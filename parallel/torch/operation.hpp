@@ -10,6 +10,9 @@
 
 namespace tidemark::parallel::torch {
 
+/// Numbers of a model or a training that change neither memory nor time are the usual ones.
+inline constexpr double usual_epsilon = 1e-5, usual_rotary_base = 10'000, usual_learning_rate = 1e-3;
+
 /// The result of an operation, whose gradient goes to that node.
 inline Tensor with(Tensor made, Ref<Node> node, std::size_t output = 0) {
   made.gradient = {std::move(node), output};
@@ -23,7 +26,8 @@ inline Shape with_size(Shape sizes, int dimension, std::int64_t size) {
 }
 
 /// What an elementwise operation makes, laid out as its operands are.
-[[nodiscard]] Tensor elementwise(Session& s, std::string_view name, Streaming kind, Operands operands, DType dtype);
+[[nodiscard]] Tensor elementwise(Session& s, std::string_view name, const Computation& what, Operands operands,
+                                 DType dtype);
 
 /// An operand of a product, in autocast's type where it is on.
 [[nodiscard]] Tensor operand(Session& s, const Tensor& x);

@@ -70,11 +70,13 @@ Program Process::finish() && {
 
 // ---- work -----------------------------------------------------------------------------------------------------------
 
-void Process::launch(const Kernel& kernel, std::span<const BufferId> inputs, std::span<const BufferId> outputs,
-                     StreamId stream) {
-  for (const BufferId b : inputs) use(b);
-  for (const BufferId b : outputs) use(b);
-  program.launch(kernel, inputs, outputs, stream);
+void Process::launch(const Computation& what, std::span<const ViewedOperand> inputs,
+                     std::span<const ViewedOperand> outputs, std::span<const BufferId> scratch, StreamId stream) {
+  for (const auto& operands : {inputs, outputs})
+    for (const ViewedOperand& o : operands)
+      if (o.operand.buffer.valid()) use(o.operand.buffer);
+  for (const BufferId b : scratch) use(b);
+  program.launch(what, inputs, outputs, scratch, stream);
 }
 
 void Process::borrow(BufferId buffer, StreamId stream) {
@@ -110,23 +112,24 @@ void Process::ensure_created(CommSlot comm) {
   program.push(CreateCommunicator{comm});
 }
 
-void Process::collective(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size, StreamId stream) {
+void Process::collective(CommSlot comm, const CollectiveOp& call, Operand in, Operand out, Bytes size,
+                         StreamId stream) {
   if (!shared(comm)) return;
   ensure_created(comm);
-  use(in), use(out);
-  program.collective(comm, kind, in, out, size, stream);
+  use(in.buffer), use(out.buffer);
+  program.collective(comm, call, in, out, size, stream);
 }
 
-void Process::unchecked_collective(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size) {
+void Process::unchecked_collective(CommSlot comm, const CollectiveOp& call, Operand in, Operand out, Bytes size) {
   if (comm.valid()) ensure_created(comm);
-  collective(comm, kind, in, out, size);
+  collective(comm, call, in, out, size);
 }
 
-EventId Process::collective_aside(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size) {
+EventId Process::collective_aside(CommSlot comm, const CollectiveOp& call, Operand in, Operand out, Bytes size) {
   if (!shared(comm)) return {};
   ensure_created(comm);
   wait(communication_stream, record(compute_stream));
-  collective(comm, kind, in, out, size, communication_stream);
+  collective(comm, call, in, out, size, communication_stream);
   return record(communication_stream);
 }
 
@@ -148,16 +151,17 @@ EventId Process::exchange_aside(CommSlot comm, StreamId stream, std::span<const 
 
 // ---- drivers and libraries ------------------------------------------------------------------------------------------
 
-void Process::blas_handle(Pass thread) {
+void Process::blas_handle(HostThread thread) {
   if (!std::exchange(has_blas_handle_[static_cast<int>(thread)], true)) create(DriverResource::BlasHandle);
 }
 
-BufferId Process::blas_workspace(Pass thread) {
+BufferId Process::blas_workspace(HostThread thread) {
   BufferId& workspace = blas_workspace_[static_cast<int>(thread)];
   if (workspace.valid()) return workspace;
   blas_handle(thread);
-  workspace = alloc(blas_workspace_size_, Category::Workspaces,
-                    thread == Pass::Forward ? "workspace.cublas.forward_thread" : "workspace.cublas.autograd_thread");
+  workspace =
+      alloc(blas_workspace_size_, Category::Workspaces,
+            thread == HostThread::Main ? "workspace.cublas.forward_thread" : "workspace.cublas.autograd_thread");
   keep(workspace);
   return workspace;
 }

@@ -14,6 +14,9 @@
 
 namespace tidemark::parallel::torch {
 
+/// Threads of a process that launch kernels: the one that runs the program, and autograd's for the device.
+enum class HostThread : std::uint8_t { Main, Autograd };
+
 /// One process of a job while its program is written: its memory, its streams, the groups it is a member of, and where
 /// in the step it is.
 class Process {
@@ -61,12 +64,10 @@ class Process {
 
   // ---- work
 
-  void launch(const Kernel& kernel, std::span<const BufferId> inputs, std::span<const BufferId> outputs,
-              StreamId stream = compute_stream);
-  void launch(const Kernel& kernel, std::initializer_list<BufferId> inputs, std::initializer_list<BufferId> outputs,
-              StreamId stream = compute_stream) {
-    launch(kernel, std::span(inputs.begin(), inputs.size()), std::span(outputs.begin(), outputs.size()), stream);
-  }
+  ViewId view(DType dtype, const Shape& sizes, const Shape& strides) { return program.view(dtype, sizes, strides); }
+  OffsetId offset(Bytes from) { return program.offset(from); }
+  void launch(const Computation& what, std::span<const ViewedOperand> inputs, std::span<const ViewedOperand> outputs,
+              std::span<const BufferId> scratch, StreamId stream = compute_stream);
 
   /// The buffer is used on another stream: when it is freed, it is not handed out again before that is done.
   void borrow(BufferId buffer, StreamId stream);
@@ -80,12 +81,12 @@ class Process {
   // ---- communication; the communicator is made at its first use
 
   /// A collective of my group. Nothing happens in a group of one.
-  void collective(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size,
+  void collective(CommSlot comm, const CollectiveOp& call, Operand in, Operand out, Bytes size,
                   StreamId stream = compute_stream);
   /// The same where the framework does not look at the group's size first: a group of one still gets its communicator.
-  void unchecked_collective(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size);
+  void unchecked_collective(CommSlot comm, const CollectiveOp& call, Operand in, Operand out, Bytes size);
   /// The same beside what the compute stream does next; `join` makes that stream wait for it.
-  [[nodiscard]] EventId collective_aside(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size);
+  [[nodiscard]] EventId collective_aside(CommSlot comm, const CollectiveOp& call, Operand in, Operand out, Bytes size);
   void exchange(CommSlot comm, std::span<const Transfer> transfers, StreamId stream = compute_stream);
   /// The same on a stream of its own, after what the compute stream has been given; what is sent may be freed at once,
   /// but is not handed out again before it is gone.
@@ -94,8 +95,8 @@ class Process {
   // ---- what drivers and libraries take
 
   void create(DriverResource resource) { program.push(CreateDriver{resource}); }
-  void blas_handle(Pass thread);         ///< PyTorch has one for each thread, made when it is needed
-  BufferId blas_workspace(Pass thread);  ///< of the framework's own GEMMs: forward or autograd thread
+  void blas_handle(HostThread thread);         ///< PyTorch has one for each thread, made when it is needed
+  BufferId blas_workspace(HostThread thread);  ///< of the framework's own GEMMs
   [[nodiscard]] Bytes blas_workspace_size() const { return blas_workspace_size_; }
 
   /// So many times what was written so far will be written in all.

@@ -25,14 +25,16 @@ namespace {
 // CUDABlas.cpp: of a product to which a bias is added, cuBLASLt's work, where CUBLASLT_WORKSPACE_SIZE is not set.
 constexpr Bytes blas_lt_workspace{std::int64_t{1} << 20};
 
-void gemm(Session& s, Gemm shape, Operands inputs, const Tensor& out, Pass pass) {
-  if (!s.habits().kernel_workspaces) return s.launch(shape, inputs, {out});
-  if (s.habits().keeps_blas_workspace) return s.launch(shape, inputs, {out}, s.process.blas_workspace(pass));
-  s.process.blas_handle(pass);
-  const Bytes size = inputs.size() > 2 ? blas_lt_workspace : s.process.blas_workspace_size();
-  const Tensor workspace =
-      s.empty({size / size_of(DType::INT64)}, DType::INT64, "workspace.cublas", Category::Workspaces);
-  s.launch(shape, inputs, {out}, workspace.buffer());
+// out = a b, + bias where there is one.
+void gemm(Session& s, Tensor a, Tensor b, const Tensor& bias, const Tensor& out, HostThread thread) {
+  const auto launch = [&](const Scratch& workspace) {
+    s.launch({Operation::Matmul, {1}}, {std::move(a), std::move(b), bias, Tensor{}}, {out}, workspace);
+  };
+  if (!s.habits().kernel_workspaces) return launch({});
+  if (s.habits().keeps_blas_workspace) return launch(s.process.blas_workspace(thread));
+  s.process.blas_handle(thread);
+  const Bytes size = bias.defined() ? blas_lt_workspace : s.process.blas_workspace_size();
+  launch(s.empty({size / size_of(DType::INT64)}, DType::INT64, "workspace.cublas", Category::Workspaces));
 }
 
 // [rows, inputs] times a weight, in which outputs are the first dimension or the second. Where they are the first, the
@@ -53,7 +55,7 @@ Tensor product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& 
   if (node && node->needs(1)) saved[of_x] = s.save(x);
   if (node && node->needs(0)) saved[of_weight] = s.save(weight);
   Tensor out = s.empty({rows, outputs}, x.dtype, "mm");
-  gemm(s, {rows, outputs, inputs, x.dtype}, operands, out, Pass::Forward);
+  gemm(s, x, outputs_first ? swapped(weight, 0, 1) : weight, bias, out, HostThread::Main);
   if (node)
     node->apply = [saved, of_x, of_weight, &s, rows, outputs, inputs, weight_sizes = weight.sizes, dtype = x.dtype,
                    bias_sizes = bias.sizes, added, transposed = outputs_first,
@@ -66,13 +68,14 @@ Tensor product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& 
       const auto to_weight = [&] {
         if (!saved[of_x]) return;
         made[1] = s.empty(weight_sizes, dtype, "weight_gradient");
-        gemm(s, {outputs, inputs, rows, dtype}, {g.front(), in}, made[1], Pass::Backward);
+        const Tensor &left = transposed ? g.front() : in, &right = transposed ? in : g.front();
+        gemm(s, swapped(left, 0, 1), right, {}, made[1], HostThread::Autograd);
         made[1].view = transposed;
       };
       const auto to_input = [&] {
         if (!saved[of_weight]) return;
         made[0] = s.empty({rows, inputs}, dtype, "input_gradient", Category::Temporaries);
-        gemm(s, {rows, inputs, outputs, dtype}, {g.front(), its}, made[0], Pass::Backward);
+        gemm(s, g.front(), transposed ? its : swapped(its, 0, 1), {}, made[0], HostThread::Autograd);
       };
       if (!added) to_weight();
       to_input();
@@ -119,18 +122,18 @@ Tensor batched(Session& s, const Tensor& a, const Tensor& b) {
   if (node && node->needs(0)) saved_b = s.save(b);
   const std::int64_t batch = a.sizes[0], m = a.sizes[1], k = a.sizes[2], n = b.sizes[2];
   Tensor out = s.empty({batch, m, n}, a.dtype, "bmm");
-  gemm(s, {batch * m, n, k, a.dtype}, {a, b}, out, Pass::Forward);
+  gemm(s, a, b, {}, out, HostThread::Main);
   if (node)
     node->apply = [&s, saved_a, saved_b, batch, m, n, k, dtype = a.dtype](const Gradients& g) {
       const Tensor left = saved_a ? s.unpack(saved_a) : Tensor{}, right = saved_b ? s.unpack(saved_b) : Tensor{};
       Gradients made(2);
       if (saved_a) {
         made[1] = s.empty({batch, k, n}, dtype, "bmm_gradient");
-        gemm(s, {batch * k, n, m, dtype}, {left, g.front()}, made[1], Pass::Backward);
+        gemm(s, swapped(left, 1, 2), g.front(), {}, made[1], HostThread::Autograd);
       }
       if (saved_b) {
         made[0] = s.empty({batch, m, k}, dtype, "bmm_gradient");
-        gemm(s, {batch * m, k, n, dtype}, {g.front(), right}, made[0], Pass::Backward);
+        gemm(s, g.front(), swapped(right, 1, 2), {}, made[0], HostThread::Autograd);
       }
       return made;
     };

@@ -1,5 +1,7 @@
 #include "parallel/torch/session.hpp"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "sim/base/ensure.hpp"
@@ -18,7 +20,7 @@ bool is_state(Category category) {
 Tensor Session::make(const Shape& sizes, const Shape& strides, DType dtype, std::string_view what, Category category) {
   Tensor tensor = make(sizes, strides, dtype, labels_.within(scope_, what), category);
   if (recorder != nullptr && category == Category::Parameters)
-    recorder->made({name_of(tensor), tensor.sizes, dtype, what == trained_parameter});
+    recorder->made({name_of(tensor.buffer()), tensor.sizes, dtype, what == trained_parameter});
   return tensor;
 }
 
@@ -26,7 +28,7 @@ Tensor Session::make(const Shape& sizes, const Shape& strides, DType dtype, Labe
   const BufferId buffer = process.alloc(elements_of(sizes) * size_of(dtype), category, label, stream_);
   if (is_state(category)) process.keep(buffer);
   process.hold(buffer);
-  return {Ref(storages_.make(*this, buffer)), sizes, strides, dtype, {}};
+  return {Ref(storages_.make(*this, buffer)), sizes, strides, 0, dtype, {}};
 }
 
 Tensor Session::empty(const Shape& sizes, DType dtype, LabelId label, Category category) {
@@ -45,24 +47,59 @@ Tensor Session::empty_strided(Shape sizes, Shape strides, DType dtype, std::stri
   return make(sizes, strides, dtype, what, default_category());
 }
 
-void Session::launch(const Kernel& kernel, Operands inputs, Operands outputs, BufferId workspace) {
-  inputs_.clear(), outputs_.clear();
-  for (const Tensor& t : inputs) inputs_.push_back(t.buffer());
-  for (const Tensor& t : outputs) outputs_.push_back(t.buffer());
-  if (workspace.valid()) inputs_.push_back(workspace);
-  process.launch(kernel, inputs_, outputs_, stream_);
+Operand Session::operand(const Tensor& tensor, BufferId buffer) {
+  return {buffer, process.offset(tensor.offset * size_of(tensor.dtype))};
+}
+
+void Session::view(Operands operands, std::vector<ViewedOperand>& into) {
+  into.clear();
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const BufferId buffer = operands.buffer(i);
+    const Tensor& t = operands[i];
+    into.push_back(buffer.valid() ? ViewedOperand{operand(t, buffer), process.view(t.dtype, t.sizes, t.strides)}
+                                  : ViewedOperand{});
+  }
+}
+
+void Session::launch(const Computation& what, Operands inputs, Operands outputs, const Scratch& scratch) {
+  view(inputs, inputs_);
+  view(outputs, outputs_);
+  process.launch(what, inputs_, outputs_, scratch.buffers(), stream_);
   if (recorder == nullptr) return;
   Recording::Operation operation;
-  const std::string made = name_of(outputs.front());
+  const auto names = [&](const std::vector<ViewedOperand>& operands) {
+    std::vector<std::string> all;
+    for (const ViewedOperand& o : operands)
+      if (o.operand.buffer.valid()) all.push_back(name_of(o.operand.buffer));
+    return all;
+  };
+  operation.inputs = names(inputs_);
+  operation.outputs = names(outputs_);
+  const std::string& made = operation.outputs.front();
   operation.name = made.substr(0, made.find('@'));
-  for (const Tensor& t : inputs) operation.inputs.push_back(name_of(t));
-  for (const Tensor& t : outputs) operation.outputs.push_back(name_of(t));
   recorder->launched(std::move(operation));
 }
 
+void Session::collective(CommSlot comm, CollectiveKind kind, const Tensor& in, const Tensor& out, Reduction reduction) {
+  process.collective(comm, {kind, in.dtype, reduction}, operand(in, in.buffer()), operand(out, out.buffer()),
+                     std::max(in.bytes(), out.bytes()), stream_);
+}
+
+void Session::unchecked_collective(CommSlot comm, CollectiveKind kind, const Tensor& in, const Tensor& out,
+                                   Reduction reduction) {
+  process.unchecked_collective(comm, {kind, in.dtype, reduction}, operand(in, in.buffer()), operand(out, out.buffer()),
+                               std::max(in.bytes(), out.bytes()));
+}
+
+EventId Session::collective_aside(CommSlot comm, CollectiveKind kind, const Tensor& in, const Tensor& out,
+                                  Reduction reduction) {
+  return process.collective_aside(comm, {kind, in.dtype, reduction}, operand(in, in.buffer()),
+                                  operand(out, out.buffer()), std::max(in.bytes(), out.bytes()));
+}
+
 // Parameters and buffers by their own names, which are nobody else's; others with their buffer in the program.
-std::string Session::name_of(const Tensor& tensor) const {
-  const Alloc& alloc = process.allocation(tensor.buffer());
+std::string Session::name_of(BufferId buffer) const {
+  const Alloc& alloc = process.allocation(buffer);
   const std::string& label = process.text(alloc.label);
   if (alloc.category != Category::Parameters) return fmt::format("{}@b{}", label, alloc.buffer.value);
   const std::size_t end = label.size() - trained_parameter.size() - 1;
@@ -72,14 +109,8 @@ std::string Session::name_of(const Tensor& tensor) const {
 void Session::checkpointed(const Tensor& input, const Tensor& output) {
   if (recorder == nullptr) return;
   recorder->begin_function();
-  recorder->launched({process.text(scope_), {name_of(input)}, {name_of(output)}, {name_of(input)}});
-}
-
-void Session::stream(Streaming kind, Operands inputs, Operands outputs) {
-  Bytes read, written;
-  for (const Tensor& t : inputs) read += t.bytes();
-  for (const Tensor& t : outputs) written += t.bytes();
-  launch(Stream{kind, read, written}, inputs, outputs);
+  recorder->launched(
+      {process.text(scope_), {name_of(input.buffer())}, {name_of(output.buffer())}, {name_of(input.buffer())}});
 }
 
 void Session::reclassify(const Tensor& tensor, Category category) { process.reclassify(tensor.buffer(), category); }
@@ -113,7 +144,7 @@ Saved Session::save(const Tensor& tensor) {
   if (pack_ != nullptr) saved->packed = (*pack_)(tensor);
   if (saved->packed) return saved;
   keep(tensor);
-  if (recorder != nullptr) recorder->saved(name_of(tensor));
+  if (recorder != nullptr) recorder->saved(name_of(tensor.buffer()));
   saved->tensor = tensor.detached();
   return saved;
 }

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -29,6 +30,29 @@ class PackedTensor {
 };
 /// The pack hook of torch.autograd.graph.saved_tensors_hooks; null where the tensor is saved as it is.
 using PackHook = std::function<std::unique_ptr<PackedTensor>(const Tensor&)>;
+
+/// Memory that a kernel works in besides its operands, where it needs any.
+class Scratch {
+ public:
+  Scratch() = default;
+  Scratch(BufferId one) { add(one); }        // NOLINT: a workspace is scratch memory
+  Scratch(const Tensor& one) { add(one); }   // NOLINT
+  Scratch(const std::vector<Tensor>& all) {  // NOLINT
+    for (const Tensor& t : all) add(t);
+  }
+
+  [[nodiscard]] std::span<const BufferId> buffers() const { return {buffers_.begin(), buffers_.size()}; }
+
+ private:
+  void add(BufferId buffer) {
+    if (buffer.valid()) buffers_.emplace_back(buffer);
+  }
+  void add(const Tensor& tensor) {
+    if (tensor.defined()) add(tensor.buffer());
+  }
+
+  SmallVector<BufferId, 2> buffers_;
+};
 
 class SavedTensor final : public Counted {
  public:
@@ -65,9 +89,17 @@ class Session {
   [[nodiscard]] Tensor empty_strided(Shape sizes, Shape strides, DType dtype, std::string_view what);
   [[nodiscard]] Tensor empty(Shape sizes, DType dtype, std::string_view what, Category category);
   [[nodiscard]] Tensor empty(const Shape& sizes, DType dtype, LabelId label, Category category);
-  /// `workspace` is a buffer that the kernel reads besides, where there is one.
-  void launch(const Kernel& kernel, Operands inputs, Operands outputs, BufferId workspace = {});
-  void stream(Streaming kind, Operands inputs, Operands outputs);
+  /// A kernel on the current stream: operands in the operation's order, undefined where it goes without.
+  void launch(const Computation& what, Operands inputs, Operands outputs, const Scratch& scratch = {});
+  /// A collective of my group on the current stream, of the larger side's elements; nothing happens in a group of one.
+  void collective(CommSlot comm, CollectiveKind kind, const Tensor& in, const Tensor& out,
+                  Reduction reduction = Reduction::Sum);
+  /// The same where the framework does not look at the group's size first: a group of one still gets its communicator.
+  void unchecked_collective(CommSlot comm, CollectiveKind kind, const Tensor& in, const Tensor& out,
+                            Reduction reduction = Reduction::Sum);
+  /// The same beside what the compute stream does next; Process::join makes that stream wait for it.
+  [[nodiscard]] EventId collective_aside(CommSlot comm, CollectiveKind kind, const Tensor& in, const Tensor& out,
+                                         Reduction reduction = Reduction::Sum);
   /// Tensor.record_stream: its memory is not handed out again before that stream has done what it was given.
   void record_stream(const Tensor& tensor, StreamId stream) { process.borrow(tensor.buffer(), stream); }
   /// From now on the storage counts as that.
@@ -163,7 +195,9 @@ class Session {
   Tensor make(const Shape& sizes, const Shape& strides, DType dtype, std::string_view what, Category category);
   Tensor make(const Shape& sizes, const Shape& strides, DType dtype, LabelId label, Category category);
   [[nodiscard]] Category default_category() const { return category_.value_or(Category::Temporaries); }
-  [[nodiscard]] std::string name_of(const Tensor& tensor) const;
+  [[nodiscard]] std::string name_of(BufferId buffer) const;
+  [[nodiscard]] Operand operand(const Tensor& tensor, BufferId buffer);
+  void view(Operands operands, std::vector<ViewedOperand>& into);
 
   Labels labels_;
   LabelId scope_;
@@ -171,8 +205,8 @@ class Session {
   bool backward_ = false;  ///< a node is running
   const PackHook* pack_ = nullptr;
   StreamId stream_ = Process::compute_stream;
-  std::int64_t sequence_ = 0;               ///< of the next node
-  std::vector<BufferId> inputs_, outputs_;  ///< of the kernel that is being launched
+  std::int64_t sequence_ = 0;                    ///< of the next node
+  std::vector<ViewedOperand> inputs_, outputs_;  ///< of the kernel that is being launched
   TorchHabits habits_;
   bool finished_ = false;
 };

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 
 #include "parallel/torch/session.hpp"
 #include "sim/base/ensure.hpp"
@@ -10,10 +9,6 @@
 namespace tidemark::parallel::torch {
 
 void Storage::unreferenced() { session_.give_up(*this); }
-
-std::int64_t elements_of(const Shape& sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
-}
 
 std::int64_t Tensor::size(int dimension) const {
   const auto place = dimension < 0 ? static_cast<std::ptrdiff_t>(sizes.size()) + dimension : dimension;
@@ -46,13 +41,55 @@ bool Tensor::dense() const {
   return within == elements();
 }
 
-Tensor Tensor::detached() const { return {storage, sizes, strides, dtype, {}}; }
+Tensor Tensor::detached() const { return {storage, sizes, strides, offset, dtype, {}}; }
 
-Shape contiguous_strides(const Shape& sizes) {
-  Shape strides(sizes.size(), 1);
-  for (std::size_t d = sizes.size(); d-- > 1;) strides[d - 1] = strides[d] * std::max<std::int64_t>(sizes[d], 1);
-  return strides;
+// ---- views ----------------------------------------------------------------------------------------------------------
+
+namespace {
+
+std::size_t place_of(const Tensor& x, int dimension) {
+  return static_cast<std::size_t>(dimension < 0 ? static_cast<int>(x.sizes.size()) + dimension : dimension);
 }
+
+Tensor viewed(Tensor x) {
+  x.gradient = {};
+  x.view = true;
+  return x;
+}
+
+}  // namespace
+
+Tensor sized(Tensor x, const Shape& sizes) {
+  x.strides = strides_of_view(x, sizes);
+  ensure(x.strides.size() == sizes.size(), "a view has strides");
+  x.sizes = sizes;
+  return viewed(std::move(x));
+}
+
+Tensor narrowed(Tensor x, int dimension, std::int64_t begin, std::int64_t size) {
+  const std::size_t d = place_of(x, dimension);
+  x.offset += begin * x.strides[d];
+  x.sizes[d] = size;
+  return viewed(std::move(x));
+}
+
+Tensor swapped(Tensor x, int a, int b) {
+  std::swap(x.sizes[place_of(x, a)], x.sizes[place_of(x, b)]);
+  std::swap(x.strides[place_of(x, a)], x.strides[place_of(x, b)]);
+  return viewed(std::move(x));
+}
+
+Tensor expanded(Tensor x, const Shape& sizes) {
+  Shape strides(sizes.size(), 0);
+  const std::size_t missing = sizes.size() - x.sizes.size();
+  for (std::size_t d = 0; d < x.sizes.size(); ++d)
+    strides[missing + d] = x.sizes[d] == sizes[missing + d] ? x.strides[d] : 0;
+  x.sizes = sizes;
+  x.strides = strides;
+  return viewed(std::move(x));
+}
+
+// ---- layouts --------------------------------------------------------------------------------------------------------
 
 Shape broadcast(const Shape& a, const Shape& b) {
   Shape sizes(std::max(a.size(), b.size()), 1);

@@ -4,15 +4,17 @@
 #include <initializer_list>
 #include <iterator>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "parallel/namespace.hpp"
 #include "parallel/torch/reference.hpp"
-#include "parallel/torch/shape.hpp"
 #include "parallel/torch/small_vector.hpp"
 #include "sim/base/category.hpp"
 #include "sim/base/dtype.hpp"
+#include "sim/base/shape.hpp"
 #include "sim/base/units.hpp"
+#include "sim/program/kernel.hpp"
 
 // Tensors as PyTorch has them, without their elements: sizes and strides over a storage that the last reference frees.
 
@@ -45,7 +47,8 @@ struct Edge {
 struct Tensor {
   Ref<Storage> storage;
   Shape sizes;
-  Shape strides;  ///< elements
+  Shape strides;            ///< elements
+  std::int64_t offset = 0;  ///< elements from the storage's beginning
   DType dtype = DType::BF16;
   Edge gradient;      ///< no node: it needs none
   bool view = false;  ///< of another tensor, which it holds
@@ -66,14 +69,35 @@ struct Tensor {
 /// A gradient for each output of an operation, or for each input; undefined where none is needed.
 using Gradients = SmallVector<Tensor, 3>;
 
+/// A tensor that an operation is handed; one that is moved in is referred to for the last time, until the operation is
+/// over. It may be undefined: the operation goes without.
+class TensorOperand {
+ public:
+  TensorOperand(const Tensor& its)  // NOLINT: {x, &y} are operands
+      : tensor_(&its), buffer_(its.defined() ? its.buffer() : BufferId{}) {}
+  TensorOperand(const Tensor* its) : TensorOperand(*its) {}  // NOLINT
+  TensorOperand(Tensor&& its)                                // NOLINT
+      : TensorOperand(static_cast<const Tensor&>(its)) {
+    last_ = std::move(its.storage);
+  }
+  TensorOperand(const TensorOperand&) = delete;
+  TensorOperand& operator=(const TensorOperand&) = delete;
+  ~TensorOperand() = default;
+
+  /// Its sizes, strides and type; `buffer()` is its memory.
+  [[nodiscard]] const Tensor& tensor() const { return *tensor_; }
+  [[nodiscard]] BufferId buffer() const { return buffer_; }
+
+ private:
+  const Tensor* tensor_;
+  BufferId buffer_;
+  Ref<Storage> last_;
+};
+
 /// Tensors that a function is handed, wherever they lie: it reads them while it runs, and keeps none.
 class Operands {
  public:
-  struct Operand {
-    Operand(const Tensor& its) : tensor(&its) {}  // NOLINT: {x, &y} are operands
-    Operand(const Tensor* its) : tensor(its) {}   // NOLINT
-    const Tensor* tensor;
-  };
+  using Operand = TensorOperand;
   Operands() = default;
   Operands(std::initializer_list<Operand> list) : listed_(std::data(list)), size_(list.size()) {}
   Operands(std::span<const Operand> list) : listed_(list.data()), size_(list.size()) {}  // NOLINT: any of them will do
@@ -82,7 +106,12 @@ class Operands {
 
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] const Tensor& operator[](std::size_t i) const {
-    return listed_ != nullptr ? *listed_[i].tensor : in_row_[i];
+    return listed_ != nullptr ? listed_[i].tensor() : in_row_[i];
+  }
+  /// Of the i-th; none of one that is undefined.
+  [[nodiscard]] BufferId buffer(std::size_t i) const {
+    if (listed_ != nullptr) return listed_[i].buffer();
+    return in_row_[i].defined() ? in_row_[i].buffer() : BufferId{};
   }
   [[nodiscard]] const Tensor& front() const { return (*this)[0]; }
 
@@ -109,9 +138,15 @@ class Operands {
   std::size_t size_ = 0;
 };
 
-[[nodiscard]] std::int64_t elements_of(const Shape& sizes);
-/// Strides of sizes laid out one after another, the last dimension innermost.
-[[nodiscard]] Shape contiguous_strides(const Shape& sizes);
+// Views of the same memory, outside the autograd graph.
+/// Other sizes that need no copy.
+[[nodiscard]] Tensor sized(Tensor x, const Shape& sizes);
+/// A part of a dimension; negative dimensions count from the last.
+[[nodiscard]] Tensor narrowed(Tensor x, int dimension, std::int64_t begin, std::int64_t size);
+[[nodiscard]] Tensor swapped(Tensor x, int a, int b);
+/// Broadcast to sizes: dimensions that it has not, or of which it has one place, are expanded.
+[[nodiscard]] Tensor expanded(Tensor x, const Shape& sizes);
+
 /// The shape that operands have together (ATen ExpandUtils.cpp infer_size).
 [[nodiscard]] Shape broadcast(const Shape& a, const Shape& b);
 /// Strides under which a tensor has other sizes without being copied (ATen TensorUtils.cpp computeStride); empty where

@@ -11,9 +11,9 @@ namespace {
 
 // A view, and what gives its gradient the sizes of the input again.
 template <class Back>
-Tensor viewed(Session& s, const Tensor& x, Shape sizes, Shape strides, Back back) {
+Tensor viewed(Session& s, const Tensor& x, Shape sizes, Shape strides, std::int64_t offset, Back back) {
   auto node = s.node({&x});
-  Tensor out{x.storage, std::move(sizes), std::move(strides), x.dtype, {}, true};
+  Tensor out{x.storage, sizes, strides, offset, x.dtype, {}, true};
   if (node) node->apply = [&s, back](const Gradients& g) { return Gradients{back(s, g.front())}; };
   return with(std::move(out), std::move(node));
 }
@@ -25,7 +25,7 @@ Tensor viewed(Session& s, const Tensor& x, Shape sizes, Shape strides, Back back
 Tensor view(Session& s, const Tensor& x, Shape sizes) {
   Shape strides = strides_of_view(x, sizes);
   ensure(!strides.empty(), "a view has strides");
-  return viewed(s, x, std::move(sizes), std::move(strides),
+  return viewed(s, x, sizes, strides, x.offset,
                 [before = x.sizes](Session& session, const Tensor& g) { return reshape(session, g, before); });
 }
 
@@ -34,7 +34,7 @@ Tensor transpose(Session& s, const Tensor& x, int a, int b) {
   Shape sizes = x.sizes, strides = x.strides;
   std::swap(sizes[at(a)], sizes[at(b)]);
   std::swap(strides[at(a)], strides[at(b)]);
-  return viewed(s, x, std::move(sizes), std::move(strides),
+  return viewed(s, x, sizes, strides, x.offset,
                 [a, b](Session& session, const Tensor& g) { return transpose(session, g, a, b); });
 }
 
@@ -46,7 +46,7 @@ Tensor unsqueeze(Session& s, const Tensor& x, int dimension) {
                                   : 1;
   sizes.insert(sizes.begin() + at, 1);
   strides.insert(strides.begin() + at, stride);
-  return viewed(s, x, std::move(sizes), std::move(strides), [dimension](Session&, const Tensor& g) {
+  return viewed(s, x, sizes, strides, x.offset, [dimension](Session&, const Tensor& g) {
     Tensor squeezed = g;
     squeezed.sizes.erase(squeezed.sizes.begin() + dimension);
     squeezed.strides.erase(squeezed.strides.begin() + dimension);
@@ -56,46 +56,52 @@ Tensor unsqueeze(Session& s, const Tensor& x, int dimension) {
 }
 
 Tensor expand(Session& s, const Tensor& x, Shape sizes) {
-  Shape strides(sizes.size(), 0);
-  const std::size_t missing = sizes.size() - x.sizes.size();
-  for (std::size_t d = 0; d < x.sizes.size(); ++d)
-    strides[missing + d] = x.sizes[d] == sizes[missing + d] ? x.strides[d] : 0;
-  return viewed(s, x, std::move(sizes), std::move(strides),
+  return viewed(s, x, sizes, expanded(x, sizes).strides, x.offset,
                 [before = x.sizes](Session& session, const Tensor& g) { return sum_to(session, g, before); });
 }
 
 Tensor slice(Session& s, const Tensor& x, int dimension, std::int64_t begin, std::int64_t end) {
   // python_variable_indexing.cpp THPVariable_getitem: all of it is an alias.
   if (begin == 0 && end == x.size(dimension))
-    return viewed(s, x, x.sizes, x.strides, [](Session&, const Tensor& g) { return g; });
-  return viewed(s, x, with_size(x.sizes, dimension, end - begin), x.strides,
-                [before = x.sizes](Session& session, const Tensor& g) {
-                  const Tensor whole = session.empty(before, g.dtype, "slice_gradient");
-                  session.stream(Streaming::Fill, {}, {whole});
-                  session.stream(Streaming::Copy, {g}, {whole});
+    return viewed(s, x, x.sizes, x.strides, x.offset, [](Session&, const Tensor& g) { return g; });
+  const Tensor part = narrowed(x, dimension, begin, end - begin);
+  return viewed(s, x, part.sizes, part.strides, part.offset,
+                [before = x.sizes, dimension, begin](Session& session, const Tensor& g) {
+                  Tensor whole = session.empty(before, g.dtype, "slice_gradient");
+                  session.launch({Operation::Fill, {0}}, {}, {whole});
+                  session.launch(Operation::Copy, {g}, {narrowed(whole, dimension, begin, g.size(dimension))});
                   return whole;
                 });
 }
+
+namespace {
+
+// A tensor's last dimension cut into pieces.
+std::vector<Tensor> cut_last(const Tensor& x, const std::vector<std::int64_t>& pieces) {
+  std::vector<Tensor> parts;
+  std::int64_t begin = 0;
+  for (const std::int64_t piece : pieces) {
+    parts.push_back(narrowed(x, -1, begin, piece));
+    begin += piece;
+  }
+  return parts;
+}
+
+}  // namespace
 
 std::vector<Tensor> split_last(Session& s, const Tensor& x, const std::vector<std::int64_t>& pieces) {
   auto node = s.node({&x});
   if (node) {
     node->outputs = pieces.size();
-    node->apply = [&s, sizes = x.sizes](const Gradients& g) {
-      Tensor like;
-      for (const Tensor& t : g)
-        if (t.defined()) like = t;
-      const Tensor whole = s.empty(sizes, like.dtype, "split_gradient");
-      std::vector<Tensor> parts;
-      for (const Tensor& t : g)
-        if (t.defined()) parts.push_back(t);
-      s.stream(Streaming::Copy, parts, {whole});
+    node->apply = [&s, sizes = x.sizes, pieces](const Gradients& g) {
+      for (const Tensor& t : g) ensure(t.defined(), "every piece of a split tensor gets a gradient");
+      Tensor whole = s.empty(sizes, g.back().dtype, "split_gradient");
+      s.launch(Operation::Copy, g, cut_last(whole, pieces));
       return Gradients{whole};
     };
   }
-  std::vector<Tensor> parts;
-  for (std::size_t i = 0; i < pieces.size(); ++i)
-    parts.push_back(with({x.storage, with_size(x.sizes, -1, pieces[i]), x.strides, x.dtype, {}, true}, node, i));
+  std::vector<Tensor> parts = cut_last(x, pieces);
+  for (std::size_t i = 0; i < parts.size(); ++i) parts[i].gradient = {node, i};
   return parts;
 }
 
@@ -105,8 +111,8 @@ Tensor to(Session& s, const Tensor& x, DType dtype) {
   if (x.dtype == dtype) return x;
   auto node = s.node({&x});
   const bool empty = x.elements() == 0;  // takes no memory
-  Tensor out =
-      empty ? Tensor{x.storage, x.sizes, x.strides, dtype, {}} : elementwise(s, "to", Streaming::Copy, {&x}, dtype);
+  Tensor out = empty ? Tensor{x.storage, x.sizes, x.strides, x.offset, dtype, {}}
+                     : elementwise(s, "to", Operation::Copy, {&x}, dtype);
   if (node) node->apply = [&s, before = x.dtype](const Gradients& g) { return Gradients{to(s, g.front(), before)}; };
   return with(std::move(out), std::move(node));
 }
@@ -114,7 +120,7 @@ Tensor to(Session& s, const Tensor& x, DType dtype) {
 Tensor clone(Session& s, const Tensor& x, Shape strides) {
   auto node = s.node({&x});
   Tensor out = s.empty_strided(x.sizes, std::move(strides), x.dtype, "clone");
-  s.stream(Streaming::Copy, {x}, {out});
+  s.launch(Operation::Copy, {x}, {out});
   if (node) node->apply = [](const Gradients& g) { return Gradients{g.front()}; };
   return with(std::move(out), std::move(node));
 }
@@ -136,16 +142,12 @@ Tensor cat_last(Session& s, const std::vector<Tensor>& parts, std::optional<DTyp
   }
   auto node = s.node(parts);
   Tensor out = s.empty(with_size(parts.front().sizes, -1, width), dtype.value_or(parts.front().dtype), "cat");
-  s.stream(Streaming::Copy, parts, {out});
+  s.launch(Operation::Copy, parts, cut_last(out, widths));
   if (node)
     node->apply = [widths = std::move(widths)](const Gradients& g) {
-      Gradients views;
-      for (const std::int64_t w : widths) {
-        Tensor part = g.front();
-        part.sizes.back() = w;
-        views.push_back(std::move(part));
-      }
-      return views;
+      std::vector<Tensor> its = cut_last(g.front(), widths);
+      for (Tensor& part : its) part.view = g.front().view;  // nobody else holds the whole
+      return Gradients(std::move(its));
     };
   return with(std::move(out), std::move(node));
 }

@@ -246,7 +246,7 @@ std::vector<TimedOp> timed_ops(const Program& program, std::size_t from, std::si
     const Op& op = program.ops[i];
     TimedOp timed;
     if (const auto* o = std::get_if<Launch>(&op)) {
-      timed.duration = kernel_time(program[o->kernel], device);
+      timed.duration = kernel_time(program, program[o->kernel], device);
       timed.aside = o->stream.value != 0;
     } else if (const auto* c = std::get_if<Collective>(&op)) {
       timed = {TimedOp::Kind::Transfer, c->kind, c->stream.value != 0, 0, c->comm, c->size, {}};

@@ -165,7 +165,7 @@ class Timeline {
     std::visit(Overloaded{
                    [&](const Launch& o) {
                      found.kind = "kernel";
-                     found.what = text(program[o.kernel]);
+                     found.what = text(program, program[o.kernel]);
                    },
                    [&](const Collective& o) {
                      found.kind = "collective";

@@ -43,6 +43,7 @@ class Calls {
  public:
   explicit Calls(const Program& program) : program_(program), allocs_(static_cast<std::size_t>(program.buffers)) {
     calls_.kernels = program.kernels;
+    calls_.views = program.views;
     calls_.rows = program.rows;
     calls_.labels = {Label("call")};
   }
@@ -78,7 +79,7 @@ class Calls {
   void add(const Collective& o) {
     if (!is_new(collectives_, {o.comm, o.kind, o.row, o.size})) return;
     Collective call = o;
-    call.in = call.out = buffer_of(o.size);
+    call.in = call.out = Operand(buffer_of(o.size));
     calls_.ops.emplace_back(call);
   }
 

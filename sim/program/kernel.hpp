@@ -1,41 +1,43 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <variant>
+#include <vector>
 
 #include "sim/base/dtype.hpp"
+#include "sim/base/shape.hpp"
 #include "sim/base/units.hpp"
+#include "sim/program/operation.hpp"
 
 namespace tidemark::sim {
 
-enum class Pass : std::uint8_t { Forward, Backward };
-
-/// C[m,n] = A[m,k] B[k,n].
-struct Gemm {
-  std::int64_t m = 0, n = 0, k = 0;
+/// How a kernel sees memory: elements of one type, dimension by dimension, as a tensor. Where it begins in a buffer is
+/// said by the operand.
+struct View {
   DType dtype = DType::BF16;
-  bool operator==(const Gemm&) const = default;
+  Shape sizes;
+  Shape strides;  ///< elements; 0 in dimensions that are expanded
+
+  /// Elements of memory behind it: an expanded dimension has one for all its places.
+  [[nodiscard]] std::int64_t stored() const;
+  [[nodiscard]] Bytes bytes() const { return stored() * size_of(dtype); }
+  /// From its first byte to behind its last.
+  [[nodiscard]] Bytes extent() const;
+  bool operator==(const View&) const = default;
 };
 
-/// Fused causal self-attention of `batch` sequences; the backward pass recomputes the scores.
-struct Attention {
-  Pass pass = Pass::Forward;
-  std::int64_t batch = 0, sequence = 0, heads = 0, kv_heads = 0, head_dim = 0;
-  DType dtype = DType::BF16;
-  bool operator==(const Attention&) const = default;
+/// The elements of all its places.
+[[nodiscard]] std::int64_t elements_of(const Shape& sizes);
+/// Strides of sizes laid out one after another, the last dimension innermost.
+[[nodiscard]] Shape contiguous_strides(const Shape& sizes);
+
+/// What is launched, but for the buffers: an operation on operands of given types and sizes. Views are in the order of
+/// the operation's operands, group after group; one that is absent is invalid.
+struct Kernel {
+  Operation operation = Operation::Fill;
+  Attributes attributes{};
+  std::vector<ViewId> inputs, outputs;
+  bool operator==(const Kernel&) const = default;
 };
-
-/// What a kernel bound by memory does; kernels of one kind share an efficiency.
-enum class Streaming : std::uint8_t { Fill, Copy, Lookup, Norm, Rotary, Activation, Add, Loss, Reduce, Update };
-
-/// A kernel whose time is that of the bytes it reads and writes.
-struct Stream {
-  Streaming kind = Streaming::Copy;
-  Bytes read;
-  Bytes written;
-  bool operator==(const Stream&) const = default;
-};
-
-using Kernel = std::variant<Gemm, Attention, Stream>;
 
 }  // namespace tidemark::sim

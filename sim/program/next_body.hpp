@@ -33,7 +33,7 @@ class NextBody {
     for (std::size_t i = 0; i < ops_.size(); ++i)
       std::visit([&](auto& o) { change(o, std::get<std::decay_t<decltype(o)>>(before[i])); }, ops_[i]);
     for (std::size_t i = 0; i < operands_.size(); ++i)
-      operands_by_.push_back(operands_[i].value - earlier(program.operands, operands_)[i].value);
+      operands_by_.push_back(operands_[i].buffer.value - earlier(program.operands, operands_)[i].buffer.value);
     for (std::size_t i = 0; i < transfers_.size(); ++i)
       change(transfers_[i].buffer, earlier(program.transfers, transfers_)[i].buffer);
   }
@@ -45,7 +45,7 @@ class NextBody {
     for (const Change& change : changes_) *change.number += change.by;
     for (std::uint32_t* const first : operand_lists_) *first += static_cast<std::uint32_t>(operands_.size());
     for (std::uint32_t* const first : transfer_lists_) *first += static_cast<std::uint32_t>(transfers_.size());
-    for (std::size_t i = 0; i < operands_.size(); ++i) operands_[i].value += operands_by_[i];
+    for (std::size_t i = 0; i < operands_.size(); ++i) operands_[i].buffer.value += operands_by_[i];
   }
 
   [[nodiscard]] std::span<const Op> ops() const { return ops_; }
@@ -76,10 +76,11 @@ class NextBody {
   void change(Launch& o, const Launch&) {
     operand_lists_.push_back(&o.inputs.first);
     operand_lists_.push_back(&o.outputs.first);
+    operand_lists_.push_back(&o.scratch.first);
   }
   void change(Collective& o, const Collective& before) {
-    change(o.in, before.in);
-    change(o.out, before.out);
+    change(o.in.buffer, before.in.buffer);
+    change(o.out.buffer, before.out.buffer);
   }
   void change(Exchange& o, const Exchange&) { transfer_lists_.push_back(&o.transfers.first); }
   void change(Memcpy& o, const Memcpy& before) {
@@ -99,7 +100,7 @@ class NextBody {
   void change(Mark& o, const Mark& before) { change(o.micro_batch, before.micro_batch); }
 
   std::vector<Op> ops_;
-  std::vector<BufferId> operands_;
+  std::vector<Operand> operands_;
   std::vector<std::int32_t> operands_by_;
   std::vector<Transfer> transfers_;
   std::vector<Change> changes_;

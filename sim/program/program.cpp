@@ -5,6 +5,38 @@
 
 namespace tidemark::sim {
 
+const View* view_of(const Program& program, ViewId view) { return view.valid() ? &program[view] : nullptr; }
+
+Bytes traffic_of(const Program& program, const Kernel& kernel) {
+  Bytes sum;
+  const auto add = [&](const std::vector<ViewId>& views, std::size_t from = 0) {
+    for (std::size_t i = from; i < views.size(); ++i)
+      if (const View* view = view_of(program, views[i])) sum += view->bytes();
+  };
+  const bool looks_up = kernel.operation == Operation::Embedding || kernel.operation == Operation::Gather;
+  if (looks_up) {  // [ids table -> y], [x ids -> y]
+    const std::size_t ids = kernel.operation == Operation::Embedding ? 0 : 1;
+    if (const View* view = view_of(program, kernel.inputs[ids])) sum += view->bytes();
+    add(kernel.outputs);
+  } else if (kernel.operation == Operation::NllLoss) {  // [x labels -> loss total_weight]
+    add(kernel.inputs, 1);
+  } else {
+    add(kernel.inputs);
+  }
+  add(kernel.outputs);
+  return sum;
+}
+
+bool equal(const Program& a, KernelId of_a, const Program& b, KernelId of_b) {
+  const Kernel &x = a[of_a], &y = b[of_b];
+  const auto same = [&](ViewId s, ViewId t) {
+    const View *of_s = view_of(a, s), *of_t = view_of(b, t);
+    return of_s == nullptr || of_t == nullptr ? of_s == of_t : *of_s == *of_t;
+  };
+  return x.operation == y.operation && x.attributes == y.attributes && std::ranges::equal(x.inputs, y.inputs, same) &&
+         std::ranges::equal(x.outputs, y.outputs, same);
+}
+
 bool is_handed_over(const Op& op) {
   return std::visit(Overloaded{
                         [](const Alloc&) { return false; },

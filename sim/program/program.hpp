@@ -17,11 +17,21 @@
 
 namespace tidemark::sim {
 
+/// Memory that an op reads or writes.
+struct Operand {
+  BufferId buffer;
+  OffsetId offset;  ///< where it begins; invalid: at the buffer's beginning
+
+  Operand() = default;
+  Operand(BufferId its, OffsetId from = {}) : buffer(its), offset(from) {}  // NOLINT: a buffer is an operand
+  bool operator==(const Operand&) const = default;
+};
+
 /// A run of Program::operands.
-struct BufferList {
+struct OperandList {
   std::uint32_t first = 0;
   std::uint32_t count = 0;
-  bool operator==(const BufferList&) const = default;
+  bool operator==(const OperandList&) const = default;
 };
 
 /// A run of Program::transfers.
@@ -43,16 +53,23 @@ struct Transfer {
 
 enum class CollectiveKind : std::uint8_t { AllReduce, AllGather, ReduceScatter, Broadcast, AllToAll };
 
-/// What one member of a group sends and receives in an uneven collective, in bytes, as all sizes of a program are: ops
-/// name no element types. Sizes belong to the call, not to a member: `matrix` names all of them together, and those
-/// who name one matrix in a group have its rows, so that what one sends to a place is what is received there from it.
-/// An all-gather sends everyone the same, a reduce-scatter receives as much from everyone.
+/// How all-reduces and reduce-scatters make one value of those of all members.
+enum class Reduction : std::uint8_t { Sum, Average, Largest };
+
+/// What one member of a group sends and receives in an uneven collective, in bytes. Sizes belong to the call, not to a
+/// member: `matrix` names all of them together, and those who name one matrix in a group have its rows, so that what
+/// one sends to a place is what is received there from it. An all-gather sends everyone the same, a reduce-scatter
+/// receives as much from everyone.
 struct MatrixRow {
   MatrixId matrix;              ///< numbered by communicator; each group has values of its own
   std::vector<Bytes> sends;     ///< by place in the group
   std::vector<Bytes> receives;  ///< by place in the group
   bool operator==(const MatrixRow&) const = default;
 };
+
+constexpr bool reduces(CollectiveKind kind) {
+  return kind == CollectiveKind::AllReduce || kind == CollectiveKind::ReduceScatter;
+}
 
 /// Where memory lies.
 enum class MemorySpace : std::uint8_t {
@@ -85,10 +102,12 @@ struct Borrow {
   StreamId stream;
   bool operator==(const Borrow&) const = default;
 };
+/// Operands are those of the kernel's operation that are there, in its order. Scratch memory is written, and nothing is
+/// read that the kernel has not written itself.
 struct Launch {
   StreamId stream;
   KernelId kernel;
-  BufferList inputs, outputs;
+  OperandList inputs, outputs, scratch;
   bool operator==(const Launch&) const = default;
 };
 /// `size` is what the larger side holds on one rank; in place where `in` and `out` are one buffer. Parts of members are
@@ -98,7 +117,9 @@ struct Collective {
   StreamId stream;
   CommSlot comm;
   CollectiveKind kind = CollectiveKind::AllReduce;
-  BufferId in, out;
+  DType dtype = DType::BF16;
+  Reduction reduction = Reduction::Sum;
+  Operand in, out;
   RowId row = {};
   Bytes size;
   bool operator==(const Collective&) const = default;
@@ -163,21 +184,23 @@ struct Mark {
 
 using Op = std::variant<Alloc, Free, Borrow, Launch, Collective, Exchange, Memcpy, Record, Wait, Sync, CreateDriver,
                         CreateCommunicator, Bind, Unbind, Mark>;
-static_assert(sizeof(Op) <= 40);  // programs are as long as memory allows
+static_assert(sizeof(Op) <= 48);  // programs are as long as memory allows
 
 /// What one rank's host thread calls, in order, with the tables its ops point into.
 struct Program {
   std::vector<Op> ops;
-  std::vector<BufferId> operands;
+  std::vector<Operand> operands;
   std::vector<Transfer> transfers;
   std::vector<Kernel> kernels;
+  std::vector<View> views;
+  std::vector<Bytes> offsets;
   std::vector<MatrixRow> rows;  ///< of uneven collectives
   std::vector<Label> labels;
   std::vector<std::string> names;  ///< of variables; no white space inside
   std::int32_t buffers = 0;        ///< buffer ids are 0 … buffers - 1
   std::int32_t events = 0;
 
-  [[nodiscard]] std::span<const BufferId> operator[](BufferList list) const {
+  [[nodiscard]] std::span<const Operand> operator[](OperandList list) const {
     return std::span(operands).subspan(list.first, list.count);
   }
   [[nodiscard]] std::span<const Transfer> operator[](TransferList list) const {
@@ -187,6 +210,9 @@ struct Program {
   [[nodiscard]] std::int32_t layer_of(LabelId label) const { return labels[label.index()].layer; }
   [[nodiscard]] const std::string& operator[](NameId name) const { return names[name.index()]; }
   [[nodiscard]] const Kernel& operator[](KernelId kernel) const { return kernels[kernel.index()]; }
+  [[nodiscard]] const View& operator[](ViewId view) const { return views[view.index()]; }
+  /// Where it begins in its buffer.
+  [[nodiscard]] Bytes operator[](OffsetId offset) const { return offset.valid() ? offsets[offset.index()] : Bytes{}; }
   [[nodiscard]] const MatrixRow& operator[](RowId row) const { return rows[row.index()]; }
   bool operator==(const Program&) const = default;
 };
@@ -223,6 +249,18 @@ constexpr std::string_view name(CollectiveKind kind) {
   return "?";
 }
 
+constexpr std::string_view name(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::Sum:
+      return "sum";
+    case Reduction::Average:
+      return "average";
+    case Reduction::Largest:
+      return "largest";
+  }
+  return "?";
+}
+
 constexpr std::string_view name(MemorySpace space) {
   switch (space) {
     case MemorySpace::Device:
@@ -255,12 +293,12 @@ void for_each_operand(const Program& program, const Op& op, Use&& use) {
   std::visit(Overloaded{
                  [&](const Borrow& o) { use(o.buffer); },
                  [&](const Launch& o) {
-                   for (const BufferId b : program[o.inputs]) use(b);
-                   for (const BufferId b : program[o.outputs]) use(b);
+                   for (const OperandList list : {o.inputs, o.outputs, o.scratch})
+                     for (const Operand& operand : program[list]) use(operand.buffer);
                  },
                  [&](const Collective& o) {
-                   use(o.in);
-                   if (o.out != o.in) use(o.out);
+                   use(o.in.buffer);
+                   if (o.out.buffer != o.in.buffer) use(o.out.buffer);
                  },
                  [&](const Exchange& o) {
                    for (const Transfer& t : program[o.transfers]) use(t.buffer);
@@ -273,6 +311,14 @@ void for_each_operand(const Program& program, const Op& op, Use&& use) {
              },
              op);
 }
+
+/// Whether kernels of two programs do the same.
+[[nodiscard]] bool equal(const Program& a, KernelId of_a, const Program& b, KernelId of_b);
+/// What a kernel sees of memory, by operand; nothing of one that is absent.
+[[nodiscard]] const View* view_of(const Program& program, ViewId view);
+/// The bytes that a kernel reads and writes, each operand once. A table of which rows are looked up counts with the
+/// rows that are read.
+[[nodiscard]] Bytes traffic_of(const Program& program, const Kernel& kernel);
 
 /// Whether the host thread hands the op to a device: what it spends a launch on.
 [[nodiscard]] bool is_handed_over(const Op& op);

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "sim/base/ensure.hpp"
-#include "sim/base/overloaded.hpp"
 
 namespace tidemark::sim {
 namespace {
@@ -24,16 +23,49 @@ std::size_t mix(std::size_t seed, std::int64_t value) {
 
 }  // namespace
 
-std::size_t ProgramBuilder::KernelHash::operator()(const Kernel& kernel) const {
-  return std::visit(
-      Overloaded{
-          [](const Gemm& k) { return mix(mix(mix(1, k.m), k.n), k.k); },
-          [](const Attention& k) {
-            return mix(mix(mix(mix(2, k.sequence), k.heads), k.kv_heads), static_cast<int>(k.pass));
-          },
-          [](const Stream& k) { return mix(mix(mix(3, static_cast<int>(k.kind)), k.read.count()), k.written.count()); },
-      },
-      kernel);
+struct ProgramBuilder::AskedView {
+  DType dtype;
+  const Shape& sizes;
+  const Shape& strides;
+
+  explicit operator View() const { return {dtype, sizes, strides}; }
+  friend bool operator==(const View& known, const AskedView& asked) {
+    return known.dtype == asked.dtype && known.sizes == asked.sizes && known.strides == asked.strides;
+  }
+};
+
+struct ProgramBuilder::AskedKernel {
+  const Computation& what;
+  std::span<const ViewedOperand> inputs, outputs;
+
+  static std::vector<ViewId> views(std::span<const ViewedOperand> operands) {
+    std::vector<ViewId> views;
+    views.reserve(operands.size());
+    for (const ViewedOperand& o : operands) views.push_back(o.view);
+    return views;
+  }
+  explicit operator Kernel() const { return {what.operation, what.attributes, views(inputs), views(outputs)}; }
+  friend bool operator==(const Kernel& known, const AskedKernel& asked) {
+    const auto same = [](const std::vector<ViewId>& views, std::span<const ViewedOperand> operands) {
+      return std::ranges::equal(views, operands, {}, {}, &ViewedOperand::view);
+    };
+    return known.operation == asked.what.operation && same(known.inputs, asked.inputs) &&
+           same(known.outputs, asked.outputs) && known.attributes == asked.what.attributes;
+  }
+};
+
+std::size_t ProgramBuilder::ViewHash::operator()(const AskedView& view) const {
+  std::size_t hash = static_cast<std::size_t>(view.dtype);
+  for (const std::int64_t size : view.sizes) hash = mix(hash, size);
+  for (const std::int64_t stride : view.strides) hash = mix(hash, stride);
+  return hash;
+}
+
+std::size_t ProgramBuilder::KernelHash::operator()(const AskedKernel& kernel) const {
+  std::size_t hash = static_cast<std::size_t>(kernel.what.operation);
+  for (const ViewedOperand& o : kernel.inputs) hash = mix(hash, o.view.value);
+  for (const ViewedOperand& o : kernel.outputs) hash = mix(hash, o.view.value);
+  return hash;
 }
 
 LabelId ProgramBuilder::label(std::string_view text) { return {intern(labels_, program_.labels, text)}; }
@@ -51,11 +83,11 @@ void ProgramBuilder::alloc(BufferId buffer, Bytes size, Category category, Label
   program_.ops.emplace_back(Alloc{buffer, size, category, stream, label, space});
 }
 
-BufferList ProgramBuilder::operands(std::span<const BufferId> buffers) {
-  const BufferList list{static_cast<std::uint32_t>(program_.operands.size()),
-                        static_cast<std::uint32_t>(buffers.size())};
-  program_.operands.insert(program_.operands.end(), buffers.begin(), buffers.end());
-  return list;
+OperandList ProgramBuilder::operands(std::span<const ViewedOperand> all) {
+  const auto first = static_cast<std::uint32_t>(program_.operands.size());
+  for (const ViewedOperand& o : all)
+    if (o.operand.buffer.valid()) program_.operands.push_back(o.operand);
+  return {first, static_cast<std::uint32_t>(program_.operands.size()) - first};
 }
 
 void ProgramBuilder::reclassify(std::size_t op, Category category) {
@@ -64,23 +96,35 @@ void ProgramBuilder::reclassify(std::size_t op, Category category) {
 
 void ProgramBuilder::relabel(std::size_t op, LabelId label) { std::get<Alloc>(program_.ops[op]).label = label; }
 
-void ProgramBuilder::launch(const Kernel& kernel, std::span<const BufferId> inputs, std::span<const BufferId> outputs,
+ViewId ProgramBuilder::view(DType dtype, const Shape& sizes, const Shape& strides) {
+  return {views_.place(program_.views, AskedView{dtype, sizes, strides})};
+}
+
+OffsetId ProgramBuilder::offset(Bytes from) {
+  return from == Bytes{} ? OffsetId{} : OffsetId{offsets_.place(program_.offsets, from)};
+}
+
+void ProgramBuilder::launch(const Computation& what, std::span<const ViewedOperand> inputs,
+                            std::span<const ViewedOperand> outputs, std::span<const BufferId> scratch,
                             StreamId stream) {
-  const KernelId id{kernels_.place(program_.kernels, kernel)};
-  const BufferList in = operands(inputs);
-  const BufferList out = operands(outputs);
-  program_.ops.emplace_back(Launch{stream, id, in, out});
+  const KernelId id{kernels_.place(program_.kernels, AskedKernel{what, inputs, outputs})};
+  const OperandList in = operands(inputs), out = operands(outputs);
+  const OperandList spare{static_cast<std::uint32_t>(program_.operands.size()),
+                          static_cast<std::uint32_t>(scratch.size())};
+  program_.operands.insert(program_.operands.end(), scratch.begin(), scratch.end());
+  program_.ops.emplace_back(Launch{stream, id, in, out, spare});
 }
 
-void ProgramBuilder::collective(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size,
+void ProgramBuilder::collective(CommSlot comm, const CollectiveOp& call, Operand in, Operand out, Bytes size,
                                 StreamId stream) {
-  program_.ops.emplace_back(Collective{stream, comm, kind, in, out, {}, size});
+  program_.ops.emplace_back(Collective{stream, comm, call.kind, call.dtype, call.reduction, in, out, {}, size});
 }
 
-void ProgramBuilder::collective(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, const MatrixRow& row,
+void ProgramBuilder::collective(CommSlot comm, const CollectiveOp& call, Operand in, Operand out, const MatrixRow& row,
                                 StreamId stream) {
   const RowId id{rows_.place(program_.rows, row)};
-  program_.ops.emplace_back(Collective{stream, comm, kind, in, out, id, larger_side(kind, row)});
+  program_.ops.emplace_back(
+      Collective{stream, comm, call.kind, call.dtype, call.reduction, in, out, id, larger_side(call.kind, row)});
 }
 
 void ProgramBuilder::exchange(CommSlot comm, std::span<const Transfer> transfers, StreamId stream) {

@@ -11,6 +11,30 @@
 
 namespace tidemark::sim {
 
+/// What a kernel is to compute.
+struct Computation {
+  Computation(Operation its, Attributes values = {}) : operation(its), attributes(values) {}  // NOLINT: most take none
+
+  Operation operation;
+  Attributes attributes;
+};
+
+/// An operand of a kernel, and how the kernel sees it. No buffer: the operand is absent.
+struct ViewedOperand {
+  Operand operand;
+  ViewId view;
+};
+
+/// What a collective does to elements of a type.
+struct CollectiveOp {
+  CollectiveOp(CollectiveKind its, DType type, Reduction how = Reduction::Sum)
+      : kind(its), dtype(type), reduction(how) {}
+
+  CollectiveKind kind;
+  DType dtype;
+  Reduction reduction;
+};
+
 /// Writes a program op by op and interns what its ops point to: labels, names, kernels.
 class ProgramBuilder {
  public:
@@ -28,15 +52,22 @@ class ProgramBuilder {
   /// What the allocation at that place counts as is known only now.
   void reclassify(std::size_t op, Category category);
   void relabel(std::size_t op, LabelId label);
-  void launch(const Kernel& kernel, std::span<const BufferId> inputs, std::span<const BufferId> outputs,
-              StreamId stream = compute);
-  void launch(const Kernel& kernel, std::initializer_list<BufferId> inputs, std::initializer_list<BufferId> outputs,
-              StreamId stream = compute) {
-    launch(kernel, std::span(inputs.begin(), inputs.size()), std::span(outputs.begin(), outputs.size()), stream);
+  /// How a kernel of this program can see memory.
+  ViewId view(DType dtype, const Shape& sizes, const Shape& strides);
+  /// Where an operand of this program can begin; at the beginning, none is needed.
+  OffsetId offset(Bytes from);
+  /// Operands of the operation in its order; absent ones have no buffer.
+  void launch(const Computation& what, std::span<const ViewedOperand> inputs, std::span<const ViewedOperand> outputs,
+              std::span<const BufferId> scratch = {}, StreamId stream = compute);
+  void launch(const Computation& what, std::initializer_list<ViewedOperand> inputs,
+              std::initializer_list<ViewedOperand> outputs, StreamId stream = compute) {
+    launch(what, std::span(inputs.begin(), inputs.size()), std::span(outputs.begin(), outputs.size()), {}, stream);
   }
-  void collective(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, Bytes size, StreamId stream = compute);
+  /// `size`: of the larger side; an even one.
+  void collective(CommSlot comm, const CollectiveOp& call, Operand in, Operand out, Bytes size,
+                  StreamId stream = compute);
   /// An uneven one: its size follows from the row.
-  void collective(CommSlot comm, CollectiveKind kind, BufferId in, BufferId out, const MatrixRow& row,
+  void collective(CommSlot comm, const CollectiveOp& call, Operand in, Operand out, const MatrixRow& row,
                   StreamId stream = compute);
   void exchange(CommSlot comm, std::span<const Transfer> transfers, StreamId stream = compute);
   void exchange(CommSlot comm, std::initializer_list<Transfer> transfers, StreamId stream = compute) {
@@ -55,19 +86,30 @@ class ProgramBuilder {
   [[nodiscard]] Program finish() && { return std::move(program_); }
 
  private:
+  // A kernel as it is asked for, and views likewise: equal to what is interned, without being made.
+  struct AskedKernel;
+  struct AskedView;
   struct KernelHash {
-    std::size_t operator()(const Kernel& kernel) const;
+    std::size_t operator()(const AskedKernel& kernel) const;
+  };
+  struct ViewHash {
+    std::size_t operator()(const AskedView& view) const;
+  };
+  struct BytesHash {
+    std::size_t operator()(Bytes offset) const { return static_cast<std::size_t>(offset.count()); }
   };
   struct RowHash {
     std::size_t operator()(const MatrixRow& row) const { return row.matrix.index(); }
   };
 
-  BufferList operands(std::span<const BufferId> buffers);
+  OperandList operands(std::span<const ViewedOperand> all);
 
   Program program_;
   Interned<Label, std::hash<std::string_view>> labels_;
   Interned<std::string, std::hash<std::string_view>> names_;
   Interned<Kernel, KernelHash> kernels_;
+  Interned<View, ViewHash> views_;
+  Interned<Bytes, BytesHash> offsets_;
   Interned<MatrixRow, RowHash> rows_;
 };
 

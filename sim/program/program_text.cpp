@@ -8,15 +8,13 @@
 #include <type_traits>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "sim/base/overloaded.hpp"
 #include "sim/program/program_builder.hpp"
 
 namespace tidemark::sim {
 namespace {
-
-constexpr std::array<std::string_view, 10> streaming_names = {"fill",       "copy", "lookup", "norm",   "rotary",
-                                                              "activation", "add",  "loss",   "reduce", "update"};
 
 // Whoever follows a program holds a row for each number up to the largest, and a square of them for streams: a word of
 // a text is not to cost gigabytes. What is numbered takes a line of its own, so that a text has more bytes than
@@ -26,22 +24,51 @@ constexpr std::size_t most_streams = 256;
 constexpr std::int32_t farthest_step = 1 << 28;     // within a group: so that sums of them fit
 constexpr Bytes most_bytes{std::int64_t{1} << 40};  // from a member of a group to another one: likewise
 
+// Neither what a view has of elements nor how far it reaches leaves 64 bits.
+bool within_memory(const Shape& sizes, const Shape& strides) {
+  std::int64_t elements = 1, reach = 0;
+  const auto fits = [](std::int64_t n, std::int64_t times) { return times == 0 || n <= most_bytes.count() / times; };
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] < 0 || strides[d] < 0 || !fits(elements, sizes[d]) || !fits(strides[d], sizes[d])) return false;
+    elements *= sizes[d];
+    reach += strides[d] * sizes[d];
+  }
+  return reach <= most_bytes.count();
+}
+
 using Out = std::back_insert_iterator<std::string>;
 
+void write(Out out, const View& view) {
+  fmt::format_to(out, "{}[{}", name(view.dtype), fmt::join(view.sizes, "x"));
+  if (view.strides != contiguous_strides(view.sizes)) fmt::format_to(out, "/{}", fmt::join(view.strides, "x"));
+  fmt::format_to(out, "]");
+}
+
 void write(Out out, const Kernel& kernel) {
-  std::visit(Overloaded{
-                 [&](const Gemm& k) { fmt::format_to(out, "gemm {}x{}x{} {}", k.m, k.n, k.k, name(k.dtype)); },
-                 [&](const Attention& k) {
-                   fmt::format_to(out, "attention {} {}x{}x{}x{}x{} {}",
-                                  k.pass == Pass::Forward ? "forward" : "backward", k.batch, k.sequence, k.heads,
-                                  k.kv_heads, k.head_dim, name(k.dtype));
-                 },
-                 [&](const Stream& k) {
-                   fmt::format_to(out, "{} {}+{}", streaming_names[static_cast<std::size_t>(k.kind)], k.read.count(),
-                                  k.written.count());
-                 },
-             },
-             kernel);
+  const OperationFacts& facts = facts_of(kernel.operation);
+  fmt::format_to(out, "{}", facts.name);
+  for (std::size_t i = 0; i < facts.attributes.size(); ++i)
+    fmt::format_to(out, "{}{}={}", i == 0 ? "(" : ",", facts.attributes[i], kernel.attributes[i]);
+  if (!facts.attributes.empty()) fmt::format_to(out, ")");
+}
+
+void write(Out out, const Program& program, const Operand& operand) {
+  fmt::format_to(out, " b{}", operand.buffer.value);
+  if (operand.offset.valid()) fmt::format_to(out, "+{}", program[operand.offset].count());
+}
+
+// Operands are those that are there.
+void write(Out out, const Program& program, std::span<const Operand> operands, const std::vector<ViewId>& views) {
+  std::size_t next = 0;
+  for (const ViewId view : views) {
+    if (!view.valid()) {
+      fmt::format_to(out, " -");
+      continue;
+    }
+    write(out, program, operands[next++]);
+    fmt::format_to(out, ":");
+    write(out, program[view]);
+  }
 }
 
 void write(Out out, const MatrixRow& row) {
@@ -61,15 +88,22 @@ void write(Out out, const Program& program, const Op& op) {
                  [&](const Free& o) { fmt::format_to(out, "free b{}", o.buffer.value); },
                  [&](const Borrow& o) { fmt::format_to(out, "borrow b{} s{}", o.buffer.value, o.stream.value); },
                  [&](const Launch& o) {
+                   const Kernel& kernel = program[o.kernel];
                    fmt::format_to(out, "launch s{} ", o.stream.value);
-                   write(out, program[o.kernel]);
-                   for (const BufferId b : program[o.inputs]) fmt::format_to(out, " b{}", b.value);
+                   write(out, kernel);
+                   write(out, program, program[o.inputs], kernel.inputs);
                    fmt::format_to(out, " ->");
-                   for (const BufferId b : program[o.outputs]) fmt::format_to(out, " b{}", b.value);
+                   write(out, program, program[o.outputs], kernel.outputs);
+                   if (o.scratch.count > 0) fmt::format_to(out, " ~");
+                   for (const Operand& operand : program[o.scratch]) write(out, program, operand);
                  },
                  [&](const Collective& o) {
-                   fmt::format_to(out, "collective s{} g{} {} {} b{} -> b{}", o.stream.value, o.comm.value,
-                                  name(o.kind), o.size.count(), o.in.value, o.out.value);
+                   fmt::format_to(out, "collective s{} g{} {} ", o.stream.value, o.comm.value, name(o.kind));
+                   if (reduces(o.kind)) fmt::format_to(out, "{} ", name(o.reduction));
+                   fmt::format_to(out, "{} {}", name(o.dtype), o.size.count());
+                   write(out, program, o.in);
+                   fmt::format_to(out, " ->");
+                   write(out, program, o.out);
                    if (o.row.valid()) write(out, program[o.row]);
                  },
                  [&](const Exchange& o) {
@@ -141,7 +175,10 @@ class LineReader {
   /// An id such as b7: its letter, then a number from 0.
   template <class Kind>
   Kind id(char letter, std::string_view what) {
-    const std::string_view found = word(what);
+    return id<Kind>(word(what), letter, what);
+  }
+  template <class Kind>
+  Kind id(std::string_view found, char letter, std::string_view what) const {
     if (found.size() < 2 || found[0] != letter) fail(fmt::format("'{}' is no {}", found, what));
     const Kind value{number<std::int32_t>(found.substr(1), what)};
     if (value.value < 0) fail(fmt::format("'{}' is no {}", found, what));
@@ -164,41 +201,86 @@ class LineReader {
     fail(fmt::format("'{}' is no {}", found, what));
   }
 
-  std::vector<std::int64_t> extents(std::size_t count) {
-    std::string_view found = word("shape");
-    std::vector<std::int64_t> sizes;
-    for (std::size_t start = 0; start <= found.size();) {
-      const std::size_t end = std::min(found.find('x', start), found.size());
-      sizes.push_back(number<std::int64_t>(found.substr(start, end - start), "size"));
+  DType dtype() { return dtype(word("dtype")); }
+  DType dtype(std::string_view found) const { return one_of<DType>(found, 5, "dtype"); }
+
+  /// "4096x4096"; nothing of a scalar.
+  Shape extents(std::string_view digits) const {
+    Shape sizes;
+    for (std::size_t start = 0; start < digits.size();) {
+      const std::size_t end = std::min(digits.find('x', start), digits.size());
+      if (sizes.size() == Shape::most) fail(fmt::format("'{}' has more than {} sizes", digits, Shape::most));
+      sizes.push_back(number<std::int64_t>(digits.substr(start, end - start), "size"));
       start = end + 1;
     }
-    if (sizes.size() != count)
-      fail(fmt::format("'{}' has {} sizes where {} were expected", found, sizes.size(), count));
     return sizes;
   }
-  DType dtype() { return one_of<DType>(word("dtype"), 5, "dtype"); }
 
-  Kernel kernel() {
-    const std::string_view kind = word("kernel");
-    if (kind == "gemm") {
-      const std::vector<std::int64_t> s = extents(3);
-      return Gemm{s[0], s[1], s[2], dtype()};
+  /// "scale(factor=0.5)".
+  Computation computation() {
+    const std::string_view found = word("operation");
+    const std::string_view called = found.substr(0, found.find('('));
+    const auto all = all_operations();
+    const auto its = std::ranges::find(all, called, &OperationFacts::name);
+    if (its == all.end()) fail(fmt::format("'{}' is no operation", called));
+    Computation made(static_cast<Operation>(its - all.begin()));
+    std::string_view rest = found.substr(called.size());
+    for (std::size_t i = 0; i < its->attributes.size(); ++i) {
+      const std::string expected = fmt::format("{}{}=", i == 0 ? "(" : ",", its->attributes[i]);
+      if (!rest.starts_with(expected))
+        fail(fmt::format("{} takes {}, not '{}'", called, fmt::join(its->attributes, ", "), found));
+      rest.remove_prefix(expected.size());
+      const std::size_t end = std::min(rest.find_first_of(",)"), rest.size());
+      made.attributes[i] = number<double>(rest.substr(0, end), "number");
+      rest.remove_prefix(end);
     }
-    if (kind == "attention") {
-      const std::string_view pass = word("pass");
-      if (pass != "forward" && pass != "backward") fail(fmt::format("'{}' is no pass", pass));
-      const std::vector<std::int64_t> s = extents(5);
-      return Attention{pass == "forward" ? Pass::Forward : Pass::Backward, s[0], s[1], s[2], s[3], s[4], dtype()};
-    }
-    for (std::size_t i = 0; i < streaming_names.size(); ++i) {
-      if (streaming_names[i] != kind) continue;
-      const std::string_view traffic = word("bytes read and written");
-      const std::size_t plus = traffic.find('+');
-      if (plus == std::string_view::npos) fail(fmt::format("'{}' is not READ+WRITTEN", traffic));
-      return Stream{static_cast<Streaming>(i), Bytes{number<std::int64_t>(traffic.substr(0, plus), "number of bytes")},
-                    Bytes{number<std::int64_t>(traffic.substr(plus + 1), "number of bytes")}};
-    }
-    fail(fmt::format("'{}' is no kernel", kind));
+    if (rest != (its->attributes.empty() ? "" : ")")) fail(fmt::format("'{}' is more than {} takes", found, called));
+    return made;
+  }
+
+  /// "b7", "b7+512"; what comes behind a colon is left in `word`.
+  Operand operand(ProgramBuilder& program, std::string_view& word) const {
+    const std::size_t colon = std::min(word.find(':'), word.size());
+    const std::string_view its = word.substr(0, colon);
+    word.remove_prefix(colon);
+    const std::size_t plus = its.find('+');
+    const BufferId buffer = id<BufferId>(its.substr(0, plus), 'b', "buffer");
+    if (plus == std::string_view::npos) return buffer;
+    const auto from = number<std::int64_t>(its.substr(plus + 1), "offset");
+    if (from < 0 || from > most_bytes.count()) fail(fmt::format("'{}' begins in no buffer", its));
+    return {buffer, program.offset(Bytes{from})};
+  }
+  Operand operand(ProgramBuilder& program) {
+    std::string_view found = word("buffer");
+    const Operand its = operand(program, found);
+    if (!found.empty()) fail(fmt::format("'{}' where a buffer alone was expected", found));
+    return its;
+  }
+
+  /// "b7:bf16[4096x8192/1x4096]", or "-" of one that is absent.
+  ViewedOperand viewed(ProgramBuilder& program) {
+    std::string_view found = word("operand");
+    if (found == "-") return {};
+    const std::string_view whole = found;
+    const Operand its = operand(program, found);
+    const std::size_t bracket = found.find('[');
+    if (!found.starts_with(':') || bracket == std::string_view::npos || !found.ends_with(']'))
+      fail(fmt::format("'{}' says no type and sizes, such as b0:bf16[8x16]", whole));
+    const DType type = dtype(found.substr(1, bracket - 1));
+    const std::string_view inside = found.substr(bracket + 1, found.size() - bracket - 2);
+    const std::size_t slash = inside.find('/');
+    const Shape sizes = extents(inside.substr(0, slash));
+    const Shape strides =
+        slash == std::string_view::npos ? contiguous_strides(sizes) : extents(inside.substr(slash + 1));
+    if (strides.size() != sizes.size())
+      fail(fmt::format("'{}' has {} sizes and {} strides", whole, sizes.size(), strides.size()));
+    if (!within_memory(sizes, strides)) fail(fmt::format("'{}' is larger than any memory", whole));
+    return {its, program.view(type, sizes, strides)};
+  }
+  std::vector<ViewedOperand> viewed_until(ProgramBuilder& program, std::string_view end) {
+    std::vector<ViewedOperand> list;
+    while (!at_end() && !rest_.starts_with(end)) list.push_back(viewed(program));
+    return list;
   }
 
   /// After its buffers, up to the end of the line.
@@ -209,18 +291,6 @@ class LineReader {
     expect("receives");
     while (!at_end()) found.receives.push_back(count());
     return found;
-  }
-
-  std::vector<BufferId> buffers_until_arrow() {
-    std::vector<BufferId> list;
-    while (!at_end() && !rest_.starts_with("->")) list.push_back(buffer());
-    expect("->");
-    return list;
-  }
-  std::vector<BufferId> buffers_until_end() {
-    std::vector<BufferId> list;
-    while (!at_end()) list.push_back(buffer());
-    return list;
   }
 
  private:
@@ -255,22 +325,30 @@ void read_op(LineReader& in, ProgramBuilder& program) {
     program.push(Borrow{buffer, in.stream()});
   } else if (kind == "launch") {
     const StreamId stream = in.stream();
-    const Kernel kernel = in.kernel();
-    const std::vector<BufferId> inputs = in.buffers_until_arrow();
-    program.launch(kernel, inputs, in.buffers_until_end(), stream);
+    const Computation what = in.computation();
+    const std::vector<ViewedOperand> inputs = in.viewed_until(program, "->");
+    in.expect("->");
+    const std::vector<ViewedOperand> outputs = in.viewed_until(program, "~");
+    std::vector<BufferId> scratch;
+    if (!in.at_end()) in.expect("~");
+    while (!in.at_end()) scratch.push_back(in.buffer());
+    program.launch(what, inputs, outputs, scratch, stream);
   } else if (kind == "collective") {
     const StreamId stream = in.stream();
     const CommSlot comm = in.comm();
     const CollectiveKind what = in.one_of<CollectiveKind>(in.word("collective"), 5, "collective");
+    const Reduction reduction =
+        reduces(what) ? in.one_of<Reduction>(in.word("reduction"), 3, "reduction") : Reduction::Sum;
+    const CollectiveOp call(what, in.dtype(), reduction);
     const Bytes size = in.bytes();
-    const BufferId from = in.buffer();
+    const Operand from = in.operand(program);
     in.expect("->");
-    const BufferId to = in.buffer();
-    if (in.at_end()) return program.collective(comm, what, from, to, size, stream);
+    const Operand to = in.operand(program);
+    if (in.at_end()) return program.collective(comm, call, from, to, size, stream);
     const MatrixRow row = in.row();
     if (size != larger_side(what, row))
       in.fail(fmt::format("the larger side holds {} bytes, not {}", larger_side(what, row).count(), size.count()));
-    program.collective(comm, what, from, to, row, stream);
+    program.collective(comm, call, from, to, row, stream);
   } else if (kind == "exchange") {
     const StreamId stream = in.stream();
     const CommSlot comm = in.comm();
@@ -321,9 +399,22 @@ void read_op(LineReader& in, ProgramBuilder& program) {
 
 }  // namespace
 
-std::string text(const Kernel& kernel) {
+std::string text(const Program& program, const Kernel& kernel) {
   std::string out;
-  write(std::back_inserter(out), kernel);
+  const Out to = std::back_inserter(out);
+  write(to, kernel);
+  const auto views = [&](const std::vector<ViewId>& all) {
+    for (const ViewId view : all) {
+      fmt::format_to(to, " ");
+      if (view.valid())
+        write(to, program[view]);
+      else
+        fmt::format_to(to, "-");
+    }
+  };
+  views(kernel.inputs);
+  fmt::format_to(to, " ->");
+  views(kernel.outputs);
   return out;
 }
 

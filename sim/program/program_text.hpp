@@ -31,7 +31,7 @@ class ProgramTextError : public std::runtime_error {
   int line_;
 };
 
-[[nodiscard]] std::string text(const Kernel& kernel);
+[[nodiscard]] std::string text(const Program& program, const Kernel& kernel);
 [[nodiscard]] std::string text(const Program& program, const Op& op);
 [[nodiscard]] std::string text(const Program& program);
 

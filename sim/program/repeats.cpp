@@ -20,10 +20,11 @@ bool same_but_for_numbers(const Program& program, const Op& a, const Op& b) {
       return o.size == p.size && o.category == p.category && o.stream == p.stream && o.label == p.label &&
              o.space == p.space;
     else if constexpr (std::is_same_v<T, Launch>)
-      return o.stream == p.stream && o.kernel == p.kernel && o.inputs.count == p.inputs.count &&
-             o.outputs.count == p.outputs.count;
+      return o.stream == p.stream && o.kernel == p.kernel && o.scratch.count == p.scratch.count;
     else if constexpr (std::is_same_v<T, Collective>)
-      return o.stream == p.stream && o.comm == p.comm && o.kind == p.kind && o.row == p.row && o.size == p.size;
+      return o.stream == p.stream && o.comm == p.comm && o.kind == p.kind && o.dtype == p.dtype &&
+             o.reduction == p.reduction && o.in.offset == p.in.offset && o.out.offset == p.out.offset &&
+             o.row == p.row && o.size == p.size;
     else if constexpr (std::is_same_v<T, Exchange>)
       return o.stream == p.stream && o.comm == p.comm &&
              std::ranges::equal(program[o.transfers], program[p.transfers], [](const Transfer& s, const Transfer& t) {
@@ -48,6 +49,9 @@ enum class As : std::uint8_t { Made, Used };
 template <class Alike>
 bool numbers_alike(const Program& program, const Op& a, const Op& b, Alike&& alike) {
   const auto buffers = [&](BufferId s, BufferId t) { return alike(As::Used, Numbered::Buffer, s.value, t.value); };
+  const auto operands = [&](const Operand& s, const Operand& t) {
+    return s.offset == t.offset && buffers(s.buffer, t.buffer);
+  };
   const auto events = [&](EventId s, EventId t) { return alike(As::Used, Numbered::Event, s.value, t.value); };
   const auto names = [&](NameId s, NameId t) { return alike(As::Used, Numbered::Name, s.value, t.value); };
   const auto numbers = [&]<class T>(const T& o, const T& p) {
@@ -58,10 +62,11 @@ bool numbers_alike(const Program& program, const Op& a, const Op& b, Alike&& ali
     else if constexpr (std::is_same_v<T, Free> || std::is_same_v<T, Borrow>)
       return buffers(o.buffer, p.buffer);
     else if constexpr (std::is_same_v<T, Launch>)
-      return std::ranges::equal(program[o.inputs], program[p.inputs], buffers) &&
-             std::ranges::equal(program[o.outputs], program[p.outputs], buffers);
+      return std::ranges::equal(program[o.inputs], program[p.inputs], operands) &&
+             std::ranges::equal(program[o.outputs], program[p.outputs], operands) &&
+             std::ranges::equal(program[o.scratch], program[p.scratch], operands);
     else if constexpr (std::is_same_v<T, Collective>)
-      return buffers(o.in, p.in) && buffers(o.out, p.out);
+      return operands(o.in, p.in) && operands(o.out, p.out);
     else if constexpr (std::is_same_v<T, Exchange>)
       return std::ranges::equal(program[o.transfers], program[p.transfers], buffers, &Transfer::buffer,
                                 &Transfer::buffer);

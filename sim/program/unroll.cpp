@@ -37,6 +37,8 @@ class Unroller {
     reserve();
     out_.labels = rolled_.labels;
     out_.kernels = rolled_.kernels;
+    out_.views = rolled_.views;
+    out_.offsets = rolled_.offsets;
     out_.rows = rolled_.rows;
     unroll([&](const Repeat& repeat, NextBody& body, std::int64_t times) {
       for (std::int64_t n = 0; n < times; ++n) {
@@ -75,7 +77,7 @@ class Unroller {
       ops += times * (repeat.last - repeat.first);
       for (std::size_t i = repeat.first; i < repeat.last; ++i)
         if (const Launch* launch = std::get_if<Launch>(&rolled_.ops[i]))
-          operands += times * (launch->inputs.count + launch->outputs.count);
+          operands += times * (launch->inputs.count + launch->outputs.count + launch->scratch.count);
     }
     out_.ops.reserve(ops);
     out_.operands.reserve(operands);
@@ -158,11 +160,13 @@ class Unroller {
   void copy(const Free& o) { out_.ops.emplace_back(Free{now(o.buffer)}); }
   void copy(const Borrow& o) { out_.ops.emplace_back(Borrow{now(o.buffer), o.stream}); }
   void copy(const Launch& o) {
-    const BufferList inputs = now(o.inputs), outputs = now(o.outputs);
-    out_.ops.emplace_back(Launch{o.stream, o.kernel, inputs, outputs});
+    const OperandList inputs = now(o.inputs), outputs = now(o.outputs), scratch = now(o.scratch);
+    out_.ops.emplace_back(Launch{o.stream, o.kernel, inputs, outputs, scratch});
   }
   void copy(const Collective& o) {
-    out_.ops.emplace_back(Collective{o.stream, o.comm, o.kind, now(o.in), now(o.out), o.row, o.size});
+    Collective made = o;
+    made.in.buffer = now(o.in.buffer), made.out.buffer = now(o.out.buffer);
+    out_.ops.emplace_back(made);
   }
   void copy(const Exchange& o) {
     const TransferList list{static_cast<std::uint32_t>(out_.transfers.size()), o.transfers.count};
@@ -224,9 +228,9 @@ class Unroller {
   }
   [[nodiscard]] BufferId now(BufferId rolled) const { return {number(Numbered::Buffer, rolled.value)}; }
   [[nodiscard]] EventId now(EventId rolled) const { return {number(Numbered::Event, rolled.value)}; }
-  BufferList now(BufferList rolled) {
-    const BufferList list{static_cast<std::uint32_t>(out_.operands.size()), rolled.count};
-    for (const BufferId b : rolled_[rolled]) out_.operands.push_back(now(b));
+  OperandList now(OperandList rolled) {
+    const OperandList list{static_cast<std::uint32_t>(out_.operands.size()), rolled.count};
+    for (const Operand& o : rolled_[rolled]) out_.operands.emplace_back(now(o.buffer), o.offset);
     return list;
   }
   NameId named(NameId rolled) {

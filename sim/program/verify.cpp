@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -10,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "sim/base/overloaded.hpp"
+#include "sim/program/kernel_checks.hpp"
 #include "sim/program/program_text.hpp"
 #include "sim/program/stream_order.hpp"
 
@@ -28,6 +30,7 @@ class ProgramChecker {
         bound_(program.names.size()),
         names_of_(static_cast<std::size_t>(program.buffers), 0),
         recorded_(static_cast<std::size_t>(program.events), false),
+        checked_(std::make_unique<bool[]>(program.kernels.size())),
         streams_(program) {}
 
   std::vector<std::string> findings() && {
@@ -69,6 +72,34 @@ class ProgramChecker {
       if (o.size > sizes_[b.index()]) report(fmt::format("b{} has {} bytes", b.value, sizes_[b.index()].count()));
   }
 
+  // What is wrong with a kernel is said where it is launched first.
+  void check_kernel(const Launch& o) {
+    const Kernel& kernel = program_[o.kernel];
+    bool& checked = checked_[o.kernel.index()];
+    if (!checked)
+      if (const auto problem = problem_of(program_, kernel)) report(*problem);
+    checked = true;
+    check_views(program_[o.inputs], kernel.inputs);
+    check_views(program_[o.outputs], kernel.outputs);
+  }
+  // Operands are those that are there.
+  void check_views(std::span<const Operand> operands, const std::vector<ViewId>& views) {
+    const auto there = static_cast<std::size_t>(std::ranges::count_if(views, &ViewId::valid));
+    if (operands.size() != there)
+      return report(fmt::format("{} operands, where its kernel sees {}", operands.size(), there));
+    std::size_t next = 0;
+    for (const ViewId view : views) {
+      if (!view.valid()) continue;
+      const Operand& o = operands[next++];
+      if (is_live(o.buffer)) must_fit(o, program_[view].extent());
+    }
+  }
+  void must_fit(const Operand& o, Bytes extent) {
+    if (const Bytes end = program_[o.offset] + extent; end > sizes_[o.buffer.index()])
+      report(fmt::format("reaches to byte {} of b{}, which has {}", end.count(), o.buffer.value,
+                         sizes_[o.buffer.index()].count()));
+  }
+
   void check_row(const Collective& o) {
     if (!o.row.valid()) return;
     if (o.row.index() >= program_.rows.size()) return report("names no row of the program");
@@ -86,6 +117,14 @@ class ProgramChecker {
       report("a reduce-scatter receives as much from everyone");
     else if (o.size != larger_side(o.kind, row))
       report(fmt::format("its larger side holds {} bytes", larger_side(o.kind, row).count()));
+  }
+
+  void check_elements(const Collective& o) {
+    if (o.size % size_of(o.dtype) != Bytes{})
+      report(fmt::format("{} bytes are no elements of {}", o.size.count(), name(o.dtype)));
+    if (o.in.buffer != o.out.buffer || !is_live(o.in.buffer)) return;
+    must_fit(o.in, o.size);
+    if (o.out != o.in) must_fit(o.out, o.size);
   }
 
   void must_exist(CommSlot comm) {
@@ -111,10 +150,14 @@ class ProgramChecker {
                      if (names_of_[o.buffer.index()] > 0) report("a name still refers to it");
                      state_[o.buffer.index()] = State::Freed;
                    },
-                   [&](const Launch&) { for_each_operand(program_, op, [&](BufferId b) { must_be_on_device(b); }); },
+                   [&](const Launch& o) {
+                     for_each_operand(program_, op, [&](BufferId b) { must_be_on_device(b); });
+                     check_kernel(o);
+                   },
                    [&](const Collective& o) {
                      must_exist(o.comm);
                      check_row(o);
+                     check_elements(o);
                      for_each_operand(program_, op, [&](BufferId b) { must_be_on_device(b); });
                    },
                    [&](const Exchange& o) {
@@ -160,6 +203,7 @@ class ProgramChecker {
   std::vector<BufferId> bound_;         // by name
   std::vector<std::int32_t> names_of_;  // by buffer: how many are bound to it
   std::vector<bool> recorded_;
+  std::unique_ptr<bool[]> checked_;  // by kernel
   std::set<CommSlot> created_;
   StreamOrder streams_;
   std::vector<std::string> found_;
@@ -171,6 +215,8 @@ struct Traffic {
   using Message = Bytes;
   struct Call {
     CollectiveKind kind = CollectiveKind::AllReduce;
+    DType dtype = DType::BF16;
+    Reduction reduction = Reduction::Sum;
     Bytes size;       // of an even one
     MatrixId matrix;  // of an uneven one
     bool operator==(const Call&) const = default;
@@ -193,9 +239,9 @@ Traffic traffic_of(const Program& program) {
                    [&](const Alloc& o) { size[o.buffer.index()] = o.size; },
                    [&](const Collective& o) {
                      std::vector<Traffic::Call>& calls = traffic.collectives[o.comm];
-                     if (!o.row.valid()) return calls.push_back({o.kind, o.size, {}});
+                     if (!o.row.valid()) return calls.push_back({o.kind, o.dtype, o.reduction, o.size, {}});
                      const MatrixId matrix = program[o.row].matrix;
-                     calls.push_back({o.kind, {}, matrix});
+                     calls.push_back({o.kind, o.dtype, o.reduction, {}, matrix});
                      traffic.rows[o.comm].try_emplace(matrix, o.kind, o.row);
                    },
                    [&](const Exchange& o) {

@@ -103,13 +103,14 @@ TEST_P(EveryCollective, LeavesWhatIsExpected) {
   const std::string size = std::to_string((32768 * ranks + 4109) * 8);
   std::string program = "create communicator g0\n";
   for (const char* b : {"b0", "b1", "b2"}) program += "alloc " + std::string(b) + " " + size + " temporaries s0 x\n";
-  program += "launch s0 fill 0+1 -> b0 b1\n";
-  program += "collective s0 g0 " + std::string(name(kind)) + " " + size + " b0 -> " + (in_place ? "b0" : "b1") + "\n";
+  program += "launch s0 fill(value=0) -> b0:bool[1] b1:bool[1]\n";
+  program += "collective s0 g0 " + std::string(name(kind)) + (reduces(kind) ? " sum" : "") + " bool " + size +
+             " b0 -> " + (in_place ? "b0" : "b1") + "\n";
   // What came of it goes on: read, added, sent.
-  program += "launch s0 copy 1+1 b1 -> b2\n";
-  program += "collective s0 g0 all_reduce " + size + " b0 -> b0\n";
+  program += "launch s0 copy b1:bool[1] -> b2:bool[1]\n";
+  program += "collective s0 g0 all_reduce sum bool " + size + " b0 -> b0\n";
   program += "exchange s0 g0 send +1 b0 send -1 b1 receive -1 b2 receive +1 b1\n";
-  program += "launch s0 add 1+1 b0 b1 b2 -> b2\n";
+  program += "launch s0 add b0:bool[1] b1:bool[1] b2:bool[1] -> b2:bool[1]\n";
   Workload workload = one_group(std::vector<std::string>(static_cast<std::size_t>(ranks), program));
   for (Program& one : workload.programs) one = with_frees(std::move(one));
   const std::vector<RankRun> runs = run_on_threads(workload, {});
@@ -127,16 +128,16 @@ INSTANTIATE_TEST_SUITE_P(AllToAll, EveryCollective,
 TEST(Executor, StreamsEventsAndBorrowsRunToo) {
   Workload workload = one_group({R"(create context
 alloc b0 5000 temporaries s0 x
-launch s0 fill 0+1 -> b0
+launch s0 fill(value=0) -> b0:bool[1]
 record e0 s0
 wait s1 e0
 borrow b0 s1
-launch s1 copy 1+1 b0 -> b0
+launch s1 copy b0:bool[1] -> b0:bool[1]
 bind kept b0
 sync e0
 mark forward 1 0 a
 alloc b1 100000 temporaries s0 y
-launch s0 copy 1+1 b0 -> b1
+launch s0 copy b0:bool[1] -> b1:bool[1]
 mark backward 1 0 a
 unbind kept
 mark forward 2 0 a
@@ -151,7 +152,7 @@ mark forward 2 0 a
 TEST(Executor, DescribesAPlaceInAProgram) {
   const Program program = parse_program(R"(alloc b0 5000 temporaries s0 x
 mark backward 2 1 layers.3.norm
-launch s0 fill 0+1 -> b0
+launch s0 fill(value=0) -> b0:bool[1]
 )");
   EXPECT_EQ(describe(program, std::size_t{2}), "layers.3.norm at op 2 (step 2, backward, micro-batch 1)");
   EXPECT_EQ(describe(program, std::size_t{0}), "start at op 0 (step 0, construction, micro-batch -1)");
@@ -163,13 +164,13 @@ launch s0 fill 0+1 -> b0
 TEST(Executor, FindsAStaleRead) {
   // The run releases b0 after op 1; the prediction's program reads it once more.
   const Program read_again = parse_program(R"(alloc b0 5000 temporaries s0 weight
-launch s0 fill 0+1 -> b0
+launch s0 fill(value=0) -> b0:bool[1]
 mark forward 1 0 layers.0.norm
 )");
   Workload workload = one_group({R"(alloc b0 5000 temporaries s0 weight
-launch s0 fill 0+1 -> b0
+launch s0 fill(value=0) -> b0:bool[1]
 mark forward 1 0 layers.0.norm
-launch s0 copy 1+1 b0 -> b0
+launch s0 copy b0:bool[1] -> b0:bool[1]
 )"});
   const Expectation expectation(workload, {});
   const auto ends = on_ranks(1, [&](World& world) {
@@ -236,9 +237,9 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Executor, ARankWithoutMemoryEndsAllOthers) {
   Workload workload =
       one_group({"create communicator g0\nalloc b0 512 temporaries s0 x\n"
-                 "collective s0 g0 all_reduce 512 b0 -> b0\n",
+                 "collective s0 g0 all_reduce sum bool 512 b0 -> b0\n",
                  "create communicator g0\nalloc b0 70368744177664 temporaries s0 x\n"
-                 "collective s0 g0 all_reduce 512 b0 -> b0\n"});
+                 "collective s0 g0 all_reduce sum bool 512 b0 -> b0\n"});
   for (Program& one : workload.programs) one = with_frees(std::move(one));
   for (const RankRun& run : run_on_threads(workload, {1 << 30}))
     EXPECT_EQ(run.end.find("rank 1: out of memory"), 0u) << run.end;
@@ -292,10 +293,10 @@ TEST(Executor, ACopyMovesTheBeginningOfABuffer) {
   Workload workload = one_group({R"(alloc b0 40000 temporaries s0 x
 alloc b1 40000 temporaries s0 y pinned
 alloc b2 40000 temporaries s0 z
-launch s0 fill 0+1 -> b0 b2
+launch s0 fill(value=0) -> b0:bool[1] b2:bool[1]
 memcpy s0 20480 b0 -> b1
 memcpy s0 12288 b1 -> b2
-launch s0 add 1+1 b0 b2 -> b0
+launch s0 add b0:bool[1] b2:bool[1] -> b0:bool[1]
 )"});
   const Expectation expectation(workload, {});
   const Content halves = expectation.before({0}, 6, {2});

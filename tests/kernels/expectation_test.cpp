@@ -15,9 +15,9 @@ std::vector<std::string> on_every_rank(std::size_t ranks, const std::string& pro
 
 TEST(Expectation, AReaderFindsTheStampOfTheLastWriter) {
   const Workload workload = one_group({R"(alloc b0 4096 temporaries s0 x
-launch s0 fill 0+1 -> b0
-launch s0 copy 1+1 b0 -> b0
-launch s0 copy 1+1 b0 -> b0
+launch s0 fill(value=0) -> b0:bool[1]
+launch s0 copy b0:bool[1] -> b0:bool[1]
+launch s0 copy b0:bool[1] -> b0:bool[1]
 )"});
   const Expectation expectation(workload, {});
   EXPECT_EQ(expectation.before({0}, 2, b0), stamped(Expectation::stamp({0}, 1, b0), 512));
@@ -28,7 +28,7 @@ launch s0 copy 1+1 b0 -> b0
 TEST(Expectation, NothingIsKnownOfWhatNobodyHasWritten) {
   const Workload workload = one_group({R"(alloc b0 4096 temporaries s0 x
 alloc b1 4096 temporaries s0 y
-launch s0 copy 1+1 b0 -> b1
+launch s0 copy b0:bool[1] -> b1:bool[1]
 )"});
   EXPECT_TRUE(Expectation(workload, {}).before({0}, 2, b0).empty());
 }
@@ -45,7 +45,7 @@ TEST(Expectation, StampsTellRanksOpsAndBuffersApart) {
 }
 
 TEST(Expectation, PayloadsAreAsLongAsTheScaleLeavesThem) {
-  const Workload workload = one_group({"alloc b0 40960 temporaries s0 x\nlaunch s0 fill 0+1 -> b0\n"});
+  const Workload workload = one_group({"alloc b0 40960 temporaries s0 x\nlaunch s0 fill(value=0) -> b0:bool[1]\n"});
   EXPECT_EQ(Expectation(workload, {}).after({0}, 1, b0).back().end, 5120);
   EXPECT_EQ(Expectation(workload, {4}).after({0}, 1, b0).back().end, 3 * 512);
 }
@@ -72,9 +72,10 @@ TEST_P(ExpectedCollective, IsTheSumOrTheMove) {
                                                     "create communicator g0\n"
                                                     "alloc b0 16384 temporaries s0 x\n"
                                                     "alloc b1 16384 temporaries s0 y\n"
-                                                    "launch s0 fill 0+1 -> b0\n"
+                                                    "launch s0 fill(value=0) -> b0:bool[1]\n"
                                                     "collective s0 g0 " +
-                                                        std::string(name(kind)) + " 16384 b0 -> " + out + "\n"));
+                                                        std::string(name(kind)) + (reduces(kind) ? " sum" : "") +
+                                                        " bool 16384 b0 -> " + out + "\n"));
   const Expectation expectation(workload, {});
   const auto input = [](std::int64_t rank, std::int64_t word) {
     return left_by({static_cast<std::int32_t>(rank)}, 3, b0, word);
@@ -117,10 +118,10 @@ TEST(Expectation, OneCollectiveReadsWhatAnotherLeft) {
   const Workload workload = one_group(on_every_rank(3, R"(create communicator g0
 alloc b0 16384 temporaries s0 x
 alloc b1 16384 temporaries s0 y
-launch s0 fill 0+1 -> b0
-collective s0 g0 reduce_scatter 16384 b0 -> b1
+launch s0 fill(value=0) -> b0:bool[1]
+collective s0 g0 reduce_scatter sum bool 16384 b0 -> b1
 alloc b2 16384 temporaries s0 z
-collective s0 g0 all_gather 16384 b1 -> b2
+collective s0 g0 all_gather bool 16384 b1 -> b2
 )"));
   const Words found = words_of(Expectation(workload, {}).after({1}, 6, b2), whole);
   for (std::int64_t w = 0; w < ranks * part; ++w)
@@ -130,9 +131,10 @@ collective s0 g0 all_gather 16384 b1 -> b2
 }
 
 TEST(Expectation, TheTurnsOfACommunicatorBelongTogether) {
-  const std::string one = "create communicator g0\nalloc b0 512 temporaries s0 x\nlaunch s0 fill 0+1 -> b0\n";
-  const std::string all_reduce = "collective s0 g0 all_reduce 512 b0 -> b0\n";
-  const std::string fill = "launch s0 fill 0+1 -> b0\n";
+  const std::string one =
+      "create communicator g0\nalloc b0 512 temporaries s0 x\nlaunch s0 fill(value=0) -> b0:bool[1]\n";
+  const std::string all_reduce = "collective s0 g0 all_reduce sum bool 512 b0 -> b0\n";
+  const std::string fill = "launch s0 fill(value=0) -> b0:bool[1]\n";
   // Rank 1 does something more in between: its second turn is another op.
   const Workload workload =
       one_group({one + all_reduce + fill + all_reduce, one + all_reduce + fill + fill + all_reduce});
@@ -146,7 +148,7 @@ TEST(Expectation, AMessageIsTheSendersStamp) {
   const Workload workload = one_group(on_every_rank(3, R"(create communicator g0
 alloc b0 4096 temporaries s0 x
 alloc b1 4096 temporaries s0 y
-launch s0 fill 0+1 -> b0
+launch s0 fill(value=0) -> b0:bool[1]
 exchange s0 g0 send +1 b0 receive -1 b1
 )"));
   const Expectation expectation(workload, {});
@@ -161,8 +163,8 @@ alloc b0 4096 temporaries s0 x
 alloc b1 4096 temporaries s0 y
 alloc b2 4096 temporaries s0 u
 alloc b3 4096 temporaries s0 v
-launch s0 fill 0+1 -> b0
-launch s0 fill 0+1 -> b1
+launch s0 fill(value=0) -> b0:bool[1]
+launch s0 fill(value=0) -> b1:bool[1]
 exchange s0 g0 send +1 b0 send -1 b1 receive -1 b2 receive +1 b3
 )"));
   const Expectation expectation(workload, {});
@@ -173,10 +175,10 @@ exchange s0 g0 send +1 b0 send -1 b1 receive -1 b2 receive +1 b3
 // ---- who wrote a word
 
 TEST(Expectation, NamesTheAuthorOfAWord) {
-  const Workload workload = one_group({"alloc b0 4096 temporaries s0 x\nlaunch s0 fill 0+1 -> b0\n",
+  const Workload workload = one_group({"alloc b0 4096 temporaries s0 x\nlaunch s0 fill(value=0) -> b0:bool[1]\n",
                                        R"(alloc b0 4096 temporaries s0 weight
 mark forward 2 3 layers.0.norm
-launch s0 fill 0+1 -> b0
+launch s0 fill(value=0) -> b0:bool[1]
 )"});
   const Expectation expectation(workload, {});
   EXPECT_EQ(expectation.author(left_by({1}, 2, b0, 511)),

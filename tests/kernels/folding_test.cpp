@@ -231,7 +231,8 @@ TEST(Folding, TellsApartRanksWhoseCountsDiffer) {
     const BufferId kept =
         program.alloc(Bytes{4 << 20}, Category::Temporaries, program.label("kept"), StreamId{0}, MemorySpace::Pinned);
     program.mark(Phase::Forward, 1, 0, program.label("step"));
-    program.collective(CommSlot{0}, CollectiveKind::AllToAll, in, out, which < 4 ? same[which] : other[which - 3]);
+    program.collective(CommSlot{0}, {CollectiveKind::AllToAll, DType::BOOL}, in, out,
+                       which < 4 ? same[which] : other[which - 3]);
     program.push(Memcpy{{0}, out, kept, Bytes{4 << 20}});
     workload.programs.push_back(std::move(program).finish());
   }

@@ -19,10 +19,10 @@ alloc b0 8000 parameters s0 weight
 bind weight b0
 mark forward 1 0 a
 alloc b1 16384 temporaries s0 x
-launch s0 fill 0+1 -> b1
+launch s0 fill(value=0) -> b1:bool[1]
 mark backward 1 0 b
 alloc b2 100 temporaries s0 y
-launch s0 fill 0+1 -> b2
+launch s0 fill(value=0) -> b2:bool[1]
 mark forward 1 1 c
 )"));
 

@@ -69,10 +69,10 @@ bind weight b0
 alloc b1 327680 temporaries s0 x
 alloc b2 1048576 temporaries s0 y
 alloc b3 102400 temporaries s0 z
-launch s0 fill 0+1 -> b1 b2 b3
-launch s0 add 1+1 b1 b2 b3 -> b0
+launch s0 fill(value=0) -> b1:bool[1] b2:bool[1] b3:bool[1]
+launch s0 add b1:bool[1] b2:bool[1] b3:bool[1] -> b0:bool[1]
 mark backward 1 0 a
-launch s0 fill 0+1 -> b0
+launch s0 fill(value=0) -> b0:bool[1]
 mark forward 2 0 a
 )"));
 const std::vector<std::size_t> some_moments{2, 6, 9};

@@ -50,8 +50,8 @@ Releases counted(const std::string& program) { return counted(parse_program(prog
 
 TEST(References, TheLastUseReleases) {
   EXPECT_EQ(counted(R"(alloc b0 512 temporaries s0 a
-launch s0 fill 0+1 -> b0
-launch s0 copy 1+1 b0 -> b0
+launch s0 fill(value=0) -> b0:bool[1]
+launch s0 copy b0:bool[1] -> b0:bool[1]
 mark forward 1 0 later
 )"),
             (Releases{{2, 0}}));
@@ -64,7 +64,7 @@ TEST(References, WhatNobodyUsesGoesAtOnce) {
 TEST(References, AVariableHoldsWhatItNames) {
   EXPECT_EQ(counted(R"(alloc b0 512 temporaries s0 a
 bind frame b0
-launch s0 fill 0+1 -> b0
+launch s0 fill(value=0) -> b0:bool[1]
 mark forward 1 0 later
 unbind frame
 )"),
@@ -93,12 +93,13 @@ unbind frame
 }
 
 TEST(References, ABorrowIsAUse) {
-  EXPECT_EQ(counted("alloc b0 512 temporaries s0 a\nlaunch s0 fill 0+1 -> b0\nborrow b0 s1\n"), (Releases{{2, 0}}));
+  EXPECT_EQ(counted("alloc b0 512 temporaries s0 a\nlaunch s0 fill(value=0) -> b0:bool[1]\nborrow b0 s1\n"),
+            (Releases{{2, 0}}));
 }
 
 TEST(References, ABindingStillToComeKeepsABuffer) {
   EXPECT_EQ(counted(R"(alloc b0 512 temporaries s0 a
-launch s0 fill 0+1 -> b0
+launch s0 fill(value=0) -> b0:bool[1]
 mark forward 1 0 later
 bind frame b0
 unbind frame

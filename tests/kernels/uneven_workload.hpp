@@ -9,6 +9,7 @@
 #include "sim/program/program_builder.hpp"
 #include "sim/program/workload.hpp"
 #include "tests/sim/program/random_matrix.hpp"
+#include "tests/sim/program/viewed.hpp"
 
 namespace tidemark::tests {
 
@@ -26,7 +27,7 @@ inline Workload uneven_workload(std::uint32_t seed, std::int32_t ranks, std::int
   const Bytes large{most * ranks};
   for (ProgramBuilder& program : programs) {
     held.push_back(program.alloc(large, Category::Temporaries, program.label("tokens")));
-    program.launch(Stream{Streaming::Fill, {}, large}, {}, {held.back()});
+    program.launch(Operation::Fill, {}, {viewed(program, held.back(), DType::BOOL, {large.count()})});
     program.mark(Phase::Forward, 1, 0, program.label("rounds"));
   }
   constexpr std::array kinds{CollectiveKind::AllToAll, CollectiveKind::ReduceScatter, CollectiveKind::AllGather};
@@ -44,7 +45,7 @@ inline Workload uneven_workload(std::uint32_t seed, std::int32_t ranks, std::int
         const bool in_place = kind != CollectiveKind::AllToAll && round % 4 < 2;
         const BufferId in = std::exchange(
             buffer, in_place ? buffer : program.alloc(large, Category::CommEp, program.label("received")));
-        program.collective(slot, kind, in, buffer, rows[place]);
+        program.collective(slot, {kind, DType::BOOL}, in, buffer, rows[place]);
         if (round % 3 > 0) continue;
         const MemorySpace space = round == 0 ? MemorySpace::Pinned : MemorySpace::Pageable;
         const BufferId kept =
@@ -52,7 +53,8 @@ inline Workload uneven_workload(std::uint32_t seed, std::int32_t ranks, std::int
         program.push(Memcpy{{0}, buffer, kept, large});
         buffer = program.alloc(large, Category::Temporaries, program.label("back"));
         program.push(Memcpy{{0}, kept, buffer, large});
-        program.launch(Stream{Streaming::Add, large, large}, {buffer}, {buffer});
+        const ViewedOperand all = viewed(program, buffer, DType::BOOL, {large.count()});
+        program.launch(Operation::Add, {all}, {all});
       }
     }
   }

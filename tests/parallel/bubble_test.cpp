@@ -28,7 +28,7 @@ std::string program_of(const Schedule& schedule, std::int32_t stage, std::int32_
     if (stage - ahead >= 0 && stage - ahead < stages)
       text += fmt::format("exchange s{0} g0 receive {1:+} b0\nrecord e{2} s{0}\nwait s0 e{2}\n", first_stream, -ahead,
                           event++);
-    text += fmt::format("launch s0 copy {0}+{0} b0 -> b0\n", is_ahead ? 1 : 2);
+    text += fmt::format("launch s0 fill(value={}) -> b0:bool[1]\n", is_ahead ? 1 : 2);
     if (stage + ahead >= 0 && stage + ahead < stages)
       text += fmt::format("record e{2} s0\nwait s{0} e{2}\nexchange s{0} g0 send {1:+} b0\n", first_stream + 1, ahead,
                           event++);

@@ -55,10 +55,11 @@ class DataFlow {
 
   /// Whose values (Pass::Forward) or gradients (Pass::Backward) an operator's pass read; where ranks bring together
   /// what they have of it before it is done, all of them read what any does.
-  [[nodiscard]] Origins read_by(Pass pass, const Origin& who) const {
+  [[nodiscard]] Origins read_by(Phase pass, const Origin& who) const {
     const auto read = [&](const Origin& one) {
-      const auto found = read_[static_cast<int>(pass)].find(one);
-      return found == read_[static_cast<int>(pass)].end() ? Origins{} : found->second;
+      const std::map<Origin, Origins>& noted = read_[pass == Phase::Forward ? 0 : 1];
+      const auto found = noted.find(one);
+      return found == noted.end() ? Origins{} : found->second;
     };
     Origins all;
     for (const Origin& origin : read(who)) {
@@ -163,42 +164,40 @@ class DataFlow {
 
   void run(Process& p, const Launch& launch) {
     const Kernel& kernel = (*p.program)[launch.kernel];
-    const Stream* stream = std::get_if<Stream>(&kernel);
     Buffer in;
-    for (const BufferId b : (*p.program)[launch.inputs]) {
-      const Buffer& buffer = p.buffers[b.index()];
+    for (const Operand& operand : (*p.program)[launch.inputs]) {
+      const Buffer& buffer = p.buffers[operand.buffer.index()];
       if (p.self.op.valid() && buffer.holds == Holds::ParameterGradients) continue;  // is added to, not read
       in.forward = united(in.forward, buffer.forward);
       in.backward = united(in.backward, buffer.backward);
     }
-    const bool adds = stream != nullptr && stream->kind == Streaming::Add;
+    const bool adds = kernel.operation == Operation::Add || kernel.operation == Operation::BiasDropoutAdd;
     // Where an operator that hands on has a bias, its gradient is a sum of what it is handed.
-    const bool sums = stream != nullptr && stream->kind == Streaming::Reduce;
+    const bool sums = kernel.operation == Operation::Sum;
     if (p.self.op.valid() && !adds && (sums || !hands_on(lowered_.graph[p.self.op]))) {
-      const Pass pass = p.phase == Phase::Forward ? Pass::Forward : Pass::Backward;
-      Origins& read = pass == Pass::Forward ? in.forward : in.backward;
-      Origins& noted = read_[static_cast<int>(pass)][p.self];
+      const bool forward = p.phase == Phase::Forward;
+      Origins& read = forward ? in.forward : in.backward;
+      Origins& noted = read_[forward ? 0 : 1][p.self];
       noted = united(noted, read);
       std::erase_if(read, [&](const Origin& origin) { return !origin.same_pass(p.self); });
       read = united(read, {p.self});
     }
     if (p.phase == Phase::Forward) in.backward.clear();
     if (p.phase == Phase::Backward) in.forward.clear();
-    for (const BufferId b : (*p.program)[launch.outputs]) {
-      Buffer& out = p.buffers[b.index()];
+    for (std::size_t i = 0; i < launch.outputs.count; ++i) {
+      Buffer& out = p.buffers[(*p.program)[launch.outputs][i].buffer.index()];
       if (out.holds == Holds::NoResult) continue;
       const bool collects = out.holds == Holds::ParameterGradients && p.self.op.valid();
-      if (collects) p.added[p.self.micro_batch] += elements_written(kernel);
+      if (collects) p.added[p.self.micro_batch] += (*p.program)[there(kernel.outputs)[i]].stored();
       out = {collects ? out.forward : in.forward, collects ? united(out.backward, in.backward) : in.backward,
              out.holds};
     }
   }
 
-  [[nodiscard]] std::int64_t elements_written(const Kernel& kernel) const {
-    if (const Gemm* gemm = std::get_if<Gemm>(&kernel)) return gemm->m * gemm->n;
-    const Stream* stream = std::get_if<Stream>(&kernel);
-    ensure(stream != nullptr, "gradients are added to by products and sums");
-    return stream->written / size_of(lowered_.job.train.gradient_dtype);
+  // Views of operands that are there.
+  static std::vector<ViewId> there(std::vector<ViewId> views) {
+    std::erase_if(views, [](ViewId view) { return !view.valid(); });
+    return views;
   }
 
   bool meet(Process& p, const Collective& o) {
@@ -206,7 +205,7 @@ class DataFlow {
     const std::size_t members = static_cast<std::size_t>(group_size(group));
     const std::tuple call{o.comm, group_leader(group, p.rank), p.calls[o.comm]};
     Meeting& meeting = meetings_[call];
-    if (!p.posted) meeting.parts.emplace(p.rank, p.buffers[o.in.index()]);
+    if (!p.posted) meeting.parts.emplace(p.rank, p.buffers[o.in.buffer.index()]);
     p.posted = true;
     if (meeting.parts.size() < members) return false;
     Buffer all;
@@ -214,7 +213,7 @@ class DataFlow {
       all.forward = united(all.forward, part.forward);
       all.backward = united(all.backward, part.backward);
     }
-    Buffer& out = p.buffers[o.out.index()];
+    Buffer& out = p.buffers[o.out.buffer.index()];
     out = {std::move(all.forward), std::move(all.backward), out.holds};
     if (++meeting.left == members) meetings_.erase(call);
     ++p.calls[o.comm];

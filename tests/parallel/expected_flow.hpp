@@ -26,12 +26,12 @@ class ExpectedFlow {
   }
 
   /// Whose values or gradients an operator's pass has to read, neither more nor less.
-  [[nodiscard]] Origins read_by(Pass pass, const Origin& who) const {
-    const std::set<OperatorId>& neighbours = (pass == Pass::Forward ? makers_ : readers_)[who.op.index()];
+  [[nodiscard]] Origins read_by(Phase pass, const Origin& who) const {
+    const std::set<OperatorId>& neighbours = (pass == Phase::Forward ? makers_ : readers_)[who.op.index()];
     Origins all;
     for (const OperatorId from : neighbours) {
-      const bool of_all = pass == Pass::Forward ? sums_values(from) || gathers_values(who.op)
-                                                : sums_gradients(from) || gathers_gradients(who.op);
+      const bool of_all = pass == Phase::Forward ? sums_values(from) || gathers_values(who.op)
+                                                 : sums_gradients(from) || gathers_gradients(who.op);
       add(all, from, who, of_all);
     }
     std::sort(all.begin(), all.end());

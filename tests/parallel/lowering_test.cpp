@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 #include <random>
+#include <regex>
 #include <set>
 #include <string>
 #include <vector>
@@ -960,14 +961,26 @@ TEST(Roles, WithoutShardingAStageIsOneRole) {
   EXPECT_EQ(lowered.roles[1].ranks.front(), Rank{6});
 }
 
+// A program without what is said for one rank: which tokens its rows of the vocabulary are, and where its shards lie.
+std::string without_places(const Program& program) {
+  std::string all;
+  for (const Op& op : program.ops) {
+    std::string line = text(program, op);
+    if (std::holds_alternative<Launch>(op))
+      line.resize(line.find_first_of("( ", line.find(' ', line.find(' ') + 1) + 1));
+    all += std::regex_replace(line, std::regex(" (b[0-9]+)\\+[0-9]+"), " $1") + '\n';
+  }
+  return all;
+}
+
 TEST(Roles, RanksOfARoleDifferOnlyInTheirPlace) {
   TestJob job;
   job.layout = {.tensor = 2, .data = 4, .sharding = Sharding::Zero1};
   const Lowered lowered(job);
   for (const Role& role : lowered.roles) {
-    const std::string once = text(lower_role(lowered.input, role));
+    const std::string once = without_places(lower_role(lowered.input, role));
     for (const Rank rank : role.ranks)
-      EXPECT_EQ(text(lower_role(lowered.input, {coordinates(job.layout, rank), {rank}})), once);
+      EXPECT_EQ(without_places(lower_role(lowered.input, {coordinates(job.layout, rank), {rank}})), once);
   }
 }
 
@@ -1201,11 +1214,11 @@ TEST_P(EveryLayout, HandsValuesAndGradientsToWhomTheyConcern) {
         const Origin who{{o}, m, at.data, at.tensor};
         const bool hands_on = DataFlow::hands_on(op);
         if (!hands_on) {
-          ASSERT_EQ(names(flow.read_by(Pass::Forward, who)), names(expected.read_by(Pass::Forward, who)))
+          ASSERT_EQ(names(flow.read_by(Phase::Forward, who)), names(expected.read_by(Phase::Forward, who)))
               << "forward, of " << names({who});
         }
         if (!hands_on || !op.parameters.empty()) {
-          ASSERT_EQ(names(flow.read_by(Pass::Backward, who)), names(expected.read_by(Pass::Backward, who)))
+          ASSERT_EQ(names(flow.read_by(Phase::Backward, who)), names(expected.read_by(Phase::Backward, who)))
               << "backward, of " << names({who});
         }
       }

@@ -89,7 +89,8 @@ std::vector<Op> told(const RepeatingProgram& program) {
 }
 std::vector<Op> without_lists(std::vector<Op> ops) {
   for (Op& op : ops) {
-    if (Launch* launch = std::get_if<Launch>(&op)) launch->inputs.first = launch->outputs.first = 0;
+    if (Launch* launch = std::get_if<Launch>(&op))
+      launch->inputs.first = launch->outputs.first = launch->scratch.first = 0;
     if (Exchange* exchange = std::get_if<Exchange>(&op)) exchange->transfers.first = 0;
   }
   return ops;

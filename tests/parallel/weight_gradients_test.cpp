@@ -19,8 +19,7 @@ Program run(const TestJob& job, const char* schedule) {
   torch::Process process(comms.table, lowered.runtime.blas_workspace);
   {
     torch::Session session(process, {.sums_in_place = false});
-    const auto layers = static_cast<std::int32_t>(job.model.layers);
-    megatron::Worker worker(session, lowered.input, comms, chunks_of_rank(layers, job.layout, 0));
+    megatron::Worker worker(session, lowered.input, comms, Coordinates{});
     megatron::ParamAndGradBuffer buffer(worker, worker.chunks.front(), "");
     buffer.build_model();
     buffer.build();
@@ -36,7 +35,7 @@ Program run(const TestJob& job, const char* schedule) {
 std::map<std::string, int> kernels(const Program& program) {
   std::map<std::string, int> found;
   for (const Op& op : program.ops)
-    if (const Launch* launch = std::get_if<Launch>(&op)) ++found[text(program[launch->kernel])];
+    if (const Launch* launch = std::get_if<Launch>(&op)) ++found[text(program, program[launch->kernel])];
   return found;
 }
 

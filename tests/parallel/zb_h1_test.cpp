@@ -103,7 +103,7 @@ TestJob job_of(std::int32_t pipeline, std::int32_t tensor, std::int64_t micro_ba
 std::vector<std::string> kernels(const Program& program) {
   std::vector<std::string> all;
   for (const Op& op : program.ops)
-    if (const auto* launch = std::get_if<Launch>(&op)) all.push_back(text(program[launch->kernel]));
+    if (const auto* launch = std::get_if<Launch>(&op)) all.push_back(text(program, program[launch->kernel]));
   std::sort(all.begin(), all.end());
   return all;
 }

@@ -78,7 +78,7 @@ int gemms(const Program& program, int step) {
   for (const Op& op : program.ops) {
     if (const Mark* mark = std::get_if<Mark>(&op)) now = mark->step;
     const Launch* launch = std::get_if<Launch>(&op);
-    if (launch != nullptr && now == step && std::holds_alternative<Gemm>(program[launch->kernel])) ++count;
+    if (launch != nullptr && now == step && program[launch->kernel].operation == Operation::Matmul) ++count;
   }
   return count;
 }
@@ -226,7 +226,7 @@ TEST(PyTorch, WhatACheckpointGivesBackLivesUntilItsNodeIsDone) {
     if (alloc == nullptr || !program[alloc->label].ends_with("mlp.weight_gradient")) continue;
     std::size_t at = i;
     while (!std::holds_alternative<Launch>(program.ops[at])) ++at;
-    const BufferId operand = program.operands[std::get<Launch>(program.ops[at]).inputs.first + 1];
+    const BufferId operand = program.operands[std::get<Launch>(program.ops[at]).inputs.first + 1].buffer;
     bool input_gradient = false;
     for (; !(std::holds_alternative<Free>(program.ops[at]) && std::get<Free>(program.ops[at]).buffer == operand);
          ++at) {

@@ -43,7 +43,7 @@ Program slower(Program program) {
     const auto* mark = std::get_if<Mark>(&op);
     return mark != nullptr && mark->micro_batch >= 0;
   });
-  program.ops.insert(pass + 1, Launch{{0}, KernelId{0}, {}, {}});
+  program.ops.insert(pass + 1, Launch{{0}, KernelId{0}, {}, {}, {}});
   return program;
 }
 

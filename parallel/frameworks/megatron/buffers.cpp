@@ -43,40 +43,51 @@ void ParamAndGradBuffer::build_model() {
     weight.value =
         w_.make(w_.process.label(weight.parameter->name), weight.shape(), w_.train.precision, Category::Parameters);
     weight.value.gradient = {gradient_accumulator(w_, weight), 0};
-    w_.stream(Streaming::Fill, {}, {weight.value}, {}, weight.value.bytes());
+    w_.launch(Operation::Initialize, {}, {weight.value});
   }
 }
 
 void ParamAndGradBuffer::build() {
   const auto make = [&](std::string_view what, DType dtype, Category category) {
     Tensor buffer = w_.make(w_.process.label(fmt::format("{}{}", what, suffix_)), {layout_.elements}, dtype, category);
-    w_.stream(Streaming::Fill, {}, {buffer}, {}, buffer.bytes());
+    w_.launch({Operation::Fill, {0}}, {}, {buffer});
     return buffer;
   };
-  const bool sharded = w_.layout.sharding == Sharding::Zero1;
-  if (sharded) values_ = make("parameter_buffer", w_.train.precision, Category::Parameters);
+  if (sharded()) values_ = make("parameter_buffer", w_.train.precision, Category::Parameters);
   gradients_ = make("gradient_buffer", w_.train.gradient_dtype, Category::Gradients);
-  for (const ParameterId id : parameters_) w_.weight(id).main_gradients = gradients_;
-  if (!sharded) return;
+  for (const BufferLayout::Place& place : layout_.places) {
+    Weight& weight = w_.weight(place.parameter);
+    weight.main_gradients = sized(gradients(place.begin, place.end), weight.shape());
+  }
+  if (!sharded()) return;
   for (const BufferLayout::Place& place : layout_.places) {
     Tensor& value = w_.weight(place.parameter).value;
-    const Bytes moved = value.bytes();
-    w_.stream(Streaming::Copy, {value, values_}, {values_}, moved, moved);
+    w_.launch(Operation::Copy, {value}, {sized(values(place.begin, place.end), value.sizes)});
     value.storage = values_.storage;
+    value.offset = place.begin;
   }
 }
 
-void ParamAndGradBuffer::zero_gradients() { w_.stream(Streaming::Fill, {}, {gradients_}, {}, gradients_.bytes()); }
+void ParamAndGradBuffer::zero_gradients() { w_.launch({Operation::Fill, {0}}, {}, {gradients_}); }
 
+// distributed_data_parallel.py: without --ddp-average-in-collective, gradient_scaling_factor is one over the number of
+// ranks, a kernel multiplies by it (param_and_grad_buffer.py start_grad_sync), and the collective sums. Here the
+// collective averages, and the time of that kernel is left out.
 void ParamAndGradBuffer::reduce() {
-  const bool sharded = w_.layout.sharding == Sharding::Zero1;
-  w_.process.unchecked_collective(w_.comms.data, sharded ? CollectiveKind::ReduceScatter : CollectiveKind::AllReduce,
-                                  gradients_.buffer(), gradients_.buffer(), gradients_.bytes());
+  if (sharded())
+    for_each_bucket(gradients_, CollectiveKind::ReduceScatter);
+  else
+    w_.session.unchecked_collective(w_.comms.data, CollectiveKind::AllReduce, gradients_, gradients_,
+                                    Reduction::Average);
 }
 
-void ParamAndGradBuffer::gather_parameters() {
-  w_.process.unchecked_collective(w_.comms.data, CollectiveKind::AllGather, values_.buffer(), values_.buffer(),
-                                  values_.bytes());
+void ParamAndGradBuffer::gather_parameters() { for_each_bucket(values_, CollectiveKind::AllGather); }
+
+void ParamAndGradBuffer::for_each_bucket(const Tensor& buffer, CollectiveKind kind) {
+  for (const BufferLayout::Bucket& bucket : layout_.buckets) {
+    const Tensor its = part(buffer, bucket.begin, bucket.end);
+    w_.session.unchecked_collective(w_.comms.data, kind, its, its, reduces(kind) ? Reduction::Average : Reduction::Sum);
+  }
 }
 
 namespace {
@@ -102,28 +113,27 @@ std::vector<bool> partial_gradients(const Worker& w) {
 // nothing.
 void sum_partial_gradients(Worker& w, const std::vector<ParamAndGradBuffer>& buffers) {
   const std::vector<bool> partial = partial_gradients(w);
-  std::vector<BufferId> whose;  // gradients of chunks that have any
-  std::int64_t parameters = 0, elements = 0;
+  std::vector<Tensor> gradients;
+  std::int64_t elements = 0;
   for (const ParamAndGradBuffer& buffer : buffers)
     for (const ParameterId id : buffer.parameters()) {
       if (!partial[id.index()]) continue;
-      ++parameters;
-      elements += w.sizes.elements(w.graph[id]);
-      const BufferId its = buffer.gradients().buffer();
-      if (whose.empty() || whose.back() != its) whose.push_back(its);
+      gradients.push_back(w.weight(id).main_gradients);
+      elements += gradients.back().elements();
     }
-  if (parameters == 0) return;
-  const Bytes size = elements * size_of(w.train.gradient_dtype);
-  if (parameters == 1) {  // torch/_utils.py _flatten_dense_tensors: a single tensor, flat, is a view of itself
-    w.process.collective(w.comms.tensor, CollectiveKind::AllReduce, whose.front(), whose.front(), size);
-    return;
-  }
+  // torch/_utils.py _flatten_dense_tensors: a single tensor, flat, is a view of itself.
+  if (gradients.size() == 1) w.all_reduce(gradients.front());
+  if (gradients.size() <= 1) return;
   const Tensor flat = w.communicated(w.process.label("partial_gradients.flat"), {elements}, w.train.gradient_dtype);
-  w.process.launch(Stream{Streaming::Copy, size, size}, whose, std::vector{flat.buffer()});
+  std::vector<Tensor> parts;  // of `flat`
+  std::int64_t begin = 0;
+  for (const Tensor& gradient : gradients) {
+    parts.push_back(sized(narrowed(flat, 0, begin, gradient.elements()), gradient.sizes));
+    begin += gradient.elements();
+  }
+  w.launch(Operation::Copy, gradients, parts);
   w.all_reduce(flat);
-  std::vector<BufferId> read{flat.buffer()};
-  read.insert(read.end(), whose.begin(), whose.end());  // what lies between stays
-  w.process.launch(Stream{Streaming::Copy, size, size}, read, whose);
+  w.launch(Operation::Copy, parts, gradients);
 }
 
 }  // namespace
@@ -134,9 +144,8 @@ void finalize_model_gradients(Worker& w, std::vector<ParamAndGradBuffer>& buffer
   sum_partial_gradients(w, buffers);
   if (!w.comms.embedding.valid() || (!w.embedding() && !w.head())) return;
   // Both ends of the pipeline hold the embedding's weight.
-  const BufferId its = (w.embedding() ? buffers.front() : buffers.back()).gradients().buffer();
-  const Bytes size = w.sizes.elements(w.graph.parameters.front()) * size_of(w.train.gradient_dtype);
-  w.process.collective(w.comms.embedding, CollectiveKind::AllReduce, its, its, size);
+  const Tensor& its = w.weight(ParameterId{0}).main_gradients;  // the graph's first parameter
+  w.session.collective(w.comms.embedding, CollectiveKind::AllReduce, its, its);
 }
 
 }  // namespace tidemark::parallel::megatron

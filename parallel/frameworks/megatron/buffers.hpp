@@ -20,16 +20,26 @@ class ParamAndGradBuffer {
   /// Makes the buffers; parameters move into theirs one by one, and each gives up its own memory.
   void build();
   void zero_gradients();
-  /// Sums gradients over the data-parallel ranks.
+  /// Averages gradients over the data-parallel ranks: of the rank's shard, where there are shards.
   void reduce();
   /// Hands updated parameters round.
   void gather_parameters();
 
   [[nodiscard]] const std::vector<ParameterId>& parameters() const { return parameters_; }
+  [[nodiscard]] const Stage& stage() const { return stage_; }
   [[nodiscard]] const BufferLayout& layout() const { return layout_; }
-  [[nodiscard]] const Tensor& gradients() const { return gradients_; }
+  /// A part of the parameter buffer, of which there is one where optimizer state is sharded; of the gradient buffer.
+  [[nodiscard]] Tensor values(std::int64_t begin, std::int64_t end) const { return part(values_, begin, end); }
+  [[nodiscard]] Tensor gradients(std::int64_t begin, std::int64_t end) const { return part(gradients_, begin, end); }
 
  private:
+  [[nodiscard]] static Tensor part(const Tensor& buffer, std::int64_t begin, std::int64_t end) {
+    return narrowed(buffer, 0, begin, end - begin);
+  }
+  /// In place: every rank has its part of each bucket.
+  void for_each_bucket(const Tensor& buffer, CollectiveKind kind);
+  [[nodiscard]] bool sharded() const { return w_.layout.sharding == Sharding::Zero1; }
+
   Worker& w_;
   Stage stage_;
   std::string suffix_;

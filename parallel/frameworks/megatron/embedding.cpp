@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "parallel/frameworks/megatron/layers.hpp"
@@ -11,7 +12,8 @@ namespace {
 
 // The gradient of a table that rows were looked up in: as large as the table. Many rows are sorted by token and summed
 // in two steps, the first of which leaves a row of fp32 for every ten of a token (ATen/native/cuda/Embedding.cu,
-// EmbeddingBackwardKernel.cu). The sort's own scratch space is left out.
+// EmbeddingBackwardKernel.cu). The sort's own scratch space is left out. The rows to sum are numbered in tensors of
+// their own; only these kernels read them.
 Tensor dense_gradient(Worker& w, const Name& name, LabelId label, const Weight& table, Tensor ids, Tensor gradient) {
   constexpr std::int64_t summed_at_once = 3072, rows_of_a_part = 10;
   const std::int64_t rows = ids.elements();
@@ -26,12 +28,9 @@ Tensor dense_gradient(Worker& w, const Name& name, LabelId label, const Weight& 
          segment_part_offsets = indices("segment_part_offsets", tokens), part_offsets = indices("part_offsets", parts);
   Tensor partial_sums;
   if (sorts) partial_sums = w.temporary(name("partial_sums"), {parts, table.columns}, DType::FP32);
-  const Bytes read = gradient.bytes(), size = dense.bytes();
-  w.stream(Streaming::Lookup,
-           {std::move(sorted_ids), std::move(sorted_places), std::move(segments), std::move(segment_parts),
-            std::move(segment_part_offsets), std::move(part_offsets), std::move(partial_sums), std::move(ids),
-            std::move(gradient)},
-           {dense}, read, size);
+  w.launch(Operation::EmbeddingBackward, {std::move(gradient), std::move(ids)}, {dense},
+           std::vector{std::move(sorted_ids), std::move(sorted_places), std::move(segments), std::move(segment_parts),
+                       std::move(segment_part_offsets), std::move(part_offsets), std::move(partial_sums)});
   return dense;
 }
 
@@ -39,9 +38,13 @@ Tensor dense_gradient(Worker& w, const Name& name, LabelId label, const Weight& 
 Tensor batch_first(Worker& w, LabelId label, Tensor gradient) {
   if (w.sizes.micro_batch == 1) return gradient;
   Tensor copy = w.like(label, gradient);
-  const Bytes size = copy.bytes();
-  w.stream(Streaming::Copy, {std::move(gradient)}, {copy}, size, size);
+  w.transpose_tokens(std::move(gradient), copy, w.train.sequence_length);
   return copy;
+}
+
+// Rows of tokens that are in other ranks' parts of the vocabulary.
+void zero_outside(Worker& w, Tensor rows, Tensor outside, const Tensor& out) {
+  w.launch({Operation::MaskedFill, {0}}, {std::move(rows), sized(std::move(outside), {w.tokens(), 1})}, {out});
 }
 
 }  // namespace
@@ -58,18 +61,17 @@ Tensor GPTModel::embedding(const Tensor& tokens, const Tensor& position_ids) {
   const auto of_positions = positions ? w.node({}, {&positions_->value}) : nullptr;
 
   const Shape whole = w.whole(w.model.hidden), residual = w.residual(w.model.hidden);
-  const Bytes ids_size = tokens.bytes(), one_each{w.tokens()};
   Tensor ids = tokens, mask;
   if (w.tensor_parallel()) {  // tokens of other ranks' parts of the vocabulary
     mask = w.temporary(name("mask"), w.per_token(), DType::BOOL);
     ids = w.temporary(name("masked_ids"), w.per_token(), DType::INT64);
-    w.stream(Streaming::Lookup, {tokens}, {mask, ids}, ids_size, ids_size);
+    const auto first = static_cast<double>(w.first_row(words_->rows)), rows = static_cast<double>(words_->rows);
+    w.launch({Operation::VocabularyMask, {first, first + rows}}, {tokens}, {mask, ids});
   }
   const auto step = [&](std::string_view use, const Shape& shape) { return w.temporary(name(use), shape); };
   Tensor hidden = step("batch_first", whole);
-  const Bytes size = hidden.bytes();
-  w.stream(Streaming::Lookup, {ids, words_->value}, {hidden}, size, size);
-  if (w.tensor_parallel()) w.stream(Streaming::Fill, {mask}, {hidden}, one_each, size);
+  w.launch(Operation::Embedding, {ids, words_->value}, {hidden});
+  if (w.tensor_parallel()) zero_outside(w, hidden, mask, hidden);
   // Where nothing comes between, the sum over ranks and the cut are one collective.
   const bool scattered = w.sequence_parallel() && !positions;
   if (w.tensor_parallel() && !scattered) w.all_reduce(hidden);
@@ -77,54 +79,55 @@ Tensor GPTModel::embedding(const Tensor& tokens, const Tensor& position_ids) {
   if (positions) {
     word_embeddings = hidden;
     position_embeddings = step("positions", whole);
-    w.stream(Streaming::Lookup, {position_ids, positions_->value}, {position_embeddings}, size, size);
+    w.launch(Operation::Embedding, {position_ids, positions_->value}, {position_embeddings});
     hidden = step("sum", whole);
-    w.stream(Streaming::Add, {word_embeddings, position_embeddings}, {hidden}, 2 * size, size);
+    w.launch(Operation::Add, {word_embeddings, position_embeddings}, {hidden});
   }
-  const auto copied = [&](std::string_view use) {
-    Tensor copy = step(use, hidden.sizes);
-    const Bytes bytes = copy.bytes();
-    w.stream(Streaming::Copy, {std::move(hidden)}, {copy}, bytes, bytes);
-    return copy;
-  };
-  if (w.sizes.micro_batch > 1) hidden = copied("sequence_first");
+  if (w.sizes.micro_batch > 1) {
+    Tensor copy = step("sequence_first", whole);
+    w.transpose_tokens(std::move(hidden), copy, w.sizes.micro_batch);
+    hidden = std::move(copy);
+  }
   if (w.sequence_parallel()) {
     Tensor part = step("scattered", residual);
     if (scattered)
-      w.process.collective(w.comms.tensor, CollectiveKind::ReduceScatter, hidden.buffer(), part.buffer(), size);
+      w.session.collective(w.comms.tensor, CollectiveKind::ReduceScatter, hidden, part);
     else
-      w.stream(Streaming::Copy, {hidden}, {part}, part.bytes(), part.bytes());
+      w.launch(Operation::Copy, {narrowed(hidden, 0, w.first_row(residual[0]), residual[0])}, {part});
     hidden = std::move(part);
   }
   Saved dropout_mask;
   if (w.train.hidden_dropout > 0) {
     Tensor dropped = w.temporary(name("dropout_mask"), residual, DType::BOOL);
     Tensor kept = step("dropped", residual);
-    const Bytes bytes = kept.bytes(), written = bytes + dropped.bytes();
-    w.stream(Streaming::Copy, {std::move(hidden)}, {kept, dropped}, bytes, written);
+    w.launch({Operation::Dropout, {w.train.hidden_dropout}}, {std::move(hidden)}, {kept, dropped});
     hidden = std::move(kept);
     if (of_words) dropout_mask = w.session.save(dropped);
   }
-  if (w.model.scaled_embedding) hidden = copied("scaled");
+  const double factor = std::sqrt(static_cast<double>(w.model.hidden));  // of scaled embeddings
+  if (w.model.scaled_embedding) {
+    Tensor scaled = step("scaled", residual);
+    w.launch({Operation::Scale, {factor}}, {std::move(hidden)}, {scaled});
+    hidden = std::move(scaled);
+  }
   w.process.relabel(hidden.buffer(), name("out"));
 
-  Tensor of_lookup{{}, whole, {}, hidden.dtype, {of_words, 0}}, of_place = of_lookup;
+  Tensor of_lookup{{}, whole, {}, 0, hidden.dtype, {of_words, 0}}, of_place = of_lookup;
   of_place.gradient = {of_positions, 0};
   const auto node = w.node(name(), {&of_place, &of_lookup});
   if (!node) return hidden;
-  node->apply = [&w, &name, dropout_mask = std::move(dropout_mask), whole](Gradients& gradients) mutable {
+  node->apply = [&w, &name, dropout_mask = std::move(dropout_mask), whole, factor](Gradients& gradients) mutable {
     Tensor gradient = std::move(gradients.front());
-    const Bytes bytes = gradient.bytes();
     if (w.model.scaled_embedding) {
       Tensor unscaled = w.like(name("gradient_scaled"), gradient);
-      w.stream(Streaming::Copy, {std::move(gradient)}, {unscaled}, bytes, bytes);
+      w.launch({Operation::Scale, {factor}}, {std::move(gradient)}, {unscaled});
       gradient = std::move(unscaled);
     }
     if (dropout_mask) {
       Tensor dropped = w.take(dropout_mask);
       Tensor kept = w.like(name("dropout_gradient"), gradient);
-      const Bytes read = bytes + dropped.bytes();
-      w.stream(Streaming::Copy, {std::move(gradient), std::move(dropped)}, {kept}, read, bytes);
+      w.launch({Operation::DropoutBackward, {w.train.hidden_dropout}}, {std::move(gradient), std::move(dropped)},
+               {kept});
       gradient = std::move(kept);
     }
     if (w.sequence_parallel()) gradient = w.all_gather(name("gradient_gathered"), std::move(gradient), whole);
@@ -141,8 +144,7 @@ Tensor GPTModel::embedding(const Tensor& tokens, const Tensor& position_ids) {
     Tensor gradient = batch_first(w, name("gradient_batch_first"), std::move(gradients.front()));
     if (w.tensor_parallel()) {
       Tensor masked = w.like(name("gradient_masked"), gradient);
-      const Bytes bytes = masked.bytes();
-      w.stream(Streaming::Copy, {std::move(gradient), std::move(mask)}, {masked}, bytes, bytes);
+      zero_outside(w, std::move(gradient), std::move(mask), masked);
       gradient = std::move(masked);
     }
     return Gradients{dense_gradient(w, name, name("weight_gradient"), *table, std::move(ids), std::move(gradient))};

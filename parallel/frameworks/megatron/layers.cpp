@@ -44,17 +44,15 @@ void undo_bias_and_dropout(Worker& w, const BiasDropoutAdd& add, const Ref<Node>
   if (mask.defined()) saved = w.session.save(mask);
   node->apply = [&w, &add, saved = std::move(saved)](Gradients& gradients) mutable {
     Tensor branch = std::move(gradients.front()), dbias;
-    const Bytes size = branch.bytes();
     if (saved) {
       Tensor dropped = w.take(saved);
       Tensor kept = w.like(add.name("dropout_gradient"), branch);
-      const Bytes read = size + dropped.bytes();
-      w.stream(Streaming::Copy, {std::move(branch), std::move(dropped)}, {kept}, read, size);
+      w.launch({Operation::DropoutBackward, {w.train.hidden_dropout}}, {std::move(branch), std::move(dropped)}, {kept});
       branch = std::move(kept);
     }
     if (add.bias != nullptr) {
       dbias = w.temporary(add.name("bias_gradient"), add.bias->shape());
-      w.stream(Streaming::Reduce, {branch}, {dbias}, size, dbias.bytes());
+      w.launch(Operation::Sum, {branch}, {dbias});
     }
     return Gradients{std::move(dbias), std::move(branch)};
   };
@@ -70,29 +68,29 @@ Tensor bias_dropout_add(Worker& w, const BiasDropoutAdd& add, Tensor residual, T
   if (changed) branch.gradient = {changed, 0};
   const auto node = w.node(add.name(), {&residual, &branch});
   const Shape shape = residual.sizes;
-  const Bytes size = residual.bytes();
+  const Attributes probability{w.train.hidden_dropout};
   const auto make_mask = [&] { return w.temporary(add.name("dropout_mask"), shape, DType::BOOL); };
   Tensor mask, out;
   if (w.runtime.fused_bias_dropout) {
     if (dropout) mask = make_mask();
     out = w.temporary(add.name("out"), shape);
-    w.stream(Streaming::Add, {std::move(residual), std::move(branch), value_of(add.bias)}, {mask, out}, 2 * size, size);
+    w.launch({Operation::BiasDropoutAdd, probability}, {std::move(residual), std::move(branch), value_of(add.bias)},
+             {out, mask});
   } else {
     if (bias) {
       Tensor biased = w.temporary(add.name("biased"), shape);
-      w.stream(Streaming::Add, {std::move(branch), add.bias->value}, {biased}, size, size);
+      w.launch(Operation::Add, {std::move(branch), add.bias->value}, {biased});
       branch = std::move(biased);
     }
     if (dropout) {
       mask = make_mask();
       Tensor kept = w.temporary(add.name("dropped"), shape);
-      const Bytes written = size + mask.bytes();
-      w.stream(Streaming::Copy, {std::move(branch)}, {kept, mask}, size, written);
+      w.launch({Operation::Dropout, probability}, {std::move(branch)}, {kept, mask});
       if (!changed) mask = {};
       branch = std::move(kept);
     }
     out = w.temporary(add.name("out"), shape);
-    w.stream(Streaming::Add, {std::move(residual), std::move(branch)}, {out}, 2 * size, size);
+    w.launch(Operation::Add, {std::move(residual), std::move(branch)}, {out});
   }
   undo_bias_and_dropout(w, add, changed, std::move(mask));
   if (!node) return out;
@@ -104,9 +102,7 @@ Tensor bias_dropout_add(Worker& w, const BiasDropoutAdd& add, Tensor residual, T
 // ---- layers --------------------------------------------------------------------------------------------------------
 
 TransformerLayer::TransformerLayer(Worker& w, const Parameters& parameters, std::int32_t layer)
-    : w_(w),
-      attention_(w, parameters, fmt::format("layers.{}", layer)),
-      mlp_(w, parameters, fmt::format("layers.{}", layer)) {
+    : w_(w), attention_(w, parameters, layer), mlp_(w, parameters, fmt::format("layers.{}", layer)) {
   const std::string at = fmt::format("layers.{}", layer);
   attention_add_ = {w.name(at + ".attention.add"), parameters[at + ".attention.proj.bias"]};
   mlp_add_ = {w.name(at + ".mlp.add"), parameters[at + ".mlp.fc2.bias"]};

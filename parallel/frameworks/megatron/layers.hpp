@@ -35,15 +35,20 @@ struct BiasDropoutAdd {
 /// core/transformer/attention.py SelfAttention: the joint QKV projection cut into heads, which positions turn.
 class SelfAttention {
  public:
-  SelfAttention(Worker& worker, const Parameters& parameters, const std::string& layer);
+  SelfAttention(Worker& worker, const Parameters& parameters, std::int32_t layer);
   [[nodiscard]] Tensor operator()(Tensor hidden);
   /// Core attention runs again instead of saving.
   bool recompute_core = false;
 
  private:
+  /// Each [sequence, batch, heads, width].
   struct Heads {
     Tensor query, key, value;
   };
+  struct Joint;
+  [[nodiscard]] Joint parts_of(const Tensor& mixed) const;
+  [[nodiscard]] Shape by_head(std::int64_t heads) const;
+  [[nodiscard]] Tensor joined(Gradients& gradients, const Shape& shape);
   [[nodiscard]] Heads split(const Tensor& mixed);  // without positions to turn by
   [[nodiscard]] Heads split_and_turn(const Tensor& mixed);
   enum class Of : std::uint8_t { Query, Key };
@@ -68,6 +73,7 @@ class Mlp {
 
  private:
   [[nodiscard]] Tensor activation(Tensor x);
+  [[nodiscard]] const Tensor& fused_bias() const;  ///< that the activation's kernel adds
   [[nodiscard]] Gradients activation_gradient(Tensor gradient, Tensor input, Tensor gate);
 
   Worker& w_;

@@ -24,6 +24,45 @@ std::string_view activation_name(Activation activation) {
   return "";
 }
 
+// The activation in one kernel; of gated ones both halves.
+Operation operation_of(Activation activation) {
+  switch (activation) {
+    case Activation::SwiGlu:
+      return Operation::SwiGlu;
+    case Activation::GeGlu:
+      return Operation::GeGlu;
+    case Activation::Gelu:
+      return Operation::Gelu;
+    case Activation::SquaredRelu:
+      return Operation::SquaredRelu;
+  }
+  return {};
+}
+
+Operation backward_of(Activation activation) {
+  switch (activation) {
+    case Activation::SwiGlu:
+      return Operation::SwiGluBackward;
+    case Activation::GeGlu:
+      return Operation::GeGluBackward;
+    case Activation::Gelu:
+      return Operation::GeluBackward;
+    case Activation::SquaredRelu:
+      return Operation::SquaredReluBackward;
+  }
+  return {};
+}
+
+// core/transformer/mlp.py glu: the first half of what fc1 gives is the gate.
+Tensor gate_of(Tensor x) {
+  const std::int64_t half = x.size(-1) / 2;
+  return narrowed(std::move(x), -1, 0, half);
+}
+Tensor up_of(Tensor x) {
+  const std::int64_t half = x.size(-1) / 2;
+  return narrowed(std::move(x), -1, half, half);
+}
+
 }  // namespace
 
 Mlp::Mlp(Worker& w, const Parameters& parameters, const std::string& layer) : w_(w) {
@@ -37,16 +76,17 @@ Mlp::Mlp(Worker& w, const Parameters& parameters, const std::string& layer) : w_
   fc2_ = {w.name(at + ".fc2"), parameters[at + ".fc2.weight"], nullptr};
 }
 
+const Tensor& Mlp::fused_bias() const { return value_of(w_.runtime.fused_bias_activation ? bias_ : nullptr); }
+
 Tensor Mlp::activation(Tensor x) {
   w_.mark(Phase::Forward, activation_);
   const auto node = w_.node(activation_(), {&value_of(bias_), &x});
   const Shape shape = w_.part(w_.model.ffn);
-  const Bytes in_size = x.bytes();
   bool saves_input = true;
   if (bias_ != nullptr && !w_.runtime.fused_bias_activation) {
     if (node) w_.session.keep(x);
     Tensor biased = w_.like(activation_("biased"), x);
-    w_.stream(Streaming::Add, {std::move(x), bias_->value}, {biased}, in_size, in_size);
+    w_.launch(Operation::Add, {std::move(x), bias_->value}, {biased});
     x = std::move(biased);  // which is what the activation saves
     saves_input = false;
   }
@@ -55,14 +95,16 @@ Tensor Mlp::activation(Tensor x) {
   if (!node) kept = {};
   if (gated(w_.model.activation) && !w_.graph.options.fused_gate) {  // the gate's activation, and then the product
     gate = w_.temporary(name_("gate"), shape);
-    const Bytes size = gate.bytes();
-    w_.stream(Streaming::Activation, {x}, {gate}, size, size);
+    if (w_.model.activation == Activation::SwiGlu)
+      w_.launch(Operation::Silu, {gate_of(x)}, {gate});
+    else
+      w_.launch(Operation::Gelu, {gate_of(x), Tensor{}}, {gate});
     out = w_.temporary(activation_(), shape);
-    w_.stream(Streaming::Copy, {gate, std::move(x)}, {out}, 2 * size, size);
+    w_.launch(Operation::Multiply, {gate, up_of(std::move(x))}, {out});
     if (node) w_.session.keep(gate);
   } else {
     out = w_.temporary(activation_(), shape);
-    w_.stream(Streaming::Activation, {std::move(x), value_of(bias_)}, {out}, in_size, out.bytes());
+    w_.launch(operation_of(w_.model.activation), {std::move(x), fused_bias()}, {out});
   }
   if (!node) return out;
   node->apply = [this, input = kept.detached(), gate = gate.detached()](Gradients& gradients) mutable {
@@ -72,26 +114,28 @@ Tensor Mlp::activation(Tensor x) {
 }
 
 Gradients Mlp::activation_gradient(Tensor gradient, Tensor input, Tensor gate) {
-  const Bytes half = gradient.bytes(), size = input.bytes();
   const Shape shape = input.sizes;
   Tensor dx;
   if (gate.defined()) {  // a gradient of each factor, and the two halves joined
     Tensor activated = w_.like(activation_("gate_output_gradient"), gradient);
-    w_.stream(Streaming::Copy, {gradient, input}, {activated}, 2 * half, half);
+    w_.launch(Operation::Multiply, {gradient, up_of(input)}, {activated});
     Tensor up = w_.like(activation_("up_gradient"), gradient);
-    w_.stream(Streaming::Copy, {std::move(gradient), std::move(gate)}, {up}, 2 * half, half);
+    w_.launch(Operation::Multiply, {std::move(gradient), std::move(gate)}, {up});
     Tensor of_gate = w_.like(activation_("gate_gradient"), up);
-    w_.stream(Streaming::Activation, {std::move(activated), std::move(input)}, {of_gate}, 2 * half, half);
+    if (w_.model.activation == Activation::SwiGlu)
+      w_.launch(Operation::SiluBackward, {std::move(activated), gate_of(std::move(input))}, {of_gate});
+    else
+      w_.launch(Operation::GeluBackward, {std::move(activated), gate_of(std::move(input)), Tensor{}}, {of_gate});
     dx = w_.temporary(activation_("input_gradient"), shape);
-    w_.stream(Streaming::Copy, {std::move(of_gate), std::move(up)}, {dx}, 2 * half, 2 * half);
+    w_.launch(Operation::Copy, {std::move(of_gate), std::move(up)}, {gate_of(dx), up_of(dx)});
   } else {
     dx = w_.temporary(activation_("input_gradient"), shape);
-    w_.stream(Streaming::Activation, {std::move(gradient), std::move(input)}, {dx}, size + half, size);
+    w_.launch(backward_of(w_.model.activation), {std::move(gradient), std::move(input), fused_bias()}, {dx});
   }
   Tensor dbias;
   if (bias_ != nullptr) {
     dbias = w_.temporary(activation_("bias_gradient"), bias_->shape());
-    w_.stream(Streaming::Reduce, {dx}, {dbias}, size, dbias.bytes());
+    w_.launch(Operation::Sum, {dx}, {dbias});
   }
   return {std::move(dbias), std::move(dx)};
 }

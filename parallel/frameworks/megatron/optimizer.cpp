@@ -6,33 +6,27 @@
 
 namespace tidemark::parallel::megatron {
 
-using namespace literals;
-
-MegatronOptimizer::MegatronOptimizer(Worker& w, const std::vector<ParamAndGradBuffer>& buffers, std::int32_t shard)
-    : w_(w), buffers_(buffers) {
-  std::vector<std::vector<ShardPiece>> held;
-  for (const ParamAndGradBuffer& buffer : buffers)
-    held.push_back(sharded() ? buffer.layout().pieces(shard, w.layout.data) : buffer.layout().pieces(0, 1));
+MegatronOptimizer::MegatronOptimizer(Worker& w, const std::vector<ParamAndGradBuffer>& buffers) : w_(w) {
+  const std::int32_t shard = sharded() ? w.place.data : 0, shards = sharded() ? w.layout.data : 1;
   // Optimizers keep matrices and vectors in two groups, because weight decay leaves vectors alone; the group of the
   // parameter that was registered first comes first.
   const bool first = w.graph[buffers.front().parameters().front()].matrix();
   for (const bool matrices : {first, !first})
-    for (std::size_t c = 0; c < buffers.size(); ++c)
-      for (const ShardPiece& piece : held[c])
-        if (w.graph[piece.parameter].matrix() == matrices)
-          pieces_.push_back({&w.weight(piece.parameter), &buffers[c], piece.elements, {}, {}, {}});
-}
-
-std::vector<BufferId> MegatronOptimizer::all_gradients() const {
-  std::vector<BufferId> all;
-  for (const ParamAndGradBuffer& buffer : buffers_) all.push_back(buffer.gradients().buffer());
-  return all;
-}
-
-std::int64_t MegatronOptimizer::elements() const {
-  std::int64_t sum = 0;
-  for (const ParamAndGradBuffer& buffer : buffers_) sum += buffer.layout().elements;
-  return sum;
+    for (const ParamAndGradBuffer& buffer : buffers)
+      for (const BufferLayout::Place& held : buffer.layout().places_in(shard, shards)) {
+        const Parameter& parameter = w.graph[held.parameter];
+        if (parameter.matrix() != matrices) continue;
+        // core/transformer/module.py param_is_not_shared, core/tensor_parallel/layers.py
+        // param_is_not_tensor_parallel_duplicate: the first stage counts a tied embedding, and the first
+        // tensor-parallel rank what all of them hold.
+        const bool copied = w.model.tied_embeddings && parameter.vocabulary && !buffer.stage().embedding;
+        const bool duplicate = parameter.cut == WeightCut::None && w.place.tensor > 0;
+        pieces_.push_back({.weight = &w.weight(held.parameter),
+                           .buffer = &buffer,
+                           .begin = held.begin,
+                           .end = held.end,
+                           .counts = !copied && !duplicate});
+      }
 }
 
 LabelId MegatronOptimizer::label(const Piece& piece, std::string_view what) const {
@@ -53,17 +47,17 @@ int MegatronOptimizer::moments_per_parameter() const {
 
 void MegatronOptimizer::build() {
   for (Piece& piece : pieces_) {
-    const Tensor& value = piece.weight->value;
+    const Tensor& whole = piece.weight->value;
+    piece.value = sharded() ? piece.buffer->values(piece.begin, piece.end) : sized(whole, piece.shape());
     if (!has_master()) {
-      piece.main = value;
+      piece.main = piece.value;
       continue;
     }
     // weight.clone().float(): the clone goes when the fp32 tensor is there.
-    const Bytes low = piece.bytes(w_.train.precision), high = piece.bytes(DType::FP32);
-    const Tensor clone = w_.temporary(label(piece, "clone"), {piece.elements});
-    w_.stream(Streaming::Copy, {value}, {clone}, low, low);
-    piece.main = w_.make(label(piece, "main"), {piece.elements}, DType::FP32, Category::OptimizerMaster);
-    w_.stream(Streaming::Copy, {clone}, {piece.main}, low, high);
+    const Tensor clone = w_.temporary(label(piece, "clone"), piece.shape());
+    w_.launch(Operation::Copy, {piece.value}, {clone});
+    piece.main = w_.make(label(piece, "main"), piece.shape(), DType::FP32, Category::OptimizerMaster);
+    w_.launch(Operation::Copy, {clone}, {piece.main});
   }
 }
 
@@ -74,17 +68,25 @@ void MegatronOptimizer::zero_gradients() {
 void MegatronOptimizer::copy_gradients() {
   if (!has_master() || w_.train.gradient_dtype == DType::FP32) return;  // views of the buffer will do
   for (Piece& piece : pieces_) {
-    piece.gradient_copy = w_.make(label(piece, "main_gradient"), {piece.elements}, DType::FP32, Category::Gradients);
-    w_.stream(Streaming::Copy, {piece.buffer->gradients()}, {piece.gradient_copy}, piece.bytes(w_.train.gradient_dtype),
-              piece.bytes(DType::FP32));
+    const Tensor copy = w_.make(label(piece, "main_gradient"), piece.shape(), DType::FP32, Category::Gradients);
+    w_.launch(Operation::Copy, {piece.gradient()}, {copy});
+    piece.gradient_copy = copy;
   }
 }
 
+// core/optimizer/clip_grads.py get_grad_norm_fp32: squares are summed. Gradients are clipped if the norm that the host
+// reads is too large, which no program knows: in this one it never is.
 void MegatronOptimizer::reduce_gradient_norm() {
   Tensor norm = w_.temporary(w_.process.label("gradient_norm"), {1}, DType::FP32);
-  const Bytes size = elements() * size_of(w_.train.gradient_dtype);
-  w_.process.launch(Stream{Streaming::Reduce, size, 4_B}, all_gradients(), std::vector{norm.buffer()});
-  w_.process.unchecked_collective(w_.comms.norm, CollectiveKind::AllReduce, norm.buffer(), norm.buffer(), 4_B);
+  std::vector<Tensor> gradients;
+  for (const Piece& piece : pieces_)
+    if (piece.counts) gradients.push_back(piece.gradient());
+  if (gradients.empty())
+    w_.launch({Operation::Fill, {0}}, {}, {norm});
+  else
+    w_.launch(Operation::Norm, gradients, {norm});
+  w_.launch({Operation::Power, {2}}, {norm}, {norm});
+  w_.session.unchecked_collective(w_.comms.norm, CollectiveKind::AllReduce, norm, norm);
   norm = {};
   w_.process.synchronize();  // the host reads it, to clip
 }
@@ -95,31 +97,45 @@ void MegatronOptimizer::create_moments() {
     if (!piece.moments.empty()) continue;  // made in the first step
     for (int m = 0; m < moments_per_parameter(); ++m) {
       const std::string_view what = w_.train.optimizer == Optimizer::AdamW ? kinds[m] : "momentum_buffer";
-      piece.moments.push_back(w_.make(label(piece, what), {piece.elements}, DType::FP32, Category::OptimizerMoments));
-      w_.stream(Streaming::Fill, {}, {piece.moments.back()}, {}, piece.bytes(DType::FP32));
+      piece.moments.push_back(w_.make(label(piece, what), piece.shape(), DType::FP32, Category::OptimizerMoments));
+      w_.launch({Operation::Fill, {0}}, {}, {piece.moments.back()});
     }
   }
+}
+
+// Multi-tensor kernels: one launch for all pieces.
+void MegatronOptimizer::update() {
+  const bool adam = w_.train.optimizer == Optimizer::AdamW;
+  std::vector<Tensor> read, written;
+  for (const Piece& piece : pieces_) {
+    read.insert(read.end(), {piece.main, piece.gradient()});
+    written.push_back(piece.main);
+    for (std::vector<Tensor>* all : {&read, &written}) {
+      all->insert(all->end(), piece.moments.begin(), piece.moments.end());
+      // Adam keeps no largest second moments and counts steps on the host; plain SGD has no momentum.
+      const std::size_t absent = adam ? 2 : 1 - piece.moments.size();
+      all->insert(all->end(), absent, Tensor{});
+    }
+  }
+  w_.launch(adam ? Operation::Adam : Operation::Sgd, read, written);
+}
+
+void MegatronOptimizer::copy_to_model() {
+  std::vector<Tensor> masters, values;
+  for (const Piece& piece : pieces_) {
+    masters.push_back(piece.main);
+    values.push_back(piece.value);
+  }
+  w_.launch(Operation::Copy, masters, values);
 }
 
 void MegatronOptimizer::step() {
   copy_gradients();
   reduce_gradient_norm();
   create_moments();
-  // Multi-tensor kernels: one launch for all pieces. Each rank has an equal share of the padded buffer.
-  const std::int64_t share = elements() / (sharded() ? w_.layout.data : 1);
-  std::vector<BufferId> state = all_gradients(), masters, weights;
-  for (const Piece& piece : pieces_) {
-    state.push_back(piece.main.buffer());
-    if (piece.gradient_copy.defined()) state.push_back(piece.gradient_copy.buffer());
-    for (const Tensor& moment : piece.moments) state.push_back(moment.buffer());
-    masters.push_back(piece.main.buffer());
-    weights.push_back(piece.weight->value.buffer());
-  }
-  const Bytes touched = share * size_of(DType::FP32) * (1 + moments_per_parameter());
-  w_.process.launch(Stream{Streaming::Update, touched + share * size_of(DType::FP32), touched}, state, state);
-  if (!has_master()) return;
-  const Bytes high = share * size_of(DType::FP32), low = share * size_of(w_.train.precision);
-  w_.process.launch(Stream{Streaming::Copy, high, low}, masters, weights);
+  if (pieces_.empty()) return;  // a shard of padding
+  update();
+  if (has_master()) copy_to_model();
 }
 
 }  // namespace tidemark::parallel::megatron

@@ -12,8 +12,7 @@ namespace tidemark::parallel::megatron {
 /// core/optimizer/: fp32 parameters and moments, of all parameters or of the rank's shard of each buffer.
 class MegatronOptimizer {
  public:
-  /// `shard` is the rank's place among the data-parallel ranks that share optimizer state.
-  MegatronOptimizer(Worker& worker, const std::vector<ParamAndGradBuffer>& buffers, std::int32_t shard);
+  MegatronOptimizer(Worker& worker, const std::vector<ParamAndGradBuffer>& buffers);
 
   void build();
   /// Copies of the last step's gradients go.
@@ -26,25 +25,31 @@ class MegatronOptimizer {
   struct Piece {
     const Weight* weight = nullptr;
     const ParamAndGradBuffer* buffer = nullptr;
-    std::int64_t elements = 0;
-    Tensor main;           ///< fp32 parameter; where parameters are fp32 themselves, the parameter
-    Tensor gradient_copy;  ///< fp32 gradient, from one step's update to the next step
-    std::vector<Tensor> moments;
-    [[nodiscard]] Bytes bytes(DType type) const { return elements * size_of(type); }
+    std::int64_t begin = 0, end = 0;  ///< in the buffer
+    bool counts = true;               ///< in the gradient norm: no other rank has it, too
+    Tensor value{};                   ///< of the model, flat
+    Tensor main{};                    ///< fp32 parameter; where parameters are fp32 themselves, the parameter
+    Tensor gradient_copy{};           ///< fp32 gradient, from one step's update to the next step
+    std::vector<Tensor> moments{};
+
+    [[nodiscard]] Shape shape() const { return {end - begin}; }
+    /// That the optimizer reads.
+    [[nodiscard]] Tensor gradient() const {
+      return gradient_copy.defined() ? gradient_copy : buffer->gradients(begin, end);
+    }
   };
 
   void copy_gradients();
   void reduce_gradient_norm();
   void create_moments();
+  void update();
+  void copy_to_model();
   [[nodiscard]] bool has_master() const { return w_.train.precision != DType::FP32; }
   [[nodiscard]] bool sharded() const { return w_.layout.sharding == Sharding::Zero1; }
   [[nodiscard]] int moments_per_parameter() const;
   [[nodiscard]] LabelId label(const Piece& piece, std::string_view what) const;
-  [[nodiscard]] std::vector<BufferId> all_gradients() const;
-  [[nodiscard]] std::int64_t elements() const;  ///< of all chunks' buffers
 
   Worker& w_;
-  const std::vector<ParamAndGradBuffer>& buffers_;
   std::vector<Piece> pieces_;
 };
 

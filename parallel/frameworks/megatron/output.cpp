@@ -56,8 +56,9 @@ Tensor GPTModel::decoder(Tensor hidden) {
 
 namespace {
 
-Cap logits_cap(const Name& head) {
-  return {.divided = head("divided_by_cap"),
+Cap logits_cap(const Worker& w, const Name& head) {
+  return {.value = w.model.logit_softcap,
+          .divided = head("divided_by_cap"),
           .tangent = head("logits_tanh"),
           .capped = head("logits"),
           .capped_gradient = head("capped_gradient"),
@@ -70,18 +71,17 @@ Cap logits_cap(const Name& head) {
 // core/tensor_parallel/layers.py LinearWithGradAccumulationAndAsyncCommunication.backward.
 Gradients head_backward(Worker& w, const Name& name, const Weight& weight, Tensor gradient, Saved saved,
                         Saved tangent) {
-  if (tangent) gradient = cap_backward(w, logits_cap(name), std::move(gradient), w.take(tangent));
+  if (tangent) gradient = cap_backward(w, logits_cap(w, name), std::move(gradient), w.take(tangent));
   const Tensor input = w.take(saved);
   Tensor whole_input = input;
   EventId gathering;
   if (w.sequence_parallel()) {
     whole_input = w.head_gather(w.whole(weight.columns));
-    gathering = w.process.collective_aside(w.comms.tensor, CollectiveKind::AllGather, input.buffer(),
-                                           whole_input.buffer(), input.bytes() * w.sizes.tensor);
+    gathering = w.aside(CollectiveKind::AllGather, input, whole_input);
   }
-  const BufferId workspace = w.process.blas_workspace(Pass::Backward);
+  const BufferId workspace = w.process.blas_workspace(HostThread::Autograd);
   const Tensor dgrad = w.temporary(name("input_gradient"), w.whole(weight.columns));
-  w.launch(data_gradient_gemm(w, weight), {gradient, weight.value, workspace}, {dgrad});
+  data_gradient_product(w, weight, gradient, dgrad, workspace);
   w.process.join(gathering);
   Tensor result = dgrad;
   EventId reducing;
@@ -92,6 +92,9 @@ Gradients head_backward(Worker& w, const Name& name, const Weight& weight, Tenso
     reducing = w.aside(CollectiveKind::AllReduce, dgrad, dgrad);
   }
   Tensor wgrad = weight_gradient(w, name, weight, std::move(whole_input), std::move(gradient), workspace);
+  // A dummy that autograd adds to the embedding's gradient is zero (zero_out_wgrad).
+  const bool dummy = w.runtime.dummy_gradient != DummyGradient::None;
+  if (dummy && wgrad.defined()) w.launch({Operation::Fill, {0}}, {}, {wgrad});
   w.process.join(reducing);
   return {std::move(wgrad), std::move(result)};
 }
@@ -108,18 +111,17 @@ Tensor GPTModel::head(Tensor hidden) {
   if (node) saved = w.session.save(hidden);
   if (w.sequence_parallel()) {
     const Tensor gathered = w.head_gather(w.whole(weight.columns));
-    w.process.collective(w.comms.tensor, CollectiveKind::AllGather, hidden.buffer(), gathered.buffer(),
-                         hidden.bytes() * w.sizes.tensor);
+    w.session.collective(w.comms.tensor, CollectiveKind::AllGather, hidden, gathered);
     hidden = gathered;
   }
   const bool capped = w.model.logit_softcap > 0;
-  const BufferId workspace = w.process.blas_workspace(Pass::Forward);
+  const BufferId workspace = w.process.blas_workspace(HostThread::Main);
   Tensor logits = w.make(output_(capped ? "uncapped" : "logits"), {w.tokens(), weight.rows}, w.train.precision,
                          Category::LogitsLoss);
-  w.launch(forward_gemm(w, weight), {std::move(hidden), weight.value, workspace}, {logits});
+  forward_product(w, weight, nullptr, std::move(hidden), logits, workspace);
   if (capped) {
     Tensor tangent;
-    logits = cap_forward(w, logits_cap(output_), logits, tangent);
+    logits = cap_forward(w, logits_cap(w, output_), logits, tangent);
     if (node) saved_tangent = w.session.save(tangent);
   }
   if (!node) return logits;
@@ -138,41 +140,46 @@ struct Softmax {
   Tensor exponentials, target, mask;  ///< which backward reads
 };
 
+// The loss is the mean of all tokens' over all micro-batches (pretrain_gpt.py loss_func, forward_step_calc_loss of
+// core/pipeline_parallel/schedules.py): each token's has this gradient. fp16 training's loss scale is taken as 1.
+double gradient_of_loss(const Worker& w) {
+  return 1 / static_cast<double>(w.tokens() * micro_batches_of(w.train, w.layout));
+}
+
 class CrossEntropyLoss {
  public:
   CrossEntropyLoss(Worker& w, const Name& name, const Tensor& logits)
-      : w_(w), name_(name), shape_(logits.sizes), fp32_size_(logits.elements() * size_of(DType::FP32)) {}
+      : w_(w), name_(name), shape_(logits.sizes), first_(static_cast<double>(w.first_row(logits.size(-1)))) {}
 
-  // TransformerEngine's: softmax statistics (maximum, denominator, target logit) of each token, gathered over the
-  // vocabulary's parts; then one kernel writes the gradient over the logits.
+  // TransformerEngine's (common/triton/cross_entropy.py): softmax statistics (maximum, denominator, target logit) of
+  // each token, gathered over the vocabulary's parts; then one kernel writes the gradient over the logits.
   Tensor of_transformer_engine(const Tensor& logits, Tensor labels) {
     Tensor out = of_tokens("out", Category::LogitsLoss);
-    Tensor statistics = w_.temporary(name_("statistics"), {3, w_.tokens()}, DType::FP32);
-    const Bytes size = logits.bytes();
-    w_.stream(Streaming::Loss, {logits, labels}, {statistics}, size, statistics.bytes());
-    if (w_.tensor_parallel())
-      statistics =
-          w_.all_gather(name_("statistics_gathered"), std::move(statistics), {w_.sizes.tensor, 3, w_.tokens()});
-    w_.stream(Streaming::Loss, {logits, std::move(labels), std::move(statistics)}, {logits, out}, size, size);
+    Tensor statistics = w_.temporary(name_("statistics"), {w_.tokens(), 3}, DType::FP32);
+    w_.launch({Operation::CrossEntropyStatistics, {first_}}, {logits, labels}, {statistics});
+    const Shape of_all{w_.sizes.tensor, w_.tokens(), 3};
+    if (w_.tensor_parallel()) statistics = w_.all_gather(name_("statistics_gathered"), std::move(statistics), of_all);
+    w_.launch({Operation::CrossEntropyFromStatistics, {first_}},
+              {logits, std::move(labels), sized(std::move(statistics), of_all)}, {logits, out});
     return out;
   }
 
   // core/fusions/fused_cross_entropy.py: the compiled kernel writes the exponentials beside the fp32 logits.
   Tensor fused(const Tensor& logits, Tensor labels, Softmax& made) {
     const Tensor work = in_fp32(logits, "logits_fp32");
-    Tensor maximum = of_tokens("maximum");
-    w_.stream(Streaming::Reduce, {work}, {maximum}, fp32_size_, maximum.bytes());
-    w_.all_reduce(maximum);
+    Tensor maximum = maximum_of(work);
     made.mask = w_.make(name_("target_mask"), w_.per_token(), DType::BOOL, Category::LogitsLoss);
     made.target = w_.make(name_("masked_target"), w_.per_token(), DType::INT64, Category::LogitsLoss);
-    w_.stream(Streaming::Loss, {std::move(labels)}, {made.mask, made.target}, made.target.bytes(), made.target.bytes());
+    mask_targets(std::move(labels), made.mask, made.target);
     made.exponentials = w_.make(name_("softmax"), shape_, DType::FP32, Category::LogitsLoss);
     Tensor out = of_tokens("out", Category::LogitsLoss);
-    Tensor sums = w_.temporary(name_("sums"), {2, w_.tokens()}, DType::FP32);
-    w_.stream(Streaming::Loss, {work, std::move(maximum), made.target}, {made.exponentials, sums}, fp32_size_,
-              fp32_size_);
-    w_.all_reduce(sums);
-    w_.stream(Streaming::Loss, {made.exponentials, std::move(sums)}, {made.exponentials, out}, fp32_size_, fp32_size_);
+    const Tensor both = w_.temporary(name_("sums"), {2, w_.tokens()}, DType::FP32);
+    const auto part = [&](std::int64_t at) { return sized(narrowed(both, 0, at, 1), w_.per_token()); };
+    const Tensor target_logits = part(0), sums = part(1);
+    w_.launch(Operation::ShiftedExponentials, {work, std::move(maximum), made.target, made.mask},
+              {made.exponentials, sums, target_logits});
+    w_.all_reduce(both);
+    w_.launch(Operation::VocabularyLoss, {made.exponentials, sums, target_logits}, {made.exponentials, out});
     return out;
   }
 
@@ -180,30 +187,29 @@ class CrossEntropyLoss {
   // between.
   Tensor plain(const Tensor& logits, Tensor labels, Softmax& made) {
     const Tensor work = in_fp32(logits, "softmax");
-    Tensor maximum = of_tokens("maximum");
-    const Bytes per_token = maximum.bytes(), ids = labels.bytes();
-    w_.stream(Streaming::Reduce, {work}, {maximum}, fp32_size_, per_token);
-    w_.all_reduce(maximum);
+    Tensor maximum = maximum_of(work);
     const auto indices = [&](std::string_view use) { return w_.temporary(name_(use), w_.per_token(), DType::INT64); };
     made.mask = w_.make(name_("target_mask"), w_.per_token(), DType::BOOL, Category::LogitsLoss);
     Tensor copy = indices("target_copy");
-    w_.stream(Streaming::Loss, {labels}, {made.mask, copy}, ids, ids);
+    mask_targets(labels, made.mask, copy);
     made.target = w_.make(name_("masked_target"), w_.per_token(), DType::INT64, Category::LogitsLoss);
-    w_.stream(Streaming::Copy, {std::move(copy)}, {made.target}, ids, ids);
+    w_.launch(Operation::Copy, {std::move(copy)}, {made.target});
     Tensor rows = indices("row_numbers");
-    w_.stream(Streaming::Fill, {}, {rows}, {}, ids);
+    w_.launch({Operation::Arange, {0}}, {}, {rows});
     Tensor looked_up = of_tokens("target_logits");
-    w_.stream(Streaming::Loss, {work, rows, made.target}, {looked_up}, per_token, per_token);
+    w_.launch(Operation::Gather, {work, by_row(made.target)}, {by_row(looked_up)});
     Tensor target_logits = of_tokens("target_logits_copy");
-    w_.stream(Streaming::Copy, {std::move(looked_up)}, {target_logits}, per_token, per_token);
+    // The maximum is subtracted where the exponentials are made, so that here it still has to be.
+    w_.launch({Operation::AddScaled, {-1}}, {std::move(looked_up), maximum}, {target_logits});
+    w_.launch({Operation::MaskedFill, {0}}, {target_logits, made.mask}, {target_logits});
     made.exponentials = work;
     Tensor sums = of_tokens("sums");
-    w_.stream(Streaming::Loss, {work, std::move(maximum), std::move(rows), std::move(labels)}, {work, sums}, fp32_size_,
-              fp32_size_);
+    w_.launch(Operation::ShiftedExponentials, {work, std::move(maximum), Tensor{}, Tensor{}}, {work, sums, Tensor{}});
+    rows = labels = {};  // variables that lived while the exponentials were made
     w_.all_reduce(target_logits);
     w_.all_reduce(sums);
     Tensor out = of_tokens("out", Category::LogitsLoss);
-    w_.stream(Streaming::Loss, {work, std::move(sums), std::move(target_logits)}, {work, out}, fp32_size_, fp32_size_);
+    w_.launch(Operation::VocabularyLoss, {work, std::move(sums), std::move(target_logits)}, {work, out});
     return out;
   }
 
@@ -214,22 +220,35 @@ class CrossEntropyLoss {
   [[nodiscard]] Tensor in_fp32(const Tensor& logits, std::string_view use) const {
     if (logits.dtype == DType::FP32) return logits.detached();
     Tensor wide = w_.make(name_(use), shape_, DType::FP32, Category::LogitsLoss);
-    w_.stream(Streaming::Copy, {logits}, {wide}, logits.bytes(), fp32_size_);
+    w_.launch(Operation::Copy, {logits}, {wide});
     return wide;
+  }
+  // One element for each row of the logits.
+  [[nodiscard]] Tensor by_row(Tensor of_tokens) const { return sized(std::move(of_tokens), {w_.tokens(), 1}); }
+  [[nodiscard]] Tensor maximum_of(const Tensor& work) const {
+    Tensor maximum = of_tokens("maximum");
+    w_.launch(Operation::Largest, {work}, {by_row(maximum)});
+    w_.all_reduce(maximum, Reduction::Largest);
+    return maximum;
+  }
+  // Which labels are in other ranks' parts of the vocabulary; places in this one's of the others.
+  void mask_targets(Tensor labels, const Tensor& mask, const Tensor& targets) const {
+    w_.launch({Operation::VocabularyMask, {first_, first_ + static_cast<double>(shape_[1])}}, {std::move(labels)},
+              {mask, targets});
   }
 
   Worker& w_;
   const Name& name_;
   Shape shape_;
-  Bytes fp32_size_;
+  double first_;  ///< of the rank's part of the vocabulary
 };
 
 Gradients loss_backward(Worker& w, const Name& name, Tensor softmax, Tensor target, Tensor mask) {
-  const Bytes fp32_size = softmax.bytes();
-  w.stream(Streaming::Loss, {softmax, std::move(target), std::move(mask)}, {softmax}, fp32_size, fp32_size);
+  w.launch({Operation::VocabularyLossBackward, {gradient_of_loss(w)}}, {softmax, std::move(target), std::move(mask)},
+           {softmax});
   if (w.train.precision == DType::FP32) return {std::move(softmax)};
   Tensor gradient = w.make(name("logits_gradient"), softmax.sizes, w.train.precision, Category::LogitsLoss);
-  w.stream(Streaming::Copy, {std::move(softmax)}, {gradient}, fp32_size, gradient.bytes());
+  w.launch(Operation::Copy, {std::move(softmax)}, {gradient});
   return {std::move(gradient)};
 }
 
@@ -242,7 +261,7 @@ Tensor GPTModel::loss(Tensor logits, const Tensor& given_labels) {
   Tensor labels = given_labels;
   if (w.sizes.micro_batch > 1) {  // as the logits lie: sequence first
     labels = w.like(loss_("labels"), given_labels);
-    w.stream(Streaming::Copy, {given_labels}, {labels}, labels.bytes(), labels.bytes());
+    w.transpose_tokens(given_labels, labels, w.sizes.micro_batch);
   }
   CrossEntropyLoss function(w, loss_, logits);
   if (w.train.cross_entropy == CrossEntropy::TransformerEngine) {
@@ -251,7 +270,7 @@ Tensor GPTModel::loss(Tensor logits, const Tensor& given_labels) {
     // The gradient is there; backward only scales it.
     node->apply = [&w, saved = w.session.save(logits)](Gradients&) mutable {
       Tensor gradient = w.take(saved);
-      w.stream(Streaming::Loss, {gradient}, {gradient}, gradient.bytes(), gradient.bytes());
+      w.launch({Operation::Scale, {gradient_of_loss(w)}}, {gradient}, {gradient});
       return Gradients{std::move(gradient)};
     };
     return with(std::move(out), node);

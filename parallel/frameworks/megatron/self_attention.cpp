@@ -1,14 +1,17 @@
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "parallel/frameworks/megatron/layers.hpp"
 #include "parallel/frameworks/megatron/recompute.hpp"
 
 namespace tidemark::parallel::megatron {
 
+using torch::usual_epsilon;
 using torch::with;
 
-SelfAttention::SelfAttention(Worker& w, const Parameters& parameters, const std::string& layer) : w_(w) {
-  const std::string at = layer + ".attention";
+SelfAttention::SelfAttention(Worker& w, const Parameters& parameters, std::int32_t layer) : w_(w) {
+  const std::string at = fmt::format("layers.{}.attention", layer);
   name_ = w.name(at);
   norm_ = norm_named(w, parameters, at + ".norm");
   post_norm_ = norm_named(w, parameters, at + ".post_norm");
@@ -19,13 +22,16 @@ SelfAttention::SelfAttention(Worker& w, const Parameters& parameters, const std:
   positions_ = w.name(at + (w.model.positions == Positions::Rotary ? ".rotary" : ".split"));
   core_ = {w.name(at + ".core"), name_};
   if (w.model.positions != Positions::Rotary) return;
+  const bool window = w.model.has_window(static_cast<std::size_t>(layer));
   query_rotary_ = {.name = positions_,
+                   .window = window,
                    .cos = name_("query_cos"),
                    .sin = name_("query_sin"),
                    .out = name_("q"),
                    .gradient = positions_("query_gradient"),
                    .mark = {}};
   key_rotary_ = {.name = positions_,
+                 .window = window,
                  .cos = name_("key_cos"),
                  .sin = name_("key_sin"),
                  .out = name_("k"),
@@ -33,19 +39,37 @@ SelfAttention::SelfAttention(Worker& w, const Parameters& parameters, const std:
                  .mark = positions_()};  // whose backward pass comes first
 }
 
-namespace {
+// The joint tensor of queries, keys and values: heads lie in groups, each group of query heads with the key and the
+// value that it shares.
+struct SelfAttention::Joint {
+  Tensor query;       ///< [sequence, batch, groups, heads of a group, width]
+  Tensor key, value;  ///< [sequence, batch, groups, width]
+};
 
-// A part of the joint tensor, which has others beside it.
-Tensor part_of(const Tensor& mixed, std::int64_t width, const Ref<Node>& node, std::size_t output) {
-  return with({mixed.storage, {mixed.size(0), width}, mixed.strides, mixed.dtype, {}, true}, node, output);
+SelfAttention::Joint SelfAttention::parts_of(const Tensor& mixed) const {
+  const Model& m = w_.model;
+  const std::int64_t s = w_.train.sequence_length, b = w_.sizes.micro_batch, width = m.head_dim;
+  const std::int64_t groups = m.kv_heads / w_.sizes.tensor, of_group = m.heads / m.kv_heads;
+  const Tensor grouped = sized(mixed, {s, b, groups, of_group + 2, width});
+  const auto one = [&](std::int64_t place) { return sized(narrowed(grouped, 3, place, 1), {s, b, groups, width}); };
+  return {narrowed(grouped, 3, 0, of_group), one(of_group), one(of_group + 1)};
 }
 
-}  // namespace
+Shape SelfAttention::by_head(std::int64_t heads) const {
+  return {w_.train.sequence_length, w_.sizes.micro_batch, heads / w_.sizes.tensor, w_.model.head_dim};
+}
+
+Tensor SelfAttention::joined(Gradients& gradients, const Shape& shape) {
+  Tensor whole = w_.temporary(positions_("mixed_gradient"), shape);
+  const Joint parts = parts_of(whole);
+  w_.launch(Operation::Copy,
+            {sized(std::move(gradients[0]), parts.query.sizes), std::move(gradients[1]), std::move(gradients[2])},
+            {parts.query, parts.key, parts.value});
+  return whole;
+}
 
 SelfAttention::Heads SelfAttention::split(const Tensor& mixed) {
   const Model& m = w_.model;
-  const std::int64_t q_width = m.heads * m.head_dim / w_.sizes.tensor;
-  const std::int64_t kv_width = m.kv_heads * m.head_dim / w_.sizes.tensor;
   w_.mark(Phase::Forward, positions_);
   const auto node = w_.node(positions_(), {&mixed});
   if (node) {
@@ -53,94 +77,93 @@ SelfAttention::Heads SelfAttention::split(const Tensor& mixed) {
     node->apply = [this, shape = mixed.sizes, strides = mixed.strides](Gradients& gradients) {
       Tensor &q = gradients[0], &k = gradients[1], &v = gradients[2];
       if (q.storage == k.storage && k.storage == v.storage)  // parts of one tensor already
-        return Gradients{Tensor{q.storage, shape, strides, q.dtype, {}}};
-      Tensor whole = w_.temporary(positions_("mixed_gradient"), shape);
-      const Bytes size = whole.bytes();
-      w_.stream(Streaming::Copy, {std::move(q), std::move(k), std::move(v)}, {whole}, size, size);
-      return Gradients{std::move(whole)};
+        return Gradients{Tensor{q.storage, shape, strides, 0, q.dtype, {}}};
+      return Gradients{joined(gradients, shape)};
     };
   }
+  Joint parts = parts_of(mixed);
   if (m.heads == m.kv_heads)
-    return {part_of(mixed, q_width, node, 0), part_of(mixed, kv_width, node, 1), part_of(mixed, kv_width, node, 2)};
+    return {with(sized(std::move(parts.query), by_head(m.heads)), node, 0), with(std::move(parts.key), node, 1),
+            with(std::move(parts.value), node, 2)};
   // With several query heads to a key the parts fit none of the layouts that attention takes as they lie.
-  const auto copy = [&](std::string_view label, std::int64_t width, std::size_t output) {
-    Tensor part = w_.temporary(name_(label), {mixed.size(0), width});
-    w_.stream(Streaming::Copy, {mixed}, {part}, part.bytes(), part.bytes());
-    return with(std::move(part), node, output);
+  const auto copy = [&](std::string_view label, const Tensor& part, std::int64_t heads, std::size_t output) {
+    Tensor made = w_.temporary(name_(label), by_head(heads));
+    w_.launch(Operation::Copy, {part}, {sized(made, part.sizes)});
+    return with(std::move(made), node, output);
   };
-  Tensor query = copy("q", q_width, 0), key = copy("k", kv_width, 1), value = copy("v", kv_width, 2);
+  Tensor query = copy("q", parts.query, m.heads, 0), key = copy("k", parts.key, m.kv_heads, 1),
+         value = copy("v", parts.value, m.kv_heads, 2);
   return {std::move(query), std::move(key), std::move(value)};
 }
 
 // Megatron's q_layernorm and k_layernorm: Transformer Engine's norm works on a copy that lies side by side, and saves
 // it.
 Tensor SelfAttention::head_norm(const Norm& norm, Of which, Tensor mixed) {
-  const bool of_query = which == Of::Query;
+  const bool of_query = which == Of::Query, per_head = w_.model.qk_norm == QkNorm::PerHead;
   const auto node = w_.node({}, {&mixed, &norm.weight->value});
-  Tensor in = w_.temporary(norm.name("in"), mixed.sizes);
-  const Bytes size = in.bytes();
-  w_.stream(Streaming::Copy, {std::move(mixed)}, {in}, size, size);
-  Tensor out = w_.temporary(positions_(of_query ? "query_normed" : "key_normed"), in.sizes);
-  const std::int64_t heads = in.size(1) / w_.model.head_dim;
-  const bool per_head = w_.model.qk_norm == QkNorm::PerHead;
-  Tensor rstd = w_.temporary(norm.name("rstd"), {in.size(0), per_head ? heads : 1}, DType::FP32);
-  // Ranks that hold a part of the heads each sum up first what all heads are normalized by together.
-  const auto sums_of_heads = [this](const Tensor& x, Bytes read) {
+  const Shape shape = mixed.sizes, heads = by_head(of_query ? w_.model.heads : w_.model.kv_heads);
+  Tensor in = w_.temporary(norm.name("in"), heads);
+  w_.launch(Operation::Copy, {std::move(mixed)}, {sized(in, shape)});
+  Tensor out = w_.temporary(positions_(of_query ? "query_normed" : "key_normed"), heads);
+  // What is normalized together: a head, or all heads of a token.
+  const Shape rows = per_head ? heads : Shape{heads[0], heads[1], heads[2] * heads[3]};
+  Tensor rstd = w_.temporary(norm.name("rstd"), {heads[0], heads[1], per_head ? heads[2] : 1}, DType::FP32);
+  // Ranks that hold a part of the heads average first what all heads are normalized by together; each holds as many.
+  const auto of_all_heads = [this](Operands factors) {
     if (w_.model.qk_norm != QkNorm::AllHeads || !w_.tensor_parallel()) return Tensor{};
-    Tensor sums = w_.communicated(positions_("sums_of_heads"), w_.per_token(), DType::FP32);
-    w_.stream(Streaming::Reduce, {x}, {sums}, read, sums.bytes());
-    w_.all_reduce(sums);
-    return sums;
+    const Shape& tokens = factors.front().sizes;
+    Tensor mean = w_.communicated(positions_("sums_of_heads"), {tokens[0], tokens[1], 1}, DType::FP32);
+    w_.launch(Operation::MeanOfProducts, factors, {mean});
+    w_.all_reduce(mean, Reduction::Average);
+    return mean;
   };
-  w_.stream(Streaming::Norm, {in, norm.weight->value, sums_of_heads(in, size)}, {out, rstd}, size, size);
+  const Tensor x = sized(in, rows);
+  w_.launch({Operation::RmsNorm, {usual_epsilon, norm_weight_offset(w_)}},
+            {x, norm.weight->value, of_all_heads({x, x})}, {sized(out, rows), rstd});
   if (!node) return out;
-  node->apply = [this, &norm, of_query, sums_of_heads, saved_in = w_.session.save(in),
+  node->apply = [this, &norm, of_query, of_all_heads, shape, rows, saved_in = w_.session.save(in),
                  saved_rstd = w_.session.save(rstd)](Gradients& gradients) mutable {
     Tensor gradient = std::move(gradients.front());
-    const Bytes bytes = gradient.bytes();
     Tensor dx = w_.like(positions_(of_query ? "query_norm_gradient" : "key_norm_gradient"), gradient);
     Tensor dweight = w_.temporary(positions_("weight_gradient"), norm.weight->shape());
-    Tensor sums = sums_of_heads(gradient, 2 * bytes);
-    w_.stream(Streaming::Norm,
-              {std::move(gradient), w_.take(saved_in), w_.take(saved_rstd), norm.weight->value, std::move(sums)},
-              {dx, dweight}, 2 * bytes, bytes);
-    return Gradients{std::move(dx), std::move(dweight)};
+    gradient = sized(std::move(gradient), rows);
+    Tensor input = sized(w_.take(saved_in), rows);
+    Tensor products = of_all_heads({gradient, input, norm.weight->value});
+    w_.launch({Operation::RmsNormBackward, {norm_weight_offset(w_)}},
+              {std::move(gradient), std::move(input), w_.take(saved_rstd), norm.weight->value, std::move(products)},
+              {sized(dx, rows), dweight});
+    return Gradients{sized(std::move(dx), shape), std::move(dweight)};
   };
   return with(std::move(out), node);
 }
 
 SelfAttention::Heads SelfAttention::split_and_turn(const Tensor& mixed) {
   const Model& m = w_.model;
-  const std::int64_t q_width = m.heads * m.head_dim / w_.sizes.tensor;
-  const std::int64_t kv_width = m.kv_heads * m.head_dim / w_.sizes.tensor;
   w_.mark(Phase::Forward, positions_);
   const auto node = w_.node({}, {&mixed});
   if (node) {
     node->outputs = 3;
-    node->apply = [this, shape = mixed.sizes](Gradients& gradients) {
-      Tensor whole = w_.temporary(positions_("mixed_gradient"), shape);
-      const Bytes size = whole.bytes();
-      w_.stream(Streaming::Copy, {std::move(gradients[0]), std::move(gradients[1]), std::move(gradients[2])}, {whole},
-                size, size);
-      return Gradients{std::move(whole)};
-    };
+    node->apply = [this, shape = mixed.sizes](Gradients& gradients) { return Gradients{joined(gradients, shape)}; };
   }
   const Tensor table = w_.rotary_table();
-  Tensor query = part_of(mixed, q_width, node, 0), key = part_of(mixed, kv_width, node, 1);
+  Joint parts = parts_of(mixed);
+  Tensor query = with(std::move(parts.query), node, 0), key = with(std::move(parts.key), node, 1);
   if (q_norm_.weight != nullptr) {
     query = head_norm(q_norm_, Of::Query, std::move(query));
     key = head_norm(k_norm_, Of::Key, std::move(key));
   } else if (m.kv_heads / w_.sizes.tensor > 1) {
     // Query heads lie grouped with their key and value heads. Regrouped, several groups need a copy; one is a view.
-    Tensor regrouped = w_.temporary(positions_("query"), query.sizes);
-    const Bytes size = regrouped.bytes();
-    w_.stream(Streaming::Copy, {std::move(query)}, {regrouped}, size, size);
+    Tensor regrouped = w_.temporary(positions_("query"), by_head(m.heads));
+    const Shape grouped = query.sizes;
+    w_.launch(Operation::Copy, {std::move(query)}, {sized(regrouped, grouped)});
     query = with(std::move(regrouped), node, 0);
+  } else {
+    query = with(sized(std::move(query), by_head(m.heads)), node, 0);
   }
   query = rotary(w_, query_rotary_, std::move(query));
   key = rotary(w_, key_rotary_, std::move(key));
-  Tensor value = w_.temporary(name_("v"), {mixed.size(0), kv_width});
-  w_.stream(Streaming::Copy, {mixed}, {value}, value.bytes(), value.bytes());
+  Tensor value = w_.temporary(name_("v"), parts.value.sizes);
+  w_.launch(Operation::Copy, {parts.value}, {value});
   return {std::move(query), std::move(key), with(std::move(value), node, 2)};
 }
 

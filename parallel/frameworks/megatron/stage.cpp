@@ -33,18 +33,15 @@ ModelStage::Loaded ModelStage::load_batch() const {
   const std::vector<BatchTensor> items = batch_tensors(w_.train, w_.runtime, {first(), last()});
   w_.process.mark(Phase::Forward, "load_batch");
   for (const BatchTensor& item : items) {
-    const bool of_ids = item.size == w_.tokens() * size_of(DType::INT64);
-    const Shape shape = of_ids ? w_.per_token() : Shape{item.size.count()};
-    loaded.all.push_back(w_.temporary(w_.process.label(item.name), shape, of_ids ? DType::INT64 : DType::BOOL));
-    w_.stream(Streaming::Fill, {}, {loaded.all.back()}, {}, item.size);
+    loaded.all.push_back(w_.temporary(w_.process.label(item.name), {item.size / size_of(item.dtype)}, item.dtype));
+    w_.launch(Operation::Initialize, {}, {loaded.all.back()});
   }
   for (std::size_t i = 0; i < items.size(); ++i)
     if (!items[i].needed && w_.tensor_parallel()) loaded.all[i] = {};
   for (std::size_t i = 0; i < items.size(); ++i) {
     const Tensor& tensor = loaded.all[i];
     if (!items[i].needed) continue;
-    w_.process.unchecked_collective(w_.comms.tensor, CollectiveKind::Broadcast, tensor.buffer(), tensor.buffer(),
-                                    items[i].size);
+    w_.session.unchecked_collective(w_.comms.tensor, CollectiveKind::Broadcast, tensor, tensor);
     if (items[i].name == "batch.tokens") loaded.batch.tokens = tensor;
     if (items[i].name == "batch.labels") loaded.batch.labels = tensor;
     if (items[i].name == "batch.position_ids") loaded.batch.position_ids = tensor;

@@ -27,6 +27,8 @@ struct Linear {
   [[nodiscard]] bool row_parallel() const { return weight->parameter->cut == WeightCut::Columns; }
 };
 
+/// Norms multiply by that and their weight.
+[[nodiscard]] double norm_weight_offset(const Worker& w);
 /// What a norm of tokens saves.
 struct NormContext {
   Saved input, mean, rstd;
@@ -41,28 +43,32 @@ struct NormContext {
 /// A norm and the column-parallel linear after it: one function, where the runtime has it.
 [[nodiscard]] Tensor norm_linear(Worker& w, const Norm& norm, const Linear& linear, Tensor x);
 
-/// GEMMs of a linear, on this rank.
-[[nodiscard]] Gemm forward_gemm(const Worker& w, const Weight& weight);
-[[nodiscard]] Gemm data_gradient_gemm(const Worker& w, const Weight& weight);
+/// The linear's GEMMs on this rank: x W^T and + bias where there is one, and the gradient of x.
+void forward_product(const Worker& w, const Weight& weight, const Weight* bias, Tensor x, const Tensor& out,
+                     BufferId workspace);
+void data_gradient_product(const Worker& w, const Weight& weight, const Tensor& gradient, const Tensor& out,
+                           BufferId workspace);
 /// The GEMM adds into the gradient buffer, and autograd gets a dummy, because it wants something; or it makes a tensor
 /// of its own.
 [[nodiscard]] Tensor weight_gradient(Worker& w, const Name& name, const Weight& weight, Tensor input, Tensor gradient,
                                      BufferId workspace);
 
-/// Causal self-attention of a layer, by the job's kernel. Queries, keys and values lie sequence first, and so does what
-/// it gives to the projection.
+/// Causal self-attention of a layer, by the job's kernel. Queries, keys and values are [sequence, batch, heads, width];
+/// what it gives to the projection has a row for each token.
 struct CoreAttention {
   Name name;     ///< "layers.0.attention.core"
   Name outside;  ///< "layers.0.attention", to which its tensors belong
 };
 [[nodiscard]] Tensor core_attention(Worker& w, const CoreAttention& attention, Tensor query, Tensor key, Tensor value);
-/// The kernels that it may be: one that never stores scores, and the framework's operations that do.
+/// The kernels that it may be: one that never stores scores, and the framework's operations that do. FlashAttention's
+/// tensors are [batch, sequence, heads, width].
 [[nodiscard]] Tensor fused_attention(Worker& w, const CoreAttention& attention, Tensor query, Tensor key, Tensor value);
 [[nodiscard]] Tensor scored_attention(Worker& w, const CoreAttention& attention, Tensor query, Tensor key,
                                       Tensor value);
 
-/// cap * tanh(x / cap), as three steps.
+/// value * tanh(x / value), as three steps.
 struct Cap {
+  double value = 0;
   LabelId divided, tangent, capped;                              ///< forward
   LabelId capped_gradient, tangent_gradient, uncapped_gradient;  ///< backward
   Category category = Category::Temporaries;                     ///< of all but the tangent
@@ -75,6 +81,7 @@ struct Cap {
 /// Positions turn queries or keys: by one kernel, or as x cos + rotated(x) sin, each term a tensor.
 struct Rotary {
   Name name;              ///< "layers.0.attention.rotary"
+  bool window = false;    ///< by the angles of layers with a sliding window
   LabelId cos, sin, out;  ///< of what is kept
   LabelId gradient;       ///< of x
   LabelId mark;           ///< of the backward pass; none: it belongs to what ran before

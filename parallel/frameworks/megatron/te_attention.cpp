@@ -1,4 +1,5 @@
-#include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <utility>
 
 #include "parallel/frameworks/megatron/te.hpp"
@@ -9,26 +10,36 @@ using torch::with;
 
 namespace {
 
-Attention attention_kernel(const Worker& w, Pass pass) {
-  return {pass,
-          w.sizes.micro_batch,
-          w.train.sequence_length,
-          w.model.heads / w.sizes.tensor,
-          w.model.kv_heads / w.sizes.tensor,
-          w.model.head_dim,
-          w.train.precision};
+bool batch_first(const Worker& w) { return w.train.attention == AttentionKernel::Flash; }
+
+// Of queries, keys, values or the context, as the kernels take them: [batch, sequence, heads, width].
+Tensor of_kernel(const Worker& w, Tensor x) {
+  if (batch_first(w)) return x;
+  const Shape by_head{w.train.sequence_length, w.sizes.micro_batch, x.elements() / w.tokens() / w.model.head_dim,
+                      w.model.head_dim};
+  return swapped(sized(std::move(x), by_head), 0, 1);
 }
 
-// Batch-first copy of a sequence-first tensor, or back; one sequence that lies side by side needs none. Kernels take
-// gradients as they lie.
-Tensor transposed(Worker& w, const Name& outside, std::string_view mark, std::string_view label, Tensor x) {
+Attributes attention_numbers(const Worker& w) {
+  constexpr double causal = 1;
+  return {1 / std::sqrt(static_cast<double>(w.model.head_dim)), causal, w.train.attention_dropout};
+}
+
+// Batch-first copy of a sequence-first tensor, or back, seen with those sizes; one sequence that lies side by side
+// needs none. Kernels take gradients as they lie.
+Tensor transposed(Worker& w, const Name& outside, std::string_view mark, std::string_view label, Tensor x,
+                  const Shape& seen) {
   w.process.mark(Phase::Forward, outside(mark));
   const auto node = w.node(outside(mark), {&x});
-  if (node) node->apply = [](Gradients& gradients) { return Gradients{std::move(gradients.front())}; };
-  if (w.sizes.micro_batch == 1 && x.contiguous()) return with(std::move(x), node);
-  Tensor out = w.like(outside(label), x);
-  const Bytes size = x.bytes();
-  w.stream(Streaming::Copy, {std::move(x)}, {out}, size, size);
+  Tensor other = swapped(std::move(x), 0, 1);
+  if (node)
+    node->apply = [sizes = other.sizes](Gradients& gradients) {
+      return Gradients{swapped(sized(std::move(gradients.front()), sizes), 0, 1)};
+    };
+  if (w.sizes.micro_batch == 1 && other.contiguous()) return with(sized(std::move(other), seen), node);
+  Tensor out = w.temporary(outside(label), seen);
+  const Shape sizes = other.sizes;
+  w.launch(Operation::Copy, {std::move(other)}, {sized(out, sizes)});
   return with(std::move(out), node);
 }
 
@@ -37,41 +48,50 @@ Tensor transposed(Worker& w, const Name& outside, std::string_view mark, std::st
 Tensor core_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor key, Tensor value) {
   if (stores_scores(w.train.attention))
     return scored_attention(w, a, std::move(query), std::move(key), std::move(value));
-  if (w.train.attention != AttentionKernel::Flash)
-    return fused_attention(w, a, std::move(query), std::move(key), std::move(value));
+  if (!batch_first(w)) return fused_attention(w, a, std::move(query), std::move(key), std::move(value));
   // FlashAttention works batch first: its inputs are copies, and so is what the projection reads.
-  Tensor q = transposed(w, a.outside, "q.transpose", "q.transposed", std::move(query));
-  Tensor k = transposed(w, a.outside, "k.transpose", "k.transposed", std::move(key));
-  Tensor v = transposed(w, a.outside, "v.transpose", "v.transposed", std::move(value));
+  const auto turned = [](const Tensor& x) { return Shape{x.size(1), x.size(0), x.size(2), x.size(3)}; };
+  const Shape q_shape = turned(query), kv_shape = turned(key);
+  Tensor q = transposed(w, a.outside, "q.transpose", "q.transposed", std::move(query), q_shape);
+  Tensor k = transposed(w, a.outside, "k.transpose", "k.transposed", std::move(key), kv_shape);
+  Tensor v = transposed(w, a.outside, "v.transpose", "v.transposed", std::move(value), kv_shape);
   return transposed(w, a.outside, "context.transpose", "context.transposed",
-                    fused_attention(w, a, std::move(q), std::move(k), std::move(v)));
+                    fused_attention(w, a, std::move(q), std::move(k), std::move(v)),
+                    w.part(w.model.heads * w.model.head_dim));
 }
 
 Tensor fused_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor key, Tensor value) {
   w.mark(Phase::Forward, a.name);
   const auto node = w.node(a.name(), {&query, &key, &value});
-  Tensor out = w.temporary(a.outside("context"), w.part(w.model.heads * w.model.head_dim));
-  Tensor lse = w.temporary(a.outside("lse"), w.part(w.model.heads), DType::FP32);
-  Tensor rng = w.temporary(a.outside("rng_state"), {2}, DType::INT64);
+  const std::int64_t heads = w.model.heads / w.sizes.tensor;
+  Tensor out =
+      w.temporary(a.outside("context"), batch_first(w) ? query.sizes : w.part(w.model.heads * w.model.head_dim));
+  Tensor lse = w.temporary(a.outside("lse"), {w.sizes.micro_batch, heads, w.train.sequence_length}, DType::FP32);
+  Tensor rng = w.temporary(a.outside("rng_state"), {2}, DType::INT64);  // seed and offset
+  const auto launch = [&](Tensor q, Tensor k, Tensor v, Tensor statistics, Tensor state) {
+    w.launch({Operation::Attention, attention_numbers(w)},
+             {of_kernel(w, std::move(q)), of_kernel(w, std::move(k)), of_kernel(w, std::move(v)), Tensor{}},
+             {of_kernel(w, out), std::move(statistics), narrowed(state, 0, 0, 1), narrowed(state, 0, 1, 1)});
+  };
   if (!node) {
-    w.launch(attention_kernel(w, Pass::Forward), {std::move(query), std::move(key), std::move(value)},
-             {out, std::move(lse), std::move(rng)});
+    launch(std::move(query), std::move(key), std::move(value), std::move(lse), std::move(rng));
     return out;
   }
-  w.launch(attention_kernel(w, Pass::Forward), {query, key, value}, {out, lse, rng});
+  launch(query, key, value, lse, rng);
   Session& s = w.session;
   node->apply = [&w, &a, q = s.save(query), k = s.save(key), v = s.save(value), o = s.save(out), l = s.save(lse),
                  r = s.save(rng)](Gradients& gradients) {
     const Tensor queries = w.session.unpack(q), keys = w.session.unpack(k), values = w.session.unpack(v);
+    const Tensor state = w.session.unpack(r);
     // Where q, k and v are views of one tensor, so are their gradients.
     const bool joint = queries.storage == keys.storage;
     const auto part_of = [](const Tensor& mixed, const Tensor& x) {
-      return Tensor{mixed.storage, x.sizes, x.strides, x.dtype, {}, true};
+      return Tensor{mixed.storage, x.sizes, x.strides, x.offset, x.dtype, {}, true};
     };
     Tensor dq, dk, dv;
     if (joint) {
-      const std::int64_t width = queries.size(-1) + keys.size(-1) + values.size(-1);
-      const Tensor mixed = w.temporary(a.name("mixed_gradient"), w.whole(width));
+      const std::int64_t elements = queries.elements() + keys.elements() + values.elements();
+      const Tensor mixed = w.temporary(a.name("mixed_gradient"), w.whole(elements / w.tokens()));
       dq = part_of(mixed, queries), dk = part_of(mixed, keys), dv = part_of(mixed, values);
     } else {
       dq = w.like(a.name("query_gradient"), queries);
@@ -82,13 +102,13 @@ Tensor fused_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor k
     std::int64_t copies = 1;
     const std::int64_t fill = w.runtime.query_gradients_fill;
     const std::int64_t sequences = w.sizes.micro_batch * (w.model.heads / w.sizes.tensor);
-    if (fill > 0 && w.train.attention == AttentionKernel::Flash) copies = (fill + sequences - 1) / sequences;
-    const Tensor sums =
-        w.temporary(a.name("query_gradient_fp32"), {copies, queries.size(0), queries.size(1)}, DType::FP32);
-    w.launch(attention_kernel(w, Pass::Backward),
-             {std::move(gradients.front()), queries, keys, values, w.session.unpack(o), w.session.unpack(l),
-              w.session.unpack(r)},
-             {dq, joint ? Tensor{} : dk, joint ? Tensor{} : dv, sums});
+    if (fill > 0 && batch_first(w)) copies = (fill + sequences - 1) / sequences;
+    const Tensor sums = w.temporary(a.name("query_gradient_fp32"), {copies, queries.elements()}, DType::FP32);
+    w.launch({Operation::AttentionBackward, attention_numbers(w)},
+             {of_kernel(w, std::move(gradients.front())), of_kernel(w, queries), of_kernel(w, keys),
+              of_kernel(w, values), of_kernel(w, w.session.unpack(o)), w.session.unpack(l), narrowed(state, 0, 0, 1),
+              narrowed(state, 0, 1, 1), Tensor{}},
+             {of_kernel(w, dq), of_kernel(w, dk), of_kernel(w, dv)}, sums);
     return Gradients{std::move(dq), std::move(dk), std::move(dv)};
   };
   return with(std::move(out), node);
@@ -98,77 +118,95 @@ Tensor fused_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor k
 
 namespace {
 
-// Of queries or keys: the part that positions turn, where not all of a head is.
-Shape turned_shape(const Worker& w, const Tensor& x) {
-  return {x.size(0), x.size(1) / w.model.head_dim * w.model.rotary_dim()};
+// Of each position, for all sequences and heads: [sequence, 1, 1, dimensions that are turned].
+Tensor angles(Worker& w, const Rotary& r) {
+  Tensor table = w.rotary_table();
+  if (w.model.window_rotary) table = narrowed(std::move(table), 0, r.window ? 1 : 0, 1);
+  const std::int64_t turned = table.size(-1);
+  return sized(std::move(table), {w.train.sequence_length, 1, 1, turned});
 }
 
-Tensor turned_by_one_kernel(Worker& w, const Rotary& r, Tensor x) {
-  const Bytes size = x.bytes();
-  Tensor out = w.temporary(r.out, {x.size(0), x.size(1)});
-  w.stream(Streaming::Rotary, {std::move(x), w.rotary_table()}, {out}, size, size);
-  return out;
-}
-
-// Cosines or sines: computed in fp32, then narrowed.
-Tensor of_angles(Worker& w, const Rotary& r, LabelId label) {
-  const Shape shape{w.train.sequence_length, w.model.rotary_dim()};
-  Tensor wide = w.temporary(r.name("angle_function"), {2, shape[0], shape[1]});
-  const Bytes size = wide.bytes();
-  w.stream(Streaming::Copy, {w.rotary_table()}, {wide}, size, size);
-  Tensor narrow = w.temporary(label, shape);
-  w.stream(Streaming::Copy, {std::move(wide)}, {narrow}, size, narrow.bytes());
+// Cosines or sines: computed in fp32, then narrowed; in fp32, their multiple by a scale, which is 1, is what is kept.
+Tensor of_angles(Worker& w, const Rotary& r, Operation function, LabelId label) {
+  const Tensor table = angles(w, r);
+  const std::int64_t tensors = w.train.precision == DType::FP32 ? 2 : 1;
+  Tensor wide = w.temporary(r.name("angle_function"), {tensors, table.elements()}, DType::FP32);
+  const auto values = [&table](Tensor x) { return sized(narrowed(std::move(x), 0, 0, 1), table.sizes); };
+  w.launch(function, {table}, {values(wide)});
+  Tensor narrow = w.temporary(label, table.sizes);
+  w.launch(Operation::Copy, {values(std::move(wide))}, {narrow});
   return narrow;
 }
 
+// Of queries or keys: the part that positions turn, where not all of a head is, its halves, and the rest.
+struct Parts {
+  explicit Parts(const Worker& w) : turned_width(w.model.rotary_dim()) {}
+  [[nodiscard]] bool all(const Tensor& x) const { return x.size(-1) == turned_width; }
+  [[nodiscard]] Tensor turned(Tensor x) const { return narrowed(std::move(x), -1, 0, turned_width); }
+  [[nodiscard]] Tensor first(Tensor x) const { return narrowed(std::move(x), -1, 0, turned_width / 2); }
+  [[nodiscard]] Tensor second(Tensor x) const { return narrowed(std::move(x), -1, turned_width / 2, turned_width / 2); }
+  [[nodiscard]] Tensor rest(Tensor x) const {
+    const std::int64_t width = x.size(-1) - turned_width;
+    return narrowed(std::move(x), -1, turned_width, width);
+  }
+  std::int64_t turned_width;
+};
+
+// core/models/common/embeddings/rope_utils.py _apply_rotary_pos_emb_bshd.
 Tensor turned_by_terms(Worker& w, const Rotary& r, Tensor x, Tensor cos, Tensor sin) {
-  const Shape shape{x.size(0), x.size(1)}, turned = turned_shape(w, x), half{turned[0], turned[1] / 2};
-  const bool all_turned = turned == shape;
-  const Bytes size = x.bytes();
+  const Parts parts(w);
+  const Shape shape = x.sizes, turned = parts.turned(x).sizes, half = parts.first(x).sizes;
+  const bool all_turned = parts.all(x);
   Tensor straight = w.temporary(r.name("times_cos"), turned);
-  const Bytes part = straight.bytes();
-  w.stream(Streaming::Rotary, {x, std::move(cos)}, {straight}, part, part);
+  w.launch(Operation::Multiply, {parts.turned(x), std::move(cos)}, {straight});
   Tensor negated = w.temporary(r.name("negated_half"), half);
-  w.stream(Streaming::Copy, {x}, {negated}, part / 2, part / 2);
+  w.launch({Operation::Scale, {-1}}, {parts.second(x)}, {negated});
   Tensor rotated = w.temporary(r.name("rotated"), turned);
   Tensor passed;  // the dimensions that are not turned
-  if (!all_turned) passed = x;
-  w.stream(Streaming::Copy, {std::move(x), std::move(negated)}, {rotated}, part, part);
+  if (!all_turned) passed = parts.rest(x);
+  w.launch(Operation::Copy, {std::move(negated), parts.first(std::move(x))},
+           {parts.first(rotated), parts.second(rotated)});
   Tensor crossed = w.temporary(r.name("times_sin"), turned);
-  w.stream(Streaming::Rotary, {std::move(rotated), std::move(sin)}, {crossed}, part, part);
+  w.launch(Operation::Multiply, {std::move(rotated), std::move(sin)}, {crossed});
   Tensor sum = w.temporary(r.name("turned"), turned);
-  w.stream(Streaming::Add, {std::move(straight), std::move(crossed)}, {sum}, 2 * part, part);
+  w.launch(Operation::Add, {std::move(straight), std::move(crossed)}, {sum});
   Tensor out = w.temporary(r.out, shape);
-  w.stream(Streaming::Copy, {std::move(sum), std::move(passed)}, {out}, size, size);
+  if (all_turned)
+    w.launch(Operation::Copy, {std::move(sum)}, {out});
+  else
+    w.launch(Operation::Copy, {std::move(sum), std::move(passed)}, {parts.turned(out), parts.rest(out)});
   return out;
 }
 
 Tensor turned_back(Worker& w, const Rotary& r, Tensor gradient, Tensor cos, Tensor sin) {
-  const Shape shape = gradient.sizes, turned = turned_shape(w, gradient), half{turned[0], turned[1] / 2};
-  const bool all_turned = turned == shape;
-  const Bytes size = gradient.bytes();
+  const Parts parts(w);
+  const Shape shape = gradient.sizes, turned = parts.turned(gradient).sizes, half = parts.first(gradient).sizes;
+  const bool all_turned = parts.all(gradient);
+  // A part's gradient is laid into a tensor of zeros.
+  const auto laid = [&w](Tensor part, const Tensor& zeros, const Tensor& place) {
+    w.launch({Operation::Fill, {0}}, {}, {zeros});
+    w.launch(Operation::Copy, {std::move(part)}, {place});
+  };
   Tensor crossed = w.temporary(r.name("times_sin_gradient"), turned);
-  const Bytes part = crossed.bytes();
-  w.stream(Streaming::Rotary, {gradient, std::move(sin)}, {crossed}, part, part);
-  // Each half's gradient is laid into a tensor of zeros.
+  w.launch(Operation::Multiply, {parts.turned(gradient), std::move(sin)}, {crossed});
   Tensor first = w.temporary(r.name("half_gradient"), turned);
-  w.stream(Streaming::Copy, {crossed}, {first}, part / 2, part);
+  laid(parts.second(crossed), first, parts.first(first));
   Tensor negated = w.temporary(r.name("negated_half_gradient"), half);
-  w.stream(Streaming::Copy, {std::move(crossed)}, {negated}, part / 2, part / 2);
+  w.launch({Operation::Scale, {-1}}, {parts.first(std::move(crossed))}, {negated});
   Tensor second = w.temporary(r.name("half_gradient"), turned);
-  w.stream(Streaming::Copy, {std::move(negated)}, {second}, part / 2, part);
+  laid(std::move(negated), second, parts.second(second));
   Tensor straight = w.temporary(all_turned ? r.gradient : r.name("turned_gradient"), turned);
   Tensor of_passed;
-  if (!all_turned) of_passed = gradient;
-  w.stream(Streaming::Rotary, {std::move(gradient), std::move(cos)}, {straight}, part, part);
-  w.stream(Streaming::Add, {straight, std::move(first), std::move(second)}, {straight}, 3 * part, part);
+  if (!all_turned) of_passed = parts.rest(gradient);
+  w.launch(Operation::Multiply, {parts.turned(std::move(gradient)), std::move(cos)}, {straight});
+  w.launch(Operation::Add, {straight, std::move(first), std::move(second)}, {straight});
   if (all_turned) return straight;
   // So are the gradients of what is turned and of what is not.
   Tensor passed = w.temporary(r.name("passed_gradient"), shape);
-  w.stream(Streaming::Copy, {std::move(of_passed)}, {passed}, size - part, size);
+  laid(std::move(of_passed), passed, parts.rest(passed));
   Tensor whole = w.temporary(r.gradient, shape);
-  w.stream(Streaming::Copy, {std::move(straight)}, {whole}, part, size);
-  w.stream(Streaming::Add, {std::move(passed), whole}, {whole}, 2 * size, size);
+  laid(std::move(straight), whole, parts.turned(whole));
+  w.launch(Operation::Add, {std::move(passed), whole}, {whole});
   return whole;
 }
 
@@ -177,18 +215,18 @@ Tensor turned_back(Worker& w, const Rotary& r, Tensor gradient, Tensor cos, Tens
 Tensor rotary(Worker& w, const Rotary& r, Tensor x) {
   const auto node = w.node(r.mark, {&x});
   if (w.graph.options.rotary == RotaryKernel::Fused) {  // its table of angles is shared by all layers
-    Tensor out = turned_by_one_kernel(w, r, std::move(x));
+    Tensor out = w.like(r.out, x);
+    w.launch(Operation::Rotary, {std::move(x), angles(w, r)}, {out});
     if (!node) return out;
     node->apply = [&w, &r](Gradients& gradients) {
       Tensor gradient = std::move(gradients.front());
-      const Bytes size = gradient.bytes();
       Tensor back = w.like(r.gradient, gradient);
-      w.stream(Streaming::Rotary, {std::move(gradient), w.rotary_table()}, {back}, size, size);
+      w.launch(Operation::RotaryBackward, {std::move(gradient), angles(w, r)}, {back});
       return Gradients{std::move(back)};
     };
     return with(std::move(out), node);
   }
-  Tensor cos = of_angles(w, r, r.cos), sin = of_angles(w, r, r.sin);
+  Tensor cos = of_angles(w, r, Operation::Cosine, r.cos), sin = of_angles(w, r, Operation::Sine, r.sin);
   if (!node) return turned_by_terms(w, r, std::move(x), std::move(cos), std::move(sin));
   node->apply = [&w, &r, c = w.session.save(cos), s = w.session.save(sin)](Gradients& gradients) mutable {
     Tensor cosines = w.take(c), sines = w.take(s);

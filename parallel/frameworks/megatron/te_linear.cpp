@@ -4,19 +4,24 @@
 
 namespace tidemark::parallel::megatron {
 
+using torch::usual_epsilon;
 using torch::with;
 
 // ---- norms ---------------------------------------------------------------------------------------------------------
 
+double norm_weight_offset(const Worker& w) { return w.model.zero_centered_norms ? 1 : 0; }
+
 Tensor norm_forward(Worker& w, const Norm& norm, Tensor x, NormContext* context) {
   if (context != nullptr) context->input = w.session.save(x);
-  const Bytes size = x.bytes();
   const Shape statistics = w.residual(1);
   Tensor out = w.like(norm.name("out"), x), mean;
   if (norm.bias != nullptr) mean = w.temporary(norm.name("mean"), statistics, DType::FP32);
   Tensor rstd = w.temporary(norm.name("rstd"), statistics, DType::FP32);
-  w.stream(Streaming::Norm, {std::move(x), norm.weight->value, norm.bias != nullptr ? norm.bias->value : Tensor{}},
-           {out, mean, rstd}, size, size);
+  const Attributes numbers{usual_epsilon, norm_weight_offset(w)};
+  if (norm.bias != nullptr)
+    w.launch({Operation::LayerNorm, numbers}, {std::move(x), norm.weight->value, norm.bias->value}, {out, mean, rstd});
+  else
+    w.launch({Operation::RmsNorm, numbers}, {std::move(x), norm.weight->value, Tensor{}}, {out, rstd});
   if (context == nullptr) return out;
   if (mean.defined()) context->mean = w.session.save(mean);
   context->rstd = w.session.save(rstd);
@@ -27,12 +32,17 @@ Gradients norm_backward(Worker& w, const Norm& norm, Tensor gradient, NormContex
   Tensor x = w.take(context.input), mean;
   if (context.mean) mean = w.take(context.mean);
   Tensor rstd = w.take(context.rstd);
-  const Bytes size = x.bytes();
   Tensor dx = w.like(norm.name("input_gradient"), x);
   Tensor dweight = w.temporary(norm.name("weight_gradient"), norm.weight->shape()), dbias;
   if (norm.bias != nullptr) dbias = w.temporary(norm.name("bias_gradient"), norm.bias->shape());
-  w.stream(Streaming::Norm, {std::move(gradient), std::move(x), std::move(mean), std::move(rstd), norm.weight->value},
-           {dx, dweight, dbias}, 2 * size, size);
+  const Attributes numbers{norm_weight_offset(w)};
+  if (norm.bias != nullptr)
+    w.launch({Operation::LayerNormBackward, numbers},
+             {std::move(gradient), std::move(x), std::move(mean), std::move(rstd), norm.weight->value},
+             {dx, dweight, dbias});
+  else
+    w.launch({Operation::RmsNormBackward, numbers},
+             {std::move(gradient), std::move(x), std::move(rstd), norm.weight->value, Tensor{}}, {dx, dweight});
   return {std::move(dx), std::move(dweight), std::move(dbias)};
 }
 
@@ -52,24 +62,30 @@ Tensor norm(Worker& w, const Norm& norm, Tensor x) {
 
 // ---- linears -------------------------------------------------------------------------------------------------------
 
-Gemm forward_gemm(const Worker& w, const Weight& weight) {
-  return {w.tokens(), weight.rows, weight.columns, w.train.precision};
+void forward_product(const Worker& w, const Weight& weight, const Weight* bias, Tensor x, const Tensor& out,
+                     BufferId workspace) {
+  w.launch({Operation::Matmul, {1}},
+           {std::move(x), swapped(weight.value, 0, 1), bias != nullptr ? bias->value : Tensor{}, Tensor{}}, {out},
+           workspace);
 }
-Gemm data_gradient_gemm(const Worker& w, const Weight& weight) {
-  return {w.tokens(), weight.columns, weight.rows, w.train.precision};
+
+void data_gradient_product(const Worker& w, const Weight& weight, const Tensor& gradient, const Tensor& out,
+                           BufferId workspace) {
+  w.launch({Operation::Matmul, {1}}, {gradient, weight.value, Tensor{}, Tensor{}}, {out}, workspace);
 }
 
 namespace {
 
 // Makes the gradient, which is given where it is not added to the buffer.
 Tensor computed(Worker& w, const Name& name, const Weight& weight, Tensor input, Tensor gradient, BufferId workspace) {
-  const Gemm gemm{weight.rows, weight.columns, w.tokens(), w.train.precision};
+  const Computation product{Operation::Matmul, {1}};
   if (w.runtime.dummy_gradient == DummyGradient::None) {
     Tensor own = w.temporary(name("weight_gradient"), weight.shape());
-    w.launch(gemm, {std::move(input), std::move(gradient), workspace}, {own});
+    w.launch(product, {swapped(std::move(gradient), 0, 1), std::move(input), Tensor{}, Tensor{}}, {own}, workspace);
     return own;
   }
-  w.launch(gemm, {std::move(input), std::move(gradient), workspace, weight.main_gradients}, {weight.main_gradients});
+  w.launch(product, {swapped(std::move(gradient), 0, 1), std::move(input), Tensor{}, weight.main_gradients},
+           {weight.main_gradients}, workspace);
   return {};
 }
 
@@ -80,10 +96,9 @@ Tensor given(Worker& w, const Weight& weight, Tensor own) {
   return weight.uses > 1 ? dummy : Tensor{};
 }
 
-void bias_gradient(Worker& w, const Linear& linear, Tensor gradient, Bytes gradient_size) {
+void bias_gradient(Worker& w, const Linear& linear, Tensor gradient) {
   Tensor made = w.temporary(linear.name("bias_gradient"), linear.bias->shape());
-  const Bytes size = made.bytes();
-  w.stream(Streaming::Reduce, {std::move(gradient)}, {made}, gradient_size, size);
+  w.launch(Operation::Sum, {std::move(gradient)}, {made});
   w.accumulate(*linear.bias, std::move(made));
 }
 
@@ -101,17 +116,16 @@ Tensor linear_forward(Worker& w, const Linear& linear, Tensor x) {
   const bool row_parallel = linear.row_parallel();
   if (!row_parallel && w.sequence_parallel())
     x = w.all_gather(linear.name("gathered"), std::move(x), w.whole(weight.columns));
-  const BufferId workspace = w.linear_workspace(Pass::Forward);
+  const BufferId workspace = w.linear_workspace(HostThread::Main);
   if (row_parallel && w.sequence_parallel()) {
     Tensor partial = w.temporary(linear.name("partial_sum"), w.whole(weight.rows));
-    w.launch(forward_gemm(w, weight), {std::move(x), weight.value, workspace}, {partial});
+    forward_product(w, weight, linear.bias, std::move(x), partial, workspace);
     Tensor out = w.temporary(linear.name("out"), w.residual(weight.rows));
-    w.process.collective(w.comms.tensor, CollectiveKind::ReduceScatter, partial.buffer(), out.buffer(),
-                         partial.bytes());
+    w.session.collective(w.comms.tensor, CollectiveKind::ReduceScatter, partial, out);
     return out;
   }
   Tensor out = w.temporary(linear.name("out"), w.whole(weight.rows));
-  w.launch(forward_gemm(w, weight), {std::move(x), weight.value, workspace}, {out});
+  forward_product(w, weight, linear.bias, std::move(x), out, workspace);
   if (row_parallel) w.all_reduce(out);
   return out;
 }
@@ -126,8 +140,7 @@ LinearGradients linear_backward(Worker& w, const Linear& linear, Tensor gradient
   const Weight& weight = *linear.weight;
   const bool row_parallel = linear.row_parallel(), sequence_parallel = w.sequence_parallel();
   if (frame != nullptr) frame->frame.push_back(gradient);
-  const Bytes gradient_size = gradient.bytes();
-  const BufferId workspace = w.linear_workspace(Pass::Backward);
+  const BufferId workspace = w.linear_workspace(HostThread::Autograd);
   if (row_parallel && sequence_parallel)
     gradient = w.all_gather(linear.name("gradient_gathered"), std::move(gradient), w.whole(weight.rows));
 
@@ -140,7 +153,7 @@ LinearGradients linear_backward(Worker& w, const Linear& linear, Tensor gradient
     gathering = w.aside(CollectiveKind::AllGather, input, whole_input);
   }
   Tensor dgrad = w.temporary(linear.name("input_gradient"), w.whole(weight.columns));
-  w.launch(data_gradient_gemm(w, weight), {gradient, weight.value, workspace}, {dgrad});
+  data_gradient_product(w, weight, gradient, dgrad, workspace);
   Tensor result = dgrad;
   EventId reducing;  // while the GEMM of the weight's gradient runs
   if (!row_parallel && sequence_parallel) {
@@ -151,15 +164,15 @@ LinearGradients linear_backward(Worker& w, const Linear& linear, Tensor gradient
   }
   w.process.join(gathering);
   if (w.weight_gradients_later != nullptr) {
-    w.weight_gradients_later->push_back([&w, &linear, whole_input = std::move(whole_input),
-                                         gradient = std::move(gradient), gradient_size, workspace]() mutable {
-      w.mark(Phase::Backward, linear.name);
-      Tensor of_bias;
-      if (linear.bias != nullptr) of_bias = gradient;
-      Tensor own = computed(w, linear.name, *linear.weight, std::move(whole_input), std::move(gradient), workspace);
-      if (own.defined()) w.accumulate(*linear.weight, std::move(own));
-      if (linear.bias != nullptr) bias_gradient(w, linear, std::move(of_bias), gradient_size);
-    });
+    w.weight_gradients_later->push_back(
+        [&w, &linear, whole_input = std::move(whole_input), gradient = std::move(gradient), workspace]() mutable {
+          w.mark(Phase::Backward, linear.name);
+          Tensor of_bias;
+          if (linear.bias != nullptr) of_bias = gradient;
+          Tensor own = computed(w, linear.name, *linear.weight, std::move(whole_input), std::move(gradient), workspace);
+          if (own.defined()) w.accumulate(*linear.weight, std::move(own));
+          if (linear.bias != nullptr) bias_gradient(w, linear, std::move(of_bias));
+        });
     w.process.join(reducing);
     if (frame != nullptr) frame->frame.push_back(std::move(dgrad));
     return {std::move(result), given(w, weight, {})};
@@ -169,7 +182,7 @@ LinearGradients linear_backward(Worker& w, const Linear& linear, Tensor gradient
   Tensor wgrad = weight_gradient(w, linear.name, weight, std::move(whole_input), std::move(gradient), workspace);
   w.process.join(reducing);
   input = {};  // TransformerEngine clears it as soon as the weight gradient is done
-  if (linear.bias != nullptr) bias_gradient(w, linear, std::move(of_bias), gradient_size);
+  if (linear.bias != nullptr) bias_gradient(w, linear, std::move(of_bias));
   if (frame != nullptr) frame->frame.push_back(std::move(dgrad));
   return {std::move(result), std::move(wgrad)};
 }

@@ -13,16 +13,14 @@
 namespace tidemark::parallel::megatron {
 namespace {
 
-using namespace literals;
-
 // training/training.py: construction, then steps.
 class Training {
  public:
-  Training(Worker& worker, std::int32_t rank, std::int32_t shard) : w_(worker), rank_(rank) {
+  explicit Training(Worker& worker) : w_(worker) {
     buffers_.reserve(w_.chunks.size());
     for (std::size_t c = 0; c < w_.chunks.size(); ++c)
       buffers_.emplace_back(w_, w_.chunks[c], w_.chunks.size() > 1 ? fmt::format("[{}]", c) : "");
-    optimizer_.emplace(w_, buffers_, shard);
+    optimizer_.emplace(w_, buffers_);
   }
 
   void construct() {
@@ -33,7 +31,7 @@ class Training {
     process.create(DriverResource::Modules);
     if (w_.comms.world.valid()) {
       process.create(DriverResource::NcclKernels);
-      reduce("barrier", w_.comms.world, 4_B);
+      reduce("barrier", w_.comms.world);
     }
     process.mark(Phase::Construction, "build_model");
     for (ParamAndGradBuffer& buffer : buffers_) buffer.build_model();
@@ -65,7 +63,7 @@ class Training {
 
  private:
   void run_passes(std::int32_t step, std::int32_t micro_batches) {
-    if (!pipeline_) pipeline_.emplace(w_, rank_);
+    if (!pipeline_) pipeline_.emplace(w_, w_.place.pipeline);
     pipeline_->run(step, micro_batches);
   }
 
@@ -73,25 +71,25 @@ class Training {
   // every step, waits for all ranks and for the device.
   void end_step() {
     w_.process.mark(Phase::Communication, "end_step");
-    const Bytes size = size_of(DType::FP32);
     if (w_.runtime.agrees_after_steps) {
       // training.py train_step: whether the update went well, and the gradient norm for the log.
-      reduce("update_successful", w_.comms.model, size);
-      reduce("reported_norm", w_.comms.model, size);
+      reduce("update_successful", w_.comms.model, Reduction::Largest);
+      reduce("reported_norm", w_.comms.model, Reduction::Largest);
     }
-    if (w_.head()) reduce("reported_loss", w_.comms.data, 2 * size);  // the sum, and how many tokens it is over
-    reduce("barrier", w_.comms.world, size);
+    // The sum, and how many tokens it is over. No launch says what they are: losses of micro-batches are left where
+    // the cross entropy writes them.
+    if (w_.head()) reduce("reported_loss", w_.comms.data, Reduction::Sum, 2);
+    reduce("barrier", w_.comms.world);
     w_.process.synchronize();
   }
 
-  void reduce(std::string_view what, CommSlot comm, Bytes size) {
-    const Tensor value =
-        w_.temporary(w_.process.label(what), {size.count() / size_of(DType::FP32).count()}, DType::FP32);
-    w_.process.unchecked_collective(comm, CollectiveKind::AllReduce, value.buffer(), value.buffer(), size);
+  // Numbers of the host.
+  void reduce(std::string_view what, CommSlot comm, Reduction reduction = Reduction::Sum, std::int64_t count = 1) {
+    const Tensor value = w_.temporary(w_.process.label(what), {count}, DType::FP32);
+    w_.session.unchecked_collective(comm, CollectiveKind::AllReduce, value, value, reduction);
   }
 
   Worker& w_;
-  std::int32_t rank_;  ///< of the pipeline
   std::vector<ParamAndGradBuffer> buffers_;
   std::optional<MegatronOptimizer> optimizer_;
   std::vector<Tensor> scalars_;
@@ -100,16 +98,15 @@ class Training {
 
 }  // namespace
 
-Program lower_training(const LoweringInput& input, std::int32_t pipeline, std::int32_t shard,
+Program lower_training(const LoweringInput& input, const Coordinates& place,
                        const std::vector<std::int64_t>& micro_batches) {
   const Communicators comms = communicators_of(input);
   torch::Process process(comms.table, input.runtime.blas_workspace);
   {
     Session session(process, {.sums_in_place = false});
     const Session::Scope scope(session, "model");
-    Worker worker(session, input, comms,
-                  chunks_of_rank(static_cast<std::int32_t>(input.graph.model.layers), input.layout, pipeline));
-    Training training(worker, pipeline, shard);
+    Worker worker(session, input, comms, place);
+    Training training(worker);
     training.construct();
     const std::size_t constructed = process.written().ops.size();
     for (std::int32_t step = 1; step <= input.train.steps; ++step) {

@@ -16,7 +16,7 @@ LabelId Name::operator()(std::string_view use) const {
 }
 
 Worker::Worker(Session& its_session, const LoweringInput& input, const Communicators& communicators,
-               std::vector<Stage> its_chunks)
+               const Coordinates& its_place)
     : session(its_session),
       process(its_session.process),
       graph(input.graph),
@@ -25,41 +25,38 @@ Worker::Worker(Session& its_session, const LoweringInput& input, const Communica
       train(input.train),
       runtime(input.runtime),
       comms(communicators),
-      chunks(std::move(its_chunks)),
+      place(its_place),
+      chunks(chunks_of_rank(static_cast<std::int32_t>(input.graph.model.layers), input.layout, its_place.pipeline)),
       sizes(sizes_of(input.graph.model, input.layout, input.train, input.runtime)),
       weights_(input.graph.parameters.size()) {}
 
-// ---- kernels and collectives ---------------------------------------------------------------------------------------
-
-void Worker::launch(const Kernel& kernel, Operands inputs, Operands outputs) const {
-  std::array<BufferId, 16> buffers;
-  std::size_t count = 0;
-  for (const Operand& operand : inputs)
-    if (operand.buffer.valid()) buffers[count++] = operand.buffer;
-  const std::size_t read = count;
-  for (const Operand& operand : outputs)
-    if (operand.buffer.valid()) buffers[count++] = operand.buffer;
-  const std::span all(buffers);
-  process.launch(kernel, all.first(read), all.subspan(read, count - read));
+void Worker::transpose_tokens(Tensor from, const Tensor& to, std::int64_t outer) const {
+  const std::int64_t inner = tokens() / outer;
+  Shape lies{outer, inner}, lies_then{inner, outer};
+  for (Shape* shape : {&lies, &lies_then})
+    for (std::size_t d = 1; d < to.sizes.size(); ++d) shape->push_back(to.sizes[d]);
+  launch(Operation::Copy, {swapped(sized(std::move(from), lies), 0, 1)}, {sized(to, lies_then)});
 }
 
-void Worker::all_reduce(const Tensor& x) const {
-  process.collective(comms.tensor, CollectiveKind::AllReduce, x.buffer(), x.buffer(), x.bytes());
+// ---- collectives ---------------------------------------------------------------------------------------
+
+void Worker::all_reduce(const Tensor& x, Reduction reduction) const {
+  session.collective(comms.tensor, CollectiveKind::AllReduce, x, x, reduction);
 }
 
 Tensor Worker::all_gather(LabelId label, Tensor x, Shape whole_shape) const {
   Tensor gathered = communicated(label, std::move(whole_shape), x.dtype);
-  process.collective(comms.tensor, CollectiveKind::AllGather, x.buffer(), gathered.buffer(), gathered.bytes());
+  session.collective(comms.tensor, CollectiveKind::AllGather, x, gathered);
   return gathered;
 }
 
 EventId Worker::aside(CollectiveKind kind, const Tensor& x, const Tensor& out) const {
-  return process.collective_aside(comms.tensor, kind, x.buffer(), out.buffer(), std::max(x.bytes(), out.bytes()));
+  return session.collective_aside(comms.tensor, kind, x, out);
 }
 
 // ---- autograd ------------------------------------------------------------------------------------------------------
 
-Ref<Node> Worker::node(LabelId mark, torch::Operands inputs) const {
+Ref<Node> Worker::node(LabelId mark, Operands inputs) const {
   Ref<Node> made = session.node(inputs);
   if (made) made->scope = mark;
   return made;
@@ -72,8 +69,7 @@ Tensor Worker::take(Saved& saved) const {
 }
 
 void Worker::accumulate(const Weight& weight, Tensor gradient) const {
-  const Bytes size = weight.elements() * size_of(train.gradient_dtype);
-  stream(Streaming::Add, {std::move(gradient), weight.main_gradients}, {weight.main_gradients}, 2 * size, size);
+  launch(Operation::Add, {weight.main_gradients, std::move(gradient)}, {weight.main_gradients});
 }
 
 std::shared_ptr<GraphInput> graph_input(Session& session, const Tensor& value) {
@@ -99,33 +95,35 @@ Tensor Worker::cache(std::string_view label, Shape shape, DType dtype, Category 
   return made;
 }
 
-BufferId Worker::linear_workspace(Pass thread) {
+BufferId Worker::linear_workspace(HostThread thread) {
   if (runtime.framework_linears) return process.blas_workspace(thread);
   if (!gemm_workspace_.defined())
     gemm_workspace_ = cache("workspace.gemm", {runtime.gemm_workspace.count()}, DType::BOOL, Category::Workspaces);
   return gemm_workspace_.buffer();
 }
 
-Tensor Worker::global_buffer(Bytes size) {
+Tensor Worker::global_buffer(const Shape& shape) {
+  const Bytes size = elements_of(shape) * size_of(train.precision);
   if (!global_buffer_.defined() || global_buffer_.bytes() < size)
     global_buffer_ = cache("global_memory_buffer.mpu", {size.count()}, DType::BOOL, Category::CommTp);
-  return global_buffer_;
+  return {global_buffer_.storage, shape, contiguous_strides(shape), 0, train.precision, {}, true};
 }
 
 Tensor Worker::head_gather(Shape shape) {
   if (!runtime.persistent_head_gather) return communicated(process.label("head.gathered"), std::move(shape));
-  return global_buffer(torch::elements_of(shape) * size_of(train.precision));
+  return global_buffer(shape);
 }
 
 Tensor Worker::rotary_table() {
   if (rotary_table_.defined()) return rotary_table_;
-  const Shape shape{train.sequence_length, model.rotary_dim()};
+  const std::int64_t pairs = model.rotary_dim() / 2;
+  const Shape shape{train.sequence_length, 2 * pairs};
   const auto table = [&](std::string_view label) {
     // One angle for each pair of dimensions.
-    const Tensor angles = temporary(process.label("rotary.angles"), {shape[0], shape[1] / 2}, DType::FP32);
-    stream(Streaming::Fill, {}, {angles}, {}, angles.bytes());
+    const Tensor angles = temporary(process.label("rotary.angles"), {shape[0], pairs}, DType::FP32);
+    launch({Operation::RotaryTable, {usual_rotary_base}}, {}, {angles});
     Tensor made = cache(label, shape, DType::FP32, Category::Workspaces);
-    stream(Streaming::Copy, {angles}, {made}, angles.bytes(), made.bytes());
+    launch(Operation::Copy, {angles, angles}, {narrowed(made, -1, 0, pairs), narrowed(made, -1, pairs, pairs)});
     return made;
   };
   rotary_table_ = table("rotary.table");
@@ -133,7 +131,8 @@ Tensor Worker::rotary_table() {
   // Each table's own cache keeps it, and so does that of both together, of which layers take views.
   rotary_tables_ = {rotary_table_, table("rotary.window_table")};
   const Tensor both = cache("rotary.tables", {2, shape[0], shape[1]}, DType::FP32, Category::Workspaces);
-  stream(Streaming::Copy, {rotary_tables_[0], rotary_tables_[1]}, {both}, both.bytes(), both.bytes());
+  const auto part = [&](std::int64_t which) { return sized(narrowed(both, 0, which, 1), shape); };
+  launch(Operation::Copy, {rotary_tables_[0], rotary_tables_[1]}, {part(0), part(1)});
   return rotary_table_ = both;
 }
 

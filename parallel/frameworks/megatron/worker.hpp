@@ -3,7 +3,6 @@
 #include <array>
 #include <cstdint>
 #include <functional>
-#include <initializer_list>
 #include <map>
 #include <memory>
 #include <string>
@@ -39,30 +38,12 @@ class Name {
   mutable std::vector<std::pair<const char*, LabelId>> known_;
 };
 
-/// A tensor that a kernel reads or writes. One that is moved in is referred to for the last time.
-class Operand {
- public:
-  Operand(BufferId its) : buffer(its) {}
-  Operand(const Tensor& tensor) : buffer(tensor.defined() ? tensor.buffer() : BufferId{}) {}
-  Operand(Tensor&& tensor)
-      : buffer(tensor.defined() ? tensor.buffer() : BufferId{}), last_(std::move(tensor.storage)) {}
-  Operand(const Operand&) = delete;
-  Operand& operator=(const Operand&) = delete;
-  ~Operand() = default;
-
-  const BufferId buffer;  ///< none of a tensor that is not there
-
- private:
-  Ref<Storage> last_;
-};
-using Operands = std::initializer_list<Operand>;
-
 /// A parameter as a rank holds it.
 struct Weight {
   const Parameter* parameter = nullptr;
   std::int64_t rows = 0, columns = 1;
   Tensor value;           ///< requires a gradient; views the parameter buffer where there is one
-  Tensor main_gradients;  ///< the contiguous buffer that its gradient lies in
+  Tensor main_gradients;  ///< its place in the contiguous buffer of gradients, with the weight's shape
   int uses = 0;           ///< operators of this rank that read it
 
   [[nodiscard]] std::int64_t elements() const { return rows * columns; }
@@ -72,7 +53,7 @@ struct Weight {
 /// One rank's process: the job as it sees it, and what its modules do to the device.
 class Worker {
  public:
-  Worker(Session& session, const LoweringInput& input, const Communicators& communicators, std::vector<Stage> chunks);
+  Worker(Session& session, const LoweringInput& input, const Communicators& communicators, const Coordinates& place);
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
@@ -84,11 +65,14 @@ class Worker {
   const Train& train;
   const Runtime& runtime;
   const Communicators& comms;
+  const Coordinates place;          ///< of the rank
   const std::vector<Stage> chunks;  ///< of the model that the rank holds
   const Sizes sizes;
 
   [[nodiscard]] bool tensor_parallel() const { return sizes.tensor > 1; }
   [[nodiscard]] bool sequence_parallel() const { return sizes.sequence_parallel; }
+  /// The first of this rank's rows, of those that are cut into equal parts for tensor-parallel ranks.
+  [[nodiscard]] std::int64_t first_row(std::int64_t rows) const { return place.tensor * rows; }
   [[nodiscard]] bool embedding() const { return chunks.front().embedding; }
   [[nodiscard]] bool head() const { return chunks.back().head; }
   [[nodiscard]] Name name(std::string path) const { return {process, std::move(path)}; }
@@ -124,13 +108,16 @@ class Worker {
   }
 
   // Kernels.
-  void launch(const Kernel& kernel, Operands inputs, Operands outputs) const;
-  void stream(Streaming kind, Operands inputs, Operands outputs, Bytes read, Bytes written) const {
-    launch(Stream{kind, read, written}, inputs, outputs);
+  void launch(const Computation& what, Operands inputs, Operands outputs, const Scratch& scratch = {}) const {
+    session.launch(what, inputs, outputs, scratch);
   }
 
+  /// Copies rows of tokens that lie sequence first into a tensor of rows that lie batch first, or back: `outer` is how
+  /// many there are, in `from`, of that which comes first.
+  void transpose_tokens(Tensor from, const Tensor& to, std::int64_t outer) const;
+
   // Collectives of the tensor-parallel group; nothing happens in a group of one.
-  void all_reduce(const Tensor& x) const;
+  void all_reduce(const Tensor& x, Reduction reduction = Reduction::Sum) const;
   /// The input of every rank, in a tensor of that label.
   [[nodiscard]] Tensor all_gather(LabelId label, Tensor x, Shape whole_shape) const;
   /// Into `out`, beside what the compute stream does next.
@@ -138,7 +125,7 @@ class Worker {
 
   /// A node of autograd's graph; none where no gradient will be asked for. Its backward pass is marked by `mark`, where
   /// that is a label.
-  [[nodiscard]] Ref<Node> node(LabelId mark, torch::Operands inputs) const;
+  [[nodiscard]] Ref<Node> node(LabelId mark, Operands inputs) const;
 
   /// What was saved, which is given up here.
   [[nodiscard]] Tensor take(Saved& saved) const;
@@ -153,11 +140,11 @@ class Worker {
   std::vector<std::function<void()>>* weight_gradients_later = nullptr;
 
   // Caches: made at first use, kept for ever.
-  [[nodiscard]] BufferId linear_workspace(Pass thread);  ///< of the layers' linears, library's or framework's
+  [[nodiscard]] BufferId linear_workspace(HostThread thread);  ///< of the layers' linears, library's or framework's
   /// Megatron's global memory buffer, which grows to the largest tensor that was asked for.
-  [[nodiscard]] Tensor global_buffer(Bytes size);
+  [[nodiscard]] Tensor global_buffer(const Shape& sizes);
   [[nodiscard]] Tensor head_gather(Shape sizes);              ///< what the LM head gathers its input into
-  [[nodiscard]] Tensor rotary_table();                        ///< cosines and sines by position
+  [[nodiscard]] Tensor rotary_table();                        ///< angles by position, each twice
   [[nodiscard]] Tensor dummy_gradient(const Weight& weight);  ///< what autograd gets for a fused weight gradient
 
  private:

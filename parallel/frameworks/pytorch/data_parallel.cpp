@@ -5,9 +5,15 @@
 
 namespace tidemark::parallel::pytorch {
 
-DistributedDataParallel::DistributedDataParallel(Session& session, CommSlot group, const EagerHabits& habits,
-                                                 const Parameters& parameters)
-    : s_(session), group_(group), habits_(habits), parameters_(parameters), bucket_of_(parameters.size()) {
+DistributedDataParallel::DistributedDataParallel(Session& session, CommSlot group, std::int64_t ranks,
+                                                 const EagerHabits& habits, const Parameters& parameters)
+    : s_(session),
+      group_(group),
+      ranks_(ranks),
+      habits_(habits),
+      parameters_(parameters),
+      bucket_of_(parameters.size()),
+      begin_of_(parameters.size()) {
   // Where every parameter takes part, all are in one until their order is known (distributed.py).
   constexpr Bytes everything{std::numeric_limits<std::int64_t>::max()};
   std::vector<std::size_t> order(parameters_.size());
@@ -34,6 +40,7 @@ void DistributedDataParallel::make_buckets(const std::vector<std::size_t>& order
   };
   for (const std::size_t p : order) {
     bucket_of_[p] = made.size();
+    begin_of_[p] = elements;
     open.push_back(p);
     elements += parameters_[p]->value.elements();
     size += parameters_[p]->value.bytes();
@@ -54,24 +61,24 @@ void DistributedDataParallel::prepare_for_backward(bool synchronize) {
   for (Bucket& bucket : buckets_) bucket.pending = bucket.parameters.size();
 }
 
+Tensor DistributedDataParallel::place_of(std::size_t p) const {
+  const Tensor& value = parameters_[p]->value;
+  return {buckets_[bucket_of_[p]].gradients.storage, value.sizes, value.strides, begin_of_[p], value.dtype, {}};
+}
+
 void DistributedDataParallel::arrived(std::size_t p) {
   if (!synchronizing_) return;
   if (!rebuilt_) arrival_.push_back(p);
   Bucket& bucket = buckets_[bucket_of_[p]];
   Leaf& parameter = *parameters_[p];
   // mark_variable_ready_dense: divided by the number of ranks on the way.
-  if (parameter.gradient.storage != bucket.gradients.storage) {
-    s_.stream(Streaming::Copy, {parameter.gradient}, {bucket.gradients});
-    if (habits_.gradients_view_buckets)
-      parameter.gradient = {
-          bucket.gradients.storage, parameter.value.sizes, parameter.value.strides, parameter.value.dtype, {}};
-  }
+  s_.launch({Operation::Scale, {1 / static_cast<double>(ranks_)}}, {parameter.gradient}, {place_of(p)});
+  if (habits_.gradients_view_buckets) parameter.gradient = place_of(p);
   if (--bucket.pending == 0) close(bucket);
 }
 
 void DistributedDataParallel::close(Bucket& bucket) {
-  bucket.summed = s_.process.collective_aside(group_, CollectiveKind::AllReduce, bucket.gradients.buffer(),
-                                              bucket.gradients.buffer(), bucket.gradients.bytes());
+  bucket.summed = s_.collective_aside(group_, CollectiveKind::AllReduce, bucket.gradients, bucket.gradients);
 }
 
 void DistributedDataParallel::finish_backward() {
@@ -79,8 +86,7 @@ void DistributedDataParallel::finish_backward() {
   for (Bucket& bucket : buckets_) {
     s_.process.join(bucket.summed);
     if (habits_.gradients_view_buckets) continue;
-    for (const std::size_t p : bucket.parameters)
-      s_.stream(Streaming::Copy, {bucket.gradients}, {parameters_[p]->gradient});
+    for (const std::size_t p : bucket.parameters) s_.launch(Operation::Copy, {place_of(p)}, {parameters_[p]->gradient});
   }
 }
 

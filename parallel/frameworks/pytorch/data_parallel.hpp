@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "parallel/frameworks/transformers/modules.hpp"
@@ -10,7 +11,8 @@ namespace tidemark::parallel::pytorch {
 /// full (torch/csrc/distributed/c10d/reducer.cpp).
 class DistributedDataParallel {
  public:
-  DistributedDataParallel(Session& session, CommSlot group, const EagerHabits& habits, const Parameters& parameters);
+  DistributedDataParallel(Session& session, CommSlot group, std::int64_t ranks, const EagerHabits& habits,
+                          const Parameters& parameters);
 
   /// Gradients of this backward pass are summed over the ranks; with accumulation, only those of the last one.
   void prepare_for_backward(bool synchronize);
@@ -25,15 +27,19 @@ class DistributedDataParallel {
     EventId summed;
   };
   void make_buckets(const std::vector<std::size_t>& order, Bytes first, Bytes others);
+  /// Of a parameter's gradient in its bucket.
+  [[nodiscard]] Tensor place_of(std::size_t parameter) const;
   void arrived(std::size_t parameter);
   void close(Bucket& bucket);
 
   Session& s_;
   CommSlot group_;
+  std::int64_t ranks_;  ///< of the group
   const EagerHabits& habits_;
   std::vector<Bucket> buckets_;
   Parameters parameters_;
   std::vector<std::size_t> bucket_of_;  ///< by parameter
+  std::vector<std::int64_t> begin_of_;  ///< in its bucket, in elements; by parameter
   std::vector<std::size_t> arrival_;    ///< the order of the first backward pass, in which buckets are made again
   bool rebuilt_ = false;
   bool synchronizing_ = true;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "parallel/frameworks/transformers/modules.hpp"
@@ -24,17 +26,27 @@ class TorchOptimizer {
     std::vector<Tensor> moments;
     Tensor step;  ///< on the device where the fused kernel counts there
   };
+  /// How far Adam goes in a step.
+  struct AdamStep {
+    double size;             ///< the learning rate over the first moments' bias correction
+    double root_correction;  ///< by which roots of second moments are divided
+  };
+  [[nodiscard]] AdamStep adam_step() const;
   void make_state(State& state);
-  [[nodiscard]] Tensor decayed(const State& state);
   [[nodiscard]] bool decays_gradients() const;
+  [[nodiscard]] bool shrinks_weights() const;
   void update(State& state, Tensor& gradient, Tensor& denominator);
   void update_all_at_once();
+  void update_by_adam(const std::vector<Tensor>& values, const std::vector<Tensor>& gradients);
+  void update_by_sgd(const std::vector<Tensor>& values, const std::vector<Tensor>& gradients);
+  [[nodiscard]] std::vector<Tensor> moments(std::size_t which) const;  ///< of all parameters
   void update_fused();
 
   Session& s_;
   const Train& train_;
   const EagerHabits& habits_;
   std::vector<State> states_;
+  std::int32_t steps_ = 0;  ///< begun so far
 };
 
 }  // namespace tidemark::parallel::pytorch

@@ -70,12 +70,15 @@ class Training {
     const std::int64_t vocabulary =
         sizes_of(input_.graph.model, input_.layout, input_.train, input_.runtime).vocabulary;
     model_.emplace(s_, input_.graph.model, vocabulary, input_.train, habits_);
-    if (input_.layout.data > 1) replicas_.emplace(s_, groups_.data, habits_, model_->parameters());
+    if (input_.layout.data > 1) replicas_.emplace(s_, groups_.data, input_.layout.data, habits_, model_->parameters());
     optimizer_.emplace(s_, input_.train, habits_, model_->parameters());
     if (input_.train.precision == DType::FP16 && input_.train.master_dtype == DType::FP32) {
       const Session::Scope scope(s_, "grad_scaler");
+      constexpr double first_scale = 65536;
       scale_ = s_.empty({}, DType::FP32, "scale", Category::Workspaces);
+      s_.launch({Operation::Fill, {first_scale}}, {}, {scale_});
       growth_ = s_.empty({}, DType::INT64, "growth_tracker", Category::Workspaces);
+      s_.launch({Operation::Fill, {0}}, {}, {growth_});
     }
   }
 
@@ -84,18 +87,20 @@ class Training {
     run(batch_[0], batch_[1], last);
   }
 
-  // What a data collator hands out; the loop's variable holds it until the next one is there.
+  // What a data collator hands out; the loop's variable holds it until the next one is there. No sequence is padded.
   void load_batch() {
     s_.mark(Phase::Forward, "load_batch");
     const Shape sizes{input_.train.micro_batch, input_.train.sequence_length};
     const Session::Scope scope(s_, "batch");
-    std::vector<Tensor> made{batch(sizes, "input_ids"), batch(sizes, "labels"), batch(sizes, "attention_mask")};
+    std::vector<Tensor> made{batch(Operation::Initialize, sizes, "input_ids"),
+                             batch(Operation::Initialize, sizes, "labels"),
+                             batch({Operation::Fill, {1}}, sizes, "attention_mask")};
     batch_ = std::move(made);
   }
 
-  Tensor batch(const Shape& sizes, std::string_view what) {
+  Tensor batch(const Computation& values, const Shape& sizes, std::string_view what) {
     Tensor made = s_.empty(sizes, DType::INT64, what);
-    s_.stream(Streaming::Fill, {}, {made});
+    s_.launch(values, {}, {made});
     return made;
   }
 
@@ -104,7 +109,7 @@ class Training {
     loss_ = forward(ids, labels);
     const Tensor loss = scale_.defined() ? mul(s_, loss_, scale_) : loss_;
     const Tensor one = s_.empty({}, loss.dtype, "loss_gradient");
-    s_.stream(Streaming::Fill, {}, {one});
+    s_.launch({Operation::Fill, {1}}, {}, {one});
     backward(s_, loss, one);
     if (replicas_) replicas_->finish_backward();
   }
@@ -134,21 +139,33 @@ class Training {
     const Session::Scope scope(s_, "grad_scaler");
     s_.mark(Phase::OptimizerStep, "unscale");
     const auto scalar = [&](std::string_view what, DType dtype = DType::FP32) { return s_.empty({}, dtype, what); };
-    const auto inverted = [&] {  // self._scale.double().reciprocal().float()
+    // self._scale.double().reciprocal().float(): kernels here know no fp64, but a power of two has an exact inverse in
+    // fp32 too.
+    const auto inverted = [&] {
       Tensor exact = scalar("exact_scale", DType::INT64);
       exact = scalar("exact_inverse", DType::INT64);
-      return scalar("inverse_scale");
+      Tensor made = scalar("inverse_scale");
+      s_.launch({Operation::Power, {-1}}, {scale_}, {made});
+      return made;
+    };
+    const auto copied = [&](const Tensor& x, std::string_view what) {
+      Tensor made = scalar(what);
+      s_.launch(Operation::Copy, {x}, {made});
+      return made;
     };
     const Tensor master = inverted(), found = scalar("found_inf");
+    s_.launch({Operation::Fill, {0}}, {}, {found});
     // _MultiDeviceReplicator: copies for the device, of which what was found is kept until the scale is updated.
-    found_infinity_ = scalar("found_inf");
-    const Tensor inverse = scalar("inverse_scale");
-    std::vector<Tensor> gradients;
-    for (const std::shared_ptr<Leaf>& p : model_->parameters()) gradients.push_back(p->gradient);
-    std::vector<Tensor> in = gradients;
-    in.push_back(inverse);
-    gradients.push_back(found_infinity_);
-    s_.stream(Streaming::Update, in, gradients);
+    found_infinity_ = copied(found, "found_inf");
+    const Tensor inverse = copied(master, "inverse_scale");
+    // torch._amp_foreach_non_finite_check_and_unscale_; here no gradient is ever infinite.
+    std::vector<Tensor> gradients, in;
+    for (const std::shared_ptr<Leaf>& p : model_->parameters()) {
+      gradients.push_back(p->gradient);
+      in.push_back(p->gradient);
+      in.push_back(inverse);
+    }
+    s_.launch(Operation::Multiply, in, gradients);
     s_.process.synchronize();
   }
 

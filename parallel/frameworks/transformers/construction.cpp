@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "parallel/frameworks/transformers/modules.hpp"
+#include "parallel/torch/operation.hpp"
 
 // What a model's constructors make, in their order: parameters are registered in it.
 
@@ -27,7 +29,7 @@ bool computes_wide(const Model& model) { return model.architecture == "olmo2"; }
 std::shared_ptr<Leaf> CausalLM::parameter(const std::string& name, Shape sizes) {
   const Session::Scope scope(s_, name);
   const Tensor made = s_.empty(std::move(sizes), dtype_, trained_parameter, Category::Parameters);
-  s_.stream(Streaming::Fill, {}, {made});
+  s_.launch(Operation::Initialize, {}, {made});
   parameters_.push_back(leaf(s_, made));
   parameters_.back()->parameter = true;
   return parameters_.back();
@@ -165,7 +167,10 @@ CausalLM::CausalLM(Session& session, const Model& model, std::int64_t vocabulary
   tokens_ = parameter("embed_tokens.weight", {vocabulary, model.hidden});
   if (model.positions == Positions::Learned)
     positions_ = parameter("embed_positions.weight", {model.max_positions, model.hidden});
-  if (model.scaled_embedding) embedding_scale_ = s_.empty({}, dtype_, "embed_scale", Category::Parameters);
+  if (model.scaled_embedding) {
+    embedding_scale_ = s_.empty({}, dtype_, "embed_scale", Category::Parameters);
+    s_.launch({Operation::Fill, {std::sqrt(static_cast<double>(model.hidden))}}, {}, {embedding_scale_});
+  }
   for (std::int32_t i = 0; i < model.layers; ++i) make_layer(i);
   last_norm_ = make_norm("norm", model.hidden);
   if (family_of(model) == Family::BigCode) make_causal_table();
@@ -182,13 +187,19 @@ CausalLM::CausalLM(Session& session, const Model& model, std::int64_t vocabulary
 // Gemma3RotaryEmbedding has frequencies for each kind of layers that the model has.
 void CausalLM::make_frequencies() {
   const int kinds = model_.window_rotary && has_layers(true) && has_layers(false) ? 2 : 1;
-  for (int k = 0; k < kinds; ++k)
-    for (const std::string_view what : {"inv_freq", "original_inv_freq"})
-      frequencies_.push_back(s_.empty({model_.rotary_dim() / 2}, DType::FP32, what, Category::Parameters));
+  const auto made = [&](std::string_view what) {
+    frequencies_.push_back(s_.empty({model_.rotary_dim() / 2}, DType::FP32, what, Category::Parameters));
+    return frequencies_.back();
+  };
+  for (int k = 0; k < kinds; ++k) {
+    const Tensor frequencies = made("inv_freq");  // no dimension of places: angles at place 1
+    s_.launch({Operation::RotaryTable, {usual_rotary_base}}, {}, {frequencies});
+    s_.launch(Operation::Copy, {frequencies}, {made("original_inv_freq")});
+  }
 }
 
-// Which keys each place may look at, though few attentions read it: torch.tril(torch.ones(...)), which initializing the
-// weights (GPTBigCodePreTrainedModel._init_weights) makes once more and copies.
+// Which keys each place may look at, though none of these attentions reads it: torch.tril(torch.ones(...)), which
+// initializing the weights (GPTBigCodePreTrainedModel._init_weights) makes once more and copies.
 void CausalLM::make_causal_table() {
   const Shape sizes{model_.max_positions, model_.max_positions};
   const auto table = [&](std::string_view what, Category category) {

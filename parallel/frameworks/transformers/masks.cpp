@@ -1,6 +1,8 @@
+#include <limits>
 #include <utility>
 
 #include "parallel/frameworks/transformers/modules.hpp"
+#include "parallel/torch/operation.hpp"
 
 // What a model makes before its layers run: places of tokens, masks of attention, tables of rotary positions.
 // transformers 5.23: masking_utils.py, models/*/modeling_*.py.
@@ -8,86 +10,127 @@
 namespace tidemark::parallel::transformers {
 
 Tensor CausalLM::position_ids(std::int64_t sequence) {
-  const auto arange = [&] {
-    const Tensor made = s_.empty({1, sequence}, DType::INT64, "position_ids");
-    s_.stream(Streaming::Fill, {}, {made});
-    return made;
-  };
-  const Tensor counted = arange();
-  return arange();  // … + past_seen_tokens
+  const auto made = [&] { return s_.empty({1, sequence}, DType::INT64, "position_ids"); };
+  const Tensor counted = made();
+  s_.launch({Operation::Arange, {0}}, {}, {counted});
+  Tensor places = made();
+  s_.launch({Operation::AddNumber, {0}}, {counted}, {places});  // … + past_seen_tokens
+  return places;
 }
 
-// masking_utils.py find_packed_sequence_indices: whether a row holds several sequences. Nobody asks where keys are
-// cached.
-void CausalLM::find_packed_sequences(std::int64_t batch, std::int64_t sequence) {
+// masking_utils.py find_packed_sequence_indices: whether a row holds several sequences, that is, whether places go on
+// by one. Nobody asks where keys are cached.
+void CausalLM::find_packed_sequences(const Tensor& positions, std::int64_t batch) {
+  const std::int64_t sequence = positions.size(-1);
+  const Tensor places = expanded(positions, {batch, sequence});
   const auto numbers = [&](std::int64_t columns) {
     return s_.empty({batch, columns}, DType::INT64, "packed_sequences");
   };
   const auto flags = [&](std::int64_t columns) { return s_.empty({batch, columns}, DType::BOOL, "packed_sequences"); };
   const Tensor first = numbers(1);
+  s_.launch({Operation::AddNumber, {-1}}, {narrowed(places, 1, 0, 1)}, {first});
   Tensor joined = numbers(sequence + 1);
+  s_.launch(Operation::Copy, {first, places}, {narrowed(joined, 1, 0, 1), narrowed(joined, 1, 1, sequence)});
   const Tensor steps = numbers(sequence);
-  s_.stream(Streaming::Copy, {joined}, {steps});
+  s_.launch({Operation::AddScaled, {-1}}, {narrowed(joined, 1, 1, sequence), narrowed(joined, 1, 0, sequence)},
+            {steps});
   joined = {};
   Tensor jumps = flags(sequence);
+  s_.launch({Operation::AddNumber, {-1}}, {steps}, {jumps});  // steps != 1: as a truth value, what remains
   const Tensor sums = numbers(sequence);
   {
     const Tensor converted = numbers(sequence);
+    s_.launch(Operation::Copy, {jumps}, {converted});
     constexpr std::int64_t of_scan = 1279;  // bytes that CUB asks for to sum one row, in torch 2.15
-    if (batch == 1) (void)s_.empty({of_scan}, DType::BOOL, "packed_sequences_scan");
-    s_.stream(Streaming::Reduce, {converted}, {sums});
+    Tensor scratch;
+    if (batch == 1) scratch = s_.empty({of_scan}, DType::BOOL, "packed_sequences_scan");
+    s_.launch(Operation::CumulativeSum, {converted}, {sums}, scratch);
   }
   jumps = {};
-  s_.stream(Streaming::Reduce, {flags(1)}, {flags(1)});
+  {
+    // (sums[:, -1] == 0).all(): no row has one. Here, whether any has.
+    const Tensor packed = flags(1), any = flags(1);
+    s_.launch(Operation::Copy, {narrowed(sums, 1, sequence - 1, 1)}, {packed});
+    s_.launch(Operation::Largest, {packed}, {narrowed(any, 0, 0, 1)});
+  }
   s_.process.synchronize();
 }
 
+namespace {
+
+// torch.finfo(dtype).min
+double lowest(DType dtype) {
+  if (dtype == DType::FP16) return -65504;
+  if (dtype == DType::BF16) return -0x1.fep127;
+  return std::numeric_limits<float>::lowest();
+}
+
+}  // namespace
+
 Tensor CausalLM::mask_of(bool windowed, const Tensor& hidden) {
   const std::int64_t batch = hidden.sizes[0], sequence = hidden.sizes[1];
-  const auto numbers = [&](std::int64_t count) {
-    const Tensor made = s_.empty({count}, DType::INT64, "mask_places");
-    s_.stream(Streaming::Fill, {}, {made});
+  const auto numbers = [&](std::int64_t count) { return s_.empty({count}, DType::INT64, "mask_places"); };
+  const auto counted = [&](std::int64_t count) {
+    Tensor made = numbers(count);
+    s_.launch({Operation::Arange, {0}}, {}, {made});
     return made;
   };
-  const auto pairs = [&](std::string_view what) {
-    const Tensor made = s_.empty({1, 1, sequence, sequence}, DType::BOOL, what);
-    s_.stream(Streaming::Fill, {}, {made});
+  const auto plus = [&](const Tensor& places, double number) {
+    Tensor made = numbers(places.sizes[0]);
+    s_.launch({Operation::AddNumber, {number}}, {places}, {made});
     return made;
   };
+  // Of queries, in rows, and keys.
+  const auto pairs = [&](std::string_view what, Operation operation, const Tensor& a, const Tensor& b) {
+    Tensor made = s_.empty({1, 1, sequence, sequence}, DType::BOOL, what);
+    s_.launch(operation, {a, b}, {made});
+    return made;
+  };
+  const auto as_rows = [&](const Tensor& places) { return sized(places, {sequence, 1}); };
   Tensor seen;
   {
-    const Tensor of_batch = numbers(batch), of_heads = numbers(1);
+    const Tensor of_batch = counted(batch), of_heads = counted(1);
     const auto places = [&] {
-      const Tensor counted = numbers(sequence);
-      return numbers(sequence);  // … + offset
+      const Tensor range = counted(sequence);
+      return plus(range, 0);  // … + offset
     };
     const Tensor queries = places(), keys = places();
+    const auto not_later = [&](std::string_view what) {
+      return pairs(what, Operation::LessEqual, keys, as_rows(queries));
+    };
     if (windowed) {  // and_masks: what is near, and not later
       Tensor near;
       {
         const Tensor all = s_.empty({1}, DType::BOOL, "mask_all");
+        s_.launch({Operation::Fill, {1}}, {}, {all});
         const auto within = [&] {
-          const Tensor ends = numbers(sequence);
-          return pairs("mask_window");
+          // keys > queries - window, of whole numbers
+          const Tensor ends = plus(queries, static_cast<double>(1 - model_.sliding_window));
+          return pairs("mask_window", Operation::LessEqual, as_rows(ends), keys);
         };
         const Tensor window = within();
-        near = pairs("mask_near");
+        near = pairs("mask_near", Operation::And, all, window);
       }
-      const Tensor causal = pairs("mask_causal");
-      seen = pairs("mask");
+      const Tensor causal = not_later("mask_causal");
+      seen = pairs("mask", Operation::And, near, causal);
     } else {
-      seen = pairs("mask");
+      seen = not_later("mask");
     }
   }
   const Shape sizes{batch, 1, sequence, sequence};
   if (train_.attention != AttentionKernel::Unfused) return expand(s_, seen, sizes);
-  const Tensor zero = s_.empty({}, hidden.dtype, "mask_zero"), low = s_.empty({}, hidden.dtype, "mask_low");
-  const Tensor made = s_.empty(sizes, hidden.dtype, "causal_mask");
-  s_.stream(Streaming::Activation, {seen, zero, low}, {made});
+  const auto number = [&](double value, std::string_view what) {
+    Tensor made = s_.empty({}, hidden.dtype, what);
+    s_.launch({Operation::Fill, {value}}, {}, {made});
+    return made;
+  };
+  const Tensor zero = number(0, "mask_zero"), low = number(lowest(hidden.dtype), "mask_low");
+  Tensor made = s_.empty(sizes, hidden.dtype, "causal_mask");
+  s_.launch(Operation::Where, {seen, zero, low}, {made});
   return made;
 }
 
-void CausalLM::make_masks(Context& context, const Tensor& hidden, bool caching) {
+void CausalLM::make_masks(Context& context, const Tensor& positions, const Tensor& hidden, bool caching) {
   const NoGrad no_grad(s_);
   // Mistral and Phi-3 make one mask for all layers, Qwen a second one where a layer has a window, Gemma always.
   const bool gemma = model_.norms == NormPlacement::Around;
@@ -96,7 +139,7 @@ void CausalLM::make_masks(Context& context, const Tensor& hidden, bool caching) 
   const bool scores = train_.attention == AttentionKernel::Unfused;
   if (train_.attention == AttentionKernel::Flash) return;
   const auto prepare = [&] {
-    if (!caching) find_packed_sequences(hidden.sizes[0], hidden.sizes[1]);
+    if (!caching) find_packed_sequences(positions, hidden.sizes[0]);
   };
   if (!one_for_all) {
     prepare();
@@ -108,25 +151,26 @@ void CausalLM::make_masks(Context& context, const Tensor& hidden, bool caching) 
   if (scores || hidden.sizes[1] >= model_.sliding_window) context.window.mask = mask_of(true, hidden);
 }
 
-void CausalLM::rotary_tables(Context::View& view, const Tensor& hidden) {
+void CausalLM::rotary_tables(Context::View& view, const Tensor& positions, const Tensor& hidden) {
   const NoGrad no_grad(s_);
   const Session::Scope scope(s_, "rotary_emb");
   const std::int64_t sequence = hidden.sizes[1], width = model_.rotary_dim();
   const auto turns = [&] {
     const Tensor places = s_.empty({1, sequence}, DType::FP32, "places");
-    s_.stream(Streaming::Fill, {}, {places});
-    const Tensor made = s_.empty({1, sequence, width / 2}, DType::FP32, "angles");
-    s_.stream(Streaming::Activation, {places, frequencies_.front()}, {made});
+    s_.launch(Operation::Copy, {positions}, {places});
+    Tensor made = s_.empty({1, sequence, width / 2}, DType::FP32, "angles");
+    // A product, of columns and rows of one number.
+    s_.launch(Operation::Multiply, {sized(places, {1, sequence, 1}), frequencies_.front()}, {made});
     return made;
   };
   Tensor angles = turns();
   Tensor both = cat_last(s_, {angles, angles});
-  const auto function = [&](std::string_view what) {
+  const auto function = [&](std::string_view what, Operation operation) {
     const Tensor wide = s_.empty(both.sizes, DType::FP32, what);
-    s_.stream(Streaming::Activation, {both}, {wide});
-    return mul_number(s_, wide);
+    s_.launch(operation, {both}, {wide});
+    return mul_number(s_, wide, 1);  // attention_scaling
   };
-  Tensor cosine = function("cos"), sine = function("sin");
+  Tensor cosine = function("cos", Operation::Cosine), sine = function("sin", Operation::Sine);
   const DType dtype = computes_wide(model_) ? DType::FP32 : hidden.dtype;
   view.cosine = to(s_, cosine, dtype);
   view.sine = to(s_, sine, dtype);

@@ -1,8 +1,11 @@
 #include "parallel/frameworks/transformers/modules.hpp"
 
+#include <cmath>
+#include <numbers>
 #include <utility>
 
 #include "parallel/torch/checkpoint.hpp"
+#include "parallel/torch/operation.hpp"
 
 // A call's arguments live until it returns, in Python; here a temporary lives until its statement ends. So no call is
 // nested in a call that is nested in another.
@@ -12,6 +15,9 @@
 
 namespace tidemark::parallel::transformers {
 namespace {
+
+// Of which cross_entropy takes no loss: its ignore_index.
+constexpr double no_label = -100;
 
 Tensor rotated_half(Session& s, const Tensor& x) {
   const std::int64_t half = x.size(-1) / 2;
@@ -44,24 +50,24 @@ Tensor Linear::operator()(Session& s, const Tensor& x) const {
 
 Tensor Norm::operator()(Session& s, const Tensor& x) const {
   if (kind == NormKind::Layer) return layer_norm(s, x, weight->value, bias->value);
-  const auto mean_of_squares = [&](const Tensor& wide) { return mean_last(s, pow_number(s, wide)); };
+  const auto mean_of_squares = [&](const Tensor& wide) { return mean_last(s, pow_number(s, wide, 2)); };
   if (kind == NormKind::ZeroCenteredRms) {  // Gemma: in fp32 to the end
     Tensor output = to(s, x, DType::FP32);
     const auto normalized = [&] {  // all one expression
       Tensor scale = mean_of_squares(output);
-      scale = add_number(s, scale);
+      scale = add_number(s, scale, usual_epsilon);
       scale = rsqrt(s, scale);
       return mul(s, output, scale);
     };
     output = normalized();
     Tensor scale = to(s, weight->value, DType::FP32);
-    scale = add_number(s, scale);
+    scale = add_number(s, scale, 1);
     output = mul(s, output, std::exchange(scale, Tensor{}));
     return to(s, output, x.dtype);
   }
   Tensor hidden = to(s, x, DType::FP32);
   const Tensor variance = mean_of_squares(hidden);
-  const auto scale = [&] { return rsqrt(s, add_number(s, variance)); };
+  const auto scale = [&] { return rsqrt(s, add_number(s, variance, usual_epsilon)); };
   hidden = mul(s, hidden, scale());
   if (kind == NormKind::WideRms) {  // OLMo 2: weighted in fp32
     const Tensor weighted = mul(s, weight->value, hidden);
@@ -196,11 +202,12 @@ void CausalLM::turn(States& states, const Context::View& view) {
 Tensor CausalLM::scored(const States& states, const Tensor& mask, Tensor& weights) {
   const std::int64_t times = model_.heads / model_.kv_heads;
   Tensor keys = repeated(s_, states.key, times), values = repeated(s_, states.value, times);
-  weights = mul_number(s_, matmul(s_, states.query, transpose(s_, keys, 2, 3)));
+  const double scale = 1 / std::sqrt(static_cast<double>(model_.head_dim));
+  weights = mul_number(s_, matmul(s_, states.query, transpose(s_, keys, 2, 3)), scale);
   if (model_.attention_softcap > 0) {
-    weights = mul_number(s_, weights);
+    weights = mul_number(s_, weights, 1 / model_.attention_softcap);
     weights = tanh(s_, weights);
-    weights = mul_number(s_, weights);
+    weights = mul_number(s_, weights, model_.attention_softcap);
   }
   weights = add(s_, weights, mask);
   if (family_of(model_) == Family::Gpt2) {  // which leaves the type to autocast, whose list of fp32 has softmax
@@ -261,17 +268,17 @@ Tensor CausalLM::attend(const Layer& layer, const Tensor& hidden, const Context&
 
 Tensor CausalLM::activate(const Tensor& x) {
   if (model_.activation == Activation::SwiGlu) return silu(s_, x);
-  if (model_.activation == Activation::SquaredRelu) return pow_number(s_, relu(s_, x));
+  if (model_.activation == Activation::SquaredRelu) return pow_number(s_, relu(s_, x), 2);
   if (!model_.composite_gelu) return gelu(s_, x);
   // 0.5 * input * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (input + 0.044715 * torch.pow(input, 3.0))))
   Tensor rest;
-  const Tensor half = mul_number(s_, x);
-  rest = pow_number(s_, x);
-  rest = mul_number(s_, rest);
+  const Tensor half = mul_number(s_, x, 0.5);
+  rest = pow_number(s_, x, 3);
+  rest = mul_number(s_, rest, 0.044715);
   rest = add(s_, x, rest);
-  rest = mul_number(s_, rest);
+  rest = mul_number(s_, rest, std::sqrt(2 / std::numbers::pi));
   rest = tanh(s_, rest);
-  rest = add_number(s_, rest);
+  rest = add_number(s_, rest, 1);
   return mul(s_, half, rest);  // whose left operand goes first
 }
 
@@ -394,17 +401,17 @@ Tensor CausalLM::decoder(const Tensor& ids, std::vector<Tensor>& cache) {
   const Tensor places = position_ids(ids.sizes[1]);
   if (family_of(model_) != Family::BigCode) context.position_ids = places;
   const bool caching = habits_.caches_keys && train_.recompute.kind == Recompute::None;
-  if (mask_first) make_masks(context, hidden, caching);
+  if (mask_first) make_masks(context, places, hidden, caching);
   if (positions_) {
     positions = embedding(s_, places, positions_->value);
     hidden = add(s_, embedded_tokens, positions);
   }
-  if (!mask_first) make_masks(context, hidden, caching);
+  if (!mask_first) make_masks(context, places, hidden, caching);
   if (gpt_style(model_) || family_of(model_) == Family::NeoX) hidden = dropout(s_, hidden, train_.hidden_dropout);
   if (model_.positions == Positions::Rotary) {
     // Gemma 3 makes tables for the kinds of layers that it has.
-    if (!model_.window_rotary || has_layers(false)) rotary_tables(context.whole, hidden);
-    if (model_.window_rotary && has_layers(true)) rotary_tables(context.window, hidden);
+    if (!model_.window_rotary || has_layers(false)) rotary_tables(context.whole, places, hidden);
+    if (model_.window_rotary && has_layers(true)) rotary_tables(context.window, places, hidden);
     if (!model_.window_rotary) context.window.cosine = context.whole.cosine, context.window.sine = context.whole.sine;
   }
   for (const Layer& layer : layers_) hidden = run_layer(layer, hidden, context, caching ? &cache : nullptr);
@@ -421,12 +428,13 @@ Tensor CausalLM::loss_of(const Tensor& given, const Tensor& labels) {
   if (habits_.shifts_logits) {
     shifted = contiguous(s_, slice(s_, logits, 1, 0, logits.sizes[1] - 1));
     const Tensor shifted_labels = s_.empty({labels.sizes[0], labels.sizes[1] - 1}, DType::INT64, "shifted_labels");
-    s_.stream(Streaming::Copy, {labels}, {shifted_labels});
+    s_.launch(Operation::Copy, {narrowed(labels, 1, 1, labels.sizes[1] - 1)}, {shifted_labels});
     const Tensor rows = view(s_, shifted, {shifted.elements() / vocabulary, vocabulary});
     return cross_entropy(s_, rows, view(s_, shifted_labels, {shifted_labels.elements()}));
   }
   padded = s_.empty({labels.sizes[0], labels.sizes[1] + 1}, DType::INT64, "padded_labels");
-  s_.stream(Streaming::Copy, {labels}, {padded});
+  s_.launch({Operation::Fill, {no_label}}, {}, {padded});
+  s_.launch(Operation::Copy, {labels}, {narrowed(padded, 1, 0, labels.sizes[1])});
   // labels[..., 1:].contiguous(): of one sequence it is so already.
   shifted = contiguous(s_, slice(s_, padded, 1, 1, padded.sizes[1]));
   logits = view(s_, logits, {logits.elements() / vocabulary, vocabulary});
@@ -442,9 +450,9 @@ CausalLM::Outputs CausalLM::operator()(const Tensor& ids, const Tensor& labels) 
     const Session::Scope scope(s_, "lm_head", Category::LogitsLoss);
     logits = head_(s_, hidden);
     if (model_.logit_softcap > 0) {
-      logits = mul_number(s_, logits);
+      logits = mul_number(s_, logits, 1 / model_.logit_softcap);
       logits = tanh(s_, logits);
-      logits = mul_number(s_, logits);
+      logits = mul_number(s_, logits, model_.logit_softcap);
     }
   }
   outputs.loss = loss_of(logits, labels);

@@ -119,10 +119,10 @@ class CausalLM {
   void turn(States& states, const Context::View& view);
   Tensor scored(const States& states, const Tensor& mask, Tensor& weights);
   Tensor fused(const States& states, const Tensor& mask);
-  void rotary_tables(Context::View& view, const Tensor& hidden);
+  void rotary_tables(Context::View& view, const Tensor& positions, const Tensor& hidden);
   Tensor position_ids(std::int64_t sequence);
-  void find_packed_sequences(std::int64_t batch, std::int64_t sequence);
-  void make_masks(Context& context, const Tensor& hidden, bool caching);
+  void find_packed_sequences(const Tensor& positions, std::int64_t batch);
+  void make_masks(Context& context, const Tensor& positions, const Tensor& hidden, bool caching);
   Tensor mask_of(bool windowed, const Tensor& hidden);
   Tensor loss_of(const Tensor& logits, const Tensor& labels);
 

@@ -15,7 +15,7 @@ constexpr std::int64_t rows = 4, width = 8;
 
 Tensor matrix(Session& s, std::string_view name) {
   const Tensor made = s.empty({rows, width}, DType::BF16, name);
-  s.stream(Streaming::Fill, {}, {made});
+  s.launch(Operation::Initialize, {}, {made});
   return made;
 }
 std::shared_ptr<Leaf> weight(Session& s, std::string_view name) {

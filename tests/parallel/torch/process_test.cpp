@@ -8,7 +8,7 @@ namespace {
 using namespace parallel::torch;
 
 Tensor make(Session& s, std::string_view name) { return s.empty({8}, DType::BF16, name); }
-void copy(Session& s, const Tensor& from, const Tensor& to) { s.stream(Streaming::Copy, {from}, {to}); }
+void copy(Session& s, const Tensor& from, const Tensor& to) { s.launch(Operation::Copy, {from}, {to}); }
 
 TEST(Process, SaysNothingOfATensorThatGoesBeforeMemoryIsAskedForAgain) {
   EXPECT_EQ(text(written([](Session& s) {
@@ -20,9 +20,9 @@ TEST(Process, SaysNothingOfATensorThatGoesBeforeMemoryIsAskedForAgain) {
             })),
             "alloc b0 16 temporaries s0 x\n"
             "alloc b1 16 temporaries s0 y\n"
-            "launch s0 copy 16+16 b0 -> b1\n"
+            "launch s0 copy b0:bf16[8] -> b1:bf16[8]\n"
             "free b1\n"
-            "launch s0 copy 16+16 b0 -> b0\n"
+            "launch s0 copy b0:bf16[8] -> b0:bf16[8]\n"
             "free b0\n");
 }
 
@@ -37,12 +37,12 @@ TEST(Process, FreesATensorThatOutlivesItsLastUseWhereItGoes) {
             })),
             "alloc b0 16 temporaries s0 x\n"
             "alloc b1 16 temporaries s0 y\n"
-            "launch s0 copy 16+16 b0 -> b1\n"
+            "launch s0 copy b0:bf16[8] -> b1:bf16[8]\n"
             "alloc b2 16 temporaries s0 z\n"
             "bind released b0\n"
             "unbind released\n"
             "free b0\n"
-            "launch s0 copy 16+16 b1 -> b2\n"
+            "launch s0 copy b1:bf16[8] -> b2:bf16[8]\n"
             "free b1\n"
             "free b2\n");
 }
@@ -66,7 +66,7 @@ TEST(Process, LendsATensorOfOneStreamToAnother) {
             "alloc b1 16 temporaries s0 y\n"
             "record e0 s2\n"
             "wait s0 e0\n"
-            "launch s0 copy 16+16 b0 -> b1\n"
+            "launch s0 copy b0:bf16[8] -> b1:bf16[8]\n"
             "borrow b0 s0\n"
             "free b0\n"
             "alloc b2 16 temporaries s2 z\n"
@@ -80,8 +80,7 @@ TEST(Process, LendsATensorOfOneStreamToAnother) {
 TEST(Process, KeepsATensorUntilTheStreamThatUsesItIsWaitedFor) {
   const auto summed = [](Session& s) {
     Tensor x = make(s, "x");
-    const EventId sum =
-        s.process.collective_aside(CommSlot{0}, CollectiveKind::AllReduce, x.buffer(), x.buffer(), x.bytes());
+    const EventId sum = s.collective_aside(CommSlot{0}, CollectiveKind::AllReduce, x, x);
     s.process.join(sum);
     x = {};
   };

@@ -13,7 +13,9 @@ using namespace parallel::torch;
 
 constexpr std::int64_t a100 = 108 * 2048;  // threads at once
 
-Tensor laid_out(Shape sizes, Shape strides) { return {nullptr, std::move(sizes), std::move(strides), DType::BF16, {}}; }
+Tensor laid_out(Shape sizes, Shape strides) {
+  return {nullptr, std::move(sizes), std::move(strides), 0, DType::BF16, {}};
+}
 Tensor contiguous(Shape sizes) {
   Shape strides = contiguous_strides(sizes);
   return laid_out(std::move(sizes), std::move(strides));

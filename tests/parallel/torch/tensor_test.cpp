@@ -9,7 +9,9 @@ namespace {
 
 using namespace parallel::torch;
 
-Tensor laid_out(Shape sizes, Shape strides) { return {nullptr, std::move(sizes), std::move(strides), DType::BF16, {}}; }
+Tensor laid_out(Shape sizes, Shape strides) {
+  return {nullptr, std::move(sizes), std::move(strides), 0, DType::BF16, {}};
+}
 Tensor contiguous(Shape sizes) {
   Shape strides = contiguous_strides(sizes);
   return laid_out(std::move(sizes), std::move(strides));

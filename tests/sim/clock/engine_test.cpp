@@ -48,21 +48,21 @@ const Communicator pair{"pair", {{2, 1, 1}}};
 Instant at(Duration since_start) { return Instant{since_start}; }
 
 TEST(Engine, KernelsOfAStreamRunOneAfterAnother) {
-  const Trace trace = Bed({"launch s0 copy 1+1 ->\nlaunch s0 copy 1+1 ->\n"}, {}).run();
+  const Trace trace = Bed({"launch s0 copy ->\nlaunch s0 copy ->\n"}, {}).run();
   EXPECT_EQ(trace.outcome, (std::variant<Completed, Deadlock>(Completed{})));
   EXPECT_EQ(trace.end, at(20_ns));
   EXPECT_EQ(trace.classes[0].spans[1], (Span{1, {0}, at(10_ns), at(10_ns), at(20_ns)}));
 }
 
 TEST(Engine, ASlowHostSetsThePace) {
-  Bed bed({"launch s0 copy 1+1 ->\nlaunch s0 copy 1+1 ->\n"}, {});
+  Bed bed({"launch s0 copy ->\nlaunch s0 copy ->\n"}, {});
   bed.prices.classes[0].launch = 30_ns;
   EXPECT_EQ(bed.run().end, at(70_ns));
 }
 
 TEST(Engine, StreamsRunSideBySideAndWaitForEvents) {
-  const Trace trace = Bed({"launch s0 copy 1+1 ->\nlaunch s1 copy 1+1 ->\nrecord e0 s1\nwait s0 e0\n"
-                           "launch s0 copy 1+1 ->\n"},
+  const Trace trace = Bed({"launch s0 copy ->\nlaunch s1 copy ->\nrecord e0 s1\nwait s0 e0\n"
+                           "launch s0 copy ->\n"},
                           {})
                           .run();
   EXPECT_EQ(trace.end, at(20_ns));
@@ -70,14 +70,15 @@ TEST(Engine, StreamsRunSideBySideAndWaitForEvents) {
 
 TEST(Engine, TheHostWaitsForASynchronizedEvent) {
   const Trace trace =
-      Bed({"launch s0 copy 1+1 ->\nrecord e0 s0\nsync e0\nmark forward 1 0 x\nlaunch s0 copy 1+1 ->\n"}, {}).run();
+      Bed({"launch s0 copy ->\nrecord e0 s0\nsync e0\nmark forward 1 0 x\nlaunch s0 copy ->\n"}, {}).run();
   EXPECT_EQ(trace.classes[0].host[3], at(10_ns));
   EXPECT_EQ(trace.classes[0].step_ends.front(), at(10_ns));
 }
 
 TEST(Engine, ACollectiveWaitsForItsLastMember) {
-  Bed bed({"alloc b0 512 temporaries s0 x\nlaunch s0 copy 1+1 -> b0\ncollective s0 g0 all_reduce 512 b0 -> b0\n",
-           "alloc b0 512 temporaries s0 x\ncollective s0 g0 all_reduce 512 b0 -> b0\n"},
+  Bed bed({"alloc b0 512 temporaries s0 x\nlaunch s0 copy -> b0:bool[1]\ncollective s0 g0 all_reduce sum bool 512 b0 "
+           "-> b0\n",
+           "alloc b0 512 temporaries s0 x\ncollective s0 g0 all_reduce sum bool 512 b0 -> b0\n"},
           {pair});
   bed.collective({{0}, CollectiveKind::AllReduce, 512_B}, {5_ns, {}});
   const Trace trace = bed.run();
@@ -87,7 +88,7 @@ TEST(Engine, ACollectiveWaitsForItsLastMember) {
 
 TEST(Engine, MessagesArePairedInOrder) {
   Bed bed({"alloc b0 1000 temporaries s0 x\nexchange s0 g0 send +1 b0\nexchange s0 g0 send +1 b0\n",
-           "alloc b0 1000 temporaries s0 x\nexchange s0 g0 receive -1 b0\nlaunch s0 copy 1+1 -> b0\n"
+           "alloc b0 1000 temporaries s0 x\nexchange s0 g0 receive -1 b0\nlaunch s0 copy -> b0:bool[1]\n"
            "exchange s0 g0 receive -1 b0\n"},
           {pair});
   bed.prices.links = {1_GBps};
@@ -97,8 +98,8 @@ TEST(Engine, MessagesArePairedInOrder) {
 }
 
 TEST(Engine, TransfersShareALink) {
-  Bed bed({"alloc b0 1000 temporaries s0 x\ncollective s0 g0 all_gather 1000 b0 -> b0\n",
-           "alloc b0 1000 temporaries s0 x\ncollective s0 g0 all_gather 1000 b0 -> b0\n"},
+  Bed bed({"alloc b0 1000 temporaries s0 x\ncollective s0 g0 all_gather bool 1000 b0 -> b0\n",
+           "alloc b0 1000 temporaries s0 x\ncollective s0 g0 all_gather bool 1000 b0 -> b0\n"},
           {{"alone", {{1, 1, 1}}}});
   bed.prices.links = {1_GBps};
   bed.collective({{0}, CollectiveKind::AllGather, 1000_B}, {{}, {{{0}, 1000_B, 1}}});
@@ -129,9 +130,9 @@ TEST(Engine, TheSameRingGroupedGoesThrough) {
 }
 
 TEST(Engine, AMemberThatNeverComesIsNamed) {
-  Bed bed({"alloc b0 512 temporaries s0 x\ncollective s0 g0 all_reduce 512 b0 -> b0\n",
-           "alloc b0 512 temporaries s0 x\ncollective s0 g0 all_reduce 512 b0 -> b0\n"
-           "collective s0 g0 all_reduce 512 b0 -> b0\n"},
+  Bed bed({"alloc b0 512 temporaries s0 x\ncollective s0 g0 all_reduce sum bool 512 b0 -> b0\n",
+           "alloc b0 512 temporaries s0 x\ncollective s0 g0 all_reduce sum bool 512 b0 -> b0\n"
+           "collective s0 g0 all_reduce sum bool 512 b0 -> b0\n"},
           {pair});
   bed.collective({{0}, CollectiveKind::AllReduce, 512_B}, {});
   const Deadlock deadlock = std::get<Deadlock>(bed.run().outcome);
@@ -144,7 +145,8 @@ TEST(Engine, AMemberThatNeverComesIsNamed) {
 const std::string on_both = "alloc b0 1000 temporaries s0 x\nalloc b1 1000 temporaries s0 x pinned\n";
 
 TEST(Engine, ACopyIsATransferOnItsStream) {
-  Bed bed({on_both + "memcpy s1 1000 b0 -> b1\nlaunch s0 copy 1+1 b0 -> b0\nrecord e0 s1\nwait s0 e0\n"}, {});
+  Bed bed({on_both + "memcpy s1 1000 b0 -> b1\nlaunch s0 copy b0:bool[1] -> b0:bool[1]\nrecord e0 s1\nwait s0 e0\n"},
+          {});
   bed.prices.links = {1_GBps};
   bed.prices.classes[0].copies[{MemorySpace::Device, MemorySpace::Pinned, 1000_B}] = {5_ns, {{{0}, 1000_B}}};
   const Trace trace = bed.run();
@@ -165,7 +167,8 @@ TEST(Engine, CopiesShareLinksWithEachOtherAndWithMessages) {
 
 // A collective whose link a copy uses is not alone there, whichever way traces are kept.
 TEST(Engine, ACollectiveBesideACopyTakesLonger) {
-  Bed bed({on_both + "collective s0 g0 all_reduce 1000 b0 -> b0\nmemcpy s1 1000 b0 -> b1\n"}, {{"one", {{1, 1, 1}}}});
+  Bed bed({on_both + "collective s0 g0 all_reduce sum bool 1000 b0 -> b0\nmemcpy s1 1000 b0 -> b1\n"},
+          {{"one", {{1, 1, 1}}}});
   bed.prices.links = {1_GBps};
   bed.prices.classes[0].copies[{MemorySpace::Device, MemorySpace::Pinned, 1000_B}] = {{}, {{{0}, 1000_B}}};
   bed.collective({{0}, CollectiveKind::AllReduce, 1000_B}, {{}, {{{0}, 1000_B}}});
@@ -177,9 +180,9 @@ TEST(Engine, ACollectiveBesideACopyTakesLonger) {
 // One price for the call of the group, though one side sends nothing and comes last.
 TEST(Engine, AnUnevenCollectiveTakesWhatItsMatrixTakes) {
   const std::string start = "alloc b0 900 temporaries s0 x\nalloc b1 900 temporaries s0 x\n";
-  Bed bed({start + "collective s0 g0 all_to_all 900 b0 -> b1 m3 sends 0 900 receives 0 100\n",
-           start + "launch s0 copy 1+1 b0 -> b0\n"
-                   "collective s0 g0 all_to_all 900 b0 -> b1 m3 sends 100 0 receives 900 0\n"},
+  Bed bed({start + "collective s0 g0 all_to_all bool 900 b0 -> b1 m3 sends 0 900 receives 0 100\n",
+           start + "launch s0 copy b0:bool[1] -> b0:bool[1]\n"
+                   "collective s0 g0 all_to_all bool 900 b0 -> b1 m3 sends 100 0 receives 900 0\n"},
           {pair});
   bed.collective({{0}, CollectiveKind::AllToAll, {}, {3}}, {70_ns, {}});
   const Trace trace = bed.run();

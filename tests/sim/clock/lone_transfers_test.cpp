@@ -19,8 +19,8 @@ TimedProgram timed_text(const std::string& text) {
 
 // Two collectives, on streams 0 and 1, with `between` them.
 bool overlap(const std::string& between) {
-  const Overlaps found = overlaps(timed_text("collective s0 g0 all_reduce 512 b0 -> b0\n" + between +
-                                             "collective s1 g0 all_reduce 1024 b1 -> b1\n"));
+  const Overlaps found = overlaps(timed_text("collective s0 g0 all_reduce sum bool 512 b0 -> b0\n" + between +
+                                             "collective s1 g0 all_reduce sum bool 1024 b1 -> b1\n"));
   EXPECT_EQ(found[0][1], found[1][0]);
   return found[0][1];
 }
@@ -36,22 +36,22 @@ TEST(LoneTransfers, OverlapWhereNoEventSaysThatOneIsOver) {
 
 TEST(LoneTransfers, AnEventThatWasRecordedTooEarlySaysNothing) {
   const Overlaps found =
-      overlaps(timed_text("record e0 s0\ncollective s0 g0 all_reduce 512 b0 -> b0\nwait s1 e0\n"
-                          "collective s1 g0 all_reduce 1024 b1 -> b1\n"));
+      overlaps(timed_text("record e0 s0\ncollective s0 g0 all_reduce sum bool 512 b0 -> b0\nwait s1 e0\n"
+                          "collective s1 g0 all_reduce sum bool 1024 b1 -> b1\n"));
   EXPECT_TRUE(found[0][1]);
 }
 
 TEST(LoneTransfers, OnOneStreamNoneOverlaps) {
   const Overlaps found =
-      overlaps(timed_text("collective s0 g0 all_reduce 512 b0 -> b0\nexchange s0 g0 send +1 b1\n"
-                          "collective s0 g0 all_reduce 512 b0 -> b0\n"));
+      overlaps(timed_text("collective s0 g0 all_reduce sum bool 512 b0 -> b0\nexchange s0 g0 send +1 b1\n"
+                          "collective s0 g0 all_reduce sum bool 512 b0 -> b0\n"));
   EXPECT_EQ(found, (Overlaps{{false, false}, {false, false}}));
 }
 
 TEST(LoneTransfers, OfKnownDurationTheyAreKernels) {
   const TimedProgram program = timed_text(
-      "collective s0 g0 all_reduce 512 b0 -> b0\ncollective s0 g0 all_reduce 1024 b1 -> b1\n"
-      "collective s0 g0 all_reduce 512 b0 -> b0\n");
+      "collective s0 g0 all_reduce sum bool 512 b0 -> b0\ncollective s0 g0 all_reduce sum bool 1024 b1 -> b1\n"
+      "collective s0 g0 all_reduce sum bool 512 b0 -> b0\n");
   const TimedProgram known = with_known(program, {{7_ps}, std::nullopt});
   ASSERT_EQ(known.streams[0].size(), 3U);
   EXPECT_EQ(known.streams[0][0].kind, TimedOp::Kind::Kernels);

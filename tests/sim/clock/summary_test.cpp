@@ -15,12 +15,12 @@ using namespace literals;
 // overlap; the second rank has another 15 of kernels before the collective.
 TEST(Summary, EveryPicosecondOfTheStepIsSomewhere) {
   const std::string tail =
-      "collective s0 g0 all_reduce 512 b0 -> b0\n"
-      "record e0 s0\nwait s1 e0\ncollective s1 g0 all_gather 512 b0 -> b0\nrecord e1 s1\n"
-      "launch s0 copy 1+1 ->\nwait s0 e1\n";
-  const std::string head = "alloc b0 512 temporaries s0 x\nmark forward 1 0 x\nlaunch s0 copy 1+1 ->\n";
+      "collective s0 g0 all_reduce sum bool 512 b0 -> b0\n"
+      "record e0 s0\nwait s1 e0\ncollective s1 g0 all_gather bool 512 b0 -> b0\nrecord e1 s1\n"
+      "launch s0 copy ->\nwait s0 e1\n";
+  const std::string head = "alloc b0 512 temporaries s0 x\nmark forward 1 0 x\nlaunch s0 copy ->\n";
   Workload workload;
-  workload.programs = {parse_program(head + tail), parse_program(head + "launch s0 copy 2+1 ->\n" + tail)};
+  workload.programs = {parse_program(head + tail), parse_program(head + "launch s0 add ->\n" + tail)};
   workload.program_of_rank = {0, 1};
   workload.communicators = {{"pair", {{2, 1, 1}}}};
   const Folding folding = unfolded(workload, {0, 0});
@@ -41,9 +41,9 @@ TEST(Summary, EveryPicosecondOfTheStepIsSomewhere) {
 // 30 ns of a copy aside, of which a kernel hides 10, and 7 of one on the compute stream itself.
 TEST(Summary, CopiesToTheHostAreExposedAsTransfersAre) {
   Workload workload;
-  workload.programs = {parse_program(
-      "alloc b0 512 temporaries s0 x\nalloc b1 512 temporaries s0 x pinned\nmark forward 1 0 x\n"
-      "memcpy s1 512 b0 -> b1\nrecord e0 s1\nlaunch s0 copy 1+1 ->\nwait s0 e0\nmemcpy s0 128 b1 -> b0\n")};
+  workload.programs = {
+      parse_program("alloc b0 512 temporaries s0 x\nalloc b1 512 temporaries s0 x pinned\nmark forward 1 0 x\n"
+                    "memcpy s1 512 b0 -> b1\nrecord e0 s1\nlaunch s0 copy ->\nwait s0 e0\nmemcpy s0 128 b1 -> b0\n")};
   workload.program_of_rank = {0};
   const Folding folding = unfolded(workload, {0});
   TimePrices prices;

@@ -55,7 +55,7 @@ class Alone {
                             program.label("x"));
       default:
         for (std::int64_t n = 1 + below(random_, 5); n > 0; --n)
-          program.launch(Stream{Streaming::Copy, Bytes{1 + below(random_, kernels)}, 1_B}, {}, {}, some_stream());
+          program.launch({Operation::Fill, {static_cast<double>(below(random_, kernels))}}, {}, {}, some_stream());
     }
   }
 
@@ -103,16 +103,16 @@ Job random_job(std::uint64_t seed, std::int32_t length) {
         alone[r].push(programs[r]);
         if (below(random, 4) > 0) continue;
         const Bytes size = Bytes{1000 * (1 + below(random, 3))};
-        programs[r].collective({3}, CollectiveKind::Broadcast, buffers[0], buffers[0], size,
+        programs[r].collective({3}, {CollectiveKind::Broadcast, DType::BOOL}, buffers[0], buffers[0], size,
                                {static_cast<std::int32_t>(seed % 2 == 0 ? 0 : below(random, streams))});
       }
     const BufferId b = buffers[static_cast<std::size_t>(below(random, 3))];
     const std::int64_t call = below(random, 5);
     for (ProgramBuilder& program : programs) {
       if (call < 2)
-        program.collective({0}, CollectiveKind::AllReduce, b, b, Bytes{1000 * (call + 1)}, {0});
+        program.collective({0}, {CollectiveKind::AllReduce, DType::BOOL}, b, b, Bytes{1000 * (call + 1)}, {0});
       else if (call < 4)
-        program.collective({1}, CollectiveKind::AllGather, b, b, Bytes{1000 * call}, {1});
+        program.collective({1}, {CollectiveKind::AllGather, DType::BOOL}, b, b, Bytes{1000 * call}, {1});
       else
         program.exchange({2}, {{Direction::Send, 1, b}, {Direction::Receive, -1, b}}, {2});
     }
@@ -184,8 +184,8 @@ Trace one_after_another(const Program& program, const OpTimes& times) {
 
 TEST(TimedProgram, KernelsInARowAreOneEntry) {
   const Program program = parse_program(
-      "launch s0 copy 1+1 ->\nlaunch s1 copy 2+1 ->\nlaunch s0 copy 2+1 ->\nlaunch s0 copy 1+1 ->\n"
-      "record e0 s0\nlaunch s0 copy 1+1 ->\nsync e0\nlaunch s0 copy 1+1 ->\n");
+      "launch s0 copy ->\nlaunch s1 add ->\nlaunch s0 add ->\nlaunch s0 copy ->\n"
+      "record e0 s0\nlaunch s0 copy ->\nsync e0\nlaunch s0 copy ->\n");
   const TimedProgram found = timed(program, 10_ps, {4_ps, 25_ps}, Kernels::Together);
   using Kind = TimedOp::Kind;
   ASSERT_EQ(found.streams.size(), 2U);
@@ -203,7 +203,7 @@ TEST(TimedProgram, EqualCallsAreOne) {
   const Program program = parse_program(
       "alloc b0 512 temporaries s0 x\nalloc b1 512 temporaries s0 x\nalloc b2 513 temporaries s0 x\n"
       "exchange s0 g0 send +1 b0\nexchange s0 g0 send +1 b2\nexchange s0 g0 send +1 b1\n"
-      "collective s0 g0 all_reduce 512 b0 -> b0\ncollective s0 g0 all_reduce 512 b1 -> b1\n");
+      "collective s0 g0 all_reduce sum bool 512 b0 -> b0\ncollective s0 g0 all_reduce sum bool 512 b1 -> b1\n");
   const TimedProgram found = timed(program, {}, {}, Kernels::Together);
   EXPECT_EQ(found.exchanges.size(), 2U);
   EXPECT_EQ(found.collectives, (std::vector<CollectiveKey>{{{0}, CollectiveKind::AllReduce, 512_B}}));

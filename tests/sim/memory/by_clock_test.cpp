@@ -35,8 +35,8 @@ ProgramTimes times_alone(const Program& program, Duration launch, std::vector<Du
 // Stream 1 works on what it borrowed for 50 ns; the host goes on for as many launches of 10 ns.
 TEST(ByClock, ABlockComesBackAtTheFirstRequestAfterItsStreamIsDone) {
   const auto reserved = [](int launches) {
-    std::string text = "alloc b0 31457280 temporaries s0 x\nborrow b0 s1\nlaunch s1 copy 1+1 b0 ->\nfree b0\n";
-    for (int i = 0; i < launches; ++i) text += "launch s0 copy 2+1 ->\n";
+    std::string text = "alloc b0 31457280 temporaries s0 x\nborrow b0 s1\nlaunch s1 copy b0:bool[1] ->\nfree b0\n";
+    for (int i = 0; i < launches; ++i) text += "launch s0 add ->\n";
     const Program program = parse_program(text + "alloc b1 31457280 temporaries s0 x\n");
     const ProgramTimes times = times_alone(program, 10_ns, {50_ns, 1_ns});
     return replay(program, free_of_charge(), {.borrowed = ByClock{&times}}).peak_reserved;
@@ -48,8 +48,8 @@ TEST(ByClock, ABlockComesBackAtTheFirstRequestAfterItsStreamIsDone) {
 
 // A free asks for what the stream was given before it, not for what comes later.
 TEST(ByClock, WorkAfterTheFreeDoesNotHoldTheBlock) {
-  const std::string head = "alloc b0 31457280 temporaries s0 x\nborrow b0 s1\nlaunch s1 copy 1+1 b0 ->\n";
-  const std::string later = "alloc b1 31457280 temporaries s0 x\n", work = "launch s1 copy 2+1 ->\n";
+  const std::string head = "alloc b0 31457280 temporaries s0 x\nborrow b0 s1\nlaunch s1 copy b0:bool[1] ->\n";
+  const std::string later = "alloc b1 31457280 temporaries s0 x\n", work = "launch s1 add ->\n";
   const auto reserved = [](const std::string& text) {
     const Program program = parse_program(text);
     const ProgramTimes times = times_alone(program, 10_ns, {5_ns, 1000_ns});
@@ -61,8 +61,9 @@ TEST(ByClock, WorkAfterTheFreeDoesNotHoldTheBlock) {
 
 TEST(ByClock, ObserversHearWhenBlocksComeBack) {
   const Program program = parse_program(
-      "alloc b0 512 temporaries s0 x\nborrow b0 s1\nlaunch s1 copy 1+1 b0 ->\nfree b0\nalloc b1 512 temporaries s0 y\n"
-      "free b1\nlaunch s0 copy 2+1 ->\nalloc b2 512 temporaries s0 z\n");
+      "alloc b0 512 temporaries s0 x\nborrow b0 s1\nlaunch s1 copy b0:bool[1] ->\nfree b0\nalloc b1 512 temporaries s0 "
+      "y\n"
+      "free b1\nlaunch s0 add ->\nalloc b2 512 temporaries s0 z\n");
   const ProgramTimes times = times_alone(program, 10_ns, {5_ns, 1_ns});
   std::string heard;
   const std::map<TensorEvent::Kind, std::string> names{{TensorEvent::Kind::Alloc, "alloc"},
@@ -92,7 +93,7 @@ RandomStreams random_streams(std::uint32_t seed) {
   int buffers = 0, kernels = 0;
   const auto alloc = [&] {
     live.push_back(buffers);
-    text += fmt::format("alloc b{} {} temporaries s0 x\n", buffers++, 1 + below(40 << 20));
+    text += fmt::format("alloc b{} {} temporaries s0 x\n", buffers++, 1024 + below(40 << 20));
   };
   for (int i = 0; i < 200; ++i) {
     const int stream = below(3);
@@ -107,7 +108,8 @@ RandomStreams random_streams(std::uint32_t seed) {
       case 4: {
         const int buffer = some();
         if (stream != 0) text += fmt::format("borrow b{} s{}\n", buffer, stream);
-        text += fmt::format("launch s{} copy {}+1 b{} ->\n", stream, ++kernels, buffer);
+        const int size = ++kernels;
+        text += fmt::format("launch s{} copy b{}:bool[{}] -> b{}:bool[{}]\n", stream, buffer, size, buffer, size);
         break;
       }
       case 5: {

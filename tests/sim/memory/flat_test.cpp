@@ -18,7 +18,7 @@ using namespace literals;
 
 TEST(Flat, ChangesAreRoundedRequests) {
   const Program program = parse_program(R"(alloc b0 1 temporaries s0 a
-launch s0 fill 0+1 -> b0
+launch s0 fill(value=0) -> b0:bool[1]
 alloc b1 513 temporaries s0 a
 free b0
 mark forward 1 0 a

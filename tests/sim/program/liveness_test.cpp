@@ -14,13 +14,13 @@ std::string freed(const std::string& program) { return text(with_frees(parse_pro
 
 TEST(Liveness, ABufferIsFreedRightAfterItsLastUse) {
   EXPECT_EQ(freed(R"(alloc b0 512 temporaries s0 a
-launch s0 fill 0+1 -> b0
-launch s0 copy 1+1 b0 -> b0
+launch s0 fill(value=0) -> b0:bool[1]
+launch s0 copy b0:bool[1] -> b0:bool[1]
 mark forward 1 0 later
 )"),
             R"(alloc b0 512 temporaries s0 a
-launch s0 fill 0+1 -> b0
-launch s0 copy 1+1 b0 -> b0
+launch s0 fill(value=0) -> b0:bool[1]
+launch s0 copy b0:bool[1] -> b0:bool[1]
 free b0
 mark forward 1 0 later
 )");
@@ -32,7 +32,7 @@ alloc b0 512 temporaries s0 a
 alloc b1 512 temporaries s0 a
 alloc b2 512 temporaries s0 a
 alloc b3 512 temporaries s0 a
-collective s0 g0 all_gather 512 b0 -> b1
+collective s0 g0 all_gather bool 512 b0 -> b1
 borrow b2 s1
 exchange s0 g0 send +1 b1 receive -1 b3
 )"),
@@ -41,7 +41,7 @@ alloc b0 512 temporaries s0 a
 alloc b1 512 temporaries s0 a
 alloc b2 512 temporaries s0 a
 alloc b3 512 temporaries s0 a
-collective s0 g0 all_gather 512 b0 -> b1
+collective s0 g0 all_gather bool 512 b0 -> b1
 free b0
 borrow b2 s1
 free b2
@@ -55,12 +55,12 @@ TEST(Liveness, BuffersOfOneOpAreFreedInTheOrderOfItsText) {
   EXPECT_EQ(freed(R"(alloc b0 512 temporaries s0 a
 alloc b1 512 temporaries s0 a
 alloc b2 512 temporaries s0 a
-launch s0 add 1+1 b2 b0 -> b1
+launch s0 add b2:bool[1] b0:bool[1] -> b1:bool[1]
 )"),
             R"(alloc b0 512 temporaries s0 a
 alloc b1 512 temporaries s0 a
 alloc b2 512 temporaries s0 a
-launch s0 add 1+1 b2 b0 -> b1
+launch s0 add b2:bool[1] b0:bool[1] -> b1:bool[1]
 free b2
 free b0
 free b1
@@ -75,13 +75,13 @@ TEST(Liveness, ABufferThatNobodyUsesIsFreedAtOnce) {
 TEST(Liveness, ANameKeepsItsBufferUntilItIsUnbound) {
   EXPECT_EQ(freed(R"(alloc b0 512 temporaries s0 a
 bind frame b0
-launch s0 fill 0+1 -> b0
+launch s0 fill(value=0) -> b0:bool[1]
 mark forward 1 0 later
 unbind frame
 )"),
             R"(alloc b0 512 temporaries s0 a
 bind frame b0
-launch s0 fill 0+1 -> b0
+launch s0 fill(value=0) -> b0:bool[1]
 mark forward 1 0 later
 unbind frame
 free b0
@@ -92,12 +92,12 @@ TEST(Liveness, AUseAfterUnbindingIsTheLastOne) {
   EXPECT_EQ(freed(R"(alloc b0 512 temporaries s0 a
 bind frame b0
 unbind frame
-launch s0 fill 0+1 -> b0
+launch s0 fill(value=0) -> b0:bool[1]
 )"),
             R"(alloc b0 512 temporaries s0 a
 bind frame b0
 unbind frame
-launch s0 fill 0+1 -> b0
+launch s0 fill(value=0) -> b0:bool[1]
 free b0
 )");
 }
@@ -156,20 +156,20 @@ free b0
 TEST(Liveness, WhatANameHoldsAtTheEndIsNeverFreed) {
   const std::string program = R"(alloc b0 512 parameters s0 weight
 bind weight b0
-launch s0 fill 0+1 -> b0
+launch s0 fill(value=0) -> b0:bool[1]
 )";
   EXPECT_EQ(freed(program), program);
 }
 
 TEST(Liveness, ABindingStillToComeKeepsABuffer) {
   EXPECT_EQ(freed(R"(alloc b0 512 temporaries s0 a
-launch s0 fill 0+1 -> b0
+launch s0 fill(value=0) -> b0:bool[1]
 mark forward 1 0 later
 bind frame b0
 unbind frame
 )"),
             R"(alloc b0 512 temporaries s0 a
-launch s0 fill 0+1 -> b0
+launch s0 fill(value=0) -> b0:bool[1]
 mark forward 1 0 later
 bind frame b0
 unbind frame

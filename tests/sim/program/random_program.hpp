@@ -10,6 +10,7 @@
 #include "sim/program/prices.hpp"
 #include "sim/program/program_builder.hpp"
 #include "tests/namespace.hpp"
+#include "tests/sim/program/viewed.hpp"
 
 namespace tidemark::tests {
 
@@ -44,11 +45,11 @@ inline Program random_program(std::uint64_t seed, const RandomProgramOptions& op
   const auto size = [&] {
     switch (below(4)) {
       case 0:
-        return Bytes{1 + below(2000)};
+        return Bytes{64 + below(2000)};  // views of kernels fit
       case 1:
-        return Bytes{1 + below(std::min<std::int64_t>(2 << 20, options.largest))};
+        return Bytes{64 + below(std::min<std::int64_t>(2 << 20, options.largest))};
       default:
-        return Bytes{1 + below(options.largest)};
+        return Bytes{64 + below(options.largest)};
     }
   };
   program.mark(Phase::Construction, 0, -1, program.label("start"));
@@ -76,17 +77,25 @@ inline Program random_program(std::uint64_t seed, const RandomProgramOptions& op
       case 2:
         program.push(Borrow{some(), StreamId{1}});
         break;
-      case 3:
-        program.launch(Gemm{below(99), below(99), below(99), DType::FP16}, {some(), some()}, {some()});
-        break;
-      case 4:
-        program.launch(Stream{Streaming::Add, Bytes{below(9)}, Bytes{7}}, {some()}, {some(), some()});
-        break;
+      case 3: {
+        const std::int64_t m = below(5), n = below(5), k = below(5);
+        const auto some_matrix = [&](std::int64_t rows, std::int64_t columns) {
+          return viewed(program, some(), DType::FP16, {rows, columns});
+        };
+        program.launch({Operation::Matmul, {1}}, {some_matrix(m, k), some_matrix(k, n), {}, {}}, {some_matrix(m, n)});
+      } break;
+      case 4: {
+        const ViewId view = program.view(DType::FP32, {7}, {1});
+        const Operand from{some(), program.offset(Bytes{below(9)})};
+        const std::vector<ViewedOperand> in{{from, view}}, out{{some(), view}};
+        const std::vector<BufferId> scratch{some()};
+        program.launch(Operation::Add, in, out, scratch);
+      } break;
       case 5:
         if (communicators < 8 && below(4) == 0) program.push(CreateCommunicator{CommSlot{communicators++}});
         if (communicators > 0)
-          program.collective(CommSlot{communicators - 1}, static_cast<CollectiveKind>(below(4)), some(), some(),
-                             Bytes{below(1000)});
+          program.collective(CommSlot{communicators - 1}, {static_cast<CollectiveKind>(below(4)), DType::BOOL}, some(),
+                             Operand{some(), program.offset(Bytes{below(3)})}, Bytes{below(60)});
         break;
       case 6:
         if (communicators > 0)
@@ -95,7 +104,7 @@ inline Program random_program(std::uint64_t seed, const RandomProgramOptions& op
       case 7: {  // to the host and back
         const BufferId from = some(), to = some();
         const MemorySpace space = below(2) == 0 ? MemorySpace::Pinned : MemorySpace::Pageable;
-        const BufferId host = program.alloc(Bytes{1 + below(5000)}, Category::SavedActivations, program.label("copy"),
+        const BufferId host = program.alloc(Bytes{64 + below(5000)}, Category::SavedActivations, program.label("copy"),
                                             StreamId{0}, space);
         program.push(Memcpy{{0}, from, host, Bytes{1}});
         if (below(2) == 0) program.bind(program.name("kept"), host);
@@ -104,7 +113,7 @@ inline Program random_program(std::uint64_t seed, const RandomProgramOptions& op
       }
       case 8:
         if (communicators > 0)
-          program.collective(CommSlot{0}, CollectiveKind::AllToAll, some(), some(),
+          program.collective(CommSlot{0}, {CollectiveKind::AllToAll, DType::BOOL}, some(), some(),
                              MatrixRow{MatrixId{matrices++}, {Bytes{below(9)}, Bytes{0}}, {Bytes{3}, Bytes{below(9)}}});
         break;
       case 9:

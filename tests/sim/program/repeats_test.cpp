@@ -14,6 +14,7 @@
 #include "sim/program/program_text.hpp"
 #include "sim/program/verify.hpp"
 #include "tests/sim/program/random_program.hpp"
+#include "tests/sim/program/viewed.hpp"
 
 // What no lowering writes yet. (Of what they do, see tests/parallel/repeats_test.cpp.)
 
@@ -38,13 +39,14 @@ Program offloaded(std::int32_t micro_batches, std::int64_t kept = 3000) {
     program.mark(Phase::Backward, 1, m, label);
     const BufferId back = program.alloc(Bytes{4096}, Category::Temporaries, label);
     copy(on_host[static_cast<std::size_t>(m)], back);
-    program.launch(Gemm{4, 4, 4, DType::BF16}, {back}, {});
+    const ViewedOperand in = viewed(program, back, DType::BF16, {4, 4});
+    program.launch({Operation::Matmul, {1}}, {in, in, {}, {}}, {in});
   };
   for (std::int32_t m = 0; m < micro_batches; ++m) {
     program.mark(Phase::Forward, 1, m, label);
     const BufferId made = program.alloc(Bytes{4096}, Category::SavedActivations, label);
     const BufferId received = program.alloc(Bytes{512}, Category::CommEp, label);
-    program.collective(CommSlot{0}, CollectiveKind::AllToAll, made, received, row);
+    program.collective(CommSlot{0}, {CollectiveKind::AllToAll, DType::FP32}, made, received, row);
     on_host.push_back(program.alloc(Bytes{kept}, Category::SavedActivations, label, StreamId{0}, MemorySpace::Pinned));
     program.push(Borrow{made, StreamId{1}});
     copy(made, on_host.back());

@@ -18,7 +18,7 @@ std::optional<Places> places(const std::string& simulated, const std::string& ow
   return timed_like(parse_program(simulated), parse_program(own));
 }
 
-const std::string pass = "mark forward 1 0 x\nlaunch s0 copy 8+8 ->\ncollective s0 g0 all_reduce 512 b0 -> b0\n";
+const std::string pass = "mark forward 1 0 x\nlaunch s0 copy ->\ncollective s0 g0 all_reduce sum bool 512 b0 -> b0\n";
 const std::string start = "alloc b0 512 temporaries s0 x\ncreate communicator g0\n";
 
 TEST(Timing, AProgramIsTimedLikeItself) {
@@ -40,10 +40,10 @@ TEST(Timing, MemoryTellsNobodyApart) {
 }
 
 TEST(Timing, KernelsOfPassesDo) {
-  const std::string other = "mark forward 1 0 x\nlaunch s0 copy 8+9 ->\ncollective s0 g0 all_reduce 512 b0 -> b0\n";
+  const std::string other = "mark forward 1 0 x\nlaunch s0 add ->\ncollective s0 g0 all_reduce sum bool 512 b0 -> b0\n";
   const std::string more =
-      "mark forward 1 0 x\nlaunch s0 copy 8+8 ->\nlaunch s0 copy 8+8 ->\n"
-      "collective s0 g0 all_reduce 512 b0 -> b0\n";
+      "mark forward 1 0 x\nlaunch s0 copy ->\nlaunch s0 copy ->\n"
+      "collective s0 g0 all_reduce sum bool 512 b0 -> b0\n";
   EXPECT_FALSE(places(start + pass, start + other));
   EXPECT_FALSE(places(start + pass, start + more));
   EXPECT_FALSE(places(start + more, start + pass));
@@ -51,10 +51,10 @@ TEST(Timing, KernelsOfPassesDo) {
 
 // A rank's own kernels outside of micro-batches stand for each other one by one, as far as there are as many.
 TEST(Timing, KernelsOfTheStateDoNot) {
-  const std::string one = "mark optimizer_step 1 -1 x\nlaunch s0 copy 8+8 ->\n";
+  const std::string one = "mark optimizer_step 1 -1 x\nlaunch s0 copy ->\n";
   const std::string two =
-      "mark optimizer_step 1 -1 x\nlaunch s0 copy 4+4 ->\nalloc b1 4 temporaries s0 x\n"
-      "launch s0 copy 4+4 ->\n";
+      "mark optimizer_step 1 -1 x\nlaunch s0 sum ->\nalloc b1 4 temporaries s0 x\n"
+      "launch s0 sum ->\n";
   EXPECT_EQ(places(start + one + pass, start + two + pass), (Places{2, 2, 2, 3, 4, 4, 4, 5, 6}));
   EXPECT_EQ(places(start + two + pass, start + one + pass), (Places{2, 2, 2, 3, 6, 7, 8}));
 }
@@ -72,8 +72,8 @@ TEST(Timing, CallsMessagesAndMarksDo) {
 
 // Events are alike where they are recorded at the same place, whatever their numbers.
 TEST(Timing, WaitsDoByWhatTheyWaitFor) {
-  const std::string two = "record e0 s0\nlaunch s0 copy 8+8 ->\nrecord e1 s0\n",
-                    other = "record e1 s0\nlaunch s0 copy 8+8 ->\nrecord e0 s0\n";
+  const std::string two = "record e0 s0\nlaunch s0 copy ->\nrecord e1 s0\n",
+                    other = "record e1 s0\nlaunch s0 copy ->\nrecord e0 s0\n";
   EXPECT_TRUE(places(two + "wait s1 e0\n", other + "wait s1 e1\n"));
   EXPECT_FALSE(places(two + "wait s1 e0\n", other + "wait s1 e0\n"));
   EXPECT_FALSE(places(two + "sync e0\n", other + "sync e0\n"));

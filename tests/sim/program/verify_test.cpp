@@ -24,8 +24,8 @@ TEST(Verify, ACleanProgramHasNoFindings) {
   EXPECT_EQ(findings(R"(create communicator g0
 alloc b0 512 temporaries s0 a
 bind frame b0
-launch s0 fill 0+1 -> b0
-collective s0 g0 all_reduce 512 b0 -> b0
+launch s0 fill(value=0) -> b0:bool[1]
+collective s0 g0 all_reduce sum bool 512 b0 -> b0
 record e0 s0
 wait s1 e0
 sync e0
@@ -36,8 +36,8 @@ free b0
 }
 
 TEST(Verify, UseBeforeAllocation) {
-  EXPECT_EQ(findings("launch s0 fill 0+1 -> b0\nalloc b0 512 temporaries s0 a\n"),
-            "op 0: launch s0 fill 0+1 -> b0: b0 is not allocated yet\n");
+  EXPECT_EQ(findings("launch s0 fill(value=0) -> b0:bool[1]\nalloc b0 512 temporaries s0 a\n"),
+            "op 0: launch s0 fill(value=0) -> b0:bool[1]: b0 is not allocated yet\n");
 }
 
 TEST(Verify, UseOfABufferThatNobodyAllocates) {
@@ -48,20 +48,23 @@ TEST(Verify, UseOfABufferThatNobodyAllocates) {
 
 TEST(Verify, UseAfterFree) {
   const std::string start = "create communicator g0\nalloc b0 512 temporaries s0 a\nfree b0\n";
-  for (const std::string use : {"launch s0 fill 0+1 -> b0", "launch s0 copy 1+0 b0 ->", "borrow b0 s1", "bind frame b0",
-                                "collective s0 g0 broadcast 1 b0 -> b0", "exchange s0 g0 send +1 b0", "free b0"})
+  for (const std::string use :
+       {"launch s0 fill(value=0) -> b0:bool[1]", "launch s0 fill(value=1) -> b0:fp32[4]", "borrow b0 s1",
+        "bind frame b0", "collective s0 g0 broadcast bool 1 b0 -> b0", "exchange s0 g0 send +1 b0", "free b0"})
     EXPECT_EQ(findings(start + use), "op 3: " + use + ": b0 is already freed\n");
 }
 
 TEST(Verify, FreedWhileAnotherStreamMayUseIt) {
-  const std::string start = "alloc b0 512 temporaries s0 a\nlaunch s1 fill 0+1 -> b0\n";
+  const std::string start = "alloc b0 512 temporaries s0 a\nlaunch s1 fill(value=0) -> b0:bool[1]\n";
   EXPECT_EQ(findings(start + "free b0\n"), "op 2: free b0: stream s1 may still use it\n");
   EXPECT_EQ(findings(start + "record e0 s1\nwait s0 e0\nfree b0\n"), "");
   EXPECT_EQ(findings(start + "record e0 s1\nsync e0\nfree b0\n"), "");
   EXPECT_EQ(findings(start + "borrow b0 s1\nfree b0\n"), "");
   // An event from before the use does not cover it; one that waits for a later event does, through others too.
-  EXPECT_EQ(findings("alloc b0 512 temporaries s0 a\nrecord e0 s1\nlaunch s1 fill 0+1 -> b0\nwait s0 e0\nfree b0\n"),
-            "op 4: free b0: stream s1 may still use it\n");
+  EXPECT_EQ(
+      findings(
+          "alloc b0 512 temporaries s0 a\nrecord e0 s1\nlaunch s1 fill(value=0) -> b0:bool[1]\nwait s0 e0\nfree b0\n"),
+      "op 4: free b0: stream s1 may still use it\n");
   EXPECT_EQ(findings(start + "record e0 s1\nwait s2 e0\nrecord e1 s2\nwait s0 e1\nfree b0\n"), "");
 }
 
@@ -98,8 +101,8 @@ TEST(Verify, WaitsAndSyncsBeforeTheirRecord) {
 
 TEST(Verify, CommunicatorsAreCreatedOnceAndBeforeTheirUse) {
   const std::string start = "alloc b0 1 temporaries s0 a\n";
-  EXPECT_EQ(findings(start + "collective s0 g1 broadcast 1 b0 -> b0\n"),
-            "op 1: collective s0 g1 broadcast 1 b0 -> b0: communicator g1 is not created yet\n");
+  EXPECT_EQ(findings(start + "collective s0 g1 broadcast bool 1 b0 -> b0\n"),
+            "op 1: collective s0 g1 broadcast bool 1 b0 -> b0: communicator g1 is not created yet\n");
   EXPECT_EQ(findings(start + "exchange s0 g1 send +1 b0\n"),
             "op 1: exchange s0 g1 send +1 b0: communicator g1 is not created yet\n");
   EXPECT_EQ(findings("create communicator g0\ncreate communicator g0\n"),
@@ -125,19 +128,48 @@ TEST(VerifyWorkload, ProgramsAreCheckedFirst) {
   EXPECT_EQ(between("", "free b0\nfree b0\n"), "program 1: op 4: free b0: b0 is already freed\n");
 }
 
+TEST(Verify, KernelsTakeWhatTheirOperationSays) {
+  const std::string start = "alloc b0 512 temporaries s0 a\n";
+  const auto finding = [&](const std::string& kernel) {
+    const std::string found = findings(start + "launch s0 " + kernel + "\n");
+    const std::string place = "op 1: launch s0 " + kernel + ": ";
+    return found.starts_with(place) ? found.substr(place.size()) : found;
+  };
+  EXPECT_EQ(finding("copy b0:bf16[4x2/1x4] -> b0:fp32[4x2]"), "");
+  EXPECT_EQ(finding("copy b0:bf16[2] b0:bf16[3] -> b0:fp32[2] b0:fp32[3]"), "");
+  EXPECT_EQ(finding("copy b0:bf16[2] b0:bf16[3] -> b0:fp32[2] b0:fp32[4]"), "x is [3], y [4]\n");
+  EXPECT_EQ(finding("copy b0:bf16[2] -> b0:fp32[2] b0:fp32[4]"), "1 inputs, where it takes 2\n");
+  EXPECT_EQ(finding("tanh - -> b0:fp32[2]"), "x is absent\n");
+  EXPECT_EQ(finding("multiply b0:bf16[2x3] b0:bf16[3] -> b0:bf16[2x3]"), "");
+  EXPECT_EQ(finding("multiply b0:bf16[2x3] b0:bf16[2] -> b0:bf16[2x3]"), "factor is [2], y [2x3]\n");
+  EXPECT_EQ(finding("sum b0:bf16[2x3] -> b0:bf16[1x3]"), "");
+  EXPECT_EQ(finding("sum b0:bf16[2x3] -> b0:bf16[2x2]"), "y is [2x2], x [2x3]\n");
+  EXPECT_EQ(finding("swiglu b0:bf16[2x6] - -> b0:bf16[2x3]"), "");
+  EXPECT_EQ(finding("swiglu b0:bf16[2x6] - -> b0:bf16[2x6]"), "y is [2x6], half of x [2x3]\n");
+  EXPECT_EQ(finding("matmul(scale=1) b0:bf16[2x3] b0:bf16[3x4/1x3] - b0:bf16[2x4] -> b0:bf16[2x4]"), "");
+  EXPECT_EQ(finding("matmul(scale=1) b0:bf16[2x3] b0:bf16[4x3] - - -> b0:bf16[2x4]"),
+            "a is [2x3], b [4x3]: they have no product\n");
+  EXPECT_EQ(finding("matmul(scale=1) b0:bf16[2x3] b0:bf16[3x4] - - -> b0:bf16[4x2]"), "c is [4x2], a times b [2x4]\n");
+  EXPECT_EQ(finding("attention(scale=1,causal=1,dropout=0) b0:bf16[1x2x4x8] b0:bf16[1x2x3x8] b0:bf16[1x2x3x8] - -> "
+                    "b0:bf16[1x2x4x8] - - -"),
+            "q is [1x2x4x8], k [1x2x3x8], v [1x2x3x8]\n");
+  EXPECT_EQ(finding("fill(value=0) -> b0+256:fp32[64]"), "");
+  EXPECT_EQ(finding("fill(value=0) -> b0+260:fp32[64]"), "reaches to byte 516 of b0, which has 512\n");
+}
+
 TEST(VerifyWorkload, MembersCallTheSameCollectivesInTheSameOrder) {
-  const std::string reduce = "collective s0 g0 all_reduce 512 b0 -> b0\n";
-  const std::string gather = "collective s0 g0 all_gather 512 b0 -> b1\n";
+  const std::string reduce = "collective s0 g0 all_reduce sum bool 512 b0 -> b0\n";
+  const std::string gather = "collective s0 g0 all_gather bool 512 b0 -> b1\n";
   EXPECT_EQ(between(reduce + gather, reduce + gather), "");
   EXPECT_EQ(between(reduce + gather, gather + reduce), differ);
-  EXPECT_EQ(between(reduce, "collective s0 g0 all_reduce 1024 b0 -> b0\n"), differ);
+  EXPECT_EQ(between(reduce, "collective s0 g0 all_reduce sum bool 256 b0 -> b0\n"), differ);
   EXPECT_EQ(between(reduce, reduce + reduce), differ);
   EXPECT_EQ(between(reduce + reduce, reduce), differ);
   EXPECT_EQ(between("", reduce), differ);
 }
 
 TEST(VerifyWorkload, AMemberThatNeverCallsIsMissed) {
-  EXPECT_EQ(between("collective s0 g0 all_reduce 512 b0 -> b0\n", ""), differ);
+  EXPECT_EQ(between("collective s0 g0 all_reduce sum bool 512 b0 -> b0\n", ""), differ);
 }
 
 TEST(VerifyWorkload, AMessageHasASenderAndAReceiverAndOneSize) {
@@ -166,7 +198,8 @@ TEST(VerifyWorkload, AGroupGoesRound) {
 TEST(VerifyWorkload, RanksOutsideAGroupHaveNothingToSay) {
   // The ends of a pipeline of three share a communicator that the middle has no part in.
   const std::string start = "alloc b0 512 temporaries s0 a\n";
-  const Program end = parse_program(start + "create communicator g0\ncollective s0 g0 all_reduce 512 b0 -> b0\n");
+  const Program end =
+      parse_program(start + "create communicator g0\ncollective s0 g0 all_reduce sum bool 512 b0 -> b0\n");
   const Workload job{{end, parse_program(start)}, {0, 1, 0}, {{"ends", {{2, 1, 2}}}}};
   EXPECT_EQ(joined(verify(job)), "");
 }
@@ -175,34 +208,34 @@ TEST(VerifyWorkload, RanksOutsideAGroupHaveNothingToSay) {
 
 TEST(VerifyWorkload, UnevenSizesBelongToTheCallAndNotToAMember) {
   // Rank 0 keeps 512 bytes, sends 256 and gets 512; the larger sides are 1024 and 768 bytes.
-  EXPECT_EQ(between("collective s0 g0 all_to_all 1024 b1 -> b0 m0 sends 512 256 receives 512 512\n",
-                    "collective s0 g0 all_to_all 768 b1 -> b0 m0 sends 512 256 receives 256 256\n"),
+  EXPECT_EQ(between("collective s0 g0 all_to_all bool 1024 b1 -> b0 m0 sends 512 256 receives 512 512\n",
+                    "collective s0 g0 all_to_all bool 768 b1 -> b0 m0 sends 512 256 receives 256 256\n"),
             "");
-  EXPECT_EQ(between("collective s0 g0 all_gather 384 b1 -> b0 m4 sends 128 128 receives 128 256\n",
-                    "collective s0 g0 all_gather 384 b1 -> b0 m4 sends 256 256 receives 128 256\n"),
+  EXPECT_EQ(between("collective s0 g0 all_gather bool 384 b1 -> b0 m4 sends 128 128 receives 128 256\n",
+                    "collective s0 g0 all_gather bool 384 b1 -> b0 m4 sends 256 256 receives 128 256\n"),
             "");
-  EXPECT_EQ(between("collective s0 g0 reduce_scatter 384 b1 -> b0 m4 sends 128 256 receives 128 128\n",
-                    "collective s0 g0 reduce_scatter 384 b1 -> b0 m4 sends 128 256 receives 256 256\n"),
+  EXPECT_EQ(between("collective s0 g0 reduce_scatter sum bool 384 b1 -> b0 m4 sends 128 256 receives 128 128\n",
+                    "collective s0 g0 reduce_scatter sum bool 384 b1 -> b0 m4 sends 128 256 receives 256 256\n"),
             "");
 }
 
 TEST(VerifyWorkload, WhatOneSendsIsWhatTheOtherReceives) {
-  EXPECT_EQ(between("collective s0 g0 all_to_all 1024 b1 -> b0 m0 sends 512 256 receives 512 512\n",
-                    "collective s0 g0 all_to_all 768 b1 -> b0 m0 sends 512 256 receives 200 256\n"),
+  EXPECT_EQ(between("collective s0 g0 all_to_all bool 1024 b1 -> b0 m0 sends 512 256 receives 512 512\n",
+                    "collective s0 g0 all_to_all bool 768 b1 -> b0 m0 sends 512 256 receives 200 256\n"),
             "all_to_all m0: rank 0 (place 0 in communicator pair) sends 256 bytes to rank 1 (place 1 in communicator "
             "pair), which receives 200 from it\n");
-  EXPECT_EQ(between("collective s0 g0 all_to_all 512 b1 -> b0 m0 sends 512 receives 512\n",
-                    "collective s0 g0 all_to_all 768 b1 -> b0 m0 sends 512 256 receives 256 256\n"),
+  EXPECT_EQ(between("collective s0 g0 all_to_all bool 512 b1 -> b0 m0 sends 512 receives 512\n",
+                    "collective s0 g0 all_to_all bool 768 b1 -> b0 m0 sends 512 256 receives 256 256\n"),
             "all_to_all m0: rank 0 (place 0 in communicator pair) sends to 1 places and receives from 1, in a group of "
             "2\n");
 }
 
 TEST(VerifyWorkload, MembersCallTheSameMatrices) {
-  const std::string first = "collective s0 g0 all_to_all 512 b1 -> b0 m0 sends 256 256 receives 256 256\n";
-  const std::string second = "collective s0 g0 all_to_all 512 b1 -> b0 m1 sends 256 256 receives 256 256\n";
+  const std::string first = "collective s0 g0 all_to_all bool 512 b1 -> b0 m0 sends 256 256 receives 256 256\n";
+  const std::string second = "collective s0 g0 all_to_all bool 512 b1 -> b0 m1 sends 256 256 receives 256 256\n";
   EXPECT_EQ(between(first + second, first + second), "");
   EXPECT_EQ(between(first + second, second + first), differ);
-  EXPECT_EQ(between(first, "collective s0 g0 all_to_all 512 b1 -> b0\n"), differ);
+  EXPECT_EQ(between(first, "collective s0 g0 all_to_all bool 512 b1 -> b0\n"), differ);
 }
 
 // Groups of one communicator have values of their own.
@@ -210,7 +243,7 @@ TEST(VerifyWorkload, EachGroupIsCheckedByItself) {
   const auto says = [](const std::string& row) {
     return parse_program(
         "create communicator g0\nalloc b0 512 temporaries s0 a\nalloc b1 512 temporaries s0 a\n"
-        "collective s0 g0 all_to_all " +
+        "collective s0 g0 all_to_all bool " +
         row + "\n");
   };
   const Workload job{
@@ -228,14 +261,15 @@ TEST(VerifyWorkload, EachGroupIsCheckedByItself) {
 TEST(Verify, ARowFitsItsCollective) {
   const std::string start = "create communicator g0\nalloc b0 512 temporaries s0 a\nalloc b1 512 temporaries s0 a\n";
   const auto told = [&](const std::string& line) { return findings(start + "collective s0 g0 " + line + "\n"); };
-  EXPECT_EQ(told("all_to_all 3 b0 -> b1 m0 sends 1 2 receives 0 3"), "");
-  EXPECT_NE(told("all_gather 3 b0 -> b1 m0 sends 1 2 receives 1 2").find("an all-gather sends everyone the same"),
+  EXPECT_EQ(told("all_to_all bool 3 b0 -> b1 m0 sends 1 2 receives 0 3"), "");
+  EXPECT_NE(told("all_gather bool 3 b0 -> b1 m0 sends 1 2 receives 1 2").find("an all-gather sends everyone the same"),
             std::string::npos);
-  EXPECT_NE(told("reduce_scatter 3 b0 -> b1 m0 sends 1 2 receives 1 2").find("receives as much from everyone"),
+  EXPECT_NE(told("reduce_scatter sum bool 3 b0 -> b1 m0 sends 1 2 receives 1 2").find("receives as much from everyone"),
             std::string::npos);
-  EXPECT_NE(told("broadcast 0 b0 -> b1 m0 sends receives").find("has no parts that could be uneven"),
+  EXPECT_NE(told("broadcast bool 0 b0 -> b1 m0 sends receives").find("has no parts that could be uneven"),
             std::string::npos);
-  EXPECT_NE(told("all_to_all 3 b0 -> b1 m0 sends 1 2 receives 0 3\ncollective s0 g0 all_to_all 3 b0 -> b1 m0 sends 2 1 "
+  EXPECT_NE(told("all_to_all bool 3 b0 -> b1 m0 sends 1 2 receives 0 3\ncollective s0 g0 all_to_all bool 3 b0 -> b1 m0 "
+                 "sends 2 1 "
                  "receives 0 3")
                 .find("another row of its matrix came before it"),
             std::string::npos);
@@ -245,8 +279,8 @@ TEST(Verify, ARowFitsItsCollective) {
 
 TEST(Verify, KernelsAndCommunicatorsWorkOnTheDevice) {
   const std::string start = "create communicator g0\nalloc b0 512 temporaries s0 a pinned\n";
-  for (const std::string use :
-       {"launch s0 fill 0+1 -> b0", "collective s0 g0 broadcast 1 b0 -> b0", "exchange s0 g0 send +1 b0"})
+  for (const std::string use : {"launch s0 fill(value=0) -> b0:bool[1]", "collective s0 g0 broadcast bool 1 b0 -> b0",
+                                "exchange s0 g0 send +1 b0"})
     EXPECT_EQ(findings(start + use), "op 2: " + use + ": b0 is in pinned memory of the host\n");
 }
 

@@ -17,7 +17,7 @@ communicator embedding 2/1/3 1/4/1
 ranks 0 1 0 1
 program
 alloc b0 512 temporaries s0 a
-launch s0 fill 0+512 -> b0
+launch s0 fill(value=0) -> b0:bool[1]
 free b0
 program
 mark forward 1 0 layers.0
@@ -88,9 +88,9 @@ program
 alloc b0 512 temporaries s0 a
 alloc b1 512 temporaries s0 a pinned
 memcpy s0 512 b0 -> b1
-collective s0 g0 all_to_all 512 b0 -> b0 m7 sends 0 512 receives 0 256
+collective s0 g0 all_to_all bool 512 b0 -> b0 m7 sends 0 512 receives 0 256
 program
-collective s0 g0 all_to_all 512 b0 -> b0 m7 sends 256 0 receives 512 0
+collective s0 g0 all_to_all bool 512 b0 -> b0 m7 sends 256 0 receives 512 0
 )";
   EXPECT_EQ(text(parse_workload(job)), job);
 }

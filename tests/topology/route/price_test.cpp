@@ -51,34 +51,36 @@ TEST(Price, ASlotIsPricedByWhatTheProgramDoesWithIt) {
   CommunicatorUse reduces = idle, shards = idle, both = idle;
   reduces.reduces = shards.shards = both.reduces = both.shards = true;
   const auto priced = [&](const std::string& ops) { return price(one_group(8, ops), on).of(Rank{3}).of(CommSlot{0}); };
-  EXPECT_EQ(priced("collective s0 g0 all_reduce 512 b0 -> b0\n"), communicator(on, reduces));
-  EXPECT_EQ(priced("collective s0 g0 broadcast 512 b0 -> b0\n"), communicator(on, reduces));
-  EXPECT_EQ(priced("collective s0 g0 all_gather 512 b0 -> b1\n"), communicator(on, shards));
-  EXPECT_EQ(priced("collective s0 g0 reduce_scatter 512 b0 -> b1\n"), communicator(on, shards));
-  EXPECT_EQ(priced("collective s0 g0 reduce_scatter 512 b0 -> b1\ncollective s0 g0 all_reduce 512 b0 -> b0\n"),
-            communicator(on, both));
+  EXPECT_EQ(priced("collective s0 g0 all_reduce sum bool 512 b0 -> b0\n"), communicator(on, reduces));
+  EXPECT_EQ(priced("collective s0 g0 broadcast bool 512 b0 -> b0\n"), communicator(on, reduces));
+  EXPECT_EQ(priced("collective s0 g0 all_gather bool 512 b0 -> b1\n"), communicator(on, shards));
+  EXPECT_EQ(priced("collective s0 g0 reduce_scatter sum bool 512 b0 -> b1\n"), communicator(on, shards));
+  EXPECT_EQ(
+      priced(
+          "collective s0 g0 reduce_scatter sum bool 512 b0 -> b1\ncollective s0 g0 all_reduce sum bool 512 b0 -> b0\n"),
+      communicator(on, both));
 }
 
 TEST(Price, EverySlotHasItsOwnPrice) {
   const Cluster on = cluster(4);
-  const Prices prices =
-      price(one_group(8, "collective s0 g0 all_reduce 1 b0 -> b0\ncollective s0 g1 all_gather 1 b0 -> b1\n",
-                      {{"pairs", {{2, 1}}}}),
-            on);
+  const Prices prices = price(
+      one_group(8, "collective s0 g0 all_reduce sum bool 1 b0 -> b0\ncollective s0 g1 all_gather bool 1 b0 -> b1\n",
+                {{"pairs", {{2, 1}}}}),
+      on);
   EXPECT_EQ(prices.of(Rank{0}).of(CommSlot{0}),
             communicator(on, {.ranks = 8, .local = 4, .nodes = 2, .reduces = true}));
   EXPECT_EQ(prices.of(Rank{0}).of(CommSlot{1}), communicator(on, {.ranks = 2, .local = 2, .nodes = 1, .shards = true}));
 }
 
 TEST(Price, RanksWhoseGroupsLieAlikeShareAnEntry) {
-  EXPECT_EQ(price(one_group(8, "collective s0 g0 all_reduce 1 b0 -> b0\n"), cluster(8)).entries.size(), 1u);
-  EXPECT_EQ(price(one_group(8, "collective s0 g0 all_reduce 1 b0 -> b0\n"), cluster(4)).entries.size(), 1u);
+  EXPECT_EQ(price(one_group(8, "collective s0 g0 all_reduce sum bool 1 b0 -> b0\n"), cluster(8)).entries.size(), 1u);
+  EXPECT_EQ(price(one_group(8, "collective s0 g0 all_reduce sum bool 1 b0 -> b0\n"), cluster(4)).entries.size(), 1u);
 }
 
 TEST(Price, RanksAreSplitWhereTheirGroupsLieDifferently) {
   // Six ranks on nodes of four: four of the group on the first node, two on the second.
   const Cluster on = cluster(4);
-  const Prices prices = price(one_group(6, "collective s0 g0 all_gather 1 b0 -> b1\n"), on);
+  const Prices prices = price(one_group(6, "collective s0 g0 all_gather bool 1 b0 -> b1\n"), on);
   ASSERT_EQ(prices.entries.size(), 2u);
   EXPECT_EQ(prices.entry_of_rank, (std::vector<std::int32_t>{0, 0, 0, 0, 1, 1}));
   EXPECT_EQ(prices.of(Rank{5}).of(CommSlot{0}), communicator(on, {.ranks = 6, .local = 2, .nodes = 2, .shards = true}));
@@ -121,7 +123,7 @@ TEST(Price, MessagesThroughPairsAreSeveralCommunicators) {
 
 TEST(Price, VariablesOfNcclCount) {
   const Cluster on = cluster(8);
-  const Workload workload = one_group(8, "collective s0 g0 all_gather 512 b0 -> b1\n");
+  const Workload workload = one_group(8, "collective s0 g0 all_gather bool 512 b0 -> b1\n");
   NcclSettings fewer;
   fewer.max_ctas = 2;
   EXPECT_LT(price(workload, on, fewer).of(Rank{0}).of(CommSlot{0}).bytes,
@@ -130,7 +132,7 @@ TEST(Price, VariablesOfNcclCount) {
 
 TEST(Price, ProgramsThatDoDifferentThingsHaveDifferentPrices) {
   const Cluster on = cluster(8);
-  Workload workload = one_group(4, "collective s0 g1 all_gather 1 b0 -> b1\n", {{"pairs", {{2, 1}}}});
+  Workload workload = one_group(4, "collective s0 g1 all_gather bool 1 b0 -> b1\n", {{"pairs", {{2, 1}}}});
   workload.programs.push_back(parse_program("alloc b0 512 temporaries s0 a\n"));
   workload.program_of_rank = {0, 0, 1, 1};
   const Prices prices = price(workload, on);
@@ -138,7 +140,7 @@ TEST(Price, ProgramsThatDoDifferentThingsHaveDifferentPrices) {
 }
 
 TEST(Price, CommunicatorsOfThousandsOfRanksArePricedQuickly) {
-  const Prices prices = price(one_group(16384, "collective s0 g0 all_reduce 1 b0 -> b0\n"), cluster(8));
+  const Prices prices = price(one_group(16384, "collective s0 g0 all_reduce sum bool 1 b0 -> b0\n"), cluster(8));
   EXPECT_EQ(prices.entries.size(), 1u);
   EXPECT_EQ(prices.entry_of_rank.size(), 16384u);
 }

@@ -8,7 +8,7 @@
 
 #include "sim/base/ensure.hpp"
 
-namespace tidemark::parallel::torch {
+namespace tidemark::sim {
 
 /// Sizes or strides of a tensor, dimension by dimension, in place: no tensor of a model has more dimensions.
 class Shape {
@@ -60,4 +60,4 @@ class Shape {
   std::size_t size_ = 0;
 };
 
-}  // namespace tidemark::parallel::torch
+}  // namespace tidemark::sim
