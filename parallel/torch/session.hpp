@@ -28,7 +28,7 @@ class PackedTensor {
   virtual ~PackedTensor() = default;
   virtual Tensor unpack(Session& session) = 0;
 };
-/// The pack hook of torch.autograd.graph.saved_tensors_hooks; null where the tensor is saved as it is.
+/// The pack hook of torch.autograd.built.saved_tensors_hooks; null where the tensor is saved as it is.
 using PackHook = std::function<std::unique_ptr<PackedTensor>(const Tensor&)>;
 
 /// Memory that a kernel works in besides its operands, where it needs any.
@@ -104,6 +104,7 @@ class Session {
   void record_stream(const Tensor& tensor, StreamId stream) { process.borrow(tensor.buffer(), stream); }
   /// From now on the storage counts as that.
   void reclassify(const Tensor& tensor, Category category);
+  void relabel(const Tensor& tensor, LabelId label);
 
   /// A node for an operation on these inputs; none where no gradient will be asked for.
   [[nodiscard]] Ref<Node> node(Operands inputs);
@@ -112,6 +113,8 @@ class Session {
   [[nodiscard]] Saved save(const Tensor& tensor);
   /// What a backward pass will need counts as saved, or as recomputed.
   void keep(const Tensor& tensor);
+  /// The same of what a function saves as it is, without hooks.
+  void keep_saved(const Tensor& tensor);
   /// What was saved, made again where it was packed.
   [[nodiscard]] Tensor unpack(const Saved& saved);
 
@@ -228,7 +231,7 @@ class Autocast {
   std::optional<DType> before_;
 };
 
-/// torch.autograd.graph.saved_tensors_hooks: what is saved is packed, and unpacked when it is asked for.
+/// torch.autograd.built.saved_tensors_hooks: what is saved is packed, and unpacked when it is asked for.
 class SavedTensorsHooks {
  public:
   SavedTensorsHooks(Session& session, PackHook pack)
