@@ -30,8 +30,7 @@ struct Case {
 
   [[nodiscard]] Program program() const {
     const Runtime runtime = megatron_runtime({}, {}, Target{});
-    const BuiltModel built =
-        build_model(llama(80, 8192, 64, 28672), {.cross_entropy = CrossEntropy::TransformerEngine});
+    const BuiltModel built = build_model(llama(80, 8192, 64, 28672), {});
     Layout layout;
     layout.tensor = 8;
     layout.sequence_parallel = true;

@@ -19,9 +19,11 @@ void Recorder::attach() {
 }
 
 void Recorder::renamed(const std::string& tensor, const std::string& now) {
-  for (Recording::Operation& op : recording_.operations)
+  for (Recording::Operation& op : recording_.operations) {
+    if (!op.outputs.empty() && op.outputs.front() == tensor) op.name = now.substr(0, now.find('@'));
     for (std::vector<std::string>* names : {&op.inputs, &op.outputs, &op.saved})
       std::replace(names->begin(), names->end(), tensor, now);
+  }
   std::replace(saved_.begin(), saved_.end(), tensor, now);
 }
 

@@ -28,7 +28,7 @@ class PackedTensor {
   virtual ~PackedTensor() = default;
   virtual Tensor unpack(Session& session) = 0;
 };
-/// The pack hook of torch.autograd.built.saved_tensors_hooks; null where the tensor is saved as it is.
+/// The pack hook of torch.autograd.graph.saved_tensors_hooks; null where the tensor is saved as it is.
 using PackHook = std::function<std::unique_ptr<PackedTensor>(const Tensor&)>;
 
 /// Memory that a kernel works in besides its operands, where it needs any.
@@ -231,7 +231,7 @@ class Autocast {
   std::optional<DType> before_;
 };
 
-/// torch.autograd.built.saved_tensors_hooks: what is saved is packed, and unpacked when it is asked for.
+/// torch.autograd.graph.saved_tensors_hooks: what is saved is packed, and unpacked when it is asked for.
 class SavedTensorsHooks {
  public:
   SavedTensorsHooks(Session& session, PackHook pack)
