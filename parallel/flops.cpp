@@ -1,38 +1,37 @@
 #include "parallel/flops.hpp"
 
-#include "sim/base/overloaded.hpp"
+#include "parallel/built_model.hpp"
+#include "parallel/frameworks/megatron/training.hpp"
 
 namespace tidemark::parallel {
+namespace {
 
-double forward_operations(const ModelGraph& graph, std::int64_t sequence) {
-  const double tokens = static_cast<double>(sequence);
-  const double nothing = 0;
+double operations_of(const Program& program, const Kernel& kernel) {
+  const auto size = [&](std::size_t input, std::size_t dimension) {
+    return program[kernel.inputs[input]].sizes[dimension];
+  };
+  if (kernel.operation == Operation::Matmul)
+    return 2 * static_cast<double>(size(0, 0)) * static_cast<double>(size(1, 0) * size(1, 1));
+  if (kernel.operation != Operation::Attention) return 0;
+  // Two products of queries, keys and values, half of each masked.
+  const double tokens = static_cast<double>(size(0, 1));
+  return 2 * tokens * tokens * static_cast<double>(size(0, 2) * size(0, 3));
+}
+
+}  // namespace
+
+double forward_operations(const Model& model, std::int64_t sequence) {
+  // Of every way to compute it alike: here attention is one kernel, and no row of the vocabulary is padding.
+  const Train train{.sequence_length = sequence, .global_batch = 1, .attention = AttentionKernel::Fused};
+  Model unpadded = model;
+  unpadded.vocabulary_extra = 0;
+  unpadded.vocabulary_multiple = 1;
+  const BuiltModel built = build_model(unpadded, {.attention = train.attention});
+  const Runtime runtime = megatron_runtime({}, {}, {});
+  const Program program = megatron::lower_forward({built, {}, train, runtime});
   double operations = 0;
-  for (const Operator& op : graph.operators) {
-    const auto product = [&] {
-      const Parameter& weight = graph[op.parameters.front()];
-      return 2 * tokens * static_cast<double>(weight.rows * weight.columns);
-    };
-    // Two products of queries, keys and values, half of each masked.
-    const auto attention = [&] {
-      return 2 * tokens * tokens * static_cast<double>(graph.model.heads * graph.model.head_dim);
-    };
-    operations += std::visit(Overloaded{
-                                 [&](const Embedding&) { return nothing; },
-                                 [&](const Norm&) { return nothing; },
-                                 [&](const Linear&) { return product(); },
-                                 [&](const Rotary&) { return nothing; },
-                                 [&](const Split&) { return nothing; },
-                                 [&](const Transpose&) { return nothing; },
-                                 [&](const SelfAttention&) { return attention(); },
-                                 [&](const ScoredAttention&) { return attention(); },
-                                 [&](const PointwiseActivation&) { return nothing; },
-                                 [&](const Residual&) { return nothing; },
-                                 [&](const Head&) { return product(); },
-                                 [&](const Loss&) { return nothing; },
-                             },
-                             op.type);
-  }
+  for (const Op& op : program.ops)
+    if (const auto* launch = std::get_if<Launch>(&op)) operations += operations_of(program, program[launch->kernel]);
   return operations;
 }
 

@@ -5,7 +5,7 @@
 namespace tidemark::parallel {
 
 Communicators communicators_of(const LoweringInput& input) {
-  return communicators(input.layout, input.graph.model.tied_embeddings,
+  return communicators(input.layout, input.built.model.tied_embeddings,
                        input.runtime.collectives_alone ? Alone::Calls : Alone::Skips);
 }
 

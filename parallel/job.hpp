@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "parallel/graph.hpp"
+#include "parallel/built_model.hpp"
 #include "parallel/layout.hpp"
 #include "parallel/mesh.hpp"
 #include "parallel/runtime/runtime.hpp"
@@ -14,7 +14,7 @@ namespace tidemark::parallel {
 
 /// What the lowering is asked for. `train.attention` is settled, and `layout` is possible for the model: readers check.
 struct LoweringInput {
-  const ModelGraph& graph;
+  const BuiltModel& built;
   const Layout& layout;
   const Train& train;
   const Runtime& runtime;

@@ -17,7 +17,7 @@ namespace tidemark::parallel {
 namespace {
 
 std::vector<Stage> chunks_of(const LoweringInput& input, std::int32_t pipeline) {
-  return chunks_of_rank(static_cast<std::int32_t>(input.graph.model.layers), input.layout, pipeline);
+  return chunks_of_rank(static_cast<std::int32_t>(input.built.model.layers), input.layout, pipeline);
 }
 
 // What a data-parallel rank keeps optimizer state for, chunk after chunk.
@@ -33,13 +33,13 @@ std::vector<ShardPiece> pieces_of(const std::vector<BufferLayout>& buffers, std:
 std::vector<Role> roles(const LoweringInput& input) {
   const Layout& layout = input.layout;
   const Mesh mesh = dense_mesh(layout);
-  const Sizes sizes = sizes_of(input.graph.model, layout, input.train, input.runtime);
+  const Sizes sizes = sizes_of(input.built.model, layout, input.train, input.runtime);
   std::vector<Role> found;
   for (std::int32_t p = 0; p < layout.pipeline; ++p) {
     std::vector<BufferLayout> buffers;
     for (const Stage& chunk : chunks_of(input, p))
-      buffers.push_back(buffer_layout(input.graph, stage_parameters(input.graph, chunk, input.runtime), sizes,
-                                      input.runtime, chunk, layout.sharding, layout.data));
+      buffers.push_back(buffer_layout(input.built, stage_parameters(input.built, chunk), sizes, input.runtime, chunk,
+                                      layout.sharding, layout.data));
     std::map<std::vector<ShardPiece>, std::size_t> known;  // pieces -> role
     for (std::int32_t d = 0; d < layout.data; ++d) {
       const Coordinates first{.data = d, .pipeline = p};

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "parallel/graph.hpp"
+#include "parallel/built_model.hpp"
 #include "parallel/layout.hpp"
 #include "parallel/runtime/runtime.hpp"
 #include "parallel/stages.hpp"
@@ -12,8 +12,8 @@
 
 namespace tidemark::parallel {
 
-/// What a rank holds of the graph's values and parameters, in elements and bytes: the one place where padding and the
-/// cuts of tensor and sequence parallelism are applied.
+/// What a rank holds of a model's parameters, and of tokens: the one place where padding and the cuts of tensor and
+/// sequence parallelism are applied.
 struct Sizes {
   std::int64_t tokens = 0;  ///< of one micro-batch
   std::int64_t micro_batch = 1;
@@ -22,11 +22,6 @@ struct Sizes {
   DType compute = DType::BF16;
   std::int64_t vocabulary = 0;  ///< padded, whole
 
-  [[nodiscard]] DType dtype(Precision precision) const;
-  [[nodiscard]] std::int64_t elements(const Value& value) const;
-  [[nodiscard]] Bytes bytes(const Value& value) const { return elements(value) * size_of(dtype(value.precision)); }
-  /// The same value whole on one rank: gathered along the sequence.
-  [[nodiscard]] Bytes gathered_bytes(const Value& value) const;
   /// Rows and columns of the rank's part of a weight.
   [[nodiscard]] std::int64_t rows(const Parameter& parameter) const;
   [[nodiscard]] std::int64_t columns(const Parameter& parameter) const;
@@ -35,10 +30,9 @@ struct Sizes {
 
 [[nodiscard]] Sizes sizes_of(const Model& model, const Layout& layout, const Train& train, const Runtime& runtime);
 
-/// The parameters of a stage in the order in which the runtime registers them. A tied head's weight counts on the last
+/// The parameters of a stage in the order in which its modules register them. A tied head's weight counts on the last
 /// stage too, as the copy that it is.
-[[nodiscard]] std::vector<ParameterId> stage_parameters(const ModelGraph& graph, const Stage& stage,
-                                                        const Runtime& runtime);
+[[nodiscard]] std::vector<ParameterId> stage_parameters(const BuiltModel& built, const Stage& stage);
 
 /// A piece of a parameter that one data-parallel rank keeps optimizer state for.
 struct ShardPiece {
@@ -71,7 +65,7 @@ struct BufferLayout {
 
 /// Sharded buffers are padded so that each bucket's `shards` equal parts start well aligned; others are not padded at
 /// all. `stage` is where the parameters are: later stages have one bucket.
-[[nodiscard]] BufferLayout buffer_layout(const ModelGraph& graph, const std::vector<ParameterId>& parameters,
+[[nodiscard]] BufferLayout buffer_layout(const BuiltModel& built, const std::vector<ParameterId>& parameters,
                                          const Sizes& sizes, const Runtime& runtime, const Stage& stage,
                                          Sharding sharding, std::int32_t shards);
 

@@ -93,12 +93,12 @@ Runtime runtime_of(const Scenario& scenario) {
                        target_of(scenario.cluster));
 }
 
-GraphOptions graph_options_of(const Scenario& scenario) {
-  GraphOptions options = graph_options(scenario.train);
+ModelOptions model_options_of(const Scenario& scenario) {
+  ModelOptions options{.attention = scenario.train.attention};
   if (!scenario.runtime.rope_fusion) options.rotary = RotaryKernel::Unfused;
   options.fused_gate = fused_activation(scenario);
   const bool in_fp32 = scenario.runtime.softmax_in_fp32 || scenario.runtime.query_key_scaling;
-  if (!scenario.runtime.masked_softmax_fusion && in_fp32) options.softmax_precision = Precision::Fp32;
+  if (!scenario.runtime.masked_softmax_fusion && in_fp32) options.softmax_precision = SoftmaxPrecision::Fp32;
   return options;
 }
 
@@ -111,7 +111,7 @@ NcclSettings nccl_settings(const RuntimeChoice& runtime) {
 JobOutline::JobOutline(const Scenario& asked)
     : scenario(settled(asked)),
       runtime(runtime_of(scenario)),
-      graph(build_model(scenario.model, graph_options_of(scenario))),
+      built(build_model(scenario.model, model_options_of(scenario))),
       roles(parallel::roles(lowering())) {
   TimingClasses classes = timing_classes(roles, lower_role_of(lowering()));
   role_of_program = std::move(classes.first_role);

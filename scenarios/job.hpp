@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "parallel/graph.hpp"
+#include "parallel/built_model.hpp"
 #include "parallel/lower.hpp"
 #include "scenarios/scenario.hpp"
 #include "sim/clock/folding.hpp"
@@ -22,7 +22,7 @@ struct JobOutline {
 
   Scenario scenario;  ///< its attention kernel settled
   Runtime runtime;
-  ModelGraph graph;
+  BuiltModel built;
   std::vector<Role> roles;
   std::vector<std::size_t> role_of_program;  ///< by program of the outline: whose it is
   RepeatingWorkload outline;                 ///< one program for each class of roles that take equally long
@@ -30,7 +30,7 @@ struct JobOutline {
   Folding folding;   ///< of the outline at `prices`
   TimePrices times;  ///< of `folding`, where transfers share links
 
-  [[nodiscard]] LoweringInput lowering() const { return {graph, scenario.layout, scenario.train, runtime}; }
+  [[nodiscard]] LoweringInput lowering() const { return {built, scenario.layout, scenario.train, runtime}; }
   [[nodiscard]] const Role& role_of(Rank rank) const;
   /// The program that stands for the role on the clock.
   [[nodiscard]] std::size_t program_of(const Role& role) const {
@@ -51,7 +51,7 @@ struct Job : JobOutline {
 
 /// The habits of the framework that runs the scenario, and what they make of its model. Attention has to be settled.
 [[nodiscard]] Runtime runtime_of(const Scenario& scenario);
-[[nodiscard]] GraphOptions graph_options_of(const Scenario& scenario);
+[[nodiscard]] ModelOptions model_options_of(const Scenario& scenario);
 
 /// What NCCL's memory depends on besides the cluster.
 [[nodiscard]] NcclSettings nccl_settings(const RuntimeChoice& runtime);

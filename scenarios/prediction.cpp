@@ -112,7 +112,7 @@ StepPrediction step_of(const Job& job, const Trace& trace, const PredictOptions&
                              : s.train.precision == DType::FP16 ? peak.fp16
                                                                 : peak.fp32;
   // Backward takes twice the forward pass.
-  found.mfu = 3 * forward_operations(job.graph, s.train.sequence_length) * sequences / seconds / s.gpus /
+  found.mfu = 3 * forward_operations(s.model, s.train.sequence_length) * sequences / seconds / s.gpus /
               static_cast<double>(rate.count());
   return found;
 }
@@ -161,7 +161,7 @@ Prediction predict(const Job& job, const Trace& trace, const Progress& progress,
 
   Prediction prediction;
   prediction.scenario = job.scenario;
-  prediction.parameters = parameter_count(job.graph);
+  prediction.parameters = parameter_count(job.built);
   prediction.communicators = job.timed.communicators;
   prediction.deadlock = deadlock_of(job.timed, job.folding, trace);
   prediction.completed = !prediction.deadlock;

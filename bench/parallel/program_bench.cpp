@@ -30,8 +30,7 @@ struct Case {
 
   [[nodiscard]] Program program() const {
     const Runtime runtime = megatron_runtime({}, {}, Target{});
-    const ModelGraph graph =
-        build_model(llama(80, 8192, 64, 28672), {.cross_entropy = CrossEntropy::TransformerEngine});
+    const BuiltModel built = build_model(llama(80, 8192, 64, 28672), {});
     Layout layout;
     layout.tensor = 8;
     layout.sequence_parallel = true;
@@ -43,7 +42,7 @@ struct Case {
     train.global_batch = 2 * micro_batches_;
     train.attention = AttentionKernel::Fused;
     train.cross_entropy = CrossEntropy::TransformerEngine;
-    const LoweringInput input{graph, layout, train, runtime};
+    const LoweringInput input{built, layout, train, runtime};
     return lower_role(input, roles(input).front());
   }
 
@@ -62,8 +61,8 @@ Program plain_pytorch(std::int64_t micro_batches, Recompute recompute) {
   train.master_dtype = DType::FP32;
   train.recompute.kind = recompute;
   const Runtime runtime = pytorch_runtime({}, {}, Target{});
-  const ModelGraph graph = build_model(llama(32, 4096, 32, 14336), {});
-  const LoweringInput input{graph, layout, train, runtime};
+  const BuiltModel built = build_model(llama(32, 4096, 32, 14336), {});
+  const LoweringInput input{built, layout, train, runtime};
   return lower_every_pass(input, roles(input).front());
 }
 

@@ -79,8 +79,8 @@ void enumerate(benchmark::State& state) {
 void bounded(benchmark::State& state, bool from_scratch) {
   const std::vector<Scenario> all = candidates(default_space(), 71);
   std::int64_t bounded = 0;
-  SharedGraphs graphs;
-  Bounder shared(graphs);
+  SharedModels models;
+  Bounder shared(models);
   const auto bound = [&](Bounder& bounder) {
     for (const Scenario& scenario : all) {
       benchmark::DoNotOptimize(bounder.memory(scenario));
@@ -94,7 +94,7 @@ void bounded(benchmark::State& state, bool from_scratch) {
       bound(shared);
       continue;
     }
-    SharedGraphs own;
+    SharedModels own;
     Bounder fresh(own);
     bound(fresh);
   }
@@ -103,8 +103,8 @@ void bounded(benchmark::State& state, bool from_scratch) {
 
 void bracketed(benchmark::State& state) {
   const std::vector<Scenario> all = candidates(default_space(), 71);
-  SharedGraphs graphs;
-  Bounder bounder(graphs);
+  SharedModels models;
+  Bounder bounder(models);
   for (const Scenario& scenario : all) benchmark::DoNotOptimize(bounder.step(scenario));
   for (auto _ : state)
     for (const Scenario& scenario : all) benchmark::DoNotOptimize(bounder.step(scenario));
@@ -113,17 +113,17 @@ void bracketed(benchmark::State& state) {
 
 void allocator_exact(benchmark::State& state) {
   const Scenario scenario = one_layout();
-  SharedGraphs graphs;
-  for (auto _ : state) benchmark::DoNotOptimize(exact_memory(scenario, graphs));
+  SharedModels models;
+  for (auto _ : state) benchmark::DoNotOptimize(exact_memory(scenario, models));
   state.SetItemsProcessed(state.iterations());
 }
 
 void clock(benchmark::State& state) {
   const Scenario scenario = one_layout();
-  SharedGraphs graphs;
+  SharedModels models;
   for (auto _ : state) {
     Figures figures;
-    add_exact_time(scenario, graphs, figures);
+    add_exact_time(scenario, models, figures);
     benchmark::DoNotOptimize(figures);
   }
   state.SetItemsProcessed(state.iterations());

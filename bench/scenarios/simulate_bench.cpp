@@ -81,11 +81,11 @@ name = "megatron"
 struct Programs {
   explicit Programs(const Scenario& scenario)
       : runtime(runtime_of(scenario)),
-        graph(build_model(scenario.model, graph_options_of(scenario))),
-        workload(lower_stages({graph, scenario.layout, scenario.train, runtime})) {}
+        built(build_model(scenario.model, model_options_of(scenario))),
+        workload(lower_stages({built, scenario.layout, scenario.train, runtime})) {}
 
   Runtime runtime;
-  ModelGraph graph;
+  BuiltModel built;
   Workload workload;
 };
 

@@ -54,27 +54,6 @@ Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settin
   Runtime runtime;
   runtime.name = "megatron";
   runtime.vocabulary_multiple = 128;  // --make-vocab-size-divisible-by
-  // core/transformer/attention.py makes the output projection before the QKV projection; TransformerEngine registers a
-  // fused norm's weight before the linear's own. A norm of a linear's output belongs to that linear (Megatron-Bridge
-  // models/common/te_layers.py TERowParallelLinearLayerNorm).
-  runtime.layer_parameter_order = {"attention.proj.weight",
-                                   "attention.proj.bias",
-                                   "attention.post_norm.weight",
-                                   "attention.post_norm.bias",
-                                   "attention.norm.weight",
-                                   "attention.norm.bias",
-                                   "attention.qkv.weight",
-                                   "attention.qkv.bias",
-                                   "attention.q_norm.weight",
-                                   "attention.k_norm.weight",
-                                   "mlp.norm.weight",
-                                   "mlp.norm.bias",
-                                   "mlp.fc1.weight",
-                                   "mlp.fc1.bias",
-                                   "mlp.fc2.weight",
-                                   "mlp.fc2.bias",
-                                   "mlp.post_norm.weight",
-                                   "mlp.post_norm.bias"};
   // core/distributed/param_and_grad_buffer.py: parameters start at multiples of 64 elements (128 bytes of bf16), and a
   // bucket ends at a multiple of 128 elements for each data-parallel rank.
   runtime.parameter_alignment = 64;
@@ -115,24 +94,6 @@ Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settin
   if (settings.local_layers) {
     // core/models/gpt/gpt_layer_specs.py get_gpt_layer_local_spec: norms of their own, linears of
     // core/tensor_parallel/layers.py, attention of core/transformer/dot_product_attention.py.
-    runtime.layer_parameter_order = {"attention.norm.weight",
-                                     "attention.norm.bias",
-                                     "attention.proj.weight",
-                                     "attention.proj.bias",
-                                     "attention.post_norm.weight",
-                                     "attention.post_norm.bias",
-                                     "attention.qkv.weight",
-                                     "attention.qkv.bias",
-                                     "attention.q_norm.weight",
-                                     "attention.k_norm.weight",
-                                     "mlp.norm.weight",
-                                     "mlp.norm.bias",
-                                     "mlp.fc1.weight",
-                                     "mlp.fc1.bias",
-                                     "mlp.fc2.weight",
-                                     "mlp.fc2.bias",
-                                     "mlp.post_norm.weight",
-                                     "mlp.post_norm.bias"};
     runtime.fused_norm_linear = false;
     runtime.framework_linears = true;
     runtime.persistent_scores = true;

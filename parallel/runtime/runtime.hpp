@@ -76,8 +76,6 @@ struct Runtime {
   std::optional<EagerHabits> eager;
 
   std::int64_t vocabulary_multiple = 1;  ///< the vocabulary is padded to this times the tensor-parallel degree
-  /// Within a layer, the order in which modules register their parameters; by the end of the graph's names.
-  std::vector<std::string> layer_parameter_order;
 
   std::int64_t parameter_alignment = 1;  ///< elements; of a parameter in a sharded contiguous buffer
   std::int64_t bucket_alignment = 1;     ///< elements; a sharded buffer ends at a multiple of lcm(this, data degree)

@@ -18,6 +18,15 @@ void Recorder::attach() {
     if (std::find(its.begin(), its.end(), tensor) == its.end()) its.push_back(std::move(tensor));
 }
 
+void Recorder::renamed(const std::string& tensor, const std::string& now) {
+  for (Recording::Operation& op : recording_.operations) {
+    if (!op.outputs.empty() && op.outputs.front() == tensor) op.name = now.substr(0, now.find('@'));
+    for (std::vector<std::string>* names : {&op.inputs, &op.outputs, &op.saved})
+      std::replace(names->begin(), names->end(), tensor, now);
+  }
+  std::replace(saved_.begin(), saved_.end(), tensor, now);
+}
+
 std::string text(const Recording& recording, const std::string& model) {
   std::int64_t trained = 0, elements = 0;
   for (const Recording::State& state : recording.state) {

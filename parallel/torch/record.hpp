@@ -49,6 +49,7 @@ class Recorder {
     function_ = recording_.operations.size();
   }
   void launched(Recording::Operation operation) { recording_.operations.push_back(std::move(operation)); }
+  void renamed(const std::string& tensor, const std::string& now);
   void saved(std::string tensor) { saved_.push_back(std::move(tensor)); }
 
   [[nodiscard]] Recording finish() && {

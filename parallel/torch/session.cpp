@@ -113,6 +113,12 @@ void Session::checkpointed(const Tensor& input, const Tensor& output) {
       {process.text(scope_), {name_of(input.buffer())}, {name_of(output.buffer())}, {name_of(input.buffer())}});
 }
 
+void Session::relabel(const Tensor& tensor, LabelId label) {
+  const std::string before = recorder != nullptr ? name_of(tensor.buffer()) : std::string();
+  process.relabel(tensor.buffer(), label);
+  if (recorder != nullptr) recorder->renamed(before, name_of(tensor.buffer()));
+}
+
 void Session::reclassify(const Tensor& tensor, Category category) { process.reclassify(tensor.buffer(), category); }
 
 void Session::give_up(Storage& storage) {
@@ -143,10 +149,14 @@ Saved Session::save(const Tensor& tensor) {
   Saved saved(saved_tensors_.make(saved_tensors_));
   if (pack_ != nullptr) saved->packed = (*pack_)(tensor);
   if (saved->packed) return saved;
-  keep(tensor);
-  if (recorder != nullptr) recorder->saved(name_of(tensor.buffer()));
+  keep_saved(tensor);
   saved->tensor = tensor.detached();
   return saved;
+}
+
+void Session::keep_saved(const Tensor& tensor) {
+  keep(tensor);
+  if (recorder != nullptr) recorder->saved(name_of(tensor.buffer()));
 }
 
 void Session::keep(const Tensor& tensor) {

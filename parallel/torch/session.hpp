@@ -104,6 +104,7 @@ class Session {
   void record_stream(const Tensor& tensor, StreamId stream) { process.borrow(tensor.buffer(), stream); }
   /// From now on the storage counts as that.
   void reclassify(const Tensor& tensor, Category category);
+  void relabel(const Tensor& tensor, LabelId label);
 
   /// A node for an operation on these inputs; none where no gradient will be asked for.
   [[nodiscard]] Ref<Node> node(Operands inputs);
@@ -112,6 +113,8 @@ class Session {
   [[nodiscard]] Saved save(const Tensor& tensor);
   /// What a backward pass will need counts as saved, or as recomputed.
   void keep(const Tensor& tensor);
+  /// The same of what a function saves as it is, without hooks.
+  void keep_saved(const Tensor& tensor);
   /// What was saved, made again where it was packed.
   [[nodiscard]] Tensor unpack(const Saved& saved);
 

@@ -151,13 +151,13 @@ class Training {
         place_(coordinates(job.scenario.layout, rank)),
         sizes_(sizes_of(job.scenario.model, job.scenario.layout, job.scenario.train, job.runtime)),
         micro_batches_(micro_batches_of(job.scenario.train, job.scenario.layout)) {
-    for (std::size_t p = 0; p < job.graph.parameters.size(); ++p)
-      by_name_.emplace(job.graph.parameters[p].name, ParameterId{static_cast<std::int32_t>(p)});
+    for (std::size_t p = 0; p < job.built.parameters.size(); ++p)
+      by_name_.emplace(job.built.parameters[p].name, ParameterId{static_cast<std::int32_t>(p)});
     const Layout& layout = job.scenario.layout;
     for (const Stage& stage :
          chunks_of_rank(static_cast<std::int32_t>(job.scenario.model.layers), layout, place_.pipeline))
-      layouts_.push_back(buffer_layout(job.graph, stage_parameters(job.graph, stage, job.runtime), sizes_, job.runtime,
-                                       stage, layout.sharding, layout.data));
+      layouts_.push_back(buffer_layout(job.built, stage_parameters(job.built, stage), sizes_, job.runtime, stage,
+                                       layout.sharding, layout.data));
   }
 
   [[nodiscard]] Program program() const {
@@ -172,7 +172,7 @@ class Training {
   }
 
   [[nodiscard]] WholeParameter whole(const std::string& name) const {
-    return {job_.graph[by_name_.at(name)], job_.scenario.model, sizes_, place_.tensor};
+    return {job_.built[by_name_.at(name)], job_.scenario.model, sizes_, place_.tensor};
   }
   [[nodiscard]] bool knows(const std::string& name) const { return by_name_.contains(name); }
   [[nodiscard]] std::string found() && { return std::move(archive_).text(); }
@@ -182,7 +182,7 @@ class Training {
     const Train& train = job_.scenario.train;
     const std::string name(tensor);
     if (const auto known = by_name_.find(name); known != by_name_.end()) {
-      const Parameter& parameter = job_.graph[known->second];
+      const Parameter& parameter = job_.built[known->second];
       const double drawn = normal(seed_of(name), whole(name).place(element));
       const bool scale = name.ends_with("norm.weight");
       return scale && !job_.scenario.model.zero_centered_norms ? 1 + 0.1 * drawn
@@ -217,7 +217,7 @@ class Training {
       const std::string suffix = layouts_.size() > 1 ? fmt::format("[{}]", chunk) : "";
       for (const BufferLayout::Place& place :
            sharded&& kind == Kind::Gradient ? its.places_in(place_.data, layout.data) : its.places) {
-        const std::string& name = job_.graph[place.parameter].name;
+        const std::string& name = job_.built[place.parameter].name;
         const auto all = std::ranges::find(its.places, place.parameter, &BufferLayout::Place::parameter);
         const bool own = kind == Kind::Parameter && !sharded;
         const BufferId buffer =

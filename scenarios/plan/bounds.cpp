@@ -243,13 +243,13 @@ bool Bounder::samples_hold(const Scenario& shortest, std::int32_t p, const Progr
 Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
   Mesh mesh;
   mesh.runtime = runtime_of(asked);
-  const auto graph = graphs_.graph_of(asked.model, graph_options_of(asked));
-  const LoweringInput input{*graph, asked.layout, asked.train, mesh.runtime};
+  const auto built = models_.model_of(asked.model, model_options_of(asked));
+  const LoweringInput input{*built, asked.layout, asked.train, mesh.runtime};
   const Communicators comms = communicators_of(input);
 
   const Scenario shortest = shortest_job(asked);
-  const auto small_graph = graphs_.graph_of(shortest.model, graph_options_of(shortest));
-  const LoweringInput small{*small_graph, shortest.layout, shortest.train, mesh.runtime};
+  const auto small_built = models_.model_of(shortest.model, model_options_of(shortest));
+  const LoweringInput small{*small_built, shortest.layout, shortest.train, mesh.runtime};
   Workload workload;
   workload.communicators = comms.table;
   workload.program_of_rank.resize(static_cast<std::size_t>(asked.layout.world_size()));

@@ -25,7 +25,7 @@ struct MemoryBounds {
 /// Bounds of candidates, from samples that they share. From any thread.
 class Bounder {
  public:
-  explicit Bounder(SharedGraphs& graphs) : graphs_(graphs) {}
+  explicit Bounder(SharedModels& models) : models_(models) {}
 
   /// Whether everything that the scenario asks for has been thought about.
   [[nodiscard]] static bool knows(const Scenario& scenario);
@@ -83,7 +83,7 @@ class Bounder {
                                               const std::vector<Chunk>& chunks, std::int64_t micro_batches);
   [[nodiscard]] static WindowClocks make_clocks(const ClockKey& key);
 
-  SharedGraphs& graphs_;
+  SharedModels& models_;
   Shared<SampleKey, std::optional<ChunkSample>> samples_{
       [](const SampleKey& k) { return sample(k.scenario, k.kind, k.runs); }};
   Shared<Scenario, Mesh> meshes_{[this](const Scenario& key) { return make_mesh(key); }};

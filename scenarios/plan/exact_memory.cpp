@@ -98,12 +98,12 @@ void add(const RepeatingProgram& program, const DriverPrices& prices, const Judg
 
 }  // namespace
 
-std::shared_ptr<const ModelGraph> SharedGraphs::graph_of(const Model& model, const GraphOptions& options) {
-  const GraphKey key{model, options};
+std::shared_ptr<const BuiltModel> SharedModels::model_of(const Model& model, const ModelOptions& options) {
+  const ModelKey key{model, options};
   const std::lock_guard lock(mutex_);
-  for (const auto& [its, graph] : known_)
-    if (its == key) return graph;
-  known_.emplace_back(key, std::make_shared<const ModelGraph>(build_model(key.model, key.options)));
+  for (const auto& [its, built] : known_)
+    if (its == key) return built;
+  known_.emplace_back(key, std::make_shared<const BuiltModel>(build_model(key.model, key.options)));
   return known_.back().second;
 }
 
@@ -194,10 +194,10 @@ class Watch {
 
 // The runs of a candidate's roles, as far as anyone asked.
 struct ExactMemory::Runs {
-  Runs(const Scenario& its, SharedGraphs& graphs)
+  Runs(const Scenario& its, SharedModels& models)
       : scenario(its),
         runtime(runtime_of(scenario)),
-        graph(graphs.graph_of(scenario.model, graph_options_of(scenario))),
+        built(models.model_of(scenario.model, model_options_of(scenario))),
         options(without_limit(allocator_options_of(scenario))),
         roles(parallel::roles(input())),
         by_role(roles.size()) {
@@ -210,7 +210,7 @@ struct ExactMemory::Runs {
     calls = calls_of(stages).programs;
   }
 
-  [[nodiscard]] LoweringInput input() const { return {*graph, scenario.layout, scenario.train, runtime}; }
+  [[nodiscard]] LoweringInput input() const { return {*built, scenario.layout, scenario.train, runtime}; }
 
   /// How far a role's run has come: what its epochs were at each change, and as they are.
   struct Run {
@@ -261,7 +261,7 @@ struct ExactMemory::Runs {
 
   const Scenario scenario;
   const Runtime runtime;
-  const std::shared_ptr<const ModelGraph> graph;
+  const std::shared_ptr<const BuiltModel> built;
   const AllocatorOptions options;
   const std::vector<Role> roles;
   std::vector<Program> calls;  ///< by stage
@@ -298,7 +298,7 @@ struct ExactMemory::Runs {
 std::shared_ptr<ExactMemory::Runs> ExactMemory::runs_of(const Scenario& scenario) {
   const Scenario key = memory_key(scenario);
   const std::lock_guard lock(mutex_);
-  return known_or_made(known_, key, [&] { return std::make_shared<Runs>(key, graphs_); });
+  return known_or_made(known_, key, [&] { return std::make_shared<Runs>(key, models_); });
 }
 
 namespace {
@@ -322,7 +322,7 @@ ExactMemory::Answer ExactMemory::of(const Scenario& scenario, const Dominated& d
   const AllocatorOptions options = allocator_options_of(scenario);
   if (options.memory_limit()) return in_full();  // cached blocks go before the device is full
   const std::shared_ptr<Runs> runs = runs_of(scenario);
-  const LoweringInput input{*runs->graph, scenario.layout, scenario.train, runs->runtime};
+  const LoweringInput input{*runs->built, scenario.layout, scenario.train, runs->runtime};
   const std::vector<Role> all = roles(input);
   ensure(all.size() == runs->roles.size(), "where ranks stand does not change what they do");
 
@@ -360,15 +360,15 @@ ExactMemory::Answer ExactMemory::of(const Scenario& scenario, const Dominated& d
   return answer;
 }
 
-Figures exact_memory(const Scenario& scenario, SharedGraphs& graphs) {
-  return ExactMemory(graphs).of(scenario).figures;
+Figures exact_memory(const Scenario& scenario, SharedModels& models) {
+  return ExactMemory(models).of(scenario).figures;
 }
 
 namespace {
 
-std::optional<Duration> simulated_step(const Scenario& scenario, const ModelGraph& graph) {
+std::optional<Duration> simulated_step(const Scenario& scenario, const BuiltModel& built) {
   const Runtime runtime = runtime_of(scenario);
-  const RepeatingWorkload stages = lower_last_step({graph, scenario.layout, scenario.train, runtime});
+  const RepeatingWorkload stages = lower_last_step({built, scenario.layout, scenario.train, runtime});
   require_sound(scenario.name, verify(shortened(stages)));
   const Workload calls = calls_of(stages);
   const Prices prices = price(calls, scenario.cluster, nccl_settings(scenario.runtime));
@@ -442,12 +442,12 @@ std::optional<Duration> ExactTime::step(const Scenario& scenario) {
   }
   const std::lock_guard lock(known->mutex);
   if (!std::exchange(known->asked, true))
-    known->step = simulated_step(key, *graphs_.graph_of(key.model, graph_options_of(key)));
+    known->step = simulated_step(key, *models_.model_of(key.model, model_options_of(key)));
   return known->step;
 }
 
-void add_exact_time(const Scenario& scenario, SharedGraphs& graphs, Figures& figures) {
-  figures.step = ExactTime(graphs).step(scenario).value();
+void add_exact_time(const Scenario& scenario, SharedModels& models, Figures& figures) {
+  figures.step = ExactTime(models).step(scenario).value();
   figures.throughput = tokens_per_s_per_device(scenario, figures.step);
 }
 

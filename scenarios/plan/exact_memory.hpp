@@ -8,21 +8,21 @@
 #include <utility>
 #include <vector>
 
-#include "parallel/graph.hpp"
+#include "parallel/built_model.hpp"
 #include "scenarios/plan/keys.hpp"
 #include "scenarios/plan/plan.hpp"
 #include "scenarios/scenario.hpp"
 
 namespace tidemark::scenarios {
 
-/// Layer graphs that candidates share, made when first asked for; from any thread.
-class SharedGraphs {
+/// Models that candidates share, made when first asked for; from any thread.
+class SharedModels {
  public:
-  [[nodiscard]] std::shared_ptr<const ModelGraph> graph_of(const Model& model, const GraphOptions& options);
+  [[nodiscard]] std::shared_ptr<const BuiltModel> model_of(const Model& model, const ModelOptions& options);
 
  private:
   std::mutex mutex_;
-  std::vector<std::pair<GraphKey, std::shared_ptr<const ModelGraph>>> known_;
+  std::vector<std::pair<ModelKey, std::shared_ptr<const BuiltModel>>> known_;
 };
 
 /// Whether a candidate whose fullest rank takes at least so much, at the upper ends of estimates, is no better than one
@@ -40,7 +40,7 @@ class ExactMemory {
     bool asks_the_clock = false;  ///< then a device may hold more than `device_upper`, by the clock
   };
 
-  explicit ExactMemory(SharedGraphs& graphs) : graphs_(graphs) {}
+  explicit ExactMemory(SharedModels& models) : models_(models) {}
 
   /// Of all ranks; where `dominated` is given, up to the first that does not fit, or shows that nothing can be
   /// won. The answer does not depend on what was asked before.
@@ -50,13 +50,13 @@ class ExactMemory {
   struct Runs;
   [[nodiscard]] std::shared_ptr<Runs> runs_of(const Scenario& scenario);
 
-  SharedGraphs& graphs_;
+  SharedModels& models_;
   std::mutex mutex_;
   std::deque<std::pair<Scenario, std::shared_ptr<Runs>>> known_;  // the latest
 };
 
 /// Of all ranks of one candidate.
-[[nodiscard]] Figures exact_memory(const Scenario& scenario, SharedGraphs& graphs);
+[[nodiscard]] Figures exact_memory(const Scenario& scenario, SharedModels& models);
 
 /// A candidate in full, with the figures that `predict` has: both whole steps on the clock, without a timeline, and
 /// every allocation of every micro-batch through the allocator, except what comes again once its state does. What
@@ -69,7 +69,7 @@ class ExactMemory {
 /// the clock. From any thread.
 class ExactTime {
  public:
-  explicit ExactTime(SharedGraphs& graphs) : graphs_(graphs) {}
+  explicit ExactTime(SharedModels& models) : models_(models) {}
   [[nodiscard]] std::optional<Duration> step(const Scenario& scenario);
 
  private:
@@ -78,12 +78,12 @@ class ExactTime {
     bool asked = false;
     std::optional<Duration> step;
   };
-  SharedGraphs& graphs_;
+  SharedModels& models_;
   std::mutex mutex_;
   std::deque<std::pair<Scenario, std::shared_ptr<Known>>> known_;  // the latest
 };
 
 /// The same, and what that makes in tokens per second and device.
-void add_exact_time(const Scenario& scenario, SharedGraphs& graphs, Figures& figures);
+void add_exact_time(const Scenario& scenario, SharedModels& models, Figures& figures);
 
 }  // namespace tidemark::scenarios

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "parallel/graph.hpp"
+#include "parallel/built_model.hpp"
 #include "parallel/layout.hpp"
 #include "scenarios/namespace.hpp"
 #include "scenarios/plan/group_prices.hpp"
@@ -31,10 +31,10 @@ namespace tidemark::scenarios {
 /// Of some of its fields.
 [[nodiscard]] std::uint64_t hash_of(const Scenario& scenario);
 
-struct GraphKey {
+struct ModelKey {
   Model model;
-  GraphOptions options;
-  bool operator==(const GraphKey&) const = default;
+  ModelOptions options;
+  bool operator==(const ModelKey&) const = default;
 };
 
 struct SampleKey {

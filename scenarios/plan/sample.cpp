@@ -344,8 +344,8 @@ std::optional<ChunkSample> sample(const Scenario& scenario, ChunkKind kind, cons
   const SmallJob job = small_job(scenario, kind, layers_of(runs));
   const Scenario& s = job.scenario;
   const Runtime runtime = runtime_of(s);
-  const ModelGraph graph = build_model(s.model, graph_options_of(s));
-  const LoweringInput input{graph, s.layout, s.train, runtime};
+  const BuiltModel built = build_model(s.model, model_options_of(s));
+  const LoweringInput input{built, s.layout, s.train, runtime};
   const Role role{{.pipeline = job.stage}, {}};
   const std::optional<Program> state = lower_state(input, role);
   if (!state) return std::nullopt;

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "parallel/graph.hpp"
+#include "parallel/built_model.hpp"
 #include "parallel/layout.hpp"
 #include "parallel/schedule/schedule.hpp"
 #include "scenarios/scenario.hpp"

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "parallel/frameworks/megatron/training.hpp"
 #include "parallel/frameworks/pytorch/training.hpp"
 #include "parallel/schedule/schedule.hpp"
 #include "parallel/stages.hpp"
@@ -126,16 +127,16 @@ std::string live_json(const Job& job, Rank rank, const AskedMoment& asked) {
 }
 
 std::string model_text(const Job& job) {
-  // Modules that run operation by operation are seen while they do; the layer graph beside them is not what runs.
-  return job.runtime.eager ? torch::text(pytorch::record_forward(job.lowering()), job.graph.model.name)
-                           : text(job.graph);
+  const torch::Recording recording =
+      job.runtime.eager ? pytorch::record_forward(job.lowering()) : megatron::record_forward(job.lowering());
+  return torch::text(recording, job.built.model.name);
 }
 
 std::string schedule_text(const Job& job) {
   const Layout& layout = job.scenario.layout;
   const Train& train = job.scenario.train;
   const auto micro_batches = static_cast<std::int32_t>(micro_batches_of(train, layout));
-  const auto layers = static_cast<std::int32_t>(job.graph.model.layers);
+  const auto layers = static_cast<std::int32_t>(job.built.model.layers);
   std::string out;
   for (std::int32_t s = 0; s < layout.pipeline; ++s) {
     std::string held;

@@ -159,8 +159,8 @@ std::vector<Recording> drawn_recordings() { return recordings_in("drawn"); }
 std::vector<StepPeak> predicted_peaks(const Scenario& scenario, bool sums_in_place) {
   Runtime runtime = runtime_of(scenario);
   runtime.eager->torch.sums_in_place = sums_in_place;
-  const ModelGraph graph = build_model(scenario.model, graph_options_of(scenario));
-  const LoweringInput input{graph, scenario.layout, scenario.train, runtime};
+  const BuiltModel built = build_model(scenario.model, model_options_of(scenario));
+  const LoweringInput input{built, scenario.layout, scenario.train, runtime};
   const Program program = lower_role(input, roles(input).front());
 
   std::vector<StepPeak> peaks(static_cast<std::size_t>(scenario.train.steps));

@@ -85,8 +85,7 @@ class DataFlow {
 
   /// Whether an operator hands on what it gets: additions and views.
   [[nodiscard]] static bool hands_on(const Operator& op) {
-    return std::holds_alternative<Residual>(op.type) || std::holds_alternative<Transpose>(op.type) ||
-           std::holds_alternative<Split>(op.type);
+    return op.does == Does::AddsResidual || op.does == Does::Transposes || op.does == Does::Cuts;
   }
 
  private:

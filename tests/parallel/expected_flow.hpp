@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <set>
-#include <variant>
 #include <vector>
 
 #include "parallel/sizes.hpp"
@@ -116,33 +115,32 @@ class ExpectedFlow {
   // Tensor parallelism: what comes out of a row-parallel linear and the embedding is summed over ranks, forward; what
   // comes out of column-parallel ones and the head is, backward. Norms over all heads are of all ranks both ways.
   [[nodiscard]] bool linear(OperatorId op, WeightCut cut) const {
-    return std::holds_alternative<Linear>(graph_[op].type) && graph_[graph_[op].parameters.front()].cut == cut;
+    return graph_[op].does == Does::Multiplies && graph_[graph_[op].parameters.front()].cut == cut;
   }
   [[nodiscard]] bool norm_of_all_heads(OperatorId op) const {
-    return std::holds_alternative<Rotary>(graph_[op].type) && graph_.model.qk_norm == QkNorm::AllHeads;
+    return graph_[op].does == Does::TurnsAndCuts && graph_.model.qk_norm == QkNorm::AllHeads;
   }
   [[nodiscard]] bool sums_values(OperatorId op) const {
-    return linear(op, WeightCut::Columns) || std::holds_alternative<Embedding>(graph_[op].type) ||
-           norm_of_all_heads(op);
+    return linear(op, WeightCut::Columns) || graph_[op].does == Does::LooksUp || norm_of_all_heads(op);
   }
   [[nodiscard]] bool sums_gradients(OperatorId op) const {
-    return linear(op, WeightCut::Rows) || std::holds_alternative<Head>(graph_[op].type) || norm_of_all_heads(op);
+    return linear(op, WeightCut::Rows) || graph_[op].does == Does::ProjectsWords || norm_of_all_heads(op);
   }
   // The loss is over the whole vocabulary. Sequence parallelism: what reads whole sequences gathers them.
   [[nodiscard]] bool gathers_values(OperatorId op) const {
-    if (std::holds_alternative<Loss>(graph_[op].type) || norm_of_all_heads(op)) return true;
+    if (graph_[op].does == Does::ComparesWords || norm_of_all_heads(op)) return true;
     return lowered_.job.layout.sequence_parallel &&
-           (linear(op, WeightCut::Rows) || std::holds_alternative<Head>(graph_[op].type));
+           (linear(op, WeightCut::Rows) || graph_[op].does == Does::ProjectsWords);
   }
   [[nodiscard]] bool gathers_gradients(OperatorId op) const {
     if (norm_of_all_heads(op)) return true;
     return lowered_.job.layout.sequence_parallel &&
-           (linear(op, WeightCut::Columns) || std::holds_alternative<Embedding>(graph_[op].type));
+           (linear(op, WeightCut::Columns) || graph_[op].does == Does::LooksUp);
   }
   // Norms of single heads see the rank's heads only; under sequence parallelism norms of the stream, and biases added
   // to it, see the rank's tokens only. Positions are looked up before the sequence is cut.
   [[nodiscard]] bool in_parts(const Operator& op, const Parameter& parameter) const {
-    if (std::holds_alternative<Rotary>(op.type)) return true;
+    if (op.does == Does::TurnsAndCuts) return true;
     return lowered_.job.layout.sequence_parallel && !parameter.name.starts_with("positions");
   }
 

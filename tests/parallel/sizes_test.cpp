@@ -26,13 +26,8 @@ TestJob tensor_parallel(std::int32_t tensor, bool sequence_parallel) {
   return job;
 }
 
-const Value& value_named(const ModelGraph& graph, const std::string& name) {
-  for (const Value& v : graph.values)
-    if (v.name == name) return v;
-  throw std::runtime_error("no value " + name);
-}
-const Parameter& parameter_named(const ModelGraph& graph, const std::string& name) {
-  for (const Parameter& p : graph.parameters)
+const Parameter& parameter_named(const BuiltModel& built, const std::string& name) {
+  for (const Parameter& p : built.parameters)
     if (p.name == name) return p;
   throw std::runtime_error("no parameter " + name);
 }
@@ -61,49 +56,11 @@ TEST(Sizes, AModelMayNameItsOwnPadding) {
   EXPECT_EQ(sizes(job).vocabulary, 1200);
 }
 
-TEST(Sizes, ValuesAreCutByTensorAndSequence) {
-  const Lowered whole(tensor_parallel(1, true)), cut(tensor_parallel(4, false)), sequence(tensor_parallel(4, true));
-  const auto bytes = [](const Lowered& lowered, const std::string& name) {
-    return sizes(lowered.job).bytes(value_named(lowered.graph, name)).count();
-  };
-  const std::int64_t tokens = 128;
-  // residual stream: cut by sequence parallelism only
-  EXPECT_EQ(bytes(whole, "layers.0.mlp.norm.out"), 2 * tokens * 768);
-  EXPECT_EQ(bytes(cut, "layers.0.mlp.norm.out"), 2 * tokens * 768);
-  EXPECT_EQ(bytes(sequence, "layers.0.mlp.norm.out"), 2 * tokens * 768 / 4);
-  EXPECT_EQ(bytes(cut, "layers.0.mlp.norm.rstd"), 4 * tokens);
-  EXPECT_EQ(bytes(sequence, "layers.0.mlp.norm.rstd"), 4 * tokens / 4);
-  // heads, width and vocabulary: cut by tensor parallelism
-  for (const Lowered* lowered : {&cut, &sequence}) {
-    EXPECT_EQ(bytes(*lowered, "layers.0.attention.q"), 2 * tokens * 16 * 32 / 4);
-    EXPECT_EQ(bytes(*lowered, "layers.0.attention.k"), 2 * tokens * 8 * 32 / 4);
-    EXPECT_EQ(bytes(*lowered, "layers.0.attention.lse"), 4 * tokens * 16 / 4);
-    EXPECT_EQ(bytes(*lowered, "layers.0.mlp.fc1.out"), 2 * tokens * 2 * 1024 / 4);
-    EXPECT_EQ(bytes(*lowered, "head.logits"), 2 * tokens * 1024 / 4);  // 1000 padded to 2 x 512
-    EXPECT_EQ(bytes(*lowered, "layers.0.attention.rng_state"), 16);
-    EXPECT_EQ(bytes(*lowered, "tokens"), 8 * tokens);
-  }
-  EXPECT_EQ(sizes(sequence.job).gathered_bytes(value_named(sequence.graph, "layers.0.mlp.norm.out")),
-            Bytes{2 * tokens * 768});
-}
-
-TEST(Sizes, PrecisionIsThatOfTheTraining) {
-  TestJob job;
-  const Lowered lowered(job);
-  const Value& hidden = value_named(lowered.graph, "embedding.out");
-  for (const auto& [precision, size] : {std::pair{DType::BF16, 2}, {DType::FP16, 2}, {DType::FP32, 4}}) {
-    job.train.precision = precision;
-    EXPECT_EQ(sizes(job).bytes(hidden), Bytes{128 * 768 * size});
-    EXPECT_EQ(sizes(job).dtype(Precision::Fp32), DType::FP32);
-    EXPECT_EQ(sizes(job).dtype(Precision::Int64), DType::INT64);
-  }
-}
-
 TEST(Sizes, WeightsAreCutWhereTheySay) {
   const Lowered lowered(tensor_parallel(4, true));
   const Sizes s = sizes(lowered.job);
   const auto shape = [&](const std::string& name) {
-    const Parameter& p = parameter_named(lowered.graph, name);
+    const Parameter& p = parameter_named(lowered.built, name);
     return std::pair{s.rows(p), s.columns(p)};
   };
   using Shape = std::pair<std::int64_t, std::int64_t>;
@@ -124,8 +81,7 @@ TEST(StageParameters, ComeInTheOrderOfRegistration) {
   const std::vector<Stage> stages = split_into_stages(2, job.layout);
   const auto names = [&](const Stage& stage) {
     std::vector<std::string> found;
-    for (const ParameterId p : stage_parameters(lowered.graph, stage, lowered.runtime))
-      found.push_back(lowered.graph[p].name);
+    for (const ParameterId p : stage_parameters(lowered.built, stage)) found.push_back(lowered.built[p].name);
     return found;
   };
   EXPECT_EQ(
@@ -143,8 +99,8 @@ TEST(StageParameters, ANormOfALinearsOutputFollowsItsWeight) {
   job.model.norms = NormPlacement::Around;
   const Lowered lowered(job);
   std::vector<std::string> found;
-  for (const ParameterId p : stage_parameters(lowered.graph, {.first = 0, .last = 1}, lowered.runtime))
-    found.push_back(lowered.graph[p].name.substr(std::string("layers.0.").size()));
+  for (const ParameterId p : stage_parameters(lowered.built, {.first = 0, .last = 1}))
+    found.push_back(lowered.built[p].name.substr(std::string("layers.0.").size()));
   EXPECT_EQ(found, (std::vector<std::string>{"attention.proj.weight", "attention.post_norm.weight",
                                              "attention.norm.weight", "attention.qkv.weight", "mlp.norm.weight",
                                              "mlp.fc1.weight", "mlp.fc2.weight", "mlp.post_norm.weight"}));
@@ -157,8 +113,8 @@ TEST(StageParameters, ATiedHeadIsACopyOnTheLastStageAndOneWeightOnASingleOne) {
   const Lowered lowered(job);
   const auto embeddings = [&](const Stage& stage) {
     int count = 0;
-    for (const ParameterId p : stage_parameters(lowered.graph, stage, lowered.runtime))
-      count += lowered.graph[p].name == "embedding.weight" ? 1 : 0;
+    for (const ParameterId p : stage_parameters(lowered.built, stage))
+      count += lowered.built[p].name == "embedding.weight" ? 1 : 0;
     return count;
   };
   const std::vector<Stage> two = split_into_stages(4, job.layout);
@@ -170,8 +126,8 @@ TEST(StageParameters, ATiedHeadIsACopyOnTheLastStageAndOneWeightOnASingleOne) {
 // hidden 772 is no multiple of 64: norms and the whole buffer need padding.
 BufferLayout layout_of(const Lowered& lowered, Sharding sharding, std::int32_t shards) {
   const Stage stage = split_into_stages(static_cast<std::int32_t>(lowered.job.model.layers), {}).front();
-  return buffer_layout(lowered.graph, stage_parameters(lowered.graph, stage, lowered.runtime), sizes(lowered.job),
-                       lowered.runtime, stage, sharding, shards);
+  return buffer_layout(lowered.built, stage_parameters(lowered.built, stage), sizes(lowered.job), lowered.runtime,
+                       stage, sharding, shards);
 }
 TestJob crooked() {
   TestJob job;
@@ -182,8 +138,8 @@ TestJob crooked() {
 TEST(BufferLayout, LastRegisteredComesFirst) {
   const Lowered lowered{crooked()};
   const BufferLayout layout = layout_of(lowered, Sharding::Zero1, 4);
-  EXPECT_EQ(lowered.graph[layout.places.front().parameter].name, "head.weight");
-  EXPECT_EQ(lowered.graph[layout.places.back().parameter].name, "embedding.weight");
+  EXPECT_EQ(lowered.built[layout.places.front().parameter].name, "head.weight");
+  EXPECT_EQ(lowered.built[layout.places.back().parameter].name, "embedding.weight");
 }
 
 TEST(BufferLayout, WithoutShardingNothingIsPadded) {
@@ -207,7 +163,7 @@ TEST(BufferLayout, ShardedBuffersStartParametersAndEndAligned) {
       EXPECT_GE(place.begin, end);
       EXPECT_LT(place.begin - end, 64);
       end = place.end;
-      EXPECT_EQ(place.end - place.begin, sizes(lowered.job).elements(lowered.graph[place.parameter]));
+      EXPECT_EQ(place.end - place.begin, sizes(lowered.job).elements(lowered.built[place.parameter]));
     }
     EXPECT_EQ(layout.elements % 128, 0);
     EXPECT_EQ(layout.elements % shards, 0);  // equal shares
@@ -255,7 +211,7 @@ TEST(BufferLayout, BucketsOfOverlappedReductionCloseWhenFullOnTheFirstStageOnly)
   Runtime runtime = lowered.runtime;
   runtime.bucket_elements = 1'000'000;
   const auto layout = [&](const Stage& stage) {
-    return buffer_layout(lowered.graph, stage_parameters(lowered.graph, stage, runtime), sizes(job), runtime, stage,
+    return buffer_layout(lowered.built, stage_parameters(lowered.built, stage), sizes(job), runtime, stage,
                          Sharding::Zero1, 3);
   };
   const BufferLayout first = layout({.first = 0, .last = 2, .embedding = true, .head = false});
@@ -274,8 +230,8 @@ TEST(BufferLayout, TheCopyOfATiedEmbeddingHasABucketOfItsOwn) {
   job.model.tied_embeddings = true;
   Lowered lowered(job);
   const auto buckets = [&](const Stage& stage, Sharding sharding) {
-    return buffer_layout(lowered.graph, stage_parameters(lowered.graph, stage, lowered.runtime), sizes(job),
-                         lowered.runtime, stage, sharding, 2)
+    return buffer_layout(lowered.built, stage_parameters(lowered.built, stage), sizes(job), lowered.runtime, stage,
+                         sharding, 2)
         .buckets.size();
   };
   const Stage first{.first = 0, .last = 2, .embedding = true, .head = false};

@@ -10,6 +10,7 @@
 #include "sim/base/ensure.hpp"
 #include "sim/memory/replay.hpp"
 #include "tests/namespace.hpp"
+#include "tests/parallel/model_graph.hpp"
 
 namespace tidemark::tests {
 
@@ -38,7 +39,7 @@ struct TestJob {
   RuntimeSettings settings{.cublas_workspace_config = {}, .attention_mask = false};
   RotaryKernel rotary = RotaryKernel::Fused;
   bool fused_gate = true;
-  Precision softmax_precision = Precision::Compute;
+  SoftmaxPrecision softmax_precision = SoftmaxPrecision::Compute;
   Target target{.compute_capability = 90, .devices_per_node = 8, .capacity = {}};
 };
 
@@ -47,18 +48,15 @@ struct Lowered {
   explicit Lowered(const TestJob& asked)
       : job(asked),
         runtime(runtime_named(job.framework, job.versions, job.settings, job.target)),
-        graph(build_model(job.model, options(job))),
-        input{graph, job.layout, job.train, runtime},
+        built(build_model(job.model, options(job))),
+        graph(model_graph(job.model, job.train.attention)),
+        input{built, job.layout, job.train, runtime},
         roles(parallel::roles(input)) {}
   Lowered(const Lowered&) = delete;
   Lowered& operator=(const Lowered&) = delete;
 
-  static GraphOptions options(const TestJob& job) {
-    GraphOptions options = graph_options(job.train);
-    options.rotary = job.rotary;
-    options.fused_gate = job.fused_gate;
-    options.softmax_precision = job.softmax_precision;
-    return options;
+  static ModelOptions options(const TestJob& job) {
+    return {job.train.attention, job.rotary, job.fused_gate, job.softmax_precision};
   }
 
   /// The program of the first role of a stage.
@@ -69,7 +67,8 @@ struct Lowered {
 
   const TestJob job;
   const Runtime runtime;
-  const ModelGraph graph;
+  const BuiltModel built;
+  const ModelGraph graph;  ///< that its programs are held to
   const LoweringInput input;
   const std::vector<Role> roles;
 };

@@ -112,12 +112,12 @@ TEST(Advise, TriesAllThatPlanSearchesAndThatTakesLess) {
   std::vector<Scenario> tried;
   for (const Axis& axis : changes_of(document, scenario).of_job)
     for (const auto& [text, job] : jobs_of(axis)) tried.push_back(job);
-  SharedGraphs graphs;
-  const Bytes now = exact_memory(scenario, graphs).device_upper;
+  SharedModels models;
+  const Bytes now = exact_memory(scenario, models).device_upper;
   std::vector<std::string> less;
   for (const Axis& axis : default_axes(scenario))
     for (const auto& [text, job] : jobs_of(axis)) {
-      if (exact_memory(job, graphs).device_upper >= now) continue;
+      if (exact_memory(job, models).device_upper >= now) continue;
       less.push_back(text);
       EXPECT_NE(std::count(tried.begin(), tried.end(), job), 0) << text;
     }

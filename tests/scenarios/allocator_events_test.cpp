@@ -18,7 +18,7 @@ namespace tidemark::tests {
 namespace {
 
 TEST(AllocatorEvents, SaysWhatPredictSaysOfEveryRandomLayout) {
-  SharedGraphs graphs;
+  SharedModels models;
   int checked = 0;
   for (std::uint32_t seed = 1; checked < 25; ++seed) {
     std::optional<Scenario> scenario = random_scenario(seed);
@@ -26,7 +26,7 @@ TEST(AllocatorEvents, SaysWhatPredictSaysOfEveryRandomLayout) {
     SCOPED_TRACE(seed);
     scenario->runtime.allocator = random_allocator(seed);
     Figures expected = figures_of(predict(*scenario));
-    auto [found, dominated, asks_the_clock] = ExactMemory(graphs).of(*scenario);
+    auto [found, dominated, asks_the_clock] = ExactMemory(models).of(*scenario);
     EXPECT_EQ(found.allocated, expected.allocated);
     EXPECT_EQ(found.device, expected.device);
     EXPECT_LE(found.device_upper, expected.device_upper);
@@ -34,7 +34,7 @@ TEST(AllocatorEvents, SaysWhatPredictSaysOfEveryRandomLayout) {
     EXPECT_EQ(found.device_upper, expected.device_upper);
     EXPECT_EQ(found.completed, expected.completed);
     if (checked % 10 == 0) {
-      add_exact_time(*scenario, graphs, found);
+      add_exact_time(*scenario, models, found);
       EXPECT_EQ(found, expected);
     }
     ++checked;
@@ -42,7 +42,7 @@ TEST(AllocatorEvents, SaysWhatPredictSaysOfEveryRandomLayout) {
 }
 
 TEST(AllocatorEvents, MicroBatchesInTheMiddleAreKnownWithoutRunningThem) {
-  SharedGraphs graphs;
+  SharedModels models;
   const Scenario scenario = scenario_of_text(R"(model = "models/llama-3.1-8b.json"
 cluster = "clusters/h100-sxm-80g.toml"
 gpus = 2
@@ -56,8 +56,8 @@ micro_batch = 1
 global_batch = 256
 )");
   const Runtime runtime = runtime_of(scenario);
-  const auto graph = graphs.graph_of(scenario.model, graph_options_of(scenario));
-  const LoweringInput input{*graph, scenario.layout, scenario.train, runtime};
+  const auto built = models.model_of(scenario.model, model_options_of(scenario));
+  const LoweringInput input{*built, scenario.layout, scenario.train, runtime};
   const Role role = roles(input).front();
   const auto events = events_of(lower_repeating(input, role));
   ASSERT_TRUE(events.has_value());

@@ -31,8 +31,8 @@ int layouts() {
 }
 
 TEST(Bounds, HoldWhatPredictSaysOfEveryRandomLayout) {
-  SharedGraphs graphs;
-  Bounder bounder(graphs);
+  SharedModels models;
+  Bounder bounder(models);
   double allocated = 0, device = 0, short_of = 0, beyond = 0;
   const auto share = [](auto part, auto whole) {
     return static_cast<double>(part.count()) / static_cast<double>(whole.count());
@@ -48,8 +48,8 @@ TEST(Bounds, HoldWhatPredictSaysOfEveryRandomLayout) {
     ASSERT_TRUE(bounder.covers(*scenario));
     const MemoryBounds memory = bounder.memory(*scenario);
     const DurationBounds step = bounder.step(*scenario);
-    Figures exact = exact_memory(*scenario, graphs);
-    add_exact_time(*scenario, graphs, exact);
+    Figures exact = exact_memory(*scenario, models);
+    add_exact_time(*scenario, models, exact);
     EXPECT_LE(memory.allocated, exact.allocated);
     EXPECT_LE(memory.device_upper, exact.device_upper);
     EXPECT_LE(step.low, exact.step);
@@ -58,7 +58,7 @@ TEST(Bounds, HoldWhatPredictSaysOfEveryRandomLayout) {
     Scenario set = *scenario;
     set.runtime.allocator = random_allocator(seed);
     ASSERT_TRUE(bounder.covers(set));
-    const Figures under = exact_memory(set, graphs);
+    const Figures under = exact_memory(set, models);
     EXPECT_LE(bounder.memory(set).allocated, under.allocated) << set.runtime.allocator;
     EXPECT_LE(bounder.memory(set).device_upper, under.device_upper) << set.runtime.allocator;
     allocated += 1 - share(memory.allocated, exact.allocated);
@@ -103,8 +103,8 @@ micro_batch = 1
 global_batch = 7
 )");
   const Runtime runtime = runtime_of(scenario);
-  const ModelGraph graph = build_model(scenario.model, graph_options_of(scenario));
-  const LoweringInput input{graph, scenario.layout, scenario.train, runtime};
+  const BuiltModel built = build_model(scenario.model, model_options_of(scenario));
+  const LoweringInput input{built, scenario.layout, scenario.train, runtime};
   const Communicators comms = communicators_of(input);
   const WindowShape shape{2, 0, {{1, 4}}, comms.tensor};
   const Program program = lower_role(input, {});
@@ -184,8 +184,8 @@ TEST_F(Windows, DoNotWherePassesTalkToOtherGroups) {
 }
 
 TEST(Bounds, CoverNothingOfARuntimeWithoutSamples) {
-  SharedGraphs graphs;
-  Bounder bounder(graphs);
+  SharedModels models;
+  Bounder bounder(models);
   Scenario scenario = *random_scenario(411);
   EXPECT_TRUE(bounder.covers(scenario));
   scenario.runtime.name = "pytorch";

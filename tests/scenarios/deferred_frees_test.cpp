@@ -176,10 +176,10 @@ TEST(DeferredFrees, PlanComesToTheFiguresOfPredict) {
       said.step = {};
       said.throughput = 0;
       EXPECT_EQ(fits(scenario, said), prediction.fits);
-      SharedGraphs graphs;
-      auto [without_clock, dominated, asks_the_clock] = ExactMemory(graphs).of(scenario);
+      SharedModels models;
+      auto [without_clock, dominated, asks_the_clock] = ExactMemory(models).of(scenario);
       EXPECT_TRUE(asks_the_clock);
-      Bounder bounder(graphs);
+      Bounder bounder(models);
       EXPECT_LE(bounder.memory(scenario).device_upper, without_clock.device_upper);
       EXPECT_LE(without_clock.device_upper, said.device_upper);
       without_clock.device_upper = said.device_upper;
@@ -201,8 +201,8 @@ TEST(DeferredFrees, MayHoldMoreByTheClockThanAtBothEnds) {
   const Prediction prediction = predict(job, simulate_time(job));
   const RankGroup& most = prediction.highest();
   EXPECT_EQ(most.of_deferred_frees, most.of_frees_by_clock);
-  SharedGraphs graphs;
-  EXPECT_LT(exact_memory(scenario, graphs).device_upper, between_ends_and_clock);
+  SharedModels models;
+  EXPECT_LT(exact_memory(scenario, models).device_upper, between_ends_and_clock);
   EXPECT_GT(most.memory.peak_device_upper, between_ends_and_clock);
   EXPECT_FALSE(prediction.fits);
 }

@@ -33,11 +33,11 @@ std::vector<Scenario> random_scenarios(int count) {
 
 struct Lowered {
   explicit Lowered(const Scenario& s)
-      : scenario(s), runtime(runtime_of(s)), graph(build_model(s.model, graph_options_of(s))) {}
-  [[nodiscard]] LoweringInput input() const { return {graph, scenario.layout, scenario.train, runtime}; }
+      : scenario(s), runtime(runtime_of(s)), built(build_model(s.model, model_options_of(s))) {}
+  [[nodiscard]] LoweringInput input() const { return {built, scenario.layout, scenario.train, runtime}; }
   Scenario scenario;
   Runtime runtime;
-  ModelGraph graph;
+  BuiltModel built;
 };
 
 Scenario llama(const std::string& layout, const std::string& recompute) {
@@ -89,16 +89,16 @@ TEST(ExactMemory, RanksDoTheSameWhereverTheyStand) {
 
 TEST(ExactMemory, DoesNotDependOnWhatWasAskedBefore) {
   for (const Scenario& scenario : random_scenarios(12)) {
-    SharedGraphs graphs;
-    const Bytes exact = exact_memory(scenario, graphs).device_upper;
+    SharedModels models;
+    const Bytes exact = exact_memory(scenario, models).device_upper;
     Scenario other = scenario;
     std::swap(other.layout.order[3], other.layout.order[4]);
     const auto ask = [](ExactMemory& memory, const Scenario& s, Bytes bar) {
       return memory.of(s, [=](Bytes upper) { return upper >= bar; });
     };
-    ExactMemory used(graphs);
+    ExactMemory used(models);
     for (const Bytes bar : {exact - Bytes{exact.count() / 2}, exact, exact + Bytes{1}, exact - Bytes{1}}) {
-      ExactMemory fresh(graphs);
+      ExactMemory fresh(models);
       const ExactMemory::Answer first = ask(fresh, scenario, bar);
       (void)ask(used, other, bar);
       const ExactMemory::Answer again = ask(used, scenario, bar);
@@ -111,10 +111,10 @@ TEST(ExactMemory, DoesNotDependOnWhatWasAskedBefore) {
 }
 
 TEST(ExactTime, TheLastStepTakesAsLongAsAfterWholeSteps) {
-  SharedGraphs graphs;
+  SharedModels models;
   for (const Scenario& scenario : random_scenarios(15)) {
     Figures found;
-    add_exact_time(scenario, graphs, found);
+    add_exact_time(scenario, models, found);
     const Job job(scenario);
     EXPECT_EQ(found.step, last_step(simulate_time(job, {.told = Told::Figures})));
   }
@@ -154,11 +154,11 @@ attention_dropout = 0.0
 [runtime]
 name = "pytorch"
 )");
-  SharedGraphs graphs;
+  SharedModels models;
   const Lowered job(scenario);
   EXPECT_FALSE(events_of(lower_repeating(job.input(), roles(job.input()).front())).has_value());
   const Figures expected = figures_of(predict(scenario));
-  EXPECT_EQ(exact_memory(scenario, graphs), expected);
+  EXPECT_EQ(exact_memory(scenario, models), expected);
   EXPECT_EQ(whole_figures(scenario), expected);
 }
 

@@ -115,15 +115,15 @@ inline auto fields(Scenario& v) {
   auto& [a, b, c, d, e, f, g] = v;
   return std::tie(a, b, c, d, e, f, g);
 }
-inline auto fields(GraphOptions& v) {
-  auto& [a, b, c, d, e, f, g, h] = v;
-  return std::tie(a, b, c, d, e, f, g, h);
+inline auto fields(ModelOptions& v) {
+  auto& [a, b, c, d] = v;
+  return std::tie(a, b, c, d);
 }
 inline auto fields(LayerRun& v) {
   auto& [a, b] = v;
   return std::tie(a, b);
 }
-inline auto fields(GraphKey& v) {
+inline auto fields(ModelKey& v) {
   auto& [a, b] = v;
   return std::tie(a, b);
 }

@@ -77,7 +77,7 @@ Scenario full_scenario() {
 TEST(Keys, EveryFieldTellsApart) {
   const Scenario scenario = full_scenario();
   expect_every_field_tells_apart(scenario, 200);
-  expect_every_field_tells_apart(GraphKey{scenario.model, graph_options_of(scenario)}, 38);
+  expect_every_field_tells_apart(ModelKey{scenario.model, model_options_of(scenario)}, 34);
   expect_every_field_tells_apart(SampleKey{scenario, ChunkKind::First, {{1, 3}, {2, 1}}}, 206);
   expect_every_field_tells_apart(FabricKey{scenario.cluster, 8}, 60);
   const auto fabric = std::make_shared<const Fabric>(build_fabric(scenario.cluster, 8));
@@ -90,18 +90,18 @@ TEST(Keys, EveryFieldTellsApart) {
   expect_every_field_tells_apart(StateEvents{{AllocatorEvent{}}, {step}}, 19);
 }
 
-TEST(Keys, EveryOptionMakesAGraphOfItsOwn) {
+TEST(Keys, EveryOptionMakesAModelOfItsOwn) {
   const Scenario scenario = with("").base;
-  GraphOptions options = graph_options_of(scenario);
-  SharedGraphs graphs;
-  const auto graph = graphs.graph_of(scenario.model, options);
+  ModelOptions options = model_options_of(scenario);
+  SharedModels models;
+  const auto built = models.model_of(scenario.model, options);
   int flips = 0;
   each_flip(options, [&] {
     ++flips;
-    EXPECT_NE(graphs.graph_of(scenario.model, options), graph) << "flip " << flips;
+    EXPECT_NE(models.model_of(scenario.model, options), built) << "flip " << flips;
   });
-  EXPECT_EQ(flips, 8);
-  EXPECT_EQ(graphs.graph_of(scenario.model, options), graph);
+  EXPECT_EQ(flips, 4);
+  EXPECT_EQ(models.model_of(scenario.model, options), built);
 }
 
 /// All that the planner says of one candidate.
@@ -123,10 +123,10 @@ class Asked {
   }
 
  private:
-  SharedGraphs graphs_;
-  Bounder bounder_{graphs_};
-  ExactMemory memory_{graphs_};
-  ExactTime time_{graphs_};
+  SharedModels models_;
+  Bounder bounder_{models_};
+  ExactMemory memory_{models_};
+  ExactTime time_{models_};
 };
 
 class Sharing : public testing::TestWithParam<const char*> {};

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "parallel/graph.hpp"
+#include "parallel/built_model.hpp"
 #include "scenarios/io/config_reader.hpp"
 #include "tests/namespace.hpp"
 

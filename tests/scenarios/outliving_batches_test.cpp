@@ -73,9 +73,9 @@ TEST(OutlivingBatches, PlanComesToTheFiguresOfPredict) {
   EXPECT_EQ(whole_figures(scenario), said);
   said.step = {};
   said.throughput = 0;
-  SharedGraphs graphs;
-  EXPECT_EQ(exact_memory(scenario, graphs), said);
-  Bounder bounder(graphs);
+  SharedModels models;
+  EXPECT_EQ(exact_memory(scenario, models), said);
+  Bounder bounder(models);
   const Bytes low = bounder.memory(scenario).device_upper;
   EXPECT_LE(low, said.device_upper);
   EXPECT_GT(low, bounder.memory(settled(of_core({0, 14}))).device_upper);

@@ -92,13 +92,13 @@ TEST(PyTorch, EveryModelHasTheParametersOfItsGraph) {
     const Runtime runtime = runtime_of(scenario);
     Scenario small = scenario;
     small.model.layers = 2;
-    const ModelGraph graph = build_model(small.model, graph_options_of(small));
-    const LoweringInput input{graph, small.layout, small.train, runtime};
+    const BuiltModel built = build_model(small.model, model_options_of(small));
+    const LoweringInput input{built, small.layout, small.train, runtime};
     const Program program = lower_role(input, roles(input).front());
     const std::int64_t bytes = allocated(program, 0, [](const std::string& label, Category category) {
       return category == Category::Parameters && label.ends_with(".parameter");
     });
-    EXPECT_EQ(bytes, 2 * parameter_count(graph)) << asked.model;
+    EXPECT_EQ(bytes, 2 * parameter_count(built)) << asked.model;
   }
 }
 
@@ -299,7 +299,7 @@ TEST(PyTorch, OptimizersMakeTheTemporariesOfTheirKernels) {
     return allocated(program, 2, [](const std::string& label, Category) { return label.starts_with("optimizer."); });
   };
   const Scenario scenario = parsed({.train = pure});
-  const std::int64_t parameters = 2 * parameter_count(build_model(scenario.model, graph_options_of(scenario)));
+  const std::int64_t parameters = 2 * parameter_count(build_model(scenario.model, model_options_of(scenario)));
   EXPECT_EQ(temporaries("foreach = true"), parameters);
   EXPECT_EQ(temporaries("foreach = false"), 2 * parameters);  // one after the other: a root and a quotient each
   EXPECT_EQ(temporaries("fused = true"), 0);
@@ -318,7 +318,7 @@ TEST(PyTorch, DecayAndAmsgradTakeMemoryOfTheirOwn) {
                      [&](const std::string& label, Category c) { return c == category && label.starts_with(scope); });
   };
   const Scenario scenario = parsed({.train = pure});
-  const std::int64_t parameters = 2 * parameter_count(build_model(scenario.model, graph_options_of(scenario)));
+  const std::int64_t parameters = 2 * parameter_count(build_model(scenario.model, model_options_of(scenario)));
   const std::string sgd = "\noptimizer = \"sgd\"";
   EXPECT_EQ(of(sgd, "", Category::Temporaries, "optimizer."), 0);
   EXPECT_EQ(of(sgd, "weight_decay = 0.1", Category::Temporaries, "optimizer."), parameters);
@@ -342,7 +342,7 @@ TEST(PyTorch, BucketsOfDataParallelismAreMadeAgainInTheOrderOfArrival) {
   const Program program = program_of(asked);
   const auto buckets = [](const std::string& label, Category) { return label == "reducer.bucket"; };
   const Scenario scenario = parsed(asked);
-  const std::int64_t parameters = 2 * parameter_count(build_model(scenario.model, graph_options_of(scenario)));
+  const std::int64_t parameters = 2 * parameter_count(build_model(scenario.model, model_options_of(scenario)));
   EXPECT_EQ(allocated(program, 0, buckets), parameters);
   EXPECT_EQ(allocated(program, 1, buckets) + allocated(program, 2, buckets), parameters);
   std::int64_t reduced = 0;

@@ -11,8 +11,8 @@ ParamAndGradBuffer::ParamAndGradBuffer(Worker& w, const Stage& stage, std::strin
     : w_(w),
       stage_(stage),
       suffix_(std::move(suffix)),
-      parameters_(stage_parameters(w.graph, stage, w.runtime)),
-      layout_(buffer_layout(w.graph, parameters_, w.sizes, w.runtime, stage, w.layout.sharding, w.layout.data)) {}
+      parameters_(stage_parameters(w.built, stage)),
+      layout_(buffer_layout(w.built, parameters_, w.sizes, w.runtime, stage, w.layout.sharding, w.layout.data)) {}
 
 namespace {
 
@@ -35,7 +35,7 @@ Ref<Node> gradient_accumulator(Worker& w, Weight& weight) {
 void ParamAndGradBuffer::build_model() {
   for (const ParameterId id : parameters_) {
     Weight& weight = w_.weight(id);
-    weight.parameter = &w_.graph[id];
+    weight.parameter = &w_.built[id];
     weight.rows = w_.sizes.rows(*weight.parameter);
     weight.columns = w_.sizes.columns(*weight.parameter);
     const bool tied = w_.model.tied_embeddings && weight.parameter->vocabulary;
@@ -92,19 +92,16 @@ void ParamAndGradBuffer::for_each_bucket(const Tensor& buffer, CollectiveKind ki
 
 namespace {
 
-// Parameters that every tensor-parallel rank holds whole, and of whose gradient each computes a part, by id. Ranks meet
-// them with other heads (norms of queries and keys), or under sequence parallelism with other tokens. Learned positions
-// are looked up before the sequence is cut: every rank computes all of their gradient.
-std::vector<bool> partial_gradients(const Worker& w) {
-  std::vector<bool> partial(w.graph.parameters.size(), false);
-  if (!w.tensor_parallel()) return partial;
-  for (const Operator& op : w.graph.operators) {
-    if (std::holds_alternative<Embedding>(op.type)) continue;
-    const Placement met = w.graph[op.outputs.front()].placement;
-    const bool in_parts = met == Placement::Tensor || (met == Placement::Residual && w.sequence_parallel());
-    for (const ParameterId id : op.parameters) partial[id.index()] = in_parts && w.graph[id].cut == WeightCut::None;
+bool in_parts(const Worker& w, const Parameter& parameter) {
+  switch (parameter.in_parts) {
+    case GradientInParts::Never:
+      return false;
+    case GradientInParts::UnderSequenceParallelism:
+      return w.sequence_parallel();
+    case GradientInParts::Always:
+      return w.tensor_parallel();
   }
-  return partial;
+  return false;
 }
 
 // Over tensor-parallel ranks. Megatron-LM core 0.14, core/distributed/finalize_model_grads.py,
@@ -112,12 +109,11 @@ std::vector<bool> partial_gradients(const Worker& w) {
 // (norms, biases of row-parallel linears), and q_layernorm and k_layernorm with or without it. Learned positions carry
 // nothing.
 void sum_partial_gradients(Worker& w, const std::vector<ParamAndGradBuffer>& buffers) {
-  const std::vector<bool> partial = partial_gradients(w);
   std::vector<Tensor> gradients;
   std::int64_t elements = 0;
   for (const ParamAndGradBuffer& buffer : buffers)
     for (const ParameterId id : buffer.parameters()) {
-      if (!partial[id.index()]) continue;
+      if (!in_parts(w, w.built[id])) continue;
       gradients.push_back(w.weight(id).main_gradients);
       elements += gradients.back().elements();
     }
@@ -144,7 +140,7 @@ void finalize_model_gradients(Worker& w, std::vector<ParamAndGradBuffer>& buffer
   sum_partial_gradients(w, buffers);
   if (!w.comms.embedding.valid() || (!w.embedding() && !w.head())) return;
   // Both ends of the pipeline hold the embedding's weight.
-  const Tensor& its = w.weight(ParameterId{0}).main_gradients;  // the graph's first parameter
+  const Tensor& its = w.weight(ParameterId{0}).main_gradients;  // the model's first parameter
   w.session.collective(w.comms.embedding, CollectiveKind::AllReduce, its, its);
 }
 

@@ -110,7 +110,7 @@ Tensor GPTModel::embedding(const Tensor& tokens, const Tensor& position_ids) {
     w.launch({Operation::Scale, {factor}}, {std::move(hidden)}, {scaled});
     hidden = std::move(scaled);
   }
-  w.process.relabel(hidden.buffer(), name("out"));
+  w.session.relabel(hidden, name("out"));
 
   Tensor of_lookup{{}, whole, {}, 0, hidden.dtype, {of_words, 0}}, of_place = of_lookup;
   of_place.gradient = {of_positions, 0};

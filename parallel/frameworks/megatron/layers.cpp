@@ -11,15 +11,20 @@ namespace tidemark::parallel::megatron {
 
 using torch::with;
 
-Parameters::Parameters(Worker& w) {
-  for (std::size_t i = 0; i < w.graph.parameters.size(); ++i)
+Parameters::Parameters(Worker& w) : made_(!w.built.parameters.empty()) {
+  for (std::size_t i = 0; i < w.built.parameters.size(); ++i)
     if (const Weight& weight = w.weight({static_cast<std::int32_t>(i)}); weight.parameter != nullptr)
-      by_name_.emplace(w.graph.parameters[i].name, &weight);
+      by_name_.emplace(w.built.parameters[i].name, &weight);
 }
 
-const Weight* Parameters::operator[](const std::string& name) const {
-  const auto found = by_name_.find(name);
-  return found == by_name_.end() ? nullptr : found->second;
+const Weight* Parameters::add(Parameter parameter) {
+  static const Weight nowhere;
+  const auto [found, added] = by_name_.try_emplace(parameter.name, &nowhere);
+  if (!added) return found->second;
+  ensure(!made_, "a rank has the parameters that its modules register");
+  parameter.layer = layer_;
+  registered_.push_back(std::move(parameter));
+  return &nowhere;
 }
 
 const Tensor& value_of(const Weight* weight) {
@@ -27,10 +32,25 @@ const Tensor& value_of(const Weight* weight) {
   return weight != nullptr ? weight->value : none;
 }
 
-std::optional<Norm> norm_named(const Worker& w, const Parameters& parameters, const std::string& name) {
-  const Weight* const weight = parameters[name + ".weight"];
-  if (weight == nullptr) return std::nullopt;
-  return Norm{w.name(name), weight, parameters[name + ".bias"]};
+Norm make_norm(const Worker& w, Parameters& parameters, const std::string& name) {
+  const auto vector = [&](const char* what) {
+    return parameters.add(
+        {.name = name + what, .rows = w.model.hidden, .in_parts = GradientInParts::UnderSequenceParallelism});
+  };
+  const Weight* const weight = vector(".weight");
+  return {w.name(name), weight, w.model.normalization == Normalization::Layer ? vector(".bias") : nullptr};
+}
+
+Linear make_linear(const Worker& w, Parameters& parameters, const std::string& name, std::int64_t rows,
+                   std::int64_t columns, WeightCut cut, GemmBias bias) {
+  const Weight* const weight = parameters.add({.name = name + ".weight", .rows = rows, .columns = columns, .cut = cut});
+  if (bias == GemmBias::None) return {w.name(name), weight, nullptr};
+  return {w.name(name), weight, parameters.add({.name = name + ".bias", .rows = rows, .cut = cut})};
+}
+
+const Weight* make_output_bias(const Worker& w, Parameters& parameters, const std::string& linear) {
+  return parameters.add(
+      {.name = linear + ".bias", .rows = w.model.hidden, .in_parts = GradientInParts::UnderSequenceParallelism});
 }
 
 // ---- residual stream -----------------------------------------------------------------------------------------------
@@ -101,11 +121,13 @@ Tensor bias_dropout_add(Worker& w, const BiasDropoutAdd& add, Tensor residual, T
 
 // ---- layers --------------------------------------------------------------------------------------------------------
 
-TransformerLayer::TransformerLayer(Worker& w, const Parameters& parameters, std::int32_t layer)
+TransformerLayer::TransformerLayer(Worker& w, Parameters& parameters, std::int32_t layer)
     : w_(w), attention_(w, parameters, layer), mlp_(w, parameters, fmt::format("layers.{}", layer)) {
   const std::string at = fmt::format("layers.{}", layer);
-  attention_add_ = {w.name(at + ".attention.add"), parameters[at + ".attention.proj.bias"]};
-  mlp_add_ = {w.name(at + ".mlp.add"), parameters[at + ".mlp.fc2.bias"]};
+  const bool bias = attention_.output_bias() != nullptr || mlp_.output_bias() != nullptr;
+  ensure(!bias || w.model.norms == NormPlacement::Before, "a bias is added before its branch is normalized");
+  attention_add_ = {w.name(at + ".attention.add"), attention_.output_bias()};
+  mlp_add_ = {w.name(at + ".mlp.add"), mlp_.output_bias()};
   const Recomputation& asked = w.train.recompute;
   attention_.recompute_core = asked.kind == Recompute::Selective && asked.core_attention;
 }

@@ -11,19 +11,33 @@
 
 namespace tidemark::parallel::megatron {
 
-/// Finds the parameters that modules read, by name.
+/// Where modules register their parameters when they are constructed.
 class Parameters {
  public:
+  /// A rank's weights, which modules get by name; of a worker without parameters, a list of them is made.
   explicit Parameters(Worker& worker);
-  [[nodiscard]] const Weight* operator[](const std::string& name) const;  ///< none where the model has no such one
+  /// What comes from now on belongs to that layer: -1 before the first, their number after the last.
+  void enter(std::int32_t layer) { layer_ = layer; }
+  [[nodiscard]] const Weight* add(Parameter parameter);
+  [[nodiscard]] std::vector<Parameter> registered() && { return std::move(registered_); }
 
  private:
+  bool made_;  ///< the rank's parameters are there
+  std::int32_t layer_ = 0;
   std::map<std::string, const Weight*, std::less<>> by_name_;
+  std::vector<Parameter> registered_;
 };
 
 /// Nothing where there is none.
 [[nodiscard]] const Tensor& value_of(const Weight* weight);
-[[nodiscard]] std::optional<Norm> norm_named(const Worker& w, const Parameters& parameters, const std::string& name);
+/// Of the residual stream.
+[[nodiscard]] Norm make_norm(const Worker& w, Parameters& parameters, const std::string& name);
+/// A bias is the GEMM's; what comes after a linear registers its own.
+enum class GemmBias : std::uint8_t { None, Added };
+[[nodiscard]] Linear make_linear(const Worker& w, Parameters& parameters, const std::string& name, std::int64_t rows,
+                                 std::int64_t columns, WeightCut cut, GemmBias bias);
+/// Of a row-parallel linear, added to the sum of the ranks' parts.
+[[nodiscard]] const Weight* make_output_bias(const Worker& w, Parameters& parameters, const std::string& linear);
 
 /// Adds a branch to the residual stream, after its linear's bias and dropout (core/fusions/fused_bias_dropout.py).
 struct BiasDropoutAdd {
@@ -35,8 +49,9 @@ struct BiasDropoutAdd {
 /// core/transformer/attention.py SelfAttention: the joint QKV projection cut into heads, which positions turn.
 class SelfAttention {
  public:
-  SelfAttention(Worker& worker, const Parameters& parameters, std::int32_t layer);
+  SelfAttention(Worker& worker, Parameters& parameters, std::int32_t layer);
   [[nodiscard]] Tensor operator()(Tensor hidden);
+  [[nodiscard]] const Weight* output_bias() const { return output_bias_; }
   /// Core attention runs again instead of saving.
   bool recompute_core = false;
 
@@ -59,6 +74,7 @@ class SelfAttention {
   Name name_;
   std::optional<Norm> norm_, post_norm_;
   Linear qkv_, proj_;
+  const Weight* output_bias_ = nullptr;
   Norm q_norm_, k_norm_;
   Rotary query_rotary_, key_rotary_;
   Name positions_;
@@ -68,8 +84,9 @@ class SelfAttention {
 /// core/transformer/mlp.py MLP, with the norms at its ends.
 class Mlp {
  public:
-  Mlp(Worker& worker, const Parameters& parameters, const std::string& layer);
+  Mlp(Worker& worker, Parameters& parameters, const std::string& layer);
   [[nodiscard]] Tensor operator()(Tensor hidden);
+  [[nodiscard]] const Weight* output_bias() const { return output_bias_; }
 
  private:
   [[nodiscard]] Tensor activation(Tensor x);
@@ -81,13 +98,13 @@ class Mlp {
   Name name_, activation_, gate_;
   std::optional<Norm> norm_, post_norm_;
   Linear fc1_, fc2_;
-  const Weight* bias_ = nullptr;  ///< of fc1, which the activation adds
+  const Weight *bias_ = nullptr, *output_bias_ = nullptr;  ///< of fc1, which the activation adds; of fc2
 };
 
 /// core/transformer/transformer_layer.py TransformerLayer.
 class TransformerLayer {
  public:
-  TransformerLayer(Worker& worker, const Parameters& parameters, std::int32_t layer);
+  TransformerLayer(Worker& worker, Parameters& parameters, std::int32_t layer);
   [[nodiscard]] Tensor operator()(Tensor hidden);
 
  private:
@@ -102,7 +119,7 @@ class TransformerLayer {
 /// core/models/gpt/gpt_model.py GPTModel: what a stage of the model holds.
 class GPTModel {
  public:
-  GPTModel(Worker& worker, const Stage& stage);
+  GPTModel(Worker& worker, const Stage& stage, Parameters& parameters);
 
   /// What came from the stage before, and what the embedding and the loss read. Gives what the stage after receives, or
   /// the loss.

@@ -65,15 +65,18 @@ Tensor up_of(Tensor x) {
 
 }  // namespace
 
-Mlp::Mlp(Worker& w, const Parameters& parameters, const std::string& layer) : w_(w) {
+Mlp::Mlp(Worker& w, Parameters& parameters, const std::string& layer) : w_(w) {
   const std::string at = layer + ".mlp";
+  const Model& m = w.model;
+  const std::int64_t width = gated(m.activation) ? 2 * m.ffn : m.ffn;
   name_ = w.name(at);
-  norm_ = norm_named(w, parameters, at + ".norm");
-  post_norm_ = norm_named(w, parameters, at + ".post_norm");
-  fc1_ = {w.name(at + ".fc1"), parameters[at + ".fc1.weight"], nullptr};
-  bias_ = parameters[at + ".fc1.bias"];
-  activation_ = w.name(fmt::format("{}.{}", at, activation_name(w.model.activation)));
-  fc2_ = {w.name(at + ".fc2"), parameters[at + ".fc2.weight"], nullptr};
+  if (m.norms != NormPlacement::After) norm_ = make_norm(w, parameters, at + ".norm");
+  fc1_ = make_linear(w, parameters, at + ".fc1", width, m.hidden, WeightCut::Rows, GemmBias::None);
+  if (m.mlp_bias) bias_ = parameters.add({.name = at + ".fc1.bias", .rows = width, .cut = WeightCut::Rows});
+  activation_ = w.name(fmt::format("{}.{}", at, activation_name(m.activation)));
+  fc2_ = make_linear(w, parameters, at + ".fc2", m.hidden, m.ffn, WeightCut::Columns, GemmBias::None);
+  if (m.mlp_bias) output_bias_ = make_output_bias(w, parameters, at + ".fc2");
+  if (m.norms != NormPlacement::Before) post_norm_ = make_norm(w, parameters, at + ".post_norm");
 }
 
 // core/fusions/fused_bias_gelu.py computes GELU by the hyperbolic tangent; torch.nn.functional.gelu does not.
@@ -90,16 +93,16 @@ Tensor Mlp::activation(Tensor x) {
   const Shape shape = w_.part(w_.model.ffn);
   bool saves_input = true;
   if (bias_ != nullptr && !w_.runtime.fused_bias_activation) {
-    if (node) w_.session.keep(x);
+    if (node) w_.session.keep_saved(x);
     Tensor biased = w_.like(activation_("biased"), x);
     w_.launch(Operation::Add, {std::move(x), bias_->value}, {biased});
     x = std::move(biased);  // which is what the activation saves
     saves_input = false;
   }
   Tensor kept = x, gate, out;
-  if (node && saves_input) w_.session.keep(x);
+  if (node && saves_input) w_.session.keep_saved(x);
   if (!node) kept = {};
-  if (gated(w_.model.activation) && !w_.graph.options.fused_gate) {  // the gate's activation, and then the product
+  if (gated(w_.model.activation) && !w_.built.options.fused_gate) {  // the gate's activation, and then the product
     gate = w_.temporary(name_("gate"), shape);
     if (w_.model.activation == Activation::SwiGlu)
       w_.launch(Operation::Silu, {gate_of(x)}, {gate});
@@ -107,7 +110,7 @@ Tensor Mlp::activation(Tensor x) {
       w_.launch(Operation::Gelu, {gate_of(x), Tensor{}}, {gate});
     out = w_.temporary(activation_(), shape);
     w_.launch(Operation::Multiply, {gate, up_of(std::move(x))}, {out});
-    if (node) w_.session.keep(gate);
+    if (node) w_.session.keep_saved(gate);
   } else {
     out = w_.temporary(activation_(), shape);
     w_.launch({operation_of(w_.model.activation), in_one_kernel()}, {std::move(x), fused_bias()}, {out});

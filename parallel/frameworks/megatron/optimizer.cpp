@@ -10,11 +10,11 @@ MegatronOptimizer::MegatronOptimizer(Worker& w, const std::vector<ParamAndGradBu
   const std::int32_t shard = sharded() ? w.place.data : 0, shards = sharded() ? w.layout.data : 1;
   // Optimizers keep matrices and vectors in two groups, because weight decay leaves vectors alone; the group of the
   // parameter that was registered first comes first.
-  const bool first = w.graph[buffers.front().parameters().front()].matrix();
+  const bool first = w.built[buffers.front().parameters().front()].matrix();
   for (const bool matrices : {first, !first})
     for (const ParamAndGradBuffer& buffer : buffers)
       for (const BufferLayout::Place& held : buffer.layout().places_in(shard, shards)) {
-        const Parameter& parameter = w.graph[held.parameter];
+        const Parameter& parameter = w.built[held.parameter];
         if (parameter.matrix() != matrices) continue;
         // core/transformer/module.py param_is_not_shared, core/tensor_parallel/layers.py
         // param_is_not_tensor_parallel_duplicate: the first stage counts a tied embedding, and the first

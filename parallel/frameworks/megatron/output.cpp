@@ -11,16 +11,28 @@ namespace tidemark::parallel::megatron {
 
 using torch::with;
 
-GPTModel::GPTModel(Worker& w, const Stage& stage)
+GPTModel::GPTModel(Worker& w, const Stage& stage, Parameters& parameters)
     : w_(w), stage_(stage), embedding_(w.name("embedding")), output_(w.name("head")), loss_(w.name("loss")) {
-  const Parameters parameters(w);
-  for (std::int32_t layer = stage.first; layer < stage.last; ++layer)
+  const Model& m = w.model;
+  const auto table = [&](const char* name) {
+    return parameters.add(
+        {.name = name, .rows = m.vocabulary, .columns = m.hidden, .cut = WeightCut::Rows, .vocabulary = true});
+  };
+  if (stage.embedding) {
+    parameters.enter(-1);
+    words_ = table("embedding.weight");
+    // Looked up before the sequence is cut: every rank computes all of their gradient.
+    if (m.positions == Positions::Learned)
+      positions_ = parameters.add({.name = "positions.weight", .rows = m.max_positions, .columns = m.hidden});
+  }
+  for (std::int32_t layer = stage.first; layer < stage.last; ++layer) {
+    parameters.enter(layer);
     layers_.push_back(std::make_unique<TransformerLayer>(w, parameters, layer));
-  words_ = parameters["embedding.weight"];
-  positions_ = parameters["positions.weight"];
-  output_weight_ = w.model.tied_embeddings ? words_ : parameters["head.weight"];
-  if (stage.head)
-    final_norm_ = Norm{w.name("final_norm"), parameters["final_norm.weight"], parameters["final_norm.bias"]};
+  }
+  if (!stage.head) return;
+  parameters.enter(static_cast<std::int32_t>(m.layers));
+  final_norm_ = make_norm(w, parameters, "final_norm");
+  output_weight_ = table(m.tied_embeddings ? "embedding.weight" : "head.weight");
 }
 
 Tensor GPTModel::operator()(Tensor input, const Batch& batch) {

@@ -163,7 +163,8 @@ Tensor scored_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor 
     scores = cap_forward(w, scores_cap(w, a), scores, tangent);
     keep(context.tangent, tangent);
   }
-  const DType softmax_dtype = w.sizes.dtype(w.graph.options.softmax_precision);
+  const DType softmax_dtype =
+      w.built.options.softmax_precision == SoftmaxPrecision::Fp32 ? DType::FP32 : w.train.precision;
   Tensor weights;
   if (softmax_dtype == w.train.precision) {
     weights = w.temporary(a.outside("softmax"), shape);

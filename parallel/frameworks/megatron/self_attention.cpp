@@ -10,15 +10,34 @@ namespace tidemark::parallel::megatron {
 using torch::usual_epsilon;
 using torch::with;
 
-SelfAttention::SelfAttention(Worker& w, const Parameters& parameters, std::int32_t layer) : w_(w) {
+// core/transformer/attention.py makes the output projection before the QKV projection. TransformerEngine registers a
+// fused norm's weight before the linear's own; a norm by itself is a module of the layer, which comes before attention.
+// A norm of a linear's output belongs to that linear (Megatron-Bridge models/common/te_layers.py
+// TERowParallelLinearLayerNorm).
+SelfAttention::SelfAttention(Worker& w, Parameters& parameters, std::int32_t layer) : w_(w) {
   const std::string at = fmt::format("layers.{}.attention", layer);
+  const Model& m = w.model;
+  const std::int64_t q_width = m.heads * m.head_dim, kv_width = m.kv_heads * m.head_dim;
   name_ = w.name(at);
-  norm_ = norm_named(w, parameters, at + ".norm");
-  post_norm_ = norm_named(w, parameters, at + ".post_norm");
-  qkv_ = {w.name(at + ".qkv"), parameters[at + ".qkv.weight"], parameters[at + ".qkv.bias"]};
-  proj_ = {w.name(at + ".proj"), parameters[at + ".proj.weight"], nullptr};
-  q_norm_ = {w.name(at + ".q_norm"), parameters[at + ".q_norm.weight"], nullptr};
-  k_norm_ = {w.name(at + ".k_norm"), parameters[at + ".k_norm.weight"], nullptr};
+  const bool norm_before = m.norms != NormPlacement::After, norm_after = m.norms != NormPlacement::Before;
+  if (norm_before && !w.runtime.fused_norm_linear) norm_ = make_norm(w, parameters, at + ".norm");
+  proj_ = make_linear(w, parameters, at + ".proj", m.hidden, q_width, WeightCut::Columns, GemmBias::None);
+  if (m.output_bias) output_bias_ = make_output_bias(w, parameters, at + ".proj");
+  if (norm_after) post_norm_ = make_norm(w, parameters, at + ".post_norm");
+  if (norm_before && w.runtime.fused_norm_linear) norm_ = make_norm(w, parameters, at + ".norm");
+  qkv_ = make_linear(w, parameters, at + ".qkv", q_width + 2 * kv_width, m.hidden, WeightCut::Rows,
+                     m.qkv_bias ? GemmBias::Added : GemmBias::None);
+  if (m.qk_norm != QkNorm::None && m.positions == Positions::Rotary) {
+    // Of each head alike, or of all heads together, which are cut.
+    const auto norm = [&](const std::string& name, std::int64_t width) {
+      Parameter weight{.name = name + ".weight", .rows = width, .cut = WeightCut::Rows};
+      if (m.qk_norm == QkNorm::PerHead)
+        weight.rows = m.head_dim, weight.cut = WeightCut::None, weight.in_parts = GradientInParts::Always;
+      return Norm{w.name(name), parameters.add(std::move(weight)), nullptr};
+    };
+    q_norm_ = norm(at + ".q_norm", q_width);
+    k_norm_ = norm(at + ".k_norm", kv_width);
+  }
   positions_ = w.name(at + (w.model.positions == Positions::Rotary ? ".rotary" : ".split"));
   core_ = {w.name(at + ".core"), name_};
   if (w.model.positions != Positions::Rotary) return;

@@ -7,7 +7,7 @@
 namespace tidemark::parallel::megatron {
 
 ModelStage::ModelStage(Worker& w, std::int32_t chunk)
-    : w_(w), stage_(w.chunks[static_cast<std::size_t>(chunk)]), model_(w, stage_) {}
+    : w_(w), stage_(w.chunks[static_cast<std::size_t>(chunk)]), parameters_(w), model_(w, stage_, parameters_) {}
 
 std::shared_ptr<GraphInput> ModelStage::receive_input() const {
   return graph_input(w_.session, w_.make(w_.process.label("received.input"), w_.residual(w_.model.hidden),

@@ -41,6 +41,7 @@ class ModelStage {
 
   Worker& w_;
   Stage stage_;
+  Parameters parameters_;
   GPTModel model_;
   std::shared_ptr<GraphInput> input_tensor_;  ///< what the decoder was last given (set_input_tensor)
 };

@@ -214,7 +214,7 @@ Tensor turned_back(Worker& w, const Rotary& r, Tensor gradient, Tensor cos, Tens
 
 Tensor rotary(Worker& w, const Rotary& r, Tensor x) {
   const auto node = w.node(r.mark, {&x});
-  if (w.graph.options.rotary == RotaryKernel::Fused) {  // its table of angles is shared by all layers
+  if (w.built.options.rotary == RotaryKernel::Fused) {  // its table of angles is shared by all layers
     Tensor out = w.like(r.out, x);
     w.launch(Operation::Rotary, {std::move(x), angles(w, r)}, {out});
     if (!node) return out;

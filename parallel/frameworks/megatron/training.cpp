@@ -13,6 +13,8 @@
 namespace tidemark::parallel::megatron {
 namespace {
 
+constexpr TorchHabits habits{.sums_in_place = false};
+
 // training/training.py: construction, then steps.
 class Training {
  public:
@@ -42,6 +44,20 @@ class Training {
     for (std::size_t i = 0; i < w_.runtime.scalars.size(); ++i)
       scalars_.push_back(w_.make(process.label(fmt::format("runtime.scalar{}", i)), {w_.runtime.scalars[i].count()},
                                  DType::BOOL, Category::Workspaces));
+  }
+
+  /// The first forward pass, of a rank that holds the whole model.
+  void forward() {
+    if (torch::Recorder* const recorder = w_.session.recorder) {
+      for (const ParamAndGradBuffer& buffer : buffers_)
+        for (const ParameterId id : buffer.parameters()) {
+          const Tensor& value = w_.weight(id).value;
+          recorder->made({w_.built[id].name, value.sizes, value.dtype, true});
+        }
+      recorder->begin_pass();
+    }
+    ModelStage stage(w_, 0);
+    (void)stage.forward(1, 0, nullptr);
   }
 
   void train_step(std::int32_t step, std::int32_t micro_batches) {
@@ -96,6 +112,37 @@ class Training {
   std::optional<Pipeline> pipeline_;
 };
 
+// A rank that holds the whole model.
+class OneRank {
+ public:
+  explicit OneRank(const LoweringInput& asked)
+      : input_{asked.built, layout_, asked.train, asked.runtime},
+        comms_(communicators_of(input_)),
+        process_(comms_.table, asked.runtime.blas_workspace),
+        session_(process_, habits),
+        scope_(session_, "model"),
+        worker_(session_, input_, comms_, {}) {}
+
+  [[nodiscard]] Worker& worker() { return worker_; }
+  void run_forward(torch::Recorder* recorder) {
+    session_.recorder = recorder;
+    Training training(worker_);
+    training.construct();
+    training.forward();
+    session_.finish();
+  }
+  [[nodiscard]] const Program& written() const { return process_.written(); }
+
+ private:
+  Layout layout_;
+  LoweringInput input_;
+  Communicators comms_;
+  torch::Process process_;
+  Session session_;
+  Session::Scope scope_;
+  Worker worker_;
+};
+
 }  // namespace
 
 Program lower_training(const LoweringInput& input, const Coordinates& place,
@@ -103,7 +150,7 @@ Program lower_training(const LoweringInput& input, const Coordinates& place,
   const Communicators comms = communicators_of(input);
   torch::Process process(comms.table, input.runtime.blas_workspace);
   {
-    Session session(process, {.sums_in_place = false});
+    Session session(process, habits);
     const Session::Scope scope(session, "model");
     Worker worker(session, input, comms, place);
     Training training(worker);
@@ -121,6 +168,30 @@ Program lower_training(const LoweringInput& input, const Coordinates& place,
     session.finish();
   }
   return with_frees(std::move(process).finish());
+}
+
+std::vector<Parameter> registered_parameters(const Model& model, const ModelOptions& options) {
+  const BuiltModel nothing_yet{model, options, {}};
+  const Train train{.attention = options.attention};
+  RuntimeSettings settings;
+  settings.local_layers = options.attention == AttentionKernel::Local;
+  const Runtime runtime = megatron_runtime({}, settings, {});
+  OneRank rank({nothing_yet, {}, train, runtime});
+  Parameters parameters(rank.worker());
+  const GPTModel modules(rank.worker(), rank.worker().chunks.front(), parameters);
+  return std::move(parameters).registered();
+}
+
+torch::Recording record_forward(const LoweringInput& input) {
+  torch::Recorder recorder;
+  OneRank(input).run_forward(&recorder);
+  return std::move(recorder).finish();
+}
+
+Program lower_forward(const LoweringInput& input) {
+  OneRank rank(input);
+  rank.run_forward(nullptr);
+  return rank.written();
 }
 
 }  // namespace tidemark::parallel::megatron

@@ -5,6 +5,8 @@
 
 #include "parallel/job.hpp"
 #include "parallel/mesh.hpp"
+#include "parallel/torch/record.hpp"
+#include "sim/program/program.hpp"
 
 namespace tidemark::parallel::megatron {
 
@@ -13,5 +15,13 @@ namespace tidemark::parallel::megatron {
 /// and nothing else. So do data-parallel ones that hold like pieces of the optimizer's state.
 [[nodiscard]] Program lower_training(const LoweringInput& input, const Coordinates& place,
                                      const std::vector<std::int64_t>& micro_batches);
+
+// What the modules of a model are and do, on one rank that holds all of it.
+
+/// What they register when they are constructed, in Megatron's order. Nothing is allocated.
+[[nodiscard]] std::vector<Parameter> registered_parameters(const Model& model, const ModelOptions& options);
+/// The job's construction and its first forward pass.
+[[nodiscard]] torch::Recording record_forward(const LoweringInput& input);
+[[nodiscard]] Program lower_forward(const LoweringInput& input);
 
 }  // namespace tidemark::parallel::megatron

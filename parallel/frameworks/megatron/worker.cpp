@@ -19,16 +19,16 @@ Worker::Worker(Session& its_session, const LoweringInput& input, const Communica
                const Coordinates& its_place)
     : session(its_session),
       process(its_session.process),
-      graph(input.graph),
-      model(input.graph.model),
+      built(input.built),
+      model(input.built.model),
       layout(input.layout),
       train(input.train),
       runtime(input.runtime),
       comms(communicators),
       place(its_place),
-      chunks(chunks_of_rank(static_cast<std::int32_t>(input.graph.model.layers), input.layout, its_place.pipeline)),
-      sizes(sizes_of(input.graph.model, input.layout, input.train, input.runtime)),
-      weights_(input.graph.parameters.size()) {}
+      chunks(chunks_of_rank(static_cast<std::int32_t>(input.built.model.layers), input.layout, its_place.pipeline)),
+      sizes(sizes_of(input.built.model, input.layout, input.train, input.runtime)),
+      weights_(input.built.parameters.size()) {}
 
 void Worker::transpose_tokens(Tensor from, const Tensor& to, std::int64_t outer) const {
   const std::int64_t inner = tokens() / outer;

@@ -59,7 +59,7 @@ class Worker {
 
   Session& session;
   torch::Process& process;
-  const ModelGraph& graph;
+  const BuiltModel& built;
   const Model& model;
   const Layout& layout;
   const Train& train;

@@ -68,8 +68,8 @@ class Training {
     if (groups_.world.valid()) s_.process.create(DriverResource::NcclKernels);
     s_.mark(Phase::Construction, "build_model");
     const std::int64_t vocabulary =
-        sizes_of(input_.graph.model, input_.layout, input_.train, input_.runtime).vocabulary;
-    model_.emplace(s_, input_.graph.model, vocabulary, input_.train, habits_);
+        sizes_of(input_.built.model, input_.layout, input_.train, input_.runtime).vocabulary;
+    model_.emplace(s_, input_.built.model, vocabulary, input_.train, habits_);
     if (input_.layout.data > 1) replicas_.emplace(s_, groups_.data, input_.layout.data, habits_, model_->parameters());
     optimizer_.emplace(s_, input_.train, habits_, model_->parameters());
     if (input_.train.precision == DType::FP16 && input_.train.master_dtype == DType::FP32) {
