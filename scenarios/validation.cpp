@@ -114,9 +114,8 @@ void refuse_allocator_settings(const Scenario& scenario) {
 
 }  // namespace
 
-bool Validation::agrees() const {
-  return std::all_of(ranks.begin(), ranks.end(), [](const RankAgreement& rank) { return rank.agrees(); });
-}
+bool Validation::memory_agrees() const { return std::ranges::all_of(ranks, &RankAgreement::agrees); }
+bool Validation::agrees() const { return memory_agrees() && std::ranges::all_of(math, &MathCheck::agrees); }
 
 std::string device_job_text(const Scenario& scenario) {
   refuse_allocator_settings(scenario);
@@ -183,7 +182,7 @@ std::vector<RankAgreement> run_and_compare(const Workload& workload, World& worl
 Validation validate(const Scenario& scenario, World& world, const ValidateOptions& options) {
   refuse_allocator_settings(scenario);
   const Job job(scenario);
-  Validation answer{job.scenario, options, run_and_compare(lower(job.lowering()), world, options)};
+  Validation answer{job.scenario, options, run_and_compare(lower(job.lowering()), world, options), false, {}};
   const auto here = std::count_if(answer.ranks.begin(), answer.ranks.end(),
                                   [](const RankAgreement& rank) { return rank.host == host_name(); });
   answer.oversubscribed = here > static_cast<std::ptrdiff_t>(std::thread::hardware_concurrency());

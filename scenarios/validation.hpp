@@ -8,6 +8,7 @@
 #include "kernels/execute/agreement.hpp"
 #include "kernels/execute/mutation.hpp"
 #include "kernels/execute/world.hpp"
+#include "scenarios/math_check.hpp"
 #include "scenarios/scenario.hpp"
 #include "sim/base/time.hpp"
 
@@ -26,7 +27,11 @@ struct Validation {
   ValidateOptions options;
   std::vector<RankAgreement> ranks;
   bool oversubscribed = false;  ///< more ranks than cores: times mean little
+  std::vector<MathCheck> math;  ///< where real numbers were asked for, by type
 
+  /// What ranks held and read is what was predicted.
+  [[nodiscard]] bool memory_agrees() const;
+  /// And so are their numbers, where they had any.
   [[nodiscard]] bool agrees() const;
 };
 

@@ -17,6 +17,7 @@
 
 #include "kernels/execute/mpi_world.hpp"
 #include "kernels/execute/process_memory.hpp"
+#include "scenarios/arithmetic/check_math.hpp"
 #include "scenarios/cli/arguments.hpp"
 #include "scenarios/cli/detail/usage.hpp"
 #include "scenarios/cli/detail/verbs.hpp"
@@ -24,6 +25,7 @@
 #include "scenarios/cli/output.hpp"
 #include "scenarios/io/output_file.hpp"
 #include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/job.hpp"
 #include "scenarios/report/validation_json.hpp"
 #include "scenarios/report/validation_text.hpp"
 #include "scenarios/validation.hpp"
@@ -38,6 +40,7 @@ struct Asked {
   std::int64_t time_limit = 60;
   std::string back_end = "host";
   std::string job;
+  bool math = false;
   std::string command;  ///< the whole line
 };
 
@@ -76,6 +79,7 @@ int become_device_run(const Asked& asked) {
 int run_on_devices(const Asked& asked) {
   if (asked.scale != 1) refuse("--scale", "divides pages of host memory", "leave it out with --back-end cuda");
   if (asked.mutation != "none") refuse("--mutate", "is there for the host back end", "leave it out");
+  if (asked.math) refuse("--math", "is there for the host back end", "leave it out");
   if (asked.json == "-") refuse("--json", "goes to a file with --back-end cuda", "give it a name");
   return become_device_run(asked);
 }
@@ -109,13 +113,19 @@ int run_on(World& world, const Asked& asked) {
       refuse(asked.scenario, fmt::format("the job has {} ranks, and mpirun started {}", scenario.gpus, world.size()),
              fmt::format("mpirun -np {} scripts/tidemark validate …", scenario.gpus));
     if (speaks) check_outputs({{"--json", asked.json}}, files_behind(asked.scenario));
+    if (const std::string beyond = asked.math ? beyond_arithmetic(settled(scenario)) : ""; !beyond.empty())
+      refuse(asked.scenario, "--math does not follow " + beyond.substr(0, beyond.find('\n')),
+             beyond.substr(beyond.find('\n') + 1));
   });
   if (!agreed(misread)) return bad_input;
 
   std::string agrees;
   // What it refuses, it refuses on all ranks.
   const std::string refused = mistakes_of(asked.scenario, [&] {
-    const Validation validation = validate(scenario, world, options);
+    Validation validation = validate(scenario, world, options);
+    if (asked.math)
+      for (const math::Storage storage : {math::Storage::Wide, math::Storage::Native})
+        validation.math.push_back(check_math(scenario, world, storage));
     if (!speaks) return;
     agrees = validation.agrees() ? "yes" : "no";
     answer(validation_text(validation), asked.json, [&] {
@@ -172,6 +182,8 @@ Verb validate_verb(CLI::App& app, const std::string& command) {
       ->type_name("NAME");
   verb->add_option("--write-job", asked->job, "write what a GPU machine needs to FILE, and run nothing")
       ->type_name("FILE");
+  verb->add_flag("--math", asked->math,
+                 "train the model with real numbers, too: losses and gradients must be one rank's");
   verb->add_option("--mutate", asked->mutation, "do one thing wrong on purpose, to see that it shows")
       ->type_name("WHAT");
   return {verb, [asked] { return run(*asked); }, &asked->scenario};

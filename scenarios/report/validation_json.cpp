@@ -39,6 +39,19 @@ Json steps_json(const RankAgreement& rank) {
   return out;
 }
 
+Json math_json(const MathCheck& check) {
+  Json worst = Json::array();
+  for (const MathDifference& d : check.worst)
+    worst.push_back({{"what", d.what}, {"step", d.step}, {"rank", d.rank}, {"relative_difference", d.relative}});
+  return {{"type", check.type},
+          {"agrees", check.agrees()},
+          {"tolerance", check.tolerance},
+          {"losses", check.losses},
+          {"losses_on_one_rank", check.reference_losses},
+          {"tensors", check.tensors},
+          {"farthest_apart", std::move(worst)}};
+}
+
 }  // namespace
 
 std::string validation_json(const Validation& validation, const RunProvenance& provenance) {
@@ -59,6 +72,8 @@ std::string validation_json(const Validation& validation, const RunProvenance& p
                      {"phases", pairs_json(rank.predicted.phases, rank.measured.phases)},
                      {"samples", pairs_json(rank.predicted.samples, rank.measured.samples)},
                      {"steps", steps_json(rank)}});
+  Json math = Json::array();
+  for (const MathCheck& check : validation.math) math.push_back(math_json(check));
   return Json{{"schema", "tidemark.validation/1"},
               {"agrees", validation.agrees()},
               {"tolerance", resident_tolerance},
@@ -70,7 +85,8 @@ std::string validation_json(const Validation& validation, const RunProvenance& p
               {"versions", {{"tidemark", provenance.tidemark}, {"mpi", provenance.mpi}}},
               {"oversubscribed", validation.oversubscribed},
               {"scenario", Json::parse(scenario_json(validation.scenario, -1))},
-              {"ranks", std::move(ranks)}}
+              {"ranks", std::move(ranks)},
+              {"math", std::move(math)}}
              .dump(2) +
          '\n';
 }

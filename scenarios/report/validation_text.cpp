@@ -76,6 +76,26 @@ std::string time_line(const RankAgreement& rank, bool oversubscribed) {
   return line + '\n';
 }
 
+std::string tell(const MathDifference& d) {
+  return fmt::format("{} of step {} on rank {}: {:.1e}", d.what, d.step, d.rank, d.relative);
+}
+
+// Losses fall within a few steps of a model that learns nothing but its batches: they are shown to be alive.
+std::string math_lines(const MathCheck& check) {
+  std::string line = fmt::format("\nreal numbers in {}: loss", check.type);
+  for (std::size_t step = 0; step < check.losses.size(); ++step)
+    line += fmt::format("{} {:.9g}", step == 0 ? "" : ",", check.losses[step]);
+  line += ", on one rank";
+  for (std::size_t step = 0; step < check.reference_losses.size(); ++step)
+    line += fmt::format("{} {:.9g}", step == 0 ? "" : ",", check.reference_losses[step]);
+  line += fmt::format(
+      "\n  {} tensors compared; relative to the largest element, {:.0e} is allowed and the farthest apart {}\n",
+      check.tensors, check.tolerance, check.agrees() ? "is" : "are");
+  const std::size_t shown = check.agrees() ? 1 : check.worst.size();
+  for (std::size_t i = 0; i < std::min(shown, check.worst.size()); ++i) line += "  " + tell(check.worst[i]) + '\n';
+  return line;
+}
+
 }  // namespace
 
 std::string validation_text(const Validation& validation) {
@@ -87,8 +107,11 @@ std::string validation_text(const Validation& validation) {
       "{}: {} ranks ran their programs on host memory{}, and {}\n\n", validation.agrees() ? "yes" : "NO",
       validation.ranks.size(),
       validation.options.scale.divisor == 1 ? "" : fmt::format(" (one page in {})", validation.options.scale.divisor),
-      validation.agrees() ? "memory agrees with the prediction on every rank, phase by phase"
-                          : "what they held or read is not what was predicted");
+      !validation.memory_agrees() ? "what they held or read is not what was predicted"
+      : !validation.agrees()      ? "what they computed is not what one rank computes"
+      : validation.math.empty()
+          ? "memory agrees with the prediction on every rank, phase by phase"
+          : "memory agrees with the prediction on every rank, losses and gradients with one rank's");
   if (validation.options.mutation != Mutation::None)
     text +=
         fmt::format("wrong on purpose: {}\n\n", mutation_names[static_cast<std::size_t>(validation.options.mutation)]);
@@ -104,6 +127,7 @@ std::string validation_text(const Validation& validation) {
     text += fmt::format("segments: predicted {} B, counted {} B\n", worst->predicted.reserved.count(),
                         worst->measured.reserved.count());
   text += '\n' + time_line(*worst, validation.oversubscribed);
+  for (const MathCheck& check : validation.math) text += math_lines(check);
   for (const RankAgreement& rank : validation.ranks)
     for (const std::string& finding : rank.findings.first) text += finding + '\n';
   return text;

@@ -90,6 +90,7 @@ class Mlp {
 
  private:
   [[nodiscard]] Tensor activation(Tensor x);
+  [[nodiscard]] Attributes in_one_kernel() const;  ///< how the activation's kernel computes it
   [[nodiscard]] const Tensor& fused_bias() const;  ///< that the activation's kernel adds
   [[nodiscard]] Gradients activation_gradient(Tensor gradient, Tensor input, Tensor gate);
 

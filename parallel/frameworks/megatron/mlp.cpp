@@ -79,6 +79,12 @@ Mlp::Mlp(Worker& w, Parameters& parameters, const std::string& layer) : w_(w) {
   if (m.norms != NormPlacement::Before) post_norm_ = make_norm(w, parameters, at + ".post_norm");
 }
 
+// core/fusions/fused_bias_gelu.py computes GELU by the hyperbolic tangent; torch.nn.functional.gelu does not.
+Attributes Mlp::in_one_kernel() const {
+  const bool tanh = w_.model.activation == Activation::Gelu && fused_bias().defined();
+  return {tanh ? 1.0 : 0.0};
+}
+
 const Tensor& Mlp::fused_bias() const { return value_of(w_.runtime.fused_bias_activation ? bias_ : nullptr); }
 
 Tensor Mlp::activation(Tensor x) {
@@ -107,7 +113,7 @@ Tensor Mlp::activation(Tensor x) {
     if (node) w_.session.keep_saved(gate);
   } else {
     out = w_.temporary(activation_(), shape);
-    w_.launch(operation_of(w_.model.activation), {std::move(x), fused_bias()}, {out});
+    w_.launch({operation_of(w_.model.activation), in_one_kernel()}, {std::move(x), fused_bias()}, {out});
   }
   if (!node) return out;
   node->apply = [this, input = kept.detached(), gate = gate.detached()](Gradients& gradients) mutable {
@@ -133,7 +139,8 @@ Gradients Mlp::activation_gradient(Tensor gradient, Tensor input, Tensor gate) {
     w_.launch(Operation::Copy, {std::move(of_gate), std::move(up)}, {gate_of(dx), up_of(dx)});
   } else {
     dx = w_.temporary(activation_("input_gradient"), shape);
-    w_.launch(backward_of(w_.model.activation), {std::move(gradient), std::move(input), fused_bias()}, {dx});
+    w_.launch({backward_of(w_.model.activation), in_one_kernel()},
+              {std::move(gradient), std::move(input), fused_bias()}, {dx});
   }
   Tensor dbias;
   if (bias_ != nullptr) {

@@ -117,7 +117,10 @@ void MegatronOptimizer::update() {
       all->insert(all->end(), absent, Tensor{});
     }
   }
-  w_.launch(adam ? Operation::Adam : Operation::Sgd, read, written);
+  if (adam)
+    w_.launch({Operation::Adam, {usual_learning_rate}}, read, written);
+  else
+    w_.launch({Operation::Sgd, {usual_learning_rate, usual_momentum}}, read, written);
 }
 
 void MegatronOptimizer::copy_to_model() {

@@ -9,8 +9,8 @@
 namespace tidemark::parallel::pytorch {
 namespace {
 
-// torch.optim's defaults; of momentum, what everybody takes.
-constexpr double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, momentum = 0.9;
+// torch.optim's defaults.
+constexpr double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
 
 using List = std::vector<Tensor>;
 
@@ -107,7 +107,7 @@ void TorchOptimizer::update(State& state, Tensor& gradient, Tensor& denominator)
   if (train_.optimizer != Optimizer::AdamW) {
     const Tensor& step = state.moments.empty() ? gradient : state.moments[0];
     if (!state.moments.empty()) {
-      s_.launch({Operation::Scale, {momentum}}, {step}, {step});
+      s_.launch({Operation::Scale, {usual_momentum}}, {step}, {step});
       s_.launch({Operation::AddScaled, {1}}, {step, gradient}, {step});
     }
     s_.launch({Operation::AddScaled, {-usual_learning_rate}}, {value, step}, {value});
@@ -193,7 +193,7 @@ void TorchOptimizer::update_by_sgd(const List& values, const List& gradients) {
   const bool has_momentum = train_.optimizer == Optimizer::SgdMomentum;
   const List buffers = has_momentum ? moments(0) : List{};
   if (has_momentum) {
-    foreach (s_, {Operation::Scale, {momentum}}, {&buffers}, buffers)
+    foreach (s_, {Operation::Scale, {usual_momentum}}, {&buffers}, buffers)
       ;
     foreach (s_, {Operation::AddScaled, {1}}, {&buffers, &gradients}, buffers)
       ;
@@ -215,7 +215,11 @@ void TorchOptimizer::update_fused() {
     written.push_back(state.parameter->value);
     for (List* const list : {&read, &written}) list->insert(list->end(), kept.begin(), kept.end());
   }
-  s_.launch(adam ? Operation::Adam : Operation::Sgd, read, written);
+  const double decay = habits_.weight_decay, of_gradients = shrinks_weights() ? 0 : decay;
+  if (adam)
+    s_.launch({Operation::Adam, {usual_learning_rate, decay - of_gradients, of_gradients}}, read, written);
+  else
+    s_.launch({Operation::Sgd, {usual_learning_rate, usual_momentum, of_gradients}}, read, written);
 }
 
 void TorchOptimizer::step() {

@@ -1,0 +1,207 @@
+#include "kernels/execute/arithmetic_rank.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kernels/execute/executor.hpp"
+#include "sim/base/ensure.hpp"
+#include "sim/base/overloaded.hpp"
+
+namespace tidemark::execute {
+namespace {
+
+// Bytes of which every floating-point type makes no number, and indices nothing that anyone has.
+constexpr std::byte unwritten{0xff};
+
+bool is_floating(DType dtype) { return dtype != DType::INT64 && dtype != DType::BOOL; }
+
+// What one member of a group hands another, in bytes of the job.
+struct Part {
+  Bytes offset, size;
+};
+
+}  // namespace
+
+ArithmeticRank::ArithmeticRank(const Program& program, const std::vector<Group>& groups, World& world,
+                               math::Storage storage, ArithmeticHooks hooks)
+    : program_(program),
+      groups_(groups),
+      world_(world),
+      storage_(storage),
+      hooks_(std::move(hooks)),
+      held_(static_cast<std::size_t>(program.buffers)) {}
+
+void ArithmeticRank::run() {
+  for (const Op& op : program_.ops) execute(op);
+  hooks_.before_mark(*this, nullptr);
+}
+
+std::string_view ArithmeticRank::label(BufferId buffer) const { return program_[held_[buffer.index()].label]; }
+
+BufferId ArithmeticRank::buffer(std::string_view label) const {
+  for (std::int32_t b = program_.buffers; b-- > 0;)
+    if (const Held& held = held_[static_cast<std::size_t>(b)]; held.live && program_[held.label] == label) return {b};
+  return {};
+}
+
+std::byte* ArithmeticRank::memory(BufferId buffer, Bytes offset) const {
+  Held& held = held_[buffer.index()];
+  ensure(held.live, "verify holds that nobody uses what is freed");
+  if (held.bytes.empty()) held.bytes.assign(spread(held.size), unwritten);
+  return held.bytes.data() + spread(offset);
+}
+
+math::Array ArithmeticRank::row(std::byte* first, DType dtype, Bytes size) const {
+  return {first, {dtype, {size / size_of(dtype)}, {1}}};
+}
+
+std::vector<double> ArithmeticRank::values(BufferId buffer, Bytes offset, const View& view) const {
+  std::byte* const first = memory(buffer, offset);
+  const View wide{DType::FP32, view.sizes, contiguous_strides(view.sizes)};
+  std::vector<std::byte> copy(spread(wide.extent()));
+  const math::Array from{first, view}, to{copy.data(), wide};
+  math::compute(Operation::Copy, {}, std::array{from}, std::array{to}, {.storage = storage_});
+  std::vector<double> found(static_cast<std::size_t>(elements_of(view.sizes)));
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const std::byte* const element = copy.data() + spread(size_of(DType::FP32)) * i;
+    if (storage_ == math::Storage::Wide) {
+      std::memcpy(&found[i], element, sizeof(double));
+    } else {
+      float narrow = 0;
+      std::memcpy(&narrow, element, sizeof narrow);
+      found[i] = static_cast<double>(narrow);
+    }
+  }
+  return found;
+}
+
+void ArithmeticRank::execute(const Op& op) {
+  std::visit(Overloaded{
+                 [&](const Alloc& o) { allocate(o); },
+                 [&](const Free& o) {
+                   held_[o.buffer.index()].live = false;
+                   std::vector<std::byte>().swap(held_[o.buffer.index()].bytes);
+                 },
+                 [&](const Launch& o) { launch(o); },
+                 [&](const Collective& o) { collective(o); },
+                 [&](const Exchange& o) { exchange(o); },
+                 [&](const Memcpy& o) { std::memcpy(memory(o.to), memory(o.from), spread(o.size)); },
+                 [&](const Mark& o) {
+                   hooks_.before_mark(*this, &o);
+                   at_ = o;
+                 },
+                 // order streams, or names
+                 Ignored<Borrow, Record, Wait, Sync, CreateDriver, CreateCommunicator, Bind, Unbind>{},
+             },
+             op);
+}
+
+void ArithmeticRank::allocate(const Alloc& o) { held_[o.buffer.index()] = {{}, o.size, o.label, true}; }
+
+void ArithmeticRank::must_be_numbers(const Launch& o) const {
+  const std::vector<ViewId>& views = program_[o.kernel].inputs;
+  std::size_t next = 0;
+  for (const ViewId view : views) {
+    if (!view.valid()) continue;
+    const Operand& operand = program_[o.inputs][next++];
+    if (!is_floating(program_[view].dtype)) continue;
+    const std::vector<double> all = values(operand, program_[view]);
+    const auto wrong = std::ranges::find_if(all, [](double x) { return std::isnan(x); });
+    if (wrong == all.end()) continue;
+    throw WrongProgram(
+        fmt::format("rank {}, {} (step {}, {}, micro-batch {}): {} reads element {} of {}, which nobody wrote",
+                    world_.rank().value, program_[at_.label], at_.step, name(at_.phase), at_.micro_batch,
+                    name(program_[o.kernel].operation), wrong - all.begin(), label(operand.buffer)));
+  }
+}
+
+void ArithmeticRank::launch(const Launch& o) {
+  must_be_numbers(o);
+  math::Setting setting{.storage = storage_, .step = at_.step};
+  setting.initial = [&](std::size_t output, std::int64_t element) {
+    return hooks_.initial(at_, label(program_[o.outputs][output].buffer), element);
+  };
+  math::compute(
+      program_, o, [&](BufferId b) { return memory(b); }, setting);
+  hooks_.after_launch(*this, o);
+}
+
+// Every member gets what it needs of the others, and reduces by itself, in the order of the group: so all ranks have
+// the same numbers, whoever is first.
+void ArithmeticRank::collective(const Collective& o) {
+  const Group& group = groups_[o.comm.index()];
+  const auto n = static_cast<std::int32_t>(group.size());
+  const auto me = static_cast<std::int32_t>(group.me);
+  ensure(!o.row.valid(), "real numbers go in equal parts as yet");
+  const Bytes part = o.size / n;
+  const bool in_place = o.in.buffer == o.out.buffer;
+  const Bytes in = program_[o.in.offset], out = program_[o.out.offset];
+  const auto sent_to = [&](std::int32_t place) -> Part {
+    switch (o.kind) {
+      case CollectiveKind::AllReduce:
+        return {in, o.size};
+      case CollectiveKind::AllGather:
+        return {in_place ? in + part * me : in, part};
+      case CollectiveKind::Broadcast:
+        return me == 0 ? Part{in, o.size} : Part{};
+      case CollectiveKind::ReduceScatter:
+      case CollectiveKind::AllToAll:
+        return {in + part * place, part};
+    }
+    return {};
+  };
+  const Bytes each = o.kind == CollectiveKind::AllReduce || o.kind == CollectiveKind::Broadcast ? o.size : part;
+  std::vector<std::vector<std::byte>> received(static_cast<std::size_t>(n));
+  std::vector<Message> messages;
+  for (std::int32_t place = 0; place < n; ++place) {
+    const Part sent = sent_to(place);
+    std::vector<std::byte>& from = received[static_cast<std::size_t>(place)];
+    if (o.kind != CollectiveKind::Broadcast || place == 0) from.resize(spread(each));
+    std::byte* const mine = memory(o.in.buffer, sent.offset);
+    if (place == me) {
+      if (sent.size > Bytes{}) std::memcpy(from.data(), mine, spread(each));
+      continue;
+    }
+    if (sent.size > Bytes{}) messages.push_back({Direction::Send, group.at(place), group.tag, mine, spread(sent.size)});
+    if (!from.empty()) messages.push_back({Direction::Receive, group.at(place), group.tag, from.data(), from.size()});
+  }
+  world_.exchange(messages, std::string(name(o.kind)));
+
+  if (!reduces(o.kind)) {
+    for (std::int32_t place = 0; place < n; ++place) {
+      const std::vector<std::byte>& from = received[static_cast<std::size_t>(place)];
+      if (from.empty()) continue;
+      std::memcpy(memory(o.out.buffer, o.kind == CollectiveKind::Broadcast ? out : out + part * place), from.data(),
+                  from.size());
+    }
+    return;
+  }
+  const Bytes to = o.kind == CollectiveKind::ReduceScatter && in_place ? in + part * me : out;
+  const std::array result{row(memory(o.out.buffer, to), o.dtype, each)};
+  std::vector<math::Array> inputs;
+  for (std::vector<std::byte>& from : received) inputs.push_back(row(from.data(), o.dtype, each));
+  const math::Setting setting{.storage = storage_};
+  if (o.reduction == Reduction::Largest) {
+    math::compute(Operation::Copy, {}, std::array{inputs.front()}, result, setting);
+    for (std::size_t i = 1; i < inputs.size(); ++i)
+      math::compute(Operation::Maximum, {}, std::array{result.front(), inputs[i]}, result, setting);
+    return;
+  }
+  math::compute(Operation::Add, {}, inputs, result, setting);
+  if (o.reduction == Reduction::Average) math::compute(Operation::Scale, {1.0 / n}, result, result, setting);
+}
+
+void ArithmeticRank::exchange(const Exchange& o) {
+  const Group& group = groups_[o.comm.index()];
+  std::vector<Message> messages;
+  for (const Transfer& t : program_[o.transfers])
+    messages.push_back(
+        {t.direction, group.at(group.me + t.step), group.tag, memory(t.buffer), spread(held_[t.buffer.index()].size)});
+  world_.exchange(messages, "a message between stages");
+}
+
+}  // namespace tidemark::execute

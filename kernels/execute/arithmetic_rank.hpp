@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "kernels/execute/host_collectives.hpp"
+#include "kernels/execute/world.hpp"
+#include "kernels/math/compute.hpp"
+#include "sim/program/program.hpp"
+
+namespace tidemark::execute {
+
+/// A program that cannot mean what it was written for: a kernel reads what nobody wrote.
+class WrongProgram : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class ArithmeticRank;
+
+/// What a run of real numbers asks whoever started it.
+struct ArithmeticHooks {
+  /// What `initialize` writes to an element of a tensor, here and now.
+  std::function<double(const Mark& at, std::string_view tensor, std::int64_t element)> initial;
+  /// Called before each mark and, with none, at the end.
+  std::function<void(const ArithmeticRank& rank, const Mark* next)> before_mark;
+  /// Called after each launch.
+  std::function<void(const ArithmeticRank& rank, const Launch& launch)> after_launch;
+};
+
+/// Runs one rank's program, frees included, with real numbers: kernels compute (kernels/math), collectives and messages
+/// carry what they would. Ops run in host order, each to its end. Memory is not a number until it is written, and gone
+/// when it is freed. Throws WrongProgram; RunFailure where other ranks do not come.
+class ArithmeticRank {
+ public:
+  ArithmeticRank(const Program& program, const std::vector<Group>& groups, World& world, math::Storage storage,
+                 ArithmeticHooks hooks);
+
+  void run();
+
+  [[nodiscard]] const Program& program() const { return program_; }
+  /// The label of the last allocation of a buffer.
+  [[nodiscard]] std::string_view label(BufferId buffer) const;
+  /// The live buffer of that label that was allocated last; none where there is none.
+  [[nodiscard]] BufferId buffer(std::string_view label) const;
+  [[nodiscard]] const Mark& at() const { return at_; }
+  /// Elements of a live buffer, row by row.
+  [[nodiscard]] std::vector<double> values(BufferId buffer, Bytes from, const View& view) const;
+  [[nodiscard]] std::vector<double> values(const Operand& operand, const View& view) const {
+    return values(operand.buffer, program_[operand.offset], view);
+  }
+
+ private:
+  struct Held {
+    std::vector<std::byte> bytes;
+    Bytes size;
+    LabelId label;
+    bool live = false;
+  };
+
+  void execute(const Op& op);
+  void allocate(const Alloc& o);
+  void launch(const Launch& o);
+  void collective(const Collective& o);
+  void exchange(const Exchange& o);
+  void must_be_numbers(const Launch& o) const;
+
+  /// Memory that only scratches are for is never there: kernels here need none.
+  [[nodiscard]] std::byte* memory(BufferId buffer, Bytes offset = {}) const;
+  [[nodiscard]] std::size_t spread(Bytes size) const {
+    return static_cast<std::size_t>(size.count() * math::spread(storage_));
+  }
+  [[nodiscard]] math::Array row(std::byte* first, DType dtype, Bytes size) const;
+
+  const Program& program_;
+  const std::vector<Group>& groups_;
+  World& world_;
+  math::Storage storage_;
+  ArithmeticHooks hooks_;
+  mutable std::vector<Held> held_;  // by buffer; their bytes are made when they are first asked for
+  Mark at_;
+};
+
+}  // namespace tidemark::execute
