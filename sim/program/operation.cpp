@@ -1,6 +1,7 @@
 #include "sim/program/operation.hpp"
 
 #include <cstddef>
+#include <iterator>
 #include <string>
 
 #include "sim/base/ensure.hpp"
@@ -107,6 +108,13 @@ constexpr Line lines[] = {
     {Operation::AddQuotient, "add_quotient", "x a b -> y ...", "factor", Elementwise},
 };
 
+constexpr bool in_order() {
+  for (std::size_t i = 0; i < std::size(lines); ++i)
+    if (static_cast<std::size_t>(lines[i].operation) != i) return false;
+  return true;
+}
+static_assert(in_order(), "operations have their lines in the order of the enumeration, and each has one");
+
 std::vector<std::string_view> words(std::string_view text) {
   std::vector<std::string_view> found;
   for (std::size_t at = 0; (at = text.find_first_not_of(' ', at)) != std::string_view::npos;) {
@@ -120,7 +128,6 @@ std::vector<std::string_view> words(std::string_view text) {
 std::vector<OperationFacts> read_all() {
   std::vector<OperationFacts> all;
   for (const Line& line : lines) {
-    ensure(static_cast<std::size_t>(line.operation) == all.size(), "operations are listed in their order");
     OperationFacts facts{line.name, {}, {}, words(line.attributes), line.sizes, false};
     std::vector<OperandFacts>* list = &facts.inputs;
     for (std::string_view word : words(line.signature)) {
@@ -147,6 +154,10 @@ std::span<const OperationFacts> all_operations() {
   return all;
 }
 
-const OperationFacts& facts_of(Operation operation) { return all_operations()[static_cast<std::size_t>(operation)]; }
+const OperationFacts& facts_of(Operation operation) {
+  const auto place = static_cast<std::size_t>(operation);
+  ensure(place < std::size(lines), "every operation has its line");
+  return all_operations()[place];
+}
 
 }  // namespace tidemark::sim

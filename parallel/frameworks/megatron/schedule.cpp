@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "sim/base/ensure.hpp"
+
 namespace tidemark::parallel::megatron {
 namespace {
 
@@ -18,6 +20,7 @@ typename List::mapped_type popped(List& list, const Action& action) {
 }  // namespace
 
 Pipeline::Pipeline(Worker& w, std::int32_t rank) : w_(w), rank_(rank), habit_(traits_of(w.layout.schedule).hand_over) {
+  ensure(habit_ != HandOverHabit::Free, "Megatron hands over in pairs or in step");
   for (std::size_t chunk = 0; chunk < w.chunks.size(); ++chunk)
     stages_.push_back(std::make_unique<ModelStage>(w, static_cast<std::int32_t>(chunk)));
 }
