@@ -222,7 +222,7 @@ class Training {
         const bool own = kind == Kind::Parameter && !sharded;
         const BufferId buffer =
             run.buffer(own ? name : (kind == Kind::Gradient ? "gradient_buffer" : "parameter_buffer") + suffix);
-        if (!buffer.valid()) continue;
+        ensure(buffer.valid(), "what a rank holds of a parameter is there when it is looked at");
         const std::int64_t begin = own ? 0 : place.begin;
         const View view{type, {place.end - place.begin}, {1}};
         archive_.add(
@@ -230,6 +230,7 @@ class Training {
       }
     }
   }
+
   // The first rank of each tensor-parallel group tells; the others have the same.
   void note_loss(const ArithmeticRank& run, const Launch& launch) {
     const Kernel& kernel = run.program()[launch.kernel];
