@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <numbers>
 #include <span>
 #include <utility>
 
@@ -34,13 +35,13 @@ std::uint64_t seed_of(std::string_view name) { return std::hash<std::string_view
 // In (0, 1), by name and place.
 double uniform(std::uint64_t seed, std::int64_t place) {
   const std::uint64_t bits = mixed(seed ^ mixed(static_cast<std::uint64_t>(place) + 1));
-  return (static_cast<double>(bits >> 11U) + 0.5) / 9007199254740992.0;  // 2^53
+  return (static_cast<double>(bits >> 11U) + 0.5) * 0x1p-53;  // 53 bits are what a double holds
 }
 
 // Box and Muller 1958.
 double normal(std::uint64_t seed, std::int64_t place) {
   return std::sqrt(-2 * std::log(uniform(seed, 2 * place))) *
-         std::cos(6.283185307179586 * uniform(seed, 2 * place + 1));
+         std::cos(2 * std::numbers::pi * uniform(seed, 2 * place + 1));
 }
 
 // ---- where a rank's part of a parameter stands in the whole one -----------------------------------------------------
@@ -174,7 +175,6 @@ class Training {
   [[nodiscard]] WholeParameter whole(const std::string& name) const {
     return {job_.built[by_name_.at(name)], job_.scenario.model, sizes_, place_.tensor};
   }
-  [[nodiscard]] bool knows(const std::string& name) const { return by_name_.contains(name); }
   [[nodiscard]] std::string found() && { return std::move(archive_).text(); }
 
  private:
@@ -183,6 +183,7 @@ class Training {
     const std::string name(tensor);
     if (const auto known = by_name_.find(name); known != by_name_.end()) {
       const Parameter& parameter = job_.built[known->second];
+      // Large enough that every tensor matters to the loss, small enough that a few layers stay far from overflow.
       const double drawn = normal(seed_of(name), whole(name).place(element));
       const bool scale = name.ends_with("norm.weight");
       return scale && !job_.scenario.model.zero_centered_norms ? 1 + 0.1 * drawn
@@ -190,7 +191,8 @@ class Training {
     }
     const std::int64_t micro_batch = place_.data * micro_batches_ + std::max(at.micro_batch, 0);
     const std::int64_t tokens = train.micro_batch * train.sequence_length;
-    const std::int64_t token = ((at.step * 4096 + micro_batch) * tokens + element);
+    const std::int64_t of_step = micro_batches_ * job_.scenario.layout.data;
+    const std::int64_t token = (at.step * of_step + micro_batch) * tokens + element;
     const auto drawn = [&] {
       return std::floor(uniform(seed_of(name), token) * static_cast<double>(job_.scenario.model.vocabulary));
     };
