@@ -115,7 +115,10 @@ void refuse_allocator_settings(const Scenario& scenario) {
 }  // namespace
 
 bool Validation::memory_agrees() const { return std::ranges::all_of(ranks, &RankAgreement::agrees); }
-bool Validation::agrees() const { return memory_agrees() && std::ranges::all_of(math, &MathCheck::agrees); }
+bool Validation::flows() const {
+  return std::ranges::none_of(flow, [](const FlowNote& note) { return note.reason.empty(); });
+}
+bool Validation::agrees() const { return memory_agrees() && flows() && std::ranges::all_of(math, &MathCheck::agrees); }
 
 std::string device_job_text(const Scenario& scenario) {
   refuse_allocator_settings(scenario);
@@ -182,7 +185,9 @@ std::vector<RankAgreement> run_and_compare(const Workload& workload, World& worl
 Validation validate(const Scenario& scenario, World& world, const ValidateOptions& options) {
   refuse_allocator_settings(scenario);
   const Job job(scenario);
-  Validation answer{job.scenario, options, run_and_compare(lower(job.lowering()), world, options), false, {}};
+  const Workload workload = lower(job.lowering());
+  Validation answer{job.scenario, options, run_and_compare(workload, world, options), false, {}, {}};
+  if (world.rank().value == 0) answer.flow = flow_check(workload, framework_of(job.runtime));
   const auto here = std::count_if(answer.ranks.begin(), answer.ranks.end(),
                                   [](const RankAgreement& rank) { return rank.host == host_name(); });
   answer.oversubscribed = here > static_cast<std::ptrdiff_t>(std::thread::hardware_concurrency());

@@ -208,30 +208,38 @@ std::optional<Program> mutated_prediction(const Program& predicted, Mutation mut
   }
 }
 
-std::optional<Workload> without_a_collective(const Workload& written) {
-  for (CommSlot slot{0}; slot.index() < written.communicators.size(); ++slot.value) {
-    for (const Program& program : written.programs) {
+std::optional<GroupCall> first_call(const Workload& workload, const std::function<bool(CollectiveKind)>& of_kind) {
+  for (CommSlot slot{0}; slot.index() < workload.communicators.size(); ++slot.value) {
+    for (const Program& program : workload.programs) {
       std::size_t turn = 0;
       for (std::size_t i = 0; i < program.ops.size(); ++i) {
         const auto* call = std::get_if<Collective>(&program.ops[i]);
         if (call == nullptr || call->comm != slot) continue;
         const std::size_t its = turn++;
-        if (!is_read_later(program, i, call->out.buffer)) continue;
-        // Every member leaves it out, so that nobody waits for it.
-        Workload wrong = written;
-        for (Program& other : wrong.programs) {
-          std::size_t seen = 0;
-          for (std::size_t k = 0; k < other.ops.size(); ++k) {
-            const auto* same = std::get_if<Collective>(&other.ops[k]);
-            if (same == nullptr || same->comm != slot || seen++ != its) continue;
-            other.ops[k] = mark_before(other, k);
-          }
-        }
-        return wrong;
+        if (of_kind(call->kind) && is_read_later(program, i, call->out.buffer)) return GroupCall{slot, its};
       }
     }
   }
   return std::nullopt;
+}
+
+void change_call(Workload& workload, const GroupCall& call,
+                 const std::function<void(Program& program, std::size_t op)>& change) {
+  for (Program& program : workload.programs) {
+    std::size_t seen = 0;
+    for (std::size_t i = 0; i < program.ops.size(); ++i)
+      if (const auto* its = std::get_if<Collective>(&program.ops[i]); its != nullptr && its->comm == call.slot)
+        if (seen++ == call.turn) change(program, i);
+  }
+}
+
+std::optional<Workload> without_a_collective(const Workload& workload,
+                                             const std::function<bool(CollectiveKind)>& of_kind) {
+  const std::optional<GroupCall> call = first_call(workload, of_kind);
+  if (!call) return std::nullopt;
+  Workload wrong = workload;
+  change_call(wrong, *call, [](Program& program, std::size_t op) { program.ops[op] = mark_before(program, op); });
+  return wrong;
 }
 
 std::vector<Group> groups_of(const Workload& workload, Rank rank) {
