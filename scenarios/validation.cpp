@@ -100,11 +100,6 @@ void refuse_if_none(World& world, Mutation mutation, bool found) {
                            .hint = "more ranks, axes or larger buffers give it something"});
 }
 
-bool spoils_prediction(Mutation mutation) {
-  return mutation == Mutation::DeleteFree || mutation == Mutation::DelayFree || mutation == Mutation::DropBuffer ||
-         mutation == Mutation::HalveSize;
-}
-
 void refuse_allocator_settings(const Scenario& scenario) {
   if (scenario.runtime.allocator.empty()) return;
   throw InputError(Problem{.file = scenario.name,
@@ -146,7 +141,7 @@ std::vector<RankAgreement> run_and_compare(const Workload& workload, World& worl
     const std::optional<Workload> wrong = without_a_collective(written);
     refuse_if_none(world, options.mutation, wrong.has_value());
     if (wrong) executed = wrong->program(me);
-  } else if (options.mutation != Mutation::None) {
+  } else if (options.mutation != Mutation::None && !is_of_meaning(options.mutation)) {
     std::optional<std::vector<Group>> wrong = mutated_groups(written, me, options.mutation);
     refuse_if_none(world, options.mutation, wrong.has_value());
     if (wrong) groups = std::move(*wrong);

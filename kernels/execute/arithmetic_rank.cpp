@@ -44,7 +44,6 @@ std::string_view ArithmeticRank::label(BufferId buffer) const { return program_[
 
 std::byte* ArithmeticRank::memory(BufferId buffer, Bytes offset) const {
   Held& held = held_[buffer.index()];
-  ensure(held.live, "verify holds that nobody uses what is freed");
   if (held.bytes.empty()) held.bytes.assign(spread(held.size), unwritten);
   return held.bytes.data() + spread(offset);
 }
@@ -73,7 +72,21 @@ std::vector<double> ArithmeticRank::values(BufferId buffer, Bytes offset, const 
   return found;
 }
 
+void ArithmeticRank::note(const std::string& what) {
+  if (wrong_.empty())
+    wrong_ = fmt::format("rank {}, {} (step {}, {}, micro-batch {}): {}", world_.rank().value, program_[at_.label],
+                         at_.step, name(at_.phase), at_.micro_batch, what);
+}
+
+// `verify` holds programs to that, but not those that were spoiled on purpose.
+void ArithmeticRank::must_live(const Op& op) {
+  for_each_operand(program_, op, [&](BufferId b) {
+    if (!held_[b.index()].live) note(fmt::format("{} is used after it was freed", label(b)));
+  });
+}
+
 void ArithmeticRank::execute(const Op& op) {
+  must_live(op);
   std::visit(Overloaded{
                  [&](const Alloc& o) { allocate(o); },
                  [&](const Free& o) {
@@ -96,7 +109,8 @@ void ArithmeticRank::execute(const Op& op) {
 
 void ArithmeticRank::allocate(const Alloc& o) { held_[o.buffer.index()] = {{}, o.size, o.label, true}; }
 
-void ArithmeticRank::must_be_numbers(const Launch& o) const {
+void ArithmeticRank::must_be_numbers(const Launch& o) {
+  if (!wrong_.empty()) return;  // and all the rest with it
   const std::vector<ViewId>& views = program_[o.kernel].inputs;
   std::size_t next = 0;
   for (const ViewId view : views) {
@@ -106,10 +120,8 @@ void ArithmeticRank::must_be_numbers(const Launch& o) const {
     const std::vector<double> all = values(operand, program_[view]);
     const auto wrong = std::ranges::find_if(all, [](double x) { return std::isnan(x); });
     if (wrong == all.end()) continue;
-    throw WrongProgram(
-        fmt::format("rank {}, {} (step {}, {}, micro-batch {}): {} reads element {} of {}, which nobody wrote",
-                    world_.rank().value, program_[at_.label], at_.step, name(at_.phase), at_.micro_batch,
-                    name(program_[o.kernel].operation), wrong - all.begin(), label(operand.buffer)));
+    return note(fmt::format("{} reads element {} of {}, which nobody wrote", name(program_[o.kernel].operation),
+                            wrong - all.begin(), label(operand.buffer)));
   }
 }
 
@@ -119,8 +131,12 @@ void ArithmeticRank::launch(const Launch& o) {
   setting.initial = [&](std::size_t output, std::int64_t element) {
     return hooks_.initial(at_, label(program_[o.outputs][output].buffer), element);
   };
-  math::compute(
-      program_, o, [&](BufferId b) { return memory(b); }, setting);
+  try {
+    math::compute(
+        program_, o, [&](BufferId b) { return memory(b); }, setting);
+  } catch (const math::WrongIndex& error) {
+    note(fmt::format("{}: {}", name(program_[o.kernel].operation), error.what()));
+  }
   hooks_.after_launch(*this, o);
 }
 

@@ -187,56 +187,56 @@ Spoiling gradient_twice(const Program& program) {
 
 // ---- frees
 
-// Where each buffer is used last before an op, and freed.
+// What is to be known of a buffer.
 struct Life {
   LabelId label;
   Category category = Category::Temporaries;
-  Phase made = Phase::Construction;
-  std::size_t forward = 0;  // its last use in a forward pass
-  std::size_t used = 0, freed = 0;
+  std::size_t used = 0, freed = 0;  // last, and at all
 };
 std::vector<Life> lives(const Program& program) {
   std::vector<Life> all(static_cast<std::size_t>(program.buffers));
-  Phase phase = Phase::Construction;
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
-    if (const auto* mark = std::get_if<Mark>(&op)) phase = mark->phase;
-    if (const auto* alloc = std::get_if<Alloc>(&op))
-      all[alloc->buffer.index()] = {alloc->label, alloc->category, phase};
+    if (const auto* alloc = std::get_if<Alloc>(&op)) all[alloc->buffer.index()] = {alloc->label, alloc->category};
     if (const auto* free = std::get_if<Free>(&op)) all[free->buffer.index()].freed = i;
-    for_each_operand(program, op, [&](BufferId b) {
-      all[b.index()].used = i;
-      if (phase == Phase::Forward) all[b.index()].forward = i;
-    });
+    for_each_operand(program, op, [&](BufferId b) { all[b.index()].used = i; });
   }
   return all;
 }
 
-Program with_free_before(const Program& program, std::size_t free, std::size_t op) {
+bool uses(const Program& program, const Op& op, BufferId buffer) {
+  bool its = false;
+  for_each_operand(program, op, [&](BufferId b) { its |= b == buffer; });
+  return its;
+}
+
+Program with_free_after(const Program& program, std::size_t free, std::size_t op) {
   Program wrong = program;
-  const auto to = wrong.ops.begin() + static_cast<std::ptrdiff_t>(op);
-  std::rotate(to, wrong.ops.begin() + static_cast<std::ptrdiff_t>(free),
-              wrong.ops.begin() + static_cast<std::ptrdiff_t>(free) + 1);
+  const auto from = wrong.ops.begin() + static_cast<std::ptrdiff_t>(free);
+  std::rotate(wrong.ops.begin() + static_cast<std::ptrdiff_t>(op) + 1, from, from + 1);
   return wrong;
 }
 
-// What a forward pass has saved is given up before it is read: by a backward pass right before its last reader, or, of
-// what a part that runs again begins with, at the end of the forward pass.
+// What a layer's forward pass has saved is given up after the use before its last reader, which is a backward pass, or
+// a forward pass that runs again.
 Spoiling early_free(const Program& program, bool of_recomputation) {
   const std::vector<Life> all = lives(program);
   return first_in_a_step(program, [&](const Place& place) -> Spoiling {
     const Launch* const launch = launch_at(program, place);
-    if (launch == nullptr || place.mark.phase != Phase::Backward) return {};
+    if (launch == nullptr) return {};
     const bool runs_again = std::ranges::any_of(program[launch->outputs], [&](const Operand& o) {
       return all[o.buffer.index()].category == Category::Recompute;
     });
-    if (runs_again != of_recomputation) return {};
+    if (of_recomputation ? !runs_again : runs_again || place.mark.phase != Phase::Backward) return {};
     for (const Operand& input : program[launch->inputs]) {
       const Life& life = all[input.buffer.index()];
-      if (life.category != Category::SavedActivations || life.freed <= place.op || life.forward == 0) continue;
+      const bool of_a_layer = program.labels[life.label.index()].layer >= 0;
+      if (life.category != Category::SavedActivations || !of_a_layer || life.freed <= place.op) continue;
       if (!of_recomputation && life.used != place.op) continue;
-      const std::size_t to = of_recomputation ? life.forward + 1 : place.op;
-      return Spoiled{with_free_before(program, life.freed, to),
+      std::size_t before = place.op;
+      while (!uses(program, program.ops[--before], input.buffer))
+        if (before == 0) return {};
+      return Spoiled{with_free_after(program, life.freed, before),
                      told(program, place,
                           fmt::format("{} is freed before {} reads it", program[life.label],
                                       name(program[launch->kernel].operation)))};
@@ -297,7 +297,11 @@ std::optional<WrongMeaning> with_wrong_meaning(const Workload& workload, Rank ra
     const auto of_kind = [](CollectiveKind kind) { return kind != CollectiveKind::Broadcast; };
     const std::optional<GroupCall> call = first_call(workload, of_kind);
     if (!call) return std::nullopt;
-    wrong.program = without_a_collective(workload, of_kind)->program(rank);
+    Workload dropped = workload;
+    change_call(dropped, *call, [](Program& program, std::size_t op) {
+      program.ops.erase(program.ops.begin() + static_cast<std::ptrdiff_t>(op));
+    });
+    wrong.program = dropped.program(rank);
     wrong.what = told_of(*call, "does not happen");
     return wrong;
   }

@@ -263,12 +263,16 @@ std::optional<std::vector<Group>> mutated_groups(const Workload& workload, Rank 
   }
   for (CommSlot slot{0}; slot.value < slots; ++slot.value) {
     Group& group = groups[slot.index()];
+    // The last: ranks of a tensor-parallel group, which come first, may well send the same.
     const auto other_axis = [&] {
+      CommSlot found{};
       for (CommSlot other{0}; other.value < slots; ++other.value) {
-        const std::int32_t its = group_size(workload.communicators[other.index()]);
-        if (its > 1 && its < workload.world_size() && crosses(workload, slot, other)) return other;
+        const Communicator& its = workload.communicators[other.index()];
+        const std::int32_t size = group_size(its);
+        if (size > 1 && size < workload.world_size() && its.axes.size() == 1 && crosses(workload, slot, other))
+          found = other;
       }
-      return CommSlot{};
+      return found;
     };
     if (mutation == Mutation::SwapRanks && uses(workload, slot, true)) {
       if (group.members.empty()) return groups;

@@ -53,6 +53,12 @@ inline constexpr std::array<std::string_view, 16> mutation_names{"none",
                                                                  "wrong-scale",
                                                                  "gradient-twice"};
 
+constexpr std::string_view name(Mutation mutation) { return mutation_names[static_cast<std::size_t>(mutation)]; }
+
+/// Whether it is the prediction that is spoiled, and not the run.
+constexpr bool spoils_prediction(Mutation mutation) {
+  return mutation >= Mutation::DeleteFree && mutation <= Mutation::HalveSize;
+}
 /// Whether only real numbers show it.
 constexpr bool is_of_meaning(Mutation mutation) { return mutation >= Mutation::EarlyFree; }
 

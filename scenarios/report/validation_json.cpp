@@ -49,7 +49,9 @@ Json math_json(const MathCheck& check) {
           {"losses", check.losses},
           {"losses_on_one_rank", check.reference_losses},
           {"tensors", check.tensors},
-          {"farthest_apart", std::move(worst)}};
+          {"farthest_apart", std::move(worst)},
+          {"read_unwritten", check.wrong},
+          {"wrong_on_purpose", check.spoiled}};
 }
 
 Json place_json(const FlowPlace& place) { return {{"phase", name(place.phase)}, {"label", place.label}}; }
