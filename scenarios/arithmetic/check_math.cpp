@@ -279,7 +279,8 @@ std::string trained(const JobOutline& job, Rank rank, World& world, math::Storag
   Workload groups;
   groups.communicators = communicators_of(job.lowering()).table;
   const std::vector<Group> mine = execute::groups_of(groups, rank);
-  ArithmeticRank run(program, mine, world, storage, training.hooks());
+  math::HostCalculator calculator;
+  ArithmeticRank run(program, mine, world, calculator, storage, training.hooks());
   run.run();
   return std::move(training).found();
 }
