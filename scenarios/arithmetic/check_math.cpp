@@ -47,10 +47,16 @@ std::string beyond_arithmetic(const Scenario& scenario) {
 }
 
 MathCheck check_math(const Scenario& asked, World& world, math::Storage storage, Mutation mutation) {
+  math::HostCalculator host;
+  return check_math(asked, world, storage, {host, world}, mutation);
+}
+
+MathCheck check_math(const Scenario& asked, World& world, math::Storage storage, const Machine& machine,
+                     Mutation mutation) {
   const JobOutline job(asked);
   RankTraining training(job, world.rank());
   const std::string spoiled = mutation == Mutation::None ? "" : training.spoil(mutation);
-  const std::vector<std::string> all = world.gather(training.run(world, storage));
+  const std::vector<std::string> all = world.gather(training.run(machine.messages, machine.calculator, storage));
   const std::vector<std::string> wrong = world.gather(training.wrong());
   const bool wide = storage == math::Storage::Wide;
   MathCheck check{wide ? "float64" : "fp32", wide ? 1e-12 : 1e-5, {}, {}, 0, {}, {}, spoiled};
@@ -59,7 +65,9 @@ MathCheck check_math(const Scenario& asked, World& world, math::Storage storage,
 
   const JobOutline alone(on_one_rank(job));
   OneRank one;
-  Comparison comparison(std::move(check), job.scenario.train.optimizer, RankTraining(alone, {0}).run(one, storage));
+  math::HostCalculator host;
+  Comparison comparison(std::move(check), job.scenario.train.optimizer,
+                        RankTraining(alone, {0}).run(one, host, storage));
   for (std::size_t r = 0; r < all.size(); ++r) {
     const Rank rank{static_cast<std::int32_t>(r)};
     comparison.add(rank, RankParameters(job, coordinates(job.scenario.layout, rank)), all[r]);

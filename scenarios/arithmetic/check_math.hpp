@@ -4,7 +4,7 @@
 
 #include "kernels/execute/mutation.hpp"
 #include "kernels/execute/world.hpp"
-#include "kernels/math/compute.hpp"
+#include "kernels/math/calculator.hpp"
 #include "scenarios/math_check.hpp"
 #include "scenarios/scenario.hpp"
 
@@ -21,5 +21,14 @@ namespace tidemark::scenarios {
 /// spoil; RunFailure where others do not come.
 [[nodiscard]] MathCheck check_math(const Scenario& scenario, execute::World& world, math::Storage storage,
                                    Mutation mutation = Mutation::None);
+
+/// Where a rank's numbers lie and who computes them, and what carries them to other ranks.
+struct Machine {
+  math::Calculator& calculator;
+  execute::World& messages;
+};
+/// The same, on other machines than the host, which the one rank runs on.
+[[nodiscard]] MathCheck check_math(const Scenario& scenario, execute::World& world, math::Storage storage,
+                                   const Machine& machine, Mutation mutation = Mutation::None);
 
 }  // namespace tidemark::scenarios

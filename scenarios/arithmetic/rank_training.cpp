@@ -71,9 +71,9 @@ std::string RankTraining::spoil(Mutation mutation) {
   return std::move(wrong->what);
 }
 
-std::string RankTraining::run(World& world, math::Storage storage) {
+std::string RankTraining::run(World& world, math::Calculator& calculator, math::Storage storage) {
   ArithmeticRank its(
-      program_, groups_, world, storage,
+      program_, groups_, world, calculator, storage,
       {.initial = [this](const Mark& at, std::string_view tensor,
                          std::int64_t element) { return initial(at, tensor, element); },
        .before_mark = [this](const ArithmeticRank& run, const Mark*) { look(run); },

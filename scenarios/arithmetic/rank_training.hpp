@@ -20,8 +20,9 @@ class RankTraining {
 
   /// Makes something wrong, on all ranks alike, and says what. Throws InputError where there is nothing to spoil.
   std::string spoil(Mutation mutation);
-  /// Runs the rank's program, and says what it left, in the order in which it was looked at.
-  [[nodiscard]] std::string run(World& world, math::Storage storage);
+  /// Runs the rank's program where the calculator has its memory, from and to which the world carries numbers, and says
+  /// what it left, in the order in which it was looked at.
+  [[nodiscard]] std::string run(World& world, math::Calculator& calculator, math::Storage storage);
   /// What the run read that nobody wrote, or that was freed; empty where there was none.
   [[nodiscard]] const std::string& wrong() const { return wrong_; }
 
