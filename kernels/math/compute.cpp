@@ -97,6 +97,14 @@ void run(Operation operation, const Call& c) {
       return RotaryPositions<Call>::rotary(c);
     case Operation::RotaryBackward:
       return RotaryPositions<Call>::rotary_backward(c);
+    case Operation::RotaryPairs:
+      return RotaryPositions<Call>::rotary_pairs(c);
+    case Operation::RotaryPairsBackward:
+      return RotaryPositions<Call>::rotary_pairs_backward(c);
+    case Operation::LatentKeys:
+      return RotaryPositions<Call>::latent_keys(c);
+    case Operation::LatentKeysBackward:
+      return RotaryPositions<Call>::latent_keys_backward(c);
     case Operation::Sum:
       return Reductions<Call>::sum(c);
     case Operation::Mean:

@@ -29,6 +29,10 @@ struct RotaryPositions {  // rotary.cpp
   using Real = typename Call::Real;
   static void rotary(const Call& c);
   static void rotary_backward(const Call& c);
+  static void rotary_pairs(const Call& c);
+  static void rotary_pairs_backward(const Call& c);
+  static void latent_keys(const Call& c);
+  static void latent_keys_backward(const Call& c);
 };
 
 template <class Call>

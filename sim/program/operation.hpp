@@ -53,6 +53,10 @@ enum class Operation : std::uint8_t {
   BiasDropoutAdd,
   Rotary,
   RotaryBackward,
+  RotaryPairs,
+  RotaryPairsBackward,
+  LatentKeys,
+  LatentKeysBackward,
   // Of rows.
   Sum,
   Mean,
