@@ -75,6 +75,33 @@ struct Lookups {  // lookups.cpp
 };
 
 template <class Call>
+struct Choices {  // choices.cpp
+  using Real = typename Call::Real;
+  static void top_k(const Call& c);
+  static void scatter(const Call& c);
+  static void masked_select(const Call& c);
+  static void masked_select_backward(const Call& c);
+};
+
+template <class Call>
+struct Permutations {  // permutations.cpp
+  using Real = typename Call::Real;
+  static void token_map(const Call& c);
+  static void permute_rows(const Call& c);
+  static void unpermute_rows(const Call& c);
+  static void unpermute_rows_backward(const Call& c);
+  static void chunk_map(const Call& c);
+  static void sort_rows(const Call& c);
+};
+
+template <class Call>
+struct WeightedSwiGlus {  // weighted_swiglu.cpp
+  using Real = typename Call::Real;
+  static void weighted_swiglu(const Call& c);
+  static void weighted_swiglu_backward(const Call& c);
+};
+
+template <class Call>
 struct Losses {  // losses.cpp
   using Real = typename Call::Real;
   static void nll_loss(const Call& c);
