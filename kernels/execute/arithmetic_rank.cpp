@@ -1,13 +1,13 @@
 #include "kernels/execute/arithmetic_rank.hpp"
 
-#include <algorithm>
-#include <cmath>
+#include <array>
 #include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "kernels/execute/executor.hpp"
+#include "kernels/math/elements.hpp"
 #include "sim/base/ensure.hpp"
 #include "sim/base/overloaded.hpp"
 
@@ -16,8 +16,6 @@ namespace {
 
 // Bytes of which every floating-point type makes no number, and indices nothing that anyone has.
 constexpr std::byte unwritten{0xff};
-
-bool is_floating(DType dtype) { return dtype != DType::INT64 && dtype != DType::BOOL; }
 
 // What one member of a group hands another, in bytes of the job.
 struct Part {
@@ -97,25 +95,24 @@ void ArithmeticRank::execute(const Op& op) {
 void ArithmeticRank::allocate(const Alloc& o) { held_[o.buffer.index()] = {{}, o.size, o.label, true}; }
 
 void ArithmeticRank::must_be_numbers(const Launch& o) const {
-  const std::vector<ViewId>& views = program_[o.kernel].inputs;
   std::size_t next = 0;
-  for (const ViewId view : views) {
+  for (const ViewId view : program_[o.kernel].inputs) {
     if (!view.valid()) continue;
     const Operand& operand = program_[o.inputs][next++];
-    if (!is_floating(program_[view].dtype)) continue;
-    const std::vector<double> all = values(operand, program_[view]);
-    const auto wrong = std::ranges::find_if(all, [](double x) { return std::isnan(x); });
-    if (wrong == all.end()) continue;
+    const std::int64_t wrong =
+        math::first_not_a_number({memory(operand.buffer, program_[operand.offset]), program_[view]}, storage_);
+    if (wrong < 0) continue;
     throw WrongProgram(
         fmt::format("rank {}, {} (step {}, {}, micro-batch {}): {} reads element {} of {}, which nobody wrote",
                     world_.rank().value, program_[at_.label], at_.step, name(at_.phase), at_.micro_batch,
-                    name(program_[o.kernel].operation), wrong - all.begin(), label(operand.buffer)));
+                    name(program_[o.kernel].operation), wrong, label(operand.buffer)));
   }
 }
 
 void ArithmeticRank::launch(const Launch& o) {
   must_be_numbers(o);
   math::Setting setting{.storage = storage_, .step = at_.step};
+  hooks_.draws(*this, o, setting);
   setting.initial = [&](std::size_t output, std::int64_t element) {
     return hooks_.initial(at_, label(program_[o.outputs][output].buffer), element);
   };

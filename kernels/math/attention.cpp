@@ -74,8 +74,7 @@ struct Scores {
 
   // What dropout multiplies a weight by, of the head computed last.
   [[nodiscard]] Real left(RandomNumbers& numbers, std::size_t i) const {
-    const std::int64_t element = begin + static_cast<std::int64_t>(i);
-    const std::int64_t place = call.setting.place ? call.setting.place(element) : element;
+    const std::int64_t place = call.setting.drawn.place(begin + static_cast<std::int64_t>(i));
     return numbers.uniform(place) >= dropout() ? static_cast<Real>(1 / (1 - dropout())) : Real(0);
   }
 

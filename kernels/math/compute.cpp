@@ -15,6 +15,14 @@ void check_index(std::int64_t id, std::int64_t count, const char* of) {
   if (id < 0 || id >= count) throw WrongIndex(fmt::format("{} {}, where there are {}", of, id, count));
 }
 
+PartOfWhole part_of_whole(const Shape& sizes, std::initializer_list<Cut> cuts) {
+  Shape whole = sizes;
+  for (const Cut& cut : cuts) whole[cut.dimension] *= cut.parts;
+  PartOfWhole part{sizes, contiguous_strides(whole)};
+  for (const Cut& cut : cuts) part.first += cut.part * sizes[cut.dimension] * part.strides[cut.dimension];
+  return part;
+}
+
 namespace {
 
 template <class Real>

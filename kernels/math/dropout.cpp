@@ -23,7 +23,7 @@ std::vector<Real> drop(const Call& c, std::vector<Real>& values) {
   std::vector<Real> kept(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
     const auto element = static_cast<std::int64_t>(i);
-    const bool keep = numbers.uniform(c.setting.place ? c.setting.place(element) : element) >= probability;
+    const bool keep = numbers.uniform(c.setting.drawn.place(element)) >= probability;
     kept[i] = keep ? Real(1) : Real(0);
     values[i] *= kept[i] * scale;
   }

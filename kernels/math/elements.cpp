@@ -122,6 +122,33 @@ void write(const Array& array, Storage storage, std::span<const Value> values) {
   });
 }
 
+std::int64_t first_not_a_number(const Array& array, Storage storage) {
+  const View& view = array.view;
+  std::int64_t found = -1, before = 0;
+  with_elements(view.dtype, storage, [&](auto element) {
+    using Element = decltype(element);
+    const std::int64_t apart = size_of(view.dtype).count() * spread(storage);
+    const auto is_nan = [](const std::byte* at) {
+      typename Element::Bits bits;
+      std::memcpy(&bits, at, sizeof bits);
+      const auto value = Element::value(bits);
+      if constexpr (std::is_floating_point_v<decltype(Element::value(bits))>)
+        return std::isnan(value);
+      else
+        return false;
+    };
+    walk(view.sizes, view.strides, [&](std::int64_t offset, std::int64_t count, std::int64_t stride) {
+      const std::byte* const first = array.first + offset * apart;
+      bool any = false;  // which of them is asked where there is one: without an early end the loop is vectorized
+      for (std::int64_t i = 0; i < count; ++i) any |= is_nan(first + i * stride * apart);
+      for (std::int64_t i = 0; any && found < 0 && i < count; ++i)
+        if (is_nan(first + i * stride * apart)) found = before + i;
+      before += count;
+    });
+  });
+  return found;
+}
+
 template std::vector<float> read(const Array&, Storage, const Shape&);
 template std::vector<double> read(const Array&, Storage, const Shape&);
 template std::vector<std::int64_t> read(const Array&, Storage, const Shape&);

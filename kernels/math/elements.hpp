@@ -17,4 +17,7 @@ template <class Value>
 template <class Value>
 void write(const Array& array, Storage storage, std::span<const Value> values);
 
+/// Which element, row by row, is the first that is no number; -1 where all are.
+[[nodiscard]] std::int64_t first_not_a_number(const Array& array, Storage storage);
+
 }  // namespace tidemark::math
