@@ -4,14 +4,17 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <limits>
 #include <span>
 #include <stdexcept>
+#include <vector>
 
 #include "kernels/math/namespace.hpp"
+#include "kernels/math/walk.hpp"
 #include "sim/program/program.hpp"
 
-// Kernels that compute: every operation of the instruction set with real numbers, on the host. A kernel reads its
-// inputs and writes its outputs, and touches nothing else.
+// Kernels that compute: every operation of the instruction set with real numbers. A kernel reads its inputs and writes
+// its outputs, and touches nothing else.
 
 namespace tidemark::math {
 
@@ -35,16 +38,14 @@ struct Array {
   [[nodiscard]] bool there() const { return first != nullptr; }
 };
 
-/// Where a tensor's elements stand in the whole tensor that it is a rank's part of: row by row in both. Sizes are the
-/// part's, a dimension that is cut twice being two of them; strides are those of the whole.
+/// Where a tensor's elements stand in the whole tensor that it is a rank's part of: row by row in both.
 struct PartOfWhole {
-  Shape sizes, strides;  ///< none: all that there is, from the first element on
+  /// Of the part's sizes, by the strides of the whole; a tensor of any size is all that there is.
+  Runs runs{{std::numeric_limits<std::int64_t>::max()}, {1}};
   std::int64_t first = 0;
 
-  [[nodiscard]] std::int64_t place(std::int64_t element) const {
-    std::int64_t at = first;
-    for (std::size_t d = sizes.size(); d-- > 0; element /= sizes[d]) at += element % sizes[d] * strides[d];
-    return sizes.empty() ? at + element : at;
+  [[nodiscard]] TIDEMARK_EVERYWHERE std::int64_t place(std::int64_t element) const {
+    return first + runs.offset(element);
   }
 };
 /// One of equal parts along a dimension.
@@ -72,15 +73,18 @@ class WrongIndex : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Carries an operation out. Operands are in its order, absent ones included, group after group; they may lie on one
-/// another: of each group, all is read before anything is written. In native storage arithmetic is in fp32, sums over
-/// many elements in fp64, and results are rounded once, to nearest even, when they are stored; integers are computed
-/// with exactly up to 2^53, and copied exactly.
+/// Carries an operation out on the host. Operands are in its order, absent ones included, group after group; they may
+/// lie on one another: of each group, all is read before anything is written. In native storage arithmetic is in fp32,
+/// sums over many elements in fp64, and results are rounded once, to nearest even, when they are stored; integers are
+/// computed with exactly up to 2^53, and copied exactly.
 void compute(Operation operation, const Attributes& attributes, std::span<const Array> inputs,
              std::span<const Array> outputs, const Setting& setting = {});
 
-/// Carries a launch of a program out; `memory` says where a buffer begins.
-void compute(const Program& program, const Launch& launch, const std::function<std::byte*(BufferId)>& memory,
-             const Setting& setting = {});
+/// What a launch of a program reads and writes, for `compute`; `memory` says where a buffer begins.
+struct Operands {
+  std::vector<Array> in, out;
+};
+[[nodiscard]] Operands operands_of(const Program& program, const Launch& launch,
+                                   const std::function<std::byte*(BufferId)>& memory, Storage storage);
 
 }  // namespace tidemark::math

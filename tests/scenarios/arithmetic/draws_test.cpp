@@ -26,7 +26,7 @@ struct OneKernel {
     kernel.inputs.assign(facts_of(operation).inputs.size(), ViewId{0});
     kernel.outputs.assign(facts_of(operation).outputs.size(), ViewId{0});
   }
-  [[nodiscard]] math::Setting drawn(const Draws& draws, const Mark& at = {.step = 1, .micro_batch = 1},
+  [[nodiscard]] math::Setting drawn(const Draws& draws, const Mark& at = {Phase::Forward, 1, 1, {}},
                                     std::string_view made = "layers.3.attention.out") const {
     math::Setting setting;
     draws.describe(program, kernel, at, made, setting);
@@ -74,7 +74,7 @@ TEST(Draws, PartsAreThoseThatTensorRanksHave) {
   EXPECT_EQ(weights.place(4 * 6 * 8), (2 * 4 + 4) * 6 * 8);
   // Of attention, whose queries and keys are [batch, sequence, heads, width], the same.
   const math::PartOfWhole fused = OneKernel(Operation::Attention).drawn(second).drawn;
-  EXPECT_EQ(fused.sizes, (Shape{2, 6, 4, 4}));
+  EXPECT_EQ(fused.place(6 * 4 * 4), (6 * 2 + 6) * 4 * 4);
   EXPECT_EQ(fused.place(0), 6 * 4 * 4);
   EXPECT_EQ(OneKernel(Operation::AttentionBackward).drawn(second).drawn.place(0), 6 * 4 * 4);
   // The residual stream [tokens, width], half of the tokens, or all of them.
