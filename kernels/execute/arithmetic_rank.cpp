@@ -118,12 +118,11 @@ void ArithmeticRank::allocate(const Alloc& o) { held_[o.buffer.index()] = {{}, o
 
 void ArithmeticRank::must_be_numbers(const Launch& o) {
   if (!wrong_.empty()) return;  // and all the rest with it
-  const std::vector<ViewId>& views = program_[o.kernel].inputs;
   std::size_t next = 0;
-  for (const ViewId view : views) {
+  for (const ViewId view : program_[o.kernel].inputs) {
     if (!view.valid()) continue;
     const Operand& operand = program_[o.inputs][next++];
-    if (!is_floating(program_[view].dtype)) continue;
+    if (calculator_.all_numbers({memory(operand.buffer, program_[operand.offset]), program_[view]}, storage_)) continue;
     const std::vector<double> all = values(operand, program_[view]);
     const auto wrong = std::ranges::find_if(all, [](double x) { return std::isnan(x); });
     if (wrong == all.end()) continue;
@@ -135,6 +134,7 @@ void ArithmeticRank::must_be_numbers(const Launch& o) {
 void ArithmeticRank::launch(const Launch& o) {
   must_be_numbers(o);
   math::Setting setting{.storage = storage_, .step = at_.step};
+  hooks_.draws(*this, o, setting);
   setting.initial = [&](std::size_t output, std::int64_t element) {
     return hooks_.initial(at_, label(program_[o.outputs][output].buffer), element);
   };

@@ -38,9 +38,6 @@ Scenario on_one_rank(const JobOutline& job) {
 }  // namespace
 
 std::string beyond_arithmetic(const Scenario& scenario) {
-  if (scenario.train.hidden_dropout > 0 || scenario.train.attention_dropout > 0)
-    return "dropout: ranks would draw other numbers than one rank\nhidden_dropout = 0 and attention_dropout = 0 in "
-           "[train]";
   if (scenario.runtime.name != "megatron") return "runtimes other than Megatron\nname = \"megatron\" in [runtime]";
   if (scenario.train.precision != DType::FP32) return "training in 16 bits\nprecision = \"fp32\" in [train]";
   return {};

@@ -7,6 +7,7 @@
 
 #include "kernels/execute/arithmetic_rank.hpp"
 #include "kernels/execute/mutation.hpp"
+#include "scenarios/arithmetic/draws.hpp"
 #include "scenarios/arithmetic/findings.hpp"
 #include "scenarios/arithmetic/rank_parameters.hpp"
 #include "scenarios/job.hpp"
@@ -29,6 +30,7 @@ class RankTraining {
  private:
   [[nodiscard]] double initial(const Mark& at, std::string_view tensor, std::int64_t element) const;
   [[nodiscard]] double of_batch(const Mark& at, std::string_view tensor, std::int64_t element) const;
+  void describe_draws(const ArithmeticRank& run, const Launch& launch, math::Setting& setting) const;
   void look(const ArithmeticRank& run);
   void note_loss(const ArithmeticRank& run, const Launch& launch);
   void note(const ArithmeticRank& run, const StateMoment& moment);
@@ -36,7 +38,7 @@ class RankTraining {
   const JobOutline& job_;
   Rank rank_;
   Coordinates place_;
-  std::int64_t micro_batches_;
+  Draws draws_;
   RankParameters parameters_;
   Program program_;
   std::vector<Group> groups_;
