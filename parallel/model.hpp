@@ -58,6 +58,7 @@ struct Experts {
   RouterScore score = RouterScore::Softmax;
   std::int64_t groups = 0;         ///< n_group: experts are chosen from the best of so many groups; 0: from all
   std::int64_t chosen_groups = 0;  ///< topk_group
+  double scale = 1;                ///< routed_scaling_factor, of probabilities
   bool correction_bias = false;    ///< added to scores for the choice only, moved by loads (DeepSeek-V3)
   std::vector<bool> dense_layers;  ///< those that have a plain MLP instead; empty, or beyond its end: none
 

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "parallel/frameworks/megatron/moe.hpp"
 #include "parallel/frameworks/megatron/recompute.hpp"
 #include "sim/base/ensure.hpp"
 
@@ -122,23 +123,31 @@ Tensor bias_dropout_add(Worker& w, const BiasDropoutAdd& add, Tensor residual, T
 // ---- layers --------------------------------------------------------------------------------------------------------
 
 TransformerLayer::TransformerLayer(Worker& w, Parameters& parameters, std::int32_t layer)
-    : w_(w), attention_(w, parameters, layer), mlp_(w, parameters, fmt::format("layers.{}", layer)) {
+    : w_(w), attention_(w, parameters, layer) {
   const std::string at = fmt::format("layers.{}", layer);
-  const bool bias = attention_.output_bias() != nullptr || mlp_.output_bias() != nullptr;
+  if (w.model.has_experts(static_cast<std::size_t>(layer)))
+    experts_ = std::make_unique<MoELayer>(w, parameters, at + ".mlp", layer);
+  else
+    mlp_.emplace(w, parameters, at + ".mlp", w.model.ffn, Mlp::Norms::Own);
+  const Weight* const mlp_bias = mlp_ ? mlp_->output_bias() : nullptr;
+  const bool bias = attention_.output_bias() != nullptr || mlp_bias != nullptr;
   ensure(!bias || w.model.norms == NormPlacement::Before, "a bias is added before its branch is normalized");
   attention_add_ = {w.name(at + ".attention.add"), attention_.output_bias()};
-  mlp_add_ = {w.name(at + ".mlp.add"), mlp_.output_bias()};
+  mlp_add_ = {w.name(at + ".mlp.add"), mlp_bias};
   const Recomputation& asked = w.train.recompute;
   attention_.recompute_core = asked.kind == Recompute::Selective && asked.core_attention;
 }
 
+TransformerLayer::~TransformerLayer() = default;
+
 Tensor TransformerLayer::mlp(Tensor hidden) {
+  if (experts_) return (*experts_)(std::move(hidden));
   const Recomputation& asked = w_.train.recompute;
-  if (asked.kind != Recompute::Selective || !asked.mlp) return mlp_(std::move(hidden));
+  if (asked.kind != Recompute::Selective || !asked.mlp) return (*mlp_)(std::move(hidden));
   Tensors inputs;
   inputs.push_back(std::move(hidden));
   return checkpoint(
-      w_, [this](Tensors of) { return mlp_(std::move(of.front())); }, std::move(inputs));
+      w_, [this](Tensors of) { return (*mlp_)(std::move(of.front())); }, std::move(inputs));
 }
 
 Tensor TransformerLayer::operator()(Tensor hidden) {

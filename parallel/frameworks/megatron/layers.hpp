@@ -11,6 +11,8 @@
 
 namespace tidemark::parallel::megatron {
 
+class MoELayer;
+
 /// Where modules register their parameters when they are constructed.
 class Parameters {
  public:
@@ -81,10 +83,12 @@ class SelfAttention {
   CoreAttention core_;
 };
 
-/// core/transformer/mlp.py MLP, with the norms at its ends.
+/// core/transformer/mlp.py MLP, with the norms at its ends where it is a layer's own.
 class Mlp {
  public:
-  Mlp(Worker& worker, Parameters& parameters, const std::string& layer);
+  enum class Norms : std::uint8_t { Own, None };
+  /// `path`: "layers.0.mlp". `ffn`: of one branch.
+  Mlp(Worker& worker, Parameters& parameters, const std::string& path, std::int64_t ffn, Norms norms);
   [[nodiscard]] Tensor operator()(Tensor hidden);
   [[nodiscard]] const Weight* output_bias() const { return output_bias_; }
 
@@ -105,6 +109,7 @@ class Mlp {
 class TransformerLayer {
  public:
   TransformerLayer(Worker& worker, Parameters& parameters, std::int32_t layer);
+  ~TransformerLayer();
   [[nodiscard]] Tensor operator()(Tensor hidden);
 
  private:
@@ -112,7 +117,8 @@ class TransformerLayer {
 
   Worker& w_;
   SelfAttention attention_;
-  Mlp mlp_;
+  std::optional<Mlp> mlp_;  ///< or
+  std::unique_ptr<MoELayer> experts_;
   BiasDropoutAdd attention_add_, mlp_add_;
 };
 

@@ -19,10 +19,14 @@ constexpr TorchHabits habits{.sums_in_place = false};
 class Training {
  public:
   explicit Training(Worker& worker) : w_(worker) {
-    buffers_.reserve(w_.chunks.size());
-    for (std::size_t c = 0; c < w_.chunks.size(); ++c)
-      buffers_.emplace_back(w_, w_.chunks[c], w_.chunks.size() > 1 ? fmt::format("[{}]", c) : "");
-    optimizer_.emplace(w_, buffers_);
+    buffers_.reserve(2 * w_.chunks.size());
+    for (std::size_t c = 0; c < w_.chunks.size(); ++c) {
+      const std::string suffix = w_.chunks.size() > 1 ? fmt::format("[{}]", c) : "";
+      buffers_.emplace_back(w_, w_.chunks[c], ParameterGroup::Dense, suffix);
+      ParamAndGradBuffer experts(w_, w_.chunks[c], ParameterGroup::Experts, ".experts" + suffix);
+      if (!experts.parameters().empty()) buffers_.push_back(std::move(experts));
+    }
+    optimizers_ = make_optimizers(w_, buffers_);
   }
 
   void construct() {
@@ -36,11 +40,11 @@ class Training {
       reduce("barrier", w_.comms.world);
     }
     process.mark(Phase::Construction, "build_model");
-    for (ParamAndGradBuffer& buffer : buffers_) buffer.build_model();
+    for (const Stage& chunk : w_.chunks) build_model(w_, chunk);
     process.mark(Phase::Construction, "build_buffers");
     for (ParamAndGradBuffer& buffer : buffers_) buffer.build();
     process.mark(Phase::Construction, "build_optimizer");
-    optimizer_->build();
+    for (MegatronOptimizer& optimizer : optimizers_) optimizer.build();
     for (std::size_t i = 0; i < w_.runtime.scalars.size(); ++i)
       scalars_.push_back(w_.make(process.label(fmt::format("runtime.scalar{}", i)), {w_.runtime.scalars[i].count()},
                                  DType::BOOL, Category::Workspaces));
@@ -60,16 +64,16 @@ class Training {
     (void)stage.forward(1, 0, nullptr);
   }
 
-  void train_step(std::int32_t step, std::int32_t micro_batches) {
+  void train_step(std::int32_t number, std::int32_t micro_batches) {
     torch::Process& process = w_.process;
-    process.at(step, -1);
+    process.at(number, -1);
     process.mark(Phase::OptimizerStep, "zero_gradients");
     for (ParamAndGradBuffer& buffer : buffers_) buffer.zero_gradients();
-    optimizer_->zero_gradients();
-    if (micro_batches > 0) run_passes(step, micro_batches);
+    for (MegatronOptimizer& optimizer : optimizers_) optimizer.zero_gradients();
+    if (micro_batches > 0) run_passes(number, micro_batches);
     finalize_model_gradients(w_, buffers_);
     process.mark(Phase::OptimizerStep, "optimizer_step");
-    optimizer_->step();
+    step(optimizers_);
     if (w_.layout.sharding == Sharding::Zero1) {
       process.mark(Phase::Communication, "gather_parameters");
       for (ParamAndGradBuffer& buffer : buffers_) buffer.gather_parameters();
@@ -107,7 +111,7 @@ class Training {
 
   Worker& w_;
   std::vector<ParamAndGradBuffer> buffers_;
-  std::optional<MegatronOptimizer> optimizer_;
+  std::vector<MegatronOptimizer> optimizers_;
   std::vector<Tensor> scalars_;
   std::optional<Pipeline> pipeline_;
 };

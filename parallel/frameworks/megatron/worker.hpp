@@ -78,6 +78,9 @@ class Worker {
   [[nodiscard]] Name name(std::string path) const { return {process, std::move(path)}; }
   void mark(Phase phase, const Name& module) const { process.mark(phase, module()); }
 
+  /// Of a step's loss, that of one micro-batch.
+  [[nodiscard]] double micro_batch_share() const { return 1.0 / static_cast<double>(micro_batches_of(train, layout)); }
+
   // Shapes of one micro-batch.
   [[nodiscard]] std::int64_t tokens() const { return sizes.tokens; }
   [[nodiscard]] Shape per_token() const { return {tokens()}; }
@@ -141,6 +144,8 @@ class Worker {
 
   // Caches: made at first use, kept for ever.
   [[nodiscard]] BufferId linear_workspace(HostThread thread);  ///< of the layers' linears, library's or framework's
+  /// One of those that the library's grouped GEMMs take turns with.
+  [[nodiscard]] BufferId grouped_workspace(std::size_t gemm);
   /// Megatron's global memory buffer, which grows to the largest tensor that was asked for.
   [[nodiscard]] Tensor global_buffer(const Shape& sizes);
   [[nodiscard]] Tensor head_gather(Shape sizes);              ///< what the LM head gathers its input into
@@ -152,7 +157,8 @@ class Worker {
 
   std::vector<Weight> weights_;  // by ParameterId
   Tensor gemm_workspace_, global_buffer_, rotary_table_;
-  std::array<Tensor, 2> rotary_tables_;  // that the one of both is made of
+  std::array<Tensor, 4> grouped_workspaces_;  // TransformerEngine: one for each stream of its own
+  std::array<Tensor, 2> rotary_tables_;       // that the one of both is made of
   std::map<std::pair<std::int64_t, std::int64_t>, Tensor> dummy_gradients_;
 };
 
