@@ -18,6 +18,7 @@ OperationRate peak_rate(const Device& device, DType dtype) {
     case DType::FP16:
       return device.peak.fp16;
     case DType::FP32:
+    case DType::INT32:
     case DType::INT64:
     case DType::BOOL:
       return device.peak.fp32;

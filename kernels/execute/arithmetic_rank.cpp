@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,12 +18,21 @@ namespace {
 // Bytes of which every floating-point type makes no number, and indices nothing that anyone has.
 constexpr std::byte unwritten{0xff};
 
-bool is_floating(DType dtype) { return dtype != DType::INT64 && dtype != DType::BOOL; }
-
 // What one member of a group hands another, in bytes of the job.
 struct Part {
   Bytes offset, size;
 };
+
+// One after the other, in members' order.
+std::vector<Part> side_by_side(const std::vector<Bytes>& sizes) {
+  std::vector<Part> parts;
+  Bytes offset;
+  for (const Bytes size : sizes) {
+    parts.push_back({offset, size});
+    offset += size;
+  }
+  return parts;
+}
 
 }  // namespace
 
@@ -51,7 +61,8 @@ BufferId ArithmeticRank::buffer(std::string_view label) const {
 std::byte* ArithmeticRank::memory(BufferId buffer, Bytes offset) const {
   Held& held = held_[buffer.index()];
   ensure(held.live, "verify holds that nobody uses what is freed");
-  if (held.bytes.empty()) held.bytes.assign(spread(held.size), unwritten);
+  // Somewhere, even of nothing: an operand that is nowhere is absent.
+  if (held.bytes.empty()) held.bytes.assign(std::max<std::size_t>(spread(held.size), 1), unwritten);
   return held.bytes.data() + spread(offset);
 }
 
@@ -112,11 +123,15 @@ void ArithmeticRank::must_be_numbers(const Launch& o) const {
     const std::vector<double> all = values(operand, program_[view]);
     const auto wrong = std::ranges::find_if(all, [](double x) { return std::isnan(x); });
     if (wrong == all.end()) continue;
-    throw WrongProgram(
-        fmt::format("rank {}, {} (step {}, {}, micro-batch {}): {} reads element {} of {}, which nobody wrote",
-                    world_.rank().value, program_[at_.label], at_.step, name(at_.phase), at_.micro_batch,
-                    name(program_[o.kernel].operation), wrong - all.begin(), label(operand.buffer)));
+    throw WrongProgram(fmt::format("{} reads element {} of {}, which nobody wrote", place_of(o), wrong - all.begin(),
+                                   label(operand.buffer)));
   }
+}
+
+std::string ArithmeticRank::place_of(const Launch& o) const {
+  return fmt::format("rank {}, {} (step {}, {}, micro-batch {}): {}", world_.rank().value,
+                     at_.label.valid() ? std::string_view(program_[at_.label]) : "start", at_.step, name(at_.phase),
+                     at_.micro_batch, name(program_[o.kernel].operation));
 }
 
 void ArithmeticRank::launch(const Launch& o) {
@@ -125,8 +140,14 @@ void ArithmeticRank::launch(const Launch& o) {
   setting.initial = [&](std::size_t output, std::int64_t element) {
     return hooks_.initial(at_, label(program_[o.outputs][output].buffer), element);
   };
-  math::compute(
-      program_, o, [&](BufferId b) { return memory(b); }, setting);
+  if (hooks_.route)
+    setting.route = [&](std::int64_t token, std::int64_t choice) { return hooks_.route(at_, token, choice); };
+  try {
+    math::compute(
+        program_, o, [&](BufferId b) { return memory(b); }, setting);
+  } catch (const math::WrongIndex& error) {
+    throw WrongProgram(fmt::format("{}: {}", place_of(o), error.what()));
+  }
   hooks_.after_launch(*this, o);
 }
 
@@ -134,56 +155,71 @@ void ArithmeticRank::launch(const Launch& o) {
 // the same numbers, whoever is first.
 void ArithmeticRank::collective(const Collective& o) {
   const Group& group = groups_[o.comm.index()];
-  const auto n = static_cast<std::int32_t>(group.size());
-  const auto me = static_cast<std::int32_t>(group.me);
-  ensure(!o.row.valid(), "real numbers go in equal parts as yet");
-  const Bytes part = o.size / n;
+  const auto n = static_cast<std::size_t>(group.size()), me = static_cast<std::size_t>(group.me);
   const bool in_place = o.in.buffer == o.out.buffer;
-  const Bytes in = program_[o.in.offset], out = program_[o.out.offset];
-  const auto sent_to = [&](std::int32_t place) -> Part {
+  const std::vector<Bytes> even(n, o.size / group.size());
+  const std::vector<Part> sends = side_by_side(o.row.valid() ? program_[o.row].sends : even);
+  const std::vector<Part> receives = side_by_side(o.row.valid() ? program_[o.row].receives : even);
+  const Part whole{{}, o.size}, mine = o.kind == CollectiveKind::AllGather ? receives[me] : sends[me];
+  // Of this member's input, what another one gets; of its output, where what comes from there belongs. Parts of no
+  // bytes are sent too: whoever expects more is told.
+  const auto sent_to = [&](std::size_t place) -> std::optional<Part> {
     switch (o.kind) {
       case CollectiveKind::AllReduce:
-        return {in, o.size};
-      case CollectiveKind::AllGather:
-        return {in_place ? in + part * me : in, part};
+        return whole;
       case CollectiveKind::Broadcast:
-        return me == 0 ? Part{in, o.size} : Part{};
+        return me == 0 ? std::optional(whole) : std::nullopt;
+      case CollectiveKind::AllGather:
+        return Part{in_place ? mine.offset : Bytes{}, mine.size};
       case CollectiveKind::ReduceScatter:
       case CollectiveKind::AllToAll:
-        return {in + part * place, part};
+        return sends[place];
     }
     return {};
   };
-  const Bytes each = o.kind == CollectiveKind::AllReduce || o.kind == CollectiveKind::Broadcast ? o.size : part;
-  std::vector<std::vector<std::byte>> received(static_cast<std::size_t>(n));
+  const auto received_from = [&](std::size_t place) -> std::optional<Part> {
+    switch (o.kind) {
+      case CollectiveKind::AllReduce:
+        return whole;
+      case CollectiveKind::Broadcast:
+        return place == 0 ? std::optional(whole) : std::nullopt;
+      case CollectiveKind::ReduceScatter:
+        return Part{in_place ? mine.offset : Bytes{}, mine.size};
+      case CollectiveKind::AllGather:
+      case CollectiveKind::AllToAll:
+        return receives[place];
+    }
+    return {};
+  };
+
+  std::vector<std::vector<std::byte>> received(n);
   std::vector<Message> messages;
-  for (std::int32_t place = 0; place < n; ++place) {
-    const Part sent = sent_to(place);
-    std::vector<std::byte>& from = received[static_cast<std::size_t>(place)];
-    if (o.kind != CollectiveKind::Broadcast || place == 0) from.resize(spread(each));
-    std::byte* const mine = memory(o.in.buffer, sent.offset);
+  for (std::size_t place = 0; place < n; ++place) {
+    const std::optional<Part> sent = sent_to(place), taken = received_from(place);
+    std::vector<std::byte>& from = received[place];
+    if (taken) from.resize(spread(taken->size));
+    std::byte* const data = sent ? memory(o.in.buffer, program_[o.in.offset] + sent->offset) : nullptr;
     if (place == me) {
-      if (sent.size > Bytes{}) std::memcpy(from.data(), mine, spread(each));
+      ensure(!sent || spread(sent->size) == from.size(), "a member takes from itself what it hands itself");
+      if (sent) std::copy_n(data, from.size(), from.begin());
       continue;
     }
-    if (sent.size > Bytes{}) messages.push_back({Direction::Send, group.at(place), group.tag, mine, spread(sent.size)});
-    if (!from.empty()) messages.push_back({Direction::Receive, group.at(place), group.tag, from.data(), from.size()});
+    const Rank peer = group.at(static_cast<std::int64_t>(place));
+    if (sent) messages.push_back({Direction::Send, peer, group.tag, data, spread(sent->size)});
+    if (taken) messages.push_back({Direction::Receive, peer, group.tag, from.data(), from.size()});
   }
   world_.exchange(messages, std::string(name(o.kind)));
 
+  const auto output = [&](const Part& part) { return memory(o.out.buffer, program_[o.out.offset] + part.offset); };
   if (!reduces(o.kind)) {
-    for (std::int32_t place = 0; place < n; ++place) {
-      const std::vector<std::byte>& from = received[static_cast<std::size_t>(place)];
-      if (from.empty()) continue;
-      std::memcpy(memory(o.out.buffer, o.kind == CollectiveKind::Broadcast ? out : out + part * place), from.data(),
-                  from.size());
-    }
+    for (std::size_t place = 0; place < n; ++place)
+      if (const std::optional<Part> taken = received_from(place)) std::ranges::copy(received[place], output(*taken));
     return;
   }
-  const Bytes to = o.kind == CollectiveKind::ReduceScatter && in_place ? in + part * me : out;
-  const std::array result{row(memory(o.out.buffer, to), o.dtype, each)};
+  const Part part = *received_from(me);
+  const std::array result{row(output(part), o.dtype, part.size)};
   std::vector<math::Array> inputs;
-  for (std::vector<std::byte>& from : received) inputs.push_back(row(from.data(), o.dtype, each));
+  for (std::vector<std::byte>& from : received) inputs.push_back(row(from.data(), o.dtype, part.size));
   const math::Setting setting{.storage = storage_};
   if (o.reduction == Reduction::Largest) {
     math::compute(Operation::Copy, {}, std::array{inputs.front()}, result, setting);
@@ -192,7 +228,8 @@ void ArithmeticRank::collective(const Collective& o) {
     return;
   }
   math::compute(Operation::Add, {}, inputs, result, setting);
-  if (o.reduction == Reduction::Average) math::compute(Operation::Scale, {1.0 / n}, result, result, setting);
+  if (o.reduction == Reduction::Average)
+    math::compute(Operation::Scale, {1.0 / static_cast<double>(n)}, result, result, setting);
 }
 
 void ArithmeticRank::exchange(const Exchange& o) {

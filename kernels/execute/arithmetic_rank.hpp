@@ -14,7 +14,7 @@
 
 namespace tidemark::execute {
 
-/// A program that cannot mean what it was written for: a kernel reads what nobody wrote.
+/// A program that cannot mean what it was written for: a kernel reads what nobody wrote, or looks up what is not there.
 class WrongProgram : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -26,6 +26,8 @@ class ArithmeticRank;
 struct ArithmeticHooks {
   /// What `initialize` writes to an element of a tensor, here and now.
   std::function<double(const Mark& at, std::string_view tensor, std::int64_t element)> initial;
+  /// Which expert a token of this rank takes with one of its choices, here and now; none: that of the largest scores.
+  std::function<std::int64_t(const Mark& at, std::int64_t token, std::int64_t choice)> route = {};
   /// Called before each mark and, with none, at the end.
   std::function<void(const ArithmeticRank& rank, const Mark* next)> before_mark;
   /// Called after each launch.
@@ -68,6 +70,8 @@ class ArithmeticRank {
   void collective(const Collective& o);
   void exchange(const Exchange& o);
   void must_be_numbers(const Launch& o) const;
+  /// That launch, in words.
+  [[nodiscard]] std::string place_of(const Launch& o) const;
 
   /// Memory that only scratches are for is never there: kernels here need none.
   [[nodiscard]] std::byte* memory(BufferId buffer, Bytes offset = {}) const;

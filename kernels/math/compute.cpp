@@ -51,10 +51,20 @@ void run(Operation operation, const Call& c) {
       return map<Real>(c, [](Real x) { return std::cos(x); });
     case Operation::Sine:
       return map<Real>(c, [](Real x) { return std::sin(x); });
+    case Operation::Exponential:
+      return map<Real>(c, [](Real x) { return std::exp(x); });
+    case Operation::Logarithm:
+      return map<Real>(c, [](Real x) { return std::log(x); });
+    case Operation::Absolute:
+      return map<Real>(c, [](Real x) { return std::fabs(x); });
+    case Operation::Sign:
+      return map<Real>(c, [](Real x) { return Real(x > 0) - Real(x < 0); });
     case Operation::Maximum:
       return map<Real>(c, [](Real x, Real other) { return larger(x, other); });
     case Operation::Clamp:
       return map<Real>(c, [=](Real x) { return x > number ? number : x; });
+    case Operation::Equals:
+      return map<Real>(c, [=](Real x) { return x == number; });
     case Operation::Differs:
       return map<Real>(c, [](Real x, Real other) { return x != other; });
     case Operation::LessEqual:
@@ -71,6 +81,10 @@ void run(Operation operation, const Call& c) {
       return map<Real>(c, [](Real x) { return std::tanh(x); });
     case Operation::TanhBackward:
       return map<Real>(c, [](Real dy, Real y) { return dy * (1 - y * y); });
+    case Operation::Sigmoid:
+      return map<Real>(c, [](Real x) { return sigmoid(x); });
+    case Operation::SigmoidBackward:
+      return map<Real>(c, [](Real dy, Real y) { return dy * y * (1 - y); });
     case Operation::Silu:
       return map<Real>(c, [](Real x) { return silu(x); });
     case Operation::SiluBackward:
@@ -91,6 +105,10 @@ void run(Operation operation, const Call& c) {
       return gated<Real>(c, silu<Real>);
     case Operation::SwiGluBackward:
       return gated_backward<Real>(c, silu<Real>, silu_slope<Real>);
+    case Operation::WeightedSwiGlu:
+      return WeightedSwiGlus<Real>::weighted_swiglu(c);
+    case Operation::WeightedSwiGluBackward:
+      return WeightedSwiGlus<Real>::weighted_swiglu_backward(c);
     case Operation::GeGlu:
       return gated<Real>(c, [](Real x) { return gelu(Gelu::ByTanh, x); });
     case Operation::GeGluBackward:
@@ -142,6 +160,26 @@ void run(Operation operation, const Call& c) {
       return Lookups<Real>::gather(c);
     case Operation::VocabularyMask:
       return Lookups<Real>::vocabulary_mask(c);
+    case Operation::TopK:
+      return Choices<Real>::top_k(c);
+    case Operation::Scatter:
+      return Choices<Real>::scatter(c);
+    case Operation::MaskedSelect:
+      return Choices<Real>::masked_select(c);
+    case Operation::MaskedSelectBackward:
+      return Choices<Real>::masked_select_backward(c);
+    case Operation::TokenMap:
+      return Permutations<Real>::token_map(c);
+    case Operation::PermuteRows:
+      return Permutations<Real>::permute_rows(c);
+    case Operation::UnpermuteRows:
+      return Permutations<Real>::unpermute_rows(c);
+    case Operation::UnpermuteRowsBackward:
+      return Permutations<Real>::unpermute_rows_backward(c);
+    case Operation::ChunkMap:
+      return Permutations<Real>::chunk_map(c);
+    case Operation::SortRows:
+      return Permutations<Real>::sort_rows(c);
     case Operation::NllLoss:
       return Losses<Real>::nll_loss(c);
     case Operation::NllLossBackward:
@@ -177,9 +215,7 @@ void run(Operation operation, const Call& c) {
 
 // fp64 where all is stored so, and for integers, which fp32 would round.
 bool in_float64(const Call& c) {
-  const auto floating = [](const Array& a) {
-    return a.there() && a.view.dtype != DType::INT64 && a.view.dtype != DType::BOOL;
-  };
+  const auto floating = [](const Array& a) { return a.there() && is_floating(a.view.dtype); };
   return c.setting.storage == Storage::Wide ||
          (std::ranges::none_of(c.in, floating) && std::ranges::none_of(c.out, floating));
 }

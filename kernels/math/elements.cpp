@@ -27,14 +27,16 @@ struct Plain {
   static Float value(Float bits) { return bits; }
   static Float bits(auto value) { return static_cast<Float>(value); }
 };
+template <class Integer>
 struct Whole {
-  using Bits = std::int64_t;
-  static std::int64_t value(std::int64_t bits) { return bits; }
-  static std::int64_t bits(std::int64_t value) { return value; }
-  static std::int64_t bits(double value) {  // what no int64 holds, NaN for one, is its smallest, as the processor does
-    return std::fabs(value) < 0x1p63 ? static_cast<std::int64_t>(value) : std::numeric_limits<std::int64_t>::min();
+  using Bits = Integer;
+  static std::int64_t value(Bits bits) { return bits; }
+  static Bits bits(std::int64_t value) { return static_cast<Bits>(value); }
+  static Bits bits(double value) {  // what the type does not hold, NaN for one, is its smallest, as the processor does
+    constexpr double end = -static_cast<double>(std::numeric_limits<Bits>::min());
+    return std::fabs(value) < end ? static_cast<Bits>(value) : std::numeric_limits<Bits>::min();
   }
-  static std::int64_t bits(float value) { return bits(static_cast<double>(value)); }
+  static Bits bits(float value) { return bits(static_cast<double>(value)); }
 };
 struct Truth {
   using Bits = std::uint8_t;
@@ -53,8 +55,10 @@ void with_elements(DType dtype, Storage storage, Use&& use) {
       return wide ? use(Plain<double>{}) : use(Fp16{});
     case DType::FP32:
       return wide ? use(Plain<double>{}) : use(Plain<float>{});
+    case DType::INT32:
+      return use(Whole<std::int32_t>{});
     case DType::INT64:
-      return use(Whole{});
+      return use(Whole<std::int64_t>{});
     case DType::BOOL:
       return use(Truth{});
   }

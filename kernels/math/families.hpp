@@ -64,6 +64,30 @@ struct Lookups {  // lookups.cpp
 };
 
 template <class Real>
+struct Choices {  // choices.cpp
+  static void top_k(const Call& c);
+  static void scatter(const Call& c);
+  static void masked_select(const Call& c);
+  static void masked_select_backward(const Call& c);
+};
+
+template <class Real>
+struct Permutations {  // permutations.cpp
+  static void token_map(const Call& c);
+  static void permute_rows(const Call& c);
+  static void unpermute_rows(const Call& c);
+  static void unpermute_rows_backward(const Call& c);
+  static void chunk_map(const Call& c);
+  static void sort_rows(const Call& c);
+};
+
+template <class Real>
+struct WeightedSwiGlus {  // weighted_swiglu.cpp
+  static void weighted_swiglu(const Call& c);
+  static void weighted_swiglu_backward(const Call& c);
+};
+
+template <class Real>
 struct Losses {  // losses.cpp
   static void nll_loss(const Call& c);
   static void nll_loss_backward(const Call& c);

@@ -11,7 +11,7 @@ std::vector<MathCase> backward_cases() {
   const auto add = [&](Operation operation, Attributes attributes, Tensors in, Tensors out) {
     all.push_back({operation, attributes, std::move(in), std::move(out)});
   };
-  for (const Operation operation : {TanhBackward, SiluBackward, ReluBackward, LogSoftmaxBackward})
+  for (const Operation operation : {TanhBackward, SigmoidBackward, SiluBackward, ReluBackward, LogSoftmaxBackward})
     add(operation, {}, {draw(shape), draw(shape)}, {zeros(shape)});
   add(SoftmaxBackward, {0.7}, {draw(shape), draw(shape)}, {zeros(shape)});
   for (const Numbers& bias : {draw({4}), absent}) {

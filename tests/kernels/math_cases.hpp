@@ -35,11 +35,13 @@ std::vector<MathCase> row_cases();
 std::vector<MathCase> loss_cases();
 std::vector<MathCase> product_cases();
 std::vector<MathCase> optimizer_cases();
+std::vector<MathCase> routing_cases();
 std::vector<MathCase> backward_cases();
 std::vector<GradientCase> elementwise_gradients();
 std::vector<GradientCase> row_gradients();
 std::vector<GradientCase> loss_gradients();
 std::vector<GradientCase> attention_gradients();
+std::vector<GradientCase> routing_gradients();
 
 // ---- how cases are written -----------------------------------------------------------------------------------------
 

@@ -95,6 +95,8 @@ std::vector<MathCase> elementwise_cases() {
   add(
       Copy, {}, {draw.truths(shape)}, [](Elements x) { return x[0]; }, DType::INT64);
   add(
+      Copy, {}, {draw.ids(shape, 1'000)}, [](Elements x) { return x[0]; }, DType::INT32);
+  add(
       Copy, {}, {draw.ids(shape, 3)}, [](Elements x) { return x[0] != 0; }, DType::BOOL);
   all.push_back({Copy, {}, {draw({4, 1})}, {zeros(shape)}, by_element([](Elements x) { return x[0]; })});
   add(Add, {}, {draw(shape), draw({5}), draw({4, 1})}, [](Elements x) { return x[0] + x[1] + x[2]; });
@@ -112,6 +114,15 @@ std::vector<MathCase> elementwise_cases() {
     add(Power, {exponent}, {draw(shape, 0.25, 3)}, [=](Elements x) { return std::pow(x[0], exponent); });
   add(Cosine, {}, {draw(shape)}, [](Elements x) { return std::cos(x[0]); });
   add(Sine, {}, {draw(shape)}, [](Elements x) { return std::sin(x[0]); });
+  add(Exponential, {}, {draw(shape)}, [](Elements x) { return std::exp(x[0]); });
+  add(Logarithm, {}, {draw(shape, 0.25, 3)}, [](Elements x) { return std::log(x[0]); });
+  add(Absolute, {}, {draw(shape)}, [](Elements x) { return std::max(x[0], -x[0]); });
+  const auto sign = [](Elements x) { return x[0] == 0 ? 0 : std::copysign(1, x[0]); };
+  for (const Numbers& x : {draw(shape), zeros(shape)}) add(Sign, {}, {x}, sign);
+  add(
+      Equals, {2}, {draw.ids(shape, 4, DType::INT32)}, [](Elements x) { return x[0] == 2; }, DType::BOOL);
+  add(
+      Equals, {0}, {draw.truths(shape)}, [](Elements x) { return 1 - x[0]; }, DType::BOOL);
   add(Maximum, {}, {draw(shape), draw(shape)}, [](Elements x) { return std::max(x[0], x[1]); });
   add(Clamp, {0.25}, {draw(shape)}, [](Elements x) { return std::min(x[0], 0.25); });
   add(
@@ -125,6 +136,7 @@ std::vector<MathCase> elementwise_cases() {
                  })});
   add(MaskedFill, {-7}, {draw(shape), draw.truths({4, 1})}, [](Elements x) { return x[1] != 0 ? -7 : x[0]; });
   add(Tanh, {}, {draw(shape)}, [](Elements x) { return std::tanh(x[0]); });
+  add(Sigmoid, {}, {draw(shape)}, [](Elements x) { return 0.5 + 0.5 * std::tanh(x[0] / 2); });
   add(Silu, {}, {draw(shape)}, [](Elements x) { return swish(x[0]); });
   add(Gelu, {0}, {draw(shape), absent}, [](Elements x) { return x[0] * normal_distribution(x[0]); });
   add(Gelu, {1}, {draw(shape), draw({5})}, [](Elements x) { return gelu_by_tanh(x[0] + x[1]); });
@@ -192,6 +204,7 @@ std::vector<GradientCase> elementwise_gradients() {
                    }});
   };
   add(Tanh, TanhBackward, {}, Reads::Output, {draw(shape)});
+  add(Sigmoid, SigmoidBackward, {}, Reads::Output, {draw(shape)});
   add(Silu, SiluBackward, {}, Reads::Input, {draw(shape)});
   add(Relu, ReluBackward, {}, Reads::Output, {draw(shape)});
   for (const Numbers& bias : {draw({4}), absent}) {

@@ -16,7 +16,8 @@ using math::Storage;
 const std::vector<MathCase>& cases() {
   static const std::vector<MathCase> all = [] {
     std::vector<MathCase> joined;
-    for (auto* family : {elementwise_cases, row_cases, loss_cases, product_cases, optimizer_cases, backward_cases})
+    for (auto* family :
+         {elementwise_cases, row_cases, loss_cases, product_cases, optimizer_cases, routing_cases, backward_cases})
       for (MathCase& one : family()) joined.push_back(std::move(one));
     return joined;
   }();
@@ -26,7 +27,7 @@ const std::vector<MathCase>& cases() {
 const std::vector<GradientCase>& gradients() {
   static const std::vector<GradientCase> all = [] {
     std::vector<GradientCase> joined;
-    for (auto* family : {elementwise_gradients, row_gradients, loss_gradients, attention_gradients})
+    for (auto* family : {elementwise_gradients, row_gradients, loss_gradients, attention_gradients, routing_gradients})
       for (GradientCase& one : family()) joined.push_back(std::move(one));
     return joined;
   }();
@@ -38,7 +39,7 @@ constexpr Layout layouts[] = {Layout::SideBySide, Layout::FirstInnermost, Layout
 // Floating-point operands as another type, with the numbers that it holds.
 Tensors as(DType dtype, Tensors all) {
   for (Numbers& x : all) {
-    if (!floating(x.dtype)) continue;
+    if (!is_floating(x.dtype)) continue;
     x.dtype = dtype;
     if (x.there) x = Laid(x, Storage::Native, Layout::SideBySide).numbers();
   }
@@ -54,6 +55,7 @@ double bound(DType dtype) {
       return 0x1p-11;
     case DType::FP32:
       return 0x1p-24;
+    case DType::INT32:
     case DType::INT64:
     case DType::BOOL:
       return 0;
