@@ -98,8 +98,8 @@ struct Model {
   double attention_softcap = 0;     ///< scores become cap * tanh(score / cap) (attn_logit_softcapping); 0: they do not
   double logit_softcap = 0;         ///< the same of the logits (final_logit_softcapping)
   bool attention_sinks = false;     ///< a learned logit of each head takes part in the softmax (gpt-oss)
-  std::optional<LatentAttention> latent;  ///< in the place of plain attention
-  std::optional<Experts> experts;
+  std::optional<LatentAttention> latent{};  ///< in the place of plain attention
+  std::optional<Experts> experts{};
   std::int64_t next_tokens = 0;  ///< num_nextn_predict_layers: modules that predict tokens after the next one
 
   /// Tokens that a tokenizer adds before the vocabulary is padded (Megatron's NullTokenizer: 1).

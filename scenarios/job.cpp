@@ -89,7 +89,8 @@ Runtime runtime_of(const Scenario& scenario) {
                         .capped_scores = scenario.model.attention_softcap > 0,
                         .overlap_gradients = r.overlap_gradients,
                         .deterministic = r.deterministic,
-                        .eager = r.eager},
+                        .eager = r.eager,
+                        .experts = r.experts},
                        target_of(scenario.cluster));
 }
 

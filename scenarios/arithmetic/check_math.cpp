@@ -157,7 +157,7 @@ class Training {
     const Layout& layout = job.scenario.layout;
     for (const Stage& stage :
          chunks_of_rank(static_cast<std::int32_t>(job.scenario.model.layers), layout, place_.pipeline))
-      layouts_.push_back(buffer_layout(job.built, stage_parameters(job.built, stage), sizes_, job.runtime, stage,
+      layouts_.push_back(buffer_layout(job.built, stage_parameters(job.built, stage, layout), sizes_, job.runtime, stage,
                                        layout.sharding, layout.data));
   }
 
