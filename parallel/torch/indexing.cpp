@@ -176,16 +176,19 @@ Tensor logical_not(Session& s, const Tensor& mask) {
 Tensor sum(Session& s, const Tensor& x, int dimension) {
   auto node = s.node({&x});
   const bool whole = x.dtype == DType::BOOL || x.dtype == DType::INT64;
-  const Shape kept = with_size(x.sizes, dimension, 1);
+  const auto at = dimension < 0 ? dimension + static_cast<int>(x.sizes.size()) : dimension;
+  const Shape kept = with_size(x.sizes, at, 1);
   Tensor out = s.empty(kept, whole ? DType::INT64 : x.dtype, "sum");
   s.launch(Operation::Sum, {x}, {out});
   if (node)
-    node->apply = [kept, sizes = x.sizes](const Gradients& g) {
-      return Gradients{expanded(sized(g.front(), kept), sizes)};
+    node->apply = [at, sizes = x.sizes](const Gradients& g) {
+      Tensor once = g.front();
+      once.sizes.insert(once.sizes.begin() + at, 1);
+      once.strides.insert(once.strides.begin() + at, 0);
+      return Gradients{expanded(std::move(once), sizes)};
     };
-  Shape left = x.sizes;
-  left.erase(left.begin() + (dimension < 0 ? static_cast<int>(x.sizes.size()) + dimension : dimension));
-  out = sized(std::move(out), left);
+  out.sizes.erase(out.sizes.begin() + at);
+  out.strides.erase(out.strides.begin() + at);
   return with(std::move(out), std::move(node));
 }
 

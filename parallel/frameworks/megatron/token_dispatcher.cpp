@@ -59,7 +59,8 @@ Rows TokenDispatcher::permute(const Tensor& hidden, const Router::Choice& choice
   Tensor tokens = s.empty({rows, hidden.size(1)}, hidden.dtype, "permuted_tokens");
   Tensor probabilities = s.empty({rows}, choice.probabilities.dtype, "permuted_probs");
   s.launch(Operation::PermuteRows, {hidden, row_map_, choice.probabilities}, {tokens, probabilities});
-  if (node)
+  if (node) {
+    node->outputs = 2;
     node->apply = [&s, saved = s.save(row_map_), sizes = hidden.sizes,
                    all = choice.probabilities.sizes](const Gradients& g) {
       const Tensor map = s.unpack(saved);
@@ -69,6 +70,7 @@ Rows TokenDispatcher::permute(const Tensor& hidden, const Router::Choice& choice
       s.launch(Operation::UnpermuteRows, {g[0], map, Tensor{}, g[1]}, {made[0], made[1]});
       return made;
     };
+  }
   tokens = with(std::move(tokens), node);
   return {std::move(tokens), with(std::move(probabilities), node, 1)};
 }
