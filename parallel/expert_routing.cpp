@@ -11,6 +11,17 @@ namespace tidemark::parallel {
 std::vector<std::int64_t> choices_of_experts(const Experts& experts, const ExpertRouting& routing, std::int64_t tokens,
                                              std::int32_t ranks) {
   const std::int64_t all = tokens * experts.chosen, held = experts.count / ranks;
+  if (!routing.loads.empty()) {
+    const std::int64_t whole = std::accumulate(routing.loads.begin(), routing.loads.end(), std::int64_t{0});
+    std::vector<std::int64_t> counts;
+    std::int64_t before = 0, given = 0;
+    for (const std::int64_t load : routing.loads) {  // no choice is lost by rounding
+      before += load;
+      counts.push_back(all * before / whole - given);
+      given += counts.back();
+    }
+    return counts;
+  }
   // The first rank's part, no larger than what its experts can take and no smaller than what the others leave.
   const auto equal = static_cast<double>(all) / ranks;
   const std::int64_t most = std::min(all, held * tokens),

@@ -13,9 +13,10 @@ enum class TokenDispatcher : std::uint8_t { AllToAll, AllGather };
 /// What is stated of routing, which nobody knows before training.
 struct ExpertRouting {
   TokenDispatcher dispatcher = TokenDispatcher::AllToAll;
-  double capacity_factor = 0;     ///< an expert takes so many times its equal share; 0: all tokens that choose it
-  bool pads_to_capacity = false;  ///< … and no fewer
-  double imbalance = 1;           ///< the rank that gets most tokens gets so many times its equal share
+  double capacity_factor = 0;         ///< an expert takes so many times its equal share; 0: all tokens that choose it
+  bool pads_to_capacity = false;      ///< … and no fewer
+  double imbalance = 1;               ///< the rank that gets most tokens gets so many times its equal share
+  std::vector<std::int64_t> loads{};  ///< of each expert, in proportion; empty: equal, but for `imbalance`
   bool operator==(const ExpertRouting&) const = default;
 };
 

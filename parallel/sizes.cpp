@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include <fmt/format.h>
+
 #include "sim/base/ensure.hpp"
 
 namespace tidemark::parallel {
@@ -42,6 +44,21 @@ std::vector<ParameterId> stage_parameters(const BuiltModel& built, const Stage& 
 std::vector<ParameterId> of_group(const BuiltModel& built, std::vector<ParameterId> parameters, ParameterGroup group) {
   std::erase_if(parameters, [&](ParameterId p) { return built[p].of_expert() != (group == ParameterGroup::Experts); });
   return parameters;
+}
+
+std::string name_in_model(const Parameter& parameter, std::int64_t first_expert) {
+  if (!parameter.of_expert() || first_expert == 0) return parameter.name;
+  const std::string its = fmt::format(".{}.", parameter.expert);
+  const std::size_t at = parameter.name.find(its, parameter.name.find(".experts."));
+  ensure(at != std::string::npos, "an expert's parameter is called by its number");
+  std::string whole = parameter.name;
+  return whole.replace(at, its.size(), fmt::format(".{}.", first_expert + parameter.expert));
+}
+
+std::int64_t first_expert(const Model& model, const Layout& layout, const Coordinates& rank) {
+  if (!model.experts) return 0;
+  const std::int64_t place = expert_mesh(layout).coordinate(rank_at(layout, rank), axis::ep);
+  return place * (model.experts->count / layout.expert);
 }
 
 Replicas replicas_of(const Layout& layout, const Coordinates& rank, ParameterGroup group) {

@@ -46,6 +46,11 @@ enum class ParameterGroup : std::uint8_t { Dense, Experts };
                                                         const Layout& layout);
 [[nodiscard]] std::vector<ParameterId> of_group(const BuiltModel& built, std::vector<ParameterId> parameters,
                                                 ParameterGroup group);
+/// What a parameter of a rank whose experts begin with that one is called in the model.
+[[nodiscard]] std::string name_in_model(const Parameter& parameter, std::int64_t first_expert);
+/// The first expert of the layers that the rank holds.
+[[nodiscard]] std::int64_t first_expert(const Model& model, const Layout& layout, const Coordinates& rank);
+
 /// Over how many ranks its gradients go, and which of them a rank is.
 struct Replicas {
   std::int32_t place = 0, count = 1;

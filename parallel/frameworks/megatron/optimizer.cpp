@@ -147,6 +147,16 @@ void MegatronOptimizer::update() {
   if (has_master()) copy_to_model();
 }
 
+std::vector<StateTensor> MegatronOptimizer::gradients() const {
+  std::vector<StateTensor> all;
+  for (const Piece& piece : pieces_) {
+    const Tensor& whole = piece.weight->main_gradients;
+    all.push_back(torch::state_tensor(name_in_model(*piece.weight->parameter, w_.first_expert()), piece.gradient(),
+                                      piece.begin - whole.offset));
+  }
+  return all;
+}
+
 std::vector<MegatronOptimizer> make_optimizers(Worker& w, const std::vector<ParamAndGradBuffer>& buffers) {
   std::vector<MegatronOptimizer> made;
   for (const ParameterGroup group : {ParameterGroup::Dense, ParameterGroup::Experts})

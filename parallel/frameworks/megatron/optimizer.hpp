@@ -21,6 +21,8 @@ class MegatronOptimizer {
   void copy_gradients();
   void reduce_gradient_norm();
   void update();
+  /// Of all that it updates, where the gradient is.
+  [[nodiscard]] std::vector<StateTensor> gradients() const;
 
  private:
   // One tensor of the optimizer: a whole parameter, or the piece of one that falls into the rank's shard.

@@ -69,6 +69,8 @@ class Worker {
   const std::vector<Stage> chunks;  ///< of the model that the rank holds
   const Sizes sizes;
 
+  /// Of those that a layer has, the first that this rank holds.
+  [[nodiscard]] std::int64_t first_expert() const { return parallel::first_expert(model, layout, place); }
   [[nodiscard]] bool tensor_parallel() const { return sizes.tensor > 1; }
   [[nodiscard]] bool sequence_parallel() const { return sizes.sequence_parallel; }
   /// The first of this rank's rows, of those that are cut into equal parts for tensor-parallel ranks.
