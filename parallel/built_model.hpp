@@ -68,5 +68,7 @@ struct BuiltModel {
 
 /// Elements of all parameters, tied ones once, nothing padded: what a model card publishes.
 [[nodiscard]] std::int64_t parameter_count(const BuiltModel& built);
+/// Of those, what one token goes through: without the experts that are not chosen for it.
+[[nodiscard]] std::int64_t active_parameter_count(const BuiltModel& built);
 
 }  // namespace tidemark::parallel

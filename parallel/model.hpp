@@ -38,6 +38,7 @@ struct LatentAttention {
   std::int64_t plain_head = 0;   ///< qk_nope_head_dim: what positions leave alone
   std::int64_t rotary_head = 0;  ///< qk_rope_head_dim
   std::int64_t value_head = 0;   ///< v_head_dim
+  bool normalized = true;        ///< latents are, before they are projected up (Megatron's qk-layernorm)
 
   [[nodiscard]] std::int64_t query_head() const { return plain_head + rotary_head; }
   bool operator==(const LatentAttention&) const = default;
@@ -55,12 +56,13 @@ struct Experts {
   std::int64_t shared_ffn = 0;  ///< of all experts together that every token goes through; 0: there is none
   bool shared_gate = false;     ///< what these give is multiplied by a sigmoid of the token (Qwen2)
   bool biases = false;          ///< of the experts' linears and of the router (gpt-oss)
+  bool clamped_gate = false;    ///< SwiGLU of values within limits: (up + 1) * gate * sigmoid(1.702 * gate) (gpt-oss)
   RouterScore score = RouterScore::Softmax;
-  std::int64_t groups = 0;         ///< n_group: experts are chosen from the best of so many groups; 0: from all
-  std::int64_t chosen_groups = 0;  ///< topk_group
-  double scale = 1;                ///< routed_scaling_factor, of probabilities
-  bool correction_bias = false;    ///< added to scores for the choice only, moved by loads (DeepSeek-V3)
-  std::vector<bool> dense_layers;  ///< those that have a plain MLP instead; empty, or beyond its end: none
+  std::int64_t groups = 0;              ///< n_group: experts are chosen from the best of so many groups; 0: from all
+  std::int64_t chosen_groups = 0;       ///< topk_group
+  bool correction_bias = false;         ///< added to scores for the choice only, moved by loads (DeepSeek-V3)
+  double scale = 1;                     ///< routed_scaling_factor, of probabilities
+  std::vector<bool> dense_layers = {};  ///< those that have a plain MLP instead; empty, or beyond its end: none
 
   bool operator==(const Experts&) const = default;
 };
@@ -94,12 +96,12 @@ struct Model {
   double rotary_fraction = 1;       ///< of each head, from its beginning on: what rotary positions turn (rotary_pct)
   bool window_rotary = false;       ///< layers with a sliding window turn by angles of their own (Gemma 3)
   std::int64_t sliding_window = 0;  ///< keys that layers with such a window see; 0: no layer has one
-  std::vector<bool> whole_layers;   ///< those that see all keys nevertheless; empty, or beyond its end: none
-  double attention_softcap = 0;     ///< scores become cap * tanh(score / cap) (attn_logit_softcapping); 0: they do not
-  double logit_softcap = 0;         ///< the same of the logits (final_logit_softcapping)
-  bool attention_sinks = false;     ///< a learned logit of each head takes part in the softmax (gpt-oss)
-  std::optional<LatentAttention> latent{};  ///< in the place of plain attention
-  std::optional<Experts> experts{};
+  std::vector<bool> whole_layers = {};  ///< those that see all keys nevertheless; empty, or beyond its end: none
+  double attention_softcap = 0;  ///< scores become cap * tanh(score / cap) (attn_logit_softcapping); 0: they do not
+  double logit_softcap = 0;      ///< the same of the logits (final_logit_softcapping)
+  bool attention_sinks = false;  ///< a learned logit of each head takes part in the softmax (gpt-oss)
+  std::optional<LatentAttention> latent = {};  ///< in the place of plain attention
+  std::optional<Experts> experts = {};
   std::int64_t next_tokens = 0;  ///< num_nextn_predict_layers: modules that predict tokens after the next one
 
   /// Tokens that a tokenizer adds before the vocabulary is padded (Megatron's NullTokenizer: 1).
@@ -112,13 +114,17 @@ struct Model {
     return sliding_window > 0 && (layer >= whole_layers.size() || !whole_layers[layer]);
   }
 
-  /// Whether a layer's MLP is a mixture of experts.
+  /// Of a head: queries and keys are `head_dim` wide.
+  [[nodiscard]] std::int64_t value_dim() const { return latent ? latent->value_head : head_dim; }
+
+  /// Whether a layer's MLP is a mixture of experts; modules that predict further tokens come after the last.
   [[nodiscard]] bool has_experts(std::size_t layer) const {
     return experts && (layer >= experts->dense_layers.size() || !experts->dense_layers[layer]);
   }
 
   /// Dimensions of a head that rotary positions turn, as transformers and Megatron round them.
   [[nodiscard]] std::int64_t rotary_dim() const {
+    if (latent) return latent->rotary_head;
     return static_cast<std::int64_t>(static_cast<double>(head_dim) * rotary_fraction);
   }
 

@@ -41,7 +41,19 @@ void refuse_endless_programs(const Scenario& s) {
 
 }  // namespace
 
+std::string not_lowered(const Model& model) {
+  if (model.experts) return "a mixture of experts";
+  if (model.latent) return "multi-head latent attention";
+  if (model.attention_sinks) return "attention sinks";
+  return model.next_tokens > 0 ? "multi-token prediction (num_nextn_predict_layers)" : "";
+}
+
 Scenario settled(Scenario scenario) {
+  if (const std::string what = not_lowered(scenario.model); !what.empty())
+    throw InputError(
+        Problem{.file = scenario.name,
+                .message = fmt::format("{} has {}, whose training cannot be simulated yet", scenario.model.name, what),
+                .hint = "explain --show model lists its parameters"});
   refuse_endless_programs(scenario);
   scenario.train.attention =
       settled_attention(scenario.train.attention, scenario.model, target_of(scenario.cluster),

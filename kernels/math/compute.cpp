@@ -124,6 +124,14 @@ void run(Operation operation, const Call& c) {
       return RotaryPositions<Real>::rotary(c);
     case Operation::RotaryBackward:
       return RotaryPositions<Real>::rotary_backward(c);
+    case Operation::RotaryPairs:
+      return RotaryPositions<Real>::rotary_pairs(c);
+    case Operation::RotaryPairsBackward:
+      return RotaryPositions<Real>::rotary_pairs_backward(c);
+    case Operation::LatentKeys:
+      return RotaryPositions<Real>::latent_keys(c);
+    case Operation::LatentKeysBackward:
+      return RotaryPositions<Real>::latent_keys_backward(c);
     case Operation::Sum:
       return Reductions<Real>::sum(c);
     case Operation::Mean:

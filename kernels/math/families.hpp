@@ -26,6 +26,10 @@ template <class Real>
 struct RotaryPositions {  // rotary.cpp
   static void rotary(const Call& c);
   static void rotary_backward(const Call& c);
+  static void rotary_pairs(const Call& c);
+  static void rotary_pairs_backward(const Call& c);
+  static void latent_keys(const Call& c);
+  static void latent_keys_backward(const Call& c);
 };
 
 template <class Real>

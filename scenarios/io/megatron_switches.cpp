@@ -34,6 +34,8 @@ Texts number(std::int64_t n) { return {std::to_string(n)}; }
 Texts boolean(bool b) { return {b ? "true" : "false"}; }
 Texts either() { return {"true", "false"}; }
 
+LatentAttention latent_of(const Scenario& s) { return s.model.latent.value_or(LatentAttention{.normalized = false}); }
+
 std::string modules_text(const Recomputation& asked) {
   if (asked.core_attention && asked.mlp) return "[\"core_attn\", \"mlp\"]";
   return asked.core_attention ? "[\"core_attn\"]" : asked.mlp ? "[\"mlp\"]" : "[]";
@@ -121,7 +123,21 @@ const std::array repeats{
            [](const Scenario& s) { return boolean(s.train.routing.pads_to_capacity); }},
     Repeat{"moe-grouped-gemm", Source::Moe, "experts' linears", [](const Scenario&) { return boolean(true); }},
     Repeat{"qk-layernorm", Source::Model, "norms of queries and keys",
-           [](const Scenario& s) { return boolean(s.model.qk_norm != QkNorm::None); }},
+           [](const Scenario& s) { return boolean(s.model.qk_norm != QkNorm::None || latent_of(s).normalized); }},
+    Repeat{"multi-latent-attention", Source::Model, "kv_lora_rank",
+           [](const Scenario& s) { return boolean(s.model.latent.has_value()); }},
+    Repeat{"q-lora-rank", Source::Model, "q_lora_rank",
+           [](const Scenario& s) { return number(latent_of(s).query_rank); }},
+    Repeat{"kv-lora-rank", Source::Model, "kv_lora_rank",
+           [](const Scenario& s) { return number(latent_of(s).kv_rank); }},
+    Repeat{"qk-head-dim", Source::Model, "qk_nope_head_dim",
+           [](const Scenario& s) { return number(latent_of(s).plain_head); }},
+    Repeat{"qk-pos-emb-head-dim", Source::Model, "qk_rope_head_dim",
+           [](const Scenario& s) { return number(latent_of(s).rotary_head); }},
+    Repeat{"v-head-dim", Source::Model, "v_head_dim",
+           [](const Scenario& s) { return number(latent_of(s).value_head); }},
+    Repeat{"mtp-num-layers", Source::Model, "num_nextn_predict_layers",
+           [](const Scenario& s) { return number(s.model.next_tokens); }},
     Repeat{"num-layers", Source::Model, "num_hidden_layers", [](const Scenario& s) { return number(s.model.layers); }},
     Repeat{"hidden-size", Source::Model, "hidden_size", [](const Scenario& s) { return number(s.model.hidden); }},
     Repeat{"ffn-hidden-size", Source::Model, "intermediate_size",
@@ -138,7 +154,7 @@ const std::array repeats{
            }},
     Repeat{"num-query-groups", Source::Model, "num_key_value_heads",
            [](const Scenario& s) { return number(s.model.kv_heads); }},
-    Repeat{"kv-channels", Source::Model, "head_dim", [](const Scenario& s) { return number(s.model.head_dim); }},
+    Repeat{"kv-channels", Source::Model, "head_dim", [](const Scenario& s) { return number(s.model.value_dim()); }},
     Repeat{"vocab-size", Source::Model, "vocab_size", [](const Scenario& s) { return number(s.model.vocabulary); }},
     Repeat{"make-vocab-size-divisible-by", Source::Model, "vocabulary_multiple",
            [](const Scenario& s) {
@@ -188,8 +204,6 @@ const std::vector<Unmodelled>& unmodelled_flags() {
       {"context-parallel-size", "context parallelism is", {"1"}},
       {"cp-comm-type", "context parallelism is", {}},
       {"hierarchical-context-parallel-sizes", "context parallelism is", {}},
-      {"multi-latent-attention", "multi-head latent attention is", {"false"}},
-      {"mtp-num-layers", "multi-token prediction is", {}},
       {"pipeline-model-parallel-layout", "stages of one's own choosing are", {}},
       {"distribute-saved-activations", "spreading saved activations over ranks is", {"false"}},
       {"cpu-offloading", "offloading is", {"false"}},

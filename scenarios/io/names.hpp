@@ -51,6 +51,10 @@ inline constexpr auto norm_placement_names = std::to_array<Named<NormPlacement>>
     {{"before", NormPlacement::Before}, {"after", NormPlacement::After}, {"around", NormPlacement::Around}});
 inline constexpr auto qk_norm_names = std::to_array<Named<QkNorm>>(
     {{"none", QkNorm::None}, {"per_head", QkNorm::PerHead}, {"all_heads", QkNorm::AllHeads}});
+inline constexpr auto router_score_names =
+    std::to_array<Named<RouterScore>>({{"softmax", RouterScore::Softmax},
+                                       {"softmax_before", RouterScore::SoftmaxBefore},
+                                       {"sigmoid", RouterScore::Sigmoid}});
 inline constexpr auto normalization_names =
     std::to_array<Named<Normalization>>({{"rmsnorm", Normalization::Rms}, {"layernorm", Normalization::Layer}});
 inline constexpr auto positions_names =

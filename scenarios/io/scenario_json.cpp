@@ -12,35 +12,62 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+Json as_json(const Experts& experts) {
+  return {{"num_experts", experts.count},
+          {"num_experts_per_tok", experts.chosen},
+          {"moe_intermediate_size", experts.ffn},
+          {"shared_expert_intermediate_size", experts.shared_ffn},
+          {"shared_expert_gate", experts.shared_gate},
+          {"biases", experts.biases},
+          {"clamped_gate", experts.clamped_gate},
+          {"scoring_func", word(router_score_names, experts.score)},
+          {"n_group", experts.groups},
+          {"topk_group", experts.chosen_groups},
+          {"correction_bias", experts.correction_bias},
+          {"routed_scaling_factor", experts.scale},
+          {"dense_layers", experts.dense_layers}};
+}
+
+Json as_json(const LatentAttention& latent) {
+  return {{"q_lora_rank", latent.query_rank},      {"kv_lora_rank", latent.kv_rank},
+          {"qk_nope_head_dim", latent.plain_head}, {"qk_rope_head_dim", latent.rotary_head},
+          {"v_head_dim", latent.value_head},       {"normalized", latent.normalized}};
+}
+
 /// Under the names of a config.json.
 Json as_json(const Model& model) {
-  return {{"name", model.name},
-          {"model_type", model.architecture},
-          {"hidden_size", model.hidden},
-          {"num_hidden_layers", model.layers},
-          {"num_attention_heads", model.heads},
-          {"num_key_value_heads", model.kv_heads},
-          {"head_dim", model.head_dim},
-          {"intermediate_size", model.ffn},
-          {"vocab_size", model.vocabulary},
-          {"max_position_embeddings", model.max_positions},
-          {"tie_word_embeddings", model.tied_embeddings},
-          {"qkv_bias", model.qkv_bias},
-          {"output_bias", model.output_bias},
-          {"mlp_bias", model.mlp_bias},
-          {"qk_norm", word(qk_norm_names, model.qk_norm)},
-          {"normalization", word(normalization_names, model.normalization)},
-          {"norms", word(norm_placement_names, model.norms)},
-          {"use_parallel_residual", model.parallel_residual},
-          {"activation", word(activation_names, model.activation)},
-          {"position_embedding_type", word(positions_names, model.positions)},
-          {"rotary_pct", model.rotary_fraction},
-          {"sliding_window", model.sliding_window},
-          {"whole_layers", model.whole_layers},
-          {"attn_logit_softcapping", model.attention_softcap},
-          {"final_logit_softcapping", model.logit_softcap},
-          {"vocabulary_extra", model.vocabulary_extra},
-          {"vocabulary_multiple", model.vocabulary_multiple}};
+  Json json = {{"name", model.name},
+               {"model_type", model.architecture},
+               {"hidden_size", model.hidden},
+               {"num_hidden_layers", model.layers},
+               {"num_attention_heads", model.heads},
+               {"num_key_value_heads", model.kv_heads},
+               {"head_dim", model.head_dim},
+               {"intermediate_size", model.ffn},
+               {"vocab_size", model.vocabulary},
+               {"max_position_embeddings", model.max_positions},
+               {"tie_word_embeddings", model.tied_embeddings},
+               {"qkv_bias", model.qkv_bias},
+               {"output_bias", model.output_bias},
+               {"mlp_bias", model.mlp_bias},
+               {"qk_norm", word(qk_norm_names, model.qk_norm)},
+               {"normalization", word(normalization_names, model.normalization)},
+               {"norms", word(norm_placement_names, model.norms)},
+               {"use_parallel_residual", model.parallel_residual},
+               {"activation", word(activation_names, model.activation)},
+               {"position_embedding_type", word(positions_names, model.positions)},
+               {"rotary_pct", model.rotary_fraction},
+               {"sliding_window", model.sliding_window},
+               {"whole_layers", model.whole_layers},
+               {"attn_logit_softcapping", model.attention_softcap},
+               {"final_logit_softcapping", model.logit_softcap},
+               {"vocabulary_extra", model.vocabulary_extra},
+               {"vocabulary_multiple", model.vocabulary_multiple}};
+  if (model.latent) json["latent_attention"] = as_json(*model.latent);
+  if (model.experts) json["experts"] = as_json(*model.experts);
+  if (model.attention_sinks) json["attention_sinks"] = true;
+  if (model.next_tokens > 0) json["num_nextn_predict_layers"] = model.next_tokens;
+  return json;
 }
 
 Json as_json(const Estimate& estimate) {

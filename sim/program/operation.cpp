@@ -71,6 +71,10 @@ constexpr Line lines[] = {
     {Operation::BiasDropoutAdd, "bias_dropout_add", "residual x [bias] -> y [mask]", "probability", Elementwise},
     {Operation::Rotary, "rotary", "x table -> y", "", Free},
     {Operation::RotaryBackward, "rotary_backward", "dy table -> dx", "", Free},
+    {Operation::RotaryPairs, "rotary_pairs", "x cos sin -> y", "", Elementwise},
+    {Operation::RotaryPairsBackward, "rotary_pairs_backward", "dy cos sin -> dx", "", Elementwise},
+    {Operation::LatentKeys, "latent_keys", "heads positions cos sin -> keys values", "", Free},
+    {Operation::LatentKeysBackward, "latent_keys_backward", "dkeys dvalues cos sin -> dheads dpositions", "", Free},
 
     {Operation::Sum, "sum", "x -> y", "", Reduction},
     {Operation::Mean, "mean", "x -> y", "", Reduction},

@@ -62,6 +62,10 @@ enum class Operation : std::uint8_t {
   BiasDropoutAdd,
   Rotary,
   RotaryBackward,
+  RotaryPairs,
+  RotaryPairsBackward,
+  LatentKeys,
+  LatentKeysBackward,
   // Of rows.
   Sum,
   Mean,

@@ -17,12 +17,15 @@ GroupedMlp::GroupedMlp(Worker& w, Parameters& parameters, const std::string& pat
   const std::int64_t width = gated(w.model.activation) ? 2 * experts.ffn : experts.ffn;
   const auto make = [&](const char* which, std::int64_t rows, std::int64_t columns, WeightCut cut) {
     Linear linear{w.name(fmt::format("{}.{}", path_, which)), {}};
-    for (std::int64_t e = 0; e < held; ++e)
-      linear.weights.push_back(parameters.add({.name = fmt::format("{}.{}.{}.weight", path_, e, which),
-                                               .rows = rows,
-                                               .columns = columns,
-                                               .cut = cut,
-                                               .expert = static_cast<std::int32_t>(e)}));
+    for (std::int64_t e = 0; e < held; ++e) {
+      const std::string name = fmt::format("{}.{}.{}", path_, e, which);
+      const auto expert = static_cast<std::int32_t>(e);
+      linear.weights.push_back(
+          parameters.add({.name = name + ".weight", .rows = rows, .columns = columns, .cut = cut, .expert = expert}));
+      if (!experts.biases) continue;
+      const WeightCut of_bias = cut == WeightCut::Rows ? cut : WeightCut::None;
+      (void)parameters.add({.name = name + ".bias", .rows = rows, .cut = of_bias, .expert = expert});
+    }
     return linear;
   };
   fc1_ = make("fc1", width, w.model.hidden, WeightCut::Rows);

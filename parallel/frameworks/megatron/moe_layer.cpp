@@ -17,12 +17,13 @@ MoELayer::MoELayer(Worker& w, Parameters& parameters, const std::string& path, s
       experts_(w, parameters, path) {
   const Experts& experts = *w.model.experts;
   if (experts.shared_ffn == 0) return;
-  shared_.emplace(w, parameters, path + ".shared", experts.shared_ffn, Mlp::Norms::None);
+  // A module's own parameters come before those of modules within it.
   if (experts.shared_gate)
     shared_gate_ = parameters.add({.name = path + ".shared.gate.weight",
                                    .rows = 1,
                                    .columns = w.model.hidden,
                                    .in_parts = GradientInParts::UnderSequenceParallelism});
+  shared_.emplace(w, parameters, path + ".shared", experts.shared_ffn, Mlp::Norms::None);
 }
 
 // shared_experts.py SharedExpertMLP.
