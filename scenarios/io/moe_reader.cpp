@@ -64,6 +64,10 @@ void check_experts(const Scenario& scenario, ScenarioTables& tables) {
     if (layout.expert_tensor > 0) tables.layout.problem("expert_tensor", "the model has no experts", "leave it out");
     return;
   }
+  if (scenario.runtime.name != "megatron")
+    tables.top.problem("model",
+                       fmt::format("{} has experts, which are modelled under Megatron only", scenario.model.name),
+                       "name = \"megatron\" in [runtime]");
   if (experts->count % layout.expert != 0)
     tables.layout.problem("expert",
                           fmt::format("expert = {} does not divide {} experts", layout.expert, experts->count));
