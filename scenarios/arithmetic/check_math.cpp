@@ -30,6 +30,7 @@ Scenario on_one_rank(const JobOutline& job) {
   scenario.model.vocabulary_multiple = sizes.vocabulary;
   if (job.runtime.eager) scenario.train.micro_batch *= scenario.layout.data;
   scenario.gpus = 1;
+  scenario.train.routing.loads = choices_of(job.scenario);
   scenario.layout = {};
   scenario.train.recompute = {};
   return scenario;
@@ -51,7 +52,7 @@ MathCheck check_math(const Scenario& asked, World& world, math::Storage storage,
 MathCheck check_math(const Scenario& asked, World& world, math::Storage storage, const Machine& machine,
                      Mutation mutation) {
   const JobOutline job(asked);
-  RankTraining training(job, world.rank());
+  RankTraining training(job, world.rank(), job);
   const std::string spoiled = mutation == Mutation::None ? "" : training.spoil(mutation);
   const std::vector<std::string> all = world.gather(training.run(machine.messages, machine.calculator, storage));
   const std::vector<std::string> wrong = world.gather(training.wrong());
@@ -64,7 +65,7 @@ MathCheck check_math(const Scenario& asked, World& world, math::Storage storage,
   OneRank one;
   math::HostCalculator host;
   Comparison comparison(std::move(check), job.scenario.train.optimizer,
-                        RankTraining(alone, {0}).run(one, host, storage));
+                        RankTraining(alone, {0}, job).run(one, host, storage));
   for (std::size_t r = 0; r < all.size(); ++r) {
     const Rank rank{static_cast<std::int32_t>(r)};
     comparison.add(rank, RankParameters(job, coordinates(job.scenario.layout, rank)), all[r]);

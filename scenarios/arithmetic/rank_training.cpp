@@ -48,7 +48,7 @@ Replicas replicas_of(const JobOutline& job) { return job.runtime.eager ? Replica
 
 }  // namespace
 
-RankTraining::RankTraining(const JobOutline& job, Rank rank)
+RankTraining::RankTraining(const JobOutline& job, Rank rank, const JobOutline& asked)
     : job_(job),
       rank_(rank),
       place_(coordinates(job.scenario.layout, rank)),
@@ -56,7 +56,15 @@ RankTraining::RankTraining(const JobOutline& job, Rank rank)
       parameters_(job, place_),
       program_(lower_role(job.lowering(), {place_, {rank}})),
       groups_(groups_of(Workload{{}, {}, communicators_of(job.lowering()).table}, rank)),
-      state_(training_state(job.lowering(), {place_, {rank}})) {}
+      state_(training_state(job.lowering(), {place_, {rank}})),
+      tokens_(routed_tokens(asked.scenario)),
+      choices_(choices_of(asked.scenario)) {}
+
+// Tokens of a rank, and of a rank alone those of as many: rows of the sequence are cut into parts that follow each
+// other.
+std::int64_t RankTraining::expert_of(std::int64_t token, std::int64_t choice) const {
+  return chosen_expert(choices_, tokens_, token % tokens_, choice);
+}
 
 std::string RankTraining::spoil(Mutation mutation) {
   Workload workload;
@@ -80,6 +88,7 @@ std::string RankTraining::run(World& world, math::Calculator& calculator, math::
       program_, groups_, world, calculator, storage,
       {.initial = [this](const Mark& at, std::string_view tensor,
                          std::int64_t element) { return initial(at, tensor, element); },
+       .route = [this](const Mark&, std::int64_t token, std::int64_t choice) { return expert_of(token, choice); },
        .draws = [this](const ArithmeticRank& run, const Launch& launch,
                        math::Setting& setting) { describe_draws(run, launch, setting); },
        .before_mark = [this](const ArithmeticRank& run, const Mark*) { look(run); },

@@ -183,6 +183,8 @@ Json as_json(const Layout& layout) {
                {"schedule", word(schedule_names, layout.schedule)},
                {"chunks", layout.chunks},
                {"order", text(layout.order)}};
+  if (layout.expert > 1) json["expert"] = layout.expert;
+  if (layout.expert_tensor > 0) json["expert_tensor"] = layout.expert_tensor;
   if (!layout.stage_layers.empty()) json["stage_layers"] = layout.stage_layers;
   if (layout.first_layers > 0) json["first_stage_layers"] = layout.first_layers;
   if (layout.last_layers > 0) json["last_stage_layers"] = layout.last_layers;
@@ -220,18 +222,33 @@ Json as_json(const Train& train) {
   return json;
 }
 
+Json as_json(const ExpertRouting& routing) {
+  Json json = {{"dispatcher", word(dispatcher_names, routing.dispatcher)}, {"imbalance", routing.imbalance}};
+  if (routing.capacity_factor == 0) return json;
+  json["capacity_factor"] = routing.capacity_factor;
+  json["pad_to_capacity"] = routing.pads_to_capacity;
+  return json;
+}
+
 Json megatron_switches(const RuntimeChoice& runtime) {
-  return {{"no-create-attention-mask-in-dataloader", !runtime.attention_mask},
-          {"no-gradient-accumulation-fusion", !runtime.gradient_accumulation_fusion},
-          {"no-bias-dropout-fusion", !runtime.bias_dropout_fusion},
-          {"no-bias-gelu-fusion", !runtime.bias_gelu_fusion},
-          {"no-bias-swiglu-fusion", !runtime.bias_swiglu_fusion},
-          {"no-rope-fusion", !runtime.rope_fusion},
-          {"no-masked-softmax-fusion", !runtime.masked_softmax_fusion},
-          {"attention-softmax-in-fp32", runtime.softmax_in_fp32},
-          {"apply-query-key-layer-scaling", runtime.query_key_scaling},
-          {"overlap-grad-reduce", runtime.overlap_gradients},
-          {"deterministic-mode", runtime.deterministic}};
+  const ExpertHabits& experts = runtime.experts;
+  Json json = {{"no-create-attention-mask-in-dataloader", !runtime.attention_mask},
+               {"no-gradient-accumulation-fusion", !runtime.gradient_accumulation_fusion},
+               {"no-bias-dropout-fusion", !runtime.bias_dropout_fusion},
+               {"no-bias-gelu-fusion", !runtime.bias_gelu_fusion},
+               {"no-bias-swiglu-fusion", !runtime.bias_swiglu_fusion},
+               {"no-rope-fusion", !runtime.rope_fusion},
+               {"no-masked-softmax-fusion", !runtime.masked_softmax_fusion},
+               {"attention-softmax-in-fp32", runtime.softmax_in_fp32},
+               {"apply-query-key-layer-scaling", runtime.query_key_scaling},
+               {"overlap-grad-reduce", runtime.overlap_gradients},
+               {"deterministic-mode", runtime.deterministic},
+               {"moe-permute-fusion", experts.fused_permutation},
+               {"moe-router-load-balancing-type", !experts.balances_loads      ? "none"
+                                                  : experts.balances_sequences ? "seq_aux_loss"
+                                                                               : "aux_loss"}};
+  if (experts.fp32_router) json["moe-router-dtype"] = "fp32";
+  return json;
 }
 
 Json eager_switches(const RuntimeChoice& runtime) {
@@ -273,13 +290,14 @@ Json as_json(const RuntimeChoice& runtime) {
 }  // namespace
 
 std::string scenario_json(const Scenario& scenario, int indent) {
-  const Json json = {{"name", scenario.name},
-                     {"model", as_json(scenario.model)},
-                     {"cluster", as_json(scenario.cluster)},
-                     {"gpus", scenario.gpus},
-                     {"layout", as_json(scenario.layout)},
-                     {"train", as_json(scenario.train)},
-                     {"runtime", as_json(scenario.runtime)}};
+  Json json = {{"name", scenario.name},
+               {"model", as_json(scenario.model)},
+               {"cluster", as_json(scenario.cluster)},
+               {"gpus", scenario.gpus},
+               {"layout", as_json(scenario.layout)},
+               {"train", as_json(scenario.train)},
+               {"runtime", as_json(scenario.runtime)}};
+  if (scenario.model.experts) json["moe"] = as_json(scenario.train.routing);
   // A file's name need not be UTF-8; what is not is replaced.
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "parallel/frameworks/megatron/moe.hpp"
 #include "parallel/frameworks/megatron/recompute.hpp"
 #include "sim/base/ensure.hpp"
 
@@ -91,9 +92,9 @@ TransformerLayer::TransformerLayer(Worker& w, Parameters& parameters, std::int32
     of_attention = attention_->output_bias();
   }
   if (w.model.has_experts(static_cast<std::size_t>(layer))) {
-    experts_.emplace(w, parameters, at);
+    experts_ = std::make_unique<MoELayer>(w, parameters, at + ".mlp", layer);
   } else {
-    mlp_.emplace(w, parameters, at);
+    mlp_.emplace(w, parameters, at + ".mlp", w.model.ffn, Mlp::Norms::Own);
     of_mlp = mlp_->output_bias();
   }
   const bool bias = of_attention != nullptr || of_mlp != nullptr;
@@ -101,6 +102,8 @@ TransformerLayer::TransformerLayer(Worker& w, Parameters& parameters, std::int32
   attention_add_ = {w.name(at + ".attention.add"), of_attention};
   mlp_add_ = {w.name(at + ".mlp.add"), of_mlp};
 }
+
+TransformerLayer::~TransformerLayer() = default;
 
 NextTokenLayer::NextTokenLayer(Worker& w, Parameters& parameters, std::int32_t further)
     : embedding_norm_(make_norm(w, parameters, fmt::format("next_tokens.{}.embedding_norm", further))),
@@ -111,6 +114,7 @@ NextTokenLayer::NextTokenLayer(Worker& w, Parameters& parameters, std::int32_t f
       final_norm_(make_norm(w, parameters, fmt::format("next_tokens.{}.final_norm", further))) {}
 
 Tensor TransformerLayer::mlp(Tensor hidden) {
+  if (experts_) return (*experts_)(std::move(hidden));
   const Recomputation& asked = w_.train.recompute;
   if (asked.kind != Recompute::Selective || !asked.mlp) return (*mlp_)(std::move(hidden));
   Tensors inputs;
@@ -120,7 +124,7 @@ Tensor TransformerLayer::mlp(Tensor hidden) {
 }
 
 Tensor TransformerLayer::operator()(Tensor hidden) {
-  ensure(attention_ && mlp_, "models whose forward pass is not written do not get here");
+  ensure(attention_.has_value(), "models whose forward pass is not written do not get here");
   Tensor attended = (*attention_)(hidden);
   if (w_.model.parallel_residual) {
     attended = bias_dropout_add(w_, attention_add_, hidden, std::move(attended));

@@ -5,13 +5,14 @@
 #include <vector>
 
 #include "parallel/frameworks/megatron/latent_attention.hpp"
-#include "parallel/frameworks/megatron/moe.hpp"
 #include "parallel/frameworks/megatron/parameters.hpp"
 
 // Megatron-LM core 0.14's modules, as their forward functions are written: variables of a function are its variables
 // there, and what they refer to lives as long.
 
 namespace tidemark::parallel::megatron {
+
+class MoELayer;
 
 /// Adds a branch to the residual stream, after its linear's bias and dropout (core/fusions/fused_bias_dropout.py).
 struct BiasDropoutAdd {
@@ -55,10 +56,12 @@ class SelfAttention {
   CoreAttention core_;
 };
 
-/// core/transformer/mlp.py MLP, with the norms at its ends.
+/// core/transformer/mlp.py MLP, with the norms at its ends where it is a layer's own.
 class Mlp {
  public:
-  Mlp(Worker& worker, Parameters& parameters, const std::string& layer);
+  enum class Norms : std::uint8_t { Own, None };
+  /// `path`: "layers.0.mlp". `ffn`: of one branch.
+  Mlp(Worker& worker, Parameters& parameters, const std::string& path, std::int64_t ffn, Norms norms);
   [[nodiscard]] Tensor operator()(Tensor hidden);
   [[nodiscard]] const Weight* output_bias() const { return output_bias_; }
 
@@ -79,6 +82,7 @@ class Mlp {
 class TransformerLayer {
  public:
   TransformerLayer(Worker& worker, Parameters& parameters, std::int32_t layer);
+  ~TransformerLayer();
   [[nodiscard]] Tensor operator()(Tensor hidden);
 
  private:
@@ -88,7 +92,7 @@ class TransformerLayer {
   std::optional<SelfAttention> attention_;
   std::optional<LatentSelfAttention> latent_attention_;  ///< in its place
   std::optional<Mlp> mlp_;
-  std::optional<MoeLayer> experts_;  ///< in its place
+  std::unique_ptr<MoELayer> experts_;  ///< in its place
   BiasDropoutAdd attention_add_, mlp_add_;
 };
 
