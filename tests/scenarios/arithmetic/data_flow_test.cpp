@@ -24,13 +24,24 @@ std::set<const KnownFlow*>& met() {
   return all;
 }
 
-// Lines that nobody can explain. Of what a job repeats, once is enough.
-std::string unexplained(const Scenario& scenario) {
-  const JobOutline job(scenario);
-  const Framework framework = framework_of(job.runtime);
+// Lines that nobody can explain, of the shortest program that shows all that a stage's ranks do.
+std::string unexplained(const Scenario& asked) {
+  const Scenario scenario = settled(asked);
+  const Runtime runtime = runtime_of(scenario);
+  const BuiltModel built = build_model(scenario.model, model_options_of(scenario));
+  const LoweringInput input{built, scenario.layout, scenario.train, runtime};
+  Workload workload{
+      {}, std::vector<std::int32_t>(static_cast<std::size_t>(scenario.gpus)), communicators_of(input).table};
+  std::int32_t stage = -1;
+  for (const Role& role : roles(input)) {
+    if (role.first.pipeline > stage) workload.programs.push_back(lower_shortest(input, role));
+    stage = role.first.pipeline;
+    for (const Rank rank : role.ranks)
+      workload.program_of_rank[rank.index()] = static_cast<std::int32_t>(workload.programs.size()) - 1;
+  }
   std::string lines;
-  for (const FlowNote& note : flow_check(shortened(job.outline), framework)) {
-    met().insert(known_flow(note.finding, framework));
+  for (const FlowNote& note : flow_check(workload, framework_of(runtime))) {
+    met().insert(known_flow(note.finding, framework_of(runtime)));
     if (note.reason.empty()) lines += text(note) + '\n';
   }
   return lines;
