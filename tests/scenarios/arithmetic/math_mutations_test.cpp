@@ -1,14 +1,19 @@
 // A program whose meaning was spoiled on purpose does not come to what one rank comes to, and the answer says where.
 
+#include <regex>
 #include <string>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/scenarios/arithmetic/math_case.hpp"
 
 namespace tidemark::tests {
 namespace {
+
+testing::AssertionResult says(const std::string& text, const std::string& words) {
+  if (std::regex_search(text, std::regex(words, std::regex::extended))) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "'" << text << "' does not say '" << words << "'";
+}
 
 struct Spoiled {
   Mutation mutation;
@@ -30,15 +35,15 @@ TEST_P(MathMutations, AreToldByTensorLayerAndStep) {
     });
     ASSERT_EQ(ends, all_well(scenario.gpus));
     EXPECT_FALSE(check.agrees());
-    EXPECT_THAT(check.spoiled, testing::ContainsRegex(std::string(done)));
+    EXPECT_TRUE(says(check.spoiled, std::string(done)));
     ASSERT_FALSE(check.worst.empty());
     // Where it shows first: a tensor of a layer, or the loss.
-    EXPECT_THAT(check.worst.front().what,
-                testing::ContainsRegex("^(gradient|parameter) of (layers.[0-9]+.[a-z0-9_.]+|[a-z_]+.weight)$|^loss$"));
+    EXPECT_TRUE(
+        says(check.worst.front().what, "^(gradient|parameter) of (layers.[0-9]+.[a-z0-9_.]+|[a-z_]+.weight)$|^loss$"));
     EXPECT_GE(check.worst.front().step, 1);
     if (mutation == Mutation::EarlyFree || mutation == Mutation::TooLittleSaved) {
-      EXPECT_THAT(check.wrong, testing::Contains(testing::ContainsRegex(
-                                   "^rank [0-9], .* .step 1, .*: layers.[0-9].* is used after it was freed$")));
+      ASSERT_FALSE(check.wrong.empty());
+      EXPECT_TRUE(says(check.wrong.front(), "^rank [0-9], .* .step 1, .*: layers.[0-9].* is used after it was freed$"));
     }
   }
 }
@@ -83,7 +88,7 @@ TEST(MathMutation, WhereThereIsNothingToSpoilItSaysSo) {
   for (const Mutation mutation : {Mutation::DropCollective, Mutation::MissingBiasGradient, Mutation::TooLittleSaved}) {
     const std::vector<std::string> ends =
         on_ranks(1, [&](World& world) { (void)check_math(scenario, world, math::Storage::Wide, mutation); });
-    EXPECT_THAT(ends.front(), testing::HasSubstr(std::string(name(mutation)) + " finds nothing to spoil in this job"));
+    EXPECT_TRUE(says(ends.front(), std::string(name(mutation)) + " finds nothing to spoil in this job"));
   }
 }
 
