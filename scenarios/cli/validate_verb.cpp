@@ -110,7 +110,8 @@ std::string why_without_math(const Asked& asked, const Scenario& scenario) {
   if (asked.no_math) return "--no-math";
   if (asked.mutation != "none") return "something is wrong on purpose (--math has them all the same)";
   const std::string beyond = beyond_arithmetic(scenario);
-  return beyond.empty() ? too_much_arithmetic(work_of(scenario)) : "they do not follow " + beyond.substr(0, beyond.find('\n'));
+  return beyond.empty() ? too_much_arithmetic(work_of(scenario))
+                        : "they do not follow " + beyond.substr(0, beyond.find('\n'));
 }
 
 // Ranks do not know which of them is the first before MPI is up. They may not all find the same mistakes: files of one

@@ -84,7 +84,8 @@ INSTANTIATE_TEST_SUITE_P(
                     dropping({"zero_bubble", 4, "tensor = 2\npipeline = 2\nschedule = \"zb-h1\"", "", grouped}),
                     dropping({"all_axes_tied", 8, all_axes, "recompute = \"full\"", tied}),
                     dropping({"biases", 4, "tensor = 2\ndata = 2", "", "", "pythia-6.9b"}),
-                    dropping({"positions", 4, sequence_cut + "\npipeline = 2", "", "n_layer = 4\nn_embd = 32\nn_head = 4", "gpt2"})),
+                    dropping({"positions", 4, sequence_cut + "\npipeline = 2", "",
+                              "n_layer = 4\nn_embd = 32\nn_head = 4", "gpt2"})),
     [](const auto& test) { return test.param.name; });
 
 }  // namespace
