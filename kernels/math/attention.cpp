@@ -60,16 +60,17 @@ struct Scores {
       bias = its.read<Real>(bias_input, {shape.batches, shape.heads, shape.queries, shape.keys});
   }
 
-  // Minus infinity for keys that come after the query, where attention is causal.
+  // Minus infinity for keys that come after the query, where attention is causal, and for those before its window.
   void compute(std::int64_t batch, std::int64_t head) {
     begin = (batch * shape.heads + head) * shape.queries * shape.keys;
     multiply(scale(), queries(batch, head), keys(batch, head).turned(), 0, values.data(), shape.keys);
     if (!bias.empty())
       for (std::size_t i = 0; i < values.size(); ++i) values[i] += bias[index(begin) + i];
-    const bool causal = call.attributes[1] != 0;
-    for (std::int64_t query = 0; causal && query < shape.queries; ++query)
-      for (std::int64_t key = query + 1; key < shape.keys; ++key)
-        values[index(query * shape.keys + key)] = static_cast<Real>(-infinity);
+    const auto causal = static_cast<std::int64_t>(call.attributes[1]);
+    for (std::int64_t query = 0; causal > 0 && query < shape.queries; ++query)
+      for (std::int64_t key = 0; key < shape.keys; ++key)
+        if (key > query || (causal > 1 && key <= query - causal))
+          values[index(query * shape.keys + key)] = static_cast<Real>(-infinity);
   }
 
   // What dropout multiplies a weight by, of the head computed last.
