@@ -49,10 +49,15 @@ std::string beyond_arithmetic(const Scenario& scenario) {
 }
 
 MathCheck check_math(const Scenario& asked, World& world, math::Storage storage) {
+  math::HostCalculator host;
+  return check_math(asked, world, storage, {host, world});
+}
+
+MathCheck check_math(const Scenario& asked, World& world, math::Storage storage, const Machine& machine) {
   const JobOutline job(asked);
   std::string mine;
   try {
-    mine = RankTraining(job, world.rank()).run(world, storage);
+    mine = RankTraining(job, world.rank()).run(machine.messages, machine.calculator, storage);
   } catch (const WrongProgram& error) {
     world.report_failure(error.what());
   }
@@ -66,8 +71,9 @@ MathCheck check_math(const Scenario& asked, World& world, math::Storage storage)
   MathCheck check;
   check.type = wide ? "float64" : name(job.scenario.train.precision);
   check.tolerance = wide ? 1e-12 : rounded ? most_rounding(alone) : 1e-5;
+  math::HostCalculator host;
   Comparison comparison(std::move(check), job.scenario.train.optimizer,
-                        RankTraining(alone, {0}).run(one, rounded ? math::Storage::Wide : storage));
+                        RankTraining(alone, {0}).run(one, host, rounded ? math::Storage::Wide : storage));
   for (std::size_t r = 0; r < all.size(); ++r) {
     const Rank rank{static_cast<std::int32_t>(r)};
     comparison.add(rank, RankParameters(job, coordinates(job.scenario.layout, rank)), all[r]);
