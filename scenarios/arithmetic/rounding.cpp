@@ -28,8 +28,8 @@ std::int64_t roundings(const Program& program, DType dtype) {
 
 bool rounds_to_16_bits(const Train& train) { return train.precision != DType::FP32; }
 
-// A result that is stored is rounded to nearest, by at most u = 2^-p of itself where the type holds p binary digits, and
-// by some 0.4 u on average (root of the mean square). Roundings are as good as independent (Higham and Mary, "A new
+// A result that is stored is rounded to nearest, by at most u = 2^-p of itself where the type holds p binary digits,
+// and by some 0.4 u on average (root of the mean square). Roundings are as good as independent (Higham and Mary, "A new
 // approach to probabilistic rounding error analysis", SIAM J. Sci. Comput. 41, 2019), so that n of them in a row come
 // to some 0.4 u √n; this is five times that. Sums are in fp32 or more, which is exact beside it.
 double most_rounding(const JobOutline& job) {
