@@ -94,17 +94,17 @@ bool known(const Train& train) {
 bool known(const Model& model) {
   const auto& [name, architecture, hidden, layers, heads, kv_heads, head_dim, ffn, vocabulary, max_positions,
                tied_embeddings, qkv_bias, output_bias, mlp_bias, qk_norm, normalization, norms, zero_centered_norms,
-               parallel_residual, scaled_embedding, activation, composite_gelu, positions, rotary_fraction,
-               window_rotary, sliding_window, whole_layers, attention_softcap, logit_softcap, attention_sinks, latent,
-               experts, next_tokens, vocabulary_extra, vocabulary_multiple] = model;
+               parallel_residual, scaled_embedding, activation, gelu, positions, rotary_fraction, window_rotary,
+               sliding_window, whole_layers, attention_softcap, logit_softcap, attention_sinks, latent, experts,
+               next_tokens, vocabulary_extra, vocabulary_multiple] = model;
   // Which layers see a window of keys is a matter of plain PyTorch alone.
   return of_no_matter(name, architecture, whole_layers) &&
          // Not thought about: layers that are unlike each other, and what experts say to each other.
          !attention_sinks && !latent && !experts && next_tokens == 0 &&
          lowered(hidden, layers, heads, kv_heads, head_dim, ffn, vocabulary, max_positions, tied_embeddings, qkv_bias,
                  output_bias, mlp_bias, qk_norm, normalization, norms, zero_centered_norms, parallel_residual,
-                 scaled_embedding, activation, composite_gelu, positions, rotary_fraction, window_rotary,
-                 sliding_window, attention_softcap, logit_softcap, vocabulary_extra, vocabulary_multiple);
+                 scaled_embedding, activation, gelu, positions, rotary_fraction, window_rotary, sliding_window,
+                 attention_softcap, logit_softcap, vocabulary_extra, vocabulary_multiple);
 }
 
 bool known(const Cluster& cluster) {
