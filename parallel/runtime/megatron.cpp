@@ -1,5 +1,6 @@
 #include <charconv>
 
+#include "parallel/frameworks/megatron/training.hpp"
 #include "parallel/runtime/releases.hpp"
 #include "parallel/runtime/runtime.hpp"
 #include "sim/base/ensure.hpp"
@@ -53,6 +54,7 @@ std::span<const KnownReleases> megatron_releases() {
 Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settings, const Target& target) {
   Runtime runtime;
   runtime.name = "megatron";
+  runtime.framework = &megatron::framework;
   runtime.vocabulary_multiple = 128;  // --make-vocab-size-divisible-by
   // core/distributed/param_and_grad_buffer.py: parameters start at multiples of 64 elements (128 bytes of bf16), and a
   // bucket ends at a multiple of 128 elements for each data-parallel rank.

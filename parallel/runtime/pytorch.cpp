@@ -1,3 +1,4 @@
+#include "parallel/frameworks/pytorch/training.hpp"
 #include "parallel/runtime/releases.hpp"
 #include "parallel/runtime/runtime.hpp"
 
@@ -83,6 +84,7 @@ Runtime pytorch_runtime(const Versions& versions, const RuntimeSettings& setting
 
   Runtime runtime;
   runtime.name = "pytorch";
+  runtime.framework = &pytorch::framework;
   runtime.eager = habits;
   runtime.blas_workspace = settings.cublas_workspace_config.empty()
                                ? default_blas_workspace(target, versions.torch)

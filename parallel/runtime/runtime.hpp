@@ -11,6 +11,8 @@
 
 namespace tidemark::parallel {
 
+struct Framework;
+
 /// Where a linear layer's weight gradient goes when the GEMM adds it straight into the gradient buffer, but autograd
 /// still wants a tensor back.
 enum class DummyGradient : std::uint8_t {
@@ -71,6 +73,7 @@ struct EagerHabits {
 /// Lowering asks it for habits, never for its name.
 struct Runtime {
   std::string name;
+  const Framework* framework = nullptr;  ///< which ranks do the same, and what they do
 
   /// Where modules run operation by operation. What follows is then left as it is, but for the cuBLAS workspace.
   std::optional<EagerHabits> eager;

@@ -69,7 +69,6 @@ class ExactMemory {
 /// the clock. From any thread.
 class ExactTime {
  public:
-  explicit ExactTime(SharedModels& models) : models_(models) {}
   [[nodiscard]] std::optional<Duration> step(const Scenario& scenario);
 
  private:
@@ -78,12 +77,11 @@ class ExactTime {
     bool asked = false;
     std::optional<Duration> step;
   };
-  SharedModels& models_;
   std::mutex mutex_;
   std::deque<std::pair<Scenario, std::shared_ptr<Known>>> known_;  // the latest
 };
 
 /// The same, and what that makes in tokens per second and device.
-void add_exact_time(const Scenario& scenario, SharedModels& models, Figures& figures);
+void add_exact_time(const Scenario& scenario, Figures& figures);
 
 }  // namespace tidemark::scenarios

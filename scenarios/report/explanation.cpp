@@ -127,9 +127,7 @@ std::string live_json(const Job& job, Rank rank, const AskedMoment& asked) {
 }
 
 std::string model_text(const Job& job) {
-  const torch::Recording recording =
-      job.runtime.eager ? pytorch::record_forward(job.lowering()) : megatron::record_forward(job.lowering());
-  return torch::text(recording, job.built.model.name);
+  return torch::text(job.runtime.framework->first_forward(job.lowering()), job.built.model.name);
 }
 
 std::string schedule_text(const Job& job) {

@@ -126,7 +126,7 @@ class Asked {
   SharedModels models_;
   Bounder bounder_{models_};
   ExactMemory memory_{models_};
-  ExactTime time_{models_};
+  ExactTime time_;
 };
 
 class Sharing : public testing::TestWithParam<const char*> {};

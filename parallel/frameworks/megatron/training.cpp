@@ -145,8 +145,7 @@ class OneRank {
 
 }  // namespace
 
-Program lower_training(const LoweringInput& input, const Coordinates& place,
-                       const std::vector<std::int64_t>& micro_batches) {
+Program lower_training(const LoweringInput& input, const Coordinates& place, const StepSizes& micro_batches) {
   const Communicators comms = communicators_of(input);
   torch::Process process(comms.table, input.runtime.blas_workspace);
   {
