@@ -34,8 +34,8 @@ Texts boolean(bool b) { return {b ? "true" : "false"}; }
 Texts either() { return {"true", "false"}; }
 
 std::string modules_text(const Recomputation& asked) {
-  if (asked.core_attention && asked.mlp) return "[\"core_attn\", \"mlp\"]";
-  return asked.core_attention ? "[\"core_attn\"]" : asked.mlp ? "[\"mlp\"]" : "[]";
+  const std::vector<std::string_view> names = words(asked.modules);
+  return names.empty() ? "[]" : fmt::format("[\"{}\"]", fmt::join(names, "\", \""));
 }
 
 constexpr std::int64_t default_vocabulary_multiple = 128;  // --make-vocab-size-divisible-by

@@ -1072,8 +1072,9 @@ TestJob generated_job(std::uint64_t seed) {
   t.recompute.kind = one_of(Recompute::None, Recompute::Full, Recompute::Selective);
   t.recompute.method = one_of(RecomputeMethod::Uniform, RecomputeMethod::Block);
   t.recompute.layers = one_of(1, 2, 3);
-  t.recompute.core_attention = one_of(true, false);
-  t.recompute.mlp = !t.recompute.core_attention || one_of(true, false);
+  const bool core_attention = one_of(true, false);
+  if (core_attention) t.recompute.modules.add(RecomputedModule::CoreAttention);
+  if (!core_attention || one_of(true, false)) t.recompute.modules.add(RecomputedModule::Mlp);
   t.steps = 3;
   job.versions.transformer_engine = one_of(Version{2, 2}, Version{2, 11});
   job.settings.attention_mask = one_of(false, true);

@@ -57,7 +57,7 @@ TEST(Recomputation, OfSomeLayersLeavesTheOthersAsTheyAre) {
 }
 
 TEST(Recomputation, OfAttentionDropsItsStatisticsOnly) {
-  const TestJob job = job_with({.kind = Recompute::Selective, .core_attention = true});
+  const TestJob job = job_with({.kind = Recompute::Selective, .modules = {RecomputedModule::CoreAttention}});
   const std::int64_t statistics = 4 * job.train.tokens() * job.model.heads / job.layout.tensor + rng_state;
   EXPECT_EQ(saved_after_forward(job), 6 * (saved_by_a_layer(job) - statistics) + hidden_tensor(job));
 }
@@ -96,7 +96,7 @@ TEST(Recomputation, RunsEveryForwardKernelTwice) {
 
 TEST(Recomputation, LeavesNothingBehind) {
   for (const Recomputation asked : {Recomputation{.kind = Recompute::Full, .layers = 2},
-                                    Recomputation{.kind = Recompute::Selective, .core_attention = true, .mlp = true}}) {
+                                    Recomputation{.kind = Recompute::Selective, .modules = {RecomputedModule::CoreAttention, RecomputedModule::Mlp}}}) {
     const Program program = Lowered(job_with(asked)).stage(0);
     EXPECT_EQ(sum(live_at_end(program), Category::Recompute), 0);
     EXPECT_EQ(sum(live_at_end(program), Category::SavedActivations), 0);
@@ -134,7 +134,7 @@ TEST(Recomputation, OfAnMlpRunsTheNormsAtItsEndsAndNothingBeside) {
 
 TEST(Recomputation, OfAttentionRunsWhatLiesBetweenItsProjections) {
   using Names = std::vector<std::string>;
-  const Recomputation asked{.kind = Recompute::Selective, .core_attention = true};
+  const Recomputation asked{.kind = Recompute::Selective, .modules = {RecomputedModule::CoreAttention}};
   EXPECT_EQ(run_again(job_with(asked), "layers.2.attention."), Names{"core"});
   EXPECT_EQ(run_again(job_with(asked, AttentionKernel::Flash), "layers.2.attention."),
             (Names{"q.transpose", "k.transpose", "v.transpose", "core", "context.transpose"}));
@@ -176,7 +176,7 @@ TEST(Recomputation, LeavesALayerWhatKorthikantiEtAlCount) {
         const std::int64_t scores = 5 * a * s * s * b / t;
         const std::int64_t others = sequence_parallel ? s * b * h * 34 / t : s * b * h * 10 + s * b * h * 24 / t;
         EXPECT_EQ(kept({}), others + scores) << "t " << t << ", heads " << heads << ", sequence " << sequence_parallel;
-        EXPECT_EQ(kept({.kind = Recompute::Selective, .core_attention = true}), others);
+        EXPECT_EQ(kept({.kind = Recompute::Selective, .modules = {RecomputedModule::CoreAttention}}), others);
         EXPECT_EQ(kept({.kind = Recompute::Full}), s * b * h * 2 / (sequence_parallel ? t : 1));
       }
     }

@@ -96,8 +96,8 @@ inline auto fields(Layout& v) {
   return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q);
 }
 inline auto fields(Recomputation& v) {
-  auto& [a, b, c, d, e] = v;
-  return std::tie(a, b, c, d, e);
+  auto& [a, b, c, d] = v;
+  return std::tie(a, b, c, d);
 }
 inline auto fields(Train& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l, m] = v;
@@ -174,6 +174,9 @@ inline void flip(bool& value) { value = !value; }
 inline void flip(double& value) { value += 0.25; }
 inline void flip(std::string& value) { value += '!'; }
 inline void flip(std::map<std::string, std::string>& value) { value["!"] = "!"; }
+inline void flip(RecomputedModules& value) {
+  value = value.bits() == 0 ? RecomputedModules{RecomputedModule::Mlp} : RecomputedModules{};
+}
 inline void flip(std::integral auto& value) { ++value; }
 template <class T>
 void flip(std::shared_ptr<const T>& value) {

@@ -128,13 +128,11 @@ TransformerLayer::TransformerLayer(Worker& w, Parameters& parameters, std::int32
   ensure(!bias || w.model.norms == NormPlacement::Before, "a bias is added before its branch is normalized");
   attention_add_ = {w.name(at + ".attention.add"), attention_.output_bias()};
   mlp_add_ = {w.name(at + ".mlp.add"), mlp_.output_bias()};
-  const Recomputation& asked = w.train.recompute;
-  attention_.recompute_core = asked.kind == Recompute::Selective && asked.core_attention;
+  attention_.recompute_core = w.train.recompute.selects(RecomputedModule::CoreAttention);
 }
 
 Tensor TransformerLayer::mlp(Tensor hidden) {
-  const Recomputation& asked = w_.train.recompute;
-  if (asked.kind != Recompute::Selective || !asked.mlp) return mlp_(std::move(hidden));
+  if (!w_.train.recompute.selects(RecomputedModule::Mlp)) return mlp_(std::move(hidden));
   Tensors inputs;
   inputs.push_back(std::move(hidden));
   return checkpoint(
