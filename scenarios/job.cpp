@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "kernels/price_time.hpp"
+#include "parallel/runtime/runtimes.hpp"
 #include "scenarios/internal_error.hpp"
 #include "scenarios/io/allocator_conf.hpp"
 #include "scenarios/io/input_error.hpp"

@@ -83,7 +83,6 @@ Runtime pytorch_runtime(const Versions& versions, const RuntimeSettings& setting
   habits.first_bucket = asked.bucket_mib ? habits.bucket : 1_MiB;
 
   Runtime runtime;
-  runtime.name = "pytorch";
   runtime.framework = &pytorch::framework;
   runtime.eager = habits;
   runtime.blas_workspace = settings.cublas_workspace_config.empty()

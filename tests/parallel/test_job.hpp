@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "parallel/lower.hpp"
+#include "parallel/runtime/runtimes.hpp"
 #include "sim/base/ensure.hpp"
 #include "sim/memory/replay.hpp"
 #include "tests/namespace.hpp"
