@@ -115,12 +115,12 @@ JobOutline::JobOutline(const Scenario& asked, Steps whole)
       built(build_model(scenario.model, model_options_of(scenario))),
       roles(parallel::roles(lowering())) {
   const LoweringInput input = lowering();
-  TimingClasses classes = timing_classes(input, roles,
-                                         {[&](const Role& role) {
-                                            return whole == Steps::All ? lower_repeating(input, role)
-                                                                       : lower_last_step(input, role);
-                                          },
-                                          [&](const Role& role) { return lower_shortest(input, role); }});
+  TimingClasses classes =
+      timing_classes(input, roles,
+                     {[&](const Role& role) {
+                        return whole == Steps::All ? lower_repeating(input, role) : lower_last_step(input, role);
+                      },
+                      [&](const Role& role) { return lower_shortest(input, role); }});
   outline = std::move(classes.workload);
   role_of_program = std::move(classes.role_of_program);
   require_sound(scenario.name, verify(shortened(outline)));

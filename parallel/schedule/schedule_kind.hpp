@@ -28,11 +28,11 @@ enum class HandOverHabit : std::uint8_t {
 
 /// What follows from the kind, apart from the lists.
 struct ScheduleTraits {
-  std::string_view name;  ///< what files call it
+  std::string_view name = {};  ///< what files call it
   PlacementShape placement = PlacementShape::Loop;
   HandOverHabit hand_over = HandOverHabit::Paired;  ///< Megatron's
-  bool in_groups = false;  ///< micro-batches go through a rank's chunks in groups, one group after the other
-  std::string_view assumed;  ///< what answers say about it; nothing where the framework has the schedule itself
+  bool in_groups = false;         ///< micro-batches go through a rank's chunks in groups, one group after the other
+  std::string_view assumed = {};  ///< what answers say about it; nothing where the framework has the schedule itself
 };
 
 [[nodiscard]] constexpr ScheduleTraits traits_of(ScheduleKind kind) {

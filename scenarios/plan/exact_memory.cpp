@@ -115,8 +115,8 @@ std::optional<StateEvents> state_of(const LoweringInput& input, const Role& role
   return std::move(events->state);
 }
 
-// The passes of roles that share them, of which `whole` is the first one's program; nothing where they and the state are
-// not apart. That roles run the same passes, as their framework says, is seen in the first and the last of them.
+// The passes of roles that share them, of which `whole` is the first one's program; nothing where they and the state
+// are not apart. That roles run the same passes, as their framework says, is seen in the first and the last of them.
 std::optional<StageEvents> shared_passes(const LoweringInput& input, std::span<const Role> roles,
                                          const RepeatingProgram& whole) {
   const auto has_its_state = [&](const std::optional<RankEvents>& events, const Role& role) {
@@ -262,7 +262,7 @@ struct ExactMemory::Runs {
   const std::shared_ptr<const BuiltModel> built;
   const AllocatorOptions options;
   const std::vector<Role> roles;
-  std::vector<Program> calls;  ///< of roles that share passes, and so talk to the same groups
+  std::vector<Program> calls;                 ///< of roles that share passes, and so talk to the same groups
   std::vector<std::int32_t> program_of_role;  ///< of `calls`
 
   std::mutex mutex;  ///< of what follows
@@ -430,8 +430,7 @@ std::optional<Duration> ExactTime::step(const Scenario& scenario) {
     known = known_or_made(known_, key, [] { return std::make_shared<Known>(); });
   }
   const std::lock_guard lock(known->mutex);
-  if (!std::exchange(known->asked, true))
-    known->step = simulated_step(key);
+  if (!std::exchange(known->asked, true)) known->step = simulated_step(key);
   return known->step;
 }
 

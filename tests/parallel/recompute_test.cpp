@@ -96,7 +96,8 @@ TEST(Recomputation, RunsEveryForwardKernelTwice) {
 
 TEST(Recomputation, LeavesNothingBehind) {
   for (const Recomputation asked : {Recomputation{.kind = Recompute::Full, .layers = 2},
-                                    Recomputation{.kind = Recompute::Selective, .modules = {RecomputedModule::CoreAttention, RecomputedModule::Mlp}}}) {
+                                    Recomputation{.kind = Recompute::Selective,
+                                    .modules = {RecomputedModule::CoreAttention, RecomputedModule::Mlp}}}) {
     const Program program = Lowered(job_with(asked)).stage(0);
     EXPECT_EQ(sum(live_at_end(program), Category::Recompute), 0);
     EXPECT_EQ(sum(live_at_end(program), Category::SavedActivations), 0);

@@ -63,15 +63,15 @@ TEST(TimingClasses, RolesWhosePassesDifferHaveProgramsOfTheirOwn) {
   const auto last = std::find_if(roles.begin(), roles.end(), [](const Role& r) { return r.first.pipeline == 1; }) - 1;
   const auto is_slow = [&](const Role& role) { return &role == &*last; };
   std::atomic<int> lowered_whole = 0;
-  const LowerRole lower{[&](const Role& role) {
-                          ++lowered_whole;
-                          return is_slow(role) ? RepeatingProgram{slower(lower_role(input, role)), {}}
-                                               : lower_repeating(input, role);
-                        },
-                        [&](const Role& role) {
-                          Program its = lower_shortest(input, role);
-                          return is_slow(role) ? slower(std::move(its)) : its;
-                        }};
+  const LowerRole lower{
+      [&](const Role& role) {
+        ++lowered_whole;
+        return is_slow(role) ? RepeatingProgram{slower(lower_role(input, role)), {}} : lower_repeating(input, role);
+      },
+      [&](const Role& role) {
+        Program its = lower_shortest(input, role);
+        return is_slow(role) ? slower(std::move(its)) : its;
+      }};
   const TimingClasses found = timing_classes(input, roles, lower);
   ASSERT_EQ(found.workload.programs.size(), 3u);
   EXPECT_EQ(lowered_whole, 3);
