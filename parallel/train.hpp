@@ -54,7 +54,7 @@ struct Recomputation {
   Recompute kind = Recompute::None;
   RecomputeMethod method = RecomputeMethod::Uniform;  ///< full: groups of layers, or the first ones of a stage
   std::int32_t layers = 1;                            ///< full: of a group, or how many of a stage
-  RecomputedModules modules;                          ///< selective: these
+  RecomputedModules modules = {};                     ///< selective: these
 
   /// Whether a module runs again by itself.
   [[nodiscard]] bool selects(RecomputedModule module) const {

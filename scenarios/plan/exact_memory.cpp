@@ -26,20 +26,6 @@
 namespace tidemark::scenarios {
 namespace {
 
-// Jobs that are alike are looked at soon after each other.
-constexpr std::size_t most_known = 64;
-
-// What is known of the key among the latest, or what `make` makes.
-template <class Known, class Make>
-std::shared_ptr<Known> known_or_made(std::deque<std::pair<Scenario, std::shared_ptr<Known>>>& latest,
-                                     const Scenario& key, Make make) {
-  for (const auto& [its, known] : latest)
-    if (its == key) return known;
-  latest.emplace_back(key, make());
-  if (latest.size() > most_known) latest.pop_front();
-  return latest.back().second;
-}
-
 void add(Bytes allocated, Bytes device, Bytes upper, Figures& figures) {
   figures.allocated = std::max(figures.allocated, allocated);
   figures.device = std::max(figures.device, device);
@@ -290,12 +276,6 @@ struct ExactMemory::Runs {
   std::vector<std::pair<std::size_t, StateEvents>> states_;  // by role, those with the same passes that differ
 };
 
-std::shared_ptr<ExactMemory::Runs> ExactMemory::runs_of(const Scenario& scenario) {
-  const Scenario key = memory_key(scenario);
-  const std::lock_guard lock(mutex_);
-  return known_or_made(known_, key, [&] { return std::make_shared<Runs>(key, models_); });
-}
-
 namespace {
 
 // What the ranks of each role pay, where ranks stand as the scenario has them.
@@ -316,7 +296,8 @@ ExactMemory::Answer ExactMemory::of(const Scenario& scenario, const Dominated& d
   const auto in_full = [&]() -> Answer { return {figures_of(predict(scenario, {}, {.told = Told::Figures}))}; };
   const AllocatorOptions options = allocator_options_of(scenario);
   if (options.memory_limit()) return in_full();  // cached blocks go before the device is full
-  const std::shared_ptr<Runs> runs = runs_of(scenario);
+  const auto runs =
+      known_.get(memory_key(scenario), [&](const Scenario& key) { return std::make_shared<Runs>(key, models_); });
   const LoweringInput input{*runs->built, scenario.layout, scenario.train, runs->runtime};
   const std::vector<Role> all = roles(input);
   ensure(all.size() == runs->roles.size(), "where ranks stand does not change what they do");
@@ -424,11 +405,7 @@ Figures whole_figures(const Scenario& scenario) {
 
 std::optional<Duration> ExactTime::step(const Scenario& scenario) {
   const Scenario key = time_key(scenario);
-  std::shared_ptr<Known> known;
-  {
-    const std::lock_guard lock(mutex_);
-    known = known_or_made(known_, key, [] { return std::make_shared<Known>(); });
-  }
+  const auto known = known_.get(key, [](const Scenario&) { return std::make_shared<Known>(); });
   const std::lock_guard lock(known->mutex);
   if (!std::exchange(known->asked, true)) known->step = simulated_step(key);
   return known->step;

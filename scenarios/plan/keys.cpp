@@ -89,17 +89,18 @@ std::uint64_t hash_of(const GroupPlaces& places) {
 
 std::uint64_t hash_of(const ClockKey& key) { return hash_of_numbers({place_of(key.sample), place_of(key.tensor)}); }
 
-InFlightKey in_flight_key(const Layout& layout, std::int32_t rank, std::int64_t micro_batches) {
+ScheduleKey schedule_key(const Layout& layout, std::int64_t micro_batches) {
   return {Layout{.pipeline = layout.pipeline,
                  .schedule = layout.schedule,
                  .chunks = layout.chunks,
                  .chunk_group = layout.chunk_group},
-          rank, micro_batches};
+          micro_batches};
 }
 
 std::uint64_t hash_of(const InFlightKey& key) {
-  return hash_of_numbers({static_cast<std::int64_t>(key.layout.schedule), key.layout.pipeline, key.layout.chunks,
-                          key.layout.chunk_group, key.rank, key.micro_batches});
+  const auto& [layout, micro_batches] = key.schedule;
+  return hash_of_numbers({static_cast<std::int64_t>(layout.schedule), layout.pipeline, layout.chunks,
+                          layout.chunk_group, key.rank, micro_batches});
 }
 
 }  // namespace tidemark::scenarios

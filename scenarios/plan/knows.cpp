@@ -1,3 +1,6 @@
+#include <algorithm>
+
+#include "scenarios/io/names.hpp"
 #include "scenarios/plan/bounds.hpp"
 #include "scenarios/prediction.hpp"
 #include "sim/memory/allocator_options.hpp"

@@ -63,7 +63,7 @@ TEST(Recomputation, OfAttentionDropsItsStatisticsOnly) {
 }
 
 TEST(Recomputation, OfTheMlpDropsItsInsides) {
-  const TestJob job = job_with({.kind = Recompute::Selective, .mlp = true});
+  const TestJob job = job_with({.kind = Recompute::Selective, .modules = {RecomputedModule::Mlp}});
   // Both fc1's branches and what comes of them, the norm's output and its statistics.
   const std::int64_t inside = job.train.tokens() * (6 * job.model.ffn + 2 * job.model.hidden + 4) / job.layout.tensor;
   EXPECT_EQ(saved_after_forward(job), 6 * (saved_by_a_layer(job) - inside) + hidden_tensor(job));
@@ -121,7 +121,7 @@ std::vector<std::string> run_again(const TestJob& job, const std::string& layer)
 
 TEST(Recomputation, OfAnMlpRunsTheNormsAtItsEndsAndNothingBeside) {
   using Names = std::vector<std::string>;
-  TestJob job = job_with({.kind = Recompute::Selective, .mlp = true});
+  TestJob job = job_with({.kind = Recompute::Selective, .modules = {RecomputedModule::Mlp}});
   const auto of_mlp = [&] { return run_again(job, "layers.1.mlp."); };
   job.model.norms = NormPlacement::Around;
   EXPECT_EQ(of_mlp(), (Names{"norm", "fc1", "swiglu", "fc2", "post_norm"}));

@@ -143,9 +143,13 @@ inline auto fields(ClockKey& v) {
   auto& [a, b, c] = v;
   return std::tie(a, b, c);
 }
+inline auto fields(ScheduleKey& v) {
+  auto& [a, b] = v;
+  return std::tie(a, b);
+}
 inline auto fields(InFlightKey& v) {
-  auto& [a, b, c] = v;
-  return std::tie(a, b, c);
+  auto& [a, b] = v;
+  return std::tie(a, b);
 }
 inline auto fields(StreamId& v) {
   auto& [a] = v;
