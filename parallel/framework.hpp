@@ -6,6 +6,7 @@
 #include "parallel/job.hpp"
 #include "parallel/mesh.hpp"
 #include "parallel/torch/record.hpp"
+#include "parallel/training_state.hpp"
 #include "sim/program/program.hpp"
 
 namespace tidemark::parallel {
@@ -23,8 +24,10 @@ struct Role {
 struct Framework {
   /// Every rank has one role. They come pipeline rank by pipeline rank, and those with the same passes together.
   std::vector<Role> (*roles)(const LoweringInput& input);
-  /// The program of the rank at that place, with so many micro-batches in each step.
-  Program (*training)(const LoweringInput& input, const Coordinates& place, const StepSizes& micro_batches);
+  /// The program of the rank at that place, with so many micro-batches in each step. `state`, where there is one, is
+  /// told where gradients and parameters are.
+  Program (*training)(const LoweringInput& input, const Coordinates& place, const StepSizes& micro_batches,
+                      TrainingState* state);
   /// Construction and the first forward pass of a rank that holds the whole model.
   torch::Recording (*first_forward)(const LoweringInput& input);
   /// Parameters, gradients and optimizer state are made apart from passes: steps without any show them, and steps of a

@@ -51,8 +51,9 @@ std::vector<Role> one_by_one(const LoweringInput& input) {
     found.push_back({coordinates(input.layout, rank), {rank}, rank.value});
   return found;
 }
-Program with_a_mark_more(const LoweringInput& input, const Coordinates& place, const StepSizes& micro_batches) {
-  Program program = megatron::lower_training(input, place, micro_batches);
+Program with_a_mark_more(const LoweringInput& input, const Coordinates& place, const StepSizes& micro_batches,
+                         TrainingState* state) {
+  Program program = megatron::lower_training(input, place, micro_batches, state);
   if (place.data > 0) program.ops.push_back(Mark{Phase::Communication, input.train.steps, -1, LabelId{0}});
   return program;
 }

@@ -12,7 +12,7 @@ namespace tidemark::parallel::megatron {
 [[nodiscard]] std::vector<Role> roles(const LoweringInput& input);
 
 [[nodiscard]] Program lower_training(const LoweringInput& input, const Coordinates& place,
-                                     const StepSizes& micro_batches);
+                                     const StepSizes& micro_batches, TrainingState* state = nullptr);
 
 // What the modules of a model are and do, on one rank that holds all of it.
 

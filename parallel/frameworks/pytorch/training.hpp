@@ -13,7 +13,7 @@ namespace tidemark::parallel::pytorch {
 /// The program of a training script in plain PyTorch: model, optimizer, DistributedDataParallel where there are several
 /// ranks, and a step for each number of micro-batches.
 [[nodiscard]] Program lower_training(const LoweringInput& input, const Coordinates& place,
-                                     const StepSizes& micro_batches);
+                                     const StepSizes& micro_batches, TrainingState* state = nullptr);
 
 /// Runs the modules of a job once, on the first micro-batch.
 [[nodiscard]] Recording record_forward(const LoweringInput& input);
