@@ -15,7 +15,8 @@ namespace tidemark::scenarios {
 /// The training of one rank: what its program starts from, and what it comes to.
 class RankTraining {
  public:
-  RankTraining(const JobOutline& job, Rank rank);
+  /// Parameters begin so far from what is drawn of them, along a direction of their own.
+  RankTraining(const JobOutline& job, Rank rank, double aside = 0);
 
   /// Runs the rank's program where the calculator has its memory, from and to which the world carries numbers, and says
   /// what it left, in the order in which it was looked at.
@@ -30,6 +31,7 @@ class RankTraining {
 
   const JobOutline& job_;
   Rank rank_;
+  double aside_;
   Coordinates place_;
   std::int64_t micro_batches_;
   RankParameters parameters_;
@@ -38,5 +40,8 @@ class RankTraining {
   std::size_t next_ = 0;   // moment of the state
   std::string found_;
 };
+
+/// Along which an element of a parameter begins aside.
+[[nodiscard]] double direction(const std::string& parameter, std::int64_t element);
 
 }  // namespace tidemark::scenarios
