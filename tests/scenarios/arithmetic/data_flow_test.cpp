@@ -40,8 +40,8 @@ std::string unexplained(const Scenario& asked) {
       workload.program_of_rank[rank.index()] = static_cast<std::int32_t>(workload.programs.size()) - 1;
   }
   std::string lines;
-  for (const FlowNote& note : flow_check(workload, framework_of(runtime))) {
-    met().insert(known_flow(note.finding, framework_of(runtime)));
+  for (const FlowNote& note : flow_check(workload, flows_of(runtime))) {
+    met().insert(known_flow(note.finding, flows_of(runtime)));
     if (note.reason.empty()) lines += text(note) + '\n';
   }
   return lines;
