@@ -1,5 +1,7 @@
 #include "scenarios/arithmetic/check_math.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <span>
 #include <utility>
 
@@ -44,23 +46,22 @@ std::string beyond_arithmetic(const Scenario& scenario) {
   return {};
 }
 
-MathCheck check_math(const Scenario& asked, World& world, math::Storage storage) {
+MathCheck check_math(const Scenario& asked, World& world, math::Storage storage, Mutation mutation) {
   math::HostCalculator host;
-  return check_math(asked, world, storage, {host, world});
+  return check_math(asked, world, storage, {host, world}, mutation);
 }
 
-MathCheck check_math(const Scenario& asked, World& world, math::Storage storage, const Machine& machine) {
+MathCheck check_math(const Scenario& asked, World& world, math::Storage storage, const Machine& machine,
+                     Mutation mutation) {
   const JobOutline job(asked);
-  std::string mine;
-  try {
-    mine = RankTraining(job, world.rank()).run(machine.messages, machine.calculator, storage);
-  } catch (const WrongProgram& error) {
-    world.report_failure(error.what());
-  }
-  const std::vector<std::string> all = world.gather(mine);
+  RankTraining training(job, world.rank());
+  const std::string spoiled = mutation == Mutation::None ? "" : training.spoil(mutation);
+  const std::vector<std::string> all = world.gather(training.run(machine.messages, machine.calculator, storage));
+  const std::vector<std::string> wrong = world.gather(training.wrong());
   const bool wide = storage == math::Storage::Wide;
-  MathCheck check{wide ? "float64" : "fp32", wide ? 1e-12 : 1e-5, {}, {}, 0, {}};
+  MathCheck check{wide ? "float64" : "fp32", wide ? 1e-12 : 1e-5, {}, {}, 0, {}, {}, spoiled};
   if (world.rank().value != 0) return check;
+  std::ranges::copy_if(wrong, std::back_inserter(check.wrong), [](const std::string& w) { return !w.empty(); });
 
   const JobOutline alone(on_one_rank(job));
   OneRank one;

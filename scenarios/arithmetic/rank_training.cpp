@@ -5,8 +5,11 @@
 #include <optional>
 #include <variant>
 
-#include "kernels/execute/mutation.hpp"
+#include <fmt/format.h>
+
+#include "kernels/execute/meaning_mutation.hpp"
 #include "scenarios/arithmetic/seeds.hpp"
+#include "scenarios/io/input_error.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -47,20 +50,36 @@ RankTraining::RankTraining(const JobOutline& job, Rank rank)
       place_(coordinates(job.scenario.layout, rank)),
       micro_batches_(micro_batches_of(job.scenario.train, job.scenario.layout)),
       parameters_(job, place_),
+      program_(lower_role(job.lowering(), {place_, {rank}})),
+      groups_(groups_of(Workload{{}, {}, communicators_of(job.lowering()).table}, rank)),
       state_(training_state(job.lowering(), {place_, {rank}})) {}
 
+std::string RankTraining::spoil(Mutation mutation) {
+  Workload workload;
+  workload.communicators = communicators_of(job_.lowering()).table;
+  for (Rank rank{0}; rank.value < job_.scenario.gpus; ++rank.value) {
+    workload.programs.push_back(lower_role(job_.lowering(), {coordinates(job_.scenario.layout, rank), {rank}}));
+    workload.program_of_rank.push_back(rank.value);
+  }
+  std::optional<WrongMeaning> wrong = with_wrong_meaning(workload, rank_, mutation);
+  if (!wrong)
+    throw InputError(Problem{.file = "--mutate",
+                             .message = fmt::format("{} finds nothing to spoil in this job", name(mutation)),
+                             .hint = "more ranks, axes, biases or recomputation give it something"});
+  program_ = std::move(wrong->program);
+  groups_ = std::move(wrong->groups);
+  return std::move(wrong->what);
+}
+
 std::string RankTraining::run(World& world, math::Calculator& calculator, math::Storage storage) {
-  const Program program = lower_role(job_.lowering(), {place_, {rank_}});
-  Workload groups;
-  groups.communicators = communicators_of(job_.lowering()).table;
-  const std::vector<Group> mine = execute::groups_of(groups, rank_);
   ArithmeticRank its(
-      program, mine, world, calculator, storage,
+      program_, groups_, world, calculator, storage,
       {.initial = [this](const Mark& at, std::string_view tensor,
                          std::int64_t element) { return initial(at, tensor, element); },
        .before_mark = [this](const ArithmeticRank& run, const Mark*) { look(run); },
        .after_launch = [this](const ArithmeticRank& run, const Launch& launch) { note_loss(run, launch); }});
   its.run();
+  wrong_ = its.wrong();
   return std::move(found_);
 }
 

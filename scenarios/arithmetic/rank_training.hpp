@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/execute/arithmetic_rank.hpp"
+#include "kernels/execute/mutation.hpp"
 #include "scenarios/arithmetic/findings.hpp"
 #include "scenarios/arithmetic/rank_parameters.hpp"
 #include "scenarios/job.hpp"
@@ -17,9 +18,13 @@ class RankTraining {
  public:
   RankTraining(const JobOutline& job, Rank rank);
 
+  /// Makes something wrong, on all ranks alike, and says what. Throws InputError where there is nothing to spoil.
+  std::string spoil(Mutation mutation);
   /// Runs the rank's program where the calculator has its memory, from and to which the world carries numbers, and says
   /// what it left, in the order in which it was looked at.
   [[nodiscard]] std::string run(World& world, math::Calculator& calculator, math::Storage storage);
+  /// What the run read that nobody wrote, or that was freed; empty where there was none.
+  [[nodiscard]] const std::string& wrong() const { return wrong_; }
 
  private:
   [[nodiscard]] double initial(const Mark& at, std::string_view tensor, std::int64_t element) const;
@@ -33,10 +38,12 @@ class RankTraining {
   Coordinates place_;
   std::int64_t micro_batches_;
   RankParameters parameters_;
+  Program program_;
+  std::vector<Group> groups_;
   TrainingState state_;
   std::size_t marks_ = 0;  // met so far
   std::size_t next_ = 0;   // moment of the state
-  std::string found_;
+  std::string found_, wrong_;
 };
 
 }  // namespace tidemark::scenarios

@@ -28,6 +28,8 @@ std::string math_text(const MathCheck& check) {
   line += fmt::format(
       "\n  {} tensors compared; relative to the largest element, {:.0e} is allowed and the farthest apart {}\n",
       check.tensors, check.tolerance, check.agrees() ? "is" : "are");
+  if (!check.spoiled.empty()) line += "  wrong on purpose: " + check.spoiled + '\n';
+  for (const std::string& wrong : check.wrong) line += "  " + wrong + '\n';
   const std::size_t shown = check.agrees() ? 1 : check.worst.size();
   for (std::size_t i = 0; i < std::min(shown, check.worst.size()); ++i) line += "  " + tell(check.worst[i]) + '\n';
   return line;
@@ -43,7 +45,9 @@ std::string math_json(const MathCheck& check) {
               {"losses", check.losses},
               {"losses_on_one_rank", check.reference_losses},
               {"tensors", check.tensors},
-              {"farthest_apart", std::move(worst)}}
+              {"farthest_apart", std::move(worst)},
+              {"read_unwritten", check.wrong},
+              {"wrong_on_purpose", check.spoiled}}
       .dump();
 }
 

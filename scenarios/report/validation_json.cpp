@@ -40,6 +40,26 @@ Json steps_json(const RankAgreement& rank) {
   return out;
 }
 
+Json place_json(const FlowPlace& place) { return {{"phase", name(place.phase)}, {"label", place.label}}; }
+
+Json flow_json(const FlowNote& note) {
+  const FlowFinding& f = note.finding;
+  Json out{{"kind", name(f.kind)},
+           {"tensor", f.tensor},
+           {"by", f.by},
+           {"at", place_json(f.at)},
+           {"rank", note.rank.value},
+           {"op", f.op},
+           {"step", f.step},
+           {"times", f.times},
+           {"largest_bytes", f.largest.count()},
+           {"category", name(f.category)},
+           {"reason", note.reason}};
+  if (f.kind != FlowKind::Unwritten) out["until"] = place_json(f.until);
+  if (!f.keeper.empty()) out["held_as"] = f.keeper;
+  return out;
+}
+
 }  // namespace
 
 std::string validation_json(const Validation& validation, const RunProvenance& provenance) {
@@ -62,6 +82,8 @@ std::string validation_json(const Validation& validation, const RunProvenance& p
                      {"steps", steps_json(rank)}});
   Json math = Json::array();
   for (const MathCheck& check : validation.math) math.push_back(Json::parse(math_json(check)));
+  Json flow = Json::array();
+  for (const FlowNote& note : validation.flow) flow.push_back(flow_json(note));
   return Json{{"schema", "tidemark.validation/1"},
               {"agrees", validation.agrees()},
               {"tolerance", resident_tolerance},
@@ -74,7 +96,8 @@ std::string validation_json(const Validation& validation, const RunProvenance& p
               {"oversubscribed", validation.oversubscribed},
               {"scenario", Json::parse(scenario_json(validation.scenario, -1))},
               {"ranks", std::move(ranks)},
-              {"math", std::move(math)}}
+              {"math", std::move(math)},
+              {"data_flow", std::move(flow)}}
              .dump(2) +
          '\n';
 }

@@ -77,6 +77,21 @@ std::string time_line(const RankAgreement& rank, bool oversubscribed) {
   return line + '\n';
 }
 
+std::string flow_lines(const std::vector<FlowNote>& flow) {
+  std::string line = "\ndata flow: ";
+  const auto known = std::ranges::count_if(flow, [](const FlowNote& note) { return !note.reason.empty(); });
+  if (known == static_cast<std::ptrdiff_t>(flow.size()))
+    line += "all that is read was written, all that is written is read, and nothing is kept longer";
+  else
+    line += fmt::format("{} findings that no habit of the framework explains",
+                        flow.size() - static_cast<std::size_t>(known));
+  line += fmt::format("{}\n",
+                      known == 0 ? "" : fmt::format("; {} known habits of the framework (--json names them)", known));
+  for (const FlowNote& note : flow)
+    if (note.reason.empty()) line += "  " + text(note) + '\n';
+  return line;
+}
+
 }  // namespace
 
 std::string validation_text(const Validation& validation) {
@@ -89,6 +104,7 @@ std::string validation_text(const Validation& validation) {
       validation.ranks.size(),
       validation.options.scale.divisor == 1 ? "" : fmt::format(" (one page in {})", validation.options.scale.divisor),
       !validation.memory_agrees() ? "what they held or read is not what was predicted"
+      : !validation.flows()       ? "data flows in a way that no habit of the framework explains"
       : !validation.agrees()      ? "what they computed is not what one rank computes"
       : validation.math.empty()
           ? "memory agrees with the prediction on every rank, phase by phase"
@@ -108,6 +124,7 @@ std::string validation_text(const Validation& validation) {
     text += fmt::format("segments: predicted {} B, counted {} B\n", worst->predicted.reserved.count(),
                         worst->measured.reserved.count());
   text += '\n' + time_line(*worst, validation.oversubscribed);
+  text += flow_lines(validation.flow);
   for (const MathCheck& check : validation.math) text += math_text(check);
   for (const RankAgreement& rank : validation.ranks)
     for (const std::string& finding : rank.findings.first) text += finding + '\n';
