@@ -102,10 +102,10 @@ Rank rank_at(const Layout& layout, const Coordinates& at) {
       {{axis::tp, at.tensor}, {axis::cp, at.context}, {axis::dp, at.data}, {axis::pp, at.pipeline}});
 }
 
-Communicators communicators(const Layout& layout, bool tied_embeddings, Alone alone) {
-  const Mesh mesh = dense_mesh(layout);
+Communicators communicators(const Layout& layout, SharedParts model, Alone alone) {
+  const Mesh mesh = dense_mesh(layout), expert = expert_mesh(layout);
   const GroupAxis pipeline = mesh.along(axis::pp);
-  ensure(pipeline == expert_mesh(layout).along(axis::pp), "experts cut the ranks of a stage, and of no other");
+  ensure(pipeline == expert.along(axis::pp), "experts cut the ranks of a stage, and of no other");
   const GroupAxis all{mesh.size(), 1, 1};
   const StagePlacement placement = layout.placement();
   const std::int32_t first = placement.place_of(0).rank, last = placement.place_of(placement.stages() - 1).rank;
@@ -134,9 +134,19 @@ Communicators communicators(const Layout& layout, bool tied_embeddings, Alone al
   // Interleaved stages hand over by single sends and receives, which overlap with passes (overlap_p2p_comm).
   if (made.pipeline.valid() && traits_of(layout.schedule).hand_over == HandOverHabit::InStep)
     made.table[made.pipeline.index()].messages = MessageRoute::Pairs;
-  if (tied_embeddings && first != last) add(made.embedding, "embedding", {ends});
+  if (model.tied_embeddings && first != last) add(made.embedding, "embedding", {ends});
+  if (model.experts) {
+    add(made.tensor_context, "tensor_context", mesh.along({axis::tp, axis::cp}));
+    add(made.expert, "expert", expert.along({axis::ep}));
+    add(made.expert_tensor, "expert_tensor", expert.along({axis::etp}));
+    add(made.expert_model, "expert_model", expert.along({axis::etp, axis::ep}));
+    add(made.expert_data, "expert_data", expert.along({axis::edp}));
+    if (layout.sharding == Sharding::None)
+      add(made.expert_norm, "expert_model_parallel", expert.along({axis::etp, axis::ep, axis::pp}));
+  }
   for (auto& [slot, communicator] : of_one) append(*slot, std::move(communicator));
   if (layout.sharding == Sharding::None) made.norm = made.model;
+  if (layout.sharding != Sharding::None) made.expert_norm = made.norm;
   return made;
 }
 

@@ -28,7 +28,8 @@ struct Validation {
   ValidateOptions options;
   std::vector<RankAgreement> ranks;
   bool oversubscribed = false;  ///< more ranks than cores: times mean little
-  std::vector<MathCheck> math;  ///< where real numbers were asked for, by type
+  std::vector<MathCheck> math;  ///< with real numbers, by type
+  std::string without_math;     ///< why there were none; empty where there were
   std::vector<FlowNote> flow;   ///< what programs do that their arithmetic has no use for
 
   /// What ranks held and read is what was predicted.

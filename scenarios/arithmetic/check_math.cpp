@@ -30,6 +30,7 @@ Scenario on_one_rank(const JobOutline& job) {
   scenario.model.vocabulary_multiple = sizes.vocabulary;
   if (job.runtime.eager) scenario.train.micro_batch *= scenario.layout.data;
   scenario.gpus = 1;
+  scenario.train.routing.loads = choices_of(job.scenario);
   scenario.layout = {};
   scenario.train.recompute = {};
   return scenario;
@@ -38,9 +39,6 @@ Scenario on_one_rank(const JobOutline& job) {
 }  // namespace
 
 std::string beyond_arithmetic(const Scenario& scenario) {
-  if (scenario.train.hidden_dropout > 0 || scenario.train.attention_dropout > 0)
-    return "dropout: ranks would draw other numbers than one rank\nhidden_dropout = 0 and attention_dropout = 0 in "
-           "[train]";
   if (scenario.runtime.name != "megatron") return "runtimes other than Megatron\nname = \"megatron\" in [runtime]";
   if (scenario.train.precision != DType::FP32) return "training in 16 bits\nprecision = \"fp32\" in [train]";
   return {};
@@ -54,7 +52,7 @@ MathCheck check_math(const Scenario& asked, World& world, math::Storage storage,
 MathCheck check_math(const Scenario& asked, World& world, math::Storage storage, const Machine& machine,
                      Mutation mutation) {
   const JobOutline job(asked);
-  RankTraining training(job, world.rank());
+  RankTraining training(job, world.rank(), job);
   const std::string spoiled = mutation == Mutation::None ? "" : training.spoil(mutation);
   const std::vector<std::string> all = world.gather(training.run(machine.messages, machine.calculator, storage));
   const std::vector<std::string> wrong = world.gather(training.wrong());
@@ -67,7 +65,7 @@ MathCheck check_math(const Scenario& asked, World& world, math::Storage storage,
   OneRank one;
   math::HostCalculator host;
   Comparison comparison(std::move(check), job.scenario.train.optimizer,
-                        RankTraining(alone, {0}).run(one, host, storage));
+                        RankTraining(alone, {0}, job).run(one, host, storage));
   for (std::size_t r = 0; r < all.size(); ++r) {
     const Rank rank{static_cast<std::int32_t>(r)};
     comparison.add(rank, RankParameters(job, coordinates(job.scenario.layout, rank)), all[r]);

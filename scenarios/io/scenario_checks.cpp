@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/io/moe_reader.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/quantity.hpp"
 #include "scenarios/io/schedule_reader.hpp"
@@ -53,6 +54,7 @@ class Checks {
     check_tensor();
     check_stages();
     derive_data();
+    if (data_known_) check_experts(scenario_, tables_);
     check_sequence();
     check_attention();
     check_weight_gradients();

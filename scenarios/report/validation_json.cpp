@@ -97,7 +97,8 @@ std::string validation_json(const Validation& validation, const RunProvenance& p
               {"scenario", Json::parse(scenario_json(validation.scenario, -1))},
               {"ranks", std::move(ranks)},
               {"math", std::move(math)},
-              {"data_flow", std::move(flow)}}
+              {"data_flow", std::move(flow)},
+              {"without_math", validation.without_math.empty() ? Json() : Json(validation.without_math)}}
              .dump(2) +
          '\n';
 }

@@ -126,6 +126,7 @@ std::string validation_text(const Validation& validation) {
   text += '\n' + time_line(*worst, validation.oversubscribed);
   text += flow_lines(validation.flow);
   for (const MathCheck& check : validation.math) text += math_text(check);
+  if (!validation.without_math.empty()) text += "\nwithout real numbers: " + validation.without_math + '\n';
   for (const RankAgreement& rank : validation.ranks)
     for (const std::string& finding : rank.findings.first) text += finding + '\n';
   return text;

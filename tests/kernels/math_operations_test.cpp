@@ -20,7 +20,7 @@ using math::Storage;
 const std::vector<GradientCase>& gradients() {
   static const std::vector<GradientCase> all = [] {
     std::vector<GradientCase> joined;
-    for (auto* family : {elementwise_gradients, row_gradients, loss_gradients, attention_gradients})
+    for (auto* family : {elementwise_gradients, row_gradients, loss_gradients, attention_gradients, routing_gradients})
       for (GradientCase& one : family()) joined.push_back(std::move(one));
     return joined;
   }();
