@@ -26,6 +26,10 @@ enum class Activation : std::uint8_t { SwiGlu, GeGlu, Gelu, SquaredRelu };
   return activation == Activation::SwiGlu || activation == Activation::GeGlu;
 }
 
+/// How GELU is computed: by the error function, by the hyperbolic tangent ("gelu_pytorch_tanh"), or by the latter's
+/// formula, one operation after the other ("gelu_new").
+enum class GeluForm : std::uint8_t { Exact, Tanh, Composite };
+
 /// How a token's place reaches attention: by turning queries and keys, or as a learned vector added to its embedding.
 enum class Positions : std::uint8_t { Rotary, Learned };
 
@@ -91,7 +95,7 @@ struct Model {
   bool parallel_residual = false;    ///< MLP and attention read the same input, and both are added to it (GPT-NeoX)
   bool scaled_embedding = false;     ///< embeddings are multiplied by sqrt(hidden) (Gemma)
   Activation activation = Activation::SwiGlu;
-  bool composite_gelu = false;  ///< GELU by its formula, one operation after the other ("gelu_new" in plain PyTorch)
+  GeluForm gelu = GeluForm::Exact;  ///< in plain PyTorch
   Positions positions = Positions::Rotary;
   double rotary_fraction = 1;       ///< of each head, from its beginning on: what rotary positions turn (rotary_pct)
   bool window_rotary = false;       ///< layers with a sliding window turn by angles of their own (Gemma 3)

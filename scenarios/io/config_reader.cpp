@@ -278,7 +278,8 @@ class ConfigReader {
       if (a.gate != gate) continue;
       if (a.name == name) {
         model.activation = a.activation;
-        model.composite_gelu = name == "gelu_new" || name == "gelu_fast";
+        if (name == "gelu_new" || name == "gelu_fast") model.gelu = GeluForm::Composite;
+        if (name == tanh_gelu) model.gelu = GeluForm::Tanh;
         return;
       }
       names.push_back(in_quotes(a.name));

@@ -1,3 +1,6 @@
+#include <algorithm>
+
+#include "scenarios/io/names.hpp"
 #include "scenarios/plan/bounds.hpp"
 #include "scenarios/prediction.hpp"
 #include "sim/memory/allocator_options.hpp"
@@ -61,9 +64,19 @@ bool known(RecomputeMethod method) {
   }
   return false;
 }
+bool known(RecomputedModule module) {
+  switch (module) {
+    case RecomputedModule::CoreAttention:
+    case RecomputedModule::Mlp:
+      return true;
+  }
+  return false;
+}
 bool known(const Recomputation& recomputation) {
-  const auto& [kind, method, layers, core_attention, mlp] = recomputation;
-  return known(kind) && known(method) && lowered(layers, core_attention, mlp);
+  const auto& [kind, method, layers, modules] = recomputation;
+  const auto of_no_other = [&](const Named<RecomputedModule>& m) { return !modules.has(m.value) || known(m.value); };
+  return known(kind) && known(method) && std::ranges::all_of(recomputed_module_names, of_no_other) &&
+         lowered(layers, modules);
 }
 
 bool known(const Layout& layout) {
@@ -94,17 +107,17 @@ bool known(const Train& train) {
 bool known(const Model& model) {
   const auto& [name, architecture, hidden, layers, heads, kv_heads, head_dim, ffn, vocabulary, max_positions,
                tied_embeddings, qkv_bias, output_bias, mlp_bias, qk_norm, normalization, norms, zero_centered_norms,
-               parallel_residual, scaled_embedding, activation, composite_gelu, positions, rotary_fraction,
-               window_rotary, sliding_window, whole_layers, attention_softcap, logit_softcap, attention_sinks, latent,
-               experts, next_tokens, vocabulary_extra, vocabulary_multiple] = model;
+               parallel_residual, scaled_embedding, activation, gelu, positions, rotary_fraction, window_rotary,
+               sliding_window, whole_layers, attention_softcap, logit_softcap, attention_sinks, latent, experts,
+               next_tokens, vocabulary_extra, vocabulary_multiple] = model;
   // Which layers see a window of keys is a matter of plain PyTorch alone.
   return of_no_matter(name, architecture, whole_layers) &&
          // Not thought about: layers that are unlike each other, and what experts say to each other.
          !attention_sinks && !latent && !experts && next_tokens == 0 &&
          lowered(hidden, layers, heads, kv_heads, head_dim, ffn, vocabulary, max_positions, tied_embeddings, qkv_bias,
                  output_bias, mlp_bias, qk_norm, normalization, norms, zero_centered_norms, parallel_residual,
-                 scaled_embedding, activation, composite_gelu, positions, rotary_fraction, window_rotary,
-                 sliding_window, attention_softcap, logit_softcap, vocabulary_extra, vocabulary_multiple);
+                 scaled_embedding, activation, gelu, positions, rotary_fraction, window_rotary, sliding_window,
+                 attention_softcap, logit_softcap, vocabulary_extra, vocabulary_multiple);
 }
 
 bool known(const Cluster& cluster) {

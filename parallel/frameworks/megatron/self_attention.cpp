@@ -4,6 +4,7 @@
 
 #include "parallel/frameworks/megatron/layers.hpp"
 #include "parallel/frameworks/megatron/recompute.hpp"
+#include "sim/base/ensure.hpp"
 
 namespace tidemark::parallel::megatron {
 
@@ -131,6 +132,7 @@ Tensor SelfAttention::head_norm(const Norm& norm, Of which, Tensor mixed) {
   // Ranks that hold a part of the heads average first what all heads are normalized by together; each holds as many.
   const auto of_all_heads = [this](Operands factors) {
     if (w_.model.qk_norm != QkNorm::AllHeads || !w_.tensor_parallel()) return Tensor{};
+    ensure(norm_weight_offset(w_) == 0, "no family normalizes all heads together by weights centred at zero");
     const Shape& tokens = factors.front().sizes;
     Tensor mean = w_.communicated(positions_("sums_of_heads"), {tokens[0], tokens[1], 1}, DType::FP32);
     w_.launch(Operation::MeanOfProducts, factors, {mean});

@@ -227,13 +227,14 @@ Tensor CausalLM::scored(const States& states, const Tensor& mask, Tensor& weight
   return output;
 }
 
-Tensor CausalLM::fused(const States& states, const Tensor& mask) {
+Tensor CausalLM::fused(const Layer& layer, const States& states, const Tensor& mask) {
   // integrations/sdpa_attention.py use_gqa_in_sdpa: with a mask, keys and values are repeated as before.
   const std::int64_t times = habits_.repeats_keys || mask.defined() ? model_.heads / model_.kv_heads : 1;
   const Tensor keys = repeated(s_, states.key, times), values = repeated(s_, states.value, times);
   const Tensor output =
       train_.attention == AttentionKernel::Flash
-          ? flash_attention(s_, states.query, keys, values, train_.attention_dropout)
+          ? flash_attention(s_, states.query, keys, values, train_.attention_dropout,
+                            layer.windowed ? model_.sliding_window : 0)
           : scaled_dot_product_attention(s_, states.query, keys, values, mask, train_.attention_dropout);
   return contiguous(s_, transpose(s_, output, 1, 2));
 }
@@ -255,8 +256,8 @@ Tensor CausalLM::attend(const Layer& layer, const Tensor& hidden, const Context&
     cache->push_back(states.key);
     cache->push_back(states.value);
   }
-  Tensor output =
-      train_.attention == AttentionKernel::Unfused ? scored(states, view.mask, weights) : fused(states, view.mask);
+  Tensor output = train_.attention == AttentionKernel::Unfused ? scored(states, view.mask, weights)
+                                                               : fused(layer, states, view.mask);
   output = contiguous(s_, reshape(s_, output, {hidden.sizes[0], hidden.sizes[1], model_.heads * model_.head_dim}));
   output = layer.attention.output(s_, output);
   if (gpt_style(model_)) output = dropped("resid_dropout", output);
@@ -275,7 +276,8 @@ Tensor CausalLM::dropped(std::string_view module, const Tensor& x) {
 Tensor CausalLM::activate(const Tensor& x) {
   if (model_.activation == Activation::SwiGlu) return silu(s_, x);
   if (model_.activation == Activation::SquaredRelu) return pow_number(s_, relu(s_, x), 2);
-  if (!model_.composite_gelu) return gelu(s_, x);
+  if (model_.gelu == GeluForm::Exact) return gelu(s_, x, Approximate::None);
+  if (model_.gelu == GeluForm::Tanh) return gelu(s_, x, Approximate::Tanh);
   // 0.5 * input * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (input + 0.044715 * torch.pow(input, 3.0))))
   Tensor rest;
   const Tensor half = mul_number(s_, x, 0.5);

@@ -120,7 +120,7 @@ class CausalLM {
   States of_heads(const Attention& attention, const Tensor& hidden);
   void turn(States& states, const Context::View& view);
   Tensor scored(const States& states, const Tensor& mask, Tensor& weights);
-  Tensor fused(const States& states, const Tensor& mask);
+  Tensor fused(const Layer& layer, const States& states, const Tensor& mask);
   void rotary_tables(Context::View& view, const Tensor& positions, const Tensor& hidden);
   Tensor position_ids(std::int64_t sequence);
   void find_packed_sequences(const Tensor& positions, std::int64_t batch);

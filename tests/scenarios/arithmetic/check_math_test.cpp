@@ -2,6 +2,7 @@
 // parameters, or the programs do not mean what they were written for.
 
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -47,6 +48,28 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"sgd", 2, "data = 2", "optimizer = \"sgd\"", grouped},
                     Case{"two_sequences", 4, "tensor = 2\ndata = 2\nsequence_parallel = true", "", grouped,
                          "llama-3.1-8b", 2}),
+    [](const auto& test) { return test.param.name; });
+
+Case in_16_bits(std::string name, int gpus, std::string layout, std::string train = "",
+                std::string precision = "bf16") {
+  return {.name = std::move(name),
+          .gpus = gpus,
+          .layout = std::move(layout),
+          .train = std::move(train),
+          .override_keys = grouped,
+          .precision = std::move(precision)};
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Types, Arithmetic,
+    testing::Values(in_16_bits("bf16", 1, ""), in_16_bits("bf16_of_all_axes", 8, all_axes),
+                    in_16_bits("bf16_sgd", 2, "data = 2\nsharding = \"zero1\"", "optimizer = \"sgd\""),
+                    in_16_bits("bf16_gradients", 4, "tensor = 2\ndata = 2", "gradient_dtype = \"bf16\""),
+                    in_16_bits("bf16_scores", 2, "tensor = 2", "attention = \"unfused\""),
+                    in_16_bits("bf16_recomputed", 2, "pipeline = 2", "recompute = \"full\""),
+                    in_16_bits("bf16_te_loss", 2, "tensor = 2", "cross_entropy = \"te\""),
+                    in_16_bits("bf16_fused_loss", 2, "tensor = 2", "cross_entropy = \"fused\""),
+                    in_16_bits("fp16", 4, "tensor = 2\npipeline = 2", "", "fp16")),
     [](const auto& test) { return test.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(Models, Arithmetic,
