@@ -754,7 +754,8 @@ TEST(Gpt, ASoftmaxInFp32IsKeptInBothTypesUnlessDropoutComesBetween) {
   TestJob job = gpt_job();
   job.train.attention = AttentionKernel::Unfused;
   job.softmax_precision = SoftmaxPrecision::Fp32;
-  const std::int64_t scores = 2 * 12 * 128 * 128;
+  job.layout.tensor = 2;
+  const std::int64_t scores = 2 * 12 * 128 * 128;  // sequences, heads of the rank, queries, keys
   for (const double dropout : {0.0, 0.1}) {
     job.train.attention_dropout = dropout;
     const std::vector<LiveTensor> tensors = at_loss(job);
