@@ -44,6 +44,8 @@ std::int64_t last_write(const ArithmeticRank& run, const StateTensor& tensor) {
 
 }  // namespace
 
+double direction(const std::string& parameter, std::int64_t place) { return normal("direction." + parameter, place); }
+
 RankTraining::RankTraining(const JobOutline& job, Rank rank)
     : job_(job),
       rank_(rank),
@@ -88,9 +90,10 @@ double RankTraining::initial(const Mark& at, std::string_view tensor, std::int64
   const ParameterPart* const part = parameters_.labelled(tensor);
   if (part == nullptr) return of_batch(at, tensor, element);
   const double drawn = normal(part->name(), part->place(element));
+  const double nudged = nudged_ == 0 ? 0 : nudged_ * direction(part->name(), part->place(element));
   const bool scale = !part->matrix() && part->name().ends_with("weight");
-  if (scale && !job_.scenario.model.zero_centered_norms) return in_any_type(1 + 0.1 * drawn);
-  return in_any_type((part->matrix() || scale ? 0.1 : 0.05) * drawn);
+  if (scale && !job_.scenario.model.zero_centered_norms) return in_any_type(1 + 0.1 * drawn) + nudged;
+  return in_any_type((part->matrix() || scale ? 0.1 : 0.05) * drawn) + nudged;
 }
 
 double RankTraining::of_batch(const Mark& at, std::string_view tensor, std::int64_t element) const {

@@ -13,6 +13,9 @@
 
 namespace tidemark::scenarios {
 
+/// Of an element of a whole parameter, for `RankTraining::nudge`.
+[[nodiscard]] double direction(const std::string& parameter, std::int64_t place);
+
 /// The training of one rank: what its program starts from, and what it comes to.
 class RankTraining {
  public:
@@ -20,6 +23,8 @@ class RankTraining {
 
   /// Makes something wrong, on all ranks alike, and says what. Throws InputError where there is nothing to spoil.
   std::string spoil(Mutation mutation);
+  /// Parameters begin so far along a direction that is drawn at random: `direction` of each of their elements.
+  void nudge(double by) { nudged_ = by; }
   /// Runs the rank's program where the calculator has its memory, from and to which the world carries numbers, and says
   /// what it left, in the order in which it was looked at.
   [[nodiscard]] std::string run(World& world, math::Calculator& calculator, math::Storage storage);
@@ -43,6 +48,7 @@ class RankTraining {
   TrainingState state_;
   std::size_t marks_ = 0;  // met so far
   std::size_t next_ = 0;   // moment of the state
+  double nudged_ = 0;
   std::string found_, wrong_;
 };
 
