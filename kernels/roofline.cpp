@@ -79,8 +79,10 @@ std::int64_t tensor_operations_per_clock(const Device& device) {
 
 // q, k: [batch, sequence, heads, width].
 Duration attention_time(const View& q, const View& k, bool causal, std::int64_t products, const Device& device) {
-  // Of causal attention, half of the scores are masked. Each score is exponentiated once.
-  const Wide scores = static_cast<Wide>(q.sizes[0]) * q.sizes[1] * q.sizes[2] * k.sizes[1] / (causal ? 2 : 1);
+  // Of causal attention, half of a square of scores is masked, the one at the last keys. Each score is exponentiated
+  // once.
+  const Wide of_two_heads = static_cast<Wide>(q.sizes[1]) * (2 * k.sizes[1] - (causal ? q.sizes[1] : 0));
+  const Wide scores = static_cast<Wide>(q.sizes[0]) * q.sizes[2] * of_two_heads / 2;
   const OperationRate peak = peak_rate(device, q.dtype);
   const Duration arithmetic = time_of(scores * 2 * q.sizes[3] * products, scaled(peak, device.efficiency.gemm));
   // An exponential takes the time in which the tensor cores could have done this many operations; little of it hides

@@ -20,11 +20,11 @@ std::vector<Stage> chunks_of(const LoweringInput& input, std::int32_t pipeline) 
   return chunks_of_rank(static_cast<std::int32_t>(input.built.model.layers), input.layout, pipeline);
 }
 
-// What a data-parallel rank keeps optimizer state for, chunk after chunk.
-std::vector<ShardPiece> pieces_of(const std::vector<BufferLayout>& buffers, std::int32_t data, std::int32_t shards) {
+// What a replica keeps optimizer state for, chunk after chunk.
+std::vector<ShardPiece> pieces_of(const std::vector<BufferLayout>& buffers, std::int32_t shard, std::int32_t shards) {
   std::vector<ShardPiece> all;
   for (const BufferLayout& buffer : buffers)
-    for (const ShardPiece& piece : buffer.pieces(data, shards)) all.push_back(piece);
+    for (const ShardPiece& piece : buffer.pieces(shard, shards)) all.push_back(piece);
   return all;
 }
 
@@ -32,26 +32,31 @@ std::vector<ShardPiece> pieces_of(const std::vector<BufferLayout>& buffers, std:
 
 std::vector<Role> roles(const LoweringInput& input) {
   const Layout& layout = input.layout;
-  const Mesh mesh = dense_mesh(layout);
   const Sizes sizes = sizes_of(input.built.model, layout, input.train, input.runtime);
   std::vector<Role> found;
   for (std::int32_t p = 0; p < layout.pipeline; ++p) {
     std::vector<BufferLayout> buffers;
     for (const Stage& chunk : chunks_of(input, p))
       buffers.push_back(buffer_layout(input.built, stage_parameters(input.built, chunk), sizes, input.runtime, chunk,
-                                      layout.sharding, layout.data));
-    std::map<std::vector<ShardPiece>, std::size_t> known;  // pieces -> role
-    for (std::int32_t d = 0; d < layout.data; ++d) {
-      const Coordinates first{.data = d, .pipeline = p};
-      const bool sharded = layout.sharding != Sharding::None;
-      const auto [entry, added] =
-          known.try_emplace(sharded ? pieces_of(buffers, d, layout.data) : std::vector<ShardPiece>{}, found.size());
-      if (added) found.push_back({first, {}});
-      for (std::int32_t t = 0; t < layout.tensor; ++t)
-        found[entry->second].ranks.push_back(mesh.rank_at({{axis::tp, t}, {axis::dp, d}, {axis::pp, p}}));
-    }
+                                      layout.sharding, layout.replicas()));
+    std::map<std::pair<std::vector<ShardPiece>, std::int32_t>, std::size_t> known;  // pieces, attention -> role
+    for (std::int32_t d = 0; d < layout.data; ++d)
+      for (std::int32_t c = 0; c < layout.context; ++c) {
+        std::vector<ShardPiece> pieces;
+        if (layout.sharding != Sharding::None)
+          pieces = pieces_of(buffers, replica(layout, {.context = c, .data = d}), layout.replicas());
+        const auto [entry, added] =
+            known.try_emplace({std::move(pieces), attention_place(layout, c)}, found.size());
+        if (added) found.emplace_back();
+        for (std::int32_t t = 0; t < layout.tensor; ++t)
+          found[entry->second].ranks.push_back(
+              rank_at(layout, {.tensor = t, .context = c, .data = d, .pipeline = p}));
+      }
   }
-  for (Role& role : found) std::sort(role.ranks.begin(), role.ranks.end());
+  for (Role& role : found) {
+    std::sort(role.ranks.begin(), role.ranks.end());
+    role.first = coordinates(layout, role.ranks.front());
+  }
   return found;
 }
 

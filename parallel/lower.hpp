@@ -10,8 +10,8 @@
 
 namespace tidemark::parallel {
 
-/// Ranks that run one program: tensor-parallel ranks of a stage, for every data-parallel rank whose share of the
-/// optimizer state is cut alike. Where in the vocabulary, the sequence and the shared buffers a rank's own rows lie is
+/// Ranks that run one program: tensor-parallel ranks of a stage, for every data- and context-parallel rank whose share
+/// of the optimizer state is cut alike and whose attention does alike. Where in the vocabulary, the sequence and the shared buffers a rank's own rows lie is
 /// said for the first of them.
 struct Role {
   Coordinates first;  ///< of the lowest of them

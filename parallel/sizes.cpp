@@ -18,7 +18,9 @@ std::int64_t Sizes::columns(const Parameter& parameter) const {
 
 Sizes sizes_of(const Model& model, const Layout& layout, const Train& train, const Runtime& runtime) {
   const std::int64_t multiple = model.vocabulary_multiple > 0 ? model.vocabulary_multiple : runtime.vocabulary_multiple;
-  return {.tokens = train.tokens(),
+  const std::int64_t sequence = train.sequence_length / layout.context;
+  return {.sequence = sequence,
+          .tokens = sequence * train.micro_batch,
           .micro_batch = train.micro_batch,
           .tensor = layout.tensor,
           .sequence_parallel = layout.sequence_parallel && layout.tensor > 1,

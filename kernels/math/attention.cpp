@@ -60,7 +60,8 @@ struct Scores {
       bias = its.read<Real>(bias_input, {shape.batches, shape.heads, shape.queries, shape.keys});
   }
 
-  // Minus infinity for keys that come after the query, where attention is causal.
+  // Minus infinity for keys that come after the query, where attention is causal: the last query has the last key's
+  // place.
   void compute(std::int64_t batch, std::int64_t head) {
     begin = (batch * shape.heads + head) * shape.queries * shape.keys;
     multiply(scale(), queries(batch, head), keys(batch, head).turned(), 0, values.data(), shape.keys);
@@ -68,7 +69,7 @@ struct Scores {
       for (std::size_t i = 0; i < values.size(); ++i) values[i] += bias[index(begin) + i];
     const bool causal = call.attributes[1] != 0;
     for (std::int64_t query = 0; causal && query < shape.queries; ++query)
-      for (std::int64_t key = query + 1; key < shape.keys; ++key)
+      for (std::int64_t key = shape.keys - shape.queries + query + 1; key < shape.keys; ++key)
         values[index(query * shape.keys + key)] = static_cast<Real>(-infinity);
   }
 

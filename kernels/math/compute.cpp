@@ -53,6 +53,10 @@ void run(Operation operation, const Call& c) {
       return map<Real>(c, [](Real x) { return std::sin(x); });
     case Operation::Maximum:
       return map<Real>(c, [](Real x, Real other) { return larger(x, other); });
+    case Operation::LogAddExp:
+      return map<Real>(c, log_add_exp<Real>);
+    case Operation::SoftmaxCorrection:
+      return map<Real>(c, [](Real x, Real of_x, Real lse, Real added) { return added + x * std::exp(of_x - lse); });
     case Operation::Clamp:
       return map<Real>(c, [=](Real x) { return x > number ? number : x; });
     case Operation::Differs:

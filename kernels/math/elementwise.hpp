@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -28,8 +29,17 @@ void map(const Call& c, Function f) {
     map_over<Real>(c, f, std::make_index_sequence<1>());
   else if constexpr (std::is_invocable_v<Function, Real, Real>)
     map_over<Real>(c, f, std::make_index_sequence<2>());
-  else
+  else if constexpr (std::is_invocable_v<Function, Real, Real, Real>)
     map_over<Real>(c, f, std::make_index_sequence<3>());
+  else
+    map_over<Real>(c, f, std::make_index_sequence<4>());
+}
+
+/// log(e^x + e^other).
+template <class Real>
+Real log_add_exp(Real x, Real other) {
+  const Real most = larger(x, other);
+  return most + std::log1p(std::exp(std::min(x, other) - most));
 }
 
 /// The sum of inputs, however many there are.

@@ -158,7 +158,7 @@ class Training {
     for (const Stage& stage :
          chunks_of_rank(static_cast<std::int32_t>(job.scenario.model.layers), layout, place_.pipeline))
       layouts_.push_back(buffer_layout(job.built, stage_parameters(job.built, stage), sizes_, job.runtime, stage,
-                                       layout.sharding, layout.data));
+                                       layout.sharding, layout.replicas()));
   }
 
   [[nodiscard]] Program program() const {
@@ -218,7 +218,7 @@ class Training {
       const BufferLayout& its = layouts_[chunk];
       const std::string suffix = layouts_.size() > 1 ? fmt::format("[{}]", chunk) : "";
       for (const BufferLayout::Place& place :
-           sharded&& kind == Kind::Gradient ? its.places_in(place_.data, layout.data) : its.places) {
+           sharded&& kind == Kind::Gradient ? its.places_in(replica(layout, place_), layout.replicas()) : its.places) {
         const std::string& name = job_.built[place.parameter].name;
         const auto all = std::ranges::find(its.places, place.parameter, &BufferLayout::Place::parameter);
         const bool own = kind == Kind::Parameter && !sharded;

@@ -156,6 +156,11 @@ Json as_json(const Layout& layout) {
                {"schedule", word(schedule_names, layout.schedule)},
                {"chunks", layout.chunks},
                {"order", text(layout.order)}};
+  if (layout.context > 1) {
+    json["context"] = layout.context;
+    json["context_kind"] = word(context_kind_names, layout.context_kind);
+    if (layout.context_kind == ContextKind::AllToAllAndRing) json["context_inner"] = layout.context_inner;
+  }
   if (!layout.stage_layers.empty()) json["stage_layers"] = layout.stage_layers;
   if (layout.first_layers > 0) json["first_stage_layers"] = layout.first_layers;
   if (layout.last_layers > 0) json["last_stage_layers"] = layout.last_layers;

@@ -202,9 +202,16 @@ void read_order(TomlReader& table, Layout& layout) {
                   "\"tp-cp-ep-dp-pp\" is Megatron's default");
 }
 
+void read_context(TomlReader& table, Layout& layout) {
+  layout.context = narrow(table.integer("context", rank_count).value_or(1));
+  layout.context_kind = read_name(table, "context_kind", context_kind_names).value_or(ContextKind::Ring);
+  layout.context_inner = narrow(table.integer("context_inner", rank_count).value_or(1));
+}
+
 void read_layout(TomlReader& table, Layout& layout) {
   layout.tensor = narrow(table.integer("tensor", rank_count).value_or(1));
   layout.sequence_parallel = table.boolean("sequence_parallel").value_or(false);
+  read_context(table, layout);
   layout.pipeline = narrow(table.integer("pipeline", rank_count).value_or(1));
   layout.data = narrow(table.integer("data", rank_count).value_or(1));
   layout.sharding = read_name(table, "sharding", sharding_names, {"zero2", "zero3"}).value_or(Sharding::None);
@@ -213,8 +220,6 @@ void read_layout(TomlReader& table, Layout& layout) {
   read_order(table, layout);
   read_schedule(table, layout);
 
-  table.refuse("context", "context parallelism is", {"1"});
-  table.refuse("context_kind", "context parallelism is", {"\"p2p\""});
   table.refuse("expert", "expert parallelism is", {"1"});
   table.refuse("expert_tensor", "expert parallelism is", {"1"});
   table.refuse("shard_group", "sharding within a group is", {});

@@ -36,6 +36,8 @@ constexpr Line lines[] = {
     {Operation::Cosine, "cosine", "x -> y", "", Elementwise},
     {Operation::Sine, "sine", "x -> y", "", Elementwise},
     {Operation::Maximum, "maximum", "x other -> y ...", "", Elementwise},
+    {Operation::LogAddExp, "log_add_exp", "x other -> y", "", Elementwise},
+    {Operation::SoftmaxCorrection, "softmax_correction", "x lse_of_x lse [added] -> y", "", Elementwise},
     {Operation::Clamp, "clamp", "x -> y", "most", Elementwise},
     {Operation::Differs, "differs", "x other -> y", "", Elementwise},
     {Operation::LessEqual, "less_equal", "x other -> y", "", Elementwise},

@@ -27,6 +27,8 @@ enum class Operation : std::uint8_t {
   Cosine,
   Sine,
   Maximum,
+  LogAddExp,
+  SoftmaxCorrection,
   Clamp,
   Differs,
   LessEqual,

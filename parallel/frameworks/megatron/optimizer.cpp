@@ -7,7 +7,7 @@
 namespace tidemark::parallel::megatron {
 
 MegatronOptimizer::MegatronOptimizer(Worker& w, const std::vector<ParamAndGradBuffer>& buffers) : w_(w) {
-  const std::int32_t shard = sharded() ? w.place.data : 0, shards = sharded() ? w.layout.data : 1;
+  const std::int32_t shard = sharded() ? replica(w.layout, w.place) : 0, shards = sharded() ? w.layout.replicas() : 1;
   // Optimizers keep matrices and vectors in two groups, because weight decay leaves vectors alone; the group of the
   // parameter that was registered first comes first.
   const bool first = w.built[buffers.front().parameters().front()].matrix();
