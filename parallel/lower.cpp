@@ -62,9 +62,10 @@ std::vector<Role> roles(const LoweringInput& input) {
 
 namespace {
 
-Program lowered(const LoweringInput& input, const Role& role, const StepSizes& micro_batches) {
-  if (input.runtime.eager) return pytorch::lower_training(input, micro_batches);
-  return megatron::lower_training(input, role.first, micro_batches);
+Program lowered(const LoweringInput& input, const Role& role, const StepSizes& micro_batches,
+                TrainingState* state = nullptr) {
+  if (input.runtime.eager) return pytorch::lower_training(input, micro_batches, state);
+  return megatron::lower_training(input, role.first, micro_batches, state);
 }
 
 StepSizes each_step(const LoweringInput& input, std::int64_t micro_batches) {
@@ -123,6 +124,11 @@ RepeatingProgram lower_repeating(const LoweringInput& input, const Role& role) {
 Program lower_role(const LoweringInput& input, const Role& role) { return unrolled(lower_repeating(input, role)); }
 Program lower_every_pass(const LoweringInput& input, const Role& role) {
   return lowered(input, role, whole_steps(input));
+}
+TrainingState training_state(const LoweringInput& input, const Role& role) {
+  TrainingState state;
+  (void)lowered(input, role, whole_steps(input), &state);
+  return state;
 }
 Program lower_shortest(const LoweringInput& input, const Role& role) {
   if (input.runtime.eager) return pytorch::lower_training(input, whole_steps(input));

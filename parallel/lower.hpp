@@ -5,6 +5,7 @@
 
 #include "parallel/job.hpp"
 #include "parallel/target.hpp"
+#include "parallel/training_state.hpp"
 #include "sim/program/repeats.hpp"
 #include "sim/program/workload.hpp"
 
@@ -29,6 +30,8 @@ struct Role {
 [[nodiscard]] RepeatingProgram lower_repeating(const LoweringInput& input, const Role& role);
 /// The same program, with every pass lowered by itself: what repeats is not looked for.
 [[nodiscard]] Program lower_every_pass(const LoweringInput& input, const Role& role);
+/// Where that program holds gradients and parameters when they are whole.
+[[nodiscard]] TrainingState training_state(const LoweringInput& input, const Role& role);
 /// The same with as few micro-batches in each step as there can be: every call of the job is in it.
 [[nodiscard]] Program lower_shortest(const LoweringInput& input, const Role& role);
 

@@ -22,7 +22,9 @@ struct MathCheck {
   std::vector<double> losses;            ///< of all ranks together, by step
   std::vector<double> reference_losses;  ///< of the one rank
   std::int64_t tensors = 0;              ///< compared, in each step on each rank
-  std::vector<MathDifference> worst;     ///< largest first, at most ten
+  /// At most ten: what is farther apart than is allowed, in the order in which one rank comes to it, because an error
+  /// spreads from there; behind it, or where nothing is, largest first.
+  std::vector<MathDifference> worst;
 
   [[nodiscard]] bool agrees() const { return tensors > 0 && (worst.empty() || worst.front().relative <= tolerance); }
 };

@@ -36,17 +36,11 @@ ArithmeticRank::ArithmeticRank(const Program& program, const std::vector<Group>&
       held_(static_cast<std::size_t>(program.buffers)) {}
 
 void ArithmeticRank::run() {
-  for (const Op& op : program_.ops) execute(op);
+  for (op_ = 0; op_ < program_.ops.size(); ++op_) execute(program_.ops[op_]);
   hooks_.before_mark(*this, nullptr);
 }
 
 std::string_view ArithmeticRank::label(BufferId buffer) const { return program_[held_[buffer.index()].label]; }
-
-BufferId ArithmeticRank::buffer(std::string_view label) const {
-  for (std::int32_t b = program_.buffers; b-- > 0;)
-    if (const Held& held = held_[static_cast<std::size_t>(b)]; held.live && program_[held.label] == label) return {b};
-  return {};
-}
 
 std::byte* ArithmeticRank::memory(BufferId buffer, Bytes offset) const {
   Held& held = held_[buffer.index()];

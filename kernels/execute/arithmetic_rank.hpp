@@ -45,9 +45,9 @@ class ArithmeticRank {
   [[nodiscard]] const Program& program() const { return program_; }
   /// The label of the last allocation of a buffer.
   [[nodiscard]] std::string_view label(BufferId buffer) const;
-  /// The live buffer of that label that was allocated last; none where there is none.
-  [[nodiscard]] BufferId buffer(std::string_view label) const;
   [[nodiscard]] const Mark& at() const { return at_; }
+  /// The op that runs, by its place in the program.
+  [[nodiscard]] std::size_t op() const { return op_; }
   /// Elements of a live buffer, row by row.
   [[nodiscard]] std::vector<double> values(BufferId buffer, Bytes from, const View& view) const;
   [[nodiscard]] std::vector<double> values(const Operand& operand, const View& view) const {
@@ -83,6 +83,7 @@ class ArithmeticRank {
   ArithmeticHooks hooks_;
   mutable std::vector<Held> held_;  // by buffer; their bytes are made when they are first asked for
   Mark at_;
+  std::size_t op_ = 0;
 };
 
 }  // namespace tidemark::execute

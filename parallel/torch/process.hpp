@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <span>
@@ -33,6 +34,7 @@ class Process {
   void mark(Phase phase, std::string_view label) { mark(phase, program.label(label)); }
   void mark(Phase phase, LabelId label) {
     barrier_ = here();
+    ++marks_;
     program.mark(phase, step_, micro_batch_, label);
   }
 
@@ -103,6 +105,7 @@ class Process {
   void expect(std::int64_t times);
   /// What was written so far.
   [[nodiscard]] const Program& written() const { return program.program(); }
+  [[nodiscard]] std::size_t marks() const { return marks_; }
   /// The whole program, without frees. What variables still hold is never freed.
   [[nodiscard]] Program finish() &&;
 
@@ -132,6 +135,7 @@ class Process {
   std::int32_t step_ = 0;
   std::int32_t micro_batch_ = -1;
   std::int32_t events_ = 0;
+  std::size_t marks_ = 0;  // written so far
   Bytes blas_workspace_size_;
   bool has_blas_handle_[2] = {};
   BufferId blas_workspace_[2];

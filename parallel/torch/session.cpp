@@ -126,6 +126,14 @@ void Session::give_up(Storage& storage) {
   storages_.recycle(&storage);
 }
 
+StateTensor state_tensor(std::string parameter, const Tensor& tensor, std::int64_t first) {
+  return {std::move(parameter),
+          first,
+          tensor.buffer(),
+          tensor.offset * size_of(tensor.dtype),
+          {tensor.dtype, tensor.sizes, tensor.strides}};
+}
+
 Ref<Node> Session::bare_node() {
   Ref<Node> made(nodes_.make(nodes_));
   made->scope = scope_.valid() ? scope_ : process.label("model");

@@ -16,6 +16,7 @@
 #include "parallel/torch/process.hpp"
 #include "parallel/torch/record.hpp"
 #include "parallel/torch/tensor.hpp"
+#include "parallel/training_state.hpp"
 
 namespace tidemark::parallel::torch {
 
@@ -182,6 +183,9 @@ class Session {
   /// and so until the loss does.
   std::vector<std::vector<Tensor>> outlives_backward;
 
+  /// What a parameter's own tensor, or a buffer that modules keep, is called in the model.
+  [[nodiscard]] std::string parameter_name(const Tensor& tensor) const { return name_of(tensor.buffer()); }
+
   /// The module, or function, that is running.
   [[nodiscard]] LabelId scope() const { return scope_; }
   /// Of the running module, only its input was saved.
@@ -213,6 +217,9 @@ class Session {
   TorchHabits habits_;
   bool finished_ = false;
 };
+
+/// Where it is in memory, as (part of) that parameter or its gradient.
+[[nodiscard]] StateTensor state_tensor(std::string parameter, const Tensor& tensor, std::int64_t first = 0);
 
 /// torch.autocast: matrix products convert their operands. What was converted is given up with the outermost one.
 class Autocast {

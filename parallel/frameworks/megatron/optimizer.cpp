@@ -141,4 +141,13 @@ void MegatronOptimizer::step() {
   if (has_master()) copy_to_model();
 }
 
+std::vector<StateTensor> MegatronOptimizer::gradients() const {
+  std::vector<StateTensor> all;
+  for (const Piece& piece : pieces_) {
+    const Tensor& whole = piece.weight->main_gradients;
+    all.push_back(torch::state_tensor(piece.weight->parameter->name, piece.gradient(), piece.begin - whole.offset));
+  }
+  return all;
+}
+
 }  // namespace tidemark::parallel::megatron

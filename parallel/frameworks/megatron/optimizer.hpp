@@ -19,6 +19,8 @@ class MegatronOptimizer {
   void zero_gradients();
   /// Gradient norm, then the update.
   void step();
+  /// Of all that it updates, where the gradient is.
+  [[nodiscard]] std::vector<StateTensor> gradients() const;
 
  private:
   // One tensor of the optimizer: a whole parameter, or the piece of one that falls into the rank's shard.

@@ -18,7 +18,7 @@ constexpr TorchHabits habits{.sums_in_place = false};
 // training/training.py: construction, then steps.
 class Training {
  public:
-  explicit Training(Worker& worker) : w_(worker) {
+  explicit Training(Worker& worker, TrainingState* state = nullptr) : w_(worker), state_(state) {
     buffers_.reserve(w_.chunks.size());
     for (std::size_t c = 0; c < w_.chunks.size(); ++c)
       buffers_.emplace_back(w_, w_.chunks[c], w_.chunks.size() > 1 ? fmt::format("[{}]", c) : "");
@@ -68,16 +68,27 @@ class Training {
     optimizer_->zero_gradients();
     if (micro_batches > 0) run_passes(step, micro_batches);
     finalize_model_gradients(w_, buffers_);
+    if (state_ != nullptr)
+      state_->push_back({StateMoment::What::Gradients, step, process.marks(), optimizer_->gradients()});
     process.mark(Phase::OptimizerStep, "optimizer_step");
     optimizer_->step();
     if (w_.layout.sharding == Sharding::Zero1) {
       process.mark(Phase::Communication, "gather_parameters");
       for (ParamAndGradBuffer& buffer : buffers_) buffer.gather_parameters();
     }
+    if (state_ != nullptr) state_->push_back({StateMoment::What::Parameters, step, process.marks(), parameters()});
     end_step();
   }
 
  private:
+  [[nodiscard]] std::vector<StateTensor> parameters() const {
+    std::vector<StateTensor> all;
+    for (const ParamAndGradBuffer& buffer : buffers_)
+      for (const ParameterId id : buffer.parameters())
+        all.push_back(torch::state_tensor(w_.built[id].name, w_.weight(id).value));
+    return all;
+  }
+
   void run_passes(std::int32_t step, std::int32_t micro_batches) {
     if (!pipeline_) pipeline_.emplace(w_, w_.place.pipeline);
     pipeline_->run(step, micro_batches);
@@ -106,6 +117,7 @@ class Training {
   }
 
   Worker& w_;
+  TrainingState* state_;
   std::vector<ParamAndGradBuffer> buffers_;
   std::optional<MegatronOptimizer> optimizer_;
   std::vector<Tensor> scalars_;
@@ -146,14 +158,14 @@ class OneRank {
 }  // namespace
 
 Program lower_training(const LoweringInput& input, const Coordinates& place,
-                       const std::vector<std::int64_t>& micro_batches) {
+                       const std::vector<std::int64_t>& micro_batches, TrainingState* state) {
   const Communicators comms = communicators_of(input);
   torch::Process process(comms.table, input.runtime.blas_workspace);
   {
     Session session(process, habits);
     const Session::Scope scope(session, "model");
     Worker worker(session, input, comms, place);
-    Training training(worker);
+    Training training(worker, state);
     training.construct();
     const std::size_t constructed = process.written().ops.size();
     for (std::int32_t step = 1; step <= input.train.steps; ++step) {

@@ -17,8 +17,8 @@ using namespace literals;
 
 class Training {
  public:
-  Training(Session& session, const Communicators& groups, const LoweringInput& input)
-      : s_(session), groups_(groups), input_(input), habits_(*input.runtime.eager) {}
+  Training(Session& session, const Communicators& groups, const LoweringInput& input, TrainingState* state = nullptr)
+      : s_(session), groups_(groups), input_(input), habits_(*input.runtime.eager), state_(state) {}
 
   /// Its first forward pass.
   Recording record() {
@@ -46,12 +46,14 @@ class Training {
       }
       s_.process.at(step, -1);
       if (scale_.defined()) unscale();
+      tell(StateMoment::What::Gradients, step);
       optimizer_->clip();
       {
         const std::vector<Tensor> handed = handed_to_fused();
         optimizer_->step();
       }
       found_infinity_ = {};
+      tell(StateMoment::What::Parameters, step);
       optimizer_->zero_grad();
       outputs_ = {}, loss_ = {};
       s_.outlives_backward.clear();  // with the loss
@@ -169,10 +171,20 @@ class Training {
     s_.process.synchronize();
   }
 
+  void tell(StateMoment::What what, std::int32_t step) {
+    if (state_ == nullptr) return;
+    StateMoment moment{what, step, s_.process.marks(), {}};
+    for (const std::shared_ptr<Leaf>& p : model_->parameters())
+      moment.tensors.push_back(
+          state_tensor(s_.parameter_name(p->value), what == StateMoment::What::Gradients ? p->gradient : p->value));
+    state_->push_back(std::move(moment));
+  }
+
   Session& s_;
   const Communicators& groups_;
   const LoweringInput& input_;
   const EagerHabits& habits_;
+  TrainingState* state_;
   std::optional<CausalLM> model_;
   std::optional<DistributedDataParallel> replicas_;
   std::optional<TorchOptimizer> optimizer_;
@@ -184,12 +196,12 @@ class Training {
 
 }  // namespace
 
-Program lower_training(const LoweringInput& input, const StepSizes& micro_batches) {
+Program lower_training(const LoweringInput& input, const StepSizes& micro_batches, TrainingState* state) {
   const Communicators groups = communicators_of(input);
   Process process(groups.table, input.runtime.blas_workspace);
   {
     Session session(process, input.runtime.eager->torch);
-    Training training(session, groups, input);
+    Training training(session, groups, input, state);
     training.run(micro_batches);
     session.finish();
   }

@@ -1,87 +1,20 @@
 // A small model is trained by ranks that share it, and by one that holds it whole: the same losses, gradients and
 // parameters, or the programs do not mean what they were written for.
 
-#include "scenarios/arithmetic/check_math.hpp"
-
-#include <filesystem>
 #include <string>
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "scenarios/io/scenario_reader.hpp"
-#include "tests/kernels/thread_world.hpp"
+#include "tests/scenarios/arithmetic/math_case.hpp"
 
 namespace tidemark::tests {
 namespace {
 
-const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
-
-struct Case {
-  std::string name;
-  int gpus = 1;
-  std::string layout, train;
-  std::string override_keys = "tie_word_embeddings = false";
-  std::string model = "llama-3.1-8b";
-  int micro_batch = 1;
-};
-
-Scenario scenario_of(const Case& asked) {
-  const std::string text =
-      fmt::format(R"(model = "models/{}.json"
-cluster = "clusters/h100-sxm-80g.toml"
-gpus = {}
-[model_override]
-num_hidden_layers = 4
-hidden_size = 32
-num_attention_heads = 4
-intermediate_size = 48
-vocab_size = 128
-vocabulary_multiple = 128
-{}
-[layout]
-{}
-[train]
-sequence_length = 16
-micro_batch = {}
-global_batch = 4
-steps = 2
-precision = "fp32"
-hidden_dropout = 0.0
-attention_dropout = 0.0
-{}
-[runtime]
-name = "megatron"
-)",
-                  asked.model, asked.gpus, asked.override_keys, asked.layout, asked.micro_batch, asked.train);
-  return parse_scenario(text, "small.toml", {source / "scenarios/examples", source / "scenarios"});
-}
-
-std::string text(const MathCheck& check) {
-  std::string all;
-  for (const MathDifference& d : check.worst)
-    all += fmt::format("{} of step {} on rank {}: {:.3g}\n", d.what, d.step, d.rank, d.relative);
-  return all;
-}
+using Case = MathCase;
 
 class Arithmetic : public testing::TestWithParam<Case> {};
 
-TEST_P(Arithmetic, OfAllRanksIsThatOfOne) {
-  const Scenario scenario = scenario_of(GetParam());
-  ASSERT_EQ(beyond_arithmetic(scenario), "");
-  for (const math::Storage storage : {math::Storage::Wide, math::Storage::Native}) {
-    MathCheck check;
-    const std::vector<std::string> ends = on_ranks(scenario.gpus, [&](World& world) {
-      MathCheck mine = check_math(scenario, world, storage);
-      if (world.rank().value == 0) check = std::move(mine);
-    });
-    ASSERT_EQ(ends, all_well(scenario.gpus));
-    EXPECT_TRUE(check.agrees()) << text(check);
-    ASSERT_EQ(check.losses.size(), 2u);
-    EXPECT_NE(check.losses[0], check.losses[1]);
-    EXPECT_GT(check.tensors, 20);
-  }
-}
+TEST_P(Arithmetic, OfAllRanksIsThatOfOne) { expect_what_one_rank_computes(GetParam()); }
 
 const std::string all_axes = "tensor = 2\nsequence_parallel = true\npipeline = 2\ndata = 2\nsharding = \"zero1\"";
 const std::string grouped = "num_key_value_heads = 2\nhead_dim = 8", alike = "num_key_value_heads = 4";

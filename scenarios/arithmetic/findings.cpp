@@ -1,0 +1,54 @@
+#include "scenarios/arithmetic/findings.hpp"
+
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+namespace tidemark::scenarios {
+namespace {
+
+template <class Number>
+void append_number(std::string& bytes, Number number) {
+  bytes.append(reinterpret_cast<const char*>(&number), sizeof number);
+}
+
+template <class Number>
+Number take(std::string_view& bytes) {
+  Number number{};
+  std::memcpy(&number, bytes.data(), sizeof number);
+  bytes.remove_prefix(sizeof number);
+  return number;
+}
+
+}  // namespace
+
+void append(std::string& bytes, const Finding& finding) {
+  append_number(bytes, finding.what);
+  append_number(bytes, finding.step);
+  append_number(bytes, finding.name.size());
+  bytes += finding.name;
+  append_number(bytes, finding.first);
+  append_number(bytes, finding.op);
+  append_number(bytes, finding.values.size());
+  for (const double value : finding.values) append_number(bytes, value);
+}
+
+std::vector<Finding> findings_in(std::string_view bytes) {
+  std::vector<Finding> all;
+  while (!bytes.empty()) {
+    Finding finding;
+    finding.what = take<Found>(bytes);
+    finding.step = take<std::int32_t>(bytes);
+    const auto length = take<std::size_t>(bytes);
+    finding.name = bytes.substr(0, length);
+    bytes.remove_prefix(length);
+    finding.first = take<std::int64_t>(bytes);
+    finding.op = take<std::int64_t>(bytes);
+    finding.values.resize(take<std::size_t>(bytes));
+    for (double& value : finding.values) value = take<double>(bytes);
+    all.push_back(std::move(finding));
+  }
+  return all;
+}
+
+}  // namespace tidemark::scenarios

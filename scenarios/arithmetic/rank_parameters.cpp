@@ -1,0 +1,68 @@
+#include "scenarios/arithmetic/rank_parameters.hpp"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "parallel/frameworks/pytorch/training.hpp"
+#include "parallel/torch/session.hpp"
+#include "sim/base/ensure.hpp"
+
+namespace tidemark::scenarios {
+
+ParameterPart::ParameterPart(const Parameter& parameter, const Model& model, const Sizes& sizes,
+                             std::int32_t tensor_rank)
+    : name_(parameter.name),
+      cut_(parameter.cut),
+      rank_(tensor_rank),
+      ranks_(sizes.tensor),
+      rows_(sizes.rows(parameter)),
+      columns_(sizes.columns(parameter)) {
+  const bool of_gate = name_.ends_with(".fc1.weight") || name_.ends_with(".fc1.bias");
+  halves_ = of_gate && gated(model.activation) ? 2 : 1;
+}
+
+std::int64_t ParameterPart::place(std::int64_t element) const {
+  const std::int64_t row = element / columns_, column = element % columns_;
+  switch (cut_) {
+    case WeightCut::None:
+      return element;
+    case WeightCut::Rows: {
+      const std::int64_t part = rows_ / halves_, half = row / part;
+      return ((half * ranks_ + rank_) * part + row % part) * columns_ + column;
+    }
+    case WeightCut::Columns:
+      return (row * ranks_ + rank_) * columns_ + column;
+  }
+  return element;
+}
+
+RankParameters::RankParameters(const JobOutline& job, const Coordinates& place) {
+  if (job.runtime.eager) {
+    for (const torch::Recording::State& state : pytorch::record_forward(job.lowering()).state) {
+      if (!state.trained) continue;
+      const std::int64_t columns = state.sizes.size() > 1 ? state.sizes.back() : 1;
+      add(fmt::format("{}.{}", state.name, torch::trained_parameter),
+          {state.name, elements_of(state.sizes) / columns, columns});
+    }
+    return;
+  }
+  const Sizes sizes = sizes_of(job.scenario.model, job.scenario.layout, job.scenario.train, job.runtime);
+  for (const Parameter& parameter : job.built.parameters)
+    add(parameter.name, {parameter, job.scenario.model, sizes, place.tensor});
+}
+
+void RankParameters::add(std::string label, ParameterPart part) {
+  const auto [added, is_new] = by_label_.emplace(std::move(label), std::move(part));
+  ensure(is_new, "no two parameters have one name");
+  by_name_.emplace(added->second.name(), &added->second);
+}
+
+const ParameterPart* RankParameters::labelled(std::string_view label) const {
+  const auto known = by_label_.find(label);
+  return known == by_label_.end() ? nullptr : &known->second;
+}
+
+const ParameterPart& RankParameters::named(const std::string& name) const { return *by_name_.at(name); }
+
+}  // namespace tidemark::scenarios

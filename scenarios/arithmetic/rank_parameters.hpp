@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "parallel/mesh.hpp"
+#include "parallel/sizes.hpp"
+#include "scenarios/job.hpp"
+
+// A rank's parts of a model's parameters, and where they stand in the whole.
+
+namespace tidemark::scenarios {
+
+/// A rank's part of a parameter.
+class ParameterPart {
+ public:
+  /// That is the whole of it.
+  ParameterPart(std::string name, std::int64_t rows, std::int64_t columns)
+      : name_(std::move(name)), rows_(rows), columns_(columns) {}
+  /// What tensor parallelism leaves to a rank.
+  ParameterPart(const Parameter& parameter, const Model& model, const Sizes& sizes, std::int32_t tensor_rank);
+
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] bool matrix() const { return columns_ > 1; }
+  /// Of the whole.
+  [[nodiscard]] std::int64_t elements() const { return rows_ * columns_ * (cut_ == WeightCut::None ? 1 : ranks_); }
+  /// In the whole, of an element of the part; both count row by row.
+  [[nodiscard]] std::int64_t place(std::int64_t element) const;
+
+ private:
+  std::string name_;
+  WeightCut cut_ = WeightCut::None;
+  std::int64_t rank_ = 0, ranks_ = 1;
+  std::int64_t rows_, columns_;  // of the part
+  std::int64_t halves_ = 1;      // a gate's weight has two, of either of which each rank has rows
+};
+
+/// The parameters of a rank at that place, as its programs call them: by the label of the buffer that each is drawn in.
+class RankParameters {
+ public:
+  RankParameters(const JobOutline& job, const Coordinates& place);
+
+  /// None where the label is that of something else.
+  [[nodiscard]] const ParameterPart* labelled(std::string_view label) const;
+  [[nodiscard]] const ParameterPart& named(const std::string& name) const;
+
+ private:
+  void add(std::string label, ParameterPart part);
+
+  std::map<std::string, ParameterPart, std::less<>> by_label_;
+  std::map<std::string, const ParameterPart*, std::less<>> by_name_;
+};
+
+}  // namespace tidemark::scenarios
