@@ -45,12 +45,10 @@ std::vector<Role> roles(const LoweringInput& input) {
         std::vector<ShardPiece> pieces;
         if (layout.sharding != Sharding::None)
           pieces = pieces_of(buffers, replica(layout, {.context = c, .data = d}), layout.replicas());
-        const auto [entry, added] =
-            known.try_emplace({std::move(pieces), attention_place(layout, c)}, found.size());
+        const auto [entry, added] = known.try_emplace({std::move(pieces), attention_place(layout, c)}, found.size());
         if (added) found.emplace_back();
         for (std::int32_t t = 0; t < layout.tensor; ++t)
-          found[entry->second].ranks.push_back(
-              rank_at(layout, {.tensor = t, .context = c, .data = d, .pipeline = p}));
+          found[entry->second].ranks.push_back(rank_at(layout, {.tensor = t, .context = c, .data = d, .pipeline = p}));
       }
   }
   for (Role& role : found) {
@@ -149,12 +147,16 @@ Workload workload_of(const LoweringInput& input, OneFor each, Lower lower_one) {
   Workload workload;
   workload.communicators = communicators_of(input).table;
   workload.program_of_rank.resize(static_cast<std::size_t>(input.layout.world_size()));
-  std::int32_t stage = -1;
+  std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> of_stage;  // and of a place in attention
   for (const Role& role : roles(input)) {
-    if (each == OneFor::Role || role.first.pipeline != stage) workload.programs.push_back(lower_one(input, role));
-    stage = role.first.pipeline;
+    const auto [entry, added] =
+        of_stage.try_emplace({role.first.pipeline, attention_place(input.layout, role.first.context)});
+    if (added || each == OneFor::Role) {
+      entry->second = workload.programs.size();
+      workload.programs.push_back(lower_one(input, role));
+    }
     for (const Rank rank : role.ranks)
-      workload.program_of_rank[rank.index()] = static_cast<std::int32_t>(workload.programs.size()) - 1;
+      workload.program_of_rank[rank.index()] = static_cast<std::int32_t>(entry->second);
   }
   return workload;
 }

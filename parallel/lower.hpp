@@ -12,8 +12,8 @@
 namespace tidemark::parallel {
 
 /// Ranks that run one program: tensor-parallel ranks of a stage, for every data- and context-parallel rank whose share
-/// of the optimizer state is cut alike and whose attention does alike. Where in the vocabulary, the sequence and the shared buffers a rank's own rows lie is
-/// said for the first of them.
+/// of the optimizer state is cut alike and whose attention does alike. Where in the vocabulary, the sequence and the
+/// shared buffers a rank's own rows lie is said for the first of them.
 struct Role {
   Coordinates first;  ///< of the lowest of them
   std::vector<Rank> ranks;
@@ -42,8 +42,8 @@ struct Role {
 /// The whole job: one program per role.
 [[nodiscard]] Workload lower(const LoweringInput& input);
 
-/// The same job with one program per pipeline stage, that of its first role: where its other roles take as long, which
-/// is for the caller to know or to find out (`timed_like` in sim/program/timing.hpp).
+/// The same job with one program per pipeline stage and place in attention, that of its first role: where its other
+/// roles take as long, which is for the caller to know or to find out (`timed_like` in sim/program/timing.hpp).
 [[nodiscard]] Workload lower_stages(const LoweringInput& input);
 [[nodiscard]] RepeatingWorkload lower_stages_repeating(const LoweringInput& input);
 

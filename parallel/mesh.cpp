@@ -113,7 +113,8 @@ std::int32_t attention_place(const Layout& layout, std::int32_t context) { retur
 Communicators communicators(const Layout& layout, bool tied_embeddings, Alone alone, MessageRoute ring) {
   const Mesh mesh = dense_mesh(layout);
   const GroupAxis pipeline = mesh.along(axis::pp);
-  ensure(pipeline == expert_mesh(layout).along(axis::pp), "experts cut the ranks of a stage, and of no other");
+  ensure(pipeline.size == 1 || pipeline == expert_mesh(layout).along(axis::pp),
+         "experts cut the ranks of a stage, and of no other");
   const GroupAxis all{mesh.size(), 1, 1};
   const StagePlacement placement = layout.placement();
   const std::int32_t first = placement.place_of(0).rank, last = placement.place_of(placement.stages() - 1).rank;
@@ -148,8 +149,7 @@ Communicators communicators(const Layout& layout, bool tied_embeddings, Alone al
   const GroupAxis context = mesh.along(axis::cp);
   const std::int32_t inner = layout.by_heads();
   if (inner > 1) add(made.heads, "context_heads", {{inner, context.stride, 1}});
-  if (layout.context > inner)
-    add(made.context, "context", {{layout.context / inner, context.stride * inner, 1}});
+  if (layout.context > inner) add(made.context, "context", {{layout.context / inner, context.stride * inner, 1}});
   if (made.context.valid() && layout.context_kind != ContextKind::AllGather)
     made.table[made.context.index()].messages = ring;
   if (tied_embeddings && first != last) add(made.embedding, "embedding", {ends});

@@ -325,9 +325,8 @@ void CudaBackend::exchange(StreamId on, CommSlot slot, const Group& group, std::
     std::uint64_t* const words = held.words + count * static_cast<std::size_t>(t.part);
     const auto peer =
         static_cast<int>(std::find(group.members.begin(), group.members.end(), delivery.peer) - group.members.begin());
-    check_nccl(t.direction == Direction::Send
-                   ? ncclSend(words, count, ncclUint64, peer, communicator, stream(on))
-                   : ncclRecv(words, count, ncclUint64, peer, communicator, stream(on)),
+    check_nccl(t.direction == Direction::Send ? ncclSend(words, count, ncclUint64, peer, communicator, stream(on))
+                                              : ncclRecv(words, count, ncclUint64, peer, communicator, stream(on)),
                doing.c_str());
   }
   check_nccl(ncclGroupEnd(), doing.c_str());

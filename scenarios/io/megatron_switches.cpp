@@ -47,6 +47,11 @@ const std::array repeats{
            [](const Scenario& s) { return boolean(s.layout.sequence_parallel); }},
     Repeat{"pipeline-model-parallel-size", Source::Layout, "pipeline",
            [](const Scenario& s) { return number(s.layout.pipeline); }},
+    Repeat{"expert-tensor-parallel-size", Source::Layout, "expert_tensor",
+           [](const Scenario& s) {
+             return s.layout.expert_tensor == 0 ? Texts{std::to_string(s.layout.tensor), "1"}
+                                                : number(s.layout.expert_tensor);
+           }},
     Repeat{"context-parallel-size", Source::Layout, "context",
            [](const Scenario& s) { return number(s.layout.context); }},
     Repeat{"cp-comm-type", Source::Layout, "context_kind",
@@ -177,7 +182,6 @@ struct Unmodelled {
 const std::vector<Unmodelled>& unmodelled_flags() {
   static const std::vector<Unmodelled> flags{
       {"expert-model-parallel-size", "expert parallelism is", {"1"}},
-      {"expert-tensor-parallel-size", "expert parallelism is", {"1"}},
       {"num-experts", "mixture of experts is", {}},
       {"moe-grouped-gemm", "mixture of experts is", {"false"}},
       {"moe-router-topk", "mixture of experts is", {}},

@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "parallel/mesh.hpp"
+#include "scenarios/io/axis_order.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/quantity.hpp"
 #include "scenarios/io/schedule_reader.hpp"
@@ -54,6 +56,7 @@ class Checks {
     check_stages();
     derive_data();
     check_context();
+    check_order();
     check_sequence();
     check_attention();
     check_weight_gradients();
@@ -76,7 +79,9 @@ class Checks {
   [[nodiscard]] std::int64_t model_ranks() const {
     return std::int64_t{layout_.tensor} * layout_.context * layout_.pipeline;
   }
-  [[nodiscard]] std::string degrees() const { return layout_.context > 1 ? "tensor x context x pipeline" : "tensor x pipeline"; }
+  [[nodiscard]] std::string degrees() const {
+    return layout_.context > 1 ? "tensor x context x pipeline" : "tensor x pipeline";
+  }
   [[nodiscard]] std::string degrees_in_numbers() const {
     return layout_.context > 1 ? fmt::format("{} x {} x {}", layout_.tensor, layout_.context, layout_.pipeline)
                                : fmt::format("{} x {}", layout_.tensor, layout_.pipeline);
@@ -105,7 +110,9 @@ class Checks {
     }
     const std::int64_t common = std::gcd(std::gcd(model_.heads, model_.kv_heads), model_.ffn);
     const bool gpus_known = tables_.top.sound("gpus") && tables_.layout.sound("pipeline");
-    const auto fits = [&](std::int64_t d) { return !gpus_known || scenario_.gpus % (d * layout_.context * layout_.pipeline) == 0; };
+    const auto fits = [&](std::int64_t d) {
+      return !gpus_known || scenario_.gpus % (d * layout_.context * layout_.pipeline) == 0;
+    };
     std::vector<std::string> degrees = divisors(common, fits);
     if (degrees.empty()) degrees = divisors(common, [](std::int64_t) { return true; });
     tables_.layout.problem("tensor", std::move(message), would(degrees));
@@ -127,7 +134,9 @@ class Checks {
     if (layout_.count_embedding) what += " + 1 for the embedding";
     if (layout_.count_loss) what += " + 1 for the loss";
     const bool gpus_known = tables_.top.sound("gpus") && tables_.layout.sound("tensor");
-    const auto fits = [&](std::int64_t d) { return !gpus_known || scenario_.gpus % (d * layout_.context * layout_.tensor) == 0; };
+    const auto fits = [&](std::int64_t d) {
+      return !gpus_known || scenario_.gpus % (d * layout_.context * layout_.tensor) == 0;
+    };
     tables_.layout.problem("pipeline", fmt::format("pipeline = {} does not divide {}", layout_.pipeline, what),
                            would(divisors(counted, fits)));
   }
@@ -145,8 +154,8 @@ class Checks {
     const std::int64_t data = scenario_.gpus / parts;
     if (tables_.layout.has("data") && layout_.data != data) {
       tables_.layout.problem("data",
-                             fmt::format("data = {} disagrees with gpus / ({}) = {} / {} = {}", layout_.data,
-                                         degrees(), scenario_.gpus, parts, data),
+                             fmt::format("data = {} disagrees with gpus / ({}) = {} / {} = {}", layout_.data, degrees(),
+                                         scenario_.gpus, parts, data),
                              fmt::format("leave it out, or set {}", data));
       return;
     }
@@ -171,18 +180,40 @@ class Checks {
       // Two chunks a rank, and of these together a part for each tensor-parallel rank.
       const std::int64_t parts = std::lcm(std::int64_t{2}, spread) * layout_.context;
       if (train_.sequence_length % parts == 0) return;
-      tables_.train.problem("sequence_length",
-                            fmt::format("sequence_length = {} is not a multiple of {}: each of context = {} ranks takes "
-                                        "two equal chunks{}",
-                                        train_.sequence_length, parts, layout_.context,
-                                        spread > 1 ? fmt::format(", which tensor = {} ranks spread", spread) : ""),
-                            would(multiples_around(train_.sequence_length, parts)));
+      tables_.train.problem(
+          "sequence_length",
+          fmt::format("sequence_length = {} is not a multiple of {}: each of context = {} ranks takes "
+                      "two equal chunks{}",
+                      train_.sequence_length, parts, layout_.context,
+                      spread > 1 ? fmt::format(", which tensor = {} ranks spread", spread) : ""),
+          would(multiples_around(train_.sequence_length, parts)));
     } else if (train_.sequence_length % spread != 0) {
       tables_.train.problem(
           "sequence_length",
           fmt::format("sequence_length = {} is not a multiple of tensor = {}, over which sequence_parallel spreads it",
                       train_.sequence_length, layout_.tensor),
           would(multiples_around(train_.sequence_length, layout_.tensor)));
+    }
+  }
+
+  // core/parallel_state.py asserts that experts, which a dense model has none of, cut the ranks of a stage and of no
+  // other.
+  void check_order() {
+    if (!data_known_ || !tables_.layout.sound("order") || !tables_.layout.sound("expert_tensor")) return;
+    const std::int64_t ranks = std::int64_t{layout_.tensor} * layout_.context * layout_.data;
+    const std::string likely = std::to_string(layout_.tensor * layout_.context) + " would";
+    if (ranks % layout_.experts_tensor() != 0) {
+      tables_.layout.problem(
+          "expert_tensor",
+          fmt::format("expert_tensor = {} does not divide tensor x context x data = {}", layout_.expert_tensor, ranks),
+          likely);
+    } else if (layout_.pipeline > 1 && dense_mesh(layout_).along(axis::pp) != expert_mesh(layout_).along(axis::pp)) {
+      tables_.layout.problem(
+          tables_.layout.has("order") ? "order" : "expert_tensor",
+          fmt::format("order = {}: with expert_tensor = {} the ranks of a stage are others to experts, which Megatron "
+                      "refuses for dense models too",
+                      in_quotes(text(layout_.order)), layout_.experts_tensor()),
+          fmt::format("expert_tensor = {}", likely));
     }
   }
 
@@ -193,11 +224,11 @@ class Checks {
     check_context_kind();
     if (layout_.context == 1 || !tables_.model_sound) return;
     if (tables_.train.sound("attention") && (stores_scores(train_.attention) || model_.attention_softcap > 0))
-      tables_.layout.problem("context",
-                             fmt::format("context = {}: no attention that stores scores works on parts of a sequence",
-                                         layout_.context),
-                             model_.attention_softcap > 0 ? "leave it out: the model caps its scores"
-                                                          : "leave attention out, or set \"fused\" or \"flash\"");
+      tables_.layout.problem(
+          "context",
+          fmt::format("context = {}: no attention that stores scores works on parts of a sequence", layout_.context),
+          model_.attention_softcap > 0 ? "leave it out: the model caps its scores"
+                                       : "leave attention out, or set \"fused\" or \"flash\"");
     if (!tables_.layout.sound("tensor") || !tables_.layout.sound("context_kind") ||
         !tables_.layout.sound("context_inner"))
       return;
@@ -205,12 +236,10 @@ class Checks {
                        kv_heads = model_.kv_heads / layout_.tensor;
     if (heads % ranks == 0 && kv_heads % ranks == 0) return;
     const bool inner = layout_.context_kind == ContextKind::AllToAllAndRing;
-    tables_.layout.problem(
-        inner ? "context_inner" : "context",
-        fmt::format("{} = {} does not divide the {} heads and {} key/value heads that {}a rank has",
-                    inner ? "context_inner" : "context", ranks, heads, kv_heads,
-                    layout_.tensor > 1 ? fmt::format("with tensor = {} ", layout_.tensor) : ""),
-        would(divisors(std::gcd(heads, kv_heads), [](std::int64_t) { return true; })));
+    tables_.layout.problem(inner ? "context_inner" : "context",
+                           fmt::format("{} = {} does not divide the {} attention and {} key/value heads of a rank",
+                                       inner ? "context_inner" : "context", ranks, heads, kv_heads),
+                           would(divisors(std::gcd(heads, kv_heads), [](std::int64_t) { return true; })));
   }
 
   void check_context_kind() {
@@ -227,9 +256,10 @@ class Checks {
       const std::string message =
           inner ? fmt::format("context_inner = {} does not cut context = {} into several groups of several ranks",
                               layout_.context_inner, context)
-                : fmt::format("context_kind = \"a2a+p2p\" needs context_inner: how many of the {} ranks all-to-alls "
-                              "go among",
-                              context);
+                : fmt::format(
+                      "context_kind = \"a2a+p2p\" needs context_inner: how many of the {} ranks all-to-alls "
+                      "go among",
+                      context);
       tables_.layout.problem(inner ? "context_inner" : "context_kind", message,
                              good.empty() ? "\"a2a\" or \"p2p\" would do" : would(good));
     }

@@ -161,6 +161,7 @@ Json as_json(const Layout& layout) {
     json["context_kind"] = word(context_kind_names, layout.context_kind);
     if (layout.context_kind == ContextKind::AllToAllAndRing) json["context_inner"] = layout.context_inner;
   }
+  if (layout.expert_tensor > 0) json["expert_tensor"] = layout.expert_tensor;
   if (!layout.stage_layers.empty()) json["stage_layers"] = layout.stage_layers;
   if (layout.first_layers > 0) json["first_stage_layers"] = layout.first_layers;
   if (layout.last_layers > 0) json["last_stage_layers"] = layout.last_layers;

@@ -217,11 +217,11 @@ void read_layout(TomlReader& table, Layout& layout) {
   layout.sharding = read_name(table, "sharding", sharding_names, {"zero2", "zero3"}).value_or(Sharding::None);
   layout.count_embedding = table.boolean("count_embedding").value_or(false);
   layout.count_loss = table.boolean("count_loss").value_or(false);
+  layout.expert_tensor = narrow(table.integer("expert_tensor", rank_count).value_or(0));
   read_order(table, layout);
   read_schedule(table, layout);
 
   table.refuse("expert", "expert parallelism is", {"1"});
-  table.refuse("expert_tensor", "expert parallelism is", {"1"});
   table.refuse("shard_group", "sharding within a group is", {});
   table.refuse_unknown_keys();
 }

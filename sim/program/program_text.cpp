@@ -193,7 +193,8 @@ class LineReader {
   /// "b7", or "b7[1/2]".
   Transfer part_of_buffer() {
     const std::string_view found = word("buffer");
-    const std::size_t bracket = std::min(found.find('['), found.size()), slash = std::min(found.find('/'), found.size());
+    const std::size_t bracket = std::min(found.find('['), found.size()),
+                      slash = std::min(found.find('/'), found.size());
     Transfer its;
     its.buffer = id<BufferId>(found.substr(0, bracket), 'b', "buffer");
     if (bracket == found.size()) return its;

@@ -67,6 +67,13 @@ std::vector<Case> generated(std::uint32_t seed, std::size_t count) {
     layout.sequence_parallel = layout.tensor > 1 && pick({0, 1}) == 1;
     layout.sharding = pick({0, 1}) == 1 ? Sharding::Zero1 : Sharding::None;
     std::shuffle(layout.order.begin(), layout.order.end(), random);
+    if (layout.world_size() <= 16 && pick({0, 1}) == 1) {
+      layout.context = pick({2, 4});
+      layout.context_kind = static_cast<ContextKind>(pick({0, 1, 2, 3}));
+      layout.context_inner = 2;
+      const bool heads_divide = made.job.model.kv_heads / layout.tensor % layout.by_heads() == 0;
+      if (!heads_divide || layout.context == layout.by_heads()) layout.context_kind = ContextKind::Ring;
+    }
     if (layout.world_size() == 1) continue;
     made.job.train.global_batch = std::int64_t{layout.data} * pick({1, 2, 5});
     if (layout.pipeline > 1 && pick({0, 1, 2}) == 0) {

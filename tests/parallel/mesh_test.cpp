@@ -54,6 +54,36 @@ TEST(Mesh, EveryGroupHoldsTheRanksOfItsAxes) {
   EXPECT_FALSE(made.embedding.valid());
 }
 
+TEST(Mesh, ContextParallelRanksHoldTheSameParameters) {
+  Layout layout{.tensor = 2, .context = 2, .data = 2, .sharding = Sharding::Zero1};
+  const auto of = [&](CommSlot Communicators::*slot) {
+    const Communicators made = communicators(layout, false);
+    return (made.*slot).valid() ? groups(made.table[(made.*slot).index()], layout.world_size()) : "none";
+  };
+  EXPECT_EQ(of(&Communicators::data), "0 2 4 6 | 1 3 5 7");
+  EXPECT_EQ(of(&Communicators::context), "0 2 | 1 3 | 4 6 | 5 7");
+  EXPECT_EQ(of(&Communicators::heads), "none");
+  layout.context_kind = ContextKind::AllToAll;
+  EXPECT_EQ(of(&Communicators::context), "none");
+  EXPECT_EQ(of(&Communicators::heads), "0 2 | 1 3 | 4 6 | 5 7");
+  layout = {.context = 8, .context_kind = ContextKind::AllToAllAndRing, .context_inner = 2};
+  EXPECT_EQ(of(&Communicators::heads), "0 1 | 2 3 | 4 5 | 6 7");
+  EXPECT_EQ(of(&Communicators::context), "0 2 4 6 | 1 3 5 7");
+}
+
+TEST(Mesh, AReplicasNumberIsItsPlaceInTheGroupOfGradients) {
+  for (const auto& order :
+       {std::array{MeshAxis::Tensor, MeshAxis::Context, MeshAxis::Expert, MeshAxis::Data, MeshAxis::Pipeline},
+        std::array{MeshAxis::Data, MeshAxis::Tensor, MeshAxis::Context, MeshAxis::Expert, MeshAxis::Pipeline}}) {
+    const Layout layout{.tensor = 2, .context = 3, .data = 2, .order = order};
+    const Communicators made = communicators(layout, false);
+    for (Rank rank{0}; rank.value < layout.world_size(); ++rank.value) {
+      const std::vector<Rank> members = group_members(made.table[made.data.index()], rank);
+      EXPECT_EQ(members[static_cast<std::size_t>(replica(layout, coordinates(layout, rank)))], rank);
+    }
+  }
+}
+
 TEST(Mesh, AShardedOptimizersNormGoesOverAllRanks) {
   const Layout layout{.tensor = 2, .pipeline = 2, .data = 2, .sharding = Sharding::Zero1};
   const Communicators made = communicators(layout, false);

@@ -12,8 +12,7 @@ ParamAndGradBuffer::ParamAndGradBuffer(Worker& w, const Stage& stage, std::strin
       stage_(stage),
       suffix_(std::move(suffix)),
       parameters_(stage_parameters(w.built, stage)),
-      layout_(buffer_layout(w.built, parameters_, w.sizes, w.runtime, stage, w.layout.sharding,
-                            w.layout.replicas())) {}
+      layout_(buffer_layout(w.built, parameters_, w.sizes, w.runtime, stage, w.layout.sharding, w.layout.replicas())) {}
 
 namespace {
 

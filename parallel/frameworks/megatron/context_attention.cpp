@@ -43,11 +43,13 @@ Tensor attention_by_heads(Worker& w, const CoreAttention& a, const Tensor& query
   return with(given(w, out), node);
 }
 
-// ---- AttnFuncWithCPAndKVAllGather: every rank has all keys and values --------------------------------------------------
+// ---- AttnFuncWithCPAndKVAllGather: every rank has all keys and values
+// --------------------------------------------------
 
 class Gathered {
  public:
-  Gathered(Worker& w, const CoreAttention& a) : w_(w), a_(a), ranks_(w.layout.context), along_(batch_first(w) ? 1 : 0) {}
+  Gathered(Worker& w, const CoreAttention& a)
+      : w_(w), a_(a), ranks_(w.layout.context), along_(batch_first(w) ? 1 : 0) {}
 
   // Of the rank's chunks, which lies first in the whole sequence and which last.
   [[nodiscard]] std::int64_t place(std::int64_t chunk) const {

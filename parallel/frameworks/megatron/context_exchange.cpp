@@ -18,7 +18,8 @@ constexpr StreamId all_to_all_stream{5};  // NCCL's, of the group
 
 class AllToAll {
  public:
-  AllToAll(Worker& w, const Name& name) : w_(w), name_(name), ranks_(w.layout.by_heads()), along_(batch_first(w) ? 1 : 0) {}
+  AllToAll(Worker& w, const Name& name)
+      : w_(w), name_(name), ranks_(w.layout.by_heads()), along_(batch_first(w) ? 1 : 0) {}
 
   // One part of the heads after the other.
   Tensor parts_of_heads(const Tensor& x) const {
@@ -86,7 +87,9 @@ class AllToAll {
   [[nodiscard]] Tensor sent(Shape shape) const {
     return w_.make(name_("sent"), std::move(shape), w_.train.precision, Category::CommCp);
   }
-  [[nodiscard]] std::int64_t rank_of(std::int64_t chunk) const { return chunk < ranks_ ? chunk : 2 * ranks_ - 1 - chunk; }
+  [[nodiscard]] std::int64_t rank_of(std::int64_t chunk) const {
+    return chunk < ranks_ ? chunk : 2 * ranks_ - 1 - chunk;
+  }
   [[nodiscard]] std::int64_t half_of(std::int64_t chunk) const { return chunk < ranks_ ? 0 : 1; }
   // Of all tokens.
   [[nodiscard]] Tensor chunk(const Tensor& all, std::int64_t i) const {

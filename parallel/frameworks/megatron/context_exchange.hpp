@@ -6,9 +6,6 @@
 
 namespace tidemark::parallel::megatron {
 
-/// TransformerEngine's second stream for attention, which all layers share.
-inline constexpr StreamId attention_stream{4};
-
 /// Tensors of [sequence, batch, heads, width], or batch first as attention's kernel has it. Every rank's own tokens of
 /// all heads become all tokens, in order, of a part of the heads; and back.
 [[nodiscard]] Tensors to_heads(Worker& w, const Name& name, Tensors own_tokens);

@@ -7,8 +7,8 @@
 #include "parallel/frameworks/megatron/context_exchange.hpp"
 #include "parallel/frameworks/megatron/te.hpp"
 
-// TransformerEngine 2.11, attention/dot_product_attention/context_parallel.py AttnFuncWithCPAndKVP2P: keys and values go
-// round a ring, and every step's attention is corrected for the keys of the others. Where ranks are divided into
+// TransformerEngine 2.11, attention/dot_product_attention/context_parallel.py AttnFuncWithCPAndKVP2P: keys and values
+// go round a ring, and every step's attention is corrected for the keys of the others. Where ranks are divided into
 // groups, all-to-alls within them go before and after. Variables of a function are its variables there.
 
 namespace tidemark::parallel::megatron {
@@ -231,8 +231,8 @@ Tensor ring_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor ke
       const KeysAndValues its(buffers[i], k, v);
       const Section section = ring.section(static_cast<std::int32_t>(i));
       const Tensor q = ring.queries(section, query);
-      steps[i] = attend(w, a, Ring::mask(section), q, ring.keys(section, its.key), ring.keys(section, its.value),
-                        q.sizes);
+      steps[i] =
+          attend(w, a, Ring::mask(section), q, ring.keys(section, its.key), ring.keys(section, its.value), q.sizes);
     }
     if (i == 0) continue;
     const StreamId stream = streams[(i - 1) % 2];

@@ -28,7 +28,9 @@ Worker::Worker(Session& its_session, const LoweringInput& input, const Communica
       place(its_place),
       chunks(chunks_of_rank(static_cast<std::int32_t>(input.built.model.layers), input.layout, its_place.pipeline)),
       sizes(sizes_of(input.built.model, input.layout, input.train, input.runtime)),
-      weights_(input.built.parameters.size()) {}
+      weights_(input.built.parameters.size()) {
+  if (layout.context > 1) process.order_frees(attention_stream);
+}
 
 void Worker::transpose_tokens(Tensor from, const Tensor& to, std::int64_t outer) const {
   const std::int64_t inner = tokens() / outer;

@@ -40,6 +40,9 @@ class Name {
   mutable std::vector<std::pair<const char*, LabelId>> known_;
 };
 
+/// TransformerEngine's second stream for attention of context-parallel ranks, which all layers share.
+inline constexpr StreamId attention_stream{4};
+
 /// A parameter as a rank holds it.
 struct Weight {
   const Parameter* parameter = nullptr;
