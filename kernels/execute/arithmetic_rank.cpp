@@ -1,8 +1,8 @@
 #include "kernels/execute/arithmetic_rank.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
@@ -27,10 +27,11 @@ struct Part {
 }  // namespace
 
 ArithmeticRank::ArithmeticRank(const Program& program, const std::vector<Group>& groups, World& world,
-                               math::Storage storage, ArithmeticHooks hooks)
+                               math::Calculator& calculator, math::Storage storage, ArithmeticHooks hooks)
     : program_(program),
       groups_(groups),
       world_(world),
+      calculator_(calculator),
       storage_(storage),
       hooks_(std::move(hooks)),
       held_(static_cast<std::size_t>(program.buffers)) {}
@@ -45,8 +46,8 @@ std::string_view ArithmeticRank::label(BufferId buffer) const { return program_[
 std::byte* ArithmeticRank::memory(BufferId buffer, Bytes offset) const {
   Held& held = held_[buffer.index()];
   ensure(held.live, "verify holds that nobody uses what is freed");
-  if (held.bytes.empty()) held.bytes.assign(spread(held.size), unwritten);
-  return held.bytes.data() + spread(offset);
+  if (!held.memory) held.memory = math::memory_of(calculator_, spread(held.size), unwritten);
+  return held.memory.get() + spread(offset);
 }
 
 math::Array ArithmeticRank::row(std::byte* first, DType dtype, Bytes size) const {
@@ -54,23 +55,18 @@ math::Array ArithmeticRank::row(std::byte* first, DType dtype, Bytes size) const
 }
 
 std::vector<double> ArithmeticRank::values(BufferId buffer, Bytes offset, const View& view) const {
-  std::byte* const first = memory(buffer, offset);
-  const View wide{DType::FP32, view.sizes, contiguous_strides(view.sizes)};
-  std::vector<std::byte> copy(spread(wide.extent()));
-  const math::Array from{first, view}, to{copy.data(), wide};
-  math::compute(Operation::Copy, {}, std::array{from}, std::array{to}, {.storage = storage_});
-  std::vector<double> found(static_cast<std::size_t>(elements_of(view.sizes)));
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    const std::byte* const element = copy.data() + spread(size_of(DType::FP32)) * i;
-    if (storage_ == math::Storage::Wide) {
-      std::memcpy(&found[i], element, sizeof(double));
-    } else {
-      float narrow = 0;
-      std::memcpy(&narrow, element, sizeof narrow);
-      found[i] = static_cast<double>(narrow);
-    }
-  }
-  return found;
+  const bool wide = storage_ == math::Storage::Wide;
+  // In wide storage 16-bit types lie as doubles side by side.
+  const View row{wide ? DType::BF16 : DType::FP32, view.sizes, contiguous_strides(view.sizes)};
+  const math::Memory copy = math::memory_of(calculator_, spread(row.extent()));
+  const math::Array from{memory(buffer, offset), view}, to{copy.get(), row};
+  calculator_.compute(Operation::Copy, {}, std::array{from}, std::array{to}, {.storage = storage_});
+  const auto fetched = [&]<class Number>(Number) {
+    std::vector<Number> all(static_cast<std::size_t>(elements_of(view.sizes)));
+    calculator_.copy(all.data(), copy.get(), all.size() * sizeof(Number));
+    return std::vector<double>(all.begin(), all.end());
+  };
+  return wide ? fetched(double{}) : fetched(float{});
 }
 
 void ArithmeticRank::execute(const Op& op) {
@@ -78,12 +74,12 @@ void ArithmeticRank::execute(const Op& op) {
                  [&](const Alloc& o) { allocate(o); },
                  [&](const Free& o) {
                    held_[o.buffer.index()].live = false;
-                   std::vector<std::byte>().swap(held_[o.buffer.index()].bytes);
+                   held_[o.buffer.index()].memory.reset();
                  },
                  [&](const Launch& o) { launch(o); },
                  [&](const Collective& o) { collective(o); },
                  [&](const Exchange& o) { exchange(o); },
-                 [&](const Memcpy& o) { std::memcpy(memory(o.to), memory(o.from), spread(o.size)); },
+                 [&](const Memcpy& o) { calculator_.copy(memory(o.to), memory(o.from), spread(o.size)); },
                  [&](const Mark& o) {
                    hooks_.before_mark(*this, &o);
                    at_ = o;
@@ -119,8 +115,10 @@ void ArithmeticRank::launch(const Launch& o) {
   setting.initial = [&](std::size_t output, std::int64_t element) {
     return hooks_.initial(at_, label(program_[o.outputs][output].buffer), element);
   };
-  math::compute(
-      program_, o, [&](BufferId b) { return memory(b); }, setting);
+  const math::Operands operands = math::operands_of(
+      program_, o, [&](BufferId b) { return memory(b); }, storage_);
+  const Kernel& kernel = program_[o.kernel];
+  calculator_.compute(kernel.operation, kernel.attributes, operands.in, operands.out, setting);
   hooks_.after_launch(*this, o);
 }
 
@@ -149,44 +147,46 @@ void ArithmeticRank::collective(const Collective& o) {
     return {};
   };
   const Bytes each = o.kind == CollectiveKind::AllReduce || o.kind == CollectiveKind::Broadcast ? o.size : part;
-  std::vector<std::vector<std::byte>> received(static_cast<std::size_t>(n));
+  const auto sends = [&](std::int32_t place) { return o.kind != CollectiveKind::Broadcast || place == 0; };
+  std::vector<math::Memory> received;
   std::vector<Message> messages;
   for (std::int32_t place = 0; place < n; ++place) {
     const Part sent = sent_to(place);
-    std::vector<std::byte>& from = received[static_cast<std::size_t>(place)];
-    if (o.kind != CollectiveKind::Broadcast || place == 0) from.resize(spread(each));
+    std::byte* const from = sends(place) ? received.emplace_back(math::memory_of(calculator_, spread(each))).get()
+                                         : received.emplace_back().get();
     std::byte* const mine = memory(o.in.buffer, sent.offset);
     if (place == me) {
-      if (sent.size > Bytes{}) std::memcpy(from.data(), mine, spread(each));
+      if (sent.size > Bytes{}) calculator_.copy(from, mine, spread(each));
       continue;
     }
     if (sent.size > Bytes{}) messages.push_back({Direction::Send, group.at(place), group.tag, mine, spread(sent.size)});
-    if (!from.empty()) messages.push_back({Direction::Receive, group.at(place), group.tag, from.data(), from.size()});
+    if (sends(place)) messages.push_back({Direction::Receive, group.at(place), group.tag, from, spread(each)});
   }
   world_.exchange(messages, std::string(name(o.kind)));
 
   if (!reduces(o.kind)) {
-    for (std::int32_t place = 0; place < n; ++place) {
-      const std::vector<std::byte>& from = received[static_cast<std::size_t>(place)];
-      if (from.empty()) continue;
-      std::memcpy(memory(o.out.buffer, o.kind == CollectiveKind::Broadcast ? out : out + part * place), from.data(),
-                  from.size());
-    }
+    for (std::int32_t place = 0; place < n; ++place)
+      if (sends(place))
+        calculator_.copy(memory(o.out.buffer, o.kind == CollectiveKind::Broadcast ? out : out + part * place),
+                         received[static_cast<std::size_t>(place)].get(), spread(each));
     return;
   }
   const Bytes to = o.kind == CollectiveKind::ReduceScatter && in_place ? in + part * me : out;
   const std::array result{row(memory(o.out.buffer, to), o.dtype, each)};
   std::vector<math::Array> inputs;
-  for (std::vector<std::byte>& from : received) inputs.push_back(row(from.data(), o.dtype, each));
+  for (const math::Memory& from : received) inputs.push_back(row(from.get(), o.dtype, each));
   const math::Setting setting{.storage = storage_};
+  const auto compute = [&](Operation operation, double attribute, std::span<const math::Array> in_arrays) {
+    calculator_.compute(operation, {attribute}, in_arrays, result, setting);
+  };
   if (o.reduction == Reduction::Largest) {
-    math::compute(Operation::Copy, {}, std::array{inputs.front()}, result, setting);
+    compute(Operation::Copy, 0, std::array{inputs.front()});
     for (std::size_t i = 1; i < inputs.size(); ++i)
-      math::compute(Operation::Maximum, {}, std::array{result.front(), inputs[i]}, result, setting);
+      compute(Operation::Maximum, 0, std::array{result.front(), inputs[i]});
     return;
   }
-  math::compute(Operation::Add, {}, inputs, result, setting);
-  if (o.reduction == Reduction::Average) math::compute(Operation::Scale, {1.0 / n}, result, result, setting);
+  compute(Operation::Add, 0, inputs);
+  if (o.reduction == Reduction::Average) compute(Operation::Scale, 1.0 / n, result);
 }
 
 void ArithmeticRank::exchange(const Exchange& o) {

@@ -1,8 +1,7 @@
 #include <cmath>
-#include <vector>
 
+#include "kernels/math/engine.hpp"
 #include "kernels/math/families.hpp"
-#include "kernels/math/walk.hpp"
 
 // Megatron's rotary positions (core/models/common/embeddings/rope_utils.py; TransformerEngine common/fused_rope/
 // fused_rope.cu): the dimensions that the table has angles for are turned, each with the one half of them away; the
@@ -11,62 +10,48 @@
 namespace tidemark::math {
 namespace {
 
-template <class Real>
-struct Angles {
-  std::int64_t width = 0;  ///< dimensions that are turned
-  std::vector<Real> cosine, sine;
-  std::vector<std::int64_t> rows;  ///< of each row that is turned, its row of angles
-};
+enum class Turn { Forward, Backward };
 
-template <class Real>
-Angles<Real> angles_of(const Call& c) {
-  const std::vector<Real> table = c.read<Real>(1);
-  Angles<Real> angles;
-  angles.width = c.sizes_in(1).back();
-  for (const Real angle : table) {
-    angles.cosine.push_back(std::cos(angle));
-    angles.sine.push_back(std::sin(angle));
-  }
+// Backward each angle's sine stands where its transpose has it.
+template <class Call>
+void turn(const Call& c, Turn way) {
+  using Real = typename Call::Real;
+  const Values<Real> x = c.read(0), table = c.read(1), cosine = c.room(table.count), sine = c.room(table.count);
+  c.each(table.count, [=] TIDEMARK_EVERYWHERE(std::int64_t i) {
+    cosine[i] = std::cos(table[i]);
+    sine[i] = std::sin(table[i]);
+  });
   const auto without_last = [](const Shape& sizes) { return Shape(sizes.begin(), sizes.end() - 1); };
-  angles.rows = broadcast_places(without_last(c.sizes_in(1)), without_last(c.sizes_in(0)));
-  return angles;
+  const Shape angles = without_last(c.sizes_in(1)), rows = without_last(c.sizes_in(0));
+  const Runs rows_of_angles(rows, broadcast_strides(angles, contiguous_strides(angles), rows));
+  const std::int64_t width = c.sizes_in(0).back(), turned = c.sizes_in(1).back(), half = turned / 2;
+  const bool forward = way == Turn::Forward;
+  c.each(elements_of(rows), [=] TIDEMARK_EVERYWHERE(std::int64_t r) {
+    const std::int64_t angle = rows_of_angles.offset(r) * turned;
+    Real* const row = &x[r * width];
+    for (std::int64_t i = 0; i < half; ++i) {
+      const std::int64_t a = angle + i, b = a + half;
+      const Real first = row[i], second = row[i + half];
+      row[i] = forward ? first * cosine[a] - second * sine[a] : first * cosine[a] + second * sine[b];
+      row[i + half] = forward ? second * cosine[b] + first * sine[b] : second * cosine[b] - first * sine[a];
+    }
+  });
+  c.write(0, x);
 }
 
 }  // namespace
 
-template <class Real>
-void RotaryPositions<Real>::rotary(const Call& c) {
-  const std::vector<Real> x = c.read<Real>(0);
-  const Angles<Real> angles = angles_of<Real>(c);
-  const std::size_t width = index(c.sizes_in(0).back()), half = index(angles.width / 2);
-  std::vector<Real> y = x;
-  for (std::size_t r = 0; r < angles.rows.size(); ++r)
-    for (std::size_t i = 0; i < half; ++i) {
-      const std::size_t first = r * width + i, second = first + half;
-      const std::size_t a = index(angles.rows[r] * angles.width) + i, b = a + half;
-      y[first] = x[first] * angles.cosine[a] - x[second] * angles.sine[a];
-      y[second] = x[second] * angles.cosine[b] + x[first] * angles.sine[b];
-    }
-  c.write(0, y);
+template <class Call>
+void RotaryPositions<Call>::rotary(const Call& c) {
+  turn(c, Turn::Forward);
 }
 
-template <class Real>
-void RotaryPositions<Real>::rotary_backward(const Call& c) {
-  const std::vector<Real> dy = c.read<Real>(0);
-  const Angles<Real> angles = angles_of<Real>(c);
-  const std::size_t width = index(c.sizes_in(0).back()), half = index(angles.width / 2);
-  std::vector<Real> dx = dy;
-  for (std::size_t r = 0; r < angles.rows.size(); ++r)
-    for (std::size_t i = 0; i < half; ++i) {
-      const std::size_t first = r * width + i, second = first + half;
-      const std::size_t a = index(angles.rows[r] * angles.width) + i, b = a + half;
-      dx[first] = dy[first] * angles.cosine[a] + dy[second] * angles.sine[b];
-      dx[second] = dy[second] * angles.cosine[b] - dy[first] * angles.sine[a];
-    }
-  c.write(0, dx);
+template <class Call>
+void RotaryPositions<Call>::rotary_backward(const Call& c) {
+  turn(c, Turn::Backward);
 }
 
-template struct RotaryPositions<float>;
-template struct RotaryPositions<double>;
+template struct RotaryPositions<FloatCall>;
+template struct RotaryPositions<DoubleCall>;
 
 }  // namespace tidemark::math

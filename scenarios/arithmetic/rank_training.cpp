@@ -49,13 +49,13 @@ RankTraining::RankTraining(const JobOutline& job, Rank rank)
       parameters_(job, place_),
       state_(training_state(job.lowering(), {place_, {rank}})) {}
 
-std::string RankTraining::run(World& world, math::Storage storage) {
+std::string RankTraining::run(World& world, math::Calculator& calculator, math::Storage storage) {
   const Program program = lower_role(job_.lowering(), {place_, {rank_}});
   Workload groups;
   groups.communicators = communicators_of(job_.lowering()).table;
   const std::vector<Group> mine = execute::groups_of(groups, rank_);
   ArithmeticRank its(
-      program, mine, world, storage,
+      program, mine, world, calculator, storage,
       {.initial = [this](const Mark& at, std::string_view tensor,
                          std::int64_t element) { return initial(at, tensor, element); },
        .before_mark = [this](const ArithmeticRank& run, const Mark*) { look(run); },

@@ -108,8 +108,7 @@ TEST(ContextParallel, ARingHoldsEveryStepUntilAllAreMerged) {
     EXPECT_EQ(role.first.context, rank);
     const Program program = lower_role(lowered.input, role);
     const auto of = [&](const std::string& tensor) {
-      return highest(program,
-                     [&](const auto& label, Category) { return label == "layers.0.attention." + tensor; });
+      return highest(program, [&](const auto& label, Category) { return label == "layers.0.attention." + tensor; });
     };
     EXPECT_EQ(of("kv"), 4 * kv);
     EXPECT_EQ(of("context"), output * (rank + 1) + output * (3 - rank) / 2 + output);  // and the merged one

@@ -255,7 +255,8 @@ TEST(ScenarioReader, LearnedPositionsBoundTheSequence) {
 
 TEST(ScenarioReader, ContextParallelRanksShareOutEverySequence) {
   const auto asked = [](const std::string& keys, const std::string& sequence = "8192") {
-    return problems({{"tensor = 8", "tensor = 4\n" + keys}, {"sequence_length = 8192", "sequence_length = " + sequence}});
+    return problems(
+        {{"tensor = 8", "tensor = 4\n" + keys}, {"sequence_length = 8192", "sequence_length = " + sequence}});
   };
   EXPECT_EQ(asked("context = 2"), "no problem");
   EXPECT_EQ(asked("context = 2\ncontext_kind = \"a2a\""), "no problem");
@@ -263,8 +264,9 @@ TEST(ScenarioReader, ContextParallelRanksShareOutEverySequence) {
   const auto says = [](const std::string& answer, const std::string& text) {
     EXPECT_NE(answer.find(text), std::string::npos) << answer;
   };
-  says(asked("context = 2", "8190"), "sequence_length = 8190 is not a multiple of 8: each of context = 2 ranks takes two "
-                                     "equal chunks, which tensor = 4 ranks spread\n  hint: 8184 or 8192 would");
+  says(asked("context = 2", "8190"),
+       "sequence_length = 8190 is not a multiple of 8: each of context = 2 ranks takes two "
+       "equal chunks, which tensor = 4 ranks spread\n  hint: 8184 or 8192 would");
   says(asked("context = 4\ncontext_kind = \"a2a\""),
        "context = 4 does not divide the 16 attention and 2 key/value heads of a rank\n  hint: 1 or 2 would");
   says(asked("context = 4\ncontext_kind = \"a2a+p2p\""),
