@@ -16,7 +16,8 @@ MessageRoute ring_route(const LoweringInput& input) {
 }  // namespace
 
 Communicators communicators_of(const LoweringInput& input) {
-  return communicators(input.layout, input.built.model.tied_embeddings,
+  const Model& model = input.built.model;
+  return communicators(input.layout, {.tied_embeddings = model.tied_embeddings, .experts = model.experts.has_value()},
                        input.runtime.collectives_alone ? Alone::Calls : Alone::Skips, ring_route(input));
 }
 

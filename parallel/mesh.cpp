@@ -110,11 +110,10 @@ std::int32_t replica(const Layout& layout, const Coordinates& at) {
 
 std::int32_t attention_place(const Layout& layout, std::int32_t context) { return context / layout.by_heads(); }
 
-Communicators communicators(const Layout& layout, bool tied_embeddings, Alone alone, MessageRoute ring) {
-  const Mesh mesh = dense_mesh(layout);
+Communicators communicators(const Layout& layout, SharedParts model, Alone alone, MessageRoute ring) {
+  const Mesh mesh = dense_mesh(layout), expert = expert_mesh(layout);
   const GroupAxis pipeline = mesh.along(axis::pp);
-  ensure(pipeline.size == 1 || pipeline == expert_mesh(layout).along(axis::pp),
-         "experts cut the ranks of a stage, and of no other");
+  ensure(pipeline.size == 1 || pipeline == expert.along(axis::pp), "experts cut the ranks of a stage, and of no other");
   const GroupAxis all{mesh.size(), 1, 1};
   const StagePlacement placement = layout.placement();
   const std::int32_t first = placement.place_of(0).rank, last = placement.place_of(placement.stages() - 1).rank;
@@ -152,9 +151,19 @@ Communicators communicators(const Layout& layout, bool tied_embeddings, Alone al
   if (layout.context > inner) add(made.context, "context", {{layout.context / inner, context.stride * inner, 1}});
   if (made.context.valid() && layout.context_kind != ContextKind::AllGather)
     made.table[made.context.index()].messages = ring;
-  if (tied_embeddings && first != last) add(made.embedding, "embedding", {ends});
+  if (model.tied_embeddings && first != last) add(made.embedding, "embedding", {ends});
+  if (model.experts) {
+    add(made.tensor_context, "tensor_context", mesh.along({axis::tp, axis::cp}));
+    add(made.expert, "expert", expert.along({axis::ep}));
+    add(made.expert_tensor, "expert_tensor", expert.along({axis::etp}));
+    add(made.expert_model, "expert_model", expert.along({axis::etp, axis::ep}));
+    add(made.expert_data, "expert_data", expert.along({axis::edp}));
+    if (layout.sharding == Sharding::None)
+      add(made.expert_norm, "expert_model_parallel", expert.along({axis::etp, axis::ep, axis::pp}));
+  }
   for (auto& [slot, communicator] : of_one) append(*slot, std::move(communicator));
   if (layout.sharding == Sharding::None) made.norm = made.model;
+  if (layout.sharding != Sharding::None) made.expert_norm = made.norm;
   return made;
 }
 

@@ -84,6 +84,14 @@ struct Communicators {
   CommSlot context;    ///< its ring, or what it gathers over
   CommSlot embedding;  ///< first and last stage, where they share the embedding's weight
 
+  // Where the model has experts.
+  CommSlot tensor_context;  ///< those who hold parts of one sequence: how many of its tokens each expert gets
+  CommSlot expert;          ///< tokens on their way to experts and back
+  CommSlot expert_tensor;   ///< tokens within an expert
+  CommSlot expert_model;    ///< all who hold a layer's experts together: how many tokens go where
+  CommSlot expert_data;     ///< gradients and parameters of experts
+  CommSlot expert_norm;     ///< their gradient norm
+
   std::vector<Communicator> table;  ///< by slot
 };
 
@@ -91,7 +99,11 @@ struct Communicators {
 /// as much memory as any; nothing goes through it.
 enum class Alone : std::uint8_t { Skips, Calls };
 
-[[nodiscard]] Communicators communicators(const Layout& layout, bool tied_embeddings, Alone alone = Alone::Skips,
+/// What decides, of a model, who talks to whom.
+struct SharedParts {
+  bool tied_embeddings = false, experts = false;
+};
+[[nodiscard]] Communicators communicators(const Layout& layout, SharedParts model, Alone alone = Alone::Skips,
                                           MessageRoute ring = MessageRoute::Pairs);
 
 }  // namespace tidemark::parallel

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "parallel/expert_routing.hpp"
 #include "parallel/namespace.hpp"
 #include "sim/base/dtype.hpp"
 
@@ -46,6 +47,7 @@ struct Train {
   AttentionKernel attention = AttentionKernel::Auto;
   CrossEntropy cross_entropy = CrossEntropy::Unfused;
   Recomputation recompute{};
+  ExpertRouting routing{};
   double hidden_dropout = 0;     ///< probability, of the embedding's output and of what each branch adds
   double attention_dropout = 0;  ///< probability, of attention's weights
   std::int32_t steps = 2;        ///< optimizer steps to lower: the first differs from the second, later ones repeat it

@@ -41,7 +41,19 @@ void refuse_endless_programs(const Scenario& s) {
 
 }  // namespace
 
+std::string not_lowered(const Model& model) {
+  if (model.experts && (model.experts->biases || model.experts->clamped_gate)) return "experts with biases";
+  if (model.latent) return "multi-head latent attention";
+  if (model.attention_sinks) return "attention sinks";
+  return model.next_tokens > 0 ? "multi-token prediction (num_nextn_predict_layers)" : "";
+}
+
 Scenario settled(Scenario scenario) {
+  if (const std::string what = not_lowered(scenario.model); !what.empty())
+    throw InputError(
+        Problem{.file = scenario.name,
+                .message = fmt::format("{} has {}, whose training cannot be simulated yet", scenario.model.name, what),
+                .hint = "explain --show model lists its parameters"});
   refuse_endless_programs(scenario);
   scenario.train.attention =
       settled_attention(scenario.train.attention, scenario.model, target_of(scenario.cluster),
@@ -89,7 +101,8 @@ Runtime runtime_of(const Scenario& scenario) {
                         .capped_scores = scenario.model.attention_softcap > 0,
                         .overlap_gradients = r.overlap_gradients,
                         .deterministic = r.deterministic,
-                        .eager = r.eager},
+                        .eager = r.eager,
+                        .experts = r.experts},
                        target_of(scenario.cluster));
 }
 

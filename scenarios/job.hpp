@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -46,7 +47,11 @@ struct Job : JobOutline {
   Workload timed;  ///< what runs on the clock: the outline's programs
 };
 
-/// The scenario with what it leaves to its device decided. Throws InputError where its programs would be too long.
+/// What of a model no program can be written of yet, as its config.json calls it; empty where there is nothing.
+[[nodiscard]] std::string not_lowered(const Model& model);
+
+/// The scenario with what it leaves to its device decided. Throws InputError where it cannot be lowered, or its
+/// programs would be too long.
 [[nodiscard]] Scenario settled(Scenario scenario);
 
 /// The habits of the framework that runs the scenario, and what they make of its model. Attention has to be settled.

@@ -3,18 +3,12 @@
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
-#include <thread>
 
 #include <fmt/format.h>
 
 namespace tidemark::execute {
 namespace {
 
-void check_nccl(ncclResult_t code, const char* call) {
-  if (code != ncclSuccess) throw std::runtime_error(fmt::format("{} failed: {}", call, ncclGetErrorString(code)));
-}
-
-constexpr std::int32_t unique_id_tag = 3;
 constexpr StreamId compute{0};
 
 }  // namespace
@@ -109,19 +103,7 @@ void CudaBackend::connect(const Program& program, const std::vector<Group>& grou
     world_.barrier();
     communicators_.push_back(nullptr);
     if (group.size() > 1) {
-      ncclUniqueId id;
-      std::vector<Message> messages;
-      if (group.me == 0) {
-        check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
-        for (std::int64_t place = 1; place < group.size(); ++place)
-          messages.push_back({Direction::Send, group.at(place), unique_id_tag, &id, sizeof id});
-      } else {
-        messages.push_back({Direction::Receive, group.at(0), unique_id_tag, &id, sizeof id});
-      }
-      world_.exchange(messages, "an NCCL id");
-      check_nccl(
-          ncclCommInitRank(&communicators_.back(), static_cast<int>(group.size()), id, static_cast<int>(group.me)),
-          "ncclCommInitRank");
+      communicators_.back() = make_communicator(world_, group);
       const auto once = [&](const Collective& call) {
         if (call.comm == slot) call_once(slot, group, call.kind, parts_of(program, call, group.size(), device_scale));
       };
@@ -343,16 +325,7 @@ void CudaBackend::wait(StreamId on, EventId event) {
 void CudaBackend::sync(EventId event) { wait_for(events_[event.index()], "the device"); }
 
 void CudaBackend::wait_for(cudaEvent_t event, const std::string& doing) {
-  const auto until = std::chrono::steady_clock::now() + time_limit_;
-  for (;;) {
-    const cudaError_t state = cudaEventQuery(event);
-    if (state == cudaSuccess) return;
-    if (state != cudaErrorNotReady) check_cuda(state, "cudaEventQuery");
-    world_.listen();
-    if (std::chrono::steady_clock::now() > until)
-      world_.report_failure(fmt::format("waited {} s for {}", time_limit_.count(), doing));
-    std::this_thread::yield();
-  }
+  execute::wait_for(world_, event, time_limit_, doing);
 }
 
 void CudaBackend::finish() {

@@ -1,6 +1,7 @@
 #include "kernels/math/device_calculator.hpp"
 
 #include "kernels/math/detail/device_engine.hpp"
+#include "kernels/math/elements.hpp"
 #include "kernels/math/engine.hpp"
 
 namespace tidemark::math {
@@ -25,6 +26,11 @@ class DeviceCalculator final : public Calculator {
     compute_on(engine_, operation, attributes, inputs, outputs, setting);
     engine_.finish();
   }
+  [[nodiscard]] bool all_numbers(const Array& array, Storage storage) override {
+    const bool all = math::all_numbers(engine_, array, storage);
+    engine_.done();
+    return all;
+  }
 
  private:
   DeviceEngine engine_;
@@ -32,6 +38,9 @@ class DeviceCalculator final : public Calculator {
 
 }  // namespace
 
-std::unique_ptr<Calculator> device_calculator() { return std::make_unique<DeviceCalculator>(); }
+std::unique_ptr<Calculator> device_calculator(int device) {
+  check_cuda(cudaSetDevice(device), "cudaSetDevice");
+  return std::make_unique<DeviceCalculator>();
+}
 
 }  // namespace tidemark::math

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "kernels/math/engine.hpp"
 #include "kernels/math/half.hpp"
@@ -26,15 +27,17 @@ struct Plain {
   static TIDEMARK_EVERYWHERE Float value(Float bits) { return bits; }
   static TIDEMARK_EVERYWHERE Float bits(auto value) { return static_cast<Float>(value); }
 };
+template <class Integer>
 struct Whole {
-  using Bits = std::int64_t;
-  static TIDEMARK_EVERYWHERE std::int64_t value(std::int64_t bits) { return bits; }
-  static TIDEMARK_EVERYWHERE std::int64_t bits(std::int64_t value) { return value; }
-  static TIDEMARK_EVERYWHERE std::int64_t bits(double value) {
-    // What no int64 holds, NaN for one, is its smallest, as the processor does.
-    return std::fabs(value) < 0x1p63 ? static_cast<std::int64_t>(value) : INT64_MIN;
+  using Bits = Integer;
+  static constexpr Bits least = std::numeric_limits<Bits>::min();
+  static TIDEMARK_EVERYWHERE std::int64_t value(Bits bits) { return bits; }
+  static TIDEMARK_EVERYWHERE Bits bits(std::int64_t value) { return static_cast<Bits>(value); }
+  static TIDEMARK_EVERYWHERE Bits bits(double value) {
+    // What the type does not hold, NaN for one, is its smallest, as the processor does.
+    return std::fabs(value) < -static_cast<double>(least) ? static_cast<Bits>(value) : least;
   }
-  static TIDEMARK_EVERYWHERE std::int64_t bits(float value) { return bits(static_cast<double>(value)); }
+  static TIDEMARK_EVERYWHERE Bits bits(float value) { return bits(static_cast<double>(value)); }
 };
 struct Truth {
   using Bits = std::uint8_t;
@@ -53,22 +56,27 @@ void with_elements(DType dtype, Storage storage, Use&& use) {
       return wide ? use(Plain<double>{}) : use(Fp16{});
     case DType::FP32:
       return wide ? use(Plain<double>{}) : use(Plain<float>{});
+    case DType::INT32:
+      return use(Whole<std::int32_t>{});
     case DType::INT64:
-      return use(Whole{});
+      return use(Whole<std::int64_t>{});
     case DType::BOOL:
       return use(Truth{});
   }
 }
 
 template <class Element>
+TIDEMARK_EVERYWHERE auto value_at(const std::byte* place) {
+  typename Element::Bits bits;
+  std::memcpy(&bits, place, sizeof bits);
+  return Element::value(bits);
+}
+
+template <class Element>
 struct Load {
   template <class Value>
   TIDEMARK_EVERYWHERE void operator()(std::byte* from, std::int64_t distance, std::int64_t count, Value* to) const {
-    for (std::int64_t i = 0; i < count; ++i) {
-      typename Element::Bits bits;
-      std::memcpy(&bits, from + i * distance, sizeof bits);
-      to[i] = static_cast<Value>(Element::value(bits));
-    }
+    for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<Value>(value_at<Element>(from + i * distance));
   }
 };
 template <class Element>
@@ -94,6 +102,23 @@ void move(Engine& engine, const Array& array, std::int64_t apart, const Runs& ru
         move(place, side_by_side, count, values.first + element);
       else
         move(place, stride * apart, count, values.first + element);
+    });
+  });
+}
+
+// Leaves a mark where there is one.
+template <class Element, class Engine>
+void look_for_nan(Engine& engine, const Array& array, std::int64_t apart, Values<std::int64_t> found) {
+  const Runs runs(array.view.sizes, array.view.strides);
+  const std::byte* const first = array.first;
+  engine.ranges(elements_of(array.view.sizes), [=] TIDEMARK_EVERYWHERE(std::int64_t begin, std::int64_t end) {
+    runs.walk(begin, end, [&](std::int64_t, std::int64_t offset, std::int64_t count, std::int64_t stride) {
+      bool wrong = false;  // without an early end the loop is vectorized
+      for (std::int64_t i = 0; i < count; ++i) {
+        const auto value = value_at<Element>(first + (offset + i * stride) * apart);
+        wrong |= value != value;
+      }
+      if (wrong) found[0] = 1;
     });
   });
 }
@@ -132,6 +157,21 @@ void write(Engine& engine, const Array& array, Storage storage, Values<Value> va
   });
 }
 
+template <class Engine>
+bool all_numbers(Engine& engine, const Array& array, Storage storage) {
+  const View& view = array.view;
+  if (view.dtype == DType::INT64 || view.dtype == DType::BOOL) return true;
+  std::int64_t any = 0;
+  const Values<std::int64_t> found = room_of<std::int64_t>(engine, 1);
+  engine.copy(found.first, &any, sizeof any);
+  with_elements(view.dtype, storage, [&](auto element) {
+    look_for_nan<decltype(element)>(engine, array, bytes_apart(array, storage), found);
+  });
+  engine.copy(&any, found.first, sizeof any);
+  return any == 0;
+}
+
+template bool all_numbers(ThisEngine&, const Array&, Storage);
 template Values<float> read(ThisEngine&, const Array&, Storage, const Shape&);
 template Values<double> read(ThisEngine&, const Array&, Storage, const Shape&);
 template Values<std::int64_t> read(ThisEngine&, const Array&, Storage, const Shape&);

@@ -93,6 +93,7 @@ Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settin
                                : cublas_workspace(settings.cublas_workspace_config, target);
   // Megatron-Bridge models/gemma/gemma2_provider.py Gemma2DotProductAttention: scores in the GlobalMemoryBuffer "mpu".
   runtime.persistent_scores = settings.capped_scores;
+  runtime.experts = settings.experts;
   if (settings.local_layers) {
     // core/models/gpt/gpt_layer_specs.py get_gpt_layer_local_spec: norms of their own, linears of
     // core/tensor_parallel/layers.py, attention of core/transformer/dot_product_attention.py.

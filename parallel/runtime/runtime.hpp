@@ -22,6 +22,16 @@ enum class DummyGradient : std::uint8_t {
 /// How torch.optim calls its kernels: for all parameters at once, one after the other, or in one kernel.
 enum class OptimizerKernels : std::uint8_t { Foreach, ForLoop, Fused };
 
+/// How a framework's mixture of experts goes about it.
+struct ExpertHabits {
+  bool grouped_linears = true;      ///< all of a rank's experts in one autograd function, not one MLP after another
+  bool fused_permutation = false;   ///< rows are moved by kernels of their own, not by PyTorch's
+  bool fp32_router = false;         ///< logits and probabilities are fp32
+  bool balances_loads = true;       ///< an auxiliary loss of the router's scores
+  bool balances_sequences = false;  ///< … of each sequence by itself
+  bool operator==(const ExpertHabits&) const = default;
+};
+
 /// What users of plain PyTorch and transformers set.
 struct EagerSettings {
   OptimizerKernels optimizer = OptimizerKernels::Foreach;
@@ -108,6 +118,7 @@ struct Runtime {
   Bytes gemm_workspace;        ///< of the library behind the layers' linears; allocated at the first one
   Bytes blas_workspace;        ///< of the framework's own GEMMs (the LM head); one per thread that calls one
   std::vector<Bytes> scalars;  ///< small tensors that live as long as the job
+  ExpertHabits experts;
 };
 
 /// What users set that changes what a runtime allocates.
@@ -122,6 +133,7 @@ struct RuntimeSettings {
   bool overlap_gradients = false;  ///< reduce gradients bucket by bucket during backward
   bool deterministic = false;      ///< only deterministic kernels
   EagerSettings eager{};
+  ExpertHabits experts{};
 };
 
 /// Megatron-LM core with TransformerEngine.

@@ -17,8 +17,8 @@ Tensor unary(Session& s, std::string_view name, const Computation& what, const T
 // autocast_mode.h: operations that run in fp32.
 Tensor in_fp32(Session& s, const Tensor& x) { return s.autocast ? to(s, x, DType::FP32) : x; }
 
-// Type promotion among floating-point tensors that have dimensions.
-DType promoted(DType a, DType b) { return a == b ? a : DType::FP32; }
+// Type promotion among tensors that have dimensions: of floating-point ones, and of one with a mask.
+DType promoted(DType a, DType b) { return a == b || b == DType::BOOL ? a : DType::FP32; }
 
 // An output laid out as an elementwise operation does it.
 Tensor laid_out_as(Session& s, std::string_view name, Operands operands, DType dtype) {
@@ -124,18 +124,19 @@ Tensor relu(Session& s, const Tensor& x) {
   return activated(s, {"relu", "relu_gradient", Operation::Relu, Operation::ReluBackward, Saves::Output}, x);
 }
 
-Tensor gelu(Session& s, const Tensor& x) {
+Tensor gelu(Session& s, const Tensor& x, Approximate approximate) {
+  const Attributes attributes{approximate == Approximate::Tanh ? 1.0 : 0.0};
   auto node = s.node({&x});
   Saved saved;
   if (node) saved = s.save(x);
   const Tensor no_bias;
   Tensor out = laid_out_as(s, "gelu", {&x}, x.dtype);
-  s.launch(Operation::Gelu, {x, no_bias}, {out});
+  s.launch({Operation::Gelu, attributes}, {x, no_bias}, {out});
   if (node)
-    node->apply = [&s, saved, no_bias](const Gradients& g) {
+    node->apply = [&s, saved, no_bias, attributes](const Gradients& g) {
       const Tensor in = s.unpack(saved);
       Tensor made = laid_out_as(s, "gelu_gradient", {&g.front(), &in}, g.front().dtype);
-      s.launch(Operation::GeluBackward, {g.front(), in, no_bias}, {made});
+      s.launch({Operation::GeluBackward, attributes}, {g.front(), in, no_bias}, {made});
       return Gradients{std::move(made)};
     };
   return with(std::move(out), std::move(node));

@@ -40,7 +40,9 @@ namespace tidemark::parallel::torch {
 [[nodiscard]] Tensor rsqrt(Session& s, const Tensor& x);
 [[nodiscard]] Tensor tanh(Session& s, const Tensor& x);
 [[nodiscard]] Tensor silu(Session& s, const Tensor& x);
-[[nodiscard]] Tensor gelu(Session& s, const Tensor& x);
+/// torch.nn.functional.gelu's argument of that name.
+enum class Approximate : std::uint8_t { None, Tanh };
+[[nodiscard]] Tensor gelu(Session& s, const Tensor& x, Approximate approximate);
 [[nodiscard]] Tensor relu(Session& s, const Tensor& x);
 /// x itself where the probability is 0.
 [[nodiscard]] Tensor dropout(Session& s, const Tensor& x, double probability);
@@ -58,8 +60,10 @@ namespace tidemark::parallel::torch {
 [[nodiscard]] Tensor linear(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias);
 /// x W + b, with the weight laid out inputs by outputs (transformers' Conv1D).
 [[nodiscard]] Tensor conv1d(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias);
-/// FlashAttention-2: batch, heads, sequence, width of a head; fewer heads of keys and values will do.
-[[nodiscard]] Tensor flash_attention(Session& s, const Tensor& q, const Tensor& k, const Tensor& v, double dropout);
+/// FlashAttention-2: batch, heads, sequence, width of a head; fewer heads of keys and values will do. A query sees the
+/// last `window` keys; 0: all up to its own.
+[[nodiscard]] Tensor flash_attention(Session& s, const Tensor& q, const Tensor& k, const Tensor& v, double dropout,
+                                     std::int64_t window = 0);
 /// The memory-efficient kernel: the same; `bias` is added to the scores where it is defined.
 [[nodiscard]] Tensor efficient_attention(Session& s, const Tensor& q, const Tensor& k, const Tensor& v,
                                          const Tensor& bias, double dropout);

@@ -44,8 +44,11 @@ AttentionShape shape_of(const Tensor& q, const Tensor& k) {
   return {q.sizes[0], q.sizes[2], q.sizes[1], k.sizes[1], q.sizes[3], q.dtype};
 }
 
-Attributes attributes_of(const AttentionShape& shape, bool causal, double dropout) {
-  return {1 / std::sqrt(static_cast<double>(shape.head_dim)), causal ? 1.0 : 0.0, dropout};
+// What a query sees, as the operation has it: all keys, those up to its own, or so many of them.
+constexpr std::int64_t all_keys = 0, own_and_before = 1;
+
+Attributes attributes_of(const AttentionShape& shape, std::int64_t causal, double dropout) {
+  return {1 / std::sqrt(static_cast<double>(shape.head_dim)), static_cast<double>(causal), dropout};
 }
 
 std::int64_t parts(std::int64_t whole, std::int64_t part) { return (whole + part - 1) / part; }
@@ -74,13 +77,14 @@ std::int64_t key_parts(const AttentionShape& shape, std::int64_t multiprocessors
 
 }  // namespace
 
-Tensor flash_attention(Session& s, const Tensor& query, const Tensor& key, const Tensor& value, double probability) {
+Tensor flash_attention(Session& s, const Tensor& query, const Tensor& key, const Tensor& value, double probability,
+                       std::int64_t window) {
   const Tensor v = operand(s, value), k = operand(s, key), q = operand(s, query);
   auto node = s.node({&q, &k, &v});
   Saved saved_q, saved_k, saved_v;
   if (node) saved_q = s.save(q), saved_k = s.save(k), saved_v = s.save(v);
   const AttentionShape shape = shape_of(q, k);
-  const Attributes attributes = attributes_of(shape, true, probability);
+  const Attributes attributes = attributes_of(shape, std::max(window, own_and_before), probability);
   Tensor out = like(s, q, "attention");
   const Tensor lse = s.empty({shape.batch, shape.heads, shape.sequence}, DType::FP32, "attention_lse");
   std::vector<Tensor> partial;
@@ -199,7 +203,7 @@ Tensor efficient_attention(Session& s, const Tensor& query, const Tensor& key, c
   if (node && bias.defined()) saved_bias = s.save(bias);
   if (node) saved_k = s.save(k), saved_q = s.save(q), saved_v = s.save(v);
   const AttentionShape shape = shape_of(q, k);
-  const Attributes attributes = attributes_of(shape, !bias.defined(), probability);
+  const Attributes attributes = attributes_of(shape, bias.defined() ? all_keys : own_and_before, probability);
   // attention.cu: with dropout, seed and offset lie in the host's memory; without, they are tensors that nobody reads.
   std::vector<Tensor> random(2);
   if (probability == 0)

@@ -127,6 +127,13 @@ void Process::collective(CommSlot comm, const CollectiveOp& call, Operand in, Op
   program.collective(comm, call, in, out, size, stream);
 }
 
+void Process::collective(CommSlot comm, const CollectiveOp& call, Operand in, Operand out, const MatrixRow& row) {
+  if (!shared(comm)) return;
+  ensure_created(comm);
+  use(in.buffer), use(out.buffer);
+  program.collective(comm, call, in, out, row);
+}
+
 void Process::unchecked_collective(CommSlot comm, const CollectiveOp& call, Operand in, Operand out, Bytes size) {
   if (comm.valid()) ensure_created(comm);
   collective(comm, call, in, out, size);

@@ -89,6 +89,8 @@ class Process {
   /// A collective of my group. Nothing happens in a group of one.
   void collective(CommSlot comm, const CollectiveOp& call, Operand in, Operand out, Bytes size,
                   StreamId stream = compute_stream);
+  /// An uneven one.
+  void collective(CommSlot comm, const CollectiveOp& call, Operand in, Operand out, const MatrixRow& row);
   /// The same where the framework does not look at the group's size first: a group of one still gets its communicator.
   void unchecked_collective(CommSlot comm, const CollectiveOp& call, Operand in, Operand out, Bytes size);
   /// The same beside what the compute stream does next; `join` makes that stream wait for it.

@@ -5,8 +5,11 @@
 #include <optional>
 #include <variant>
 
-#include "kernels/execute/mutation.hpp"
+#include <fmt/format.h>
+
+#include "kernels/execute/meaning_mutation.hpp"
 #include "scenarios/arithmetic/seeds.hpp"
+#include "scenarios/io/input_error.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -39,28 +42,59 @@ std::int64_t last_write(const ArithmeticRank& run, const StateTensor& tensor) {
   return 0;
 }
 
+// Plain PyTorch's loop adds up what micro-batches come to, and replicas average them: one rank comes to the same where
+// it takes theirs together.
+Replicas replicas_of(const JobOutline& job) { return job.runtime.eager ? Replicas::Together : Replicas::InTurn; }
+
 }  // namespace
 
-RankTraining::RankTraining(const JobOutline& job, Rank rank)
+RankTraining::RankTraining(const JobOutline& job, Rank rank, const JobOutline& asked)
     : job_(job),
       rank_(rank),
       place_(coordinates(job.scenario.layout, rank)),
-      micro_batches_(micro_batches_of(job.scenario.train, job.scenario.layout)),
+      draws_(job.scenario.layout, job.scenario.train, replicas_of(job), place_),
       parameters_(job, place_),
-      state_(training_state(job.lowering(), {place_, {rank}})) {}
+      program_(lower_role(job.lowering(), {place_, {rank}})),
+      groups_(groups_of(Workload{{}, {}, communicators_of(job.lowering()).table}, rank)),
+      state_(training_state(job.lowering(), {place_, {rank}})),
+      tokens_(routed_tokens(asked.scenario)),
+      choices_(choices_of(asked.scenario)) {}
+
+// Tokens of a rank, and of a rank alone those of as many: rows of the sequence are cut into parts that follow each
+// other.
+std::int64_t RankTraining::expert_of(std::int64_t token, std::int64_t choice) const {
+  return chosen_expert(choices_, tokens_, token % tokens_, choice);
+}
+
+std::string RankTraining::spoil(Mutation mutation) {
+  Workload workload;
+  workload.communicators = communicators_of(job_.lowering()).table;
+  for (Rank rank{0}; rank.value < job_.scenario.gpus; ++rank.value) {
+    workload.programs.push_back(lower_role(job_.lowering(), {coordinates(job_.scenario.layout, rank), {rank}}));
+    workload.program_of_rank.push_back(rank.value);
+  }
+  std::optional<WrongMeaning> wrong = with_wrong_meaning(workload, rank_, mutation);
+  if (!wrong)
+    throw InputError(Problem{.file = "--mutate",
+                             .message = fmt::format("{} finds nothing to spoil in this job", name(mutation)),
+                             .hint = "more ranks, axes, biases or recomputation give it something"});
+  program_ = std::move(wrong->program);
+  groups_ = std::move(wrong->groups);
+  return std::move(wrong->what);
+}
 
 std::string RankTraining::run(World& world, math::Calculator& calculator, math::Storage storage) {
-  const Program program = lower_role(job_.lowering(), {place_, {rank_}});
-  Workload groups;
-  groups.communicators = communicators_of(job_.lowering()).table;
-  const std::vector<Group> mine = execute::groups_of(groups, rank_);
   ArithmeticRank its(
-      program, mine, world, calculator, storage,
+      program_, groups_, world, calculator, storage,
       {.initial = [this](const Mark& at, std::string_view tensor,
                          std::int64_t element) { return initial(at, tensor, element); },
+       .route = [this](const Mark&, std::int64_t token, std::int64_t choice) { return expert_of(token, choice); },
+       .draws = [this](const ArithmeticRank& run, const Launch& launch,
+                       math::Setting& setting) { describe_draws(run, launch, setting); },
        .before_mark = [this](const ArithmeticRank& run, const Mark*) { look(run); },
        .after_launch = [this](const ArithmeticRank& run, const Launch& launch) { note_loss(run, launch); }});
   its.run();
+  wrong_ = its.wrong();
   return std::move(found_);
 }
 
@@ -76,17 +110,19 @@ double RankTraining::initial(const Mark& at, std::string_view tensor, std::int64
 
 double RankTraining::of_batch(const Mark& at, std::string_view tensor, std::int64_t element) const {
   const Train& train = job_.scenario.train;
-  const std::int64_t data = job_.scenario.layout.data, micro_batch = std::max(at.micro_batch, 0);
-  // Plain PyTorch's loop adds up what micro-batches come to, and replicas average them: one rank comes to the same
-  // where it takes theirs together.
-  const std::int64_t of_step = micro_batches_ * data, tokens = train.micro_batch * train.sequence_length;
-  const std::int64_t its =
-      job_.runtime.eager ? micro_batch * data + place_.data : place_.data * micro_batches_ + micro_batch;
-  const std::int64_t token = (at.step * of_step + its) * tokens + element;
+  const BatchPart its = draws_.batch(std::max(at.micro_batch, 0));
+  const std::int64_t of_step = train.global_batch * train.sequence_length, tokens = train.tokens();
+  const std::int64_t token = at.step * of_step + (its.micro_batch * its.parts + its.part) * tokens + element;
   if (tensor == "batch.tokens" || tensor == "batch.input_ids" || tensor == "batch.labels")
     return std::floor(uniform(tensor, token) * static_cast<double>(job_.scenario.model.vocabulary));
   if (tensor == "batch.position_ids") return static_cast<double>(element % train.sequence_length);
   return tensor == "batch.loss_mask" ? 1 : 0;
+}
+
+void RankTraining::describe_draws(const ArithmeticRank& run, const Launch& launch, math::Setting& setting) const {
+  const Program& program = run.program();
+  draws_.describe(program, program[launch.kernel], run.at(), run.label(program[launch.outputs].front().buffer),
+                  setting);
 }
 
 void RankTraining::look(const ArithmeticRank& run) {

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "kernels/execute/arithmetic_rank.hpp"
+#include "kernels/execute/mutation.hpp"
+#include "scenarios/arithmetic/draws.hpp"
 #include "scenarios/arithmetic/findings.hpp"
 #include "scenarios/arithmetic/rank_parameters.hpp"
 #include "scenarios/job.hpp"
@@ -15,15 +17,22 @@ namespace tidemark::scenarios {
 /// The training of one rank: what its program starts from, and what it comes to.
 class RankTraining {
  public:
-  RankTraining(const JobOutline& job, Rank rank);
+  /// `asked`: whose ranks decide which tokens go to which experts.
+  RankTraining(const JobOutline& job, Rank rank, const JobOutline& asked);
 
+  /// Makes something wrong, on all ranks alike, and says what. Throws InputError where there is nothing to spoil.
+  std::string spoil(Mutation mutation);
   /// Runs the rank's program where the calculator has its memory, from and to which the world carries numbers, and says
   /// what it left, in the order in which it was looked at.
   [[nodiscard]] std::string run(World& world, math::Calculator& calculator, math::Storage storage);
+  /// What the run read that nobody wrote, or that was freed; empty where there was none.
+  [[nodiscard]] const std::string& wrong() const { return wrong_; }
 
  private:
   [[nodiscard]] double initial(const Mark& at, std::string_view tensor, std::int64_t element) const;
+  [[nodiscard]] std::int64_t expert_of(std::int64_t token, std::int64_t choice) const;
   [[nodiscard]] double of_batch(const Mark& at, std::string_view tensor, std::int64_t element) const;
+  void describe_draws(const ArithmeticRank& run, const Launch& launch, math::Setting& setting) const;
   void look(const ArithmeticRank& run);
   void note_loss(const ArithmeticRank& run, const Launch& launch);
   void note(const ArithmeticRank& run, const StateMoment& moment);
@@ -31,12 +40,16 @@ class RankTraining {
   const JobOutline& job_;
   Rank rank_;
   Coordinates place_;
-  std::int64_t micro_batches_;
+  Draws draws_;
   RankParameters parameters_;
+  Program program_;
+  std::vector<Group> groups_;
   TrainingState state_;
-  std::size_t marks_ = 0;  // met so far
-  std::size_t next_ = 0;   // moment of the state
-  std::string found_;
+  std::int64_t tokens_;                // that one rank of the asked job routes
+  std::vector<std::int64_t> choices_;  // of these, for each expert
+  std::size_t marks_ = 0;              // met so far
+  std::size_t next_ = 0;               // moment of the state
+  std::string found_, wrong_;
 };
 
 }  // namespace tidemark::scenarios

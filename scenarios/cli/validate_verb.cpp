@@ -18,6 +18,7 @@
 #include "kernels/execute/mpi_world.hpp"
 #include "kernels/execute/process_memory.hpp"
 #include "scenarios/arithmetic/check_math.hpp"
+#include "scenarios/arithmetic/math_work.hpp"
 #include "scenarios/cli/arguments.hpp"
 #include "scenarios/cli/detail/usage.hpp"
 #include "scenarios/cli/detail/verbs.hpp"
@@ -40,8 +41,8 @@ struct Asked {
   std::int64_t time_limit = 60;
   std::string back_end = "host";
   std::string job;
-  bool math = false;
-  std::string command;  ///< the whole line
+  bool math = false, no_math = false;  ///< neither: where it is little work
+  std::string command;                 ///< the whole line
 };
 
 Mutation asked_mutation(const std::string& name) {
@@ -52,21 +53,19 @@ Mutation asked_mutation(const std::string& name) {
   return static_cast<Mutation>(found - mutation_names.begin());
 }
 
-// Becomes the program that runs jobs on GPUs; returns only where that cannot be.
-int become_device_run(const Asked& asked) {
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "tidemark_gpu";
+void hold_to_arithmetic(const Scenario& scenario, const std::string& file) {
+  if (const std::string beyond = beyond_arithmetic(settled(scenario)); !beyond.empty())
+    refuse(file, "--math does not follow " + beyond.substr(0, beyond.find('\n')), beyond.substr(beyond.find('\n') + 1));
+}
+
+// Becomes a program beside this one that runs on GPUs; returns only where that cannot be.
+int become(const std::string& name, std::vector<std::string> words, const Asked& asked) {
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / name;
   if (!std::filesystem::exists(program))
     refuse("--back-end", "this build has no GPU back end",
-           "install the CUDA toolkit with nvcc and NCCL, then scripts/setup --target tidemark_gpu");
-  const Scenario scenario = read_scenario(asked.scenario, data_root());
-  check_outputs({{"--json", asked.json}}, files_behind(asked.scenario));
-  std::string path = (std::filesystem::temp_directory_path() / "tidemark-job-XXXXXX").string();
-  const int file = mkstemp(path.data());
-  if (file < 0) refuse("--back-end", "cannot write a job to " + path, "set TMPDIR to a folder that can be written to");
-  close(file);
-  write_file(path, [&](std::ostream& out) { out << device_job_text(scenario); });
-  const std::string limit = std::to_string(asked.time_limit);
-  std::vector<std::string> words{program.string(), path, "--discard-job", "--time-limit", limit};
+           "install the CUDA toolkit with nvcc and NCCL, then scripts/setup --target " + name);
+  words.insert(words.begin(), program.string());
+  words.insert(words.end(), {"--time-limit", std::to_string(asked.time_limit)});
   if (!asked.json.empty()) words.insert(words.end(), {"--results", asked.json});
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -79,9 +78,19 @@ int become_device_run(const Asked& asked) {
 int run_on_devices(const Asked& asked) {
   if (asked.scale != 1) refuse("--scale", "divides pages of host memory", "leave it out with --back-end cuda");
   if (asked.mutation != "none") refuse("--mutate", "is there for the host back end", "leave it out");
-  if (asked.math) refuse("--math", "is there for the host back end", "leave it out");
   if (asked.json == "-") refuse("--json", "goes to a file with --back-end cuda", "give it a name");
-  return become_device_run(asked);
+  const Scenario scenario = read_scenario(asked.scenario, data_root());
+  check_outputs({{"--json", asked.json}}, files_behind(asked.scenario));
+  if (asked.math) {
+    hold_to_arithmetic(scenario, asked.scenario);
+    return become("tidemark_gpu_math", {asked.scenario, "--data", data_root().string()}, asked);
+  }
+  std::string path = (std::filesystem::temp_directory_path() / "tidemark-job-XXXXXX").string();
+  const int file = mkstemp(path.data());
+  if (file < 0) refuse("--back-end", "cannot write a job to " + path, "set TMPDIR to a folder that can be written to");
+  close(file);
+  write_file(path, [&](std::ostream& out) { out << device_job_text(scenario); });
+  return become("tidemark_gpu", {path, "--discard-job"}, asked);
 }
 
 // What the input's mistakes are on this rank, if `work` finds any.
@@ -93,6 +102,16 @@ std::string mistakes_of(const std::string& scenario, Work&& work) {
     return with_file(error, scenario).what();
   }
   return {};
+}
+
+// Why the model is not trained with real numbers; empty where it is.
+std::string why_without_math(const Asked& asked, const Scenario& scenario) {
+  if (asked.math) return {};
+  if (asked.no_math) return "--no-math";
+  if (asked.mutation != "none") return "something is wrong on purpose (--math has them all the same)";
+  const std::string beyond = beyond_arithmetic(scenario);
+  return beyond.empty() ? too_much_arithmetic(work_of(scenario))
+                        : "they do not follow " + beyond.substr(0, beyond.find('\n'));
 }
 
 // Ranks do not know which of them is the first before MPI is up. They may not all find the same mistakes: files of one
@@ -113,19 +132,22 @@ int run_on(World& world, const Asked& asked) {
       refuse(asked.scenario, fmt::format("the job has {} ranks, and mpirun started {}", scenario.gpus, world.size()),
              fmt::format("mpirun -np {} scripts/tidemark validate …", scenario.gpus));
     if (speaks) check_outputs({{"--json", asked.json}}, files_behind(asked.scenario));
-    if (const std::string beyond = asked.math ? beyond_arithmetic(settled(scenario)) : ""; !beyond.empty())
-      refuse(asked.scenario, "--math does not follow " + beyond.substr(0, beyond.find('\n')),
-             beyond.substr(beyond.find('\n') + 1));
+    if (is_of_meaning(options.mutation) && !asked.math)
+      refuse("--mutate", fmt::format("only real numbers show {}", asked.mutation), "add --math");
+    if (asked.math) hold_to_arithmetic(scenario, asked.scenario);
   });
   if (!agreed(misread)) return bad_input;
 
   std::string agrees;
   // What it refuses, it refuses on all ranks.
   const std::string refused = mistakes_of(asked.scenario, [&] {
+    const bool predicts = spoils_prediction(options.mutation);
+    const Mutation in_numbers = predicts ? Mutation::None : options.mutation;
     Validation validation = validate(scenario, world, options);
-    if (asked.math)
+    validation.without_math = world.broadcast(speaks ? why_without_math(asked, settled(scenario)) : "");
+    if (validation.without_math.empty())
       for (const math::Storage storage : {math::Storage::Wide, math::Storage::Native})
-        validation.math.push_back(check_math(scenario, world, storage));
+        validation.math.push_back(check_math(scenario, world, storage, in_numbers));
     if (!speaks) return;
     agrees = validation.agrees() ? "yes" : "no";
     answer(validation_text(validation), asked.json, [&] {
@@ -183,7 +205,8 @@ Verb validate_verb(CLI::App& app, const std::string& command) {
   verb->add_option("--write-job", asked->job, "write what a GPU machine needs to FILE, and run nothing")
       ->type_name("FILE");
   verb->add_flag("--math", asked->math,
-                 "train the model with real numbers, too: losses and gradients must be one rank's");
+                 "train the model with real numbers, however long it takes: losses and gradients must be one rank's")
+      ->excludes(verb->add_flag("--no-math", asked->no_math, "do not, though it takes some seconds only"));
   verb->add_option("--mutate", asked->mutation, "do one thing wrong on purpose, to see that it shows")
       ->type_name("WHAT");
   return {verb, [asked] { return run(*asked); }, &asked->scenario};

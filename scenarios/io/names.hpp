@@ -37,6 +37,8 @@ inline constexpr auto context_kind_names =
                                        {"all_gather", ContextKind::AllGather},
                                        {"a2a", ContextKind::AllToAll},
                                        {"a2a+p2p", ContextKind::AllToAllAndRing}});
+inline constexpr auto dispatcher_names =
+    std::to_array<Named<TokenDispatcher>>({{"alltoall", TokenDispatcher::AllToAll}});
 inline constexpr auto precision_names =
     std::to_array<Named<DType>>({{"bf16", DType::BF16}, {"fp16", DType::FP16}, {"fp32", DType::FP32}});
 inline constexpr auto optimizer_names = std::to_array<Named<Optimizer>>(
@@ -54,6 +56,10 @@ inline constexpr auto norm_placement_names = std::to_array<Named<NormPlacement>>
     {{"before", NormPlacement::Before}, {"after", NormPlacement::After}, {"around", NormPlacement::Around}});
 inline constexpr auto qk_norm_names = std::to_array<Named<QkNorm>>(
     {{"none", QkNorm::None}, {"per_head", QkNorm::PerHead}, {"all_heads", QkNorm::AllHeads}});
+inline constexpr auto router_score_names =
+    std::to_array<Named<RouterScore>>({{"softmax", RouterScore::Softmax},
+                                       {"softmax_before", RouterScore::SoftmaxBefore},
+                                       {"sigmoid", RouterScore::Sigmoid}});
 inline constexpr auto normalization_names =
     std::to_array<Named<Normalization>>({{"rmsnorm", Normalization::Rms}, {"layernorm", Normalization::Layer}});
 inline constexpr auto positions_names =

@@ -11,6 +11,7 @@
 
 #include "parallel/mesh.hpp"
 #include "scenarios/io/axis_order.hpp"
+#include "scenarios/io/moe_reader.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/quantity.hpp"
 #include "scenarios/io/schedule_reader.hpp"
@@ -57,6 +58,7 @@ class Checks {
     derive_data();
     check_context();
     check_order();
+    if (data_known_) check_experts(scenario_, tables_);
     check_sequence();
     check_attention();
     check_weight_gradients();
@@ -207,7 +209,8 @@ class Checks {
           "expert_tensor",
           fmt::format("expert_tensor = {} does not divide tensor x context x data = {}", layout_.expert_tensor, ranks),
           likely);
-    } else if (layout_.pipeline > 1 && dense_mesh(layout_).along(axis::pp) != expert_mesh(layout_).along(axis::pp)) {
+    } else if (layout_.pipeline > 1 && ranks % (layout_.experts_tensor() * layout_.expert) == 0 &&
+               dense_mesh(layout_).along(axis::pp) != expert_mesh(layout_).along(axis::pp)) {
       tables_.layout.problem(
           tables_.layout.has("order") ? "order" : "expert_tensor",
           fmt::format("order = {}: with expert_tensor = {} the ranks of a stage are others to experts, which Megatron "

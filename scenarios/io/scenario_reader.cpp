@@ -18,6 +18,7 @@
 #include "scenarios/io/document_parts.hpp"
 #include "scenarios/io/environment.hpp"
 #include "scenarios/io/megatron_switches.hpp"
+#include "scenarios/io/moe_reader.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/pytorch_switches.hpp"
 #include "scenarios/io/recompute_reader.hpp"
@@ -212,16 +213,16 @@ void read_layout(TomlReader& table, Layout& layout) {
   layout.tensor = narrow(table.integer("tensor", rank_count).value_or(1));
   layout.sequence_parallel = table.boolean("sequence_parallel").value_or(false);
   read_context(table, layout);
+  layout.expert = narrow(table.integer("expert", rank_count).value_or(1));
+  layout.expert_tensor = narrow(table.integer("expert_tensor", rank_count).value_or(0));
   layout.pipeline = narrow(table.integer("pipeline", rank_count).value_or(1));
   layout.data = narrow(table.integer("data", rank_count).value_or(1));
   layout.sharding = read_name(table, "sharding", sharding_names, {"zero2", "zero3"}).value_or(Sharding::None);
   layout.count_embedding = table.boolean("count_embedding").value_or(false);
   layout.count_loss = table.boolean("count_loss").value_or(false);
-  layout.expert_tensor = narrow(table.integer("expert_tensor", rank_count).value_or(0));
   read_order(table, layout);
   read_schedule(table, layout);
 
-  table.refuse("expert", "expert parallelism is", {"1"});
   table.refuse("shard_group", "sharding within a group is", {});
   table.refuse_unknown_keys();
 }
@@ -358,7 +359,6 @@ void refuse_unmodelled_tables(TomlReader& top) {
   top.refuse("adapter", "training an adapter is", {});
   top.refuse("quantization", "a quantized base is", {});
   top.refuse("rollout", "generation beside training is", {});
-  top.refuse("moe", "mixture of experts is", {});
 }
 
 enum class Judged : std::uint8_t { KeyByKey, Together };
@@ -372,8 +372,9 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
   TomlReader layout = top.table("layout");
   TomlReader train = top.table("train", Presence::Required);
   TomlReader runtime = top.table("runtime");
-  ScenarioTables tables{std::move(top), std::move(model_override), std::move(layout), std::move(train),
-                        std::move(runtime)};
+  TomlReader moe = top.table("moe");
+  ScenarioTables tables{std::move(top),   std::move(model_override), std::move(layout),
+                        std::move(train), std::move(runtime),        std::move(moe)};
 
   Scenario scenario;
   scenario.name = file.stem().string();
@@ -385,6 +386,7 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
   if (cluster) scenario.cluster = *std::move(cluster);
   read_layout(tables.layout, scenario.layout);
   read_train(tables.train, scenario.train);
+  scenario.train.routing = read_routing(tables.moe);
   TomlReader switches = read_runtime(tables.runtime, scenario.runtime);
   const bool eager = plain_pytorch(scenario.runtime);
   if (!eager) scenario.layout.chunk_group = read_chunk_group(switches);

@@ -83,8 +83,9 @@ bool known(const Layout& layout) {
 
 bool known(const Train& train) {
   const auto& [sequence_length, micro_batch, global_batch, precision, gradient_dtype, master_dtype, optimizer,
-               attention, cross_entropy, recompute, hidden_dropout, attention_dropout, steps] = train;
-  return known(recompute) &&
+               attention, cross_entropy, recompute, routing, hidden_dropout, attention_dropout, steps] = train;
+  // How experts are chosen matters where there are any.
+  return known(recompute) && of_no_matter(routing) &&
          lowered(sequence_length, micro_batch, global_batch, precision, gradient_dtype, master_dtype, optimizer,
                  attention, cross_entropy, hidden_dropout, attention_dropout, steps);
 }
@@ -93,15 +94,17 @@ bool known(const Train& train) {
 bool known(const Model& model) {
   const auto& [name, architecture, hidden, layers, heads, kv_heads, head_dim, ffn, vocabulary, max_positions,
                tied_embeddings, qkv_bias, output_bias, mlp_bias, qk_norm, normalization, norms, zero_centered_norms,
-               parallel_residual, scaled_embedding, activation, composite_gelu, positions, rotary_fraction,
-               window_rotary, sliding_window, whole_layers, attention_softcap, logit_softcap, vocabulary_extra,
-               vocabulary_multiple] = model;
+               parallel_residual, scaled_embedding, activation, gelu, positions, rotary_fraction, window_rotary,
+               sliding_window, whole_layers, attention_softcap, logit_softcap, attention_sinks, latent, experts,
+               next_tokens, vocabulary_extra, vocabulary_multiple] = model;
   // Which layers see a window of keys is a matter of plain PyTorch alone.
   return of_no_matter(name, architecture, whole_layers) &&
+         // Not thought about: layers that are unlike each other, and what experts say to each other.
+         !attention_sinks && !latent && !experts && next_tokens == 0 &&
          lowered(hidden, layers, heads, kv_heads, head_dim, ffn, vocabulary, max_positions, tied_embeddings, qkv_bias,
                  output_bias, mlp_bias, qk_norm, normalization, norms, zero_centered_norms, parallel_residual,
-                 scaled_embedding, activation, composite_gelu, positions, rotary_fraction, window_rotary,
-                 sliding_window, attention_softcap, logit_softcap, vocabulary_extra, vocabulary_multiple);
+                 scaled_embedding, activation, gelu, positions, rotary_fraction, window_rotary, sliding_window,
+                 attention_softcap, logit_softcap, vocabulary_extra, vocabulary_multiple);
 }
 
 bool known(const Cluster& cluster) {
@@ -112,10 +115,10 @@ bool known(const Cluster& cluster) {
 bool known(const RuntimeChoice& runtime) {
   const auto& [name, versions, allocator, cublas_workspace_config, nccl, nccl_environment, attention_mask,
                gradient_accumulation_fusion, bias_dropout_fusion, bias_gelu_fusion, bias_swiglu_fusion, rope_fusion,
-               masked_softmax_fusion, softmax_in_fp32, query_key_scaling, overlap_gradients, deterministic, eager,
-               headroom] = runtime;
+               masked_softmax_fusion, softmax_in_fp32, query_key_scaling, overlap_gradients, deterministic, experts,
+               eager, headroom] = runtime;
   // Where modules run operation by operation, passes and state are not apart.
-  return name == "megatron" && of_no_matter(nccl_environment, eager, headroom) &&
+  return name == "megatron" && of_no_matter(nccl_environment, experts, eager, headroom) &&
          lowered(versions, allocator, cublas_workspace_config, nccl, attention_mask, gradient_accumulation_fusion,
                  bias_dropout_fusion, bias_gelu_fusion, bias_swiglu_fusion, rope_fusion, masked_softmax_fusion,
                  softmax_in_fp32, query_key_scaling, overlap_gradients, deterministic);

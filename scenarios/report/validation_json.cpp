@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/io/scenario_json.hpp"
+#include "scenarios/report/math_report.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -39,17 +40,24 @@ Json steps_json(const RankAgreement& rank) {
   return out;
 }
 
-Json math_json(const MathCheck& check) {
-  Json worst = Json::array();
-  for (const MathDifference& d : check.worst)
-    worst.push_back({{"what", d.what}, {"step", d.step}, {"rank", d.rank}, {"relative_difference", d.relative}});
-  return {{"type", check.type},
-          {"agrees", check.agrees()},
-          {"tolerance", check.tolerance},
-          {"losses", check.losses},
-          {"losses_on_one_rank", check.reference_losses},
-          {"tensors", check.tensors},
-          {"farthest_apart", std::move(worst)}};
+Json place_json(const FlowPlace& place) { return {{"phase", name(place.phase)}, {"label", place.label}}; }
+
+Json flow_json(const FlowNote& note) {
+  const FlowFinding& f = note.finding;
+  Json out{{"kind", name(f.kind)},
+           {"tensor", f.tensor},
+           {"by", f.by},
+           {"at", place_json(f.at)},
+           {"rank", note.rank.value},
+           {"op", f.op},
+           {"step", f.step},
+           {"times", f.times},
+           {"largest_bytes", f.largest.count()},
+           {"category", name(f.category)},
+           {"reason", note.reason}};
+  if (f.kind != FlowKind::Unwritten) out["until"] = place_json(f.until);
+  if (!f.keeper.empty()) out["held_as"] = f.keeper;
+  return out;
 }
 
 }  // namespace
@@ -73,7 +81,9 @@ std::string validation_json(const Validation& validation, const RunProvenance& p
                      {"samples", pairs_json(rank.predicted.samples, rank.measured.samples)},
                      {"steps", steps_json(rank)}});
   Json math = Json::array();
-  for (const MathCheck& check : validation.math) math.push_back(math_json(check));
+  for (const MathCheck& check : validation.math) math.push_back(Json::parse(math_json(check)));
+  Json flow = Json::array();
+  for (const FlowNote& note : validation.flow) flow.push_back(flow_json(note));
   return Json{{"schema", "tidemark.validation/1"},
               {"agrees", validation.agrees()},
               {"tolerance", resident_tolerance},
@@ -86,7 +96,9 @@ std::string validation_json(const Validation& validation, const RunProvenance& p
               {"oversubscribed", validation.oversubscribed},
               {"scenario", Json::parse(scenario_json(validation.scenario, -1))},
               {"ranks", std::move(ranks)},
-              {"math", std::move(math)}}
+              {"math", std::move(math)},
+              {"data_flow", std::move(flow)},
+              {"without_math", validation.without_math.empty() ? Json() : Json(validation.without_math)}}
              .dump(2) +
          '\n';
 }

@@ -219,7 +219,7 @@ class LineReader {
   }
 
   DType dtype() { return dtype(word("dtype")); }
-  DType dtype(std::string_view found) const { return one_of<DType>(found, 5, "dtype"); }
+  DType dtype(std::string_view found) const { return one_of<DType>(found, dtypes, "dtype"); }
 
   /// "4096x4096"; nothing of a scalar.
   Shape extents(std::string_view digits) const {

@@ -27,8 +27,8 @@ double at(const Numbers& x, const At& a) {
   return x.values[((a.batch * size(1) + a.place) * size(2) + a.head) * size(3) + a.element];
 }
 
-// Attention without dropout, query by query.
-Tensors attended(const Tensors& in, Tensors out, double scale, bool causal) {
+// Attention without dropout, query by query: of causal attention, of the last `causal` keys where that is more than 1.
+Tensors attended(const Tensors& in, Tensors out, double scale, int causal) {
   const Numbers &q = in[0], &k = in[1], &v = in[2];
   const auto size = [](const Numbers& x, std::size_t d) { return static_cast<std::size_t>(x.sizes[d]); };
   const std::size_t heads = size(q, 2), queries = size(q, 1), keys = size(k, 1), shared = heads / size(k, 2);
@@ -36,9 +36,10 @@ Tensors attended(const Tensors& in, Tensors out, double scale, bool causal) {
   for (std::size_t b = 0; b < size(q, 0); ++b)
     for (std::size_t h = 0; h < heads; ++h)
       for (std::size_t i = 0; i < queries; ++i) {
-        std::vector<double> weights(causal ? i + 1 : keys);
+        std::vector<double> weights(causal > 0 ? i + 1 : keys);
+        const auto window = static_cast<std::size_t>(causal);
         double sum = 0;
-        for (std::size_t j = 0; j < weights.size(); ++j) {
+        for (std::size_t j = causal > 1 && i >= window ? i + 1 - window : 0; j < weights.size(); ++j) {
           double score = 0;
           for (std::size_t e = 0; e < size(q, 3); ++e) score += at(q, {b, i, h, e}) * at(k, {b, j, h / shared, e});
           sum += weights[j] = std::exp(scale * score + seen(in[3], scores, ((b * heads + h) * queries + i) * keys + j));
@@ -73,9 +74,9 @@ std::vector<MathCase> product_cases() {
   multiply({2, 3, 4, 6}, {2, 3, 6, 5}, {2, 3, 4, 5}, 2, absent, draw({4, 5}));
   multiply({1, 6}, {6, 1}, {1, 1}, 1, absent, draw({1, 1}));
   const Shape q{2, 4, 4, 3}, k{2, 4, 2, 3}, lse{2, 4, 4};
-  for (const bool causal : {false, true})
+  for (const int causal : {0, 1, 2, 3})
     all.push_back({Attention,
-                   {0.6, causal ? 1.0 : 0.0, 0},
+                   {0.6, static_cast<double>(causal), 0},
                    {draw(q), draw(k), draw(k), absent},
                    {zeros(q), zeros(lse), absent, absent},
                    [=](const Tensors& in, const Tensors& out) { return attended(in, out, 0.6, causal); }});
@@ -83,7 +84,7 @@ std::vector<MathCase> product_cases() {
                  {0.6, 0, 0},
                  {draw({2, 5, 4, 3}), draw(k), draw({2, 4, 2, 6}), draw({2, 1, 5, 4})},
                  {zeros({2, 5, 4, 6}), absent, word, word},
-                 [](const Tensors& in, const Tensors& out) { return attended(in, out, 0.6, false); }});
+                 [](const Tensors& in, const Tensors& out) { return attended(in, out, 0.6, 0); }});
   return all;
 }
 
@@ -112,6 +113,7 @@ std::vector<GradientCase> attention_gradients() {
   add({0.6, 0, 0}, k, absent);
   add({0.6, 1, 0}, k, absent);
   add({0.6, 1, 0.3}, k, absent);
+  add({0.6, 2, 0}, k, absent);
   add({0.6, 0, 0.5}, {2, 4, 2, 5}, draw({2, 1, 4, 4}));
   return all;
 }

@@ -749,6 +749,21 @@ TEST(Gpt, QueriesKeysAndValuesLieInTheJointProjection) {
   EXPECT_EQ(sum(at_loss(job), "layers.0.attention.context.transposed"), 2 * T * h);  // the output twice
 }
 
+// The softmax reads its own result backward, in fp32; the product what was made of it.
+TEST(Gpt, ASoftmaxInFp32IsKeptInBothTypesUnlessDropoutComesBetween) {
+  TestJob job = gpt_job();
+  job.train.attention = AttentionKernel::Unfused;
+  job.softmax_precision = SoftmaxPrecision::Fp32;
+  const std::int64_t scores = 2 * 12 * 128 * 128;
+  for (const double dropout : {0.0, 0.1}) {
+    job.train.attention_dropout = dropout;
+    const std::vector<LiveTensor> tensors = at_loss(job);
+    EXPECT_EQ(sum(tensors, "layers.0.attention.softmax"), 4 * scores);
+    EXPECT_EQ(sum(tensors, "layers.0.attention.softmax_narrow"), dropout > 0 ? 0 : 2 * scores);
+    EXPECT_EQ(sum(tensors, "layers.0.attention.dropped"), dropout > 0 ? 2 * scores : 0);
+  }
+}
+
 TEST(Gpt, UnfusedAttentionKeepsScoresAndMasksUntilBackward) {
   TestJob job = gpt_job();
   job.train.attention = AttentionKernel::Unfused;

@@ -26,8 +26,7 @@ struct TestJob {
               .head_dim = 32,
               .ffn = 1024,
               .vocabulary = 1000,
-              .max_positions = 4096,
-              .whole_layers = {}};
+              .max_positions = 4096};
   Layout layout;
   Train train{.sequence_length = 128,
               .micro_batch = 1,

@@ -35,9 +35,19 @@ inline auto fields(Estimate& v) {
   auto& [a, b, c, d] = v;
   return std::tie(a, b, c, d);
 }
+inline auto fields(LatentAttention& v) {
+  auto& [a, b, c, d, e, f] = v;
+  return std::tie(a, b, c, d, e, f);
+}
+inline auto fields(Experts& v) {
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m);
+}
 inline auto fields(Model& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, ab, ac, ad, ae, af] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, ab, ac, ad, ae, af);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, ab, ac, ad, ae, af, ag, ah, ai,
+         aj] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, ab, ac, ad, ae, af, ag,
+                  ah, ai, aj);
 }
 inline auto fields(PeakRates& v) {
   auto& [a, b, c, d] = v;
@@ -99,17 +109,25 @@ inline auto fields(Recomputation& v) {
   auto& [a, b, c, d, e] = v;
   return std::tie(a, b, c, d, e);
 }
+inline auto fields(ExpertRouting& v) {
+  auto& [a, b, c, d] = v;
+  return std::tie(a, b, c, d);
+}
+inline auto fields(ExpertHabits& v) {
+  auto& [a, b, c, d, e] = v;
+  return std::tie(a, b, c, d, e);
+}
 inline auto fields(Train& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
 }
 inline auto fields(EagerSettings& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k] = v;
   return std::tie(a, b, c, d, e, f, g, h, i, j, k);
 }
 inline auto fields(RuntimeChoice& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t);
 }
 inline auto fields(Scenario& v) {
   auto& [a, b, c, d, e, f, g] = v;

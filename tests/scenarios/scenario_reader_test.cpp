@@ -437,7 +437,7 @@ TEST(ScenarioReader, ProblemsOfTheModelStandWithTheScenarios) {
                 {"gpus = 64", "gpus = 65"}}),
       "job.toml:3:8: error: gpus = 65 is not a multiple of tensor x pipeline = 8 x 4 = 32\n  hint: 64 or 96 would\n"
       "job.toml:5:21: error: num_hidden_layers: 0 is out of range\n  hint: 1 to 4096 would do\n"
-      "job.toml:6:15: error: num_experts: mixture of experts is not modelled yet\n"
+      "job.toml:6:15: error: num_experts: mixture of experts is not modelled in this family\n"
       "job.toml:7:16: error: rope_scaling takes a number, a text, true or false, not []\n"
       "  hint: other values go into a config.json of your own");
 }

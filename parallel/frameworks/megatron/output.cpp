@@ -32,6 +32,8 @@ GPTModel::GPTModel(Worker& w, const Stage& stage, Parameters& parameters)
   if (!stage.head) return;
   parameters.enter(static_cast<std::int32_t>(m.layers));
   final_norm_ = make_norm(w, parameters, "final_norm");
+  for (std::int32_t further = 0; further < m.next_tokens; ++further)
+    next_tokens_.push_back(std::make_unique<NextTokenLayer>(w, parameters, further));
   output_weight_ = table(m.tied_embeddings ? "embedding.weight" : "head.weight");
 }
 

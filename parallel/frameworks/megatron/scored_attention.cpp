@@ -82,7 +82,8 @@ Tensor repeated(Worker& w, LabelId label, Tensor x) {
 }
 
 struct ScoredContext {
-  Saved query, key, value, softmax, mask, dropped, tangent;
+  Saved query, key, value, softmax, mask, tangent;
+  Saved weights;   // that values are summed with: the softmax, narrowed or what dropout left of it
   Shape kv_shape;  // before they were repeated
 };
 
@@ -95,7 +96,7 @@ Gradients scored_backward(Worker& w, const CoreAttention& a, Tensor gradient, Sc
   Tensor scores_gradient = w.temporary(a.name("weights_gradient"), scores);
   multiply(w, 1, context, transposed(by_head(std::move(values))), scores_gradient, workspace);
   Tensor dv = w.temporary(a.name("value_gradient"), shape);
-  multiply(w, 1, transposed(c.dropped ? take(c.dropped) : softmax), std::move(context), dv, workspace);
+  multiply(w, 1, transposed(take(c.weights)), std::move(context), dv, workspace);
   if (c.mask) {
     Tensor mask = take(c.mask);
     Tensor kept = w.temporary(a.name("dropout_gradient"), scores);
@@ -178,17 +179,19 @@ Tensor scored_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor 
     Tensor softmax = w.temporary(a.outside("softmax"), shape, softmax_dtype);
     w.launch({Operation::Softmax, {1}}, {std::move(masked)}, {softmax});
     keep(context.softmax, softmax);
-    weights = w.temporary(a.name("softmax_narrow"), shape);
+    // fused_softmax.py forward_torch_softmax: probs.bfloat16(), which the product saves.
+    weights = w.temporary(a.outside("softmax_narrow"), shape);
     w.launch(Operation::Copy, {std::move(softmax)}, {weights});
   }
   if (w.train.attention_dropout > 0) {
     // The softmax's backward pass reads its output, the weighted sum's what is left of it.
     Tensor mask = w.temporary(a.outside("dropout_mask"), shape, DType::BOOL);
     Tensor dropped = w.temporary(a.outside("dropped"), shape);
-    keep(context.mask, mask), keep(context.dropped, dropped);
+    keep(context.mask, mask);
     w.launch({Operation::Dropout, {w.train.attention_dropout}}, {std::move(weights)}, {dropped, std::move(mask)});
     weights = std::move(dropped);
   }
+  keep(context.weights, weights);
   // Batch and heads first; the projection reads it sequence first.
   Tensor of_heads = w.temporary(a.name("by_head"), context_shape);
   multiply(w, 1, std::move(weights), by_head(std::move(value)), of_heads, workspace);

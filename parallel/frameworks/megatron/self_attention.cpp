@@ -4,16 +4,17 @@
 
 #include "parallel/frameworks/megatron/layers.hpp"
 #include "parallel/frameworks/megatron/recompute.hpp"
+#include "sim/base/ensure.hpp"
 
 namespace tidemark::parallel::megatron {
 
 using torch::usual_epsilon;
 using torch::with;
 
-// core/transformer/attention.py makes the output projection before the QKV projection. TransformerEngine registers a
-// fused norm's weight before the linear's own; a norm by itself is a module of the layer, which comes before attention.
-// A norm of a linear's output belongs to that linear (Megatron-Bridge models/common/te_layers.py
-// TERowParallelLinearLayerNorm).
+// core/transformer/attention.py makes core attention and the output projection before the QKV projection.
+// TransformerEngine registers a fused norm's weight before the linear's own; a norm by itself is a module of the layer,
+// which comes before attention. A norm of a linear's output belongs to that linear (Megatron-Bridge
+// models/common/te_layers.py TERowParallelLinearLayerNorm).
 SelfAttention::SelfAttention(Worker& w, Parameters& parameters, std::int32_t layer) : w_(w) {
   const std::string at = fmt::format("layers.{}.attention", layer);
   const Model& m = w.model;
@@ -21,6 +22,7 @@ SelfAttention::SelfAttention(Worker& w, Parameters& parameters, std::int32_t lay
   name_ = w.name(at);
   const bool norm_before = m.norms != NormPlacement::After, norm_after = m.norms != NormPlacement::Before;
   if (norm_before && !w.runtime.fused_norm_linear) norm_ = make_norm(w, parameters, at + ".norm");
+  if (m.attention_sinks) sinks_ = parameters.add({.name = at + ".core.sinks", .rows = m.heads, .cut = WeightCut::Rows});
   proj_ = make_linear(w, parameters, at + ".proj", m.hidden, q_width, WeightCut::Columns, GemmBias::None);
   if (m.output_bias) output_bias_ = make_output_bias(w, parameters, at + ".proj");
   if (norm_after) post_norm_ = make_norm(w, parameters, at + ".post_norm");
@@ -130,6 +132,7 @@ Tensor SelfAttention::head_norm(const Norm& norm, Of which, Tensor mixed) {
   // Ranks that hold a part of the heads average first what all heads are normalized by together; each holds as many.
   const auto of_all_heads = [this](Operands factors) {
     if (w_.model.qk_norm != QkNorm::AllHeads || !w_.tensor_parallel()) return Tensor{};
+    ensure(norm_weight_offset(w_) == 0, "no family normalizes all heads together by weights centred at zero");
     const Shape& tokens = factors.front().sizes;
     Tensor mean = w_.communicated(positions_("sums_of_heads"), {tokens[0], tokens[1], 1}, DType::FP32);
     w_.launch(Operation::MeanOfProducts, factors, {mean});

@@ -113,6 +113,15 @@ BufferId Worker::linear_workspace(HostThread thread) {
   return gemm_workspace_.buffer();
 }
 
+// TransformerEngine, cpp_extensions/gemm.py get_multi_stream_cublas_workspace: all are made at once.
+BufferId Worker::grouped_workspace(std::size_t gemm) {
+  for (std::size_t i = 0; i < grouped_workspaces_.size(); ++i)
+    if (!grouped_workspaces_[i].defined())
+      grouped_workspaces_[i] = cache(fmt::format("workspace.grouped_gemm{}", i), {runtime.gemm_workspace.count()},
+                                     DType::BOOL, Category::Workspaces);
+  return grouped_workspaces_[gemm % grouped_workspaces_.size()].buffer();
+}
+
 Tensor Worker::global_buffer(const Shape& shape) {
   const Bytes size = elements_of(shape) * size_of(train.precision);
   if (!global_buffer_.defined() || global_buffer_.bytes() < size)

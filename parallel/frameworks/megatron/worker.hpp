@@ -74,6 +74,8 @@ class Worker {
   const std::vector<Stage> chunks;  ///< of the model that the rank holds
   const Sizes sizes;
 
+  /// Of those that a layer has, the first that this rank holds.
+  [[nodiscard]] std::int64_t first_expert() const { return parallel::first_expert(model, layout, place); }
   [[nodiscard]] bool tensor_parallel() const { return sizes.tensor > 1; }
   [[nodiscard]] bool sequence_parallel() const { return sizes.sequence_parallel; }
   /// The first of this rank's rows, of those that are cut into equal parts for tensor-parallel ranks.
@@ -82,6 +84,9 @@ class Worker {
   [[nodiscard]] bool head() const { return chunks.back().head; }
   [[nodiscard]] Name name(std::string path) const { return {process, std::move(path)}; }
   void mark(Phase phase, const Name& module) const { process.mark(phase, module()); }
+
+  /// Of a step's loss, that of one micro-batch.
+  [[nodiscard]] double micro_batch_share() const { return 1.0 / static_cast<double>(micro_batches_of(train, layout)); }
 
   // Shapes of one micro-batch.
   [[nodiscard]] std::int64_t tokens() const { return sizes.tokens; }
@@ -150,6 +155,8 @@ class Worker {
 
   // Caches: made at first use, kept for ever.
   [[nodiscard]] BufferId linear_workspace(HostThread thread);  ///< of the layers' linears, library's or framework's
+  /// One of those that the library's grouped GEMMs take turns with.
+  [[nodiscard]] BufferId grouped_workspace(std::size_t gemm);
   /// Megatron's global memory buffer, which grows to the largest tensor that was asked for.
   [[nodiscard]] Tensor global_buffer(const Shape& sizes);
   [[nodiscard]] Tensor head_gather(Shape sizes);              ///< what the LM head gathers its input into
@@ -161,7 +168,8 @@ class Worker {
 
   std::vector<Weight> weights_;  // by ParameterId
   Tensor gemm_workspace_, global_buffer_, rotary_table_;
-  std::array<Tensor, 2> rotary_tables_;  // that the one of both is made of
+  std::array<Tensor, 4> grouped_workspaces_;  // TransformerEngine: one for each stream of its own
+  std::array<Tensor, 2> rotary_tables_;       // that the one of both is made of
   std::map<std::pair<std::int64_t, std::int64_t>, Tensor> dummy_gradients_;
 };
 

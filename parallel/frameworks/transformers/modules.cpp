@@ -227,13 +227,14 @@ Tensor CausalLM::scored(const States& states, const Tensor& mask, Tensor& weight
   return output;
 }
 
-Tensor CausalLM::fused(const States& states, const Tensor& mask) {
+Tensor CausalLM::fused(const Layer& layer, const States& states, const Tensor& mask) {
   // integrations/sdpa_attention.py use_gqa_in_sdpa: with a mask, keys and values are repeated as before.
   const std::int64_t times = habits_.repeats_keys || mask.defined() ? model_.heads / model_.kv_heads : 1;
   const Tensor keys = repeated(s_, states.key, times), values = repeated(s_, states.value, times);
   const Tensor output =
       train_.attention == AttentionKernel::Flash
-          ? flash_attention(s_, states.query, keys, values, train_.attention_dropout)
+          ? flash_attention(s_, states.query, keys, values, train_.attention_dropout,
+                            layer.windowed ? model_.sliding_window : 0)
           : scaled_dot_product_attention(s_, states.query, keys, values, mask, train_.attention_dropout);
   return contiguous(s_, transpose(s_, output, 1, 2));
 }
@@ -255,13 +256,19 @@ Tensor CausalLM::attend(const Layer& layer, const Tensor& hidden, const Context&
     cache->push_back(states.key);
     cache->push_back(states.value);
   }
-  Tensor output =
-      train_.attention == AttentionKernel::Unfused ? scored(states, view.mask, weights) : fused(states, view.mask);
+  Tensor output = train_.attention == AttentionKernel::Unfused ? scored(states, view.mask, weights)
+                                                               : fused(layer, states, view.mask);
   output = contiguous(s_, reshape(s_, output, {hidden.sizes[0], hidden.sizes[1], model_.heads * model_.head_dim}));
   output = layer.attention.output(s_, output);
-  if (gpt_style(model_)) output = dropout(s_, output, train_.hidden_dropout);
+  if (gpt_style(model_)) output = dropped("resid_dropout", output);
   states = {};
   return output;
+}
+
+// A dropout of the residual stream, by the module's name.
+Tensor CausalLM::dropped(std::string_view module, const Tensor& x) {
+  const Session::Scope scope(s_, module);
+  return dropout(s_, x, train_.hidden_dropout);
 }
 
 // ---- layers --------------------------------------------------------------------------------------------------------
@@ -269,7 +276,8 @@ Tensor CausalLM::attend(const Layer& layer, const Tensor& hidden, const Context&
 Tensor CausalLM::activate(const Tensor& x) {
   if (model_.activation == Activation::SwiGlu) return silu(s_, x);
   if (model_.activation == Activation::SquaredRelu) return pow_number(s_, relu(s_, x), 2);
-  if (!model_.composite_gelu) return gelu(s_, x);
+  if (model_.gelu == GeluForm::Exact) return gelu(s_, x, Approximate::None);
+  if (model_.gelu == GeluForm::Tanh) return gelu(s_, x, Approximate::Tanh);
   // 0.5 * input * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (input + 0.044715 * torch.pow(input, 3.0))))
   Tensor rest;
   const Tensor half = mul_number(s_, x, 0.5);
@@ -316,15 +324,15 @@ Tensor CausalLM::neox_forward(const Layer& layer, const Tensor& hidden, const Co
                               std::vector<Tensor>* cache) {
   Tensor output, weights;
   Tensor attended = attend(layer, layer.attention_norm(s_, hidden), context, cache, weights);
-  attended = dropout(s_, attended, train_.hidden_dropout);
+  attended = dropped("post_attention_dropout", attended);
   if (!model_.parallel_residual) {
     attended = add(s_, attended, hidden);
     output = run_mlp(layer, layer.mlp_norm(s_, attended));
-    output = dropout(s_, output, train_.hidden_dropout);
+    output = dropped("post_mlp_dropout", output);
     return add(s_, output, attended);
   }
   output = run_mlp(layer, layer.mlp_norm(s_, hidden));
-  output = dropout(s_, output, train_.hidden_dropout);
+  output = dropped("post_mlp_dropout", output);
   return add(s_, add(s_, output, attended), hidden);
 }
 
@@ -347,19 +355,19 @@ Tensor CausalLM::forward(const Layer& layer, const Tensor& given, const Context&
   if (gpt_style(model_)) return gpt_forward(layer, given, context, cache);
   // Phi-3 drops out within the sum.
   const bool phi = family_of(model_) == Family::Phi3;
-  const auto joined = [&](const Tensor& before, const Tensor& branch) {
-    return add(s_, before, phi ? dropout(s_, branch, train_.hidden_dropout) : branch);
+  const auto joined = [&](const Tensor& before, const Tensor& branch, std::string_view module) {
+    return add(s_, before, phi ? dropped(module, branch) : branch);
   };
   Tensor weights, residual = given, hidden = given;
   if (layer.attention_norm.weight) hidden = layer.attention_norm(s_, hidden);
   hidden = attend(layer, hidden, context, cache, weights);
   if (layer.after_attention.weight) hidden = layer.after_attention(s_, hidden);
-  hidden = joined(residual, hidden);
+  hidden = joined(residual, hidden, "resid_attn_dropout");
   residual = hidden;
   if (layer.mlp_norm.weight) hidden = layer.mlp_norm(s_, hidden);
   hidden = run_mlp(layer, hidden);
   if (layer.after_mlp.weight) hidden = layer.after_mlp(s_, hidden);
-  hidden = joined(residual, hidden);
+  hidden = joined(residual, hidden, "resid_mlp_dropout");
   return hidden;
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "parallel/frameworks/namespace.hpp"
@@ -111,6 +112,7 @@ class CausalLM {
                 Tensor& weights);
   Tensor run_mlp(const Layer& layer, const Tensor& x);
   Tensor activate(const Tensor& x);
+  Tensor dropped(std::string_view module, const Tensor& x);
   States project(const Attention& attention, const Tensor& hidden);
   States separate(const Attention& attention, const Tensor& hidden);
   States of_slices(const Attention& attention, const Tensor& hidden);
@@ -118,7 +120,7 @@ class CausalLM {
   States of_heads(const Attention& attention, const Tensor& hidden);
   void turn(States& states, const Context::View& view);
   Tensor scored(const States& states, const Tensor& mask, Tensor& weights);
-  Tensor fused(const States& states, const Tensor& mask);
+  Tensor fused(const Layer& layer, const States& states, const Tensor& mask);
   void rotary_tables(Context::View& view, const Tensor& positions, const Tensor& hidden);
   Tensor position_ids(std::int64_t sequence);
   void find_packed_sequences(const Tensor& positions, std::int64_t batch);

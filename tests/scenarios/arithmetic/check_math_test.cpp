@@ -2,6 +2,7 @@
 // parameters, or the programs do not mean what they were written for.
 
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -18,6 +19,7 @@ TEST_P(Arithmetic, OfAllRanksIsThatOfOne) { expect_what_one_rank_computes(GetPar
 
 const std::string all_axes = "tensor = 2\nsequence_parallel = true\npipeline = 2\ndata = 2\nsharding = \"zero1\"";
 const std::string grouped = "num_key_value_heads = 2\nhead_dim = 8", alike = "num_key_value_heads = 4";
+const std::string unfused = "attention = \"unfused\"";
 const std::string tied = grouped + "\ntie_word_embeddings = true";
 
 INSTANTIATE_TEST_SUITE_P(
@@ -39,13 +41,35 @@ INSTANTIATE_TEST_SUITE_P(
     Trainings, Arithmetic,
     testing::Values(Case{"recomputed", 4, "tensor = 2\npipeline = 2", "recompute = \"full\"", grouped},
                     Case{"selective", 2, "tensor = 2", "recompute = \"selective\"", grouped},
-                    Case{"scores", 2, "tensor = 2", "attention = \"unfused\"", grouped},
+                    Case{"scores", 2, "tensor = 2", unfused, grouped},
                     Case{"flash", 2, "tensor = 2", "attention = \"flash\"", grouped},
                     Case{"loss_of_transformer_engine", 2, "tensor = 2", "cross_entropy = \"te\"", grouped},
                     Case{"fused_loss", 2, "tensor = 2", "cross_entropy = \"fused\"", grouped},
                     Case{"sgd", 2, "data = 2", "optimizer = \"sgd\"", grouped},
                     Case{"two_sequences", 4, "tensor = 2\ndata = 2\nsequence_parallel = true", "", grouped,
                          "llama-3.1-8b", 2}),
+    [](const auto& test) { return test.param.name; });
+
+Case in_16_bits(std::string name, int gpus, std::string layout, std::string train = "",
+                std::string precision = "bf16") {
+  return {.name = std::move(name),
+          .gpus = gpus,
+          .layout = std::move(layout),
+          .train = std::move(train),
+          .override_keys = grouped,
+          .precision = std::move(precision)};
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Types, Arithmetic,
+    testing::Values(in_16_bits("bf16", 1, ""), in_16_bits("bf16_of_all_axes", 8, all_axes),
+                    in_16_bits("bf16_sgd", 2, "data = 2\nsharding = \"zero1\"", "optimizer = \"sgd\""),
+                    in_16_bits("bf16_gradients", 4, "tensor = 2\ndata = 2", "gradient_dtype = \"bf16\""),
+                    in_16_bits("bf16_scores", 2, "tensor = 2", "attention = \"unfused\""),
+                    in_16_bits("bf16_recomputed", 2, "pipeline = 2", "recompute = \"full\""),
+                    in_16_bits("bf16_te_loss", 2, "tensor = 2", "cross_entropy = \"te\""),
+                    in_16_bits("bf16_fused_loss", 2, "tensor = 2", "cross_entropy = \"fused\""),
+                    in_16_bits("fp16", 4, "tensor = 2\npipeline = 2", "", "fp16")),
     [](const auto& test) { return test.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(Models, Arithmetic,
@@ -57,6 +81,35 @@ INSTANTIATE_TEST_SUITE_P(Models, Arithmetic,
                                          Case{"neox", 4, "tensor = 2\ndata = 2", "", "", "pythia-6.9b"},
                                          Case{"gemma2", 4, "tensor = 2\npipeline = 2", "", grouped, "gemma-2-9b"}),
                          [](const auto& test) { return test.param.name; });
+
+// Ranks drop what one rank would, also when a forward pass runs again.
+Case dropping(Case asked) {
+  asked.dropout = "hidden_dropout = 0.2\nattention_dropout = 0.2";
+  return asked;
+}
+const std::string sequence_cut = "tensor = 2\nsequence_parallel = true";
+const std::string interleaved = sequence_cut + "\npipeline = 2\nchunks = 2";
+const std::string two_blocks = "recompute = \"full\"\nrecompute_method = \"block\"\nrecompute_layers = 1";
+const std::string llama = "llama-3.1-8b";
+
+INSTANTIATE_TEST_SUITE_P(
+    Dropouts, Arithmetic,
+    testing::Values(dropping({"tensor", 2, "tensor = 2", "", grouped}),
+                    dropping({"tensor_scores", 2, "tensor = 2", unfused, grouped}),
+                    dropping({"two_sequences", 4, sequence_cut + "\ndata = 2", "", grouped, llama, 2}),
+                    dropping({"two_sequences_flash", 4, sequence_cut + "\ndata = 2", "attention = \"flash\"", grouped,
+                              llama, 2}),
+                    dropping({"two_sequences_scores", 2, sequence_cut, unfused, grouped, llama, 2}),
+                    dropping({"interleaved_full", 4, interleaved, "recompute = \"full\"", grouped}),
+                    dropping({"blocks", 2, "pipeline = 2", two_blocks, grouped}),
+                    dropping({"selective", 2, sequence_cut, "recompute = \"selective\"", grouped}),
+                    dropping({"selective_scores", 2, sequence_cut, unfused + "\nrecompute = \"selective\"", grouped}),
+                    dropping({"zero_bubble", 4, "tensor = 2\npipeline = 2\nschedule = \"zb-h1\"", "", grouped}),
+                    dropping({"all_axes_tied", 8, all_axes, "recompute = \"full\"", tied}),
+                    dropping({"biases", 4, "tensor = 2\ndata = 2", "", "", "pythia-6.9b"}),
+                    dropping({"positions", 4, sequence_cut + "\npipeline = 2", "",
+                              "n_layer = 4\nn_embd = 32\nn_head = 4", "gpt2"})),
+    [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace tidemark::tests

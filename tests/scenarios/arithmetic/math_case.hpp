@@ -24,12 +24,15 @@ struct MathCase {
   int micro_batch = 1;
   std::string runtime = "name = \"megatron\"";
   std::string precision = "fp32";
+  int global_batch = 4;
+  int vocabulary = 128;
   std::string dropout = "hidden_dropout = 0.0\nattention_dropout = 0.0";
 };
 
 inline Scenario scenario_of(const MathCase& asked) {
   const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
-  const std::string text = fmt::format(R"(model = "models/{}.json"
+  const std::string text =
+      fmt::format(R"(model = "models/{}.json"
 cluster = "clusters/h100-sxm-80g.toml"
 gpus = {}
 [model_override]
@@ -37,7 +40,7 @@ num_hidden_layers = 4
 hidden_size = 32
 num_attention_heads = 4
 intermediate_size = 48
-vocab_size = 128
+vocab_size = {}
 vocabulary_multiple = 128
 {}
 [layout]
@@ -45,7 +48,7 @@ vocabulary_multiple = 128
 [train]
 sequence_length = 16
 micro_batch = {}
-global_batch = 4
+global_batch = {}
 steps = 2
 precision = "{}"
 {}
@@ -53,8 +56,8 @@ precision = "{}"
 [runtime]
 {}
 )",
-                                       asked.model, asked.gpus, asked.override_keys, asked.layout, asked.micro_batch,
-                                       asked.precision, asked.dropout, asked.train, asked.runtime);
+                  asked.model, asked.gpus, asked.vocabulary, asked.override_keys, asked.layout, asked.micro_batch,
+                  asked.global_batch, asked.precision, asked.dropout, asked.train, asked.runtime);
   return parse_scenario(text, "small.toml", {source / "scenarios/examples", source / "scenarios"});
 }
 
