@@ -128,8 +128,9 @@ class Pricer {
               [&](const Exchange& o) {
                 for (const Transfer& t : program[o.transfers]) {
                   if (t.direction != Direction::Send) continue;
-                  const auto [entry, added] = times.messages.try_emplace({o.comm, t.step, sizes[t.buffer.index()]});
-                  if (added) entry->second = message(its.first, o.comm, t.step, sizes[t.buffer.index()]);
+                  const Bytes size = t.size(sizes[t.buffer.index()]);
+                  const auto [entry, added] = times.messages.try_emplace({o.comm, t.step, size});
+                  if (added) entry->second = message(its.first, o.comm, t.step, size);
                 }
               },
               [&](const Memcpy& o) {

@@ -81,7 +81,7 @@ struct Train {
   double attention_dropout = 0;  ///< probability, of attention's weights
   std::int32_t steps = 2;        ///< optimizer steps to lower: the first differs from the second, later ones repeat it
 
-  /// Tokens of one micro-batch.
+  /// Tokens of one micro-batch, of all context-parallel ranks together.
   [[nodiscard]] std::int64_t tokens() const { return sequence_length * micro_batch; }
   bool operator==(const Train&) const = default;
 };

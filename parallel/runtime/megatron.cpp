@@ -81,6 +81,8 @@ Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settin
   runtime.collectives_alone = true;  // training/utils.py get_batch_on_this_tp_rank, training.py: no look at sizes
   runtime.agrees_after_steps = versions.megatron >= Version{0, 11};  // training.py train_step
   runtime.deallocates_outputs = true;  // core/pipeline_parallel/schedules.py deallocate_output_tensor
+  // TransformerEngine attention/dot_product_attention/context_parallel.py: batch_p2p_comm.
+  runtime.ring_of_two_in_batches = target.compute_capability < 100;
   // flash-attention csrc/flash_attn/flash_api.cpp mha_bwd: nsplits.
   if (settings.deterministic) runtime.query_gradients_fill = target.multiprocessors;
   // TransformerEngine cpp_extensions/gemm.py get_cublas_workspace_size_bytes.

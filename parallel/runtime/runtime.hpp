@@ -111,6 +111,7 @@ struct Runtime {
   bool collectives_alone = false;       ///< collectives are called in groups of one rank too, which NCCL sets up
   bool agrees_after_steps = false;      ///< parts of one model reduce what a step came to: success, norm
   bool deallocates_outputs = false;     ///< a stage's output shrinks to one element once it is sent
+  bool ring_of_two_in_batches = false;  ///< two context-parallel ranks hand each other keys and values in one call
 
   /// Deterministic FlashAttention sums query gradients in as many copies as it takes for sequences and heads to fill
   /// this many multiprocessors; 0: in one.

@@ -32,6 +32,11 @@ inline constexpr auto peer_access_names = std::to_array<Named<PeerAccess>>(
     {{"everywhere", PeerAccess::Everywhere}, {"nvlink", PeerAccess::NvLink}, {"nowhere", PeerAccess::Nowhere}});
 inline constexpr auto sharding_names =
     std::to_array<Named<Sharding>>({{"none", Sharding::None}, {"zero1", Sharding::Zero1}});
+inline constexpr auto context_kind_names =
+    std::to_array<Named<ContextKind>>({{"p2p", ContextKind::Ring},
+                                       {"all_gather", ContextKind::AllGather},
+                                       {"a2a", ContextKind::AllToAll},
+                                       {"a2a+p2p", ContextKind::AllToAllAndRing}});
 inline constexpr auto dispatcher_names =
     std::to_array<Named<TokenDispatcher>>({{"alltoall", TokenDispatcher::AllToAll}});
 inline constexpr auto precision_names =

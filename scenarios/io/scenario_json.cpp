@@ -183,6 +183,11 @@ Json as_json(const Layout& layout) {
                {"schedule", word(schedule_names, layout.schedule)},
                {"chunks", layout.chunks},
                {"order", text(layout.order)}};
+  if (layout.context > 1) {
+    json["context"] = layout.context;
+    json["context_kind"] = word(context_kind_names, layout.context_kind);
+    if (layout.context_kind == ContextKind::AllToAllAndRing) json["context_inner"] = layout.context_inner;
+  }
   if (layout.expert > 1) json["expert"] = layout.expert;
   if (layout.expert_tensor > 0) json["expert_tensor"] = layout.expert_tensor;
   if (!layout.stage_layers.empty()) json["stage_layers"] = layout.stage_layers;

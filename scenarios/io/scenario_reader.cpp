@@ -203,9 +203,16 @@ void read_order(TomlReader& table, Layout& layout) {
                   "\"tp-cp-ep-dp-pp\" is Megatron's default");
 }
 
+void read_context(TomlReader& table, Layout& layout) {
+  layout.context = narrow(table.integer("context", rank_count).value_or(1));
+  layout.context_kind = read_name(table, "context_kind", context_kind_names).value_or(ContextKind::Ring);
+  layout.context_inner = narrow(table.integer("context_inner", rank_count).value_or(1));
+}
+
 void read_layout(TomlReader& table, Layout& layout) {
   layout.tensor = narrow(table.integer("tensor", rank_count).value_or(1));
   layout.sequence_parallel = table.boolean("sequence_parallel").value_or(false);
+  read_context(table, layout);
   layout.expert = narrow(table.integer("expert", rank_count).value_or(1));
   layout.expert_tensor = narrow(table.integer("expert_tensor", rank_count).value_or(0));
   layout.pipeline = narrow(table.integer("pipeline", rank_count).value_or(1));
@@ -216,8 +223,6 @@ void read_layout(TomlReader& table, Layout& layout) {
   read_order(table, layout);
   read_schedule(table, layout);
 
-  table.refuse("context", "context parallelism is", {"1"});
-  table.refuse("context_kind", "context parallelism is", {"\"p2p\""});
   table.refuse("shard_group", "sharding within a group is", {});
   table.refuse_unknown_keys();
 }

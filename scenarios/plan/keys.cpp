@@ -26,7 +26,7 @@ std::int64_t place_of(const std::shared_ptr<const T>& shared) {
 
 Scenario memory_key(const Scenario& scenario) {
   Scenario key = same_job(scenario);
-  key.layout.order = Layout{}.order;
+  if (key.layout.context == 1) key.layout.order = Layout{}.order;  // else, whose shard goes with whose attention
   return key;
 }
 
@@ -62,11 +62,11 @@ Scenario passes_key(const Scenario& scenario, const std::vector<LayerRun>& runs)
 
 std::uint64_t hash_of(const Scenario& s) {
   const Recomputation& r = s.train.recompute;
-  std::uint64_t hash =
-      hash_of_numbers({s.layout.tensor, s.layout.pipeline, s.layout.data, s.layout.chunks, s.layout.sequence_parallel,
-                       s.train.micro_batch, s.train.sequence_length, static_cast<std::int64_t>(s.layout.sharding),
-                       static_cast<std::int64_t>(r.kind), static_cast<std::int64_t>(r.method), r.layers,
-                       r.modules.bits(), static_cast<std::int64_t>(s.train.gradient_dtype), s.model.layers});
+  std::uint64_t hash = hash_of_numbers(
+      {s.layout.tensor, s.layout.context, s.layout.pipeline, s.layout.data, s.layout.chunks, s.layout.sequence_parallel,
+       s.train.micro_batch, s.train.sequence_length, static_cast<std::int64_t>(s.layout.sharding),
+       static_cast<std::int64_t>(r.kind), static_cast<std::int64_t>(r.method), r.layers, r.modules.bits(),
+       static_cast<std::int64_t>(s.train.gradient_dtype), s.model.layers});
   for (const MeshAxis axis : s.layout.order) hash = mixed(hash, static_cast<std::int64_t>(axis));
   for (const std::int32_t layers : s.layout.stage_layers) hash = mixed(hash, layers);
   return hash;

@@ -80,14 +80,14 @@ bool known(const Recomputation& recomputation) {
 }
 
 bool known(const Layout& layout) {
-  const auto& [tensor, sequence_parallel, context, expert, expert_tensor, pipeline, data, sharding, order,
-               count_embedding, count_loss, schedule, chunks, chunk_group, stage_layers, first_layers, last_layers] =
-      layout;
+  const auto& [tensor, sequence_parallel, context, context_kind, context_inner, expert, expert_tensor, pipeline, data,
+               sharding, order, count_embedding, count_loss, schedule, chunks, chunk_group, stage_layers, first_layers,
+               last_layers] = layout;
   return known(sharding) && known(schedule) &&
          // Not thought about: what talks along them.
          context == 1 && expert == 1 && expert_tensor == 0 &&
          // Of a sample: these.
-         lowered(tensor, sequence_parallel) &&
+         lowered(tensor, sequence_parallel, context_kind, context_inner) &&
          // Of the mesh and its groups: these.
          lowered(pipeline, data, order) &&
          // Of which layers a chunk has, and of a schedule: these.

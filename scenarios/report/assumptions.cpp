@@ -6,6 +6,7 @@
 
 #include "scenarios/deferred_frees.hpp"
 #include "scenarios/io/allocator_conf.hpp"
+#include "scenarios/io/names.hpp"
 #include "scenarios/io/version_text.hpp"
 #include "scenarios/version_assumptions.hpp"
 
@@ -108,7 +109,12 @@ std::vector<std::string> megatron_habits(const Scenario& s) {
       s.runtime.attention_mask
           ? "the data loader makes attention masks (off with the switch no-create-attention-mask-in-dataloader)"
           : "the data loader makes no attention masks");
-  if (s.train.precision == DType::FP32 && !stores_scores(s.train.attention)) {
+  if (s.layout.context > 1)
+    list.push_back(
+        fmt::format("context parallelism: Transformer Engine 2.11's {}, each rank with two chunks of every "
+                    "sequence; its small tables of chunk numbers are left out",
+                    word(context_kind_names, s.layout.context_kind)));
+  if (s.train.precision == DType::FP32 && !stores_scores(s.train.attention) && s.layout.context == 1) {
     const std::int64_t scores =
         s.train.micro_batch * s.model.heads / s.layout.tensor * s.train.sequence_length * s.train.sequence_length * 4;
     list.push_back(

@@ -67,6 +67,16 @@ std::vector<Case> generated(std::uint32_t seed, std::size_t count) {
     layout.sequence_parallel = layout.tensor > 1 && pick({0, 1}) == 1;
     layout.sharding = pick({0, 1}) == 1 ? Sharding::Zero1 : Sharding::None;
     std::shuffle(layout.order.begin(), layout.order.end(), random);
+    if (layout.world_size() <= 8 && pick({0, 1}) == 1) {
+      layout.context = pick({2, 4});
+      layout.context_kind = static_cast<ContextKind>(pick({0, 1, 2, 3}));
+      layout.context_inner = 2;
+      const bool heads_divide = made.job.model.kv_heads / layout.tensor % layout.by_heads() == 0;
+      const bool several = layout.context_kind != ContextKind::AllToAllAndRing || layout.context > layout.context_inner;
+      if (!heads_divide || !several) layout.context_kind = ContextKind::Ring;
+      // Megatron refuses orders in which experts would cut a stage's ranks in another way.
+      if (dense_mesh(layout).along(axis::pp) != expert_mesh(layout).along(axis::pp)) layout.context = 1;
+    }
     if (layout.world_size() == 1) continue;
     made.job.train.global_batch = std::int64_t{layout.data} * pick({1, 2, 5});
     if (layout.pipeline > 1 && pick({0, 1, 2}) == 0) {

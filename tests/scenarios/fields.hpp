@@ -102,8 +102,8 @@ inline auto fields(Cluster& v) {
   return std::tie(a, b, c, d, e, f);
 }
 inline auto fields(Layout& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s);
 }
 inline auto fields(Recomputation& v) {
   auto& [a, b, c, d] = v;

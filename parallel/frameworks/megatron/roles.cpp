@@ -32,6 +32,7 @@ std::vector<Buffer> buffers_of(const LoweringInput& input, const Sizes& sizes, s
 struct Held {
   std::vector<ShardPiece> pieces;  // that they keep optimizer state for; where nothing is sharded, all keep the same
   std::int32_t expert = 0;         // whose place among the experts' ranks decides how many tokens come
+  std::int32_t attention = 0;      // whose place in a ring decides which keys come when
   auto operator<=>(const Held&) const = default;
 };
 
@@ -50,7 +51,7 @@ bool uneven(const LoweringInput& input) {
 
 std::vector<Role> roles(const LoweringInput& input) {
   const Layout& layout = input.layout;
-  const Mesh mesh = dense_mesh(layout), experts = expert_mesh(layout);
+  const Mesh experts = expert_mesh(layout);
   const Sizes sizes = sizes_of(input.built.model, layout, input.train, input.runtime);
   const bool by_expert = uneven(input);
   std::vector<Role> found;
@@ -71,14 +72,17 @@ std::vector<Role> roles(const LoweringInput& input) {
     };
     std::map<Held, std::size_t> known;  // role
     for (std::int32_t d = 0; d < layout.data; ++d)
-      for (std::int32_t t = 0; t < layout.tensor; ++t) {
-        const Coordinates place{.tensor = t, .data = d, .pipeline = p};
-        const Rank rank = mesh.rank_at({{axis::tp, t}, {axis::dp, d}, {axis::pp, p}});
-        const Held held{pieces_of(place), by_expert ? experts.coordinate(rank, axis::ep) : 0};
-        const auto [entry, added] = known.try_emplace(held, found.size());
-        if (added) found.push_back({place, {}, p * layout.expert + held.expert});
-        found[entry->second].ranks.push_back(rank);
-      }
+      for (std::int32_t c = 0; c < layout.context; ++c)
+        for (std::int32_t t = 0; t < layout.tensor; ++t) {
+          const Coordinates place{.tensor = t, .context = c, .data = d, .pipeline = p};
+          const Rank rank = rank_at(layout, place);
+          const Held held{pieces_of(place), by_expert ? experts.coordinate(rank, axis::ep) : 0,
+                          attention_place(layout, c)};
+          const auto [entry, added] = known.try_emplace(held, found.size());
+          const std::int32_t passes = (p * layout.expert + held.expert) * layout.context + held.attention;
+          if (added) found.push_back({place, {}, passes});
+          found[entry->second].ranks.push_back(rank);
+        }
   }
   for (Role& role : found) std::sort(role.ranks.begin(), role.ranks.end());
   std::ranges::stable_sort(found, {}, &Role::passes);
