@@ -101,7 +101,7 @@ Workload workload_of(const LoweringInput& input, OneFor each) {
     if (std::exchange(passes, role.passes) != role.passes || each == OneFor::Role)
       workload.programs.push_back(lower_role(input, role));
     for (const Rank rank : role.ranks)
-      workload.program_of_rank[rank.index()] = static_cast<std::int32_t>(entry->second);
+      workload.program_of_rank[rank.index()] = static_cast<std::int32_t>(workload.programs.size()) - 1;
   }
   return workload;
 }
