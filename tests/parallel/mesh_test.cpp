@@ -70,7 +70,8 @@ TEST(Mesh, TheEndsOfAPipelineShareTiedEmbeddings) {
   EXPECT_EQ(group_members(ends, Rank{0}), (std::vector<Rank>{Rank{0}, Rank{6}}));
   EXPECT_EQ(group_members(ends, Rank{7}), (std::vector<Rank>{Rank{1}, Rank{7}}));
   for (std::int32_t r = 0; r < 8; ++r) EXPECT_EQ(is_member(ends, Rank{r}), r < 2 || r >= 6) << r;  // not the middle
-  EXPECT_FALSE(communicators({.tensor = 2, .data = 4}, {.tied_embeddings = true}).embedding.valid());  // one stage has one copy
+  EXPECT_FALSE(
+      communicators({.tensor = 2, .data = 4}, {.tied_embeddings = true}).embedding.valid());  // one stage has one copy
 }
 
 TEST(Mesh, AGroupOfOneHasNoCommunicator) {
@@ -111,14 +112,16 @@ TEST(Mesh, RanksCountAlongTheAxesInTheLayoutsOrder) {
 
 // NCCL sets communicators of one rank up too, where the framework calls collectives without looking at the group.
 TEST(Mesh, GroupsOfOneAreMadeWhereCollectivesAreCalledInThem) {
-  const Communicators made = communicators({.data = 8, .sharding = Sharding::Zero1}, {.tied_embeddings = true}, Alone::Calls);
+  const Communicators made =
+      communicators({.data = 8, .sharding = Sharding::Zero1}, {.tied_embeddings = true}, Alone::Calls);
   EXPECT_EQ(group_size(made.table[made.tensor.index()]), 1);
   EXPECT_EQ(group_size(made.table[made.model.index()]), 1);
   EXPECT_EQ(group_size(made.table[made.data.index()]), 8);
-  EXPECT_FALSE(made.pipeline.valid());                                // nobody sends to itself
-  EXPECT_FALSE(made.embedding.valid());                               // Megatron looks at this one's size
-  EXPECT_LT(made.data, made.tensor);                                  // after those that others share
-  EXPECT_EQ(communicators({}, {.tied_embeddings = true}, Alone::Calls).table.size(), 4u);  // world, tensor, data, model_parallel
+  EXPECT_FALSE(made.pipeline.valid());   // nobody sends to itself
+  EXPECT_FALSE(made.embedding.valid());  // Megatron looks at this one's size
+  EXPECT_LT(made.data, made.tensor);     // after those that others share
+  EXPECT_EQ(communicators({}, {.tied_embeddings = true}, Alone::Calls).table.size(),
+            4u);  // world, tensor, data, model_parallel
 }
 
 TEST(Mesh, PartsOfAModelAgreeInAGroupOfTheirOwn) {
@@ -130,11 +133,9 @@ TEST(Mesh, PartsOfAModelAgreeInAGroupOfTheirOwn) {
 
 TEST(Mesh, InterleavedStagesSendThroughCommunicatorsOfTwo) {
   Layout layout{.pipeline = 4};
-  EXPECT_EQ(communicators(layout, {}).table[communicators(layout, {}).pipeline.index()].messages,
-            MessageRoute::Group);
+  EXPECT_EQ(communicators(layout, {}).table[communicators(layout, {}).pipeline.index()].messages, MessageRoute::Group);
   layout.schedule = ScheduleKind::Interleaved;
-  EXPECT_EQ(communicators(layout, {}).table[communicators(layout, {}).pipeline.index()].messages,
-            MessageRoute::Pairs);
+  EXPECT_EQ(communicators(layout, {}).table[communicators(layout, {}).pipeline.index()].messages, MessageRoute::Pairs);
 }
 
 // Counts through all ranks, the first axis fastest, as an odometer does.
