@@ -109,7 +109,7 @@ class Pricer {
     const Program& program = workload_.programs[static_cast<std::size_t>(its.program)];
     OpTimes times;
     times.launch = cluster_.host.launch;
-    for (const Kernel& kernel : program.kernels) times.kernels.push_back(kernel_time(program, kernel, cluster_.device));
+    times.kernels = kernel_times(program, cluster_.device);
     std::vector<Bytes> sizes(static_cast<std::size_t>(program.buffers));
     std::vector<MemorySpace> spaces(sizes.size());
     for (const Op& op : program.ops)

@@ -114,4 +114,11 @@ Duration kernel_time(const Program& program, const Kernel& kernel, const Device&
   }
 }
 
+std::vector<Duration> kernel_times(const Program& program, const Device& device) {
+  std::vector<Duration> times;
+  times.reserve(program.kernels.size());
+  for (const Kernel& kernel : program.kernels) times.push_back(kernel_time(program, kernel, device));
+  return times;
+}
+
 }  // namespace tidemark::kernels

@@ -37,8 +37,8 @@ Texts either() { return {"true", "false"}; }
 LatentAttention latent_of(const Scenario& s) { return s.model.latent.value_or(LatentAttention{.normalized = false}); }
 
 std::string modules_text(const Recomputation& asked) {
-  if (asked.core_attention && asked.mlp) return "[\"core_attn\", \"mlp\"]";
-  return asked.core_attention ? "[\"core_attn\"]" : asked.mlp ? "[\"mlp\"]" : "[]";
+  const std::vector<std::string_view> names = words(asked.modules);
+  return names.empty() ? "[]" : fmt::format("[\"{}\"]", fmt::join(names, "\", \""));
 }
 
 constexpr std::int64_t default_vocabulary_multiple = 128;  // --make-vocab-size-divisible-by

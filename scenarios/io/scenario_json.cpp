@@ -202,11 +202,7 @@ void add_recomputation(Json& json, const Recomputation& asked) {
     json["recompute_method"] = word(recompute_method_names, asked.method);
     json["recompute_layers"] = asked.layers;
   }
-  if (asked.kind != Recompute::Selective) return;
-  Json modules = Json::array();
-  if (asked.core_attention) modules.push_back("core_attn");
-  if (asked.mlp) modules.push_back("mlp");
-  json["recompute_modules"] = std::move(modules);
+  if (asked.kind == Recompute::Selective) json["recompute_modules"] = words(asked.modules);
 }
 
 Json as_json(const Train& train) {

@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-#include "parallel/runtime/releases.hpp"
+#include "parallel/runtime/runtimes.hpp"
 #include "scenarios/io/allocator_conf.hpp"
 #include "scenarios/io/axis_order.hpp"
 #include "scenarios/io/cluster_reader.hpp"
@@ -329,9 +329,10 @@ std::string read_allocator(TomlReader& table, const Environment& environment) {
 
 /// Returns the switches, which are judged once everything they may repeat has been read.
 TomlReader read_runtime(TomlReader& table, RuntimeChoice& runtime) {
-  static constexpr auto runtimes =
-      std::to_array<Option>({{"megatron"}, {"pytorch"}, {"fsdp2", Modelled::NotYet}, {"deepspeed", Modelled::NotYet}});
-  runtime.name = runtimes[table.option("name", runtimes).value_or(0)].text;
+  std::vector<Option> names;
+  for (const RuntimeKind& kind : runtimes()) names.push_back({kind.name});
+  for (const std::string_view later : {"fsdp2", "deepspeed"}) names.push_back({later, Modelled::NotYet});
+  runtime.name = names[table.option("name", names).value_or(0)].text;
   runtime.headroom = table.bytes("headroom").value_or(Bytes{});
   runtime.versions = read_versions(table.table("versions"), runtime.name);
   const Environment environment = read_environment(table.table("environment"));

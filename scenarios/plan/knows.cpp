@@ -1,3 +1,6 @@
+#include <algorithm>
+
+#include "scenarios/io/names.hpp"
 #include "scenarios/plan/bounds.hpp"
 #include "scenarios/prediction.hpp"
 #include "sim/memory/allocator_options.hpp"
@@ -61,9 +64,19 @@ bool known(RecomputeMethod method) {
   }
   return false;
 }
+bool known(RecomputedModule module) {
+  switch (module) {
+    case RecomputedModule::CoreAttention:
+    case RecomputedModule::Mlp:
+      return true;
+  }
+  return false;
+}
 bool known(const Recomputation& recomputation) {
-  const auto& [kind, method, layers, core_attention, mlp] = recomputation;
-  return known(kind) && known(method) && lowered(layers, core_attention, mlp);
+  const auto& [kind, method, layers, modules] = recomputation;
+  const auto of_no_other = [&](const Named<RecomputedModule>& m) { return !modules.has(m.value) || known(m.value); };
+  return known(kind) && known(method) && std::ranges::all_of(recomputed_module_names, of_no_other) &&
+         lowered(layers, modules);
 }
 
 bool known(const Layout& layout) {

@@ -46,7 +46,9 @@ std::optional<TestJob> random_job(std::uint32_t seed) {
   const std::int64_t recompute = pick({0, 0, 1, 2, 3});
   if (recompute == 1) job.train.recompute = {.kind = Recompute::Full, .method = RecomputeMethod::Block};
   if (recompute == 2) job.train.recompute = {.kind = Recompute::Full, .layers = 2};
-  if (recompute == 3) job.train.recompute = {.kind = Recompute::Selective, .core_attention = true, .mlp = true};
+  if (recompute == 3)
+    job.train.recompute = {.kind = Recompute::Selective,
+                           .modules = {RecomputedModule::CoreAttention, RecomputedModule::Mlp}};
   const std::int64_t micro_batches = pick({3, 17, 48, 61, 72});
   if (job.layout.schedule == ScheduleKind::Interleaved && micro_batches % job.layout.pipeline != 0) return std::nullopt;
   job.train.micro_batch = pick({1, 2});

@@ -34,7 +34,7 @@ TEST(AllocatorEvents, SaysWhatPredictSaysOfEveryRandomLayout) {
     EXPECT_EQ(found.device_upper, expected.device_upper);
     EXPECT_EQ(found.completed, expected.completed);
     if (checked % 10 == 0) {
-      add_exact_time(*scenario, models, found);
+      add_exact_time(*scenario, found);
       EXPECT_EQ(found, expected);
     }
     ++checked;

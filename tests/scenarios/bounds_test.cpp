@@ -49,7 +49,7 @@ TEST(Bounds, HoldWhatPredictSaysOfEveryRandomLayout) {
     const MemoryBounds memory = bounder.memory(*scenario);
     const DurationBounds step = bounder.step(*scenario);
     Figures exact = exact_memory(*scenario, models);
-    add_exact_time(*scenario, models, exact);
+    add_exact_time(*scenario, exact);
     EXPECT_LE(memory.allocated, exact.allocated);
     EXPECT_LE(memory.device_upper, exact.device_upper);
     EXPECT_LE(step.low, exact.step);
