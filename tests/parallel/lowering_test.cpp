@@ -16,6 +16,7 @@
 #include "tests/parallel/data_flow.hpp"
 #include "tests/parallel/expected_flow.hpp"
 #include "tests/parallel/test_job.hpp"
+#include "tests/seeds.hpp"
 
 namespace tidemark::tests {
 namespace {
@@ -259,7 +260,7 @@ TEST_P(EveryLayout, IsLoweredTheSameTwice) {
   EXPECT_EQ(again.program_of_rank, workload_.program_of_rank);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, EveryLayout, testing::Range<std::uint64_t>(1, 46));
+INSTANTIATE_TEST_SUITE_P(Seeds, EveryLayout, testing::Range<std::uint64_t>(1, 46, seed_step));
 
 }  // namespace
 }  // namespace tidemark::tests

@@ -133,7 +133,8 @@ TEST(Gpt, UnfusedAttentionKeepsScoresAndMasksUntilBackward) {
   TestJob job = gpt_job();
   job.train.attention = AttentionKernel::Unfused;
   job.layout.tensor = 2;
-  const std::int64_t scores = 2 * 12 * 128 * 128;  // sequences, heads of the rank, queries, keys
+  job.layout.tensor = 2;
+  const std::int64_t scores = 2 * 12 * 128 * 128;  // sequences, heads of the rank, queries, keys  // sequences, heads of the rank, queries, keys
   const std::vector<LiveTensor> tensors = at_loss(job);
   EXPECT_EQ(sum(tensors, "layers.0.attention.softmax"), 2 * scores);
   EXPECT_EQ(sum(tensors, "layers.0.attention.dropout_mask"), scores);
@@ -178,7 +179,8 @@ TEST(Gpt, ASoftmaxInFp32IsKeptInBothTypesUnlessDropoutComesBetween) {
   TestJob job = gpt_job();
   job.train.attention = AttentionKernel::Unfused;
   job.softmax_precision = SoftmaxPrecision::Fp32;
-  const std::int64_t scores = 2 * 12 * 128 * 128;
+  job.layout.tensor = 2;
+  const std::int64_t scores = 2 * 12 * 128 * 128;  // sequences, heads of the rank, queries, keys
   for (const double dropout : {0.0, 0.1}) {
     job.train.attention_dropout = dropout;
     const std::vector<LiveTensor> tensors = at_loss(job);

@@ -10,6 +10,7 @@
 #include "sim/program/program_builder.hpp"
 #include "sim/program/verify.hpp"
 #include "tests/parallel/test_job.hpp"
+#include "tests/seeds.hpp"
 
 namespace tidemark::tests {
 namespace {
@@ -117,7 +118,7 @@ void expect_what_every_pass_gives(const Lowered& lowered, const Role& role) {
 
 TEST(Repeats, UnrollToWhatEveryPassByItselfGives) {
   int repeating = 0, checked = 0;
-  for (std::uint32_t seed = 1; checked < 80; ++seed) {
+  for (std::uint32_t seed = 1; checked < seeds(80); ++seed) {
     const std::optional<TestJob> job = random_job(seed);
     if (!job) continue;
     SCOPED_TRACE(seed);
@@ -129,11 +130,11 @@ TEST(Repeats, UnrollToWhatEveryPassByItselfGives) {
       ++checked;
     }
   }
-  EXPECT_GT(repeating, 20);
+  EXPECT_GT(repeating, seeds(20));
 }
 
 TEST(Repeats, OfPlainPyTorchUnrollToo) {
-  for (std::uint32_t seed = 1; seed <= 60; ++seed) {
+  for (std::uint32_t seed = 1; seed <= 60; seed += seed_step) {
     SCOPED_TRACE(seed);
     const Lowered lowered(random_pytorch_job(seed));
     expect_what_every_pass_gives(lowered, lowered.roles.front());
@@ -161,7 +162,7 @@ Program queue_of(std::int64_t second_size) {
 // Memory is replayed op by op without the ops: to the end, and to where a device is full.
 TEST(Repeats, ReplayAsWhatTheyUnrollTo) {
   int full = 0;
-  for (std::uint32_t seed = 1; seed < 24; ++seed) {
+  for (std::uint32_t seed = 1; seed < 24; seed += seed_step) {
     const std::optional<TestJob> job = random_job(seed);
     if (!job) continue;
     SCOPED_TRACE(seed);
@@ -179,7 +180,7 @@ TEST(Repeats, ReplayAsWhatTheyUnrollTo) {
       }
     }
   }
-  EXPECT_GT(full, 10);
+  EXPECT_GT(full, seeds(10));
 }
 
 TEST(Repeats, AreFoundWhereMicroBatchesDoTheSame) {

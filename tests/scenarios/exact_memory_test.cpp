@@ -16,6 +16,7 @@
 #include "sim/program/calls.hpp"
 #include "tests/scenarios/folders.hpp"
 #include "tests/scenarios/random_layout.hpp"
+#include "tests/seeds.hpp"
 #include "topology/route/price.hpp"
 #include "topology/route/traffic.hpp"
 
@@ -26,7 +27,7 @@ namespace {
 
 std::vector<Scenario> random_scenarios(int count) {
   std::vector<Scenario> found;
-  for (std::uint32_t seed = 1; static_cast<int>(found.size()) < count; ++seed)
+  for (std::uint32_t seed = 1; static_cast<int>(found.size()) < seeds(count); ++seed)
     if (auto scenario = random_scenario(seed)) found.push_back(std::move(*scenario));
   return found;
 }
