@@ -130,7 +130,7 @@ void Process::collective(CommSlot comm, const CollectiveOp& call, Operand in, Op
 void Process::collective(CommSlot comm, const CollectiveOp& call, Operand in, Operand out, const MatrixRow& row) {
   if (!shared(comm)) return;
   ensure_created(comm);
-  use(in.buffer), use(out.buffer);
+  use(in.buffer, compute_stream), use(out.buffer, compute_stream);
   program.collective(comm, call, in, out, row);
 }
 

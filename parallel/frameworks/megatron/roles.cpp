@@ -51,7 +51,7 @@ bool uneven(const LoweringInput& input) {
 
 std::vector<Role> roles(const LoweringInput& input) {
   const Layout& layout = input.layout;
-  const Mesh mesh = dense_mesh(layout), experts = expert_mesh(layout);
+  const Mesh experts = expert_mesh(layout);
   const Sizes sizes = sizes_of(input.built.model, layout, input.train, input.runtime);
   const bool by_expert = uneven(input);
   std::vector<Role> found;
@@ -75,7 +75,7 @@ std::vector<Role> roles(const LoweringInput& input) {
       for (std::int32_t c = 0; c < layout.context; ++c)
         for (std::int32_t t = 0; t < layout.tensor; ++t) {
           const Coordinates place{.tensor = t, .context = c, .data = d, .pipeline = p};
-          const Rank rank = mesh.rank_at({{axis::tp, t}, {axis::cp, c}, {axis::dp, d}, {axis::pp, p}});
+          const Rank rank = rank_at(layout, place);
           const Held held{pieces_of(place), by_expert ? experts.coordinate(rank, axis::ep) : 0,
                           attention_place(layout, c)};
           const auto [entry, added] = known.try_emplace(held, found.size());
