@@ -17,8 +17,8 @@ namespace tidemark::scenarios {
 /// The training of one rank: what its program starts from, and what it comes to.
 class RankTraining {
  public:
-  /// `asked`: whose ranks decide which tokens go to which experts. Parameters begin so far `aside` from what is drawn of
-  /// them, along a direction of their own.
+  /// `asked`: whose ranks decide which tokens go to which experts. Parameters begin so far `aside` from what is drawn
+  /// of them, along a direction of their own.
   RankTraining(const JobOutline& job, Rank rank, const JobOutline& asked, double aside = 0);
 
   /// Makes something wrong, on all ranks alike, and says what. Throws InputError where there is nothing to spoil.

@@ -134,7 +134,9 @@ TEST(Gpt, UnfusedAttentionKeepsScoresAndMasksUntilBackward) {
   job.train.attention = AttentionKernel::Unfused;
   job.layout.tensor = 2;
   job.layout.tensor = 2;
-  const std::int64_t scores = 2 * 12 * 128 * 128;  // sequences, heads of the rank, queries, keys  // sequences, heads of the rank, queries, keys
+  const std::int64_t scores =
+      2 * 12 * 128 *
+      128;  // sequences, heads of the rank, queries, keys  // sequences, heads of the rank, queries, keys
   const std::vector<LiveTensor> tensors = at_loss(job);
   EXPECT_EQ(sum(tensors, "layers.0.attention.softmax"), 2 * scores);
   EXPECT_EQ(sum(tensors, "layers.0.attention.dropout_mask"), scores);
