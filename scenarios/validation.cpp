@@ -182,7 +182,7 @@ std::vector<RankAgreement> run_and_compare(const Workload& workload, World& worl
 Validation validate(const Scenario& scenario, World& world, const ValidateOptions& options) {
   refuse_allocator_settings(scenario);
   const Job job(scenario);
-  Validation answer{job.scenario, options, run_and_compare(lower(job.lowering()), world, options), false, {}};
+  Validation answer{job.scenario, options, run_and_compare(lower(job.lowering()), world, options), false, {}, {}};
   const auto here = std::count_if(answer.ranks.begin(), answer.ranks.end(),
                                   [](const RankAgreement& rank) { return rank.host == host_name(); });
   answer.oversubscribed = here > static_cast<std::ptrdiff_t>(std::thread::hardware_concurrency());

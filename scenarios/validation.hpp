@@ -27,7 +27,8 @@ struct Validation {
   ValidateOptions options;
   std::vector<RankAgreement> ranks;
   bool oversubscribed = false;  ///< more ranks than cores: times mean little
-  std::vector<MathCheck> math;  ///< where real numbers were asked for, by type
+  std::vector<MathCheck> math;  ///< with real numbers, by type
+  std::string without_math;     ///< why there were none; empty where there were
 
   /// What ranks held and read is what was predicted.
   [[nodiscard]] bool memory_agrees() const;

@@ -17,8 +17,6 @@ namespace {
 // Bytes of which every floating-point type makes no number, and indices nothing that anyone has.
 constexpr std::byte unwritten{0xff};
 
-bool is_floating(DType dtype) { return dtype != DType::INT64 && dtype != DType::BOOL; }
-
 // What one member of a group hands another, in bytes of the job.
 struct Part {
   Bytes offset, size;
@@ -93,15 +91,13 @@ void ArithmeticRank::execute(const Op& op) {
 void ArithmeticRank::allocate(const Alloc& o) { held_[o.buffer.index()] = {{}, o.size, o.label, true}; }
 
 void ArithmeticRank::must_be_numbers(const Launch& o) const {
-  const std::vector<ViewId>& views = program_[o.kernel].inputs;
   std::size_t next = 0;
-  for (const ViewId view : views) {
+  for (const ViewId view : program_[o.kernel].inputs) {
     if (!view.valid()) continue;
     const Operand& operand = program_[o.inputs][next++];
-    if (!is_floating(program_[view].dtype)) continue;
+    if (calculator_.all_numbers({memory(operand.buffer, program_[operand.offset]), program_[view]}, storage_)) continue;
     const std::vector<double> all = values(operand, program_[view]);
     const auto wrong = std::ranges::find_if(all, [](double x) { return std::isnan(x); });
-    if (wrong == all.end()) continue;
     throw WrongProgram(
         fmt::format("rank {}, {} (step {}, {}, micro-batch {}): {} reads element {} of {}, which nobody wrote",
                     world_.rank().value, program_[at_.label], at_.step, name(at_.phase), at_.micro_batch,
@@ -112,6 +108,7 @@ void ArithmeticRank::must_be_numbers(const Launch& o) const {
 void ArithmeticRank::launch(const Launch& o) {
   must_be_numbers(o);
   math::Setting setting{.storage = storage_, .step = at_.step};
+  hooks_.draws(*this, o, setting);
   setting.initial = [&](std::size_t output, std::int64_t element) {
     return hooks_.initial(at_, label(program_[o.outputs][output].buffer), element);
   };

@@ -26,6 +26,8 @@ class ArithmeticRank;
 struct ArithmeticHooks {
   /// What `initialize` writes to an element of a tensor, here and now.
   std::function<double(const Mark& at, std::string_view tensor, std::int64_t element)> initial;
+  /// Says by what key, and as which part of which whole, a launch draws what it draws at random.
+  std::function<void(const ArithmeticRank& rank, const Launch& launch, math::Setting& setting)> draws;
   /// Called before each mark and, with none, at the end.
   std::function<void(const ArithmeticRank& rank, const Mark* next)> before_mark;
   /// Called after each launch.

@@ -49,8 +49,7 @@ struct Scores {
         q(its.read(first)),
         k(its.read(first + 1)),
         v(its.read(first + 2)),
-        values(its.room(shape.queries * shape.keys)),
-        places(dropout() > 0 ? its.places(shape.batches * shape.heads * values.count) : Values<std::int64_t>{}) {
+        values(its.room(shape.queries * shape.keys)) {
     if (its.in[bias_input].there())
       bias = its.read(bias_input, {shape.batches, shape.heads, shape.queries, shape.keys});
   }
@@ -74,12 +73,12 @@ struct Scores {
   void draw(Values<Real> left, std::uint64_t key, std::uint64_t offset) const {
     const double probability = dropout();
     const std::int64_t first = begin;
-    const Values<std::int64_t> drawn_by = places;
+    const PartOfWhole drawn = call.setting.drawn;
     call.ranges(left.count, [=] TIDEMARK_EVERYWHERE(std::int64_t from, std::int64_t to) {
       RandomNumbers numbers(key, offset);
       for (std::int64_t i = from; i < to; ++i) {
-        const std::int64_t place = drawn_by.there() ? drawn_by[first + i] : first + i;
-        left[i] = numbers.uniform(place) >= probability ? static_cast<Real>(1 / (1 - probability)) : Real(0);
+        const bool kept = numbers.uniform(drawn.place(first + i)) >= probability;
+        left[i] = kept ? static_cast<Real>(1 / (1 - probability)) : Real(0);
       }
     });
   }
@@ -104,8 +103,7 @@ struct Scores {
   const Call& call;
   Heads shape;
   Values<Real> q, k, v, bias;
-  Values<Real> values;  ///< [queries, keys]
-  Values<std::int64_t> places;
+  Values<Real> values;     ///< [queries, keys]
   std::int64_t begin = 0;  ///< which of all heads' scores the head's first one is
 };
 

@@ -24,6 +24,8 @@ class Calculator {
   /// math::compute, of operands in its memory.
   virtual void compute(Operation operation, const Attributes& attributes, std::span<const Array> inputs,
                        std::span<const Array> outputs, const Setting& setting) = 0;
+  /// Whether no element of what lies in its memory is NaN.
+  [[nodiscard]] virtual bool all_numbers(const Array& array, Storage storage) = 0;
 };
 
 /// Memory that goes back to the calculator it is of.
@@ -45,6 +47,7 @@ class HostCalculator final : public Calculator {
                std::span<const Array> outputs, const Setting& setting) override {
     math::compute(operation, attributes, inputs, outputs, setting);
   }
+  [[nodiscard]] bool all_numbers(const Array& array, Storage storage) override;
 };
 
 }  // namespace tidemark::math

@@ -71,14 +71,6 @@ struct KernelCall {
     engine.copy(to.data(), from.first, to.size() * sizeof(Value));
     return to;
   }
-  /// By element, the place that random numbers are drawn by; absent where each one's is its own.
-  [[nodiscard]] Values<std::int64_t> places(std::int64_t count) const {
-    if (!setting.place) return {};
-    std::vector<std::int64_t> all;
-    for (std::int64_t i = 0; i < count; ++i) all.push_back(setting.place(i));
-    return brought(all);
-  }
-
   /// Calls `body(begin, end)` for ranges that are all of [0, count) together, `each` calls `body(i)`. A body captures
   /// by value, and is marked TIDEMARK_EVERYWHERE.
   template <class Body>

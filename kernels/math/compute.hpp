@@ -3,11 +3,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
+#include <limits>
 #include <span>
 #include <stdexcept>
 #include <vector>
 
 #include "kernels/math/namespace.hpp"
+#include "kernels/math/walk.hpp"
 #include "sim/program/program.hpp"
 
 // Kernels that compute: every operation of the instruction set with real numbers. A kernel reads its inputs and writes
@@ -35,14 +38,31 @@ struct Array {
   [[nodiscard]] bool there() const { return first != nullptr; }
 };
 
+/// Where a tensor's elements stand in the whole tensor that it is a rank's part of: row by row in both.
+struct PartOfWhole {
+  /// Of the part's sizes, by the strides of the whole; a tensor of any size is all that there is.
+  Runs runs{{std::numeric_limits<std::int64_t>::max()}, {1}};
+  std::int64_t first = 0;
+
+  [[nodiscard]] TIDEMARK_EVERYWHERE std::int64_t place(std::int64_t element) const {
+    return first + runs.offset(element);
+  }
+};
+/// One of equal parts along a dimension.
+struct Cut {
+  std::size_t dimension = 0;
+  std::int64_t part = 0, parts = 1;
+};
+/// Of a tensor that is cut so into parts of those sizes.
+[[nodiscard]] PartOfWhole part_of_whole(const Shape& sizes, std::initializer_list<Cut> cuts);
+
 /// What a kernel is told besides its operands and attributes.
 struct Setting {
   Storage storage = Storage::Native;
   std::uint64_t key = 0;  ///< of the random numbers it draws: by launch
   std::int64_t step = 1;  ///< of training, from 1 on, for an optimizer whose steps the host counts
-  /// Where an element of a tensor that is drawn at random stands in the tensor that this one is a rank's part of, so
-  /// that ranks draw what one rank would; none: where it stands in this one. Elements count row by row.
-  std::function<std::int64_t(std::int64_t)> place = {};
+  /// Of the tensor that is drawn at random: ranks that have parts of it draw what one rank would.
+  PartOfWhole drawn = {};
   /// What `initialize` writes, by output and element; none: normal numbers of deviation 0.02, and integers 0 or 1.
   std::function<double(std::size_t, std::int64_t)> initial = {};
 };

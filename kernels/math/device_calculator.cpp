@@ -1,6 +1,7 @@
 #include "kernels/math/device_calculator.hpp"
 
 #include "kernels/math/detail/device_engine.hpp"
+#include "kernels/math/elements.hpp"
 #include "kernels/math/engine.hpp"
 
 namespace tidemark::math {
@@ -24,6 +25,11 @@ class DeviceCalculator final : public Calculator {
                std::span<const Array> outputs, const Setting& setting) override {
     compute_on(engine_, operation, attributes, inputs, outputs, setting);
     engine_.finish();
+  }
+  [[nodiscard]] bool all_numbers(const Array& array, Storage storage) override {
+    const bool all = math::all_numbers(engine_, array, storage);
+    engine_.done();
+    return all;
   }
 
  private:

@@ -20,12 +20,12 @@ Values<typename Call::Real> drop(const Call& c, Values<typename Call::Real> valu
   const std::uint64_t key = c.setting.key;
   const double probability = c.attributes[0];
   const Real scale = scale_of<Real>(probability);
-  const Values<std::int64_t> places = c.places(values.count);
+  const PartOfWhole drawn = c.setting.drawn;
   const Values<Real> kept = c.room(values.count);
   c.ranges(values.count, [=] TIDEMARK_EVERYWHERE(std::int64_t begin, std::int64_t end) {
     RandomNumbers numbers(key);
     for (std::int64_t i = begin; i < end; ++i) {
-      kept[i] = numbers.uniform(places.there() ? places[i] : i) >= probability ? Real(1) : Real(0);
+      kept[i] = numbers.uniform(drawn.place(i)) >= probability ? Real(1) : Real(0);
       values[i] *= kept[i] * scale;
     }
   });

@@ -61,14 +61,17 @@ void with_elements(DType dtype, Storage storage, Use&& use) {
 }
 
 template <class Element>
+TIDEMARK_EVERYWHERE auto value_at(const std::byte* place) {
+  typename Element::Bits bits;
+  std::memcpy(&bits, place, sizeof bits);
+  return Element::value(bits);
+}
+
+template <class Element>
 struct Load {
   template <class Value>
   TIDEMARK_EVERYWHERE void operator()(std::byte* from, std::int64_t distance, std::int64_t count, Value* to) const {
-    for (std::int64_t i = 0; i < count; ++i) {
-      typename Element::Bits bits;
-      std::memcpy(&bits, from + i * distance, sizeof bits);
-      to[i] = static_cast<Value>(Element::value(bits));
-    }
+    for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<Value>(value_at<Element>(from + i * distance));
   }
 };
 template <class Element>
@@ -94,6 +97,23 @@ void move(Engine& engine, const Array& array, std::int64_t apart, const Runs& ru
         move(place, side_by_side, count, values.first + element);
       else
         move(place, stride * apart, count, values.first + element);
+    });
+  });
+}
+
+// Leaves a mark where there is one.
+template <class Element, class Engine>
+void look_for_nan(Engine& engine, const Array& array, std::int64_t apart, Values<std::int64_t> found) {
+  const Runs runs(array.view.sizes, array.view.strides);
+  const std::byte* const first = array.first;
+  engine.ranges(elements_of(array.view.sizes), [=] TIDEMARK_EVERYWHERE(std::int64_t begin, std::int64_t end) {
+    runs.walk(begin, end, [&](std::int64_t, std::int64_t offset, std::int64_t count, std::int64_t stride) {
+      bool wrong = false;  // without an early end the loop is vectorized
+      for (std::int64_t i = 0; i < count; ++i) {
+        const auto value = value_at<Element>(first + (offset + i * stride) * apart);
+        wrong |= value != value;
+      }
+      if (wrong) found[0] = 1;
     });
   });
 }
@@ -132,6 +152,21 @@ void write(Engine& engine, const Array& array, Storage storage, Values<Value> va
   });
 }
 
+template <class Engine>
+bool all_numbers(Engine& engine, const Array& array, Storage storage) {
+  const View& view = array.view;
+  if (view.dtype == DType::INT64 || view.dtype == DType::BOOL) return true;
+  std::int64_t any = 0;
+  const Values<std::int64_t> found = room_of<std::int64_t>(engine, 1);
+  engine.copy(found.first, &any, sizeof any);
+  with_elements(view.dtype, storage, [&](auto element) {
+    look_for_nan<decltype(element)>(engine, array, bytes_apart(array, storage), found);
+  });
+  engine.copy(&any, found.first, sizeof any);
+  return any == 0;
+}
+
+template bool all_numbers(ThisEngine&, const Array&, Storage);
 template Values<float> read(ThisEngine&, const Array&, Storage, const Shape&);
 template Values<double> read(ThisEngine&, const Array&, Storage, const Shape&);
 template Values<std::int64_t> read(ThisEngine&, const Array&, Storage, const Shape&);

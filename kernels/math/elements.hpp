@@ -21,4 +21,8 @@ template <class Value, class Engine>
 template <class Engine, class Value>
 void write(Engine& engine, const Array& array, Storage storage, Values<Value> values);
 
+/// Whether no element is NaN.
+template <class Engine>
+[[nodiscard]] bool all_numbers(Engine& engine, const Array& array, Storage storage);
+
 }  // namespace tidemark::math

@@ -25,7 +25,7 @@ void Fills<Call>::initialize(const Call& c) {
   RandomNumbers numbers(c.setting.key, c.group);
   const auto value = [&](std::int64_t element) {
     if (c.setting.initial) return c.setting.initial(c.group, element);
-    const std::int64_t place = c.setting.place ? c.setting.place(element) : element;
+    const std::int64_t place = c.setting.drawn.place(element);
     return whole ? std::floor(2 * numbers.uniform(place)) : deviation * numbers.normal(place);
   };
   std::vector<Real> y;

@@ -3,12 +3,22 @@
 #include <fmt/format.h>
 
 #include "kernels/math/calculator.hpp"
+#include "kernels/math/elements.hpp"
 #include "kernels/math/engine.hpp"
 
 namespace tidemark::math {
 
 void report_index(std::int64_t id, std::int64_t count, const char* of) {
   throw WrongIndex(fmt::format("{} {}, where there are {}", of, id, count));
+}
+
+PartOfWhole part_of_whole(const Shape& sizes, std::initializer_list<Cut> cuts) {
+  Shape whole = sizes;
+  for (const Cut& cut : cuts) whole[cut.dimension] *= cut.parts;
+  const Shape strides = contiguous_strides(whole);
+  PartOfWhole part{{sizes, strides}};
+  for (const Cut& cut : cuts) part.first += cut.part * sizes[cut.dimension] * strides[cut.dimension];
+  return part;
 }
 
 void compute(Operation operation, const Attributes& attributes, std::span<const Array> inputs,
@@ -41,6 +51,11 @@ std::byte* HostCalculator::allocate(std::size_t bytes, std::byte content) {
   auto* const memory = new std::byte[bytes];
   std::memset(memory, static_cast<int>(content), bytes);
   return memory;
+}
+
+bool HostCalculator::all_numbers(const Array& array, Storage storage) {
+  HostEngine engine;
+  return math::all_numbers(engine, array, storage);
 }
 
 void HostCalculator::copy(void* to, const void* from, std::size_t bytes) {

@@ -39,6 +39,10 @@ std::int64_t last_write(const ArithmeticRank& run, const StateTensor& tensor) {
   return 0;
 }
 
+// Plain PyTorch's loop adds up what micro-batches come to, and replicas average them: one rank comes to the same where
+// it takes theirs together.
+Replicas replicas_of(const JobOutline& job) { return job.runtime.eager ? Replicas::Together : Replicas::InTurn; }
+
 }  // namespace
 
 double direction(const std::string& parameter, std::int64_t element) {
@@ -50,7 +54,7 @@ RankTraining::RankTraining(const JobOutline& job, Rank rank, double aside)
       rank_(rank),
       aside_(aside),
       place_(coordinates(job.scenario.layout, rank)),
-      micro_batches_(micro_batches_of(job.scenario.train, job.scenario.layout)),
+      draws_(job.scenario.layout, job.scenario.train, replicas_of(job), place_),
       parameters_(job, place_),
       state_(training_state(job.lowering(), {place_, {rank}})) {}
 
@@ -63,6 +67,8 @@ std::string RankTraining::run(World& world, math::Calculator& calculator, math::
       program, mine, world, calculator, storage,
       {.initial = [this](const Mark& at, std::string_view tensor,
                          std::int64_t element) { return initial(at, tensor, element); },
+       .draws = [this](const ArithmeticRank& run, const Launch& launch,
+                       math::Setting& setting) { describe_draws(run, launch, setting); },
        .before_mark = [this](const ArithmeticRank& run, const Mark*) { look(run); },
        .after_launch = [this](const ArithmeticRank& run, const Launch& launch) { note_loss(run, launch); }});
   its.run();
@@ -82,17 +88,19 @@ double RankTraining::initial(const Mark& at, std::string_view tensor, std::int64
 
 double RankTraining::of_batch(const Mark& at, std::string_view tensor, std::int64_t element) const {
   const Train& train = job_.scenario.train;
-  const std::int64_t data = job_.scenario.layout.data, micro_batch = std::max(at.micro_batch, 0);
-  // Plain PyTorch's loop adds up what micro-batches come to, and replicas average them: one rank comes to the same
-  // where it takes theirs together.
-  const std::int64_t of_step = micro_batches_ * data, tokens = train.micro_batch * train.sequence_length;
-  const std::int64_t its =
-      job_.runtime.eager ? micro_batch * data + place_.data : place_.data * micro_batches_ + micro_batch;
-  const std::int64_t token = (at.step * of_step + its) * tokens + element;
+  const BatchPart its = draws_.batch(std::max(at.micro_batch, 0));
+  const std::int64_t of_step = train.global_batch * train.sequence_length, tokens = train.tokens();
+  const std::int64_t token = at.step * of_step + (its.micro_batch * its.parts + its.part) * tokens + element;
   if (tensor == "batch.tokens" || tensor == "batch.input_ids" || tensor == "batch.labels")
     return std::floor(uniform(tensor, token) * static_cast<double>(job_.scenario.model.vocabulary));
   if (tensor == "batch.position_ids") return static_cast<double>(element % train.sequence_length);
   return tensor == "batch.loss_mask" ? 1 : 0;
+}
+
+void RankTraining::describe_draws(const ArithmeticRank& run, const Launch& launch, math::Setting& setting) const {
+  const Program& program = run.program();
+  draws_.describe(program, program[launch.kernel], run.at(), run.label(program[launch.outputs].front().buffer),
+                  setting);
 }
 
 void RankTraining::look(const ArithmeticRank& run) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/execute/arithmetic_rank.hpp"
+#include "scenarios/arithmetic/draws.hpp"
 #include "scenarios/arithmetic/findings.hpp"
 #include "scenarios/arithmetic/rank_parameters.hpp"
 #include "scenarios/job.hpp"
@@ -25,6 +26,7 @@ class RankTraining {
  private:
   [[nodiscard]] double initial(const Mark& at, std::string_view tensor, std::int64_t element) const;
   [[nodiscard]] double of_batch(const Mark& at, std::string_view tensor, std::int64_t element) const;
+  void describe_draws(const ArithmeticRank& run, const Launch& launch, math::Setting& setting) const;
   void look(const ArithmeticRank& run);
   void note_loss(const ArithmeticRank& run, const Launch& launch);
   void note(const ArithmeticRank& run, const StateMoment& moment);
@@ -33,7 +35,7 @@ class RankTraining {
   Rank rank_;
   double aside_;
   Coordinates place_;
-  std::int64_t micro_batches_;
+  Draws draws_;
   RankParameters parameters_;
   TrainingState state_;
   std::size_t marks_ = 0;  // met so far

@@ -18,6 +18,7 @@
 #include "kernels/execute/mpi_world.hpp"
 #include "kernels/execute/process_memory.hpp"
 #include "scenarios/arithmetic/check_math.hpp"
+#include "scenarios/arithmetic/math_work.hpp"
 #include "scenarios/cli/arguments.hpp"
 #include "scenarios/cli/detail/usage.hpp"
 #include "scenarios/cli/detail/verbs.hpp"
@@ -40,8 +41,8 @@ struct Asked {
   std::int64_t time_limit = 60;
   std::string back_end = "host";
   std::string job;
-  bool math = false;
-  std::string command;  ///< the whole line
+  bool math = false, no_math = false;  ///< neither: where it is little work
+  std::string command;                 ///< the whole line
 };
 
 Mutation asked_mutation(const std::string& name) {
@@ -95,6 +96,16 @@ std::string mistakes_of(const std::string& scenario, Work&& work) {
   return {};
 }
 
+// Why the model is not trained with real numbers; empty where it is.
+std::string why_without_math(const Asked& asked, const Scenario& scenario) {
+  if (asked.math) return {};
+  if (asked.no_math) return "--no-math";
+  if (asked.mutation != "none") return "something is wrong on purpose (--math has them all the same)";
+  const std::string beyond = beyond_arithmetic(scenario);
+  return beyond.empty() ? too_much_arithmetic(work_of(scenario))
+                        : "they do not follow " + beyond.substr(0, beyond.find('\n'));
+}
+
 // Ranks do not know which of them is the first before MPI is up. They may not all find the same mistakes: files of one
 // machine may not be there on another.
 int run_on(World& world, const Asked& asked) {
@@ -123,7 +134,8 @@ int run_on(World& world, const Asked& asked) {
   // What it refuses, it refuses on all ranks.
   const std::string refused = mistakes_of(asked.scenario, [&] {
     Validation validation = validate(scenario, world, options);
-    if (asked.math)
+    validation.without_math = world.broadcast(speaks ? why_without_math(asked, settled(scenario)) : "");
+    if (validation.without_math.empty())
       for (const math::Storage storage : {math::Storage::Wide, math::Storage::Native})
         validation.math.push_back(check_math(scenario, world, storage));
     if (!speaks) return;
@@ -183,7 +195,8 @@ Verb validate_verb(CLI::App& app, const std::string& command) {
   verb->add_option("--write-job", asked->job, "write what a GPU machine needs to FILE, and run nothing")
       ->type_name("FILE");
   verb->add_flag("--math", asked->math,
-                 "train the model with real numbers, too: losses and gradients must be one rank's");
+                 "train the model with real numbers, however long it takes: losses and gradients must be one rank's")
+      ->excludes(verb->add_flag("--no-math", asked->no_math, "do not, though it takes some seconds only"));
   verb->add_option("--mutate", asked->mutation, "do one thing wrong on purpose, to see that it shows")
       ->type_name("WHAT");
   return {verb, [asked] { return run(*asked); }, &asked->scenario};

@@ -86,7 +86,8 @@ std::string validation_json(const Validation& validation, const RunProvenance& p
               {"oversubscribed", validation.oversubscribed},
               {"scenario", Json::parse(scenario_json(validation.scenario, -1))},
               {"ranks", std::move(ranks)},
-              {"math", std::move(math)}}
+              {"math", std::move(math)},
+              {"without_math", validation.without_math.empty() ? Json() : Json(validation.without_math)}}
              .dump(2) +
          '\n';
 }

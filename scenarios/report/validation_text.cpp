@@ -128,6 +128,7 @@ std::string validation_text(const Validation& validation) {
                         worst->measured.reserved.count());
   text += '\n' + time_line(*worst, validation.oversubscribed);
   for (const MathCheck& check : validation.math) text += math_lines(check);
+  if (!validation.without_math.empty()) text += "\nwithout real numbers: " + validation.without_math + '\n';
   for (const RankAgreement& rank : validation.ranks)
     for (const std::string& finding : rank.findings.first) text += finding + '\n';
   return text;

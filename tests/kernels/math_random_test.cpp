@@ -29,14 +29,19 @@ TEST(MathRandom, WhatIsDroppedDependsOnKeyAndPlaceAlone) {
   EXPECT_NEAR(kept / 10'000, 0.7, 0.015);
   EXPECT_EQ(mask(1), mask(1, Storage::Native));
   EXPECT_NE(mask(1), mask(2));
-  // A rank that has the second half of the rows drops what one rank would.
-  Numbers half = zeros({50, 100});
-  math::Setting setting{.key = 1};
-  setting.place = [](std::int64_t element) { return 5'000 + element; };
-  const Tensors part =
-      run(Operation::Dropout, {0.3}, {half}, {half, zeros({50, 100}, DType::BOOL)}, {.setting = setting});
+  // A rank that has the second half of the rows, or the third quarter of the columns, drops what one rank would.
   const std::vector<double> whole = mask(1);
-  EXPECT_TRUE(std::equal(part[1].values.begin(), part[1].values.end(), whole.begin() + 5'000));
+  const auto of_part = [](const Shape& sizes, const math::PartOfWhole& drawn) {
+    return run(Operation::Dropout, {0.3}, {zeros(sizes)}, {zeros(sizes), zeros(sizes, DType::BOOL)},
+               {.setting = {.key = 1, .drawn = drawn}})[1]
+        .values;
+  };
+  const Shape rows{50, 100}, columns{100, 25};
+  EXPECT_EQ(of_part(rows, math::part_of_whole(rows, {{0, 1, 2}})), std::vector(whole.begin() + 5'000, whole.end()));
+  std::vector<double> third;
+  for (int row = 0; row < 100; ++row)
+    third.insert(third.end(), whole.begin() + row * 100 + 50, whole.begin() + row * 100 + 75);
+  EXPECT_EQ(of_part(columns, math::part_of_whole(columns, {{1, 2, 4}})), third);
 }
 
 TEST(MathRandom, WhoRunsAKernelMaySayWhatIsInitialized) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/math/calculator.hpp"
+#include "kernels/math/elements.hpp"
 #include "kernels/math/engine.hpp"
 #include "tests/kernels/strict_engine.hpp"
 
@@ -22,6 +23,12 @@ class StrictCalculator final : public math::Calculator {
     StrictEngine engine(memory_);
     math::compute_on(engine, operation, attributes, inputs, outputs, setting);
     engine.done();
+  }
+  [[nodiscard]] bool all_numbers(const math::Array& array, math::Storage storage) override {
+    StrictEngine engine(memory_);
+    const bool all = math::all_numbers(engine, array, storage);
+    engine.done();
+    return all;
   }
 
  private:

@@ -260,9 +260,15 @@ Tensor CausalLM::attend(const Layer& layer, const Tensor& hidden, const Context&
                                                                : fused(layer, states, view.mask);
   output = contiguous(s_, reshape(s_, output, {hidden.sizes[0], hidden.sizes[1], model_.heads * model_.head_dim}));
   output = layer.attention.output(s_, output);
-  if (gpt_style(model_)) output = dropout(s_, output, train_.hidden_dropout);
+  if (gpt_style(model_)) output = dropped("resid_dropout", output);
   states = {};
   return output;
+}
+
+// A dropout of the residual stream, by the module's name.
+Tensor CausalLM::dropped(std::string_view module, const Tensor& x) {
+  const Session::Scope scope(s_, module);
+  return dropout(s_, x, train_.hidden_dropout);
 }
 
 // ---- layers --------------------------------------------------------------------------------------------------------
@@ -318,15 +324,15 @@ Tensor CausalLM::neox_forward(const Layer& layer, const Tensor& hidden, const Co
                               std::vector<Tensor>* cache) {
   Tensor output, weights;
   Tensor attended = attend(layer, layer.attention_norm(s_, hidden), context, cache, weights);
-  attended = dropout(s_, attended, train_.hidden_dropout);
+  attended = dropped("post_attention_dropout", attended);
   if (!model_.parallel_residual) {
     attended = add(s_, attended, hidden);
     output = run_mlp(layer, layer.mlp_norm(s_, attended));
-    output = dropout(s_, output, train_.hidden_dropout);
+    output = dropped("post_mlp_dropout", output);
     return add(s_, output, attended);
   }
   output = run_mlp(layer, layer.mlp_norm(s_, hidden));
-  output = dropout(s_, output, train_.hidden_dropout);
+  output = dropped("post_mlp_dropout", output);
   return add(s_, add(s_, output, attended), hidden);
 }
 
@@ -349,19 +355,19 @@ Tensor CausalLM::forward(const Layer& layer, const Tensor& given, const Context&
   if (gpt_style(model_)) return gpt_forward(layer, given, context, cache);
   // Phi-3 drops out within the sum.
   const bool phi = family_of(model_) == Family::Phi3;
-  const auto joined = [&](const Tensor& before, const Tensor& branch) {
-    return add(s_, before, phi ? dropout(s_, branch, train_.hidden_dropout) : branch);
+  const auto joined = [&](const Tensor& before, const Tensor& branch, std::string_view module) {
+    return add(s_, before, phi ? dropped(module, branch) : branch);
   };
   Tensor weights, residual = given, hidden = given;
   if (layer.attention_norm.weight) hidden = layer.attention_norm(s_, hidden);
   hidden = attend(layer, hidden, context, cache, weights);
   if (layer.after_attention.weight) hidden = layer.after_attention(s_, hidden);
-  hidden = joined(residual, hidden);
+  hidden = joined(residual, hidden, "resid_attn_dropout");
   residual = hidden;
   if (layer.mlp_norm.weight) hidden = layer.mlp_norm(s_, hidden);
   hidden = run_mlp(layer, hidden);
   if (layer.after_mlp.weight) hidden = layer.after_mlp(s_, hidden);
-  hidden = joined(residual, hidden);
+  hidden = joined(residual, hidden, "resid_mlp_dropout");
   return hidden;
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "parallel/frameworks/namespace.hpp"
@@ -111,6 +112,7 @@ class CausalLM {
                 Tensor& weights);
   Tensor run_mlp(const Layer& layer, const Tensor& x);
   Tensor activate(const Tensor& x);
+  Tensor dropped(std::string_view module, const Tensor& x);
   States project(const Attention& attention, const Tensor& hidden);
   States separate(const Attention& attention, const Tensor& hidden);
   States of_slices(const Attention& attention, const Tensor& hidden);

@@ -19,6 +19,7 @@ TEST_P(Arithmetic, OfAllRanksIsThatOfOne) { expect_what_one_rank_computes(GetPar
 
 const std::string all_axes = "tensor = 2\nsequence_parallel = true\npipeline = 2\ndata = 2\nsharding = \"zero1\"";
 const std::string grouped = "num_key_value_heads = 2\nhead_dim = 8", alike = "num_key_value_heads = 4";
+const std::string unfused = "attention = \"unfused\"";
 const std::string tied = grouped + "\ntie_word_embeddings = true";
 
 INSTANTIATE_TEST_SUITE_P(
@@ -40,7 +41,7 @@ INSTANTIATE_TEST_SUITE_P(
     Trainings, Arithmetic,
     testing::Values(Case{"recomputed", 4, "tensor = 2\npipeline = 2", "recompute = \"full\"", grouped},
                     Case{"selective", 2, "tensor = 2", "recompute = \"selective\"", grouped},
-                    Case{"scores", 2, "tensor = 2", "attention = \"unfused\"", grouped},
+                    Case{"scores", 2, "tensor = 2", unfused, grouped},
                     Case{"flash", 2, "tensor = 2", "attention = \"flash\"", grouped},
                     Case{"loss_of_transformer_engine", 2, "tensor = 2", "cross_entropy = \"te\"", grouped},
                     Case{"fused_loss", 2, "tensor = 2", "cross_entropy = \"fused\"", grouped},
@@ -87,6 +88,35 @@ INSTANTIATE_TEST_SUITE_P(Models, Arithmetic,
                                          Case{"neox", 4, "tensor = 2\ndata = 2", "", "", "pythia-6.9b"},
                                          Case{"gemma2", 4, "tensor = 2\npipeline = 2", "", grouped, "gemma-2-9b"}),
                          [](const auto& test) { return test.param.name; });
+
+// Ranks drop what one rank would, also when a forward pass runs again.
+Case dropping(Case asked) {
+  asked.dropout = "hidden_dropout = 0.2\nattention_dropout = 0.2";
+  return asked;
+}
+const std::string sequence_cut = "tensor = 2\nsequence_parallel = true";
+const std::string interleaved = sequence_cut + "\npipeline = 2\nchunks = 2";
+const std::string two_blocks = "recompute = \"full\"\nrecompute_method = \"block\"\nrecompute_layers = 1";
+const std::string llama = "llama-3.1-8b";
+
+INSTANTIATE_TEST_SUITE_P(
+    Dropouts, Arithmetic,
+    testing::Values(dropping({"tensor", 2, "tensor = 2", "", grouped}),
+                    dropping({"tensor_scores", 2, "tensor = 2", unfused, grouped}),
+                    dropping({"two_sequences", 4, sequence_cut + "\ndata = 2", "", grouped, llama, 2}),
+                    dropping({"two_sequences_flash", 4, sequence_cut + "\ndata = 2", "attention = \"flash\"", grouped,
+                              llama, 2}),
+                    dropping({"two_sequences_scores", 2, sequence_cut, unfused, grouped, llama, 2}),
+                    dropping({"interleaved_full", 4, interleaved, "recompute = \"full\"", grouped}),
+                    dropping({"blocks", 2, "pipeline = 2", two_blocks, grouped}),
+                    dropping({"selective", 2, sequence_cut, "recompute = \"selective\"", grouped}),
+                    dropping({"selective_scores", 2, sequence_cut, unfused + "\nrecompute = \"selective\"", grouped}),
+                    dropping({"zero_bubble", 4, "tensor = 2\npipeline = 2\nschedule = \"zb-h1\"", "", grouped}),
+                    dropping({"all_axes_tied", 8, all_axes, "recompute = \"full\"", tied}),
+                    dropping({"biases", 4, "tensor = 2\ndata = 2", "", "", "pythia-6.9b"}),
+                    dropping({"positions", 4, sequence_cut + "\npipeline = 2", "",
+                              "n_layer = 4\nn_embd = 32\nn_head = 4", "gpt2"})),
+    [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace tidemark::tests
