@@ -26,7 +26,12 @@ struct MathCheck {
   /// spreads from there; behind it, or where nothing is, largest first.
   std::vector<MathDifference> worst;
 
-  [[nodiscard]] bool agrees() const { return tensors > 0 && (worst.empty() || worst.front().relative <= tolerance); }
+  std::vector<std::string> wrong;  ///< what ranks read that nobody wrote, or that was freed: the first on each rank
+  std::string spoiled;             ///< what was done wrong on purpose, and where
+
+  [[nodiscard]] bool agrees() const {
+    return tensors > 0 && wrong.empty() && (worst.empty() || worst.front().relative <= tolerance);
+  }
 };
 
 }  // namespace tidemark::scenarios

@@ -100,11 +100,6 @@ void refuse_if_none(World& world, Mutation mutation, bool found) {
                            .hint = "more ranks, axes or larger buffers give it something"});
 }
 
-bool spoils_prediction(Mutation mutation) {
-  return mutation == Mutation::DeleteFree || mutation == Mutation::DelayFree || mutation == Mutation::DropBuffer ||
-         mutation == Mutation::HalveSize;
-}
-
 void refuse_allocator_settings(const Scenario& scenario) {
   if (scenario.runtime.allocator.empty()) return;
   throw InputError(Problem{.file = scenario.name,
@@ -115,7 +110,10 @@ void refuse_allocator_settings(const Scenario& scenario) {
 }  // namespace
 
 bool Validation::memory_agrees() const { return std::ranges::all_of(ranks, &RankAgreement::agrees); }
-bool Validation::agrees() const { return memory_agrees() && std::ranges::all_of(math, &MathCheck::agrees); }
+bool Validation::flows() const {
+  return std::ranges::none_of(flow, [](const FlowNote& note) { return note.reason.empty(); });
+}
+bool Validation::agrees() const { return memory_agrees() && flows() && std::ranges::all_of(math, &MathCheck::agrees); }
 
 std::string device_job_text(const Scenario& scenario) {
   refuse_allocator_settings(scenario);
@@ -143,7 +141,7 @@ std::vector<RankAgreement> run_and_compare(const Workload& workload, World& worl
     const std::optional<Workload> wrong = without_a_collective(written);
     refuse_if_none(world, options.mutation, wrong.has_value());
     if (wrong) executed = wrong->program(me);
-  } else if (options.mutation != Mutation::None) {
+  } else if (options.mutation != Mutation::None && !is_of_meaning(options.mutation)) {
     std::optional<std::vector<Group>> wrong = mutated_groups(written, me, options.mutation);
     refuse_if_none(world, options.mutation, wrong.has_value());
     if (wrong) groups = std::move(*wrong);
@@ -182,7 +180,9 @@ std::vector<RankAgreement> run_and_compare(const Workload& workload, World& worl
 Validation validate(const Scenario& scenario, World& world, const ValidateOptions& options) {
   refuse_allocator_settings(scenario);
   const Job job(scenario);
-  Validation answer{job.scenario, options, run_and_compare(lower(job.lowering()), world, options), false, {}, {}};
+  const Workload workload = lower(job.lowering());
+  Validation answer{job.scenario, options, run_and_compare(workload, world, options), false, {}, {}, {}};
+  if (world.rank().value == 0) answer.flow = flow_check(workload, framework_of(job.runtime));
   const auto here = std::count_if(answer.ranks.begin(), answer.ranks.end(),
                                   [](const RankAgreement& rank) { return rank.host == host_name(); });
   answer.oversubscribed = here > static_cast<std::ptrdiff_t>(std::thread::hardware_concurrency());

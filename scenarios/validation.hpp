@@ -8,6 +8,7 @@
 #include "kernels/execute/agreement.hpp"
 #include "kernels/execute/mutation.hpp"
 #include "kernels/execute/world.hpp"
+#include "scenarios/flow_check.hpp"
 #include "scenarios/math_check.hpp"
 #include "scenarios/scenario.hpp"
 #include "sim/base/time.hpp"
@@ -29,10 +30,13 @@ struct Validation {
   bool oversubscribed = false;  ///< more ranks than cores: times mean little
   std::vector<MathCheck> math;  ///< with real numbers, by type
   std::string without_math;     ///< why there were none; empty where there were
+  std::vector<FlowNote> flow;   ///< what programs do that their arithmetic has no use for
 
   /// What ranks held and read is what was predicted.
   [[nodiscard]] bool memory_agrees() const;
-  /// And so are their numbers, where they had any.
+  /// What is odd about how data flows is a habit of the framework.
+  [[nodiscard]] bool flows() const;
+  /// All of that, and numbers are one rank's, where there were any.
   [[nodiscard]] bool agrees() const;
 };
 

@@ -43,7 +43,6 @@ std::string_view ArithmeticRank::label(BufferId buffer) const { return program_[
 
 std::byte* ArithmeticRank::memory(BufferId buffer, Bytes offset) const {
   Held& held = held_[buffer.index()];
-  ensure(held.live, "verify holds that nobody uses what is freed");
   if (!held.memory) held.memory = math::memory_of(calculator_, spread(held.size), unwritten);
   return held.memory.get() + spread(offset);
 }
@@ -67,7 +66,21 @@ std::vector<double> ArithmeticRank::values(BufferId buffer, Bytes offset, const 
   return wide ? fetched(double{}) : fetched(float{});
 }
 
+void ArithmeticRank::note(const std::string& what) {
+  if (wrong_.empty())
+    wrong_ = fmt::format("rank {}, {} (step {}, {}, micro-batch {}): {}", world_.rank().value, program_[at_.label],
+                         at_.step, name(at_.phase), at_.micro_batch, what);
+}
+
+// `verify` holds programs to that, but not those that were spoiled on purpose.
+void ArithmeticRank::must_live(const Op& op) {
+  for_each_operand(program_, op, [&](BufferId b) {
+    if (!held_[b.index()].live) note(fmt::format("{} is used after it was freed", label(b)));
+  });
+}
+
 void ArithmeticRank::execute(const Op& op) {
+  must_live(op);
   std::visit(Overloaded{
                  [&](const Alloc& o) { allocate(o); },
                  [&](const Free& o) {
@@ -90,7 +103,8 @@ void ArithmeticRank::execute(const Op& op) {
 
 void ArithmeticRank::allocate(const Alloc& o) { held_[o.buffer.index()] = {{}, o.size, o.label, true}; }
 
-void ArithmeticRank::must_be_numbers(const Launch& o) const {
+void ArithmeticRank::must_be_numbers(const Launch& o) {
+  if (!wrong_.empty()) return;  // and all the rest with it
   std::size_t next = 0;
   for (const ViewId view : program_[o.kernel].inputs) {
     if (!view.valid()) continue;
@@ -98,10 +112,8 @@ void ArithmeticRank::must_be_numbers(const Launch& o) const {
     if (calculator_.all_numbers({memory(operand.buffer, program_[operand.offset]), program_[view]}, storage_)) continue;
     const std::vector<double> all = values(operand, program_[view]);
     const auto wrong = std::ranges::find_if(all, [](double x) { return std::isnan(x); });
-    throw WrongProgram(
-        fmt::format("rank {}, {} (step {}, {}, micro-batch {}): {} reads element {} of {}, which nobody wrote",
-                    world_.rank().value, program_[at_.label], at_.step, name(at_.phase), at_.micro_batch,
-                    name(program_[o.kernel].operation), wrong - all.begin(), label(operand.buffer)));
+    return note(fmt::format("{} reads element {} of {}, which nobody wrote", name(program_[o.kernel].operation),
+                            wrong - all.begin(), label(operand.buffer)));
   }
 }
 
@@ -115,7 +127,11 @@ void ArithmeticRank::launch(const Launch& o) {
   const math::Operands operands = math::operands_of(
       program_, o, [&](BufferId b) { return memory(b); }, storage_);
   const Kernel& kernel = program_[o.kernel];
-  calculator_.compute(kernel.operation, kernel.attributes, operands.in, operands.out, setting);
+  try {
+    calculator_.compute(kernel.operation, kernel.attributes, operands.in, operands.out, setting);
+  } catch (const math::WrongIndex& error) {
+    note(fmt::format("{}: {}", name(kernel.operation), error.what()));
+  }
   hooks_.after_launch(*this, o);
 }
 

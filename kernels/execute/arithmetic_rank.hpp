@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -13,12 +12,6 @@
 #include "sim/program/program.hpp"
 
 namespace tidemark::execute {
-
-/// A program that cannot mean what it was written for: a kernel reads what nobody wrote.
-class WrongProgram : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 class ArithmeticRank;
 
@@ -36,8 +29,8 @@ struct ArithmeticHooks {
 
 /// Runs one rank's program, frees included, with real numbers: they lie where the calculator has its memory, which also
 /// computes; the world carries them between ranks, from and to that memory. Ops run in host order, each to its end.
-/// Memory is not a number until it is written, and gone when it is freed. Throws WrongProgram; RunFailure where other
-/// ranks do not come.
+/// Memory is not a number until it is written, and gone when it is freed: a kernel that reads what is none is noted,
+/// and goes on with it. Throws RunFailure where other ranks do not come.
 class ArithmeticRank {
  public:
   ArithmeticRank(const Program& program, const std::vector<Group>& groups, World& world, math::Calculator& calculator,
@@ -49,6 +42,9 @@ class ArithmeticRank {
   /// The label of the last allocation of a buffer.
   [[nodiscard]] std::string_view label(BufferId buffer) const;
   [[nodiscard]] const Mark& at() const { return at_; }
+  /// What shows that the program cannot mean what it was written for: the first read of what nobody wrote, or of what
+  /// is freed; what comes of it is none either. Empty: there was none.
+  [[nodiscard]] const std::string& wrong() const { return wrong_; }
   /// The op that runs, by its place in the program.
   [[nodiscard]] std::size_t op() const { return op_; }
   /// Elements of a live buffer, row by row.
@@ -70,7 +66,9 @@ class ArithmeticRank {
   void launch(const Launch& o);
   void collective(const Collective& o);
   void exchange(const Exchange& o);
-  void must_be_numbers(const Launch& o) const;
+  void must_be_numbers(const Launch& o);
+  void must_live(const Op& op);
+  void note(const std::string& what);
 
   /// Memory that only scratches are for is never there: kernels here need none.
   [[nodiscard]] std::byte* memory(BufferId buffer, Bytes offset = {}) const;
@@ -87,6 +85,7 @@ class ArithmeticRank {
   ArithmeticHooks hooks_;
   mutable std::vector<Held> held_;  // by buffer
   Mark at_;
+  std::string wrong_;
   std::size_t op_ = 0;
 };
 

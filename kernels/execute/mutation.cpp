@@ -208,30 +208,38 @@ std::optional<Program> mutated_prediction(const Program& predicted, Mutation mut
   }
 }
 
-std::optional<Workload> without_a_collective(const Workload& written) {
-  for (CommSlot slot{0}; slot.index() < written.communicators.size(); ++slot.value) {
-    for (const Program& program : written.programs) {
+std::optional<GroupCall> first_call(const Workload& workload, const std::function<bool(CollectiveKind)>& of_kind) {
+  for (CommSlot slot{0}; slot.index() < workload.communicators.size(); ++slot.value) {
+    for (const Program& program : workload.programs) {
       std::size_t turn = 0;
       for (std::size_t i = 0; i < program.ops.size(); ++i) {
         const auto* call = std::get_if<Collective>(&program.ops[i]);
         if (call == nullptr || call->comm != slot) continue;
         const std::size_t its = turn++;
-        if (!is_read_later(program, i, call->out.buffer)) continue;
-        // Every member leaves it out, so that nobody waits for it.
-        Workload wrong = written;
-        for (Program& other : wrong.programs) {
-          std::size_t seen = 0;
-          for (std::size_t k = 0; k < other.ops.size(); ++k) {
-            const auto* same = std::get_if<Collective>(&other.ops[k]);
-            if (same == nullptr || same->comm != slot || seen++ != its) continue;
-            other.ops[k] = mark_before(other, k);
-          }
-        }
-        return wrong;
+        if (of_kind(call->kind) && is_read_later(program, i, call->out.buffer)) return GroupCall{slot, its};
       }
     }
   }
   return std::nullopt;
+}
+
+void change_call(Workload& workload, const GroupCall& call,
+                 const std::function<void(Program& program, std::size_t op)>& change) {
+  for (Program& program : workload.programs) {
+    std::size_t seen = 0;
+    for (std::size_t i = 0; i < program.ops.size(); ++i)
+      if (const auto* its = std::get_if<Collective>(&program.ops[i]); its != nullptr && its->comm == call.slot)
+        if (seen++ == call.turn) change(program, i);
+  }
+}
+
+std::optional<Workload> without_a_collective(const Workload& workload,
+                                             const std::function<bool(CollectiveKind)>& of_kind) {
+  const std::optional<GroupCall> call = first_call(workload, of_kind);
+  if (!call) return std::nullopt;
+  Workload wrong = workload;
+  change_call(wrong, *call, [](Program& program, std::size_t op) { program.ops[op] = mark_before(program, op); });
+  return wrong;
 }
 
 std::vector<Group> groups_of(const Workload& workload, Rank rank) {
@@ -255,12 +263,16 @@ std::optional<std::vector<Group>> mutated_groups(const Workload& workload, Rank 
   }
   for (CommSlot slot{0}; slot.value < slots; ++slot.value) {
     Group& group = groups[slot.index()];
+    // The last: ranks of a tensor-parallel group, which come first, may well send the same.
     const auto other_axis = [&] {
+      CommSlot found{};
       for (CommSlot other{0}; other.value < slots; ++other.value) {
-        const std::int32_t its = group_size(workload.communicators[other.index()]);
-        if (its > 1 && its < workload.world_size() && crosses(workload, slot, other)) return other;
+        const Communicator& its = workload.communicators[other.index()];
+        const std::int32_t size = group_size(its);
+        if (size > 1 && size < workload.world_size() && its.axes.size() == 1 && crosses(workload, slot, other))
+          found = other;
       }
-      return CommSlot{};
+      return found;
     };
     if (mutation == Mutation::SwapRanks && uses(workload, slot, true)) {
       if (group.members.empty()) return groups;

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -24,11 +26,41 @@ enum class Mutation : std::uint8_t {
   SwapRanks,       ///< in the run: two ranks change places in their group
   WrongPeer,       ///< in the run: messages go to another replica's stage
   WrongAxis,       ///< in the run: a group of equal size along another axis
+  // In the run with real numbers: what a program means.
+  EarlyFree,            ///< a buffer is freed before its last reader
+  TooLittleSaved,       ///< … before what runs again under recomputation reads it
+  ForgottenOperand,     ///< a kernel reads one operand twice, and another not at all
+  WrongCut,             ///< a kernel reads another part of equal size of a buffer
+  MissingBiasGradient,  ///< of a bias nobody computes the gradient
+  WrongScale,           ///< a kernel goes by twice its scale
+  GradientTwice,        ///< a gradient is added to its sum twice
 };
 
-inline constexpr std::array<std::string_view, 9> mutation_names{"none",        "delete-free", "delay-free",
-                                                                "drop-buffer", "halve-size",  "drop-collective",
-                                                                "swap-ranks",  "wrong-peer",  "wrong-axis"};
+inline constexpr std::array<std::string_view, 16> mutation_names{"none",
+                                                                 "delete-free",
+                                                                 "delay-free",
+                                                                 "drop-buffer",
+                                                                 "halve-size",
+                                                                 "drop-collective",
+                                                                 "swap-ranks",
+                                                                 "wrong-peer",
+                                                                 "wrong-axis",
+                                                                 "early-free",
+                                                                 "too-little-saved",
+                                                                 "forgotten-operand",
+                                                                 "wrong-cut",
+                                                                 "missing-bias-gradient",
+                                                                 "wrong-scale",
+                                                                 "gradient-twice"};
+
+constexpr std::string_view name(Mutation mutation) { return mutation_names[static_cast<std::size_t>(mutation)]; }
+
+/// Whether it is the prediction that is spoiled, and not the run.
+constexpr bool spoils_prediction(Mutation mutation) {
+  return mutation >= Mutation::DeleteFree && mutation <= Mutation::HalveSize;
+}
+/// Whether only real numbers show it.
+constexpr bool is_of_meaning(Mutation mutation) { return mutation >= Mutation::EarlyFree; }
 
 /// The predicted program of one rank with one buffer wrong: the smallest of at least 2 % of the peak that is live at it
 /// or at one of the moments, where the change can show; the largest where none is that large. Nothing where there is no
@@ -36,9 +68,22 @@ inline constexpr std::array<std::string_view, 9> mutation_names{"none",        "
 [[nodiscard]] std::optional<Program> mutated_prediction(const Program& predicted, Mutation mutation, PageScale scale,
                                                         const std::vector<std::size_t>& moments);
 
+/// A collective that a group calls: the `turn`-th of its slot.
+struct GroupCall {
+  CommSlot slot;
+  std::size_t turn = 0;
+};
+/// The first of such a kind whose result somebody reads.
+[[nodiscard]] std::optional<GroupCall> first_call(const Workload& workload,
+                                                  const std::function<bool(CollectiveKind)>& of_kind);
+/// Changes it in every program, so that nobody waits for it in vain.
+void change_call(Workload& workload, const GroupCall& call,
+                 const std::function<void(Program& program, std::size_t op)>& change);
+
 /// The workload as it runs, without one collective whose result somebody reads; nothing where there is none. Ops keep
-/// their numbers: a mark stands in its place. `written` holds no frees.
-[[nodiscard]] std::optional<Workload> without_a_collective(const Workload& written);
+/// their numbers: a mark stands in its place.
+[[nodiscard]] std::optional<Workload> without_a_collective(
+    const Workload& workload, const std::function<bool(CollectiveKind)>& of_kind = [](CollectiveKind) { return true; });
 
 /// Whom a rank meets, by slot: empty groups where it meets nobody.
 [[nodiscard]] std::vector<Group> groups_of(const Workload& workload, Rank rank);

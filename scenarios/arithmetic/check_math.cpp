@@ -1,5 +1,7 @@
 #include "scenarios/arithmetic/check_math.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <span>
 #include <utility>
 
@@ -44,20 +46,18 @@ Scenario on_one_rank(const JobOutline& job) {
 // Every operation has a kernel, and every lowering says where its gradients are.
 std::string beyond_arithmetic(const Scenario& /*scenario*/) { return {}; }
 
-MathCheck check_math(const Scenario& asked, World& world, math::Storage storage) {
+MathCheck check_math(const Scenario& asked, World& world, math::Storage storage, Mutation mutation) {
   math::HostCalculator host;
-  return check_math(asked, world, storage, {host, world});
+  return check_math(asked, world, storage, {host, world}, mutation);
 }
 
-MathCheck check_math(const Scenario& asked, World& world, math::Storage storage, const Machine& machine) {
+MathCheck check_math(const Scenario& asked, World& world, math::Storage storage, const Machine& machine,
+                     Mutation mutation) {
   const JobOutline job(asked);
-  std::string mine;
-  try {
-    mine = RankTraining(job, world.rank()).run(machine.messages, machine.calculator, storage);
-  } catch (const WrongProgram& error) {
-    world.report_failure(error.what());
-  }
-  const std::vector<std::string> all = world.gather(mine);
+  RankTraining training(job, world.rank());
+  const std::string spoiled = mutation == Mutation::None ? "" : training.spoil(mutation);
+  const std::vector<std::string> all = world.gather(training.run(machine.messages, machine.calculator, storage));
+  const std::vector<std::string> wrong = world.gather(training.wrong());
   if (world.rank().value != 0) return {};
 
   const JobOutline alone(on_one_rank(job));
@@ -66,6 +66,8 @@ MathCheck check_math(const Scenario& asked, World& world, math::Storage storage,
   const bool wide = storage == math::Storage::Wide, rounded = !wide && rounds_to_16_bits(job.scenario.train);
   MathCheck check;
   check.type = wide ? "float64" : name(job.scenario.train.precision);
+  check.spoiled = spoiled;
+  std::ranges::copy_if(wrong, std::back_inserter(check.wrong), [](const std::string& w) { return !w.empty(); });
   check.tolerance = wide ? 1e-12 : rounded ? most_rounding(alone) : 1e-5;
   math::HostCalculator host;
   Comparison comparison(std::move(check), job.scenario.train.optimizer,

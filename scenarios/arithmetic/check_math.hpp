@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "kernels/execute/mutation.hpp"
 #include "kernels/execute/world.hpp"
 #include "kernels/math/calculator.hpp"
 #include "scenarios/math_check.hpp"
@@ -15,9 +16,11 @@ namespace tidemark::scenarios {
 /// What real arithmetic cannot follow of a scenario, and on the next line what would do; empty where it can.
 [[nodiscard]] std::string beyond_arithmetic(const Scenario& scenario);
 
-/// Trains on the world's ranks, whose number is the scenario's. The answer at rank 0, an empty one elsewhere. Throws
-/// RunFailure where a rank cannot go on, because others do not come or because a kernel reads what nobody wrote.
-[[nodiscard]] MathCheck check_math(const Scenario& scenario, execute::World& world, math::Storage storage);
+/// Trains on the world's ranks, whose number is the scenario's; with something wrong on purpose, where that is asked
+/// for. The answer at rank 0, an empty one elsewhere. Throws InputError, on all ranks alike, where there is nothing to
+/// spoil; RunFailure where others do not come.
+[[nodiscard]] MathCheck check_math(const Scenario& scenario, execute::World& world, math::Storage storage,
+                                   Mutation mutation = Mutation::None);
 
 /// Where a rank's numbers lie and who computes them, and what carries them to other ranks.
 struct Machine {
@@ -26,6 +29,6 @@ struct Machine {
 };
 /// The same, on other machines than the host, which the one rank runs on.
 [[nodiscard]] MathCheck check_math(const Scenario& scenario, execute::World& world, math::Storage storage,
-                                   const Machine& machine);
+                                   const Machine& machine, Mutation mutation = Mutation::None);
 
 }  // namespace tidemark::scenarios

@@ -5,8 +5,11 @@
 #include <optional>
 #include <variant>
 
-#include "kernels/execute/mutation.hpp"
+#include <fmt/format.h>
+
+#include "kernels/execute/meaning_mutation.hpp"
 #include "scenarios/arithmetic/seeds.hpp"
+#include "scenarios/io/input_error.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -45,26 +48,38 @@ Replicas replicas_of(const JobOutline& job) { return job.runtime.eager ? Replica
 
 }  // namespace
 
-double direction(const std::string& parameter, std::int64_t element) {
-  return normal("direction of " + parameter, element);
-}
+double direction(const std::string& parameter, std::int64_t place) { return normal("direction." + parameter, place); }
 
-RankTraining::RankTraining(const JobOutline& job, Rank rank, double aside)
+RankTraining::RankTraining(const JobOutline& job, Rank rank)
     : job_(job),
       rank_(rank),
-      aside_(aside),
       place_(coordinates(job.scenario.layout, rank)),
       draws_(job.scenario.layout, job.scenario.train, replicas_of(job), place_),
       parameters_(job, place_),
+      program_(lower_role(job.lowering(), {place_, {rank}})),
+      groups_(groups_of(Workload{{}, {}, communicators_of(job.lowering()).table}, rank)),
       state_(training_state(job.lowering(), {place_, {rank}})) {}
 
+std::string RankTraining::spoil(Mutation mutation) {
+  Workload workload;
+  workload.communicators = communicators_of(job_.lowering()).table;
+  for (Rank rank{0}; rank.value < job_.scenario.gpus; ++rank.value) {
+    workload.programs.push_back(lower_role(job_.lowering(), {coordinates(job_.scenario.layout, rank), {rank}}));
+    workload.program_of_rank.push_back(rank.value);
+  }
+  std::optional<WrongMeaning> wrong = with_wrong_meaning(workload, rank_, mutation);
+  if (!wrong)
+    throw InputError(Problem{.file = "--mutate",
+                             .message = fmt::format("{} finds nothing to spoil in this job", name(mutation)),
+                             .hint = "more ranks, axes, biases or recomputation give it something"});
+  program_ = std::move(wrong->program);
+  groups_ = std::move(wrong->groups);
+  return std::move(wrong->what);
+}
+
 std::string RankTraining::run(World& world, math::Calculator& calculator, math::Storage storage) {
-  const Program program = lower_role(job_.lowering(), {place_, {rank_}});
-  Workload groups;
-  groups.communicators = communicators_of(job_.lowering()).table;
-  const std::vector<Group> mine = execute::groups_of(groups, rank_);
   ArithmeticRank its(
-      program, mine, world, calculator, storage,
+      program_, groups_, world, calculator, storage,
       {.initial = [this](const Mark& at, std::string_view tensor,
                          std::int64_t element) { return initial(at, tensor, element); },
        .draws = [this](const ArithmeticRank& run, const Launch& launch,
@@ -72,6 +87,7 @@ std::string RankTraining::run(World& world, math::Calculator& calculator, math::
        .before_mark = [this](const ArithmeticRank& run, const Mark*) { look(run); },
        .after_launch = [this](const ArithmeticRank& run, const Launch& launch) { note_loss(run, launch); }});
   its.run();
+  wrong_ = its.wrong();
   return std::move(found_);
 }
 
@@ -83,7 +99,7 @@ double RankTraining::initial(const Mark& at, std::string_view tensor, std::int64
   const bool scale = !part->matrix() && part->name().ends_with("weight");
   const double usual = scale && !job_.scenario.model.zero_centered_norms ? 1 : 0;
   const double drawn = usual + (part->matrix() || scale ? 0.1 : 0.05) * normal(part->name(), place);
-  return in_any_type(drawn) + (aside_ == 0 ? 0 : aside_ * direction(part->name(), place));
+  return in_any_type(drawn) + (nudged_ == 0 ? 0 : nudged_ * direction(part->name(), place));
 }
 
 double RankTraining::of_batch(const Mark& at, std::string_view tensor, std::int64_t element) const {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/execute/arithmetic_rank.hpp"
+#include "kernels/execute/mutation.hpp"
 #include "scenarios/arithmetic/draws.hpp"
 #include "scenarios/arithmetic/findings.hpp"
 #include "scenarios/arithmetic/rank_parameters.hpp"
@@ -13,15 +14,23 @@
 
 namespace tidemark::scenarios {
 
+/// Of an element of a whole parameter, for `RankTraining::nudge`.
+[[nodiscard]] double direction(const std::string& parameter, std::int64_t place);
+
 /// The training of one rank: what its program starts from, and what it comes to.
 class RankTraining {
  public:
-  /// Parameters begin so far from what is drawn of them, along a direction of their own.
-  RankTraining(const JobOutline& job, Rank rank, double aside = 0);
+  RankTraining(const JobOutline& job, Rank rank);
 
+  /// Makes something wrong, on all ranks alike, and says what. Throws InputError where there is nothing to spoil.
+  std::string spoil(Mutation mutation);
+  /// Parameters begin so far along a direction that is drawn at random: `direction` of each of their elements.
+  void nudge(double by) { nudged_ = by; }
   /// Runs the rank's program where the calculator has its memory, from and to which the world carries numbers, and says
   /// what it left, in the order in which it was looked at.
   [[nodiscard]] std::string run(World& world, math::Calculator& calculator, math::Storage storage);
+  /// What the run read that nobody wrote, or that was freed; empty where there was none.
+  [[nodiscard]] const std::string& wrong() const { return wrong_; }
 
  private:
   [[nodiscard]] double initial(const Mark& at, std::string_view tensor, std::int64_t element) const;
@@ -33,17 +42,16 @@ class RankTraining {
 
   const JobOutline& job_;
   Rank rank_;
-  double aside_;
   Coordinates place_;
   Draws draws_;
   RankParameters parameters_;
+  Program program_;
+  std::vector<Group> groups_;
   TrainingState state_;
   std::size_t marks_ = 0;  // met so far
   std::size_t next_ = 0;   // moment of the state
-  std::string found_;
+  double nudged_ = 0;
+  std::string found_, wrong_;
 };
-
-/// Along which an element of a parameter begins aside.
-[[nodiscard]] double direction(const std::string& parameter, std::int64_t element);
 
 }  // namespace tidemark::scenarios

@@ -124,6 +124,8 @@ int run_on(World& world, const Asked& asked) {
       refuse(asked.scenario, fmt::format("the job has {} ranks, and mpirun started {}", scenario.gpus, world.size()),
              fmt::format("mpirun -np {} scripts/tidemark validate …", scenario.gpus));
     if (speaks) check_outputs({{"--json", asked.json}}, files_behind(asked.scenario));
+    if (is_of_meaning(options.mutation) && !asked.math)
+      refuse("--mutate", fmt::format("only real numbers show {}", asked.mutation), "add --math");
     if (const std::string beyond = asked.math ? beyond_arithmetic(settled(scenario)) : ""; !beyond.empty())
       refuse(asked.scenario, "--math does not follow " + beyond.substr(0, beyond.find('\n')),
              beyond.substr(beyond.find('\n') + 1));
@@ -133,11 +135,13 @@ int run_on(World& world, const Asked& asked) {
   std::string agrees;
   // What it refuses, it refuses on all ranks.
   const std::string refused = mistakes_of(asked.scenario, [&] {
+    const bool predicts = spoils_prediction(options.mutation);
+    const Mutation in_numbers = predicts ? Mutation::None : options.mutation;
     Validation validation = validate(scenario, world, options);
     validation.without_math = world.broadcast(speaks ? why_without_math(asked, settled(scenario)) : "");
     if (validation.without_math.empty())
       for (const math::Storage storage : {math::Storage::Wide, math::Storage::Native})
-        validation.math.push_back(check_math(scenario, world, storage));
+        validation.math.push_back(check_math(scenario, world, storage, in_numbers));
     if (!speaks) return;
     agrees = validation.agrees() ? "yes" : "no";
     answer(validation_text(validation), asked.json, [&] {

@@ -49,7 +49,29 @@ Json math_json(const MathCheck& check) {
           {"losses", check.losses},
           {"losses_on_one_rank", check.reference_losses},
           {"tensors", check.tensors},
-          {"farthest_apart", std::move(worst)}};
+          {"farthest_apart", std::move(worst)},
+          {"read_unwritten", check.wrong},
+          {"wrong_on_purpose", check.spoiled}};
+}
+
+Json place_json(const FlowPlace& place) { return {{"phase", name(place.phase)}, {"label", place.label}}; }
+
+Json flow_json(const FlowNote& note) {
+  const FlowFinding& f = note.finding;
+  Json out{{"kind", name(f.kind)},
+           {"tensor", f.tensor},
+           {"by", f.by},
+           {"at", place_json(f.at)},
+           {"rank", note.rank.value},
+           {"op", f.op},
+           {"step", f.step},
+           {"times", f.times},
+           {"largest_bytes", f.largest.count()},
+           {"category", name(f.category)},
+           {"reason", note.reason}};
+  if (f.kind != FlowKind::Unwritten) out["until"] = place_json(f.until);
+  if (!f.keeper.empty()) out["held_as"] = f.keeper;
+  return out;
 }
 
 }  // namespace
@@ -74,6 +96,8 @@ std::string validation_json(const Validation& validation, const RunProvenance& p
                      {"steps", steps_json(rank)}});
   Json math = Json::array();
   for (const MathCheck& check : validation.math) math.push_back(math_json(check));
+  Json flow = Json::array();
+  for (const FlowNote& note : validation.flow) flow.push_back(flow_json(note));
   return Json{{"schema", "tidemark.validation/1"},
               {"agrees", validation.agrees()},
               {"tolerance", resident_tolerance},
@@ -87,6 +111,7 @@ std::string validation_json(const Validation& validation, const RunProvenance& p
               {"scenario", Json::parse(scenario_json(validation.scenario, -1))},
               {"ranks", std::move(ranks)},
               {"math", std::move(math)},
+              {"data_flow", std::move(flow)},
               {"without_math", validation.without_math.empty() ? Json() : Json(validation.without_math)}}
              .dump(2) +
          '\n';

@@ -91,8 +91,25 @@ std::string math_lines(const MathCheck& check) {
   line += fmt::format(
       "\n  {} tensors compared; relative to the largest element, {:.0e} is allowed and the farthest apart {}\n",
       check.tensors, check.tolerance, check.agrees() ? "is" : "are");
+  if (!check.spoiled.empty()) line += "  wrong on purpose: " + check.spoiled + '\n';
+  for (const std::string& wrong : check.wrong) line += "  " + wrong + '\n';
   const std::size_t shown = check.agrees() ? 1 : check.worst.size();
   for (std::size_t i = 0; i < std::min(shown, check.worst.size()); ++i) line += "  " + tell(check.worst[i]) + '\n';
+  return line;
+}
+
+std::string flow_lines(const std::vector<FlowNote>& flow) {
+  std::string line = "\ndata flow: ";
+  const auto known = std::ranges::count_if(flow, [](const FlowNote& note) { return !note.reason.empty(); });
+  if (known == static_cast<std::ptrdiff_t>(flow.size()))
+    line += "all that is read was written, all that is written is read, and nothing is kept longer";
+  else
+    line += fmt::format("{} findings that no habit of the framework explains",
+                        flow.size() - static_cast<std::size_t>(known));
+  line += fmt::format("{}\n",
+                      known == 0 ? "" : fmt::format("; {} known habits of the framework (--json names them)", known));
+  for (const FlowNote& note : flow)
+    if (note.reason.empty()) line += "  " + text(note) + '\n';
   return line;
 }
 
@@ -108,6 +125,7 @@ std::string validation_text(const Validation& validation) {
       validation.ranks.size(),
       validation.options.scale.divisor == 1 ? "" : fmt::format(" (one page in {})", validation.options.scale.divisor),
       !validation.memory_agrees() ? "what they held or read is not what was predicted"
+      : !validation.flows()       ? "data flows in a way that no habit of the framework explains"
       : !validation.agrees()      ? "what they computed is not what one rank computes"
       : validation.math.empty()
           ? "memory agrees with the prediction on every rank, phase by phase"
@@ -127,6 +145,7 @@ std::string validation_text(const Validation& validation) {
     text += fmt::format("segments: predicted {} B, counted {} B\n", worst->predicted.reserved.count(),
                         worst->measured.reserved.count());
   text += '\n' + time_line(*worst, validation.oversubscribed);
+  text += flow_lines(validation.flow);
   for (const MathCheck& check : validation.math) text += math_lines(check);
   if (!validation.without_math.empty()) text += "\nwithout real numbers: " + validation.without_math + '\n';
   for (const RankAgreement& rank : validation.ranks)

@@ -1,6 +1,10 @@
+#include <algorithm>
 #include <limits>
 #include <set>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -138,6 +142,43 @@ TEST(MathOperations, BackwardIsTheDerivativeOfForward) {
       EXPECT_LT(difference(found[g], expected), 1e-6) << name(one.backward) << ' ' << g;
     }
   }
+}
+
+// Other values of the same kind: of numbers, truths and places in a table.
+Numbers changed(Numbers x) {
+  if (floating(x.dtype))
+    std::ranges::reverse(x.values);
+  else if (x.dtype == DType::BOOL)
+    for (double& value : x.values) value = 1 - value;
+  else if (x.values.size() > 1)
+    std::ranges::rotate(x.values, x.values.begin() + 1);
+  else
+    x.values.front() += 1;
+  if (floating(x.dtype) && x.values.size() == 1) x.values.front() *= 1.5;
+  return x;
+}
+
+// What is named as an operand and read by no arithmetic would be kept in memory for nothing.
+TEST(MathOperations, EachOperandMattersToAnOutput) {
+  std::set<std::pair<Operation, std::string_view>> matter;
+  for (const MathCase& one : all_math_cases()) {
+    const std::vector<OperandFacts>& operands = facts_of(one.operation).inputs;
+    const bool many = std::ranges::any_of(operands, &OperandFacts::many);
+    const Tensors before = run(one.operation, one.attributes, one.inputs, one.outputs);
+    for (std::size_t i = 0; i < one.inputs.size(); ++i) {
+      if (!one.inputs[i].there) continue;
+      Tensors inputs = one.inputs;
+      inputs[i] = changed(inputs[i]);
+      const Tensors after = run(one.operation, one.attributes, inputs, one.outputs);
+      for (std::size_t o = 0; o < before.size(); ++o)
+        if (before[o].values != after[o].values)
+          matter.insert({one.operation, operands[many ? std::min(i, operands.size() - 1) : i % operands.size()].name});
+    }
+  }
+  for (std::size_t o = 0; o < all_operations().size(); ++o)
+    for (const OperandFacts& operand : all_operations()[o].inputs)
+      EXPECT_TRUE(matter.contains({static_cast<Operation>(o), operand.name}))
+          << all_operations()[o].name << ' ' << operand.name;
 }
 
 TEST(MathOperations, BackwardReadsWhatIsSavedAndNotWhatCouldBeComputedAgain) {

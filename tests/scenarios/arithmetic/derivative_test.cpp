@@ -18,7 +18,10 @@ std::vector<Finding> first_step(const JobOutline& job, double aside) {
   std::vector<Finding> found;
   const std::vector<std::string> ends = on_ranks(1, [&](World& world) {
     math::HostCalculator host;
-    found = findings_in(RankTraining(job, {0}, aside).run(world, host, math::Storage::Wide));
+    RankTraining training(job, {0});
+    training.nudge(aside);
+    found = findings_in(training.run(world, host, math::Storage::Wide));
+    EXPECT_EQ(training.wrong(), "");
   });
   EXPECT_EQ(ends, all_well(1));
   return found;
@@ -42,9 +45,9 @@ double slope_of_gradients(const std::vector<Finding>& found) {
   return slope;
 }
 
-class Slopes : public testing::TestWithParam<MathCase> {};
+class Derivative : public testing::TestWithParam<MathCase> {};
 
-TEST_P(Slopes, OfLossesAreGradients) {
+TEST_P(Derivative, OfTheLossIsWhatTheOptimizerFinds) {
   Scenario scenario = scenario_of(GetParam());
   scenario.train.steps = 1;
   const JobOutline job(scenario);
@@ -76,6 +79,11 @@ MathCase pytorch(std::string name, std::string train = "", std::string model = "
   return made;
 }
 
+MathCase with_switch(std::string name, const std::string& its) {
+  MathCase made = megatron(std::move(name));
+  made.runtime += "\nswitches." + its + " = true";
+  return made;
+}
 MathCase dropping(MathCase made) {
   made.name += "_drops";
   made.dropout = "hidden_dropout = 0.2\nattention_dropout = 0.3";
@@ -85,7 +93,7 @@ MathCase dropping(MathCase made) {
 const std::string scores = "attention = \"unfused\"", flash = "attention = \"flash\"";
 const auto names = [](const auto& test) { return test.param.name; };
 
-INSTANTIATE_TEST_SUITE_P(OfMegatron, Slopes,
+INSTANTIATE_TEST_SUITE_P(OfMegatron, Derivative,
                          testing::Values(megatron("llama"), megatron("flash", flash), megatron("scores", scores),
                                          megatron("recomputed", "recompute = \"full\""),
                                          megatron("loss_of_transformer_engine", "cross_entropy = \"te\""),
@@ -94,10 +102,14 @@ INSTANTIATE_TEST_SUITE_P(OfMegatron, Slopes,
                                          megatron("qwen3", "", "qwen3-8b"), megatron("olmo2", "", "olmo-2-7b", alike),
                                          megatron("neox", "", "pythia-6.9b", ""), megatron("gpt2", "", "gpt2", gpt2),
                                          megatron("gemma2", "", "gemma-2-9b"), megatron("gemma3", "", "gemma-3-1b"),
-                                         dropping(megatron("llama")), dropping(megatron("scores", scores))),
+                                         megatron("tied", "", "llama-3.1-8b", grouped + "\ntie_word_embeddings = true"),
+                                         megatron("selective", "recompute = \"selective\""),
+                                         with_switch("gate_apart", "no-bias-swiglu-fusion"),
+                                         with_switch("turns_apart", "no-rope-fusion"), dropping(megatron("llama")),
+                                         dropping(megatron("scores", scores))),
                          names);
 INSTANTIATE_TEST_SUITE_P(
-    OfPyTorch, Slopes,
+    OfPyTorch, Derivative,
     testing::Values(pytorch("llama"), pytorch("scores", scores), pytorch("flash", flash),
                     pytorch("recomputed", "recompute = \"full\""), pytorch("pure", "master_dtype = \"bf16\""),
                     pytorch("gpt2", "", "gpt2", gpt2), pytorch("santacoder", "", "santacoder", gpt2),

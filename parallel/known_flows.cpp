@@ -1,0 +1,236 @@
+#include "parallel/known_flows.hpp"
+
+#include <string>
+
+#include <fmt/format.h>
+
+namespace tidemark::parallel {
+namespace {
+
+bool matches(std::string_view text, std::string_view pattern) {
+  const std::size_t star = pattern.find('*');
+  if (star == std::string_view::npos) return text == pattern;
+  if (!text.starts_with(pattern.substr(0, star))) return false;
+  const std::string_view rest = pattern.substr(star + 1);
+  for (std::size_t at = star; at <= text.size(); ++at)
+    if (matches(text.substr(at), rest)) return true;
+  return false;
+}
+
+bool is(const FlowFinding& finding, const KnownFlow& known) {
+  const auto place = [](const FlowPlace& its) { return fmt::format("{} {}", name(its.phase), its.label); };
+  return finding.kind == known.kind && matches(finding.tensor, known.tensor) && matches(place(finding.at), known.at) &&
+         matches(place(finding.until), known.until);
+}
+
+using enum FlowKind;
+
+// ---- Megatron-LM core 0.14 and TransformerEngine -------------------------------------------------------------------
+
+constexpr std::string_view
+    batch =
+        "get_batch_on_this_tp_rank makes room for all tensors, whichever the stage needs, and forward_step's "
+        "variables hold them until it returns (training/utils.py)",
+    zeros =
+        "torch.zeros makes the buffer, and zero_grad_buffer clears it before the first step, or parameters are "
+        "copied into it (core/distributed/param_and_grad_buffer.py)",
+    whole_gradients =
+        "whole gradients are summed, where a sharded optimizer reads its own part of them "
+        "(core/distributed/finalize_model_grads.py)",
+    padding = "padding between parameters is gathered with them (core/distributed/param_and_grad_buffer.py)",
+    host_reads = "the host reads it: to clip, or for the log (core/optimizer/clip_grads.py, pretrain_gpt.py loss_func)",
+    row_numbers =
+        "torch.arange numbers the rows that logits are looked up in; the operation `gather` counts them by "
+        "itself (core/tensor_parallel/cross_entropy.py)",
+    second_run =
+        "the second run of a checkpointed region ends with an output that nobody asks for, and the variables "
+        "of CheckpointFunction.backward hold both ends of it (core/tensor_parallel/random.py)",
+    laid_in_zeros = "the gradient of a part is laid into a tensor of zeros (aten slice_backward)",
+    own_part =
+        "each rank keeps its part of the sequence (core/tensor_parallel/mappings.py "
+        "scatter_to_sequence_parallel_region)",
+    step_ends = "main gradients live until the next step clears them (core/optimizer/optimizer.py zero_grad)",
+    forward_frame =
+        "variables of a forward function live until it returns (core/transformer/attention.py forward, "
+        "dot_product_attention.py, core/tensor_parallel/cross_entropy.py)",
+    backward_frame =
+        "variables of a backward function, what it has saved and what it is handed, live until it returns "
+        "or until its fused norm's is over (transformer_engine/pytorch/module/layernorm_linear.py, linear.py; "
+        "core/tensor_parallel/layers.py)",
+    sent =
+        "variables of the schedule refer to what was sent until the next takes its place "
+        "(core/pipeline_parallel/schedules.py)",
+    in_lists =
+        "a stage's input and its output's gradient are in the schedule's lists and variables while others pass "
+        "(core/pipeline_parallel/schedules.py)",
+    deallocated =
+        "deallocate_output_tensor leaves a tensor of one element in an output's place "
+        "(core/pipeline_parallel/schedules.py)",
+    grows =
+        "the buffer that tensors take turns in is as large as the largest so far (core/utils.py GlobalMemoryBuffer)",
+    addend =
+        "torch.baddbmm is handed a tensor to add to, of which it reads nothing (beta = 0) "
+        "(core/transformer/dot_product_attention.py)";
+
+constexpr KnownFlow of_megatron[] = {
+    {Unread, "batch.*", "forward load_batch", "forward *", batch},
+    {Kept, "batch.*", "forward *", "forward *", batch},
+    {Unread, "gradient_buffer*", "construction build_buffers", "optimizer_step zero_gradients", zeros},
+    {Unread, "parameter_buffer*", "construction build_buffers", "*", zeros},
+    {Unread, "gradient_buffer*", "communication reduce_gradients", "optimizer_step zero_gradients", whole_gradients},
+    {Unread, "parameter_buffer*", "communication gather_parameters", "communication gather_parameters", padding},
+    {Unread, "gradient_norm", "optimizer_step *", "optimizer_step *", host_reads},
+    {Unread, "loss.out", "forward loss", "forward loss", host_reads},
+    {Unread, "loss.row_numbers", "forward loss", "forward loss", row_numbers},
+    {Kept, "loss.row_numbers", "forward loss", "forward loss", row_numbers},
+    {Unread, "layers.*.attention.context", "forward layers.*.attention.core", "backward layers.*.attention.core",
+     second_run},
+    {Unread, "layers.*.mlp.add.out", "forward layers.*.mlp.add", "backward layers.*", second_run},
+    {Unread, "layers.*.mlp.fc2.out", "forward layers.*.mlp.fc2", "backward layers.*.mlp.norm", second_run},
+    {Kept, "layers.*.attention.context", "forward layers.*.attention.core", "backward layers.*.attention.core",
+     second_run},
+    {Kept, "layers.*.attention.*", "forward layers.*.attention.core", "backward layers.*.attention.core", second_run},
+    {Kept, "layers.*.mlp.add.out", "forward layers.*.mlp.add", "backward layers.*.attention.norm", second_run},
+    {Kept, "layers.*.mlp.fc2.out", "forward layers.*.mlp.fc2", "backward layers.*.mlp.norm", second_run},
+    // FlashAttention's core begins and ends with copies.
+    {Unread, "layers.*.attention.context.transposed", "forward *.context.transpose", "backward *.q.transpose",
+     second_run},
+    {Kept, "layers.*.attention.context.transposed", "forward *.context.transpose", "backward *.q.transpose",
+     second_run},
+    {Kept, "layers.*.attention.*", "forward *.transpose", "backward *.q.transpose", second_run},
+    {Kept, "global_memory_buffer.mpu", "forward *", "forward *", grows},
+    {Unread, "layers.*.attention.rotary.*gradient", "backward *.rotary", "backward *.rotary", laid_in_zeros},
+    {Unread, "embedding.sequence_first", "forward embedding", "forward embedding", own_part},
+    {Unread, "embedding.sum", "forward embedding", "forward embedding", own_part},
+    {Kept, "*.main_gradient", "optimizer_step *", "optimizer_step zero_gradients", step_ends},
+    // Forward functions.
+    {Kept, "layers.*.attention.q", "forward layers.*.attention.*", "forward layers.*.attention.*", forward_frame},
+    {Kept, "layers.*.attention.k", "forward layers.*.attention.*", "forward layers.*.attention.*", forward_frame},
+    {Kept, "layers.*.attention.v", "forward layers.*.attention.*", "forward layers.*.attention.*", forward_frame},
+    {Kept, "layers.*.attention.qkv.out", "forward layers.*.attention.*", "forward layers.*.attention.*", forward_frame},
+    {Kept, "layers.*.attention.core.scores_addend", "forward layers.*.attention.core",
+     "forward layers.*.attention.core", addend},
+    {Kept, "layers.*.attention.core.scores*", "forward layers.*.attention.core", "forward layers.*.attention.core",
+     forward_frame},
+    {Kept, "embedding.*", "forward embedding", "forward embedding", forward_frame},
+    {Kept, "head.logits", "forward loss", "forward loss", forward_frame},
+    {Kept, "head.uncapped", "forward head", "forward head", forward_frame},
+    {Kept, "loss.labels", "forward loss", "forward loss", forward_frame},
+    // Backward functions.
+    {Kept, "layers.*.attention.norm.out", "backward *.attention.qkv", "backward *.attention.qkv", backward_frame},
+    {Kept, "layers.*.mlp.norm.out", "backward *.mlp.fc1", "backward *.mlp.fc1", backward_frame},
+    {Kept, "layers.*.add.out", "backward *.attention.qkv", "backward *.attention.qkv", backward_frame},
+    {Kept, "layers.*.add.out", "backward *.mlp.fc1", "backward *.mlp.fc1", backward_frame},
+    {Kept, "layers.*.add.out", "backward *.norm", "backward *.norm", backward_frame},
+    {Kept, "embedding.out", "backward layers.*.attention.*", "backward layers.*.attention.*", backward_frame},
+    {Kept, "final_norm.out", "backward head", "backward head", backward_frame},
+    {Kept, "head.input_gradient", "backward head", "backward head", backward_frame},
+    {Kept, "layers.*.attention.qkv.input_gradient", "backward *.attention.*", "backward *.attention.*", backward_frame},
+    {Kept, "layers.*.mlp.fc1.input_gradient", "backward *.mlp.*", "backward *.mlp.*", backward_frame},
+    {Kept, "layers.*.mixed_gradient", "backward *.attention.qkv", "backward *.attention.norm", backward_frame},
+    {Kept, "layers.*.mlp.*.input_gradient", "backward *.mlp.fc1", "backward *.mlp.norm", backward_frame},
+    {Kept, "layers.*.mlp.*glu", "backward *.mlp.fc2", "backward *.mlp.fc2", backward_frame},
+    {Kept, "layers.*.mlp.*elu", "backward *.mlp.fc2", "backward *.mlp.fc2", backward_frame},
+    {Kept, "layers.*.attention.context*", "backward *.attention.proj", "backward *.attention.proj", backward_frame},
+    {Kept, "layers.*.attention.proj.input_gradient", "backward *.attention.core", "backward *.attention.core",
+     backward_frame},
+    {Kept, "layers.*.attention.q*", "backward *.attention.core", "backward *.attention.core", backward_frame},
+    {Kept, "layers.*.norm.gradient_sum", "backward layers.*", "backward layers.*", backward_frame},
+    {Kept, "final_norm.input_gradient", "backward layers.*", "backward layers.*", backward_frame},
+    // The pipeline.
+    {Kept, "output.deallocated", "communication *", "*", deallocated},
+    {Kept, "embedding.out", "communication *", "communication *", sent},
+    {Kept, "layers.*.add.out", "communication *", "communication *", sent},
+    {Kept, "final_norm.input_gradient", "communication *", "*", sent},
+    {Kept, "layers.*.norm.gradient_sum", "communication *", "*", sent},
+    {Kept, "received.input", "backward *", "*", in_lists},
+    {Kept, "received.output_gradient", "backward *", "*", in_lists},
+};
+
+// ---- PyTorch 2 and transformers ------------------------------------------------------------------------------------
+
+constexpr std::string_view
+    loop = "variables of the training loop, and the collator's batch, live until the next are there",
+    log_reads = "the host reads the loss, for the log",
+    whole_logits =
+        "logits of all places are computed, and those of the last one shifted out "
+        "(transformers models' compute_loss)",
+    padded_labels =
+        "labels are shifted, and some versions pad them with what the loss ignores (transformers loss_utils.py "
+        "ForCausalLMLoss)",
+    packed =
+        "where sequences begin is counted whether or not anybody packs them "
+        "(transformers masking_utils.py find_packed_sequence_indices)",
+    second_run_ends =
+        "the second run of a checkpointed region ends with an output that nobody asks for "
+        "(torch/utils/checkpoint.py CheckpointFunction.backward)",
+    forward_variables = "variables of a module's forward function live until it returns (transformers modeling_*.py)",
+    unpacked =
+        "what a node is handed and unpacks lives until its backward pass is over "
+        "(torch/csrc/autograd/generated/Functions.cpp)",
+    until_zeroed = "gradients, and buckets that hold them, live until zero_grad or the next forward pass",
+    clipping = "variables of clip_grad_norm_ live until it returns (torch/nn/utils/clip_grad.py)",
+    graph = "the graph that refers to it goes with the loss (torch/utils/checkpoint.py, reentrant)",
+    sorted = "aten/src/ATen/native/cuda/Embedding.cu numbers the rows to sum in tensors of its own",
+    made_to_copy = "torch.tril(torch.ones(...)): the ones go when the mask is there";
+
+constexpr KnownFlow of_pytorch[] = {
+    {Unread, "batch.attention_mask", "forward load_batch", "forward load_batch", loop},
+    {Unread, "batch.labels", "forward load_batch", "forward load_batch", padded_labels},
+    {Kept, "batch.*", "*", "*", loop},
+    {Unread, "loss.nll_loss", "forward loss", "*", log_reads},
+    {Kept, "loss.nll_loss", "forward loss", "*", log_reads},
+    {Unread, "lm_head.mm", "forward lm_head", "forward loss", whole_logits},
+    {Unread, "loss.to", "forward loss", "forward loss", whole_logits},
+    {Unread, "loss.padded_labels", "forward loss", "*", padded_labels},
+    {Unread, "packed_sequences", "forward embedding", "forward embedding", packed},
+    {Kept, "packed_sequences", "forward embedding", "forward embedding", packed},
+    {Unread, "*.slice_gradient", "backward *", "backward *", laid_in_zeros},
+    {Unread, "layers.*.add", "backward layers.*", "backward layers.*", second_run_ends},
+    {Kept, "layers.*.add", "backward layers.*", "backward layers.*", second_run_ends},
+    {Kept, "clip_grad_norm.*", "optimizer_step clip_grad_norm", "optimizer_step clip_grad_norm", clipping},
+    {Kept, "*", "optimizer_step optimizer_step", "optimizer_step zero_grad", until_zeroed},
+    {Kept, "reducer.bucket", "*", "forward load_batch", until_zeroed},
+    {Kept, "loss_gradient", "backward loss", "backward *", loop},
+    {Kept, "position_ids", "forward embedding", "*", graph},
+    {Kept, "rotary_emb.to", "backward *", "*", graph},
+    {Kept, "model.embedding_indices", "backward model", "backward model", sorted},
+    {Kept, "ones", "construction build_model", "construction build_model", made_to_copy},
+    // Modules and functions.
+    {Kept, "embedding", "forward embedding", "forward norm", forward_variables},
+    {Kept, "rotary_emb.*", "forward embedding", "forward embedding", forward_variables},
+    {Kept, "layers.*", "forward layers.*", "forward layers.*", forward_variables},
+    {Kept, "layers.*.attention.cat", "forward layers.*", "forward loss", forward_variables},
+    {Kept, "layers.*.add", "forward norm", "forward norm", forward_variables},
+    {Kept, "mul", "forward *", "forward *", forward_variables},
+    {Kept, "mean", "forward norm", "forward norm", forward_variables},
+    {Kept, "lm_head.mm", "forward loss", "forward loss", forward_variables},
+    {Kept, "loss.*", "forward loss", "forward loss", forward_variables},
+    // Nodes.
+    {Kept, "layers.*", "backward layers.*", "backward layers.*", unpacked},
+    {Kept, "layers.*.add", "backward model", "backward model", unpacked},
+    {Kept, "embedding", "backward layers.*", "backward layers.*", unpacked},
+    {Kept, "add", "backward layers.*", "backward layers.*", unpacked},
+    {Kept, "model.*", "backward *", "backward *", unpacked},
+    {Kept, "lm_head.*", "backward *", "backward *", unpacked},
+    {Kept, "layer_norm", "backward lm_head", "backward lm_head", unpacked},
+    {Kept, "mul", "backward *", "backward *", unpacked},
+    {Kept, "rsqrt", "backward model", "backward model", unpacked},
+    {Kept, "to", "backward model", "backward model", unpacked},
+    {Kept, "rotary_emb.*", "backward layers.*.attention", "backward layers.*.attention", unpacked},
+};
+
+}  // namespace
+
+std::span<const KnownFlow> known_flows(Framework framework) {
+  if (framework == Framework::Megatron) return of_megatron;
+  return of_pytorch;
+}
+
+const KnownFlow* known_flow(const FlowFinding& finding, Framework framework) {
+  for (const KnownFlow& known : known_flows(framework))
+    if (is(finding, known)) return &known;
+  return nullptr;
+}
+
+}  // namespace tidemark::parallel

@@ -1,0 +1,59 @@
+#include "scenarios/flow_check.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+#include <fmt/format.h>
+
+namespace tidemark::scenarios {
+namespace {
+
+bool alike(const FlowFinding& a, const FlowFinding& b) {
+  const auto site = [](const FlowFinding& f) { return std::tie(f.kind, f.tensor, f.by, f.at, f.until); };
+  return site(a) == site(b);
+}
+
+std::string place(const FlowPlace& its) { return fmt::format("{} ({})", its.label, name(its.phase)); }
+
+}  // namespace
+
+std::vector<FlowNote> flow_check(const Workload& workload, Framework framework) {
+  std::vector<FlowNote> notes;
+  for (std::size_t p = 0; p < workload.programs.size(); ++p) {
+    const auto rank = std::ranges::find(workload.program_of_rank, static_cast<std::int32_t>(p));
+    for (FlowFinding& found : data_flow(workload, p)) {
+      const auto known = std::ranges::find_if(notes, [&](const FlowNote& note) { return alike(note.finding, found); });
+      if (known != notes.end()) {
+        known->finding.times += found.times;
+        known->finding.largest = std::max(known->finding.largest, found.largest);
+        continue;
+      }
+      const KnownFlow* const reason = known_flow(found, framework);
+      notes.push_back({std::move(found),
+                       {static_cast<std::int32_t>(rank - workload.program_of_rank.begin())},
+                       std::string(reason != nullptr ? reason->reason : "")});
+    }
+  }
+  return notes;
+}
+
+Framework framework_of(const Runtime& runtime) { return runtime.eager ? Framework::PyTorch : Framework::Megatron; }
+
+std::string text(const FlowNote& note) {
+  const FlowFinding& f = note.finding;
+  const std::string begin =
+      fmt::format("rank {}, step {}, {}: {} B ", note.rank.value, f.step, f.first, f.largest.count());
+  switch (f.kind) {
+    case FlowKind::Unwritten:
+      return begin + fmt::format("are read by {} in {}, and nobody has written them", f.by, place(f.at));
+    case FlowKind::Unread:
+      return begin + fmt::format("are written by {} in {}, and nobody reads them until they are gone in {}", f.by,
+                                 place(f.at), place(f.until));
+    case FlowKind::Kept:
+      return begin + fmt::format("are used last by {} in {}, and held until {}{}", f.by, place(f.at), place(f.until),
+                                 f.keeper.empty() ? "" : fmt::format(" as '{}'", f.keeper));
+  }
+  return begin;
+}
+
+}  // namespace tidemark::scenarios

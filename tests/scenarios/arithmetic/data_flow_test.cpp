@@ -1,0 +1,94 @@
+// The lint over data flow finds nothing in the programs of any framework but what its source does too.
+
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "scenarios/flow_check.hpp"
+#include "scenarios/job.hpp"
+#include "tests/scenarios/random_layout.hpp"
+
+namespace tidemark::tests {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What is met on the way, of what is known.
+std::set<const KnownFlow*>& met() {
+  static std::set<const KnownFlow*> all;
+  return all;
+}
+
+// Lines that nobody can explain, of the shortest program that shows all that a stage's ranks do.
+std::string unexplained(const Scenario& asked) {
+  const Scenario scenario = settled(asked);
+  const Runtime runtime = runtime_of(scenario);
+  const BuiltModel built = build_model(scenario.model, model_options_of(scenario));
+  const LoweringInput input{built, scenario.layout, scenario.train, runtime};
+  Workload workload{
+      {}, std::vector<std::int32_t>(static_cast<std::size_t>(scenario.gpus)), communicators_of(input).table};
+  std::int32_t stage = -1;
+  for (const Role& role : roles(input)) {
+    if (role.first.pipeline > stage) workload.programs.push_back(lower_shortest(input, role));
+    stage = role.first.pipeline;
+    for (const Rank rank : role.ranks)
+      workload.program_of_rank[rank.index()] = static_cast<std::int32_t>(workload.programs.size()) - 1;
+  }
+  std::string lines;
+  for (const FlowNote& note : flow_check(workload, framework_of(runtime))) {
+    met().insert(known_flow(note.finding, framework_of(runtime)));
+    if (note.reason.empty()) lines += text(note) + '\n';
+  }
+  return lines;
+}
+
+std::vector<fs::path> scenario_files() {
+  std::vector<fs::path> files;
+  for (const char* folder : {"tests/golden", "tests/validate", "scenarios/examples"})
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(source / folder))
+      if (entry.path().extension() == ".toml") files.push_back(entry.path());
+  std::ranges::sort(files);
+  return files;
+}
+
+TEST(DataFlowOfJobs, IsExplainedInAllScenariosThatAreMeasured) {
+  int tried = 0;
+  for (const fs::path& file : scenario_files()) {
+    std::optional<Scenario> scenario;
+    try {
+      scenario = read_scenario(file, source / "scenarios");
+    } catch (const InputError&) {
+      continue;  // a table of measurements
+    }
+    ++tried;
+    EXPECT_EQ(unexplained(*scenario), "") << file;
+  }
+  EXPECT_GT(tried, 120);
+}
+
+TEST(DataFlowOfJobs, IsExplainedInGeneratedJobs) {
+  int tried = 0;
+  for (std::uint32_t seed = 1; seed <= 250; ++seed)
+    if (const std::optional<Scenario> scenario = random_scenario(seed)) {
+      ++tried;
+      EXPECT_EQ(unexplained(*scenario), "") << "seed " << seed;
+    }
+  EXPECT_GT(tried, 80);
+}
+
+// What no job shows any more is not known any more. (Both tests above run before, in one process.)
+TEST(DataFlowOfJobs, NothingIsKnownThatNobodyMeets) {
+  if (met().empty()) GTEST_SKIP() << "run with the other tests of DataFlowOfJobs";
+  for (const Framework framework : {Framework::Megatron, Framework::PyTorch})
+    for (const KnownFlow& known : known_flows(framework))
+      EXPECT_TRUE(met().contains(&known))
+          << fmt::format("{} {}, {} until {}: {}", name(known.kind), known.tensor, known.at, known.until, known.reason);
+}
+
+}  // namespace
+}  // namespace tidemark::tests
