@@ -18,6 +18,7 @@ OperationRate peak_rate(const Device& device, DType dtype) {
     case DType::FP16:
       return device.peak.fp16;
     case DType::FP32:
+    case DType::INT32:
     case DType::INT64:
     case DType::BOOL:
       return device.peak.fp32;
@@ -77,12 +78,19 @@ std::int64_t tensor_operations_per_clock(const Device& device) {
   return device.compute_capability == 80 ? 2048 : 1024;
 }
 
-// q, k: [batch, sequence, heads, width].
-Duration attention_time(const View& q, const View& k, bool causal, std::int64_t products, const Device& device) {
-  // Of causal attention, half of the scores are masked. Each score is exponentiated once.
-  const Wide scores = static_cast<Wide>(q.sizes[0]) * q.sizes[1] * q.sizes[2] * k.sizes[1] / (causal ? 2 : 1);
+// q, k, v: [batch, sequence, heads, width]. Products as wide as keys, and as values.
+struct Products {
+  std::int64_t keys, values;
+};
+Duration attention_time(const View& q, const View& k, const View& v, bool causal, Products products,
+                        const Device& device) {
+  // Of causal attention, half of a square of scores is masked, the one at the last keys. Each score is exponentiated
+  // once.
+  const Wide of_two_heads = static_cast<Wide>(q.sizes[1]) * (2 * k.sizes[1] - (causal ? q.sizes[1] : 0));
+  const Wide scores = static_cast<Wide>(q.sizes[0]) * q.sizes[2] * of_two_heads / 2;
   const OperationRate peak = peak_rate(device, q.dtype);
-  const Duration arithmetic = time_of(scores * 2 * q.sizes[3] * products, scaled(peak, device.efficiency.gemm));
+  const Wide width = static_cast<Wide>(products.keys) * q.sizes[3] + static_cast<Wide>(products.values) * v.sizes[3];
+  const Duration arithmetic = time_of(scores * 2 * width, scaled(peak, device.efficiency.gemm));
   // An exponential takes the time in which the tensor cores could have done this many operations; little of it hides
   // behind them, because scores wait for it.
   const Wide instead = tensor_operations_per_clock(device) / exponentials_per_clock;
@@ -98,12 +106,19 @@ Duration kernel_time(const Program& program, const Kernel& kernel, const Device&
     case Operation::Matmul:
       return gemm_time(gemm_of(view(0), view(1)), device);
     case Operation::Attention:  // scores, and their sums of values
-      return attention_time(view(0), view(1), causal, 2, device);
+      return attention_time(view(0), view(1), view(2), causal, {1, 1}, device);
     case Operation::AttentionBackward:  // scores again, and a product for each gradient and that of the scores
-      return attention_time(view(1), view(2), causal, 5, device);
+      return attention_time(view(1), view(2), view(3), causal, {3, 2}, device);
     default:  // the others are bound by memory
       return time_of(traffic_of(program, kernel), device);
   }
+}
+
+std::vector<Duration> kernel_times(const Program& program, const Device& device) {
+  std::vector<Duration> times;
+  times.reserve(program.kernels.size());
+  for (const Kernel& kernel : program.kernels) times.push_back(kernel_time(program, kernel, device));
+  return times;
 }
 
 }  // namespace tidemark::kernels

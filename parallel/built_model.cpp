@@ -16,4 +16,12 @@ std::int64_t parameter_count(const BuiltModel& built) {
   return count;
 }
 
+std::int64_t active_parameter_count(const BuiltModel& built) {
+  const std::int64_t chosen = built.model.experts ? built.model.experts->chosen : 0;  // any will do: all are alike
+  std::int64_t count = 0;
+  for (const Parameter& p : built.parameters)
+    if (p.expert < chosen) count += p.rows * p.columns;
+  return count;
+}
+
 }  // namespace tidemark::parallel

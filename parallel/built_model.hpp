@@ -31,10 +31,12 @@ struct Parameter {
   std::int64_t columns = 1;
   WeightCut cut = WeightCut::None;
   GradientInParts in_parts = GradientInParts::Never;
-  bool vocabulary = false;  ///< its rows are the vocabulary, which runtimes pad
-  std::int32_t layer = 0;   ///< transformer layer from 0; -1 before the first, their number after the last
+  bool vocabulary = false;   ///< its rows are the vocabulary, which runtimes pad
+  std::int32_t layer = 0;    ///< transformer layer from 0; -1 before the first, their number after the last
+  std::int32_t expert = -1;  ///< of its layer, from 0; -1: of none
 
   [[nodiscard]] bool matrix() const { return columns > 1; }
+  [[nodiscard]] bool of_expert() const { return expert >= 0; }
   bool operator==(const Parameter&) const = default;
 };
 
@@ -66,5 +68,7 @@ struct BuiltModel {
 
 /// Elements of all parameters, tied ones once, nothing padded: what a model card publishes.
 [[nodiscard]] std::int64_t parameter_count(const BuiltModel& built);
+/// Of those, what one token goes through: without the experts that are not chosen for it.
+[[nodiscard]] std::int64_t active_parameter_count(const BuiltModel& built);
 
 }  // namespace tidemark::parallel

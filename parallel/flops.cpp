@@ -13,9 +13,9 @@ double operations_of(const Program& program, const Kernel& kernel) {
   if (kernel.operation == Operation::Matmul)
     return 2 * static_cast<double>(size(0, 0)) * static_cast<double>(size(1, 0) * size(1, 1));
   if (kernel.operation != Operation::Attention) return 0;
-  // Two products of queries, keys and values, half of each masked.
+  // Products of queries and keys, and of what they weigh with values, half of each masked.
   const double tokens = static_cast<double>(size(0, 1));
-  return 2 * tokens * tokens * static_cast<double>(size(0, 2) * size(0, 3));
+  return tokens * tokens * static_cast<double>(size(0, 2) * (size(0, 3) + size(2, 3)));
 }
 
 }  // namespace

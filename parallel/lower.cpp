@@ -1,66 +1,17 @@
 #include "parallel/lower.hpp"
 
 #include <algorithm>
-#include <map>
 #include <utility>
-
-#include "parallel/frameworks/megatron/training.hpp"
-#include "parallel/frameworks/pytorch/training.hpp"
-#include "parallel/mesh.hpp"
-#include "parallel/schedule/schedule.hpp"
-#include "parallel/sizes.hpp"
-#include "parallel/stages.hpp"
-#include "sim/program/repeats.hpp"
 
 namespace tidemark::parallel {
 
-namespace {
-
-std::vector<Stage> chunks_of(const LoweringInput& input, std::int32_t pipeline) {
-  return chunks_of_rank(static_cast<std::int32_t>(input.built.model.layers), input.layout, pipeline);
-}
-
-// What a data-parallel rank keeps optimizer state for, chunk after chunk.
-std::vector<ShardPiece> pieces_of(const std::vector<BufferLayout>& buffers, std::int32_t data, std::int32_t shards) {
-  std::vector<ShardPiece> all;
-  for (const BufferLayout& buffer : buffers)
-    for (const ShardPiece& piece : buffer.pieces(data, shards)) all.push_back(piece);
-  return all;
-}
-
-}  // namespace
-
-std::vector<Role> roles(const LoweringInput& input) {
-  const Layout& layout = input.layout;
-  const Mesh mesh = dense_mesh(layout);
-  const Sizes sizes = sizes_of(input.built.model, layout, input.train, input.runtime);
-  std::vector<Role> found;
-  for (std::int32_t p = 0; p < layout.pipeline; ++p) {
-    std::vector<BufferLayout> buffers;
-    for (const Stage& chunk : chunks_of(input, p))
-      buffers.push_back(buffer_layout(input.built, stage_parameters(input.built, chunk), sizes, input.runtime, chunk,
-                                      layout.sharding, layout.data));
-    std::map<std::vector<ShardPiece>, std::size_t> known;  // pieces -> role
-    for (std::int32_t d = 0; d < layout.data; ++d) {
-      const Coordinates first{.data = d, .pipeline = p};
-      const bool sharded = layout.sharding != Sharding::None;
-      const auto [entry, added] =
-          known.try_emplace(sharded ? pieces_of(buffers, d, layout.data) : std::vector<ShardPiece>{}, found.size());
-      if (added) found.push_back({first, {}});
-      for (std::int32_t t = 0; t < layout.tensor; ++t)
-        found[entry->second].ranks.push_back(mesh.rank_at({{axis::tp, t}, {axis::dp, d}, {axis::pp, p}}));
-    }
-  }
-  for (Role& role : found) std::sort(role.ranks.begin(), role.ranks.end());
-  return found;
-}
+std::vector<Role> roles(const LoweringInput& input) { return input.runtime.framework->roles(input); }
 
 namespace {
 
 Program lowered(const LoweringInput& input, const Role& role, const StepSizes& micro_batches,
                 TrainingState* state = nullptr) {
-  if (input.runtime.eager) return pytorch::lower_training(input, micro_batches, state);
-  return megatron::lower_training(input, role.first, micro_batches, state);
+  return input.runtime.framework->training(input, role.first, micro_batches, state);
 }
 
 StepSizes each_step(const LoweringInput& input, std::int64_t micro_batches) {
@@ -104,11 +55,10 @@ StepSizes whole_steps(const LoweringInput& input) {
   return each_step(input, micro_batches_of(input.train, input.layout));
 }
 
-// With the shortest steps there can be before the last.
-StepSizes whole_last_step(const LoweringInput& input) {
-  StepSizes sizes = each_step(input, shortest(input.layout, micro_batches_of(input.train, input.layout)));
-  sizes.back() = micro_batches_of(input.train, input.layout);
-  return sizes;
+// The shortest there can be.
+StepSizes shortest_steps(const LoweringInput& input) {
+  if (!input.runtime.framework->state_apart_from_passes) return whole_steps(input);
+  return each_step(input, shortest(input.layout, micro_batches_of(input.train, input.layout)));
 }
 
 }  // namespace
@@ -126,28 +76,30 @@ TrainingState training_state(const LoweringInput& input, const Role& role) {
   return state;
 }
 Program lower_shortest(const LoweringInput& input, const Role& role) {
-  if (input.runtime.eager) return pytorch::lower_training(input, whole_steps(input));
-  return lowered(input, role, each_step(input, shortest(input.layout, micro_batches_of(input.train, input.layout))));
+  return lowered(input, role, shortest_steps(input));
+}
+RepeatingProgram lower_last_step(const LoweringInput& input, const Role& role) {
+  StepSizes sizes = shortest_steps(input);
+  sizes.back() = micro_batches_of(input.train, input.layout);
+  return repeating(input, role, sizes);
 }
 std::optional<Program> lower_state(const LoweringInput& input, const Role& role) {
-  if (input.runtime.eager) return std::nullopt;  // what operations make of it, they make within passes
+  if (!input.runtime.framework->state_apart_from_passes) return std::nullopt;
   return lowered(input, role, each_step(input, 0));
 }
 
 namespace {
 
-enum class OneFor : std::uint8_t { Role, Stage };
+enum class OneFor : std::uint8_t { Role, Passes };
 
-// `lower_one` makes the program of a role.
-template <class Workload, class Lower>
-Workload workload_of(const LoweringInput& input, OneFor each, Lower lower_one) {
+Workload workload_of(const LoweringInput& input, OneFor each) {
   Workload workload;
   workload.communicators = communicators_of(input).table;
   workload.program_of_rank.resize(static_cast<std::size_t>(input.layout.world_size()));
-  std::int32_t stage = -1;
+  std::optional<std::int32_t> passes;  // of the last program
   for (const Role& role : roles(input)) {
-    if (each == OneFor::Role || role.first.pipeline != stage) workload.programs.push_back(lower_one(input, role));
-    stage = role.first.pipeline;
+    if (std::exchange(passes, role.passes) != role.passes || each == OneFor::Role)
+      workload.programs.push_back(lower_role(input, role));
     for (const Rank rank : role.ranks)
       workload.program_of_rank[rank.index()] = static_cast<std::int32_t>(workload.programs.size()) - 1;
   }
@@ -156,18 +108,8 @@ Workload workload_of(const LoweringInput& input, OneFor each, Lower lower_one) {
 
 }  // namespace
 
-Workload lower(const LoweringInput& input) { return workload_of<Workload>(input, OneFor::Role, lower_role); }
-Workload lower_stages(const LoweringInput& input) { return unrolled(lower_stages_repeating(input)); }
-RepeatingWorkload lower_stages_repeating(const LoweringInput& input) {
-  return workload_of<RepeatingWorkload>(input, OneFor::Stage, lower_repeating);
-}
-RepeatingProgram lower_last_step(const LoweringInput& input, const Role& role) {
-  return repeating(input, role, input.runtime.eager ? whole_steps(input) : whole_last_step(input));
-}
-RepeatingWorkload lower_last_step(const LoweringInput& input) {
-  return workload_of<RepeatingWorkload>(
-      input, OneFor::Stage, [](const LoweringInput& its, const Role& role) { return lower_last_step(its, role); });
-}
+Workload lower(const LoweringInput& input) { return workload_of(input, OneFor::Role); }
+Workload lower_passes(const LoweringInput& input) { return workload_of(input, OneFor::Passes); }
 
 AttentionKernel settled_attention(AttentionKernel asked, const Model& model, const Target& target,
                                   Determinism determinism) {

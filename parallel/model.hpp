@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,44 @@ enum class GeluForm : std::uint8_t { Exact, Tanh, Composite };
 /// How a token's place reaches attention: by turning queries and keys, or as a learned vector added to its embedding.
 enum class Positions : std::uint8_t { Rotary, Learned };
 
+/// Multi-head latent attention (DeepSeek-V2): queries, keys and values are projected up from narrow latents that are
+/// normalized; a head's queries and keys have dimensions that positions turn beside those that they do not, and keys
+/// share the former.
+struct LatentAttention {
+  std::int64_t query_rank = 0;   ///< q_lora_rank; 0: queries have no latent
+  std::int64_t kv_rank = 0;      ///< kv_lora_rank
+  std::int64_t plain_head = 0;   ///< qk_nope_head_dim: what positions leave alone
+  std::int64_t rotary_head = 0;  ///< qk_rope_head_dim
+  std::int64_t value_head = 0;   ///< v_head_dim
+  bool normalized = true;        ///< latents are, before they are projected up (Megatron's qk-layernorm)
+
+  [[nodiscard]] std::int64_t query_head() const { return plain_head + rotary_head; }
+  bool operator==(const LatentAttention&) const = default;
+};
+
+/// How a router makes probabilities of its logits: softmax over the chosen experts, or over all before it chooses, or
+/// each expert's sigmoid, whose sum over the chosen ones is made one.
+enum class RouterScore : std::uint8_t { Softmax, SoftmaxBefore, Sigmoid };
+
+/// The MLPs of a mixture of experts, of which each token goes through a few.
+struct Experts {
+  std::int64_t count = 0;       ///< of a layer
+  std::int64_t chosen = 0;      ///< num_experts_per_tok
+  std::int64_t ffn = 0;         ///< moe_intermediate_size: of one branch
+  std::int64_t shared_ffn = 0;  ///< of all experts together that every token goes through; 0: there is none
+  bool shared_gate = false;     ///< what these give is multiplied by a sigmoid of the token (Qwen2)
+  bool biases = false;          ///< of the experts' linears and of the router (gpt-oss)
+  bool clamped_gate = false;    ///< SwiGLU of values within limits: (up + 1) * gate * sigmoid(1.702 * gate) (gpt-oss)
+  RouterScore score = RouterScore::Softmax;
+  std::int64_t groups = 0;              ///< n_group: experts are chosen from the best of so many groups; 0: from all
+  std::int64_t chosen_groups = 0;       ///< topk_group
+  bool correction_bias = false;         ///< added to scores for the choice only, moved by loads (DeepSeek-V3)
+  double scale = 1;                     ///< routed_scaling_factor, of probabilities
+  std::vector<bool> dense_layers = {};  ///< those that have a plain MLP instead; empty, or beyond its end: none
+
+  bool operator==(const Experts&) const = default;
+};
+
 /// What a decoder-only transformer is, before anyone shards it: the facts of a Hugging Face config.json.
 /// Counts are elements of the whole model; `head_dim` is per head.
 struct Model {
@@ -61,9 +100,13 @@ struct Model {
   double rotary_fraction = 1;       ///< of each head, from its beginning on: what rotary positions turn (rotary_pct)
   bool window_rotary = false;       ///< layers with a sliding window turn by angles of their own (Gemma 3)
   std::int64_t sliding_window = 0;  ///< keys that layers with such a window see; 0: no layer has one
-  std::vector<bool> whole_layers;   ///< those that see all keys nevertheless; empty, or beyond its end: none
-  double attention_softcap = 0;     ///< scores become cap * tanh(score / cap) (attn_logit_softcapping); 0: they do not
-  double logit_softcap = 0;         ///< the same of the logits (final_logit_softcapping)
+  std::vector<bool> whole_layers = {};  ///< those that see all keys nevertheless; empty, or beyond its end: none
+  double attention_softcap = 0;  ///< scores become cap * tanh(score / cap) (attn_logit_softcapping); 0: they do not
+  double logit_softcap = 0;      ///< the same of the logits (final_logit_softcapping)
+  bool attention_sinks = false;  ///< a learned logit of each head takes part in the softmax (gpt-oss)
+  std::optional<LatentAttention> latent = {};  ///< in the place of plain attention
+  std::optional<Experts> experts = {};
+  std::int64_t next_tokens = 0;  ///< num_nextn_predict_layers: modules that predict tokens after the next one
 
   /// Tokens that a tokenizer adds before the vocabulary is padded (Megatron's NullTokenizer: 1).
   std::int64_t vocabulary_extra = 0;
@@ -75,8 +118,17 @@ struct Model {
     return sliding_window > 0 && (layer >= whole_layers.size() || !whole_layers[layer]);
   }
 
+  /// Of a head: queries and keys are `head_dim` wide.
+  [[nodiscard]] std::int64_t value_dim() const { return latent ? latent->value_head : head_dim; }
+
+  /// Whether a layer's MLP is a mixture of experts; modules that predict further tokens come after the last.
+  [[nodiscard]] bool has_experts(std::size_t layer) const {
+    return experts && (layer >= experts->dense_layers.size() || !experts->dense_layers[layer]);
+  }
+
   /// Dimensions of a head that rotary positions turn, as transformers and Megatron round them.
   [[nodiscard]] std::int64_t rotary_dim() const {
+    if (latent) return latent->rotary_head;
     return static_cast<std::int64_t>(static_cast<double>(head_dim) * rotary_fraction);
   }
 

@@ -3,36 +3,69 @@
 #include <algorithm>
 #include <numeric>
 
+#include <fmt/format.h>
+
 #include "sim/base/ensure.hpp"
 
 namespace tidemark::parallel {
 
 std::int64_t Sizes::rows(const Parameter& parameter) const {
   const std::int64_t whole = parameter.vocabulary ? vocabulary : parameter.rows;
-  return parameter.cut == WeightCut::Rows ? whole / tensor : whole;
+  return parameter.cut == WeightCut::Rows ? whole / parts_of(parameter) : whole;
 }
 
 std::int64_t Sizes::columns(const Parameter& parameter) const {
-  return parameter.cut == WeightCut::Columns ? parameter.columns / tensor : parameter.columns;
+  return parameter.cut == WeightCut::Columns ? parameter.columns / parts_of(parameter) : parameter.columns;
 }
 
 Sizes sizes_of(const Model& model, const Layout& layout, const Train& train, const Runtime& runtime) {
   const std::int64_t multiple = model.vocabulary_multiple > 0 ? model.vocabulary_multiple : runtime.vocabulary_multiple;
-  return {.tokens = train.tokens(),
+  const std::int64_t sequence = train.sequence_length / layout.context;
+  return {.sequence = sequence,
+          .tokens = sequence * train.micro_batch,
           .micro_batch = train.micro_batch,
           .tensor = layout.tensor,
+          .experts_tensor = layout.experts_tensor(),
           .sequence_parallel = layout.sequence_parallel && layout.tensor > 1,
           .compute = train.precision,
           .vocabulary = round_up(model.vocabulary + model.vocabulary_extra, multiple * layout.tensor)};
 }
 
-std::vector<ParameterId> stage_parameters(const BuiltModel& built, const Stage& stage) {
-  const auto layers = static_cast<std::int32_t>(built.model.layers);
+std::vector<ParameterId> stage_parameters(const BuiltModel& built, const Stage& stage, const Layout& layout) {
+  const Model& model = built.model;
+  const auto layers = static_cast<std::int32_t>(model.layers);
+  const std::int64_t experts = model.experts ? model.experts->count / layout.expert : 0;  // that a rank holds
   std::vector<ParameterId> found;
   for (std::size_t p = 0; p < built.parameters.size(); ++p)
-    if (stage.holds(built.parameters[p].layer, layers)) found.push_back({static_cast<std::int32_t>(p)});
-  if (built.model.tied_embeddings && stage.head && !stage.embedding) found.push_back(ParameterId{0});
+    if (stage.holds(built.parameters[p].layer, layers) && built.parameters[p].expert < experts)
+      found.push_back({static_cast<std::int32_t>(p)});
+  if (model.tied_embeddings && stage.head && !stage.embedding) found.push_back(ParameterId{0});
   return found;
+}
+
+std::vector<ParameterId> of_group(const BuiltModel& built, std::vector<ParameterId> parameters, ParameterGroup group) {
+  std::erase_if(parameters, [&](ParameterId p) { return built[p].of_expert() != (group == ParameterGroup::Experts); });
+  return parameters;
+}
+
+std::string name_in_model(const Parameter& parameter, std::int64_t first_expert) {
+  if (!parameter.of_expert() || first_expert == 0) return parameter.name;
+  const std::string its = fmt::format(".{}.", parameter.expert);
+  const std::size_t at = parameter.name.find(its, parameter.name.find(".experts."));
+  ensure(at != std::string::npos, "an expert's parameter is called by its number");
+  std::string whole = parameter.name;
+  return whole.replace(at, its.size(), fmt::format(".{}.", first_expert + parameter.expert));
+}
+
+std::int64_t first_expert(const Model& model, const Layout& layout, const Coordinates& rank) {
+  if (!model.experts) return 0;
+  const std::int64_t place = expert_mesh(layout).coordinate(rank_at(layout, rank), axis::ep);
+  return place * (model.experts->count / layout.expert);
+}
+
+ReplicaPlace replicas_of(const Layout& layout, const Coordinates& rank, ParameterGroup group) {
+  if (group == ParameterGroup::Dense) return {replica(layout, rank), layout.replicas()};
+  return {expert_mesh(layout).coordinate(rank_at(layout, rank), axis::edp), layout.experts_data()};
 }
 
 std::vector<BufferLayout::Place> BufferLayout::places_in(std::int32_t shard, std::int32_t shards) const {

@@ -5,6 +5,7 @@
 
 #include "parallel/built_model.hpp"
 #include "parallel/layout.hpp"
+#include "parallel/mesh.hpp"
 #include "parallel/runtime/runtime.hpp"
 #include "parallel/stages.hpp"
 #include "parallel/train.hpp"
@@ -12,16 +13,22 @@
 
 namespace tidemark::parallel {
 
-/// What a rank holds of a model's parameters, and of tokens: the one place where padding and the cuts of tensor and
-/// sequence parallelism are applied.
+/// What a rank holds of a model's parameters, and of tokens: the one place where padding and the cuts of tensor,
+/// sequence and context parallelism are applied.
 struct Sizes {
-  std::int64_t tokens = 0;  ///< of one micro-batch
+  std::int64_t sequence = 0;  ///< tokens of each sequence
+  std::int64_t tokens = 0;    ///< of one micro-batch
   std::int64_t micro_batch = 1;
   std::int64_t tensor = 1;
+  std::int64_t experts_tensor = 1;  ///< within an expert
   bool sequence_parallel = false;
   DType compute = DType::BF16;
   std::int64_t vocabulary = 0;  ///< padded, whole
 
+  /// Into how many parts tensor parallelism cuts what it cuts.
+  [[nodiscard]] std::int64_t parts_of(const Parameter& parameter) const {
+    return parameter.of_expert() ? experts_tensor : tensor;
+  }
   /// Rows and columns of the rank's part of a weight.
   [[nodiscard]] std::int64_t rows(const Parameter& parameter) const;
   [[nodiscard]] std::int64_t columns(const Parameter& parameter) const;
@@ -30,11 +37,28 @@ struct Sizes {
 
 [[nodiscard]] Sizes sizes_of(const Model& model, const Layout& layout, const Train& train, const Runtime& runtime);
 
-/// The parameters of a stage in the order in which its modules register them. A tied head's weight counts on the last
-/// stage too, as the copy that it is.
-[[nodiscard]] std::vector<ParameterId> stage_parameters(const BuiltModel& built, const Stage& stage);
+/// What of a stage's parameters a rank keeps in one buffer, because their gradients go over the same ranks: those that
+/// all tokens meet, over data-parallel ranks; those of experts, over the replicas of an expert.
+enum class ParameterGroup : std::uint8_t { Dense, Experts };
 
-/// A piece of a parameter that one data-parallel rank keeps optimizer state for.
+/// The parameters of a stage that a rank holds, in the order in which its modules register them. A tied head's weight
+/// counts on the last stage too, as the copy that it is. Every rank numbers the experts that it holds from 0 on.
+[[nodiscard]] std::vector<ParameterId> stage_parameters(const BuiltModel& built, const Stage& stage,
+                                                        const Layout& layout);
+[[nodiscard]] std::vector<ParameterId> of_group(const BuiltModel& built, std::vector<ParameterId> parameters,
+                                                ParameterGroup group);
+/// What a parameter of a rank whose experts begin with that one is called in the model.
+[[nodiscard]] std::string name_in_model(const Parameter& parameter, std::int64_t first_expert);
+/// The first expert of the layers that the rank holds.
+[[nodiscard]] std::int64_t first_expert(const Model& model, const Layout& layout, const Coordinates& rank);
+
+/// Over how many ranks its gradients go, and which of them a rank is.
+struct ReplicaPlace {
+  std::int32_t place = 0, count = 1;
+};
+[[nodiscard]] ReplicaPlace replicas_of(const Layout& layout, const Coordinates& rank, ParameterGroup group);
+
+/// A piece of a parameter that one replica keeps optimizer state for.
 struct ShardPiece {
   ParameterId parameter;
   std::int64_t elements = 0;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "kernels/price_time.hpp"
+#include "parallel/runtime/runtimes.hpp"
 #include "scenarios/internal_error.hpp"
 #include "scenarios/io/allocator_conf.hpp"
 #include "scenarios/io/input_error.hpp"
@@ -41,7 +42,19 @@ void refuse_endless_programs(const Scenario& s) {
 
 }  // namespace
 
+std::string not_lowered(const Model& model) {
+  if (model.experts && (model.experts->biases || model.experts->clamped_gate)) return "experts with biases";
+  if (model.latent) return "multi-head latent attention";
+  if (model.attention_sinks) return "attention sinks";
+  return model.next_tokens > 0 ? "multi-token prediction (num_nextn_predict_layers)" : "";
+}
+
 Scenario settled(Scenario scenario) {
+  if (const std::string what = not_lowered(scenario.model); !what.empty())
+    throw InputError(
+        Problem{.file = scenario.name,
+                .message = fmt::format("{} has {}, whose training cannot be simulated yet", scenario.model.name, what),
+                .hint = "explain --show model lists its parameters"});
   refuse_endless_programs(scenario);
   scenario.train.attention =
       settled_attention(scenario.train.attention, scenario.model, target_of(scenario.cluster),
@@ -89,7 +102,8 @@ Runtime runtime_of(const Scenario& scenario) {
                         .capped_scores = scenario.model.attention_softcap > 0,
                         .overlap_gradients = r.overlap_gradients,
                         .deterministic = r.deterministic,
-                        .eager = r.eager},
+                        .eager = r.eager,
+                        .experts = r.experts},
                        target_of(scenario.cluster));
 }
 
@@ -108,18 +122,20 @@ NcclSettings nccl_settings(const RuntimeChoice& runtime) {
   return settings;
 }
 
-JobOutline::JobOutline(const Scenario& asked)
+JobOutline::JobOutline(const Scenario& asked, Steps whole)
     : scenario(settled(asked)),
       runtime(runtime_of(scenario)),
       built(build_model(scenario.model, model_options_of(scenario))),
       roles(parallel::roles(lowering())) {
-  TimingClasses classes = timing_classes(roles, lower_role_of(lowering()));
-  role_of_program = std::move(classes.first_role);
-  outline = {std::move(classes.programs), std::vector<std::int32_t>(static_cast<std::size_t>(scenario.gpus)),
-             communicators_of(lowering()).table};
-  for (std::size_t r = 0; r < roles.size(); ++r)
-    for (const Rank rank : roles[r].ranks)
-      outline.program_of_rank[rank.index()] = static_cast<std::int32_t>(classes.of_role[r]);
+  const LoweringInput input = lowering();
+  TimingClasses classes =
+      timing_classes(input, roles,
+                     {[&](const Role& role) {
+                        return whole == Steps::All ? lower_repeating(input, role) : lower_last_step(input, role);
+                      },
+                      [&](const Role& role) { return lower_shortest(input, role); }});
+  outline = std::move(classes.workload);
+  role_of_program = std::move(classes.role_of_program);
   require_sound(scenario.name, verify(shortened(outline)));
   const Workload calls = calls_of(outline);
   prices = price(calls, scenario.cluster, nccl_settings(scenario.runtime));

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -18,7 +20,10 @@ namespace tidemark::scenarios {
 /// What a scenario becomes before anything is simulated: every value of the flow, in order. Throws InternalError where
 /// its programs are not sound.
 struct JobOutline {
-  explicit JobOutline(const Scenario& scenario);
+  /// Steps before the last may be as short as there can be, where only the last one matters.
+  enum class Steps : std::uint8_t { All, Last };
+
+  explicit JobOutline(const Scenario& scenario, Steps whole = Steps::All);
 
   Scenario scenario;  ///< its attention kernel settled
   Runtime runtime;
@@ -46,7 +51,11 @@ struct Job : JobOutline {
   Workload timed;  ///< what runs on the clock: the outline's programs
 };
 
-/// The scenario with what it leaves to its device decided. Throws InputError where its programs would be too long.
+/// What of a model no program can be written of yet, as its config.json calls it; empty where there is nothing.
+[[nodiscard]] std::string not_lowered(const Model& model);
+
+/// The scenario with what it leaves to its device decided. Throws InputError where it cannot be lowered, or its
+/// programs would be too long.
 [[nodiscard]] Scenario settled(Scenario scenario);
 
 /// The habits of the framework that runs the scenario, and what they make of its model. Attention has to be settled.

@@ -35,6 +35,7 @@ struct RuntimeChoice {
   bool query_key_scaling = false;  ///< apply-query-key-layer-scaling, which turns the former on (arguments.py)
   bool overlap_gradients = false;  ///< overlap-grad-reduce
   bool deterministic = false;      ///< deterministic-mode
+  ExpertHabits experts{};          ///< moe-…
   EagerSettings eager{};           ///< plain PyTorch's own arguments
   Bytes headroom;                  ///< memory that must stay free on every device
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -21,6 +22,17 @@ constexpr std::byte unwritten{0xff};
 struct Part {
   Bytes offset, size;
 };
+
+// One after the other, in members' order.
+std::vector<Part> side_by_side(const std::vector<Bytes>& sizes) {
+  std::vector<Part> parts;
+  Bytes offset;
+  for (const Bytes size : sizes) {
+    parts.push_back({offset, size});
+    offset += size;
+  }
+  return parts;
+}
 
 }  // namespace
 
@@ -43,7 +55,8 @@ std::string_view ArithmeticRank::label(BufferId buffer) const { return program_[
 
 std::byte* ArithmeticRank::memory(BufferId buffer, Bytes offset) const {
   Held& held = held_[buffer.index()];
-  if (!held.memory) held.memory = math::memory_of(calculator_, spread(held.size), unwritten);
+  // Somewhere, even of nothing: an operand that is nowhere is absent.
+  if (!held.memory) held.memory = math::memory_of(calculator_, std::max<std::size_t>(spread(held.size), 1), unwritten);
   return held.memory.get() + spread(offset);
 }
 
@@ -112,6 +125,7 @@ void ArithmeticRank::must_be_numbers(const Launch& o) {
     if (calculator_.all_numbers({memory(operand.buffer, program_[operand.offset]), program_[view]}, storage_)) continue;
     const std::vector<double> all = values(operand, program_[view]);
     const auto wrong = std::ranges::find_if(all, [](double x) { return std::isnan(x); });
+    if (wrong == all.end()) continue;
     return note(fmt::format("{} reads element {} of {}, which nobody wrote", name(program_[o.kernel].operation),
                             wrong - all.begin(), label(operand.buffer)));
   }
@@ -127,6 +141,8 @@ void ArithmeticRank::launch(const Launch& o) {
   const math::Operands operands = math::operands_of(
       program_, o, [&](BufferId b) { return memory(b); }, storage_);
   const Kernel& kernel = program_[o.kernel];
+  if (hooks_.route)
+    setting.route = [&](std::int64_t token, std::int64_t choice) { return hooks_.route(at_, token, choice); };
   try {
     calculator_.compute(kernel.operation, kernel.attributes, operands.in, operands.out, setting);
   } catch (const math::WrongIndex& error) {
@@ -139,55 +155,72 @@ void ArithmeticRank::launch(const Launch& o) {
 // the same numbers, whoever is first.
 void ArithmeticRank::collective(const Collective& o) {
   const Group& group = groups_[o.comm.index()];
-  const auto n = static_cast<std::int32_t>(group.size());
-  const auto me = static_cast<std::int32_t>(group.me);
-  ensure(!o.row.valid(), "real numbers go in equal parts as yet");
-  const Bytes part = o.size / n;
+  const auto n = static_cast<std::size_t>(group.size()), me = static_cast<std::size_t>(group.me);
   const bool in_place = o.in.buffer == o.out.buffer;
-  const Bytes in = program_[o.in.offset], out = program_[o.out.offset];
-  const auto sent_to = [&](std::int32_t place) -> Part {
+  const std::vector<Bytes> even(n, o.size / group.size());
+  const std::vector<Part> sends = side_by_side(o.row.valid() ? program_[o.row].sends : even);
+  const std::vector<Part> receives = side_by_side(o.row.valid() ? program_[o.row].receives : even);
+  const Part whole{{}, o.size}, mine = o.kind == CollectiveKind::AllGather ? receives[me] : sends[me];
+  // Of this member's input, what another one gets; of its output, where what comes from there belongs. Parts of no
+  // bytes are sent too: whoever expects more is told.
+  const auto sent_to = [&](std::size_t place) -> std::optional<Part> {
     switch (o.kind) {
       case CollectiveKind::AllReduce:
-        return {in, o.size};
-      case CollectiveKind::AllGather:
-        return {in_place ? in + part * me : in, part};
+        return whole;
       case CollectiveKind::Broadcast:
-        return me == 0 ? Part{in, o.size} : Part{};
+        return me == 0 ? std::optional(whole) : std::nullopt;
+      case CollectiveKind::AllGather:
+        return Part{in_place ? mine.offset : Bytes{}, mine.size};
       case CollectiveKind::ReduceScatter:
       case CollectiveKind::AllToAll:
-        return {in + part * place, part};
+        return sends[place];
     }
     return {};
   };
-  const Bytes each = o.kind == CollectiveKind::AllReduce || o.kind == CollectiveKind::Broadcast ? o.size : part;
-  const auto sends = [&](std::int32_t place) { return o.kind != CollectiveKind::Broadcast || place == 0; };
-  std::vector<math::Memory> received;
+  const auto received_from = [&](std::size_t place) -> std::optional<Part> {
+    switch (o.kind) {
+      case CollectiveKind::AllReduce:
+        return whole;
+      case CollectiveKind::Broadcast:
+        return place == 0 ? std::optional(whole) : std::nullopt;
+      case CollectiveKind::ReduceScatter:
+        return Part{in_place ? mine.offset : Bytes{}, mine.size};
+      case CollectiveKind::AllGather:
+      case CollectiveKind::AllToAll:
+        return receives[place];
+    }
+    return {};
+  };
+
+  std::vector<math::Memory> received(n);
   std::vector<Message> messages;
-  for (std::int32_t place = 0; place < n; ++place) {
-    const Part sent = sent_to(place);
-    std::byte* const from = sends(place) ? received.emplace_back(math::memory_of(calculator_, spread(each))).get()
-                                         : received.emplace_back().get();
-    std::byte* const mine = memory(o.in.buffer, sent.offset);
+  for (std::size_t place = 0; place < n; ++place) {
+    const std::optional<Part> sent = sent_to(place), taken = received_from(place);
+    if (taken) received[place] = math::memory_of(calculator_, spread(taken->size));
+    std::byte* const from = received[place].get();
+    std::byte* const data = sent ? memory(o.in.buffer, program_[o.in.offset] + sent->offset) : nullptr;
     if (place == me) {
-      if (sent.size > Bytes{}) calculator_.copy(from, mine, spread(each));
+      ensure(!sent || sent->size == taken->size, "a member takes from itself what it hands itself");
+      if (sent) calculator_.copy(from, data, spread(sent->size));
       continue;
     }
-    if (sent.size > Bytes{}) messages.push_back({Direction::Send, group.at(place), group.tag, mine, spread(sent.size)});
-    if (sends(place)) messages.push_back({Direction::Receive, group.at(place), group.tag, from, spread(each)});
+    const Rank peer = group.at(static_cast<std::int64_t>(place));
+    if (sent) messages.push_back({Direction::Send, peer, group.tag, data, spread(sent->size)});
+    if (taken) messages.push_back({Direction::Receive, peer, group.tag, from, spread(taken->size)});
   }
   world_.exchange(messages, std::string(name(o.kind)));
 
+  const auto output = [&](const Part& part) { return memory(o.out.buffer, program_[o.out.offset] + part.offset); };
   if (!reduces(o.kind)) {
-    for (std::int32_t place = 0; place < n; ++place)
-      if (sends(place))
-        calculator_.copy(memory(o.out.buffer, o.kind == CollectiveKind::Broadcast ? out : out + part * place),
-                         received[static_cast<std::size_t>(place)].get(), spread(each));
+    for (std::size_t place = 0; place < n; ++place)
+      if (const std::optional<Part> taken = received_from(place))
+        calculator_.copy(output(*taken), received[place].get(), spread(taken->size));
     return;
   }
-  const Bytes to = o.kind == CollectiveKind::ReduceScatter && in_place ? in + part * me : out;
-  const std::array result{row(memory(o.out.buffer, to), o.dtype, each)};
+  const Part part = *received_from(me);
+  const std::array result{row(output(part), o.dtype, part.size)};
   std::vector<math::Array> inputs;
-  for (const math::Memory& from : received) inputs.push_back(row(from.get(), o.dtype, each));
+  for (const math::Memory& from : received) inputs.push_back(row(from.get(), o.dtype, part.size));
   const math::Setting setting{.storage = storage_};
   const auto compute = [&](Operation operation, double attribute, std::span<const math::Array> in_arrays) {
     calculator_.compute(operation, {attribute}, in_arrays, result, setting);
@@ -199,16 +232,18 @@ void ArithmeticRank::collective(const Collective& o) {
     return;
   }
   compute(Operation::Add, 0, inputs);
-  if (o.reduction == Reduction::Average) compute(Operation::Scale, 1.0 / n, result);
+  if (o.reduction == Reduction::Average) compute(Operation::Scale, 1.0 / static_cast<double>(n), result);
 }
 
 void ArithmeticRank::exchange(const Exchange& o) {
   const Group& group = groups_[o.comm.index()];
   std::vector<Message> messages;
-  for (const Transfer& t : program_[o.transfers])
+  for (const Transfer& t : program_[o.transfers]) {
+    const Bytes size = t.size(held_[t.buffer.index()].size);
     messages.push_back(
-        {t.direction, group.at(group.me + t.step), group.tag, memory(t.buffer), spread(held_[t.buffer.index()].size)});
-  world_.exchange(messages, "a message between stages");
+        {t.direction, group.at(group.me + t.step), group.tag, memory(t.buffer, size * t.part), spread(size)});
+  }
+  world_.exchange(messages, "a message between ranks");
 }
 
 }  // namespace tidemark::execute

@@ -19,6 +19,8 @@ class ArithmeticRank;
 struct ArithmeticHooks {
   /// What `initialize` writes to an element of a tensor, here and now.
   std::function<double(const Mark& at, std::string_view tensor, std::int64_t element)> initial;
+  /// Which expert a token of this rank takes with one of its choices, here and now; none: that of the largest scores.
+  std::function<std::int64_t(const Mark& at, std::int64_t token, std::int64_t choice)> route = {};
   /// Says by what key, and as which part of which whole, a launch draws what it draws at random.
   std::function<void(const ArithmeticRank& rank, const Launch& launch, math::Setting& setting)> draws;
   /// Called before each mark and, with none, at the end.

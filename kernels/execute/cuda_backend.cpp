@@ -3,18 +3,12 @@
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
-#include <thread>
 
 #include <fmt/format.h>
 
 namespace tidemark::execute {
 namespace {
 
-void check_nccl(ncclResult_t code, const char* call) {
-  if (code != ncclSuccess) throw std::runtime_error(fmt::format("{} failed: {}", call, ncclGetErrorString(code)));
-}
-
-constexpr std::int32_t unique_id_tag = 3;
 constexpr StreamId compute{0};
 
 }  // namespace
@@ -109,19 +103,7 @@ void CudaBackend::connect(const Program& program, const std::vector<Group>& grou
     world_.barrier();
     communicators_.push_back(nullptr);
     if (group.size() > 1) {
-      ncclUniqueId id;
-      std::vector<Message> messages;
-      if (group.me == 0) {
-        check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
-        for (std::int64_t place = 1; place < group.size(); ++place)
-          messages.push_back({Direction::Send, group.at(place), unique_id_tag, &id, sizeof id});
-      } else {
-        messages.push_back({Direction::Receive, group.at(0), unique_id_tag, &id, sizeof id});
-      }
-      world_.exchange(messages, "an NCCL id");
-      check_nccl(
-          ncclCommInitRank(&communicators_.back(), static_cast<int>(group.size()), id, static_cast<int>(group.me)),
-          "ncclCommInitRank");
+      communicators_.back() = make_communicator(world_, group);
       const auto once = [&](const Collective& call) {
         if (call.comm == slot) call_once(slot, group, call.kind, parts_of(program, call, group.size(), device_scale));
       };
@@ -319,13 +301,14 @@ void CudaBackend::exchange(StreamId on, CommSlot slot, const Group& group, std::
   const ncclComm_t communicator = communicators_[slot.index()];
   check_nccl(ncclGroupStart(), doing.c_str());
   for (const Delivery& delivery : deliveries) {
-    const CudaMemory::Held& held = memory_[delivery.buffer];
-    const auto count = static_cast<std::size_t>(held.count);
+    const Transfer& t = delivery.transfer;
+    const CudaMemory::Held& held = memory_[t.buffer];
+    const auto count = static_cast<std::size_t>(part_words(held.count, t));
+    std::uint64_t* const words = held.words + count * static_cast<std::size_t>(t.part);
     const auto peer =
         static_cast<int>(std::find(group.members.begin(), group.members.end(), delivery.peer) - group.members.begin());
-    check_nccl(delivery.direction == Direction::Send
-                   ? ncclSend(held.words, count, ncclUint64, peer, communicator, stream(on))
-                   : ncclRecv(held.words, count, ncclUint64, peer, communicator, stream(on)),
+    check_nccl(t.direction == Direction::Send ? ncclSend(words, count, ncclUint64, peer, communicator, stream(on))
+                                              : ncclRecv(words, count, ncclUint64, peer, communicator, stream(on)),
                doing.c_str());
   }
   check_nccl(ncclGroupEnd(), doing.c_str());
@@ -342,16 +325,7 @@ void CudaBackend::wait(StreamId on, EventId event) {
 void CudaBackend::sync(EventId event) { wait_for(events_[event.index()], "the device"); }
 
 void CudaBackend::wait_for(cudaEvent_t event, const std::string& doing) {
-  const auto until = std::chrono::steady_clock::now() + time_limit_;
-  for (;;) {
-    const cudaError_t state = cudaEventQuery(event);
-    if (state == cudaSuccess) return;
-    if (state != cudaErrorNotReady) check_cuda(state, "cudaEventQuery");
-    world_.listen();
-    if (std::chrono::steady_clock::now() > until)
-      world_.report_failure(fmt::format("waited {} s for {}", time_limit_.count(), doing));
-    std::this_thread::yield();
-  }
+  execute::wait_for(world_, event, time_limit_, doing);
 }
 
 void CudaBackend::finish() {

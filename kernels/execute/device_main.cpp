@@ -15,8 +15,9 @@
 #include "kernels/execute/agreement.hpp"
 #include "kernels/execute/detail/cuda_backend.hpp"
 #include "kernels/execute/device_job.hpp"
+#include "kernels/execute/device_place.hpp"
+#include "kernels/execute/device_ranks.hpp"
 #include "kernels/execute/executor.hpp"
-#include "kernels/execute/forked_world.hpp"
 #include "kernels/execute/mpi_world.hpp"
 #include "kernels/execute/mutation.hpp"
 #include "kernels/execute/process_memory.hpp"
@@ -39,13 +40,6 @@ struct Arguments {
   std::string job, results;
   bool discard_job = false;  ///< it was made for this run
   std::int64_t time_limit = 120;
-};
-
-/// Where a rank's device stands among the others'.
-struct Place {
-  std::int32_t devices = 1;  ///< of this machine
-  std::int32_t ranks_on_machine = 1;
-  [[nodiscard]] bool shared() const { return ranks_on_machine > devices; }
 };
 
 // The device as the driver sees it, less what was there before the program began. Where several ranks share a device,
@@ -76,32 +70,6 @@ class DeviceProbe {
   Bytes before_;
   std::vector<Bytes> sums_, held_;  // by step
 };
-
-std::int32_t local_rank(const World& world) {
-  const char* given = std::getenv("OMPI_COMM_WORLD_LOCAL_RANK");
-  return given == nullptr ? world.rank().value : std::atoi(given);
-}
-
-std::int32_t local_ranks(const World& world) {
-  const char* given = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
-  return given == nullptr ? world.size() : std::atoi(given);
-}
-
-// NCCL refuses two ranks on one device unless it takes them for two machines; those then talk over loopback sockets.
-// (NCCL 2.28: init.cc compares host hashes, which NCCL_HOSTID replaces.)
-void let_ranks_share(Rank rank) {
-  const auto set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 0); };
-  set("NCCL_HOSTID", fmt::format("tidemark-{}", rank.value));
-  set("NCCL_SOCKET_IFNAME", "lo");
-  set("NCCL_SOCKET_FAMILY", "AF_INET");
-  set("NCCL_NET", "Socket");
-  set("NCCL_IB_DISABLE", "1");
-  set("NCCL_MNNVL_ENABLE", "0");
-  set("NCCL_NVLS_ENABLE", "0");
-  set("NCCL_RAS_ENABLE", "0");
-  set("NCCL_MAX_CTAS", "2");
-  set("NCCL_ALGO", "Ring");
-}
 
 // `tidemark` has tried the place before; a disk may still fill up.
 void write_results(const std::string& path, const Json& results) {
@@ -218,10 +186,7 @@ void print(const Json& results) {
 
 int run_rank(World& world, const DeviceJob& job, const Arguments& arguments) {
   const Rank me = world.rank();
-  Place place;
-  check_cuda(cudaGetDeviceCount(&place.devices), "cudaGetDeviceCount");
-  place.ranks_on_machine = local_ranks(world);
-  if (place.shared()) let_ranks_share(me);
+  const Place place = take_place(world);
 
   Workload written = job.workload;
   const Program predicted = written.program(me);
@@ -234,7 +199,7 @@ int run_rank(World& world, const DeviceJob& job, const Arguments& arguments) {
   RankAgreement rank;
   rank.rank = me;
   rank.predicted = predicted_points(predicted, device_scale, moments, Holding::Segments);
-  CudaBackend backend(world, local_rank(world) % place.devices, place.shared(), executed, groups,
+  CudaBackend backend(world, place.device, place.shared(), executed, groups,
                       {.reading =
                            [&](std::size_t op, BufferId buffer) {
                              return fmt::format("{} read by {}", describe(executed, buffer), describe(executed, op));
@@ -278,27 +243,6 @@ int run_rank(World& world, const DeviceJob& job, const Arguments& arguments) {
   return world.broadcast(verdict) == "yes" ? yes : no;
 }
 
-void tell(const RunFailure& failure) { fmt::print(stderr, "tidemark_gpu: the run ended early: {}\n", failure.what()); }
-
-// Whatever goes wrong on one rank ends all of them with one message.
-int guarded(World& world, const DeviceJob& job, const Arguments& arguments) {
-  try {
-    try {
-      if (job.workload.world_size() != world.size())
-        throw std::runtime_error(
-            fmt::format("the job has {} ranks, and {} were started", job.workload.world_size(), world.size()));
-      return run_rank(world, job, arguments);
-    } catch (const RunFailure&) {
-      throw;
-    } catch (const std::exception& error) {
-      world.report_failure(error.what());
-    }
-  } catch (const RunFailure& failure) {
-    if (failure.teller() == world.rank()) tell(failure);
-  }
-  return machine_failed;
-}
-
 std::optional<Arguments> arguments_of(int argc, char** argv) {
   Arguments arguments;
   for (int i = 1; i < argc; ++i) {
@@ -339,13 +283,8 @@ int run(int argc, char** argv) {
   const std::vector<std::string> wrong = verify(job.workload);
   for (const std::string& finding : wrong) fmt::print(stderr, "{}: error: {}\n", arguments->job, finding);
   if (!wrong.empty()) return bad_input;
-  const auto limit = std::chrono::seconds(arguments->time_limit);
-  if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr && !mpi_version().empty()) {
-    const std::unique_ptr<World> world = mpi_world(limit, tell);
-    return guarded(*world, job, *arguments);
-  }
-  // No CUDA call before the fork: a context does not survive one.
-  return run_forked(job.workload.world_size(), limit, [&](World& world) { return guarded(world, job, *arguments); });
+  return run_device_ranks("tidemark_gpu", job.workload.world_size(), std::chrono::seconds(arguments->time_limit),
+                          [&](World& world) { return run_rank(world, job, *arguments); });
 }
 
 }  // namespace

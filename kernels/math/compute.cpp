@@ -43,10 +43,24 @@ void run(Operation operation, const Call& c) {
       return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return std::cos(x); });
     case Operation::Sine:
       return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return std::sin(x); });
+    case Operation::Exponential:
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return std::exp(x); });
+    case Operation::Logarithm:
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return std::log(x); });
+    case Operation::Absolute:
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return std::fabs(x); });
+    case Operation::Sign:
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return Real(x > 0) - Real(x < 0); });
     case Operation::Maximum:
       return map(c, [=] TIDEMARK_EVERYWHERE(Real x, Real other) { return larger(x, other); });
+    case Operation::LogAddExp:
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x, Real other) { return log_add_exp(x, other); });
+    case Operation::SoftmaxCorrection:
+      return softmax_correction(c);
     case Operation::Clamp:
       return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return x > number ? number : x; });
+    case Operation::Equals:
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return x == number; });
     case Operation::Differs:
       return map(c, [=] TIDEMARK_EVERYWHERE(Real x, Real other) { return x != other; });
     case Operation::LessEqual:
@@ -63,6 +77,10 @@ void run(Operation operation, const Call& c) {
       return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return std::tanh(x); });
     case Operation::TanhBackward:
       return map(c, [=] TIDEMARK_EVERYWHERE(Real dy, Real y) { return dy * (1 - y * y); });
+    case Operation::Sigmoid:
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return sigmoid(x); });
+    case Operation::SigmoidBackward:
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real dy, Real y) { return dy * y * (1 - y); });
     case Operation::Silu:
       return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return silu(x); });
     case Operation::SiluBackward:
@@ -83,6 +101,10 @@ void run(Operation operation, const Call& c) {
       return gated<GatedBySilu>(c);
     case Operation::SwiGluBackward:
       return gated_backward<GatedBySilu>(c);
+    case Operation::WeightedSwiGlu:
+      return WeightedSwiGlus<Call>::weighted_swiglu(c);
+    case Operation::WeightedSwiGluBackward:
+      return WeightedSwiGlus<Call>::weighted_swiglu_backward(c);
     case Operation::GeGlu:
       return gated<GatedByGelu>(c);
     case Operation::GeGluBackward:
@@ -97,6 +119,14 @@ void run(Operation operation, const Call& c) {
       return RotaryPositions<Call>::rotary(c);
     case Operation::RotaryBackward:
       return RotaryPositions<Call>::rotary_backward(c);
+    case Operation::RotaryPairs:
+      return RotaryPositions<Call>::rotary_pairs(c);
+    case Operation::RotaryPairsBackward:
+      return RotaryPositions<Call>::rotary_pairs_backward(c);
+    case Operation::LatentKeys:
+      return RotaryPositions<Call>::latent_keys(c);
+    case Operation::LatentKeysBackward:
+      return RotaryPositions<Call>::latent_keys_backward(c);
     case Operation::Sum:
       return Reductions<Call>::sum(c);
     case Operation::Mean:
@@ -133,6 +163,26 @@ void run(Operation operation, const Call& c) {
       return Lookups<Call>::gather(c);
     case Operation::VocabularyMask:
       return Lookups<Call>::vocabulary_mask(c);
+    case Operation::TopK:
+      return Choices<Call>::top_k(c);
+    case Operation::Scatter:
+      return Choices<Call>::scatter(c);
+    case Operation::MaskedSelect:
+      return Choices<Call>::masked_select(c);
+    case Operation::MaskedSelectBackward:
+      return Choices<Call>::masked_select_backward(c);
+    case Operation::TokenMap:
+      return Permutations<Call>::token_map(c);
+    case Operation::PermuteRows:
+      return Permutations<Call>::permute_rows(c);
+    case Operation::UnpermuteRows:
+      return Permutations<Call>::unpermute_rows(c);
+    case Operation::UnpermuteRowsBackward:
+      return Permutations<Call>::unpermute_rows_backward(c);
+    case Operation::ChunkMap:
+      return Permutations<Call>::chunk_map(c);
+    case Operation::SortRows:
+      return Permutations<Call>::sort_rows(c);
     case Operation::NllLoss:
       return Losses<Call>::nll_loss(c);
     case Operation::NllLossBackward:
@@ -168,9 +218,7 @@ void run(Operation operation, const Call& c) {
 
 // fp64 where all is stored so, and for integers, which fp32 would round.
 bool in_float64(std::span<const Array> in, std::span<const Array> out, Storage storage) {
-  const auto floating = [](const Array& a) {
-    return a.there() && a.view.dtype != DType::INT64 && a.view.dtype != DType::BOOL;
-  };
+  const auto floating = [](const Array& a) { return a.there() && is_floating(a.view.dtype); };
   return storage == Storage::Wide || (std::ranges::none_of(in, floating) && std::ranges::none_of(out, floating));
 }
 

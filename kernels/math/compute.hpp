@@ -65,6 +65,8 @@ struct Setting {
   PartOfWhole drawn = {};
   /// What `initialize` writes, by output and element; none: normal numbers of deviation 0.02, and integers 0 or 1.
   std::function<double(std::size_t, std::int64_t)> initial = {};
+  /// Which expert a token takes with one of its choices, where `top_k` is routed; none: that of the largest scores.
+  std::function<std::int64_t(std::int64_t token, std::int64_t choice)> route = {};
 };
 
 /// An index points outside of what it is looked up in.

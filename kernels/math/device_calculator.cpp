@@ -38,6 +38,9 @@ class DeviceCalculator final : public Calculator {
 
 }  // namespace
 
-std::unique_ptr<Calculator> device_calculator() { return std::make_unique<DeviceCalculator>(); }
+std::unique_ptr<Calculator> device_calculator(int device) {
+  check_cuda(cudaSetDevice(device), "cudaSetDevice");
+  return std::make_unique<DeviceCalculator>();
+}
 
 }  // namespace tidemark::math

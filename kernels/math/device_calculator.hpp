@@ -6,7 +6,7 @@
 
 namespace tidemark::math {
 
-/// The current GPU. Throws std::runtime_error with CUDA's words where it cannot go on.
-[[nodiscard]] std::unique_ptr<Calculator> device_calculator();
+/// A GPU, which becomes the current one. Throws std::runtime_error with CUDA's words where it cannot go on.
+[[nodiscard]] std::unique_ptr<Calculator> device_calculator(int device);
 
 }  // namespace tidemark::math

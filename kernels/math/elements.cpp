@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "kernels/math/engine.hpp"
 #include "kernels/math/half.hpp"
@@ -26,15 +27,17 @@ struct Plain {
   static TIDEMARK_EVERYWHERE Float value(Float bits) { return bits; }
   static TIDEMARK_EVERYWHERE Float bits(auto value) { return static_cast<Float>(value); }
 };
+template <class Integer>
 struct Whole {
-  using Bits = std::int64_t;
-  static TIDEMARK_EVERYWHERE std::int64_t value(std::int64_t bits) { return bits; }
-  static TIDEMARK_EVERYWHERE std::int64_t bits(std::int64_t value) { return value; }
-  static TIDEMARK_EVERYWHERE std::int64_t bits(double value) {
-    // What no int64 holds, NaN for one, is its smallest, as the processor does.
-    return std::fabs(value) < 0x1p63 ? static_cast<std::int64_t>(value) : INT64_MIN;
+  using Bits = Integer;
+  static constexpr Bits least = std::numeric_limits<Bits>::min();
+  static TIDEMARK_EVERYWHERE std::int64_t value(Bits bits) { return bits; }
+  static TIDEMARK_EVERYWHERE Bits bits(std::int64_t value) { return static_cast<Bits>(value); }
+  static TIDEMARK_EVERYWHERE Bits bits(double value) {
+    // What the type does not hold, NaN for one, is its smallest, as the processor does.
+    return std::fabs(value) < -static_cast<double>(least) ? static_cast<Bits>(value) : least;
   }
-  static TIDEMARK_EVERYWHERE std::int64_t bits(float value) { return bits(static_cast<double>(value)); }
+  static TIDEMARK_EVERYWHERE Bits bits(float value) { return bits(static_cast<double>(value)); }
 };
 struct Truth {
   using Bits = std::uint8_t;
@@ -53,8 +56,10 @@ void with_elements(DType dtype, Storage storage, Use&& use) {
       return wide ? use(Plain<double>{}) : use(Fp16{});
     case DType::FP32:
       return wide ? use(Plain<double>{}) : use(Plain<float>{});
+    case DType::INT32:
+      return use(Whole<std::int32_t>{});
     case DType::INT64:
-      return use(Whole{});
+      return use(Whole<std::int64_t>{});
     case DType::BOOL:
       return use(Truth{});
   }

@@ -29,6 +29,10 @@ struct RotaryPositions {  // rotary.cpp
   using Real = typename Call::Real;
   static void rotary(const Call& c);
   static void rotary_backward(const Call& c);
+  static void rotary_pairs(const Call& c);
+  static void rotary_pairs_backward(const Call& c);
+  static void latent_keys(const Call& c);
+  static void latent_keys_backward(const Call& c);
 };
 
 template <class Call>
@@ -68,6 +72,33 @@ struct Lookups {  // lookups.cpp
   static void embedding_backward(const Call& c);
   static void gather(const Call& c);
   static void vocabulary_mask(const Call& c);
+};
+
+template <class Call>
+struct Choices {  // choices.cpp
+  using Real = typename Call::Real;
+  static void top_k(const Call& c);
+  static void scatter(const Call& c);
+  static void masked_select(const Call& c);
+  static void masked_select_backward(const Call& c);
+};
+
+template <class Call>
+struct Permutations {  // permutations.cpp
+  using Real = typename Call::Real;
+  static void token_map(const Call& c);
+  static void permute_rows(const Call& c);
+  static void unpermute_rows(const Call& c);
+  static void unpermute_rows_backward(const Call& c);
+  static void chunk_map(const Call& c);
+  static void sort_rows(const Call& c);
+};
+
+template <class Call>
+struct WeightedSwiGlus {  // weighted_swiglu.cpp
+  using Real = typename Call::Real;
+  static void weighted_swiglu(const Call& c);
+  static void weighted_swiglu_backward(const Call& c);
 };
 
 template <class Call>

@@ -21,7 +21,7 @@ void Fills<Call>::fill(const Call& c) {
 template <class Call>
 void Fills<Call>::initialize(const Call& c) {
   constexpr double deviation = 0.02;  // of most models (transformers initializer_range, Megatron init_method_std)
-  const bool whole = c.out[0].view.dtype == DType::INT64 || c.out[0].view.dtype == DType::BOOL;
+  const bool whole = !is_floating(c.out[0].view.dtype);
   RandomNumbers numbers(c.setting.key, c.group);
   const auto value = [&](std::int64_t element) {
     if (c.setting.initial) return c.setting.initial(c.group, element);

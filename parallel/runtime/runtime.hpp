@@ -11,6 +11,8 @@
 
 namespace tidemark::parallel {
 
+struct Framework;
+
 /// Where a linear layer's weight gradient goes when the GEMM adds it straight into the gradient buffer, but autograd
 /// still wants a tensor back.
 enum class DummyGradient : std::uint8_t {
@@ -21,6 +23,16 @@ enum class DummyGradient : std::uint8_t {
 
 /// How torch.optim calls its kernels: for all parameters at once, one after the other, or in one kernel.
 enum class OptimizerKernels : std::uint8_t { Foreach, ForLoop, Fused };
+
+/// How a framework's mixture of experts goes about it.
+struct ExpertHabits {
+  bool grouped_linears = true;      ///< all of a rank's experts in one autograd function, not one MLP after another
+  bool fused_permutation = false;   ///< rows are moved by kernels of their own, not by PyTorch's
+  bool fp32_router = false;         ///< logits and probabilities are fp32
+  bool balances_loads = true;       ///< an auxiliary loss of the router's scores
+  bool balances_sequences = false;  ///< … of each sequence by itself
+  bool operator==(const ExpertHabits&) const = default;
+};
 
 /// What users of plain PyTorch and transformers set.
 struct EagerSettings {
@@ -70,7 +82,7 @@ struct EagerHabits {
 /// The habits of a training framework at a version, as a value: what it pads, what it keeps, what it forgets to drop.
 /// Lowering asks it for habits, never for its name.
 struct Runtime {
-  std::string name;
+  const Framework* framework = nullptr;  ///< which ranks do the same, and what they do
 
   /// Where modules run operation by operation. What follows is then left as it is, but for the cuBLAS workspace.
   std::optional<EagerHabits> eager;
@@ -99,6 +111,7 @@ struct Runtime {
   bool collectives_alone = false;       ///< collectives are called in groups of one rank too, which NCCL sets up
   bool agrees_after_steps = false;      ///< parts of one model reduce what a step came to: success, norm
   bool deallocates_outputs = false;     ///< a stage's output shrinks to one element once it is sent
+  bool ring_of_two_in_batches = false;  ///< two context-parallel ranks hand each other keys and values in one call
 
   /// Deterministic FlashAttention sums query gradients in as many copies as it takes for sequences and heads to fill
   /// this many multiprocessors; 0: in one.
@@ -107,6 +120,7 @@ struct Runtime {
   Bytes gemm_workspace;        ///< of the library behind the layers' linears; allocated at the first one
   Bytes blas_workspace;        ///< of the framework's own GEMMs (the LM head); one per thread that calls one
   std::vector<Bytes> scalars;  ///< small tensors that live as long as the job
+  ExpertHabits experts;
 };
 
 /// What users set that changes what a runtime allocates.
@@ -121,6 +135,7 @@ struct RuntimeSettings {
   bool overlap_gradients = false;  ///< reduce gradients bucket by bucket during backward
   bool deterministic = false;      ///< only deterministic kernels
   EagerSettings eager{};
+  ExpertHabits experts{};
 };
 
 /// Megatron-LM core with TransformerEngine.
@@ -128,10 +143,6 @@ struct RuntimeSettings {
 
 /// Plain PyTorch with the modules of Hugging Face's transformers.
 [[nodiscard]] Runtime pytorch_runtime(const Versions& versions, const RuntimeSettings& settings, const Target& target);
-
-/// The runtime of that name, or an ensure() failure: readers know the names.
-[[nodiscard]] Runtime runtime_named(const std::string& name, const Versions& versions, const RuntimeSettings& settings,
-                                    const Target& target);
 
 /// Bytes of PyTorch's cuBLAS workspace for one handle and stream: the sum of SIZE_KIB:COUNT pairs of
 /// CUBLAS_WORKSPACE_CONFIG (":4096:8"), or PyTorch's default for the device where `config` is empty.

@@ -12,7 +12,7 @@ namespace tidemark::parallel::torch {
 
 /// Numbers of a model or a training that change neither memory nor time are the usual ones.
 inline constexpr double usual_epsilon = 1e-5, usual_rotary_base = 10'000, usual_learning_rate = 1e-3,
-                        usual_momentum = 0.9;
+                        usual_momentum = 0.9, usual_balance = 1e-2;
 
 /// The result of an operation, whose gradient goes to that node.
 inline Tensor with(Tensor made, Ref<Node> node, std::size_t output = 0) {

@@ -85,6 +85,11 @@ void Session::collective(CommSlot comm, CollectiveKind kind, const Tensor& in, c
                      std::max(in.bytes(), out.bytes()), stream_);
 }
 
+void Session::collective(CommSlot comm, CollectiveKind kind, const Tensor& in, const Tensor& out,
+                         const MatrixRow& row) {
+  process.collective(comm, {kind, in.dtype, Reduction::Sum}, operand(in, in.buffer()), operand(out, out.buffer()), row);
+}
+
 void Session::unchecked_collective(CommSlot comm, CollectiveKind kind, const Tensor& in, const Tensor& out,
                                    Reduction reduction) {
   process.unchecked_collective(comm, {kind, in.dtype, reduction}, operand(in, in.buffer()), operand(out, out.buffer()),

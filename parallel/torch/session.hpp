@@ -95,6 +95,8 @@ class Session {
   /// A collective of my group on the current stream, of the larger side's elements; nothing happens in a group of one.
   void collective(CommSlot comm, CollectiveKind kind, const Tensor& in, const Tensor& out,
                   Reduction reduction = Reduction::Sum);
+  /// An uneven one.
+  void collective(CommSlot comm, CollectiveKind kind, const Tensor& in, const Tensor& out, const MatrixRow& row);
   /// The same where the framework does not look at the group's size first: a group of one still gets its communicator.
   void unchecked_collective(CommSlot comm, CollectiveKind kind, const Tensor& in, const Tensor& out,
                             Reduction reduction = Reduction::Sum);
@@ -125,6 +127,9 @@ class Session {
   class Scope {
    public:
     Scope(Session& session, std::string_view name, std::optional<Category> category = {});
+    /// One whose whole name is known.
+    Scope(Session& session, LabelId scope)
+        : session_(session), scope_(std::exchange(session.scope_, scope)), category_(session.category_) {}
     ~Scope();
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;

@@ -32,6 +32,7 @@ Scenario on_one_rank(const JobOutline& job) {
   scenario.model.vocabulary_multiple = sizes.vocabulary;
   if (job.runtime.eager) scenario.train.micro_batch *= scenario.layout.data;
   scenario.gpus = 1;
+  scenario.train.routing.loads = choices_of(job.scenario);
   scenario.layout = {};
   scenario.train.recompute = {};
   scenario.train.cross_entropy = CrossEntropy::Unfused;
@@ -43,8 +44,12 @@ Scenario on_one_rank(const JobOutline& job) {
 
 }  // namespace
 
-// Every operation has a kernel, and every lowering says where its gradients are.
-std::string beyond_arithmetic(const Scenario& /*scenario*/) { return {}; }
+std::string beyond_arithmetic(const Scenario& scenario) {
+  if (scenario.model.experts && scenario.model.experts->groups > 0)
+    return "experts that are chosen by groups: stated loads do not say which\nn_group = 1 and topk_group = 1 in "
+           "[model_override]";
+  return {};
+}
 
 MathCheck check_math(const Scenario& asked, World& world, math::Storage storage, Mutation mutation) {
   math::HostCalculator host;
@@ -54,7 +59,7 @@ MathCheck check_math(const Scenario& asked, World& world, math::Storage storage,
 MathCheck check_math(const Scenario& asked, World& world, math::Storage storage, const Machine& machine,
                      Mutation mutation) {
   const JobOutline job(asked);
-  RankTraining training(job, world.rank());
+  RankTraining training(job, world.rank(), job);
   const std::string spoiled = mutation == Mutation::None ? "" : training.spoil(mutation);
   const std::vector<std::string> all = world.gather(training.run(machine.messages, machine.calculator, storage));
   const std::vector<std::string> wrong = world.gather(training.wrong());
@@ -65,13 +70,13 @@ MathCheck check_math(const Scenario& asked, World& world, math::Storage storage,
   // What is rounded to 16 bits is compared with exact numbers: on one rank it would be rounded elsewhere.
   const bool wide = storage == math::Storage::Wide, rounded = !wide && rounds_to_16_bits(job.scenario.train);
   MathCheck check;
-  check.type = wide ? "float64" : name(job.scenario.train.precision);
   check.spoiled = spoiled;
   std::ranges::copy_if(wrong, std::back_inserter(check.wrong), [](const std::string& w) { return !w.empty(); });
+  check.type = wide ? "float64" : name(job.scenario.train.precision);
   check.tolerance = wide ? 1e-12 : rounded ? most_rounding(alone) : 1e-5;
   math::HostCalculator host;
   Comparison comparison(std::move(check), job.scenario.train.optimizer,
-                        RankTraining(alone, {0}).run(one, host, rounded ? math::Storage::Wide : storage));
+                        RankTraining(alone, {0}, job).run(one, host, rounded ? math::Storage::Wide : storage));
   for (std::size_t r = 0; r < all.size(); ++r) {
     const Rank rank{static_cast<std::int32_t>(r)};
     comparison.add(rank, RankParameters(job, coordinates(job.scenario.layout, rank)), all[r]);

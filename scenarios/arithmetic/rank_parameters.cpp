@@ -11,11 +11,11 @@
 namespace tidemark::scenarios {
 
 ParameterPart::ParameterPart(const Parameter& parameter, const Model& model, const Sizes& sizes,
-                             std::int32_t tensor_rank)
-    : name_(parameter.name),
+                             std::int32_t tensor_rank, std::int64_t first_expert)
+    : name_(name_in_model(parameter, first_expert)),
       cut_(parameter.cut),
-      rank_(tensor_rank),
-      ranks_(sizes.tensor),
+      rank_(parameter.of_expert() ? 0 : tensor_rank),
+      ranks_(sizes.parts_of(parameter)),
       rows_(sizes.rows(parameter)),
       columns_(sizes.columns(parameter)) {
   const bool of_gate = name_.ends_with(".fc1.weight") || name_.ends_with(".fc1.bias");
@@ -48,8 +48,12 @@ RankParameters::RankParameters(const JobOutline& job, const Coordinates& place) 
     return;
   }
   const Sizes sizes = sizes_of(job.scenario.model, job.scenario.layout, job.scenario.train, job.runtime);
+  const Model& model = job.scenario.model;
+  const Layout& layout = job.scenario.layout;
+  const std::int64_t experts = model.experts ? model.experts->count / layout.expert : 0;
   for (const Parameter& parameter : job.built.parameters)
-    add(parameter.name, {parameter, job.scenario.model, sizes, place.tensor});
+    if (parameter.expert < experts)
+      add(parameter.name, {parameter, model, sizes, place.tensor, first_expert(model, layout, place)});
 }
 
 void RankParameters::add(std::string label, ParameterPart part) {
@@ -64,5 +68,16 @@ const ParameterPart* RankParameters::labelled(std::string_view label) const {
 }
 
 const ParameterPart& RankParameters::named(const std::string& name) const { return *by_name_.at(name); }
+
+std::int64_t routed_tokens(const Scenario& scenario) {
+  const Layout& layout = scenario.layout;
+  return scenario.train.tokens() / (layout.sequence_parallel ? layout.tensor : 1);
+}
+
+std::vector<std::int64_t> choices_of(const Scenario& scenario) {
+  if (!scenario.model.experts) return {};
+  return choices_of_experts(*scenario.model.experts, scenario.train.routing, routed_tokens(scenario),
+                            scenario.layout.expert);
+}
 
 }  // namespace tidemark::scenarios

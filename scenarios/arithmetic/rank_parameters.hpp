@@ -21,8 +21,9 @@ class ParameterPart {
   /// That is the whole of it.
   ParameterPart(std::string name, std::int64_t rows, std::int64_t columns)
       : name_(std::move(name)), rows_(rows), columns_(columns) {}
-  /// What tensor parallelism leaves to a rank.
-  ParameterPart(const Parameter& parameter, const Model& model, const Sizes& sizes, std::int32_t tensor_rank);
+  /// What tensor and expert parallelism leave to a rank, whose experts begin with that one.
+  ParameterPart(const Parameter& parameter, const Model& model, const Sizes& sizes, std::int32_t tensor_rank,
+                std::int64_t first_expert);
 
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] bool matrix() const { return columns_ > 1; }
@@ -54,5 +55,9 @@ class RankParameters {
   std::map<std::string, ParameterPart, std::less<>> by_label_;
   std::map<std::string, const ParameterPart*, std::less<>> by_name_;
 };
+
+/// Tokens that one rank routes at once, and how many of their choices fall on each expert.
+[[nodiscard]] std::int64_t routed_tokens(const Scenario& scenario);
+[[nodiscard]] std::vector<std::int64_t> choices_of(const Scenario& scenario);
 
 }  // namespace tidemark::scenarios

@@ -48,17 +48,28 @@ Replicas replicas_of(const JobOutline& job) { return job.runtime.eager ? Replica
 
 }  // namespace
 
-double direction(const std::string& parameter, std::int64_t place) { return normal("direction." + parameter, place); }
+double direction(const std::string& parameter, std::int64_t element) {
+  return normal("direction of " + parameter, element);
+}
 
-RankTraining::RankTraining(const JobOutline& job, Rank rank)
+RankTraining::RankTraining(const JobOutline& job, Rank rank, const JobOutline& asked, double aside)
     : job_(job),
       rank_(rank),
+      aside_(aside),
       place_(coordinates(job.scenario.layout, rank)),
       draws_(job.scenario.layout, job.scenario.train, replicas_of(job), place_),
       parameters_(job, place_),
       program_(lower_role(job.lowering(), {place_, {rank}})),
       groups_(groups_of(Workload{{}, {}, communicators_of(job.lowering()).table}, rank)),
-      state_(training_state(job.lowering(), {place_, {rank}})) {}
+      state_(training_state(job.lowering(), {place_, {rank}})),
+      tokens_(routed_tokens(asked.scenario)),
+      choices_(choices_of(asked.scenario)) {}
+
+// Tokens of a rank, and of a rank alone those of as many: rows of the sequence are cut into parts that follow each
+// other.
+std::int64_t RankTraining::expert_of(std::int64_t token, std::int64_t choice) const {
+  return chosen_expert(choices_, tokens_, token % tokens_, choice);
+}
 
 std::string RankTraining::spoil(Mutation mutation) {
   Workload workload;
@@ -82,6 +93,7 @@ std::string RankTraining::run(World& world, math::Calculator& calculator, math::
       program_, groups_, world, calculator, storage,
       {.initial = [this](const Mark& at, std::string_view tensor,
                          std::int64_t element) { return initial(at, tensor, element); },
+       .route = [this](const Mark&, std::int64_t token, std::int64_t choice) { return expert_of(token, choice); },
        .draws = [this](const ArithmeticRank& run, const Launch& launch,
                        math::Setting& setting) { describe_draws(run, launch, setting); },
        .before_mark = [this](const ArithmeticRank& run, const Mark*) { look(run); },
@@ -99,7 +111,7 @@ double RankTraining::initial(const Mark& at, std::string_view tensor, std::int64
   const bool scale = !part->matrix() && part->name().ends_with("weight");
   const double usual = scale && !job_.scenario.model.zero_centered_norms ? 1 : 0;
   const double drawn = usual + (part->matrix() || scale ? 0.1 : 0.05) * normal(part->name(), place);
-  return in_any_type(drawn) + (nudged_ == 0 ? 0 : nudged_ * direction(part->name(), place));
+  return in_any_type(drawn) + (aside_ == 0 ? 0 : aside_ * direction(part->name(), place));
 }
 
 double RankTraining::of_batch(const Mark& at, std::string_view tensor, std::int64_t element) const {

@@ -14,18 +14,15 @@
 
 namespace tidemark::scenarios {
 
-/// Of an element of a whole parameter, for `RankTraining::nudge`.
-[[nodiscard]] double direction(const std::string& parameter, std::int64_t place);
-
 /// The training of one rank: what its program starts from, and what it comes to.
 class RankTraining {
  public:
-  RankTraining(const JobOutline& job, Rank rank);
+  /// `asked`: whose ranks decide which tokens go to which experts. Parameters begin so far `aside` from what is drawn
+  /// of them, along a direction of their own.
+  RankTraining(const JobOutline& job, Rank rank, const JobOutline& asked, double aside = 0);
 
   /// Makes something wrong, on all ranks alike, and says what. Throws InputError where there is nothing to spoil.
   std::string spoil(Mutation mutation);
-  /// Parameters begin so far along a direction that is drawn at random: `direction` of each of their elements.
-  void nudge(double by) { nudged_ = by; }
   /// Runs the rank's program where the calculator has its memory, from and to which the world carries numbers, and says
   /// what it left, in the order in which it was looked at.
   [[nodiscard]] std::string run(World& world, math::Calculator& calculator, math::Storage storage);
@@ -34,6 +31,7 @@ class RankTraining {
 
  private:
   [[nodiscard]] double initial(const Mark& at, std::string_view tensor, std::int64_t element) const;
+  [[nodiscard]] std::int64_t expert_of(std::int64_t token, std::int64_t choice) const;
   [[nodiscard]] double of_batch(const Mark& at, std::string_view tensor, std::int64_t element) const;
   void describe_draws(const ArithmeticRank& run, const Launch& launch, math::Setting& setting) const;
   void look(const ArithmeticRank& run);
@@ -42,16 +40,21 @@ class RankTraining {
 
   const JobOutline& job_;
   Rank rank_;
+  double aside_;
   Coordinates place_;
   Draws draws_;
   RankParameters parameters_;
   Program program_;
   std::vector<Group> groups_;
   TrainingState state_;
-  std::size_t marks_ = 0;  // met so far
-  std::size_t next_ = 0;   // moment of the state
-  double nudged_ = 0;
+  std::int64_t tokens_;                // that one rank of the asked job routes
+  std::vector<std::int64_t> choices_;  // of these, for each expert
+  std::size_t marks_ = 0;              // met so far
+  std::size_t next_ = 0;               // moment of the state
   std::string found_, wrong_;
 };
+
+/// Along which an element of a parameter begins aside.
+[[nodiscard]] double direction(const std::string& parameter, std::int64_t element);
 
 }  // namespace tidemark::scenarios

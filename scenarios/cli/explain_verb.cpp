@@ -72,21 +72,24 @@ int run(const Asked& asked) {
   if (ranks.size() > 1)
     refuse("--rank", fmt::format("--show {} looks at one rank", asked.show), "--show timeline takes several");
   const Rank rank = ranks.front();
+  if (!asked.json.empty() && asked.show != "scenario" && asked.show != "memory")
+    refuse("--json", fmt::format("--show {} has no JSON form", asked.show),
+           "--show memory, --show scenario and --show timeline have one");
+  if (asked.show == "model") {
+    answer(model_text(scenario), "", {});
+    return yes;
+  }
   const Job job(scenario);
   if (asked.show == "memory") {
     answer(live_text(job, rank, at, asked.all ? Detail::Everything : Detail::ByRole), asked.json,
            [&] { return live_json(job, rank, at); });
     return yes;
   }
-  if (!asked.json.empty() && asked.show != "scenario")
-    refuse("--json", fmt::format("--show {} has no JSON form", asked.show),
-           "--show memory, --show scenario and --show timeline have one");
   Trace trace;
   if (asked.show == "fabric") trace = simulate_time(job);
   if (deadlocks(job, trace)) return no;
   const auto shown = [&]() -> std::string {
     if (asked.show == "scenario") return scenario_json(job.scenario, 2) + '\n';
-    if (asked.show == "model") return model_text(job);
     if (asked.show == "schedule") return schedule_text(job);
     if (asked.show == "communicators") return communicators_text(job, rank);
     if (asked.show == "program") return program_text(job, rank);

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/io/moe_reader.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/schedule_reader.hpp"
 #include "scenarios/io/suggestion.hpp"
@@ -18,7 +19,7 @@
 namespace tidemark::scenarios {
 namespace {
 
-enum class Source : std::uint8_t { Layout, Train, Model };
+enum class Source : std::uint8_t { Layout, Train, Model, Moe };
 using Texts = std::vector<std::string>;
 
 /// A flag that says again what a key of the scenario or of the config.json says.
@@ -33,9 +34,11 @@ Texts number(std::int64_t n) { return {std::to_string(n)}; }
 Texts boolean(bool b) { return {b ? "true" : "false"}; }
 Texts either() { return {"true", "false"}; }
 
+LatentAttention latent_of(const Scenario& s) { return s.model.latent.value_or(LatentAttention{.normalized = false}); }
+
 std::string modules_text(const Recomputation& asked) {
-  if (asked.core_attention && asked.mlp) return "[\"core_attn\", \"mlp\"]";
-  return asked.core_attention ? "[\"core_attn\"]" : asked.mlp ? "[\"mlp\"]" : "[]";
+  const std::vector<std::string_view> names = words(asked.modules);
+  return names.empty() ? "[]" : fmt::format("[\"{}\"]", fmt::join(names, "\", \""));
 }
 
 constexpr std::int64_t default_vocabulary_multiple = 128;  // --make-vocab-size-divisible-by
@@ -47,6 +50,17 @@ const std::array repeats{
            [](const Scenario& s) { return boolean(s.layout.sequence_parallel); }},
     Repeat{"pipeline-model-parallel-size", Source::Layout, "pipeline",
            [](const Scenario& s) { return number(s.layout.pipeline); }},
+    Repeat{"context-parallel-size", Source::Layout, "context",
+           [](const Scenario& s) { return number(s.layout.context); }},
+    Repeat{"cp-comm-type", Source::Layout, "context_kind",
+           [](const Scenario& s) {
+             const std::string kind = in_quotes(word(context_kind_names, s.layout.context_kind));
+             return Texts{kind, fmt::format("[{}]", kind)};
+           }},
+    Repeat{"hierarchical-context-parallel-sizes", Source::Layout, "context_inner",
+           [](const Scenario& s) {
+             return Texts{fmt::format("[{}, {}]", s.layout.context_inner, s.layout.context / s.layout.context_inner)};
+           }},
     Repeat{"use-distributed-optimizer", Source::Layout, "sharding",
            [](const Scenario& s) { return boolean(s.layout.sharding == Sharding::Zero1); }},
     Repeat{"account-for-embedding-in-pipeline-split", Source::Layout, "count_embedding",
@@ -100,8 +114,41 @@ const std::array repeats{
            }},
     Repeat{"recompute-modules", Source::Train, "recompute_modules",
            [](const Scenario& s) { return Texts{modules_text(s.train.recompute)}; }},
+    Repeat{"expert-model-parallel-size", Source::Layout, "expert",
+           [](const Scenario& s) { return number(s.layout.expert); }},
+    Repeat{"expert-tensor-parallel-size", Source::Layout, "expert_tensor",
+           [](const Scenario& s) { return number(s.layout.experts_tensor()); }},
+    Repeat{"num-experts", Source::Model, "number of experts",
+           [](const Scenario& s) { return number(s.model.experts ? s.model.experts->count : 0); }},
+    Repeat{"moe-router-topk", Source::Model, "num_experts_per_tok",
+           [](const Scenario& s) { return number(s.model.experts ? s.model.experts->chosen : 0); }},
+    Repeat{"moe-ffn-hidden-size", Source::Model, "moe_intermediate_size",
+           [](const Scenario& s) { return number(s.model.experts ? s.model.experts->ffn : 0); }},
+    Repeat{"moe-shared-expert-intermediate-size", Source::Model, "width of the shared experts",
+           [](const Scenario& s) { return number(s.model.experts ? s.model.experts->shared_ffn : 0); }},
+    Repeat{"moe-token-dispatcher-type", Source::Moe, "dispatcher",
+           [](const Scenario& s) { return Texts{in_quotes(word(dispatcher_names, s.train.routing.dispatcher))}; }},
+    Repeat{"moe-expert-capacity-factor", Source::Moe, "capacity_factor",
+           [](const Scenario& s) { return Texts{fmt::format("{}", s.train.routing.capacity_factor)}; }},
+    Repeat{"moe-pad-expert-input-to-capacity", Source::Moe, "pad_to_capacity",
+           [](const Scenario& s) { return boolean(s.train.routing.pads_to_capacity); }},
+    Repeat{"moe-grouped-gemm", Source::Moe, "experts' linears", [](const Scenario&) { return boolean(true); }},
     Repeat{"qk-layernorm", Source::Model, "norms of queries and keys",
-           [](const Scenario& s) { return boolean(s.model.qk_norm != QkNorm::None); }},
+           [](const Scenario& s) { return boolean(s.model.qk_norm != QkNorm::None || latent_of(s).normalized); }},
+    Repeat{"multi-latent-attention", Source::Model, "kv_lora_rank",
+           [](const Scenario& s) { return boolean(s.model.latent.has_value()); }},
+    Repeat{"q-lora-rank", Source::Model, "q_lora_rank",
+           [](const Scenario& s) { return number(latent_of(s).query_rank); }},
+    Repeat{"kv-lora-rank", Source::Model, "kv_lora_rank",
+           [](const Scenario& s) { return number(latent_of(s).kv_rank); }},
+    Repeat{"qk-head-dim", Source::Model, "qk_nope_head_dim",
+           [](const Scenario& s) { return number(latent_of(s).plain_head); }},
+    Repeat{"qk-pos-emb-head-dim", Source::Model, "qk_rope_head_dim",
+           [](const Scenario& s) { return number(latent_of(s).rotary_head); }},
+    Repeat{"v-head-dim", Source::Model, "v_head_dim",
+           [](const Scenario& s) { return number(latent_of(s).value_head); }},
+    Repeat{"mtp-num-layers", Source::Model, "num_nextn_predict_layers",
+           [](const Scenario& s) { return number(s.model.next_tokens); }},
     Repeat{"num-layers", Source::Model, "num_hidden_layers", [](const Scenario& s) { return number(s.model.layers); }},
     Repeat{"hidden-size", Source::Model, "hidden_size", [](const Scenario& s) { return number(s.model.hidden); }},
     Repeat{"ffn-hidden-size", Source::Model, "intermediate_size",
@@ -118,7 +165,7 @@ const std::array repeats{
            }},
     Repeat{"num-query-groups", Source::Model, "num_key_value_heads",
            [](const Scenario& s) { return number(s.model.kv_heads); }},
-    Repeat{"kv-channels", Source::Model, "head_dim", [](const Scenario& s) { return number(s.model.head_dim); }},
+    Repeat{"kv-channels", Source::Model, "head_dim", [](const Scenario& s) { return number(s.model.value_dim()); }},
     Repeat{"vocab-size", Source::Model, "vocab_size", [](const Scenario& s) { return number(s.model.vocabulary); }},
     Repeat{"make-vocab-size-divisible-by", Source::Model, "vocabulary_multiple",
            [](const Scenario& s) {
@@ -165,19 +212,6 @@ struct Unmodelled {
 
 const std::vector<Unmodelled>& unmodelled_flags() {
   static const std::vector<Unmodelled> flags{
-      {"context-parallel-size", "context parallelism is", {"1"}},
-      {"cp-comm-type", "context parallelism is", {}},
-      {"hierarchical-context-parallel-sizes", "context parallelism is", {}},
-      {"expert-model-parallel-size", "expert parallelism is", {"1"}},
-      {"expert-tensor-parallel-size", "expert parallelism is", {"1"}},
-      {"num-experts", "mixture of experts is", {}},
-      {"moe-grouped-gemm", "mixture of experts is", {"false"}},
-      {"moe-router-topk", "mixture of experts is", {}},
-      {"moe-ffn-hidden-size", "mixture of experts is", {}},
-      {"moe-layer-freq", "mixture of experts is", {}},
-      {"moe-token-dispatcher-type", "mixture of experts is", {}},
-      {"multi-latent-attention", "multi-head latent attention is", {"false"}},
-      {"mtp-num-layers", "multi-token prediction is", {}},
       {"pipeline-model-parallel-layout", "stages of one's own choosing are", {}},
       {"distribute-saved-activations", "spreading saved activations over ranks is", {"false"}},
       {"cpu-offloading", "offloading is", {"false"}},
@@ -300,6 +334,8 @@ bool sound(const Repeat& repeat, const ScenarioTables& tables) {
       return tables.train.sound(repeat.key);
     case Source::Model:
       return tables.model_sound;
+    case Source::Moe:
+      return tables.moe.sound(repeat.key);
   }
   return false;
 }
@@ -312,6 +348,8 @@ std::string whose(const Repeat& repeat) {
       return fmt::format("{} in [train]", repeat.key);
     case Source::Model:
       return fmt::format("the model's {}", repeat.key);
+    case Source::Moe:
+      return fmt::format("{} in [moe]", repeat.key);
   }
   return {};
 }
@@ -362,13 +400,14 @@ constexpr std::array own_flags{
 };
 
 bool is_own(std::string_view flag) {
-  return flag == chunk_group_switch ||
+  return flag == chunk_group_switch || std::ranges::find(expert_switches, flag) != expert_switches.end() ||
          std::any_of(own_flags.begin(), own_flags.end(), [&](const Own& own) { return own.flag == flag; });
 }
 
 std::vector<std::string> all_flags() {
   std::vector<std::string> flags{"tokenizer-type", std::string(chunk_group_switch)};
   for (const Own& own : own_flags) flags.emplace_back(own.flag);
+  for (const std::string_view flag : expert_switches) flags.emplace_back(flag);
   for (const Repeat& r : repeats) flags.emplace_back(r.flag);
   for (const Unmodelled& u : unmodelled_flags()) flags.emplace_back(u.flag);
   for (const std::string_view flag : harmless_flags) flags.emplace_back(flag);
@@ -380,6 +419,7 @@ std::vector<std::string> all_flags() {
 void read_own_switches(TomlReader& switches, RuntimeChoice& runtime) {
   for (const Own& own : own_flags)
     runtime.*own.meaning = switches.boolean(own.flag).value_or(false) ? own.set : !own.set;
+  runtime.experts = read_expert_habits(switches);
 }
 
 void check_megatron_switches(TomlReader switches, const Scenario& asked, const ScenarioTables& tables) {

@@ -12,35 +12,62 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+Json as_json(const Experts& experts) {
+  return {{"num_experts", experts.count},
+          {"num_experts_per_tok", experts.chosen},
+          {"moe_intermediate_size", experts.ffn},
+          {"shared_expert_intermediate_size", experts.shared_ffn},
+          {"shared_expert_gate", experts.shared_gate},
+          {"biases", experts.biases},
+          {"clamped_gate", experts.clamped_gate},
+          {"scoring_func", word(router_score_names, experts.score)},
+          {"n_group", experts.groups},
+          {"topk_group", experts.chosen_groups},
+          {"correction_bias", experts.correction_bias},
+          {"routed_scaling_factor", experts.scale},
+          {"dense_layers", experts.dense_layers}};
+}
+
+Json as_json(const LatentAttention& latent) {
+  return {{"q_lora_rank", latent.query_rank},      {"kv_lora_rank", latent.kv_rank},
+          {"qk_nope_head_dim", latent.plain_head}, {"qk_rope_head_dim", latent.rotary_head},
+          {"v_head_dim", latent.value_head},       {"normalized", latent.normalized}};
+}
+
 /// Under the names of a config.json.
 Json as_json(const Model& model) {
-  return {{"name", model.name},
-          {"model_type", model.architecture},
-          {"hidden_size", model.hidden},
-          {"num_hidden_layers", model.layers},
-          {"num_attention_heads", model.heads},
-          {"num_key_value_heads", model.kv_heads},
-          {"head_dim", model.head_dim},
-          {"intermediate_size", model.ffn},
-          {"vocab_size", model.vocabulary},
-          {"max_position_embeddings", model.max_positions},
-          {"tie_word_embeddings", model.tied_embeddings},
-          {"qkv_bias", model.qkv_bias},
-          {"output_bias", model.output_bias},
-          {"mlp_bias", model.mlp_bias},
-          {"qk_norm", word(qk_norm_names, model.qk_norm)},
-          {"normalization", word(normalization_names, model.normalization)},
-          {"norms", word(norm_placement_names, model.norms)},
-          {"use_parallel_residual", model.parallel_residual},
-          {"activation", word(activation_names, model.activation)},
-          {"position_embedding_type", word(positions_names, model.positions)},
-          {"rotary_pct", model.rotary_fraction},
-          {"sliding_window", model.sliding_window},
-          {"whole_layers", model.whole_layers},
-          {"attn_logit_softcapping", model.attention_softcap},
-          {"final_logit_softcapping", model.logit_softcap},
-          {"vocabulary_extra", model.vocabulary_extra},
-          {"vocabulary_multiple", model.vocabulary_multiple}};
+  Json json = {{"name", model.name},
+               {"model_type", model.architecture},
+               {"hidden_size", model.hidden},
+               {"num_hidden_layers", model.layers},
+               {"num_attention_heads", model.heads},
+               {"num_key_value_heads", model.kv_heads},
+               {"head_dim", model.head_dim},
+               {"intermediate_size", model.ffn},
+               {"vocab_size", model.vocabulary},
+               {"max_position_embeddings", model.max_positions},
+               {"tie_word_embeddings", model.tied_embeddings},
+               {"qkv_bias", model.qkv_bias},
+               {"output_bias", model.output_bias},
+               {"mlp_bias", model.mlp_bias},
+               {"qk_norm", word(qk_norm_names, model.qk_norm)},
+               {"normalization", word(normalization_names, model.normalization)},
+               {"norms", word(norm_placement_names, model.norms)},
+               {"use_parallel_residual", model.parallel_residual},
+               {"activation", word(activation_names, model.activation)},
+               {"position_embedding_type", word(positions_names, model.positions)},
+               {"rotary_pct", model.rotary_fraction},
+               {"sliding_window", model.sliding_window},
+               {"whole_layers", model.whole_layers},
+               {"attn_logit_softcapping", model.attention_softcap},
+               {"final_logit_softcapping", model.logit_softcap},
+               {"vocabulary_extra", model.vocabulary_extra},
+               {"vocabulary_multiple", model.vocabulary_multiple}};
+  if (model.latent) json["latent_attention"] = as_json(*model.latent);
+  if (model.experts) json["experts"] = as_json(*model.experts);
+  if (model.attention_sinks) json["attention_sinks"] = true;
+  if (model.next_tokens > 0) json["num_nextn_predict_layers"] = model.next_tokens;
+  return json;
 }
 
 Json as_json(const Estimate& estimate) {
@@ -156,6 +183,13 @@ Json as_json(const Layout& layout) {
                {"schedule", word(schedule_names, layout.schedule)},
                {"chunks", layout.chunks},
                {"order", text(layout.order)}};
+  if (layout.context > 1) {
+    json["context"] = layout.context;
+    json["context_kind"] = word(context_kind_names, layout.context_kind);
+    if (layout.context_kind == ContextKind::AllToAllAndRing) json["context_inner"] = layout.context_inner;
+  }
+  if (layout.expert > 1) json["expert"] = layout.expert;
+  if (layout.expert_tensor > 0) json["expert_tensor"] = layout.expert_tensor;
   if (!layout.stage_layers.empty()) json["stage_layers"] = layout.stage_layers;
   if (layout.first_layers > 0) json["first_stage_layers"] = layout.first_layers;
   if (layout.last_layers > 0) json["last_stage_layers"] = layout.last_layers;
@@ -168,11 +202,7 @@ void add_recomputation(Json& json, const Recomputation& asked) {
     json["recompute_method"] = word(recompute_method_names, asked.method);
     json["recompute_layers"] = asked.layers;
   }
-  if (asked.kind != Recompute::Selective) return;
-  Json modules = Json::array();
-  if (asked.core_attention) modules.push_back("core_attn");
-  if (asked.mlp) modules.push_back("mlp");
-  json["recompute_modules"] = std::move(modules);
+  if (asked.kind == Recompute::Selective) json["recompute_modules"] = words(asked.modules);
 }
 
 Json as_json(const Train& train) {
@@ -193,18 +223,33 @@ Json as_json(const Train& train) {
   return json;
 }
 
+Json as_json(const ExpertRouting& routing) {
+  Json json = {{"dispatcher", word(dispatcher_names, routing.dispatcher)}, {"imbalance", routing.imbalance}};
+  if (routing.capacity_factor == 0) return json;
+  json["capacity_factor"] = routing.capacity_factor;
+  json["pad_to_capacity"] = routing.pads_to_capacity;
+  return json;
+}
+
 Json megatron_switches(const RuntimeChoice& runtime) {
-  return {{"no-create-attention-mask-in-dataloader", !runtime.attention_mask},
-          {"no-gradient-accumulation-fusion", !runtime.gradient_accumulation_fusion},
-          {"no-bias-dropout-fusion", !runtime.bias_dropout_fusion},
-          {"no-bias-gelu-fusion", !runtime.bias_gelu_fusion},
-          {"no-bias-swiglu-fusion", !runtime.bias_swiglu_fusion},
-          {"no-rope-fusion", !runtime.rope_fusion},
-          {"no-masked-softmax-fusion", !runtime.masked_softmax_fusion},
-          {"attention-softmax-in-fp32", runtime.softmax_in_fp32},
-          {"apply-query-key-layer-scaling", runtime.query_key_scaling},
-          {"overlap-grad-reduce", runtime.overlap_gradients},
-          {"deterministic-mode", runtime.deterministic}};
+  const ExpertHabits& experts = runtime.experts;
+  Json json = {{"no-create-attention-mask-in-dataloader", !runtime.attention_mask},
+               {"no-gradient-accumulation-fusion", !runtime.gradient_accumulation_fusion},
+               {"no-bias-dropout-fusion", !runtime.bias_dropout_fusion},
+               {"no-bias-gelu-fusion", !runtime.bias_gelu_fusion},
+               {"no-bias-swiglu-fusion", !runtime.bias_swiglu_fusion},
+               {"no-rope-fusion", !runtime.rope_fusion},
+               {"no-masked-softmax-fusion", !runtime.masked_softmax_fusion},
+               {"attention-softmax-in-fp32", runtime.softmax_in_fp32},
+               {"apply-query-key-layer-scaling", runtime.query_key_scaling},
+               {"overlap-grad-reduce", runtime.overlap_gradients},
+               {"deterministic-mode", runtime.deterministic},
+               {"moe-permute-fusion", experts.fused_permutation},
+               {"moe-router-load-balancing-type", !experts.balances_loads      ? "none"
+                                                  : experts.balances_sequences ? "seq_aux_loss"
+                                                                               : "aux_loss"}};
+  if (experts.fp32_router) json["moe-router-dtype"] = "fp32";
+  return json;
 }
 
 Json eager_switches(const RuntimeChoice& runtime) {
@@ -246,13 +291,14 @@ Json as_json(const RuntimeChoice& runtime) {
 }  // namespace
 
 std::string scenario_json(const Scenario& scenario, int indent) {
-  const Json json = {{"name", scenario.name},
-                     {"model", as_json(scenario.model)},
-                     {"cluster", as_json(scenario.cluster)},
-                     {"gpus", scenario.gpus},
-                     {"layout", as_json(scenario.layout)},
-                     {"train", as_json(scenario.train)},
-                     {"runtime", as_json(scenario.runtime)}};
+  Json json = {{"name", scenario.name},
+               {"model", as_json(scenario.model)},
+               {"cluster", as_json(scenario.cluster)},
+               {"gpus", scenario.gpus},
+               {"layout", as_json(scenario.layout)},
+               {"train", as_json(scenario.train)},
+               {"runtime", as_json(scenario.runtime)}};
+  if (scenario.model.experts) json["moe"] = as_json(scenario.train.routing);
   // A file's name need not be UTF-8; what is not is replaced.
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }

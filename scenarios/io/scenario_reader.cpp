@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-#include "parallel/runtime/releases.hpp"
+#include "parallel/runtime/runtimes.hpp"
 #include "scenarios/io/allocator_conf.hpp"
 #include "scenarios/io/axis_order.hpp"
 #include "scenarios/io/cluster_reader.hpp"
@@ -18,6 +18,7 @@
 #include "scenarios/io/document_parts.hpp"
 #include "scenarios/io/environment.hpp"
 #include "scenarios/io/megatron_switches.hpp"
+#include "scenarios/io/moe_reader.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/pytorch_switches.hpp"
 #include "scenarios/io/recompute_reader.hpp"
@@ -202,9 +203,18 @@ void read_order(TomlReader& table, Layout& layout) {
                   "\"tp-cp-ep-dp-pp\" is Megatron's default");
 }
 
+void read_context(TomlReader& table, Layout& layout) {
+  layout.context = narrow(table.integer("context", rank_count).value_or(1));
+  layout.context_kind = read_name(table, "context_kind", context_kind_names).value_or(ContextKind::Ring);
+  layout.context_inner = narrow(table.integer("context_inner", rank_count).value_or(1));
+}
+
 void read_layout(TomlReader& table, Layout& layout) {
   layout.tensor = narrow(table.integer("tensor", rank_count).value_or(1));
   layout.sequence_parallel = table.boolean("sequence_parallel").value_or(false);
+  read_context(table, layout);
+  layout.expert = narrow(table.integer("expert", rank_count).value_or(1));
+  layout.expert_tensor = narrow(table.integer("expert_tensor", rank_count).value_or(0));
   layout.pipeline = narrow(table.integer("pipeline", rank_count).value_or(1));
   layout.data = narrow(table.integer("data", rank_count).value_or(1));
   layout.sharding = read_name(table, "sharding", sharding_names, {"zero2", "zero3"}).value_or(Sharding::None);
@@ -213,10 +223,6 @@ void read_layout(TomlReader& table, Layout& layout) {
   read_order(table, layout);
   read_schedule(table, layout);
 
-  table.refuse("context", "context parallelism is", {"1"});
-  table.refuse("context_kind", "context parallelism is", {"\"p2p\""});
-  table.refuse("expert", "expert parallelism is", {"1"});
-  table.refuse("expert_tensor", "expert parallelism is", {"1"});
   table.refuse("shard_group", "sharding within a group is", {});
   table.refuse_unknown_keys();
 }
@@ -323,9 +329,10 @@ std::string read_allocator(TomlReader& table, const Environment& environment) {
 
 /// Returns the switches, which are judged once everything they may repeat has been read.
 TomlReader read_runtime(TomlReader& table, RuntimeChoice& runtime) {
-  static constexpr auto runtimes =
-      std::to_array<Option>({{"megatron"}, {"pytorch"}, {"fsdp2", Modelled::NotYet}, {"deepspeed", Modelled::NotYet}});
-  runtime.name = runtimes[table.option("name", runtimes).value_or(0)].text;
+  std::vector<Option> names;
+  for (const RuntimeKind& kind : runtimes()) names.push_back({kind.name});
+  for (const std::string_view later : {"fsdp2", "deepspeed"}) names.push_back({later, Modelled::NotYet});
+  runtime.name = names[table.option("name", names).value_or(0)].text;
   runtime.headroom = table.bytes("headroom").value_or(Bytes{});
   runtime.versions = read_versions(table.table("versions"), runtime.name);
   const Environment environment = read_environment(table.table("environment"));
@@ -353,7 +360,6 @@ void refuse_unmodelled_tables(TomlReader& top) {
   top.refuse("adapter", "training an adapter is", {});
   top.refuse("quantization", "a quantized base is", {});
   top.refuse("rollout", "generation beside training is", {});
-  top.refuse("moe", "mixture of experts is", {});
 }
 
 enum class Judged : std::uint8_t { KeyByKey, Together };
@@ -367,8 +373,9 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
   TomlReader layout = top.table("layout");
   TomlReader train = top.table("train", Presence::Required);
   TomlReader runtime = top.table("runtime");
-  ScenarioTables tables{std::move(top), std::move(model_override), std::move(layout), std::move(train),
-                        std::move(runtime)};
+  TomlReader moe = top.table("moe");
+  ScenarioTables tables{std::move(top),   std::move(model_override), std::move(layout),
+                        std::move(train), std::move(runtime),        std::move(moe)};
 
   Scenario scenario;
   scenario.name = file.stem().string();
@@ -380,6 +387,7 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
   if (cluster) scenario.cluster = *std::move(cluster);
   read_layout(tables.layout, scenario.layout);
   read_train(tables.train, scenario.train);
+  scenario.train.routing = read_routing(tables.moe);
   TomlReader switches = read_runtime(tables.runtime, scenario.runtime);
   const bool eager = plain_pytorch(scenario.runtime);
   if (!eager) scenario.layout.chunk_group = read_chunk_group(switches);

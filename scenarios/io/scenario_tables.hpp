@@ -13,6 +13,7 @@ struct ScenarioTables {
   TomlReader layout;
   TomlReader train;
   TomlReader runtime;
+  TomlReader moe;
   bool model_sound = false;    ///< the config.json was read well
   bool cluster_sound = false;  ///< so was the cluster file
 };

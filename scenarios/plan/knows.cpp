@@ -1,3 +1,6 @@
+#include <algorithm>
+
+#include "scenarios/io/names.hpp"
 #include "scenarios/plan/bounds.hpp"
 #include "scenarios/prediction.hpp"
 #include "sim/memory/allocator_options.hpp"
@@ -61,20 +64,30 @@ bool known(RecomputeMethod method) {
   }
   return false;
 }
+bool known(RecomputedModule module) {
+  switch (module) {
+    case RecomputedModule::CoreAttention:
+    case RecomputedModule::Mlp:
+      return true;
+  }
+  return false;
+}
 bool known(const Recomputation& recomputation) {
-  const auto& [kind, method, layers, core_attention, mlp] = recomputation;
-  return known(kind) && known(method) && lowered(layers, core_attention, mlp);
+  const auto& [kind, method, layers, modules] = recomputation;
+  const auto of_no_other = [&](const Named<RecomputedModule>& m) { return !modules.has(m.value) || known(m.value); };
+  return known(kind) && known(method) && std::ranges::all_of(recomputed_module_names, of_no_other) &&
+         lowered(layers, modules);
 }
 
 bool known(const Layout& layout) {
-  const auto& [tensor, sequence_parallel, context, expert, expert_tensor, pipeline, data, sharding, order,
-               count_embedding, count_loss, schedule, chunks, chunk_group, stage_layers, first_layers, last_layers] =
-      layout;
+  const auto& [tensor, sequence_parallel, context, context_kind, context_inner, expert, expert_tensor, pipeline, data,
+               sharding, order, count_embedding, count_loss, schedule, chunks, chunk_group, stage_layers, first_layers,
+               last_layers] = layout;
   return known(sharding) && known(schedule) &&
          // Not thought about: what talks along them.
          context == 1 && expert == 1 && expert_tensor == 0 &&
          // Of a sample: these.
-         lowered(tensor, sequence_parallel) &&
+         lowered(tensor, sequence_parallel, context_kind, context_inner) &&
          // Of the mesh and its groups: these.
          lowered(pipeline, data, order) &&
          // Of which layers a chunk has, and of a schedule: these.
@@ -83,8 +96,9 @@ bool known(const Layout& layout) {
 
 bool known(const Train& train) {
   const auto& [sequence_length, micro_batch, global_batch, precision, gradient_dtype, master_dtype, optimizer,
-               attention, cross_entropy, recompute, hidden_dropout, attention_dropout, steps] = train;
-  return known(recompute) &&
+               attention, cross_entropy, recompute, routing, hidden_dropout, attention_dropout, steps] = train;
+  // How experts are chosen matters where there are any.
+  return known(recompute) && of_no_matter(routing) &&
          lowered(sequence_length, micro_batch, global_batch, precision, gradient_dtype, master_dtype, optimizer,
                  attention, cross_entropy, hidden_dropout, attention_dropout, steps);
 }
@@ -94,10 +108,12 @@ bool known(const Model& model) {
   const auto& [name, architecture, hidden, layers, heads, kv_heads, head_dim, ffn, vocabulary, max_positions,
                tied_embeddings, qkv_bias, output_bias, mlp_bias, qk_norm, normalization, norms, zero_centered_norms,
                parallel_residual, scaled_embedding, activation, gelu, positions, rotary_fraction, window_rotary,
-               sliding_window, whole_layers, attention_softcap, logit_softcap, vocabulary_extra, vocabulary_multiple] =
-      model;
+               sliding_window, whole_layers, attention_softcap, logit_softcap, attention_sinks, latent, experts,
+               next_tokens, vocabulary_extra, vocabulary_multiple] = model;
   // Which layers see a window of keys is a matter of plain PyTorch alone.
   return of_no_matter(name, architecture, whole_layers) &&
+         // Not thought about: layers that are unlike each other, and what experts say to each other.
+         !attention_sinks && !latent && !experts && next_tokens == 0 &&
          lowered(hidden, layers, heads, kv_heads, head_dim, ffn, vocabulary, max_positions, tied_embeddings, qkv_bias,
                  output_bias, mlp_bias, qk_norm, normalization, norms, zero_centered_norms, parallel_residual,
                  scaled_embedding, activation, gelu, positions, rotary_fraction, window_rotary, sliding_window,
@@ -112,10 +128,10 @@ bool known(const Cluster& cluster) {
 bool known(const RuntimeChoice& runtime) {
   const auto& [name, versions, allocator, cublas_workspace_config, nccl, nccl_environment, attention_mask,
                gradient_accumulation_fusion, bias_dropout_fusion, bias_gelu_fusion, bias_swiglu_fusion, rope_fusion,
-               masked_softmax_fusion, softmax_in_fp32, query_key_scaling, overlap_gradients, deterministic, eager,
-               headroom] = runtime;
+               masked_softmax_fusion, softmax_in_fp32, query_key_scaling, overlap_gradients, deterministic, experts,
+               eager, headroom] = runtime;
   // Where modules run operation by operation, passes and state are not apart.
-  return name == "megatron" && of_no_matter(nccl_environment, eager, headroom) &&
+  return name == "megatron" && of_no_matter(nccl_environment, experts, eager, headroom) &&
          lowered(versions, allocator, cublas_workspace_config, nccl, attention_mask, gradient_accumulation_fusion,
                  bias_dropout_fusion, bias_gelu_fusion, bias_swiglu_fusion, rope_fusion, masked_softmax_fusion,
                  softmax_in_fp32, query_key_scaling, overlap_gradients, deterministic);

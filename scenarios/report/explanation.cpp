@@ -126,10 +126,29 @@ std::string live_json(const Job& job, Rank rank, const AskedMoment& asked) {
   return out.dump(1) + '\n';
 }
 
-std::string model_text(const Job& job) {
-  const torch::Recording recording =
-      job.runtime.eager ? pytorch::record_forward(job.lowering()) : megatron::record_forward(job.lowering());
-  return torch::text(recording, job.built.model.name);
+namespace {
+
+torch::Recording recording_of(const Scenario& asked) {
+  if (not_lowered(asked.model).empty()) {
+    const Scenario scenario = settled(asked);
+    const Runtime runtime = runtime_of(scenario);
+    const BuiltModel built = build_model(scenario.model, model_options_of(scenario));
+    return runtime.framework->first_forward({built, scenario.layout, scenario.train, runtime});
+  }
+  torch::Recording parameters;
+  for (const Parameter& p : build_model(asked.model, {}).parameters)
+    parameters.state.push_back(
+        {p.name, p.matrix() ? Shape{p.rows, p.columns} : Shape{p.rows}, asked.train.precision, true});
+  return parameters;
+}
+
+}  // namespace
+
+std::string model_text(const Scenario& scenario) {
+  std::string out = torch::text(recording_of(scenario), scenario.model.name);
+  if (!scenario.model.experts) return out;
+  const std::int64_t active = active_parameter_count(build_model(scenario.model, {}));
+  return out.insert(out.find('\n'), fmt::format(", {} of them active for a token", active));
 }
 
 std::string schedule_text(const Job& job) {

@@ -23,8 +23,8 @@ enum class Detail : std::uint8_t { ByRole, Everything };
 /// The same as JSON, schema "tidemark.live/1", every tensor on its own.
 [[nodiscard]] std::string live_json(const Job& job, Rank rank, const AskedMoment& at);
 
-/// A stage of the flow as text.
-[[nodiscard]] std::string model_text(const Job& job);
+/// A stage of the flow as text. Of a model that cannot be lowered yet its parameters only.
+[[nodiscard]] std::string model_text(const Scenario& scenario);
 [[nodiscard]] std::string schedule_text(const Job& job);
 [[nodiscard]] std::string communicators_text(const Job& job, Rank rank);
 [[nodiscard]] std::string program_text(const Job& job, Rank rank);

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/io/scenario_json.hpp"
+#include "scenarios/report/math_report.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -37,21 +38,6 @@ Json steps_json(const RankAgreement& rank) {
                    {"predicted_s", i < rank.predicted_steps.size() ? Json(seconds(rank.predicted_steps[i])) : Json()},
                    {"measured_s", seconds(rank.measured_steps[i])}});
   return out;
-}
-
-Json math_json(const MathCheck& check) {
-  Json worst = Json::array();
-  for (const MathDifference& d : check.worst)
-    worst.push_back({{"what", d.what}, {"step", d.step}, {"rank", d.rank}, {"relative_difference", d.relative}});
-  return {{"type", check.type},
-          {"agrees", check.agrees()},
-          {"tolerance", check.tolerance},
-          {"losses", check.losses},
-          {"losses_on_one_rank", check.reference_losses},
-          {"tensors", check.tensors},
-          {"farthest_apart", std::move(worst)},
-          {"read_unwritten", check.wrong},
-          {"wrong_on_purpose", check.spoiled}};
 }
 
 Json place_json(const FlowPlace& place) { return {{"phase", name(place.phase)}, {"label", place.label}}; }
@@ -95,7 +81,7 @@ std::string validation_json(const Validation& validation, const RunProvenance& p
                      {"samples", pairs_json(rank.predicted.samples, rank.measured.samples)},
                      {"steps", steps_json(rank)}});
   Json math = Json::array();
-  for (const MathCheck& check : validation.math) math.push_back(math_json(check));
+  for (const MathCheck& check : validation.math) math.push_back(Json::parse(math_json(check)));
   Json flow = Json::array();
   for (const FlowNote& note : validation.flow) flow.push_back(flow_json(note));
   return Json{{"schema", "tidemark.validation/1"},

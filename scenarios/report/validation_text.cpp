@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/report/format.hpp"
+#include "scenarios/report/math_report.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -76,28 +77,6 @@ std::string time_line(const RankAgreement& rank, bool oversubscribed) {
   return line + '\n';
 }
 
-std::string tell(const MathDifference& d) {
-  return fmt::format("{} of step {} on rank {}: {:.1e}", d.what, d.step, d.rank, d.relative);
-}
-
-// Losses fall within a few steps of a model that learns nothing but its batches: they are shown to be alive.
-std::string math_lines(const MathCheck& check) {
-  std::string line = fmt::format("\nreal numbers in {}: loss", check.type);
-  for (std::size_t step = 0; step < check.losses.size(); ++step)
-    line += fmt::format("{} {:.9g}", step == 0 ? "" : ",", check.losses[step]);
-  line += ", on one rank";
-  for (std::size_t step = 0; step < check.reference_losses.size(); ++step)
-    line += fmt::format("{} {:.9g}", step == 0 ? "" : ",", check.reference_losses[step]);
-  line += fmt::format(
-      "\n  {} tensors compared; relative to the largest element, {:.0e} is allowed and the farthest apart {}\n",
-      check.tensors, check.tolerance, check.agrees() ? "is" : "are");
-  if (!check.spoiled.empty()) line += "  wrong on purpose: " + check.spoiled + '\n';
-  for (const std::string& wrong : check.wrong) line += "  " + wrong + '\n';
-  const std::size_t shown = check.agrees() ? 1 : check.worst.size();
-  for (std::size_t i = 0; i < std::min(shown, check.worst.size()); ++i) line += "  " + tell(check.worst[i]) + '\n';
-  return line;
-}
-
 std::string flow_lines(const std::vector<FlowNote>& flow) {
   std::string line = "\ndata flow: ";
   const auto known = std::ranges::count_if(flow, [](const FlowNote& note) { return !note.reason.empty(); });
@@ -146,7 +125,7 @@ std::string validation_text(const Validation& validation) {
                         worst->measured.reserved.count());
   text += '\n' + time_line(*worst, validation.oversubscribed);
   text += flow_lines(validation.flow);
-  for (const MathCheck& check : validation.math) text += math_lines(check);
+  for (const MathCheck& check : validation.math) text += math_text(check);
   if (!validation.without_math.empty()) text += "\nwithout real numbers: " + validation.without_math + '\n';
   for (const RankAgreement& rank : validation.ranks)
     for (const std::string& finding : rank.findings.first) text += finding + '\n';

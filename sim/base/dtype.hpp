@@ -8,7 +8,8 @@
 namespace tidemark::sim {
 
 /// Element types of tensors.
-enum class DType : std::uint8_t { BF16, FP16, FP32, INT64, BOOL };
+enum class DType : std::uint8_t { BF16, FP16, FP32, INT32, INT64, BOOL };
+constexpr int dtypes = 6;
 
 constexpr Bytes size_of(DType type) {
   switch (type) {
@@ -18,6 +19,7 @@ constexpr Bytes size_of(DType type) {
     case DType::FP16:
       return Bytes{2};
     case DType::FP32:
+    case DType::INT32:
       return Bytes{4};
     case DType::INT64:
       return Bytes{8};
@@ -33,12 +35,28 @@ constexpr std::string_view name(DType type) {
       return "fp16";
     case DType::FP32:
       return "fp32";
+    case DType::INT32:
+      return "int32";
     case DType::INT64:
       return "int64";
     case DType::BOOL:
       return "bool";
   }
   return "?";
+}
+
+constexpr bool is_floating(DType type) {
+  switch (type) {
+    case DType::BF16:
+    case DType::FP16:
+    case DType::FP32:
+      return true;
+    case DType::INT32:
+    case DType::INT64:
+    case DType::BOOL:
+      return false;
+  }
+  return false;
 }
 
 }  // namespace tidemark::sim

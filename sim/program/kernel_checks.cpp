@@ -43,6 +43,8 @@ class Checker {
         return fits("x", in_[0], "y", out_[0]);
       case OperandSizes::Reduction:
         return fits("y", out_[0], "x", in_[0]);
+      case OperandSizes::Rows:
+        return rows();
       case OperandSizes::Halves:
         return halves();
       case OperandSizes::Matmul:
@@ -69,6 +71,24 @@ class Checker {
         return fmt::format("{} is {}, {} {}", facts_.outputs[o].name, text(out_[o]->sizes), facts_.outputs[0].name,
                            text(out_[0]->sizes));
     return {};
+  }
+
+  // [..., n], where each operand has an n of its own.
+  Problem rows() const {
+    const Shape& of_output = out_[0]->sizes;
+    const auto alike = [&](const Shape& sizes) {
+      return !sizes.empty() && sizes.size() == of_output.size() &&
+             std::equal(sizes.begin(), sizes.end() - 1, of_output.begin());
+    };
+    const auto problem_of = [&](const Views& views, const std::vector<OperandFacts>& names) -> Problem {
+      for (std::size_t i = 0; i < views.size(); ++i)
+        if (views[i] != nullptr && !alike(views[i]->sizes))
+          return fmt::format("{} is {}, {} {}: not the same rows", names[i].name, text(views[i]->sizes),
+                             facts_.outputs[0].name, text(of_output));
+      return {};
+    };
+    if (const Problem found = problem_of(in_, facts_.inputs)) return found;
+    return problem_of(out_, facts_.outputs);
   }
 
   Problem halves() const {

@@ -26,8 +26,15 @@ enum class Operation : std::uint8_t {
   Power,
   Cosine,
   Sine,
+  Exponential,
+  Logarithm,
+  Absolute,
+  Sign,
   Maximum,
+  LogAddExp,
+  SoftmaxCorrection,
   Clamp,
+  Equals,
   Differs,
   LessEqual,
   And,
@@ -36,6 +43,8 @@ enum class Operation : std::uint8_t {
   CausalMask,
   Tanh,
   TanhBackward,
+  Sigmoid,
+  SigmoidBackward,
   Silu,
   SiluBackward,
   Gelu,
@@ -46,6 +55,8 @@ enum class Operation : std::uint8_t {
   SquaredReluBackward,
   SwiGlu,
   SwiGluBackward,
+  WeightedSwiGlu,
+  WeightedSwiGluBackward,
   GeGlu,
   GeGluBackward,
   Dropout,
@@ -53,6 +64,10 @@ enum class Operation : std::uint8_t {
   BiasDropoutAdd,
   Rotary,
   RotaryBackward,
+  RotaryPairs,
+  RotaryPairsBackward,
+  LatentKeys,
+  LatentKeysBackward,
   // Of rows.
   Sum,
   Mean,
@@ -73,6 +88,17 @@ enum class Operation : std::uint8_t {
   EmbeddingBackward,
   Gather,
   VocabularyMask,
+  // Choices, and rows that follow them.
+  TopK,
+  Scatter,
+  MaskedSelect,
+  MaskedSelectBackward,
+  TokenMap,
+  PermuteRows,
+  UnpermuteRows,
+  UnpermuteRowsBackward,
+  ChunkMap,
+  SortRows,
   // Losses.
   NllLoss,
   NllLossBackward,
@@ -102,6 +128,7 @@ enum class OperandSizes : std::uint8_t {
   Elementwise,  ///< inputs broadcast to the first output; outputs are alike
   Pairs,        ///< the n-th input broadcasts to the n-th output
   Reduction,    ///< the output broadcasts to the input
+  Rows,         ///< all operands have the same sizes but for the last dimension
   Halves,       ///< elementwise, over the two halves of the first input's last dimension
   Matmul,       ///< [..., m, k] times [..., k, n], batches alike
   Attention,    ///< q, k, v: [batch, sequence, heads, width]

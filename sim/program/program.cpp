@@ -18,6 +18,10 @@ Bytes traffic_of(const Program& program, const Kernel& kernel) {
     const std::size_t ids = kernel.operation == Operation::Embedding ? 0 : 1;
     if (const View* view = view_of(program, kernel.inputs[ids])) sum += view->bytes();
     add(kernel.outputs);
+  } else if (kernel.operation == Operation::Scatter && kernel.inputs[0].valid()) {  // [x ids values -> y], in place
+    add(kernel.inputs, 1);
+    const View &ids = program[kernel.inputs[1]], &y = program[kernel.outputs[0]];
+    return sum + ids.stored() * size_of(y.dtype);
   } else if (kernel.operation == Operation::NllLoss) {  // [x labels -> loss total_weight]
     add(kernel.inputs, 1);
   } else {

@@ -145,5 +145,22 @@ TEST_P(GpuJob, AgreesWithItsPrediction) {
 INSTANTIATE_TEST_SUITE_P(Jobs, GpuJob, testing::Values("one", "tp2", "pp2", "tp2_dp2"),
                          [](const auto& job) { return std::string(job.param); });
 
+// A model that is trained on GPUs, and by one rank on the host.
+class GpuTraining : public testing::TestWithParam<const char*> {};
+
+TEST_P(GpuTraining, IsThatOfOneRankOnTheHost) {
+  int devices = 0;
+  const cudaError_t code = cudaGetDeviceCount(&devices);
+  if (code != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU here: " << cudaGetErrorString(code);
+  const std::string source = TIDEMARK_SOURCE_DIR;
+  EXPECT_EQ(std::system((std::string(TIDEMARK_GPU_MATH_BINARY) + " " + source + "/tests/gpu/math/" + GetParam() +
+                         ".toml --data " + source + "/scenarios")
+                            .c_str()),
+            0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Jobs, GpuTraining, testing::Values("math_one", "math_tp2_pp2"),
+                         [](const auto& job) { return std::string(job.param); });
+
 }  // namespace
 }  // namespace tidemark::tests

@@ -11,7 +11,7 @@ std::vector<MathCase> backward_cases() {
   const auto add = [&](Operation operation, Attributes attributes, Tensors in, Tensors out) {
     all.push_back({operation, attributes, std::move(in), std::move(out)});
   };
-  for (const Operation operation : {TanhBackward, SiluBackward, ReluBackward, LogSoftmaxBackward})
+  for (const Operation operation : {TanhBackward, SigmoidBackward, SiluBackward, ReluBackward, LogSoftmaxBackward})
     add(operation, {}, {draw(shape), draw(shape)}, {zeros(shape)});
   add(SoftmaxBackward, {0.7}, {draw(shape), draw(shape)}, {zeros(shape)});
   for (const Numbers& bias : {draw({4}), absent}) {
@@ -23,6 +23,10 @@ std::vector<MathCase> backward_cases() {
       add(operation, {}, {draw(shape), draw(halves), bias}, {zeros(halves)});
   add(DropoutBackward, {0.4}, {draw(shape), draw.truths(shape)}, {zeros(shape)});
   add(RotaryBackward, {}, {draw(tokens), draw({3, 1, 1, 4})}, {zeros(tokens)});
+  const Numbers cosines = draw({3, 1, 1, 4}), sines = draw({3, 1, 1, 4});
+  add(RotaryPairsBackward, {}, {draw({3, 2, 2, 4}), cosines, sines}, {zeros({3, 2, 2, 4})});
+  add(LatentKeysBackward, {}, {draw({3, 2, 2, 9}), draw({3, 2, 2, 3}), cosines, sines},
+      {zeros({3, 2, 2, 8}), zeros({3, 2, 1, 4})});
   const Tensors statistics{draw({3}), draw({3}, 0.5, 1)};
   const Numbers weight = draw({4});
   add(LayerNormBackward, {1}, {draw(shape), draw(shape), statistics[0], statistics[1], weight},

@@ -35,17 +35,20 @@ std::vector<MathCase> row_cases();
 std::vector<MathCase> loss_cases();
 std::vector<MathCase> product_cases();
 std::vector<MathCase> optimizer_cases();
+std::vector<MathCase> routing_cases();
 std::vector<MathCase> backward_cases();
 std::vector<GradientCase> elementwise_gradients();
 std::vector<GradientCase> row_gradients();
 std::vector<GradientCase> loss_gradients();
 std::vector<GradientCase> attention_gradients();
+std::vector<GradientCase> routing_gradients();
 
 /// All of them.
 inline const std::vector<MathCase>& all_math_cases() {
   static const std::vector<MathCase> all = [] {
     std::vector<MathCase> joined;
-    for (auto* family : {elementwise_cases, row_cases, loss_cases, product_cases, optimizer_cases, backward_cases})
+    for (auto* family :
+         {elementwise_cases, row_cases, loss_cases, product_cases, optimizer_cases, routing_cases, backward_cases})
       for (MathCase& one : family()) joined.push_back(std::move(one));
     return joined;
   }();
@@ -58,7 +61,7 @@ inline constexpr Layout layouts[] = {Layout::SideBySide, Layout::FirstInnermost,
 /// Floating-point operands as another type, with the numbers that it holds.
 inline Tensors as(DType dtype, Tensors all) {
   for (Numbers& x : all) {
-    if (!floating(x.dtype)) continue;
+    if (!is_floating(x.dtype)) continue;
     x.dtype = dtype;
     if (x.there) x = Laid(x, math::Storage::Native, Layout::SideBySide).numbers();
   }
@@ -74,6 +77,7 @@ inline double bound(DType dtype) {
       return 0x1p-11;
     case DType::FP32:
       return 0x1p-24;
+    case DType::INT32:
     case DType::INT64:
     case DType::BOOL:
       return 0;

@@ -32,6 +32,36 @@ Tensors of_dropout(const Tensors& in, const Tensors& out, double probability) {
   return expected;
 }
 
+// Neighbours as complex numbers, times cos + i sin.
+void turn_pairs(const double* x, const Numbers& cos, const Numbers& sin, std::size_t token, double* y) {
+  const std::size_t width = static_cast<std::size_t>(cos.sizes.back()), half = width / 2;
+  const double* const c = &cos.values[token * width];
+  const double* const s = &sin.values[token * width];
+  for (std::size_t i = 0; i < half; ++i) {
+    y[i] = x[2 * i] * c[i] - x[2 * i + 1] * s[i];
+    y[half + i] = x[2 * i + 1] * c[half + i] + x[2 * i] * s[half + i];
+  }
+}
+
+// x [3, 2, 2, 4], of three places.
+Tensors pairs_turned(const Tensors& in, const Tensors& out) {
+  Tensors expected = out;
+  for (std::size_t row = 0; row < 12; ++row)
+    turn_pairs(&in[0].values[row * 4], in[1], in[2], row / 4, &expected[0].values[row * 4]);
+  return expected;
+}
+
+// Heads [3, 2, 2, 5 + 3] and positions [3, 2, 1, 4] as keys of 5 + 4 and values of 3.
+Tensors keys_of_latents(const Tensors& in, const Tensors& out) {
+  Tensors expected = out;
+  for (std::size_t row = 0; row < 12; ++row) {
+    for (std::size_t i = 0; i < 5; ++i) expected[0].values[row * 9 + i] = in[0].values[row * 8 + i];
+    for (std::size_t i = 0; i < 3; ++i) expected[1].values[row * 3 + i] = in[0].values[row * 8 + 5 + i];
+    turn_pairs(&in[1].values[row / 2 * 4], in[2], in[3], row / 4, &expected[0].values[row * 9 + 5]);
+  }
+  return expected;
+}
+
 // x [tokens, 1 or batch, heads, width] turned, pair by pair, as complex numbers times e^(i angle).
 Tensors turned(const Tensors& in, const Tensors& out) {
   Tensors expected{in[0]};
@@ -95,6 +125,8 @@ std::vector<MathCase> elementwise_cases() {
   add(
       Copy, {}, {draw.truths(shape)}, [](Elements x) { return x[0]; }, DType::INT64);
   add(
+      Copy, {}, {draw.ids(shape, 1'000)}, [](Elements x) { return x[0]; }, DType::INT32);
+  add(
       Copy, {}, {draw.ids(shape, 3)}, [](Elements x) { return x[0] != 0; }, DType::BOOL);
   all.push_back({Copy, {}, {draw({4, 1})}, {zeros(shape)}, by_element([](Elements x) { return x[0]; })});
   add(Add, {}, {draw(shape), draw({5}), draw({4, 1})}, [](Elements x) { return x[0] + x[1] + x[2]; });
@@ -112,7 +144,19 @@ std::vector<MathCase> elementwise_cases() {
     add(Power, {exponent}, {draw(shape, 0.25, 3)}, [=](Elements x) { return std::pow(x[0], exponent); });
   add(Cosine, {}, {draw(shape)}, [](Elements x) { return std::cos(x[0]); });
   add(Sine, {}, {draw(shape)}, [](Elements x) { return std::sin(x[0]); });
+  add(Exponential, {}, {draw(shape)}, [](Elements x) { return std::exp(x[0]); });
+  add(Logarithm, {}, {draw(shape, 0.25, 3)}, [](Elements x) { return std::log(x[0]); });
+  add(Absolute, {}, {draw(shape)}, [](Elements x) { return std::max(x[0], -x[0]); });
+  const auto sign = [](Elements x) { return x[0] == 0 ? 0 : std::copysign(1, x[0]); };
+  for (const Numbers& x : {draw(shape), zeros(shape)}) add(Sign, {}, {x}, sign);
+  add(
+      Equals, {2}, {draw.ids(shape, 4, DType::INT32)}, [](Elements x) { return x[0] == 2; }, DType::BOOL);
+  add(
+      Equals, {0}, {draw.truths(shape)}, [](Elements x) { return 1 - x[0]; }, DType::BOOL);
   add(Maximum, {}, {draw(shape), draw(shape)}, [](Elements x) { return std::max(x[0], x[1]); });
+  add(LogAddExp, {}, {draw(shape), draw(shape)}, [](Elements x) { return std::log(std::exp(x[0]) + std::exp(x[1])); });
+  add(SoftmaxCorrection, {}, {draw(shape), draw({3, 4, 1}), draw({3, 4, 1}), draw(shape)},
+      [](Elements x) { return x[0] * std::exp(x[1]) / std::exp(x[2]) + x[3]; });
   add(Clamp, {0.25}, {draw(shape)}, [](Elements x) { return std::min(x[0], 0.25); });
   add(
       Differs, {}, {draw.ids(shape, 3), draw.ids({5}, 3)}, [](Elements x) { return x[0] != x[1]; }, DType::BOOL);
@@ -125,6 +169,7 @@ std::vector<MathCase> elementwise_cases() {
                  })});
   add(MaskedFill, {-7}, {draw(shape), draw.truths({4, 1})}, [](Elements x) { return x[1] != 0 ? -7 : x[0]; });
   add(Tanh, {}, {draw(shape)}, [](Elements x) { return std::tanh(x[0]); });
+  add(Sigmoid, {}, {draw(shape)}, [](Elements x) { return 0.5 + 0.5 * std::tanh(x[0] / 2); });
   add(Silu, {}, {draw(shape)}, [](Elements x) { return swish(x[0]); });
   add(Gelu, {0}, {draw(shape), absent}, [](Elements x) { return x[0] * normal_distribution(x[0]); });
   add(Gelu, {1}, {draw(shape), draw({5})}, [](Elements x) { return gelu_by_tanh(x[0] + x[1]); });
@@ -155,6 +200,13 @@ std::vector<MathCase> elementwise_cases() {
   add(BiasDropoutAdd, {0}, {draw(shape), draw(shape), absent}, [](Elements x) { return x[0] + x[1]; });
   all.back().outputs.push_back(absent);
   all.push_back({Rotary, {}, {draw({3, 2, 2, 6}), draw({3, 1, 1, 4})}, {zeros({3, 2, 2, 6})}, turned});
+  const Numbers cosines = draw({3, 1, 1, 4}), sines = draw({3, 1, 1, 4});
+  all.push_back({RotaryPairs, {}, {draw({3, 2, 2, 4}), cosines, sines}, {zeros({3, 2, 2, 4})}, pairs_turned});
+  all.push_back({LatentKeys,
+                 {},
+                 {draw({3, 2, 2, 8}), draw({3, 2, 1, 4}), cosines, sines},
+                 {zeros({3, 2, 2, 9}), zeros({3, 2, 2, 3})},
+                 keys_of_latents});
   all.push_back({VocabularyMask,
                  {4, 8},
                  {draw.ids({3, 5}, 12)},
@@ -192,6 +244,7 @@ std::vector<GradientCase> elementwise_gradients() {
                    }});
   };
   add(Tanh, TanhBackward, {}, Reads::Output, {draw(shape)});
+  add(Sigmoid, SigmoidBackward, {}, Reads::Output, {draw(shape)});
   add(Silu, SiluBackward, {}, Reads::Input, {draw(shape)});
   add(Relu, ReluBackward, {}, Reads::Output, {draw(shape)});
   for (const Numbers& bias : {draw({4}), absent}) {
@@ -220,6 +273,28 @@ std::vector<GradientCase> elementwise_gradients() {
                  [=](const Numbers& dy, const Tensors& x, const Tensors&) {
                    return run(RotaryBackward, {}, {dy, x[1]}, {zeros(tokens)});
                  }});
+  const Numbers cosines = draw({3, 1, 1, 4}), sines = draw({3, 1, 1, 4});
+  const Shape pairs{3, 2, 2, 4}, heads{3, 2, 2, 8}, positions{3, 2, 1, 4}, keys{3, 2, 2, 9}, values{3, 2, 2, 3};
+  all.push_back({RotaryPairsBackward,
+                 {draw(pairs), cosines, sines},
+                 [=](const Tensors& x) { return run(RotaryPairs, {}, x, {zeros(pairs)}); },
+                 0,
+                 [=](const Numbers& dy, const Tensors& x, const Tensors&) {
+                   return run(RotaryPairsBackward, {}, {dy, x[1], x[2]}, {zeros(pairs)});
+                 }});
+  for (const std::size_t result : {std::size_t{0}, std::size_t{1}})  // the other one's gradient is nothing
+    all.push_back({LatentKeysBackward,
+                   {draw(heads), draw(positions), cosines, sines},
+                   [=](const Tensors& x) {
+                     return run(LatentKeys, {}, x, {zeros(keys), zeros(values)});
+                   },
+                   result,
+                   [=](const Numbers& dy, const Tensors& x, const Tensors&) {
+                     const Tensors gradients = result == 0 ? Tensors{dy, zeros(values)} : Tensors{zeros(keys), dy};
+                     return run(LatentKeysBackward, {}, {gradients[0], gradients[1], x[2], x[3]},
+                                {zeros(heads), zeros(positions)});
+                   },
+                   {0, 1}});
   return all;
 }
 

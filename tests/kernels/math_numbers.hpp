@@ -32,8 +32,6 @@ inline Numbers zeros(Shape sizes, DType dtype = DType::FP32) {
   return {dtype, sizes, std::vector<double>(static_cast<std::size_t>(elements_of(sizes)))};
 }
 
-inline bool floating(DType dtype) { return dtype != DType::INT64 && dtype != DType::BOOL; }
-
 /// Fresh random numbers; every test that makes one draws the same.
 class Draw {
  public:
@@ -103,7 +101,7 @@ class Laid {
       element += rest % view_.sizes[d] * view_.strides[d];
     return at(element);
   }
-  [[nodiscard]] bool wide() const { return storage_ == math::Storage::Wide && floating(view_.dtype); }
+  [[nodiscard]] bool wide() const { return storage_ == math::Storage::Wide && is_floating(view_.dtype); }
   [[nodiscard]] std::size_t element_size() const {
     return wide() ? sizeof(double) : static_cast<std::size_t>(size_of(view_.dtype).count());
   }
@@ -126,6 +124,8 @@ class Laid {
         return put_as(to, math::to_fp16(static_cast<float>(value)));
       case DType::FP32:
         return put_as(to, static_cast<float>(value));
+      case DType::INT32:
+        return put_as(to, static_cast<std::int32_t>(value));
       case DType::INT64:
         return put_as(to, static_cast<std::int64_t>(value));
       case DType::BOOL:
@@ -141,6 +141,8 @@ class Laid {
         return math::from_fp16(get_as<std::uint16_t>(from));
       case DType::FP32:
         return get_as<float>(from);
+      case DType::INT32:
+        return get_as<std::int32_t>(from);
       case DType::INT64:
         return static_cast<double>(get_as<std::int64_t>(from));
       case DType::BOOL:
@@ -175,7 +177,7 @@ inline Tensors run(Operation operation, const Attributes& attributes, const Tens
   for (const Numbers& numbers : inputs) in.emplace_back(numbers, options.storage, options.layout);
   const double unwritten = std::numeric_limits<double>::quiet_NaN();
   for (Numbers numbers : outputs) {
-    for (double& value : numbers.values) value = floating(numbers.dtype) ? unwritten : 77;
+    for (double& value : numbers.values) value = is_floating(numbers.dtype) ? unwritten : 77;
     out.emplace_back(numbers, options.storage, options.layout);
   }
   math::HostCalculator host;

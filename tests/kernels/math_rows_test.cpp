@@ -96,6 +96,8 @@ std::vector<MathCase> row_cases() {
   }
   all.push_back(
       {MeanOfProducts, {}, {draw(shape), draw(shape), draw({5})}, {zeros({2, 3, 1})}, reduced(0, plus, true)});
+  // How many tokens chose each expert.
+  all.push_back({Sum, {}, {draw.truths({50, 4})}, {zeros({4}, DType::INT64)}, reduced(0, plus)});
   all.push_back({Largest, {}, {draw.ids({6}, 9)}, {zeros({1}, DType::INT64)}, reduced(-1, more)});
   all.push_back({CumulativeSum, {}, {draw.ids(shape, 9)}, {zeros(shape, DType::INT64)}, by_row([](Row x, std::size_t) {
                    std::vector<double> y(x.size());

@@ -83,6 +83,9 @@ TEST(Roofline, BytesAreThoseOfTheViews) {
   EXPECT_EQ(time_of("copy b0:bf16[100/0] -> b1:bf16[100]", d), 202_ns) << "one element is behind all places";
   EXPECT_EQ(time_of("multiply b0:bf16[8x4] b1:bf16[8x4/1x8] -> b2:bf16[8x4]", d), 192_ns);
   EXPECT_EQ(time_of("embedding b0:int64[3] b1:bf16[50000x16] -> b2:bf16[3x16]", d), 24_ns + 96_ns + 96_ns);
+  EXPECT_EQ(time_of("scatter(number=1) b0:bool[50x64] b1:int64[50x2] - -> b0:bool[50x64]", d), 800_ns + 100_ns)
+      << "in place, where elements are written";
+  EXPECT_EQ(time_of("scatter(number=1) - b1:int64[50x2] - -> b0:bool[50x64]", d), 800_ns + 3200_ns);
 }
 
 }  // namespace

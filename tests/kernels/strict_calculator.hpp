@@ -1,5 +1,9 @@
 #pragma once
 
+#include <cstddef>
+#include <map>
+#include <vector>
+
 #include "kernels/math/calculator.hpp"
 #include "kernels/math/elements.hpp"
 #include "kernels/math/engine.hpp"
@@ -7,16 +11,25 @@
 
 namespace tidemark::tests {
 
-/// Computes as strictly as a GPU would. Its memory is given back when all of it is.
+/// Computes as strictly as a GPU would.
 class StrictCalculator final : public math::Calculator {
  public:
+  explicit StrictCalculator(std::size_t most_bytes = std::size_t{1} << 26) : memory_(most_bytes) {}
+
   [[nodiscard]] std::byte* allocate(std::size_t bytes, std::byte content) override {
-    ++live_;
-    return memory_.allocate(bytes, content);
+    std::vector<std::byte*>& alike = free_[bytes];
+    std::byte* memory = nullptr;
+    if (alike.empty()) {
+      memory = memory_.allocate(bytes, content);
+    } else {
+      memory = alike.back();
+      alike.pop_back();
+      memory_.fill(memory, content, bytes);
+    }
+    sizes_[memory] = bytes;
+    return memory;
   }
-  void release(std::byte*) override {
-    if (--live_ == 0) memory_.forget(0);
-  }
+  void release(std::byte* memory) override { free_[sizes_.at(memory)].push_back(memory); }
   void copy(void* to, const void* from, std::size_t bytes) override { StrictEngine(memory_).copy(to, from, bytes); }
   void compute(Operation operation, const Attributes& attributes, std::span<const math::Array> inputs,
                std::span<const math::Array> outputs, const math::Setting& setting) override {
@@ -33,7 +46,8 @@ class StrictCalculator final : public math::Calculator {
 
  private:
   StrictMemory memory_;
-  std::int64_t live_ = 0;
+  std::map<std::byte*, std::size_t> sizes_;
+  std::map<std::size_t, std::vector<std::byte*>> free_;  // by size
 };
 
 }  // namespace tidemark::tests

@@ -20,7 +20,7 @@ namespace tidemark::tests {
 /// Memory that ends the process when somebody touches it while it is not open.
 class StrictMemory {
  public:
-  explicit StrictMemory(std::size_t bytes = std::size_t{1} << 26) : bytes_(bytes) {
+  explicit StrictMemory(std::size_t bytes) : bytes_(bytes) {
     void* const mapped = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (mapped == MAP_FAILED) throw std::runtime_error("no memory to keep strict about");
     first_ = static_cast<std::byte*>(mapped);
@@ -42,9 +42,10 @@ class StrictMemory {
     std::byte* const memory = first_ + used_;
     used_ += (bytes + line) / line * line;
     if (used_ > bytes_) throw std::runtime_error("out of strict memory");
-    fills_.push_back({memory, content, bytes});
+    fill(memory, content, bytes);
     return memory;
   }
+  void fill(std::byte* memory, std::byte content, std::size_t bytes) { fills_.push_back({memory, content, bytes}); }
   [[nodiscard]] std::size_t used() const { return used_; }
   /// All that was allocated since `used` said so.
   void forget(std::size_t since) { used_ = since; }

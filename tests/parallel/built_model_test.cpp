@@ -4,8 +4,10 @@
 #include <map>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "parallel/flops.hpp"
@@ -24,8 +26,7 @@ const Model tiny{.name = "tiny",
                  .head_dim = 16,
                  .ffn = 96,
                  .vocabulary = 1000,
-                 .max_positions = 128,
-                 .whole_layers = {}};
+                 .max_positions = 128};
 
 Model with_layers(Model model, std::int64_t layers) {
   model.layers = layers;
@@ -70,6 +71,92 @@ TEST(BuiltModel, TiedEmbeddingsShareOneWeight) {
   EXPECT_EQ(parameter_named(built, "head.weight"), nullptr);
   EXPECT_EQ(parameter_count(built), parameter_count(build_model(tiny, {})) - 64000);
   EXPECT_EQ(built.parameters.front().name, "embedding.weight");
+}
+
+std::vector<std::string> names_of(const BuiltModel& built) {
+  std::vector<std::string> names;
+  for (const Parameter& p : built.parameters) names.push_back(p.name);
+  return names;
+}
+
+TEST(BuiltModel, ExpertsRegisterOneLinearAfterTheOtherAndSayWhoseTheyAre) {
+  Model m = tiny;
+  m.layers = 2;
+  m.experts =
+      Experts{.count = 2, .chosen = 1, .ffn = 32, .shared_ffn = 48, .shared_gate = true, .dense_layers = {true}};
+  const BuiltModel built = build_model(m, {});
+  EXPECT_EQ(names_of(built), (std::vector<std::string>{"embedding.weight",
+                                                       "layers.0.attention.proj.weight",
+                                                       "layers.0.attention.norm.weight",
+                                                       "layers.0.attention.qkv.weight",
+                                                       "layers.0.mlp.norm.weight",
+                                                       "layers.0.mlp.fc1.weight",
+                                                       "layers.0.mlp.fc2.weight",
+                                                       "layers.1.attention.proj.weight",
+                                                       "layers.1.attention.norm.weight",
+                                                       "layers.1.attention.qkv.weight",
+                                                       "layers.1.mlp.norm.weight",
+                                                       "layers.1.mlp.router.weight",
+                                                       "layers.1.mlp.experts.0.fc1.weight",
+                                                       "layers.1.mlp.experts.1.fc1.weight",
+                                                       "layers.1.mlp.experts.0.fc2.weight",
+                                                       "layers.1.mlp.experts.1.fc2.weight",
+                                                       "layers.1.mlp.shared.gate.weight",
+                                                       "layers.1.mlp.shared.fc1.weight",
+                                                       "layers.1.mlp.shared.fc2.weight",
+                                                       "final_norm.weight",
+                                                       "head.weight"}));
+  const auto expected = [](const std::string& name) {
+    const std::size_t at = name.find("experts.");
+    return at == std::string::npos ? -1 : name[at + 8] - '0';
+  };
+  for (const Parameter& p : built.parameters) EXPECT_EQ(p.expert, expected(p.name)) << p.name;
+  const std::int64_t expert = 3 * 32 * 64;
+  EXPECT_EQ(parameter_count(built) - active_parameter_count(built), expert);
+  EXPECT_EQ(parameter_named(built, "layers.1.mlp.experts.0.fc1.weight")->cut, WeightCut::Rows);
+  EXPECT_EQ(parameter_named(built, "layers.1.mlp.experts.1.fc2.weight")->cut, WeightCut::Columns);
+  EXPECT_EQ(parameter_named(built, "layers.1.mlp.router.weight")->in_parts, GradientInParts::UnderSequenceParallelism);
+}
+
+TEST(BuiltModel, LatentsAreProjectedDownWholeAndUpInParts) {
+  Model m = tiny;
+  m.kv_heads = m.heads;
+  m.latent = LatentAttention{.query_rank = 24, .kv_rank = 16, .plain_head = 16, .rotary_head = 8, .value_head = 8};
+  m.head_dim = m.latent->query_head();
+  const BuiltModel built = build_model(m, {});
+  struct Expected {
+    const char* name;
+    std::int64_t rows, columns;
+    WeightCut cut;
+  };
+  const Expected expected[] = {{"norm", 64, 1, WeightCut::None},      {"proj", 64, 4 * 8, WeightCut::Columns},
+                               {"q_down", 24, 64, WeightCut::None},   {"q_norm", 24, 1, WeightCut::None},
+                               {"q_up", 4 * 24, 24, WeightCut::Rows}, {"kv_down", 16 + 8, 64, WeightCut::None},
+                               {"kv_norm", 16, 1, WeightCut::None},   {"kv_up", 4 * (16 + 8), 16, WeightCut::Rows}};
+  std::size_t at = 1;  // after the embedding
+  for (const Expected& e : expected) {
+    const Parameter& p = built.parameters[at++];
+    EXPECT_EQ(p.name, fmt::format("layers.0.attention.{}.weight", e.name));
+    EXPECT_EQ(std::tie(p.rows, p.columns, p.cut), std::tie(e.rows, e.columns, e.cut)) << p.name;
+    EXPECT_EQ(p.in_parts == GradientInParts::UnderSequenceParallelism, e.cut == WeightCut::None) << p.name;
+  }
+  m.latent->query_rank = 0;
+  EXPECT_EQ(parameter_named(build_model(m, {}), "layers.0.attention.q.weight")->rows, 4 * 24);
+}
+
+TEST(BuiltModel, FurtherTokensArePredictedBeforeTheHead) {
+  Model m = tiny;
+  m.next_tokens = 1;
+  m.attention_sinks = true;
+  std::vector<std::string> names = names_of(build_model(m, {}));
+  EXPECT_EQ(names[1], "layers.0.attention.core.sinks");
+  names.erase(names.begin(), std::find(names.begin(), names.end(), "final_norm.weight"));
+  EXPECT_EQ(names, (std::vector<std::string>{
+                       "final_norm.weight", "next_tokens.0.embedding_norm.weight", "next_tokens.0.hidden_norm.weight",
+                       "next_tokens.0.projection.weight", "layers.1.attention.core.sinks",
+                       "layers.1.attention.proj.weight", "layers.1.attention.norm.weight",
+                       "layers.1.attention.qkv.weight", "layers.1.mlp.norm.weight", "layers.1.mlp.fc1.weight",
+                       "layers.1.mlp.fc2.weight", "next_tokens.0.final_norm.weight", "head.weight"}));
 }
 
 TEST(BuiltModel, WeightsAreCutWhereTensorParallelismCutsThem) {

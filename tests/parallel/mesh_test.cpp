@@ -44,7 +44,7 @@ TEST(Mesh, RanksCountAlongTensorThenDataThenPipeline) {
 
 TEST(Mesh, EveryGroupHoldsTheRanksOfItsAxes) {
   const Layout layout{.tensor = 2, .pipeline = 2, .data = 2, .sharding = Sharding::None};
-  const Communicators made = communicators(layout, false);
+  const Communicators made = communicators(layout, {});
   const auto of = [&](CommSlot slot) { return groups(made.table[slot.index()], 8); };
   EXPECT_EQ(of(made.world), "0 1 2 3 4 5 6 7");
   EXPECT_EQ(of(made.tensor), "0 1 | 2 3 | 4 5 | 6 7");
@@ -54,28 +54,59 @@ TEST(Mesh, EveryGroupHoldsTheRanksOfItsAxes) {
   EXPECT_FALSE(made.embedding.valid());
 }
 
+TEST(Mesh, ContextParallelRanksHoldTheSameParameters) {
+  Layout layout{.tensor = 2, .context = 2, .data = 2, .sharding = Sharding::Zero1};
+  const auto of = [&](CommSlot Communicators::*slot) {
+    const Communicators made = communicators(layout, {});
+    return (made.*slot).valid() ? groups(made.table[(made.*slot).index()], layout.world_size()) : "none";
+  };
+  EXPECT_EQ(of(&Communicators::data), "0 2 4 6 | 1 3 5 7");
+  EXPECT_EQ(of(&Communicators::context), "0 2 | 1 3 | 4 6 | 5 7");
+  EXPECT_EQ(of(&Communicators::heads), "none");
+  layout.context_kind = ContextKind::AllToAll;
+  EXPECT_EQ(of(&Communicators::context), "none");
+  EXPECT_EQ(of(&Communicators::heads), "0 2 | 1 3 | 4 6 | 5 7");
+  layout = {.context = 8, .context_kind = ContextKind::AllToAllAndRing, .context_inner = 2};
+  EXPECT_EQ(of(&Communicators::heads), "0 1 | 2 3 | 4 5 | 6 7");
+  EXPECT_EQ(of(&Communicators::context), "0 2 4 6 | 1 3 5 7");
+}
+
+TEST(Mesh, AReplicasNumberIsItsPlaceInTheGroupOfGradients) {
+  for (const auto& order :
+       {std::array{MeshAxis::Tensor, MeshAxis::Context, MeshAxis::Expert, MeshAxis::Data, MeshAxis::Pipeline},
+        std::array{MeshAxis::Data, MeshAxis::Tensor, MeshAxis::Context, MeshAxis::Expert, MeshAxis::Pipeline}}) {
+    const Layout layout{.tensor = 2, .context = 3, .data = 2, .order = order};
+    const Communicators made = communicators(layout, {});
+    for (Rank rank{0}; rank.value < layout.world_size(); ++rank.value) {
+      const std::vector<Rank> members = group_members(made.table[made.data.index()], rank);
+      EXPECT_EQ(members[static_cast<std::size_t>(replica(layout, coordinates(layout, rank)))], rank);
+    }
+  }
+}
+
 TEST(Mesh, AShardedOptimizersNormGoesOverAllRanks) {
   const Layout layout{.tensor = 2, .pipeline = 2, .data = 2, .sharding = Sharding::Zero1};
-  const Communicators made = communicators(layout, false);
+  const Communicators made = communicators(layout, {});
   EXPECT_EQ(groups(made.table[made.norm.index()], 8), "0 1 2 3 4 5 6 7");
   EXPECT_NE(made.norm, made.world);  // a communicator of its own, with memory of its own
 }
 
 TEST(Mesh, TheEndsOfAPipelineShareTiedEmbeddings) {
   const Layout layout{.tensor = 2, .pipeline = 4, .data = 1};
-  const Communicators made = communicators(layout, true);
+  const Communicators made = communicators(layout, {.tied_embeddings = true});
   ASSERT_TRUE(made.embedding.valid());
   const Communicator& ends = made.table[made.embedding.index()];
   EXPECT_EQ(group_size(ends), 2);
   EXPECT_EQ(group_members(ends, Rank{0}), (std::vector<Rank>{Rank{0}, Rank{6}}));
   EXPECT_EQ(group_members(ends, Rank{7}), (std::vector<Rank>{Rank{1}, Rank{7}}));
   for (std::int32_t r = 0; r < 8; ++r) EXPECT_EQ(is_member(ends, Rank{r}), r < 2 || r >= 6) << r;  // not the middle
-  EXPECT_FALSE(communicators({.tensor = 2, .data = 4}, true).embedding.valid());  // one stage has one copy
+  EXPECT_FALSE(
+      communicators({.tensor = 2, .data = 4}, {.tied_embeddings = true}).embedding.valid());  // one stage has one copy
 }
 
 TEST(Mesh, AGroupOfOneHasNoCommunicator) {
-  EXPECT_TRUE(communicators({}, true).table.empty());
-  const Communicators data_only = communicators({.data = 8}, false);
+  EXPECT_TRUE(communicators({}, {.tied_embeddings = true}).table.empty());
+  const Communicators data_only = communicators({.data = 8}, {});
   EXPECT_FALSE(data_only.tensor.valid());
   EXPECT_FALSE(data_only.pipeline.valid());
   EXPECT_FALSE(data_only.norm.valid());  // tensor x pipeline
@@ -84,7 +115,7 @@ TEST(Mesh, AGroupOfOneHasNoCommunicator) {
 }
 
 TEST(Mesh, SlotsNumberTheTable) {
-  const Communicators made = communicators({.tensor = 2, .pipeline = 2, .data = 2}, true);
+  const Communicators made = communicators({.tensor = 2, .pipeline = 2, .data = 2}, {.tied_embeddings = true});
   for (const auto& [slot, name] : std::vector<std::pair<CommSlot, std::string>>{{made.world, "world"},
                                                                                 {made.tensor, "tensor"},
                                                                                 {made.data, "data"},
@@ -104,37 +135,37 @@ TEST(Mesh, RanksCountAlongTheAxesInTheLayoutsOrder) {
   EXPECT_EQ(coordinates(layout, Rank{4}), (Coordinates{.tensor = 1, .data = 0, .pipeline = 1}));
   for (std::int32_t r = 0; r < layout.world_size(); ++r)
     EXPECT_EQ(rank_at(layout, coordinates(layout, Rank{r})), Rank{r});
-  const Communicators comms = communicators(layout, true);
+  const Communicators comms = communicators(layout, {.tied_embeddings = true});
   EXPECT_EQ(group_members(comms.table[comms.pipeline.index()], Rank{4}), (std::vector<Rank>{{3}, {4}, {5}}));
   EXPECT_EQ(group_members(comms.table[comms.embedding.index()], Rank{5}), (std::vector<Rank>{{3}, {5}}));
 }
 
 // NCCL sets communicators of one rank up too, where the framework calls collectives without looking at the group.
 TEST(Mesh, GroupsOfOneAreMadeWhereCollectivesAreCalledInThem) {
-  const Communicators made = communicators({.data = 8, .sharding = Sharding::Zero1}, true, Alone::Calls);
+  const Communicators made =
+      communicators({.data = 8, .sharding = Sharding::Zero1}, {.tied_embeddings = true}, Alone::Calls);
   EXPECT_EQ(group_size(made.table[made.tensor.index()]), 1);
   EXPECT_EQ(group_size(made.table[made.model.index()]), 1);
   EXPECT_EQ(group_size(made.table[made.data.index()]), 8);
-  EXPECT_FALSE(made.pipeline.valid());                                // nobody sends to itself
-  EXPECT_FALSE(made.embedding.valid());                               // Megatron looks at this one's size
-  EXPECT_LT(made.data, made.tensor);                                  // after those that others share
-  EXPECT_EQ(communicators({}, true, Alone::Calls).table.size(), 4u);  // world, tensor, data, model_parallel
+  EXPECT_FALSE(made.pipeline.valid());   // nobody sends to itself
+  EXPECT_FALSE(made.embedding.valid());  // Megatron looks at this one's size
+  EXPECT_LT(made.data, made.tensor);     // after those that others share
+  EXPECT_EQ(communicators({}, {.tied_embeddings = true}, Alone::Calls).table.size(),
+            4u);  // world, tensor, data, model_parallel
 }
 
 TEST(Mesh, PartsOfAModelAgreeInAGroupOfTheirOwn) {
-  const Communicators made = communicators({.tensor = 2, .data = 4, .sharding = Sharding::Zero1}, false);
+  const Communicators made = communicators({.tensor = 2, .data = 4, .sharding = Sharding::Zero1}, {});
   EXPECT_NE(made.model, made.norm);
   EXPECT_EQ(made.table[made.model.index()].name, "model_parallel");
-  EXPECT_EQ(communicators({.tensor = 2, .data = 4}, false).norm, communicators({.tensor = 2, .data = 4}, false).model);
+  EXPECT_EQ(communicators({.tensor = 2, .data = 4}, {}).norm, communicators({.tensor = 2, .data = 4}, {}).model);
 }
 
 TEST(Mesh, InterleavedStagesSendThroughCommunicatorsOfTwo) {
   Layout layout{.pipeline = 4};
-  EXPECT_EQ(communicators(layout, false).table[communicators(layout, false).pipeline.index()].messages,
-            MessageRoute::Group);
+  EXPECT_EQ(communicators(layout, {}).table[communicators(layout, {}).pipeline.index()].messages, MessageRoute::Group);
   layout.schedule = ScheduleKind::Interleaved;
-  EXPECT_EQ(communicators(layout, false).table[communicators(layout, false).pipeline.index()].messages,
-            MessageRoute::Pairs);
+  EXPECT_EQ(communicators(layout, {}).table[communicators(layout, {}).pipeline.index()].messages, MessageRoute::Pairs);
 }
 
 // Counts through all ranks, the first axis fastest, as an odometer does.

@@ -81,7 +81,8 @@ TEST(StageParameters, ComeInTheOrderOfRegistration) {
   const std::vector<Stage> stages = split_into_stages(2, job.layout);
   const auto names = [&](const Stage& stage) {
     std::vector<std::string> found;
-    for (const ParameterId p : stage_parameters(lowered.built, stage)) found.push_back(lowered.built[p].name);
+    for (const ParameterId p : stage_parameters(lowered.built, stage, lowered.job.layout))
+      found.push_back(lowered.built[p].name);
     return found;
   };
   EXPECT_EQ(
@@ -99,7 +100,7 @@ TEST(StageParameters, ANormOfALinearsOutputFollowsItsWeight) {
   job.model.norms = NormPlacement::Around;
   const Lowered lowered(job);
   std::vector<std::string> found;
-  for (const ParameterId p : stage_parameters(lowered.built, {.first = 0, .last = 1}))
+  for (const ParameterId p : stage_parameters(lowered.built, {.first = 0, .last = 1}, lowered.job.layout))
     found.push_back(lowered.built[p].name.substr(std::string("layers.0.").size()));
   EXPECT_EQ(found, (std::vector<std::string>{"attention.proj.weight", "attention.post_norm.weight",
                                              "attention.norm.weight", "attention.qkv.weight", "mlp.norm.weight",
@@ -113,7 +114,7 @@ TEST(StageParameters, ATiedHeadIsACopyOnTheLastStageAndOneWeightOnASingleOne) {
   const Lowered lowered(job);
   const auto embeddings = [&](const Stage& stage) {
     int count = 0;
-    for (const ParameterId p : stage_parameters(lowered.built, stage))
+    for (const ParameterId p : stage_parameters(lowered.built, stage, lowered.job.layout))
       count += lowered.built[p].name == "embedding.weight" ? 1 : 0;
     return count;
   };
@@ -126,8 +127,8 @@ TEST(StageParameters, ATiedHeadIsACopyOnTheLastStageAndOneWeightOnASingleOne) {
 // hidden 772 is no multiple of 64: norms and the whole buffer need padding.
 BufferLayout layout_of(const Lowered& lowered, Sharding sharding, std::int32_t shards) {
   const Stage stage = split_into_stages(static_cast<std::int32_t>(lowered.job.model.layers), {}).front();
-  return buffer_layout(lowered.built, stage_parameters(lowered.built, stage), sizes(lowered.job), lowered.runtime,
-                       stage, sharding, shards);
+  return buffer_layout(lowered.built, stage_parameters(lowered.built, stage, lowered.job.layout), sizes(lowered.job),
+                       lowered.runtime, stage, sharding, shards);
 }
 TestJob crooked() {
   TestJob job;
@@ -211,8 +212,8 @@ TEST(BufferLayout, BucketsOfOverlappedReductionCloseWhenFullOnTheFirstStageOnly)
   Runtime runtime = lowered.runtime;
   runtime.bucket_elements = 1'000'000;
   const auto layout = [&](const Stage& stage) {
-    return buffer_layout(lowered.built, stage_parameters(lowered.built, stage), sizes(job), runtime, stage,
-                         Sharding::Zero1, 3);
+    return buffer_layout(lowered.built, stage_parameters(lowered.built, stage, lowered.job.layout), sizes(job), runtime,
+                         stage, Sharding::Zero1, 3);
   };
   const BufferLayout first = layout({.first = 0, .last = 2, .embedding = true, .head = false});
   ASSERT_GT(first.buckets.size(), 2U);
@@ -230,8 +231,8 @@ TEST(BufferLayout, TheCopyOfATiedEmbeddingHasABucketOfItsOwn) {
   job.model.tied_embeddings = true;
   Lowered lowered(job);
   const auto buckets = [&](const Stage& stage, Sharding sharding) {
-    return buffer_layout(lowered.built, stage_parameters(lowered.built, stage), sizes(job), lowered.runtime, stage,
-                         sharding, 2)
+    return buffer_layout(lowered.built, stage_parameters(lowered.built, stage, lowered.job.layout), sizes(job),
+                         lowered.runtime, stage, sharding, 2)
         .buckets.size();
   };
   const Stage first{.first = 0, .last = 2, .embedding = true, .head = false};

@@ -20,8 +20,8 @@ Program run(const TestJob& job, const char* schedule) {
   {
     torch::Session session(process, {.sums_in_place = false});
     megatron::Worker worker(session, lowered.input, comms, Coordinates{});
-    megatron::ParamAndGradBuffer buffer(worker, worker.chunks.front(), "");
-    buffer.build_model();
+    megatron::build_model(worker, worker.chunks.front());
+    megatron::ParamAndGradBuffer buffer(worker, worker.chunks.front(), ParameterGroup::Dense, "");
     buffer.build();
     megatron::Pipeline pipeline(worker, 0);
     Steps steps;

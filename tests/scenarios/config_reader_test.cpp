@@ -108,10 +108,11 @@ TEST(ConfigReader, WhatWouldChangeMemoryIsRefused) {
             "config.json: error: use_parallel_residual: true is not modelled: llama has no such switch\n"
             "config.json: error: attn_logit_softcapping: capping of attention scores is not modelled in this family\n"
             "config.json: error: final_logit_softcapping: capping of logits is not modelled in this family\n"
-            "config.json: error: num_local_experts: mixture of experts is not modelled yet\n"
+            "config.json: error: num_local_experts: mixture of experts is not modelled in this family\n"
+            "config.json: error: q_lora_rank: multi-head latent attention is not modelled in this family\n"
+            "config.json: error: use_qk_norm: normalization of Q and K is not modelled in this family\n"
             "config.json: error: quantization_config: a quantized base is not modelled yet\n"
-            "config.json: error: q_lora_rank: multi-head latent attention is not modelled yet\n"
-            "config.json: error: use_qk_norm: normalization of Q and K is not modelled yet\n"
+            "  hint: leave it out: it says how weights are published, not how they are trained\n"
             "config.json: error: layer_types: layers other than \"full_attention\" and \"sliding_attention\" are not "
             "modelled yet");
   EXPECT_EQ(problems(tiny(R"(, "hidden_act": "relu2")")),
@@ -256,9 +257,98 @@ TEST(ConfigReader, SlidingWindowsAreThoseOfFamiliesThatHaveThem) {
   EXPECT_EQ(parse_model(tiny(kv + R"(, "sliding_window": null)", "mistral"), "tiny.json").sliding_window, 0);
 }
 
+// ---- mixtures of experts, latent attention -------------------------------------------------------------------------
+
+TEST(ConfigReader, ExpertsAreWhatEachFamilySaysOfThem) {
+  const Model mixtral = shipped("mixtral-8x7b");
+  EXPECT_EQ(mixtral.experts, (Experts{.count = 8, .chosen = 2, .ffn = 14336}));
+  EXPECT_EQ(shipped("qwen2-57b-a14b").experts, (Experts{.count = 64,
+                                                        .chosen = 8,
+                                                        .ffn = 2560,
+                                                        .shared_ffn = 20480,
+                                                        .shared_gate = true,
+                                                        .score = RouterScore::SoftmaxBefore}));
+  EXPECT_EQ(shipped("qwen3-30b-a3b").experts, (Experts{.count = 128, .chosen = 8, .ffn = 768}));
+  const Model oss = shipped("gpt-oss-120b");
+  EXPECT_EQ(oss.experts, (Experts{.count = 128, .chosen = 4, .ffn = 2880, .biases = true, .clamped_gate = true}));
+  EXPECT_TRUE(oss.attention_sinks && oss.qkv_bias && oss.output_bias && !oss.mlp_bias);
+  EXPECT_EQ(oss.sliding_window, 128);
+  EXPECT_TRUE(oss.has_window(0) && !oss.has_window(1));
+  const Model glm = shipped("glm-4.5");
+  EXPECT_EQ(glm.experts->score, RouterScore::Sigmoid);
+  EXPECT_EQ(glm.experts->scale, 2.5);
+  EXPECT_EQ(glm.experts->groups, 0);  // one group is none
+  EXPECT_EQ(glm.qk_norm, QkNorm::PerHead);
+  EXPECT_EQ(glm.rotary_dim(), 64);
+  EXPECT_EQ(glm.next_tokens, 1);
+  EXPECT_TRUE(glm.qkv_bias && !glm.output_bias && !glm.has_experts(2) && glm.has_experts(3) && glm.has_experts(92));
+  EXPECT_EQ(shipped("glm-4.5-air").qk_norm, QkNorm::None);
+}
+
+TEST(ConfigReader, DeepSeeksHeadsAreMadeOfLatents) {
+  const Model third = shipped("deepseek-v3");
+  EXPECT_EQ(
+      third.latent,
+      (LatentAttention{.query_rank = 1536, .kv_rank = 512, .plain_head = 128, .rotary_head = 64, .value_head = 128}));
+  EXPECT_EQ(third.head_dim, 192);
+  EXPECT_EQ(third.value_dim(), 128);
+  EXPECT_EQ(third.rotary_dim(), 64);
+  EXPECT_EQ(third.kv_heads, 128);
+  EXPECT_EQ(third.experts, (Experts{.count = 256,
+                                    .chosen = 8,
+                                    .ffn = 2048,
+                                    .shared_ffn = 2048,
+                                    .score = RouterScore::Sigmoid,
+                                    .groups = 8,
+                                    .chosen_groups = 4,
+                                    .correction_bias = true,
+                                    .scale = 2.5,
+                                    .dense_layers = third.experts->dense_layers}));
+  EXPECT_TRUE(!third.has_experts(2) && third.has_experts(3));
+  const Model lite = shipped("deepseek-v2-lite");
+  EXPECT_EQ(lite.latent->query_rank, 0);
+  EXPECT_EQ(lite.experts->shared_ffn, 2 * 1408);
+  EXPECT_EQ(lite.experts->groups, 0);
+  EXPECT_EQ(shipped("deepseek-v2").experts->chosen_groups, 3);
+
+  // Without a layer of experts there are none, and what is left out has the defaults of transformers.
+  const Model dense = parse_model(tiny(R"(, "first_k_dense_replace": 2)", "deepseek_v3"), "tiny.json");
+  EXPECT_EQ(dense.experts, std::nullopt);
+  EXPECT_EQ(dense.latent, third.latent);
+  EXPECT_EQ(parse_model(tiny(R"(, "q_lora_rank": null)", "deepseek_v3"), "tiny.json").latent->query_rank, 0);
+}
+
+TEST(ConfigReader, ExpertsThatCannotBeAreRefusedByTheirKey) {
+  EXPECT_EQ(problems(tiny(R"(, "n_group": 7, "num_key_value_heads": 2, "qk_rope_head_dim": 4, "scoring_func": "softmax",
+                             "topk_method": "greedy", "norm_topk_prob": false, "attention_bias": true,
+                             "num_experts_per_tok": 300, "num_nextn_predict_layers": -1)",
+                          "deepseek_v3")),
+            "config.json: error: qk_rope_head_dim: 4 per head: FlashAttention and cuDNN take multiples of 8\n"
+            "config.json: error: num_key_value_heads: with latent attention every head has keys and values of its own\n"
+            "  hint: 4 would do, or leave it out\n"
+            "config.json: error: attention_bias: true is not modelled with latent attention\n"
+            "config.json: error: num_attention_heads: 132 per head: FlashAttention and cuDNN take multiples of 8 up to "
+            "256\n"
+            "config.json: error: norm_topk_prob: sigmoids whose sum is not made one are not modelled yet\n"
+            "config.json: error: scoring_func: \"softmax\" is not modelled yet\n  hint: \"sigmoid\" would do\n"
+            "config.json: error: topk_method: \"greedy\" is not modelled yet\n  hint: \"noaux_tc\" would do\n"
+            "config.json: error: n_group: 7 does not divide 256 experts\n"
+            "config.json: error: num_experts_per_tok: 300 experts cannot be chosen from 256\n"
+            "  hint: 1 to 256 would do\n"
+            "config.json: error: num_nextn_predict_layers: -1 is out of range\n  hint: 0 to 16 would do");
+  EXPECT_EQ(
+      problems(tiny(R"(, "mlp_only_layers": [2], "num_key_value_heads": 4, "use_sliding_window": true)", "qwen3_moe")),
+      "config.json: error: use_sliding_window: a window of keys is not modelled in this family\n"
+      "config.json: error: mlp_only_layers: takes a list of layers\n  hint: 0 to 1 each");
+  const Model listed =
+      parse_model(tiny(R"(, "mlp_only_layers": [1], "num_key_value_heads": 4)", "qwen3_moe"), "tiny.json");
+  EXPECT_TRUE(listed.has_experts(0) && !listed.has_experts(1));
+}
+
 TEST(ConfigReader, OtherFamiliesAreRefusedByName) {
   const std::string known =
-      "llama, qwen2, mistral, phi3, qwen3, gemma2, gemma3_text, olmo2, gpt_neox, gpt2 or gpt_bigcode would do";
+      "llama, qwen2, mistral, phi3, qwen3, gemma2, gemma3_text, olmo2, gpt_neox, gpt2, gpt_bigcode, mixtral, "
+      "qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, kimi_k2, glm4_moe or gpt_oss would do";
   EXPECT_EQ(problems(R"({"model_type": "mamba"})"),
             "config.json: error: model_type: \"mamba\" is not modelled yet\n  hint: " + known);
   EXPECT_EQ(problems("{}"), "config.json: error: model_type: is missing\n  hint: " + known);
@@ -320,7 +410,7 @@ TEST(ConfigReader, AProblemOfAnOverrideIsReportedWhereItWasWritten) {
             "job.toml:5:9: error: num_hidden_layer: is neither in the file nor known\n  hint: did you mean "
             "num_hidden_layers?");
   EXPECT_EQ(problems(tiny(), {set("num_local_experts", 8)}),
-            "job.toml:5:9: error: num_local_experts: mixture of experts is not modelled yet");
+            "job.toml:5:9: error: num_local_experts: mixture of experts is not modelled in this family");
 }
 
 TEST(ConfigReader, AFileThatIsNotThereIsAnInputError) {

@@ -35,9 +35,19 @@ inline auto fields(Estimate& v) {
   auto& [a, b, c, d] = v;
   return std::tie(a, b, c, d);
 }
+inline auto fields(LatentAttention& v) {
+  auto& [a, b, c, d, e, f] = v;
+  return std::tie(a, b, c, d, e, f);
+}
+inline auto fields(Experts& v) {
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m);
+}
 inline auto fields(Model& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, ab, ac, ad, ae, af] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, ab, ac, ad, ae, af);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, ab, ac, ad, ae, af, ag, ah, ai,
+         aj] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, ab, ac, ad, ae, af, ag,
+                  ah, ai, aj);
 }
 inline auto fields(PeakRates& v) {
   auto& [a, b, c, d] = v;
@@ -92,24 +102,32 @@ inline auto fields(Cluster& v) {
   return std::tie(a, b, c, d, e, f);
 }
 inline auto fields(Layout& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s);
 }
 inline auto fields(Recomputation& v) {
+  auto& [a, b, c, d] = v;
+  return std::tie(a, b, c, d);
+}
+inline auto fields(ExpertRouting& v) {
+  auto& [a, b, c, d] = v;
+  return std::tie(a, b, c, d);
+}
+inline auto fields(ExpertHabits& v) {
   auto& [a, b, c, d, e] = v;
   return std::tie(a, b, c, d, e);
 }
 inline auto fields(Train& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
 }
 inline auto fields(EagerSettings& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k] = v;
   return std::tie(a, b, c, d, e, f, g, h, i, j, k);
 }
 inline auto fields(RuntimeChoice& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t);
 }
 inline auto fields(Scenario& v) {
   auto& [a, b, c, d, e, f, g] = v;
@@ -143,9 +161,13 @@ inline auto fields(ClockKey& v) {
   auto& [a, b, c] = v;
   return std::tie(a, b, c);
 }
+inline auto fields(ScheduleKey& v) {
+  auto& [a, b] = v;
+  return std::tie(a, b);
+}
 inline auto fields(InFlightKey& v) {
-  auto& [a, b, c] = v;
-  return std::tie(a, b, c);
+  auto& [a, b] = v;
+  return std::tie(a, b);
 }
 inline auto fields(StreamId& v) {
   auto& [a] = v;
@@ -174,6 +196,9 @@ inline void flip(bool& value) { value = !value; }
 inline void flip(double& value) { value += 0.25; }
 inline void flip(std::string& value) { value += '!'; }
 inline void flip(std::map<std::string, std::string>& value) { value["!"] = "!"; }
+inline void flip(RecomputedModules& value) {
+  value = value.bits() == 0 ? RecomputedModules{RecomputedModule::Mlp} : RecomputedModules{};
+}
 inline void flip(std::integral auto& value) { ++value; }
 template <class T>
 void flip(std::shared_ptr<const T>& value) {

@@ -87,8 +87,72 @@ TEST(ModelCounts, OfPapersFollowTheirFormula) {
   }
 }
 
+// Mixtures of experts. `published` is what the files of weights hold: beside parameters the corrections of routers,
+// which are trained as buffers, and with what predicts further tokens copies of the embedding and the head. Of
+// DeepSeek-V3 that is the main model, as its card has it. `active` is what cards give rounded (12.9 B, 39 B, 14 B, 3.3
+// B, 22 B, 21 B, and so on; those of V2-Lite, Kimi K2, GLM-4.5 and gpt-oss without the embedding: 2.4 B, 32 B, 32
+// B, 3.61 B and 5.13 B).
+struct PublishedExperts {
+  const char* file;
+  std::int64_t published, active;
+};
+const PublishedExperts of_experts[] = {
+    {"mixtral-8x7b", 46'702'792'704, 12'879'925'248},     {"mixtral-8x22b", 140'620'634'112, 39'152'031'744},
+    {"qwen2-57b-a14b", 57'408'658'944, 14'249'270'784},   {"qwen3-30b-a3b", 30'532'122'624, 3'353'032'704},
+    {"qwen3-235b-a22b", 235'093'634'560, 22'190'763'520}, {"deepseek-v2", 235'741'434'880, 21'375'800'320},
+    {"deepseek-v2-lite", 15'706'484'224, 2'661'150'208},  {"deepseek-v3", 671'026'419'200, 37'552'282'624},
+    {"kimi-k2", 1'026'408'232'448, 32'861'477'888},       {"gpt-oss-20b", 20'914'757'184, 4'187'440'704},
+    {"gpt-oss-120b", 116'829'156'672, 5'711'982'912},     {"glm-4.5", 358'337'791'296, 33'632'251'904},
+    {"glm-4.5-air", 110'468'824'832, 13'424'123'904},
+};
+
+std::int64_t corrections(const Model& model) {
+  std::int64_t layers = model.next_tokens;
+  for (std::int64_t layer = 0; layer < model.layers; ++layer)
+    layers += model.has_experts(static_cast<std::size_t>(layer));
+  return model.experts->correction_bias ? layers * model.experts->count : 0;
+}
+
+TEST(ModelCounts, OfExpertsAreThePublishedOnesExactlyAndSoIsWhatATokenGoesThrough) {
+  for (const PublishedExperts& expected : of_experts) {
+    SCOPED_TRACE(expected.file);
+    Model model = read_model(models / (std::string(expected.file) + ".json"));
+    const bool main_only = model.name == "deepseek-v3";
+    if (main_only) model.next_tokens = 0;
+    const std::int64_t copies = model.next_tokens * 2 * model.vocabulary * model.hidden;
+    EXPECT_EQ(parameter_count(build_model(model, {})) + corrections(model) + copies, expected.published);
+    model.next_tokens = 0;
+    EXPECT_EQ(active_parameter_count(build_model(model, {})), expected.active);
+  }
+}
+
+// A layer like the last one, what joins two vectors of a token, and three norms: 11.6 B for DeepSeek-V3.
+TEST(ModelCounts, WhatPredictsOneTokenFurtherIsALayerAProjectionAndThreeNorms) {
+  Model model = read_model(models / "deepseek-v3.json");
+  ASSERT_EQ(model.next_tokens, 1);
+  const std::int64_t with = parameter_count(build_model(model, {}));
+  model.next_tokens = 0;
+  const std::int64_t without = parameter_count(build_model(model, {}));
+  model.layers = 62;
+  const std::int64_t layer = parameter_count(build_model(model, {})) - without;
+  EXPECT_EQ(with - without, layer + 2 * 7168 * 7168 + 3 * 7168);
+  EXPECT_EQ(with - without, 11'610'067'968);
+}
+
+// Published as 16 B, of which 3 B are active; its weights hold 1,728 numbers that the architecture does not name.
+TEST(ModelCounts, MoonlightFollowsTheFormulaOfItsArchitecture) {
+  const Model model = read_model(models / "moonlight-16b-a3b.json");
+  const std::int64_t h = 2048, attention = h * 16 * 192 + h * 576 + 512 + 512 * 16 * 256 + 16 * 128 * h;
+  const std::int64_t expert = 3 * h * 1408, layer = attention + 2 * h;
+  const std::int64_t all = 2 * 163840 * h + h + 27 * layer + 3 * h * 11264 + 26 * (64 * h + 66 * expert);
+  EXPECT_EQ(parameter_count(build_model(model, {})), all);
+  EXPECT_EQ(active_parameter_count(build_model(model, {})), all - 26 * 58 * expert);
+  EXPECT_EQ(all, 15'960'108'544);
+}
+
 TEST(ModelCounts, EveryShippedModelIsChecked) {
-  std::set<std::string> checked{"gemma-3-12b-text", "gemma-3-27b-text"}, shipped;
+  std::set<std::string> checked{"gemma-3-12b-text", "gemma-3-27b-text", "moonlight-16b-a3b"}, shipped;
+  for (const PublishedExperts& model : of_experts) checked.insert(model.file);
   for (const Published& model : published) checked.insert(model.file);
   for (const Dimensions& model : of_papers) checked.insert(model.file);
   for (const auto& entry : std::filesystem::directory_iterator(models)) shipped.insert(entry.path().stem().string());

@@ -5,11 +5,9 @@
 #include <string>
 #include <vector>
 
-#include <cuda_runtime_api.h>
-#include <nccl.h>
-
 #include "kernels/execute/backend.hpp"
 #include "kernels/execute/detail/cuda_memory.hpp"
+#include "kernels/execute/detail/nccl.hpp"
 #include "kernels/execute/detail/payload_kernels.hpp"
 #include "kernels/execute/page_scale.hpp"
 #include "kernels/execute/world.hpp"
@@ -79,7 +77,6 @@ class CudaBackend {
   void wait_for_compute(const std::string& doing);
   void give_back(BufferId buffer);
   void give_back_what_is_done();
-  // Waits without losing sight of the other ranks.
   void wait_for(cudaEvent_t event, const std::string& doing);
 
   World& world_;

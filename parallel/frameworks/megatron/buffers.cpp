@@ -7,12 +7,15 @@
 
 namespace tidemark::parallel::megatron {
 
-ParamAndGradBuffer::ParamAndGradBuffer(Worker& w, const Stage& stage, std::string suffix)
+ParamAndGradBuffer::ParamAndGradBuffer(Worker& w, const Stage& stage, ParameterGroup group, std::string suffix)
     : w_(w),
       stage_(stage),
+      group_(group),
+      replicas_(replicas_of(w.layout, w.place, group)),
+      comm_(group == ParameterGroup::Dense ? w.comms.data : w.comms.expert_data),
       suffix_(std::move(suffix)),
-      parameters_(stage_parameters(w.built, stage)),
-      layout_(buffer_layout(w.built, parameters_, w.sizes, w.runtime, stage, w.layout.sharding, w.layout.data)) {}
+      parameters_(of_group(w.built, stage_parameters(w.built, stage, w.layout), group)),
+      layout_(buffer_layout(w.built, parameters_, w.sizes, w.runtime, stage, w.layout.sharding, replicas_.count)) {}
 
 namespace {
 
@@ -32,18 +35,18 @@ Ref<Node> gradient_accumulator(Worker& w, Weight& weight) {
 
 }  // namespace
 
-void ParamAndGradBuffer::build_model() {
-  for (const ParameterId id : parameters_) {
-    Weight& weight = w_.weight(id);
-    weight.parameter = &w_.built[id];
-    weight.rows = w_.sizes.rows(*weight.parameter);
-    weight.columns = w_.sizes.columns(*weight.parameter);
-    const bool tied = w_.model.tied_embeddings && weight.parameter->vocabulary;
-    weight.uses += tied && stage_.embedding && stage_.head ? 2 : 1;
+void build_model(Worker& w, const Stage& stage) {
+  for (const ParameterId id : stage_parameters(w.built, stage, w.layout)) {
+    Weight& weight = w.weight(id);
+    weight.parameter = &w.built[id];
+    weight.rows = w.sizes.rows(*weight.parameter);
+    weight.columns = w.sizes.columns(*weight.parameter);
+    const bool tied = w.model.tied_embeddings && weight.parameter->vocabulary;
+    weight.uses += tied && stage.embedding && stage.head ? 2 : 1;
     weight.value =
-        w_.make(w_.process.label(weight.parameter->name), weight.shape(), w_.train.precision, Category::Parameters);
-    weight.value.gradient = {gradient_accumulator(w_, weight), 0};
-    w_.launch(Operation::Initialize, {}, {weight.value});
+        w.make(w.process.label(weight.parameter->name), weight.shape(), w.train.precision, Category::Parameters);
+    weight.value.gradient = {gradient_accumulator(w, weight), 0};
+    w.launch(Operation::Initialize, {}, {weight.value});
   }
 }
 
@@ -74,11 +77,16 @@ void ParamAndGradBuffer::zero_gradients() { w_.launch({Operation::Fill, {0}}, {}
 // ranks, a kernel multiplies by it (param_and_grad_buffer.py start_grad_sync), and the collective sums. Here the
 // collective averages, and the time of that kernel is left out.
 void ParamAndGradBuffer::reduce() {
+  // distributed_data_parallel.py expert_gradient_scaling_factor: an expert's replica has the sum over all ranks that
+  // sent it tokens.
+  if (replicas_.count != w_.layout.data) {
+    const double share = static_cast<double>(replicas_.count) / w_.layout.data;
+    w_.launch({Operation::Scale, {share}}, {gradients_}, {gradients_});
+  }
   if (sharded())
     for_each_bucket(gradients_, CollectiveKind::ReduceScatter);
   else
-    w_.session.unchecked_collective(w_.comms.data, CollectiveKind::AllReduce, gradients_, gradients_,
-                                    Reduction::Average);
+    w_.session.unchecked_collective(comm_, CollectiveKind::AllReduce, gradients_, gradients_, Reduction::Average);
 }
 
 void ParamAndGradBuffer::gather_parameters() { for_each_bucket(values_, CollectiveKind::AllGather); }
@@ -86,7 +94,7 @@ void ParamAndGradBuffer::gather_parameters() { for_each_bucket(values_, Collecti
 void ParamAndGradBuffer::for_each_bucket(const Tensor& buffer, CollectiveKind kind) {
   for (const BufferLayout::Bucket& bucket : layout_.buckets) {
     const Tensor its = part(buffer, bucket.begin, bucket.end);
-    w_.session.unchecked_collective(w_.comms.data, kind, its, its, reduces(kind) ? Reduction::Average : Reduction::Sum);
+    w_.session.unchecked_collective(comm_, kind, its, its, reduces(kind) ? Reduction::Average : Reduction::Sum);
   }
 }
 

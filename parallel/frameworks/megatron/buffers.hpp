@@ -8,15 +8,16 @@
 
 namespace tidemark::parallel::megatron {
 
-/// core/distributed/param_and_grad_buffer.py: the parameters of one chunk of the model, and the contiguous buffers that
-/// they and their gradients lie in.
+/// Makes a chunk's parameters, each in memory of its own.
+void build_model(Worker& worker, const Stage& stage);
+
+/// core/distributed/param_and_grad_buffer.py: parameters of one chunk of the model whose gradients go over the same
+/// ranks, and the contiguous buffers that they and their gradients lie in.
 class ParamAndGradBuffer {
  public:
   /// `suffix` is part of labels, where a rank has several chunks.
-  ParamAndGradBuffer(Worker& worker, const Stage& stage, std::string suffix);
+  ParamAndGradBuffer(Worker& worker, const Stage& stage, ParameterGroup group, std::string suffix);
 
-  /// Makes the parameters, each in memory of its own.
-  void build_model();
   /// Makes the buffers; parameters move into theirs one by one, and each gives up its own memory.
   void build();
   void zero_gradients();
@@ -27,6 +28,8 @@ class ParamAndGradBuffer {
 
   [[nodiscard]] const std::vector<ParameterId>& parameters() const { return parameters_; }
   [[nodiscard]] const Stage& stage() const { return stage_; }
+  [[nodiscard]] ParameterGroup group() const { return group_; }
+  [[nodiscard]] ReplicaPlace replicas() const { return replicas_; }
   [[nodiscard]] const BufferLayout& layout() const { return layout_; }
   /// A part of the parameter buffer, of which there is one where optimizer state is sharded; of the gradient buffer.
   [[nodiscard]] Tensor values(std::int64_t begin, std::int64_t end) const { return part(values_, begin, end); }
@@ -42,6 +45,9 @@ class ParamAndGradBuffer {
 
   Worker& w_;
   Stage stage_;
+  ParameterGroup group_;
+  ReplicaPlace replicas_;
+  CommSlot comm_;
   std::string suffix_;
   std::vector<ParameterId> parameters_;
   BufferLayout layout_;

@@ -4,54 +4,13 @@
 
 #include <fmt/format.h>
 
+#include "parallel/frameworks/megatron/moe.hpp"
 #include "parallel/frameworks/megatron/recompute.hpp"
 #include "sim/base/ensure.hpp"
 
 namespace tidemark::parallel::megatron {
 
 using torch::with;
-
-Parameters::Parameters(Worker& w) : made_(!w.built.parameters.empty()) {
-  for (std::size_t i = 0; i < w.built.parameters.size(); ++i)
-    if (const Weight& weight = w.weight({static_cast<std::int32_t>(i)}); weight.parameter != nullptr)
-      by_name_.emplace(w.built.parameters[i].name, &weight);
-}
-
-const Weight* Parameters::add(Parameter parameter) {
-  static const Weight nowhere;
-  const auto [found, added] = by_name_.try_emplace(parameter.name, &nowhere);
-  if (!added) return found->second;
-  ensure(!made_, "a rank has the parameters that its modules register");
-  parameter.layer = layer_;
-  registered_.push_back(std::move(parameter));
-  return &nowhere;
-}
-
-const Tensor& value_of(const Weight* weight) {
-  static const Tensor none;
-  return weight != nullptr ? weight->value : none;
-}
-
-Norm make_norm(const Worker& w, Parameters& parameters, const std::string& name) {
-  const auto vector = [&](const char* what) {
-    return parameters.add(
-        {.name = name + what, .rows = w.model.hidden, .in_parts = GradientInParts::UnderSequenceParallelism});
-  };
-  const Weight* const weight = vector(".weight");
-  return {w.name(name), weight, w.model.normalization == Normalization::Layer ? vector(".bias") : nullptr};
-}
-
-Linear make_linear(const Worker& w, Parameters& parameters, const std::string& name, std::int64_t rows,
-                   std::int64_t columns, WeightCut cut, GemmBias bias) {
-  const Weight* const weight = parameters.add({.name = name + ".weight", .rows = rows, .columns = columns, .cut = cut});
-  if (bias == GemmBias::None) return {w.name(name), weight, nullptr};
-  return {w.name(name), weight, parameters.add({.name = name + ".bias", .rows = rows, .cut = cut})};
-}
-
-const Weight* make_output_bias(const Worker& w, Parameters& parameters, const std::string& linear) {
-  return parameters.add(
-      {.name = linear + ".bias", .rows = w.model.hidden, .in_parts = GradientInParts::UnderSequenceParallelism});
-}
 
 // ---- residual stream -----------------------------------------------------------------------------------------------
 
@@ -121,28 +80,50 @@ Tensor bias_dropout_add(Worker& w, const BiasDropoutAdd& add, Tensor residual, T
 
 // ---- layers --------------------------------------------------------------------------------------------------------
 
-TransformerLayer::TransformerLayer(Worker& w, Parameters& parameters, std::int32_t layer)
-    : w_(w), attention_(w, parameters, layer), mlp_(w, parameters, fmt::format("layers.{}", layer)) {
+TransformerLayer::TransformerLayer(Worker& w, Parameters& parameters, std::int32_t layer) : w_(w) {
   const std::string at = fmt::format("layers.{}", layer);
-  const bool bias = attention_.output_bias() != nullptr || mlp_.output_bias() != nullptr;
+  const Weight *of_attention = nullptr, *of_mlp = nullptr;
+  if (w.model.latent) {
+    latent_attention_.emplace(w, parameters, at);
+  } else {
+    attention_.emplace(w, parameters, layer);
+    attention_->recompute_core = w.train.recompute.selects(RecomputedModule::CoreAttention);
+    of_attention = attention_->output_bias();
+  }
+  if (w.model.has_experts(static_cast<std::size_t>(layer))) {
+    experts_ = std::make_unique<MoELayer>(w, parameters, at + ".mlp", layer);
+  } else {
+    mlp_.emplace(w, parameters, at + ".mlp", w.model.ffn, Mlp::Norms::Own);
+    of_mlp = mlp_->output_bias();
+  }
+  const bool bias = of_attention != nullptr || of_mlp != nullptr;
   ensure(!bias || w.model.norms == NormPlacement::Before, "a bias is added before its branch is normalized");
-  attention_add_ = {w.name(at + ".attention.add"), attention_.output_bias()};
-  mlp_add_ = {w.name(at + ".mlp.add"), mlp_.output_bias()};
-  const Recomputation& asked = w.train.recompute;
-  attention_.recompute_core = asked.kind == Recompute::Selective && asked.core_attention;
+  attention_add_ = {w.name(at + ".attention.add"), of_attention};
+  mlp_add_ = {w.name(at + ".mlp.add"), of_mlp};
 }
 
+TransformerLayer::~TransformerLayer() = default;
+
+NextTokenLayer::NextTokenLayer(Worker& w, Parameters& parameters, std::int32_t further)
+    : embedding_norm_(make_norm(w, parameters, fmt::format("next_tokens.{}.embedding_norm", further))),
+      hidden_norm_(make_norm(w, parameters, fmt::format("next_tokens.{}.hidden_norm", further))),
+      projection_(make_linear(w, parameters, fmt::format("next_tokens.{}.projection", further), w.model.hidden,
+                              2 * w.model.hidden, WeightCut::Rows, GemmBias::None)),
+      layer_(w, parameters, static_cast<std::int32_t>(w.model.layers) + further),
+      final_norm_(make_norm(w, parameters, fmt::format("next_tokens.{}.final_norm", further))) {}
+
 Tensor TransformerLayer::mlp(Tensor hidden) {
-  const Recomputation& asked = w_.train.recompute;
-  if (asked.kind != Recompute::Selective || !asked.mlp) return mlp_(std::move(hidden));
+  if (experts_) return (*experts_)(std::move(hidden));
+  if (!w_.train.recompute.selects(RecomputedModule::Mlp)) return (*mlp_)(std::move(hidden));
   Tensors inputs;
   inputs.push_back(std::move(hidden));
   return checkpoint(
-      w_, [this](Tensors of) { return mlp_(std::move(of.front())); }, std::move(inputs));
+      w_, [this](Tensors of) { return (*mlp_)(std::move(of.front())); }, std::move(inputs));
 }
 
 Tensor TransformerLayer::operator()(Tensor hidden) {
-  Tensor attended = attention_(hidden);
+  ensure(attention_.has_value(), "models whose forward pass is not written do not get here");
+  Tensor attended = (*attention_)(hidden);
   if (w_.model.parallel_residual) {
     attended = bias_dropout_add(w_, attention_add_, hidden, std::move(attended));
     Tensor branch = mlp(std::move(hidden));

@@ -4,40 +4,15 @@
 #include <optional>
 #include <vector>
 
-#include "parallel/frameworks/megatron/te.hpp"
+#include "parallel/frameworks/megatron/latent_attention.hpp"
+#include "parallel/frameworks/megatron/parameters.hpp"
 
 // Megatron-LM core 0.14's modules, as their forward functions are written: variables of a function are its variables
 // there, and what they refer to lives as long.
 
 namespace tidemark::parallel::megatron {
 
-/// Where modules register their parameters when they are constructed.
-class Parameters {
- public:
-  /// A rank's weights, which modules get by name; of a worker without parameters, a list of them is made.
-  explicit Parameters(Worker& worker);
-  /// What comes from now on belongs to that layer: -1 before the first, their number after the last.
-  void enter(std::int32_t layer) { layer_ = layer; }
-  [[nodiscard]] const Weight* add(Parameter parameter);
-  [[nodiscard]] std::vector<Parameter> registered() && { return std::move(registered_); }
-
- private:
-  bool made_;  ///< the rank's parameters are there
-  std::int32_t layer_ = 0;
-  std::map<std::string, const Weight*, std::less<>> by_name_;
-  std::vector<Parameter> registered_;
-};
-
-/// Nothing where there is none.
-[[nodiscard]] const Tensor& value_of(const Weight* weight);
-/// Of the residual stream.
-[[nodiscard]] Norm make_norm(const Worker& w, Parameters& parameters, const std::string& name);
-/// A bias is the GEMM's; what comes after a linear registers its own.
-enum class GemmBias : std::uint8_t { None, Added };
-[[nodiscard]] Linear make_linear(const Worker& w, Parameters& parameters, const std::string& name, std::int64_t rows,
-                                 std::int64_t columns, WeightCut cut, GemmBias bias);
-/// Of a row-parallel linear, added to the sum of the ranks' parts.
-[[nodiscard]] const Weight* make_output_bias(const Worker& w, Parameters& parameters, const std::string& linear);
+class MoELayer;
 
 /// Adds a branch to the residual stream, after its linear's bias and dropout (core/fusions/fused_bias_dropout.py).
 struct BiasDropoutAdd {
@@ -74,17 +49,19 @@ class SelfAttention {
   Name name_;
   std::optional<Norm> norm_, post_norm_;
   Linear qkv_, proj_;
-  const Weight* output_bias_ = nullptr;
+  const Weight *output_bias_ = nullptr, *sinks_ = nullptr;
   Norm q_norm_, k_norm_;
   Rotary query_rotary_, key_rotary_;
   Name positions_;
   CoreAttention core_;
 };
 
-/// core/transformer/mlp.py MLP, with the norms at its ends.
+/// core/transformer/mlp.py MLP, with the norms at its ends where it is a layer's own.
 class Mlp {
  public:
-  Mlp(Worker& worker, Parameters& parameters, const std::string& layer);
+  enum class Norms : std::uint8_t { Own, None };
+  /// `path`: "layers.0.mlp". `ffn`: of one branch.
+  Mlp(Worker& worker, Parameters& parameters, const std::string& path, std::int64_t ffn, Norms norms);
   [[nodiscard]] Tensor operator()(Tensor hidden);
   [[nodiscard]] const Weight* output_bias() const { return output_bias_; }
 
@@ -105,15 +82,31 @@ class Mlp {
 class TransformerLayer {
  public:
   TransformerLayer(Worker& worker, Parameters& parameters, std::int32_t layer);
+  ~TransformerLayer();
   [[nodiscard]] Tensor operator()(Tensor hidden);
 
  private:
   [[nodiscard]] Tensor mlp(Tensor hidden);
 
   Worker& w_;
-  SelfAttention attention_;
-  Mlp mlp_;
+  std::optional<SelfAttention> attention_;
+  std::optional<LatentSelfAttention> latent_attention_;  ///< in its place
+  std::optional<Mlp> mlp_;
+  std::unique_ptr<MoELayer> experts_;  ///< in its place
   BiasDropoutAdd attention_add_, mlp_add_;
+};
+
+/// core/transformer/multi_token_prediction.py MultiTokenPredictionLayer: predicts one token further.
+class NextTokenLayer {
+ public:
+  /// `further` tokens after the next one.
+  NextTokenLayer(Worker& worker, Parameters& parameters, std::int32_t further);
+
+ private:
+  Norm embedding_norm_, hidden_norm_;
+  Linear projection_;
+  TransformerLayer layer_;
+  Norm final_norm_;
 };
 
 /// core/models/gpt/gpt_model.py GPTModel: what a stage of the model holds.
@@ -140,6 +133,7 @@ class GPTModel {
   Name embedding_, output_, loss_;
   const Weight *words_ = nullptr, *positions_ = nullptr, *output_weight_ = nullptr;
   std::optional<Norm> final_norm_;
+  std::vector<std::unique_ptr<NextTokenLayer>> next_tokens_;
 };
 
 }  // namespace tidemark::parallel::megatron

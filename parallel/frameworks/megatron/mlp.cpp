@@ -65,18 +65,18 @@ Tensor up_of(Tensor x) {
 
 }  // namespace
 
-Mlp::Mlp(Worker& w, Parameters& parameters, const std::string& layer) : w_(w) {
-  const std::string at = layer + ".mlp";
+Mlp::Mlp(Worker& w, Parameters& parameters, const std::string& at, std::int64_t ffn, Norms norms) : w_(w) {
   const Model& m = w.model;
-  const std::int64_t width = gated(m.activation) ? 2 * m.ffn : m.ffn;
+  const std::int64_t width = gated(m.activation) ? 2 * ffn : ffn;
+  const bool own = norms == Norms::Own;
   name_ = w.name(at);
-  if (m.norms != NormPlacement::After) norm_ = make_norm(w, parameters, at + ".norm");
+  if (own && m.norms != NormPlacement::After) norm_ = make_norm(w, parameters, at + ".norm");
   fc1_ = make_linear(w, parameters, at + ".fc1", width, m.hidden, WeightCut::Rows, GemmBias::None);
   if (m.mlp_bias) bias_ = parameters.add({.name = at + ".fc1.bias", .rows = width, .cut = WeightCut::Rows});
   activation_ = w.name(fmt::format("{}.{}", at, activation_name(m.activation)));
-  fc2_ = make_linear(w, parameters, at + ".fc2", m.hidden, m.ffn, WeightCut::Columns, GemmBias::None);
+  fc2_ = make_linear(w, parameters, at + ".fc2", m.hidden, ffn, WeightCut::Columns, GemmBias::None);
   if (m.mlp_bias) output_bias_ = make_output_bias(w, parameters, at + ".fc2");
-  if (m.norms != NormPlacement::Before) post_norm_ = make_norm(w, parameters, at + ".post_norm");
+  if (own && m.norms != NormPlacement::Before) post_norm_ = make_norm(w, parameters, at + ".post_norm");
 }
 
 // core/fusions/fused_bias_gelu.py computes GELU by the hyperbolic tangent; torch.nn.functional.gelu does not.
@@ -90,7 +90,7 @@ const Tensor& Mlp::fused_bias() const { return value_of(w_.runtime.fused_bias_ac
 Tensor Mlp::activation(Tensor x) {
   w_.mark(Phase::Forward, activation_);
   const auto node = w_.node(activation_(), {&value_of(bias_), &x});
-  const Shape shape = w_.part(w_.model.ffn);
+  const Shape shape{x.size(0), gated(w_.model.activation) ? x.size(1) / 2 : x.size(1)};
   bool saves_input = true;
   if (bias_ != nullptr && !w_.runtime.fused_bias_activation) {
     if (node) w_.session.keep_saved(x);

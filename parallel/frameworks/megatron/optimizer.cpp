@@ -1,19 +1,26 @@
 #include "parallel/frameworks/megatron/optimizer.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
 
 namespace tidemark::parallel::megatron {
 
-MegatronOptimizer::MegatronOptimizer(Worker& w, const std::vector<ParamAndGradBuffer>& buffers) : w_(w) {
-  const std::int32_t shard = sharded() ? w.place.data : 0, shards = sharded() ? w.layout.data : 1;
+MegatronOptimizer::MegatronOptimizer(Worker& w, const std::vector<ParamAndGradBuffer>& all, ParameterGroup group)
+    : w_(w), norm_(group == ParameterGroup::Dense ? w.comms.norm : w.comms.expert_norm) {
+  std::vector<const ParamAndGradBuffer*> buffers;
+  for (const ParamAndGradBuffer& buffer : all)
+    if (buffer.group() == group) buffers.push_back(&buffer);
+  if (buffers.empty()) return;
   // Optimizers keep matrices and vectors in two groups, because weight decay leaves vectors alone; the group of the
   // parameter that was registered first comes first.
-  const bool first = w.built[buffers.front().parameters().front()].matrix();
+  const bool first = w.built[buffers.front()->parameters().front()].matrix();
   for (const bool matrices : {first, !first})
-    for (const ParamAndGradBuffer& buffer : buffers)
-      for (const BufferLayout::Place& held : buffer.layout().places_in(shard, shards)) {
+    for (const ParamAndGradBuffer* const its : buffers) {
+      const ParamAndGradBuffer& buffer = *its;
+      const ReplicaPlace among = sharded() ? buffer.replicas() : ReplicaPlace{};
+      for (const BufferLayout::Place& held : buffer.layout().places_in(among.place, among.count)) {
         const Parameter& parameter = w.built[held.parameter];
         if (parameter.matrix() != matrices) continue;
         // core/transformer/module.py param_is_not_shared, core/tensor_parallel/layers.py
@@ -27,6 +34,7 @@ MegatronOptimizer::MegatronOptimizer(Worker& w, const std::vector<ParamAndGradBu
                            .end = held.end,
                            .counts = !copied && !duplicate});
       }
+    }
 }
 
 LabelId MegatronOptimizer::label(const Piece& piece, std::string_view what) const {
@@ -86,7 +94,7 @@ void MegatronOptimizer::reduce_gradient_norm() {
   else
     w_.launch(Operation::Norm, gradients, {norm});
   w_.launch({Operation::Power, {2}}, {norm}, {norm});
-  w_.session.unchecked_collective(w_.comms.norm, CollectiveKind::AllReduce, norm, norm);
+  w_.session.unchecked_collective(norm_, CollectiveKind::AllReduce, norm, norm);
   norm = {};
   w_.process.synchronize();  // the host reads it, to clip
 }
@@ -104,7 +112,7 @@ void MegatronOptimizer::create_moments() {
 }
 
 // Multi-tensor kernels: one launch for all pieces.
-void MegatronOptimizer::update() {
+void MegatronOptimizer::update_pieces() {
   const bool adam = w_.train.optimizer == Optimizer::AdamW;
   std::vector<Tensor> read, written;
   for (const Piece& piece : pieces_) {
@@ -132,12 +140,10 @@ void MegatronOptimizer::copy_to_model() {
   w_.launch(Operation::Copy, masters, values);
 }
 
-void MegatronOptimizer::step() {
-  copy_gradients();
-  reduce_gradient_norm();
+void MegatronOptimizer::update() {
   create_moments();
   if (pieces_.empty()) return;  // a shard of padding
-  update();
+  update_pieces();
   if (has_master()) copy_to_model();
 }
 
@@ -145,9 +151,25 @@ std::vector<StateTensor> MegatronOptimizer::gradients() const {
   std::vector<StateTensor> all;
   for (const Piece& piece : pieces_) {
     const Tensor& whole = piece.weight->main_gradients;
-    all.push_back(torch::state_tensor(piece.weight->parameter->name, piece.gradient(), piece.begin - whole.offset));
+    all.push_back(torch::state_tensor(name_in_model(*piece.weight->parameter, w_.first_expert()), piece.gradient(),
+                                      piece.begin - whole.offset));
   }
   return all;
+}
+
+std::vector<MegatronOptimizer> make_optimizers(Worker& w, const std::vector<ParamAndGradBuffer>& buffers) {
+  std::vector<MegatronOptimizer> made;
+  for (const ParameterGroup group : {ParameterGroup::Dense, ParameterGroup::Experts})
+    if (std::ranges::find(buffers, group, &ParamAndGradBuffer::group) != buffers.end())
+      made.emplace_back(w, buffers, group);
+  return made;
+}
+
+// core/optimizer/optimizer.py ChainedOptimizer.
+void step(std::vector<MegatronOptimizer>& optimizers) {
+  for (MegatronOptimizer& optimizer : optimizers) optimizer.copy_gradients();
+  for (MegatronOptimizer& optimizer : optimizers) optimizer.reduce_gradient_norm();
+  for (MegatronOptimizer& optimizer : optimizers) optimizer.update();
 }
 
 }  // namespace tidemark::parallel::megatron

@@ -9,16 +9,18 @@
 
 namespace tidemark::parallel::megatron {
 
-/// core/optimizer/: fp32 parameters and moments, of all parameters or of the rank's shard of each buffer.
+/// core/optimizer/: fp32 parameters and moments, of all parameters of one group or of the rank's shard of each buffer.
 class MegatronOptimizer {
  public:
-  MegatronOptimizer(Worker& worker, const std::vector<ParamAndGradBuffer>& buffers);
+  MegatronOptimizer(Worker& worker, const std::vector<ParamAndGradBuffer>& buffers, ParameterGroup group);
 
   void build();
   /// Copies of the last step's gradients go.
   void zero_gradients();
-  /// Gradient norm, then the update.
-  void step();
+  // Of a step, in this order.
+  void copy_gradients();
+  void reduce_gradient_norm();
+  void update();
   /// Of all that it updates, where the gradient is.
   [[nodiscard]] std::vector<StateTensor> gradients() const;
 
@@ -41,10 +43,8 @@ class MegatronOptimizer {
     }
   };
 
-  void copy_gradients();
-  void reduce_gradient_norm();
   void create_moments();
-  void update();
+  void update_pieces();
   void copy_to_model();
   [[nodiscard]] bool has_master() const { return w_.train.precision != DType::FP32; }
   [[nodiscard]] bool sharded() const { return w_.layout.sharding == Sharding::Zero1; }
@@ -52,7 +52,14 @@ class MegatronOptimizer {
   [[nodiscard]] LabelId label(const Piece& piece, std::string_view what) const;
 
   Worker& w_;
+  CommSlot norm_;
   std::vector<Piece> pieces_;
 };
+
+/// One for each group of parameters that there is.
+[[nodiscard]] std::vector<MegatronOptimizer> make_optimizers(Worker& worker,
+                                                             const std::vector<ParamAndGradBuffer>& buffers);
+/// Gradient norms, then the updates.
+void step(std::vector<MegatronOptimizer>& optimizers);
 
 }  // namespace tidemark::parallel::megatron

@@ -32,6 +32,8 @@ GPTModel::GPTModel(Worker& w, const Stage& stage, Parameters& parameters)
   if (!stage.head) return;
   parameters.enter(static_cast<std::int32_t>(m.layers));
   final_norm_ = make_norm(w, parameters, "final_norm");
+  for (std::int32_t further = 0; further < m.next_tokens; ++further)
+    next_tokens_.push_back(std::make_unique<NextTokenLayer>(w, parameters, further));
   output_weight_ = table(m.tied_embeddings ? "embedding.weight" : "head.weight");
 }
 
@@ -153,7 +155,8 @@ struct Softmax {
 };
 
 // The loss is the mean of all tokens' over all micro-batches (pretrain_gpt.py loss_func, forward_step_calc_loss of
-// core/pipeline_parallel/schedules.py): each token's has this gradient. fp16 training's loss scale is taken as 1.
+// core/pipeline_parallel/schedules.py): each token's has this gradient. fp16 training's loss scale is taken as 1, and
+// so is what the loss is multiplied by under context parallelism: the number of its ranks, which no update depends on.
 double gradient_of_loss(const Worker& w) {
   return 1 / static_cast<double>(w.tokens() * micro_batches_of(w.train, w.layout));
 }

@@ -11,10 +11,10 @@ namespace tidemark::parallel::megatron {
 using torch::usual_epsilon;
 using torch::with;
 
-// core/transformer/attention.py makes the output projection before the QKV projection. TransformerEngine registers a
-// fused norm's weight before the linear's own; a norm by itself is a module of the layer, which comes before attention.
-// A norm of a linear's output belongs to that linear (Megatron-Bridge models/common/te_layers.py
-// TERowParallelLinearLayerNorm).
+// core/transformer/attention.py makes core attention and the output projection before the QKV projection.
+// TransformerEngine registers a fused norm's weight before the linear's own; a norm by itself is a module of the layer,
+// which comes before attention. A norm of a linear's output belongs to that linear (Megatron-Bridge
+// models/common/te_layers.py TERowParallelLinearLayerNorm).
 SelfAttention::SelfAttention(Worker& w, Parameters& parameters, std::int32_t layer) : w_(w) {
   const std::string at = fmt::format("layers.{}.attention", layer);
   const Model& m = w.model;
@@ -22,6 +22,7 @@ SelfAttention::SelfAttention(Worker& w, Parameters& parameters, std::int32_t lay
   name_ = w.name(at);
   const bool norm_before = m.norms != NormPlacement::After, norm_after = m.norms != NormPlacement::Before;
   if (norm_before && !w.runtime.fused_norm_linear) norm_ = make_norm(w, parameters, at + ".norm");
+  if (m.attention_sinks) sinks_ = parameters.add({.name = at + ".core.sinks", .rows = m.heads, .cut = WeightCut::Rows});
   proj_ = make_linear(w, parameters, at + ".proj", m.hidden, q_width, WeightCut::Columns, GemmBias::None);
   if (m.output_bias) output_bias_ = make_output_bias(w, parameters, at + ".proj");
   if (norm_after) post_norm_ = make_norm(w, parameters, at + ".post_norm");
@@ -68,7 +69,7 @@ struct SelfAttention::Joint {
 
 SelfAttention::Joint SelfAttention::parts_of(const Tensor& mixed) const {
   const Model& m = w_.model;
-  const std::int64_t s = w_.train.sequence_length, b = w_.sizes.micro_batch, width = m.head_dim;
+  const std::int64_t s = w_.sizes.sequence, b = w_.sizes.micro_batch, width = m.head_dim;
   const std::int64_t groups = m.kv_heads / w_.sizes.tensor, of_group = m.heads / m.kv_heads;
   const Tensor grouped = sized(mixed, {s, b, groups, of_group + 2, width});
   const auto one = [&](std::int64_t place) { return sized(narrowed(grouped, 3, place, 1), {s, b, groups, width}); };
@@ -76,7 +77,7 @@ SelfAttention::Joint SelfAttention::parts_of(const Tensor& mixed) const {
 }
 
 Shape SelfAttention::by_head(std::int64_t heads) const {
-  return {w_.train.sequence_length, w_.sizes.micro_batch, heads / w_.sizes.tensor, w_.model.head_dim};
+  return {w_.sizes.sequence, w_.sizes.micro_batch, heads / w_.sizes.tensor, w_.model.head_dim};
 }
 
 Tensor SelfAttention::joined(Gradients& gradients, const Shape& shape) {

@@ -19,10 +19,14 @@ constexpr TorchHabits habits{.sums_in_place = false};
 class Training {
  public:
   explicit Training(Worker& worker, TrainingState* state = nullptr) : w_(worker), state_(state) {
-    buffers_.reserve(w_.chunks.size());
-    for (std::size_t c = 0; c < w_.chunks.size(); ++c)
-      buffers_.emplace_back(w_, w_.chunks[c], w_.chunks.size() > 1 ? fmt::format("[{}]", c) : "");
-    optimizer_.emplace(w_, buffers_);
+    buffers_.reserve(2 * w_.chunks.size());
+    for (std::size_t c = 0; c < w_.chunks.size(); ++c) {
+      const std::string suffix = w_.chunks.size() > 1 ? fmt::format("[{}]", c) : "";
+      buffers_.emplace_back(w_, w_.chunks[c], ParameterGroup::Dense, suffix);
+      ParamAndGradBuffer experts(w_, w_.chunks[c], ParameterGroup::Experts, ".experts" + suffix);
+      if (!experts.parameters().empty()) buffers_.push_back(std::move(experts));
+    }
+    optimizers_ = make_optimizers(w_, buffers_);
   }
 
   void construct() {
@@ -36,11 +40,11 @@ class Training {
       reduce("barrier", w_.comms.world);
     }
     process.mark(Phase::Construction, "build_model");
-    for (ParamAndGradBuffer& buffer : buffers_) buffer.build_model();
+    for (const Stage& chunk : w_.chunks) build_model(w_, chunk);
     process.mark(Phase::Construction, "build_buffers");
     for (ParamAndGradBuffer& buffer : buffers_) buffer.build();
     process.mark(Phase::Construction, "build_optimizer");
-    optimizer_->build();
+    for (MegatronOptimizer& optimizer : optimizers_) optimizer.build();
     for (std::size_t i = 0; i < w_.runtime.scalars.size(); ++i)
       scalars_.push_back(w_.make(process.label(fmt::format("runtime.scalar{}", i)), {w_.runtime.scalars[i].count()},
                                  DType::BOOL, Category::Workspaces));
@@ -60,23 +64,26 @@ class Training {
     (void)stage.forward(1, 0, nullptr);
   }
 
-  void train_step(std::int32_t step, std::int32_t micro_batches) {
+  void train_step(std::int32_t number, std::int32_t micro_batches) {
     torch::Process& process = w_.process;
-    process.at(step, -1);
+    process.at(number, -1);
     process.mark(Phase::OptimizerStep, "zero_gradients");
     for (ParamAndGradBuffer& buffer : buffers_) buffer.zero_gradients();
-    optimizer_->zero_gradients();
-    if (micro_batches > 0) run_passes(step, micro_batches);
+    for (MegatronOptimizer& optimizer : optimizers_) optimizer.zero_gradients();
+    if (micro_batches > 0) run_passes(number, micro_batches);
     finalize_model_gradients(w_, buffers_);
-    if (state_ != nullptr)
-      state_->push_back({StateMoment::What::Gradients, step, process.marks(), optimizer_->gradients()});
+    if (state_ != nullptr) {
+      StateMoment& moment = state_->emplace_back(StateMoment::What::Gradients, number, process.marks());
+      for (const MegatronOptimizer& optimizer : optimizers_)
+        for (StateTensor& tensor : optimizer.gradients()) moment.tensors.push_back(std::move(tensor));
+    }
     process.mark(Phase::OptimizerStep, "optimizer_step");
-    optimizer_->step();
+    step(optimizers_);
     if (w_.layout.sharding == Sharding::Zero1) {
       process.mark(Phase::Communication, "gather_parameters");
       for (ParamAndGradBuffer& buffer : buffers_) buffer.gather_parameters();
     }
-    if (state_ != nullptr) state_->push_back({StateMoment::What::Parameters, step, process.marks(), parameters()});
+    if (state_ != nullptr) state_->push_back({StateMoment::What::Parameters, number, process.marks(), parameters()});
     end_step();
   }
 
@@ -85,7 +92,7 @@ class Training {
     std::vector<StateTensor> all;
     for (const ParamAndGradBuffer& buffer : buffers_)
       for (const ParameterId id : buffer.parameters())
-        all.push_back(torch::state_tensor(w_.built[id].name, w_.weight(id).value));
+        all.push_back(torch::state_tensor(name_in_model(w_.built[id], w_.first_expert()), w_.weight(id).value));
     return all;
   }
 
@@ -119,7 +126,7 @@ class Training {
   Worker& w_;
   TrainingState* state_;
   std::vector<ParamAndGradBuffer> buffers_;
-  std::optional<MegatronOptimizer> optimizer_;
+  std::vector<MegatronOptimizer> optimizers_;
   std::vector<Tensor> scalars_;
   std::optional<Pipeline> pipeline_;
 };
@@ -157,8 +164,8 @@ class OneRank {
 
 }  // namespace
 
-Program lower_training(const LoweringInput& input, const Coordinates& place,
-                       const std::vector<std::int64_t>& micro_batches, TrainingState* state) {
+Program lower_training(const LoweringInput& input, const Coordinates& place, const StepSizes& micro_batches,
+                       TrainingState* state) {
   const Communicators comms = communicators_of(input);
   torch::Process process(comms.table, input.runtime.blas_workspace);
   {

@@ -21,6 +21,8 @@
 
 namespace tidemark::parallel::megatron {
 
+using Tensors = std::vector<Tensor>;
+
 /// What a module calls itself, and the labels of what it makes.
 class Name {
  public:
@@ -37,6 +39,9 @@ class Name {
   std::string path_;
   mutable std::vector<std::pair<const char*, LabelId>> known_;
 };
+
+/// TransformerEngine's second stream for attention of context-parallel ranks, which all layers share.
+inline constexpr StreamId attention_stream{4};
 
 /// A parameter as a rank holds it.
 struct Weight {
@@ -69,6 +74,8 @@ class Worker {
   const std::vector<Stage> chunks;  ///< of the model that the rank holds
   const Sizes sizes;
 
+  /// Of those that a layer has, the first that this rank holds.
+  [[nodiscard]] std::int64_t first_expert() const { return parallel::first_expert(model, layout, place); }
   [[nodiscard]] bool tensor_parallel() const { return sizes.tensor > 1; }
   [[nodiscard]] bool sequence_parallel() const { return sizes.sequence_parallel; }
   /// The first of this rank's rows, of those that are cut into equal parts for tensor-parallel ranks.
@@ -77,6 +84,9 @@ class Worker {
   [[nodiscard]] bool head() const { return chunks.back().head; }
   [[nodiscard]] Name name(std::string path) const { return {process, std::move(path)}; }
   void mark(Phase phase, const Name& module) const { process.mark(phase, module()); }
+
+  /// Of a step's loss, that of one micro-batch.
+  [[nodiscard]] double micro_batch_share() const { return 1.0 / static_cast<double>(micro_batches_of(train, layout)); }
 
   // Shapes of one micro-batch.
   [[nodiscard]] std::int64_t tokens() const { return sizes.tokens; }
@@ -116,6 +126,10 @@ class Worker {
   /// many there are, in `from`, of that which comes first.
   void transpose_tokens(Tensor from, const Tensor& to, std::int64_t outer) const;
 
+  /// A context-parallel rank's tokens of whole sequences, which lie along that dimension: of as many chunks as twice
+  /// the ranks, one from the beginning and the one that is as far from the end.
+  void own_tokens(const Name& name, Tensor whole, const Tensor& own, int dimension) const;
+
   // Collectives of the tensor-parallel group; nothing happens in a group of one.
   void all_reduce(const Tensor& x, Reduction reduction = Reduction::Sum) const;
   /// The input of every rank, in a tensor of that label.
@@ -141,6 +155,8 @@ class Worker {
 
   // Caches: made at first use, kept for ever.
   [[nodiscard]] BufferId linear_workspace(HostThread thread);  ///< of the layers' linears, library's or framework's
+  /// One of those that the library's grouped GEMMs take turns with.
+  [[nodiscard]] BufferId grouped_workspace(std::size_t gemm);
   /// Megatron's global memory buffer, which grows to the largest tensor that was asked for.
   [[nodiscard]] Tensor global_buffer(const Shape& sizes);
   [[nodiscard]] Tensor head_gather(Shape sizes);              ///< what the LM head gathers its input into
@@ -152,7 +168,8 @@ class Worker {
 
   std::vector<Weight> weights_;  // by ParameterId
   Tensor gemm_workspace_, global_buffer_, rotary_table_;
-  std::array<Tensor, 2> rotary_tables_;  // that the one of both is made of
+  std::array<Tensor, 4> grouped_workspaces_;  // TransformerEngine: one for each stream of its own
+  std::array<Tensor, 2> rotary_tables_;       // that the one of both is made of
   std::map<std::pair<std::int64_t, std::int64_t>, Tensor> dummy_gradients_;
 };
 

@@ -21,7 +21,7 @@ class Comparisons : public testing::Test {
   Comparisons() {
     const std::vector<std::string> ends = on_ranks(1, [this](World& world) {
       math::HostCalculator host;
-      of_one_rank_ = RankTraining(job_, {0}).run(world, host, math::Storage::Wide);
+      of_one_rank_ = RankTraining(job_, {0}, job_).run(world, host, math::Storage::Wide);
     });
     EXPECT_EQ(ends, all_well(1));
     found_ = findings_in(of_one_rank_);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -17,14 +16,13 @@ const std::string gpt2 = "n_embd = 32\nn_layer = 4\nn_head = 4\nn_inner = 48\nn_
 struct TorchCase {
   std::string name;
   int gpus = 1;
-  std::string train = {}, switches = {};
+  std::string train, switches;
   std::string model = "llama-3.1-8b";
   std::string override_keys = grouped;
   std::string precision = "fp32";
   int micro_batch = 1;
   std::string versions = "{}";
   int vocabulary = 128;
-  std::string dropout = "hidden_dropout = 0.0\nattention_dropout = 0.0";
 };
 
 MathCase job_of(const TorchCase& asked) {
@@ -39,8 +37,7 @@ MathCase job_of(const TorchCase& asked) {
               fmt::format("name = \"pytorch\"\nversions = {}\n[runtime.switches]\n{}", asked.versions, asked.switches),
           .precision = asked.precision,
           .global_batch = std::max(4, asked.gpus * asked.micro_batch),
-          .vocabulary = asked.vocabulary,
-          .dropout = asked.dropout};
+          .vocabulary = asked.vocabulary};
 }
 
 class PyTorchArithmetic : public testing::TestWithParam<TorchCase> {};
@@ -105,25 +102,6 @@ INSTANTIATE_TEST_SUITE_P(Models, PyTorchArithmetic,
                                          TorchCase{"gemma3", 2, "", "", "gemma-3-1b", window},
                                          TorchCase{"mistral_scores", 2, scores, "", "mistral-7b-v0.1", window},
                                          TorchCase{"mistral_flash", 2, flash, "", "mistral-7b-v0.1", window}),
-                         [](const auto& test) { return test.param.name; });
-
-const std::string dropped = "hidden_dropout = 0.2\nattention_dropout = 0.3";
-TorchCase with_dropout(std::string name, std::string model, std::string keys, std::string train = "") {
-  return {.name = std::move(name),
-          .gpus = 2,
-          .train = std::move(train),
-          .model = std::move(model),
-          .override_keys = std::move(keys),
-          .precision = "bf16",
-          .dropout = dropped};
-}
-
-INSTANTIATE_TEST_SUITE_P(Dropouts, PyTorchArithmetic,
-                         testing::Values(with_dropout("gpt2_drops", "gpt2", gpt2),
-                                         with_dropout("gpt2_drops_scores", "gpt2", gpt2, scores),
-                                         with_dropout("gpt2_drops_again", "gpt2", gpt2, full),
-                                         with_dropout("phi3_drops", "phi-3-mini-4k", alike),
-                                         with_dropout("mistral_drops", "mistral-7b-v0.1", window)),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace

@@ -91,6 +91,7 @@ TEST(Units, ElementTypesHaveTheirSizes) {
   EXPECT_EQ(size_of(DType::BF16), 2_B);
   EXPECT_EQ(size_of(DType::FP16), 2_B);
   EXPECT_EQ(size_of(DType::FP32), 4_B);
+  EXPECT_EQ(size_of(DType::INT32), 4_B);
   EXPECT_EQ(size_of(DType::INT64), 8_B);
   EXPECT_EQ(size_of(DType::BOOL), 1_B);
 }

@@ -25,6 +25,8 @@ std::string_view name_of(OperandSizes sizes) {
       return "pairs";
     case OperandSizes::Reduction:
       return "reduction";
+    case OperandSizes::Rows:
+      return "rows";
     case OperandSizes::Halves:
       return "halves";
     case OperandSizes::Matmul:

@@ -144,6 +144,12 @@ TEST(Verify, KernelsTakeWhatTheirOperationSays) {
   EXPECT_EQ(finding("multiply b0:bf16[2x3] b0:bf16[2] -> b0:bf16[2x3]"), "factor is [2], y [2x3]\n");
   EXPECT_EQ(finding("sum b0:bf16[2x3] -> b0:bf16[1x3]"), "");
   EXPECT_EQ(finding("sum b0:bf16[2x3] -> b0:bf16[2x2]"), "y is [2x2], x [2x3]\n");
+  EXPECT_EQ(finding("top_k(count=2,routed=1) b0:fp32[4x8] -> b0:fp32[4x2] b0:int64[4x2]"), "");
+  EXPECT_EQ(finding("top_k(count=2,routed=1) b0:fp32[4x8] -> b0:fp32[4x2] b0:int64[2x4]"),
+            "ids is [2x4], values [4x2]: not the same rows\n");
+  EXPECT_EQ(finding("token_map b0:bool[3x8] -> b0:int32[4x17]"),
+            "routing_map is [3x8], row_map [4x17]: not the same rows\n");
+  EXPECT_EQ(finding("scatter(number=1) - b0:int64[8] - -> b0:bool[1x8]"), "ids is [8], y [1x8]: not the same rows\n");
   EXPECT_EQ(finding("swiglu b0:bf16[2x6] - -> b0:bf16[2x3]"), "");
   EXPECT_EQ(finding("swiglu b0:bf16[2x6] - -> b0:bf16[2x6]"), "y is [2x6], half of x [2x3]\n");
   EXPECT_EQ(finding("matmul(scale=1) b0:bf16[2x3] b0:bf16[3x4/1x3] - b0:bf16[2x4] -> b0:bf16[2x4]"), "");

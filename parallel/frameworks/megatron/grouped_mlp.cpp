@@ -1,0 +1,107 @@
+#include <numeric>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "parallel/frameworks/megatron/moe.hpp"
+#include "sim/base/ensure.hpp"
+
+namespace tidemark::parallel::megatron {
+
+using torch::with;
+
+GroupedMlp::GroupedMlp(Worker& w, Parameters& parameters, const std::string& path)
+    : w_(w), path_(path + ".experts"), activation_(w.name(path_ + ".activation")) {
+  const Experts& experts = *w.model.experts;
+  const std::int64_t held = experts.count / w.layout.expert;
+  const std::int64_t width = gated(w.model.activation) ? 2 * experts.ffn : experts.ffn;
+  const auto make = [&](const char* which, std::int64_t rows, std::int64_t columns, WeightCut cut) {
+    Linear linear{w.name(fmt::format("{}.{}", path_, which)), {}};
+    for (std::int64_t e = 0; e < held; ++e) {
+      const std::string name = fmt::format("{}.{}.{}", path_, e, which);
+      const auto expert = static_cast<std::int32_t>(e);
+      linear.weights.push_back(
+          parameters.add({.name = name + ".weight", .rows = rows, .columns = columns, .cut = cut, .expert = expert}));
+      if (!experts.biases) continue;
+      const WeightCut of_bias = cut == WeightCut::Rows ? cut : WeightCut::None;
+      (void)parameters.add({.name = name + ".bias", .rows = rows, .cut = of_bias, .expert = expert});
+    }
+    return linear;
+  };
+  fc1_ = make("fc1", width, w.model.hidden, WeightCut::Rows);
+  fc2_ = make("fc2", w.model.hidden, experts.ffn, WeightCut::Columns);
+}
+
+namespace {
+
+// Calls work(expert, first row, rows) for each expert that has any.
+template <class Work>
+void for_each_expert(const std::vector<std::int64_t>& rows, Work work) {
+  std::int64_t first = 0;
+  for (std::size_t e = 0; e < rows.size(); ++e) {
+    if (rows[e] > 0) work(e, first, rows[e]);
+    first += rows[e];
+  }
+}
+
+}  // namespace
+
+// TransformerEngine 2.11, module/grouped_linear.py _GroupedLinear.
+Tensor GroupedMlp::linear(const Linear& linear, const Tensor& x, const std::vector<std::int64_t>& rows) {
+  w_.mark(Phase::Forward, linear.name);
+  std::vector<Tensor> inputs{x};
+  for (const Weight* weight : linear.weights) inputs.push_back(weight->value);
+  const auto node = w_.node(linear.name(), inputs);
+  Saved saved;
+  if (node) saved = w_.session.save(x);
+  Tensor out = w_.temporary(linear.name("out"), {x.size(0), linear.weights.front()->rows});
+  for_each_expert(rows, [&](std::size_t e, std::int64_t first, std::int64_t count) {
+    forward_product(w_, *linear.weights[e], nullptr, narrowed(x, 0, first, count), narrowed(out, 0, first, count),
+                    w_.grouped_workspace(e));
+  });
+  if (!node) return out;
+  node->apply = [this, &linear, rows, saved = std::move(saved)](Gradients& gradients) mutable {
+    const Tensor gradient = std::move(gradients.front());
+    Tensor input = w_.take(saved);
+    Tensor dgrad = w_.temporary(linear.name("input_gradient"), input.sizes);
+    for_each_expert(rows, [&](std::size_t e, std::int64_t first, std::int64_t count) {
+      data_gradient_product(w_, *linear.weights[e], narrowed(gradient, 0, first, count),
+                            narrowed(dgrad, 0, first, count), w_.grouped_workspace(e));
+    });
+    Gradients made(linear.weights.size() + 1);
+    made[0] = std::move(dgrad);
+    for_each_expert(rows, [&](std::size_t e, std::int64_t first, std::int64_t count) {
+      made[e + 1] = weight_gradient(w_, linear.name, *linear.weights[e], narrowed(input, 0, first, count),
+                                    narrowed(gradient, 0, first, count), w_.grouped_workspace(e));
+    });
+    return made;
+  };
+  return with(std::move(out), node);
+}
+
+// core/fusions/fused_bias_swiglu.py WeightedSwiGLUFunction.
+Tensor GroupedMlp::activation(const Tensor& x, const Tensor& probabilities) {
+  w_.mark(Phase::Forward, activation_);
+  ensure(w_.model.activation == Activation::SwiGlu, "experts have gates: readers check");
+  const auto node = w_.node(activation_(), {&x, &probabilities});
+  Saved input, weights;
+  if (node) input = w_.session.save(x), weights = w_.session.save(probabilities);
+  Tensor out = w_.temporary(activation_(), {x.size(0), x.size(1) / 2});
+  w_.launch(Operation::WeightedSwiGlu, {x, Tensor{}, probabilities}, {out});
+  if (!node) return out;
+  node->apply = [this, input = std::move(input), weights = std::move(weights)](Gradients& gradients) mutable {
+    const Tensor of = w_.take(input), by = w_.take(weights);
+    Tensor dx = w_.like(activation_("input_gradient"), of), dprobs = w_.like(activation_("probs_gradient"), by);
+    w_.launch(Operation::WeightedSwiGluBackward, {std::move(gradients.front()), of, Tensor{}, by}, {dx, dprobs});
+    return Gradients{std::move(dx), std::move(dprobs)};
+  };
+  return with(std::move(out), node);
+}
+
+Tensor GroupedMlp::operator()(const Rows& rows, const std::vector<std::int64_t>& rows_of_experts) {
+  const Tensor x = linear(fc1_, rows.tokens, rows_of_experts);
+  const Tensor active = activation(x, rows.probabilities);
+  return linear(fc2_, active, rows_of_experts);
+}
+
+}  // namespace tidemark::parallel::megatron

@@ -1,0 +1,66 @@
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "parallel/frameworks/megatron/moe.hpp"
+#include "parallel/torch/aten.hpp"
+#include "parallel/torch/indexing.hpp"
+
+namespace tidemark::parallel::megatron {
+
+MoELayer::MoELayer(Worker& w, Parameters& parameters, const std::string& path, std::int32_t layer)
+    : w_(w),
+      name_(w.name(path)),
+      norm_(make_norm(w, parameters, path + ".norm")),
+      router_(w, parameters, path),
+      dispatcher_(w, path, layer),
+      experts_(w, parameters, path) {
+  const Experts& experts = *w.model.experts;
+  if (experts.shared_ffn == 0) return;
+  // A module's own parameters come before those of modules within it.
+  if (experts.shared_gate)
+    shared_gate_ = parameters.add({.name = path + ".shared.gate.weight",
+                                   .rows = 1,
+                                   .columns = w.model.hidden,
+                                   .in_parts = GradientInParts::UnderSequenceParallelism});
+  shared_.emplace(w, parameters, path + ".shared", experts.shared_ffn, Mlp::Norms::None);
+}
+
+// shared_experts.py SharedExpertMLP.
+Tensor MoELayer::shared(const Tensor& hidden) {
+  Tensor out = (*shared_)(hidden);
+  if (shared_gate_ == nullptr) return out;
+  Session& s = w_.session;
+  w_.mark(Phase::Forward, name_);
+  const Session::Scope scope(s, name_("shared.gate"));
+  const Tensor score = torch::sigmoid(s, torch::linear(s, hidden, shared_gate_->value, {}));
+  return torch::mul(s, out, score);
+}
+
+// Tensors live as long as the variables of these functions do: in the last exchange, rows that were permuted, and that
+// came, are still there.
+Tensor MoELayer::operator()(Tensor hidden) {
+  const Tensor residual = norm(w_, norm_, std::move(hidden));
+  const auto route = [&] {
+    const Router::Choice choice = router_(residual);
+    return dispatcher_.preprocess(residual, choice);
+  };
+  const Rows permuted = route();
+  const Rows dispatched = dispatcher_.dispatch(permuted);
+  Tensor shared_out;
+  const auto compute = [&] {
+    if (shared_) shared_out = shared(residual);
+    const Rows rows = dispatcher_.postprocess(dispatched);
+    const Tensor out = experts_(rows, dispatcher_.rows_of_experts());
+    return dispatcher_.combine_preprocess(out);
+  };
+  const Tensor output = compute();
+  Tensor combined = dispatcher_.combine(output);
+  combined = dispatcher_.combine_postprocess(combined);
+  if (!shared_out.defined()) return combined;
+  w_.mark(Phase::Forward, name_);
+  const Session::Scope scope(w_.session, name_());
+  return torch::add(w_.session, combined, shared_out);
+}
+
+}  // namespace tidemark::parallel::megatron

@@ -1,0 +1,251 @@
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <utility>
+
+#include "parallel/frameworks/megatron/moe.hpp"
+#include "parallel/torch/aten.hpp"
+#include "parallel/torch/indexing.hpp"
+
+namespace tidemark::parallel::megatron {
+
+using torch::with;
+
+namespace {
+
+std::int64_t total(const std::vector<std::int64_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+}
+
+}  // namespace
+
+TokenDispatcher::TokenDispatcher(Worker& w, const std::string& path, std::int32_t layer)
+    : w_(w),
+      name_(w.name(path + ".dispatcher")),
+      path_(path + ".dispatcher"),
+      layer_(layer),
+      ranks_(w.layout.expert),
+      rank_(expert_mesh(w.layout).coordinate(rank_at(w.layout, w.place), axis::ep)),
+      tokens_(w.residual(1)[0]),
+      rows_(parallel::rows_of_experts(*w.model.experts, w.train.routing, tokens_, ranks_)) {
+  const std::int64_t held = w.model.experts->count / ranks_, sources = ranks_ * w.layout.experts_tensor();
+  for (std::int64_t e = 0; e < held; ++e)  // all who send to this rank spread their tokens alike
+    rows_of_own_.push_back(sources * rows_[static_cast<std::size_t>(rank_ * held + e)]);
+}
+
+// ---- rows in the order of experts ----------------------------------------------------------------------------------
+
+// moe_utils.py permute: by TransformerEngine's kernels, or by PyTorch's.
+Rows TokenDispatcher::permute(const Tensor& hidden, const Router::Choice& choice) {
+  Session& s = w_.session;
+  const std::int64_t rows = total(rows_), experts = w_.model.experts->count;
+  if (!fused()) {
+    Tensor map = torch::contiguous(s, swapped(choice.map, 0, 1));
+    const Tensor numbers = s.empty({tokens_}, DType::INT64, "arange");
+    s.launch({Operation::Arange, {0}}, {}, {numbers});
+    sorted_ids_ = torch::masked_select(s, expanded(sized(numbers, {1, tokens_}), {experts, tokens_}), map, rows);
+    const Tensor by_expert = torch::contiguous(s, torch::transpose(s, choice.probabilities, 0, 1));
+    Tensor probabilities = torch::masked_select(s, by_expert, map, rows);
+    return {torch::index_select(s, hidden, sorted_ids_), std::move(probabilities)};
+  }
+  // transformer_engine/pytorch/permutation.py _moe_permute_mask_map.
+  const auto node = s.node({&hidden, &choice.probabilities});
+  row_map_ = s.empty({tokens_, 2 * experts + 1}, DType::INT32, "row_id_map");
+  {
+    constexpr std::int64_t block = 1024;
+    const Tensor workspace = s.empty({experts, (tokens_ + block - 1) / block}, DType::INT32, "row_id_map_workspace");
+    s.launch(Operation::TokenMap, {choice.map}, {row_map_}, workspace);
+  }
+  Tensor tokens = s.empty({rows, hidden.size(1)}, hidden.dtype, "permuted_tokens");
+  Tensor probabilities = s.empty({rows}, choice.probabilities.dtype, "permuted_probs");
+  s.launch(Operation::PermuteRows, {hidden, row_map_, choice.probabilities}, {tokens, probabilities});
+  if (node) {
+    node->outputs = 2;
+    node->apply = [&s, saved = s.save(row_map_), sizes = hidden.sizes,
+                   all = choice.probabilities.sizes](const Gradients& g) {
+      const Tensor map = s.unpack(saved);
+      Gradients made(2);
+      made[0] = s.empty(sizes, g[0].dtype, "input_gradient");
+      if (g[1].defined()) made[1] = s.empty(all, g[1].dtype, "probs_gradient");
+      s.launch(Operation::UnpermuteRows, {g[0], map, Tensor{}, g[1]}, {made[0], made[1]});
+      return made;
+    };
+  }
+  tokens = with(std::move(tokens), node);
+  return {std::move(tokens), with(std::move(probabilities), node, 1)};
+}
+
+// token_dispatcher.py MoEAlltoAllTokenDispatcher.dispatch_preprocess.
+Rows TokenDispatcher::preprocess(const Tensor& hidden, const Router::Choice& choice) {
+  w_.mark(Phase::Forward, name_);
+  Session& s = w_.session;
+  const Session::Scope scope(s, name_());
+  probabilities_ = choice.probabilities.detached();
+  map_ = choice.map;
+  const bool pads = w_.train.routing.capacity_factor > 0 && w_.train.routing.pads_to_capacity;
+  if (!pads) {  // how many rows go where: the host waits for it
+    const Tensor counts = torch::sum(s, choice.map, 0);
+    const std::int64_t ranks = std::int64_t{ranks_} * w_.layout.experts_tensor();
+    const Tensor all = s.empty({ranks, counts.size(0)}, DType::INT64, "tokens_per_expert");
+    s.collective(w_.comms.expert_model, CollectiveKind::AllGather, counts, all);
+    w_.process.synchronize();
+  }
+  return permute(hidden, choice);
+}
+
+// moe_utils.py unpermute.
+Tensor TokenDispatcher::combine_postprocess(const Tensor& rows) {
+  w_.mark(Phase::Forward, name_);
+  Session& s = w_.session;
+  const Session::Scope scope(s, name_());
+  if (!fused()) return torch::scatter_add_rows(s, rows, sorted_ids_, tokens_);
+  const auto node = s.node({&rows});
+  Tensor tokens = s.empty({tokens_, rows.size(1)}, rows.dtype, "unpermuted_tokens");
+  s.launch(Operation::UnpermuteRows, {rows, row_map_, Tensor{}, Tensor{}}, {tokens, Tensor{}});
+  if (node)
+    node->apply = [&s, saved = s.save(row_map_), sizes = rows.sizes](const Gradients& g) {
+      const Tensor made = s.empty(sizes, g.front().dtype, "input_gradient");
+      s.launch(Operation::PermuteRows, {g.front(), s.unpack(saved), Tensor{}}, {made, Tensor{}});
+      return Gradients{made};
+    };
+  return with(std::move(tokens), node);
+}
+
+// ---- between ranks -------------------------------------------------------------------------------------------------
+
+namespace {
+
+// Rows that a rank sends to each place of its group, and receives from it.
+struct Traffic {
+  std::vector<std::int64_t> sends, receives;
+
+  [[nodiscard]] bool even() const {
+    const auto same = [&](std::int64_t rows) { return rows == sends.front(); };
+    return std::ranges::all_of(sends, same) && std::ranges::all_of(receives, same);
+  }
+  [[nodiscard]] Traffic back() const { return {receives, sends}; }
+};
+
+// core/tensor_parallel/mappings.py _AllToAll, of rows of a tensor.
+Tensor all_to_all(Worker& w, LabelId label, CommSlot comm, MatrixId matrix, const Traffic& traffic, const Tensor& x) {
+  Shape sizes = x.sizes;
+  sizes[0] = total(traffic.receives);
+  Tensor out = w.make(label, sizes, x.dtype, Category::CommEp);
+  if (traffic.even()) {
+    w.session.collective(comm, CollectiveKind::AllToAll, x, out);
+    return out;
+  }
+  const Bytes row = x.bytes() / x.size(0);
+  MatrixRow asked{matrix, {}, {}};
+  for (const std::int64_t rows : traffic.sends) asked.sends.push_back(row * rows);
+  for (const std::int64_t rows : traffic.receives) asked.receives.push_back(row * rows);
+  w.session.collective(comm, CollectiveKind::AllToAll, x, out, asked);
+  return out;
+}
+
+}  // namespace
+
+// `back`: from experts to the ranks whose tokens they are.
+Rows TokenDispatcher::exchanged(const Rows& rows, bool back) {
+  if (ranks_ == 1) return rows;
+  const std::int64_t held = w_.model.experts->count / ranks_;
+  Traffic traffic;
+  for (std::int64_t r = 0; r < ranks_; ++r) {
+    const auto of_rank = [&](std::int64_t rank) {
+      const auto first = rows_.begin() + rank * held;
+      return std::accumulate(first, first + held, std::int64_t{0});
+    };
+    traffic.sends.push_back(of_rank(r));
+    traffic.receives.push_back(of_rank(rank_));
+  }
+  if (back) traffic = traffic.back();
+  const auto over = [&](const Tensor& x, const char* label, std::int32_t which) {
+    if (!x.defined()) return Tensor{};
+    // A matrix for each layer, direction and kind of row.
+    const auto matrix = [&](bool reverse) { return MatrixId{4 * layer_ + 2 * which + (reverse ? 1 : 0)}; };
+    const auto node = w_.node(name_(), {&x});
+    Tensor out = all_to_all(w_, name_(label), w_.comms.expert, matrix(back), traffic,
+                            x.contiguous() ? x : torch::contiguous(w_.session, x));
+    if (!node) return out;
+    node->apply = [this, traffic, reversed = matrix(!back), label](Gradients& g) {
+      return Gradients{all_to_all(w_, name_(label), w_.comms.expert, reversed, traffic.back(), g.front())};
+    };
+    return with(std::move(out), node);
+  };
+  return {over(rows.tokens, "exchanged", 0), over(rows.probabilities, "exchanged_probs", 1)};
+}
+
+Rows TokenDispatcher::dispatch(const Rows& permuted) {
+  w_.mark(Phase::Forward, name_);
+  return exchanged(permuted, false);
+}
+
+Tensor TokenDispatcher::combine(const Tensor& rows) {
+  w_.mark(Phase::Forward, name_);
+  return exchanged({rows, {}}, true).tokens;
+}
+
+// ---- rows of one expert together ------------------------------------------------------------------------------------
+
+namespace {
+
+// Chunks of rows in another order: where each begins, and how many rows it has.
+struct Chunk {
+  std::int64_t from, to, rows;
+};
+
+void copy_chunks(Worker& w, const std::vector<Chunk>& chunks, const Tensor& x, const Tensor& out, bool back) {
+  std::vector<Tensor> from, to;
+  for (const Chunk& chunk : chunks) {
+    if (chunk.rows == 0) continue;
+    from.push_back(narrowed(x, 0, back ? chunk.to : chunk.from, chunk.rows));
+    to.push_back(narrowed(out, 0, back ? chunk.from : chunk.to, chunk.rows));
+  }
+  w.launch(Operation::Copy, from, to);
+}
+
+}  // namespace
+
+// moe_utils.py sort_chunks_by_idxs: what came source by source lies expert by expert, or `back`.
+Rows TokenDispatcher::sorted(const Rows& rows, bool back) {
+  const std::size_t held = rows_of_own_.size();
+  if (held == 1) return rows;
+  const std::int64_t sources = std::int64_t{ranks_} * w_.layout.experts_tensor();
+  std::vector<Chunk> chunks;  // as they came, and as they will lie
+  std::int64_t from = 0;
+  for (std::int64_t source = 0; source < sources; ++source) {
+    std::int64_t before = 0;
+    for (std::size_t e = 0; e < held; ++e) {
+      const std::int64_t each = rows_of_own_[e] / sources;
+      chunks.push_back({from, before + source * each, each});
+      from += each;
+      before += rows_of_own_[e];
+    }
+  }
+  const auto moved = [&](const Tensor& x, const char* label) {
+    if (!x.defined()) return Tensor{};
+    const auto node = w_.node(name_(), {&x});
+    Tensor out = w_.like(name_(label), x);
+    copy_chunks(w_, chunks, x, out, back);
+    if (!node) return out;
+    node->apply = [this, chunks, back, label](Gradients& g) {
+      Tensor made = w_.like(name_(label), g.front());
+      copy_chunks(w_, chunks, g.front(), made, !back);
+      return Gradients{std::move(made)};
+    };
+    return with(std::move(out), node);
+  };
+  return {moved(rows.tokens, "sorted"), moved(rows.probabilities, "sorted_probs")};
+}
+
+Rows TokenDispatcher::postprocess(Rows dispatched) {
+  w_.mark(Phase::Forward, name_);
+  return sorted(dispatched, false);
+}
+
+Tensor TokenDispatcher::combine_preprocess(Tensor rows) {
+  w_.mark(Phase::Forward, name_);
+  return sorted({std::move(rows), {}}, true).tokens;
+}
+
+}  // namespace tidemark::parallel::megatron

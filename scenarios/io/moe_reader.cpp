@@ -1,0 +1,91 @@
+#include "scenarios/io/moe_reader.hpp"
+
+#include <optional>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "scenarios/io/names.hpp"
+#include "scenarios/io/suggestion.hpp"
+
+namespace tidemark::scenarios {
+namespace {
+
+constexpr Ratio one{std::int64_t{1'000'000}}, most_times{std::int64_t{1'000'000'000}};
+
+double as_double(Ratio ratio) { return static_cast<double>(ratio.count()) / static_cast<double>(one.count()); }
+
+}  // namespace
+
+ExpertRouting read_routing(TomlReader& table) {
+  ExpertRouting routing;
+  routing.dispatcher =
+      read_name(table, "dispatcher", dispatcher_names, {"allgather", "flex"}).value_or(TokenDispatcher::AllToAll);
+  if (const std::optional<Ratio> given = table.ratio("capacity_factor", Ratio{}, most_times)) {
+    routing.capacity_factor = as_double(*given);
+    if (*given == Ratio{})
+      table.problem("capacity_factor", "capacity_factor = 0: experts would take no tokens",
+                    "leave it out, so that no token is dropped");
+  }
+  routing.pads_to_capacity = table.boolean("pad_to_capacity").value_or(false);
+  if (routing.pads_to_capacity && table.sound("capacity_factor") && routing.capacity_factor == 0)
+    table.problem("pad_to_capacity", "pad_to_capacity = true: nothing says how many tokens an expert takes",
+                  "capacity_factor = 1.0 would");
+  routing.imbalance = as_double(table.ratio("imbalance", one, most_times).value_or(one));
+  table.refuse_unknown_keys();
+  return routing;
+}
+
+ExpertHabits read_expert_habits(TomlReader& switches) {
+  static constexpr auto router_types = std::to_array<Option>({{"fp32"}, {"fp64", Modelled::NotYet}});
+  static constexpr auto balancing = std::to_array<Option>({{"aux_loss"},
+                                                           {"seq_aux_loss"},
+                                                           {"none"},
+                                                           {"sinkhorn", Modelled::NotYet},
+                                                           {"global_aux_loss", Modelled::NotYet}});
+  ExpertHabits habits;
+  habits.fused_permutation = switches.boolean("moe-permute-fusion").value_or(false);
+  habits.fp32_router = switches.option("moe-router-dtype", router_types).has_value();
+  const std::size_t kind = switches.option("moe-router-load-balancing-type", balancing).value_or(0);
+  habits.balances_sequences = kind == 1;
+  // arguments.py: the loss counts nothing unless told otherwise.
+  const std::optional<Ratio> coefficient = switches.ratio("moe-aux-loss-coeff", Ratio{}, most_times);
+  habits.balances_loads = kind != 2 && coefficient.value_or(Ratio{}) > Ratio{};
+  return habits;
+}
+
+void check_experts(const Scenario& scenario, ScenarioTables& tables) {
+  if (!tables.model_sound) return;
+  const Layout& layout = scenario.layout;
+  const std::optional<Experts>& experts = scenario.model.experts;
+  if (!experts) {
+    if (tables.moe.present()) tables.top.problem("moe", "the model has no experts", "leave the table out");
+    if (layout.expert > 1) tables.layout.problem("expert", "the model has no experts", "leave it out");
+    return;
+  }
+  if (scenario.runtime.name != "megatron")
+    tables.top.problem("model",
+                       fmt::format("{} has experts, which are modelled under Megatron only", scenario.model.name),
+                       "name = \"megatron\" in [runtime]");
+  if (layout.context > 1)
+    tables.layout.problem("context", "context parallelism of a model with experts is not modelled yet", "leave it out");
+  if (experts->count % layout.expert != 0)
+    tables.layout.problem("expert",
+                          fmt::format("expert = {} does not divide {} experts", layout.expert, experts->count));
+  if (layout.experts_tensor() > 1)
+    tables.layout.problem(layout.expert_tensor > 0 ? "expert_tensor" : "tensor",
+                          "tensor parallelism within an expert is not modelled yet", "expert_tensor = 1 would do");
+  else if (const std::int32_t ranks = layout.tensor * layout.context * layout.data; ranks % layout.expert != 0)
+    tables.layout.problem(
+        "expert", fmt::format("expert = {} does not divide tensor x context x data = {}", layout.expert, ranks));
+  if (layout.tensor > 1 && !layout.sequence_parallel)
+    tables.layout.problem("sequence_parallel", "Megatron trains experts under tensor parallelism with it only",
+                          "sequence_parallel = true");
+  const std::int64_t tokens = scenario.train.tokens() / (layout.sequence_parallel ? layout.tensor : 1);
+  if (capacity_of(*experts, scenario.train.routing, tokens) > tokens)
+    tables.moe.problem("capacity_factor", "an expert would take more tokens than there are",
+                       fmt::format("at most {:.6g} would do",
+                                   static_cast<double>(experts->count) / static_cast<double>(experts->chosen)));
+}
+
+}  // namespace tidemark::scenarios

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "scenarios/io/scenario_tables.hpp"
+#include "scenarios/io/toml_reader.hpp"
+
+namespace tidemark::scenarios {
+
+/// The table [moe]: what is stated of how tokens choose experts.
+[[nodiscard]] ExpertRouting read_routing(TomlReader& table);
+
+/// Megatron's flags that say how its experts go about it, and nothing else does.
+inline constexpr std::array<std::string_view, 4> expert_switches{
+    "moe-permute-fusion", "moe-router-dtype", "moe-router-load-balancing-type", "moe-aux-loss-coeff"};
+[[nodiscard]] ExpertHabits read_expert_habits(TomlReader& switches);
+
+/// Whether model, layout and routing go together, as far as each is sound.
+void check_experts(const Scenario& scenario, ScenarioTables& tables);
+
+}  // namespace tidemark::scenarios
