@@ -170,6 +170,9 @@ constexpr std::string_view
         "(torch/csrc/autograd/generated/Functions.cpp)",
     until_zeroed = "gradients, and buckets that hold them, live until zero_grad or the next forward pass",
     clipping = "variables of clip_grad_norm_ live until it returns (torch/nn/utils/clip_grad.py)",
+    converted =
+        "weights that autocast has converted stay until it ends, also where the region runs again "
+        "(aten/src/ATen/autocast_mode.cpp cached_cast)",
     graph = "the graph that refers to it goes with the loss (torch/utils/checkpoint.py, reentrant)",
     sorted = "aten/src/ATen/native/cuda/Embedding.cu numbers the rows to sum in tensors of its own",
     made_to_copy = "torch.tril(torch.ones(...)): the ones go when the mask is there";
@@ -194,6 +197,7 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "loss_gradient", "backward loss", "backward *", loop},
     {Kept, "position_ids", "forward embedding", "*", graph},
     {Kept, "rotary_emb.to", "backward *", "*", graph},
+    {Kept, "layers.*.to", "forward layers.*", "forward loss", converted},
     {Kept, "model.embedding_indices", "backward model", "backward model", sorted},
     {Kept, "ones", "construction build_model", "construction build_model", made_to_copy},
     // Modules and functions.
@@ -218,6 +222,7 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "rsqrt", "backward model", "backward model", unpacked},
     {Kept, "to", "backward model", "backward model", unpacked},
     {Kept, "rotary_emb.*", "backward layers.*.attention", "backward layers.*.attention", unpacked},
+    {Kept, "rotary_emb.mul_number", "backward layers.*.attention", "backward layers.*", graph},
 };
 
 }  // namespace

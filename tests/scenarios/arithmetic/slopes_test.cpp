@@ -76,6 +76,12 @@ MathCase pytorch(std::string name, std::string train = "", std::string model = "
   return made;
 }
 
+MathCase dropping(MathCase made) {
+  made.name += "_drops";
+  made.dropout = "hidden_dropout = 0.2\nattention_dropout = 0.3";
+  return made;
+}
+
 const std::string scores = "attention = \"unfused\"", flash = "attention = \"flash\"";
 const auto names = [](const auto& test) { return test.param.name; };
 
@@ -87,7 +93,8 @@ INSTANTIATE_TEST_SUITE_P(OfMegatron, Slopes,
                                          megatron("qwen2", "", "qwen2.5-7b", "num_key_value_heads = 2"),
                                          megatron("qwen3", "", "qwen3-8b"), megatron("olmo2", "", "olmo-2-7b", alike),
                                          megatron("neox", "", "pythia-6.9b", ""), megatron("gpt2", "", "gpt2", gpt2),
-                                         megatron("gemma2", "", "gemma-2-9b"), megatron("gemma3", "", "gemma-3-1b")),
+                                         megatron("gemma2", "", "gemma-2-9b"), megatron("gemma3", "", "gemma-3-1b"),
+                                         dropping(megatron("llama")), dropping(megatron("scores", scores))),
                          names);
 INSTANTIATE_TEST_SUITE_P(
     OfPyTorch, Slopes,
@@ -97,7 +104,9 @@ INSTANTIATE_TEST_SUITE_P(
                     pytorch("neox", "", "pythia-6.9b", ""), pytorch("phi3", "", "phi-3-mini-4k", alike),
                     pytorch("qwen2", "", "qwen2.5-7b", "num_key_value_heads = 2"), pytorch("qwen3", "", "qwen3-8b"),
                     pytorch("olmo2", "", "olmo-2-7b", alike), pytorch("gemma2", scores, "gemma-2-9b", window),
-                    pytorch("gemma3", "", "gemma-3-1b", window), pytorch("mistral", flash, "mistral-7b-v0.1", window)),
+                    pytorch("gemma3", "", "gemma-3-1b", window), pytorch("mistral", flash, "mistral-7b-v0.1", window),
+                    dropping(pytorch("flash", "", "gpt2", gpt2)), dropping(pytorch("scores", scores, "gpt2", gpt2)),
+                    dropping(pytorch("window", "", "mistral-7b-v0.1", window))),
     names);
 
 }  // namespace
