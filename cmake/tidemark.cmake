@@ -34,6 +34,7 @@ target_compile_options(tidemark_options INTERFACE -Wall -Wextra -Wpedantic -Wsha
                                                   $<$<CXX_COMPILER_ID:GNU>:-Wno-stringop-overflow>
                                                   $<$<CXX_COMPILER_ID:GNU>:-Wno-stringop-overread>)
 if(TIDEMARK_SANITIZE)
+  target_compile_definitions(tidemark_options INTERFACE TIDEMARK_SANITIZED)
   # g++ 12 warns falsely about std::variant and std::string once sanitizers add their branches (GCC bug 105562).
   target_compile_options(tidemark_options INTERFACE -fsanitize=${TIDEMARK_SANITIZE} -fno-sanitize-recover=all
                                                     -fno-omit-frame-pointer

@@ -109,7 +109,7 @@ class Pricer {
     const Program& program = workload_.programs[static_cast<std::size_t>(its.program)];
     OpTimes times;
     times.launch = cluster_.host.launch;
-    for (const Kernel& kernel : program.kernels) times.kernels.push_back(kernel_time(program, kernel, cluster_.device));
+    times.kernels = kernel_times(program, cluster_.device);
     std::vector<Bytes> sizes(static_cast<std::size_t>(program.buffers));
     std::vector<MemorySpace> spaces(sizes.size());
     for (const Op& op : program.ops)
@@ -128,8 +128,9 @@ class Pricer {
               [&](const Exchange& o) {
                 for (const Transfer& t : program[o.transfers]) {
                   if (t.direction != Direction::Send) continue;
-                  const auto [entry, added] = times.messages.try_emplace({o.comm, t.step, sizes[t.buffer.index()]});
-                  if (added) entry->second = message(its.first, o.comm, t.step, sizes[t.buffer.index()]);
+                  const Bytes size = t.size(sizes[t.buffer.index()]);
+                  const auto [entry, added] = times.messages.try_emplace({o.comm, t.step, size});
+                  if (added) entry->second = message(its.first, o.comm, t.step, size);
                 }
               },
               [&](const Memcpy& o) {

@@ -84,8 +84,10 @@ struct Products {
 };
 Duration attention_time(const View& q, const View& k, const View& v, bool causal, Products products,
                         const Device& device) {
-  // Of causal attention, half of the scores are masked. Each score is exponentiated once.
-  const Wide scores = static_cast<Wide>(q.sizes[0]) * q.sizes[1] * q.sizes[2] * k.sizes[1] / (causal ? 2 : 1);
+  // Of causal attention, half of a square of scores is masked, the one at the last keys. Each score is exponentiated
+  // once.
+  const Wide of_two_heads = static_cast<Wide>(q.sizes[1]) * (2 * k.sizes[1] - (causal ? q.sizes[1] : 0));
+  const Wide scores = static_cast<Wide>(q.sizes[0]) * q.sizes[2] * of_two_heads / 2;
   const OperationRate peak = peak_rate(device, q.dtype);
   const Wide width = static_cast<Wide>(products.keys) * q.sizes[3] + static_cast<Wide>(products.values) * v.sizes[3];
   const Duration arithmetic = time_of(scores * 2 * width, scaled(peak, device.efficiency.gemm));
@@ -110,6 +112,13 @@ Duration kernel_time(const Program& program, const Kernel& kernel, const Device&
     default:  // the others are bound by memory
       return time_of(traffic_of(program, kernel), device);
   }
+}
+
+std::vector<Duration> kernel_times(const Program& program, const Device& device) {
+  std::vector<Duration> times;
+  times.reserve(program.kernels.size());
+  for (const Kernel& kernel : program.kernels) times.push_back(kernel_time(program, kernel, device));
+  return times;
 }
 
 }  // namespace tidemark::kernels

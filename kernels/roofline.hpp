@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "kernels/namespace.hpp"
 #include "sim/base/time.hpp"
 #include "sim/program/program.hpp"
@@ -11,5 +13,7 @@ namespace tidemark::kernels {
 /// efficiencies are the only constants. Matrix products run in tiles, one per multiprocessor at a time, so that a last
 /// wave that is not full costs as much as a full one.
 [[nodiscard]] Duration kernel_time(const Program& program, const Kernel& kernel, const Device& device);
+/// Of all kernels of a program.
+[[nodiscard]] std::vector<Duration> kernel_times(const Program& program, const Device& device);
 
 }  // namespace tidemark::kernels

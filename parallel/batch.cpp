@@ -26,7 +26,7 @@ std::vector<Bytes> outliving_batches(const Layout& layout, const Train& train, c
   std::vector<Bytes> sizes;
   for (std::int64_t m = 0; m < micro_batches_of(train, layout); ++m)
     for (const BatchTensor& tensor : batch_tensors(train, runtime, use))
-      if (tensor.needed) sizes.push_back(tensor.size);
+      if (tensor.needed) sizes.push_back(tensor.size / layout.context);
   return sizes;
 }
 

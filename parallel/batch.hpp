@@ -26,6 +26,7 @@ struct BatchUse {
 };
 
 /// Those of one micro-batch, in the order in which they are made.
+/// They hold whole sequences: context-parallel ranks then keep their parts.
 [[nodiscard]] std::vector<BatchTensor> batch_tensors(const Train& train, const Runtime& runtime, BatchUse use);
 
 /// Tensors of the batches of one step that outlive their passes on a pipeline rank, one after the other; mostly none.

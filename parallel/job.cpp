@@ -4,10 +4,21 @@
 
 namespace tidemark::parallel {
 
+namespace {
+
+// TransformerEngine 2.11, attention/dot_product_attention/context_parallel.py: a ring of two hands its messages over
+// together, but not on Blackwell.
+MessageRoute ring_route(const LoweringInput& input) {
+  const std::int32_t ranks = input.layout.context / input.layout.by_heads();
+  return input.runtime.ring_of_two_in_batches && ranks == 2 ? MessageRoute::Group : MessageRoute::Pairs;
+}
+
+}  // namespace
+
 Communicators communicators_of(const LoweringInput& input) {
   const Model& model = input.built.model;
   return communicators(input.layout, {.tied_embeddings = model.tied_embeddings, .experts = model.experts.has_value()},
-                       input.runtime.collectives_alone ? Alone::Calls : Alone::Skips);
+                       input.runtime.collectives_alone ? Alone::Calls : Alone::Skips, ring_route(input));
 }
 
 std::int64_t micro_batches_of(const Train& train, const Layout& layout) {

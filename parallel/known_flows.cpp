@@ -222,12 +222,12 @@ constexpr KnownFlow of_pytorch[] = {
 
 }  // namespace
 
-std::span<const KnownFlow> known_flows(Framework framework) {
-  if (framework == Framework::Megatron) return of_megatron;
+std::span<const KnownFlow> known_flows(FlowsOf framework) {
+  if (framework == FlowsOf::Megatron) return of_megatron;
   return of_pytorch;
 }
 
-const KnownFlow* known_flow(const FlowFinding& finding, Framework framework) {
+const KnownFlow* known_flow(const FlowFinding& finding, FlowsOf framework) {
   for (const KnownFlow& known : known_flows(framework))
     if (is(finding, known)) return &known;
   return nullptr;

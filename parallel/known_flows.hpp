@@ -10,7 +10,7 @@
 namespace tidemark::parallel {
 
 /// Whose programs.
-enum class Framework : std::uint8_t { Megatron, PyTorch };
+enum class FlowsOf : std::uint8_t { Megatron, PyTorch };
 
 /// What a framework does that its arithmetic has no use for: a tensor, where it was written or used last, and until
 /// when nobody reads it or something holds it, as "phase label". A star stands for anything.
@@ -20,8 +20,8 @@ struct KnownFlow {
   std::string_view reason;  ///< and where its source shows it
 };
 
-[[nodiscard]] std::span<const KnownFlow> known_flows(Framework framework);
+[[nodiscard]] std::span<const KnownFlow> known_flows(FlowsOf framework);
 /// The first that the finding is one of; null: nobody knows, and the lowering is likely to be wrong.
-[[nodiscard]] const KnownFlow* known_flow(const FlowFinding& finding, Framework framework);
+[[nodiscard]] const KnownFlow* known_flow(const FlowFinding& finding, FlowsOf framework);
 
 }  // namespace tidemark::parallel

@@ -16,11 +16,17 @@ enum class MeshAxis : std::uint8_t { Tensor, Context, Expert, Data, Pipeline };
 /// What data-parallel ranks share out: nothing, or optimizer state (ZeRO stage 1, Megatron's distributed optimizer).
 enum class Sharding : std::uint8_t { None, Zero1 };
 
+/// How attention sees the whole sequence where ranks hold parts of it: keys and values go round a ring; are gathered;
+/// all-to-alls give each rank all tokens of a part of the heads; or these within small groups, and a ring over groups.
+enum class ContextKind : std::uint8_t { Ring, AllGather, AllToAll, AllToAllAndRing };
+
 /// How a model is spread over the ranks of a job. Degrees count ranks.
 struct Layout {
   std::int32_t tensor = 1;
   bool sequence_parallel = false;
   std::int32_t context = 1;
+  ContextKind context_kind = ContextKind::Ring;
+  std::int32_t context_inner = 1;  ///< with both: ranks that all-to-alls go among, next to each other
   std::int32_t expert = 1;
   std::int32_t expert_tensor = 0;  ///< of each expert; 0: as `tensor`, Megatron's default
   std::int32_t pipeline = 1;
@@ -45,6 +51,21 @@ struct Layout {
   [[nodiscard]] std::int32_t group() const { return chunk_group == 0 ? pipeline : chunk_group; }
   /// After how many micro-batches a schedule does the same with the next ones.
   [[nodiscard]] std::int32_t period() const { return traits_of(schedule).in_groups ? group() : 1; }
+  /// Ranks that hold the same parameters, and gradients of other tokens: optimizer state is cut over these.
+  [[nodiscard]] std::int32_t replicas() const { return data * context; }
+  /// Ranks among which all-to-alls give each a part of the heads.
+  [[nodiscard]] std::int32_t by_heads() const {
+    switch (context_kind) {
+      case ContextKind::Ring:
+      case ContextKind::AllGather:
+        return 1;
+      case ContextKind::AllToAll:
+        return context;
+      case ContextKind::AllToAllAndRing:
+        return context_inner;
+    }
+    return 1;
+  }
   [[nodiscard]] std::int32_t world_size() const { return tensor * context * pipeline * data; }
   [[nodiscard]] std::int32_t experts_tensor() const { return expert_tensor == 0 ? tensor : expert_tensor; }
   /// How many replicas each expert has.

@@ -3,7 +3,7 @@
 #include <optional>
 #include <vector>
 
-#include "parallel/job.hpp"
+#include "parallel/framework.hpp"
 #include "parallel/target.hpp"
 #include "parallel/training_state.hpp"
 #include "sim/program/repeats.hpp"
@@ -11,15 +11,7 @@
 
 namespace tidemark::parallel {
 
-/// Ranks that run one program: tensor-parallel ranks of a stage, for every data-parallel rank whose share of the
-/// optimizer state is cut alike. Where in the vocabulary, the sequence and the shared buffers a rank's own rows lie is
-/// said for the first of them.
-struct Role {
-  Coordinates first;  ///< of the lowest of them
-  std::vector<Rank> ranks;
-};
-
-/// Every role of the job; each rank has one.
+/// Every role of the job, as its framework has them.
 [[nodiscard]] std::vector<Role> roles(const LoweringInput& input);
 
 /// The program that the ranks of a role run: construction, then `train.steps` optimizer steps. Frees are in place,
@@ -35,23 +27,19 @@ struct Role {
 /// The same with as few micro-batches in each step as there can be: every call of the job is in it.
 [[nodiscard]] Program lower_shortest(const LoweringInput& input, const Role& role);
 
+/// The same with as few micro-batches as there can be in every step but the last. A step begins where all ranks and
+/// their streams have waited for each other, so the last one takes as long as after whole steps.
+[[nodiscard]] RepeatingProgram lower_last_step(const LoweringInput& input, const Role& role);
+
 /// The same without its passes: what happens to parameters, gradients and optimizer state. Nothing where the framework
 /// makes these as passes go. Whether passes change what it allocates is for the reader to find out.
 [[nodiscard]] std::optional<Program> lower_state(const LoweringInput& input, const Role& role);
 
 /// The whole job: one program per role.
 [[nodiscard]] Workload lower(const LoweringInput& input);
-
-/// The same job with one program per pipeline stage, that of its first role: where its other roles take as long, which
-/// is for the caller to know or to find out (`timed_like` in sim/program/timing.hpp).
-[[nodiscard]] Workload lower_stages(const LoweringInput& input);
-[[nodiscard]] RepeatingWorkload lower_stages_repeating(const LoweringInput& input);
-
-/// The same with as few micro-batches as there can be in every step but the last. A step begins where all ranks and
-/// their streams have waited for each other, so the last one takes as long as after whole steps.
-[[nodiscard]] RepeatingWorkload lower_last_step(const LoweringInput& input);
-/// Of one role.
-[[nodiscard]] RepeatingProgram lower_last_step(const LoweringInput& input, const Role& role);
+/// The same job with one program for all roles that share passes, that of the first: where the others take as long,
+/// which is for the caller to know or to find out (`timed_like` in sim/program/timing.hpp).
+[[nodiscard]] Workload lower_passes(const LoweringInput& input);
 
 /// Whether kernels that may add in another order from run to run are allowed.
 enum class Determinism : std::uint8_t { NotRequired, Required };

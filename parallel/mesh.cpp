@@ -102,10 +102,18 @@ Rank rank_at(const Layout& layout, const Coordinates& at) {
       {{axis::tp, at.tensor}, {axis::cp, at.context}, {axis::dp, at.data}, {axis::pp, at.pipeline}});
 }
 
-Communicators communicators(const Layout& layout, SharedParts model, Alone alone) {
+std::int32_t replica(const Layout& layout, const Coordinates& at) {
+  const Mesh mesh = dense_mesh(layout);
+  const bool context_first = mesh.along({axis::cp, axis::dp}).front() == mesh.along(axis::cp);
+  return context_first ? at.context + layout.context * at.data : at.data + layout.data * at.context;
+}
+
+std::int32_t attention_place(const Layout& layout, std::int32_t context) { return context / layout.by_heads(); }
+
+Communicators communicators(const Layout& layout, SharedParts model, Alone alone, MessageRoute ring) {
   const Mesh mesh = dense_mesh(layout), expert = expert_mesh(layout);
   const GroupAxis pipeline = mesh.along(axis::pp);
-  ensure(pipeline == expert.along(axis::pp), "experts cut the ranks of a stage, and of no other");
+  ensure(pipeline.size == 1 || pipeline == expert.along(axis::pp), "experts cut the ranks of a stage, and of no other");
   const GroupAxis all{mesh.size(), 1, 1};
   const StagePlacement placement = layout.placement();
   const std::int32_t first = placement.place_of(0).rank, last = placement.place_of(placement.stages() - 1).rank;
@@ -126,7 +134,8 @@ Communicators communicators(const Layout& layout, SharedParts model, Alone alone
   };
   add(made.world, "world", {all});
   add(made.tensor, "tensor", mesh.along({axis::tp}));
-  add(made.data, "data", mesh.along({axis::dp}));
+  const bool context_parallel = layout.context > 1;
+  add(made.data, "data", context_parallel ? mesh.along({axis::cp, axis::dp}) : mesh.along({axis::dp}));
   // Megatron makes a group of its own for the sharded optimizer's statistics, though it holds the same ranks as world.
   if (layout.sharding != Sharding::None) add(made.norm, "optimizer_instance", {all});
   add(made.model, "model_parallel", mesh.along({axis::tp, axis::pp}));
@@ -134,6 +143,14 @@ Communicators communicators(const Layout& layout, SharedParts model, Alone alone
   // Interleaved stages hand over by single sends and receives, which overlap with passes (overlap_p2p_comm).
   if (made.pipeline.valid() && traits_of(layout.schedule).hand_over == HandOverHabit::InStep)
     made.table[made.pipeline.index()].messages = MessageRoute::Pairs;
+  // Next to each other along the axis are the ranks that each have a part of the heads (core/parallel_state.py
+  // create_hierarchical_groups).
+  const GroupAxis context = mesh.along(axis::cp);
+  const std::int32_t inner = layout.by_heads();
+  if (inner > 1) add(made.heads, "context_heads", {{inner, context.stride, 1}});
+  if (layout.context > inner) add(made.context, "context", {{layout.context / inner, context.stride * inner, 1}});
+  if (made.context.valid() && layout.context_kind != ContextKind::AllGather)
+    made.table[made.context.index()].messages = ring;
   if (model.tied_embeddings && first != last) add(made.embedding, "embedding", {ends});
   if (model.experts) {
     add(made.tensor_context, "tensor_context", mesh.along({axis::tp, axis::cp}));

@@ -66,16 +66,22 @@ struct Coordinates {
 };
 [[nodiscard]] Coordinates coordinates(const Layout& layout, Rank rank);
 [[nodiscard]] Rank rank_at(const Layout& layout, const Coordinates& coordinates);
+/// Which of the ranks that hold the same parameters it is, in the order of their group.
+[[nodiscard]] std::int32_t replica(const Layout& layout, const Coordinates& coordinates);
+/// Ranks of a context-parallel group with equal numbers do the same in attention, on other tokens.
+[[nodiscard]] std::int32_t attention_place(const Layout& layout, std::int32_t context);
 
 /// The communicators of a job, as slots of its workload. A slot is invalid where its group would have one member and
 /// nobody makes a communicator for it.
 struct Communicators {
   CommSlot world;      ///< start-up barrier
   CommSlot tensor;     ///< activations of tensor and sequence parallelism
-  CommSlot data;       ///< gradients and parameters
+  CommSlot data;       ///< gradients and parameters, over context-parallel ranks too
   CommSlot norm;       ///< the gradient norm: all ranks with a sharded optimizer, tensor x pipeline without
   CommSlot model;      ///< what ranks that hold parts of one model agree on after each step: tensor x pipeline
   CommSlot pipeline;   ///< hand-over between stages
+  CommSlot heads;      ///< all-to-alls of context parallelism
+  CommSlot context;    ///< its ring, or what it gathers over
   CommSlot embedding;  ///< first and last stage, where they share the embedding's weight
 
   // Where the model has experts.
@@ -97,6 +103,7 @@ enum class Alone : std::uint8_t { Skips, Calls };
 struct SharedParts {
   bool tied_embeddings = false, experts = false;
 };
-[[nodiscard]] Communicators communicators(const Layout& layout, SharedParts model, Alone alone = Alone::Skips);
+[[nodiscard]] Communicators communicators(const Layout& layout, SharedParts model, Alone alone = Alone::Skips,
+                                          MessageRoute ring = MessageRoute::Pairs);
 
 }  // namespace tidemark::parallel

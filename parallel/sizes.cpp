@@ -20,7 +20,9 @@ std::int64_t Sizes::columns(const Parameter& parameter) const {
 
 Sizes sizes_of(const Model& model, const Layout& layout, const Train& train, const Runtime& runtime) {
   const std::int64_t multiple = model.vocabulary_multiple > 0 ? model.vocabulary_multiple : runtime.vocabulary_multiple;
-  return {.tokens = train.tokens(),
+  const std::int64_t sequence = train.sequence_length / layout.context;
+  return {.sequence = sequence,
+          .tokens = sequence * train.micro_batch,
           .micro_batch = train.micro_batch,
           .tensor = layout.tensor,
           .experts_tensor = layout.experts_tensor(),
@@ -62,7 +64,7 @@ std::int64_t first_expert(const Model& model, const Layout& layout, const Coordi
 }
 
 ReplicaPlace replicas_of(const Layout& layout, const Coordinates& rank, ParameterGroup group) {
-  if (group == ParameterGroup::Dense) return {rank.data, layout.data};
+  if (group == ParameterGroup::Dense) return {replica(layout, rank), layout.replicas()};
   return {expert_mesh(layout).coordinate(rank_at(layout, rank), axis::edp), layout.experts_data()};
 }
 

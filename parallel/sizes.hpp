@@ -13,10 +13,11 @@
 
 namespace tidemark::parallel {
 
-/// What a rank holds of a model's parameters, and of tokens: the one place where padding and the cuts of tensor and
-/// sequence parallelism are applied.
+/// What a rank holds of a model's parameters, and of tokens: the one place where padding and the cuts of tensor,
+/// sequence and context parallelism are applied.
 struct Sizes {
-  std::int64_t tokens = 0;  ///< of one micro-batch
+  std::int64_t sequence = 0;  ///< tokens of each sequence
+  std::int64_t tokens = 0;    ///< of one micro-batch
   std::int64_t micro_batch = 1;
   std::int64_t tensor = 1;
   std::int64_t experts_tensor = 1;  ///< within an expert
@@ -57,7 +58,7 @@ struct ReplicaPlace {
 };
 [[nodiscard]] ReplicaPlace replicas_of(const Layout& layout, const Coordinates& rank, ParameterGroup group);
 
-/// A piece of a parameter that one data-parallel rank keeps optimizer state for.
+/// A piece of a parameter that one replica keeps optimizer state for.
 struct ShardPiece {
   ParameterId parameter;
   std::int64_t elements = 0;

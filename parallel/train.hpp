@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 
 #include "parallel/expert_routing.hpp"
 #include "parallel/namespace.hpp"
@@ -26,12 +27,40 @@ enum class CrossEntropy : std::uint8_t { Unfused, Fused, TransformerEngine };
 enum class Recompute : std::uint8_t { None, Full, Selective };
 enum class RecomputeMethod : std::uint8_t { Uniform, Block };
 
+/// A module that can run again by itself, under selective recomputation.
+enum class RecomputedModule : std::uint8_t {
+  CoreAttention,  ///< attention without its projections
+  Mlp,            ///< the MLP and the norm before it
+};
+
+/// A set of them.
+class RecomputedModules {
+ public:
+  constexpr RecomputedModules() = default;
+  constexpr RecomputedModules(std::initializer_list<RecomputedModule> modules) {
+    for (const RecomputedModule module : modules) add(module);
+  }
+  constexpr void add(RecomputedModule module) { bits_ |= bit(module); }
+  [[nodiscard]] constexpr bool has(RecomputedModule module) const { return (bits_ & bit(module)) != 0; }
+  /// One for each module.
+  [[nodiscard]] constexpr std::uint32_t bits() const { return bits_; }
+  bool operator==(const RecomputedModules&) const = default;
+
+ private:
+  static constexpr std::uint32_t bit(RecomputedModule module) { return 1U << static_cast<unsigned>(module); }
+  std::uint32_t bits_ = 0;
+};
+
 struct Recomputation {
   Recompute kind = Recompute::None;
   RecomputeMethod method = RecomputeMethod::Uniform;  ///< full: groups of layers, or the first ones of a stage
   std::int32_t layers = 1;                            ///< full: of a group, or how many of a stage
-  bool core_attention = false;                        ///< selective: attention without its projections
-  bool mlp = false;                                   ///< selective: the MLP and the norm before it
+  RecomputedModules modules = {};                     ///< selective: these
+
+  /// Whether a module runs again by itself.
+  [[nodiscard]] bool selects(RecomputedModule module) const {
+    return kind == Recompute::Selective && modules.has(module);
+  }
   bool operator==(const Recomputation&) const = default;
 };
 
@@ -52,7 +81,7 @@ struct Train {
   double attention_dropout = 0;  ///< probability, of attention's weights
   std::int32_t steps = 2;        ///< optimizer steps to lower: the first differs from the second, later ones repeat it
 
-  /// Tokens of one micro-batch.
+  /// Tokens of one micro-batch, of all context-parallel ranks together.
   [[nodiscard]] std::int64_t tokens() const { return sequence_length * micro_batch; }
   bool operator==(const Train&) const = default;
 };

@@ -17,7 +17,7 @@ std::string place(const FlowPlace& its) { return fmt::format("{} ({})", its.labe
 
 }  // namespace
 
-std::vector<FlowNote> flow_check(const Workload& workload, Framework framework) {
+std::vector<FlowNote> flow_check(const Workload& workload, FlowsOf framework) {
   std::vector<FlowNote> notes;
   for (std::size_t p = 0; p < workload.programs.size(); ++p) {
     const auto rank = std::ranges::find(workload.program_of_rank, static_cast<std::int32_t>(p));
@@ -37,7 +37,7 @@ std::vector<FlowNote> flow_check(const Workload& workload, Framework framework) 
   return notes;
 }
 
-Framework framework_of(const Runtime& runtime) { return runtime.eager ? Framework::PyTorch : Framework::Megatron; }
+FlowsOf flows_of(const Runtime& runtime) { return runtime.eager ? FlowsOf::PyTorch : FlowsOf::Megatron; }
 
 std::string text(const FlowNote& note) {
   const FlowFinding& f = note.finding;

@@ -17,8 +17,8 @@ struct FlowNote {
 };
 
 /// In the order of ranks and ops.
-[[nodiscard]] std::vector<FlowNote> flow_check(const Workload& workload, Framework framework);
-[[nodiscard]] Framework framework_of(const Runtime& runtime);
+[[nodiscard]] std::vector<FlowNote> flow_check(const Workload& workload, FlowsOf framework);
+[[nodiscard]] FlowsOf flows_of(const Runtime& runtime);
 
 /// "rank 0, layers.*.mlp.norm.rstd: …", one line of one that nobody knows.
 [[nodiscard]] std::string text(const FlowNote& note);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "kernels/price_time.hpp"
+#include "parallel/runtime/runtimes.hpp"
 #include "scenarios/internal_error.hpp"
 #include "scenarios/io/allocator_conf.hpp"
 #include "scenarios/io/input_error.hpp"
@@ -121,18 +122,20 @@ NcclSettings nccl_settings(const RuntimeChoice& runtime) {
   return settings;
 }
 
-JobOutline::JobOutline(const Scenario& asked)
+JobOutline::JobOutline(const Scenario& asked, Steps whole)
     : scenario(settled(asked)),
       runtime(runtime_of(scenario)),
       built(build_model(scenario.model, model_options_of(scenario))),
       roles(parallel::roles(lowering())) {
-  TimingClasses classes = timing_classes(roles, lower_role_of(lowering()));
-  role_of_program = std::move(classes.first_role);
-  outline = {std::move(classes.programs), std::vector<std::int32_t>(static_cast<std::size_t>(scenario.gpus)),
-             communicators_of(lowering()).table};
-  for (std::size_t r = 0; r < roles.size(); ++r)
-    for (const Rank rank : roles[r].ranks)
-      outline.program_of_rank[rank.index()] = static_cast<std::int32_t>(classes.of_role[r]);
+  const LoweringInput input = lowering();
+  TimingClasses classes =
+      timing_classes(input, roles,
+                     {[&](const Role& role) {
+                        return whole == Steps::All ? lower_repeating(input, role) : lower_last_step(input, role);
+                      },
+                      [&](const Role& role) { return lower_shortest(input, role); }});
+  outline = std::move(classes.workload);
+  role_of_program = std::move(classes.role_of_program);
   require_sound(scenario.name, verify(shortened(outline)));
   const Workload calls = calls_of(outline);
   prices = price(calls, scenario.cluster, nccl_settings(scenario.runtime));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,7 +20,10 @@ namespace tidemark::scenarios {
 /// What a scenario becomes before anything is simulated: every value of the flow, in order. Throws InternalError where
 /// its programs are not sound.
 struct JobOutline {
-  explicit JobOutline(const Scenario& scenario);
+  /// Steps before the last may be as short as there can be, where only the last one matters.
+  enum class Steps : std::uint8_t { All, Last };
+
+  explicit JobOutline(const Scenario& scenario, Steps whole = Steps::All);
 
   Scenario scenario;  ///< its attention kernel settled
   Runtime runtime;

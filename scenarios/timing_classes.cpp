@@ -1,6 +1,6 @@
 #include "scenarios/timing_classes.hpp"
 
-#include <algorithm>
+#include <cstdint>
 #include <numeric>
 #include <utility>
 
@@ -10,14 +10,10 @@
 
 namespace tidemark::scenarios {
 
-LowerRole lower_role_of(const LoweringInput& input) {
-  return {[input](const Role& role) { return lower_repeating(input, role); },
-          [input](const Role& role) { return lower_shortest(input, role); }};
-}
-
-TimingClasses timing_classes(const std::vector<Role>& roles, const LowerRole& lower) {
+TimingClasses timing_classes(const LoweringInput& input, const std::vector<Role>& roles, const LowerRole& lower) {
   TimingClasses found;
-  found.of_role.resize(roles.size());
+  found.workload.communicators = communicators_of(input).table;
+  found.workload.program_of_rank.resize(static_cast<std::size_t>(input.layout.world_size()));
   std::vector<std::size_t> left(roles.size());
   std::iota(left.begin(), left.end(), std::size_t{0});
   while (!left.empty()) {
@@ -34,17 +30,20 @@ TimingClasses timing_classes(const std::vector<Role>& roles, const LowerRole& lo
     }
     std::vector<std::size_t> others;
     for (std::size_t i = 0; i < left.size(); ++i) {
-      if (alike[i] != 0)
-        found.of_role[left[i]] = found.first_role.size();
-      else
+      if (alike[i] == 0) {
         others.push_back(left[i]);
+        continue;
+      }
+      for (const Rank rank : roles[left[i]].ranks)
+        found.workload.program_of_rank[rank.index()] = static_cast<std::int32_t>(found.role_of_program.size());
     }
-    found.first_role.push_back(first);
+    found.role_of_program.push_back(first);
     left = std::move(others);
   }
-  found.programs.resize(found.first_role.size());
-  oneapi::tbb::parallel_for(std::size_t{0}, found.programs.size(),
-                            [&](std::size_t c) { found.programs[c] = lower.whole(roles[found.first_role[c]]); });
+  found.workload.programs.resize(found.role_of_program.size());
+  oneapi::tbb::parallel_for(std::size_t{0}, found.workload.programs.size(), [&](std::size_t p) {
+    found.workload.programs[p] = lower.whole(roles[found.role_of_program[p]]);
+  });
   return found;
 }
 

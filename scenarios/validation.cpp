@@ -182,7 +182,7 @@ Validation validate(const Scenario& scenario, World& world, const ValidateOption
   const Job job(scenario);
   const Workload workload = lower(job.lowering());
   Validation answer{job.scenario, options, run_and_compare(workload, world, options), false, {}, {}, {}};
-  if (world.rank().value == 0) answer.flow = flow_check(workload, framework_of(job.runtime));
+  if (world.rank().value == 0) answer.flow = flow_check(workload, flows_of(job.runtime));
   const auto here = std::count_if(answer.ranks.begin(), answer.ranks.end(),
                                   [](const RankAgreement& rank) { return rank.host == host_name(); });
   answer.oversubscribed = here > static_cast<std::ptrdiff_t>(std::thread::hardware_concurrency());

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "parallel/runtime/releases.hpp"
+#include "parallel/runtime/runtimes.hpp"
 #include "scenarios/io/version_text.hpp"
 
 namespace tidemark::scenarios {

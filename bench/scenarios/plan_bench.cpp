@@ -120,10 +120,9 @@ void allocator_exact(benchmark::State& state) {
 
 void clock(benchmark::State& state) {
   const Scenario scenario = one_layout();
-  SharedModels models;
   for (auto _ : state) {
     Figures figures;
-    add_exact_time(scenario, models, figures);
+    add_exact_time(scenario, figures);
     benchmark::DoNotOptimize(figures);
   }
   state.SetItemsProcessed(state.iterations());

@@ -82,7 +82,7 @@ struct Programs {
   explicit Programs(const Scenario& scenario)
       : runtime(runtime_of(scenario)),
         built(build_model(scenario.model, model_options_of(scenario))),
-        workload(lower_stages({built, scenario.layout, scenario.train, runtime})) {}
+        workload(lower_passes({built, scenario.layout, scenario.train, runtime})) {}
 
   Runtime runtime;
   BuiltModel built;

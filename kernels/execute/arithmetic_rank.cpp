@@ -238,10 +238,12 @@ void ArithmeticRank::collective(const Collective& o) {
 void ArithmeticRank::exchange(const Exchange& o) {
   const Group& group = groups_[o.comm.index()];
   std::vector<Message> messages;
-  for (const Transfer& t : program_[o.transfers])
+  for (const Transfer& t : program_[o.transfers]) {
+    const Bytes size = t.size(held_[t.buffer.index()].size);
     messages.push_back(
-        {t.direction, group.at(group.me + t.step), group.tag, memory(t.buffer), spread(held_[t.buffer.index()].size)});
-  world_.exchange(messages, "a message between stages");
+        {t.direction, group.at(group.me + t.step), group.tag, memory(t.buffer, size * t.part), spread(size)});
+  }
+  world_.exchange(messages, "a message between ranks");
 }
 
 }  // namespace tidemark::execute

@@ -26,9 +26,8 @@ struct Writing {
 
 /// One side of an exchange, its peer named.
 struct Delivery {
-  Direction direction = Direction::Send;
+  Transfer transfer;
   Rank peer;
-  BufferId buffer;
 };
 
 /// How a back end speaks of what is wrong.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/execute/namespace.hpp"
+#include "sim/program/program.hpp"
 
 // What a payload should hold. A kernel leaves a stamp in every page of its outputs, in every word where they are small:
 // numbers that grow evenly from word to word, from a base of their own. Collectives cut, move and add them, so that
@@ -41,5 +42,9 @@ void append(Content& out, const Content& source, std::int64_t from, std::int64_t
 
 /// A member's part of what `n` of them share: an even cut, at whole pages where parts are that large.
 [[nodiscard]] std::int64_t shard_words(std::int64_t words, std::int64_t n);
+/// Of a payload of so many words, the part that a message is.
+[[nodiscard]] inline std::int64_t part_words(std::int64_t words, const Transfer& message) {
+  return message.parts == 1 ? words : shard_words(words, message.parts);
+}
 
 }  // namespace tidemark::execute

@@ -301,13 +301,14 @@ void CudaBackend::exchange(StreamId on, CommSlot slot, const Group& group, std::
   const ncclComm_t communicator = communicators_[slot.index()];
   check_nccl(ncclGroupStart(), doing.c_str());
   for (const Delivery& delivery : deliveries) {
-    const CudaMemory::Held& held = memory_[delivery.buffer];
-    const auto count = static_cast<std::size_t>(held.count);
+    const Transfer& t = delivery.transfer;
+    const CudaMemory::Held& held = memory_[t.buffer];
+    const auto count = static_cast<std::size_t>(part_words(held.count, t));
+    std::uint64_t* const words = held.words + count * static_cast<std::size_t>(t.part);
     const auto peer =
         static_cast<int>(std::find(group.members.begin(), group.members.end(), delivery.peer) - group.members.begin());
-    check_nccl(delivery.direction == Direction::Send
-                   ? ncclSend(held.words, count, ncclUint64, peer, communicator, stream(on))
-                   : ncclRecv(held.words, count, ncclUint64, peer, communicator, stream(on)),
+    check_nccl(t.direction == Direction::Send ? ncclSend(words, count, ncclUint64, peer, communicator, stream(on))
+                                              : ncclRecv(words, count, ncclUint64, peer, communicator, stream(on)),
                doing.c_str());
   }
   check_nccl(ncclGroupEnd(), doing.c_str());

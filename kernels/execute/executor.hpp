@@ -144,7 +144,7 @@ class Executor {
     std::vector<Delivery> deliveries;
     std::vector<BufferId> received;
     for (const Transfer& t : program_[o.transfers]) {
-      deliveries.push_back({t.direction, its.at(its.me + t.step), t.buffer});
+      deliveries.push_back({t, its.at(its.me + t.step)});
       if (t.direction == Direction::Send)
         read(t.buffer);
       else

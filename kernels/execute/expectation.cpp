@@ -54,7 +54,7 @@ Expectation::Facts Expectation::facts_of(const Program& program) const {
                      const std::int32_t size = group_size(workload_.communicators[o.comm.index()]);
                      for (const Transfer& t : program[o.transfers]) {
                        auto& side = t.direction == Direction::Send ? facts.sends : facts.receives;
-                       side[{o.comm, round_the_group(t.step, size)}].push_back({i, t.buffer});
+                       side[{o.comm, round_the_group(t.step, size)}].push_back({i, t});
                        if (t.direction == Direction::Receive) last[t.buffer.index()] = now;
                      }
                    },
@@ -168,13 +168,19 @@ Content Expectation::received(Rank rank, std::size_t op, const Exchange& exchang
   for (const auto& [way, calls] : facts(rank).receives) {
     if (way.first != exchange.comm) continue;
     const auto turn = std::find_if(calls.begin(), calls.end(),
-                                   [&](const Call& call) { return call.op == op && call.buffer == buffer; });
+                                   [&](const Call& call) { return call.op == op && call.transfer.buffer == buffer; });
     if (turn == calls.end()) continue;
     const Rank sender = group_neighbour(communicator, rank, way.second);
     const std::vector<Call>& sent = facts(sender).sends.at({exchange.comm, round_the_group(-way.second, size)});
     const Call& its = sent[static_cast<std::size_t>(turn - calls.begin())];
+    const Transfer &out = its.transfer, &in = turn->transfer;
+    const std::int64_t end = words(rank, buffer), length = part_words(end, in);
+    const std::int64_t from = part_words(words(sender, out.buffer), out) * out.part, at = length * in.part;
     Content found;
-    append(found, before(sender, its.op, its.buffer), 0, words(rank, buffer), 0);
+    const Content kept = length < end ? before(rank, op, buffer) : Content{};
+    append(found, kept, 0, at, 0);
+    append(found, before(sender, its.op, out.buffer), from, from + length, at);
+    append(found, kept, at + length, end, at + length);
     return found;
   }
   ensure(false, "a buffer that an exchange wrote was received");

@@ -41,7 +41,7 @@ class Expectation {
   // One side of a message, or a member's part in a collective.
   struct Call {
     std::size_t op = 0;
-    BufferId buffer;  // sent, or read
+    Transfer transfer;
   };
   // What is known of one program, whichever rank runs it.
   struct Facts {

@@ -71,8 +71,11 @@ void HostBackend::exchange(StreamId, CommSlot, const Group& group, std::span<con
                            const std::string& doing) {
   std::vector<Message> messages;
   for (const Delivery& delivery : deliveries) {
-    const std::span<std::uint64_t> words = memory_.words(delivery.buffer);
-    messages.push_back({delivery.direction, delivery.peer, group.tag, words.data(), words.size_bytes()});
+    const Transfer& t = delivery.transfer;
+    const std::span<std::uint64_t> all = memory_.words(t.buffer);
+    const auto length = static_cast<std::size_t>(part_words(std::ssize(all), t));
+    const std::span<std::uint64_t> words = all.subspan(length * static_cast<std::size_t>(t.part), length);
+    messages.push_back({t.direction, delivery.peer, group.tag, words.data(), words.size_bytes()});
   }
   world_.exchange(messages, doing);
 }

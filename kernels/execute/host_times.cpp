@@ -227,9 +227,10 @@ TimePrices prices_of(const std::vector<HostProgram>& programs, const Workload& w
               ring_time(call->kind, n, largest_pages(workload, program.out, *call, its.first, scale), rates);
       }
       if (const auto* exchange = std::get_if<Exchange>(&op)) {
-        for (const Transfer& t : program.out[exchange->transfers])
-          times.messages[{exchange->comm, t.step, sizes[t.buffer.index()]}] = {
-              rates.message + scale.units(sizes[t.buffer.index()]) * rates.move_page, {}};
+        for (const Transfer& t : program.out[exchange->transfers]) {
+          const Bytes size = t.size(sizes[t.buffer.index()]);
+          times.messages[{exchange->comm, t.step, size}] = {rates.message + scale.units(size) * rates.move_page, {}};
+        }
       }
     }
   }

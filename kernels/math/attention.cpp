@@ -54,16 +54,17 @@ struct Scores {
       bias = its.read(bias_input, {shape.batches, shape.heads, shape.queries, shape.keys});
   }
 
-  // Minus infinity for keys that come after the query, where attention is causal, and for those before its window.
+  // Minus infinity for keys that come after the query, where attention is causal, and for those before its window; the
+  // last query has the last key's place.
   void compute(std::int64_t batch, std::int64_t head) {
     begin = (batch * shape.heads + head) * values.count;
     call.engine.multiply(scale(), queries(batch, head), keys(batch, head).turned(), 0, values.first, shape.keys);
     const auto causal = static_cast<std::int64_t>(call.attributes[1]);
-    const std::int64_t width = shape.keys, first = begin;
+    const std::int64_t width = shape.keys, first = begin, ahead = shape.keys - shape.queries;
     const Values<Real> scores = values, added = bias;
     call.each(scores.count, [=] TIDEMARK_EVERYWHERE(std::int64_t i) {
       if (added.there()) scores[i] += added[first + i];
-      const std::int64_t query = i / width, key = i % width;
+      const std::int64_t query = i / width + ahead, key = i % width;
       const bool unseen = (causal > 0 && key > query) || (causal > 1 && key <= query - causal);
       if (unseen) scores[i] = -std::numeric_limits<Real>::infinity();
     });

@@ -1,6 +1,5 @@
 #include "kernels/math/blas.hpp"
 
-#include <algorithm>
 #include <limits>
 
 #include <cblas.h>
@@ -16,11 +15,6 @@ blasint number(std::int64_t n) {
 }
 
 template <class Real>
-blasint distance(const Matrix<Real>& m) {
-  return number(distance_of(m));
-}
-
-template <class Real>
 CBLAS_TRANSPOSE lies(const Matrix<Real>& m) {
   return m.transposed ? CblasTrans : CblasNoTrans;
 }
@@ -31,15 +25,16 @@ template <class Real>
 void multiply(double scale, const Matrix<Real>& a, const Matrix<Real>& b, double kept, Real* c, std::int64_t apart) {
   static const bool alone = (openblas_set_num_threads(1), true);
   sim::ensure(alone && a.columns == b.rows, "matrices have a product");
-  const blasint m = number(a.rows), n = number(b.columns), k = number(a.columns);
-  const blasint c_apart = number(std::max({apart, b.columns, std::int64_t{1}}));
-  if (m == 0 || n == 0) return;
+  if (a.rows == 0 || b.columns == 0) return;
+  const ByColumns<Real> p(a, b, apart);
+  const auto gemm = [&](auto call, Real by, Real keep) {
+    call(CblasColMajor, lies(p.first), lies(p.second), number(p.m), number(p.n), number(p.k), by, p.first.first,
+         number(p.first.apart), p.second.first, number(p.second.apart), keep, c, number(p.apart));
+  };
   if constexpr (sizeof(Real) == sizeof(float))
-    cblas_sgemm(CblasRowMajor, lies(a), lies(b), m, n, k, static_cast<float>(scale), a.first, distance(a), b.first,
-                distance(b), static_cast<float>(kept), c, c_apart);
+    gemm(cblas_sgemm, static_cast<float>(scale), static_cast<float>(kept));
   else
-    cblas_dgemm(CblasRowMajor, lies(a), lies(b), m, n, k, scale, a.first, distance(a), b.first, distance(b), kept, c,
-                c_apart);
+    gemm(cblas_dgemm, scale, kept);
 }
 
 template void multiply(double, const Matrix<float>&, const Matrix<float>&, double, float*, std::int64_t);

@@ -18,11 +18,19 @@ struct Matrix {
   [[nodiscard]] Matrix turned() const { return {first, columns, rows, apart, !transposed}; }
 };
 
-/// `apart` as BLAS wants to hear it: of rows or columns that do not lie apart from anything, too.
+/// A product as libraries are asked for it that count columns where we count rows: to them each matrix is its
+/// transpose, and c' = b' a'. Of rows or columns that do not lie apart from anything they still want to hear a
+/// distance.
 template <class Real>
-std::int64_t distance_of(const Matrix<Real>& m) {
-  return std::max({m.apart, m.transposed ? m.rows : m.columns, std::int64_t{1}});
-}
+struct ByColumns {
+  ByColumns(const Matrix<Real>& a, const Matrix<Real>& b, std::int64_t c_apart)
+      : first(b), second(a), m(b.columns), n(a.rows), k(a.columns), apart(std::max({c_apart, m, std::int64_t{1}})) {
+    for (Matrix<Real>* x : {&first, &second})
+      x->apart = std::max({x->apart, x->transposed ? x->rows : x->columns, std::int64_t{1}});
+  }
+  Matrix<Real> first, second;
+  std::int64_t m, n, k, apart;
+};
 
 /// c = scale * a b + kept * c, of whose rows each is so far from the next. By OpenBLAS, on this thread alone: ranks
 /// share the machine's cores.

@@ -1,6 +1,5 @@
+#include <string>
 #include <vector>
-
-#include <fmt/format.h>
 
 #include "kernels/math/engine.hpp"
 #include "kernels/math/families.hpp"
@@ -87,7 +86,8 @@ Values<std::int64_t> selected(const Call& c, std::size_t mask, const Shape& size
   for (std::size_t i = 0; i < all.size(); ++i)
     if (all[i] != 0) places.push_back(static_cast<std::int64_t>(i));
   if (static_cast<std::int64_t>(places.size()) != count)
-    throw WrongIndex(fmt::format("a mask selects {}, where there is room for {}", places.size(), count));
+    throw WrongIndex("a mask selects " + std::to_string(places.size()) + ", where there is room for " +
+                     std::to_string(count));
   return c.brought(places);
 }
 

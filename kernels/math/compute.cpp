@@ -53,6 +53,10 @@ void run(Operation operation, const Call& c) {
       return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return Real(x > 0) - Real(x < 0); });
     case Operation::Maximum:
       return map(c, [=] TIDEMARK_EVERYWHERE(Real x, Real other) { return larger(x, other); });
+    case Operation::LogAddExp:
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x, Real other) { return log_add_exp(x, other); });
+    case Operation::SoftmaxCorrection:
+      return softmax_correction(c);
     case Operation::Clamp:
       return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return x > number ? number : x; });
     case Operation::Equals:

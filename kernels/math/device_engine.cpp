@@ -66,22 +66,20 @@ void DeviceEngine::fill(std::byte* memory, std::byte content, std::size_t bytes)
 
 void DeviceEngine::finish() { check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
 
-// cuBLAS counts columns where we count rows: to it each matrix is its transpose, and c' = b' a'.
 template <class Real>
 void DeviceEngine::multiply(double scale, const Matrix<Real>& a, const Matrix<Real>& b, double kept, Real* c,
                             std::int64_t apart) {
-  const std::int64_t m = a.rows, n = b.columns, k = a.columns;
-  if (m == 0 || n == 0) return;
-  const std::int64_t a_apart = distance_of(a), b_apart = distance_of(b), c_apart = std::max(apart, n);
-  const Real by = static_cast<Real>(scale), keep = static_cast<Real>(kept);
+  if (a.rows == 0 || b.columns == 0) return;
+  const ByColumns<Real> p(a, b, apart);
+  const auto gemm = [&](auto call, Real by, Real keep) {
+    check_cublas(call(blas_, lies(p.first), lies(p.second), p.m, p.n, p.k, &by, p.first.first, p.first.apart,
+                      p.second.first, p.second.apart, &keep, c, p.apart),
+                 "a product of cuBLAS");
+  };
   if constexpr (sizeof(Real) == sizeof(float))
-    check_cublas(
-        cublasSgemm_64(blas_, lies(b), lies(a), n, m, k, &by, b.first, b_apart, a.first, a_apart, &keep, c, c_apart),
-        "cublasSgemm");
+    gemm(cublasSgemm_64, static_cast<float>(scale), static_cast<float>(kept));
   else
-    check_cublas(
-        cublasDgemm_64(blas_, lies(b), lies(a), n, m, k, &by, b.first, b_apart, a.first, a_apart, &keep, c, c_apart),
-        "cublasDgemm");
+    gemm(cublasDgemm_64, scale, kept);
 }
 
 template void DeviceEngine::multiply(double, const Matrix<float>&, const Matrix<float>&, double, float*, std::int64_t);

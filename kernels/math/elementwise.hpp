@@ -48,6 +48,22 @@ void add(const Call& c) {
   c.write(0, y);
 }
 
+/// log(e^x + e^other).
+template <class Real>
+TIDEMARK_EVERYWHERE Real log_add_exp(Real x, Real other) {
+  return larger(x, other) + std::log1p(std::exp(x > other ? other - x : x - other));
+}
+
+/// x e^(lse of x - lse), and what is added.
+template <class Call>
+void softmax_correction(const Call& c) {
+  using Real = typename Call::Real;
+  const Shape& sizes = c.sizes_out(0);
+  const Values<Real> y = c.read(0, sizes), of_x = c.read(1, sizes), lse = c.read(2, sizes), added = c.read(3, sizes);
+  c.each(y.count, [=] TIDEMARK_EVERYWHERE(std::int64_t i) { y[i] = added[i] + y[i] * std::exp(of_x[i] - lse[i]); });
+  c.write(0, y);
+}
+
 /// Converts and broadcasts; int64 stays exact.
 template <class Call>
 void copy(const Call& c) {

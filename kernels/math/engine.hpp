@@ -5,7 +5,7 @@
 #include "kernels/math/call.hpp"
 
 // The kernels are compiled once for each engine: by g++ for the host's, by nvcc for a GPU's, and for one that tests
-// bring, which forgives no more than a GPU.
+// bring, which forgives no more than a GPU. nvcc takes C++20, but not fmt, nor std::ranges over std::vector<bool>.
 
 #ifndef TIDEMARK_MATH_ENGINE
 #define TIDEMARK_MATH_ENGINE tidemark::math::HostEngine

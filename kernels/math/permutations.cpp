@@ -1,7 +1,6 @@
 #include <algorithm>
+#include <string>
 #include <vector>
-
-#include <fmt/format.h>
 
 #include "kernels/math/engine.hpp"
 #include "kernels/math/families.hpp"
@@ -19,13 +18,14 @@ class RowCheck {
   void name(std::int64_t row) {
     const auto rows = static_cast<std::int64_t>(named_.size());
     if (row < 0 || row >= rows) report_index(row, rows, "row");
-    if (named_[static_cast<std::size_t>(row)]) throw WrongIndex(fmt::format("row {} is named twice", row));
+    if (named_[static_cast<std::size_t>(row)]) throw WrongIndex("row " + std::to_string(row) + " is named twice");
     named_[static_cast<std::size_t>(row)] = true;
   }
   void over() const {
-    const auto said = std::ranges::count(named_, true);
+    const auto said = std::count(named_.begin(), named_.end(), true);
     if (said != static_cast<std::int64_t>(named_.size()))
-      throw WrongIndex(fmt::format("a map names {} rows, where there are {}", said, named_.size()));
+      throw WrongIndex("a map names " + std::to_string(said) + " rows, where there are " +
+                       std::to_string(named_.size()));
   }
 
  private:

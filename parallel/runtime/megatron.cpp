@@ -1,8 +1,8 @@
 #include <charconv>
 
+#include "parallel/frameworks/megatron/training.hpp"
 #include "parallel/runtime/releases.hpp"
 #include "parallel/runtime/runtime.hpp"
-#include "sim/base/ensure.hpp"
 
 // What Megatron-LM core 0.14 (commit 23e00ed0) and TransformerEngine 2.11 (commit c188b533) do, read in their sources.
 // The places named here were looked up in the other releases of megatron_releases(), too: docs/versions.md.
@@ -52,7 +52,7 @@ std::span<const KnownReleases> megatron_releases() {
 
 Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settings, const Target& target) {
   Runtime runtime;
-  runtime.name = "megatron";
+  runtime.framework = &megatron::framework;
   runtime.vocabulary_multiple = 128;  // --make-vocab-size-divisible-by
   // core/distributed/param_and_grad_buffer.py: parameters start at multiples of 64 elements (128 bytes of bf16), and a
   // bucket ends at a multiple of 128 elements for each data-parallel rank.
@@ -81,6 +81,8 @@ Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settin
   runtime.collectives_alone = true;  // training/utils.py get_batch_on_this_tp_rank, training.py: no look at sizes
   runtime.agrees_after_steps = versions.megatron >= Version{0, 11};  // training.py train_step
   runtime.deallocates_outputs = true;  // core/pipeline_parallel/schedules.py deallocate_output_tensor
+  // TransformerEngine attention/dot_product_attention/context_parallel.py: batch_p2p_comm.
+  runtime.ring_of_two_in_batches = target.compute_capability < 100;
   // flash-attention csrc/flash_attn/flash_api.cpp mha_bwd: nsplits.
   if (settings.deterministic) runtime.query_gradients_fill = target.multiprocessors;
   // TransformerEngine cpp_extensions/gemm.py get_cublas_workspace_size_bytes.
@@ -103,17 +105,6 @@ Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settin
   // memory is known to the byte.
   runtime.scalars = std::vector<Bytes>(7, 512_B);
   return runtime;
-}
-
-std::span<const KnownReleases> known_releases(const std::string& runtime) {
-  return runtime == "pytorch" ? pytorch_releases() : megatron_releases();
-}
-
-Runtime runtime_named(const std::string& name, const Versions& versions, const RuntimeSettings& settings,
-                      const Target& target) {
-  if (name == "pytorch") return pytorch_runtime(versions, settings, target);
-  ensure(name == "megatron", "the scenario reader lets only modelled runtimes through");
-  return megatron_runtime(versions, settings, target);
 }
 
 }  // namespace tidemark::parallel

@@ -1,3 +1,4 @@
+#include "parallel/frameworks/pytorch/training.hpp"
 #include "parallel/runtime/releases.hpp"
 #include "parallel/runtime/runtime.hpp"
 
@@ -82,7 +83,7 @@ Runtime pytorch_runtime(const Versions& versions, const RuntimeSettings& setting
   habits.first_bucket = asked.bucket_mib ? habits.bucket : 1_MiB;
 
   Runtime runtime;
-  runtime.name = "pytorch";
+  runtime.framework = &pytorch::framework;
   runtime.eager = habits;
   runtime.blas_workspace = settings.cublas_workspace_config.empty()
                                ? default_blas_workspace(target, versions.torch)

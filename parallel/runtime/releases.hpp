@@ -2,7 +2,6 @@
 
 #include <array>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "parallel/runtime/versions.hpp"
@@ -36,9 +35,6 @@ struct KnownReleases {
   Version first, last;
 };
 
-/// Of every component that selects habits of the runtime; the others select nothing. docs/versions.md says how each
-/// range was read.
-[[nodiscard]] std::span<const KnownReleases> known_releases(const std::string& runtime);
 [[nodiscard]] std::span<const KnownReleases> megatron_releases();
 [[nodiscard]] std::span<const KnownReleases> pytorch_releases();
 

@@ -11,6 +11,8 @@
 
 namespace tidemark::parallel {
 
+struct Framework;
+
 /// Where a linear layer's weight gradient goes when the GEMM adds it straight into the gradient buffer, but autograd
 /// still wants a tensor back.
 enum class DummyGradient : std::uint8_t {
@@ -80,7 +82,7 @@ struct EagerHabits {
 /// The habits of a training framework at a version, as a value: what it pads, what it keeps, what it forgets to drop.
 /// Lowering asks it for habits, never for its name.
 struct Runtime {
-  std::string name;
+  const Framework* framework = nullptr;  ///< which ranks do the same, and what they do
 
   /// Where modules run operation by operation. What follows is then left as it is, but for the cuBLAS workspace.
   std::optional<EagerHabits> eager;
@@ -109,6 +111,7 @@ struct Runtime {
   bool collectives_alone = false;       ///< collectives are called in groups of one rank too, which NCCL sets up
   bool agrees_after_steps = false;      ///< parts of one model reduce what a step came to: success, norm
   bool deallocates_outputs = false;     ///< a stage's output shrinks to one element once it is sent
+  bool ring_of_two_in_batches = false;  ///< two context-parallel ranks hand each other keys and values in one call
 
   /// Deterministic FlashAttention sums query gradients in as many copies as it takes for sequences and heads to fill
   /// this many multiprocessors; 0: in one.
@@ -140,10 +143,6 @@ struct RuntimeSettings {
 
 /// Plain PyTorch with the modules of Hugging Face's transformers.
 [[nodiscard]] Runtime pytorch_runtime(const Versions& versions, const RuntimeSettings& settings, const Target& target);
-
-/// The runtime of that name, or an ensure() failure: readers know the names.
-[[nodiscard]] Runtime runtime_named(const std::string& name, const Versions& versions, const RuntimeSettings& settings,
-                                    const Target& target);
 
 /// Bytes of PyTorch's cuBLAS workspace for one handle and stream: the sum of SIZE_KIB:COUNT pairs of
 /// CUBLAS_WORKSPACE_CONFIG (":4096:8"), or PyTorch's default for the device where `config` is empty.

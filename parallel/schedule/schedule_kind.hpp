@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "parallel/namespace.hpp"
 #include "parallel/schedule/stage_placement.hpp"
@@ -26,21 +28,35 @@ enum class HandOverHabit : std::uint8_t {
 
 /// What follows from the kind, apart from the lists.
 struct ScheduleTraits {
+  std::string_view name = {};  ///< what files call it
   PlacementShape placement = PlacementShape::Loop;
   HandOverHabit hand_over = HandOverHabit::Paired;  ///< Megatron's
-  bool in_groups = false;  ///< micro-batches go through a rank's chunks in groups, one group after the other
+  bool in_groups = false;         ///< micro-batches go through a rank's chunks in groups, one group after the other
+  std::string_view assumed = {};  ///< what answers say about it; nothing where the framework has the schedule itself
 };
 
 [[nodiscard]] constexpr ScheduleTraits traits_of(ScheduleKind kind) {
   switch (kind) {
     case ScheduleKind::OneFOneB:
+      return {.name = "1f1b"};
     case ScheduleKind::GPipe:
-    case ScheduleKind::ZeroBubbleH1:
-      return {};
+      return {.name = "gpipe", .assumed = "GPipe: Megatron has no such schedule; its hand-over is that of 1F1B"};
     case ScheduleKind::Interleaved:
-      return {.hand_over = HandOverHabit::InStep, .in_groups = true};
+      return {.name = "interleaved", .hand_over = HandOverHabit::InStep, .in_groups = true};
+    case ScheduleKind::ZeroBubbleH1:
+      return {.name = "zb-h1",
+              .assumed =
+                  "ZB-H1: Megatron has no such schedule; passes and hand-overs are those of its authors' patch, and "
+                  "weight gradients of the layers' linears wait as Transformer Engine's delay_wgrad_compute lets them"};
   }
-  return {};
+  return {};  // no kind
 }
+
+/// How many there are.
+inline constexpr std::size_t schedule_kinds = [] {
+  std::size_t count = 0;
+  while (!traits_of(static_cast<ScheduleKind>(count)).name.empty()) ++count;
+  return count;
+}();
 
 }  // namespace tidemark::parallel

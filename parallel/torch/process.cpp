@@ -13,7 +13,7 @@ Process::Process(const std::vector<Communicator>& groups, Bytes blas_workspace)
 
 BufferId Process::alloc(Bytes size, Category category, LabelId label, StreamId stream) {
   barrier_ = here();
-  lifetimes_.push_back({.made = barrier_, .used = barrier_, .name = {}, .held = false});
+  lifetimes_.push_back({.made = barrier_, .used = barrier_, .name = {}, .held = false, .own = stream});
   return program.alloc(size, category, label, stream);
 }
 
@@ -27,13 +27,20 @@ void Process::reclassify(BufferId buffer, Category category) {
 
 void Process::relabel(BufferId buffer, LabelId label) { program.relabel(lifetimes_[buffer.index()].made, label); }
 
-void Process::use(BufferId buffer) { lifetimes_[buffer.index()].used = here(); }
+void Process::use(BufferId buffer, StreamId stream) {
+  Lifetime& its = lifetimes_[buffer.index()];
+  its.used = here();
+  if (ordered_.valid() && stream != its.own && (stream == ordered_ || its.own == ordered_))
+    its.others |= 1U << static_cast<std::uint32_t>(stream.value);
+}
 
 // Frees are computed from uses: nothing has to be said of a buffer that is released before anything sees, after its
 // last use, that it is still there.
 void Process::release(BufferId buffer) {
   Lifetime& its = lifetimes_[buffer.index()];
   its.held = false;
+  for (StreamId other{0}; its.others >> static_cast<std::uint32_t>(other.value) != 0; ++other.value)
+    if ((its.others >> static_cast<std::uint32_t>(other.value) & 1U) != 0) wait(its.own, record(other));
   if (its.name.valid()) {
     program.unbind(std::exchange(its.name, {}));
   } else if (its.used < barrier_) {
@@ -74,13 +81,13 @@ void Process::launch(const Computation& what, std::span<const ViewedOperand> inp
                      std::span<const ViewedOperand> outputs, std::span<const BufferId> scratch, StreamId stream) {
   for (const auto& operands : {inputs, outputs})
     for (const ViewedOperand& o : operands)
-      if (o.operand.buffer.valid()) use(o.operand.buffer);
-  for (const BufferId b : scratch) use(b);
+      if (o.operand.buffer.valid()) use(o.operand.buffer, stream);
+  for (const BufferId b : scratch) use(b, stream);
   program.launch(what, inputs, outputs, scratch, stream);
 }
 
 void Process::borrow(BufferId buffer, StreamId stream) {
-  use(buffer);
+  use(buffer, stream);
   program.push(Borrow{buffer, stream});
 }
 
@@ -116,14 +123,14 @@ void Process::collective(CommSlot comm, const CollectiveOp& call, Operand in, Op
                          StreamId stream) {
   if (!shared(comm)) return;
   ensure_created(comm);
-  use(in.buffer), use(out.buffer);
+  use(in.buffer, stream), use(out.buffer, stream);
   program.collective(comm, call, in, out, size, stream);
 }
 
 void Process::collective(CommSlot comm, const CollectiveOp& call, Operand in, Operand out, const MatrixRow& row) {
   if (!shared(comm)) return;
   ensure_created(comm);
-  use(in.buffer), use(out.buffer);
+  use(in.buffer, compute_stream), use(out.buffer, compute_stream);
   program.collective(comm, call, in, out, row);
 }
 
@@ -143,7 +150,7 @@ EventId Process::collective_aside(CommSlot comm, const CollectiveOp& call, Opera
 void Process::exchange(CommSlot comm, std::span<const Transfer> transfers, StreamId stream) {
   if (transfers.empty()) return;
   ensure_created(comm);
-  for (const Transfer& t : transfers) use(t.buffer);
+  for (const Transfer& t : transfers) use(t.buffer, stream);
   program.exchange(comm, transfers, stream);
 }
 

@@ -71,6 +71,10 @@ class Process {
   void launch(const Computation& what, std::span<const ViewedOperand> inputs, std::span<const ViewedOperand> outputs,
               std::span<const BufferId> scratch, StreamId stream = compute_stream);
 
+  /// What goes between that stream and others without record_stream: the buffer's stream waits for them when it is
+  /// given up. PyTorch leaves that to the program, whose next work on the stream has to come after theirs; here it is
+  /// said.
+  void order_frees(StreamId stream) { ordered_ = stream; }
   /// The buffer is used on another stream: when it is freed, it is not handed out again before that is done.
   void borrow(BufferId buffer, StreamId stream);
   [[nodiscard]] EventId record(StreamId stream);
@@ -122,8 +126,10 @@ class Process {
     std::uint32_t used = 0;  ///< place of the last op that uses it
     NameId name;             ///< bound to it
     bool held = false;
+    StreamId own;
+    std::uint32_t others = 0;  ///< streams that have used it, a bit for each, where frees are put in order
   };
-  void use(BufferId buffer);
+  void use(BufferId buffer, StreamId stream);
   void ensure_created(CommSlot comm);
   [[nodiscard]] std::uint32_t here() const { return static_cast<std::uint32_t>(program.program().ops.size()); }
   NameId name_of(BufferId buffer);
@@ -134,6 +140,7 @@ class Process {
   std::vector<std::int32_t> kept_;   // by label: how many names it gave
   std::uint32_t barrier_ = 0;  // place of the last op that sees what is live, or that another stream's work ends at
   NameId released_;
+  StreamId ordered_;
   std::int32_t step_ = 0;
   std::int32_t micro_batch_ = -1;
   std::int32_t events_ = 0;

@@ -48,9 +48,14 @@ Replicas replicas_of(const JobOutline& job) { return job.runtime.eager ? Replica
 
 }  // namespace
 
-RankTraining::RankTraining(const JobOutline& job, Rank rank, const JobOutline& asked)
+double direction(const std::string& parameter, std::int64_t element) {
+  return normal("direction of " + parameter, element);
+}
+
+RankTraining::RankTraining(const JobOutline& job, Rank rank, const JobOutline& asked, double aside)
     : job_(job),
       rank_(rank),
+      aside_(aside),
       place_(coordinates(job.scenario.layout, rank)),
       draws_(job.scenario.layout, job.scenario.train, replicas_of(job), place_),
       parameters_(job, place_),
@@ -102,10 +107,11 @@ std::string RankTraining::run(World& world, math::Calculator& calculator, math::
 double RankTraining::initial(const Mark& at, std::string_view tensor, std::int64_t element) const {
   const ParameterPart* const part = parameters_.labelled(tensor);
   if (part == nullptr) return of_batch(at, tensor, element);
-  const double drawn = normal(part->name(), part->place(element));
+  const std::int64_t place = part->place(element);
   const bool scale = !part->matrix() && part->name().ends_with("weight");
-  if (scale && !job_.scenario.model.zero_centered_norms) return in_any_type(1 + 0.1 * drawn);
-  return in_any_type((part->matrix() || scale ? 0.1 : 0.05) * drawn);
+  const double usual = scale && !job_.scenario.model.zero_centered_norms ? 1 : 0;
+  const double drawn = usual + (part->matrix() || scale ? 0.1 : 0.05) * normal(part->name(), place);
+  return in_any_type(drawn) + (aside_ == 0 ? 0 : aside_ * direction(part->name(), place));
 }
 
 double RankTraining::of_batch(const Mark& at, std::string_view tensor, std::int64_t element) const {

@@ -17,8 +17,9 @@ namespace tidemark::scenarios {
 /// The training of one rank: what its program starts from, and what it comes to.
 class RankTraining {
  public:
-  /// `asked`: whose ranks decide which tokens go to which experts.
-  RankTraining(const JobOutline& job, Rank rank, const JobOutline& asked);
+  /// `asked`: whose ranks decide which tokens go to which experts. Parameters begin so far `aside` from what is drawn
+  /// of them, along a direction of their own.
+  RankTraining(const JobOutline& job, Rank rank, const JobOutline& asked, double aside = 0);
 
   /// Makes something wrong, on all ranks alike, and says what. Throws InputError where there is nothing to spoil.
   std::string spoil(Mutation mutation);
@@ -39,6 +40,7 @@ class RankTraining {
 
   const JobOutline& job_;
   Rank rank_;
+  double aside_;
   Coordinates place_;
   Draws draws_;
   RankParameters parameters_;
@@ -51,5 +53,8 @@ class RankTraining {
   std::size_t next_ = 0;               // moment of the state
   std::string found_, wrong_;
 };
+
+/// Along which an element of a parameter begins aside.
+[[nodiscard]] double direction(const std::string& parameter, std::int64_t element);
 
 }  // namespace tidemark::scenarios

@@ -58,13 +58,17 @@ void hold_to_arithmetic(const Scenario& scenario, const std::string& file) {
     refuse(file, "--math does not follow " + beyond.substr(0, beyond.find('\n')), beyond.substr(beyond.find('\n') + 1));
 }
 
-// Becomes a program beside this one that runs on GPUs; returns only where that cannot be.
-int become(const std::string& name, std::vector<std::string> words, const Asked& asked) {
+// A program beside this one that runs on GPUs.
+std::string device_program(const std::string& name) {
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / name;
   if (!std::filesystem::exists(program))
     refuse("--back-end", "this build has no GPU back end",
            "install the CUDA toolkit with nvcc and NCCL, then scripts/setup --target " + name);
-  words.insert(words.begin(), program.string());
+  return program.string();
+}
+
+// Becomes a program, which the first of the words names; returns only where that cannot be.
+int become(std::vector<std::string> words, const Asked& asked) {
   words.insert(words.end(), {"--time-limit", std::to_string(asked.time_limit)});
   if (!asked.json.empty()) words.insert(words.end(), {"--results", asked.json});
   std::vector<char*> argv;
@@ -72,25 +76,26 @@ int become(const std::string& name, std::vector<std::string> words, const Asked&
   argv.push_back(nullptr);
   std::signal(SIGPIPE, SIG_DFL);
   execv(argv[0], argv.data());
-  throw std::runtime_error("cannot run " + program.string());
+  throw std::runtime_error("cannot run " + words.front());
 }
 
 int run_on_devices(const Asked& asked) {
   if (asked.scale != 1) refuse("--scale", "divides pages of host memory", "leave it out with --back-end cuda");
   if (asked.mutation != "none") refuse("--mutate", "is there for the host back end", "leave it out");
   if (asked.json == "-") refuse("--json", "goes to a file with --back-end cuda", "give it a name");
+  const std::string program = device_program(asked.math ? "tidemark_gpu_math" : "tidemark_gpu");
   const Scenario scenario = read_scenario(asked.scenario, data_root());
   check_outputs({{"--json", asked.json}}, files_behind(asked.scenario));
   if (asked.math) {
     hold_to_arithmetic(scenario, asked.scenario);
-    return become("tidemark_gpu_math", {asked.scenario, "--data", data_root().string()}, asked);
+    return become({program, asked.scenario, "--data", data_root().string()}, asked);
   }
   std::string path = (std::filesystem::temp_directory_path() / "tidemark-job-XXXXXX").string();
   const int file = mkstemp(path.data());
   if (file < 0) refuse("--back-end", "cannot write a job to " + path, "set TMPDIR to a folder that can be written to");
   close(file);
   write_file(path, [&](std::ostream& out) { out << device_job_text(scenario); });
-  return become("tidemark_gpu", {path, "--discard-job"}, asked);
+  return become({program, path, "--discard-job"}, asked);
 }
 
 // What the input's mistakes are on this rank, if `work` finds any.

@@ -37,8 +37,8 @@ Texts either() { return {"true", "false"}; }
 LatentAttention latent_of(const Scenario& s) { return s.model.latent.value_or(LatentAttention{.normalized = false}); }
 
 std::string modules_text(const Recomputation& asked) {
-  if (asked.core_attention && asked.mlp) return "[\"core_attn\", \"mlp\"]";
-  return asked.core_attention ? "[\"core_attn\"]" : asked.mlp ? "[\"mlp\"]" : "[]";
+  const std::vector<std::string_view> names = words(asked.modules);
+  return names.empty() ? "[]" : fmt::format("[\"{}\"]", fmt::join(names, "\", \""));
 }
 
 constexpr std::int64_t default_vocabulary_multiple = 128;  // --make-vocab-size-divisible-by
@@ -50,6 +50,17 @@ const std::array repeats{
            [](const Scenario& s) { return boolean(s.layout.sequence_parallel); }},
     Repeat{"pipeline-model-parallel-size", Source::Layout, "pipeline",
            [](const Scenario& s) { return number(s.layout.pipeline); }},
+    Repeat{"context-parallel-size", Source::Layout, "context",
+           [](const Scenario& s) { return number(s.layout.context); }},
+    Repeat{"cp-comm-type", Source::Layout, "context_kind",
+           [](const Scenario& s) {
+             const std::string kind = in_quotes(word(context_kind_names, s.layout.context_kind));
+             return Texts{kind, fmt::format("[{}]", kind)};
+           }},
+    Repeat{"hierarchical-context-parallel-sizes", Source::Layout, "context_inner",
+           [](const Scenario& s) {
+             return Texts{fmt::format("[{}, {}]", s.layout.context_inner, s.layout.context / s.layout.context_inner)};
+           }},
     Repeat{"use-distributed-optimizer", Source::Layout, "sharding",
            [](const Scenario& s) { return boolean(s.layout.sharding == Sharding::Zero1); }},
     Repeat{"account-for-embedding-in-pipeline-split", Source::Layout, "count_embedding",
@@ -201,9 +212,6 @@ struct Unmodelled {
 
 const std::vector<Unmodelled>& unmodelled_flags() {
   static const std::vector<Unmodelled> flags{
-      {"context-parallel-size", "context parallelism is", {"1"}},
-      {"cp-comm-type", "context parallelism is", {}},
-      {"hierarchical-context-parallel-sizes", "context parallelism is", {}},
       {"pipeline-model-parallel-layout", "stages of one's own choosing are", {}},
       {"distribute-saved-activations", "spreading saved activations over ranks is", {"false"}},
       {"cpu-offloading", "offloading is", {"false"}},

@@ -61,13 +61,14 @@ void check_experts(const Scenario& scenario, ScenarioTables& tables) {
   if (!experts) {
     if (tables.moe.present()) tables.top.problem("moe", "the model has no experts", "leave the table out");
     if (layout.expert > 1) tables.layout.problem("expert", "the model has no experts", "leave it out");
-    if (layout.expert_tensor > 0) tables.layout.problem("expert_tensor", "the model has no experts", "leave it out");
     return;
   }
   if (scenario.runtime.name != "megatron")
     tables.top.problem("model",
                        fmt::format("{} has experts, which are modelled under Megatron only", scenario.model.name),
                        "name = \"megatron\" in [runtime]");
+  if (layout.context > 1)
+    tables.layout.problem("context", "context parallelism of a model with experts is not modelled yet", "leave it out");
   if (experts->count % layout.expert != 0)
     tables.layout.problem("expert",
                           fmt::format("expert = {} does not divide {} experts", layout.expert, experts->count));

@@ -32,6 +32,11 @@ inline constexpr auto peer_access_names = std::to_array<Named<PeerAccess>>(
     {{"everywhere", PeerAccess::Everywhere}, {"nvlink", PeerAccess::NvLink}, {"nowhere", PeerAccess::Nowhere}});
 inline constexpr auto sharding_names =
     std::to_array<Named<Sharding>>({{"none", Sharding::None}, {"zero1", Sharding::Zero1}});
+inline constexpr auto context_kind_names =
+    std::to_array<Named<ContextKind>>({{"p2p", ContextKind::Ring},
+                                       {"all_gather", ContextKind::AllGather},
+                                       {"a2a", ContextKind::AllToAll},
+                                       {"a2a+p2p", ContextKind::AllToAllAndRing}});
 inline constexpr auto dispatcher_names =
     std::to_array<Named<TokenDispatcher>>({{"alltoall", TokenDispatcher::AllToAll}});
 inline constexpr auto precision_names =
@@ -59,14 +64,23 @@ inline constexpr auto normalization_names =
     std::to_array<Named<Normalization>>({{"rmsnorm", Normalization::Rms}, {"layernorm", Normalization::Layer}});
 inline constexpr auto positions_names =
     std::to_array<Named<Positions>>({{"rope", Positions::Rotary}, {"absolute", Positions::Learned}});
-inline constexpr auto schedule_names = std::to_array<Named<ScheduleKind>>({{"1f1b", ScheduleKind::OneFOneB},
-                                                                           {"gpipe", ScheduleKind::GPipe},
-                                                                           {"interleaved", ScheduleKind::Interleaved},
-                                                                           {"zb-h1", ScheduleKind::ZeroBubbleH1}});
+inline constexpr auto schedule_names = [] {
+  std::array<Named<ScheduleKind>, schedule_kinds> names{};
+  for (std::size_t i = 0; i < schedule_kinds; ++i) {
+    const auto kind = static_cast<ScheduleKind>(i);
+    names[i] = {traits_of(kind).name, kind};
+  }
+  return names;
+}();
 inline constexpr auto recompute_names = std::to_array<Named<Recompute>>(
     {{"none", Recompute::None}, {"full", Recompute::Full}, {"selective", Recompute::Selective}});
 inline constexpr auto recompute_method_names =
     std::to_array<Named<RecomputeMethod>>({{"uniform", RecomputeMethod::Uniform}, {"block", RecomputeMethod::Block}});
+inline constexpr auto recomputed_module_names = std::to_array<Named<RecomputedModule>>(
+    {{"core_attn", RecomputedModule::CoreAttention}, {"mlp", RecomputedModule::Mlp}});
+/// Those that Megatron-LM 0.14 knows besides, which dense decoders do not have, or which are not modelled.
+inline constexpr auto other_recomputed_modules =
+    std::to_array<std::string_view>({"layernorm", "mla_up_proj", "moe", "moe_act", "shared_experts"});
 inline constexpr auto cross_entropy_names = std::to_array<Named<CrossEntropy>>(
     {{"unfused", CrossEntropy::Unfused}, {"fused", CrossEntropy::Fused}, {"te", CrossEntropy::TransformerEngine}});
 
@@ -77,6 +91,19 @@ constexpr std::string_view word(const std::array<Named<T>, N>& names, T value) {
     if (named.value == value) return named.text;
   }
   return "?";
+}
+
+inline constexpr RecomputedModules all_recomputed_modules = [] {
+  RecomputedModules all;
+  for (const Named<RecomputedModule>& named : recomputed_module_names) all.add(named.value);
+  return all;
+}();
+/// The files' words for a set of modules.
+inline std::vector<std::string_view> words(RecomputedModules modules) {
+  std::vector<std::string_view> found;
+  for (const Named<RecomputedModule>& named : recomputed_module_names)
+    if (modules.has(named.value)) found.push_back(named.text);
+  return found;
 }
 
 /// Reads a key that takes one of `names`; `later` are values of the format that are not modelled yet.

@@ -45,6 +45,8 @@ void settle_pytorch(Scenario& asked, ScenarioTables& tables) {
     if (wrong && table.sound(key)) table.problem(key, fmt::format("{}: plain PyTorch {}", key, what), "leave it out");
   };
   refuse(layout, "tensor", asked.layout.tensor > 1, "cuts no layers");
+  refuse(layout, "context", asked.layout.context > 1, "cuts no sequences");
+  refuse(layout, "context_kind", layout.has("context_kind"), "cuts no sequences");
   refuse(layout, "pipeline", asked.layout.pipeline > 1, "cuts no models");
   refuse(layout, "count_embedding", asked.layout.count_embedding, "cuts no models");
   refuse(layout, "count_loss", asked.layout.count_loss, "cuts no models");

@@ -15,36 +15,31 @@ namespace {
 
 constexpr IntegerRange layer_count{0, 1 << 16};
 
-// Modules that Megatron-LM 0.14 knows and dense decoders do not have, or that are not modelled.
-constexpr auto other_modules =
-    std::to_array<std::string_view>({"layernorm", "mla_up_proj", "moe", "moe_act", "shared_experts"});
-
 void read_modules(TomlReader& table, Recomputation& asked) {
-  const TomlValue* given = table.raw("recompute_modules");
+  constexpr std::string_view key = "recompute_modules";
+  const TomlValue* given = table.raw(key);
   if (given == nullptr) {
-    asked.core_attention = asked.kind == Recompute::Selective;
+    if (asked.kind == Recompute::Selective) asked.modules.add(RecomputedModule::CoreAttention);
     return;
   }
+  const std::vector<std::string_view> all = words(all_recomputed_modules);
+  const std::string hint = fmt::format("\"{}\" can", fmt::join(all, "\" and \""));
   const auto* list = std::get_if<std::vector<TomlValue>>(&given->value);
-  if (list == nullptr) {
-    table.problem("recompute_modules", fmt::format("recompute_modules takes a list of names, not {}", text(*given)),
-                  "[\"core_attn\"], [\"mlp\"] or both");
-    return;
-  }
+  if (list == nullptr)
+    return table.problem(key, fmt::format("{} takes a list of names, not {}", key, text(*given)), hint);
   for (const TomlValue& entry : *list) {
     const auto* name = std::get_if<std::string>(&entry.value);
-    if (name != nullptr && *name == "core_attn") {
-      asked.core_attention = true;
-    } else if (name != nullptr && *name == "mlp") {
-      asked.mlp = true;
-    } else {
-      const bool known =
-          name != nullptr && std::find(other_modules.begin(), other_modules.end(), *name) != other_modules.end();
-      table.problem("recompute_modules",
-                    known ? fmt::format("recomputing {} is not modelled yet", text(entry))
-                          : fmt::format("{} is no module that can be recomputed", text(entry)),
-                    "\"core_attn\" and \"mlp\" can");
+    const auto is_it = [&](std::string_view its) { return name != nullptr && *name == its; };
+    const auto* module = std::ranges::find_if(recomputed_module_names, is_it, &Named<RecomputedModule>::text);
+    if (module != recomputed_module_names.end()) {
+      asked.modules.add(module->value);
+      continue;
     }
+    table.problem(key,
+                  std::ranges::any_of(other_recomputed_modules, is_it)
+                      ? fmt::format("recomputing {} is not modelled yet", text(entry))
+                      : fmt::format("{} is no module that can be recomputed", text(entry)),
+                  hint);
   }
 }
 

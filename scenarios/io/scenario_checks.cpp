@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "parallel/mesh.hpp"
+#include "scenarios/io/axis_order.hpp"
 #include "scenarios/io/moe_reader.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/quantity.hpp"
@@ -54,6 +56,8 @@ class Checks {
     check_tensor();
     check_stages();
     derive_data();
+    check_context();
+    check_order();
     if (data_known_) check_experts(scenario_, tables_);
     check_sequence();
     check_attention();
@@ -66,13 +70,24 @@ class Checks {
 
  private:
   [[nodiscard]] bool degrees_sound() const {
-    return tables_.top.sound("gpus") && tables_.layout.sound("tensor") && tables_.layout.sound("pipeline");
+    return tables_.top.sound("gpus") && tables_.layout.sound("tensor") && tables_.layout.sound("context") &&
+           tables_.layout.sound("pipeline");
   }
   [[nodiscard]] bool batch_sound() const {
     return tables_.train.sound("sequence_length") && tables_.train.sound("micro_batch") &&
            tables_.train.sound("global_batch");
   }
-  [[nodiscard]] std::int64_t model_parallel() const { return std::int64_t{layout_.tensor} * layout_.pipeline; }
+  // Ranks that work on one sequence.
+  [[nodiscard]] std::int64_t model_ranks() const {
+    return std::int64_t{layout_.tensor} * layout_.context * layout_.pipeline;
+  }
+  [[nodiscard]] std::string degrees() const {
+    return layout_.context > 1 ? "tensor x context x pipeline" : "tensor x pipeline";
+  }
+  [[nodiscard]] std::string degrees_in_numbers() const {
+    return layout_.context > 1 ? fmt::format("{} x {} x {}", layout_.tensor, layout_.context, layout_.pipeline)
+                               : fmt::format("{} x {}", layout_.tensor, layout_.pipeline);
+  }
 
   [[nodiscard]] std::int64_t counted_layers() const {
     return model_.layers + (layout_.count_embedding ? 1 : 0) + (layout_.count_loss ? 1 : 0);
@@ -97,7 +112,9 @@ class Checks {
     }
     const std::int64_t common = std::gcd(std::gcd(model_.heads, model_.kv_heads), model_.ffn);
     const bool gpus_known = tables_.top.sound("gpus") && tables_.layout.sound("pipeline");
-    const auto fits = [&](std::int64_t d) { return !gpus_known || scenario_.gpus % (d * layout_.pipeline) == 0; };
+    const auto fits = [&](std::int64_t d) {
+      return !gpus_known || scenario_.gpus % (d * layout_.context * layout_.pipeline) == 0;
+    };
     std::vector<std::string> degrees = divisors(common, fits);
     if (degrees.empty()) degrees = divisors(common, [](std::int64_t) { return true; });
     tables_.layout.problem("tensor", std::move(message), would(degrees));
@@ -119,26 +136,28 @@ class Checks {
     if (layout_.count_embedding) what += " + 1 for the embedding";
     if (layout_.count_loss) what += " + 1 for the loss";
     const bool gpus_known = tables_.top.sound("gpus") && tables_.layout.sound("tensor");
-    const auto fits = [&](std::int64_t d) { return !gpus_known || scenario_.gpus % (d * layout_.tensor) == 0; };
+    const auto fits = [&](std::int64_t d) {
+      return !gpus_known || scenario_.gpus % (d * layout_.context * layout_.tensor) == 0;
+    };
     tables_.layout.problem("pipeline", fmt::format("pipeline = {} does not divide {}", layout_.pipeline, what),
                            would(divisors(counted, fits)));
   }
 
   void derive_data() {
     if (!degrees_sound() || !tables_.layout.sound("data")) return;
-    const std::int64_t parts = model_parallel();
+    const std::int64_t parts = model_ranks();
     if (scenario_.gpus % parts != 0) {
       tables_.top.problem("gpus",
-                          fmt::format("gpus = {} is not a multiple of tensor x pipeline = {} x {} = {}", scenario_.gpus,
-                                      layout_.tensor, layout_.pipeline, parts),
+                          fmt::format("gpus = {} is not a multiple of {} = {} = {}", scenario_.gpus, degrees(),
+                                      degrees_in_numbers(), parts),
                           would(multiples_around(scenario_.gpus, parts)));
       return;
     }
     const std::int64_t data = scenario_.gpus / parts;
     if (tables_.layout.has("data") && layout_.data != data) {
       tables_.layout.problem("data",
-                             fmt::format("data = {} disagrees with gpus / (tensor x pipeline) = {} / {} = {}",
-                                         layout_.data, scenario_.gpus, parts, data),
+                             fmt::format("data = {} disagrees with gpus / ({}) = {} / {} = {}", layout_.data, degrees(),
+                                         scenario_.gpus, parts, data),
                              fmt::format("leave it out, or set {}", data));
       return;
     }
@@ -157,14 +176,96 @@ class Checks {
     }
     // As Megatron does (arguments.py): with one tensor-parallel rank there is nothing to spread.
     if (layout_.tensor == 1) layout_.sequence_parallel = false;
-    if (!layout_.sequence_parallel || !tables_.train.sound("sequence_length") ||
-        train_.sequence_length % layout_.tensor == 0)
+    if (!tables_.train.sound("sequence_length") || !tables_.layout.sound("context")) return;
+    const std::int64_t spread = layout_.sequence_parallel ? layout_.tensor : 1;
+    if (layout_.context > 1) {
+      // Two chunks a rank, and of these together a part for each tensor-parallel rank.
+      const std::int64_t parts = std::lcm(std::int64_t{2}, spread) * layout_.context;
+      if (train_.sequence_length % parts == 0) return;
+      tables_.train.problem(
+          "sequence_length",
+          fmt::format("sequence_length = {} is not a multiple of {}: each of context = {} ranks takes "
+                      "two equal chunks{}",
+                      train_.sequence_length, parts, layout_.context,
+                      spread > 1 ? fmt::format(", which tensor = {} ranks spread", spread) : ""),
+          would(multiples_around(train_.sequence_length, parts)));
+    } else if (train_.sequence_length % spread != 0) {
+      tables_.train.problem(
+          "sequence_length",
+          fmt::format("sequence_length = {} is not a multiple of tensor = {}, over which sequence_parallel spreads it",
+                      train_.sequence_length, layout_.tensor),
+          would(multiples_around(train_.sequence_length, layout_.tensor)));
+    }
+  }
+
+  // core/parallel_state.py asserts that experts, which a dense model has none of, cut the ranks of a stage and of no
+  // other.
+  void check_order() {
+    if (!data_known_ || !tables_.layout.sound("order") || !tables_.layout.sound("expert_tensor")) return;
+    const std::int64_t ranks = std::int64_t{layout_.tensor} * layout_.context * layout_.data;
+    const std::string likely = std::to_string(layout_.tensor * layout_.context) + " would";
+    if (ranks % layout_.experts_tensor() != 0) {
+      tables_.layout.problem(
+          "expert_tensor",
+          fmt::format("expert_tensor = {} does not divide tensor x context x data = {}", layout_.expert_tensor, ranks),
+          likely);
+    } else if (layout_.pipeline > 1 && ranks % (layout_.experts_tensor() * layout_.expert) == 0 &&
+               dense_mesh(layout_).along(axis::pp) != expert_mesh(layout_).along(axis::pp)) {
+      tables_.layout.problem(
+          tables_.layout.has("order") ? "order" : "expert_tensor",
+          fmt::format("order = {}: with expert_tensor = {} the ranks of a stage are others to experts, which Megatron "
+                      "refuses for dense models too",
+                      in_quotes(text(layout_.order)), layout_.experts_tensor()),
+          fmt::format("expert_tensor = {}", likely));
+    }
+  }
+
+  // What Transformer Engine 2.11 asserts (attention/dot_product_attention/context_parallel.py), and which of its
+  // attentions it takes (utils.py get_attention_backend).
+  void check_context() {
+    if (!tables_.layout.sound("context")) return;
+    check_context_kind();
+    if (layout_.context == 1 || !tables_.model_sound) return;
+    if (tables_.train.sound("attention") && (stores_scores(train_.attention) || model_.attention_softcap > 0))
+      tables_.layout.problem(
+          "context",
+          fmt::format("context = {}: no attention that stores scores works on parts of a sequence", layout_.context),
+          model_.attention_softcap > 0 ? "leave it out: the model caps its scores"
+                                       : "leave attention out, or set \"fused\" or \"flash\"");
+    if (!tables_.layout.sound("tensor") || !tables_.layout.sound("context_kind") ||
+        !tables_.layout.sound("context_inner"))
       return;
-    tables_.train.problem(
-        "sequence_length",
-        fmt::format("sequence_length = {} is not a multiple of tensor = {}, over which sequence_parallel spreads it",
-                    train_.sequence_length, layout_.tensor),
-        would(multiples_around(train_.sequence_length, layout_.tensor)));
+    const std::int64_t ranks = layout_.by_heads(), heads = model_.heads / layout_.tensor,
+                       kv_heads = model_.kv_heads / layout_.tensor;
+    if (heads % ranks == 0 && kv_heads % ranks == 0) return;
+    const bool inner = layout_.context_kind == ContextKind::AllToAllAndRing;
+    tables_.layout.problem(inner ? "context_inner" : "context",
+                           fmt::format("{} = {} does not divide the {} attention and {} key/value heads of a rank",
+                                       inner ? "context_inner" : "context", ranks, heads, kv_heads),
+                           would(divisors(std::gcd(heads, kv_heads), [](std::int64_t) { return true; })));
+  }
+
+  void check_context_kind() {
+    if (!tables_.layout.sound("context_kind") || !tables_.layout.sound("context_inner")) return;
+    const bool inner = tables_.layout.has("context_inner");
+    const std::int64_t context = layout_.context;
+    const auto inside = [&](std::int64_t d) { return 1 < d && d < context; };
+    if (layout_.context_kind != ContextKind::AllToAllAndRing) {
+      if (inner)
+        tables_.layout.problem("context_inner", "context_inner says how a2a+p2p divides ranks, and the kind is another",
+                               "leave it out, or set context_kind = \"a2a+p2p\"");
+    } else if (!inside(layout_.context_inner) || context % layout_.context_inner != 0) {
+      const std::vector<std::string> good = divisors(context, inside);
+      const std::string message =
+          inner ? fmt::format("context_inner = {} does not cut context = {} into several groups of several ranks",
+                              layout_.context_inner, context)
+                : fmt::format(
+                      "context_kind = \"a2a+p2p\" needs context_inner: how many of the {} ranks all-to-alls "
+                      "go among",
+                      context);
+      tables_.layout.problem(inner ? "context_inner" : "context_kind", message,
+                             good.empty() ? "\"a2a\" or \"p2p\" would do" : would(good));
+    }
   }
 
   void check_attention() {

@@ -183,6 +183,11 @@ Json as_json(const Layout& layout) {
                {"schedule", word(schedule_names, layout.schedule)},
                {"chunks", layout.chunks},
                {"order", text(layout.order)}};
+  if (layout.context > 1) {
+    json["context"] = layout.context;
+    json["context_kind"] = word(context_kind_names, layout.context_kind);
+    if (layout.context_kind == ContextKind::AllToAllAndRing) json["context_inner"] = layout.context_inner;
+  }
   if (layout.expert > 1) json["expert"] = layout.expert;
   if (layout.expert_tensor > 0) json["expert_tensor"] = layout.expert_tensor;
   if (!layout.stage_layers.empty()) json["stage_layers"] = layout.stage_layers;
@@ -197,11 +202,7 @@ void add_recomputation(Json& json, const Recomputation& asked) {
     json["recompute_method"] = word(recompute_method_names, asked.method);
     json["recompute_layers"] = asked.layers;
   }
-  if (asked.kind != Recompute::Selective) return;
-  Json modules = Json::array();
-  if (asked.core_attention) modules.push_back("core_attn");
-  if (asked.mlp) modules.push_back("mlp");
-  json["recompute_modules"] = std::move(modules);
+  if (asked.kind == Recompute::Selective) json["recompute_modules"] = words(asked.modules);
 }
 
 Json as_json(const Train& train) {

@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-#include "parallel/runtime/releases.hpp"
+#include "parallel/runtime/runtimes.hpp"
 #include "scenarios/io/allocator_conf.hpp"
 #include "scenarios/io/axis_order.hpp"
 #include "scenarios/io/cluster_reader.hpp"
@@ -203,9 +203,16 @@ void read_order(TomlReader& table, Layout& layout) {
                   "\"tp-cp-ep-dp-pp\" is Megatron's default");
 }
 
+void read_context(TomlReader& table, Layout& layout) {
+  layout.context = narrow(table.integer("context", rank_count).value_or(1));
+  layout.context_kind = read_name(table, "context_kind", context_kind_names).value_or(ContextKind::Ring);
+  layout.context_inner = narrow(table.integer("context_inner", rank_count).value_or(1));
+}
+
 void read_layout(TomlReader& table, Layout& layout) {
   layout.tensor = narrow(table.integer("tensor", rank_count).value_or(1));
   layout.sequence_parallel = table.boolean("sequence_parallel").value_or(false);
+  read_context(table, layout);
   layout.expert = narrow(table.integer("expert", rank_count).value_or(1));
   layout.expert_tensor = narrow(table.integer("expert_tensor", rank_count).value_or(0));
   layout.pipeline = narrow(table.integer("pipeline", rank_count).value_or(1));
@@ -216,8 +223,6 @@ void read_layout(TomlReader& table, Layout& layout) {
   read_order(table, layout);
   read_schedule(table, layout);
 
-  table.refuse("context", "context parallelism is", {"1"});
-  table.refuse("context_kind", "context parallelism is", {"\"p2p\""});
   table.refuse("shard_group", "sharding within a group is", {});
   table.refuse_unknown_keys();
 }
@@ -324,9 +329,10 @@ std::string read_allocator(TomlReader& table, const Environment& environment) {
 
 /// Returns the switches, which are judged once everything they may repeat has been read.
 TomlReader read_runtime(TomlReader& table, RuntimeChoice& runtime) {
-  static constexpr auto runtimes =
-      std::to_array<Option>({{"megatron"}, {"pytorch"}, {"fsdp2", Modelled::NotYet}, {"deepspeed", Modelled::NotYet}});
-  runtime.name = runtimes[table.option("name", runtimes).value_or(0)].text;
+  std::vector<Option> names;
+  for (const RuntimeKind& kind : runtimes()) names.push_back({kind.name});
+  for (const std::string_view later : {"fsdp2", "deepspeed"}) names.push_back({later, Modelled::NotYet});
+  runtime.name = names[table.option("name", names).value_or(0)].text;
   runtime.headroom = table.bytes("headroom").value_or(Bytes{});
   runtime.versions = read_versions(table.table("versions"), runtime.name);
   const Environment environment = read_environment(table.table("environment"));

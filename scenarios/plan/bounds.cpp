@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "kernels/roofline.hpp"
 #include "parallel/lower.hpp"
 #include "parallel/mesh.hpp"
 #include "parallel/stages.hpp"
@@ -201,18 +202,23 @@ Bytes drivers_of(const Program& program, const DriverPrices& prices) {
 Bounder::StateCost Bounder::state_cost(const Scenario& asked, const Program& state, const Communicators& comms,
                                        const Mesh& mesh) {
   const StatePlaces at = places_in(state, static_cast<std::int32_t>(asked.train.steps), comms.norm);
+  const std::vector<Duration> kernels = kernel_times(state, asked.cluster.device);
+  const std::vector<std::int64_t> changes = flat_changes(state);
+  const auto effect = [&](std::size_t from, std::size_t to) {
+    return sim::effect_of(std::span(changes).subspan(from, to - from));
+  };
   const auto timed = [&](std::size_t from, std::size_t to) {
-    return clock_bounds(timed_ops(state, from, to, asked.cluster.device), asked.cluster.host.launch,
+    return clock_bounds(timed_ops(state, from, to, kernels), asked.cluster.host.launch,
                         [&](const TimedOp& op) -> const GroupPrices& { return *mesh.prices[op.comm.index()]; });
   };
   StateCost cost;
-  cost.before_passes = effect_of(state, 0, at.passes).net;
-  cost.highest = effect_of(state, 0, state.ops.size()).highest;
-  cost.last_step_highest = effect_of(state, 0, at.step).net + effect_of(state, at.step, state.ops.size()).highest;
+  cost.before_passes = effect(0, at.passes).net;
+  cost.highest = effect(0, state.ops.size()).highest;
+  cost.last_step_highest = effect(0, at.step).net + effect(at.step, state.ops.size()).highest;
   cost.zero = timed(at.step, at.passes);
   cost.reduce = timed(at.passes, at.norm);
   cost.rest = timed(at.norm, state.ops.size());
-  cost.launches = launches_of(timed_ops(state, at.step, state.ops.size(), asked.cluster.device));
+  cost.launches = launches_of(timed_ops(state, at.step, state.ops.size(), kernels));
   return cost;
 }
 
@@ -321,7 +327,7 @@ std::int64_t Bounder::lowest_of_passes(const Scenario& s, std::int32_t p, const 
     passes.push_back(pass_memory(*chunk.sample, chunk.runs));
   }
   const std::int64_t variables = missing_variables(traits_of(s.layout.schedule).hand_over);
-  const InFlightKey key = in_flight_key(s.layout, p, micro_batches);
+  const InFlightKey key{schedule_key(s.layout, micro_batches), p};
   std::int64_t lowest = 0;
   for (const InFlight::At& at : in_flight_.get(key, hash_of(key))->moments) {
     const PassMemory& its = passes[static_cast<std::size_t>(at.chunk)];
@@ -416,9 +422,11 @@ DurationBounds Bounder::step(const Scenario& s, const Ground& ground) {
     begin_low.push_back(stage.zero.low);
     begin_high.push_back(stage.zero.high);
   }
-  const PassSchedule schedule(s.layout, micro_batches);
-  const std::vector<Duration> ends_low = schedule.earliest_ends(low, message.low, begin_low);
-  const std::vector<Duration> ends_high = schedule.latest_ends(high, message.high + launch, begin_high);
+  const auto schedule = schedules_.get(schedule_key(s.layout, micro_batches), [](const ScheduleKey& key) {
+    return std::make_shared<PassSchedule>(key.layout, key.micro_batches);
+  });
+  const std::vector<Duration> ends_low = schedule->earliest_ends(low, message.low, begin_low);
+  const std::vector<Duration> ends_high = schedule->latest_ends(high, message.high + launch, begin_high);
   Duration reduced_low, reduced_high, rest_low, rest_high;
   for (std::size_t p = 0; p < mesh->stages.size(); ++p) {
     reduced_low = std::max(reduced_low, ends_low[p] + mesh->stages[p].reduce.low);

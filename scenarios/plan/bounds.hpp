@@ -91,8 +91,10 @@ class Bounder {
   Shared<GroupPlaces, GroupPrices> prices_{[](const GroupPlaces& places) { return GroupPrices(places); }};
   Shared<ClockKey, WindowClocks> clocks_{make_clocks};
   Shared<InFlightKey, InFlight> in_flight_{[](const InFlightKey& k) {
-    return fullest_moments(schedule_of(k.layout, k.rank, static_cast<std::int32_t>(k.micro_batches)), k.layout.chunks);
+    const auto& [layout, micro_batches] = k.schedule;
+    return fullest_moments(schedule_of(layout, k.rank, static_cast<std::int32_t>(micro_batches)), layout.chunks);
   }};
+  Latest<ScheduleKey, PassSchedule> schedules_{8};
 };
 
 struct Bounder::Ground {

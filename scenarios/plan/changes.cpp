@@ -62,7 +62,7 @@ std::string recompute_text(const Recomputation& r) {
     case Recompute::None:
       return "none";
     case Recompute::Selective:
-      return fmt::format("selective{}{}", r.core_attention ? " core_attn" : "", r.mlp ? " mlp" : "");
+      return fmt::format("selective {}", fmt::join(words(r.modules), " "));
     case Recompute::Full:
       return fmt::format("full, {} of {}", word(recompute_method_names, r.method), r.layers);
   }
@@ -71,8 +71,7 @@ std::string recompute_text(const Recomputation& r) {
 
 TomlValue modules(const Recomputation& r) {
   std::vector<TomlValue> names;
-  if (r.core_attention) names.push_back(value("core_attn"));
-  if (r.mlp) names.push_back(value("mlp"));
+  for (const std::string_view name : words(r.modules)) names.push_back(value(name));
   return {std::move(names), {}};
 }
 
@@ -86,11 +85,13 @@ void add_recompute(const TomlTable& document, const Scenario& s, std::vector<Axi
   const bool uniform = now.kind == Recompute::Full && now.method == RecomputeMethod::Uniform;
   const bool every = now.kind == Recompute::Full && (uniform ? now.layers == 1 : now.layers >= of_rank);
   if (!uniform && !every) {
-    for (const auto& [attention, mlp] : {std::pair(true, false), std::pair(false, true), std::pair(true, true)}) {
-      const Recomputation it{.kind = Recompute::Selective, .core_attention = attention, .mlp = mlp};
-      const bool as_now = now.kind == Recompute::Selective && now.core_attention == attention && now.mlp == mlp;
-      if (!as_now) change.to({recompute_text(it), {{kind, value("selective")}, {selected, modules(it)}}});
-    }
+    const auto try_selective = [&](RecomputedModules its) {
+      const Recomputation it{.kind = Recompute::Selective, .modules = its};
+      if (now.kind != Recompute::Selective || now.modules != its)
+        change.to({recompute_text(it), {{kind, value("selective")}, {selected, modules(it)}}});
+    };
+    for (const Named<RecomputedModule>& alone : recomputed_module_names) try_selective({alone.value});
+    try_selective(all_recomputed_modules);
     std::set<std::int64_t> blocks{2, 4, 8};
     if (now.kind == Recompute::Full)
       for (std::int64_t more = 2 * now.layers; more < of_rank; more *= 2) blocks.insert(more);

@@ -61,7 +61,7 @@ using WholeRun = std::function<Figures(const Scenario&)>;
 class Evaluator {
  public:
   explicit Evaluator(const Space& space, WholeRun whole_run = whole_figures)
-      : space_(space), whole_run_(std::move(whole_run)), bounder_(models_), memory_(models_), time_(models_) {}
+      : space_(space), whole_run_(std::move(whole_run)), bounder_(models_), memory_(models_) {}
 
   [[nodiscard]] Screened screen(std::int64_t first, std::int64_t count, std::size_t nearest);
   /// Its memory by the emulated allocator. What bounds do not know is run in full.

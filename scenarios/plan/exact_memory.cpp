@@ -6,7 +6,6 @@
 #include <span>
 #include <tuple>
 
-#include "kernels/price_time.hpp"
 #include "parallel/lower.hpp"
 #include "parallel/mesh.hpp"
 #include "scenarios/deferred_frees.hpp"
@@ -23,24 +22,9 @@
 #include "sim/program/calls.hpp"
 #include "sim/program/verify.hpp"
 #include "topology/route/price.hpp"
-#include "topology/route/traffic.hpp"
 
 namespace tidemark::scenarios {
 namespace {
-
-// Jobs that are alike are looked at soon after each other.
-constexpr std::size_t most_known = 64;
-
-// What is known of the key among the latest, or what `make` makes.
-template <class Known, class Make>
-std::shared_ptr<Known> known_or_made(std::deque<std::pair<Scenario, std::shared_ptr<Known>>>& latest,
-                                     const Scenario& key, Make make) {
-  for (const auto& [its, known] : latest)
-    if (its == key) return known;
-  latest.emplace_back(key, make());
-  if (latest.size() > most_known) latest.pop_front();
-  return latest.back().second;
-}
 
 void add(Bytes allocated, Bytes device, Bytes upper, Figures& figures) {
   figures.allocated = std::max(figures.allocated, allocated);
@@ -117,8 +101,8 @@ std::optional<StateEvents> state_of(const LoweringInput& input, const Role& role
   return std::move(events->state);
 }
 
-// The passes that the roles of a stage share, of which `whole` is the first one's program; nothing where they and the
-// state are not apart. That roles run the same passes is seen in the first and the last of them.
+// The passes of roles that share them, of which `whole` is the first one's program; nothing where they and the state
+// are not apart. That roles run the same passes, as their framework says, is seen in the first and the last of them.
 std::optional<StageEvents> shared_passes(const LoweringInput& input, std::span<const Role> roles,
                                          const RepeatingProgram& whole) {
   const auto has_its_state = [&](const std::optional<RankEvents>& events, const Role& role) {
@@ -136,9 +120,9 @@ std::optional<StageEvents> shared_passes(const LoweringInput& input, std::span<c
   return std::move(first->passes);
 }
 
-// Roles come stage by stage.
-std::span<const Role> roles_of_stage(std::span<const Role> roles, std::size_t role) {
-  const auto elsewhere = [&](const Role& r) { return r.first.pipeline != roles[role].first.pipeline; };
+// The roles that share its passes, which come together.
+std::span<const Role> with_its_passes(std::span<const Role> roles, std::size_t role) {
+  const auto elsewhere = [&](const Role& r) { return r.passes != roles[role].passes; };
   const auto here = roles.begin() + static_cast<std::ptrdiff_t>(role);
   const auto first = std::find_if(std::make_reverse_iterator(here), roles.rend(), elsewhere).base();
   return {first, std::find_if(here, roles.end(), elsewhere)};
@@ -201,13 +185,13 @@ struct ExactMemory::Runs {
         options(without_limit(allocator_options_of(scenario))),
         roles(parallel::roles(input())),
         by_role(roles.size()) {
-    Workload stages;
+    Workload shortest;
     for (std::size_t r = 0; r < roles.size(); ++r) {
-      if (r == 0 || roles[r].first.pipeline != roles[r - 1].first.pipeline)
-        stages.programs.push_back(lower_shortest(input(), roles[r]));
-      stage_of_role.push_back(stages.programs.size() - 1);
+      if (r == 0 || roles[r].passes != roles[r - 1].passes)
+        shortest.programs.push_back(lower_shortest(input(), roles[r]));
+      program_of_role.push_back(static_cast<std::int32_t>(shortest.programs.size()) - 1);
     }
-    calls = calls_of(stages).programs;
+    calls = calls_of(shortest).programs;
   }
 
   [[nodiscard]] LoweringInput input() const { return {*built, scenario.layout, scenario.train, runtime}; }
@@ -264,42 +248,33 @@ struct ExactMemory::Runs {
   const std::shared_ptr<const BuiltModel> built;
   const AllocatorOptions options;
   const std::vector<Role> roles;
-  std::vector<Program> calls;  ///< by stage
-  std::vector<std::size_t> stage_of_role;
+  std::vector<Program> calls;                 ///< of roles that share passes, and so talk to the same groups
+  std::vector<std::int32_t> program_of_role;  ///< of `calls`
 
   std::mutex mutex;  ///< of what follows
   std::vector<std::optional<Run>> by_role;
 
  private:
   const std::optional<StageEvents>& passes_of(std::size_t role) {
-    if (looked_at_ == stage_of_role[role]) return passes_;
-    looked_at_ = stage_of_role[role];
-    passes_ = shared_passes(input(), roles_of_stage(roles, role), lower_repeating(input(), first_of_stage(role)));
+    if (std::exchange(passes_are_, roles[role].passes) == roles[role].passes) return passes_;
+    const std::span<const Role> sharing = with_its_passes(roles, role);
+    passes_ = shared_passes(input(), sharing, lower_repeating(input(), sharing.front()));
     return passes_;
   }
-  [[nodiscard]] const Role& first_of_stage(std::size_t role) const { return roles_of_stage(roles, role).front(); }
   [[nodiscard]] std::optional<StateEvents> its_state(std::size_t role) const { return state_of(input(), roles[role]); }
 
   std::optional<Run> run_of_one_alike(std::size_t role, const StateEvents& state) {
-    if (states_are_of_ != stage_of_role[role]) states_.clear();
-    states_are_of_ = stage_of_role[role];
+    if (std::exchange(states_go_with_, roles[role].passes) != roles[role].passes) states_.clear();
     for (const auto& [other, its] : states_)
       if (its == state) return by_role[other];
     states_.emplace_back(role, state);
     return std::nullopt;
   }
 
-  std::optional<std::size_t> looked_at_;                     // stage: the latest
-  std::optional<StageEvents> passes_;                        // its
-  std::vector<std::pair<std::size_t, StateEvents>> states_;  // by role, those of one stage that differ
-  std::size_t states_are_of_ = 0;
+  std::optional<StageEvents> passes_;                        // the latest
+  std::optional<std::int32_t> passes_are_, states_go_with_;  // by number
+  std::vector<std::pair<std::size_t, StateEvents>> states_;  // by role, those with the same passes that differ
 };
-
-std::shared_ptr<ExactMemory::Runs> ExactMemory::runs_of(const Scenario& scenario) {
-  const Scenario key = memory_key(scenario);
-  const std::lock_guard lock(mutex_);
-  return known_or_made(known_, key, [&] { return std::make_shared<Runs>(key, models_); });
-}
 
 namespace {
 
@@ -321,19 +296,19 @@ ExactMemory::Answer ExactMemory::of(const Scenario& scenario, const Dominated& d
   const auto in_full = [&]() -> Answer { return {figures_of(predict(scenario, {}, {.told = Told::Figures}))}; };
   const AllocatorOptions options = allocator_options_of(scenario);
   if (options.memory_limit()) return in_full();  // cached blocks go before the device is full
-  const std::shared_ptr<Runs> runs = runs_of(scenario);
+  const auto runs =
+      known_.get(memory_key(scenario), [&](const Scenario& key) { return std::make_shared<Runs>(key, models_); });
   const LoweringInput input{*runs->built, scenario.layout, scenario.train, runs->runtime};
   const std::vector<Role> all = roles(input);
   ensure(all.size() == runs->roles.size(), "where ranks stand does not change what they do");
 
-  Workload stages;
-  stages.communicators = communicators_of(input).table;
-  stages.programs = runs->calls;
-  stages.program_of_rank.resize(static_cast<std::size_t>(scenario.layout.world_size()));
+  Workload calls;
+  calls.communicators = communicators_of(input).table;
+  calls.programs = runs->calls;
+  calls.program_of_rank.resize(static_cast<std::size_t>(scenario.layout.world_size()));
   for (std::size_t r = 0; r < all.size(); ++r)
-    for (const Rank rank : all[r].ranks)
-      stages.program_of_rank[rank.index()] = static_cast<std::int32_t>(runs->stage_of_role[r]);
-  const Prices prices = price(stages, scenario.cluster, nccl_settings(scenario.runtime));
+    for (const Rank rank : all[r].ranks) calls.program_of_rank[rank.index()] = runs->program_of_role[r];
+  const Prices prices = price(calls, scenario.cluster, nccl_settings(scenario.runtime));
   const auto its_prices = prices_by_role(prices, all);
 
   Answer answer;
@@ -366,16 +341,9 @@ Figures exact_memory(const Scenario& scenario, SharedModels& models) {
 
 namespace {
 
-std::optional<Duration> simulated_step(const Scenario& scenario, const BuiltModel& built) {
-  const Runtime runtime = runtime_of(scenario);
-  const RepeatingWorkload stages = lower_last_step({built, scenario.layout, scenario.train, runtime});
-  require_sound(scenario.name, verify(shortened(stages)));
-  const Workload calls = calls_of(stages);
-  const Prices prices = price(calls, scenario.cluster, nccl_settings(scenario.runtime));
-  Router router(calls, scenario.cluster, prices.entry_of_rank);
-  const Folding folding = fold(calls, prices.entry_of_rank, router.traffic());
-  const TimePrices times = price_time(calls, folding, scenario.cluster, router);
-  const Trace trace = simulate(stages, folding, times);
+std::optional<Duration> simulated_step(const Scenario& scenario) {
+  const JobOutline job(scenario, JobOutline::Steps::Last);
+  const Trace trace = simulate(job.outline, job.folding, job.times);
   if (std::holds_alternative<Deadlock>(trace.outcome)) return std::nullopt;
   return last_step(trace);
 }
@@ -403,8 +371,8 @@ Figures whole_figures(const Scenario& scenario) {
 
   const Bytes capacity = job.scenario.cluster.device.capacity;
   std::optional<StageEvents> passes;
-  std::size_t passes_are_of = job.outline.programs.size();
-  std::vector<std::pair<StateEvents, BothEnds>> runs;  // of other roles with that program's passes: many do the same
+  std::optional<std::int32_t> passes_are;              // by number
+  std::vector<std::pair<StateEvents, BothEnds>> runs;  // of roles with these passes: many do the same
   const auto its_prices = prices_by_role(job.prices, job.roles);
   for (std::size_t r = 0; r < job.roles.size(); ++r) {
     const Role& role = job.roles[r];
@@ -415,9 +383,11 @@ Figures whole_figures(const Scenario& scenario) {
       for (const DriverPrices* entry : its_prices[r]) add(program, *entry, by, figures);
       continue;
     }
-    // Its passes are those of the role that it is timed as.
-    if (std::exchange(passes_are_of, timed_as) != timed_as) {
-      passes = shared_passes(job.lowering(), roles_of_stage(job.roles, r), program);
+    if (std::exchange(passes_are, role.passes) != role.passes) {
+      const std::span<const Role> sharing = with_its_passes(job.roles, r);
+      passes = &job.roles[job.role_of_program[timed_as]] == &sharing.front()
+                   ? shared_passes(job.lowering(), sharing, program)
+                   : shared_passes(job.lowering(), sharing, lower_repeating(job.lowering(), sharing.front()));
       runs.clear();
     }
     const std::optional<StateEvents> state = passes ? state_of(job.lowering(), role) : std::nullopt;
@@ -435,19 +405,14 @@ Figures whole_figures(const Scenario& scenario) {
 
 std::optional<Duration> ExactTime::step(const Scenario& scenario) {
   const Scenario key = time_key(scenario);
-  std::shared_ptr<Known> known;
-  {
-    const std::lock_guard lock(mutex_);
-    known = known_or_made(known_, key, [] { return std::make_shared<Known>(); });
-  }
+  const auto known = known_.get(key, [](const Scenario&) { return std::make_shared<Known>(); });
   const std::lock_guard lock(known->mutex);
-  if (!std::exchange(known->asked, true))
-    known->step = simulated_step(key, *models_.model_of(key.model, model_options_of(key)));
+  if (!std::exchange(known->asked, true)) known->step = simulated_step(key);
   return known->step;
 }
 
-void add_exact_time(const Scenario& scenario, SharedModels& models, Figures& figures) {
-  figures.step = ExactTime(models).step(scenario).value();
+void add_exact_time(const Scenario& scenario, Figures& figures) {
+  figures.step = ExactTime().step(scenario).value();
   figures.throughput = tokens_per_s_per_device(scenario, figures.step);
 }
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -11,6 +10,7 @@
 #include "parallel/built_model.hpp"
 #include "scenarios/plan/keys.hpp"
 #include "scenarios/plan/plan.hpp"
+#include "scenarios/plan/shared.hpp"
 #include "scenarios/scenario.hpp"
 
 namespace tidemark::scenarios {
@@ -48,11 +48,8 @@ class ExactMemory {
 
  private:
   struct Runs;
-  [[nodiscard]] std::shared_ptr<Runs> runs_of(const Scenario& scenario);
-
   SharedModels& models_;
-  std::mutex mutex_;
-  std::deque<std::pair<Scenario, std::shared_ptr<Runs>>> known_;  // the latest
+  Latest<Scenario, Runs> known_{64};
 };
 
 /// Of all ranks of one candidate.
@@ -69,7 +66,6 @@ class ExactMemory {
 /// the clock. From any thread.
 class ExactTime {
  public:
-  explicit ExactTime(SharedModels& models) : models_(models) {}
   [[nodiscard]] std::optional<Duration> step(const Scenario& scenario);
 
  private:
@@ -78,12 +74,10 @@ class ExactTime {
     bool asked = false;
     std::optional<Duration> step;
   };
-  SharedModels& models_;
-  std::mutex mutex_;
-  std::deque<std::pair<Scenario, std::shared_ptr<Known>>> known_;  // the latest
+  Latest<Scenario, Known> known_{64};
 };
 
 /// The same, and what that makes in tokens per second and device.
-void add_exact_time(const Scenario& scenario, SharedModels& models, Figures& figures);
+void add_exact_time(const Scenario& scenario, Figures& figures);
 
 }  // namespace tidemark::scenarios

@@ -26,7 +26,7 @@ std::int64_t place_of(const std::shared_ptr<const T>& shared) {
 
 Scenario memory_key(const Scenario& scenario) {
   Scenario key = same_job(scenario);
-  key.layout.order = Layout{}.order;
+  if (key.layout.context == 1) key.layout.order = Layout{}.order;  // else, whose shard goes with whose attention
   return key;
 }
 
@@ -62,11 +62,11 @@ Scenario passes_key(const Scenario& scenario, const std::vector<LayerRun>& runs)
 
 std::uint64_t hash_of(const Scenario& s) {
   const Recomputation& r = s.train.recompute;
-  std::uint64_t hash =
-      hash_of_numbers({s.layout.tensor, s.layout.pipeline, s.layout.data, s.layout.chunks, s.layout.sequence_parallel,
-                       s.train.micro_batch, s.train.sequence_length, static_cast<std::int64_t>(s.layout.sharding),
-                       static_cast<std::int64_t>(r.kind), static_cast<std::int64_t>(r.method), r.layers, r.mlp,
-                       r.core_attention, static_cast<std::int64_t>(s.train.gradient_dtype), s.model.layers});
+  std::uint64_t hash = hash_of_numbers(
+      {s.layout.tensor, s.layout.context, s.layout.pipeline, s.layout.data, s.layout.chunks, s.layout.sequence_parallel,
+       s.train.micro_batch, s.train.sequence_length, static_cast<std::int64_t>(s.layout.sharding),
+       static_cast<std::int64_t>(r.kind), static_cast<std::int64_t>(r.method), r.layers, r.modules.bits(),
+       static_cast<std::int64_t>(s.train.gradient_dtype), s.model.layers});
   for (const MeshAxis axis : s.layout.order) hash = mixed(hash, static_cast<std::int64_t>(axis));
   for (const std::int32_t layers : s.layout.stage_layers) hash = mixed(hash, layers);
   return hash;
@@ -89,17 +89,18 @@ std::uint64_t hash_of(const GroupPlaces& places) {
 
 std::uint64_t hash_of(const ClockKey& key) { return hash_of_numbers({place_of(key.sample), place_of(key.tensor)}); }
 
-InFlightKey in_flight_key(const Layout& layout, std::int32_t rank, std::int64_t micro_batches) {
+ScheduleKey schedule_key(const Layout& layout, std::int64_t micro_batches) {
   return {Layout{.pipeline = layout.pipeline,
                  .schedule = layout.schedule,
                  .chunks = layout.chunks,
                  .chunk_group = layout.chunk_group},
-          rank, micro_batches};
+          micro_batches};
 }
 
 std::uint64_t hash_of(const InFlightKey& key) {
-  return hash_of_numbers({static_cast<std::int64_t>(key.layout.schedule), key.layout.pipeline, key.layout.chunks,
-                          key.layout.chunk_group, key.rank, key.micro_batches});
+  const auto& [layout, micro_batches] = key.schedule;
+  return hash_of_numbers({static_cast<std::int64_t>(layout.schedule), layout.pipeline, layout.chunks,
+                          layout.chunk_group, key.rank, micro_batches});
 }
 
 }  // namespace tidemark::scenarios

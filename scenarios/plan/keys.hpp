@@ -63,14 +63,20 @@ struct ClockKey {
 };
 [[nodiscard]] std::uint64_t hash_of(const ClockKey& key);
 
+/// Of the schedules of all pipeline ranks.
+struct ScheduleKey {
+  Layout layout;  ///< what schedules are made of
+  std::int64_t micro_batches = 0;
+  bool operator==(const ScheduleKey&) const = default;
+};
+[[nodiscard]] ScheduleKey schedule_key(const Layout& layout, std::int64_t micro_batches);
+
 /// Of the moments with most in flight.
 struct InFlightKey {
-  Layout layout;  ///< what a schedule is made of
+  ScheduleKey schedule;
   std::int32_t rank = 0;
-  std::int64_t micro_batches = 0;
   bool operator==(const InFlightKey&) const = default;
 };
-[[nodiscard]] InFlightKey in_flight_key(const Layout& layout, std::int32_t rank, std::int64_t micro_batches);
 [[nodiscard]] std::uint64_t hash_of(const InFlightKey& key);
 
 }  // namespace tidemark::scenarios

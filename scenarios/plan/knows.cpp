@@ -1,3 +1,6 @@
+#include <algorithm>
+
+#include "scenarios/io/names.hpp"
 #include "scenarios/plan/bounds.hpp"
 #include "scenarios/prediction.hpp"
 #include "sim/memory/allocator_options.hpp"
@@ -61,20 +64,30 @@ bool known(RecomputeMethod method) {
   }
   return false;
 }
+bool known(RecomputedModule module) {
+  switch (module) {
+    case RecomputedModule::CoreAttention:
+    case RecomputedModule::Mlp:
+      return true;
+  }
+  return false;
+}
 bool known(const Recomputation& recomputation) {
-  const auto& [kind, method, layers, core_attention, mlp] = recomputation;
-  return known(kind) && known(method) && lowered(layers, core_attention, mlp);
+  const auto& [kind, method, layers, modules] = recomputation;
+  const auto of_no_other = [&](const Named<RecomputedModule>& m) { return !modules.has(m.value) || known(m.value); };
+  return known(kind) && known(method) && std::ranges::all_of(recomputed_module_names, of_no_other) &&
+         lowered(layers, modules);
 }
 
 bool known(const Layout& layout) {
-  const auto& [tensor, sequence_parallel, context, expert, expert_tensor, pipeline, data, sharding, order,
-               count_embedding, count_loss, schedule, chunks, chunk_group, stage_layers, first_layers, last_layers] =
-      layout;
+  const auto& [tensor, sequence_parallel, context, context_kind, context_inner, expert, expert_tensor, pipeline, data,
+               sharding, order, count_embedding, count_loss, schedule, chunks, chunk_group, stage_layers, first_layers,
+               last_layers] = layout;
   return known(sharding) && known(schedule) &&
          // Not thought about: what talks along them.
          context == 1 && expert == 1 && expert_tensor == 0 &&
          // Of a sample: these.
-         lowered(tensor, sequence_parallel) &&
+         lowered(tensor, sequence_parallel, context_kind, context_inner) &&
          // Of the mesh and its groups: these.
          lowered(pipeline, data, order) &&
          // Of which layers a chunk has, and of a schedule: these.

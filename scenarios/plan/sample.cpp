@@ -61,7 +61,7 @@ SmallJob small_job(const Scenario& scenario, ChunkKind kind, std::int32_t layers
 class WindowCutter {
  public:
   WindowCutter(const Program& program, const WindowShape& shape, const Device& device)
-      : program_(program), changes_(flat_changes(program)), device_(device), shape_(shape) {}
+      : program_(program), changes_(flat_changes(program)), kernels_(kernel_times(program, device)), shape_(shape) {}
 
   std::vector<Window> windows() {
     const auto [begin, end] = passes_of(program_, shape_.step);
@@ -110,7 +110,7 @@ class WindowCutter {
   void close_piece(std::size_t op) {
     if (micro_batch_ >= 0 && op > from_) {
       piece_.effect = sim::effect_of(std::span<const std::int64_t>(changes_).subspan(from_, op - from_));
-      piece_.ops = timed_ops(program_, from_, op, device_);
+      piece_.ops = timed_ops(program_, from_, op, kernels_);
       for (std::size_t i = from_; i < op; ++i)
         if (const auto* alloc = std::get_if<Alloc>(&program_.ops[i]);
             alloc != nullptr && program_.layer_of(alloc->label) >= 0)
@@ -131,7 +131,7 @@ class WindowCutter {
 
   const Program& program_;
   std::vector<std::int64_t> changes_;  // of live bytes, by op
-  const Device& device_;
+  std::vector<Duration> kernels_;      // how long they take
   const WindowShape& shape_;
   std::vector<Window> windows_;
   Window window_;
@@ -235,7 +235,8 @@ Effect effect_of(const Program& program, std::size_t from, std::size_t to) {
   return sim::effect_of(std::span<const std::int64_t>(flat_changes(program)).subspan(from, to - from));
 }
 
-std::vector<TimedOp> timed_ops(const Program& program, std::size_t from, std::size_t to, const Device& device) {
+std::vector<TimedOp> timed_ops(const Program& program, std::size_t from, std::size_t to,
+                               std::span<const Duration> kernels) {
   std::vector<TimedOp> ops;
   std::vector<EventId> recorded;  // the latest last
   const auto number = [&](EventId event) {
@@ -246,7 +247,7 @@ std::vector<TimedOp> timed_ops(const Program& program, std::size_t from, std::si
     const Op& op = program.ops[i];
     TimedOp timed;
     if (const auto* o = std::get_if<Launch>(&op)) {
-      timed.duration = kernel_time(program, program[o->kernel], device);
+      timed.duration = kernels[o->kernel.index()];
       timed.aside = o->stream.value != 0;
     } else if (const auto* c = std::get_if<Collective>(&op)) {
       timed = {TimedOp::Kind::Transfer, c->kind, c->stream.value != 0, 0, c->comm, c->size, {}};
@@ -327,7 +328,7 @@ std::optional<PassWork> work_of_passes(const Program& program, std::int32_t step
     if (exchange != nullptr && exchange->comm != peers.pipeline) return std::nullopt;
   }
   PassWork work;
-  add_work(program, begin, end, timed_ops(program, begin, end, device), work);
+  add_work(program, begin, end, timed_ops(program, begin, end, kernel_times(program, device)), work);
   return work;
 }
 

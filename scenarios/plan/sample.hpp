@@ -57,8 +57,9 @@ struct TimedOp {
 
 /// Net change and highest point of live bytes over all ops from one to before another, as requests round to blocks.
 [[nodiscard]] Effect effect_of(const Program& program, std::size_t from, std::size_t to);
+/// `kernels`: how long those of the program take.
 [[nodiscard]] std::vector<TimedOp> timed_ops(const Program& program, std::size_t from, std::size_t to,
-                                             const Device& device);
+                                             std::span<const Duration> kernels);
 
 /// What passes do, whatever the order: each kernel, each collective and each tensor of a layer, and how often.
 struct PassWork {

@@ -30,6 +30,22 @@ std::vector<Cluster> clusters_along(const Axis& axis, const Space& space) {
   return clusters;
 }
 
+bool is_several(const TomlValue* ranks) {
+  const auto* const number = ranks == nullptr ? nullptr : std::get_if<std::int64_t>(&ranks->value);
+  return number != nullptr && *number > 1;
+}
+
+// What bounds do not know (knows.cpp) and a base or an axis may ask of all candidates.
+bool cuts_sequences(const Space& space) {
+  const KeyPath context{"layout", "context"};
+  if (is_several(value_at(space.base, context))) return true;
+  for (const Axis& axis : space.axes)
+    for (const AxisValue& value : axis.values)
+      for (const AxisValue::Setting& setting : value.settings)
+        if (setting.key == context && is_several(&setting.value)) return true;
+  return false;
+}
+
 }  // namespace
 
 std::vector<std::string> space_remarks(const Space& space) {
@@ -39,6 +55,9 @@ std::vector<std::string> space_remarks(const Space& space) {
     if (const std::optional<std::string> why = why_times_do_not_compare(clusters_along(axis, space)))
       remarks.push_back(*why);
   }
+  if (cuts_sequences(space))
+    remarks.emplace_back(
+        "context parallelism: candidates run in full, because bounds do not cover it; name fewer axes");
   return remarks;
 }
 

@@ -6,6 +6,7 @@
 
 #include "scenarios/deferred_frees.hpp"
 #include "scenarios/io/allocator_conf.hpp"
+#include "scenarios/io/names.hpp"
 #include "scenarios/io/version_text.hpp"
 #include "scenarios/version_assumptions.hpp"
 
@@ -91,22 +92,6 @@ void add_model_assumptions(const Scenario& s, std::vector<std::string>& list) {
                                m.sliding_window));
 }
 
-void add_schedule_assumption(ScheduleKind schedule, std::vector<std::string>& list) {
-  switch (schedule) {
-    case ScheduleKind::OneFOneB:
-    case ScheduleKind::Interleaved:
-      return;
-    case ScheduleKind::GPipe:
-      list.push_back("GPipe: Megatron has no such schedule; its hand-over is that of 1F1B");
-      return;
-    case ScheduleKind::ZeroBubbleH1:
-      list.push_back(
-          "ZB-H1: Megatron has no such schedule; passes and hand-overs are those of its authors' patch, and weight "
-          "gradients of the layers' linears wait as Transformer Engine's delay_wgrad_compute lets them");
-      return;
-  }
-}
-
 std::vector<std::string> megatron_habits(const Scenario& s) {
   std::vector<std::string> list;
   list.push_back(fmt::format("habits of Megatron-LM core {} with TransformerEngine {} on PyTorch {}",
@@ -118,12 +103,18 @@ std::vector<std::string> megatron_habits(const Scenario& s) {
     list.push_back("overlap-grad-reduce: buckets as they are, but their reduction is timed after backward");
   list.push_back(
       "tensor-parallel communication overlaps weight and input gradients as in the framework, nothing else does");
-  add_schedule_assumption(s.layout.schedule, list);
+  if (const std::string_view assumed = traits_of(s.layout.schedule).assumed; !assumed.empty())
+    list.emplace_back(assumed);
   list.push_back(
       s.runtime.attention_mask
           ? "the data loader makes attention masks (off with the switch no-create-attention-mask-in-dataloader)"
           : "the data loader makes no attention masks");
-  if (s.train.precision == DType::FP32 && !stores_scores(s.train.attention)) {
+  if (s.layout.context > 1)
+    list.push_back(
+        fmt::format("context parallelism: Transformer Engine 2.11's {}, each rank with two chunks of every "
+                    "sequence; its small tables of chunk numbers are left out",
+                    word(context_kind_names, s.layout.context_kind)));
+  if (s.train.precision == DType::FP32 && !stores_scores(s.train.attention) && s.layout.context == 1) {
     const std::int64_t scores =
         s.train.micro_batch * s.model.heads / s.layout.tensor * s.train.sequence_length * s.train.sequence_length * 4;
     list.push_back(

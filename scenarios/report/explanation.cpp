@@ -133,8 +133,7 @@ torch::Recording recording_of(const Scenario& asked) {
     const Scenario scenario = settled(asked);
     const Runtime runtime = runtime_of(scenario);
     const BuiltModel built = build_model(scenario.model, model_options_of(scenario));
-    const LoweringInput job{built, scenario.layout, scenario.train, runtime};
-    return runtime.eager ? pytorch::record_forward(job) : megatron::record_forward(job);
+    return runtime.framework->first_forward({built, scenario.layout, scenario.train, runtime});
   }
   torch::Recording parameters;
   for (const Parameter& p : build_model(asked.model, {}).parameters)

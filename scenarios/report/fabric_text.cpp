@@ -134,7 +134,7 @@ StepTraffic traffic_of(const Program& program, std::int32_t step) {
                    [&](const Exchange& o) {
                      for (const Transfer& t : program[o.transfers])
                        if (in_step && t.direction == Direction::Send)
-                         ++found.messages[{o.comm, t.step, sizes[t.buffer.index()]}];
+                         ++found.messages[{o.comm, t.step, t.size(sizes[t.buffer.index()])}];
                    },
                    [&](const Memcpy& o) {
                      if (in_step) ++found.copies[{spaces[o.from.index()], spaces[o.to.index()], o.size}];

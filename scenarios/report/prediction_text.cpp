@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/io/names.hpp"
 #include "scenarios/report/assumed.hpp"
 #include "scenarios/report/format.hpp"
 
@@ -33,8 +34,10 @@ std::string verdict(const Prediction& p) {
 
 std::string question(const Prediction& p) {
   const Scenario& s = p.scenario;
-  std::string layout = fmt::format("tensor {}{}, pipeline {}, data {}", s.layout.tensor,
-                                   s.layout.sequence_parallel ? " + sequence" : "", s.layout.pipeline, s.layout.data);
+  std::string layout = fmt::format("tensor {}{}", s.layout.tensor, s.layout.sequence_parallel ? " + sequence" : "");
+  if (s.layout.context > 1)
+    layout += fmt::format(", context {} ({})", s.layout.context, word(context_kind_names, s.layout.context_kind));
+  layout += fmt::format(", pipeline {}, data {}", s.layout.pipeline, s.layout.data);
   if (s.layout.sharding == Sharding::Zero1) layout += ", optimizer sharded (zero1)";
   return fmt::format("{}: {} ({:.2f} B parameters) on {} x {}\n  {}; {} tokens, micro-batch {}, global batch {}\n",
                      s.name, s.model.name, static_cast<double>(p.parameters) / 1e9, s.gpus, s.cluster.device.name,
@@ -45,11 +48,12 @@ std::string peak(const Prediction& p) {
   const RankGroup& top = p.highest();
   const MemoryRecord& m = top.memory;
   const Bytes capacity = p.scenario.cluster.device.capacity;
+  const std::string context = p.scenario.layout.context > 1 ? fmt::format("cp {}, ", top.coordinates.context) : "";
   std::string out = fmt::format(
-      "\npeak on rank {} (pp {}, dp {}, tp {}), at {}\n"
+      "\npeak on rank {} (pp {}, dp {}, {}tp {}), at {}\n"
       "  device     {:>9}  (up to {}) of {}\n  reserved   {:>9}  held by the allocator\n"
       "  allocated  {:>9}  in tensors, highest at {}\n\nmade of\n",
-      top.ranks.front().value, top.coordinates.pipeline, top.coordinates.data, top.coordinates.tensor,
+      top.ranks.front().value, top.coordinates.pipeline, top.coordinates.data, context, top.coordinates.tensor,
       where(m.device.at, top.device_peak_op), gib(m.device.bytes), gib(m.peak_device_upper), gib(capacity),
       gib(m.peak_reserved), gib(m.allocated.bytes), where(m.allocated.at, top.allocated_peak_op));
 

@@ -178,7 +178,7 @@ class Timeline {
                      found.kind = "exchange";
                      found.communicator = communicator.name;
                      for (const Transfer& t : program[o.transfers]) {
-                       const Bytes bytes = sizes[t.buffer.index()];
+                       const Bytes bytes = t.size(sizes[t.buffer.index()]);
                        found.messages.push_back(
                            {t.direction, group_neighbour(communicator, rank, t.step), bytes, o.comm, t.step});
                        found.bytes += bytes;

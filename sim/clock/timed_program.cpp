@@ -253,7 +253,7 @@ class Timing {
   [[nodiscard]] TimedExchange exchange(const Exchange& o) const {
     TimedExchange its{o.comm, {}};
     for (const Transfer& t : program_[o.transfers])
-      its.messages.push_back({t.direction, t.step, sizes_[t.buffer.index()]});
+      its.messages.push_back({t.direction, t.step, t.size(sizes_[t.buffer.index()])});
     return its;
   }
 

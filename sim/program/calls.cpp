@@ -86,7 +86,7 @@ class Calls {
   void add(const Exchange& o) {
     ExchangeCall call{o.comm, {}};
     for (const Transfer& t : program_[o.transfers])
-      call.second.push_back({t.direction, t.step, allocs_[t.buffer.index()].size});
+      call.second.push_back({t.direction, t.step, t.size(allocs_[t.buffer.index()].size)});
     if (!is_new(exchanges_, call)) return;
     std::vector<Transfer> transfers;
     for (const Message& m : call.second) transfers.push_back({m.direction, m.step, buffer_of(m.size)});

@@ -99,6 +99,13 @@ class Checker {
     return fmt::format("y is {}, half of x {}", text(out_[0]->sizes), text(half));
   }
 
+  // Kernels that multiply matrices take both in one type (cublasGemmEx, at::mm).
+  Problem types_of_product(std::size_t a, std::size_t b) const {
+    if (in_[a]->dtype == in_[b]->dtype) return {};
+    return fmt::format("{} is {}, {} {}: no product takes two types", facts_.inputs[a].name, name(in_[a]->dtype),
+                       facts_.inputs[b].name, name(in_[b]->dtype));
+  }
+
   Problem matmul() const {
     const Shape &a = in_[0]->sizes, &b = in_[1]->sizes, &c = out_[0]->sizes;
     if (a.size() < 2 || b.size() < 2)
@@ -109,6 +116,7 @@ class Checker {
     const bool batches = b.size() == 2 || (a.size() == b.size() && std::equal(a.begin(), a.end() - 2, b.begin()));
     if (!inner || !batches) return fmt::format("a is {}, b {}: they have no product", text(a), text(b));
     if (c != product) return fmt::format("c is {}, a times b {}", text(c), text(product));
+    if (const Problem found = types_of_product(0, 1)) return found;
     for (std::size_t i = 2; i < in_.size(); ++i)
       if (const Problem found = fits(facts_.inputs[i].name, in_[i], "c", out_[0])) return found;
     return {};
@@ -124,6 +132,8 @@ class Checker {
     const bool fit = q.sizes[0] == k.sizes[0] && k.sizes[2] > 0 && q.sizes[2] % k.sizes[2] == 0 &&
                      q.sizes[3] == k.sizes[3] && v.sizes[1] == k.sizes[1] && v.sizes[2] == k.sizes[2];
     if (!fit) return fmt::format("q is {}, k {}, v {}", text(q.sizes), text(k.sizes), text(v.sizes));
+    for (const std::size_t other : {first + 1, first + 2})
+      if (const Problem found = types_of_product(first, other)) return found;
     if (first == 0) return {};
     for (std::size_t i = 0; i < 3; ++i)
       if (out_[i]->sizes != in_[first + i]->sizes)

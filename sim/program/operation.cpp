@@ -40,6 +40,8 @@ constexpr Line lines[] = {
     {Operation::Absolute, "absolute", "x -> y", "", Elementwise},
     {Operation::Sign, "sign", "x -> y", "", Elementwise},
     {Operation::Maximum, "maximum", "x other -> y ...", "", Elementwise},
+    {Operation::LogAddExp, "log_add_exp", "x other -> y", "", Elementwise},
+    {Operation::SoftmaxCorrection, "softmax_correction", "x lse_of_x lse [added] -> y", "", Elementwise},
     {Operation::Clamp, "clamp", "x -> y", "most", Elementwise},
     {Operation::Equals, "equals", "x -> y", "number", Elementwise},
     {Operation::Differs, "differs", "x other -> y", "", Elementwise},

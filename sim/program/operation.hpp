@@ -31,6 +31,8 @@ enum class Operation : std::uint8_t {
   Absolute,
   Sign,
   Maximum,
+  LogAddExp,
+  SoftmaxCorrection,
   Clamp,
   Equals,
   Differs,

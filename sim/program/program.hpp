@@ -43,11 +43,16 @@ struct TransferList {
 
 enum class Direction : std::uint8_t { Send, Receive };
 
-/// One side of a point-to-point message: the peer stands `step` places on in the communicator's group.
+/// One side of a point-to-point message: the peer stands `step` places on in the communicator's group. It is a whole
+/// buffer, or one of the equal parts of it.
 struct Transfer {
   Direction direction = Direction::Send;
   std::int32_t step = 0;
   BufferId buffer;
+  std::int32_t part = 0;
+  std::int32_t parts = 1;
+
+  [[nodiscard]] Bytes size(Bytes of_buffer) const { return of_buffer / parts; }
   bool operator==(const Transfer&) const = default;
 };
 

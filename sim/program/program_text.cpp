@@ -108,9 +108,11 @@ void write(Out out, const Program& program, const Op& op) {
                  },
                  [&](const Exchange& o) {
                    fmt::format_to(out, "exchange s{} g{}", o.stream.value, o.comm.value);
-                   for (const Transfer& t : program[o.transfers])
+                   for (const Transfer& t : program[o.transfers]) {
                      fmt::format_to(out, " {} {:+} b{}", t.direction == Direction::Send ? "send" : "receive", t.step,
                                     t.buffer.value);
+                     if (t.parts > 1) fmt::format_to(out, "[{}/{}]", t.part, t.parts);
+                   }
                  },
                  [&](const Memcpy& o) {
                    fmt::format_to(out, "memcpy s{} {} b{} -> b{}", o.stream.value, o.size.count(), o.from.value,
@@ -188,6 +190,21 @@ class LineReader {
     return value;
   }
   BufferId buffer() { return id<BufferId>('b', "buffer"); }
+  /// "b7", or "b7[1/2]".
+  Transfer part_of_buffer() {
+    const std::string_view found = word("buffer");
+    const std::size_t bracket = std::min(found.find('['), found.size()),
+                      slash = std::min(found.find('/'), found.size());
+    Transfer its;
+    its.buffer = id<BufferId>(found.substr(0, bracket), 'b', "buffer");
+    if (bracket == found.size()) return its;
+    if (slash < bracket || slash == found.size() || !found.ends_with(']'))
+      fail(fmt::format("'{}' is no part of a buffer, such as b0[1/2]", found));
+    its.part = number<std::int32_t>(found.substr(bracket + 1, slash - bracket - 1), "part");
+    its.parts = number<std::int32_t>(found.substr(slash + 1, found.size() - slash - 2), "number of parts");
+    if (its.part < 0 || its.part >= its.parts) fail(fmt::format("'{}' is none of the buffer's parts", found));
+    return its;
+  }
   StreamId stream() { return id<StreamId>('s', "stream"); }
   CommSlot comm() { return id<CommSlot>('g', "communicator"); }
   EventId event() { return id<EventId>('e', "event"); }
@@ -358,7 +375,9 @@ void read_op(LineReader& in, ProgramBuilder& program) {
       if (way != "send" && way != "receive") in.fail(fmt::format("'{}' is neither send nor receive", way));
       const std::int32_t step = in.number<std::int32_t>("step");
       if (step < -farthest_step || step > farthest_step) in.fail(fmt::format("a step of {} leads nowhere", step));
-      transfers.push_back({way == "send" ? Direction::Send : Direction::Receive, step, in.buffer()});
+      transfers.push_back(in.part_of_buffer());
+      transfers.back().direction = way == "send" ? Direction::Send : Direction::Receive;
+      transfers.back().step = step;
     }
     program.exchange(comm, transfers, stream);
   } else if (kind == "memcpy") {

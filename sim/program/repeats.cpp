@@ -28,7 +28,7 @@ bool same_but_for_numbers(const Program& program, const Op& a, const Op& b) {
     else if constexpr (std::is_same_v<T, Exchange>)
       return o.stream == p.stream && o.comm == p.comm &&
              std::ranges::equal(program[o.transfers], program[p.transfers], [](const Transfer& s, const Transfer& t) {
-               return s.direction == t.direction && s.step == t.step;
+               return s.direction == t.direction && s.step == t.step && s.part == t.part && s.parts == t.parts;
              });
     else if constexpr (std::is_same_v<T, Memcpy>)
       return o.stream == p.stream && o.size == p.size;

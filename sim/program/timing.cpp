@@ -146,7 +146,7 @@ class Comparison {
            std::equal(mine.begin(), mine.end(), others.begin(), others.end(),
                       [&](const Transfer& a, const Transfer& b) {
                         return a.direction == b.direction && a.step == b.step &&
-                               own_.size(a.buffer) == simulated_.size(b.buffer);
+                               a.size(own_.size(a.buffer)) == b.size(simulated_.size(b.buffer));
                       });
   }
   bool alike(const Memcpy& own, const Memcpy& simulated) {

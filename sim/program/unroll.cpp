@@ -170,7 +170,8 @@ class Unroller {
   }
   void copy(const Exchange& o) {
     const TransferList list{static_cast<std::uint32_t>(out_.transfers.size()), o.transfers.count};
-    for (const Transfer& t : rolled_[o.transfers]) out_.transfers.push_back({t.direction, t.step, now(t.buffer)});
+    for (const Transfer& t : rolled_[o.transfers])
+      out_.transfers.push_back({t.direction, t.step, now(t.buffer), t.part, t.parts});
     out_.ops.emplace_back(Exchange{o.stream, o.comm, list});
   }
   void copy(const Memcpy& o) { out_.ops.emplace_back(Memcpy{o.stream, now(o.from), now(o.to), o.size}); }

@@ -246,7 +246,7 @@ Traffic traffic_of(const Program& program) {
                    },
                    [&](const Exchange& o) {
                      for (const Transfer& t : program[o.transfers])
-                       traffic.messages[{o.comm, t.direction, t.step}].push_back(size[t.buffer.index()]);
+                       traffic.messages[{o.comm, t.direction, t.step}].push_back(t.size(size[t.buffer.index()]));
                    },
                    // ask nobody
                    Ignored<Free, Borrow, Launch, Memcpy, Record, Wait, Sync, CreateDriver, CreateCommunicator, Bind,

@@ -67,6 +67,16 @@ std::vector<Case> generated(std::uint32_t seed, std::size_t count) {
     layout.sequence_parallel = layout.tensor > 1 && pick({0, 1}) == 1;
     layout.sharding = pick({0, 1}) == 1 ? Sharding::Zero1 : Sharding::None;
     std::shuffle(layout.order.begin(), layout.order.end(), random);
+    if (layout.world_size() <= 8 && pick({0, 1}) == 1) {
+      layout.context = pick({2, 4});
+      layout.context_kind = static_cast<ContextKind>(pick({0, 1, 2, 3}));
+      layout.context_inner = 2;
+      const bool heads_divide = made.job.model.kv_heads / layout.tensor % layout.by_heads() == 0;
+      const bool several = layout.context_kind != ContextKind::AllToAllAndRing || layout.context > layout.context_inner;
+      if (!heads_divide || !several) layout.context_kind = ContextKind::Ring;
+      // Megatron refuses orders in which experts would cut a stage's ranks in another way.
+      if (dense_mesh(layout).along(axis::pp) != expert_mesh(layout).along(axis::pp)) layout.context = 1;
+    }
     if (layout.world_size() == 1) continue;
     made.job.train.global_batch = std::int64_t{layout.data} * pick({1, 2, 5});
     if (layout.pipeline > 1 && pick({0, 1, 2}) == 0) {
@@ -112,7 +122,7 @@ TEST(Folding, ChangesNoTimeOfAnyRank) {
   std::size_t folded_cases = 0;
   for (const Case& c : generated(2'024, 160)) {
     SCOPED_TRACE(c.name);
-    const Workload workload = lower_stages(Lowered(c.job).input);
+    const Workload workload = lower_passes(Lowered(c.job).input);
     ASSERT_TRUE(verify(workload).empty());
     const Timed folded(workload, c, true), each(workload, c, false);
     ASSERT_TRUE(std::holds_alternative<Completed>(each.trace.outcome));
@@ -131,7 +141,7 @@ TEST(Folding, ChangesNoTimeOfAnyRank) {
 TEST(Folding, ChangesNoTimeOfPlainPricesEither) {
   for (const Case& c : generated(5, 24)) {
     SCOPED_TRACE(c.name);
-    const Workload workload = lower_stages(Lowered(c.job).input);
+    const Workload workload = lower_passes(Lowered(c.job).input);
     const Timed folded(workload, c, true, PriceModel::AlphaBeta), each(workload, c, false, PriceModel::AlphaBeta);
     for (std::int32_t r = 0; r < workload.world_size(); ++r)
       ASSERT_EQ(in_order(folded.of({r}).spans), in_order(each.of({r}).spans)) << "rank " << r;
@@ -141,7 +151,7 @@ TEST(Folding, ChangesNoTimeOfPlainPricesEither) {
 TEST(Folding, TwoRunsAreIdentical) {
   for (const Case& c : generated(7, 16)) {
     SCOPED_TRACE(c.name);
-    const Workload workload = lower_stages(Lowered(c.job).input);
+    const Workload workload = lower_passes(Lowered(c.job).input);
     const Timed first(workload, c, true), second(workload, c, true);
     EXPECT_EQ(first.folding.class_of_rank, second.folding.class_of_rank);
     EXPECT_EQ(first.trace, second.trace);
@@ -174,7 +184,7 @@ std::map<LinkId, std::vector<Passage>> passages(const Workload& workload, const 
 TEST(Folding, NoLinkCarriesMoreThanItCan) {
   for (const Case& c : generated(99, 24)) {
     SCOPED_TRACE(c.name);
-    const Workload workload = lower_stages(Lowered(c.job).input);
+    const Workload workload = lower_passes(Lowered(c.job).input);
     const Timed run(workload, c, false);
     for (auto& [link, all] : passages(workload, run)) {
       std::sort(all.begin(), all.end(), [](const Passage& a, const Passage& b) { return a.from > b.from; });
@@ -199,7 +209,7 @@ TEST(Folding, LinksThatGroupsShareAreOneWithSharers) {
   Case c{"workstation", {}, workstation()};
   c.job.layout.tensor = 2;
   c.job.layout.data = 2;
-  const Workload workload = lower_stages(Lowered(c.job).input);
+  const Workload workload = lower_passes(Lowered(c.job).input);
   const Timed folded(workload, c, true);
   EXPECT_EQ(folded.folding.classes.size(), 1U);
   bool bridge = false;

@@ -13,7 +13,7 @@ namespace {
 // Names of the communicators that the first role of a stage creates, in order.
 std::vector<std::string> created(const Lowered& lowered, std::int32_t stage) {
   const Program program = lowered.stage(stage);
-  const std::vector<Communicator> table = lower_stages(lowered.input).communicators;
+  const std::vector<Communicator> table = communicators_of(lowered.input).table;
   std::vector<std::string> names;
   for (const Op& op : program.ops)
     if (const auto* create = std::get_if<CreateCommunicator>(&op)) names.push_back(table[create->comm.index()].name);
@@ -54,7 +54,7 @@ TEST(DeviceRows, GroupsOfOneAreCreatedWhereMegatronDoesNotLook) {
   EXPECT_EQ(created(lowered, 0), (Names{"world", "tensor", "pipeline", "data", "model_parallel"}));
   EXPECT_EQ(created(lowered, 1), (Names{"world", "pipeline", "data", "model_parallel"}));
   const Program program = lowered.stage(0);
-  const std::vector<Communicator> table = lower_stages(lowered.input).communicators;
+  const std::vector<Communicator> table = communicators_of(lowered.input).table;
   for (const Op& op : program.ops) {
     const auto* collective = std::get_if<Collective>(&op);
     if (collective == nullptr) continue;

@@ -54,6 +54,36 @@ TEST(Mesh, EveryGroupHoldsTheRanksOfItsAxes) {
   EXPECT_FALSE(made.embedding.valid());
 }
 
+TEST(Mesh, ContextParallelRanksHoldTheSameParameters) {
+  Layout layout{.tensor = 2, .context = 2, .data = 2, .sharding = Sharding::Zero1};
+  const auto of = [&](CommSlot Communicators::*slot) {
+    const Communicators made = communicators(layout, {});
+    return (made.*slot).valid() ? groups(made.table[(made.*slot).index()], layout.world_size()) : "none";
+  };
+  EXPECT_EQ(of(&Communicators::data), "0 2 4 6 | 1 3 5 7");
+  EXPECT_EQ(of(&Communicators::context), "0 2 | 1 3 | 4 6 | 5 7");
+  EXPECT_EQ(of(&Communicators::heads), "none");
+  layout.context_kind = ContextKind::AllToAll;
+  EXPECT_EQ(of(&Communicators::context), "none");
+  EXPECT_EQ(of(&Communicators::heads), "0 2 | 1 3 | 4 6 | 5 7");
+  layout = {.context = 8, .context_kind = ContextKind::AllToAllAndRing, .context_inner = 2};
+  EXPECT_EQ(of(&Communicators::heads), "0 1 | 2 3 | 4 5 | 6 7");
+  EXPECT_EQ(of(&Communicators::context), "0 2 4 6 | 1 3 5 7");
+}
+
+TEST(Mesh, AReplicasNumberIsItsPlaceInTheGroupOfGradients) {
+  for (const auto& order :
+       {std::array{MeshAxis::Tensor, MeshAxis::Context, MeshAxis::Expert, MeshAxis::Data, MeshAxis::Pipeline},
+        std::array{MeshAxis::Data, MeshAxis::Tensor, MeshAxis::Context, MeshAxis::Expert, MeshAxis::Pipeline}}) {
+    const Layout layout{.tensor = 2, .context = 3, .data = 2, .order = order};
+    const Communicators made = communicators(layout, {});
+    for (Rank rank{0}; rank.value < layout.world_size(); ++rank.value) {
+      const std::vector<Rank> members = group_members(made.table[made.data.index()], rank);
+      EXPECT_EQ(members[static_cast<std::size_t>(replica(layout, coordinates(layout, rank)))], rank);
+    }
+  }
+}
+
 TEST(Mesh, AShardedOptimizersNormGoesOverAllRanks) {
   const Layout layout{.tensor = 2, .pipeline = 2, .data = 2, .sharding = Sharding::Zero1};
   const Communicators made = communicators(layout, {});
@@ -70,7 +100,8 @@ TEST(Mesh, TheEndsOfAPipelineShareTiedEmbeddings) {
   EXPECT_EQ(group_members(ends, Rank{0}), (std::vector<Rank>{Rank{0}, Rank{6}}));
   EXPECT_EQ(group_members(ends, Rank{7}), (std::vector<Rank>{Rank{1}, Rank{7}}));
   for (std::int32_t r = 0; r < 8; ++r) EXPECT_EQ(is_member(ends, Rank{r}), r < 2 || r >= 6) << r;  // not the middle
-  EXPECT_FALSE(communicators({.tensor = 2, .data = 4}, {.tied_embeddings = true}).embedding.valid());  // one stage has one copy
+  EXPECT_FALSE(
+      communicators({.tensor = 2, .data = 4}, {.tied_embeddings = true}).embedding.valid());  // one stage has one copy
 }
 
 TEST(Mesh, AGroupOfOneHasNoCommunicator) {
@@ -111,14 +142,16 @@ TEST(Mesh, RanksCountAlongTheAxesInTheLayoutsOrder) {
 
 // NCCL sets communicators of one rank up too, where the framework calls collectives without looking at the group.
 TEST(Mesh, GroupsOfOneAreMadeWhereCollectivesAreCalledInThem) {
-  const Communicators made = communicators({.data = 8, .sharding = Sharding::Zero1}, {.tied_embeddings = true}, Alone::Calls);
+  const Communicators made =
+      communicators({.data = 8, .sharding = Sharding::Zero1}, {.tied_embeddings = true}, Alone::Calls);
   EXPECT_EQ(group_size(made.table[made.tensor.index()]), 1);
   EXPECT_EQ(group_size(made.table[made.model.index()]), 1);
   EXPECT_EQ(group_size(made.table[made.data.index()]), 8);
-  EXPECT_FALSE(made.pipeline.valid());                                // nobody sends to itself
-  EXPECT_FALSE(made.embedding.valid());                               // Megatron looks at this one's size
-  EXPECT_LT(made.data, made.tensor);                                  // after those that others share
-  EXPECT_EQ(communicators({}, {.tied_embeddings = true}, Alone::Calls).table.size(), 4u);  // world, tensor, data, model_parallel
+  EXPECT_FALSE(made.pipeline.valid());   // nobody sends to itself
+  EXPECT_FALSE(made.embedding.valid());  // Megatron looks at this one's size
+  EXPECT_LT(made.data, made.tensor);     // after those that others share
+  EXPECT_EQ(communicators({}, {.tied_embeddings = true}, Alone::Calls).table.size(),
+            4u);  // world, tensor, data, model_parallel
 }
 
 TEST(Mesh, PartsOfAModelAgreeInAGroupOfTheirOwn) {
@@ -130,11 +163,9 @@ TEST(Mesh, PartsOfAModelAgreeInAGroupOfTheirOwn) {
 
 TEST(Mesh, InterleavedStagesSendThroughCommunicatorsOfTwo) {
   Layout layout{.pipeline = 4};
-  EXPECT_EQ(communicators(layout, {}).table[communicators(layout, {}).pipeline.index()].messages,
-            MessageRoute::Group);
+  EXPECT_EQ(communicators(layout, {}).table[communicators(layout, {}).pipeline.index()].messages, MessageRoute::Group);
   layout.schedule = ScheduleKind::Interleaved;
-  EXPECT_EQ(communicators(layout, {}).table[communicators(layout, {}).pipeline.index()].messages,
-            MessageRoute::Pairs);
+  EXPECT_EQ(communicators(layout, {}).table[communicators(layout, {}).pipeline.index()].messages, MessageRoute::Pairs);
 }
 
 // Counts through all ranks, the first axis fastest, as an odometer does.

@@ -57,13 +57,13 @@ TEST(Recomputation, OfSomeLayersLeavesTheOthersAsTheyAre) {
 }
 
 TEST(Recomputation, OfAttentionDropsItsStatisticsOnly) {
-  const TestJob job = job_with({.kind = Recompute::Selective, .core_attention = true});
+  const TestJob job = job_with({.kind = Recompute::Selective, .modules = {RecomputedModule::CoreAttention}});
   const std::int64_t statistics = 4 * job.train.tokens() * job.model.heads / job.layout.tensor + rng_state;
   EXPECT_EQ(saved_after_forward(job), 6 * (saved_by_a_layer(job) - statistics) + hidden_tensor(job));
 }
 
 TEST(Recomputation, OfTheMlpDropsItsInsides) {
-  const TestJob job = job_with({.kind = Recompute::Selective, .mlp = true});
+  const TestJob job = job_with({.kind = Recompute::Selective, .modules = {RecomputedModule::Mlp}});
   // Both fc1's branches and what comes of them, the norm's output and its statistics.
   const std::int64_t inside = job.train.tokens() * (6 * job.model.ffn + 2 * job.model.hidden + 4) / job.layout.tensor;
   EXPECT_EQ(saved_after_forward(job), 6 * (saved_by_a_layer(job) - inside) + hidden_tensor(job));
@@ -96,7 +96,8 @@ TEST(Recomputation, RunsEveryForwardKernelTwice) {
 
 TEST(Recomputation, LeavesNothingBehind) {
   for (const Recomputation asked : {Recomputation{.kind = Recompute::Full, .layers = 2},
-                                    Recomputation{.kind = Recompute::Selective, .core_attention = true, .mlp = true}}) {
+                                    Recomputation{.kind = Recompute::Selective,
+                                    .modules = {RecomputedModule::CoreAttention, RecomputedModule::Mlp}}}) {
     const Program program = Lowered(job_with(asked)).stage(0);
     EXPECT_EQ(sum(live_at_end(program), Category::Recompute), 0);
     EXPECT_EQ(sum(live_at_end(program), Category::SavedActivations), 0);
@@ -120,7 +121,7 @@ std::vector<std::string> run_again(const TestJob& job, const std::string& layer)
 
 TEST(Recomputation, OfAnMlpRunsTheNormsAtItsEndsAndNothingBeside) {
   using Names = std::vector<std::string>;
-  TestJob job = job_with({.kind = Recompute::Selective, .mlp = true});
+  TestJob job = job_with({.kind = Recompute::Selective, .modules = {RecomputedModule::Mlp}});
   const auto of_mlp = [&] { return run_again(job, "layers.1.mlp."); };
   job.model.norms = NormPlacement::Around;
   EXPECT_EQ(of_mlp(), (Names{"norm", "fc1", "swiglu", "fc2", "post_norm"}));
@@ -134,7 +135,7 @@ TEST(Recomputation, OfAnMlpRunsTheNormsAtItsEndsAndNothingBeside) {
 
 TEST(Recomputation, OfAttentionRunsWhatLiesBetweenItsProjections) {
   using Names = std::vector<std::string>;
-  const Recomputation asked{.kind = Recompute::Selective, .core_attention = true};
+  const Recomputation asked{.kind = Recompute::Selective, .modules = {RecomputedModule::CoreAttention}};
   EXPECT_EQ(run_again(job_with(asked), "layers.2.attention."), Names{"core"});
   EXPECT_EQ(run_again(job_with(asked, AttentionKernel::Flash), "layers.2.attention."),
             (Names{"q.transpose", "k.transpose", "v.transpose", "core", "context.transpose"}));
@@ -176,7 +177,7 @@ TEST(Recomputation, LeavesALayerWhatKorthikantiEtAlCount) {
         const std::int64_t scores = 5 * a * s * s * b / t;
         const std::int64_t others = sequence_parallel ? s * b * h * 34 / t : s * b * h * 10 + s * b * h * 24 / t;
         EXPECT_EQ(kept({}), others + scores) << "t " << t << ", heads " << heads << ", sequence " << sequence_parallel;
-        EXPECT_EQ(kept({.kind = Recompute::Selective, .core_attention = true}), others);
+        EXPECT_EQ(kept({.kind = Recompute::Selective, .modules = {RecomputedModule::CoreAttention}}), others);
         EXPECT_EQ(kept({.kind = Recompute::Full}), s * b * h * 2 / (sequence_parallel ? t : 1));
       }
     }

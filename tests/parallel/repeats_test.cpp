@@ -10,6 +10,7 @@
 #include "sim/program/program_builder.hpp"
 #include "sim/program/verify.hpp"
 #include "tests/parallel/test_job.hpp"
+#include "tests/seeds.hpp"
 
 namespace tidemark::tests {
 namespace {
@@ -46,7 +47,9 @@ std::optional<TestJob> random_job(std::uint32_t seed) {
   const std::int64_t recompute = pick({0, 0, 1, 2, 3});
   if (recompute == 1) job.train.recompute = {.kind = Recompute::Full, .method = RecomputeMethod::Block};
   if (recompute == 2) job.train.recompute = {.kind = Recompute::Full, .layers = 2};
-  if (recompute == 3) job.train.recompute = {.kind = Recompute::Selective, .core_attention = true, .mlp = true};
+  if (recompute == 3)
+    job.train.recompute = {.kind = Recompute::Selective,
+                           .modules = {RecomputedModule::CoreAttention, RecomputedModule::Mlp}};
   const std::int64_t micro_batches = pick({3, 17, 48, 61, 72});
   if (job.layout.schedule == ScheduleKind::Interleaved && micro_batches % job.layout.pipeline != 0) return std::nullopt;
   job.train.micro_batch = pick({1, 2});
@@ -115,7 +118,7 @@ void expect_what_every_pass_gives(const Lowered& lowered, const Role& role) {
 
 TEST(Repeats, UnrollToWhatEveryPassByItselfGives) {
   int repeating = 0, checked = 0;
-  for (std::uint32_t seed = 1; checked < 80; ++seed) {
+  for (std::uint32_t seed = 1; checked < seeds(80); ++seed) {
     const std::optional<TestJob> job = random_job(seed);
     if (!job) continue;
     SCOPED_TRACE(seed);
@@ -127,11 +130,11 @@ TEST(Repeats, UnrollToWhatEveryPassByItselfGives) {
       ++checked;
     }
   }
-  EXPECT_GT(repeating, 20);
+  EXPECT_GT(repeating, seeds(20));
 }
 
 TEST(Repeats, OfPlainPyTorchUnrollToo) {
-  for (std::uint32_t seed = 1; seed <= 60; ++seed) {
+  for (std::uint32_t seed = 1; seed <= 60; seed += seed_step) {
     SCOPED_TRACE(seed);
     const Lowered lowered(random_pytorch_job(seed));
     expect_what_every_pass_gives(lowered, lowered.roles.front());
@@ -159,7 +162,7 @@ Program queue_of(std::int64_t second_size) {
 // Memory is replayed op by op without the ops: to the end, and to where a device is full.
 TEST(Repeats, ReplayAsWhatTheyUnrollTo) {
   int full = 0;
-  for (std::uint32_t seed = 1; seed < 24; ++seed) {
+  for (std::uint32_t seed = 1; seed < 24; seed += seed_step) {
     const std::optional<TestJob> job = random_job(seed);
     if (!job) continue;
     SCOPED_TRACE(seed);
@@ -177,7 +180,7 @@ TEST(Repeats, ReplayAsWhatTheyUnrollTo) {
       }
     }
   }
-  EXPECT_GT(full, 10);
+  EXPECT_GT(full, seeds(10));
 }
 
 TEST(Repeats, AreFoundWhereMicroBatchesDoTheSame) {

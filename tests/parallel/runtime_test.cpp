@@ -1,10 +1,8 @@
-#include "parallel/runtime/runtime.hpp"
-
 #include <algorithm>
 
 #include <gtest/gtest.h>
 
-#include "parallel/runtime/releases.hpp"
+#include "parallel/runtime/runtimes.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests {
@@ -89,7 +87,6 @@ TEST(Runtime, MegatronKeepsAFewScalars) {
 
 TEST(Runtime, MegatronsPaddingRules) {
   const Runtime runtime = runtime_named("megatron", {}, {}, hopper);
-  EXPECT_EQ(runtime.name, "megatron");
   EXPECT_EQ(runtime.vocabulary_multiple, 128);
   EXPECT_EQ(runtime.parameter_alignment, 64);
   EXPECT_EQ(runtime.bucket_alignment, 128);

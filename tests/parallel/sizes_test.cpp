@@ -81,7 +81,8 @@ TEST(StageParameters, ComeInTheOrderOfRegistration) {
   const std::vector<Stage> stages = split_into_stages(2, job.layout);
   const auto names = [&](const Stage& stage) {
     std::vector<std::string> found;
-    for (const ParameterId p : stage_parameters(lowered.built, stage, lowered.job.layout)) found.push_back(lowered.built[p].name);
+    for (const ParameterId p : stage_parameters(lowered.built, stage, lowered.job.layout))
+      found.push_back(lowered.built[p].name);
     return found;
   };
   EXPECT_EQ(
@@ -126,8 +127,8 @@ TEST(StageParameters, ATiedHeadIsACopyOnTheLastStageAndOneWeightOnASingleOne) {
 // hidden 772 is no multiple of 64: norms and the whole buffer need padding.
 BufferLayout layout_of(const Lowered& lowered, Sharding sharding, std::int32_t shards) {
   const Stage stage = split_into_stages(static_cast<std::int32_t>(lowered.job.model.layers), {}).front();
-  return buffer_layout(lowered.built, stage_parameters(lowered.built, stage, lowered.job.layout), sizes(lowered.job), lowered.runtime,
-                       stage, sharding, shards);
+  return buffer_layout(lowered.built, stage_parameters(lowered.built, stage, lowered.job.layout), sizes(lowered.job),
+                       lowered.runtime, stage, sharding, shards);
 }
 TestJob crooked() {
   TestJob job;
@@ -211,8 +212,8 @@ TEST(BufferLayout, BucketsOfOverlappedReductionCloseWhenFullOnTheFirstStageOnly)
   Runtime runtime = lowered.runtime;
   runtime.bucket_elements = 1'000'000;
   const auto layout = [&](const Stage& stage) {
-    return buffer_layout(lowered.built, stage_parameters(lowered.built, stage, lowered.job.layout), sizes(job), runtime, stage,
-                         Sharding::Zero1, 3);
+    return buffer_layout(lowered.built, stage_parameters(lowered.built, stage, lowered.job.layout), sizes(job), runtime,
+                         stage, Sharding::Zero1, 3);
   };
   const BufferLayout first = layout({.first = 0, .last = 2, .embedding = true, .head = false});
   ASSERT_GT(first.buckets.size(), 2U);
@@ -230,8 +231,8 @@ TEST(BufferLayout, TheCopyOfATiedEmbeddingHasABucketOfItsOwn) {
   job.model.tied_embeddings = true;
   Lowered lowered(job);
   const auto buckets = [&](const Stage& stage, Sharding sharding) {
-    return buffer_layout(lowered.built, stage_parameters(lowered.built, stage, lowered.job.layout), sizes(job), lowered.runtime, stage,
-                         sharding, 2)
+    return buffer_layout(lowered.built, stage_parameters(lowered.built, stage, lowered.job.layout), sizes(job),
+                         lowered.runtime, stage, sharding, 2)
         .buckets.size();
   };
   const Stage first{.first = 0, .last = 2, .embedding = true, .head = false};

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "parallel/lower.hpp"
+#include "parallel/runtime/runtimes.hpp"
 #include "sim/base/ensure.hpp"
+#include "sim/memory/flat.hpp"
 #include "sim/memory/replay.hpp"
 #include "tests/namespace.hpp"
 #include "tests/parallel/model_graph.hpp"
@@ -41,6 +43,35 @@ struct TestJob {
   SoftmaxPrecision softmax_precision = SoftmaxPrecision::Compute;
   Target target{.compute_capability = 90, .devices_per_node = 8, .capacity = {}};
 };
+
+/// What tensor-parallel ranks share.
+struct Cut {
+  std::int32_t tensor;
+  bool sequence_parallel;
+};
+
+inline TestJob job_cut(Cut cut, std::int64_t micro_batch = 1, AttentionKernel attention = AttentionKernel::Fused) {
+  TestJob job;
+  job.layout.tensor = cut.tensor;
+  job.layout.sequence_parallel = cut.sequence_parallel;
+  job.train.micro_batch = micro_batch;
+  job.train.attention = attention;
+  return job;
+}
+
+/// A model in the style of GPT-2 and GPT-3.
+inline TestJob gpt_job() {
+  TestJob job;
+  job.model.kv_heads = job.model.heads = 24;
+  job.model.ffn = 4 * job.model.hidden;
+  job.model.tied_embeddings = job.model.qkv_bias = job.model.output_bias = job.model.mlp_bias = true;
+  job.model.normalization = Normalization::Layer;
+  job.model.activation = Activation::Gelu;
+  job.model.positions = Positions::Learned;
+  job.train.hidden_dropout = job.train.attention_dropout = 0.1;
+  job.train.micro_batch = 2;
+  return job;
+}
 
 /// Its values down to programs, which refer to each other: made in place, not moved.
 struct Lowered {
@@ -133,6 +164,23 @@ std::int64_t highest(const Program& program, Counts&& counts) {
     }
   }
   return top;
+}
+
+/// The highest number of live bytes in each step, requests rounded as the allocator does, without its slack.
+inline std::vector<Bytes> flat_peaks_by_step(const Program& program) {
+  const std::vector<std::int64_t> changes = flat_changes(program);
+  std::vector<Bytes> peaks{Bytes{0}};
+  std::int64_t level = 0;
+  std::int32_t step = 0;
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    if (const Mark* mark = std::get_if<Mark>(&program.ops[i]); mark != nullptr && mark->step != step) {
+      step = mark->step;
+      peaks.push_back(Bytes{level});
+    }
+    level += changes[i];
+    peaks.back() = std::max(peaks.back(), Bytes{level});
+  }
+  return peaks;
 }
 
 /// The highest number of tensors of that label that are live at once.

@@ -13,6 +13,7 @@
 #include "sim/program/program_text.hpp"
 #include "tests/scenarios/folders.hpp"
 #include "tests/scenarios/random_layout.hpp"
+#include "tests/seeds.hpp"
 
 namespace tidemark::tests {
 namespace {
@@ -20,7 +21,7 @@ namespace {
 TEST(AllocatorEvents, SaysWhatPredictSaysOfEveryRandomLayout) {
   SharedModels models;
   int checked = 0;
-  for (std::uint32_t seed = 1; checked < 25; ++seed) {
+  for (std::uint32_t seed = 1; checked < seeds(25); ++seed) {
     std::optional<Scenario> scenario = random_scenario(seed);
     if (!scenario) continue;
     SCOPED_TRACE(seed);
@@ -34,7 +35,7 @@ TEST(AllocatorEvents, SaysWhatPredictSaysOfEveryRandomLayout) {
     EXPECT_EQ(found.device_upper, expected.device_upper);
     EXPECT_EQ(found.completed, expected.completed);
     if (checked % 10 == 0) {
-      add_exact_time(*scenario, models, found);
+      add_exact_time(*scenario, found);
       EXPECT_EQ(found, expected);
     }
     ++checked;

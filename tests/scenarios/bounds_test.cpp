@@ -18,6 +18,7 @@
 #include "scenarios/prediction.hpp"
 #include "tests/scenarios/folders.hpp"
 #include "tests/scenarios/random_layout.hpp"
+#include "tests/seeds.hpp"
 
 namespace tidemark::tests {
 namespace {
@@ -27,7 +28,7 @@ using namespace literals;
 // TIDEMARK_LAYOUTS=2000 for as many as docs/planner.md reports.
 int layouts() {
   const char* asked = std::getenv("TIDEMARK_LAYOUTS");
-  return asked == nullptr ? 25 : std::atoi(asked);
+  return asked == nullptr ? seeds(25) : std::atoi(asked);
 }
 
 TEST(Bounds, HoldWhatPredictSaysOfEveryRandomLayout) {
@@ -49,7 +50,7 @@ TEST(Bounds, HoldWhatPredictSaysOfEveryRandomLayout) {
     const MemoryBounds memory = bounder.memory(*scenario);
     const DurationBounds step = bounder.step(*scenario);
     Figures exact = exact_memory(*scenario, models);
-    add_exact_time(*scenario, models, exact);
+    add_exact_time(*scenario, exact);
     EXPECT_LE(memory.allocated, exact.allocated);
     EXPECT_LE(memory.device_upper, exact.device_upper);
     EXPECT_LE(step.low, exact.step);

@@ -16,6 +16,7 @@
 #include "sim/program/calls.hpp"
 #include "tests/scenarios/folders.hpp"
 #include "tests/scenarios/random_layout.hpp"
+#include "tests/seeds.hpp"
 #include "topology/route/price.hpp"
 #include "topology/route/traffic.hpp"
 
@@ -26,7 +27,7 @@ namespace {
 
 std::vector<Scenario> random_scenarios(int count) {
   std::vector<Scenario> found;
-  for (std::uint32_t seed = 1; static_cast<int>(found.size()) < count; ++seed)
+  for (std::uint32_t seed = 1; static_cast<int>(found.size()) < seeds(count); ++seed)
     if (auto scenario = random_scenario(seed)) found.push_back(std::move(*scenario));
   return found;
 }
@@ -58,7 +59,7 @@ global_batch = 16
 TEST(SameJob, HasTheSamePrograms) {
   for (const Scenario& scenario : random_scenarios(20)) {
     const Lowered as_it_is(scenario), same(same_job(scenario));
-    EXPECT_EQ(lower_stages(as_it_is.input()).programs, lower_stages(same.input()).programs);
+    EXPECT_EQ(lower(as_it_is.input()).programs, lower(same.input()).programs);
     EXPECT_EQ(same_job(same.scenario), same.scenario);
   }
 }
@@ -72,7 +73,7 @@ TEST(SameJob, IsOneWhateverItsWords) {
   for (const Scenario& other : {llama(named, block + "2\n"), llama(counted, block + "4\n"), llama(named, uniform)}) {
     EXPECT_EQ(same_job(one), same_job(other));
     const Lowered a(one), b(other);
-    EXPECT_EQ(lower_stages(a.input()).programs, lower_stages(b.input()).programs);
+    EXPECT_EQ(lower(a.input()).programs, lower(b.input()).programs);
   }
   EXPECT_NE(same_job(one), same_job(llama(counted, block + "1\n")));
   EXPECT_NE(same_job(one), same_job(llama(counted, "")));
@@ -111,10 +112,9 @@ TEST(ExactMemory, DoesNotDependOnWhatWasAskedBefore) {
 }
 
 TEST(ExactTime, TheLastStepTakesAsLongAsAfterWholeSteps) {
-  SharedModels models;
   for (const Scenario& scenario : random_scenarios(15)) {
     Figures found;
-    add_exact_time(scenario, models, found);
+    add_exact_time(scenario, found);
     const Job job(scenario);
     EXPECT_EQ(found.step, last_step(simulate_time(job, {.told = Told::Figures})));
   }
@@ -165,7 +165,7 @@ name = "pytorch"
 TEST(Calls, SayAllThatPricesAndClassesDependOn) {
   for (const Scenario& scenario : random_scenarios(15)) {
     const Lowered lowered(scenario);
-    const Workload whole = lower_stages(lowered.input()), calls = calls_of(whole);
+    const Workload whole = lower(lowered.input()), calls = calls_of(whole);
     const auto prices_of = [&](const Workload& w) {
       return price(w, scenario.cluster, nccl_settings(scenario.runtime));
     };

@@ -102,12 +102,12 @@ inline auto fields(Cluster& v) {
   return std::tie(a, b, c, d, e, f);
 }
 inline auto fields(Layout& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s);
 }
 inline auto fields(Recomputation& v) {
-  auto& [a, b, c, d, e] = v;
-  return std::tie(a, b, c, d, e);
+  auto& [a, b, c, d] = v;
+  return std::tie(a, b, c, d);
 }
 inline auto fields(ExpertRouting& v) {
   auto& [a, b, c, d] = v;
@@ -161,9 +161,13 @@ inline auto fields(ClockKey& v) {
   auto& [a, b, c] = v;
   return std::tie(a, b, c);
 }
+inline auto fields(ScheduleKey& v) {
+  auto& [a, b] = v;
+  return std::tie(a, b);
+}
 inline auto fields(InFlightKey& v) {
-  auto& [a, b, c] = v;
-  return std::tie(a, b, c);
+  auto& [a, b] = v;
+  return std::tie(a, b);
 }
 inline auto fields(StreamId& v) {
   auto& [a] = v;
@@ -192,6 +196,9 @@ inline void flip(bool& value) { value = !value; }
 inline void flip(double& value) { value += 0.25; }
 inline void flip(std::string& value) { value += '!'; }
 inline void flip(std::map<std::string, std::string>& value) { value["!"] = "!"; }
+inline void flip(RecomputedModules& value) {
+  value = value.bits() == 0 ? RecomputedModules{RecomputedModule::Mlp} : RecomputedModules{};
+}
 inline void flip(std::integral auto& value) { ++value; }
 template <class T>
 void flip(std::shared_ptr<const T>& value) {

@@ -23,6 +23,7 @@
 #include "scenarios/plan/tasks.hpp"
 #include "scenarios/report/plan_text.hpp"
 #include "tests/namespace.hpp"
+#include "tests/seeds.hpp"
 
 namespace tidemark::tests {
 namespace {
@@ -252,7 +253,7 @@ TEST_P(KilledSearch, EndsInTheSameBytes) {
   EXPECT_EQ(on_journal(), whole);
 }
 
-INSTANTIATE_TEST_SUITE_P(AfterRecord, KilledSearch, testing::Range<std::size_t>(0, 20));
+INSTANTIATE_TEST_SUITE_P(AfterRecord, KilledSearch, testing::Range<std::size_t>(0, 20, seed_step));
 
 }  // namespace
 }  // namespace tidemark::tests

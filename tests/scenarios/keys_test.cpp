@@ -85,7 +85,7 @@ TEST(Keys, EveryFieldTellsApart) {
   expect_every_field_tells_apart(places, 5);
   expect_every_field_tells_apart(
       ClockKey{std::make_shared<const ChunkSample>(), std::make_shared<const GroupPrices>(places), Duration{1}}, 3);
-  expect_every_field_tells_apart(InFlightKey{scenario.layout, 1, 8}, 20);
+  expect_every_field_tells_apart(InFlightKey{{scenario.layout, 8}, 1}, 20);
   const StateEvents::Step step{{AllocatorEvent{}}, {AllocatorEvent{}}};
   expect_every_field_tells_apart(StateEvents{{AllocatorEvent{}}, {step}}, 19);
 }
@@ -126,7 +126,7 @@ class Asked {
   SharedModels models_;
   Bounder bounder_{models_};
   ExactMemory memory_{models_};
-  ExactTime time_{models_};
+  ExactTime time_;
 };
 
 class Sharing : public testing::TestWithParam<const char*> {};

@@ -11,6 +11,7 @@
 #include "scenarios/io/pytorch_switches.hpp"
 #include "scenarios/io/schedule_reader.hpp"
 #include "tests/scenarios/small_space.hpp"
+#include "tests/seeds.hpp"
 
 // Every switch that a framework's reader knows is an axis of a space that is searched, and run by brute force.
 
@@ -107,7 +108,7 @@ TEST_P(SwitchSpaces, FindTheWinnerAndTheFrontThatBruteForceFinds) {
     for (const std::string& value : each.values)
       EXPECT_TRUE(seen.contains({"runtime.switches." + each.key, value})) << each.key << " = " << value;
 }
-INSTANTIATE_TEST_SUITE_P(Plan, SwitchSpaces, testing::Range(0U, 2 * spaces_of_each));
+INSTANTIATE_TEST_SUITE_P(Plan, SwitchSpaces, testing::Range(0U, 2 * spaces_of_each, seed_step));
 
 TEST(SwitchSpaces, HaveEverySwitchThatReadersKnow) {
   const auto asked = [](auto read) {

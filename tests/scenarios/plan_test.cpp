@@ -21,6 +21,7 @@
 #include "scenarios/prediction.hpp"
 #include "scenarios/report/plan_text.hpp"
 #include "tests/scenarios/small_space.hpp"
+#include "tests/seeds.hpp"
 
 namespace tidemark::tests {
 namespace {
@@ -74,7 +75,7 @@ TEST_P(SmallSpaces, FindsTheWinnerAndTheFrontThatBruteForceFinds) {
   expect_as_by_brute_force(plan(space_of(small), {}), all);
   expect_answers(all);
 }
-INSTANTIATE_TEST_SUITE_P(Plan, SmallSpaces, testing::Range(1U, 25U));
+INSTANTIATE_TEST_SUITE_P(Plan, SmallSpaces, testing::Range(1U, 25U, seed_step));
 
 // The axes that are asked for by name, written out for brute force.
 TEST_P(SmallSpacesWithSettings, FindsTheSameWithTheAllocatorsSettings) {

@@ -253,18 +253,41 @@ TEST(ScenarioReader, LearnedPositionsBoundTheSequence) {
   EXPECT_NE(asked("2049").find("is more than the 2048 positions that the model has learned"), std::string::npos);
 }
 
+TEST(ScenarioReader, ContextParallelRanksShareOutEverySequence) {
+  const auto asked = [](const std::string& keys, const std::string& sequence = "8192") {
+    return problems(
+        {{"tensor = 8", "tensor = 4\n" + keys}, {"sequence_length = 8192", "sequence_length = " + sequence}});
+  };
+  EXPECT_EQ(asked("context = 2"), "no problem");
+  EXPECT_EQ(asked("context = 2\ncontext_kind = \"a2a\""), "no problem");
+  EXPECT_EQ(asked("context = 4\ncontext_kind = \"a2a+p2p\"\ncontext_inner = 2"), "no problem");
+  const auto says = [](const std::string& answer, const std::string& text) {
+    EXPECT_NE(answer.find(text), std::string::npos) << answer;
+  };
+  says(asked("context = 2", "8190"),
+       "sequence_length = 8190 is not a multiple of 8: each of context = 2 ranks takes two "
+       "equal chunks, which tensor = 4 ranks spread\n  hint: 8184 or 8192 would");
+  says(asked("context = 4\ncontext_kind = \"a2a\""),
+       "context = 4 does not divide the 16 attention and 2 key/value heads of a rank\n  hint: 1 or 2 would");
+  says(asked("context = 4\ncontext_kind = \"a2a+p2p\""),
+       "needs context_inner: how many of the 4 ranks all-to-alls go among\n  hint: 2 would");
+  says(asked("context = 4\ncontext_kind = \"a2a+p2p\"\ncontext_inner = 3"),
+       "context_inner = 3 does not cut context = 4 into several groups of several ranks\n  hint: 2 would");
+  says(asked("context = 2\ncontext_inner = 2"), "context_inner says how a2a+p2p divides ranks");
+  says(problems({{"tensor = 8", "tensor = 4\ncontext = 2"}, {"[train]", "[train]\nattention = \"unfused\""}}),
+       "context = 2: no attention that stores scores works on parts of a sequence");
+  says(asked("context = 3"), "is not a multiple of tensor x context x pipeline = 4 x 3 x 4 = 48");
+  // core/parallel_state.py: experts' ranks of a stage are those of the model's.
+  says(asked("context = 2\norder = \"tp-cp-ep-pp-dp\""),
+       "with expert_tensor = 4 the ranks of a stage are others to experts, which Megatron refuses for dense models "
+       "too\n  hint: expert_tensor = 8 would");
+  EXPECT_EQ(asked("context = 2\nexpert_tensor = 8\norder = \"tp-cp-ep-pp-dp\""), "no problem");
+}
+
 TEST(ScenarioReader, KeysOfTheFormatThatAreNotModelledAreRefused) {
   const std::string layout = "job.toml:6:";
-  EXPECT_EQ(with("[layout]", "context = 2"),
-            layout + "11: error: context = 2: context parallelism is not modelled yet\n  hint: leave it out, or set 1");
-  EXPECT_EQ(with("[layout]", "context_kind = \"a2a\""), layout +
-                                                            "16: error: context_kind = \"a2a\": context parallelism is "
-                                                            "not modelled yet\n  hint: leave it out, or set \"p2p\"");
   EXPECT_EQ(with("[layout]", "expert = 8"),
             layout + "10: error: expert = 8: expert parallelism is not modelled yet\n  hint: leave it out, or set 1");
-  EXPECT_EQ(
-      with("[layout]", "expert_tensor = 2"),
-      layout + "17: error: expert_tensor = 2: expert parallelism is not modelled yet\n  hint: leave it out, or set 1");
   EXPECT_EQ(with("[layout]", "schedule = \"zb-v\""), layout +
                                                          "12: error: schedule = \"zb-v\" is not modelled yet\n  hint: "
                                                          "\"1f1b\", \"gpipe\", \"interleaved\" or \"zb-h1\" would do");

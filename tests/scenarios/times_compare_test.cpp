@@ -63,6 +63,16 @@ TEST(TimesCompare, APlanOverClustersSaysWhetherTheyDo) {
   EXPECT_TRUE(space_remarks(of_one).empty());
 }
 
+TEST(SpaceRemarks, CandidatesThatBoundsDoNotCoverAreToldBeforehand) {
+  const auto remarks = [](const std::string& axes) {
+    return space_remarks(space_of(parse_toml(job("b200-sxm-180g", axes), "job"), "job",
+                                  {source / "scenarios/examples", source / "scenarios"}));
+  };
+  EXPECT_TRUE(remarks("[space.layout]\ncontext = [1]\n").empty());
+  ASSERT_EQ(remarks("[space.layout]\ncontext = [1, 2]\n").size(), 1U);
+  EXPECT_NE(remarks("[space.layout]\ncontext = [1, 2]\n").front().find("run in full"), std::string::npos);
+}
+
 TEST(TimesCompare, AnAxisThatNamesAClusterBesideOtherKeysCounts) {
   const Space together = space_of(parse_toml(job("h100-sxm-80g", R"([space]
 machine = [{cluster = "clusters/h100-sxm-80g.toml", gpus = 1}, {cluster = "clusters/a100-sxm-80g.toml", gpus = 2}]

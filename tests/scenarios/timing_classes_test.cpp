@@ -58,25 +58,26 @@ TEST(TimingClasses, PiecesOfTheOptimizerTellNobodyApart) {
 
 TEST(TimingClasses, RolesWhosePassesDifferHaveProgramsOfTheirOwn) {
   const std::vector<Role>& roles = job().roles;
-  const LowerRole as_they_are = lower_role_of(job().lowering());
+  const LoweringInput input = job().lowering();
   // The last role of the first stage, which is neither the first of it nor of all.
   const auto last = std::find_if(roles.begin(), roles.end(), [](const Role& r) { return r.first.pipeline == 1; }) - 1;
   const auto is_slow = [&](const Role& role) { return &role == &*last; };
   std::atomic<int> lowered_whole = 0;
-  const LowerRole lower{[&](const Role& role) {
-                          ++lowered_whole;
-                          return is_slow(role) ? RepeatingProgram{slower(lower_role(job().lowering(), role)), {}}
-                                               : as_they_are.whole(role);
-                        },
-                        [&](const Role& role) {
-                          Program its = as_they_are.shortest(role);
-                          return is_slow(role) ? slower(std::move(its)) : its;
-                        }};
-  const TimingClasses found = timing_classes(roles, lower);
-  ASSERT_EQ(found.programs.size(), 3u);
+  const LowerRole lower{
+      [&](const Role& role) {
+        ++lowered_whole;
+        return is_slow(role) ? RepeatingProgram{slower(lower_role(input, role)), {}} : lower_repeating(input, role);
+      },
+      [&](const Role& role) {
+        Program its = lower_shortest(input, role);
+        return is_slow(role) ? slower(std::move(its)) : its;
+      }};
+  const TimingClasses found = timing_classes(input, roles, lower);
+  ASSERT_EQ(found.workload.programs.size(), 3u);
   EXPECT_EQ(lowered_whole, 3);
   for (std::size_t r = 0; r < roles.size(); ++r) {
-    const std::size_t first = found.first_role[found.of_role[r]];
+    const auto program = static_cast<std::size_t>(found.workload.program_of_rank[roles[r].ranks.front().index()]);
+    const std::size_t first = found.role_of_program[program];
     EXPECT_EQ(is_slow(roles[r]), first == r && r != 0 && roles[r].first.pipeline == 0) << r;
     EXPECT_EQ(roles[first].first.pipeline, roles[r].first.pipeline);
   }

@@ -38,7 +38,7 @@ Tensor dense_gradient(Worker& w, const Name& name, LabelId label, const Weight& 
 Tensor batch_first(Worker& w, LabelId label, Tensor gradient) {
   if (w.sizes.micro_batch == 1) return gradient;
   Tensor copy = w.like(label, gradient);
-  w.transpose_tokens(std::move(gradient), copy, w.train.sequence_length);
+  w.transpose_tokens(std::move(gradient), copy, w.sizes.sequence);
   return copy;
 }
 

@@ -82,13 +82,12 @@ Tensor bias_dropout_add(Worker& w, const BiasDropoutAdd& add, Tensor residual, T
 
 TransformerLayer::TransformerLayer(Worker& w, Parameters& parameters, std::int32_t layer) : w_(w) {
   const std::string at = fmt::format("layers.{}", layer);
-  const Recomputation& asked = w.train.recompute;
   const Weight *of_attention = nullptr, *of_mlp = nullptr;
   if (w.model.latent) {
     latent_attention_.emplace(w, parameters, at);
   } else {
     attention_.emplace(w, parameters, layer);
-    attention_->recompute_core = asked.kind == Recompute::Selective && asked.core_attention;
+    attention_->recompute_core = w.train.recompute.selects(RecomputedModule::CoreAttention);
     of_attention = attention_->output_bias();
   }
   if (w.model.has_experts(static_cast<std::size_t>(layer))) {
@@ -115,8 +114,7 @@ NextTokenLayer::NextTokenLayer(Worker& w, Parameters& parameters, std::int32_t f
 
 Tensor TransformerLayer::mlp(Tensor hidden) {
   if (experts_) return (*experts_)(std::move(hidden));
-  const Recomputation& asked = w_.train.recompute;
-  if (asked.kind != Recompute::Selective || !asked.mlp) return (*mlp_)(std::move(hidden));
+  if (!w_.train.recompute.selects(RecomputedModule::Mlp)) return (*mlp_)(std::move(hidden));
   Tensors inputs;
   inputs.push_back(std::move(hidden));
   return checkpoint(

@@ -155,7 +155,8 @@ struct Softmax {
 };
 
 // The loss is the mean of all tokens' over all micro-batches (pretrain_gpt.py loss_func, forward_step_calc_loss of
-// core/pipeline_parallel/schedules.py): each token's has this gradient. fp16 training's loss scale is taken as 1.
+// core/pipeline_parallel/schedules.py): each token's has this gradient. fp16 training's loss scale is taken as 1, and
+// so is what the loss is multiplied by under context parallelism: the number of its ranks, which no update depends on.
 double gradient_of_loss(const Worker& w) {
   return 1 / static_cast<double>(w.tokens() * micro_batches_of(w.train, w.layout));
 }

@@ -6,8 +6,6 @@
 
 namespace tidemark::parallel::megatron {
 
-using Tensors = std::vector<Tensor>;
-
 /// core/tensor_parallel/random.py CheckpointFunction: runs without saving anything but what comes in, and once more
 /// when the backward pass is due.
 [[nodiscard]] Tensor checkpoint(Worker& w, std::function<Tensor(Tensors)> run, Tensors inputs);

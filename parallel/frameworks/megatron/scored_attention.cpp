@@ -42,7 +42,7 @@ double scale_of_scores(const Worker& w) { return 1 / std::sqrt(static_cast<doubl
 
 // Scores of all queries with all keys, head by head.
 Shape scores_shape(const Worker& w) {
-  const std::int64_t s = w.train.sequence_length;
+  const std::int64_t s = w.sizes.sequence;
   return {w.sizes.micro_batch, w.model.heads / w.sizes.tensor, s, s};
 }
 // [sequence, batch, heads, width] as a batch of matrices, one of each head: [batch, heads, sequence, width].

@@ -69,7 +69,7 @@ struct SelfAttention::Joint {
 
 SelfAttention::Joint SelfAttention::parts_of(const Tensor& mixed) const {
   const Model& m = w_.model;
-  const std::int64_t s = w_.train.sequence_length, b = w_.sizes.micro_batch, width = m.head_dim;
+  const std::int64_t s = w_.sizes.sequence, b = w_.sizes.micro_batch, width = m.head_dim;
   const std::int64_t groups = m.kv_heads / w_.sizes.tensor, of_group = m.heads / m.kv_heads;
   const Tensor grouped = sized(mixed, {s, b, groups, of_group + 2, width});
   const auto one = [&](std::int64_t place) { return sized(narrowed(grouped, 3, place, 1), {s, b, groups, width}); };
@@ -77,7 +77,7 @@ SelfAttention::Joint SelfAttention::parts_of(const Tensor& mixed) const {
 }
 
 Shape SelfAttention::by_head(std::int64_t heads) const {
-  return {w_.train.sequence_length, w_.sizes.micro_batch, heads / w_.sizes.tensor, w_.model.head_dim};
+  return {w_.sizes.sequence, w_.sizes.micro_batch, heads / w_.sizes.tensor, w_.model.head_dim};
 }
 
 Tensor SelfAttention::joined(Gradients& gradients, const Shape& shape) {

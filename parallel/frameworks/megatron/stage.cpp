@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "parallel/batch.hpp"
-
 namespace tidemark::parallel::megatron {
 
 ModelStage::ModelStage(Worker& w, std::int32_t chunk)
@@ -24,6 +22,17 @@ void ModelStage::deallocate_output(Tensor& output) const {
   output.storage = one.storage;
 }
 
+Tensor ModelStage::own_part(const BatchTensor& item, Tensor whole) const {
+  // One value for each token, or with the attention mask a row of them.
+  const std::int64_t sequence = w_.train.sequence_length, batch = w_.sizes.micro_batch;
+  const Shape rows{batch, sequence, whole.elements() / (batch * sequence)};
+  const Shape own_rows{batch, w_.sizes.sequence, rows[2]};
+  const Name name = w_.name(std::string(item.name));
+  Tensor own = w_.temporary(name("own"), {elements_of(own_rows)}, item.dtype);
+  w_.own_tokens(name, sized(std::move(whole), rows), sized(own, own_rows), 1);
+  return own;
+}
+
 // Megatron-LM core 0.14, training/utils.py, get_batch_on_this_tp_rank: ranks of the first and the last stage make room
 // for all five tensors, whichever chunk runs. The first tensor-parallel rank keeps what its stage does not need until
 // the pass returns; the others drop it, and receive the rest from it. One tensor-parallel rank is that first one.
@@ -38,10 +47,13 @@ ModelStage::Loaded ModelStage::load_batch() const {
   }
   for (std::size_t i = 0; i < items.size(); ++i)
     if (!items[i].needed && w_.tensor_parallel()) loaded.all[i] = {};
+  for (std::size_t i = 0; i < items.size(); ++i)
+    if (items[i].needed)
+      w_.session.unchecked_collective(w_.comms.tensor, CollectiveKind::Broadcast, loaded.all[i], loaded.all[i]);
   for (std::size_t i = 0; i < items.size(); ++i) {
+    if (w_.layout.context > 1 && loaded.all[i].defined()) loaded.all[i] = own_part(items[i], std::move(loaded.all[i]));
     const Tensor& tensor = loaded.all[i];
     if (!items[i].needed) continue;
-    w_.session.unchecked_collective(w_.comms.tensor, CollectiveKind::Broadcast, tensor, tensor);
     if (items[i].name == "batch.tokens") loaded.batch.tokens = tensor;
     if (items[i].name == "batch.labels") loaded.batch.labels = tensor;
     if (items[i].name == "batch.position_ids") loaded.batch.position_ids = tensor;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "parallel/batch.hpp"
 #include "parallel/frameworks/megatron/layers.hpp"
 
 namespace tidemark::parallel::megatron {
@@ -38,6 +39,7 @@ class ModelStage {
     std::vector<Tensor> all;
   };
   [[nodiscard]] Loaded load_batch() const;
+  [[nodiscard]] Tensor own_part(const BatchTensor& item, Tensor whole) const;
 
   Worker& w_;
   Stage stage_;

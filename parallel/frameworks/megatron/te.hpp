@@ -60,11 +60,27 @@ struct CoreAttention {
   Name outside;  ///< "layers.0.attention", to which its tensors belong
 };
 [[nodiscard]] Tensor core_attention(Worker& w, const CoreAttention& attention, Tensor query, Tensor key, Tensor value);
-/// The kernels that it may be: one that never stores scores, and the framework's operations that do. FlashAttention's
-/// tensors are [batch, sequence, heads, width].
+/// The kernels that it may be: one that never stores scores, on whole sequences or on what context-parallel ranks have
+/// of them, and the framework's operations that do. FlashAttention's tensors are [batch, sequence, heads, width].
 [[nodiscard]] Tensor fused_attention(Worker& w, const CoreAttention& attention, Tensor query, Tensor key, Tensor value);
+[[nodiscard]] Tensor context_attention(Worker& w, const CoreAttention& attention, Tensor query, Tensor key,
+                                       Tensor value);
 [[nodiscard]] Tensor scored_attention(Worker& w, const CoreAttention& attention, Tensor query, Tensor key,
                                       Tensor value);
+
+[[nodiscard]] Tensor ring_attention(Worker& w, const CoreAttention& attention, Tensor query, Tensor key, Tensor value);
+[[nodiscard]] bool batch_first(const Worker& w);
+/// Which keys a query sees: those up to its own place, the last query's being that of the last key, or all of them.
+enum class Mask : std::uint8_t { Causal, None };
+/// What one kernel makes.
+struct Attended {
+  Tensor out, lse, rng_state;
+};
+[[nodiscard]] Attended attend(Worker& w, const CoreAttention& attention, Mask mask, Tensor query, Tensor key,
+                              Tensor value, const Shape& out);
+/// Writes gradients into tensors that are made.
+void attend_backward(Worker& w, const CoreAttention& attention, Mask mask, Tensor gradient, const Tensor& query,
+                     const Tensor& key, const Tensor& value, const Attended& attended, const Gradients& made);
 
 /// value * tanh(x / value), as three steps.
 struct Cap {

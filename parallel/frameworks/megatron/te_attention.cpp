@@ -8,21 +8,23 @@ namespace tidemark::parallel::megatron {
 
 using torch::with;
 
-namespace {
-
 bool batch_first(const Worker& w) { return w.train.attention == AttentionKernel::Flash; }
+
+namespace {
 
 // Of queries, keys, values or the context, as the kernels take them: [batch, sequence, heads, width].
 Tensor of_kernel(const Worker& w, Tensor x) {
   if (batch_first(w)) return x;
-  const Shape by_head{w.train.sequence_length, w.sizes.micro_batch, x.elements() / w.tokens() / w.model.head_dim,
-                      w.model.head_dim};
-  return swapped(sized(std::move(x), by_head), 0, 1);
+  if (x.sizes.size() < 4) {  // rows of tokens
+    const std::int64_t heads = x.elements() / w.tokens() / w.model.head_dim;
+    x = sized(std::move(x), {w.sizes.sequence, w.sizes.micro_batch, heads, w.model.head_dim});
+  }
+  return swapped(std::move(x), 0, 1);
 }
 
-Attributes attention_numbers(const Worker& w) {
-  constexpr double causal = 1;
-  return {1 / std::sqrt(static_cast<double>(w.model.head_dim)), causal, w.train.attention_dropout};
+Attributes attention_numbers(const Worker& w, Mask mask) {
+  return {1 / std::sqrt(static_cast<double>(w.model.head_dim)), mask == Mask::Causal ? 1.0 : 0.0,
+          w.train.attention_dropout};
 }
 
 // Batch-first copy of a sequence-first tensor, or back, seen with those sizes; one sequence that lies side by side
@@ -48,7 +50,8 @@ Tensor transposed(Worker& w, const Name& outside, std::string_view mark, std::st
 Tensor core_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor key, Tensor value) {
   if (stores_scores(w.train.attention))
     return scored_attention(w, a, std::move(query), std::move(key), std::move(value));
-  if (!batch_first(w)) return fused_attention(w, a, std::move(query), std::move(key), std::move(value));
+  const auto attention = w.layout.context > 1 ? context_attention : fused_attention;
+  if (!batch_first(w)) return attention(w, a, std::move(query), std::move(key), std::move(value));
   // FlashAttention works batch first: its inputs are copies, and so is what the projection reads.
   const auto turned = [](const Tensor& x) { return Shape{x.size(1), x.size(0), x.size(2), x.size(3)}; };
   const Shape q_shape = turned(query), kv_shape = turned(key);
@@ -56,33 +59,49 @@ Tensor core_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor ke
   Tensor k = transposed(w, a.outside, "k.transpose", "k.transposed", std::move(key), kv_shape);
   Tensor v = transposed(w, a.outside, "v.transpose", "v.transposed", std::move(value), kv_shape);
   return transposed(w, a.outside, "context.transpose", "context.transposed",
-                    fused_attention(w, a, std::move(q), std::move(k), std::move(v)),
+                    attention(w, a, std::move(q), std::move(k), std::move(v)),
                     w.part(w.model.heads * w.model.head_dim));
+}
+
+Attended attend(Worker& w, const CoreAttention& a, Mask mask, Tensor query, Tensor key, Tensor value,
+                const Shape& out) {
+  const Tensor q = of_kernel(w, query);
+  Attended made;
+  made.out = w.temporary(a.outside("context"), out);
+  made.lse = w.temporary(a.outside("lse"), {q.size(0), q.size(2), q.size(1)}, DType::FP32);
+  made.rng_state = w.temporary(a.outside("rng_state"), {2}, DType::INT64);  // seed and offset
+  w.launch({Operation::Attention, attention_numbers(w, mask)},
+           {of_kernel(w, std::move(query)), of_kernel(w, std::move(key)), of_kernel(w, std::move(value)), Tensor{}},
+           {of_kernel(w, made.out), made.lse, narrowed(made.rng_state, 0, 0, 1), narrowed(made.rng_state, 0, 1, 1)});
+  return made;
+}
+
+void attend_backward(Worker& w, const CoreAttention& a, Mask mask, Tensor gradient, const Tensor& query,
+                     const Tensor& key, const Tensor& value, const Attended& attended, const Gradients& made) {
+  // Query gradients are summed in fp32 over blocks of keys.
+  std::int64_t copies = 1;
+  const std::int64_t fill = w.runtime.query_gradients_fill;
+  const Tensor q = of_kernel(w, query);
+  const std::int64_t sequences = q.size(0) * q.size(2);
+  if (fill > 0 && batch_first(w)) copies = (fill + sequences - 1) / sequences;
+  const Tensor sums = w.temporary(a.name("query_gradient_fp32"), {copies, query.elements()}, DType::FP32);
+  w.launch({Operation::AttentionBackward, attention_numbers(w, mask)},
+           {of_kernel(w, std::move(gradient)), q, of_kernel(w, key), of_kernel(w, value), of_kernel(w, attended.out),
+            attended.lse, narrowed(attended.rng_state, 0, 0, 1), narrowed(attended.rng_state, 0, 1, 1), Tensor{}},
+           {of_kernel(w, made[0]), of_kernel(w, made[1]), of_kernel(w, made[2])}, sums);
 }
 
 Tensor fused_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor key, Tensor value) {
   w.mark(Phase::Forward, a.name);
   const auto node = w.node(a.name(), {&query, &key, &value});
-  const std::int64_t heads = w.model.heads / w.sizes.tensor;
-  Tensor out =
-      w.temporary(a.outside("context"), batch_first(w) ? query.sizes : w.part(w.model.heads * w.model.head_dim));
-  Tensor lse = w.temporary(a.outside("lse"), {w.sizes.micro_batch, heads, w.train.sequence_length}, DType::FP32);
-  Tensor rng = w.temporary(a.outside("rng_state"), {2}, DType::INT64);  // seed and offset
-  const auto launch = [&](Tensor q, Tensor k, Tensor v, Tensor statistics, Tensor state) {
-    w.launch({Operation::Attention, attention_numbers(w)},
-             {of_kernel(w, std::move(q)), of_kernel(w, std::move(k)), of_kernel(w, std::move(v)), Tensor{}},
-             {of_kernel(w, out), std::move(statistics), narrowed(state, 0, 0, 1), narrowed(state, 0, 1, 1)});
-  };
-  if (!node) {
-    launch(std::move(query), std::move(key), std::move(value), std::move(lse), std::move(rng));
-    return out;
-  }
-  launch(query, key, value, lse, rng);
+  const Shape shape = batch_first(w) ? query.sizes : w.part(w.model.heads * w.model.head_dim);
+  if (!node) return attend(w, a, Mask::Causal, std::move(query), std::move(key), std::move(value), shape).out;
+  const Attended made = attend(w, a, Mask::Causal, query, key, value, shape);
   Session& s = w.session;
-  node->apply = [&w, &a, q = s.save(query), k = s.save(key), v = s.save(value), o = s.save(out), l = s.save(lse),
-                 r = s.save(rng)](Gradients& gradients) {
+  node->apply = [&w, &a, q = s.save(query), k = s.save(key), v = s.save(value), o = s.save(made.out),
+                 l = s.save(made.lse), r = s.save(made.rng_state)](Gradients& gradients) {
     const Tensor queries = w.session.unpack(q), keys = w.session.unpack(k), values = w.session.unpack(v);
-    const Tensor state = w.session.unpack(r);
+    const Attended attended{w.session.unpack(o), w.session.unpack(l), w.session.unpack(r)};
     // Where q, k and v are views of one tensor, so are their gradients.
     const bool joint = queries.storage == keys.storage;
     const auto part_of = [](const Tensor& mixed, const Tensor& x) {
@@ -98,20 +117,11 @@ Tensor fused_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor k
       dk = w.like(a.name("key_gradient"), keys);
       dv = w.like(a.name("value_gradient"), values);
     }
-    // Query gradients are summed in fp32 over blocks of keys.
-    std::int64_t copies = 1;
-    const std::int64_t fill = w.runtime.query_gradients_fill;
-    const std::int64_t sequences = w.sizes.micro_batch * (w.model.heads / w.sizes.tensor);
-    if (fill > 0 && batch_first(w)) copies = (fill + sequences - 1) / sequences;
-    const Tensor sums = w.temporary(a.name("query_gradient_fp32"), {copies, queries.elements()}, DType::FP32);
-    w.launch({Operation::AttentionBackward, attention_numbers(w)},
-             {of_kernel(w, std::move(gradients.front())), of_kernel(w, queries), of_kernel(w, keys),
-              of_kernel(w, values), of_kernel(w, w.session.unpack(o)), w.session.unpack(l), narrowed(state, 0, 0, 1),
-              narrowed(state, 0, 1, 1), Tensor{}},
-             {of_kernel(w, dq), of_kernel(w, dk), of_kernel(w, dv)}, sums);
-    return Gradients{std::move(dq), std::move(dk), std::move(dv)};
+    Gradients all{std::move(dq), std::move(dk), std::move(dv)};
+    attend_backward(w, a, Mask::Causal, std::move(gradients.front()), queries, keys, values, attended, all);
+    return all;
   };
-  return with(std::move(out), node);
+  return with(made.out, node);
 }
 
 // ---- rotary positions ----------------------------------------------------------------------------------------------
@@ -123,7 +133,7 @@ Tensor angles(Worker& w, const Rotary& r) {
   Tensor table = w.rotary_table();
   if (w.model.window_rotary) table = narrowed(std::move(table), 0, r.window ? 1 : 0, 1);
   const std::int64_t turned = table.size(-1);
-  return sized(std::move(table), {w.train.sequence_length, 1, 1, turned});
+  return sized(std::move(table), {w.sizes.sequence, 1, 1, turned});
 }
 
 // Cosines or sines: computed in fp32, then narrowed; in fp32, their multiple by a scale, which is 1, is what is kept.

@@ -164,8 +164,8 @@ class OneRank {
 
 }  // namespace
 
-Program lower_training(const LoweringInput& input, const Coordinates& place,
-                       const std::vector<std::int64_t>& micro_batches, TrainingState* state) {
+Program lower_training(const LoweringInput& input, const Coordinates& place, const StepSizes& micro_batches,
+                       TrainingState* state) {
   const Communicators comms = communicators_of(input);
   torch::Process process(comms.table, input.runtime.blas_workspace);
   {

@@ -28,7 +28,9 @@ Worker::Worker(Session& its_session, const LoweringInput& input, const Communica
       place(its_place),
       chunks(chunks_of_rank(static_cast<std::int32_t>(input.built.model.layers), input.layout, its_place.pipeline)),
       sizes(sizes_of(input.built.model, input.layout, input.train, input.runtime)),
-      weights_(input.built.parameters.size()) {}
+      weights_(input.built.parameters.size()) {
+  if (layout.context > 1) process.order_frees(attention_stream);
+}
 
 void Worker::transpose_tokens(Tensor from, const Tensor& to, std::int64_t outer) const {
   const std::int64_t inner = tokens() / outer;
@@ -36,6 +38,15 @@ void Worker::transpose_tokens(Tensor from, const Tensor& to, std::int64_t outer)
   for (Shape* shape : {&lies, &lies_then})
     for (std::size_t d = 1; d < to.sizes.size(); ++d) shape->push_back(to.sizes[d]);
   launch(Operation::Copy, {swapped(sized(std::move(from), lies), 0, 1)}, {sized(to, lies_then)});
+}
+
+// core/utils.py get_batch_on_this_cp_rank, core/models/common/embeddings/rope_utils.py get_pos_emb_on_this_cp_rank.
+void Worker::own_tokens(const Name& name, Tensor whole, const Tensor& own, int dimension) const {
+  const Tensor numbers = temporary(name("chunks"), {2}, DType::INT64);
+  const std::int64_t chunk = own.size(dimension) / 2, last = 2 * layout.context - 1;
+  const auto of_whole = [&](std::int64_t i) { return narrowed(whole, dimension, i * chunk, chunk); };
+  const auto of_own = [&](std::int64_t i) { return narrowed(own, dimension, i * chunk, chunk); };
+  launch(Operation::Copy, {of_whole(place.context), of_whole(last - place.context)}, {of_own(0), of_own(1)}, numbers);
 }
 
 // ---- collectives ---------------------------------------------------------------------------------------
@@ -126,21 +137,26 @@ Tensor Worker::head_gather(Shape shape) {
 Tensor Worker::rotary_table() {
   if (rotary_table_.defined()) return rotary_table_;
   const std::int64_t pairs = model.rotary_dim() / 2;
-  const Shape shape{train.sequence_length, 2 * pairs};
+  const Shape shape{train.sequence_length, 2 * pairs}, own_shape{sizes.sequence, 2 * pairs};
   const auto table = [&](std::string_view label) {
     // One angle for each pair of dimensions.
     const Tensor angles = temporary(process.label("rotary.angles"), {shape[0], pairs}, DType::FP32);
     launch({Operation::RotaryTable, {usual_rotary_base}}, {}, {angles});
-    Tensor made = cache(label, shape, DType::FP32, Category::Workspaces);
+    const bool whole = layout.context == 1;
+    Tensor made = whole ? cache(label, shape, DType::FP32, Category::Workspaces)
+                        : temporary(process.label("rotary.whole_table"), shape, DType::FP32);
     launch(Operation::Copy, {angles, angles}, {narrowed(made, -1, 0, pairs), narrowed(made, -1, pairs, pairs)});
-    return made;
+    if (whole) return made;
+    Tensor own = cache(label, own_shape, DType::FP32, Category::Workspaces);
+    own_tokens(name("rotary"), std::move(made), own, 0);
+    return own;
   };
   rotary_table_ = table("rotary.table");
   if (!model.window_rotary) return rotary_table_;
   // Each table's own cache keeps it, and so does that of both together, of which layers take views.
   rotary_tables_ = {rotary_table_, table("rotary.window_table")};
-  const Tensor both = cache("rotary.tables", {2, shape[0], shape[1]}, DType::FP32, Category::Workspaces);
-  const auto part = [&](std::int64_t which) { return sized(narrowed(both, 0, which, 1), shape); };
+  const Tensor both = cache("rotary.tables", {2, own_shape[0], own_shape[1]}, DType::FP32, Category::Workspaces);
+  const auto part = [&](std::int64_t which) { return sized(narrowed(both, 0, which, 1), own_shape); };
   launch(Operation::Copy, {rotary_tables_[0], rotary_tables_[1]}, {part(0), part(1)});
   return rotary_table_ = both;
 }

@@ -21,6 +21,8 @@
 
 namespace tidemark::parallel::megatron {
 
+using Tensors = std::vector<Tensor>;
+
 /// What a module calls itself, and the labels of what it makes.
 class Name {
  public:
@@ -37,6 +39,9 @@ class Name {
   std::string path_;
   mutable std::vector<std::pair<const char*, LabelId>> known_;
 };
+
+/// TransformerEngine's second stream for attention of context-parallel ranks, which all layers share.
+inline constexpr StreamId attention_stream{4};
 
 /// A parameter as a rank holds it.
 struct Weight {
@@ -120,6 +125,10 @@ class Worker {
   /// Copies rows of tokens that lie sequence first into a tensor of rows that lie batch first, or back: `outer` is how
   /// many there are, in `from`, of that which comes first.
   void transpose_tokens(Tensor from, const Tensor& to, std::int64_t outer) const;
+
+  /// A context-parallel rank's tokens of whole sequences, which lie along that dimension: of as many chunks as twice
+  /// the ranks, one from the beginning and the one that is as far from the end.
+  void own_tokens(const Name& name, Tensor whole, const Tensor& own, int dimension) const;
 
   // Collectives of the tensor-parallel group; nothing happens in a group of one.
   void all_reduce(const Tensor& x, Reduction reduction = Reduction::Sum) const;

@@ -196,7 +196,14 @@ class Training {
 
 }  // namespace
 
-Program lower_training(const LoweringInput& input, const StepSizes& micro_batches, TrainingState* state) {
+std::vector<Role> roles(const LoweringInput& input) {
+  Role replicas;
+  for (Rank rank{0}; rank.value < input.layout.world_size(); ++rank.value) replicas.ranks.push_back(rank);
+  return {std::move(replicas)};
+}
+
+Program lower_training(const LoweringInput& input, const Coordinates& /*place*/, const StepSizes& micro_batches,
+                       TrainingState* state) {
   const Communicators groups = communicators_of(input);
   Process process(groups.table, input.runtime.blas_workspace);
   {

@@ -1,20 +1,24 @@
 #pragma once
 
+#include <vector>
+
+#include "parallel/framework.hpp"
 #include "parallel/frameworks/namespace.hpp"
-#include "parallel/job.hpp"
-#include "parallel/torch/record.hpp"
-#include "parallel/training_state.hpp"
-#include "sim/program/program.hpp"
 
 namespace tidemark::parallel::pytorch {
 
+/// One: DistributedDataParallel keeps a replica of everything on each rank.
+[[nodiscard]] std::vector<Role> roles(const LoweringInput& input);
+
 /// The program of a training script in plain PyTorch: model, optimizer, DistributedDataParallel where there are several
-/// ranks, and a step for each number of micro-batches. Ranks differ in nothing. `state`, where there is one, is told
-/// where gradients and parameters are.
-[[nodiscard]] Program lower_training(const LoweringInput& input, const StepSizes& micro_batches,
-                                     TrainingState* state = nullptr);
+/// ranks, and a step for each number of micro-batches.
+[[nodiscard]] Program lower_training(const LoweringInput& input, const Coordinates& place,
+                                     const StepSizes& micro_batches, TrainingState* state = nullptr);
 
 /// Runs the modules of a job once, on the first micro-batch.
 [[nodiscard]] Recording record_forward(const LoweringInput& input);
+
+// What operations make of gradients and optimizer state, they make within passes.
+inline constexpr Framework framework{roles, lower_training, record_forward, false};
 
 }  // namespace tidemark::parallel::pytorch

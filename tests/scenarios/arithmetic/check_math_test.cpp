@@ -60,6 +60,12 @@ Case in_16_bits(std::string name, int gpus, std::string layout, std::string trai
           .precision = std::move(precision)};
 }
 
+Case with_softmax_in_fp32() {
+  Case made = in_16_bits("softmax_in_fp32", 2, "tensor = 2", "attention = \"unfused\"");
+  made.runtime += "\n[runtime.switches]\nno-masked-softmax-fusion = true\nattention-softmax-in-fp32 = true";
+  return made;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Types, Arithmetic,
     testing::Values(in_16_bits("bf16", 1, ""), in_16_bits("bf16_of_all_axes", 8, all_axes),
@@ -68,7 +74,8 @@ INSTANTIATE_TEST_SUITE_P(
                     in_16_bits("bf16_scores", 2, "tensor = 2", "attention = \"unfused\""),
                     in_16_bits("bf16_recomputed", 2, "pipeline = 2", "recompute = \"full\""),
                     in_16_bits("bf16_te_loss", 2, "tensor = 2", "cross_entropy = \"te\""),
-                    in_16_bits("bf16_fused_loss", 2, "tensor = 2", "cross_entropy = \"fused\""),
+                    in_16_bits("bf16_fused_loss", 2, "tensor = 2", "cross_entropy = \"fused\""), with_softmax_in_fp32(),
+                    in_16_bits("bf16_local", 2, "tensor = 2", "attention = \"local\""),
                     in_16_bits("fp16", 4, "tensor = 2\npipeline = 2", "", "fp16")),
     [](const auto& test) { return test.param.name; });
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,6 +29,8 @@ struct MathCase {
   int vocabulary = 128;
   std::string dropout = "hidden_dropout = 0.0\nattention_dropout = 0.0";
 };
+
+inline void PrintTo(const MathCase& its, std::ostream* out) { *out << its.name; }
 
 inline Scenario scenario_of(const MathCase& asked) {
   const std::filesystem::path source = TIDEMARK_SOURCE_DIR;

@@ -15,6 +15,7 @@
 
 #include "sim/memory/caching_allocator.hpp"
 #include "tests/namespace.hpp"
+#include "tests/seeds.hpp"
 #include "tests/sim/memory/reference_allocator.hpp"
 
 namespace tidemark::tests {
@@ -264,7 +265,7 @@ class GeneratedOptions : public testing::TestWithParam<std::uint64_t> {};
 
 TEST_P(GeneratedOptions, AgreeWithTheReference) { Pair(GetParam()).run(4000); }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, GeneratedOptions, testing::Range<std::uint64_t>(1, 61));
+INSTANTIATE_TEST_SUITE_P(Seeds, GeneratedOptions, testing::Range<std::uint64_t>(1, 61, seed_step));
 
 }  // namespace
 }  // namespace tidemark::tests

@@ -42,6 +42,7 @@ TEST(ProgramText, EveryOpHasALine) {
            "collective s0 g1 broadcast bool 64 b7 -> b7\n",
            "exchange s1 g0 send +1 b7 receive -1 b9\n",
            "exchange s1 g0\n",
+           "exchange s1 g0 send +1 b7[0/2] receive -1 b9[1/2]\n",
            "record e3 s1\n",
            "wait s0 e3\n",
            "sync e3\n",
@@ -145,6 +146,8 @@ TEST(ProgramText, ErrorsNameTheLineAndWhatIsWrong) {
   EXPECT_EQ(error_of("launch s0 copy b0+-4:bf16[1] -> b1"), "line 1: 'b0+-4' begins in no buffer");
   EXPECT_EQ(error_of("collective s0 g0 gossip 1 b0 -> b1"), "line 1: 'gossip' is no collective");
   EXPECT_EQ(error_of("collective s0 g0 broadcast bool 1 b0 b1"), "line 1: 'b1' where '->' was expected");
+  EXPECT_EQ(error_of("exchange s0 g0 send +1 b0[2/2]"), "line 1: 'b0[2/2]' is none of the buffer's parts");
+  EXPECT_EQ(error_of("exchange s0 g0 send +1 b0[1]"), "line 1: 'b0[1]' is no part of a buffer, such as b0[1/2]");
   EXPECT_EQ(error_of("exchange s0 g0 throw +1 b0"), "line 1: 'throw' is neither send nor receive");
   EXPECT_EQ(error_of("create havoc"), "line 1: 'havoc' is no driver resource");
   EXPECT_EQ(error_of("mark lunch 1 0 x"), "line 1: 'lunch' is no phase");

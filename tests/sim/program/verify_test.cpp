@@ -156,6 +156,8 @@ TEST(Verify, KernelsTakeWhatTheirOperationSays) {
   EXPECT_EQ(finding("matmul(scale=1) b0:bf16[2x3] b0:bf16[4x3] - - -> b0:bf16[2x4]"),
             "a is [2x3], b [4x3]: they have no product\n");
   EXPECT_EQ(finding("matmul(scale=1) b0:bf16[2x3] b0:bf16[3x4] - - -> b0:bf16[4x2]"), "c is [4x2], a times b [2x4]\n");
+  EXPECT_EQ(finding("matmul(scale=1) b0:bf16[2x3] b0:fp32[3x4] - - -> b0:bf16[2x4]"),
+            "a is bf16, b fp32: no product takes two types\n");
   EXPECT_EQ(finding("attention(scale=1,causal=1,dropout=0) b0:bf16[1x2x4x8] b0:bf16[1x2x3x8] b0:bf16[1x2x3x8] - -> "
                     "b0:bf16[1x2x4x8] - - -"),
             "q is [1x2x4x8], k [1x2x3x8], v [1x2x3x8]\n");

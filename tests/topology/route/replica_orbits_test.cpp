@@ -88,7 +88,7 @@ std::vector<Case> generated(std::uint32_t seed, std::size_t count) {
 }
 
 Workload workload_of(const Case& c) {
-  Workload workload = lower_stages(Lowered(c.job).input);
+  Workload workload = lower_passes(Lowered(c.job).input);
   for (Communicator& communicator : workload.communicators)
     if (communicator.name == "data") communicator.axes[0].size /= c.data_groups;
   EXPECT_TRUE(verify(workload).empty());
@@ -238,7 +238,7 @@ Workload meshed(std::int32_t tensor, std::int32_t data, std::int32_t pipeline) {
   job.layout.data = data;
   job.layout.pipeline = pipeline;
   job.train.global_batch = data;
-  return lower_stages(Lowered(job).input);
+  return lower_passes(Lowered(job).input);
 }
 
 // `fabric` outlives the replicas.

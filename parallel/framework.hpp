@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "parallel/job.hpp"
+#include "parallel/mesh.hpp"
+#include "parallel/torch/record.hpp"
+#include "parallel/training_state.hpp"
+#include "sim/program/program.hpp"
+
+namespace tidemark::parallel {
+
+/// Ranks that write one program. Where in the vocabulary, the sequence and the shared buffers a rank's own rows lie is
+/// said for the first of them.
+struct Role {
+  Coordinates first;        ///< of the lowest of them
+  std::vector<Rank> ranks;  ///< in order
+  /// Roles of one number run the same passes and talk to the same groups: they differ in what they hold between passes.
+  std::int32_t passes = 0;
+};
+
+/// What lowering asks of a framework, and nothing but the framework knows: which ranks do the same, and what they do.
+struct Framework {
+  /// Every rank has one role. They come pipeline rank by pipeline rank, and those with the same passes together.
+  std::vector<Role> (*roles)(const LoweringInput& input);
+  /// The program of the rank at that place, with so many micro-batches in each step. `state`, where there is one, is
+  /// told where gradients and parameters are.
+  Program (*training)(const LoweringInput& input, const Coordinates& place, const StepSizes& micro_batches,
+                      TrainingState* state);
+  /// Construction and the first forward pass of a rank that holds the whole model.
+  torch::Recording (*first_forward)(const LoweringInput& input);
+  /// Parameters, gradients and optimizer state are made apart from passes: steps without any show them, and steps of a
+  /// few all that is made once.
+  bool state_apart_from_passes = true;
+};
+
+}  // namespace tidemark::parallel

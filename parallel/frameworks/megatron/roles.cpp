@@ -1,0 +1,92 @@
+#include <algorithm>
+#include <map>
+
+#include "parallel/frameworks/megatron/training.hpp"
+#include "parallel/sizes.hpp"
+#include "parallel/stages.hpp"
+
+namespace tidemark::parallel::megatron {
+namespace {
+
+// A chunk's parameters of one group, in their buffer.
+struct Buffer {
+  ParameterGroup group;
+  BufferLayout layout;
+};
+
+// The buffers of a pipeline rank, chunk after chunk.
+std::vector<Buffer> buffers_of(const LoweringInput& input, const Sizes& sizes, std::int32_t pipeline) {
+  const auto layers = static_cast<std::int32_t>(input.built.model.layers);
+  std::vector<Buffer> buffers;
+  for (const Stage& chunk : chunks_of_rank(layers, input.layout, pipeline))
+    for (const ParameterGroup group : {ParameterGroup::Dense, ParameterGroup::Experts}) {
+      const auto parameters = of_group(input.built, stage_parameters(input.built, chunk, input.layout), group);
+      if (parameters.empty()) continue;
+      buffers.push_back({group, buffer_layout(input.built, parameters, sizes, input.runtime, chunk,
+                                              input.layout.sharding, replicas_of(input.layout, {}, group).count)});
+    }
+  return buffers;
+}
+
+// What ranks of a stage have alike that run one program.
+struct Held {
+  std::vector<ShardPiece> pieces;  // that they keep optimizer state for; where nothing is sharded, all keep the same
+  std::int32_t expert = 0;         // whose place among the experts' ranks decides how many tokens come
+  std::int32_t attention = 0;      // whose place in a ring decides which keys come when
+  auto operator<=>(const Held&) const = default;
+};
+
+// Whether ranks of an expert group get different numbers of tokens.
+bool uneven(const LoweringInput& input) {
+  const Model& model = input.built.model;
+  if (!model.experts || input.layout.expert == 1) return false;
+  const Sizes sizes = sizes_of(model, input.layout, input.train, input.runtime);
+  const std::int64_t tokens = sizes.sequence_parallel ? sizes.tokens / sizes.tensor : sizes.tokens;
+  const std::vector<std::int64_t> rows =
+      rows_of_experts(*model.experts, input.train.routing, tokens, input.layout.expert);
+  return std::ranges::any_of(rows, [&](std::int64_t count) { return count != rows.front(); });
+}
+
+}  // namespace
+
+std::vector<Role> roles(const LoweringInput& input) {
+  const Layout& layout = input.layout;
+  const Mesh experts = expert_mesh(layout);
+  const Sizes sizes = sizes_of(input.built.model, layout, input.train, input.runtime);
+  const bool by_expert = uneven(input);
+  std::vector<Role> found;
+  for (std::int32_t p = 0; p < layout.pipeline; ++p) {
+    const std::vector<Buffer> buffers = buffers_of(input, sizes, p);
+    // Pieces by place among the replicas of either group.
+    std::map<std::pair<std::int32_t, std::int32_t>, std::vector<ShardPiece>> pieces;
+    const auto pieces_of = [&](const Coordinates& rank) -> const std::vector<ShardPiece>& {
+      const auto place = [&](ParameterGroup group) { return replicas_of(layout, rank, group).place; };
+      const auto [entry, added] = pieces.try_emplace(
+          {place(ParameterGroup::Dense), input.built.model.experts ? place(ParameterGroup::Experts) : 0});
+      if (!added || layout.sharding == Sharding::None) return entry->second;
+      for (const Buffer& buffer : buffers) {
+        const ReplicaPlace among = replicas_of(layout, rank, buffer.group);
+        for (const ShardPiece& piece : buffer.layout.pieces(among.place, among.count)) entry->second.push_back(piece);
+      }
+      return entry->second;
+    };
+    std::map<Held, std::size_t> known;  // role
+    for (std::int32_t d = 0; d < layout.data; ++d)
+      for (std::int32_t c = 0; c < layout.context; ++c)
+        for (std::int32_t t = 0; t < layout.tensor; ++t) {
+          const Coordinates place{.tensor = t, .context = c, .data = d, .pipeline = p};
+          const Rank rank = rank_at(layout, place);
+          const Held held{pieces_of(place), by_expert ? experts.coordinate(rank, axis::ep) : 0,
+                          attention_place(layout, c)};
+          const auto [entry, added] = known.try_emplace(held, found.size());
+          const std::int32_t passes = (p * layout.expert + held.expert) * layout.context + held.attention;
+          if (added) found.push_back({place, {}, passes});
+          found[entry->second].ranks.push_back(rank);
+        }
+  }
+  for (Role& role : found) std::sort(role.ranks.begin(), role.ranks.end());
+  std::ranges::stable_sort(found, {}, &Role::passes);
+  return found;
+}
+
+}  // namespace tidemark::parallel::megatron

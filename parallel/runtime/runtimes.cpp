@@ -1,0 +1,33 @@
+#include "parallel/runtime/runtimes.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "sim/base/ensure.hpp"
+
+namespace tidemark::parallel {
+namespace {
+
+constexpr std::array all{
+    RuntimeKind{"megatron", megatron_runtime, megatron_releases},
+    RuntimeKind{"pytorch", pytorch_runtime, pytorch_releases},
+};
+
+const RuntimeKind& kind_named(std::string_view name) {
+  const auto* const found = std::ranges::find(all, name, &RuntimeKind::name);
+  ensure(found != all.end(), "the scenario reader lets only modelled runtimes through");
+  return *found;
+}
+
+}  // namespace
+
+std::span<const RuntimeKind> runtimes() { return all; }
+
+Runtime runtime_named(std::string_view name, const Versions& versions, const RuntimeSettings& settings,
+                      const Target& target) {
+  return kind_named(name).runtime(versions, settings, target);
+}
+
+std::span<const KnownReleases> known_releases(std::string_view name) { return kind_named(name).releases(); }
+
+}  // namespace tidemark::parallel

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "parallel/runtime/releases.hpp"
+#include "parallel/runtime/runtime.hpp"
+
+namespace tidemark::parallel {
+
+/// A training framework as files name it.
+struct RuntimeKind {
+  std::string_view name;
+  Runtime (*runtime)(const Versions& versions, const RuntimeSettings& settings, const Target& target);
+  std::span<const KnownReleases> (*releases)();
+};
+
+/// Those that are modelled; the first is what is meant where none is named.
+[[nodiscard]] std::span<const RuntimeKind> runtimes();
+
+/// Of that name, which is one of them.
+[[nodiscard]] Runtime runtime_named(std::string_view name, const Versions& versions, const RuntimeSettings& settings,
+                                    const Target& target);
+/// Of every component that selects habits of the runtime; the others select nothing. docs/versions.md says how each
+/// range was read.
+[[nodiscard]] std::span<const KnownReleases> known_releases(std::string_view name);
+
+}  // namespace tidemark::parallel
