@@ -36,9 +36,8 @@ Scenario on_one_rank(const JobOutline& job) {
   scenario.layout = {};
   scenario.train.recompute = {};
   scenario.train.cross_entropy = CrossEntropy::Unfused;
-  // Attention of its own would draw its dropout otherwise, and Local says more than which kernel runs.
-  if (scenario.train.attention_dropout == 0 && scenario.train.attention != AttentionKernel::Local)
-    scenario.train.attention = AttentionKernel::Unfused;
+  // Local says more than which kernel runs.
+  if (scenario.train.attention != AttentionKernel::Local) scenario.train.attention = AttentionKernel::Unfused;
   return scenario;
 }
 

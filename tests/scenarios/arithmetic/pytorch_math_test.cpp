@@ -23,6 +23,7 @@ struct TorchCase {
   int micro_batch = 1;
   std::string versions = "{}";
   int vocabulary = 128;
+  std::string dropout = "hidden_dropout = 0.0\nattention_dropout = 0.0";
 };
 
 MathCase job_of(const TorchCase& asked) {
@@ -37,7 +38,8 @@ MathCase job_of(const TorchCase& asked) {
               fmt::format("name = \"pytorch\"\nversions = {}\n[runtime.switches]\n{}", asked.versions, asked.switches),
           .precision = asked.precision,
           .global_batch = std::max(4, asked.gpus * asked.micro_batch),
-          .vocabulary = asked.vocabulary};
+          .vocabulary = asked.vocabulary,
+          .dropout = asked.dropout};
 }
 
 class PyTorchArithmetic : public testing::TestWithParam<TorchCase> {};
@@ -102,6 +104,22 @@ INSTANTIATE_TEST_SUITE_P(Models, PyTorchArithmetic,
                                          TorchCase{"gemma3", 2, "", "", "gemma-3-1b", window},
                                          TorchCase{"mistral_scores", 2, scores, "", "mistral-7b-v0.1", window},
                                          TorchCase{"mistral_flash", 2, flash, "", "mistral-7b-v0.1", window}),
+                         [](const auto& test) { return test.param.name; });
+
+// Replicas drop of their parts of a micro-batch what one rank drops of all, also when a region runs again.
+TorchCase dropping(TorchCase asked) {
+  asked.dropout = "hidden_dropout = 0.2\nattention_dropout = 0.2";
+  return asked;
+}
+INSTANTIATE_TEST_SUITE_P(Dropouts, PyTorchArithmetic,
+                         testing::Values(dropping({"gpt2", 2, "", "", "gpt2", gpt2}),
+                                         dropping({"gpt2_scores", 2, scores, "", "gpt2", gpt2, "fp32", 2}),
+                                         dropping({"gpt2_checkpointed", 2, full + "\n" + scores,
+                                                   "use_reentrant = false", "gpt2", gpt2}),
+                                         dropping({"gpt2_reentrant", 2, full, "use_reentrant = true", "gpt2", gpt2}),
+                                         dropping({"neox", 2, "", "", "pythia-6.9b", ""}),
+                                         dropping({"phi3", 4, full, "", "phi-3-mini-4k", alike}),
+                                         dropping({"autocast_gpt2", 2, "", "", "gpt2", gpt2, "bf16"})),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace
