@@ -68,6 +68,19 @@ constexpr std::string_view
         "(core/pipeline_parallel/schedules.py)",
     grows =
         "the buffer that tensors take turns in is as large as the largest so far (core/utils.py GlobalMemoryBuffer)",
+    in_context =
+        "variables of the functions of context-parallel attention live until they return "
+        "(transformer_engine/pytorch/attention/dot_product_attention/context_parallel.py)",
+    ring_of_parts =
+        "under a causal mask most ranks have no gradients of the second chunk of keys: what goes round is memory that "
+        "nobody has written, until the first rank writes to it "
+        "(transformer_engine/pytorch/attention/dot_product_attention/context_parallel.py AttnFuncWithCPAndKVP2P)",
+    left_out =
+        "keys and values come whole, and a causal mask leaves some of them out "
+        "(transformer_engine/pytorch/attention/dot_product_attention/context_parallel.py)",
+    own_angles =
+        "every rank makes the angles of all tokens, and keeps those of its own "
+        "(core/models/common/embeddings/rotary_pos_embedding.py get_pos_emb_on_this_cp_rank)",
     addend =
         "torch.baddbmm is handed a tensor to add to, of which it reads nothing (beta = 0) "
         "(core/transformer/dot_product_attention.py)";
@@ -137,6 +150,44 @@ constexpr KnownFlow of_megatron[] = {
     {Kept, "layers.*.attention.q*", "backward *.attention.core", "backward *.attention.core", backward_frame},
     {Kept, "layers.*.norm.gradient_sum", "backward layers.*", "backward layers.*", backward_frame},
     {Kept, "final_norm.input_gradient", "backward layers.*", "backward layers.*", backward_frame},
+    // Context parallelism.
+    {Kept, "layers.*.attention.q.transposed", "forward *.attention.core", "forward *.attention.core", in_context},
+    {Kept, "layers.*.attention.k.transposed", "forward *.attention.core", "forward *.attention.core", in_context},
+    {Kept, "layers.*.attention.v.transposed", "forward *.attention.core", "forward *.attention.core", in_context},
+    {Kept, "layers.*.attention.core.sent", "forward *.attention.core", "forward *.attention.core", in_context},
+    {Kept, "layers.*.attention.core.all_tokens", "forward *.attention.core", "forward *.attention.core", in_context},
+    {Kept, "layers.*.attention.kv", "forward *.attention.core", "forward *.attention.core", in_context},
+    {Kept, "layers.*.attention.context", "forward *.attention.core", "forward *.attention.core", in_context},
+    {Kept, "layers.*.attention.lse", "forward *.attention.core", "forward *.attention.core", in_context},
+    {Kept, "layers.*.attention.rng_state", "forward *.attention.core", "forward *.attention.core", in_context},
+    {Unread, "layers.*.attention.rng_state", "forward *.attention.core", "forward *.attention.core", in_context},
+    {Kept, "layers.*.attention.kv", "backward *.attention.core", "backward *.attention.core", in_context},
+    {Kept, "layers.*.attention.context", "backward *.attention.core", "backward *.attention.core", in_context},
+    {Kept, "layers.*.attention.lse", "backward *.attention.core", "backward *.attention.core", in_context},
+    {Kept, "layers.*.attention.rng_state", "backward *.attention.core", "backward *.attention.core", in_context},
+    {Kept, "layers.*.attention.k", "backward *.attention.core", "backward *.attention.core", in_context},
+    {Kept, "layers.*.attention.v", "backward *.attention.core", "backward *.attention.core", in_context},
+    {Kept, "layers.*.attention.core.all_*", "backward *.attention.core", "backward *.attention.core", in_context},
+    {Kept, "layers.*.attention.core.sent", "backward *.attention.core", "backward *.attention.core", in_context},
+    {Kept, "layers.*.attention.core.second_lse", "backward *.attention.core", "backward *.attention.core", in_context},
+    {Kept, "layers.*.attention.core.ring", "backward *.attention.core", "backward *.attention.core", in_context},
+    {Kept, "layers.*.attention.core.query_gradient", "backward *.attention.core", "backward *.attention.core",
+     in_context},
+    {Kept, "layers.*.attention.core.query_gradients", "backward *.attention.core", "backward *.attention.core",
+     in_context},
+    {Kept, "layers.*.attention.core.key_gradient", "backward *.attention.core", "backward *.attention.core",
+     in_context},
+    {Kept, "layers.*.attention.core.value_gradient", "backward *.attention.core", "backward *.attention.core",
+     in_context},
+    {Kept, "layers.*.attention.core.all_heads", "backward *.attention.proj", "backward *.attention.proj",
+     backward_frame},
+    {Unwritten, "layers.*.attention.core.ring", "backward *.attention.core", "*", ring_of_parts},
+    {Unread, "layers.*.attention.core.ring", "backward *.attention.core", "backward *", ring_of_parts},
+    {Unread, "layers.*.attention.core.all_*", "forward *.attention.core", "forward *.attention.core", left_out},
+    {Unread, "layers.*.attention.core.all_*", "backward *.attention.core", "backward *.attention.core", left_out},
+    {Unread, "layers.*.attention.kv", "forward *.attention.core", "forward *.attention.core", left_out},
+    {Unread, "rotary.whole_table", "forward *.rotary", "forward *.rotary", own_angles},
+    {Kept, "rotary.angles", "forward *.rotary", "forward *.rotary", own_angles},
     // The pipeline.
     {Kept, "output.deallocated", "communication *", "*", deallocated},
     {Kept, "embedding.out", "communication *", "communication *", sent},
@@ -210,6 +261,8 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "mean", "forward norm", "forward norm", forward_variables},
     {Kept, "lm_head.mm", "forward loss", "forward loss", forward_variables},
     {Kept, "loss.*", "forward loss", "forward loss", forward_variables},
+    {Kept, "layers.*.attention.to", "forward layers.*", "forward loss", converted},
+    {Kept, "layers.*.mlp.to", "forward layers.*", "forward loss", converted},
     // Nodes.
     {Kept, "layers.*", "backward layers.*", "backward layers.*", unpacked},
     {Kept, "layers.*.add", "backward model", "backward model", unpacked},

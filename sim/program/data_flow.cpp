@@ -200,10 +200,12 @@ class Follower {
       for (const Transfer& t : program_[o.transfers]) {
         if (t.direction != direction) continue;
         touch(buffer(t.buffer));
+        const Bytes size = t.size(buffer(t.buffer).size);
+        const Set its = bytes_.stretch(t.part * size, (t.part + 1) * size);
         if (t.direction == Direction::Send)
-          read(t.buffer, buffer(t.buffer).whole, words_("send"));
+          read(t.buffer, its, words_("send"));
         else
-          write(t.buffer, buffer(t.buffer).whole, words_("receive"));
+          write(t.buffer, its, words_("receive"));
       }
   }
 
