@@ -57,6 +57,7 @@ class Checks {
     if (data_known_) check_experts(scenario_, tables_);
     check_sequence();
     check_attention();
+    check_latent_attention();
     check_weight_gradients();
     check_batch();
     check_precision();
@@ -175,6 +176,28 @@ class Checks {
         fmt::format("attention = \"{}\" cannot cap scores, as the model's attn_logit_softcapping asks",
                     word(attention_names, train_.attention)),
         R"("auto", "unfused" or "local" can)");
+  }
+
+  void check_latent_attention() {
+    if (!tables_.model_sound || !model_.latent) return;
+    if (scenario_.runtime.name == "pytorch")
+      tables_.runtime.problem("name", "name = \"pytorch\": latent attention is not modelled there yet",
+                              "\"megatron\" would do");
+    if (tables_.train.sound("attention") &&
+        (train_.attention == AttentionKernel::Flash || train_.attention == AttentionKernel::Local))
+      tables_.train.problem("attention",
+                            fmt::format("attention = \"{}\" does not go with latent attention, whose values are not as "
+                                        "wide as its keys",
+                                        word(attention_names, train_.attention)),
+                            R"("auto", "fused" or "unfused" would)");
+    // multi_latent_attention.py gathers k_pos_emb under sequence parallelism only: otherwise each rank keeps the
+    // gradient that its heads give it.
+    if (tables_.layout.sound("tensor") && layout_.tensor > 1 && !layout_.sequence_parallel)
+      tables_.layout.problem("tensor",
+                             fmt::format("tensor = {} without sequence_parallel: Megatron-LM would leave gradients of "
+                                         "latent attention apart",
+                                         layout_.tensor),
+                             "sequence_parallel = true, or tensor = 1");
   }
 
   // Of linears that are Transformer Engine's (delay_wgrad_compute came with 2.3).

@@ -13,10 +13,9 @@ namespace {
 bool batch_first(const Worker& w) { return w.train.attention == AttentionKernel::Flash; }
 
 // Of queries, keys, values or the context, as the kernels take them: [batch, sequence, heads, width].
-Tensor of_kernel(const Worker& w, Tensor x) {
+Tensor of_kernel(const Worker& w, Tensor x, std::int64_t width) {
   if (batch_first(w)) return x;
-  const Shape by_head{w.train.sequence_length, w.sizes.micro_batch, x.elements() / w.tokens() / w.model.head_dim,
-                      w.model.head_dim};
+  const Shape by_head{w.train.sequence_length, w.sizes.micro_batch, x.elements() / w.tokens() / width, width};
   return swapped(sized(std::move(x), by_head), 0, 1);
 }
 
@@ -65,13 +64,16 @@ Tensor fused_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor k
   const auto node = w.node(a.name(), {&query, &key, &value});
   const std::int64_t heads = w.model.heads / w.sizes.tensor;
   Tensor out =
-      w.temporary(a.outside("context"), batch_first(w) ? query.sizes : w.part(w.model.heads * w.model.head_dim));
+      w.temporary(a.outside("context"), batch_first(w) ? query.sizes : w.part(w.model.heads * w.model.value_dim()));
   Tensor lse = w.temporary(a.outside("lse"), {w.sizes.micro_batch, heads, w.train.sequence_length}, DType::FP32);
   Tensor rng = w.temporary(a.outside("rng_state"), {2}, DType::INT64);  // seed and offset
+  const std::int64_t width = w.model.head_dim, value_width = w.model.value_dim();
   const auto launch = [&](Tensor q, Tensor k, Tensor v, Tensor statistics, Tensor state) {
-    w.launch({Operation::Attention, attention_numbers(w)},
-             {of_kernel(w, std::move(q)), of_kernel(w, std::move(k)), of_kernel(w, std::move(v)), Tensor{}},
-             {of_kernel(w, out), std::move(statistics), narrowed(state, 0, 0, 1), narrowed(state, 0, 1, 1)});
+    w.launch(
+        {Operation::Attention, attention_numbers(w)},
+        {of_kernel(w, std::move(q), width), of_kernel(w, std::move(k), width), of_kernel(w, std::move(v), value_width),
+         Tensor{}},
+        {of_kernel(w, out, value_width), std::move(statistics), narrowed(state, 0, 0, 1), narrowed(state, 0, 1, 1)});
   };
   if (!node) {
     launch(std::move(query), std::move(key), std::move(value), std::move(lse), std::move(rng));
@@ -79,8 +81,8 @@ Tensor fused_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor k
   }
   launch(query, key, value, lse, rng);
   Session& s = w.session;
-  node->apply = [&w, &a, q = s.save(query), k = s.save(key), v = s.save(value), o = s.save(out), l = s.save(lse),
-                 r = s.save(rng)](Gradients& gradients) {
+  node->apply = [&w, &a, width, value_width, q = s.save(query), k = s.save(key), v = s.save(value), o = s.save(out),
+                 l = s.save(lse), r = s.save(rng)](Gradients& gradients) {
     const Tensor queries = w.session.unpack(q), keys = w.session.unpack(k), values = w.session.unpack(v);
     const Tensor state = w.session.unpack(r);
     // Where q, k and v are views of one tensor, so are their gradients.
@@ -104,11 +106,12 @@ Tensor fused_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor k
     const std::int64_t sequences = w.sizes.micro_batch * (w.model.heads / w.sizes.tensor);
     if (fill > 0 && batch_first(w)) copies = (fill + sequences - 1) / sequences;
     const Tensor sums = w.temporary(a.name("query_gradient_fp32"), {copies, queries.elements()}, DType::FP32);
-    w.launch({Operation::AttentionBackward, attention_numbers(w)},
-             {of_kernel(w, std::move(gradients.front())), of_kernel(w, queries), of_kernel(w, keys),
-              of_kernel(w, values), of_kernel(w, w.session.unpack(o)), w.session.unpack(l), narrowed(state, 0, 0, 1),
-              narrowed(state, 0, 1, 1), Tensor{}},
-             {of_kernel(w, dq), of_kernel(w, dk), of_kernel(w, dv)}, sums);
+    w.launch(
+        {Operation::AttentionBackward, attention_numbers(w)},
+        {of_kernel(w, std::move(gradients.front()), value_width), of_kernel(w, queries, width),
+         of_kernel(w, keys, width), of_kernel(w, values, value_width), of_kernel(w, w.session.unpack(o), value_width),
+         w.session.unpack(l), narrowed(state, 0, 0, 1), narrowed(state, 0, 1, 1), Tensor{}},
+        {of_kernel(w, dq, width), of_kernel(w, dk, width), of_kernel(w, dv, value_width)}, sums);
     return Gradients{std::move(dq), std::move(dk), std::move(dv)};
   };
   return with(std::move(out), node);
@@ -120,7 +123,7 @@ namespace {
 
 // Of each position, for all sequences and heads: [sequence, 1, 1, dimensions that are turned].
 Tensor angles(Worker& w, const Rotary& r) {
-  Tensor table = w.rotary_table();
+  Tensor table = r.table != nullptr ? *r.table : w.rotary_table();
   if (w.model.window_rotary) table = narrowed(std::move(table), 0, r.window ? 1 : 0, 1);
   const std::int64_t turned = table.size(-1);
   return sized(std::move(table), {w.train.sequence_length, 1, 1, turned});
