@@ -82,6 +82,7 @@ void LatentSelfAttention::make_tables() {
   const auto kept = [&](std::string_view use, Shape shape, DType dtype) {
     Tensor made = w_.make(positions_(use), std::move(shape), dtype, Category::Workspaces);
     w_.process.keep(made.buffer());
+    kept_.push_back(made);
     return made;
   };
   const auto angles_for = [&](std::int64_t positions, bool remembers) {

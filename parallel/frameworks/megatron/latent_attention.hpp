@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "parallel/frameworks/megatron/parameters.hpp"
 
@@ -55,7 +56,8 @@ class LatentSelfAttention {
   Linear kv_down_, kv_up_;
   CoreAttention core_;
   Rotary query_rotary_, key_rotary_;  ///< where no kernel does it all
-  Tensor angles_;                     ///< for these
+  std::vector<Tensor> kept_;          ///< tables, from the first tokens on
+  Tensor angles_;                     ///< for the two
   Tensor cosines_, sines_;            ///< [sequence, 1, 1, dimensions that are turned]
 };
 
