@@ -419,6 +419,26 @@ TEST(ScenarioReader, ProblemsOfTheModelStandWithTheScenarios) {
       "  hint: other values go into a config.json of your own");
 }
 
+TEST(ScenarioReader, LatentAttentionGoesWithKernelsThatTakeItAndWithSequenceParallelism) {
+  const std::vector<Edit> latent{{"llama-3.1-70b", "deepseek-v3"},
+                                 {"[model_override]", "[model_override]\nnum_hidden_layers = 60"}};
+  EXPECT_EQ(problems(latent), "no problem");
+  std::vector<Edit> edits = latent;
+  edits.push_back({"sequence_parallel = true\n", ""});
+  edits.push_back({"cross_entropy", "attention = \"flash\"\ncross_entropy"});
+  EXPECT_EQ(
+      problems(edits),
+      "job.toml:7:10: error: tensor = 8 without sequence_parallel: Megatron-LM would leave gradients of latent "
+      "attention apart\n"
+      "  hint: sequence_parallel = true, or tensor = 1\n"
+      "job.toml:14:13: error: attention = \"flash\" does not go with latent attention, whose values are not as wide "
+      "as its keys\n"
+      "  hint: \"auto\", \"fused\" or \"unfused\" would");
+  edits = latent;
+  edits.push_back({"name = \"megatron\"", "name = \"pytorch\""});
+  EXPECT_NE(problems(edits).find("latent attention is not modelled there yet"), std::string::npos) << problems(edits);
+}
+
 TEST(ScenarioReader, SyntaxErrorsHaveAPlace) {
   EXPECT_EQ(problems({{"gpus = 64", "gpus = "}}).substr(0, 21), "job.toml:3:8: error: ");
   EXPECT_EQ(problems({{"gpus = 64", "gpus = 64\ngpus = 64"}}).substr(0, 21), "job.toml:4:8: error: ");

@@ -131,8 +131,9 @@ LatentSelfAttention::Down LatentSelfAttention::down(const Tensor& hidden) {
     node->outputs = 2;
     node->apply = [this, shape = combined.sizes, rank, turned](Gradients& gradients) {
       Tensor whole = w_.temporary(kv_down_.name("gradient"), shape);
-      w_.launch(Operation::Copy, {std::move(gradients[0]), std::move(gradients[1])},
-                {narrowed(whole, -1, 0, rank), narrowed(whole, -1, rank, turned)});
+      const Tensor end = narrowed(whole, -1, rank, turned);
+      w_.launch(Operation::Copy, {std::move(gradients[0]), sized(std::move(gradients[1]), end.sizes)},
+                {narrowed(whole, -1, 0, rank), end});
       return Gradients{std::move(whole)};
     };
   }
@@ -185,6 +186,14 @@ LatentSelfAttention::Heads LatentSelfAttention::heads(const Tensor& hidden) {
   return turned_and_joined(query, joint, of_keys.positions);
 }
 
+// A gradient as kernels of positions take it.
+Tensor LatentSelfAttention::contiguous(std::string_view label, Tensor x) {
+  if (x.contiguous()) return x;
+  Tensor copy = w_.like(positions_(label), x);
+  w_.launch(Operation::Copy, {std::move(x)}, {copy});
+  return copy;
+}
+
 // core/fusions/fused_mla_yarn_rope_apply.py ApplyMLARotaryEmbQ.
 Tensor LatentSelfAttention::turned_in_place(Tensor query) {
   const auto node = w_.node(positions_(), {&query});
@@ -196,7 +205,7 @@ Tensor LatentSelfAttention::turned_in_place(Tensor query) {
   query = sized(std::move(query), heads);
   if (!node) return query;
   node->apply = [this, flat, part](Gradients& gradients) {
-    Tensor gradient = std::move(gradients.front());
+    Tensor gradient = contiguous("query_gradient_copy", std::move(gradients.front()));
     w_.launch(Operation::RotaryPairsBackward, {part(gradient), cosines_, sines_}, {part(gradient)});
     return Gradients{sized(std::move(gradient), flat)};
   };
@@ -214,9 +223,11 @@ LatentSelfAttention::Heads LatentSelfAttention::assembled(Tensor query, const Te
   if (!node) return {std::move(query), std::move(key), std::move(value)};
   node->outputs = 2;
   node->apply = [this, heads, one, flat = joint.sizes, flat_one = positions.sizes](Gradients& gradients) {
+    Tensor dkey = contiguous("key_gradient_copy", std::move(gradients[0]));
+    Tensor dvalue = contiguous("value_gradient_copy", std::move(gradients[1]));
     Tensor of_heads = w_.temporary(positions_("joint_gradient"), heads);
     Tensor of_positions = w_.temporary(positions_("positions_gradient"), one);
-    w_.launch(Operation::LatentKeysBackward, {std::move(gradients[0]), std::move(gradients[1]), cosines_, sines_},
+    w_.launch(Operation::LatentKeysBackward, {std::move(dkey), std::move(dvalue), cosines_, sines_},
               {of_heads, of_positions});
     return Gradients{sized(std::move(of_heads), flat), sized(std::move(of_positions), flat_one)};
   };

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "parallel/frameworks/megatron/parameters.hpp"
@@ -37,6 +38,7 @@ class LatentSelfAttention {
   [[nodiscard]] Tensor up(const std::optional<Norm>& its_norm, const Linear& projection, const Tensor& latent);
   [[nodiscard]] Tensor side_by_side(const Tensor& latent);
   [[nodiscard]] Heads heads(const Tensor& hidden);
+  [[nodiscard]] Tensor contiguous(std::string_view label, Tensor x);
   [[nodiscard]] Tensor turned_in_place(Tensor query);
   [[nodiscard]] Heads assembled(Tensor query, const Tensor& joint, const Tensor& positions);
   [[nodiscard]] Tensor in_halves(Tensor x);
