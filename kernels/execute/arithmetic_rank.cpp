@@ -1,8 +1,8 @@
 #include "kernels/execute/arithmetic_rank.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -37,10 +37,11 @@ std::vector<Part> side_by_side(const std::vector<Bytes>& sizes) {
 }  // namespace
 
 ArithmeticRank::ArithmeticRank(const Program& program, const std::vector<Group>& groups, World& world,
-                               math::Storage storage, ArithmeticHooks hooks)
+                               math::Calculator& calculator, math::Storage storage, ArithmeticHooks hooks)
     : program_(program),
       groups_(groups),
       world_(world),
+      calculator_(calculator),
       storage_(storage),
       hooks_(std::move(hooks)),
       held_(static_cast<std::size_t>(program.buffers)) {}
@@ -56,8 +57,8 @@ std::byte* ArithmeticRank::memory(BufferId buffer, Bytes offset) const {
   Held& held = held_[buffer.index()];
   ensure(held.live, "verify holds that nobody uses what is freed");
   // Somewhere, even of nothing: an operand that is nowhere is absent.
-  if (held.bytes.empty()) held.bytes.assign(std::max<std::size_t>(spread(held.size), 1), unwritten);
-  return held.bytes.data() + spread(offset);
+  if (!held.memory) held.memory = math::memory_of(calculator_, std::max<std::size_t>(spread(held.size), 1), unwritten);
+  return held.memory.get() + spread(offset);
 }
 
 math::Array ArithmeticRank::row(std::byte* first, DType dtype, Bytes size) const {
@@ -65,23 +66,18 @@ math::Array ArithmeticRank::row(std::byte* first, DType dtype, Bytes size) const
 }
 
 std::vector<double> ArithmeticRank::values(BufferId buffer, Bytes offset, const View& view) const {
-  std::byte* const first = memory(buffer, offset);
-  const View wide{DType::FP32, view.sizes, contiguous_strides(view.sizes)};
-  std::vector<std::byte> copy(spread(wide.extent()));
-  const math::Array from{first, view}, to{copy.data(), wide};
-  math::compute(Operation::Copy, {}, std::array{from}, std::array{to}, {.storage = storage_});
-  std::vector<double> found(static_cast<std::size_t>(elements_of(view.sizes)));
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    const std::byte* const element = copy.data() + spread(size_of(DType::FP32)) * i;
-    if (storage_ == math::Storage::Wide) {
-      std::memcpy(&found[i], element, sizeof(double));
-    } else {
-      float narrow = 0;
-      std::memcpy(&narrow, element, sizeof narrow);
-      found[i] = static_cast<double>(narrow);
-    }
-  }
-  return found;
+  const bool wide = storage_ == math::Storage::Wide;
+  // In wide storage 16-bit types lie as doubles side by side.
+  const View row{wide ? DType::BF16 : DType::FP32, view.sizes, contiguous_strides(view.sizes)};
+  const math::Memory copy = math::memory_of(calculator_, spread(row.extent()));
+  const math::Array from{memory(buffer, offset), view}, to{copy.get(), row};
+  calculator_.compute(Operation::Copy, {}, std::array{from}, std::array{to}, {.storage = storage_});
+  const auto fetched = [&]<class Number>(Number) {
+    std::vector<Number> all(static_cast<std::size_t>(elements_of(view.sizes)));
+    calculator_.copy(all.data(), copy.get(), all.size() * sizeof(Number));
+    return std::vector<double>(all.begin(), all.end());
+  };
+  return wide ? fetched(double{}) : fetched(float{});
 }
 
 void ArithmeticRank::execute(const Op& op) {
@@ -89,12 +85,12 @@ void ArithmeticRank::execute(const Op& op) {
                  [&](const Alloc& o) { allocate(o); },
                  [&](const Free& o) {
                    held_[o.buffer.index()].live = false;
-                   std::vector<std::byte>().swap(held_[o.buffer.index()].bytes);
+                   held_[o.buffer.index()].memory.reset();
                  },
                  [&](const Launch& o) { launch(o); },
                  [&](const Collective& o) { collective(o); },
                  [&](const Exchange& o) { exchange(o); },
-                 [&](const Memcpy& o) { std::memcpy(memory(o.to), memory(o.from), spread(o.size)); },
+                 [&](const Memcpy& o) { calculator_.copy(memory(o.to), memory(o.from), spread(o.size)); },
                  [&](const Mark& o) {
                    hooks_.before_mark(*this, &o);
                    at_ = o;
@@ -134,11 +130,13 @@ void ArithmeticRank::launch(const Launch& o) {
   setting.initial = [&](std::size_t output, std::int64_t element) {
     return hooks_.initial(at_, label(program_[o.outputs][output].buffer), element);
   };
+  const math::Operands operands = math::operands_of(
+      program_, o, [&](BufferId b) { return memory(b); }, storage_);
+  const Kernel& kernel = program_[o.kernel];
   if (hooks_.route)
     setting.route = [&](std::int64_t token, std::int64_t choice) { return hooks_.route(at_, token, choice); };
   try {
-    math::compute(
-        program_, o, [&](BufferId b) { return memory(b); }, setting);
+    calculator_.compute(kernel.operation, kernel.attributes, operands.in, operands.out, setting);
   } catch (const math::WrongIndex& error) {
     throw WrongProgram(fmt::format("{}: {}", place_of(o), error.what()));
   }
@@ -186,44 +184,47 @@ void ArithmeticRank::collective(const Collective& o) {
     return {};
   };
 
-  std::vector<std::vector<std::byte>> received(n);
+  std::vector<math::Memory> received(n);
   std::vector<Message> messages;
   for (std::size_t place = 0; place < n; ++place) {
     const std::optional<Part> sent = sent_to(place), taken = received_from(place);
-    std::vector<std::byte>& from = received[place];
-    if (taken) from.resize(spread(taken->size));
+    if (taken) received[place] = math::memory_of(calculator_, spread(taken->size));
+    std::byte* const from = received[place].get();
     std::byte* const data = sent ? memory(o.in.buffer, program_[o.in.offset] + sent->offset) : nullptr;
     if (place == me) {
-      ensure(!sent || spread(sent->size) == from.size(), "a member takes from itself what it hands itself");
-      if (sent) std::copy_n(data, from.size(), from.begin());
+      ensure(!sent || sent->size == taken->size, "a member takes from itself what it hands itself");
+      if (sent) calculator_.copy(from, data, spread(sent->size));
       continue;
     }
     const Rank peer = group.at(static_cast<std::int64_t>(place));
     if (sent) messages.push_back({Direction::Send, peer, group.tag, data, spread(sent->size)});
-    if (taken) messages.push_back({Direction::Receive, peer, group.tag, from.data(), from.size()});
+    if (taken) messages.push_back({Direction::Receive, peer, group.tag, from, spread(taken->size)});
   }
   world_.exchange(messages, std::string(name(o.kind)));
 
   const auto output = [&](const Part& part) { return memory(o.out.buffer, program_[o.out.offset] + part.offset); };
   if (!reduces(o.kind)) {
     for (std::size_t place = 0; place < n; ++place)
-      if (const std::optional<Part> taken = received_from(place)) std::ranges::copy(received[place], output(*taken));
+      if (const std::optional<Part> taken = received_from(place))
+        calculator_.copy(output(*taken), received[place].get(), spread(taken->size));
     return;
   }
   const Part part = *received_from(me);
   const std::array result{row(output(part), o.dtype, part.size)};
   std::vector<math::Array> inputs;
-  for (std::vector<std::byte>& from : received) inputs.push_back(row(from.data(), o.dtype, part.size));
+  for (const math::Memory& from : received) inputs.push_back(row(from.get(), o.dtype, part.size));
   const math::Setting setting{.storage = storage_};
+  const auto compute = [&](Operation operation, double attribute, std::span<const math::Array> in_arrays) {
+    calculator_.compute(operation, {attribute}, in_arrays, result, setting);
+  };
   if (o.reduction == Reduction::Largest) {
-    math::compute(Operation::Copy, {}, std::array{inputs.front()}, result, setting);
+    compute(Operation::Copy, 0, std::array{inputs.front()});
     for (std::size_t i = 1; i < inputs.size(); ++i)
-      math::compute(Operation::Maximum, {}, std::array{result.front(), inputs[i]}, result, setting);
+      compute(Operation::Maximum, 0, std::array{result.front(), inputs[i]});
     return;
   }
-  math::compute(Operation::Add, {}, inputs, result, setting);
-  if (o.reduction == Reduction::Average)
-    math::compute(Operation::Scale, {1.0 / static_cast<double>(n)}, result, result, setting);
+  compute(Operation::Add, 0, inputs);
+  if (o.reduction == Reduction::Average) compute(Operation::Scale, 1.0 / static_cast<double>(n), result);
 }
 
 void ArithmeticRank::exchange(const Exchange& o) {

@@ -9,7 +9,7 @@
 
 #include "kernels/execute/host_collectives.hpp"
 #include "kernels/execute/world.hpp"
-#include "kernels/math/compute.hpp"
+#include "kernels/math/calculator.hpp"
 #include "sim/program/program.hpp"
 
 namespace tidemark::execute {
@@ -34,13 +34,14 @@ struct ArithmeticHooks {
   std::function<void(const ArithmeticRank& rank, const Launch& launch)> after_launch;
 };
 
-/// Runs one rank's program, frees included, with real numbers: kernels compute (kernels/math), collectives and messages
-/// carry what they would. Ops run in host order, each to its end. Memory is not a number until it is written, and gone
-/// when it is freed. Throws WrongProgram; RunFailure where other ranks do not come.
+/// Runs one rank's program, frees included, with real numbers: they lie where the calculator has its memory, which also
+/// computes; the world carries them between ranks, from and to that memory. Ops run in host order, each to its end.
+/// Memory is not a number until it is written, and gone when it is freed. Throws WrongProgram; RunFailure where other
+/// ranks do not come.
 class ArithmeticRank {
  public:
-  ArithmeticRank(const Program& program, const std::vector<Group>& groups, World& world, math::Storage storage,
-                 ArithmeticHooks hooks);
+  ArithmeticRank(const Program& program, const std::vector<Group>& groups, World& world, math::Calculator& calculator,
+                 math::Storage storage, ArithmeticHooks hooks);
 
   void run();
 
@@ -58,7 +59,7 @@ class ArithmeticRank {
 
  private:
   struct Held {
-    std::vector<std::byte> bytes;
+    math::Memory memory;  // made when it is first asked for
     Bytes size;
     LabelId label;
     bool live = false;
@@ -83,9 +84,10 @@ class ArithmeticRank {
   const Program& program_;
   const std::vector<Group>& groups_;
   World& world_;
+  math::Calculator& calculator_;
   math::Storage storage_;
   ArithmeticHooks hooks_;
-  mutable std::vector<Held> held_;  // by buffer; their bytes are made when they are first asked for
+  mutable std::vector<Held> held_;  // by buffer
   Mark at_;
   std::size_t op_ = 0;
 };

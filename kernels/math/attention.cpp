@@ -1,9 +1,8 @@
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
-#include "kernels/math/blas.hpp"
+#include "kernels/math/engine.hpp"
 #include "kernels/math/families.hpp"
 #include "kernels/math/philox.hpp"
 
@@ -15,24 +14,22 @@
 namespace tidemark::math {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
 // Where a head's matrices begin in tensors [batch, sequence, heads, width] that lie row by row.
 struct Heads {
   Heads(const Shape& q, const Shape& k, const Shape& v)
       : batches(q[0]), queries(q[1]), keys(k[1]), heads(q[2]), groups(k[2]), width(q[3]), value_width(v[3]) {}
 
   template <class Real>
-  [[nodiscard]] Matrix<Real> of_queries(const std::vector<Real>& x, std::int64_t batch, std::int64_t head,
+  [[nodiscard]] Matrix<Real> of_queries(Values<Real> x, std::int64_t batch, std::int64_t head,
                                         std::int64_t columns) const {
-    return {x.data() + (batch * queries * heads + head) * columns, queries, columns, heads * columns, false};
+    return {x.first + (batch * queries * heads + head) * columns, queries, columns, heads * columns, false};
   }
   // Of the keys or values that the head shares with others.
   template <class Real>
-  [[nodiscard]] Matrix<Real> of_keys(const std::vector<Real>& x, std::int64_t batch, std::int64_t head,
+  [[nodiscard]] Matrix<Real> of_keys(Values<Real> x, std::int64_t batch, std::int64_t head,
                                      std::int64_t columns) const {
     const std::int64_t group = head / (heads / groups);
-    return {x.data() + (batch * keys * groups + group) * columns, keys, columns, groups * columns, false};
+    return {x.first + (batch * keys * groups + group) * columns, keys, columns, groups * columns, false};
   }
 
   std::int64_t batches, queries, keys, heads, groups, width, value_width;
@@ -40,48 +37,54 @@ struct Heads {
 
 // A product becomes a head's part of a tensor, or is added to it.
 enum class Part { Made, Added };
-template <class Real>
-void multiply_into(std::vector<Real>& whole, const Matrix<Real>& part, double scale, const Matrix<Real>& a,
-                   const Matrix<Real>& b, Part how) {
-  multiply(scale, a, b, how == Part::Added ? 1 : 0, whole.data() + (part.first - whole.data()), part.apart);
-}
 
 // Scores of one head at a time, from operands of which q is the call's `first`, and a bias.
-template <class Real>
+template <class Call>
 struct Scores {
+  using Real = typename Call::Real;
+
   Scores(const Call& its, std::size_t first, std::size_t bias_input)
       : call(its),
         shape(its.sizes_in(first), its.sizes_in(first + 1), its.sizes_in(first + 2)),
-        q(its.read<Real>(first)),
-        k(its.read<Real>(first + 1)),
-        v(its.read<Real>(first + 2)),
-        values(index(shape.queries * shape.keys)) {
+        q(its.read(first)),
+        k(its.read(first + 1)),
+        v(its.read(first + 2)),
+        values(its.room(shape.queries * shape.keys)),
+        places(dropout() > 0 ? its.places(shape.batches * shape.heads * values.count) : Values<std::int64_t>{}) {
     if (its.in[bias_input].there())
-      bias = its.read<Real>(bias_input, {shape.batches, shape.heads, shape.queries, shape.keys});
+      bias = its.read(bias_input, {shape.batches, shape.heads, shape.queries, shape.keys});
   }
 
   // Minus infinity for keys that come after the query, where attention is causal.
   void compute(std::int64_t batch, std::int64_t head) {
-    begin = (batch * shape.heads + head) * shape.queries * shape.keys;
-    multiply(scale(), queries(batch, head), keys(batch, head).turned(), 0, values.data(), shape.keys);
-    if (!bias.empty())
-      for (std::size_t i = 0; i < values.size(); ++i) values[i] += bias[index(begin) + i];
+    begin = (batch * shape.heads + head) * values.count;
+    call.engine.multiply(scale(), queries(batch, head), keys(batch, head).turned(), 0, values.first, shape.keys);
     const bool causal = call.attributes[1] != 0;
-    for (std::int64_t query = 0; causal && query < shape.queries; ++query)
-      for (std::int64_t key = query + 1; key < shape.keys; ++key)
-        values[index(query * shape.keys + key)] = static_cast<Real>(-infinity);
+    const std::int64_t width = shape.keys, first = begin;
+    const Values<Real> scores = values, added = bias;
+    call.each(scores.count, [=] TIDEMARK_EVERYWHERE(std::int64_t i) {
+      if (added.there()) scores[i] += added[first + i];
+      if (causal && i % width > i / width) scores[i] = -std::numeric_limits<Real>::infinity();
+    });
   }
 
-  // What dropout multiplies a weight by, of the head computed last.
-  [[nodiscard]] Real left(RandomNumbers& numbers, std::size_t i) const {
-    const std::int64_t element = begin + static_cast<std::int64_t>(i);
-    const std::int64_t place = call.setting.place ? call.setting.place(element) : element;
-    return numbers.uniform(place) >= dropout() ? static_cast<Real>(1 / (1 - dropout())) : Real(0);
+  // What dropout multiplies the weights by, of the head computed last; random numbers are drawn by key and offset.
+  void draw(Values<Real> left, std::uint64_t key, std::uint64_t offset) const {
+    const double probability = dropout();
+    const std::int64_t first = begin;
+    const Values<std::int64_t> drawn_by = places;
+    call.ranges(left.count, [=] TIDEMARK_EVERYWHERE(std::int64_t from, std::int64_t to) {
+      RandomNumbers numbers(key, offset);
+      for (std::int64_t i = from; i < to; ++i) {
+        const std::int64_t place = drawn_by.there() ? drawn_by[first + i] : first + i;
+        left[i] = numbers.uniform(place) >= probability ? static_cast<Real>(1 / (1 - probability)) : Real(0);
+      }
+    });
   }
 
   [[nodiscard]] double scale() const { return call.attributes[0]; }
   [[nodiscard]] double dropout() const { return call.attributes[2]; }
-  [[nodiscard]] Matrix<Real> matrix() const { return {values.data(), shape.queries, shape.keys, shape.keys, false}; }
+  [[nodiscard]] Matrix<Real> matrix() const { return {values.first, shape.queries, shape.keys, shape.keys, false}; }
   [[nodiscard]] Matrix<Real> queries(std::int64_t batch, std::int64_t head) const {
     return shape.of_queries(q, batch, head, shape.width);
   }
@@ -91,24 +94,30 @@ struct Scores {
   [[nodiscard]] Matrix<Real> of_values(std::int64_t batch, std::int64_t head) const {
     return shape.of_keys(v, batch, head, shape.value_width);
   }
+  void multiply_into(Values<Real> whole, const Matrix<Real>& part, double by, const Matrix<Real>& a,
+                     const Matrix<Real>& b, Part how) const {
+    call.engine.multiply(by, a, b, how == Part::Added ? 1 : 0, whole.first + (part.first - whole.first), part.apart);
+  }
 
   const Call& call;
   Heads shape;
-  std::vector<Real> q, k, v, bias;
-  std::vector<Real> values;  ///< [queries, keys]
-  std::int64_t begin = 0;    ///< which of all heads' scores the head's first one is
+  Values<Real> q, k, v, bias;
+  Values<Real> values;  ///< [queries, keys]
+  Values<std::int64_t> places;
+  std::int64_t begin = 0;  ///< which of all heads' scores the head's first one is
 };
 
 // Scores become weights; returns the logarithm of the sum of exponentials. Of a query that sees no key nothing comes,
 // and its logarithm is infinite, so that its weights are zero again in the backward pass
 // (mem_eff_attention/kernel_forward.h).
 template <class Real>
-double softmax_row(Real* row, std::int64_t keys) {
-  Real most = static_cast<Real>(-infinity);
+TIDEMARK_EVERYWHERE double softmax_row(Real* row, std::int64_t keys) {
+  constexpr Real none = -std::numeric_limits<Real>::infinity();
+  Real most = none;
   for (std::int64_t key = 0; key < keys; ++key) most = larger(most, row[key]);
-  if (most == static_cast<Real>(-infinity)) {
-    std::fill(row, row + keys, Real(0));
-    return infinity;
+  if (most == none) {
+    for (std::int64_t key = 0; key < keys; ++key) row[key] = 0;
+    return std::numeric_limits<double>::infinity();
   }
   double sum = 0;
   for (std::int64_t key = 0; key < keys; ++key) sum += static_cast<double>(row[key] = std::exp(row[key] - most));
@@ -118,22 +127,27 @@ double softmax_row(Real* row, std::int64_t keys) {
 
 }  // namespace
 
-template <class Real>
-void Attentions<Real>::attention(const Call& c) {
-  Scores<Real> scores(c, 0, 3);
+template <class Call>
+void Attentions<Call>::attention(const Call& c) {
+  Scores<Call> scores(c, 0, 3);
   const Heads& s = scores.shape;
-  std::vector<Real> y(index(s.batches * s.queries * s.heads * s.value_width));
-  std::vector<double> lse;
-  RandomNumbers numbers(c.setting.key);
+  const std::int64_t keys = s.keys;
+  const Values<Real> y = c.room(s.batches * s.queries * s.heads * s.value_width);
+  const Values<Real> weights = scores.values, left = c.room(weights.count);
+  const Values<double> lse = c.sums(s.batches * s.heads * s.queries);
   for (std::int64_t batch = 0; batch < s.batches; ++batch)
     for (std::int64_t head = 0; head < s.heads; ++head) {
       scores.compute(batch, head);
-      for (std::int64_t query = 0; query < s.queries; ++query)
-        lse.push_back(softmax_row(scores.values.data() + query * s.keys, s.keys));
-      if (scores.dropout() > 0)
-        for (std::size_t i = 0; i < scores.values.size(); ++i) scores.values[i] *= scores.left(numbers, i);
-      multiply_into(y, s.of_queries(y, batch, head, s.value_width), 1, scores.matrix(), scores.of_values(batch, head),
-                    Part::Made);
+      double* const log_sums = lse.first + (batch * s.heads + head) * s.queries;
+      c.each(s.queries, [=] TIDEMARK_EVERYWHERE(std::int64_t query) {
+        log_sums[query] = softmax_row(&weights[query * keys], keys);
+      });
+      if (scores.dropout() > 0) {
+        scores.draw(left, c.setting.key, 0);
+        c.each(left.count, [=] TIDEMARK_EVERYWHERE(std::int64_t i) { weights[i] *= left[i]; });
+      }
+      scores.multiply_into(y, s.of_queries(y, batch, head, s.value_width), 1, scores.matrix(),
+                           scores.of_values(batch, head), Part::Made);
     }
   c.write(0, y);
   c.write(1, lse);
@@ -141,55 +155,58 @@ void Attentions<Real>::attention(const Call& c) {
   constexpr std::size_t seed = 2, offset = 3;
   for (const std::size_t state : {seed, offset}) {
     if (!c.out[state].there()) continue;
-    std::vector<std::int64_t> words(index(elements_of(c.sizes_out(state))));
+    std::vector<std::int64_t> words(static_cast<std::size_t>(elements_of(c.sizes_out(state))));
     if (state == seed) words.front() = static_cast<std::int64_t>(c.setting.key);
-    c.write(state, words);
+    c.write(state, c.brought(words));
   }
 }
 
-template <class Real>
-void Attentions<Real>::attention_backward(const Call& c) {
-  Scores<Real> scores(c, 1, 8);
+template <class Call>
+void Attentions<Call>::attention_backward(const Call& c) {
+  Scores<Call> scores(c, 1, 8);
   const Heads& s = scores.shape;
-  const std::vector<Real> dy = c.read<Real>(0), y = c.read<Real>(4), lse = c.read<Real>(5);
-  const std::vector<std::int64_t> seed = c.read<std::int64_t>(6), offset = c.read<std::int64_t>(7);
-  RandomNumbers numbers(seed.empty() ? c.setting.key : static_cast<std::uint64_t>(seed.front()),
-                        offset.empty() ? 0 : static_cast<std::uint64_t>(offset.front()));
-  std::vector<Real> dq(scores.q.size()), dk(scores.k.size()), dv(scores.v.size());
-  std::vector<Real> weights(scores.values.size()), left(scores.values.size(), 1);
+  const Values<Real> dy = c.read(0), y = c.read(4), lse = c.read(5);
+  const std::vector<std::int64_t> seed = c.fetched(c.integers(6)), offset = c.fetched(c.integers(7));
+  const std::uint64_t key = seed.empty() ? c.setting.key : static_cast<std::uint64_t>(seed.front());
+  const std::uint64_t stream = offset.empty() ? 0 : static_cast<std::uint64_t>(offset.front());
+  const Values<Real> dq = c.room(scores.q.count), dk = c.room(scores.k.count), dv = c.room(scores.v.count);
+  c.each(dk.count, [=] TIDEMARK_EVERYWHERE(std::int64_t i) { dk[i] = 0; });
+  c.each(dv.count, [=] TIDEMARK_EVERYWHERE(std::int64_t i) { dv[i] = 0; });
+  const Values<Real> values = scores.values, weights = c.room(values.count), left = c.room(values.count);
+  c.each(left.count, [=] TIDEMARK_EVERYWHERE(std::int64_t i) { left[i] = 1; });
+  const std::int64_t keys = s.keys, columns = s.value_width;
   for (std::int64_t batch = 0; batch < s.batches; ++batch)
     for (std::int64_t head = 0; head < s.heads; ++head) {
-      const Matrix<Real> of_dy = s.of_queries(dy, batch, head, s.value_width);
-      const Matrix<Real> of_y = s.of_queries(y, batch, head, s.value_width);
-      const Real* const log_sums = &lse[index((batch * s.heads + head) * s.queries)];
+      const Matrix<Real> of_dy = s.of_queries(dy, batch, head, columns), of_y = s.of_queries(y, batch, head, columns);
+      const Real* const log_sums = lse.first + (batch * s.heads + head) * s.queries;
       scores.compute(batch, head);
-      for (std::size_t i = 0; i < weights.size(); ++i) {
-        weights[i] = std::exp(scores.values[i] - log_sums[i / index(s.keys)]);
-        if (scores.dropout() > 0) left[i] = scores.left(numbers, i);
-        scores.values[i] = weights[i] * left[i];
-      }
-      multiply_into(dv, s.of_keys(dv, batch, head, s.value_width), 1, scores.matrix().turned(), of_dy, Part::Added);
+      if (scores.dropout() > 0) scores.draw(left, key, stream);
+      c.each(weights.count, [=] TIDEMARK_EVERYWHERE(std::int64_t i) {
+        weights[i] = std::exp(values[i] - log_sums[i / keys]);
+        values[i] = weights[i] * left[i];
+      });
+      scores.multiply_into(dv, s.of_keys(dv, batch, head, columns), 1, scores.matrix().turned(), of_dy, Part::Added);
       // Gradients of the weights that are left, then of scores.
-      multiply(1, of_dy, scores.of_values(batch, head).turned(), 0, scores.values.data(), s.keys);
-      for (std::int64_t query = 0; query < s.queries; ++query) {
+      c.engine.multiply(1, of_dy, scores.of_values(batch, head).turned(), 0, values.first, keys);
+      c.each(s.queries, [=] TIDEMARK_EVERYWHERE(std::int64_t query) {
         double products = 0;
-        for (std::int64_t i = 0; i < s.value_width; ++i)
+        for (std::int64_t i = 0; i < columns; ++i)
           products += static_cast<double>(of_dy.first[query * of_dy.apart + i]) *
                       static_cast<double>(of_y.first[query * of_y.apart + i]);
-        for (std::size_t i = index(query * s.keys); i < index((query + 1) * s.keys); ++i)
-          scores.values[i] = weights[i] * (scores.values[i] * left[i] - static_cast<Real>(products));
-      }
-      multiply_into(dq, s.of_queries(dq, batch, head, s.width), scores.scale(), scores.matrix(),
-                    scores.keys(batch, head), Part::Made);
-      multiply_into(dk, s.of_keys(dk, batch, head, s.width), scores.scale(), scores.matrix().turned(),
-                    scores.queries(batch, head), Part::Added);
+        for (std::int64_t i = query * keys; i < (query + 1) * keys; ++i)
+          values[i] = weights[i] * (values[i] * left[i] - static_cast<Real>(products));
+      });
+      scores.multiply_into(dq, s.of_queries(dq, batch, head, s.width), scores.scale(), scores.matrix(),
+                           scores.keys(batch, head), Part::Made);
+      scores.multiply_into(dk, s.of_keys(dk, batch, head, s.width), scores.scale(), scores.matrix().turned(),
+                           scores.queries(batch, head), Part::Added);
     }
   c.write(0, dq);
   c.write(1, dk);
   c.write(2, dv);
 }
 
-template struct Attentions<float>;
-template struct Attentions<double>;
+template struct Attentions<FloatCall>;
+template struct Attentions<DoubleCall>;
 
 }  // namespace tidemark::math

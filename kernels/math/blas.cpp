@@ -15,10 +15,9 @@ blasint number(std::int64_t n) {
   return static_cast<blasint>(n);
 }
 
-// Of rows or columns that do not lie apart from anything, BLAS still wants to hear a distance.
 template <class Real>
 blasint distance(const Matrix<Real>& m) {
-  return number(std::max({m.apart, m.transposed ? m.rows : m.columns, std::int64_t{1}}));
+  return number(distance_of(m));
 }
 
 template <class Real>

@@ -1,7 +1,7 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <utility>
 
 #include "kernels/math/namespace.hpp"
 
@@ -17,6 +17,12 @@ struct Matrix {
 
   [[nodiscard]] Matrix turned() const { return {first, columns, rows, apart, !transposed}; }
 };
+
+/// `apart` as BLAS wants to hear it: of rows or columns that do not lie apart from anything, too.
+template <class Real>
+std::int64_t distance_of(const Matrix<Real>& m) {
+  return std::max({m.apart, m.transposed ? m.rows : m.columns, std::int64_t{1}});
+}
 
 /// c = scale * a b + kept * c, of whose rows each is so far from the next. By OpenBLAS, on this thread alone: ranks
 /// share the machine's cores.

@@ -1,9 +1,8 @@
-#include <algorithm>
-#include <numeric>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "kernels/math/engine.hpp"
 #include "kernels/math/families.hpp"
 
 // What is chosen of a row's elements, or of a tensor's.
@@ -11,94 +10,108 @@
 namespace tidemark::math {
 namespace {
 
-// torch.topk and torch.sort take what is not a number for the largest.
+// Whether an element of a row is chosen before another: the larger one, of equal ones the first. torch.topk and
+// torch.sort take what is not a number for the largest.
 template <class Real>
-bool larger_first(Real a, Real b) {
-  return a > b || (a != a && b == b);
+TIDEMARK_EVERYWHERE bool comes_before(const Real* row, std::int64_t a, std::int64_t b) {
+  const Real x = row[a], y = row[b];
+  if (x > y || (x != x && y == y)) return true;
+  return !(y > x || (y != y && x == x)) && a < b;
+}
+
+// Experts that somebody else says, token by token.
+template <class Call>
+Values<std::int64_t> told(const Call& c, Rows chosen, std::int64_t experts) {
+  std::vector<std::int64_t> ids;
+  for (std::int64_t token = 0; token < chosen.count; ++token)
+    for (std::int64_t choice = 0; choice < chosen.width; ++choice) {
+      ids.push_back(c.setting.route(token, choice));
+      if (ids.back() < 0 || ids.back() >= experts) report_index(ids.back(), experts, "choice");
+    }
+  return c.brought(ids);
 }
 
 }  // namespace
 
-// torch.topk along the last dimension, largest first; of equal ones the first. Experts that are told come in the order
-// in which they are, with the scores that the router gives them (Megatron-LM core/transformer/moe/router_replay.py).
-template <class Real>
-void Choices<Real>::top_k(const Call& c) {
-  const std::vector<Real> x = c.read<Real>(0);
+// torch.topk along the last dimension, largest first. Experts that are told come in the order in which they are, with
+// the scores that the router gives them (Megatron-LM core/transformer/moe/router_replay.py).
+template <class Call>
+void Choices<Call>::top_k(const Call& c) {
+  const Values<Real> x = c.read(0), values = c.room_for(0);
   const Rows from = rows_of(c.sizes_in(0)), to = rows_of(c.sizes_out(0));
-  const auto count = static_cast<std::int64_t>(c.attributes[0]);
-  ensure(to.width == count && count <= from.width, "as many are written as are chosen, and no more than there are");
-  const bool told = c.attributes[1] != 0 && c.setting.route;
-  std::vector<Real> values;
-  std::vector<std::int64_t> ids, order(index(from.width));
-  for (std::int64_t r = 0; r < from.count; ++r) {
-    const Real* const row = x.data() + r * from.width;
-    std::iota(order.begin(), order.end(), 0);
-    if (told) {
-      for (std::int64_t i = 0; i < count; ++i) order[index(i)] = c.setting.route(r, i);
-    } else {
-      std::partial_sort(order.begin(), order.begin() + count, order.end(), [&](std::int64_t a, std::int64_t b) {
-        return larger_first(row[a], row[b]) || (!larger_first(row[b], row[a]) && a < b);
-      });
+  ensure(to.width == static_cast<std::int64_t>(c.attributes[0]) && to.width <= from.width,
+         "as many are written as are chosen, and no more than there are");
+  const bool replayed = c.attributes[1] != 0 && c.setting.route;
+  const Values<std::int64_t> ids =
+      replayed ? told(c, to, from.width) : c.template room_of<std::int64_t>(to.count * to.width);
+  c.each(to.count, [=] TIDEMARK_EVERYWHERE(std::int64_t r) {
+    const Real* const row = x.first + r * from.width;
+    for (std::int64_t place = r * to.width; place < (r + 1) * to.width; ++place) {
+      if (!replayed) {
+        std::int64_t best = -1;
+        for (std::int64_t i = 0; i < from.width; ++i) {
+          const bool left = place == r * to.width || comes_before(row, ids[place - 1], i);
+          if (left && (best < 0 || comes_before(row, i, best))) best = i;
+        }
+        ids[place] = best;
+      }
+      values[place] = row[ids[place]];
     }
-    for (std::int64_t i = 0; i < count; ++i) {
-      check_index(order[index(i)], from.width, "choice");
-      ids.push_back(order[index(i)]);
-      values.push_back(row[order[index(i)]]);
-    }
-  }
+  });
   c.write(0, values);
   c.write(1, ids);
 }
 
 // torch.scatter along the last dimension.
-template <class Real>
-void Choices<Real>::scatter(const Call& c) {
-  std::vector<Real> y = c.read<Real>(0, c.sizes_out(0));
-  const std::vector<std::int64_t> ids = c.read<std::int64_t>(1);
-  const std::vector<Real> values = c.read<Real>(2);
+template <class Call>
+void Choices<Call>::scatter(const Call& c) {
+  const Values<Real> y = c.read(0, c.sizes_out(0)), values = c.read(2);
+  const Values<std::int64_t> ids = c.integers(1);
   const Rows to = rows_of(c.sizes_out(0)), written = rows_of(c.sizes_in(1));
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    check_index(ids[i], to.width, "element of a row");
-    y[i / index(written.width) * index(to.width) + index(ids[i])] =
-        values.empty() ? static_cast<Real>(c.attributes[0]) : values[i];
-  }
+  const Real number = static_cast<Real>(c.attributes[0]);
+  check_indices(c, ids, to.width, "element of a row");
+  c.each(written.count, [=] TIDEMARK_EVERYWHERE(std::int64_t r) {
+    for (std::int64_t i = r * written.width; i < (r + 1) * written.width; ++i)
+      y[r * to.width + ids[i]] = values.there() ? values[i] : number;
+  });
   c.write(0, y);
 }
 
 namespace {
 
-void check_selected(std::size_t selected, std::int64_t room) {
-  if (static_cast<std::int64_t>(selected) != room)
-    throw WrongIndex(fmt::format("a mask selects {}, where there is room for {}", selected, room));
+// Which elements a mask selects, of which there are so many.
+template <class Call>
+Values<std::int64_t> selected(const Call& c, std::size_t mask, const Shape& sizes, std::int64_t count) {
+  const std::vector<std::int64_t> all = c.fetched(c.integers(mask, sizes));
+  std::vector<std::int64_t> places;
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (all[i] != 0) places.push_back(static_cast<std::int64_t>(i));
+  if (static_cast<std::int64_t>(places.size()) != count)
+    throw WrongIndex(fmt::format("a mask selects {}, where there is room for {}", places.size(), count));
+  return c.brought(places);
 }
 
 }  // namespace
 
-template <class Real>
-void Choices<Real>::masked_select(const Call& c) {
-  const std::vector<Real> x = c.read<Real>(0);
-  const std::vector<std::int64_t> mask = c.read<std::int64_t>(1, c.sizes_in(0));
-  std::vector<Real> y;
-  for (std::size_t i = 0; i < x.size(); ++i)
-    if (mask[i] != 0) y.push_back(x[i]);
-  check_selected(y.size(), elements_of(c.sizes_out(0)));
+template <class Call>
+void Choices<Call>::masked_select(const Call& c) {
+  const Values<Real> x = c.read(0), y = c.room_for(0);
+  const Values<std::int64_t> places = selected(c, 1, c.sizes_in(0), y.count);
+  c.each(y.count, [=] TIDEMARK_EVERYWHERE(std::int64_t i) { y[i] = x[places[i]]; });
   c.write(0, y);
 }
 
 // torch.masked_scatter of zeros: zero where nothing was selected.
-template <class Real>
-void Choices<Real>::masked_select_backward(const Call& c) {
-  const std::vector<Real> dy = c.read<Real>(0);
-  const std::vector<std::int64_t> mask = c.read<std::int64_t>(1, c.sizes_out(0));
-  check_selected(index(std::ranges::count_if(mask, [](std::int64_t m) { return m != 0; })), std::ssize(dy));
-  std::vector<Real> dx(mask.size());
-  std::size_t next = 0;
-  for (std::size_t i = 0; i < mask.size(); ++i)
-    if (mask[i] != 0) dx[i] = dy[next++];
+template <class Call>
+void Choices<Call>::masked_select_backward(const Call& c) {
+  const Values<Real> dy = c.read(0), dx = c.room_for(0);
+  const Values<std::int64_t> places = selected(c, 1, c.sizes_out(0), dy.count);
+  c.each(dx.count, [=] TIDEMARK_EVERYWHERE(std::int64_t i) { dx[i] = 0; });
+  c.each(dy.count, [=] TIDEMARK_EVERYWHERE(std::int64_t i) { dx[places[i]] = dy[i]; });
   c.write(0, dx);
 }
 
-template struct Choices<float>;
-template struct Choices<double>;
+template struct Choices<FloatCall>;
+template struct Choices<DoubleCall>;
 
 }  // namespace tidemark::math

@@ -1,237 +1,228 @@
-#include "kernels/math/compute.hpp"
-
 #include <algorithm>
-#include <string>
-#include <vector>
-
-#include <fmt/format.h>
+#include <cmath>
 
 #include "kernels/math/elementwise.hpp"
+#include "kernels/math/engine.hpp"
 #include "kernels/math/families.hpp"
 
 namespace tidemark::math {
-
-void check_index(std::int64_t id, std::int64_t count, const char* of) {
-  if (id < 0 || id >= count) throw WrongIndex(fmt::format("{} {}, where there are {}", of, id, count));
-}
-
 namespace {
 
-template <class Real>
+template <class Call>
 void run(Operation operation, const Call& c) {
+  using Real = typename Call::Real;
   const Attributes& attributes = c.attributes;
   const Real number = static_cast<Real>(attributes[0]);
   const Gelu kind = gelu_kind(attributes[0]);
   switch (operation) {
     case Operation::Fill:
-      return Fills<Real>::fill(c);
+      return Fills<Call>::fill(c);
     case Operation::Initialize:
-      return Fills<Real>::initialize(c);
+      return Fills<Call>::initialize(c);
     case Operation::Arange:
-      return Fills<Real>::arange(c);
+      return Fills<Call>::arange(c);
     case Operation::RotaryTable:
-      return Fills<Real>::rotary_table(c);
+      return Fills<Call>::rotary_table(c);
     case Operation::Copy:
-      return copy<Real>(c);
+      return copy(c);
     case Operation::Add:
-      return add<Real>(c);
+      return add(c);
     case Operation::AddScaled:
-      return map<Real>(c, [=](Real x, Real added) { return x + number * added; });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x, Real added) { return x + number * added; });
     case Operation::Multiply:
-      return map<Real>(c, [](Real x, Real factor) { return x * factor; });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x, Real factor) { return x * factor; });
     case Operation::Divide:
-      return map<Real>(c, [](Real x, Real divisor) { return x / divisor; });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x, Real divisor) { return x / divisor; });
     case Operation::Scale:
-      return map<Real>(c, [=](Real x) { return number * x; });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return number * x; });
     case Operation::AddNumber:
-      return map<Real>(c, [=](Real x) { return x + number; });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return x + number; });
     case Operation::Power:
-      return map<Real>(c, [=](Real x) { return power(x, number); });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return power(x, number); });
     case Operation::Cosine:
-      return map<Real>(c, [](Real x) { return std::cos(x); });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return std::cos(x); });
     case Operation::Sine:
-      return map<Real>(c, [](Real x) { return std::sin(x); });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return std::sin(x); });
     case Operation::Exponential:
-      return map<Real>(c, [](Real x) { return std::exp(x); });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return std::exp(x); });
     case Operation::Logarithm:
-      return map<Real>(c, [](Real x) { return std::log(x); });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return std::log(x); });
     case Operation::Absolute:
-      return map<Real>(c, [](Real x) { return std::fabs(x); });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return std::fabs(x); });
     case Operation::Sign:
-      return map<Real>(c, [](Real x) { return Real(x > 0) - Real(x < 0); });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return Real(x > 0) - Real(x < 0); });
     case Operation::Maximum:
-      return map<Real>(c, [](Real x, Real other) { return larger(x, other); });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x, Real other) { return larger(x, other); });
     case Operation::Clamp:
-      return map<Real>(c, [=](Real x) { return x > number ? number : x; });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return x > number ? number : x; });
     case Operation::Equals:
-      return map<Real>(c, [=](Real x) { return x == number; });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return x == number; });
     case Operation::Differs:
-      return map<Real>(c, [](Real x, Real other) { return x != other; });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x, Real other) { return x != other; });
     case Operation::LessEqual:
-      return map<Real>(c, [](Real x, Real other) { return x <= other; });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x, Real other) { return x <= other; });
     case Operation::And:
-      return map<Real>(c, [](Real x, Real other) { return x != 0 && other != 0; });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x, Real other) { return x != 0 && other != 0; });
     case Operation::Where:
-      return map<Real>(c, [](Real mask, Real x, Real other) { return mask != 0 ? x : other; });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real mask, Real x, Real other) { return mask != 0 ? x : other; });
     case Operation::MaskedFill:
-      return map<Real>(c, [=](Real x, Real mask) { return mask != 0 ? number : x; });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x, Real mask) { return mask != 0 ? number : x; });
     case Operation::CausalMask:
-      return Softmaxes<Real>::causal_mask(c);
+      return Softmaxes<Call>::causal_mask(c);
     case Operation::Tanh:
-      return map<Real>(c, [](Real x) { return std::tanh(x); });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return std::tanh(x); });
     case Operation::TanhBackward:
-      return map<Real>(c, [](Real dy, Real y) { return dy * (1 - y * y); });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real dy, Real y) { return dy * (1 - y * y); });
     case Operation::Sigmoid:
-      return map<Real>(c, [](Real x) { return sigmoid(x); });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return sigmoid(x); });
     case Operation::SigmoidBackward:
-      return map<Real>(c, [](Real dy, Real y) { return dy * y * (1 - y); });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real dy, Real y) { return dy * y * (1 - y); });
     case Operation::Silu:
-      return map<Real>(c, [](Real x) { return silu(x); });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return silu(x); });
     case Operation::SiluBackward:
-      return map<Real>(c, [](Real dy, Real x) { return dy * silu_slope(x); });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real dy, Real x) { return dy * silu_slope(x); });
     case Operation::Gelu:
-      return map<Real>(c, [=](Real x, Real bias) { return gelu(kind, x + bias); });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x, Real bias) { return gelu(kind, x + bias); });
     case Operation::GeluBackward:
-      return map<Real>(c, [=](Real dy, Real x, Real bias) { return dy * gelu_slope(kind, x + bias); });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real dy, Real x, Real bias) { return dy * gelu_slope(kind, x + bias); });
     case Operation::Relu:
-      return map<Real>(c, [](Real x) { return relu(x); });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return relu(x); });
     case Operation::ReluBackward:
-      return map<Real>(c, [](Real dy, Real y) { return y <= 0 ? Real(0) : dy; });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real dy, Real y) { return y <= 0 ? Real(0) : dy; });
     case Operation::SquaredRelu:
-      return map<Real>(c, [](Real x, Real bias) { return relu(x + bias) * relu(x + bias); });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x, Real bias) { return relu(x + bias) * relu(x + bias); });
     case Operation::SquaredReluBackward:
-      return map<Real>(c, [](Real dy, Real x, Real bias) { return dy * 2 * relu(x + bias); });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real dy, Real x, Real bias) { return dy * 2 * relu(x + bias); });
     case Operation::SwiGlu:
-      return gated<Real>(c, silu<Real>);
+      return gated<GatedBySilu>(c);
     case Operation::SwiGluBackward:
-      return gated_backward<Real>(c, silu<Real>, silu_slope<Real>);
+      return gated_backward<GatedBySilu>(c);
     case Operation::WeightedSwiGlu:
-      return WeightedSwiGlus<Real>::weighted_swiglu(c);
+      return WeightedSwiGlus<Call>::weighted_swiglu(c);
     case Operation::WeightedSwiGluBackward:
-      return WeightedSwiGlus<Real>::weighted_swiglu_backward(c);
+      return WeightedSwiGlus<Call>::weighted_swiglu_backward(c);
     case Operation::GeGlu:
-      return gated<Real>(c, [](Real x) { return gelu(Gelu::ByTanh, x); });
+      return gated<GatedByGelu>(c);
     case Operation::GeGluBackward:
-      return gated_backward<Real>(
-          c, [](Real x) { return gelu(Gelu::ByTanh, x); }, [](Real x) { return gelu_slope(Gelu::ByTanh, x); });
+      return gated_backward<GatedByGelu>(c);
     case Operation::Dropout:
-      return Dropouts<Real>::dropout(c);
+      return Dropouts<Call>::dropout(c);
     case Operation::DropoutBackward:
-      return Dropouts<Real>::dropout_backward(c);
+      return Dropouts<Call>::dropout_backward(c);
     case Operation::BiasDropoutAdd:
-      return Dropouts<Real>::bias_dropout_add(c);
+      return Dropouts<Call>::bias_dropout_add(c);
     case Operation::Rotary:
-      return RotaryPositions<Real>::rotary(c);
+      return RotaryPositions<Call>::rotary(c);
     case Operation::RotaryBackward:
-      return RotaryPositions<Real>::rotary_backward(c);
+      return RotaryPositions<Call>::rotary_backward(c);
     case Operation::RotaryPairs:
-      return RotaryPositions<Real>::rotary_pairs(c);
+      return RotaryPositions<Call>::rotary_pairs(c);
     case Operation::RotaryPairsBackward:
-      return RotaryPositions<Real>::rotary_pairs_backward(c);
+      return RotaryPositions<Call>::rotary_pairs_backward(c);
     case Operation::LatentKeys:
-      return RotaryPositions<Real>::latent_keys(c);
+      return RotaryPositions<Call>::latent_keys(c);
     case Operation::LatentKeysBackward:
-      return RotaryPositions<Real>::latent_keys_backward(c);
+      return RotaryPositions<Call>::latent_keys_backward(c);
     case Operation::Sum:
-      return Reductions<Real>::sum(c);
+      return Reductions<Call>::sum(c);
     case Operation::Mean:
-      return Reductions<Real>::mean(c);
+      return Reductions<Call>::mean(c);
     case Operation::MeanOfProducts:
-      return Reductions<Real>::mean_of_products(c);
+      return Reductions<Call>::mean_of_products(c);
     case Operation::Largest:
-      return Reductions<Real>::largest(c);
+      return Reductions<Call>::largest(c);
     case Operation::CumulativeSum:
-      return Reductions<Real>::cumulative_sum(c);
+      return Reductions<Call>::cumulative_sum(c);
     case Operation::Norm:
-      return Reductions<Real>::norm(c);
+      return Reductions<Call>::norm(c);
     case Operation::Softmax:
-      return Softmaxes<Real>::softmax(c);
+      return Softmaxes<Call>::softmax(c);
     case Operation::SoftmaxBackward:
-      return Softmaxes<Real>::softmax_backward(c);
+      return Softmaxes<Call>::softmax_backward(c);
     case Operation::LogSoftmax:
-      return Softmaxes<Real>::log_softmax(c);
+      return Softmaxes<Call>::log_softmax(c);
     case Operation::LogSoftmaxBackward:
-      return Softmaxes<Real>::log_softmax_backward(c);
+      return Softmaxes<Call>::log_softmax_backward(c);
     case Operation::LayerNorm:
-      return Norms<Real>::layer_norm(c);
+      return Norms<Call>::layer_norm(c);
     case Operation::LayerNormBackward:
-      return Norms<Real>::layer_norm_backward(c);
+      return Norms<Call>::layer_norm_backward(c);
     case Operation::RmsNorm:
-      return Norms<Real>::rms_norm(c);
+      return Norms<Call>::rms_norm(c);
     case Operation::RmsNormBackward:
-      return Norms<Real>::rms_norm_backward(c);
+      return Norms<Call>::rms_norm_backward(c);
     case Operation::Embedding:
-      return Lookups<Real>::embedding(c);
+      return Lookups<Call>::embedding(c);
     case Operation::EmbeddingBackward:
-      return Lookups<Real>::embedding_backward(c);
+      return Lookups<Call>::embedding_backward(c);
     case Operation::Gather:
-      return Lookups<Real>::gather(c);
+      return Lookups<Call>::gather(c);
     case Operation::VocabularyMask:
-      return Lookups<Real>::vocabulary_mask(c);
+      return Lookups<Call>::vocabulary_mask(c);
     case Operation::TopK:
-      return Choices<Real>::top_k(c);
+      return Choices<Call>::top_k(c);
     case Operation::Scatter:
-      return Choices<Real>::scatter(c);
+      return Choices<Call>::scatter(c);
     case Operation::MaskedSelect:
-      return Choices<Real>::masked_select(c);
+      return Choices<Call>::masked_select(c);
     case Operation::MaskedSelectBackward:
-      return Choices<Real>::masked_select_backward(c);
+      return Choices<Call>::masked_select_backward(c);
     case Operation::TokenMap:
-      return Permutations<Real>::token_map(c);
+      return Permutations<Call>::token_map(c);
     case Operation::PermuteRows:
-      return Permutations<Real>::permute_rows(c);
+      return Permutations<Call>::permute_rows(c);
     case Operation::UnpermuteRows:
-      return Permutations<Real>::unpermute_rows(c);
+      return Permutations<Call>::unpermute_rows(c);
     case Operation::UnpermuteRowsBackward:
-      return Permutations<Real>::unpermute_rows_backward(c);
+      return Permutations<Call>::unpermute_rows_backward(c);
     case Operation::ChunkMap:
-      return Permutations<Real>::chunk_map(c);
+      return Permutations<Call>::chunk_map(c);
     case Operation::SortRows:
-      return Permutations<Real>::sort_rows(c);
+      return Permutations<Call>::sort_rows(c);
     case Operation::NllLoss:
-      return Losses<Real>::nll_loss(c);
+      return Losses<Call>::nll_loss(c);
     case Operation::NllLossBackward:
-      return Losses<Real>::nll_loss_backward(c);
+      return Losses<Call>::nll_loss_backward(c);
     case Operation::CrossEntropyStatistics:
-      return Losses<Real>::cross_entropy_statistics(c);
+      return Losses<Call>::cross_entropy_statistics(c);
     case Operation::CrossEntropyFromStatistics:
-      return Losses<Real>::cross_entropy_from_statistics(c);
+      return Losses<Call>::cross_entropy_from_statistics(c);
     case Operation::ShiftedExponentials:
-      return Losses<Real>::shifted_exponentials(c);
+      return Losses<Call>::shifted_exponentials(c);
     case Operation::VocabularyLoss:
-      return Losses<Real>::vocabulary_loss(c);
+      return Losses<Call>::vocabulary_loss(c);
     case Operation::VocabularyLossBackward:
-      return Losses<Real>::vocabulary_loss_backward(c);
+      return Losses<Call>::vocabulary_loss_backward(c);
     case Operation::Matmul:
-      return Products<Real>::matmul(c);
+      return Products<Call>::matmul(c);
     case Operation::Attention:
-      return Attentions<Real>::attention(c);
+      return Attentions<Call>::attention(c);
     case Operation::AttentionBackward:
-      return Attentions<Real>::attention_backward(c);
+      return Attentions<Call>::attention_backward(c);
     case Operation::Adam:
-      return Optimizers<Real>::adam(c);
+      return Optimizers<Call>::adam(c);
     case Operation::Sgd:
-      return Optimizers<Real>::sgd(c);
+      return Optimizers<Call>::sgd(c);
     case Operation::Lerp:
-      return map<Real>(c, [=](Real x, Real to) { return x + number * (to - x); });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x, Real to) { return x + number * (to - x); });
     case Operation::AddProduct:
-      return map<Real>(c, [=](Real x, Real a, Real b) { return x + number * a * b; });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x, Real a, Real b) { return x + number * a * b; });
     case Operation::AddQuotient:
-      return map<Real>(c, [=](Real x, Real a, Real b) { return x + number * a / b; });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x, Real a, Real b) { return x + number * a / b; });
   }
 }
 
 // fp64 where all is stored so, and for integers, which fp32 would round.
-bool in_float64(const Call& c) {
+bool in_float64(std::span<const Array> in, std::span<const Array> out, Storage storage) {
   const auto floating = [](const Array& a) { return a.there() && is_floating(a.view.dtype); };
-  return c.setting.storage == Storage::Wide ||
-         (std::ranges::none_of(c.in, floating) && std::ranges::none_of(c.out, floating));
+  return storage == Storage::Wide || (std::ranges::none_of(in, floating) && std::ranges::none_of(out, floating));
 }
 
 }  // namespace
 
-void compute(Operation operation, const Attributes& attributes, std::span<const Array> inputs,
-             std::span<const Array> outputs, const Setting& setting) {
+template <class Engine>
+void compute_on(Engine& engine, Operation operation, const Attributes& attributes, std::span<const Array> inputs,
+                std::span<const Array> outputs, const Setting& setting) {
   const OperationFacts& facts = facts_of(operation);
   const std::size_t groups = facts.grouped ? outputs.size() / facts.outputs.size() : 1;
   ensure(groups > 0, "a kernel has outputs");
@@ -240,35 +231,16 @@ void compute(Operation operation, const Attributes& attributes, std::span<const 
              out * groups == outputs.size(),
          "a kernel is given all operands of its operation");
   for (std::size_t g = 0; g < groups; ++g) {
-    const Call call{attributes, inputs.subspan(g * in, in), outputs.subspan(g * out, out), setting, g};
-    if (in_float64(call))
-      run<double>(operation, call);
+    const std::span<const Array> its_in = inputs.subspan(g * in, in), its_out = outputs.subspan(g * out, out);
+    if (in_float64(its_in, its_out, setting.storage))
+      run(operation, KernelCall<Engine, double>(engine, attributes, its_in, its_out, setting, g));
     else
-      run<float>(operation, call);
+      run(operation, KernelCall<Engine, float>(engine, attributes, its_in, its_out, setting, g));
+    engine.done();
   }
 }
 
-void compute(const Program& program, const Launch& launch, const std::function<std::byte*(BufferId)>& memory,
-             const Setting& setting) {
-  const auto arrays = [&](const std::vector<ViewId>& views, OperandList list) {
-    const std::span<const Operand> operands = program[list];
-    std::vector<Array> all;
-    std::size_t next = 0;
-    for (const ViewId view : views) {
-      if (!view.valid()) {
-        all.emplace_back();
-        continue;
-      }
-      const Operand& operand = operands[next++];
-      all.push_back(
-          {memory(operand.buffer) + program[operand.offset].count() * spread(setting.storage), program[view]});
-    }
-    return all;
-  };
-  const Kernel& kernel = program[launch.kernel];
-  const std::vector<Array> inputs = arrays(kernel.inputs, launch.inputs),
-                           outputs = arrays(kernel.outputs, launch.outputs);
-  compute(kernel.operation, kernel.attributes, inputs, outputs, setting);
-}
+template void compute_on(ThisEngine&, Operation, const Attributes&, std::span<const Array>, std::span<const Array>,
+                         const Setting&);
 
 }  // namespace tidemark::math

@@ -5,12 +5,13 @@
 #include <functional>
 #include <span>
 #include <stdexcept>
+#include <vector>
 
 #include "kernels/math/namespace.hpp"
 #include "sim/program/program.hpp"
 
-// Kernels that compute: every operation of the instruction set with real numbers, on the host. A kernel reads its
-// inputs and writes its outputs, and touches nothing else.
+// Kernels that compute: every operation of the instruction set with real numbers. A kernel reads its inputs and writes
+// its outputs, and touches nothing else.
 
 namespace tidemark::math {
 
@@ -54,15 +55,18 @@ class WrongIndex : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Carries an operation out. Operands are in its order, absent ones included, group after group; they may lie on one
-/// another: of each group, all is read before anything is written. In native storage arithmetic is in fp32, sums over
-/// many elements in fp64, and results are rounded once, to nearest even, when they are stored; integers are computed
-/// with exactly up to 2^53, and copied exactly.
+/// Carries an operation out on the host. Operands are in its order, absent ones included, group after group; they may
+/// lie on one another: of each group, all is read before anything is written. In native storage arithmetic is in fp32,
+/// sums over many elements in fp64, and results are rounded once, to nearest even, when they are stored; integers are
+/// computed with exactly up to 2^53, and copied exactly.
 void compute(Operation operation, const Attributes& attributes, std::span<const Array> inputs,
              std::span<const Array> outputs, const Setting& setting = {});
 
-/// Carries a launch of a program out; `memory` says where a buffer begins.
-void compute(const Program& program, const Launch& launch, const std::function<std::byte*(BufferId)>& memory,
-             const Setting& setting = {});
+/// What a launch of a program reads and writes, for `compute`; `memory` says where a buffer begins.
+struct Operands {
+  std::vector<Array> in, out;
+};
+[[nodiscard]] Operands operands_of(const Program& program, const Launch& launch,
+                                   const std::function<std::byte*(BufferId)>& memory, Storage storage);
 
 }  // namespace tidemark::math

@@ -1,5 +1,4 @@
-#include <vector>
-
+#include "kernels/math/engine.hpp"
 #include "kernels/math/families.hpp"
 #include "kernels/math/philox.hpp"
 
@@ -15,58 +14,60 @@ Real scale_of(double probability) {
 }
 
 // Drops some of the values and scales the others; returns which are kept.
-template <class Real>
-std::vector<Real> drop(const Call& c, std::vector<Real>& values) {
-  RandomNumbers numbers(c.setting.key);
+template <class Call>
+Values<typename Call::Real> drop(const Call& c, Values<typename Call::Real> values) {
+  using Real = typename Call::Real;
+  const std::uint64_t key = c.setting.key;
   const double probability = c.attributes[0];
   const Real scale = scale_of<Real>(probability);
-  std::vector<Real> kept(values.size());
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto element = static_cast<std::int64_t>(i);
-    const bool keep = numbers.uniform(c.setting.place ? c.setting.place(element) : element) >= probability;
-    kept[i] = keep ? Real(1) : Real(0);
-    values[i] *= kept[i] * scale;
-  }
+  const Values<std::int64_t> places = c.places(values.count);
+  const Values<Real> kept = c.room(values.count);
+  c.ranges(values.count, [=] TIDEMARK_EVERYWHERE(std::int64_t begin, std::int64_t end) {
+    RandomNumbers numbers(key);
+    for (std::int64_t i = begin; i < end; ++i) {
+      kept[i] = numbers.uniform(places.there() ? places[i] : i) >= probability ? Real(1) : Real(0);
+      values[i] *= kept[i] * scale;
+    }
+  });
   return kept;
 }
 
 }  // namespace
 
-template <class Real>
-void Dropouts<Real>::dropout(const Call& c) {
-  std::vector<Real> y = c.read<Real>(0, c.sizes_out(0));
-  const std::vector<Real> kept = drop(c, y);
+template <class Call>
+void Dropouts<Call>::dropout(const Call& c) {
+  const Values<Real> y = c.read(0, c.sizes_out(0)), kept = drop(c, y);
   c.write(0, y);
   c.write(1, kept);
 }
 
-template <class Real>
-void Dropouts<Real>::dropout_backward(const Call& c) {
-  std::vector<Real> dx = c.read<Real>(0, c.sizes_out(0));
-  const std::vector<Real> kept = c.read<Real>(1, c.sizes_out(0));
+template <class Call>
+void Dropouts<Call>::dropout_backward(const Call& c) {
+  const Values<Real> dx = c.read(0, c.sizes_out(0)), kept = c.read(1, c.sizes_out(0));
   const Real scale = scale_of<Real>(c.attributes[0]);
-  for (std::size_t i = 0; i < dx.size(); ++i) dx[i] *= kept[i] * scale;
+  c.each(dx.count, [=] TIDEMARK_EVERYWHERE(std::int64_t i) { dx[i] *= kept[i] * scale; });
   c.write(0, dx);
 }
 
 // Megatron core/fusions/fused_bias_dropout.py: residual + dropout(x + bias).
-template <class Real>
-void Dropouts<Real>::bias_dropout_add(const Call& c) {
+template <class Call>
+void Dropouts<Call>::bias_dropout_add(const Call& c) {
   const Shape& sizes = c.sizes_out(0);
-  const std::vector<Real> residual = c.read<Real>(0, sizes), bias = c.read<Real>(2, sizes);
-  std::vector<Real> y = c.read<Real>(1, sizes);
-  for (std::size_t i = 0; i < y.size(); ++i) y[i] += bias[i];
-  std::vector<Real> kept;
-  if (c.attributes[0] > 0)
+  const Values<Real> residual = c.read(0, sizes), y = c.read(1, sizes), bias = c.read(2, sizes);
+  c.each(y.count, [=] TIDEMARK_EVERYWHERE(std::int64_t i) { y[i] += bias[i]; });
+  Values<Real> kept;
+  if (c.attributes[0] > 0) {
     kept = drop(c, y);
-  else
-    kept.assign(y.size(), 1);
-  for (std::size_t i = 0; i < y.size(); ++i) y[i] += residual[i];
+  } else {
+    kept = c.room(y.count);
+    c.each(y.count, [=] TIDEMARK_EVERYWHERE(std::int64_t i) { kept[i] = 1; });
+  }
+  c.each(y.count, [=] TIDEMARK_EVERYWHERE(std::int64_t i) { y[i] += residual[i]; });
   c.write(0, y);
   c.write(1, kept);
 }
 
-template struct Dropouts<float>;
-template struct Dropouts<double>;
+template struct Dropouts<FloatCall>;
+template struct Dropouts<DoubleCall>;
 
 }  // namespace tidemark::math

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <type_traits>
 
+#include "kernels/math/engine.hpp"
 #include "kernels/math/half.hpp"
 #include "kernels/math/walk.hpp"
 
@@ -13,35 +13,36 @@ namespace {
 
 struct Bf16 {
   using Bits = std::uint16_t;
-  static float value(Bits bits) { return from_bf16(bits); }
-  static Bits bits(auto value) { return to_bf16(static_cast<float>(value)); }
+  static TIDEMARK_EVERYWHERE float value(Bits bits) { return from_bf16(bits); }
+  static TIDEMARK_EVERYWHERE Bits bits(auto value) { return to_bf16(static_cast<float>(value)); }
 };
 struct Fp16 {
   using Bits = std::uint16_t;
-  static float value(Bits bits) { return from_fp16(bits); }
-  static Bits bits(auto value) { return to_fp16(static_cast<float>(value)); }
+  static TIDEMARK_EVERYWHERE float value(Bits bits) { return from_fp16(bits); }
+  static TIDEMARK_EVERYWHERE Bits bits(auto value) { return to_fp16(static_cast<float>(value)); }
 };
 template <class Float>
 struct Plain {
   using Bits = Float;
-  static Float value(Float bits) { return bits; }
-  static Float bits(auto value) { return static_cast<Float>(value); }
+  static TIDEMARK_EVERYWHERE Float value(Float bits) { return bits; }
+  static TIDEMARK_EVERYWHERE Float bits(auto value) { return static_cast<Float>(value); }
 };
 template <class Integer>
 struct Whole {
   using Bits = Integer;
-  static std::int64_t value(Bits bits) { return bits; }
-  static Bits bits(std::int64_t value) { return static_cast<Bits>(value); }
-  static Bits bits(double value) {  // what the type does not hold, NaN for one, is its smallest, as the processor does
-    constexpr double end = -static_cast<double>(std::numeric_limits<Bits>::min());
-    return std::fabs(value) < end ? static_cast<Bits>(value) : std::numeric_limits<Bits>::min();
+  static constexpr Bits least = std::numeric_limits<Bits>::min();
+  static TIDEMARK_EVERYWHERE std::int64_t value(Bits bits) { return bits; }
+  static TIDEMARK_EVERYWHERE Bits bits(std::int64_t value) { return static_cast<Bits>(value); }
+  static TIDEMARK_EVERYWHERE Bits bits(double value) {
+    // What the type does not hold, NaN for one, is its smallest, as the processor does.
+    return std::fabs(value) < -static_cast<double>(least) ? static_cast<Bits>(value) : least;
   }
-  static Bits bits(float value) { return bits(static_cast<double>(value)); }
+  static TIDEMARK_EVERYWHERE Bits bits(float value) { return bits(static_cast<double>(value)); }
 };
 struct Truth {
   using Bits = std::uint8_t;
-  static std::uint8_t value(Bits bits) { return bits != 0; }
-  static Bits bits(auto value) { return value != 0; }
+  static TIDEMARK_EVERYWHERE std::uint8_t value(Bits bits) { return bits != 0; }
+  static TIDEMARK_EVERYWHERE Bits bits(auto value) { return value != 0; }
 };
 
 // Calls `use` with how the elements of a type are stored.
@@ -64,73 +65,83 @@ void with_elements(DType dtype, Storage storage, Use&& use) {
   }
 }
 
-template <class Element, class Value>
-void load(const std::byte* from, std::int64_t distance, std::int64_t count, Value* to) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    typename Element::Bits bits;
-    std::memcpy(&bits, from + i * distance, sizeof bits);
-    to[i] = static_cast<Value>(Element::value(bits));
+template <class Element>
+struct Load {
+  template <class Value>
+  TIDEMARK_EVERYWHERE void operator()(std::byte* from, std::int64_t distance, std::int64_t count, Value* to) const {
+    for (std::int64_t i = 0; i < count; ++i) {
+      typename Element::Bits bits;
+      std::memcpy(&bits, from + i * distance, sizeof bits);
+      to[i] = static_cast<Value>(Element::value(bits));
+    }
   }
-}
-
-template <class Element, class Value>
-void store(std::byte* to, std::int64_t distance, std::int64_t count, const Value* from) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    const typename Element::Bits bits = Element::bits(from[i]);
-    std::memcpy(to + i * distance, &bits, sizeof bits);
+};
+template <class Element>
+struct Store {
+  template <class Value>
+  TIDEMARK_EVERYWHERE void operator()(std::byte* to, std::int64_t distance, std::int64_t count, Value* from) const {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const typename Element::Bits bits = Element::bits(from[i]);
+      std::memcpy(to + i * distance, &bits, sizeof bits);
+    }
   }
-}
+};
 
-}  // namespace
-
-template <class Value>
-std::vector<Value> read(const Array& array, Storage storage, const Shape& sizes) {
-  std::vector<Value> values(static_cast<std::size_t>(elements_of(sizes)));
-  if (!array.there()) return values;
-  with_elements(array.view.dtype, storage, [&](auto element) {
-    using Element = decltype(element);
-    constexpr std::int64_t side_by_side = sizeof(typename Element::Bits);
-    const std::int64_t apart = size_of(array.view.dtype).count() * spread(storage);
-    Value* to = values.data();
-    walk(sizes, broadcast_strides(array.view.sizes, array.view.strides, sizes),
-         [&](std::int64_t offset, std::int64_t count, std::int64_t stride) {
-           const std::byte* const from = array.first + offset * apart;
-           if (stride * apart == side_by_side)  // a distance that the compiler knows
-             load<Element>(from, side_by_side, count, to);
-           else
-             load<Element>(from, stride * apart, count, to);
-           to += count;
-         });
-  });
-  return values;
-}
-
-template <class Value>
-void write(const Array& array, Storage storage, std::span<const Value> values) {
-  if (!array.there()) return;
-  const View& view = array.view;
-  ensure(elements_of(view.sizes) == static_cast<std::int64_t>(values.size()), "a kernel writes all of its output");
-  with_elements(view.dtype, storage, [&](auto element) {
-    using Element = decltype(element);
-    constexpr std::int64_t side_by_side = sizeof(typename Element::Bits);
-    const std::int64_t apart = size_of(view.dtype).count() * spread(storage);
-    const Value* from = values.data();
-    walk(view.sizes, view.strides, [&](std::int64_t offset, std::int64_t count, std::int64_t stride) {
-      std::byte* const to = array.first + offset * apart;
-      if (stride * apart == side_by_side)
-        store<Element>(to, side_by_side, count, from);
+// Moves values from or to elements of an array that lie in runs.
+template <class Element, class Move, class Engine, class Value>
+void move(Engine& engine, const Array& array, std::int64_t apart, const Runs& runs, Values<Value> values, Move move) {
+  std::byte* const first = array.first;
+  engine.ranges(values.count, [=] TIDEMARK_EVERYWHERE(std::int64_t begin, std::int64_t end) {
+    runs.walk(begin, end, [&](std::int64_t element, std::int64_t offset, std::int64_t count, std::int64_t stride) {
+      constexpr std::int64_t side_by_side = sizeof(typename Element::Bits);
+      std::byte* const place = first + offset * apart;
+      if (stride * apart == side_by_side)  // a distance that the compiler knows
+        move(place, side_by_side, count, values.first + element);
       else
-        store<Element>(to, stride * apart, count, from);
-      from += count;
+        move(place, stride * apart, count, values.first + element);
     });
   });
 }
 
-template std::vector<float> read(const Array&, Storage, const Shape&);
-template std::vector<double> read(const Array&, Storage, const Shape&);
-template std::vector<std::int64_t> read(const Array&, Storage, const Shape&);
-template void write(const Array&, Storage, std::span<const float>);
-template void write(const Array&, Storage, std::span<const double>);
-template void write(const Array&, Storage, std::span<const std::int64_t>);
+std::int64_t bytes_apart(const Array& array, Storage storage) {
+  return size_of(array.view.dtype).count() * spread(storage);
+}
+
+}  // namespace
+
+template <class Value, class Engine>
+Values<Value> read(Engine& engine, const Array& array, Storage storage, const Shape& sizes) {
+  const Values<Value> values = room_of<Value>(engine, elements_of(sizes));
+  if (!array.there()) {
+    engine.ranges(values.count, [=] TIDEMARK_EVERYWHERE(std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) values[i] = 0;
+    });
+    return values;
+  }
+  const Runs runs(sizes, broadcast_strides(array.view.sizes, array.view.strides, sizes));
+  with_elements(array.view.dtype, storage, [&](auto element) {
+    using Element = decltype(element);
+    move<Element>(engine, array, bytes_apart(array, storage), runs, values, Load<Element>{});
+  });
+  return values;
+}
+
+template <class Engine, class Value>
+void write(Engine& engine, const Array& array, Storage storage, Values<Value> values) {
+  if (!array.there()) return;
+  const View& view = array.view;
+  ensure(elements_of(view.sizes) == values.count, "a kernel writes all of its output");
+  with_elements(view.dtype, storage, [&](auto element) {
+    using Element = decltype(element);
+    move<Element>(engine, array, bytes_apart(array, storage), {view.sizes, view.strides}, values, Store<Element>{});
+  });
+}
+
+template Values<float> read(ThisEngine&, const Array&, Storage, const Shape&);
+template Values<double> read(ThisEngine&, const Array&, Storage, const Shape&);
+template Values<std::int64_t> read(ThisEngine&, const Array&, Storage, const Shape&);
+template void write(ThisEngine&, const Array&, Storage, Values<float>);
+template void write(ThisEngine&, const Array&, Storage, Values<double>);
+template void write(ThisEngine&, const Array&, Storage, Values<std::int64_t>);
 
 }  // namespace tidemark::math

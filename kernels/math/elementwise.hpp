@@ -1,12 +1,10 @@
 #pragma once
 
-#include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <numbers>
 #include <type_traits>
-#include <utility>
-#include <vector>
 
 #include "kernels/math/call.hpp"
 
@@ -14,46 +12,53 @@
 
 namespace tidemark::math {
 
-/// y = f(inputs...), element by element.
-template <class Real, class Function, std::size_t... inputs>
-void map_over(const Call& c, Function f, std::index_sequence<inputs...>) {
-  const std::array of{c.read<Real>(inputs, c.sizes_out(0))...};
-  std::vector<Real> y(of[0].size());
-  for (std::size_t i = 0; i < y.size(); ++i) y[i] = static_cast<Real>(f(of[inputs][i]...));
-  c.write(0, y);
-}
+/// f of an element of its inputs, of which it takes one, two or three.
 template <class Real, class Function>
-void map(const Call& c, Function f) {
+TIDEMARK_EVERYWHERE Real at(std::int64_t i, const Function& f, Values<Real> a, Values<Real> b, Values<Real> c) {
   if constexpr (std::is_invocable_v<Function, Real>)
-    map_over<Real>(c, f, std::make_index_sequence<1>());
+    return static_cast<Real>(f(a[i]));
   else if constexpr (std::is_invocable_v<Function, Real, Real>)
-    map_over<Real>(c, f, std::make_index_sequence<2>());
+    return static_cast<Real>(f(a[i], b[i]));
   else
-    map_over<Real>(c, f, std::make_index_sequence<3>());
+    return static_cast<Real>(f(a[i], b[i], c[i]));
+}
+
+/// y = f(inputs...), element by element.
+template <class Call, class Function>
+void map(const Call& c, Function f) {
+  using Real = typename Call::Real;
+  const Shape& sizes = c.sizes_out(0);
+  const Values<Real> x = c.read(0, sizes);
+  Values<Real> second, third;
+  if (!std::is_invocable_v<Function, Real>) second = c.read(1, sizes);
+  if (std::is_invocable_v<Function, Real, Real, Real>) third = c.read(2, sizes);
+  c.each(x.count, [=] TIDEMARK_EVERYWHERE(std::int64_t i) { x[i] = at(i, f, x, second, third); });
+  c.write(0, x);
 }
 
 /// The sum of inputs, however many there are.
-template <class Real>
+template <class Call>
 void add(const Call& c) {
-  std::vector<Real> y = c.read<Real>(0, c.sizes_out(0));
+  using Real = typename Call::Real;
+  const Values<Real> y = c.read(0, c.sizes_out(0));
   for (std::size_t i = 1; i < c.in.size(); ++i) {
-    const std::vector<Real> x = c.read<Real>(i, c.sizes_out(0));
-    for (std::size_t e = 0; e < y.size(); ++e) y[e] += x[e];
+    const Values<Real> x = c.read(i, c.sizes_out(0));
+    c.each(y.count, [=] TIDEMARK_EVERYWHERE(std::int64_t e) { y[e] += x[e]; });
   }
   c.write(0, y);
 }
 
 /// Converts and broadcasts; int64 stays exact.
-template <class Real>
+template <class Call>
 void copy(const Call& c) {
   if (c.in[0].view.dtype == DType::INT64 && c.out[0].view.dtype == DType::INT64)
-    return c.write(0, c.read<std::int64_t>(0, c.sizes_out(0)));
-  c.write(0, c.read<Real>(0, c.sizes_out(0)));
+    return c.write(0, c.integers(0, c.sizes_out(0)));
+  c.write(0, c.read(0, c.sizes_out(0)));
 }
 
 // ATen/native/cuda/PowKernel.cu: usual exponents have operations of their own.
 template <class Real>
-Real power(Real x, Real exponent) {
+TIDEMARK_EVERYWHERE Real power(Real x, Real exponent) {
   if (exponent == Real(2)) return x * x;
   if (exponent == Real(0.5)) return std::sqrt(x);
   if (exponent == Real(-0.5)) return 1 / std::sqrt(x);
@@ -64,16 +69,16 @@ Real power(Real x, Real exponent) {
 // ---- activations and their slopes ----------------------------------------------------------------------------------
 
 template <class Real>
-Real sigmoid(Real x) {
+TIDEMARK_EVERYWHERE Real sigmoid(Real x) {
   return 1 / (1 + std::exp(-x));
 }
 
 template <class Real>
-Real silu(Real x) {
+TIDEMARK_EVERYWHERE Real silu(Real x) {
   return x * sigmoid(x);
 }
 template <class Real>
-Real silu_slope(Real x) {
+TIDEMARK_EVERYWHERE Real silu_slope(Real x) {
   const Real s = sigmoid(x);
   return s * (1 + x * (1 - s));
 }
@@ -87,12 +92,12 @@ constexpr double gelu_root = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;  //
 constexpr double gelu_cubic = 0.044715;
 
 template <class Real>
-Real gelu(Gelu kind, Real x) {
+TIDEMARK_EVERYWHERE Real gelu(Gelu kind, Real x) {
   if (kind == Gelu::ByErrorFunction) return x / 2 * (1 + std::erf(x / std::numbers::sqrt2_v<Real>));
   return x / 2 * (1 + std::tanh(Real(gelu_root) * x * (1 + Real(gelu_cubic) * x * x)));
 }
 template <class Real>
-Real gelu_slope(Gelu kind, Real x) {
+TIDEMARK_EVERYWHERE Real gelu_slope(Gelu kind, Real x) {
   if (kind == Gelu::ByErrorFunction)
     return (1 + std::erf(x / std::numbers::sqrt2_v<Real>)) / 2 + x * Real(gelu_root) / 2 * std::exp(-x * x / 2);
   const Real t = std::tanh(Real(gelu_root) * x * (1 + Real(gelu_cubic) * x * x));
@@ -101,39 +106,50 @@ Real gelu_slope(Gelu kind, Real x) {
 
 // ATen/native/cuda/ActivationThresholdKernel.cu: NaN goes through.
 template <class Real>
-Real relu(Real x) {
+TIDEMARK_EVERYWHERE Real relu(Real x) {
   return x <= 0 ? 0 : x;
 }
 
 // ---- gated activations ---------------------------------------------------------------------------------------------
 
-/// y = activated(gate) * up of x + bias: the first half of the last dimension is the gate, the second is up.
-template <class Real, class Activation>
-void gated(const Call& c, Activation activated) {
-  const Shape& sizes = c.sizes_in(0);
-  const std::vector<Real> x = c.read<Real>(0), bias = c.read<Real>(1, sizes);
+/// What a gate goes through.
+struct GatedBySilu {
+  TIDEMARK_EVERYWHERE static auto value(auto x) { return silu(x); }
+  TIDEMARK_EVERYWHERE static auto slope(auto x) { return silu_slope(x); }
+};
+struct GatedByGelu {
+  TIDEMARK_EVERYWHERE static auto value(auto x) { return gelu(Gelu::ByTanh, x); }
+  TIDEMARK_EVERYWHERE static auto slope(auto x) { return gelu_slope(Gelu::ByTanh, x); }
+};
+
+/// y = value(gate) * up of x + bias: the first half of the last dimension is the gate, the second is up.
+template <class Activation, class Call>
+void gated(const Call& c) {
+  using Real = typename Call::Real;
+  const Values<Real> x = c.read(0), bias = c.read(1, c.sizes_in(0)), y = c.room_for(0);
   const Rows rows = rows_of(c.sizes_out(0));
-  std::vector<Real> y(index(rows.count * rows.width));
-  for (std::int64_t r = 0; r < rows.count; ++r)
+  c.each(rows.count, [=] TIDEMARK_EVERYWHERE(std::int64_t r) {
     for (std::int64_t i = 0; i < rows.width; ++i) {
-      const std::size_t gate = index(2 * r * rows.width + i), up = gate + index(rows.width);
-      y[index(r * rows.width + i)] = activated(x[gate] + bias[gate]) * (x[up] + bias[up]);
+      const std::int64_t gate = 2 * r * rows.width + i, up = gate + rows.width;
+      y[r * rows.width + i] = Activation::value(x[gate] + bias[gate]) * (x[up] + bias[up]);
     }
+  });
   c.write(0, y);
 }
 
-template <class Real, class Activation, class Slope>
-void gated_backward(const Call& c, Activation activated, Slope slope) {
-  const std::vector<Real> dy = c.read<Real>(0), x = c.read<Real>(1), bias = c.read<Real>(2, c.sizes_in(1));
+template <class Activation, class Call>
+void gated_backward(const Call& c) {
+  using Real = typename Call::Real;
+  const Values<Real> dy = c.read(0), x = c.read(1), bias = c.read(2, c.sizes_in(1)), dx = c.room(x.count);
   const Rows rows = rows_of(c.sizes_in(0));
-  std::vector<Real> dx(x.size());
-  for (std::int64_t r = 0; r < rows.count; ++r)
+  c.each(rows.count, [=] TIDEMARK_EVERYWHERE(std::int64_t r) {
     for (std::int64_t i = 0; i < rows.width; ++i) {
-      const std::size_t gate = index(2 * r * rows.width + i), up = gate + index(rows.width);
-      const Real g = dy[index(r * rows.width + i)], at = x[gate] + bias[gate];
-      dx[gate] = g * (x[up] + bias[up]) * slope(at);
-      dx[up] = g * activated(at);
+      const std::int64_t gate = 2 * r * rows.width + i, up = gate + rows.width;
+      const Real g = dy[r * rows.width + i], at = x[gate] + bias[gate];
+      dx[gate] = g * (x[up] + bias[up]) * Activation::slope(at);
+      dx[up] = g * Activation::value(at);
     }
+  });
   c.write(0, dx);
 }
 

@@ -2,28 +2,31 @@
 
 #include "kernels/math/call.hpp"
 
-// The kernels, family by family, but for those that go element by element. Real is what they compute in: float or
-// double.
+// The kernels, family by family, but for those that go element by element. A Call says what they compute in, and which
+// engine carries them out.
 
 namespace tidemark::math {
 
-template <class Real>
+template <class Call>
 struct Fills {  // fills.cpp
+  using Real = typename Call::Real;
   static void fill(const Call& c);
   static void initialize(const Call& c);
   static void arange(const Call& c);
   static void rotary_table(const Call& c);
 };
 
-template <class Real>
+template <class Call>
 struct Dropouts {  // dropout.cpp
+  using Real = typename Call::Real;
   static void dropout(const Call& c);
   static void dropout_backward(const Call& c);
   static void bias_dropout_add(const Call& c);
 };
 
-template <class Real>
+template <class Call>
 struct RotaryPositions {  // rotary.cpp
+  using Real = typename Call::Real;
   static void rotary(const Call& c);
   static void rotary_backward(const Call& c);
   static void rotary_pairs(const Call& c);
@@ -32,8 +35,9 @@ struct RotaryPositions {  // rotary.cpp
   static void latent_keys_backward(const Call& c);
 };
 
-template <class Real>
+template <class Call>
 struct Reductions {  // reductions.cpp
+  using Real = typename Call::Real;
   static void sum(const Call& c);
   static void mean(const Call& c);
   static void mean_of_products(const Call& c);
@@ -42,8 +46,9 @@ struct Reductions {  // reductions.cpp
   static void norm(const Call& c);
 };
 
-template <class Real>
+template <class Call>
 struct Softmaxes {  // softmax.cpp
+  using Real = typename Call::Real;
   static void causal_mask(const Call& c);
   static void softmax(const Call& c);
   static void softmax_backward(const Call& c);
@@ -51,32 +56,36 @@ struct Softmaxes {  // softmax.cpp
   static void log_softmax_backward(const Call& c);
 };
 
-template <class Real>
+template <class Call>
 struct Norms {  // norms.cpp
+  using Real = typename Call::Real;
   static void layer_norm(const Call& c);
   static void layer_norm_backward(const Call& c);
   static void rms_norm(const Call& c);
   static void rms_norm_backward(const Call& c);
 };
 
-template <class Real>
+template <class Call>
 struct Lookups {  // lookups.cpp
+  using Real = typename Call::Real;
   static void embedding(const Call& c);
   static void embedding_backward(const Call& c);
   static void gather(const Call& c);
   static void vocabulary_mask(const Call& c);
 };
 
-template <class Real>
+template <class Call>
 struct Choices {  // choices.cpp
+  using Real = typename Call::Real;
   static void top_k(const Call& c);
   static void scatter(const Call& c);
   static void masked_select(const Call& c);
   static void masked_select_backward(const Call& c);
 };
 
-template <class Real>
+template <class Call>
 struct Permutations {  // permutations.cpp
+  using Real = typename Call::Real;
   static void token_map(const Call& c);
   static void permute_rows(const Call& c);
   static void unpermute_rows(const Call& c);
@@ -85,14 +94,16 @@ struct Permutations {  // permutations.cpp
   static void sort_rows(const Call& c);
 };
 
-template <class Real>
+template <class Call>
 struct WeightedSwiGlus {  // weighted_swiglu.cpp
+  using Real = typename Call::Real;
   static void weighted_swiglu(const Call& c);
   static void weighted_swiglu_backward(const Call& c);
 };
 
-template <class Real>
+template <class Call>
 struct Losses {  // losses.cpp
+  using Real = typename Call::Real;
   static void nll_loss(const Call& c);
   static void nll_loss_backward(const Call& c);
   static void cross_entropy_statistics(const Call& c);
@@ -102,19 +113,22 @@ struct Losses {  // losses.cpp
   static void vocabulary_loss_backward(const Call& c);
 };
 
-template <class Real>
+template <class Call>
 struct Products {  // products.cpp
+  using Real = typename Call::Real;
   static void matmul(const Call& c);
 };
 
-template <class Real>
+template <class Call>
 struct Attentions {  // attention.cpp
+  using Real = typename Call::Real;
   static void attention(const Call& c);
   static void attention_backward(const Call& c);
 };
 
-template <class Real>
+template <class Call>
 struct Optimizers {  // optimizers.cpp
+  using Real = typename Call::Real;
   static void adam(const Call& c);
   static void sgd(const Call& c);
 };

@@ -5,21 +5,24 @@
 #include <cstdint>
 
 #include "kernels/math/namespace.hpp"
+#include "kernels/math/values.hpp"
 
 // The two 16-bit types by their bits, rounded to nearest even.
 
 namespace tidemark::math {
 
-inline float from_bf16(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+TIDEMARK_EVERYWHERE inline float from_bf16(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
 
-inline std::uint16_t to_bf16(float value) {
+TIDEMARK_EVERYWHERE inline std::uint16_t to_bf16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   // Rounding could carry a NaN's bits over to infinity.
   if (value != value) return static_cast<std::uint16_t>((bits >> 16) | 0x40U);
   return static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
 }
 
-inline float from_fp16(std::uint16_t bits) {
+TIDEMARK_EVERYWHERE inline float from_fp16(std::uint16_t bits) {
   const std::uint32_t sign = (bits & 0x8000U) << 16, exponent = (bits >> 10) & 0x1fU, fraction = bits & 0x3ffU;
   if (exponent == 0) {  // in steps of 2^-24
     const float size = static_cast<float>(fraction) * 0x1p-24F;
@@ -29,7 +32,7 @@ inline float from_fp16(std::uint16_t bits) {
   return std::bit_cast<float>(sign | widened << 23 | fraction << 13);
 }
 
-inline std::uint16_t to_fp16(float value) {
+TIDEMARK_EVERYWHERE inline std::uint16_t to_fp16(float value) {
   const auto sign = static_cast<std::uint16_t>((std::bit_cast<std::uint32_t>(value) >> 16) & 0x8000U);
   const float size = std::fabs(value);
   const auto with_sign = [sign](std::uint32_t bits) { return static_cast<std::uint16_t>(sign | bits); };

@@ -1,6 +1,6 @@
 #include <cmath>
-#include <vector>
 
+#include "kernels/math/engine.hpp"
 #include "kernels/math/families.hpp"
 
 namespace tidemark::math {
@@ -12,48 +12,55 @@ constexpr double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
 
 // torch.optim's fused kernel (ATen/native/cuda/fused_adam_utils.cuh), TransformerEngine's (common/multi_tensor/
 // adam.cu). A step that the device counts is one more afterwards; the launch that adds it is part of this one.
-template <class Real>
-void Optimizers<Real>::adam(const Call& c) {
+template <class Call>
+void Optimizers<Call>::adam(const Call& c) {
   const Real rate = static_cast<Real>(c.attributes[0]), decay = static_cast<Real>(c.attributes[1]);
   const Real of_gradient = static_cast<Real>(c.attributes[2]);
-  std::vector<Real> p = c.read<Real>(0), m = c.read<Real>(2), v = c.read<Real>(3), largest = c.read<Real>(4);
-  std::vector<Real> g = c.read<Real>(1);
-  std::vector<Real> counted = c.read<Real>(5);
-  for (Real& count : counted) ++count;
-  const double step = counted.empty() ? static_cast<double>(c.setting.step) : static_cast<double>(counted.front());
-  const Real size = rate / static_cast<Real>(1 - std::pow(beta1, step));
-  const Real root = static_cast<Real>(std::sqrt(1 - std::pow(beta2, step)));
-  for (std::size_t i = 0; i < p.size(); ++i) {
-    g[i] += of_gradient * p[i];
-    p[i] -= rate * decay * p[i];
-    m[i] += static_cast<Real>(1 - beta1) * (g[i] - m[i]);
-    v[i] = static_cast<Real>(beta2) * v[i] + static_cast<Real>(1 - beta2) * g[i] * g[i];
-    if (!largest.empty()) largest[i] = larger(largest[i], v[i]);
-    const Real second = largest.empty() ? v[i] : largest[i];
-    p[i] -= size * m[i] / (std::sqrt(second) / root + static_cast<Real>(epsilon));
-  }
+  const Values<Real> p = c.read(0), gradient = c.read(1), m = c.read(2), v = c.read(3), largest = c.read(4);
+  const Values<Real> counted = c.read(5);
+  c.each(counted.count, [=] TIDEMARK_EVERYWHERE(std::int64_t i) { ++counted[i]; });
+  const Values<Real> size = c.room(1), root = c.room(1);
+  const double counted_by_host = static_cast<double>(c.setting.step);
+  c.each(1, [=] TIDEMARK_EVERYWHERE(std::int64_t) {
+    const double step = counted.there() ? static_cast<double>(counted[0]) : counted_by_host;
+    size[0] = rate / static_cast<Real>(1 - std::pow(beta1, step));
+    root[0] = static_cast<Real>(std::sqrt(1 - std::pow(beta2, step)));
+  });
+  c.ranges(p.count, [=] TIDEMARK_EVERYWHERE(std::int64_t begin, std::int64_t end) {
+    const Real its_size = size[0], its_root = root[0];
+    for (std::int64_t i = begin; i < end; ++i) {
+      const Real g = gradient[i] + of_gradient * p[i];
+      p[i] -= rate * decay * p[i];
+      m[i] += static_cast<Real>(1 - beta1) * (g - m[i]);
+      v[i] = static_cast<Real>(beta2) * v[i] + static_cast<Real>(1 - beta2) * g * g;
+      if (largest.there()) largest[i] = larger(largest[i], v[i]);
+      const Real second = largest.there() ? largest[i] : v[i];
+      p[i] -= its_size * m[i] / (std::sqrt(second) / its_root + static_cast<Real>(epsilon));
+    }
+  });
   c.write(0, p);
   c.write(1, m);
   c.write(2, v);
-  if (!largest.empty()) c.write(3, largest);
-  if (!counted.empty()) c.write(4, counted);
+  if (largest.there()) c.write(3, largest);
+  if (counted.there()) c.write(4, counted);
 }
 
 // torch.optim's (ATen/native/cuda/FusedSgdKernel.cu), without dampening: of zeros, the first momentum is the gradient.
-template <class Real>
-void Optimizers<Real>::sgd(const Call& c) {
+template <class Call>
+void Optimizers<Call>::sgd(const Call& c) {
   const Real rate = static_cast<Real>(c.attributes[0]), momentum = static_cast<Real>(c.attributes[1]);
   const Real of_gradient = static_cast<Real>(c.attributes[2]);
-  std::vector<Real> p = c.read<Real>(0), g = c.read<Real>(1), buffer = c.read<Real>(2);
-  for (std::size_t i = 0; i < g.size(); ++i) g[i] += of_gradient * p[i];
-  for (std::size_t i = 0; i < buffer.size(); ++i) buffer[i] = momentum * buffer[i] + g[i];
-  const std::vector<Real>& step = buffer.empty() ? g : buffer;
-  for (std::size_t i = 0; i < p.size(); ++i) p[i] -= rate * step[i];
+  const Values<Real> p = c.read(0), gradient = c.read(1), buffer = c.read(2);
+  c.each(p.count, [=] TIDEMARK_EVERYWHERE(std::int64_t i) {
+    Real step = gradient[i] + of_gradient * p[i];
+    if (buffer.there()) step = buffer[i] = momentum * buffer[i] + step;
+    p[i] -= rate * step;
+  });
   c.write(0, p);
-  if (!buffer.empty()) c.write(1, buffer);
+  if (buffer.there()) c.write(1, buffer);
 }
 
-template struct Optimizers<float>;
-template struct Optimizers<double>;
+template struct Optimizers<FloatCall>;
+template struct Optimizers<DoubleCall>;
 
 }  // namespace tidemark::math

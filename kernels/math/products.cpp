@@ -1,27 +1,25 @@
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
-#include <vector>
 
-#include "kernels/math/blas.hpp"
+#include "kernels/math/engine.hpp"
 #include "kernels/math/families.hpp"
 
 namespace tidemark::math {
 namespace {
 
 // Matrices of an operand: where they lie, if BLAS can read them there, or else a copy.
-template <class Real>
+template <class Call>
 class Matrices {
  public:
+  using Real = typename Call::Real;
+
   // Of several dimensions, all but the last are rows, unless `batched`.
   Matrices(const Call& c, std::size_t input, bool batched) {
-    const View& view = c.in[input].view;
-    const Shape& sizes = view.sizes;
+    const Shape& sizes = c.sizes_in(input);
     all_ = {nullptr, sizes[sizes.size() - 2], sizes.back(), sizes.back(), false};
     if (!batched) all_.rows = rows_of(sizes).count;
-    if (reads_in_place(c.in[input], c.setting.storage)) return;
-    copy_ = c.read<Real>(input);
-    all_.first = copy_.data();
+    if (!reads_in_place(c.in[input], c.setting.storage)) all_.first = c.read(input).first;
   }
   [[nodiscard]] Matrix<Real> operator[](std::int64_t batch) const {
     Matrix<Real> one = all_;
@@ -47,7 +45,6 @@ class Matrices {
     return true;
   }
 
-  std::vector<Real> copy_;
   Matrix<Real> all_;
 };
 
@@ -55,25 +52,24 @@ class Matrices {
 
 // c = scale * a b + bias + added, rounded once, as cuBLAS does with an epilogue. Where all batches share b, those of a
 // are rows of one matrix.
-template <class Real>
-void Products<Real>::matmul(const Call& c) {
+template <class Call>
+void Products<Call>::matmul(const Call& c) {
   const bool batched = c.sizes_in(1).size() > 2;
-  const Matrices<Real> a(c, 0, batched), b(c, 1, batched);
+  const Matrices<Call> a(c, 0, batched), b(c, 1, batched);
   const Shape& sizes = c.sizes_out(0);
-  std::vector<Real> product = c.read<Real>(3, sizes);
+  const Values<Real> product = c.read(3, sizes);
   if (c.in[2].there()) {
-    const std::vector<Real> bias = c.read<Real>(2, sizes);
-    for (std::size_t i = 0; i < product.size(); ++i) product[i] += bias[i];
+    const Values<Real> bias = c.read(2, sizes);
+    c.each(product.count, [=] TIDEMARK_EVERYWHERE(std::int64_t i) { product[i] += bias[i]; });
   }
-  const Matrix<Real> one = a[0];
-  const std::int64_t columns = sizes.back(), elements = one.rows * columns;
-  const std::int64_t batches = elements > 0 ? elements_of(sizes) / elements : 0;
+  const std::int64_t columns = sizes.back(), elements = a[0].rows * columns;
+  const std::int64_t batches = elements > 0 ? product.count / elements : 0;
   for (std::int64_t i = 0; i < batches; ++i)
-    multiply(c.attributes[0], a[i], b[i], 1, product.data() + i * elements, columns);
+    c.engine.multiply(c.attributes[0], a[i], b[i], 1, &product[i * elements], columns);
   c.write(0, product);
 }
 
-template struct Products<float>;
-template struct Products<double>;
+template struct Products<FloatCall>;
+template struct Products<DoubleCall>;
 
 }  // namespace tidemark::math

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "kernels/math/namespace.hpp"
+#include "kernels/math/values.hpp"
 #include "sim/base/shape.hpp"
 #include "sim/program/kernel.hpp"
 
@@ -21,46 +21,58 @@ inline Shape broadcast_strides(const Shape& sizes, const Shape& strides, const S
   return seen;
 }
 
-/// Elements of those sizes, row by row, as runs of equal distances: calls `visit(offset, count, stride)` for each.
-/// Dimensions that lie one after another are one run.
-template <class Visit>
-void walk(const Shape& sizes, const Shape& strides, Visit&& visit) {
-  Shape counts, steps;  // innermost first
-  for (std::size_t d = sizes.size(); d-- > 0;) {
-    if (sizes[d] == 0) return;
-    if (sizes[d] == 1) continue;
-    if (!counts.empty() && strides[d] == steps.back() * counts.back()) {
-      counts.back() *= sizes[d];
-    } else {
-      counts.push_back(sizes[d]);
-      steps.push_back(strides[d]);
-    }
-  }
-  if (counts.empty()) return visit(std::int64_t{0}, std::int64_t{1}, std::int64_t{1});
-  Shape at(counts.size(), 0);
-  std::int64_t offset = 0;
-  while (true) {
-    visit(offset, counts[0], steps[0]);
-    std::size_t d = 1;
-    for (; d < counts.size(); ++d) {
-      offset += steps[d];
-      if (++at[d] < counts[d]) break;
-      offset -= steps[d] * counts[d];
-      at[d] = 0;
-    }
-    if (d == counts.size()) return;
-  }
-}
+/// Elements of a tensor row by row, innermost dimension first. Dimensions that lie one after another are one.
+struct Runs {
+  int dimensions = 1;
+  std::int64_t counts[Shape::most] = {1}, steps[Shape::most] = {1};
 
-/// Of each element of sizes, which one of smaller sizes it is broadcast from.
-inline std::vector<std::int64_t> broadcast_places(const Shape& from, const Shape& to) {
-  std::vector<std::int64_t> places;
-  places.reserve(static_cast<std::size_t>(elements_of(to)));
-  walk(to, broadcast_strides(from, contiguous_strides(from), to),
-       [&](std::int64_t offset, std::int64_t count, std::int64_t stride) {
-         for (std::int64_t i = 0; i < count; ++i) places.push_back(offset + i * stride);
-       });
-  return places;
-}
+  Runs(const Shape& sizes, const Shape& strides) {
+    int at = -1;
+    for (std::size_t d = sizes.size(); d-- > 0;) {
+      if (sizes[d] == 1) continue;
+      if (at >= 0 && strides[d] == steps[at] * counts[at]) {
+        counts[at] *= sizes[d];
+      } else {
+        counts[++at] = sizes[d];
+        steps[at] = strides[d];
+      }
+    }
+    dimensions = at < 0 ? 1 : at + 1;
+  }
+
+  /// Those from `begin` to `end` as runs of equal distances: calls `visit(element, offset, count, stride)` for each.
+  template <class Visit>
+  TIDEMARK_EVERYWHERE void walk(std::int64_t begin, std::int64_t end, const Visit& visit) const {
+    std::int64_t at[Shape::most] = {}, offset = 0, rest = begin;
+    for (int d = 0; d < dimensions && begin < end; ++d) {
+      at[d] = rest % counts[d];
+      rest /= counts[d];
+      offset += at[d] * steps[d];
+    }
+    while (begin < end) {
+      const std::int64_t left = counts[0] - at[0], count = left < end - begin ? left : end - begin;
+      visit(begin, offset, count, steps[0]);
+      begin += count;
+      offset -= at[0] * steps[0];
+      at[0] = 0;
+      for (int d = 1; d < dimensions; ++d) {
+        offset += steps[d];
+        if (++at[d] < counts[d]) break;
+        offset -= steps[d] * counts[d];
+        at[d] = 0;
+      }
+    }
+  }
+
+  /// Where one of them lies.
+  [[nodiscard]] TIDEMARK_EVERYWHERE std::int64_t offset(std::int64_t element) const {
+    std::int64_t found = 0;
+    for (int d = 0; d < dimensions; ++d) {
+      found += element % counts[d] * steps[d];
+      element /= counts[d];
+    }
+    return found;
+  }
+};
 
 }  // namespace tidemark::math

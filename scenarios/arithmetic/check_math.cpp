@@ -46,10 +46,15 @@ std::string beyond_arithmetic(const Scenario& scenario) {
 }
 
 MathCheck check_math(const Scenario& asked, World& world, math::Storage storage) {
+  math::HostCalculator host;
+  return check_math(asked, world, storage, {host, world});
+}
+
+MathCheck check_math(const Scenario& asked, World& world, math::Storage storage, const Machine& machine) {
   const JobOutline job(asked);
   std::string mine;
   try {
-    mine = RankTraining(job, world.rank(), job).run(world, storage);
+    mine = RankTraining(job, world.rank(), job).run(machine.messages, machine.calculator, storage);
   } catch (const WrongProgram& error) {
     world.report_failure(error.what());
   }
@@ -60,8 +65,9 @@ MathCheck check_math(const Scenario& asked, World& world, math::Storage storage)
 
   const JobOutline alone(on_one_rank(job));
   OneRank one;
+  math::HostCalculator host;
   Comparison comparison(std::move(check), job.scenario.train.optimizer,
-                        RankTraining(alone, {0}, job).run(one, storage));
+                        RankTraining(alone, {0}, job).run(one, host, storage));
   for (std::size_t r = 0; r < all.size(); ++r) {
     const Rank rank{static_cast<std::int32_t>(r)};
     comparison.add(rank, RankParameters(job, coordinates(job.scenario.layout, rank)), all[r]);

@@ -57,13 +57,13 @@ std::int64_t RankTraining::expert_of(std::int64_t token, std::int64_t choice) co
   return chosen_expert(choices_, tokens_, token % tokens_, choice);
 }
 
-std::string RankTraining::run(World& world, math::Storage storage) {
+std::string RankTraining::run(World& world, math::Calculator& calculator, math::Storage storage) {
   const Program program = lower_role(job_.lowering(), {place_, {rank_}});
   Workload groups;
   groups.communicators = communicators_of(job_.lowering()).table;
   const std::vector<Group> mine = execute::groups_of(groups, rank_);
   ArithmeticRank its(
-      program, mine, world, storage,
+      program, mine, world, calculator, storage,
       {.initial = [this](const Mark& at, std::string_view tensor,
                          std::int64_t element) { return initial(at, tensor, element); },
        .route = [this](const Mark&, std::int64_t token, std::int64_t choice) { return expert_of(token, choice); },

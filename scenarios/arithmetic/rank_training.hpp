@@ -18,8 +18,9 @@ class RankTraining {
   /// `asked`: whose ranks decide which tokens go to which experts.
   RankTraining(const JobOutline& job, Rank rank, const JobOutline& asked);
 
-  /// Runs the rank's program, and says what it left, in the order in which it was looked at.
-  [[nodiscard]] std::string run(World& world, math::Storage storage);
+  /// Runs the rank's program where the calculator has its memory, from and to which the world carries numbers, and says
+  /// what it left, in the order in which it was looked at.
+  [[nodiscard]] std::string run(World& world, math::Calculator& calculator, math::Storage storage);
 
  private:
   [[nodiscard]] double initial(const Mark& at, std::string_view tensor, std::int64_t element) const;

@@ -78,7 +78,7 @@ Workload calling(const Call& call, const std::vector<MatrixRow>& rows, std::int6
 }
 
 // What each rank has in that buffer at the end.
-std::vector<std::string> run_all(const Workload& workload, math::Storage storage, std::string_view label,
+std::vector<std::string> run_all(const Workload& workload, math::Storage storage, BufferId buffer,
                                  std::vector<std::vector<double>>& found,
                                  std::chrono::milliseconds time_limit = long_enough) {
   found.assign(workload.program_of_rank.size(), {});
@@ -90,13 +90,13 @@ std::vector<std::string> run_all(const Workload& workload, math::Storage storage
         hooks.initial = [me](const Mark&, std::string_view, std::int64_t i) { return held(me, i); };
         hooks.before_mark = [&](const ArithmeticRank& run, const Mark* next) {
           if (next != nullptr) return;
-          const BufferId buffer = run.buffer(label);
           const Kernel& first = run.program()[KernelId{0}];
           found[me] = run.values(buffer, {}, run.program()[first.outputs[0]]);
         };
         hooks.after_launch = [](const ArithmeticRank&, const Launch&) {};
+        math::HostCalculator host;
         const std::vector<Group> groups = groups_of(workload, world.rank());
-        ArithmeticRank(workload.program(world.rank()), groups, world, storage, hooks).run();
+        ArithmeticRank(workload.program(world.rank()), groups, world, host, storage, hooks).run();
       },
       time_limit);
 }
@@ -123,7 +123,7 @@ TEST_P(UnevenNumbers, GoWhereTheyBelong) {
       const Workload workload = calling(call, rows, room);
       ASSERT_EQ(verify(workload), std::vector<std::string>{});
       std::vector<std::vector<double>> found;
-      ASSERT_EQ(run_all(workload, storage, call.in_place ? "tokens" : "received", found),
+      ASSERT_EQ(run_all(workload, storage, BufferId{call.in_place ? 0 : 1}, found),
                 all_well(static_cast<std::int32_t>(n)));
       for (std::size_t me = 0; me < n; ++me)
         EXPECT_EQ(found[me], expected(call, rows, me, room)) << name(call.kind) << ' ' << call.in_place << ' ' << me;
@@ -142,7 +142,7 @@ TEST(ArithmeticRank, ACountThatIsNotTheOthersIsFound) {
     rows[0].sends[2] += Bytes{element};
     std::vector<std::vector<double>> found;
     const std::vector<std::string> ends =
-        run_all(calling(call, rows, 100), math::Storage::Native, "received", found, std::chrono::seconds{20});
+        run_all(calling(call, rows, 100), math::Storage::Native, BufferId{1}, found, std::chrono::seconds{20});
     EXPECT_EQ(ends[2], "rank 2: all_to_all: a message is not as long as it should be");
   }
 }
@@ -166,12 +166,13 @@ launch s0 top_k(count=1,routed=1) b0:fp32[4x6] -> b1:fp32[4x1] b2:int64[4x1]
       };
       hooks.before_mark = [&](const ArithmeticRank& run, const Mark* next) {
         if (next != nullptr) return;
-        values = run.values(run.buffer("values"), {}, {DType::FP32, {4}, {1}});
-        experts = run.values(run.buffer("experts"), {}, {DType::INT64, {4}, {1}});
+        values = run.values(BufferId{1}, {}, {DType::FP32, {4}, {1}});
+        experts = run.values(BufferId{2}, {}, {DType::INT64, {4}, {1}});
       };
       hooks.after_launch = [](const ArithmeticRank&, const Launch&) {};
+      math::HostCalculator host;
       const std::vector<Group> alone;
-      ArithmeticRank(program, alone, world, math::Storage::Native, hooks).run();
+      ArithmeticRank(program, alone, world, host, math::Storage::Native, hooks).run();
     });
     if (first == 0) {
       EXPECT_EQ(ends, all_well(1));

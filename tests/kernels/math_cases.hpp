@@ -43,6 +43,48 @@ std::vector<GradientCase> loss_gradients();
 std::vector<GradientCase> attention_gradients();
 std::vector<GradientCase> routing_gradients();
 
+/// All of them.
+inline const std::vector<MathCase>& all_math_cases() {
+  static const std::vector<MathCase> all = [] {
+    std::vector<MathCase> joined;
+    for (auto* family :
+         {elementwise_cases, row_cases, loss_cases, product_cases, optimizer_cases, routing_cases, backward_cases})
+      for (MathCase& one : family()) joined.push_back(std::move(one));
+    return joined;
+  }();
+  return all;
+}
+
+inline constexpr Layout layouts[] = {Layout::SideBySide, Layout::FirstInnermost, Layout::Apart,
+                                     Layout::FirstInnermostApart};
+
+/// Floating-point operands as another type, with the numbers that it holds.
+inline Tensors as(DType dtype, Tensors all) {
+  for (Numbers& x : all) {
+    if (!is_floating(x.dtype)) continue;
+    x.dtype = dtype;
+    if (x.there) x = Laid(x, math::Storage::Native, Layout::SideBySide).numbers();
+  }
+  return all;
+}
+
+/// What rounding loses of a number at most, as a share of it.
+inline double bound(DType dtype) {
+  switch (dtype) {
+    case DType::BF16:
+      return 0x1p-8;
+    case DType::FP16:
+      return 0x1p-11;
+    case DType::FP32:
+      return 0x1p-24;
+    case DType::INT32:
+    case DType::INT64:
+    case DType::BOOL:
+      return 0;
+  }
+  return 0;
+}
+
 // ---- how cases are written -----------------------------------------------------------------------------------------
 
 /// Which element of smaller sizes an element of larger ones is broadcast from.

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/math/compute.hpp"
+#include "kernels/math/calculator.hpp"
 #include "kernels/math/half.hpp"
 #include "tests/namespace.hpp"
 
@@ -73,6 +73,7 @@ class Laid {
     for (std::size_t i = 0; i < numbers.values.size(); ++i) put(place(i), numbers.values[i]);
   }
 
+  [[nodiscard]] std::vector<std::byte>& bytes() { return bytes_; }
   [[nodiscard]] math::Array array() { return there_ ? math::Array{at(0), view_} : math::Array{}; }
   [[nodiscard]] Numbers numbers() {
     Numbers all{view_.dtype, view_.sizes, {}, there_};
@@ -165,6 +166,7 @@ struct RunOptions {
   Layout layout = Layout::SideBySide;
   std::optional<InPlace> in_place = {};  ///< the output lies on the input
   math::Setting setting = {};
+  math::Calculator* calculator = nullptr;  ///< none: the host's
 };
 
 /// What an operation makes of inputs; outputs say their types and sizes. Fills `strays` with how many bytes were
@@ -178,12 +180,27 @@ inline Tensors run(Operation operation, const Attributes& attributes, const Tens
     for (double& value : numbers.values) value = is_floating(numbers.dtype) ? unwritten : 77;
     out.emplace_back(numbers, options.storage, options.layout);
   }
-  std::vector<math::Array> in_arrays, out_arrays;
-  for (Laid& laid : in) in_arrays.push_back(laid.array());
-  for (Laid& laid : out) out_arrays.push_back(laid.array());
+  math::HostCalculator host;
+  math::Calculator& calculator = options.calculator != nullptr ? *options.calculator : host;
+  std::vector<math::Memory> memory;
+  const auto arrays = [&](std::vector<Laid>& all) {
+    std::vector<math::Array> made;
+    for (Laid& laid : all) {
+      const std::vector<std::byte>& bytes = laid.bytes();
+      memory.push_back(math::memory_of(calculator, bytes.size()));
+      calculator.copy(memory.back().get(), bytes.data(), bytes.size());
+      made.push_back(laid.array());
+      if (made.back().there()) made.back().first = memory.back().get() + (laid.array().first - bytes.data());
+    }
+    return made;
+  };
+  std::vector<math::Array> in_arrays = arrays(in), out_arrays = arrays(out);
   if (options.in_place) out_arrays[options.in_place->output] = in_arrays[options.in_place->input];
   options.setting.storage = options.storage;
-  math::compute(operation, attributes, in_arrays, out_arrays, options.setting);
+  calculator.compute(operation, attributes, in_arrays, out_arrays, options.setting);
+  std::size_t next = 0;
+  for (std::vector<Laid>* all : {&in, &out})
+    for (Laid& laid : *all) calculator.copy(laid.bytes().data(), memory[next++].get(), laid.bytes().size());
   Tensors made;
   for (std::size_t o = 0; o < out.size(); ++o)
     made.push_back(options.in_place && options.in_place->output == o ? in[options.in_place->input].numbers()

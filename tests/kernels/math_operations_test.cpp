@@ -13,17 +13,6 @@ namespace {
 
 using math::Storage;
 
-const std::vector<MathCase>& cases() {
-  static const std::vector<MathCase> all = [] {
-    std::vector<MathCase> joined;
-    for (auto* family :
-         {elementwise_cases, row_cases, loss_cases, product_cases, optimizer_cases, routing_cases, backward_cases})
-      for (MathCase& one : family()) joined.push_back(std::move(one));
-    return joined;
-  }();
-  return all;
-}
-
 const std::vector<GradientCase>& gradients() {
   static const std::vector<GradientCase> all = [] {
     std::vector<GradientCase> joined;
@@ -34,38 +23,9 @@ const std::vector<GradientCase>& gradients() {
   return all;
 }
 
-constexpr Layout layouts[] = {Layout::SideBySide, Layout::FirstInnermost, Layout::Apart, Layout::FirstInnermostApart};
-
-// Floating-point operands as another type, with the numbers that it holds.
-Tensors as(DType dtype, Tensors all) {
-  for (Numbers& x : all) {
-    if (!is_floating(x.dtype)) continue;
-    x.dtype = dtype;
-    if (x.there) x = Laid(x, Storage::Native, Layout::SideBySide).numbers();
-  }
-  return all;
-}
-
-// What rounding loses of a number at most, as a share of it.
-double bound(DType dtype) {
-  switch (dtype) {
-    case DType::BF16:
-      return 0x1p-8;
-    case DType::FP16:
-      return 0x1p-11;
-    case DType::FP32:
-      return 0x1p-24;
-    case DType::INT32:
-    case DType::INT64:
-    case DType::BOOL:
-      return 0;
-  }
-  return 0;
-}
-
 TEST(MathOperations, EachHasATest) {
   std::set<Operation> tried;
-  for (const MathCase& one : cases()) tried.insert(one.operation);
+  for (const MathCase& one : all_math_cases()) tried.insert(one.operation);
   for (std::size_t o = 0; o < all_operations().size(); ++o)
     EXPECT_TRUE(tried.contains(static_cast<Operation>(o))) << all_operations()[o].name;
 }
@@ -78,7 +38,7 @@ TEST(MathOperations, EachBackwardOneHasFiniteDifferences) {
 }
 
 TEST(MathOperations, CasesAreSoundKernels) {
-  for (const MathCase& one : cases()) {
+  for (const MathCase& one : all_math_cases()) {
     Program program;
     Kernel kernel{one.operation, one.attributes, {}, {}};
     for (const auto& [list, views] : {std::pair(&one.inputs, &kernel.inputs), std::pair(&one.outputs, &kernel.outputs)})
@@ -91,7 +51,7 @@ TEST(MathOperations, CasesAreSoundKernels) {
 }
 
 TEST(MathOperations, InFloat64TheyAreTheirFormulas) {
-  for (const MathCase& one : cases()) {
+  for (const MathCase& one : all_math_cases()) {
     const Tensors made = run(one.operation, one.attributes, one.inputs, one.outputs);
     if (!one.expected) continue;
     const Tensors expected = one.expected(one.inputs, made);
@@ -101,7 +61,7 @@ TEST(MathOperations, InFloat64TheyAreTheirFormulas) {
 }
 
 TEST(MathOperations, WrittenIsWhatTheOutputsViewsShowAndNothingElse) {
-  for (const MathCase& one : cases())
+  for (const MathCase& one : all_math_cases())
     for (const Storage storage : {Storage::Wide, Storage::Native}) {
       Tensors side_by_side;
       for (const Layout layout : layouts) {
@@ -119,7 +79,7 @@ TEST(MathOperations, WrittenIsWhatTheOutputsViewsShowAndNothingElse) {
 TEST(MathOperations, InTheirTypesTheyAreAsCloseAsThoseCanBe) {
   constexpr double fp32_roundings = 16;
   for (const DType dtype : {DType::FP32, DType::BF16, DType::FP16})
-    for (const MathCase& one : cases()) {
+    for (const MathCase& one : all_math_cases()) {
       const Tensors in = as(dtype, one.inputs), out = as(dtype, one.outputs);
       for (const Layout layout : layouts) {
         const Tensors made = run(one.operation, one.attributes, in, out, {Storage::Native, layout});
@@ -133,7 +93,7 @@ TEST(MathOperations, InTheirTypesTheyAreAsCloseAsThoseCanBe) {
 
 TEST(MathOperations, AnOutputMayLieOnAnInput) {
   std::set<Operation> in_place;
-  for (const MathCase& one : cases())
+  for (const MathCase& one : all_math_cases())
     for (std::size_t o = 0; o < one.outputs.size(); ++o)
       for (std::size_t i = 0; i < one.inputs.size(); ++i) {
         const Numbers &in = one.inputs[i], &out = one.outputs[o];
@@ -271,9 +231,13 @@ TEST(MathOperations, ALaunchOfAProgramIsCarriedOut) {
   program.operands = {{BufferId{0}}, {BufferId{0}, OffsetId{0}}, {BufferId{1}}, {BufferId{1}}};
   const Launch launch{StreamId{0}, KernelId{0}, {0, 3}, {3, 1}, {}};
   std::vector<float> first{1, 2, 3, 4, 5, 6, 7, 8}, second{100, 200, 300, 400};
-  math::compute(program, launch, [&](BufferId buffer) {
-    return reinterpret_cast<std::byte*>(buffer == BufferId{0} ? first.data() : second.data());
-  });
+  const math::Operands operands = math::operands_of(
+      program, launch,
+      [&](BufferId buffer) {
+        return reinterpret_cast<std::byte*>(buffer == BufferId{0} ? first.data() : second.data());
+      },
+      Storage::Native);
+  math::compute(Operation::Matmul, {1}, operands.in, operands.out);
   // [1 2; 3 4] times the transposed [5 6; 7 8], added to what was there.
   EXPECT_EQ(second, (std::vector<float>{117, 223, 339, 453}));
 }

@@ -7,14 +7,11 @@
 
 #include <cuda_runtime_api.h>
 
-#include "kernels/execute/namespace.hpp"
+#include "kernels/execute/detail/check_cuda.hpp"
 #include "sim/memory/caching_allocator.hpp"
 #include "sim/program/program.hpp"
 
 namespace tidemark::execute {
-
-/// Throws std::runtime_error with CUDA's words for what went wrong.
-void check_cuda(cudaError_t code, const char* call);
 
 /// What cudaMemGetInfo says of the current device, all processes together.
 [[nodiscard]] Bytes device_bytes_used();
