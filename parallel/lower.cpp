@@ -115,6 +115,11 @@ AttentionKernel settled_attention(AttentionKernel asked, const Model& model, con
                                   Determinism determinism) {
   if (asked != AttentionKernel::Auto) return asked;
   if (model.attention_softcap > 0) return AttentionKernel::Unfused;
+  if (model.latent) {  // FlashAttention 2 wants values as wide as keys (TransformerEngine
+                       // dot_product_attention/utils.py)
+    const bool possible = target.compute_capability < 100 || determinism == Determinism::NotRequired;
+    return target.compute_capability >= 90 && possible ? AttentionKernel::Fused : AttentionKernel::Unfused;
+  }
   if (target.compute_capability < 90) return AttentionKernel::Flash;
   const bool blackwell = target.compute_capability >= 100;
   const bool fused = !blackwell || (determinism == Determinism::NotRequired && model.head_dim <= 128);

@@ -39,7 +39,9 @@ class ConfigReader {
     model.hidden = config_.count({keys_.hidden, most_hidden});
     model.layers = config_.count({keys_.layers, most_layers});
     model.heads = config_.count({keys_.heads, most_heads});
-    if (family->latent) model.latent = read_latent_attention(config_);
+    const bool asked = family->name == gpt2 && config_.find(kv_rank_rule.key) != nullptr;
+    if (family->latent || asked) model.latent = read_latent_attention(config_);
+    if (asked) model.latent->normalized = config_.flag(normalized_latents);
     model.kv_heads = read_kv_heads(*family, model);
     model.head_dim = read_head_dim(*family, model);
     const std::int64_t usual_ffn = 4 * model.hidden;

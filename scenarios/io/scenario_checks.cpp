@@ -61,6 +61,7 @@ class Checks {
     if (data_known_) check_experts(scenario_, tables_);
     check_sequence();
     check_attention();
+    check_latent_attention();
     check_weight_gradients();
     check_batch();
     check_precision();
@@ -278,6 +279,28 @@ class Checks {
         R"("auto", "unfused" or "local" can)");
   }
 
+  void check_latent_attention() {
+    if (!tables_.model_sound || !model_.latent) return;
+    if (scenario_.runtime.name == "pytorch")
+      tables_.runtime.problem("name", "name = \"pytorch\": latent attention is not modelled there yet",
+                              "\"megatron\" would do");
+    if (tables_.train.sound("attention") &&
+        (train_.attention == AttentionKernel::Flash || train_.attention == AttentionKernel::Local))
+      tables_.train.problem("attention",
+                            fmt::format("attention = \"{}\" does not go with latent attention, whose values are not as "
+                                        "wide as its keys",
+                                        word(attention_names, train_.attention)),
+                            R"("auto", "fused" or "unfused" would)");
+    // multi_latent_attention.py gathers k_pos_emb under sequence parallelism only: otherwise each rank keeps the
+    // gradient that its heads give it.
+    if (tables_.layout.sound("tensor") && layout_.tensor > 1 && !layout_.sequence_parallel)
+      tables_.layout.problem("tensor",
+                             fmt::format("tensor = {} without sequence_parallel: Megatron-LM would leave gradients of "
+                                         "latent attention apart",
+                                         layout_.tensor),
+                             "sequence_parallel = true, or tensor = 1");
+  }
+
   // Of linears that are Transformer Engine's (delay_wgrad_compute came with 2.3).
   void check_weight_gradients() {
     if (!tables_.layout.sound("schedule") || layout_.schedule != ScheduleKind::ZeroBubbleH1) return;
@@ -336,15 +359,19 @@ class Checks {
     const auto real = [](std::int64_t n) { return static_cast<double>(n); };
     const double hidden = real(model_.hidden);
     const double attention = real(model_.heads + 2 * model_.kv_heads) * real(model_.head_dim);
+    const Experts of = model_.experts.value_or(Experts{});
+    const double experts = real(of.count) * real(of.ffn) + real(of.shared_ffn);
+    const double met = real(of.chosen) * real(of.ffn) + real(of.shared_ffn);  // of those by a token
     const double vocabulary = real(model_.vocabulary + model_.vocabulary_extra) +
                               real(std::max<std::int64_t>(model_.vocabulary_multiple, 128)) * layout_.tensor;
     const double parameters =
         (2 * vocabulary + (model_.positions == Positions::Learned ? real(model_.max_positions) : 0)) * hidden +
-        real(model_.layers) * hidden * (2 * attention + 3 * real(model_.ffn) + 8);
+        real(model_.layers) * hidden * (2 * attention + 3 * (real(model_.ffn) + experts) + 8);
     const bool stored = stores_scores(train_.attention) || model_.attention_softcap > 0;
     const double scores = stored ? real(model_.heads) * real(train_.sequence_length) : 0;
     const double per_token =
-        real(model_.layers) * (16 * hidden + 8 * attention + 12 * real(model_.ffn) + 16 * scores) + 16 * vocabulary;
+        real(model_.layers) * (16 * hidden + 8 * attention + 12 * (real(model_.ffn) + met) + 16 * scores) +
+        16 * vocabulary;
     constexpr double most_bytes = 1.0e18;  // below 2^60
     if (24 * parameters + 2 * real(train_.tokens()) * per_token > most_bytes) {
       tables_.train.problem("sequence_length",

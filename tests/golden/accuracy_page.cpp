@@ -46,7 +46,7 @@ Section family_section(const Family& family) {
       "| row | stage | allocated predicted | measured | error | reserved predicted | measured | error |\n"
       "|---|---|---|---|---|---|---|---|\n";
   Score independent, all;
-  std::vector<Error> errors;
+  std::vector<Error> errors, of_dense;
   for (const Row& row : family.rows) {
     const std::vector<StageFigures> stages = predicted(row).stages;
     for (std::size_t s = 0; s < stages.size(); ++s) {
@@ -54,6 +54,7 @@ Section family_section(const Family& family) {
       const double measured = row.allocated_max[s], reserved = row.reserved_median[s];
       all.add(p.allocated_max, measured);
       errors.push_back({row.name, off(p.allocated_max, measured)});
+      if (row.dense()) of_dense.push_back(errors.back());
       if (row.independent) independent.add(p.allocated_max, measured);
       out += fmt::format(
           "| {}{} | {} | {:.3f} | {:.3f} | {:+.3f} ({:+.4f} %) | {:.0f} ({:.0f}–{:.0f}) | {:.0f} "
@@ -68,7 +69,9 @@ Section family_section(const Family& family) {
       "{:.4f} %.\n\n",
       independent.stages, independent.within_5_mib, independent.within_1_mib, 100 * independent.worst, all.stages,
       100 * all.worst);
-  return {std::move(out), {claim_of(family.name, "allocated peak of a stage", errors)}};
+  return {std::move(out),
+          {claim_of(family.name, "allocated peak of a stage", errors),
+           claim_of(family.name, "allocated peak of a stage, without experts", of_dense)}};
 }
 
 // A layout is one whose rows differ in the number of micro-batches only: its fitted row is its name's other ones' too.

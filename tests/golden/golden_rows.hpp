@@ -21,6 +21,9 @@ struct Row {
   std::vector<double> reserved_median, reserved_min, reserved_max;
   double step_ms = 0;
   bool step_fitted = false;  ///< the device's efficiencies were fitted on it
+
+  /// Its layers have no experts.
+  [[nodiscard]] bool dense() const { return name.find("deepseek") == std::string::npos; }
 };
 
 /// What was measured on the last rank of one scenario.

@@ -188,5 +188,35 @@ TEST(Activations, InFlightChunksAreThoseOfTheInterleavedSchedule) {
   }
 }
 
+// A layer of latent attention: what is normalized and comes of it, each latent as it came and normalized, queries,
+// keys, values, the context, the softmax's statistics, and 1/rms of the residual stream and of both latents. Then the
+// MLP. Of tensor-parallel ranks each has some of the heads, and with sequence parallelism the latents of some of the
+// tokens.
+std::int64_t latent_layer_formula(const TestJob& job) {
+  const Model& m = job.model;
+  const LatentAttention& l = *m.latent;
+  const std::int64_t T = job.train.tokens(), t = job.layout.tensor, h = m.hidden, a = m.heads, f = m.ffn;
+  const std::int64_t of_tokens = 2 * (4 * h + 2 * l.query_rank + 2 * l.kv_rank) + 4 * 4;
+  const std::int64_t of_heads = 2 * (2 * a * l.query_head() + 2 * a * l.value_head) + 4 * a + 6 * f;
+  return T * (of_tokens + of_heads) / t;
+}
+
+TEST(LatentAttention, SavesLatentsAndWhatHeadsAreMadeOfThem) {
+  for (const std::int32_t tensor : {1, 2}) {
+    TestJob job = job_cut({tensor, tensor > 1}, 2);
+    Model& m = job.model;
+    m.kv_heads = m.heads;
+    m.latent = LatentAttention{.query_rank = 96, .kv_rank = 80, .plain_head = 24, .rotary_head = 16, .value_head = 32};
+    m.head_dim = m.latent->query_head();
+    for (const int layer : {0, 2}) {
+      EXPECT_EQ(after_forward(job, layer).saved, latent_layer_formula(job) + rng_state);
+      // Beside that each layer has its tables: angles in fp32, cosines and sines of turned dimensions, and frequencies;
+      // the angles of the original length, too, while they are remembered.
+      const std::int64_t tables = (4 + 2 + 2) * 128 * 16 + 4 * 4096 * 16 + 3 * 4 * 8;
+      EXPECT_EQ(after_forward(job, layer).all, latent_layer_formula(job) + rng_state + tables);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tidemark::tests

@@ -217,24 +217,37 @@ TEST(Explanation, EveryStageOfTheFlowHasAText) {
     EXPECT_NE(prices.find(row), std::string::npos) << row;
 }
 
+Scenario scenario_of(const std::string& model) {
+  return parse_scenario(fmt::format("model = \"models/{}.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 1\n"
+                                    "[train]\nsequence_length = 256\nmicro_batch = 1\n",
+                                    model),
+                        "job.toml", {source / "scenarios/examples", source / "scenarios"});
+}
+
+TEST(Explanation, ModelsOfExpertsSayHowMuchATokenGoesThrough) {
+  const std::string text = model_text(scenario_of("mixtral-8x7b"));
+  const std::string first = text.substr(0, text.find('\n'));
+  EXPECT_TRUE(
+      first.ends_with(" operations, 675 parameters with 46702792704 elements, 12879925248 of them active for a "
+                      "token"))
+      << first;
+  EXPECT_NE(text.find("\nparameter layers.31.mlp.experts.7.fc2.weight 4096x14336 bf16\n"), std::string::npos);
+}
+
 // Until its training can be simulated.
-TEST(Explanation, AModelOfExpertsIsShownByItsParametersAndRefusedOtherwise) {
-  const Scenario scenario = parse_scenario(
-      "model = \"models/mixtral-8x7b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 1\n[train]\n"
-      "sequence_length = 256\nmicro_batch = 1\n",
-      "job.toml", {source / "scenarios/examples", source / "scenarios"});
+TEST(Explanation, AModelThatIsNotLoweredIsShownByItsParametersAndRefusedOtherwise) {
+  const Scenario scenario = scenario_of("gpt-oss-20b");
   const std::string text = model_text(scenario);
   EXPECT_TRUE(
-      text.starts_with("mixtral-8x7b: 0 operations, 675 parameters with 46702792704 elements, 12879925248 of them "
-                       "active for a token\nparameter embedding.weight 32000x4096 bf16\n"))
+      text.starts_with("gpt-oss-20b: 0 operations, 3291 parameters with 20914757184 elements, 4187440704 of them "
+                       "active for a token\nparameter embedding.weight 201088x2880 bf16\n"))
       << text.substr(0, 200);
-  EXPECT_NE(text.find("\nparameter layers.31.mlp.experts.7.fc2.weight 4096x14336 bf16\n"), std::string::npos);
   try {
     (void)settled(scenario);
     FAIL();
   } catch (const InputError& error) {
     EXPECT_STREQ(error.what(),
-                 "job: error: mixtral-8x7b has a mixture of experts, whose training cannot be simulated yet\n"
+                 "job: error: gpt-oss-20b has experts with biases, whose training cannot be simulated yet\n"
                  "  hint: explain --show model lists its parameters");
   }
 }

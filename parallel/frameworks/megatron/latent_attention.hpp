@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
-#include <string>
+#include <string_view>
+#include <vector>
 
 #include "parallel/frameworks/megatron/parameters.hpp"
 
@@ -11,17 +13,54 @@ namespace tidemark::parallel::megatron {
 /// projected up from latents.
 class LatentSelfAttention {
  public:
-  LatentSelfAttention(Worker& worker, Parameters& parameters, const std::string& layer);
+  LatentSelfAttention(Worker& worker, Parameters& parameters, std::int32_t layer);
+  [[nodiscard]] Tensor operator()(Tensor hidden);
+  [[nodiscard]] const Weight* output_bias() const { return output_bias_; }
+  /// Core attention runs again instead of saving.
+  bool recompute_core = false;
 
  private:
+  /// Each [sequence, batch, heads, width].
+  struct Heads {
+    Tensor query, key, value;
+  };
+  /// Of keys: their latent, and what positions turn, which is there of all tokens.
+  struct Down {
+    Tensor latent, positions;
+  };
+  enum class Asked : std::uint8_t { AtFirst, Later };
+
+  [[nodiscard]] bool remembered(Asked asked, bool others) const;
+  void make_tables();
+  [[nodiscard]] Shape by_head(std::int64_t heads, std::int64_t width) const;
+  [[nodiscard]] Down down(const Tensor& hidden);
+  [[nodiscard]] Tensor gathered(Tensor positions);
+  [[nodiscard]] Tensor up(const std::optional<Norm>& its_norm, const Linear& projection, const Tensor& latent);
+  [[nodiscard]] Tensor side_by_side(const Tensor& latent);
+  [[nodiscard]] Heads heads(const Tensor& hidden);
+  [[nodiscard]] Tensor contiguous(std::string_view label, Tensor x);
+  [[nodiscard]] Tensor turned_in_place(Tensor query);
+  [[nodiscard]] Heads assembled(Tensor query, const Tensor& joint, const Tensor& positions);
+  [[nodiscard]] Tensor in_halves(Tensor x);
+  [[nodiscard]] Heads turned_and_joined(const Tensor& query, const Tensor& joint, const Tensor& positions);
+  [[nodiscard]] Tensor core(const Heads& of);
+
   Worker& w_;
-  Name name_;
+  const LatentAttention& latent_;
+  std::int32_t layer_;
+  Name name_, positions_;
   Norm norm_;
   Linear proj_;
-  std::optional<Norm> q_norm_, kv_norm_;  ///< of latents
+  const Weight* output_bias_ = nullptr;
   std::optional<Linear> q_down_;
-  Linear q_up_;  ///< from their latent, or from the residual stream
+  std::optional<Norm> q_norm_, kv_norm_;  ///< of latents
+  Linear q_up_;                           ///< from their latent, or from the residual stream
   Linear kv_down_, kv_up_;
+  CoreAttention core_;
+  Rotary query_rotary_, key_rotary_;  ///< where no kernel does it all
+  std::vector<Tensor> kept_;          ///< tables, from the first tokens on
+  Tensor angles_;                     ///< for the two
+  Tensor cosines_, sines_;            ///< [sequence, 1, 1, dimensions that are turned]
 };
 
 }  // namespace tidemark::parallel::megatron

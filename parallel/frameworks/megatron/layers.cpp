@@ -84,7 +84,9 @@ TransformerLayer::TransformerLayer(Worker& w, Parameters& parameters, std::int32
   const std::string at = fmt::format("layers.{}", layer);
   const Weight *of_attention = nullptr, *of_mlp = nullptr;
   if (w.model.latent) {
-    latent_attention_.emplace(w, parameters, at);
+    latent_attention_.emplace(w, parameters, layer);
+    latent_attention_->recompute_core = w.train.recompute.selects(RecomputedModule::CoreAttention);
+    of_attention = latent_attention_->output_bias();
   } else {
     attention_.emplace(w, parameters, layer);
     attention_->recompute_core = w.train.recompute.selects(RecomputedModule::CoreAttention);
@@ -122,8 +124,7 @@ Tensor TransformerLayer::mlp(Tensor hidden) {
 }
 
 Tensor TransformerLayer::operator()(Tensor hidden) {
-  ensure(attention_.has_value(), "models whose forward pass is not written do not get here");
-  Tensor attended = (*attention_)(hidden);
+  Tensor attended = latent_attention_ ? (*latent_attention_)(hidden) : (*attention_)(hidden);
   if (w_.model.parallel_residual) {
     attended = bias_dropout_add(w_, attention_add_, hidden, std::move(attended));
     Tensor branch = mlp(std::move(hidden));

@@ -91,11 +91,11 @@ Gradients scored_backward(Worker& w, const CoreAttention& a, Tensor gradient, Sc
   const auto take = [&](Saved& saved) { return w.take(saved); };
   const BufferId workspace = w.process.blas_workspace(HostThread::Autograd);
   Tensor query = take(c.query), keys = take(c.key), values = take(c.value), softmax = take(c.softmax);
-  const Shape token_shape = query.sizes, shape = by_head(query).sizes, scores = scores_shape(w);
+  const Shape token_shape = values.sizes, shape = by_head(query).sizes, scores = scores_shape(w);
   Tensor context = by_head(sized(std::move(gradient), token_shape));
   Tensor scores_gradient = w.temporary(a.name("weights_gradient"), scores);
   multiply(w, 1, context, transposed(by_head(std::move(values))), scores_gradient, workspace);
-  Tensor dv = w.temporary(a.name("value_gradient"), shape);
+  Tensor dv = w.temporary(a.name("value_gradient"), context.sizes);
   multiply(w, 1, transposed(take(c.weights)), std::move(context), dv, workspace);
   if (c.mask) {
     Tensor mask = take(c.mask);
@@ -128,7 +128,7 @@ Gradients scored_backward(Worker& w, const CoreAttention& a, Tensor gradient, Sc
   Tensor dk = scaled_product(transposed(std::move(scores_gradient)), std::move(query), a.name("key_gradient"));
   const auto summed = [&](Tensor of_heads) {  // over the query heads that shared it
     Tensor whole = by_token(std::move(of_heads));
-    if (c.kv_shape == token_shape) return whole;
+    if (w.model.kv_heads == w.model.heads) return whole;
     const std::int64_t groups = c.kv_shape[2];
     Tensor sum = w.temporary(a.name("repeated_gradient_sum"), c.kv_shape);
     w.launch(Operation::Sum, {in_groups(std::move(whole), groups)}, {in_groups(sum, groups)});
@@ -152,7 +152,7 @@ Tensor scored_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor 
   key = repeated(w, a.outside("k_repeated"), std::move(key));
   value = repeated(w, a.outside("v_repeated"), std::move(value));
   keep(context.query, query), keep(context.key, key), keep(context.value, value);
-  const Shape shape = scores_shape(w), context_shape = by_head(query).sizes;
+  const Shape shape = scores_shape(w), context_shape = by_head(value).sizes;
   // torch.baddbmm adds the product to a tensor of nothing, which it does not read (beta = 0), and makes another one.
   Tensor nothing = w.runtime.persistent_scores ? w.global_buffer(shape) : w.temporary(a.name("scores_addend"), shape);
   const BufferId workspace = w.process.blas_workspace(HostThread::Main);
@@ -195,7 +195,7 @@ Tensor scored_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor 
   // Batch and heads first; the projection reads it sequence first.
   Tensor of_heads = w.temporary(a.name("by_head"), context_shape);
   multiply(w, 1, std::move(weights), by_head(std::move(value)), of_heads, workspace);
-  Tensor out = w.temporary(a.outside("context"), w.part(w.model.heads * w.model.head_dim));
+  Tensor out = w.temporary(a.outside("context"), w.part(w.model.heads * w.model.value_dim()));
   Tensor tokens = by_token(std::move(of_heads));
   const Shape token_shape = tokens.sizes;
   w.launch(Operation::Copy, {std::move(tokens)}, {sized(out, token_shape)});

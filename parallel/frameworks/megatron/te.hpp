@@ -18,12 +18,13 @@ struct Norm {
 };
 
 /// y = x W^T, and + b where the GEMM adds it. Column-parallel linears take residual values and give tensor-parallel
-/// ones, row-parallel ones the other way round.
+/// ones, row-parallel ones the other way round; one that every rank holds whole gives residual values, too.
 struct Linear {
   Name name;
   const Weight* weight = nullptr;
   const Weight* bias = nullptr;
 
+  [[nodiscard]] bool column_parallel() const { return weight->parameter->cut == WeightCut::Rows; }
   [[nodiscard]] bool row_parallel() const { return weight->parameter->cut == WeightCut::Columns; }
 };
 
@@ -96,11 +97,12 @@ struct Cap {
 
 /// Positions turn queries or keys: by one kernel, or as x cos + rotated(x) sin, each term a tensor.
 struct Rotary {
-  Name name;              ///< "layers.0.attention.rotary"
-  bool window = false;    ///< by the angles of layers with a sliding window
-  LabelId cos, sin, out;  ///< of what is kept
-  LabelId gradient;       ///< of x
-  LabelId mark;           ///< of the backward pass; none: it belongs to what ran before
+  Name name;                      ///< "layers.0.attention.rotary"
+  bool window = false;            ///< by the angles of layers with a sliding window
+  LabelId cos, sin, out;          ///< of what is kept
+  LabelId gradient;               ///< of x
+  LabelId mark;                   ///< of the backward pass; none: it belongs to what ran before
+  const Tensor* table = nullptr;  ///< of angles; none: the one that all layers share
 };
 [[nodiscard]] Tensor rotary(Worker& w, const Rotary& rotary, Tensor x);
 

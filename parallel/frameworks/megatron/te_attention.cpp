@@ -15,9 +15,9 @@ namespace {
 // Of queries, keys, values or the context, as the kernels take them: [batch, sequence, heads, width].
 Tensor of_kernel(const Worker& w, Tensor x) {
   if (batch_first(w)) return x;
-  if (x.sizes.size() < 4) {  // rows of tokens
-    const std::int64_t heads = x.elements() / w.tokens() / w.model.head_dim;
-    x = sized(std::move(x), {w.sizes.sequence, w.sizes.micro_batch, heads, w.model.head_dim});
+  if (x.sizes.size() < 4) {  // rows of tokens, as the context's
+    const std::int64_t width = w.model.value_dim(), heads = x.elements() / w.tokens() / width;
+    x = sized(std::move(x), {w.sizes.sequence, w.sizes.micro_batch, heads, width});
   }
   return swapped(std::move(x), 0, 1);
 }
@@ -94,7 +94,7 @@ void attend_backward(Worker& w, const CoreAttention& a, Mask mask, Tensor gradie
 Tensor fused_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor key, Tensor value) {
   w.mark(Phase::Forward, a.name);
   const auto node = w.node(a.name(), {&query, &key, &value});
-  const Shape shape = batch_first(w) ? query.sizes : w.part(w.model.heads * w.model.head_dim);
+  const Shape shape = batch_first(w) ? query.sizes : w.part(w.model.heads * w.model.value_dim());
   if (!node) return attend(w, a, Mask::Causal, std::move(query), std::move(key), std::move(value), shape).out;
   const Attended made = attend(w, a, Mask::Causal, query, key, value, shape);
   Session& s = w.session;
@@ -130,7 +130,7 @@ namespace {
 
 // Of each position, for all sequences and heads: [sequence, 1, 1, dimensions that are turned].
 Tensor angles(Worker& w, const Rotary& r) {
-  Tensor table = w.rotary_table();
+  Tensor table = r.table != nullptr ? *r.table : w.rotary_table();
   if (w.model.window_rotary) table = narrowed(std::move(table), 0, r.window ? 1 : 0, 1);
   const std::int64_t turned = table.size(-1);
   return sized(std::move(table), {w.sizes.sequence, 1, 1, turned});

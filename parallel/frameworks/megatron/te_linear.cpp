@@ -113,8 +113,8 @@ namespace {
 
 Tensor linear_forward(Worker& w, const Linear& linear, Tensor x) {
   const Weight& weight = *linear.weight;
-  const bool row_parallel = linear.row_parallel();
-  if (!row_parallel && w.sequence_parallel())
+  const bool row_parallel = linear.row_parallel(), column_parallel = linear.column_parallel();
+  if (column_parallel && w.sequence_parallel())
     x = w.all_gather(linear.name("gathered"), std::move(x), w.whole(weight.columns));
   const BufferId workspace = w.linear_workspace(HostThread::Main);
   if (row_parallel && w.sequence_parallel()) {
@@ -124,7 +124,8 @@ Tensor linear_forward(Worker& w, const Linear& linear, Tensor x) {
     w.session.collective(w.comms.tensor, CollectiveKind::ReduceScatter, partial, out);
     return out;
   }
-  Tensor out = w.temporary(linear.name("out"), w.whole(weight.rows));
+  Tensor out =
+      w.temporary(linear.name("out"), row_parallel || column_parallel ? w.whole(weight.rows) : w.residual(weight.rows));
   forward_product(w, weight, linear.bias, std::move(x), out, workspace);
   if (row_parallel) w.all_reduce(out);
   return out;
@@ -138,7 +139,8 @@ struct LinearGradients {
 // the variables `dgrad` and `grad_output` stay in its frame.
 LinearGradients linear_backward(Worker& w, const Linear& linear, Tensor gradient, Saved saved, Node* frame) {
   const Weight& weight = *linear.weight;
-  const bool row_parallel = linear.row_parallel(), sequence_parallel = w.sequence_parallel();
+  const bool row_parallel = linear.row_parallel(), column_parallel = linear.column_parallel();
+  const bool sequence_parallel = w.sequence_parallel();
   if (frame != nullptr) frame->frame.push_back(gradient);
   const BufferId workspace = w.linear_workspace(HostThread::Autograd);
   if (row_parallel && sequence_parallel)
@@ -148,18 +150,19 @@ LinearGradients linear_backward(Worker& w, const Linear& linear, Tensor gradient
   const Shape input_shape = input.sizes;
   Tensor whole_input = input;
   EventId gathering;  // while the GEMM of the input's gradient runs
-  if (!row_parallel && sequence_parallel) {
+  if (column_parallel && sequence_parallel) {
     whole_input = w.communicated(linear.name("gathered"), w.whole(weight.columns));
     gathering = w.aside(CollectiveKind::AllGather, input, whole_input);
   }
-  Tensor dgrad = w.temporary(linear.name("input_gradient"), w.whole(weight.columns));
+  Tensor dgrad = w.temporary(linear.name("input_gradient"),
+                             row_parallel || column_parallel ? w.whole(weight.columns) : input_shape);
   data_gradient_product(w, weight, gradient, dgrad, workspace);
   Tensor result = dgrad;
   EventId reducing;  // while the GEMM of the weight's gradient runs
-  if (!row_parallel && sequence_parallel) {
+  if (column_parallel && sequence_parallel) {
     result = w.communicated(linear.name("input_gradient_scattered"), input_shape);
     reducing = w.aside(CollectiveKind::ReduceScatter, dgrad, result);
-  } else if (!row_parallel) {
+  } else if (column_parallel) {
     reducing = w.aside(CollectiveKind::AllReduce, dgrad, dgrad);
   }
   w.process.join(gathering);

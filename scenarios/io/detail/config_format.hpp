@@ -163,10 +163,11 @@ inline constexpr std::array families{
 inline constexpr double gemma2_attention_softcap = 50, gemma2_logit_softcap = 30;
 inline constexpr double neox_rotary_fraction = 0.25, glm4_rotary_fraction = 0.5;
 
-// Beyond what GPT2Config knows, models of its family that Megatron trains have rotary positions, no biases, or a gated
-// MLP: said as other configurations on the hub say it (BERT's, ChatGLM's).
+// Beyond what GPT2Config knows, models of its family that Megatron trains have rotary positions, no biases, a gated
+// MLP, or latent attention: said as other configurations on the hub say it (BERT's, ChatGLM's, DeepSeek's).
 inline constexpr std::string_view position_kind = "position_embedding_type";
 inline constexpr std::string_view linear_bias = "add_bias_linear";
+inline constexpr std::string_view normalized_latents = "qk_layernorm";
 
 inline constexpr std::string_view attention_bias = "attention_bias", mlp_bias = "mlp_bias", multi_query = "multi_query",
                                   parallel_residual = "use_parallel_residual",
@@ -203,7 +204,7 @@ inline constexpr std::array unmodelled_keys{
     Unmodelled{quantized, "a quantized base is"},
     Unmodelled{compressed, "a quantized base is"},
     Unmodelled{"qk_norm", "normalization of Q and K is"},
-    Unmodelled{"qk_layernorm", "normalization of Q and K is"},
+    Unmodelled{normalized_latents, "normalization of Q and K is"},
     Unmodelled{"use_bidirectional_attention", "attention to what comes after is"},
     Unmodelled{"mtp_num_layers", "multi-token prediction by this name is"},
     Unmodelled{"cross_attention_layers", "cross-attention is"},

@@ -118,5 +118,28 @@ INSTANTIATE_TEST_SUITE_P(
                               "n_layer = 4\nn_embd = 32\nn_head = 4", "gpt2"})),
     [](const auto& test) { return test.param.name; });
 
+// Of latents, in layers without experts.
+const std::string latents =
+    "num_key_value_heads = 4\nfirst_k_dense_replace = 4\nq_lora_rank = 24\nkv_lora_rank = 16\nqk_nope_head_dim = "
+    "8\nqk_rope_head_dim = 8\nv_head_dim = 16";
+const std::string sequence = "sequence_parallel = true\n", v3 = "deepseek-v3",
+                  no_mtp = "\nnum_nextn_predict_layers = 0";
+
+INSTANTIATE_TEST_SUITE_P(
+    Latents, Arithmetic,
+    testing::Values(Case{"one_rank", 1, "", "", latents + no_mtp, v3},
+                    Case{"tensor", 2, sequence + "tensor = 2", "", latents + no_mtp, v3, 2},
+                    Case{"all_axes", 8, all_axes, "", latents + no_mtp, v3},
+                    Case{"scores", 2, sequence + "tensor = 2", "attention = \"unfused\"", latents + no_mtp, v3},
+                    Case{"recomputed", 4, sequence + "tensor = 2\npipeline = 2", "recompute = \"full\"",
+                         latents + no_mtp, v3},
+                    Case{"step_by_step", 2, sequence + "tensor = 2", "", latents + no_mtp, v3, 1,
+                         "name = \"megatron\"\n[runtime.switches]\nno-rope-fusion = true"},
+                    Case{"queries_without", 4, sequence + "tensor = 2\ndata = 2", "",
+                         "num_key_value_heads = 4\nfirst_k_dense_replace = 4\nkv_lora_rank = 16\nqk_nope_head_dim = "
+                         "8\nqk_rope_head_dim = 8\nv_head_dim = 8",
+                         "deepseek-v2-lite"}),
+    [](const auto& test) { return test.param.name; });
+
 }  // namespace
 }  // namespace tidemark::tests
