@@ -134,7 +134,7 @@ void ArithmeticRank::must_be_numbers(const Launch& o) {
 void ArithmeticRank::launch(const Launch& o) {
   must_be_numbers(o);
   math::Setting setting{.storage = storage_, .step = at_.step};
-  hooks_.draws(*this, o, setting);
+  if (hooks_.draws) hooks_.draws(*this, o, setting);
   setting.initial = [&](std::size_t output, std::int64_t element) {
     return hooks_.initial(at_, label(program_[o.outputs][output].buffer), element);
   };

@@ -29,7 +29,7 @@ struct ExpertHabits {
   bool grouped_linears = true;      ///< all of a rank's experts in one autograd function, not one MLP after another
   bool fused_permutation = false;   ///< rows are moved by kernels of their own, not by PyTorch's
   bool fp32_router = false;         ///< logits and probabilities are fp32
-  bool balances_loads = true;       ///< an auxiliary loss of the router's scores
+  bool balances_loads = false;      ///< an auxiliary loss of the router's scores
   bool balances_sequences = false;  ///< … of each sequence by itself
   bool operator==(const ExpertHabits&) const = default;
 };

@@ -69,6 +69,9 @@ void check_experts(const Scenario& scenario, ScenarioTables& tables) {
                        "name = \"megatron\" in [runtime]");
   if (layout.context > 1)
     tables.layout.problem("context", "context parallelism of a model with experts is not modelled yet", "leave it out");
+  if (layout.schedule == ScheduleKind::ZeroBubbleH1)
+    tables.layout.problem("schedule", "weight gradients of experts that come later are not modelled yet",
+                          "\"1f1b\" would do");
   if (experts->count % layout.expert != 0)
     tables.layout.problem("expert",
                           fmt::format("expert = {} does not divide {} experts", layout.expert, experts->count));

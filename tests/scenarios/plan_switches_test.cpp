@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "scenarios/io/megatron_switches.hpp"
+#include "scenarios/io/moe_reader.hpp"
 #include "scenarios/io/pytorch_switches.hpp"
 #include "scenarios/io/schedule_reader.hpp"
 #include "tests/scenarios/small_space.hpp"
@@ -116,7 +117,9 @@ TEST(SwitchSpaces, HaveEverySwitchThatReadersKnow) {
     Problems problems("nothing.toml");
     TomlReader reader(&nothing, {}, "switches", problems);
     read(reader);
-    return std::set<std::string, std::less<>>(reader.asked().begin(), reader.asked().end());
+    std::set<std::string, std::less<>> names(reader.asked().begin(), reader.asked().end());
+    for (const std::string_view flag : expert_switches) names.erase(std::string(flag));  // run in full
+    return names;
   };
   const auto searched = [](std::uint32_t first) {
     std::set<std::string, std::less<>> names;

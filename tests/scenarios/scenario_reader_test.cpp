@@ -286,8 +286,7 @@ TEST(ScenarioReader, ContextParallelRanksShareOutEverySequence) {
 
 TEST(ScenarioReader, KeysOfTheFormatThatAreNotModelledAreRefused) {
   const std::string layout = "job.toml:6:";
-  EXPECT_EQ(with("[layout]", "expert = 8"),
-            layout + "10: error: expert = 8: expert parallelism is not modelled yet\n  hint: leave it out, or set 1");
+  EXPECT_EQ(with("[layout]", "expert = 8"), layout + "10: error: the model has no experts\n  hint: leave it out");
   EXPECT_EQ(with("[layout]", "schedule = \"zb-v\""), layout +
                                                          "12: error: schedule = \"zb-v\" is not modelled yet\n  hint: "
                                                          "\"1f1b\", \"gpipe\", \"interleaved\" or \"zb-h1\" would do");
@@ -308,7 +307,7 @@ TEST(ScenarioReader, KeysOfTheFormatThatAreNotModelledAreRefused) {
             "job.toml:19:8: error: name = \"fsdp2\" is not modelled yet\n  hint: \"megatron\" or \"pytorch\" would do");
   EXPECT_EQ(problems_of(std::string(job) + "[offload]\noptimizer = \"cpu\""),
             "job.toml:21:13: error: optimizer = \"cpu\" is not modelled yet\n  hint: \"none\" would do");
-  for (const char* table : {"adapter", "quantization", "rollout", "moe"}) {
+  for (const char* table : {"adapter", "quantization", "rollout"}) {
     const std::string text = std::string(job) + "[" + table + "]\nx = 1";
     EXPECT_NE(problems_of(text).find("[" + std::string(table) + "]: "), std::string::npos) << problems_of(text);
   }
