@@ -85,7 +85,45 @@ constexpr std::string_view
         "torch.baddbmm is handed a tensor to add to, of which it reads nothing (beta = 0) "
         "(core/transformer/dot_product_attention.py)";
 
+// Of core/transformer/moe/.
+constexpr std::string_view
+    routing =
+        "variables of TopKRouter.routing and of what it calls live until these return (moe/router.py, moe_utils.py)",
+    dropped = "the choice that capacity then takes the place of (moe/moe_utils.py apply_router_token_dropping)",
+    chosen = "torch.topk gives values and places, and often only one of them is asked for (moe/moe_utils.py)",
+    moe_frame = "variables of MoELayer's forward function live until it returns (moe/moe_layer.py)",
+    dispatcher_keeps = "attributes of the dispatcher live until the next call (moe/token_dispatcher.py)",
+    host_counts = "the host reads how many tokens go where (moe/token_dispatcher.py)",
+    loss_for_scale = "MoEAuxLossAutoScaler saves the auxiliary loss, and takes its shape (moe/moe_utils.py)",
+    grouped_backward =
+        "variables of _GroupedLinear.backward live until it returns (TransformerEngine module/grouped_linear.py)";
+
 constexpr KnownFlow of_megatron[] = {
+    {Kept, "layers.*.attention.*", "forward layers.*.attention.q_up", "forward layers.*.attention.*", forward_frame},
+    {Kept, "layers.*.attention.*", "backward layers.*.attention.kv_up", "backward layers.*.attention.*",
+     backward_frame},
+    {Kept, "layers.*.attention.*", "backward layers.*.attention.q_up", "backward layers.*.attention.*", backward_frame},
+    {Unread, "layers.*.mlp.router.to", "forward layers.*.mlp.router", "*", dropped},
+    {Kept, "layers.*.mlp.dispatcher.*", "forward layers.*.mlp.dispatcher", "forward layers.*.mlp", moe_frame},
+    {Kept, "layers.*.mlp.shared.*", "backward layers.*.mlp.shared.*", "backward layers.*.mlp.*", backward_frame},
+    {Kept, "layers.*.attention.*", "backward layers.*.attention.q_down", "backward layers.*.attention.*",
+     backward_frame},
+    {Kept, "layers.*.mlp.router.*", "backward layers.*.mlp.router", "*", dispatcher_keeps},
+    {Kept, "layers.*.mlp.router.*", "forward layers.*.mlp.router", "forward layers.*.mlp.router", routing},
+    {Unread, "layers.*.mlp.router.topk*", "forward layers.*.mlp.router", "forward layers.*.mlp.router", chosen},
+    {Kept, "layers.*.mlp.router.*", "forward layers.*.mlp.dispatcher", "*", dispatcher_keeps},
+    {Kept, "layers.*.mlp.router.mul_number", "forward layers.*.mlp.router", "*", loss_for_scale},
+    {Unread, "layers.*.mlp.router.mul_number", "forward layers.*.mlp.router", "*", loss_for_scale},
+    {Kept, "layers.*.mlp.dispatcher.row_id_map", "*", "*", dispatcher_keeps},
+    {Kept, "layers.*.mlp.dispatcher.*", "forward layers.*.mlp.dispatcher", "forward layers.*.mlp.dispatcher",
+     moe_frame},
+    {Kept, "layers.*.mlp.experts.fc2.out", "forward layers.*.mlp.dispatcher", "forward layers.*.mlp.dispatcher",
+     moe_frame},
+    {Unread, "layers.*.mlp.dispatcher.tokens_per_expert", "forward layers.*.mlp.dispatcher", "*", host_counts},
+    {Kept, "layers.*.mlp.dispatcher.exchanged", "backward layers.*.mlp.experts.*", "backward layers.*.mlp.experts.*",
+     grouped_backward},
+    {Kept, "layers.*.mlp.experts.*", "backward layers.*.mlp.experts.*", "backward layers.*.mlp.experts.*",
+     grouped_backward},
     {Unread, "batch.*", "forward load_batch", "forward *", batch},
     {Kept, "batch.*", "forward *", "forward *", batch},
     {Unread, "gradient_buffer*", "construction build_buffers", "optimizer_step zero_gradients", zeros},
@@ -261,8 +299,6 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "mean", "forward norm", "forward norm", forward_variables},
     {Kept, "lm_head.mm", "forward loss", "forward loss", forward_variables},
     {Kept, "loss.*", "forward loss", "forward loss", forward_variables},
-    {Kept, "layers.*.attention.to", "forward layers.*", "forward loss", converted},
-    {Kept, "layers.*.mlp.to", "forward layers.*", "forward loss", converted},
     // Nodes.
     {Kept, "layers.*", "backward layers.*", "backward layers.*", unpacked},
     {Kept, "layers.*.add", "backward model", "backward model", unpacked},
