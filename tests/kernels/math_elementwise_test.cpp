@@ -282,7 +282,7 @@ std::vector<GradientCase> elementwise_gradients() {
                  [=](const Numbers& dy, const Tensors& x, const Tensors&) {
                    return run(RotaryPairsBackward, {}, {dy, x[1], x[2]}, {zeros(pairs)});
                  }});
-  for (const std::size_t result : {0, 1})  // the other one's gradient is nothing
+  for (const std::size_t result : {std::size_t{0}, std::size_t{1}})  // the other one's gradient is nothing
     all.push_back({LatentKeysBackward,
                    {draw(heads), draw(positions), cosines, sines},
                    [=](const Tensors& x) {

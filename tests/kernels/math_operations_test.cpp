@@ -146,7 +146,7 @@ TEST(MathOperations, BackwardIsTheDerivativeOfForward) {
 
 // Other values of the same kind: of numbers, truths and places in a table.
 Numbers changed(Numbers x) {
-  if (floating(x.dtype))
+  if (is_floating(x.dtype))
     std::ranges::reverse(x.values);
   else if (x.dtype == DType::BOOL)
     for (double& value : x.values) value = 1 - value;
@@ -154,7 +154,7 @@ Numbers changed(Numbers x) {
     std::ranges::rotate(x.values, x.values.begin() + 1);
   else
     x.values.front() += 1;
-  if (floating(x.dtype) && x.values.size() == 1) x.values.front() *= 1.5;
+  if (is_floating(x.dtype) && x.values.size() == 1) x.values.front() *= 1.5;
   return x;
 }
 

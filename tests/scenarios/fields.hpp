@@ -110,8 +110,8 @@ inline auto fields(Recomputation& v) {
   return std::tie(a, b, c, d);
 }
 inline auto fields(ExpertRouting& v) {
-  auto& [a, b, c, d] = v;
-  return std::tie(a, b, c, d);
+  auto& [a, b, c, d, e] = v;
+  return std::tie(a, b, c, d, e);
 }
 inline auto fields(ExpertHabits& v) {
   auto& [a, b, c, d, e] = v;

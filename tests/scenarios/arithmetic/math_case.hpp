@@ -19,7 +19,7 @@ namespace tidemark::tests {
 struct MathCase {
   std::string name;
   int gpus = 1;
-  std::string layout, train;
+  std::string layout = {}, train = {};
   std::string override_keys = "tie_word_embeddings = false";
   std::string model = "llama-3.1-8b";
   int micro_batch = 1;

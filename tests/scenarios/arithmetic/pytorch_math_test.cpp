@@ -16,7 +16,7 @@ const std::string gpt2 = "n_embd = 32\nn_layer = 4\nn_head = 4\nn_inner = 48\nn_
 struct TorchCase {
   std::string name;
   int gpus = 1;
-  std::string train, switches;
+  std::string train = {}, switches = {};
   std::string model = "llama-3.1-8b";
   std::string override_keys = grouped;
   std::string precision = "fp32";
