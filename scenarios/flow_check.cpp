@@ -46,6 +46,9 @@ std::string text(const FlowNote& note) {
   switch (f.kind) {
     case FlowKind::Unwritten:
       return begin + fmt::format("are read by {} in {}, and nobody has written them", f.by, place(f.at));
+    case FlowKind::Early:
+      return begin +
+             fmt::format("are read by {} in {}, whose stream has not waited for what writes them", f.by, place(f.at));
     case FlowKind::Unread:
       return begin + fmt::format("are written by {} in {}, and nobody reads them until they are gone in {}", f.by,
                                  place(f.at), place(f.until));

@@ -55,7 +55,7 @@ Json flow_json(const FlowNote& note) {
            {"largest_bytes", f.largest.count()},
            {"category", name(f.category)},
            {"reason", note.reason}};
-  if (f.kind != FlowKind::Unwritten) out["until"] = place_json(f.until);
+  if (f.kind == FlowKind::Unread || f.kind == FlowKind::Kept) out["until"] = place_json(f.until);
   if (!f.keeper.empty()) out["held_as"] = f.keeper;
   return out;
 }

@@ -12,6 +12,7 @@
 
 #include "sim/base/ensure.hpp"
 #include "sim/program/byte_sets.hpp"
+#include "sim/program/stream_order.hpp"
 
 namespace tidemark::sim {
 namespace {
@@ -48,14 +49,18 @@ class Follower {
       : workload_(workload),
         program_(workload.programs[program]),
         buffers_(static_cast<std::size_t>(program_.buffers)),
-        labels_(program_.labels.size(), -1) {
+        labels_(program_.labels.size(), -1),
+        streams_(program_) {
     const auto first = std::ranges::find(workload.program_of_rank, static_cast<std::int32_t>(program));
     ensure(first != workload.program_of_rank.end(), "a program of a workload is some rank's");
     rank_ = {static_cast<std::int32_t>(first - workload.program_of_rank.begin())};
   }
 
   std::vector<FlowFinding> findings() && {
-    for (at_ = 0; at_ < program_.ops.size(); ++at_) follow(program_.ops[at_]);
+    for (at_ = 0; at_ < program_.ops.size(); ++at_) {
+      follow(program_.ops[at_]);
+      streams_.note(program_.ops[at_]);
+    }
     std::vector<FlowFinding> all;
     for (auto& [site, finding] : found_) all.push_back(std::move(finding));
     std::ranges::stable_sort(all, {}, &FlowFinding::op);
@@ -99,7 +104,7 @@ class Follower {
                    [&](const Memcpy& o) {
                      const std::int32_t by = words_("memcpy");
                      touch(buffer(o.from)), touch(buffer(o.to));
-                     read(o.from, bytes_.stretch({}, o.size), by);
+                     read(o.from, bytes_.stretch({}, o.size), by, o.stream);
                      write(o.to, bytes_.stretch({}, o.size), by);
                    },
                    [&](const Borrow& o) { use(buffer(o.buffer), words_("borrow")); },
@@ -149,7 +154,7 @@ class Follower {
       }
     };
     each(o.inputs, kernel.inputs, facts.inputs, [&](const Operand& operand, ViewId view, std::string_view what) {
-      read(operand.buffer, seen(operand, view), by(kernel.operation, what));
+      read(operand.buffer, seen(operand, view), by(kernel.operation, what), o.stream);
     });
     for (const Operand& operand : program_[o.scratch]) {  // holds nothing before or after
       Buffer& its = buffer(operand.buffer);
@@ -191,7 +196,7 @@ class Follower {
     if (o.in.buffer != o.out.buffer) touch(buffer(o.in.buffer)), touch(buffer(o.out.buffer));
     const bool sends = o.kind != CollectiveKind::Broadcast || me == 0,
                receives = o.kind != CollectiveKind::Broadcast || me > 0;
-    if (sends) read(o.in.buffer, bytes_.stretch(from, from + in), by);
+    if (sends) read(o.in.buffer, bytes_.stretch(from, from + in), by, o.stream);
     if (receives) write(o.out.buffer, bytes_.stretch(to, to + out), by);
   }
 
@@ -203,7 +208,7 @@ class Follower {
         const Bytes size = t.size(buffer(t.buffer).size);
         const Set its = bytes_.stretch(t.part * size, (t.part + 1) * size);
         if (t.direction == Direction::Send)
-          read(t.buffer, its, words_("send"));
+          read(t.buffer, its, words_("send"), o.stream);
         else
           write(t.buffer, its, words_("receive"));
       }
@@ -222,9 +227,10 @@ class Follower {
     its.used_by = by, its.used_op = at_, its.used_at = mark_, its.asked = asked_;
   }
 
-  void read(BufferId id, Set bytes, std::int32_t by) {
+  void read(BufferId id, Set bytes, std::int32_t by, StreamId stream) {
     Buffer& its = buffer(id);
     use(its, by);
+    if (streams_.still_writing(id, stream)) note(FlowKind::Early, its, by, mark_, at_, bytes_.size(bytes));
     if (const Set missing = bytes_.without(bytes, its.written); missing != ByteSets::empty) {
       if (its.of_host)
         its.unwritten = Write{missing, by, at_, mark_};
@@ -270,7 +276,7 @@ class Follower {
   // ---- what is said
 
   FlowFinding& note(FlowKind kind, const Buffer& its, std::int32_t by, const Mark& at, std::size_t op, Bytes bytes) {
-    const bool ends = kind != FlowKind::Unwritten;
+    const bool ends = kind == FlowKind::Unread || kind == FlowKind::Kept;
     const Site site{kind,
                     without_layer(its.label),
                     by,
@@ -336,6 +342,7 @@ class Follower {
   std::map<std::pair<Operation, std::string_view>, std::int32_t> by_;  // 0: not known yet
   std::map<std::pair<ViewId, OffsetId>, Set> seen_;
   std::map<Site, FlowFinding> found_;
+  StreamOrder streams_;
   Mark mark_;
   NameId variable_;  // that a name was given to, or taken from, last
   std::int64_t asked_ = 0;

@@ -18,6 +18,7 @@ enum class FlowKind : std::uint8_t {
   Unwritten,  ///< read, though nobody has written it since it was allocated
   Unread,     ///< written, and overwritten or freed before anybody has read it
   Kept,       ///< held while memory was asked for, though nobody uses it any more
+  Early,      ///< read by a stream that has waited for the one that writes it neither itself nor by the host
 };
 
 constexpr std::string_view name(FlowKind kind) {
@@ -28,6 +29,8 @@ constexpr std::string_view name(FlowKind kind) {
       return "unread";
     case FlowKind::Kept:
       return "kept";
+    case FlowKind::Early:
+      return "early";
   }
   return "?";
 }
@@ -43,8 +46,8 @@ struct FlowPlace {
 struct FlowFinding {
   FlowKind kind = FlowKind::Unwritten;
   std::string tensor;  ///< its label, the layer's number a star
-  /// Unwritten: what reads it. Unread: what wrote it. Kept: what used it last. A kernel's operation and the operand's
-  /// name, or a collective's kind.
+  /// Unwritten, Early: what reads it. Unread: what wrote it. Kept: what used it last. A kernel's operation and the
+  /// operand's name, or a collective's kind.
   std::string by;
   FlowPlace at;
   /// Unread: where it is overwritten or freed. Kept: where it is freed.

@@ -39,6 +39,11 @@ void StreamOrder::use(StreamId stream, BufferId buffer) {
   its.by[stream.index()] = issued_[stream.index()];
 }
 
+void StreamOrder::write(StreamId stream, BufferId buffer) {
+  uses_[buffer.index()].writer = stream;
+  uses_[buffer.index()].written = issued_[stream.index()];
+}
+
 void StreamOrder::note(const Op& op) {
   const auto work = [&](StreamId stream) {
     ++issued_[stream.index()];
@@ -49,13 +54,26 @@ void StreamOrder::note(const Op& op) {
                  [&](const Alloc& o) {
                    // Host memory waits by itself: PyTorch's pinned blocks for what uses them (CachingHostAllocator).
                    const bool on_device = o.space == MemorySpace::Device;
-                   uses_[o.buffer.index()] = {on_device ? o.stream : StreamId{}, {}, false};
+                   uses_[o.buffer.index()] = {on_device ? o.stream : StreamId{}, {}, false, {}, 0};
                  },
                  [&](const Borrow& o) { uses_[o.buffer.index()].borrowed = true; },
-                 [&](const Launch& o) { work(o.stream); },
-                 [&](const Collective& o) { work(o.stream); },
-                 [&](const Exchange& o) { work(o.stream); },
-                 [&](const Memcpy& o) { work(o.stream); },
+                 [&](const Launch& o) {
+                   work(o.stream);
+                   for (const Operand& operand : program_[o.outputs]) write(o.stream, operand.buffer);
+                 },
+                 [&](const Collective& o) {
+                   work(o.stream);
+                   write(o.stream, o.out.buffer);
+                 },
+                 [&](const Exchange& o) {
+                   work(o.stream);
+                   for (const Transfer& t : program_[o.transfers])
+                     if (t.direction == Direction::Receive) write(o.stream, t.buffer);
+                 },
+                 [&](const Memcpy& o) {
+                   work(o.stream);
+                   write(o.stream, o.to);
+                 },
                  [&](const Record& o) {
                    Clock& at = recorded_[o.event.index()];
                    at = known_[o.stream.index()];
@@ -75,6 +93,14 @@ std::optional<StreamId> StreamOrder::still_using(BufferId buffer) const {
   for (std::size_t s = 0; s < its.by.size(); ++s)
     if (its.by[s] > std::max(host_[s], before[s])) return StreamId{static_cast<std::int32_t>(s)};
   return std::nullopt;
+}
+
+std::optional<StreamId> StreamOrder::still_writing(BufferId buffer, StreamId reader) const {
+  const Use& its = uses_[buffer.index()];
+  if (!its.writer.valid() || its.writer == reader) return std::nullopt;
+  const std::size_t writer = its.writer.index();
+  if (its.written <= std::max(host_[writer], known_[reader.index()][writer])) return std::nullopt;
+  return its.writer;
 }
 
 }  // namespace tidemark::sim

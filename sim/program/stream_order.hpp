@@ -18,6 +18,8 @@ class StreamOrder {
   /// A stream other than the buffer's own that may still be using it: a block that is given back now could be handed
   /// out again under it. Borrowed buffers wait, so that nobody can.
   [[nodiscard]] std::optional<StreamId> still_using(BufferId buffer) const;
+  /// A stream that may still be writing to the buffer when the next work of `reader` reads it.
+  [[nodiscard]] std::optional<StreamId> still_writing(BufferId buffer, StreamId reader) const;
 
  private:
   using Clock = std::vector<std::int64_t>;  // by stream: how much of its work is known to lie before
@@ -26,9 +28,12 @@ class StreamOrder {
     StreamId own;  // none: of the host
     Clock by;      // other streams: their last use
     bool borrowed = false;
+    StreamId writer;           // last; none: nobody
+    std::int64_t written = 0;  // by how much of its work
   };
   static void merge(Clock& into, const Clock& from);
   void use(StreamId stream, BufferId buffer);
+  void write(StreamId stream, BufferId buffer);
 
   const Program& program_;
   std::vector<Clock> known_;  // by stream

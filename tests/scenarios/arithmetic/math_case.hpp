@@ -44,7 +44,7 @@ hidden_size = 32
 num_attention_heads = 4
 intermediate_size = 48
 vocab_size = {}
-vocabulary_multiple = 128
+vocabulary_multiple = 4
 {}
 [layout]
 {}

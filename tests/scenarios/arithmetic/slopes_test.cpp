@@ -69,6 +69,11 @@ MathCase megatron(std::string name, std::string train = "", std::string model = 
           .model = std::move(model),
           .precision = "bf16"};
 }
+MathCase otherwise(std::string name, const std::string& habit) {
+  MathCase made = megatron(std::move(name));
+  made.runtime += "\n" + habit;
+  return made;
+}
 MathCase pytorch(std::string name, std::string train = "", std::string model = "llama-3.1-8b",
                  std::string keys = grouped) {
   MathCase made = megatron(std::move(name), std::move(train), std::move(model), std::move(keys));
@@ -94,7 +99,9 @@ INSTANTIATE_TEST_SUITE_P(OfMegatron, Slopes,
                                          megatron("qwen3", "", "qwen3-8b"), megatron("olmo2", "", "olmo-2-7b", alike),
                                          megatron("neox", "", "pythia-6.9b", ""), megatron("gpt2", "", "gpt2", gpt2),
                                          megatron("gemma2", "", "gemma-2-9b"), megatron("gemma3", "", "gemma-3-1b"),
-                                         dropping(megatron("llama")), dropping(megatron("scores", scores))),
+                                         dropping(megatron("llama")), dropping(megatron("scores", scores)),
+                                         otherwise("gate_apart", "switches.no-bias-swiglu-fusion = true"),
+                                         otherwise("turns_apart", "switches.no-rope-fusion = true")),
                          names);
 INSTANTIATE_TEST_SUITE_P(
     OfPyTorch, Slopes,

@@ -16,7 +16,8 @@ namespace {
 std::string text(const FlowFinding& f) {
   std::string said = fmt::format("{} {} {} B by {} in {} {}", name(f.kind), f.tensor, f.largest.count(), f.by,
                                  name(f.at.phase), f.at.label);
-  if (f.kind != FlowKind::Unwritten) said += fmt::format(" until {} {}", name(f.until.phase), f.until.label);
+  if (f.kind == FlowKind::Unread || f.kind == FlowKind::Kept)
+    said += fmt::format(" until {} {}", name(f.until.phase), f.until.label);
   if (!f.keeper.empty()) said += " held as " + f.keeper;
   return said + (f.times > 1 ? fmt::format(", {} times", f.times) : "") + "\n";
 }
@@ -151,6 +152,17 @@ collective s0 g0 all_reduce sum fp32 16 b0 -> b0
 bind out b0
 )"),
             "unwritten x 8 B by all_reduce in forward layers.*.add\n");
+}
+
+TEST(DataFlow, AStreamReadsOnlyWhatItHasWaitedFor) {
+  const std::string written = two + "launch s0 fill(value=0) -> b0:fp32[4]\n",
+                    read = "launch s1 copy b0:fp32[4] -> b1:fp32[4]\n";
+  EXPECT_EQ(flow_of(written + "record e0 s0\nwait s1 e0\n" + read + "bind out b1\n"), "");
+  EXPECT_EQ(flow_of(written + "record e0 s0\nsync e0\n" + read + "bind out b1\n"), "") << "the host has";
+  EXPECT_EQ(flow_of(written + read + "bind out b1\n"), "early x 16 B by copy x in forward layers.*.add\n");
+  EXPECT_EQ(flow_of("record e0 s0\n" + written + "wait s1 e0\n" + read + "bind out b1\n"),
+            "early x 16 B by copy x in forward layers.*.add\n")
+      << "recorded before it was written";
 }
 
 TEST(DataFlow, NumbersOfTheHostAreNotFollowed) {

@@ -1,0 +1,98 @@
+// What the optimizer makes of a gradient, by its formula: of a program in float64, from the second step's gradient to
+// what the model reads after it. What ranks and one rank have wrong together shows here.
+
+#include <cmath>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/math/calculator.hpp"
+#include "scenarios/arithmetic/rank_training.hpp"
+#include "tests/scenarios/arithmetic/math_case.hpp"
+
+namespace tidemark::tests {
+namespace {
+
+using Values = std::vector<double>;
+using ByName = std::map<std::string, Values>;
+
+struct Steps {
+  std::map<std::int32_t, ByName> gradients, parameters;
+};
+
+Steps trained(const Scenario& scenario) {
+  Steps steps;
+  const JobOutline job(scenario);
+  const std::vector<std::string> ends = on_ranks(1, [&](World& world) {
+    math::HostCalculator host;
+    for (Finding& found : findings_in(RankTraining(job, {0}, job).run(world, host, math::Storage::Wide)))
+      if (found.what != Found::Loss)
+        (found.what == Found::Gradient ? steps.gradients : steps.parameters)[found.step][found.name] =
+            std::move(found.values);
+  });
+  EXPECT_EQ(ends, all_well(1));
+  return steps;
+}
+
+// How far the second step moves an element whose gradients were these (torch.optim's formulas).
+double moved(Optimizer optimizer, double first, double second) {
+  constexpr double rate = 1e-3, momentum = 0.9, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  switch (optimizer) {
+    case Optimizer::Sgd:
+      return -rate * second;
+    case Optimizer::SgdMomentum:
+      return -rate * (momentum * first + second);
+    case Optimizer::AdamW: {
+      const double mean = beta1 * (1 - beta1) * first + (1 - beta1) * second;
+      const double square = beta2 * (1 - beta2) * first * first + (1 - beta2) * second * second;
+      return -rate * mean / (1 - beta1 * beta1) / (std::sqrt(square / (1 - beta2 * beta2)) + epsilon);
+    }
+  }
+  return 0;
+}
+
+class Updates : public testing::TestWithParam<MathCase> {};
+
+TEST_P(Updates, AreByTheOptimizersFormula) {
+  const Scenario scenario = scenario_of(GetParam());
+  const Steps steps = trained(scenario);
+  std::size_t elements = 0;
+  double farthest = 0;
+  for (const auto& [name, after] : steps.parameters.at(2)) {
+    const Values &before = steps.parameters.at(1).at(name), &first = steps.gradients.at(1).at(name),
+                 &second = steps.gradients.at(2).at(name);
+    ASSERT_EQ(after.size(), second.size()) << name;
+    for (std::size_t i = 0; i < after.size(); ++i, ++elements) {
+      const double expected = moved(scenario.train.optimizer, first[i], second[i]);
+      farthest = std::max(farthest, std::abs(after[i] - before[i] - expected) / (std::abs(expected) + 1e-9));
+    }
+  }
+  EXPECT_GT(elements, 10'000u);
+  EXPECT_LT(farthest, 1e-5);
+}
+
+MathCase job(std::string name, std::string train, std::string precision = "fp32", std::string runtime = "") {
+  MathCase made{.name = std::move(name), .layout = "", .train = std::move(train)};
+  made.override_keys = "num_key_value_heads = 2\nhead_dim = 8";
+  made.precision = std::move(precision);
+  if (!runtime.empty()) made.runtime = "name = \"pytorch\"\n[runtime.switches]\nmax_grad_norm = 0.0\n" + runtime;
+  return made;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Optimizers, Updates,
+    testing::Values(job("megatron_adam", ""), job("megatron_adam_of_copies", "", "bf16"),
+                    job("megatron_sgd_of_copies", "optimizer = \"sgd\"", "bf16"),
+                    job("megatron_momentum", "optimizer = \"sgd_momentum\""),
+                    job("pytorch_adam", "", "fp32", "foreach = true"),
+                    job("pytorch_adam_one_by_one", "", "fp32", "foreach = false"),
+                    job("pytorch_adam_in_one_kernel", "", "fp32", "fused = true"),
+                    job("pytorch_momentum", "optimizer = \"sgd_momentum\"", "fp32", "foreach = true"),
+                    job("pytorch_momentum_one_by_one", "optimizer = \"sgd_momentum\"", "fp32", "foreach = false")),
+    [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace tidemark::tests
