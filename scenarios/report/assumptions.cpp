@@ -88,8 +88,9 @@ void add_model_assumptions(const Scenario& s, std::vector<std::string>& list) {
     list.push_back(
         "soft-capped scores: Megatron-Bridge's unfused attention for Gemma 2, without the masks of sliding windows");
   if (m.latent)
-    list.push_back("latent attention: YaRN's tables of positions in every layer, of 4,096 original positions, as "
-                   "Megatron-Core has them where no flag says otherwise");
+    list.push_back(
+        "latent attention: YaRN's tables of positions in every layer, of 4,096 original positions, as "
+        "Megatron-Core has them where no flag says otherwise");
   if (m.sliding_window > 0 && s.train.sequence_length > m.sliding_window)
     list.push_back(fmt::format("attention is timed over the whole sequence, also where layers see a window of {} only",
                                m.sliding_window));

@@ -79,8 +79,8 @@ void ParamAndGradBuffer::zero_gradients() { w_.launch({Operation::Fill, {0}}, {}
 void ParamAndGradBuffer::reduce() {
   // distributed_data_parallel.py expert_gradient_scaling_factor: an expert's replica has the sum over all ranks that
   // sent it tokens.
-  if (replicas_.count != w_.layout.data) {
-    const double share = static_cast<double>(replicas_.count) / w_.layout.data;
+  if (const std::int64_t parts = std::int64_t{w_.layout.data} * w_.layout.context; replicas_.count != parts) {
+    const double share = static_cast<double>(replicas_.count) / static_cast<double>(parts);
     w_.launch({Operation::Scale, {share}}, {gradients_}, {gradients_});
   }
   if (sharded())
