@@ -264,7 +264,14 @@ constexpr std::string_view
         "(aten/src/ATen/autocast_mode.cpp cached_cast)",
     graph = "the graph that refers to it goes with the loss (torch/utils/checkpoint.py, reentrant)",
     sorted = "aten/src/ATen/native/cuda/Embedding.cu numbers the rows to sum in tensors of its own",
-    made_to_copy = "torch.tril(torch.ones(...)): the ones go when the mask is there";
+    made_to_copy = "torch.tril(torch.ones(...)): the ones go when the mask is there",
+    next_copied_out =
+        "what a unit is gathered into stays until the next one is copied out (fsdp/_fully_shard/ AllGatherState)",
+    root_stays = "the root's parameters stay gathered until the backward pass is over (fsdp/_fully_shard/ _lazy_init)",
+    being_reduced =
+        "what is reduced from stays until the next unit's backward pass is over (fsdp/_fully_shard/ "
+        "ReduceScatterState)",
+    whole_unit = "a unit's parameters are gathered and given up together (fsdp/_fully_shard/ FSDPParamGroup)";
 
 constexpr KnownFlow of_pytorch[] = {
     {Unread, "batch.attention_mask", "forward load_batch", "forward load_batch", loop},
@@ -286,6 +293,11 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "loss_gradient", "backward loss", "backward *", loop},
     {Kept, "position_ids", "forward embedding", "*", graph},
     {Kept, "rotary_emb.to", "backward *", "*", graph},
+    {Kept, "*.all_gather_output", "forward *", "forward *", next_copied_out},
+    {Kept, "*.unsharded", "*", "backward model", root_stays},
+    {Kept, "layers.*.unsharded", "*", "*", whole_unit},
+    {Kept, "*.reduce_scatter_input", "backward *", "backward *", being_reduced},
+    {Kept, "embedding", "forward layers.*", "forward norm", forward_variables},
     {Kept, "layers.*.to", "forward layers.*", "forward loss", converted},
     {Kept, "model.embedding_indices", "backward model", "backward model", sorted},
     {Kept, "ones", "construction build_model", "construction build_model", made_to_copy},

@@ -123,6 +123,7 @@ class Engine {
     {
       const Session::BackwardScope scope(session_, *node);
       if (node->scope.valid()) session_.process.mark(Phase::Backward, node->scope);
+      if (node->hook) std::exchange(node->hook, nullptr)();
       made = node->apply(next.gradients);
       for (std::size_t i = 0; i < made.size(); ++i) {
         const Node::Input& input = node->inputs[i];
@@ -199,6 +200,8 @@ std::shared_ptr<Leaf> leaf(Session& session, const Tensor& value) {
     constexpr long only_here = 2;  // in `gradients` and in `gradient`
     if (its->gradient.defined()) {
       session.launch(Operation::Add, {its->gradient, gradient}, {its->gradient});
+    } else if (its->gradient_dtype && *its->gradient_dtype != gradient.dtype) {
+      its->gradient = to(session, gradient, *its->gradient_dtype).detached();
     } else if (gradient.storage.use_count() <= only_here && gradient.strides == its->value.strides) {
       its->gradient = gradient.detached();
     } else {

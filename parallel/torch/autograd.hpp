@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "parallel/torch/tensor.hpp"
 
@@ -36,6 +37,8 @@ class Node final : public Counted {
   /// Gradients of the outputs in, gradients of the inputs out; undefined where none is needed. What it saved is given
   /// up when it has run.
   Closure<Gradients(Gradients&), 256> apply;
+  /// Runs before it, once the gradients of its outputs are whole: a hook of one of these (Tensor.register_hook).
+  std::function<void()> hook;
   LabelId scope;                              ///< the module that was running; none: what ran before goes on
   Category category = Category::Temporaries;  ///< of what its backward pass makes
   LabelId sum;                                ///< of its gradient and another one, where sums have labels of their own
@@ -60,6 +63,7 @@ struct Leaf {
   Tensor value;     ///< requires a gradient
   Tensor gradient;  ///< undefined until a backward pass has come here
   bool parameter = false;
+  std::optional<DType> gradient_dtype;     ///< Tensor.grad_dtype: a first gradient is converted to it
   std::function<void(Leaf&)> accumulated;  ///< called when a gradient has come; may be empty
 };
 

@@ -127,8 +127,15 @@ void Session::relabel(const Tensor& tensor, LabelId label) {
 void Session::reclassify(const Tensor& tensor, Category category) { process.reclassify(tensor.buffer(), category); }
 
 void Session::give_up(Storage& storage) {
-  if (!finished_) process.release(storage.buffer());
+  if (!finished_ && storage.buffer().valid()) process.release(storage.buffer());
   storages_.recycle(&storage);
+}
+
+BufferId Session::another(BufferId buffer) {
+  const Alloc before = process.allocation(buffer);
+  const BufferId made = process.alloc(before.size, before.category, before.label, stream_);
+  process.hold(made);
+  return made;
 }
 
 StateTensor state_tensor(std::string parameter, const Tensor& tensor, std::int64_t first) {

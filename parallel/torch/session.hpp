@@ -200,6 +200,8 @@ class Session {
   Recorder* recorder = nullptr;  ///< is told what happens, where there is one
 
   void give_up(Storage& storage);
+  /// Memory of the size and the name of that buffer, which was given up.
+  [[nodiscard]] BufferId another(BufferId buffer);
 
  private:
   friend class SavedTensorsHooks;

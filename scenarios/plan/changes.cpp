@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "parallel/runtime/runtimes.hpp"
 #include "scenarios/io/axis_order.hpp"
 #include "scenarios/io/names.hpp"
 
@@ -151,7 +152,10 @@ std::vector<Axis> changes_of_script(const TomlTable& document, const Scenario& s
         .to("fused", {value(false), value(true)})
         .to("one parameter after the other", {value(false), value(false)})
         .add_to(axes);
-  if (s.layout.data > 1 && !now.gradients_view_buckets) switched("gradient_as_bucket_view", true);
+  const bool sharded = runtime_kind(s.runtime.name).fully_sharded;
+  if (sharded && s.layout.sharding == Sharding::Zero2)
+    one_key(document, {"layout", "sharding"}, "zero2").to("zero3", {value("zero3")}).add_to(axes);
+  if (!sharded && s.layout.data > 1 && !now.gradients_view_buckets) switched("gradient_as_bucket_view", true);
   if (s.runtime.allocator.empty()) axes.push_back(allocator_axis());
   return axes;
 }
@@ -204,7 +208,7 @@ Changes changes_of(const TomlTable& document, const Scenario& s) {
     micro_batch.to(std::to_string(smaller), {value(smaller)});
   micro_batch.add_to(changes.of_job);
   std::vector<Axis> more =
-      s.runtime.name == "pytorch" ? changes_of_script(document, s) : changes_of_layout(document, s);
+      runtime_kind(s.runtime.name).eager ? changes_of_script(document, s) : changes_of_layout(document, s);
   std::move(more.begin(), more.end(), std::back_inserter(changes.of_job));
   if (stores_scores(s.train.attention))
     one_key(document, {"train", "attention"}, std::string(word(attention_names, s.train.attention)))
@@ -218,7 +222,7 @@ Changes changes_of(const TomlTable& document, const Scenario& s) {
   sequence.add_to(changes.of_training);
   if (s.train.precision == DType::FP32)
     one_key(document, {"train", "precision"}, "fp32").to("bf16", {value("bf16")}).add_to(changes.of_training);
-  else if (s.runtime.name == "pytorch" && s.train.master_dtype == DType::FP32)
+  else if (runtime_kind(s.runtime.name).eager && s.train.master_dtype == DType::FP32)
     one_key(document, {"train", "master_dtype"}, "fp32")
         .to(std::string(name(s.train.precision)), {value(name(s.train.precision))})
         .add_to(changes.of_training);

@@ -29,6 +29,9 @@ bool known(Sharding sharding) {
     case Sharding::None:
     case Sharding::Zero1:
       return true;
+    case Sharding::Zero2:  // passes and state are not apart
+    case Sharding::Zero3:
+      return false;
   }
   return false;
 }
@@ -81,15 +84,15 @@ bool known(const Recomputation& recomputation) {
 
 bool known(const Layout& layout) {
   const auto& [tensor, sequence_parallel, context, context_kind, context_inner, expert, expert_tensor, pipeline, data,
-               sharding, order, count_embedding, count_loss, schedule, chunks, chunk_group, stage_layers, first_layers,
-               last_layers] = layout;
+               sharding, shard_group, order, count_embedding, count_loss, schedule, chunks, chunk_group, stage_layers,
+               first_layers, last_layers] = layout;
   return known(sharding) && known(schedule) &&
          // Not thought about: what talks along them.
          context == 1 && expert == 1 && expert_tensor == 0 &&
          // Of a sample: these.
          lowered(tensor, sequence_parallel, context_kind, context_inner) &&
          // Of the mesh and its groups: these.
-         lowered(pipeline, data, order) &&
+         lowered(pipeline, data, order, shard_group) &&
          // Of which layers a chunk has, and of a schedule: these.
          lowered(count_embedding, count_loss, chunks, chunk_group, stage_layers, first_layers, last_layers);
 }

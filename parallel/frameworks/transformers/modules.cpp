@@ -350,6 +350,13 @@ Tensor CausalLM::gpt_forward(const Layer& layer, const Tensor& given, const Cont
   return hidden;
 }
 
+// torch.nn.Module.__call__, which runs hooks.
+Tensor CausalLM::call(const Layer& layer, const Tensor& given, const Context& context, std::vector<Tensor>* cache) {
+  if (!layer.hooks.before) return forward(layer, given, context, cache);
+  const Tensor input = layer.hooks.before(given);
+  return layer.hooks.after(forward(layer, input, context, cache));
+}
+
 Tensor CausalLM::forward(const Layer& layer, const Tensor& given, const Context& context, std::vector<Tensor>* cache) {
   if (family_of(model_) == Family::NeoX) return neox_forward(layer, given, context, cache);
   if (gpt_style(model_)) return gpt_forward(layer, given, context, cache);
@@ -379,7 +386,7 @@ Context CausalLM::handed_to(const Layer& layer, const Context& context) {
 
 Tensor CausalLM::checkpointed(const Layer& layer, const Tensor& hidden, const Context& shared) {
   const Context context = handed_to(layer, shared);
-  const Region region = [this, &layer, context](const Tensor& x) { return forward(layer, x, context, nullptr); };
+  const Region region = [this, &layer, context](const Tensor& x) { return call(layer, x, context, nullptr); };
   if (!habits_.reentrant_checkpoint) return checkpoint(s_, hidden, region);
   Tensor out = checkpoint_reentrant(s_, hidden, region);
   if (out.requires_grad())
@@ -392,7 +399,7 @@ Tensor CausalLM::run_layer(const Layer& layer, const Tensor& hidden, const Conte
                            std::vector<Tensor>* cache) {
   const Session::Scope scope(s_, layer.name);
   s_.mark(Phase::Forward, layer.name);
-  if (train_.recompute.kind == Recompute::None) return forward(layer, hidden, context, cache);
+  if (train_.recompute.kind == Recompute::None) return call(layer, hidden, context, cache);
   return checkpointed(layer, hidden, context);
 }
 
