@@ -340,7 +340,9 @@ ShardedParameter FullyShard::sharded(const OnMeta& meta) {
   made.unsharded = meta.leaf;
   made.begin = its.begin * columns;
   made.padded = s_.empty({its.padded * columns}, kept_, trained_parameter, Category::Parameters);
-  const Tensor value = sized(narrowed(made.padded, 0, 0, its.rows * columns), with_size(sizes, 0, its.rows));
+  Tensor value = made.padded.detached();  // there may be nothing in it
+  value.sizes = with_size(sizes, 0, its.rows);
+  value.strides = contiguous_strides(value.sizes);
   if (its.rows > 0) s_.launch(Operation::Initialize, {}, {value});
   if (its.rows < its.padded)
     s_.launch({Operation::Fill, {0}}, {},
