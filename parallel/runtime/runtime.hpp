@@ -37,7 +37,7 @@ struct ExpertHabits {
 
 /// How parameters are sharded by torch.distributed.fsdp.fully_shard.
 struct FullyShardHabits {
-  bool reshards_after_forward = true;  ///< gathered parameters go after each unit's forward pass
+  bool reshards_after_forward = true;  ///< gathered parameters go after each unit's forward pass, the root's too
   bool reduces_each_backward = false;  ///< gradients are reduced after every micro-batch, not with the last one's
   DType reduce_dtype = DType::FP32;    ///< in which gradients are reduced
   bool operator==(const FullyShardHabits&) const = default;

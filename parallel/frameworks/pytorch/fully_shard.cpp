@@ -40,8 +40,7 @@ UnitParameters::UnitParameters(Session& session, const ShardMesh& mesh, const Fu
       habits_(habits),
       comms_(comms),
       name_(std::move(name)),
-      parameters_(std::move(parameters)),
-      reshards_after_forward_(habits.reshards_after_forward) {}
+      parameters_(std::move(parameters)) {}
 
 bool UnitParameters::mixed() const {
   return parameters_.front().unsharded->value.dtype != parameters_.front().sharded->value.dtype;
@@ -142,6 +141,10 @@ Tensor UnitParameters::pre_forward(const Tensor& input) {
     return input;
   }
   state_ = TrainingState::Forward;
+  if (comms_.forward_root == nullptr) {  // _root_pre_forward: what is gathered may have been updated a moment ago
+    comms_.forward_root = this;
+    comms_.all_gather_streams_wait(s_, s_.process.record(Process::compute_stream));
+  }
   unshard();
   wait_for_unshard();
   if (!input.defined()) return input;
@@ -160,12 +163,16 @@ Tensor UnitParameters::pre_forward(const Tensor& input) {
 Tensor UnitParameters::post_forward(const Tensor& output) {
   if (state_ == TrainingState::PreBackward) return output;
   if (s_.engine == nullptr) {
-    if (reshards_after_forward_) reshard();
+    if (habits_.reshards_after_forward) reshard();
     post_forward_indices_.push_back(comms_.post_forward_order.size());
     comms_.post_forward_order.push_back(this);
   }
   if (output.requires_grad()) output.gradient.node->hook = [this] { pre_backward(); };
   state_ = TrainingState::Idle;
+  if (comms_.forward_root == this) {
+    comms_.forward_root = nullptr;
+    comms_.release_all_gather_output(s_);
+  }
   return output;
 }
 
@@ -207,7 +214,15 @@ void UnitParameters::post_backward() {
 
 void UnitParameters::wait_for_post_backward() {
   s_.process.join(std::exchange(reduced_, {}));
-  s_.process.join(std::exchange(all_reduced_event_, {}));
+  s_.process.join(all_reduced_event_);
+  release_all_reduced();
+}
+
+// What was all-reduced lies in memory of the stream that scattered it. That stream waits for the compute stream before
+// it makes anything again; here it waits where the memory goes.
+void UnitParameters::release_all_reduced() {
+  if (all_reduced_.defined()) s_.process.wait(CommContext::reduce_scatter, s_.process.record(CommContext::all_reduce));
+  all_reduced_event_ = {};
   all_reduced_ = {};
 }
 
@@ -295,8 +310,7 @@ void UnitParameters::keep_reduced(const Tensor& output) {
 
 void UnitParameters::finalize_backward() {
   reduced_ = {};
-  all_reduced_ = {};
-  all_reduced_event_ = {};
+  release_all_reduced();
   post_forward_indices_.clear();
 }
 
@@ -369,24 +383,18 @@ void FullyShard::shard(CausalLM& model) {
   }
   while (next < all.size()) of_root.push_back(std::move(all[next++]));
   group("root", std::move(of_root));
-  groups_.front()->be_root();
   for (std::size_t layer = 0; layer < model.layers(); ++layer) {
     group(model.name_of_layer(layer), std::move(of_layers[layer]));
     UnitParameters* const its = groups_.back().get();
     model.hook_layer(layer, {[its](const Tensor& input) { return its->pre_forward(input); },
-                             [its](const Tensor& output) { return its->post_forward(output); }});
+                             [its](const Tensor& output) { return its->post_forward(output); }, its->computed()});
   }
 }
 
-void FullyShard::root_pre_forward() {
-  // _root_pre_forward: what is gathered may have been updated a moment ago.
-  comms_.all_gather_streams_wait(s_, s_.process.record(Process::compute_stream));
-  (void)groups_.front()->pre_forward({});
-}
+void FullyShard::root_pre_forward() { (void)groups_.front()->pre_forward({}); }
 
 void FullyShard::root_post_forward(CausalLM::Outputs& outputs) {
   outputs.loss = groups_.front()->post_forward(outputs.loss);
-  comms_.release_all_gather_output(s_);
 }
 
 void FullyShard::finish_backward() {

@@ -49,6 +49,8 @@ struct CommContext {
   };
   std::vector<ReduceScatterState> reduce_scatter_states;
   std::vector<class UnitParameters*> post_forward_order;
+  /// iter_forward_root: whose forward pass the others run in; a layer that is run again by itself is its own.
+  const class UnitParameters* forward_root = nullptr;
   bool reduces_gradients = true;  ///< set_requires_gradient_sync
 
   void all_gather_streams_wait(Session& s, EventId event) const;
@@ -67,10 +69,10 @@ class UnitParameters {
   [[nodiscard]] Tensor post_forward(const Tensor& output);
   void post_backward();
   void finalize_backward();
-  /// FSDPState._lazy_init: the root's parameters stay gathered after its forward pass.
-  void be_root() { reshards_after_forward_ = false; }
 
   [[nodiscard]] const std::vector<ShardedParameter>& parameters() const { return parameters_; }
+  /// What the unit computes in.
+  [[nodiscard]] DType computed() const { return parameters_.front().unsharded->value.dtype; }
   [[nodiscard]] bool ran_backward() const { return state_ == TrainingState::PostBackward; }
   void be_idle() { state_ = TrainingState::Idle; }
 
@@ -85,6 +87,7 @@ class UnitParameters {
   void copy_out(const Tensor& gathered);
   void set_gradient_dtypes();
   void wait_for_post_backward();
+  void release_all_reduced();
   void reduce(std::vector<Tensor> gradients);
   void keep_reduced(const Tensor& output);
   [[nodiscard]] bool mixed() const;
@@ -95,7 +98,6 @@ class UnitParameters {
   CommContext& comms_;
   std::string name_;
   std::vector<ShardedParameter> parameters_;
-  bool reshards_after_forward_;
   TrainingState state_ = TrainingState::Idle;
   bool unsharded_ = false;
   Tensor gathered_;  ///< _all_gather_result, while it is on its way

@@ -352,9 +352,19 @@ Tensor CausalLM::gpt_forward(const Layer& layer, const Tensor& given, const Cont
 
 // torch.nn.Module.__call__, which runs hooks.
 Tensor CausalLM::call(const Layer& layer, const Tensor& given, const Context& context, std::vector<Tensor>* cache) {
-  if (!layer.hooks.before) return forward(layer, given, context, cache);
-  const Tensor input = layer.hooks.before(given);
-  return layer.hooks.after(forward(layer, input, context, cache));
+  const ForwardHooks& hooks = layer.hooks;
+  if (!hooks.before) return forward(layer, given, context, cache);
+  const Context handed = hooks.inputs ? cast(context, *hooks.inputs) : context;
+  const Tensor input = hooks.before(given);
+  return hooks.after(forward(layer, input, handed, cache));
+}
+
+Context CausalLM::cast(Context context, DType dtype) {
+  const auto floating = [](DType type) { return type == DType::FP32 || type == DType::BF16 || type == DType::FP16; };
+  for (Context::View* const view : {&context.whole, &context.window})
+    for (Tensor* const x : {&view->cosine, &view->sine, &view->mask})
+      if (x->defined() && floating(x->dtype)) *x = to(s_, *x, dtype);
+  return context;
 }
 
 Tensor CausalLM::forward(const Layer& layer, const Tensor& given, const Context& context, std::vector<Tensor>* cache) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -62,6 +63,7 @@ using MakeParameter = std::function<std::shared_ptr<Leaf>(const std::string& nam
 /// register_forward_pre_hook and register_forward_hook: what a module takes, and what it gives, goes through them.
 struct ForwardHooks {
   std::function<Tensor(const Tensor&)> before, after;
+  std::optional<DType> inputs = {};  ///< to which a wrapper casts all that the module is handed
 };
 
 /// A language model with its loss.
@@ -126,6 +128,7 @@ class CausalLM {
   Tensor decoder(const Tensor& ids, std::vector<Tensor>& cache);
   Tensor run_layer(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
   static Context handed_to(const Layer& layer, const Context& context);
+  Context cast(Context context, DType dtype);
   Tensor checkpointed(const Layer& layer, const Tensor& hidden, const Context& context);
   Tensor call(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
   Tensor forward(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
