@@ -273,10 +273,10 @@ constexpr std::string_view
     made_to_copy = "torch.tril(torch.ones(...)): the ones go when the mask is there",
     next_copied_out =
         "what a unit is gathered into stays until the next one is copied out (fsdp/_fully_shard/ AllGatherState)",
-    root_stays = "the root's parameters stay gathered until the backward pass is over (fsdp/_fully_shard/ _lazy_init)",
     being_reduced =
         "what is reduced from stays until the next unit's backward pass is over (fsdp/_fully_shard/ "
         "ReduceScatterState)",
+    padded_shards = "padding is gathered with the rows of shards (fsdp/_fully_shard/ FSDPParam)",
     whole_unit = "a unit's parameters are gathered and given up together (fsdp/_fully_shard/ FSDPParamGroup)";
 
 constexpr KnownFlow of_pytorch[] = {
@@ -300,8 +300,9 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "position_ids", "forward embedding", "*", graph},
     {Kept, "rotary_emb.to", "backward *", "*", graph},
     {Kept, "*.all_gather_output", "forward *", "forward *", next_copied_out},
-    {Kept, "*.unsharded", "*", "backward model", root_stays},
-    {Kept, "layers.*.unsharded", "*", "*", whole_unit},
+    {Kept, "*.unsharded", "*", "*", whole_unit},
+    {Unread, "*.unsharded", "backward *", "backward *", whole_unit},
+    {Unread, "*.unsharded", "forward *", "*", padded_shards},
     {Kept, "*.reduce_scatter_input", "backward *", "backward *", being_reduced},
     {Kept, "embedding", "forward layers.*", "forward norm", forward_variables},
     {Kept, "layers.*.to", "forward layers.*", "forward loss", converted},
