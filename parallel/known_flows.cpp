@@ -303,6 +303,7 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "*.unsharded", "*", "*", whole_unit},
     {Unread, "*.unsharded", "backward *", "backward *", whole_unit},
     {Unread, "*.unsharded", "forward *", "*", padded_shards},
+    {Unread, "*.reduce_scatter_output", "backward *", "optimizer_step zero_grad", padded_shards},
     {Kept, "*.reduce_scatter_input", "backward *", "backward *", being_reduced},
     {Kept, "embedding", "forward layers.*", "forward norm", forward_variables},
     {Kept, "layers.*.to", "forward layers.*", "forward loss", converted},
