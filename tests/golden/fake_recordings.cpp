@@ -156,12 +156,9 @@ std::vector<Recording> recordings_in(const std::filesystem::path& folder) {
   for (const auto& entry : std::filesystem::directory_iterator(root / "tests/golden/fake_tensor" / folder)) {
     if (entry.path().extension() != ".json") continue;
     const Json json = Json::parse(std::ifstream(entry.path()));
-    found.push_back({entry.path().stem().string(),
-                     scenario_of(json),
-                     recorded_steps(json.at("steps")),
+    found.push_back({entry.path().stem().string(), scenario_of(json), recorded_steps(json.at("steps")),
                      recorded_steps(json.value("without_in_place_accumulation", Json::array())),
-                     plain_run(json.at("caching_allocator")),
-                     {}});
+                     plain_run(json.at("caching_allocator")), Rank{0}});
   }
   std::sort(found.begin(), found.end(), [](const Recording& a, const Recording& b) { return a.name < b.name; });
   return found;

@@ -42,7 +42,7 @@ struct Recording {
   std::vector<StepPeak> steps;         ///< as a run without fake tensors does it: sums in place
   std::vector<StepPeak> out_of_place;  ///< as MemTracker counted it; empty where tensors were real
   PlainRun plain;
-  Rank rank;  ///< that was recorded
+  Rank rank{0};  ///< that was recorded
 };
 
 /// Every recording under tests/golden/fake_tensor/recordings, by name.
