@@ -100,6 +100,7 @@ Runtime runtime_of(const Scenario& scenario) {
                         .bias_activation_fusion = fused_activation(scenario),
                         .capped_scores = scenario.model.attention_softcap > 0,
                         .overlap_gradients = r.overlap_gradients,
+                        .distribute_saved = r.distribute_saved,
                         .deterministic = r.deterministic,
                         .eager = r.eager,
                         .experts = r.experts},

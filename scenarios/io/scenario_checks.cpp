@@ -14,6 +14,7 @@
 #include "scenarios/io/moe_reader.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/quantity.hpp"
+#include "scenarios/io/recompute_reader.hpp"
 #include "scenarios/io/schedule_reader.hpp"
 #include "scenarios/io/suggestion.hpp"
 
@@ -62,6 +63,7 @@ class Checks {
     check_sequence();
     check_attention();
     check_latent_attention();
+    check_recomputed_modules(scenario_, tables_);
     check_weight_gradients();
     check_batch();
     check_precision();

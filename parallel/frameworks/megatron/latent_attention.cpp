@@ -172,18 +172,16 @@ Tensor LatentSelfAttention::gathered(Tensor positions) {
 
 // ---- from latents to heads -----------------------------------------------------------------------------------------
 
-LatentSelfAttention::Heads LatentSelfAttention::heads(const Tensor& hidden) {
-  if (!cosines_.defined()) make_tables();
-  const Tensor q_latent = q_down_ ? linear(w_, *q_down_, hidden) : hidden;
-  const Down of_keys = down(hidden);
+LatentSelfAttention::Heads LatentSelfAttention::up_and_turned(const Tensor& q_latent, const Tensor& kv_latent,
+                                                              const Tensor& positions) {
   Tensor query = up(q_norm_, q_up_, q_latent);
-  const Tensor joint = up(kv_norm_, kv_up_, side_by_side(of_keys.latent));
+  const Tensor joint = up(kv_norm_, kv_up_, side_by_side(kv_latent));
   w_.mark(Phase::Forward, positions_);
   if (w_.built.options.rotary == RotaryKernel::Fused) {
     query = turned_in_place(std::move(query));
-    return assembled(std::move(query), joint, of_keys.positions);
+    return assembled(std::move(query), joint, positions);
   }
-  return turned_and_joined(query, joint, of_keys.positions);
+  return turned_and_joined(query, joint, positions);
 }
 
 // A gradient as kernels of positions take it.
@@ -336,11 +334,33 @@ Tensor LatentSelfAttention::core(const Heads& of) {
   return checkpoint(w_, run, {of.query, of.key, of.value});
 }
 
-// forward() refers to queries, keys and values until it returns, its caller to what was normalized.
+// forward() refers to queries, keys and values until it returns.
+Tensor LatentSelfAttention::attended(const Tensor& normed) {
+  if (!cosines_.defined()) make_tables();
+  const Tensor q_latent = q_down_ ? linear(w_, *q_down_, normed) : normed;
+  const Down of_keys = down(normed);
+  if (!w_.train.recompute.selects(RecomputedModule::LatentUp)) {
+    const Heads of = up_and_turned(q_latent, of_keys.latent, of_keys.positions);
+    return linear(w_, proj_, core(of));
+  }
+  CheckpointWithoutOutput checkpoint(w_);
+  const auto run = [this](const Tensors& latents) {
+    Heads made = up_and_turned(latents[0], latents[1], latents[2]);
+    return Tensors{std::move(made.query), std::move(made.key), std::move(made.value)};
+  };
+  const Tensors of = checkpoint(run, {q_latent, of_keys.latent, of_keys.positions});
+  Tensor context = core({of[0], of[1], of[2]});
+  checkpoint.discard_outputs(context);
+  return linear(w_, proj_, std::move(context));
+}
+
+// The caller of forward() refers to what was normalized.
 Tensor LatentSelfAttention::operator()(Tensor hidden) {
-  const Tensor normed = norm(w_, norm_, std::move(hidden));
-  const Heads of = heads(normed);
-  return linear(w_, proj_, core(of));
+  RecomputedNorm before(w_);
+  const Tensor normed = before(norm_, std::move(hidden));
+  Tensor out = attended(normed);
+  before.discard_output(out);
+  return out;
 }
 
 }  // namespace tidemark::parallel::megatron

@@ -62,7 +62,8 @@ Tensor GPTModel::decoder(Tensor hidden) {
     };
     Tensors inputs;
     inputs.push_back(std::move(hidden));
-    hidden = checkpoint(w_, run, std::move(inputs));
+    hidden = checkpoint(w_, run, std::move(inputs),
+                        w_.runtime.shares_out_checkpoints ? SavedInputs::SharedOut : SavedInputs::Whole);
   }
   for (std::size_t layer = again; layer < layers; ++layer) hidden = (*layers_[layer])(std::move(hidden));
   return hidden;
