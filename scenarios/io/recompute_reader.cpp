@@ -104,7 +104,14 @@ bool has_module(const Scenario& scenario, RecomputedModule module) {
 // "mlp" and "layernorm" may stand in recipes of all models. Of the others transformer_config.py refuses some, and some
 // do nothing.
 void check_recomputed_modules(const Scenario& scenario, ScenarioTables& tables) {
-  if (!tables.model_sound || !tables.train.sound("recompute_modules")) return;
+  if (!tables.model_sound) return;
+  const Recomputation& asked = scenario.train.recompute;
+  if (scenario.model.next_tokens > 0 && asked.kind == Recompute::Full && asked.method == RecomputeMethod::Uniform &&
+      asked.layers > 1 && tables.train.sound("recompute_layers"))
+    tables.train.problem("recompute_layers",
+                         "modules that predict further tokens (num_nextn_predict_layers) run again one by one only",
+                         "recompute_layers = 1");
+  if (!tables.train.sound("recompute_modules")) return;
   const auto missing = [&](RecomputedModule module, std::string_view what) {
     if (scenario.train.recompute.selects(module) && !has_module(scenario, module))
       tables.train.problem("recompute_modules",

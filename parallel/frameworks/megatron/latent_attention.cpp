@@ -65,8 +65,10 @@ bool LatentSelfAttention::remembered(Asked asked, bool others) const {
   constexpr std::int64_t remembered = 32;
   std::int64_t layers = 0, before = 0;
   for (const Stage& chunk : w_.chunks) {
-    before += std::clamp(layer_ - chunk.first, std::int32_t{0}, chunk.layers());
+    const std::int32_t its = chunk.layers() + (chunk.head ? static_cast<std::int32_t>(w_.model.next_tokens) : 0);
+    before += std::clamp(layer_ - chunk.first, std::int32_t{0}, its);
     layers += chunk.layers();
+    if (chunk.head) layers += w_.model.next_tokens;
   }
   const std::int64_t entries = others ? 2 * layers : layers;
   const std::int64_t place = asked == Asked::Later && others ? layers + before : before;

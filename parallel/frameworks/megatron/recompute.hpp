@@ -16,6 +16,10 @@ enum class SavedInputs : std::uint8_t {
   Whole,
   SharedOut,  ///< distribute-saved-activations: each tensor-parallel rank keeps its part of the first
 };
+/// Of layers.
+[[nodiscard]] inline SavedInputs saved_inputs(const Worker& w) {
+  return w.runtime.shares_out_checkpoints ? SavedInputs::SharedOut : SavedInputs::Whole;
+}
 [[nodiscard]] Tensor checkpoint(Worker& w, std::function<Tensor(Tensors)> run, Tensors inputs,
                                 SavedInputs saved_inputs = SavedInputs::Whole);
 
