@@ -44,8 +44,7 @@ TEST(NextTokens, SaveWhatTheirLayerDoesAndWhatIsJoinedForIt) {
     EXPECT_EQ(saved(job, Category::SavedActivations) - saved(job_with(0, cut), Category::SavedActivations),
               layer + joined + statistics + of_loss);
     const std::int64_t vocabulary = 1024;  // padded
-    EXPECT_EQ(saved(job, Category::LogitsLoss) - saved(job_with(0, cut), Category::LogitsLoss),
-              2 * T * vocabulary / t);
+    EXPECT_EQ(saved(job, Category::LogitsLoss) - saved(job_with(0, cut), Category::LogitsLoss), 2 * T * vocabulary / t);
   }
 }
 
