@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
 
 #include "parallel/torch/session.hpp"
 #include "sim/base/ensure.hpp"
@@ -10,13 +9,6 @@
 namespace tidemark::parallel::torch {
 
 void Storage::unreferenced() { session_.give_up(*this); }
-
-void Storage::give_up() {
-  session_.process.release(buffer_);
-  given_up_ = std::exchange(buffer_, {});
-}
-
-void Storage::take_again() { buffer_ = session_.another(std::exchange(given_up_, {})); }
 
 std::int64_t Tensor::size(int dimension) const {
   const auto place = dimension < 0 ? static_cast<std::ptrdiff_t>(sizes.size()) + dimension : dimension;

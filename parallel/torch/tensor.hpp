@@ -29,18 +29,14 @@ class Storage final : public Counted {
  public:
   Storage(Session& session, BufferId buffer) : session_(session), buffer_(buffer) {}
 
-  /// Invalid while it is resized to nothing.
   [[nodiscard]] BufferId buffer() const { return buffer_; }
-  /// Untyped_storage.resize_(0): the memory goes, whoever views it.
-  void give_up();
-  /// … and back to its size, in memory of its own.
-  void take_again();
 
  private:
+  friend class Session;
   void unreferenced() override;
 
   Session& session_;
-  BufferId buffer_, given_up_;
+  BufferId buffer_;  ///< none while it is discarded
 };
 
 /// Where the gradient of a tensor goes: input `input` of a node of the autograd graph.

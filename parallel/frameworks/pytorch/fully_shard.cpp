@@ -95,13 +95,12 @@ void UnitParameters::copy_out(const Tensor& gathered) {
   for (ShardedParameter& p : parameters_) {
     Tensor& value = p.unsharded->value;
     const std::int64_t its = p.padded.elements();
-    if (value.defined()) {
-      value.storage->take_again();
-    } else {
-      const Tensor made = s_.empty({its * mesh_.ranks}, value.dtype, s_.process.label(p.name), Category::Temporaries);
-      s_.reclassify(made, Category::Parameters);
+    Tensor made = s_.empty({its * mesh_.ranks}, value.dtype, s_.process.label(p.name), Category::Temporaries);
+    s_.reclassify(made, Category::Parameters);
+    if (value.defined())
+      s_.replace(value, std::move(made));
+    else
       value.storage = made.storage;
-    }
     pieces.push_back(rows_of(gathered, begin, mesh_.ranks, its, of_rank));
     whole.push_back(rows_of(value, 0, mesh_.ranks, its, its));
     begin += its;
@@ -130,7 +129,7 @@ void UnitParameters::wait_for_unshard() {
 
 void UnitParameters::reshard() {
   if (!unsharded_) return;
-  for (ShardedParameter& p : parameters_) p.unsharded->value.storage->give_up();
+  for (const ShardedParameter& p : parameters_) s_.discard(p.unsharded->value);
   unsharded_ = false;
 }
 
@@ -167,7 +166,7 @@ Tensor UnitParameters::post_forward(const Tensor& output) {
     post_forward_indices_.push_back(comms_.post_forward_order.size());
     comms_.post_forward_order.push_back(this);
   }
-  if (output.requires_grad()) output.gradient.node->hook = [this] { pre_backward(); };
+  if (output.requires_grad()) register_hook(output, [this] { pre_backward(); });
   state_ = TrainingState::Idle;
   if (comms_.forward_root == this) {
     comms_.forward_root = nullptr;
