@@ -470,7 +470,8 @@ TEST(ScenarioReader, LatentAttentionOfPartsOfASequenceGoesRoundRings) {
   const auto with = [&](const std::string& layout, const std::string& model = "", const std::string& runtime = "") {
     return problems(
         {{"llama-3.1-70b", "deepseek-v3"},
-         {"[model_override]", "[model_override]\nnum_hidden_layers = 60\nfirst_k_dense_replace = 60" + model},
+         {"[model_override]",
+          "[model_override]\nnum_hidden_layers = 60\nfirst_k_dense_replace = 60\nnum_nextn_predict_layers = 0" + model},
          {"tensor = 8\n", "tensor = 4\n" + layout + "\n"},
          {"name = \"megatron\"", "name = \"megatron\"\n" + runtime}});
   };
@@ -478,13 +479,13 @@ TEST(ScenarioReader, LatentAttentionOfPartsOfASequenceGoesRoundRings) {
     EXPECT_EQ(with(rings), "no problem");
   for (const std::string kind : {"a2a", "all_gather"}) {
     EXPECT_EQ(with("context = 2\ncontext_kind = \"" + kind + "\""),
-              "job.toml:10:16: error: context_kind = \"" + kind +
+              "job.toml:11:16: error: context_kind = \"" + kind +
                   "\": Transformer Engine takes no latent attention that way, where values are not as wide as keys\n"
                   "  hint: \"p2p\" or \"a2a+p2p\" would do");
     EXPECT_EQ(with("context = 2\ncontext_kind = \"" + kind + "\"", "\nv_head_dim = 192"), "no problem");
   }
   EXPECT_EQ(with("context = 2", "", "versions.transformer_engine = \"2.4\""),
-            "job.toml:9:11: error: context = 2: Transformer Engine 2.4 takes no values that are not as wide as keys\n"
+            "job.toml:10:11: error: context = 2: Transformer Engine 2.4 takes no values that are not as wide as keys\n"
             "  hint: transformer_engine = \"2.5\" in [runtime.versions] would do");
 }
 
