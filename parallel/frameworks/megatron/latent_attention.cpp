@@ -336,31 +336,34 @@ Tensor LatentSelfAttention::core(const Heads& of) {
   return checkpoint(w_, run, {of.query, of.key, of.value});
 }
 
-// forward() refers to queries, keys and values until it returns.
-Tensor LatentSelfAttention::attended(const Tensor& normed) {
+// get_query_key_value_tensors.
+LatentSelfAttention::Heads LatentSelfAttention::heads(const Tensor& normed,
+                                                      std::optional<CheckpointWithoutOutput>& again) {
   if (!cosines_.defined()) make_tables();
   const Tensor q_latent = q_down_ ? linear(w_, *q_down_, normed) : normed;
   const Down of_keys = down(normed);
-  if (!w_.train.recompute.selects(RecomputedModule::LatentUp)) {
-    const Heads of = up_and_turned(q_latent, of_keys.latent, of_keys.positions);
-    return linear(w_, proj_, core(of));
-  }
-  CheckpointWithoutOutput checkpoint(w_);
+  if (!w_.train.recompute.selects(RecomputedModule::LatentUp))
+    return up_and_turned(q_latent, of_keys.latent, of_keys.positions);
   const auto run = [this](const Tensors& latents) {
     Heads made = up_and_turned(latents[0], latents[1], latents[2]);
     return Tensors{std::move(made.query), std::move(made.key), std::move(made.value)};
   };
-  const Tensors of = checkpoint(run, {q_latent, of_keys.latent, of_keys.positions});
-  Tensor context = core({of[0], of[1], of[2]});
-  checkpoint.discard_outputs(context);
-  return linear(w_, proj_, std::move(context));
+  Tensors made = again.emplace(w_)(run, {q_latent, of_keys.latent, of_keys.positions});
+  return {std::move(made[0]), std::move(made[1]), std::move(made[2])};
 }
 
-// The caller of forward() refers to what was normalized.
+// forward() refers to queries, keys and values until it returns, its caller to what was normalized.
 Tensor LatentSelfAttention::operator()(Tensor hidden) {
   RecomputedNorm before(w_);
   const Tensor normed = before(norm_, std::move(hidden));
-  Tensor out = attended(normed);
+  const auto forward = [&] {
+    std::optional<CheckpointWithoutOutput> again;
+    const Heads of = heads(normed, again);
+    const Tensor context = core(of);
+    if (again) again->discard_outputs(context);
+    return linear(w_, proj_, context);
+  };
+  Tensor out = forward();
   before.discard_output(out);
   return out;
 }

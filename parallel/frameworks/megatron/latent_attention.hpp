@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "parallel/frameworks/megatron/parameters.hpp"
+#include "parallel/frameworks/megatron/recompute.hpp"
 
 namespace tidemark::parallel::megatron {
 
@@ -44,7 +45,8 @@ class LatentSelfAttention {
   [[nodiscard]] Tensor in_halves(Tensor x);
   [[nodiscard]] Heads turned_and_joined(const Tensor& query, const Tensor& joint, const Tensor& positions);
   [[nodiscard]] Tensor core(const Heads& of);
-  [[nodiscard]] Tensor attended(const Tensor& normed);
+  /// `again`: what makes them a second time, where something does.
+  [[nodiscard]] Heads heads(const Tensor& normed, std::optional<CheckpointWithoutOutput>& again);
 
   Worker& w_;
   const LatentAttention& latent_;

@@ -157,11 +157,12 @@ std::vector<StateTensor> MegatronOptimizer::gradients() const {
   return all;
 }
 
+// core/optimizer/__init__.py _get_param_groups: all ranks have the groups that one has. A stage without experts has
+// none of their parameters, and takes part in their norm.
 std::vector<MegatronOptimizer> make_optimizers(Worker& w, const std::vector<ParamAndGradBuffer>& buffers) {
   std::vector<MegatronOptimizer> made;
-  for (const ParameterGroup group : {ParameterGroup::Dense, ParameterGroup::Experts})
-    if (std::ranges::find(buffers, group, &ParamAndGradBuffer::group) != buffers.end())
-      made.emplace_back(w, buffers, group);
+  made.emplace_back(w, buffers, ParameterGroup::Dense);
+  if (w.model.experts) made.emplace_back(w, buffers, ParameterGroup::Experts);
   return made;
 }
 

@@ -61,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     SharedOut, ArithmeticOfModulesAgain,
     testing::Values(dense("layers", 2, "tensor = 2", "recompute = \"full\"", shared_out),
-                    dense("groups", 4, "tensor = 4", "recompute = \"full\"\nrecompute_layers = 2", shared_out),
+                    dense("groups", 2, "tensor = 2", "recompute = \"full\"\nrecompute_layers = 2", shared_out),
                     dense("stages", 4, "tensor = 2\npipeline = 2",
                           "recompute = \"full\"\nrecompute_method = \"block\"\nrecompute_layers = 1", shared_out),
                     dense("chunks", 4, "tensor = 2\npipeline = 2\nchunks = 2", "recompute = \"full\"", shared_out)),
