@@ -39,6 +39,7 @@ model_override.num_hidden_layers = 4
 sharding = "zero1"
 [train]
 sequence_length = 4096
+micro_batch = 1
 global_batch = 32
 hidden_dropout = 0.0
 attention_dropout = 0.0
