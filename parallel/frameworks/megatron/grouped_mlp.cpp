@@ -4,14 +4,13 @@
 #include <fmt/format.h>
 
 #include "parallel/frameworks/megatron/moe.hpp"
-#include "sim/base/ensure.hpp"
 
 namespace tidemark::parallel::megatron {
 
 using torch::with;
 
 GroupedMlp::GroupedMlp(Worker& w, Parameters& parameters, const std::string& path)
-    : w_(w), path_(path + ".experts"), activation_(w.name(path_ + ".activation")) {
+    : w_(w), path_(path + ".experts"), activation_(w, path_ + ".activation") {
   const Experts& experts = *w.model.experts;
   const std::int64_t held = experts.count / w.layout.expert;
   const std::int64_t width = gated(w.model.activation) ? 2 * experts.ffn : experts.ffn;
@@ -79,28 +78,9 @@ Tensor GroupedMlp::linear(const Linear& linear, const Tensor& x, const std::vect
   return with(std::move(out), node);
 }
 
-// core/fusions/fused_bias_swiglu.py WeightedSwiGLUFunction.
-Tensor GroupedMlp::activation(const Tensor& x, const Tensor& probabilities) {
-  w_.mark(Phase::Forward, activation_);
-  ensure(w_.model.activation == Activation::SwiGlu, "experts have gates: readers check");
-  const auto node = w_.node(activation_(), {&x, &probabilities});
-  Saved input, weights;
-  if (node) input = w_.session.save(x), weights = w_.session.save(probabilities);
-  Tensor out = w_.temporary(activation_(), {x.size(0), x.size(1) / 2});
-  w_.launch(Operation::WeightedSwiGlu, {x, Tensor{}, probabilities}, {out});
-  if (!node) return out;
-  node->apply = [this, input = std::move(input), weights = std::move(weights)](Gradients& gradients) mutable {
-    const Tensor of = w_.take(input), by = w_.take(weights);
-    Tensor dx = w_.like(activation_("input_gradient"), of), dprobs = w_.like(activation_("probs_gradient"), by);
-    w_.launch(Operation::WeightedSwiGluBackward, {std::move(gradients.front()), of, Tensor{}, by}, {dx, dprobs});
-    return Gradients{std::move(dx), std::move(dprobs)};
-  };
-  return with(std::move(out), node);
-}
-
 Tensor GroupedMlp::operator()(const Rows& rows, const std::vector<std::int64_t>& rows_of_experts) {
   const Tensor x = linear(fc1_, rows.tokens, rows_of_experts);
-  const Tensor active = activation(x, rows.probabilities);
+  const Tensor active = activation_(x, rows.probabilities);
   return linear(fc2_, active, rows_of_experts);
 }
 

@@ -11,7 +11,13 @@ namespace tidemark::parallel::megatron {
 namespace {
 
 std::unique_ptr<TokenDispatcher> make_dispatcher(Worker& w, const std::string& path, std::int32_t layer) {
-  return all_to_all_dispatcher(w, path, layer);
+  switch (w.train.routing.dispatcher) {
+    case parallel::TokenDispatcher::AllToAll:
+      return all_to_all_dispatcher(w, path, layer);
+    case parallel::TokenDispatcher::AllGather:
+      return all_gather_dispatcher(w, path);
+  }
+  return {};
 }
 
 }  // namespace
@@ -21,8 +27,11 @@ MoELayer::MoELayer(Worker& w, Parameters& parameters, const std::string& path, s
       name_(w.name(path)),
       norm_(make_norm(w, parameters, path + ".norm")),
       router_(w, parameters, path),
-      dispatcher_(make_dispatcher(w, path, layer)),
-      experts_(w, parameters, path) {
+      dispatcher_(make_dispatcher(w, path, layer)) {
+  if (w.runtime.experts.grouped_linears)
+    grouped_.emplace(w, parameters, path);
+  else
+    sequential_.emplace(w, parameters, path);
   const Experts& experts = *w.model.experts;
   if (experts.shared_ffn == 0) return;
   // A module's own parameters come before those of modules within it.
@@ -53,13 +62,16 @@ Tensor MoELayer::operator()(Tensor hidden) {
     const Router::Choice choice = router_(residual);
     return dispatcher_->preprocess(residual, choice);
   };
+  Tensor shared_out;
+  const bool shared_first = w_.runtime.experts.shared_first;
+  if (shared_ && shared_first) shared_out = shared(residual);
   const Rows permuted = route();
   const Rows dispatched = dispatcher_->dispatch(permuted);
-  Tensor shared_out;
   const auto compute = [&] {
-    if (shared_) shared_out = shared(residual);
+    if (shared_ && !shared_first) shared_out = shared(residual);
     const Rows rows = dispatcher_->postprocess(dispatched);
-    const Tensor out = experts_(rows, dispatcher_->rows_of_experts());
+    const std::vector<std::int64_t>& counts = dispatcher_->rows_of_experts();
+    const Tensor out = grouped_ ? (*grouped_)(rows, counts) : (*sequential_)(rows, counts);
     return dispatcher_->combine_preprocess(out);
   };
   const Tensor output = compute();
