@@ -13,7 +13,7 @@ namespace {
 /// picks those of its own experts.
 class AllGatherDispatcher final : public TokenDispatcher {
  public:
-  AllGatherDispatcher(Worker& worker, const std::string& path);
+  AllGatherDispatcher(Worker& worker, const std::string& path, std::int32_t layer);
 
   [[nodiscard]] Rows preprocess(const Tensor& hidden, const Router::Choice& choice) override;
   [[nodiscard]] Rows dispatch(const Rows& own) override;
@@ -32,17 +32,13 @@ class AllGatherDispatcher final : public TokenDispatcher {
   Tensor map_, local_map_, local_probabilities_, order_;  ///< attributes
 };
 
-AllGatherDispatcher::AllGatherDispatcher(Worker& w, const std::string& path)
+AllGatherDispatcher::AllGatherDispatcher(Worker& w, const std::string& path, std::int32_t layer)
     : w_(w),
       name_(w.name(path + ".dispatcher")),
       group_{w.comms.expert_model, std::int64_t{w.layout.expert} * w.layout.experts_tensor()},
       first_(w.first_expert()) {
-  const Experts& experts = *w.model.experts;
-  const std::vector<std::int64_t> all =
-      parallel::rows_of_experts(experts, w.train.routing, w.residual(1)[0], w.layout.expert);
-  const std::int64_t held = experts.count / w.layout.expert;
-  for (std::int64_t e = first_; e < first_ + held; ++e)
-    rows_.push_back(group_.size * all[static_cast<std::size_t>(e)]);  // all ranks spread their tokens alike
+  const LayerRouting routing(*w.model.experts, w.train.routing, layer, w.residual(1)[0], w.layout.expert);
+  rows_ = routing.received(expert_mesh(w.layout).coordinate(rank_at(w.layout, w.place), axis::ep), group_.size);
 }
 
 Rows AllGatherDispatcher::preprocess(const Tensor& hidden, const Router::Choice& choice) {
@@ -94,8 +90,8 @@ Tensor AllGatherDispatcher::combine(const Tensor& rows) {
 
 }  // namespace
 
-std::unique_ptr<TokenDispatcher> all_gather_dispatcher(Worker& w, const std::string& path) {
-  return std::make_unique<AllGatherDispatcher>(w, path);
+std::unique_ptr<TokenDispatcher> all_gather_dispatcher(Worker& w, const std::string& path, std::int32_t layer) {
+  return std::make_unique<AllGatherDispatcher>(w, path, layer);
 }
 
 }  // namespace tidemark::parallel::megatron

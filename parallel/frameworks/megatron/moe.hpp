@@ -77,7 +77,8 @@ class TokenDispatcher {
 /// Of a layer's `path`: "layers.3.mlp".
 [[nodiscard]] std::unique_ptr<TokenDispatcher> all_to_all_dispatcher(Worker& w, const std::string& path,
                                                                      std::int32_t layer);
-[[nodiscard]] std::unique_ptr<TokenDispatcher> all_gather_dispatcher(Worker& w, const std::string& path);
+[[nodiscard]] std::unique_ptr<TokenDispatcher> all_gather_dispatcher(Worker& w, const std::string& path,
+                                                                     std::int32_t layer);
 
 /// What an expert does between its linears, and how much its row counts: in one kernel, or PyTorch's operation by
 /// operation.

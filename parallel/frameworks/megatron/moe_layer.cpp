@@ -15,7 +15,7 @@ std::unique_ptr<TokenDispatcher> make_dispatcher(Worker& w, const std::string& p
     case parallel::TokenDispatcher::AllToAll:
       return all_to_all_dispatcher(w, path, layer);
     case parallel::TokenDispatcher::AllGather:
-      return all_gather_dispatcher(w, path);
+      return all_gather_dispatcher(w, path, layer);
   }
   return {};
 }
