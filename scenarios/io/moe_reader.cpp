@@ -132,6 +132,9 @@ void check_kernels(const Scenario& scenario, ScenarioTables& tables) {
   if (scenario.train.attention == AttentionKernel::Local && habits.grouped_linears)
     tables.train.problem("attention", "attention = \"local\": grouped linears of Megatron's own are not modelled",
                          "moe-grouped-gemm = false in [runtime.switches]");
+  if (scenario.train.recompute.selects(RecomputedModule::ExpertActivation) && !habits.grouped_linears)
+    tables.train.problem("recompute_modules", "moe_act: experts' activations run again with grouped linears only",
+                         "leave moe-grouped-gemm out");
   if (model.experts->chosen == 1 && model.experts->score == RouterScore::Softmax &&
       habits.balancing != LoadBalancing::Sinkhorn)
     tables.top.problem("model", "softmax over the one expert that is chosen is 1 whatever the router says",
