@@ -238,9 +238,12 @@ Tensor Router::balanced(Tensor probabilities, const Tensor& logits) {
   const double factor = static_cast<double>(experts_.count) * usual_balance /
                         (static_cast<double>(experts_.chosen) * total * total * static_cast<double>(sequences));
   const Tensor loss = torch::mul_number(s, torch::sum(s, products, 0), factor);
+  // Gradients are averaged over context-parallel ranks, whose losses are parts of one:
+  // core/pipeline_parallel/schedules.py forward_step_calc_loss multiplies by their number (set_loss_scale), which core
+  // 0.14 still forgets.
   auto node = s.node({&probabilities, &loss});
   if (node)
-    node->apply = [&s, saved = s.save(loss), scale = w_.micro_batch_share()](const Gradients& g) {
+    node->apply = [&s, saved = s.save(loss), scale = w_.micro_batch_share() * w_.layout.context](const Gradients& g) {
       const Tensor its = s.unpack(saved);
       const Tensor made = s.empty(its.sizes, its.dtype, "loss_gradient");
       s.launch({Operation::Fill, {scale}}, {}, {made});

@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(
         of_mixtral("all_to_all_uneven", 8, {within + "expert = 4" + zero1, "imbalance = 1.5", "", balanced}),
         of_mixtral("of_replicas", 4, {"expert = 2\nexpert_tensor = 2"}),
         of_mixtral("of_wide_tensors", 4,
-                   {"tensor = 4\nsequence_parallel = true\nexpert_tensor = 2\nexpert = 2", "", "", wide_router}),
+                   {"tensor = 2\nsequence_parallel = true\nexpert_tensor = 4\nexpert = 1", "", "", wide_router}),
         of_mixtral("gathered", 4, {within + "expert = 2", gathers, "", both}),
         of_mixtral("padded", 4, {within + "expert = 2", "capacity_factor = 1.0\npad_to_capacity = true", "", fused})),
     [](const auto& test) { return test.param.name; });
