@@ -50,7 +50,8 @@ enum class SoftmaxPrecision : std::uint8_t { Compute, Fp32 };
 struct ModelOptions {
   AttentionKernel attention = AttentionKernel::Fused;
   RotaryKernel rotary = RotaryKernel::Fused;
-  bool fused_gate = true;  ///< a gated activation is one kernel, which saves its input only
+  bool fused_gate = true;       ///< a gated activation is one kernel, which saves its input only
+  bool grouped_experts = true;  ///< experts' linears of one kind are registered together, not one expert after another
   SoftmaxPrecision softmax_precision = SoftmaxPrecision::Compute;  ///< where scores are stored
   bool operator==(const ModelOptions&) const = default;
 };

@@ -27,7 +27,9 @@ double forward_operations(const Model& model, std::int64_t sequence) {
   unpadded.vocabulary_extra = 0;
   unpadded.vocabulary_multiple = 1;
   const BuiltModel built = build_model(unpadded, {.attention = train.attention});
-  const Runtime runtime = megatron_runtime({}, {}, {});
+  RuntimeSettings settings;
+  settings.bias_activation_fusion = false;  // which not all activations have
+  const Runtime runtime = megatron_runtime({}, settings, {});
   const Program program = megatron::lower_forward({built, {}, train, runtime});
   double operations = 0;
   for (const Op& op : program.ops)

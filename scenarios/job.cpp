@@ -111,6 +111,7 @@ ModelOptions model_options_of(const Scenario& scenario) {
   ModelOptions options{.attention = scenario.train.attention};
   if (!scenario.runtime.rope_fusion) options.rotary = RotaryKernel::Unfused;
   options.fused_gate = fused_activation(scenario);
+  options.grouped_experts = scenario.runtime.experts.grouped_linears;
   const bool in_fp32 = scenario.runtime.softmax_in_fp32 || scenario.runtime.query_key_scaling;
   if (!scenario.runtime.masked_softmax_fusion && in_fp32) options.softmax_precision = SoftmaxPrecision::Fp32;
   return options;

@@ -37,6 +37,8 @@ void run(Operation operation, const Call& c) {
       return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return number * x; });
     case Operation::AddNumber:
       return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return x + number; });
+    case Operation::Remainder:
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return x - number * std::floor(x / number); });
     case Operation::Power:
       return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return power(x, number); });
     case Operation::Cosine:

@@ -77,6 +77,7 @@ Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settin
   runtime.fused_norm_linear = true;                                 // TransformerEngine module/layernorm_linear.py
   runtime.fused_bias_dropout = settings.bias_dropout_fusion;        // core/fusions/fused_bias_dropout.py
   runtime.fused_bias_activation = settings.bias_activation_fusion;  // core/fusions/fused_bias_gelu.py, _swiglu.py
+  runtime.deterministic = settings.deterministic;
   runtime.indexes_embedding = settings.deterministic;  // core/tensor_parallel/layers.py VocabParallelEmbedding
   runtime.collectives_alone = true;  // training/utils.py get_batch_on_this_tp_rank, training.py: no look at sizes
   runtime.agrees_after_steps = versions.megatron >= Version{0, 11};  // training.py train_step
@@ -95,6 +96,13 @@ Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settin
   // Megatron-Bridge models/gemma/gemma2_provider.py Gemma2DotProductAttention: scores in the GlobalMemoryBuffer "mpu".
   runtime.persistent_scores = settings.capped_scores;
   runtime.experts = settings.experts;
+  // core/transformer/moe/moe_utils.py permute, unpermute; moe_layer.py MoELayer.forward.
+  runtime.experts.sorts_rows = versions.megatron >= Version{0, 17};
+  runtime.experts.adds_rows_by_index = settings.deterministic && versions.megatron >= Version{0, 15};
+  // RouterGatingLinearFunction: core/extensions/transformer_engine.py te_general_gemm asks for a name that
+  // TransformerEngine lost with 2.10, and does without it from 0.17 on.
+  runtime.experts.library_router = versions.megatron >= Version{0, 17} || versions.transformer_engine < Version{2, 10};
+  runtime.experts.shared_first = versions.megatron >= Version{0, 15};
   if (settings.local_layers) {
     // core/models/gpt/gpt_layer_specs.py get_gpt_layer_local_spec: norms of their own, linears of
     // core/tensor_parallel/layers.py, attention of core/transformer/dot_product_attention.py.

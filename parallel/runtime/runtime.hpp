@@ -25,13 +25,21 @@ enum class DummyGradient : std::uint8_t {
 /// How torch.optim calls its kernels: for all parameters at once, one after the other, or in one kernel.
 enum class OptimizerKernels : std::uint8_t { Foreach, ForLoop, Fused };
 
+/// What keeps experts equally busy: an auxiliary loss of the router's scores, of all tokens or of each sequence by
+/// itself; or a choice by scores whose rows and columns were scaled until they sum alike (Sinkhorn).
+enum class LoadBalancing : std::uint8_t { None, Loss, SequenceLoss, Sinkhorn };
+
 /// How a framework's mixture of experts goes about it.
 struct ExpertHabits {
-  bool grouped_linears = true;      ///< all of a rank's experts in one autograd function, not one MLP after another
-  bool fused_permutation = false;   ///< rows are moved by kernels of their own, not by PyTorch's
-  bool fp32_router = false;         ///< logits and probabilities are fp32
-  bool balances_loads = false;      ///< an auxiliary loss of the router's scores
-  bool balances_sequences = false;  ///< … of each sequence by itself
+  bool grouped_linears = true;     ///< all of a rank's experts in one autograd function, not one MLP after another
+  bool fused_permutation = false;  ///< rows are moved by kernels of their own, not by PyTorch's
+  bool fp32_router = false;        ///< logits and probabilities are fp32
+  LoadBalancing balancing = LoadBalancing::None;
+  // By version.
+  bool sorts_rows = false;          ///< PyTorch's rows come in the order of a sorted map, not of what it selects
+  bool adds_rows_by_index = false;  ///< … and are summed by index_add_, not scatter_add_
+  bool shared_first = false;        ///< shared experts run before the router
+  bool library_router = false;      ///< its products are the library's GEMMs, which take and give types that differ
   bool operator==(const ExpertHabits&) const = default;
 };
 
@@ -66,6 +74,7 @@ struct TorchHabits {
   bool sums_in_place = true;         ///< autograd adds to a gradient that nobody else holds
   bool kernel_workspaces = true;     ///< kernels take memory of their own while they run
   bool keeps_blas_workspace = true;  ///< … but for cuBLAS's, which stays for the next product
+  bool deterministic = false;        ///< torch.use_deterministic_algorithms
   std::int64_t multiprocessors = 0;  ///< of the device
   std::int64_t device_threads = 0;   ///< that it runs at once
   bool large_blocks = true;          ///< a multiprocessor's shared memory holds attention's largest blocks
@@ -120,6 +129,7 @@ struct Runtime {
   bool batch_attention_mask = false;    ///< the data loader hands out a mask of sequence x sequence per sequence
   bool saves_batches = false;           ///< … and what it handed out stays on the device until the next step begins
   bool indexes_embedding = false;       ///< tokens' rows are indexed, not looked up by the embedding's own kernels
+  bool deterministic = false;           ///< torch.use_deterministic_algorithms
   bool collectives_alone = false;       ///< collectives are called in groups of one rank too, which NCCL sets up
   bool agrees_after_steps = false;      ///< parts of one model reduce what a step came to: success, norm
   bool deallocates_outputs = false;     ///< a stage's output shrinks to one element once it is sent

@@ -104,6 +104,20 @@ Tensor masked_select(Session& s, const Tensor& x, const Tensor& mask, std::int64
   return with(std::move(out), std::move(node));
 }
 
+namespace {
+
+// Adds rows of x to those of zeros that they are told. Indexing.cu index_add_cuda_impl where only deterministic
+// algorithms will do: index_put_ of x times alpha, a copy, in the order of sorted numbers (index_put_with_sort_kernel).
+void add_rows(Session& s, const Tensor& x, const Tensor& ids, const Tensor& out) {
+  if (!s.habits().deterministic) return s.launch(Operation::EmbeddingBackward, {x, ids}, {out});
+  const Tensor scaled = elementwise(s, "scaled_rows", {Operation::Scale, {1}}, {&x}, x.dtype);
+  const auto numbers = [&] { return s.empty(ids.sizes, DType::INT64, "row_numbers", Category::Temporaries); };
+  const Tensor linear = numbers(), sorted = numbers(), original = numbers();
+  s.launch(Operation::EmbeddingBackward, {scaled, ids}, {out}, std::vector{linear, sorted, original});
+}
+
+}  // namespace
+
 Tensor index_select(Session& s, const Tensor& x, const Tensor& ids) {
   auto node = s.node({&x});
   Tensor out = s.empty({ids.elements(), x.size(-1)}, x.dtype, "index_select");
@@ -112,7 +126,7 @@ Tensor index_select(Session& s, const Tensor& x, const Tensor& ids) {
     node->apply = [&s, saved = s.save(ids), sizes = x.sizes](const Gradients& g) {
       const Tensor rows = s.unpack(saved);
       const Tensor made = s.empty(sizes, g.front().dtype, "index_select_gradient");
-      s.launch(Operation::EmbeddingBackward, {g.front(), rows}, {made});
+      add_rows(s, g.front(), rows, made);
       return Gradients{made};
     };
   return with(std::move(out), std::move(node));
@@ -128,6 +142,95 @@ Tensor scatter_add_rows(Session& s, const Tensor& x, const Tensor& ids, std::int
       const Tensor made = s.empty(sizes, g.front().dtype, "scatter_add_gradient");
       s.launch(Operation::Embedding, {from, g.front()}, {made});
       return Gradients{made};
+    };
+  return with(std::move(out), std::move(node));
+}
+
+// derivatives.yaml index_add: the source is saved for its sizes.
+Tensor index_add_rows(Session& s, Tensor zeros, const Tensor& ids, const Tensor& x) {
+  auto node = s.node({&x});
+  add_rows(s, x, ids, zeros);
+  if (node)
+    node->apply = [&s, saved = s.save(ids), source = s.save(x)](const Gradients& g) {
+      const Tensor from = s.unpack(saved), like = s.unpack(source);
+      const Tensor made = s.empty(like.sizes, g.front().dtype, "index_add_gradient");
+      s.launch(Operation::Embedding, {from, g.front()}, {made});
+      return Gradients{made};
+    };
+  return with(std::move(zeros), std::move(node));
+}
+
+Tensor argsort(Session& s, const Tensor& mask) {
+  const Tensor sorted = s.empty(mask.sizes, mask.dtype, "sorted");
+  Tensor places = s.empty(mask.sizes, DType::INT64, "argsort");
+  s.launch({Operation::TopK, {static_cast<double>(mask.elements()), 0}}, {mask}, {sorted, places});
+  return places;
+}
+
+Tensor remainder(Session& s, const Tensor& x, std::int64_t divisor) {
+  return elementwise(s, "remainder", {Operation::Remainder, {static_cast<double>(divisor)}}, {&x}, x.dtype);
+}
+
+std::vector<Tensor> split_rows(Session& s, const Tensor& x, const std::vector<std::int64_t>& rows) {
+  auto node = s.node({&x});
+  if (node) {
+    node->outputs = rows.size();
+    node->apply = [&s, sizes = x.sizes, rows](const Gradients& g) {
+      const auto dtype = [&] {
+        for (const Tensor& part : g)
+          if (part.defined()) return part.dtype;
+        return DType::FP32;
+      }();
+      const Tensor whole = s.empty(sizes, dtype, "split_gradient");
+      std::int64_t begin = 0;
+      for (std::size_t i = 0; i < rows.size(); ++i) {
+        const Tensor part = narrowed(whole, 0, begin, rows[i]);
+        begin += rows[i];
+        if (rows[i] == 0) continue;
+        if (g[i].defined())
+          s.launch(Operation::Copy, {g[i]}, {part});
+        else
+          s.launch({Operation::Fill, {0}}, {}, {part});
+      }
+      return Gradients{whole};
+    };
+  }
+  std::vector<Tensor> parts;
+  std::int64_t begin = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    parts.push_back(with(narrowed(x, 0, begin, rows[i]).detached(), node, i));
+    begin += rows[i];
+  }
+  return parts;
+}
+
+Tensor cat_rows(Session& s, const std::vector<Tensor>& parts) {
+  auto node = s.node(parts);
+  Shape sizes = parts.front().sizes;
+  sizes[0] = 0;
+  for (const Tensor& part : parts) sizes[0] += part.size(0);
+  Tensor out = s.empty(sizes, parts.front().dtype, "cat");
+  std::vector<std::int64_t> rows;
+  std::vector<Tensor> from, to;
+  std::int64_t begin = 0;
+  for (const Tensor& part : parts) {
+    rows.push_back(part.size(0));
+    if (rows.back() > 0) {
+      from.push_back(part.detached());
+      to.push_back(narrowed(out, 0, begin, rows.back()));
+    }
+    begin += rows.back();
+  }
+  s.launch(Operation::Copy, from, to);
+  if (node)
+    node->apply = [rows](const Gradients& g) {
+      Gradients made(rows.size());
+      std::int64_t first = 0;
+      for (std::size_t i = 0; i < rows.size(); ++i) {
+        made[i] = narrowed(g.front(), 0, first, rows[i]);
+        first += rows[i];
+      }
+      return made;
     };
   return with(std::move(out), std::move(node));
 }

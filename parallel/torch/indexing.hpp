@@ -30,6 +30,16 @@ enum class Picks : std::uint8_t { Elements, Experts };
 /// zeros(rows, ...).scatter_add_(0, ids, x), whole rows.
 [[nodiscard]] Tensor scatter_add_rows(Session& s, const Tensor& x, const Tensor& ids, std::int64_t rows);
 
+/// zeros.index_add_(0, ids, x), in place.
+[[nodiscard]] Tensor index_add_rows(Session& s, Tensor zeros, const Tensor& ids, const Tensor& x);
+/// mask.argsort(descending=True, stable=True), of a flat mask: places where it is true come first.
+[[nodiscard]] Tensor argsort(Session& s, const Tensor& mask);
+/// Of whole numbers.
+[[nodiscard]] Tensor remainder(Session& s, const Tensor& x, std::int64_t divisor);
+/// torch.split and torch.cat along the first dimension.
+[[nodiscard]] std::vector<Tensor> split_rows(Session& s, const Tensor& x, const std::vector<std::int64_t>& rows);
+[[nodiscard]] Tensor cat_rows(Session& s, const std::vector<Tensor>& parts);
+
 [[nodiscard]] Tensor sigmoid(Session& s, const Tensor& x);
 /// The divisor may be broadcast.
 [[nodiscard]] Tensor div(Session& s, const Tensor& x, const Tensor& divisor);

@@ -12,10 +12,10 @@
 namespace tidemark::scenarios {
 
 ParameterPart::ParameterPart(const Parameter& parameter, const Model& model, const Sizes& sizes,
-                             std::int32_t tensor_rank, std::int64_t first_expert)
-    : name_(name_in_model(parameter, first_expert)),
+                             std::int32_t tensor_rank, PlaceOfExperts experts)
+    : name_(name_in_model(parameter, experts.first)),
       cut_(parameter.cut),
-      rank_(parameter.of_expert() ? 0 : tensor_rank),
+      rank_(parameter.of_expert() ? experts.tensor_rank : tensor_rank),
       ranks_(sizes.parts_of(parameter)),
       rows_(sizes.rows(parameter)),
       columns_(sizes.columns(parameter)) {
@@ -54,9 +54,10 @@ RankParameters::RankParameters(const JobOutline& job, const Coordinates& place) 
   const Model& model = job.scenario.model;
   const Layout& layout = job.scenario.layout;
   const std::int64_t experts = model.experts ? model.experts->count / layout.expert : 0;
+  const PlaceOfExperts of_experts{first_expert(model, layout, place),
+                                  expert_mesh(layout).coordinate(rank_at(layout, place), axis::etp)};
   for (const Parameter& parameter : job.built.parameters)
-    if (parameter.expert < experts)
-      add(parameter.name, {parameter, model, sizes, place.tensor, first_expert(model, layout, place)});
+    if (parameter.expert < experts) add(parameter.name, {parameter, model, sizes, place.tensor, of_experts});
 }
 
 void RankParameters::add(std::string label, ParameterPart part) {
@@ -74,7 +75,7 @@ const ParameterPart& RankParameters::named(const std::string& name) const { retu
 
 std::int64_t routed_tokens(const Scenario& scenario) {
   const Layout& layout = scenario.layout;
-  return scenario.train.tokens() / (layout.sequence_parallel ? layout.tensor : 1);
+  return scenario.train.tokens() / layout.context / (layout.sequence_parallel ? layout.tensor : 1);
 }
 
 std::vector<std::vector<std::int64_t>> choices_of(const Scenario& scenario) {

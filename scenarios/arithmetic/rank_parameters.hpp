@@ -15,15 +15,21 @@
 
 namespace tidemark::scenarios {
 
+/// The first expert that a rank holds, and which part of each.
+struct PlaceOfExperts {
+  std::int64_t first = 0;
+  std::int32_t tensor_rank = 0;
+};
+
 /// A rank's part of a parameter.
 class ParameterPart {
  public:
   /// Of one that is cut row by row at most: the rank draws its elements from `drawn_from` on.
   ParameterPart(std::string name, std::int64_t rows, std::int64_t columns, std::int64_t drawn_from)
       : name_(std::move(name)), rows_(rows), columns_(columns), drawn_from_(drawn_from) {}
-  /// What tensor and expert parallelism leave to a rank, whose experts begin with that one.
+  /// What tensor and expert parallelism leave to a rank.
   ParameterPart(const Parameter& parameter, const Model& model, const Sizes& sizes, std::int32_t tensor_rank,
-                std::int64_t first_expert);
+                PlaceOfExperts experts);
 
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] bool matrix() const { return columns_ > 1; }

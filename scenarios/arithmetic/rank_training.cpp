@@ -62,12 +62,20 @@ RankTraining::RankTraining(const JobOutline& job, Rank rank, const JobOutline& a
       program_(lower_role(job.lowering(), {place_, {rank}})),
       groups_(groups_of(Workload{{}, {}, communicators_of(job.lowering()).table}, rank)),
       state_(training_state(job.lowering(), {place_, {rank}})),
+      context_(asked.scenario.layout.context),
       tokens_(routed_tokens(asked.scenario)),
       choices_(choices_of(asked.scenario)) {}
 
-// Tokens of a rank, and of a rank alone those of as many: rows of the sequence are cut into parts that follow each
-// other.
+// Tokens of a rank, and of a rank alone those of as many. Rows of the sequence are cut into parts that follow each
+// other; for context-parallel ranks into chunks first, of which each has one from the beginning and the one that is as
+// far from the end.
 std::int64_t RankTraining::expert_of(const Mark& at, std::int64_t token, std::int64_t choice) const {
+  if (const std::int64_t ranks = context_ / job_.scenario.layout.context; ranks > 1) {
+    const std::int64_t sequences = job_.scenario.train.micro_batch;
+    const std::int64_t chunk = job_.scenario.train.sequence_length / (2 * ranks);
+    const std::int64_t row = token / sequences, second = row / chunk < ranks ? 0 : chunk;
+    token = (second + row % chunk) * sequences + token % sequences;
+  }
   const auto layer = static_cast<std::size_t>(program_.layer_of(at.label));
   return chosen_expert(choices_[layer], tokens_, token % tokens_, choice);
 }

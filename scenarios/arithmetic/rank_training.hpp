@@ -47,6 +47,7 @@ class RankTraining {
   Program program_;
   std::vector<Group> groups_;
   TrainingState state_;
+  std::int64_t context_;                            // context-parallel ranks of the asked job
   std::int64_t tokens_;                             // that one rank of the asked job routes
   std::vector<std::vector<std::int64_t>> choices_;  // of these, for each expert of a layer
   std::size_t marks_ = 0;                           // met so far

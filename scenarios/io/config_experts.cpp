@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/io/detail/config_format.hpp"
 #include "scenarios/io/suggestion.hpp"
 
 namespace tidemark::scenarios {
@@ -22,7 +23,12 @@ class ExpertsReader {
     Experts experts;
     experts.count = config_.count({format_.count_key, most_experts}, format_.count);
     experts.chosen = config_.count(chosen_experts_rule, some(format_.chosen));
-    experts.ffn = format_.ffn > 0 ? config_.count(expert_ffn_rule, format_.ffn) : model_.ffn;
+    const std::int64_t usual_ffn = format_.asked_for ? model_.ffn : format_.ffn;
+    experts.ffn = usual_ffn > 0 ? config_.count(expert_ffn_rule, usual_ffn) : model_.ffn;
+    if (format_.asked_for) experts.shared_ffn = config_.count(shared_ffn_rule, 0);
+    if (format_.asked_for && model_.mlp_bias)
+      config_.problem(format_.count_key, "experts with biases are not modelled in this family",
+                      fmt::format("{} = false would do", config_format::linear_bias));
     experts.biases = experts.clamped_gate = format_.as_gpt_oss;
     read_shared(experts);
     read_router(experts);

@@ -57,7 +57,8 @@ class ConfigReader {
     read_biases(*family, model);
     check_heads(model);
     read_activation(*family, model);
-    if (family->experts != nullptr) model.experts = read_experts(config_, *family->experts, model);
+    if (family->experts != nullptr && (!family->experts->asked_for || config_.given(family->experts->count_key)))
+      model.experts = read_experts(config_, *family->experts, model);
     if (family->next_tokens) model.next_tokens = config_.count(next_tokens_rule, 0);
     refuse_unmodelled();
     return model;

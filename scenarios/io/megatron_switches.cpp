@@ -134,7 +134,6 @@ const std::array repeats{
            [](const Scenario& s) { return Texts{fmt::format("{}", s.train.routing.capacity_factor)}; }},
     Repeat{"moe-pad-expert-input-to-capacity", Source::Moe, "pad_to_capacity",
            [](const Scenario& s) { return boolean(s.train.routing.pads_to_capacity); }},
-    Repeat{"moe-grouped-gemm", Source::Moe, "experts' linears", [](const Scenario&) { return boolean(true); }},
     Repeat{"qk-layernorm", Source::Model, "norms of queries and keys",
            [](const Scenario& s) { return boolean(s.model.qk_norm != QkNorm::None || latent_of(s).normalized); }},
     Repeat{"multi-latent-attention", Source::Model, "kv_lora_rank",

@@ -99,8 +99,7 @@ void check_rows(const Scenario& scenario, std::int64_t tokens, ScenarioTables& t
 
 ExpertRouting read_routing(TomlReader& table, const Model* model, const LoadsFiles& files) {
   ExpertRouting routing;
-  routing.dispatcher =
-      read_name(table, "dispatcher", dispatcher_names, {"allgather", "flex"}).value_or(TokenDispatcher::AllToAll);
+  routing.dispatcher = read_name(table, "dispatcher", dispatcher_names, {"flex"}).value_or(TokenDispatcher::AllToAll);
   if (const std::optional<Ratio> given = table.ratio("capacity_factor", Ratio{}, most_times)) {
     routing.capacity_factor = as_double(*given);
     if (*given == Ratio{})
@@ -123,21 +122,47 @@ ExpertRouting read_routing(TomlReader& table, const Model* model, const LoadsFil
 
 ExpertHabits read_expert_habits(TomlReader& switches) {
   static constexpr auto router_types = std::to_array<Option>({{"fp32"}, {"fp64", Modelled::NotYet}});
-  static constexpr auto balancing = std::to_array<Option>({{"aux_loss"},
-                                                           {"seq_aux_loss"},
-                                                           {"none"},
-                                                           {"sinkhorn", Modelled::NotYet},
-                                                           {"global_aux_loss", Modelled::NotYet}});
+  static constexpr auto balancing = std::to_array<Option>(
+      {{"aux_loss"}, {"seq_aux_loss"}, {"none"}, {"sinkhorn"}, {"global_aux_loss", Modelled::NotYet}});
   ExpertHabits habits;
+  habits.grouped_linears = switches.boolean("moe-grouped-gemm").value_or(true);
   habits.fused_permutation = switches.boolean("moe-permute-fusion").value_or(false);
   habits.fp32_router = switches.option("moe-router-dtype", router_types).has_value();
   const std::size_t kind = switches.option("moe-router-load-balancing-type", balancing).value_or(0);
-  habits.balances_sequences = kind == 1;
   // arguments.py: the loss counts nothing unless told otherwise.
-  const std::optional<Ratio> coefficient = switches.ratio("moe-aux-loss-coeff", Ratio{}, most_times);
-  habits.balances_loads = kind != 2 && coefficient.value_or(Ratio{}) > Ratio{};
+  const bool counts = switches.ratio("moe-aux-loss-coeff", Ratio{}, most_times).value_or(Ratio{}) > Ratio{};
+  static constexpr std::array kinds{LoadBalancing::Loss, LoadBalancing::SequenceLoss, LoadBalancing::None,
+                                    LoadBalancing::Sinkhorn};
+  habits.balancing = kinds.at(kind);
+  if (habits.balancing == LoadBalancing::Sinkhorn && counts)
+    switches.problem("moe-aux-loss-coeff", "Sinkhorn routing has no auxiliary loss", "leave it out");
+  if (habits.balancing != LoadBalancing::Sinkhorn && !counts) habits.balancing = LoadBalancing::None;
   return habits;
 }
+
+namespace {
+
+// What Megatron-LM has kernels for: core/transformer/mlp.py, moe/experts.py, moe/router.py,
+// models/gpt/moe_module_specs.py.
+void check_kernels(const Scenario& scenario, ScenarioTables& tables) {
+  const Model& model = scenario.model;
+  const ExpertHabits& habits = scenario.runtime.experts;
+  if (model.activation != Activation::SwiGlu && scenario.runtime.bias_gelu_fusion)
+    tables.top.problem("model", "experts' fused activation is SwiGLU, and this model has another one",
+                       "no-bias-gelu-fusion = true in [runtime.switches]");
+  if (scenario.train.attention == AttentionKernel::Local && habits.grouped_linears)
+    tables.train.problem("attention", "attention = \"local\": grouped linears of Megatron's own are not modelled",
+                         "moe-grouped-gemm = false in [runtime.switches]");
+  if (scenario.train.recompute.selects(RecomputedModule::ExpertActivation) && !habits.grouped_linears)
+    tables.train.problem("recompute_modules", "moe_act: experts' activations run again with grouped linears only",
+                         "leave moe-grouped-gemm out");
+  if (model.experts->chosen == 1 && model.experts->score == RouterScore::Softmax &&
+      habits.balancing != LoadBalancing::Sinkhorn)
+    tables.top.problem("model", "softmax over the one expert that is chosen is 1 whatever the router says",
+                       "moe-router-load-balancing-type = \"sinkhorn\" in [runtime.switches]");
+}
+
+}  // namespace
 
 void check_experts(const Scenario& scenario, ScenarioTables& tables) {
   if (!tables.model_sound) return;
@@ -152,23 +177,33 @@ void check_experts(const Scenario& scenario, ScenarioTables& tables) {
     tables.top.problem("model",
                        fmt::format("{} has experts, which are modelled under Megatron only", scenario.model.name),
                        "name = \"megatron\" in [runtime]");
-  if (layout.context > 1)
-    tables.layout.problem("context", "context parallelism of a model with experts is not modelled yet", "leave it out");
   if (layout.schedule == ScheduleKind::ZeroBubbleH1)
     tables.layout.problem("schedule", "weight gradients of experts that come later are not modelled yet",
                           "\"1f1b\" would do");
   if (experts->count % layout.expert != 0)
     tables.layout.problem("expert",
                           fmt::format("expert = {} does not divide {} experts", layout.expert, experts->count));
-  if (layout.experts_tensor() > 1)
-    tables.layout.problem(layout.expert_tensor > 0 ? "expert_tensor" : "tensor",
-                          "tensor parallelism within an expert is not modelled yet", "expert_tensor = 1 would do");
-  else if (const std::int32_t ranks = layout.tensor * layout.context * layout.data; ranks % layout.expert != 0)
+  const std::int32_t ranks = layout.tensor * layout.context * layout.data, within = layout.experts_tensor();
+  const char* const degree = layout.expert_tensor > 0 ? "expert_tensor" : "tensor";
+  if (experts->ffn % within != 0)
+    tables.layout.problem(degree,
+                          fmt::format("{} = {} does not divide experts' width of {}", degree, within, experts->ffn),
+                          "expert_tensor = 1 would do");
+  else if (ranks % (layout.expert * within) != 0)
     tables.layout.problem(
-        "expert", fmt::format("expert = {} does not divide tensor x context x data = {}", layout.expert, ranks));
+        "expert",
+        within == 1 ? fmt::format("expert = {} does not divide tensor x context x data = {}", layout.expert, ranks)
+                    : fmt::format("expert = {} x expert_tensor = {} does not divide tensor x context "
+                                  "x data = {}",
+                                  layout.expert, within, ranks),
+        within == 1 ? "" : "expert_tensor = 1 would leave more ranks");
+  check_kernels(scenario, tables);
   if (layout.tensor > 1 && !layout.sequence_parallel)
     tables.layout.problem("sequence_parallel", "Megatron trains experts under tensor parallelism with it only",
                           "sequence_parallel = true");
+  if (scenario.train.routing.dispatcher == TokenDispatcher::AllGather && scenario.train.routing.capacity_factor > 0)
+    tables.moe.problem("capacity_factor", "Megatron drops tokens where all-to-alls dispatch them only",
+                       "leave it out, or dispatcher = \"alltoall\"");
   const std::int64_t tokens = scenario.train.tokens() / layout.context / (layout.sequence_parallel ? layout.tensor : 1);
   if (capacity_of(*experts, scenario.train.routing, tokens) > tokens)
     tables.moe.problem("capacity_factor", "an expert would take more tokens than there are",

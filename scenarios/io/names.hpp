@@ -11,6 +11,7 @@
 
 #include "parallel/layout.hpp"
 #include "parallel/model.hpp"
+#include "parallel/runtime/runtime.hpp"
 #include "parallel/train.hpp"
 #include "scenarios/io/toml_reader.hpp"
 #include "topology/cluster.hpp"
@@ -37,8 +38,13 @@ inline constexpr auto context_kind_names =
                                        {"all_gather", ContextKind::AllGather},
                                        {"a2a", ContextKind::AllToAll},
                                        {"a2a+p2p", ContextKind::AllToAllAndRing}});
-inline constexpr auto dispatcher_names =
-    std::to_array<Named<TokenDispatcher>>({{"alltoall", TokenDispatcher::AllToAll}});
+inline constexpr auto dispatcher_names = std::to_array<Named<TokenDispatcher>>(
+    {{"alltoall", TokenDispatcher::AllToAll}, {"allgather", TokenDispatcher::AllGather}});
+inline constexpr auto load_balancing_names =
+    std::to_array<Named<LoadBalancing>>({{"none", LoadBalancing::None},
+                                         {"aux_loss", LoadBalancing::Loss},
+                                         {"seq_aux_loss", LoadBalancing::SequenceLoss},
+                                         {"sinkhorn", LoadBalancing::Sinkhorn}});
 inline constexpr auto precision_names =
     std::to_array<Named<DType>>({{"bf16", DType::BF16}, {"fp16", DType::FP16}, {"fp32", DType::FP32}});
 inline constexpr auto optimizer_names = std::to_array<Named<Optimizer>>(

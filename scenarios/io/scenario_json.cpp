@@ -266,9 +266,8 @@ Json megatron_switches(const RuntimeChoice& runtime) {
                {"distribute-saved-activations", runtime.distribute_saved},
                {"deterministic-mode", runtime.deterministic},
                {"moe-permute-fusion", experts.fused_permutation},
-               {"moe-router-load-balancing-type", !experts.balances_loads      ? "none"
-                                                  : experts.balances_sequences ? "seq_aux_loss"
-                                                                               : "aux_loss"}};
+               {"moe-router-load-balancing-type", word(load_balancing_names, experts.balancing)}};
+  if (!experts.grouped_linears) json["moe-grouped-gemm"] = false;
   if (experts.fp32_router) json["moe-router-dtype"] = "fp32";
   return json;
 }

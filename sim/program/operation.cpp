@@ -32,6 +32,7 @@ constexpr Line lines[] = {
     {Operation::Divide, "divide", "x divisor -> y ...", "", Elementwise},
     {Operation::Scale, "scale", "x -> y ...", "factor", Elementwise},
     {Operation::AddNumber, "add_number", "x -> y ...", "number", Elementwise},
+    {Operation::Remainder, "remainder", "x -> y", "divisor", Elementwise},
     {Operation::Power, "power", "x -> y ...", "exponent", Elementwise},
     {Operation::Cosine, "cosine", "x -> y", "", Elementwise},
     {Operation::Sine, "sine", "x -> y", "", Elementwise},

@@ -23,6 +23,7 @@ enum class Operation : std::uint8_t {
   Divide,
   Scale,
   AddNumber,
+  Remainder,
   Power,
   Cosine,
   Sine,

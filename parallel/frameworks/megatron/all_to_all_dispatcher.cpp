@@ -2,6 +2,7 @@
 #include <numeric>
 #include <utility>
 
+#include "parallel/frameworks/megatron/mappings.hpp"
 #include "parallel/frameworks/megatron/moe.hpp"
 #include "parallel/torch/aten.hpp"
 #include "parallel/torch/indexing.hpp"
@@ -36,6 +37,7 @@ class AllToAllDispatcher final : public TokenDispatcher {
   Worker& w_;
   Name name_;
   std::int32_t layer_;
+  RankGroup within_;                              ///< an expert
   std::int32_t ranks_, rank_;                     ///< of the expert group
   std::int64_t tokens_;                           ///< of this rank
   std::vector<std::int64_t> rows_, rows_of_own_;  ///< that this rank sends to each expert; that its own get
@@ -46,12 +48,15 @@ AllToAllDispatcher::AllToAllDispatcher(Worker& w, const std::string& path, std::
     : w_(w),
       name_(w.name(path + ".dispatcher")),
       layer_(layer),
+      within_{w.comms.expert_tensor, w.layout.experts_tensor()},
       ranks_(w.layout.expert),
       rank_(expert_mesh(w.layout).coordinate(rank_at(w.layout, w.place), axis::ep)),
       tokens_(w.residual(1)[0]) {
   const LayerRouting routing(*w.model.experts, w.train.routing, layer, tokens_, ranks_);
   rows_ = routing.rows();
   rows_of_own_ = routing.received(rank_, std::int64_t{ranks_} * w.layout.experts_tensor());
+  // Those who share an expert hand each other as many rows, whatever upper ends come to.
+  for (std::int64_t& rows : rows_of_own_) rows = round_up(rows, within_.size);
 }
 
 // token_dispatcher.py MoEAlltoAllTokenDispatcher.dispatch_preprocess.
@@ -116,7 +121,7 @@ Rows AllToAllDispatcher::exchanged(const Rows& rows, bool back) {
   if (ranks_ == 1) return rows;
   const std::int64_t held = w_.model.experts->count / ranks_;
   Traffic traffic;
-  const std::int64_t own = total(rows_of_own_);
+  const std::int64_t own = total(rows_of_own_) / within_.size;
   for (std::int64_t r = 0; r < ranks_; ++r) {  // all who send to this rank spread their tokens alike
     const auto first = rows_.begin() + r * held;
     traffic.sends.push_back(std::accumulate(first, first + held, std::int64_t{0}));
@@ -200,12 +205,20 @@ Rows AllToAllDispatcher::sorted(const Rows& rows, bool back) {
 
 Rows AllToAllDispatcher::postprocess(Rows dispatched) {
   w_.mark(Phase::Forward, name_);
+  dispatched.tokens = gather_rows(w_, name_, "gathered", within_, dispatched.tokens);
+  dispatched.probabilities = gather_rows(w_, name_, "gathered_probs", within_, dispatched.probabilities);
   return sorted(dispatched, false);
 }
 
 Tensor AllToAllDispatcher::combine_preprocess(Tensor rows) {
   w_.mark(Phase::Forward, name_);
-  return sorted({std::move(rows), {}}, true).tokens;
+  const Tensor sorted_back = sorted({std::move(rows), {}}, true).tokens;
+  if (within_.size == 1) return sorted_back;
+  Session& s = w_.session;
+  const Session::Scope scope(s, name_());
+  const Tensor sum =
+      reduce_scatter_rows(w_, name_, "reduced", within_, torch::to(s, sorted_back, probabilities_.dtype));
+  return torch::to(s, sum, sorted_back.dtype);
 }
 
 }  // namespace

@@ -7,14 +7,13 @@
 #include "parallel/frameworks/megatron/expert_biases.hpp"
 #include "parallel/frameworks/megatron/moe.hpp"
 #include "parallel/frameworks/megatron/recompute.hpp"
-#include "sim/base/ensure.hpp"
 
 namespace tidemark::parallel::megatron {
 
 using torch::with;
 
 GroupedMlp::GroupedMlp(Worker& w, Parameters& parameters, const std::string& path)
-    : w_(w), path_(path + ".experts"), activation_(w.name(path_ + ".activation")) {
+    : w_(w), path_(path + ".experts"), activation_(w, path_ + ".activation") {
   const Experts& experts = *w.model.experts;
   const std::int64_t held = experts.count / w.layout.expert;
   const std::int64_t width = gated(w.model.activation) ? 2 * experts.ffn : experts.ffn;
@@ -89,35 +88,12 @@ Tensor GroupedMlp::linear(const Linear& linear, Biases biases, const Tensor& x, 
   return with(std::move(out), node);
 }
 
-// core/fusions/fused_bias_swiglu.py WeightedSwiGLUFunction, fused_bias_geglu.py WeightedQuickGeGLUFunction.
-Tensor GroupedMlp::activation(const Tensor& fc1_out, const Tensor& probabilities) {
-  w_.mark(Phase::Forward, activation_);
-  const bool clamped = w_.model.experts->clamped_gate;
-  const Tensor x = clamped ? clamped_halves(w_, activation_, fc1_out) : fc1_out;
-  const Attributes gate = clamped ? Attributes{1.702, 1} : Attributes{1, 0};
-  ensure(w_.model.activation == Activation::SwiGlu, "experts have gates: readers check");
-  const auto node = w_.node(activation_(), {&x, &probabilities});
-  Saved input, weights;
-  if (node) input = w_.session.save(x), weights = w_.session.save(probabilities);
-  Tensor out = w_.temporary(activation_(), {x.size(0), x.size(1) / 2});
-  w_.launch({Operation::WeightedSwiGlu, gate}, {x, Tensor{}, probabilities}, {out});
-  if (!node) return out;
-  node->apply = [this, gate, input = std::move(input), weights = std::move(weights)](Gradients& gradients) mutable {
-    const Tensor of = w_.take(input), by = w_.take(weights);
-    Tensor dx = w_.like(activation_("input_gradient"), of), dprobs = w_.like(activation_("probs_gradient"), by);
-    w_.launch({Operation::WeightedSwiGluBackward, gate}, {std::move(gradients.front()), of, Tensor{}, by},
-              {dx, dprobs});
-    return Gradients{std::move(dx), std::move(dprobs)};
-  };
-  return with(std::move(out), node);
-}
-
 Tensor GroupedMlp::operator()(const Rows& rows, const std::vector<std::int64_t>& rows_of_experts) {
   const Tensor x = linear(fc1_, Biases::Added, rows.tokens, rows_of_experts);
   std::optional<CheckpointWithoutOutput> again;
   if (w_.train.recompute.selects(RecomputedModule::ExpertActivation)) again.emplace(w_);
-  const auto run = [this](const Tensors& of) { return Tensors{activation(of[0], of[1])}; };
-  const Tensor active = again ? (*again)(run, {x, rows.probabilities}).front() : activation(x, rows.probabilities);
+  const auto run = [this](const Tensors& of) { return Tensors{activation_(of[0], of[1])}; };
+  const Tensor active = again ? (*again)(run, {x, rows.probabilities}).front() : activation_(x, rows.probabilities);
   Tensor out = linear(fc2_, Biases::Left, active, rows_of_experts);
   if (again) again->discard_outputs(out);
   if (fc2_.biases.empty()) return out;

@@ -28,6 +28,7 @@ class Router {
  private:
   [[nodiscard]] Tensor gating(const Tensor& hidden);
   [[nodiscard]] Choice choose(const Tensor& logits);
+  [[nodiscard]] Choice choose_by_sinkhorn(const Tensor& logits);
   void drop_tokens(Choice& choice);
   [[nodiscard]] Tensor balanced(Tensor probabilities, const Tensor& logits);
 
@@ -76,6 +77,22 @@ class TokenDispatcher {
 /// Of a layer's `path`: "layers.3.mlp".
 [[nodiscard]] std::unique_ptr<TokenDispatcher> all_to_all_dispatcher(Worker& w, const std::string& path,
                                                                      std::int32_t layer);
+[[nodiscard]] std::unique_ptr<TokenDispatcher> all_gather_dispatcher(Worker& w, const std::string& path,
+                                                                     std::int32_t layer);
+
+/// What an expert does between its linears, and how much its row counts: in one kernel, or PyTorch's operation by
+/// operation.
+class ExpertActivation {
+ public:
+  ExpertActivation(Worker& worker, const std::string& path) : w_(worker), name_(worker.name(path)) {}
+  [[nodiscard]] Tensor operator()(const Tensor& x, const Tensor& probabilities);
+
+ private:
+  [[nodiscard]] Tensor in_one_kernel(const Tensor& fc1_out, const Tensor& probabilities);
+
+  Worker& w_;
+  Name name_;
+};
 
 /// experts.py TEGroupedMLP: TransformerEngine's GroupedLinear, of whose experts each has rows of its own.
 class GroupedMlp {
@@ -93,12 +110,29 @@ class GroupedMlp {
   enum class Biases : std::uint8_t { Added, Left };
   [[nodiscard]] Tensor linear(const Linear& linear, Biases biases, const Tensor& x,
                               const std::vector<std::int64_t>& rows);
-  [[nodiscard]] Tensor activation(const Tensor& fc1_out, const Tensor& probabilities);
 
   Worker& w_;
   std::string path_;
-  Name activation_;
+  ExpertActivation activation_;
   Linear fc1_, fc2_;
+};
+
+/// experts.py SequentialMLP: one expert's MLP after another.
+class SequentialMlp {
+ public:
+  SequentialMlp(Worker& worker, Parameters& parameters, const std::string& path);
+  [[nodiscard]] Tensor operator()(const Rows& rows, const std::vector<std::int64_t>& rows_of_experts);
+
+ private:
+  struct Expert {
+    megatron::Linear fc1, fc2;
+  };
+  [[nodiscard]] Tensor run(const Expert& expert, const Rows& rows);
+
+  Worker& w_;
+  Name name_;
+  ExpertActivation activation_;
+  std::vector<Expert> experts_;
 };
 
 /// moe_layer.py MoELayer, with the norm before it.
@@ -117,7 +151,8 @@ class MoELayer {
   Norm norm_;
   Router router_;
   std::unique_ptr<TokenDispatcher> dispatcher_;
-  GroupedMlp experts_;
+  std::optional<GroupedMlp> grouped_;
+  std::optional<SequentialMlp> sequential_;  ///< in its place
   std::optional<Mlp> shared_;
   const Weight* shared_gate_ = nullptr;
 };

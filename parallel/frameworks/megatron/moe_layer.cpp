@@ -12,7 +12,13 @@ namespace tidemark::parallel::megatron {
 namespace {
 
 std::unique_ptr<TokenDispatcher> make_dispatcher(Worker& w, const std::string& path, std::int32_t layer) {
-  return all_to_all_dispatcher(w, path, layer);
+  switch (w.train.routing.dispatcher) {
+    case parallel::TokenDispatcher::AllToAll:
+      return all_to_all_dispatcher(w, path, layer);
+    case parallel::TokenDispatcher::AllGather:
+      return all_gather_dispatcher(w, path, layer);
+  }
+  return {};
 }
 
 }  // namespace
@@ -22,8 +28,11 @@ MoELayer::MoELayer(Worker& w, Parameters& parameters, const std::string& path, s
       name_(w.name(path)),
       norm_(make_norm(w, parameters, path + ".norm")),
       router_(w, parameters, path),
-      dispatcher_(make_dispatcher(w, path, layer)),
-      experts_(w, parameters, path) {
+      dispatcher_(make_dispatcher(w, path, layer)) {
+  if (w.runtime.experts.grouped_linears)
+    grouped_.emplace(w, parameters, path);
+  else
+    sequential_.emplace(w, parameters, path);
   const Experts& experts = *w.model.experts;
   if (experts.shared_ffn == 0) return;
   // A module's own parameters come before those of modules within it.
@@ -64,16 +73,21 @@ Tensor MoELayer::forward(const Tensor& residual) {
     const Router::Choice choice = router_(residual);
     return dispatcher_->preprocess(residual, choice);
   };
+  const auto run_shared = [&] {
+    return w_.train.recompute.selects(RecomputedModule::SharedExperts)
+               ? checkpoint(w_, [this](const Tensors& of) { return shared(of.front()); }, {residual})
+               : shared(residual);
+  };
+  Tensor shared_out;
+  const bool shared_first = w_.runtime.experts.shared_first;
+  if (shared_ && shared_first) shared_out = run_shared();
   const Rows permuted = route();
   const Rows dispatched = dispatcher_->dispatch(permuted);
-  Tensor shared_out;
   const auto compute = [&] {
-    if (shared_)
-      shared_out = w_.train.recompute.selects(RecomputedModule::SharedExperts)
-                       ? checkpoint(w_, [this](const Tensors& of) { return shared(of.front()); }, {residual})
-                       : shared(residual);
+    if (shared_ && !shared_first) shared_out = run_shared();
     const Rows rows = dispatcher_->postprocess(dispatched);
-    const Tensor out = experts_(rows, dispatcher_->rows_of_experts());
+    const std::vector<std::int64_t>& counts = dispatcher_->rows_of_experts();
+    const Tensor out = grouped_ ? (*grouped_)(rows, counts) : (*sequential_)(rows, counts);
     return dispatcher_->combine_preprocess(out);
   };
   const Tensor output = compute();

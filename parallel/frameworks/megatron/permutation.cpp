@@ -44,6 +44,21 @@ Permuted permute_by_kernels(Worker& w, const Tensor& hidden, const Tensor& map, 
   return {std::move(out), order};
 }
 
+// From core 0.17 on.
+Permuted permute_by_sort(Session& s, const Tensor& hidden, const Tensor& by_expert, const Tensor& probabilities,
+                         std::int64_t rows) {
+  const std::int64_t all = by_expert.elements();
+  const Tensor places = narrowed(torch::argsort(s, sized(by_expert, {all})), 0, 0, rows);
+  Permuted permuted;
+  permuted.order = torch::remainder(s, places, by_expert.size(1));
+  if (probabilities.defined()) {
+    const Tensor its = torch::contiguous(s, torch::transpose(s, probabilities, 0, 1));
+    permuted.rows.probabilities = torch::gather(s, torch::view(s, its, {all}), places);
+  }
+  permuted.rows.tokens = torch::index_select(s, hidden, permuted.order);
+  return permuted;
+}
+
 }  // namespace
 
 Permuted permute(Worker& w, const Tensor& hidden, const Tensor& map, const Tensor& probabilities, std::int64_t rows) {
@@ -51,6 +66,7 @@ Permuted permute(Worker& w, const Tensor& hidden, const Tensor& map, const Tenso
   Session& s = w.session;
   const std::int64_t tokens = map.size(0), experts = map.size(1);
   const Tensor by_expert = torch::contiguous(s, swapped(map, 0, 1));
+  if (w.runtime.experts.sorts_rows) return permute_by_sort(s, hidden, by_expert, probabilities, rows);
   const Tensor numbers = s.empty({tokens}, DType::INT64, "arange");
   s.launch({Operation::Arange, {0}}, {}, {numbers});
   Permuted permuted;
@@ -65,7 +81,13 @@ Permuted permute(Worker& w, const Tensor& hidden, const Tensor& map, const Tenso
 
 Tensor unpermute(Worker& w, const Tensor& rows, const Tensor& order, std::int64_t tokens) {
   Session& s = w.session;
-  if (!w.runtime.experts.fused_permutation) return torch::scatter_add_rows(s, rows, order, tokens);
+  if (!w.runtime.experts.fused_permutation) {
+    if (!w.runtime.experts.adds_rows_by_index) return torch::scatter_add_rows(s, rows, order, tokens);
+    const auto zeros = [&] { return s.empty({tokens, rows.size(1)}, rows.dtype, "zeros"); };
+    Tensor out = zeros();
+    out = zeros();  // made anew for index_add_, before the former goes
+    return torch::index_add_rows(s, std::move(out), order, rows);
+  }
   const auto node = s.node({&rows});
   Tensor out = s.empty({tokens, rows.size(1)}, rows.dtype, "unpermuted_tokens");
   s.launch(Operation::UnpermuteRows, {rows, order, Tensor{}, Tensor{}}, {out, Tensor{}});

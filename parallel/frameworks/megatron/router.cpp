@@ -5,6 +5,7 @@
 #include "parallel/frameworks/megatron/moe.hpp"
 #include "parallel/torch/aten.hpp"
 #include "parallel/torch/indexing.hpp"
+#include "parallel/torch/operation.hpp"
 #include "sim/base/ensure.hpp"
 
 namespace tidemark::parallel::megatron {
@@ -35,8 +36,7 @@ Tensor converted(const Worker& w, LabelId label, const Tensor& x, DType dtype) {
 
 }  // namespace
 
-// moe_utils.py RouterGatingLinearFunction, by PyTorch's own products: TransformerEngine 2.11 has no name any more that
-// core 0.14 asks for.
+// moe_utils.py RouterGatingLinearFunction, by TransformerEngine's products or by PyTorch's.
 Tensor Router::gating(const Tensor& hidden) {
   w_.mark(Phase::Forward, name_);
   const DType type = w_.runtime.experts.fp32_router ? DType::FP32 : w_.train.precision;
@@ -44,18 +44,22 @@ Tensor Router::gating(const Tensor& hidden) {
   Saved saved;
   if (node) saved = w_.session.save(hidden);
   Tensor logits;
+  const bool library = w_.runtime.experts.library_router;
+  const auto product_workspace = [this, library](HostThread thread) {
+    return library ? w_.library_workspace() : w_.process.blas_workspace(thread);
+  };
   {
-    const Tensor input = converted(w_, name_("input"), hidden, type);
-    const Tensor weight = converted(w_, name_("weight"), weight_->value, type);
+    const Tensor input = library ? hidden.detached() : converted(w_, name_("input"), hidden, type);
+    const Tensor weight = library ? weight_->value.detached() : converted(w_, name_("weight"), weight_->value, type);
     logits = w_.temporary(name_("logits"), {hidden.size(0), experts_.count}, type);
     w_.launch({Operation::Matmul, {1}}, {input, swapped(weight, 0, 1), value_of(bias_), Tensor{}}, {logits},
-              w_.process.blas_workspace(HostThread::Main));
+              product_workspace(HostThread::Main));
   }
   if (!node) return logits;
   node->sum = name_("gradient_sum");
-  node->apply = [this, type, saved = std::move(saved)](Gradients& gradients) mutable {
+  node->apply = [this, type, product_workspace, saved = std::move(saved)](Gradients& gradients) mutable {
     const Tensor input = w_.take(saved), gradient = std::move(gradients.front());
-    const BufferId workspace = w_.process.blas_workspace(HostThread::Autograd);
+    const BufferId workspace = product_workspace(HostThread::Autograd);
     const Computation product{Operation::Matmul, {1}};
     Gradients made(bias_ != nullptr ? 3 : 2);
     {
@@ -149,6 +153,43 @@ Router::Choice Router::choose(const Tensor& logits) {
   return choice;
 }
 
+namespace {
+
+// x / (sum of its rows + 1e-8) / their number, `dimension` being the one that is summed.
+Tensor share_of_sums(Session& s, const Tensor& weighted, int dimension, std::int64_t count) {
+  const Tensor sums = torch::add_number(s, torch::sum(s, weighted, dimension), 1e-8);
+  return torch::mul_number(s, torch::pow_number(s, sums, -1), 1.0 / static_cast<double>(count));
+}
+
+// moe_utils.py sinkhorn. Logits decide how often its loop runs, whose tensors take each other's places: once here.
+Tensor sinkhorn(Session& s, const Tensor& logits) {
+  const std::int64_t tokens = logits.size(0), experts = logits.size(1);
+  const Tensor cost = torch::elementwise(s, "exp", Operation::Exponential, {&logits}, DType::FP32);
+  Tensor by_expert = s.empty({experts}, DType::FP32, "ones");
+  s.launch({Operation::Fill, {1}}, {}, {by_expert});
+  const Tensor by_token = share_of_sums(s, torch::mul(s, cost, by_expert), 1, tokens);
+  by_expert = share_of_sums(s, torch::mul(s, cost, torch::unsqueeze(s, by_token, 1)), 0, experts);
+  return torch::mul(s, torch::mul(s, cost, by_expert), torch::unsqueeze(s, by_token, 1));
+}
+
+}  // namespace
+
+// router.py sinkhorn_load_balancing.
+Router::Choice Router::choose_by_sinkhorn(const Tensor& logits) {
+  Session& s = w_.session;
+  Tensor ids;
+  {
+    const torch::NoGrad no_grad(s);
+    const Tensor balanced_logits = sinkhorn(s, torch::to(s, logits.detached(), DType::FP32));
+    ids = torch::top_k(s, balanced_logits, experts_.chosen, Picks::Experts).ids;
+  }
+  const Tensor scores = experts_.chosen == 1 ? torch::sigmoid(s, logits)
+                                             : torch::to(s, torch::softmax_last(s, logits, DType::FP32), logits.dtype);
+  const Tensor none = torch::to(s, torch::zeros(s, logits.sizes, logits.dtype).detached(), DType::INT32);
+  const Tensor map = torch::to(s, torch::scatter_ones(s, none, ids), DType::BOOL);
+  return {torch::mul(s, scores, map), map};
+}
+
 // moe_utils.py apply_router_token_dropping: each expert takes those that want it most.
 void Router::drop_tokens(Choice& choice) {
   Session& s = w_.session;
@@ -177,7 +218,8 @@ void Router::drop_tokens(Choice& choice) {
 Tensor Router::balanced(Tensor probabilities, const Tensor& logits) {
   Session& s = w_.session;
   // Of each sequence, where they are balanced one by one: rows of tokens lie sequence first.
-  const std::int64_t sequences = w_.runtime.experts.balances_sequences ? w_.sizes.micro_batch : 1;
+  const bool one_by_one = w_.runtime.experts.balancing == LoadBalancing::SequenceLoss;
+  const std::int64_t sequences = one_by_one ? w_.sizes.micro_batch : 1;
   const std::int64_t tokens = logits.size(0) / sequences;
   Tensor scores;
   if (experts_.score == RouterScore::Sigmoid)
@@ -196,9 +238,12 @@ Tensor Router::balanced(Tensor probabilities, const Tensor& logits) {
   const double factor = static_cast<double>(experts_.count) * usual_balance /
                         (static_cast<double>(experts_.chosen) * total * total * static_cast<double>(sequences));
   const Tensor loss = torch::mul_number(s, torch::sum(s, products, 0), factor);
+  // Gradients are averaged over context-parallel ranks, whose losses are parts of one:
+  // core/pipeline_parallel/schedules.py forward_step_calc_loss multiplies by their number (set_loss_scale), which core
+  // 0.14 still forgets.
   auto node = s.node({&probabilities, &loss});
   if (node)
-    node->apply = [&s, saved = s.save(loss), scale = w_.micro_batch_share()](const Gradients& g) {
+    node->apply = [&s, saved = s.save(loss), scale = w_.micro_batch_share() * w_.layout.context](const Gradients& g) {
       const Tensor its = s.unpack(saved);
       const Tensor made = s.empty(its.sizes, its.dtype, "loss_gradient");
       s.launch({Operation::Fill, {scale}}, {}, {made});
@@ -222,10 +267,11 @@ Router::Choice Router::operator()(const Tensor& hidden) {
   }
   const Tensor logits = gating(hidden);
   const Session::Scope scope(w_.session, name_());
-  Choice choice = choose(logits);
+  const LoadBalancing balancing = w_.runtime.experts.balancing;
+  Choice choice = balancing == LoadBalancing::Sinkhorn ? choose_by_sinkhorn(logits) : choose(logits);
   if (w_.train.routing.capacity_factor > 0) drop_tokens(choice);
-  if (w_.runtime.experts.balances_loads && w_.session.grad_enabled)
-    choice.probabilities = balanced(std::move(choice.probabilities), logits);
+  const bool loss = balancing == LoadBalancing::Loss || balancing == LoadBalancing::SequenceLoss;
+  if (loss && w_.session.grad_enabled) choice.probabilities = balanced(std::move(choice.probabilities), logits);
   if (bias && w_.session.grad_enabled) {
     const torch::NoGrad no_grad(w_.session);
     const Tensor counts = torch::sum(w_.session, choice.map, 0);

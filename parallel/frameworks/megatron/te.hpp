@@ -18,14 +18,18 @@ struct Norm {
 };
 
 /// y = x W^T, and + b where the GEMM adds it. Column-parallel linears take residual values and give tensor-parallel
-/// ones, row-parallel ones the other way round; one that every rank holds whole gives residual values, too.
+/// ones, row-parallel ones the other way round; one that every rank holds whole gives residual values, too. What an
+/// expert's linear takes was gathered, and what it gives is summed, by the dispatcher of tokens.
 struct Linear {
   Name name;
   const Weight* weight = nullptr;
   const Weight* bias = nullptr;
 
-  [[nodiscard]] bool column_parallel() const { return weight->parameter->cut == WeightCut::Rows; }
-  [[nodiscard]] bool row_parallel() const { return weight->parameter->cut == WeightCut::Columns; }
+  [[nodiscard]] bool column_parallel() const { return cuts(WeightCut::Rows); }
+  [[nodiscard]] bool row_parallel() const { return cuts(WeightCut::Columns); }
+  [[nodiscard]] bool cuts(WeightCut cut) const {
+    return weight->parameter->cut == cut && !weight->parameter->of_expert();
+  }
 };
 
 /// Norms multiply by that and their weight.

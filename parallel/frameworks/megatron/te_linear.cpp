@@ -111,11 +111,23 @@ Tensor weight_gradient(Worker& w, const Name& name, const Weight& weight, Tensor
 
 namespace {
 
+// core/tensor_parallel/layers.py LinearWithGradAccumulationAndAsyncCommunication gathers into the buffer that is never
+// given back, TransformerEngine's linears into a tensor.
+Tensor room_for_gathered(Worker& w, const Linear& linear) {
+  const Shape whole = w.whole(linear.weight->columns);
+  return w.runtime.framework_linears ? w.global_buffer(whole) : w.communicated(linear.name("gathered"), whole);
+}
+
+Tensor gathered_input(Worker& w, const Linear& linear, Tensor x) {
+  Tensor gathered = room_for_gathered(w, linear);
+  w.session.collective(w.comms.tensor, CollectiveKind::AllGather, x, gathered);
+  return gathered;
+}
+
 Tensor linear_forward(Worker& w, const Linear& linear, Tensor x) {
   const Weight& weight = *linear.weight;
   const bool row_parallel = linear.row_parallel(), column_parallel = linear.column_parallel();
-  if (column_parallel && w.sequence_parallel())
-    x = w.all_gather(linear.name("gathered"), std::move(x), w.whole(weight.columns));
+  if (column_parallel && w.sequence_parallel()) x = gathered_input(w, linear, std::move(x));
   const BufferId workspace = w.linear_workspace(HostThread::Main);
   if (row_parallel && w.sequence_parallel()) {
     Tensor partial = w.temporary(linear.name("partial_sum"), w.whole(weight.rows));
@@ -124,8 +136,7 @@ Tensor linear_forward(Worker& w, const Linear& linear, Tensor x) {
     w.session.collective(w.comms.tensor, CollectiveKind::ReduceScatter, partial, out);
     return out;
   }
-  Tensor out =
-      w.temporary(linear.name("out"), row_parallel || column_parallel ? w.whole(weight.rows) : w.residual(weight.rows));
+  Tensor out = w.temporary(linear.name("out"), {x.size(0), weight.rows});
   forward_product(w, weight, linear.bias, std::move(x), out, workspace);
   if (row_parallel) w.all_reduce(out);
   return out;
@@ -151,7 +162,7 @@ LinearGradients linear_backward(Worker& w, const Linear& linear, Tensor gradient
   Tensor whole_input = input;
   EventId gathering;  // while the GEMM of the input's gradient runs
   if (column_parallel && sequence_parallel) {
-    whole_input = w.communicated(linear.name("gathered"), w.whole(weight.columns));
+    whole_input = room_for_gathered(w, linear);
     gathering = w.aside(CollectiveKind::AllGather, input, whole_input);
   }
   Tensor dgrad = w.temporary(linear.name("input_gradient"),

@@ -13,7 +13,7 @@
 namespace tidemark::parallel::megatron {
 namespace {
 
-constexpr TorchHabits habits{.sums_in_place = false};
+TorchHabits habits(const Runtime& runtime) { return {.sums_in_place = false, .deterministic = runtime.deterministic}; }
 
 // training/training.py: construction, then steps.
 class Training {
@@ -138,7 +138,7 @@ class OneRank {
       : input_{asked.built, layout_, asked.train, asked.runtime},
         comms_(communicators_of(input_)),
         process_(comms_.table, asked.runtime.blas_workspace),
-        session_(process_, habits),
+        session_(process_, habits(input_.runtime)),
         scope_(session_, "model"),
         worker_(session_, input_, comms_, {}) {}
 
@@ -169,7 +169,7 @@ Program lower_training(const LoweringInput& input, const Coordinates& place, con
   const Communicators comms = communicators_of(input);
   torch::Process process(comms.table, input.runtime.blas_workspace);
   {
-    Session session(process, habits);
+    Session session(process, habits(input.runtime));
     const Session::Scope scope(session, "model");
     Worker worker(session, input, comms, place);
     Training training(worker, state);
@@ -194,6 +194,7 @@ std::vector<Parameter> registered_parameters(const Model& model, const ModelOpti
   const Train train{.attention = options.attention};
   RuntimeSettings settings;
   settings.local_layers = options.attention == AttentionKernel::Local;
+  settings.experts.grouped_linears = options.grouped_experts;
   const Runtime runtime = megatron_runtime({}, settings, {});
   OneRank rank({nothing_yet, {}, train, runtime});
   Parameters parameters(rank.worker());

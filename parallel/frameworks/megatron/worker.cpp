@@ -107,7 +107,10 @@ Tensor Worker::cache(std::string_view label, Shape shape, DType dtype, Category 
 }
 
 BufferId Worker::linear_workspace(HostThread thread) {
-  if (runtime.framework_linears) return process.blas_workspace(thread);
+  return runtime.framework_linears ? process.blas_workspace(thread) : library_workspace();
+}
+
+BufferId Worker::library_workspace() {
   if (!gemm_workspace_.defined())
     gemm_workspace_ = cache("workspace.gemm", {runtime.gemm_workspace.count()}, DType::BOOL, Category::Workspaces);
   return gemm_workspace_.buffer();

@@ -155,6 +155,7 @@ class Worker {
 
   // Caches: made at first use, kept for ever.
   [[nodiscard]] BufferId linear_workspace(HostThread thread);  ///< of the layers' linears, library's or framework's
+  [[nodiscard]] BufferId library_workspace();                  ///< of the library's GEMMs, whatever layers are made of
   /// One of those that the library's grouped GEMMs take turns with.
   [[nodiscard]] BufferId grouped_workspace(std::size_t gemm);
   /// Megatron's global memory buffer, which grows to the largest tensor that was asked for.

@@ -115,7 +115,8 @@ inline constexpr std::array families{
            .biases = Biases::LinearFlag,
            .activation = "gelu_new",
            .keys = gpt2_keys,
-           .tied = true},
+           .tied = true,
+           .experts = &gpt2_experts},
     Family{.name = gpt_bigcode,
            .kv_heads = 0,
            .max_positions = 1024,
@@ -164,7 +165,8 @@ inline constexpr double gemma2_attention_softcap = 50, gemma2_logit_softcap = 30
 inline constexpr double neox_rotary_fraction = 0.25, glm4_rotary_fraction = 0.5;
 
 // Beyond what GPT2Config knows, models of its family that Megatron trains have rotary positions, no biases, a gated
-// MLP, or latent attention: said as other configurations on the hub say it (BERT's, ChatGLM's, DeepSeek's).
+// MLP, latent attention or experts: said as other configurations on the hub say it (BERT's, ChatGLM's, DeepSeek's,
+// Qwen2's).
 inline constexpr std::string_view position_kind = "position_embedding_type";
 inline constexpr std::string_view linear_bias = "add_bias_linear";
 inline constexpr std::string_view normalized_latents = "qk_layernorm";

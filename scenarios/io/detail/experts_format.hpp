@@ -40,7 +40,9 @@ struct ExpertsFormat {
   std::int64_t first_dense = 0;
   double scaling = 1;       ///< routed_scaling_factor
   bool as_gpt_oss = false;  ///< biases everywhere, and a gate within limits
+  bool asked_for = false;   ///< there are none unless the file says how many, nor shared ones; these have no gate
 };
+inline constexpr ExpertsFormat gpt2_experts{.count_key = "num_experts", .asked_for = true};
 inline constexpr ExpertsFormat mixtral_experts{.count_key = "num_local_experts", .count = 8, .chosen = 2};
 inline constexpr ExpertsFormat gpt_oss_experts{
     .count_key = "num_local_experts", .count = 128, .chosen = 4, .as_gpt_oss = true};

@@ -89,6 +89,46 @@ INSTANTIATE_TEST_SUITE_P(
         of_mixtral("one_gets_nearly_all", 4, {"expert = 4", "imbalance = 3.5", "", fused})),
     [](const auto& test) { return test.param.name; });
 
+const std::string within = "tensor = 2\nsequence_parallel = true\nexpert_tensor = 2\n",
+                  gathers = "dispatcher = \"allgather\"", one_by_one = "moe-grouped-gemm = false",
+                  sinkhorn = "moe-router-load-balancing-type = \"sinkhorn\"", eager = "no-bias-swiglu-fusion = true";
+
+INSTANTIATE_TEST_SUITE_P(
+    TensorsOfExperts, ArithmeticOfExperts,
+    testing::Values(
+        of_mixtral("alone", 2, {within + "expert = 1"}),
+        of_mixtral("all_to_all", 4, {within + "expert = 2", "", "", both}),
+        of_mixtral("all_to_all_uneven", 8, {within + "expert = 4" + zero1, "imbalance = 1.5", "", balanced}),
+        of_mixtral("of_replicas", 4, {"expert = 2\nexpert_tensor = 2"}),
+        of_mixtral("of_wide_tensors", 4,
+                   {"tensor = 2\nsequence_parallel = true\nexpert_tensor = 4\nexpert = 1", "", "", wide_router}),
+        of_mixtral("gathered", 4, {within + "expert = 2", gathers, "", both}),
+        of_mixtral("padded", 4, {within + "expert = 2", "capacity_factor = 1.0\npad_to_capacity = true", "", fused})),
+    [](const auto& test) { return test.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    Gathered, ArithmeticOfExperts,
+    testing::Values(of_mixtral("alone", 1, {"", gathers}), of_mixtral("two", 2, {"expert = 2", gathers}),
+                    of_mixtral("uneven", 4, {"expert = 4", gathers + "\nimbalance = 1.5", "", balanced}),
+                    of_mixtral("wide", 4, {tensors + "expert = 4" + zero1, gathers, "", fused + wide_router}),
+                    of_mixtral("stages", 4, {"pipeline = 2\nexpert = 2", gathers})),
+    [](const auto& test) { return test.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    OneByOne, ArithmeticOfExperts,
+    testing::Values(of_mixtral("all_to_all", 2, {"expert = 2", "", "", one_by_one}),
+                    of_mixtral("one_each", 8, {"expert = 8", "", "", one_by_one + "\n" + eager}),
+                    of_mixtral("within", 4, {within + "expert = 2", gathers, "", one_by_one + "\n" + sinkhorn})),
+    [](const auto& test) { return test.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    OfContext, ArithmeticOfExperts,
+    testing::Values(of_mixtral("ring", 2, {"context = 2\nexpert = 2"}),
+                    of_mixtral("ring_gathered", 4,
+                               {.layout = "context = 2\nexpert = 2", .routing = gathers, .micro_batch = 2}),
+                    of_mixtral("tensors", 4, {tensors + "context = 2\nexpert = 4", "imbalance = 1.3", "", both})),
+    [](const auto& test) { return test.param.name; });
+
 INSTANTIATE_TEST_SUITE_P(
     Models, ArithmeticOfExperts,
     testing::Values(
