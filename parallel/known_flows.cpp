@@ -100,8 +100,12 @@ constexpr std::string_view
 
 constexpr KnownFlow of_megatron[] = {
     {Kept, "layers.*.attention.*", "forward layers.*.attention.q_up", "forward layers.*.attention.*", forward_frame},
+    {Kept, "layers.*.attention.*", "forward layers.*.attention.q", "forward layers.*.attention.*", forward_frame},
     {Kept, "layers.*.attention.*", "backward layers.*.attention.kv_up", "backward layers.*.attention.*",
      backward_frame},
+    {Kept, "layers.*.attention.*", "backward layers.*.attention.kv_down", "backward layers.*.attention.*",
+     backward_frame},
+    {Kept, "layers.*.attention.*", "backward layers.*.attention.q", "backward layers.*.attention.*", backward_frame},
     {Kept, "layers.*.attention.*", "backward layers.*.attention.q_up", "backward layers.*.attention.*", backward_frame},
     {Unread, "layers.*.mlp.router.to", "forward layers.*.mlp.router", "*", dropped},
     {Kept, "layers.*.mlp.dispatcher.*", "forward layers.*.mlp.dispatcher", "forward layers.*.mlp", moe_frame},
@@ -115,6 +119,8 @@ constexpr KnownFlow of_megatron[] = {
     {Kept, "layers.*.mlp.router.mul_number", "forward layers.*.mlp.router", "*", loss_for_scale},
     {Unread, "layers.*.mlp.router.mul_number", "forward layers.*.mlp.router", "*", loss_for_scale},
     {Kept, "layers.*.mlp.dispatcher.row_id_map", "*", "*", dispatcher_keeps},
+    {Kept, "layers.*.mlp.dispatcher.masked_select", "backward layers.*.mlp.dispatcher",
+     "forward layers.*.mlp.dispatcher", dispatcher_keeps},
     {Kept, "layers.*.mlp.dispatcher.*", "forward layers.*.mlp.dispatcher", "forward layers.*.mlp.dispatcher",
      moe_frame},
     {Kept, "layers.*.mlp.experts.fc2.out", "forward layers.*.mlp.dispatcher", "forward layers.*.mlp.dispatcher",

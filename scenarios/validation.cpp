@@ -97,7 +97,7 @@ void refuse_if_none(World& world, Mutation mutation, bool found) {
   throw InputError(Problem{.file = "--mutate",
                            .message = fmt::format("{} finds nothing to spoil in this job",
                                                   mutation_names[static_cast<std::size_t>(mutation)]),
-                           .hint = "more ranks, axes or larger buffers give it something"});
+                           .hint = "more ranks, axes, experts' ranks or larger buffers give it something"});
 }
 
 void refuse_allocator_settings(const Scenario& scenario) {
@@ -141,6 +141,10 @@ std::vector<RankAgreement> run_and_compare(const Workload& workload, World& worl
     const std::optional<Workload> wrong = without_a_collective(written);
     refuse_if_none(world, options.mutation, wrong.has_value());
     if (wrong) executed = wrong->program(me);
+  } else if (options.mutation == Mutation::WrongCount) {
+    const std::optional<GroupCall> dispatch = first_dispatch(written);
+    refuse_if_none(world, options.mutation, dispatch.has_value());
+    if (dispatch) executed = with_wrong_count(written, *dispatch, me);
   } else if (options.mutation != Mutation::None && !is_of_meaning(options.mutation)) {
     std::optional<std::vector<Group>> wrong = mutated_groups(written, me, options.mutation);
     refuse_if_none(world, options.mutation, wrong.has_value());

@@ -272,6 +272,7 @@ Spoiling spoiled(const Program& program, Mutation mutation) {
     case Mutation::SwapRanks:
     case Mutation::WrongPeer:
     case Mutation::WrongAxis:
+    case Mutation::WrongCount:
       return {};
   }
   return {};
@@ -294,8 +295,8 @@ std::optional<WrongMeaning> with_wrong_meaning(const Workload& workload, Rank ra
   };
   if (mutation == Mutation::DropCollective) {
     // All ranks begin with the same batch: to hear of it changes nothing.
-    const auto of_kind = [](CollectiveKind kind) { return kind != CollectiveKind::Broadcast; };
-    const std::optional<GroupCall> call = first_call(workload, of_kind);
+    const std::optional<GroupCall> call = first_call(
+        workload, [](const Program&, const Collective& its) { return its.kind != CollectiveKind::Broadcast; });
     if (!call) return std::nullopt;
     Workload dropped = workload;
     change_call(dropped, *call, [](Program& program, std::size_t op) {
@@ -307,8 +308,8 @@ std::optional<WrongMeaning> with_wrong_meaning(const Workload& workload, Rank ra
   }
   if (mutation == Mutation::SwapRanks) {
     // In one call: ranks that change places in all of them do so consistently.
-    const std::optional<GroupCall> call =
-        first_call(workload, [](CollectiveKind kind) { return kind == CollectiveKind::AllGather; });
+    const std::optional<GroupCall> call = first_call(
+        workload, [](const Program&, const Collective& its) { return its.kind == CollectiveKind::AllGather; });
     if (!call) return std::nullopt;
     Workload swapped = workload;
     const CommSlot other{static_cast<std::int32_t>(wrong.groups.size())};
@@ -328,6 +329,13 @@ std::optional<WrongMeaning> with_wrong_meaning(const Workload& workload, Rank ra
     wrong.groups = std::move(*groups);
     wrong.what =
         mutation == Mutation::WrongPeer ? "messages go to another replica's stage" : "a group lies along another axis";
+    return wrong;
+  }
+  if (mutation == Mutation::WrongCount) {
+    const std::optional<GroupCall> call = first_dispatch(workload);
+    if (!call) return std::nullopt;
+    wrong.program = with_wrong_count(workload, *call, rank);
+    wrong.what = told_of(*call, "hands the second rank a token of the first one's experts");
     return wrong;
   }
   for (std::size_t p = 0; p < workload.programs.size(); ++p) {

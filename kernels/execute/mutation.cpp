@@ -208,7 +208,8 @@ std::optional<Program> mutated_prediction(const Program& predicted, Mutation mut
   }
 }
 
-std::optional<GroupCall> first_call(const Workload& workload, const std::function<bool(CollectiveKind)>& of_kind) {
+std::optional<GroupCall> first_call(const Workload& workload,
+                                    const std::function<bool(const Program& program, const Collective& call)>& such) {
   for (CommSlot slot{0}; slot.index() < workload.communicators.size(); ++slot.value) {
     for (const Program& program : workload.programs) {
       std::size_t turn = 0;
@@ -216,7 +217,7 @@ std::optional<GroupCall> first_call(const Workload& workload, const std::functio
         const auto* call = std::get_if<Collective>(&program.ops[i]);
         if (call == nullptr || call->comm != slot) continue;
         const std::size_t its = turn++;
-        if (of_kind(call->kind) && is_read_later(program, i, call->out.buffer)) return GroupCall{slot, its};
+        if (such(program, *call) && is_read_later(program, i, call->out.buffer)) return GroupCall{slot, its};
       }
     }
   }
@@ -233,9 +234,8 @@ void change_call(Workload& workload, const GroupCall& call,
   }
 }
 
-std::optional<Workload> without_a_collective(const Workload& workload,
-                                             const std::function<bool(CollectiveKind)>& of_kind) {
-  const std::optional<GroupCall> call = first_call(workload, of_kind);
+std::optional<Workload> without_a_collective(const Workload& workload) {
+  const std::optional<GroupCall> call = first_call(workload, [](const Program&, const Collective&) { return true; });
   if (!call) return std::nullopt;
   Workload wrong = workload;
   change_call(wrong, *call, [](Program& program, std::size_t op) { program.ops[op] = mark_before(program, op); });

@@ -26,6 +26,7 @@ enum class Mutation : std::uint8_t {
   SwapRanks,       ///< in the run: two ranks change places in their group
   WrongPeer,       ///< in the run: messages go to another replica's stage
   WrongAxis,       ///< in the run: a group of equal size along another axis
+  WrongCount,      ///< in the run: an expert gets one token more than chose it, and another one fewer
   // In the run with real numbers: what a program means.
   EarlyFree,            ///< a buffer is freed before its last reader
   TooLittleSaved,       ///< … before what runs again under recomputation reads it
@@ -36,7 +37,7 @@ enum class Mutation : std::uint8_t {
   GradientTwice,        ///< a gradient is added to its sum twice
 };
 
-inline constexpr std::array<std::string_view, 16> mutation_names{"none",
+inline constexpr std::array<std::string_view, 17> mutation_names{"none",
                                                                  "delete-free",
                                                                  "delay-free",
                                                                  "drop-buffer",
@@ -45,6 +46,7 @@ inline constexpr std::array<std::string_view, 16> mutation_names{"none",
                                                                  "swap-ranks",
                                                                  "wrong-peer",
                                                                  "wrong-axis",
+                                                                 "wrong-count",
                                                                  "early-free",
                                                                  "too-little-saved",
                                                                  "forgotten-operand",
@@ -74,16 +76,21 @@ struct GroupCall {
   std::size_t turn = 0;
 };
 /// The first of such a kind whose result somebody reads.
-[[nodiscard]] std::optional<GroupCall> first_call(const Workload& workload,
-                                                  const std::function<bool(CollectiveKind)>& of_kind);
+[[nodiscard]] std::optional<GroupCall> first_call(
+    const Workload& workload, const std::function<bool(const Program& program, const Collective& call)>& such);
 /// Changes it in every program, so that nobody waits for it in vain.
 void change_call(Workload& workload, const GroupCall& call,
                  const std::function<void(Program& program, std::size_t op)>& change);
 
 /// The workload as it runs, without one collective whose result somebody reads; nothing where there is none. Ops keep
 /// their numbers: a mark stands in its place.
-[[nodiscard]] std::optional<Workload> without_a_collective(
-    const Workload& workload, const std::function<bool(CollectiveKind)>& of_kind = [](CollectiveKind) { return true; });
+[[nodiscard]] std::optional<Workload> without_a_collective(const Workload& workload);
+
+/// The first all-to-all that brings tokens to their experts, if there is one.
+[[nodiscard]] std::optional<GroupCall> first_dispatch(const Workload& workload);
+/// The program of a rank where, in that call, the first of each group sends the second one token more, and keeps one
+/// fewer: everyone knows of it, so that the run comes to its end.
+[[nodiscard]] Program with_wrong_count(const Workload& workload, const GroupCall& dispatch, Rank rank);
 
 /// Whom a rank meets, by slot: empty groups where it meets nobody.
 [[nodiscard]] std::vector<Group> groups_of(const Workload& workload, Rank rank);

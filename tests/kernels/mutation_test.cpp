@@ -217,5 +217,34 @@ TEST(Mutation, ADroppedCollectiveKeepsTheNumbersOfOps) {
   EXPECT_EQ(dropped, workload.programs.size());
 }
 
+// Rows of 8 bytes, of which each rank sends three to itself and two to the other.
+TEST(Mutation, AWrongCountIsOneTokenMoreForOneRankAndOneFewerForAnother) {
+  Workload workload{{parse_program(R"(mark forward 1 0 a
+alloc b0 40 temporaries s0 sent
+alloc b1 40 comm_ep s0 received
+launch s0 fill(value=0) -> b0:bf16[5x4]
+collective s0 g0 all_to_all bf16 40 b0 -> b1 m0 sends 24 16 receives 24 16
+launch s0 copy b1:bf16[5x4] -> b0:bf16[5x4]
+)"),
+                     parse_program(R"(mark forward 1 0 a
+alloc b0 40 temporaries s0 sent
+alloc b1 40 comm_ep s0 received
+launch s0 fill(value=0) -> b0:bf16[5x4]
+collective s0 g0 all_to_all bf16 40 b0 -> b1 m0 sends 16 24 receives 16 24
+launch s0 copy b1:bf16[5x4] -> b0:bf16[5x4]
+)")},
+                    {0, 1},
+                    {{"ep", {{2, 1}}}}};
+  const std::optional<GroupCall> dispatch = first_dispatch(workload);
+  ASSERT_TRUE(dispatch);
+  const auto call = [&](Rank rank) {
+    const std::string text = sim::text(with_wrong_count(workload, *dispatch, rank));
+    const std::size_t at = text.find("sends");
+    return text.substr(at, text.find('\n', at) - at);
+  };
+  EXPECT_EQ(call({0}), "sends 16 24 receives 16 16");
+  EXPECT_EQ(call({1}), "sends 16 24 receives 24 24");
+}
+
 }  // namespace
 }  // namespace tidemark::tests

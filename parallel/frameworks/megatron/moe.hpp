@@ -44,36 +44,38 @@ struct Rows {
   Tensor tokens, probabilities;
 };
 
-/// token_dispatcher.py MoEAlltoAllTokenDispatcher.
+/// moe_utils.py permute: rows of tokens in the order of experts, and how they came to lie there. `probabilities` may be
+/// undefined.
+struct Permuted {
+  Rows rows;
+  Tensor order;  ///< of TransformerEngine's kernels or, of PyTorch's, each row's token
+};
+[[nodiscard]] Permuted permute(Worker& w, const Tensor& hidden, const Tensor& map, const Tensor& probabilities,
+                               std::int64_t rows);
+/// moe_utils.py unpermute: of each token the sum of its rows.
+[[nodiscard]] Tensor unpermute(Worker& w, const Tensor& rows, const Tensor& order, std::int64_t tokens);
+
+/// token_dispatcher.py MoETokenDispatcher: brings tokens to the ranks of their experts, and what these make of them
+/// back. Called once each, in this order.
 class TokenDispatcher {
  public:
-  TokenDispatcher(Worker& worker, const std::string& path, std::int32_t layer);
+  TokenDispatcher() = default;
+  TokenDispatcher(const TokenDispatcher&) = delete;
+  TokenDispatcher& operator=(const TokenDispatcher&) = delete;
+  virtual ~TokenDispatcher() = default;
 
-  [[nodiscard]] Rows preprocess(const Tensor& hidden, const Router::Choice& choice);
-  [[nodiscard]] Rows dispatch(const Rows& permuted);
-  [[nodiscard]] Rows postprocess(Rows dispatched);
-  [[nodiscard]] Tensor combine_preprocess(Tensor rows);
-  [[nodiscard]] Tensor combine(const Tensor& rows);
-  [[nodiscard]] Tensor combine_postprocess(const Tensor& rows);
-
-  /// That each of the rank's experts gets.
-  [[nodiscard]] const std::vector<std::int64_t>& rows_of_experts() const { return rows_of_own_; }
-
- private:
-  [[nodiscard]] Rows permute(const Tensor& hidden, const Router::Choice& choice);
-  [[nodiscard]] Rows exchanged(const Rows& rows, bool back);
-  [[nodiscard]] Rows sorted(const Rows& rows, bool back);
-  [[nodiscard]] bool fused() const { return w_.runtime.experts.fused_permutation; }
-
-  Worker& w_;
-  Name name_;
-  std::string path_;
-  std::int32_t layer_;
-  std::int32_t ranks_, rank_;                          ///< of the expert group
-  std::int64_t tokens_;                                ///< of this rank
-  std::vector<std::int64_t> rows_, rows_of_own_;       ///< that this rank sends to each expert; that its own get
-  Tensor probabilities_, map_, row_map_, sorted_ids_;  ///< attributes
+  [[nodiscard]] virtual Rows preprocess(const Tensor& hidden, const Router::Choice& choice) = 0;
+  [[nodiscard]] virtual Rows dispatch(const Rows& rows) = 0;
+  [[nodiscard]] virtual Rows postprocess(Rows dispatched) = 0;
+  /// How many rows of what postprocess gives each of the rank's experts gets.
+  [[nodiscard]] virtual const std::vector<std::int64_t>& rows_of_experts() const = 0;
+  [[nodiscard]] virtual Tensor combine_preprocess(Tensor rows) = 0;
+  [[nodiscard]] virtual Tensor combine(const Tensor& rows) = 0;
+  [[nodiscard]] virtual Tensor combine_postprocess(const Tensor& rows) = 0;
 };
+/// Of a layer's `path`: "layers.3.mlp".
+[[nodiscard]] std::unique_ptr<TokenDispatcher> all_to_all_dispatcher(Worker& w, const std::string& path,
+                                                                     std::int32_t layer);
 
 /// experts.py TEGroupedMLP: TransformerEngine's GroupedLinear, of whose experts each has rows of its own.
 class GroupedMlp {
@@ -109,7 +111,7 @@ class MoELayer {
   Name name_;
   Norm norm_;
   Router router_;
-  TokenDispatcher dispatcher_;
+  std::unique_ptr<TokenDispatcher> dispatcher_;
   GroupedMlp experts_;
   std::optional<Mlp> shared_;
   const Weight* shared_gate_ = nullptr;

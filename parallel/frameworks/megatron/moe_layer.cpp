@@ -8,12 +8,20 @@
 
 namespace tidemark::parallel::megatron {
 
+namespace {
+
+std::unique_ptr<TokenDispatcher> make_dispatcher(Worker& w, const std::string& path, std::int32_t layer) {
+  return all_to_all_dispatcher(w, path, layer);
+}
+
+}  // namespace
+
 MoELayer::MoELayer(Worker& w, Parameters& parameters, const std::string& path, std::int32_t layer)
     : w_(w),
       name_(w.name(path)),
       norm_(make_norm(w, parameters, path + ".norm")),
       router_(w, parameters, path),
-      dispatcher_(w, path, layer),
+      dispatcher_(make_dispatcher(w, path, layer)),
       experts_(w, parameters, path) {
   const Experts& experts = *w.model.experts;
   if (experts.shared_ffn == 0) return;
@@ -43,20 +51,20 @@ Tensor MoELayer::operator()(Tensor hidden) {
   const Tensor residual = norm(w_, norm_, std::move(hidden));
   const auto route = [&] {
     const Router::Choice choice = router_(residual);
-    return dispatcher_.preprocess(residual, choice);
+    return dispatcher_->preprocess(residual, choice);
   };
   const Rows permuted = route();
-  const Rows dispatched = dispatcher_.dispatch(permuted);
+  const Rows dispatched = dispatcher_->dispatch(permuted);
   Tensor shared_out;
   const auto compute = [&] {
     if (shared_) shared_out = shared(residual);
-    const Rows rows = dispatcher_.postprocess(dispatched);
-    const Tensor out = experts_(rows, dispatcher_.rows_of_experts());
-    return dispatcher_.combine_preprocess(out);
+    const Rows rows = dispatcher_->postprocess(dispatched);
+    const Tensor out = experts_(rows, dispatcher_->rows_of_experts());
+    return dispatcher_->combine_preprocess(out);
   };
   const Tensor output = compute();
-  Tensor combined = dispatcher_.combine(output);
-  combined = dispatcher_.combine_postprocess(combined);
+  Tensor combined = dispatcher_->combine(output);
+  combined = dispatcher_->combine_postprocess(combined);
   if (!shared_out.defined()) return combined;
   w_.mark(Phase::Forward, name_);
   const Session::Scope scope(w_.session, name_());

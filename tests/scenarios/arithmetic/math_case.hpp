@@ -28,6 +28,7 @@ struct MathCase {
   int global_batch = 4;
   int vocabulary = 128;
   std::string dropout = "hidden_dropout = 0.0\nattention_dropout = 0.0";
+  std::string routing = {};
 };
 
 inline void PrintTo(const MathCase& its, std::ostream* out) { *out << its.name; }
@@ -58,9 +59,11 @@ precision = "{}"
 {}
 [runtime]
 {}
+{}
 )",
                   asked.model, asked.gpus, asked.vocabulary, asked.override_keys, asked.layout, asked.micro_batch,
-                  asked.global_batch, asked.precision, asked.dropout, asked.train, asked.runtime);
+                  asked.global_batch, asked.precision, asked.dropout, asked.train, asked.runtime,
+                  asked.routing.empty() ? "" : "[moe]\n" + asked.routing);
   return parse_scenario(text, "small.toml", {source / "scenarios/examples", source / "scenarios"});
 }
 

@@ -63,12 +63,21 @@ const MathCase axes{
 const MathCase biases{
     .name = "biases", .gpus = 2, .layout = "tensor = 2", .train = "", .override_keys = as_many, .model = "qwen2.5-7b"};
 
+MathCase of_experts() {
+  MathCase made = on_two("expert = 2");
+  made.model = "mixtral-8x7b", made.routing = "imbalance = 1.25";
+  return made;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Kinds, MathMutations,
     testing::Values(Spoiled{Mutation::DropCollective, tensor, "step 1, .*: all_reduce of .* does not happen"},
                     Spoiled{Mutation::SwapRanks, gathers, "step 1, .*: all_gather of .* takes its first two ranks"},
                     Spoiled{Mutation::WrongPeer, replicas, "messages go to another replica's stage"},
                     Spoiled{Mutation::WrongAxis, axes, "a group lies along another axis"},
+                    Spoiled{
+                        Mutation::WrongCount, of_experts(),
+                        "step 1, .*: all_to_all of layers.0.mlp.dispatcher.exchanged hands the second rank a token"},
                     Spoiled{Mutation::EarlyFree, tensor, "step 1, backward.* is freed before .* reads it"},
                     Spoiled{Mutation::TooLittleSaved, on_two("tensor = 2", "recompute = \"full\""), "is freed before"},
                     Spoiled{Mutation::ForgottenOperand, tensor, "step 1, .* a second time, and .* not at all"},
@@ -85,7 +94,8 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(MathMutation, WhereThereIsNothingToSpoilItSaysSo) {
   const Scenario scenario =
       scenario_of({.name = "one", .gpus = 1, .layout = "", .train = "", .override_keys = some_heads});
-  for (const Mutation mutation : {Mutation::DropCollective, Mutation::MissingBiasGradient, Mutation::TooLittleSaved}) {
+  for (const Mutation mutation :
+       {Mutation::DropCollective, Mutation::WrongCount, Mutation::MissingBiasGradient, Mutation::TooLittleSaved}) {
     const std::vector<std::string> ends =
         on_ranks(1, [&](World& world) { (void)check_math(scenario, world, math::Storage::Wide, mutation); });
     EXPECT_TRUE(says(ends.front(), std::string(name(mutation)) + " finds nothing to spoil in this job"));

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <numeric>
 #include <utility>
 
@@ -17,12 +16,35 @@ std::int64_t total(const std::vector<std::int64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
 }
 
-}  // namespace
+/// token_dispatcher.py MoEAlltoAllTokenDispatcher.
+class AllToAllDispatcher final : public TokenDispatcher {
+ public:
+  AllToAllDispatcher(Worker& worker, const std::string& path, std::int32_t layer);
 
-TokenDispatcher::TokenDispatcher(Worker& w, const std::string& path, std::int32_t layer)
+  [[nodiscard]] Rows preprocess(const Tensor& hidden, const Router::Choice& choice) override;
+  [[nodiscard]] Rows dispatch(const Rows& permuted) override;
+  [[nodiscard]] Rows postprocess(Rows dispatched) override;
+  [[nodiscard]] const std::vector<std::int64_t>& rows_of_experts() const override { return rows_of_own_; }
+  [[nodiscard]] Tensor combine_preprocess(Tensor rows) override;
+  [[nodiscard]] Tensor combine(const Tensor& rows) override;
+  [[nodiscard]] Tensor combine_postprocess(const Tensor& rows) override;
+
+ private:
+  [[nodiscard]] Rows exchanged(const Rows& rows, bool back);
+  [[nodiscard]] Rows sorted(const Rows& rows, bool back);
+
+  Worker& w_;
+  Name name_;
+  std::int32_t layer_;
+  std::int32_t ranks_, rank_;                     ///< of the expert group
+  std::int64_t tokens_;                           ///< of this rank
+  std::vector<std::int64_t> rows_, rows_of_own_;  ///< that this rank sends to each expert; that its own get
+  Tensor probabilities_, map_, order_;            ///< attributes
+};
+
+AllToAllDispatcher::AllToAllDispatcher(Worker& w, const std::string& path, std::int32_t layer)
     : w_(w),
       name_(w.name(path + ".dispatcher")),
-      path_(path + ".dispatcher"),
       layer_(layer),
       ranks_(w.layout.expert),
       rank_(expert_mesh(w.layout).coordinate(rank_at(w.layout, w.place), axis::ep)),
@@ -33,50 +55,8 @@ TokenDispatcher::TokenDispatcher(Worker& w, const std::string& path, std::int32_
     rows_of_own_.push_back(sources * rows_[static_cast<std::size_t>(rank_ * held + e)]);
 }
 
-// ---- rows in the order of experts ----------------------------------------------------------------------------------
-
-// moe_utils.py permute: by TransformerEngine's kernels, or by PyTorch's.
-Rows TokenDispatcher::permute(const Tensor& hidden, const Router::Choice& choice) {
-  Session& s = w_.session;
-  const std::int64_t rows = total(rows_), experts = w_.model.experts->count;
-  if (!fused()) {
-    Tensor map = torch::contiguous(s, swapped(choice.map, 0, 1));
-    const Tensor numbers = s.empty({tokens_}, DType::INT64, "arange");
-    s.launch({Operation::Arange, {0}}, {}, {numbers});
-    sorted_ids_ = torch::masked_select(s, expanded(sized(numbers, {1, tokens_}), {experts, tokens_}), map, rows);
-    const Tensor by_expert = torch::contiguous(s, torch::transpose(s, choice.probabilities, 0, 1));
-    Tensor probabilities = torch::masked_select(s, by_expert, map, rows);
-    return {torch::index_select(s, hidden, sorted_ids_), std::move(probabilities)};
-  }
-  // transformer_engine/pytorch/permutation.py _moe_permute_mask_map.
-  const auto node = s.node({&hidden, &choice.probabilities});
-  row_map_ = s.empty({tokens_, 2 * experts + 1}, DType::INT32, "row_id_map");
-  {
-    constexpr std::int64_t block = 1024;
-    const Tensor workspace = s.empty({experts, (tokens_ + block - 1) / block}, DType::INT32, "row_id_map_workspace");
-    s.launch(Operation::TokenMap, {choice.map}, {row_map_}, workspace);
-  }
-  Tensor tokens = s.empty({rows, hidden.size(1)}, hidden.dtype, "permuted_tokens");
-  Tensor probabilities = s.empty({rows}, choice.probabilities.dtype, "permuted_probs");
-  s.launch(Operation::PermuteRows, {hidden, row_map_, choice.probabilities}, {tokens, probabilities});
-  if (node) {
-    node->outputs = 2;
-    node->apply = [&s, saved = s.save(row_map_), sizes = hidden.sizes,
-                   all = choice.probabilities.sizes](const Gradients& g) {
-      const Tensor map = s.unpack(saved);
-      Gradients made(2);
-      made[0] = s.empty(sizes, g[0].dtype, "input_gradient");
-      if (g[1].defined()) made[1] = s.empty(all, g[1].dtype, "probs_gradient");
-      s.launch(Operation::UnpermuteRows, {g[0], map, Tensor{}, g[1]}, {made[0], made[1]});
-      return made;
-    };
-  }
-  tokens = with(std::move(tokens), node);
-  return {std::move(tokens), with(std::move(probabilities), node, 1)};
-}
-
 // token_dispatcher.py MoEAlltoAllTokenDispatcher.dispatch_preprocess.
-Rows TokenDispatcher::preprocess(const Tensor& hidden, const Router::Choice& choice) {
+Rows AllToAllDispatcher::preprocess(const Tensor& hidden, const Router::Choice& choice) {
   w_.mark(Phase::Forward, name_);
   Session& s = w_.session;
   const Session::Scope scope(s, name_());
@@ -90,30 +70,18 @@ Rows TokenDispatcher::preprocess(const Tensor& hidden, const Router::Choice& cho
     s.collective(w_.comms.expert_model, CollectiveKind::AllGather, counts, all);
     w_.process.synchronize();
   }
-  return permute(hidden, choice);
+  Permuted permuted = permute(w_, hidden, choice.map, choice.probabilities, total(rows_));
+  order_ = std::move(permuted.order);
+  return std::move(permuted.rows);
 }
 
-// moe_utils.py unpermute.
-Tensor TokenDispatcher::combine_postprocess(const Tensor& rows) {
+Tensor AllToAllDispatcher::combine_postprocess(const Tensor& rows) {
   w_.mark(Phase::Forward, name_);
-  Session& s = w_.session;
-  const Session::Scope scope(s, name_());
-  if (!fused()) return torch::scatter_add_rows(s, rows, sorted_ids_, tokens_);
-  const auto node = s.node({&rows});
-  Tensor tokens = s.empty({tokens_, rows.size(1)}, rows.dtype, "unpermuted_tokens");
-  s.launch(Operation::UnpermuteRows, {rows, row_map_, Tensor{}, Tensor{}}, {tokens, Tensor{}});
-  if (node)
-    node->apply = [&s, saved = s.save(row_map_), sizes = rows.sizes](const Gradients& g) {
-      const Tensor made = s.empty(sizes, g.front().dtype, "input_gradient");
-      s.launch(Operation::PermuteRows, {g.front(), s.unpack(saved), Tensor{}}, {made, Tensor{}});
-      return Gradients{made};
-    };
-  return with(std::move(tokens), node);
+  const Session::Scope scope(w_.session, name_());
+  return unpermute(w_, rows, order_, tokens_);
 }
 
 // ---- between ranks -------------------------------------------------------------------------------------------------
-
-namespace {
 
 // Rows that a rank sends to each place of its group, and receives from it.
 struct Traffic {
@@ -143,10 +111,8 @@ Tensor all_to_all(Worker& w, LabelId label, CommSlot comm, MatrixId matrix, cons
   return out;
 }
 
-}  // namespace
-
 // `back`: from experts to the ranks whose tokens they are.
-Rows TokenDispatcher::exchanged(const Rows& rows, bool back) {
+Rows AllToAllDispatcher::exchanged(const Rows& rows, bool back) {
   if (ranks_ == 1) return rows;
   const std::int64_t held = w_.model.experts->count / ranks_;
   Traffic traffic;
@@ -175,19 +141,17 @@ Rows TokenDispatcher::exchanged(const Rows& rows, bool back) {
   return {over(rows.tokens, "exchanged", 0), over(rows.probabilities, "exchanged_probs", 1)};
 }
 
-Rows TokenDispatcher::dispatch(const Rows& permuted) {
+Rows AllToAllDispatcher::dispatch(const Rows& permuted) {
   w_.mark(Phase::Forward, name_);
   return exchanged(permuted, false);
 }
 
-Tensor TokenDispatcher::combine(const Tensor& rows) {
+Tensor AllToAllDispatcher::combine(const Tensor& rows) {
   w_.mark(Phase::Forward, name_);
   return exchanged({rows, {}}, true).tokens;
 }
 
 // ---- rows of one expert together ------------------------------------------------------------------------------------
-
-namespace {
 
 // Chunks of rows in another order: where each begins, and how many rows it has.
 struct Chunk {
@@ -204,10 +168,8 @@ void copy_chunks(Worker& w, const std::vector<Chunk>& chunks, const Tensor& x, c
   w.launch(Operation::Copy, from, to);
 }
 
-}  // namespace
-
 // moe_utils.py sort_chunks_by_idxs: what came source by source lies expert by expert, or `back`.
-Rows TokenDispatcher::sorted(const Rows& rows, bool back) {
+Rows AllToAllDispatcher::sorted(const Rows& rows, bool back) {
   const std::size_t held = rows_of_own_.size();
   if (held == 1) return rows;
   const std::int64_t sources = std::int64_t{ranks_} * w_.layout.experts_tensor();
@@ -238,14 +200,20 @@ Rows TokenDispatcher::sorted(const Rows& rows, bool back) {
   return {moved(rows.tokens, "sorted"), moved(rows.probabilities, "sorted_probs")};
 }
 
-Rows TokenDispatcher::postprocess(Rows dispatched) {
+Rows AllToAllDispatcher::postprocess(Rows dispatched) {
   w_.mark(Phase::Forward, name_);
   return sorted(dispatched, false);
 }
 
-Tensor TokenDispatcher::combine_preprocess(Tensor rows) {
+Tensor AllToAllDispatcher::combine_preprocess(Tensor rows) {
   w_.mark(Phase::Forward, name_);
   return sorted({std::move(rows), {}}, true).tokens;
+}
+
+}  // namespace
+
+std::unique_ptr<TokenDispatcher> all_to_all_dispatcher(Worker& w, const std::string& path, std::int32_t layer) {
+  return std::make_unique<AllToAllDispatcher>(w, path, layer);
 }
 
 }  // namespace tidemark::parallel::megatron
