@@ -2,46 +2,118 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 
 #include "sim/base/ensure.hpp"
 
 namespace tidemark::parallel {
+namespace {
 
-std::vector<std::int64_t> choices_of_experts(const Experts& experts, const ExpertRouting& routing, std::int64_t tokens,
-                                             std::int32_t ranks) {
-  const std::int64_t all = tokens * experts.chosen, held = experts.count / ranks;
-  if (!routing.loads.empty()) {
-    const std::int64_t whole = std::accumulate(routing.loads.begin(), routing.loads.end(), std::int64_t{0});
-    std::vector<std::int64_t> counts;
-    std::int64_t before = 0, given = 0;
-    for (const std::int64_t load : routing.loads) {  // no choice is lost by rounding
-      before += load;
-      counts.push_back(all * before / whole - given);
-      given += counts.back();
-    }
-    return counts;
-  }
-  // The first rank's part, no larger than what its experts can take and no smaller than what the others leave.
-  const auto equal = static_cast<double>(all) / ranks;
-  const std::int64_t most = std::min(all, held * tokens),
-                     least = std::max<std::int64_t>(0, all - (experts.count - held) * tokens);
-  const std::int64_t first =
-      std::clamp(std::llround(equal * routing.imbalance), static_cast<long long>(least), static_cast<long long>(most));
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(experts.count));
-  const auto share_out = [&](std::int64_t begin, std::int64_t end, std::int64_t rows) {
-    for (std::int64_t e = begin; e < end; ++e)  // as equal as whole numbers are
-      counts[static_cast<std::size_t>(e)] = rows * (e - begin + 1) / (end - begin) - rows * (e - begin) / (end - begin);
+using Counts = std::vector<std::int64_t>;
+
+// So many, in proportion to weights as far as whole numbers go, none more than `most`; what that takes from some, the
+// others get.
+Counts shared_out(std::int64_t all, std::int64_t most, const Counts& weights) {
+  Counts shares(weights.size(), -1);  // below zero: still to be found
+  std::int64_t rest = all;
+  const auto weight_of_rest = [&] {
+    double whole = 0;
+    for (std::size_t e = 0; e < weights.size(); ++e)
+      if (shares[e] < 0) whole += static_cast<double>(weights[e]);
+    return whole;
   };
-  share_out(0, held, ranks > 1 ? first : all);
-  if (ranks > 1) share_out(held, experts.count, all - first);
+  double whole = weight_of_rest();
+  for (std::size_t e = 0; e < weights.size();) {
+    if (shares[e] >= 0 ||
+        static_cast<double>(rest) * static_cast<double>(weights[e]) <= static_cast<double>(most) * whole) {
+      ++e;
+      continue;
+    }
+    shares[e] = most;
+    rest -= most;
+    whole = weight_of_rest();
+    e = 0;  // the others' shares have become larger
+  }
+  const double left = whole > 0 ? whole : static_cast<double>(std::ranges::count(shares, -1));
+  double before = 0;
+  std::int64_t given = 0;
+  for (std::size_t e = 0; e < weights.size(); ++e) {
+    if (shares[e] >= 0) continue;
+    before += whole > 0 ? static_cast<double>(weights[e]) : 1;
+    shares[e] = static_cast<std::int64_t>(std::floor(static_cast<double>(rest) * before / left)) - given;
+    given += shares[e];
+  }
+  return shares;
+}
+
+// The first rank's part, no larger than what its experts can take and no smaller than what the others leave.
+Counts with_one_rank(const LoadOfOneRank& one, std::int64_t all, std::int64_t tokens, std::int64_t experts,
+                     std::int32_t ranks) {
+  const std::int64_t held = experts / ranks, most = std::min(all, held * tokens),
+                     least = std::max<std::int64_t>(0, all - (experts - held) * tokens);
+  const auto equal = static_cast<double>(all) / ranks;
+  const std::int64_t first =
+      std::clamp(std::llround(equal * one.factor), static_cast<long long>(least), static_cast<long long>(most));
+  Counts counts = shared_out(first, tokens, Counts(static_cast<std::size_t>(held), 1));
+  std::ranges::copy(shared_out(all - first, tokens, Counts(static_cast<std::size_t>(experts - held), 1)),
+                    std::back_inserter(counts));
   return counts;
+}
+
+}  // namespace
+
+LayerRouting::LayerRouting(const Experts& experts, const ExpertRouting& routing, std::int32_t layer,
+                           std::int64_t tokens, std::int32_t ranks)
+    : tokens_(tokens), chosen_(experts.chosen), held_(experts.count / ranks), most_(tokens) {
+  const std::int64_t all = tokens * experts.chosen;
+  const auto* const one = std::get_if<LoadOfOneRank>(&routing.loads);
+  choices_ = one != nullptr && ranks > 1 ? with_one_rank(*one, all, tokens, experts.count, ranks)
+                                         : shared_out(all, tokens, weights_of_experts(experts, routing.loads, layer));
+  rows_ = choices_;
+  if (routing.more_come && left_to_tokens(routing) && ranks > 1) rarity_ = -std::log(*routing.more_come);
+  if (routing.capacity_factor == 0) return;
+  most_ = capacity_of(experts, routing, tokens);
+  for (std::int64_t& count : rows_) count = routing.pads_to_capacity ? most_ : std::min(count, most_);
+}
+
+Counts LayerRouting::of_rank(const Counts& all, std::int32_t rank) const {
+  const auto first = all.begin() + rank * held_;
+  return {first, first + held_};
+}
+
+// Of how many of one rank's tokens choose any of these, where tokens choose each expert as often as they do here.
+double LayerRouting::variance(const Counts& choices) const {
+  double found = 0;
+  for (const std::int64_t count : choices) {
+    const double often = static_cast<double>(count) / static_cast<double>(tokens_);
+    found += static_cast<double>(tokens_) * often * (1 - often);
+  }
+  return found;
+}
+
+// Of independent tokens, which choose different experts each: choices that are independent or hinder each other, so
+// that Bernstein's inequality holds of their sum (Joag-Dev and Proschan, Negative association of random variables,
+// 1983; Dubhashi and Ranjan, Balls and bins: a study in negative dependence, 1998). All experts together get what is
+// known: a rank's deviation is that of the others.
+Counts LayerRouting::received(std::int32_t rank, std::int64_t senders) const {
+  Counts own = of_rank(rows_, rank);
+  for (std::int64_t& count : own) count *= senders;
+  if (rarity_ == 0) return own;
+  const Counts chosen = of_rank(choices_, rank);
+  const double of_own = variance(chosen), of_others = variance(choices_) - of_own, third = rarity_ / 3,
+               least = static_cast<double>(senders) * std::min(of_own, of_others);
+  const auto more = static_cast<std::int64_t>(std::ceil(third + std::sqrt(third * third + 2 * rarity_ * least)));
+  const std::int64_t each = senders * tokens_,
+                     stated = senders * std::accumulate(chosen.begin(), chosen.end(), std::int64_t{0});
+  own = shared_out(std::min(stated + more, each * std::min(chosen_, held_)), each, chosen);
+  for (std::int64_t& count : own) count = std::min(count, senders * most_);
+  return own;
 }
 
 // Choices stand in a row, those of the first expert first, and tokens take them in turn: no expert is chosen more often
 // than there are tokens, so none meets it twice.
-std::int64_t chosen_expert(const std::vector<std::int64_t>& counts, std::int64_t tokens, std::int64_t token,
-                           std::int64_t choice) {
+std::int64_t chosen_expert(const Counts& counts, std::int64_t tokens, std::int64_t token, std::int64_t choice) {
   std::int64_t before = choice * tokens + token, expert = 0;
   for (const std::int64_t count : counts) {
     if (before < count) return expert;
@@ -55,15 +127,6 @@ std::int64_t chosen_expert(const std::vector<std::int64_t>& counts, std::int64_t
 std::int64_t capacity_of(const Experts& experts, const ExpertRouting& routing, std::int64_t tokens) {
   const double share = static_cast<double>(tokens * experts.chosen) / static_cast<double>(experts.count);
   return static_cast<std::int64_t>(std::ceil(share * routing.capacity_factor));
-}
-
-std::vector<std::int64_t> rows_of_experts(const Experts& experts, const ExpertRouting& routing, std::int64_t tokens,
-                                          std::int32_t ranks) {
-  std::vector<std::int64_t> rows = choices_of_experts(experts, routing, tokens, ranks);
-  if (routing.capacity_factor == 0) return rows;
-  const std::int64_t capacity = capacity_of(experts, routing, tokens);
-  for (std::int64_t& count : rows) count = routing.pads_to_capacity ? capacity : std::min(count, capacity);
-  return rows;
 }
 
 }  // namespace tidemark::parallel

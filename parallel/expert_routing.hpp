@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "parallel/expert_loads.hpp"
 #include "parallel/model.hpp"
 
 namespace tidemark::parallel {
@@ -13,24 +15,49 @@ enum class TokenDispatcher : std::uint8_t { AllToAll, AllGather };
 /// What is stated of routing, which nobody knows before training.
 struct ExpertRouting {
   TokenDispatcher dispatcher = TokenDispatcher::AllToAll;
-  double capacity_factor = 0;         ///< an expert takes so many times its equal share; 0: all tokens that choose it
-  bool pads_to_capacity = false;      ///< … and no fewer
-  double imbalance = 1;               ///< the rank that gets most tokens gets so many times its equal share
-  std::vector<std::int64_t> loads{};  ///< of each expert, in proportion; empty: equal, but for `imbalance`
+  double capacity_factor = 0;     ///< an expert takes so many times its equal share; 0: all tokens that choose it
+  bool pads_to_capacity = false;  ///< … and no fewer
+  ExpertLoads loads = EqualLoads{};
+  double quantile = 0.999;  ///< of steps in which no rank gets more than upper ends are told of
+  /// Ranks get so many tokens that more come, of one layer and micro-batch, no more often than this, where each token
+  /// chooses for itself; nothing: as many as the loads say.
+  std::optional<double> more_come = {};
   bool operator==(const ExpertRouting&) const = default;
 };
 
-/// How many of a rank's tokens choose each expert, in a group of so many ranks: what the first rank gets beyond its
-/// equal share, the others lack. Every token chooses `experts.chosen` different ones.
-[[nodiscard]] std::vector<std::int64_t> choices_of_experts(const Experts& experts, const ExpertRouting& routing,
-                                                           std::int64_t tokens, std::int32_t ranks);
+/// Where a layer's tokens go from each rank of an expert group.
+class LayerRouting {
+ public:
+  /// `layer` of the model, with so many tokens of each rank that sends and so many ranks that share out the experts.
+  LayerRouting(const Experts& experts, const ExpertRouting& routing, std::int32_t layer, std::int64_t tokens,
+               std::int32_t ranks);
+
+  /// How many of a rank's tokens choose each expert: each chooses `experts.chosen` different ones.
+  [[nodiscard]] const std::vector<std::int64_t>& choices() const { return choices_; }
+  /// How many rows of a rank's tokens each expert takes, after what capacity drops and pads.
+  [[nodiscard]] const std::vector<std::int64_t>& rows() const { return rows_; }
+  /// How many rows each expert of a rank gets, from so many that send.
+  [[nodiscard]] std::vector<std::int64_t> received(std::int32_t rank, std::int64_t senders) const;
+
+ private:
+  [[nodiscard]] std::vector<std::int64_t> of_rank(const std::vector<std::int64_t>& all, std::int32_t rank) const;
+  [[nodiscard]] double variance(const std::vector<std::int64_t>& choices) const;
+
+  std::int64_t tokens_, chosen_, held_;  ///< of a rank; of a token; experts of a rank
+  std::int64_t most_;                    ///< rows of one rank that an expert takes
+  double rarity_ = 0;                    ///< minus the logarithm of how often more come; 0: what comes is stated
+  std::vector<std::int64_t> choices_, rows_;
+};
+
 /// Who is chosen so that these counts come out.
 [[nodiscard]] std::int64_t chosen_expert(const std::vector<std::int64_t>& counts, std::int64_t tokens,
                                          std::int64_t token, std::int64_t choice);
 /// How many tokens an expert takes at most (core/transformer/moe/moe_utils.py get_capacity).
 [[nodiscard]] std::int64_t capacity_of(const Experts& experts, const ExpertRouting& routing, std::int64_t tokens);
-/// How many rows of a rank's tokens each expert takes, after what capacity drops and pads.
-[[nodiscard]] std::vector<std::int64_t> rows_of_experts(const Experts& experts, const ExpertRouting& routing,
-                                                        std::int64_t tokens, std::int32_t ranks);
+
+/// Whether how many tokens ranks get is left to what tokens choose: no padding makes it a matter of the layout.
+[[nodiscard]] constexpr bool left_to_tokens(const ExpertRouting& routing) {
+  return routing.capacity_factor == 0 || !routing.pads_to_capacity;
+}
 
 }  // namespace tidemark::parallel

@@ -10,6 +10,7 @@
 
 #include "kernels/price_time.hpp"
 #include "parallel/flops.hpp"
+#include "scenarios/crowded_routing.hpp"
 #include "scenarios/deferred_frees.hpp"
 #include "scenarios/outliving_batches.hpp"
 #include "scenarios/report/assumptions.hpp"
@@ -46,10 +47,20 @@ RankGroup replayed(const Program& program, const DriverPrices& prices, const Jud
 void add_frees_by_clock(const ProgramTimes& times, const Program& program, const JudgedDevice& device,
                         RankGroup& group) {
   Bytes& upper = group.memory.peak_device_upper;
-  const Bytes at_once = upper - group.of_deferred_frees;
+  const Bytes at_once = upper - group.of_deferred_frees - group.of_routing;
   group.of_frees_by_clock = upper_end(at_once, group.prices, device, program, ByClock{&times}) - at_once;
   group.of_deferred_frees = std::max(group.of_deferred_frees, group.of_frees_by_clock);
-  upper = at_once + group.of_deferred_frees;
+  upper = at_once + group.of_deferred_frees + group.of_routing;
+}
+
+// What tokens bring beyond those that are stated is within the upper end too.
+void add_routing(const RankGroup& crowded, RankGroup& group) {
+  Bytes& upper = group.memory.peak_device_upper;
+  group.of_routing = std::max(Bytes{}, crowded.memory.peak_device_upper - upper);
+  upper += group.of_routing;
+  group.crowded = {.allocated = std::max(group.memory.allocated.bytes, crowded.memory.allocated.bytes),
+                   .reserved = std::max(group.memory.peak_reserved, crowded.memory.peak_reserved),
+                   .device = std::max(group.memory.device.bytes, crowded.memory.device.bytes)};
 }
 
 // A timeline says when things happen, and what frees hold by the clock.
@@ -65,13 +76,21 @@ void replay_role(const Job& job, const Trace& trace, const Role& role, const Pre
   const bool asks_the_clock = has_times && borrows(program);
   const JudgedDevice device{job.scenario.cluster.device.capacity, allocator_options_of(job.scenario)};
 
+  std::optional<Program> crowded_program;
+  if (const std::optional<Train> train = crowded(job.scenario))
+    crowded_program = lower_role({job.built, job.scenario.layout, *train, job.runtime}, role);
+
   std::map<std::int32_t, RankGroup> by_price;
   std::map<std::int32_t, std::vector<Rank>> by_class;  // ranks of one class pay the same
   for (const Rank rank : role.ranks) by_class[job.folding.class_of_rank[rank.index()]].push_back(rank);
   for (auto& [rank_class, ranks] : by_class) {
     const std::int32_t entry = job.prices.entry_of_rank[ranks.front().index()];
     const auto [known, added] = by_price.try_emplace(entry);
-    if (added) known->second = replayed(program, job.prices.entries[static_cast<std::size_t>(entry)], device);
+    if (added) {
+      const DriverPrices& prices = job.prices.entries[static_cast<std::size_t>(entry)];
+      known->second = replayed(program, prices, device);
+      if (crowded_program) add_routing(replayed(*crowded_program, prices, device), known->second);
+    }
     RankGroup group = known->second;
     group.coordinates = coordinates(job.scenario.layout, ranks.front());
     group.ranks = std::move(ranks);

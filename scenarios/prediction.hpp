@@ -33,6 +33,11 @@ struct PredictOptions {
   Told told = Told::Whole;
 };
 
+/// Where a rank's memory peaks if as many tokens come as its scenario's quantile tells of (crowded_routing.hpp).
+struct CrowdedMemory {
+  Bytes allocated, reserved, device;
+};
+
 /// Ranks with one memory timeline: the same program at the same prices.
 struct RankGroup {
   std::vector<Rank> ranks;
@@ -41,6 +46,8 @@ struct RankGroup {
   /// Within the device; where it ran out, without a limit. Frees come at once, but for `peak_device_upper`.
   MemoryRecord memory;
   Bytes of_deferred_frees, of_outliving_batches;  ///< of `peak_device_upper`
+  Bytes of_routing;                               ///< the same: for tokens that come beyond what is stated
+  std::optional<CrowdedMemory> crowded;           ///< nothing where what comes is stated
   Bytes of_frees_by_clock;                        ///< of which deferred frees hold so much by the simulated clock
   std::optional<OutOfDeviceMemory> failure;
   std::string failed_op;       ///< label of the failure's moment

@@ -23,6 +23,13 @@ class OneRank final : public World {
   void report_failure(const std::string& why) override { throw RunFailure(why); }
 };
 
+// Which experts the ranks' tokens choose.
+ListedLoads loads_of(const Scenario& scenario) {
+  ListedLoads loads{choices_of(scenario)};
+  std::erase_if(loads.of_layers, [](const std::vector<std::int64_t>& choices) { return choices.empty(); });
+  return loads;
+}
+
 // The same model and batches on one rank that holds it whole, recomputes nothing, and takes the plainest kernels, which
 // have nothing in common with fused ones; as many rows of the vocabulary are padding. Replicas of plain PyTorch average
 // what each adds up over its micro-batches: here they take one together.
@@ -32,7 +39,7 @@ Scenario on_one_rank(const JobOutline& job) {
   scenario.model.vocabulary_multiple = sizes.vocabulary;
   if (job.runtime.eager) scenario.train.micro_batch *= scenario.layout.data;
   scenario.gpus = 1;
-  scenario.train.routing.loads = choices_of(job.scenario);
+  if (scenario.model.experts) scenario.train.routing.loads = loads_of(job.scenario);
   scenario.layout = {};
   scenario.train.recompute = {};
   scenario.train.cross_entropy = CrossEntropy::Unfused;

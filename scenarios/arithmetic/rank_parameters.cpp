@@ -74,10 +74,16 @@ std::int64_t routed_tokens(const Scenario& scenario) {
   return scenario.train.tokens() / (layout.sequence_parallel ? layout.tensor : 1);
 }
 
-std::vector<std::int64_t> choices_of(const Scenario& scenario) {
-  if (!scenario.model.experts) return {};
-  return choices_of_experts(*scenario.model.experts, scenario.train.routing, routed_tokens(scenario),
-                            scenario.layout.expert);
+std::vector<std::vector<std::int64_t>> choices_of(const Scenario& scenario) {
+  const Model& model = scenario.model;
+  if (!model.experts) return {};
+  std::vector<std::vector<std::int64_t>> choices(static_cast<std::size_t>(model.layers + model.next_tokens));
+  for (std::size_t layer = 0; layer < choices.size(); ++layer)
+    if (model.has_experts(layer))
+      choices[layer] = LayerRouting(*model.experts, scenario.train.routing, static_cast<std::int32_t>(layer),
+                                    routed_tokens(scenario), scenario.layout.expert)
+                           .choices();
+  return choices;
 }
 
 }  // namespace tidemark::scenarios

@@ -56,8 +56,9 @@ class RankParameters {
   std::map<std::string, const ParameterPart*, std::less<>> by_name_;
 };
 
-/// Tokens that one rank routes at once, and how many of their choices fall on each expert.
+/// Tokens that one rank routes at once, and how many of their choices fall on each expert of a layer; none where it has
+/// no experts.
 [[nodiscard]] std::int64_t routed_tokens(const Scenario& scenario);
-[[nodiscard]] std::vector<std::int64_t> choices_of(const Scenario& scenario);
+[[nodiscard]] std::vector<std::vector<std::int64_t>> choices_of(const Scenario& scenario);
 
 }  // namespace tidemark::scenarios

@@ -67,8 +67,9 @@ RankTraining::RankTraining(const JobOutline& job, Rank rank, const JobOutline& a
 
 // Tokens of a rank, and of a rank alone those of as many: rows of the sequence are cut into parts that follow each
 // other.
-std::int64_t RankTraining::expert_of(std::int64_t token, std::int64_t choice) const {
-  return chosen_expert(choices_, tokens_, token % tokens_, choice);
+std::int64_t RankTraining::expert_of(const Mark& at, std::int64_t token, std::int64_t choice) const {
+  const auto layer = static_cast<std::size_t>(program_.layer_of(at.label));
+  return chosen_expert(choices_[layer], tokens_, token % tokens_, choice);
 }
 
 std::string RankTraining::spoil(Mutation mutation) {
@@ -93,7 +94,8 @@ std::string RankTraining::run(World& world, math::Calculator& calculator, math::
       program_, groups_, world, calculator, storage,
       {.initial = [this](const Mark& at, std::string_view tensor,
                          std::int64_t element) { return initial(at, tensor, element); },
-       .route = [this](const Mark&, std::int64_t token, std::int64_t choice) { return expert_of(token, choice); },
+       .route = [this](const Mark& at, std::int64_t token,
+                       std::int64_t choice) { return expert_of(at, token, choice); },
        .draws = [this](const ArithmeticRank& run, const Launch& launch,
                        math::Setting& setting) { describe_draws(run, launch, setting); },
        .before_mark = [this](const ArithmeticRank& run, const Mark*) { look(run); },

@@ -31,7 +31,7 @@ class RankTraining {
 
  private:
   [[nodiscard]] double initial(const Mark& at, std::string_view tensor, std::int64_t element) const;
-  [[nodiscard]] std::int64_t expert_of(std::int64_t token, std::int64_t choice) const;
+  [[nodiscard]] std::int64_t expert_of(const Mark& at, std::int64_t token, std::int64_t choice) const;
   [[nodiscard]] double of_batch(const Mark& at, std::string_view tensor, std::int64_t element) const;
   void describe_draws(const ArithmeticRank& run, const Launch& launch, math::Setting& setting) const;
   void look(const ArithmeticRank& run);
@@ -47,10 +47,10 @@ class RankTraining {
   Program program_;
   std::vector<Group> groups_;
   TrainingState state_;
-  std::int64_t tokens_;                // that one rank of the asked job routes
-  std::vector<std::int64_t> choices_;  // of these, for each expert
-  std::size_t marks_ = 0;              // met so far
-  std::size_t next_ = 0;               // moment of the state
+  std::int64_t tokens_;                             // that one rank of the asked job routes
+  std::vector<std::vector<std::int64_t>> choices_;  // of these, for each expert of a layer
+  std::size_t marks_ = 0;                           // met so far
+  std::size_t next_ = 0;                            // moment of the state
   std::string found_, wrong_;
 };
 

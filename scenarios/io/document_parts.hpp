@@ -15,7 +15,7 @@ namespace tidemark::scenarios {
 [[nodiscard]] std::vector<Problem> problems_of_keys(const TomlTable& document, const std::filesystem::path& file,
                                                     const ScenarioFolders& folders, const ScenarioFiles& read_before);
 
-/// The files that its keys `model` and `cluster` name, as far as they are there.
+/// The files that it names, as far as they are there.
 [[nodiscard]] std::vector<std::filesystem::path> files_named(const TomlTable& document, const ScenarioFolders& folders);
 
 }  // namespace tidemark::scenarios

@@ -1,23 +1,82 @@
 #include "scenarios/io/moe_reader.hpp"
 
+#include <cstdint>
+#include <filesystem>
+#include <limits>
 #include <optional>
 #include <string>
 
 #include <fmt/format.h>
 
+#include "scenarios/io/loads_reader.hpp"
+#include "scenarios/io/named_files.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/suggestion.hpp"
+#include "scenarios/io/text_file.hpp"
 
 namespace tidemark::scenarios {
 namespace {
 
-constexpr Ratio one{std::int64_t{1'000'000}}, most_times{std::int64_t{1'000'000'000}};
+constexpr Ratio one{std::int64_t{1'000'000}}, ten{std::int64_t{10'000'000}}, thousandth{std::int64_t{1'000}},
+    most_times{std::int64_t{1'000'000'000}};
+
+constexpr Ratio half{std::int64_t{500'000}}, nearly_one{std::int64_t{999'999}}, usual_quantile{std::int64_t{999'000}};
+constexpr IntegerRange seeds{0, std::numeric_limits<std::int64_t>::max()};
 
 double as_double(Ratio ratio) { return static_cast<double>(ratio.count()) / static_cast<double>(one.count()); }
 
+// Of a distribution: its name, its parameter, and a seed.
+ExpertLoads read_distribution(TomlReader table) {
+  const std::optional<Ratio> zipf = table.ratio("zipf", Ratio{}, ten),
+                             dirichlet = table.ratio("dirichlet", thousandth, most_times);
+  const auto seed = static_cast<std::uint64_t>(table.integer("seed", seeds).value_or(0));
+  if (table.has("zipf") == table.has("dirichlet"))
+    table.problem(table.has("zipf") ? "dirichlet" : "seed", "imbalance takes one distribution",
+                  "such as { zipf = 0.5, seed = 1 } or { dirichlet = 20, seed = 1 }");
+  table.refuse_unknown_keys();
+  if (zipf) return ZipfLoads{as_double(*zipf), seed};
+  return DirichletLoads{as_double(dirichlet.value_or(one)), seed};
+}
+
+ExpertLoads read_file(TomlReader& table, const std::string& name, const Model* model, const LoadsFiles& files) {
+  const auto before = files.read_before.texts.find(name);
+  const bool known = before != files.read_before.texts.end();
+  const std::optional<std::filesystem::path> path = known ? before->second.path : resolved(name, files.folders);
+  if (!path) {
+    const std::string near = near_file(name, files.folders);
+    table.problem("imbalance",
+                  fmt::format("imbalance = {} is neither \"{}\" nor a file in the scenario's folder or the data root",
+                              in_quotes(name), equal_loads),
+                  near.empty() ? "\"uniform\", a factor such as 1.2 or { zipf = 0.5, seed = 1 } would do, too"
+                               : fmt::format("did you mean {}?", in_quotes(near)));
+    return {};
+  }
+  if (model == nullptr || !model->experts) return {};
+  try {
+    ListedLoads loads = parse_loads(known ? before->second.text : read_text(*path), *path, *model);
+    loads.file = name;
+    return loads;
+  } catch (const InputError& error) {
+    files.problems.add(error);
+    table.refuse_to_judge("imbalance");
+    return {};
+  }
+}
+
+ExpertLoads read_loads(TomlReader& table, const Model* model, const LoadsFiles& files) {
+  const TomlValue* const given = table.raw("imbalance");
+  if (given == nullptr) return EqualLoads{};
+  if (const auto* const name = std::get_if<std::string>(&given->value))
+    return *name == equal_loads ? EqualLoads{} : read_file(table, *name, model, files);
+  if (std::holds_alternative<TomlTable>(given->value)) return read_distribution(table.table("imbalance"));
+  const Ratio factor = table.ratio("imbalance", one, most_times).value_or(one);
+  if (factor == one) return EqualLoads{};
+  return LoadOfOneRank{as_double(factor)};
+}
+
 }  // namespace
 
-ExpertRouting read_routing(TomlReader& table) {
+ExpertRouting read_routing(TomlReader& table, const Model* model, const LoadsFiles& files) {
   ExpertRouting routing;
   routing.dispatcher =
       read_name(table, "dispatcher", dispatcher_names, {"allgather", "flex"}).value_or(TokenDispatcher::AllToAll);
@@ -31,7 +90,12 @@ ExpertRouting read_routing(TomlReader& table) {
   if (routing.pads_to_capacity && table.sound("capacity_factor") && routing.capacity_factor == 0)
     table.problem("pad_to_capacity", "pad_to_capacity = true: nothing says how many tokens an expert takes",
                   "capacity_factor = 1.0 would");
-  routing.imbalance = as_double(table.ratio("imbalance", one, most_times).value_or(one));
+  routing.loads = read_loads(table, model, files);
+  routing.quantile = as_double(table.ratio("quantile", half, nearly_one).value_or(usual_quantile));
+  if (table.has("quantile") && !left_to_tokens(routing))
+    table.problem("quantile",
+                  "quantile says how many tokens to expect beyond what is stated, and pad_to_capacity fixes it",
+                  "leave it out");
   table.refuse_unknown_keys();
   return routing;
 }

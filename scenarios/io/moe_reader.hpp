@@ -3,13 +3,21 @@
 #include <array>
 #include <string_view>
 
+#include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/io/scenario_tables.hpp"
 #include "scenarios/io/toml_reader.hpp"
 
 namespace tidemark::scenarios {
 
-/// The table [moe]: what is stated of how tokens choose experts.
-[[nodiscard]] ExpertRouting read_routing(TomlReader& table);
+/// Where the table [moe] finds a file, and who hears what is wrong with that.
+struct LoadsFiles {
+  const ScenarioFolders& folders;
+  const ScenarioFiles& read_before;
+  Problems& problems;
+};
+
+/// The table [moe]: what is stated of how tokens choose experts. `model`: nothing where that is not known.
+[[nodiscard]] ExpertRouting read_routing(TomlReader& table, const Model* model, const LoadsFiles& files);
 
 /// Megatron's flags that say how its experts go about it, and nothing else does.
 inline constexpr std::array<std::string_view, 4> expert_switches{

@@ -3,9 +3,11 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/io/axis_order.hpp"
+#include "scenarios/io/named_files.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/quantity.hpp"
 #include "scenarios/io/version_text.hpp"
+#include "sim/base/overloaded.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -223,8 +225,24 @@ Json as_json(const Train& train) {
   return json;
 }
 
+Json as_json(const ExpertLoads& loads) {
+  return std::visit(Overloaded{
+                        [](const EqualLoads&) { return Json(equal_loads); },
+                        [](const LoadOfOneRank& its) { return Json(its.factor); },
+                        [](const ListedLoads& its) { return its.file.empty() ? Json(its.of_layers) : Json(its.file); },
+                        [](const ZipfLoads& its) {
+                          return Json{{"zipf", its.exponent}, {"seed", its.seed}};
+                        },
+                        [](const DirichletLoads& its) {
+                          return Json{{"dirichlet", its.concentration}, {"seed", its.seed}};
+                        },
+                    },
+                    loads);
+}
+
 Json as_json(const ExpertRouting& routing) {
-  Json json = {{"dispatcher", word(dispatcher_names, routing.dispatcher)}, {"imbalance", routing.imbalance}};
+  Json json = {{"dispatcher", word(dispatcher_names, routing.dispatcher)}, {"imbalance", as_json(routing.loads)}};
+  if (left_to_tokens(routing)) json["quantile"] = routing.quantile;
   if (routing.capacity_factor == 0) return json;
   json["capacity_factor"] = routing.capacity_factor;
   json["pad_to_capacity"] = routing.pads_to_capacity;

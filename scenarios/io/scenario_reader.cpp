@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include <fmt/format.h>
@@ -19,6 +18,7 @@
 #include "scenarios/io/environment.hpp"
 #include "scenarios/io/megatron_switches.hpp"
 #include "scenarios/io/moe_reader.hpp"
+#include "scenarios/io/named_files.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/pytorch_switches.hpp"
 #include "scenarios/io/recompute_reader.hpp"
@@ -49,72 +49,6 @@ void read_only_choice(TomlReader& table, std::string_view key, std::string_view 
   std::vector<Option> options{{modelled}};
   for (const std::string_view text : later) options.push_back({text, Modelled::NotYet});
   table.option(key, options);
-}
-
-std::optional<std::filesystem::path> resolved(const std::string& name, const ScenarioFolders& folders) {
-  if (name.find('\0') != std::string::npos) return std::nullopt;
-  for (const std::filesystem::path& folder : {folders.folder, folders.data_root}) {
-    std::error_code failure;
-    const std::filesystem::path path = folder / name;
-    if (std::filesystem::is_regular_file(path, failure)) return path.lexically_normal();
-  }
-  return std::nullopt;
-}
-
-std::vector<std::string> files_in(const std::filesystem::path& folder, const std::filesystem::path& shown_under) {
-  std::vector<std::string> found;
-  std::error_code failure;
-  const std::filesystem::path here = folder.empty() ? "." : folder;
-  for (std::filesystem::directory_iterator at(here, failure), end; !failure && at != end; at.increment(failure)) {
-    std::error_code gone;
-    if (at->is_regular_file(gone)) found.push_back((shown_under / at->path().filename()).string());
-  }
-  std::sort(found.begin(), found.end());
-  return found;
-}
-
-/// A file beside the one that was asked for and is not there, with nearly its name.
-std::string near_file(const std::string& name, const ScenarioFolders& folders) {
-  const std::filesystem::path asked(name);
-  std::vector<std::string> beside;
-  for (const std::filesystem::path& folder : {folders.folder, folders.data_root})
-    for (std::string& file : files_in(folder / asked.parent_path(), asked.parent_path()))
-      beside.push_back(std::move(file));
-  return nearest(name, beside);
-}
-
-std::string lower(std::string text) {
-  for (char& c : text)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return text;
-}
-
-/// Of the files that come along as `key`s, those that a name without a folder may mean ("h100"), or all.
-std::vector<std::string> shipped_files(std::string_view key, const std::string& name, const ScenarioFolders& folders) {
-  const std::filesystem::path kind = std::string(key) + "s";
-  const std::string asked = lower(std::filesystem::path(name).filename().stem().string());
-  std::vector<std::string> all = files_in(folders.data_root / kind, kind), alike, stems;
-  for (const std::string& file : all) {
-    stems.push_back(lower(std::filesystem::path(file).stem().string()));
-    if (!asked.empty() && stems.back().starts_with(asked)) alike.push_back(file);
-  }
-  if (!alike.empty()) return alike;
-  const auto meant = std::find(stems.begin(), stems.end(), nearest(asked, stems));
-  if (meant != stems.end()) return {all[static_cast<std::size_t>(meant - stems.begin())]};
-  return all;
-}
-
-/// What a name that leads to no file may have meant.
-std::string hint_for_file(std::string_view key, const std::string& name, const ScenarioFolders& folders) {
-  if (name.find('\0') != std::string::npos) return {};
-  if (const std::string meant = near_file(name, folders); !meant.empty())
-    return fmt::format("did you mean {}?", in_quotes(meant));
-  std::vector<std::string> shipped;
-  for (const std::string& file : shipped_files(key, name, folders)) shipped.push_back(in_quotes(file));
-  constexpr std::size_t most_shown = 12;
-  if (shipped.size() <= most_shown) return shipped.empty() ? "" : one_of(shipped) + " would do";
-  return fmt::format("{} files come along in {}", shipped.size(),
-                     (folders.data_root / (std::string(key) + "s")).string());
 }
 
 /// What `parse` makes of the file that `key` names, unless it is among `known`, which are made of `texts`; nothing when
@@ -387,7 +321,8 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
   if (cluster) scenario.cluster = *std::move(cluster);
   read_layout(tables.layout, scenario.layout);
   read_train(tables.train, scenario.train);
-  scenario.train.routing = read_routing(tables.moe);
+  const Model* const model = tables.model_sound ? &scenario.model : nullptr;
+  scenario.train.routing = read_routing(tables.moe, model, {folders, read_before, problems});
   TomlReader switches = read_runtime(tables.runtime, scenario.runtime);
   const bool eager = plain_pytorch(scenario.runtime);
   if (!eager) scenario.layout.chunk_group = read_chunk_group(switches);
@@ -441,11 +376,8 @@ Scenario parse_scenario(std::string_view text, const std::filesystem::path& file
 
 std::vector<std::filesystem::path> files_named(const TomlTable& document, const ScenarioFolders& folders) {
   std::vector<std::filesystem::path> found;
-  for (const TomlKey& key : document.keys) {
-    const auto* name = std::get_if<std::string>(&key.value.value);
-    if (name == nullptr || (key.name != "model" && key.name != "cluster")) continue;
+  for (const std::string* name : file_names(document))
     if (std::optional<std::filesystem::path> path = resolved(*name, folders)) found.push_back(*std::move(path));
-  }
   return found;
 }
 
@@ -453,7 +385,7 @@ ScenarioFiles files_of(const TomlTable& document, const std::filesystem::path& f
   Problems problems(file.string());
   TomlReader top(&document, {}, "", problems);
   ScenarioFiles files;
-  for (const TomlKey& key : document.keys) add_file_of(key.name, key.value, folders, files);
+  add_files_of(document, folders, files);
   const auto parse = [](const std::string& text, const std::filesystem::path& path) { return parse_model(text, path); };
   const std::optional<Model> model = read_named_file(top, "model", folders, problems, files.texts, files.models, parse);
   const std::optional<Cluster> cluster =
@@ -464,15 +396,15 @@ ScenarioFiles files_of(const TomlTable& document, const std::filesystem::path& f
   return files;
 }
 
-void add_file_of(std::string_view key, const TomlValue& value, const ScenarioFolders& folders, ScenarioFiles& files) {
-  const auto* name = std::get_if<std::string>(&value.value);
-  if ((key != "model" && key != "cluster") || name == nullptr || files.texts.contains(*name)) return;
-  const std::optional<std::filesystem::path> path = resolved(*name, folders);
-  if (!path) return;
-  try {
-    files.texts.emplace(*name, ScenarioFiles::File{*path, read_text(*path)});
-  } catch (const InputError&) {
-    // Too large, or not to be read: its scenarios say so.
+void add_files_of(const TomlTable& document, const ScenarioFolders& folders, ScenarioFiles& files) {
+  for (const std::string* name : file_names(document)) {
+    const std::optional<std::filesystem::path> path = resolved(*name, folders);
+    if (!path || files.texts.contains(*name)) continue;
+    try {
+      files.texts.emplace(*name, ScenarioFiles::File{*path, read_text(*path)});
+    } catch (const InputError&) {
+      // Too large, or not to be read: its scenarios say so.
+    }
   }
 }
 

@@ -50,11 +50,10 @@ std::variant<Scenario, std::vector<Problem>> scenario_or_problems(const TomlTabl
                                                                   const ScenarioFolders& folders,
                                                                   const ScenarioFiles& read_before);
 
-/// What the document's scenarios will read: its model and its cluster. Throws InputError.
+/// What the document's scenarios will read: its model, its cluster and others. Throws InputError.
 ScenarioFiles files_of(const TomlTable& document, const std::filesystem::path& file, const ScenarioFolders& folders);
 
-/// Where a key of a scenario's top names a file that is there, reads that too. What is not there, scenarios say
-/// themselves.
-void add_file_of(std::string_view key, const TomlValue& value, const ScenarioFolders& folders, ScenarioFiles& files);
+/// Reads the files that a document names and that are there. What is not there, scenarios say themselves.
+void add_files_of(const TomlTable& document, const ScenarioFolders& folders, ScenarioFiles& files);
 
 }  // namespace tidemark::scenarios

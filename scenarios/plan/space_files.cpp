@@ -9,6 +9,7 @@
 
 #include "scenarios/io/document_parts.hpp"
 #include "scenarios/io/input_error.hpp"
+#include "scenarios/io/named_files.hpp"
 #include "scenarios/io/toml_text.hpp"
 
 namespace tidemark::scenarios {
@@ -47,11 +48,9 @@ void refuse_no_candidates(const Space& space, const std::string& file) {
 
 std::string scenario_text(const Space& space, std::int64_t candidate) {
   TomlTable document = space.document(candidate);
-  for (TomlKey& key : document.keys)
-    if (auto* name = std::get_if<std::string>(&key.value.value); name != nullptr)
-      if (key.name == "model" || key.name == "cluster")
-        if (std::filesystem::exists(space.folders.folder / *name))
-          *name = std::filesystem::absolute(space.folders.folder / *name).lexically_normal().string();
+  for (std::string* name : file_names(document))
+    if (std::filesystem::exists(space.folders.folder / *name))
+      *name = std::filesystem::absolute(space.folders.folder / *name).lexically_normal().string();
   return toml_text(document);
 }
 

@@ -248,7 +248,7 @@ Space space_of(TomlTable document, const std::filesystem::path& file, const Scen
   for (const Axis& axis : space.axes)
     for (const AxisValue& value : axis.values)
       for (const AxisValue::Setting& setting : value.settings)
-        if (setting.key.size() == 1) add_file_of(setting.key.front(), setting.value, folders, space.files);
+        if (setting.key.size() == 1) add_files_of({{{setting.key.front(), {}, setting.value}}}, folders, space.files);
   if (asked) {
     add_further_axes(with, space);
     ValueCheck(space, file).run(problems);

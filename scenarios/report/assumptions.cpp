@@ -9,6 +9,7 @@
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/version_text.hpp"
 #include "scenarios/version_assumptions.hpp"
+#include "sim/base/overloaded.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -133,6 +134,46 @@ std::vector<std::string> megatron_habits(const Scenario& s) {
   return list;
 }
 
+std::string in_words(const ExpertLoads& loads) {
+  return std::visit(
+      Overloaded{
+          [](const EqualLoads&) -> std::string { return "all experts are chosen equally often"; },
+          [](const LoadOfOneRank& its) {
+            return fmt::format("the first rank of experts gets {:.6g} times its equal share", its.factor);
+          },
+          [](const ListedLoads& its) { return fmt::format("experts are chosen as often as {} says", its.file); },
+          [](const ZipfLoads& its) {
+            return fmt::format("the n-th most chosen expert in proportion to n^-{:.6g} (Zipf's law, seed {})",
+                               its.exponent, its.seed);
+          },
+          [](const DirichletLoads& its) {
+            return fmt::format("experts' shares drawn from a Dirichlet distribution of concentration {:.6g}, seed {}",
+                               its.concentration, its.seed);
+          },
+      },
+      loads);
+}
+
+void add_routing(const Scenario& s, double most, std::vector<std::string>& list) {
+  const ExpertRouting& routing = s.train.routing;
+  if (!s.model.experts) return;
+  if (!left_to_tokens(routing)) {
+    list.push_back("routing: experts take as many tokens as their capacity, whichever choose them");
+    return;
+  }
+  const std::string capacity = routing.capacity_factor > 0
+                                   ? fmt::format(", and take {:.6g} times their share at most", routing.capacity_factor)
+                                   : "";
+  std::string line = fmt::format("routing is not known before training: {}{}, in every micro-batch",
+                                 in_words(routing.loads), capacity);
+  if (s.layout.expert > 1)
+    line += fmt::format(
+        "; the upper ends hold up to {:.2f} GiB for what comes beyond that where each token chooses for "
+        "itself: more on any rank in {:.6g} % of steps",
+        most, 100 * (1 - routing.quantile));
+  list.push_back(std::move(line));
+}
+
 // Where the fullest device could be fuller for a reason that is no driver's.
 void add_upper_ends(const Job& job, const std::vector<RankGroup>& groups, std::vector<std::string>& list) {
   const auto most = [&](Bytes RankGroup::*what) {
@@ -146,6 +187,7 @@ void add_upper_ends(const Job& job, const std::vector<RankGroup>& groups, std::v
         "GiB for what is so only later: when the host next waits for the device, or by the simulated clock ({:.2f} "
         "GiB)",
         most(&RankGroup::of_deferred_frees), most(&RankGroup::of_frees_by_clock)));
+  add_routing(job.scenario, most(&RankGroup::of_routing), list);
   if (job.runtime.saves_batches)
     list.push_back(fmt::format(
         "the upper ends hold up to {:.2f} GiB for batches of a whole step, which Megatron-LM core {} keeps on "

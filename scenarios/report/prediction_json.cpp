@@ -48,26 +48,31 @@ Json group_json(const RankGroup& group, const Layout& layout, const std::vector<
                     {"low", row.price.low.count()},
                     {"high", row.price.high.count()},
                     {"source", row.price.source}});
-  return {{"ranks", std::move(ranks)},
-          {"coordinates",
-           {{"tp", group.coordinates.tensor},
-            {"cp", group.coordinates.context},
-            {"ep", expert_mesh(layout).coordinate(group.ranks.front(), axis::ep)},
-            {"dp", group.coordinates.data},
-            {"pp", group.coordinates.pipeline}}},
-          {"peak_allocated_bytes", m.allocated.bytes.count()},
-          {"peak_reserved_bytes", m.peak_reserved.count()},
-          {"peak_device_bytes", m.device.bytes.count()},
-          {"peak_device_upper_bytes", m.peak_device_upper.count()},
-          {"peak_host_pinned_bytes", host_peak(m.pinned)},
-          {"peak_host_pageable_bytes", host_peak(m.pageable)},
-          {"static_allocated_bytes", m.final_allocated.count()},
-          {"peak_allocated_by_step", std::move(by_step)},
-          {"peak_at", instant(m.device.at, group.device_peak_op, group.device_peak_time)},
-          {"at_peak", composition(m.device.composition)},
-          {"allocated_peak_at", instant(m.allocated.at, group.allocated_peak_op, group.allocated_peak_time)},
-          {"at_allocated_peak", composition(m.allocated.composition)},
-          {"device_rows", std::move(rows)}};
+  Json out{{"ranks", std::move(ranks)},
+           {"coordinates",
+            {{"tp", group.coordinates.tensor},
+             {"cp", group.coordinates.context},
+             {"ep", expert_mesh(layout).coordinate(group.ranks.front(), axis::ep)},
+             {"dp", group.coordinates.data},
+             {"pp", group.coordinates.pipeline}}},
+           {"peak_allocated_bytes", m.allocated.bytes.count()},
+           {"peak_reserved_bytes", m.peak_reserved.count()},
+           {"peak_device_bytes", m.device.bytes.count()},
+           {"peak_device_upper_bytes", m.peak_device_upper.count()},
+           {"peak_host_pinned_bytes", host_peak(m.pinned)},
+           {"peak_host_pageable_bytes", host_peak(m.pageable)},
+           {"static_allocated_bytes", m.final_allocated.count()},
+           {"peak_allocated_by_step", std::move(by_step)},
+           {"peak_at", instant(m.device.at, group.device_peak_op, group.device_peak_time)},
+           {"at_peak", composition(m.device.composition)},
+           {"allocated_peak_at", instant(m.allocated.at, group.allocated_peak_op, group.allocated_peak_time)},
+           {"at_allocated_peak", composition(m.allocated.composition)},
+           {"device_rows", std::move(rows)}};
+  if (group.crowded)
+    out["with_more_tokens"] = {{"peak_allocated_bytes", group.crowded->allocated.count()},
+                               {"peak_reserved_bytes", group.crowded->reserved.count()},
+                               {"peak_device_bytes", group.crowded->device.count()}};
+  return out;
 }
 
 Json shares(const Prediction& p) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <tuple>
 #include <type_traits>
+#include <variant>
 #include <vector>
 
 #include "scenarios/plan/allocator_events.hpp"
@@ -109,9 +110,26 @@ inline auto fields(Recomputation& v) {
   auto& [a, b, c, d] = v;
   return std::tie(a, b, c, d);
 }
+inline auto fields(EqualLoads&) { return std::tie(); }
+inline auto fields(LoadOfOneRank& v) {
+  auto& [a] = v;
+  return std::tie(a);
+}
+inline auto fields(ListedLoads& v) {
+  auto& [a, b] = v;
+  return std::tie(a, b);
+}
+inline auto fields(ZipfLoads& v) {
+  auto& [a, b] = v;
+  return std::tie(a, b);
+}
+inline auto fields(DirichletLoads& v) {
+  auto& [a, b] = v;
+  return std::tie(a, b);
+}
 inline auto fields(ExpertRouting& v) {
-  auto& [a, b, c, d, e] = v;
-  return std::tie(a, b, c, d, e);
+  auto& [a, b, c, d, e, f] = v;
+  return std::tie(a, b, c, d, e, f);
 }
 inline auto fields(ExpertHabits& v) {
   auto& [a, b, c, d, e] = v;
@@ -247,6 +265,19 @@ void each_flip_within(std::optional<T>& value, Visit visit) {
   visit();
   value = kept;
   if (value) each_flip(*value, visit);
+}
+
+template <class... Ts, class Visit>
+void each_flip_within(std::variant<Ts...>& value, Visit visit) {
+  const std::variant<Ts...> kept = value;
+  const auto take = [&]<class T>(T other) {
+    if (std::holds_alternative<T>(kept)) return;
+    value = other;
+    visit();
+    value = kept;
+  };
+  (take(Ts{}), ...);
+  std::visit([&](auto& its) { each_flip(its, visit); }, value);
 }
 
 }  // namespace detail

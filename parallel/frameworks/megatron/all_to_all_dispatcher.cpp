@@ -48,11 +48,10 @@ AllToAllDispatcher::AllToAllDispatcher(Worker& w, const std::string& path, std::
       layer_(layer),
       ranks_(w.layout.expert),
       rank_(expert_mesh(w.layout).coordinate(rank_at(w.layout, w.place), axis::ep)),
-      tokens_(w.residual(1)[0]),
-      rows_(parallel::rows_of_experts(*w.model.experts, w.train.routing, tokens_, ranks_)) {
-  const std::int64_t held = w.model.experts->count / ranks_, sources = ranks_ * w.layout.experts_tensor();
-  for (std::int64_t e = 0; e < held; ++e)  // all who send to this rank spread their tokens alike
-    rows_of_own_.push_back(sources * rows_[static_cast<std::size_t>(rank_ * held + e)]);
+      tokens_(w.residual(1)[0]) {
+  const LayerRouting routing(*w.model.experts, w.train.routing, layer, tokens_, ranks_);
+  rows_ = routing.rows();
+  rows_of_own_ = routing.received(rank_, std::int64_t{ranks_} * w.layout.experts_tensor());
 }
 
 // token_dispatcher.py MoEAlltoAllTokenDispatcher.dispatch_preprocess.
@@ -116,13 +115,11 @@ Rows AllToAllDispatcher::exchanged(const Rows& rows, bool back) {
   if (ranks_ == 1) return rows;
   const std::int64_t held = w_.model.experts->count / ranks_;
   Traffic traffic;
-  for (std::int64_t r = 0; r < ranks_; ++r) {
-    const auto of_rank = [&](std::int64_t rank) {
-      const auto first = rows_.begin() + rank * held;
-      return std::accumulate(first, first + held, std::int64_t{0});
-    };
-    traffic.sends.push_back(of_rank(r));
-    traffic.receives.push_back(of_rank(rank_));
+  const std::int64_t own = total(rows_of_own_);
+  for (std::int64_t r = 0; r < ranks_; ++r) {  // all who send to this rank spread their tokens alike
+    const auto first = rows_.begin() + r * held;
+    traffic.sends.push_back(std::accumulate(first, first + held, std::int64_t{0}));
+    traffic.receives.push_back(own * (r + 1) / ranks_ - own * r / ranks_);
   }
   if (back) traffic = traffic.back();
   const auto over = [&](const Tensor& x, const char* label, std::int32_t which) {

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <utility>
 
 #include "parallel/frameworks/megatron/training.hpp"
 #include "parallel/sizes.hpp"
@@ -31,20 +33,33 @@ std::vector<Buffer> buffers_of(const LoweringInput& input, const Sizes& sizes, s
 // What ranks of a stage have alike that run one program.
 struct Held {
   std::vector<ShardPiece> pieces;  // that they keep optimizer state for; where nothing is sharded, all keep the same
-  std::int32_t expert = 0;         // whose place among the experts' ranks decides how many tokens come
+  std::int32_t expert = 0;         // whose place among the experts' ranks gets as many tokens
   std::int32_t attention = 0;      // whose place in a ring decides which keys come when
   auto operator<=>(const Held&) const = default;
 };
 
-// Whether ranks of an expert group get different numbers of tokens.
-bool uneven(const LoweringInput& input) {
+// By place in an expert group, the first that gets as many tokens of every expert in every layer of a pipeline rank.
+std::vector<std::int32_t> places_alike(const LoweringInput& input, std::int32_t pipeline) {
+  const Layout& layout = input.layout;
   const Model& model = input.built.model;
-  if (!model.experts || input.layout.expert == 1) return false;
-  const Sizes sizes = sizes_of(model, input.layout, input.train, input.runtime);
+  std::vector<std::int32_t> first(static_cast<std::size_t>(layout.expert), 0);
+  if (!model.experts || layout.expert == 1) return first;
+  const Sizes sizes = sizes_of(model, layout, input.train, input.runtime);
   const std::int64_t tokens = sizes.sequence_parallel ? sizes.tokens / sizes.tensor : sizes.tokens;
-  const std::vector<std::int64_t> rows =
-      rows_of_experts(*model.experts, input.train.routing, tokens, input.layout.expert);
-  return std::ranges::any_of(rows, [&](std::int64_t count) { return count != rows.front(); });
+  std::map<std::vector<std::int64_t>, std::int32_t> known;
+  std::vector<std::vector<std::int64_t>> rows(first.size());
+  for (const Stage& chunk : chunks_of_rank(static_cast<std::int32_t>(model.layers), layout, pipeline))
+    for (std::int32_t layer = chunk.first; layer < chunk.last + (chunk.head ? model.next_tokens : 0); ++layer) {
+      if (!model.has_experts(static_cast<std::size_t>(layer))) continue;
+      const LayerRouting routing(*model.experts, input.train.routing, layer, tokens, layout.expert);
+      for (std::int32_t place = 0; place < layout.expert; ++place)
+        std::ranges::copy(routing.received(place, 1), std::back_inserter(rows[static_cast<std::size_t>(place)]));
+    }
+  for (std::int32_t place = 0; place < layout.expert; ++place) {
+    const auto its = static_cast<std::size_t>(place);
+    first[its] = known.try_emplace(std::move(rows[its]), place).first->second;
+  }
+  return first;
 }
 
 }  // namespace
@@ -53,10 +68,10 @@ std::vector<Role> roles(const LoweringInput& input) {
   const Layout& layout = input.layout;
   const Mesh experts = expert_mesh(layout);
   const Sizes sizes = sizes_of(input.built.model, layout, input.train, input.runtime);
-  const bool by_expert = uneven(input);
   std::vector<Role> found;
   for (std::int32_t p = 0; p < layout.pipeline; ++p) {
     const std::vector<Buffer> buffers = buffers_of(input, sizes, p);
+    const std::vector<std::int32_t> alike = places_alike(input, p);
     // Pieces by place among the replicas of either group.
     std::map<std::pair<std::int32_t, std::int32_t>, std::vector<ShardPiece>> pieces;
     const auto pieces_of = [&](const Coordinates& rank) -> const std::vector<ShardPiece>& {
@@ -76,7 +91,7 @@ std::vector<Role> roles(const LoweringInput& input) {
         for (std::int32_t t = 0; t < layout.tensor; ++t) {
           const Coordinates place{.tensor = t, .context = c, .data = d, .pipeline = p};
           const Rank rank = rank_at(layout, place);
-          const Held held{pieces_of(place), by_expert ? experts.coordinate(rank, axis::ep) : 0,
+          const Held held{pieces_of(place), alike[static_cast<std::size_t>(experts.coordinate(rank, axis::ep))],
                           attention_place(layout, c)};
           const auto [entry, added] = known.try_emplace(held, found.size());
           const std::int32_t passes = (p * layout.expert + held.expert) * layout.context + held.attention;

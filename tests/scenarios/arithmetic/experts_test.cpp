@@ -75,15 +75,18 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     Loads, ArithmeticOfExperts,
-    testing::Values(of_mixtral("uneven", 4, {"expert = 4", "imbalance = 1.5"}),
-                    of_mixtral("uneven_fused", 4, {"expert = 2" + zero1, "imbalance = 1.5", "", both}),
-                    of_mixtral("uneven_stages", 8, {tensors + "pipeline = 2\nexpert = 4", "imbalance = 1.3", "", both}),
-                    of_mixtral("dropped", 4, {"expert = 4", "capacity_factor = 1.0\nimbalance = 1.5"}),
-                    of_mixtral("dropped_fused", 4, {"expert = 4", "capacity_factor = 1.0\nimbalance = 1.5", "", both}),
-                    of_mixtral("padded", 4, {"expert = 4", "capacity_factor = 1.0\npad_to_capacity = true"}),
-                    of_mixtral("padded_fused", 4,
-                               {"expert = 2", "capacity_factor = 1.25\npad_to_capacity = true", "", both}),
-                    of_mixtral("one_gets_nearly_all", 4, {"expert = 4", "imbalance = 3.5", "", fused})),
+    testing::Values(
+        of_mixtral("uneven", 4, {"expert = 4", "imbalance = 1.5"}),
+        of_mixtral("uneven_fused", 4, {"expert = 2" + zero1, "imbalance = 1.5", "", both}),
+        of_mixtral("uneven_stages", 8, {tensors + "pipeline = 2\nexpert = 4", "imbalance = 1.3", "", both}),
+        of_mixtral("zipf", 4, {"expert = 4", "imbalance = { zipf = 0.8, seed = 3 }"}),
+        of_mixtral("dirichlet", 8,
+                   {tensors + "pipeline = 2\nexpert = 2" + zero1, "imbalance = { dirichlet = 2, seed = 1 }", "", both}),
+        of_mixtral("dropped", 4, {"expert = 4", "capacity_factor = 1.0\nimbalance = 1.5"}),
+        of_mixtral("dropped_fused", 4, {"expert = 4", "capacity_factor = 1.0\nimbalance = 1.5", "", both}),
+        of_mixtral("padded", 4, {"expert = 4", "capacity_factor = 1.0\npad_to_capacity = true"}),
+        of_mixtral("padded_fused", 4, {"expert = 2", "capacity_factor = 1.25\npad_to_capacity = true", "", both}),
+        of_mixtral("one_gets_nearly_all", 4, {"expert = 4", "imbalance = 3.5", "", fused})),
     [](const auto& test) { return test.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
