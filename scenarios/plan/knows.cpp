@@ -93,9 +93,20 @@ bool known(const Layout& layout) {
 }
 
 // Bounds look at the first rank of each stage, whatever comes to the others, and at a layer for all of its kind.
+bool known(const ExpertLoads& loads) {
+  return std::visit(Overloaded{
+                        [](const EqualLoads&) { return true; },
+                        [](const LoadOfOneRank&) { return true; },
+                        [](const ListedLoads& o) { return o.of_layers.size() == 1; },
+                        [](const ZipfLoads&) { return false; },  // layer by layer, as the next
+                        [](const DirichletLoads&) { return false; },
+                    },
+                    loads);
+}
+// Upper ends of memory hold what comes beyond the loads, too, and so no less than what loads say.
 bool known(const ExpertRouting& routing) {
-  const auto& [dispatcher, capacity_factor, pads_to_capacity, imbalance, loads] = routing;
-  return lowered(dispatcher, capacity_factor, pads_to_capacity, imbalance, loads);
+  const auto& [dispatcher, capacity_factor, pads_to_capacity, loads, quantile, more_come] = routing;
+  return known(loads) && lowered(dispatcher, capacity_factor, pads_to_capacity, quantile, more_come);
 }
 
 bool known(const Train& train) {

@@ -123,10 +123,10 @@ std::vector<Case> generated_with_experts(std::uint32_t seed, std::size_t count) 
       case 0:
         break;
       case 1:
-        routing.imbalance = 1.5;
+        routing.loads = LoadOfOneRank{1.5};
         break;
       default:
-        for (std::int64_t e = 0; e < experts.count; ++e) routing.loads.push_back(10 + pick({0, 1, 2, 3}));
+        routing.loads = DirichletLoads{.concentration = 8, .seed = static_cast<std::uint64_t>(random())};
     }
     if (pick({0, 1, 2}) == 0) {
       routing.capacity_factor = 1.0;
