@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "parallel/layout.hpp"
+#include "parallel/model.hpp"
 #include "parallel/runtime/runtime.hpp"
 #include "parallel/train.hpp"
 #include "sim/base/dtype.hpp"
@@ -20,7 +21,7 @@ struct BatchTensor {
   bool needed = false;  ///< by the stage that holds it
 };
 
-/// Which stages a rank's passes belong to.
+/// What a rank's passes do with a batch.
 struct BatchUse {
   bool embedding = false, head = false;
 };
@@ -30,7 +31,7 @@ struct BatchUse {
 [[nodiscard]] std::vector<BatchTensor> batch_tensors(const Train& train, const Runtime& runtime, BatchUse use);
 
 /// Tensors of the batches of one step that outlive their passes on a pipeline rank, one after the other; mostly none.
-[[nodiscard]] std::vector<Bytes> outliving_batches(const Layout& layout, const Train& train, const Runtime& runtime,
-                                                   std::int32_t pipeline);
+[[nodiscard]] std::vector<Bytes> outliving_batches(const Model& model, const Layout& layout, const Train& train,
+                                                   const Runtime& runtime, std::int32_t pipeline);
 
 }  // namespace tidemark::parallel

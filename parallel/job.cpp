@@ -17,7 +17,8 @@ MessageRoute ring_route(const LoweringInput& input) {
 
 Communicators communicators_of(const LoweringInput& input) {
   const Model& model = input.built.model;
-  return communicators(input.layout, {.tied_embeddings = model.tied_embeddings, .experts = model.experts.has_value()},
+  return communicators(input.layout,
+                       {.embedding_at_both_ends = model.embeds_at_both_ends(), .experts = model.experts.has_value()},
                        input.runtime.collectives_alone ? Alone::Calls : Alone::Skips, ring_route(input));
 }
 

@@ -151,7 +151,7 @@ Communicators communicators(const Layout& layout, SharedParts model, Alone alone
   if (layout.context > inner) add(made.context, "context", {{layout.context / inner, context.stride * inner, 1}});
   if (made.context.valid() && layout.context_kind != ContextKind::AllGather)
     made.table[made.context.index()].messages = ring;
-  if (model.tied_embeddings && first != last) add(made.embedding, "embedding", {ends});
+  if (model.embedding_at_both_ends && first != last) add(made.embedding, "embedding", {ends});
   if (model.experts) {
     add(made.tensor_context, "tensor_context", mesh.along({axis::tp, axis::cp}));
     add(made.expert, "expert", expert.along({axis::ep}));

@@ -101,7 +101,7 @@ enum class Alone : std::uint8_t { Skips, Calls };
 
 /// What decides, of a model, who talks to whom.
 struct SharedParts {
-  bool tied_embeddings = false, experts = false;
+  bool embedding_at_both_ends = false, experts = false;
 };
 [[nodiscard]] Communicators communicators(const Layout& layout, SharedParts model, Alone alone = Alone::Skips,
                                           MessageRoute ring = MessageRoute::Pairs);

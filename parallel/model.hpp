@@ -121,6 +121,9 @@ struct Model {
   /// Of a head: queries and keys are `head_dim` wide.
   [[nodiscard]] std::int64_t value_dim() const { return latent ? latent->value_head : head_dim; }
 
+  /// Whether the last stage needs the embedding's weight too: as its head, or for modules that predict further tokens.
+  [[nodiscard]] bool embeds_at_both_ends() const { return tied_embeddings || next_tokens > 0; }
+
   /// Whether a layer's MLP is a mixture of experts; modules that predict further tokens come after the last.
   [[nodiscard]] bool has_experts(std::size_t layer) const {
     return experts && (layer >= experts->dense_layers.size() || !experts->dense_layers[layer]);

@@ -39,7 +39,9 @@ std::vector<ParameterId> stage_parameters(const BuiltModel& built, const Stage& 
   for (std::size_t p = 0; p < built.parameters.size(); ++p)
     if (stage.holds(built.parameters[p].layer, layers) && built.parameters[p].expert < experts)
       found.push_back({static_cast<std::int32_t>(p)});
-  if (model.tied_embeddings && stage.head && !stage.embedding) found.push_back(ParameterId{0});
+  // As a head's weight it is the last one; modules that predict further tokens look tokens up first of all.
+  if (stage.head && !stage.embedding && model.embeds_at_both_ends())
+    found.insert(model.next_tokens > 0 ? found.begin() : found.end(), ParameterId{0});
   return found;
 }
 
@@ -92,8 +94,8 @@ BufferLayout buffer_layout(const BuiltModel& built, const std::vector<ParameterI
   const std::int64_t full = std::max(runtime.bucket_elements, runtime.bucket_elements_per_rank * shards);
   const bool closing = runtime.bucket_elements > 0 && stage.first == 0;
   const auto alone = [&](ParameterId id) {
-    const bool copied = built.model.tied_embeddings && stage.embedding != stage.head;  // on first and last stage
-    return padded && runtime.tied_embedding_bucket && copied && built[id].vocabulary;
+    const bool copied = built.model.embeds_at_both_ends() && stage.embedding != stage.head;  // on first and last stage
+    return padded && runtime.tied_embedding_bucket && copied && id == ParameterId{0};
   };
   BufferLayout layout;
   std::int64_t bucket_begin = 0;

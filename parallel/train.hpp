@@ -29,8 +29,13 @@ enum class RecomputeMethod : std::uint8_t { Uniform, Block };
 
 /// A module that can run again by itself, under selective recomputation.
 enum class RecomputedModule : std::uint8_t {
-  CoreAttention,  ///< attention without its projections
-  Mlp,            ///< the MLP and the norm before it
+  CoreAttention,     ///< attention without its projections
+  Mlp,               ///< the MLP and the norm before it
+  LayerNorm,         ///< norms that are modules of their own, before attention and MLP; outputs are discarded
+  LatentUp,          ///< latent attention from latents to turned heads, which are discarded
+  Experts,           ///< a layer's mixture of experts, without the norm before it
+  ExpertActivation,  ///< of experts, between their linears; its output is discarded
+  SharedExperts,
 };
 
 /// A set of them.

@@ -45,7 +45,7 @@ void refuse_endless_programs(const Scenario& s) {
 std::string not_lowered(const Model& model) {
   if (model.experts && (model.experts->biases || model.experts->clamped_gate)) return "experts with biases";
   if (model.attention_sinks) return "attention sinks";
-  return model.next_tokens > 0 ? "multi-token prediction (num_nextn_predict_layers)" : "";
+  return model.next_tokens > 0 && model.tied_embeddings ? "multi-token prediction with tied embeddings" : "";
 }
 
 Scenario settled(Scenario scenario) {
@@ -100,6 +100,7 @@ Runtime runtime_of(const Scenario& scenario) {
                         .bias_activation_fusion = fused_activation(scenario),
                         .capped_scores = scenario.model.attention_softcap > 0,
                         .overlap_gradients = r.overlap_gradients,
+                        .distribute_saved = r.distribute_saved,
                         .deterministic = r.deterministic,
                         .eager = r.eager,
                         .experts = r.experts},

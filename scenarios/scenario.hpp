@@ -34,6 +34,7 @@ struct RuntimeChoice {
   bool softmax_in_fp32 = false;
   bool query_key_scaling = false;  ///< apply-query-key-layer-scaling, which turns the former on (arguments.py)
   bool overlap_gradients = false;  ///< overlap-grad-reduce
+  bool distribute_saved = false;   ///< distribute-saved-activations
   bool deterministic = false;      ///< deterministic-mode
   ExpertHabits experts{};          ///< moe-…
   EagerSettings eager{};           ///< plain PyTorch's own arguments

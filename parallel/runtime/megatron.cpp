@@ -80,6 +80,7 @@ Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settin
   runtime.indexes_embedding = settings.deterministic;  // core/tensor_parallel/layers.py VocabParallelEmbedding
   runtime.collectives_alone = true;  // training/utils.py get_batch_on_this_tp_rank, training.py: no look at sizes
   runtime.agrees_after_steps = versions.megatron >= Version{0, 11};  // training.py train_step
+  runtime.shares_out_checkpoints = settings.distribute_saved;  // core/tensor_parallel/random.py CheckpointFunction
   runtime.deallocates_outputs = true;  // core/pipeline_parallel/schedules.py deallocate_output_tensor
   // TransformerEngine attention/dot_product_attention/context_parallel.py: batch_p2p_comm.
   runtime.ring_of_two_in_batches = target.compute_capability < 100;

@@ -111,6 +111,7 @@ struct Runtime {
   bool collectives_alone = false;       ///< collectives are called in groups of one rank too, which NCCL sets up
   bool agrees_after_steps = false;      ///< parts of one model reduce what a step came to: success, norm
   bool deallocates_outputs = false;     ///< a stage's output shrinks to one element once it is sent
+  bool shares_out_checkpoints = false;  ///< each tensor-parallel rank keeps a part of what recomputed layers begin with
   bool ring_of_two_in_batches = false;  ///< two context-parallel ranks hand each other keys and values in one call
 
   /// Deterministic FlashAttention sums query gradients in as many copies as it takes for sequences and heads to fill
@@ -133,6 +134,7 @@ struct RuntimeSettings {
   bool bias_activation_fusion = true;
   bool capped_scores = false;      ///< scores are soft-capped, which the library's attention cannot
   bool overlap_gradients = false;  ///< reduce gradients bucket by bucket during backward
+  bool distribute_saved = false;   ///< what recomputed layers begin with is cut over tensor-parallel ranks
   bool deterministic = false;      ///< only deterministic kernels
   EagerSettings eager{};
   ExpertHabits experts{};

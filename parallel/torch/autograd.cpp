@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -22,12 +23,16 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  void run(const Edge& root, Tensor gradient, std::vector<WaitingGradient> waiting) {
-    find_graph(*root.node);
-    for (WaitingGradient& its : waiting) gathered_of(its.edge.node).gradients[its.edge.input] = std::move(its.gradient);
-    Gathered& first = gathered_of(root.node);
-    first.gradients[root.input] = std::move(gradient);
-    ready(*root.node);
+  void run(std::span<WaitingGradient> roots, std::span<WaitingGradient> waiting) {
+    for (const WaitingGradient& root : roots) find_graph(*root.edge.node);
+    const auto gather = [this](WaitingGradient& its) {
+      gathered_of(its.edge.node).gradients[its.edge.input] = std::move(its.gradient);
+    };
+    for (WaitingGradient& its : waiting) gather(its);
+    for (WaitingGradient& root : roots) gather(root);
+    // One that others lead to waits for these; one that several edges lead to is ready once.
+    for (const WaitingGradient& root : roots)
+      if (--root.edge.node->missing_ == 0) ready(*root.edge.node);
     while (!ready_.empty()) {
       std::pop_heap(ready_.begin(), ready_.end());
       const Ready next = ready_.back();
@@ -66,7 +71,10 @@ class Engine {
   };
 
   void find_graph(Node& root) {
-    enter(root);
+    const bool found = root.engine_ == this;
+    if (!found) enter(root);
+    ++root.missing_;
+    if (found) return;
     std::vector<Node*> open{&root};
     while (!open.empty()) {
       Node* const node = open.back();
@@ -122,6 +130,7 @@ class Engine {
     Gradients made;
     {
       const Session::BackwardScope scope(session_, *node);
+      if (node->before) std::exchange(node->before, nullptr)();
       if (node->scope.valid()) session_.process.mark(Phase::Backward, node->scope);
       made = node->apply(next.gradients);
       for (std::size_t i = 0; i < made.size(); ++i) {
@@ -215,7 +224,24 @@ std::shared_ptr<Leaf> leaf(Session& session, const Tensor& value) {
 
 void backward(Session& session, const Tensor& root, Tensor gradient, std::vector<WaitingGradient> waiting) {
   const NoGrad no_grad(session);
-  Engine(session).run(root.gradient, std::move(gradient), std::move(waiting));
+  WaitingGradient only{root.gradient, std::move(gradient)};
+  Engine(session).run({&only, 1}, waiting);
+}
+
+void backward(Session& session, std::vector<WaitingGradient> roots) {
+  const NoGrad no_grad(session);
+  Engine(session).run(roots, {});
+}
+
+void register_hook(const Tensor& tensor, std::function<void()> run) {
+  std::function<void()>& before = tensor.gradient.node->before;
+  if (before)
+    before = [first = std::move(before), then = std::move(run)] {
+      first();
+      then();
+    };
+  else
+    before = std::move(run);
 }
 
 Tensor take_waiting(Session& session, const Edge& edge) { return session.engine->take_waiting(edge); }

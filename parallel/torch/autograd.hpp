@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "parallel/torch/tensor.hpp"
 
@@ -36,6 +37,7 @@ class Node final : public Counted {
   /// Gradients of the outputs in, gradients of the inputs out; undefined where none is needed. What it saved is given
   /// up when it has run.
   Closure<Gradients(Gradients&), 256> apply;
+  std::function<void()> before;               ///< runs when the gradients are there (Tensor.register_hook)
   LabelId scope;                              ///< the module that was running; none: what ran before goes on
   Category category = Category::Temporaries;  ///< of what its backward pass makes
   LabelId sum;                                ///< of its gradient and another one, where sums have labels of their own
@@ -73,6 +75,11 @@ struct WaitingGradient {
 };
 /// Runs the graph backward from `root`, whose gradient is given. Others are added to those that wait already.
 void backward(Session& session, const Tensor& root, Tensor gradient, std::vector<WaitingGradient> waiting = {});
+/// The same from several roots at once.
+void backward(Session& session, std::vector<WaitingGradient> roots);
+/// Tensor.register_hook of a tensor that an operation made: `run` is called when its gradient is there, after those
+/// that were registered before.
+void register_hook(const Tensor& tensor, std::function<void()> run);
 /// What the backward pass that runs has come to for that edge so far, taken from it; mostly nothing.
 [[nodiscard]] Tensor take_waiting(Session& session, const Edge& edge);
 

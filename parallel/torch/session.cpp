@@ -1,6 +1,7 @@
 #include "parallel/torch/session.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -126,8 +127,26 @@ void Session::relabel(const Tensor& tensor, LabelId label) {
 
 void Session::reclassify(const Tensor& tensor, Category category) { process.reclassify(tensor.buffer(), category); }
 
+void Session::discard(const Tensor& tensor) {
+  process.release(tensor.buffer());
+  tensor.storage->buffer_ = {};
+}
+
+void Session::restore(const Tensor& tensor, const Tensor& again) {
+  ensure(tensor.dense() && !tensor.storage->buffer().valid(), "what was discarded is a whole tensor");
+  const Alloc& its = process.allocation(again.buffer());
+  tensor.storage->buffer_ = process.alloc(its.size, Category::Recompute, its.label, stream_);
+  process.hold(tensor.buffer());
+  launch(Operation::Copy, {again}, {tensor});
+}
+
+void Session::replace(const Tensor& tensor, Tensor data) {
+  ensure(data.storage.use_count() == 1, "memory is handed over");
+  std::swap(tensor.storage->buffer_, data.storage->buffer_);
+}
+
 void Session::give_up(Storage& storage) {
-  if (!finished_) process.release(storage.buffer());
+  if (!finished_ && storage.buffer().valid()) process.release(storage.buffer());
   storages_.recycle(&storage);
 }
 

@@ -108,6 +108,12 @@ class Session {
   /// From now on the storage counts as that.
   void reclassify(const Tensor& tensor, Category category);
   void relabel(const Tensor& tensor, LabelId label);
+  /// untyped_storage().resize_(0): what views the storage has no memory until it is restored.
+  void discard(const Tensor& tensor);
+  /// … to its size again, and to what was computed again.
+  void restore(const Tensor& tensor, const Tensor& again);
+  /// Tensor.data = …: all that hold the tensor have that memory instead.
+  void replace(const Tensor& tensor, Tensor data);
 
   /// A node for an operation on these inputs; none where no gradient will be asked for.
   [[nodiscard]] Ref<Node> node(Operands inputs);

@@ -32,10 +32,11 @@ class Storage final : public Counted {
   [[nodiscard]] BufferId buffer() const { return buffer_; }
 
  private:
+  friend class Session;
   void unreferenced() override;
 
   Session& session_;
-  BufferId buffer_;
+  BufferId buffer_;  ///< none while it is discarded
 };
 
 /// Where the gradient of a tensor goes: input `input` of a node of the autograd graph.

@@ -68,6 +68,8 @@ Texts layers_with_experts(const Scenario& s) {
 
 constexpr std::int64_t default_vocabulary_multiple = 128;  // --make-vocab-size-divisible-by
 
+constexpr std::string_view distribution_switch = "distribute-saved-activations";
+
 const std::array repeats{
     Repeat{"tensor-model-parallel-size", Source::Layout, "tensor",
            [](const Scenario& s) { return number(s.layout.tensor); }},
@@ -259,7 +261,6 @@ struct Unmodelled {
 const std::vector<Unmodelled>& unmodelled_flags() {
   static const std::vector<Unmodelled> flags{
       {"pipeline-model-parallel-layout", "stages of one's own choosing are", {}},
-      {"distribute-saved-activations", "spreading saved activations over ranks is", {"false"}},
       {"cpu-offloading", "offloading is", {"false"}},
       {"cpu-offloading-num-layers", "offloading is", {"0"}},
       {"optimizer-cpu-offload", "offloading is", {"false"}},
@@ -448,6 +449,20 @@ void check_tokenizer(TomlReader& switches, const TomlKey& given, const Scenario&
                    "set vocabulary_extra = 1 in [model_override]");
 }
 
+/// arguments.py and transformer_config.py: what recomputed layers begin with, where all tensor-parallel ranks have it.
+void check_distribution(TomlReader& switches, const TomlKey& given, const Scenario& asked) {
+  if (!asked.runtime.distribute_saved) return;
+  const auto wrong = [&](const char* why, const char* hint) {
+    switches.problem(given.name, fmt::format("{} = true: {}", given.name, why), hint);
+  };
+  if (asked.train.recompute.kind != Recompute::Full)
+    wrong("it is for recompute = \"full\"", "leave it out, or set recompute = \"full\" in [train]");
+  else if (asked.layout.tensor == 1)
+    wrong("one tensor-parallel rank has nobody to share with", "leave it out");
+  else if (asked.layout.sequence_parallel)
+    wrong("under sequence parallelism each rank has a part already", "leave it out");
+}
+
 /// Flags that nothing else says, and the value that sets what they stand for.
 struct Own {
   std::string_view flag;
@@ -465,6 +480,7 @@ constexpr std::array own_flags{
     Own{"attention-softmax-in-fp32", &RuntimeChoice::softmax_in_fp32, true},
     Own{"apply-query-key-layer-scaling", &RuntimeChoice::query_key_scaling, true},
     Own{"overlap-grad-reduce", &RuntimeChoice::overlap_gradients, true},
+    Own{distribution_switch, &RuntimeChoice::distribute_saved, true},
     Own{"deterministic-mode", &RuntimeChoice::deterministic, true},
 };
 
@@ -500,6 +516,8 @@ void check_megatron_switches(TomlReader switches, const Scenario& asked, const S
       check_repeat(switches, given, *repeat, asked, tables);
     } else if (unmodelled != unmodelled_flags().end()) {
       check_unmodelled(switches, given, *unmodelled);
+    } else if (given.name == distribution_switch) {
+      check_distribution(switches, given, asked);
     } else if (is_own(given.name)) {
       continue;  // read on its own: nothing else says it
     } else if (given.name == "tokenizer-type") {

@@ -76,11 +76,14 @@ inline constexpr auto recompute_names = std::to_array<Named<Recompute>>(
     {{"none", Recompute::None}, {"full", Recompute::Full}, {"selective", Recompute::Selective}});
 inline constexpr auto recompute_method_names =
     std::to_array<Named<RecomputeMethod>>({{"uniform", RecomputeMethod::Uniform}, {"block", RecomputeMethod::Block}});
-inline constexpr auto recomputed_module_names = std::to_array<Named<RecomputedModule>>(
-    {{"core_attn", RecomputedModule::CoreAttention}, {"mlp", RecomputedModule::Mlp}});
-/// Those that Megatron-LM 0.14 knows besides, which dense decoders do not have, or which are not modelled.
-inline constexpr auto other_recomputed_modules =
-    std::to_array<std::string_view>({"layernorm", "mla_up_proj", "moe", "moe_act", "shared_experts"});
+inline constexpr auto recomputed_module_names =
+    std::to_array<Named<RecomputedModule>>({{"core_attn", RecomputedModule::CoreAttention},
+                                            {"mlp", RecomputedModule::Mlp},
+                                            {"layernorm", RecomputedModule::LayerNorm},
+                                            {"mla_up_proj", RecomputedModule::LatentUp},
+                                            {"moe", RecomputedModule::Experts},
+                                            {"moe_act", RecomputedModule::ExpertActivation},
+                                            {"shared_experts", RecomputedModule::SharedExperts}});
 inline constexpr auto cross_entropy_names = std::to_array<Named<CrossEntropy>>(
     {{"unfused", CrossEntropy::Unfused}, {"fused", CrossEntropy::Fused}, {"te", CrossEntropy::TransformerEngine}});
 
@@ -93,11 +96,6 @@ constexpr std::string_view word(const std::array<Named<T>, N>& names, T value) {
   return "?";
 }
 
-inline constexpr RecomputedModules all_recomputed_modules = [] {
-  RecomputedModules all;
-  for (const Named<RecomputedModule>& named : recomputed_module_names) all.add(named.value);
-  return all;
-}();
 /// The files' words for a set of modules.
 inline std::vector<std::string_view> words(RecomputedModules modules) {
   std::vector<std::string_view> found;

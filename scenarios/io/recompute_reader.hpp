@@ -1,7 +1,7 @@
 #pragma once
 
 #include "parallel/train.hpp"
-#include "scenarios/io/toml_reader.hpp"
+#include "scenarios/io/scenario_tables.hpp"
 
 namespace tidemark::scenarios {
 
@@ -9,5 +9,9 @@ namespace tidemark::scenarios {
 [[nodiscard]] Recomputation read_recomputation(TomlReader& table);
 /// What is wrong with them together.
 void check_recomputation(TomlReader& table, const Recomputation& asked);
+/// That the model has what is to run again.
+void check_recomputed_modules(const Scenario& scenario, ScenarioTables& tables);
+/// Whether a job has such modules, so that running them again changes something.
+[[nodiscard]] bool has_module(const Scenario& scenario, RecomputedModule module);
 
 }  // namespace tidemark::scenarios

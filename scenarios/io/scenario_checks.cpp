@@ -14,6 +14,7 @@
 #include "scenarios/io/moe_reader.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/quantity.hpp"
+#include "scenarios/io/recompute_reader.hpp"
 #include "scenarios/io/schedule_reader.hpp"
 #include "scenarios/io/suggestion.hpp"
 
@@ -62,6 +63,8 @@ class Checks {
     check_sequence();
     check_attention();
     check_latent_attention();
+    check_next_tokens();
+    check_recomputed_modules(scenario_, tables_);
     check_weight_gradients();
     check_batch();
     check_precision();
@@ -267,6 +270,15 @@ class Checks {
       tables_.layout.problem(inner ? "context_inner" : "context_kind", message,
                              good.empty() ? "\"a2a\" or \"p2p\" would do" : would(good));
     }
+  }
+
+  void check_next_tokens() {
+    if (!tables_.model_sound || model_.next_tokens == 0) return;
+    if (layout_.context > 1)
+      tables_.layout.problem("context",
+                             "context parallelism of a model that predicts further tokens (num_nextn_predict_layers) "
+                             "is not modelled yet",
+                             "leave it out, or set num_nextn_predict_layers = 0 in [model_override]");
   }
 
   void check_attention() {

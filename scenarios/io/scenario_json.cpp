@@ -261,6 +261,7 @@ Json megatron_switches(const RuntimeChoice& runtime) {
                {"attention-softmax-in-fp32", runtime.softmax_in_fp32},
                {"apply-query-key-layer-scaling", runtime.query_key_scaling},
                {"overlap-grad-reduce", runtime.overlap_gradients},
+               {"distribute-saved-activations", runtime.distribute_saved},
                {"deterministic-mode", runtime.deterministic},
                {"moe-permute-fusion", experts.fused_permutation},
                {"moe-router-load-balancing-type", !experts.balances_loads      ? "none"

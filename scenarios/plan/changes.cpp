@@ -11,6 +11,7 @@
 
 #include "scenarios/io/axis_order.hpp"
 #include "scenarios/io/names.hpp"
+#include "scenarios/io/recompute_reader.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -90,8 +91,16 @@ void add_recompute(const TomlTable& document, const Scenario& s, std::vector<Axi
       if (now.kind != Recompute::Selective || now.modules != its)
         change.to({recompute_text(it), {{kind, value("selective")}, {selected, modules(it)}}});
     };
-    for (const Named<RecomputedModule>& alone : recomputed_module_names) try_selective({alone.value});
-    try_selective(all_recomputed_modules);
+    RecomputedModules all;
+    const auto within_another = [](RecomputedModule module) {
+      return module == RecomputedModule::ExpertActivation || module == RecomputedModule::SharedExperts;
+    };
+    for (const auto& [name, module] : recomputed_module_names) {
+      if (!has_module(s, module)) continue;
+      try_selective({module});
+      if (!within_another(module)) all.add(module);
+    }
+    try_selective(all);
     std::set<std::int64_t> blocks{2, 4, 8};
     if (now.kind == Recompute::Full)
       for (std::int64_t more = 2 * now.layers; more < of_rank; more *= 2) blocks.insert(more);

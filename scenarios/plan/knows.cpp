@@ -68,6 +68,11 @@ bool known(RecomputedModule module) {
   switch (module) {
     case RecomputedModule::CoreAttention:
     case RecomputedModule::Mlp:
+    case RecomputedModule::LayerNorm:
+    case RecomputedModule::LatentUp:
+    case RecomputedModule::Experts:
+    case RecomputedModule::ExpertActivation:
+    case RecomputedModule::SharedExperts:
       return true;
   }
   return false;
@@ -143,10 +148,12 @@ bool known(const Cluster& cluster) {
 bool known(const RuntimeChoice& runtime) {
   const auto& [name, versions, allocator, cublas_workspace_config, nccl, nccl_environment, attention_mask,
                gradient_accumulation_fusion, bias_dropout_fusion, bias_gelu_fusion, bias_swiglu_fusion, rope_fusion,
-               masked_softmax_fusion, softmax_in_fp32, query_key_scaling, overlap_gradients, deterministic, experts,
-               eager, headroom] = runtime;
+               masked_softmax_fusion, softmax_in_fp32, query_key_scaling, overlap_gradients, distribute_saved,
+               deterministic, experts, eager, headroom] = runtime;
   // Where modules run operation by operation, passes and state are not apart.
-  return name == "megatron" && of_no_matter(nccl_environment, eager, headroom) &&
+  return name == "megatron" &&
+         // Of a layer's first tensor, where bounds take it to be whole.
+         !distribute_saved && of_no_matter(nccl_environment, eager, headroom) &&
          lowered(experts, versions, allocator, cublas_workspace_config, nccl, attention_mask,
                  gradient_accumulation_fusion, bias_dropout_fusion, bias_gelu_fusion, bias_swiglu_fusion, rope_fusion,
                  masked_softmax_fusion, softmax_in_fp32, query_key_scaling, overlap_gradients, deterministic);

@@ -21,7 +21,7 @@ Bytes outliving(Version megatron_core, const Layout& layout, std::int32_t pipeli
   RuntimeSettings settings;
   settings.attention_mask = attention_mask;
   const Runtime runtime = megatron_runtime(versions, settings, Target{});
-  const std::vector<Bytes> sizes = outliving_batches(layout, train, runtime, pipeline);
+  const std::vector<Bytes> sizes = outliving_batches({}, layout, train, runtime, pipeline);
   return std::accumulate(sizes.begin(), sizes.end(), Bytes{});
 }
 

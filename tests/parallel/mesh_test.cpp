@@ -93,19 +93,19 @@ TEST(Mesh, AShardedOptimizersNormGoesOverAllRanks) {
 
 TEST(Mesh, TheEndsOfAPipelineShareTiedEmbeddings) {
   const Layout layout{.tensor = 2, .pipeline = 4, .data = 1};
-  const Communicators made = communicators(layout, {.tied_embeddings = true});
+  const Communicators made = communicators(layout, {.embedding_at_both_ends = true});
   ASSERT_TRUE(made.embedding.valid());
   const Communicator& ends = made.table[made.embedding.index()];
   EXPECT_EQ(group_size(ends), 2);
   EXPECT_EQ(group_members(ends, Rank{0}), (std::vector<Rank>{Rank{0}, Rank{6}}));
   EXPECT_EQ(group_members(ends, Rank{7}), (std::vector<Rank>{Rank{1}, Rank{7}}));
   for (std::int32_t r = 0; r < 8; ++r) EXPECT_EQ(is_member(ends, Rank{r}), r < 2 || r >= 6) << r;  // not the middle
-  EXPECT_FALSE(
-      communicators({.tensor = 2, .data = 4}, {.tied_embeddings = true}).embedding.valid());  // one stage has one copy
+  EXPECT_FALSE(communicators({.tensor = 2, .data = 4}, {.embedding_at_both_ends = true})
+                   .embedding.valid());  // one stage has one copy
 }
 
 TEST(Mesh, AGroupOfOneHasNoCommunicator) {
-  EXPECT_TRUE(communicators({}, {.tied_embeddings = true}).table.empty());
+  EXPECT_TRUE(communicators({}, {.embedding_at_both_ends = true}).table.empty());
   const Communicators data_only = communicators({.data = 8}, {});
   EXPECT_FALSE(data_only.tensor.valid());
   EXPECT_FALSE(data_only.pipeline.valid());
@@ -115,7 +115,7 @@ TEST(Mesh, AGroupOfOneHasNoCommunicator) {
 }
 
 TEST(Mesh, SlotsNumberTheTable) {
-  const Communicators made = communicators({.tensor = 2, .pipeline = 2, .data = 2}, {.tied_embeddings = true});
+  const Communicators made = communicators({.tensor = 2, .pipeline = 2, .data = 2}, {.embedding_at_both_ends = true});
   for (const auto& [slot, name] : std::vector<std::pair<CommSlot, std::string>>{{made.world, "world"},
                                                                                 {made.tensor, "tensor"},
                                                                                 {made.data, "data"},
@@ -135,7 +135,7 @@ TEST(Mesh, RanksCountAlongTheAxesInTheLayoutsOrder) {
   EXPECT_EQ(coordinates(layout, Rank{4}), (Coordinates{.tensor = 1, .data = 0, .pipeline = 1}));
   for (std::int32_t r = 0; r < layout.world_size(); ++r)
     EXPECT_EQ(rank_at(layout, coordinates(layout, Rank{r})), Rank{r});
-  const Communicators comms = communicators(layout, {.tied_embeddings = true});
+  const Communicators comms = communicators(layout, {.embedding_at_both_ends = true});
   EXPECT_EQ(group_members(comms.table[comms.pipeline.index()], Rank{4}), (std::vector<Rank>{{3}, {4}, {5}}));
   EXPECT_EQ(group_members(comms.table[comms.embedding.index()], Rank{5}), (std::vector<Rank>{{3}, {5}}));
 }
@@ -143,14 +143,14 @@ TEST(Mesh, RanksCountAlongTheAxesInTheLayoutsOrder) {
 // NCCL sets communicators of one rank up too, where the framework calls collectives without looking at the group.
 TEST(Mesh, GroupsOfOneAreMadeWhereCollectivesAreCalledInThem) {
   const Communicators made =
-      communicators({.data = 8, .sharding = Sharding::Zero1}, {.tied_embeddings = true}, Alone::Calls);
+      communicators({.data = 8, .sharding = Sharding::Zero1}, {.embedding_at_both_ends = true}, Alone::Calls);
   EXPECT_EQ(group_size(made.table[made.tensor.index()]), 1);
   EXPECT_EQ(group_size(made.table[made.model.index()]), 1);
   EXPECT_EQ(group_size(made.table[made.data.index()]), 8);
   EXPECT_FALSE(made.pipeline.valid());   // nobody sends to itself
   EXPECT_FALSE(made.embedding.valid());  // Megatron looks at this one's size
   EXPECT_LT(made.data, made.tensor);     // after those that others share
-  EXPECT_EQ(communicators({}, {.tied_embeddings = true}, Alone::Calls).table.size(),
+  EXPECT_EQ(communicators({}, {.embedding_at_both_ends = true}, Alone::Calls).table.size(),
             4u);  // world, tensor, data, model_parallel
 }
 

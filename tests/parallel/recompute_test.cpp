@@ -37,6 +37,28 @@ std::int64_t saved_after_forward(const TestJob& job) {
              [](const LiveTensor& t) { return t.category == Category::SavedActivations; });
 }
 
+// Every layer has latent attention and experts, each of which takes as many tokens.
+TestJob job_of_experts(RecomputedModules modules) {
+  TestJob job = job_with({.kind = modules.bits() != 0 ? Recompute::Selective : Recompute::None, .modules = modules});
+  Model& m = job.model;
+  m.kv_heads = m.heads;
+  m.latent = LatentAttention{.query_rank = 96, .kv_rank = 80, .plain_head = 24, .rotary_head = 16, .value_head = 32};
+  m.head_dim = m.latent->query_head();
+  m.experts = Experts{.count = 8, .chosen = 2, .ffn = 224, .shared_ffn = 160};
+  job.layout.data = 2;
+  job.layout.expert = 4;
+  job.layout.expert_tensor = 1;
+  job.train.global_batch = 8;
+  job.train.routing.capacity_factor = 1;
+  job.train.routing.pads_to_capacity = true;
+  job.settings.experts.fused_permutation = true;
+  return job;
+}
+// Of a layer.
+std::int64_t dropped_by(RecomputedModule module) {
+  return (saved_after_forward(job_of_experts({})) - saved_after_forward(job_of_experts({module}))) / 6;
+}
+
 TEST(Recomputation, OfAllLayersKeepsOneTensorForEachGroup) {
   for (const std::int32_t group : {1, 2, 3, 4, 6}) {
     const TestJob job = job_with({.kind = Recompute::Full, .layers = group});
@@ -95,12 +117,79 @@ TEST(Recomputation, RunsEveryForwardKernelTwice) {
 }
 
 TEST(Recomputation, LeavesNothingBehind) {
-  for (const Recomputation asked : {Recomputation{.kind = Recompute::Full, .layers = 2},
-                                    Recomputation{.kind = Recompute::Selective,
-                                    .modules = {RecomputedModule::CoreAttention, RecomputedModule::Mlp}}}) {
-    const Program program = Lowered(job_with(asked)).stage(0);
+  using enum RecomputedModule;
+  for (const TestJob& job : {job_with({.kind = Recompute::Full, .layers = 2}),
+                             job_with({.kind = Recompute::Selective, .modules = {CoreAttention, Mlp}})}) {
+    const Program program = Lowered(job).stage(0);
     EXPECT_EQ(sum(live_at_end(program), Category::Recompute), 0);
     EXPECT_EQ(sum(live_at_end(program), Category::SavedActivations), 0);
+  }
+  // But for the dispatchers' attributes, which are those of the second run.
+  const auto left = [](RecomputedModules modules) {
+    const std::vector<LiveTensor> all = live_at_end(Lowered(job_of_experts(modules)).stage(0));
+    return sum(all, Category::Recompute) + sum(all, Category::SavedActivations);
+  };
+  for (const RecomputedModules& modules :
+       {RecomputedModules{LayerNorm, LatentUp, ExpertActivation, SharedExperts}, RecomputedModules{LayerNorm, Experts}})
+    EXPECT_EQ(left(modules), left({}));
+}
+
+TEST(Recomputation, OfNormsDropsTheirOutputs) {
+  const TestJob job = job_of_experts({});
+  const std::int64_t statistics = 4 * job.train.tokens() / job.layout.tensor;
+  EXPECT_EQ(dropped_by(RecomputedModule::LayerNorm), 2 * (hidden_tensor(job) + statistics));
+}
+
+// The latents stay; that of the keys with what positions turn of them, of which it was cut off. Gathered, that counts
+// as communication.
+TEST(Recomputation, OfWhatComesOfLatentsDropsHeadsAndNormedLatents) {
+  const TestJob job = job_of_experts({});
+  const LatentAttention& l = *job.model.latent;
+  const std::int64_t T = job.train.tokens(), t = job.layout.tensor, a = job.model.heads;
+  const std::int64_t heads = 2 * T * a * (2 * l.query_head() + l.value_head) / t;
+  const std::int64_t latents = 2 * T * (l.query_rank + l.kv_rank) / t, copy = 2 * T * l.kv_rank / t;
+  const std::int64_t statistics = 2 * 4 * T / t;
+  const std::int64_t kept = 2 * T * (l.kv_rank + l.rotary_head) / t;
+  EXPECT_EQ(dropped_by(RecomputedModule::LatentUp), heads + latents + copy + statistics - kept);
+}
+
+// framework-memory.md 4.1. Each rank's experts get as many rows as it has tokens, times two.
+TEST(Recomputation, OfExpertsActivationDropsItsOutput) {
+  const TestJob job = job_of_experts({});
+  const std::int64_t rows = 2 * job.train.tokens() / job.layout.tensor;
+  EXPECT_EQ(dropped_by(RecomputedModule::ExpertActivation), 2 * rows * job.model.experts->ffn);
+  // It is there twice while it is read again: where it was, and as the second run made it.
+  const Program program = Lowered(job_of_experts({RecomputedModule::ExpertActivation})).stage(0);
+  const auto activated = [](const std::string& label, Category) { return label == "layers.0.mlp.experts.activation"; };
+  EXPECT_EQ(highest(program, activated), 2 * 2 * rows * job.model.experts->ffn);
+}
+
+TEST(Recomputation, OfSharedExpertsDropsTheirInsides) {
+  const TestJob job = job_of_experts({});
+  EXPECT_EQ(dropped_by(RecomputedModule::SharedExperts),
+            6 * job.train.tokens() * job.model.experts->shared_ffn / job.layout.tensor);
+}
+
+// Attention saves what it does, and the experts what comes to them: normalized, of what was normalized.
+TEST(Recomputation, OfExpertsLeavesWhatComesToThem) {
+  const TestJob job = job_of_experts({RecomputedModule::Experts});
+  const Model& m = job.model;
+  const LatentAttention& l = *m.latent;
+  const std::int64_t T = job.train.tokens(), t = job.layout.tensor;
+  const std::int64_t attention = T * (2 * (2 * m.hidden + 2 * l.query_rank + 2 * l.kv_rank) + 3 * 4) / t +
+                                 T * (2 * 2 * m.heads * (l.query_head() + l.value_head) + 4 * m.heads) / t + rng_state;
+  const std::int64_t experts = T * (2 * 2 * m.hidden + 4) / t;
+  EXPECT_EQ(saved_after_forward(job), 6 * (attention + experts) + hidden_tensor(job));
+}
+
+TEST(Recomputation, SharedOutKeepsAPartOfEachLayersInput) {
+  for (const RecomputeMethod method : {RecomputeMethod::Uniform, RecomputeMethod::Block}) {
+    TestJob job = job_with({.kind = Recompute::Full, .method = method, .layers = 6});
+    job.layout.sequence_parallel = false;
+    job.settings.distribute_saved = true;
+    const std::int64_t whole = job.train.tokens() * job.model.hidden * 2,
+                       groups = method == RecomputeMethod::Block ? 6 : 1;
+    EXPECT_EQ(saved_after_forward(job), groups * whole / job.layout.tensor + whole);
   }
 }
 

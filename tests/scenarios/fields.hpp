@@ -144,8 +144,8 @@ inline auto fields(EagerSettings& v) {
   return std::tie(a, b, c, d, e, f, g, h, i, j, k);
 }
 inline auto fields(RuntimeChoice& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u);
 }
 inline auto fields(Scenario& v) {
   auto& [a, b, c, d, e, f, g] = v;

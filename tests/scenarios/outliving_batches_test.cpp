@@ -40,7 +40,8 @@ bool says_so(const Prediction& prediction) {
 
 TEST(OutlivingBatches, AreWhatAMeasuredRunHasMore) {
   const Scenario scenario = of_core({0, 18});
-  const std::vector<Bytes> sizes = outliving_batches(scenario.layout, scenario.train, runtime_of(scenario), 3);
+  const std::vector<Bytes> sizes =
+      outliving_batches(scenario.model, scenario.layout, scenario.train, runtime_of(scenario), 3);
   const Bytes batches = std::accumulate(sizes.begin(), sizes.end(), Bytes{});
   const Bytes predicted = predict(scenario).groups.back().memory.final_allocated;
   // Holes of the allocator are off by whole MiB in this family.
@@ -62,7 +63,7 @@ TEST(OutlivingBatches, AreInUpperEndsOfRanksThatLoadThem) {
     EXPECT_EQ(more.memory.peak_device_upper, less.memory.peak_device_upper + more.of_outliving_batches);
     EXPECT_EQ(more.memory.allocated, less.memory.allocated);
     const std::vector<Bytes> sizes =
-        outliving_batches(now.layout, now.train, runtime_of(now), more.coordinates.pipeline);
+        outliving_batches(now.model, now.layout, now.train, runtime_of(now), more.coordinates.pipeline);
     EXPECT_GE(more.of_outliving_batches, std::accumulate(sizes.begin(), sizes.end(), Bytes{}));
   }
 }

@@ -299,8 +299,7 @@ TEST(ScenarioReader, KeysOfTheFormatThatAreNotModelledAreRefused) {
   EXPECT_EQ(problems({{"zero1", "zero3"}}),
             "job.toml:9:12: error: sharding = \"zero3\" is not modelled yet\n  hint: \"none\" or \"zero1\" would do");
   for (const char* line :
-       {"precision = \"fp8-hybrid\"", "master_dtype = \"fp16\"", "moment_dtypes = [\"bf16\", \"bf16\"]",
-        "recompute = \"selective\"\nrecompute_modules = [\"moe\"]"}) {
+       {"precision = \"fp8-hybrid\"", "master_dtype = \"fp16\"", "moment_dtypes = [\"bf16\", \"bf16\"]"}) {
     EXPECT_NE(with("[train]", line).find("not modelled yet"), std::string::npos) << line;
   }
   EXPECT_EQ(problems({{"\"megatron\"", "\"fsdp2\""}}),
@@ -379,6 +378,10 @@ TEST(ScenarioReader, Recomputation) {
   complains("recompute = \"selective\"\nrecompute_modules = []", "with nothing to recompute");
   complains("recompute = \"selective\"\nrecompute_modules = [\"fc1\"]", "\"fc1\" is no module that can be recomputed");
   complains("recompute = \"selective\"\nrecompute_modules = \"mlp\"", "takes a list of names");
+  for (const char* module : {"moe", "moe_act", "shared_experts"})
+    complains(fmt::format("recompute = \"selective\"\nrecompute_modules = [\"{}\"]", module),
+              "the model has no experts");
+  complains("recompute = \"selective\"\nrecompute_modules = [\"mla_up_proj\"]", "the model has no latent attention");
 }
 
 TEST(ScenarioReader, UnknownKeysComeWithASuggestion) {

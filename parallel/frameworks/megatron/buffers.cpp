@@ -26,8 +26,10 @@ Ref<Node> gradient_accumulator(Worker& w, Weight& weight) {
   node->leaf = true;
   node->immediate = true;
   node->scope = {};
-  node->apply = [&w, &weight](Gradients& gradients) {
-    if (gradients.front().defined()) w.accumulate(weight, std::move(gradients.front()));
+  // The GEMMs of an LM head that is used several times give dummies, which are not added (grad_added_to_main_grad).
+  const bool dummies = w.runtime.dummy_gradient != DummyGradient::None && weight.uses > 1 && !w.model.tied_embeddings;
+  node->apply = [&w, &weight, dummies](Gradients& gradients) {
+    if (gradients.front().defined() && !dummies) w.accumulate(weight, std::move(gradients.front()));
     return Gradients{};
   };
   return node;
@@ -42,7 +44,9 @@ void build_model(Worker& w, const Stage& stage) {
     weight.rows = w.sizes.rows(*weight.parameter);
     weight.columns = w.sizes.columns(*weight.parameter);
     const bool tied = w.model.tied_embeddings && weight.parameter->vocabulary;
+    const bool of_head = weight.parameter->vocabulary && id != ParameterId{0};
     weight.uses += tied && stage.embedding && stage.head ? 2 : 1;
+    if (of_head) weight.uses += static_cast<int>(w.model.next_tokens);
     weight.value =
         w.make(w.process.label(weight.parameter->name), weight.shape(), w.train.precision, Category::Parameters);
     weight.value.gradient = {gradient_accumulator(w, weight), 0};

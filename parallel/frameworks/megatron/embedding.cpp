@@ -51,9 +51,8 @@ void zero_outside(Worker& w, Tensor rows, Tensor outside, const Tensor& out) {
 
 // core/models/common/embeddings/language_model_embedding.py LanguageModelEmbedding, core/tensor_parallel/layers.py
 // VocabParallelEmbedding.
-Tensor GPTModel::embedding(const Tensor& tokens, const Tensor& position_ids) {
+Tensor GPTModel::embedding(const Name& name, const Tensor& tokens, const Tensor& position_ids) {
   Worker& w = w_;
-  const Name& name = embedding_;
   w.mark(Phase::Forward, name);
   // Looked up one after the other; the gradients of what became of both come back through one more node.
   const auto of_words = w.node({}, {&words_->value});

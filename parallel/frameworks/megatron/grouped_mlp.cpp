@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "parallel/frameworks/megatron/moe.hpp"
+#include "parallel/frameworks/megatron/recompute.hpp"
 #include "sim/base/ensure.hpp"
 
 namespace tidemark::parallel::megatron {
@@ -100,8 +101,14 @@ Tensor GroupedMlp::activation(const Tensor& x, const Tensor& probabilities) {
 
 Tensor GroupedMlp::operator()(const Rows& rows, const std::vector<std::int64_t>& rows_of_experts) {
   const Tensor x = linear(fc1_, rows.tokens, rows_of_experts);
-  const Tensor active = activation(x, rows.probabilities);
-  return linear(fc2_, active, rows_of_experts);
+  if (!w_.train.recompute.selects(RecomputedModule::ExpertActivation))
+    return linear(fc2_, activation(x, rows.probabilities), rows_of_experts);
+  CheckpointWithoutOutput checkpoint(w_);
+  const auto run = [this](const Tensors& of) { return Tensors{activation(of[0], of[1])}; };
+  const Tensor active = checkpoint(run, {x, rows.probabilities}).front();
+  Tensor out = linear(fc2_, active, rows_of_experts);
+  checkpoint.discard_outputs(out);
+  return out;
 }
 
 }  // namespace tidemark::parallel::megatron

@@ -65,8 +65,10 @@ bool LatentSelfAttention::remembered(Asked asked, bool others) const {
   constexpr std::int64_t remembered = 32;
   std::int64_t layers = 0, before = 0;
   for (const Stage& chunk : w_.chunks) {
-    before += std::clamp(layer_ - chunk.first, std::int32_t{0}, chunk.layers());
+    const std::int32_t its = chunk.layers() + (chunk.head ? static_cast<std::int32_t>(w_.model.next_tokens) : 0);
+    before += std::clamp(layer_ - chunk.first, std::int32_t{0}, its);
     layers += chunk.layers();
+    if (chunk.head) layers += w_.model.next_tokens;
   }
   const std::int64_t entries = others ? 2 * layers : layers;
   const std::int64_t place = asked == Asked::Later && others ? layers + before : before;
@@ -172,18 +174,16 @@ Tensor LatentSelfAttention::gathered(Tensor positions) {
 
 // ---- from latents to heads -----------------------------------------------------------------------------------------
 
-LatentSelfAttention::Heads LatentSelfAttention::heads(const Tensor& hidden) {
-  if (!cosines_.defined()) make_tables();
-  const Tensor q_latent = q_down_ ? linear(w_, *q_down_, hidden) : hidden;
-  const Down of_keys = down(hidden);
+LatentSelfAttention::Heads LatentSelfAttention::up_and_turned(const Tensor& q_latent, const Tensor& kv_latent,
+                                                              const Tensor& positions) {
   Tensor query = up(q_norm_, q_up_, q_latent);
-  const Tensor joint = up(kv_norm_, kv_up_, side_by_side(of_keys.latent));
+  const Tensor joint = up(kv_norm_, kv_up_, side_by_side(kv_latent));
   w_.mark(Phase::Forward, positions_);
   if (w_.built.options.rotary == RotaryKernel::Fused) {
     query = turned_in_place(std::move(query));
-    return assembled(std::move(query), joint, of_keys.positions);
+    return assembled(std::move(query), joint, positions);
   }
-  return turned_and_joined(query, joint, of_keys.positions);
+  return turned_and_joined(query, joint, positions);
 }
 
 // A gradient as kernels of positions take it.
@@ -336,11 +336,36 @@ Tensor LatentSelfAttention::core(const Heads& of) {
   return checkpoint(w_, run, {of.query, of.key, of.value});
 }
 
+// get_query_key_value_tensors.
+LatentSelfAttention::Heads LatentSelfAttention::heads(const Tensor& normed,
+                                                      std::optional<CheckpointWithoutOutput>& again) {
+  if (!cosines_.defined()) make_tables();
+  const Tensor q_latent = q_down_ ? linear(w_, *q_down_, normed) : normed;
+  const Down of_keys = down(normed);
+  if (!w_.train.recompute.selects(RecomputedModule::LatentUp))
+    return up_and_turned(q_latent, of_keys.latent, of_keys.positions);
+  const auto run = [this](const Tensors& latents) {
+    Heads made = up_and_turned(latents[0], latents[1], latents[2]);
+    return Tensors{std::move(made.query), std::move(made.key), std::move(made.value)};
+  };
+  Tensors made = again.emplace(w_)(run, {q_latent, of_keys.latent, of_keys.positions});
+  return {std::move(made[0]), std::move(made[1]), std::move(made[2])};
+}
+
 // forward() refers to queries, keys and values until it returns, its caller to what was normalized.
 Tensor LatentSelfAttention::operator()(Tensor hidden) {
-  const Tensor normed = norm(w_, norm_, std::move(hidden));
-  const Heads of = heads(normed);
-  return linear(w_, proj_, core(of));
+  RecomputedNorm before(w_);
+  const Tensor normed = before(norm_, std::move(hidden));
+  const auto forward = [&] {
+    std::optional<CheckpointWithoutOutput> again;
+    const Heads of = heads(normed, again);
+    const Tensor context = core(of);
+    if (again) again->discard_outputs(context);
+    return linear(w_, proj_, context);
+  };
+  Tensor out = forward();
+  before.discard_output(out);
+  return out;
 }
 
 }  // namespace tidemark::parallel::megatron

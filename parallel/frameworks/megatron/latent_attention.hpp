@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "parallel/frameworks/megatron/parameters.hpp"
+#include "parallel/frameworks/megatron/recompute.hpp"
 
 namespace tidemark::parallel::megatron {
 
@@ -37,13 +38,15 @@ class LatentSelfAttention {
   [[nodiscard]] Tensor gathered(Tensor positions);
   [[nodiscard]] Tensor up(const std::optional<Norm>& its_norm, const Linear& projection, const Tensor& latent);
   [[nodiscard]] Tensor side_by_side(const Tensor& latent);
-  [[nodiscard]] Heads heads(const Tensor& hidden);
+  [[nodiscard]] Heads up_and_turned(const Tensor& q_latent, const Tensor& kv_latent, const Tensor& positions);
   [[nodiscard]] Tensor contiguous(std::string_view label, Tensor x);
   [[nodiscard]] Tensor turned_in_place(Tensor query);
   [[nodiscard]] Heads assembled(Tensor query, const Tensor& joint, const Tensor& positions);
   [[nodiscard]] Tensor in_halves(Tensor x);
   [[nodiscard]] Heads turned_and_joined(const Tensor& query, const Tensor& joint, const Tensor& positions);
   [[nodiscard]] Tensor core(const Heads& of);
+  /// `again`: what makes them a second time, where something does.
+  [[nodiscard]] Heads heads(const Tensor& normed, std::optional<CheckpointWithoutOutput>& again);
 
   Worker& w_;
   const LatentAttention& latent_;

@@ -106,14 +106,6 @@ TransformerLayer::TransformerLayer(Worker& w, Parameters& parameters, std::int32
 
 TransformerLayer::~TransformerLayer() = default;
 
-NextTokenLayer::NextTokenLayer(Worker& w, Parameters& parameters, std::int32_t further)
-    : embedding_norm_(make_norm(w, parameters, fmt::format("next_tokens.{}.embedding_norm", further))),
-      hidden_norm_(make_norm(w, parameters, fmt::format("next_tokens.{}.hidden_norm", further))),
-      projection_(make_linear(w, parameters, fmt::format("next_tokens.{}.projection", further), w.model.hidden,
-                              2 * w.model.hidden, WeightCut::Rows, GemmBias::None)),
-      layer_(w, parameters, static_cast<std::int32_t>(w.model.layers) + further),
-      final_norm_(make_norm(w, parameters, fmt::format("next_tokens.{}.final_norm", further))) {}
-
 Tensor TransformerLayer::mlp(Tensor hidden) {
   if (experts_) return (*experts_)(std::move(hidden));
   if (!w_.train.recompute.selects(RecomputedModule::Mlp)) return (*mlp_)(std::move(hidden));

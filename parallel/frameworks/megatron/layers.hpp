@@ -13,6 +13,7 @@
 namespace tidemark::parallel::megatron {
 
 class MoELayer;
+class NextTokenLayer;
 
 /// Adds a branch to the residual stream, after its linear's bias and dropout (core/fusions/fused_bias_dropout.py).
 struct BiasDropoutAdd {
@@ -96,41 +97,34 @@ class TransformerLayer {
   BiasDropoutAdd attention_add_, mlp_add_;
 };
 
-/// core/transformer/multi_token_prediction.py MultiTokenPredictionLayer: predicts one token further.
-class NextTokenLayer {
- public:
-  /// `further` tokens after the next one.
-  NextTokenLayer(Worker& worker, Parameters& parameters, std::int32_t further);
-
- private:
-  Norm embedding_norm_, hidden_norm_;
-  Linear projection_;
-  TransformerLayer layer_;
-  Norm final_norm_;
-};
-
 /// core/models/gpt/gpt_model.py GPTModel: what a stage of the model holds.
 class GPTModel {
  public:
   GPTModel(Worker& worker, const Stage& stage, Parameters& parameters);
+  ~GPTModel();
 
   /// What came from the stage before, and what the embedding and the loss read. Gives what the stage after receives, or
   /// the loss.
   struct Batch {
-    Tensor tokens, position_ids, labels;
+    Tensor tokens, position_ids, labels, loss_mask;
   };
   [[nodiscard]] Tensor operator()(Tensor input, const Batch& batch);
 
  private:
-  [[nodiscard]] Tensor embedding(const Tensor& tokens, const Tensor& position_ids);
+  /// Names outlive the passes.
+  [[nodiscard]] Tensor embedding(const Name& name, const Tensor& tokens, const Tensor& position_ids);
   [[nodiscard]] Tensor decoder(Tensor hidden);
-  [[nodiscard]] Tensor head(Tensor hidden);
-  [[nodiscard]] Tensor loss(Tensor logits, const Tensor& labels);
+  [[nodiscard]] Tensor head(const Name& name, Tensor hidden);
+  /// Where the gradients of tokens' losses come from: what reads these, or that their mean is the model's loss.
+  enum class LossGradient : std::uint8_t { OfEachToken, OfTheirMean };
+  [[nodiscard]] Tensor loss(const Name& name, Tensor logits, const Tensor& labels, LossGradient gradient);
+  [[nodiscard]] Tensor further_states(const Tensor& hidden, Tensor tokens, const Tensor& position_ids);
+  [[nodiscard]] Tensor with_further_losses(const Tensor& hidden, const Batch& batch, Tensor& logits);
 
   Worker& w_;
   Stage stage_;
   std::vector<std::unique_ptr<TransformerLayer>> layers_;
-  Name embedding_, output_, loss_;
+  Name embedding_, output_, loss_, further_;
   const Weight *words_ = nullptr, *positions_ = nullptr, *output_weight_ = nullptr;
   std::optional<Norm> final_norm_;
   std::vector<std::unique_ptr<NextTokenLayer>> next_tokens_;

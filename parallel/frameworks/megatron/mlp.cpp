@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "parallel/frameworks/megatron/layers.hpp"
+#include "parallel/frameworks/megatron/recompute.hpp"
 
 namespace tidemark::parallel::megatron {
 
@@ -151,10 +152,14 @@ Gradients Mlp::activation_gradient(Tensor gradient, Tensor input, Tensor gate) {
 }
 
 Tensor Mlp::operator()(Tensor hidden) {
-  Tensor x = norm_ ? norm_linear(w_, *norm_, fc1_, std::move(hidden)) : linear(w_, fc1_, std::move(hidden));
+  RecomputedNorm before(w_);
+  if (norm_ && !w_.runtime.fused_norm_linear) hidden = before(*norm_, std::move(hidden));
+  Tensor x = norm_ && w_.runtime.fused_norm_linear ? norm_linear(w_, *norm_, fc1_, std::move(hidden))
+                                                   : linear(w_, fc1_, std::move(hidden));
   Tensor active = activation(std::move(x));
   Tensor out = linear(w_, fc2_, std::move(active));
   if (post_norm_) out = norm(w_, *post_norm_, std::move(out));
+  before.discard_output(out);
   return out;
 }
 

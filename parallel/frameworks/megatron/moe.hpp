@@ -105,6 +105,7 @@ class MoELayer {
   [[nodiscard]] Tensor operator()(Tensor hidden);
 
  private:
+  [[nodiscard]] Tensor forward(const Tensor& residual);
   [[nodiscard]] Tensor shared(const Tensor& hidden);
 
   Worker& w_;

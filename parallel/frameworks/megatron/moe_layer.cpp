@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "parallel/frameworks/megatron/moe.hpp"
+#include "parallel/frameworks/megatron/recompute.hpp"
 #include "parallel/torch/aten.hpp"
 #include "parallel/torch/indexing.hpp"
 
@@ -45,10 +46,20 @@ Tensor MoELayer::shared(const Tensor& hidden) {
   return torch::mul(s, out, score);
 }
 
+Tensor MoELayer::operator()(Tensor hidden) {
+  const Recomputation& again = w_.train.recompute;
+  RecomputedNorm before(w_);
+  const Tensor normed = before(norm_, std::move(hidden));
+  Tensor out = again.selects(RecomputedModule::Experts)
+                   ? checkpoint(w_, [this](const Tensors& of) { return forward(of.front()); }, {normed})
+                   : forward(normed);
+  before.discard_output(out);
+  return out;
+}
+
 // Tensors live as long as the variables of these functions do: in the last exchange, rows that were permuted, and that
 // came, are still there.
-Tensor MoELayer::operator()(Tensor hidden) {
-  const Tensor residual = norm(w_, norm_, std::move(hidden));
+Tensor MoELayer::forward(const Tensor& residual) {
   const auto route = [&] {
     const Router::Choice choice = router_(residual);
     return dispatcher_->preprocess(residual, choice);
@@ -57,7 +68,10 @@ Tensor MoELayer::operator()(Tensor hidden) {
   const Rows dispatched = dispatcher_->dispatch(permuted);
   Tensor shared_out;
   const auto compute = [&] {
-    if (shared_) shared_out = shared(residual);
+    if (shared_)
+      shared_out = w_.train.recompute.selects(RecomputedModule::SharedExperts)
+                       ? checkpoint(w_, [this](const Tensors& of) { return shared(of.front()); }, {residual})
+                       : shared(residual);
     const Rows rows = dispatcher_->postprocess(dispatched);
     const Tensor out = experts_(rows, dispatcher_->rows_of_experts());
     return dispatcher_->combine_preprocess(out);

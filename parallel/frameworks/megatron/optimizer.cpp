@@ -26,7 +26,7 @@ MegatronOptimizer::MegatronOptimizer(Worker& w, const std::vector<ParamAndGradBu
         // core/transformer/module.py param_is_not_shared, core/tensor_parallel/layers.py
         // param_is_not_tensor_parallel_duplicate: the first stage counts a tied embedding, and the first
         // tensor-parallel rank what all of them hold.
-        const bool copied = w.model.tied_embeddings && parameter.vocabulary && !buffer.stage().embedding;
+        const bool copied = held.parameter == ParameterId{0} && !buffer.stage().embedding;
         const bool duplicate = parameter.cut == WeightCut::None && w.place.tensor > 0;
         pieces_.push_back({.weight = &w.weight(held.parameter),
                            .buffer = &buffer,
@@ -147,6 +147,8 @@ std::vector<StateTensor> MegatronOptimizer::gradients() const {
   return all;
 }
 
+// core/optimizer/__init__.py _get_param_groups: all ranks have the groups that one has. A stage without experts has
+// none of their parameters, and takes part in their norm.
 std::vector<MegatronOptimizer> make_optimizers(Worker& w, const std::vector<ParamAndGradBuffer>& buffers) {
   std::vector<MegatronOptimizer> made;
   made.emplace_back(w, buffers, ParameterGroup::Dense);

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "parallel/frameworks/megatron/layers.hpp"
+#include "parallel/frameworks/megatron/next_tokens.hpp"
 #include "parallel/frameworks/megatron/recompute.hpp"
 
 // GPTModel from its decoder on: the LM head, and the loss over a vocabulary that may be cut.
@@ -12,13 +12,18 @@ namespace tidemark::parallel::megatron {
 using torch::with;
 
 GPTModel::GPTModel(Worker& w, const Stage& stage, Parameters& parameters)
-    : w_(w), stage_(stage), embedding_(w.name("embedding")), output_(w.name("head")), loss_(w.name("loss")) {
+    : w_(w),
+      stage_(stage),
+      embedding_(w.name("embedding")),
+      output_(w.name("head")),
+      loss_(w.name("loss")),
+      further_(w.name("next_tokens")) {
   const Model& m = w.model;
   const auto table = [&](const char* name) {
     return parameters.add(
         {.name = name, .rows = m.vocabulary, .columns = m.hidden, .cut = WeightCut::Rows, .vocabulary = true});
   };
-  if (stage.embedding) {
+  if (stage.embedding || (stage.head && m.next_tokens > 0)) {
     parameters.enter(-1);
     words_ = table("embedding.weight");
     // Looked up before the sequence is cut: every rank computes all of their gradient.
@@ -37,13 +42,17 @@ GPTModel::GPTModel(Worker& w, const Stage& stage, Parameters& parameters)
   output_weight_ = table(m.tied_embeddings ? "embedding.weight" : "head.weight");
 }
 
+GPTModel::~GPTModel() = default;
+
 Tensor GPTModel::operator()(Tensor input, const Batch& batch) {
-  Tensor hidden = stage_.embedding ? embedding(batch.tokens, batch.position_ids) : std::move(input);
+  Tensor hidden = stage_.embedding ? embedding(embedding_, batch.tokens, batch.position_ids) : std::move(input);
   hidden = decoder(std::move(hidden));
   if (!stage_.head) return hidden;
   hidden = norm(w_, *final_norm_, std::move(hidden));
-  Tensor logits = head(std::move(hidden));
-  return loss(std::move(logits), batch.labels);
+  Tensor further_logits;  // a variable of forward()
+  if (!next_tokens_.empty()) hidden = with_further_losses(hidden, batch, further_logits);
+  Tensor logits = head(output_, std::move(hidden));
+  return loss(loss_, std::move(logits), batch.labels, LossGradient::OfTheirMean);
 }
 
 // core/transformer/transformer_block.py TransformerBlock. Uniform recomputation: groups of so many layers, all of them.
@@ -62,7 +71,7 @@ Tensor GPTModel::decoder(Tensor hidden) {
     };
     Tensors inputs;
     inputs.push_back(std::move(hidden));
-    hidden = checkpoint(w_, run, std::move(inputs));
+    hidden = checkpoint(w_, run, std::move(inputs), saved_inputs(w_));
   }
   for (std::size_t layer = again; layer < layers; ++layer) hidden = (*layers_[layer])(std::move(hidden));
   return hidden;
@@ -107,7 +116,7 @@ Gradients head_backward(Worker& w, const Name& name, const Weight& weight, Tenso
   }
   Tensor wgrad = weight_gradient(w, name, weight, std::move(whole_input), std::move(gradient), workspace);
   // A dummy that autograd adds to the embedding's gradient is zero (zero_out_wgrad).
-  const bool dummy = w.runtime.dummy_gradient != DummyGradient::None;
+  const bool dummy = w.model.tied_embeddings && w.runtime.dummy_gradient != DummyGradient::None;
   if (dummy && wgrad.defined()) w.launch({Operation::Fill, {0}}, {}, {wgrad});
   w.process.join(reducing);
   return {std::move(wgrad), std::move(result)};
@@ -116,11 +125,11 @@ Gradients head_backward(Worker& w, const Name& name, const Weight& weight, Tenso
 }  // namespace
 
 // core/tensor_parallel/layers.py ColumnParallelLinear.
-Tensor GPTModel::head(Tensor hidden) {
+Tensor GPTModel::head(const Name& name, Tensor hidden) {
   Worker& w = w_;
   const Weight& weight = *output_weight_;
-  w.mark(Phase::Forward, output_);
-  const auto node = w.node(output_(), {&weight.value, &hidden});
+  w.mark(Phase::Forward, name);
+  const auto node = w.node(name(), {&weight.value, &hidden});
   Saved saved, saved_tangent;
   if (node) saved = w.session.save(hidden);
   if (w.sequence_parallel()) {
@@ -130,18 +139,18 @@ Tensor GPTModel::head(Tensor hidden) {
   }
   const bool capped = w.model.logit_softcap > 0;
   const BufferId workspace = w.process.blas_workspace(HostThread::Main);
-  Tensor logits = w.make(output_(capped ? "uncapped" : "logits"), {w.tokens(), weight.rows}, w.train.precision,
-                         Category::LogitsLoss);
+  Tensor logits =
+      w.make(name(capped ? "uncapped" : "logits"), {w.tokens(), weight.rows}, w.train.precision, Category::LogitsLoss);
   forward_product(w, weight, nullptr, std::move(hidden), logits, workspace);
   if (capped) {
     Tensor tangent;
-    logits = cap_forward(w, logits_cap(w, output_), logits, tangent);
+    logits = cap_forward(w, logits_cap(w, name), logits, tangent);
     if (node) saved_tangent = w.session.save(tangent);
   }
   if (!node) return logits;
-  node->apply = [&w, this, &weight, saved = std::move(saved),
+  node->apply = [&w, &name, &weight, saved = std::move(saved),
                  tangent = std::move(saved_tangent)](Gradients& gradients) mutable {
-    return head_backward(w, output_, weight, std::move(gradients.front()), std::move(saved), std::move(tangent));
+    return head_backward(w, name, weight, std::move(gradients.front()), std::move(saved), std::move(tangent));
   };
   return with(std::move(logits), node);
 }
@@ -258,9 +267,17 @@ class CrossEntropyLoss {
   double first_;  ///< of the rank's part of the vocabulary
 };
 
-Gradients loss_backward(Worker& w, const Name& name, Tensor softmax, Tensor target, Tensor mask) {
-  w.launch({Operation::VocabularyLossBackward, {gradient_of_loss(w)}}, {softmax, std::move(target), std::move(mask)},
+void times_gradients_of_tokens(const Worker& w, Tensor of_tokens, const Tensor& logits_gradient) {
+  w.launch(Operation::Multiply, {logits_gradient, sized(std::move(of_tokens), {w.tokens(), 1})}, {logits_gradient});
+}
+
+// `of_tokens`: gradients of each token's loss, where they are not those of the mean.
+Gradients loss_backward(Worker& w, const Name& name, Softmax its, Tensor of_tokens) {
+  Tensor softmax = std::move(its.exponentials);
+  const double factor = of_tokens.defined() ? 1 : gradient_of_loss(w);
+  w.launch({Operation::VocabularyLossBackward, {factor}}, {softmax, std::move(its.target), std::move(its.mask)},
            {softmax});
+  if (of_tokens.defined()) times_gradients_of_tokens(w, std::move(of_tokens), softmax);
   if (w.train.precision == DType::FP32) return {std::move(softmax)};
   Tensor gradient = w.make(name("logits_gradient"), softmax.sizes, w.train.precision, Category::LogitsLoss);
   w.launch(Operation::Copy, {std::move(softmax)}, {gradient});
@@ -269,24 +286,28 @@ Gradients loss_backward(Worker& w, const Name& name, Tensor softmax, Tensor targ
 
 }  // namespace
 
-Tensor GPTModel::loss(Tensor logits, const Tensor& given_labels) {
+Tensor GPTModel::loss(const Name& name, Tensor logits, const Tensor& given_labels, LossGradient gradient) {
   Worker& w = w_;
-  w.mark(Phase::Forward, loss_);
-  const auto node = w.node(loss_(), {&logits});
+  w.mark(Phase::Forward, name);
+  const auto node = w.node(name(), {&logits});
   Tensor labels = given_labels;
   if (w.sizes.micro_batch > 1) {  // as the logits lie: sequence first
-    labels = w.like(loss_("labels"), given_labels);
+    labels = w.like(name("labels"), given_labels);
     w.transpose_tokens(given_labels, labels, w.sizes.micro_batch);
   }
-  CrossEntropyLoss function(w, loss_, logits);
+  CrossEntropyLoss function(w, name, logits);
+  const bool of_mean = gradient == LossGradient::OfTheirMean;
   if (w.train.cross_entropy == CrossEntropy::TransformerEngine) {
     Tensor out = function.of_transformer_engine(logits, std::move(labels));
     if (!node) return out;
     // The gradient is there; backward only scales it.
-    node->apply = [&w, saved = w.session.save(logits)](Gradients&) mutable {
-      Tensor gradient = w.take(saved);
-      w.launch({Operation::Scale, {gradient_of_loss(w)}}, {gradient}, {gradient});
-      return Gradients{std::move(gradient)};
+    node->apply = [&w, of_mean, saved = w.session.save(logits)](Gradients& gradients) mutable {
+      Tensor made = w.take(saved);
+      if (of_mean)
+        w.launch({Operation::Scale, {gradient_of_loss(w)}}, {made}, {made});
+      else
+        times_gradients_of_tokens(w, std::move(gradients.front()), made);
+      return Gradients{std::move(made)};
     };
     return with(std::move(out), node);
   }
@@ -296,11 +317,11 @@ Tensor GPTModel::loss(Tensor logits, const Tensor& given_labels) {
       compiled ? function.fused(logits, std::move(labels), made) : function.plain(logits, std::move(labels), made);
   if (!node) return out;
   Session& s = w.session;
-  node->apply = [&w, this, softmax = s.save(made.exponentials), target = s.save(made.target),
-                 mask = s.save(made.mask)](Gradients&) mutable {
+  node->apply = [&w, &name, of_mean, softmax = s.save(made.exponentials), target = s.save(made.target),
+                 mask = s.save(made.mask)](Gradients& gradients) mutable {
     const auto take = [&](Saved& saved) { return w.take(saved); };
-    Tensor exponentials = take(softmax), targets = take(target), masks = take(mask);
-    return loss_backward(w, loss_, std::move(exponentials), std::move(targets), std::move(masks));
+    Softmax its{take(softmax), take(target), take(mask)};
+    return loss_backward(w, name, std::move(its), of_mean ? Tensor{} : std::move(gradients.front()));
   };
   return with(std::move(out), node);
 }

@@ -200,7 +200,10 @@ Tensor SelfAttention::core(Tensor query, Tensor key, Tensor value) {
 }
 
 Tensor SelfAttention::operator()(Tensor hidden) {
-  const Tensor mixed = norm_ ? norm_linear(w_, *norm_, qkv_, std::move(hidden)) : linear(w_, qkv_, std::move(hidden));
+  RecomputedNorm before(w_);
+  if (norm_ && !w_.runtime.fused_norm_linear) hidden = before(*norm_, std::move(hidden));
+  const Tensor mixed = norm_ && w_.runtime.fused_norm_linear ? norm_linear(w_, *norm_, qkv_, std::move(hidden))
+                                                             : linear(w_, qkv_, std::move(hidden));
   Tensor context;
   Heads heads;
   if (w_.model.positions == Positions::Rotary) {
@@ -215,6 +218,7 @@ Tensor SelfAttention::operator()(Tensor hidden) {
   }
   Tensor out = linear(w_, proj_, std::move(context));
   if (post_norm_) out = norm(w_, *post_norm_, std::move(out));
+  before.discard_output(out);
   return out;
 }
 

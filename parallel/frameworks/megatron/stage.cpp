@@ -39,7 +39,8 @@ Tensor ModelStage::own_part(const BatchTensor& item, Tensor whole) const {
 ModelStage::Loaded ModelStage::load_batch() const {
   Loaded loaded;
   if (!w_.embedding() && !w_.head()) return loaded;
-  const std::vector<BatchTensor> items = batch_tensors(w_.train, w_.runtime, {first(), last()});
+  const bool embeds = first() || (last() && w_.model.next_tokens > 0);
+  const std::vector<BatchTensor> items = batch_tensors(w_.train, w_.runtime, {embeds, last()});
   w_.process.mark(Phase::Forward, "load_batch");
   for (const BatchTensor& item : items) {
     loaded.all.push_back(w_.temporary(w_.process.label(item.name), {item.size / size_of(item.dtype)}, item.dtype));
@@ -56,6 +57,7 @@ ModelStage::Loaded ModelStage::load_batch() const {
     if (!items[i].needed) continue;
     if (items[i].name == "batch.tokens") loaded.batch.tokens = tensor;
     if (items[i].name == "batch.labels") loaded.batch.labels = tensor;
+    if (items[i].name == "batch.loss_mask" && w_.model.next_tokens > 0) loaded.batch.loss_mask = tensor;
     if (items[i].name == "batch.position_ids") loaded.batch.position_ids = tensor;
   }
   return loaded;
