@@ -126,8 +126,8 @@ Axis stages_axis(std::int64_t layers, const std::vector<std::int64_t>& pipelines
     const auto ends = p < 4 ? std::nullopt : lighter_ends(layers, p);
     if (!ends || std::ranges::find(known, *ends) != known.end()) continue;
     const auto [first, last] = *ends;
-    // Lighter by more than a quarter, the others are too heavy to be worth it; uneven ends come where nothing else does,
-    // as long as the others are not.
+    // Lighter by more than a quarter, the others are too heavy to be worth it; uneven ends come where nothing else
+    // does, as long as the others are not.
     const std::int64_t other = (layers - first - last) / (p - 2);
     if (first == last ? 4 * first * p < 3 * layers : 4 * other * p > 5 * layers) continue;
     known.push_back(*ends);
