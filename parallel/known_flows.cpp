@@ -81,6 +81,9 @@ constexpr std::string_view
     own_angles =
         "every rank makes the angles of all tokens, and keeps those of its own "
         "(core/models/common/embeddings/rotary_pos_embedding.py get_pos_emb_on_this_cp_rank)",
+    yarn_frame =
+        "variables of YarnRotaryEmbedding.forward live until it returns "
+        "(core/models/common/embeddings/yarn_rotary_pos_embedding.py)",
     addend =
         "torch.baddbmm is handed a tensor to add to, of which it reads nothing (beta = 0) "
         "(core/transformer/dot_product_attention.py)";
@@ -107,6 +110,10 @@ constexpr KnownFlow of_megatron[] = {
      backward_frame},
     {Kept, "layers.*.attention.*", "backward layers.*.attention.q", "backward layers.*.attention.*", backward_frame},
     {Kept, "layers.*.attention.*", "backward layers.*.attention.q_up", "backward layers.*.attention.*", backward_frame},
+    {Kept, "layers.*.attention.*", "forward layers.*.attention.rotary", "forward layers.*.attention.rotary",
+     forward_frame},
+    {Unread, "layers.*.attention.rotary.whole_table", "forward layers.*", "forward layers.*", own_angles},
+    {Kept, "layers.*.attention.rotary.angles", "forward layers.*", "forward layers.*", yarn_frame},
     {Unread, "layers.*.mlp.router.to", "forward layers.*.mlp.router", "*", dropped},
     {Kept, "layers.*.mlp.dispatcher.*", "forward layers.*.mlp.dispatcher", "forward layers.*.mlp", moe_frame},
     {Kept, "layers.*.mlp.shared.*", "backward layers.*.mlp.shared.*", "backward layers.*.mlp.*", backward_frame},

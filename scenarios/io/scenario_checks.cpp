@@ -17,6 +17,7 @@
 #include "scenarios/io/recompute_reader.hpp"
 #include "scenarios/io/schedule_reader.hpp"
 #include "scenarios/io/suggestion.hpp"
+#include "scenarios/io/version_text.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -63,6 +64,7 @@ class Checks {
     check_sequence();
     check_attention();
     check_latent_attention();
+    check_latent_contexts();
     check_next_tokens();
     check_recomputed_modules(scenario_, tables_);
     check_weight_gradients();
@@ -311,6 +313,36 @@ class Checks {
                                          "latent attention apart",
                                          layout_.tensor),
                              "sequence_parallel = true, or tensor = 1");
+  }
+
+  void check_latent_contexts() {
+    if (!tables_.model_sound || !model_.latent || layout_.context == 1 || !tables_.layout.sound("context")) return;
+    // Values of another width than keys came to context_parallel.py with 2.5, for rings (attn_forward_func_with_cp).
+    const bool as_wide = model_.latent->query_head() == model_.latent->value_head;
+    const bool rings =
+        layout_.context_kind == ContextKind::Ring || layout_.context_kind == ContextKind::AllToAllAndRing;
+    if (!as_wide && scenario_.runtime.versions.transformer_engine < Version{2, 5})
+      tables_.layout.problem(
+          "context",
+          fmt::format("context = {}: Transformer Engine {} takes no values that are not as wide as keys",
+                      layout_.context, text(scenario_.runtime.versions.transformer_engine)),
+          "transformer_engine = \"2.5\" in [runtime.versions] would do");
+    else if (tables_.layout.sound("context_kind") && !as_wide && !rings)
+      tables_.layout.problem(
+          "context_kind",
+          fmt::format("context_kind = \"{}\": Transformer Engine takes no latent attention that way, "
+                      "where values are not as wide as keys",
+                      word(context_kind_names, layout_.context_kind)),
+          R"("p2p" or "a2a+p2p" would do)");
+    // yarn_rotary_pos_embedding.py get_cached_cos_sin: what was made in fp32 for 4,096 positions, and cut for ranks
+    // then, is long enough.
+    constexpr std::int64_t original = 4096;
+    if (scenario_.runtime.rope_fusion && train_.precision == DType::FP32 && train_.sequence_length < original)
+      tables_.layout.problem("context",
+                             fmt::format("context = {} in fp32: Megatron-LM would turn what latent attention turns by "
+                                         "positions of {} tokens, not of {}",
+                                         layout_.context, original, train_.sequence_length),
+                             "precision = \"bf16\", or the switch no-rope-fusion");
   }
 
   // Of linears that are Transformer Engine's (delay_wgrad_compute came with 2.3).

@@ -190,8 +190,9 @@ TEST(Activations, InFlightChunksAreThoseOfTheInterleavedSchedule) {
 
 // A layer of latent attention: what is normalized and comes of it, each latent as it came and normalized, queries,
 // keys, values, the context, the softmax's statistics, and 1/rms of the residual stream and of both latents. Then the
-// MLP. Of tensor-parallel ranks each has some of the heads, and with sequence parallelism the latents of some of the
-// tokens.
+// MLP. (What is projected down for keys is not kept whole: its part for the latent is no contiguous view, of which
+// Transformer Engine's modules take a copy, module/base.py prepare_forward.) Of tensor-parallel ranks each has some of
+// the heads, and with sequence parallelism the latents of some of the tokens.
 std::int64_t latent_layer_formula(const TestJob& job) {
   const Model& m = job.model;
   const LatentAttention& l = *m.latent;

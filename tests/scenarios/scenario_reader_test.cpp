@@ -465,6 +465,30 @@ TEST(ScenarioReader, LatentAttentionGoesWithKernelsThatTakeItAndWithSequencePara
   EXPECT_NE(problems(edits).find("latent attention is not modelled there yet"), std::string::npos) << problems(edits);
 }
 
+// context_parallel.py of Transformer Engine 2.11, yarn_rotary_pos_embedding.py of Megatron-LM core 0.14.
+TEST(ScenarioReader, LatentAttentionOfPartsOfASequenceGoesRoundRings) {
+  const auto with = [&](const std::string& layout, const std::string& model = "", const std::string& runtime = "") {
+    return problems(
+        {{"llama-3.1-70b", "deepseek-v3"},
+         {"[model_override]",
+          "[model_override]\nnum_hidden_layers = 60\nfirst_k_dense_replace = 60\nnum_nextn_predict_layers = 0" + model},
+         {"tensor = 8\n", "tensor = 4\n" + layout + "\n"},
+         {"name = \"megatron\"", "name = \"megatron\"\n" + runtime}});
+  };
+  for (const char* rings : {"context = 2", "context = 4\ncontext_kind = \"a2a+p2p\"\ncontext_inner = 2"})
+    EXPECT_EQ(with(rings), "no problem");
+  for (const std::string kind : {"a2a", "all_gather"}) {
+    EXPECT_EQ(with("context = 2\ncontext_kind = \"" + kind + "\""),
+              "job.toml:11:16: error: context_kind = \"" + kind +
+                  "\": Transformer Engine takes no latent attention that way, where values are not as wide as keys\n"
+                  "  hint: \"p2p\" or \"a2a+p2p\" would do");
+    EXPECT_EQ(with("context = 2\ncontext_kind = \"" + kind + "\"", "\nv_head_dim = 192"), "no problem");
+  }
+  EXPECT_EQ(with("context = 2", "", "versions.transformer_engine = \"2.4\""),
+            "job.toml:10:11: error: context = 2: Transformer Engine 2.4 takes no values that are not as wide as keys\n"
+            "  hint: transformer_engine = \"2.5\" in [runtime.versions] would do");
+}
+
 TEST(ScenarioReader, SyntaxErrorsHaveAPlace) {
   EXPECT_EQ(problems({{"gpus = 64", "gpus = "}}).substr(0, 21), "job.toml:3:8: error: ");
   EXPECT_EQ(problems({{"gpus = 64", "gpus = 64\ngpus = 64"}}).substr(0, 21), "job.toml:4:8: error: ");

@@ -54,7 +54,7 @@ LatentSelfAttention::LatentSelfAttention(Worker& w, Parameters& parameters, std:
 }
 
 Shape LatentSelfAttention::by_head(std::int64_t heads, std::int64_t width) const {
-  return {w_.train.sequence_length, w_.sizes.micro_batch, heads, width};
+  return {w_.sizes.sequence, w_.sizes.micro_batch, heads, width};
 }
 
 // ---- tables of positions -------------------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ bool LatentSelfAttention::remembered(Asked asked, bool others) const {
 // constructor fills for the original length in fp32 is replaced when the first tokens come, or narrowed with the model.
 void LatentSelfAttention::make_tables() {
   constexpr std::int64_t original = 4096;  // MLATransformerConfig original_max_position_embeddings
-  const std::int64_t sequence = w_.train.sequence_length, width = latent_.rotary_head;
+  const std::int64_t sequence = w_.train.sequence_length, width = latent_.rotary_head, ranks = w_.layout.context;
   const bool fused = w_.built.options.rotary == RotaryKernel::Fused;
   const auto kept = [&](std::string_view use, Shape shape, DType dtype) {
     Tensor made = w_.make(positions_(use), std::move(shape), dtype, Category::Workspaces);
@@ -90,12 +90,17 @@ void LatentSelfAttention::make_tables() {
   const auto angles_for = [&](std::int64_t positions, bool remembers) {
     const Tensor half = w_.temporary(positions_("angles"), {positions, width / 2}, DType::FP32);
     w_.launch({Operation::RotaryTable, {torch::usual_rotary_base}}, {}, {half});
-    const Shape shape{positions, width};
-    Tensor whole =
-        remembers ? kept("table", shape, DType::FP32) : w_.temporary(positions_("table"), shape, DType::FP32);
+    const auto table = [&](std::string_view use, std::int64_t rows, bool keeps) {
+      const Shape shape{rows, width};
+      return keeps ? kept(use, shape, DType::FP32) : w_.temporary(positions_(use), shape, DType::FP32);
+    };
+    Tensor whole = table(ranks == 1 ? "table" : "whole_table", positions, remembers && ranks == 1);
     w_.launch(Operation::Copy, {half, half},
               {narrowed(whole, -1, 0, width / 2), narrowed(whole, -1, width / 2, width / 2)});
-    return whole;
+    if (ranks == 1) return whole;
+    Tensor own = table("table", positions / ranks, remembers);
+    w_.own_tokens(positions_, std::move(whole), own, 0);
+    return own;
   };
   for (const std::string_view frequencies : {"frequencies", "extrapolated", "interpolated"})
     w_.launch({Operation::RotaryTable, {torch::usual_rotary_base}}, {}, {kept(frequencies, {width / 2}, DType::FP32)});
@@ -107,14 +112,14 @@ void LatentSelfAttention::make_tables() {
   if (others) (void)angles_for(original, remembered(Asked::AtFirst, others));
   angles_ = angles_for(fused ? length : sequence, remembered(Asked::Later, others));
   const auto function = [&](std::string_view use, Operation of) {
-    const Tensor narrow = kept(use, {length, 1, 1, width}, w_.train.precision);
-    const Shape all{length, width};
+    const Tensor narrow = kept(use, {length / ranks, 1, 1, width}, w_.train.precision);
+    const Shape all{length / ranks, width};
     Tensor wide = w_.temporary(positions_("angle_function"), all, DType::FP32);
     w_.launch(of, {fused ? angles_ : angles_for(length, false)}, {wide});
     Tensor scaled = w_.temporary(positions_("scaled_function"), all, DType::FP32);
     w_.launch({Operation::Scale, {1}}, {std::move(wide)}, {scaled});
     w_.launch(Operation::Copy, {sized(std::move(scaled), narrow.sizes)}, {narrow});
-    return narrowed(narrow, 0, 0, std::min(sequence, length));
+    return narrowed(narrow, 0, 0, std::min(sequence, length) / ranks);
   };
   cosines_ = function("cosines", Operation::Cosine);
   sines_ = function("sines", Operation::Sine);

@@ -231,8 +231,10 @@ Tensor ring_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor ke
       const KeysAndValues its(buffers[i], k, v);
       const Section section = ring.section(static_cast<std::int32_t>(i));
       const Tensor q = ring.queries(section, query);
+      Shape attended = q.sizes;
+      attended.back() = v.back();
       steps[i] =
-          attend(w, a, Ring::mask(section), q, ring.keys(section, its.key), ring.keys(section, its.value), q.sizes);
+          attend(w, a, Ring::mask(section), q, ring.keys(section, its.key), ring.keys(section, its.value), attended);
     }
     if (i == 0) continue;
     const StreamId stream = streams[(i - 1) % 2];
@@ -252,7 +254,7 @@ Tensor ring_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor ke
   w.process.join(w.process.record(attention_stream));
   Tensor out = merged(w, a, ring, steps, lse);
   if (w.layout.by_heads() > 1) out = to_tokens(w, a.name, {out}).front();
-  const Tensor given = batch_first(w) ? out : sized(out, w.part(w.model.heads * w.model.head_dim));
+  const Tensor given = batch_first(w) ? out : sized(out, w.part(w.model.heads * w.model.value_dim()));
   if (!node) return given;
   Session& s = w.session;
   s.reclassify(buffers.back(), Category::SavedActivations);

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/scenarios/arithmetic/math_case.hpp"
@@ -44,6 +45,31 @@ INSTANTIATE_TEST_SUITE_P(Kinds, ArithmeticOfContexts,
                                          of("by_heads_and_a_ring_flash", 4, "context = 4" + both, flash, 2),
                                          of("recomputed", 4, "context = 4" + ring, "recompute = \"full\"")),
                          [](const auto& test) { return test.param.name; });
+
+// Latents, with values as wide as keys or not. In fp32 the fused kernel would turn by other positions.
+MathCase of_latents(std::string name, int gpus, std::string layout, int value_width, std::string train = "",
+                    std::string precision = "bf16") {
+  MathCase made = of(std::move(name), gpus, std::move(layout), std::move(train), 2);
+  made.model = "deepseek-v3";
+  made.override_keys = fmt::format(
+      "num_key_value_heads = 4\nfirst_k_dense_replace = 4\nq_lora_rank = 24\nkv_lora_rank = 16\nqk_nope_head_dim = "
+      "8\nqk_rope_head_dim = 8\nv_head_dim = {}\nnum_nextn_predict_layers = 0",
+      value_width);
+  made.precision = std::move(precision);
+  if (made.precision == "fp32") made.runtime += "\n[runtime.switches]\nno-rope-fusion = true";
+  return made;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Latents, ArithmeticOfContexts,
+    testing::Values(of_latents("latents_ring", 4, "context = 4" + ring, 8),
+                    of_latents("latents_ring_step_by_step", 4, "context = 4" + ring, 8, "", "fp32"),
+                    of_latents("latents_ring_of_tensors", 8, tensors + "context = 2\npipeline = 2" + ring + zero1, 24),
+                    of_latents("latents_by_heads_and_a_ring", 4, "context = 4" + both, 8),
+                    of_latents("latents_gathered", 2, "context = 2" + gathered, 16),
+                    of_latents("latents_by_heads", 4, "context = 2\ndata = 2" + by_heads, 16, "", "fp32"),
+                    of_latents("latents_recomputed", 2, "context = 2" + ring, 8, "recompute = \"full\"")),
+    [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace tidemark::tests

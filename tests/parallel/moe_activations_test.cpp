@@ -1,0 +1,102 @@
+// What a layer with experts saves, and holds where its forward pass peaks, item by item: figures made by hand for
+// Megatron-LM core 0.14's core/transformer/moe/. T: tokens of a rank, h: hidden, E: experts, K: chosen by a token, f
+// and f_sh: width of an expert and of the shared ones, N: rows that a rank's experts get, all in 16 bits.
+#include <map>
+#include <string>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "parallel/lower.hpp"
+#include "tests/parallel/test_job.hpp"
+
+namespace tidemark::tests {
+namespace {
+
+// DeepSeek-V2's router, and as many rows as capacity has: every item of the figures is there.
+TestJob job_of_experts() {
+  TestJob job = job_cut({1, false}, 2);
+  job.model.experts = Experts{.count = 16,
+                              .chosen = 3,
+                              .ffn = 96,
+                              .shared_ffn = 160,
+                              .score = RouterScore::SoftmaxBefore,
+                              .groups = 4,
+                              .chosen_groups = 3,
+                              .scale = 2};
+  job.layout.data = job.layout.expert = 2;
+  job.train.global_batch = 8;
+  job.train.routing.capacity_factor = 1;
+  job.train.routing.pads_to_capacity = true;
+  job.settings.experts.fused_permutation = true;
+  job.settings.experts.balances_loads = true;
+  return job;
+}
+
+using Items = std::map<std::string, std::int64_t>;
+
+// Of a layer's MLP, what is live after an op: by name, tensors of one name together.
+Items items(const Program& program, std::size_t op, Category category) {
+  const std::string its = "layers.1.mlp.";
+  Items found;
+  for (const LiveTensor& tensor : live(program, op))
+    if (tensor.label.starts_with(its) && tensor.category == category)
+      found[tensor.label.substr(its.size())] += tensor.bytes;
+  return found;
+}
+
+TEST(MoeActivations, AreTheHandFiguresItemByItem) {
+  const TestJob job = job_of_experts();
+  const Experts& e = *job.model.experts;
+  const std::int64_t T = job.train.tokens(), h = job.model.hidden, E = e.count, K = e.chosen, f = e.ffn,
+                     f_sh = e.shared_ffn, N = T * K;  // a capacity of T K / E
+  const Lowered lowered(job);
+  const Program program = lowered.stage(0);
+  const std::size_t after = first_mark(program, Phase::Forward, "layers.2.attention.norm");
+  EXPECT_EQ(items(program, after, Category::SavedActivations),
+            (Items{
+                {"add.out", 2 * T * h},  // what the layer gives, which the next one saves
+                {"norm.out", 2 * T * h},
+                {"norm.rstd", 4 * T},
+                {"router.softmax", 4 * T * E + 4 * T * E},  // of the choice, and of the auxiliary loss
+                {"router.not", T * E},                      // outside the chosen groups
+                {"router.topk_ids", 8 * T * K},
+                {"router.to", T * E + 4 * E},  // within capacity; tokens of each expert, for the loss
+                {"router.mul_number", 4},      // the loss
+                {"dispatcher.row_id_map", 4 * T * (2 * E + 1)},
+                {"dispatcher.sorted", 2 * N * h},
+                {"dispatcher.sorted_probs", 2 * N},
+                {"experts.fc1.out", 2 * N * 2 * f},
+                {"experts.activation", 2 * N * f},
+                {"shared.fc1.out", 2 * T * 2 * f_sh},
+                {"shared.swiglu", 2 * T * f_sh},
+            }));
+  // Until the next call, as the dispatcher's attribute.
+  EXPECT_EQ(items(program, after, Category::Temporaries), (Items{{"router.mul", 2 * T * E}}));
+}
+
+TEST(MoeActivations, InTheLastExchangeRowsAreThereFourTimes) {
+  const TestJob job = job_of_experts();
+  const Experts& e = *job.model.experts;
+  const std::int64_t T = job.train.tokens(), h = job.model.hidden, N = T * e.chosen;
+  const Lowered lowered(job);
+  const Program program = lowered.stage(0);
+  const std::size_t after = first_mark(program, Phase::Forward, "layers.2.attention.norm");
+  std::size_t exchange = after;
+  while (!std::holds_alternative<Collective>(program.ops[exchange])) --exchange;
+  Items all = items(program, exchange, Category::Temporaries);
+  for (const auto& [name, bytes] : items(program, exchange, Category::CommEp)) all[name] += bytes;
+  // What was permuted, what came, what experts gave in the order of ranks, and what comes back of it.
+  EXPECT_EQ(all, (Items{
+                     {"dispatcher.permuted_tokens", 2 * N * h},
+                     {"dispatcher.exchanged", 2 * N * h + 2 * N * h},
+                     {"dispatcher.sorted", 2 * N * h},
+                     {"dispatcher.permuted_probs", 2 * N},
+                     {"dispatcher.exchanged_probs", 2 * N},
+                     {"router.mul", 2 * T * e.count},
+                     {"shared.fc2.out", 2 * T * h},
+                 }));
+}
+
+}  // namespace
+}  // namespace tidemark::tests
