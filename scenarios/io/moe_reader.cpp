@@ -1,10 +1,12 @@
 #include "scenarios/io/moe_reader.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <limits>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -72,6 +74,25 @@ ExpertLoads read_loads(TomlReader& table, const Model* model, const LoadsFiles& 
   const Ratio factor = table.ratio("imbalance", one, most_times).value_or(one);
   if (factor == one) return EqualLoads{};
   return LoadOfOneRank{as_double(factor)};
+}
+
+// PyTorch allocates nothing for tensors without rows, which programs do not say yet.
+void check_rows(const Scenario& scenario, std::int64_t tokens, ScenarioTables& tables) {
+  const Model& model = scenario.model;
+  for (std::int64_t i = 0; i < model.layers + model.next_tokens; ++i) {
+    if (!model.has_experts(static_cast<std::size_t>(i))) continue;
+    const auto layer = static_cast<std::int32_t>(i);
+    const LayerRouting routing(*model.experts, scenario.train.routing, layer, tokens, scenario.layout.expert);
+    for (std::int32_t rank = 0; rank < scenario.layout.expert; ++rank) {
+      const std::vector<std::int64_t> rows = routing.received(rank, 1);
+      if (std::ranges::any_of(rows, [](std::int64_t count) { return count > 0; })) continue;
+      tables.layout.problem("expert",
+                            fmt::format("of {} tokens of a rank, none come to the experts of rank {} of {} in layer {}",
+                                        tokens, rank, scenario.layout.expert, layer),
+                            "fewer ranks, more tokens or less uneven loads would do");
+      return;
+    }
+  }
 }
 
 }  // namespace
@@ -148,11 +169,13 @@ void check_experts(const Scenario& scenario, ScenarioTables& tables) {
   if (layout.tensor > 1 && !layout.sequence_parallel)
     tables.layout.problem("sequence_parallel", "Megatron trains experts under tensor parallelism with it only",
                           "sequence_parallel = true");
-  const std::int64_t tokens = scenario.train.tokens() / (layout.sequence_parallel ? layout.tensor : 1);
+  const std::int64_t tokens = scenario.train.tokens() / layout.context / (layout.sequence_parallel ? layout.tensor : 1);
   if (capacity_of(*experts, scenario.train.routing, tokens) > tokens)
     tables.moe.problem("capacity_factor", "an expert would take more tokens than there are",
                        fmt::format("at most {:.6g} would do",
                                    static_cast<double>(experts->count) / static_cast<double>(experts->chosen)));
+  else if (experts->count % layout.expert == 0 && tokens > 0 && tables.moe.sound("imbalance"))
+    check_rows(scenario, tokens, tables);
 }
 
 }  // namespace tidemark::scenarios

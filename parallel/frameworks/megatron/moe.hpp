@@ -87,9 +87,13 @@ class GroupedMlp {
   struct Linear {
     Name name;
     std::vector<const Weight*> weights;
+    std::vector<const Weight*> biases;  ///< of none, or of each expert
   };
-  [[nodiscard]] Tensor linear(const Linear& linear, const Tensor& x, const std::vector<std::int64_t>& rows);
-  [[nodiscard]] Tensor activation(const Tensor& x, const Tensor& probabilities);
+  /// Whether the GEMMs add the biases.
+  enum class Biases : std::uint8_t { Added, Left };
+  [[nodiscard]] Tensor linear(const Linear& linear, Biases biases, const Tensor& x,
+                              const std::vector<std::int64_t>& rows);
+  [[nodiscard]] Tensor activation(const Tensor& fc1_out, const Tensor& probabilities);
 
   Worker& w_;
   std::string path_;
