@@ -86,7 +86,10 @@ struct Lowered {
   Lowered& operator=(const Lowered&) = delete;
 
   static ModelOptions options(const TestJob& job) {
-    return {job.train.attention, job.rotary, job.fused_gate, job.softmax_precision};
+    return {.attention = job.train.attention,
+            .rotary = job.rotary,
+            .fused_gate = job.fused_gate,
+            .softmax_precision = job.softmax_precision};
   }
 
   /// The program of the first role of a stage.
