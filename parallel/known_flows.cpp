@@ -101,7 +101,66 @@ constexpr std::string_view
     grouped_backward =
         "variables of _GroupedLinear.backward live until it returns (TransformerEngine module/grouped_linear.py)";
 
+// Of modules that predict further tokens, and of what CheckpointWithoutOutput runs again.
+constexpr std::string_view
+    rolled =
+        "torch.roll brings the first token's value to the last place, where 0 is written "
+        "(core/transformer/multi_token_prediction.py roll_tensor)",
+    next_frame =
+        "variables of MultiTokenPredictionLayer's and GPTModel's functions live until these return "
+        "(core/transformer/multi_token_prediction.py, core/models/gpt/gpt_model.py)",
+    next_loss_for_scale =
+        "MTPLossAutoScaler saves the further tokens' loss, and takes its shape "
+        "(core/transformer/multi_token_prediction.py)",
+    view_of_all =
+        "each rank goes on with its tokens in a view of all, and its columns of their gradients "
+        "(core/tensor_parallel/mappings.py scatter_to_sequence_parallel_region, "
+        "gather_from_tensor_model_parallel_region)",
+    dummies =
+        "autograd sums the dummies that an LM head's several uses give, and Megatron's hook drops the sum "
+        "(core/distributed/distributed_data_parallel.py grad_added_to_main_grad)",
+    run_again =
+        "what runs again keeps what it was given and has made until its backward pass is over, and its outputs' copies "
+        "are read in their place (core/tensor_parallel/random.py CheckpointWithoutOutput)",
+    gating_backward = "variables of RouterGatingLinearFunction.backward live until it returns (moe/moe_utils.py)";
+
 constexpr KnownFlow of_megatron[] = {
+    {Unread, "next_tokens.*.tokens", "forward *", "forward *", rolled},
+    {Unread, "next_tokens.*.loss", "forward next_tokens.*.head", "forward next_tokens.*.head", rolled},
+    {Kept, "next_tokens.*.tokens", "forward next_tokens.*.embedding", "forward next_tokens", next_frame},
+    {Kept, "next_tokens.*.embedding_norm.out", "forward next_tokens.*", "forward next_tokens.*", next_frame},
+    {Kept, "next_tokens.*.loss", "forward next_tokens.*.loss", "forward next_tokens.*.loss", next_frame},
+    {Unread, "next_tokens.*.loss.div", "forward next_tokens.*.loss", "backward next_tokens.*.loss.joined",
+     next_loss_for_scale},
+    {Kept, "next_tokens.*.loss.div", "forward next_tokens.*.loss", "backward next_tokens.*.loss.joined",
+     next_loss_for_scale},
+    {Unread, "next_tokens.*.joined", "forward next_tokens.*", "backward layers.*", view_of_all},
+    {Unread, "next_tokens.*.scatter_gradient", "backward next_tokens.*.scatter", "backward next_tokens.*.gather",
+     view_of_all},
+    {Unread, "model.add", "backward next_tokens.*.head", "backward next_tokens.*.head", dummies},
+    {Kept, "next_tokens.cat", "backward next_tokens.*.head", "backward next_tokens.*.head", backward_frame},
+    {Kept, "next_tokens.*.cat", "backward next_tokens.*.projection", "backward next_tokens.*.projection",
+     backward_frame},
+    {Kept, "next_tokens.*.input_gradient", "backward next_tokens.*.projection", "backward next_tokens.*.projection",
+     backward_frame},
+    {Kept, "layers.*.norm.out", "forward layers.*.norm", "backward layers.*.norm", run_again},
+    {Kept, "layers.*.mlp.experts.activation", "forward layers.*.mlp.experts.activation",
+     "backward layers.*.mlp.experts.activation", run_again},
+    {Kept, "layers.*.attention.*", "forward layers.*.attention.rotary", "backward layers.*.attention.q*", run_again},
+    {Kept, "layers.*.attention.kv_down.out", "forward layers.*.attention.q*", "backward layers.*.attention.q*",
+     run_again},
+    {Kept, "layers.*.attention.core.*_gradient", "backward layers.*.attention.rotary", "backward layers.*.attention.q*",
+     run_again},
+    {Kept, "layers.*.attention.kv_latent", "forward layers.*.attention.kv_norm", "forward layers.*.attention.kv_up",
+     forward_frame},
+    {Kept, "layers.*.mlp.norm.out", "forward layers.*.mlp.shared.fc1", "forward layers.*.mlp", moe_frame},
+    {Unread, "layers.*.mlp.shared.fc2.out", "forward layers.*.mlp.shared.fc2", "backward layers.*.mlp.shared.fc1",
+     second_run},
+    {Kept, "layers.*.mlp.shared.fc2.out", "forward layers.*.mlp.shared.fc2", "backward layers.*.mlp.shared.fc1",
+     second_run},
+    {Kept, "layers.*.mlp.norm.out", "backward layers.*.mlp.router", "backward layers.*.mlp.router", gating_backward},
+    {Kept, "layers.*.mlp.dispatcher.sorted", "backward layers.*.mlp.experts.*", "backward layers.*.mlp.experts.*",
+     grouped_backward},
     {Kept, "layers.*.attention.*", "forward layers.*.attention.q_up", "forward layers.*.attention.*", forward_frame},
     {Kept, "layers.*.attention.*", "forward layers.*.attention.q", "forward layers.*.attention.*", forward_frame},
     {Kept, "layers.*.attention.*", "backward layers.*.attention.kv_up", "backward layers.*.attention.*",
@@ -145,8 +204,8 @@ constexpr KnownFlow of_megatron[] = {
     {Unread, "parameter_buffer*", "communication gather_parameters", "communication gather_parameters", padding},
     {Unread, "gradient_norm", "optimizer_step *", "optimizer_step *", host_reads},
     {Unread, "loss.out", "forward loss", "forward loss", host_reads},
-    {Unread, "loss.row_numbers", "forward loss", "forward loss", row_numbers},
-    {Kept, "loss.row_numbers", "forward loss", "forward loss", row_numbers},
+    {Unread, "*loss.row_numbers", "forward *loss", "forward *loss", row_numbers},
+    {Kept, "*loss.row_numbers", "forward *loss", "forward *loss", row_numbers},
     {Unread, "layers.*.attention.context", "forward layers.*.attention.core", "backward layers.*.attention.core",
      second_run},
     {Unread, "layers.*.mlp.add.out", "forward layers.*.mlp.add", "backward layers.*", second_run},
@@ -177,9 +236,9 @@ constexpr KnownFlow of_megatron[] = {
     {Kept, "layers.*.attention.core.scores*", "forward layers.*.attention.core", "forward layers.*.attention.core",
      forward_frame},
     {Kept, "embedding.*", "forward embedding", "forward embedding", forward_frame},
-    {Kept, "head.logits", "forward loss", "forward loss", forward_frame},
+    {Kept, "*head.logits", "forward *loss", "forward *loss", forward_frame},
     {Kept, "head.uncapped", "forward head", "forward head", forward_frame},
-    {Kept, "loss.labels", "forward loss", "forward loss", forward_frame},
+    {Kept, "*loss.labels", "forward *loss", "forward *loss", forward_frame},
     // Backward functions.
     {Kept, "layers.*.attention.norm.out", "backward *.attention.qkv", "backward *.attention.qkv", backward_frame},
     {Kept, "layers.*.mlp.norm.out", "backward *.mlp.fc1", "backward *.mlp.fc1", backward_frame},

@@ -120,6 +120,7 @@ AttentionKernel settled_attention(AttentionKernel asked, const Model& model, con
     const bool possible = target.compute_capability < 100 || determinism == Determinism::NotRequired;
     return target.compute_capability >= 90 && possible ? AttentionKernel::Fused : AttentionKernel::Unfused;
   }
+  if (model.attention_sinks) return AttentionKernel::Fused;  // FlashAttention 2 has none
   if (target.compute_capability < 90) return AttentionKernel::Flash;
   const bool blackwell = target.compute_capability >= 100;
   const bool fused = !blackwell || (determinism == Determinism::NotRequired && model.head_dim <= 128);

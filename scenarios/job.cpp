@@ -43,8 +43,6 @@ void refuse_endless_programs(const Scenario& s) {
 }  // namespace
 
 std::string not_lowered(const Model& model) {
-  if (model.experts && (model.experts->biases || model.experts->clamped_gate)) return "experts with biases";
-  if (model.attention_sinks) return "attention sinks";
   return model.next_tokens > 0 && model.tied_embeddings ? "multi-token prediction with tied embeddings" : "";
 }
 
@@ -91,12 +89,14 @@ bool fused_activation(const Scenario& scenario) {
 
 Runtime runtime_of(const Scenario& scenario) {
   const RuntimeChoice& r = scenario.runtime;
+  // core/transformer/moe/experts.py asserts: not with biases of experts.
+  const bool with_biases = scenario.model.experts && scenario.model.experts->biases;
   return runtime_named(r.name, r.versions,
                        {.cublas_workspace_config = r.cublas_workspace_config,
                         .attention_mask = r.attention_mask,
                         .local_layers = scenario.train.attention == AttentionKernel::Local,
                         .gradient_accumulation_fusion = r.gradient_accumulation_fusion,
-                        .bias_dropout_fusion = r.bias_dropout_fusion,
+                        .bias_dropout_fusion = r.bias_dropout_fusion && !with_biases,
                         .bias_activation_fusion = fused_activation(scenario),
                         .capped_scores = scenario.model.attention_softcap > 0,
                         .overlap_gradients = r.overlap_gradients,

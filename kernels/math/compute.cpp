@@ -12,7 +12,7 @@ template <class Call>
 void run(Operation operation, const Call& c) {
   using Real = typename Call::Real;
   const Attributes& attributes = c.attributes;
-  const Real number = static_cast<Real>(attributes[0]);
+  const Real number = static_cast<Real>(attributes[0]), second = static_cast<Real>(attributes[1]);
   const Gelu kind = gelu_kind(attributes[0]);
   switch (operation) {
     case Operation::Fill:
@@ -60,7 +60,7 @@ void run(Operation operation, const Call& c) {
     case Operation::SoftmaxCorrection:
       return softmax_correction(c);
     case Operation::Clamp:
-      return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return x > number ? number : x; });
+      return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return x < number ? number : x > second ? second : x; });
     case Operation::Equals:
       return map(c, [=] TIDEMARK_EVERYWHERE(Real x) { return x == number; });
     case Operation::Differs:

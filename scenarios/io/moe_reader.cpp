@@ -1,10 +1,12 @@
 #include "scenarios/io/moe_reader.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <limits>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -74,6 +76,25 @@ ExpertLoads read_loads(TomlReader& table, const Model* model, const LoadsFiles& 
   return LoadOfOneRank{as_double(factor)};
 }
 
+// PyTorch allocates nothing for tensors without rows, which programs do not say yet.
+void check_rows(const Scenario& scenario, std::int64_t tokens, ScenarioTables& tables) {
+  const Model& model = scenario.model;
+  for (std::int64_t i = 0; i < model.layers + model.next_tokens; ++i) {
+    if (!model.has_experts(static_cast<std::size_t>(i))) continue;
+    const auto layer = static_cast<std::int32_t>(i);
+    const LayerRouting routing(*model.experts, scenario.train.routing, layer, tokens, scenario.layout.expert);
+    for (std::int32_t rank = 0; rank < scenario.layout.expert; ++rank) {
+      const std::vector<std::int64_t> rows = routing.received(rank, 1);
+      if (std::ranges::any_of(rows, [](std::int64_t count) { return count > 0; })) continue;
+      tables.layout.problem("expert",
+                            fmt::format("of {} tokens of a rank, none come to the experts of rank {} of {} in layer {}",
+                                        tokens, rank, scenario.layout.expert, layer),
+                            "fewer ranks, more tokens or less uneven loads would do");
+      return;
+    }
+  }
+}
+
 }  // namespace
 
 ExpertRouting read_routing(TomlReader& table, const Model* model, const LoadsFiles& files) {
@@ -135,6 +156,12 @@ void check_kernels(const Scenario& scenario, ScenarioTables& tables) {
   if (scenario.train.recompute.selects(RecomputedModule::ExpertActivation) && !habits.grouped_linears)
     tables.train.problem("recompute_modules", "moe_act: experts' activations run again with grouped linears only",
                          "leave moe-grouped-gemm out");
+  if (model.experts->biases && !habits.grouped_linears)
+    tables.top.problem("model", "experts with biases are modelled with grouped linears only",
+                       "leave moe-grouped-gemm out");
+  if (model.experts->clamped_gate && !scenario.runtime.bias_swiglu_fusion)
+    tables.top.problem("model", "gates within limits are modelled in one kernel only",
+                       "leave no-bias-swiglu-fusion out");
   if (model.experts->chosen == 1 && model.experts->score == RouterScore::Softmax &&
       habits.balancing != LoadBalancing::Sinkhorn)
     tables.top.problem("model", "softmax over the one expert that is chosen is 1 whatever the router says",
@@ -176,6 +203,8 @@ void check_experts(const Scenario& scenario, ScenarioTables& tables) {
                                   "x data = {}",
                                   layout.expert, within, ranks),
         within == 1 ? "" : "expert_tensor = 1 would leave more ranks");
+  if (experts->biases && within > 1)
+    tables.layout.problem(degree, "parts of experts with biases are not modelled yet", "expert_tensor = 1 would do");
   check_kernels(scenario, tables);
   if (layout.tensor > 1 && !layout.sequence_parallel)
     tables.layout.problem("sequence_parallel", "Megatron trains experts under tensor parallelism with it only",
@@ -188,6 +217,8 @@ void check_experts(const Scenario& scenario, ScenarioTables& tables) {
     tables.moe.problem("capacity_factor", "an expert would take more tokens than there are",
                        fmt::format("at most {:.6g} would do",
                                    static_cast<double>(experts->count) / static_cast<double>(experts->chosen)));
+  else if (experts->count % layout.expert == 0 && tokens > 0 && tables.moe.sound("imbalance"))
+    check_rows(scenario, tokens, tables);
 }
 
 }  // namespace tidemark::scenarios

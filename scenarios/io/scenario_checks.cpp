@@ -64,6 +64,7 @@ class Checks {
     check_sequence();
     check_attention();
     check_latent_attention();
+    check_sinks();
     check_latent_contexts();
     check_next_tokens();
     check_recomputed_modules(scenario_, tables_);
@@ -291,6 +292,17 @@ class Checks {
         fmt::format("attention = \"{}\" cannot cap scores, as the model's attn_logit_softcapping asks",
                     word(attention_names, train_.attention)),
         R"("auto", "unfused" or "local" can)");
+  }
+
+  // TransformerEngine dot_product_attention/utils.py: softmax_type "learnable".
+  void check_sinks() {
+    if (!tables_.model_sound || !model_.attention_sinks) return;
+    if (tables_.train.sound("attention") && train_.attention == AttentionKernel::Flash)
+      tables_.train.problem("attention", "attention = \"flash\" has no attention sinks, as the model does",
+                            R"("auto", "fused" or "unfused" would do)");
+    if (tables_.layout.sound("context") && layout_.context > 1)
+      tables_.layout.problem("context", "context parallelism of a model with attention sinks is not modelled yet",
+                             "leave it out");
   }
 
   void check_latent_attention() {

@@ -88,6 +88,15 @@ void add_model_assumptions(const Scenario& s, std::vector<std::string>& list) {
   if (m.attention_softcap > 0)
     list.push_back(
         "soft-capped scores: Megatron-Bridge's unfused attention for Gemma 2, without the masks of sliding windows");
+  if (m.attention_sinks)
+    list.push_back(
+        "attention sinks: within cuDNN's kernels, which Megatron-Core takes from 0.15 on; their time is that of "
+        "kernels "
+        "beside them");
+  if (m.experts && m.experts->biases)
+    list.push_back(
+        "experts with biases: as in Megatron-Core 0.15, which then adds branches without its fused kernel "
+        "(no-bias-dropout-fusion)");
   if (m.latent)
     list.push_back(
         "latent attention: YaRN's tables of positions in every layer, of 4,096 original positions, as "

@@ -159,7 +159,8 @@ std::vector<MathCase> elementwise_cases() {
   add(LogAddExp, {}, {draw(shape), draw(shape)}, [](Elements x) { return std::log(std::exp(x[0]) + std::exp(x[1])); });
   add(SoftmaxCorrection, {}, {draw(shape), draw({3, 4, 1}), draw({3, 4, 1}), draw(shape)},
       [](Elements x) { return x[0] * std::exp(x[1]) / std::exp(x[2]) + x[3]; });
-  add(Clamp, {0.25}, {draw(shape)}, [](Elements x) { return std::min(x[0], 0.25); });
+  add(Clamp, {-0.5, 0.25}, {draw(shape)}, [](Elements x) { return std::clamp(x[0], -0.5, 0.25); });
+  add(Clamp, {-INFINITY, 0.25}, {draw(shape)}, [](Elements x) { return std::min(x[0], 0.25); });
   add(
       Differs, {}, {draw.ids(shape, 3), draw.ids({5}, 3)}, [](Elements x) { return x[0] != x[1]; }, DType::BOOL);
   add(

@@ -84,14 +84,14 @@ std::function<Tensors(const Tensors&, const Tensors&)> scattered(double number) 
   };
 }
 
-// SwiGLU of rows times their probabilities.
-Tensors weighted(const Tensors& in, Tensors out) {
+// Gated rows times their probabilities.
+Tensors weighted(const Tensors& in, Tensors out, double slope, double offset) {
   const std::size_t half = static_cast<std::size_t>(out[0].sizes.back());
   for (std::size_t i = 0; i < out[0].values.size(); ++i) {
     const std::size_t gate = i / half * 2 * half + i % half;
     const double g = in[0].values[gate] + seen(in[1], in[0].sizes, gate);
-    const double up = in[0].values[gate + half] + seen(in[1], in[0].sizes, gate + half);
-    out[0].values[i] = g / (1 + std::exp(-g)) * up * in[2].values[i / half];
+    const double up = in[0].values[gate + half] + seen(in[1], in[0].sizes, gate + half) + offset;
+    out[0].values[i] = g / (1 + std::exp(-slope * g)) * up * in[2].values[i / half];
   }
   return out;
 }
@@ -176,9 +176,14 @@ std::vector<MathCase> routing_cases() {
                      [=](const Tensors& in, const Tensors& out) { return sorted(in, out, back); }});
   for (const Numbers& bias : {draw({8}), absent})
     for (const Shape& of_rows : {Shape{rows}, Shape{rows, 1}}) {
-      all.push_back({WeightedSwiGlu, {}, {draw({rows, 8}), bias, draw(of_rows, 0, 1)}, {zeros({rows, 4})}, weighted});
+      const double slope = bias.there ? 1 : 1.702, offset = bias.there ? 0 : 1;
+      all.push_back({WeightedSwiGlu,
+                     {slope, offset},
+                     {draw({rows, 8}), bias, draw(of_rows, 0, 1)},
+                     {zeros({rows, 4})},
+                     [=](const Tensors& in, const Tensors& out) { return weighted(in, out, slope, offset); }});
       all.push_back({WeightedSwiGluBackward,
-                     {},
+                     {slope, offset},
                      {draw({rows, 4}), draw({rows, 8}), bias, draw(of_rows, 0, 1)},
                      {zeros({rows, 8}), zeros(of_rows)}});
     }
@@ -260,17 +265,19 @@ std::vector<GradientCase> routing_gradients() {
                  [=](const Numbers& dy, const Tensors&, const Tensors&) {
                    return Tensors{run(SortRows, {1}, {dy, sorting, absent}, {zeros({6, width}), absent})[0]};
                  }});
-  for (const Numbers& bias : {draw({8}), absent})
+  for (const Numbers& bias : {draw({8}), absent}) {
+    const math::Attributes gate = bias.there ? math::Attributes{1, 0} : math::Attributes{1.702, 1};
     all.push_back({WeightedSwiGluBackward,
                    {draw({rows, 8}), bias, draw({rows}, 0, 1)},
                    [=](const Tensors& in) {
-                     return run(WeightedSwiGlu, {}, in, {zeros({rows, 4})});
+                     return run(WeightedSwiGlu, gate, in, {zeros({rows, 4})});
                    },
                    0,
                    [=](const Numbers& dy, const Tensors& in, const Tensors&) {
-                     return run(WeightedSwiGluBackward, {}, {dy, in[0], in[1], in[2]}, {in[0], in[2]});
+                     return run(WeightedSwiGluBackward, gate, {dy, in[0], in[1], in[2]}, {in[0], in[2]});
                    },
                    {0, 2}});
+  }
   return all;
 }
 
@@ -351,7 +358,7 @@ TEST(MathRouting, NoRowsAreNothing) {
   const Numbers gradient = draw({4, 3});
   EXPECT_EQ(run(Operation::Matmul, {1}, {zeros({4, 0}), zeros({0, 3}), absent, gradient}, {zeros({4, 3})})[0].values,
             gradient.values);
-  const Tensors activated = run(Operation::WeightedSwiGluBackward, {},
+  const Tensors activated = run(Operation::WeightedSwiGluBackward, {1, 0},
                                 {zeros({0, 4}), zeros({0, 8}), absent, zeros({0})}, {zeros({0, 8}), zeros({0})});
   EXPECT_TRUE(activated[1].values.empty());
   const Numbers nobody = zeros({5, 3}, DType::BOOL);

@@ -81,9 +81,9 @@ TEST_F(MoeTable, ImbalanceIsAWordAFactorADistributionOrAFile) {
   EXPECT_EQ(loads("imbalance = { zipf = 0.5, seed = 3 }"), ExpertLoads(ZipfLoads{0.5, 3}));
   EXPECT_EQ(loads("imbalance = { dirichlet = 20 }"), ExpertLoads(DirichletLoads{20, 0}));
   EXPECT_EQ(loads("[moe.imbalance]\nzipf = 1"), ExpertLoads(ZipfLoads{1, 0}));
-  write("loads.csv", "# of a run\n4, 3, 3, 2\n1,1,1,1 # even\n\n0,2,2,0\n");
+  write("loads.csv", "# of a run\n4, 3, 3, 2\n1,1,1,1 # even\n\n1,2,2,1\n");
   EXPECT_EQ(loads("imbalance = \"loads.csv\""),
-            ExpertLoads(ListedLoads{{{4, 3, 3, 2}, {1, 1, 1, 1}, {0, 2, 2, 0}}, "loads.csv"}));
+            ExpertLoads(ListedLoads{{{4, 3, 3, 2}, {1, 1, 1, 1}, {1, 2, 2, 1}}, "loads.csv"}));
   write("one.csv", "4,3,3,2\r\n");
   EXPECT_EQ(loads("imbalance = \"one.csv\""), ExpertLoads(ListedLoads{{{4, 3, 3, 2}}, "one.csv"}));
 }
@@ -137,6 +137,14 @@ TEST_F(MoeTable, FilesOfLoadsAreToldByLineAndColumn) {
   EXPECT_EQ(of(""),
             "loads.csv: error: loads of 0 layers, and 3 have experts\n  hint: a line for each of them would "
             "do, or one for all");
+}
+
+// A rank without rows is no job yet: a loads file may say so, or few tokens.
+TEST_F(MoeTable, EveryRanksExpertsGetSomeTokens) {
+  write("loads.csv", "1,1,1,1\n2,2,0,4\n1,1,1,1\n");
+  EXPECT_EQ(problems("imbalance = \"loads.csv\""),
+            "job.toml:11:10: error: of 64 tokens of a rank, none come to the experts of rank 2 of 4 in layer 2\n"
+            "  hint: fewer ranks, more tokens or less uneven loads would do");
 }
 
 TEST_F(MoeTable, TheFileIsOneOfThoseThatTheScenarioReads) {

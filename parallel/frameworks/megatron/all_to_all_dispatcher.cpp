@@ -107,7 +107,8 @@ Tensor all_to_all(Worker& w, LabelId label, CommSlot comm, MatrixId matrix, cons
     w.session.collective(comm, CollectiveKind::AllToAll, x, out);
     return out;
   }
-  const Bytes row = x.bytes() / x.size(0);
+  sizes[0] = 1;
+  const Bytes row = elements_of(sizes) * size_of(x.dtype);  // there may be none
   MatrixRow asked{matrix, {}, {}};
   for (const std::int64_t rows : traffic.sends) asked.sends.push_back(row * rows);
   for (const std::int64_t rows : traffic.receives) asked.receives.push_back(row * rows);

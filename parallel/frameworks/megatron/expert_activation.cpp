@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "parallel/frameworks/megatron/expert_biases.hpp"
 #include "parallel/frameworks/megatron/moe.hpp"
 #include "parallel/torch/aten.hpp"
 #include "parallel/torch/indexing.hpp"
@@ -9,18 +10,22 @@ namespace tidemark::parallel::megatron {
 
 using torch::with;
 
-// core/fusions/fused_bias_swiglu.py WeightedSwiGLUFunction.
-Tensor ExpertActivation::in_one_kernel(const Tensor& x, const Tensor& probabilities) {
+// core/fusions/fused_bias_swiglu.py WeightedSwiGLUFunction, fused_bias_geglu.py WeightedQuickGeGLUFunction.
+Tensor ExpertActivation::in_one_kernel(const Tensor& fc1_out, const Tensor& probabilities) {
+  const bool clamped = w_.model.experts->clamped_gate;
+  const Tensor x = clamped ? clamped_halves(w_, name_, fc1_out) : fc1_out;
+  const Attributes gate = clamped ? Attributes{1.702, 1} : Attributes{1, 0};
   const auto node = w_.node(name_(), {&x, &probabilities});
   Saved input, weights;
   if (node) input = w_.session.save(x), weights = w_.session.save(probabilities);
   Tensor out = w_.temporary(name_(), {x.size(0), x.size(1) / 2});
-  w_.launch(Operation::WeightedSwiGlu, {x, Tensor{}, probabilities}, {out});
+  w_.launch({Operation::WeightedSwiGlu, gate}, {x, Tensor{}, probabilities}, {out});
   if (!node) return out;
-  node->apply = [this, input = std::move(input), weights = std::move(weights)](Gradients& gradients) mutable {
+  node->apply = [this, gate, input = std::move(input), weights = std::move(weights)](Gradients& gradients) mutable {
     const Tensor of = w_.take(input), by = w_.take(weights);
     Tensor dx = w_.like(name_("input_gradient"), of), dprobs = w_.like(name_("probs_gradient"), by);
-    w_.launch(Operation::WeightedSwiGluBackward, {std::move(gradients.front()), of, Tensor{}, by}, {dx, dprobs});
+    w_.launch({Operation::WeightedSwiGluBackward, gate}, {std::move(gradients.front()), of, Tensor{}, by},
+              {dx, dprobs});
     return Gradients{std::move(dx), std::move(dprobs)};
   };
   return with(std::move(out), node);

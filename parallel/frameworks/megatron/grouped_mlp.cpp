@@ -1,8 +1,10 @@
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "parallel/frameworks/megatron/expert_biases.hpp"
 #include "parallel/frameworks/megatron/moe.hpp"
 #include "parallel/frameworks/megatron/recompute.hpp"
 
@@ -16,7 +18,7 @@ GroupedMlp::GroupedMlp(Worker& w, Parameters& parameters, const std::string& pat
   const std::int64_t held = experts.count / w.layout.expert;
   const std::int64_t width = gated(w.model.activation) ? 2 * experts.ffn : experts.ffn;
   const auto make = [&](const char* which, std::int64_t rows, std::int64_t columns, WeightCut cut) {
-    Linear linear{w.name(fmt::format("{}.{}", path_, which)), {}};
+    Linear linear{w.name(fmt::format("{}.{}", path_, which)), {}, {}};
     for (std::int64_t e = 0; e < held; ++e) {
       const std::string name = fmt::format("{}.{}.{}", path_, e, which);
       const auto expert = static_cast<std::int32_t>(e);
@@ -24,7 +26,7 @@ GroupedMlp::GroupedMlp(Worker& w, Parameters& parameters, const std::string& pat
           parameters.add({.name = name + ".weight", .rows = rows, .columns = columns, .cut = cut, .expert = expert}));
       if (!experts.biases) continue;
       const WeightCut of_bias = cut == WeightCut::Rows ? cut : WeightCut::None;
-      (void)parameters.add({.name = name + ".bias", .rows = rows, .cut = of_bias, .expert = expert});
+      linear.biases.push_back(parameters.add({.name = name + ".bias", .rows = rows, .cut = of_bias, .expert = expert}));
     }
     return linear;
   };
@@ -47,20 +49,23 @@ void for_each_expert(const std::vector<std::int64_t>& rows, Work work) {
 }  // namespace
 
 // TransformerEngine 2.11, module/grouped_linear.py _GroupedLinear.
-Tensor GroupedMlp::linear(const Linear& linear, const Tensor& x, const std::vector<std::int64_t>& rows) {
+Tensor GroupedMlp::linear(const Linear& linear, Biases biases, const Tensor& x, const std::vector<std::int64_t>& rows) {
   w_.mark(Phase::Forward, linear.name);
   std::vector<Tensor> inputs{x};
   for (const Weight* weight : linear.weights) inputs.push_back(weight->value);
+  const bool added = biases == Biases::Added && !linear.biases.empty();
+  if (added)
+    for (const Weight* bias : linear.biases) inputs.push_back(bias->value);
   const auto node = w_.node(linear.name(), inputs);
   Saved saved;
   if (node) saved = w_.session.save(x);
   Tensor out = w_.temporary(linear.name("out"), {x.size(0), linear.weights.front()->rows});
   for_each_expert(rows, [&](std::size_t e, std::int64_t first, std::int64_t count) {
-    forward_product(w_, *linear.weights[e], nullptr, narrowed(x, 0, first, count), narrowed(out, 0, first, count),
-                    w_.grouped_workspace(e));
+    forward_product(w_, *linear.weights[e], added ? linear.biases[e] : nullptr, narrowed(x, 0, first, count),
+                    narrowed(out, 0, first, count), w_.grouped_workspace(e));
   });
   if (!node) return out;
-  node->apply = [this, &linear, rows, saved = std::move(saved)](Gradients& gradients) mutable {
+  node->apply = [this, &linear, rows, added, saved = std::move(saved)](Gradients& gradients) mutable {
     const Tensor gradient = std::move(gradients.front());
     Tensor input = w_.take(saved);
     Tensor dgrad = w_.temporary(linear.name("input_gradient"), input.sizes);
@@ -68,11 +73,15 @@ Tensor GroupedMlp::linear(const Linear& linear, const Tensor& x, const std::vect
       data_gradient_product(w_, *linear.weights[e], narrowed(gradient, 0, first, count),
                             narrowed(dgrad, 0, first, count), w_.grouped_workspace(e));
     });
-    Gradients made(linear.weights.size() + 1);
+    const std::size_t experts = linear.weights.size();
+    Gradients made((added ? 2 : 1) * experts + 1);
     made[0] = std::move(dgrad);
     for_each_expert(rows, [&](std::size_t e, std::int64_t first, std::int64_t count) {
       made[e + 1] = weight_gradient(w_, linear.name, *linear.weights[e], narrowed(input, 0, first, count),
                                     narrowed(gradient, 0, first, count), w_.grouped_workspace(e));
+      if (!added) return;
+      made[experts + e + 1] = w_.temporary(linear.name("bias_gradient"), linear.biases[e]->shape());
+      w_.launch(Operation::Sum, {narrowed(gradient, 0, first, count)}, {made[experts + e + 1]});
     });
     return made;
   };
@@ -80,15 +89,15 @@ Tensor GroupedMlp::linear(const Linear& linear, const Tensor& x, const std::vect
 }
 
 Tensor GroupedMlp::operator()(const Rows& rows, const std::vector<std::int64_t>& rows_of_experts) {
-  const Tensor x = linear(fc1_, rows.tokens, rows_of_experts);
-  if (!w_.train.recompute.selects(RecomputedModule::ExpertActivation))
-    return linear(fc2_, activation_(x, rows.probabilities), rows_of_experts);
-  CheckpointWithoutOutput checkpoint(w_);
+  const Tensor x = linear(fc1_, Biases::Added, rows.tokens, rows_of_experts);
+  std::optional<CheckpointWithoutOutput> again;
+  if (w_.train.recompute.selects(RecomputedModule::ExpertActivation)) again.emplace(w_);
   const auto run = [this](const Tensors& of) { return Tensors{activation_(of[0], of[1])}; };
-  const Tensor active = checkpoint(run, {x, rows.probabilities}).front();
-  Tensor out = linear(fc2_, active, rows_of_experts);
-  checkpoint.discard_outputs(out);
-  return out;
+  const Tensor active = again ? (*again)(run, {x, rows.probabilities}).front() : activation_(x, rows.probabilities);
+  Tensor out = linear(fc2_, Biases::Left, active, rows_of_experts);
+  if (again) again->discard_outputs(out);
+  if (fc2_.biases.empty()) return out;
+  return with_biases(w_, fc2_.name, out, rows.probabilities, fc2_.biases, rows_of_experts);
 }
 
 }  // namespace tidemark::parallel::megatron

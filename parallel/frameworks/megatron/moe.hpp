@@ -88,7 +88,7 @@ class ExpertActivation {
   [[nodiscard]] Tensor operator()(const Tensor& x, const Tensor& probabilities);
 
  private:
-  [[nodiscard]] Tensor in_one_kernel(const Tensor& x, const Tensor& probabilities);
+  [[nodiscard]] Tensor in_one_kernel(const Tensor& fc1_out, const Tensor& probabilities);
 
   Worker& w_;
   Name name_;
@@ -104,8 +104,12 @@ class GroupedMlp {
   struct Linear {
     Name name;
     std::vector<const Weight*> weights;
+    std::vector<const Weight*> biases;  ///< of none, or of each expert
   };
-  [[nodiscard]] Tensor linear(const Linear& linear, const Tensor& x, const std::vector<std::int64_t>& rows);
+  /// Whether the GEMMs add the biases.
+  enum class Biases : std::uint8_t { Added, Left };
+  [[nodiscard]] Tensor linear(const Linear& linear, Biases biases, const Tensor& x,
+                              const std::vector<std::int64_t>& rows);
 
   Worker& w_;
   std::string path_;

@@ -81,6 +81,44 @@ Tensor repeated(Worker& w, LabelId label, Tensor x) {
   return whole;
 }
 
+// Places of keys, and one for the sink behind them.
+Shape with_sink(Shape scores) {
+  scores.back() += 1;
+  return scores;
+}
+
+// TransformerEngine dot_product_attention/backends.py UnfusedDotProductAttention with softmax_type "learnable": the
+// sinks' logits are joined to the scores, and what becomes of them is left out behind.
+Tensor softmax_with_sinks(Worker& w, const CoreAttention& a, Tensor scores, DType dtype) {
+  const Shape shape = scores.sizes;
+  const std::int64_t keys = shape.back();
+  Tensor masked = w.temporary(a.name("masked"), shape, dtype);
+  w.launch({Operation::CausalMask, {masked_score}}, {std::move(scores)}, {masked});
+  Tensor joined = w.temporary(a.name("with_sinks"), with_sink(shape), dtype);
+  const Tensor place = narrowed(joined, -1, keys, 1);
+  const Tensor sinks = sized(a.sinks->value.detached(), {1, a.sinks->rows, 1, 1});
+  w.launch(Operation::Copy, {std::move(masked), expanded(sinks, place.sizes)}, {narrowed(joined, -1, 0, keys), place});
+  Tensor softmax = w.temporary(a.outside("softmax"), joined.sizes, dtype);
+  w.launch({Operation::Softmax, {1}}, {std::move(joined)}, {softmax});
+  return softmax;
+}
+
+// The gradient of the scores; of the sinks, in `of_sinks`.
+Tensor softmax_with_sinks_backward(Worker& w, const CoreAttention& a, Tensor gradient, Tensor softmax,
+                                   Tensor& of_sinks) {
+  const std::int64_t keys = gradient.size(-1);
+  Tensor all = w.temporary(a.name("with_sinks_gradient"), softmax.sizes, softmax.dtype);
+  w.launch({Operation::Fill, {0}}, {}, {all});
+  w.launch(Operation::Copy, {std::move(gradient)}, {narrowed(all, -1, 0, keys)});
+  Tensor joined = w.temporary(a.name("with_sinks_gradient"), all.sizes, all.dtype);
+  w.launch({Operation::SoftmaxBackward, {1}}, {std::move(all), std::move(softmax)}, {joined});
+  of_sinks = w.temporary(a.name("sinks_gradient"), a.sinks->shape());
+  w.launch(Operation::Sum, {narrowed(joined, -1, keys, 1)}, {sized(of_sinks, {1, a.sinks->rows, 1, 1})});
+  Tensor made = w.temporary(a.name("scores_gradient"), torch::with_size(joined.sizes, -1, keys));
+  w.launch(Operation::Copy, {narrowed(joined, -1, 0, keys)}, {made});
+  return made;
+}
+
 struct ScoredContext {
   Saved query, key, value, softmax, mask, tangent;
   Saved weights;   // that values are summed with: the softmax, narrowed or what dropout left of it
@@ -105,7 +143,10 @@ Gradients scored_backward(Worker& w, const CoreAttention& a, Tensor gradient, Sc
     scores_gradient = std::move(kept);
   }
   // Of masked scores the softmax is 0, and so is their gradient.
-  if (softmax.dtype == scores_gradient.dtype) {
+  Tensor of_sinks;
+  if (a.sinks != nullptr) {
+    scores_gradient = softmax_with_sinks_backward(w, a, std::move(scores_gradient), std::move(softmax), of_sinks);
+  } else if (softmax.dtype == scores_gradient.dtype) {
     w.launch({Operation::SoftmaxBackward, {1}}, {scores_gradient, std::move(softmax)}, {scores_gradient});
   } else {
     Tensor wide = w.temporary(a.name("weights_gradient_fp32"), scores, softmax.dtype);
@@ -136,14 +177,17 @@ Gradients scored_backward(Worker& w, const CoreAttention& a, Tensor gradient, Sc
   };
   dk = summed(std::move(dk));
   dv = summed(std::move(dv));
-  return {by_token(std::move(dq)), std::move(dk), std::move(dv)};
+  Gradients made{by_token(std::move(dq)), std::move(dk), std::move(dv)};
+  if (of_sinks.defined()) made.push_back(std::move(of_sinks));
+  return made;
 }
 
 }  // namespace
 
 Tensor scored_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor key, Tensor value) {
   w.mark(Phase::Forward, a.name);
-  const auto node = w.node(a.name(), {&query, &key, &value});
+  const auto node = a.sinks == nullptr ? w.node(a.name(), {&query, &key, &value})
+                                       : w.node(a.name(), {&query, &key, &value, &a.sinks->value});
   ScoredContext context;
   const auto keep = [&](Saved& saved, const Tensor& tensor) {
     if (node) saved = w.session.save(tensor);
@@ -167,7 +211,16 @@ Tensor scored_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor 
   const DType softmax_dtype =
       w.built.options.softmax_precision == SoftmaxPrecision::Fp32 ? DType::FP32 : w.train.precision;
   Tensor weights;
-  if (softmax_dtype == w.train.precision) {
+  if (a.sinks != nullptr) {
+    const Tensor softmax = softmax_with_sinks(w, a, std::move(scores), softmax_dtype);
+    keep(context.softmax, softmax);
+    weights = narrowed(softmax.detached(), -1, 0, shape.back());
+    if (softmax_dtype != w.train.precision) {
+      const Tensor narrow = w.temporary(a.outside("softmax_narrow"), shape);
+      w.launch(Operation::Copy, {std::move(weights)}, {narrow});
+      weights = narrow;
+    }
+  } else if (softmax_dtype == w.train.precision) {
     weights = w.temporary(a.outside("softmax"), shape);
     w.launch({Operation::Softmax, {1, 1}}, {scores}, {weights});  // of causal attention
     keep(context.softmax, weights);

@@ -41,7 +41,7 @@ SelfAttention::SelfAttention(Worker& w, Parameters& parameters, std::int32_t lay
     k_norm_ = norm(at + ".k_norm", kv_width);
   }
   positions_ = w.name(at + (w.model.positions == Positions::Rotary ? ".rotary" : ".split"));
-  core_ = {w.name(at + ".core"), name_};
+  core_ = {w.name(at + ".core"), name_, sinks_};
   if (w.model.positions != Positions::Rotary) return;
   const bool window = w.model.has_window(static_cast<std::size_t>(layer));
   query_rotary_ = {.name = positions_,

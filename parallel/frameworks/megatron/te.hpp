@@ -61,8 +61,9 @@ void data_gradient_product(const Worker& w, const Weight& weight, const Tensor& 
 /// Causal self-attention of a layer, by the job's kernel. Queries, keys and values are [sequence, batch, heads, width];
 /// what it gives to the projection has a row for each token.
 struct CoreAttention {
-  Name name;     ///< "layers.0.attention.core"
-  Name outside;  ///< "layers.0.attention", to which its tensors belong
+  Name name;                      ///< "layers.0.attention.core"
+  Name outside;                   ///< "layers.0.attention", to which its tensors belong
+  const Weight* sinks = nullptr;  ///< a logit of each head that takes part in the softmax, of no key
 };
 [[nodiscard]] Tensor core_attention(Worker& w, const CoreAttention& attention, Tensor query, Tensor key, Tensor value);
 /// The kernels that it may be: one that never stores scores, on whole sequences or on what context-parallel ranks have

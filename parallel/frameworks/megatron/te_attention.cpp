@@ -91,12 +91,60 @@ void attend_backward(Worker& w, const CoreAttention& a, Mask mask, Tensor gradie
            {of_kernel(w, made[0]), of_kernel(w, made[1]), of_kernel(w, made[2])}, sums);
 }
 
+namespace {
+
+// One number for each head, in fp32, as statistics of queries lie: [batch, heads, queries].
+Tensor sinks_of(const Worker& w, const CoreAttention& a) {
+  Tensor wide = w.temporary(a.name("sinks"), {1, a.sinks->rows, 1}, DType::FP32);
+  w.launch(Operation::Copy, {sized(a.sinks->value.detached(), wide.sizes)}, {wide});
+  return wide;
+}
+
+// Statistics beside the context: [batch, queries, heads, 1].
+Tensor by_query(Tensor statistics) {
+  Shape sizes = statistics.sizes;
+  sizes.push_back(1);
+  return swapped(sized(std::move(statistics), sizes), 1, 2);
+}
+
+// Softmax over the keys and a sink, of which nothing comes: what comes of the keys weighs less. cuDNN's kernels do
+// this within (TransformerEngine softmax_type "learnable").
+void let_sinks_take_part(const Worker& w, const CoreAttention& a, Attended& made) {
+  Tensor all = w.like(a.outside("lse"), made.lse);
+  w.launch(Operation::LogAddExp, {made.lse, sinks_of(w, a)}, {all});
+  w.launch(Operation::SoftmaxCorrection, {of_kernel(w, made.out), by_query(made.lse), by_query(all), Tensor{}},
+           {of_kernel(w, made.out)});
+  made.lse = std::move(all);
+}
+
+// A sink's weight takes from each query what its context's gradient would give.
+Tensor gradient_of_sinks(const Worker& w, const CoreAttention& a, Tensor gradient, const Attended& attended) {
+  const Tensor lse = by_query(attended.lse), out = of_kernel(w, attended.out);
+  Tensor products = w.temporary(a.name("sinks_products"), lse.sizes, DType::FP32);
+  w.launch(Operation::MeanOfProducts, {of_kernel(w, std::move(gradient)), out}, {products});
+  Tensor weights = w.temporary(a.name("sinks_weights"), lse.sizes, DType::FP32);
+  w.launch({Operation::AddScaled, {-1}}, {by_query(sinks_of(w, a)), lse}, {weights});
+  w.launch(Operation::Exponential, {weights}, {weights});
+  w.launch(Operation::Multiply, {weights, std::move(products)}, {weights});
+  Tensor sum = w.temporary(a.name("sinks_sum"), {1, 1, a.sinks->rows, 1}, DType::FP32);
+  w.launch(Operation::Sum, {std::move(weights)}, {sum});
+  w.launch({Operation::Scale, {-static_cast<double>(out.size(-1))}}, {sum}, {sum});
+  Tensor made = w.temporary(a.name("sinks_gradient"), a.sinks->shape());
+  w.launch(Operation::Copy, {sized(std::move(sum), made.sizes)}, {made});
+  return made;
+}
+
+}  // namespace
+
 Tensor fused_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor key, Tensor value) {
   w.mark(Phase::Forward, a.name);
-  const auto node = w.node(a.name(), {&query, &key, &value});
+  const auto node = a.sinks == nullptr ? w.node(a.name(), {&query, &key, &value})
+                                       : w.node(a.name(), {&query, &key, &value, &a.sinks->value});
   const Shape shape = batch_first(w) ? query.sizes : w.part(w.model.heads * w.model.value_dim());
-  if (!node) return attend(w, a, Mask::Causal, std::move(query), std::move(key), std::move(value), shape).out;
-  const Attended made = attend(w, a, Mask::Causal, query, key, value, shape);
+  Attended made = node ? attend(w, a, Mask::Causal, query, key, value, shape)
+                       : attend(w, a, Mask::Causal, std::move(query), std::move(key), std::move(value), shape);
+  if (a.sinks != nullptr) let_sinks_take_part(w, a, made);
+  if (!node) return made.out;
   Session& s = w.session;
   node->apply = [&w, &a, q = s.save(query), k = s.save(key), v = s.save(value), o = s.save(made.out),
                  l = s.save(made.lse), r = s.save(made.rng_state)](Gradients& gradients) {
@@ -118,7 +166,10 @@ Tensor fused_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor k
       dv = w.like(a.name("value_gradient"), values);
     }
     Gradients all{std::move(dq), std::move(dk), std::move(dv)};
+    Tensor of_sinks;
+    if (a.sinks != nullptr) of_sinks = gradient_of_sinks(w, a, gradients.front(), attended);
     attend_backward(w, a, Mask::Causal, std::move(gradients.front()), queries, keys, values, attended, all);
+    if (of_sinks.defined()) all.push_back(std::move(of_sinks));
     return all;
   };
   return with(made.out, node);

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <initializer_list>
+#include <limits>
 #include <string_view>
 
 #include "parallel/torch/operation.hpp"
@@ -59,7 +60,9 @@ void TorchOptimizer::clip() {
       elementwise(s_, "mul_number", {Operation::AddNumber, {apart_from_zero}}, {&total}, total.dtype);
   s_.launch({Operation::Power, {-1}}, {coefficient}, {coefficient});
   s_.launch({Operation::Scale, {largest_norm}}, {coefficient}, {coefficient});
-  const Tensor clamped = elementwise(s_, "mul_number", {Operation::Clamp, {1}}, {&coefficient}, coefficient.dtype);
+  const Tensor clamped =
+      elementwise(s_, "mul_number", {Operation::Clamp, {-std::numeric_limits<double>::infinity(), 1}}, {&coefficient},
+                  coefficient.dtype);
   const List factors(gradients.size(), clamped);
   foreach (s_, Operation::Multiply, {&gradients, &factors}, gradients)
     ;

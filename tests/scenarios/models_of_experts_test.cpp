@@ -1,0 +1,76 @@
+// Every shipped model with experts is lowered, its programs are sound, and its memory and time are told: four layers of
+// it, the modules that predict further tokens and leading layers without experts among them.
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "scenarios/io/config_reader.hpp"
+#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/prediction.hpp"
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path source = TIDEMARK_SOURCE_DIR;
+
+std::vector<std::string> models_of_experts() {
+  std::vector<std::string> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(source / "scenarios/models"))
+    if (read_model(entry.path()).experts) names.push_back(entry.path().stem().string());
+  std::ranges::sort(names);
+  return names;
+}
+
+Scenario of_model(const std::string& model, const std::string& layout) {
+  return parse_scenario(fmt::format(R"(model = "models/{}.json"
+cluster = "clusters/h100-sxm-80g.toml"
+gpus = 16
+model_override.num_hidden_layers = 4
+[layout]
+{}
+sharding = "zero1"
+[train]
+sequence_length = 4096
+micro_batch = 1
+global_batch = 32
+hidden_dropout = 0.0
+attention_dropout = 0.0
+cross_entropy = "te"
+[runtime]
+name = "megatron"
+switches.moe-permute-fusion = true
+switches.no-create-attention-mask-in-dataloader = true
+)",
+                                    model, layout),
+                        "job.toml", {source / "scenarios/examples", source / "scenarios"});
+}
+
+class ModelsOfExperts : public testing::TestWithParam<std::string> {};
+
+TEST_P(ModelsOfExperts, ArePredicted) {
+  for (const char* layout : {"expert = 8\npipeline = 2",
+                             "tensor = 2\nsequence_parallel = true\nexpert_tensor = 1\nexpert = 4\npipeline = 2"}) {
+    const Prediction prediction = predict(of_model(GetParam(), layout));  // which verifies the programs
+    EXPECT_FALSE(prediction.deadlock.has_value()) << layout;
+    EXPECT_GT(prediction.step.step, Duration{}) << layout;
+    EXPECT_GT(prediction.highest().memory.allocated.bytes, Bytes{}) << layout;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shipped, ModelsOfExperts, testing::ValuesIn(models_of_experts()), [](const auto& test) {
+  std::string name = test.param;
+  std::ranges::replace_if(
+      name, [](char c) { return c == '-' || c == '.'; }, '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace tidemark::tests
