@@ -336,7 +336,14 @@ constexpr std::string_view
         "(aten/src/ATen/autocast_mode.cpp cached_cast)",
     graph = "the graph that refers to it goes with the loss (torch/utils/checkpoint.py, reentrant)",
     sorted = "aten/src/ATen/native/cuda/Embedding.cu numbers the rows to sum in tensors of its own",
-    made_to_copy = "torch.tril(torch.ones(...)): the ones go when the mask is there";
+    made_to_copy = "torch.tril(torch.ones(...)): the ones go when the mask is there",
+    next_copied_out =
+        "what a unit is gathered into stays until the next one is copied out (fsdp/_fully_shard/ AllGatherState)",
+    being_reduced =
+        "what is reduced from stays until the next unit's backward pass is over (fsdp/_fully_shard/ "
+        "ReduceScatterState)",
+    padded_shards = "padding is gathered with the rows of shards (fsdp/_fully_shard/ FSDPParam)",
+    whole_unit = "a unit's parameters are gathered and given up together (fsdp/_fully_shard/ FSDPParamGroup)";
 
 constexpr KnownFlow of_pytorch[] = {
     {Unread, "batch.attention_mask", "forward load_batch", "forward load_batch", loop},
@@ -358,6 +365,13 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "loss_gradient", "backward loss", "backward *", loop},
     {Kept, "position_ids", "forward embedding", "*", graph},
     {Kept, "rotary_emb.to", "backward *", "*", graph},
+    {Kept, "*.all_gather_output", "forward *", "forward *", next_copied_out},
+    {Kept, "*.unsharded", "*", "*", whole_unit},
+    {Unread, "*.unsharded", "backward *", "backward *", whole_unit},
+    {Unread, "*.unsharded", "forward *", "*", padded_shards},
+    {Unread, "*.reduce_scatter_output", "backward *", "optimizer_step zero_grad", padded_shards},
+    {Kept, "*.reduce_scatter_input", "backward *", "backward *", being_reduced},
+    {Kept, "embedding", "forward layers.*", "forward norm", forward_variables},
     {Kept, "layers.*.to", "forward layers.*", "forward loss", converted},
     {Kept, "model.embedding_indices", "backward model", "backward model", sorted},
     {Kept, "ones", "construction build_model", "construction build_model", made_to_copy},

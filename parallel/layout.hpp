@@ -13,8 +13,9 @@ namespace tidemark::parallel {
 /// these places.
 enum class MeshAxis : std::uint8_t { Tensor, Context, Expert, Data, Pipeline };
 
-/// What data-parallel ranks share out: nothing, or optimizer state (ZeRO stage 1, Megatron's distributed optimizer).
-enum class Sharding : std::uint8_t { None, Zero1 };
+/// What data-parallel ranks share out: nothing; optimizer state (ZeRO stage 1, Megatron's distributed optimizer); and
+/// gradients (stage 2); and parameters (stage 3, fully sharded).
+enum class Sharding : std::uint8_t { None, Zero1, Zero2, Zero3 };
 
 /// How attention sees the whole sequence where ranks hold parts of it: keys and values go round a ring; are gathered;
 /// all-to-alls give each rank all tokens of a part of the heads; or these within small groups, and a ring over groups.
@@ -32,6 +33,7 @@ struct Layout {
   std::int32_t pipeline = 1;
   std::int32_t data = 1;  ///< derived from the number of devices where a scenario leaves it out
   Sharding sharding = Sharding::None;
+  std::int32_t shard_group = 0;  ///< data-parallel ranks that share out together, next to each other; 0: all
   /// Fastest-running axis first: consecutive ranks, and so devices of a node, differ along it. Megatron's default.
   std::array<MeshAxis, 5> order{MeshAxis::Tensor, MeshAxis::Context, MeshAxis::Expert, MeshAxis::Data,
                                 MeshAxis::Pipeline};
@@ -53,6 +55,8 @@ struct Layout {
   [[nodiscard]] std::int32_t period() const { return traits_of(schedule).in_groups ? group() : 1; }
   /// Ranks that hold the same parameters, and gradients of other tokens: optimizer state is cut over these.
   [[nodiscard]] std::int32_t replicas() const { return data * context; }
+  /// Data-parallel ranks over which one copy of what is shared out is spread.
+  [[nodiscard]] std::int32_t shards() const { return shard_group == 0 ? data : shard_group; }
   /// Ranks among which all-to-alls give each a part of the heads.
   [[nodiscard]] std::int32_t by_heads() const {
     switch (context_kind) {

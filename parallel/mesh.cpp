@@ -137,7 +137,12 @@ Communicators communicators(const Layout& layout, SharedParts model, Alone alone
   const bool context_parallel = layout.context > 1;
   add(made.data, "data", context_parallel ? mesh.along({axis::cp, axis::dp}) : mesh.along({axis::dp}));
   // Megatron makes a group of its own for the sharded optimizer's statistics, though it holds the same ranks as world.
-  if (layout.sharding != Sharding::None) add(made.norm, "optimizer_instance", {all});
+  if (layout.sharding == Sharding::Zero1) add(made.norm, "optimizer_instance", {all});
+  if (layout.sharding == Sharding::Zero2 || layout.sharding == Sharding::Zero3) {
+    const GroupAxis data = mesh.along(axis::dp);
+    add(made.shard, "shard", {{layout.shards(), data.stride, 1}});
+    add(made.replicate, "replicate", {{data.size / layout.shards(), data.stride * layout.shards(), 1}});
+  }
   add(made.model, "model_parallel", mesh.along({axis::tp, axis::pp}));
   add(made.pipeline, "pipeline", {pipeline});
   // Interleaved stages hand over by single sends and receives, which overlap with passes (overlap_p2p_comm).
@@ -162,8 +167,10 @@ Communicators communicators(const Layout& layout, SharedParts model, Alone alone
       add(made.expert_norm, "expert_model_parallel", expert.along({axis::etp, axis::ep, axis::pp}));
   }
   for (auto& [slot, communicator] : of_one) append(*slot, std::move(communicator));
-  if (layout.sharding == Sharding::None) made.norm = made.model;
-  if (layout.sharding != Sharding::None) made.expert_norm = made.norm;
+  if (layout.sharding == Sharding::Zero1)
+    made.expert_norm = made.norm;
+  else
+    made.norm = made.model;
   return made;
 }
 

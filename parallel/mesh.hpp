@@ -77,6 +77,8 @@ struct Communicators {
   CommSlot world;      ///< start-up barrier
   CommSlot tensor;     ///< activations of tensor and sequence parallelism
   CommSlot data;       ///< gradients and parameters, over context-parallel ranks too
+  CommSlot shard;      ///< of `data`, those who share out parameters together
+  CommSlot replicate;  ///< … and those who hold the same shard
   CommSlot norm;       ///< the gradient norm: all ranks with a sharded optimizer, tensor x pipeline without
   CommSlot model;      ///< what ranks that hold parts of one model agree on after each step: tensor x pipeline
   CommSlot pipeline;   ///< hand-over between stages

@@ -91,4 +91,11 @@ Runtime pytorch_runtime(const Versions& versions, const RuntimeSettings& setting
   return runtime;
 }
 
+// torch.distributed.fsdp.fully_shard of the same modules, read in torch 2.15.
+Runtime fsdp2_runtime(const Versions& versions, const RuntimeSettings& settings, const Target& target) {
+  Runtime runtime = pytorch_runtime(versions, settings, target);
+  runtime.eager->fully_shard = settings.eager.fully_shard;
+  return runtime;
+}
+
 }  // namespace tidemark::parallel

@@ -7,6 +7,7 @@
 
 #include "parallel/runtime/versions.hpp"
 #include "parallel/target.hpp"
+#include "sim/base/dtype.hpp"
 #include "sim/base/units.hpp"
 
 namespace tidemark::parallel {
@@ -42,19 +43,29 @@ struct ExpertHabits {
   bool operator==(const ExpertHabits&) const = default;
 };
 
+/// How parameters are sharded by torch.distributed.fsdp.fully_shard.
+struct FullyShardHabits {
+  bool reshards_after_forward = true;  ///< gathered parameters go after each unit's forward pass, the root's too
+  bool reduces_each_backward = false;  ///< gradients are reduced after every micro-batch, not with the last one's
+  DType reduce_dtype = DType::FP32;    ///< in which gradients are reduced
+  bool operator==(const FullyShardHabits&) const = default;
+};
+
 /// What users of plain PyTorch and transformers set.
 struct EagerSettings {
   OptimizerKernels optimizer = OptimizerKernels::Foreach;
-  bool clips_gradients = true;               ///< torch.nn.utils.clip_grad_norm_ before each step
-  bool caches_keys = true;                   ///< use_cache, which transformers leaves on in training
-  std::optional<bool> reentrant_checkpoint;  ///< torch.utils.checkpoint's use_reentrant; unset: the version's default
-  bool gradients_view_buckets = false;       ///< DistributedDataParallel's gradient_as_bucket_view
-  std::optional<std::int64_t> bucket_mib;    ///< its bucket_cap_mb
-  double weight_decay = 0;                   ///< torch.optim's
-  bool decoupled_weight_decay = true;        ///< AdamW's, by which weights shrink; Adam's is added to gradients
-  bool amsgrad = false;                      ///< Adam keeps the largest second moments too
-  bool keeps_outputs = false;                ///< a variable holds the model's outputs until the step ends
-  bool fake_tensors = false;                 ///< runs under FakeTensorMode, as memory trackers do
+  bool clips_gradients = true;                ///< torch.nn.utils.clip_grad_norm_ before each step
+  bool caches_keys = true;                    ///< use_cache, which transformers leaves on in training
+  std::optional<bool> reentrant_checkpoint;   ///< torch.utils.checkpoint's use_reentrant; unset: the version's default
+  bool gradients_view_buckets = false;        ///< DistributedDataParallel's gradient_as_bucket_view
+  std::optional<std::int64_t> bucket_mib;     ///< its bucket_cap_mb
+  double weight_decay = 0;                    ///< torch.optim's
+  bool decoupled_weight_decay = true;         ///< AdamW's, by which weights shrink; Adam's is added to gradients
+  bool amsgrad = false;                       ///< Adam keeps the largest second moments too
+  bool keeps_outputs = false;                 ///< a variable holds the model's outputs until the step ends
+  bool fake_tensors = false;                  ///< runs under FakeTensorMode, as memory trackers do
+  FullyShardHabits fully_shard{};             ///< of fsdp2
+  std::optional<bool> reshard_after_forward;  ///< its argument, which a layout's sharding says too
   bool operator==(const EagerSettings&) const = default;
 };
 
@@ -86,6 +97,7 @@ struct EagerHabits {
   bool shifts_logits = false;           ///< the loss copies all logits but the last token's
   bool gradients_view_buckets = false;  ///< a gradient is a view of its bucket, and no tensor of its own
   Bytes first_bucket, bucket;           ///< of DistributedDataParallel
+  std::optional<FullyShardHabits> fully_shard;  ///< in the place of DistributedDataParallel
 };
 
 /// The habits of a training framework at a version, as a value: what it pads, what it keeps, what it forgets to drop.
@@ -155,6 +167,9 @@ struct RuntimeSettings {
 
 /// Plain PyTorch with the modules of Hugging Face's transformers.
 [[nodiscard]] Runtime pytorch_runtime(const Versions& versions, const RuntimeSettings& settings, const Target& target);
+
+/// The same, with each layer's parameters and the others sharded over ranks: torch.distributed.fsdp.fully_shard.
+[[nodiscard]] Runtime fsdp2_runtime(const Versions& versions, const RuntimeSettings& settings, const Target& target);
 
 /// Bytes of PyTorch's cuBLAS workspace for one handle and stream: the sum of SIZE_KIB:COUNT pairs of
 /// CUBLAS_WORKSPACE_CONFIG (":4096:8"), or PyTorch's default for the device where `config` is empty.

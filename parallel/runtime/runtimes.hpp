@@ -13,12 +13,15 @@ struct RuntimeKind {
   std::string_view name;
   Runtime (*runtime)(const Versions& versions, const RuntimeSettings& settings, const Target& target);
   std::span<const KnownReleases> (*releases)();
+  bool eager = false;          ///< runs the modules of transformers, operation by operation
+  bool fully_sharded = false;  ///< parameters, gradients and optimizer state are sharded over data-parallel ranks
 };
 
 /// Those that are modelled; the first is what is meant where none is named.
 [[nodiscard]] std::span<const RuntimeKind> runtimes();
 
 /// Of that name, which is one of them.
+[[nodiscard]] const RuntimeKind& runtime_kind(std::string_view name);
 [[nodiscard]] Runtime runtime_named(std::string_view name, const Versions& versions, const RuntimeSettings& settings,
                                     const Target& target);
 /// Of every component that selects habits of the runtime; the others select nothing. docs/versions.md says how each

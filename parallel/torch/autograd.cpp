@@ -208,6 +208,8 @@ std::shared_ptr<Leaf> leaf(Session& session, const Tensor& value) {
     constexpr long only_here = 2;  // in `gradients` and in `gradient`
     if (its->gradient.defined()) {
       session.launch(Operation::Add, {its->gradient, gradient}, {its->gradient});
+    } else if (its->gradient_dtype && *its->gradient_dtype != gradient.dtype) {
+      its->gradient = to(session, gradient, *its->gradient_dtype).detached();
     } else if (gradient.storage.use_count() <= only_here && gradient.strides == its->value.strides) {
       its->gradient = gradient.detached();
     } else {

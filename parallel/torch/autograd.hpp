@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "parallel/torch/tensor.hpp"
@@ -62,6 +63,7 @@ struct Leaf {
   Tensor value;     ///< requires a gradient
   Tensor gradient;  ///< undefined until a backward pass has come here
   bool parameter = false;
+  std::optional<DType> gradient_dtype;     ///< Tensor.grad_dtype: a first gradient is converted to it
   std::function<void(Leaf&)> accumulated;  ///< called when a gradient has come; may be empty
 };
 

@@ -37,7 +37,10 @@ Scenario on_one_rank(const JobOutline& job) {
   Scenario scenario = job.scenario;
   const Sizes sizes = sizes_of(scenario.model, scenario.layout, scenario.train, job.runtime);
   scenario.model.vocabulary_multiple = sizes.vocabulary;
-  if (job.runtime.eager) scenario.train.micro_batch *= scenario.layout.data;
+  if (job.runtime.eager) {
+    scenario.train.micro_batch *= scenario.layout.data;
+    scenario.runtime.name = "pytorch";
+  }
   scenario.gpus = 1;
   if (scenario.model.experts) scenario.train.routing.loads = loads_of(job.scenario);
   scenario.layout = {};

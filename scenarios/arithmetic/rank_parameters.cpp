@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "parallel/frameworks/pytorch/fully_shard.hpp"
 #include "parallel/frameworks/pytorch/training.hpp"
 #include "parallel/torch/session.hpp"
 #include "sim/base/ensure.hpp"
@@ -41,9 +42,11 @@ RankParameters::RankParameters(const JobOutline& job, const Coordinates& place) 
   if (job.runtime.eager) {
     for (const torch::Recording::State& state : pytorch::record_forward(job.lowering()).state) {
       if (!state.trained) continue;
-      const std::int64_t columns = state.sizes.size() > 1 ? state.sizes.back() : 1;
+      const std::int64_t columns = state.sizes.size() > 1 ? state.sizes.back() : 1, rows = state.sizes.front();
+      const std::int64_t shards = job.runtime.eager->fully_shard ? job.scenario.layout.shards() : 1;
+      const std::int64_t first = pytorch::rows_of_shard(rows, shards, place.data % shards).begin;
       add(fmt::format("{}.{}", state.name, torch::trained_parameter),
-          {state.name, elements_of(state.sizes) / columns, columns});
+          {state.name, elements_of(state.sizes) / columns, columns, first * (elements_of(state.sizes) / rows)});
     }
     return;
   }

@@ -24,9 +24,9 @@ struct PlaceOfExperts {
 /// A rank's part of a parameter.
 class ParameterPart {
  public:
-  /// That is the whole of it.
-  ParameterPart(std::string name, std::int64_t rows, std::int64_t columns)
-      : name_(std::move(name)), rows_(rows), columns_(columns) {}
+  /// Of one that is cut row by row at most: the rank draws its elements from `drawn_from` on.
+  ParameterPart(std::string name, std::int64_t rows, std::int64_t columns, std::int64_t drawn_from)
+      : name_(std::move(name)), rows_(rows), columns_(columns), drawn_from_(drawn_from) {}
   /// What tensor and expert parallelism leave to a rank.
   ParameterPart(const Parameter& parameter, const Model& model, const Sizes& sizes, std::int32_t tensor_rank,
                 PlaceOfExperts experts);
@@ -35,6 +35,8 @@ class ParameterPart {
   [[nodiscard]] bool matrix() const { return columns_ > 1; }
   /// Of the whole.
   [[nodiscard]] std::int64_t elements() const { return rows_ * columns_ * (cut_ == WeightCut::None ? 1 : ranks_); }
+  /// The part's element that comes first where it is drawn.
+  [[nodiscard]] std::int64_t drawn_from() const { return drawn_from_; }
   /// In the whole, of an element of the part; both count row by row.
   [[nodiscard]] std::int64_t place(std::int64_t element) const;
 
@@ -44,6 +46,7 @@ class ParameterPart {
   std::int64_t rank_ = 0, ranks_ = 1;
   std::int64_t rows_, columns_;  // of the part
   std::int64_t halves_ = 1;      // a gate's weight has two, of either of which each rank has rows
+  std::int64_t drawn_from_ = 0;
 };
 
 /// The parameters of a rank at that place, as its programs call them: by the label of the buffer that each is drawn in.

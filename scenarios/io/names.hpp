@@ -31,8 +31,8 @@ inline constexpr auto fabric_kind_names =
     std::to_array<Named<FabricKind>>({{"single", FabricKind::Single}, {"leaf_spine", FabricKind::LeafSpine}});
 inline constexpr auto peer_access_names = std::to_array<Named<PeerAccess>>(
     {{"everywhere", PeerAccess::Everywhere}, {"nvlink", PeerAccess::NvLink}, {"nowhere", PeerAccess::Nowhere}});
-inline constexpr auto sharding_names =
-    std::to_array<Named<Sharding>>({{"none", Sharding::None}, {"zero1", Sharding::Zero1}});
+inline constexpr auto sharding_names = std::to_array<Named<Sharding>>(
+    {{"none", Sharding::None}, {"zero1", Sharding::Zero1}, {"zero2", Sharding::Zero2}, {"zero3", Sharding::Zero3}});
 inline constexpr auto context_kind_names =
     std::to_array<Named<ContextKind>>({{"p2p", ContextKind::Ring},
                                        {"all_gather", ContextKind::AllGather},

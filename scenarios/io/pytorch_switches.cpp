@@ -18,17 +18,29 @@ OptimizerKernels read_optimizer_kernels(TomlReader& switches) {
   return foreach ? OptimizerKernels::Foreach : OptimizerKernels::ForLoop;
 }
 
+FullyShardHabits read_fully_shard(TomlReader& switches) {
+  FullyShardHabits habits;
+  habits.reduces_each_backward = switches.boolean("sync_each_batch").value_or(false);
+  habits.reduce_dtype = read_name(switches, "reduce_dtype", precision_names).value_or(DType::FP32);
+  return habits;
+}
+
 }  // namespace
 
-EagerSettings read_pytorch_switches(TomlReader& switches) {
+EagerSettings read_pytorch_switches(TomlReader& switches, const RuntimeKind& runtime) {
   constexpr Ratio most{std::int64_t{1'000'000'000'000}};
   EagerSettings settings;
   settings.optimizer = read_optimizer_kernels(switches);
   settings.clips_gradients = switches.ratio("max_grad_norm", Ratio{}, most).value_or(Ratio{1}) != Ratio{};
   settings.caches_keys = switches.boolean("use_cache").value_or(true);
   settings.reentrant_checkpoint = switches.boolean("use_reentrant");
-  settings.gradients_view_buckets = switches.boolean("gradient_as_bucket_view").value_or(false);
-  settings.bucket_mib = switches.integer("bucket_cap_mb", bucket_sizes);
+  if (runtime.fully_sharded) {
+    settings.fully_shard = read_fully_shard(switches);
+    settings.reshard_after_forward = switches.boolean("reshard_after_forward");
+  } else {
+    settings.gradients_view_buckets = switches.boolean("gradient_as_bucket_view").value_or(false);
+    settings.bucket_mib = switches.integer("bucket_cap_mb", bucket_sizes);
+  }
   const Ratio weight_decay = switches.ratio("weight_decay", Ratio{}, most).value_or(Ratio{});
   settings.weight_decay = static_cast<double>(weight_decay.count()) / static_cast<double>(one.count());
   settings.decoupled_weight_decay = switches.boolean("decoupled_weight_decay").value_or(true);
@@ -38,6 +50,30 @@ EagerSettings read_pytorch_switches(TomlReader& switches) {
   switches.refuse_unknown_keys();
   return settings;
 }
+
+namespace {
+
+// What is gathered goes after each unit's forward pass (stage 3), or stays for its backward pass (stage 2).
+void settle_sharding(Scenario& asked, ScenarioTables& tables) {
+  Layout& layout = asked.layout;
+  EagerSettings& switches = asked.runtime.eager;
+  const std::optional<bool> said = switches.reshard_after_forward;
+  if (!tables.layout.has("sharding")) layout.sharding = said.value_or(true) ? Sharding::Zero3 : Sharding::Zero2;
+  const bool reshards = layout.sharding == Sharding::Zero3;
+  if (!reshards && layout.sharding != Sharding::Zero2 && tables.layout.sound("sharding"))
+    tables.layout.problem(
+        "sharding",
+        fmt::format("sharding = \"{}\": fully_shard shards parameters", word(sharding_names, layout.sharding)),
+        "\"zero3\" would do, or \"zero2\", which keeps what is gathered until the backward pass");
+  else if (said.value_or(reshards) != reshards)
+    tables.layout.problem("sharding",
+                          fmt::format("sharding = \"{}\" disagrees with reshard_after_forward = {}",
+                                      word(sharding_names, layout.sharding), *said),
+                          "leave one of them out");
+  switches.fully_shard.reshards_after_forward = reshards;
+}
+
+}  // namespace
 
 void settle_pytorch(Scenario& asked, ScenarioTables& tables) {
   TomlReader &layout = tables.layout, &train = tables.train;
@@ -53,7 +89,10 @@ void settle_pytorch(Scenario& asked, ScenarioTables& tables) {
   refuse(layout, "stage_layers", !asked.layout.stage_layers.empty(), "cuts no models");
   refuse(layout, "schedule", asked.layout.schedule != ScheduleKind::OneFOneB, "has no stages to schedule");
   refuse(layout, "sequence_parallel", asked.layout.sequence_parallel, "cuts no layers");
-  refuse(layout, "sharding", asked.layout.sharding != Sharding::None, "shards nothing; every rank holds a replica");
+  if (runtime_kind(asked.runtime.name).fully_sharded)
+    settle_sharding(asked, tables);
+  else
+    refuse(layout, "sharding", asked.layout.sharding != Sharding::None, "shards nothing; every rank holds a replica");
   refuse(train, "recompute", asked.train.recompute.kind == Recompute::Selective, "checkpoints whole layers");
   refuse(train, "recompute_method", asked.train.recompute.method == RecomputeMethod::Block, "checkpoints every layer");
   refuse(train, "recompute_layers", asked.train.recompute.layers != 1, "checkpoints layer by layer");

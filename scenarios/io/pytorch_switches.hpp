@@ -1,13 +1,14 @@
 #pragma once
 
-#include "parallel/runtime/runtime.hpp"
+#include "parallel/runtime/runtimes.hpp"
 #include "scenarios/io/scenario_tables.hpp"
 
 namespace tidemark::scenarios {
 
 /// Reads `[runtime.switches]` of plain PyTorch: arguments of torch.optim, torch.utils.checkpoint,
-/// DistributedDataParallel and of transformers, under their own names. Any other key is a problem.
-[[nodiscard]] EagerSettings read_pytorch_switches(TomlReader& switches);
+/// DistributedDataParallel, or fully_shard and its callers, and of transformers, under their own names. Any other key
+/// is a problem.
+[[nodiscard]] EagerSettings read_pytorch_switches(TomlReader& switches, const RuntimeKind& runtime);
 
 /// What of a scenario plain PyTorch cannot do, or is not modelled in it, is a problem; what it leaves open gets
 /// PyTorch's default. `asked` has been read and not settled.

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "parallel/mesh.hpp"
+#include "parallel/runtime/runtimes.hpp"
 #include "scenarios/io/axis_order.hpp"
 #include "scenarios/io/moe_reader.hpp"
 #include "scenarios/io/names.hpp"
@@ -59,6 +60,7 @@ class Checks {
     check_stages();
     derive_data();
     check_context();
+    check_sharding();
     check_order();
     if (data_known_) check_experts(scenario_, tables_);
     check_sequence();
@@ -170,6 +172,25 @@ class Checks {
     }
     layout_.data = static_cast<std::int32_t>(data);
     data_known_ = true;
+  }
+
+  void check_sharding() {
+    if (!tables_.layout.sound("sharding")) return;
+    const RuntimeKind& runtime = runtime_kind(scenario_.runtime.name);
+    const bool sharded = layout_.sharding == Sharding::Zero2 || layout_.sharding == Sharding::Zero3;
+    if (sharded && !runtime.fully_sharded)
+      tables_.layout.problem("sharding",
+                             fmt::format("sharding = \"{}\": {} shards no parameters here",
+                                         word(sharding_names, layout_.sharding), runtime.name),
+                             "[runtime] name = \"fsdp2\" does");
+    if (!tables_.layout.sound("shard_group") || layout_.shard_group == 0) return;
+    if (!runtime.fully_sharded)
+      tables_.layout.problem("shard_group", "shard_group: there is no sharding within groups here",
+                             "leave it out; [runtime] name = \"fsdp2\" has it");
+    else if (data_known_ && layout_.data % layout_.shard_group != 0)
+      tables_.layout.problem(
+          "shard_group", fmt::format("shard_group = {} does not divide data = {}", layout_.shard_group, layout_.data),
+          would(divisors(layout_.data, [](std::int64_t) { return true; })));
   }
 
   void check_sequence() {
@@ -307,9 +328,10 @@ class Checks {
 
   void check_latent_attention() {
     if (!tables_.model_sound || !model_.latent) return;
-    if (scenario_.runtime.name == "pytorch")
-      tables_.runtime.problem("name", "name = \"pytorch\": latent attention is not modelled there yet",
-                              "\"megatron\" would do");
+    if (runtime_kind(scenario_.runtime.name).eager)
+      tables_.runtime.problem(
+          "name", fmt::format("name = \"{}\": latent attention is not modelled there yet", scenario_.runtime.name),
+          "\"megatron\" would do");
     if (tables_.train.sound("attention") &&
         (train_.attention == AttentionKernel::Flash || train_.attention == AttentionKernel::Local))
       tables_.train.problem("attention",
@@ -389,7 +411,7 @@ class Checks {
   }
 
   void check_precision() {
-    if (!tables_.train.sound("precision") || scenario_.runtime.name == "pytorch") return;
+    if (!tables_.train.sound("precision") || runtime_kind(scenario_.runtime.name).eager) return;
     if (!tables_.train.has("gradient_dtype")) {
       // Megatron turns accumulate-allreduce-grads-in-fp32 on for bf16 by itself (arguments.py, validate_args).
       train_.gradient_dtype = train_.precision == DType::BF16 ? DType::FP32 : train_.precision;

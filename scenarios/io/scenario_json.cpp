@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "parallel/runtime/runtimes.hpp"
 #include "scenarios/io/axis_order.hpp"
 #include "scenarios/io/named_files.hpp"
 #include "scenarios/io/names.hpp"
@@ -180,6 +181,7 @@ Json as_json(const Layout& layout) {
                {"pipeline", layout.pipeline},
                {"data", layout.data},
                {"sharding", word(sharding_names, layout.sharding)},
+               {"shard_group", layout.shard_group},
                {"count_embedding", layout.count_embedding},
                {"count_loss", layout.count_loss},
                {"schedule", word(schedule_names, layout.schedule)},
@@ -282,6 +284,10 @@ Json eager_switches(const RuntimeChoice& runtime) {
                {"amsgrad", eager.amsgrad},
                {"keep_outputs", eager.keeps_outputs},
                {"fake_tensor_mode", eager.fake_tensors}};
+  if (runtime_kind(runtime.name).fully_sharded) {
+    json["reduce_dtype"] = name(eager.fully_shard.reduce_dtype);
+    json["sync_each_batch"] = eager.fully_shard.reduces_each_backward;
+  }
   if (eager.bucket_mib) json["bucket_cap_mb"] = *eager.bucket_mib;
   if (eager.reentrant_checkpoint) json["use_reentrant"] = *eager.reentrant_checkpoint;
   return json;
@@ -303,7 +309,7 @@ Json as_json(const RuntimeChoice& runtime) {
             {"nccl", text(runtime.versions.nccl)},
             {"transformers", text(runtime.versions.transformers)}}},
           {"environment", environment},
-          {"switches", runtime.name == "pytorch" ? eager_switches(runtime) : megatron_switches(runtime)}};
+          {"switches", runtime_kind(runtime.name).eager ? eager_switches(runtime) : megatron_switches(runtime)}};
 }
 
 }  // namespace

@@ -151,13 +151,12 @@ void read_layout(TomlReader& table, Layout& layout) {
   layout.expert_tensor = narrow(table.integer("expert_tensor", rank_count).value_or(0));
   layout.pipeline = narrow(table.integer("pipeline", rank_count).value_or(1));
   layout.data = narrow(table.integer("data", rank_count).value_or(1));
-  layout.sharding = read_name(table, "sharding", sharding_names, {"zero2", "zero3"}).value_or(Sharding::None);
+  layout.sharding = read_name(table, "sharding", sharding_names).value_or(Sharding::None);
+  layout.shard_group = narrow(table.integer("shard_group", rank_count).value_or(0));
   layout.count_embedding = table.boolean("count_embedding").value_or(false);
   layout.count_loss = table.boolean("count_loss").value_or(false);
   read_order(table, layout);
   read_schedule(table, layout);
-
-  table.refuse("shard_group", "sharding within a group is", {});
   table.refuse_unknown_keys();
 }
 
@@ -246,8 +245,6 @@ Versions read_versions(TomlReader table, const std::string& runtime) {
   return versions;
 }
 
-bool plain_pytorch(const RuntimeChoice& runtime) { return runtime.name == "pytorch"; }
-
 // Beside the variable of the environment, which PyTorch reads; here or there, not two things.
 std::string read_allocator(TomlReader& table, const Environment& environment) {
   if (!environment.allocator) return read_allocator_text(table, "allocator");
@@ -265,7 +262,7 @@ std::string read_allocator(TomlReader& table, const Environment& environment) {
 TomlReader read_runtime(TomlReader& table, RuntimeChoice& runtime) {
   std::vector<Option> names;
   for (const RuntimeKind& kind : runtimes()) names.push_back({kind.name});
-  for (const std::string_view later : {"fsdp2", "deepspeed"}) names.push_back({later, Modelled::NotYet});
+  for (const std::string_view later : {"deepspeed"}) names.push_back({later, Modelled::NotYet});
   runtime.name = names[table.option("name", names).value_or(0)].text;
   runtime.headroom = table.bytes("headroom").value_or(Bytes{});
   runtime.versions = read_versions(table.table("versions"), runtime.name);
@@ -275,8 +272,8 @@ TomlReader read_runtime(TomlReader& table, RuntimeChoice& runtime) {
   runtime.nccl_environment = environment.nccl_variables;
   runtime.allocator = read_allocator(table, environment);
   TomlReader switches = table.table("switches");
-  if (plain_pytorch(runtime))
-    runtime.eager = read_pytorch_switches(switches);
+  if (const RuntimeKind& kind = runtime_kind(runtime.name); kind.eager)
+    runtime.eager = read_pytorch_switches(switches, kind);
   else
     read_own_switches(switches, runtime);
   runtime.deterministic |= environment.deterministic;
@@ -324,7 +321,7 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
   const Model* const model = tables.model_sound ? &scenario.model : nullptr;
   scenario.train.routing = read_routing(tables.moe, model, {folders, read_before, problems});
   TomlReader switches = read_runtime(tables.runtime, scenario.runtime);
-  const bool eager = plain_pytorch(scenario.runtime);
+  const bool eager = runtime_kind(scenario.runtime.name).eager;
   if (!eager) scenario.layout.chunk_group = read_chunk_group(switches);
   refuse_unmodelled_tables(tables.top);
   tables.top.refuse_unknown_keys();

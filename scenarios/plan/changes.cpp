@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "parallel/runtime/runtimes.hpp"
 #include "scenarios/io/axis_order.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/recompute_reader.hpp"
@@ -160,7 +161,10 @@ std::vector<Axis> changes_of_script(const TomlTable& document, const Scenario& s
         .to("fused", {value(false), value(true)})
         .to("one parameter after the other", {value(false), value(false)})
         .add_to(axes);
-  if (s.layout.data > 1 && !now.gradients_view_buckets) switched("gradient_as_bucket_view", true);
+  const bool sharded = runtime_kind(s.runtime.name).fully_sharded;
+  if (sharded && s.layout.sharding == Sharding::Zero2)
+    one_key(document, {"layout", "sharding"}, "zero2").to("zero3", {value("zero3")}).add_to(axes);
+  if (!sharded && s.layout.data > 1 && !now.gradients_view_buckets) switched("gradient_as_bucket_view", true);
   if (s.runtime.allocator.empty()) axes.push_back(allocator_axis());
   return axes;
 }
@@ -183,6 +187,16 @@ std::vector<Axis> changes_of_layout(const TomlTable& document, const Scenario& s
        more *= 2)
     pipeline.to(std::to_string(more), {value(more)});
   pipeline.add_to(axes);
+  if (s.model.experts) {
+    Change expert = one_key(document, {"layout", "expert"}, std::to_string(s.layout.expert));
+    for (std::int64_t more = std::int64_t{2} * s.layout.expert; more <= s.model.experts->count; more *= 2)
+      expert.to(std::to_string(more), {value(more)});
+    expert.add_to(axes);
+  }
+  Change context = one_key(document, {"layout", "context"}, std::to_string(s.layout.context));
+  for (const std::int64_t degree : context_degrees(s.train.sequence_length))
+    if (degree > s.layout.context) context.to(std::to_string(degree), {value(degree)});
+  context.add_to(axes);
   add_stages(document, s, axes);
   if (s.train.gradient_dtype == DType::FP32 && s.train.precision != DType::FP32)
     one_key(document, {"train", "gradient_dtype"}, "fp32")
@@ -213,7 +227,7 @@ Changes changes_of(const TomlTable& document, const Scenario& s) {
     micro_batch.to(std::to_string(smaller), {value(smaller)});
   micro_batch.add_to(changes.of_job);
   std::vector<Axis> more =
-      s.runtime.name == "pytorch" ? changes_of_script(document, s) : changes_of_layout(document, s);
+      runtime_kind(s.runtime.name).eager ? changes_of_script(document, s) : changes_of_layout(document, s);
   std::move(more.begin(), more.end(), std::back_inserter(changes.of_job));
   if (stores_scores(s.train.attention))
     one_key(document, {"train", "attention"}, std::string(word(attention_names, s.train.attention)))
@@ -227,7 +241,7 @@ Changes changes_of(const TomlTable& document, const Scenario& s) {
   sequence.add_to(changes.of_training);
   if (s.train.precision == DType::FP32)
     one_key(document, {"train", "precision"}, "fp32").to("bf16", {value("bf16")}).add_to(changes.of_training);
-  else if (s.runtime.name == "pytorch" && s.train.master_dtype == DType::FP32)
+  else if (runtime_kind(s.runtime.name).eager && s.train.master_dtype == DType::FP32)
     one_key(document, {"train", "master_dtype"}, "fp32")
         .to(std::string(name(s.train.precision)), {value(name(s.train.precision))})
         .add_to(changes.of_training);

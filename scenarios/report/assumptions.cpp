@@ -58,6 +58,10 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
                              text(s.runtime.versions.torch), text(s.runtime.versions.transformers)));
   list.push_back(s.train.master_dtype == s.train.precision
                      ? fmt::format("parameters, gradients and optimizer state in {}", name(s.train.precision))
+                 : habits.fully_shard
+                     ? fmt::format("shards in {}, gathered and computed with in {}, gradients reduced in {}",
+                                   name(s.train.master_dtype), name(s.train.precision),
+                                   name(habits.fully_shard->reduce_dtype))
                      : fmt::format("autocast to {} over fp32 parameters", name(s.train.precision)));
   add_eager_attention(s, list);
   if (!habits.torch.kernel_workspaces)

@@ -39,6 +39,9 @@ std::string question(const Prediction& p) {
     layout += fmt::format(", context {} ({})", s.layout.context, word(context_kind_names, s.layout.context_kind));
   layout += fmt::format(", pipeline {}, data {}", s.layout.pipeline, s.layout.data);
   if (s.layout.sharding == Sharding::Zero1) layout += ", optimizer sharded (zero1)";
+  if (s.layout.sharding == Sharding::Zero2) layout += ", optimizer and gradients sharded (zero2)";
+  if (s.layout.sharding == Sharding::Zero3) layout += ", fully sharded (zero3)";
+  if (s.layout.shard_group != 0) layout += fmt::format(" over {}", s.layout.shard_group);
   return fmt::format("{}: {} ({:.2f} B parameters) on {} x {}\n  {}; {} tokens, micro-batch {}, global batch {}\n",
                      s.name, s.model.name, static_cast<double>(p.parameters) / 1e9, s.gpus, s.cluster.device.name,
                      layout, s.train.sequence_length, s.train.micro_batch, s.train.global_batch);

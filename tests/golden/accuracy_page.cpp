@@ -274,16 +274,14 @@ Section recordings_section() {
            claim_of(family, "a category of them, summed out of place", counted_kinds)}};
 }
 
-Section plain_runs_section() {
-  std::string out =
-      "## Plain runs\n\nThe same trainings without fake tensors: PyTorch's own caching allocator under real host code, "
-      "kernels' scratch space included, on a device whose kernels do nothing. `allocated` is the highest of the last "
-      "step, `reserved` of the run. All in MiB.\n\n"
+Section of_plain_runs(const std::string& family, std::string out, const std::vector<Recording>& recordings) {
+  out +=
+      " `allocated` is the highest of the last step, `reserved` of the run. All in MiB.\n\n"
       "| recording | allocated predicted | recorded | difference | reserved predicted | recorded | difference |\n"
       "|---|---|---|---|---|---|---|\n";
   std::vector<Error> last, allocated, reserved;
-  for (const Recording& recording : fake_recordings()) {
-    const PlainRun p = predicted_plain_run(recording.scenario), &r = recording.plain;
+  for (const Recording& recording : recordings) {
+    const PlainRun p = predicted_plain_run(recording.scenario, recording.rank), &r = recording.plain;
     last.push_back({recording.name, share(p.allocated.back(), r.allocated.back())});
     allocated.push_back({recording.name, worst_of_steps(p, r)});
     reserved.push_back({recording.name, share(p.reserved, r.reserved)});
@@ -295,9 +293,24 @@ Section plain_runs_section() {
   out += fmt::format("\nAllocated: median {:.3f} %, worst {:.3f} %. Reserved: median {:.2f} %, worst {:.2f} %.\n\n",
                      100 * a.median, 100 * a.worst, 100 * e.median, 100 * e.worst);
   return {std::move(out),
-          {claim_of("plain_runs", "allocated peak of the last step", last),
-           claim_of("plain_runs", "allocated peak of any step", allocated),
-           claim_of("plain_runs", "reserved peak", reserved)}};
+          {claim_of(family, "allocated peak of the last step", last),
+           claim_of(family, "allocated peak of any step", allocated), claim_of(family, "reserved peak", reserved)}};
+}
+
+Section plain_runs_section() {
+  return of_plain_runs(
+      "plain_runs",
+      "## Plain runs\n\nThe same trainings without fake tensors: PyTorch's own caching allocator under real host code, "
+      "kernels' scratch space included, on a device whose kernels do nothing.",
+      fake_recordings());
+}
+
+Section sharded_section() {
+  return of_plain_runs(
+      "sharded",
+      "## Sharded\n\nTrainings under `fully_shard` (FSDP2), one rank of worlds of 2 to 64, recorded as "
+      "plain runs are (`tests/ground_truth/sharded.py`).",
+      sharded_recordings());
 }
 
 Section drawn_section() {
@@ -351,6 +364,7 @@ std::vector<SectionWriter> section_writers() {
     writers.push_back({family.name, [=] { return last_rank_section(family); }});
   writers.push_back({"fake_tensor", recordings_section});
   writers.push_back({"plain_runs", plain_runs_section});
+  writers.push_back({"sharded", sharded_section});
   writers.push_back({"drawn", drawn_section});
   for (const BandFamily& family : band_families())
     writers.push_back({family.name, [=] { return band_section(family); }});

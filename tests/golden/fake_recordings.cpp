@@ -71,6 +71,24 @@ void read_optimizer(const std::string& text, Scenario& scenario) {
                                                                   : OptimizerKernels::Foreach;
 }
 
+DType type_of(const Json& settings, const char* key) {
+  return settings.at(key).get<std::string>() == "bf16" ? DType::BF16 : DType::FP32;
+}
+
+// Of fully_shard, of whose world one rank was recorded.
+void read_sharding(const Json& settings, Scenario& s) {
+  s.runtime.name = "fsdp2";
+  s.gpus = s.layout.data = settings.at("world").get<std::int32_t>();
+  s.layout.shard_group = settings.at("shard_group").is_null() ? 0 : settings["shard_group"].get<std::int32_t>();
+  FullyShardHabits& habits = s.runtime.eager.fully_shard;
+  habits.reshards_after_forward = settings.at("reshard_after_forward").get<bool>();
+  s.layout.sharding = habits.reshards_after_forward ? Sharding::Zero3 : Sharding::Zero2;
+  habits.reduce_dtype = type_of(settings, "reduce_dtype");
+  habits.reduces_each_backward = settings.at("sync_each_batch").get<bool>();
+  s.train.master_dtype = s.train.gradient_dtype = type_of(settings, "parameters");
+  s.train.global_batch = s.train.micro_batch * s.layout.data * settings.at("micro_batches").get<std::int64_t>();
+}
+
 Scenario scenario_of(const Json& recording) {
   const Json& settings = recording.at("settings");
   const Json& config = recording.at("config");
@@ -112,6 +130,7 @@ Scenario scenario_of(const Json& recording) {
   s.runtime.eager.weight_decay = settings.value("weight_decay", 0.0);
   s.runtime.eager.amsgrad = settings.value("amsgrad", false);
   s.train.steps = static_cast<std::int32_t>(recording.at("steps").size());
+  if (settings.contains("world")) read_sharding(settings, s);
   return s;
 }
 
@@ -139,7 +158,7 @@ std::vector<Recording> recordings_in(const std::filesystem::path& folder) {
     const Json json = Json::parse(std::ifstream(entry.path()));
     found.push_back({entry.path().stem().string(), scenario_of(json), recorded_steps(json.at("steps")),
                      recorded_steps(json.value("without_in_place_accumulation", Json::array())),
-                     plain_run(json.at("caching_allocator"))});
+                     plain_run(json.at("caching_allocator")), Rank{0}});
   }
   std::sort(found.begin(), found.end(), [](const Recording& a, const Recording& b) { return a.name < b.name; });
   return found;
@@ -155,6 +174,17 @@ Bytes StepPeak::total() const {
 
 std::vector<Recording> fake_recordings() { return recordings_in("recordings"); }
 std::vector<Recording> drawn_recordings() { return recordings_in("drawn"); }
+
+std::vector<Recording> sharded_recordings() {
+  std::vector<Recording> found;
+  for (const auto& entry : std::filesystem::directory_iterator(root / "tests/golden/sharded/recordings")) {
+    const Json json = Json::parse(std::ifstream(entry.path()));
+    const Rank rank{json.at("settings").at("rank").get<std::int32_t>()};
+    found.push_back({entry.path().stem().string(), scenario_of(json), {}, {}, plain_run(json.at("steps")), rank});
+  }
+  std::ranges::sort(found, {}, &Recording::name);
+  return found;
+}
 
 std::vector<StepPeak> predicted_peaks(const Scenario& scenario, bool sums_in_place) {
   Runtime runtime = runtime_of(scenario);
@@ -190,9 +220,13 @@ std::vector<StepPeak> predicted_peaks(const Scenario& scenario, bool sums_in_pla
   return peaks;
 }
 
-PlainRun predicted_plain_run(Scenario scenario) {
+PlainRun predicted_plain_run(Scenario scenario, Rank rank) {
   scenario.runtime.eager.fake_tensors = false;
-  const MemoryRecord memory = predict(scenario).groups.front().memory;
+  const Prediction prediction = predict(scenario);
+  const auto its = std::ranges::find_if(prediction.groups, [&](const RankGroup& group) {
+    return std::ranges::find(group.ranks, rank) != group.ranks.end();
+  });
+  const MemoryRecord& memory = its->memory;
   PlainRun run;
   // Construction comes first.
   run.allocated.assign(memory.peak_allocated_by_step.begin() + 1, memory.peak_allocated_by_step.end());

@@ -42,12 +42,16 @@ struct Recording {
   std::vector<StepPeak> steps;         ///< as a run without fake tensors does it: sums in place
   std::vector<StepPeak> out_of_place;  ///< as MemTracker counted it; empty where tensors were real
   PlainRun plain;
+  Rank rank{0};  ///< that was recorded
 };
 
 /// Every recording under tests/golden/fake_tensor/recordings, by name.
 [[nodiscard]] std::vector<Recording> fake_recordings();
 /// Those under tests/golden/fake_tensor/drawn: trainings that seeds chose (tests/ground_truth/drawn.py).
 [[nodiscard]] std::vector<Recording> drawn_recordings();
+
+/// Those under tests/golden/sharded/recordings: plain runs of sharded trainings (tests/ground_truth/sharded.py).
+[[nodiscard]] std::vector<Recording> sharded_recordings();
 
 /// How far predictions of drawn recordings are off. All lists are by recording.
 struct DrawnScore {
@@ -63,6 +67,6 @@ struct DrawnScore {
 [[nodiscard]] std::vector<StepPeak> predicted_peaks(const Scenario& scenario, bool sums_in_place);
 
 /// What `predict` says of a plain run.
-[[nodiscard]] PlainRun predicted_plain_run(Scenario scenario);
+[[nodiscard]] PlainRun predicted_plain_run(Scenario scenario, Rank rank = {0});
 
 }  // namespace tidemark::tests::golden

@@ -284,6 +284,53 @@ TEST(ScenarioReader, ContextParallelRanksShareOutEverySequence) {
   EXPECT_EQ(asked("context = 2\nexpert_tensor = 8\norder = \"tp-cp-ep-pp-dp\""), "no problem");
 }
 
+TEST(ScenarioReader, MegatronShardsNoParameters) {
+  EXPECT_EQ(problems({{"zero1", "zero3"}}),
+            "job.toml:9:12: error: sharding = \"zero3\": megatron shards no parameters here\n  hint: [runtime] name = "
+            "\"fsdp2\" does");
+  EXPECT_EQ(
+      with("[layout]", "shard_group = 8"),
+      "job.toml:6:15: error: shard_group: there is no sharding within groups here\n  hint: leave it out; [runtime] "
+      "name = \"fsdp2\" has it");
+}
+
+Scenario fully_sharded(const std::string& layout, const std::string& switches = "") {
+  return parse_scenario(
+      "model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 16\n"
+      "[layout]\n" +
+          layout +
+          "\n[train]\nsequence_length = 4096\nmicro_batch = 1\n[runtime]\n"
+          "name = \"fsdp2\"\n[runtime.switches]\n" +
+          switches,
+      "job.toml", folders);
+}
+
+TEST(ScenarioReader, WhatIsFullySharded) {
+  EXPECT_EQ(fully_sharded("").layout.sharding, Sharding::Zero3);
+  EXPECT_EQ(fully_sharded("sharding = \"zero2\"").layout.sharding, Sharding::Zero2);
+  EXPECT_EQ(fully_sharded("", "reshard_after_forward = false").layout.sharding, Sharding::Zero2);
+  EXPECT_FALSE(fully_sharded("sharding = \"zero2\"").runtime.eager.fully_shard.reshards_after_forward);
+  EXPECT_EQ(fully_sharded("shard_group = 8").layout.shards(), 8);
+  const auto problem = [](const std::string& layout, const std::string& switches = "") -> std::string {
+    try {
+      (void)fully_sharded(layout, switches);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return {};
+  };
+  EXPECT_EQ(problem("shard_group = 3"),
+            "job.toml:5:15: error: shard_group = 3 does not divide data = 16\n  hint: 1, 2, 4, 8 or "
+            "16 would do");
+  EXPECT_EQ(problem("sharding = \"zero1\""),
+            "job.toml:5:12: error: sharding = \"zero1\": fully_shard shards parameters\n  hint: \"zero3\" would do, or "
+            "\"zero2\", which keeps what is gathered until the backward pass");
+  EXPECT_EQ(
+      problem("sharding = \"zero3\"", "reshard_after_forward = false"),
+      "job.toml:5:12: error: sharding = \"zero3\" disagrees with reshard_after_forward = false\n  hint: leave one of "
+      "them out");
+}
+
 TEST(ScenarioReader, KeysOfTheFormatThatAreNotModelledAreRefused) {
   const std::string layout = "job.toml:6:";
   EXPECT_EQ(with("[layout]", "expert = 8"), layout + "10: error: the model has no experts\n  hint: leave it out");
@@ -293,17 +340,14 @@ TEST(ScenarioReader, KeysOfTheFormatThatAreNotModelledAreRefused) {
   EXPECT_EQ(with("[layout]", "schedule = \"zb-x\""), layout +
                                                          "12: error: schedule = \"zb-x\" is not known\n  hint: "
                                                          "\"1f1b\", \"gpipe\", \"interleaved\" or \"zb-h1\" would do");
-  for (const char* line : {"shard_group = 8"}) {
-    EXPECT_NE(with("[layout]", line).find("not modelled yet"), std::string::npos) << line;
-  }
-  EXPECT_EQ(problems({{"zero1", "zero3"}}),
-            "job.toml:9:12: error: sharding = \"zero3\" is not modelled yet\n  hint: \"none\" or \"zero1\" would do");
   for (const char* line :
        {"precision = \"fp8-hybrid\"", "master_dtype = \"fp16\"", "moment_dtypes = [\"bf16\", \"bf16\"]"}) {
     EXPECT_NE(with("[train]", line).find("not modelled yet"), std::string::npos) << line;
   }
-  EXPECT_EQ(problems({{"\"megatron\"", "\"fsdp2\""}}),
-            "job.toml:19:8: error: name = \"fsdp2\" is not modelled yet\n  hint: \"megatron\" or \"pytorch\" would do");
+  EXPECT_EQ(
+      problems({{"\"megatron\"", "\"deepspeed\""}}),
+      "job.toml:19:8: error: name = \"deepspeed\" is not modelled yet\n  hint: \"megatron\", \"pytorch\" or \"fsdp2\" "
+      "would do");
   EXPECT_EQ(problems_of(std::string(job) + "[offload]\noptimizer = \"cpu\""),
             "job.toml:21:13: error: optimizer = \"cpu\" is not modelled yet\n  hint: \"none\" would do");
   for (const char* table : {"adapter", "quantization", "rollout"}) {
@@ -644,6 +688,94 @@ TEST(ScenarioReader, FilesOfTheScenariosOwnFolderComeFirst) {
   const Scenario s = parse_scenario(job, "job.toml", {own, source / "scenarios"});
   EXPECT_EQ(s.model.hidden, 4096);
   EXPECT_EQ(s.model.name, "llama-3.1-70b");
+}
+
+// Megatron-LM core_v0.14.0, megatron/training/arguments.py: _add_moe_args, _add_mla_args, and of the others those that
+// name context parallelism, latent attention or further tokens.
+TEST(Switches, EveryFlagOfExpertsLatentsAndSequencesInPartsIsKnown) {
+  for (const char* flag : {"expert-model-parallel-size",
+                           "expert-tensor-parallel-size",
+                           "num-experts",
+                           "moe-layer-freq",
+                           "moe-ffn-hidden-size",
+                           "moe-shared-expert-intermediate-size",
+                           "moe-shared-expert-overlap",
+                           "moe-grouped-gemm",
+                           "moe-use-legacy-grouped-gemm",
+                           "moe-layer-recompute",
+                           "moe-extended-tp",
+                           "moe-use-upcycling",
+                           "moe-router-load-balancing-type",
+                           "moe-router-dtype",
+                           "moe-router-fusion",
+                           "moe-router-score-function",
+                           "moe-router-topk",
+                           "moe-router-pre-softmax",
+                           "moe-router-num-groups",
+                           "moe-router-group-topk",
+                           "moe-router-topk-scaling-factor",
+                           "moe-router-enable-expert-bias",
+                           "moe-router-bias-update-rate",
+                           "moe-router-force-load-balancing",
+                           "moe-router-padding-for-fp8",
+                           "moe-aux-loss-coeff",
+                           "moe-z-loss-coeff",
+                           "moe-input-jitter-eps",
+                           "moe-per-layer-logging",
+                           "moe-token-dispatcher-type",
+                           "moe-enable-deepep",
+                           "moe-deepep-num-sms",
+                           "moe-permute-fusion",
+                           "moe-expert-capacity-factor",
+                           "moe-pad-expert-input-to-capacity",
+                           "moe-token-drop-policy",
+                           "moe-apply-probs-on-input",
+                           "overlap-moe-expert-parallel-comm",
+                           "delay-wgrad-compute",
+                           "moe-upcycling-granularity",
+                           "q-lora-rank",
+                           "kv-lora-rank",
+                           "qk-head-dim",
+                           "qk-pos-emb-head-dim",
+                           "v-head-dim",
+                           "rotary-scaling-factor",
+                           "mscale",
+                           "mscale-all-dim",
+                           "cache-mla-latents",
+                           "multi-latent-attention",
+                           "rope-type",
+                           "mtp-num-layers",
+                           "mtp-loss-scaling-factor",
+                           "context-parallel-size",
+                           "cp-comm-type",
+                           "hierarchical-context-parallel-sizes"})
+    EXPECT_EQ(with_switch(std::string(flag) + " = \"?\"").find("is not a flag of Megatron's"), std::string::npos)
+        << flag;
+}
+
+TEST(Switches, FlagsOfExpertsSayWhatTheModelSays) {
+  const std::string deepseek =
+      "model = \"models/deepseek-v2-lite.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 1\n"
+      "[model_override]\nnum_hidden_layers = 3\n[train]\nsequence_length = 1024\nmicro_batch = 1\n[runtime]\nname = "
+      "\"megatron\"\n"
+      "[runtime.switches]\n";
+  const std::string agreeing = R"flags(moe-layer-freq = "([0]*1+[1]*2)"
+moe-router-score-function = "softmax"
+moe-router-pre-softmax = true
+moe-router-topk-scaling-factor = 1.0
+moe-router-enable-expert-bias = false
+rope-type = "yarn"
+moe-z-loss-coeff = 0.0
+moe-token-drop-policy = "probs"
+moe-deepep-num-sms = 20
+)flags";
+  EXPECT_EQ(problems_of(deepseek + agreeing), "no problem");
+  for (const char* flag :
+       {"moe-layer-freq = 1", "moe-router-score-function = \"sigmoid\"", "moe-router-topk-scaling-factor = 2.5",
+        "moe-router-enable-expert-bias = true", "rope-type = \"rope\""})
+    EXPECT_NE(problems_of(deepseek + flag).find("disagrees with the model's"), std::string::npos) << flag;
+  for (const char* flag : {"moe-z-loss-coeff = 0.001", "moe-enable-deepep = true", "moe-shared-expert-overlap = true"})
+    EXPECT_NE(problems_of(deepseek + flag).find("not modelled yet"), std::string::npos) << flag;
 }
 
 }  // namespace

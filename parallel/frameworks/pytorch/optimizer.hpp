@@ -11,7 +11,9 @@ namespace tidemark::parallel::pytorch {
 /// torch.optim's AdamW and SGD, as they call tensor operations; torch/optim/adamw.py, adam.py, sgd.py.
 class TorchOptimizer {
  public:
-  TorchOptimizer(Session& session, const Train& train, const EagerHabits& habits, const Parameters& parameters);
+  /// Of all parameters, or of this rank's shards of them: over `shards` norms of gradients are summed.
+  TorchOptimizer(Session& session, const Train& train, const EagerHabits& habits, const Parameters& parameters,
+                 CommSlot shards = {});
 
   /// torch.nn.utils.clip_grad_norm_.
   void clip();
@@ -45,6 +47,7 @@ class TorchOptimizer {
   Session& s_;
   const Train& train_;
   const EagerHabits& habits_;
+  CommSlot shards_;
   std::vector<State> states_;
   std::int32_t steps_ = 0;  ///< begun so far
 };

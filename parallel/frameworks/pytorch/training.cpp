@@ -1,10 +1,14 @@
 #include "parallel/frameworks/pytorch/training.hpp"
 
+#include <map>
 #include <numeric>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "parallel/frameworks/pytorch/data_parallel.hpp"
+#include "parallel/frameworks/pytorch/fully_shard.hpp"
 #include "parallel/frameworks/pytorch/optimizer.hpp"
 #include "parallel/frameworks/transformers/modules.hpp"
 #include "parallel/sizes.hpp"
@@ -17,8 +21,9 @@ using namespace literals;
 
 class Training {
  public:
-  Training(Session& session, const Communicators& groups, const LoweringInput& input, TrainingState* state = nullptr)
-      : s_(session), groups_(groups), input_(input), habits_(*input.runtime.eager), state_(state) {}
+  Training(Session& session, const Communicators& groups, const LoweringInput& input,
+           std::optional<ShardMesh> mesh = {}, TrainingState* state = nullptr)
+      : s_(session), groups_(groups), input_(input), habits_(*input.runtime.eager), mesh_(mesh), state_(state) {}
 
   /// Its first forward pass.
   Recording record() {
@@ -54,6 +59,7 @@ class Training {
       }
       found_infinity_ = {};
       tell(StateMoment::What::Parameters, step);
+      if (shards_) shards_->before_zero_grad();
       optimizer_->zero_grad();
       outputs_ = {}, loss_ = {};
       s_.outlives_backward.clear();  // with the loss
@@ -71,9 +77,21 @@ class Training {
     s_.mark(Phase::Construction, "build_model");
     const std::int64_t vocabulary =
         sizes_of(input_.built.model, input_.layout, input_.train, input_.runtime).vocabulary;
-    model_.emplace(s_, input_.built.model, vocabulary, input_.train, habits_);
-    if (input_.layout.data > 1) replicas_.emplace(s_, groups_.data, input_.layout.data, habits_, model_->parameters());
-    optimizer_.emplace(s_, input_.train, habits_, model_->parameters());
+    const DType kept = input_.train.master_dtype;
+    if (mesh_) {
+      shards_.emplace(s_, *mesh_, *habits_.fully_shard, kept);
+      model_.emplace(s_, input_.built.model, vocabulary, input_.train, habits_, input_.train.precision,
+                     [this](const std::string& name, const Shape& sizes, DType dtype) {
+                       return shards_->parameter(name, sizes, dtype);
+                     });
+      shards_->shard(*model_);
+    } else {
+      model_.emplace(s_, input_.built.model, vocabulary, input_.train, habits_, kept);
+      if (input_.layout.data > 1)
+        replicas_.emplace(s_, groups_.data, input_.layout.data, habits_, model_->parameters());
+    }
+    optimizer_.emplace(s_, input_.train, habits_, shards_ ? shards_->parameters() : model_->parameters(),
+                       mesh_ ? mesh_->shard : CommSlot{});
     if (input_.train.precision == DType::FP16 && input_.train.master_dtype == DType::FP32) {
       const Session::Scope scope(s_, "grad_scaler");
       constexpr double first_scale = 65536;
@@ -108,20 +126,25 @@ class Training {
 
   void run(const Tensor& ids, const Tensor& labels, bool last) {
     if (replicas_) replicas_->prepare_for_backward(last);
+    if (shards_) shards_->set_requires_gradient_sync(last || habits_.fully_shard->reduces_each_backward);
     loss_ = forward(ids, labels);
     const Tensor loss = scale_.defined() ? mul(s_, loss_, scale_) : loss_;
     const Tensor one = s_.empty({}, loss.dtype, "loss_gradient");
     s_.launch({Operation::Fill, {1}}, {}, {one});
     backward(s_, loss, one);
     if (replicas_) replicas_->finish_backward();
+    if (shards_) shards_->finish_backward();
   }
 
   Tensor forward(const Tensor& ids, const Tensor& labels) {
-    const bool mixed = input_.train.precision != input_.train.master_dtype;
+    // Sharded parameters are gathered in the type that is computed in.
+    const bool mixed = !shards_ && input_.train.precision != input_.train.master_dtype;
     const Autocast autocast(s_, mixed ? std::optional(input_.train.precision) : std::nullopt);
     // The last loss, and its graph, go once this one is there.
     const auto last_graph = std::exchange(s_.outlives_backward, {});
+    if (shards_) shards_->root_pre_forward();
     CausalLM::Outputs outputs = (*model_)(ids, labels);
+    if (shards_) shards_->root_post_forward(outputs);
     Tensor loss = outputs.loss;
     if (habits_.keeps_outputs) outputs_ = std::move(outputs);
     return loss;
@@ -174,9 +197,13 @@ class Training {
   void tell(StateMoment::What what, std::int32_t step) {
     if (state_ == nullptr) return;
     StateMoment moment{what, step, s_.process.marks(), {}};
-    for (const std::shared_ptr<Leaf>& p : model_->parameters())
-      moment.tensors.push_back(
-          state_tensor(s_.parameter_name(p->value), what == StateMoment::What::Gradients ? p->gradient : p->value));
+    const auto of = [&](const Leaf& p) { return what == StateMoment::What::Gradients ? p.gradient : p.value; };
+    if (shards_)
+      for (const ShardedParameter* p : shards_->shards())
+        moment.tensors.push_back(state_tensor(s_.parameter_name(p->padded), of(*p->sharded), p->begin));
+    else
+      for (const std::shared_ptr<Leaf>& p : model_->parameters())
+        moment.tensors.push_back(state_tensor(s_.parameter_name(p->value), of(*p)));
     state_->push_back(std::move(moment));
   }
 
@@ -184,7 +211,9 @@ class Training {
   const Communicators& groups_;
   const LoweringInput& input_;
   const EagerHabits& habits_;
+  std::optional<ShardMesh> mesh_;  ///< of what is sharded; none of a model that ranks hold whole
   TrainingState* state_;
+  std::optional<FullyShard> shards_;
   std::optional<CausalLM> model_;
   std::optional<DistributedDataParallel> replicas_;
   std::optional<TorchOptimizer> optimizer_;
@@ -196,19 +225,63 @@ class Training {
 
 }  // namespace
 
-std::vector<Role> roles(const LoweringInput& input) {
-  Role replicas;
-  for (Rank rank{0}; rank.value < input.layout.world_size(); ++rank.value) replicas.ranks.push_back(rank);
-  return {std::move(replicas)};
+namespace {
+
+// How many rows there are of the parameters that layers and the model have, each number once.
+std::set<std::int64_t> rows_of_parameters(const LoweringInput& input) {
+  Process process({}, {});
+  Session session(process, input.runtime.eager->torch);
+  std::set<std::int64_t> rows;
+  const auto note = [&](const std::string&, const Shape& sizes, DType dtype) {
+    rows.insert(sizes.front());
+    Tensor value;
+    value.sizes = sizes;
+    value.dtype = dtype;
+    return leaf(session, value);
+  };
+  const Model& model = input.built.model;
+  const std::int64_t vocabulary = sizes_of(model, input.layout, input.train, input.runtime).vocabulary;
+  const CausalLM made(session, model, vocabulary, input.train, *input.runtime.eager, input.train.precision, note);
+  session.finish();
+  return rows;
 }
 
-Program lower_training(const LoweringInput& input, const Coordinates& /*place*/, const StepSizes& micro_batches,
+std::optional<ShardMesh> shard_mesh(const LoweringInput& input, const Communicators& groups, const Coordinates& place) {
+  if (!input.runtime.eager->fully_shard) return std::nullopt;
+  const std::int32_t ranks = input.layout.shards();
+  return ShardMesh{groups.shard, groups.replicate, ranks, place.data % ranks, input.layout.data / ranks};
+}
+
+}  // namespace
+
+std::vector<Role> roles(const LoweringInput& input) {
+  const bool sharded = input.runtime.eager->fully_shard.has_value();
+  const std::set<std::int64_t> rows = sharded ? rows_of_parameters(input) : std::set<std::int64_t>();
+  std::map<std::vector<std::int64_t>, Role> found;
+  std::vector<std::vector<std::int64_t>> order;
+  for (Rank rank{0}; rank.value < input.layout.world_size(); ++rank.value) {
+    const Coordinates place = coordinates(input.layout, rank);
+    std::vector<std::int64_t> held;
+    for (const std::int64_t all : rows) {
+      const RowsOfShard its = rows_of_shard(all, input.layout.shards(), place.data % input.layout.shards());
+      held.push_back(its.rows);
+    }
+    const auto [role, is_new] = found.try_emplace(held, Role{place, {}});
+    if (is_new) order.push_back(held);
+    role->second.ranks.push_back(rank);
+  }
+  std::vector<Role> all;
+  for (const auto& held : order) all.push_back(std::move(found[held]));
+  return all;
+}
+
+Program lower_training(const LoweringInput& input, const Coordinates& place, const StepSizes& micro_batches,
                        TrainingState* state) {
   const Communicators groups = communicators_of(input);
   Process process(groups.table, input.runtime.blas_workspace);
   {
     Session session(process, input.runtime.eager->torch);
-    Training training(session, groups, input, state);
+    Training training(session, groups, input, shard_mesh(input, groups, place), state);
     training.run(micro_batches);
     session.finish();
   }

@@ -7,7 +7,8 @@
 
 namespace tidemark::parallel::pytorch {
 
-/// One: DistributedDataParallel keeps a replica of everything on each rank.
+/// One where DistributedDataParallel keeps a replica of everything on each rank; else the ranks whose shards are as
+/// large share one.
 [[nodiscard]] std::vector<Role> roles(const LoweringInput& input);
 
 /// The program of a training script in plain PyTorch: model, optimizer, DistributedDataParallel where there are several

@@ -27,6 +27,10 @@ bool gpt_style(const Model& model) {
 bool computes_wide(const Model& model) { return model.architecture == "olmo2"; }
 
 std::shared_ptr<Leaf> CausalLM::parameter(const std::string& name, Shape sizes) {
+  if (make_) {
+    parameters_.push_back(make_(name, sizes, dtype_));
+    return parameters_.back();
+  }
   const Session::Scope scope(s_, name);
   const Tensor made = s_.empty(std::move(sizes), dtype_, trained_parameter, Category::Parameters);
   s_.launch(Operation::Initialize, {}, {made});
@@ -144,6 +148,7 @@ void CausalLM::make_layer(std::int32_t index) {
   Layer layer;
   layer.name = fmt::format("layers.{}", index);
   layer.windowed = model_.has_window(static_cast<std::size_t>(index));
+  layer.parameters.begin = parameters_.size();
   if (gpt_style(model_)) {
     layer.attention_norm = make_norm(layer.name + ".ln_1", model_.hidden);
     make_attention(layer.name, layer);
@@ -158,12 +163,13 @@ void CausalLM::make_layer(std::int32_t index) {
     make_mlp(layer.name, layer);
     make_layer_norms(layer.name, layer);
   }
+  layer.parameters.end = parameters_.size();
   layers_.push_back(std::move(layer));
 }
 
 CausalLM::CausalLM(Session& session, const Model& model, std::int64_t vocabulary, const Train& train,
-                   const EagerHabits& habits)
-    : s_(session), model_(model), train_(train), habits_(habits), dtype_(train.master_dtype) {
+                   const EagerHabits& habits, DType dtype, MakeParameter make)
+    : s_(session), model_(model), train_(train), habits_(habits), dtype_(dtype), make_(std::move(make)) {
   tokens_ = parameter("embed_tokens.weight", {vocabulary, model.hidden});
   if (model.positions == Positions::Learned)
     positions_ = parameter("embed_positions.weight", {model.max_positions, model.hidden});
@@ -177,7 +183,7 @@ CausalLM::CausalLM(Session& session, const Model& model, std::int64_t vocabulary
   if (model.positions == Positions::Rotary) make_frequencies();
   if (model.tied_embeddings) {
     // modeling_utils.py tie_weights: the head has a weight of its own first.
-    (void)s_.empty({vocabulary, model.hidden}, dtype_, "lm_head.weight.untied", Category::Temporaries);
+    if (!make_) (void)s_.empty({vocabulary, model.hidden}, dtype_, "lm_head.weight.untied", Category::Temporaries);
     head_.weight = tokens_;
   } else {
     head_.weight = parameter("lm_head.weight", {vocabulary, model.hidden});

@@ -350,6 +350,23 @@ Tensor CausalLM::gpt_forward(const Layer& layer, const Tensor& given, const Cont
   return hidden;
 }
 
+// torch.nn.Module.__call__, which runs hooks.
+Tensor CausalLM::call(const Layer& layer, const Tensor& given, const Context& context, std::vector<Tensor>* cache) {
+  const ForwardHooks& hooks = layer.hooks;
+  if (!hooks.before) return forward(layer, given, context, cache);
+  const Context handed = hooks.inputs ? cast(context, *hooks.inputs) : context;
+  const Tensor input = hooks.before(given);
+  return hooks.after(forward(layer, input, handed, cache));
+}
+
+Context CausalLM::cast(Context context, DType dtype) {
+  const auto floating = [](DType type) { return type == DType::FP32 || type == DType::BF16 || type == DType::FP16; };
+  for (Context::View* const view : {&context.whole, &context.window})
+    for (Tensor* const x : {&view->cosine, &view->sine, &view->mask})
+      if (x->defined() && floating(x->dtype)) *x = to(s_, *x, dtype);
+  return context;
+}
+
 Tensor CausalLM::forward(const Layer& layer, const Tensor& given, const Context& context, std::vector<Tensor>* cache) {
   if (family_of(model_) == Family::NeoX) return neox_forward(layer, given, context, cache);
   if (gpt_style(model_)) return gpt_forward(layer, given, context, cache);
@@ -379,7 +396,7 @@ Context CausalLM::handed_to(const Layer& layer, const Context& context) {
 
 Tensor CausalLM::checkpointed(const Layer& layer, const Tensor& hidden, const Context& shared) {
   const Context context = handed_to(layer, shared);
-  const Region region = [this, &layer, context](const Tensor& x) { return forward(layer, x, context, nullptr); };
+  const Region region = [this, &layer, context](const Tensor& x) { return call(layer, x, context, nullptr); };
   if (!habits_.reentrant_checkpoint) return checkpoint(s_, hidden, region);
   Tensor out = checkpoint_reentrant(s_, hidden, region);
   if (out.requires_grad())
@@ -392,7 +409,7 @@ Tensor CausalLM::run_layer(const Layer& layer, const Tensor& hidden, const Conte
                            std::vector<Tensor>* cache) {
   const Session::Scope scope(s_, layer.name);
   s_.mark(Phase::Forward, layer.name);
-  if (train_.recompute.kind == Recompute::None) return forward(layer, hidden, context, cache);
+  if (train_.recompute.kind == Recompute::None) return call(layer, hidden, context, cache);
   return checkpointed(layer, hidden, context);
 }
 

@@ -1,9 +1,13 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "parallel/frameworks/namespace.hpp"
@@ -53,12 +57,21 @@ enum class Family : std::uint8_t { Llama, Phi3, Gpt2, BigCode, NeoX };
 /// OLMo 2 multiplies by norms' weights, and turns queries and keys, in fp32.
 [[nodiscard]] bool computes_wide(const Model& model);
 
+/// Makes a module's parameter, which the module is handed.
+using MakeParameter = std::function<std::shared_ptr<Leaf>(const std::string& name, const Shape& sizes, DType dtype)>;
+
+/// register_forward_pre_hook and register_forward_hook: what a module takes, and what it gives, goes through them.
+struct ForwardHooks {
+  std::function<Tensor(const Tensor&)> before, after;
+  std::optional<DType> inputs = {};  ///< to which a wrapper casts all that the module is handed
+};
+
 /// A language model with its loss.
 class CausalLM {
  public:
-  /// `vocabulary` is the model's, padded.
-  CausalLM(Session& session, const Model& model, std::int64_t vocabulary, const Train& train,
-           const EagerHabits& habits);
+  /// `vocabulary` is the model's, padded; its parameters are of type `dtype`, and made by `make`, or else at once.
+  CausalLM(Session& session, const Model& model, std::int64_t vocabulary, const Train& train, const EagerHabits& habits,
+           DType dtype, MakeParameter make = {});
 
   struct Outputs {
     Tensor loss, logits;
@@ -68,6 +81,15 @@ class CausalLM {
   Outputs operator()(const Tensor& ids, const Tensor& labels);
 
   [[nodiscard]] const Parameters& parameters() const { return parameters_; }
+
+  [[nodiscard]] std::size_t layers() const { return layers_.size(); }
+  [[nodiscard]] const std::string& name_of_layer(std::size_t layer) const { return layers_[layer].name; }
+  /// Places in `parameters`.
+  struct Range {
+    std::size_t begin = 0, end = 0;
+  };
+  [[nodiscard]] Range parameters_of_layer(std::size_t layer) const { return layers_[layer].parameters; }
+  void hook_layer(std::size_t layer, ForwardHooks hooks) { layers_[layer].hooks = std::move(hooks); }
 
  private:
   struct Attention {
@@ -81,6 +103,8 @@ class CausalLM {
   struct Layer {
     std::string name;
     bool windowed = false;  ///< sees a sliding window of keys
+    Range parameters;
+    ForwardHooks hooks;
     Norm attention_norm, after_attention, mlp_norm, after_mlp;
     Attention attention;
     Mlp mlp;
@@ -104,7 +128,9 @@ class CausalLM {
   Tensor decoder(const Tensor& ids, std::vector<Tensor>& cache);
   Tensor run_layer(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
   static Context handed_to(const Layer& layer, const Context& context);
+  Context cast(Context context, DType dtype);
   Tensor checkpointed(const Layer& layer, const Tensor& hidden, const Context& context);
+  Tensor call(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
   Tensor forward(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
   Tensor neox_forward(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
   Tensor gpt_forward(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
@@ -133,6 +159,7 @@ class CausalLM {
   const Train& train_;
   const EagerHabits& habits_;
   DType dtype_;  ///< of parameters
+  MakeParameter make_;
   Parameters parameters_;
   std::shared_ptr<Leaf> tokens_, positions_;
   std::vector<Tensor> frequencies_;  ///< of rotary positions, and copies

@@ -1,0 +1,436 @@
+#include "parallel/frameworks/pytorch/fully_shard.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include "parallel/torch/operation.hpp"
+#include "sim/base/ensure.hpp"
+
+namespace tidemark::parallel::pytorch {
+namespace {
+
+std::int64_t columns_of(const Shape& sizes) {
+  return std::accumulate(sizes.begin() + 1, sizes.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+// A part of flat memory, as rows that lie so far from each other.
+Tensor rows_of(const Tensor& flat, std::int64_t begin, std::int64_t rows, std::int64_t width, std::int64_t stride) {
+  Tensor made = flat.detached();
+  made.sizes = {rows, width};
+  made.strides = {stride, 1};
+  made.offset += begin;
+  return made;
+}
+
+}  // namespace
+
+RowsOfShard rows_of_shard(std::int64_t rows, std::int64_t ranks, std::int64_t rank) {
+  const std::int64_t each = (rows + ranks - 1) / ranks, begin = std::min(rows, each * rank);
+  return {begin, std::min(rows, begin + each) - begin, each};
+}
+
+// ---- a unit's parameters -------------------------------------------------------------------------------------------
+
+UnitParameters::UnitParameters(Session& session, const ShardMesh& mesh, const FullyShardHabits& habits,
+                               CommContext& comms, std::string name, std::vector<ShardedParameter> parameters)
+    : s_(session),
+      mesh_(mesh),
+      habits_(habits),
+      comms_(comms),
+      name_(std::move(name)),
+      parameters_(std::move(parameters)) {}
+
+bool UnitParameters::mixed() const {
+  return parameters_.front().unsharded->value.dtype != parameters_.front().sharded->value.dtype;
+}
+
+// _fsdp_collectives.py foreach_all_gather: shards are cast, and copied to the rank's place in what is gathered into.
+void UnitParameters::unshard() {
+  if (gathered_.defined() || unsharded_) return;
+  const NoGrad no_grad(s_);
+  const Session::Scope scope(s_, s_.process.label(name_));
+  std::int64_t elements = 0;
+  for (const ShardedParameter& p : parameters_) elements += p.padded.elements();
+  const DType type = parameters_.front().unsharded->value.dtype;
+  const OnStream copying(s_, CommContext::copy_in);
+  std::vector<Tensor> inputs;
+  for (const ShardedParameter& p : parameters_) inputs.push_back(p.padded);
+  Tensor flat;
+  if (mixed()) {
+    flat = s_.empty({elements}, type, "all_gather_input", Category::CommDp);
+    std::vector<Tensor> casts;
+    std::int64_t begin = 0;
+    for (const Tensor& input : inputs) {
+      casts.push_back(narrowed(flat, 0, begin, input.elements()));
+      begin += input.elements();
+    }
+    s_.launch(Operation::Copy, inputs, casts);
+    inputs = std::move(casts);
+  }
+  gathered_ = s_.empty({elements * mesh_.ranks}, type, "all_gather_output", Category::CommDp);
+  const Tensor own = narrowed(gathered_, 0, elements * mesh_.rank, elements);
+  std::vector<Tensor> places;
+  std::int64_t begin = 0;
+  for (const Tensor& input : inputs) {
+    places.push_back(narrowed(own, 0, begin, input.elements()));
+    begin += input.elements();
+  }
+  s_.launch(Operation::Copy, inputs, places);
+  s_.process.wait(CommContext::all_gather, s_.process.record(CommContext::copy_in));
+  {
+    const OnStream gathering(s_, CommContext::all_gather);
+    s_.collective(mesh_.shard, CollectiveKind::AllGather, gathered_, gathered_);  // in place
+  }
+  gathered_event_ = s_.process.record(CommContext::all_gather);
+}
+
+// foreach_all_gather_copy_out: from one piece of each rank to one of each parameter, whose memory is made here.
+void UnitParameters::copy_out(const Tensor& gathered) {
+  s_.process.join(gathered_event_);
+  const std::int64_t of_rank = gathered.elements() / mesh_.ranks;
+  std::vector<Tensor> pieces, whole;
+  std::int64_t begin = 0;
+  for (ShardedParameter& p : parameters_) {
+    Tensor& value = p.unsharded->value;
+    const std::int64_t its = p.padded.elements();
+    Tensor made = s_.empty({its * mesh_.ranks}, value.dtype, s_.process.label(p.name), Category::Temporaries);
+    s_.reclassify(made, Category::Parameters);
+    if (value.defined())
+      s_.replace(value, std::move(made));
+    else
+      value.storage = made.storage;
+    pieces.push_back(rows_of(gathered, begin, mesh_.ranks, its, of_rank));
+    whole.push_back(rows_of(value, 0, mesh_.ranks, its, its));
+    begin += its;
+  }
+  s_.launch(Operation::Copy, pieces, whole);
+}
+
+// wait_for_unshard: in the forward pass what was gathered into stays until the next unit has been copied out, so that
+// its copying in may begin meanwhile.
+void UnitParameters::wait_for_unshard() {
+  if (!gathered_.defined()) return;
+  const NoGrad no_grad(s_);
+  const Session::Scope scope(s_, s_.process.label(name_));
+  if (state_ == TrainingState::Forward) comms_.release_all_gather_output(s_);
+  copy_out(gathered_);
+  unsharded_ = true;
+  const EventId copied_out = s_.process.record(Process::compute_stream);
+  if (state_ == TrainingState::Forward) {
+    comms_.all_gather_output = std::move(gathered_);
+    comms_.copied_out = copied_out;
+  } else {
+    comms_.all_gather_streams_wait(s_, copied_out);
+  }
+  gathered_ = {};
+}
+
+void UnitParameters::reshard() {
+  if (!unsharded_) return;
+  for (const ShardedParameter& p : parameters_) s_.discard(p.unsharded->value);
+  unsharded_ = false;
+}
+
+Tensor UnitParameters::pre_forward(const Tensor& input) {
+  if (state_ == TrainingState::PreBackward) {  // a region that is run again
+    unshard();
+    wait_for_unshard();
+    return input;
+  }
+  state_ = TrainingState::Forward;
+  if (comms_.forward_root == nullptr) {  // _root_pre_forward: what is gathered may have been updated a moment ago
+    comms_.forward_root = this;
+    comms_.all_gather_streams_wait(s_, s_.process.record(Process::compute_stream));
+  }
+  unshard();
+  wait_for_unshard();
+  if (!input.defined()) return input;
+  // RegisterPostBackwardFunction: when the input's gradient is there, the unit's backward pass is over.
+  const Ref<Node> node = s_.node({input});
+  if (!node) return input;
+  node->apply = [this](Gradients& gradients) {
+    post_backward();
+    return std::move(gradients);
+  };
+  Tensor out = with(input.detached(), node);
+  out.view = true;
+  return out;
+}
+
+Tensor UnitParameters::post_forward(const Tensor& output) {
+  if (state_ == TrainingState::PreBackward) return output;
+  if (s_.engine == nullptr) {
+    if (habits_.reshards_after_forward) reshard();
+    post_forward_indices_.push_back(comms_.post_forward_order.size());
+    comms_.post_forward_order.push_back(this);
+  }
+  if (output.requires_grad()) register_hook(output, [this] { pre_backward(); });
+  state_ = TrainingState::Idle;
+  if (comms_.forward_root == this) {
+    comms_.forward_root = nullptr;
+    comms_.release_all_gather_output(s_);
+  }
+  return output;
+}
+
+void UnitParameters::pre_backward() {
+  if (state_ == TrainingState::PreBackward) return;
+  state_ = TrainingState::PreBackward;
+  unshard();
+  wait_for_unshard();
+  set_gradient_dtypes();
+  backward_prefetch();
+}
+
+// _set_unsharded_grad_dtypes: gradients that wait for those of later micro-batches wait in the type of the reduction.
+void UnitParameters::set_gradient_dtypes() {
+  for (ShardedParameter& p : parameters_) {
+    const bool waits = !comms_.reduces_gradients && !p.unsharded->gradient.defined();
+    p.unsharded->gradient_dtype = waits ? std::optional(habits_.reduce_dtype) : std::nullopt;
+  }
+}
+
+void UnitParameters::backward_prefetch() {
+  if (post_forward_indices_.empty()) return;
+  const std::size_t at = post_forward_indices_.back();
+  post_forward_indices_.pop_back();
+  if (at == 0) return;
+  comms_.post_forward_order[at - 1]->unshard();
+}
+
+void UnitParameters::post_backward() {
+  state_ = TrainingState::PostBackward;
+  if (!comms_.reduces_gradients) return reshard();
+  std::vector<Tensor> gradients;
+  for (ShardedParameter& p : parameters_) gradients.push_back(std::exchange(p.unsharded->gradient, {}));
+  reshard();
+  comms_.release_reduce_scatter_inputs(s_);
+  wait_for_post_backward();
+  reduce(std::move(gradients));
+}
+
+void UnitParameters::wait_for_post_backward() {
+  s_.process.join(std::exchange(reduced_, {}));
+  s_.process.join(all_reduced_event_);
+  release_all_reduced();
+}
+
+// What was all-reduced lies in memory of the stream that scattered it. That stream waits for the compute stream before
+// it makes anything again; here it waits where the memory goes.
+void UnitParameters::release_all_reduced() {
+  if (all_reduced_.defined()) s_.process.wait(CommContext::reduce_scatter, s_.process.record(CommContext::all_reduce));
+  all_reduced_event_ = {};
+  all_reduced_ = {};
+}
+
+// foreach_reduce: gradients are cast on their way to where they are reduced from, rank after rank.
+void UnitParameters::reduce(std::vector<Tensor> gradients) {
+  const NoGrad no_grad(s_);
+  const Session::Scope scope(s_, s_.process.label(name_));
+  std::int64_t of_rank = 0;
+  for (const ShardedParameter& p : parameters_) of_rank += p.padded.elements();
+  const Tensor input =
+      s_.empty({of_rank * mesh_.ranks}, habits_.reduce_dtype, "reduce_scatter_input", Category::CommDp);
+  std::vector<Tensor> from, to, padding;
+  std::int64_t begin = 0;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const Tensor& gradient = gradients[i];
+    const std::int64_t each = parameters_[i].padded.elements(), all = gradient.elements();
+    const std::int64_t full = all / each, rest = all % each;
+    const Tensor flat = sized(gradient, {all});
+    const auto copy = [&](std::int64_t first, std::int64_t ranks, std::int64_t width) {
+      if (ranks == 0 || width == 0) return;
+      from.push_back(rows_of(flat, first * each, ranks, width, each));
+      to.push_back(rows_of(input, first * of_rank + begin, ranks, width, of_rank));
+    };
+    const auto pad = [&](std::int64_t first, std::int64_t ranks, std::int64_t at) {
+      if (ranks > 0 && at < each)
+        padding.push_back(rows_of(input, first * of_rank + begin + at, ranks, each - at, of_rank));
+    };
+    copy(0, full, each);
+    copy(full, rest > 0 ? 1 : 0, rest);
+    if (rest > 0) pad(full, 1, rest);
+    const std::int64_t reached = full + (rest > 0 ? 1 : 0);
+    pad(reached, mesh_.ranks - reached, 0);
+    begin += each;
+  }
+  s_.launch(Operation::Copy, from, to);
+  if (!padding.empty()) s_.launch({Operation::Fill, {0}}, {}, padding);  // by the kernel that copies
+  from.clear(), gradients.clear();
+  s_.process.wait(CommContext::reduce_scatter, s_.process.record(Process::compute_stream));
+
+  StreamId after = CommContext::reduce_scatter;
+  Tensor output;
+  {
+    const OnStream reducing(s_, after);
+    output = s_.empty({of_rank}, habits_.reduce_dtype, "reduce_scatter_output", Category::Gradients);
+    if (mesh_.ranks > 1)
+      s_.collective(mesh_.shard, CollectiveKind::ReduceScatter, input, output, Reduction::Average);
+    else
+      s_.launch(Operation::Copy, {input}, {output});
+  }
+  comms_.reduce_scatter_states.push_back({input, s_.process.record(after)});
+  if (mesh_.replicas > 1) {
+    after = CommContext::all_reduce;
+    s_.process.wait(after, s_.process.record(CommContext::reduce_scatter));
+    const OnStream reducing(s_, after);
+    s_.collective(mesh_.replicate, CollectiveKind::AllReduce, output, output, Reduction::Average);
+    all_reduced_ = output;
+    all_reduced_event_ = s_.process.record(after);
+  }
+  const OnStream keeping(s_, after);
+  keep_reduced(output);
+  reduced_ = s_.process.record(after);
+}
+
+// _cast_and_view_sharded_grads: gradients of shards are views of what was reduced.
+void UnitParameters::keep_reduced(const Tensor& output) {
+  const DType kept = parameters_.front().sharded->value.dtype;
+  Tensor all = output;
+  if (kept != output.dtype) {
+    all = s_.empty(output.sizes, kept, "sharded_gradients", Category::Gradients);
+    s_.launch(Operation::Copy, {output}, {all});
+  }
+  std::vector<Tensor> before, added;
+  std::int64_t begin = 0;
+  for (ShardedParameter& p : parameters_) {
+    const Tensor& value = p.sharded->value;
+    const std::int64_t elements = value.elements(), at = std::exchange(begin, begin + p.padded.elements());
+    if (elements == 0) continue;
+    Tensor made = sized(narrowed(all, 0, at, elements), value.sizes);
+    if (p.sharded->gradient.defined())
+      s_.launch(Operation::Add, {p.sharded->gradient, made}, {p.sharded->gradient});
+    else
+      p.sharded->gradient = std::move(made);
+  }
+}
+
+void UnitParameters::finalize_backward() {
+  reduced_ = {};
+  release_all_reduced();
+  post_forward_indices_.clear();
+}
+
+// ---- what units share ----------------------------------------------------------------------------------------------
+
+void CommContext::all_gather_streams_wait(Session& s, EventId event) const {
+  s.process.wait(copy_in, event);
+  s.process.wait(all_gather, event);
+}
+
+void CommContext::release_all_gather_output(Session& s) {
+  if (!all_gather_output.defined()) return;
+  all_gather_streams_wait(s, copied_out);
+  all_gather_output = {};
+}
+
+void CommContext::release_reduce_scatter_inputs(Session& s) {
+  for (const ReduceScatterState& state : reduce_scatter_states) s.process.join(state.event);
+  reduce_scatter_states.clear();
+}
+
+// ---- the model -----------------------------------------------------------------------------------------------------
+
+std::shared_ptr<Leaf> FullyShard::parameter(const std::string& name, const Shape& sizes, DType computed) {
+  Tensor value;
+  value.sizes = sizes;
+  value.strides = contiguous_strides(sizes);
+  value.dtype = computed;
+  on_meta_.push_back({name, leaf(s_, value)});
+  on_meta_.back().leaf->parameter = true;
+  return on_meta_.back().leaf;
+}
+
+ShardedParameter FullyShard::sharded(const OnMeta& meta) {
+  const Session::Scope scope(s_, meta.name);
+  const Shape& sizes = meta.leaf->value.sizes;
+  const RowsOfShard its = rows_of_shard(sizes.front(), mesh_.ranks, mesh_.rank);
+  const std::int64_t columns = columns_of(sizes);
+  ShardedParameter made;
+  made.name = meta.name + ".unsharded";
+  made.unsharded = meta.leaf;
+  made.begin = its.begin * columns;
+  made.padded = s_.empty({its.padded * columns}, kept_, trained_parameter, Category::Parameters);
+  Tensor value = made.padded.detached();  // there may be nothing in it
+  value.sizes = with_size(sizes, 0, its.rows);
+  value.strides = contiguous_strides(value.sizes);
+  if (its.rows > 0) s_.launch(Operation::Initialize, {}, {value});
+  if (its.rows < its.padded)
+    s_.launch({Operation::Fill, {0}}, {},
+              {narrowed(made.padded, 0, its.rows * columns, (its.padded - its.rows) * columns)});
+  made.sharded = leaf(s_, value);
+  made.sharded->parameter = true;
+  return made;
+}
+
+void FullyShard::shard(CausalLM& model) {
+  std::vector<ShardedParameter> all;
+  for (const OnMeta& meta : on_meta_) all.push_back(sharded(meta));
+  const auto group = [&](std::string name, std::vector<ShardedParameter> its) {
+    groups_.push_back(std::make_unique<UnitParameters>(s_, mesh_, habits_, comms_, std::move(name), std::move(its)));
+  };
+  std::vector<std::vector<ShardedParameter>> of_layers;
+  std::vector<ShardedParameter> of_root;
+  std::size_t next = 0;
+  for (std::size_t layer = 0; layer < model.layers(); ++layer) {
+    const CausalLM::Range range = model.parameters_of_layer(layer);
+    while (next < range.begin) of_root.push_back(std::move(all[next++]));
+    of_layers.emplace_back();
+    while (next < range.end) of_layers.back().push_back(std::move(all[next++]));
+  }
+  while (next < all.size()) of_root.push_back(std::move(all[next++]));
+  group("root", std::move(of_root));
+  for (std::size_t layer = 0; layer < model.layers(); ++layer) {
+    group(model.name_of_layer(layer), std::move(of_layers[layer]));
+    UnitParameters* const its = groups_.back().get();
+    model.hook_layer(layer, {[its](const Tensor& input) { return its->pre_forward(input); },
+                             [its](const Tensor& output) { return its->post_forward(output); }, its->computed()});
+  }
+}
+
+void FullyShard::root_pre_forward() { (void)groups_.front()->pre_forward({}); }
+
+void FullyShard::root_post_forward(CausalLM::Outputs& outputs) {
+  outputs.loss = groups_.front()->post_forward(outputs.loss);
+}
+
+void FullyShard::finish_backward() {
+  for (const auto& group : groups_) {
+    if (!group->ran_backward()) group->post_backward();
+    group->be_idle();
+  }
+  if (!comms_.reduces_gradients) return comms_.release_all_gather_output(s_);
+  for (const StreamId stream : {CommContext::reduce_scatter, CommContext::all_reduce})
+    if (stream == CommContext::reduce_scatter || mesh_.replicas > 1) s_.process.join(s_.process.record(stream));
+  for (const auto& group : groups_) group->finalize_backward();
+  comms_.release_all_gather_output(s_);
+  comms_.post_forward_order.clear();
+  comms_.release_reduce_scatter_inputs(s_);
+}
+
+// The next reduction's stream waits for what the compute stream was given until then; said here, where the memory
+// goes.
+void FullyShard::before_zero_grad() {
+  const StreamId made_on = mesh_.replicas > 1 ? CommContext::all_reduce : CommContext::reduce_scatter;
+  s_.process.wait(made_on, s_.process.record(Process::compute_stream));
+  if (made_on != CommContext::reduce_scatter) s_.process.wait(CommContext::reduce_scatter, s_.process.record(made_on));
+}
+
+Parameters FullyShard::parameters() const {
+  Parameters all;
+  for (const ShardedParameter* p : shards()) all.push_back(p->sharded);
+  return all;
+}
+
+std::vector<const ShardedParameter*> FullyShard::shards() const {
+  std::vector<const ShardedParameter*> all;
+  for (const OnMeta& meta : on_meta_)
+    for (const auto& group : groups_)
+      for (const ShardedParameter& p : group->parameters())
+        if (p.unsharded == meta.leaf && p.sharded->value.elements() > 0) all.push_back(&p);
+  return all;
+}
+
+}  // namespace tidemark::parallel::pytorch

@@ -1,0 +1,150 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "parallel/frameworks/transformers/modules.hpp"
+
+// torch.distributed.fsdp.fully_shard (FSDP2) as torch/distributed/fsdp/_fully_shard has it in PyTorch 2.15: what its
+// functions are called, functions here are called. Nothing is tied to another stream by record_stream: what one stream
+// makes and another one uses is kept by a reference until the first has been told to wait.
+
+namespace tidemark::parallel::pytorch {
+
+/// Rows of a tensor that one of several ranks holds: torch.chunk gives all as many but the last ones.
+struct RowsOfShard {
+  std::int64_t begin = 0, rows = 0;
+  std::int64_t padded = 0;  ///< rows that every rank has room for
+};
+[[nodiscard]] RowsOfShard rows_of_shard(std::int64_t rows, std::int64_t ranks, std::int64_t rank);
+
+/// The ranks over which parameters are sharded, and those that hold the same shard.
+struct ShardMesh {
+  CommSlot shard, replicate;
+  std::int64_t ranks = 1, rank = 0;  ///< of the sharding group
+  std::int64_t replicas = 1;
+};
+
+/// _fsdp_param.py FSDPParam.
+struct ShardedParameter {
+  std::shared_ptr<Leaf> unsharded;  ///< what the module reads
+  std::shared_ptr<Leaf> sharded;    ///< what the optimizer updates
+  Tensor padded;                    ///< the memory of `sharded`, flat
+  std::string name;
+  std::int64_t begin = 0;  ///< the first of the parameter's elements that are here
+};
+
+/// _fsdp_param_group.py FSDPCommContext, and what the states of one root share.
+struct CommContext {
+  static constexpr StreamId copy_in{2}, all_gather{3}, reduce_scatter{4}, all_reduce{5};
+
+  Tensor all_gather_output;  ///< all_gather_state: of the last unit in forward, until the next one is copied out
+  EventId copied_out;
+  struct ReduceScatterState {
+    Tensor input;
+    EventId event;
+  };
+  std::vector<ReduceScatterState> reduce_scatter_states;
+  std::vector<class UnitParameters*> post_forward_order;
+  /// iter_forward_root: whose forward pass the others run in; a layer that is run again by itself is its own.
+  const class UnitParameters* forward_root = nullptr;
+  bool reduces_gradients = true;  ///< set_requires_gradient_sync
+
+  void all_gather_streams_wait(Session& s, EventId event) const;
+  void release_all_gather_output(Session& s);
+  void release_reduce_scatter_inputs(Session& s);
+};
+
+/// _fsdp_param_group.py FSDPParamGroup: parameters that are gathered, and whose gradients are reduced, together.
+class UnitParameters {
+ public:
+  UnitParameters(Session& session, const ShardMesh& mesh, const FullyShardHabits& habits, CommContext& comms,
+                 std::string name, std::vector<ShardedParameter> parameters);
+
+  /// _fsdp_state.py _pre_forward, _post_forward: hooks of the unit's module.
+  [[nodiscard]] Tensor pre_forward(const Tensor& input);
+  [[nodiscard]] Tensor post_forward(const Tensor& output);
+  void post_backward();
+  void finalize_backward();
+
+  [[nodiscard]] const std::vector<ShardedParameter>& parameters() const { return parameters_; }
+  /// What the unit computes in.
+  [[nodiscard]] DType computed() const { return parameters_.front().unsharded->value.dtype; }
+  [[nodiscard]] bool ran_backward() const { return state_ == TrainingState::PostBackward; }
+  void be_idle() { state_ = TrainingState::Idle; }
+
+ private:
+  enum class TrainingState : std::uint8_t { Idle, Forward, PreBackward, PostBackward };
+
+  void unshard();
+  void wait_for_unshard();
+  void reshard();
+  void pre_backward();
+  void backward_prefetch();
+  void copy_out(const Tensor& gathered);
+  void set_gradient_dtypes();
+  void wait_for_post_backward();
+  void release_all_reduced();
+  void reduce(std::vector<Tensor> gradients);
+  void keep_reduced(const Tensor& output);
+  [[nodiscard]] bool mixed() const;
+
+  Session& s_;
+  const ShardMesh& mesh_;
+  const FullyShardHabits& habits_;
+  CommContext& comms_;
+  std::string name_;
+  std::vector<ShardedParameter> parameters_;
+  TrainingState state_ = TrainingState::Idle;
+  bool unsharded_ = false;
+  Tensor gathered_;  ///< _all_gather_result, while it is on its way
+  EventId gathered_event_;
+  std::vector<std::size_t> post_forward_indices_;
+  EventId reduced_;     ///< _post_reduce_event
+  Tensor all_reduced_;  ///< _all_reduce_state
+  EventId all_reduced_event_;
+};
+
+/// A model whose layers, and itself as their root, are units.
+class FullyShard {
+ public:
+  FullyShard(Session& session, const ShardMesh& mesh, const FullyShardHabits& habits, DType kept)
+      : s_(session), mesh_(mesh), habits_(habits), kept_(kept) {}
+
+  /// A parameter on the meta device, which has no memory.
+  [[nodiscard]] std::shared_ptr<Leaf> parameter(const std::string& name, const Shape& sizes, DType computed);
+  /// fully_shard of each layer, then of the model; to_empty and the initialization of what is here.
+  void shard(CausalLM& model);
+
+  void root_pre_forward();
+  void root_post_forward(CausalLM::Outputs& outputs);
+  /// _root_post_backward_final_callback.
+  void finish_backward();
+  void set_requires_gradient_sync(bool reduces) { comms_.reduces_gradients = reduces; }
+  /// To be called before gradients of shards are given up.
+  void before_zero_grad();
+
+  /// What the optimizer sees: not what is empty here.
+  [[nodiscard]] Parameters parameters() const;
+  [[nodiscard]] std::vector<const ShardedParameter*> shards() const;
+
+ private:
+  struct OnMeta {
+    std::string name;
+    std::shared_ptr<Leaf> leaf;
+  };
+  [[nodiscard]] ShardedParameter sharded(const OnMeta& parameter);
+
+  Session& s_;
+  const ShardMesh mesh_;
+  const FullyShardHabits& habits_;
+  DType kept_;  ///< of shards
+  CommContext comms_;
+  std::vector<OnMeta> on_meta_;
+  std::vector<std::unique_ptr<UnitParameters>> groups_;  ///< the root's is the first
+};
+
+}  // namespace tidemark::parallel::pytorch

@@ -1,0 +1,59 @@
+#include <gtest/gtest.h>
+
+#include "tests/scenarios/arithmetic/math_case.hpp"
+
+// Sharded parameters, gathered and reduced unit by unit: what comes of them is what one rank that holds the model
+// whole comes to.
+
+namespace tidemark::tests {
+namespace {
+
+MathCase sharded(std::string name, int gpus, std::string layout = "", std::string train = "",
+                 std::string switches = "") {
+  MathCase its{.name = std::move(name), .gpus = gpus, .layout = std::move(layout), .train = std::move(train)};
+  its.runtime = "name = \"fsdp2\"\n[runtime.switches]\n" + std::move(switches);
+  its.global_batch = gpus;
+  its.override_keys = "num_key_value_heads = 2\nhead_dim = 8\ntie_word_embeddings = false";
+  return its;
+}
+
+MathCase in_bf16(MathCase its) {
+  its.precision = "bf16";
+  return its;
+}
+
+// Another micro-batch each.
+MathCase twice(MathCase its) {
+  its.global_batch *= 2;
+  return its;
+}
+
+MathCase of(MathCase its, std::string model, std::string keys = "") {
+  its.model = std::move(model);
+  its.override_keys = std::move(keys);
+  return its;
+}
+
+class ArithmeticOfShards : public testing::TestWithParam<MathCase> {};
+
+TEST_P(ArithmeticOfShards, IsThatOfOneRank) { expect_what_one_rank_computes(GetParam()); }
+
+INSTANTIATE_TEST_SUITE_P(FullyShard, ArithmeticOfShards,
+                         testing::Values(sharded("two", 2), sharded("kept", 2, "sharding = \"zero2\""),
+                                         sharded("uneven", 3),  // 48 and 128 rows, over three
+                                         sharded("last_is_empty", 5), twice(sharded("accumulating", 2)),
+                                         twice(sharded("reduced_each", 2, "", "", "sync_each_batch = true")),
+                                         sharded("replicas", 4, "shard_group = 2"),
+                                         twice(sharded("replicas_accumulating", 4, "shard_group = 2")),
+                                         sharded("checkpointed", 2, "", "recompute = \"full\""),
+                                         sharded("reentrant", 2, "", "recompute = \"full\"", "use_reentrant = true"),
+                                         twice(sharded("checkpointed_accumulating", 2, "", "recompute = \"full\"")),
+                                         sharded("sgd", 2, "", "optimizer = \"sgd\""),
+                                         sharded("fused", 2, "", "optimizer = \"adamw\"", "fused = true"),
+                                         of(sharded("tied", 2), "qwen3-8b",
+                                            "num_key_value_heads = 2\nhead_dim = 8\ntie_word_embeddings = true"),
+                                         in_bf16(sharded("bf16", 2))),
+                         [](const testing::TestParamInfo<MathCase>& row) { return row.param.name; });
+
+}  // namespace
+}  // namespace tidemark::tests
