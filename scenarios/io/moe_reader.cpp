@@ -156,6 +156,12 @@ void check_kernels(const Scenario& scenario, ScenarioTables& tables) {
   if (scenario.train.recompute.selects(RecomputedModule::ExpertActivation) && !habits.grouped_linears)
     tables.train.problem("recompute_modules", "moe_act: experts' activations run again with grouped linears only",
                          "leave moe-grouped-gemm out");
+  if (model.experts->biases && !habits.grouped_linears)
+    tables.top.problem("model", "experts with biases are modelled with grouped linears only",
+                       "leave moe-grouped-gemm out");
+  if (model.experts->clamped_gate && !scenario.runtime.bias_swiglu_fusion)
+    tables.top.problem("model", "gates within limits are modelled in one kernel only",
+                       "leave no-bias-swiglu-fusion out");
   if (model.experts->chosen == 1 && model.experts->score == RouterScore::Softmax &&
       habits.balancing != LoadBalancing::Sinkhorn)
     tables.top.problem("model", "softmax over the one expert that is chosen is 1 whatever the router says",
@@ -197,6 +203,8 @@ void check_experts(const Scenario& scenario, ScenarioTables& tables) {
                                   "x data = {}",
                                   layout.expert, within, ranks),
         within == 1 ? "" : "expert_tensor = 1 would leave more ranks");
+  if (experts->biases && within > 1)
+    tables.layout.problem(degree, "parts of experts with biases are not modelled yet", "expert_tensor = 1 would do");
   check_kernels(scenario, tables);
   if (layout.tensor > 1 && !layout.sequence_parallel)
     tables.layout.problem("sequence_parallel", "Megatron trains experts under tensor parallelism with it only",
