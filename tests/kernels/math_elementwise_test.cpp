@@ -140,7 +140,7 @@ std::vector<MathCase> elementwise_cases() {
   add(Scale, {0.125}, {draw(shape)}, [](Elements x) { return x[0] / 8; });
   add(
       AddNumber, {3}, {draw.ids(shape, 9)}, [](Elements x) { return x[0] + 3; }, DType::INT64);
-  each(
+  add(
       Remainder, {4}, {draw.ids(shape, 30)}, [](Elements x) { return std::fmod(x[0], 4); }, DType::INT64);
   for (const double exponent : {-1.0, -0.5, 0.5, 2.0, 3.0, 1.7})
     add(Power, {exponent}, {draw(shape, 0.25, 3)}, [=](Elements x) { return std::pow(x[0], exponent); });

@@ -103,8 +103,8 @@ inline auto fields(Cluster& v) {
   return std::tie(a, b, c, d, e, f);
 }
 inline auto fields(Layout& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t);
 }
 inline auto fields(Recomputation& v) {
   auto& [a, b, c, d] = v;
@@ -132,16 +132,20 @@ inline auto fields(ExpertRouting& v) {
   return std::tie(a, b, c, d, e, f);
 }
 inline auto fields(ExpertHabits& v) {
-  auto& [a, b, c, d, e] = v;
-  return std::tie(a, b, c, d, e);
+  auto& [a, b, c, d, e, f, g, h] = v;
+  return std::tie(a, b, c, d, e, f, g, h);
+}
+inline auto fields(FullyShardHabits& v) {
+  auto& [a, b, c] = v;
+  return std::tie(a, b, c);
 }
 inline auto fields(Train& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = v;
   return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
 }
 inline auto fields(EagerSettings& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m);
 }
 inline auto fields(RuntimeChoice& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u] = v;
@@ -152,8 +156,8 @@ inline auto fields(Scenario& v) {
   return std::tie(a, b, c, d, e, f, g);
 }
 inline auto fields(ModelOptions& v) {
-  auto& [a, b, c, d] = v;
-  return std::tie(a, b, c, d);
+  auto& [a, b, c, d, e] = v;
+  return std::tie(a, b, c, d, e);
 }
 inline auto fields(LayerRun& v) {
   auto& [a, b, c] = v;
