@@ -321,7 +321,7 @@ TEST(ScenarioReader, WhatIsFullySharded) {
   };
   EXPECT_EQ(problem("shard_group = 3"),
             "job.toml:5:15: error: shard_group = 3 does not divide data = 16\n  hint: 1, 2, 4, 8 or "
-            "16 would do");
+            "16 would");
   EXPECT_EQ(problem("sharding = \"zero1\""),
             "job.toml:5:12: error: sharding = \"zero1\": fully_shard shards parameters\n  hint: \"zero3\" would do, or "
             "\"zero2\", which keeps what is gathered until the backward pass");
@@ -466,7 +466,7 @@ headroom = 2
       "job.toml:6:10: error: tensor takes a whole number, not \"two\"\n"
       "  hint: 1 to 1048576 would do\n"
       "job.toml:7:12: error: sharding = \"zero9\" is not known\n"
-      "  hint: \"none\" or \"zero1\" would do\n"
+      "  hint: \"none\", \"zero1\", \"zero2\" or \"zero3\" would do\n"
       "job.toml:8:1: error: micro_batch is missing in [train]\n"
       "  hint: give a whole number\n"
       "job.toml:9:19: error: sequence_length takes a whole number, not 4096.5\n"
@@ -543,7 +543,8 @@ TEST(ScenarioReader, SyntaxErrorsHaveAPlace) {
 TEST(ScenarioReader, CharactersBeyondAsciiBelongInCommentsAndStrings) {
   EXPECT_EQ(problems({{"gpus = 64", "gpus = 64  # caf\u00e9 \u02cb"}}), "no problem");
   EXPECT_EQ(problems({{"\"megatron\"", "\"m\u00e9gatron\u02cb\""}}),
-            "job.toml:19:8: error: name = \"m\u00e9gatron\u02cb\" is not known\n  hint: \"megatron\" or \"pytorch\" "
+            "job.toml:19:8: error: name = \"m\u00e9gatron\u02cb\" is not known\n  hint: \"megatron\", \"pytorch\" or "
+            "\"fsdp2\" "
             "would do");
   // Of each of these toml++ asks whether it is white space, and has no answer in its tables.
   const auto error = [](const std::string& from, const std::string& to) {
@@ -558,7 +559,8 @@ TEST(ScenarioReader, CharactersBeyondAsciiBelongInCommentsAndStrings) {
   EXPECT_EQ(error("gpus = 64", "gpus = 64 'h100\u00cc'"), "job.toml:3:11: error: Error");
   EXPECT_EQ(error("gpus = 64", "gpus = 4\bs='\u00cc'"), "job.toml:3:9: error: Error");
   EXPECT_EQ(problems({{"\"megatron\"", "\"\"\"m\u00e9gatron\u02cb\"\"\""}}),
-            "job.toml:19:8: error: name = \"m\u00e9gatron\u02cb\" is not known\n  hint: \"megatron\" or \"pytorch\" "
+            "job.toml:19:8: error: name = \"m\u00e9gatron\u02cb\" is not known\n  hint: \"megatron\", \"pytorch\" or "
+            "\"fsdp2\" "
             "would do");
   EXPECT_EQ(problems({{"model =", "\ufeffmodel ="}}), "no problem");
 }

@@ -60,11 +60,10 @@ Tensor activated(Session& s, Activation activation, const Tensor& x) {
 
 Tensor ExpertActivation::operator()(const Tensor& x, const Tensor& probabilities) {
   w_.mark(Phase::Forward, name_);
-  if (w_.runtime.fused_bias_activation) {
+  if (w_.runtime.fused_bias_activation || w_.model.experts->clamped_gate) {
     ensure(w_.model.activation == Activation::SwiGlu, "experts' fused activation is SwiGLU: readers check");
     return in_one_kernel(x, probabilities);
   }
-  ensure(!w_.model.experts->clamped_gate, "gates within limits have one kernel: readers check");
   Session& s = w_.session;
   const Session::Scope scope(s, name_());
   Tensor active = activated(s, w_.model.activation, x);
