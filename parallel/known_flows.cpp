@@ -94,6 +94,9 @@ constexpr std::string_view
         "variables of TopKRouter.routing and of what it calls live until these return (moe/router.py, moe_utils.py)",
     dropped = "the choice that capacity then takes the place of (moe/moe_utils.py apply_router_token_dropping)",
     chosen = "torch.topk gives values and places, and often only one of them is asked for (moe/moe_utils.py)",
+    other_ranks_choices =
+        "choices of all experts are gathered, summed and sorted, and a rank looks at those of its own "
+        "(moe/token_dispatcher.py)",
     moe_frame = "variables of MoELayer's forward function live until it returns (moe/moe_layer.py)",
     dispatcher_keeps = "attributes of the dispatcher live until the next call (moe/token_dispatcher.py)",
     host_counts = "the host reads how many tokens go where (moe/token_dispatcher.py)",
@@ -189,8 +192,7 @@ constexpr KnownFlow of_megatron[] = {
      "forward layers.*.mlp.dispatcher", dispatcher_keeps},
     {Kept, "layers.*.mlp.dispatcher.*", "forward layers.*.mlp.dispatcher", "forward layers.*.mlp.dispatcher",
      moe_frame},
-    {Kept, "layers.*.mlp.experts.fc2.out", "forward layers.*.mlp.dispatcher", "forward layers.*.mlp.dispatcher",
-     moe_frame},
+    {Kept, "layers.*.mlp.experts.*", "forward layers.*.mlp.dispatcher", "forward layers.*.mlp.dispatcher", moe_frame},
     {Unread, "layers.*.mlp.dispatcher.tokens_per_expert", "forward layers.*.mlp.dispatcher", "*", host_counts},
     {Kept, "layers.*.mlp.dispatcher.exchanged", "backward layers.*.mlp.experts.*", "backward layers.*.mlp.experts.*",
      grouped_backward},
@@ -306,6 +308,14 @@ constexpr KnownFlow of_megatron[] = {
     {Kept, "layers.*.norm.gradient_sum", "communication *", "*", sent},
     {Kept, "received.input", "backward *", "*", in_lists},
     {Kept, "received.output_gradient", "backward *", "*", in_lists},
+    // Of all dispatchers, and of experts one after another.
+    {Unread, "layers.*.mlp.dispatcher.*", "forward layers.*.mlp.dispatcher", "*", other_ranks_choices},
+    {Unread, "layers.*.mlp.dispatcher.slice_gradient", "backward layers.*.mlp.dispatcher",
+     "backward layers.*.mlp.dispatcher", other_ranks_choices},
+    {Kept, "layers.*.mlp.*", "backward layers.*.mlp.activation", "backward layers.*.mlp.activation", backward_frame},
+    {Kept, "layers.*.mlp.dispatcher.*", "* layers.*.mlp.*", "forward layers.*.mlp.dispatcher", dispatcher_keeps},
+    {Kept, "layers.*.mlp.*", "forward layers.*.mlp.dispatcher", "backward layers.*.mlp.dispatcher", dispatcher_keeps},
+    {Kept, "layers.*.mlp.*", "backward layers.*.mlp.*", "backward layers.*.mlp.*", backward_frame},
 };
 
 // ---- PyTorch 2 and transformers ------------------------------------------------------------------------------------
@@ -367,7 +377,6 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "rotary_emb.to", "backward *", "*", graph},
     {Kept, "*.all_gather_output", "forward *", "forward *", next_copied_out},
     {Kept, "*.unsharded", "*", "*", whole_unit},
-    {Unread, "*.unsharded", "backward *", "backward *", whole_unit},
     {Unread, "*.unsharded", "forward *", "*", padded_shards},
     {Unread, "*.reduce_scatter_output", "backward *", "optimizer_step zero_grad", padded_shards},
     {Kept, "*.reduce_scatter_input", "backward *", "backward *", being_reduced},

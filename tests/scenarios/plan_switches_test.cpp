@@ -132,7 +132,8 @@ TEST(SwitchSpaces, HaveEverySwitchThatReadersKnow) {
               read_own_switches(reader, choice);
               (void)read_chunk_group(reader);
             }));
-  EXPECT_EQ(searched(spaces_of_each), asked([](TomlReader& reader) { (void)read_pytorch_switches(reader, runtime_kind("pytorch")); }));
+  EXPECT_EQ(searched(spaces_of_each),
+            asked([](TomlReader& reader) { (void)read_pytorch_switches(reader, runtime_kind("pytorch")); }));
 }
 
 }  // namespace
