@@ -5,6 +5,7 @@
 
 #include "sim/base/overloaded.hpp"
 #include "sim/memory/caching_allocator.hpp"
+#include "sim/memory/caching_host_allocator.hpp"
 #include "sim/memory/device_memory.hpp"
 #include "sim/memory/event_times.hpp"
 #include "sim/memory/stream_clocks.hpp"
@@ -80,7 +81,7 @@ class Replayer {
     Instant done;  // of the streams that borrowed it
   };
   struct Held {
-    BlockId block{};  // none: in host memory
+    BlockId block{};  // of its allocator; none: in pageable memory
     Category category = Category::Temporaries;
     MemorySpace space = MemorySpace::Device;
     Bytes size;
@@ -122,9 +123,10 @@ class Replayer {
   }
 
   void allocate_on_host(const Alloc& o) {
-    entry(buffers_, o.buffer) = {{}, o.category, o.space, o.size};
+    const bool pinned = o.space == MemorySpace::Pinned;
+    entry(buffers_, o.buffer) = {pinned ? pinned_.malloc(o.size) : BlockId{}, o.category, o.space, o.size};
     HostRecord& its = host(o.space);
-    its.final += o.size;
+    its.final = pinned ? pinned_.held() : its.final + o.size;
     if (its.final <= its.peak) return;
     its.peak = its.final;
     its.at = moment();
@@ -132,8 +134,9 @@ class Replayer {
 
   void release(BufferId buffer) {
     const Held& held = buffers_[buffer.index()];
-    if (held.space != MemorySpace::Device) {
-      host(held.space).final -= held.size;
+    if (held.space == MemorySpace::Pinned) return pinned_.free(held.block);
+    if (held.space == MemorySpace::Pageable) {
+      record_.pageable.final -= held.size;
       return;
     }
     note_composition();
@@ -209,6 +212,7 @@ class Replayer {
   StreamClocks streams_;
   std::vector<StreamClocks::Clock> recorded_;  // by event, where frees wait for streams
   CachingAllocator<LoggedSegments<DeviceMemory>> allocator_;
+  CachingHostAllocator<> pinned_;
   std::vector<Held> buffers_;
   Composition composition_, driver_composition_;
   bool composition_pending_ = false;

@@ -54,8 +54,9 @@ struct DriverRow {
   bool operator==(const DriverRow&) const = default;
 };
 
-/// Host memory of one kind that a rank holds: what its program asks for. Nothing runs out of it here: ranks of a node
-/// share it.
+/// Host memory of one kind that a rank holds. Pageable: what its program asks for. Pinned: what PyTorch's allocator of
+/// it holds, powers of two that it keeps; blocks come back when they are freed, whatever still copies from them.
+/// Nothing runs out of it here: ranks of a node share it.
 struct HostRecord {
   Bytes peak;
   Moment at;    ///< when it was first reached
