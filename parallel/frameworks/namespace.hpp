@@ -12,3 +12,7 @@ namespace tidemark::parallel::pytorch {
 using namespace torch;
 using namespace transformers;
 }  // namespace tidemark::parallel::pytorch
+namespace tidemark::parallel::deepspeed {
+using namespace torch;
+using namespace transformers;
+}  // namespace tidemark::parallel::deepspeed

@@ -20,13 +20,14 @@ struct Component {
   Version Versions::*version;
 };
 
-inline constexpr std::array<Component, 6> components{{
+inline constexpr std::array<Component, 7> components{{
     {"megatron", "Megatron-LM core", &Versions::megatron},
     {"transformer_engine", "TransformerEngine", &Versions::transformer_engine},
     {"torch", "PyTorch", &Versions::torch},
     {"cuda", "CUDA", &Versions::cuda},
     {"nccl", "NCCL", &Versions::nccl},
     {"transformers", "transformers", &Versions::transformers},
+    {"deepspeed", "DeepSpeed", &Versions::deepspeed},
 }};
 
 /// The releases of a component, `first` to `last`, of which a runtime knows what they change of what is modelled.
@@ -37,6 +38,7 @@ struct KnownReleases {
 
 [[nodiscard]] std::span<const KnownReleases> megatron_releases();
 [[nodiscard]] std::span<const KnownReleases> pytorch_releases();
+[[nodiscard]] std::span<const KnownReleases> deepspeed_releases();
 
 /// What that release of PyTorch gives one handle and stream of cuBLAS on the device, unless CUBLAS_WORKSPACE_CONFIG
 /// says otherwise.

@@ -51,6 +51,19 @@ struct FullyShardHabits {
   bool operator==(const FullyShardHabits&) const = default;
 };
 
+/// What a ds_config.json sets of DeepSpeed's ZeRO; sizes are in elements. deepspeed/runtime/zero/config.py.
+struct ZeroHabits {
+  std::int64_t reduce_bucket = 500'000'000;
+  bool overlaps = false;  ///< overlap_comm: gradients are reduced on a stream of its own
+  bool contiguous_gradients = true;
+  bool reduce_scatter = true;
+  bool round_robin = false;           ///< round_robin_gradients
+  std::optional<DType> accumulation;  ///< data_types.grad_accum_dtype; unset: what is computed in
+  double clipping = 0;                ///< gradient_clipping: the largest norm; 0: gradients are not clipped
+  double loss_scale = 1;              ///< fp16's first one
+  bool operator==(const ZeroHabits&) const = default;
+};
+
 /// What users of plain PyTorch and transformers set.
 struct EagerSettings {
   OptimizerKernels optimizer = OptimizerKernels::Foreach;
@@ -65,6 +78,7 @@ struct EagerSettings {
   bool keeps_outputs = false;                 ///< a variable holds the model's outputs until the step ends
   bool fake_tensors = false;                  ///< runs under FakeTensorMode, as memory trackers do
   FullyShardHabits fully_shard{};             ///< of fsdp2
+  ZeroHabits zero{};                          ///< of deepspeed
   std::optional<bool> reshard_after_forward;  ///< its argument, which a layout's sharding says too
   bool operator==(const EagerSettings&) const = default;
 };
@@ -98,6 +112,7 @@ struct EagerHabits {
   bool gradients_view_buckets = false;  ///< a gradient is a view of its bucket, and no tensor of its own
   Bytes first_bucket, bucket;           ///< of DistributedDataParallel
   std::optional<FullyShardHabits> fully_shard;  ///< in the place of DistributedDataParallel
+  std::optional<ZeroHabits> zero;               ///< of DeepSpeed
 };
 
 /// The habits of a training framework at a version, as a value: what it pads, what it keeps, what it forgets to drop.
@@ -170,6 +185,10 @@ struct RuntimeSettings {
 
 /// The same, with each layer's parameters and the others sharded over ranks: torch.distributed.fsdp.fully_shard.
 [[nodiscard]] Runtime fsdp2_runtime(const Versions& versions, const RuntimeSettings& settings, const Target& target);
+
+/// The same modules under DeepSpeed's ZeRO.
+[[nodiscard]] Runtime deepspeed_runtime(const Versions& versions, const RuntimeSettings& settings,
+                                        const Target& target);
 
 /// Bytes of PyTorch's cuBLAS workspace for one handle and stream: the sum of SIZE_KIB:COUNT pairs of
 /// CUBLAS_WORKSPACE_CONFIG (":4096:8"), or PyTorch's default for the device where `config` is empty.

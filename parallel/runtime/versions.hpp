@@ -15,7 +15,7 @@ struct Version {
 };
 
 /// Releases that select dated habits. Defaults: Megatron-LM core 0.14 with TransformerEngine 2.11, PyTorch 2.10;
-/// transformers 5.23.
+/// transformers 5.23, DeepSpeed 0.19.
 struct Versions {
   Version megatron{0, 14};
   Version transformer_engine{2, 11};
@@ -23,6 +23,7 @@ struct Versions {
   Version cuda{13, 1};
   Version nccl{2, 28};
   Version transformers{5, 23};
+  Version deepspeed{0, 19};
 
   bool operator==(const Versions&) const = default;
 };

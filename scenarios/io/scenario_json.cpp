@@ -307,7 +307,8 @@ Json as_json(const RuntimeChoice& runtime) {
             {"torch", text(runtime.versions.torch)},
             {"cuda", text(runtime.versions.cuda)},
             {"nccl", text(runtime.versions.nccl)},
-            {"transformers", text(runtime.versions.transformers)}}},
+            {"transformers", text(runtime.versions.transformers)},
+            {"deepspeed", text(runtime.versions.deepspeed)}}},
           {"environment", environment},
           {"switches", runtime_kind(runtime.name).eager ? eager_switches(runtime) : megatron_switches(runtime)}};
 }

@@ -262,7 +262,6 @@ std::string read_allocator(TomlReader& table, const Environment& environment) {
 TomlReader read_runtime(TomlReader& table, RuntimeChoice& runtime) {
   std::vector<Option> names;
   for (const RuntimeKind& kind : runtimes()) names.push_back({kind.name});
-  for (const std::string_view later : {"deepspeed"}) names.push_back({later, Modelled::NotYet});
   runtime.name = names[table.option("name", names).value_or(0)].text;
   runtime.headroom = table.bytes("headroom").value_or(Bytes{});
   runtime.versions = read_versions(table.table("versions"), runtime.name);

@@ -89,6 +89,25 @@ void read_sharding(const Json& settings, Scenario& s) {
   s.train.global_batch = s.train.micro_batch * s.layout.data * settings.at("micro_batches").get<std::int64_t>();
 }
 
+// Of DeepSpeed's ZeRO, the same.
+void read_zero(const Json& settings, Scenario& s) {
+  s.runtime.name = "deepspeed";
+  s.gpus = s.layout.data = settings.at("world").get<std::int32_t>();
+  constexpr Sharding stages[] = {Sharding::None, Sharding::Zero1, Sharding::Zero2, Sharding::Zero3};
+  s.layout.sharding = stages[settings.at("stage").get<std::size_t>()];
+  s.train.master_dtype = s.train.gradient_dtype = DType::FP32;
+  s.train.global_batch = s.train.micro_batch * s.layout.data * settings.at("micro_batches").get<std::int64_t>();
+  ZeroHabits& habits = s.runtime.eager.zero;
+  habits.clipping = settings.at("clip_grad_norm").is_null() ? 0 : settings["clip_grad_norm"].get<double>();
+  if (!settings.at("accumulation").is_null()) habits.accumulation = type_of(settings, "accumulation");
+  const Json& ds = settings.at("ds");
+  habits.reduce_bucket = ds.value("reduce_bucket_size", habits.reduce_bucket);
+  habits.overlaps = ds.value("overlap_comm", habits.overlaps);
+  habits.contiguous_gradients = ds.value("contiguous_gradients", habits.contiguous_gradients);
+  habits.reduce_scatter = ds.value("reduce_scatter", habits.reduce_scatter);
+  habits.round_robin = ds.value("round_robin_gradients", habits.round_robin);
+}
+
 Scenario scenario_of(const Json& recording) {
   const Json& settings = recording.at("settings");
   const Json& config = recording.at("config");
@@ -130,7 +149,10 @@ Scenario scenario_of(const Json& recording) {
   s.runtime.eager.weight_decay = settings.value("weight_decay", 0.0);
   s.runtime.eager.amsgrad = settings.value("amsgrad", false);
   s.train.steps = static_cast<std::int32_t>(recording.at("steps").size());
-  if (settings.contains("world")) read_sharding(settings, s);
+  if (settings.contains("stage"))
+    read_zero(settings, s);
+  else if (settings.contains("world"))
+    read_sharding(settings, s);
   return s;
 }
 
@@ -175,9 +197,11 @@ Bytes StepPeak::total() const {
 std::vector<Recording> fake_recordings() { return recordings_in("recordings"); }
 std::vector<Recording> drawn_recordings() { return recordings_in("drawn"); }
 
-std::vector<Recording> sharded_recordings() {
+namespace {
+
+std::vector<Recording> recordings_of_ranks(const std::filesystem::path& folder) {
   std::vector<Recording> found;
-  for (const auto& entry : std::filesystem::directory_iterator(root / "tests/golden/sharded/recordings")) {
+  for (const auto& entry : std::filesystem::directory_iterator(root / "tests/golden" / folder)) {
     const Json json = Json::parse(std::ifstream(entry.path()));
     const Rank rank{json.at("settings").at("rank").get<std::int32_t>()};
     found.push_back({entry.path().stem().string(), scenario_of(json), {}, {}, plain_run(json.at("steps")), rank});
@@ -185,6 +209,11 @@ std::vector<Recording> sharded_recordings() {
   std::ranges::sort(found, {}, &Recording::name);
   return found;
 }
+
+}  // namespace
+
+std::vector<Recording> sharded_recordings() { return recordings_of_ranks("sharded/recordings"); }
+std::vector<Recording> zero_recordings() { return recordings_of_ranks("zero/recordings"); }
 
 std::vector<StepPeak> predicted_peaks(const Scenario& scenario, bool sums_in_place) {
   Runtime runtime = runtime_of(scenario);

@@ -52,6 +52,8 @@ struct Recording {
 
 /// Those under tests/golden/sharded/recordings: plain runs of sharded trainings (tests/ground_truth/sharded.py).
 [[nodiscard]] std::vector<Recording> sharded_recordings();
+/// Those under tests/golden/zero/recordings: the same under DeepSpeed's ZeRO (tests/ground_truth/zero.py).
+[[nodiscard]] std::vector<Recording> zero_recordings();
 
 /// How far predictions of drawn recordings are off. All lists are by recording.
 struct DrawnScore {

@@ -108,6 +108,12 @@ def pools(model):
     return dict(sorted(reserved.items()))
 
 
+def made_by_pytorch(names, frames):
+    if "step" in names and any("optim" in frame["filename"] for frame in frames):
+        return "optimizer"
+    return "other"
+
+
 def made_by(frames):
     names = [frame["name"] for frame in frames]
     for name in ("_get_param_all_gather_inputs", "foreach_all_gather_copy_out", "foreach_all_gather", "foreach_reduce"):
@@ -115,15 +121,15 @@ def made_by(frames):
             return MADE_BY[name]
     if "to_empty" in names or "reset_sharded_param" in names:
         return "parameters"
-    if "step" in names and any("optim" in frame["filename"] for frame in frames):
-        return "optimizer"
-    return "other"
+    return made_by_pytorch(names, frames)
 
 
-def live_at_peak(history):
+def live_at_peak(made_by):
     """What the last step's most live bytes are made of, from the trace of the allocator."""
+    import torch
+
     live, now, peak, at_peak = {}, 0, 0, {}
-    for event in history:
+    for event in torch.cuda.memory._snapshot()["device_traces"][0]:
         if event["action"] == "alloc":
             live[event["addr"]] = (event["size"], made_by(event["frames"]))
             now += event["size"]
@@ -137,10 +143,32 @@ def live_at_peak(history):
     return dict(sorted(sums.items()))
 
 
-def run(name):
+def steps_of(train):
     import torch
 
     import plain_run
+
+    steps = []
+    for _ in range(STEPS):
+        gc.collect()
+        torch.cuda.reset_peak_memory_stats()
+        train()
+        steps.append({"peak": plain_run.counters("peak"), "after": plain_run.counters("current")})
+    return steps
+
+
+def head_of(name, config, settings, *packages):
+    """With the releases of the packages that train."""
+    import importlib.metadata
+
+    head = record_fake.head_of(name, config, settings, "real tensors on a device that does nothing")
+    head["provenance"].update({package: importlib.metadata.version(package) for package in packages})
+    return head
+
+
+def run(name):
+    import torch
+
     import training
 
     gc.disable()
@@ -148,41 +176,36 @@ def run(name):
     config, settings = settings_of(name)
     torch.cuda.memory._record_memory_history(max_entries=10_000_000, stacks="python", context="alloc")
     model, optimizer, batches = prepare(config, settings)
-    steps = []
-    for _ in range(STEPS):
-        gc.collect()
-        torch.cuda.reset_peak_memory_stats()
-        train_step(model, optimizer, batches, settings)
-        steps.append({"peak": plain_run.counters("peak"), "after": plain_run.counters("current")})
-    history = torch.cuda.memory._snapshot()["device_traces"][0]
+    steps = steps_of(lambda: train_step(model, optimizer, batches, settings))
     return {
-        **record_fake.head_of(name, config, settings, "real tensors on a device that does nothing"),
+        **head_of(name, config, settings),
         "steps": steps,
         "reserved_by_stream": pools(model),
-        "live_at_peak": live_at_peak(history),
+        "live_at_peak": live_at_peak(made_by),
     }
 
 
-def main():
+def main(script, shown, recordings, settings_of, run, out):
+    """Each recording is made in a process of its own, under the null device."""
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*")
     parser.add_argument("--all", action="store_true")
-    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--out", type=Path, default=out)
     arguments = parser.parse_args()
-    names = list(RECORDINGS) if arguments.all else arguments.names
-    if unknown := [name for name in names if name not in RECORDINGS]:
+    names = list(recordings) if arguments.all else arguments.names
+    if unknown := [name for name in names if name not in recordings]:
         parser.error(f"no such recording: {', '.join(unknown)}")
     arguments.out.mkdir(parents=True, exist_ok=True)
     if "NULL_CUDA_CAPABILITY" not in os.environ:
         with tempfile.TemporaryDirectory() as folder:
             for name in names:
                 environment = record_fake.under_null_cuda(folder, settings_of(name)[1])
-                command = [sys.executable, __file__, name, "--out", str(arguments.out)]
+                command = [sys.executable, script, name, "--out", str(arguments.out)]
                 subprocess.run(command, env=environment, check=True)
         return
     (name,) = names
     recording = run(name)
-    recording["provenance"]["command"] = f"python tests/ground_truth/record_sharded.py {name}"
+    recording["provenance"]["command"] = f"python tests/ground_truth/{shown} {name}"
     record_fake.write(arguments.out / f"{name}.json", recording)
     peaks = [f"{step['peak']['allocated'] / 2**20:.1f}" for step in recording["steps"]]
     print(f"{name}: allocated {' '.join(peaks)} MiB", flush=True)
@@ -190,4 +213,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(__file__, "record_sharded.py", RECORDINGS, settings_of, run, OUT)

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "parallel/frameworks/pytorch/batch.hpp"
 #include "parallel/frameworks/pytorch/data_parallel.hpp"
 #include "parallel/frameworks/pytorch/fully_shard.hpp"
 #include "parallel/frameworks/pytorch/optimizer.hpp"
@@ -31,7 +32,7 @@ class Training {
     s_.recorder = &recorder;
     construct();
     s_.process.at(1, 0);
-    load_batch();
+    batch_ = collated_batch(s_, input_.train);
     recorder.begin_pass();
     (void)forward(batch_[0], batch_[1]);
     s_.recorder = nullptr;
@@ -103,25 +104,8 @@ class Training {
   }
 
   void pass(bool last) {
-    load_batch();
+    batch_ = collated_batch(s_, input_.train);
     run(batch_[0], batch_[1], last);
-  }
-
-  // What a data collator hands out; the loop's variable holds it until the next one is there. No sequence is padded.
-  void load_batch() {
-    s_.mark(Phase::Forward, "load_batch");
-    const Shape sizes{input_.train.micro_batch, input_.train.sequence_length};
-    const Session::Scope scope(s_, "batch");
-    std::vector<Tensor> made{batch(Operation::Initialize, sizes, "input_ids"),
-                             batch(Operation::Initialize, sizes, "labels"),
-                             batch({Operation::Fill, {1}}, sizes, "attention_mask")};
-    batch_ = std::move(made);
-  }
-
-  Tensor batch(const Computation& values, const Shape& sizes, std::string_view what) {
-    Tensor made = s_.empty(sizes, DType::INT64, what);
-    s_.launch(values, {}, {made});
-    return made;
   }
 
   void run(const Tensor& ids, const Tensor& labels, bool last) {
@@ -217,7 +201,7 @@ class Training {
   std::optional<CausalLM> model_;
   std::optional<DistributedDataParallel> replicas_;
   std::optional<TorchOptimizer> optimizer_;
-  std::vector<Tensor> batch_;
+  std::vector<Tensor> batch_;  ///< the loop's variable, which holds it until the next one is there
   CausalLM::Outputs outputs_;
   Tensor loss_;  ///< the loop's variable, until the next one is there or the step is over
   Tensor scale_, growth_, found_infinity_;

@@ -1,0 +1,62 @@
+#include "parallel/frameworks/deepspeed/gradient_norm.hpp"
+
+#include <limits>
+
+#include "parallel/torch/operation.hpp"
+
+namespace tidemark::parallel::deepspeed {
+
+void agree_on_overflow(Session& s, const DataGroup& group) {
+  const Session::Scope scope(s, "overflow");
+  // amax and amin of each gradient: nothing as large as one is made, and none is ever infinite here.
+  const Tensor found = s.empty({}, DType::FP32, "found");
+  s.launch({Operation::Fill, {0}}, {}, {found});
+  s.collective(group.comm, CollectiveKind::AllReduce, found, found);
+  s.process.synchronize();
+}
+
+Tensor global_norm(Session& s, const DataGroup& group, const std::vector<Tensor>& gradients) {
+  const Session::Scope scope(s, "global_norm");
+  std::vector<Tensor> norms, places;
+  for (const Tensor& gradient : gradients) {
+    const Tensor wide = s.empty({gradient.elements()}, DType::INT64, "fp64");  // as wide: kernels here know no fp64
+    norms.push_back(s.empty({}, DType::FP32, "norm"));
+    s.launch(Operation::Norm, {gradient}, {norms.back()}, wide);
+  }
+  Tensor total;
+  if (norms.empty()) {
+    total = s.empty({}, DType::FP32, "total");
+    s.launch({Operation::Fill, {0}}, {}, {total});
+  } else {
+    const Tensor stacked = s.empty({static_cast<std::int64_t>(norms.size())}, DType::FP32, "norms");
+    for (std::size_t i = 0; i < norms.size(); ++i)
+      places.push_back(narrowed(stacked, 0, static_cast<std::int64_t>(i), 1));
+    s.launch(Operation::Copy, norms, places);
+    total = s.empty({}, DType::FP32, "total");
+    s.launch(Operation::Norm, {stacked}, {total});
+  }
+  s.launch({Operation::Power, {2}}, {total}, {total});
+  s.collective(group.comm, CollectiveKind::AllReduce, total, total);
+  s.launch({Operation::Power, {0.5}}, {total}, {total});
+  return total;
+}
+
+void unscale_and_clip(Session& s, const Tensor& gradients, const Tensor& norm, const Scaling& scaling) {
+  if (scaling.largest == 0) {
+    if (scaling.loss_scale != 1) s.launch({Operation::Scale, {1 / scaling.loss_scale}}, {gradients}, {gradients});
+    return;
+  }
+  // clip = ((norm / loss_scale) + 1e-6) / largest, at least 1; gradients are divided by clip x loss_scale.
+  constexpr double apart_from_zero = 1e-6;
+  const Session::Scope scope(s, "clip");
+  const Tensor clip = mul_number(s, norm, 1 / scaling.loss_scale);
+  s.launch({Operation::AddNumber, {apart_from_zero}}, {clip}, {clip});
+  s.launch({Operation::Scale, {1 / scaling.largest}}, {clip}, {clip});
+  const Tensor factor = elementwise(s, "mul_number", {Operation::Clamp, {1, std::numeric_limits<double>::infinity()}},
+                                    {&clip}, clip.dtype);
+  s.launch({Operation::Scale, {scaling.loss_scale}}, {factor}, {factor});
+  s.launch({Operation::Power, {-1}}, {factor}, {factor});
+  s.launch(Operation::Multiply, {gradients, factor}, {gradients});
+}
+
+}  // namespace tidemark::parallel::deepspeed

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <vector>
+
+#include "parallel/frameworks/deepspeed/zero_parameters.hpp"
+
+// What DeepSpeed's optimizers look at before they step: whether a gradient is infinite, and the norm of all.
+
+namespace tidemark::parallel::deepspeed {
+
+/// has_overflow: all ranks agree that no gradient is infinite, and the host waits for that.
+void agree_on_overflow(Session& session, const DataGroup& group);
+
+/// get_grad_norm_direct: the norm of what ranks share out, in fp64 one by one.
+[[nodiscard]] Tensor global_norm(Session& session, const DataGroup& group, const std::vector<Tensor>& gradients);
+
+/// unscale_and_clip_grads: by the loss scale, and so that the norm is at most `largest`; 0: not clipped.
+struct Scaling {
+  double loss_scale = 1, largest = 0;
+};
+void unscale_and_clip(Session& session, const Tensor& gradients, const Tensor& norm, const Scaling& scaling);
+
+}  // namespace tidemark::parallel::deepspeed
