@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -61,6 +62,13 @@ struct ZeroHabits {
   std::optional<DType> accumulation;  ///< data_types.grad_accum_dtype; unset: what is computed in
   double clipping = 0;                ///< gradient_clipping: the largest norm; 0: gradients are not clipped
   double loss_scale = 1;              ///< fp16's first one
+  // Of stage 3.
+  std::int64_t prefetch_bucket = 50'000'000;     ///< gathered ahead of a module
+  std::int64_t persistence_threshold = 100'000;  ///< parameters no larger stay gathered
+  std::int64_t model_persistence_threshold = std::numeric_limits<std::int64_t>::max();  ///< … as far as all of them go
+  std::int64_t max_live = 1'000'000'000;                                                ///< nothing is gathered ahead beyond it
+  std::int64_t max_reuse = 1'000'000'000;       ///< what is used again before so many stays
+  std::int64_t sub_group_size = 1'000'000'000;  ///< parameters that are updated together
   bool operator==(const ZeroHabits&) const = default;
 };
 
@@ -113,6 +121,7 @@ struct EagerHabits {
   Bytes first_bucket, bucket;           ///< of DistributedDataParallel
   std::optional<FullyShardHabits> fully_shard;  ///< in the place of DistributedDataParallel
   std::optional<ZeroHabits> zero;               ///< of DeepSpeed
+  std::optional<DType> buffers;                 ///< type of modules' own tables, where it is not their usual one
 };
 
 /// The habits of a training framework at a version, as a value: what it pads, what it keeps, what it forgets to drop.

@@ -178,11 +178,11 @@ class Checks {
     if (!tables_.layout.sound("sharding")) return;
     const RuntimeKind& runtime = runtime_kind(scenario_.runtime.name);
     const bool sharded = layout_.sharding == Sharding::Zero2 || layout_.sharding == Sharding::Zero3;
-    if (sharded && !runtime.fully_sharded)
+    if (sharded && !runtime.fully_sharded && !runtime.zero)
       tables_.layout.problem("sharding",
                              fmt::format("sharding = \"{}\": {} shards no parameters here",
                                          word(sharding_names, layout_.sharding), runtime.name),
-                             "[runtime] name = \"fsdp2\" does");
+                             R"([runtime] name = "fsdp2" or "deepspeed" does)");
     if (!tables_.layout.sound("shard_group") || layout_.shard_group == 0) return;
     if (!runtime.fully_sharded)
       tables_.layout.problem("shard_group", "shard_group: there is no sharding within groups here",

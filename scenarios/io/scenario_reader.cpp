@@ -28,6 +28,7 @@
 #include "scenarios/io/suggestion.hpp"
 #include "scenarios/io/text_file.hpp"
 #include "scenarios/io/version_text.hpp"
+#include "scenarios/io/zero_checks.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -259,7 +260,7 @@ std::string read_allocator(TomlReader& table, const Environment& environment) {
 }
 
 /// Returns the switches, which are judged once everything they may repeat has been read.
-TomlReader read_runtime(TomlReader& table, RuntimeChoice& runtime) {
+TomlReader read_runtime(TomlReader& table, RuntimeChoice& runtime, const LoadsFiles& files, ZeroAsked& zero) {
   std::vector<Option> names;
   for (const RuntimeKind& kind : runtimes()) names.push_back({kind.name});
   runtime.name = names[table.option("name", names).value_or(0)].text;
@@ -271,10 +272,21 @@ TomlReader read_runtime(TomlReader& table, RuntimeChoice& runtime) {
   runtime.nccl_environment = environment.nccl_variables;
   runtime.allocator = read_allocator(table, environment);
   TomlReader switches = table.table("switches");
-  if (const RuntimeKind& kind = runtime_kind(runtime.name); kind.eager)
+  const RuntimeKind& kind = runtime_kind(runtime.name);
+  if (kind.zero) {
+    zero.switches = read_zero_keys(switches);
+    read_ds_config(table, files, zero);
+  } else if (table.has("config")) {
+    (void)table.raw("config");
+    table.problem("config", fmt::format("config: {} reads no ds_config.json", runtime.name),
+                  "leave it out, or set name = \"deepspeed\"");
+  }
+  if (kind.eager) {
     runtime.eager = read_pytorch_switches(switches, kind);
-  else
+    switches.refuse_unknown_keys();
+  } else {
     read_own_switches(switches, runtime);
+  }
   runtime.deterministic |= environment.deterministic;
   table.refuse_unknown_keys();
   return switches;
@@ -319,7 +331,7 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
   read_train(tables.train, scenario.train);
   const Model* const model = tables.model_sound ? &scenario.model : nullptr;
   scenario.train.routing = read_routing(tables.moe, model, {folders, read_before, problems});
-  TomlReader switches = read_runtime(tables.runtime, scenario.runtime);
+  TomlReader switches = read_runtime(tables.runtime, scenario.runtime, {folders, read_before, problems}, tables.zero);
   const bool eager = runtime_kind(scenario.runtime.name).eager;
   if (!eager) scenario.layout.chunk_group = read_chunk_group(switches);
   refuse_unmodelled_tables(tables.top);

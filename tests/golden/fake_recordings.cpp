@@ -102,10 +102,17 @@ void read_zero(const Json& settings, Scenario& s) {
   if (!settings.at("accumulation").is_null()) habits.accumulation = type_of(settings, "accumulation");
   const Json& ds = settings.at("ds");
   habits.reduce_bucket = ds.value("reduce_bucket_size", habits.reduce_bucket);
-  habits.overlaps = ds.value("overlap_comm", habits.overlaps);
+  habits.overlaps = ds.value("overlap_comm", s.layout.sharding == Sharding::Zero3);
   habits.contiguous_gradients = ds.value("contiguous_gradients", habits.contiguous_gradients);
   habits.reduce_scatter = ds.value("reduce_scatter", habits.reduce_scatter);
   habits.round_robin = ds.value("round_robin_gradients", habits.round_robin);
+  habits.prefetch_bucket = ds.value("stage3_prefetch_bucket_size", habits.prefetch_bucket);
+  habits.persistence_threshold = ds.value("stage3_param_persistence_threshold", habits.persistence_threshold);
+  habits.max_live = ds.value("stage3_max_live_parameters", habits.max_live);
+  habits.max_reuse = ds.value("stage3_max_reuse_distance", habits.max_reuse);
+  habits.sub_group_size = ds.value("sub_group_size", habits.sub_group_size);
+  constexpr double first_scale = 65536;  // 2^initial_scale_power
+  if (s.train.precision == DType::FP16) habits.loss_scale = first_scale;
 }
 
 Scenario scenario_of(const Json& recording) {

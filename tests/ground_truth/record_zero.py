@@ -61,6 +61,20 @@ def no_overflow():
         optimizer.has_overflow = lambda self, *rest, ask=ask: ask(self, *rest) and False
 
 
+def ranks_agree():
+    """What rank 0 tells the others of the order of parameters is read from the device: each rank's own order."""
+    from deepspeed.runtime.zero import utils
+
+    told = utils.get_lst_from_rank0
+
+    def own(ints):
+        told(ints)
+        return ints
+
+    utils.get_lst_from_rank0 = own
+    utils.assert_lst_len_same_as_other_ranks = lambda ints: told([len(ints)])
+
+
 def prepare(config, settings):
     import deepspeed
     import torch.distributed as dist
@@ -73,6 +87,7 @@ def prepare(config, settings):
     os.environ.update(RANK=str(rank), LOCAL_RANK="0", WORLD_SIZE=str(world), MASTER_ADDR="localhost", MASTER_PORT="0")
     dist.init_process_group("fake", rank=rank, world_size=world, store=FakeStore())
     no_overflow()
+    ranks_agree()
     said = ds_config(settings)
     model_class = getattr(transformers, config["architectures"][0])
     config = transformers.AutoConfig.for_model(**{k: v for k, v in config.items() if k != "architectures"})

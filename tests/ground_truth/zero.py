@@ -19,6 +19,11 @@ DEFAULTS = {**SETTINGS, **MORE_SETTINGS, "precision": "bf16", "optimizer": "adam
 DEEP = {"num_hidden_layers": 6, "vocab_size": 4096}
 WIDE = {"hidden_size": 2048, "intermediate_size": 5632, "num_attention_heads": 16, "head_dim": 128, "vocab_size": 1024}
 SMALL_BUCKETS = {"reduce_bucket_size": 4_000_000, "allgather_bucket_size": 4_000_000}
+# So small that models of a few layers let go of what they gathered.
+RELEASING = {
+    "stage3_prefetch_bucket_size": 2_000_000, "stage3_max_live_parameters": 100_000_000,
+    "stage3_max_reuse_distance": 1_000_000, "stage3_param_persistence_threshold": 4096,
+}  # fmt: skip
 
 RECORDINGS = {
     "zero2_llama_8": (llama(**DEEP), {"batch": 2}),
@@ -53,6 +58,60 @@ RECORDINGS = {
     ),
     "zero1_olmo2_32": (olmo2(vocab_size=8192), {"stage": 1, "world": 32, "clip_grad_norm": 1.0, "ds": SMALL_BUCKETS}),
     "zero1_fused_8": (llama(**DEEP), {"stage": 1, "optimizer": "adamw fused", "ds": SMALL_BUCKETS}),
+    "zero3_llama_8": (llama(**DEEP), {"stage": 3, "batch": 2}),
+    "zero3_released_8": (llama(**DEEP), {"stage": 3, "batch": 4, "ds": {**SMALL_BUCKETS, **RELEASING}}),
+    "zero3_not_prefetched_8": (
+        llama(**DEEP), {"stage": 3, "batch": 4, "ds": {**SMALL_BUCKETS, **RELEASING, "stage3_prefetch_bucket_size": 0}},
+    ),
+    "zero3_live_8": (
+        llama(**DEEP),
+        {"stage": 3, "batch": 4, "ds": {**SMALL_BUCKETS, **RELEASING, "stage3_max_live_parameters": 10_000_000}},
+    ),
+    "zero3_reuse_8": (
+        llama(**DEEP),
+        {"stage": 3, "batch": 4, "ds": {**SMALL_BUCKETS, **RELEASING, "stage3_max_reuse_distance": 20_000_000}},
+    ),
+    "zero3_persistent_8": (
+        llama(**DEEP),
+        {"stage": 3, "batch": 4, "ds": {**SMALL_BUCKETS, **RELEASING, "stage3_param_persistence_threshold": 600_000}},
+    ),
+    "zero3_not_overlapped_2": (
+        llama(**DEEP), {"stage": 3, "world": 2, "batch": 4, "ds": {**SMALL_BUCKETS, **RELEASING, "overlap_comm": False}},
+    ),
+    "zero3_accumulating_4": (
+        llama(**DEEP), {"stage": 3, "world": 4, "micro_batches": 2, "batch": 2, "ds": {**SMALL_BUCKETS, **RELEASING}},
+    ),
+    "zero3_accumulating_fp32_8": (
+        llama(**DEEP),
+        {"stage": 3, "micro_batches": 2, "batch": 2, "accumulation": "fp32", "ds": {**SMALL_BUCKETS, **RELEASING}},
+    ),
+    "zero3_checkpointed_16": (
+        llama(**DEEP),
+        {"stage": 3, "world": 16, "batch": 4, "checkpointing": "non_reentrant", "ds": {**SMALL_BUCKETS, **RELEASING}},
+    ),
+    "zero3_reentrant_8": (
+        llama(**DEEP), {"stage": 3, "batch": 4, "checkpointing": "reentrant", "ds": {**SMALL_BUCKETS, **RELEASING}},
+    ),
+    "zero3_sub_groups_8": (
+        llama(**WIDE), {"stage": 3, "sequence": 256, "ds": {**SMALL_BUCKETS, **RELEASING, "sub_group_size": 2_000_000}},
+    ),
+    "zero3_wide_48_last": (
+        llama(**WIDE), {"stage": 3, "world": 48, "rank": 47, "sequence": 256, "ds": {**SMALL_BUCKETS, **RELEASING}},
+    ),
+    "zero3_tied_8": (
+        llama(**DEEP, tie_word_embeddings=True), {"stage": 3, "batch": 4, "ds": {**SMALL_BUCKETS, **RELEASING}},
+    ),
+    "zero3_qwen3_64": (
+        qwen3(vocab_size=8192), {"stage": 3, "world": 64, "clip_grad_norm": 1.0, "ds": {**SMALL_BUCKETS, **RELEASING}},
+    ),
+    "zero3_gpt2_4": (
+        gpt2(n_layer=4, vocab_size=8192),
+        {"stage": 3, "world": 4, "sequence": 512, "ds": {**SMALL_BUCKETS, **RELEASING}},
+    ),
+    "zero3_phi3_6_last": (
+        phi3(vocab_size=8192), {"stage": 3, "world": 6, "rank": 5, "ds": {**SMALL_BUCKETS, **RELEASING}},
+    ),
+    "zero3_gpt_neox_8": (gpt_neox(vocab_size=2048), {"stage": 3, "ds": {**SMALL_BUCKETS, **RELEASING}}),
 }
 
 

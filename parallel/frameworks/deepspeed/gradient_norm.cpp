@@ -6,33 +6,56 @@
 
 namespace tidemark::parallel::deepspeed {
 
-void agree_on_overflow(Session& s, const DataGroup& group) {
+void agree_on_overflow(Session& s, const DataGroup& group, const Tensor& all) {
   const Session::Scope scope(s, "overflow");
-  // amax and amin of each gradient: nothing as large as one is made, and none is ever infinite here.
   const Tensor found = s.empty({}, DType::FP32, "found");
-  s.launch({Operation::Fill, {0}}, {}, {found});
+  if (all.defined()) {  // torch.isinf(…).any(): absolute values, and which of them is infinite
+    const std::vector<Tensor> made{s.empty(all.sizes, all.dtype, "absolute"), s.empty(all.sizes, DType::BOOL, "isinf")};
+    s.launch({Operation::Fill, {0}}, {}, {found}, made);
+  } else {  // amax and amin of each gradient: nothing as large as one is made
+    s.launch({Operation::Fill, {0}}, {}, {found});
+  }
   s.collective(group.comm, CollectiveKind::AllReduce, found, found);
   s.process.synchronize();
 }
 
-Tensor global_norm(Session& s, const DataGroup& group, const std::vector<Tensor>& gradients) {
+namespace {
+
+// As wide as fp64, which kernels here do not know.
+Tensor scalar(Session& s, std::string_view what, NormType type) {
+  if (type == NormType::Narrow) return s.empty({}, DType::FP32, what);
+  Tensor made = narrowed(s.empty({2}, DType::FP32, what), 0, 0, 1);
+  made.sizes = {};
+  made.strides = {};
+  return made;
+}
+
+}  // namespace
+
+Tensor unscaled(Session& s, const Tensor& norm, double loss_scale, NormType type) {
+  Tensor made = scalar(s, "unscaled_norm", type);
+  s.launch({Operation::Scale, {1 / loss_scale}}, {norm}, {made});
+  return made;
+}
+
+Tensor global_norm(Session& s, const DataGroup& group, const std::vector<Tensor>& gradients, NormType type) {
   const Session::Scope scope(s, "global_norm");
   std::vector<Tensor> norms, places;
   for (const Tensor& gradient : gradients) {
-    const Tensor wide = s.empty({gradient.elements()}, DType::INT64, "fp64");  // as wide: kernels here know no fp64
+    const Tensor wide = s.empty({gradient.elements()}, DType::INT64, "fp64");  // as wide
     norms.push_back(s.empty({}, DType::FP32, "norm"));
     s.launch(Operation::Norm, {gradient}, {norms.back()}, wide);
   }
   Tensor total;
   if (norms.empty()) {
-    total = s.empty({}, DType::FP32, "total");
+    total = scalar(s, "total", type);
     s.launch({Operation::Fill, {0}}, {}, {total});
   } else {
     const Tensor stacked = s.empty({static_cast<std::int64_t>(norms.size())}, DType::FP32, "norms");
     for (std::size_t i = 0; i < norms.size(); ++i)
       places.push_back(narrowed(stacked, 0, static_cast<std::int64_t>(i), 1));
     s.launch(Operation::Copy, norms, places);
-    total = s.empty({}, DType::FP32, "total");
+    total = scalar(s, "total", type);
     s.launch(Operation::Norm, {stacked}, {total});
   }
   s.launch({Operation::Power, {2}}, {total}, {total});

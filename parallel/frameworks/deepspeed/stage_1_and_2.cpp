@@ -28,6 +28,7 @@ Stage1And2::Stage1And2(Session& session, const DataGroup& group, const ZeroHabit
   slices_ = layout_.slices_of(group.rank);
   of_parameter_.resize(parameters_.size());
   for (const FlatSlice& slice : slices_) of_parameter_[slice.parameter] = slice;
+  if (habits_.overlaps) s_.process.order_frees(reduction);
   flatten();
   optimizer_.emplace(s_, train, eager, Parameters{master_});
   if (!partitions_gradients() && !habits_.overlaps && !habits_.contiguous_gradients) return;
@@ -230,8 +231,11 @@ void Stage1And2::allreduce_and_copy(const std::vector<Piece>& pieces) {
       s_.launch(Operation::Add, {pieces[i].sum, wide}, {pieces[i].sum});
     }
     if (!alone) s_.launch(Operation::Copy, {to_places[i]}, {from[i]});
-    if (habits_.overlaps) s_.record_stream(from[i], reduction);
   }
+  // DeepSpeed says so of what is this rank's, and of what is summed where it is.
+  for (const Tensor& piece : from)
+    if (habits_.overlaps && s_.process.allocation(piece.buffer()).stream != reduction)
+      s_.record_stream(piece, reduction);
 }
 
 // copy_grads_in_partition: the bucket will be filled again.
@@ -324,14 +328,15 @@ void Stage1And2::step(const std::function<void()>& gradients_are_there) {
   const NoGrad no_grad(s_);
   const Session::Scope scope(s_, "zero");
   s_.mark(Phase::OptimizerStep, "grad_norm");
-  if (dtype_ != DType::FP32) agree_on_overflow(s_, group_);
+  if (dtype_ != DType::FP32) agree_on_overflow(s_, group_, {});
   std::vector<Tensor> of_parameters;
   if (is_compact())
     for (const FlatSlice& slice : slices_) of_parameters.push_back(narrowed(summed_, 0, slice.at, slice.elements));
   else
     of_parameters.assign(averaged_.begin(), averaged_.begin() + static_cast<std::ptrdiff_t>(slices_.size()));
-  const Tensor scaled_norm = global_norm(s_, group_, of_parameters);
-  norm_ = mul_number(s_, scaled_norm, 1 / scaling_.loss_scale);
+  const Tensor scaled_norm = global_norm(s_, group_, of_parameters, NormType::Narrow);
+  // The engine lets go of the last one once the step is over.
+  const Tensor last_norm = std::exchange(norm_, unscaled(s_, scaled_norm, scaling_.loss_scale, NormType::Narrow));
   of_parameters.clear();
 
   Tensor gradient;

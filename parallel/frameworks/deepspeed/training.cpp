@@ -1,11 +1,13 @@
 #include "parallel/frameworks/deepspeed/training.hpp"
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "parallel/frameworks/deepspeed/stage3.hpp"
 #include "parallel/frameworks/deepspeed/stage_1_and_2.hpp"
 #include "parallel/frameworks/pytorch/batch.hpp"
 #include "parallel/frameworks/transformers/modules.hpp"
@@ -20,7 +22,10 @@ namespace {
 class Training {
  public:
   Training(Session& session, const LoweringInput& input, const DataGroup& group, TrainingState* state)
-      : s_(session), input_(input), habits_(*input.runtime.eager), group_(group), state_(state) {}
+      : s_(session), input_(input), habits_(*input.runtime.eager), group_(group), state_(state) {
+    // deepspeed.zero.Init: whatever modules make is of the type that is computed in.
+    if (partitions_parameters()) habits_.buffers = input.train.precision;
+  }
 
   /// Its first forward pass, of a rank that holds the model whole.
   Recording record() {
@@ -44,14 +49,16 @@ class Training {
       for (std::int32_t m = 0; m < its; ++m) {
         s_.process.at(step, m);
         batch_ = pytorch::collated_batch(s_, input_.train);
-        optimizer_->begin_backward(m + 1 == its);
+        optimizer([&](auto& o) { o.begin_backward(m + 1 == its); });
         loss_ = forward();
         backward(its);
         if (step == 1 && m == 0) s_.process.expect(passes);
       }
       s_.process.at(step, -1);
-      optimizer_->step([&] { tell(StateMoment::What::Gradients, step, optimizer_->gradients()); });
-      tell(StateMoment::What::Parameters, step, optimizer_->parameters());
+      optimizer([&](auto& o) {
+        o.step([&] { tell(StateMoment::What::Gradients, step, o.gradients()); });
+        tell(StateMoment::What::Parameters, step, o.parameters());
+      });
       outputs_ = {}, loss_ = {};
       s_.outlives_backward.clear();  // with the loss
       s_.process.synchronize();
@@ -68,19 +75,43 @@ class Training {
     s_.mark(Phase::Construction, "build_model");
     NamedParameters parameters;
     make_model([&](const std::string& name, const Shape& sizes, DType dtype) {
-      parameters.push_back({name, moved_to_device(name, sizes, dtype)});
+      parameters.push_back({name, partitions_parameters() ? without_memory(sizes, dtype)
+                                                          : moved_to_device(name, sizes, dtype)});
       return parameters.back().leaf;
     });
     s_.mark(Phase::Construction, "build_optimizer");
     const Scaling scaling{habits_.zero->loss_scale, habits_.zero->clipping};
-    optimizer_.emplace(s_, group_, *habits_.zero, habits_, input_.train, input_.layout.sharding, scaling,
-                       std::move(parameters));
+    if (partitions_parameters())
+      stage3_.emplace(s_, group_, *habits_.zero, habits_, input_.train, scaling, std::move(parameters), *model_);
+    else
+      stage_1_and_2_.emplace(s_, group_, *habits_.zero, habits_, input_.train, input_.layout.sharding, scaling,
+                             std::move(parameters));
+  }
+
+  [[nodiscard]] bool partitions_parameters() const { return input_.layout.sharding == Sharding::Zero3; }
+
+  template <class Use>
+  void optimizer(const Use& use) {
+    if (stage3_)
+      use(*stage3_);
+    else
+      use(*stage_1_and_2_);
   }
 
   void make_model(const MakeParameter& make) {
     const std::int64_t vocabulary =
         sizes_of(input_.built.model, input_.layout, input_.train, input_.runtime).vocabulary;
     model_.emplace(s_, input_.built.model, vocabulary, input_.train, habits_, input_.train.precision, make);
+  }
+
+  std::shared_ptr<Leaf> without_memory(const Shape& sizes, DType dtype) {
+    Tensor value;
+    value.sizes = sizes;
+    value.strides = contiguous_strides(sizes);
+    value.dtype = dtype;
+    std::shared_ptr<Leaf> made = leaf(s_, value);
+    made->parameter = true;
+    return made;
   }
 
   // Module.to of a model that was made on the host, and cast there.
@@ -111,7 +142,7 @@ class Training {
       s_.launch({Operation::Fill, {1}}, {}, {one});
       torch::backward(s_, scaled, one);
     }
-    optimizer_->finish_backward();
+    optimizer([](auto& o) { o.finish_backward(); });
   }
 
   void tell(StateMoment::What what, std::int32_t step, std::vector<StateTensor> tensors) {
@@ -120,11 +151,12 @@ class Training {
 
   Session& s_;
   const LoweringInput& input_;
-  const EagerHabits& habits_;
+  EagerHabits habits_;
   const DataGroup group_;
   TrainingState* state_;
   std::optional<CausalLM> model_;
-  std::optional<Stage1And2> optimizer_;
+  std::optional<Stage1And2> stage_1_and_2_;  ///< one of the two
+  std::optional<Stage3> stage3_;
   std::vector<Tensor> batch_;  ///< the loop's variable, until the next one is there
   CausalLM::Outputs outputs_;
   Tensor loss_;  ///< the same
@@ -156,8 +188,10 @@ std::vector<std::int64_t> parameter_sizes(const LoweringInput& input) {
 }  // namespace
 
 std::vector<Role> roles(const LoweringInput& input) {
+  const std::int64_t ranks = input.layout.data;
+  const std::vector<std::int64_t> sizes = parameter_sizes(input);
   const FlatLayout layout =
-      flat_layout(parameter_sizes(input), input.layout.data,
+      flat_layout(sizes, ranks,
                   input.runtime.eager->zero->round_robin ? FlatOrder::RoundRobin : FlatOrder::AsRegistered);
   // Where in a parameter a piece begins is said for the first rank that has one as large.
   std::map<std::vector<std::pair<std::int64_t, std::int64_t>>, std::size_t> known;
@@ -165,8 +199,15 @@ std::vector<Role> roles(const LoweringInput& input) {
   for (Rank rank{0}; rank.value < input.layout.world_size(); ++rank.value) {
     const Coordinates place = coordinates(input.layout, rank);
     std::vector<std::pair<std::int64_t, std::int64_t>> pieces;
-    for (const FlatSlice& slice : layout.slices_of(place.data))
-      pieces.emplace_back(layout.sizes[slice.parameter], slice.elements);
+    if (input.layout.sharding == Sharding::Zero3) {
+      for (const std::int64_t whole : sizes) {
+        const std::int64_t each = (whole + ranks - 1) / ranks;
+        pieces.emplace_back(whole, std::clamp<std::int64_t>(whole - each * place.data, 0, each));
+      }
+    } else {
+      for (const FlatSlice& slice : layout.slices_of(place.data))
+        pieces.emplace_back(layout.sizes[slice.parameter], slice.elements);
+    }
     const auto [role, is_new] = known.try_emplace(std::move(pieces), all.size());
     if (is_new) all.push_back({place, {}});
     all[role->second].ranks.push_back(rank);
