@@ -38,7 +38,11 @@ Scenario on_one_rank(const JobOutline& job) {
   const Sizes sizes = sizes_of(scenario.model, scenario.layout, scenario.train, job.runtime);
   scenario.model.vocabulary_multiple = sizes.vocabulary;
   if (job.runtime.eager) {
-    scenario.train.micro_batch *= scenario.layout.data;
+    // DeepSpeed's gradients are means over micro-batches, where plain loops have sums: one batch of all has them too.
+    if (job.runtime.eager->zero)
+      scenario.train.micro_batch = scenario.train.global_batch;
+    else
+      scenario.train.micro_batch *= scenario.layout.data;
     scenario.runtime.name = "pytorch";
   }
   scenario.gpus = 1;

@@ -138,6 +138,7 @@ void settle_zero(Scenario& asked, ScenarioTables& tables) {
   const ZeroKeys keys = joined(tables.zero, tables);
   EagerSettings& settings = asked.runtime.eager;
   settings.zero = habits_of(keys, asked.layout.sharding == Sharding::Zero3, asked.train.precision);
+  settings.clips_gradients = settings.zero.clipping > 0;
   check_accumulation(asked, settings.zero, tables);
   if (tables.zero.config && tables.zero.config->fused_adam.value_or(false))
     settings.optimizer = OptimizerKernels::Fused;

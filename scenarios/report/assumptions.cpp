@@ -56,7 +56,12 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
   std::vector<std::string> list;
   list.push_back(fmt::format("habits of PyTorch {} with the modules of transformers {}, run operation by operation",
                              text(s.runtime.versions.torch), text(s.runtime.versions.transformers)));
-  list.push_back(s.train.master_dtype == s.train.precision
+  if (habits.zero)
+    list.push_back(fmt::format("DeepSpeed {} around them: {} computed with, reduced and gathered, {} updated; parameters "
+                               "are flattened on the device, and no step is skipped for a gradient that is infinite",
+                               text(s.runtime.versions.deepspeed), name(s.train.precision), name(DType::FP32)));
+  else
+    list.push_back(s.train.master_dtype == s.train.precision
                      ? fmt::format("parameters, gradients and optimizer state in {}", name(s.train.precision))
                  : habits.fully_shard
                      ? fmt::format("shards in {}, gathered and computed with in {}, gradients reduced in {}",

@@ -313,6 +313,13 @@ Section sharded_section() {
       sharded_recordings());
 }
 
+Section zero_section() {
+  return of_plain_runs("zero",
+                       "## ZeRO\n\nTrainings under DeepSpeed's ZeRO-1, 2 and 3, one rank of worlds of 2 to 64, recorded as "
+                       "plain runs are (`tests/ground_truth/zero.py`).",
+                       zero_recordings());
+}
+
 Section drawn_section() {
   const std::vector<Recording> recordings = drawn_recordings();
   const DrawnScore found = score(recordings);
@@ -365,6 +372,7 @@ std::vector<SectionWriter> section_writers() {
   writers.push_back({"fake_tensor", recordings_section});
   writers.push_back({"plain_runs", plain_runs_section});
   writers.push_back({"sharded", sharded_section});
+  writers.push_back({"zero", zero_section});
   writers.push_back({"drawn", drawn_section});
   for (const BandFamily& family : band_families())
     writers.push_back({family.name, [=] { return band_section(family); }});

@@ -99,6 +99,7 @@ void read_zero(const Json& settings, Scenario& s) {
   s.train.global_batch = s.train.micro_batch * s.layout.data * settings.at("micro_batches").get<std::int64_t>();
   ZeroHabits& habits = s.runtime.eager.zero;
   habits.clipping = settings.at("clip_grad_norm").is_null() ? 0 : settings["clip_grad_norm"].get<double>();
+  s.runtime.eager.clips_gradients = habits.clipping > 0;
   if (!settings.at("accumulation").is_null()) habits.accumulation = type_of(settings, "accumulation");
   const Json& ds = settings.at("ds");
   habits.reduce_bucket = ds.value("reduce_bucket_size", habits.reduce_bucket);

@@ -64,20 +64,21 @@ Tensor global_norm(Session& s, const DataGroup& group, const std::vector<Tensor>
   return total;
 }
 
-void unscale_and_clip(Session& s, const Tensor& gradients, const Tensor& norm, const Scaling& scaling) {
-  if (scaling.largest == 0) {
-    if (scaling.loss_scale != 1) s.launch({Operation::Scale, {1 / scaling.loss_scale}}, {gradients}, {gradients});
-    return;
-  }
-  // clip = ((norm / loss_scale) + 1e-6) / largest, at least 1; gradients are divided by clip x loss_scale.
+void unscale_and_clip(Session& s, const Tensor& gradients, const Tensor& norm, const Scaling& scaling,
+                      const std::function<void()>& unscaled) {
+  if (scaling.loss_scale != 1) s.launch({Operation::Scale, {1 / scaling.loss_scale}}, {gradients}, {gradients});
+  unscaled();
+  if (scaling.largest == 0) return;
+  // clip = ((norm / loss_scale) + 1e-6) / largest, at least 1, by which gradients are divided. DeepSpeed divides by both
+  // at once.
   constexpr double apart_from_zero = 1e-6;
+  s.mark(Phase::OptimizerStep, "clip_gradients");
   const Session::Scope scope(s, "clip");
   const Tensor clip = mul_number(s, norm, 1 / scaling.loss_scale);
   s.launch({Operation::AddNumber, {apart_from_zero}}, {clip}, {clip});
   s.launch({Operation::Scale, {1 / scaling.largest}}, {clip}, {clip});
   const Tensor factor = elementwise(s, "mul_number", {Operation::Clamp, {1, std::numeric_limits<double>::infinity()}},
                                     {&clip}, clip.dtype);
-  s.launch({Operation::Scale, {scaling.loss_scale}}, {factor}, {factor});
   s.launch({Operation::Power, {-1}}, {factor}, {factor});
   s.launch(Operation::Multiply, {gradients, factor}, {gradients});
 }

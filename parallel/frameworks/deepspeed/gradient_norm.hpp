@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "parallel/frameworks/deepspeed/zero_parameters.hpp"
@@ -20,10 +21,12 @@ enum class NormType : std::uint8_t { Narrow, Wide };
 /// What it was before gradients were scaled.
 [[nodiscard]] Tensor unscaled(Session& session, const Tensor& norm, double loss_scale, NormType type);
 
-/// unscale_and_clip_grads: by the loss scale, and so that the norm is at most `largest`; 0: not clipped.
+/// unscale_and_clip_grads: by the loss scale, and so that the norm is at most `largest`; 0: not clipped. `unscaled` is
+/// called in between.
 struct Scaling {
   double loss_scale = 1, largest = 0;
 };
-void unscale_and_clip(Session& session, const Tensor& gradients, const Tensor& norm, const Scaling& scaling);
+void unscale_and_clip(Session& session, const Tensor& gradients, const Tensor& norm, const Scaling& scaling,
+                      const std::function<void()>& unscaled);
 
 }  // namespace tidemark::parallel::deepspeed

@@ -301,9 +301,8 @@ void Stage3::update(SubGroup& group, const Tensor& scaled_norm, const std::funct
   }
   group.master->gradient = gradient;
   updating_ = &group;
-  gradients_are_there();
+  unscale_and_clip(s_, gradient, scaled_norm, scaling_, gradients_are_there);
   updating_ = nullptr;
-  unscale_and_clip(s_, gradient, scaled_norm, scaling_);
   group.optimizer->step();
   s_.launch(Operation::Copy, {group.master->value},
             {narrowed(parameters_.buffer(), 0, group.begin, group.elements)});

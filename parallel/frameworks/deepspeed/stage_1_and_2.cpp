@@ -358,8 +358,7 @@ void Stage1And2::step(const std::function<void()>& gradients_are_there) {
   }
   averaged_.clear();
   master_->gradient = gradient;
-  gradients_are_there();
-  unscale_and_clip(s_, gradient, scaled_norm, scaling_);
+  unscale_and_clip(s_, gradient, scaled_norm, scaling_, gradients_are_there);
   optimizer_->step();
   master_->gradient = {};
   gradient = {};

@@ -80,12 +80,14 @@ class Training {
       return parameters.back().leaf;
     });
     s_.mark(Phase::Construction, "build_optimizer");
-    const Scaling scaling{habits_.zero->loss_scale, habits_.zero->clipping};
+    // How much is left of a gradient changes neither memory nor time: the usual norm.
+    const Scaling scaling{habits_.zero->loss_scale, habits_.zero->clipping > 0 ? 1.0 : 0.0};
     if (partitions_parameters())
       stage3_.emplace(s_, group_, *habits_.zero, habits_, input_.train, scaling, std::move(parameters), *model_);
     else
       stage_1_and_2_.emplace(s_, group_, *habits_.zero, habits_, input_.train, input_.layout.sharding, scaling,
                              std::move(parameters));
+    s_.process.synchronize();  // dist.barrier
   }
 
   [[nodiscard]] bool partitions_parameters() const { return input_.layout.sharding == Sharding::Zero3; }
