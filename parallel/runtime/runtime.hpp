@@ -66,7 +66,7 @@ struct ZeroHabits {
   std::int64_t prefetch_bucket = 50'000'000;     ///< gathered ahead of a module
   std::int64_t persistence_threshold = 100'000;  ///< parameters no larger stay gathered
   std::int64_t model_persistence_threshold = std::numeric_limits<std::int64_t>::max();  ///< … as far as all of them go
-  std::int64_t max_live = 1'000'000'000;                                                ///< nothing is gathered ahead beyond it
+  std::int64_t max_live = 1'000'000'000;        ///< nothing is gathered ahead beyond it
   std::int64_t max_reuse = 1'000'000'000;       ///< what is used again before so many stays
   std::int64_t sub_group_size = 1'000'000'000;  ///< parameters that are updated together
   bool operator==(const ZeroHabits&) const = default;

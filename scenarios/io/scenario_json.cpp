@@ -9,8 +9,8 @@
 #include "scenarios/io/named_files.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/quantity.hpp"
-#include "scenarios/io/zero_keys.hpp"
 #include "scenarios/io/version_text.hpp"
+#include "scenarios/io/zero_keys.hpp"
 #include "sim/base/overloaded.hpp"
 
 namespace tidemark::scenarios {

@@ -68,9 +68,9 @@ void check_train(Scenario& asked, ScenarioTables& tables) {
   const auto check = [&](std::string_view key, std::string_view theirs, std::optional<std::int64_t> said,
                          std::int64_t ours) {
     if (said && tables.train.sound(key) && *said != ours)
-      tables.train.problem(key, fmt::format("{} = {}, and {} has {} = {}", key, ours, in_quotes(tables.zero.file), theirs,
-                                            *said),
-                           "give both the same");
+      tables.train.problem(
+          key, fmt::format("{} = {}, and {} has {} = {}", key, ours, in_quotes(tables.zero.file), theirs, *said),
+          "give both the same");
   };
   const std::int64_t together = train.micro_batch * asked.gpus;
   const std::int64_t all = tables.train.has("global_batch") ? train.global_batch : together;
@@ -79,8 +79,8 @@ void check_train(Scenario& asked, ScenarioTables& tables) {
   if (config.micro_batches && tables.train.sound("global_batch") && tables.train.sound("micro_batch") &&
       *config.micro_batches * together != all)
     tables.train.problem("global_batch",
-                         fmt::format("global_batch = {} on {} devices, and {} has gradient_accumulation_steps = {}", all,
-                                     asked.gpus, in_quotes(tables.zero.file), *config.micro_batches),
+                         fmt::format("global_batch = {} on {} devices, and {} has gradient_accumulation_steps = {}",
+                                     all, asked.gpus, in_quotes(tables.zero.file), *config.micro_batches),
                          fmt::format("{} would do", *config.micro_batches * together));
   if (!config.precision || !tables.train.sound("precision")) return;
   if (!tables.train.has("precision"))
@@ -117,10 +117,10 @@ void read_ds_config(TomlReader& runtime, const LoadsFiles& files, ZeroAsked& int
   const std::optional<std::filesystem::path> path = known ? before->second.path : resolved(*name, files.folders);
   if (!path) {
     const std::string near = near_file(*name, files.folders);
-    runtime.problem("config",
-                    fmt::format("config = {} is neither in the scenario's folder nor in the data root", in_quotes(*name)),
-                    near.empty() ? "a ds_config.json beside the scenario would do"
-                                 : fmt::format("did you mean {}?", in_quotes(near)));
+    runtime.problem(
+        "config", fmt::format("config = {} is neither in the scenario's folder nor in the data root", in_quotes(*name)),
+        near.empty() ? "a ds_config.json beside the scenario would do"
+                     : fmt::format("did you mean {}?", in_quotes(near)));
     return;
   }
   try {

@@ -59,8 +59,8 @@ void read_numbers(TomlReader& table, ZeroKeys& keys) {
     if (const auto given = table.boolean(key.name)) keys.numbers[key.name] = *given ? 1 : 0;
   const auto gathered = keys.numbers.find("allgather_bucket_size");
   if (gathered != keys.numbers.end() && gathered->second % 2 != 0)
-    table.problem("allgather_bucket_size", fmt::format("allgather_bucket_size = {} is odd, which DeepSpeed refuses",
-                                                       gathered->second),
+    table.problem("allgather_bucket_size",
+                  fmt::format("allgather_bucket_size = {} is odd, which DeepSpeed refuses", gathered->second),
                   fmt::format("{} would do", gathered->second + 1));
   constexpr std::string_view hpz = "zero_hpz_partition_size";
   if (table.integer(hpz, {1, 1 << 20}).value_or(1) != 1)
@@ -98,7 +98,8 @@ void read_zero(TomlReader zero, DsConfig& config) {
   refuse_offload(zero);
   for (const std::string_view key :
        {"zero_quantized_weights", "zero_quantized_nontrainable_weights", "zero_quantized_gradients",
-        "use_all_reduce_for_fetch_params", "allgather_sequential", "parameter_alignment", "legacy_stage1", "mics_hierarchical_params_gather"})
+        "use_all_reduce_for_fetch_params", "allgather_sequential", "parameter_alignment", "legacy_stage1",
+        "mics_hierarchical_params_gather"})
     zero.refuse(key, fmt::format("{} is", key), {"false"});
   zero.refuse("mics_shard_size", "sharding within groups (MiCS) is", {"-1"});
   zero.refuse("stage3_module_granularity_threshold", "fetching modules whole is", {"0"});
@@ -109,10 +110,10 @@ void read_zero(TomlReader zero, DsConfig& config) {
   zero.refuse("allgather_partitions", "broadcasting what was updated is", {"true"});
   // These concern checkpoints, warnings and what is not offloaded.
   for (const std::string_view key :
-       {"load_from_fp32_weights", "elastic_checkpoint", "ignore_unused_parameters", "gather_16bit_weights_on_model_save",
-        "stage3_gather_16bit_weights_on_model_save", "stage3_gather_fp16_weights_on_model_save", "grad_hooks",
-        "override_module_apply", "log_trace_cache_warnings", "pipeline_loading_checkpoint", "cpu_offload_use_pin_memory",
-        "enable_sanity_checks"})
+       {"load_from_fp32_weights", "elastic_checkpoint", "ignore_unused_parameters",
+        "gather_16bit_weights_on_model_save", "stage3_gather_16bit_weights_on_model_save",
+        "stage3_gather_fp16_weights_on_model_save", "grad_hooks", "override_module_apply", "log_trace_cache_warnings",
+        "pipeline_loading_checkpoint", "cpu_offload_use_pin_memory", "enable_sanity_checks"})
     (void)zero.raw(key);
   zero.refuse_unknown_keys();
 }
@@ -125,8 +126,8 @@ void read_precision(TomlReader& top, DsConfig& config) {
   bf16.refuse("immediate_grad_update", "adding each gradient at once is", {"false"});
   bf16.refuse("check_grad_overflow", "leaving out the look for infinite gradients is", {"true"});
   for (TomlReader* const its : {&bf16, &fp16}) {
-    for (const std::string_view key : {"bf16_master_weights_and_grads", "bf16_optimizer_states",
-                                       "fp16_master_weights_and_grads", "auto_cast"})
+    for (const std::string_view key :
+         {"bf16_master_weights_and_grads", "bf16_optimizer_states", "fp16_master_weights_and_grads", "auto_cast"})
       its->refuse(key, fmt::format("{} is", key), {"false"});
   }
   const auto power = fp16.integer(scale_power, scale_powers);
@@ -216,8 +217,7 @@ ZeroHabits habits_of(const ZeroKeys& keys, bool partitions_parameters, DType pre
     if (const auto given = keys.numbers.find(key.name); given != keys.numbers.end())
       habits.*key.habit = given->second != 0;
   habits.accumulation = keys.accumulation;
-  if (keys.clipping)
-    habits.clipping = static_cast<double>(keys.clipping->count()) / static_cast<double>(one.count());
+  if (keys.clipping) habits.clipping = static_cast<double>(keys.clipping->count()) / static_cast<double>(one.count());
   if (precision == DType::FP16) {
     constexpr int usual_power = 16;
     const auto power = keys.numbers.find(scale_power);

@@ -314,10 +314,11 @@ Section sharded_section() {
 }
 
 Section zero_section() {
-  return of_plain_runs("zero",
-                       "## ZeRO\n\nTrainings under DeepSpeed's ZeRO-1, 2 and 3, one rank of worlds of 2 to 64, recorded as "
-                       "plain runs are (`tests/ground_truth/zero.py`).",
-                       zero_recordings());
+  return of_plain_runs(
+      "zero",
+      "## ZeRO\n\nTrainings under DeepSpeed's ZeRO-1, 2 and 3, one rank of worlds of 2 to 64, recorded as "
+      "plain runs are (`tests/ground_truth/zero.py`).",
+      zero_recordings());
 }
 
 Section drawn_section() {

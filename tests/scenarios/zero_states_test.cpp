@@ -28,10 +28,11 @@ struct States {
 // not shared out.
 States states_of(int stage, int ranks) {
   const Scenario scenario = parse_scenario(
-      fmt::format("model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = {}\n[layout]\n"
-                  "sharding = \"zero{}\"\n[train]\nsequence_length = 512\nmicro_batch = 1\nsteps = 1\n[runtime]\n"
-                  "name = \"deepspeed\"\n",
-                  ranks, stage),
+      fmt::format(
+          "model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = {}\n[layout]\n"
+          "sharding = \"zero{}\"\n[train]\nsequence_length = 512\nmicro_batch = 1\nsteps = 1\n[runtime]\n"
+          "name = \"deepspeed\"\n",
+          ranks, stage),
       "job.toml", {source, source / "scenarios"});
   const Runtime runtime = runtime_of(scenario);
   const BuiltModel built = build_model(scenario.model, model_options_of(scenario));

@@ -69,8 +69,8 @@ void unscale_and_clip(Session& s, const Tensor& gradients, const Tensor& norm, c
   if (scaling.loss_scale != 1) s.launch({Operation::Scale, {1 / scaling.loss_scale}}, {gradients}, {gradients});
   unscaled();
   if (scaling.largest == 0) return;
-  // clip = ((norm / loss_scale) + 1e-6) / largest, at least 1, by which gradients are divided. DeepSpeed divides by both
-  // at once.
+  // clip = ((norm / loss_scale) + 1e-6) / largest, at least 1, by which gradients are divided. DeepSpeed divides by
+  // both at once.
   constexpr double apart_from_zero = 1e-6;
   s.mark(Phase::OptimizerStep, "clip_gradients");
   const Session::Scope scope(s, "clip");

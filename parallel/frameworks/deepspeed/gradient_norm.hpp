@@ -10,8 +10,8 @@
 
 namespace tidemark::parallel::deepspeed {
 
-/// has_overflow: all ranks agree that no gradient is infinite, and the host waits for that. `all` is compared element by
-/// element, where it is there.
+/// has_overflow: all ranks agree that no gradient is infinite, and the host waits for that. `all` is compared element
+/// by element, where it is there.
 void agree_on_overflow(Session& session, const DataGroup& group, const Tensor& all);
 
 /// get_grad_norm_direct: the norm of what ranks share out, in fp64 one by one. It is told in fp32, or as it is.

@@ -64,7 +64,8 @@ void ParameterCoordinator::fetch(std::size_t module, Direction direction) {
 
 // What is used now leaves the queue, and what comes next is gathered, as far as the limits allow.
 void ParameterCoordinator::prefetch(std::size_t module) {
-  const auto not_fetched = std::ranges::count_if(owned_[module], [&](std::size_t p) { return last_fetched(p) < step_; });
+  const auto not_fetched =
+      std::ranges::count_if(owned_[module], [&](std::size_t p) { return last_fetched(p) < step_; });
   std::set<std::size_t> met;
   while (!queue_.empty() && static_cast<std::ptrdiff_t>(met.size()) < not_fetched) {
     fetched_for_[queue_.front().parameter] = queue_.front().step;

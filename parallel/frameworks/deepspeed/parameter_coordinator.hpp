@@ -32,7 +32,8 @@ class ParameterCoordinator {
   void fetch(std::size_t module, Direction direction);
   /// It has run.
   void release(std::size_t module, Direction direction);
-  /// release_backward_leftovers: of modules whose inputs need no gradient, nobody says that their backward pass is over.
+  /// release_backward_leftovers: of modules whose inputs need no gradient, nobody says that their backward pass is
+  /// over.
   void release_leftovers();
   /// release_and_reset_all.
   void release_all();
@@ -56,9 +57,9 @@ class ParameterCoordinator {
   PartitionedParameters& parameters_;
   std::vector<std::vector<std::size_t>> owned_;
   Trace trace_ = Trace::Invalid;
-  std::vector<std::size_t> modules_;  ///< __submodule_order
-  std::vector<Use> uses_;             ///< __param_order
-  std::deque<Use> queue_;             ///< of those to come
+  std::vector<std::size_t> modules_;                 ///< __submodule_order
+  std::vector<Use> uses_;                            ///< __param_order
+  std::deque<Use> queue_;                            ///< of those to come
   std::map<std::size_t, std::int64_t> fetched_for_;  ///< __most_recent_step_id_param_fetched_for
   std::int64_t step_ = 0;                            ///< modules met in this pass
   std::int64_t available_ = 0;                       ///< elements

@@ -23,10 +23,10 @@ PartitionedParameters::PartitionedParameters(Session& session, const DataGroup& 
     all_.push_back(std::move(made));
     elements += all_.back().each;
   }
-  buffer_ = s_.empty({elements}, all_.front().leaf->value.dtype, s_.process.label(drawn_together),
-                     Category::Parameters);
+  buffer_ =
+      s_.empty({elements}, all_.front().leaf->value.dtype, s_.process.label(drawn_together), Category::Parameters);
   s_.launch(Operation::Initialize, {}, {buffer_});
-  for (std::int64_t at = 0; PartitionedParameter& p : all_) {
+  for (std::int64_t at = 0; PartitionedParameter & p : all_) {
     p.partition = narrowed(buffer_, 0, at, p.each);
     at += p.each;
     if (!alone()) continue;
@@ -90,8 +90,8 @@ void PartitionedParameters::wait(Gathering& gathering) {
     PartitionedParameter& its = all_[p];
     its.status = Availability::Available;
     if (!gathering.flat.defined()) continue;
-    Tensor whole = s_.empty({its.elements}, its.partition.dtype, s_.process.label(its.name + ".gathered"),
-                            Category::Temporaries);
+    Tensor whole =
+        s_.empty({its.elements}, its.partition.dtype, s_.process.label(its.name + ".gathered"), Category::Temporaries);
     std::vector<Tensor> pieces, places;
     for (std::int64_t rank = 0, at = 0; at < its.elements; ++rank, at += its.each) {
       const std::int64_t size = std::min(its.each, its.elements - at);

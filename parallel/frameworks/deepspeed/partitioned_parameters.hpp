@@ -24,8 +24,8 @@ enum class Availability : std::uint8_t { NotAvailable, InFlight, Available };
 
 struct PartitionedParameter {
   std::string name;
-  std::shared_ptr<Leaf> leaf;  ///< what modules read; its value has no memory unless it is gathered
-  Tensor partition;            ///< ds_tensor
+  std::shared_ptr<Leaf> leaf;           ///< what modules read; its value has no memory unless it is gathered
+  Tensor partition;                     ///< ds_tensor
   std::int64_t elements = 0, each = 0;  ///< of the whole; of every rank's part, the last of which may be padded
   Availability status = Availability::NotAvailable;
   bool persists = false;         ///< ds_persist: stays gathered between steps

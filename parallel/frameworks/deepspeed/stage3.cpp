@@ -97,7 +97,8 @@ void Stage3::hook(CausalLM& model) {
   coordinator_ = std::make_unique<ParameterCoordinator>(s_, habits_, parameters_, std::move(owned));
   for (std::size_t m = 0; m < sites.size(); ++m)
     *sites[m].hooks = {[this, m](const Tensor& input) { return before_forward(m, input); },
-                       [this, m](const Tensor& output) { return after_forward(m, output); }, {}};
+                       [this, m](const Tensor& output) { return after_forward(m, output); },
+                       {}};
 }
 
 // Hooks before the forward pass; the last of them wraps what the module is handed, so that it is told when the gradient
@@ -188,8 +189,8 @@ void Stage3::reduce_bucket() {
   bucket_elements_ = 0;
 }
 
-// comm/coalesced_collectives.py reduce_scatter_coalesced: each rank's parts of all gradients, padded, rank after rank. A
-// single one that needs no padding is reduced where it is.
+// comm/coalesced_collectives.py reduce_scatter_coalesced: each rank's parts of all gradients, padded, rank after rank.
+// A single one that needs no padding is reduced where it is.
 std::vector<Tensor> Stage3::scattered() {
   std::int64_t of_rank = 0;
   for (const std::size_t p : bucket_) of_rank += parameters_[p].each;
@@ -304,8 +305,7 @@ void Stage3::update(SubGroup& group, const Tensor& scaled_norm, const std::funct
   unscale_and_clip(s_, gradient, scaled_norm, scaling_, gradients_are_there);
   updating_ = nullptr;
   group.optimizer->step();
-  s_.launch(Operation::Copy, {group.master->value},
-            {narrowed(parameters_.buffer(), 0, group.begin, group.elements)});
+  s_.launch(Operation::Copy, {group.master->value}, {narrowed(parameters_.buffer(), 0, group.begin, group.elements)});
   gradient = {};
   group.master->gradient = {};
 }

@@ -70,7 +70,7 @@ class Stage3 {
   Tensor norm_;       ///< _global_grad_norm
   Tensor tracker_;    ///< inf_or_nan_tracker
   const SubGroup* updating_ = nullptr;
-  bool ran_backward_ = false;      ///< since the last step or forward pass
+  bool ran_backward_ = false;    ///< since the last step or forward pass
   std::int64_t micro_step_ = 0;  ///< of a step
 };
 

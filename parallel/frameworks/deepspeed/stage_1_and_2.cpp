@@ -23,8 +23,8 @@ Stage1And2::Stage1And2(Session& session, const DataGroup& group, const ZeroHabit
       accumulation_(habits.accumulation.value_or(train.precision)) {
   std::vector<std::int64_t> sizes;
   for (const NamedParameter& p : parameters_) sizes.push_back(p.leaf->value.elements());
-  layout_ = flat_layout(std::move(sizes), group.ranks,
-                        habits.round_robin ? FlatOrder::RoundRobin : FlatOrder::AsRegistered);
+  layout_ =
+      flat_layout(std::move(sizes), group.ranks, habits.round_robin ? FlatOrder::RoundRobin : FlatOrder::AsRegistered);
   slices_ = layout_.slices_of(group.rank);
   of_parameter_.resize(parameters_.size());
   for (const FlatSlice& slice : slices_) of_parameter_[slice.parameter] = slice;

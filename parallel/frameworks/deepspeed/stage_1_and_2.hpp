@@ -80,7 +80,7 @@ class Stage1And2 {
   NamedParameters parameters_;
   DType dtype_, accumulation_;
   FlatLayout layout_;
-  std::vector<FlatSlice> slices_;                        ///< of this rank
+  std::vector<FlatSlice> slices_;                       ///< of this rank
   std::vector<std::optional<FlatSlice>> of_parameter_;  ///< the same, by parameter
   Tensor flat_;
   std::shared_ptr<Leaf> master_;  ///< the rank's part in fp32, which the optimizer updates

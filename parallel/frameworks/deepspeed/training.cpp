@@ -75,8 +75,8 @@ class Training {
     s_.mark(Phase::Construction, "build_model");
     NamedParameters parameters;
     make_model([&](const std::string& name, const Shape& sizes, DType dtype) {
-      parameters.push_back({name, partitions_parameters() ? without_memory(sizes, dtype)
-                                                          : moved_to_device(name, sizes, dtype)});
+      parameters.push_back(
+          {name, partitions_parameters() ? without_memory(sizes, dtype) : moved_to_device(name, sizes, dtype)});
       return parameters.back().leaf;
     });
     s_.mark(Phase::Construction, "build_optimizer");
@@ -192,9 +192,8 @@ std::vector<std::int64_t> parameter_sizes(const LoweringInput& input) {
 std::vector<Role> roles(const LoweringInput& input) {
   const std::int64_t ranks = input.layout.data;
   const std::vector<std::int64_t> sizes = parameter_sizes(input);
-  const FlatLayout layout =
-      flat_layout(sizes, ranks,
-                  input.runtime.eager->zero->round_robin ? FlatOrder::RoundRobin : FlatOrder::AsRegistered);
+  const FlatLayout layout = flat_layout(
+      sizes, ranks, input.runtime.eager->zero->round_robin ? FlatOrder::RoundRobin : FlatOrder::AsRegistered);
   // Where in a parameter a piece begins is said for the first rank that has one as large.
   std::map<std::vector<std::pair<std::int64_t, std::int64_t>>, std::size_t> known;
   std::vector<Role> all;

@@ -263,8 +263,8 @@ Tensor CausalLM::attend(const Layer& layer, const Tensor& given, const Context& 
   return hooks.after(attention(layer, by_name ? given : input, context, cache, weights));
 }
 
-Tensor CausalLM::attention(const Layer& layer, const Tensor& hidden, const Context& context,
-                           std::vector<Tensor>* cache, Tensor& weights) {
+Tensor CausalLM::attention(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache,
+                           Tensor& weights) {
   const Session::Scope scope(s_, "attention");
   const Context::View& view = layer.windowed ? context.window : context.whole;
   States states = project(layer.attention, hidden);

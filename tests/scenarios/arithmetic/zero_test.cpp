@@ -46,13 +46,14 @@ TEST_P(ArithmeticOfZero, IsThatOfOneRank) { expect_what_one_rank_computes(GetPar
 
 std::string name_of(const testing::TestParamInfo<MathCase>& row) { return row.param.name; }
 
-INSTANTIATE_TEST_SUITE_P(
-    Stage1, ArithmeticOfZero,
-    testing::Values(zero("two", 1, 2, buckets), zero("three", 1, 3, buckets), twice(zero("accumulating", 1, 2, buckets)),
-                    zero("overlapped", 1, 2, buckets + "overlap_comm = true"),
-                    zero("not_contiguous", 1, 2, buckets + "contiguous_gradients = false"),
-                    of(zero("tied", 1, 2, buckets), "qwen3-8b", "num_key_value_heads = 2\nhead_dim = 8\ntie_word_embeddings = true")),
-    name_of);
+INSTANTIATE_TEST_SUITE_P(Stage1, ArithmeticOfZero,
+                         testing::Values(zero("two", 1, 2, buckets), zero("three", 1, 3, buckets),
+                                         twice(zero("accumulating", 1, 2, buckets)),
+                                         zero("overlapped", 1, 2, buckets + "overlap_comm = true"),
+                                         zero("not_contiguous", 1, 2, buckets + "contiguous_gradients = false"),
+                                         of(zero("tied", 1, 2, buckets), "qwen3-8b",
+                                            "num_key_value_heads = 2\nhead_dim = 8\ntie_word_embeddings = true")),
+                         name_of);
 
 INSTANTIATE_TEST_SUITE_P(
     Stage2, ArithmeticOfZero,
@@ -82,7 +83,8 @@ INSTANTIATE_TEST_SUITE_P(
                     zero("reentrant", 3, 2, buckets + releasing + "use_reentrant = true", "recompute = \"full\""),
                     zero("sub_groups", 3, 2, buckets + releasing + "sub_group_size = 5000"),
                     in(zero("bf16", 3, 2, buckets + releasing), "bf16"),
-                    of(zero("tied", 3, 2, buckets + releasing), "qwen3-8b", "num_key_value_heads = 2\nhead_dim = 8\ntie_word_embeddings = true")),
+                    of(zero("tied", 3, 2, buckets + releasing), "qwen3-8b",
+                       "num_key_value_heads = 2\nhead_dim = 8\ntie_word_embeddings = true")),
     name_of);
 
 }  // namespace
