@@ -121,7 +121,7 @@ struct EagerHabits {
   Bytes first_bucket, bucket;           ///< of DistributedDataParallel
   std::optional<FullyShardHabits> fully_shard;  ///< in the place of DistributedDataParallel
   std::optional<ZeroHabits> zero;               ///< of DeepSpeed
-  std::optional<DType> buffers;                 ///< type of modules' own tables, where it is not their usual one
+  bool zero_init = false;                       ///< modules are made under deepspeed.zero.Init
 };
 
 /// The habits of a training framework at a version, as a value: what it pads, what it keeps, what it forgets to drop.

@@ -44,6 +44,13 @@ Tensor add(Session& s, const Tensor& a, const Tensor& b) {
   return with(std::move(out), std::move(node));
 }
 
+Tensor add_in_place(Session& s, const Tensor& a, const Tensor& b) {
+  auto node = s.node({&a, &b});
+  s.launch(Operation::Add, {a, b}, {a});
+  if (node) node->apply = [](const Gradients& g) { return Gradients{g.front(), g.front()}; };
+  return with(a.detached(), std::move(node));
+}
+
 Tensor mul(Session& s, const Tensor& a, const Tensor& b) {
   auto node = s.node({&a, &b});
   Saved saved_a, saved_b;

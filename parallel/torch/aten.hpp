@@ -32,6 +32,8 @@ namespace tidemark::parallel::torch {
 
 // Element by element.
 [[nodiscard]] Tensor add(Session& s, const Tensor& a, const Tensor& b);
+/// a += b.
+[[nodiscard]] Tensor add_in_place(Session& s, const Tensor& a, const Tensor& b);
 [[nodiscard]] Tensor mul(Session& s, const Tensor& a, const Tensor& b);
 [[nodiscard]] Tensor add_number(Session& s, const Tensor& x, double number);
 [[nodiscard]] Tensor mul_number(Session& s, const Tensor& x, double factor);

@@ -107,19 +107,25 @@ const std::set<std::size_t>& ParameterCoordinator::to_release(std::size_t module
 // release_sub_module.
 void ParameterCoordinator::release(std::size_t module, Direction direction) {
   const bool known = trace_ == Trace::Complete;
+  running_forward_ = direction == Direction::Forward;
   if (direction == Direction::Backward) std::erase(running_backward_, module);
   const std::set<std::size_t>* const going = known ? &to_release(module) : nullptr;
   for (const std::size_t p : owned_[module]) {
     parameters_[p].active.erase(module);
     if (going == nullptr || going->contains(p)) give_up(p);
   }
+  running_forward_ = false;
 }
 
 // __release_param.
 void ParameterCoordinator::give_up(std::size_t parameter) {
   const PartitionedParameter& its = parameters_[parameter];
   if (its.status != Availability::Available || !its.active.empty()) return;
-  parameters_.free(parameter);
+  const bool runs_again = running_forward_ && s_.engine != nullptr;
+  if (runs_again && checkpoints_ == Checkpoints::SaveTheirMemory)
+    saved_[parameter] = parameters_.free(parameter, PartitionedParameters::Saved::ItsMemory);
+  else
+    (void)parameters_.free(parameter);
   available_ -= its.elements;
 }
 

@@ -113,13 +113,15 @@ void PartitionedParameters::gather_now(std::span<const std::size_t> parameters) 
   }
 }
 
-void PartitionedParameters::free(std::size_t p) {
+Tensor PartitionedParameters::free(std::size_t p, Saved saved) {
   all_[p].status = Availability::NotAvailable;
-  if (alone()) return;
+  if (alone()) return {};
   const Tensor& value = all_[p].leaf->value;
   if (s_.process.allocation(value.buffer()).stream != Process::compute_stream)
     s_.record_stream(value, Process::compute_stream);
+  if (saved == Saved::ItsMemory) return s_.taken(value);
   s_.discard(value);
+  return {};
 }
 
 }  // namespace tidemark::parallel::deepspeed

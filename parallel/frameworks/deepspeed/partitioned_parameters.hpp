@@ -61,8 +61,9 @@ class PartitionedParameters {
   void wait(Gathering& gathering);
   /// _all_gather, on the compute stream, each to where it stays.
   void gather_now(std::span<const std::size_t> parameters);
-  /// free_param.
-  void free(std::size_t p);
+  /// free_param. Where tensors that were saved share its memory, that is handed back.
+  enum class Saved : std::uint8_t { AsItIs, ItsMemory };
+  Tensor free(std::size_t p, Saved saved = Saved::AsItIs);
 
  private:
   [[nodiscard]] bool alone() const { return group_.ranks == 1; }

@@ -31,12 +31,12 @@ Stage3::Stage3(Session& session, const DataGroup& group, const ZeroHabits& habit
     persistent_.push_back(static_cast<std::size_t>(p));
     all += its.elements;
   }
-  hook(model);
+  hook(model, train, eager);
   make_state(train, eager);
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
     // create_reduce_and_remove_grad_hooks gathers each, and gives it up.
     parameters_.gather_now(std::span(&p, 1));
-    parameters_.free(p);
+    (void)parameters_.free(p);
     parameters_[p].leaf->accumulated = [this, p](const Leaf&) { add_to_bucket(p); };
   }
 }
@@ -85,7 +85,7 @@ void Stage3::make_state(const Train& train, const EagerHabits& eager) {
 
 // ---- modules -------------------------------------------------------------------------------------------------------
 
-void Stage3::hook(CausalLM& model) {
+void Stage3::hook(CausalLM& model, const Train& train, const EagerHabits& eager) {
   std::vector<ModuleSite> sites = model.modules();
   std::vector<std::vector<std::size_t>> owned;
   for (const ModuleSite& site : sites) {
@@ -94,7 +94,11 @@ void Stage3::hook(CausalLM& model) {
       for (std::size_t p = 0; p < parameters_.size(); ++p)
         if (parameters_[p].leaf == its) owned.back().push_back(p);
   }
-  coordinator_ = std::make_unique<ParameterCoordinator>(s_, habits_, parameters_, std::move(owned));
+  using Checkpoints = ParameterCoordinator::Checkpoints;
+  const bool saves_memory = train.recompute.kind != Recompute::None && !eager.reentrant_checkpoint;
+  coordinator_ = std::make_unique<ParameterCoordinator>(
+      s_, habits_, saves_memory ? Checkpoints::SaveTheirMemory : Checkpoints::SaveParameters, parameters_,
+      std::move(owned));
   for (std::size_t m = 0; m < sites.size(); ++m)
     *sites[m].hooks = {[this, m](const Tensor& input) { return before_forward(m, input); },
                        [this, m](const Tensor& output) { return after_forward(m, output); },
@@ -139,6 +143,7 @@ Tensor Stage3::after_forward(std::size_t module, const Tensor& output) {
 
 // reduce_independent_p_g_buckets_and_remove_grads, __add_grad_to_ipg_bucket.
 void Stage3::add_to_bucket(std::size_t parameter) {
+  coordinator_->used(parameter);
   Leaf& its = *parameters_[parameter].leaf;
   const std::int64_t elements = parameters_[parameter].elements;
   if (bucket_elements_ + elements > habits_.reduce_bucket && bucket_elements_ > 0) reduce_bucket();

@@ -40,7 +40,7 @@ class Stage3 {
   };
 
   void make_state(const Train& train, const EagerHabits& eager);
-  void hook(CausalLM& model);
+  void hook(CausalLM& model, const Train& train, const EagerHabits& eager);
   [[nodiscard]] Tensor before_forward(std::size_t module, const Tensor& input);
   [[nodiscard]] Tensor after_forward(std::size_t module, const Tensor& output);
   void add_to_bucket(std::size_t parameter);

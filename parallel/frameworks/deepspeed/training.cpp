@@ -24,7 +24,7 @@ class Training {
   Training(Session& session, const LoweringInput& input, const DataGroup& group, TrainingState* state)
       : s_(session), input_(input), habits_(*input.runtime.eager), group_(group), state_(state) {
     // deepspeed.zero.Init: whatever modules make is of the type that is computed in.
-    if (partitions_parameters()) habits_.buffers = input.train.precision;
+    habits_.zero_init = partitions_parameters();
   }
 
   /// Its first forward pass, of a rank that holds the model whole.

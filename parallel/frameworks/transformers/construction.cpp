@@ -44,6 +44,7 @@ Linear CausalLM::make_linear(const std::string& name, std::int64_t outputs, std:
   const bool inputs_first = family_of(model_) == Family::Gpt2;
   Linear made;
   made.inputs_first = inputs_first;
+  made.adds_apart = habits_.zero_init;
   made.weight = parameter(name + ".weight", inputs_first ? Shape{inputs, outputs} : Shape{outputs, inputs});
   if (bias) made.bias = parameter(name + ".bias", {outputs});
   return made;
@@ -209,8 +210,11 @@ std::vector<ModuleSite> CausalLM::modules() {
   add(of_tokens_, {tokens_});
   if (positions_) add(of_positions_, {positions_});
   if (model_.positions == Positions::Rotary) add(of_rotary_);
+  const bool drops = family_of(model_) != Family::Llama;
+  if (drops && family_of(model_) != Family::Phi3) add(of_dropout_);
   for (Layer& layer : layers_) {
     add(layer.hooks);
+    if (drops) add(layer.of_attention_dropout), add(layer.of_mlp_dropout);
     add(layer.attention.hooks);
     for (Linear* const its :
          {&layer.attention.query, &layer.attention.key, &layer.attention.value, &layer.attention.output})
@@ -231,7 +235,7 @@ std::vector<ModuleSite> CausalLM::modules() {
 void CausalLM::make_frequencies() {
   const int kinds = model_.window_rotary && has_layers(true) && has_layers(false) ? 2 : 1;
   const auto made = [&](std::string_view what) {
-    const DType dtype = habits_.buffers.value_or(DType::FP32);
+    const DType dtype = habits_.zero_init ? dtype_ : DType::FP32;
     frequencies_.push_back(s_.empty({model_.rotary_dim() / 2}, dtype, what, Category::Parameters));
     return frequencies_.back();
   };

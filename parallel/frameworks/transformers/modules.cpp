@@ -54,6 +54,7 @@ Tensor Linear::operator()(Session& s, const Tensor& given) const {
   return hooked(hooks, given, [&](const Tensor& x) {
     const Tensor none;
     const Tensor& its_bias = bias ? bias->value : none;
+    if (adds_apart && bias && !inputs_first) return add_in_place(s, linear(s, x, weight->value, none), its_bias);
     return inputs_first ? conv1d(s, x, weight->value, its_bias) : linear(s, x, weight->value, its_bias);
   });
 }
@@ -284,15 +285,15 @@ Tensor CausalLM::attention(const Layer& layer, const Tensor& hidden, const Conte
                                                                : fused(layer, states, view.mask);
   output = contiguous(s_, reshape(s_, output, {hidden.sizes[0], hidden.sizes[1], model_.heads * model_.head_dim}));
   output = layer.attention.output(s_, output);
-  if (gpt_style(model_)) output = dropped("resid_dropout", output);
+  if (gpt_style(model_)) output = dropped("resid_dropout", layer.of_attention_dropout, output);
   states = {};
   return output;
 }
 
 // A dropout of the residual stream, by the module's name.
-Tensor CausalLM::dropped(std::string_view module, const Tensor& x) {
+Tensor CausalLM::dropped(std::string_view module, const ForwardHooks& hooks, const Tensor& given) {
   const Session::Scope scope(s_, module);
-  return dropout(s_, x, train_.hidden_dropout);
+  return hooked(hooks, given, [&](const Tensor& x) { return dropout(s_, x, train_.hidden_dropout); });
 }
 
 // ---- layers --------------------------------------------------------------------------------------------------------
@@ -344,7 +345,9 @@ Tensor CausalLM::mlp(const Layer& layer, const Tensor& x) {
       Tensor hidden = m.up(s_, x);
       hidden = activate(m, hidden);
       hidden = m.down(s_, hidden);
-      return gpt_style(model_) ? dropout(s_, hidden, train_.hidden_dropout) : hidden;
+      if (!gpt_style(model_)) return hidden;
+      return hooked(layer.of_mlp_dropout, hidden,
+                    [&](const Tensor& product) { return dropout(s_, product, train_.hidden_dropout); });
     }
   }
   return {};
@@ -356,15 +359,15 @@ Tensor CausalLM::neox_forward(const Layer& layer, const Tensor& hidden, const Co
                               std::vector<Tensor>* cache) {
   Tensor output, weights;
   Tensor attended = attend(layer, layer.attention_norm(s_, hidden), context, cache, weights);
-  attended = dropped("post_attention_dropout", attended);
+  attended = dropped("post_attention_dropout", layer.of_attention_dropout, attended);
   if (!model_.parallel_residual) {
     attended = add(s_, attended, hidden);
     output = run_mlp(layer, layer.mlp_norm(s_, attended));
-    output = dropped("post_mlp_dropout", output);
+    output = dropped("post_mlp_dropout", layer.of_mlp_dropout, output);
     return add(s_, output, attended);
   }
   output = run_mlp(layer, layer.mlp_norm(s_, hidden));
-  output = dropped("post_mlp_dropout", output);
+  output = dropped("post_mlp_dropout", layer.of_mlp_dropout, output);
   return add(s_, add(s_, output, attended), hidden);
 }
 
@@ -404,19 +407,20 @@ Tensor CausalLM::forward(const Layer& layer, const Tensor& given, const Context&
   if (gpt_style(model_)) return gpt_forward(layer, given, context, cache);
   // Phi-3 drops out within the sum.
   const bool phi = family_of(model_) == Family::Phi3;
-  const auto joined = [&](const Tensor& before, const Tensor& branch, std::string_view module) {
-    return add(s_, before, phi ? dropped(module, branch) : branch);
+  const auto joined = [&](const Tensor& before, const Tensor& branch, std::string_view module,
+                          const ForwardHooks& hooks) {
+    return add(s_, before, phi ? dropped(module, hooks, branch) : branch);
   };
   Tensor weights, residual = given, hidden = given;
   if (layer.attention_norm.weight) hidden = layer.attention_norm(s_, hidden);
   hidden = attend(layer, hidden, context, cache, weights);
   if (layer.after_attention.weight) hidden = layer.after_attention(s_, hidden);
-  hidden = joined(residual, hidden, "resid_attn_dropout");
+  hidden = joined(residual, hidden, "resid_attn_dropout", layer.of_attention_dropout);
   residual = hidden;
   if (layer.mlp_norm.weight) hidden = layer.mlp_norm(s_, hidden);
   hidden = run_mlp(layer, hidden);
   if (layer.after_mlp.weight) hidden = layer.after_mlp(s_, hidden);
-  hidden = joined(residual, hidden, "resid_mlp_dropout");
+  hidden = joined(residual, hidden, "resid_mlp_dropout", layer.of_mlp_dropout);
   return hidden;
 }
 
@@ -464,7 +468,8 @@ Tensor CausalLM::decoder(const Tensor& ids, std::vector<Tensor>& cache) {
     hidden = add(s_, embedded_tokens, positions);
   }
   if (!mask_first) make_masks(context, places, hidden, caching);
-  if (gpt_style(model_) || family_of(model_) == Family::NeoX) hidden = dropout(s_, hidden, train_.hidden_dropout);
+  if (gpt_style(model_) || family_of(model_) == Family::NeoX)
+    hidden = hooked(of_dropout_, hidden, [&](const Tensor& x) { return dropout(s_, x, train_.hidden_dropout); });
   if (model_.positions == Positions::Rotary) {
     if (of_rotary_.before) (void)of_rotary_.before({});
     // Gemma 3 makes tables for the kinds of layers that it has.

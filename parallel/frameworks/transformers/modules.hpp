@@ -33,6 +33,7 @@ struct ForwardHooks {
 struct Linear {
   std::shared_ptr<Leaf> weight, bias;
   bool inputs_first = false;  ///< transformers' Conv1D
+  bool adds_apart = false;    ///< the bias is added to the product (deepspeed/runtime/zero/linear.py)
   ForwardHooks hooks = {};
   Tensor operator()(Session& s, const Tensor& x) const;
 };
@@ -119,7 +120,7 @@ class CausalLM {
     std::string name;
     bool windowed = false;  ///< sees a sliding window of keys
     Range parameters;
-    ForwardHooks hooks;
+    ForwardHooks hooks, of_attention_dropout, of_mlp_dropout;
     Norm attention_norm, after_attention, mlp_norm, after_mlp;
     Attention attention;
     Mlp mlp;
@@ -158,7 +159,7 @@ class CausalLM {
   Tensor mlp(const Layer& layer, const Tensor& x);
   Tensor activate(const Mlp& mlp, const Tensor& x);
   Tensor activated(const Tensor& x);
-  Tensor dropped(std::string_view module, const Tensor& x);
+  Tensor dropped(std::string_view module, const ForwardHooks& hooks, const Tensor& x);
   States project(const Attention& attention, const Tensor& hidden);
   States separate(const Attention& attention, const Tensor& hidden);
   States of_slices(const Attention& attention, const Tensor& hidden);
@@ -187,7 +188,7 @@ class CausalLM {
   std::vector<Layer> layers_;
   Norm last_norm_;
   Linear head_;
-  ForwardHooks hooks_, of_decoder_, of_tokens_, of_positions_, of_rotary_;
+  ForwardHooks hooks_, of_decoder_, of_tokens_, of_positions_, of_rotary_, of_dropout_;
 };
 
 }  // namespace tidemark::parallel::transformers
