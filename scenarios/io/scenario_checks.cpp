@@ -183,6 +183,9 @@ class Checks {
                              fmt::format("sharding = \"{}\": {} shards no parameters here",
                                          word(sharding_names, layout_.sharding), runtime.name),
                              "[runtime] name = \"fsdp2\" does");
+    if (runtime.titan && data_known_ && layout_.data == 1)
+      tables_.top.problem("gpus", "gpus: torchtitan shards nothing over one data-parallel rank, which is not modelled",
+                          "at least twice as many; [runtime] name = \"pytorch\" trains on one");
     if (!tables_.layout.sound("shard_group") || layout_.shard_group == 0) return;
     if (!runtime.fully_sharded)
       tables_.layout.problem("shard_group", "shard_group: there is no sharding within groups here",

@@ -137,10 +137,25 @@ def live_at_peak(history):
     return dict(sorted(sums.items()))
 
 
-def run(name):
+def recorded_steps(step, model):
+    """What the allocator counts in some steps, by stream too, and what the last one's peak is made of."""
     import torch
 
     import plain_run
+
+    steps = []
+    for _ in range(STEPS):
+        gc.collect()
+        torch.cuda.reset_peak_memory_stats()
+        step()
+        steps.append({"peak": plain_run.counters("peak"), "after": plain_run.counters("current")})
+    history = torch.cuda.memory._snapshot()["device_traces"][0]
+    return {"steps": steps, "reserved_by_stream": pools(model), "live_at_peak": live_at_peak(history)}
+
+
+def run(name):
+    import torch
+
     import training
 
     gc.disable()
@@ -148,18 +163,9 @@ def run(name):
     config, settings = settings_of(name)
     torch.cuda.memory._record_memory_history(max_entries=10_000_000, stacks="python", context="alloc")
     model, optimizer, batches = prepare(config, settings)
-    steps = []
-    for _ in range(STEPS):
-        gc.collect()
-        torch.cuda.reset_peak_memory_stats()
-        train_step(model, optimizer, batches, settings)
-        steps.append({"peak": plain_run.counters("peak"), "after": plain_run.counters("current")})
-    history = torch.cuda.memory._snapshot()["device_traces"][0]
     return {
         **record_fake.head_of(name, config, settings, "real tensors on a device that does nothing"),
-        "steps": steps,
-        "reserved_by_stream": pools(model),
-        "live_at_peak": live_at_peak(history),
+        **recorded_steps(lambda: train_step(model, optimizer, batches, settings), model),
     }
 
 
