@@ -279,6 +279,7 @@ Json titan_switches(const EagerSettings& eager) {
           {"mixed_precision_reduce", name(eager.fully_shard.reduce_dtype)},
           {"fsdp_reshard_after_forward", word(reshard_policy_names, eager.titan.reshard)},
           {"early_stop", eager.titan.early_stop},
+          {"disable_loss_parallel", !eager.titan.loss_parallel},
           {"selective_ac_option", layers == 0 ? Json("op") : Json(layers)}};
 }
 

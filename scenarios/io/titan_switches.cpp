@@ -66,6 +66,7 @@ EagerSettings read_titan_switches(TomlReader& switches) {
   settings.fully_shard.reduces_each_backward = true;
   settings.titan.reshard =
       read_name(switches, "fsdp_reshard_after_forward", reshard_policy_names).value_or(ReshardPolicy::Default);
+  settings.titan.loss_parallel = !switches.boolean("disable_loss_parallel").value_or(false);
   settings.titan.early_stop = switches.boolean("early_stop").value_or(false);
   settings.titan.checkpointed_layers = read_checkpointed_layers(switches);
   switches.refuse_unknown_keys();

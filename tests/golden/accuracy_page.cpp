@@ -352,7 +352,7 @@ Section sharded_section() {
 Section titan_section() {
   return of_plain_runs(
       "titan",
-      "## torchtitan\n\nTrainings by torchtitan's own trainer, releases 0.1.0 to 0.2.2, one rank of worlds of 2 to 64, "
+      "## titan\n\nTrainings by torchtitan's own trainer, releases 0.1.0 to 0.2.2, one rank of worlds of 2 to 64, "
       "recorded as plain runs are (`tests/ground_truth/titan.py`).",
       titan_recordings());
 }

@@ -25,12 +25,12 @@
 namespace tidemark::tests {
 
 inline auto fields(Version& v) {
-  auto& [first, second] = v;
-  return std::tie(first, second);
+  auto& [first, second, third] = v;
+  return std::tie(first, second, third);
 }
 inline auto fields(Versions& v) {
-  auto& [a, b, c, d, e, f] = v;
-  return std::tie(a, b, c, d, e, f);
+  auto& [a, b, c, d, e, f, g] = v;
+  return std::tie(a, b, c, d, e, f, g);
 }
 inline auto fields(Estimate& v) {
   auto& [a, b, c, d] = v;
