@@ -55,6 +55,9 @@ struct Recording {
 /// Those under tests/golden/zero/recordings: the same under DeepSpeed's ZeRO (tests/ground_truth/zero.py).
 [[nodiscard]] std::vector<Recording> zero_recordings();
 
+/// Those under tests/golden/titan/recordings: plain runs of torchtitan's trainings (tests/ground_truth/titan.py).
+[[nodiscard]] std::vector<Recording> titan_recordings();
+
 /// How far predictions of drawn recordings are off. All lists are by recording.
 struct DrawnScore {
   std::vector<std::string> names;

@@ -108,12 +108,6 @@ def pools(model):
     return dict(sorted(reserved.items()))
 
 
-def made_by_pytorch(names, frames):
-    if "step" in names and any("optim" in frame["filename"] for frame in frames):
-        return "optimizer"
-    return "other"
-
-
 def made_by(frames):
     names = [frame["name"] for frame in frames]
     for name in ("_get_param_all_gather_inputs", "foreach_all_gather_copy_out", "foreach_all_gather", "foreach_reduce"):
@@ -121,15 +115,15 @@ def made_by(frames):
             return MADE_BY[name]
     if "to_empty" in names or "reset_sharded_param" in names:
         return "parameters"
-    return made_by_pytorch(names, frames)
+    if "step" in names and any("optim" in frame["filename"] for frame in frames):
+        return "optimizer"
+    return "other"
 
 
-def live_at_peak(made_by):
+def live_at_peak(history, made_by=made_by):
     """What the last step's most live bytes are made of, from the trace of the allocator."""
-    import torch
-
     live, now, peak, at_peak = {}, 0, 0, {}
-    for event in torch.cuda.memory._snapshot()["device_traces"][0]:
+    for event in history:
         if event["action"] == "alloc":
             live[event["addr"]] = (event["size"], made_by(event["frames"]))
             now += event["size"]
@@ -143,7 +137,8 @@ def live_at_peak(made_by):
     return dict(sorted(sums.items()))
 
 
-def steps_of(train):
+def counted_steps(step):
+    """What the allocator counts in some steps."""
     import torch
 
     import plain_run
@@ -152,18 +147,18 @@ def steps_of(train):
     for _ in range(STEPS):
         gc.collect()
         torch.cuda.reset_peak_memory_stats()
-        train()
+        step()
         steps.append({"peak": plain_run.counters("peak"), "after": plain_run.counters("current")})
     return steps
 
 
-def head_of(name, config, settings, *packages):
-    """With the releases of the packages that train."""
-    import importlib.metadata
+def recorded_steps(step, model):
+    """The same, by stream too, and what the last one's peak is made of."""
+    import torch
 
-    head = record_fake.head_of(name, config, settings, "real tensors on a device that does nothing")
-    head["provenance"].update({package: importlib.metadata.version(package) for package in packages})
-    return head
+    steps = counted_steps(step)
+    history = torch.cuda.memory._snapshot()["device_traces"][0]
+    return {"steps": steps, "reserved_by_stream": pools(model), "live_at_peak": live_at_peak(history)}
 
 
 def run(name):
@@ -176,16 +171,13 @@ def run(name):
     config, settings = settings_of(name)
     torch.cuda.memory._record_memory_history(max_entries=10_000_000, stacks="python", context="alloc")
     model, optimizer, batches = prepare(config, settings)
-    steps = steps_of(lambda: train_step(model, optimizer, batches, settings))
     return {
-        **head_of(name, config, settings),
-        "steps": steps,
-        "reserved_by_stream": pools(model),
-        "live_at_peak": live_at_peak(made_by),
+        **record_fake.head_of(name, config, settings, "real tensors on a device that does nothing"),
+        **recorded_steps(lambda: train_step(model, optimizer, batches, settings), model),
     }
 
 
-def main(script, shown, recordings, settings_of, run, out):
+def main(script=__file__, recordings=RECORDINGS, settings_of=settings_of, run=run, out=OUT):
     """Each recording is made in a process of its own, under the null device."""
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*")
@@ -205,7 +197,7 @@ def main(script, shown, recordings, settings_of, run, out):
         return
     (name,) = names
     recording = run(name)
-    recording["provenance"]["command"] = f"python tests/ground_truth/{shown} {name}"
+    recording["provenance"]["command"] = f"python tests/ground_truth/{Path(script).name} {name}"
     record_fake.write(arguments.out / f"{name}.json", recording)
     peaks = [f"{step['peak']['allocated'] / 2**20:.1f}" for step in recording["steps"]]
     print(f"{name}: allocated {' '.join(peaks)} MiB", flush=True)
@@ -213,4 +205,4 @@ def main(script, shown, recordings, settings_of, run, out):
 
 
 if __name__ == "__main__":
-    main(__file__, "record_sharded.py", RECORDINGS, settings_of, run, OUT)
+    main()

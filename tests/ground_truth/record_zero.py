@@ -6,9 +6,11 @@ python tests/ground_truth/record_zero.py NAME...
 """
 
 import gc
+import importlib.metadata
 import os
 from pathlib import Path
 
+import record_fake
 import record_sharded
 from zero import RECORDINGS, settings_of
 
@@ -123,7 +125,7 @@ def made_by(frames):
     for frame in frames:
         if frame["name"] in MADE_BY:
             return MADE_BY[frame["name"]]
-    return record_sharded.made_by_pytorch([frame["name"] for frame in frames], frames)
+    return record_sharded.made_by(frames)
 
 
 def run(name):
@@ -136,13 +138,12 @@ def run(name):
     config, settings = settings_of(name)
     torch.cuda.memory._record_memory_history(max_entries=10_000_000, stacks="python", context="alloc")
     engine, batches = prepare(config, settings)
-    steps = record_sharded.steps_of(lambda: train_step(engine, batches, settings))
-    return {
-        **record_sharded.head_of(name, config, settings, "deepspeed"),
-        "steps": steps,
-        "live_at_peak": record_sharded.live_at_peak(made_by),
-    }
+    steps = record_sharded.counted_steps(lambda: train_step(engine, batches, settings))
+    history = torch.cuda.memory._snapshot()["device_traces"][0]
+    head = record_fake.head_of(name, config, settings, "real tensors on a device that does nothing")
+    head["provenance"]["deepspeed"] = importlib.metadata.version("deepspeed")
+    return {**head, "steps": steps, "live_at_peak": record_sharded.live_at_peak(history, made_by)}
 
 
 if __name__ == "__main__":
-    record_sharded.main(__file__, "record_zero.py", RECORDINGS, settings_of, run, OUT)
+    record_sharded.main(__file__, RECORDINGS, settings_of, run, OUT)

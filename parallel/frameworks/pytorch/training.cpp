@@ -85,7 +85,7 @@ class Training {
                      [this](const std::string& name, const Shape& sizes, DType dtype) {
                        return shards_->parameter(name, sizes, dtype);
                      });
-      shards_->shard(*model_);
+      shard_model();
     } else {
       model_.emplace(s_, input_.built.model, vocabulary, input_.train, habits_, kept);
       if (input_.layout.data > 1)
@@ -100,6 +100,30 @@ class Training {
       s_.launch({Operation::Fill, {first_scale}}, {}, {scale_});
       growth_ = s_.empty({}, DType::INT64, "growth_tracker", Category::Workspaces);
       s_.launch({Operation::Fill, {0}}, {}, {growth_});
+    }
+  }
+
+  // Each layer is a unit, and the model itself, which has the rest.
+  void shard_model() {
+    const AfterForward after =
+        habits_.fully_shard->reshards_after_forward ? AfterForward::Reshards : AfterForward::Keeps;
+    std::vector<ShardUnit> units{{"root", after, {}}};
+    std::size_t next = 0;
+    const auto take = [&](ShardUnit& unit, std::size_t end) {
+      while (next < end) unit.parameters.push_back(next++);
+    };
+    for (std::size_t layer = 0; layer < model_->layers(); ++layer) {
+      const CausalLM::Range range = model_->parameters_of_layer(layer);
+      take(units.front(), range.begin);
+      units.push_back({model_->name_of_layer(layer), after, {}});
+      take(units.back(), range.end);
+    }
+    take(units.front(), model_->parameters().size());
+    const std::vector<UnitParameters*> made = shards_->shard(units);
+    for (std::size_t layer = 0; layer < model_->layers(); ++layer) {
+      UnitParameters* const its = made[layer + 1];
+      model_->hook_layer(layer, {[its](const Tensor& input) { return its->pre_forward(input); },
+                                 [its](const Tensor& output) { return its->post_forward(output); }, its->computed()});
     }
   }
 
@@ -128,7 +152,7 @@ class Training {
     const auto last_graph = std::exchange(s_.outlives_backward, {});
     if (shards_) shards_->root_pre_forward();
     CausalLM::Outputs outputs = (*model_)(ids, labels);
-    if (shards_) shards_->root_post_forward(outputs);
+    if (shards_) outputs.loss = shards_->root_post_forward(outputs.loss);
     Tensor loss = outputs.loss;
     if (habits_.keeps_outputs) outputs_ = std::move(outputs);
     return loss;
