@@ -29,8 +29,8 @@ inline auto fields(Version& v) {
   return std::tie(first, second, third);
 }
 inline auto fields(Versions& v) {
-  auto& [a, b, c, d, e, f, g] = v;
-  return std::tie(a, b, c, d, e, f, g);
+  auto& [a, b, c, d, e, f, g, h] = v;
+  return std::tie(a, b, c, d, e, f, g, h);
 }
 inline auto fields(Estimate& v) {
   auto& [a, b, c, d] = v;
@@ -147,9 +147,13 @@ inline auto fields(Train& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = v;
   return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
 }
-inline auto fields(EagerSettings& v) {
+inline auto fields(ZeroHabits& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = v;
   return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
+}
+inline auto fields(EagerSettings& v) {
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o);
 }
 inline auto fields(RuntimeChoice& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u] = v;
