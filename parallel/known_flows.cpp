@@ -352,6 +352,26 @@ constexpr std::string_view
     being_reduced =
         "what is reduced from stays until the next unit's backward pass is over (fsdp/_fully_shard/ "
         "ReduceScatterState)",
+    engine_variables = "variables of DeepSpeedEngine.backward live until it returns (deepspeed/runtime/engine.py)",
+    zeroed_first = "gradients' partitions are zeroed, and the first pass writes over them (zero/stage3.py)",
+    gathered_to_hook =
+        "each parameter is gathered once while it is hooked (zero/stage3.py create_reduce_and_remove_grad_hooks)",
+    gathered_anyway =
+        "a module's parameters are gathered for its backward pass whether or not that reads them "
+        "(zero/parameter_offload.py)",
+    gathered_together =
+        "what several parameters were gathered into stays until the last is asked for (zero/partition_parameters.py "
+        "AllGatherCoalescedHandle)",
+    within_reach =
+        "parameters stay gathered as far as limits of reuse and persistence allow "
+        "(zero/partitioned_param_coordinator.py)",
+    step_variables = "variables of a step live until it returns (zero/stage3.py, zero/stage_1_and_2.py)",
+    told_norm = "the norm is kept for whoever asks (engine.py get_global_grad_norm)",
+    summed_everywhere =
+        "all ranks sum whole buckets, of which each keeps its own part, and whole gradients where they are partly its "
+        "own (zero/stage_1_and_2.py allreduce_and_copy_with_multiple_ranks, copy_grads_in_partition)",
+    end_of_buffer = "a flat buffer ends where all ranks' parts are as large (zero/stage_1_and_2.py)",
+    host_reads_overflow = "the host reads whether a gradient is infinite (zero/stage_1_and_2.py has_overflow)",
     padded_shards = "padding is gathered with the rows of shards (fsdp/_fully_shard/ FSDPParam)",
     whole_unit = "a unit's parameters are gathered and given up together (fsdp/_fully_shard/ FSDPParamGroup)";
 
@@ -380,6 +400,25 @@ constexpr KnownFlow of_pytorch[] = {
     {Unread, "*.unsharded", "forward *", "*", padded_shards},
     {Unread, "*.reduce_scatter_output", "backward *", "optimizer_step zero_grad", padded_shards},
     {Kept, "*.reduce_scatter_input", "backward *", "backward *", being_reduced},
+    // DeepSpeed.
+    {Unread, "mul_number", "forward loss", "backward *", engine_variables},
+    {Kept, "mul_number", "forward loss", "backward *", engine_variables},
+    {Kept, "loss_gradient", "backward model", "backward *", engine_variables},
+    {Unread, "zero.grad_partitions", "construction build_optimizer", "backward *", zeroed_first},
+    {Unread, "*.gathered", "construction build_optimizer", "construction build_optimizer", gathered_to_hook},
+    {Unread, "*.gathered", "backward *", "*", gathered_anyway},
+    {Kept, "*all_gather", "*", "*", gathered_together},
+    {Kept, "*.gathered", "*", "*", within_reach},
+    {Unread, "*reduce.allreduce_bucket", "backward *", "backward *", summed_everywhere},
+    {Unread, "*.ipg_buffer", "backward *", "backward *", summed_everywhere},
+    {Unread, "*.weight_gradient", "backward *", "backward *", summed_everywhere},
+    {Unread, "*reduce.grads_in_partition", "backward *", "*", summed_everywhere},
+    {Kept, "*reduce.grads_in_partition", "*", "*", step_variables},
+    {Kept, "padding", "optimizer_step grad_norm", "optimizer_step *", step_variables},
+    {Unread, "flat.parameters", "*", "optimizer_step *", end_of_buffer},
+    {Unread, "zero.overflow.found", "optimizer_step grad_norm", "*", host_reads_overflow},
+    {Unread, "zero.unscaled_norm", "optimizer_step grad_norm", "*", told_norm},
+    {Kept, "zero.*", "optimizer_step *", "optimizer_step *", step_variables},
     {Kept, "embedding", "forward layers.*", "forward norm", forward_variables},
     {Kept, "layers.*.to", "forward layers.*", "forward loss", converted},
     {Kept, "model.embedding_indices", "backward model", "backward model", sorted},

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -48,7 +49,53 @@ struct FullyShardHabits {
   bool reshards_after_forward = true;  ///< gathered parameters go after each unit's forward pass, the root's too
   bool reduces_each_backward = false;  ///< gradients are reduced after every micro-batch, not with the last one's
   DType reduce_dtype = DType::FP32;    ///< in which gradients are reduced
+  bool sums_gradients = false;         ///< … or summed, not averaged: set_gradient_divide_factor(1)
   bool operator==(const FullyShardHabits&) const = default;
+};
+
+/// What a ds_config.json sets of DeepSpeed's ZeRO; sizes are in elements. deepspeed/runtime/zero/config.py.
+struct ZeroHabits {
+  std::int64_t reduce_bucket = 500'000'000;
+  bool overlaps = false;  ///< overlap_comm: gradients are reduced on a stream of its own
+  bool contiguous_gradients = true;
+  bool reduce_scatter = true;
+  bool round_robin = false;           ///< round_robin_gradients
+  std::optional<DType> accumulation;  ///< data_types.grad_accum_dtype; unset: what is computed in
+  double clipping = 0;                ///< gradient_clipping: the largest norm; 0: gradients are not clipped
+  double loss_scale = 1;              ///< fp16's first one
+  // Of stage 3.
+  std::int64_t prefetch_bucket = 50'000'000;     ///< gathered ahead of a module
+  std::int64_t persistence_threshold = 100'000;  ///< parameters no larger stay gathered
+  std::int64_t model_persistence_threshold = std::numeric_limits<std::int64_t>::max();  ///< … as far as all of them go
+  std::int64_t max_live = 1'000'000'000;        ///< nothing is gathered ahead beyond it
+  std::int64_t max_reuse = 1'000'000'000;       ///< what is used again before so many stays
+  std::int64_t sub_group_size = 1'000'000'000;  ///< parameters that are updated together
+  bool operator==(const ZeroHabits&) const = default;
+};
+
+/// torchtitan's fsdp_reshard_after_forward. The default keeps what the backward pass begins with.
+enum class ReshardPolicy : std::uint8_t { Default, Always, Never };
+
+/// What users of torchtitan set.
+struct TitanSettings {
+  ReshardPolicy reshard = ReshardPolicy::Default;
+  /// Of selective checkpointing: every so many layers are checkpointed; 0: all, but for what some operations make.
+  std::int32_t checkpointed_layers = 0;
+  bool early_stop = false;    ///< a checkpointed layer runs again only until all that was saved is there
+  bool loss_parallel = true;  ///< logits stay cut over tensor-parallel ranks
+  bool operator==(const TitanSettings&) const = default;
+};
+
+/// How torchtitan wraps and runs its models.
+struct TitanHabits {
+  TitanSettings asked;
+  bool ends_are_units = true;  ///< the embedding is one, and the last norm with the head; else they are the root's
+  bool reshards_root = false;  ///< what the root has goes after the forward pass
+  bool keeps_cudnn = true;     ///< per-operation checkpointing keeps what cuDNN's attention makes, as FlashAttention's
+  bool repeats_keys = false;   ///< each query head gets keys and values of its own before attention
+  bool counts_tokens = true;   ///< losses are sums over the tokens of all ranks; gradients are then summed too
+  bool holds_batches = true;   ///< inputs of all micro-batches are held until the step is over
+  bool fused_norms = true;     ///< PyTorch has a kernel for nn.RMSNorm
 };
 
 /// What users of plain PyTorch and transformers set.
@@ -65,7 +112,9 @@ struct EagerSettings {
   bool keeps_outputs = false;                 ///< a variable holds the model's outputs until the step ends
   bool fake_tensors = false;                  ///< runs under FakeTensorMode, as memory trackers do
   FullyShardHabits fully_shard{};             ///< of fsdp2
+  ZeroHabits zero{};                          ///< of deepspeed
   std::optional<bool> reshard_after_forward;  ///< its argument, which a layout's sharding says too
+  TitanSettings titan{};                      ///< of torchtitan
   bool operator==(const EagerSettings&) const = default;
 };
 
@@ -98,6 +147,9 @@ struct EagerHabits {
   bool gradients_view_buckets = false;  ///< a gradient is a view of its bucket, and no tensor of its own
   Bytes first_bucket, bucket;           ///< of DistributedDataParallel
   std::optional<FullyShardHabits> fully_shard;  ///< in the place of DistributedDataParallel
+  std::optional<TitanHabits> titan;             ///< torchtitan's models and loop
+  std::optional<ZeroHabits> zero;               ///< of DeepSpeed
+  bool zero_init = false;                       ///< modules are made under deepspeed.zero.Init
 };
 
 /// The habits of a training framework at a version, as a value: what it pads, what it keeps, what it forgets to drop.
@@ -170,6 +222,14 @@ struct RuntimeSettings {
 
 /// The same, with each layer's parameters and the others sharded over ranks: torch.distributed.fsdp.fully_shard.
 [[nodiscard]] Runtime fsdp2_runtime(const Versions& versions, const RuntimeSettings& settings, const Target& target);
+
+/// torchtitan: its own models and loop over torch.distributed.fsdp.fully_shard.
+[[nodiscard]] Runtime torchtitan_runtime(const Versions& versions, const RuntimeSettings& settings,
+                                         const Target& target);
+
+/// The same modules under DeepSpeed's ZeRO.
+[[nodiscard]] Runtime deepspeed_runtime(const Versions& versions, const RuntimeSettings& settings,
+                                        const Target& target);
 
 /// Bytes of PyTorch's cuBLAS workspace for one handle and stream: the sum of SIZE_KIB:COUNT pairs of
 /// CUBLAS_WORKSPACE_CONFIG (":4096:8"), or PyTorch's default for the device where `config` is empty.

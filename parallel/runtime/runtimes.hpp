@@ -15,6 +15,8 @@ struct RuntimeKind {
   std::span<const KnownReleases> (*releases)();
   bool eager = false;          ///< runs the modules of transformers, operation by operation
   bool fully_sharded = false;  ///< parameters, gradients and optimizer state are sharded over data-parallel ranks
+  bool titan = false;          ///< … of torchtitan's modules, in its loop
+  bool zero = false;           ///< so are they, as far as the layout says: DeepSpeed
 };
 
 /// Those that are modelled; the first is what is meant where none is named.

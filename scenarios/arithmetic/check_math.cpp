@@ -38,8 +38,12 @@ Scenario on_one_rank(const JobOutline& job) {
   const Sizes sizes = sizes_of(scenario.model, scenario.layout, scenario.train, job.runtime);
   scenario.model.vocabulary_multiple = sizes.vocabulary;
   if (job.runtime.eager) {
-    scenario.train.micro_batch *= scenario.layout.data;
-    scenario.runtime.name = "pytorch";
+    // DeepSpeed's gradients are means over micro-batches, where plain loops have sums: one batch of all has them too.
+    if (job.runtime.eager->zero)
+      scenario.train.micro_batch = scenario.train.global_batch;
+    else
+      scenario.train.micro_batch *= scenario.layout.data;
+    if (!job.runtime.eager->titan) scenario.runtime.name = "pytorch";
   }
   scenario.gpus = 1;
   if (scenario.model.experts) scenario.train.routing.loads = loads_of(job.scenario);
@@ -47,7 +51,9 @@ Scenario on_one_rank(const JobOutline& job) {
   scenario.train.recompute = {};
   scenario.train.cross_entropy = CrossEntropy::Unfused;
   // Local says more than which kernel runs.
-  if (scenario.train.attention != AttentionKernel::Local) scenario.train.attention = AttentionKernel::Unfused;
+  const bool has_unfused =
+      scenario.train.attention != AttentionKernel::Local && !(job.runtime.eager && job.runtime.eager->titan);
+  if (has_unfused) scenario.train.attention = AttentionKernel::Unfused;
   return scenario;
 }
 

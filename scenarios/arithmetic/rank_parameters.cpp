@@ -1,11 +1,13 @@
 #include "scenarios/arithmetic/rank_parameters.hpp"
 
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "parallel/framework.hpp"
+#include "parallel/frameworks/deepspeed/partitioned_parameters.hpp"
 #include "parallel/frameworks/pytorch/fully_shard.hpp"
-#include "parallel/frameworks/pytorch/training.hpp"
 #include "parallel/torch/session.hpp"
 #include "sim/base/ensure.hpp"
 
@@ -40,13 +42,26 @@ std::int64_t ParameterPart::place(std::int64_t element) const {
 
 RankParameters::RankParameters(const JobOutline& job, const Coordinates& place) {
   if (job.runtime.eager) {
-    for (const torch::Recording::State& state : pytorch::record_forward(job.lowering()).state) {
+    std::int64_t flat = 0;
+    for (const torch::Recording::State& state : job.runtime.framework->first_forward(job.lowering()).state) {
       if (!state.trained) continue;
       const std::int64_t columns = state.sizes.size() > 1 ? state.sizes.back() : 1, rows = state.sizes.front();
-      const std::int64_t shards = job.runtime.eager->fully_shard ? job.scenario.layout.shards() : 1;
-      const std::int64_t first = pytorch::rows_of_shard(rows, shards, place.data % shards).begin;
-      add(fmt::format("{}.{}", state.name, torch::trained_parameter),
-          {state.name, elements_of(state.sizes) / columns, columns, first * (elements_of(state.sizes) / rows)});
+      const std::int64_t elements = elements_of(state.sizes);
+      std::int64_t first = 0;
+      const std::string label = fmt::format("{}.{}", state.name, torch::trained_parameter);
+      if (job.runtime.eager->fully_shard) {
+        const std::int64_t shards = job.scenario.layout.shards();
+        first = pytorch::rows_of_shard(rows, shards, place.data % shards).begin * (elements / rows);
+      } else if (job.scenario.layout.sharding == Sharding::Zero3) {  // DeepSpeed cuts them wherever that is
+        const std::int64_t each = (elements + job.scenario.layout.data - 1) / job.scenario.layout.data;
+        first = each * place.data;
+        add(label, {state.name, elements / columns, columns, first});
+        if (!flat_) flat_ = Flat{std::string(deepspeed::drawn_together), {}};
+        flat_->begins.emplace(flat, &by_label_.at(label));
+        flat += each;
+        continue;
+      }
+      add(label, {state.name, elements / columns, columns, first});
     }
     return;
   }
@@ -66,9 +81,14 @@ void RankParameters::add(std::string label, ParameterPart part) {
   by_name_.emplace(added->second.name(), &added->second);
 }
 
-const ParameterPart* RankParameters::labelled(std::string_view label) const {
+std::optional<RankParameters::Drawn> RankParameters::drawn(std::string_view label, std::int64_t element) const {
+  if (flat_ && label == flat_->label) {
+    const auto its = std::prev(flat_->begins.upper_bound(element));
+    return Drawn{its->second, its->second->drawn_from() + element - its->first};
+  }
   const auto known = by_label_.find(label);
-  return known == by_label_.end() ? nullptr : &known->second;
+  if (known == by_label_.end()) return std::nullopt;
+  return Drawn{&known->second, known->second.drawn_from() + element};
 }
 
 const ParameterPart& RankParameters::named(const std::string& name) const { return *by_name_.at(name); }

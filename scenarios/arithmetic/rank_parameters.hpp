@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -54,14 +55,25 @@ class RankParameters {
  public:
   RankParameters(const JobOutline& job, const Coordinates& place);
 
-  /// None where the label is that of something else.
-  [[nodiscard]] const ParameterPart* labelled(std::string_view label) const;
+  /// An element of a part.
+  struct Drawn {
+    const ParameterPart* part;
+    std::int64_t element;
+  };
+  /// What an element of a buffer is; none where the label is that of something else.
+  [[nodiscard]] std::optional<Drawn> drawn(std::string_view label, std::int64_t element) const;
   [[nodiscard]] const ParameterPart& named(const std::string& name) const;
 
  private:
   void add(std::string label, ParameterPart part);
 
   std::map<std::string, ParameterPart, std::less<>> by_label_;
+  /// Of a buffer in which parts of several are drawn, where each begins.
+  struct Flat {
+    std::string label;
+    std::map<std::int64_t, const ParameterPart*> begins;
+  };
+  std::optional<Flat> flat_;
   std::map<std::string, const ParameterPart*, std::less<>> by_name_;
 };
 

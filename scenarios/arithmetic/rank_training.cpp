@@ -115,9 +115,10 @@ std::string RankTraining::run(World& world, math::Calculator& calculator, math::
 
 // Large enough that every tensor matters to the loss, small enough that a few layers stay far from overflow.
 double RankTraining::initial(const Mark& at, std::string_view tensor, std::int64_t element) const {
-  const ParameterPart* const part = parameters_.labelled(tensor);
-  if (part == nullptr) return of_batch(at, tensor, element);
-  const std::int64_t place = part->place(part->drawn_from() + element);
+  const std::optional<RankParameters::Drawn> its = parameters_.drawn(tensor, element);
+  if (!its) return of_batch(at, tensor, element);
+  const ParameterPart* const part = its->part;
+  const std::int64_t place = part->place(its->element);
   const bool scale = !part->matrix() && part->name().ends_with("weight");
   const double usual = scale && !job_.scenario.model.zero_centered_norms ? 1 : 0;
   const double drawn = usual + (part->matrix() || scale ? 0.1 : 0.05) * normal(part->name(), place);

@@ -16,6 +16,10 @@ std::vector<Text*> names_in(Table& document) {
   for (auto& key : document.keys) {
     if (key.name == "model" || key.name == "cluster")
       if (auto* const name = std::get_if<std::string>(&key.value.value)) names.push_back(name);
+    auto* const runtime = key.name == "runtime" ? std::get_if<TomlTable>(&key.value.value) : nullptr;
+    for (std::size_t i = 0; runtime != nullptr && i < runtime->keys.size(); ++i)
+      if (runtime->keys[i].name == "config")
+        if (auto* const name = std::get_if<std::string>(&runtime->keys[i].value.value)) names.push_back(name);
     auto* const moe = key.name == "moe" ? std::get_if<TomlTable>(&key.value.value) : nullptr;
     for (std::size_t i = 0; moe != nullptr && i < moe->keys.size(); ++i)
       if (moe->keys[i].name == "imbalance")

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/io/names.hpp"
+#include "scenarios/io/zero_checks.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -31,13 +32,14 @@ EagerSettings read_pytorch_switches(TomlReader& switches, const RuntimeKind& run
   constexpr Ratio most{std::int64_t{1'000'000'000'000}};
   EagerSettings settings;
   settings.optimizer = read_optimizer_kernels(switches);
-  settings.clips_gradients = switches.ratio("max_grad_norm", Ratio{}, most).value_or(Ratio{1}) != Ratio{};
+  if (!runtime.zero)
+    settings.clips_gradients = switches.ratio("max_grad_norm", Ratio{}, most).value_or(Ratio{1}) != Ratio{};
   settings.caches_keys = switches.boolean("use_cache").value_or(true);
   settings.reentrant_checkpoint = switches.boolean("use_reentrant");
   if (runtime.fully_sharded) {
     settings.fully_shard = read_fully_shard(switches);
     settings.reshard_after_forward = switches.boolean("reshard_after_forward");
-  } else {
+  } else if (!runtime.zero) {
     settings.gradients_view_buckets = switches.boolean("gradient_as_bucket_view").value_or(false);
     settings.bucket_mib = switches.integer("bucket_cap_mb", bucket_sizes);
   }
@@ -47,7 +49,6 @@ EagerSettings read_pytorch_switches(TomlReader& switches, const RuntimeKind& run
   settings.amsgrad = switches.boolean("amsgrad").value_or(false);
   settings.keeps_outputs = switches.boolean("keep_outputs").value_or(false);
   settings.fake_tensors = switches.boolean("fake_tensor_mode").value_or(false);
-  switches.refuse_unknown_keys();
   return settings;
 }
 
@@ -89,7 +90,9 @@ void settle_pytorch(Scenario& asked, ScenarioTables& tables) {
   refuse(layout, "stage_layers", !asked.layout.stage_layers.empty(), "cuts no models");
   refuse(layout, "schedule", asked.layout.schedule != ScheduleKind::OneFOneB, "has no stages to schedule");
   refuse(layout, "sequence_parallel", asked.layout.sequence_parallel, "cuts no layers");
-  if (runtime_kind(asked.runtime.name).fully_sharded)
+  if (runtime_kind(asked.runtime.name).zero)
+    settle_zero(asked, tables);
+  else if (runtime_kind(asked.runtime.name).fully_sharded)
     settle_sharding(asked, tables);
   else
     refuse(layout, "sharding", asked.layout.sharding != Sharding::None, "shards nothing; every rank holds a replica");

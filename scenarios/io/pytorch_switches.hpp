@@ -6,8 +6,7 @@
 namespace tidemark::scenarios {
 
 /// Reads `[runtime.switches]` of plain PyTorch: arguments of torch.optim, torch.utils.checkpoint,
-/// DistributedDataParallel, or fully_shard and its callers, and of transformers, under their own names. Any other key
-/// is a problem.
+/// DistributedDataParallel, or fully_shard and its callers, and of transformers, under their own names.
 [[nodiscard]] EagerSettings read_pytorch_switches(TomlReader& switches, const RuntimeKind& runtime);
 
 /// What of a scenario plain PyTorch cannot do, or is not modelled in it, is a problem; what it leaves open gets

@@ -1,5 +1,7 @@
 #include "scenarios/io/scenario_json.hpp"
 
+#include <cmath>
+
 #include <nlohmann/json.hpp>
 
 #include "parallel/runtime/runtimes.hpp"
@@ -8,6 +10,7 @@
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/quantity.hpp"
 #include "scenarios/io/version_text.hpp"
+#include "scenarios/io/zero_keys.hpp"
 #include "sim/base/overloaded.hpp"
 
 namespace tidemark::scenarios {
@@ -272,18 +275,42 @@ Json megatron_switches(const RuntimeChoice& runtime) {
   return json;
 }
 
+Json titan_switches(const EagerSettings& eager) {
+  const std::int32_t layers = eager.titan.checkpointed_layers;
+  return {{"implementation", word(optimizer_kernel_names, eager.optimizer)},
+          {"weight_decay", eager.weight_decay},
+          {"mixed_precision_reduce", name(eager.fully_shard.reduce_dtype)},
+          {"fsdp_reshard_after_forward", word(reshard_policy_names, eager.titan.reshard)},
+          {"early_stop", eager.titan.early_stop},
+          {"disable_loss_parallel", !eager.titan.loss_parallel},
+          {"selective_ac_option", layers == 0 ? Json("op") : Json(layers)}};
+}
+
 Json eager_switches(const RuntimeChoice& runtime) {
   const EagerSettings& eager = runtime.eager;
+  if (runtime_kind(runtime.name).titan) return titan_switches(eager);
   Json json = {{"foreach", eager.optimizer == OptimizerKernels::Foreach},
                {"fused", eager.optimizer == OptimizerKernels::Fused},
-               {"max_grad_norm", eager.clips_gradients ? 1.0 : 0.0},
                {"use_cache", eager.caches_keys},
-               {"gradient_as_bucket_view", eager.gradients_view_buckets},
                {"weight_decay", eager.weight_decay},
                {"decoupled_weight_decay", eager.decoupled_weight_decay},
                {"amsgrad", eager.amsgrad},
                {"keep_outputs", eager.keeps_outputs},
                {"fake_tensor_mode", eager.fake_tensors}};
+  if (runtime_kind(runtime.name).zero) {
+    for (const auto& [key, value] : zero_numbers(eager.zero)) json[key] = value;
+    json["overlap_comm"] = eager.zero.overlaps;
+    json["contiguous_gradients"] = eager.zero.contiguous_gradients;
+    json["reduce_scatter"] = eager.zero.reduce_scatter;
+    json["round_robin_gradients"] = eager.zero.round_robin;
+    json["gradient_clipping"] = eager.zero.clipping;
+    if (eager.zero.accumulation) json["grad_accum_dtype"] = name(*eager.zero.accumulation);
+    if (eager.zero.loss_scale != 1) json["initial_scale_power"] = std::ilogb(eager.zero.loss_scale);
+    if (eager.reentrant_checkpoint) json["use_reentrant"] = *eager.reentrant_checkpoint;
+    return json;
+  }
+  json["max_grad_norm"] = eager.clips_gradients ? 1.0 : 0.0;
+  json["gradient_as_bucket_view"] = eager.gradients_view_buckets;
   if (runtime_kind(runtime.name).fully_sharded) {
     json["reduce_dtype"] = name(eager.fully_shard.reduce_dtype);
     json["sync_each_batch"] = eager.fully_shard.reduces_each_backward;
@@ -307,7 +334,9 @@ Json as_json(const RuntimeChoice& runtime) {
             {"torch", text(runtime.versions.torch)},
             {"cuda", text(runtime.versions.cuda)},
             {"nccl", text(runtime.versions.nccl)},
-            {"transformers", text(runtime.versions.transformers)}}},
+            {"transformers", text(runtime.versions.transformers)},
+            {"torchtitan", text(runtime.versions.torchtitan)},
+            {"deepspeed", text(runtime.versions.deepspeed)}}},
           {"environment", environment},
           {"switches", runtime_kind(runtime.name).eager ? eager_switches(runtime) : megatron_switches(runtime)}};
 }

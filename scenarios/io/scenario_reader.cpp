@@ -27,7 +27,9 @@
 #include "scenarios/io/schedule_reader.hpp"
 #include "scenarios/io/suggestion.hpp"
 #include "scenarios/io/text_file.hpp"
+#include "scenarios/io/titan_switches.hpp"
 #include "scenarios/io/version_text.hpp"
+#include "scenarios/io/zero_checks.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -204,13 +206,15 @@ void read_train(TomlReader& table, Train& train) {
   table.refuse_unknown_keys();
 }
 
-Version read_version(TomlReader& table, std::string_view key, Version fallback) {
-  const std::optional<std::string> given = table.string(key);
+Version read_version(TomlReader& table, const Component& component, Version fallback) {
+  const std::optional<std::string> given = table.string(component.key);
   if (!given) return fallback;
-  const std::optional<Version> version = parse_version(*given);
+  std::optional<Version> version = parse_version(*given);
   if (!version)
-    table.problem(key, fmt::format("{} = {} is not a version", key, in_quotes(*given)),
+    table.problem(component.key, fmt::format("{} = {} is not a version", component.key, in_quotes(*given)),
                   fmt::format("such as \"{}\"", text(fallback)));
+  else if (!component.by_patch)
+    version->patch = 0;
   return version.value_or(fallback);
 }
 
@@ -237,7 +241,7 @@ void check_release(TomlReader& table, const KnownReleases& known, Version asked)
 Versions read_versions(TomlReader table, const std::string& runtime) {
   Versions versions;
   for (const Component& component : components)
-    versions.*component.version = read_version(table, component.key, versions.*component.version);
+    versions.*component.version = read_version(table, component, versions.*component.version);
   for (const KnownReleases& known : known_releases(runtime))
     for (const Component& component : components)
       if (component.key == known.key) check_release(table, known, versions.*component.version);
@@ -259,10 +263,9 @@ std::string read_allocator(TomlReader& table, const Environment& environment) {
 }
 
 /// Returns the switches, which are judged once everything they may repeat has been read.
-TomlReader read_runtime(TomlReader& table, RuntimeChoice& runtime) {
+TomlReader read_runtime(TomlReader& table, RuntimeChoice& runtime, const LoadsFiles& files, ZeroAsked& zero) {
   std::vector<Option> names;
   for (const RuntimeKind& kind : runtimes()) names.push_back({kind.name});
-  for (const std::string_view later : {"deepspeed"}) names.push_back({later, Modelled::NotYet});
   runtime.name = names[table.option("name", names).value_or(0)].text;
   runtime.headroom = table.bytes("headroom").value_or(Bytes{});
   runtime.versions = read_versions(table.table("versions"), runtime.name);
@@ -272,10 +275,21 @@ TomlReader read_runtime(TomlReader& table, RuntimeChoice& runtime) {
   runtime.nccl_environment = environment.nccl_variables;
   runtime.allocator = read_allocator(table, environment);
   TomlReader switches = table.table("switches");
-  if (const RuntimeKind& kind = runtime_kind(runtime.name); kind.eager)
-    runtime.eager = read_pytorch_switches(switches, kind);
-  else
+  const RuntimeKind& kind = runtime_kind(runtime.name);
+  if (kind.zero) {
+    zero.switches = read_zero_keys(switches);
+    read_ds_config(table, files, zero);
+  } else if (table.has("config")) {
+    (void)table.raw("config");
+    table.problem("config", fmt::format("config: {} reads no ds_config.json", runtime.name),
+                  "leave it out, or set name = \"deepspeed\"");
+  }
+  if (kind.eager) {
+    runtime.eager = kind.titan ? read_titan_switches(switches) : read_pytorch_switches(switches, kind);
+    switches.refuse_unknown_keys();
+  } else {
     read_own_switches(switches, runtime);
+  }
   runtime.deterministic |= environment.deterministic;
   table.refuse_unknown_keys();
   return switches;
@@ -320,7 +334,7 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
   read_train(tables.train, scenario.train);
   const Model* const model = tables.model_sound ? &scenario.model : nullptr;
   scenario.train.routing = read_routing(tables.moe, model, {folders, read_before, problems});
-  TomlReader switches = read_runtime(tables.runtime, scenario.runtime);
+  TomlReader switches = read_runtime(tables.runtime, scenario.runtime, {folders, read_before, problems}, tables.zero);
   const bool eager = runtime_kind(scenario.runtime.name).eager;
   if (!eager) scenario.layout.chunk_group = read_chunk_group(switches);
   refuse_unmodelled_tables(tables.top);
@@ -330,7 +344,9 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
   check_recomputation(tables.train, scenario.train.recompute);
 
   const bool asked_sequence_parallel = scenario.layout.sequence_parallel;
-  if (eager)
+  if (runtime_kind(scenario.runtime.name).titan)
+    settle_titan(scenario, tables);
+  else if (eager)
     settle_pytorch(scenario, tables);
   else if (scenario.train.master_dtype != DType::FP32)
     tables.train.problem("master_dtype", "optimizer state of another precision than fp32 is not modelled yet",

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "scenarios/io/toml_reader.hpp"
+#include "scenarios/io/zero_keys.hpp"
 #include "scenarios/scenario.hpp"
 
 namespace tidemark::scenarios {
@@ -14,6 +15,7 @@ struct ScenarioTables {
   TomlReader train;
   TomlReader runtime;
   TomlReader moe;
+  ZeroAsked zero = {};         ///< of DeepSpeed
   bool model_sound = false;    ///< the config.json was read well
   bool cluster_sound = false;  ///< so was the cluster file
 };

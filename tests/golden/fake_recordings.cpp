@@ -10,6 +10,7 @@
 #include "parallel/lower.hpp"
 #include "scenarios/io/cluster_reader.hpp"
 #include "scenarios/io/config_reader.hpp"
+#include "scenarios/io/version_text.hpp"
 #include "scenarios/prediction.hpp"
 
 namespace tidemark::tests::golden {
@@ -89,6 +90,33 @@ void read_sharding(const Json& settings, Scenario& s) {
   s.train.global_batch = s.train.micro_batch * s.layout.data * settings.at("micro_batches").get<std::int64_t>();
 }
 
+// Of DeepSpeed's ZeRO, the same.
+void read_zero(const Json& settings, Scenario& s) {
+  s.runtime.name = "deepspeed";
+  s.gpus = s.layout.data = settings.at("world").get<std::int32_t>();
+  constexpr Sharding stages[] = {Sharding::None, Sharding::Zero1, Sharding::Zero2, Sharding::Zero3};
+  s.layout.sharding = stages[settings.at("stage").get<std::size_t>()];
+  s.train.master_dtype = s.train.gradient_dtype = DType::FP32;
+  s.train.global_batch = s.train.micro_batch * s.layout.data * settings.at("micro_batches").get<std::int64_t>();
+  ZeroHabits& habits = s.runtime.eager.zero;
+  habits.clipping = settings.at("clip_grad_norm").is_null() ? 0 : settings["clip_grad_norm"].get<double>();
+  s.runtime.eager.clips_gradients = habits.clipping > 0;
+  if (!settings.at("accumulation").is_null()) habits.accumulation = type_of(settings, "accumulation");
+  const Json& ds = settings.at("ds");
+  habits.reduce_bucket = ds.value("reduce_bucket_size", habits.reduce_bucket);
+  habits.overlaps = ds.value("overlap_comm", s.layout.sharding == Sharding::Zero3);
+  habits.contiguous_gradients = ds.value("contiguous_gradients", habits.contiguous_gradients);
+  habits.reduce_scatter = ds.value("reduce_scatter", habits.reduce_scatter);
+  habits.round_robin = ds.value("round_robin_gradients", habits.round_robin);
+  habits.prefetch_bucket = ds.value("stage3_prefetch_bucket_size", habits.prefetch_bucket);
+  habits.persistence_threshold = ds.value("stage3_param_persistence_threshold", habits.persistence_threshold);
+  habits.max_live = ds.value("stage3_max_live_parameters", habits.max_live);
+  habits.max_reuse = ds.value("stage3_max_reuse_distance", habits.max_reuse);
+  habits.sub_group_size = ds.value("sub_group_size", habits.sub_group_size);
+  constexpr double first_scale = 65536;  // 2^initial_scale_power
+  if (s.train.precision == DType::FP16) habits.loss_scale = first_scale;
+}
+
 Scenario scenario_of(const Json& recording) {
   const Json& settings = recording.at("settings");
   const Json& config = recording.at("config");
@@ -130,7 +158,10 @@ Scenario scenario_of(const Json& recording) {
   s.runtime.eager.weight_decay = settings.value("weight_decay", 0.0);
   s.runtime.eager.amsgrad = settings.value("amsgrad", false);
   s.train.steps = static_cast<std::int32_t>(recording.at("steps").size());
-  if (settings.contains("world")) read_sharding(settings, s);
+  if (settings.contains("stage"))
+    read_zero(settings, s);
+  else if (settings.contains("world"))
+    read_sharding(settings, s);
   return s;
 }
 
@@ -149,6 +180,57 @@ Kind kind_of(Category category, Phase phase) {
     default:
       return phase == Phase::Forward ? Kind::Activation : Kind::Temporary;
   }
+}
+
+// Of torchtitan.
+Scenario titan_scenario(const Json& recording) {
+  const Json& settings = recording.at("settings");
+  Scenario s;
+  s.name = recording.at("name").get<std::string>();
+  s.model = parse_model(recording.at("config").dump(), s.name + ".json");
+  s.cluster = read_cluster(root / "scenarios/clusters/a100-sxm-80g.toml");
+  s.runtime.name = "torchtitan";
+  s.runtime.versions.torch = {2, 15};
+  s.runtime.versions.torchtitan = *parse_version(settings.at("torchtitan").get<std::string>());
+  s.gpus = settings.at("world").get<std::int32_t>();
+  s.layout.tensor = settings.at("tensor").get<std::int32_t>();
+  s.layout.sequence_parallel = s.layout.tensor > 1;
+  s.layout.data = s.gpus / s.layout.tensor;
+  const std::int32_t replicas = settings.at("replicate").get<std::int32_t>();
+  s.layout.shard_group = replicas > 1 ? s.layout.data / replicas : 0;
+  s.layout.sharding = Sharding::Zero3;
+  TitanSettings& titan = s.runtime.eager.titan;
+  const std::string reshard = settings.at("reshard").get<std::string>();
+  titan.reshard = reshard == "always"  ? ReshardPolicy::Always
+                  : reshard == "never" ? ReshardPolicy::Never
+                                       : ReshardPolicy::Default;
+  titan.loss_parallel = settings.at("loss_parallel").get<bool>();
+  const std::string checkpointing = settings.at("checkpointing").get<std::string>();
+  s.train.recompute.kind = checkpointing == "none"   ? Recompute::None
+                           : checkpointing == "full" ? Recompute::Full
+                                                     : Recompute::Selective;
+  if (s.train.recompute.kind == Recompute::Selective && checkpointing != "op")
+    titan.checkpointed_layers = std::stoi(checkpointing);
+  s.train.sequence_length = settings.at("sequence").get<std::int64_t>();
+  s.train.micro_batch = settings.at("batch").get<std::int64_t>();
+  s.train.global_batch = s.train.micro_batch * s.layout.data * settings.at("micro_batches").get<std::int64_t>();
+  s.train.precision = type_of(settings, "precision");
+  s.train.attention = AttentionKernel::Flash;
+  s.runtime.eager.fully_shard.reduce_dtype = type_of(settings, "reduce_dtype");
+  read_optimizer("adamw " + settings.at("implementation").get<std::string>(), s);
+  s.train.steps = static_cast<std::int32_t>(recording.at("steps").size());
+  return s;
+}
+
+std::vector<Recording> sharded_in(const std::filesystem::path& folder, Scenario (*scenario)(const Json& recording)) {
+  std::vector<Recording> found;
+  for (const auto& entry : std::filesystem::directory_iterator(root / "tests/golden" / folder)) {
+    const Json json = Json::parse(std::ifstream(entry.path()));
+    const Rank rank{json.at("settings").at("rank").get<std::int32_t>()};
+    found.push_back({entry.path().stem().string(), scenario(json), {}, {}, plain_run(json.at("steps")), rank});
+  }
+  std::ranges::sort(found, {}, &Recording::name);
+  return found;
 }
 
 std::vector<Recording> recordings_in(const std::filesystem::path& folder) {
@@ -175,16 +257,9 @@ Bytes StepPeak::total() const {
 std::vector<Recording> fake_recordings() { return recordings_in("recordings"); }
 std::vector<Recording> drawn_recordings() { return recordings_in("drawn"); }
 
-std::vector<Recording> sharded_recordings() {
-  std::vector<Recording> found;
-  for (const auto& entry : std::filesystem::directory_iterator(root / "tests/golden/sharded/recordings")) {
-    const Json json = Json::parse(std::ifstream(entry.path()));
-    const Rank rank{json.at("settings").at("rank").get<std::int32_t>()};
-    found.push_back({entry.path().stem().string(), scenario_of(json), {}, {}, plain_run(json.at("steps")), rank});
-  }
-  std::ranges::sort(found, {}, &Recording::name);
-  return found;
-}
+std::vector<Recording> sharded_recordings() { return sharded_in("sharded/recordings", scenario_of); }
+std::vector<Recording> titan_recordings() { return sharded_in("titan/recordings", titan_scenario); }
+std::vector<Recording> zero_recordings() { return sharded_in("zero/recordings", scenario_of); }
 
 std::vector<StepPeak> predicted_peaks(const Scenario& scenario, bool sums_in_place) {
   Runtime runtime = runtime_of(scenario);

@@ -52,6 +52,11 @@ struct Recording {
 
 /// Those under tests/golden/sharded/recordings: plain runs of sharded trainings (tests/ground_truth/sharded.py).
 [[nodiscard]] std::vector<Recording> sharded_recordings();
+/// Those under tests/golden/zero/recordings: the same under DeepSpeed's ZeRO (tests/ground_truth/zero.py).
+[[nodiscard]] std::vector<Recording> zero_recordings();
+
+/// Those under tests/golden/titan/recordings: plain runs of torchtitan's trainings (tests/ground_truth/titan.py).
+[[nodiscard]] std::vector<Recording> titan_recordings();
 
 /// How far predictions of drawn recordings are off. All lists are by recording.
 struct DrawnScore {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -6,26 +7,44 @@
 #include "tests/golden/fake_recordings.hpp"
 #include "tests/golden/recording_errors.hpp"
 
-// One rank of trainings under fully_shard against the programs of runtime "fsdp2"; held to what docs/accuracy.toml
-// claims.
+// One rank of trainings under fully_shard and DeepSpeed's ZeRO against the programs of runtimes "fsdp2", "torchtitan"
+// and "deepspeed"; held to what docs/accuracy.toml claims.
 
 namespace tidemark::tests::golden {
 namespace {
 
-class Sharded : public testing::TestWithParam<Recording> {
+struct Subject {
+  const char* family;
+  Recording recording;
+};
+
+std::vector<Subject> subjects() {
+  std::vector<Subject> all;
+  for (Recording& recording : sharded_recordings()) all.push_back({"sharded", std::move(recording)});
+  for (Recording& recording : titan_recordings()) all.push_back({"titan", std::move(recording)});
+  for (Recording& recording : zero_recordings()) all.push_back({"zero", std::move(recording)});
+  return all;
+}
+
+class Sharded : public testing::TestWithParam<Subject> {
  protected:
-  static double worst(std::string_view figure) { return std::abs(claimed("sharded", figure).worst); }
+  static double worst(std::string_view figure) { return std::abs(claimed(GetParam().family, figure).worst); }
 };
 
 TEST_P(Sharded, RunsTakeAsMuch) {
-  const PlainRun predicted = predicted_plain_run(GetParam().scenario, GetParam().rank), &recorded = GetParam().plain;
+  const Recording& its = GetParam().recording;
+  const PlainRun predicted = predicted_plain_run(its.scenario, its.rank), &recorded = its.plain;
   ASSERT_EQ(predicted.allocated.size(), recorded.allocated.size());
   EXPECT_LE(std::abs(percent(worst_of_steps(predicted, recorded))), worst("allocated peak of any step"));
   EXPECT_LE(std::abs(percent(share(predicted.reserved, recorded.reserved))), worst("reserved peak"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Recordings, Sharded, testing::ValuesIn(sharded_recordings()),
-                         [](const testing::TestParamInfo<Recording>& row) { return row.param.name; });
+INSTANTIATE_TEST_SUITE_P(Recordings, Sharded, testing::ValuesIn(subjects()),
+                         [](const testing::TestParamInfo<Subject>& row) {
+                           std::string name = std::string(row.param.family) + "_" + row.param.recording.name;
+                           std::ranges::replace(name, '.', '_');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace tidemark::tests::golden

@@ -120,7 +120,7 @@ def made_by(frames):
     return "other"
 
 
-def live_at_peak(history):
+def live_at_peak(history, made_by=made_by):
     """What the last step's most live bytes are made of, from the trace of the allocator."""
     live, now, peak, at_peak = {}, 0, 0, {}
     for event in history:
@@ -137,10 +137,33 @@ def live_at_peak(history):
     return dict(sorted(sums.items()))
 
 
-def run(name):
+def counted_steps(step):
+    """What the allocator counts in some steps."""
     import torch
 
     import plain_run
+
+    steps = []
+    for _ in range(STEPS):
+        gc.collect()
+        torch.cuda.reset_peak_memory_stats()
+        step()
+        steps.append({"peak": plain_run.counters("peak"), "after": plain_run.counters("current")})
+    return steps
+
+
+def recorded_steps(step, model):
+    """The same, by stream too, and what the last one's peak is made of."""
+    import torch
+
+    steps = counted_steps(step)
+    history = torch.cuda.memory._snapshot()["device_traces"][0]
+    return {"steps": steps, "reserved_by_stream": pools(model), "live_at_peak": live_at_peak(history)}
+
+
+def run(name):
+    import torch
+
     import training
 
     gc.disable()
@@ -148,41 +171,33 @@ def run(name):
     config, settings = settings_of(name)
     torch.cuda.memory._record_memory_history(max_entries=10_000_000, stacks="python", context="alloc")
     model, optimizer, batches = prepare(config, settings)
-    steps = []
-    for _ in range(STEPS):
-        gc.collect()
-        torch.cuda.reset_peak_memory_stats()
-        train_step(model, optimizer, batches, settings)
-        steps.append({"peak": plain_run.counters("peak"), "after": plain_run.counters("current")})
-    history = torch.cuda.memory._snapshot()["device_traces"][0]
     return {
         **record_fake.head_of(name, config, settings, "real tensors on a device that does nothing"),
-        "steps": steps,
-        "reserved_by_stream": pools(model),
-        "live_at_peak": live_at_peak(history),
+        **recorded_steps(lambda: train_step(model, optimizer, batches, settings), model),
     }
 
 
-def main():
+def main(script=__file__, recordings=RECORDINGS, settings_of=settings_of, run=run, out=OUT):
+    """Each recording is made in a process of its own, under the null device."""
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*")
     parser.add_argument("--all", action="store_true")
-    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--out", type=Path, default=out)
     arguments = parser.parse_args()
-    names = list(RECORDINGS) if arguments.all else arguments.names
-    if unknown := [name for name in names if name not in RECORDINGS]:
+    names = list(recordings) if arguments.all else arguments.names
+    if unknown := [name for name in names if name not in recordings]:
         parser.error(f"no such recording: {', '.join(unknown)}")
     arguments.out.mkdir(parents=True, exist_ok=True)
     if "NULL_CUDA_CAPABILITY" not in os.environ:
         with tempfile.TemporaryDirectory() as folder:
             for name in names:
                 environment = record_fake.under_null_cuda(folder, settings_of(name)[1])
-                command = [sys.executable, __file__, name, "--out", str(arguments.out)]
+                command = [sys.executable, script, name, "--out", str(arguments.out)]
                 subprocess.run(command, env=environment, check=True)
         return
     (name,) = names
     recording = run(name)
-    recording["provenance"]["command"] = f"python tests/ground_truth/record_sharded.py {name}"
+    recording["provenance"]["command"] = f"python tests/ground_truth/{Path(script).name} {name}"
     record_fake.write(arguments.out / f"{name}.json", recording)
     peaks = [f"{step['peak']['allocated'] / 2**20:.1f}" for step in recording["steps"]]
     print(f"{name}: allocated {' '.join(peaks)} MiB", flush=True)

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "parallel/frameworks/pytorch/batch.hpp"
 #include "parallel/frameworks/pytorch/data_parallel.hpp"
 #include "parallel/frameworks/pytorch/fully_shard.hpp"
 #include "parallel/frameworks/pytorch/optimizer.hpp"
@@ -31,7 +32,7 @@ class Training {
     s_.recorder = &recorder;
     construct();
     s_.process.at(1, 0);
-    load_batch();
+    batch_ = collated_batch(s_, input_.train);
     recorder.begin_pass();
     (void)forward(batch_[0], batch_[1]);
     s_.recorder = nullptr;
@@ -84,7 +85,7 @@ class Training {
                      [this](const std::string& name, const Shape& sizes, DType dtype) {
                        return shards_->parameter(name, sizes, dtype);
                      });
-      shards_->shard(*model_);
+      shard_model();
     } else {
       model_.emplace(s_, input_.built.model, vocabulary, input_.train, habits_, kept);
       if (input_.layout.data > 1)
@@ -102,26 +103,33 @@ class Training {
     }
   }
 
+  // Each layer is a unit, and the model itself, which has the rest.
+  void shard_model() {
+    const AfterForward after =
+        habits_.fully_shard->reshards_after_forward ? AfterForward::Reshards : AfterForward::Keeps;
+    std::vector<ShardUnit> units{{"root", after, {}}};
+    std::size_t next = 0;
+    const auto take = [&](ShardUnit& unit, std::size_t end) {
+      while (next < end) unit.parameters.push_back(next++);
+    };
+    for (std::size_t layer = 0; layer < model_->layers(); ++layer) {
+      const CausalLM::Range range = model_->parameters_of_layer(layer);
+      take(units.front(), range.begin);
+      units.push_back({model_->name_of_layer(layer), after, {}});
+      take(units.back(), range.end);
+    }
+    take(units.front(), model_->parameters().size());
+    const std::vector<UnitParameters*> made = shards_->shard(units);
+    for (std::size_t layer = 0; layer < model_->layers(); ++layer) {
+      UnitParameters* const its = made[layer + 1];
+      model_->hook_layer(layer, {[its](const Tensor& input) { return its->pre_forward(input); },
+                                 [its](const Tensor& output) { return its->post_forward(output); }, its->computed()});
+    }
+  }
+
   void pass(bool last) {
-    load_batch();
+    batch_ = collated_batch(s_, input_.train);
     run(batch_[0], batch_[1], last);
-  }
-
-  // What a data collator hands out; the loop's variable holds it until the next one is there. No sequence is padded.
-  void load_batch() {
-    s_.mark(Phase::Forward, "load_batch");
-    const Shape sizes{input_.train.micro_batch, input_.train.sequence_length};
-    const Session::Scope scope(s_, "batch");
-    std::vector<Tensor> made{batch(Operation::Initialize, sizes, "input_ids"),
-                             batch(Operation::Initialize, sizes, "labels"),
-                             batch({Operation::Fill, {1}}, sizes, "attention_mask")};
-    batch_ = std::move(made);
-  }
-
-  Tensor batch(const Computation& values, const Shape& sizes, std::string_view what) {
-    Tensor made = s_.empty(sizes, DType::INT64, what);
-    s_.launch(values, {}, {made});
-    return made;
   }
 
   void run(const Tensor& ids, const Tensor& labels, bool last) {
@@ -144,7 +152,7 @@ class Training {
     const auto last_graph = std::exchange(s_.outlives_backward, {});
     if (shards_) shards_->root_pre_forward();
     CausalLM::Outputs outputs = (*model_)(ids, labels);
-    if (shards_) shards_->root_post_forward(outputs);
+    if (shards_) outputs.loss = shards_->root_post_forward(outputs.loss);
     Tensor loss = outputs.loss;
     if (habits_.keeps_outputs) outputs_ = std::move(outputs);
     return loss;
@@ -217,7 +225,7 @@ class Training {
   std::optional<CausalLM> model_;
   std::optional<DistributedDataParallel> replicas_;
   std::optional<TorchOptimizer> optimizer_;
-  std::vector<Tensor> batch_;
+  std::vector<Tensor> batch_;  ///< the loop's variable, which holds it until the next one is there
   CausalLM::Outputs outputs_;
   Tensor loss_;  ///< the loop's variable, until the next one is there or the step is over
   Tensor scale_, growth_, found_infinity_;

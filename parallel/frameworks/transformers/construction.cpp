@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <utility>
 
 #include <fmt/format.h>
@@ -43,6 +44,7 @@ Linear CausalLM::make_linear(const std::string& name, std::int64_t outputs, std:
   const bool inputs_first = family_of(model_) == Family::Gpt2;
   Linear made;
   made.inputs_first = inputs_first;
+  made.adds_apart = habits_.zero_init;
   made.weight = parameter(name + ".weight", inputs_first ? Shape{inputs, outputs} : Shape{outputs, inputs});
   if (bias) made.bias = parameter(name + ".bias", {outputs});
   return made;
@@ -190,11 +192,51 @@ CausalLM::CausalLM(Session& session, const Model& model, std::int64_t vocabulary
   }
 }
 
+std::vector<ModuleSite> CausalLM::modules() {
+  std::vector<ModuleSite> sites;
+  const auto add = [&](ForwardHooks& hooks, std::initializer_list<std::shared_ptr<Leaf>> own = {}) {
+    sites.push_back({{}, &hooks});
+    for (const std::shared_ptr<Leaf>& its : own)
+      if (its) sites.back().own.push_back(its);
+  };
+  const auto add_linear = [&](Linear& its) {
+    if (its.weight) add(its.hooks, {its.weight, its.bias});
+  };
+  const auto add_norm = [&](Norm& its) {
+    if (its.weight) add(its.hooks, {its.weight, its.bias});
+  };
+  add(hooks_);
+  add(of_decoder_);
+  add(of_tokens_, {tokens_});
+  if (positions_) add(of_positions_, {positions_});
+  if (model_.positions == Positions::Rotary) add(of_rotary_);
+  const bool drops = family_of(model_) != Family::Llama;
+  if (drops && family_of(model_) != Family::Phi3) add(of_dropout_);
+  for (Layer& layer : layers_) {
+    add(layer.hooks);
+    if (drops) add(layer.of_attention_dropout), add(layer.of_mlp_dropout);
+    add(layer.attention.hooks);
+    for (Linear* const its :
+         {&layer.attention.query, &layer.attention.key, &layer.attention.value, &layer.attention.output})
+      add_linear(*its);
+    for (Norm* const its : {&layer.attention.query_norm, &layer.attention.key_norm}) add_norm(*its);
+    add(layer.mlp.hooks);
+    for (Linear* const its : {&layer.mlp.gate, &layer.mlp.up, &layer.mlp.down}) add_linear(*its);
+    add(layer.mlp.of_activation);
+    for (Norm* const its : {&layer.attention_norm, &layer.after_attention, &layer.mlp_norm, &layer.after_mlp})
+      add_norm(*its);
+  }
+  add_norm(last_norm_);
+  add_linear(head_);
+  return sites;
+}
+
 // Gemma3RotaryEmbedding has frequencies for each kind of layers that the model has.
 void CausalLM::make_frequencies() {
   const int kinds = model_.window_rotary && has_layers(true) && has_layers(false) ? 2 : 1;
   const auto made = [&](std::string_view what) {
-    frequencies_.push_back(s_.empty({model_.rotary_dim() / 2}, DType::FP32, what, Category::Parameters));
+    const DType dtype = habits_.zero_init ? dtype_ : DType::FP32;
+    frequencies_.push_back(s_.empty({model_.rotary_dim() / 2}, dtype, what, Category::Parameters));
     return frequencies_.back();
   };
   for (int k = 0; k < kinds; ++k) {

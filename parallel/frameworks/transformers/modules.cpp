@@ -32,6 +32,14 @@ Tensor embedded(Session& s, const Tensor& x, const Tensor& cosine, const Tensor&
   return add(s, straight, crossed);
 }
 
+// torch.nn.Module.__call__, which runs hooks.
+template <class Forward>
+Tensor hooked(const ForwardHooks& hooks, const Tensor& given, const Forward& forward) {
+  if (!hooks.before) return forward(given);
+  const Tensor input = hooks.before(given);
+  return hooks.after(forward(input));
+}
+
 // batch, heads, sequence, width: each head of keys as often as query heads share it.
 Tensor repeated(Session& s, const Tensor& x, std::int64_t times) {
   if (times == 1) return x;
@@ -42,13 +50,20 @@ Tensor repeated(Session& s, const Tensor& x, std::int64_t times) {
 
 }  // namespace
 
-Tensor Linear::operator()(Session& s, const Tensor& x) const {
-  const Tensor none;
-  const Tensor& its_bias = bias ? bias->value : none;
-  return inputs_first ? conv1d(s, x, weight->value, its_bias) : linear(s, x, weight->value, its_bias);
+Tensor Linear::operator()(Session& s, const Tensor& given) const {
+  return hooked(hooks, given, [&](const Tensor& x) {
+    const Tensor none;
+    const Tensor& its_bias = bias ? bias->value : none;
+    if (adds_apart && bias && !inputs_first) return add_in_place(s, linear(s, x, weight->value, none), its_bias);
+    return inputs_first ? conv1d(s, x, weight->value, its_bias) : linear(s, x, weight->value, its_bias);
+  });
 }
 
-Tensor Norm::operator()(Session& s, const Tensor& x) const {
+Tensor Norm::operator()(Session& s, const Tensor& given) const {
+  return hooked(hooks, given, [&](const Tensor& x) { return normalized(s, x); });
+}
+
+Tensor Norm::normalized(Session& s, const Tensor& x) const {
   if (kind == NormKind::Layer) return layer_norm(s, x, weight->value, bias->value);
   const auto mean_of_squares = [&](const Tensor& wide) { return mean_last(s, pow_number(s, wide, 2)); };
   if (kind == NormKind::ZeroCenteredRms) {  // Gemma: in fp32 to the end
@@ -239,8 +254,18 @@ Tensor CausalLM::fused(const Layer& layer, const States& states, const Tensor& m
   return contiguous(s_, transpose(s_, output, 1, 2));
 }
 
-Tensor CausalLM::attend(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache,
+Tensor CausalLM::attend(const Layer& layer, const Tensor& given, const Context& context, std::vector<Tensor>* cache,
                         Tensor& weights) {
+  const ForwardHooks& hooks = layer.attention.hooks;
+  if (!hooks.before) return attention(layer, given, context, cache, weights);
+  // Llama's and its like are handed what they work on by name, which hooks do not see.
+  const bool by_name = !gpt_style(model_) && family_of(model_) != Family::NeoX;
+  const Tensor input = hooks.before(by_name ? Tensor{} : given);
+  return hooks.after(attention(layer, by_name ? given : input, context, cache, weights));
+}
+
+Tensor CausalLM::attention(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache,
+                           Tensor& weights) {
   const Session::Scope scope(s_, "attention");
   const Context::View& view = layer.windowed ? context.window : context.whole;
   States states = project(layer.attention, hidden);
@@ -260,20 +285,24 @@ Tensor CausalLM::attend(const Layer& layer, const Tensor& hidden, const Context&
                                                                : fused(layer, states, view.mask);
   output = contiguous(s_, reshape(s_, output, {hidden.sizes[0], hidden.sizes[1], model_.heads * model_.head_dim}));
   output = layer.attention.output(s_, output);
-  if (gpt_style(model_)) output = dropped("resid_dropout", output);
+  if (gpt_style(model_)) output = dropped("resid_dropout", layer.of_attention_dropout, output);
   states = {};
   return output;
 }
 
 // A dropout of the residual stream, by the module's name.
-Tensor CausalLM::dropped(std::string_view module, const Tensor& x) {
+Tensor CausalLM::dropped(std::string_view module, const ForwardHooks& hooks, const Tensor& given) {
   const Session::Scope scope(s_, module);
-  return dropout(s_, x, train_.hidden_dropout);
+  return hooked(hooks, given, [&](const Tensor& x) { return dropout(s_, x, train_.hidden_dropout); });
 }
 
 // ---- layers --------------------------------------------------------------------------------------------------------
 
-Tensor CausalLM::activate(const Tensor& x) {
+Tensor CausalLM::activate(const Mlp& mlp, const Tensor& given) {
+  return hooked(mlp.of_activation, given, [&](const Tensor& x) { return activated(x); });
+}
+
+Tensor CausalLM::activated(const Tensor& x) {
   if (model_.activation == Activation::SwiGlu) return silu(s_, x);
   if (model_.activation == Activation::SquaredRelu) return pow_number(s_, relu(s_, x), 2);
   if (model_.gelu == GeluForm::Exact) return gelu(s_, x, Approximate::None);
@@ -290,29 +319,35 @@ Tensor CausalLM::activate(const Tensor& x) {
   return mul(s_, half, rest);  // whose left operand goes first
 }
 
-Tensor CausalLM::run_mlp(const Layer& layer, const Tensor& x) {
+Tensor CausalLM::run_mlp(const Layer& layer, const Tensor& given) {
+  return hooked(layer.mlp.hooks, given, [&](const Tensor& x) { return mlp(layer, x); });
+}
+
+Tensor CausalLM::mlp(const Layer& layer, const Tensor& x) {
   const Session::Scope scope(s_, "mlp");
   const Mlp& m = layer.mlp;
   switch (family_of(model_)) {
     case Family::Llama: {
       const auto product = [&] {
-        const Tensor gate = activate(m.gate(s_, x));
+        const Tensor gate = activate(m, m.gate(s_, x));
         return mul(s_, gate, m.up(s_, x));
       };
       return m.down(s_, product());
     }
     case Family::Phi3: {
       const std::vector<Tensor> parts = split_last(s_, m.gate(s_, x), {model_.ffn, model_.ffn});
-      const Tensor product = mul(s_, parts[1], activate(parts[0]));
+      const Tensor product = mul(s_, parts[1], activate(m, parts[0]));
       return m.down(s_, product);
     }
     case Family::Gpt2:
     case Family::BigCode:
     case Family::NeoX: {
       Tensor hidden = m.up(s_, x);
-      hidden = activate(hidden);
+      hidden = activate(m, hidden);
       hidden = m.down(s_, hidden);
-      return gpt_style(model_) ? dropout(s_, hidden, train_.hidden_dropout) : hidden;
+      if (!gpt_style(model_)) return hidden;
+      return hooked(layer.of_mlp_dropout, hidden,
+                    [&](const Tensor& product) { return dropout(s_, product, train_.hidden_dropout); });
     }
   }
   return {};
@@ -324,15 +359,15 @@ Tensor CausalLM::neox_forward(const Layer& layer, const Tensor& hidden, const Co
                               std::vector<Tensor>* cache) {
   Tensor output, weights;
   Tensor attended = attend(layer, layer.attention_norm(s_, hidden), context, cache, weights);
-  attended = dropped("post_attention_dropout", attended);
+  attended = dropped("post_attention_dropout", layer.of_attention_dropout, attended);
   if (!model_.parallel_residual) {
     attended = add(s_, attended, hidden);
     output = run_mlp(layer, layer.mlp_norm(s_, attended));
-    output = dropped("post_mlp_dropout", output);
+    output = dropped("post_mlp_dropout", layer.of_mlp_dropout, output);
     return add(s_, output, attended);
   }
   output = run_mlp(layer, layer.mlp_norm(s_, hidden));
-  output = dropped("post_mlp_dropout", output);
+  output = dropped("post_mlp_dropout", layer.of_mlp_dropout, output);
   return add(s_, add(s_, output, attended), hidden);
 }
 
@@ -350,7 +385,7 @@ Tensor CausalLM::gpt_forward(const Layer& layer, const Tensor& given, const Cont
   return hidden;
 }
 
-// torch.nn.Module.__call__, which runs hooks.
+// The same of a layer.
 Tensor CausalLM::call(const Layer& layer, const Tensor& given, const Context& context, std::vector<Tensor>* cache) {
   const ForwardHooks& hooks = layer.hooks;
   if (!hooks.before) return forward(layer, given, context, cache);
@@ -372,19 +407,20 @@ Tensor CausalLM::forward(const Layer& layer, const Tensor& given, const Context&
   if (gpt_style(model_)) return gpt_forward(layer, given, context, cache);
   // Phi-3 drops out within the sum.
   const bool phi = family_of(model_) == Family::Phi3;
-  const auto joined = [&](const Tensor& before, const Tensor& branch, std::string_view module) {
-    return add(s_, before, phi ? dropped(module, branch) : branch);
+  const auto joined = [&](const Tensor& before, const Tensor& branch, std::string_view module,
+                          const ForwardHooks& hooks) {
+    return add(s_, before, phi ? dropped(module, hooks, branch) : branch);
   };
   Tensor weights, residual = given, hidden = given;
   if (layer.attention_norm.weight) hidden = layer.attention_norm(s_, hidden);
   hidden = attend(layer, hidden, context, cache, weights);
   if (layer.after_attention.weight) hidden = layer.after_attention(s_, hidden);
-  hidden = joined(residual, hidden, "resid_attn_dropout");
+  hidden = joined(residual, hidden, "resid_attn_dropout", layer.of_attention_dropout);
   residual = hidden;
   if (layer.mlp_norm.weight) hidden = layer.mlp_norm(s_, hidden);
   hidden = run_mlp(layer, hidden);
   if (layer.after_mlp.weight) hidden = layer.after_mlp(s_, hidden);
-  hidden = joined(residual, hidden, "resid_mlp_dropout");
+  hidden = joined(residual, hidden, "resid_mlp_dropout", layer.of_mlp_dropout);
   return hidden;
 }
 
@@ -419,7 +455,7 @@ Tensor CausalLM::decoder(const Tensor& ids, std::vector<Tensor>& cache) {
   s_.mark(Phase::Forward, "embedding");
   Context context;
   Tensor positions;
-  Tensor embedded_tokens = embedding(s_, ids, tokens_->value);
+  Tensor embedded_tokens = hooked(of_tokens_, {}, [&](const Tensor&) { return embedding(s_, ids, tokens_->value); });
   if (model_.scaled_embedding) embedded_tokens = mul(s_, embedded_tokens, embedding_scale_);
   Tensor hidden = embedded_tokens;
   const bool mask_first = family_of(model_) == Family::BigCode;
@@ -428,16 +464,19 @@ Tensor CausalLM::decoder(const Tensor& ids, std::vector<Tensor>& cache) {
   const bool caching = habits_.caches_keys && train_.recompute.kind == Recompute::None;
   if (mask_first) make_masks(context, places, hidden, caching);
   if (positions_) {
-    positions = embedding(s_, places, positions_->value);
+    positions = hooked(of_positions_, {}, [&](const Tensor&) { return embedding(s_, places, positions_->value); });
     hidden = add(s_, embedded_tokens, positions);
   }
   if (!mask_first) make_masks(context, places, hidden, caching);
-  if (gpt_style(model_) || family_of(model_) == Family::NeoX) hidden = dropout(s_, hidden, train_.hidden_dropout);
+  if (gpt_style(model_) || family_of(model_) == Family::NeoX)
+    hidden = hooked(of_dropout_, hidden, [&](const Tensor& x) { return dropout(s_, x, train_.hidden_dropout); });
   if (model_.positions == Positions::Rotary) {
+    if (of_rotary_.before) (void)of_rotary_.before({});
     // Gemma 3 makes tables for the kinds of layers that it has.
     if (!model_.window_rotary || has_layers(false)) rotary_tables(context.whole, places, hidden);
     if (model_.window_rotary && has_layers(true)) rotary_tables(context.window, places, hidden);
     if (!model_.window_rotary) context.window.cosine = context.whole.cosine, context.window.sine = context.whole.sine;
+    if (of_rotary_.after) (void)of_rotary_.after({});
   }
   for (const Layer& layer : layers_) hidden = run_layer(layer, hidden, context, caching ? &cache : nullptr);
   s_.mark(Phase::Forward, "norm");
@@ -467,8 +506,15 @@ Tensor CausalLM::loss_of(const Tensor& given, const Tensor& labels) {
 }
 
 CausalLM::Outputs CausalLM::operator()(const Tensor& ids, const Tensor& labels) {
+  if (hooks_.before) (void)hooks_.before({});
+  Outputs outputs = run(ids, labels);
+  if (hooks_.after) outputs.loss = hooks_.after(outputs.loss);
+  return outputs;
+}
+
+CausalLM::Outputs CausalLM::run(const Tensor& ids, const Tensor& labels) {
   Outputs outputs;
-  const Tensor hidden = decoder(ids, outputs.cache);
+  const Tensor hidden = hooked(of_decoder_, {}, [&](const Tensor&) { return decoder(ids, outputs.cache); });
   s_.mark(Phase::Forward, "lm_head");
   Tensor& logits = outputs.logits;
   {

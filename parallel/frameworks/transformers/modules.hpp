@@ -24,9 +24,17 @@ namespace tidemark::parallel::transformers {
 /// A tensor's parameters in the order of registration, which optimizers and DistributedDataParallel follow.
 using Parameters = std::vector<std::shared_ptr<Leaf>>;
 
+/// register_forward_pre_hook and register_forward_hook: what a module takes, and what it gives, goes through them.
+struct ForwardHooks {
+  std::function<Tensor(const Tensor&)> before, after;
+  std::optional<DType> inputs = {};  ///< to which a wrapper casts all that the module is handed
+};
+
 struct Linear {
   std::shared_ptr<Leaf> weight, bias;
   bool inputs_first = false;  ///< transformers' Conv1D
+  bool adds_apart = false;    ///< the bias is added to the product (deepspeed/runtime/zero/linear.py)
+  ForwardHooks hooks = {};
   Tensor operator()(Session& s, const Tensor& x) const;
 };
 
@@ -35,7 +43,11 @@ enum class NormKind : std::uint8_t { Rms, WideRms, ZeroCenteredRms, Layer };
 struct Norm {
   std::shared_ptr<Leaf> weight, bias;
   NormKind kind = NormKind::Rms;
+  ForwardHooks hooks = {};
   Tensor operator()(Session& s, const Tensor& x) const;
+
+ private:
+  [[nodiscard]] Tensor normalized(Session& s, const Tensor& x) const;
 };
 
 /// What all layers of one forward pass share.
@@ -60,10 +72,10 @@ enum class Family : std::uint8_t { Llama, Phi3, Gpt2, BigCode, NeoX };
 /// Makes a module's parameter, which the module is handed.
 using MakeParameter = std::function<std::shared_ptr<Leaf>(const std::string& name, const Shape& sizes, DType dtype)>;
 
-/// register_forward_pre_hook and register_forward_hook: what a module takes, and what it gives, goes through them.
-struct ForwardHooks {
-  std::function<Tensor(const Tensor&)> before, after;
-  std::optional<DType> inputs = {};  ///< to which a wrapper casts all that the module is handed
+/// A module that can be hooked, and the parameters that are its own.
+struct ModuleSite {
+  Parameters own;
+  ForwardHooks* hooks = nullptr;
 };
 
 /// A language model with its loss.
@@ -90,21 +102,25 @@ class CausalLM {
   };
   [[nodiscard]] Range parameters_of_layer(std::size_t layer) const { return layers_[layer].parameters; }
   void hook_layer(std::size_t layer, ForwardHooks hooks) { layers_[layer].hooks = std::move(hooks); }
+  /// The model itself first.
+  [[nodiscard]] std::vector<ModuleSite> modules();
 
  private:
   struct Attention {
     Linear query, key, value;  ///< `query` is the joint projection where there is one
     Linear output;
     Norm query_norm, key_norm;
+    ForwardHooks hooks;
   };
   struct Mlp {
     Linear gate, up, down;  ///< `gate` is the joint projection where there is one; `up` the only one of a plain MLP
+    ForwardHooks hooks, of_activation;
   };
   struct Layer {
     std::string name;
     bool windowed = false;  ///< sees a sliding window of keys
     Range parameters;
-    ForwardHooks hooks;
+    ForwardHooks hooks, of_attention_dropout, of_mlp_dropout;
     Norm attention_norm, after_attention, mlp_norm, after_mlp;
     Attention attention;
     Mlp mlp;
@@ -125,6 +141,7 @@ class CausalLM {
   void make_causal_table();
   void make_layer_norms(const std::string& at, Layer& layer);
 
+  Outputs run(const Tensor& ids, const Tensor& labels);
   Tensor decoder(const Tensor& ids, std::vector<Tensor>& cache);
   Tensor run_layer(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
   static Context handed_to(const Layer& layer, const Context& context);
@@ -136,9 +153,13 @@ class CausalLM {
   Tensor gpt_forward(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
   Tensor attend(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache,
                 Tensor& weights);
+  Tensor attention(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache,
+                   Tensor& weights);
   Tensor run_mlp(const Layer& layer, const Tensor& x);
-  Tensor activate(const Tensor& x);
-  Tensor dropped(std::string_view module, const Tensor& x);
+  Tensor mlp(const Layer& layer, const Tensor& x);
+  Tensor activate(const Mlp& mlp, const Tensor& x);
+  Tensor activated(const Tensor& x);
+  Tensor dropped(std::string_view module, const ForwardHooks& hooks, const Tensor& x);
   States project(const Attention& attention, const Tensor& hidden);
   States separate(const Attention& attention, const Tensor& hidden);
   States of_slices(const Attention& attention, const Tensor& hidden);
@@ -167,6 +188,7 @@ class CausalLM {
   std::vector<Layer> layers_;
   Norm last_norm_;
   Linear head_;
+  ForwardHooks hooks_, of_decoder_, of_tokens_, of_positions_, of_rotary_, of_dropout_;
 };
 
 }  // namespace tidemark::parallel::transformers

@@ -1,0 +1,86 @@
+#include "parallel/frameworks/deepspeed/gradient_norm.hpp"
+
+#include <limits>
+
+#include "parallel/torch/operation.hpp"
+
+namespace tidemark::parallel::deepspeed {
+
+void agree_on_overflow(Session& s, const DataGroup& group, const Tensor& all) {
+  const Session::Scope scope(s, "overflow");
+  const Tensor found = s.empty({}, DType::FP32, "found");
+  if (all.defined()) {  // torch.isinf(…).any(): absolute values, and which of them is infinite
+    const std::vector<Tensor> made{s.empty(all.sizes, all.dtype, "absolute"), s.empty(all.sizes, DType::BOOL, "isinf")};
+    s.launch({Operation::Fill, {0}}, {}, {found}, made);
+  } else {  // amax and amin of each gradient: nothing as large as one is made
+    s.launch({Operation::Fill, {0}}, {}, {found});
+  }
+  s.collective(group.comm, CollectiveKind::AllReduce, found, found);
+  s.process.synchronize();
+}
+
+namespace {
+
+// As wide as fp64, which kernels here do not know.
+Tensor scalar(Session& s, std::string_view what, NormType type) {
+  if (type == NormType::Narrow) return s.empty({}, DType::FP32, what);
+  Tensor made = narrowed(s.empty({2}, DType::FP32, what), 0, 0, 1);
+  made.sizes = {};
+  made.strides = {};
+  return made;
+}
+
+}  // namespace
+
+Tensor unscaled(Session& s, const Tensor& norm, double loss_scale, NormType type) {
+  Tensor made = scalar(s, "unscaled_norm", type);
+  s.launch({Operation::Scale, {1 / loss_scale}}, {norm}, {made});
+  return made;
+}
+
+Tensor global_norm(Session& s, const DataGroup& group, const std::vector<Tensor>& gradients, NormType type) {
+  const Session::Scope scope(s, "global_norm");
+  std::vector<Tensor> norms, places;
+  for (const Tensor& gradient : gradients) {
+    const Tensor wide = s.empty({gradient.elements()}, DType::INT64, "fp64");  // as wide
+    norms.push_back(s.empty({}, DType::FP32, "norm"));
+    s.launch(Operation::Norm, {gradient}, {norms.back()}, wide);
+  }
+  Tensor total;
+  if (norms.empty()) {
+    total = scalar(s, "total", type);
+    s.launch({Operation::Fill, {0}}, {}, {total});
+  } else {
+    const Tensor stacked = s.empty({static_cast<std::int64_t>(norms.size())}, DType::FP32, "norms");
+    for (std::size_t i = 0; i < norms.size(); ++i)
+      places.push_back(narrowed(stacked, 0, static_cast<std::int64_t>(i), 1));
+    s.launch(Operation::Copy, norms, places);
+    total = scalar(s, "total", type);
+    s.launch(Operation::Norm, {stacked}, {total});
+  }
+  s.launch({Operation::Power, {2}}, {total}, {total});
+  s.collective(group.comm, CollectiveKind::AllReduce, total, total);
+  s.launch({Operation::Power, {0.5}}, {total}, {total});
+  return total;
+}
+
+void unscale_and_clip(Session& s, const Tensor& gradients, const Tensor& norm, const Scaling& scaling,
+                      const std::function<void()>& unscaled) {
+  if (scaling.loss_scale != 1) s.launch({Operation::Scale, {1 / scaling.loss_scale}}, {gradients}, {gradients});
+  unscaled();
+  if (scaling.largest == 0) return;
+  // clip = ((norm / loss_scale) + 1e-6) / largest, at least 1, by which gradients are divided. DeepSpeed divides by
+  // both at once.
+  constexpr double apart_from_zero = 1e-6;
+  s.mark(Phase::OptimizerStep, "clip_gradients");
+  const Session::Scope scope(s, "clip");
+  const Tensor clip = mul_number(s, norm, 1 / scaling.loss_scale);
+  s.launch({Operation::AddNumber, {apart_from_zero}}, {clip}, {clip});
+  s.launch({Operation::Scale, {1 / scaling.largest}}, {clip}, {clip});
+  const Tensor factor = elementwise(s, "mul_number", {Operation::Clamp, {1, std::numeric_limits<double>::infinity()}},
+                                    {&clip}, clip.dtype);
+  s.launch({Operation::Power, {-1}}, {factor}, {factor});
+  s.launch(Operation::Multiply, {gradients, factor}, {gradients});
+}
+
+}  // namespace tidemark::parallel::deepspeed

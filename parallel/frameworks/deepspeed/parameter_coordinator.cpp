@@ -1,0 +1,151 @@
+#include "parallel/frameworks/deepspeed/parameter_coordinator.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace tidemark::parallel::deepspeed {
+
+void ParameterCoordinator::reset_step() {
+  for (const auto& [parameter, gathering] : std::exchange(in_flight_, {})) {
+    parameters_.wait(*gathering);
+    give_up(parameter);
+  }
+  if (trace_ == Trace::Recording) {
+    for (std::size_t step = 0; step < modules_.size(); ++step)
+      for (const std::size_t p : owned_[modules_[step]]) uses_.push_back({p, static_cast<std::int64_t>(step)});
+    trace_ = Trace::Complete;
+  } else if (trace_ == Trace::Invalid) {
+    trace_ = Trace::Recording;
+  }
+  queue_.assign(uses_.begin(), uses_.end());
+  fetched_for_.clear();
+  step_ = 0;
+  available_ = 0;
+}
+
+std::int64_t ParameterCoordinator::last_fetched(std::size_t parameter) const {
+  const auto found = fetched_for_.find(parameter);
+  return found == fetched_for_.end() ? std::numeric_limits<std::int64_t>::min() : found->second;
+}
+
+// __all_gather_params.
+void ParameterCoordinator::gather(std::vector<std::size_t> parameters) {
+  std::erase_if(parameters, [&](std::size_t p) { return parameters_[p].status != Availability::NotAvailable; });
+  if (parameters.empty()) return;
+  std::sort(parameters.begin(), parameters.end());
+  for (const std::size_t p : parameters) available_ += parameters_[p].elements;
+  const std::shared_ptr<Gathering> gathering = parameters_.gather(parameters);
+  for (const std::size_t p : parameters) in_flight_[p] = gathering;
+}
+
+void ParameterCoordinator::wait(std::size_t parameter) {
+  const auto found = in_flight_.find(parameter);
+  if (found == in_flight_.end()) return;
+  const std::shared_ptr<Gathering> gathering = std::move(found->second);
+  in_flight_.erase(found);
+  parameters_.wait(*gathering);
+}
+
+// fetch_sub_module.
+void ParameterCoordinator::fetch(std::size_t module, Direction direction) {
+  const NoGrad no_grad(s_);
+  if (trace_ == Trace::Recording) modules_.push_back(module);
+  if (direction == Direction::Backward && std::ranges::find(running_backward_, module) == running_backward_.end())
+    running_backward_.push_back(module);
+  gather(owned_[module]);
+  for (const std::size_t p : owned_[module]) {
+    parameters_[p].active.insert(module);
+    wait(p);
+  }
+  if (parameters_.stream() != Process::compute_stream) s_.process.join(s_.process.record(parameters_.stream()));
+  if (trace_ == Trace::Complete) prefetch(module);
+  ++step_;
+}
+
+// What is used now leaves the queue, and what comes next is gathered, as far as the limits allow.
+void ParameterCoordinator::prefetch(std::size_t module) {
+  const auto not_fetched =
+      std::ranges::count_if(owned_[module], [&](std::size_t p) { return last_fetched(p) < step_; });
+  std::set<std::size_t> met;
+  while (!queue_.empty() && static_cast<std::ptrdiff_t>(met.size()) < not_fetched) {
+    fetched_for_[queue_.front().parameter] = queue_.front().step;
+    met.insert(queue_.front().parameter);
+    queue_.pop_front();
+  }
+  if (habits_.prefetch_bucket == 0) return;
+  const std::int64_t most = std::min(habits_.max_live - available_, habits_.prefetch_bucket);
+  std::vector<std::size_t> ahead;
+  std::int64_t elements = 0;
+  while (!queue_.empty() && elements < most) {
+    const Use next = queue_.front();
+    queue_.pop_front();
+    fetched_for_[next.parameter] = std::max(last_fetched(next.parameter), next.step);
+    if (parameters_[next.parameter].status != Availability::NotAvailable) continue;
+    if (std::ranges::find(ahead, next.parameter) != ahead.end()) continue;
+    ahead.push_back(next.parameter);
+    elements += parameters_[next.parameter].elements;
+  }
+  gather(std::move(ahead));
+}
+
+// __params_to_release: not what stays, what was fetched for a later use, and what is used again soon.
+const std::set<std::size_t>& ParameterCoordinator::to_release(std::size_t module) {
+  const auto [found, is_new] = decided_.try_emplace({module, step_});
+  std::set<std::size_t>& going = found->second;
+  if (!is_new) return going;
+  for (const std::size_t p : owned_[module])
+    if (!parameters_[p].persists && last_fetched(p) <= step_) going.insert(p);
+  std::int64_t met = 0;
+  for (auto step = static_cast<std::size_t>(step_); step < modules_.size() && met < habits_.max_reuse; ++step)
+    for (const std::size_t p : owned_[modules_[step]]) {
+      going.erase(p);
+      met += parameters_[p].elements;
+    }
+  return going;
+}
+
+// release_sub_module.
+void ParameterCoordinator::release(std::size_t module, Direction direction) {
+  const bool known = trace_ == Trace::Complete;
+  running_forward_ = direction == Direction::Forward;
+  if (direction == Direction::Backward) std::erase(running_backward_, module);
+  const std::set<std::size_t>* const going = known ? &to_release(module) : nullptr;
+  for (const std::size_t p : owned_[module]) {
+    parameters_[p].active.erase(module);
+    if (going == nullptr || going->contains(p)) give_up(p);
+  }
+  running_forward_ = false;
+}
+
+// __release_param.
+void ParameterCoordinator::give_up(std::size_t parameter) {
+  const PartitionedParameter& its = parameters_[parameter];
+  if (its.status != Availability::Available || !its.active.empty()) return;
+  const bool runs_again = running_forward_ && s_.engine != nullptr;
+  if (runs_again && checkpoints_ == Checkpoints::SaveTheirMemory)
+    saved_[parameter] = parameters_.free(parameter, PartitionedParameters::Saved::ItsMemory);
+  else
+    (void)parameters_.free(parameter);
+  available_ -= its.elements;
+}
+
+void ParameterCoordinator::release_leftovers() {
+  while (!running_backward_.empty()) {
+    const std::size_t module = running_backward_.back();
+    running_backward_.pop_back();
+    for (const std::size_t p : owned_[module]) {
+      parameters_[p].active.erase(module);
+      if (!parameters_[p].persists) give_up(p);
+    }
+  }
+}
+
+void ParameterCoordinator::release_all() {
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    wait(p);
+    parameters_[p].active.clear();
+    give_up(p);
+  }
+}
+
+}  // namespace tidemark::parallel::deepspeed

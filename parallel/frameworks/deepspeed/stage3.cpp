@@ -1,0 +1,337 @@
+#include "parallel/frameworks/deepspeed/stage3.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "parallel/torch/operation.hpp"
+
+namespace tidemark::parallel::deepspeed {
+namespace {
+
+Tensor flattened(const Tensor& x) { return sized(x, {x.elements()}); }
+
+}  // namespace
+
+Stage3::Stage3(Session& session, const DataGroup& group, const ZeroHabits& habits, const EagerHabits& eager,
+               const Train& train, const Scaling& scaling, NamedParameters parameters, CausalLM& model)
+    : s_(session),
+      group_(group),
+      habits_(habits),
+      scaling_(scaling),
+      dtype_(train.precision),
+      accumulation_(habits.accumulation.value_or(train.precision)),
+      parameters_(session, group, habits.overlaps ? gathering : Process::compute_stream, std::move(parameters)) {
+  const NoGrad no_grad(s_);
+  // mark_persistent_parameters.
+  for (std::int64_t all = 0, p = 0; p < static_cast<std::int64_t>(parameters_.size()); ++p) {
+    PartitionedParameter& its = parameters_[static_cast<std::size_t>(p)];
+    if (its.elements > habits_.persistence_threshold || its.elements > habits_.model_persistence_threshold - all)
+      continue;
+    its.persists = true;
+    persistent_.push_back(static_cast<std::size_t>(p));
+    all += its.elements;
+  }
+  hook(model, train, eager);
+  make_state(train, eager);
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    // create_reduce_and_remove_grad_hooks gathers each, and gives it up.
+    parameters_.gather_now(std::span(&p, 1));
+    (void)parameters_.free(p);
+    parameters_[p].leaf->accumulated = [this, p](const Leaf&) { add_to_bucket(p); };
+  }
+}
+
+void Stage3::make_state(const Train& train, const EagerHabits& eager) {
+  const Session::Scope scope(s_, "zero");
+  tracker_ = s_.empty({1}, DType::BOOL, "inf_or_nan_tracker", Category::Workspaces);
+  s_.launch({Operation::Fill, {0}}, {}, {tracker_});
+  std::int64_t all = 0;
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    begins_.push_back(all);
+    all += parameters_[p].each;
+  }
+  // _create_fp16_sub_groups.
+  SubGroup group;
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    group.parameters.push_back(p);
+    group.elements += parameters_[p].each;
+    const bool last = p + 1 == parameters_.size();
+    if (!last && (habits_.sub_group_size >= all || group.elements < habits_.sub_group_size)) continue;
+    const std::int64_t next = group.begin + group.elements;
+    groups_.push_back(std::move(group));
+    group = {};
+    group.begin = next;
+  }
+  std::int64_t largest = 0;
+  for (SubGroup& its : groups_) {
+    const Tensor partition = narrowed(parameters_.buffer(), 0, its.begin, its.elements);
+    const auto copied = [&](const Tensor& x) {
+      Tensor made = s_.empty(x.sizes, DType::FP32, "fp32_partition", Category::OptimizerMaster);
+      s_.launch(Operation::Copy, {x}, {made});
+      return made;
+    };
+    Tensor master = copied(partition);
+    master = copied(master);  // .float().clone()
+    its.master = leaf(s_, master);
+    its.optimizer = std::make_unique<pytorch::TorchOptimizer>(s_, train, eager, Parameters{its.master});
+    largest = std::max(largest, its.elements);
+  }
+  (void)s_.empty({largest}, DType::FP32, "zero_gradient", Category::Temporaries);  // initialize_optimizer_states
+  if (habits_.contiguous_gradients)
+    ipg_buffer_ = s_.empty({habits_.reduce_bucket}, dtype_, "ipg_buffer", Category::CommDp);
+  gradients_ = s_.empty({all}, accumulation_, "grad_partitions", Category::Gradients);
+  s_.launch({Operation::Fill, {0}}, {}, {gradients_});
+}
+
+// ---- modules -------------------------------------------------------------------------------------------------------
+
+void Stage3::hook(CausalLM& model, const Train& train, const EagerHabits& eager) {
+  std::vector<ModuleSite> sites = model.modules();
+  std::vector<std::vector<std::size_t>> owned;
+  for (const ModuleSite& site : sites) {
+    owned.emplace_back();
+    for (const std::shared_ptr<Leaf>& its : site.own)
+      for (std::size_t p = 0; p < parameters_.size(); ++p)
+        if (parameters_[p].leaf == its) owned.back().push_back(p);
+  }
+  using Checkpoints = ParameterCoordinator::Checkpoints;
+  const bool saves_memory = train.recompute.kind != Recompute::None && !eager.reentrant_checkpoint;
+  coordinator_ = std::make_unique<ParameterCoordinator>(
+      s_, habits_, saves_memory ? Checkpoints::SaveTheirMemory : Checkpoints::SaveParameters, parameters_,
+      std::move(owned));
+  for (std::size_t m = 0; m < sites.size(); ++m)
+    *sites[m].hooks = {[this, m](const Tensor& input) { return before_forward(m, input); },
+                       [this, m](const Tensor& output) { return after_forward(m, output); },
+                       {}};
+}
+
+// Hooks before the forward pass; the last of them wraps what the module is handed, so that it is told when the gradient
+// is there.
+Tensor Stage3::before_forward(std::size_t module, const Tensor& input) {
+  if (module == 0) {  // the model itself
+    if (std::exchange(ran_backward_, false)) ++micro_step_;
+    coordinator_->reset_step();
+  }
+  coordinator_->fetch(module, Direction::Forward);
+  if (!input.defined()) return input;
+  const Ref<Node> node = s_.node({input});
+  if (!node) return input;
+  node->apply = [this, module](Gradients& gradients) {
+    coordinator_->release(module, Direction::Backward);
+    return std::move(gradients);
+  };
+  Tensor wrapped = with(input.detached(), node);
+  wrapped.view = true;
+  return wrapped;
+}
+
+Tensor Stage3::after_forward(std::size_t module, const Tensor& output) {
+  coordinator_->release(module, Direction::Forward);
+  if (!output.defined()) return output;
+  const Ref<Node> node = s_.node({output});
+  if (!node) return output;
+  node->apply = [this, module](Gradients& gradients) {
+    coordinator_->fetch(module, Direction::Backward);
+    return std::move(gradients);
+  };
+  Tensor wrapped = with(output.detached(), node);
+  wrapped.view = true;
+  return wrapped;
+}
+
+// ---- gradients -----------------------------------------------------------------------------------------------------
+
+// reduce_independent_p_g_buckets_and_remove_grads, __add_grad_to_ipg_bucket.
+void Stage3::add_to_bucket(std::size_t parameter) {
+  coordinator_->used(parameter);
+  Leaf& its = *parameters_[parameter].leaf;
+  const std::int64_t elements = parameters_[parameter].elements;
+  if (bucket_elements_ + elements > habits_.reduce_bucket && bucket_elements_ > 0) reduce_bucket();
+  if (habits_.overlaps) s_.process.wait(reduction, s_.process.record(Process::compute_stream));
+  if (habits_.contiguous_gradients && bucket_elements_ + elements <= habits_.reduce_bucket) {
+    const OnStream copying(s_, reducing());
+    const Tensor place = narrowed(ipg_buffer_, 0, bucket_elements_, elements);
+    s_.launch(Operation::Copy, {flattened(its.gradient)}, {place});
+    if (habits_.overlaps) s_.record_stream(its.gradient, reduction);
+    its.gradient = sized(place, its.value.sizes);
+  }
+  bucket_.push_back(parameter);
+  bucket_elements_ += elements;
+}
+
+// __reduce_and_partition_ipg_grads.
+void Stage3::reduce_bucket() {
+  if (bucket_.empty()) return;
+  const NoGrad no_grad(s_);
+  const Session::Scope scope(s_, "reduce");
+  const OnStream reducing_on(s_, reducing());
+  std::vector<Tensor> reduced;
+  if (habits_.contiguous_gradients && bucket_elements_ <= habits_.reduce_bucket && !habits_.reduce_scatter) {
+    // __avg_scatter_contiguous_grads.
+    Tensor all = narrowed(ipg_buffer_, 0, 0, bucket_elements_);
+    s_.launch({Operation::Scale, {1 / static_cast<double>(group_.ranks)}}, {all}, {all});
+    s_.collective(group_.comm, CollectiveKind::AllReduce, all, all);
+    all = to(s_, all, accumulation_);
+    for (std::int64_t at = 0; const std::size_t p : bucket_) {
+      const std::int64_t begin = std::min(parameters_[p].each * group_.rank, parameters_[p].elements);
+      const Tensor part = narrowed(all, 0, at + begin, parameters_.held(p));
+      if (part.elements() < parameters_[p].each) {
+        const Tensor padded = s_.empty({parameters_[p].each}, accumulation_, "padded");
+        s_.launch({Operation::Fill, {0}}, {}, {padded});
+        if (part.elements() > 0) s_.launch(Operation::Copy, {part}, {narrowed(padded, 0, 0, part.elements())});
+        reduced.push_back(padded);
+      } else {
+        reduced.push_back(part);
+      }
+      at += parameters_[p].elements;
+    }
+  } else {
+    std::sort(bucket_.begin(), bucket_.end());
+    reduced = scattered();
+  }
+  for (std::size_t i = 0; i < bucket_.size(); ++i) keep(bucket_[i], std::move(reduced[i]));
+  bucket_.clear();
+  bucket_elements_ = 0;
+}
+
+// comm/coalesced_collectives.py reduce_scatter_coalesced: each rank's parts of all gradients, padded, rank after rank.
+// A single one that needs no padding is reduced where it is.
+std::vector<Tensor> Stage3::scattered() {
+  std::int64_t of_rank = 0;
+  for (const std::size_t p : bucket_) of_rank += parameters_[p].each;
+  const std::size_t only = bucket_.front();
+  const bool in_place = bucket_.size() == 1 && parameters_[only].elements % group_.ranks == 0;
+  std::vector<Tensor> padding;
+  Tensor all;
+  if (in_place) {
+    all = flattened(parameters_[only].leaf->gradient);
+  } else {
+    std::vector<Tensor> from, places, empty_places;
+    std::vector<std::pair<std::int64_t, std::int64_t>> pads;  // where, and how many elements
+    const auto each_piece = [&](const auto& piece) {
+      for (std::int64_t rank = 0, at = 0; rank < group_.ranks; ++rank)
+        for (const std::size_t p : bucket_) {
+          const std::int64_t each = parameters_[p].each, begin = std::min(each * rank, parameters_[p].elements);
+          piece(p, begin, std::min(each, parameters_[p].elements - begin), at);
+          at += each;
+        }
+    };
+    each_piece([&](std::size_t p, std::int64_t, std::int64_t size, std::int64_t) {
+      if (size < parameters_[p].each)
+        padding.push_back(s_.empty({parameters_[p].each - size}, dtype_, "padding", Category::CommDp));
+    });
+    all = s_.empty({of_rank * group_.ranks}, dtype_, "reduce_scatter", Category::CommDp);
+    each_piece([&](std::size_t p, std::int64_t begin, std::int64_t size, std::int64_t at) {
+      if (size > 0) {
+        from.push_back(narrowed(flattened(parameters_[p].leaf->gradient), 0, begin, size));
+        places.push_back(narrowed(all, 0, at, size));
+      }
+      if (size < parameters_[p].each) empty_places.push_back(narrowed(all, 0, at + size, parameters_[p].each - size));
+    });
+    s_.launch(Operation::Copy, from, places);
+    if (!padding.empty()) {
+      s_.launch({Operation::Fill, {0}}, {}, padding);
+      s_.launch(Operation::Copy, padding, empty_places);
+    }
+  }
+  s_.launch({Operation::Scale, {1 / static_cast<double>(group_.ranks)}}, {all}, {all});
+  s_.collective(group_.comm, CollectiveKind::ReduceScatter, all, all);  // in place
+  std::vector<Tensor> parts;
+  for (std::int64_t at = of_rank * group_.rank; const std::size_t p : bucket_) {
+    parts.push_back(narrowed(all, 0, at, parameters_.held(p)));
+    at += parameters_[p].each;
+  }
+  if (accumulation_ == dtype_) return parts;
+  std::vector<Tensor> wide;
+  for (const Tensor& part : parts) wide.push_back(to(s_, part, accumulation_));
+  return wide;
+}
+
+// partition_grads: the first pass's are copied to where they stay, others added.
+void Stage3::keep(std::size_t parameter, Tensor reduced) {
+  Leaf& its = *parameters_[parameter].leaf;
+  if (parameters_.held(parameter) > 0) {
+    const Tensor place = narrowed(gradients_, 0, begins_[parameter], reduced.elements());
+    if (micro_step_ == 0)
+      s_.launch(Operation::Copy, {reduced}, {place});
+    else
+      s_.launch(Operation::Add, {place, reduced}, {place});
+    if (habits_.overlaps) s_.record_stream(its.gradient, reduction);
+  }
+  its.gradient = {};
+}
+
+void Stage3::finish_backward() {
+  reduce_bucket();  // independent_gradient_partition_epilogue
+  if (habits_.overlaps) {
+    s_.process.join(s_.process.record(reduction));
+    s_.process.synchronize();
+  }
+  ran_backward_ = true;
+  coordinator_->release_leftovers();
+}
+
+// ---- a step --------------------------------------------------------------------------------------------------------
+
+Tensor Stage3::gradient_of(std::size_t parameter) const {
+  return narrowed(gradients_, 0, begins_[parameter], parameters_[parameter].each);
+}
+
+void Stage3::step(const std::function<void()>& gradients_are_there) {
+  const NoGrad no_grad(s_);
+  const Session::Scope scope(s_, "zero");
+  s_.mark(Phase::OptimizerStep, "grad_norm");
+  micro_step_ = 0;
+  ran_backward_ = false;
+  coordinator_->release_all();
+  if (dtype_ == DType::FP16) agree_on_overflow(s_, group_, gradients_);
+  std::vector<Tensor> all;
+  for (std::size_t p = 0; p < parameters_.size(); ++p) all.push_back(gradient_of(p));
+  const Tensor scaled_norm = global_norm(s_, group_, all, NormType::Wide);
+  all.clear();
+  const Tensor last_norm = std::exchange(norm_, unscaled(s_, scaled_norm, scaling_.loss_scale, NormType::Wide));
+  for (SubGroup& group : groups_) update(group, scaled_norm, gradients_are_there);
+  parameters_.gather_now(persistent_);  // _post_step
+}
+
+void Stage3::update(SubGroup& group, const Tensor& scaled_norm, const std::function<void()>& gradients_are_there) {
+  Tensor gradient;
+  {
+    Tensor together = gradient_of(group.parameters.front());
+    if (group.parameters.size() > 1) {
+      together = s_.empty({group.elements}, accumulation_, "flat_gradients", Category::Gradients);
+      s_.launch(Operation::Copy, {narrowed(gradients_, 0, group.begin, group.elements)}, {together});
+    }
+    gradient = to(s_, together, DType::FP32);
+    s_.reclassify(gradient, Category::Gradients);
+  }
+  group.master->gradient = gradient;
+  updating_ = &group;
+  unscale_and_clip(s_, gradient, scaled_norm, scaling_, gradients_are_there);
+  updating_ = nullptr;
+  group.optimizer->step();
+  s_.launch(Operation::Copy, {group.master->value}, {narrowed(parameters_.buffer(), 0, group.begin, group.elements)});
+  gradient = {};
+  group.master->gradient = {};
+}
+
+std::vector<StateTensor> Stage3::gradients() const {
+  std::vector<StateTensor> made;
+  for (const std::size_t p : updating_->parameters) {
+    if (parameters_.held(p) == 0) continue;
+    const Tensor its = narrowed(updating_->master->gradient, 0, begins_[p] - updating_->begin, parameters_.held(p));
+    made.push_back(state_tensor(parameters_[p].name, its, parameters_[p].each * group_.rank));
+  }
+  return made;
+}
+
+std::vector<StateTensor> Stage3::parameters() const {
+  std::vector<StateTensor> made;
+  for (std::size_t p = 0; p < parameters_.size(); ++p)
+    if (parameters_.held(p) > 0)
+      made.push_back(state_tensor(parameters_[p].name, narrowed(parameters_[p].partition, 0, 0, parameters_.held(p)),
+                                  parameters_[p].each * group_.rank));
+  return made;
+}
+
+}  // namespace tidemark::parallel::deepspeed

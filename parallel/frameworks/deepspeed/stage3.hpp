@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "parallel/frameworks/deepspeed/gradient_norm.hpp"
+#include "parallel/frameworks/deepspeed/parameter_coordinator.hpp"
+#include "parallel/frameworks/pytorch/optimizer.hpp"
+
+// DeepSpeedZeroOptimizer_Stage3 of deepspeed/runtime/zero/stage3.py (0.19), and what its hooks do around every module
+// (parameter_offload.py).
+
+namespace tidemark::parallel::deepspeed {
+
+class Stage3 {
+ public:
+  /// Of parameters that have no memory yet. The model's modules are hooked.
+  Stage3(Session& session, const DataGroup& group, const ZeroHabits& habits, const EagerHabits& eager,
+         const Train& train, const Scaling& scaling, NamedParameters parameters, CausalLM& model);
+
+  void begin_backward(bool) {}
+  void finish_backward();
+  /// `gradients_are_there` is called when the rank's part of some of them is whole.
+  void step(const std::function<void()>& gradients_are_there);
+
+  /// The rank's part of gradients and of parameters.
+  [[nodiscard]] std::vector<StateTensor> gradients() const;
+  [[nodiscard]] std::vector<StateTensor> parameters() const;
+
+ private:
+  /// Parameters that are updated together.
+  struct SubGroup {
+    std::vector<std::size_t> parameters;
+    std::int64_t begin = 0, elements = 0;  ///< in the rank's parts of all
+    std::shared_ptr<Leaf> master;
+    std::unique_ptr<pytorch::TorchOptimizer> optimizer;
+  };
+
+  void make_state(const Train& train, const EagerHabits& eager);
+  void hook(CausalLM& model, const Train& train, const EagerHabits& eager);
+  [[nodiscard]] Tensor before_forward(std::size_t module, const Tensor& input);
+  [[nodiscard]] Tensor after_forward(std::size_t module, const Tensor& output);
+  void add_to_bucket(std::size_t parameter);
+  void reduce_bucket();
+  [[nodiscard]] std::vector<Tensor> scattered();
+  void keep(std::size_t parameter, Tensor reduced);
+  void update(SubGroup& group, const Tensor& scaled_norm, const std::function<void()>& gradients_are_there);
+  [[nodiscard]] StreamId reducing() const { return habits_.overlaps ? reduction : Process::compute_stream; }
+  [[nodiscard]] Tensor gradient_of(std::size_t parameter) const;
+
+  static constexpr StreamId gathering{2}, reduction{3};
+
+  Session& s_;
+  const DataGroup group_;
+  const ZeroHabits& habits_;
+  const Scaling scaling_;
+  DType dtype_, accumulation_;
+  PartitionedParameters parameters_;
+  std::vector<std::size_t> persistent_;
+  std::unique_ptr<ParameterCoordinator> coordinator_;
+  std::vector<std::int64_t> begins_;  ///< in the rank's parts of all; by parameter
+  std::vector<SubGroup> groups_;
+  Tensor ipg_buffer_;  ///< gradients on their way
+  std::vector<std::size_t> bucket_;
+  std::int64_t bucket_elements_ = 0;
+  Tensor gradients_;  ///< grad_partitions_flat_buffer: the rank's parts of all
+  Tensor norm_;       ///< _global_grad_norm
+  Tensor tracker_;    ///< inf_or_nan_tracker
+  const SubGroup* updating_ = nullptr;
+  bool ran_backward_ = false;    ///< since the last step or forward pass
+  std::int64_t micro_step_ = 0;  ///< of a step
+};
+
+}  // namespace tidemark::parallel::deepspeed

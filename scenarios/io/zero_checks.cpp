@@ -1,0 +1,149 @@
+#include "scenarios/io/zero_checks.hpp"
+
+#include <array>
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "scenarios/io/named_files.hpp"
+#include "scenarios/io/names.hpp"
+#include "scenarios/io/suggestion.hpp"
+#include "scenarios/io/text_file.hpp"
+
+namespace tidemark::scenarios {
+namespace {
+
+constexpr std::array stages{Sharding::None, Sharding::Zero1, Sharding::Zero2, Sharding::Zero3};
+
+// Keys of both, where they agree.
+ZeroKeys joined(const ZeroAsked& asked, ScenarioTables& tables) {
+  ZeroKeys keys = asked.switches;
+  if (!asked.config) return keys;
+  const auto disagrees = [&](std::string_view key) {
+    tables.runtime.problem("switches", fmt::format("switches: {} is another in {}", key, in_quotes(asked.file)),
+                           "leave one of them out");
+  };
+  const ZeroKeys& others = asked.config->keys;
+  for (const auto& [key, value] : others.numbers)
+    if (keys.numbers.try_emplace(key, value).first->second != value) disagrees(key);
+  if (others.clipping && keys.clipping.value_or(*others.clipping) != *others.clipping) disagrees("gradient_clipping");
+  if (others.accumulation && keys.accumulation.value_or(*others.accumulation) != *others.accumulation)
+    disagrees("grad_accum_dtype");
+  if (!keys.clipping) keys.clipping = others.clipping;
+  if (!keys.accumulation) keys.accumulation = others.accumulation;
+  return keys;
+}
+
+void settle_stage(Scenario& asked, ScenarioTables& tables) {
+  Layout& layout = asked.layout;
+  const std::optional<DsConfig>& config = tables.zero.config;
+  const bool says = config && config->stage;
+  const Sharding said = says ? stages[static_cast<std::size_t>(*config->stage)] : Sharding::None;
+  if (!tables.layout.sound("sharding")) return;
+  if (!tables.layout.has("sharding")) {
+    if (says)
+      layout.sharding = said;
+    else
+      tables.layout.problem("sharding", "sharding is missing: it says which stage of ZeRO DeepSpeed runs",
+                            R"("zero1", "zero2" or "zero3"; or zero_optimization.stage in a ds_config.json)");
+  } else if (layout.sharding == Sharding::None) {
+    tables.layout.problem("sharding", "sharding = \"none\": DeepSpeed without ZeRO is not modelled",
+                          R"("zero1", "zero2" or "zero3" would do)");
+  } else if (says && said != layout.sharding) {
+    tables.layout.problem("sharding",
+                          fmt::format("sharding = \"{}\", and {} has stage {}", word(sharding_names, layout.sharding),
+                                      in_quotes(tables.zero.file), *config->stage),
+                          "leave one of them out");
+  }
+}
+
+// What a ds_config.json and [train] both say.
+void check_train(Scenario& asked, ScenarioTables& tables) {
+  if (!tables.zero.config) return;
+  const DsConfig& config = *tables.zero.config;
+  Train& train = asked.train;
+  const auto check = [&](std::string_view key, std::string_view theirs, std::optional<std::int64_t> said,
+                         std::int64_t ours) {
+    if (said && tables.train.sound(key) && *said != ours)
+      tables.train.problem(
+          key, fmt::format("{} = {}, and {} has {} = {}", key, ours, in_quotes(tables.zero.file), theirs, *said),
+          "give both the same");
+  };
+  const std::int64_t together = train.micro_batch * asked.gpus;
+  const std::int64_t all = tables.train.has("global_batch") ? train.global_batch : together;
+  check("micro_batch", "train_micro_batch_size_per_gpu", config.micro_batch, train.micro_batch);
+  check("global_batch", "train_batch_size", config.batch, all);
+  if (config.micro_batches && tables.train.sound("global_batch") && tables.train.sound("micro_batch") &&
+      *config.micro_batches * together != all)
+    tables.train.problem("global_batch",
+                         fmt::format("global_batch = {} on {} devices, and {} has gradient_accumulation_steps = {}",
+                                     all, asked.gpus, in_quotes(tables.zero.file), *config.micro_batches),
+                         fmt::format("{} would do", *config.micro_batches * together));
+  if (!config.precision || !tables.train.sound("precision")) return;
+  if (!tables.train.has("precision"))
+    train.precision = *config.precision;
+  else if (train.precision != *config.precision)
+    tables.train.problem("precision",
+                         fmt::format("precision = \"{}\", and {} enables {}", name(train.precision),
+                                     in_quotes(tables.zero.file), name(*config.precision)),
+                         "give both the same");
+}
+
+void check_accumulation(const Scenario& asked, const ZeroHabits& habits, ScenarioTables& tables) {
+  const DType precision = asked.train.precision;
+  const DType accumulation = habits.accumulation.value_or(precision);
+  if (accumulation == precision) return;
+  if (accumulation != DType::FP32)
+    tables.runtime.problem("switches",
+                           fmt::format("grad_accum_dtype = \"{}\" is neither \"fp32\" nor precision = \"{}\"",
+                                       name(accumulation), name(precision)),
+                           "leave it out");
+  else if (asked.layout.sharding == Sharding::Zero1)
+    tables.runtime.problem("switches",
+                           "grad_accum_dtype = \"fp32\" with stage 1: DeepSpeed's BF16_Optimizer is not modelled yet",
+                           "stage 2, or leave it out");
+}
+
+}  // namespace
+
+void read_ds_config(TomlReader& runtime, const LoadsFiles& files, ZeroAsked& into) {
+  const std::optional<std::string> name = runtime.string("config");
+  if (!name) return;
+  const auto before = files.read_before.texts.find(*name);
+  const bool known = before != files.read_before.texts.end();
+  const std::optional<std::filesystem::path> path = known ? before->second.path : resolved(*name, files.folders);
+  if (!path) {
+    const std::string near = near_file(*name, files.folders);
+    runtime.problem(
+        "config", fmt::format("config = {} is neither in the scenario's folder nor in the data root", in_quotes(*name)),
+        near.empty() ? "a ds_config.json beside the scenario would do"
+                     : fmt::format("did you mean {}?", in_quotes(near)));
+    return;
+  }
+  try {
+    into.config = parse_ds_config(known ? before->second.text : read_text(*path), *path);
+    into.file = *name;
+  } catch (const InputError& error) {
+    files.problems.add(error);
+    runtime.refuse_to_judge("config");
+  }
+}
+
+void settle_zero(Scenario& asked, ScenarioTables& tables) {
+  settle_stage(asked, tables);
+  check_train(asked, tables);
+  const ZeroKeys keys = joined(tables.zero, tables);
+  EagerSettings& settings = asked.runtime.eager;
+  settings.zero = habits_of(keys, asked.layout.sharding == Sharding::Zero3, asked.train.precision);
+  settings.clips_gradients = settings.zero.clipping > 0;
+  check_accumulation(asked, settings.zero, tables);
+  if (tables.zero.config && tables.zero.config->fused_adam.value_or(false))
+    settings.optimizer = OptimizerKernels::Fused;
+  if (tables.train.sound("master_dtype") && asked.train.master_dtype != DType::FP32)
+    tables.train.problem("master_dtype", "DeepSpeed's optimizers keep what they update in fp32", "leave it out");
+}
+
+}  // namespace tidemark::scenarios

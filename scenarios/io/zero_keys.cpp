@@ -1,0 +1,236 @@
+#include "scenarios/io/zero_keys.hpp"
+
+#include <array>
+#include <cmath>
+#include <initializer_list>
+#include <limits>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "scenarios/io/json_table.hpp"
+#include "scenarios/io/names.hpp"
+
+// deepspeed/runtime/config.py, precision_config.py, zero/config.py (0.19).
+
+namespace tidemark::scenarios {
+namespace {
+
+constexpr std::int64_t most_elements = 1'000'000'000'000;
+
+struct NumberKey {
+  std::string_view name;
+  std::int64_t ZeroHabits::*habit;  ///< none where nothing comes of it
+  std::int64_t low = 0, high = most_elements;
+};
+constexpr std::array number_keys{
+    NumberKey{"reduce_bucket_size", &ZeroHabits::reduce_bucket, 1},
+    // Parameters are gathered by one call for each group (runtime/utils.py all_gather_into_tensor_dp_groups).
+    NumberKey{"allgather_bucket_size", nullptr},
+    NumberKey{"stage3_prefetch_bucket_size", &ZeroHabits::prefetch_bucket},
+    NumberKey{"stage3_param_persistence_threshold", &ZeroHabits::persistence_threshold},
+    NumberKey{"stage3_model_persistence_threshold", &ZeroHabits::model_persistence_threshold, 0,
+              std::numeric_limits<std::int64_t>::max()},
+    NumberKey{"stage3_max_live_parameters", &ZeroHabits::max_live},
+    NumberKey{"stage3_max_reuse_distance", &ZeroHabits::max_reuse},
+    NumberKey{"sub_group_size", &ZeroHabits::sub_group_size, 1},
+};
+
+struct SwitchKey {
+  std::string_view name;
+  bool ZeroHabits::*habit;
+};
+constexpr std::array switch_keys{
+    SwitchKey{"overlap_comm", &ZeroHabits::overlaps},
+    SwitchKey{"contiguous_gradients", &ZeroHabits::contiguous_gradients},
+    SwitchKey{"reduce_scatter", &ZeroHabits::reduce_scatter},
+    SwitchKey{"round_robin_gradients", &ZeroHabits::round_robin},
+};
+
+constexpr std::string_view scale_power = "initial_scale_power";
+constexpr IntegerRange scale_powers{0, 32};
+constexpr auto accumulation_names =
+    std::to_array<Named<DType>>({{"bf16", DType::BF16}, {"fp16", DType::FP16}, {"fp32", DType::FP32}});
+
+void read_numbers(TomlReader& table, ZeroKeys& keys) {
+  for (const NumberKey& key : number_keys)
+    if (const auto given = table.integer(key.name, {key.low, key.high})) keys.numbers[key.name] = *given;
+  for (const SwitchKey& key : switch_keys)
+    if (const auto given = table.boolean(key.name)) keys.numbers[key.name] = *given ? 1 : 0;
+  const auto gathered = keys.numbers.find("allgather_bucket_size");
+  if (gathered != keys.numbers.end() && gathered->second % 2 != 0)
+    table.problem("allgather_bucket_size",
+                  fmt::format("allgather_bucket_size = {} is odd, which DeepSpeed refuses", gathered->second),
+                  fmt::format("{} would do", gathered->second + 1));
+  constexpr std::string_view hpz = "zero_hpz_partition_size";
+  if (table.integer(hpz, {1, 1 << 20}).value_or(1) != 1)
+    table.problem(hpz, "zero_hpz_partition_size: secondary partitions (ZeRO++ hpZ) are not modelled yet",
+                  "leave it out, or set 1");
+}
+
+std::optional<Ratio> read_clipping(TomlReader& table) {
+  constexpr Ratio most{std::int64_t{1'000'000'000'000}};
+  return table.ratio("gradient_clipping", Ratio{}, most);
+}
+
+// ---- ds_config.json ------------------------------------------------------------------------------------------------
+
+// Of a device: none, or nothing at all.
+void refuse_offload(TomlReader& zero) {
+  for (const std::string_view key : {"offload_param", "offload_optimizer"}) {
+    TomlReader offload = zero.table(key);
+    const std::string device = offload.string("device").value_or("none");
+    if (offload.present() && device != "none")
+      zero.problem(key, fmt::format("{}: offload is not modelled yet", key), "leave it out");
+    (void)offload.keys();
+  }
+  for (const std::string_view key : {"cpu_offload", "cpu_offload_params", "zenflow", "super_offload"})
+    zero.refuse(key, "offload is", {"false"});
+}
+
+void read_zero(TomlReader zero, DsConfig& config) {
+  if (!zero.present()) return;
+  config.stage = zero.integer("stage", {0, 3});
+  if (config.stage == 0)
+    zero.problem("stage", "stage = 0 shares nothing out: DeepSpeed without ZeRO is not modelled",
+                 "1, 2 or 3 would do; [runtime] name = \"pytorch\" has replicas");
+  read_numbers(zero, config.keys);
+  refuse_offload(zero);
+  for (const std::string_view key :
+       {"zero_quantized_weights", "zero_quantized_nontrainable_weights", "zero_quantized_gradients",
+        "use_all_reduce_for_fetch_params", "allgather_sequential", "parameter_alignment", "legacy_stage1",
+        "mics_hierarchical_params_gather"})
+    zero.refuse(key, fmt::format("{} is", key), {"false"});
+  zero.refuse("mics_shard_size", "sharding within groups (MiCS) is", {"-1"});
+  zero.refuse("stage3_module_granularity_threshold", "fetching modules whole is", {"0"});
+  zero.refuse("leaf_module", "fetching modules whole is", {});
+  zero.refuse("compute_grad_norm", "leaving out the norm is", {"true"});
+  zero.refuse("use_multi_rank_bucket_allreduce", "reducing to each rank by itself is", {"true"});
+  zero.refuse("memory_efficient_linear", "another linear is", {"true"});
+  zero.refuse("allgather_partitions", "broadcasting what was updated is", {"true"});
+  // These concern checkpoints, warnings and what is not offloaded.
+  for (const std::string_view key :
+       {"load_from_fp32_weights", "elastic_checkpoint", "ignore_unused_parameters",
+        "gather_16bit_weights_on_model_save", "stage3_gather_16bit_weights_on_model_save",
+        "stage3_gather_fp16_weights_on_model_save", "grad_hooks", "override_module_apply", "log_trace_cache_warnings",
+        "pipeline_loading_checkpoint", "cpu_offload_use_pin_memory", "enable_sanity_checks"})
+    (void)zero.raw(key);
+  zero.refuse_unknown_keys();
+}
+
+void read_precision(TomlReader& top, DsConfig& config) {
+  TomlReader bf16 = top.table("bf16"), fp16 = top.table("fp16"), types = top.table("data_types");
+  const bool wide = bf16.boolean("enabled").value_or(false), half = fp16.boolean("enabled").value_or(false);
+  if (wide && half) top.problem("fp16", "fp16 and bf16 are both enabled", "leave one of them out");
+  if (bf16.present() || fp16.present()) config.precision = wide ? DType::BF16 : half ? DType::FP16 : DType::FP32;
+  bf16.refuse("immediate_grad_update", "adding each gradient at once is", {"false"});
+  bf16.refuse("check_grad_overflow", "leaving out the look for infinite gradients is", {"true"});
+  for (TomlReader* const its : {&bf16, &fp16}) {
+    for (const std::string_view key :
+         {"bf16_master_weights_and_grads", "bf16_optimizer_states", "fp16_master_weights_and_grads", "auto_cast"})
+      its->refuse(key, fmt::format("{} is", key), {"false"});
+  }
+  const auto power = fp16.integer(scale_power, scale_powers);
+  if (half) config.keys.numbers[scale_power] = power.value_or(16);
+  fp16.refuse("loss_scale", "a loss scale that stays is", {"0"});
+  for (const std::string_view key : {"loss_scale_window", "hysteresis", "consecutive_hysteresis", "min_loss_scale"})
+    (void)fp16.raw(key);
+  bf16.refuse_unknown_keys();
+  fp16.refuse_unknown_keys();
+  config.keys.accumulation = read_name(types, "grad_accum_dtype", accumulation_names);
+  types.refuse_unknown_keys();
+}
+
+// FusedAdam, unless it is asked for torch's (DeepSpeedEngine._configure_basic_optimizer).
+void read_optimizer(TomlReader& top, DsConfig& config) {
+  TomlReader optimizer = top.table("optimizer");
+  if (!optimizer.present()) return;
+  const std::string type = optimizer.string("type").value_or("AdamW");
+  if (type != "AdamW" && type != "Adam")
+    optimizer.problem("type", fmt::format("type = \"{}\": an optimizer of DeepSpeed's that is not modelled yet", type),
+                      "\"AdamW\" would do; [train] optimizer names others, which a script makes itself");
+  TomlReader parameters = optimizer.table("params");
+  config.fused_adam = !parameters.boolean("torch_adam").value_or(false);
+  for (const std::string_view key : {"lr", "betas", "eps", "weight_decay", "bias_correction", "adam_w_mode"})
+    (void)parameters.raw(key);
+  parameters.refuse_unknown_keys();
+  optimizer.refuse_unknown_keys();
+}
+
+// What takes no memory of a device while it trains, or is said elsewhere in a scenario.
+void pass_over(TomlReader& top) {
+  for (const std::string_view key :
+       {"scheduler", "steps_per_print", "wall_clock_breakdown", "dump_state", "zero_allow_untested_optimizer",
+        "zero_force_ds_cpu_optimizer", "tensorboard", "wandb", "csv_monitor", "comet", "comms_logger", "checkpoint",
+        "nebula", "memory_breakdown", "dataloader_drop_last"})
+    (void)top.raw(key);
+}
+
+}  // namespace
+
+ZeroKeys read_zero_keys(TomlReader& table) {
+  ZeroKeys keys;
+  read_numbers(table, keys);
+  if (const auto power = table.integer(scale_power, scale_powers)) keys.numbers[scale_power] = *power;
+  keys.accumulation = read_name(table, "grad_accum_dtype", accumulation_names);
+  keys.clipping = read_clipping(table);
+  return keys;
+}
+
+DsConfig parse_ds_config(std::string_view text, const std::filesystem::path& file) {
+  const TomlTable document = parse_json_table(text, file.string());
+  Problems problems(file.string());
+  TomlReader top(&document, {1, 1}, {}, problems);
+  DsConfig config;
+  constexpr IntegerRange sequences{1, most_elements};
+  config.batch = top.integer("train_batch_size", sequences);
+  config.micro_batch = top.integer("train_micro_batch_size_per_gpu", sequences);
+  config.micro_batches = top.integer("gradient_accumulation_steps", sequences);
+  config.keys.clipping = read_clipping(top);
+  read_precision(top, config);
+  read_zero(top.table("zero_optimization", Presence::Required), config);
+  read_optimizer(top, config);
+  top.refuse("activation_checkpointing", "checkpointing by DeepSpeed's own functions is", {});
+  top.refuse("prescale_gradients", "scaling gradients before they are reduced is", {"false"});
+  top.refuse("gradient_predivide_factor", "scaling gradients before they are reduced is", {"1", "1.0"});
+  top.refuse("communication_data_type", "reducing gradients in another type is", {});
+  top.refuse("sparse_gradients", "sparse_gradients is", {"false"});
+  top.refuse("torch_autocast", "autocast under DeepSpeed is", {});
+  for (const std::string_view key :
+       {"amp", "aio", "autotuning", "compile", "compression_training", "curriculum_learning", "data_efficiency",
+        "elasticity", "eigenvalue", "flops_profiler", "hybrid_engine", "pipeline", "progressive_layer_drop",
+        "quantize_training", "sparse_attention", "tensor_parallel", "weight_quantization"})
+    top.refuse(key, fmt::format("{} is", key), {});
+  pass_over(top);
+  top.refuse_unknown_keys();
+  problems.raise_if_any();
+  return config;
+}
+
+ZeroHabits habits_of(const ZeroKeys& keys, bool partitions_parameters, DType precision) {
+  ZeroHabits habits;
+  habits.overlaps = partitions_parameters;
+  for (const NumberKey& key : number_keys)
+    if (const auto given = keys.numbers.find(key.name); given != keys.numbers.end() && key.habit != nullptr)
+      habits.*key.habit = given->second;
+  for (const SwitchKey& key : switch_keys)
+    if (const auto given = keys.numbers.find(key.name); given != keys.numbers.end())
+      habits.*key.habit = given->second != 0;
+  habits.accumulation = keys.accumulation;
+  if (keys.clipping) habits.clipping = static_cast<double>(keys.clipping->count()) / static_cast<double>(one.count());
+  if (precision == DType::FP16) {
+    constexpr int usual_power = 16;
+    const auto power = keys.numbers.find(scale_power);
+    habits.loss_scale = std::ldexp(1.0, power == keys.numbers.end() ? usual_power : static_cast<int>(power->second));
+  }
+  return habits;
+}
+
+std::map<std::string, std::int64_t> zero_numbers(const ZeroHabits& habits) {
+  std::map<std::string, std::int64_t> numbers;
+  for (const NumberKey& key : number_keys)
+    if (key.habit != nullptr) numbers.emplace(key.name, habits.*key.habit);
+  return numbers;
+}
+
+}  // namespace tidemark::scenarios

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "parallel/runtime/runtime.hpp"
+#include "scenarios/io/toml_reader.hpp"
+
+// What DeepSpeed is told, under its own names: by a ds_config.json, or by [runtime.switches].
+
+namespace tidemark::scenarios {
+
+/// Keys that were given. Switches that are on count 1.
+struct ZeroKeys {
+  std::map<std::string_view, std::int64_t> numbers;
+  std::optional<Ratio> clipping;
+  std::optional<DType> accumulation;
+};
+
+/// A ds_config.json.
+struct DsConfig {
+  ZeroKeys keys;
+  std::optional<std::int64_t> stage, batch, micro_batch, micro_batches;
+  std::optional<DType> precision;
+  std::optional<bool> fused_adam;  ///< DeepSpeed makes an Adam of its own, or torch's
+};
+
+/// What a scenario says of both kinds.
+struct ZeroAsked {
+  ZeroKeys switches;
+  std::optional<DsConfig> config;
+  std::string file;  ///< as the scenario names it
+};
+
+/// Reads the keys of a table of switches.
+[[nodiscard]] ZeroKeys read_zero_keys(TomlReader& table);
+
+/// Reads a ds_config.json; throws InputError. What DeepSpeed has and is not modelled is a problem.
+[[nodiscard]] DsConfig parse_ds_config(std::string_view text, const std::filesystem::path& file);
+
+/// The habits that the keys come to; overlap_comm left out is as the stage has it.
+[[nodiscard]] ZeroHabits habits_of(const ZeroKeys& keys, bool partitions_parameters, DType precision);
+/// The keys of those habits, under their names.
+[[nodiscard]] std::map<std::string, std::int64_t> zero_numbers(const ZeroHabits& habits);
+
+}  // namespace tidemark::scenarios

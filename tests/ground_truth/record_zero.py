@@ -1,0 +1,149 @@
+"""Records the memory of trainings under DeepSpeed's ZeRO, as PyTorch's own allocator counts it, without a GPU: see
+README.md.
+
+python tests/ground_truth/record_zero.py --all
+python tests/ground_truth/record_zero.py NAME...
+"""
+
+import gc
+import importlib.metadata
+import os
+from pathlib import Path
+
+import record_fake
+import record_sharded
+from zero import RECORDINGS, settings_of
+
+HERE = Path(__file__).resolve().parent
+OUT = HERE.parent / "golden" / "zero" / "recordings"
+
+# By the function of DeepSpeed that makes a tensor.
+MADE_BY = {
+    "setup_buckets": "reduce_bucket",
+    "allreduce_bucket": "reduce_bucket",
+    "copy_grads_in_partition": "gradients",
+    "_build_compact_grad_partition_buffer": "gradients",
+    "flatten_dense_tensors_aligned": "parameters",
+    "_partition_param": "parameters",
+    "defragment": "parameters",
+    "_all_gather_dtype": "gathered_parameters",
+    "_all_gather": "gathered_parameters",
+    "all_gather_coalesced": "gathered_parameters",
+    "__avg_scatter_grads": "reduce_bucket",
+    "_create_fp32_partitions": "master",
+}
+
+
+def ds_config(settings):
+    """The ds_config.json of a recording."""
+    said = {
+        "train_micro_batch_size_per_gpu": settings["batch"],
+        "gradient_accumulation_steps": settings["micro_batches"],
+        "gradient_clipping": settings["clip_grad_norm"] or 0.0,
+        "zero_allow_untested_optimizer": True,
+        "zero_optimization": {"stage": settings["stage"], **settings["ds"]},
+    }
+    if settings["precision"] != "fp32":
+        said[settings["precision"]] = {"enabled": True}
+    if settings["accumulation"]:
+        said["data_types"] = {"grad_accum_dtype": settings["accumulation"]}
+    return said
+
+
+def no_overflow():
+    """Whether a gradient is infinite is read from the device, which has computed nothing; here none is."""
+    from deepspeed.runtime import bf16_optimizer
+    from deepspeed.runtime.zero import stage3, stage_1_and_2
+
+    for module in (stage_1_and_2, stage3, bf16_optimizer):
+        ask = module.is_invalid_grad_norm
+        module.is_invalid_grad_norm = lambda norm, ask=ask: ask(norm) and False
+    for optimizer in (stage_1_and_2.DeepSpeedZeroOptimizer, stage3.DeepSpeedZeroOptimizer_Stage3):
+        ask = optimizer.has_overflow
+        optimizer.has_overflow = lambda self, *rest, ask=ask: ask(self, *rest) and False
+
+
+def ranks_agree():
+    """What rank 0 tells the others of the order of parameters is read from the device: each rank's own order."""
+    from deepspeed.runtime.zero import utils
+
+    told = utils.get_lst_from_rank0
+
+    def own(ints):
+        told(ints)
+        return ints
+
+    utils.get_lst_from_rank0 = own
+    utils.assert_lst_len_same_as_other_ranks = lambda ints: told([len(ints)])
+
+
+def prepare(config, settings):
+    import deepspeed
+    import torch.distributed as dist
+    import transformers
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    import training
+
+    world, rank = settings["world"], settings["rank"]
+    os.environ.update(RANK=str(rank), LOCAL_RANK="0", WORLD_SIZE=str(world), MASTER_ADDR="localhost", MASTER_PORT="0")
+    dist.init_process_group("fake", rank=rank, world_size=world, store=FakeStore())
+    no_overflow()
+    ranks_agree()
+    said = ds_config(settings)
+    model_class = getattr(transformers, config["architectures"][0])
+    config = transformers.AutoConfig.for_model(**{k: v for k, v in config.items() if k != "architectures"})
+    config._attn_implementation = settings["attention"]
+    if settings["stage"] == 3:
+        with deepspeed.zero.Init(config_dict_or_path=said):
+            model = model_class(config)
+    else:
+        model = model_class(config)  # on the host, in fp32
+    model.train()
+    if settings["checkpointing"]:
+        reentrant = settings["checkpointing"] == "reentrant"
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
+    optimizer = training.build_optimizer(model, settings)
+    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=said, dist_init_required=False)
+    return engine, training.Batches(vars(config), settings)
+
+
+def train_step(engine, batches, settings):
+    """As in training.py; the batch and the loss outlive each other as there."""
+    for _ in range(settings["micro_batches"]):
+        batch = batches()
+        if settings["outputs"] == "kept":
+            outputs = engine(**batch)
+            loss = outputs.loss
+        else:
+            loss = engine(**batch).loss
+        engine.backward(loss)
+        engine.step()
+
+
+def made_by(frames):
+    for frame in frames:
+        if frame["name"] in MADE_BY:
+            return MADE_BY[frame["name"]]
+    return record_sharded.made_by(frames)
+
+
+def run(name):
+    import torch
+
+    import training
+
+    gc.disable()
+    training.one_sequence_per_row()
+    config, settings = settings_of(name)
+    torch.cuda.memory._record_memory_history(max_entries=10_000_000, stacks="python", context="alloc")
+    engine, batches = prepare(config, settings)
+    steps = record_sharded.counted_steps(lambda: train_step(engine, batches, settings))
+    history = torch.cuda.memory._snapshot()["device_traces"][0]
+    head = record_fake.head_of(name, config, settings, "real tensors on a device that does nothing")
+    head["provenance"]["deepspeed"] = importlib.metadata.version("deepspeed")
+    return {**head, "steps": steps, "live_at_peak": record_sharded.live_at_peak(history, made_by)}
+
+
+if __name__ == "__main__":
+    record_sharded.main(__file__, RECORDINGS, settings_of, run, OUT)

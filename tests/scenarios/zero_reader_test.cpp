@@ -1,0 +1,156 @@
+#include <filesystem>
+#include <fstream>
+
+#include <gtest/gtest.h>
+
+#include "scenarios/io/json_table.hpp"
+#include "scenarios/io/scenario_json.hpp"
+#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/io/zero_keys.hpp"
+#include "tests/namespace.hpp"
+
+// What DeepSpeed is told: [runtime.switches], and a ds_config.json that [runtime] names.
+
+namespace tidemark::tests {
+namespace {
+
+const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
+
+// A scenario's folder with a ds_config.json in it.
+class DsConfigFile : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::path(testing::TempDir()) / testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  Scenario read(const std::string& ds_config, const std::string& layout = "", const std::string& train = "",
+                const std::string& switches = "") const {
+    std::ofstream(folder_ / "ds.json") << ds_config;
+    return parse_scenario(
+        "model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 16\n[layout]\n" +
+            layout + "\n[train]\nsequence_length = 4096\nmicro_batch = 2\n" + train +
+            "\n[runtime]\nname = \"deepspeed\"\nconfig = \"ds.json\"\n[runtime.switches]\n" + switches,
+        "job.toml", {folder_, source / "scenarios"});
+  }
+
+  // With paths as they are in the folder.
+  std::string problem(const std::string& ds_config, const std::string& layout = "", const std::string& train = "",
+                      const std::string& switches = "") const {
+    try {
+      (void)read(ds_config, layout, train, switches);
+    } catch (const InputError& error) {
+      std::string said = error.what();
+      const std::string shown = (folder_ / "").string();
+      for (std::size_t at = said.find(shown); at != std::string::npos; at = said.find(shown))
+        said.erase(at, shown.size());
+      return said;
+    }
+    return {};
+  }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+TEST(JsonTable, SaysWhereThingsAre) {
+  const TomlTable table =
+      parse_json_table("{\n  \"b\": {\"x\": 5e8, \"no\": null},\n  \"a\": [1.5, \"t\\\"\"]\n}", "x.json");
+  ASSERT_EQ(table.keys.size(), 2u);
+  EXPECT_EQ(table.keys[0].name, "a");
+  EXPECT_EQ(table.keys[0].value.place.line, 3);
+  EXPECT_EQ(table.keys[0].value.place.column, 8);
+  EXPECT_EQ(text(table.keys[0].value), "[1.5, \"t\\\"\"]");
+  const auto& inner = std::get<TomlTable>(table.keys[1].value.value);
+  ASSERT_EQ(inner.keys.size(), 1u);
+  EXPECT_EQ(std::get<std::int64_t>(inner.keys[0].value.value), 500'000'000);
+  EXPECT_EQ(inner.keys[0].value.place.line, 2);
+  EXPECT_EQ(inner.keys[0].value.place.column, 14);
+}
+
+TEST_F(DsConfigFile, SaysStageSizesAndPrecision) {
+  const Scenario s = read(R"({
+  "train_batch_size": "auto",
+  "train_micro_batch_size_per_gpu": 2,
+  "gradient_accumulation_steps": 1,
+  "gradient_clipping": 1.0,
+  "bf16": {"enabled": true},
+  "zero_optimization": {
+    "stage": 3,
+    "overlap_comm": false,
+    "reduce_bucket_size": 5e7,
+    "stage3_prefetch_bucket_size": "auto",
+    "stage3_max_live_parameters": 1e8,
+    "sub_group_size": 1e9
+  },
+  "steps_per_print": 10
+})");
+  EXPECT_EQ(s.layout.sharding, Sharding::Zero3);
+  EXPECT_EQ(s.train.precision, DType::BF16);
+  const ZeroHabits& zero = s.runtime.eager.zero;
+  EXPECT_EQ(zero.reduce_bucket, 50'000'000);
+  EXPECT_EQ(zero.prefetch_bucket, 50'000'000);
+  EXPECT_EQ(zero.max_live, 100'000'000);
+  EXPECT_FALSE(zero.overlaps);
+  EXPECT_GT(zero.clipping, 0);
+}
+
+TEST_F(DsConfigFile, AStageOverlapsOnlyWhereItIsTheThird) {
+  EXPECT_TRUE(read(R"({"zero_optimization": {"stage": 3}})").runtime.eager.zero.overlaps);
+  EXPECT_FALSE(read(R"({"zero_optimization": {"stage": 2}})").runtime.eager.zero.overlaps);
+}
+
+TEST_F(DsConfigFile, DeepSpeedsOwnAdamIsOneKernel) {
+  const std::string zero = R"("zero_optimization": {"stage": 2}})";
+  EXPECT_EQ(read(R"({"optimizer": {"type": "AdamW", "params": {"lr": "auto"}}, )" + zero).runtime.eager.optimizer,
+            OptimizerKernels::Fused);
+  EXPECT_EQ(read(R"({"optimizer": {"type": "AdamW", "params": {"torch_adam": true}}, )" + zero).runtime.eager.optimizer,
+            OptimizerKernels::Foreach);
+}
+
+TEST_F(DsConfigFile, WhatIsNotModelledIsRefusedWhereItStands) {
+  EXPECT_EQ(problem("{\"zero_optimization\": {\"stage\": 2,\n  \"offload_optimizer\": {\"device\": \"cpu\"}}}"),
+            "ds.json:2:24: error: offload_optimizer: offload is not modelled yet\n  hint: leave it out");
+  EXPECT_EQ(
+      problem(R"({"zero_optimization": {"stage": 0}})"),
+      "ds.json:1:33: error: stage = 0 shares nothing out: DeepSpeed without ZeRO is not modelled\n  hint: 1, 2 or 3 "
+      "would do; [runtime] name = \"pytorch\" has replicas");
+  EXPECT_EQ(
+      problem(R"({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8}})"),
+      "ds.json:1:63: error: zero_hpz_partition_size: secondary partitions (ZeRO++ hpZ) are not modelled yet\n  hint: "
+      "leave it out, or set 1");
+  EXPECT_EQ(problem(R"({"zero_optimization": {"stage": 2, "reduce_bucket": 8}})"),
+            "ds.json:1:36: error: unknown key \"reduce_bucket\" in [zero_optimization]\n  hint: did you mean "
+            "reduce_bucket_size?");
+  EXPECT_EQ(problem(R"({"amp": {"enabled": true}, "zero_optimization": {"stage": 2}})"),
+            "ds.json:1:9: error: [amp]: amp is not modelled yet\n  hint: leave it out");
+}
+
+TEST_F(DsConfigFile, WhatIsSaidTwiceAgrees) {
+  const std::string two = R"({"zero_optimization": {"stage": 2}})";
+  EXPECT_EQ(problem(two, "sharding = \"zero2\""), "");
+  EXPECT_EQ(problem(two, "sharding = \"zero3\""),
+            "job.toml:5:12: error: sharding = \"zero3\", and \"ds.json\" has stage 2\n  hint: leave one of them out");
+  EXPECT_EQ(problem(R"({"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 2}})"),
+            "job.toml:8:15: error: micro_batch = 2, and \"ds.json\" has train_micro_batch_size_per_gpu = 4\n  hint: "
+            "give both "
+            "the same");
+  EXPECT_EQ(
+      problem(R"({"gradient_accumulation_steps": 4, "zero_optimization": {"stage": 2}})", "", "global_batch = 64"),
+      "job.toml:9:16: error: global_batch = 64 on 16 devices, and \"ds.json\" has gradient_accumulation_steps = "
+      "4\n  hint: 128 would do");
+  EXPECT_EQ(
+      problem(R"({"zero_optimization": {"stage": 2, "reduce_bucket_size": 8}})", "", "", "reduce_bucket_size = 9"),
+      "job.toml:13:1: error: switches: reduce_bucket_size is another in \"ds.json\"\n  hint: leave one of them out");
+}
+
+TEST_F(DsConfigFile, IsJson) {
+  EXPECT_EQ(problem("{\"zero_optimization\": }").substr(0, 16), "ds.json:1:23: er");
+  EXPECT_EQ(problem("[]"),
+            "ds.json:1:1: error: is not a JSON object\n  hint: a config.json begins with { and names its "
+            "model_type");
+}
+
+}  // namespace
+}  // namespace tidemark::tests
