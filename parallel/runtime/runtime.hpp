@@ -51,6 +51,25 @@ struct FullyShardHabits {
   bool operator==(const FullyShardHabits&) const = default;
 };
 
+/// When FullyShardedDataParallel gathers the unit whose backward pass comes next.
+enum class BackwardPrefetch : std::uint8_t { None, Pre, Post };
+
+/// How parameters are sharded by torch.distributed.fsdp.FullyShardedDataParallel.
+struct FlatParameterHabits {
+  bool whole = false;                  ///< NO_SHARD: every rank holds all of them
+  bool reshards_after_forward = true;  ///< FULL_SHARD, but for the root; not SHARD_GRAD_OP
+  bool reduces_each_backward = false;  ///< without no_sync around all micro-batches but the last
+  bool original_parameters = false;    ///< use_orig_params: the optimizer sees parameters, not flat ones
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::Pre;
+  bool forward_prefetch = false;
+  bool limits_all_gathers = true;
+  bool sync_module_states = false;
+  bool autocast = false;  ///< besides, in what is computed in
+  DType param_dtype = DType::BF16, reduce_dtype = DType::BF16;
+  std::optional<DType> buffer_dtype;  ///< unset: as they are
+  bool operator==(const FlatParameterHabits&) const = default;
+};
+
 /// What users of plain PyTorch and transformers set.
 struct EagerSettings {
   OptimizerKernels optimizer = OptimizerKernels::Foreach;
@@ -65,6 +84,9 @@ struct EagerSettings {
   bool keeps_outputs = false;                 ///< a variable holds the model's outputs until the step ends
   bool fake_tensors = false;                  ///< runs under FakeTensorMode, as memory trackers do
   FullyShardHabits fully_shard{};             ///< of fsdp2
+  FlatParameterHabits flat{};                 ///< of fsdp
+  std::optional<DType> param_dtype;           ///< of its mixed precision; unset: what is computed in
+  std::optional<DType> reduce_dtype;          ///< the same; unset: param_dtype
   std::optional<bool> reshard_after_forward;  ///< its argument, which a layout's sharding says too
   bool operator==(const EagerSettings&) const = default;
 };
@@ -98,6 +120,7 @@ struct EagerHabits {
   bool gradients_view_buckets = false;  ///< a gradient is a view of its bucket, and no tensor of its own
   Bytes first_bucket, bucket;           ///< of DistributedDataParallel
   std::optional<FullyShardHabits> fully_shard;  ///< in the place of DistributedDataParallel
+  std::optional<FlatParameterHabits> flat;      ///< the same
 };
 
 /// The habits of a training framework at a version, as a value: what it pads, what it keeps, what it forgets to drop.
@@ -170,6 +193,9 @@ struct RuntimeSettings {
 
 /// The same, with each layer's parameters and the others sharded over ranks: torch.distributed.fsdp.fully_shard.
 [[nodiscard]] Runtime fsdp2_runtime(const Versions& versions, const RuntimeSettings& settings, const Target& target);
+
+/// The same by torch.distributed.fsdp.FullyShardedDataParallel.
+[[nodiscard]] Runtime fsdp_runtime(const Versions& versions, const RuntimeSettings& settings, const Target& target);
 
 /// Bytes of PyTorch's cuBLAS workspace for one handle and stream: the sum of SIZE_KIB:COUNT pairs of
 /// CUBLAS_WORKSPACE_CONFIG (":4096:8"), or PyTorch's default for the device where `config` is empty.

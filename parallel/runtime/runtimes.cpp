@@ -12,6 +12,7 @@ constexpr std::array all{
     RuntimeKind{"megatron", megatron_runtime, megatron_releases},
     RuntimeKind{"pytorch", pytorch_runtime, pytorch_releases, true},
     RuntimeKind{"fsdp2", fsdp2_runtime, pytorch_releases, true, true},
+    RuntimeKind{"fsdp", fsdp_runtime, pytorch_releases, true, true, true},
 };
 
 }  // namespace

@@ -182,11 +182,11 @@ class Checks {
       tables_.layout.problem("sharding",
                              fmt::format("sharding = \"{}\": {} shards no parameters here",
                                          word(sharding_names, layout_.sharding), runtime.name),
-                             "[runtime] name = \"fsdp2\" does");
+                             "[runtime] name = \"fsdp2\" or \"fsdp\" does");
     if (!tables_.layout.sound("shard_group") || layout_.shard_group == 0) return;
     if (!runtime.fully_sharded)
       tables_.layout.problem("shard_group", "shard_group: there is no sharding within groups here",
-                             "leave it out; [runtime] name = \"fsdp2\" has it");
+                             "leave it out; [runtime] name = \"fsdp2\" or \"fsdp\" has it");
     else if (data_known_ && layout_.data % layout_.shard_group != 0)
       tables_.layout.problem(
           "shard_group", fmt::format("shard_group = {} does not divide data = {}", layout_.shard_group, layout_.data),

@@ -56,13 +56,16 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
   std::vector<std::string> list;
   list.push_back(fmt::format("habits of PyTorch {} with the modules of transformers {}, run operation by operation",
                              text(s.runtime.versions.torch), text(s.runtime.versions.transformers)));
-  list.push_back(s.train.master_dtype == s.train.precision
-                     ? fmt::format("parameters, gradients and optimizer state in {}", name(s.train.precision))
-                 : habits.fully_shard
-                     ? fmt::format("shards in {}, gathered and computed with in {}, gradients reduced in {}",
-                                   name(s.train.master_dtype), name(s.train.precision),
-                                   name(habits.fully_shard->reduce_dtype))
-                     : fmt::format("autocast to {} over fp32 parameters", name(s.train.precision)));
+  list.push_back(
+      s.train.master_dtype == s.train.precision
+          ? fmt::format("parameters, gradients and optimizer state in {}", name(s.train.precision))
+      : habits.flat ? fmt::format("shards in {}, gathered in {}, computed with in {}, gradients reduced in {}",
+                                  name(s.train.master_dtype), name(habits.flat->param_dtype), name(s.train.precision),
+                                  name(habits.flat->reduce_dtype))
+      : habits.fully_shard
+          ? fmt::format("shards in {}, gathered and computed with in {}, gradients reduced in {}",
+                        name(s.train.master_dtype), name(s.train.precision), name(habits.fully_shard->reduce_dtype))
+          : fmt::format("autocast to {} over fp32 parameters", name(s.train.precision)));
   add_eager_attention(s, list);
   if (!habits.torch.kernel_workspaces)
     list.push_back("fake tensors: gradients are never summed in place, kernels make nothing but their outputs");

@@ -313,6 +313,13 @@ Section sharded_section() {
       sharded_recordings());
 }
 
+Section flat_section() {
+  return of_plain_runs("flat",
+                       "## Flat\n\nTrainings under `FullyShardedDataParallel` (FSDP1), recorded likewise "
+                       "(`tests/ground_truth/flat.py`).",
+                       flat_recordings());
+}
+
 Section drawn_section() {
   const std::vector<Recording> recordings = drawn_recordings();
   const DrawnScore found = score(recordings);
@@ -365,6 +372,7 @@ std::vector<SectionWriter> section_writers() {
   writers.push_back({"fake_tensor", recordings_section});
   writers.push_back({"plain_runs", plain_runs_section});
   writers.push_back({"sharded", sharded_section});
+  writers.push_back({"flat", flat_section});
   writers.push_back({"drawn", drawn_section});
   for (const BandFamily& family : band_families())
     writers.push_back({family.name, [=] { return band_section(family); }});

@@ -42,7 +42,8 @@ struct Recording {
   std::vector<StepPeak> steps;         ///< as a run without fake tensors does it: sums in place
   std::vector<StepPeak> out_of_place;  ///< as MemTracker counted it; empty where tensors were real
   PlainRun plain;
-  Rank rank{0};  ///< that was recorded
+  Rank rank{0};                  ///< that was recorded
+  std::vector<Bytes> requested;  ///< of a sharded one: by step, the most that tensors took, not rounded
 };
 
 /// Every recording under tests/golden/fake_tensor/recordings, by name.
@@ -52,6 +53,8 @@ struct Recording {
 
 /// Those under tests/golden/sharded/recordings: plain runs of sharded trainings (tests/ground_truth/sharded.py).
 [[nodiscard]] std::vector<Recording> sharded_recordings();
+/// The same under FullyShardedDataParallel.
+[[nodiscard]] std::vector<Recording> flat_recordings();
 
 /// How far predictions of drawn recordings are off. All lists are by recording.
 struct DrawnScore {
@@ -65,6 +68,9 @@ struct DrawnScore {
 
 /// What the program of that training holds, step by step.
 [[nodiscard]] std::vector<StepPeak> predicted_peaks(const Scenario& scenario, bool sums_in_place);
+
+/// The most that tensors of the rank's program take at once, step by step, not rounded.
+[[nodiscard]] std::vector<Bytes> requested_by_step(Scenario scenario, Rank rank);
 
 /// What `predict` says of a plain run.
 [[nodiscard]] PlainRun predicted_plain_run(Scenario scenario, Rank rank = {0});

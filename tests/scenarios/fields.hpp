@@ -139,13 +139,17 @@ inline auto fields(FullyShardHabits& v) {
   auto& [a, b, c] = v;
   return std::tie(a, b, c);
 }
+inline auto fields(FlatParameterHabits& v) {
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l);
+}
 inline auto fields(Train& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = v;
   return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
 }
 inline auto fields(EagerSettings& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p);
 }
 inline auto fields(RuntimeChoice& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u] = v;

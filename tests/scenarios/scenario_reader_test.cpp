@@ -287,11 +287,11 @@ TEST(ScenarioReader, ContextParallelRanksShareOutEverySequence) {
 TEST(ScenarioReader, MegatronShardsNoParameters) {
   EXPECT_EQ(problems({{"zero1", "zero3"}}),
             "job.toml:9:12: error: sharding = \"zero3\": megatron shards no parameters here\n  hint: [runtime] name = "
-            "\"fsdp2\" does");
+            "\"fsdp2\" or \"fsdp\" does");
   EXPECT_EQ(
       with("[layout]", "shard_group = 8"),
       "job.toml:6:15: error: shard_group: there is no sharding within groups here\n  hint: leave it out; [runtime] "
-      "name = \"fsdp2\" has it");
+      "name = \"fsdp2\" or \"fsdp\" has it");
 }
 
 Scenario fully_sharded(const std::string& layout, const std::string& switches = "") {
@@ -346,8 +346,8 @@ TEST(ScenarioReader, KeysOfTheFormatThatAreNotModelledAreRefused) {
   }
   EXPECT_EQ(
       problems({{"\"megatron\"", "\"deepspeed\""}}),
-      "job.toml:19:8: error: name = \"deepspeed\" is not modelled yet\n  hint: \"megatron\", \"pytorch\" or \"fsdp2\" "
-      "would do");
+      "job.toml:19:8: error: name = \"deepspeed\" is not modelled yet\n  hint: \"megatron\", \"pytorch\", \"fsdp2\" "
+      "or \"fsdp\" would do");
   EXPECT_EQ(problems_of(std::string(job) + "[offload]\noptimizer = \"cpu\""),
             "job.toml:21:13: error: optimizer = \"cpu\" is not modelled yet\n  hint: \"none\" would do");
   for (const char* table : {"adapter", "quantization", "rollout"}) {
@@ -543,9 +543,9 @@ TEST(ScenarioReader, SyntaxErrorsHaveAPlace) {
 TEST(ScenarioReader, CharactersBeyondAsciiBelongInCommentsAndStrings) {
   EXPECT_EQ(problems({{"gpus = 64", "gpus = 64  # caf\u00e9 \u02cb"}}), "no problem");
   EXPECT_EQ(problems({{"\"megatron\"", "\"m\u00e9gatron\u02cb\""}}),
-            "job.toml:19:8: error: name = \"m\u00e9gatron\u02cb\" is not known\n  hint: \"megatron\", \"pytorch\" or "
-            "\"fsdp2\" "
-            "would do");
+            "job.toml:19:8: error: name = \"m\u00e9gatron\u02cb\" is not known\n  hint: \"megatron\", \"pytorch\", "
+            "\"fsdp2\" or "
+            "\"fsdp\" would do");
   // Of each of these toml++ asks whether it is white space, and has no answer in its tables.
   const auto error = [](const std::string& from, const std::string& to) {
     const std::string all = problems({{from, to}});
@@ -559,9 +559,9 @@ TEST(ScenarioReader, CharactersBeyondAsciiBelongInCommentsAndStrings) {
   EXPECT_EQ(error("gpus = 64", "gpus = 64 'h100\u00cc'"), "job.toml:3:11: error: Error");
   EXPECT_EQ(error("gpus = 64", "gpus = 4\bs='\u00cc'"), "job.toml:3:9: error: Error");
   EXPECT_EQ(problems({{"\"megatron\"", "\"\"\"m\u00e9gatron\u02cb\"\"\""}}),
-            "job.toml:19:8: error: name = \"m\u00e9gatron\u02cb\" is not known\n  hint: \"megatron\", \"pytorch\" or "
-            "\"fsdp2\" "
-            "would do");
+            "job.toml:19:8: error: name = \"m\u00e9gatron\u02cb\" is not known\n  hint: \"megatron\", \"pytorch\", "
+            "\"fsdp2\" or "
+            "\"fsdp\" would do");
   EXPECT_EQ(problems({{"model =", "\ufeffmodel ="}}), "no problem");
 }
 

@@ -424,6 +424,13 @@ Parameters FullyShard::parameters() const {
   return all;
 }
 
+std::vector<ShardPiece> FullyShard::pieces() const {
+  std::vector<ShardPiece> all;
+  for (const ShardedParameter* p : shards())
+    all.push_back({s_.parameter_name(p->padded), p->sharded->value, p->sharded->gradient, p->begin});
+  return all;
+}
+
 std::vector<const ShardedParameter*> FullyShard::shards() const {
   std::vector<const ShardedParameter*> all;
   for (const OnMeta& meta : on_meta_)

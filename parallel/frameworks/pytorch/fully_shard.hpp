@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/frameworks/transformers/modules.hpp"
+#include "parallel/frameworks/pytorch/sharded_model.hpp"
 
 // torch.distributed.fsdp.fully_shard (FSDP2) as torch/distributed/fsdp/_fully_shard has it in PyTorch 2.15: what its
 // functions are called, functions here are called. Nothing is tied to another stream by record_stream: what one stream
@@ -20,13 +20,6 @@ struct RowsOfShard {
   std::int64_t padded = 0;  ///< rows that every rank has room for
 };
 [[nodiscard]] RowsOfShard rows_of_shard(std::int64_t rows, std::int64_t ranks, std::int64_t rank);
-
-/// The ranks over which parameters are sharded, and those that hold the same shard.
-struct ShardMesh {
-  CommSlot shard, replicate;
-  std::int64_t ranks = 1, rank = 0;  ///< of the sharding group
-  std::int64_t replicas = 1;
-};
 
 /// _fsdp_param.py FSDPParam.
 struct ShardedParameter {
@@ -109,27 +102,25 @@ class UnitParameters {
 };
 
 /// A model whose layers, and itself as their root, are units.
-class FullyShard {
+class FullyShard final : public ShardedModel {
  public:
   FullyShard(Session& session, const ShardMesh& mesh, const FullyShardHabits& habits, DType kept)
       : s_(session), mesh_(mesh), habits_(habits), kept_(kept) {}
 
   /// A parameter on the meta device, which has no memory.
-  [[nodiscard]] std::shared_ptr<Leaf> parameter(const std::string& name, const Shape& sizes, DType computed);
+  [[nodiscard]] std::shared_ptr<Leaf> parameter(const std::string& name, const Shape& sizes, DType computed) override;
   /// fully_shard of each layer, then of the model; to_empty and the initialization of what is here.
-  void shard(CausalLM& model);
+  void shard(CausalLM& model) override;
 
-  void root_pre_forward();
-  void root_post_forward(CausalLM::Outputs& outputs);
+  void root_pre_forward() override;
+  void root_post_forward(CausalLM::Outputs& outputs) override;
   /// _root_post_backward_final_callback.
-  void finish_backward();
-  void set_requires_gradient_sync(bool reduces) { comms_.reduces_gradients = reduces; }
-  /// To be called before gradients of shards are given up.
-  void before_zero_grad();
+  void finish_backward() override;
+  void set_requires_gradient_sync(bool reduces) override { comms_.reduces_gradients = reduces; }
+  void before_zero_grad() override;
 
-  /// What the optimizer sees: not what is empty here.
-  [[nodiscard]] Parameters parameters() const;
-  [[nodiscard]] std::vector<const ShardedParameter*> shards() const;
+  [[nodiscard]] Parameters parameters() const override;
+  [[nodiscard]] std::vector<ShardPiece> pieces() const override;
 
  private:
   struct OnMeta {
@@ -137,6 +128,7 @@ class FullyShard {
     std::shared_ptr<Leaf> leaf;
   };
   [[nodiscard]] ShardedParameter sharded(const OnMeta& parameter);
+  [[nodiscard]] std::vector<const ShardedParameter*> shards() const;
 
   Session& s_;
   const ShardMesh mesh_;
