@@ -353,7 +353,15 @@ constexpr std::string_view
         "what is reduced from stays until the next unit's backward pass is over (fsdp/_fully_shard/ "
         "ReduceScatterState)",
     padded_shards = "padding is gathered with the rows of shards (fsdp/_fully_shard/ FSDPParam)",
-    whole_unit = "a unit's parameters are gathered and given up together (fsdp/_fully_shard/ FSDPParamGroup)";
+    whole_unit = "a unit's parameters are gathered and given up together (fsdp/_fully_shard/ FSDPParamGroup)",
+    flattened =
+        "a unit's parameters are moved to the device and flattened whole before they are cut, and the states of the "
+        "first rank take the place of others' (fsdp/_init_utils.py, _flat_param.py)",
+    behind_hooks =
+        "what AccumulateGrad is handed lives until its hooks have run (torch/csrc/autograd/engine.cpp call_function)",
+    until_next_forward =
+        "where the optimizer sees parameters, the flat one keeps its gradient until the next forward pass begins "
+        "(fsdp/_runtime_utils.py _reset_flat_param_grad_info_if_needed)";
 
 constexpr KnownFlow of_pytorch[] = {
     {Unread, "batch.attention_mask", "forward load_batch", "forward load_batch", loop},
@@ -380,6 +388,11 @@ constexpr KnownFlow of_pytorch[] = {
     {Unread, "*.unsharded", "forward *", "*", padded_shards},
     {Unread, "*.reduce_scatter_output", "backward *", "optimizer_step zero_grad", padded_shards},
     {Kept, "*.reduce_scatter_input", "backward *", "backward *", being_reduced},
+    {Unread, "*.flat_param", "construction build_model", "construction build_model", flattened},
+    {Kept, "*.parameter", "construction build_model", "construction build_model", flattened},
+    {Unread, "*.broadcast", "construction build_model", "construction build_model", flattened},
+    {Kept, "*.flat_param_gradient", "backward *", "backward *", behind_hooks},
+    {Kept, "*.sharded_gradient", "optimizer_step optimizer_step", "forward load_batch", until_next_forward},
     {Kept, "embedding", "forward layers.*", "forward norm", forward_variables},
     {Kept, "layers.*.to", "forward layers.*", "forward loss", converted},
     {Kept, "model.embedding_indices", "backward model", "backward model", sorted},
@@ -398,6 +411,7 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "layers.*", "backward layers.*", "backward layers.*", unpacked},
     {Kept, "layers.*.add", "backward model", "backward model", unpacked},
     {Kept, "embedding", "backward layers.*", "backward layers.*", unpacked},
+    {Kept, "dropout", "backward layers.*", "backward layers.*", unpacked},
     {Kept, "add", "backward layers.*", "backward layers.*", unpacked},
     {Kept, "model.*", "backward *", "backward *", unpacked},
     {Kept, "lm_head.*", "backward *", "backward *", unpacked},
