@@ -134,7 +134,8 @@ JobOutline::JobOutline(const Scenario& asked, Steps whole)
                      {[&](const Role& role) {
                         return whole == Steps::All ? lower_repeating(input, role) : lower_last_step(input, role);
                       },
-                      [&](const Role& role) { return lower_shortest(input, role); }});
+                      [&](const Role& role) { return lower_shortest(input, role); },
+                      [&](const Role& role) { return lower_state(input, role); }});
   outline = std::move(classes.workload);
   role_of_program = std::move(classes.role_of_program);
   require_sound(scenario.name, verify(shortened(outline)));

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "parallel/lower.hpp"
@@ -13,7 +14,8 @@ namespace tidemark::scenarios {
 /// How a role's program is made.
 struct LowerRole {
   std::function<RepeatingProgram(const Role&)> whole;
-  std::function<Program(const Role&)> shortest;  ///< with as few micro-batches as there can be
+  std::function<Program(const Role&)> shortest;              ///< with as few micro-batches as there can be
+  std::function<std::optional<Program>(const Role&)> state;  ///< without passes; nothing where these are not apart
 };
 
 /// Roles that take equally long, whatever their memory: time is simulated with one program for all of a class.
@@ -23,7 +25,9 @@ struct TimingClasses {
 };
 
 /// Compares the shortest programs of roles of one pipeline rank (`timed_like`); roles of different ones are told apart
-/// unseen. So roles that are alike are lowered once, and those that are not have classes of their own.
+/// unseen. So roles that are alike are lowered once, and those that are not have classes of their own. Of roles that
+/// run the same passes, by their framework's word, which is seen in the first and the last of them, those at the first
+/// one's place in tensor and context parallelism are compared by what they do besides.
 [[nodiscard]] TimingClasses timing_classes(const LoweringInput& input, const std::vector<Role>& roles,
                                            const LowerRole& lower);
 

@@ -77,6 +77,17 @@ name = "megatron"
                                  128 * data, 16 * data));
 }
 
+/// DeepSeek-V3, pp 16, ep 64, 24 sequences per data-parallel rank: bench/scenarios/deepseek-v3-2048xh800.toml with
+/// more or fewer of these.
+Scenario deepseek_v3(std::int64_t data) {
+  const std::filesystem::path file = data_root.parent_path() / "bench/scenarios/deepseek-v3-2048xh800.toml";
+  Scenario scenario = read_scenario(file, data_root);
+  scenario.gpus = static_cast<std::int32_t>(16 * data);
+  scenario.layout.data = static_cast<std::int32_t>(data);
+  scenario.train.global_batch = 24 * data;
+  return settled(std::move(scenario));
+}
+
 /// From a scenario to programs.
 struct Programs {
   explicit Programs(const Scenario& scenario)
@@ -133,8 +144,7 @@ double peak_mebibytes() {
 
 /// The whole way of a step's time: programs, what is wrong with them, prices, classes, and the clock. Classes stop at
 /// 80 from 16,384 devices on, and so should the time.
-void predict_time(benchmark::State& state) {
-  const Scenario scenario = llama3_405b(state.range(0) / 128);
+void predict_time(benchmark::State& state, const Scenario& scenario) {
   std::size_t classes = 0, links = 0, flows = 0;
   for (auto _ : state) {
     const Programs job(scenario);
@@ -161,15 +171,25 @@ BENCHMARK_CAPTURE(simulate_folded, timeline, Fold::Stages, Keep::Timeline)
 BENCHMARK_CAPTURE(simulate_folded, links, Fold::Links, Keep::Timeline)
     ->Name("Simulate/llama3_70b/pp4_tp8_dp8_mb64/timeline_links")
     ->Unit(benchmark::kMillisecond);
+void predict_llama3_405b(benchmark::State& state) { predict_time(state, llama3_405b(state.range(0) / 128)); }
+void predict_deepseek_v3(benchmark::State& state) { predict_time(state, deepseek_v3(state.range(0) / 16)); }
+
 // 128 … 131,072 devices are data-parallel degrees 1 … 1024. The peak is the process's so far: ask for one size at a
 // time.
-BENCHMARK(predict_time)
+BENCHMARK(predict_llama3_405b)
     ->Name("Predict/llama3_405b/time")
     ->ArgName("gpus")
     ->RangeMultiplier(8)
     ->Range(128, 131'072)
     ->Unit(benchmark::kMillisecond);
-BENCHMARK(predict_time)->Name("Predict/llama3_405b/16384_gpus/time")->Arg(16'384)->Unit(benchmark::kMillisecond);
+BENCHMARK(predict_llama3_405b)->Name("Predict/llama3_405b/16384_gpus/time")->Arg(16'384)->Unit(benchmark::kMillisecond);
+// Data-parallel degrees 64 … 1024: one to 16 replicas of each expert.
+BENCHMARK(predict_deepseek_v3)
+    ->Name("Predict/deepseek_v3/time")
+    ->ArgName("gpus")
+    ->RangeMultiplier(2)
+    ->Range(1024, 16'384)
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace tidemark::bench

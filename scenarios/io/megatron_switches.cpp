@@ -41,6 +41,31 @@ std::string modules_text(const Recomputation& asked) {
   return names.empty() ? "[]" : fmt::format("[\"{}\"]", fmt::join(names, "\", \""));
 }
 
+Experts experts_of(const Scenario& s) { return s.model.experts.value_or(Experts{}); }
+Texts ratio(double value) { return {fmt::format("{}", value)}; }
+
+// Which layers have experts: every nth, or 1 and 0 layer by layer, as a list or as an expression that gives one
+// (arguments.py moe_freq_type).
+Texts layers_with_experts(const Scenario& s) {
+  std::vector<int> layers;
+  for (std::size_t layer = 0; layer < static_cast<std::size_t>(s.model.layers); ++layer)
+    layers.push_back(s.model.has_experts(layer) ? 1 : 0);
+  std::string runs;
+  for (auto run = layers.begin(); run != layers.end();) {
+    const auto end = std::find(run, layers.end(), 1 - *run);
+    runs += fmt::format("{}[{}]*{}", runs.empty() ? "" : "+", *run, end - run);
+    run = end;
+  }
+  Texts texts{in_quotes(fmt::format("({})", runs)), in_quotes(runs), fmt::format("[{}]", fmt::join(layers, ", ")),
+              in_quotes(fmt::format("[{}]", fmt::join(layers, ",")))};
+  for (std::size_t n = 1; n <= layers.size(); ++n) {  // GPTModel: layer i has experts where n divides i
+    bool every_nth = true;
+    for (std::size_t i = 0; i < layers.size(); ++i) every_nth = every_nth && layers[i] == (i % n == 0 ? 1 : 0);
+    if (every_nth) texts.insert(texts.begin(), std::to_string(n));
+  }
+  return texts;
+}
+
 constexpr std::int64_t default_vocabulary_multiple = 128;  // --make-vocab-size-divisible-by
 
 constexpr std::string_view distribution_switch = "distribute-saved-activations";
@@ -134,6 +159,27 @@ const std::array repeats{
            [](const Scenario& s) { return Texts{fmt::format("{}", s.train.routing.capacity_factor)}; }},
     Repeat{"moe-pad-expert-input-to-capacity", Source::Moe, "pad_to_capacity",
            [](const Scenario& s) { return boolean(s.train.routing.pads_to_capacity); }},
+    Repeat{"moe-layer-freq", Source::Model, "layers with experts", layers_with_experts},
+    Repeat{"moe-router-score-function", Source::Model, "scoring_func",
+           [](const Scenario& s) {
+             return Texts{experts_of(s).score == RouterScore::Sigmoid ? "\"sigmoid\"" : "\"softmax\""};
+           }},
+    Repeat{"moe-router-pre-softmax", Source::Model, "norm_topk_prob",
+           [](const Scenario& s) {
+             return experts_of(s).score == RouterScore::Sigmoid
+                        ? either()
+                        : boolean(experts_of(s).score == RouterScore::SoftmaxBefore);
+           }},
+    Repeat{"moe-router-num-groups", Source::Model, "n_group",
+           [](const Scenario& s) { return number(experts_of(s).groups); }},
+    Repeat{"moe-router-group-topk", Source::Model, "topk_group",
+           [](const Scenario& s) { return number(experts_of(s).chosen_groups); }},
+    Repeat{"moe-router-topk-scaling-factor", Source::Model, "routed_scaling_factor",
+           [](const Scenario& s) { return ratio(experts_of(s).scale); }},
+    Repeat{"moe-router-enable-expert-bias", Source::Model, "topk_method",
+           [](const Scenario& s) { return boolean(experts_of(s).correction_bias); }},
+    Repeat{"rope-type", Source::Model, "kind of attention",  // transformer_config.py: whatever rope_scaling says
+           [](const Scenario& s) { return Texts{s.model.latent ? "\"yarn\"" : "\"rope\""}; }},
     Repeat{"qk-layernorm", Source::Model, "norms of queries and keys",
            [](const Scenario& s) { return boolean(s.model.qk_norm != QkNorm::None || latent_of(s).normalized); }},
     Repeat{"multi-latent-attention", Source::Model, "kv_lora_rank",
@@ -247,6 +293,20 @@ const std::vector<Unmodelled>& unmodelled_flags() {
       {"defer-embedding-wgrad-compute", "deferred weight gradients are", {"false"}},
       {"delay-wgrad-compute", "deferred weight gradients are", {"false"}},
       {"use-legacy-models", "the legacy model is", {"false"}},
+      {"moe-z-loss-coeff", "a loss of the router's logits is", {"0"}},
+      {"moe-input-jitter-eps", "noise on the router's input is", {"0"}},
+      {"moe-router-fusion", "a router of fused kernels is", {"false"}},
+      {"moe-router-force-load-balancing", "a router of random logits is", {"false"}},
+      {"moe-router-padding-for-fp8", "padding of each expert's tokens is", {"false"}},
+      {"moe-token-drop-policy", "dropping tokens by their position is", {"\"probs\""}},
+      {"moe-layer-recompute", "running whole layers of experts again is", {"false"}},
+      {"moe-extended-tp", "cutting experts over more than their own ranks is", {"false"}},
+      {"moe-use-legacy-grouped-gemm", "a grouped GEMM other than Transformer Engine's is", {"false"}},
+      {"moe-enable-deepep", "DeepEP is", {"false"}},
+      {"moe-shared-expert-overlap", "running shared experts beside the exchange of tokens is", {"false"}},
+      {"moe-apply-probs-on-input", "multiplying tokens before the experts is", {"false"}},
+      {"overlap-moe-expert-parallel-comm", "exchanging tokens beside another micro-batch's passes is", {"false"}},
+      {"moe-use-upcycling", "making experts of a dense model is", {"false"}},
       {"distributed-backend", "a backend other than NCCL is", {"\"nccl\""}},
   };
   return flags;
@@ -316,6 +376,15 @@ constexpr auto harmless_flags = std::to_array<std::string_view>({"use-mcore-mode
                                                                  "ddp-average-in-collective",
                                                                  "distributed-timeout-minutes",
                                                                  "manual-gc",
+                                                                 "moe-router-bias-update-rate",
+                                                                 "moe-per-layer-logging",
+                                                                 "moe-deepep-num-sms",
+                                                                 "moe-upcycling-granularity",
+                                                                 "mtp-loss-scaling-factor",
+                                                                 "cache-mla-latents",  // by inference
+                                                                 "rotary-scaling-factor",
+                                                                 "mscale",
+                                                                 "mscale-all-dim",
                                                                  "manual-gc-interval"});
 
 /// The value as TOML writes it, and a whole float as a whole number: 0.0 and 0 are one flag.

@@ -1,9 +1,10 @@
 #include "scenarios/plan/bounds.hpp"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <map>
+#include <set>
+#include <span>
 #include <utility>
 
 #include "kernels/roofline.hpp"
@@ -51,17 +52,26 @@ PassMemory pass_memory(const ChunkSample& sample, const std::vector<LayerRun>& r
   return found;
 }
 
-/// Ops on a compute stream and one beside it; everything before them is done at 0.
+/// Ops on a compute stream and those beside it; everything before them is done at 0.
 template <class Price>
 Duration clock(const std::vector<TimedOp>& ops, bool host_is_late, Duration launch, Price price) {
   Duration host = host_is_late ? Duration{} : ages_ago;
-  Duration tail, aside = host_is_late ? Duration{} : ages_ago;
+  std::vector<Duration> streams{Duration{}};
+  const auto stream_of = [&](const TimedOp& op) -> Duration& {
+    if (op.stream.index() >= streams.size())
+      streams.resize(op.stream.index() + 1, host_is_late ? Duration{} : ages_ago);
+    return streams[op.stream.index()];
+  };
   std::map<std::int32_t, Duration> events;
+  const auto not_before = [&](std::int32_t event, Duration& what) {
+    if (const auto its = events.find(event); its != events.end()) what = std::max(what, its->second);
+  };
   for (const TimedOp& op : ops) {
-    Duration& stream = op.aside ? aside : tail;
+    Duration& stream = stream_of(op);
     switch (op.kind) {
       case TimedOp::Kind::Compute:
       case TimedOp::Kind::Transfer:
+      case TimedOp::Kind::Message:
         host += launch;
         stream = std::max(stream, host) + (op.kind == TimedOp::Kind::Compute ? op.duration : price(op));
         break;
@@ -69,24 +79,35 @@ Duration clock(const std::vector<TimedOp>& ops, bool host_is_late, Duration laun
         events[op.event] = std::max(stream, host);
         break;
       case TimedOp::Kind::Await:
-        if (const auto event = events.find(op.event); event != events.end()) stream = std::max(stream, event->second);
+        not_before(op.event, stream);
+        break;
+      case TimedOp::Kind::HostAwait:
+        if (host_is_late) not_before(op.event, host);
         break;
     }
   }
-  return host_is_late ? std::max({tail, aside, host}) : tail;
+  return host_is_late ? std::max(host, *std::ranges::max_element(streams)) : streams.front();
 }
 
 std::int64_t launches_of(const std::vector<TimedOp>& ops) {
   return std::count_if(ops.begin(), ops.end(), [](const TimedOp& op) {
-    return op.kind == TimedOp::Kind::Compute || op.kind == TimedOp::Kind::Transfer;
+    return op.kind == TimedOp::Kind::Compute || op.kind == TimedOp::Kind::Transfer || op.kind == TimedOp::Kind::Message;
   });
+}
+
+// Of an uneven collective the other members' parts are not known: nothing is certain but that it is called.
+DurationBounds price_of(const TimedOp& op, const GroupPrices& groups) {
+  if (op.kind == TimedOp::Kind::Message) return groups.message(op.size);
+  DurationBounds its = groups.collective(op.collective, op.size);
+  if (op.uneven) its.low = {};
+  return its;
 }
 
 /// `prices_of(op)`: those of the groups that a transfer is among.
 template <class PricesOf>
 DurationBounds clock_bounds(const std::vector<TimedOp>& ops, Duration launch, PricesOf prices_of) {
-  const auto low = [&](const TimedOp& op) { return prices_of(op).collective(op.collective, op.size).low; };
-  const auto high = [&](const TimedOp& op) { return prices_of(op).collective(op.collective, op.size).high; };
+  const auto low = [&](const TimedOp& op) { return price_of(op, prices_of(op)).low; };
+  const auto high = [&](const TimedOp& op) { return price_of(op, prices_of(op)).high; };
   // The host thread runs ahead: what it takes counts over a whole step.
   return {clock(ops, false, launch, low), clock(ops, true, launch, high)};
 }
@@ -116,10 +137,15 @@ std::int64_t missing_variables(HandOverHabit habit) {
   return 4;
 }
 
+std::span<const LayerKind> kinds_of(const Stage& stage, std::span<const LayerKind> all) {
+  return all.subspan(static_cast<std::size_t>(stage.first), static_cast<std::size_t>(stage.layers()));
+}
+
 }  // namespace
 
 std::vector<std::vector<Bounder::Chunk>> Bounder::chunks_of(const Scenario& s) {
   std::vector<std::vector<Chunk>> all;
+  const std::vector<LayerKind> kinds = layer_kinds(s.model);
   for (std::int32_t p = 0; p < s.layout.pipeline; ++p) {
     std::vector<Chunk>& its = all.emplace_back();
     for (const Stage& stage : chunks_of_rank(static_cast<std::int32_t>(s.model.layers), s.layout, p)) {
@@ -128,7 +154,7 @@ std::vector<std::vector<Bounder::Chunk>> Bounder::chunks_of(const Scenario& s) {
                    : stage.embedding             ? ChunkKind::First
                    : stage.head                  ? ChunkKind::Last
                                                  : ChunkKind::Middle;
-      chunk.runs = layer_runs(stage.layers(), s.train.recompute);
+      chunk.runs = layer_runs(kinds_of(stage, kinds), s.train.recompute);
       // The neighbour is often alike.
       const auto same = [&](const Chunk& c) { return c.kind == chunk.kind && c.runs == chunk.runs; };
       for (auto other = all.rbegin(); !chunk.sample && other != all.rend() && other - all.rbegin() < 2; ++other)
@@ -154,19 +180,59 @@ std::shared_ptr<const Bounder::Mesh> Bounder::mesh_of(const Scenario& s) {
 namespace {
 
 // The shortest job on the scenario's mesh: who talks to whom, and what passes do, shows in it.
-Scenario shortest_job(const Scenario& asked) {
-  Scenario shortest = asked;
-  shortest.layout.chunks = std::min(asked.layout.chunks, 2);
-  shortest.layout.stage_layers.assign(static_cast<std::size_t>(shortest.layout.stages()), 1);
-  shortest.layout.first_layers = shortest.layout.last_layers = 0;
-  shortest.layout.count_embedding = shortest.layout.count_loss = false;
-  shortest.model.layers = shortest.layout.stages();
-  shortest.train.global_batch = std::int64_t{asked.layout.data} * shortest_step(asked.layout);
-  return shortest;
-}
+struct ShortestJob {
+  Scenario scenario;
+  std::vector<std::vector<LayerKind>> layers;  // by stage: one of each kind that there are in its place
 
-// Pipeline ranks that do alike in the shortest job: the first, those between, the last.
-int kind_of_rank(const Layout& layout, std::int32_t p) { return p == 0 ? 0 : p + 1 < layout.pipeline ? 1 : 2; }
+  explicit ShortestJob(const Scenario& asked) : scenario(asked) {
+    Layout& layout = scenario.layout;
+    layout.chunks = std::min(asked.layout.chunks, 2);
+    layout.first_layers = layout.last_layers = 0;
+    layout.count_embedding = layout.count_loss = false;
+    const std::vector<LayerKind> kinds = layer_kinds(asked.model);
+    layers.resize(static_cast<std::size_t>(layout.stages()));
+    for (std::int32_t p = 0; p < layout.pipeline; ++p) {
+      const std::vector<Stage> chunks = chunks_of_rank(static_cast<std::int32_t>(asked.model.layers), asked.layout, p);
+      for (std::size_t c = 0; c < chunks.size(); ++c) {
+        const parallel::Place place{
+            p, static_cast<std::int32_t>(std::min<std::size_t>(c, 1))};  // the second is all others
+        std::vector<LayerKind>& its = layers[static_cast<std::size_t>(layout.placement().stage_of(place))];
+        for (const LayerKind kind : kinds_of(chunks[c], kinds))
+          if (std::ranges::find(its, kind) == its.end()) its.push_back(kind);
+      }
+    }
+    std::vector<bool> dense;
+    layout.stage_layers.clear();
+    for (std::vector<LayerKind>& its : layers) {
+      if (its.empty()) its.push_back(LayerKind::Dense);
+      layout.stage_layers.push_back(static_cast<std::int32_t>(its.size()));
+      for (const LayerKind kind : its) dense.push_back(kind == LayerKind::Dense);
+    }
+    scenario.model.layers = static_cast<std::int64_t>(dense.size());
+    if (scenario.model.experts) scenario.model.experts->dense_layers = dense;
+    scenario.train.global_batch = std::int64_t{asked.layout.data} * shortest_step(asked.layout);
+  }
+
+  // Pipeline ranks that do alike in it: the first, those between, the last; of equal layers.
+  using Likeness = std::pair<int, std::vector<std::vector<LayerKind>>>;
+  [[nodiscard]] Likeness likeness(std::int32_t p) const {
+    const Layout& layout = scenario.layout;
+    Likeness its{p == 0 ? 0 : p + 1 < layout.pipeline ? 1 : 2, {}};
+    for (std::int32_t c = 0; c < layout.chunks; ++c)
+      its.second.push_back(layers[static_cast<std::size_t>(layout.placement().stage_of({p, c}))]);
+    return its;
+  }
+};
+
+// The streams on which a program moves bytes between ranks.
+std::int32_t transferring_streams(const Program& program) {
+  std::set<std::int32_t> streams;
+  for (const Op& op : program.ops) {
+    if (const auto* o = std::get_if<Collective>(&op)) streams.insert(o->stream.value);
+    if (const auto* o = std::get_if<Exchange>(&op)) streams.insert(o->stream.value);
+  }
+  return static_cast<std::int32_t>(streams.size());
+}
 
 // Where the last step of a program without passes begins, where its passes would, and where the gradient norm is known.
 struct StatePlaces {
@@ -202,13 +268,13 @@ Bytes drivers_of(const Program& program, const DriverPrices& prices) {
 Bounder::StateCost Bounder::state_cost(const Scenario& asked, const Program& state, const Communicators& comms,
                                        const Mesh& mesh) {
   const StatePlaces at = places_in(state, static_cast<std::int32_t>(asked.train.steps), comms.norm);
-  const std::vector<Duration> kernels = kernel_times(state, asked.cluster.device);
+  const TimedBy by = timed_by(state, asked.cluster.device, comms.pipeline);
   const std::vector<std::int64_t> changes = flat_changes(state);
   const auto effect = [&](std::size_t from, std::size_t to) {
     return sim::effect_of(std::span(changes).subspan(from, to - from));
   };
   const auto timed = [&](std::size_t from, std::size_t to) {
-    return clock_bounds(timed_ops(state, from, to, kernels), asked.cluster.host.launch,
+    return clock_bounds(timed_ops(state, from, to, by), asked.cluster.host.launch,
                         [&](const TimedOp& op) -> const GroupPrices& { return *mesh.prices[op.comm.index()]; });
   };
   StateCost cost;
@@ -218,18 +284,17 @@ Bounder::StateCost Bounder::state_cost(const Scenario& asked, const Program& sta
   cost.zero = timed(at.step, at.passes);
   cost.reduce = timed(at.passes, at.norm);
   cost.rest = timed(at.norm, state.ops.size());
-  cost.launches = launches_of(timed_ops(state, at.step, state.ops.size(), kernels));
+  cost.launches = launches_of(timed_ops(state, at.step, state.ops.size(), by));
   return cost;
 }
 
 // What samples say of the passes of this job its program does: no less work in all (chunks in the middle of the model
 // read batches too, where they are on the first rank or the last), and no less memory.
-bool Bounder::samples_hold(const Scenario& shortest, std::int32_t p, const Program& program,
-                           const Communicators& comms) {
+bool Bounder::samples_hold(const Scenario& shortest, std::int32_t p, const std::vector<Chunk>& chunks,
+                           const Program& program, const Communicators& comms) {
   const auto step = static_cast<std::int32_t>(shortest.train.steps);
-  const auto found = work_of_passes(program, step, {comms.tensor, comms.pipeline}, shortest.cluster.device);
+  const auto found = work_of_passes(program, step, {pass_groups(comms), comms.pipeline}, shortest.cluster.device);
   if (!found) return false;
-  const std::vector<Chunk> chunks = chunks_of(shortest)[static_cast<std::size_t>(p)];
   const std::int64_t micro_batches = micro_batches_of(shortest.train, shortest.layout);
   PassWork expected;
   for (const Chunk& chunk : chunks) {
@@ -253,43 +318,55 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
   const LoweringInput input{*built, asked.layout, asked.train, mesh.runtime};
   const Communicators comms = communicators_of(input);
 
-  const Scenario shortest = shortest_job(asked);
+  const ShortestJob shortest_job(asked);
+  const Scenario& shortest = shortest_job.scenario;
+  const std::vector<std::vector<Chunk>> chunks = chunks_of(shortest);
   const auto small_built = models_.model_of(shortest.model, model_options_of(shortest));
   const LoweringInput small{*small_built, shortest.layout, shortest.train, mesh.runtime};
   Workload workload;
   workload.communicators = comms.table;
   workload.program_of_rank.resize(static_cast<std::size_t>(asked.layout.world_size()));
-  std::array<std::int32_t, 3> program_of_kind{-1, -1, -1};
+  std::map<ShortestJob::Likeness, std::int32_t> known_programs;
+  std::vector<std::int32_t> program_of_pipeline;
+  std::int32_t streams = streams_of(traits_of(asked.layout.schedule).hand_over);
   for (std::int32_t p = 0; p < asked.layout.pipeline; ++p) {
-    std::int32_t& program = program_of_kind[static_cast<std::size_t>(kind_of_rank(asked.layout, p))];
-    if (program >= 0) continue;
-    program = static_cast<std::int32_t>(workload.programs.size());
+    const auto next = static_cast<std::int32_t>(workload.programs.size());
+    const auto [known, added] = known_programs.try_emplace(shortest_job.likeness(p), next);
+    program_of_pipeline.push_back(known->second);
+    if (!added) continue;
     workload.programs.push_back(lower_role(small, {{.pipeline = p}, {}}));
-    mesh.samples_hold = mesh.samples_hold && samples_hold(shortest, p, workload.programs.back(), comms);
+    const Program& program = workload.programs.back();
+    mesh.samples_hold =
+        mesh.samples_hold && samples_hold(shortest, p, chunks[static_cast<std::size_t>(p)], program, comms);
+    streams = std::max(streams, transferring_streams(program));
   }
   const GroupAxis pipeline = dense_mesh(asked.layout).along(axis::pp);
   for (Rank rank{0}; rank.value < asked.layout.world_size(); ++rank.value)
-    workload.program_of_rank[rank.index()] =
-        program_of_kind[static_cast<std::size_t>(kind_of_rank(asked.layout, pipeline.coordinate(rank)))];
+    workload.program_of_rank[rank.index()] = program_of_pipeline[static_cast<std::size_t>(pipeline.coordinate(rank))];
   const Prices driver = price(workload, asked.cluster, nccl_settings(asked.runtime));
 
   const FabricKey fabric_key{asked.cluster, asked.layout.world_size()};
   const auto fabric = fabrics_.get(fabric_key, hash_of(fabric_key));
-  const std::int32_t streams = streams_of(traits_of(asked.layout.schedule).hand_over);
   const std::int64_t sharers = link_sharers(asked.cluster, streams);
   for (const Communicator& communicator : comms.table) {
     const GroupPlaces places{fabric, distinct_groups(communicator, *fabric, asked.layout.world_size()), sharers};
     mesh.prices.push_back(prices_.get(places, hash_of(places)));
   }
-  if (comms.tensor.valid()) mesh.tensor = mesh.prices[comms.tensor.index()];
+  const PassGroups groups = pass_groups(comms);
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    if (groups[g].valid()) mesh.of_passes[g] = mesh.prices[groups[g].index()];
   if (comms.pipeline.valid()) mesh.pipeline = mesh.prices[comms.pipeline.index()];
 
-  std::map<std::vector<std::pair<std::int32_t, int>>, std::size_t> known_states;  // -> stage
+  using Held = std::vector<std::pair<std::vector<LayerKind>, int>>;
+  std::map<Held, std::size_t> known_states;  // -> stage
+  const std::vector<LayerKind> kinds = layer_kinds(asked.model);
   for (std::int32_t p = 0; p < asked.layout.pipeline; ++p) {
-    // Ranks that hold as many layers do the same with them.
-    std::vector<std::pair<std::int32_t, int>> held;
-    for (const Stage& stage : chunks_of_rank(static_cast<std::int32_t>(asked.model.layers), asked.layout, p))
-      held.emplace_back(stage.layers(), (stage.embedding ? 1 : 0) + (stage.head ? 2 : 0));
+    // Ranks that hold the same layers do the same with them.
+    Held held;
+    for (const Stage& stage : chunks_of_rank(static_cast<std::int32_t>(asked.model.layers), asked.layout, p)) {
+      const std::span<const LayerKind> its = kinds_of(stage, kinds);
+      held.emplace_back(std::vector(its.begin(), its.end()), (stage.embedding ? 1 : 0) + (stage.head ? 2 : 0));
+    }
     const auto [known, added] = known_states.try_emplace(held, mesh.stages.size());
     if (added) {
       const std::optional<Program> state = lower_state(input, {{.pipeline = p}, {}});
@@ -362,12 +439,15 @@ MemoryBounds Bounder::memory(const Scenario& s, const Ground& ground) {
 
 Bounder::WindowClocks Bounder::make_clocks(const ClockKey& key) {
   // Passes talk to nobody else, hand-overs apart: samples are cut where that is so.
-  const auto tensor = [&](const TimedOp&) -> const GroupPrices& { return *key.tensor; };
+  const PassGroups& groups = key.sample->groups;
+  const auto prices = [&](const TimedOp& op) -> const GroupPrices& {
+    return *key.prices[static_cast<std::size_t>(std::ranges::find(groups, op.comm) - groups.begin())];
+  };
   WindowClocks clocks;
   for (const Window& window : key.sample->windows) {
     std::vector<PieceClock>& its = clocks.emplace_back();
     for (const Piece& piece : window.pieces) {
-      const DurationBounds bounds = clock_bounds(piece.ops, key.launch, tensor);
+      const DurationBounds bounds = clock_bounds(piece.ops, key.launch, prices);
       its.push_back({bounds.low, bounds.high, launches_of(piece.ops)});
     }
   }
@@ -378,6 +458,7 @@ DurationBounds Bounder::step(const Scenario& s, const Ground& ground) {
   const auto& [mesh, chunks] = ground;
   const Duration launch = s.cluster.host.launch;
   std::vector<std::vector<PassSpans>> low, high;  // by pipeline rank and chunk
+  bool alike = true;
   Bytes boundary;
   const std::int64_t micro_batches = micro_batches_of(s.train, s.layout);
   Duration of_host;
@@ -386,7 +467,8 @@ DurationBounds Bounder::step(const Scenario& s, const Ground& ground) {
     low.emplace_back();
     high.emplace_back();
     for (const Chunk& chunk : of_rank) {
-      const ClockKey key{chunk.sample, mesh->tensor, launch};
+      alike = alike && chunk.sample->alike;
+      const ClockKey key{chunk.sample, mesh->of_passes, launch};
       const auto clocks = clocks_.get(key, hash_of(key));
       constexpr Duration longest{std::numeric_limits<std::int64_t>::max()};
       PassSpans shortest{longest, longest}, slowest;
@@ -434,7 +516,8 @@ DurationBounds Bounder::step(const Scenario& s, const Ground& ground) {
     rest_low = std::max(rest_low, mesh->stages[p].rest.low);
     rest_high = std::max(rest_high, mesh->stages[p].rest.high);
   }
-  return {std::max(reduced_low + rest_low, of_host), reduced_high + rest_high};
+  // Samples run the passes of the first rank of a stage, whom others may keep waiting.
+  return {std::max(reduced_low + rest_low, of_host), alike ? reduced_high + rest_high : for_ever};
 }
 
 }  // namespace tidemark::scenarios

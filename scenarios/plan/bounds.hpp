@@ -55,10 +55,11 @@ class Bounder {
     Runtime runtime;
     std::vector<StateCost> stages;
     std::vector<std::shared_ptr<const GroupPrices>> prices;  ///< by communicator
-    std::shared_ptr<const GroupPrices> tensor, pipeline;     ///< of these two, where there are any
-    bool samples_hold = true;                                ///< in the shortest job on it
+    PassPrices of_passes;
+    std::shared_ptr<const GroupPrices> pipeline;  ///< where there is one
+    bool samples_hold = true;                     ///< in the shortest job on it
   };
-  /// Clocks of a sample's windows and pieces, where its tensor-parallel groups lie so.
+  /// Clocks of a sample's windows and pieces, where the groups that it talks to lie so.
   struct PieceClock {
     Duration low, high;
     std::int64_t launches = 0;
@@ -76,8 +77,8 @@ class Bounder {
   [[nodiscard]] Mesh make_mesh(const Scenario& scenario);
   [[nodiscard]] static StateCost state_cost(const Scenario& asked, const Program& state, const Communicators& comms,
                                             const Mesh& mesh);
-  [[nodiscard]] bool samples_hold(const Scenario& shortest, std::int32_t pipeline, const Program& program,
-                                  const Communicators& comms);
+  [[nodiscard]] bool samples_hold(const Scenario& shortest, std::int32_t pipeline, const std::vector<Chunk>& chunks,
+                                  const Program& program, const Communicators& comms);
   /// Bytes above what is there when a step's passes begin.
   [[nodiscard]] std::int64_t lowest_of_passes(const Scenario& scenario, std::int32_t pipeline,
                                               const std::vector<Chunk>& chunks, std::int64_t micro_batches);

@@ -187,6 +187,16 @@ std::vector<Axis> changes_of_layout(const TomlTable& document, const Scenario& s
        more *= 2)
     pipeline.to(std::to_string(more), {value(more)});
   pipeline.add_to(axes);
+  if (s.model.experts) {
+    Change expert = one_key(document, {"layout", "expert"}, std::to_string(s.layout.expert));
+    for (std::int64_t more = std::int64_t{2} * s.layout.expert; more <= s.model.experts->count; more *= 2)
+      expert.to(std::to_string(more), {value(more)});
+    expert.add_to(axes);
+  }
+  Change context = one_key(document, {"layout", "context"}, std::to_string(s.layout.context));
+  for (const std::int64_t degree : context_degrees(s.train.sequence_length))
+    if (degree > s.layout.context) context.to(std::to_string(degree), {value(degree)});
+  context.add_to(axes);
   add_stages(document, s, axes);
   if (s.train.gradient_dtype == DType::FP32 && s.train.precision != DType::FP32)
     one_key(document, {"train", "gradient_dtype"}, "fp32")

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <initializer_list>
+#include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -62,6 +64,23 @@ Axis recompute_axis() {
   return made;
 }
 
+// Ranks of one sequence: round a ring, or by heads.
+Axis context_axis(std::int64_t sequence_length) {
+  const KeyPath degree{"layout", "context"}, kind{"layout", "context_kind"};
+  Axis made{"context", {{"1", {{degree, value(std::int64_t{1})}}}}};
+  for (const std::int64_t c : context_degrees(sequence_length))
+    for (const char* its : {"p2p", "a2a"})
+      made.values.push_back({fmt::format("{} {}", c, its), {{degree, value(c)}, {kind, value(its)}}});
+  return made;
+}
+
+std::vector<std::int64_t> divisors(std::int64_t n, std::int64_t of_too) {
+  std::vector<std::int64_t> found;
+  for (std::int64_t d = 1; d <= n; ++d)
+    if (n % d == 0 && of_too % d == 0) found.push_back(d);
+  return found;
+}
+
 // Plain PyTorch computes its loss unfused, whatever Megatron is asked for.
 Axis runtime_axis(const TomlTable& base) {
   const KeyPath name{"runtime", "name"}, loss{"train", "cross_entropy"};
@@ -72,25 +91,51 @@ Axis runtime_axis(const TomlTable& base) {
 
 }  // namespace
 
-// Equal stages; the embedding and the loss each in one layer's place; and the first and last stage lighter by as little
-// as leaves the others equal shares.
+// Below 8,192 tokens a rank's products are small enough for one rank to take the whole sequence.
+std::vector<std::int64_t> context_degrees(std::int64_t sequence_length) {
+  constexpr std::int64_t fewest_tokens = 8192;
+  std::vector<std::int64_t> degrees;
+  for (std::int64_t c = 2; sequence_length / c >= fewest_tokens; c *= 2) degrees.push_back(c);
+  return degrees;
+}
+
+namespace {
+
+// Layers of the first and of the last stage that leave the others equal shares, one of each at least: equal ones, each
+// lighter by as little as will do, or, where there are none of these and stages cannot be equal either, one more on the
+// first than on the last, which has the loss.
+std::optional<std::pair<std::int64_t, std::int64_t>> lighter_ends(std::int64_t layers, std::int64_t stages) {
+  const std::int64_t share = (layers + stages - 1) / stages;
+  for (std::int64_t end = share - 1; end > 0; --end)
+    if ((layers - 2 * end) % (stages - 2) == 0) return std::pair(end, end);
+  if (layers % stages == 0) return std::nullopt;
+  for (std::int64_t first = share; first > 1; --first)
+    if ((layers - 2 * first + 1) % (stages - 2) == 0) return std::pair(first, first - 1);
+  return std::nullopt;
+}
+
+}  // namespace
+
+// Equal stages; the embedding and the loss each in one layer's place; and the first and last stage lighter.
 Axis stages_axis(std::int64_t layers, const std::vector<std::int64_t>& pipelines) {
   Axis made{"stages", {{"equal", {}}}};
   made.values.push_back({"count_embedding, count_loss",
                          {{{"layout", "count_embedding"}, value(true)}, {{"layout", "count_loss"}, value(true)}}});
-  std::vector<std::int64_t> ends;
+  std::vector<std::pair<std::int64_t, std::int64_t>> known;
   for (const std::int64_t p : pipelines) {
-    if (p < 4) continue;
-    std::int64_t end = (layers + p - 1) / p - 1;
-    while (end > 0 && (layers - 2 * end) % (p - 2) != 0) --end;
-    // Lighter by more than a quarter, the others are too heavy to be worth it.
-    if (end >= 1 && 4 * end * p >= 3 * layers && std::find(ends.begin(), ends.end(), end) == ends.end())
-      ends.push_back(end);
-  }
-  for (const std::int64_t end : ends)
+    const auto ends = p < 4 ? std::nullopt : lighter_ends(layers, p);
+    if (!ends || std::ranges::find(known, *ends) != known.end()) continue;
+    const auto [first, last] = *ends;
+    // Lighter by more than a quarter, the others are too heavy to be worth it; uneven ends come where nothing else
+    // does, as long as the others are not.
+    const std::int64_t other = (layers - first - last) / (p - 2);
+    if (first == last ? 4 * first * p < 3 * layers : 4 * other * p > 5 * layers) continue;
+    known.push_back(*ends);
     made.values.push_back(
-        {fmt::format("{} layers at both ends", end),
-         {{{"layout", "first_stage_layers"}, value(end)}, {{"layout", "last_stage_layers"}, value(end)}}});
+        {first == last ? fmt::format("{} layers at both ends", first)
+                       : fmt::format("{} layers first, {} last", first, last),
+         {{{"layout", "first_stage_layers"}, value(first)}, {{"layout", "last_stage_layers"}, value(last)}}});
+  }
   return made;
 }
 
@@ -111,7 +156,7 @@ std::vector<Axis> default_axes(const Scenario& base) {
   std::vector<std::int64_t> pipelines;
   for (std::int64_t p = 1; p <= std::min<std::int64_t>({base.gpus, base.model.layers, 64}); ++p)
     if (base.gpus % p == 0) pipelines.push_back(p);
-  return {
+  std::vector<Axis> axes{
       axis("layout", "tensor", up_to(base.cluster.node.devices, {1, 2, 4, 8})),
       axis("layout", "sequence_parallel", std::vector<bool>{false, true}),
       axis("layout", "pipeline", pipelines),
@@ -123,6 +168,12 @@ std::vector<Axis> default_axes(const Scenario& base) {
       axis("train", "gradient_dtype", std::vector<const char*>{"fp32", "bf16"}),
       order_axis(),
   };
+  if (base.model.experts) {
+    axes.push_back(axis("layout", "expert", divisors(base.model.experts->count, base.gpus)));
+    axes.push_back(axis("layout", "expert_tensor", up_to(base.cluster.node.devices, {1, 2, 4, 8})));
+  }
+  if (!context_degrees(base.train.sequence_length).empty()) axes.push_back(context_axis(base.train.sequence_length));
+  return axes;
 }
 
 }  // namespace tidemark::scenarios

@@ -72,7 +72,6 @@ Screened Evaluator::screen(std::int64_t first, std::int64_t count, std::size_t n
     }
     const auto& scenario = std::get<Scenario>(made);
     ++screened.candidates;
-    constexpr Duration for_ever{std::numeric_limits<std::int64_t>::max()};
     const std::optional<Bounder::Ground> ground = bounder_.ground_of(scenario);
     if (!ground) {
       ++screened.unbounded;

@@ -8,6 +8,7 @@
 
 #include "parallel/lower.hpp"
 #include "parallel/mesh.hpp"
+#include "scenarios/crowded_routing.hpp"
 #include "scenarios/deferred_frees.hpp"
 #include "scenarios/internal_error.hpp"
 #include "scenarios/outliving_batches.hpp"
@@ -292,7 +293,32 @@ std::vector<std::vector<const DriverPrices*>> prices_by_role(const Prices& price
 
 }  // namespace
 
+namespace {
+
+// The scenario with the tokens that upper ends hold; nothing where routing leaves nothing open.
+std::optional<Scenario> crowded_scenario(const Scenario& scenario) {
+  std::optional<Train> train = crowded(scenario);
+  if (!train) return std::nullopt;
+  Scenario more = scenario;
+  more.train = std::move(*train);
+  return more;
+}
+
+}  // namespace
+
+// Upper ends hold the tokens that come beyond those that are stated, too (crowded_routing.hpp).
 ExactMemory::Answer ExactMemory::of(const Scenario& scenario, const Dominated& dominated) {
+  Answer answer = as_stated(scenario, dominated);
+  const std::optional<Scenario> more = crowded_scenario(scenario);
+  if (!more || answer.dominated || (dominated && !fits(scenario, answer.figures))) return answer;
+  if (allocator_options_of(scenario).memory_limit()) return answer;  // it ran in full, which has them
+  const Answer beyond = as_stated(*more, dominated);
+  answer.figures.device_upper = std::max(answer.figures.device_upper, beyond.figures.device_upper);
+  answer.dominated = beyond.dominated;
+  return answer;
+}
+
+ExactMemory::Answer ExactMemory::as_stated(const Scenario& scenario, const Dominated& dominated) {
   const auto in_full = [&]() -> Answer { return {figures_of(predict(scenario, {}, {.told = Told::Figures}))}; };
   const AllocatorOptions options = allocator_options_of(scenario);
   if (options.memory_limit()) return in_full();  // cached blocks go before the device is full
@@ -399,6 +425,10 @@ Figures whole_figures(const Scenario& scenario) {
       return replay_events(*state, *passes, allocator, within, capacity, borrowed);
     };
     for (const DriverPrices* entry : its_prices[r]) add(known->second, *entry, by, run_within, figures);
+  }
+  if (const std::optional<Scenario> more = crowded_scenario(job.scenario)) {
+    SharedModels models;
+    figures.device_upper = std::max(figures.device_upper, exact_memory(*more, models).device_upper);
   }
   return figures;
 }

@@ -48,6 +48,9 @@ class ExactMemory {
 
  private:
   struct Runs;
+  /// With as many tokens on every rank as the scenario states.
+  [[nodiscard]] Answer as_stated(const Scenario& scenario, const Dominated& dominated);
+
   SharedModels& models_;
   Latest<Scenario, Runs> known_{64};
 };

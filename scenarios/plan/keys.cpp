@@ -1,6 +1,7 @@
 #include "scenarios/plan/keys.hpp"
 
 #include <initializer_list>
+#include <numeric>
 
 #include "scenarios/plan/same_job.hpp"
 
@@ -26,7 +27,8 @@ std::int64_t place_of(const std::shared_ptr<const T>& shared) {
 
 Scenario memory_key(const Scenario& scenario) {
   Scenario key = same_job(scenario);
-  if (key.layout.context == 1) key.layout.order = Layout{}.order;  // else, whose shard goes with whose attention
+  // Else, whose shard goes with whose attention, and with whose experts.
+  if (key.layout.context == 1 && key.layout.expert == 1) key.layout.order = Layout{}.order;
   return key;
 }
 
@@ -50,11 +52,14 @@ Scenario passes_key(const Scenario& scenario, const std::vector<LayerRun>& runs)
   key.name.clear();
   key.gpus = 0;
   key.model.layers = 0;
-  key.layout = Layout{.tensor = scenario.layout.tensor, .sequence_parallel = scenario.layout.sequence_parallel};
+  key.layout = layout_of_passes(scenario.layout);
+  if (key.model.experts) key.model.experts->dense_layers.clear();  // runs say which are
   key.train.global_batch = 0;
   key.train.steps = 2;
   if (key.train.recompute.kind == Recompute::Full && key.train.recompute.method == RecomputeMethod::Block)
-    key.train.recompute.layers = runs.front().times;
+    key.train.recompute.layers = std::accumulate(runs.begin(), runs.end(), 0, [](std::int32_t sum, const LayerRun& r) {
+      return sum + (r.in_block ? r.layers() : 0);
+    });
   key.runtime.headroom = Bytes{};
   key.runtime.allocator.clear();
   return key;
@@ -66,7 +71,8 @@ std::uint64_t hash_of(const Scenario& s) {
       {s.layout.tensor, s.layout.context, s.layout.pipeline, s.layout.data, s.layout.chunks, s.layout.sequence_parallel,
        s.train.micro_batch, s.train.sequence_length, static_cast<std::int64_t>(s.layout.sharding),
        static_cast<std::int64_t>(r.kind), static_cast<std::int64_t>(r.method), r.layers, r.modules.bits(),
-       static_cast<std::int64_t>(s.train.gradient_dtype), s.model.layers});
+       static_cast<std::int64_t>(s.train.gradient_dtype), s.model.layers, s.layout.expert, s.layout.expert_tensor,
+       static_cast<std::int64_t>(s.layout.context_kind), s.layout.context_inner});
   for (const MeshAxis axis : s.layout.order) hash = mixed(hash, static_cast<std::int64_t>(axis));
   for (const std::int32_t layers : s.layout.stage_layers) hash = mixed(hash, layers);
   return hash;
@@ -74,7 +80,10 @@ std::uint64_t hash_of(const Scenario& s) {
 
 std::uint64_t hash_of(const SampleKey& key) {
   std::uint64_t hash = mixed(hash_of(key.scenario), static_cast<std::int64_t>(key.kind));
-  for (const LayerRun& run : key.runs) hash = mixed(mixed(hash, run.unit), run.times);
+  for (const LayerRun& run : key.runs) {
+    for (const LayerKind its : run.unit) hash = mixed(hash, static_cast<std::int64_t>(its));
+    hash = mixed(hash, run.times);
+  }
   return hash;
 }
 
@@ -87,7 +96,11 @@ std::uint64_t hash_of(const GroupPlaces& places) {
   return hash;
 }
 
-std::uint64_t hash_of(const ClockKey& key) { return hash_of_numbers({place_of(key.sample), place_of(key.tensor)}); }
+std::uint64_t hash_of(const ClockKey& key) {
+  std::uint64_t hash = hash_of_numbers({place_of(key.sample)});
+  for (const auto& its : key.prices) hash = mixed(hash, place_of(its));
+  return hash;
+}
 
 ScheduleKey schedule_key(const Layout& layout, std::int64_t micro_batches) {
   return {Layout{.pipeline = layout.pipeline,

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include "parallel/built_model.hpp"
@@ -54,10 +56,13 @@ struct FabricKey {
 
 [[nodiscard]] std::uint64_t hash_of(const GroupPlaces& places);
 
+/// Of the groups that passes talk to, in their order; nothing of those that a job has none of.
+using PassPrices = std::array<std::shared_ptr<const GroupPrices>, std::tuple_size_v<PassGroups>>;
+
 /// Of the clocks of a sample's pieces. Sample and prices are shared themselves, so that equal ones are one.
 struct ClockKey {
   std::shared_ptr<const ChunkSample> sample;
-  std::shared_ptr<const GroupPrices> tensor;  ///< of the only groups that passes talk to; nothing where there are none
+  PassPrices prices;
   Duration launch;
   bool operator==(const ClockKey&) const = default;
 };

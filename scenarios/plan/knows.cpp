@@ -93,26 +93,41 @@ bool known(const Layout& layout) {
                sharding, shard_group, order, count_embedding, count_loss, schedule, chunks, chunk_group, stage_layers,
                first_layers, last_layers] = layout;
   return known(sharding) && known(schedule) &&
-         // Not thought about: what talks along them.
-         context == 1 && expert == 1 && expert_tensor == 0 &&
          // Of a sample: these.
-         lowered(tensor, sequence_parallel, context_kind, context_inner) &&
+         lowered(tensor, sequence_parallel, context, context_kind, context_inner, expert, expert_tensor) &&
          // Of the mesh and its groups: these.
          lowered(pipeline, data, order, shard_group) &&
          // Of which layers a chunk has, and of a schedule: these.
          lowered(count_embedding, count_loss, chunks, chunk_group, stage_layers, first_layers, last_layers);
 }
 
+// Bounds look at the first rank of each stage, whatever comes to the others, and at a layer for all of its kind.
+bool known(const ExpertLoads& loads) {
+  return std::visit(Overloaded{
+                        [](const EqualLoads&) { return true; },
+                        [](const LoadOfOneRank&) { return true; },
+                        [](const ListedLoads& o) { return o.of_layers.size() == 1; },
+                        [](const ZipfLoads&) { return false; },  // layer by layer, as the next
+                        [](const DirichletLoads&) { return false; },
+                    },
+                    loads);
+}
+// Upper ends of memory hold what comes beyond the loads, too, and so no less than what loads say.
+bool known(const ExpertRouting& routing) {
+  const auto& [dispatcher, capacity_factor, pads_to_capacity, loads, quantile, more_come] = routing;
+  return known(loads) && lowered(dispatcher, capacity_factor, pads_to_capacity, quantile, more_come);
+}
+
 bool known(const Train& train) {
   const auto& [sequence_length, micro_batch, global_batch, precision, gradient_dtype, master_dtype, optimizer,
                attention, cross_entropy, recompute, routing, hidden_dropout, attention_dropout, steps] = train;
-  // How experts are chosen matters where there are any.
-  return known(recompute) && of_no_matter(routing) &&
+  return known(recompute) && known(routing) &&
          lowered(sequence_length, micro_batch, global_batch, precision, gradient_dtype, master_dtype, optimizer,
                  attention, cross_entropy, hidden_dropout, attention_dropout, steps);
 }
 
-// Layers are alike, whatever is in them.
+// Layers are alike, whatever is in them, but for those with experts and those without (LayerKind). Modules that predict
+// tokens after the next one stand between the last layer and the loss, and bounds take them for a part of the latter.
 bool known(const Model& model) {
   const auto& [name, architecture, hidden, layers, heads, kv_heads, head_dim, ffn, vocabulary, max_positions,
                tied_embeddings, qkv_bias, output_bias, mlp_bias, qk_norm, normalization, norms, zero_centered_norms,
@@ -121,8 +136,8 @@ bool known(const Model& model) {
                next_tokens, vocabulary_extra, vocabulary_multiple] = model;
   // Which layers see a window of keys is a matter of plain PyTorch alone.
   return of_no_matter(name, architecture, whole_layers) &&
-         // Not thought about: layers that are unlike each other, and what experts say to each other.
-         !attention_sinks && !latent && !experts && next_tokens == 0 &&
+         // Not thought about: layers that are unlike each other in another way.
+         !attention_sinks && lowered(latent, experts, next_tokens) &&
          lowered(hidden, layers, heads, kv_heads, head_dim, ffn, vocabulary, max_positions, tied_embeddings, qkv_bias,
                  output_bias, mlp_bias, qk_norm, normalization, norms, zero_centered_norms, parallel_residual,
                  scaled_embedding, activation, gelu, positions, rotary_fraction, window_rotary, sliding_window,
@@ -142,10 +157,10 @@ bool known(const RuntimeChoice& runtime) {
   // Where modules run operation by operation, passes and state are not apart.
   return name == "megatron" &&
          // Of a layer's first tensor, where bounds take it to be whole.
-         !distribute_saved && of_no_matter(nccl_environment, experts, eager, headroom) &&
-         lowered(versions, allocator, cublas_workspace_config, nccl, attention_mask, gradient_accumulation_fusion,
-                 bias_dropout_fusion, bias_gelu_fusion, bias_swiglu_fusion, rope_fusion, masked_softmax_fusion,
-                 softmax_in_fp32, query_key_scaling, overlap_gradients, deterministic);
+         !distribute_saved && of_no_matter(nccl_environment, eager, headroom) &&
+         lowered(experts, versions, allocator, cublas_workspace_config, nccl, attention_mask,
+                 gradient_accumulation_fusion, bias_dropout_fusion, bias_gelu_fusion, bias_swiglu_fusion, rope_fusion,
+                 masked_softmax_fusion, softmax_in_fp32, query_key_scaling, overlap_gradients, deterministic);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -23,6 +24,9 @@ struct Figures {
   double throughput = 0;  ///< tokens per second and device
   bool operator==(const Figures&) const = default;
 };
+
+/// The upper end of a bracket where nobody knows one.
+inline constexpr Duration for_ever{std::numeric_limits<std::int64_t>::max()};
 
 /// A candidate whose figures are exact.
 struct Found {

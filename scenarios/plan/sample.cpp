@@ -4,6 +4,7 @@
 #include <array>
 #include <iterator>
 #include <map>
+#include <numeric>
 
 #include "kernels/roofline.hpp"
 #include "parallel/lower.hpp"
@@ -18,14 +19,26 @@ constexpr std::int32_t units_told_apart = 4;  // first, two alike, last
 
 constexpr std::int32_t a_tensor = -1;  // among kinds of TimedOp
 
-bool is_work(const TimedOp& op) { return op.kind == TimedOp::Kind::Compute || op.kind == TimedOp::Kind::Transfer; }
+bool is_work(const TimedOp& op) {
+  switch (op.kind) {
+    case TimedOp::Kind::Compute:
+    case TimedOp::Kind::Transfer:
+    case TimedOp::Kind::Message:
+      return true;
+    case TimedOp::Kind::Signal:
+    case TimedOp::Kind::Await:
+    case TimedOp::Kind::HostAwait:
+      return false;
+  }
+  return false;
+}
 
 // What ops from one to before another do; `ops` are those that take time.
 void add_work(const Program& program, std::size_t from, std::size_t to, const std::vector<TimedOp>& ops,
               PassWork& work) {
   for (const TimedOp& op : ops)
     if (is_work(op))
-      ++work.times[{static_cast<std::int32_t>(op.kind), static_cast<std::int32_t>(op.collective), op.aside,
+      ++work.times[{static_cast<std::int32_t>(op.kind), static_cast<std::int32_t>(op.collective), op.stream.value != 0,
                     op.kind == TimedOp::Kind::Compute ? op.duration.count() : op.size.count()}];
   for (std::size_t i = from; i < to; ++i)
     if (const auto* alloc = std::get_if<Alloc>(&program.ops[i]);
@@ -39,10 +52,14 @@ struct SmallJob {
   std::int32_t stage = 0;
 };
 
-SmallJob small_job(const Scenario& scenario, ChunkKind kind, std::int32_t layers) {
+SmallJob small_job(const Scenario& scenario, ChunkKind kind, const std::vector<LayerRun>& runs) {
+  const std::int32_t layers = layers_of(runs);
   SmallJob job{scenario, 0};
   Layout& layout = job.scenario.layout;
-  layout = Layout{.tensor = layout.tensor, .sequence_parallel = layout.sequence_parallel};
+  layout = layout_of_passes(layout);
+  // As many replicas as experts are spread over.
+  const std::int32_t ranks = layout.tensor * layout.context;
+  layout.data = std::lcm(ranks, layout.experts_tensor() * layout.expert) / ranks;
   if (kind != ChunkKind::Only) {
     // First and middle run ahead by three micro-batches, as many as show that each leaves as much behind.
     layout.pipeline = kind == ChunkKind::Middle ? 5 : 4;
@@ -51,9 +68,16 @@ SmallJob small_job(const Scenario& scenario, ChunkKind kind, std::int32_t layers
     layout.stage_layers[static_cast<std::size_t>(job.stage)] = layers;
   }
   job.scenario.model.layers = layers + layout.pipeline - 1;
+  if (std::optional<Experts>& experts = job.scenario.model.experts) {
+    experts->dense_layers.assign(static_cast<std::size_t>(job.scenario.model.layers), true);
+    auto layer = experts->dense_layers.begin() + job.stage;
+    for (const LayerRun& run : runs)
+      for (std::int32_t t = 0; t < run.times; ++t)
+        for (const LayerKind its : run.unit) *layer++ = its == LayerKind::Dense;
+  }
   job.scenario.gpus = layout.world_size();
   job.scenario.train.steps = 2;
-  job.scenario.train.global_batch = (kind == ChunkKind::Only ? 3 : 7) * job.scenario.train.micro_batch;
+  job.scenario.train.global_batch = (kind == ChunkKind::Only ? 3 : 7) * job.scenario.train.micro_batch * layout.data;
   return job;
 }
 
@@ -61,7 +85,10 @@ SmallJob small_job(const Scenario& scenario, ChunkKind kind, std::int32_t layers
 class WindowCutter {
  public:
   WindowCutter(const Program& program, const WindowShape& shape, const Device& device)
-      : program_(program), changes_(flat_changes(program)), kernels_(kernel_times(program, device)), shape_(shape) {}
+      : program_(program),
+        changes_(flat_changes(program)),
+        by_(timed_by(program, device, shape.pipeline)),
+        shape_(shape) {}
 
   std::vector<Window> windows() {
     const auto [begin, end] = passes_of(program_, shape_.step);
@@ -101,8 +128,8 @@ class WindowCutter {
     if (layer < 0 || within < 0) return {-1, 0};
     for (std::size_t r = 0; r < shape_.runs.size(); ++r) {
       const LayerRun& run = shape_.runs[r];
-      if (within < run.unit * run.times) return {static_cast<std::int32_t>(r), within / run.unit};
-      within -= run.unit * run.times;
+      if (within < run.layers()) return {static_cast<std::int32_t>(r), within / run.unit_layers()};
+      within -= run.layers();
     }
     return {-1, 0};
   }
@@ -110,7 +137,7 @@ class WindowCutter {
   void close_piece(std::size_t op) {
     if (micro_batch_ >= 0 && op > from_) {
       piece_.effect = sim::effect_of(std::span<const std::int64_t>(changes_).subspan(from_, op - from_));
-      piece_.ops = timed_ops(program_, from_, op, kernels_);
+      piece_.ops = timed_ops(program_, from_, op, by_);
       for (std::size_t i = from_; i < op; ++i)
         if (const auto* alloc = std::get_if<Alloc>(&program_.ops[i]);
             alloc != nullptr && program_.layer_of(alloc->label) >= 0)
@@ -131,7 +158,7 @@ class WindowCutter {
 
   const Program& program_;
   std::vector<std::int64_t> changes_;  // of live bytes, by op
-  std::vector<Duration> kernels_;      // how long they take
+  TimedBy by_;
   const WindowShape& shape_;
   std::vector<Window> windows_;
   Window window_;
@@ -172,10 +199,13 @@ bool units_repeat(const Window& window, const std::vector<LayerRun>& runs) {
   return true;
 }
 
-bool talks_to(const Window& window, CommSlot tensor) {
+bool is_among(CommSlot comm, const PassGroups& groups) { return std::ranges::find(groups, comm) != groups.end(); }
+
+bool talks_to(const Window& window, const PassGroups& groups) {
   for (const Piece& piece : window.pieces)
     for (const TimedOp& op : piece.ops)
-      if (op.kind == TimedOp::Kind::Transfer && op.comm != tensor) return false;
+      if ((op.kind == TimedOp::Kind::Transfer || op.kind == TimedOp::Kind::Message) && !is_among(op.comm, groups))
+        return false;
   return true;
 }
 
@@ -235,8 +265,15 @@ Effect effect_of(const Program& program, std::size_t from, std::size_t to) {
   return sim::effect_of(std::span<const std::int64_t>(flat_changes(program)).subspan(from, to - from));
 }
 
-std::vector<TimedOp> timed_ops(const Program& program, std::size_t from, std::size_t to,
-                               std::span<const Duration> kernels) {
+TimedBy timed_by(const Program& program, const Device& device, CommSlot hand_overs) {
+  TimedBy by{kernel_times(program, device), {}, hand_overs};
+  by.buffers.resize(static_cast<std::size_t>(program.buffers));
+  for (const Op& op : program.ops)
+    if (const auto* alloc = std::get_if<Alloc>(&op)) by.buffers[alloc->buffer.index()] = alloc->size;
+  return by;
+}
+
+std::vector<TimedOp> timed_ops(const Program& program, std::size_t from, std::size_t to, const TimedBy& by) {
   std::vector<TimedOp> ops;
   std::vector<EventId> recorded;  // the latest last
   const auto number = [&](EventId event) {
@@ -247,19 +284,26 @@ std::vector<TimedOp> timed_ops(const Program& program, std::size_t from, std::si
     const Op& op = program.ops[i];
     TimedOp timed;
     if (const auto* o = std::get_if<Launch>(&op)) {
-      timed.duration = kernels[o->kernel.index()];
-      timed.aside = o->stream.value != 0;
+      timed.duration = by.kernels[o->kernel.index()];
+      timed.stream = o->stream;
     } else if (const auto* c = std::get_if<Collective>(&op)) {
-      timed = {TimedOp::Kind::Transfer, c->kind, c->stream.value != 0, 0, c->comm, c->size, {}};
+      timed = {TimedOp::Kind::Transfer, c->kind, c->row.valid(), c->stream, 0, c->comm, c->size, {}};
+    } else if (const auto* e = std::get_if<Exchange>(&op); e != nullptr && e->comm != by.hand_overs) {
+      timed = {TimedOp::Kind::Message, {}, false, e->stream, 0, e->comm, {}, {}};
+      for (const Transfer& t : program[e->transfers])
+        timed.size = std::max(timed.size, t.size(by.buffers[t.buffer.index()]));
     } else if (const auto* r = std::get_if<Record>(&op)) {
       timed.kind = TimedOp::Kind::Signal;
-      timed.aside = r->stream.value != 0;
+      timed.stream = r->stream;
       recorded.push_back(r->event);
       timed.event = number(r->event);
     } else if (const auto* w = std::get_if<Wait>(&op)) {
       timed.kind = TimedOp::Kind::Await;
-      timed.aside = w->stream.value != 0;
+      timed.stream = w->stream;
       timed.event = number(w->event);
+    } else if (const auto* s = std::get_if<Sync>(&op)) {
+      timed.kind = TimedOp::Kind::HostAwait;
+      timed.event = number(s->event);
     } else {
       continue;
     }
@@ -268,20 +312,50 @@ std::vector<TimedOp> timed_ops(const Program& program, std::size_t from, std::si
   return ops;
 }
 
-std::vector<LayerRun> layer_runs(std::int32_t layers, const Recomputation& recompute) {
-  if (recompute.kind != Recompute::Full) return {{1, layers}};
-  if (recompute.method == RecomputeMethod::Block) {
-    const std::int32_t again = std::min(layers, recompute.layers);
-    return {{1, again}, {1, layers - again}};
+std::vector<LayerKind> layer_kinds(const Model& model) {
+  std::vector<LayerKind> kinds;
+  for (std::size_t layer = 0; layer < static_cast<std::size_t>(model.layers); ++layer)
+    kinds.push_back(model.has_experts(layer) ? LayerKind::Experts : LayerKind::Dense);
+  return kinds;
+}
+
+std::vector<LayerRun> layer_runs(std::span<const LayerKind> layers, const Recomputation& recompute) {
+  const bool full = recompute.kind == Recompute::Full;
+  const auto asked = static_cast<std::size_t>(recompute.layers);
+  const std::size_t group = full && recompute.method == RecomputeMethod::Uniform ? asked : 1;
+  const std::size_t block = full && recompute.method == RecomputeMethod::Block ? std::min(layers.size(), asked) : 0;
+  std::vector<LayerRun> runs;
+  for (std::size_t first = 0, next = 0; first < layers.size(); first = next) {
+    next = std::min(first + group, layers.size());
+    const std::span<const LayerKind> unit = layers.subspan(first, next - first);
+    const bool in_block = first < block;
+    if (!runs.empty() && runs.back().in_block == in_block && std::ranges::equal(runs.back().unit, unit))
+      ++runs.back().times;
+    else
+      runs.push_back({{unit.begin(), unit.end()}, 1, in_block});
   }
-  const std::int32_t group = std::min(recompute.layers, std::max(layers, 1));
-  return {{group, layers / group}, {1, layers % group > 0 ? 1 : 0}};
+  return runs;
 }
 
 std::int32_t layers_of(std::span<const LayerRun> runs) {
   std::int32_t layers = 0;
-  for (const LayerRun& run : runs) layers += run.unit * run.times;
+  for (const LayerRun& run : runs) layers += run.layers();
   return layers;
+}
+
+Layout layout_of_passes(const Layout& layout) {
+  return {.tensor = layout.tensor,
+          .sequence_parallel = layout.sequence_parallel,
+          .context = layout.context,
+          .context_kind = layout.context_kind,
+          .context_inner = layout.context_inner,
+          .expert = layout.expert,
+          .expert_tensor = layout.expert_tensor};
+}
+
+PassGroups pass_groups(const Communicators& comms) {
+  return {comms.tensor, comms.tensor_context, comms.heads,       comms.context,
+          comms.expert, comms.expert_tensor,  comms.expert_model};
 }
 
 std::vector<LayerRun> sampled(std::vector<LayerRun> runs) {
@@ -324,25 +398,26 @@ std::optional<PassWork> work_of_passes(const Program& program, std::int32_t step
   for (std::size_t i = begin; i < end; ++i) {
     const auto* collective = std::get_if<Collective>(&program.ops[i]);
     const auto* exchange = std::get_if<Exchange>(&program.ops[i]);
-    if (collective != nullptr && collective->comm != peers.tensor) return std::nullopt;
-    if (exchange != nullptr && exchange->comm != peers.pipeline) return std::nullopt;
+    if (collective != nullptr && !is_among(collective->comm, peers.groups)) return std::nullopt;
+    if (exchange != nullptr && exchange->comm != peers.pipeline && !is_among(exchange->comm, peers.groups))
+      return std::nullopt;
   }
   PassWork work;
-  add_work(program, begin, end, timed_ops(program, begin, end, kernel_times(program, device)), work);
+  add_work(program, begin, end, timed_ops(program, begin, end, timed_by(program, device, peers.pipeline)), work);
   return work;
 }
 
 std::optional<std::vector<Window>> windows_of(const Program& program, const WindowShape& shape, const Device& device) {
   std::vector<Window> windows = WindowCutter(program, shape, device).windows();
   for (const Window& window : windows)
-    if (!comes_by_each_unit(window, shape.runs) || !units_repeat(window, shape.runs) || !talks_to(window, shape.tensor))
+    if (!comes_by_each_unit(window, shape.runs) || !units_repeat(window, shape.runs) || !talks_to(window, shape.groups))
       return std::nullopt;
   if (windows.empty() || !micro_batches_repeat(windows) || !passes_of_a_kind_are_alike(windows)) return std::nullopt;
   return windows;
 }
 
 std::optional<ChunkSample> sample(const Scenario& scenario, ChunkKind kind, const std::vector<LayerRun>& runs) {
-  const SmallJob job = small_job(scenario, kind, layers_of(runs));
+  const SmallJob job = small_job(scenario, kind, runs);
   const Scenario& s = job.scenario;
   const Runtime runtime = runtime_of(s);
   const BuiltModel built = build_model(s.model, model_options_of(s));
@@ -352,22 +427,28 @@ std::optional<ChunkSample> sample(const Scenario& scenario, ChunkKind kind, cons
   if (!state) return std::nullopt;
   const Program program = unrolled(lower_last_step(input, role));
   const auto step = static_cast<std::int32_t>(s.train.steps);
+  const Communicators comms = communicators_of(input);
 
   ChunkSample made;
-  auto windows = windows_of(program, {step, job.stage, runs, communicators_of(input).tensor}, s.cluster.device);
+  made.groups = pass_groups(comms);
+  auto windows = windows_of(program, {step, job.stage, runs, made.groups, comms.pipeline}, s.cluster.device);
   if (!windows) return std::nullopt;
   made.windows = std::move(*windows);
   made.caches = effect_of(program, 0, passes_of(program, step).first).net -
                 effect_of(*state, 0, place_of_passes(*state, step)).net;
   for (const Op& op : program.ops) {
     const auto* exchange = std::get_if<Exchange>(&op);
-    if (exchange == nullptr) continue;
+    if (exchange == nullptr || exchange->comm != comms.pipeline) continue;
     const BufferId crossing = program[exchange->transfers].front().buffer;
     for (const Op& other : program.ops)
       if (const auto* alloc = std::get_if<Alloc>(&other); alloc != nullptr && alloc->buffer == crossing)
         made.boundary = alloc->size;
     break;
   }
+  const std::vector<Role> all = roles(input);
+  const auto of_its_stage = [&](const Role& r) { return r.first.pipeline == job.stage; };
+  const auto first = std::ranges::find_if(all, of_its_stage);
+  made.alike = std::ranges::all_of(all, [&](const Role& r) { return !of_its_stage(r) || r.passes == first->passes; });
   return made;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -10,6 +11,7 @@
 
 #include "parallel/built_model.hpp"
 #include "parallel/layout.hpp"
+#include "parallel/mesh.hpp"
 #include "parallel/schedule/schedule.hpp"
 #include "scenarios/scenario.hpp"
 #include "sim/base/time.hpp"
@@ -32,34 +34,60 @@ namespace tidemark::scenarios {
 /// What a chunk of layers holds besides them.
 enum class ChunkKind : std::uint8_t { Only, First, Middle, Last };
 
-/// Layers that do the same again and again: `times` units of `unit` layers.
+/// What tells layers of a model apart: its MLP, or a mixture of experts in the place of it.
+enum class LayerKind : std::uint8_t { Dense, Experts };
+[[nodiscard]] std::vector<LayerKind> layer_kinds(const Model& model);
+
+/// Layers that do the same again and again: `times` units, each of these layers.
 struct LayerRun {
-  std::int32_t unit = 1;
+  std::vector<LayerKind> unit{LayerKind::Dense};
   std::int32_t times = 0;
+  bool in_block = false;  ///< among the first layers of a stage, which block-wise recomputation runs again
+
+  [[nodiscard]] std::int32_t unit_layers() const { return static_cast<std::int32_t>(unit.size()); }
+  [[nodiscard]] std::int32_t layers() const { return unit_layers() * times; }
   bool operator==(const LayerRun&) const = default;
 };
 /// The layers of a chunk in order, as recomputation sees them.
-[[nodiscard]] std::vector<LayerRun> layer_runs(std::int32_t layers, const Recomputation& recompute);
+[[nodiscard]] std::vector<LayerRun> layer_runs(std::span<const LayerKind> layers, const Recomputation& recompute);
 [[nodiscard]] std::int32_t layers_of(std::span<const LayerRun> runs);
+
+/// The groups that passes talk to, hand-overs apart: in one order for all jobs, and invalid where a job has none.
+using PassGroups = std::array<CommSlot, 7>;
+[[nodiscard]] PassGroups pass_groups(const Communicators& comms);
 
 /// An op as a clock sees it.
 struct TimedOp {
-  enum class Kind : std::uint8_t { Compute, Transfer, Signal, Await };
+  enum class Kind : std::uint8_t {
+    Compute,
+    Transfer,  ///< a collective
+    Message,
+    Signal,
+    Await,
+    HostAwait
+  };
   Kind kind = Kind::Compute;
   CollectiveKind collective = CollectiveKind::AllReduce;
-  bool aside = false;      ///< not on the compute stream
+  bool uneven = false;     ///< parts of members differ
+  StreamId stream{0};      ///< 0: the compute stream
   std::int32_t event = 0;  ///< how many were recorded before it among these ops; -1: it was recorded before them
   CommSlot comm{};
-  Bytes size{};
+  Bytes size{};         ///< of a message: the largest
   Duration duration{};  ///< of a kernel
   bool operator==(const TimedOp&) const = default;
 };
 
 /// Net change and highest point of live bytes over all ops from one to before another, as requests round to blocks.
 [[nodiscard]] Effect effect_of(const Program& program, std::size_t from, std::size_t to);
-/// `kernels`: how long those of the program take.
+/// What of a program's ops takes how long.
+struct TimedBy {
+  std::vector<Duration> kernels;  ///< by kernel
+  std::vector<Bytes> buffers;     ///< how large they are
+  CommSlot hand_overs;            ///< whose messages are left out
+};
+[[nodiscard]] TimedBy timed_by(const Program& program, const Device& device, CommSlot hand_overs);
 [[nodiscard]] std::vector<TimedOp> timed_ops(const Program& program, std::size_t from, std::size_t to,
-                                             std::span<const Duration> kernels);
+                                             const TimedBy& by);
 
 /// What passes do, whatever the order: each kernel, each collective and each tensor of a layer, and how often.
 struct PassWork {
@@ -91,21 +119,22 @@ struct WindowShape {
   std::int32_t step = 1;
   std::int32_t first_layer = 0;
   std::vector<LayerRun> runs;
-  CommSlot tensor;  ///< the only communicator that passes may talk to, hand-overs apart
+  PassGroups groups;  ///< the only ones that passes may talk to, hand-overs apart
+  CommSlot pipeline;  ///< of these
 };
 /// The passes of a step, in order. Nothing where a sample of few layers and micro-batches does not stand for many:
 ///  - a pass comes by each unit of layers once, in their order or, going back, the other way round, with nothing
 ///  between;
 ///  - of four units the second and the third do alike;
 ///  - the second and the third micro-batch that run ahead leave as much behind;
-///  - all passes of a kind do the same, and talk to the tensor group alone.
+///  - all passes of a kind do the same, and talk to those groups alone.
 [[nodiscard]] std::optional<std::vector<Window>> windows_of(const Program& program, const WindowShape& shape,
                                                             const Device& device);
 
-/// The passes of a step, all taken together; nothing where they talk to others than these two.
+/// The passes of a step, all taken together; nothing where they talk to others than these.
 struct Peers {
-  CommSlot tensor;    ///< in collectives
-  CommSlot pipeline;  ///< in exchanges
+  PassGroups groups;
+  CommSlot pipeline;  ///< in messages
 };
 [[nodiscard]] std::optional<PassWork> work_of_passes(const Program& program, std::int32_t step, const Peers& peers,
                                                      const Device& device);
@@ -116,15 +145,21 @@ struct ChunkSample {
   std::vector<Window> windows;  ///< the passes of one step, in order
   Bytes caches;                 ///< what passes allocate once and keep
   Bytes boundary;               ///< what crosses between stages
+  PassGroups groups;            ///< what its ops call them
+  bool alike = true;            ///< all ranks of the stage run these passes; else one of them does
 };
+
+/// What passes depend on of a layout, wherever their stage is.
+[[nodiscard]] Layout layout_of_passes(const Layout& layout);
 
 /// How many units a sample has of a run of so many: enough to see first, last, and that those between are alike.
 [[nodiscard]] std::vector<LayerRun> sampled(std::vector<LayerRun> runs);
 /// How often a chunk with such a run does what a piece of its sample does.
 [[nodiscard]] std::int64_t times_of(const Piece& piece, const std::vector<LayerRun>& runs);
 
-/// Lowers a job of few layers that has such a chunk, with the scenario's tensor parallelism, micro-batch, recomputation
-/// and everything else that passes depend on. Nothing where it does not stand for more layers and micro-batches.
+/// Lowers a job of few layers that has such a chunk, with the scenario's tensor, context and expert parallelism,
+/// micro-batch, recomputation and everything else that passes depend on. Nothing where it does not stand for more
+/// layers and micro-batches.
 [[nodiscard]] std::optional<ChunkSample> sample(const Scenario& scenario, ChunkKind kind,
                                                 const std::vector<LayerRun>& runs);
 

@@ -74,6 +74,8 @@ struct Dropped {
 
 /// Ways to share layers out to the stages of such pipelines, the first of them equally.
 [[nodiscard]] Axis stages_axis(std::int64_t layers, const std::vector<std::int64_t>& pipelines);
+/// Ranks that are worth a try for one sequence, of those greater than 1.
+[[nodiscard]] std::vector<std::int64_t> context_degrees(std::int64_t sequence_length);
 /// Where ranks stand, Megatron's default first.
 [[nodiscard]] Axis order_axis();
 /// Settings of PyTorch's allocator that are worth a try, the default first.

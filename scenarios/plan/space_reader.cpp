@@ -210,6 +210,20 @@ void add_further_axes(const std::vector<std::string>& with, Space& space) {
   space.axes.insert(space.axes.begin(), std::make_move_iterator(axes.begin()), std::make_move_iterator(axes.end()));
 }
 
+// Degrees of tensor parallelism within an expert that the reader of scenarios takes of no layout yet.
+void drop_unmodelled_expert_tensor(const Scenario& base, Space& space) {
+  const KeyPath key{"layout", "expert_tensor"}, batch{"train", "global_batch"};
+  for (Axis& axis : space.axes) {
+    if (axis.keys() != std::vector<KeyPath>{key}) continue;
+    const auto refused = [&](const AxisValue& value) {
+      Space one{space.name, space.base, space.folders, space.files, {{axis.name, {value}}}};
+      one.axes.front().values.front().settings.push_back({batch, {std::int64_t{base.gpus}, {}}});
+      return std::holds_alternative<Dropped>(candidate(one, 0));
+    };
+    std::erase_if(axis.values, [&](const AxisValue& v) { return &v != &axis.values.front() && refused(v); });
+  }
+}
+
 }  // namespace
 
 Space space_of(TomlTable document, const std::filesystem::path& file, const ScenarioFolders& folders,
@@ -251,10 +265,12 @@ Space space_of(TomlTable document, const std::filesystem::path& file, const Scen
   base.gpus = static_cast<std::int32_t>(top.integer("gpus", any, Presence::Required).value_or(1));
   TomlReader train = top.table("train", Presence::Required);
   base.train.global_batch = train.integer("global_batch", any, Presence::Required).value_or(1);
+  base.train.sequence_length = train.integer("sequence_length", any).value_or(1);
   TomlReader overrides = top.table("model_override");
   if (const auto layers = overrides.integer("num_hidden_layers", any)) base.model.layers = *layers;
   problems.raise_if_any();
   space.axes = default_axes(base);
+  drop_unmodelled_expert_tensor(base, space);
   add_further_axes(with, space);
   ValueCheck(space, file).run(problems);
   problems.raise_if_any();

@@ -95,7 +95,7 @@ Json found_json(const Space& space, const std::vector<Found>& found) {
                     {"tokens_per_s_per_device", f.figures.throughput},
                     {"step_time_s", seconds(f.figures.step)},
                     {"step_time_low_s", seconds(f.step_low)},
-                    {"step_time_high_s", seconds(f.step_high)},
+                    {"step_time_high_s", f.step_high == for_ever ? Json() : Json(seconds(f.step_high))},
                     {"peak_device_upper_bytes", f.figures.device_upper.count()},
                     {"peak_device_bytes", f.figures.device.count()},
                     {"peak_allocated_bytes", f.figures.allocated.count()}});

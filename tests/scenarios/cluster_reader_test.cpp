@@ -115,8 +115,8 @@ TEST(ClusterReader, ReadsEveryShippedCluster) {
   }
   std::sort(names.begin(), names.end());
   EXPECT_EQ(names, (std::vector<std::string>{"a100-sxm-40g", "a100-sxm-80g", "b200-sxm-180g", "gb200-nvl72",
-                                             "h100-sxm-80g", "h200-sxm-141g", "rtx-3080-10g", "rtx-3090-24g",
-                                             "rtx-3090-24g-nvlink", "rtx-4090-24g"}));
+                                             "h100-sxm-80g", "h200-sxm-141g", "h800-sxm-80g", "rtx-3080-10g",
+                                             "rtx-3090-24g", "rtx-3090-24g-nvlink", "rtx-4090-24g"}));
 }
 
 TEST(ClusterReader, TheShippedHopperAndBlackwell) {

@@ -164,8 +164,8 @@ inline auto fields(ModelOptions& v) {
   return std::tie(a, b, c, d, e);
 }
 inline auto fields(LayerRun& v) {
-  auto& [a, b] = v;
-  return std::tie(a, b);
+  auto& [a, b, c] = v;
+  return std::tie(a, b, c);
 }
 inline auto fields(ModelKey& v) {
   auto& [a, b] = v;

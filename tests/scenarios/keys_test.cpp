@@ -34,19 +34,51 @@ global_batch = 8
 cross_entropy = "te"
 )";
 
-/// The base, and it with other settings.
+constexpr const char* base_with_experts = R"(model = "models/deepseek-v2-lite.json"
+cluster = "clusters/h100-sxm-80g.toml"
+gpus = 16
+[model_override]
+num_hidden_layers = 4
+[layout]
+pipeline = 2
+expert = 4
+expert_tensor = 1
+[train]
+sequence_length = 512
+micro_batch = 1
+global_batch = 32
+cross_entropy = "te"
+)";
+
+constexpr const char* base_in_parts = R"(model = "models/llama-3.1-8b.json"
+cluster = "clusters/h100-sxm-80g.toml"
+gpus = 16
+[model_override]
+num_hidden_layers = 4
+[layout]
+tensor = 2
+pipeline = 2
+context = 2
+[train]
+sequence_length = 1024
+micro_batch = 1
+global_batch = 8
+cross_entropy = "te"
+)";
+
+/// A base, and it with other settings.
 struct Pair {
   Scenario base, other;
 };
 
-Pair with(const std::string& settings) {
+Pair with(const char* of, const std::string& settings) {
   const auto scenario = [](const std::string& text) {
     const Space space = space_of(parse_toml(text, "keys.toml"), "keys.toml", folders);
     const auto made = candidate(space, 0);
     if (const auto* dropped = std::get_if<Dropped>(&made)) ADD_FAILURE() << dropped->reason;
     return std::get<Scenario>(made);
   };
-  const std::string text = std::string(base) + "[space]\nalternative = [{";
+  const std::string text = std::string(of) + "[space]\nalternative = [{";
   return {scenario(text + "}]\n"), scenario(text + settings + "}]\n")};
 }
 
@@ -64,7 +96,7 @@ void expect_every_field_tells_apart(Key key, int at_least) {
 
 // With something in each list and option, so that what is in them is flipped too.
 Scenario full_scenario() {
-  Scenario scenario = with("runtime.environment.NCCL_ALGO = \"Ring\"").other;
+  Scenario scenario = with(base, "runtime.environment.NCCL_ALGO = \"Ring\"").other;
   scenario.layout.stage_layers = {2, 2, 2, 2};
   scenario.cluster.nccl.one_node = NcclChannels{};
   scenario.cluster.nccl.kernels = Estimate{};
@@ -78,20 +110,22 @@ TEST(Keys, EveryFieldTellsApart) {
   const Scenario scenario = full_scenario();
   expect_every_field_tells_apart(scenario, 200);
   expect_every_field_tells_apart(ModelKey{scenario.model, model_options_of(scenario)}, 34);
-  expect_every_field_tells_apart(SampleKey{scenario, ChunkKind::First, {{1, 3}, {2, 1}}}, 206);
+  expect_every_field_tells_apart(
+      SampleKey{scenario, ChunkKind::First, {{{LayerKind::Dense}, 3}, {{LayerKind::Experts}, 1}}}, 206);
   expect_every_field_tells_apart(FabricKey{scenario.cluster, 8}, 60);
   const auto fabric = std::make_shared<const Fabric>(build_fabric(scenario.cluster, 8));
   const GroupPlaces places{fabric, {{0, 1}}, 2};
   expect_every_field_tells_apart(places, 5);
-  expect_every_field_tells_apart(
-      ClockKey{std::make_shared<const ChunkSample>(), std::make_shared<const GroupPrices>(places), Duration{1}}, 3);
+  PassPrices prices;
+  prices.fill(std::make_shared<const GroupPrices>(places));
+  expect_every_field_tells_apart(ClockKey{std::make_shared<const ChunkSample>(), prices, Duration{1}}, 9);
   expect_every_field_tells_apart(InFlightKey{{scenario.layout, 8}, 1}, 20);
   const StateEvents::Step step{{AllocatorEvent{}}, {AllocatorEvent{}}};
   expect_every_field_tells_apart(StateEvents{{AllocatorEvent{}}, {step}}, 19);
 }
 
 TEST(Keys, EveryOptionMakesAModelOfItsOwn) {
-  const Scenario scenario = with("").base;
+  const Scenario scenario = with(base, "").base;
   ModelOptions options = model_options_of(scenario);
   SharedModels models;
   const auto built = models.model_of(scenario.model, options);
@@ -129,16 +163,44 @@ class Asked {
   ExactTime time_;
 };
 
-class Sharing : public testing::TestWithParam<const char*> {};
-
-TEST_P(Sharing, SaysTheSameWhicheverCandidateComesFirst) {
-  const Pair pair = with(GetParam());
+void expect_the_same_whichever_comes_first(const Pair& pair) {
   ASSERT_NE(pair.base, pair.other);
   Asked base_first, other_first;
   const Answers of_base = base_first.of(pair.base), of_other = other_first.of(pair.other);
   EXPECT_EQ(base_first.of(pair.other), of_other);
   EXPECT_EQ(other_first.of(pair.base), of_base);
 }
+
+class Sharing : public testing::TestWithParam<const char*> {};
+TEST_P(Sharing, SaysTheSameWhicheverCandidateComesFirst) {
+  expect_the_same_whichever_comes_first(with(base, GetParam()));
+}
+
+class SharingOfExperts : public testing::TestWithParam<const char*> {};
+TEST_P(SharingOfExperts, SaysTheSameWhicheverCandidateComesFirst) {
+  expect_the_same_whichever_comes_first(with(base_with_experts, GetParam()));
+}
+INSTANTIATE_TEST_SUITE_P(
+    Settings, SharingOfExperts,
+    testing::Values("layout.expert = 2", "layout.expert = 8", "layout.expert = 1",
+                    "layout.tensor = 2, layout.sequence_parallel = true",
+                    "layout.tensor = 2, layout.sequence_parallel = true, layout.expert_tensor = 1",
+                    "layout.sharding = \"zero1\"", "layout.pipeline = 1", "layout.stage_layers = [2, 2]",
+                    "moe.imbalance = 1.5", "moe.capacity_factor = 1.0",
+                    "moe.capacity_factor = 1.0, moe.pad_to_capacity = true", "model_override.first_k_dense_replace = 2",
+                    "train.micro_batch = 2", "runtime.switches.moe-permute-fusion = true",
+                    "runtime.switches.moe-router-dtype = \"fp32\"", "runtime.switches.moe-aux-loss-coeff = 0.01"));
+
+class SharingOfSequences : public testing::TestWithParam<const char*> {};
+TEST_P(SharingOfSequences, SaysTheSameWhicheverCandidateComesFirst) {
+  expect_the_same_whichever_comes_first(with(base_in_parts, GetParam()));
+}
+INSTANTIATE_TEST_SUITE_P(
+    Settings, SharingOfSequences,
+    testing::Values("layout.context = 1", "layout.context = 4", "layout.context_kind = \"all_gather\"",
+                    "layout.context_kind = \"a2a\"",
+                    "layout.context = 4, layout.context_kind = \"a2a+p2p\", layout.context_inner = 2",
+                    "layout.order = \"cp-tp-ep-dp-pp\"", "layout.tensor = 1", "layout.sharding = \"zero1\""));
 
 INSTANTIATE_TEST_SUITE_P(
     Settings, Sharing,

@@ -77,6 +77,56 @@ TEST_P(SmallSpaces, FindsTheWinnerAndTheFrontThatBruteForceFinds) {
 }
 INSTANTIATE_TEST_SUITE_P(Plan, SmallSpaces, testing::Range(1U, 25U, seed_step));
 
+// What divides experts, and what divides sequences.
+SmallSpace small_space_of_parts(std::uint32_t seed) {
+  std::mt19937 random(seed);
+  const auto pick = [&](const std::vector<std::string>& values) { return values[random() % values.size()]; };
+  SmallSpace space;
+  const bool experts = seed % 3 != 0;
+  space.top = fmt::format(
+      "model = \"models/{}.json\"\ncluster = \"clusters/{}.toml\"\ngpus = 8\nmodel_override.num_hidden_layers = {}\n",
+      experts ? pick({"deepseek-v2-lite", "mixtral-8x7b", "qwen3-30b-a3b"}) : pick({"llama-3.1-8b", "qwen2.5-7b"}),
+      experts ? pick({"h100-sxm-80g", "h200-sxm-141g"}) : pick({"a100-sxm-40g", "h100-sxm-80g"}),
+      experts ? "2" : pick({"2", "4"}));
+  space.train = fmt::format(
+      "sequence_length = {}\nmicro_batch = 1\nglobal_batch = 16\ncross_entropy = \"te\"\nhidden_dropout = 0.0\n"
+      "attention_dropout = 0.0\n",
+      pick({"512", "1024"}));
+  space.axes = {{"layout.pipeline", some(random, {"1", "2"}, 2)},
+                {"layout.sequence_parallel", {"true"}},
+                {"layout.tensor", {"1", "2"}},
+                {"layout.context", some(random, {"1", "2"}, 2)},
+                {"layout.sharding", some(random, {"\"none\"", "\"zero1\""}, 2)}};
+  if (experts) {
+    space.axes.push_back({"layout.expert", some(random, {"1", "2", "4"}, 3)});
+    space.axes.push_back({"layout.expert_tensor", {"1", "2"}});
+    const std::vector<std::pair<std::string, std::vector<std::string>>> switches{
+        {"moe-permute-fusion", {"false", "true"}},
+        {"moe-router-load-balancing-type", {"\"aux_loss\"", "\"seq_aux_loss\""}},
+        {"moe-aux-loss-coeff", {"0.0", "0.01"}}};
+    const auto& [name, values] = switches[seed / 2 % switches.size()];
+    space.axes.push_back({"runtime.switches." + name, values});
+    if (random() % 2 == 0) space.axes.push_back({"moe.imbalance", {"1.0", "1.5"}});
+    if (random() % 2 == 0) space.axes.push_back({"moe.capacity_factor", {"1.0", "1.5"}});
+  } else {
+    space.axes.push_back({"layout.context_kind", {"\"p2p\"", "\"all_gather\"", "\"a2a\""}});
+  }
+  if (random() % 2 == 0) space.axes.push_back({"train.recompute", some(random, {"\"none\"", "\"full\""}, 2)});
+  return space;
+}
+
+class SmallSpacesOfParts : public testing::TestWithParam<std::uint32_t> {};
+
+TEST_P(SmallSpacesOfParts, FindTheWinnerAndTheFrontThatBruteForceFinds) {
+  const SmallSpace small = small_space_of_parts(GetParam());
+  const std::vector<Fitting> all = brute_force(small);
+  EXPECT_FALSE(all.empty());
+  const Plan found = plan(space_of(small), {});
+  EXPECT_EQ(found.tiers.unbounded, 0);
+  expect_as_by_brute_force(found, all);
+}
+INSTANTIATE_TEST_SUITE_P(Plan, SmallSpacesOfParts, testing::Range(1U, 10U, seed_step));
+
 // The axes that are asked for by name, written out for brute force.
 TEST_P(SmallSpacesWithSettings, FindsTheSameWithTheAllocatorsSettings) {
   const SmallSpace small = small_space(GetParam());

@@ -58,6 +58,75 @@ recompute = {}
   }
 }
 
+/// The same of what divides experts and sequences: a small model, most often with experts.
+inline std::optional<Scenario> random_parts(std::uint32_t seed) {
+  std::mt19937 random(seed);
+  const auto pick = [&](const std::vector<std::string>& values) { return values[random() % values.size()]; };
+  const bool experts = random() % 4 != 0;
+  const std::string schedule = pick({"1f1b", "1f1b", "1f1b", "gpipe", "interleaved"});
+  std::vector<std::string> recomputed{"recompute = \"none\"", "recompute = \"full\"",
+                                      "recompute = \"full\"\nrecompute_method = \"block\"\nrecompute_layers = 2"};
+  for (const char* module : {"core_attn", "mlp"})
+    recomputed.push_back(fmt::format("recompute = \"selective\"\nrecompute_modules = [\"{}\"]", module));
+  const std::string recompute = pick(recomputed);
+  const std::string tensor = pick({"1", "1", "2", "4"}), kind = pick({"p2p", "all_gather", "a2a", "a2a+p2p"});
+  const std::string layout = fmt::format(
+      R"([layout]
+tensor = {}
+sequence_parallel = {}
+context = {}
+context_kind = "{}"
+{}pipeline = {}
+schedule = "{}"
+chunks = {}
+sharding = "{}"
+order = "{}"
+)",
+      tensor, tensor == "1" ? "false" : "true", kind == "a2a+p2p" ? "4" : pick({"1", "2", "4"}), kind,
+      kind == "a2a+p2p" ? "context_inner = 2\n" : "", pick({"1", "2", "4"}), schedule,
+      schedule == "interleaved" ? "2" : "1", pick({"none", "zero1"}),
+      pick({"tp-cp-ep-dp-pp", "tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"}));
+  const std::string of_experts = fmt::format(
+      R"(expert = {}
+expert_tensor = {}
+[moe]
+imbalance = {}
+{}
+[runtime.switches]
+moe-permute-fusion = {}
+moe-aux-loss-coeff = {}
+)",
+      pick({"1", "2", "4", "8"}), pick({"1", "1", "2"}), pick({"1.0", "1.0", "1.25"}),
+      pick({"", "", "capacity_factor = 1.0", "capacity_factor = 1.25\npad_to_capacity = true"}),
+      pick({"true", "false"}), pick({"0.0", "0.01"}));
+  const std::string text = fmt::format(
+      R"(model = "models/{}.json"
+cluster = "clusters/{}.toml"
+gpus = {}
+[model_override]
+num_hidden_layers = {}
+{}{}[train]
+sequence_length = {}
+micro_batch = {}
+global_batch = {}
+gradient_dtype = "{}"
+cross_entropy = "te"
+hidden_dropout = 0.0
+attention_dropout = 0.0
+{}
+)",
+      experts ? pick({"mixtral-8x7b", "deepseek-v2-lite", "deepseek-v2-lite", "qwen3-30b-a3b"})
+              : pick({"llama-3.1-8b", "qwen2.5-7b"}),
+      pick({"h100-sxm-80g", "h100-sxm-80g", "a100-sxm-40g", "rtx-4090-24g"}), pick({"8", "16", "32"}), pick({"4", "8"}),
+      layout, experts ? of_experts : "", pick({"512", "1024"}), pick({"1", "2"}), pick({"32", "64", "96"}),
+      pick({"fp32", "bf16"}), recompute);
+  try {
+    return scenario_of_text(text);
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
+}
+
 /// The text of PYTORCH_CUDA_ALLOC_CONF: the default, and one of each kind of setting.
 inline std::string random_allocator(std::uint32_t seed) {
   const std::vector<std::string> texts{"", "expandable_segments:True", "max_split_size_mb:32",

@@ -692,5 +692,93 @@ TEST(ScenarioReader, FilesOfTheScenariosOwnFolderComeFirst) {
   EXPECT_EQ(s.model.name, "llama-3.1-70b");
 }
 
+// Megatron-LM core_v0.14.0, megatron/training/arguments.py: _add_moe_args, _add_mla_args, and of the others those that
+// name context parallelism, latent attention or further tokens.
+TEST(Switches, EveryFlagOfExpertsLatentsAndSequencesInPartsIsKnown) {
+  for (const char* flag : {"expert-model-parallel-size",
+                           "expert-tensor-parallel-size",
+                           "num-experts",
+                           "moe-layer-freq",
+                           "moe-ffn-hidden-size",
+                           "moe-shared-expert-intermediate-size",
+                           "moe-shared-expert-overlap",
+                           "moe-grouped-gemm",
+                           "moe-use-legacy-grouped-gemm",
+                           "moe-layer-recompute",
+                           "moe-extended-tp",
+                           "moe-use-upcycling",
+                           "moe-router-load-balancing-type",
+                           "moe-router-dtype",
+                           "moe-router-fusion",
+                           "moe-router-score-function",
+                           "moe-router-topk",
+                           "moe-router-pre-softmax",
+                           "moe-router-num-groups",
+                           "moe-router-group-topk",
+                           "moe-router-topk-scaling-factor",
+                           "moe-router-enable-expert-bias",
+                           "moe-router-bias-update-rate",
+                           "moe-router-force-load-balancing",
+                           "moe-router-padding-for-fp8",
+                           "moe-aux-loss-coeff",
+                           "moe-z-loss-coeff",
+                           "moe-input-jitter-eps",
+                           "moe-per-layer-logging",
+                           "moe-token-dispatcher-type",
+                           "moe-enable-deepep",
+                           "moe-deepep-num-sms",
+                           "moe-permute-fusion",
+                           "moe-expert-capacity-factor",
+                           "moe-pad-expert-input-to-capacity",
+                           "moe-token-drop-policy",
+                           "moe-apply-probs-on-input",
+                           "overlap-moe-expert-parallel-comm",
+                           "delay-wgrad-compute",
+                           "moe-upcycling-granularity",
+                           "q-lora-rank",
+                           "kv-lora-rank",
+                           "qk-head-dim",
+                           "qk-pos-emb-head-dim",
+                           "v-head-dim",
+                           "rotary-scaling-factor",
+                           "mscale",
+                           "mscale-all-dim",
+                           "cache-mla-latents",
+                           "multi-latent-attention",
+                           "rope-type",
+                           "mtp-num-layers",
+                           "mtp-loss-scaling-factor",
+                           "context-parallel-size",
+                           "cp-comm-type",
+                           "hierarchical-context-parallel-sizes"})
+    EXPECT_EQ(with_switch(std::string(flag) + " = \"?\"").find("is not a flag of Megatron's"), std::string::npos)
+        << flag;
+}
+
+TEST(Switches, FlagsOfExpertsSayWhatTheModelSays) {
+  const std::string deepseek =
+      "model = \"models/deepseek-v2-lite.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 1\n"
+      "[model_override]\nnum_hidden_layers = 3\n[train]\nsequence_length = 1024\nmicro_batch = 1\n[runtime]\nname = "
+      "\"megatron\"\n"
+      "[runtime.switches]\n";
+  const std::string agreeing = R"flags(moe-layer-freq = "([0]*1+[1]*2)"
+moe-router-score-function = "softmax"
+moe-router-pre-softmax = true
+moe-router-topk-scaling-factor = 1.0
+moe-router-enable-expert-bias = false
+rope-type = "yarn"
+moe-z-loss-coeff = 0.0
+moe-token-drop-policy = "probs"
+moe-deepep-num-sms = 20
+)flags";
+  EXPECT_EQ(problems_of(deepseek + agreeing), "no problem");
+  for (const char* flag :
+       {"moe-layer-freq = 1", "moe-router-score-function = \"sigmoid\"", "moe-router-topk-scaling-factor = 2.5",
+        "moe-router-enable-expert-bias = true", "rope-type = \"rope\""})
+    EXPECT_NE(problems_of(deepseek + flag).find("disagrees with the model's"), std::string::npos) << flag;
+  for (const char* flag : {"moe-z-loss-coeff = 0.001", "moe-enable-deepep = true", "moe-shared-expert-overlap = true"})
+    EXPECT_NE(problems_of(deepseek + flag).find("not modelled yet"), std::string::npos) << flag;
+}
+
 }  // namespace
 }  // namespace tidemark::tests

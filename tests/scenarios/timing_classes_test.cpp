@@ -71,7 +71,8 @@ TEST(TimingClasses, RolesWhosePassesDifferHaveProgramsOfTheirOwn) {
       [&](const Role& role) {
         Program its = lower_shortest(input, role);
         return is_slow(role) ? slower(std::move(its)) : its;
-      }};
+      },
+      [&](const Role& role) { return lower_state(input, role); }};
   const TimingClasses found = timing_classes(input, roles, lower);
   ASSERT_EQ(found.workload.programs.size(), 3u);
   EXPECT_EQ(lowered_whole, 3);

@@ -156,17 +156,33 @@ Tensor AllToAllDispatcher::combine(const Tensor& rows) {
 
 // ---- rows of one expert together ------------------------------------------------------------------------------------
 
-// Chunks of rows in another order: where each begins, and how many rows it has.
-struct Chunk {
-  std::int64_t from, to, rows;
+// The rows of one expert: as many from each source, which lie source by source or one after the other.
+struct ExpertRows {
+  std::int64_t among_sources, together;  // where the first begins, in either order
+  std::int64_t each;                     // of a source
 };
 
-void copy_chunks(Worker& w, const std::vector<Chunk>& chunks, const Tensor& x, const Tensor& out, bool back) {
+// One source's rows after the other, [sources, rows, …].
+Tensor by_source(const Tensor& x, std::int64_t first, std::int64_t rows, std::int64_t apart, std::int64_t sources) {
+  Tensor part = narrowed(x, 0, first, rows);
+  Shape sizes{sources}, strides{apart * x.strides[0]};
+  for (const std::int64_t size : part.sizes) sizes.push_back(size);
+  for (const std::int64_t stride : part.strides) strides.push_back(stride);
+  part.sizes = sizes;
+  part.strides = strides;
+  return part;
+}
+
+void copy_rows(Worker& w, const std::vector<ExpertRows>& experts, std::int64_t sources, const Tensor& x,
+               const Tensor& out, bool back) {
+  const std::int64_t of_source = x.size(0) / sources;
   std::vector<Tensor> from, to;
-  for (const Chunk& chunk : chunks) {
-    if (chunk.rows == 0) continue;
-    from.push_back(narrowed(x, 0, back ? chunk.to : chunk.from, chunk.rows));
-    to.push_back(narrowed(out, 0, back ? chunk.from : chunk.to, chunk.rows));
+  for (const ExpertRows& rows : experts) {
+    if (rows.each == 0) continue;
+    Tensor among = by_source(back ? out : x, rows.among_sources, rows.each, of_source, sources);
+    Tensor together = by_source(back ? x : out, rows.together, rows.each, rows.each, sources);
+    from.push_back(back ? together : among);
+    to.push_back(back ? among : together);
   }
   w.launch(Operation::Copy, from, to);
 }
@@ -176,26 +192,22 @@ Rows AllToAllDispatcher::sorted(const Rows& rows, bool back) {
   const std::size_t held = rows_of_own_.size();
   if (held == 1) return rows;
   const std::int64_t sources = std::int64_t{ranks_} * w_.layout.experts_tensor();
-  std::vector<Chunk> chunks;  // as they came, and as they will lie
-  std::int64_t from = 0;
-  for (std::int64_t source = 0; source < sources; ++source) {
-    std::int64_t before = 0;
-    for (std::size_t e = 0; e < held; ++e) {
-      const std::int64_t each = rows_of_own_[e] / sources;
-      chunks.push_back({from, before + source * each, each});
-      from += each;
-      before += rows_of_own_[e];
-    }
+  std::vector<ExpertRows> experts;
+  std::int64_t before = 0;  // of a source
+  for (const std::int64_t all : rows_of_own_) {
+    const std::int64_t each = all / sources;
+    experts.push_back({before, sources * before, each});
+    before += each;
   }
   const auto moved = [&](const Tensor& x, const char* label) {
     if (!x.defined()) return Tensor{};
     const auto node = w_.node(name_(), {&x});
     Tensor out = w_.like(name_(label), x);
-    copy_chunks(w_, chunks, x, out, back);
+    copy_rows(w_, experts, sources, x, out, back);
     if (!node) return out;
-    node->apply = [this, chunks, back, label](Gradients& g) {
+    node->apply = [this, experts, sources, back, label](Gradients& g) {
       Tensor made = w_.like(name_(label), g.front());
-      copy_chunks(w_, chunks, g.front(), made, !back);
+      copy_rows(w_, experts, sources, g.front(), made, !back);
       return Gradients{std::move(made)};
     };
     return with(std::move(out), node);

@@ -23,10 +23,11 @@ Tensor moved(Worker& w, LabelId label, const RankGroup& group, CollectiveKind ki
   return out;
 }
 
-Tensor mapped(Worker& w, LabelId label, const RankGroup& group, CollectiveKind kind, CollectiveKind back,
-              const Tensor& x, Into into) {
+Tensor mapped(Worker& w, const Name& name, std::string_view use, const RankGroup& group, CollectiveKind kind,
+              CollectiveKind back, const Tensor& x, Into into) {
   if (group.size == 1) return x;
-  const auto node = w.session.node({&x});
+  const LabelId label = name(use);
+  const auto node = w.node(name(), {&x});
   Tensor out = moved(w, label, group, kind, x, into);
   if (!node) return out;
   node->apply = [&w, label, group, back, into](const Gradients& g) {
@@ -39,11 +40,11 @@ Tensor mapped(Worker& w, LabelId label, const RankGroup& group, CollectiveKind k
 
 Tensor gather_rows(Worker& w, const Name& name, std::string_view use, const RankGroup& group, const Tensor& x,
                    Into into) {
-  return mapped(w, name(use), group, CollectiveKind::AllGather, CollectiveKind::ReduceScatter, x, into);
+  return mapped(w, name, use, group, CollectiveKind::AllGather, CollectiveKind::ReduceScatter, x, into);
 }
 
 Tensor reduce_scatter_rows(Worker& w, const Name& name, std::string_view use, const RankGroup& group, const Tensor& x) {
-  return mapped(w, name(use), group, CollectiveKind::ReduceScatter, CollectiveKind::AllGather, x, Into::Tensor);
+  return mapped(w, name, use, group, CollectiveKind::ReduceScatter, CollectiveKind::AllGather, x, Into::Tensor);
 }
 
 }  // namespace tidemark::parallel::megatron

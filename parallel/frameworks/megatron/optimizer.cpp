@@ -82,21 +82,11 @@ void MegatronOptimizer::copy_gradients() {
   }
 }
 
-// core/optimizer/clip_grads.py get_grad_norm_fp32: squares are summed. Gradients are clipped if the norm that the host
-// reads is too large, which no program knows: in this one it never is.
-void MegatronOptimizer::reduce_gradient_norm() {
-  Tensor norm = w_.temporary(w_.process.label("gradient_norm"), {1}, DType::FP32);
+std::vector<Tensor> MegatronOptimizer::counted_gradients() const {
   std::vector<Tensor> gradients;
   for (const Piece& piece : pieces_)
     if (piece.counts) gradients.push_back(piece.gradient());
-  if (gradients.empty())
-    w_.launch({Operation::Fill, {0}}, {}, {norm});
-  else
-    w_.launch(Operation::Norm, gradients, {norm});
-  w_.launch({Operation::Power, {2}}, {norm}, {norm});
-  w_.session.unchecked_collective(norm_, CollectiveKind::AllReduce, norm, norm);
-  norm = {};
-  w_.process.synchronize();  // the host reads it, to clip
+  return gradients;
 }
 
 void MegatronOptimizer::create_moments() {
@@ -166,10 +156,34 @@ std::vector<MegatronOptimizer> make_optimizers(Worker& w, const std::vector<Para
   return made;
 }
 
-// core/optimizer/optimizer.py ChainedOptimizer.
-void step(std::vector<MegatronOptimizer>& optimizers) {
+namespace {
+
+// core/optimizer/clip_grads.py get_grad_norm_fp32: squares are summed. Gradients are clipped if the norm that the host
+// reads is too large, which no program knows: in this one it never is.
+void reduce_gradient_norm(Worker& w, CommSlot among, const std::vector<Tensor>& gradients) {
+  Tensor norm = w.temporary(w.process.label("gradient_norm"), {1}, DType::FP32);
+  if (gradients.empty())
+    w.launch({Operation::Fill, {0}}, {}, {norm});
+  else
+    w.launch(Operation::Norm, gradients, {norm});
+  w.launch({Operation::Power, {2}}, {norm}, {norm});
+  w.session.unchecked_collective(among, CollectiveKind::AllReduce, norm, norm);
+  norm = {};
+  w.process.synchronize();  // the host reads it, to clip
+}
+
+}  // namespace
+
+// core/optimizer/optimizer.py ChainedOptimizer: one norm of all gradients where it is reduced over the same ranks.
+void step(Worker& w, std::vector<MegatronOptimizer>& optimizers) {
   for (MegatronOptimizer& optimizer : optimizers) optimizer.copy_gradients();
-  for (MegatronOptimizer& optimizer : optimizers) optimizer.reduce_gradient_norm();
+  std::vector<Tensor> gradients;
+  for (std::size_t i = 0; i < optimizers.size(); ++i) {
+    for (Tensor& its : optimizers[i].counted_gradients()) gradients.push_back(std::move(its));
+    if (i + 1 < optimizers.size() && optimizers[i + 1].norm() == optimizers[i].norm()) continue;
+    reduce_gradient_norm(w, optimizers[i].norm(), gradients);
+    gradients.clear();
+  }
   for (MegatronOptimizer& optimizer : optimizers) optimizer.update();
 }
 

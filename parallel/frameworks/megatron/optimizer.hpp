@@ -19,8 +19,11 @@ class MegatronOptimizer {
   void zero_gradients();
   // Of a step, in this order.
   void copy_gradients();
-  void reduce_gradient_norm();
   void update();
+  /// Over whom the norm of its gradients is reduced.
+  [[nodiscard]] CommSlot norm() const { return norm_; }
+  /// Those that count in the norm.
+  [[nodiscard]] std::vector<Tensor> counted_gradients() const;
   /// Of all that it updates, where the gradient is.
   [[nodiscard]] std::vector<StateTensor> gradients() const;
 
@@ -56,10 +59,11 @@ class MegatronOptimizer {
   std::vector<Piece> pieces_;
 };
 
-/// One for each group of parameters that there is.
+/// One for each group of parameters that the model has, on every rank (core/optimizer/__init__.py
+/// _get_param_groups): a rank without any has an optimizer of nothing.
 [[nodiscard]] std::vector<MegatronOptimizer> make_optimizers(Worker& worker,
                                                              const std::vector<ParamAndGradBuffer>& buffers);
 /// Gradient norms, then the updates.
-void step(std::vector<MegatronOptimizer>& optimizers);
+void step(Worker& worker, std::vector<MegatronOptimizer>& optimizers);
 
 }  // namespace tidemark::parallel::megatron

@@ -78,7 +78,7 @@ class Training {
         for (StateTensor& tensor : optimizer.gradients()) moment.tensors.push_back(std::move(tensor));
     }
     process.mark(Phase::OptimizerStep, "optimizer_step");
-    step(optimizers_);
+    step(w_, optimizers_);
     if (w_.layout.sharding == Sharding::Zero1) {
       process.mark(Phase::Communication, "gather_parameters");
       for (ParamAndGradBuffer& buffer : buffers_) buffer.gather_parameters();
