@@ -187,9 +187,13 @@ std::vector<Recording> recordings_in(const std::filesystem::path& folder) {
   for (const auto& entry : std::filesystem::directory_iterator(root / "tests/golden/fake_tensor" / folder)) {
     if (entry.path().extension() != ".json") continue;
     const Json json = Json::parse(std::ifstream(entry.path()));
-    found.push_back({entry.path().stem().string(), scenario_of(json), recorded_steps(json.at("steps")),
+    found.push_back({entry.path().stem().string(),
+                     scenario_of(json),
+                     recorded_steps(json.at("steps")),
                      recorded_steps(json.value("without_in_place_accumulation", Json::array())),
-                     plain_run(json.at("caching_allocator")), Rank{0}, {}});
+                     plain_run(json.at("caching_allocator")),
+                     Rank{0},
+                     {}});
   }
   std::sort(found.begin(), found.end(), [](const Recording& a, const Recording& b) { return a.name < b.name; });
   return found;
@@ -216,7 +220,12 @@ std::vector<Recording> sharded_in(const std::filesystem::path& folder) {
     std::vector<Bytes> requested;
     for (const Json& step : json.at("steps"))
       requested.emplace_back(step.at("peak").at("requested").get<std::int64_t>());
-    found.push_back({entry.path().stem().string(), scenario_of(json), {}, {}, plain_run(json.at("steps")), rank,
+    found.push_back({entry.path().stem().string(),
+                     scenario_of(json),
+                     {},
+                     {},
+                     plain_run(json.at("steps")),
+                     rank,
                      std::move(requested)});
   }
   std::ranges::sort(found, {}, &Recording::name);
