@@ -199,9 +199,11 @@ void add_upper_ends(const Job& job, const std::vector<RankGroup>& groups, std::v
   };
   if (borrows(job.outline))
     list.push_back(fmt::format(
-        "what is sent beside the passes is free again as soon as it is sent; the upper ends hold up to {:.2f} "
-        "GiB for what is so only later: when the host next waits for the device, or by the simulated clock ({:.2f} "
-        "GiB)",
+        "{}; the upper ends hold up to {:.2f} GiB for what is so only later: when the host next waits for the device, "
+        "or "
+        "by the simulated clock ({:.2f} GiB)",
+        job.runtime.eager ? "what streams use for others (record_stream) is free again as soon as it is given up"
+                          : "what is sent beside the passes is free again as soon as it is sent",
         most(&RankGroup::of_deferred_frees), most(&RankGroup::of_frees_by_clock)));
   add_routing(job.scenario, most(&RankGroup::of_routing), list);
   if (job.runtime.saves_batches)

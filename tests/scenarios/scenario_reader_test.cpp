@@ -331,6 +331,54 @@ TEST(ScenarioReader, WhatIsFullySharded) {
       "them out");
 }
 
+Scenario flat(const std::string& layout, const std::string& switches = "", const std::string& train = "") {
+  return parse_scenario(
+      "model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 16\n"
+      "[layout]\n" +
+          layout + "\n[train]\nsequence_length = 4096\nmicro_batch = 1\n" + train +
+          "\n[runtime]\nname = \"fsdp\"\n[runtime.switches]\n" + switches,
+      "job.toml", folders);
+}
+
+TEST(ScenarioReader, WhatAreFlatParameters) {
+  const FlatParameterHabits usual = flat("").runtime.eager.flat;
+  EXPECT_EQ(flat("").layout.sharding, Sharding::Zero3);
+  EXPECT_TRUE(usual.reshards_after_forward && usual.limits_all_gathers && !usual.whole && !usual.original_parameters);
+  EXPECT_EQ(usual.backward_prefetch, BackwardPrefetch::Pre);
+  EXPECT_EQ(usual.param_dtype, DType::BF16);
+  EXPECT_EQ(usual.reduce_dtype, DType::BF16);
+  EXPECT_TRUE(flat("sharding = \"none\"").runtime.eager.flat.whole);
+  EXPECT_FALSE(flat("sharding = \"zero2\"").runtime.eager.flat.reshards_after_forward);
+  EXPECT_EQ(flat("", "reduce_dtype = \"fp32\"").runtime.eager.flat.reduce_dtype, DType::FP32);
+  EXPECT_EQ(flat("", "autocast = true\nparam_dtype = \"fp32\"").runtime.eager.flat.reduce_dtype, DType::FP32);
+  const auto problem = [](const std::string& layout, const std::string& switches = "",
+                          const std::string& train = "") -> std::string {
+    try {
+      (void)flat(layout, switches, train);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return {};
+  };
+  EXPECT_EQ(
+      problem("sharding = \"zero1\""),
+      "job.toml:5:12: error: sharding = \"zero1\": FullyShardedDataParallel shards gradients too\n  hint: \"zero3\" "
+      "(FULL_SHARD), \"zero2\" (SHARD_GRAD_OP) or \"none\" (NO_SHARD) would do");
+  EXPECT_EQ(
+      problem("shard_group = 4\nsharding = \"none\""),
+      "job.toml:5:15: error: shard_group: sharding = \"none\" shards nothing within groups\n  hint: leave it out, or "
+      "set sharding = \"zero3\"");
+  EXPECT_EQ(
+      problem("shard_group = 1"),
+      "job.toml:5:15: error: shard_group = 1: FullyShardedDataParallel takes groups of one for NO_SHARD, and sums no "
+      "gradients over the others\n  hint: leave it out, and set sharding = \"none\"");
+  EXPECT_NE(problem("", "param_dtype = \"fp32\"").find("param_dtype = \"fp32\" is not what is computed in"),
+            std::string::npos);
+  EXPECT_NE(problem("", "", "precision = \"fp16\"").find("ShardedGradScaler is not modelled yet"), std::string::npos);
+  EXPECT_NE(problem("", "backward_prefetch = \"before\"").find("backward_prefetch = \"before\" is not known"),
+            std::string::npos);
+}
+
 TEST(ScenarioReader, KeysOfTheFormatThatAreNotModelledAreRefused) {
   const std::string layout = "job.toml:6:";
   EXPECT_EQ(with("[layout]", "expert = 8"), layout + "10: error: the model has no experts\n  hint: leave it out");
