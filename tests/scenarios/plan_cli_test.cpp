@@ -170,12 +170,12 @@ TEST_F(PlanCli, ShowSpaceSaysWhatElseCanBeSearched) {
   EXPECT_TRUE(space.starts_with("24 combinations of\n"));
   EXPECT_TRUE(
       space.ends_with("can be searched too: --with allocator (default, expandable_segments:True), --with "
-                      "runtime (megatron, pytorch)\n"))
+                      "runtime (megatron, pytorch, fsdp2, fsdp)\n"))
       << space;
   EXPECT_EQ(answer("", "--show-space --with runtime --with allocator", &code),
-            "96 combinations of\n"
+            "192 combinations of\n"
             "  runtime.allocator         default, expandable_segments:True\n"
-            "  runtime                   megatron, pytorch\n" +
+            "  runtime                   megatron, pytorch, fsdp2, fsdp\n" +
                 space.substr(space.find("\n  ") + 1, space.find("can be") - space.find("\n  ") - 1));
   (void)answer("", "--with alocator", &code);
   EXPECT_EQ(code, 2);
@@ -191,7 +191,8 @@ TEST_F(PlanCli, TheDefaultSpaceTakesFurtherAxes) {
   const long all = combinations("");
   EXPECT_GT(all, 1000);
   EXPECT_EQ(combinations("--with allocator"), 2 * all);
-  EXPECT_EQ(combinations("--with runtime --with allocator --with allocator"), 4 * all);
+  // Four runtimes, and four stages of sharding instead of two.
+  EXPECT_EQ(combinations("--with runtime --with allocator --with allocator"), 2 * 4 * 2 * all);
 }
 
 TEST_F(PlanCli, ScenarioFilesOfTheBestAreWhatPredictTakes) {
