@@ -57,6 +57,8 @@ struct Layout {
   [[nodiscard]] std::int32_t replicas() const { return data * context; }
   /// Data-parallel ranks over which one copy of what is shared out is spread.
   [[nodiscard]] std::int32_t shards() const { return shard_group == 0 ? data : shard_group; }
+  /// Groups of these, each of which holds all that is shared out: replicas of HSDP, Megatron's optimizer instances.
+  [[nodiscard]] std::int32_t instances() const { return data / shards(); }
   /// Ranks among which all-to-alls give each a part of the heads.
   [[nodiscard]] std::int32_t by_heads() const {
     switch (context_kind) {

@@ -136,13 +136,24 @@ Communicators communicators(const Layout& layout, SharedParts model, Alone alone
   add(made.tensor, "tensor", mesh.along({axis::tp}));
   const bool context_parallel = layout.context > 1;
   add(made.data, "data", context_parallel ? mesh.along({axis::cp, axis::dp}) : mesh.along({axis::dp}));
-  // Megatron makes a group of its own for the sharded optimizer's statistics, though it holds the same ranks as world.
-  if (layout.sharding == Sharding::Zero1) add(made.norm, "optimizer_instance", {all});
-  if (layout.sharding == Sharding::Zero2 || layout.sharding == Sharding::Zero3) {
-    const GroupAxis data = mesh.along(axis::dp);
-    add(made.shard, "shard", {{layout.shards(), data.stride, 1}});
-    add(made.replicate, "replicate", {{data.size / layout.shards(), data.stride * layout.shards(), 1}});
+  const std::int32_t instances = layout.instances();
+  // Of the ranks along those axes, those of one instance.
+  const auto within = [&](std::vector<GroupAxis> axes, const GroupAxis& data) {
+    for (GroupAxis& its : axes)
+      if (its == data) its.size /= instances;
+    return axes;
+  };
+  const GroupAxis data = mesh.along(axis::dp);
+  // Megatron makes a group of its own for the sharded optimizer's statistics, even if it holds the same ranks as world.
+  if (layout.sharding == Sharding::Zero1) {
+    const bool one = instances == 1;
+    add(made.norm, "optimizer_instance",
+        one ? std::vector{all} : within(mesh.along({axis::tp, axis::cp, axis::dp, axis::pp}), data));
+    if (!one) add(made.shard, "shard", within(mesh.along({axis::cp, axis::dp}), data));
   }
+  if (layout.sharding == Sharding::Zero2 || layout.sharding == Sharding::Zero3)
+    add(made.shard, "shard", within({data}, data));
+  if (instances > 1) add(made.replicate, "replicate", {{instances, data.stride * layout.shards(), 1}});
   add(made.model, "model_parallel", mesh.along({axis::tp, axis::pp}));
   add(made.pipeline, "pipeline", {pipeline});
   // Interleaved stages hand over by single sends and receives, which overlap with passes (overlap_p2p_comm).
@@ -163,6 +174,8 @@ Communicators communicators(const Layout& layout, SharedParts model, Alone alone
     add(made.expert_tensor, "expert_tensor", expert.along({axis::etp}));
     add(made.expert_model, "expert_model", expert.along({axis::etp, axis::ep}));
     add(made.expert_data, "expert_data", expert.along({axis::edp}));
+    if (layout.sharding == Sharding::Zero1 && instances > 1)
+      add(made.expert_shard, "expert_shard", within(expert.along({axis::edp}), expert.along(axis::edp)));
     if (layout.sharding == Sharding::None)
       add(made.expert_norm, "expert_model_parallel", expert.along({axis::etp, axis::ep, axis::pp}));
   }

@@ -77,9 +77,9 @@ struct Communicators {
   CommSlot world;      ///< start-up barrier
   CommSlot tensor;     ///< activations of tensor and sequence parallelism
   CommSlot data;       ///< gradients and parameters, over context-parallel ranks too
-  CommSlot shard;      ///< of `data`, those who share out parameters together
-  CommSlot replicate;  ///< … and those who hold the same shard
-  CommSlot norm;       ///< the gradient norm: all ranks with a sharded optimizer, tensor x pipeline without
+  CommSlot shard;      ///< of `data`, those who share out parameters together, where that is not the same
+  CommSlot replicate;  ///< … and those who hold the same shard, of experts too
+  CommSlot norm;       ///< the gradient norm: with a sharded optimizer an instance's ranks, tensor x pipeline without
   CommSlot model;      ///< what ranks that hold parts of one model agree on after each step: tensor x pipeline
   CommSlot pipeline;   ///< hand-over between stages
   CommSlot heads;      ///< all-to-alls of context parallelism
@@ -92,6 +92,7 @@ struct Communicators {
   CommSlot expert_tensor;   ///< tokens within an expert
   CommSlot expert_model;    ///< all who hold a layer's experts together: how many tokens go where
   CommSlot expert_data;     ///< gradients and parameters of experts
+  CommSlot expert_shard;    ///< of `expert_data`, those who share out their optimizer state
   CommSlot expert_norm;     ///< their gradient norm
 
   std::vector<Communicator> table;  ///< by slot

@@ -70,6 +70,12 @@ ReplicaPlace replicas_of(const Layout& layout, const Coordinates& rank, Paramete
   return {expert_mesh(layout).coordinate(rank_at(layout, rank), axis::edp), layout.experts_data()};
 }
 
+ReplicaPlace shards_of(const Layout& layout, const Coordinates& rank, ParameterGroup group) {
+  const auto [place, count] = replicas_of(layout, rank, group);
+  const std::int32_t shards = count / layout.instances();
+  return {place % shards, shards};
+}
+
 std::vector<BufferLayout::Place> BufferLayout::places_in(std::int32_t shard, std::int32_t shards) const {
   std::vector<Place> found;
   for (const Bucket& bucket : buckets) {
@@ -89,9 +95,9 @@ std::vector<ShardPiece> BufferLayout::pieces(std::int32_t shard, std::int32_t sh
 }
 
 BufferLayout buffer_layout(const BuiltModel& built, const std::vector<ParameterId>& parameters, const Sizes& sizes,
-                           const Runtime& runtime, const Stage& stage, Sharding sharding, std::int32_t shards) {
-  const bool padded = sharding != Sharding::None;
-  const std::int64_t full = std::max(runtime.bucket_elements, runtime.bucket_elements_per_rank * shards);
+                           const Runtime& runtime, const Stage& stage, const Layout& of, std::int32_t shards) {
+  const bool padded = of.sharding != Sharding::None;
+  const std::int64_t full = std::max(runtime.bucket_elements, runtime.bucket_elements_per_rank * of.replicas());
   const bool closing = runtime.bucket_elements > 0 && stage.first == 0;
   const auto alone = [&](ParameterId id) {
     const bool copied = built.model.embeds_at_both_ends() && stage.embedding != stage.head;  // on first and last stage

@@ -52,11 +52,14 @@ enum class ParameterGroup : std::uint8_t { Dense, Experts };
 /// The first expert of the layers that the rank holds.
 [[nodiscard]] std::int64_t first_expert(const Model& model, const Layout& layout, const Coordinates& rank);
 
-/// Over how many ranks its gradients go, and which of them a rank is.
+/// Over how many ranks something goes, and which of them a rank is.
 struct ReplicaPlace {
   std::int32_t place = 0, count = 1;
 };
+/// Gradients of a group of parameters.
 [[nodiscard]] ReplicaPlace replicas_of(const Layout& layout, const Coordinates& rank, ParameterGroup group);
+/// Optimizer state that is sharded: the replicas of one optimizer instance, which are next to each other.
+[[nodiscard]] ReplicaPlace shards_of(const Layout& layout, const Coordinates& rank, ParameterGroup group);
 
 /// A piece of a parameter that one replica keeps optimizer state for.
 struct ShardPiece {
@@ -88,9 +91,10 @@ struct BufferLayout {
 };
 
 /// Sharded buffers are padded so that each bucket's `shards` equal parts start well aligned; others are not padded at
-/// all. `stage` is where the parameters are: later stages have one bucket.
+/// all. `stage` is where the parameters are: later stages have one bucket. How large buckets are is a matter of all
+/// replicas, whatever group of parameters they hold (training.py get_model).
 [[nodiscard]] BufferLayout buffer_layout(const BuiltModel& built, const std::vector<ParameterId>& parameters,
                                          const Sizes& sizes, const Runtime& runtime, const Stage& stage,
-                                         Sharding sharding, std::int32_t shards);
+                                         const Layout& layout, std::int32_t shards);
 
 }  // namespace tidemark::parallel

@@ -184,13 +184,36 @@ class Checks {
                                          word(sharding_names, layout_.sharding), runtime.name),
                              "[runtime] name = \"fsdp2\" or \"fsdp\" does");
     if (!tables_.layout.sound("shard_group") || layout_.shard_group == 0) return;
-    if (!runtime.fully_sharded)
-      tables_.layout.problem("shard_group", "shard_group: there is no sharding within groups here",
-                             "leave it out; [runtime] name = \"fsdp2\" or \"fsdp\" has it");
+    const bool in_instances = runtime.name == "megatron" && layout_.sharding == Sharding::Zero1;
+    if (!runtime.fully_sharded && !in_instances)
+      tables_.layout.problem(
+          "shard_group", "shard_group: there is no sharding within groups here",
+          "leave it out; [runtime] name = \"fsdp2\" or \"fsdp\" has it, and megatron with sharding = "
+          "\"zero1\"");
     else if (data_known_ && layout_.data % layout_.shard_group != 0)
       tables_.layout.problem(
           "shard_group", fmt::format("shard_group = {} does not divide data = {}", layout_.shard_group, layout_.data),
           would(divisors(layout_.data, [](std::int64_t) { return true; })));
+    else if (data_known_ && layout_.instances() > 1 && in_instances)
+      check_instances();
+  }
+
+  // core/parallel_state.py: instances are next to each other among the ranks that share parameters, and among those
+  // that share an expert.
+  void check_instances() {
+    const auto place = [&](MeshAxis axis) { return std::ranges::find(layout_.order, axis); };
+    if (layout_.context > 1 && place(MeshAxis::Data) < place(MeshAxis::Context))
+      tables_.layout.problem("shard_group",
+                             "shard_group: optimizer instances are cut along data, which runs faster than context here",
+                             "name cp before dp in order");
+    const std::int32_t cut = layout_.experts_tensor() * layout_.expert, ranks = layout_.replicas() * layout_.tensor;
+    if (model_.experts && ranks % cut == 0 && layout_.experts_data() % layout_.instances() != 0)
+      tables_.layout.problem(
+          "shard_group",
+          fmt::format(
+              "shard_group = {} makes {} optimizer instances, over which {} replicas of each expert do not divide",
+              layout_.shard_group, layout_.instances(), layout_.experts_data()),
+          "each instance holds whole replicas of every expert");
   }
 
   void check_sequence() {

@@ -91,6 +91,21 @@ TEST(Mesh, AShardedOptimizersNormGoesOverAllRanks) {
   EXPECT_NE(made.norm, made.world);  // a communicator of its own, with memory of its own
 }
 
+// core/parallel_state.py: an instance is the first ranks of every group that shares parameters, dense or experts.
+TEST(Mesh, OptimizerInstancesShareOutAmongThemselves) {
+  const Layout layout{
+      .tensor = 2, .expert = 2, .expert_tensor = 1, .data = 4, .sharding = Sharding::Zero1, .shard_group = 2};
+  const Communicators made = communicators(layout, {.embedding_at_both_ends = false, .experts = true});
+  const auto of = [&](CommSlot slot) { return groups(made.table[slot.index()], 8); };
+  EXPECT_EQ(of(made.data), "0 2 4 6 | 1 3 5 7");
+  EXPECT_EQ(of(made.shard), "0 2 | 1 3 | 4 6 | 5 7");
+  EXPECT_EQ(of(made.expert_data), "0 2 4 6 | 1 3 5 7");
+  EXPECT_EQ(of(made.expert_shard), "0 2 | 1 3 | 4 6 | 5 7");
+  EXPECT_EQ(of(made.replicate), "0 4 | 1 5 | 2 6 | 3 7");
+  EXPECT_EQ(of(made.norm), "0 1 2 3 | 4 5 6 7");
+  EXPECT_EQ(made.expert_norm, made.norm);
+}
+
 TEST(Mesh, TheEndsOfAPipelineShareTiedEmbeddings) {
   const Layout layout{.tensor = 2, .pipeline = 4, .data = 1};
   const Communicators made = communicators(layout, {.embedding_at_both_ends = true});

@@ -97,6 +97,21 @@ TEST_P(PersistentState, SharesOptimizerStateOutUnderSharding) {
   }
 }
 
+TEST_P(PersistentState, IsSharedOutWithinAnInstanceOfTheOptimizer) {
+  TestJob asked = job(4, Sharding::Zero1), alone = job(2, Sharding::Zero1);
+  asked.layout.shard_group = 2;
+  const Lowered instances(asked), one(alone);
+  ASSERT_EQ(instances.roles.size(), one.roles.size());
+  for (std::size_t r = 0; r < one.roles.size(); ++r) {
+    EXPECT_EQ(instances.roles[r].ranks.size(), 2 * one.roles[r].ranks.size());
+    const std::vector<LiveTensor> theirs = live_at_end(lower_role(one.input, one.roles[r])),
+                                  its = live_at_end(lower_role(instances.input, instances.roles[r]));
+    for (const Category category :
+         {Category::Parameters, Category::Gradients, Category::OptimizerMaster, Category::OptimizerMoments})
+      EXPECT_EQ(sum(its, category), sum(theirs, category));
+  }
+}
+
 TEST_P(PersistentState, GradientCopiesStayFromTheStepToTheNext) {
   const Lowered lowered(job(2, Sharding::Zero1));
   const Program program = lowered.stage(0);

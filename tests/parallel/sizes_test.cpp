@@ -128,7 +128,7 @@ TEST(StageParameters, ATiedHeadIsACopyOnTheLastStageAndOneWeightOnASingleOne) {
 BufferLayout layout_of(const Lowered& lowered, Sharding sharding, std::int32_t shards) {
   const Stage stage = split_into_stages(static_cast<std::int32_t>(lowered.job.model.layers), {}).front();
   return buffer_layout(lowered.built, stage_parameters(lowered.built, stage, lowered.job.layout), sizes(lowered.job),
-                       lowered.runtime, stage, sharding, shards);
+                       lowered.runtime, stage, {.data = shards, .sharding = sharding}, shards);
 }
 TestJob crooked() {
   TestJob job;
@@ -213,7 +213,7 @@ TEST(BufferLayout, BucketsOfOverlappedReductionCloseWhenFullOnTheFirstStageOnly)
   runtime.bucket_elements = 1'000'000;
   const auto layout = [&](const Stage& stage) {
     return buffer_layout(lowered.built, stage_parameters(lowered.built, stage, lowered.job.layout), sizes(job), runtime,
-                         stage, Sharding::Zero1, 3);
+                         stage, {.data = 3, .sharding = Sharding::Zero1}, 3);
   };
   const BufferLayout first = layout({.first = 0, .last = 2, .embedding = true, .head = false});
   ASSERT_GT(first.buckets.size(), 2U);
@@ -232,7 +232,7 @@ TEST(BufferLayout, TheCopyOfATiedEmbeddingHasABucketOfItsOwn) {
   Lowered lowered(job);
   const auto buckets = [&](const Stage& stage, Sharding sharding) {
     return buffer_layout(lowered.built, stage_parameters(lowered.built, stage, lowered.job.layout), sizes(job),
-                         lowered.runtime, stage, sharding, 2)
+                         lowered.runtime, stage, {.data = 2, .sharding = sharding}, 2)
         .buckets.size();
   };
   const Stage first{.first = 0, .last = 2, .embedding = true, .head = false};

@@ -288,10 +288,24 @@ TEST(ScenarioReader, MegatronShardsNoParameters) {
   EXPECT_EQ(problems({{"zero1", "zero3"}}),
             "job.toml:9:12: error: sharding = \"zero3\": megatron shards no parameters here\n  hint: [runtime] name = "
             "\"fsdp2\" or \"fsdp\" does");
-  EXPECT_EQ(
-      with("[layout]", "shard_group = 8"),
-      "job.toml:6:15: error: shard_group: there is no sharding within groups here\n  hint: leave it out; [runtime] "
-      "name = \"fsdp2\" or \"fsdp\" has it");
+}
+
+TEST(ScenarioReader, OptimizerInstancesAreGroupsOfAShardedOptimizer) {
+  EXPECT_EQ(with("[layout]", "shard_group = 8"),
+            "job.toml:6:15: error: shard_group = 8 does not divide data = 2\n  hint: 1 or 2 would");
+  const auto asked = [](const std::string& layout, const std::string& switches = "") {
+    return problems(
+        {{"[layout]", "[layout]\n" + layout}, {"tensor = 8", "tensor = 4"}, {"[runtime]", "[runtime]\n" + switches}});
+  };
+  EXPECT_EQ(asked("shard_group = 2", "switches.num-distributed-optimizer-instances = 2"), "no problem");
+  const auto says = [](const std::string& answer, const std::string& text) {
+    EXPECT_NE(answer.find(text), std::string::npos) << answer;
+  };
+  says(asked("", "switches.num-distributed-optimizer-instances = 2"),
+       "num-distributed-optimizer-instances = 2 disagrees with shard_group");
+  says(problems({{"[layout]", "[layout]\nshard_group = 1"}, {"zero1", "none"}}),
+       "shard_group: there is no sharding within groups here\n  hint: leave it out; [runtime] name = \"fsdp2\" or "
+       "\"fsdp\" has it, and megatron with sharding = \"zero1\"");
 }
 
 Scenario fully_sharded(const std::string& layout, const std::string& switches = "") {

@@ -11,11 +11,14 @@ ParamAndGradBuffer::ParamAndGradBuffer(Worker& w, const Stage& stage, ParameterG
     : w_(w),
       stage_(stage),
       group_(group),
-      replicas_(replicas_of(w.layout, w.place, group)),
-      comm_(group == ParameterGroup::Dense ? w.comms.data : w.comms.expert_data),
+      shard_(shards_of(w.layout, w.place, group)),
+      all_(group == ParameterGroup::Dense ? w.comms.data : w.comms.expert_data),
+      sharing_(w.layout.instances() == 1        ? all_
+               : group == ParameterGroup::Dense ? w.comms.shard
+                                                : w.comms.expert_shard),
       suffix_(std::move(suffix)),
       parameters_(of_group(w.built, stage_parameters(w.built, stage, w.layout), group)),
-      layout_(buffer_layout(w.built, parameters_, w.sizes, w.runtime, stage, w.layout.sharding, replicas_.count)) {}
+      layout_(buffer_layout(w.built, parameters_, w.sizes, w.runtime, stage, w.layout, shard_.count)) {}
 
 namespace {
 
@@ -83,14 +86,23 @@ void ParamAndGradBuffer::zero_gradients() { w_.launch({Operation::Fill, {0}}, {}
 void ParamAndGradBuffer::reduce() {
   // distributed_data_parallel.py expert_gradient_scaling_factor: an expert's replica has the sum over all ranks that
   // sent it tokens.
-  if (const std::int64_t parts = std::int64_t{w_.layout.data} * w_.layout.context; replicas_.count != parts) {
-    const double share = static_cast<double>(replicas_.count) / static_cast<double>(parts);
+  const std::int32_t parts = w_.layout.replicas(), replicas = replicas_of(w_.layout, w_.place, group_).count;
+  if (replicas != parts) {
+    const double share = static_cast<double>(replicas) / static_cast<double>(parts);
     w_.launch({Operation::Scale, {share}}, {gradients_}, {gradients_});
   }
-  if (sharded())
-    for_each_bucket(gradients_, CollectiveKind::ReduceScatter);
-  else
-    w_.session.unchecked_collective(comm_, CollectiveKind::AllReduce, gradients_, gradients_, Reduction::Average);
+  const auto average = [&](CommSlot among, const Tensor& x) {
+    w_.session.unchecked_collective(among, CollectiveKind::AllReduce, x, x, Reduction::Average);
+  };
+  if (!sharded()) return average(all_, gradients_);
+  for_each_bucket(gradients_, CollectiveKind::ReduceScatter);
+  if (w_.layout.instances() == 1) return;
+  for (const BufferLayout::Bucket& bucket : layout_.buckets) average(w_.comms.replicate, own_part(bucket));
+}
+
+Tensor ParamAndGradBuffer::own_part(const BufferLayout::Bucket& bucket) const {
+  const std::int64_t share = (bucket.end - bucket.begin) / shard_.count, begin = bucket.begin + share * shard_.place;
+  return gradients(begin, begin + share);
 }
 
 void ParamAndGradBuffer::gather_parameters() { for_each_bucket(values_, CollectiveKind::AllGather); }
@@ -98,7 +110,7 @@ void ParamAndGradBuffer::gather_parameters() { for_each_bucket(values_, Collecti
 void ParamAndGradBuffer::for_each_bucket(const Tensor& buffer, CollectiveKind kind) {
   for (const BufferLayout::Bucket& bucket : layout_.buckets) {
     const Tensor its = part(buffer, bucket.begin, bucket.end);
-    w_.session.unchecked_collective(comm_, kind, its, its, reduces(kind) ? Reduction::Average : Reduction::Sum);
+    w_.session.unchecked_collective(sharing_, kind, its, its, reduces(kind) ? Reduction::Average : Reduction::Sum);
   }
 }
 

@@ -29,7 +29,8 @@ class ParamAndGradBuffer {
   [[nodiscard]] const std::vector<ParameterId>& parameters() const { return parameters_; }
   [[nodiscard]] const Stage& stage() const { return stage_; }
   [[nodiscard]] ParameterGroup group() const { return group_; }
-  [[nodiscard]] ReplicaPlace replicas() const { return replicas_; }
+  /// Which part of each bucket is the rank's own, where optimizer state is sharded.
+  [[nodiscard]] ReplicaPlace shard() const { return shard_; }
   [[nodiscard]] const BufferLayout& layout() const { return layout_; }
   /// A part of the parameter buffer, of which there is one where optimizer state is sharded; of the gradient buffer.
   [[nodiscard]] Tensor values(std::int64_t begin, std::int64_t end) const { return part(values_, begin, end); }
@@ -41,13 +42,14 @@ class ParamAndGradBuffer {
   }
   /// In place: every rank has its part of each bucket.
   void for_each_bucket(const Tensor& buffer, CollectiveKind kind);
+  [[nodiscard]] Tensor own_part(const BufferLayout::Bucket& bucket) const;
   [[nodiscard]] bool sharded() const { return w_.layout.sharding == Sharding::Zero1; }
 
   Worker& w_;
   Stage stage_;
   ParameterGroup group_;
-  ReplicaPlace replicas_;
-  CommSlot comm_;
+  ReplicaPlace shard_;
+  CommSlot all_, sharing_;  ///< who hold the same parameters, and who share out their optimizer state
   std::string suffix_;
   std::vector<ParameterId> parameters_;
   BufferLayout layout_;

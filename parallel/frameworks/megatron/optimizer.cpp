@@ -19,7 +19,7 @@ MegatronOptimizer::MegatronOptimizer(Worker& w, const std::vector<ParamAndGradBu
   for (const bool matrices : {first, !first})
     for (const ParamAndGradBuffer* const its : buffers) {
       const ParamAndGradBuffer& buffer = *its;
-      const ReplicaPlace among = sharded() ? buffer.replicas() : ReplicaPlace{};
+      const ReplicaPlace among = sharded() ? buffer.shard() : ReplicaPlace{};
       for (const BufferLayout::Place& held : buffer.layout().places_in(among.place, among.count)) {
         const Parameter& parameter = w.built[held.parameter];
         if (parameter.matrix() != matrices) continue;

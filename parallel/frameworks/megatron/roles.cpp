@@ -24,8 +24,8 @@ std::vector<Buffer> buffers_of(const LoweringInput& input, const Sizes& sizes, s
     for (const ParameterGroup group : {ParameterGroup::Dense, ParameterGroup::Experts}) {
       const auto parameters = of_group(input.built, stage_parameters(input.built, chunk, input.layout), group);
       if (parameters.empty()) continue;
-      buffers.push_back({group, buffer_layout(input.built, parameters, sizes, input.runtime, chunk,
-                                              input.layout.sharding, replicas_of(input.layout, {}, group).count)});
+      buffers.push_back({group, buffer_layout(input.built, parameters, sizes, input.runtime, chunk, input.layout,
+                                              shards_of(input.layout, {}, group).count)});
     }
   return buffers;
 }
@@ -72,15 +72,15 @@ std::vector<Role> roles(const LoweringInput& input) {
   for (std::int32_t p = 0; p < layout.pipeline; ++p) {
     const std::vector<Buffer> buffers = buffers_of(input, sizes, p);
     const std::vector<std::int32_t> alike = places_alike(input, p);
-    // Pieces by place among the replicas of either group.
+    // Pieces by place among the shards of either group.
     std::map<std::pair<std::int32_t, std::int32_t>, std::vector<ShardPiece>> pieces;
     const auto pieces_of = [&](const Coordinates& rank) -> const std::vector<ShardPiece>& {
-      const auto place = [&](ParameterGroup group) { return replicas_of(layout, rank, group).place; };
+      const auto place = [&](ParameterGroup group) { return shards_of(layout, rank, group).place; };
       const auto [entry, added] = pieces.try_emplace(
           {place(ParameterGroup::Dense), input.built.model.experts ? place(ParameterGroup::Experts) : 0});
       if (!added || layout.sharding == Sharding::None) return entry->second;
       for (const Buffer& buffer : buffers) {
-        const ReplicaPlace among = replicas_of(layout, rank, buffer.group);
+        const ReplicaPlace among = shards_of(layout, rank, buffer.group);
         for (const ShardPiece& piece : buffer.layout.pieces(among.place, among.count)) entry->second.push_back(piece);
       }
       return entry->second;

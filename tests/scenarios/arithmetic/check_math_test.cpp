@@ -28,6 +28,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"tensor_and_sequence", 2, "tensor = 2\nsequence_parallel = true", "", grouped},
                     Case{"pipeline", 2, "pipeline = 2", "", grouped}, Case{"data", 2, "data = 2", "", grouped},
                     Case{"shards", 2, "data = 2\nsharding = \"zero1\"", "", grouped},
+                    Case{"instances", 4, "data = 4\nsharding = \"zero1\"\nshard_group = 2", "", grouped},
                     Case{"interleaved", 2, "pipeline = 2\nchunks = 2", "", grouped},
                     Case{"gpipe", 2, "pipeline = 2\nschedule = \"gpipe\"", "", grouped},
                     Case{"zero_bubble", 4, "pipeline = 4\nschedule = \"zb-h1\"", "", grouped},

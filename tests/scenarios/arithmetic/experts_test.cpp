@@ -63,6 +63,7 @@ INSTANTIATE_TEST_SUITE_P(
                     of_mixtral("replicas", 2, {"data = 2"}), of_mixtral("two", 2, {"expert = 2"}),
                     of_mixtral("two_sequences", 2, {.layout = "expert = 2", .micro_batch = 2}),
                     of_mixtral("one_expert_each", 8, {"expert = 8"}), of_mixtral("shards", 4, {"expert = 2" + zero1}),
+                    of_mixtral("instances", 8, {"expert = 2" + zero1 + "\nshard_group = 4"}),
                     of_mixtral("stages", 4, {"pipeline = 2\nexpert = 2"}),
                     of_mixtral("interleaved", 4, {"pipeline = 2\nchunks = 2\nexpert = 2"}),
                     of_mixtral("tensors", 2, {tensors + "expert = 2"}),
