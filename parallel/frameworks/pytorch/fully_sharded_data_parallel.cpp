@@ -13,11 +13,11 @@ namespace {
 constexpr std::size_t most_frees_waiting = 2;
 
 // algorithms/_comm_hooks/default_hooks.py _get_gradient_predivide_factor: about half of the division comes before the
-// sum.
-std::int64_t predivided_by(std::int64_t ranks) {
+// sum. Of a number of ranks that is no power of two the factor need not divide it.
+double predivided_by(std::int64_t ranks) {
   std::int64_t factor = 1;
   while (ranks % factor == 0 && ranks / factor > factor) factor *= 2;
-  return factor;
+  return static_cast<double>(factor);
 }
 
 // Of a parameter's module. Those of the model are a level deeper than their names here say, but for the head.
@@ -205,18 +205,19 @@ void FullyShardedDataParallel::post_backward(Unit& unit) {
   s_.record_stream(computed, FlatStreams::post_backward);
 }
 
-void FullyShardedDataParallel::scale(const Tensor& gradient, std::int64_t divisor) {
-  if (divisor > 1) s_.launch({Operation::Scale, {1 / static_cast<double>(divisor)}}, {gradient}, {gradient});
+void FullyShardedDataParallel::divide(const Tensor& gradient, double divisor) {
+  if (divisor > 1) s_.launch({Operation::Scale, {1 / divisor}}, {gradient}, {gradient});
 }
 
 // _reduce_grad, _reduce_grad_no_shard
 void FullyShardedDataParallel::reduce(Unit& unit, Tensor gradient) {
-  const std::int64_t ranks = mesh_.ranks * mesh_.replicas, before = predivided_by(ranks), after = ranks / before;
+  const std::int64_t ranks = mesh_.ranks * mesh_.replicas;
+  const double before = predivided_by(ranks), after = static_cast<double>(ranks) / before;
   FlatParameter& flat = *unit.flat;
   if (!flat.sharded()) {
-    scale(gradient, before);
+    divide(gradient, before);
     s_.collective(mesh_.replicate, CollectiveKind::AllReduce, gradient, gradient);
-    scale(gradient, after);
+    divide(gradient, after);
     return flat.keep_reduced(std::move(gradient));
   }
   Tensor padded = gradient;
@@ -226,17 +227,17 @@ void FullyShardedDataParallel::reduce(Unit& unit, Tensor gradient) {
     s_.launch(Operation::Copy, {gradient}, {narrowed(padded, 0, 0, its)});
   }
   const Tensor reduced = s_.empty({flat.of_rank()}, gradient.dtype, "sharded_gradient", Category::Gradients);
-  scale(padded, before);
+  divide(padded, before);
   s_.collective(mesh_.shard, CollectiveKind::ReduceScatter, padded, reduced);
   if (mesh_.replicas == 1) {
-    scale(reduced, after);
+    divide(reduced, after);
     return flat.keep_reduced(reduced);
   }
   s_.process.wait(FlatStreams::all_reduce, s_.process.record(FlatStreams::post_backward));
   const OnStream across(s_, FlatStreams::all_reduce);
   s_.record_stream(reduced, FlatStreams::all_reduce);
   s_.collective(mesh_.replicate, CollectiveKind::AllReduce, reduced, reduced);
-  scale(reduced, after);
+  divide(reduced, after);
   flat.keep_reduced(reduced);
 }
 

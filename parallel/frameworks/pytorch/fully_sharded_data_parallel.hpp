@@ -49,7 +49,7 @@ class FullyShardedDataParallel final : public ShardedModel {
   void post_backward(Unit& unit);
   void reduce(Unit& unit, Tensor gradient);
   [[nodiscard]] Tensor norm_of(const std::vector<Tensor>& gradients);
-  void scale(const Tensor& gradient, std::int64_t divisor);
+  void divide(const Tensor& gradient, double divisor);
   void prefetch_forward(const Unit& unit);
   void prefetch_backward(const Unit& unit);
 

@@ -96,7 +96,7 @@ std::optional<ShardMesh> shard_mesh(const LoweringInput& input, const Communicat
   const EagerHabits& habits = *input.runtime.eager;
   if (!habits.fully_shard && !habits.flat) return std::nullopt;
   const std::int32_t ranks = input.layout.shards(), data = input.layout.data;
-  if (habits.flat && habits.flat->whole) return ShardMesh{{}, groups.shard, 1, 0, data};
+  if (habits.flat && habits.flat->whole) return ShardMesh{{}, groups.data, 1, 0, data};
   return ShardMesh{groups.shard, groups.replicate, ranks, place.data % ranks, data / ranks};
 }
 
