@@ -9,7 +9,7 @@
 namespace tidemark::parallel::pytorch {
 namespace {
 
-// _free_utils.py _max_num_inflight_all_gathers.
+// _limiter_utils.py _max_num_inflight_all_gathers.
 constexpr std::size_t most_frees_waiting = 2;
 
 // algorithms/_comm_hooks/default_hooks.py _get_gradient_predivide_factor: about half of the division comes before the
