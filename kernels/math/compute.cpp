@@ -125,6 +125,8 @@ void run(Operation operation, const Call& c) {
       return RotaryPositions<Call>::rotary_pairs(c);
     case Operation::RotaryPairsBackward:
       return RotaryPositions<Call>::rotary_pairs_backward(c);
+    case Operation::ComplexMultiply:
+      return RotaryPositions<Call>::complex_multiply(c);
     case Operation::LatentKeys:
       return RotaryPositions<Call>::latent_keys(c);
     case Operation::LatentKeysBackward:

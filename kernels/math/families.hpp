@@ -31,6 +31,7 @@ struct RotaryPositions {  // rotary.cpp
   static void rotary_backward(const Call& c);
   static void rotary_pairs(const Call& c);
   static void rotary_pairs_backward(const Call& c);
+  static void complex_multiply(const Call& c);
   static void latent_keys(const Call& c);
   static void latent_keys_backward(const Call& c);
 };

@@ -101,6 +101,20 @@ void RotaryPositions<Call>::rotary_pairs_backward(const Call& c) {
   c.write(0, dx);
 }
 
+// Two neighbours in the last dimension are one number's real and imaginary part.
+template <class Call>
+void RotaryPositions<Call>::complex_multiply(const Call& c) {
+  const Shape& sizes = c.sizes_out(0);
+  const auto x = c.read(0, sizes), y = c.read(1, sizes);
+  const typename Call::Real sign = c.attributes[0] != 0 ? -1 : 1;
+  c.each(x.count / 2, [=] TIDEMARK_EVERYWHERE(std::int64_t i) {
+    const typename Call::Real real = x[2 * i], imaginary = x[2 * i + 1], turn = sign * y[2 * i + 1];
+    x[2 * i] = real * y[2 * i] - imaginary * turn;
+    x[2 * i + 1] = imaginary * y[2 * i] + real * turn;
+  });
+  c.write(0, x);
+}
+
 // A token's heads lie one after another; all have its positions.
 template <class Call>
 void RotaryPositions<Call>::latent_keys(const Call& c) {

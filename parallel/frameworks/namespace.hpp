@@ -1,6 +1,7 @@
 #pragma once
 
-// A framework is written in the machine of torch/; plain PyTorch runs the modules of transformers, Megatron its own.
+// A framework is written in the machine of torch/; plain PyTorch runs the modules of transformers, torchtitan
+// and Megatron their own.
 namespace tidemark::parallel::torch {}
 namespace tidemark::parallel::megatron {
 using namespace torch;
@@ -12,3 +13,6 @@ namespace tidemark::parallel::pytorch {
 using namespace torch;
 using namespace transformers;
 }  // namespace tidemark::parallel::pytorch
+namespace tidemark::parallel::torchtitan {
+using namespace pytorch;
+}  // namespace tidemark::parallel::torchtitan

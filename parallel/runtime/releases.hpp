@@ -18,15 +18,17 @@ struct Component {
   std::string_view key;  ///< in [runtime.versions]
   std::string_view name;
   Version Versions::*version;
+  bool by_patch = false;  ///< patch releases change habits
 };
 
-inline constexpr std::array<Component, 6> components{{
+inline constexpr std::array<Component, 7> components{{
     {"megatron", "Megatron-LM core", &Versions::megatron},
     {"transformer_engine", "TransformerEngine", &Versions::transformer_engine},
     {"torch", "PyTorch", &Versions::torch},
     {"cuda", "CUDA", &Versions::cuda},
     {"nccl", "NCCL", &Versions::nccl},
     {"transformers", "transformers", &Versions::transformers},
+    {"torchtitan", "torchtitan", &Versions::torchtitan, true},
 }};
 
 /// The releases of a component, `first` to `last`, of which a runtime knows what they change of what is modelled.
@@ -37,6 +39,7 @@ struct KnownReleases {
 
 [[nodiscard]] std::span<const KnownReleases> megatron_releases();
 [[nodiscard]] std::span<const KnownReleases> pytorch_releases();
+[[nodiscard]] std::span<const KnownReleases> torchtitan_releases();
 
 /// What that release of PyTorch gives one handle and stream of cuBLAS on the device, unless CUBLAS_WORKSPACE_CONFIG
 /// says otherwise.

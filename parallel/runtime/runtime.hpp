@@ -48,6 +48,7 @@ struct FullyShardHabits {
   bool reshards_after_forward = true;  ///< gathered parameters go after each unit's forward pass, the root's too
   bool reduces_each_backward = false;  ///< gradients are reduced after every micro-batch, not with the last one's
   DType reduce_dtype = DType::FP32;    ///< in which gradients are reduced
+  bool sums_gradients = false;         ///< … or summed, not averaged: set_gradient_divide_factor(1)
   bool operator==(const FullyShardHabits&) const = default;
 };
 
@@ -70,6 +71,31 @@ struct FlatParameterHabits {
   bool operator==(const FlatParameterHabits&) const = default;
 };
 
+/// torchtitan's fsdp_reshard_after_forward. The default keeps what the backward pass begins with.
+enum class ReshardPolicy : std::uint8_t { Default, Always, Never };
+
+/// What users of torchtitan set.
+struct TitanSettings {
+  ReshardPolicy reshard = ReshardPolicy::Default;
+  /// Of selective checkpointing: every so many layers are checkpointed; 0: all, but for what some operations make.
+  std::int32_t checkpointed_layers = 0;
+  bool early_stop = false;    ///< a checkpointed layer runs again only until all that was saved is there
+  bool loss_parallel = true;  ///< logits stay cut over tensor-parallel ranks
+  bool operator==(const TitanSettings&) const = default;
+};
+
+/// How torchtitan wraps and runs its models.
+struct TitanHabits {
+  TitanSettings asked;
+  bool ends_are_units = true;  ///< the embedding is one, and the last norm with the head; else they are the root's
+  bool reshards_root = false;  ///< what the root has goes after the forward pass
+  bool keeps_cudnn = true;     ///< per-operation checkpointing keeps what cuDNN's attention makes, as FlashAttention's
+  bool repeats_keys = false;   ///< each query head gets keys and values of its own before attention
+  bool counts_tokens = true;   ///< losses are sums over the tokens of all ranks; gradients are then summed too
+  bool holds_batches = true;   ///< inputs of all micro-batches are held until the step is over
+  bool fused_norms = true;     ///< PyTorch has a kernel for nn.RMSNorm
+};
+
 /// What users of plain PyTorch and transformers set.
 struct EagerSettings {
   OptimizerKernels optimizer = OptimizerKernels::Foreach;
@@ -88,6 +114,7 @@ struct EagerSettings {
   std::optional<DType> param_dtype;           ///< of its mixed precision; unset: what is computed in
   std::optional<DType> reduce_dtype;          ///< the same; unset: param_dtype
   std::optional<bool> reshard_after_forward;  ///< its argument, which a layout's sharding says too
+  TitanSettings titan{};                      ///< of torchtitan
   bool operator==(const EagerSettings&) const = default;
 };
 
@@ -121,6 +148,7 @@ struct EagerHabits {
   Bytes first_bucket, bucket;           ///< of DistributedDataParallel
   std::optional<FullyShardHabits> fully_shard;  ///< in the place of DistributedDataParallel
   std::optional<FlatParameterHabits> flat;      ///< the same
+  std::optional<TitanHabits> titan;             ///< torchtitan's models and loop
 };
 
 /// The habits of a training framework at a version, as a value: what it pads, what it keeps, what it forgets to drop.
@@ -196,6 +224,9 @@ struct RuntimeSettings {
 
 /// The same by torch.distributed.fsdp.FullyShardedDataParallel.
 [[nodiscard]] Runtime fsdp_runtime(const Versions& versions, const RuntimeSettings& settings, const Target& target);
+/// torchtitan: its own models and loop over torch.distributed.fsdp.fully_shard.
+[[nodiscard]] Runtime torchtitan_runtime(const Versions& versions, const RuntimeSettings& settings,
+                                         const Target& target);
 
 /// Bytes of PyTorch's cuBLAS workspace for one handle and stream: the sum of SIZE_KIB:COUNT pairs of
 /// CUBLAS_WORKSPACE_CONFIG (":4096:8"), or PyTorch's default for the device where `config` is empty.

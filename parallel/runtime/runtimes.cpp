@@ -13,6 +13,7 @@ constexpr std::array all{
     RuntimeKind{"pytorch", pytorch_runtime, pytorch_releases, true},
     RuntimeKind{"fsdp2", fsdp2_runtime, pytorch_releases, true, true},
     RuntimeKind{"fsdp", fsdp_runtime, pytorch_releases, true, true, true},
+    RuntimeKind{"torchtitan", torchtitan_runtime, torchtitan_releases, true, true, false, true},
 };
 
 }  // namespace

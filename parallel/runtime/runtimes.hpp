@@ -16,6 +16,7 @@ struct RuntimeKind {
   bool eager = false;            ///< runs the modules of transformers, operation by operation
   bool fully_sharded = false;    ///< parameters, gradients and optimizer state are sharded over data-parallel ranks
   bool flat_parameters = false;  ///< … unit by unit, as one flat parameter each
+  bool titan = false;            ///< … of torchtitan's modules, in its loop
 };
 
 /// Those that are modelled; the first is what is meant where none is named.

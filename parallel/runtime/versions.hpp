@@ -10,12 +10,13 @@ namespace tidemark::parallel {
 struct Version {
   std::int32_t major = 0;
   std::int32_t minor = 0;
+  std::int32_t patch = 0;  ///< of components whose patch releases change habits, else 0
 
   friend constexpr auto operator<=>(Version, Version) = default;
 };
 
 /// Releases that select dated habits. Defaults: Megatron-LM core 0.14 with TransformerEngine 2.11, PyTorch 2.10;
-/// transformers 5.23.
+/// transformers 5.23; torchtitan 0.2.2.
 struct Versions {
   Version megatron{0, 14};
   Version transformer_engine{2, 11};
@@ -23,6 +24,7 @@ struct Versions {
   Version cuda{13, 1};
   Version nccl{2, 28};
   Version transformers{5, 23};
+  Version torchtitan{0, 2, 2};
 
   bool operator==(const Versions&) const = default;
 };

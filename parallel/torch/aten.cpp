@@ -65,6 +65,24 @@ Tensor mul(Session& s, const Tensor& a, const Tensor& b) {
   return with(std::move(out), std::move(node));
 }
 
+Tensor complex_mul(Session& s, const Tensor& a, const Tensor& b) {
+  auto node = s.node({&a});
+  Saved saved;
+  if (node) saved = s.save(b);
+  Tensor out = elementwise(s, "mul", {Operation::ComplexMultiply, {0}}, {&a, &b}, a.dtype);
+  if (node)
+    node->apply = [&s, saved](const Gradients& g) {
+      // mul_tensor_backward: grad * other.conj(), a view that the kernel cannot read and so copies
+      // (ConjugateFallback.cpp).
+      const Tensor other = s.unpack(saved);
+      const Tensor copied = s.empty(other.sizes, other.dtype, "conjugate");
+      s.launch(Operation::Copy, {other}, {copied});
+      return Gradients{
+          elementwise(s, "mul_gradient", {Operation::ComplexMultiply, {1}}, {&g.front(), &copied}, g.front().dtype)};
+    };
+  return with(std::move(out), std::move(node));
+}
+
 Tensor add_number(Session& s, const Tensor& x, double number) {
   auto node = s.node({&x});
   Tensor out = unary(s, "add_number", {Operation::AddNumber, {number}}, x);
@@ -256,6 +274,27 @@ Tensor layer_norm(Session& s, const Tensor& given, const Tensor& weight, const T
       }
       s.launch(Operation::LayerNormBackward, {g.front(), in, s.unpack(saved_mean), s.unpack(saved_deviation), scale},
                made);
+      return made;
+    };
+  return with(std::move(out), std::move(node));
+}
+
+// layer_norm_kernel.cu rms_norm_cuda, _fused_rms_norm_backward.
+Tensor rms_norm(Session& s, const Tensor& x, const Tensor& weight) {
+  auto node = s.node({&x, &weight});
+  Saved saved_x, saved_weight;
+  if (node) saved_x = s.save(x), saved_weight = s.save(weight);
+  Tensor out = s.empty(x.sizes, x.dtype, "rms_norm");
+  const Tensor deviation = s.empty(with_size(x.sizes, -1, 1), DType::FP32, "rms_norm_rstd");
+  s.launch({Operation::RmsNorm, {usual_epsilon}}, {x, weight, Tensor{}}, {out, deviation});
+  if (node)
+    node->apply = [&s, saved_deviation = s.save(deviation), saved_weight, saved_x,
+                   trains = weight.requires_grad()](const Gradients& g) {
+      const Tensor in = s.unpack(saved_x), scale = s.unpack(saved_weight), rows = s.unpack(saved_deviation);
+      Gradients made(2);
+      made[0] = s.empty(in.sizes, in.dtype, "rms_norm_gradient");
+      if (trains) made[1] = s.empty(scale.sizes, scale.dtype, "weight_gradient");
+      s.launch(Operation::RmsNormBackward, {g.front(), in, rows, scale, Tensor{}}, made);
       return made;
     };
   return with(std::move(out), std::move(node));

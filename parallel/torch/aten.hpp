@@ -33,6 +33,8 @@ namespace tidemark::parallel::torch {
 // Element by element.
 [[nodiscard]] Tensor add(Session& s, const Tensor& a, const Tensor& b);
 [[nodiscard]] Tensor mul(Session& s, const Tensor& a, const Tensor& b);
+/// The product of complex numbers, each two neighbours in the last dimension. `b` is a table and needs no gradient.
+[[nodiscard]] Tensor complex_mul(Session& s, const Tensor& a, const Tensor& b);
 [[nodiscard]] Tensor add_number(Session& s, const Tensor& x, double number);
 [[nodiscard]] Tensor mul_number(Session& s, const Tensor& x, double factor);
 [[nodiscard]] Tensor neg(Session& s, const Tensor& x);
@@ -51,6 +53,8 @@ enum class Approximate : std::uint8_t { None, Tanh };
 [[nodiscard]] Tensor mean_last(Session& s, const Tensor& x);
 [[nodiscard]] Tensor softmax_last(Session& s, const Tensor& x, DType dtype);
 [[nodiscard]] Tensor layer_norm(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias);
+/// The kernel of torch.nn.functional.rms_norm, which PyTorch has from 2.9 on.
+[[nodiscard]] Tensor rms_norm(Session& s, const Tensor& x, const Tensor& weight);
 /// Summed over the dimensions in which `sizes` are smaller.
 [[nodiscard]] Tensor sum_to(Session& s, const Tensor& x, const Shape& sizes);
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -75,6 +76,33 @@ std::int64_t key_parts(const AttentionShape& shape, std::int64_t multiprocessors
   return 1;
 }
 
+struct QueryKeyValue {
+  const Tensor &q, &k, &v;
+};
+
+// The output, the logarithm of each row's sum, and the seed and the offset of what is drawn.
+std::array<Tensor, 4> flash_kernel(Session& s, const QueryKeyValue& in, const AttentionShape& shape,
+                                   const Computation& what) {
+  const auto& [q, k, v] = in;
+  const Tensor out = like(s, q, "attention");
+  const Tensor lse = s.empty({shape.batch, shape.heads, shape.sequence}, DType::FP32, "attention_lse");
+  std::vector<Tensor> partial;
+  // The kernel draws a dropout mask from the seed again, and then leaves its keys together.
+  const bool draws = what.attributes[2] > 0;
+  const std::int64_t split = draws ? 1 : key_parts(shape, s.habits().multiprocessors);
+  if (s.habits().kernel_workspaces && split > 1) {
+    const Shape rows{split, shape.batch, shape.heads, shape.sequence};
+    const std::int64_t width = round_up(shape.head_dim, std::int64_t{32});
+    partial.push_back(s.empty(rows, DType::FP32, "attention_lse_parts"));
+    partial.push_back(s.empty({rows[0], rows[1], rows[2], rows[3], width}, DType::FP32, "attention_parts"));
+  }
+  const Tensor seed = s.empty({2}, DType::INT64, "attention_rng_state");
+  const Tensor offset = s.empty({1}, DType::INT64, "attention_rng_offset");
+  s.launch(what, {by_sequence(q), by_sequence(k), by_sequence(v), Tensor{}}, {by_sequence(out), lse, seed, offset},
+           partial);
+  return {out, lse, seed, offset};
+}
+
 }  // namespace
 
 Tensor flash_attention(Session& s, const Tensor& query, const Tensor& key, const Tensor& value, double probability,
@@ -85,22 +113,13 @@ Tensor flash_attention(Session& s, const Tensor& query, const Tensor& key, const
   if (node) saved_q = s.save(q), saved_k = s.save(k), saved_v = s.save(v);
   const AttentionShape shape = shape_of(q, k);
   const Attributes attributes = attributes_of(shape, std::max(window, own_and_before), probability);
-  Tensor out = like(s, q, "attention");
-  const Tensor lse = s.empty({shape.batch, shape.heads, shape.sequence}, DType::FP32, "attention_lse");
-  std::vector<Tensor> partial;
   const std::int64_t width = round_up(shape.head_dim, std::int64_t{32});
-  // The kernel draws a dropout mask from the seed again, and then leaves its keys together.
-  const std::int64_t split = probability > 0 ? 1 : key_parts(shape, s.habits().multiprocessors);
-  if (s.habits().kernel_workspaces && split > 1) {
-    const Shape rows{split, shape.batch, shape.heads, shape.sequence};
-    partial.push_back(s.empty(rows, DType::FP32, "attention_lse_parts"));
-    partial.push_back(s.empty({rows[0], rows[1], rows[2], rows[3], width}, DType::FP32, "attention_parts"));
+  std::array<Tensor, 4> made;
+  if (!s.recalled(Dispatched::FusedAttention, made)) {
+    made = flash_kernel(s, {q, k, v}, shape, {Operation::Attention, attributes});
+    s.made(Dispatched::FusedAttention, made);
   }
-  const Tensor seed = s.empty({2}, DType::INT64, "attention_rng_state");
-  const Tensor offset = s.empty({1}, DType::INT64, "attention_rng_offset");
-  s.launch({Operation::Attention, attributes}, {by_sequence(q), by_sequence(k), by_sequence(v), Tensor{}},
-           {by_sequence(out), lse, seed, offset}, partial);
-  partial.clear();
+  auto& [out, lse, seed, offset] = made;
   if (node)
     node->apply = [&s, saved_offset = s.save(offset), saved_seed = s.save(seed), saved_out = s.save(out),
                    saved_lse = s.save(lse), saved_v, saved_q, saved_k, shape, attributes, width](const Gradients& g) {

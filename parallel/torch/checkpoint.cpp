@@ -1,6 +1,11 @@
 #include "parallel/torch/checkpoint.hpp"
 
+#include <algorithm>
+#include <deque>
+#include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -15,6 +20,58 @@ struct StopRecomputation {};
 
 class Place;
 
+// torch/utils/checkpoint.py _CachingTorchDispatchMode, _CachedTorchDispatchMode: what operations made, in their order.
+using Kept = std::map<Dispatched, std::deque<std::vector<Tensor>>>;
+
+class Keeping final : public DispatchMode {
+ public:
+  Keeping(Session& s, Kept& kept, KeepsResult keeps) : s_(s), kept_(kept), keeps_(std::move(keeps)) {}
+  bool recalls(Dispatched, std::span<Tensor>) override { return false; }
+  void made(Dispatched what, std::span<const Tensor> results) override {
+    if (!keeps_(what)) return;
+    std::vector<Tensor>& its = kept_[what].emplace_back();
+    for (const Tensor& result : results) {
+      s_.keep(result);
+      its.push_back(result.detached());
+    }
+  }
+
+ private:
+  Session& s_;
+  Kept& kept_;
+  KeepsResult keeps_;
+};
+
+class Recalling final : public DispatchMode {
+ public:
+  Recalling(Kept& kept, KeepsResult keeps) : kept_(kept), keeps_(std::move(keeps)) {}
+  bool recalls(Dispatched what, std::span<Tensor> results) override {
+    if (!keeps_(what)) return false;
+    std::deque<std::vector<Tensor>>& all = kept_[what];
+    ensure(!all.empty() && all.front().size() == results.size(), "what is kept is asked for in its order");
+    std::ranges::move(all.front(), results.begin());
+    all.pop_front();
+    return true;
+  }
+  void made(Dispatched, std::span<const Tensor>) override {}
+
+ private:
+  Kept& kept_;
+  KeepsResult keeps_;
+};
+
+class InMode {
+ public:
+  InMode(Session& s, DispatchMode* mode) : s_(s), before_(std::exchange(s.dispatch_mode, mode)) {}
+  ~InMode() { s_.dispatch_mode = before_; }
+  InMode(const InMode&) = delete;
+  InMode& operator=(const InMode&) = delete;
+
+ private:
+  Session& s_;
+  DispatchMode* before_;
+};
+
 // torch/utils/checkpoint.py _CheckpointFrame: keeps the region and its input until nobody asks for what it saved.
 struct Frame {
   Region region;
@@ -23,6 +80,8 @@ struct Frame {
   std::optional<DType> autocast;
   std::vector<Place*> saved;  // null where nobody asks for it any more
   bool done = false;
+  CheckpointOptions options{};
+  Kept kept{};
 
   void run_again(Session& s);
 };
@@ -57,9 +116,12 @@ void Frame::run_again(Session& s) {
   const SavedTensorsHooks hooks(s, [&](const Tensor& tensor) -> std::unique_ptr<PackedTensor> {
     s.keep(tensor);
     if (Place* const first = saved[next]) first->fill(tensor);
-    if (++next == saved.size()) throw StopRecomputation{};
+    if (++next == saved.size() && options.early_stop) throw StopRecomputation{};
     return nullptr;
   });
+  std::optional<Recalling> recalling;
+  if (options.policy) recalling.emplace(kept, options.policy());
+  const InMode mode(s, recalling ? &*recalling : s.dispatch_mode);
   try {
     const Tensor detached = leaf(s, input)->value;
     detached.gradient.node->leaf = false;  // but what it was: the output of an operation
@@ -71,11 +133,15 @@ void Frame::run_again(Session& s) {
 
 }  // namespace
 
-Tensor checkpoint(Session& s, const Tensor& input, Region region) {
+Tensor checkpoint(Session& s, const Tensor& input, Region region, CheckpointOptions options) {
   const auto frame = std::make_shared<Frame>(Frame{std::move(region), input, s.scope(), s.autocast, {}});
+  frame->options = std::move(options);
   s.keep(input);
   Tensor out;
   {
+    std::optional<Keeping> keeping;
+    if (frame->options.policy) keeping.emplace(s, frame->kept, frame->options.policy());
+    const InMode mode(s, keeping ? &*keeping : s.dispatch_mode);
     const SavedTensorsHooks hooks(s, [&](const Tensor&) { return std::make_unique<Place>(frame); });
     out = frame->region(input);
   }

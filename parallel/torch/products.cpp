@@ -54,8 +54,13 @@ Tensor product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& 
   std::array<Saved, 2> saved;
   if (node && node->needs(1)) saved[of_x] = s.save(x);
   if (node && node->needs(0)) saved[of_weight] = s.save(weight);
-  Tensor out = s.empty({rows, outputs}, x.dtype, "mm");
-  gemm(s, x, outputs_first ? swapped(weight, 0, 1) : weight, bias, out, HostThread::Main);
+  Tensor out;
+  const Dispatched op = added ? Dispatched::AddedProduct : Dispatched::MatrixProduct;
+  if (!s.recalled(op, {&out, 1})) {
+    out = s.empty({rows, outputs}, x.dtype, "mm");
+    gemm(s, x, outputs_first ? swapped(weight, 0, 1) : weight, bias, out, HostThread::Main);
+    s.made(op, {&out, 1});
+  }
   if (node)
     node->apply = [saved, of_x, of_weight, &s, rows, outputs, inputs, weight_sizes = weight.sizes, dtype = x.dtype,
                    bias_sizes = bias.sizes, added, transposed = outputs_first,

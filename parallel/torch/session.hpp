@@ -55,6 +55,19 @@ class Scratch {
   SmallVector<BufferId, 2> buffers_;
 };
 
+/// Operations that modes below autograd tell apart.
+enum class Dispatched : std::uint8_t { MatrixProduct, AddedProduct, FusedAttention };
+
+/// A mode below autograd (torch.utils._python_dispatch.TorchDispatchMode): sees what operations make, or has it
+/// already.
+class DispatchMode {
+ public:
+  virtual ~DispatchMode() = default;
+  /// Whether the results are there, so that the operation need not run.
+  virtual bool recalls(Dispatched what, std::span<Tensor> results) = 0;
+  virtual void made(Dispatched what, std::span<const Tensor> results) = 0;
+};
+
 class SavedTensor final : public Counted {
  public:
   explicit SavedTensor(Pool<SavedTensor>& home) : home_(home) {}
@@ -188,8 +201,16 @@ class Session {
 
   void mark(Phase phase, std::string_view text) { process.mark(phase, text); }
 
+  [[nodiscard]] bool recalled(Dispatched what, std::span<Tensor> results) {
+    return dispatch_mode != nullptr && dispatch_mode->recalls(what, results);
+  }
+  void made(Dispatched what, std::span<const Tensor> results) {
+    if (dispatch_mode != nullptr) dispatch_mode->made(what, results);
+  }
+
   // Modes.
   bool grad_enabled = true;
+  DispatchMode* dispatch_mode = nullptr;
   std::optional<DType> autocast;  ///< to which matrix products convert
   std::map<BufferId, Tensor> autocast_cache;
 

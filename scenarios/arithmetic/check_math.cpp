@@ -39,7 +39,7 @@ Scenario on_one_rank(const JobOutline& job) {
   scenario.model.vocabulary_multiple = sizes.vocabulary;
   if (job.runtime.eager) {
     scenario.train.micro_batch *= scenario.layout.data;
-    scenario.runtime.name = "pytorch";
+    if (!job.runtime.eager->titan) scenario.runtime.name = "pytorch";
   }
   scenario.gpus = 1;
   if (scenario.model.experts) scenario.train.routing.loads = loads_of(job.scenario);
@@ -47,7 +47,9 @@ Scenario on_one_rank(const JobOutline& job) {
   scenario.train.recompute = {};
   scenario.train.cross_entropy = CrossEntropy::Unfused;
   // Local says more than which kernel runs.
-  if (scenario.train.attention != AttentionKernel::Local) scenario.train.attention = AttentionKernel::Unfused;
+  const bool has_unfused =
+      scenario.train.attention != AttentionKernel::Local && !(job.runtime.eager && job.runtime.eager->titan);
+  if (has_unfused) scenario.train.attention = AttentionKernel::Unfused;
   return scenario;
 }
 

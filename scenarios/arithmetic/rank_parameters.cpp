@@ -40,7 +40,7 @@ std::int64_t ParameterPart::place(std::int64_t element) const {
 
 RankParameters::RankParameters(const JobOutline& job, const Coordinates& place) {
   if (job.runtime.eager) {
-    for (const torch::Recording::State& state : pytorch::record_forward(job.lowering()).state) {
+    for (const torch::Recording::State& state : job.runtime.framework->first_forward(job.lowering()).state) {
       if (!state.trained) continue;
       const std::int64_t columns = state.sizes.size() > 1 ? state.sizes.back() : 1, rows = state.sizes.front();
       const std::int64_t shards = job.runtime.eager->fully_shard ? job.scenario.layout.shards() : 1;

@@ -97,6 +97,13 @@ inline constexpr auto recomputed_module_names =
 inline constexpr auto cross_entropy_names = std::to_array<Named<CrossEntropy>>(
     {{"unfused", CrossEntropy::Unfused}, {"fused", CrossEntropy::Fused}, {"te", CrossEntropy::TransformerEngine}});
 
+inline constexpr auto optimizer_kernel_names =
+    std::to_array<Named<OptimizerKernels>>({{"fused", OptimizerKernels::Fused},
+                                            {"foreach", OptimizerKernels::Foreach},
+                                            {"for-loop", OptimizerKernels::ForLoop}});
+inline constexpr auto reshard_policy_names = std::to_array<Named<ReshardPolicy>>(
+    {{"default", ReshardPolicy::Default}, {"always", ReshardPolicy::Always}, {"never", ReshardPolicy::Never}});
+
 /// The files' word for `value`.
 template <class T, std::size_t N>
 constexpr std::string_view word(const std::array<Named<T>, N>& names, T value) {

@@ -183,6 +183,9 @@ class Checks {
                              fmt::format("sharding = \"{}\": {} shards no parameters here",
                                          word(sharding_names, layout_.sharding), runtime.name),
                              "[runtime] name = \"fsdp2\" or \"fsdp\" does");
+    if (runtime.titan && data_known_ && layout_.data == 1)
+      tables_.top.problem("gpus", "gpus: torchtitan shards nothing over one data-parallel rank, which is not modelled",
+                          "at least twice as many; [runtime] name = \"pytorch\" trains on one");
     if (!tables_.layout.sound("shard_group") || layout_.shard_group == 0) return;
     const bool in_instances = runtime.name == "megatron" && layout_.sharding == Sharding::Zero1;
     if (!runtime.fully_sharded && !in_instances)

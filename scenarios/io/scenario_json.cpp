@@ -272,8 +272,20 @@ Json megatron_switches(const RuntimeChoice& runtime) {
   return json;
 }
 
+Json titan_switches(const EagerSettings& eager) {
+  const std::int32_t layers = eager.titan.checkpointed_layers;
+  return {{"implementation", word(optimizer_kernel_names, eager.optimizer)},
+          {"weight_decay", eager.weight_decay},
+          {"mixed_precision_reduce", name(eager.fully_shard.reduce_dtype)},
+          {"fsdp_reshard_after_forward", word(reshard_policy_names, eager.titan.reshard)},
+          {"early_stop", eager.titan.early_stop},
+          {"disable_loss_parallel", !eager.titan.loss_parallel},
+          {"selective_ac_option", layers == 0 ? Json("op") : Json(layers)}};
+}
+
 Json eager_switches(const RuntimeChoice& runtime) {
   const EagerSettings& eager = runtime.eager;
+  if (runtime_kind(runtime.name).titan) return titan_switches(eager);
   Json json = {{"foreach", eager.optimizer == OptimizerKernels::Foreach},
                {"fused", eager.optimizer == OptimizerKernels::Fused},
                {"max_grad_norm", eager.clips_gradients ? 1.0 : 0.0},
@@ -320,7 +332,8 @@ Json as_json(const RuntimeChoice& runtime) {
             {"torch", text(runtime.versions.torch)},
             {"cuda", text(runtime.versions.cuda)},
             {"nccl", text(runtime.versions.nccl)},
-            {"transformers", text(runtime.versions.transformers)}}},
+            {"transformers", text(runtime.versions.transformers)},
+            {"torchtitan", text(runtime.versions.torchtitan)}}},
           {"environment", environment},
           {"switches", runtime_kind(runtime.name).eager ? eager_switches(runtime) : megatron_switches(runtime)}};
 }

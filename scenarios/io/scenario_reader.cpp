@@ -27,6 +27,7 @@
 #include "scenarios/io/schedule_reader.hpp"
 #include "scenarios/io/suggestion.hpp"
 #include "scenarios/io/text_file.hpp"
+#include "scenarios/io/titan_switches.hpp"
 #include "scenarios/io/version_text.hpp"
 
 namespace tidemark::scenarios {
@@ -204,13 +205,15 @@ void read_train(TomlReader& table, Train& train) {
   table.refuse_unknown_keys();
 }
 
-Version read_version(TomlReader& table, std::string_view key, Version fallback) {
-  const std::optional<std::string> given = table.string(key);
+Version read_version(TomlReader& table, const Component& component, Version fallback) {
+  const std::optional<std::string> given = table.string(component.key);
   if (!given) return fallback;
-  const std::optional<Version> version = parse_version(*given);
+  std::optional<Version> version = parse_version(*given);
   if (!version)
-    table.problem(key, fmt::format("{} = {} is not a version", key, in_quotes(*given)),
+    table.problem(component.key, fmt::format("{} = {} is not a version", component.key, in_quotes(*given)),
                   fmt::format("such as \"{}\"", text(fallback)));
+  else if (!component.by_patch)
+    version->patch = 0;
   return version.value_or(fallback);
 }
 
@@ -237,7 +240,7 @@ void check_release(TomlReader& table, const KnownReleases& known, Version asked)
 Versions read_versions(TomlReader table, const std::string& runtime) {
   Versions versions;
   for (const Component& component : components)
-    versions.*component.version = read_version(table, component.key, versions.*component.version);
+    versions.*component.version = read_version(table, component, versions.*component.version);
   for (const KnownReleases& known : known_releases(runtime))
     for (const Component& component : components)
       if (component.key == known.key) check_release(table, known, versions.*component.version);
@@ -273,7 +276,7 @@ TomlReader read_runtime(TomlReader& table, RuntimeChoice& runtime) {
   runtime.allocator = read_allocator(table, environment);
   TomlReader switches = table.table("switches");
   if (const RuntimeKind& kind = runtime_kind(runtime.name); kind.eager)
-    runtime.eager = read_pytorch_switches(switches, kind);
+    runtime.eager = kind.titan ? read_titan_switches(switches) : read_pytorch_switches(switches, kind);
   else
     read_own_switches(switches, runtime);
   runtime.deterministic |= environment.deterministic;
@@ -330,7 +333,9 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
   check_recomputation(tables.train, scenario.train.recompute);
 
   const bool asked_sequence_parallel = scenario.layout.sequence_parallel;
-  if (eager)
+  if (runtime_kind(scenario.runtime.name).titan)
+    settle_titan(scenario, tables);
+  else if (eager)
     settle_pytorch(scenario, tables);
   else if (scenario.train.master_dtype != DType::FP32)
     tables.train.problem("master_dtype", "optimizer state of another precision than fp32 is not modelled yet",

@@ -19,9 +19,12 @@ std::optional<Version> parse_version(std::string_view text) {
     if (*at != '.') return std::nullopt;
   }
   if (numbers.size() < 2 || numbers.size() > 3) return std::nullopt;
-  return Version{numbers[0], numbers[1]};
+  return Version{numbers[0], numbers[1], numbers.size() > 2 ? numbers[2] : 0};
 }
 
-std::string text(Version version) { return std::to_string(version.major) + "." + std::to_string(version.minor); }
+std::string text(Version version) {
+  const std::string release = std::to_string(version.major) + "." + std::to_string(version.minor);
+  return version.patch > 0 ? release + "." + std::to_string(version.patch) : release;
+}
 
 }  // namespace tidemark::scenarios

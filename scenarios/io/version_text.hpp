@@ -9,10 +9,10 @@
 
 namespace tidemark::scenarios {
 
-/// "0.14", or "2.10.1": a patch release changes no habit and is dropped.
+/// "0.14", or "2.10.1".
 std::optional<Version> parse_version(std::string_view text);
 
-/// "0.14"
+/// "0.14", or with a patch release "0.2.2".
 std::string text(Version version);
 
 }  // namespace tidemark::scenarios

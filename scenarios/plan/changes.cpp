@@ -181,6 +181,25 @@ std::vector<Axis> changes_of_script(const TomlTable& document, const Scenario& s
   return axes;
 }
 
+// What torchtitan's configuration may change.
+std::vector<Axis> changes_of_titan(const TomlTable& document, const Scenario& s) {
+  std::vector<Axis> axes;
+  Change recompute =
+      one_key(document, {"train", "recompute"}, std::string(word(recompute_names, s.train.recompute.kind)));
+  if (s.train.recompute.kind == Recompute::None) recompute.to("selective", {value("selective")});
+  if (s.train.recompute.kind != Recompute::Full) recompute.to("full", {value("full")});
+  recompute.add_to(axes);
+  const ReshardPolicy now = s.runtime.eager.titan.reshard;
+  if (now != ReshardPolicy::Always)
+    Change(document, "fsdp_reshard_after_forward",
+           {{"runtime", "switches", "fsdp_reshard_after_forward"}, {"layout", "sharding"}},
+           std::string(word(reshard_policy_names, now)))
+        .to("always", {value("always"), value("zero3")})
+        .add_to(axes);
+  if (s.runtime.allocator.empty()) axes.push_back(allocator_axis());
+  return axes;
+}
+
 // Of jobs that are cut: how, and what the framework keeps.
 std::vector<Axis> changes_of_layout(const TomlTable& document, const Scenario& s) {
   std::vector<Axis> axes;
@@ -238,8 +257,9 @@ Changes changes_of(const TomlTable& document, const Scenario& s) {
   for (std::int64_t smaller = s.train.micro_batch / 2; smaller >= 1; smaller /= 2)
     micro_batch.to(std::to_string(smaller), {value(smaller)});
   micro_batch.add_to(changes.of_job);
-  std::vector<Axis> more =
-      runtime_kind(s.runtime.name).eager ? changes_of_script(document, s) : changes_of_layout(document, s);
+  std::vector<Axis> more = runtime_kind(s.runtime.name).titan   ? changes_of_titan(document, s)
+                           : runtime_kind(s.runtime.name).eager ? changes_of_script(document, s)
+                                                                : changes_of_layout(document, s);
   std::move(more.begin(), more.end(), std::back_inserter(changes.of_job));
   if (stores_scores(s.train.attention))
     one_key(document, {"train", "attention"}, std::string(word(attention_names, s.train.attention)))

@@ -29,9 +29,15 @@ std::string attention_assumption(AttentionKernel kernel) {
   return {};
 }
 
-void add_eager_attention(const Scenario& s, std::vector<std::string>& list) {
+void add_eager_attention(const Scenario& s, const EagerHabits& habits, std::vector<std::string>& list) {
   if (s.train.attention == AttentionKernel::Unfused) {
     list.push_back("attention: transformers' own (\"eager\"), which stores its scores");
+    return;
+  }
+  if (habits.titan && s.train.attention == AttentionKernel::Fused) {
+    list.push_back(
+        "attention: cuDNN's, which torchtitan asks for first; its scratch space is not known: FlashAttention's stands "
+        "for it");
     return;
   }
   const bool dispatched = s.train.attention == AttentionKernel::Fused;
@@ -54,8 +60,13 @@ void add_eager_attention(const Scenario& s, std::vector<std::string>& list) {
 
 std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habits) {
   std::vector<std::string> list;
-  list.push_back(fmt::format("habits of PyTorch {} with the modules of transformers {}, run operation by operation",
-                             text(s.runtime.versions.torch), text(s.runtime.versions.transformers)));
+  const Versions& versions = s.runtime.versions;
+  list.push_back(
+      habits.titan ? fmt::format("habits of torchtitan {}, its modules and its loop, on PyTorch {}, run operation by "
+                                 "operation",
+                                 text(versions.torchtitan), text(versions.torch))
+                   : fmt::format("habits of PyTorch {} with the modules of transformers {}, run operation by operation",
+                                 text(versions.torch), text(versions.transformers)));
   list.push_back(
       s.train.master_dtype == s.train.precision
           ? fmt::format("parameters, gradients and optimizer state in {}", name(s.train.precision))
@@ -66,11 +77,13 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
           ? fmt::format("shards in {}, gathered and computed with in {}, gradients reduced in {}",
                         name(s.train.master_dtype), name(s.train.precision), name(habits.fully_shard->reduce_dtype))
           : fmt::format("autocast to {} over fp32 parameters", name(s.train.precision)));
-  add_eager_attention(s, list);
+  add_eager_attention(s, habits, list);
   if (!habits.torch.kernel_workspaces)
     list.push_back("fake tensors: gradients are never summed in place, kernels make nothing but their outputs");
   if (s.train.precision == DType::FP16) list.push_back("fp16: no step is skipped for an overflowing loss scale");
-  list.push_back("the batch is made on the device, gradients are given up after each step (zero_grad)");
+  list.push_back(habits.titan
+                     ? "batches come from the host; gradients are given up when the next step begins; nothing is logged"
+                     : "the batch is made on the device, gradients are given up after each step (zero_grad)");
   return list;
 }
 

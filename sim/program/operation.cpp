@@ -77,6 +77,7 @@ constexpr Line lines[] = {
     {Operation::RotaryBackward, "rotary_backward", "dy table -> dx", "", Free},
     {Operation::RotaryPairs, "rotary_pairs", "x cos sin -> y", "", Elementwise},
     {Operation::RotaryPairsBackward, "rotary_pairs_backward", "dy cos sin -> dx", "", Elementwise},
+    {Operation::ComplexMultiply, "complex_multiply", "x y -> z", "conjugate", Elementwise},
     {Operation::LatentKeys, "latent_keys", "heads positions cos sin -> keys values", "", Free},
     {Operation::LatentKeysBackward, "latent_keys_backward", "dkeys dvalues cos sin -> dheads dpositions", "", Free},
 

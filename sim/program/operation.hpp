@@ -67,6 +67,7 @@ enum class Operation : std::uint8_t {
   RotaryBackward,
   RotaryPairs,
   RotaryPairsBackward,
+  ComplexMultiply,
   LatentKeys,
   LatentKeysBackward,
   // Of rows.

@@ -157,6 +157,24 @@ std::string last_rank_line(const LastRankRow& row, const LastRankFigures& p) {
                          : "not measured");
 }
 
+// Rows that are not scored, by the feature that keeps them out.
+class Excluded {
+ public:
+  void add(const std::string& feature, const std::string& row) {
+    const auto known = std::ranges::find(all_, feature, [](const auto& its) { return its.first; });
+    (known == all_.end() ? all_.emplace_back(feature, std::vector<std::string>{}) : *known).second.push_back(row);
+  }
+  [[nodiscard]] std::string text() const {
+    std::string out = "\nNot scored, by the feature that keeps them out:\n\n";
+    for (const auto& [feature, rows] : all_)
+      out += fmt::format("- {} ({}): {}\n", feature, rows.size(), fmt::join(rows, ", "));
+    return out;
+  }
+
+ private:
+  std::vector<std::pair<std::string, std::vector<std::string>>> all_;
+};
+
 Section last_rank_section(const LastRankFamily& family) {
   std::string out = fmt::format("## {}\n\n", family.name);
   out +=
@@ -168,13 +186,10 @@ Section last_rank_section(const LastRankFamily& family) {
       "| row | static predicted | measured | error | peak predicted | measured | error | first step's peak |\n"
       "|---|---|---|---|---|---|---|---|\n";
   LastRankErrors errors;
-  std::vector<std::pair<std::string, std::vector<std::string>>> excluded;
+  Excluded excluded;
   for (const LastRankRow& row : family.rows) {
     if (!row.excluded.empty()) {
-      const auto known =
-          std::find_if(excluded.begin(), excluded.end(), [&](const auto& e) { return e.first == row.excluded; });
-      (known == excluded.end() ? excluded.emplace_back(row.excluded, std::vector<std::string>{}) : *known)
-          .second.push_back(row.name);
+      excluded.add(row.excluded, row.name);
       continue;
     }
     const LastRankFigures p = predicted(row);
@@ -193,10 +208,7 @@ Section last_rank_section(const LastRankFamily& family) {
     section.claims.push_back(claim_of(family.name, figure, *rows));
   }
   if (!family.remarks.empty()) out += "\n" + family.remarks;
-  out += "\nNot scored, by the feature that keeps them out:\n\n";
-  for (const auto& [feature, rows] : excluded)
-    out += fmt::format("- {} ({}): {}\n", feature, rows.size(), fmt::join(rows, ", "));
-  section.text = out + "\n";
+  section.text = out + excluded.text() + "\n";
   return section;
 }
 
@@ -214,6 +226,30 @@ Section reserved_section() {
   out += fmt::format("| constant factor, leave one out | {} | {:.2f} % | {:.2f} % |\n\n", score.by_factor.size(),
                      100 * factor.median, 100 * factor.worst);
   return {std::move(out), {claim_of(all.front().name, "reserved peak, median of a stage's ranks", score.predicted)}};
+}
+
+Section reserved_family_section(const ReservedFamily& family) {
+  std::string out = fmt::format(
+      "## {}\n\nReserved memory of the rank that logs, in GiB. Assumptions stand with the figures, in "
+      "`tests/golden/reserved/`.\n\n"
+      "| row | predicted | measured | error |\n|---|---|---|---|\n",
+      family.name);
+  std::vector<Error> off_by;
+  Excluded excluded;
+  for (const ReservedRow& row : family.rows) {
+    if (!row.excluded.empty()) {
+      excluded.add(row.excluded, row.name);
+      continue;
+    }
+    const double reserved = predicted_reserved(row);
+    off_by.push_back({row.name, off(reserved, row.reserved)});
+    out += fmt::format("| {} | {:.2f} | {:.2f} | {:+.2f} % |\n", row.name, reserved, row.reserved,
+                       percent(off_by.back().share));
+  }
+  const Errors e = errors(shares(off_by));
+  out += fmt::format("\nMedian {:.2f} %, worst {:.2f} %.\n", 100 * e.median, 100 * e.worst);
+  if (!family.remarks.empty()) out += "\n" + family.remarks;
+  return {out + excluded.text() + "\n", {claim_of(family.name, "reserved peak", off_by)}};
 }
 
 Section band_section(const BandFamily& family) {
@@ -320,6 +356,14 @@ Section flat_section() {
                        flat_recordings());
 }
 
+Section titan_section() {
+  return of_plain_runs(
+      "titan",
+      "## titan\n\nTrainings by torchtitan's own trainer, releases 0.1.0 to 0.2.2, one rank of worlds of 2 to 64, "
+      "recorded as plain runs are (`tests/ground_truth/titan.py`).",
+      titan_recordings());
+}
+
 Section drawn_section() {
   const std::vector<Recording> recordings = drawn_recordings();
   const DrawnScore found = score(recordings);
@@ -373,7 +417,10 @@ std::vector<SectionWriter> section_writers() {
   writers.push_back({"plain_runs", plain_runs_section});
   writers.push_back({"sharded", sharded_section});
   writers.push_back({"flat", flat_section});
+  writers.push_back({"titan", titan_section});
   writers.push_back({"drawn", drawn_section});
+  for (const ReservedFamily& family : reserved_families())
+    writers.push_back({family.name, [=] { return reserved_family_section(family); }});
   for (const BandFamily& family : band_families())
     writers.push_back({family.name, [=] { return band_section(family); }});
   return writers;

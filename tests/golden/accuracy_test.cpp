@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -92,6 +93,27 @@ TEST(LastRankGolden, FiguresAreThoseThatWerePublished) {
           << row.name;
       EXPECT_EQ(row.first_step_peak_bytes, bytes(found->second, "max_bytes_first_step", "none")) << row.name;
     }
+}
+
+// Every row that was collected is scored, or excluded by name.
+TEST(ReservedGolden, FiguresAreThoseThatWerePublished) {
+  const std::filesystem::path path = root / "../shared/data/measured.json";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << "needs shared/data/measured.json beside the repository";
+  const nlohmann::json collected = nlohmann::json::parse(text_of(path));
+  for (const ReservedFamily& family : reserved_families()) {
+    std::size_t found = 0;
+    for (const nlohmann::json& measured : collected) {
+      if (measured.at("family") != family.name) continue;
+      ++found;
+      const auto row = std::ranges::find(family.rows, measured.at("id").get<std::string>(), &ReservedRow::name);
+      ASSERT_NE(row, family.rows.end()) << measured.at("id");
+      if (row->excluded.empty()) {
+        EXPECT_EQ(row->reserved, measured.at("measured").at("max_reserved_gib").get<double>()) << row->name;
+      }
+      EXPECT_EQ(row->source, measured.at("source").get<std::string>()) << row->name;
+    }
+    EXPECT_EQ(found, family.rows.size()) << family.name;
+  }
 }
 
 }  // namespace

@@ -32,6 +32,8 @@ constexpr auto families_told = std::to_array<std::pair<std::string_view, std::st
     {"plain_runs", "chosen trainings, under PyTorch's own allocator"},
     {"sharded", "chosen trainings under fully_shard, under PyTorch's own allocator"},
     {"flat", "chosen trainings under FullyShardedDataParallel, under PyTorch's own allocator"},
+    {"titan", "chosen trainings by torchtitan's trainer, under PyTorch's own allocator"},
+    {"torchtitan", "torchtitan, Llama 3.1 8B on eight H100 (its commits and benchmarks)"},
     {"drawn", "trainings that seeds chose, under PyTorch's own allocator"},
     {"megatron_pr482", "Megatron-LM PR 482, Llama-2 7B, kind of memory unsaid"},
     {"nanotron_ultrascale", "nanotron on H100, kind of memory unsaid"},

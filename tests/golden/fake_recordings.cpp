@@ -10,6 +10,7 @@
 #include "parallel/lower.hpp"
 #include "scenarios/io/cluster_reader.hpp"
 #include "scenarios/io/config_reader.hpp"
+#include "scenarios/io/version_text.hpp"
 #include "scenarios/prediction.hpp"
 
 namespace tidemark::tests::golden {
@@ -182,6 +183,66 @@ Kind kind_of(Category category, Phase phase) {
   }
 }
 
+// Of torchtitan.
+Scenario titan_scenario(const Json& recording) {
+  const Json& settings = recording.at("settings");
+  Scenario s;
+  s.name = recording.at("name").get<std::string>();
+  s.model = parse_model(recording.at("config").dump(), s.name + ".json");
+  s.cluster = read_cluster(root / "scenarios/clusters/a100-sxm-80g.toml");
+  s.runtime.name = "torchtitan";
+  s.runtime.versions.torch = {2, 15};
+  s.runtime.versions.torchtitan = *parse_version(settings.at("torchtitan").get<std::string>());
+  s.gpus = settings.at("world").get<std::int32_t>();
+  s.layout.tensor = settings.at("tensor").get<std::int32_t>();
+  s.layout.sequence_parallel = s.layout.tensor > 1;
+  s.layout.data = s.gpus / s.layout.tensor;
+  const std::int32_t replicas = settings.at("replicate").get<std::int32_t>();
+  s.layout.shard_group = replicas > 1 ? s.layout.data / replicas : 0;
+  s.layout.sharding = Sharding::Zero3;
+  TitanSettings& titan = s.runtime.eager.titan;
+  const std::string reshard = settings.at("reshard").get<std::string>();
+  titan.reshard = reshard == "always"  ? ReshardPolicy::Always
+                  : reshard == "never" ? ReshardPolicy::Never
+                                       : ReshardPolicy::Default;
+  titan.loss_parallel = settings.at("loss_parallel").get<bool>();
+  const std::string checkpointing = settings.at("checkpointing").get<std::string>();
+  s.train.recompute.kind = checkpointing == "none"   ? Recompute::None
+                           : checkpointing == "full" ? Recompute::Full
+                                                     : Recompute::Selective;
+  if (s.train.recompute.kind == Recompute::Selective && checkpointing != "op")
+    titan.checkpointed_layers = std::stoi(checkpointing);
+  s.train.sequence_length = settings.at("sequence").get<std::int64_t>();
+  s.train.micro_batch = settings.at("batch").get<std::int64_t>();
+  s.train.global_batch = s.train.micro_batch * s.layout.data * settings.at("micro_batches").get<std::int64_t>();
+  s.train.precision = type_of(settings, "precision");
+  s.train.attention = AttentionKernel::Flash;
+  s.runtime.eager.fully_shard.reduce_dtype = type_of(settings, "reduce_dtype");
+  read_optimizer("adamw " + settings.at("implementation").get<std::string>(), s);
+  s.train.steps = static_cast<std::int32_t>(recording.at("steps").size());
+  return s;
+}
+
+std::vector<Recording> sharded_in(const std::filesystem::path& folder, Scenario (*scenario)(const Json& recording)) {
+  std::vector<Recording> found;
+  for (const auto& entry : std::filesystem::directory_iterator(root / "tests/golden" / folder)) {
+    const Json json = Json::parse(std::ifstream(entry.path()));
+    const Rank rank{json.at("settings").at("rank").get<std::int32_t>()};
+    std::vector<Bytes> requested;
+    for (const Json& step : json.at("steps"))
+      requested.emplace_back(step.at("peak").at("requested").get<std::int64_t>());
+    found.push_back({entry.path().stem().string(),
+                     scenario(json),
+                     {},
+                     {},
+                     plain_run(json.at("steps")),
+                     rank,
+                     std::move(requested)});
+  }
+  std::ranges::sort(found, {}, &Recording::name);
+  return found;
+}
+
 std::vector<Recording> recordings_in(const std::filesystem::path& folder) {
   std::vector<Recording> found;
   for (const auto& entry : std::filesystem::directory_iterator(root / "tests/golden/fake_tensor" / folder)) {
@@ -210,32 +271,9 @@ Bytes StepPeak::total() const {
 std::vector<Recording> fake_recordings() { return recordings_in("recordings"); }
 std::vector<Recording> drawn_recordings() { return recordings_in("drawn"); }
 
-namespace {
-
-std::vector<Recording> sharded_in(const std::filesystem::path& folder) {
-  std::vector<Recording> found;
-  for (const auto& entry : std::filesystem::directory_iterator(root / "tests/golden" / folder / "recordings")) {
-    const Json json = Json::parse(std::ifstream(entry.path()));
-    const Rank rank{json.at("settings").at("rank").get<std::int32_t>()};
-    std::vector<Bytes> requested;
-    for (const Json& step : json.at("steps"))
-      requested.emplace_back(step.at("peak").at("requested").get<std::int64_t>());
-    found.push_back({entry.path().stem().string(),
-                     scenario_of(json),
-                     {},
-                     {},
-                     plain_run(json.at("steps")),
-                     rank,
-                     std::move(requested)});
-  }
-  std::ranges::sort(found, {}, &Recording::name);
-  return found;
-}
-
-}  // namespace
-
-std::vector<Recording> sharded_recordings() { return sharded_in("sharded"); }
-std::vector<Recording> flat_recordings() { return sharded_in("flat"); }
+std::vector<Recording> sharded_recordings() { return sharded_in("sharded/recordings", scenario_of); }
+std::vector<Recording> flat_recordings() { return sharded_in("flat/recordings", scenario_of); }
+std::vector<Recording> titan_recordings() { return sharded_in("titan/recordings", titan_scenario); }
 
 std::vector<StepPeak> predicted_peaks(const Scenario& scenario, bool sums_in_place) {
   Runtime runtime = runtime_of(scenario);

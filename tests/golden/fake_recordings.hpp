@@ -56,6 +56,9 @@ struct Recording {
 /// The same under FullyShardedDataParallel.
 [[nodiscard]] std::vector<Recording> flat_recordings();
 
+/// Those under tests/golden/titan/recordings: plain runs of torchtitan's trainings (tests/ground_truth/titan.py).
+[[nodiscard]] std::vector<Recording> titan_recordings();
+
 /// How far predictions of drawn recordings are off. All lists are by recording.
 struct DrawnScore {
   std::vector<std::string> names;

@@ -71,6 +71,25 @@ struct Band {
 /// From what was reported to the nearer end of the band, as a share of the former; 0 within.
 [[nodiscard]] double gap_of(const BandRow& row, const Band& band);
 
+/// What a run's allocator had reserved at most, in GiB.
+struct ReservedRow {
+  std::string name;
+  std::string source;
+  std::string excluded;  ///< the feature that keeps it out of the scores; then the rest is empty
+  std::filesystem::path scenario;
+  double reserved = 0;
+};
+struct ReservedFamily {
+  std::string name;
+  std::string remarks;  ///< on what the predictions are off by
+  std::vector<ReservedRow> rows;
+};
+
+/// Every family under tests/golden/reserved, rows by name.
+[[nodiscard]] std::vector<ReservedFamily> reserved_families();
+/// Of the first rank, which is the one that logs.
+[[nodiscard]] double predicted_reserved(const ReservedRow& row);
+
 /// A family of rows that share their assumptions.
 struct Family {
   std::string name;

@@ -68,6 +68,16 @@ TEST(StepGolden, StepsTakeAboutAsLongAsMeasured) {
           << row.name << ", source " << row.source;
 }
 
+TEST(ReservedGolden, EveryRowIsAsNearAsItsFamilyClaims) {
+  for (const ReservedFamily& family : reserved_families())
+    for (const ReservedRow& row : family.rows) {
+      if (row.excluded.empty()) {
+        EXPECT_LE(100 * std::abs(predicted_reserved(row) / row.reserved - 1), worst(family.name, "reserved peak"))
+            << row.name;
+      }
+    }
+}
+
 TEST(LastRankGolden, EveryRowIsAsNearAsItsFamilyClaims) {
   for (const LastRankFamily& family : last_rank_families())
     for (const LastRankRow& row : family.rows) {

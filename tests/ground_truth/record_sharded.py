@@ -142,10 +142,29 @@ def live_at_peak(history, functions):
     return dict(sorted(sums.items()))
 
 
-def run(trainer, name):
+def recorded_steps(step, names, functions=None):
+    """What the allocator counts in some steps, by stream too, and what the last one's peak is made of."""
     import torch
 
     import plain_run
+
+    steps = []
+    for _ in range(STEPS):
+        gc.collect()
+        torch.cuda.reset_peak_memory_stats()
+        step()
+        steps.append({"peak": plain_run.counters("peak"), "after": plain_run.counters("current")})
+    history = torch.cuda.memory._snapshot()["device_traces"][0]
+    return {
+        "steps": steps,
+        "reserved_by_stream": pools(names()),
+        "live_at_peak": live_at_peak(history, functions or MADE_BY),
+    }
+
+
+def run(trainer, name):
+    import torch
+
     import training
 
     gc.disable()
@@ -153,18 +172,13 @@ def run(trainer, name):
     config, settings = trainer.settings_of(name)
     torch.cuda.memory._record_memory_history(max_entries=10_000_000, stacks="python", context="alloc")
     model, optimizer, batches = trainer.prepare(config, settings)
-    steps = []
-    for _ in range(STEPS):
-        gc.collect()
-        torch.cuda.reset_peak_memory_stats()
-        trainer.train_step(model, optimizer, batches, settings)
-        steps.append({"peak": plain_run.counters("peak"), "after": plain_run.counters("current")})
-    history = torch.cuda.memory._snapshot()["device_traces"][0]
     return {
         **record_fake.head_of(name, config, settings, "real tensors on a device that does nothing"),
-        "steps": steps,
-        "reserved_by_stream": pools(trainer.streams(model)),
-        "live_at_peak": live_at_peak(history, trainer.MADE_BY),
+        **recorded_steps(
+            lambda: trainer.train_step(model, optimizer, batches, settings),
+            lambda: trainer.streams(model),
+            trainer.MADE_BY,
+        ),
     }
 
 

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <complex>
 
 #include <gtest/gtest.h>
 
@@ -205,6 +206,22 @@ std::vector<MathCase> elementwise_cases() {
   all.push_back({Rotary, {}, {draw({3, 2, 2, 6}), draw({3, 1, 1, 4})}, {zeros({3, 2, 2, 6})}, turned});
   const Numbers cosines = draw({3, 1, 1, 4}), sines = draw({3, 1, 1, 4});
   all.push_back({RotaryPairs, {}, {draw({3, 2, 2, 4}), cosines, sines}, {zeros({3, 2, 2, 4})}, pairs_turned});
+  for (const double conjugate : {0.0, 1.0})
+    all.push_back({ComplexMultiply,
+                   {conjugate},
+                   {draw({2, 3, 2}), draw({3, 2})},
+                   {zeros({2, 3, 2})},
+                   [=](const Tensors& in, Tensors out) {
+                     for (std::size_t i = 0; i < 6; ++i) {
+                       const auto number = [](const Numbers& of, std::size_t at) {
+                         return std::complex<double>(of.values[2 * at], of.values[2 * at + 1]);
+                       };
+                       const std::complex<double> y = number(in[1], i % 3);
+                       const std::complex<double> z = number(in[0], i) * (conjugate != 0 ? std::conj(y) : y);
+                       out[0].values[2 * i] = z.real(), out[0].values[2 * i + 1] = z.imag();
+                     }
+                     return out;
+                   }});
   all.push_back({LatentKeys,
                  {},
                  {draw({3, 2, 2, 8}), draw({3, 2, 1, 4}), cosines, sines},

@@ -25,12 +25,12 @@
 namespace tidemark::tests {
 
 inline auto fields(Version& v) {
-  auto& [first, second] = v;
-  return std::tie(first, second);
+  auto& [first, second, third] = v;
+  return std::tie(first, second, third);
 }
 inline auto fields(Versions& v) {
-  auto& [a, b, c, d, e, f] = v;
-  return std::tie(a, b, c, d, e, f);
+  auto& [a, b, c, d, e, f, g] = v;
+  return std::tie(a, b, c, d, e, f, g);
 }
 inline auto fields(Estimate& v) {
   auto& [a, b, c, d] = v;
@@ -136,8 +136,12 @@ inline auto fields(ExpertHabits& v) {
   return std::tie(a, b, c, d, e, f, g, h);
 }
 inline auto fields(FullyShardHabits& v) {
-  auto& [a, b, c] = v;
-  return std::tie(a, b, c);
+  auto& [a, b, c, d] = v;
+  return std::tie(a, b, c, d);
+}
+inline auto fields(TitanSettings& v) {
+  auto& [a, b, c, d] = v;
+  return std::tie(a, b, c, d);
 }
 inline auto fields(FlatParameterHabits& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l] = v;
@@ -148,8 +152,8 @@ inline auto fields(Train& v) {
   return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
 }
 inline auto fields(EagerSettings& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q);
 }
 inline auto fields(RuntimeChoice& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u] = v;

@@ -393,6 +393,57 @@ TEST(ScenarioReader, WhatAreFlatParameters) {
             std::string::npos);
 }
 
+Scenario of_torchtitan(const std::string& train, const std::string& switches = "", const std::string& layout = "",
+                       const std::string& model = "llama-3.1-8b") {
+  return parse_scenario("model = \"models/" + model +
+                            ".json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 16\n[layout]\n" + layout +
+                            "\n[train]\nsequence_length = 4096\n" + train +
+                            "\n[runtime]\nname = \"torchtitan\"\nversions = { torchtitan = \"0.2.2\" }\n"
+                            "[runtime.switches]\n" +
+                            switches,
+                        "job.toml", folders);
+}
+
+TEST(ScenarioReader, WhatTorchtitanTrains) {
+  const Scenario usual = of_torchtitan("recompute = \"selective\"");
+  EXPECT_EQ(usual.layout.sharding, Sharding::Zero3);
+  EXPECT_EQ(usual.runtime.eager.optimizer, OptimizerKernels::Fused);
+  EXPECT_EQ(usual.runtime.eager.titan, TitanSettings{});
+  EXPECT_EQ(usual.runtime.versions.torchtitan, (Version{0, 2, 2}));
+  EXPECT_EQ(usual.train.recompute.modules, RecomputedModules{});
+  EXPECT_EQ(usual.train.attention, AttentionKernel::Fused);
+  EXPECT_EQ(of_torchtitan("", "selective_ac_option = 2").runtime.eager.titan.checkpointed_layers, 2);
+  EXPECT_EQ(of_torchtitan("", "fsdp_reshard_after_forward = \"never\"").layout.sharding, Sharding::Zero2);
+  EXPECT_EQ(of_torchtitan("", "", "sharding = \"zero2\"").runtime.eager.titan.reshard, ReshardPolicy::Never);
+}
+
+TEST(ScenarioReader, WhatTorchtitanDoesNotTrain) {
+  const auto problem = [](const std::string& train, const std::string& switches = "", const std::string& layout = "",
+                          const std::string& model = "llama-3.1-8b") -> std::string {
+    try {
+      (void)of_torchtitan(train, switches, layout, model);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return {};
+  };
+  EXPECT_EQ(problem("", "selective_ac_option = \"ops\""),
+            "job.toml:12:23: error: selective_ac_option = \"ops\" is no way to checkpoint\n  hint: \"op\", or every "
+            "how many layers: 2");
+  EXPECT_EQ(problem("", "fsdp_reshard_after_forward = \"never\"", "sharding = \"zero3\""),
+            "job.toml:5:12: error: sharding = \"zero3\" is not what torchtitan does with fsdp_reshard_after_forward = "
+            "\"never\"\n  hint: \"zero2\" is");
+  EXPECT_EQ(problem("", "", "tensor = 2"),
+            "job.toml:5:10: error: tensor: not modelled with torchtitan yet\n  hint: leave it out");
+  EXPECT_EQ(problem("optimizer = \"sgd\""),
+            "job.toml:8:13: error: optimizer: torchtitan has Adam and AdamW only\n  hint: leave it out");
+  EXPECT_EQ(problem("precision = \"fp32\""),
+            "job.toml:8:13: error: precision: attention by matrix products, as torchtitan 0.2.2 has it in fp32, is not "
+            "modelled\n  hint: \"bf16\"");
+  EXPECT_NE(problem("", "use_cache = true").find("use_cache"), std::string::npos);
+  EXPECT_NE(problem("", "", "", "mistral-7b-v0.1").find("is none of torchtitan's models"), std::string::npos);
+}
+
 TEST(ScenarioReader, KeysOfTheFormatThatAreNotModelledAreRefused) {
   const std::string layout = "job.toml:6:";
   EXPECT_EQ(with("[layout]", "expert = 8"), layout + "10: error: the model has no experts\n  hint: leave it out");
@@ -406,10 +457,9 @@ TEST(ScenarioReader, KeysOfTheFormatThatAreNotModelledAreRefused) {
        {"precision = \"fp8-hybrid\"", "master_dtype = \"fp16\"", "moment_dtypes = [\"bf16\", \"bf16\"]"}) {
     EXPECT_NE(with("[train]", line).find("not modelled yet"), std::string::npos) << line;
   }
-  EXPECT_EQ(
-      problems({{"\"megatron\"", "\"deepspeed\""}}),
-      "job.toml:19:8: error: name = \"deepspeed\" is not modelled yet\n  hint: \"megatron\", \"pytorch\", \"fsdp2\" "
-      "or \"fsdp\" would do");
+  EXPECT_EQ(problems({{"\"megatron\"", "\"deepspeed\""}}),
+            "job.toml:19:8: error: name = \"deepspeed\" is not modelled yet\n  hint: \"megatron\", \"pytorch\", "
+            "\"fsdp2\", \"fsdp\" or \"torchtitan\" would do");
   EXPECT_EQ(problems_of(std::string(job) + "[offload]\noptimizer = \"cpu\""),
             "job.toml:21:13: error: optimizer = \"cpu\" is not modelled yet\n  hint: \"none\" would do");
   for (const char* table : {"adapter", "quantization", "rollout"}) {
@@ -606,8 +656,7 @@ TEST(ScenarioReader, CharactersBeyondAsciiBelongInCommentsAndStrings) {
   EXPECT_EQ(problems({{"gpus = 64", "gpus = 64  # caf\u00e9 \u02cb"}}), "no problem");
   EXPECT_EQ(problems({{"\"megatron\"", "\"m\u00e9gatron\u02cb\""}}),
             "job.toml:19:8: error: name = \"m\u00e9gatron\u02cb\" is not known\n  hint: \"megatron\", \"pytorch\", "
-            "\"fsdp2\" or "
-            "\"fsdp\" would do");
+            "\"fsdp2\", \"fsdp\" or \"torchtitan\" would do");
   // Of each of these toml++ asks whether it is white space, and has no answer in its tables.
   const auto error = [](const std::string& from, const std::string& to) {
     const std::string all = problems({{from, to}});
@@ -622,8 +671,7 @@ TEST(ScenarioReader, CharactersBeyondAsciiBelongInCommentsAndStrings) {
   EXPECT_EQ(error("gpus = 64", "gpus = 4\bs='\u00cc'"), "job.toml:3:9: error: Error");
   EXPECT_EQ(problems({{"\"megatron\"", "\"\"\"m\u00e9gatron\u02cb\"\"\""}}),
             "job.toml:19:8: error: name = \"m\u00e9gatron\u02cb\" is not known\n  hint: \"megatron\", \"pytorch\", "
-            "\"fsdp2\" or "
-            "\"fsdp\" would do");
+            "\"fsdp2\", \"fsdp\" or \"torchtitan\" would do");
   EXPECT_EQ(problems({{"model =", "\ufeffmodel ="}}), "no problem");
 }
 

@@ -34,12 +34,14 @@ RowsOfShard rows_of_shard(std::int64_t rows, std::int64_t ranks, std::int64_t ra
 // ---- a unit's parameters -------------------------------------------------------------------------------------------
 
 UnitParameters::UnitParameters(Session& session, const ShardMesh& mesh, const FullyShardHabits& habits,
-                               CommContext& comms, std::string name, std::vector<ShardedParameter> parameters)
+                               CommContext& comms, std::string name, AfterForward after_forward,
+                               std::vector<ShardedParameter> parameters)
     : s_(session),
       mesh_(mesh),
       habits_(habits),
       comms_(comms),
       name_(std::move(name)),
+      after_forward_(after_forward),
       parameters_(std::move(parameters)) {}
 
 bool UnitParameters::mixed() const {
@@ -48,7 +50,7 @@ bool UnitParameters::mixed() const {
 
 // _fsdp_collectives.py foreach_all_gather: shards are cast, and copied to the rank's place in what is gathered into.
 void UnitParameters::unshard() {
-  if (gathered_.defined() || unsharded_) return;
+  if (gathered_.defined() || unsharded_ || parameters_.empty()) return;
   const NoGrad no_grad(s_);
   const Session::Scope scope(s_, s_.process.label(name_));
   std::int64_t elements = 0;
@@ -161,8 +163,8 @@ Tensor UnitParameters::pre_forward(const Tensor& input) {
 
 Tensor UnitParameters::post_forward(const Tensor& output) {
   if (state_ == TrainingState::PreBackward) return output;
-  if (s_.engine == nullptr) {
-    if (habits_.reshards_after_forward) reshard();
+  if (s_.engine == nullptr && !parameters_.empty()) {
+    if (after_forward_ == AfterForward::Reshards) reshard();
     post_forward_indices_.push_back(comms_.post_forward_order.size());
     comms_.post_forward_order.push_back(this);
   }
@@ -225,6 +227,9 @@ void UnitParameters::release_all_reduced() {
   all_reduced_ = {};
 }
 
+// _get_gradient_divide_factors: of a factor of 1 nothing is divided.
+Reduction UnitParameters::reduction() const { return habits_.sums_gradients ? Reduction::Sum : Reduction::Average; }
+
 // foreach_reduce: gradients are cast on their way to where they are reduced from, rank after rank.
 void UnitParameters::reduce(std::vector<Tensor> gradients) {
   const NoGrad no_grad(s_);
@@ -267,7 +272,7 @@ void UnitParameters::reduce(std::vector<Tensor> gradients) {
     const OnStream reducing(s_, after);
     output = s_.empty({of_rank}, habits_.reduce_dtype, "reduce_scatter_output", Category::Gradients);
     if (mesh_.ranks > 1)
-      s_.collective(mesh_.shard, CollectiveKind::ReduceScatter, input, output, Reduction::Average);
+      s_.collective(mesh_.shard, CollectiveKind::ReduceScatter, input, output, reduction());
     else
       s_.launch(Operation::Copy, {input}, {output});
   }
@@ -276,7 +281,7 @@ void UnitParameters::reduce(std::vector<Tensor> gradients) {
     after = CommContext::all_reduce;
     s_.process.wait(after, s_.process.record(CommContext::reduce_scatter));
     const OnStream reducing(s_, after);
-    s_.collective(mesh_.replicate, CollectiveKind::AllReduce, output, output, Reduction::Average);
+    s_.collective(mesh_.replicate, CollectiveKind::AllReduce, output, output, reduction());
     all_reduced_ = output;
     all_reduced_event_ = s_.process.record(after);
   }
@@ -365,40 +370,27 @@ ShardedParameter FullyShard::sharded(const OnMeta& meta) {
   return made;
 }
 
-void FullyShard::shard(CausalLM& model) {
+std::vector<UnitParameters*> FullyShard::shard(const std::vector<ShardUnit>& units) {
   std::vector<ShardedParameter> all;
   for (const OnMeta& meta : on_meta_) all.push_back(sharded(meta));
-  const auto group = [&](std::string name, std::vector<ShardedParameter> its) {
-    groups_.push_back(std::make_unique<UnitParameters>(s_, mesh_, habits_, comms_, std::move(name), std::move(its)));
-  };
-  std::vector<std::vector<ShardedParameter>> of_layers;
-  std::vector<ShardedParameter> of_root;
-  std::size_t next = 0;
-  for (std::size_t layer = 0; layer < model.layers(); ++layer) {
-    const CausalLM::Range range = model.parameters_of_layer(layer);
-    while (next < range.begin) of_root.push_back(std::move(all[next++]));
-    of_layers.emplace_back();
-    while (next < range.end) of_layers.back().push_back(std::move(all[next++]));
+  std::vector<UnitParameters*> made;
+  for (const ShardUnit& unit : units) {
+    std::vector<ShardedParameter> its;
+    for (const std::size_t place : unit.parameters) its.push_back(std::move(all[place]));
+    groups_.push_back(
+        std::make_unique<UnitParameters>(s_, mesh_, habits_, comms_, unit.name, unit.after_forward, std::move(its)));
+    made.push_back(groups_.back().get());
   }
-  while (next < all.size()) of_root.push_back(std::move(all[next++]));
-  group("root", std::move(of_root));
-  for (std::size_t layer = 0; layer < model.layers(); ++layer) {
-    group(model.name_of_layer(layer), std::move(of_layers[layer]));
-    UnitParameters* const its = groups_.back().get();
-    model.hook_layer(layer, {[its](const Tensor& input) { return its->pre_forward(input); },
-                             [its](const Tensor& output) { return its->post_forward(output); }, its->computed()});
-  }
+  return made;
 }
 
 void FullyShard::root_pre_forward() { (void)groups_.front()->pre_forward({}); }
 
-void FullyShard::root_post_forward(CausalLM::Outputs& outputs) {
-  outputs.loss = groups_.front()->post_forward(outputs.loss);
-}
+Tensor FullyShard::root_post_forward(const Tensor& output) { return groups_.front()->post_forward(output); }
 
 void FullyShard::finish_backward() {
   for (const auto& group : groups_) {
-    if (!group->ran_backward()) group->post_backward();
+    if (group->misses_backward()) group->post_backward();
     group->be_idle();
   }
   if (!comms_.reduces_gradients) return comms_.release_all_gather_output(s_);
@@ -421,13 +413,6 @@ void FullyShard::before_zero_grad() {
 Parameters FullyShard::parameters() const {
   Parameters all;
   for (const ShardedParameter* p : shards()) all.push_back(p->sharded);
-  return all;
-}
-
-std::vector<ShardPiece> FullyShard::pieces() const {
-  std::vector<ShardPiece> all;
-  for (const ShardedParameter* p : shards())
-    all.push_back({s_.parameter_name(p->padded), p->sharded->value, p->sharded->gradient, p->begin});
   return all;
 }
 

@@ -51,11 +51,14 @@ struct CommContext {
   void release_reduce_scatter_inputs(Session& s);
 };
 
-/// _fsdp_param_group.py FSDPParamGroup: parameters that are gathered, and whose gradients are reduced, together.
+enum class AfterForward : std::uint8_t { Reshards, Keeps };  ///< reshard_after_forward
+
+/// _fsdp_param_group.py FSDPParamGroup: parameters that are gathered, and whose gradients are reduced, together. A root
+/// may have none.
 class UnitParameters {
  public:
   UnitParameters(Session& session, const ShardMesh& mesh, const FullyShardHabits& habits, CommContext& comms,
-                 std::string name, std::vector<ShardedParameter> parameters);
+                 std::string name, AfterForward after_forward, std::vector<ShardedParameter> parameters);
 
   /// _fsdp_state.py _pre_forward, _post_forward: hooks of the unit's module.
   [[nodiscard]] Tensor pre_forward(const Tensor& input);
@@ -66,7 +69,8 @@ class UnitParameters {
   [[nodiscard]] const std::vector<ShardedParameter>& parameters() const { return parameters_; }
   /// What the unit computes in.
   [[nodiscard]] DType computed() const { return parameters_.front().unsharded->value.dtype; }
-  [[nodiscard]] bool ran_backward() const { return state_ == TrainingState::PostBackward; }
+  /// Whether its gradients wait for a post_backward that no input's gradient has called.
+  [[nodiscard]] bool misses_backward() const { return state_ != TrainingState::PostBackward && !parameters_.empty(); }
   void be_idle() { state_ = TrainingState::Idle; }
 
  private:
@@ -84,12 +88,14 @@ class UnitParameters {
   void reduce(std::vector<Tensor> gradients);
   void keep_reduced(const Tensor& output);
   [[nodiscard]] bool mixed() const;
+  [[nodiscard]] Reduction reduction() const;
 
   Session& s_;
   const ShardMesh& mesh_;
   const FullyShardHabits& habits_;
   CommContext& comms_;
   std::string name_;
+  AfterForward after_forward_;
   std::vector<ShardedParameter> parameters_;
   TrainingState state_ = TrainingState::Idle;
   bool unsharded_ = false;
@@ -101,26 +107,36 @@ class UnitParameters {
   EventId all_reduced_event_;
 };
 
-/// A model whose layers, and itself as their root, are units.
-class FullyShard final : public ShardedModel {
+/// A call of fully_shard.
+struct ShardUnit {
+  std::string name;
+  AfterForward after_forward = AfterForward::Reshards;
+  std::vector<std::size_t> parameters;  ///< by when they were registered
+};
+
+/// A model whose modules, and itself as their root, are units.
+class FullyShard {
  public:
   FullyShard(Session& session, const ShardMesh& mesh, const FullyShardHabits& habits, DType kept)
       : s_(session), mesh_(mesh), habits_(habits), kept_(kept) {}
 
   /// A parameter on the meta device, which has no memory.
-  [[nodiscard]] std::shared_ptr<Leaf> parameter(const std::string& name, const Shape& sizes, DType computed) override;
-  /// fully_shard of each layer, then of the model; to_empty and the initialization of what is here.
-  void shard(CausalLM& model) override;
+  [[nodiscard]] std::shared_ptr<Leaf> parameter(const std::string& name, const Shape& sizes, DType computed);
+  /// fully_shard of modules, of which the first is the root; to_empty and the initialization of what is here. Of each
+  /// unit comes what its module's hooks are to call.
+  [[nodiscard]] std::vector<UnitParameters*> shard(const std::vector<ShardUnit>& units);
 
-  void root_pre_forward() override;
-  void root_post_forward(CausalLM::Outputs& outputs) override;
+  void root_pre_forward();
+  [[nodiscard]] Tensor root_post_forward(const Tensor& output);
   /// _root_post_backward_final_callback.
-  void finish_backward() override;
-  void set_requires_gradient_sync(bool reduces) override { comms_.reduces_gradients = reduces; }
-  void before_zero_grad() override;
+  void finish_backward();
+  void set_requires_gradient_sync(bool reduces) { comms_.reduces_gradients = reduces; }
+  /// To be called before gradients of shards are given up.
+  void before_zero_grad();
 
-  [[nodiscard]] Parameters parameters() const override;
-  [[nodiscard]] std::vector<ShardPiece> pieces() const override;
+  /// What the optimizer sees: not what is empty here.
+  [[nodiscard]] Parameters parameters() const;
+  [[nodiscard]] std::vector<const ShardedParameter*> shards() const;
 
  private:
   struct OnMeta {
@@ -128,7 +144,6 @@ class FullyShard final : public ShardedModel {
     std::shared_ptr<Leaf> leaf;
   };
   [[nodiscard]] ShardedParameter sharded(const OnMeta& parameter);
-  [[nodiscard]] std::vector<const ShardedParameter*> shards() const;
 
   Session& s_;
   const ShardMesh mesh_;

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "parallel/frameworks/pytorch/data_parallel.hpp"
-#include "parallel/frameworks/pytorch/fully_shard.hpp"
 #include "parallel/frameworks/pytorch/fully_sharded_data_parallel.hpp"
+#include "parallel/frameworks/pytorch/fully_sharded_layers.hpp"
 #include "parallel/frameworks/pytorch/optimizer.hpp"
 #include "parallel/frameworks/transformers/modules.hpp"
 #include "parallel/sizes.hpp"
@@ -105,7 +105,7 @@ class Training {
 
   std::unique_ptr<ShardedModel> sharded_model(DType kept) {
     if (habits_.flat) return std::make_unique<FullyShardedDataParallel>(s_, *mesh_, *habits_.flat, kept);
-    return std::make_unique<FullyShard>(s_, *mesh_, *habits_.fully_shard, kept);
+    return std::make_unique<FullyShardedLayers>(s_, *mesh_, *habits_.fully_shard, kept);
   }
 
   [[nodiscard]] bool reduces_each_backward() const {

@@ -61,6 +61,24 @@ INSTANTIATE_TEST_SUITE_P(FullyShard, ArithmeticOfShards,
                                          in_bf16(sharded("bf16", 2))),
                          [](const testing::TestParamInfo<MathCase>& row) { return row.param.name; });
 
+MathCase titan(std::string name, int gpus, std::string release, std::string train = "", std::string switches = "") {
+  MathCase its = sharded(std::move(name), gpus, "", std::move(train));
+  its.runtime = "name = \"torchtitan\"\nversions = { torch = \"2.15\", torchtitan = \"" + release +
+                "\" }\n[runtime.switches]\n" + std::move(switches);
+  return its;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Torchtitan, ArithmeticOfShards,
+    testing::Values(titan("titan_0_1", 2, "0.1"), titan("titan_0_2", 2, "0.2"), twice(titan("accumulating", 2, "0.2")),
+                    titan("never", 2, "0.2", "", "fsdp_reshard_after_forward = \"never\""),
+                    titan("always", 3, "0.1", "", "fsdp_reshard_after_forward = \"always\""),
+                    titan("full", 2, "0.2", "recompute = \"full\""),
+                    titan("per_operation", 2, "0.2", "recompute = \"selective\""),
+                    titan("every_second", 2, "0.2", "recompute = \"selective\"", "selective_ac_option = 2"),
+                    in_bf16(twice(titan("counted_tokens", 2, "0.2.2", "recompute = \"selective\"")))),
+    [](const testing::TestParamInfo<MathCase>& row) { return row.param.name; });
+
 // Flat parameters: of 7 ranks, some hold pieces of several parameters, and the last some padding.
 INSTANTIATE_TEST_SUITE_P(
     FullyShardedDataParallel, ArithmeticOfShards,

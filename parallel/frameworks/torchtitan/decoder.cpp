@@ -1,0 +1,225 @@
+#include "parallel/frameworks/torchtitan/decoder.hpp"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "parallel/torch/checkpoint.hpp"
+#include "parallel/torch/operation.hpp"
+
+namespace tidemark::parallel::torchtitan {
+namespace {
+
+// activation_checkpoint.py _apply_op_sac, and the list that parallelize.py hands it: attention's results are kept where
+// its kernel is listed, and every second matrix product's, beginning with the first.
+KeepsResult every_second_product(bool attention) {
+  return [attention, products = 0](Dispatched what) mutable {
+    switch (what) {
+      case Dispatched::MatrixProduct:
+        return ++products % 2 == 1;
+      case Dispatched::FusedAttention:
+        return attention;
+      case Dispatched::AddedProduct:
+        return false;
+    }
+    return false;
+  };
+}
+
+}  // namespace
+
+// ---- construction --------------------------------------------------------------------------------------------------
+
+std::shared_ptr<Leaf> Decoder::parameter(const std::string& name, Shape sizes) {
+  if (make_) {
+    parameters_.push_back(make_(name, sizes, dtype_));
+    return parameters_.back();
+  }
+  const Session::Scope scope(s_, name);
+  const Tensor made = s_.empty(std::move(sizes), dtype_, trained_parameter, Category::Parameters);
+  s_.launch(Operation::Initialize, {}, {made});
+  parameters_.push_back(leaf(s_, made));
+  parameters_.back()->parameter = true;
+  return parameters_.back();
+}
+
+Linear Decoder::make_linear(const std::string& name, std::int64_t outputs, std::int64_t inputs) {
+  return {parameter(name + ".weight", {outputs, inputs}), nullptr};
+}
+
+Norm Decoder::make_norm(const std::string& name) { return {parameter(name + ".weight", {model_.hidden}), nullptr}; }
+
+void Decoder::end_part(std::string name) {
+  parts_.push_back({std::move(name), parts_.empty() ? 0 : parts_.back().end, parameters_.size()});
+}
+
+void Decoder::make_layer(std::int32_t index) {
+  const std::string at = fmt::format("layers.{}", index);
+  const std::int64_t q_width = model_.heads * model_.head_dim, kv_width = model_.kv_heads * model_.head_dim;
+  Layer layer;
+  layer.query = make_linear(at + ".attention.wq", q_width, model_.hidden);
+  layer.key = make_linear(at + ".attention.wk", kv_width, model_.hidden);
+  layer.value = make_linear(at + ".attention.wv", kv_width, model_.hidden);
+  layer.output = make_linear(at + ".attention.wo", model_.hidden, q_width);
+  layer.gate = make_linear(at + ".feed_forward.w1", model_.ffn, model_.hidden);
+  layer.down = make_linear(at + ".feed_forward.w2", model_.hidden, model_.ffn);
+  layer.up = make_linear(at + ".feed_forward.w3", model_.ffn, model_.hidden);
+  layer.attention_norm = make_norm(at + ".attention_norm");
+  layer.mlp_norm = make_norm(at + ".ffn_norm");
+  layers_.push_back(std::move(layer));
+  end_part(at);
+}
+
+// precompute_freqs_cis: complex numbers, each as two of fp32.
+void Decoder::make_frequencies() {
+  const std::int64_t pairs = model_.head_dim / 2;
+  frequencies_ = s_.empty({train_.sequence_length, pairs, 2}, DType::FP32, "freqs_cis", Category::Parameters);
+  const Tensor angles = s_.empty({train_.sequence_length, pairs, 1}, DType::FP32, "angles", Category::Temporaries);
+  s_.launch({Operation::RotaryTable, {usual_rotary_base}}, {}, {sized(angles, {train_.sequence_length, pairs})});
+  s_.launch(Operation::Cosine, {angles}, {narrowed(frequencies_, -1, 0, 1)});
+  s_.launch(Operation::Sine, {angles}, {narrowed(frequencies_, -1, 1, 1)});
+}
+
+Decoder::Decoder(Session& session, const Model& model, std::int64_t vocabulary, const Train& train,
+                 const EagerHabits& habits, DType dtype, MakeParameter make)
+    : s_(session), model_(model), train_(train), habits_(*habits.titan), dtype_(dtype), make_(std::move(make)) {
+  tokens_ = parameter("tok_embeddings.weight", {vocabulary, model.hidden});
+  end_part("tok_embeddings");
+  make_frequencies();
+  for (std::int32_t i = 0; i < model.layers; ++i) make_layer(i);
+  norm_ = make_norm("norm");
+  head_ = make_linear("output", vocabulary, model.hidden);
+  end_part("output");
+}
+
+// ---- a layer -------------------------------------------------------------------------------------------------------
+
+Tensor Decoder::normed(const Norm& norm, const Tensor& x) {
+  return habits_.fused_norms ? rms_norm(s_, x, norm.weight->value) : norm(s_, x);
+}
+
+// apply_rotary_emb.
+Decoder::Heads Decoder::turned(const Tensor& query, const Tensor& key) {
+  const auto as_complex = [&](const Tensor& x) {
+    const Tensor wide = to(s_, x, DType::FP32);
+    Shape pairs = wide.sizes;
+    pairs.back() /= 2;
+    pairs.push_back(2);
+    return reshape(s_, wide, std::move(pairs));
+  };
+  const Tensor q = as_complex(query), k = as_complex(key);
+  const std::int64_t sequence = q.sizes[1];
+  const Tensor table = sized(narrowed(frequencies_, 0, 0, sequence), {1, sequence, 1, q.sizes[3], 2});
+  const auto times_table = [&](const Tensor& x, const Shape& sizes) {
+    return reshape(s_, complex_mul(s_, x, table), sizes);
+  };
+  const Tensor q_out = times_table(q, query.sizes), k_out = times_table(k, key.sizes);
+  const Tensor q_narrow = to(s_, q_out, query.dtype);
+  return {q_narrow, to(s_, k_out, key.dtype)};
+}
+
+// repeat_kv: [batch, sequence, heads, width], each head as often as query heads share it.
+Tensor Decoder::repeated(const Tensor& x) {
+  const std::int64_t times = model_.heads / model_.kv_heads;
+  if (times == 1) return x;
+  const Shape& z = x.sizes;
+  const Tensor wide = expand(s_, unsqueeze(s_, x, 3), {z[0], z[1], z[2], times, z[3]});
+  return reshape(s_, wide, {z[0], z[1], z[2] * times, z[3]});
+}
+
+Tensor Decoder::attention(const Layer& layer, const Tensor& x) {
+  const Session::Scope scope(s_, "attention");
+  const std::int64_t batch = x.sizes[0], sequence = x.sizes[1], width = model_.head_dim;
+  Tensor query = layer.query(s_, x), key = layer.key(s_, x), value = layer.value(s_, x);
+  const auto by_head = [&](const Tensor& t) { return view(s_, t, {batch, sequence, t.size(-1) / width, width}); };
+  query = by_head(query), key = by_head(key), value = by_head(value);
+  {
+    Heads heads = turned(query, key);
+    query = std::move(heads.query), key = std::move(heads.key);
+  }
+  const auto heads_first = [&](const Tensor& t) { return transpose(s_, t, 1, 2); };
+  Tensor keys, values;
+  if (habits_.repeats_keys) {
+    keys = repeated(key), values = repeated(value);
+    query = heads_first(query), key = heads_first(keys), value = heads_first(values);
+  } else {
+    query = heads_first(query), key = heads_first(key), value = heads_first(value);
+  }
+  Tensor output = scaled_dot_product_attention(s_, query, key, value, {}, 0);
+  output = contiguous(s_, transpose(s_, output, 1, 2));
+  output = view(s_, output, {batch, sequence, output.elements() / (batch * sequence)});
+  return layer.output(s_, output);
+}
+
+Tensor Decoder::feed_forward(const Layer& layer, const Tensor& x) {
+  const Session::Scope scope(s_, "feed_forward");
+  const auto gated = [&] {
+    const Tensor activated = silu(s_, layer.gate(s_, x));
+    const Tensor linear = layer.up(s_, x);
+    return mul(s_, activated, linear);
+  };
+  return layer.down(s_, gated());
+}
+
+Tensor Decoder::block(const Layer& layer, const Tensor& x) {
+  const auto through_attention = [&] { return attention(layer, normed(layer.attention_norm, x)); };
+  const Tensor h = add(s_, x, through_attention());
+  const auto through_mlp = [&] { return feed_forward(layer, normed(layer.mlp_norm, h)); };
+  return add(s_, h, through_mlp());
+}
+
+// ptd_checkpoint_wrapper around a block, and fully_shard around that.
+Tensor Decoder::run_layer(std::size_t index, const Tensor& hidden) {
+  const Part& part = parts_[index + 1];
+  const Session::Scope scope(s_, part.name);
+  s_.mark(Phase::Forward, part.name);
+  const ForwardHooks& hooks = part.hooks;
+  const Tensor x = hooks.before ? hooks.before(hidden) : hidden;
+  const Region region = [this, &layer = layers_[index]](const Tensor& in) { return block(layer, in); };
+  CheckpointOptions options{.early_stop = habits_.asked.early_stop};
+  const auto run = [&] {
+    switch (train_.recompute.kind) {
+      case Recompute::None:
+        return region(x);
+      case Recompute::Full:
+        return checkpoint(s_, x, region, options);
+      case Recompute::Selective:
+        break;
+    }
+    const std::int32_t every = habits_.asked.checkpointed_layers;
+    if (every > 0 && (static_cast<std::int32_t>(index) + 1) % every != 0) return region(x);
+    if (every == 0) {
+      const bool listed = train_.attention == AttentionKernel::Flash || habits_.keeps_cudnn;
+      options.policy = [listed] { return every_second_product(listed); };
+    }
+    return checkpoint(s_, x, region, options);
+  };
+  const Tensor out = run();
+  return hooks.after ? hooks.after(out) : out;
+}
+
+// ---- the whole model -----------------------------------------------------------------------------------------------
+
+Tensor Decoder::operator()(const Tensor& tokens) {
+  s_.mark(Phase::Forward, "tok_embeddings");
+  const auto embedded = [&] {
+    const ForwardHooks& hooks = parts_.front().hooks;
+    if (hooks.before) (void)hooks.before({});
+    const Tensor out = embedding(s_, tokens, tokens_->value);
+    return hooks.after ? hooks.after(out) : out;
+  };
+  Tensor hidden = embedded();
+  for (std::size_t layer = 0; layer < layers_.size(); ++layer) hidden = run_layer(layer, hidden);
+  const ForwardHooks& hooks = parts_.back().hooks;
+  s_.mark(Phase::Forward, "norm");
+  {
+    const Tensor x = hooks.before ? hooks.before(hidden) : hidden;
+    hidden = normed(norm_, x);
+  }
+  s_.mark(Phase::Forward, "output");
+  const Session::Scope scope(s_, "output", Category::LogitsLoss);
+  const Tensor logits = head_(s_, hidden);
+  return hooks.after ? hooks.after(logits) : logits;
+}
+
+}  // namespace tidemark::parallel::torchtitan

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "parallel/frameworks/transformers/modules.hpp"
+
+// torchtitan's Llama 3, module by module as its forward functions run (torchtitan/models/llama3/model/model.py, 0.1.0
+// to 0.2.2): a local variable here is one of theirs, and lives as long.
+
+namespace tidemark::parallel::torchtitan {
+
+class Decoder {
+ public:
+  /// Parameters are of type `dtype`, and made by `make`, or else at once.
+  Decoder(Session& session, const Model& model, std::int64_t vocabulary, const Train& train, const EagerHabits& habits,
+          DType dtype, MakeParameter make = {});
+
+  /// Logits of a batch of sequences, [batch, sequence].
+  Tensor operator()(const Tensor& tokens);
+
+  [[nodiscard]] const Parameters& parameters() const { return parameters_; }
+
+  /// What is wrapped by itself: the embedding, each layer, and the last norm with the head.
+  struct Part {
+    std::string name;
+    std::size_t begin = 0, end = 0;  ///< of its parameters, by when they were registered
+    ForwardHooks hooks = {};
+  };
+  [[nodiscard]] std::vector<Part>& parts() { return parts_; }
+
+ private:
+  struct Layer {
+    Linear query, key, value, output;
+    Linear gate, down, up;  ///< w1, w2, w3
+    Norm attention_norm, mlp_norm;
+  };
+  struct Heads {
+    Tensor query, key;
+  };
+
+  std::shared_ptr<Leaf> parameter(const std::string& name, Shape sizes);
+  Linear make_linear(const std::string& name, std::int64_t outputs, std::int64_t inputs);
+  Norm make_norm(const std::string& name);
+  void make_layer(std::int32_t index);
+  void make_frequencies();
+  void end_part(std::string name);
+
+  Tensor run_layer(std::size_t layer, const Tensor& hidden);
+  Tensor block(const Layer& layer, const Tensor& x);
+  Tensor attention(const Layer& layer, const Tensor& x);
+  Tensor feed_forward(const Layer& layer, const Tensor& x);
+  Tensor normed(const Norm& norm, const Tensor& x);
+  Heads turned(const Tensor& query, const Tensor& key);
+  Tensor repeated(const Tensor& x);
+
+  Session& s_;
+  const Model& model_;
+  const Train& train_;
+  const TitanHabits& habits_;
+  DType dtype_;  ///< of parameters
+  MakeParameter make_;
+  Parameters parameters_;
+  std::vector<Part> parts_;
+  std::shared_ptr<Leaf> tokens_;
+  Tensor frequencies_;  ///< freqs_cis: cosine and sine of each position and pair
+  std::vector<Layer> layers_;
+  Norm norm_;
+  Linear head_;
+};
+
+}  // namespace tidemark::parallel::torchtitan

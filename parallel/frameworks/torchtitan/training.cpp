@@ -1,0 +1,303 @@
+#include "parallel/frameworks/torchtitan/training.hpp"
+
+#include <map>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "parallel/frameworks/pytorch/fully_shard.hpp"
+#include "parallel/frameworks/pytorch/optimizer.hpp"
+#include "parallel/frameworks/torchtitan/decoder.hpp"
+#include "parallel/sizes.hpp"
+#include "sim/program/liveness.hpp"
+
+// torchtitan/train.py and models/llama3/infra/parallelize.py, 0.1.0 to 0.2.2.
+
+namespace tidemark::parallel::torchtitan {
+namespace {
+
+class Trainer {
+ public:
+  Trainer(Session& session, const Communicators& groups, const LoweringInput& input, std::optional<ShardMesh> mesh = {},
+          TrainingState* state = nullptr)
+      : s_(session),
+        groups_(groups),
+        input_(input),
+        habits_(*input.runtime.eager),
+        titan_(*habits_.titan),
+        mesh_(mesh),
+        state_(state) {}
+
+  /// Its first forward pass.
+  Recording record() {
+    Recorder recorder;
+    s_.recorder = &recorder;
+    construct();
+    s_.process.at(1, 0);
+    load_batch();
+    recorder.begin_pass();
+    (void)loss_of(forward(), 1);
+    s_.recorder = nullptr;
+    return std::move(recorder).finish();
+  }
+
+  void run(const StepSizes& micro_batches) {
+    construct();
+    const std::int64_t passes = std::accumulate(micro_batches.begin(), micro_batches.end(), std::int64_t{0});
+    std::int32_t step = 0;
+    for (const std::int64_t its : micro_batches) train_step(++step, its, passes);
+  }
+
+ private:
+  void construct() {
+    s_.process.at(0, -1);
+    s_.mark(Phase::Construction, "start_up");
+    s_.process.create(DriverResource::Context);
+    s_.process.create(DriverResource::Modules);
+    if (groups_.world.valid()) s_.process.create(DriverResource::NcclKernels);
+    s_.mark(Phase::Construction, "build_model");
+    const Train& train = input_.train;
+    const Model& model = input_.built.model;
+    const std::int64_t vocabulary = sizes_of(model, input_.layout, train, input_.runtime).vocabulary;
+    if (mesh_) {
+      shards_.emplace(s_, *mesh_, *habits_.fully_shard, train.master_dtype);
+      model_.emplace(s_, model, vocabulary, train, habits_, train.precision,
+                     [this](const std::string& name, const Shape& sizes, DType type) {
+                       return shards_->parameter(name, sizes, type);
+                     });
+      shard_model();
+    } else {
+      model_.emplace(s_, model, vocabulary, train, habits_, train.master_dtype);
+    }
+    optimizer_.emplace(s_, train, habits_, shards_ ? shards_->parameters() : model_->parameters(),
+                       mesh_ ? mesh_->shard : CommSlot{});
+  }
+
+  // apply_fsdp. Up to 0.1.0 the root has both ends, and the last layer is what the backward pass begins with.
+  void shard_model() {
+    std::vector<Decoder::Part>& parts = model_->parts();
+    const bool never = titan_.asked.reshard == ReshardPolicy::Never,
+               by_default = titan_.asked.reshard == ReshardPolicy::Default;
+    const auto after = [](bool reshards) { return reshards ? AfterForward::Reshards : AfterForward::Keeps; };
+    std::vector<ShardUnit> units{{"root", after(titan_.reshards_root), {}}};
+    std::vector<Decoder::Part*> hooked;
+    const std::size_t last_unit = parts.size() - (titan_.ends_are_units ? 1 : 2);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const bool is_end = i == 0 || i + 1 == parts.size();
+      const bool own = titan_.ends_are_units || !is_end;
+      if (own) {
+        units.push_back({parts[i].name, after(!never && !(by_default && i == last_unit)), {}});
+        hooked.push_back(&parts[i]);
+      }
+      std::vector<std::size_t>& its = (own ? units.back() : units.front()).parameters;
+      for (std::size_t p = parts[i].begin; p < parts[i].end; ++p) its.push_back(p);
+    }
+    const std::vector<UnitParameters*> made = shards_->shard(units);
+    for (std::size_t i = 0; i < hooked.size(); ++i) {
+      UnitParameters* const its = made[i + 1];
+      hooked[i]->hooks = {[its](const Tensor& input) { return its->pre_forward(input); },
+                          [its](const Tensor& output) { return its->post_forward(output); }};
+    }
+  }
+
+  void train_step(std::int32_t step, std::int64_t micro_batches, std::int64_t passes) {
+    s_.process.at(step, -1);
+    if (step > 1) {
+      if (shards_) shards_->before_zero_grad();
+      optimizer_->zero_grad();
+    }
+    const Tensor counted = titan_.counts_tokens ? count_tokens() : Tensor{};
+    std::vector<Tensor> losses;
+    Tensor loss;
+    for (std::int32_t m = 0; m < micro_batches; ++m) {
+      s_.process.at(step, m);
+      load_batch();
+      loss = forward_backward(micro_batches);
+      losses.push_back(loss);
+      if (step == 1 && m == 0) s_.process.expect(passes);
+    }
+    s_.process.at(step, -1);
+    tell(StateMoment::What::Gradients, step);
+    optimizer_->clip();
+    optimizer_->step();
+    tell(StateMoment::What::Parameters, step);
+    sum(losses);
+    batches_.clear();
+    if (titan_.holds_batches) labels_ = {};
+    s_.process.synchronize();
+  }
+
+  // Of all micro-batches, on the host; summed over ranks, and read there.
+  Tensor count_tokens() {
+    const Session::Scope scope(s_, "valid_tokens");
+    s_.mark(Phase::Forward, "count_tokens");
+    const Tensor local = s_.empty({}, DType::INT64, "local");
+    s_.launch(Operation::Initialize, {}, {local});
+    const Tensor global = s_.empty({}, DType::INT64, "global");
+    s_.launch(Operation::Copy, {local}, {global});
+    if (groups_.data.valid()) s_.collective(groups_.data, CollectiveKind::AllReduce, global, global);
+    s_.process.synchronize();
+    return local;
+  }
+
+  // Made on the host. Where inputs are not held, the generator that moves them holds the last ones.
+  void load_batch() {
+    s_.mark(Phase::Forward, "load_batch");
+    const Session::Scope scope(s_, "batch");
+    if (!titan_.holds_batches) batches_.clear();
+    const auto moved = [&](std::string_view what) {
+      Tensor made = s_.empty({input_.train.micro_batch, input_.train.sequence_length}, DType::INT64, what);
+      s_.launch(Operation::Initialize, {}, {made});
+      return made;
+    };
+    batches_.push_back(moved("input"));
+    labels_ = moved("labels");
+  }
+
+  Tensor forward_backward(std::int64_t micro_batches) {
+    Loss loss = loss_of(forward(), micro_batches);
+    if (!titan_.counts_tokens) loss.sum = {};
+    const Tensor one = s_.empty({}, loss.scaled.dtype, "loss_gradient");
+    s_.launch({Operation::Fill, {1}}, {}, {one});
+    backward(s_, loss.scaled, one);
+    if (shards_) shards_->finish_backward();
+    return loss.scaled;
+  }
+
+  Tensor forward() {
+    // Sharded parameters are gathered in the type that is computed in.
+    const bool mixed = !shards_ && input_.train.precision != input_.train.master_dtype;
+    const Autocast autocast(s_, mixed ? std::optional(input_.train.precision) : std::nullopt);
+    if (shards_) shards_->root_pre_forward();
+    const Tensor predicted = (*model_)(batches_.back());
+    return shards_ ? shards_->root_post_forward(predicted) : predicted;
+  }
+
+  struct Loss {
+    Tensor sum, scaled;
+  };
+  // The logits go with the call. A sum over the tokens of this micro-batch by the number of all ranks' and
+  // micro-batches' is their mean by the number of these; where ranks' gradients are averaged, by that of micro-batches.
+  Loss loss_of(const Tensor& predicted, std::int64_t micro_batches) {
+    const Session::Scope scope(s_, "loss", Category::LogitsLoss);
+    s_.mark(Phase::Forward, "loss");
+    const std::int64_t tokens = labels_.elements();
+    const Tensor rows = view(s_, predicted, {tokens, predicted.size(-1)});
+    Loss made;
+    made.sum = cross_entropy(s_, to(s_, rows, DType::FP32), sized(labels_, {tokens}));
+    const std::int64_t parts = micro_batches * (titan_.counts_tokens ? input_.layout.data : 1);
+    made.scaled = mul_number(s_, made.sum, 1 / static_cast<double>(parts));
+    return made;
+  }
+
+  // What is logged, made whether it is or not.
+  void sum(const std::vector<Tensor>& losses) {
+    const Session::Scope scope(s_, "logged_loss");
+    const Tensor stacked = s_.empty({static_cast<std::int64_t>(losses.size())}, DType::FP32, "stacked");
+    std::vector<Tensor> places;
+    for (std::size_t i = 0; i < losses.size(); ++i)
+      places.push_back(narrowed(stacked, 0, static_cast<std::int64_t>(i), 1));
+    s_.launch(Operation::Copy, losses, places);
+    const Tensor total = s_.empty({}, DType::FP32, "sum");
+    s_.launch(Operation::Sum, {stacked}, {total});
+  }
+
+  void tell(StateMoment::What what, std::int32_t step) {
+    if (state_ == nullptr) return;
+    StateMoment moment{what, step, s_.process.marks(), {}};
+    const auto of = [&](const Leaf& p) { return what == StateMoment::What::Gradients ? p.gradient : p.value; };
+    if (shards_)
+      for (const ShardedParameter* p : shards_->shards())
+        moment.tensors.push_back(state_tensor(s_.parameter_name(p->padded), of(*p->sharded), p->begin));
+    else
+      for (const std::shared_ptr<Leaf>& p : model_->parameters())
+        moment.tensors.push_back(state_tensor(s_.parameter_name(p->value), of(*p)));
+    state_->push_back(std::move(moment));
+  }
+
+  Session& s_;
+  const Communicators& groups_;
+  const LoweringInput& input_;
+  const EagerHabits& habits_;
+  const TitanHabits& titan_;
+  std::optional<ShardMesh> mesh_;  ///< none where one rank has all
+  TrainingState* state_;
+  std::optional<FullyShard> shards_;
+  std::optional<Decoder> model_;
+  std::optional<TorchOptimizer> optimizer_;
+  std::vector<Tensor> batches_;  ///< inputs of micro-batches that are held
+  Tensor labels_;
+};
+
+// How many rows there are of the parameters, each number once.
+std::set<std::int64_t> rows_of_parameters(const LoweringInput& input) {
+  Process process({}, {});
+  Session session(process, input.runtime.eager->torch);
+  std::set<std::int64_t> rows;
+  const auto note = [&](const std::string&, const Shape& sizes, DType dtype) {
+    rows.insert(sizes.front());
+    Tensor value;
+    value.sizes = sizes;
+    value.dtype = dtype;
+    return leaf(session, value);
+  };
+  const Model& model = input.built.model;
+  const std::int64_t vocabulary = sizes_of(model, input.layout, input.train, input.runtime).vocabulary;
+  const Decoder made(session, model, vocabulary, input.train, *input.runtime.eager, input.train.precision, note);
+  session.finish();
+  return rows;
+}
+
+// One rank wraps nothing.
+std::optional<ShardMesh> shard_mesh(const LoweringInput& input, const Communicators& groups, const Coordinates& place) {
+  const std::int32_t ranks = input.layout.shards();
+  if (input.layout.data == 1) return std::nullopt;
+  return ShardMesh{groups.shard, groups.replicate, ranks, place.data % ranks, input.layout.data / ranks};
+}
+
+}  // namespace
+
+std::vector<Role> roles(const LoweringInput& input) {
+  const std::set<std::int64_t> rows = rows_of_parameters(input);
+  std::map<std::vector<std::int64_t>, Role> found;
+  std::vector<std::vector<std::int64_t>> order;
+  for (Rank rank{0}; rank.value < input.layout.world_size(); ++rank.value) {
+    const Coordinates place = coordinates(input.layout, rank);
+    std::vector<std::int64_t> held;
+    for (const std::int64_t all : rows)
+      held.push_back(rows_of_shard(all, input.layout.shards(), place.data % input.layout.shards()).rows);
+    const auto [role, is_new] = found.try_emplace(held, Role{place, {}});
+    if (is_new) order.push_back(held);
+    role->second.ranks.push_back(rank);
+  }
+  std::vector<Role> all;
+  for (const auto& held : order) all.push_back(std::move(found[held]));
+  return all;
+}
+
+Program lower_training(const LoweringInput& input, const Coordinates& place, const StepSizes& micro_batches,
+                       TrainingState* state) {
+  const Communicators groups = communicators_of(input);
+  Process process(groups.table, input.runtime.blas_workspace);
+  {
+    Session session(process, input.runtime.eager->torch);
+    Trainer trainer(session, groups, input, shard_mesh(input, groups, place), state);
+    trainer.run(micro_batches);
+    session.finish();
+  }
+  return with_frees(std::move(process).finish());
+}
+
+Recording record_forward(const LoweringInput& input) {
+  const Communicators groups = communicators_of(input);
+  Process process(groups.table, input.runtime.blas_workspace);
+  Session session(process, input.runtime.eager->torch);
+  Trainer trainer(session, groups, input);
+  Recording recording = trainer.record();
+  session.finish();
+  return recording;
+}
+
+}  // namespace tidemark::parallel::torchtitan

@@ -1,0 +1,131 @@
+#include "scenarios/io/titan_switches.hpp"
+
+#include <fmt/format.h>
+
+#include "scenarios/io/names.hpp"
+#include "scenarios/io/suggestion.hpp"
+
+namespace tidemark::scenarios {
+namespace {
+
+constexpr IntegerRange layer_frequency{1, 1 << 16};
+
+// "op", or every how many layers.
+std::int32_t read_checkpointed_layers(TomlReader& switches) {
+  constexpr std::string_view key = "selective_ac_option";
+  const TomlValue* given = switches.raw(key);
+  if (given == nullptr) return 0;
+  if (const auto* text = std::get_if<std::string>(&given->value)) {
+    if (*text != "op")
+      switches.problem(key, fmt::format("{} = {} is no way to checkpoint", key, in_quotes(*text)),
+                       "\"op\", or every how many layers: 2");
+    return 0;
+  }
+  return static_cast<std::int32_t>(switches.integer(key, layer_frequency).value_or(0));
+}
+
+bool is_titans(const Model& m) {
+  return m.architecture == "llama" && !m.tied_embeddings && !m.qkv_bias && !m.output_bias && !m.mlp_bias &&
+         m.heads * m.head_dim == m.hidden && !m.experts && m.sliding_window == 0;
+}
+
+// What is gathered goes after each unit's forward pass (stage 3), or stays for its backward pass (stage 2).
+void settle_sharding(Scenario& asked, ScenarioTables& tables) {
+  Layout& layout = asked.layout;
+  ReshardPolicy& policy = asked.runtime.eager.titan.reshard;
+  const bool keeps = policy == ReshardPolicy::Never;
+  if (!tables.layout.has("sharding")) {
+    layout.sharding = keeps ? Sharding::Zero2 : Sharding::Zero3;
+  } else if (layout.sharding == Sharding::Zero2 && policy == ReshardPolicy::Default) {
+    policy = ReshardPolicy::Never;
+  } else if (layout.sharding != (keeps ? Sharding::Zero2 : Sharding::Zero3) && tables.layout.sound("sharding")) {
+    tables.layout.problem("sharding",
+                          fmt::format("sharding = \"{}\" is not what torchtitan does with "
+                                      "fsdp_reshard_after_forward = \"{}\"",
+                                      word(sharding_names, layout.sharding), word(reshard_policy_names, policy)),
+                          keeps ? "\"zero2\" is" : "\"zero3\" is");
+  }
+}
+
+}  // namespace
+
+EagerSettings read_titan_switches(TomlReader& switches) {
+  constexpr Ratio most{std::int64_t{1'000'000'000'000}};
+  EagerSettings settings;
+  settings.optimizer = read_name(switches, "implementation", optimizer_kernel_names).value_or(OptimizerKernels::Fused);
+  // Gradients are always clipped; to what changes neither memory nor time.
+  if (switches.ratio("max_norm", Ratio{}, most).value_or(Ratio{1}) == Ratio{})
+    switches.problem("max_norm", "max_norm = 0 leaves nothing of a gradient", "1.0 is torchtitan's default");
+  constexpr double usual_decay = 0.1;
+  const std::optional<Ratio> decay = switches.ratio("weight_decay", Ratio{}, most);
+  settings.weight_decay = decay ? static_cast<double>(decay->count()) / static_cast<double>(one.count()) : usual_decay;
+  settings.caches_keys = false;
+  settings.reentrant_checkpoint = false;
+  settings.fully_shard.reduce_dtype =
+      read_name(switches, "mixed_precision_reduce", precision_names).value_or(DType::FP32);
+  settings.fully_shard.reduces_each_backward = true;
+  settings.titan.reshard =
+      read_name(switches, "fsdp_reshard_after_forward", reshard_policy_names).value_or(ReshardPolicy::Default);
+  settings.titan.loss_parallel = !switches.boolean("disable_loss_parallel").value_or(false);
+  settings.titan.early_stop = switches.boolean("early_stop").value_or(false);
+  settings.titan.checkpointed_layers = read_checkpointed_layers(switches);
+  switches.refuse_unknown_keys();
+  return settings;
+}
+
+void settle_titan(Scenario& asked, ScenarioTables& tables) {
+  TomlReader &layout = tables.layout, &train = tables.train;
+  const auto refuse = [](TomlReader& table, std::string_view key, bool wrong, std::string_view what,
+                         std::string_view hint = "leave it out") {
+    if (wrong && table.sound(key)) table.problem(key, fmt::format("{}: {}", key, what), std::string(hint));
+  };
+  constexpr std::string_view later = "not modelled with torchtitan yet";
+  refuse(layout, "tensor", asked.layout.tensor > 1, later);
+  refuse(layout, "context", asked.layout.context > 1, later);
+  refuse(layout, "pipeline", asked.layout.pipeline > 1, later);
+  for (const std::string_view key : {"context_kind", "context_inner", "count_embedding", "count_loss", "stage_layers",
+                                     "first_stage_layers", "last_stage_layers", "schedule", "sequence_parallel"})
+    refuse(layout, key, layout.has(key), "torchtitan's data-parallel ranks hold whole layers and sequences");
+  settle_sharding(asked, tables);
+
+  Train& settings = asked.train;
+  settings.recompute.modules = {};
+  refuse(train, "recompute_modules", train.has("recompute_modules"),
+         "torchtitan's selective checkpointing is of operations, or of every so many layers",
+         "selective_ac_option in [runtime.switches]");
+  refuse(train, "recompute_method", train.has("recompute_method"), "torchtitan checkpoints every layer");
+  refuse(train, "recompute_layers", settings.recompute.layers != 1, "torchtitan checkpoints layer by layer",
+         "recompute = \"selective\", and selective_ac_option in [runtime.switches]");
+  refuse(train, "cross_entropy", settings.cross_entropy != CrossEntropy::Unfused,
+         "torchtitan computes its loss unfused");
+  refuse(train, "optimizer", settings.optimizer != Optimizer::AdamW, "torchtitan has Adam and AdamW only");
+  for (const std::string_view key : {"hidden_dropout", "attention_dropout"})
+    refuse(train, key, train.has(key) && (settings.hidden_dropout > 0 || settings.attention_dropout > 0),
+           "torchtitan's models drop nothing");
+  refuse(train, "attention", stores_scores(settings.attention),
+         "torchtitan's models take scaled_dot_product_attention, whose kernels are fused",
+         "leave it out, or \"fused\" (cuDNN's) or \"flash\"");
+  // models/attention.py: since 0.2 cuDNN's comes first of the kernels that are asked for; up to 0.1 on Blackwell only.
+  const bool blackwell = asked.cluster.device.compute_capability == 100;
+  if (settings.attention == AttentionKernel::Auto)
+    settings.attention = asked.runtime.versions.torchtitan >= Version{0, 2} || blackwell ? AttentionKernel::Fused
+                                                                                         : AttentionKernel::Flash;
+  refuse(train, "precision", settings.precision == DType::FP16, "torchtitan scales no loss, as fp16 asks", "\"bf16\"");
+  // models/attention.py: the memory-efficient kernel is no longer asked for.
+  if (settings.precision == DType::FP32 && asked.runtime.versions.torchtitan >= Version{0, 2, 2})
+    refuse(train, "precision", true,
+           "attention by matrix products, as torchtitan 0.2.2 has it in fp32, is not modelled", "\"bf16\"");
+  refuse(train, "master_dtype", settings.master_dtype != DType::FP32 && settings.master_dtype != settings.precision,
+         "shards are fp32, or of the precision");
+  refuse(train, "gradient_dtype", train.has("gradient_dtype") && settings.gradient_dtype != settings.master_dtype,
+         "gradients of shards are kept in the shards' own precision");
+  settings.gradient_dtype = settings.master_dtype;
+
+  if (tables.model_sound && !is_titans(asked.model))
+    tables.runtime.problem("name",
+                           fmt::format("name = \"torchtitan\": {} is none of torchtitan's models that are modelled",
+                                       asked.model.name.empty() ? "this" : asked.model.name),
+                           "Llama 3's are (untied, without biases); \"fsdp2\" runs transformers' models");
+}
+
+}  // namespace tidemark::scenarios

@@ -1,0 +1,224 @@
+"""Records the memory of torchtitan's trainings, as PyTorch's own allocator counts it, without a GPU: see README.md.
+
+python tests/ground_truth/record_titan.py --releases FOLDER --all
+python tests/ground_truth/record_titan.py --releases FOLDER NAME...
+
+FOLDER has a folder of each release of torchtitan that is asked for, as `pip install --target FOLDER/0.2.2` leaves it.
+"""
+
+import argparse
+import gc
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import record_fake
+import record_sharded
+from titan import RECORDINGS, settings_of
+
+HERE = Path(__file__).resolve().parent
+OUT = HERE.parent / "golden" / "titan" / "recordings"
+TYPES = {"bf16": "bfloat16", "fp32": "float32"}
+
+
+def parallel_dims(settings):
+    """torchtitan's mesh, whatever its release's constructor still asks for."""
+    import dataclasses
+
+    from torchtitan.distributed import ParallelDims
+
+    said = {
+        "dp_replicate": settings["replicate"], "dp_shard": -1, "cp": 1, "tp": settings["tensor"], "pp": 1, "ep": 1,
+        "etp": 1, "world_size": settings["world"], "enable_loss_parallel": settings["loss_parallel"],
+    }  # fmt: skip
+    known = {field.name for field in dataclasses.fields(ParallelDims)}
+    made = ParallelDims(**{name: value for name, value in said.items() if name in known})
+    return made, made.build_mesh("cuda") if settings["torchtitan"] == "0.1.0" else made.build_mesh()
+
+
+def job_config(settings):
+    try:
+        from torchtitan.config import JobConfig
+    except ImportError:
+        from torchtitan.config_manager import JobConfig
+
+    made = JobConfig()
+    made.training.seq_len = settings["sequence"]
+    made.training.local_batch_size = settings["batch"]
+    made.training.mixed_precision_param = TYPES[settings["precision"]]
+    made.training.mixed_precision_reduce = TYPES[settings["reduce_dtype"]]
+    made.parallelism.data_parallel_replicate_degree = settings["replicate"]
+    made.parallelism.tensor_parallel_degree = settings["tensor"]
+    made.parallelism.disable_loss_parallel = not settings["loss_parallel"]
+    made.parallelism.fsdp_reshard_after_forward = settings["reshard"]
+    checkpointing = settings["checkpointing"]
+    made.activation_checkpoint.mode = checkpointing if checkpointing in ("none", "full") else "selective"
+    made.activation_checkpoint.selective_ac_option = checkpointing
+    made.optimizer.implementation = settings["implementation"]
+    return made
+
+
+def model_of(config, settings, job):
+    """torchtitan's model of these sizes, on the meta device, and how it is made parallel."""
+    import torch
+    from torch.nn.attention import SDPBackend
+
+    arguments = {
+        "dim": config["hidden_size"], "n_layers": config["num_hidden_layers"], "n_heads": config["num_attention_heads"],
+        "n_kv_heads": config["num_key_value_heads"], "vocab_size": config["vocab_size"],
+        "max_seq_len": settings["sequence"],
+    }  # fmt: skip
+    if config["model_type"] == "qwen3":
+        from torchtitan.models.qwen3.infra.parallelize import parallelize_qwen3 as parallelize
+        from torchtitan.models.qwen3.model.args import Qwen3ModelArgs
+        from torchtitan.models.qwen3.model.model import Qwen3Model as Model
+
+        args = Qwen3ModelArgs(**arguments, head_dim=config["head_dim"], hidden_dim=config["intermediate_size"],
+                              enable_weight_tying=config["tie_word_embeddings"])  # fmt: skip
+    else:
+        from torchtitan.models.llama3.infra.parallelize import parallelize_llama as parallelize
+        from torchtitan.models.llama3.model.args import TransformerModelArgs
+        from torchtitan.models.llama3.model.model import Transformer as Model
+
+        # Two thirds of four widths, rounded up to a multiple: of the width that is asked for.
+        wide = config["intermediate_size"]
+        assert 8 * config["hidden_size"] // 3 <= wide < 16 * config["hidden_size"] // 3
+        args = TransformerModelArgs(**arguments, multiple_of=wide)
+    try:
+        import torchtitan.models.attention as attention
+    except ImportError:
+        import torchtitan.models.attention
+    # cuDNN's attention cannot be asked on a device that does nothing; FlashAttention comes next.
+    for kind in ("ScaledDotProductAttentionWrapper", "ScaledDotProductAttention"):
+        if hasattr(attention, kind):
+            name = "sdpa_backends" if hasattr(getattr(attention, kind), "sdpa_backends") else "backends"
+            setattr(getattr(attention, kind), name, [SDPBackend.FLASH_ATTENTION])
+    with torch.device("meta"):
+        return Model(args), parallelize
+
+
+def prepare(config, settings):
+    """A trainer of which only what its steps ask for is there."""
+    import torch
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+    from torchtitan.distributed import utils
+    from torchtitan.train import Trainer
+
+    dist.init_process_group("fake", rank=settings["rank"], world_size=settings["world"], store=FakeStore())
+    job = job_config(settings)
+    dims, mesh = parallel_dims(settings)
+    model, parallelize = model_of(config, settings, job)
+    releases_before_meshes = settings["torchtitan"] == "0.1.0"
+    model = parallelize(model, mesh, dims, job) if releases_before_meshes else parallelize(model, dims, job)
+    model.to_empty(device="cuda")
+    # It draws until all values lie within bounds, which those of a device that does nothing never do.
+    torch.nn.init.trunc_normal_ = lambda tensor, *args, **kwargs: tensor.zero_()
+    with torch.no_grad():
+        model.init_weights(buffer_device=None)
+    model.train()
+
+    trainer = Trainer.__new__(Trainer)
+    trainer.job_config, trainer.parallel_dims, trainer.model_parts = job, dims, [model]
+    trainer.world_mesh, trainer.device = mesh, torch.device("cuda")
+    trainer.model_args = getattr(model, "model_args", SimpleNamespace())
+    trainer.optimizers = optimizers_of(model, job)
+    trainer.lr_schedulers = SimpleNamespace(
+        step=lambda: None, schedulers=[SimpleNamespace(get_last_lr=lambda: [1e-4])]
+    )
+    trainer.checkpointer = SimpleNamespace(maybe_wait_for_staging=lambda: None)
+    trainer.metrics_processor = SimpleNamespace(
+        should_log=lambda step: False, ntokens_since_last_log=0, data_loading_times=[]
+    )
+    trainer.ntokens_seen = trainer.step = 0
+    trainer.gradient_accumulation_steps = settings["micro_batches"]
+    from torchtitan.components import loss
+
+    trainer.loss_fn = loss.cross_entropy_loss
+    if hasattr(loss, "rescale_accumulated_loss"):
+        trainer.loss_fn = loss.rescale_accumulated_loss(trainer.loss_fn, settings["micro_batches"])
+    loss_parallel = settings["tensor"] > 1 and settings["loss_parallel"]
+    trainer.train_context = (
+        utils.get_train_context(loss_parallel, False)
+        if releases_before_meshes or settings["torchtitan"] == "0.2.0"
+        else utils.get_train_context(loss_parallel)
+    )
+    from contextlib import nullcontext
+
+    trainer.maybe_enable_amp = nullcontext()
+    return trainer
+
+
+def optimizers_of(model, job):
+    """As build_optimizers makes them of torchtitan's defaults."""
+    import torch
+    from torchtitan.components.optimizer import OptimizersContainer
+
+    how = job.optimizer.implementation
+    arguments = {"lr": 8e-4, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1, "fused": how == "fused",
+                 "foreach": how == "foreach"}  # fmt: skip
+    return OptimizersContainer([model], torch.optim.AdamW, arguments)
+
+
+def batches(config, settings):
+    """What a data loader hands out: on the host."""
+    import torch
+
+    shape = (settings["batch"], settings["sequence"])
+    while True:
+        yield {"input": torch.zeros(shape, dtype=torch.int64)}, torch.zeros(shape, dtype=torch.int64)
+
+
+def run(name):
+    import torch
+
+    gc.disable()
+    config, settings = settings_of(name)
+    torch.cuda.memory._record_memory_history(max_entries=10_000_000, stacks="python", context="alloc")
+    trainer = prepare(config, settings)
+    iterator = batches(config, settings)
+    if hasattr(trainer, "batch_generator"):
+        iterator = trainer.batch_generator(iterator)
+    return {
+        **record_fake.head_of(name, config, settings, "real tensors on a device that does nothing"),
+        **record_sharded.recorded_steps(
+            lambda: trainer.train_step(iterator), lambda: record_sharded.streams(trainer.model_parts[0])
+        ),
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--releases", type=Path, required=True)
+    arguments = parser.parse_args()
+    names = list(RECORDINGS) if arguments.all else arguments.names
+    if unknown := [name for name in names if name not in RECORDINGS]:
+        parser.error(f"no such recording: {', '.join(unknown)}")
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    if "NULL_CUDA_CAPABILITY" not in os.environ:
+        with tempfile.TemporaryDirectory() as folder:
+            for name in names:
+                settings = settings_of(name)[1]
+                environment = record_fake.under_null_cuda(folder, settings)
+                release = arguments.releases.resolve() / settings["torchtitan"]
+                environment["PYTHONPATH"] = f"{release}:{environment.get('PYTHONPATH', '')}"
+                command = [sys.executable, __file__, name, "--out", str(arguments.out)]
+                subprocess.run([*command, "--releases", str(arguments.releases)], env=environment, check=True)
+        return
+    (name,) = names
+    recording = run(name)
+    recording["provenance"]["command"] = f"python tests/ground_truth/record_titan.py {name}"
+    record_fake.write(arguments.out / f"{name}.json", recording)
+    peaks = [f"{step['peak']['allocated'] / 2**20:.1f}" for step in recording["steps"]]
+    print(f"{name}: allocated {' '.join(peaks)} MiB", flush=True)
+    os._exit(0)  # autograd's device threads do not end in an orderly way without a device
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""What is recorded of torchtitan: its models by a config.json as transformers has it, and how they are trained."""
+
+from recordings import llama, qwen3
+
+SETTINGS = {
+    "torchtitan": "0.2.2",
+    "batch": 1,
+    "sequence": 1024,
+    "world": 8,
+    "rank": 0,
+    "replicate": 1,  # data_parallel_replicate_degree: groups that hold the same shards (HSDP)
+    "tensor": 1,  # tensor_parallel_degree
+    "loss_parallel": True,
+    "reshard": "default",  # fsdp_reshard_after_forward: default | always | never
+    "checkpointing": "none",  # none | full | op | every how many layers
+    "precision": "bf16",
+    "reduce_dtype": "fp32",
+    "implementation": "fused",  # of the optimizer: fused | foreach | for-loop
+    "micro_batches": 1,
+    "capability": "80",
+}
+
+DEEP = {"num_hidden_layers": 6, "vocab_size": 4096}
+UNTIED = {"vocab_size": 8192, "tie_word_embeddings": False}
+
+RECORDINGS = {
+    "llama_8": (llama(), {}),
+    "llama_layers_8": (llama(**DEEP), {"batch": 4}),
+    "llama_layers_8_full": (llama(**DEEP), {"batch": 4, "checkpointing": "full"}),
+    "llama_layers_8_op": (llama(**DEEP), {"batch": 4, "checkpointing": "op"}),
+    "llama_layers_8_second": (llama(**DEEP), {"batch": 4, "checkpointing": "2"}),
+    "llama_layers_4_rank_3": (llama(**DEEP), {"world": 4, "rank": 3, "checkpointing": "op"}),
+    "llama_layers_16_never": (llama(**DEEP), {"world": 16, "reshard": "never", "checkpointing": "full"}),
+    "llama_layers_2_always": (llama(**DEEP), {"world": 2, "reshard": "always", "batch": 2}),
+    "llama_layers_8_foreach": (llama(**DEEP), {"implementation": "foreach", "checkpointing": "op", "batch": 2}),
+    "llama_layers_8_accumulating": (llama(**DEEP), {"micro_batches": 3, "checkpointing": "op"}),
+    "llama_hsdp_16": (llama(**DEEP), {"world": 16, "replicate": 2, "checkpointing": "full"}),
+    "llama_uneven_48_last": (llama(**DEEP), {"world": 48, "rank": 47, "checkpointing": "op"}),
+    "llama_64_reduce_bf16": (llama(), {"world": 64, "reduce_dtype": "bf16", "checkpointing": "op"}),
+    "llama_0.2.0_8": (llama(**DEEP), {"torchtitan": "0.2.0", "batch": 2}),
+    "llama_0.2.0_8_op": (llama(**DEEP), {"torchtitan": "0.2.0", "batch": 4, "checkpointing": "op"}),
+    "llama_0.1.0_8": (llama(**DEEP), {"torchtitan": "0.1.0", "batch": 2, "checkpointing": "full"}),
+    "llama_0.1.0_8_op": (llama(**DEEP), {"torchtitan": "0.1.0", "batch": 4, "checkpointing": "op"}),
+    "llama_0.1.0_32_always": (
+        llama(**DEEP), {"torchtitan": "0.1.0", "world": 32, "reshard": "always", "micro_batches": 2},
+    ),
+    "llama_tensor_2_8": (llama(**DEEP), {"tensor": 2, "batch": 2}),
+    "llama_tensor_4_16_op": (llama(**DEEP), {"tensor": 4, "world": 16, "batch": 4, "checkpointing": "op"}),
+    "llama_tensor_2_32_full": (llama(**DEEP), {"tensor": 2, "world": 32, "batch": 4, "checkpointing": "full"}),
+    "llama_tensor_4_8_whole_loss": (llama(**DEEP), {"tensor": 4, "batch": 2, "loss_parallel": False}),
+    "llama_tensor_8_64": (llama(num_key_value_heads=8), {"tensor": 8, "world": 64, "checkpointing": "full"}),
+    "qwen3_8_full": (qwen3(**UNTIED), {"batch": 2, "checkpointing": "full"}),
+    "qwen3_8_op": (qwen3(**UNTIED), {"batch": 2, "checkpointing": "op"}),
+    "qwen3_tensor_2_8_full": (qwen3(**UNTIED), {"tensor": 2, "batch": 2, "checkpointing": "full"}),
+}  # fmt: skip
+
+
+def settings_of(name):
+    config, chosen = RECORDINGS[name]
+    unknown = set(chosen) - set(SETTINGS)
+    assert not unknown, f"{name}: unknown settings {unknown}"
+    return dict(config), {**SETTINGS, **chosen}
