@@ -357,6 +357,9 @@ constexpr std::string_view
     flattened =
         "a unit's parameters are moved to the device and flattened whole before they are cut, and the states of the "
         "first rank take the place of others' (fsdp/_init_utils.py, _flat_param.py)",
+    padded_flat = "padding between parameters, and after them, is gathered and reduced too (fsdp/_flat_param.py)",
+    cast_anew =
+        "without sharding the root is cast anew for its backward pass, the embedding too (fsdp/_runtime_utils.py)",
     behind_hooks =
         "what AccumulateGrad is handed lives until its hooks have run (torch/csrc/autograd/engine.cpp call_function)",
     until_next_forward =
@@ -390,6 +393,9 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "*.reduce_scatter_input", "backward *", "backward *", being_reduced},
     {Unread, "*.flat_param", "construction build_model", "construction build_model", flattened},
     {Kept, "*.parameter", "construction build_model", "construction build_model", flattened},
+    {Unread, "*.unsharded", "backward *", "backward *", padded_flat},
+    {Unread, "*.sharded_gradient", "backward *", "forward load_batch", padded_flat},
+    {Unread, "*.low_precision_shard", "forward loss", "backward *", cast_anew},
     {Unread, "*.broadcast", "construction build_model", "construction build_model", flattened},
     {Kept, "*.flat_param_gradient", "backward *", "backward *", behind_hooks},
     {Kept, "*.sharded_gradient", "optimizer_step optimizer_step", "forward load_batch", until_next_forward},

@@ -333,8 +333,7 @@ void FlatParameter::before_zero_grad() {
 void FlatParameter::reset_gradient() {
   const bool shown =
       std::ranges::any_of(held_, [](const Held& its) { return its.leaf && its.leaf->gradient.defined(); });
-  const bool waits = sharded() && flat_ && flat_->gradient.defined();
-  if (habits_.original_parameters && !shown && !waits) forget_gradient();
+  if (habits_.original_parameters && !shown && !shows_unsharded_gradient_) forget_gradient();
 }
 
 void FlatParameter::forget_gradient() {
