@@ -373,7 +373,18 @@ constexpr std::string_view
     end_of_buffer = "a flat buffer ends where all ranks' parts are as large (zero/stage_1_and_2.py)",
     host_reads_overflow = "the host reads whether a gradient is infinite (zero/stage_1_and_2.py has_overflow)",
     padded_shards = "padding is gathered with the rows of shards (fsdp/_fully_shard/ FSDPParam)",
-    whole_unit = "a unit's parameters are gathered and given up together (fsdp/_fully_shard/ FSDPParamGroup)";
+    whole_unit = "a unit's parameters are gathered and given up together (fsdp/_fully_shard/ FSDPParamGroup)",
+    flattened =
+        "a unit's parameters are moved to the device and flattened whole before they are cut, and the states of the "
+        "first rank take the place of others' (fsdp/_init_utils.py, _flat_param.py)",
+    padded_flat = "padding between parameters, and after them, is gathered and reduced too (fsdp/_flat_param.py)",
+    cast_anew =
+        "without sharding the root is cast anew for its backward pass, the embedding too (fsdp/_runtime_utils.py)",
+    behind_hooks =
+        "what AccumulateGrad is handed lives until its hooks have run (torch/csrc/autograd/engine.cpp call_function)",
+    until_next_forward =
+        "where the optimizer sees parameters, the flat one keeps its gradient until the next forward pass begins "
+        "(fsdp/_runtime_utils.py _reset_flat_param_grad_info_if_needed)";
 
 constexpr KnownFlow of_pytorch[] = {
     {Unread, "batch.attention_mask", "forward load_batch", "forward load_batch", loop},
@@ -419,6 +430,14 @@ constexpr KnownFlow of_pytorch[] = {
     {Unread, "zero.overflow.found", "optimizer_step grad_norm", "*", host_reads_overflow},
     {Unread, "zero.unscaled_norm", "optimizer_step grad_norm", "*", told_norm},
     {Kept, "zero.*", "optimizer_step *", "optimizer_step *", step_variables},
+    {Unread, "*.flat_param", "construction build_model", "construction build_model", flattened},
+    {Kept, "*.parameter", "construction build_model", "construction build_model", flattened},
+    {Unread, "*.unsharded", "backward *", "backward *", padded_flat},
+    {Unread, "*.sharded_gradient", "backward *", "forward load_batch", padded_flat},
+    {Unread, "*.low_precision_shard", "forward loss", "backward *", cast_anew},
+    {Unread, "*.broadcast", "construction build_model", "construction build_model", flattened},
+    {Kept, "*.flat_param_gradient", "backward *", "backward *", behind_hooks},
+    {Kept, "*.sharded_gradient", "optimizer_step optimizer_step", "forward load_batch", until_next_forward},
     {Kept, "embedding", "forward layers.*", "forward norm", forward_variables},
     {Kept, "layers.*.to", "forward layers.*", "forward loss", converted},
     {Kept, "model.embedding_indices", "backward model", "backward model", sorted},
@@ -437,6 +456,7 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "layers.*", "backward layers.*", "backward layers.*", unpacked},
     {Kept, "layers.*.add", "backward model", "backward model", unpacked},
     {Kept, "embedding", "backward layers.*", "backward layers.*", unpacked},
+    {Kept, "dropout", "backward layers.*", "backward layers.*", unpacked},
     {Kept, "add", "backward layers.*", "backward layers.*", unpacked},
     {Kept, "model.*", "backward *", "backward *", unpacked},
     {Kept, "lm_head.*", "backward *", "backward *", unpacked},

@@ -245,8 +245,42 @@ Spoiling early_free(const Program& program, bool of_recomputation) {
   });
 }
 
+// What a unit's parameters were gathered into, or copied out to, is given up after the use before its last reader.
+Spoiling early_reshard(const Program& program) {
+  std::vector<bool> gathered(static_cast<std::size_t>(program.buffers));
+  std::vector<std::size_t> freed(gathered.size()), read(gathered.size());
+  std::int32_t step = 0;
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const Op& op = program.ops[i];
+    if (const auto* mark = std::get_if<Mark>(&op)) step = mark->step;
+    if (const auto* alloc = std::get_if<Alloc>(&op))
+      gathered[alloc->buffer.index()] = step > 0 && alloc->category == Category::Parameters;
+    if (const auto* free = std::get_if<Free>(&op)) freed[free->buffer.index()] = i;
+    if (const auto* launch = std::get_if<Launch>(&op))
+      for (const Operand& input : program[launch->inputs]) read[input.buffer.index()] = i;
+  }
+  return first_in_a_step(program, [&](const Place& place) -> Spoiling {
+    const Launch* const launch = launch_at(program, place);
+    if (launch == nullptr || program[launch->kernel].operation == Operation::Copy) return {};
+    for (const Operand& input : program[launch->inputs]) {
+      const std::size_t its = input.buffer.index();
+      if (!gathered[its] || read[its] != place.op || freed[its] <= place.op) continue;
+      std::size_t before = place.op;
+      while (!uses(program, program.ops[--before], input.buffer))
+        if (before == 0) return {};
+      return Spoiled{with_free_after(program, freed[its], before),
+                     told(program, place,
+                          fmt::format("{} is resharded before {} reads it", describe(program, input.buffer),
+                                      name(program[launch->kernel].operation)))};
+    }
+    return {};
+  });
+}
+
 Spoiling spoiled(const Program& program, Mutation mutation) {
   switch (mutation) {
+    case Mutation::EarlyReshard:
+      return early_reshard(program);
     case Mutation::EarlyFree:
       return early_free(program, false);
     case Mutation::TooLittleSaved:
@@ -273,6 +307,8 @@ Spoiling spoiled(const Program& program, Mutation mutation) {
     case Mutation::WrongPeer:
     case Mutation::WrongAxis:
     case Mutation::WrongCount:
+    case Mutation::DropReduction:
+    case Mutation::WrongShardSize:
       return {};
   }
   return {};
@@ -293,10 +329,12 @@ std::optional<WrongMeaning> with_wrong_meaning(const Workload& workload, Rank ra
     });
     return at;
   };
-  if (mutation == Mutation::DropCollective) {
+  if (mutation == Mutation::DropCollective || mutation == Mutation::DropReduction) {
     // All ranks begin with the same batch: to hear of it changes nothing.
-    const std::optional<GroupCall> call = first_call(
-        workload, [](const Program&, const Collective& its) { return its.kind != CollectiveKind::Broadcast; });
+    const std::optional<GroupCall> call = first_call(workload, [&](const Program&, const Collective& its) {
+      return mutation == Mutation::DropReduction ? its.kind == CollectiveKind::ReduceScatter
+                                                 : its.kind != CollectiveKind::Broadcast;
+    });
     if (!call) return std::nullopt;
     Workload dropped = workload;
     change_call(dropped, *call, [](Program& program, std::size_t op) {
@@ -321,6 +359,20 @@ std::optional<WrongMeaning> with_wrong_meaning(const Workload& workload, Rank ra
     if (group.members.size() > 1) std::swap(group.members[0], group.members[1]);
     if (group.me < 2 && group.members.size() > 1) group.me = 1 - group.me;
     wrong.what = told_of(*call, "takes its first two ranks for one another");
+    return wrong;
+  }
+  if (mutation == Mutation::WrongShardSize) {
+    const std::optional<GroupCall> call = first_call(
+        workload, [](const Program&, const Collective& its) { return its.kind == CollectiveKind::AllGather; });
+    if (!call) return std::nullopt;
+    Workload smaller = workload;
+    const auto members = static_cast<std::int64_t>(wrong.groups[call->slot.index()].members.size());
+    change_call(smaller, *call, [&](Program& program, std::size_t op) {
+      auto& its = std::get<Collective>(program.ops[op]);
+      its.size = its.size - members * size_of(its.dtype);
+    });
+    wrong.program = smaller.program(rank);
+    wrong.what = told_of(*call, "takes shards that are an element too short");
     return wrong;
   }
   if (mutation == Mutation::WrongPeer || mutation == Mutation::WrongAxis) {

@@ -35,9 +35,12 @@ enum class Mutation : std::uint8_t {
   MissingBiasGradient,  ///< of a bias nobody computes the gradient
   WrongScale,           ///< a kernel goes by twice its scale
   GradientTwice,        ///< a gradient is added to its sum twice
+  DropReduction,        ///< of sharded gradients: one reduce-scatter does not happen
+  EarlyReshard,         ///< gathered parameters are freed before their last reader
+  WrongShardSize,       ///< ranks hand an element less than their shard to an all-gather of parameters
 };
 
-inline constexpr std::array<std::string_view, 17> mutation_names{"none",
+inline constexpr std::array<std::string_view, 20> mutation_names{"none",
                                                                  "delete-free",
                                                                  "delay-free",
                                                                  "drop-buffer",
@@ -53,7 +56,10 @@ inline constexpr std::array<std::string_view, 17> mutation_names{"none",
                                                                  "wrong-cut",
                                                                  "missing-bias-gradient",
                                                                  "wrong-scale",
-                                                                 "gradient-twice"};
+                                                                 "gradient-twice",
+                                                                 "drop-reduction",
+                                                                 "early-reshard",
+                                                                 "wrong-shard-size"};
 
 constexpr std::string_view name(Mutation mutation) { return mutation_names[static_cast<std::size_t>(mutation)]; }
 

@@ -98,4 +98,11 @@ Runtime fsdp2_runtime(const Versions& versions, const RuntimeSettings& settings,
   return runtime;
 }
 
+// torch.distributed.fsdp.FullyShardedDataParallel of the same modules, read in torch 2.15.
+Runtime fsdp_runtime(const Versions& versions, const RuntimeSettings& settings, const Target& target) {
+  Runtime runtime = pytorch_runtime(versions, settings, target);
+  runtime.eager->flat = settings.eager.flat;
+  return runtime;
+}
+
 }  // namespace tidemark::parallel

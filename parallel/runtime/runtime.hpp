@@ -73,6 +73,25 @@ struct ZeroHabits {
   bool operator==(const ZeroHabits&) const = default;
 };
 
+/// When FullyShardedDataParallel gathers the unit whose backward pass comes next.
+enum class BackwardPrefetch : std::uint8_t { None, Pre, Post };
+
+/// How parameters are sharded by torch.distributed.fsdp.FullyShardedDataParallel.
+struct FlatParameterHabits {
+  bool whole = false;                  ///< NO_SHARD: every rank holds all of them
+  bool reshards_after_forward = true;  ///< FULL_SHARD, but for the root; not SHARD_GRAD_OP
+  bool reduces_each_backward = false;  ///< without no_sync around all micro-batches but the last
+  bool original_parameters = false;    ///< use_orig_params: the optimizer sees parameters, not flat ones
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::Pre;
+  bool forward_prefetch = false;
+  bool limits_all_gathers = true;
+  bool sync_module_states = false;
+  bool autocast = false;  ///< besides, in what is computed in
+  DType param_dtype = DType::BF16, reduce_dtype = DType::BF16;
+  std::optional<DType> buffer_dtype;  ///< unset: as they are
+  bool operator==(const FlatParameterHabits&) const = default;
+};
+
 /// torchtitan's fsdp_reshard_after_forward. The default keeps what the backward pass begins with.
 enum class ReshardPolicy : std::uint8_t { Default, Always, Never };
 
@@ -113,6 +132,9 @@ struct EagerSettings {
   bool fake_tensors = false;                  ///< runs under FakeTensorMode, as memory trackers do
   FullyShardHabits fully_shard{};             ///< of fsdp2
   ZeroHabits zero{};                          ///< of deepspeed
+  FlatParameterHabits flat{};                 ///< of fsdp
+  std::optional<DType> param_dtype;           ///< of its mixed precision; unset: what is computed in
+  std::optional<DType> reduce_dtype;          ///< the same; unset: param_dtype
   std::optional<bool> reshard_after_forward;  ///< its argument, which a layout's sharding says too
   TitanSettings titan{};                      ///< of torchtitan
   bool operator==(const EagerSettings&) const = default;
@@ -147,6 +169,7 @@ struct EagerHabits {
   bool gradients_view_buckets = false;  ///< a gradient is a view of its bucket, and no tensor of its own
   Bytes first_bucket, bucket;           ///< of DistributedDataParallel
   std::optional<FullyShardHabits> fully_shard;  ///< in the place of DistributedDataParallel
+  std::optional<FlatParameterHabits> flat;      ///< the same
   std::optional<TitanHabits> titan;             ///< torchtitan's models and loop
   std::optional<ZeroHabits> zero;               ///< of DeepSpeed
   bool zero_init = false;                       ///< modules are made under deepspeed.zero.Init
@@ -223,6 +246,8 @@ struct RuntimeSettings {
 /// The same, with each layer's parameters and the others sharded over ranks: torch.distributed.fsdp.fully_shard.
 [[nodiscard]] Runtime fsdp2_runtime(const Versions& versions, const RuntimeSettings& settings, const Target& target);
 
+/// The same by torch.distributed.fsdp.FullyShardedDataParallel.
+[[nodiscard]] Runtime fsdp_runtime(const Versions& versions, const RuntimeSettings& settings, const Target& target);
 /// torchtitan: its own models and loop over torch.distributed.fsdp.fully_shard.
 [[nodiscard]] Runtime torchtitan_runtime(const Versions& versions, const RuntimeSettings& settings,
                                          const Target& target);

@@ -12,8 +12,9 @@ constexpr std::array all{
     RuntimeKind{"megatron", megatron_runtime, megatron_releases},
     RuntimeKind{"pytorch", pytorch_runtime, pytorch_releases, true},
     RuntimeKind{"fsdp2", fsdp2_runtime, pytorch_releases, true, true},
-    RuntimeKind{"torchtitan", torchtitan_runtime, torchtitan_releases, true, true, true},
-    RuntimeKind{"deepspeed", deepspeed_runtime, deepspeed_releases, true, false, false, true},
+    RuntimeKind{"fsdp", fsdp_runtime, pytorch_releases, true, true, true},
+    RuntimeKind{"torchtitan", torchtitan_runtime, torchtitan_releases, true, true, false, true},
+    RuntimeKind{"deepspeed", deepspeed_runtime, deepspeed_releases, true, false, false, false, true},
 };
 
 }  // namespace

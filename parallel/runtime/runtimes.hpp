@@ -13,10 +13,11 @@ struct RuntimeKind {
   std::string_view name;
   Runtime (*runtime)(const Versions& versions, const RuntimeSettings& settings, const Target& target);
   std::span<const KnownReleases> (*releases)();
-  bool eager = false;          ///< runs the modules of transformers, operation by operation
-  bool fully_sharded = false;  ///< parameters, gradients and optimizer state are sharded over data-parallel ranks
-  bool titan = false;          ///< … of torchtitan's modules, in its loop
-  bool zero = false;           ///< so are they, as far as the layout says: DeepSpeed
+  bool eager = false;            ///< runs the modules of transformers, operation by operation
+  bool fully_sharded = false;    ///< parameters, gradients and optimizer state are sharded over data-parallel ranks
+  bool flat_parameters = false;  ///< … unit by unit, as one flat parameter each
+  bool titan = false;            ///< … of torchtitan's modules, in its loop
+  bool zero = false;             ///< so are they, as far as the layout says: DeepSpeed
 };
 
 /// Those that are modelled; the first is what is meant where none is named.

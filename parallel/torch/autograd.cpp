@@ -127,6 +127,7 @@ class Engine {
   void run(Gathered next) {
     const Ref<Node> node = std::move(next.node);
     leave(*node);
+    const OnStream as_before(session_, node->stream);
     Gradients made;
     {
       const Session::BackwardScope scope(session_, *node);
@@ -154,7 +155,16 @@ class Engine {
     return to(session_, gradient, input.dtype);
   }
 
+  // input_buffer.cpp: a stream waits for what another one makes for it, which stays until it has been used there.
+  void hand_over(const Tensor& gradient, StreamId from, StreamId to) {
+    if (from == to) return;
+    session_.process.wait(to, session_.process.record(from));
+    session_.record_stream(gradient, to);
+  }
+
   void pass_on(const Edge& edge, Tensor gradient, const Node& giver) {
+    if (gradient.defined()) hand_over(gradient, giver.stream, edge.node->stream);
+    const OnStream summing(session_, edge.node->stream);
     Gathered& gathered = gathered_of(edge.node);
     if (gradient.defined()) accumulate(gathered.gradients[edge.input], std::move(gradient), giver, *edge.node);
     if (--edge.node->missing_ > 0) return;

@@ -39,6 +39,7 @@ class Node final : public Counted {
   /// up when it has run.
   Closure<Gradients(Gradients&), 256> apply;
   std::function<void()> before;               ///< runs when the gradients are there (Tensor.register_hook)
+  StreamId stream;                            ///< on which the operation ran, and its backward pass will
   LabelId scope;                              ///< the module that was running; none: what ran before goes on
   Category category = Category::Temporaries;  ///< of what its backward pass makes
   LabelId sum;                                ///< of its gradient and another one, where sums have labels of their own

@@ -103,8 +103,9 @@ void Process::wait(StreamId stream, EventId event) {
   program.push(Wait{stream, event});
 }
 
-void Process::synchronize() {
-  const EventId event = record(compute_stream);
+void Process::synchronize() { synchronize(record(compute_stream)); }
+
+void Process::synchronize(EventId event) {
   barrier_ = here();
   program.push(Sync{event});
 }

@@ -83,6 +83,8 @@ class Process {
   void join(EventId event) { wait(compute_stream, event); }
   /// The host thread waits until the device has done all that the compute stream was given.
   void synchronize();
+  /// … or until the event is over.
+  void synchronize(EventId event);
 
   // ---- communication; the communicator is made at its first use
 

@@ -167,6 +167,7 @@ StateTensor state_tensor(std::string parameter, const Tensor& tensor, std::int64
 Ref<Node> Session::bare_node() {
   Ref<Node> made(nodes_.make(nodes_));
   made->scope = scope_.valid() ? scope_ : process.label("model");
+  made->stream = stream_;
   return made;
 }
 

@@ -116,8 +116,11 @@ class Session {
   /// The same beside what the compute stream does next; Process::join makes that stream wait for it.
   [[nodiscard]] EventId collective_aside(CommSlot comm, CollectiveKind kind, const Tensor& in, const Tensor& out,
                                          Reduction reduction = Reduction::Sum);
-  /// Tensor.record_stream: its memory is not handed out again before that stream has done what it was given.
-  void record_stream(const Tensor& tensor, StreamId stream) { process.borrow(tensor.buffer(), stream); }
+  /// Tensor.record_stream: its memory is not handed out again before that stream has done what it was given. Nothing
+  /// where the memory is that stream's own.
+  void record_stream(const Tensor& tensor, StreamId stream) {
+    if (process.allocation(tensor.buffer()).stream != stream) process.borrow(tensor.buffer(), stream);
+  }
   /// From now on the storage counts as that.
   void reclassify(const Tensor& tensor, Category category);
   void relabel(const Tensor& tensor, LabelId label);
@@ -219,6 +222,9 @@ class Session {
 
   /// What a parameter's own tensor, or a buffer that modules keep, is called in the model.
   [[nodiscard]] std::string parameter_name(const Tensor& tensor) const { return name_of(tensor.buffer()); }
+
+  /// torch.cuda.current_stream.
+  [[nodiscard]] StreamId stream() const { return stream_; }
 
   /// The module, or function, that is running.
   [[nodiscard]] LabelId scope() const { return scope_; }

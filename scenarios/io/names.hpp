@@ -33,6 +33,10 @@ inline constexpr auto peer_access_names = std::to_array<Named<PeerAccess>>(
     {{"everywhere", PeerAccess::Everywhere}, {"nvlink", PeerAccess::NvLink}, {"nowhere", PeerAccess::Nowhere}});
 inline constexpr auto sharding_names = std::to_array<Named<Sharding>>(
     {{"none", Sharding::None}, {"zero1", Sharding::Zero1}, {"zero2", Sharding::Zero2}, {"zero3", Sharding::Zero3}});
+inline constexpr auto backward_prefetch_names =
+    std::to_array<Named<BackwardPrefetch>>({{"none", BackwardPrefetch::None},
+                                            {"backward_pre", BackwardPrefetch::Pre},
+                                            {"backward_post", BackwardPrefetch::Post}});
 inline constexpr auto context_kind_names =
     std::to_array<Named<ContextKind>>({{"p2p", ContextKind::Ring},
                                        {"all_gather", ContextKind::AllGather},

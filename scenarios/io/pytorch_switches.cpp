@@ -26,6 +26,21 @@ FullyShardHabits read_fully_shard(TomlReader& switches) {
   return habits;
 }
 
+void read_flat_parameters(TomlReader& switches, EagerSettings& settings) {
+  FlatParameterHabits& habits = settings.flat;
+  habits.reduces_each_backward = switches.boolean("sync_each_batch").value_or(false);
+  habits.original_parameters = switches.boolean("use_orig_params").value_or(false);
+  habits.backward_prefetch =
+      read_name(switches, "backward_prefetch", backward_prefetch_names).value_or(BackwardPrefetch::Pre);
+  habits.forward_prefetch = switches.boolean("forward_prefetch").value_or(false);
+  habits.limits_all_gathers = switches.boolean("limit_all_gathers").value_or(true);
+  habits.sync_module_states = switches.boolean("sync_module_states").value_or(false);
+  habits.autocast = switches.boolean("autocast").value_or(false);
+  habits.buffer_dtype = read_name(switches, "buffer_dtype", precision_names);
+  settings.param_dtype = read_name(switches, "param_dtype", precision_names);
+  settings.reduce_dtype = read_name(switches, "reduce_dtype", precision_names);
+}
+
 }  // namespace
 
 EagerSettings read_pytorch_switches(TomlReader& switches, const RuntimeKind& runtime) {
@@ -36,7 +51,9 @@ EagerSettings read_pytorch_switches(TomlReader& switches, const RuntimeKind& run
     settings.clips_gradients = switches.ratio("max_grad_norm", Ratio{}, most).value_or(Ratio{1}) != Ratio{};
   settings.caches_keys = switches.boolean("use_cache").value_or(true);
   settings.reentrant_checkpoint = switches.boolean("use_reentrant");
-  if (runtime.fully_sharded) {
+  if (runtime.flat_parameters) {
+    read_flat_parameters(switches, settings);
+  } else if (runtime.fully_sharded) {
     settings.fully_shard = read_fully_shard(switches);
     settings.reshard_after_forward = switches.boolean("reshard_after_forward");
   } else if (!runtime.zero) {
@@ -74,6 +91,42 @@ void settle_sharding(Scenario& asked, ScenarioTables& tables) {
   switches.fully_shard.reshards_after_forward = reshards;
 }
 
+// FULL_SHARD, SHARD_GRAD_OP and NO_SHARD are stages 3, 2 and none; within groups the hybrid ones.
+void settle_flat_sharding(Scenario& asked, ScenarioTables& tables) {
+  Layout& layout = asked.layout;
+  FlatParameterHabits& habits = asked.runtime.eager.flat;
+  if (!tables.layout.has("sharding")) layout.sharding = Sharding::Zero3;
+  if (layout.sharding == Sharding::Zero1 && tables.layout.sound("sharding"))
+    tables.layout.problem("sharding", "sharding = \"zero1\": FullyShardedDataParallel shards gradients too",
+                          "\"zero3\" (FULL_SHARD), \"zero2\" (SHARD_GRAD_OP) or \"none\" (NO_SHARD) would do");
+  if (layout.shard_group > 0 && layout.sharding == Sharding::None && tables.layout.sound("shard_group"))
+    tables.layout.problem("shard_group", "shard_group: sharding = \"none\" shards nothing within groups",
+                          "leave it out, or set sharding = \"zero3\"");
+  if (layout.shard_group == 1 && asked.gpus > 1 && tables.layout.sound("shard_group"))
+    tables.layout.problem("shard_group",
+                          "shard_group = 1: FullyShardedDataParallel takes groups of one for NO_SHARD, and sums no "
+                          "gradients over the others",
+                          "leave it out, and set sharding = \"none\"");
+  habits.whole = layout.sharding == Sharding::None || asked.gpus == 1;
+  habits.reshards_after_forward = layout.sharding == Sharding::Zero3;
+}
+
+// MixedPrecision: parameters are gathered, and gradients reduced, in what is computed in, unless autocast converts.
+void settle_flat_precision(Scenario& asked, ScenarioTables& tables) {
+  EagerSettings& switches = asked.runtime.eager;
+  const DType computed = asked.train.precision;
+  switches.flat.param_dtype = switches.param_dtype.value_or(computed);
+  switches.flat.reduce_dtype = switches.reduce_dtype.value_or(switches.flat.param_dtype);
+  if (computed == DType::FP16 && tables.train.sound("precision"))
+    tables.train.problem("precision", "precision = \"fp16\": its ShardedGradScaler is not modelled yet",
+                         "\"bf16\" would do");
+  if (switches.flat.param_dtype != computed && !switches.flat.autocast)
+    tables.runtime.problem("switches",
+                           fmt::format("switches: param_dtype = \"{}\" is not what is computed in, precision = \"{}\"",
+                                       name(switches.flat.param_dtype), name(computed)),
+                           "set autocast = true, or leave it out");
+}
+
 }  // namespace
 
 void settle_pytorch(Scenario& asked, ScenarioTables& tables) {
@@ -90,9 +143,12 @@ void settle_pytorch(Scenario& asked, ScenarioTables& tables) {
   refuse(layout, "stage_layers", !asked.layout.stage_layers.empty(), "cuts no models");
   refuse(layout, "schedule", asked.layout.schedule != ScheduleKind::OneFOneB, "has no stages to schedule");
   refuse(layout, "sequence_parallel", asked.layout.sequence_parallel, "cuts no layers");
-  if (runtime_kind(asked.runtime.name).zero)
+  const RuntimeKind& runtime = runtime_kind(asked.runtime.name);
+  if (runtime.zero)
     settle_zero(asked, tables);
-  else if (runtime_kind(asked.runtime.name).fully_sharded)
+  else if (runtime.flat_parameters)
+    settle_flat_sharding(asked, tables), settle_flat_precision(asked, tables);
+  else if (runtime.fully_sharded)
     settle_sharding(asked, tables);
   else
     refuse(layout, "sharding", asked.layout.sharding != Sharding::None, "shards nothing; every rank holds a replica");

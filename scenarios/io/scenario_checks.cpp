@@ -182,15 +182,17 @@ class Checks {
       tables_.layout.problem("sharding",
                              fmt::format("sharding = \"{}\": {} shards no parameters here",
                                          word(sharding_names, layout_.sharding), runtime.name),
-                             R"([runtime] name = "fsdp2" or "deepspeed" does)");
+                             R"([runtime] name = "fsdp2", "fsdp" or "deepspeed" does)");
     if (runtime.titan && data_known_ && layout_.data == 1)
       tables_.top.problem("gpus", "gpus: torchtitan shards nothing over one data-parallel rank, which is not modelled",
                           "at least twice as many; [runtime] name = \"pytorch\" trains on one");
     if (!tables_.layout.sound("shard_group") || layout_.shard_group == 0) return;
     const bool in_instances = runtime.name == "megatron" && layout_.sharding == Sharding::Zero1;
     if (!runtime.fully_sharded && !in_instances)
-      tables_.layout.problem("shard_group", "shard_group: there is no sharding within groups here",
-                             "leave it out; [runtime] name = \"fsdp2\" has it, and megatron with sharding = \"zero1\"");
+      tables_.layout.problem(
+          "shard_group", "shard_group: there is no sharding within groups here",
+          "leave it out; [runtime] name = \"fsdp2\" or \"fsdp\" has it, and megatron with sharding = "
+          "\"zero1\"");
     else if (data_known_ && layout_.data % layout_.shard_group != 0)
       tables_.layout.problem(
           "shard_group", fmt::format("shard_group = {} does not divide data = {}", layout_.shard_group, layout_.data),

@@ -297,7 +297,8 @@ Json eager_switches(const RuntimeChoice& runtime) {
                {"amsgrad", eager.amsgrad},
                {"keep_outputs", eager.keeps_outputs},
                {"fake_tensor_mode", eager.fake_tensors}};
-  if (runtime_kind(runtime.name).zero) {
+  const RuntimeKind& kind = runtime_kind(runtime.name);
+  if (kind.zero) {
     for (const auto& [key, value] : zero_numbers(eager.zero)) json[key] = value;
     json["overlap_comm"] = eager.zero.overlaps;
     json["contiguous_gradients"] = eager.zero.contiguous_gradients;
@@ -311,7 +312,19 @@ Json eager_switches(const RuntimeChoice& runtime) {
   }
   json["max_grad_norm"] = eager.clips_gradients ? 1.0 : 0.0;
   json["gradient_as_bucket_view"] = eager.gradients_view_buckets;
-  if (runtime_kind(runtime.name).fully_sharded) {
+  if (kind.flat_parameters) {
+    const FlatParameterHabits& flat = eager.flat;
+    json["sync_each_batch"] = flat.reduces_each_backward;
+    json["use_orig_params"] = flat.original_parameters;
+    json["backward_prefetch"] = word(backward_prefetch_names, flat.backward_prefetch);
+    json["forward_prefetch"] = flat.forward_prefetch;
+    json["limit_all_gathers"] = flat.limits_all_gathers;
+    json["sync_module_states"] = flat.sync_module_states;
+    json["autocast"] = flat.autocast;
+    json["param_dtype"] = name(flat.param_dtype);
+    json["reduce_dtype"] = name(flat.reduce_dtype);
+    if (flat.buffer_dtype) json["buffer_dtype"] = name(*flat.buffer_dtype);
+  } else if (kind.fully_sharded) {
     json["reduce_dtype"] = name(eager.fully_shard.reduce_dtype);
     json["sync_each_batch"] = eager.fully_shard.reduces_each_backward;
   }

@@ -161,7 +161,19 @@ std::vector<Axis> changes_of_script(const TomlTable& document, const Scenario& s
         .to("fused", {value(false), value(true)})
         .to("one parameter after the other", {value(false), value(false)})
         .add_to(axes);
-  const bool sharded = runtime_kind(s.runtime.name).fully_sharded;
+  const RuntimeKind& kind = runtime_kind(s.runtime.name);
+  const bool sharded = kind.fully_sharded;
+  if (kind.flat_parameters) {
+    if (s.layout.sharding == Sharding::None)
+      one_key(document, {"layout", "sharding"}, "none").to("zero3", {value("zero3")}).add_to(axes);
+    if (!now.flat.limits_all_gathers) switched("limit_all_gathers", true);
+    if (now.flat.forward_prefetch) switched("forward_prefetch", false);
+    if (now.flat.backward_prefetch == BackwardPrefetch::Pre)
+      one_key(document, {"runtime", "switches", "backward_prefetch"}, "backward_pre")
+          .to("backward_post", {value("backward_post")})
+          .to("none", {value("none")})
+          .add_to(axes);
+  }
   if (sharded && s.layout.sharding == Sharding::Zero2)
     one_key(document, {"layout", "sharding"}, "zero2").to("zero3", {value("zero3")}).add_to(axes);
   if (!sharded && s.layout.data > 1 && !now.gradients_view_buckets) switched("gradient_as_bucket_view", true);

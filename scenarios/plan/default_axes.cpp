@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "parallel/runtime/runtimes.hpp"
 #include "scenarios/plan/space.hpp"
 
 // The default space, and the axes beyond it. docs/planner.md shows them; a new axis is a line here.
@@ -81,11 +82,17 @@ std::vector<std::int64_t> divisors(std::int64_t n, std::int64_t of_too) {
   return found;
 }
 
-// Plain PyTorch computes its loss unfused, whatever Megatron is asked for.
+// PyTorch's modules compute their loss unfused, whatever Megatron is asked for.
 Axis runtime_axis(const TomlTable& base) {
   const KeyPath name{"runtime", "name"}, loss{"train", "cross_entropy"};
-  Axis made{"runtime", {{"megatron", {{name, value("megatron")}}}, {"pytorch", {{name, value("pytorch")}}}}};
-  if (const TomlValue* its = value_at(base, loss)) made.values.front().settings.push_back({loss, *its});
+  Axis made{"runtime", {}};
+  for (const RuntimeKind& kind : runtimes()) {
+    if (kind.titan) continue;  // has models of its own, few of them
+    const std::string its(kind.name);
+    made.values.push_back({its, {{name, value(its.c_str())}}});
+    const TomlValue* const asked = kind.eager ? nullptr : value_at(base, loss);
+    if (asked != nullptr) made.values.back().settings.push_back({loss, *asked});
+  }
   return made;
 }
 
@@ -152,7 +159,10 @@ std::vector<FurtherAxis> further_axes(const TomlTable& base) {
   return {{"allocator", allocator_axis()}, {"runtime", runtime_axis(base)}};
 }
 
-std::vector<Axis> default_axes(const Scenario& base) {
+std::vector<Axis> default_axes(const Scenario& base, Runtimes searched) {
+  const std::vector<const char*> stages = searched == Runtimes::One
+                                              ? std::vector<const char*>{"none", "zero1"}
+                                              : std::vector<const char*>{"none", "zero1", "zero2", "zero3"};
   std::vector<std::int64_t> pipelines;
   for (std::int64_t p = 1; p <= std::min<std::int64_t>({base.gpus, base.model.layers, 64}); ++p)
     if (base.gpus % p == 0) pipelines.push_back(p);
@@ -164,7 +174,7 @@ std::vector<Axis> default_axes(const Scenario& base) {
       stages_axis(base.model.layers, pipelines),
       axis("train", "micro_batch", up_to(base.train.global_batch, {1, 2, 4, 8})),
       recompute_axis(),
-      axis("layout", "sharding", std::vector<const char*>{"none", "zero1"}),
+      axis("layout", "sharding", stages),
       axis("train", "gradient_dtype", std::vector<const char*>{"fp32", "bf16"}),
       order_axis(),
   };

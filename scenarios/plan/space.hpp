@@ -66,9 +66,11 @@ struct Dropped {
 /// none: the reader's own words, or that a combination before it is the same job.
 [[nodiscard]] std::variant<Scenario, Dropped> candidate(const Space& space, std::int64_t index);
 
+/// Where all runtimes are searched, stages of sharding are that only some of them have.
+enum class Runtimes : std::uint8_t { One, All };
 /// Axes for a base scenario that says no more than model, cluster, devices, sequence and batch: everything that is
 /// modelled and that a planner may choose. docs/planner.md lists them.
-[[nodiscard]] std::vector<Axis> default_axes(const Scenario& base);
+[[nodiscard]] std::vector<Axis> default_axes(const Scenario& base, Runtimes searched = Runtimes::One);
 
 // Of them, and of those beyond them, what `advise` tries too.
 

@@ -269,7 +269,8 @@ Space space_of(TomlTable document, const std::filesystem::path& file, const Scen
   TomlReader overrides = top.table("model_override");
   if (const auto layers = overrides.integer("num_hidden_layers", any)) base.model.layers = *layers;
   problems.raise_if_any();
-  space.axes = default_axes(base);
+  const bool all = std::ranges::find(with, "runtime") != with.end();
+  space.axes = default_axes(base, all ? Runtimes::All : Runtimes::One);
   drop_unmodelled_expert_tensor(base, space);
   add_further_axes(with, space);
   ValueCheck(space, file).run(problems);

@@ -73,13 +73,16 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
                     "are flattened on the device, and no step is skipped for a gradient that is infinite",
                     text(versions.deepspeed), name(s.train.precision), name(DType::FP32)));
   else
-    list.push_back(s.train.master_dtype == s.train.precision
-                       ? fmt::format("parameters, gradients and optimizer state in {}", name(s.train.precision))
-                   : habits.fully_shard
-                       ? fmt::format("shards in {}, gathered and computed with in {}, gradients reduced in {}",
-                                     name(s.train.master_dtype), name(s.train.precision),
-                                     name(habits.fully_shard->reduce_dtype))
-                       : fmt::format("autocast to {} over fp32 parameters", name(s.train.precision)));
+    list.push_back(
+        s.train.master_dtype == s.train.precision
+            ? fmt::format("parameters, gradients and optimizer state in {}", name(s.train.precision))
+        : habits.flat ? fmt::format("shards in {}, gathered in {}, computed with in {}, gradients reduced in {}",
+                                    name(s.train.master_dtype), name(habits.flat->param_dtype), name(s.train.precision),
+                                    name(habits.flat->reduce_dtype))
+        : habits.fully_shard
+            ? fmt::format("shards in {}, gathered and computed with in {}, gradients reduced in {}",
+                          name(s.train.master_dtype), name(s.train.precision), name(habits.fully_shard->reduce_dtype))
+            : fmt::format("autocast to {} over fp32 parameters", name(s.train.precision)));
   add_eager_attention(s, habits, list);
   if (!habits.torch.kernel_workspaces)
     list.push_back("fake tensors: gradients are never summed in place, kernels make nothing but their outputs");
@@ -215,9 +218,11 @@ void add_upper_ends(const Job& job, const std::vector<RankGroup>& groups, std::v
   };
   if (borrows(job.outline))
     list.push_back(fmt::format(
-        "what is sent beside the passes is free again as soon as it is sent; the upper ends hold up to {:.2f} "
-        "GiB for what is so only later: when the host next waits for the device, or by the simulated clock ({:.2f} "
-        "GiB)",
+        "{}; the upper ends hold up to {:.2f} GiB for what is so only later: when the host next waits for the device, "
+        "or "
+        "by the simulated clock ({:.2f} GiB)",
+        job.runtime.eager ? "what streams use for others (record_stream) is free again as soon as it is given up"
+                          : "what is sent beside the passes is free again as soon as it is sent",
         most(&RankGroup::of_deferred_frees), most(&RankGroup::of_frees_by_clock)));
   add_routing(job.scenario, most(&RankGroup::of_routing), list);
   if (job.runtime.saves_batches)

@@ -349,6 +349,13 @@ Section sharded_section() {
       sharded_recordings());
 }
 
+Section flat_section() {
+  return of_plain_runs("flat",
+                       "## Flat\n\nTrainings under `FullyShardedDataParallel` (FSDP1), recorded likewise "
+                       "(`tests/ground_truth/flat.py`).",
+                       flat_recordings());
+}
+
 Section titan_section() {
   return of_plain_runs(
       "titan",
@@ -417,6 +424,7 @@ std::vector<SectionWriter> section_writers() {
   writers.push_back({"fake_tensor", recordings_section});
   writers.push_back({"plain_runs", plain_runs_section});
   writers.push_back({"sharded", sharded_section});
+  writers.push_back({"flat", flat_section});
   writers.push_back({"titan", titan_section});
   writers.push_back({"zero", zero_section});
   writers.push_back({"drawn", drawn_section});

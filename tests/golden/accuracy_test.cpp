@@ -61,7 +61,7 @@ TEST(AccuracyTable, OfReadmeShowsEveryClaimWorstLast) {
       "| measured | figure | rows | median | worst |\n|---|---|---|---|---|\n"
       "| Megatron-LM, Llama-3 and DeepSeek slices on 8 B200 (SimuMax) | peak | 3 | below 0.0001 % | below 0.0001 % |\n"
       "| Megatron-LM's CI: small GPT-3, last rank, A100, H100, GB200 | peak | 3 | 0.04 % | 0.5 % |\n"
-      "| fine-tuning on one A100 (fms-acceleration) | peak | 2 | 0.003 % | -11.8 % |\n");
+      "| fine-tuning on one to four A100 (fms-acceleration) | peak | 2 | 0.003 % | -11.8 % |\n");
 }
 
 TEST(Claims, AreRoundedAwayFromZeroAndNameTheRowFarthestOff) {

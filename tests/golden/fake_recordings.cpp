@@ -117,6 +117,34 @@ void read_zero(const Json& settings, Scenario& s) {
   if (s.train.precision == DType::FP16) habits.loss_scale = first_scale;
 }
 
+// The same of FullyShardedDataParallel.
+void read_flat(const Json& settings, Scenario& s) {
+  s.runtime.name = "fsdp";
+  s.gpus = s.layout.data = settings.at("world").get<std::int32_t>();
+  s.layout.shard_group = settings.at("shard_group").is_null() ? 0 : settings["shard_group"].get<std::int32_t>();
+  const std::string strategy = settings.at("strategy").get<std::string>();
+  FlatParameterHabits& habits = s.runtime.eager.flat;
+  habits.whole = strategy == "no_shard";
+  habits.reshards_after_forward = strategy == "full_shard" || strategy == "hybrid_shard";
+  s.layout.sharding = habits.whole ? Sharding::None : habits.reshards_after_forward ? Sharding::Zero3 : Sharding::Zero2;
+  habits.reduces_each_backward = !settings.at("no_sync").get<bool>();
+  habits.original_parameters = settings.at("use_orig_params").get<bool>();
+  const std::string prefetch = text_of(settings, "backward_prefetch");
+  habits.backward_prefetch = prefetch.empty()              ? BackwardPrefetch::None
+                             : prefetch == "backward_post" ? BackwardPrefetch::Post
+                                                           : BackwardPrefetch::Pre;
+  habits.forward_prefetch = settings.at("forward_prefetch").get<bool>();
+  habits.limits_all_gathers = settings.at("limit_all_gathers").get<bool>();
+  habits.sync_module_states = settings.at("sync_module_states").get<bool>();
+  habits.autocast = !settings.at("autocast").is_null();
+  habits.param_dtype = type_of(settings, "precision");
+  habits.reduce_dtype = type_of(settings, "reduce_dtype");
+  if (settings.at("buffers") == "bf16") habits.buffer_dtype = DType::BF16;
+  if (habits.autocast) s.train.precision = type_of(settings, "autocast");
+  s.train.master_dtype = s.train.gradient_dtype = type_of(settings, "parameters");
+  s.train.global_batch = s.train.micro_batch * s.layout.data * settings.at("micro_batches").get<std::int64_t>();
+}
+
 Scenario scenario_of(const Json& recording) {
   const Json& settings = recording.at("settings");
   const Json& config = recording.at("config");
@@ -160,6 +188,8 @@ Scenario scenario_of(const Json& recording) {
   s.train.steps = static_cast<std::int32_t>(recording.at("steps").size());
   if (settings.contains("stage"))
     read_zero(settings, s);
+  else if (settings.contains("strategy"))
+    read_flat(settings, s);
   else if (settings.contains("world"))
     read_sharding(settings, s);
   return s;
@@ -227,7 +257,16 @@ std::vector<Recording> sharded_in(const std::filesystem::path& folder, Scenario 
   for (const auto& entry : std::filesystem::directory_iterator(root / "tests/golden" / folder)) {
     const Json json = Json::parse(std::ifstream(entry.path()));
     const Rank rank{json.at("settings").at("rank").get<std::int32_t>()};
-    found.push_back({entry.path().stem().string(), scenario(json), {}, {}, plain_run(json.at("steps")), rank});
+    std::vector<Bytes> requested;
+    for (const Json& step : json.at("steps"))
+      requested.emplace_back(step.at("peak").at("requested").get<std::int64_t>());
+    found.push_back({entry.path().stem().string(),
+                     scenario(json),
+                     {},
+                     {},
+                     plain_run(json.at("steps")),
+                     rank,
+                     std::move(requested)});
   }
   std::ranges::sort(found, {}, &Recording::name);
   return found;
@@ -238,9 +277,13 @@ std::vector<Recording> recordings_in(const std::filesystem::path& folder) {
   for (const auto& entry : std::filesystem::directory_iterator(root / "tests/golden/fake_tensor" / folder)) {
     if (entry.path().extension() != ".json") continue;
     const Json json = Json::parse(std::ifstream(entry.path()));
-    found.push_back({entry.path().stem().string(), scenario_of(json), recorded_steps(json.at("steps")),
+    found.push_back({entry.path().stem().string(),
+                     scenario_of(json),
+                     recorded_steps(json.at("steps")),
                      recorded_steps(json.value("without_in_place_accumulation", Json::array())),
-                     plain_run(json.at("caching_allocator")), Rank{0}});
+                     plain_run(json.at("caching_allocator")),
+                     Rank{0},
+                     {}});
   }
   std::sort(found.begin(), found.end(), [](const Recording& a, const Recording& b) { return a.name < b.name; });
   return found;
@@ -258,6 +301,7 @@ std::vector<Recording> fake_recordings() { return recordings_in("recordings"); }
 std::vector<Recording> drawn_recordings() { return recordings_in("drawn"); }
 
 std::vector<Recording> sharded_recordings() { return sharded_in("sharded/recordings", scenario_of); }
+std::vector<Recording> flat_recordings() { return sharded_in("flat/recordings", scenario_of); }
 std::vector<Recording> titan_recordings() { return sharded_in("titan/recordings", titan_scenario); }
 std::vector<Recording> zero_recordings() { return sharded_in("zero/recordings", scenario_of); }
 
@@ -293,6 +337,32 @@ std::vector<StepPeak> predicted_peaks(const Scenario& scenario, bool sums_in_pla
     }
   }
   return peaks;
+}
+
+std::vector<Bytes> requested_by_step(Scenario scenario, Rank rank) {
+  scenario.runtime.eager.fake_tensors = false;
+  const Runtime runtime = runtime_of(scenario);
+  const BuiltModel built = build_model(scenario.model, model_options_of(scenario));
+  const LoweringInput input{built, scenario.layout, scenario.train, runtime};
+  const std::vector<Role> all = roles(input);
+  const auto its = std::ranges::find_if(
+      all, [&](const Role& role) { return std::ranges::find(role.ranks, rank) != role.ranks.end(); });
+  const Program program = lower_role(input, *its);
+  std::vector<Bytes> peaks(static_cast<std::size_t>(scenario.train.steps) + 1), sizes;
+  sizes.resize(static_cast<std::size_t>(program.buffers));
+  Bytes now;
+  std::size_t step = 0;
+  for (const Op& op : program.ops) {
+    if (const Mark* mark = std::get_if<Mark>(&op)) {
+      step = static_cast<std::size_t>(mark->step);
+    } else if (const Alloc* alloc = std::get_if<Alloc>(&op)) {
+      now += sizes[alloc->buffer.index()] = alloc->size;
+      peaks[step] = std::max(peaks[step], now);
+    } else if (const Free* free = std::get_if<Free>(&op)) {
+      now = now - sizes[free->buffer.index()];
+    }
+  }
+  return {peaks.begin() + 1, peaks.end()};
 }
 
 PlainRun predicted_plain_run(Scenario scenario, Rank rank) {

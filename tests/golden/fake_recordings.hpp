@@ -42,7 +42,8 @@ struct Recording {
   std::vector<StepPeak> steps;         ///< as a run without fake tensors does it: sums in place
   std::vector<StepPeak> out_of_place;  ///< as MemTracker counted it; empty where tensors were real
   PlainRun plain;
-  Rank rank{0};  ///< that was recorded
+  Rank rank{0};                  ///< that was recorded
+  std::vector<Bytes> requested;  ///< of a sharded one: by step, the most that tensors took, not rounded
 };
 
 /// Every recording under tests/golden/fake_tensor/recordings, by name.
@@ -54,6 +55,8 @@ struct Recording {
 [[nodiscard]] std::vector<Recording> sharded_recordings();
 /// Those under tests/golden/zero/recordings: the same under DeepSpeed's ZeRO (tests/ground_truth/zero.py).
 [[nodiscard]] std::vector<Recording> zero_recordings();
+/// The same under FullyShardedDataParallel.
+[[nodiscard]] std::vector<Recording> flat_recordings();
 
 /// Those under tests/golden/titan/recordings: plain runs of torchtitan's trainings (tests/ground_truth/titan.py).
 [[nodiscard]] std::vector<Recording> titan_recordings();
@@ -70,6 +73,9 @@ struct DrawnScore {
 
 /// What the program of that training holds, step by step.
 [[nodiscard]] std::vector<StepPeak> predicted_peaks(const Scenario& scenario, bool sums_in_place);
+
+/// The most that tensors of the rank's program take at once, step by step, not rounded.
+[[nodiscard]] std::vector<Bytes> requested_by_step(Scenario scenario, Rank rank);
 
 /// What `predict` says of a plain run.
 [[nodiscard]] PlainRun predicted_plain_run(Scenario scenario, Rank rank = {0});

@@ -7,8 +7,8 @@
 #include "tests/golden/fake_recordings.hpp"
 #include "tests/golden/recording_errors.hpp"
 
-// One rank of trainings under fully_shard and DeepSpeed's ZeRO against the programs of runtimes "fsdp2", "torchtitan"
-// and "deepspeed"; held to what docs/accuracy.toml claims.
+// One rank of trainings under fully_shard, FullyShardedDataParallel and DeepSpeed's ZeRO against the programs of runtimes
+// "fsdp2", "torchtitan", "fsdp" and "deepspeed"; held to what docs/accuracy.toml claims.
 
 namespace tidemark::tests::golden {
 namespace {
@@ -21,6 +21,7 @@ struct Subject {
 std::vector<Subject> subjects() {
   std::vector<Subject> all;
   for (Recording& recording : sharded_recordings()) all.push_back({"sharded", std::move(recording)});
+  for (Recording& recording : flat_recordings()) all.push_back({"flat", std::move(recording)});
   for (Recording& recording : titan_recordings()) all.push_back({"titan", std::move(recording)});
   for (Recording& recording : zero_recordings()) all.push_back({"zero", std::move(recording)});
   return all;
@@ -37,6 +38,11 @@ TEST_P(Sharded, RunsTakeAsMuch) {
   ASSERT_EQ(predicted.allocated.size(), recorded.allocated.size());
   EXPECT_LE(std::abs(percent(worst_of_steps(predicted, recorded))), worst("allocated peak of any step"));
   EXPECT_LE(std::abs(percent(share(predicted.reserved, recorded.reserved))), worst("reserved peak"));
+}
+
+TEST(Flat, TensorsTakeAsMuchToTheByte) {
+  for (const Recording& recording : flat_recordings())
+    EXPECT_EQ(requested_by_step(recording.scenario, recording.rank), recording.requested) << recording.name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Recordings, Sharded, testing::ValuesIn(subjects()),

@@ -21,12 +21,14 @@ HERE = Path(__file__).resolve().parent
 OUT = HERE.parent / "golden" / "sharded" / "recordings"
 STEPS = 3
 
-# By the function of FSDP2 that makes a tensor.
+# By the function of FSDP2 that makes a tensor; the first that is found counts.
 MADE_BY = {
     "_get_param_all_gather_inputs": "all_gather_input",
-    "foreach_all_gather": "all_gather_output",
     "foreach_all_gather_copy_out": "unsharded_parameters",
+    "foreach_all_gather": "all_gather_output",
     "foreach_reduce": "reduce_scatter",
+    "to_empty": "parameters",
+    "reset_sharded_param": "parameters",
 }
 
 
@@ -92,40 +94,43 @@ def train_step(model, optimizer, batches, settings):
     optimizer.step()
 
 
-def pools(model):
-    """Reserved bytes of each stream's pool."""
-    import torch
+def streams(model):
+    """What the streams are called."""
     from torch.distributed.fsdp._fully_shard._fully_shard import FSDPModule
 
     assert isinstance(model, FSDPModule)
     comms = model._get_fsdp_state()._comm_ctx
-    names = {0: "compute"}
-    for name in ("all_gather_copy_in", "all_gather", "reduce_scatter", "all_reduce"):
-        names[getattr(comms, f"{name}_stream").cuda_stream] = name
+    names = ("all_gather_copy_in", "all_gather", "reduce_scatter", "all_reduce")
+    return {getattr(comms, f"{name}_stream").cuda_stream: name for name in names}
+
+
+def pools(names):
+    """Reserved bytes of each stream's pool."""
+    import torch
+
+    names = {**names, 0: "compute"}
     reserved = Counter()
     for segment in torch.cuda.memory_snapshot():
         reserved[names.get(segment["stream"], "other")] += segment["total_size"]
     return dict(sorted(reserved.items()))
 
 
-def made_by(frames):
+def maker_of(frames, functions):
     names = [frame["name"] for frame in frames]
-    for name in ("_get_param_all_gather_inputs", "foreach_all_gather_copy_out", "foreach_all_gather", "foreach_reduce"):
-        if name in names:
-            return MADE_BY[name]
-    if "to_empty" in names or "reset_sharded_param" in names:
-        return "parameters"
+    for function, made in functions.items():
+        if function in names:
+            return made
     if "step" in names and any("optim" in frame["filename"] for frame in frames):
         return "optimizer"
     return "other"
 
 
-def live_at_peak(history, made_by=made_by):
+def live_at_peak(history, maker):
     """What the last step's most live bytes are made of, from the trace of the allocator."""
     live, now, peak, at_peak = {}, 0, 0, {}
     for event in history:
         if event["action"] == "alloc":
-            live[event["addr"]] = (event["size"], made_by(event["frames"]))
+            live[event["addr"]] = (event["size"], maker(event["frames"]))
             now += event["size"]
             if now > peak:
                 peak, at_peak = now, dict(live)
@@ -152,52 +157,63 @@ def counted_steps(step):
     return steps
 
 
-def recorded_steps(step, model):
+def recorded_steps(step, names, functions=None):
     """The same, by stream too, and what the last one's peak is made of."""
     import torch
 
     steps = counted_steps(step)
     history = torch.cuda.memory._snapshot()["device_traces"][0]
-    return {"steps": steps, "reserved_by_stream": pools(model), "live_at_peak": live_at_peak(history)}
+    return {
+        "steps": steps,
+        "reserved_by_stream": pools(names()),
+        "live_at_peak": live_at_peak(history, lambda frames: maker_of(frames, functions or MADE_BY)),
+    }
 
 
-def run(name):
+def run(trainer, name):
     import torch
 
     import training
 
     gc.disable()
     training.one_sequence_per_row()
-    config, settings = settings_of(name)
+    config, settings = trainer.settings_of(name)
     torch.cuda.memory._record_memory_history(max_entries=10_000_000, stacks="python", context="alloc")
-    model, optimizer, batches = prepare(config, settings)
+    model, optimizer, batches = trainer.prepare(config, settings)
     return {
         **record_fake.head_of(name, config, settings, "real tensors on a device that does nothing"),
-        **recorded_steps(lambda: train_step(model, optimizer, batches, settings), model),
+        **recorded_steps(
+            lambda: trainer.train_step(model, optimizer, batches, settings),
+            lambda: trainer.streams(model),
+            trainer.MADE_BY,
+        ),
     }
 
 
-def main(script=__file__, recordings=RECORDINGS, settings_of=settings_of, run=run, out=OUT):
-    """Each recording is made in a process of its own, under the null device."""
+def main(trainer):
+    """`trainer` is a module: what it trains (RECORDINGS, settings_of) and how (prepare, train_step), what its streams
+    are called and which of its functions make tensors (MADE_BY), and where recordings go (OUT). Each is made in a process
+    of its own, under the null device; by the module's own `record`, where it has one."""
+    script = Path(trainer.__file__).resolve()
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*")
     parser.add_argument("--all", action="store_true")
-    parser.add_argument("--out", type=Path, default=out)
+    parser.add_argument("--out", type=Path, default=trainer.OUT)
     arguments = parser.parse_args()
-    names = list(recordings) if arguments.all else arguments.names
-    if unknown := [name for name in names if name not in recordings]:
+    names = list(trainer.RECORDINGS) if arguments.all else arguments.names
+    if unknown := [name for name in names if name not in trainer.RECORDINGS]:
         parser.error(f"no such recording: {', '.join(unknown)}")
     arguments.out.mkdir(parents=True, exist_ok=True)
     if "NULL_CUDA_CAPABILITY" not in os.environ:
         with tempfile.TemporaryDirectory() as folder:
             for name in names:
-                environment = record_fake.under_null_cuda(folder, settings_of(name)[1])
-                command = [sys.executable, script, name, "--out", str(arguments.out)]
+                environment = record_fake.under_null_cuda(folder, trainer.settings_of(name)[1])
+                command = [sys.executable, str(script), name, "--out", str(arguments.out)]
                 subprocess.run(command, env=environment, check=True)
         return
     (name,) = names
-    recording = run(name)
-    recording["provenance"]["command"] = f"python tests/ground_truth/{Path(script).name} {name}"
+    recording = trainer.record(name) if hasattr(trainer, "record") else run(trainer, name)
+    recording["provenance"]["command"] = f"python tests/ground_truth/{script.name} {name}"
     record_fake.write(arguments.out / f"{name}.json", recording)
     peaks = [f"{step['peak']['allocated'] / 2**20:.1f}" for step in recording["steps"]]
     print(f"{name}: allocated {' '.join(peaks)} MiB", flush=True)
@@ -205,4 +221,4 @@ def main(script=__file__, recordings=RECORDINGS, settings_of=settings_of, run=ru
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.modules[__name__])

@@ -184,7 +184,9 @@ def run(name):
         iterator = trainer.batch_generator(iterator)
     return {
         **record_fake.head_of(name, config, settings, "real tensors on a device that does nothing"),
-        **record_sharded.recorded_steps(lambda: trainer.train_step(iterator), trainer.model_parts[0]),
+        **record_sharded.recorded_steps(
+            lambda: trainer.train_step(iterator), lambda: record_sharded.streams(trainer.model_parts[0])
+        ),
     }
 
 

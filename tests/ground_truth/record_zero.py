@@ -8,11 +8,12 @@ python tests/ground_truth/record_zero.py NAME...
 import gc
 import importlib.metadata
 import os
+import sys
 from pathlib import Path
 
 import record_fake
 import record_sharded
-from zero import RECORDINGS, settings_of
+from zero import RECORDINGS, settings_of  # noqa: F401
 
 HERE = Path(__file__).resolve().parent
 OUT = HERE.parent / "golden" / "zero" / "recordings"
@@ -125,10 +126,10 @@ def made_by(frames):
     for frame in frames:
         if frame["name"] in MADE_BY:
             return MADE_BY[frame["name"]]
-    return record_sharded.made_by(frames)
+    return record_sharded.maker_of(frames, record_sharded.MADE_BY)
 
 
-def run(name):
+def record(name):
     import torch
 
     import training
@@ -146,4 +147,4 @@ def run(name):
 
 
 if __name__ == "__main__":
-    record_sharded.main(__file__, RECORDINGS, settings_of, run, OUT)
+    record_sharded.main(sys.modules[__name__])

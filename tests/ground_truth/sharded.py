@@ -72,8 +72,8 @@ RECORDINGS = {
 }
 
 
-def settings_of(name):
-    config, chosen = RECORDINGS[name]
-    unknown = set(chosen) - set(DEFAULTS)
+def settings_of(name, recordings=RECORDINGS, defaults=DEFAULTS):
+    config, chosen = recordings[name]
+    unknown = set(chosen) - set(defaults)
     assert not unknown, f"{name}: unknown settings {unknown}"
-    return dict(config), {**DEFAULTS, **chosen}
+    return dict(config), {**defaults, **chosen}

@@ -143,6 +143,10 @@ inline auto fields(TitanSettings& v) {
   auto& [a, b, c, d] = v;
   return std::tie(a, b, c, d);
 }
+inline auto fields(FlatParameterHabits& v) {
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l);
+}
 inline auto fields(Train& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = v;
   return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
@@ -152,8 +156,8 @@ inline auto fields(ZeroHabits& v) {
   return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
 }
 inline auto fields(EagerSettings& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r);
 }
 inline auto fields(RuntimeChoice& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u] = v;

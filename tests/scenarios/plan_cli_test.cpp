@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -6,7 +7,9 @@
 #include <iterator>
 #include <random>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -14,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "parallel/runtime/runtimes.hpp"
 #include "tests/namespace.hpp"
 
 // `plan` as people start it: under mpirun, killed and started again.
@@ -168,15 +172,18 @@ TEST_F(PlanCli, ShowSpaceSaysWhatElseCanBeSearched) {
   const std::string space = answer("", "--show-space", &code);
   EXPECT_EQ(code, 0);
   EXPECT_TRUE(space.starts_with("24 combinations of\n"));
-  EXPECT_TRUE(
-      space.ends_with("can be searched too: --with allocator (default, expandable_segments:True), --with "
-                      "runtime (megatron, pytorch)\n"))
+  std::vector<std::string_view> names;
+  for (const RuntimeKind& kind : runtimes())
+    if (!kind.titan) names.push_back(kind.name);
+  const std::string all = fmt::format("{}", fmt::join(names, ", "));
+  EXPECT_TRUE(space.ends_with(
+      "can be searched too: --with allocator (default, expandable_segments:True), --with runtime (" + all + ")\n"))
       << space;
   EXPECT_EQ(answer("", "--show-space --with runtime --with allocator", &code),
-            "96 combinations of\n"
-            "  runtime.allocator         default, expandable_segments:True\n"
-            "  runtime                   megatron, pytorch\n" +
-                space.substr(space.find("\n  ") + 1, space.find("can be") - space.find("\n  ") - 1));
+            fmt::format("{} combinations of\n", 24 * 2 * names.size()) +
+                "  runtime.allocator         default, expandable_segments:True\n"
+                "  runtime                   " +
+                all + "\n" + space.substr(space.find("\n  ") + 1, space.find("can be") - space.find("\n  ") - 1));
   (void)answer("", "--with alocator", &code);
   EXPECT_EQ(code, 2);
   EXPECT_NE(read(folder_ / "err").find("hint: allocator or runtime would do"), std::string::npos);
@@ -191,7 +198,9 @@ TEST_F(PlanCli, TheDefaultSpaceTakesFurtherAxes) {
   const long all = combinations("");
   EXPECT_GT(all, 1000);
   EXPECT_EQ(combinations("--with allocator"), 2 * all);
-  EXPECT_EQ(combinations("--with runtime --with allocator --with allocator"), 4 * all);
+  // All runtimes, and four stages of sharding instead of two.
+  EXPECT_EQ(combinations("--with runtime --with allocator --with allocator"),
+            2 * std::ranges::count(runtimes(), false, &RuntimeKind::titan) * 2 * all);
 }
 
 TEST_F(PlanCli, ScenarioFilesOfTheBestAreWhatPredictTakes) {

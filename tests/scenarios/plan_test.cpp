@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 #include <oneapi/tbb/global_control.h>
 
+#include "parallel/runtime/runtimes.hpp"
 #include "scenarios/internal_error.hpp"
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/scenario_reader.hpp"
@@ -140,7 +141,7 @@ TEST_P(SmallSpacesWithSettings, FindsTheSameWithTheAllocatorsSettings) {
 }
 INSTANTIATE_TEST_SUITE_P(Plan, SmallSpacesWithSettings, testing::Values(2U, 4U, 8U, 12U));
 
-TEST(Plan, FindsTheSameWithBothRuntimes) {
+TEST(Plan, FindsTheSameWithAllRuntimes) {
   SmallSpace small;
   small.top =
       "model = \"models/qwen2.5-7b.json\"\ncluster = \"clusters/a100-sxm-40g.toml\"\ngpus = 4\n"
@@ -148,7 +149,11 @@ TEST(Plan, FindsTheSameWithBothRuntimes) {
   small.train = "sequence_length = 1024\nglobal_batch = 8\nhidden_dropout = 0.0\nattention_dropout = 0.0\n";
   small.axes = {{"layout.tensor", {"1", "2"}}, {"train.micro_batch", {"1", "2"}}};
   SmallSpace whole = small;
-  whole.axes.push_back({"runtime.name", {"\"megatron\"", "\"pytorch\""}});
+  std::vector<std::string> names;
+  for (const RuntimeKind& kind : runtimes())
+    if (!kind.titan) names.push_back(fmt::format("\"{}\"", kind.name));
+  const auto others = static_cast<std::int64_t>(names.size()) - 1;
+  whole.axes.push_back({"runtime.name", names});
   const std::vector<Fitting> all = brute_force(whole);
   const Plan found = plan(space_of(small, {"runtime"}), {});
   const auto fitting = [&](const char* runtime) {
@@ -156,8 +161,26 @@ TEST(Plan, FindsTheSameWithBothRuntimes) {
   };
   EXPECT_EQ(fitting("megatron"), 4);
   EXPECT_EQ(fitting("pytorch"), 1);  // it cuts no layers
-  EXPECT_EQ(found.tiers.unbounded, 2);
-  EXPECT_EQ(found.dropped.at("tensor: plain PyTorch cuts no layers"), 2);
+  EXPECT_EQ(found.tiers.unbounded, 2 * others);
+  EXPECT_EQ(found.dropped.at("tensor: plain PyTorch cuts no layers"), 2 * others);
+  expect_as_by_brute_force(found, all);
+}
+
+// Sharded runtimes and their own axes run in full: sharding, groups, prefetching, recomputation, micro-batches.
+TEST(Plan, FindsTheSameAmongShardedRuntimes) {
+  SmallSpace small;
+  small.top =
+      "model = \"models/qwen2.5-7b.json\"\ncluster = \"clusters/a100-sxm-40g.toml\"\ngpus = 4\n"
+      "model_override.num_hidden_layers = 2\nruntime.name = \"fsdp\"\n";
+  small.train = "sequence_length = 1024\nglobal_batch = 8\nhidden_dropout = 0.0\nattention_dropout = 0.0\n";
+  small.axes = {{"runtime.name", {"\"fsdp2\"", "\"fsdp\""}},
+                {"layout.sharding", {"\"none\"", "\"zero2\"", "\"zero3\""}},
+                {"train.recompute", {"\"none\"", "\"full\""}},
+                {"train.micro_batch", {"1", "2"}}};
+  const std::vector<Fitting> all = brute_force(small);
+  const Plan found = plan(space_of(small), {});
+  EXPECT_GT(all.size(), 0u);
+  EXPECT_EQ(found.tiers.unbounded, 20);
   expect_as_by_brute_force(found, all);
 }
 
@@ -270,7 +293,7 @@ TEST(Space, ACandidateWrittenAsAFileIsTheCandidate) {
 TEST(Space, CandidatesKeepTheirNumbersUnderAxesAskedForByName) {
   const SmallSpace small = small_space(4);
   const Space space = space_of(small), with = space_of(small, {"allocator", "runtime"});
-  ASSERT_EQ(with.size(), 4 * space.size());
+  ASSERT_EQ(with.size(), 2 * std::ranges::count(runtimes(), false, &RuntimeKind::titan) * space.size());
   for (std::int64_t i = 0; i < space.size(); ++i) {
     const auto one = candidate(space, i), same = candidate(with, i);
     ASSERT_EQ(one.index(), same.index());

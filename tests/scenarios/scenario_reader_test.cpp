@@ -287,7 +287,7 @@ TEST(ScenarioReader, ContextParallelRanksShareOutEverySequence) {
 TEST(ScenarioReader, MegatronShardsNoParameters) {
   EXPECT_EQ(problems({{"zero1", "zero3"}}),
             "job.toml:9:12: error: sharding = \"zero3\": megatron shards no parameters here\n  hint: [runtime] name = "
-            "\"fsdp2\" or \"deepspeed\" does");
+            "\"fsdp2\", \"fsdp\" or \"deepspeed\" does");
 }
 
 TEST(ScenarioReader, OptimizerInstancesAreGroupsOfAShardedOptimizer) {
@@ -304,8 +304,8 @@ TEST(ScenarioReader, OptimizerInstancesAreGroupsOfAShardedOptimizer) {
   says(asked("", "switches.num-distributed-optimizer-instances = 2"),
        "num-distributed-optimizer-instances = 2 disagrees with shard_group");
   says(problems({{"[layout]", "[layout]\nshard_group = 1"}, {"zero1", "none"}}),
-       "shard_group: there is no sharding within groups here\n  hint: leave it out; [runtime] name = \"fsdp2\" has it, "
-       "and megatron with sharding = \"zero1\"");
+       "shard_group: there is no sharding within groups here\n  hint: leave it out; [runtime] name = \"fsdp2\" or "
+       "\"fsdp\" has it, and megatron with sharding = \"zero1\"");
 }
 
 Scenario fully_sharded(const std::string& layout, const std::string& switches = "") {
@@ -343,6 +343,54 @@ TEST(ScenarioReader, WhatIsFullySharded) {
       problem("sharding = \"zero3\"", "reshard_after_forward = false"),
       "job.toml:5:12: error: sharding = \"zero3\" disagrees with reshard_after_forward = false\n  hint: leave one of "
       "them out");
+}
+
+Scenario flat(const std::string& layout, const std::string& switches = "", const std::string& train = "") {
+  return parse_scenario(
+      "model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 16\n"
+      "[layout]\n" +
+          layout + "\n[train]\nsequence_length = 4096\nmicro_batch = 1\n" + train +
+          "\n[runtime]\nname = \"fsdp\"\n[runtime.switches]\n" + switches,
+      "job.toml", folders);
+}
+
+TEST(ScenarioReader, WhatAreFlatParameters) {
+  const FlatParameterHabits usual = flat("").runtime.eager.flat;
+  EXPECT_EQ(flat("").layout.sharding, Sharding::Zero3);
+  EXPECT_TRUE(usual.reshards_after_forward && usual.limits_all_gathers && !usual.whole && !usual.original_parameters);
+  EXPECT_EQ(usual.backward_prefetch, BackwardPrefetch::Pre);
+  EXPECT_EQ(usual.param_dtype, DType::BF16);
+  EXPECT_EQ(usual.reduce_dtype, DType::BF16);
+  EXPECT_TRUE(flat("sharding = \"none\"").runtime.eager.flat.whole);
+  EXPECT_FALSE(flat("sharding = \"zero2\"").runtime.eager.flat.reshards_after_forward);
+  EXPECT_EQ(flat("", "reduce_dtype = \"fp32\"").runtime.eager.flat.reduce_dtype, DType::FP32);
+  EXPECT_EQ(flat("", "autocast = true\nparam_dtype = \"fp32\"").runtime.eager.flat.reduce_dtype, DType::FP32);
+  const auto problem = [](const std::string& layout, const std::string& switches = "",
+                          const std::string& train = "") -> std::string {
+    try {
+      (void)flat(layout, switches, train);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return {};
+  };
+  EXPECT_EQ(
+      problem("sharding = \"zero1\""),
+      "job.toml:5:12: error: sharding = \"zero1\": FullyShardedDataParallel shards gradients too\n  hint: \"zero3\" "
+      "(FULL_SHARD), \"zero2\" (SHARD_GRAD_OP) or \"none\" (NO_SHARD) would do");
+  EXPECT_EQ(
+      problem("shard_group = 4\nsharding = \"none\""),
+      "job.toml:5:15: error: shard_group: sharding = \"none\" shards nothing within groups\n  hint: leave it out, or "
+      "set sharding = \"zero3\"");
+  EXPECT_EQ(
+      problem("shard_group = 1"),
+      "job.toml:5:15: error: shard_group = 1: FullyShardedDataParallel takes groups of one for NO_SHARD, and sums no "
+      "gradients over the others\n  hint: leave it out, and set sharding = \"none\"");
+  EXPECT_NE(problem("", "param_dtype = \"fp32\"").find("param_dtype = \"fp32\" is not what is computed in"),
+            std::string::npos);
+  EXPECT_NE(problem("", "", "precision = \"fp16\"").find("ShardedGradScaler is not modelled yet"), std::string::npos);
+  EXPECT_NE(problem("", "backward_prefetch = \"before\"").find("backward_prefetch = \"before\" is not known"),
+            std::string::npos);
 }
 
 Scenario of_torchtitan(const std::string& train, const std::string& switches = "", const std::string& layout = "",
@@ -605,7 +653,7 @@ TEST(ScenarioReader, CharactersBeyondAsciiBelongInCommentsAndStrings) {
   EXPECT_EQ(problems({{"gpus = 64", "gpus = 64  # caf\u00e9 \u02cb"}}), "no problem");
   EXPECT_EQ(problems({{"\"megatron\"", "\"m\u00e9gatron\u02cb\""}}),
             "job.toml:19:8: error: name = \"m\u00e9gatron\u02cb\" is not known\n  hint: \"megatron\", \"pytorch\", "
-            "\"fsdp2\", \"torchtitan\" or \"deepspeed\" would do");
+            "\"fsdp2\", \"fsdp\", \"torchtitan\" or \"deepspeed\" would do");
   // Of each of these toml++ asks whether it is white space, and has no answer in its tables.
   const auto error = [](const std::string& from, const std::string& to) {
     const std::string all = problems({{from, to}});
@@ -620,7 +668,7 @@ TEST(ScenarioReader, CharactersBeyondAsciiBelongInCommentsAndStrings) {
   EXPECT_EQ(error("gpus = 64", "gpus = 4\bs='\u00cc'"), "job.toml:3:9: error: Error");
   EXPECT_EQ(problems({{"\"megatron\"", "\"\"\"m\u00e9gatron\u02cb\"\"\""}}),
             "job.toml:19:8: error: name = \"m\u00e9gatron\u02cb\" is not known\n  hint: \"megatron\", \"pytorch\", "
-            "\"fsdp2\", \"torchtitan\" or \"deepspeed\" would do");
+            "\"fsdp2\", \"fsdp\", \"torchtitan\" or \"deepspeed\" would do");
   EXPECT_EQ(problems({{"model =", "\ufeffmodel ="}}), "no problem");
 }
 

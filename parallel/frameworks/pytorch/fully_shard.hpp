@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/frameworks/transformers/modules.hpp"
+#include "parallel/frameworks/pytorch/sharded_model.hpp"
 
 // torch.distributed.fsdp.fully_shard (FSDP2) as torch/distributed/fsdp/_fully_shard has it in PyTorch 2.15: what its
 // functions are called, functions here are called. Nothing is tied to another stream by record_stream: what one stream
@@ -20,13 +20,6 @@ struct RowsOfShard {
   std::int64_t padded = 0;  ///< rows that every rank has room for
 };
 [[nodiscard]] RowsOfShard rows_of_shard(std::int64_t rows, std::int64_t ranks, std::int64_t rank);
-
-/// The ranks over which parameters are sharded, and those that hold the same shard.
-struct ShardMesh {
-  CommSlot shard, replicate;
-  std::int64_t ranks = 1, rank = 0;  ///< of the sharding group
-  std::int64_t replicas = 1;
-};
 
 /// _fsdp_param.py FSDPParam.
 struct ShardedParameter {

@@ -1,15 +1,15 @@
 #include "parallel/frameworks/pytorch/training.hpp"
 
-#include <map>
+#include <memory>
 #include <numeric>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 
 #include "parallel/frameworks/pytorch/batch.hpp"
 #include "parallel/frameworks/pytorch/data_parallel.hpp"
-#include "parallel/frameworks/pytorch/fully_shard.hpp"
+#include "parallel/frameworks/pytorch/fully_sharded_data_parallel.hpp"
+#include "parallel/frameworks/pytorch/fully_sharded_layers.hpp"
 #include "parallel/frameworks/pytorch/optimizer.hpp"
 #include "parallel/frameworks/transformers/modules.hpp"
 #include "parallel/sizes.hpp"
@@ -53,7 +53,7 @@ class Training {
       s_.process.at(step, -1);
       if (scale_.defined()) unscale();
       tell(StateMoment::What::Gradients, step);
-      optimizer_->clip();
+      if (!shards_ || !habits_.clips_gradients || !shards_->clip_grad_norm()) optimizer_->clip();
       {
         const std::vector<Tensor> handed = handed_to_fused();
         optimizer_->step();
@@ -80,19 +80,20 @@ class Training {
         sizes_of(input_.built.model, input_.layout, input_.train, input_.runtime).vocabulary;
     const DType kept = input_.train.master_dtype;
     if (mesh_) {
-      shards_.emplace(s_, *mesh_, *habits_.fully_shard, kept);
-      model_.emplace(s_, input_.built.model, vocabulary, input_.train, habits_, input_.train.precision,
+      shards_ = sharded_model(kept);
+      const DType computed = habits_.flat ? habits_.flat->param_dtype : input_.train.precision;
+      model_.emplace(s_, input_.built.model, vocabulary, input_.train, habits_, computed,
                      [this](const std::string& name, const Shape& sizes, DType dtype) {
                        return shards_->parameter(name, sizes, dtype);
                      });
-      shard_model();
+      shards_->shard(*model_);
     } else {
       model_.emplace(s_, input_.built.model, vocabulary, input_.train, habits_, kept);
       if (input_.layout.data > 1)
         replicas_.emplace(s_, groups_.data, input_.layout.data, habits_, model_->parameters());
     }
     optimizer_.emplace(s_, input_.train, habits_, shards_ ? shards_->parameters() : model_->parameters(),
-                       mesh_ ? mesh_->shard : CommSlot{});
+                       mesh_ && mesh_->ranks > 1 ? mesh_->shard : CommSlot{});
     if (input_.train.precision == DType::FP16 && input_.train.master_dtype == DType::FP32) {
       const Session::Scope scope(s_, "grad_scaler");
       constexpr double first_scale = 65536;
@@ -103,28 +104,19 @@ class Training {
     }
   }
 
-  // Each layer is a unit, and the model itself, which has the rest.
-  void shard_model() {
-    const AfterForward after =
-        habits_.fully_shard->reshards_after_forward ? AfterForward::Reshards : AfterForward::Keeps;
-    std::vector<ShardUnit> units{{"root", after, {}}};
-    std::size_t next = 0;
-    const auto take = [&](ShardUnit& unit, std::size_t end) {
-      while (next < end) unit.parameters.push_back(next++);
-    };
-    for (std::size_t layer = 0; layer < model_->layers(); ++layer) {
-      const CausalLM::Range range = model_->parameters_of_layer(layer);
-      take(units.front(), range.begin);
-      units.push_back({model_->name_of_layer(layer), after, {}});
-      take(units.back(), range.end);
-    }
-    take(units.front(), model_->parameters().size());
-    const std::vector<UnitParameters*> made = shards_->shard(units);
-    for (std::size_t layer = 0; layer < model_->layers(); ++layer) {
-      UnitParameters* const its = made[layer + 1];
-      model_->hook_layer(layer, {[its](const Tensor& input) { return its->pre_forward(input); },
-                                 [its](const Tensor& output) { return its->post_forward(output); }, its->computed()});
-    }
+  std::unique_ptr<ShardedModel> sharded_model(DType kept) {
+    if (habits_.flat) return std::make_unique<FullyShardedDataParallel>(s_, *mesh_, *habits_.flat, kept);
+    return std::make_unique<FullyShardedLayers>(s_, *mesh_, *habits_.fully_shard, kept);
+  }
+
+  [[nodiscard]] bool reduces_each_backward() const {
+    return habits_.flat ? habits_.flat->reduces_each_backward : habits_.fully_shard->reduces_each_backward;
+  }
+
+  // Sharded parameters are gathered in the type that is computed in.
+  [[nodiscard]] bool autocasts() const {
+    if (shards_) return habits_.flat && habits_.flat->autocast;
+    return input_.train.precision != input_.train.master_dtype;
   }
 
   void pass(bool last) {
@@ -134,7 +126,7 @@ class Training {
 
   void run(const Tensor& ids, const Tensor& labels, bool last) {
     if (replicas_) replicas_->prepare_for_backward(last);
-    if (shards_) shards_->set_requires_gradient_sync(last || habits_.fully_shard->reduces_each_backward);
+    if (shards_) shards_->set_requires_gradient_sync(last || reduces_each_backward());
     loss_ = forward(ids, labels);
     const Tensor loss = scale_.defined() ? mul(s_, loss_, scale_) : loss_;
     const Tensor one = s_.empty({}, loss.dtype, "loss_gradient");
@@ -145,14 +137,12 @@ class Training {
   }
 
   Tensor forward(const Tensor& ids, const Tensor& labels) {
-    // Sharded parameters are gathered in the type that is computed in.
-    const bool mixed = !shards_ && input_.train.precision != input_.train.master_dtype;
-    const Autocast autocast(s_, mixed ? std::optional(input_.train.precision) : std::nullopt);
+    const Autocast autocast(s_, autocasts() ? std::optional(input_.train.precision) : std::nullopt);
     // The last loss, and its graph, go once this one is there.
     const auto last_graph = std::exchange(s_.outlives_backward, {});
     if (shards_) shards_->root_pre_forward();
     CausalLM::Outputs outputs = (*model_)(ids, labels);
-    if (shards_) outputs.loss = shards_->root_post_forward(outputs.loss);
+    if (shards_) shards_->root_post_forward(outputs);
     Tensor loss = outputs.loss;
     if (habits_.keeps_outputs) outputs_ = std::move(outputs);
     return loss;
@@ -207,8 +197,9 @@ class Training {
     StateMoment moment{what, step, s_.process.marks(), {}};
     const auto of = [&](const Leaf& p) { return what == StateMoment::What::Gradients ? p.gradient : p.value; };
     if (shards_)
-      for (const ShardedParameter* p : shards_->shards())
-        moment.tensors.push_back(state_tensor(s_.parameter_name(p->padded), of(*p->sharded), p->begin));
+      for (const ShardPiece& p : shards_->pieces())
+        moment.tensors.push_back(
+            state_tensor(p.parameter, what == StateMoment::What::Gradients ? p.gradient : p.value, p.first));
     else
       for (const std::shared_ptr<Leaf>& p : model_->parameters())
         moment.tensors.push_back(state_tensor(s_.parameter_name(p->value), of(*p)));
@@ -221,7 +212,7 @@ class Training {
   const EagerHabits& habits_;
   std::optional<ShardMesh> mesh_;  ///< of what is sharded; none of a model that ranks hold whole
   TrainingState* state_;
-  std::optional<FullyShard> shards_;
+  std::unique_ptr<ShardedModel> shards_;
   std::optional<CausalLM> model_;
   std::optional<DistributedDataParallel> replicas_;
   std::optional<TorchOptimizer> optimizer_;
@@ -232,56 +223,6 @@ class Training {
 };
 
 }  // namespace
-
-namespace {
-
-// How many rows there are of the parameters that layers and the model have, each number once.
-std::set<std::int64_t> rows_of_parameters(const LoweringInput& input) {
-  Process process({}, {});
-  Session session(process, input.runtime.eager->torch);
-  std::set<std::int64_t> rows;
-  const auto note = [&](const std::string&, const Shape& sizes, DType dtype) {
-    rows.insert(sizes.front());
-    Tensor value;
-    value.sizes = sizes;
-    value.dtype = dtype;
-    return leaf(session, value);
-  };
-  const Model& model = input.built.model;
-  const std::int64_t vocabulary = sizes_of(model, input.layout, input.train, input.runtime).vocabulary;
-  const CausalLM made(session, model, vocabulary, input.train, *input.runtime.eager, input.train.precision, note);
-  session.finish();
-  return rows;
-}
-
-std::optional<ShardMesh> shard_mesh(const LoweringInput& input, const Communicators& groups, const Coordinates& place) {
-  if (!input.runtime.eager->fully_shard) return std::nullopt;
-  const std::int32_t ranks = input.layout.shards();
-  return ShardMesh{groups.shard, groups.replicate, ranks, place.data % ranks, input.layout.data / ranks};
-}
-
-}  // namespace
-
-std::vector<Role> roles(const LoweringInput& input) {
-  const bool sharded = input.runtime.eager->fully_shard.has_value();
-  const std::set<std::int64_t> rows = sharded ? rows_of_parameters(input) : std::set<std::int64_t>();
-  std::map<std::vector<std::int64_t>, Role> found;
-  std::vector<std::vector<std::int64_t>> order;
-  for (Rank rank{0}; rank.value < input.layout.world_size(); ++rank.value) {
-    const Coordinates place = coordinates(input.layout, rank);
-    std::vector<std::int64_t> held;
-    for (const std::int64_t all : rows) {
-      const RowsOfShard its = rows_of_shard(all, input.layout.shards(), place.data % input.layout.shards());
-      held.push_back(its.rows);
-    }
-    const auto [role, is_new] = found.try_emplace(held, Role{place, {}});
-    if (is_new) order.push_back(held);
-    role->second.ranks.push_back(rank);
-  }
-  std::vector<Role> all;
-  for (const auto& held : order) all.push_back(std::move(found[held]));
-  return all;
-}
 
 Program lower_training(const LoweringInput& input, const Coordinates& place, const StepSizes& micro_batches,
                        TrainingState* state) {

@@ -246,6 +246,18 @@ void CausalLM::make_frequencies() {
   }
 }
 
+void CausalLM::cast_buffers(DType dtype) {
+  const auto cast = [&](Tensor& buffer, std::string_view what) {
+    if (!buffer.defined() || buffer.dtype == dtype) return;
+    Tensor made = s_.empty(buffer.sizes, dtype, what, Category::Parameters);
+    s_.launch(Operation::Copy, {buffer}, {made});
+    buffer = std::move(made);
+  };
+  for (std::size_t i = 0; i < frequencies_.size(); ++i)
+    cast(frequencies_[i], i % 2 == 0 ? "inv_freq" : "original_inv_freq");
+  cast(embedding_scale_, "embed_scale");
+}
+
 // Which keys each place may look at, though none of these attentions reads it: torch.tril(torch.ones(...)), which
 // initializing the weights (GPTBigCodePreTrainedModel._init_weights) makes once more and copies.
 void CausalLM::make_causal_table() {

@@ -155,12 +155,13 @@ void CausalLM::rotary_tables(Context::View& view, const Tensor& positions, const
   const NoGrad no_grad(s_);
   const Session::Scope scope(s_, "rotary_emb");
   const std::int64_t sequence = hidden.sizes[1], width = model_.rotary_dim();
+  Tensor frequencies = to(s_, frequencies_.front(), DType::FP32);
   const auto turns = [&] {
     const Tensor places = s_.empty({1, sequence}, DType::FP32, "places");
     s_.launch(Operation::Copy, {positions}, {places});
     Tensor made = s_.empty({1, sequence, width / 2}, DType::FP32, "angles");
     // A product, of columns and rows of one number.
-    s_.launch(Operation::Multiply, {sized(places, {1, sequence, 1}), frequencies_.front()}, {made});
+    s_.launch(Operation::Multiply, {sized(places, {1, sequence, 1}), frequencies}, {made});
     return made;
   };
   Tensor angles = turns();
@@ -175,7 +176,7 @@ void CausalLM::rotary_tables(Context::View& view, const Tensor& positions, const
   view.cosine = to(s_, cosine, dtype);
   view.sine = to(s_, sine, dtype);
   // A Python frame drops its variables in the order in which they were named.
-  angles = {}, both = {}, cosine = {}, sine = {};
+  frequencies = {}, angles = {}, both = {}, cosine = {}, sine = {};
 }
 
 }  // namespace tidemark::parallel::transformers

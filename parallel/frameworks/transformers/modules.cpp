@@ -388,7 +388,7 @@ Tensor CausalLM::gpt_forward(const Layer& layer, const Tensor& given, const Cont
 // The same of a layer.
 Tensor CausalLM::call(const Layer& layer, const Tensor& given, const Context& context, std::vector<Tensor>* cache) {
   const ForwardHooks& hooks = layer.hooks;
-  if (!hooks.before) return forward(layer, given, context, cache);
+  if (!hooks.before || hooks.around_checkpoint) return forward(layer, given, context, cache);
   const Context handed = hooks.inputs ? cast(context, *hooks.inputs) : context;
   const Tensor input = hooks.before(given);
   return hooks.after(forward(layer, input, handed, cache));
@@ -445,8 +445,10 @@ Tensor CausalLM::run_layer(const Layer& layer, const Tensor& hidden, const Conte
                            std::vector<Tensor>* cache) {
   const Session::Scope scope(s_, layer.name);
   s_.mark(Phase::Forward, layer.name);
-  if (train_.recompute.kind == Recompute::None) return call(layer, hidden, context, cache);
-  return checkpointed(layer, hidden, context);
+  const bool wrapped = layer.hooks.around_checkpoint, checkpoints = train_.recompute.kind != Recompute::None;
+  const Tensor input = wrapped ? layer.hooks.before(hidden) : hidden;
+  Tensor out = checkpoints ? checkpointed(layer, input, context) : call(layer, input, context, cache);
+  return wrapped ? layer.hooks.after(out) : out;
 }
 
 // ---- the whole model -----------------------------------------------------------------------------------------------

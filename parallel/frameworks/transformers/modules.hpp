@@ -28,6 +28,7 @@ using Parameters = std::vector<std::shared_ptr<Leaf>>;
 struct ForwardHooks {
   std::function<Tensor(const Tensor&)> before, after;
   std::optional<DType> inputs = {};  ///< to which a wrapper casts all that the module is handed
+  bool around_checkpoint = false;    ///< they are a wrapper's: what is checkpointed is within, and runs again without
 };
 
 struct Linear {
@@ -101,6 +102,8 @@ class CausalLM {
     std::size_t begin = 0, end = 0;
   };
   [[nodiscard]] Range parameters_of_layer(std::size_t layer) const { return layers_[layer].parameters; }
+  /// Buffers of floating-point numbers are given another type.
+  void cast_buffers(DType dtype);
   void hook_layer(std::size_t layer, ForwardHooks hooks) { layers_[layer].hooks = std::move(hooks); }
   /// The model itself first.
   [[nodiscard]] std::vector<ModuleSite> modules();

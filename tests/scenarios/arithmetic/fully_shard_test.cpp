@@ -17,6 +17,12 @@ MathCase sharded(std::string name, int gpus, std::string layout = "", std::strin
   return its;
 }
 
+MathCase flat(std::string name, int gpus, std::string layout = "", std::string train = "", std::string switches = "") {
+  MathCase its = sharded(std::move(name), gpus, std::move(layout), std::move(train));
+  its.runtime = "name = \"fsdp\"\n[runtime.switches]\n" + std::move(switches);
+  return its;
+}
+
 MathCase in_bf16(MathCase its) {
   its.precision = "bf16";
   return its;
@@ -71,6 +77,31 @@ INSTANTIATE_TEST_SUITE_P(
                     titan("per_operation", 2, "0.2", "recompute = \"selective\""),
                     titan("every_second", 2, "0.2", "recompute = \"selective\"", "selective_ac_option = 2"),
                     in_bf16(twice(titan("counted_tokens", 2, "0.2.2", "recompute = \"selective\"")))),
+    [](const testing::TestParamInfo<MathCase>& row) { return row.param.name; });
+
+// Flat parameters: of 7 ranks, some hold pieces of several parameters, and the last some padding.
+INSTANTIATE_TEST_SUITE_P(
+    FullyShardedDataParallel, ArithmeticOfShards,
+    testing::Values(
+        flat("flat_two", 2), flat("flat_original", 2, "", "", "use_orig_params = true"),
+        flat("flat_kept", 2, "sharding = \"zero2\"", "", "use_orig_params = true"),
+        flat("flat_whole", 2, "sharding = \"none\""),
+        flat("flat_whole_original", 2, "sharding = \"none\"", "", "use_orig_params = true"), flat("flat_uneven", 7),
+        flat("flat_uneven_original", 7, "", "", "use_orig_params = true"), twice(flat("flat_accumulating", 2)),
+        twice(flat("flat_accumulating_original", 2, "", "", "use_orig_params = true")),
+        twice(flat("flat_reduced_each", 2, "", "", "sync_each_batch = true\nuse_orig_params = true")),
+        twice(flat("flat_whole_reduced_each", 2, "sharding = \"none\"", "", "sync_each_batch = true")),
+        flat("flat_post", 2, "", "", "backward_prefetch = \"backward_post\""),
+        flat("flat_forward_prefetch", 2, "", "", "forward_prefetch = true\nlimit_all_gathers = false"),
+        flat("flat_synced", 2, "", "", "sync_module_states = true"), twice(flat("flat_replicas", 4, "shard_group = 2")),
+        flat("flat_replicas_synced", 4, "shard_group = 2\nsharding = \"zero2\"", "",
+             "sync_module_states = true\nuse_orig_params = true"),
+        flat("flat_checkpointed", 2, "", "recompute = \"full\""),
+        flat("flat_reentrant", 2, "", "recompute = \"full\"", "use_reentrant = true"),
+        flat("flat_fused", 2, "", "optimizer = \"adamw\"", "fused = true\nuse_orig_params = true"),
+        of(flat("flat_tied", 2), "qwen3-8b", "num_key_value_heads = 2\nhead_dim = 8\ntie_word_embeddings = true"),
+        in_bf16(flat("flat_bf16", 2)),
+        in_bf16(flat("flat_autocast", 2, "", "", "autocast = true\nparam_dtype = \"fp32\"\nuse_orig_params = true"))),
     [](const testing::TestParamInfo<MathCase>& row) { return row.param.name; });
 
 }  // namespace

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "parallel/frameworks/pytorch/fully_shard.hpp"
+
+namespace tidemark::parallel::pytorch {
+
+/// A model of transformers under fully_shard: each layer is a unit, and the model itself, which has the rest.
+class FullyShardedLayers final : public ShardedModel {
+ public:
+  FullyShardedLayers(Session& session, const ShardMesh& mesh, const FullyShardHabits& habits, DType kept)
+      : s_(session), habits_(habits), shards_(session, mesh, habits, kept) {}
+
+  [[nodiscard]] std::shared_ptr<Leaf> parameter(const std::string& name, const Shape& sizes, DType computed) override {
+    return shards_.parameter(name, sizes, computed);
+  }
+  void shard(CausalLM& model) override;
+  void root_pre_forward() override { shards_.root_pre_forward(); }
+  void root_post_forward(CausalLM::Outputs& outputs) override {
+    outputs.loss = shards_.root_post_forward(outputs.loss);
+  }
+  void finish_backward() override { shards_.finish_backward(); }
+  void set_requires_gradient_sync(bool reduces) override { shards_.set_requires_gradient_sync(reduces); }
+  void before_zero_grad() override { shards_.before_zero_grad(); }
+  [[nodiscard]] Parameters parameters() const override { return shards_.parameters(); }
+  [[nodiscard]] std::vector<ShardPiece> pieces() const override;
+
+ private:
+  Session& s_;
+  const FullyShardHabits& habits_;
+  FullyShard shards_;
+};
+
+}  // namespace tidemark::parallel::pytorch

@@ -1,0 +1,119 @@
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "parallel/frameworks/pytorch/flat_parameter.hpp"
+#include "parallel/frameworks/pytorch/fully_shard.hpp"
+#include "parallel/frameworks/pytorch/training.hpp"
+#include "parallel/sizes.hpp"
+
+// Which ranks do the same: those that hold as much of everything.
+
+namespace tidemark::parallel::pytorch {
+namespace {
+
+/// What one rank holds, by count; ranks for which that is the same share a role.
+using Holdings = std::vector<std::int64_t>;
+
+/// The parameters of a model, unit by unit: of each layer, and of the rest.
+std::vector<std::vector<Shape>> units_of(const LoweringInput& input) {
+  Process process({}, {});
+  Session session(process, input.runtime.eager->torch);
+  std::vector<Shape> all;
+  const auto note = [&](const std::string&, const Shape& sizes, DType dtype) {
+    all.push_back(sizes);
+    Tensor value;
+    value.sizes = sizes;
+    value.dtype = dtype;
+    return leaf(session, value);
+  };
+  const Model& model = input.built.model;
+  const std::int64_t vocabulary = sizes_of(model, input.layout, input.train, input.runtime).vocabulary;
+  const CausalLM made(session, model, vocabulary, input.train, *input.runtime.eager, input.train.precision, note);
+  session.finish();
+  std::vector<std::vector<Shape>> units(1);
+  std::size_t next = 0;
+  for (std::size_t layer = 0; layer < made.layers(); ++layer) {
+    const CausalLM::Range range = made.parameters_of_layer(layer);
+    while (next < range.begin) units.front().push_back(all[next++]);
+    units.emplace_back();
+    while (next < range.end) units.back().push_back(all[next++]);
+  }
+  while (next < all.size()) units.front().push_back(all[next++]);
+  return units;
+}
+
+/// Rows of each parameter, of which there are as many as in others once.
+std::vector<Holdings> rows_of_ranks(const std::vector<std::vector<Shape>>& units, std::int64_t ranks) {
+  std::set<std::int64_t> rows;
+  for (const std::vector<Shape>& unit : units)
+    for (const Shape& sizes : unit) rows.insert(sizes.front());
+  std::vector<Holdings> held(static_cast<std::size_t>(ranks));
+  for (std::int64_t rank = 0; rank < ranks; ++rank)
+    for (const std::int64_t all : rows)
+      held[static_cast<std::size_t>(rank)].push_back(rows_of_shard(all, ranks, rank).rows);
+  return held;
+}
+
+/// Elements of each part of flat parameters, where the optimizer sees parameters; else of flat ones that are no
+/// padding.
+std::vector<Holdings> elements_of_ranks(const std::vector<std::vector<Shape>>& units, const FlatParameterHabits& habits,
+                                        const ShardMesh& mesh) {
+  std::set<std::vector<std::int64_t>> unlike;
+  for (const std::vector<Shape>& unit : units) {
+    std::vector<std::int64_t> elements;
+    for (const Shape& sizes : unit) elements.push_back(elements_of(sizes));
+    unlike.insert(std::move(elements));
+  }
+  std::vector<Holdings> held(static_cast<std::size_t>(mesh.ranks));
+  for (const std::vector<std::int64_t>& unit : unlike) {
+    const FlatLayout layout = flat_layout(habits, unit, habits.param_dtype, mesh);
+    for (std::int64_t rank = 0; rank < mesh.ranks; ++rank) {
+      std::int64_t all = 0;
+      for (const FlatLayout::Part& part : layout.parts()) {
+        const std::int64_t its = layout.in_shard(part, rank).elements;
+        all += its;
+        if (habits.original_parameters) held[static_cast<std::size_t>(rank)].push_back(its);
+      }
+      held[static_cast<std::size_t>(rank)].push_back(all);
+    }
+  }
+  return held;
+}
+
+std::vector<Holdings> held_by_ranks(const LoweringInput& input) {
+  const EagerHabits& habits = *input.runtime.eager;
+  const std::optional<ShardMesh> mesh = shard_mesh(input, {}, {});
+  if (!mesh) return {{}};
+  return habits.flat ? elements_of_ranks(units_of(input), *habits.flat, *mesh)
+                     : rows_of_ranks(units_of(input), mesh->ranks);
+}
+
+}  // namespace
+
+std::optional<ShardMesh> shard_mesh(const LoweringInput& input, const Communicators& groups, const Coordinates& place) {
+  const EagerHabits& habits = *input.runtime.eager;
+  if (!habits.fully_shard && !habits.flat) return std::nullopt;
+  const std::int32_t ranks = input.layout.shards(), data = input.layout.data;
+  if (habits.flat && habits.flat->whole) return ShardMesh{{}, groups.data, 1, 0, data};
+  return ShardMesh{groups.shard, groups.replicate, ranks, place.data % ranks, data / ranks};
+}
+
+std::vector<Role> roles(const LoweringInput& input) {
+  const std::vector<Holdings> held = held_by_ranks(input);
+  std::map<Holdings, Role> found;
+  std::vector<Holdings> order;
+  for (Rank rank{0}; rank.value < input.layout.world_size(); ++rank.value) {
+    const Coordinates place = coordinates(input.layout, rank);
+    const Holdings& its = held[static_cast<std::size_t>(place.data) % held.size()];
+    const auto [role, is_new] = found.try_emplace(its, Role{place, {}});
+    if (is_new) order.push_back(its);
+    role->second.ranks.push_back(rank);
+  }
+  std::vector<Role> all;
+  for (const Holdings& its : order) all.push_back(std::move(found[its]));
+  return all;
+}
+
+}  // namespace tidemark::parallel::pytorch

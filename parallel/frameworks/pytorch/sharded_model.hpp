@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "parallel/frameworks/transformers/modules.hpp"
+#include "parallel/job.hpp"
+#include "parallel/mesh.hpp"
+
+namespace tidemark::parallel::pytorch {
+
+/// The ranks over which parameters are sharded, and those that hold the same shard.
+struct ShardMesh {
+  CommSlot shard, replicate;
+  std::int64_t ranks = 1, rank = 0;  ///< of the sharding group
+  std::int64_t replicas = 1;
+};
+
+/// Of the rank at that place; none where ranks hold the model whole, each for itself.
+[[nodiscard]] std::optional<ShardMesh> shard_mesh(const LoweringInput& input, const Communicators& groups,
+                                                  const Coordinates& place);
+
+/// A part of a parameter that is here, and of its gradient.
+struct ShardPiece {
+  std::string parameter;
+  Tensor value, gradient;  ///< the latter undefined where there is none
+  std::int64_t first = 0;  ///< of the parameter's elements
+};
+
+/// What wraps a model, shards its parameters over ranks, and is called by a training loop. The rest it does in hooks.
+class ShardedModel {
+ public:
+  ShardedModel() = default;
+  ShardedModel(const ShardedModel&) = delete;
+  ShardedModel& operator=(const ShardedModel&) = delete;
+  virtual ~ShardedModel() = default;
+
+  /// A parameter while the model is made: nothing but sizes yet.
+  [[nodiscard]] virtual std::shared_ptr<Leaf> parameter(const std::string& name, const Shape& sizes,
+                                                        DType computed) = 0;
+  /// Shards each layer, then the model.
+  virtual void shard(CausalLM& model) = 0;
+
+  virtual void root_pre_forward() = 0;
+  virtual void root_post_forward(CausalLM::Outputs& outputs) = 0;
+  /// Once a backward pass is over.
+  virtual void finish_backward() = 0;
+  /// Whether the next backward pass reduces gradients over the ranks.
+  virtual void set_requires_gradient_sync(bool reduces) = 0;
+  /// Clips gradients, where the wrapper has a function of its own for that.
+  virtual bool clip_grad_norm() { return false; }
+  /// To be called before the optimizer gives gradients up.
+  virtual void before_zero_grad() = 0;
+
+  /// What the optimizer sees: not what is empty here.
+  [[nodiscard]] virtual Parameters parameters() const = 0;
+  [[nodiscard]] virtual std::vector<ShardPiece> pieces() const = 0;
+};
+
+}  // namespace tidemark::parallel::pytorch
