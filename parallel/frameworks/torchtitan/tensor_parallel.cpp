@@ -122,10 +122,11 @@ Tensor embedding(Session& s, const TensorGroup& group, const Tensor& ids, const 
     s.launch({Operation::MaskedFill, {0}}, {out, as_column(its.outside)}, {out});
   }
   if (node)
-    node->apply = [&s, group, saved, rows, first, sizes = weight.sizes, dtype = weight.dtype](const Gradients& g) {
+    node->apply = [&s, group, saved, rows, first, sizes = weight.sizes, dtype = weight.dtype](Gradients& g) {
       // Every rank has all tokens' gradients: the whole weight's comes of them, and each keeps its rows.
       const Tensor places = s.unpack(saved);
       Tensor whole = embedding_backward(s, g.front(), places, with_size(sizes, 0, rows * group.ranks), dtype);
+      g.clear();  // its rows are taken by a node of their own
       const Tensor own = s.empty(sizes, dtype, "weight_gradient");
       s.launch(Operation::Copy, {narrowed(whole, 0, first, rows)}, {own});
       whole = {};
