@@ -200,8 +200,9 @@ Tensor cross_entropy(Session& s, const TensorGroup& group, const Tensor& logits,
     s.launch({Operation::Scale, {-1}}, {sized(whole, {rows})}, {negative});
     const Tensor counted = chosen(negative, negative);
     negative = {};
-    Tensor made = s.empty({}, DType::FP32, "nll_loss");
-    s.launch(Operation::Mean, {counted}, {sized(made, {1})});
+    Tensor made = s.empty({1}, DType::FP32, "nll_loss");
+    s.launch(Operation::Mean, {counted}, {made});
+    made.sizes = made.strides = {};
     return made;
   };
   Saved saved, saved_labels;
