@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "parallel/job.hpp"
@@ -18,6 +19,10 @@ struct Role {
   std::vector<Rank> ranks;  ///< in order
   /// Roles of one number run the same passes and talk to the same groups: they differ in what they hold between passes.
   std::int32_t passes = 0;
+  /// Of those, roles of one number hold tensors of the same sizes between passes, one after the other, of whatever
+  /// parameters: their programs are the same but for names and for where in shared buffers their parts lie. Nothing
+  /// where the framework does not say.
+  std::optional<std::int32_t> sizes{};
 };
 
 /// What lowering asks of a framework, and nothing but the framework knows: which ranks do the same, and what they do.

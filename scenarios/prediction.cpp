@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include <oneapi/tbb/parallel_for.h>
@@ -68,8 +69,31 @@ bool has_a_timeline(const Job& job, const PredictOptions& options) {
   return options.told == Told::Whole || borrows(job.outline);
 }
 
-void replay_role(const Job& job, const Trace& trace, const Role& role, const PredictOptions& options,
-                 std::vector<RankGroup>& groups) {
+// Roles that have the same memory. One of them is replayed: that of a simulated program, where there is one.
+struct SameMemory {
+  const Role* replayed = nullptr;
+  std::vector<Rank> ranks;  ///< of all of them, in order
+};
+
+std::vector<SameMemory> roles_of_same_memory(const Job& job) {
+  std::vector<SameMemory> found;
+  std::map<std::tuple<std::size_t, std::int32_t, std::int32_t>, std::size_t> known;
+  for (const Role& role : job.roles) {
+    const std::size_t timed_as = job.program_of(role);
+    std::size_t place = found.size();
+    if (role.sizes) place = known.try_emplace({timed_as, role.passes, *role.sizes}, place).first->second;
+    if (place == found.size()) found.emplace_back();
+    SameMemory& its = found[place];
+    if (its.replayed == nullptr || &job.roles[job.role_of_program[timed_as]] == &role) its.replayed = &role;
+    its.ranks.insert(its.ranks.end(), role.ranks.begin(), role.ranks.end());
+  }
+  for (SameMemory& its : found) std::ranges::sort(its.ranks);
+  return found;
+}
+
+void replay_roles(const Job& job, const Trace& trace, const SameMemory& same, const PredictOptions& options,
+                  std::vector<RankGroup>& groups) {
+  const Role& role = *same.replayed;
   const RoleProgram its(job, role);
   const Program& program = its.program();
   const bool has_times = has_a_timeline(job, options) && std::holds_alternative<Completed>(trace.outcome);
@@ -82,7 +106,7 @@ void replay_role(const Job& job, const Trace& trace, const Role& role, const Pre
 
   std::map<std::int32_t, RankGroup> by_price;
   std::map<std::int32_t, std::vector<Rank>> by_class;  // ranks of one class pay the same
-  for (const Rank rank : role.ranks) by_class[job.folding.class_of_rank[rank.index()]].push_back(rank);
+  for (const Rank rank : same.ranks) by_class[job.folding.class_of_rank[rank.index()]].push_back(rank);
   for (auto& [rank_class, ranks] : by_class) {
     const std::int32_t entry = job.prices.entry_of_rank[ranks.front().index()];
     const auto [known, added] = by_price.try_emplace(entry);
@@ -169,13 +193,14 @@ Prediction predict(const Scenario& scenario, const Progress& progress, const Pre
 }
 
 Prediction predict(const Job& job, const Trace& trace, const Progress& progress, const PredictOptions& options) {
-  std::vector<std::vector<RankGroup>> found(job.roles.size());
+  const std::vector<SameMemory> roles = roles_of_same_memory(job);
+  std::vector<std::vector<RankGroup>> found(roles.size());
   std::mutex reporting;
   std::size_t done = 0;
-  oneapi::tbb::parallel_for(std::size_t{0}, job.roles.size(), [&](std::size_t i) {
-    replay_role(job, trace, job.roles[i], options, found[i]);
+  oneapi::tbb::parallel_for(std::size_t{0}, roles.size(), [&](std::size_t i) {
+    replay_roles(job, trace, roles[i], options, found[i]);
     const std::lock_guard lock(reporting);
-    if (progress) progress(++done, job.roles.size());
+    if (progress) progress(++done, roles.size());
   });
 
   Prediction prediction;

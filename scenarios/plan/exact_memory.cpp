@@ -308,20 +308,22 @@ std::optional<Scenario> crowded_scenario(const Scenario& scenario) {
 
 // Upper ends hold the tokens that come beyond those that are stated, too (crowded_routing.hpp).
 ExactMemory::Answer ExactMemory::of(const Scenario& scenario, const Dominated& dominated) {
-  Answer answer = as_stated(scenario, dominated);
+  const auto in_full = [&]() -> Answer { return {figures_of(predict(scenario, {}, {.told = Told::Figures}))}; };
+  std::optional<Answer> answer = as_stated(scenario, dominated);
+  if (!answer) return in_full();
   const std::optional<Scenario> more = crowded_scenario(scenario);
-  if (!more || answer.dominated || (dominated && !fits(scenario, answer.figures))) return answer;
-  if (allocator_options_of(scenario).memory_limit()) return answer;  // it ran in full, which has them
-  const Answer beyond = as_stated(*more, dominated);
-  answer.figures.device_upper = std::max(answer.figures.device_upper, beyond.figures.device_upper);
-  answer.dominated = beyond.dominated;
-  return answer;
+  if (!more || answer->dominated || (dominated && !fits(scenario, answer->figures))) return *answer;
+  // Upper ends are of each rank alone: no job has them all, and none could be run.
+  const std::optional<Answer> beyond = as_stated(*more, dominated);
+  if (!beyond) return in_full();
+  answer->figures.device_upper = std::max(answer->figures.device_upper, beyond->figures.device_upper);
+  answer->dominated = beyond->dominated;
+  return *answer;
 }
 
-ExactMemory::Answer ExactMemory::as_stated(const Scenario& scenario, const Dominated& dominated) {
-  const auto in_full = [&]() -> Answer { return {figures_of(predict(scenario, {}, {.told = Told::Figures}))}; };
+std::optional<ExactMemory::Answer> ExactMemory::as_stated(const Scenario& scenario, const Dominated& dominated) {
   const AllocatorOptions options = allocator_options_of(scenario);
-  if (options.memory_limit()) return in_full();  // cached blocks go before the device is full
+  if (options.memory_limit()) return std::nullopt;  // cached blocks go before the device is full
   const auto runs =
       known_.get(memory_key(scenario), [&](const Scenario& key) { return std::make_shared<Runs>(key, models_); });
   const LoweringInput input{*runs->built, scenario.layout, scenario.train, runs->runtime};
@@ -344,8 +346,8 @@ ExactMemory::Answer ExactMemory::as_stated(const Scenario& scenario, const Domin
   for (std::size_t r = 0; r < all.size(); ++r) {
     Watch watch(its_prices[r], device.capacity, dominated);
     std::optional<Runs::Run>& run = runs->run(r, watch);
-    if (watch.dominated()) return {answer.figures, true};
-    if (!run) return in_full();
+    if (watch.dominated()) return Answer{answer.figures, true};
+    if (!run) return std::nullopt;
     // What frees at once show is no more than what later ones do, and so was worth looking at first.
     if (run->borrows && !run->record.deferred) run->record.deferred = runs->run_again(r, BorrowedFrees::AtNextSync);
     answer.asks_the_clock |= run->borrows;
@@ -355,7 +357,7 @@ ExactMemory::Answer ExactMemory::as_stated(const Scenario& scenario, const Domin
     const Judged by{device, of_outliving_batches(scenario, runs->runtime, all[r].first.pipeline)};
     for (const DriverPrices* entry : its_prices[r]) add(run->record, *entry, by, run_within, answer.figures);
     if (!dominated) continue;
-    if (dominated(answer.figures.device_upper)) return {answer.figures, true};
+    if (dominated(answer.figures.device_upper)) return Answer{answer.figures, true};
     if (!fits(scenario, answer.figures)) break;
   }
   return answer;
@@ -428,7 +430,9 @@ Figures whole_figures(const Scenario& scenario) {
   }
   if (const std::optional<Scenario> more = crowded_scenario(job.scenario)) {
     SharedModels models;
-    figures.device_upper = std::max(figures.device_upper, exact_memory(*more, models).device_upper);
+    const std::optional<ExactMemory::Answer> beyond = ExactMemory(models).as_stated(*more);
+    if (!beyond) return figures_of(predict(scenario, {}, options));
+    figures.device_upper = std::max(figures.device_upper, beyond->figures.device_upper);
   }
   return figures;
 }

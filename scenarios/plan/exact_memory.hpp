@@ -42,14 +42,16 @@ class ExactMemory {
 
   explicit ExactMemory(SharedModels& models) : models_(models) {}
 
+  /// The same with as many tokens on every rank as the scenario states. Nothing where states and passes are not apart,
+  /// or the allocator has a limit of its own: such a job has to be predicted in full.
+  [[nodiscard]] std::optional<Answer> as_stated(const Scenario& scenario, const Dominated& dominated = {});
+
   /// Of all ranks; where `dominated` is given, up to the first that does not fit, or shows that nothing can be
   /// won. The answer does not depend on what was asked before.
   [[nodiscard]] Answer of(const Scenario& scenario, const Dominated& dominated = {});
 
  private:
   struct Runs;
-  /// With as many tokens on every rank as the scenario states.
-  [[nodiscard]] Answer as_stated(const Scenario& scenario, const Dominated& dominated);
 
   SharedModels& models_;
   Latest<Scenario, Runs> known_{64};

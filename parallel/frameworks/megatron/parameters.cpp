@@ -5,9 +5,8 @@
 namespace tidemark::parallel::megatron {
 
 Parameters::Parameters(Worker& w) : made_(!w.built.parameters.empty()) {
-  for (std::size_t i = 0; i < w.built.parameters.size(); ++i)
-    if (const Weight& weight = w.weight({static_cast<std::int32_t>(i)}); weight.parameter != nullptr)
-      by_name_.emplace(w.built.parameters[i].name, &weight);
+  for (const auto& [id, weight] : w.weights())
+    if (weight.parameter != nullptr) by_name_.emplace(weight.parameter->name, &weight);
 }
 
 const Weight* Parameters::add(Parameter parameter) {

@@ -38,6 +38,21 @@ struct Held {
   auto operator<=>(const Held&) const = default;
 };
 
+// What a piece takes, and in which of an optimizer's two lists it stands.
+struct SizeHeld {
+  std::int64_t elements = 0;
+  bool matrix = false, of_experts = false;
+  auto operator<=>(const SizeHeld&) const = default;
+};
+std::vector<SizeHeld> sizes_held(const BuiltModel& built, const std::vector<ShardPiece>& pieces) {
+  std::vector<SizeHeld> sizes;
+  for (const ShardPiece& piece : pieces) {
+    const Parameter& parameter = built[piece.parameter];
+    sizes.push_back({piece.elements, parameter.matrix(), parameter.of_expert()});
+  }
+  return sizes;
+}
+
 // By place in an expert group, the first that gets as many tokens of every expert in every layer of a pipeline rank.
 std::vector<std::int32_t> places_alike(const LoweringInput& input, std::int32_t pipeline) {
   const Layout& layout = input.layout;
@@ -86,6 +101,7 @@ std::vector<Role> roles(const LoweringInput& input) {
       return entry->second;
     };
     std::map<Held, std::size_t> known;  // role
+    std::map<std::vector<SizeHeld>, std::int32_t> known_sizes;
     for (std::int32_t d = 0; d < layout.data; ++d)
       for (std::int32_t c = 0; c < layout.context; ++c)
         for (std::int32_t t = 0; t < layout.tensor; ++t) {
@@ -95,7 +111,11 @@ std::vector<Role> roles(const LoweringInput& input) {
                           attention_place(layout, c)};
           const auto [entry, added] = known.try_emplace(held, found.size());
           const std::int32_t passes = (p * layout.expert + held.expert) * layout.context + held.attention;
-          if (added) found.push_back({place, {}, passes});
+          if (added) {
+            const auto next = static_cast<std::int32_t>(known_sizes.size());
+            const std::int32_t its = known_sizes.try_emplace(sizes_held(input.built, held.pieces), next).first->second;
+            found.push_back({place, {}, passes, its});
+          }
           found[entry->second].ranks.push_back(rank);
         }
   }

@@ -27,8 +27,7 @@ Worker::Worker(Session& its_session, const LoweringInput& input, const Communica
       comms(communicators),
       place(its_place),
       chunks(chunks_of_rank(static_cast<std::int32_t>(input.built.model.layers), input.layout, its_place.pipeline)),
-      sizes(sizes_of(input.built.model, input.layout, input.train, input.runtime)),
-      weights_(input.built.parameters.size()) {
+      sizes(sizes_of(input.built.model, input.layout, input.train, input.runtime)) {
   if (layout.context > 1) process.order_frees(attention_stream);
 }
 

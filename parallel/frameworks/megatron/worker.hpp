@@ -145,7 +145,9 @@ class Worker {
   [[nodiscard]] Tensor take(Saved& saved) const;
 
   // Parameters.
-  [[nodiscard]] Weight& weight(ParameterId id) { return weights_[id.index()]; }
+  [[nodiscard]] Weight& weight(ParameterId id) { return weights_[id.value]; }
+  /// Those that somebody asked for, by number.
+  [[nodiscard]] const std::map<std::int32_t, Weight>& weights() const { return weights_; }
   /// Megatron's hook: the gradient is added to that of the micro-batches before.
   void accumulate(const Weight& weight, Tensor gradient) const;
 
@@ -167,7 +169,7 @@ class Worker {
  private:
   [[nodiscard]] Tensor cache(std::string_view label, Shape sizes, DType dtype, Category category) const;
 
-  std::vector<Weight> weights_;  // by ParameterId
+  std::map<std::int32_t, Weight> weights_;
   Tensor gemm_workspace_, global_buffer_, rotary_table_;
   std::array<Tensor, 4> grouped_workspaces_;  // TransformerEngine: one for each stream of its own
   std::array<Tensor, 2> rotary_tables_;       // that the one of both is made of

@@ -1,0 +1,75 @@
+// Roles that hold tensors of the same sizes between passes are replayed once, for all of them: each, lowered and
+// replayed by itself, has the memory that it is said to have.
+#include <algorithm>
+#include <cstdint>
+#include <iostream>
+#include <optional>
+#include <set>
+#include <stdexcept>
+#include <utility>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "parallel/lower.hpp"
+#include "scenarios/deferred_frees.hpp"
+#include "scenarios/job.hpp"
+#include "scenarios/prediction.hpp"
+#include "sim/memory/replay.hpp"
+#include "tests/scenarios/random_layout.hpp"
+#include "tests/seeds.hpp"
+
+namespace tidemark::tests {
+namespace {
+
+const RankGroup& group_of(const Prediction& prediction, Rank rank) {
+  for (const RankGroup& group : prediction.groups)
+    if (std::ranges::binary_search(group.ranks, rank)) return group;
+  throw std::out_of_range("a rank is in no group");
+}
+
+class SameMemory {
+ public:
+  void expect(const Scenario& scenario) {
+    const Job job(scenario);
+    const Prediction prediction = predict(job, simulate_time(job, {}), {}, {.told = Told::Figures});
+    const AllocatorOptions options = without_limit(allocator_options_of(scenario));
+    roles += job.roles.size();
+    std::set<std::pair<std::int32_t, std::int32_t>> different;
+    for (const Role& role : job.roles) different.emplace(role.passes, role.sizes.value());
+    replayed += different.size();
+    for (const Role& role : job.roles) {
+      const Rank rank = role.ranks.back();
+      const RankGroup& group = group_of(prediction, rank);
+      if (group.failure) continue;
+      const MemoryRecord alone = replay(lower_role(job.lowering(), role), job.prices.of(rank), {.allocator = options});
+      if (alone.device.bytes > scenario.cluster.device.capacity) continue;  // run within the device
+      for (const Peak MemoryRecord::*peak : {&MemoryRecord::allocated, &MemoryRecord::device}) {
+        EXPECT_EQ((group.memory.*peak).bytes, (alone.*peak).bytes) << rank.value;
+        EXPECT_EQ((group.memory.*peak).at.op, (alone.*peak).at.op) << rank.value;
+        EXPECT_EQ((group.memory.*peak).composition, (alone.*peak).composition) << rank.value;
+      }
+      EXPECT_EQ(group.memory.peak_reserved, alone.peak_reserved) << rank.value;
+      EXPECT_EQ(group.memory.final_allocated, alone.final_allocated) << rank.value;
+    }
+  }
+  std::size_t roles = 0, replayed = 0;
+};
+
+TEST(RolesOfTheSameSizes, HaveTheMemoryThatEachHasAlone) {
+  SameMemory same;
+  const int asked = seeds(12);
+  int jobs = 0;
+  for (std::uint32_t seed = 0; jobs < asked; ++seed) {
+    std::optional<Scenario> scenario = seed % 3 == 0 ? random_scenario(seed) : random_parts(seed);
+    if (!scenario || scenario->layout.sharding == Sharding::None) continue;
+    SCOPED_TRACE(seed);
+    same.expect(*scenario);
+    ++jobs;
+  }
+  EXPECT_LT(same.replayed, same.roles);
+  std::cout << fmt::format("{} jobs, {} roles, {} replayed\n", jobs, same.roles, same.replayed);
+}
+
+}  // namespace
+}  // namespace tidemark::tests
