@@ -373,9 +373,28 @@ constexpr std::string_view
     end_of_buffer = "a flat buffer ends where all ranks' parts are as large (zero/stage_1_and_2.py)",
     host_reads_overflow = "the host reads whether a gradient is infinite (zero/stage_1_and_2.py has_overflow)",
     padded_shards = "padding is gathered with the rows of shards (fsdp/_fully_shard/ FSDPParam)",
-    whole_unit = "a unit's parameters are gathered and given up together (fsdp/_fully_shard/ FSDPParamGroup)";
+    whole_unit = "a unit's parameters are gathered and given up together (fsdp/_fully_shard/ FSDPParamGroup)",
+    gathered_ahead =
+        "the unit that ran before is gathered ahead of its backward pass, and an embedding's reads no weight "
+        "(fsdp/_fully_shard/_fsdp_param_group.py _backward_prefetch)",
+    titan_step = "variables of Trainer.train_step live until it returns (torchtitan train.py)",
+    tokens_counted = "the host reads how many tokens all ranks have (torchtitan train.py Trainer.train_step)",
+    never_recalled =
+        "per-operation checkpointing keeps a last product that a layer which stops early never asks for "
+        "(torch/utils/checkpoint.py create_selective_checkpoint_contexts)",
+    loss_logged = "the sum of a step's losses is for the log (torchtitan train.py Trainer.train_step)";
 
 constexpr KnownFlow of_pytorch[] = {
+    {Kept, "valid_tokens.local", "forward count_tokens", "*", titan_step},
+    {Unread, "valid_tokens.global", "forward count_tokens", "forward count_tokens", tokens_counted},
+    {Kept, "loss.mul_number", "optimizer_step *", "optimizer_step *", titan_step},
+    {Unread, "logged_loss.sum", "optimizer_step *", "optimizer_step *", loss_logged},
+    {Kept, "output.mm", "forward loss", "forward loss", titan_step},
+    {Kept, "rms_norm", "backward output", "backward output", unpacked},
+    {Kept, "output.input_gradient", "backward model", "backward model", unpacked},
+    {Kept, "layers.*.feed_forward.mm", "forward layers.*", "backward layers.*", never_recalled},
+    {Unread, "*.reduce_scatter_output", "backward *", "backward *", padded_shards},
+    {Unread, "tok_embeddings.weight.unsharded", "backward *", "backward *", gathered_ahead},
     {Unread, "batch.attention_mask", "forward load_batch", "forward load_batch", loop},
     {Unread, "batch.labels", "forward load_batch", "forward load_batch", padded_labels},
     {Kept, "batch.*", "*", "*", loop},

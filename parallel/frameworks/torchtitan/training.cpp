@@ -152,7 +152,7 @@ class Trainer {
       s_.launch(Operation::Initialize, {}, {made});
       return made;
     };
-    batches_.push_back(moved("input"));
+    batches_.push_back(moved("input_ids"));
     labels_ = moved("labels");
   }
 
