@@ -317,11 +317,9 @@ Tensor sum_to(Session& s, const Tensor& x, const Shape& sizes) {
 
 // ---- embedding and loss --------------------------------------------------------------------------------------------
 
-namespace {
-
 // Embedding.cu embedding_dense_backward_cuda, EmbeddingBackwardKernel.cu: many tokens are sorted, and what goes to one
 // row is summed in parts of ten tokens. CUB's own space is what it asked for in torch 2.15 (tests/ground_truth).
-Tensor sum_of_rows(Session& s, const Tensor& gradient, const Tensor& ids, const Shape& sizes, DType dtype) {
+Tensor embedding_backward(Session& s, const Tensor& gradient, const Tensor& ids, const Shape& sizes, DType dtype) {
   constexpr std::int64_t few = 3072, of_part = 10;
   constexpr std::int64_t histograms = 6655, of_scan = 1279;  // bytes
   const std::int64_t tokens = ids.elements();
@@ -354,8 +352,6 @@ Tensor sum_of_rows(Session& s, const Tensor& gradient, const Tensor& ids, const 
   return made;
 }
 
-}  // namespace
-
 Tensor embedding(Session& s, const Tensor& ids, const Tensor& weight) {
   auto node = s.node({&weight});
   Saved saved;
@@ -367,7 +363,7 @@ Tensor embedding(Session& s, const Tensor& ids, const Tensor& weight) {
   if (node)
     node->apply = [&s, saved, weight_sizes = weight.sizes, dtype = weight.dtype](const Gradients& g) {
       const Tensor places = s.unpack(saved);
-      return Gradients{sum_of_rows(s, g.front(), places, weight_sizes, dtype)};
+      return Gradients{embedding_backward(s, g.front(), places, weight_sizes, dtype)};
     };
   return with(std::move(out), std::move(node));
 }

@@ -76,6 +76,9 @@ enum class Approximate : std::uint8_t { None, Tanh };
                                                   const Tensor& mask, double dropout);
 
 [[nodiscard]] Tensor embedding(Session& s, const Tensor& ids, const Tensor& weight);
+/// The gradient of an embedding's weight of those sizes.
+[[nodiscard]] Tensor embedding_backward(Session& s, const Tensor& gradient, const Tensor& ids, const Shape& sizes,
+                                        DType dtype);
 /// Mean over the rows of a [rows, classes] tensor.
 [[nodiscard]] Tensor cross_entropy(Session& s, const Tensor& logits, const Tensor& labels);
 

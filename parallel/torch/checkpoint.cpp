@@ -149,6 +149,10 @@ Tensor checkpoint(Session& s, const Tensor& input, Region region, CheckpointOpti
   return out;
 }
 
+Tensor checkpoint(Session& s, const Tensor& input, Region region) {
+  return checkpoint(s, input, std::move(region), CheckpointOptions{});
+}
+
 Tensor checkpoint_reentrant(Session& s, const Tensor& input, Region region) {
   auto node = s.node({input});
   Tensor out;

@@ -23,7 +23,8 @@ struct CheckpointOptions {
 };
 
 /// use_reentrant=False: what the region saves is packed as a place in it, and made again when the first is asked for.
-[[nodiscard]] Tensor checkpoint(Session& s, const Tensor& input, Region region, CheckpointOptions options = {});
+[[nodiscard]] Tensor checkpoint(Session& s, const Tensor& input, Region region, CheckpointOptions options);
+[[nodiscard]] Tensor checkpoint(Session& s, const Tensor& input, Region region);
 
 /// use_reentrant=True: an autograd function of its own, whose backward function runs one within the other's.
 [[nodiscard]] Tensor checkpoint_reentrant(Session& s, const Tensor& input, Region region);

@@ -80,12 +80,21 @@ void settle_titan(Scenario& asked, ScenarioTables& tables) {
     if (wrong && table.sound(key)) table.problem(key, fmt::format("{}: {}", key, what), std::string(hint));
   };
   constexpr std::string_view later = "not modelled with torchtitan yet";
-  refuse(layout, "tensor", asked.layout.tensor > 1, later);
   refuse(layout, "context", asked.layout.context > 1, later);
   refuse(layout, "pipeline", asked.layout.pipeline > 1, later);
   for (const std::string_view key : {"context_kind", "context_inner", "count_embedding", "count_loss", "stage_layers",
-                                     "first_stage_layers", "last_stage_layers", "schedule", "sequence_parallel"})
+                                     "first_stage_layers", "last_stage_layers", "schedule"})
     refuse(layout, key, layout.has(key), "torchtitan's data-parallel ranks hold whole layers and sequences");
+  // apply_tp: the sequence is cut between linears, whichever way the loss is computed.
+  refuse(layout, "sequence_parallel",
+         layout.has("sequence_parallel") && !asked.layout.sequence_parallel && asked.layout.tensor > 1,
+         "torchtitan's tensor parallelism always cuts the sequence too");
+  asked.layout.sequence_parallel = asked.layout.tensor > 1;
+  if (tables.model_sound && layout.sound("tensor") && asked.model.vocabulary % asked.layout.tensor != 0)
+    layout.problem(
+        "tensor",
+        fmt::format("tensor = {} does not divide the vocabulary of {}", asked.layout.tensor, asked.model.vocabulary),
+        "uneven parts are not modelled with torchtitan yet");
   settle_sharding(asked, tables);
 
   Train& settings = asked.train;

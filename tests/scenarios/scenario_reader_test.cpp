@@ -412,6 +412,7 @@ TEST(ScenarioReader, WhatTorchtitanTrains) {
   EXPECT_EQ(usual.runtime.versions.torchtitan, (Version{0, 2, 2}));
   EXPECT_EQ(usual.train.recompute.modules, RecomputedModules{});
   EXPECT_EQ(usual.train.attention, AttentionKernel::Fused);
+  EXPECT_TRUE(of_torchtitan("", "", "tensor = 2").layout.sequence_parallel);
   EXPECT_EQ(of_torchtitan("", "selective_ac_option = 2").runtime.eager.titan.checkpointed_layers, 2);
   EXPECT_EQ(of_torchtitan("", "fsdp_reshard_after_forward = \"never\"").layout.sharding, Sharding::Zero2);
   EXPECT_EQ(of_torchtitan("", "", "sharding = \"zero2\"").runtime.eager.titan.reshard, ReshardPolicy::Never);
@@ -433,8 +434,11 @@ TEST(ScenarioReader, WhatTorchtitanDoesNotTrain) {
   EXPECT_EQ(problem("", "fsdp_reshard_after_forward = \"never\"", "sharding = \"zero3\""),
             "job.toml:5:12: error: sharding = \"zero3\" is not what torchtitan does with fsdp_reshard_after_forward = "
             "\"never\"\n  hint: \"zero2\" is");
-  EXPECT_EQ(problem("", "", "tensor = 2"),
-            "job.toml:5:10: error: tensor: not modelled with torchtitan yet\n  hint: leave it out");
+  EXPECT_EQ(problem("", "", "context = 2"),
+            "job.toml:5:11: error: context: not modelled with torchtitan yet\n  hint: leave it out");
+  EXPECT_EQ(problem("", "", "tensor = 2\nsequence_parallel = false"),
+            "job.toml:6:21: error: sequence_parallel: torchtitan's tensor parallelism always cuts the sequence too\n"
+            "  hint: leave it out");
   EXPECT_EQ(problem("optimizer = \"sgd\""),
             "job.toml:8:13: error: optimizer: torchtitan has Adam and AdamW only\n  hint: leave it out");
   EXPECT_EQ(problem("precision = \"fp32\""),

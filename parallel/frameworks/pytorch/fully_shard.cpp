@@ -190,7 +190,7 @@ void UnitParameters::pre_backward() {
 void UnitParameters::set_gradient_dtypes() {
   for (ShardedParameter& p : parameters_) {
     const bool waits = !comms_.reduces_gradients && !p.unsharded->gradient.defined();
-    p.unsharded->gradient_dtype = waits ? std::optional(habits_.reduce_dtype) : std::nullopt;
+    p.unsharded->gradient_dtype = waits || p.partial.valid() ? std::optional(habits_.reduce_dtype) : std::nullopt;
   }
 }
 
@@ -206,11 +206,24 @@ void UnitParameters::post_backward() {
   state_ = TrainingState::PostBackward;
   if (!comms_.reduces_gradients) return reshard();
   std::vector<Tensor> gradients;
-  for (ShardedParameter& p : parameters_) gradients.push_back(std::exchange(p.unsharded->gradient, {}));
+  for (ShardedParameter& p : parameters_) {
+    Tensor gradient = std::exchange(p.unsharded->gradient, {});
+    gradients.push_back(p.partial.valid() ? summed(std::move(gradient), p.partial) : std::move(gradient));
+  }
   reshard();
   comms_.release_reduce_scatter_inputs(s_);
   wait_for_post_backward();
   reduce(std::move(gradients));
+}
+
+// _get_grad_inner_tensor: placed as the parameter is.
+Tensor UnitParameters::summed(Tensor gradient, CommSlot ranks) {
+  const NoGrad no_grad(s_);
+  const Tensor whole = s_.empty(gradient.sizes, gradient.dtype, "all_reduce", Category::Gradients);
+  s_.launch(Operation::Copy, {gradient}, {whole});
+  gradient = {};
+  s_.collective(ranks, CollectiveKind::AllReduce, whole, whole);
+  return whole;
 }
 
 void UnitParameters::wait_for_post_backward() {
@@ -356,6 +369,7 @@ ShardedParameter FullyShard::sharded(const OnMeta& meta) {
   ShardedParameter made;
   made.name = meta.name + ".unsharded";
   made.unsharded = meta.leaf;
+  made.partial = meta.partial;
   made.begin = its.begin * columns;
   made.padded = s_.empty({its.padded * columns}, kept_, trained_parameter, Category::Parameters);
   Tensor value = made.padded.detached();  // there may be nothing in it

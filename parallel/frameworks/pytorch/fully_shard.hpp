@@ -28,6 +28,7 @@ struct ShardedParameter {
   Tensor padded;                    ///< the memory of `sharded`, flat
   std::string name;
   std::int64_t begin = 0;  ///< the first of the parameter's elements that are here
+  CommSlot partial;        ///< ranks over which its gradient is still to be summed
 };
 
 /// _fsdp_param_group.py FSDPCommContext, and what the states of one root share.
@@ -85,6 +86,7 @@ class UnitParameters {
   void set_gradient_dtypes();
   void wait_for_post_backward();
   void release_all_reduced();
+  [[nodiscard]] Tensor summed(Tensor gradient, CommSlot ranks);
   void reduce(std::vector<Tensor> gradients);
   void keep_reduced(const Tensor& output);
   [[nodiscard]] bool mixed() const;
@@ -122,6 +124,8 @@ class FullyShard {
 
   /// A parameter on the meta device, which has no memory.
   [[nodiscard]] std::shared_ptr<Leaf> parameter(const std::string& name, const Shape& sizes, DType computed);
+  /// A DTensor whose gradient is a part of a sum over these ranks; to be said before it is sharded.
+  void sum_over(CommSlot ranks, std::size_t parameter) { on_meta_[parameter].partial = ranks; }
   /// fully_shard of modules, of which the first is the root; to_empty and the initialization of what is here. Of each
   /// unit comes what its module's hooks are to call.
   [[nodiscard]] std::vector<UnitParameters*> shard(const std::vector<ShardUnit>& units);
@@ -142,6 +146,7 @@ class FullyShard {
   struct OnMeta {
     std::string name;
     std::shared_ptr<Leaf> leaf;
+    CommSlot partial{};
   };
   [[nodiscard]] ShardedParameter sharded(const OnMeta& parameter);
 

@@ -31,8 +31,8 @@ void drop(List& list) {
 }  // namespace
 
 TorchOptimizer::TorchOptimizer(Session& session, const Train& train, const EagerHabits& habits,
-                               const Parameters& parameters, CommSlot shards)
-    : s_(session), train_(train), habits_(habits), shards_(shards) {
+                               const Parameters& parameters, std::vector<CommSlot> shards)
+    : s_(session), train_(train), habits_(habits), shards_(std::move(shards)) {
   for (const std::shared_ptr<Leaf>& p : parameters) states_.push_back({p, {}, {}});
 }
 
@@ -54,10 +54,11 @@ void TorchOptimizer::clip() {
   s_.launch(Operation::Copy, norms, places);
   const Tensor total = s_.empty({}, stacked.dtype, "total_norm");
   s_.launch(Operation::Norm, {stacked}, {total});
-  if (shards_.valid()) {
+  for (const CommSlot shards : shards_) {
+    if (!shards.valid()) continue;
     // torch/distributed/tensor/_ops/_math_ops.py _NormPartial: squares are summed, and the root is taken of the sum.
     s_.launch({Operation::Power, {2}}, {total}, {total});
-    s_.collective(shards_, CollectiveKind::AllReduce, total, total);
+    s_.collective(shards, CollectiveKind::AllReduce, total, total);
     s_.launch({Operation::Power, {0.5}}, {total}, {total});
   }
   // torch.clamp(max_norm / (total_norm + 1e-6), max=1.0)

@@ -13,7 +13,7 @@ class TorchOptimizer {
  public:
   /// Of all parameters, or of this rank's shards of them: over `shards` norms of gradients are summed.
   TorchOptimizer(Session& session, const Train& train, const EagerHabits& habits, const Parameters& parameters,
-                 CommSlot shards = {});
+                 std::vector<CommSlot> shards = {});
 
   /// torch.nn.utils.clip_grad_norm_.
   void clip();
@@ -47,7 +47,7 @@ class TorchOptimizer {
   Session& s_;
   const Train& train_;
   const EagerHabits& habits_;
-  CommSlot shards_;
+  std::vector<CommSlot> shards_;
   std::vector<State> states_;
   std::int32_t steps_ = 0;  ///< begun so far
 };

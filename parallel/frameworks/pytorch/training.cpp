@@ -92,7 +92,7 @@ class Training {
         replicas_.emplace(s_, groups_.data, input_.layout.data, habits_, model_->parameters());
     }
     optimizer_.emplace(s_, input_.train, habits_, shards_ ? shards_->parameters() : model_->parameters(),
-                       mesh_ && mesh_->ranks > 1 ? mesh_->shard : CommSlot{});
+                       mesh_ && mesh_->ranks > 1 ? std::vector{mesh_->shard} : std::vector<CommSlot>());
     if (input_.train.precision == DType::FP16 && input_.train.master_dtype == DType::FP32) {
       const Session::Scope scope(s_, "grad_scaler");
       constexpr double first_scale = 65536;

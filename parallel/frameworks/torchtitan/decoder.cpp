@@ -19,6 +19,8 @@ KeepsResult every_second_product(bool attention) {
         return ++products % 2 == 1;
       case Dispatched::FusedAttention:
         return attention;
+      case Dispatched::ReduceScatter:
+        return true;
       case Dispatched::AddedProduct:
         return false;
     }
@@ -47,7 +49,10 @@ Linear Decoder::make_linear(const std::string& name, std::int64_t outputs, std::
   return {parameter(name + ".weight", {outputs, inputs}), nullptr};
 }
 
-Norm Decoder::make_norm(const std::string& name) { return {parameter(name + ".weight", {model_.hidden}), nullptr}; }
+Norm Decoder::make_norm(const std::string& name) {
+  if (tensor_.ranks > 1) partial_.push_back(parameters_.size());
+  return {parameter(name + ".weight", {model_.hidden}), nullptr};
+}
 
 void Decoder::end_part(std::string name) {
   parts_.push_back({std::move(name), parts_.empty() ? 0 : parts_.back().end, parameters_.size()});
@@ -55,15 +60,16 @@ void Decoder::end_part(std::string name) {
 
 void Decoder::make_layer(std::int32_t index) {
   const std::string at = fmt::format("layers.{}", index);
-  const std::int64_t q_width = model_.heads * model_.head_dim, kv_width = model_.kv_heads * model_.head_dim;
+  const std::int64_t q_width = model_.heads * model_.head_dim / tensor_.ranks,
+                     kv_width = model_.kv_heads * model_.head_dim / tensor_.ranks, ffn = model_.ffn / tensor_.ranks;
   Layer layer;
   layer.query = make_linear(at + ".attention.wq", q_width, model_.hidden);
   layer.key = make_linear(at + ".attention.wk", kv_width, model_.hidden);
   layer.value = make_linear(at + ".attention.wv", kv_width, model_.hidden);
   layer.output = make_linear(at + ".attention.wo", model_.hidden, q_width);
-  layer.gate = make_linear(at + ".feed_forward.w1", model_.ffn, model_.hidden);
-  layer.down = make_linear(at + ".feed_forward.w2", model_.hidden, model_.ffn);
-  layer.up = make_linear(at + ".feed_forward.w3", model_.ffn, model_.hidden);
+  layer.gate = make_linear(at + ".feed_forward.w1", ffn, model_.hidden);
+  layer.down = make_linear(at + ".feed_forward.w2", model_.hidden, ffn);
+  layer.up = make_linear(at + ".feed_forward.w3", ffn, model_.hidden);
   layer.attention_norm = make_norm(at + ".attention_norm");
   layer.mlp_norm = make_norm(at + ".ffn_norm");
   layers_.push_back(std::move(layer));
@@ -81,14 +87,20 @@ void Decoder::make_frequencies() {
 }
 
 Decoder::Decoder(Session& session, const Model& model, std::int64_t vocabulary, const Train& train,
-                 const EagerHabits& habits, DType dtype, MakeParameter make)
-    : s_(session), model_(model), train_(train), habits_(*habits.titan), dtype_(dtype), make_(std::move(make)) {
-  tokens_ = parameter("tok_embeddings.weight", {vocabulary, model.hidden});
+                 const EagerHabits& habits, const TensorGroup& tensor, DType dtype, MakeParameter make)
+    : s_(session),
+      model_(model),
+      train_(train),
+      habits_(*habits.titan),
+      tensor_(tensor),
+      dtype_(dtype),
+      make_(std::move(make)) {
+  tokens_ = parameter("tok_embeddings.weight", {vocabulary / tensor.ranks, model.hidden});
   end_part("tok_embeddings");
   make_frequencies();
   for (std::int32_t i = 0; i < model.layers; ++i) make_layer(i);
   norm_ = make_norm("norm");
-  head_ = make_linear("output", vocabulary, model.hidden);
+  head_ = make_linear("output", vocabulary / tensor.ranks, model.hidden);
   end_part("output");
 }
 
@@ -127,8 +139,9 @@ Tensor Decoder::repeated(const Tensor& x) {
   return reshape(s_, wide, {z[0], z[1], z[2] * times, z[3]});
 }
 
-Tensor Decoder::attention(const Layer& layer, const Tensor& x) {
+Tensor Decoder::attention(const Layer& layer, const Tensor& part) {
   const Session::Scope scope(s_, "attention");
+  const Tensor x = gathered(s_, tensor_, part);
   const std::int64_t batch = x.sizes[0], sequence = x.sizes[1], width = model_.head_dim;
   Tensor query = layer.query(s_, x), key = layer.key(s_, x), value = layer.value(s_, x);
   const auto by_head = [&](const Tensor& t) { return view(s_, t, {batch, sequence, t.size(-1) / width, width}); };
@@ -148,17 +161,18 @@ Tensor Decoder::attention(const Layer& layer, const Tensor& x) {
   Tensor output = scaled_dot_product_attention(s_, query, key, value, {}, 0);
   output = contiguous(s_, transpose(s_, output, 1, 2));
   output = view(s_, output, {batch, sequence, output.elements() / (batch * sequence)});
-  return layer.output(s_, output);
+  return scattered(s_, tensor_, layer.output(s_, output));
 }
 
-Tensor Decoder::feed_forward(const Layer& layer, const Tensor& x) {
+Tensor Decoder::feed_forward(const Layer& layer, const Tensor& part) {
   const Session::Scope scope(s_, "feed_forward");
+  const Tensor x = gathered(s_, tensor_, part);
   const auto gated = [&] {
     const Tensor activated = silu(s_, layer.gate(s_, x));
     const Tensor linear = layer.up(s_, x);
     return mul(s_, activated, linear);
   };
-  return layer.down(s_, gated());
+  return scattered(s_, tensor_, layer.down(s_, gated()));
 }
 
 Tensor Decoder::block(const Layer& layer, const Tensor& x) {
@@ -205,7 +219,7 @@ Tensor Decoder::operator()(const Tensor& tokens) {
   const auto embedded = [&] {
     const ForwardHooks& hooks = parts_.front().hooks;
     if (hooks.before) (void)hooks.before({});
-    const Tensor out = embedding(s_, tokens, tokens_->value);
+    const Tensor out = scattered(s_, tensor_, embedding(s_, tensor_, tokens, tokens_->value));
     return hooks.after ? hooks.after(out) : out;
   };
   Tensor hidden = embedded();
@@ -218,7 +232,12 @@ Tensor Decoder::operator()(const Tensor& tokens) {
   }
   s_.mark(Phase::Forward, "output");
   const Session::Scope scope(s_, "output", Category::LogitsLoss);
-  const Tensor logits = head_(s_, hidden);
+  const auto whole = [&] {
+    const Tensor x = gathered(s_, tensor_, hidden);
+    return head_(s_, x);
+  };
+  Tensor logits = whole();
+  if (!habits_.asked.loss_parallel) logits = whole_last(s_, tensor_, logits);
   return hooks.after ? hooks.after(logits) : logits;
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "parallel/frameworks/torchtitan/tensor_parallel.hpp"
 #include "parallel/frameworks/transformers/modules.hpp"
 
 // torchtitan's Llama 3, module by module as its forward functions run (torchtitan/models/llama3/model/model.py, 0.1.0
@@ -15,9 +16,10 @@ class Decoder {
  public:
   /// Parameters are of type `dtype`, and made by `make`, or else at once.
   Decoder(Session& session, const Model& model, std::int64_t vocabulary, const Train& train, const EagerHabits& habits,
-          DType dtype, MakeParameter make = {});
+          const TensorGroup& tensor, DType dtype, MakeParameter make = {});
 
-  /// Logits of a batch of sequences, [batch, sequence].
+  /// Logits of a batch of sequences, [batch, sequence]; of ranks with parts of layers each has its columns, where the
+  /// loss is computed of these.
   Tensor operator()(const Tensor& tokens);
 
   [[nodiscard]] const Parameters& parameters() const { return parameters_; }
@@ -29,6 +31,8 @@ class Decoder {
     ForwardHooks hooks = {};
   };
   [[nodiscard]] std::vector<Part>& parts() { return parts_; }
+  /// Parameters that all ranks have whole, and whose gradients each has of its part of the sequence: by registration.
+  [[nodiscard]] const std::vector<std::size_t>& partial() const { return partial_; }
 
  private:
   struct Layer {
@@ -49,8 +53,8 @@ class Decoder {
 
   Tensor run_layer(std::size_t layer, const Tensor& hidden);
   Tensor block(const Layer& layer, const Tensor& x);
-  Tensor attention(const Layer& layer, const Tensor& x);
-  Tensor feed_forward(const Layer& layer, const Tensor& x);
+  Tensor attention(const Layer& layer, const Tensor& part);
+  Tensor feed_forward(const Layer& layer, const Tensor& part);
   Tensor normed(const Norm& norm, const Tensor& x);
   Heads turned(const Tensor& query, const Tensor& key);
   Tensor repeated(const Tensor& x);
@@ -59,10 +63,12 @@ class Decoder {
   const Model& model_;
   const Train& train_;
   const TitanHabits& habits_;
+  const TensorGroup tensor_;
   DType dtype_;  ///< of parameters
   MakeParameter make_;
   Parameters parameters_;
   std::vector<Part> parts_;
+  std::vector<std::size_t> partial_;
   std::shared_ptr<Leaf> tokens_;
   Tensor frequencies_;  ///< freqs_cis: cosine and sine of each position and pair
   std::vector<Layer> layers_;

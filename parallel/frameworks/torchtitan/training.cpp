@@ -21,13 +21,14 @@ namespace {
 class Trainer {
  public:
   Trainer(Session& session, const Communicators& groups, const LoweringInput& input, std::optional<ShardMesh> mesh = {},
-          TrainingState* state = nullptr)
+          const TensorGroup& tensor = {}, TrainingState* state = nullptr)
       : s_(session),
         groups_(groups),
         input_(input),
         habits_(*input.runtime.eager),
         titan_(*habits_.titan),
         mesh_(mesh),
+        tensor_(tensor),
         state_(state) {}
 
   /// Its first forward pass.
@@ -63,16 +64,16 @@ class Trainer {
     const std::int64_t vocabulary = sizes_of(model, input_.layout, train, input_.runtime).vocabulary;
     if (mesh_) {
       shards_.emplace(s_, *mesh_, *habits_.fully_shard, train.master_dtype);
-      model_.emplace(s_, model, vocabulary, train, habits_, train.precision,
+      model_.emplace(s_, model, vocabulary, train, habits_, tensor_, train.precision,
                      [this](const std::string& name, const Shape& sizes, DType type) {
                        return shards_->parameter(name, sizes, type);
                      });
       shard_model();
     } else {
-      model_.emplace(s_, model, vocabulary, train, habits_, train.master_dtype);
+      model_.emplace(s_, model, vocabulary, train, habits_, tensor_, train.master_dtype);
     }
     optimizer_.emplace(s_, train, habits_, shards_ ? shards_->parameters() : model_->parameters(),
-                       mesh_ ? mesh_->shard : CommSlot{});
+                       mesh_ ? std::vector{mesh_->shard, tensor_.comm} : std::vector<CommSlot>());
   }
 
   // apply_fsdp. Up to 0.1.0 the root has both ends, and the last layer is what the backward pass begins with.
@@ -94,6 +95,7 @@ class Trainer {
       std::vector<std::size_t>& its = (own ? units.back() : units.front()).parameters;
       for (std::size_t p = parts[i].begin; p < parts[i].end; ++p) its.push_back(p);
     }
+    for (const std::size_t parameter : model_->partial()) shards_->sum_over(tensor_.comm, parameter);
     const std::vector<UnitParameters*> made = shards_->shard(units);
     for (std::size_t i = 0; i < hooked.size(); ++i) {
       UnitParameters* const its = made[i + 1];
@@ -186,7 +188,12 @@ class Trainer {
     const std::int64_t tokens = labels_.elements();
     const Tensor rows = view(s_, predicted, {tokens, predicted.size(-1)});
     Loss made;
-    made.sum = cross_entropy(s_, to(s_, rows, DType::FP32), sized(labels_, {tokens}));
+    const auto of = [&](const Tensor& wide) {
+      const Tensor labels = sized(labels_, {tokens});
+      const bool cut = tensor_.ranks > 1 && titan_.asked.loss_parallel;
+      return cut ? cross_entropy(s_, tensor_, wide, labels) : torch::cross_entropy(s_, wide, labels);
+    };
+    made.sum = of(to(s_, rows, DType::FP32));
     const std::int64_t parts = micro_batches * (titan_.counts_tokens ? input_.layout.data : 1);
     made.scaled = mul_number(s_, made.sum, 1 / static_cast<double>(parts));
     return made;
@@ -223,6 +230,7 @@ class Trainer {
   const EagerHabits& habits_;
   const TitanHabits& titan_;
   std::optional<ShardMesh> mesh_;  ///< none where one rank has all
+  const TensorGroup tensor_;
   TrainingState* state_;
   std::optional<FullyShard> shards_;
   std::optional<Decoder> model_;
@@ -245,7 +253,8 @@ std::set<std::int64_t> rows_of_parameters(const LoweringInput& input) {
   };
   const Model& model = input.built.model;
   const std::int64_t vocabulary = sizes_of(model, input.layout, input.train, input.runtime).vocabulary;
-  const Decoder made(session, model, vocabulary, input.train, *input.runtime.eager, input.train.precision, note);
+  const Decoder made(session, model, vocabulary, input.train, *input.runtime.eager,
+                     TensorGroup{{}, input.layout.tensor, 0}, input.train.precision, note);
   session.finish();
   return rows;
 }
@@ -283,7 +292,8 @@ Program lower_training(const LoweringInput& input, const Coordinates& place, con
   Process process(groups.table, input.runtime.blas_workspace);
   {
     Session session(process, input.runtime.eager->torch);
-    Trainer trainer(session, groups, input, shard_mesh(input, groups, place), state);
+    const TensorGroup tensor{groups.tensor, input.layout.tensor, place.tensor};
+    Trainer trainer(session, groups, input, shard_mesh(input, groups, place), tensor, state);
     trainer.run(micro_batches);
     session.finish();
   }

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+
+#include "parallel/frameworks/namespace.hpp"
+#include "parallel/torch/aten.hpp"
+
+// DTensor over one dimension of a mesh, where torchtitan's plan for Llama places tensors (parallelize.py apply_tp):
+// what redistribution makes, and what runs where a dimension is cut. Sequences are the second dimension of three.
+//
+// Read in PyTorch 2.15: torch/distributed/tensor/placement_types.py, parallel/loss.py, _functional_collectives.py.
+
+namespace tidemark::parallel::torchtitan {
+
+/// Ranks that hold a part of every linear, and of the sequence between them.
+struct TensorGroup {
+  CommSlot comm;
+  std::int64_t ranks = 1, rank = 0;
+};
+
+/// Shard(1) to Replicate; the gradient is summed and cut again.
+[[nodiscard]] Tensor gathered(Session& s, const TensorGroup& group, const Tensor& x);
+/// Partial to Shard(1); the gradient is gathered.
+[[nodiscard]] Tensor scattered(Session& s, const TensorGroup& group, const Tensor& x);
+
+/// Of a weight of which a rank has some rows, and no others: Partial.
+[[nodiscard]] Tensor embedding(Session& s, const TensorGroup& group, const Tensor& ids, const Tensor& weight);
+/// loss_parallel: the mean over rows of logits of which a rank has some columns.
+[[nodiscard]] Tensor cross_entropy(Session& s, const TensorGroup& group, const Tensor& logits, const Tensor& labels);
+/// Shard(-1) to Replicate, of logits.
+[[nodiscard]] Tensor whole_last(Session& s, const TensorGroup& group, const Tensor& x);
+
+}  // namespace tidemark::parallel::torchtitan
