@@ -7,8 +7,8 @@
 #include "tests/golden/fake_recordings.hpp"
 #include "tests/golden/recording_errors.hpp"
 
-// One rank of trainings under fully_shard, FullyShardedDataParallel and DeepSpeed's ZeRO against the programs of runtimes
-// "fsdp2", "torchtitan", "fsdp" and "deepspeed"; held to what docs/accuracy.toml claims.
+// One rank of trainings under fully_shard, FullyShardedDataParallel and DeepSpeed's ZeRO against the programs of
+// runtimes "fsdp2", "torchtitan", "fsdp" and "deepspeed"; held to what docs/accuracy.toml claims.
 
 namespace tidemark::tests::golden {
 namespace {
