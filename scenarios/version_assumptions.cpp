@@ -1,6 +1,7 @@
 #include "scenarios/version_assumptions.hpp"
 
 #include <algorithm>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -8,6 +9,12 @@
 #include "scenarios/io/version_text.hpp"
 
 namespace tidemark::scenarios {
+namespace {
+
+// Frameworks that are one runtime's: under another one their release is told only where a scenario asks for one.
+bool of_its_runtime_only(std::string_view component) { return component == "torchtitan" || component == "deepspeed"; }
+
+}  // namespace
 
 std::vector<std::string> version_assumptions(const RuntimeChoice& runtime) {
   std::vector<std::string> list;
@@ -17,6 +24,7 @@ std::vector<std::string> version_assumptions(const RuntimeChoice& runtime) {
     const Version asked = runtime.versions.*component.version;
     const auto found =
         std::find_if(known.begin(), known.end(), [&](const KnownReleases& k) { return k.key == component.key; });
+    if (found == known.end() && of_its_runtime_only(component.key) && asked == Versions{}.*component.version) continue;
     if (found == known.end())
       idle += fmt::format("{}{} {}", idle.empty() ? "" : ", ", component.name, text(asked));
     else if (asked > found->last)

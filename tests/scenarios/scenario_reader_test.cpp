@@ -398,7 +398,7 @@ Scenario of_torchtitan(const std::string& train, const std::string& switches = "
   return parse_scenario("model = \"models/" + model +
                             ".json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 16\n[layout]\n" + layout +
                             "\n[train]\nsequence_length = 4096\n" + train +
-                            "\n[runtime]\nname = \"torchtitan\"\nversions = { torchtitan = \"0.2.2\" }\n"
+                            "\nmicro_batch = 1\n[runtime]\nname = \"torchtitan\"\nversions = { torchtitan = \"0.2.2\" }\n"
                             "[runtime.switches]\n" +
                             switches,
                         "job.toml", folders);
@@ -429,7 +429,7 @@ TEST(ScenarioReader, WhatTorchtitanDoesNotTrain) {
     return {};
   };
   EXPECT_EQ(problem("", "selective_ac_option = \"ops\""),
-            "job.toml:12:23: error: selective_ac_option = \"ops\" is no way to checkpoint\n  hint: \"op\", or every "
+            "job.toml:14:23: error: selective_ac_option = \"ops\" is no way to checkpoint\n  hint: \"op\", or every "
             "how many layers: 2");
   EXPECT_EQ(problem("", "fsdp_reshard_after_forward = \"never\"", "sharding = \"zero3\""),
             "job.toml:5:12: error: sharding = \"zero3\" is not what torchtitan does with fsdp_reshard_after_forward = "

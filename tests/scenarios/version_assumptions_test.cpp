@@ -73,7 +73,7 @@ TEST(Versions, NewerOnesAreTakenAsTheLastOneKnownAndTheAnswerSaysSo) {
   EXPECT_EQ(version_assumptions(s.runtime),
             (Lines{"Megatron-LM core 0.25: as of 0.19, the last release whose habits are known",
                    "TransformerEngine 3.1: as of 2.18, the last release whose habits are known",
-                   "versions that select nothing: CUDA 13.1, transformers 5.23, torchtitan 0.2.2"}));
+                   "versions that select nothing: CUDA 13.1, transformers 5.23"}));
   const Lines told = predict(s).assumptions;
   ASSERT_GE(told.size(), 4u);
   EXPECT_EQ(told[0], "habits of Megatron-LM core 0.25 with TransformerEngine 3.1 on PyTorch 2.10");
@@ -82,11 +82,9 @@ TEST(Versions, NewerOnesAreTakenAsTheLastOneKnownAndTheAnswerSaysSo) {
 
 TEST(Versions, ThoseThatSelectNothingAreNamed) {
   EXPECT_EQ(version_assumptions(read("versions = {cuda = \"11.0\"}").runtime),
-            (Lines{"versions that select nothing: CUDA 11.0, transformers 5.23, torchtitan 0.2.2"}));
-  EXPECT_EQ(
-      version_assumptions(read("name = \"pytorch\"\nversions = {megatron = \"0.2\"}").runtime),
-      (Lines{
-          "versions that select nothing: Megatron-LM core 0.2, TransformerEngine 2.11, CUDA 13.1, torchtitan 0.2.2"}));
+            (Lines{"versions that select nothing: CUDA 11.0, transformers 5.23"}));
+  EXPECT_EQ(version_assumptions(read("name = \"pytorch\"\nversions = {megatron = \"0.2\"}").runtime),
+            (Lines{"versions that select nothing: Megatron-LM core 0.2, TransformerEngine 2.11, CUDA 13.1"}));
 }
 
 }  // namespace
