@@ -46,7 +46,7 @@ void settle_stage(Scenario& asked, ScenarioTables& tables) {
   if (!tables.layout.has("sharding")) {
     if (says)
       layout.sharding = said;
-    else
+    else if (tables.runtime.sound("config"))
       tables.layout.problem("sharding", "sharding is missing: it says which stage of ZeRO DeepSpeed runs",
                             R"("zero1", "zero2" or "zero3"; or zero_optimization.stage in a ds_config.json)");
   } else if (layout.sharding == Sharding::None) {

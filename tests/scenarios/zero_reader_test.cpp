@@ -120,8 +120,8 @@ TEST_F(DsConfigFile, WhatIsNotModelledIsRefusedWhereItStands) {
       problem(R"({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8}})"),
       "ds.json:1:63: error: zero_hpz_partition_size: secondary partitions (ZeRO++ hpZ) are not modelled yet\n  hint: "
       "leave it out, or set 1");
-  EXPECT_EQ(problem(R"({"zero_optimization": {"stage": 2, "reduce_bucket": 8}})"),
-            "ds.json:1:36: error: unknown key \"reduce_bucket\" in [zero_optimization]\n  hint: did you mean "
+  EXPECT_EQ(problem(R"({"zero_optimization": {"stage": 2, "reduce_bucket_sizes": 8}})"),
+            "ds.json:1:36: error: unknown key \"reduce_bucket_sizes\" in [zero_optimization]\n  hint: did you mean "
             "reduce_bucket_size?");
   EXPECT_EQ(problem(R"({"amp": {"enabled": true}, "zero_optimization": {"stage": 2}})"),
             "ds.json:1:9: error: [amp]: amp is not modelled yet\n  hint: leave it out");
