@@ -171,7 +171,7 @@ TEST(Plan, FindsTheSameAmongShardedRuntimes) {
   SmallSpace small;
   small.top =
       "model = \"models/qwen2.5-7b.json\"\ncluster = \"clusters/a100-sxm-40g.toml\"\ngpus = 4\n"
-      "model_override.num_hidden_layers = 2\nruntime.name = \"fsdp\"\n";
+      "model_override.num_hidden_layers = 2\n";
   small.train = "sequence_length = 1024\nglobal_batch = 8\nhidden_dropout = 0.0\nattention_dropout = 0.0\n";
   small.axes = {{"runtime.name", {"\"fsdp2\"", "\"fsdp\""}},
                 {"layout.sharding", {"\"none\"", "\"zero2\"", "\"zero3\""}},
