@@ -52,7 +52,7 @@ RankParameters::RankParameters(const JobOutline& job, const Coordinates& place) 
       if (job.runtime.eager->fully_shard) {
         const std::int64_t shards = job.scenario.layout.shards();
         first = pytorch::rows_of_shard(rows, shards, place.data % shards).begin * (elements / rows);
-      } else if (job.scenario.layout.sharding == Sharding::Zero3) {  // DeepSpeed cuts them wherever that is
+      } else if (job.runtime.eager->zero && job.scenario.layout.sharding == Sharding::Zero3) {  // wherever that is
         const std::int64_t each = (elements + job.scenario.layout.data - 1) / job.scenario.layout.data;
         first = each * place.data;
         add(label, {state.name, elements / columns, columns, first});

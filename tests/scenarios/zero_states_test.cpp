@@ -30,7 +30,7 @@ States states_of(int stage, int ranks) {
   const Scenario scenario = parse_scenario(
       fmt::format(
           "model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = {}\n[layout]\n"
-          "sharding = \"zero{}\"\n[train]\nsequence_length = 512\nmicro_batch = 1\nsteps = 1\n[runtime]\n"
+          "sharding = \"zero{}\"\n[train]\nsequence_length = 512\nmicro_batch = 1\nsteps = 2\n[runtime]\n"
           "name = \"deepspeed\"\n",
           ranks, stage),
       "job.toml", {source, source / "scenarios"});
@@ -43,7 +43,10 @@ States states_of(int stage, int ranks) {
   bool in_backward = false;
   Bytes of_backward;
   for (const Op& op : program.ops) {
-    if (const auto* const mark = std::get_if<Mark>(&op)) in_backward = mark->phase == Phase::Backward;
+    if (const auto* const mark = std::get_if<Mark>(&op)) {
+      if (mark->step > 1) break;  // the first step has made all of it
+      in_backward = mark->phase == Phase::Backward;
+    }
     const auto* const alloc = std::get_if<Alloc>(&op);
     if (alloc == nullptr) continue;
     labelled[program[alloc->label]] += alloc->size;
@@ -84,7 +87,8 @@ TEST_P(ZeroStates, AreThoseOfThePaper) {
   EXPECT_EQ(three.all(), share(two) + share(two) + share(twelve));
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, ZeroStates, testing::Values(4, 64));
+// On more ranks a part is smaller than the embedding, whose gradient stage 2 keeps whole (grads_in_partition).
+INSTANTIATE_TEST_SUITE_P(Ranks, ZeroStates, testing::Values(4, 8));
 
 }  // namespace
 }  // namespace tidemark::tests
