@@ -124,11 +124,11 @@ class Account {
     told_.push_back({size, {}, Told::State::Used});
     return told_.size() - 1;
   }
-  void give(std::size_t block, const std::set<std::int64_t>& copies) {
+  void give(std::size_t block, const std::set<std::int64_t>& of_copies) {
     Told& its = told_[block];
-    its.waits.assign(copies.begin(), copies.end());
+    its.waits.assign(of_copies.begin(), of_copies.end());
     its.state = Told::State::Waiting;
-    if (copies.empty()) return back(block);
+    if (of_copies.empty()) return back(block);
     waiting_.push_back(block);
   }
   void finish(std::int64_t copy) { done_.insert(copy); }
