@@ -52,7 +52,7 @@ constexpr std::string_view
     step_ends = "main gradients live until the next step clears them (core/optimizer/optimizer.py zero_grad)",
     forward_frame =
         "variables of a forward function live until it returns (core/transformer/attention.py forward, "
-        "dot_product_attention.py, core/tensor_parallel/cross_entropy.py)",
+        "multi_latent_attention.py, dot_product_attention.py, core/tensor_parallel/cross_entropy.py)",
     backward_frame =
         "variables of a backward function, what it has saved and what it is handed, live until it returns "
         "or until its fused norm's is over (transformer_engine/pytorch/module/layernorm_linear.py, linear.py; "
@@ -97,7 +97,9 @@ constexpr std::string_view
     other_ranks_choices =
         "choices of all experts are gathered, summed and sorted, and a rank looks at those of its own "
         "(moe/token_dispatcher.py)",
-    moe_frame = "variables of MoELayer's forward function live until it returns (moe/moe_layer.py)",
+    moe_frame =
+        "variables of MoELayer's and TEGroupedMLP's forward functions live until they return (moe/moe_layer.py, "
+        "experts.py)",
     dispatcher_keeps = "attributes of the dispatcher live until the next call (moe/token_dispatcher.py)",
     host_counts = "the host reads how many tokens go where (moe/token_dispatcher.py)",
     loss_for_scale = "MoEAuxLossAutoScaler saves the auxiliary loss, and takes its shape (moe/moe_utils.py)",
@@ -233,6 +235,15 @@ constexpr KnownFlow of_megatron[] = {
     {Kept, "layers.*.attention.k", "forward layers.*.attention.*", "forward layers.*.attention.*", forward_frame},
     {Kept, "layers.*.attention.v", "forward layers.*.attention.*", "forward layers.*.attention.*", forward_frame},
     {Kept, "layers.*.attention.qkv.out", "forward layers.*.attention.*", "forward layers.*.attention.*", forward_frame},
+    {Kept, "layers.*.attention.split.*_normed", "forward layers.*.attention.*", "forward layers.*.attention.*",
+     forward_frame},
+    // Of layers that run again, whose first run saves nothing that would keep them besides.
+    {Kept, "layers.*.attention.norm.out", "forward layers.*.attention.kv_down", "forward layers.*.attention.proj",
+     forward_frame},
+    {Kept, "layers.*.attention.q_*.out", "forward layers.*.attention.*", "forward layers.*.attention.*", forward_frame},
+    {Kept, "layers.*.mlp.experts.fc1.out", "forward layers.*.mlp.experts.activation",
+     "forward layers.*.mlp.experts.fc2", moe_frame},
+    {Kept, "add", "backward layers.*.mlp.router", "backward layers.*.mlp.router", gating_backward},
     {Kept, "layers.*.attention.core.scores_addend", "forward layers.*.attention.core",
      "forward layers.*.attention.core", addend},
     {Kept, "layers.*.attention.core.scores*", "forward layers.*.attention.core", "forward layers.*.attention.core",

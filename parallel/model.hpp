@@ -88,7 +88,7 @@ struct Model {
   bool qkv_bias = false;         ///< bias on the Q, K and V projections (Qwen2; Llama's attention_bias)
   bool output_bias = false;      ///< bias on the attention output projection (Llama's attention_bias)
   bool mlp_bias = false;
-  QkNorm qk_norm = QkNorm::None;  ///< an RMSNorm
+  QkNorm qk_norm = QkNorm::None;  ///< of a head as the layers' norms are; of all heads an RMSNorm
   Normalization normalization = Normalization::Rms;
   NormPlacement norms = NormPlacement::Before;
   bool zero_centered_norms = false;  ///< norms multiply by 1 + weight (Gemma)

@@ -102,6 +102,7 @@ Runtime runtime_of(const Scenario& scenario) {
                         .overlap_gradients = r.overlap_gradients,
                         .distribute_saved = r.distribute_saved,
                         .deterministic = r.deterministic,
+                        .deferred_head_gradients = r.deferred_head_gradients,
                         .eager = r.eager,
                         .experts = r.experts},
                        target_of(scenario.cluster));

@@ -36,9 +36,11 @@ struct RuntimeChoice {
   bool overlap_gradients = false;  ///< overlap-grad-reduce
   bool distribute_saved = false;   ///< distribute-saved-activations
   bool deterministic = false;      ///< deterministic-mode
-  ExpertHabits experts{};          ///< moe-…
-  EagerSettings eager{};           ///< plain PyTorch's own arguments
-  Bytes headroom;                  ///< memory that must stay free on every device
+  /// defer-embedding-wgrad-compute: of how many micro-batches, as wgrad-deferral-limit says, or of all.
+  std::int64_t deferred_head_gradients = 0;
+  ExpertHabits experts{};  ///< moe-…
+  EagerSettings eager{};   ///< plain PyTorch's own arguments
+  Bytes headroom;          ///< memory that must stay free on every device
 
   bool operator==(const RuntimeChoice&) const = default;
 };

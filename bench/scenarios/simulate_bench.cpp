@@ -77,10 +77,10 @@ name = "megatron"
                                  128 * data, 16 * data));
 }
 
-/// DeepSeek-V3, pp 16, ep 64, 24 sequences per data-parallel rank: bench/scenarios/deepseek-v3-2048xh800.toml with
+/// DeepSeek-V3, pp 16, ep 64, 24 sequences per data-parallel rank: scenarios/examples/deepseek-v3-2048xh800.toml with
 /// more or fewer of these.
 Scenario deepseek_v3(std::int64_t data) {
-  const std::filesystem::path file = data_root.parent_path() / "bench/scenarios/deepseek-v3-2048xh800.toml";
+  const std::filesystem::path file = data_root / "examples/deepseek-v3-2048xh800.toml";
   Scenario scenario = read_scenario(file, data_root);
   scenario.gpus = static_cast<std::int32_t>(16 * data);
   scenario.layout.data = static_cast<std::int32_t>(data);

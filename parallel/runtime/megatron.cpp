@@ -68,8 +68,9 @@ Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settin
   runtime.dummy_gradient =
       versions.transformer_engine >= Version{2, 3} ? DummyGradient::Cached : DummyGradient::Temporary;
   if (!settings.gradient_accumulation_fusion) runtime.dummy_gradient = DummyGradient::None;
-  runtime.persistent_head_gather = true;                   // core/tensor_parallel/layers.py: GlobalMemoryBuffer "mpu"
-  runtime.batch_attention_mask = settings.attention_mask;  // core/datasets/gpt_dataset.py: on by default
+  runtime.persistent_head_gather = true;  // core/tensor_parallel/layers.py: GlobalMemoryBuffer "mpu"
+  runtime.deferred_head_gradients = settings.deferred_head_gradients;  // … and core/utils.py
+  runtime.batch_attention_mask = settings.attention_mask;              // core/datasets/gpt_dataset.py: on by default
   // core/rerun_state_machine.py RerunDataIterator keeps a step's batches on the host, to run it again. In core 0.18
   // (5e4fc931 to bf32f441, 21 May to 6 July 2026) pretrain_gpt.py get_batch puts the device's tensors into what it
   // keeps.

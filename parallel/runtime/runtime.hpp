@@ -36,6 +36,7 @@ struct ExpertHabits {
   bool fused_permutation = false;  ///< rows are moved by kernels of their own, not by PyTorch's
   bool fp32_router = false;        ///< logits and probabilities are fp32
   LoadBalancing balancing = LoadBalancing::None;
+  std::optional<double> z_loss;  ///< coefficient of a loss of the logits' size, where there is one
   // By version.
   bool sorts_rows = false;          ///< PyTorch's rows come in the order of a sorted map, not of what it selects
   bool adds_rows_by_index = false;  ///< … and are summed by index_add_, not scatter_add_
@@ -175,6 +176,9 @@ struct EagerHabits {
   bool zero_init = false;                       ///< modules are made under deepspeed.zero.Init
 };
 
+/// Of `deferred_head_gradients`.
+inline constexpr std::int64_t every_micro_batch = std::numeric_limits<std::int64_t>::max();
+
 /// The habits of a training framework at a version, as a value: what it pads, what it keeps, what it forgets to drop.
 /// Lowering asks it for habits, never for its name.
 struct Runtime {
@@ -196,6 +200,8 @@ struct Runtime {
 
   DummyGradient dummy_gradient = DummyGradient::Cached;
   bool persistent_head_gather = false;  ///< the LM head gathers its input into a buffer that is never given back
+  /// Of so many micro-batches of a step the head's weight gradients come after its passes.
+  std::int64_t deferred_head_gradients = 0;
   bool fused_norm_linear = false;       ///< a norm and the linear after it are one autograd function
   bool fused_bias_dropout = false;      ///< bias, dropout and residual addition are one compiled function
   bool fused_bias_activation = false;   ///< so are the first MLP linear's bias and the activation
@@ -233,6 +239,7 @@ struct RuntimeSettings {
   bool overlap_gradients = false;  ///< reduce gradients bucket by bucket during backward
   bool distribute_saved = false;   ///< what recomputed layers begin with is cut over tensor-parallel ranks
   bool deterministic = false;      ///< only deterministic kernels
+  std::int64_t deferred_head_gradients = 0;
   EagerSettings eager{};
   ExpertHabits experts{};
 };

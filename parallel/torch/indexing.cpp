@@ -1,5 +1,6 @@
 #include "parallel/torch/indexing.hpp"
 
+#include <limits>
 #include <utility>
 
 #include "parallel/torch/aten.hpp"
@@ -274,6 +275,44 @@ Tensor div(Session& s, const Tensor& x, const Tensor& divisor) {
 
 Tensor logical_not(Session& s, const Tensor& mask) {
   return elementwise(s, "not", {Operation::Equals, {0}}, {&mask}, DType::BOOL);
+}
+
+// ReduceOps.cpp logsumexp_out_impl, FunctionsManual.cpp logsumexp_backward.
+Tensor logsumexp(Session& s, const Tensor& x) {
+  auto node = s.node({&x});
+  Saved saved_x;
+  if (node) saved_x = s.save(x);
+  const Shape rows = with_size(x.sizes, -1, 1);
+  const Tensor largest = s.empty(rows, x.dtype, "largest");
+  s.launch(Operation::Largest, {x}, {largest});
+  {
+    const Tensor magnitude = elementwise(s, "magnitude", Operation::Absolute, {&largest}, x.dtype);
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    const Tensor endless = elementwise(s, "endless", {Operation::Equals, {infinity}}, {&magnitude}, DType::BOOL);
+    s.launch({Operation::MaskedFill, {0}}, {largest, endless}, {largest});
+  }
+  const auto powers_less = [&s](const Tensor& of, const Tensor& less) {
+    return elementwise(s, "exponents", {Operation::AddScaled, {-1}}, {&of, &less}, of.dtype);
+  };
+  Tensor out;
+  {
+    const Tensor powers = powers_less(x, largest);
+    s.launch(Operation::Exponential, {powers}, {powers});
+    out = s.empty(rows, x.dtype, "logsumexp");
+    s.launch(Operation::Sum, {powers}, {out});
+  }
+  s.launch(Operation::Logarithm, {out}, {out});
+  s.launch(Operation::Add, {out, largest}, {out});
+  if (node)
+    node->apply = [&s, powers_less, rows, saved_x, saved_out = s.save(out)](const Gradients& g) {
+      const Tensor exponents = powers_less(s.unpack(saved_x), s.unpack(saved_out));
+      const Tensor shares = elementwise(s, "shares", Operation::Exponential, {&exponents}, exponents.dtype);
+      const Tensor of_rows = sized(g.front(), rows);
+      return Gradients{elementwise(s, "logsumexp_gradient", Operation::Multiply, {&of_rows, &shares}, of_rows.dtype)};
+    };
+  out.sizes.erase(out.sizes.end() - 1);
+  out.strides.erase(out.strides.end() - 1);
+  return with(std::move(out), std::move(node));
 }
 
 Tensor sum(Session& s, const Tensor& x, int dimension) {

@@ -45,6 +45,8 @@ enum class Picks : std::uint8_t { Elements, Experts };
 [[nodiscard]] Tensor div(Session& s, const Tensor& x, const Tensor& divisor);
 /// Of a mask, where it is false.
 [[nodiscard]] Tensor logical_not(Session& s, const Tensor& mask);
+/// Over the last dimension, which goes.
+[[nodiscard]] Tensor logsumexp(Session& s, const Tensor& x);
 /// Over one dimension, which goes; of masks and whole numbers in int64.
 [[nodiscard]] Tensor sum(Session& s, const Tensor& x, int dimension);
 

@@ -66,6 +66,13 @@ std::string beyond_arithmetic(const Scenario& scenario) {
   if (scenario.model.experts && scenario.model.experts->groups > 0)
     return "experts that are chosen by groups: stated loads do not say which\nn_group = 1 and topk_group = 1 in "
            "[model_override]";
+  // What is added to all keys alike changes no softmax: of its gradient there is nothing but roundings.
+  const Model& model = scenario.model;
+  if (model.qk_norm == QkNorm::PerHead && model.normalization == Normalization::Layer &&
+      model.positions == Positions::Learned)
+    return "keys' biases, which have no gradient where positions do not turn keys\nposition_embedding_type = \"rope\" "
+           "in "
+           "[model_override]";
   return {};
 }
 

@@ -86,15 +86,18 @@ class ExpertsReader {
   void read_groups(Experts& experts) {
     const std::int64_t groups = config_.count(groups_rule, format_.groups);
     const std::int64_t kept = config_.count(chosen_groups_rule, format_.chosen_groups);
-    if (groups <= 1) return;
+    if (groups <= 1 || experts.count == 0 || experts.chosen == 0) return;
     if (experts.count % groups != 0)
-      config_.problem(groups_rule.key, fmt::format("{} does not divide {} experts", groups, experts.count));
+      config_.problem(groups_rule.key, fmt::format("{} does not divide {} experts", groups, experts.count),
+                      "1 would do, which is one group of all");
     else if (kept < 1 || kept > groups)
       config_.problem(chosen_groups_rule.key, fmt::format("{} of {} groups cannot be chosen", kept, groups),
                       fmt::format("1 to {} would do", groups));
-    else if (experts.chosen > kept * (experts.count / groups))
+    else if (const std::int64_t each = experts.count / groups;
+             experts.chosen > kept * each && experts.chosen <= experts.count)
       config_.problem(chosen_groups_rule.key,
-                      fmt::format("{} groups have fewer experts than the {} that are chosen", kept, experts.chosen));
+                      fmt::format("{} groups have fewer experts than the {} that are chosen", kept, experts.chosen),
+                      fmt::format("{} would do", (experts.chosen + each - 1) / each));
     experts.groups = groups;
     experts.chosen_groups = kept;
   }
@@ -147,7 +150,7 @@ class ExpertsReader {
   }
 
   void check(const Experts& experts) {
-    if (experts.chosen > experts.count)
+    if (experts.count > 0 && experts.chosen > experts.count)
       config_.problem(chosen_experts, fmt::format("{} experts cannot be chosen from {}", experts.chosen, experts.count),
                       fmt::format("1 to {} would do", experts.count));
     if (experts.count * model_.layers > most_experts_of_all_layers)

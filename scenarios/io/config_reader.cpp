@@ -41,7 +41,7 @@ class ConfigReader {
     model.heads = config_.count({keys_.heads, most_heads});
     const bool asked = family->name == gpt2 && config_.find(kv_rank_rule.key) != nullptr;
     if (family->latent || asked) model.latent = read_latent_attention(config_);
-    if (asked) model.latent->normalized = config_.flag(normalized_latents);
+    if (asked) model.latent->normalized = config_.flag(query_key_norms);
     model.kv_heads = read_kv_heads(*family, model);
     model.head_dim = read_head_dim(*family, model);
     const std::int64_t usual_ffn = 4 * model.hidden;
@@ -117,7 +117,8 @@ class ConfigReader {
     if (gpt) model.positions = Positions::Learned;
     if (family.name == gpt2) read_position_kind(model);
     const bool asked = family.name == glm4_moe && config_.flag(use_qk_norm);
-    if (family.name == qwen3 || family.name == qwen3_moe || family.name == gemma3 || asked)
+    const bool asked_of_gpt = family.name == gpt2 && !model.latent && config_.flag(query_key_norms);
+    if (family.name == qwen3 || family.name == qwen3_moe || family.name == gemma3 || asked || asked_of_gpt)
       model.qk_norm = QkNorm::PerHead;
     model.attention_sinks = family.name == gpt_oss;
     if (family.name == olmo2) {

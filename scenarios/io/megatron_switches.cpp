@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/io/deferred_gradients.hpp"
 #include "scenarios/io/moe_reader.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/schedule_reader.hpp"
@@ -291,10 +292,8 @@ const std::vector<Unmodelled>& unmodelled_flags() {
       {"external-cuda-graph", "a CUDA graph is", {"false"}},
       {"use-cpu-initialization", "building the model on the host is", {"false"}},
       {"init-model-with-meta-device", "building the model on the meta device is", {"false"}},
-      {"defer-embedding-wgrad-compute", "deferred weight gradients are", {"false"}},
       {"delay-wgrad-compute", "deferred weight gradients are", {"false"}},
       {"use-legacy-models", "the legacy model is", {"false"}},
-      {"moe-z-loss-coeff", "a loss of the router's logits is", {"0"}},
       {"moe-input-jitter-eps", "noise on the router's input is", {"0"}},
       {"moe-router-fusion", "a router of fused kernels is", {"false"}},
       {"moe-router-force-load-balancing", "a router of random logits is", {"false"}},
@@ -486,6 +485,7 @@ constexpr std::array own_flags{
 
 bool is_own(std::string_view flag) {
   return flag == chunk_group_switch || std::ranges::find(expert_switches, flag) != expert_switches.end() ||
+         std::ranges::find(deferral_switches, flag) != deferral_switches.end() ||
          std::any_of(own_flags.begin(), own_flags.end(), [&](const Own& own) { return own.flag == flag; });
 }
 
@@ -493,6 +493,7 @@ std::vector<std::string> all_flags() {
   std::vector<std::string> flags{"tokenizer-type", std::string(chunk_group_switch)};
   for (const Own& own : own_flags) flags.emplace_back(own.flag);
   for (const std::string_view flag : expert_switches) flags.emplace_back(flag);
+  for (const std::string_view flag : deferral_switches) flags.emplace_back(flag);
   for (const Repeat& r : repeats) flags.emplace_back(r.flag);
   for (const Unmodelled& u : unmodelled_flags()) flags.emplace_back(u.flag);
   for (const std::string_view flag : harmless_flags) flags.emplace_back(flag);
@@ -504,6 +505,7 @@ std::vector<std::string> all_flags() {
 void read_own_switches(TomlReader& switches, RuntimeChoice& runtime) {
   for (const Own& own : own_flags)
     runtime.*own.meaning = switches.boolean(own.flag).value_or(false) ? own.set : !own.set;
+  runtime.deferred_head_gradients = read_deferral(switches);
   runtime.experts = read_expert_habits(switches);
 }
 
@@ -518,6 +520,8 @@ void check_megatron_switches(TomlReader switches, const Scenario& asked, const S
       check_unmodelled(switches, given, *unmodelled);
     } else if (given.name == distribution_switch) {
       check_distribution(switches, given, asked);
+    } else if (given.name == deferral_switches.front()) {
+      check_deferral(switches, asked, tables);
     } else if (is_own(given.name)) {
       continue;  // read on its own: nothing else says it
     } else if (given.name == "tokenizer-type") {

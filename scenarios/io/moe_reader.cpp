@@ -131,6 +131,9 @@ ExpertHabits read_expert_habits(TomlReader& switches) {
   const std::size_t kind = switches.option("moe-router-load-balancing-type", balancing).value_or(0);
   // arguments.py: the loss counts nothing unless told otherwise.
   const bool counts = switches.ratio("moe-aux-loss-coeff", Ratio{}, most_times).value_or(Ratio{}) > Ratio{};
+  // router.py apply_z_loss: computed whatever it counts, once it is given.
+  if (const std::optional<Ratio> given = switches.ratio("moe-z-loss-coeff", Ratio{}, most_times))
+    habits.z_loss = as_double(*given);
   static constexpr std::array kinds{LoadBalancing::Loss, LoadBalancing::SequenceLoss, LoadBalancing::None,
                                     LoadBalancing::Sinkhorn};
   habits.balancing = kinds.at(kind);
@@ -186,10 +189,14 @@ void check_experts(const Scenario& scenario, ScenarioTables& tables) {
   if (layout.schedule == ScheduleKind::ZeroBubbleH1)
     tables.layout.problem("schedule", "weight gradients of experts that come later are not modelled yet",
                           "\"1f1b\" would do");
+  const std::int32_t ranks = layout.tensor * layout.context * layout.data, within = layout.experts_tensor();
+  std::vector<std::string> degrees;  // that do
+  for (std::int64_t degree = 1; degree <= experts->count; ++degree)
+    if (experts->count % degree == 0 && ranks % (degree * within) == 0) degrees.push_back(std::to_string(degree));
+  const std::string those = degrees.empty() ? std::string() : one_of(degrees) + " would";
   if (experts->count % layout.expert != 0)
     tables.layout.problem("expert",
-                          fmt::format("expert = {} does not divide {} experts", layout.expert, experts->count));
-  const std::int32_t ranks = layout.tensor * layout.context * layout.data, within = layout.experts_tensor();
+                          fmt::format("expert = {} does not divide {} experts", layout.expert, experts->count), those);
   const char* const degree = layout.expert_tensor > 0 ? "expert_tensor" : "tensor";
   if (experts->ffn % within != 0)
     tables.layout.problem(degree,
@@ -202,7 +209,7 @@ void check_experts(const Scenario& scenario, ScenarioTables& tables) {
                     : fmt::format("expert = {} x expert_tensor = {} does not divide tensor x context "
                                   "x data = {}",
                                   layout.expert, within, ranks),
-        within == 1 ? "" : "expert_tensor = 1 would leave more ranks");
+        within == 1 ? those : "expert_tensor = 1 would leave more ranks");
   if (experts->biases && within > 1)
     tables.layout.problem(degree, "parts of experts with biases are not modelled yet", "expert_tensor = 1 would do");
   check_kernels(scenario, tables);

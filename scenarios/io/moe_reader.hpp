@@ -20,9 +20,9 @@ struct LoadsFiles {
 [[nodiscard]] ExpertRouting read_routing(TomlReader& table, const Model* model, const LoadsFiles& files);
 
 /// Megatron's flags that say how its experts go about it, and nothing else does.
-inline constexpr std::array<std::string_view, 5> expert_switches{"moe-grouped-gemm", "moe-permute-fusion",
-                                                                 "moe-router-dtype", "moe-router-load-balancing-type",
-                                                                 "moe-aux-loss-coeff"};
+inline constexpr std::array<std::string_view, 6> expert_switches{"moe-grouped-gemm",   "moe-permute-fusion",
+                                                                 "moe-router-dtype",   "moe-router-load-balancing-type",
+                                                                 "moe-aux-loss-coeff", "moe-z-loss-coeff"};
 [[nodiscard]] ExpertHabits read_expert_habits(TomlReader& switches);
 
 /// Whether model, layout and routing go together, as far as each is sound.

@@ -158,6 +158,14 @@ void settle_pytorch(Scenario& asked, ScenarioTables& tables) {
   refuse(train, "cross_entropy", asked.train.cross_entropy != CrossEntropy::Unfused, "computes its loss unfused");
   refuse(train, "attention", asked.train.attention == AttentionKernel::Local, "has no attention of that kind");
 
+  // GPT2Model: what else models of its family have is Megatron's (detail/config_format.hpp).
+  if (tables.model_sound && asked.model.architecture == "gpt2" && asked.model.qk_norm != QkNorm::None)
+    tables.top.problem("model", "transformers' GPT-2 normalizes no queries and keys",
+                       "leave qk_layernorm out of [model_override]");
+  if (tables.model_sound && asked.model.architecture == "gpt2" && asked.model.positions == Positions::Rotary)
+    tables.top.problem("model", "transformers' GPT-2 has learned positions only",
+                       "leave position_embedding_type out of [model_override]");
+
   const EagerSettings& switches = asked.runtime.eager;
   if (asked.train.optimizer != Optimizer::AdamW && (switches.amsgrad || !switches.decoupled_weight_decay))
     tables.runtime.problem(

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "parallel/runtime/runtime.hpp"
 #include "parallel/runtime/runtimes.hpp"
 #include "scenarios/io/axis_order.hpp"
 #include "scenarios/io/named_files.hpp"
@@ -270,8 +271,13 @@ Json megatron_switches(const RuntimeChoice& runtime) {
                {"deterministic-mode", runtime.deterministic},
                {"moe-permute-fusion", experts.fused_permutation},
                {"moe-router-load-balancing-type", word(load_balancing_names, experts.balancing)}};
+  if (const std::int64_t deferred = runtime.deferred_head_gradients; deferred > 0) {
+    json["defer-embedding-wgrad-compute"] = true;
+    json["wgrad-deferral-limit"] = deferred == every_micro_batch ? 0 : deferred;
+  }
   if (!experts.grouped_linears) json["moe-grouped-gemm"] = false;
   if (experts.fp32_router) json["moe-router-dtype"] = "fp32";
+  if (experts.z_loss) json["moe-z-loss-coeff"] = *experts.z_loss;
   return json;
 }
 

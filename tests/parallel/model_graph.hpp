@@ -20,8 +20,8 @@ enum class Does : std::uint8_t {
   LooksUp,        ///< embeddings of tokens, and of learned positions
   Normalizes,     ///< over the hidden dimension
   Multiplies,     ///< y = x W^T
-  TurnsAndCuts,   ///< the joint projection into q, k, v, by their positions; normalizes them before, with parameters
-  Cuts,           ///< the joint projection into q, k, v
+  TurnsAndCuts,   ///< the joint projection into q, k, v, by positions or after norms, which are its parameters
+  Cuts,           ///< the same as it lies
   Transposes,     ///< sequence first to batch first, or back
   Attends,        ///< causal self-attention
   Activates,      ///< adds the bias of the linear before it
@@ -99,12 +99,15 @@ class GraphBuilder {
     std::vector<ValueId> qkv{value(), value(), value()};
     const bool turns = m.positions == Positions::Rotary;
     std::vector<ParameterId> norms;
-    if (turns && m.qk_norm == QkNorm::PerHead)
-      norms = {vector(at + "q_norm.weight", m.head_dim), vector(at + "k_norm.weight", m.head_dim)};
-    if (turns && m.qk_norm == QkNorm::AllHeads)
+    if (m.qk_norm == QkNorm::PerHead)
+      for (const char* which : {"q_norm", "k_norm"}) {
+        norms.push_back(vector(at + which + ".weight", m.head_dim));
+        if (m.normalization == Normalization::Layer) norms.push_back(vector(at + which + ".bias", m.head_dim));
+      }
+    if (m.qk_norm == QkNorm::AllHeads)
       norms = {vector(at + "q_norm.weight", q_width, WeightCut::Rows),
                vector(at + "k_norm.weight", kv_width, WeightCut::Rows)};
-    const Does cut = turns ? Does::TurnsAndCuts : Does::Cuts;
+    const Does cut = turns || !norms.empty() ? Does::TurnsAndCuts : Does::Cuts;
     graph_.operators.push_back({at + (turns ? "rotary" : "split"), cut, layer_, {mixed}, qkv, norms});
     const auto transposed = [&](const char* what, ValueId x) {
       return flash_ ? add(at + what + ".transpose", Does::Transposes, {x}) : x;

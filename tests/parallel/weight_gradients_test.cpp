@@ -65,5 +65,32 @@ TEST(WeightGradients, HoldTheInputsOfLinearsUntilTheyAreComputed) {
   EXPECT_EQ(kept_inputs(run(job, "F0 B0 W0 F1 B1 W1")), 0);
 }
 
+// Where passes are over, and products of the head are left.
+std::int64_t kept_logits(const Program& program) {
+  for (std::size_t i = 0; i < program.ops.size(); ++i)
+    if (const Mark* mark = std::get_if<Mark>(&program.ops[i]))
+      if (mark->phase == Phase::Backward && mark->micro_batch < 0) return sum(live(program, i), "head.logits");
+  return 0;
+}
+
+TEST(WeightGradients, OfTheHeadThatComeAfterAllPassesTakeTheSameKernels) {
+  for (const std::int64_t deferred : {std::int64_t{2}, every_micro_batch}) {
+    TestJob job;
+    const auto each = kernels(run(job, "F0 B0 F1 B1 F2 B2"));
+    job.settings.deferred_head_gradients = deferred;
+    EXPECT_EQ(kernels(run(job, "F0 B0 F1 B1 F2 B2")), each) << deferred;
+  }
+}
+
+TEST(WeightGradients, OfTheHeadHoldWhatTheirProductsAreOf) {
+  TestJob job;
+  const std::int64_t logits = job.train.tokens() * 1024 * 2;  // of a padded vocabulary
+  EXPECT_EQ(kept_logits(run(job, "F0 B0 F1 B1 F2 B2")), 0);
+  job.settings.deferred_head_gradients = 2;
+  EXPECT_EQ(kept_logits(run(job, "F0 B0 F1 B1 F2 B2")), 2 * logits);
+  job.settings.deferred_head_gradients = every_micro_batch;
+  EXPECT_EQ(kept_logits(run(job, "F0 B0 F1 B1 F2 B2")), 3 * logits);
+}
+
 }  // namespace
 }  // namespace tidemark::tests

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -103,18 +104,21 @@ class GPTModel {
   GPTModel(Worker& worker, const Stage& stage, Parameters& parameters);
   ~GPTModel();
 
-  /// What came from the stage before, and what the embedding and the loss read. Gives what the stage after receives, or
-  /// the loss.
+  /// What came from the stage before, if there is one, and what the embedding and the loss read. Gives what the stage
+  /// after receives, or the loss.
   struct Batch {
     Tensor tokens, position_ids, labels, loss_mask;
   };
-  [[nodiscard]] Tensor operator()(Tensor input, const Batch& batch);
+  [[nodiscard]] Tensor operator()(const std::shared_ptr<GraphInput>& input, const Batch& batch);
+  /// Computes what passes left undone of the head's weight gradient.
+  void finish_head_gradient();
 
  private:
   /// Names outlive the passes.
   [[nodiscard]] Tensor embedding(const Name& name, const Tensor& tokens, const Tensor& position_ids);
   [[nodiscard]] Tensor decoder(Tensor hidden);
   [[nodiscard]] Tensor head(const Name& name, Tensor hidden);
+  [[nodiscard]] Gradients head_backward(const Name& name, Tensor gradient, Saved saved, Saved tangent);
   /// Where the gradients of tokens' losses come from: what reads these, or that their mean is the model's loss.
   enum class LossGradient : std::uint8_t { OfEachToken, OfTheirMean };
   [[nodiscard]] Tensor loss(const Name& name, Tensor logits, const Tensor& labels, LossGradient gradient);
@@ -128,6 +132,13 @@ class GPTModel {
   const Weight *words_ = nullptr, *positions_ = nullptr, *output_weight_ = nullptr;
   std::optional<Norm> final_norm_;
   std::vector<std::unique_ptr<NextTokenLayer>> next_tokens_;
+  /// A tensor that is kept keeps the graph that it came from, and so where that begins.
+  struct InputOfHead {
+    Tensor tensor;
+    std::shared_ptr<GraphInput> graph;
+  };
+  std::deque<InputOfHead> inputs_of_head_;  ///< whose product comes later
+  std::deque<Tensor> gradients_of_logits_;
 };
 
 }  // namespace tidemark::parallel::megatron

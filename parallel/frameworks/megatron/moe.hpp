@@ -30,6 +30,9 @@ class Router {
   [[nodiscard]] Choice choose(const Tensor& logits);
   [[nodiscard]] Choice choose_by_sinkhorn(const Tensor& logits);
   void drop_tokens(Choice& choice);
+  /// The same, whose gradient the loss's joins.
+  [[nodiscard]] Tensor with_loss(Tensor activation, const Tensor& loss);
+  [[nodiscard]] Tensor with_z_loss(Tensor logits);
   [[nodiscard]] Tensor balanced(Tensor probabilities, const Tensor& logits);
 
   Worker& w_;

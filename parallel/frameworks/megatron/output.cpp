@@ -44,13 +44,23 @@ GPTModel::GPTModel(Worker& w, const Stage& stage, Parameters& parameters)
 
 GPTModel::~GPTModel() = default;
 
-Tensor GPTModel::operator()(Tensor input, const Batch& batch) {
-  Tensor hidden = stage_.embedding ? embedding(embedding_, batch.tokens, batch.position_ids) : std::move(input);
+namespace {
+
+bool takes_one_more(std::size_t deferred, const Worker& w) {
+  return static_cast<std::int64_t>(deferred) < w.runtime.deferred_head_gradients;
+}
+
+}  // namespace
+
+Tensor GPTModel::operator()(const std::shared_ptr<GraphInput>& input, const Batch& batch) {
+  Tensor hidden = stage_.embedding ? embedding(embedding_, batch.tokens, batch.position_ids) : input->value;
   hidden = decoder(std::move(hidden));
   if (!stage_.head) return hidden;
   hidden = norm(w_, *final_norm_, std::move(hidden));
   Tensor further_logits;  // a variable of forward()
   if (!next_tokens_.empty()) hidden = with_further_losses(hidden, batch, further_logits);
+  if (w_.session.grad_enabled && takes_one_more(inputs_of_head_.size(), w_))
+    inputs_of_head_.push_back({hidden.detached(), input});
   Tensor logits = head(output_, std::move(hidden));
   return loss(loss_, std::move(logits), batch.labels, LossGradient::OfTheirMean);
 }
@@ -91,14 +101,19 @@ Cap logits_cap(const Worker& w, const Name& head) {
           .tangent_category = Category::LogitsLoss};
 }
 
+}  // namespace
+
 // core/tensor_parallel/layers.py LinearWithGradAccumulationAndAsyncCommunication.backward.
-Gradients head_backward(Worker& w, const Name& name, const Weight& weight, Tensor gradient, Saved saved,
-                        Saved tangent) {
+Gradients GPTModel::head_backward(const Name& name, Tensor gradient, Saved saved, Saved tangent) {
+  Worker& w = w_;
+  const Weight& weight = *output_weight_;
   if (tangent) gradient = cap_backward(w, logits_cap(w, name), std::move(gradient), w.take(tangent));
   const Tensor input = w.take(saved);
+  const bool later = takes_one_more(gradients_of_logits_.size(), w);
+  if (later) gradients_of_logits_.push_back(gradient);
   Tensor whole_input = input;
   EventId gathering;
-  if (w.sequence_parallel()) {
+  if (w.sequence_parallel() && !later) {
     whole_input = w.head_gather(w.whole(weight.columns));
     gathering = w.aside(CollectiveKind::AllGather, input, whole_input);
   }
@@ -114,7 +129,9 @@ Gradients head_backward(Worker& w, const Name& name, const Weight& weight, Tenso
   } else {
     reducing = w.aside(CollectiveKind::AllReduce, dgrad, dgrad);
   }
-  Tensor wgrad = weight_gradient(w, name, weight, std::move(whole_input), std::move(gradient), workspace);
+  Tensor own;
+  if (!later) own = weight_gradient_product(w, name, weight, std::move(whole_input), std::move(gradient), workspace);
+  Tensor wgrad = given_gradient(w, weight, std::move(own));
   // A dummy that autograd adds to the embedding's gradient is zero (zero_out_wgrad).
   const bool dummy = w.model.tied_embeddings && w.runtime.dummy_gradient != DummyGradient::None;
   if (dummy && wgrad.defined()) w.launch({Operation::Fill, {0}}, {}, {wgrad});
@@ -122,7 +139,37 @@ Gradients head_backward(Worker& w, const Name& name, const Weight& weight, Tenso
   return {std::move(wgrad), std::move(result)};
 }
 
-}  // namespace
+// core/utils.py drain_embedding_wgrad_compute: while one product runs, the next one's input is gathered.
+void GPTModel::finish_head_gradient() {
+  if (gradients_of_logits_.empty()) return;
+  Worker& w = w_;
+  const Weight& weight = *output_weight_;
+  w.mark(Phase::Backward, output_);
+  const BufferId workspace = w.process.blas_workspace(HostThread::Main);
+  struct Input {
+    Tensor own, whole;  // the former until the latter is there
+    EventId gathering;
+  };
+  auto next_input = [&, turn = 0]() mutable {
+    Tensor own = std::move(inputs_of_head_.front().tensor);
+    inputs_of_head_.pop_front();
+    if (!w.sequence_parallel()) return Input{own, own, {}};
+    using enum Worker::GlobalBuffer;
+    const Tensor whole = w.global_buffer(w.whole(weight.columns), turn++ % 2 == 0 ? FirstOfTwo : SecondOfTwo);
+    return Input{own, whole, w.aside(CollectiveKind::AllGather, own, whole)};
+  };
+  Input input = next_input();
+  w.process.join(input.gathering);
+  while (!gradients_of_logits_.empty()) {
+    Input next;
+    if (!inputs_of_head_.empty()) next = next_input();
+    Tensor gradient = std::move(gradients_of_logits_.front());
+    gradients_of_logits_.pop_front();
+    (void)weight_gradient_product(w, output_, weight, std::move(input.whole), std::move(gradient), workspace);
+    w.process.join(next.gathering);
+    input = std::move(next);
+  }
+}
 
 // core/tensor_parallel/layers.py ColumnParallelLinear.
 Tensor GPTModel::head(const Name& name, Tensor hidden) {
@@ -148,9 +195,9 @@ Tensor GPTModel::head(const Name& name, Tensor hidden) {
     if (node) saved_tangent = w.session.save(tangent);
   }
   if (!node) return logits;
-  node->apply = [&w, &name, &weight, saved = std::move(saved),
+  node->apply = [this, &name, saved = std::move(saved),
                  tangent = std::move(saved_tangent)](Gradients& gradients) mutable {
-    return head_backward(w, name, weight, std::move(gradients.front()), std::move(saved), std::move(tangent));
+    return head_backward(name, std::move(gradients.front()), std::move(saved), std::move(tangent));
   };
   return with(std::move(logits), node);
 }

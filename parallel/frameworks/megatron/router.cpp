@@ -213,8 +213,24 @@ void Router::drop_tokens(Choice& choice) {
   choice.map = mask;
 }
 
-// moe_utils.py compute_routing_scores_for_aux_loss, switch_load_balancing_loss_func; router.py _apply_aux_loss. Its
-// gradient joins that of the probabilities (MoEAuxLossAutoScaler).
+// moe_utils.py MoEAuxLossAutoScaler: the loss's gradient joins that of what the router gives. Gradients are averaged
+// over context-parallel ranks, whose losses are parts of one: core/pipeline_parallel/schedules.py
+// forward_step_calc_loss multiplies by their number (set_loss_scale), which core 0.14 still forgets.
+Tensor Router::with_loss(Tensor activation, const Tensor& loss) {
+  Session& s = w_.session;
+  auto node = s.node({&activation, &loss});
+  if (node)
+    node->apply = [&s, saved = s.save(loss), scale = w_.micro_batch_share() * w_.layout.context](const Gradients& g) {
+      const Tensor its = s.unpack(saved);
+      const Tensor made = s.empty(its.sizes, its.dtype, "loss_gradient");
+      s.launch({Operation::Fill, {scale}}, {}, {made});
+      return Gradients{g.front(), made};
+    };
+  activation.gradient = {};
+  return with(std::move(activation), std::move(node));
+}
+
+// moe_utils.py compute_routing_scores_for_aux_loss, switch_load_balancing_loss_func; router.py _apply_aux_loss.
 Tensor Router::balanced(Tensor probabilities, const Tensor& logits) {
   Session& s = w_.session;
   // Of each sequence, where they are balanced one by one: rows of tokens lie sequence first.
@@ -238,19 +254,15 @@ Tensor Router::balanced(Tensor probabilities, const Tensor& logits) {
   const double factor = static_cast<double>(experts_.count) * usual_balance /
                         (static_cast<double>(experts_.chosen) * total * total * static_cast<double>(sequences));
   const Tensor loss = torch::mul_number(s, torch::sum(s, products, 0), factor);
-  // Gradients are averaged over context-parallel ranks, whose losses are parts of one:
-  // core/pipeline_parallel/schedules.py forward_step_calc_loss multiplies by their number (set_loss_scale), which core
-  // 0.14 still forgets.
-  auto node = s.node({&probabilities, &loss});
-  if (node)
-    node->apply = [&s, saved = s.save(loss), scale = w_.micro_batch_share() * w_.layout.context](const Gradients& g) {
-      const Tensor its = s.unpack(saved);
-      const Tensor made = s.empty(its.sizes, its.dtype, "loss_gradient");
-      s.launch({Operation::Fill, {scale}}, {}, {made});
-      return Gradients{g.front(), made};
-    };
-  probabilities.gradient = {};
-  return with(std::move(probabilities), std::move(node));
+  return with_loss(std::move(probabilities), loss);
+}
+
+// moe_utils.py z_loss_func; router.py apply_z_loss: of this rank's tokens, of which others of the sequence have others.
+Tensor Router::with_z_loss(Tensor logits) {
+  Session& s = w_.session;
+  const double coefficient = *w_.runtime.experts.z_loss / (w_.layout.tensor * w_.layout.context);
+  const Tensor squares = torch::pow_number(s, torch::logsumexp(s, logits), 2);
+  return with_loss(std::move(logits), torch::mul_number(s, torch::mean_last(s, squares), coefficient));
 }
 
 Router::Choice Router::operator()(const Tensor& hidden) {
@@ -265,8 +277,9 @@ Router::Choice Router::operator()(const Tensor& hidden) {
     tokens_per_expert_ = buffer("local_tokens_per_expert");
     expert_bias_ = buffer("expert_bias");
   }
-  const Tensor logits = gating(hidden);
+  Tensor logits = gating(hidden);
   const Session::Scope scope(w_.session, name_());
+  if (w_.runtime.experts.z_loss && w_.session.grad_enabled) logits = with_z_loss(std::move(logits));
   const LoadBalancing balancing = w_.runtime.experts.balancing;
   Choice choice = balancing == LoadBalancing::Sinkhorn ? choose_by_sinkhorn(logits) : choose(logits);
   if (w_.train.routing.capacity_factor > 0) drop_tokens(choice);

@@ -237,10 +237,11 @@ void Pipeline::run(std::int32_t step, const Steps& steps) {
   }
   deallocate_output();
   for (Direction* direction : {&backward_, &forward_}) w_.process.join(std::exchange(direction->sent, {}));
+  w_.process.at(step, -1);
+  stages_.back()->finish_head_gradient();
   v_ = {};
   forward_.recv_buffers.clear();
   backward_.recv_buffers.clear();
-  w_.process.at(step, -1);
 }
 
 }  // namespace tidemark::parallel::megatron

@@ -29,13 +29,18 @@ SelfAttention::SelfAttention(Worker& w, Parameters& parameters, std::int32_t lay
   if (norm_before && w.runtime.fused_norm_linear) norm_ = make_norm(w, parameters, at + ".norm");
   qkv_ = make_linear(w, parameters, at + ".qkv", q_width + 2 * kv_width, m.hidden, WeightCut::Rows,
                      m.qkv_bias ? GemmBias::Added : GemmBias::None);
-  if (m.qk_norm != QkNorm::None && m.positions == Positions::Rotary) {
+  if (m.qk_norm != QkNorm::None) {
     // Of each head alike, or of all heads together, which are cut.
     const auto norm = [&](const std::string& name, std::int64_t width) {
-      Parameter weight{.name = name + ".weight", .rows = width, .cut = WeightCut::Rows};
-      if (m.qk_norm == QkNorm::PerHead)
-        weight.rows = m.head_dim, weight.cut = WeightCut::None, weight.in_parts = GradientInParts::Always;
-      return Norm{w.name(name), parameters.add(std::move(weight)), nullptr};
+      const auto vector = [&](const char* what) {
+        Parameter made{.name = name + what, .rows = width, .cut = WeightCut::Rows};
+        if (m.qk_norm == QkNorm::PerHead)
+          made.rows = m.head_dim, made.cut = WeightCut::None, made.in_parts = GradientInParts::Always;
+        return parameters.add(std::move(made));
+      };
+      const Weight* const weight = vector(".weight");
+      const bool layer_norm = m.normalization == Normalization::Layer && m.qk_norm == QkNorm::PerHead;
+      return Norm{w.name(name), weight, layer_norm ? vector(".bias") : nullptr};
     };
     q_norm_ = norm(at + ".q_norm", q_width);
     k_norm_ = norm(at + ".k_norm", kv_width);
@@ -103,17 +108,24 @@ SelfAttention::Heads SelfAttention::split(const Tensor& mixed) {
     };
   }
   Joint parts = parts_of(mixed);
-  if (m.heads == m.kv_heads)
+  if (m.heads == m.kv_heads && q_norm_.weight == nullptr)
     return {with(sized(std::move(parts.query), by_head(m.heads)), node, 0), with(std::move(parts.key), node, 1),
             with(std::move(parts.value), node, 2)};
-  // With several query heads to a key the parts fit none of the layouts that attention takes as they lie.
+  // What lies apart, or with several query heads to a key, fits none of the layouts that attention takes as they lie.
   const auto copy = [&](std::string_view label, const Tensor& part, std::int64_t heads, std::size_t output) {
     Tensor made = w_.temporary(name_(label), by_head(heads));
     w_.launch(Operation::Copy, {part}, {sized(made, part.sizes)});
     return with(std::move(made), node, output);
   };
-  Tensor query = copy("q", parts.query, m.heads, 0), key = copy("k", parts.key, m.kv_heads, 1),
-         value = copy("v", parts.value, m.kv_heads, 2);
+  Tensor query, key;
+  if (q_norm_.weight != nullptr) {
+    query = head_norm(q_norm_, Of::Query, with(std::move(parts.query), node, 0));
+    key = head_norm(k_norm_, Of::Key, with(std::move(parts.key), node, 1));
+  } else {
+    query = copy("q", parts.query, m.heads, 0);
+    key = copy("k", parts.key, m.kv_heads, 1);
+  }
+  Tensor value = copy("v", parts.value, m.kv_heads, 2);
   return {std::move(query), std::move(key), std::move(value)};
 }
 
@@ -121,14 +133,21 @@ SelfAttention::Heads SelfAttention::split(const Tensor& mixed) {
 // it.
 Tensor SelfAttention::head_norm(const Norm& norm, Of which, Tensor mixed) {
   const bool of_query = which == Of::Query, per_head = w_.model.qk_norm == QkNorm::PerHead;
-  const auto node = w_.node({}, {&mixed, &norm.weight->value});
+  static const Tensor none;
+  const bool layer_norm = norm.bias != nullptr;
+  // Where heads are not turned, the backward pass of keys' norms is what comes first.
+  const LabelId mark = of_query || w_.model.positions == Positions::Rotary ? LabelId{} : positions_();
+  const auto node = w_.node(mark, {&mixed, &norm.weight->value, layer_norm ? &norm.bias->value : &none});
   const Shape shape = mixed.sizes, heads = by_head(of_query ? w_.model.heads : w_.model.kv_heads);
   Tensor in = w_.temporary(norm.name("in"), heads);
   w_.launch(Operation::Copy, {std::move(mixed)}, {sized(in, shape)});
   Tensor out = w_.temporary(positions_(of_query ? "query_normed" : "key_normed"), heads);
   // What is normalized together: a head, or all heads of a token.
   const Shape rows = per_head ? heads : Shape{heads[0], heads[1], heads[2] * heads[3]};
-  Tensor rstd = w_.temporary(norm.name("rstd"), {heads[0], heads[1], per_head ? heads[2] : 1}, DType::FP32);
+  const Shape statistics{heads[0], heads[1], per_head ? heads[2] : 1};
+  Tensor centre;
+  if (layer_norm) centre = w_.temporary(norm.name("mean"), statistics, DType::FP32);
+  Tensor rstd = w_.temporary(norm.name("rstd"), statistics, DType::FP32);
   // Ranks that hold a part of the heads average first what all heads are normalized by together; each holds as many.
   const auto of_all_heads = [this](Operands factors) {
     if (w_.model.qk_norm != QkNorm::AllHeads || !w_.tensor_parallel()) return Tensor{};
@@ -140,16 +159,34 @@ Tensor SelfAttention::head_norm(const Norm& norm, Of which, Tensor mixed) {
     return mean;
   };
   const Tensor x = sized(in, rows);
-  w_.launch({Operation::RmsNorm, {usual_epsilon, norm_weight_offset(w_)}},
-            {x, norm.weight->value, of_all_heads({x, x})}, {sized(out, rows), rstd});
+  const Attributes numbers{usual_epsilon, norm_weight_offset(w_)};
+  if (layer_norm)
+    w_.launch({Operation::LayerNorm, numbers}, {x, norm.weight->value, norm.bias->value},
+              {sized(out, rows), centre, rstd});
+  else
+    w_.launch({Operation::RmsNorm, numbers}, {x, norm.weight->value, of_all_heads({x, x})}, {sized(out, rows), rstd});
   if (!node) return out;
-  node->apply = [this, &norm, of_query, of_all_heads, shape, rows, saved_in = w_.session.save(in),
-                 saved_rstd = w_.session.save(rstd)](Gradients& gradients) mutable {
+  Saved saved_mean;
+  if (layer_norm) saved_mean = w_.session.save(centre);
+  node->apply = [this, &norm, layer_norm, of_query, of_all_heads, shape, rows, saved_in = w_.session.save(in),
+                 saved_mean = std::move(saved_mean), saved_rstd = w_.session.save(rstd)](Gradients& gradients) mutable {
     Tensor gradient = std::move(gradients.front());
+    if (!gradient.contiguous()) {
+      Tensor copy = w_.temporary(norm.name("gradient"), gradient.sizes);
+      w_.launch(Operation::Copy, {std::move(gradient)}, {copy});
+      gradient = std::move(copy);
+    }
     Tensor dx = w_.like(positions_(of_query ? "query_norm_gradient" : "key_norm_gradient"), gradient);
     Tensor dweight = w_.temporary(positions_("weight_gradient"), norm.weight->shape());
     gradient = sized(std::move(gradient), rows);
     Tensor input = sized(w_.take(saved_in), rows);
+    if (layer_norm) {
+      Tensor dbias = w_.temporary(positions_("bias_gradient"), norm.bias->shape());
+      w_.launch({Operation::LayerNormBackward, {norm_weight_offset(w_)}},
+                {std::move(gradient), std::move(input), w_.take(saved_mean), w_.take(saved_rstd), norm.weight->value},
+                {sized(dx, rows), dweight, dbias});
+      return Gradients{sized(std::move(dx), shape), std::move(dweight), std::move(dbias)};
+    }
     Tensor products = of_all_heads({gradient, input, norm.weight->value});
     w_.launch({Operation::RmsNormBackward, {norm_weight_offset(w_)}},
               {std::move(gradient), std::move(input), w_.take(saved_rstd), norm.weight->value, std::move(products)},
@@ -206,10 +243,10 @@ Tensor SelfAttention::operator()(Tensor hidden) {
                                                              : linear(w_, qkv_, std::move(hidden));
   Tensor context;
   Heads heads;
-  if (w_.model.positions == Positions::Rotary) {
+  if (w_.model.positions == Positions::Rotary || q_norm_.weight != nullptr) {
     // forward() refers to the joint tensor (`value` views it), queries and keys until it returns, to values while core
     // attention runs.
-    heads = split_and_turn(mixed);
+    heads = w_.model.positions == Positions::Rotary ? split_and_turn(mixed) : split(mixed);
     context = core(heads.query, heads.key, heads.value);
     heads.value = {};
   } else {

@@ -67,7 +67,7 @@ Tensor ModelStage::forward(std::int32_t step, std::int32_t micro_batch, const st
   w_.process.at(step, micro_batch);
   if (!first()) input_tensor_ = input;
   const Loaded loaded = load_batch();
-  Tensor output = model_(first() ? Tensor{} : input->value, loaded.batch);
+  Tensor output = model_(input, loaded.batch);
   if (last()) output.storage = {};
   return output;
 }

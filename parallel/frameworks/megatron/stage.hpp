@@ -22,6 +22,8 @@ class ModelStage {
   /// Leaves the gradient of the stage's input in that.
   void backward(std::int32_t step, std::int32_t micro_batch, const Tensor& output, const Tensor& output_gradient);
 
+  void finish_head_gradient() { model_.finish_head_gradient(); }
+
   [[nodiscard]] bool first() const { return stage_.embedding; }
   [[nodiscard]] bool last() const { return stage_.head; }
 

@@ -53,8 +53,12 @@ void forward_product(const Worker& w, const Weight& weight, const Weight* bias, 
                      BufferId workspace);
 void data_gradient_product(const Worker& w, const Weight& weight, const Tensor& gradient, const Tensor& out,
                            BufferId workspace);
-/// The GEMM adds into the gradient buffer, and autograd gets a dummy, because it wants something; or it makes a tensor
-/// of its own.
+/// The GEMM adds into the gradient buffer, or makes a tensor of its own, which is given.
+[[nodiscard]] Tensor weight_gradient_product(Worker& w, const Name& name, const Weight& weight, Tensor input,
+                                             Tensor gradient, BufferId workspace);
+/// What autograd gets: the product's own tensor, or a dummy, because it wants something.
+[[nodiscard]] Tensor given_gradient(Worker& w, const Weight& weight, Tensor own);
+/// Both.
 [[nodiscard]] Tensor weight_gradient(Worker& w, const Name& name, const Weight& weight, Tensor input, Tensor gradient,
                                      BufferId workspace);
 

@@ -74,10 +74,8 @@ void data_gradient_product(const Worker& w, const Weight& weight, const Tensor& 
   w.launch({Operation::Matmul, {1}}, {gradient, weight.value, Tensor{}, Tensor{}}, {out}, workspace);
 }
 
-namespace {
-
-// Makes the gradient, which is given where it is not added to the buffer.
-Tensor computed(Worker& w, const Name& name, const Weight& weight, Tensor input, Tensor gradient, BufferId workspace) {
+Tensor weight_gradient_product(Worker& w, const Name& name, const Weight& weight, Tensor input, Tensor gradient,
+                               BufferId workspace) {
   const Computation product{Operation::Matmul, {1}};
   if (w.runtime.dummy_gradient == DummyGradient::None) {
     Tensor own = w.temporary(name("weight_gradient"), weight.shape());
@@ -89,27 +87,26 @@ Tensor computed(Worker& w, const Name& name, const Weight& weight, Tensor input,
   return {};
 }
 
-// What autograd gets. A weight that is used once has its gradient already (grad_added_to_main_grad).
-Tensor given(Worker& w, const Weight& weight, Tensor own) {
+// A weight that is used once has its gradient already (grad_added_to_main_grad).
+Tensor given_gradient(Worker& w, const Weight& weight, Tensor own) {
   if (w.runtime.dummy_gradient == DummyGradient::None) return own;
   Tensor dummy = w.dummy_gradient(weight);
   return weight.uses > 1 ? dummy : Tensor{};
 }
+
+Tensor weight_gradient(Worker& w, const Name& name, const Weight& weight, Tensor input, Tensor gradient,
+                       BufferId workspace) {
+  Tensor own = weight_gradient_product(w, name, weight, std::move(input), std::move(gradient), workspace);
+  return given_gradient(w, weight, std::move(own));
+}
+
+namespace {
 
 void bias_gradient(Worker& w, const Linear& linear, Tensor gradient) {
   Tensor made = w.temporary(linear.name("bias_gradient"), linear.bias->shape());
   w.launch(Operation::Sum, {std::move(gradient)}, {made});
   w.accumulate(*linear.bias, std::move(made));
 }
-
-}  // namespace
-
-Tensor weight_gradient(Worker& w, const Name& name, const Weight& weight, Tensor input, Tensor gradient,
-                       BufferId workspace) {
-  return given(w, weight, computed(w, name, weight, std::move(input), std::move(gradient), workspace));
-}
-
-namespace {
 
 // core/tensor_parallel/layers.py LinearWithGradAccumulationAndAsyncCommunication gathers into the buffer that is never
 // given back, TransformerEngine's linears into a tensor.
@@ -183,13 +180,14 @@ LinearGradients linear_backward(Worker& w, const Linear& linear, Tensor gradient
           w.mark(Phase::Backward, linear.name);
           Tensor of_bias;
           if (linear.bias != nullptr) of_bias = gradient;
-          Tensor own = computed(w, linear.name, *linear.weight, std::move(whole_input), std::move(gradient), workspace);
+          Tensor own = weight_gradient_product(w, linear.name, *linear.weight, std::move(whole_input),
+                                               std::move(gradient), workspace);
           if (own.defined()) w.accumulate(*linear.weight, std::move(own));
           if (linear.bias != nullptr) bias_gradient(w, linear, std::move(of_bias));
         });
     w.process.join(reducing);
     if (frame != nullptr) frame->frame.push_back(std::move(dgrad));
-    return {std::move(result), given(w, weight, {})};
+    return {std::move(result), given_gradient(w, weight, {})};
   }
   Tensor of_bias;
   if (linear.bias != nullptr) of_bias = gradient;

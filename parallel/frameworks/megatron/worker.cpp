@@ -124,11 +124,15 @@ BufferId Worker::grouped_workspace(std::size_t gemm) {
   return grouped_workspaces_[gemm % grouped_workspaces_.size()].buffer();
 }
 
-Tensor Worker::global_buffer(const Shape& shape) {
+Tensor Worker::global_buffer(const Shape& shape, GlobalBuffer which) {
+  static constexpr std::array names{"global_memory_buffer.mpu", "global_memory_buffer.mpu_0",
+                                    "global_memory_buffer.mpu_1"};
+  const auto i = static_cast<std::size_t>(which);
   const Bytes size = elements_of(shape) * size_of(train.precision);
-  if (!global_buffer_.defined() || global_buffer_.bytes() < size)
-    global_buffer_ = cache("global_memory_buffer.mpu", {size.count()}, DType::BOOL, Category::CommTp);
-  return {global_buffer_.storage, shape, contiguous_strides(shape), 0, train.precision, {}, true};
+  Tensor& buffer = global_buffers_.at(i);
+  if (!buffer.defined() || buffer.bytes() < size)
+    buffer = cache(names.at(i), {size.count()}, DType::BOOL, Category::CommTp);
+  return {buffer.storage, shape, contiguous_strides(shape), 0, train.precision, {}, true};
 }
 
 Tensor Worker::head_gather(Shape shape) {

@@ -161,7 +161,8 @@ class Worker {
   /// One of those that the library's grouped GEMMs take turns with.
   [[nodiscard]] BufferId grouped_workspace(std::size_t gemm);
   /// Megatron's global memory buffer, which grows to the largest tensor that was asked for.
-  [[nodiscard]] Tensor global_buffer(const Shape& sizes);
+  enum class GlobalBuffer : std::uint8_t { Usual, FirstOfTwo, SecondOfTwo };  ///< two that take turns
+  [[nodiscard]] Tensor global_buffer(const Shape& sizes, GlobalBuffer which = GlobalBuffer::Usual);
   [[nodiscard]] Tensor head_gather(Shape sizes);              ///< what the LM head gathers its input into
   [[nodiscard]] Tensor rotary_table();                        ///< angles by position, each twice
   [[nodiscard]] Tensor dummy_gradient(const Weight& weight);  ///< what autograd gets for a fused weight gradient
@@ -170,7 +171,8 @@ class Worker {
   [[nodiscard]] Tensor cache(std::string_view label, Shape sizes, DType dtype, Category category) const;
 
   std::map<std::int32_t, Weight> weights_;
-  Tensor gemm_workspace_, global_buffer_, rotary_table_;
+  Tensor gemm_workspace_, rotary_table_;
+  std::array<Tensor, 3> global_buffers_;
   std::array<Tensor, 4> grouped_workspaces_;  // TransformerEngine: one for each stream of its own
   std::array<Tensor, 2> rotary_tables_;       // that the one of both is made of
   std::map<std::pair<std::int64_t, std::int64_t>, Tensor> dummy_gradients_;

@@ -169,7 +169,7 @@ inline constexpr double neox_rotary_fraction = 0.25, glm4_rotary_fraction = 0.5;
 // Qwen2's).
 inline constexpr std::string_view position_kind = "position_embedding_type";
 inline constexpr std::string_view linear_bias = "add_bias_linear";
-inline constexpr std::string_view normalized_latents = "qk_layernorm";
+inline constexpr std::string_view query_key_norms = "qk_layernorm";
 
 inline constexpr std::string_view attention_bias = "attention_bias", mlp_bias = "mlp_bias", multi_query = "multi_query",
                                   parallel_residual = "use_parallel_residual",
@@ -206,7 +206,7 @@ inline constexpr std::array unmodelled_keys{
     Unmodelled{quantized, "a quantized base is"},
     Unmodelled{compressed, "a quantized base is"},
     Unmodelled{"qk_norm", "normalization of Q and K is"},
-    Unmodelled{normalized_latents, "normalization of Q and K is"},
+    Unmodelled{query_key_norms, "normalization of Q and K is"},
     Unmodelled{"use_bidirectional_attention", "attention to what comes after is"},
     Unmodelled{"mtp_num_layers", "multi-token prediction by this name is"},
     Unmodelled{"cross_attention_layers", "cross-attention is"},

@@ -122,6 +122,16 @@ INSTANTIATE_TEST_SUITE_P(
                     of_mixtral("within", 4, {within + "expert = 2", gathers, "", one_by_one + "\n" + sinkhorn})),
     [](const auto& test) { return test.param.name; });
 
+const std::string small_logits = "moe-z-loss-coeff = 0.1";
+
+INSTANTIATE_TEST_SUITE_P(
+    SmallLogits, ArithmeticOfExperts,
+    testing::Values(of_mixtral("alone", 2, {"expert = 2", "", "", small_logits}),
+                    of_mixtral("balanced", 4, {tensors + "expert = 2", "", "", both + "\n" + small_logits}),
+                    of_mixtral("of_contexts", 4, {"context = 2\nexpert = 2", "", "", small_logits + wide_router}),
+                    of_mixtral("by_sinkhorn", 2, {"expert = 2", "", "", sinkhorn + "\n" + small_logits})),
+    [](const auto& test) { return test.param.name; });
+
 INSTANTIATE_TEST_SUITE_P(
     OfContext, ArithmeticOfExperts,
     testing::Values(of_mixtral("ring", 2, {"context = 2\nexpert = 2"}),

@@ -26,6 +26,32 @@ MathCase learned_positions(std::string name, std::string layout) {
   return made;
 }
 
+// Queries and keys, each head by itself; turned, or biases of keys would make no difference.
+MathCase normalized_heads(std::string name, std::string layout, const std::string& train = "") {
+  MathCase made = learned_positions(std::move(name), std::move(layout));
+  made.override_keys += "\nposition_embedding_type = \"rope\"\nqk_layernorm = true", made.train = train;
+  return made;
+}
+
+// Products of the head that come after the passes of a step.
+MathCase deferred(std::string name, int gpus, std::string layout, const std::string& limit) {
+  return habit(std::move(name), gpus, std::move(layout), "",
+               "switches.defer-embedding-wgrad-compute = true\nswitches.wgrad-deferral-limit = " + limit);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    LaterProducts, ArithmeticOfHabits,
+    testing::Values(deferred("all", 2, "pipeline = 2", "0"), deferred("two", 2, "pipeline = 2", "2"),
+                    deferred("of_chunks", 2, "pipeline = 2\nchunks = 2", "3"),
+                    deferred("of_tensors", 4, "pipeline = 2\ntensor = 2\nsequence_parallel = true", "0"),
+                    deferred("of_shards", 4, "pipeline = 2\ndata = 2\nsharding = \"zero1\"", "0")),
+    [](const auto& test) { return test.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(NormalizedHeads, ArithmeticOfHabits,
+                         testing::Values(normalized_heads("of_tensors", "tensor = 2\nsequence_parallel = true"),
+                                         normalized_heads("of_stages", "pipeline = 2", "attention = \"unfused\"")),
+                         [](const auto& test) { return test.param.name; });
+
 INSTANTIATE_TEST_SUITE_P(
     Habits, ArithmeticOfHabits,
     testing::Values(habit("mlps_again", 2, "tensor = 2", "recompute = \"selective\"\nrecompute_modules = [\"mlp\"]"),
