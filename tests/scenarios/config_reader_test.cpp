@@ -319,23 +319,24 @@ TEST(ConfigReader, DeepSeeksHeadsAreMadeOfLatents) {
 }
 
 TEST(ConfigReader, ExpertsThatCannotBeAreRefusedByTheirKey) {
-  EXPECT_EQ(problems(tiny(R"(, "n_group": 7, "num_key_value_heads": 2, "qk_rope_head_dim": 4, "scoring_func": "softmax",
+  EXPECT_EQ(
+      problems(tiny(R"(, "n_group": 7, "num_key_value_heads": 2, "qk_rope_head_dim": 4, "scoring_func": "softmax",
                              "topk_method": "greedy", "norm_topk_prob": false, "attention_bias": true,
                              "num_experts_per_tok": 300, "num_nextn_predict_layers": -1)",
-                          "deepseek_v3")),
-            "config.json: error: qk_rope_head_dim: 4 per head: FlashAttention and cuDNN take multiples of 8\n"
-            "config.json: error: num_key_value_heads: with latent attention every head has keys and values of its own\n"
-            "  hint: 4 would do, or leave it out\n"
-            "config.json: error: attention_bias: true is not modelled with latent attention\n"
-            "config.json: error: num_attention_heads: 132 per head: FlashAttention and cuDNN take multiples of 8 up to "
-            "256\n"
-            "config.json: error: norm_topk_prob: sigmoids whose sum is not made one are not modelled yet\n"
-            "config.json: error: scoring_func: \"softmax\" is not modelled yet\n  hint: \"sigmoid\" would do\n"
-            "config.json: error: topk_method: \"greedy\" is not modelled yet\n  hint: \"noaux_tc\" would do\n"
-            "config.json: error: n_group: 7 does not divide 256 experts\n"
-            "config.json: error: num_experts_per_tok: 300 experts cannot be chosen from 256\n"
-            "  hint: 1 to 256 would do\n"
-            "config.json: error: num_nextn_predict_layers: -1 is out of range\n  hint: 0 to 16 would do");
+                    "deepseek_v3")),
+      "config.json: error: qk_rope_head_dim: 4 per head: FlashAttention and cuDNN take multiples of 8\n"
+      "config.json: error: num_key_value_heads: with latent attention every head has keys and values of its own\n"
+      "  hint: 4 would do, or leave it out\n"
+      "config.json: error: attention_bias: true is not modelled with latent attention\n"
+      "config.json: error: num_attention_heads: 132 per head: FlashAttention and cuDNN take multiples of 8 up to "
+      "256\n"
+      "config.json: error: norm_topk_prob: sigmoids whose sum is not made one are not modelled yet\n"
+      "config.json: error: scoring_func: \"softmax\" is not modelled yet\n  hint: \"sigmoid\" would do\n"
+      "config.json: error: topk_method: \"greedy\" is not modelled yet\n  hint: \"noaux_tc\" would do\n"
+      "config.json: error: n_group: 7 does not divide 256 experts\n  hint: 1 would do, which is one group of all\n"
+      "config.json: error: num_experts_per_tok: 300 experts cannot be chosen from 256\n"
+      "  hint: 1 to 256 would do\n"
+      "config.json: error: num_nextn_predict_layers: -1 is out of range\n  hint: 0 to 16 would do");
   EXPECT_EQ(
       problems(tiny(R"(, "mlp_only_layers": [2], "num_key_value_heads": 4, "use_sliding_window": true)", "qwen3_moe")),
       "config.json: error: use_sliding_window: a window of keys is not modelled in this family\n"
