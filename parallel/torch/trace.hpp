@@ -39,9 +39,8 @@ struct TracedValue {
 };
 
 struct Trace {
-  std::vector<TracedValue>
-      values;                     ///< those that are given first: inputs, and in the end what the output's gradient is
-  std::vector<TracedStep> steps;  ///< forward, then backward
+  std::vector<TracedValue> values;  ///< inputs first; the last that is given is the gradient of the output
+  std::vector<TracedStep> steps;    ///< forward, then backward
   std::size_t forward_steps = 0;
   TracedOperand output;
   std::vector<TracedOperand> gradients;  ///< by input; none of one that needs none

@@ -365,10 +365,11 @@ Section titan_section() {
 }
 
 Section compiled_section() {
-  return of_plain_runs("compiled",
-                       "## compiled\n\nThe same with torch.compile, by PyTorch 2.15's own Inductor, whose kernels do nothing "
-                       "(`tests/ground_truth/titan.py`).",
-                       compiled_recordings());
+  return of_plain_runs(
+      "compiled",
+      "## compiled\n\nThe same with torch.compile, by PyTorch 2.15's own Inductor, whose kernels do nothing "
+      "(`tests/ground_truth/titan.py`).",
+      compiled_recordings());
 }
 
 Section zero_section() {
