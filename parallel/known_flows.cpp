@@ -404,6 +404,9 @@ constexpr std::string_view
     never_recalled =
         "per-operation checkpointing keeps a last product that a layer which stops early never asks for "
         "(torch/utils/checkpoint.py create_selective_checkpoint_contexts)",
+    fused_loss =
+        "a fused kernel reads what it is given until it is over; of what it computes again, the loss itself is not "
+        "asked for (torch/_inductor)",
     loss_logged = "the sum of a step's losses is for the log (torchtitan train.py Trainer.train_step)";
 
 constexpr KnownFlow of_pytorch[] = {
@@ -412,6 +415,9 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "loss.mul_number", "optimizer_step *", "optimizer_step *", titan_step},
     {Unread, "logged_loss.sum", "optimizer_step *", "optimizer_step *", loss_logged},
     {Kept, "output.mm", "forward loss", "forward loss", titan_step},
+    {Kept, "loss.*", "backward loss", "backward loss", fused_loss},
+    {Kept, "output.mm", "backward loss", "backward loss", fused_loss},
+    {Unread, "loss.nll_loss", "backward loss", "backward loss", fused_loss},
     {Kept, "rms_norm", "backward output", "backward output", unpacked},
     {Kept, "output.input_gradient", "backward model", "backward model", unpacked},
     {Kept, "layers.*.feed_forward.mm", "forward layers.*", "backward layers.*", never_recalled},

@@ -69,7 +69,7 @@ CudaMemory::~CudaMemory() {
 
 // Of what is on the device: nothing.
 void CudaMemory::free_on_host(const Held& held) {
-  if (held.space == MemorySpace::Pinned)
+  if (held.space == MemorySpace::Pinned || held.space == MemorySpace::Registers)
     cudaFreeHost(held.words);
   else if (held.space == MemorySpace::Pageable)
     delete[] held.words;
@@ -81,7 +81,7 @@ void CudaMemory::allocate(BufferId buffer, Bytes size, StreamId stream, MemorySp
     held_[buffer.index()] = {{}, new std::uint64_t[static_cast<std::size_t>(count)]{}, count, stream, space};
     return;
   }
-  if (space == MemorySpace::Pinned) {
+  if (space == MemorySpace::Pinned || space == MemorySpace::Registers) {  // no allocator's, and kernels reach both
     void* words = nullptr;
     const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(std::uint64_t);
     check_cuda(cudaHostAlloc(&words, bytes, cudaHostAllocDefault), "cudaHostAlloc");

@@ -103,6 +103,7 @@ struct TitanSettings {
   std::int32_t checkpointed_layers = 0;
   bool early_stop = false;    ///< a checkpointed layer runs again only until all that was saved is there
   bool loss_parallel = true;  ///< logits stay cut over tensor-parallel ranks
+  bool compile_layers = false, compile_loss = false;  ///< torch.compile, of every layer by itself
   bool operator==(const TitanSettings&) const = default;
 };
 

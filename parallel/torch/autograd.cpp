@@ -8,6 +8,7 @@
 
 #include "parallel/torch/aten.hpp"
 #include "parallel/torch/session.hpp"
+#include "parallel/torch/trace.hpp"
 
 namespace tidemark::parallel::torch {
 namespace {
@@ -127,12 +128,13 @@ class Engine {
   void run(Gathered next) {
     const Ref<Node> node = std::move(next.node);
     leave(*node);
+    if (session_.tracer != nullptr && node->leaf) return session_.tracer->gathered(*node, next.gradients.front());
     const OnStream as_before(session_, node->stream);
     Gradients made;
     {
       const Session::BackwardScope scope(session_, *node);
       if (node->before) std::exchange(node->before, nullptr)();
-      if (node->scope.valid()) session_.process.mark(Phase::Backward, node->scope);
+      if (node->scope.valid()) session_.mark(Phase::Backward, node->scope);
       made = node->apply(next.gradients);
       for (std::size_t i = 0; i < made.size(); ++i) {
         const Node::Input& input = node->inputs[i];
@@ -181,7 +183,7 @@ class Engine {
       sum = std::move(gradient);
       return;
     }
-    const bool in_place = session_.habits().sums_in_place || taker.immediate;
+    const bool in_place = (session_.habits().sums_in_place || taker.immediate) && session_.tracer == nullptr;
     if (in_place && sum.storage.use_count() == 1 && !sum.view && sum.dense()) {
       session_.launch(Operation::Add, {sum, gradient}, {sum});
       return;

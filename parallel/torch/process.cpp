@@ -11,10 +11,10 @@ Process::Process(const std::vector<Communicator>& groups, Bytes blas_workspace)
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
-BufferId Process::alloc(Bytes size, Category category, LabelId label, StreamId stream) {
+BufferId Process::alloc(Bytes size, Category category, LabelId label, StreamId stream, MemorySpace space) {
   barrier_ = here();
   lifetimes_.push_back({.made = barrier_, .used = barrier_, .name = {}, .held = false, .own = stream});
-  return program.alloc(size, category, label, stream);
+  return program.alloc(size, category, label, stream, space);
 }
 
 const Alloc& Process::allocation(BufferId buffer) const {

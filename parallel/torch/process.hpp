@@ -44,7 +44,8 @@ class Process {
   // ---- memory
 
   /// Lives until its last use, unless something holds it.
-  BufferId alloc(Bytes size, Category category, LabelId label, StreamId stream = compute_stream);
+  BufferId alloc(Bytes size, Category category, LabelId label, StreamId stream = compute_stream,
+                 MemorySpace space = MemorySpace::Device);
   BufferId alloc(Bytes size, Category category, std::string_view label, StreamId stream = compute_stream) {
     return alloc(size, category, program.label(label), stream);
   }

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "parallel/torch/trace.hpp"
 #include "sim/base/ensure.hpp"
 
 namespace tidemark::parallel::torch {
@@ -25,8 +26,11 @@ Tensor Session::make(const Shape& sizes, const Shape& strides, DType dtype, std:
   return tensor;
 }
 
-Tensor Session::make(const Shape& sizes, const Shape& strides, DType dtype, LabelId label, Category category) {
-  const BufferId buffer = process.alloc(elements_of(sizes) * size_of(dtype), category, label, stream_);
+Tensor Session::make(const Shape& sizes, const Shape& strides, DType dtype, LabelId label, Category category,
+                     MemorySpace space) {
+  if (tracer != nullptr)
+    return {Ref(storages_.make(*this, tracer->alloc(sizes, strides, dtype, label))), sizes, strides, 0, dtype, {}};
+  const BufferId buffer = process.alloc(elements_of(sizes) * size_of(dtype), category, label, stream_, space);
   if (is_state(category)) process.keep(buffer);
   process.hold(buffer);
   return {Ref(storages_.make(*this, buffer)), sizes, strides, 0, dtype, {}};
@@ -48,6 +52,14 @@ Tensor Session::empty_strided(Shape sizes, Shape strides, DType dtype, std::stri
   return make(sizes, strides, dtype, what, default_category());
 }
 
+Tensor Session::empty_strided(Shape sizes, Shape strides, DType dtype, std::string_view what, Category category) {
+  return make(sizes, strides, dtype, what, category);
+}
+
+Tensor Session::in_registers(Shape sizes, Shape strides, DType dtype, std::string_view what) {
+  return make(sizes, strides, dtype, labels_.within(scope_, what), Category::Temporaries, MemorySpace::Registers);
+}
+
 Operand Session::operand(const Tensor& tensor, BufferId buffer) {
   return {buffer, process.offset(tensor.offset * size_of(tensor.dtype))};
 }
@@ -63,6 +75,7 @@ void Session::view(Operands operands, std::vector<ViewedOperand>& into) {
 }
 
 void Session::launch(const Computation& what, Operands inputs, Operands outputs, const Scratch& scratch) {
+  if (tracer != nullptr) return tracer->launched(what, inputs, outputs, scratch);
   view(inputs, inputs_);
   view(outputs, outputs_);
   process.launch(what, inputs_, outputs_, scratch.buffers(), stream_);
@@ -125,7 +138,9 @@ void Session::relabel(const Tensor& tensor, LabelId label) {
   if (recorder != nullptr) recorder->renamed(before, name_of(tensor.buffer()));
 }
 
-void Session::reclassify(const Tensor& tensor, Category category) { process.reclassify(tensor.buffer(), category); }
+void Session::reclassify(const Tensor& tensor, Category category) {
+  if (tracer == nullptr) process.reclassify(tensor.buffer(), category);
+}
 
 void Session::discard(const Tensor& tensor) {
   process.release(tensor.buffer());
@@ -152,7 +167,7 @@ void Session::replace(const Tensor& tensor, Tensor data) {
 }
 
 void Session::give_up(Storage& storage) {
-  if (!finished_ && storage.buffer().valid()) process.release(storage.buffer());
+  if (!finished_ && storage.buffer().valid() && !Tracer::is_traced(storage.buffer())) process.release(storage.buffer());
   storages_.recycle(&storage);
 }
 
@@ -199,6 +214,7 @@ void Session::keep_saved(const Tensor& tensor) {
 }
 
 void Session::keep(const Tensor& tensor) {
+  if (tracer != nullptr) return;
   if (process.allocation(tensor.buffer()).category == Category::Temporaries)
     reclassify(tensor, backward_ ? Category::Recompute : Category::SavedActivations);
 }

@@ -81,6 +81,8 @@ class SavedTensor final : public Counted {
   Pool<SavedTensor>& home_;
 };
 
+class Tracer;
+
 /// One process of PyTorch while its program is written: where ops go, which module runs, and autograd's modes.
 class Session {
   // Before all that may refer to what lies here.
@@ -101,8 +103,11 @@ class Session {
   /// A tensor of its own storage. Its label is the running module's name and `what`.
   [[nodiscard]] Tensor empty(Shape sizes, DType dtype, std::string_view what);
   [[nodiscard]] Tensor empty_strided(Shape sizes, Shape strides, DType dtype, std::string_view what);
+  [[nodiscard]] Tensor empty_strided(Shape sizes, Shape strides, DType dtype, std::string_view what, Category category);
   [[nodiscard]] Tensor empty(Shape sizes, DType dtype, std::string_view what, Category category);
   [[nodiscard]] Tensor empty(const Shape& sizes, DType dtype, LabelId label, Category category);
+  /// What a fused kernel holds between its steps, which takes no memory.
+  [[nodiscard]] Tensor in_registers(Shape sizes, Shape strides, DType dtype, std::string_view what);
   /// A kernel on the current stream: operands in the operation's order, undefined where it goes without.
   void launch(const Computation& what, Operands inputs, Operands outputs, const Scratch& scratch = {});
   /// A collective of my group on the current stream, of the larger side's elements; nothing happens in a group of one.
@@ -201,7 +206,12 @@ class Session {
     bool recording_;
   };
 
-  void mark(Phase phase, std::string_view text) { process.mark(phase, text); }
+  void mark(Phase phase, std::string_view text) {
+    if (tracer == nullptr) process.mark(phase, text);
+  }
+  void mark(Phase phase, LabelId label) {
+    if (tracer == nullptr) process.mark(phase, label);
+  }
 
   [[nodiscard]] bool recalled(Dispatched what, std::span<Tensor> results) {
     return dispatch_mode != nullptr && dispatch_mode->recalls(what, results);
@@ -233,14 +243,17 @@ class Session {
 
   Engine* engine = nullptr;      ///< that runs a graph backward now
   Recorder* recorder = nullptr;  ///< is told what happens, where there is one
+  Tracer* tracer = nullptr;      ///< what happens is written there, where there is one, and not in the program
 
   void give_up(Storage& storage);
+  [[nodiscard]] Ref<Storage> storage_of(BufferId buffer) { return Ref(storages_.make(*this, buffer)); }
 
  private:
   friend class SavedTensorsHooks;
   friend class OnStream;
   Tensor make(const Shape& sizes, const Shape& strides, DType dtype, std::string_view what, Category category);
-  Tensor make(const Shape& sizes, const Shape& strides, DType dtype, LabelId label, Category category);
+  Tensor make(const Shape& sizes, const Shape& strides, DType dtype, LabelId label, Category category,
+              MemorySpace space = MemorySpace::Device);
   [[nodiscard]] Category default_category() const { return category_.value_or(Category::Temporaries); }
   [[nodiscard]] std::string name_of(BufferId buffer) const;
   [[nodiscard]] Operand operand(const Tensor& tensor, BufferId buffer);

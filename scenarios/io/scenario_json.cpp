@@ -283,13 +283,19 @@ Json megatron_switches(const RuntimeChoice& runtime) {
 
 Json titan_switches(const EagerSettings& eager) {
   const std::int32_t layers = eager.titan.checkpointed_layers;
-  return {{"implementation", word(optimizer_kernel_names, eager.optimizer)},
-          {"weight_decay", eager.weight_decay},
-          {"mixed_precision_reduce", name(eager.fully_shard.reduce_dtype)},
-          {"fsdp_reshard_after_forward", word(reshard_policy_names, eager.titan.reshard)},
-          {"early_stop", eager.titan.early_stop},
-          {"disable_loss_parallel", !eager.titan.loss_parallel},
-          {"selective_ac_option", layers == 0 ? Json("op") : Json(layers)}};
+  Json json = {{"implementation", word(optimizer_kernel_names, eager.optimizer)},
+               {"weight_decay", eager.weight_decay},
+               {"mixed_precision_reduce", name(eager.fully_shard.reduce_dtype)},
+               {"fsdp_reshard_after_forward", word(reshard_policy_names, eager.titan.reshard)},
+               {"early_stop", eager.titan.early_stop},
+               {"disable_loss_parallel", !eager.titan.loss_parallel},
+               {"selective_ac_option", layers == 0 ? Json("op") : Json(layers)}};
+  const TitanSettings& titan = eager.titan;
+  if (titan.compile_layers && titan.compile_loss)
+    json["compile"] = true;
+  else if (titan.compile_layers || titan.compile_loss)
+    json["compile"] = titan.compile_layers ? "model" : "loss";
+  return json;
 }
 
 Json eager_switches(const RuntimeChoice& runtime) {

@@ -24,6 +24,23 @@ std::int32_t read_checkpointed_layers(TomlReader& switches) {
   return static_cast<std::int32_t>(switches.integer(key, layer_frequency).value_or(0));
 }
 
+// Everything, or one of the components that are compiled by themselves.
+void read_compiled_parts(TomlReader& switches, TitanSettings& titan) {
+  constexpr std::string_view key = "compile";
+  const TomlValue* given = switches.raw(key);
+  if (given == nullptr) return;
+  const auto* text = std::get_if<std::string>(&given->value);
+  if (text == nullptr) {
+    titan.compile_layers = titan.compile_loss = switches.boolean(key).value_or(false);
+  } else if (*text == "model" || *text == "loss") {
+    titan.compile_layers = *text == "model";
+    titan.compile_loss = *text == "loss";
+  } else {
+    switches.problem(key, fmt::format("{} = {} is no part of a training that is compiled", key, in_quotes(*text)),
+                     "true, false, or one of its components: \"model\", \"loss\"");
+  }
+}
+
 bool is_titans(const Model& m) {
   return m.architecture == "llama" && !m.tied_embeddings && !m.qkv_bias && !m.output_bias && !m.mlp_bias &&
          m.heads * m.head_dim == m.hidden && !m.experts && m.sliding_window == 0;
@@ -68,6 +85,7 @@ EagerSettings read_titan_switches(TomlReader& switches) {
       read_name(switches, "fsdp_reshard_after_forward", reshard_policy_names).value_or(ReshardPolicy::Default);
   settings.titan.loss_parallel = !switches.boolean("disable_loss_parallel").value_or(false);
   settings.titan.early_stop = switches.boolean("early_stop").value_or(false);
+  read_compiled_parts(switches, settings.titan);
   settings.titan.checkpointed_layers = read_checkpointed_layers(switches);
   switches.refuse_unknown_keys();
   return settings;
@@ -96,6 +114,10 @@ void settle_titan(Scenario& asked, ScenarioTables& tables) {
         fmt::format("tensor = {} does not divide the vocabulary of {}", asked.layout.tensor, asked.model.vocabulary),
         "uneven parts are not modelled with torchtitan yet");
   settle_sharding(asked, tables);
+  refuse(
+      layout, "tensor",
+      (asked.runtime.eager.titan.compile_layers || asked.runtime.eager.titan.compile_loss) && asked.layout.tensor > 1,
+      "torch.compile of what is cut over ranks is not modelled yet", "1, or without the switch compile");
 
   Train& settings = asked.train;
   settings.recompute.modules = {};

@@ -83,6 +83,13 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
             ? fmt::format("shards in {}, gathered and computed with in {}, gradients reduced in {}",
                           name(s.train.master_dtype), name(s.train.precision), name(habits.fully_shard->reduce_dtype))
             : fmt::format("autocast to {} over fp32 parameters", name(s.train.precision)));
+  if (habits.titan && (habits.titan->asked.compile_layers || habits.titan->asked.compile_loss)) {
+    list.push_back(
+        "torch.compile: layers and loss by a model of PyTorch 2.15's partitioner and Inductor, which keeps the order "
+        "of "
+        "operations");
+    list.push_back("torch.compile: a fused kernel takes as long as the operations that it is made of");
+  }
   add_eager_attention(s, habits, list);
   if (!habits.torch.kernel_workspaces)
     list.push_back("fake tensors: gradients are never summed in place, kernels make nothing but their outputs");

@@ -98,6 +98,10 @@ class Replayer {
 
   void allocate(const Alloc& o) {
     came_back_.clear();
+    if (o.space == MemorySpace::Registers) {
+      entry(buffers_, o.buffer).space = o.space;
+      return;
+    }
     if (o.space != MemorySpace::Device) return allocate_on_host(o);
     const std::int64_t waited_for_all = allocator_.stats().sync_all_streams;
     const Instant at = clock_ ? clock_->finish(at_, allocator_.events()) : Instant{};
@@ -134,6 +138,7 @@ class Replayer {
 
   void release(BufferId buffer) {
     const Held& held = buffers_[buffer.index()];
+    if (held.space == MemorySpace::Registers) return;
     if (held.space == MemorySpace::Pinned) return pinned_.free(held.block);
     if (held.space == MemorySpace::Pageable) {
       record_.pageable.final -= held.size;

@@ -79,8 +79,9 @@ constexpr bool reduces(CollectiveKind kind) {
 /// Where memory lies.
 enum class MemorySpace : std::uint8_t {
   Device,
-  Pinned,    ///< of the host, locked in memory: devices reach it by themselves
-  Pageable,  ///< of the host
+  Pinned,     ///< of the host, locked in memory: devices reach it by themselves
+  Pageable,   ///< of the host
+  Registers,  ///< of the device's processors, between the steps of one fused kernel: of no allocator
 };
 
 /// Memory that the driver or a library takes behind the framework's allocator; prices say how much.
@@ -274,6 +275,8 @@ constexpr std::string_view name(MemorySpace space) {
       return "pinned";
     case MemorySpace::Pageable:
       return "pageable";
+    case MemorySpace::Registers:
+      return "registers";
   }
   return "?";
 }

@@ -59,8 +59,10 @@ class ProgramChecker {
 
   // Kernels and communicators work on the device; what is not live is told apart from that.
   void must_be_on_device(BufferId buffer) {
-    if (buffer.index() < spaces_.size() && spaces_[buffer.index()] != MemorySpace::Device)
-      report(fmt::format("b{} is in {} memory of the host", buffer.value, name(spaces_[buffer.index()])));
+    if (buffer.index() >= spaces_.size()) return;
+    const MemorySpace space = spaces_[buffer.index()];
+    if (space != MemorySpace::Device && space != MemorySpace::Registers)
+      report(fmt::format("b{} is in {} memory of the host", buffer.value, name(space)));
   }
 
   void check_copy(const Memcpy& o) {

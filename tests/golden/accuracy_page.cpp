@@ -364,6 +364,14 @@ Section titan_section() {
       titan_recordings());
 }
 
+Section compiled_section() {
+  return of_plain_runs(
+      "compiled",
+      "## compiled\n\nThe same with torch.compile, by PyTorch 2.15's own Inductor, whose kernels do nothing "
+      "(`tests/ground_truth/titan.py`).",
+      compiled_recordings());
+}
+
 Section zero_section() {
   return of_plain_runs(
       "zero",
@@ -426,6 +434,7 @@ std::vector<SectionWriter> section_writers() {
   writers.push_back({"sharded", sharded_section});
   writers.push_back({"flat", flat_section});
   writers.push_back({"titan", titan_section});
+  writers.push_back({"compiled", compiled_section});
   writers.push_back({"zero", zero_section});
   writers.push_back({"drawn", drawn_section});
   for (const ReservedFamily& family : reserved_families())

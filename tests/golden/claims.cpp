@@ -33,6 +33,7 @@ constexpr auto families_told = std::to_array<std::pair<std::string_view, std::st
     {"sharded", "chosen trainings under fully_shard, under PyTorch's own allocator"},
     {"flat", "chosen trainings under FullyShardedDataParallel, under PyTorch's own allocator"},
     {"titan", "chosen trainings by torchtitan's trainer, under PyTorch's own allocator"},
+    {"compiled", "chosen compiled trainings by torchtitan's trainer, under PyTorch's own allocator"},
     {"torchtitan", "torchtitan, Llama 3.1 8B on eight H100 (its commits and benchmarks)"},
     {"zero", "chosen trainings under DeepSpeed's ZeRO, under PyTorch's own allocator"},
     {"drawn", "trainings that seeds chose, under PyTorch's own allocator"},

@@ -235,6 +235,7 @@ Scenario titan_scenario(const Json& recording) {
                   : reshard == "never" ? ReshardPolicy::Never
                                        : ReshardPolicy::Default;
   titan.loss_parallel = settings.at("loss_parallel").get<bool>();
+  titan.compile_layers = titan.compile_loss = settings.value("compile", false);
   const std::string checkpointing = settings.at("checkpointing").get<std::string>();
   s.train.recompute.kind = checkpointing == "none"   ? Recompute::None
                            : checkpointing == "full" ? Recompute::Full
@@ -303,6 +304,7 @@ std::vector<Recording> drawn_recordings() { return recordings_in("drawn"); }
 std::vector<Recording> sharded_recordings() { return sharded_in("sharded/recordings", scenario_of); }
 std::vector<Recording> flat_recordings() { return sharded_in("flat/recordings", scenario_of); }
 std::vector<Recording> titan_recordings() { return sharded_in("titan/recordings", titan_scenario); }
+std::vector<Recording> compiled_recordings() { return sharded_in("compiled/recordings", titan_scenario); }
 std::vector<Recording> zero_recordings() { return sharded_in("zero/recordings", scenario_of); }
 
 std::vector<StepPeak> predicted_peaks(const Scenario& scenario, bool sums_in_place) {

@@ -60,6 +60,8 @@ struct Recording {
 
 /// Those under tests/golden/titan/recordings: plain runs of torchtitan's trainings (tests/ground_truth/titan.py).
 [[nodiscard]] std::vector<Recording> titan_recordings();
+/// Those under tests/golden/compiled/recordings: the same with torch.compile.
+[[nodiscard]] std::vector<Recording> compiled_recordings();
 
 /// How far predictions of drawn recordings are off. All lists are by recording.
 struct DrawnScore {

@@ -23,6 +23,7 @@ std::vector<Subject> subjects() {
   for (Recording& recording : sharded_recordings()) all.push_back({"sharded", std::move(recording)});
   for (Recording& recording : flat_recordings()) all.push_back({"flat", std::move(recording)});
   for (Recording& recording : titan_recordings()) all.push_back({"titan", std::move(recording)});
+  for (Recording& recording : compiled_recordings()) all.push_back({"compiled", std::move(recording)});
   for (Recording& recording : zero_recordings()) all.push_back({"zero", std::move(recording)});
   return all;
 }

@@ -102,6 +102,16 @@ cudaError_t cudaDeviceGetAttribute(int* value, enum cudaDeviceAttr attribute, in
     case cudaDevAttrWarpSize:
       *value = p.warpSize;
       break;
+    case cudaDevAttrMaxRegistersPerBlock:
+      *value = p.regsPerBlock;
+      break;
+    case cudaDevAttrGlobalMemoryBusWidth:
+      *value = p.memoryBusWidth;
+      break;
+    case cudaDevAttrClockRate:
+    case cudaDevAttrMemoryClockRate:
+      *value = 1000000;  // kHz; Triton divides by it
+      break;
     default:
       *value = 0;
   }
@@ -204,28 +214,55 @@ int cuDevicePrimaryCtxGetState(int device, unsigned* flags, int* active) {
 static int success(void) { return 0; }
 #define SUCCEED(name) \
   int name(void) { return success(); }
-SUCCEED(cuCtxGetCurrent)
 SUCCEED(cuCtxSetCurrent)
-SUCCEED(cuDeviceGet)
-SUCCEED(cuDeviceGetAttribute)
-SUCCEED(cuDevicePrimaryCtxRetain)
-SUCCEED(cuFuncGetAttribute)
+SUCCEED(cuCtxGetLimit)
+SUCCEED(cuCtxSetLimit)
 SUCCEED(cuFuncSetAttribute)
 SUCCEED(cuFuncSetCacheConfig)
 SUCCEED(cuGetErrorString)
 SUCCEED(cuLaunchCooperativeKernel)
 SUCCEED(cuLaunchKernel)
+SUCCEED(cuLaunchKernelEx)
 SUCCEED(cuLinkAddData_v2)
 SUCCEED(cuLinkComplete)
 SUCCEED(cuLinkCreate_v2)
-SUCCEED(cuModuleGetFunction)
 SUCCEED(cuModuleLoad)
-SUCCEED(cuModuleLoadData)
 SUCCEED(cuModuleLoadDataEx)
 SUCCEED(cuModuleUnload)
 SUCCEED(cuOccupancyMaxActiveBlocksPerMultiprocessor)
-SUCCEED(cuPointerGetAttribute)
+SUCCEED(cuOccupancyMaxActiveClusters)
+SUCCEED(cuTensorMapEncodeIm2col)
 SUCCEED(cuTensorMapEncodeTiled)
+
+// What the launchers of Triton's kernels ask for: one context, kernels that loaded, pointers that are the device's.
+static int thing;
+int cuDriverGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return 0;
+}
+int cuCtxGetCurrent(void** context) {
+  *context = &thing;
+  return 0;
+}
+int cuCtxGetDevice(int* device) { return *device = 0; }
+int cuDeviceGet(int* device, int ordinal) { return *device = 0; }
+int cuDevicePrimaryCtxRetain(void** context, int device) { return cuCtxGetCurrent(context); }
+int cuDeviceGetAttribute(int* value, int attribute, int device) {
+  return cudaDeviceGetAttribute(value, (enum cudaDeviceAttr)attribute, device);  // the enumerators are the same
+}
+int cuModuleLoadData(void** module, const void* image) { return cuCtxGetCurrent(module); }
+int cuModuleGetFunction(void** function, void* module, const char* name) { return cuCtxGetCurrent(function); }
+int cuFuncGetAttribute(int* value, int attribute, void* function) {
+  enum { kMaxThreadsPerBlock = 0, kNumRegs = 4 };
+  *value = attribute == kMaxThreadsPerBlock ? 1024 : attribute == kNumRegs ? 64 : 0;
+  return 0;
+}
+int cuPointerGetAttribute(void* value, int attribute, unsigned long long pointer) {
+  enum { kDevicePointer = 3 };
+  if (attribute == kDevicePointer) *(unsigned long long*)value = pointer;
+  return 0;
+}
+int cuStreamIsCapturing(void* stream, int* status) { return *status = 0; }
 
 // Expandable segments: addresses that are reserved once, and memory behind them that comes and goes. Here only the
 // addresses are real, and they stay readable.

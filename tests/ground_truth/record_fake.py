@@ -36,6 +36,11 @@ def under_null_cuda(folder, settings):
     command = ["cc", "-shared", "-fPIC", "-O1", "-Wl,-soname,libcuda.so.1", f"-I{include}"]
     subprocess.run([*command, str(HERE / "null_cuda.c"), "-o", str(library)], check=True)
     said = {"NULL_CUDA_CAPABILITY": settings["capability"], "PYTHONWARNINGS": "ignore", "PYTHONHASHSEED": "0"}
+    if settings.get("compile"):  # Triton looks for the driver by itself; what it compiled is not found again
+        link = library.with_name("libcuda.so.1")
+        link.unlink(missing_ok=True)
+        link.symlink_to(library)
+        said |= {"TRITON_LIBCUDA_PATH": str(folder), "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
     if settings.get("allocator"):
         said["PYTORCH_ALLOC_CONF"] = settings["allocator"]
         said["TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC"] = "0"  # else the allocator asks NVML how handles could be shared

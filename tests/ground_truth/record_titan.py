@@ -21,6 +21,7 @@ from titan import RECORDINGS, settings_of
 
 HERE = Path(__file__).resolve().parent
 OUT = HERE.parent / "golden" / "titan" / "recordings"
+COMPILED = HERE.parent / "golden" / "compiled" / "recordings"
 TYPES = {"bf16": "bfloat16", "fp32": "float32"}
 
 
@@ -58,6 +59,10 @@ def job_config(settings):
     made.activation_checkpoint.mode = checkpointing if checkpointing in ("none", "full") else "selective"
     made.activation_checkpoint.selective_ac_option = checkpointing
     made.optimizer.implementation = settings["implementation"]
+    if hasattr(made, "compile"):
+        made.compile.enable = settings["compile"]
+    else:
+        made.training.compile = settings["compile"]
     return made
 
 
@@ -137,7 +142,7 @@ def prepare(config, settings):
     trainer.gradient_accumulation_steps = settings["micro_batches"]
     from torchtitan.components import loss
 
-    trainer.loss_fn = loss.cross_entropy_loss
+    trainer.loss_fn = torch.compile(loss.cross_entropy_loss) if settings["compile"] else loss.cross_entropy_loss
     if hasattr(loss, "rescale_accumulated_loss"):
         trainer.loss_fn = loss.rescale_accumulated_loss(trainer.loss_fn, settings["micro_batches"])
     loss_parallel = settings["tensor"] > 1 and settings["loss_parallel"]
@@ -194,13 +199,12 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*")
     parser.add_argument("--all", action="store_true")
-    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--out", type=Path)
     parser.add_argument("--releases", type=Path, required=True)
     arguments = parser.parse_args()
     names = list(RECORDINGS) if arguments.all else arguments.names
     if unknown := [name for name in names if name not in RECORDINGS]:
         parser.error(f"no such recording: {', '.join(unknown)}")
-    arguments.out.mkdir(parents=True, exist_ok=True)
     if "NULL_CUDA_CAPABILITY" not in os.environ:
         with tempfile.TemporaryDirectory() as folder:
             for name in names:
@@ -208,7 +212,9 @@ def main():
                 environment = record_fake.under_null_cuda(folder, settings)
                 release = arguments.releases.resolve() / settings["torchtitan"]
                 environment["PYTHONPATH"] = f"{release}:{environment.get('PYTHONPATH', '')}"
-                command = [sys.executable, __file__, name, "--out", str(arguments.out)]
+                out = arguments.out or (COMPILED if settings["compile"] else OUT)
+                out.mkdir(parents=True, exist_ok=True)
+                command = [sys.executable, __file__, name, "--out", str(out)]
                 subprocess.run([*command, "--releases", str(arguments.releases)], env=environment, check=True)
         return
     (name,) = names

@@ -17,6 +17,7 @@ SETTINGS = {
     "reduce_dtype": "fp32",
     "implementation": "fused",  # of the optimizer: fused | foreach | for-loop
     "micro_batches": 1,
+    "compile": False,  # torch.compile of each layer and of the loss
     "capability": "80",
 }
 
@@ -49,6 +50,17 @@ RECORDINGS = {
     "llama_tensor_2_32_full": (llama(**DEEP), {"tensor": 2, "world": 32, "batch": 4, "checkpointing": "full"}),
     "llama_tensor_4_8_whole_loss": (llama(**DEEP), {"tensor": 4, "batch": 2, "loss_parallel": False}),
     "llama_tensor_8_64": (llama(num_key_value_heads=8), {"tensor": 8, "world": 64, "checkpointing": "full"}),
+    "compiled_8": (llama(**DEEP), {"compile": True, "batch": 4}),
+    "compiled_8_full": (llama(**DEEP), {"compile": True, "batch": 4, "checkpointing": "full"}),
+    "compiled_8_op": (llama(**DEEP), {"compile": True, "batch": 4, "checkpointing": "op"}),
+    "compiled_8_second": (llama(**DEEP), {"compile": True, "batch": 4, "checkpointing": "2"}),
+    "compiled_0.2.0_8_op": (llama(**DEEP), {"torchtitan": "0.2.0", "compile": True, "batch": 4, "checkpointing": "op"}),
+    "compiled_0.1.0_8_op": (llama(**DEEP), {"torchtitan": "0.1.0", "compile": True, "batch": 4, "checkpointing": "op"}),
+    "compiled_0.1.0_8_full": (
+        llama(**DEEP), {"torchtitan": "0.1.0", "compile": True, "batch": 2, "checkpointing": "full"},
+    ),
+    "compiled_tensor_2_8": (llama(**DEEP), {"compile": True, "tensor": 2, "batch": 4}),
+    "compiled_tensor_2_8_op": (llama(**DEEP), {"compile": True, "tensor": 2, "batch": 4, "checkpointing": "op"}),
     "qwen3_8_full": (qwen3(**UNTIED), {"batch": 2, "checkpointing": "full"}),
     "qwen3_8_op": (qwen3(**UNTIED), {"batch": 2, "checkpointing": "op"}),
     "qwen3_tensor_2_8_full": (qwen3(**UNTIED), {"tensor": 2, "batch": 2, "checkpointing": "full"}),

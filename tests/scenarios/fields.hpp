@@ -140,8 +140,8 @@ inline auto fields(FullyShardHabits& v) {
   return std::tie(a, b, c, d);
 }
 inline auto fields(TitanSettings& v) {
-  auto& [a, b, c, d] = v;
-  return std::tie(a, b, c, d);
+  auto& [a, b, c, d, e, f] = v;
+  return std::tie(a, b, c, d, e, f);
 }
 inline auto fields(FlatParameterHabits& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l] = v;

@@ -118,6 +118,9 @@ TEST(ShardedReader, WhatTorchtitanTrains) {
   EXPECT_EQ(usual.train.attention, AttentionKernel::Fused);
   EXPECT_TRUE(of_torchtitan("", "", "tensor = 2").layout.sequence_parallel);
   EXPECT_EQ(of_torchtitan("", "selective_ac_option = 2").runtime.eager.titan.checkpointed_layers, 2);
+  EXPECT_TRUE(of_torchtitan("", "compile = true").runtime.eager.titan.compile_loss);
+  EXPECT_TRUE(of_torchtitan("", "compile = \"model\"").runtime.eager.titan.compile_layers);
+  EXPECT_FALSE(of_torchtitan("", "compile = \"model\"").runtime.eager.titan.compile_loss);
   EXPECT_EQ(of_torchtitan("", "fsdp_reshard_after_forward = \"never\"").layout.sharding, Sharding::Zero2);
   EXPECT_EQ(of_torchtitan("", "", "sharding = \"zero2\"").runtime.eager.titan.reshard, ReshardPolicy::Never);
 }
@@ -135,6 +138,12 @@ TEST(ShardedReader, WhatTorchtitanDoesNotTrain) {
   EXPECT_EQ(problem("", "selective_ac_option = \"ops\""),
             "job.toml:14:23: error: selective_ac_option = \"ops\" is no way to checkpoint\n  hint: \"op\", or every "
             "how many layers: 2");
+  EXPECT_EQ(problem("", "compile = \"head\""),
+            "job.toml:14:11: error: compile = \"head\" is no part of a training that is compiled\n  hint: true, false, "
+            "or one of its components: \"model\", \"loss\"");
+  EXPECT_EQ(problem("", "compile = true", "tensor = 2"),
+            "job.toml:5:10: error: tensor: torch.compile of what is cut over ranks is not modelled yet\n  hint: 1, or "
+            "without the switch compile");
   EXPECT_EQ(problem("", "fsdp_reshard_after_forward = \"never\"", "sharding = \"zero3\""),
             "job.toml:5:12: error: sharding = \"zero3\" is not what torchtitan does with fsdp_reshard_after_forward = "
             "\"never\"\n  hint: \"zero2\" is");

@@ -174,7 +174,28 @@ Tensor Decoder::block(const Layer& layer, const Tensor& x) {
   return add(s_, h, through_mlp());
 }
 
-// ptd_checkpoint_wrapper around a block, and fully_shard around that.
+// A layer reads its parameters, and what it needs of the frequencies, wherever it is told they are.
+Tensor Decoder::run_compiled(std::size_t index, const Tensor& x, const CheckpointOptions* checkpointed) {
+  const Part& part = parts_[index + 1];
+  const auto exchange = [&](std::vector<Tensor>& others) {
+    for (std::size_t p = part.begin; p < part.end; ++p) std::swap(parameters_[p]->value, others[1 + p - part.begin]);
+    std::swap(frequencies_, others.back());
+  };
+  const auto region = [&](const std::vector<Tensor>& given) {
+    std::vector<Tensor> others = given;
+    exchange(others);
+    Tensor out = block(layers_[index], given.front());
+    exchange(others);
+    return out;
+  };
+  std::vector<Tensor> inputs{x};
+  for (std::size_t p = part.begin; p < part.end; ++p) inputs.push_back(parameters_[p]->value);
+  inputs.push_back(frequencies_);
+  if (checkpointed == nullptr) return compiled_(s_, inputs, region, {});
+  return compiled_checkpointed_(s_, inputs, region, {.checkpointed = true, .policy = checkpointed->policy});
+}
+
+// ptd_checkpoint_wrapper around a block, torch.compile around that, and fully_shard around both.
 Tensor Decoder::run_layer(std::size_t index, const Tensor& hidden) {
   const Part& part = parts_[index + 1];
   const Session::Scope scope(s_, part.name);
@@ -183,22 +204,26 @@ Tensor Decoder::run_layer(std::size_t index, const Tensor& hidden) {
   const Tensor x = hooks.before ? hooks.before(hidden) : hidden;
   const Region region = [this, &layer = layers_[index]](const Tensor& in) { return block(layer, in); };
   CheckpointOptions options{.early_stop = habits_.asked.early_stop};
+  const auto plain = [&] { return habits_.asked.compile_layers ? run_compiled(index, x, nullptr) : region(x); };
+  const auto checkpointed = [&] {
+    return habits_.asked.compile_layers ? run_compiled(index, x, &options) : checkpoint(s_, x, region, options);
+  };
   const auto run = [&] {
     switch (train_.recompute.kind) {
       case Recompute::None:
-        return region(x);
+        return plain();
       case Recompute::Full:
-        return checkpoint(s_, x, region, options);
+        return checkpointed();
       case Recompute::Selective:
         break;
     }
     const std::int32_t every = habits_.asked.checkpointed_layers;
-    if (every > 0 && (static_cast<std::int32_t>(index) + 1) % every != 0) return region(x);
+    if (every > 0 && (static_cast<std::int32_t>(index) + 1) % every != 0) return plain();
     if (every == 0) {
       const bool listed = train_.attention == AttentionKernel::Flash || habits_.keeps_cudnn;
       options.policy = [listed] { return every_second_product(listed); };
     }
-    return checkpoint(s_, x, region, options);
+    return checkpointed();
   };
   const Tensor out = run();
   return hooks.after ? hooks.after(out) : out;

@@ -6,6 +6,7 @@
 
 #include "parallel/frameworks/torchtitan/tensor_parallel.hpp"
 #include "parallel/frameworks/transformers/modules.hpp"
+#include "parallel/torch/compiled.hpp"
 
 // torchtitan's Llama 3, module by module as its forward functions run (torchtitan/models/llama3/model/model.py, 0.1.0
 // to 0.2.2): a local variable here is one of theirs, and lives as long.
@@ -52,6 +53,7 @@ class Decoder {
   void end_part(std::string name);
 
   Tensor run_layer(std::size_t layer, const Tensor& hidden);
+  Tensor run_compiled(std::size_t layer, const Tensor& x, const CheckpointOptions* checkpointed);
   Tensor block(const Layer& layer, const Tensor& x);
   Tensor attention(const Layer& layer, const Tensor& part);
   Tensor feed_forward(const Layer& layer, const Tensor& part);
@@ -72,6 +74,7 @@ class Decoder {
   std::shared_ptr<Leaf> tokens_;
   Tensor frequencies_;  ///< freqs_cis: cosine and sine of each position and pair
   std::vector<Layer> layers_;
+  CompiledRegion compiled_, compiled_checkpointed_;  ///< layers are alike
   Norm norm_;
   Linear head_;
 };

@@ -184,7 +184,11 @@ class Trainer {
       const bool cut = tensor_.ranks > 1 && titan_.asked.loss_parallel;
       return cut ? cross_entropy(s_, tensor_, wide, labels) : torch::cross_entropy(s_, wide, labels);
     };
-    made.sum = of(to(s_, rows, DType::FP32));
+    const auto compiled = [&](const std::vector<Tensor>& given) {
+      return torch::cross_entropy(s_, to(s_, given[0], DType::FP32), given[1]);
+    };
+    made.sum = titan_.asked.compile_loss ? compiled_loss_(s_, {rows, sized(labels_, {tokens})}, compiled, {})
+                                         : of(to(s_, rows, DType::FP32));
     const std::int64_t parts = micro_batches * (titan_.counts_tokens ? input_.layout.data : 1);
     made.scaled = mul_number(s_, made.sum, 1 / static_cast<double>(parts));
     return made;
@@ -225,6 +229,7 @@ class Trainer {
   TrainingState* state_;
   std::optional<FullyShard> shards_;
   std::optional<Decoder> model_;
+  CompiledRegion compiled_loss_;
   std::optional<TorchOptimizer> optimizer_;
   std::vector<Tensor> batches_;  ///< inputs of micro-batches that are held
   Tensor labels_;

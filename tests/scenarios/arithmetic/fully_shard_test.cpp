@@ -70,13 +70,16 @@ MathCase titan(std::string name, int gpus, std::string release, std::string trai
 
 INSTANTIATE_TEST_SUITE_P(
     Torchtitan, ArithmeticOfShards,
-    testing::Values(titan("titan_0_1", 2, "0.1"), titan("titan_0_2", 2, "0.2"), twice(titan("accumulating", 2, "0.2")),
-                    titan("never", 2, "0.2", "", "fsdp_reshard_after_forward = \"never\""),
-                    titan("always", 3, "0.1", "", "fsdp_reshard_after_forward = \"always\""),
-                    titan("full", 2, "0.2", "recompute = \"full\""),
-                    titan("per_operation", 2, "0.2", "recompute = \"selective\""),
-                    titan("every_second", 2, "0.2", "recompute = \"selective\"", "selective_ac_option = 2"),
-                    in_bf16(twice(titan("counted_tokens", 2, "0.2.2", "recompute = \"selective\"")))),
+    testing::Values(
+        titan("titan_0_1", 2, "0.1"), titan("titan_0_2", 2, "0.2"), twice(titan("accumulating", 2, "0.2")),
+        titan("never", 2, "0.2", "", "fsdp_reshard_after_forward = \"never\""),
+        titan("always", 3, "0.1", "", "fsdp_reshard_after_forward = \"always\""),
+        titan("full", 2, "0.2", "recompute = \"full\""), titan("per_operation", 2, "0.2", "recompute = \"selective\""),
+        titan("every_second", 2, "0.2", "recompute = \"selective\"", "selective_ac_option = 2"),
+        titan("compiled", 2, "0.2.2", "", "compile = true"),
+        titan("compiled_full", 2, "0.2.2", "recompute = \"full\"", "compile = true"),
+        twice(titan("compiled_per_operation", 2, "0.2", "recompute = \"selective\"", "compile = \"model\"")),
+        in_bf16(twice(titan("counted_tokens", 2, "0.2.2", "recompute = \"selective\"")))),
     [](const testing::TestParamInfo<MathCase>& row) { return row.param.name; });
 
 // Flat parameters: of 7 ranks, some hold pieces of several parameters, and the last some padding.

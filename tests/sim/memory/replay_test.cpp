@@ -294,6 +294,19 @@ free b3
   EXPECT_EQ(record.pageable, (HostRecord{100_B, {3, {}}, 100_B}));
 }
 
+TEST(Replay, RegistersTakeNoMemory) {
+  const MemoryRecord record = replay(parse_program(R"(alloc b0 1024 temporaries s0 a
+alloc b1 1048576 temporaries s0 a registers
+launch s0 fill(value=0) -> b1:bool[1048576]
+free b1
+free b0
+)"),
+                                     free_of_charge(), {});
+  EXPECT_EQ(record.allocated.bytes, 1024_B);
+  EXPECT_EQ(record.pinned, HostRecord{});
+  EXPECT_EQ(record.pageable, HostRecord{});
+}
+
 // The device does not see what the host holds.
 TEST(Replay, HostMemoryChangesNothingOnTheDevice) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {

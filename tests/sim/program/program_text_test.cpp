@@ -190,7 +190,7 @@ TEST(ProgramText, UnevenCollectivesNameTheirRow) {
 TEST(ProgramText, SpacesAndCopiesRoundTrip) {
   const std::string lines =
       "alloc b0 512 temporaries s0 x pinned\nalloc b1 512 temporaries s0 x pageable\nalloc b2 512 temporaries s0 x\n"
-      "memcpy s1 256 b2 -> b0\n";
+      "memcpy s1 256 b2 -> b0\nalloc b3 512 temporaries s0 x registers\n";
   const Program program = parse_program(lines);
   EXPECT_EQ(text(program), lines);
   EXPECT_EQ(std::get<Alloc>(program.ops[1]).space, MemorySpace::Pageable);

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "parallel/torch/trace.hpp"
+
+// What torch.compile makes of a traced region: what it keeps, what runs in which pass and in which order, and where
+// results lie.
+
+namespace tidemark::parallel::torch {
+
+struct Placement {
+  enum class Where : std::uint8_t { Memory, Registers, InPlace };
+  Where where = Where::Memory;
+  std::size_t of = no_value;  ///< in whose place
+};
+
+/// One pass: steps of the trace in the order in which they run.
+struct CompiledPass {
+  struct Run {
+    std::size_t step = 0;
+    std::vector<std::size_t> dropped;  ///< values that nobody needs afterwards
+  };
+  std::vector<Run> runs;
+  std::vector<Placement> placements;  ///< by value
+};
+
+struct CompilePlan {
+  Trace trace;
+  std::vector<std::size_t> saved;  ///< values that are kept, given ones among them
+  CompiledPass forward, backward;
+};
+
+[[nodiscard]] CompilePlan plan_of(Trace trace);
+
+}  // namespace tidemark::parallel::torch
