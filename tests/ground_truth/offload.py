@@ -1,7 +1,10 @@
 """What is recorded of trainings whose parameters, optimizer or activations lie on the host: who trains (`by`, a module
 whose `prepare` and `train_step` it is), the model, and the settings of sharded.py, zero.py and flat.py with `offload`."""
 
+import flat
+import recordings
 import sharded
+import titan
 import zero
 from recordings import gpt2, llama, phi3, qwen3
 from sharded import DEEP
@@ -12,6 +15,14 @@ FULLY_SHARDED = {**sharded.DEFAULTS, "optimizer": "adamw for-loop", "offload": "
 
 WIDE = {"hidden_size": 2048, "intermediate_size": 5632, "num_attention_heads": 16, "head_dim": 128, "vocab_size": 1024}
 
+FLAT = {**flat.DEFAULTS, "optimizer": "adamw for-loop", "offload": "pinned"}  # CPUOffload(offload_params=True)
+TITAN = {**titan.SETTINGS, "offload": "pinned"}  # training.enable_cpu_offload
+SAVED = {**recordings.SETTINGS, "micro_batches": 1, "offload": "pinned"}  # save_on_cpu(pin_memory): pinned | pageable
+# Megatron's HybridDeviceOptimizer alone: record_hybrid.py says over what.
+HYBRID = {
+    "megatron": "0.16.0", "world": 8, "rank": 0, "fraction": 1.0, "overlap": False, "precision_aware": False,
+    "pin_gradients": True, "pin_parameters": True, "capability": "80",
+}  # fmt: skip
 # `cpu_adam` is DeepSpeedCPUAdam; others are PyTorch's optimizers.
 ZERO = {**zero.DEFAULTS, "optimizer": "cpu_adam", "offload": None}
 OPTIMIZER = {"offload_optimizer": {"device": "cpu", "pin_memory": True}}
@@ -122,6 +133,27 @@ RECORDINGS = {
     "zero3_nvme_8": zero_of(
         3, {**STAGE_3, **OPTIMIZER_NVME, **PARAMETERS_NVME, "sub_group_size": 2_000_000}, world=2,
     ),
+    "fsdp_8": ("record_flat", llama(**DEEP), {"batch": 2}),
+    "fsdp_accumulating_4": ("record_flat", llama(**DEEP), {"world": 4, "micro_batches": 2, "no_sync": False}),
+    "fsdp_clipped_8": ("record_flat", llama(**DEEP), {"clip_grad_norm": 1.0, "autocast": "bf16"}),
+    "fsdp_flat_8": ("record_flat", llama(**DEEP), {"use_orig_params": False, "strategy": "shard_grad_op"}),
+    "titan_8": ("record_titan", llama(**DEEP), {"batch": 2}),
+    "titan_8_op": ("record_titan", llama(**DEEP), {"batch": 2, "checkpointing": "op"}),
+    "titan_16_accumulating": ("record_titan", llama(**DEEP), {"world": 16, "replicate": 2, "micro_batches": 2}),
+    "titan_qwen3_8_full": ("record_titan", qwen3(**titan.UNTIED), {"checkpointing": "full"}),
+    "saved_llama": ("record_saved", llama(vocab_size=4096), {"precision": "autocast_bf16"}),
+    "saved_llama_pageable": ("record_saved", llama(vocab_size=4096), {"offload": "pageable"}),
+    "saved_llama_checkpointed": (
+        "record_saved", llama(vocab_size=4096), {"batch": 2, "checkpointing": "non_reentrant", "micro_batches": 2},
+    ),
+    "hybrid_8": ("record_hybrid", llama(**DEEP), {}),
+    "hybrid_8_half_overlapped": ("record_hybrid", llama(**DEEP), {"fraction": 0.5, "overlap": True}),
+    "hybrid_8_precision_aware": ("record_hybrid", llama(**DEEP), {"precision_aware": True}),
+    "hybrid_2_half_precision_aware": (
+        "record_hybrid", llama(**DEEP), {"world": 2, "fraction": 0.5, "precision_aware": True, "overlap": True},
+    ),
+    "hybrid_8_pageable_gradients": ("record_hybrid", llama(**DEEP), {"pin_gradients": False}),
+    "saved_gpt2": ("record_saved", gpt2(n_layer=4, vocab_size=8192), {"sequence": 512, "precision": "autocast_bf16"}),
 }  # fmt: skip
 
 # What happens on the host is written event by event too: while all is set up, and in the first and the last step.
@@ -129,7 +161,10 @@ WITH_EVENTS = (
     "fsdp2_8", "fsdp2_8_pageable", "fsdp2_accumulating_each_4", "fsdp2_clipped_foreach_8",
 )  # fmt: skip
 
-DEFAULTS = {"record_sharded": FULLY_SHARDED, "record_zero": ZERO}
+DEFAULTS = {
+    "record_sharded": FULLY_SHARDED, "record_zero": ZERO, "record_flat": FLAT, "record_titan": TITAN,
+    "record_saved": SAVED, "record_hybrid": HYBRID,
+}  # fmt: skip
 
 
 def settings_of(name):

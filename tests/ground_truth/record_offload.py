@@ -49,8 +49,12 @@ HOST_MADE_BY = {
 UNCACHED = "pinned_max_cached_size_mb:0"
 
 
-def under_host_memory(folder, settings, requests):
+def under_host_memory(folder, settings, requests, releases):
     environment = record_fake.under_null_cuda(folder, settings)
+    for package, prefix in (("torchtitan", ""), ("megatron", "megatron-")):
+        if package in settings:
+            release = releases / f"{prefix}{settings[package]}"
+            environment["PYTHONPATH"] = f"{release}:{environment.get('PYTHONPATH', '')}"
     include = Path(list(importlib.util.find_spec("nvidia").submodule_search_locations)[0]) / "cu13" / "include"
     library = Path(folder) / "host_memory.so"
     command = ["cc", "-shared", "-fPIC", "-O1", f"-I{include}", str(HERE / "host_memory.c"), "-o", str(library), "-ldl"]
@@ -62,9 +66,19 @@ def under_host_memory(folder, settings, requests):
     return environment
 
 
+def let_go_of_pinned(*_):
+    """The caching host allocator sees that pinned memory is no longer used when it is asked for more, or here. It would
+    count as used in the optimizer's step, where pageable memory grows."""
+    import torch
+
+    if UNCACHED in os.environ.get("PYTORCH_ALLOC_CONF", ""):
+        torch._C._host_emptyCache()
+
+
 def run(name):
     """One of the two runs: the device's figures and the host's, part by part."""
     import torch
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
 
     import host_log
     import training
@@ -81,11 +95,14 @@ def run(name):
         getattr(trainer, "HOST_LINES", {}),
         lambda: trainer.streams(subjects[0]) if hasattr(trainer, "streams") else {},
     )
+    register_optimizer_step_pre_hook(let_go_of_pinned)
     subjects = trainer.prepare(config, settings)
+    let_go_of_pinned()
     host, at_peak, events, steps = [log.part()], [log.at_peak()], [log.events], []
     for _ in range(record_sharded.STEPS):
         log.start()
         steps += record_sharded.counted_steps(lambda: trainer.train_step(*subjects, settings), 1)
+        let_go_of_pinned()
         host.append(log.part())
         at_peak.append(log.at_peak())
         events.append(log.events)
@@ -169,14 +186,14 @@ def write_events(path, parts):
     path.write_text("\n".join(lines) + "\n")
 
 
-def make(name, out):
+def make(name, out, releases):
     settings = offload.settings_of(name)[1]
     runs = []
     with tempfile.TemporaryDirectory() as folder:
         for requests in (True, False):
             told = Path(folder) / "told.json"
             command = [sys.executable, str(HERE / "record_offload.py"), name, "--told", str(told)]
-            subprocess.run(command, env=under_host_memory(folder, settings, requests), check=True)
+            subprocess.run(command, env=under_host_memory(folder, settings, requests, releases), check=True)
             runs.append(json.loads(told.read_text()))
     recording = merged(name, *runs)
     record_fake.write(out / f"{name}.json", recording)
@@ -192,6 +209,7 @@ def main():
     parser.add_argument("names", nargs="*")
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--releases", type=Path, help="torchtitan's, as record_titan.py has it, and megatron-VERSION")
     parser.add_argument("--told", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     names = list(offload.RECORDINGS) if arguments.all else arguments.names
@@ -202,7 +220,7 @@ def main():
         os._exit(0)  # autograd's device threads do not end in an orderly way without a device
     arguments.out.mkdir(parents=True, exist_ok=True)
     for name in names:
-        make(name, arguments.out)
+        make(name, arguments.out, arguments.releases and arguments.releases.resolve())
 
 
 if __name__ == "__main__":

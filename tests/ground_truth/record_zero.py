@@ -43,6 +43,7 @@ HOST_LINES = {
     "subgroup_gradient_buffer": "gradients",
     "gradient_buffer = torch.zeros": "gradient_template",
     "grad_partitions_flat_buffer": "gradient_partitions",
+    "bit16_partition_buffer": "parameters",
 }
 HOST_MADE_BY = {
     "_single_tensor_adamw": "optimizer",
@@ -56,6 +57,7 @@ HOST_MADE_BY = {
     "_partition_param": "partitioned_parameters",
     "_partitioned_params_swap_out": "parameters",
     "all_gather_coalesced": "gathered_parameters",
+    "_allgather_params_coalesced": "gathered_parameters",
     "complete_grad_norm_calculation_for_cpu_offload": "norm",
     "_wait_for_offload_copies": "gradients",
     "_cast_module_mixed_precision": "model",
