@@ -1,5 +1,6 @@
 """What is recorded of trainings whose parameters, optimizer or activations lie on the host: who trains (`by`, a module
-whose `prepare` and `train_step` it is), the model, and the settings of sharded.py, zero.py and flat.py with `offload`."""
+whose `prepare` and `train_step` it is), the model, and the settings that its own recordings have, with `offload` where
+nothing else says what is on the host."""
 
 import flat
 import recordings
@@ -24,7 +25,7 @@ HYBRID = {
     "pin_gradients": True, "pin_parameters": True, "capability": "80",
 }  # fmt: skip
 # `cpu_adam` is DeepSpeedCPUAdam; others are PyTorch's optimizers.
-ZERO = {**zero.DEFAULTS, "optimizer": "cpu_adam", "offload": None}
+ZERO = {**zero.DEFAULTS, "optimizer": "cpu_adam"}
 OPTIMIZER = {"offload_optimizer": {"device": "cpu", "pin_memory": True}}
 OPTIMIZER_PAGEABLE = {"offload_optimizer": {"device": "cpu", "pin_memory": False}}
 PARAMETERS = {"offload_param": {"device": "cpu", "pin_memory": True}}

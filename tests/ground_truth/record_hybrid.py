@@ -1,8 +1,8 @@
 """Steps Megatron's HybridDeviceOptimizer over one rank's shards of a model, for record_offload.py. The optimizer is
 Megatron's own; what is around it stands for Megatron's distributed optimizer, as far as the optimizer is asked:
 
-- it is made of the whole parameters first, then again of the shards, and the first one is left to the garbage collector;
-- a shard is an even part of each parameter. Megatron cuts the buffer of all gradients, so that its shards' sizes differ;
+- it is made of the whole parameters first, then again of the shards, and the first is left to the garbage collector;
+- a shard is an even part of each parameter. Megatron cuts the buffer of all gradients: its shards' sizes differ;
 - precision-aware: shards are views of the bf16 parameters, gradients of the fp32 buffer (decoupled_grad). Otherwise
   shards are fp32 copies of the parameters, which stay on the device;
 - what is not offloaded is stepped by PyTorch's fused AdamW in the place of Transformer Engine's.
@@ -69,8 +69,9 @@ def prepare(config, settings):
         at += parameter.numel()
     said = {
         "offload_fraction": settings["fraction"], "cpu_optimizer_cls": torch.optim.AdamW,
-        "gpu_optimizer_cls": torch.optim.AdamW, "param_update_in_fp32": True, "pin_cpu_grads": settings["pin_gradients"],
-        "pin_cpu_params": settings["pin_parameters"], "overlap_cpu_optimizer_d2h_h2d": settings["overlap"],
+        "gpu_optimizer_cls": torch.optim.AdamW, "param_update_in_fp32": True,
+        "pin_cpu_grads": settings["pin_gradients"], "pin_cpu_params": settings["pin_parameters"],
+        "overlap_cpu_optimizer_d2h_h2d": settings["overlap"],
         "lr": 1e-4, "weight_decay": 0.1, "betas": (0.9, 0.95), "eps": 1e-8, "fused": True,
     }  # fmt: skip
     kind = optimizer_class()

@@ -1,4 +1,4 @@
-"""Records host and device memory of trainings that keep some of their tensors on the host, without a GPU: see README.md.
+"""Records host and device memory of trainings that keep some tensors on the host, without a GPU: see README.md.
 
 python tests/ground_truth/record_offload.py --all
 python tests/ground_truth/record_offload.py NAME...
