@@ -9,12 +9,12 @@ namespace tidemark::parallel {
 namespace {
 
 constexpr std::array all{
-    RuntimeKind{"megatron", megatron_runtime, megatron_releases},
-    RuntimeKind{"pytorch", pytorch_runtime, pytorch_releases, true},
-    RuntimeKind{"fsdp2", fsdp2_runtime, pytorch_releases, true, true},
-    RuntimeKind{"fsdp", fsdp_runtime, pytorch_releases, true, true, true},
-    RuntimeKind{"torchtitan", torchtitan_runtime, torchtitan_releases, true, true, false, true},
-    RuntimeKind{"deepspeed", deepspeed_runtime, deepspeed_releases, true, false, false, false, true},
+    RuntimeKind{RuntimeId::Megatron, "megatron", megatron_runtime, megatron_releases},
+    RuntimeKind{RuntimeId::PyTorch, "pytorch", pytorch_runtime, pytorch_releases},
+    RuntimeKind{RuntimeId::Fsdp2, "fsdp2", fsdp2_runtime, pytorch_releases},
+    RuntimeKind{RuntimeId::Fsdp, "fsdp", fsdp_runtime, pytorch_releases},
+    RuntimeKind{RuntimeId::TorchTitan, "torchtitan", torchtitan_runtime, torchtitan_releases},
+    RuntimeKind{RuntimeId::DeepSpeed, "deepspeed", deepspeed_runtime, deepspeed_releases},
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string_view>
 
@@ -8,16 +9,28 @@
 
 namespace tidemark::parallel {
 
+/// All but Megatron run a model's modules operation by operation: torchtitan its own, the others those of transformers.
+enum class RuntimeId : std::uint8_t {
+  Megatron,
+  PyTorch,     ///< alone, or DistributedDataParallel
+  Fsdp2,       ///< fully_shard
+  Fsdp,        ///< FullyShardedDataParallel
+  TorchTitan,  ///< fully_shard, in its loop
+  DeepSpeed,   ///< ZeRO, as far as the layout says
+};
+
 /// A training framework as files name it.
 struct RuntimeKind {
+  RuntimeId id{};
   std::string_view name;
   Runtime (*runtime)(const Versions& versions, const RuntimeSettings& settings, const Target& target);
   std::span<const KnownReleases> (*releases)();
-  bool eager = false;            ///< runs the modules of transformers, operation by operation
-  bool fully_sharded = false;    ///< parameters, gradients and optimizer state are sharded over data-parallel ranks
-  bool flat_parameters = false;  ///< … unit by unit, as one flat parameter each
-  bool titan = false;            ///< … of torchtitan's modules, in its loop
-  bool zero = false;             ///< so are they, as far as the layout says: DeepSpeed
+
+  [[nodiscard]] bool eager() const { return id != RuntimeId::Megatron; }
+  /// Parameters are sharded over data-parallel ranks, unit by unit.
+  [[nodiscard]] bool shards_units() const {
+    return id == RuntimeId::Fsdp2 || id == RuntimeId::Fsdp || id == RuntimeId::TorchTitan;
+  }
 };
 
 /// Those that are modelled; the first is what is meant where none is named.

@@ -234,6 +234,25 @@ std::shared_ptr<Leaf> leaf(Session& session, const Tensor& value) {
   return made;
 }
 
+std::shared_ptr<Leaf> initialized_parameter(Session& session, std::string_view name, Shape sizes, DType dtype) {
+  const Session::Scope scope(session, name);
+  const Tensor value = session.empty(std::move(sizes), dtype, trained_parameter, Category::Parameters);
+  session.launch(Operation::Initialize, {}, {value});
+  std::shared_ptr<Leaf> made = leaf(session, value);
+  made->parameter = true;
+  return made;
+}
+
+std::shared_ptr<Leaf> parameter_elsewhere(Session& session, Shape sizes, DType dtype) {
+  Tensor value;
+  value.strides = contiguous_strides(sizes);
+  value.sizes = std::move(sizes);
+  value.dtype = dtype;
+  std::shared_ptr<Leaf> made = leaf(session, value);
+  made->parameter = true;
+  return made;
+}
+
 void backward(Session& session, const Tensor& root, Tensor gradient, std::vector<WaitingGradient> waiting) {
   const NoGrad no_grad(session);
   WaitingGradient only{root.gradient, std::move(gradient)};

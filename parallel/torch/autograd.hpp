@@ -70,6 +70,13 @@ struct Leaf {
 
 /// Makes `value` one: autograd will leave its gradient in the leaf.
 [[nodiscard]] std::shared_ptr<Leaf> leaf(Session& session, const Tensor& value);
+/// A module's parameter, made on the device and initialized there.
+[[nodiscard]] std::shared_ptr<Leaf> initialized_parameter(Session& session, std::string_view name, Shape sizes,
+                                                          DType dtype);
+/// One that has no memory on the device yet: it is on the host, or on device "meta".
+[[nodiscard]] std::shared_ptr<Leaf> parameter_elsewhere(Session& session, Shape sizes, DType dtype);
+/// Makes a module's parameter, which the module is handed.
+using MakeParameter = std::function<std::shared_ptr<Leaf>(const std::string& name, const Shape& sizes, DType dtype)>;
 
 /// A gradient that waits for others of its tensor.
 struct WaitingGradient {

@@ -61,7 +61,7 @@ Scenario on_one_rank(const JobOutline& job) {
 }  // namespace
 
 std::string beyond_arithmetic(const Scenario& scenario) {
-  if (runtime_kind(scenario.runtime.name).titan && scenario.layout.tensor > 1)
+  if (runtime_kind(scenario.runtime.name).id == RuntimeId::TorchTitan && scenario.layout.tensor > 1)
     return "torchtitan's tensor parallelism: which parts of parameters a rank has is not told yet\ntensor = 1";
   if (scenario.model.experts && scenario.model.experts->groups > 0)
     return "experts that are chosen by groups: stated loads do not say which\nn_group = 1 and topk_group = 1 in "

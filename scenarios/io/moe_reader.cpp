@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "parallel/runtime/runtimes.hpp"
 #include "scenarios/io/loads_reader.hpp"
 #include "scenarios/io/named_files.hpp"
 #include "scenarios/io/names.hpp"
@@ -179,7 +180,7 @@ void check_experts(const Scenario& scenario, ScenarioTables& tables) {
     if (layout.expert > 1) tables.layout.problem("expert", "the model has no experts", "leave it out");
     return;
   }
-  if (scenario.runtime.name != "megatron")
+  if (runtime_kind(scenario.runtime.name).eager())
     tables.top.problem("model",
                        fmt::format("{} has experts, which are modelled under Megatron only", scenario.model.name),
                        "name = \"megatron\" in [runtime]");

@@ -47,16 +47,16 @@ EagerSettings read_pytorch_switches(TomlReader& switches, const RuntimeKind& run
   constexpr Ratio most{std::int64_t{1'000'000'000'000}};
   EagerSettings settings;
   settings.optimizer = read_optimizer_kernels(switches);
-  if (!runtime.zero)
+  if (runtime.id != RuntimeId::DeepSpeed)
     settings.clips_gradients = switches.ratio("max_grad_norm", Ratio{}, most).value_or(Ratio{1}) != Ratio{};
   settings.caches_keys = switches.boolean("use_cache").value_or(true);
   settings.reentrant_checkpoint = switches.boolean("use_reentrant");
-  if (runtime.flat_parameters) {
+  if (runtime.id == RuntimeId::Fsdp) {
     read_flat_parameters(switches, settings);
-  } else if (runtime.fully_sharded) {
+  } else if (runtime.shards_units()) {
     settings.fully_shard = read_fully_shard(switches);
     settings.reshard_after_forward = switches.boolean("reshard_after_forward");
-  } else if (!runtime.zero) {
+  } else if (runtime.id != RuntimeId::DeepSpeed) {
     settings.gradients_view_buckets = switches.boolean("gradient_as_bucket_view").value_or(false);
     settings.bucket_mib = switches.integer("bucket_cap_mb", bucket_sizes);
   }
@@ -144,11 +144,11 @@ void settle_pytorch(Scenario& asked, ScenarioTables& tables) {
   refuse(layout, "schedule", asked.layout.schedule != ScheduleKind::OneFOneB, "has no stages to schedule");
   refuse(layout, "sequence_parallel", asked.layout.sequence_parallel, "cuts no layers");
   const RuntimeKind& runtime = runtime_kind(asked.runtime.name);
-  if (runtime.zero)
+  if (runtime.id == RuntimeId::DeepSpeed)
     settle_zero(asked, tables);
-  else if (runtime.flat_parameters)
+  else if (runtime.id == RuntimeId::Fsdp)
     settle_flat_sharding(asked, tables), settle_flat_precision(asked, tables);
-  else if (runtime.fully_sharded)
+  else if (runtime.shards_units())
     settle_sharding(asked, tables);
   else
     refuse(layout, "sharding", asked.layout.sharding != Sharding::None, "shards nothing; every rank holds a replica");

@@ -178,17 +178,17 @@ class Checks {
     if (!tables_.layout.sound("sharding")) return;
     const RuntimeKind& runtime = runtime_kind(scenario_.runtime.name);
     const bool sharded = layout_.sharding == Sharding::Zero2 || layout_.sharding == Sharding::Zero3;
-    if (sharded && !runtime.fully_sharded && !runtime.zero)
+    if (sharded && !runtime.shards_units() && runtime.id != RuntimeId::DeepSpeed)
       tables_.layout.problem("sharding",
                              fmt::format("sharding = \"{}\": {} shards no parameters here",
                                          word(sharding_names, layout_.sharding), runtime.name),
                              R"([runtime] name = "fsdp2", "fsdp" or "deepspeed" does)");
-    if (runtime.titan && data_known_ && layout_.data == 1)
+    if (runtime.id == RuntimeId::TorchTitan && data_known_ && layout_.data == 1)
       tables_.top.problem("gpus", "gpus: torchtitan shards nothing over one data-parallel rank, which is not modelled",
                           "at least twice as many; [runtime] name = \"pytorch\" trains on one");
     if (!tables_.layout.sound("shard_group") || layout_.shard_group == 0) return;
-    const bool in_instances = runtime.name == "megatron" && layout_.sharding == Sharding::Zero1;
-    if (!runtime.fully_sharded && !in_instances)
+    const bool in_instances = runtime.id == RuntimeId::Megatron && layout_.sharding == Sharding::Zero1;
+    if (!runtime.shards_units() && !in_instances)
       tables_.layout.problem(
           "shard_group", "shard_group: there is no sharding within groups here",
           "leave it out; [runtime] name = \"fsdp2\" or \"fsdp\" has it, and megatron with sharding = "
@@ -354,7 +354,7 @@ class Checks {
 
   void check_latent_attention() {
     if (!tables_.model_sound || !model_.latent) return;
-    if (runtime_kind(scenario_.runtime.name).eager)
+    if (runtime_kind(scenario_.runtime.name).eager())
       tables_.runtime.problem(
           "name", fmt::format("name = \"{}\": latent attention is not modelled there yet", scenario_.runtime.name),
           "\"megatron\" would do");
@@ -437,7 +437,7 @@ class Checks {
   }
 
   void check_precision() {
-    if (!tables_.train.sound("precision") || runtime_kind(scenario_.runtime.name).eager) return;
+    if (!tables_.train.sound("precision") || runtime_kind(scenario_.runtime.name).eager()) return;
     if (!tables_.train.has("gradient_dtype")) {
       // Megatron turns accumulate-allreduce-grads-in-fp32 on for bf16 by itself (arguments.py, validate_args).
       train_.gradient_dtype = train_.precision == DType::BF16 ? DType::FP32 : train_.precision;

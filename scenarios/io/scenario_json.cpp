@@ -288,7 +288,7 @@ Json titan_switches(const EagerSettings& eager) {
 
 Json eager_switches(const RuntimeChoice& runtime) {
   const EagerSettings& eager = runtime.eager;
-  if (runtime_kind(runtime.name).titan) return titan_switches(eager);
+  if (runtime_kind(runtime.name).id == RuntimeId::TorchTitan) return titan_switches(eager);
   Json json = {{"foreach", eager.optimizer == OptimizerKernels::Foreach},
                {"fused", eager.optimizer == OptimizerKernels::Fused},
                {"use_cache", eager.caches_keys},
@@ -298,7 +298,7 @@ Json eager_switches(const RuntimeChoice& runtime) {
                {"keep_outputs", eager.keeps_outputs},
                {"fake_tensor_mode", eager.fake_tensors}};
   const RuntimeKind& kind = runtime_kind(runtime.name);
-  if (kind.zero) {
+  if (kind.id == RuntimeId::DeepSpeed) {
     for (const auto& [key, value] : zero_numbers(eager.zero)) json[key] = value;
     json["overlap_comm"] = eager.zero.overlaps;
     json["contiguous_gradients"] = eager.zero.contiguous_gradients;
@@ -312,7 +312,7 @@ Json eager_switches(const RuntimeChoice& runtime) {
   }
   json["max_grad_norm"] = eager.clips_gradients ? 1.0 : 0.0;
   json["gradient_as_bucket_view"] = eager.gradients_view_buckets;
-  if (kind.flat_parameters) {
+  if (kind.id == RuntimeId::Fsdp) {
     const FlatParameterHabits& flat = eager.flat;
     json["sync_each_batch"] = flat.reduces_each_backward;
     json["use_orig_params"] = flat.original_parameters;
@@ -324,7 +324,7 @@ Json eager_switches(const RuntimeChoice& runtime) {
     json["param_dtype"] = name(flat.param_dtype);
     json["reduce_dtype"] = name(flat.reduce_dtype);
     if (flat.buffer_dtype) json["buffer_dtype"] = name(*flat.buffer_dtype);
-  } else if (kind.fully_sharded) {
+  } else if (kind.shards_units()) {
     json["reduce_dtype"] = name(eager.fully_shard.reduce_dtype);
     json["sync_each_batch"] = eager.fully_shard.reduces_each_backward;
   }
@@ -351,7 +351,7 @@ Json as_json(const RuntimeChoice& runtime) {
             {"torchtitan", text(runtime.versions.torchtitan)},
             {"deepspeed", text(runtime.versions.deepspeed)}}},
           {"environment", environment},
-          {"switches", runtime_kind(runtime.name).eager ? eager_switches(runtime) : megatron_switches(runtime)}};
+          {"switches", runtime_kind(runtime.name).eager() ? eager_switches(runtime) : megatron_switches(runtime)}};
 }
 
 }  // namespace

@@ -276,7 +276,7 @@ TomlReader read_runtime(TomlReader& table, RuntimeChoice& runtime, const LoadsFi
   runtime.allocator = read_allocator(table, environment);
   TomlReader switches = table.table("switches");
   const RuntimeKind& kind = runtime_kind(runtime.name);
-  if (kind.zero) {
+  if (kind.id == RuntimeId::DeepSpeed) {
     zero.switches = read_zero_keys(switches);
     read_ds_config(table, files, zero);
   } else if (table.has("config")) {
@@ -284,8 +284,9 @@ TomlReader read_runtime(TomlReader& table, RuntimeChoice& runtime, const LoadsFi
     table.problem("config", fmt::format("config: {} reads no ds_config.json", runtime.name),
                   "leave it out, or set name = \"deepspeed\"");
   }
-  if (kind.eager) {
-    runtime.eager = kind.titan ? read_titan_switches(switches) : read_pytorch_switches(switches, kind);
+  if (kind.eager()) {
+    runtime.eager =
+        kind.id == RuntimeId::TorchTitan ? read_titan_switches(switches) : read_pytorch_switches(switches, kind);
     switches.refuse_unknown_keys();
   } else {
     read_own_switches(switches, runtime);
@@ -335,7 +336,7 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
   const Model* const model = tables.model_sound ? &scenario.model : nullptr;
   scenario.train.routing = read_routing(tables.moe, model, {folders, read_before, problems});
   TomlReader switches = read_runtime(tables.runtime, scenario.runtime, {folders, read_before, problems}, tables.zero);
-  const bool eager = runtime_kind(scenario.runtime.name).eager;
+  const bool eager = runtime_kind(scenario.runtime.name).eager();
   if (!eager) scenario.layout.chunk_group = read_chunk_group(switches);
   refuse_unmodelled_tables(tables.top);
   tables.top.refuse_unknown_keys();
@@ -344,7 +345,7 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
   check_recomputation(tables.train, scenario.train.recompute);
 
   const bool asked_sequence_parallel = scenario.layout.sequence_parallel;
-  if (runtime_kind(scenario.runtime.name).titan)
+  if (runtime_kind(scenario.runtime.name).id == RuntimeId::TorchTitan)
     settle_titan(scenario, tables);
   else if (eager)
     settle_pytorch(scenario, tables);

@@ -162,8 +162,8 @@ std::vector<Axis> changes_of_script(const TomlTable& document, const Scenario& s
         .to("one parameter after the other", {value(false), value(false)})
         .add_to(axes);
   const RuntimeKind& kind = runtime_kind(s.runtime.name);
-  const bool sharded = kind.fully_sharded;
-  if (kind.flat_parameters) {
+  const bool sharded = kind.shards_units();
+  if (kind.id == RuntimeId::Fsdp) {
     if (s.layout.sharding == Sharding::None)
       one_key(document, {"layout", "sharding"}, "none").to("zero3", {value("zero3")}).add_to(axes);
     if (!now.flat.limits_all_gathers) switched("limit_all_gathers", true);
@@ -257,9 +257,10 @@ Changes changes_of(const TomlTable& document, const Scenario& s) {
   for (std::int64_t smaller = s.train.micro_batch / 2; smaller >= 1; smaller /= 2)
     micro_batch.to(std::to_string(smaller), {value(smaller)});
   micro_batch.add_to(changes.of_job);
-  std::vector<Axis> more = runtime_kind(s.runtime.name).titan   ? changes_of_titan(document, s)
-                           : runtime_kind(s.runtime.name).eager ? changes_of_script(document, s)
-                                                                : changes_of_layout(document, s);
+  const RuntimeKind& kind = runtime_kind(s.runtime.name);
+  std::vector<Axis> more = kind.id == RuntimeId::TorchTitan ? changes_of_titan(document, s)
+                           : kind.eager()                   ? changes_of_script(document, s)
+                                                            : changes_of_layout(document, s);
   std::move(more.begin(), more.end(), std::back_inserter(changes.of_job));
   if (stores_scores(s.train.attention))
     one_key(document, {"train", "attention"}, std::string(word(attention_names, s.train.attention)))
@@ -273,7 +274,7 @@ Changes changes_of(const TomlTable& document, const Scenario& s) {
   sequence.add_to(changes.of_training);
   if (s.train.precision == DType::FP32)
     one_key(document, {"train", "precision"}, "fp32").to("bf16", {value("bf16")}).add_to(changes.of_training);
-  else if (runtime_kind(s.runtime.name).eager && s.train.master_dtype == DType::FP32)
+  else if (kind.eager() && s.train.master_dtype == DType::FP32)
     one_key(document, {"train", "master_dtype"}, "fp32")
         .to(std::string(name(s.train.precision)), {value(name(s.train.precision))})
         .add_to(changes.of_training);

@@ -87,10 +87,10 @@ Axis runtime_axis(const TomlTable& base) {
   const KeyPath name{"runtime", "name"}, loss{"train", "cross_entropy"};
   Axis made{"runtime", {}};
   for (const RuntimeKind& kind : runtimes()) {
-    if (kind.titan) continue;  // has models of its own, few of them
+    if (kind.id == RuntimeId::TorchTitan) continue;  // has models of its own, few of them
     const std::string its(kind.name);
     made.values.push_back({its, {{name, value(its.c_str())}}});
-    const TomlValue* const asked = kind.eager ? nullptr : value_at(base, loss);
+    const TomlValue* const asked = kind.eager() ? nullptr : value_at(base, loss);
     if (asked != nullptr) made.values.back().settings.push_back({loss, *asked});
   }
   return made;

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "parallel/runtime/runtimes.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/plan/bounds.hpp"
 #include "scenarios/prediction.hpp"
@@ -155,7 +156,7 @@ bool known(const RuntimeChoice& runtime) {
                masked_softmax_fusion, softmax_in_fp32, query_key_scaling, overlap_gradients, distribute_saved,
                deterministic, experts, eager, headroom] = runtime;
   // Where modules run operation by operation, passes and state are not apart.
-  return name == "megatron" &&
+  return runtime_kind(name).id == RuntimeId::Megatron &&
          // Of a layer's first tensor, where bounds take it to be whole.
          !distribute_saved && of_no_matter(nccl_environment, eager, headroom) &&
          lowered(experts, versions, allocator, cublas_workspace_config, nccl, attention_mask,

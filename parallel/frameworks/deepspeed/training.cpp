@@ -1,7 +1,6 @@
 #include "parallel/frameworks/deepspeed/training.hpp"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -10,9 +9,9 @@
 #include "parallel/frameworks/deepspeed/stage3.hpp"
 #include "parallel/frameworks/deepspeed/stage_1_and_2.hpp"
 #include "parallel/frameworks/pytorch/batch.hpp"
+#include "parallel/frameworks/pytorch/script.hpp"
 #include "parallel/frameworks/transformers/modules.hpp"
 #include "parallel/sizes.hpp"
-#include "sim/program/liveness.hpp"
 
 // deepspeed/runtime/engine.py DeepSpeedEngine, and the loop of a script around it.
 
@@ -21,23 +20,25 @@ namespace {
 
 class Training {
  public:
-  Training(Session& session, const LoweringInput& input, const DataGroup& group, TrainingState* state)
-      : s_(session), input_(input), habits_(*input.runtime.eager), group_(group), state_(state) {
+  Training(Session& session, const Communicators& groups, const LoweringInput& input, const Coordinates& place,
+           TrainingState* state)
+      : s_(session),
+        groups_(groups),
+        input_(input),
+        habits_(*input.runtime.eager),
+        group_{groups.data, input.layout.data, place.data},
+        state_(state) {
     // deepspeed.zero.Init: whatever modules make is of the type that is computed in.
     habits_.zero_init = partitions_parameters();
   }
 
   /// Its first forward pass, of a rank that holds the model whole.
-  Recording record() {
-    Recorder recorder;
-    s_.recorder = &recorder;
+  void record() {
     make_model({});
     s_.process.at(1, 0);
     batch_ = pytorch::collated_batch(s_, input_.train);
-    recorder.begin_pass();
+    s_.recorder->begin_pass();
     (void)forward();
-    s_.recorder = nullptr;
-    return std::move(recorder).finish();
   }
 
   void run(const StepSizes& micro_batches) {
@@ -67,16 +68,13 @@ class Training {
 
  private:
   void construct() {
-    s_.process.at(0, -1);
-    s_.mark(Phase::Construction, "start_up");
-    s_.process.create(DriverResource::Context);
-    s_.process.create(DriverResource::Modules);
-    if (group_.comm.valid()) s_.process.create(DriverResource::NcclKernels);
+    pytorch::start_up(s_, groups_);
     s_.mark(Phase::Construction, "build_model");
     NamedParameters parameters;
     make_model([&](const std::string& name, const Shape& sizes, DType dtype) {
-      parameters.push_back(
-          {name, partitions_parameters() ? without_memory(sizes, dtype) : moved_to_device(name, sizes, dtype)});
+      // Not partitioned, they are made on the host, cast there, and moved.
+      parameters.push_back({name, partitions_parameters() ? parameter_elsewhere(s_, sizes, dtype)
+                                                          : initialized_parameter(s_, name, sizes, dtype)});
       return parameters.back().leaf;
     });
     s_.mark(Phase::Construction, "build_optimizer");
@@ -106,26 +104,6 @@ class Training {
     model_.emplace(s_, input_.built.model, vocabulary, input_.train, habits_, input_.train.precision, make);
   }
 
-  std::shared_ptr<Leaf> without_memory(const Shape& sizes, DType dtype) {
-    Tensor value;
-    value.sizes = sizes;
-    value.strides = contiguous_strides(sizes);
-    value.dtype = dtype;
-    std::shared_ptr<Leaf> made = leaf(s_, value);
-    made->parameter = true;
-    return made;
-  }
-
-  // Module.to of a model that was made on the host, and cast there.
-  std::shared_ptr<Leaf> moved_to_device(const std::string& name, const Shape& sizes, DType dtype) {
-    const Session::Scope scope(s_, name);
-    const Tensor value = s_.empty(sizes, dtype, trained_parameter, Category::Parameters);
-    s_.launch(Operation::Initialize, {}, {value});
-    std::shared_ptr<Leaf> made = leaf(s_, value);
-    made->parameter = true;
-    return made;
-  }
-
   Tensor forward() {
     // The last loss, and its graph, go once this one is there.
     const auto last_graph = std::exchange(s_.outlives_backward, {});
@@ -152,6 +130,7 @@ class Training {
   }
 
   Session& s_;
+  const Communicators& groups_;
   const LoweringInput& input_;
   EagerHabits habits_;
   const DataGroup group_;
@@ -164,41 +143,27 @@ class Training {
   Tensor loss_;  ///< the same
 };
 
-DataGroup group_of(const LoweringInput& input, const Communicators& groups, const Coordinates& place) {
-  return {groups.data, input.layout.data, place.data};
-}
-
 // Of the parameters that the model has, in the order in which they are registered.
 std::vector<std::int64_t> parameter_sizes(const LoweringInput& input) {
-  Process process({}, {});
-  Session session(process, input.runtime.eager->torch);
-  std::vector<std::int64_t> sizes;
-  const auto note = [&](const std::string&, const Shape& shape, DType dtype) {
-    sizes.push_back(elements_of(shape));
-    Tensor value;
-    value.sizes = shape;
-    value.dtype = dtype;
-    return leaf(session, value);
-  };
   const Model& model = input.built.model;
   const std::int64_t vocabulary = sizes_of(model, input.layout, input.train, input.runtime).vocabulary;
-  const CausalLM made(session, model, vocabulary, input.train, *input.runtime.eager, input.train.precision, note);
-  session.finish();
+  const std::vector<Shape> shapes = pytorch::parameter_shapes(input, [&](Session& session, const MakeParameter& make) {
+    const CausalLM made(session, model, vocabulary, input.train, *input.runtime.eager, input.train.precision, make);
+  });
+  std::vector<std::int64_t> sizes;
+  for (const Shape& shape : shapes) sizes.push_back(elements_of(shape));
   return sizes;
 }
 
 }  // namespace
 
+// Where in a parameter a piece begins is said for the first rank that has one as large.
 std::vector<Role> roles(const LoweringInput& input) {
   const std::int64_t ranks = input.layout.data;
   const std::vector<std::int64_t> sizes = parameter_sizes(input);
   const FlatLayout layout = flat_layout(
       sizes, ranks, input.runtime.eager->zero->round_robin ? FlatOrder::RoundRobin : FlatOrder::AsRegistered);
-  // Where in a parameter a piece begins is said for the first rank that has one as large.
-  std::map<std::vector<std::pair<std::int64_t, std::int64_t>>, std::size_t> known;
-  std::vector<Role> all;
-  for (Rank rank{0}; rank.value < input.layout.world_size(); ++rank.value) {
-    const Coordinates place = coordinates(input.layout, rank);
+  return pytorch::roles_by(input.layout, [&](const Coordinates& place) {
     std::vector<std::pair<std::int64_t, std::int64_t>> pieces;
     if (input.layout.sharding == Sharding::Zero3) {
       for (const std::int64_t whole : sizes) {
@@ -209,34 +174,21 @@ std::vector<Role> roles(const LoweringInput& input) {
       for (const FlatSlice& slice : layout.slices_of(place.data))
         pieces.emplace_back(layout.sizes[slice.parameter], slice.elements);
     }
-    const auto [role, is_new] = known.try_emplace(std::move(pieces), all.size());
-    if (is_new) all.push_back({place, {}});
-    all[role->second].ranks.push_back(rank);
-  }
-  return all;
+    return pieces;
+  });
 }
 
 Program lower_training(const LoweringInput& input, const Coordinates& place, const StepSizes& micro_batches,
                        TrainingState* state) {
-  const Communicators groups = communicators_of(input);
-  Process process(groups.table, input.runtime.blas_workspace);
-  {
-    Session session(process, input.runtime.eager->torch);
-    Training training(session, input, group_of(input, groups, place), state);
-    training.run(micro_batches);
-    session.finish();
-  }
-  return with_frees(std::move(process).finish());
+  return pytorch::program_of(input, micro_batches, [&](Session& session, const Communicators& groups) {
+    return Training(session, groups, input, place, state);
+  });
 }
 
 Recording record_forward(const LoweringInput& input) {
-  const Communicators groups = communicators_of(input);
-  Process process(groups.table, input.runtime.blas_workspace);
-  Session session(process, input.runtime.eager->torch);
-  Training training(session, input, group_of(input, groups, {}), nullptr);
-  Recording recording = training.record();
-  session.finish();
-  return recording;
+  return pytorch::recording_of(input, [&](Session& session, const Communicators& groups) {
+    return Training(session, groups, input, {}, nullptr);
+  });
 }
 
 }  // namespace tidemark::parallel::deepspeed

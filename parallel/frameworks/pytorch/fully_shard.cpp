@@ -352,12 +352,7 @@ void CommContext::release_reduce_scatter_inputs(Session& s) {
 // ---- the model -----------------------------------------------------------------------------------------------------
 
 std::shared_ptr<Leaf> FullyShard::parameter(const std::string& name, const Shape& sizes, DType computed) {
-  Tensor value;
-  value.sizes = sizes;
-  value.strides = contiguous_strides(sizes);
-  value.dtype = computed;
-  on_meta_.push_back({name, leaf(s_, value)});
-  on_meta_.back().leaf->parameter = true;
+  on_meta_.push_back({name, parameter_elsewhere(s_, sizes, computed)});
   return on_meta_.back().leaf;
 }
 

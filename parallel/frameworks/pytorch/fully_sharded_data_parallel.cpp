@@ -30,12 +30,7 @@ std::int64_t depth_of(const std::string& name) {
 // ---- made once -----------------------------------------------------------------------------------------------------
 
 std::shared_ptr<Leaf> FullyShardedDataParallel::parameter(const std::string& name, const Shape& sizes, DType computed) {
-  Tensor value;
-  value.sizes = sizes;
-  value.strides = contiguous_strides(sizes);
-  value.dtype = computed;
-  on_host_.push_back({name, leaf(s_, value)});
-  on_host_.back().leaf->parameter = true;
+  on_host_.push_back({name, parameter_elsewhere(s_, sizes, computed)});
   return on_host_.back().leaf;
 }
 

@@ -1,10 +1,10 @@
-#include <map>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "parallel/frameworks/pytorch/flat_parameter.hpp"
 #include "parallel/frameworks/pytorch/fully_shard.hpp"
+#include "parallel/frameworks/pytorch/script.hpp"
 #include "parallel/frameworks/pytorch/training.hpp"
 #include "parallel/sizes.hpp"
 
@@ -18,27 +18,19 @@ using Holdings = std::vector<std::int64_t>;
 
 /// The parameters of a model, unit by unit: of each layer, and of the rest.
 std::vector<std::vector<Shape>> units_of(const LoweringInput& input) {
-  Process process({}, {});
-  Session session(process, input.runtime.eager->torch);
-  std::vector<Shape> all;
-  const auto note = [&](const std::string&, const Shape& sizes, DType dtype) {
-    all.push_back(sizes);
-    Tensor value;
-    value.sizes = sizes;
-    value.dtype = dtype;
-    return leaf(session, value);
-  };
   const Model& model = input.built.model;
   const std::int64_t vocabulary = sizes_of(model, input.layout, input.train, input.runtime).vocabulary;
-  const CausalLM made(session, model, vocabulary, input.train, *input.runtime.eager, input.train.precision, note);
-  session.finish();
+  std::vector<CausalLM::Range> layers;
+  const std::vector<Shape> all = parameter_shapes(input, [&](Session& session, const MakeParameter& make) {
+    const CausalLM made(session, model, vocabulary, input.train, *input.runtime.eager, input.train.precision, make);
+    for (std::size_t layer = 0; layer < made.layers(); ++layer) layers.push_back(made.parameters_of_layer(layer));
+  });
   std::vector<std::vector<Shape>> units(1);
   std::size_t next = 0;
-  for (std::size_t layer = 0; layer < made.layers(); ++layer) {
-    const CausalLM::Range range = made.parameters_of_layer(layer);
-    while (next < range.begin) units.front().push_back(all[next++]);
+  for (const CausalLM::Range& layer : layers) {
+    while (next < layer.begin) units.front().push_back(all[next++]);
     units.emplace_back();
-    while (next < range.end) units.back().push_back(all[next++]);
+    while (next < layer.end) units.back().push_back(all[next++]);
   }
   while (next < all.size()) units.front().push_back(all[next++]);
   return units;
@@ -102,18 +94,8 @@ std::optional<ShardMesh> shard_mesh(const LoweringInput& input, const Communicat
 
 std::vector<Role> roles(const LoweringInput& input) {
   const std::vector<Holdings> held = held_by_ranks(input);
-  std::map<Holdings, Role> found;
-  std::vector<Holdings> order;
-  for (Rank rank{0}; rank.value < input.layout.world_size(); ++rank.value) {
-    const Coordinates place = coordinates(input.layout, rank);
-    const Holdings& its = held[static_cast<std::size_t>(place.data) % held.size()];
-    const auto [role, is_new] = found.try_emplace(its, Role{place, {}});
-    if (is_new) order.push_back(its);
-    role->second.ranks.push_back(rank);
-  }
-  std::vector<Role> all;
-  for (const Holdings& its : order) all.push_back(std::move(found[its]));
-  return all;
+  return roles_by(input.layout,
+                  [&](const Coordinates& place) { return held[static_cast<std::size_t>(place.data) % held.size()]; });
 }
 
 }  // namespace tidemark::parallel::pytorch

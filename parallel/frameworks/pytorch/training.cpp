@@ -11,9 +11,9 @@
 #include "parallel/frameworks/pytorch/fully_sharded_data_parallel.hpp"
 #include "parallel/frameworks/pytorch/fully_sharded_layers.hpp"
 #include "parallel/frameworks/pytorch/optimizer.hpp"
+#include "parallel/frameworks/pytorch/script.hpp"
 #include "parallel/frameworks/transformers/modules.hpp"
 #include "parallel/sizes.hpp"
-#include "sim/program/liveness.hpp"
 
 namespace tidemark::parallel::pytorch {
 namespace {
@@ -27,16 +27,12 @@ class Training {
       : s_(session), groups_(groups), input_(input), habits_(*input.runtime.eager), mesh_(mesh), state_(state) {}
 
   /// Its first forward pass.
-  Recording record() {
-    Recorder recorder;
-    s_.recorder = &recorder;
+  void record() {
     construct();
     s_.process.at(1, 0);
     batch_ = collated_batch(s_, input_.train);
-    recorder.begin_pass();
+    s_.recorder->begin_pass();
     (void)forward(batch_[0], batch_[1]);
-    s_.recorder = nullptr;
-    return std::move(recorder).finish();
   }
 
   void run(const StepSizes& micro_batches) {
@@ -70,11 +66,7 @@ class Training {
 
  private:
   void construct() {
-    s_.process.at(0, -1);
-    s_.mark(Phase::Construction, "start_up");
-    s_.process.create(DriverResource::Context);
-    s_.process.create(DriverResource::Modules);
-    if (groups_.world.valid()) s_.process.create(DriverResource::NcclKernels);
+    start_up(s_, groups_);
     s_.mark(Phase::Construction, "build_model");
     const std::int64_t vocabulary =
         sizes_of(input_.built.model, input_.layout, input_.train, input_.runtime).vocabulary;
@@ -226,25 +218,14 @@ class Training {
 
 Program lower_training(const LoweringInput& input, const Coordinates& place, const StepSizes& micro_batches,
                        TrainingState* state) {
-  const Communicators groups = communicators_of(input);
-  Process process(groups.table, input.runtime.blas_workspace);
-  {
-    Session session(process, input.runtime.eager->torch);
-    Training training(session, groups, input, shard_mesh(input, groups, place), state);
-    training.run(micro_batches);
-    session.finish();
-  }
-  return with_frees(std::move(process).finish());
+  return program_of(input, micro_batches, [&](Session& session, const Communicators& groups) {
+    return Training(session, groups, input, shard_mesh(input, groups, place), state);
+  });
 }
 
 Recording record_forward(const LoweringInput& input) {
-  const Communicators groups = communicators_of(input);
-  Process process(groups.table, input.runtime.blas_workspace);
-  Session session(process, input.runtime.eager->torch);
-  Training training(session, groups, input);
-  Recording recording = training.record();
-  session.finish();
-  return recording;
+  return recording_of(input,
+                      [&](Session& session, const Communicators& groups) { return Training(session, groups, input); });
 }
 
 }  // namespace tidemark::parallel::pytorch

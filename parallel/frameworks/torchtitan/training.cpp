@@ -1,6 +1,5 @@
 #include "parallel/frameworks/torchtitan/training.hpp"
 
-#include <map>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -9,9 +8,9 @@
 
 #include "parallel/frameworks/pytorch/fully_shard.hpp"
 #include "parallel/frameworks/pytorch/optimizer.hpp"
+#include "parallel/frameworks/pytorch/script.hpp"
 #include "parallel/frameworks/torchtitan/decoder.hpp"
 #include "parallel/sizes.hpp"
-#include "sim/program/liveness.hpp"
 
 // torchtitan/train.py and models/llama3/infra/parallelize.py, 0.1.0 to 0.2.2.
 
@@ -32,16 +31,12 @@ class Trainer {
         state_(state) {}
 
   /// Its first forward pass.
-  Recording record() {
-    Recorder recorder;
-    s_.recorder = &recorder;
+  void record() {
     construct();
     s_.process.at(1, 0);
     load_batch();
-    recorder.begin_pass();
+    s_.recorder->begin_pass();
     (void)loss_of(forward(), 1);
-    s_.recorder = nullptr;
-    return std::move(recorder).finish();
   }
 
   void run(const StepSizes& micro_batches) {
@@ -53,11 +48,7 @@ class Trainer {
 
  private:
   void construct() {
-    s_.process.at(0, -1);
-    s_.mark(Phase::Construction, "start_up");
-    s_.process.create(DriverResource::Context);
-    s_.process.create(DriverResource::Modules);
-    if (groups_.world.valid()) s_.process.create(DriverResource::NcclKernels);
+    start_up(s_, groups_);
     s_.mark(Phase::Construction, "build_model");
     const Train& train = input_.train;
     const Model& model = input_.built.model;
@@ -241,21 +232,14 @@ class Trainer {
 
 // How many rows there are of the parameters, each number once.
 std::set<std::int64_t> rows_of_parameters(const LoweringInput& input) {
-  Process process({}, {});
-  Session session(process, input.runtime.eager->torch);
-  std::set<std::int64_t> rows;
-  const auto note = [&](const std::string&, const Shape& sizes, DType dtype) {
-    rows.insert(sizes.front());
-    Tensor value;
-    value.sizes = sizes;
-    value.dtype = dtype;
-    return leaf(session, value);
-  };
   const Model& model = input.built.model;
   const std::int64_t vocabulary = sizes_of(model, input.layout, input.train, input.runtime).vocabulary;
-  const Decoder made(session, model, vocabulary, input.train, *input.runtime.eager,
-                     TensorGroup{{}, input.layout.tensor, 0}, input.train.precision, note);
-  session.finish();
+  const std::vector<Shape> shapes = parameter_shapes(input, [&](Session& session, const MakeParameter& make) {
+    const Decoder made(session, model, vocabulary, input.train, *input.runtime.eager,
+                       TensorGroup{{}, input.layout.tensor, 0}, input.train.precision, make);
+  });
+  std::set<std::int64_t> rows;
+  for (const Shape& sizes : shapes) rows.insert(sizes.front());
   return rows;
 }
 
@@ -269,45 +253,25 @@ std::optional<ShardMesh> shard_mesh(const LoweringInput& input, const Communicat
 }  // namespace
 
 std::vector<Role> roles(const LoweringInput& input) {
-  const std::set<std::int64_t> rows = rows_of_parameters(input);
-  std::map<std::vector<std::int64_t>, Role> found;
-  std::vector<std::vector<std::int64_t>> order;
-  for (Rank rank{0}; rank.value < input.layout.world_size(); ++rank.value) {
-    const Coordinates place = coordinates(input.layout, rank);
+  return roles_by(input.layout, [&, rows = rows_of_parameters(input)](const Coordinates& place) {
     std::vector<std::int64_t> held;
     for (const std::int64_t all : rows)
       held.push_back(rows_of_shard(all, input.layout.shards(), place.data % input.layout.shards()).rows);
-    const auto [role, is_new] = found.try_emplace(held, Role{place, {}});
-    if (is_new) order.push_back(held);
-    role->second.ranks.push_back(rank);
-  }
-  std::vector<Role> all;
-  for (const auto& held : order) all.push_back(std::move(found[held]));
-  return all;
+    return held;
+  });
 }
 
 Program lower_training(const LoweringInput& input, const Coordinates& place, const StepSizes& micro_batches,
                        TrainingState* state) {
-  const Communicators groups = communicators_of(input);
-  Process process(groups.table, input.runtime.blas_workspace);
-  {
-    Session session(process, input.runtime.eager->torch);
+  return program_of(input, micro_batches, [&](Session& session, const Communicators& groups) {
     const TensorGroup tensor{groups.tensor, input.layout.tensor, place.tensor};
-    Trainer trainer(session, groups, input, shard_mesh(input, groups, place), tensor, state);
-    trainer.run(micro_batches);
-    session.finish();
-  }
-  return with_frees(std::move(process).finish());
+    return Trainer(session, groups, input, shard_mesh(input, groups, place), tensor, state);
+  });
 }
 
 Recording record_forward(const LoweringInput& input) {
-  const Communicators groups = communicators_of(input);
-  Process process(groups.table, input.runtime.blas_workspace);
-  Session session(process, input.runtime.eager->torch);
-  Trainer trainer(session, groups, input);
-  Recording recording = trainer.record();
-  session.finish();
-  return recording;
+  return recording_of(input,
+                      [&](Session& session, const Communicators& groups) { return Trainer(session, groups, input); });
 }
 
 }  // namespace tidemark::parallel::torchtitan

@@ -28,15 +28,7 @@ bool gpt_style(const Model& model) {
 bool computes_wide(const Model& model) { return model.architecture == "olmo2"; }
 
 std::shared_ptr<Leaf> CausalLM::parameter(const std::string& name, Shape sizes) {
-  if (make_) {
-    parameters_.push_back(make_(name, sizes, dtype_));
-    return parameters_.back();
-  }
-  const Session::Scope scope(s_, name);
-  const Tensor made = s_.empty(std::move(sizes), dtype_, trained_parameter, Category::Parameters);
-  s_.launch(Operation::Initialize, {}, {made});
-  parameters_.push_back(leaf(s_, made));
-  parameters_.back()->parameter = true;
+  parameters_.push_back(make_ ? make_(name, sizes, dtype_) : initialized_parameter(s_, name, std::move(sizes), dtype_));
   return parameters_.back();
 }
 

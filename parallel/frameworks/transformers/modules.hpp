@@ -70,9 +70,6 @@ enum class Family : std::uint8_t { Llama, Phi3, Gpt2, BigCode, NeoX };
 /// OLMo 2 multiplies by norms' weights, and turns queries and keys, in fp32.
 [[nodiscard]] bool computes_wide(const Model& model);
 
-/// Makes a module's parameter, which the module is handed.
-using MakeParameter = std::function<std::shared_ptr<Leaf>(const std::string& name, const Shape& sizes, DType dtype)>;
-
 /// A module that can be hooked, and the parameters that are its own.
 struct ModuleSite {
   Parameters own;

@@ -1,0 +1,156 @@
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "tests/scenarios/one_job.hpp"
+
+// What runtimes of PyTorch that shard parameters are told.
+
+namespace tidemark::tests {
+namespace {
+
+using namespace literals;
+using namespace one_job;
+
+Scenario fully_sharded(const std::string& layout, const std::string& switches = "") {
+  return parse_scenario(
+      "model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 16\n"
+      "[layout]\n" +
+          layout +
+          "\n[train]\nsequence_length = 4096\nmicro_batch = 1\n[runtime]\n"
+          "name = \"fsdp2\"\n[runtime.switches]\n" +
+          switches,
+      "job.toml", folders);
+}
+
+TEST(ShardedReader, WhatIsFullySharded) {
+  EXPECT_EQ(fully_sharded("").layout.sharding, Sharding::Zero3);
+  EXPECT_EQ(fully_sharded("sharding = \"zero2\"").layout.sharding, Sharding::Zero2);
+  EXPECT_EQ(fully_sharded("", "reshard_after_forward = false").layout.sharding, Sharding::Zero2);
+  EXPECT_FALSE(fully_sharded("sharding = \"zero2\"").runtime.eager.fully_shard.reshards_after_forward);
+  EXPECT_EQ(fully_sharded("shard_group = 8").layout.shards(), 8);
+  const auto problem = [](const std::string& layout, const std::string& switches = "") -> std::string {
+    try {
+      (void)fully_sharded(layout, switches);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return {};
+  };
+  EXPECT_EQ(problem("shard_group = 3"),
+            "job.toml:5:15: error: shard_group = 3 does not divide data = 16\n  hint: 1, 2, 4, 8 or "
+            "16 would");
+  EXPECT_EQ(problem("sharding = \"zero1\""),
+            "job.toml:5:12: error: sharding = \"zero1\": fully_shard shards parameters\n  hint: \"zero3\" would do, or "
+            "\"zero2\", which keeps what is gathered until the backward pass");
+  EXPECT_EQ(
+      problem("sharding = \"zero3\"", "reshard_after_forward = false"),
+      "job.toml:5:12: error: sharding = \"zero3\" disagrees with reshard_after_forward = false\n  hint: leave one of "
+      "them out");
+}
+
+Scenario flat(const std::string& layout, const std::string& switches = "", const std::string& train = "") {
+  return parse_scenario(
+      "model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 16\n"
+      "[layout]\n" +
+          layout + "\n[train]\nsequence_length = 4096\nmicro_batch = 1\n" + train +
+          "\n[runtime]\nname = \"fsdp\"\n[runtime.switches]\n" + switches,
+      "job.toml", folders);
+}
+
+TEST(ShardedReader, WhatAreFlatParameters) {
+  const FlatParameterHabits usual = flat("").runtime.eager.flat;
+  EXPECT_EQ(flat("").layout.sharding, Sharding::Zero3);
+  EXPECT_TRUE(usual.reshards_after_forward && usual.limits_all_gathers && !usual.whole && !usual.original_parameters);
+  EXPECT_EQ(usual.backward_prefetch, BackwardPrefetch::Pre);
+  EXPECT_EQ(usual.param_dtype, DType::BF16);
+  EXPECT_EQ(usual.reduce_dtype, DType::BF16);
+  EXPECT_TRUE(flat("sharding = \"none\"").runtime.eager.flat.whole);
+  EXPECT_FALSE(flat("sharding = \"zero2\"").runtime.eager.flat.reshards_after_forward);
+  EXPECT_EQ(flat("", "reduce_dtype = \"fp32\"").runtime.eager.flat.reduce_dtype, DType::FP32);
+  EXPECT_EQ(flat("", "autocast = true\nparam_dtype = \"fp32\"").runtime.eager.flat.reduce_dtype, DType::FP32);
+  const auto problem = [](const std::string& layout, const std::string& switches = "",
+                          const std::string& train = "") -> std::string {
+    try {
+      (void)flat(layout, switches, train);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return {};
+  };
+  EXPECT_EQ(
+      problem("sharding = \"zero1\""),
+      "job.toml:5:12: error: sharding = \"zero1\": FullyShardedDataParallel shards gradients too\n  hint: \"zero3\" "
+      "(FULL_SHARD), \"zero2\" (SHARD_GRAD_OP) or \"none\" (NO_SHARD) would do");
+  EXPECT_EQ(
+      problem("shard_group = 4\nsharding = \"none\""),
+      "job.toml:5:15: error: shard_group: sharding = \"none\" shards nothing within groups\n  hint: leave it out, or "
+      "set sharding = \"zero3\"");
+  EXPECT_EQ(
+      problem("shard_group = 1"),
+      "job.toml:5:15: error: shard_group = 1: FullyShardedDataParallel takes groups of one for NO_SHARD, and sums no "
+      "gradients over the others\n  hint: leave it out, and set sharding = \"none\"");
+  EXPECT_NE(problem("", "param_dtype = \"fp32\"").find("param_dtype = \"fp32\" is not what is computed in"),
+            std::string::npos);
+  EXPECT_NE(problem("", "", "precision = \"fp16\"").find("ShardedGradScaler is not modelled yet"), std::string::npos);
+  EXPECT_NE(problem("", "backward_prefetch = \"before\"").find("backward_prefetch = \"before\" is not known"),
+            std::string::npos);
+}
+
+Scenario of_torchtitan(const std::string& train, const std::string& switches = "", const std::string& layout = "",
+                       const std::string& model = "llama-3.1-8b") {
+  return parse_scenario(
+      "model = \"models/" + model + ".json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 16\n[layout]\n" +
+          layout + "\n[train]\nsequence_length = 4096\n" + train +
+          "\nmicro_batch = 1\n[runtime]\nname = \"torchtitan\"\nversions = { torchtitan = \"0.2.2\" }\n"
+          "[runtime.switches]\n" +
+          switches,
+      "job.toml", folders);
+}
+
+TEST(ShardedReader, WhatTorchtitanTrains) {
+  const Scenario usual = of_torchtitan("recompute = \"selective\"");
+  EXPECT_EQ(usual.layout.sharding, Sharding::Zero3);
+  EXPECT_EQ(usual.runtime.eager.optimizer, OptimizerKernels::Fused);
+  EXPECT_EQ(usual.runtime.eager.titan, TitanSettings{});
+  EXPECT_EQ(usual.runtime.versions.torchtitan, (Version{0, 2, 2}));
+  EXPECT_EQ(usual.train.recompute.modules, RecomputedModules{});
+  EXPECT_EQ(usual.train.attention, AttentionKernel::Fused);
+  EXPECT_TRUE(of_torchtitan("", "", "tensor = 2").layout.sequence_parallel);
+  EXPECT_EQ(of_torchtitan("", "selective_ac_option = 2").runtime.eager.titan.checkpointed_layers, 2);
+  EXPECT_EQ(of_torchtitan("", "fsdp_reshard_after_forward = \"never\"").layout.sharding, Sharding::Zero2);
+  EXPECT_EQ(of_torchtitan("", "", "sharding = \"zero2\"").runtime.eager.titan.reshard, ReshardPolicy::Never);
+}
+
+TEST(ShardedReader, WhatTorchtitanDoesNotTrain) {
+  const auto problem = [](const std::string& train, const std::string& switches = "", const std::string& layout = "",
+                          const std::string& model = "llama-3.1-8b") -> std::string {
+    try {
+      (void)of_torchtitan(train, switches, layout, model);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return {};
+  };
+  EXPECT_EQ(problem("", "selective_ac_option = \"ops\""),
+            "job.toml:14:23: error: selective_ac_option = \"ops\" is no way to checkpoint\n  hint: \"op\", or every "
+            "how many layers: 2");
+  EXPECT_EQ(problem("", "fsdp_reshard_after_forward = \"never\"", "sharding = \"zero3\""),
+            "job.toml:5:12: error: sharding = \"zero3\" is not what torchtitan does with fsdp_reshard_after_forward = "
+            "\"never\"\n  hint: \"zero2\" is");
+  EXPECT_EQ(problem("", "", "context = 2"),
+            "job.toml:5:11: error: context: not modelled with torchtitan yet\n  hint: leave it out");
+  EXPECT_EQ(problem("", "", "tensor = 2\nsequence_parallel = false"),
+            "job.toml:6:21: error: sequence_parallel: torchtitan's tensor parallelism always cuts the sequence too\n"
+            "  hint: leave it out");
+  EXPECT_EQ(problem("optimizer = \"sgd\""),
+            "job.toml:8:13: error: optimizer: torchtitan has Adam and AdamW only\n  hint: leave it out");
+  EXPECT_EQ(problem("precision = \"fp32\""),
+            "job.toml:8:13: error: precision: attention by matrix products, as torchtitan 0.2.2 has it in fp32, is not "
+            "modelled\n  hint: \"bf16\"");
+  EXPECT_NE(problem("", "use_cache = true").find("use_cache"), std::string::npos);
+  EXPECT_NE(problem("", "", "", "mistral-7b-v0.1").find("is none of torchtitan's models"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tidemark::tests
