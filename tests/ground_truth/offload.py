@@ -127,7 +127,8 @@ RECORDINGS = {
         {
             **STAGE_3, "sub_group_size": 2_000_000,
             "offload_optimizer": {
-                **OPTIMIZER_NVME["offload_optimizer"], "buffer_count": 12, "pipeline_read": True, "pipeline_write": True,
+                **OPTIMIZER_NVME["offload_optimizer"], "buffer_count": 12,
+                "pipeline_read": True, "pipeline_write": True,
             },
         },
     ),
