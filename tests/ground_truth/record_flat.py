@@ -22,9 +22,29 @@ MADE_BY = {
     "_init_param_handle_from_module": "parameters",
 }
 
+# What the host is asked for: by a part of the line of code, or by the function.
+HOST_LINES = {
+    "_cpu_grad = torch.zeros_like": "gradients",
+    ").pin_memory()": "gradients",
+    "_local_shard.pin_memory()": "parameters",
+}
+HOST_MADE_BY = {
+    "made_on_host": "model",
+    "_init_param_handle_from_module": "unpinned_parameters",
+    "init_flat_param_attributes": "parameters",
+    "_unshard": "all_gather_input",
+    "_pre_unshard": "all_gather_input",
+    "_offload_grad": "gradients",
+    "_post_backward_final_callback": "gradients",
+}
+
 
 def settings_of(name):
     return sharded.settings_of(name, flat.RECORDINGS, flat.DEFAULTS)
+
+
+def made_on_host(model_class, config):
+    return model_class(config)
 
 
 def prepare(config, settings):
@@ -33,7 +53,13 @@ def prepare(config, settings):
     import torch.distributed as dist
     import transformers
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import BackwardPrefetch, FullyShardedDataParallel, MixedPrecision, ShardingStrategy
+    from torch.distributed.fsdp import (
+        BackwardPrefetch,
+        CPUOffload,
+        FullyShardedDataParallel,
+        MixedPrecision,
+        ShardingStrategy,
+    )
     from torch.distributed.fsdp.wrap import ModuleWrapPolicy
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -48,7 +74,7 @@ def prepare(config, settings):
     types = {"bf16": torch.bfloat16, "fp32": torch.float32}
     torch.set_default_dtype(types[settings["parameters"]])
     try:
-        model = model_class(config)
+        model = made_on_host(model_class, config)
     finally:
         torch.set_default_dtype(torch.float32)
     model.train()
@@ -75,6 +101,7 @@ def prepare(config, settings):
         sync_module_states=settings["sync_module_states"],
         use_orig_params=settings["use_orig_params"],
         device_id=torch.device("cuda", 0),
+        cpu_offload=CPUOffload(offload_params=True) if settings.get("offload") else None,
         **meshes,
     )
     return model, training.build_optimizer(model, settings), training.Batches(vars(config), settings)

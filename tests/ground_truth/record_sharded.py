@@ -37,7 +37,7 @@ def prepare(config, settings):
     import torch.distributed as dist
     import transformers
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     import training
@@ -64,14 +64,25 @@ def prepare(config, settings):
         param_dtype=types[settings["precision"]], reduce_dtype=types[settings["reduce_dtype"]]
     )
     how = {"mesh": mesh, "mp_policy": policy, "reshard_after_forward": settings["reshard_after_forward"]}
+    if settings.get("offload"):
+        how["offload_policy"] = CPUOffloadPolicy(pin_memory=settings["offload"] == "pinned")
     base = model.base_model
     for layer in base.layers if hasattr(base, "layers") else base.h:
         fully_shard(layer, **how)
     fully_shard(model, **how)
-    model.to_empty(device="cuda")
+    model.to_empty(device="cpu" if settings.get("offload") else "cuda")
     if config.tie_word_embeddings:
         model.tie_weights()
+    if settings.get("offload"):
+        buffers_to_device(model)
     return model, training.build_optimizer(model, settings), training.Batches(vars(config), settings)
+
+
+def buffers_to_device(model):
+    """Only parameters are offloaded."""
+    for module in model.modules():
+        for name, buffer in module.named_buffers(recurse=False):
+            setattr(module, name, buffer.to("cuda"))
 
 
 def train_step(model, optimizer, batches, settings):
@@ -142,14 +153,14 @@ def live_at_peak(history, maker):
     return dict(sorted(sums.items()))
 
 
-def counted_steps(step):
+def counted_steps(step, count=STEPS):
     """What the allocator counts in some steps."""
     import torch
 
     import plain_run
 
     steps = []
-    for _ in range(STEPS):
+    for _ in range(count):
         gc.collect()
         torch.cuda.reset_peak_memory_stats()
         step()

@@ -20,6 +20,8 @@ import record_sharded
 from titan import RECORDINGS, settings_of
 
 HERE = Path(__file__).resolve().parent
+MADE_BY = record_sharded.MADE_BY
+HOST_MADE_BY = {"batches": "batch", "batch_generator": "batch", "forward_backward_step": "batch"}
 OUT = HERE.parent / "golden" / "titan" / "recordings"
 COMPILED = HERE.parent / "golden" / "compiled" / "recordings"
 TYPES = {"bf16": "bfloat16", "fp32": "float32"}
@@ -59,6 +61,7 @@ def job_config(settings):
     made.activation_checkpoint.mode = checkpointing if checkpointing in ("none", "full") else "selective"
     made.activation_checkpoint.selective_ac_option = checkpointing
     made.optimizer.implementation = settings["implementation"]
+    made.training.enable_cpu_offload = bool(settings.get("offload"))
     if hasattr(made, "compile"):
         made.compile.enable = settings["compile"]
     else:
@@ -106,7 +109,7 @@ def model_of(config, settings, job):
 
 
 def prepare(config, settings):
-    """A trainer of which only what its steps ask for is there."""
+    """A trainer of which only what its steps ask for is there, and the batches that it is given."""
     import torch
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -119,11 +122,12 @@ def prepare(config, settings):
     model, parallelize = model_of(config, settings, job)
     releases_before_meshes = settings["torchtitan"] == "0.1.0"
     model = parallelize(model, mesh, dims, job) if releases_before_meshes else parallelize(model, dims, job)
-    model.to_empty(device="cuda")
+    offload = settings.get("offload")
+    model.to_empty(device="cpu" if offload else "cuda")
     # It draws until all values lie within bounds, which those of a device that does nothing never do.
     torch.nn.init.trunc_normal_ = lambda tensor, *args, **kwargs: tensor.zero_()
     with torch.no_grad():
-        model.init_weights(buffer_device=None)
+        model.init_weights(buffer_device=torch.device("cuda") if offload else None)
     model.train()
 
     trainer = Trainer.__new__(Trainer)
@@ -154,7 +158,22 @@ def prepare(config, settings):
     from contextlib import nullcontext
 
     trainer.maybe_enable_amp = nullcontext()
-    return trainer
+    iterator = batches(config, settings)
+    return trainer, trainer.batch_generator(iterator) if hasattr(trainer, "batch_generator") else iterator
+
+
+def train_step(trainer, iterator, settings):
+    trainer.train_step(iterator)
+
+
+def streams(trainer):
+    return record_sharded.streams(trainer.model_parts[0])
+
+
+def versions():
+    import importlib.metadata
+
+    return {"torchtitan": importlib.metadata.version("torchtitan")}
 
 
 def optimizers_of(model, job):
@@ -183,14 +202,11 @@ def run(name):
     gc.disable()
     config, settings = settings_of(name)
     torch.cuda.memory._record_memory_history(max_entries=10_000_000, stacks="python", context="alloc")
-    trainer = prepare(config, settings)
-    iterator = batches(config, settings)
-    if hasattr(trainer, "batch_generator"):
-        iterator = trainer.batch_generator(iterator)
+    trainer, iterator = prepare(config, settings)
     return {
         **record_fake.head_of(name, config, settings, "real tensors on a device that does nothing"),
         **record_sharded.recorded_steps(
-            lambda: trainer.train_step(iterator), lambda: record_sharded.streams(trainer.model_parts[0])
+            lambda: train_step(trainer, iterator, settings), lambda: streams(trainer)
         ),
     }
 
