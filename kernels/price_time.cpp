@@ -109,7 +109,7 @@ class Pricer {
     const Program& program = workload_.programs[static_cast<std::size_t>(its.program)];
     OpTimes times;
     times.launch = cluster_.host.launch;
-    times.kernels = kernel_times(program, cluster_.device);
+    times.kernels = kernel_times(program, cluster_);
     std::vector<Bytes> sizes(static_cast<std::size_t>(program.buffers));
     std::vector<MemorySpace> spaces(sizes.size());
     for (const Op& op : program.ops)
@@ -134,7 +134,7 @@ class Pricer {
                 }
               },
               [&](const Memcpy& o) {
-                const CopyKey key{spaces[o.from.index()], spaces[o.to.index()], o.size};
+                const CopyKey key{spaces[o.from.buffer.index()], spaces[o.to.buffer.index()], o.size};
                 const auto [entry, added] = times.copies.try_emplace(key);
                 if (added) entry->second = copy(its.first, key);
               },

@@ -114,10 +114,23 @@ Duration kernel_time(const Program& program, const Kernel& kernel, const Device&
   }
 }
 
+Duration host_time(const Program& program, const Kernel& kernel, const Cluster& cluster) {
+  return traffic_of(program, kernel) / Bandwidth{cluster.host.memory_bandwidth.count() / cluster.node.devices};
+}
+
 std::vector<Duration> kernel_times(const Program& program, const Device& device) {
   std::vector<Duration> times;
   times.reserve(program.kernels.size());
   for (const Kernel& kernel : program.kernels) times.push_back(kernel_time(program, kernel, device));
+  return times;
+}
+
+std::vector<Duration> kernel_times(const Program& program, const Cluster& cluster) {
+  std::vector<Duration> times;
+  times.reserve(program.kernels.size());
+  for (const Kernel& kernel : program.kernels)
+    times.push_back(kernel.processor == Processor::Host ? host_time(program, kernel, cluster)
+                                                        : kernel_time(program, kernel, cluster.device));
   return times;
 }
 

@@ -351,6 +351,12 @@ constexpr std::string_view
         "what a node is handed and unpacks lives until its backward pass is over "
         "(torch/csrc/autograd/generated/Functions.cpp)",
     until_zeroed = "gradients, and buckets that hold them, live until zero_grad or the next forward pass",
+    reduced_waits =
+        "what was reduced over replicas is kept until the next unit waits for that "
+        "(_fsdp_param_group.py AllReduceState)",
+    next_denominator =
+        "a loop's variable lives until the next parameter's is there "
+        "(torch/optim/adam.py _single_tensor_adam)",
     clipping = "variables of clip_grad_norm_ live until it returns (torch/nn/utils/clip_grad.py)",
     converted =
         "weights that autocast has converted stay until it ends, also where the region runs again "
@@ -438,6 +444,8 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "layers.*.add", "backward layers.*", "backward layers.*", second_run_ends},
     {Kept, "clip_grad_norm.*", "optimizer_step clip_grad_norm", "optimizer_step clip_grad_norm", clipping},
     {Kept, "*", "optimizer_step optimizer_step", "optimizer_step zero_grad", until_zeroed},
+    {Kept, "*.reduce_scatter_output", "backward *", "backward *", reduced_waits},
+    {Kept, "optimizer.mul_number", "optimizer_step optimizer_step", "optimizer_step optimizer_step", next_denominator},
     {Kept, "reducer.bucket", "*", "forward load_batch", until_zeroed},
     {Kept, "loss_gradient", "backward loss", "backward *", loop},
     {Kept, "position_ids", "forward embedding", "*", graph},
@@ -484,6 +492,7 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "layers.*", "forward layers.*", "forward layers.*", forward_variables},
     {Kept, "layers.*.attention.cat", "forward layers.*", "forward loss", forward_variables},
     {Kept, "layers.*.add", "forward norm", "forward norm", forward_variables},
+    {Kept, "layers.*.mm", "forward norm", "forward norm", forward_variables},  // a compiled layer adds in its place
     {Kept, "mul", "forward *", "forward *", forward_variables},
     {Kept, "mean", "forward norm", "forward norm", forward_variables},
     {Kept, "lm_head.mm", "forward loss", "forward loss", forward_variables},

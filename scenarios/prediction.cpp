@@ -41,6 +41,7 @@ RankGroup replayed(const Program& program, const DriverPrices& prices, const Jud
   }
   group.device_peak_op = program[group.memory.device.at.mark.label];
   group.allocated_peak_op = program[group.memory.allocated.at.mark.label];
+  if (group.memory.host.bytes > Bytes{}) group.host_peak_op = program[group.memory.host.at.mark.label];
   return group;
 }
 
@@ -124,6 +125,7 @@ void replay_roles(const Job& job, const Trace& trace, const SameMemory& same, co
     if (has_times) {
       group.device_peak_time = its.host_time(trace, group.ranks.front(), group.memory.device.at.op);
       group.allocated_peak_time = its.host_time(trace, group.ranks.front(), group.memory.allocated.at.op);
+      group.host_peak_time = its.host_time(trace, group.ranks.front(), group.memory.host.at.op);
     }
     groups.push_back(std::move(group));
   }
@@ -158,6 +160,20 @@ StepPrediction step_of(const Job& job, const Trace& trace, const PredictOptions&
   found.mfu = 3 * forward_operations(s.model, s.train.sequence_length) * sequences / seconds / s.gpus /
               static_cast<double>(rate.count());
   return found;
+}
+
+// Where the cluster's file says how much there is.
+bool on_hosts(const Prediction& prediction) {
+  const Bytes memory = prediction.scenario.cluster.host.memory;
+  return memory == Bytes{} || prediction.fullest_node.bytes <= memory;
+}
+
+NodeMemory fullest_node(const std::vector<RankGroup>& groups, std::int32_t devices) {
+  std::map<std::int32_t, Bytes> nodes;
+  for (const RankGroup& group : groups)
+    for (const Rank rank : group.ranks) nodes[rank.value / devices] += group.memory.host.bytes;
+  const auto most = std::ranges::max_element(nodes, {}, [](const auto& node) { return node.second; });
+  return {most->first, most->second};
 }
 
 }  // namespace
@@ -219,9 +235,11 @@ Prediction predict(const Job& job, const Trace& trace, const Progress& progress,
     prediction.fits &=
         group.memory.peak_device_upper + job.scenario.runtime.headroom <= job.scenario.cluster.device.capacity;
   }
-  prediction.fits &= prediction.completed;
+  prediction.fullest_node = fullest_node(prediction.groups, job.scenario.cluster.node.devices);
+  prediction.fits &= prediction.completed && on_hosts(prediction);
   prediction.assumptions = assumptions_of(job, prediction.groups, options);
-  prediction.not_modelled = {"host memory: the pinned and pageable buffers of the framework and of NCCL"};
+  prediction.not_modelled = {
+      "host memory that no program asks for: of the process and its libraries, of data loaders, of NCCL"};
   return prediction;
 }
 

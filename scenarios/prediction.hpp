@@ -53,7 +53,16 @@ struct RankGroup {
   std::string failed_op;       ///< label of the failure's moment
   std::string device_peak_op;  ///< labels of the peaks' moments
   std::string allocated_peak_op;
-  std::optional<Instant> device_peak_time, allocated_peak_time;  ///< of the host thread; nothing where it deadlocks
+  std::string host_peak_op;
+  std::optional<Instant> device_peak_time, allocated_peak_time,
+      host_peak_time;  ///< of the host thread; nothing where it deadlocks
+};
+
+/// A node and what its ranks hold of its memory, in sum of each one's own peak: ranks of a job go through their steps
+/// together.
+struct NodeMemory {
+  std::int32_t node = 0;
+  Bytes bytes;
 };
 
 /// How long a step takes, and where its time goes: each share is of the mean rank's step.
@@ -75,8 +84,9 @@ struct Prediction {
   std::vector<RankGroup> groups;
   StepPrediction step;  ///< nothing of it where the job deadlocks
   std::optional<DeadlockReport> deadlock;
-  bool completed = true;  ///< at central values against the full capacity
-  bool fits = true;       ///< at upper values, with the headroom asked for
+  NodeMemory fullest_node;  ///< the first of those that hold most
+  bool completed = true;    ///< at central values against the full capacity
+  bool fits = true;         ///< at upper values, with the headroom asked for; and on every host
   std::vector<std::string> assumptions;
   std::vector<std::string> not_modelled;
 

@@ -57,6 +57,8 @@ struct Host {
   Duration latency{500'000};                    ///< of that link
   Bandwidth bridge_bandwidth{307'200'000'000};  ///< of all that crosses the host: root complexes, sockets, memory
   Duration launch{5'000'000};                   ///< what the host thread spends on handing one kernel to a device
+  Bandwidth memory_bandwidth{614'400'000'000};  ///< of the node's memory, read and written
+  Bytes memory;                                 ///< of the node; 0: the cluster's file does not say
 
   bool operator==(const Host&) const = default;
 };

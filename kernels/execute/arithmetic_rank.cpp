@@ -103,7 +103,10 @@ void ArithmeticRank::execute(const Op& op) {
                  [&](const Launch& o) { launch(o); },
                  [&](const Collective& o) { collective(o); },
                  [&](const Exchange& o) { exchange(o); },
-                 [&](const Memcpy& o) { calculator_.copy(memory(o.to), memory(o.from), spread(o.size)); },
+                 [&](const Memcpy& o) {
+                   calculator_.copy(memory(o.to.buffer, program_[o.to.offset]),
+                                    memory(o.from.buffer, program_[o.from.offset]), spread(o.size));
+                 },
                  [&](const Mark& o) {
                    hooks_.before_mark(*this, &o);
                    at_ = o;

@@ -55,7 +55,7 @@ concept Backend = requires(B& b, const B& idle, BufferId buffer, Bytes size, Str
                            const Kernel& kernel, const Group& group, CollectiveKind kind, const Parts& parts,
                            CommSlot slot, std::span<const Reading> readings, std::span<const Writing> writings,
                            std::span<const Delivery> deliveries, DriverResource resource, MemorySpace space,
-                           const std::string& doing) {
+                           const Moved& moved, const std::string& doing) {
   b.allocate(buffer, size, stream, space);
   b.release(buffer);
   b.borrow(buffer, stream);  ///< the release waits for what that stream has been given
@@ -63,7 +63,7 @@ concept Backend = requires(B& b, const B& idle, BufferId buffer, Bytes size, Str
   b.check(stream, readings);
   b.collective(stream, slot, group, kind, buffer, buffer, parts, doing);
   b.exchange(stream, slot, group, deliveries, doing);
-  b.copy(stream, buffer, buffer, size);  ///< between the device and the host
+  b.copy(stream, buffer, buffer, moved);  ///< between the device and the host
   b.record(event, stream);
   b.wait(stream, event);
   b.sync(event);

@@ -212,6 +212,10 @@ void CudaBackend::check_pageable(StreamId on, const Reading& reading, const Cuda
   check_cuda(cudaEventRecord(event, stream(on)), "cudaEventRecord");
   wait_for(event, narrator_.reading(reading.op, reading.buffer));
   cudaEventDestroy(event);
+  check_on_host(reading, held);
+}
+
+void CudaBackend::check_on_host(const Reading& reading, const CudaMemory::Held& held) {
   for (const ContentRun& run : reading.expected)
     for (std::int64_t i = run.first(); i < run.end; i += run.grid)
       if (i >= held.count || held.words[i] != run.at(i)) {
@@ -221,8 +225,19 @@ void CudaBackend::check_pageable(StreamId on, const Reading& reading, const Cuda
       }
 }
 
+// What the host thread reads has come by now: its program has waited.
+void CudaBackend::compute_on_host(std::span<const Reading> readings, std::span<const Writing> writings) {
+  for (const Reading& reading : readings) check_on_host(reading, memory_[reading.buffer]);
+  for (const Writing& writing : writings) {
+    const CudaMemory::Held& held = memory_[writing.buffer];
+    const ContentRun content = stamped(writing.stamp, held.count).front();
+    for (std::int64_t i = 0; i < held.count; ++i) held.words[i] = content.at(i);
+  }
+}
+
 void CudaBackend::launch(StreamId on, const Kernel&, std::span<const Reading> readings,
                          std::span<const Writing> writings) {
+  if (!on.valid()) return compute_on_host(readings, writings);
   check(on, readings);
   for (const Writing& writing : writings) {
     const CudaMemory::Held& held = memory_[writing.buffer];
@@ -286,12 +301,12 @@ void CudaBackend::run(StreamId on, CommSlot slot, const Group& group, Collective
   }
 }
 
-void CudaBackend::copy(StreamId on, BufferId from, BufferId to, Bytes size) {
+void CudaBackend::copy(StreamId on, BufferId from, BufferId to, const Moved& moved) {
   const CudaMemory::Held &source = memory_[from], &target = memory_[to];
-  const std::int64_t words = std::min({device_scale.words(size), source.count, target.count});
-  check_cuda(cudaMemcpyAsync(target.words, source.words, static_cast<std::size_t>(words) * sizeof(std::uint64_t),
-                             cudaMemcpyDefault, stream(on)),
-             "cudaMemcpyAsync");
+  check_cuda(
+      cudaMemcpyAsync(target.words + moved.to, source.words + moved.from,
+                      static_cast<std::size_t>(moved.words) * sizeof(std::uint64_t), cudaMemcpyDefault, stream(on)),
+      "cudaMemcpyAsync");
   // As PyTorch's pinned blocks: they come back when the copy is done.
   borrow(source.space == MemorySpace::Device ? to : from, on);
 }

@@ -157,10 +157,12 @@ class Executor {
 
   void copy(const Memcpy& o) {
     readings_.clear();
-    read(o.from);
+    read(o.from.buffer);
     backend_.check(o.stream, readings_);
-    backend_.copy(o.stream, o.from, o.to, o.size);
-    check_written(o.stream, {o.to});
+    const Moved moved = moved_by(program_, o, expectation_.scale(), expectation_.words(rank_, o.from.buffer),
+                                 expectation_.words(rank_, o.to.buffer));
+    backend_.copy(o.stream, o.from.buffer, o.to.buffer, moved);
+    check_written(o.stream, {o.to.buffer});
   }
 
   // What others sent is looked at as soon as it is there, whether or not anyone reads it later.

@@ -58,7 +58,7 @@ Expectation::Facts Expectation::facts_of(const Program& program) const {
                        if (t.direction == Direction::Receive) last[t.buffer.index()] = now;
                      }
                    },
-                   [&](const Memcpy& o) { last[o.to.index()] = now; },
+                   [&](const Memcpy& o) { last[o.to.buffer.index()] = now; },
                    // write nothing
                    Ignored<Free, Borrow, Record, Wait, Sync, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
                },
@@ -98,10 +98,13 @@ Content Expectation::after(Rank rank, std::size_t op, BufferId buffer) const {
 }
 
 Content Expectation::after_copy(Rank rank, std::size_t op, const Memcpy& copy) const {
-  const std::int64_t moved = std::min({scale_.words(copy.size), words(rank, copy.from), words(rank, copy.to)});
+  const std::int64_t all = words(rank, copy.to.buffer);
+  const Moved moved = moved_by(workload_.program(rank), copy, scale_, words(rank, copy.from.buffer), all);
+  const Content kept = before(rank, op, copy.to.buffer);
   Content found;
-  append(found, before(rank, op, copy.from), 0, moved, 0);
-  append(found, before(rank, op, copy.to), moved, words(rank, copy.to), moved);
+  append(found, kept, 0, moved.to, 0);
+  append(found, before(rank, op, copy.from.buffer), moved.from, moved.from + moved.words, moved.to);
+  append(found, kept, moved.to + moved.words, all, moved.to + moved.words);
   return found;
 }
 

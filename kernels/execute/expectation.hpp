@@ -34,6 +34,10 @@ class Expectation {
 
   [[nodiscard]] const Workload& workload() const { return workload_; }
   [[nodiscard]] PageScale scale() const { return scale_; }
+  /// Of a buffer's payload.
+  [[nodiscard]] std::int64_t words(Rank rank, BufferId buffer) const {
+    return scale_.words(facts(rank).sizes[buffer.index()]);
+  }
 
  private:
   static constexpr std::int64_t nobody = -1;
@@ -57,9 +61,6 @@ class Expectation {
   [[nodiscard]] Facts facts_of(const Program& program) const;
   [[nodiscard]] const Facts& facts(Rank rank) const {
     return facts_[static_cast<std::size_t>(workload_.program_of_rank[rank.index()])];
-  }
-  [[nodiscard]] std::int64_t words(Rank rank, BufferId buffer) const {
-    return scale_.words(facts(rank).sizes[buffer.index()]);
   }
   [[nodiscard]] std::int64_t writer(Rank rank, std::size_t op, BufferId buffer) const;
   [[nodiscard]] Content after_copy(Rank rank, std::size_t op, const Memcpy& copy) const;

@@ -60,11 +60,8 @@ void HostBackend::collective(StreamId, CommSlot, const Group& group, CollectiveK
   collectives_.run(group, kind, memory_.words(in), memory_.words(out), parts, doing);
 }
 
-void HostBackend::copy(StreamId, BufferId from, BufferId to, Bytes size) {
-  const std::span<const std::uint64_t> source = memory_.words(from);
-  const std::span<std::uint64_t> target = memory_.words(to);
-  const auto moved = std::min({static_cast<std::size_t>(scale_.words(size)), source.size(), target.size()});
-  std::copy_n(source.begin(), moved, target.begin());
+void HostBackend::copy(StreamId, BufferId from, BufferId to, const Moved& moved) {
+  std::copy_n(memory_.words(from).begin() + moved.from, moved.words, memory_.words(to).begin() + moved.to);
 }
 
 void HostBackend::exchange(StreamId, CommSlot, const Group& group, std::span<const Delivery> deliveries,

@@ -25,7 +25,7 @@ class HostBackend {
                   const Parts& parts, const std::string& doing);
   void exchange(StreamId stream, CommSlot slot, const Group& group, std::span<const Delivery> deliveries,
                 const std::string& doing);
-  void copy(StreamId stream, BufferId from, BufferId to, Bytes size);
+  void copy(StreamId stream, BufferId from, BufferId to, const Moved& moved);
   void record(EventId, StreamId) {}
   void wait(StreamId, EventId) {}
   void sync(EventId) {}

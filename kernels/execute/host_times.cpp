@@ -155,7 +155,7 @@ class HostProgram {
                      call(o);
                    },
                    [&](const Memcpy& o) {  // looked at on both sides, and moved
-                     work(2 * rates_.op + (pages(o.from) + pages(o.to)) * rates_.read_page +
+                     work(2 * rates_.op + (pages(o.from.buffer) + pages(o.to.buffer)) * rates_.read_page +
                           scale_.units(o.size) * rates_.move_page);
                    },
                    [&](const CreateDriver& o) { keep(o); },

@@ -70,7 +70,8 @@ bool is_read_later(const Program& program, std::size_t op, BufferId buffer) {
     }
     if (const auto* call = std::get_if<Collective>(&program.ops[i]); call != nullptr && call->in.buffer == buffer)
       return true;
-    if (const auto* copy = std::get_if<Memcpy>(&program.ops[i]); copy != nullptr && copy->from == buffer) return true;
+    if (const auto* copy = std::get_if<Memcpy>(&program.ops[i]); copy != nullptr && copy->from.buffer == buffer)
+      return true;
   }
   return false;
 }

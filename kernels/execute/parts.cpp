@@ -34,4 +34,13 @@ Parts parts_of(const Program& program, const Collective& call, std::int64_t memb
   return {whole, cut(row.sends), cut(row.receives)};
 }
 
+Moved moved_by(const Program& program, const Memcpy& copy, PageScale scale, std::int64_t source_words,
+               std::int64_t target_words) {
+  Moved moved;
+  moved.from = std::min(scale.part_words(program[copy.from.offset]), source_words);
+  moved.to = std::min(scale.part_words(program[copy.to.offset]), target_words);
+  moved.words = std::min({scale.words(copy.size), source_words - moved.from, target_words - moved.to});
+  return moved;
+}
+
 }  // namespace tidemark::execute

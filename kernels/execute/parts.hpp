@@ -29,6 +29,13 @@ struct Parts {
   std::int64_t whole = 0;  ///< words of the larger side
   Cut sends, receives;
 };
+/// Words that a copy moves: of payloads of so many, where they begin in each.
+struct Moved {
+  std::int64_t from = 0, to = 0, words = 0;
+};
+[[nodiscard]] Moved moved_by(const Program& program, const Memcpy& copy, PageScale scale, std::int64_t source_words,
+                             std::int64_t target_words);
+
 [[nodiscard]] Parts even_parts(std::int64_t whole, std::int64_t members);
 [[nodiscard]] Parts parts_of(const Program& program, const Collective& call, std::int64_t members, PageScale scale);
 

@@ -9,6 +9,7 @@
 #include "parallel/runtime/versions.hpp"
 #include "parallel/target.hpp"
 #include "sim/base/dtype.hpp"
+#include "sim/base/memory_space.hpp"
 #include "sim/base/units.hpp"
 
 namespace tidemark::parallel {
@@ -51,6 +52,9 @@ struct FullyShardHabits {
   bool reduces_each_backward = false;  ///< gradients are reduced after every micro-batch, not with the last one's
   DType reduce_dtype = DType::FP32;    ///< in which gradients are reduced
   bool sums_gradients = false;         ///< … or summed, not averaged: set_gradient_divide_factor(1)
+  /// CPUOffloadPolicy: shards, their gradients and what the optimizer makes are on the host; pin_memory says where
+  /// there. None: on the device.
+  std::optional<MemorySpace> offload;
   bool operator==(const FullyShardHabits&) const = default;
 };
 

@@ -30,7 +30,7 @@ void Process::relabel(BufferId buffer, LabelId label) { program.relabel(lifetime
 void Process::use(BufferId buffer, StreamId stream) {
   Lifetime& its = lifetimes_[buffer.index()];
   its.used = here();
-  if (ordered_.valid() && stream != its.own && (stream == ordered_ || its.own == ordered_))
+  if (ordered_.valid() && stream.valid() && stream != its.own && (stream == ordered_ || its.own == ordered_))
     its.others |= 1U << static_cast<std::uint32_t>(stream.value);
 }
 
@@ -84,6 +84,12 @@ void Process::launch(const Computation& what, std::span<const ViewedOperand> inp
       if (o.operand.buffer.valid()) use(o.operand.buffer, stream);
   for (const BufferId b : scratch) use(b, stream);
   program.launch(what, inputs, outputs, scratch, stream);
+}
+
+void Process::copy(StreamId stream, Operand from, Operand to, Bytes size) {
+  use(from.buffer, stream);
+  use(to.buffer, stream);
+  program.push(Memcpy{stream, from, to, size});
 }
 
 void Process::borrow(BufferId buffer, StreamId stream) {

@@ -71,6 +71,8 @@ class Process {
   OffsetId offset(Bytes from) { return program.offset(from); }
   void launch(const Computation& what, std::span<const ViewedOperand> inputs, std::span<const ViewedOperand> outputs,
               std::span<const BufferId> scratch, StreamId stream = compute_stream);
+  /// Between the device and the host, on that stream.
+  void copy(StreamId stream, Operand from, Operand to, Bytes size);
 
   /// What goes between that stream and others without record_stream: the buffer's stream waits for them when it is
   /// given up. PyTorch leaves that to the program, whose next work on the stream has to come after theirs; here it is

@@ -20,7 +20,7 @@ bool is_state(Category category) {
 }  // namespace
 
 Tensor Session::make(const Shape& sizes, const Shape& strides, DType dtype, std::string_view what, Category category) {
-  Tensor tensor = make(sizes, strides, dtype, labels_.within(scope_, what), category);
+  Tensor tensor = make(sizes, strides, dtype, labels_.within(scope_, what), category, space_);
   if (recorder != nullptr && category == Category::Parameters)
     recorder->made({name_of(tensor.buffer()), tensor.sizes, dtype, what == trained_parameter});
   return tensor;
@@ -30,14 +30,15 @@ Tensor Session::make(const Shape& sizes, const Shape& strides, DType dtype, Labe
                      MemorySpace space) {
   if (tracer != nullptr)
     return {Ref(storages_.make(*this, tracer->alloc(sizes, strides, dtype, label))), sizes, strides, 0, dtype, {}};
-  const BufferId buffer = process.alloc(elements_of(sizes) * size_of(dtype), category, label, stream_, space);
+  const StreamId stream = stream_.valid() ? stream_ : Process::compute_stream;  // of no meaning on the host
+  const BufferId buffer = process.alloc(elements_of(sizes) * size_of(dtype), category, label, stream, space);
   if (is_state(category)) process.keep(buffer);
   process.hold(buffer);
   return {Ref(storages_.make(*this, buffer)), sizes, strides, 0, dtype, {}};
 }
 
 Tensor Session::empty(const Shape& sizes, DType dtype, LabelId label, Category category) {
-  return make(sizes, contiguous_strides(sizes), dtype, label, category);
+  return make(sizes, contiguous_strides(sizes), dtype, label, category, space_);
 }
 
 Tensor Session::empty(Shape sizes, DType dtype, std::string_view what) {
@@ -94,6 +95,10 @@ void Session::launch(const Computation& what, Operands inputs, Operands outputs,
   recorder->launched(std::move(operation));
 }
 
+void Session::copy(const Tensor& from, const Tensor& to) {
+  process.copy(stream_, operand(from, from.buffer()), operand(to, to.buffer()), from.bytes());
+}
+
 void Session::collective(CommSlot comm, CollectiveKind kind, const Tensor& in, const Tensor& out, Reduction reduction) {
   process.collective(comm, {kind, in.dtype, reduction}, operand(in, in.buffer()), operand(out, out.buffer()),
                      std::max(in.bytes(), out.bytes()), stream_);
@@ -102,6 +107,23 @@ void Session::collective(CommSlot comm, CollectiveKind kind, const Tensor& in, c
 void Session::collective(CommSlot comm, CollectiveKind kind, const Tensor& in, const Tensor& out,
                          const MatrixRow& row) {
   process.collective(comm, {kind, in.dtype, Reduction::Sum}, operand(in, in.buffer()), operand(out, out.buffer()), row);
+}
+
+void Session::sum_over(CommSlot comm, const Tensor& tensor) {
+  if (space_ == MemorySpace::Device) return collective(comm, CollectiveKind::AllReduce, tensor, tensor);
+  const auto on_device = [&](auto&& use) {
+    const StreamId stream = std::exchange(stream_, Process::compute_stream);
+    const MemorySpace space = std::exchange(space_, MemorySpace::Device);
+    use();
+    stream_ = stream, space_ = space;
+  };
+  on_device([&] {
+    const Tensor summed = empty(tensor.sizes, tensor.dtype, "summed");
+    copy(tensor, summed);
+    collective(comm, CollectiveKind::AllReduce, summed, summed);
+    copy(summed, tensor);
+    process.synchronize();
+  });
 }
 
 void Session::unchecked_collective(CommSlot comm, CollectiveKind kind, const Tensor& in, const Tensor& out,

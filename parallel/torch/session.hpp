@@ -110,11 +110,17 @@ class Session {
   [[nodiscard]] Tensor in_registers(Shape sizes, Shape strides, DType dtype, std::string_view what);
   /// A kernel on the current stream: operands in the operation's order, undefined where it goes without.
   void launch(const Computation& what, Operands inputs, Operands outputs, const Scratch& scratch = {});
+  /// What a tensor holds goes to another one, between the device and the host, on the current stream. Both are
+  /// contiguous.
+  void copy(const Tensor& from, const Tensor& to);
   /// A collective of my group on the current stream, of the larger side's elements; nothing happens in a group of one.
   void collective(CommSlot comm, CollectiveKind kind, const Tensor& in, const Tensor& out,
                   Reduction reduction = Reduction::Sum);
   /// An uneven one.
   void collective(CommSlot comm, CollectiveKind kind, const Tensor& in, const Tensor& out, const MatrixRow& row);
+  /// An all-reduce in place. Of a tensor on the host, by way of the device: gloo, whose messages go over the network
+  /// too, is not modelled, and what is summed there is a number.
+  void sum_over(CommSlot comm, const Tensor& tensor);
   /// The same where the framework does not look at the group's size first: a group of one still gets its communicator.
   void unchecked_collective(CommSlot comm, CollectiveKind kind, const Tensor& in, const Tensor& out,
                             Reduction reduction = Reduction::Sum);
@@ -251,9 +257,10 @@ class Session {
  private:
   friend class SavedTensorsHooks;
   friend class OnStream;
+  friend class OnHost;
   Tensor make(const Shape& sizes, const Shape& strides, DType dtype, std::string_view what, Category category);
   Tensor make(const Shape& sizes, const Shape& strides, DType dtype, LabelId label, Category category,
-              MemorySpace space = MemorySpace::Device);
+              MemorySpace space);
   [[nodiscard]] Category default_category() const { return category_.value_or(Category::Temporaries); }
   [[nodiscard]] std::string name_of(BufferId buffer) const;
   [[nodiscard]] Operand operand(const Tensor& tensor, BufferId buffer);
@@ -265,6 +272,7 @@ class Session {
   bool backward_ = false;  ///< a node is running
   const PackHook* pack_ = nullptr;
   StreamId stream_ = Process::compute_stream;
+  MemorySpace space_ = MemorySpace::Device;
   std::int64_t sequence_ = 0;                    ///< of the next node
   std::vector<ViewedOperand> inputs_, outputs_;  ///< of the kernel that is being launched
   TorchHabits habits_;
@@ -317,6 +325,23 @@ class OnStream {
  private:
   Session& session_;
   StreamId before_;
+};
+
+/// torch.device("cpu"): what is made is made there, and the host thread computes.
+class OnHost {
+ public:
+  explicit OnHost(Session& session, MemorySpace space = MemorySpace::Pageable)
+      : session_(session),
+        stream_(std::exchange(session.stream_, StreamId{})),
+        space_(std::exchange(session.space_, space)) {}
+  ~OnHost() { session_.stream_ = stream_, session_.space_ = space_; }
+  OnHost(const OnHost&) = delete;
+  OnHost& operator=(const OnHost&) = delete;
+
+ private:
+  Session& session_;
+  StreamId stream_;
+  MemorySpace space_;
 };
 
 /// Runs without recording anything for a backward pass.

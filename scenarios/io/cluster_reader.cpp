@@ -163,6 +163,9 @@ Host read_host(TomlReader table) {
   host.latency = read_latency(table, "latency");
   host.bridge_bandwidth = read_bandwidth(table, "bridge_bandwidth");
   host.launch = read_latency(table, "launch");
+  host.memory_bandwidth = table.has("memory_bandwidth") ? read_bandwidth(table, "memory_bandwidth")
+                                                        : Bandwidth{2 * host.bridge_bandwidth.count()};
+  host.memory = table.bytes("memory").value_or(Bytes{});
   table.refuse_unknown_keys();
   return host;
 }

@@ -10,8 +10,10 @@ namespace {
 
 constexpr IntegerRange bucket_sizes{1, 1 << 20};  // MiB
 
-OptimizerKernels read_optimizer_kernels(TomlReader& switches) {
-  const bool foreach = switches.boolean("foreach").value_or(true);
+// torch/optim/optimizer.py _default_to_fused_or_foreach: tensors of the host are updated one after the other, unless it
+// is told otherwise.
+OptimizerKernels read_optimizer_kernels(TomlReader& switches, bool on_host) {
+  const bool foreach = switches.boolean("foreach").value_or(!on_host);
   const bool fused = switches.boolean("fused").value_or(false);
   if (fused && switches.has("foreach") && foreach)
     switches.problem("fused", "fused = true and foreach = true exclude each other", "leave one of them out");
@@ -19,8 +21,13 @@ OptimizerKernels read_optimizer_kernels(TomlReader& switches) {
   return foreach ? OptimizerKernels::Foreach : OptimizerKernels::ForLoop;
 }
 
-FullyShardHabits read_fully_shard(TomlReader& switches) {
+FullyShardHabits read_fully_shard(TomlReader& switches, const OffloadAsked& offloaded) {
   FullyShardHabits habits;
+  const std::optional<bool> pins = switches.boolean("pin_memory");
+  if (offloaded.parameters) habits.offload = pins.value_or(true) ? MemorySpace::Pinned : MemorySpace::Pageable;
+  if (pins && !offloaded.parameters)
+    switches.problem("pin_memory", "pin_memory: nothing is on the host",
+                     "leave it out, or set [offload] parameters = \"cpu\"");
   habits.reduces_each_backward = switches.boolean("sync_each_batch").value_or(false);
   habits.reduce_dtype = read_name(switches, "reduce_dtype", precision_names).value_or(DType::FP32);
   return habits;
@@ -43,10 +50,10 @@ void read_flat_parameters(TomlReader& switches, EagerSettings& settings) {
 
 }  // namespace
 
-EagerSettings read_pytorch_switches(TomlReader& switches, const RuntimeKind& runtime) {
+EagerSettings read_pytorch_switches(TomlReader& switches, const RuntimeKind& runtime, const OffloadAsked& offloaded) {
   constexpr Ratio most{std::int64_t{1'000'000'000'000}};
   EagerSettings settings;
-  settings.optimizer = read_optimizer_kernels(switches);
+  settings.optimizer = read_optimizer_kernels(switches, offloaded.parameters);
   if (runtime.id != RuntimeId::DeepSpeed)
     settings.clips_gradients = switches.ratio("max_grad_norm", Ratio{}, most).value_or(Ratio{1}) != Ratio{};
   settings.caches_keys = switches.boolean("use_cache").value_or(true);
@@ -54,7 +61,7 @@ EagerSettings read_pytorch_switches(TomlReader& switches, const RuntimeKind& run
   if (runtime.id == RuntimeId::Fsdp) {
     read_flat_parameters(switches, settings);
   } else if (runtime.shards_units()) {
-    settings.fully_shard = read_fully_shard(switches);
+    settings.fully_shard = read_fully_shard(switches, offloaded);
     settings.reshard_after_forward = switches.boolean("reshard_after_forward");
   } else if (runtime.id != RuntimeId::DeepSpeed) {
     settings.gradients_view_buckets = switches.boolean("gradient_as_bucket_view").value_or(false);
@@ -89,6 +96,9 @@ void settle_sharding(Scenario& asked, ScenarioTables& tables) {
                                       word(sharding_names, layout.sharding), *said),
                           "leave one of them out");
   switches.fully_shard.reshards_after_forward = reshards;
+  if (switches.fully_shard.offload && asked.train.precision == DType::FP16 && tables.train.sound("precision"))
+    tables.train.problem("precision", "precision = \"fp16\": gradients on the host are not unscaled yet",
+                         "\"bf16\" would do");
 }
 
 // FULL_SHARD, SHARD_GRAD_OP and NO_SHARD are stages 3, 2 and none; within groups the hybrid ones.

@@ -173,7 +173,9 @@ Json as_json(const Cluster& cluster) {
            {{"bandwidth", text(cluster.host.bandwidth)},
             {"latency", text(cluster.host.latency)},
             {"bridge_bandwidth", text(cluster.host.bridge_bandwidth)},
-            {"launch", text(cluster.host.launch)}}},
+            {"launch", text(cluster.host.launch)},
+            {"memory_bandwidth", text(cluster.host.memory_bandwidth)},
+            {"memory", cluster.host.memory > Bytes{} ? Json(text(cluster.host.memory)) : Json(nullptr)}}},
           {"node", as_json(cluster.node)},
           {"fabric", fabric_json(cluster)},
           {"nccl", as_json(cluster.nccl)}};
@@ -339,6 +341,7 @@ Json eager_switches(const RuntimeChoice& runtime) {
   } else if (kind.shards_units()) {
     json["reduce_dtype"] = name(eager.fully_shard.reduce_dtype);
     json["sync_each_batch"] = eager.fully_shard.reduces_each_backward;
+    if (eager.fully_shard.offload) json["pin_memory"] = eager.fully_shard.offload == MemorySpace::Pinned;
   }
   if (eager.bucket_mib) json["bucket_cap_mb"] = *eager.bucket_mib;
   if (eager.reentrant_checkpoint) json["use_reentrant"] = *eager.reentrant_checkpoint;
@@ -376,6 +379,8 @@ std::string scenario_json(const Scenario& scenario, int indent) {
                {"layout", as_json(scenario.layout)},
                {"train", as_json(scenario.train)},
                {"runtime", as_json(scenario.runtime)}};
+  if (scenario.runtime.eager.fully_shard.offload)
+    json["offload"] = {{"optimizer", "cpu"}, {"parameters", "cpu"}, {"activations", "none"}};
   if (scenario.model.experts) json["moe"] = as_json(scenario.train.routing);
   // A file's name need not be UTF-8; what is not is replaced.
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);

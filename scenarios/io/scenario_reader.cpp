@@ -20,6 +20,7 @@
 #include "scenarios/io/moe_reader.hpp"
 #include "scenarios/io/named_files.hpp"
 #include "scenarios/io/names.hpp"
+#include "scenarios/io/offload_reader.hpp"
 #include "scenarios/io/pytorch_switches.hpp"
 #include "scenarios/io/recompute_reader.hpp"
 #include "scenarios/io/scenario_checks.hpp"
@@ -44,14 +45,6 @@ constexpr IntegerRange extra_tokens{0, 1 << 20};
 constexpr IntegerRange padding_quantum{1, 1 << 20};
 
 std::int32_t narrow(std::int64_t n) { return static_cast<std::int32_t>(n); }
-
-/// A key of which the format knows more values than are modelled.
-void read_only_choice(TomlReader& table, std::string_view key, std::string_view modelled,
-                      const std::vector<std::string_view>& later) {
-  std::vector<Option> options{{modelled}};
-  for (const std::string_view text : later) options.push_back({text, Modelled::NotYet});
-  table.option(key, options);
-}
 
 /// What `parse` makes of the file that `key` names, unless it is among `known`, which are made of `texts`; nothing when
 /// there is a problem, which is then reported.
@@ -263,7 +256,8 @@ std::string read_allocator(TomlReader& table, const Environment& environment) {
 }
 
 /// Returns the switches, which are judged once everything they may repeat has been read.
-TomlReader read_runtime(TomlReader& table, RuntimeChoice& runtime, const LoadsFiles& files, ZeroAsked& zero) {
+TomlReader read_runtime(TomlReader& table, TomlReader offload, RuntimeChoice& runtime, const LoadsFiles& files,
+                        ZeroAsked& zero) {
   std::vector<Option> names;
   for (const RuntimeKind& kind : runtimes()) names.push_back({kind.name});
   runtime.name = names[table.option("name", names).value_or(0)].text;
@@ -276,6 +270,7 @@ TomlReader read_runtime(TomlReader& table, RuntimeChoice& runtime, const LoadsFi
   runtime.allocator = read_allocator(table, environment);
   TomlReader switches = table.table("switches");
   const RuntimeKind& kind = runtime_kind(runtime.name);
+  const OffloadAsked offloaded = read_offload(std::move(offload), kind);
   if (kind.id == RuntimeId::DeepSpeed) {
     zero.switches = read_zero_keys(switches);
     read_ds_config(table, files, zero);
@@ -285,8 +280,8 @@ TomlReader read_runtime(TomlReader& table, RuntimeChoice& runtime, const LoadsFi
                   "leave it out, or set name = \"deepspeed\"");
   }
   if (kind.eager()) {
-    runtime.eager =
-        kind.id == RuntimeId::TorchTitan ? read_titan_switches(switches) : read_pytorch_switches(switches, kind);
+    runtime.eager = kind.id == RuntimeId::TorchTitan ? read_titan_switches(switches)
+                                                     : read_pytorch_switches(switches, kind, offloaded);
     switches.refuse_unknown_keys();
   } else {
     read_own_switches(switches, runtime);
@@ -297,12 +292,6 @@ TomlReader read_runtime(TomlReader& table, RuntimeChoice& runtime, const LoadsFi
 }
 
 void refuse_unmodelled_tables(TomlReader& top) {
-  if (TomlReader offload = top.table("offload"); offload.present()) {
-    for (const std::string_view key : {"optimizer", "parameters", "activations"})
-      read_only_choice(offload, key, "none", {"cpu", "nvme"});
-    offload.refuse("optimizer_fraction", "offloading is", {"0.0", "0"});
-    offload.refuse_unknown_keys();
-  }
   top.refuse("adapter", "training an adapter is", {});
   top.refuse("quantization", "a quantized base is", {});
   top.refuse("rollout", "generation beside training is", {});
@@ -335,7 +324,8 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
   read_train(tables.train, scenario.train);
   const Model* const model = tables.model_sound ? &scenario.model : nullptr;
   scenario.train.routing = read_routing(tables.moe, model, {folders, read_before, problems});
-  TomlReader switches = read_runtime(tables.runtime, scenario.runtime, {folders, read_before, problems}, tables.zero);
+  TomlReader switches = read_runtime(tables.runtime, tables.top.table("offload"), scenario.runtime,
+                                     {folders, read_before, problems}, tables.zero);
   const bool eager = runtime_kind(scenario.runtime.name).eager();
   if (!eager) scenario.layout.chunk_group = read_chunk_group(switches);
   refuse_unmodelled_tables(tables.top);

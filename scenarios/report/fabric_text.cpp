@@ -137,7 +137,7 @@ StepTraffic traffic_of(const Program& program, std::int32_t step) {
                          ++found.messages[{o.comm, t.step, t.size(sizes[t.buffer.index()])}];
                    },
                    [&](const Memcpy& o) {
-                     if (in_step) ++found.copies[{spaces[o.from.index()], spaces[o.to.index()], o.size}];
+                     if (in_step) ++found.copies[{spaces[o.from.buffer.index()], spaces[o.to.buffer.index()], o.size}];
                    },
                    // load no links
                    Ignored<Free, Borrow, Launch, Record, Wait, Sync, CreateDriver, CreateCommunicator, Bind, Unbind>{},

@@ -68,6 +68,10 @@ Json group_json(const RankGroup& group, const Layout& layout, const std::vector<
            {"allocated_peak_at", instant(m.allocated.at, group.allocated_peak_op, group.allocated_peak_time)},
            {"at_allocated_peak", composition(m.allocated.composition)},
            {"device_rows", std::move(rows)}};
+  if (m.host.bytes > Bytes{}) {
+    out["host_peak_at"] = instant(m.host.at, group.host_peak_op, group.host_peak_time);
+    out["at_host_peak"] = composition(m.host.composition);
+  }
   if (group.crowded)
     out["with_more_tokens"] = {{"peak_allocated_bytes", group.crowded->allocated.count()},
                                {"peak_reserved_bytes", group.crowded->reserved.count()},
@@ -116,27 +120,36 @@ Json failure_json(const Prediction& p) {
   return nullptr;
 }
 
+// Of the node whose ranks hold most of its memory.
+Json host_json(const Prediction& p) {
+  const Bytes memory = p.scenario.cluster.host.memory;
+  return {{"memory_bytes", memory > Bytes{} ? Json(memory.count()) : Json(nullptr)},
+          {"fullest_node", p.fullest_node.node},
+          {"fullest_node_bytes", p.fullest_node.bytes.count()}};
+}
+
 }  // namespace
 
 std::string prediction_json(const Prediction& p) {
   Json groups = Json::array();
   for (const RankGroup& group : p.groups) groups.push_back(group_json(group, p.scenario.layout, p.communicators));
   const auto of_step = [&](const Json& figure) { return p.deadlock ? Json(nullptr) : figure; };
-  const Json out = {{"schema", "tidemark.prediction/1"},
-                    {"scenario", Json::parse(scenario_json(p.scenario, -1))},
-                    {"world_size", p.scenario.layout.world_size()},
-                    {"outcome", outcome(p)},
-                    {"fits", p.fits},
-                    {"capacity_bytes", p.scenario.cluster.device.capacity.count()},
-                    {"headroom_bytes", p.scenario.runtime.headroom.count()},
-                    {"failure", failure_json(p)},
-                    {"step_time_s", of_step(seconds(p.step.step))},
-                    {"tokens_per_s_per_device", of_step(p.step.tokens_per_s_per_device)},
-                    {"mfu", of_step(p.step.mfu)},
-                    {"step_shares", p.deadlock ? Json(nullptr) : shares(p)},
-                    {"assumptions", p.assumptions},
-                    {"not_modelled", p.not_modelled},
-                    {"groups", std::move(groups)}};
+  Json out = {{"schema", "tidemark.prediction/1"},
+              {"scenario", Json::parse(scenario_json(p.scenario, -1))},
+              {"world_size", p.scenario.layout.world_size()},
+              {"outcome", outcome(p)},
+              {"fits", p.fits},
+              {"capacity_bytes", p.scenario.cluster.device.capacity.count()},
+              {"headroom_bytes", p.scenario.runtime.headroom.count()},
+              {"failure", failure_json(p)},
+              {"step_time_s", of_step(seconds(p.step.step))},
+              {"tokens_per_s_per_device", of_step(p.step.tokens_per_s_per_device)},
+              {"mfu", of_step(p.step.mfu)},
+              {"step_shares", p.deadlock ? Json(nullptr) : shares(p)},
+              {"assumptions", p.assumptions},
+              {"not_modelled", p.not_modelled},
+              {"groups", std::move(groups)}};
+  if (p.fullest_node.bytes > Bytes{}) out["host"] = host_json(p);
   return out.dump(1) + '\n';
 }
 

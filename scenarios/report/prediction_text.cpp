@@ -19,6 +19,9 @@ std::string verdict(const Prediction& p) {
   const Bytes upper = top.memory.peak_device_upper + p.scenario.runtime.headroom;
   const std::string headroom =
       p.scenario.runtime.headroom > Bytes{0} ? fmt::format(" with {} headroom", gib(p.scenario.runtime.headroom)) : "";
+  if (!p.fits && upper <= capacity && p.completed)
+    return fmt::format("no, it does not fit: the host of node {} lacks {}\n", p.fullest_node.node,
+                       gib(p.fullest_node.bytes - p.scenario.cluster.host.memory));
   std::string out =
       p.fits ? fmt::format("yes, it fits{}: {} to spare on the fullest device\n", headroom, gib(capacity - upper))
              : fmt::format("no, it does not fit{}: the fullest device lacks {}\n", headroom, gib(upper - capacity));
@@ -47,6 +50,19 @@ std::string question(const Prediction& p) {
                      layout, s.train.sequence_length, s.train.micro_batch, s.train.global_batch);
 }
 
+std::string composition_table(const Peak& peak) {
+  std::vector<std::pair<Bytes, std::string_view>> parts;
+  for (std::size_t c = 0; c < category_count; ++c)
+    if (peak.composition.bytes[c] != Bytes{0}) parts.emplace_back(peak.composition.bytes[c], category_names[c]);
+  std::stable_sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& [bytes, name] : parts)
+    rows.push_back({std::string(name), mib(bytes),
+                    fmt::format("{:.1f} %",
+                                100.0 * static_cast<double>(bytes.count()) / static_cast<double>(peak.bytes.count()))});
+  return table(rows);
+}
+
 std::string peak(const Prediction& p) {
   const RankGroup& top = p.highest();
   const MemoryRecord& m = top.memory;
@@ -60,16 +76,22 @@ std::string peak(const Prediction& p) {
       where(m.device.at, top.device_peak_op), gib(m.device.bytes), gib(m.peak_device_upper), gib(capacity),
       gib(m.peak_reserved), gib(m.allocated.bytes), where(m.allocated.at, top.allocated_peak_op));
 
-  std::vector<std::pair<Bytes, std::string_view>> parts;
-  for (std::size_t c = 0; c < category_count; ++c)
-    if (m.device.composition.bytes[c] != Bytes{0}) parts.emplace_back(m.device.composition.bytes[c], category_names[c]);
-  std::stable_sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-  std::vector<std::vector<std::string>> rows;
-  for (const auto& [bytes, name] : parts)
-    rows.push_back({std::string(name), mib(bytes),
-                    fmt::format("{:.1f} %", 100.0 * static_cast<double>(bytes.count()) /
-                                                static_cast<double>(m.device.bytes.count()))});
-  return out + table(rows);
+  return out + composition_table(m.device);
+}
+
+// Of the rank that holds most on its host, and of the node whose ranks do.
+std::string host(const Prediction& p) {
+  if (p.fullest_node.bytes == Bytes{}) return {};
+  const RankGroup& top =
+      *std::ranges::max_element(p.groups, {}, [](const RankGroup& g) { return g.memory.host.bytes; });
+  const MemoryRecord& m = top.memory;
+  const Bytes memory = p.scenario.cluster.host.memory;
+  std::string out =
+      fmt::format("\non the host, node {}: {} of {}\n", p.fullest_node.node, gib(p.fullest_node.bytes),
+                  memory > Bytes{} ? gib(memory) : "what there is, which the cluster's file does not say");
+  out += fmt::format("  rank {}: {}, at {}; pinned {} (in powers of two), pageable {}\n", top.ranks.front().value,
+                     gib(m.host.bytes), where(m.host.at, top.host_peak_op), gib(m.pinned.peak), gib(m.pageable.peak));
+  return out + composition_table(m.host);
 }
 
 std::string stages(const Prediction& p) {
@@ -113,7 +135,7 @@ std::string step(const Prediction& p) {
 }  // namespace
 
 std::string prediction_text(const Prediction& p) {
-  std::string out = verdict(p) + question(p) + peak(p) + stages(p) + step(p) + assumed(p.assumptions);
+  std::string out = verdict(p) + question(p) + peak(p) + host(p) + stages(p) + step(p) + assumed(p.assumptions);
   out += "not modelled\n";
   for (const std::string& line : p.not_modelled) out += "  " + line + '\n';
   return out;

@@ -40,6 +40,7 @@ class Engine {
   Engine(const Programs& programs, const std::vector<Communicator>& communicators, const Folding& folding,
          const TimePrices& prices, const EngineOptions& options)
       : options_(options),
+        prices_(prices),
         network_(prices.links, options.sharing),
         state_(set_up(programs, communicators, folding, prices, options, network_)) {}
 
@@ -67,7 +68,7 @@ class Engine {
     while (its.starts.size() < stretches.size() && its.host_waits_for_event == nobody) {
       const HostStretch& stretch = stretches[its.starts.size()];
       end_steps(its);
-      if (options_.keep == Keep::Timeline) note_host(its, stretch);
+      if (options_.keep == Keep::Timeline) note_host(c, stretch);
       its.starts.push_back(its.host);
       its.host = its.host + stretch.length;
       run_streams(c);
@@ -90,12 +91,17 @@ class Engine {
       its.trace.step_ends.push_back(its.host + ends[its.next_step_end].after);
   }
 
-  static void note_host(ClassState& its, const HostStretch& stretch) {
+  void note_host(std::int32_t c, const HostStretch& stretch) {
+    ClassState& its = state_.of(c);
+    const std::vector<Duration>& kernels = prices_.classes[static_cast<std::size_t>(c)].kernels;
     Instant at = its.host;
     for (std::uint32_t i = stretch.first; i < stretch.last; ++i) {
       its.trace.host[i] = at;
       const Op& op = its.program->ops[i];
-      if (is_handed_over(op)) at = at + its.launch;
+      if (is_handed_over(op))
+        at = at + its.launch;
+      else if (const auto* computed = std::get_if<Launch>(&op))
+        at = at + kernels[computed->kernel.index()];
     }
   }
 
@@ -324,6 +330,7 @@ class Engine {
   }
 
   EngineOptions options_;
+  const TimePrices& prices_;
   Network network_;
   EngineState state_;
   Pool<ActiveTransfer> transfers_;

@@ -96,26 +96,26 @@ class Timing {
   };
 
   void add(const Op& op) {
-    std::visit(
-        Overloaded{
-            [&](const Collective& o) {
-              now_ += launch_;
-              push(o.stream, TimedOp::Kind::Collective, collectives_.of(key_of(program_, o)));
-            },
-            [&](const Exchange& o) {
-              now_ += launch_;
-              push(o.stream, TimedOp::Kind::Exchange, exchanges_.of(exchange(o)));
-            },
-            [&](const Memcpy& o) {
-              now_ += launch_;
-              push(o.stream, TimedOp::Kind::Copy, copies_.of({spaces_[o.from.index()], spaces_[o.to.index()], o.size}));
-            },
-            [&](const Record& o) { push(o.stream, TimedOp::Kind::Record, record(o.event)); },
-            [&](const Wait& o) { push(o.stream, TimedOp::Kind::Wait, events_[o.event.index()].number); },
-            [&](const Sync& o) { end_stretch(static_cast<std::int32_t>(events_[o.event.index()].number)); },
-            Ignored<Alloc, Free, Borrow, Launch, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
-        },
-        op);
+    std::visit(Overloaded{
+                   [&](const Collective& o) {
+                     now_ += launch_;
+                     push(o.stream, TimedOp::Kind::Collective, collectives_.of(key_of(program_, o)));
+                   },
+                   [&](const Exchange& o) {
+                     now_ += launch_;
+                     push(o.stream, TimedOp::Kind::Exchange, exchanges_.of(exchange(o)));
+                   },
+                   [&](const Memcpy& o) {
+                     now_ += launch_;
+                     push(o.stream, TimedOp::Kind::Copy,
+                          copies_.of({spaces_[o.from.buffer.index()], spaces_[o.to.buffer.index()], o.size}));
+                   },
+                   [&](const Record& o) { push(o.stream, TimedOp::Kind::Record, record(o.event)); },
+                   [&](const Wait& o) { push(o.stream, TimedOp::Kind::Wait, events_[o.event.index()].number); },
+                   [&](const Sync& o) { end_stretch(static_cast<std::int32_t>(events_[o.event.index()].number)); },
+                   Ignored<Alloc, Free, Borrow, Launch, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
+               },
+               op);
   }
 
   void allocate(const Alloc& o) {
@@ -124,8 +124,12 @@ class Timing {
   }
 
   void launch(const Launch& o) {
-    now_ += launch_;
     const Duration duration = kernels_[o.kernel.index()];
+    if (!o.stream.valid()) {
+      now_ += duration;
+      return;
+    }
+    now_ += launch_;
     std::vector<TimedOp>& its = stream(o.stream);
     if (how_ == Kernels::Each || its.size() <= fence(o.stream) || its.back().kind != TimedOp::Kind::Kernels ||
         its.back().stretch != stretch()) {

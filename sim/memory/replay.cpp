@@ -129,16 +129,28 @@ class Replayer {
   void allocate_on_host(const Alloc& o) {
     const bool pinned = o.space == MemorySpace::Pinned;
     entry(buffers_, o.buffer) = {pinned ? pinned_.malloc(o.size) : BlockId{}, o.category, o.space, o.size};
+    on_host_[o.category] += o.size;
     HostRecord& its = host(o.space);
     its.final = pinned ? pinned_.held() : its.final + o.size;
+    note_host();
     if (its.final <= its.peak) return;
     its.peak = its.final;
     its.at = moment();
   }
 
+  void note_host() {
+    const Bytes now = record_.pinned.final + record_.pageable.final;
+    if (now <= record_.host.bytes) return;
+    record_.host = {now, moment(), on_host_};
+    Bytes in_tensors;
+    for (const Bytes bytes : on_host_.bytes) in_tensors += bytes;
+    record_.host.composition[Category::Fragmentation] = now - in_tensors;
+  }
+
   void release(BufferId buffer) {
     const Held& held = buffers_[buffer.index()];
     if (held.space == MemorySpace::Registers) return;
+    if (held.space != MemorySpace::Device) on_host_[held.category] -= held.size;
     if (held.space == MemorySpace::Pinned) return pinned_.free(held.block);
     if (held.space == MemorySpace::Pageable) {
       record_.pageable.final -= held.size;
@@ -219,7 +231,7 @@ class Replayer {
   CachingAllocator<LoggedSegments<DeviceMemory>> allocator_;
   CachingHostAllocator<> pinned_;
   std::vector<Held> buffers_;
-  Composition composition_, driver_composition_;
+  Composition composition_, driver_composition_, on_host_;
   bool composition_pending_ = false;
   Bytes driver_, driver_upper_;
   Mark mark_;

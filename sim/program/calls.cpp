@@ -98,7 +98,7 @@ class Calls {
   }
 
   void add(const Memcpy& o) {
-    const Copy call{allocs_[o.from.index()].space, allocs_[o.to.index()].space, o.size};
+    const Copy call{allocs_[o.from.buffer.index()].space, allocs_[o.to.buffer.index()].space, o.size};
     if (!is_new(copies_, call)) return;
     const BufferId from = buffer_of(o.size, call.from);
     calls_.ops.emplace_back(Memcpy{o.stream, from, buffer_of(o.size, call.to), o.size});

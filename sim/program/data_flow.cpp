@@ -103,9 +103,12 @@ class Follower {
                    [&](const Exchange& o) { exchange(o); },
                    [&](const Memcpy& o) {
                      const std::int32_t by = words_("memcpy");
-                     touch(buffer(o.from)), touch(buffer(o.to));
-                     read(o.from, bytes_.stretch({}, o.size), by, o.stream);
-                     write(o.to, bytes_.stretch({}, o.size), by);
+                     const auto its = [&](const Operand& side) {
+                       return bytes_.stretch(program_[side.offset], program_[side.offset] + o.size);
+                     };
+                     touch(buffer(o.from.buffer)), touch(buffer(o.to.buffer));
+                     read(o.from.buffer, its(o.from), by, o.stream);
+                     write(o.to.buffer, its(o.to), by);
                    },
                    [&](const Borrow& o) { use(buffer(o.buffer), words_("borrow")); },
                    [&](const Bind& o) { variable_ = o.name; },

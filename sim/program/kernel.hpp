@@ -31,12 +31,16 @@ struct View {
 /// Strides of sizes laid out one after another, the last dimension innermost.
 [[nodiscard]] Shape contiguous_strides(const Shape& sizes);
 
+/// Who computes. The host thread runs what it computes itself, to its end, and on its own memory only.
+enum class Processor : std::uint8_t { Device, Host };
+
 /// What is launched, but for the buffers: an operation on operands of given types and sizes. Views are in the order of
 /// the operation's operands, group after group; one that is absent is invalid.
 struct Kernel {
   Operation operation = Operation::Fill;
   Attributes attributes{};
   std::vector<ViewId> inputs, outputs;
+  Processor processor = Processor::Device;
   bool operator==(const Kernel&) const = default;
 };
 

@@ -84,8 +84,8 @@ class NextBody {
   }
   void change(Exchange& o, const Exchange&) { transfer_lists_.push_back(&o.transfers.first); }
   void change(Memcpy& o, const Memcpy& before) {
-    change(o.from, before.from);
-    change(o.to, before.to);
+    change(o.from.buffer, before.from.buffer);
+    change(o.to.buffer, before.to.buffer);
   }
   void change(Record& o, const Record& before) { change(o.event, before.event); }
   void change(Wait& o, const Wait& before) { change(o.event, before.event); }

@@ -37,8 +37,8 @@ bool equal(const Program& a, KernelId of_a, const Program& b, KernelId of_b) {
     const View *of_s = view_of(a, s), *of_t = view_of(b, t);
     return of_s == nullptr || of_t == nullptr ? of_s == of_t : *of_s == *of_t;
   };
-  return x.operation == y.operation && x.attributes == y.attributes && std::ranges::equal(x.inputs, y.inputs, same) &&
-         std::ranges::equal(x.outputs, y.outputs, same);
+  return x.operation == y.operation && x.processor == y.processor && x.attributes == y.attributes &&
+         std::ranges::equal(x.inputs, y.inputs, same) && std::ranges::equal(x.outputs, y.outputs, same);
 }
 
 bool is_handed_over(const Op& op) {
@@ -46,7 +46,7 @@ bool is_handed_over(const Op& op) {
                         [](const Alloc&) { return false; },
                         [](const Free&) { return false; },
                         [](const Borrow&) { return false; },
-                        [](const Launch&) { return true; },
+                        [](const Launch& o) { return o.stream.valid(); },
                         [](const Collective&) { return true; },
                         [](const Exchange&) { return true; },
                         [](const Memcpy&) { return true; },

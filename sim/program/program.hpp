@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/base/category.hpp"
+#include "sim/base/memory_space.hpp"
 #include "sim/base/overloaded.hpp"
 #include "sim/base/units.hpp"
 #include "sim/program/kernel.hpp"
@@ -76,14 +77,6 @@ constexpr bool reduces(CollectiveKind kind) {
   return kind == CollectiveKind::AllReduce || kind == CollectiveKind::ReduceScatter;
 }
 
-/// Where memory lies.
-enum class MemorySpace : std::uint8_t {
-  Device,
-  Pinned,     ///< of the host, locked in memory: devices reach it by themselves
-  Pageable,   ///< of the host
-  Registers,  ///< of the device's processors, between the steps of one fused kernel: of no allocator
-};
-
 /// Memory that the driver or a library takes behind the framework's allocator; prices say how much.
 enum class DriverResource : std::uint8_t { Context, Modules, NcclKernels, BlasHandle };
 
@@ -109,7 +102,7 @@ struct Borrow {
   bool operator==(const Borrow&) const = default;
 };
 /// Operands are those of the kernel's operation that are there, in its order. Scratch memory is written, and nothing is
-/// read that the kernel has not written itself.
+/// read that the kernel has not written itself. What the host thread computes goes on no stream.
 struct Launch {
   StreamId stream;
   KernelId kernel;
@@ -138,12 +131,12 @@ struct Exchange {
   TransferList transfers;
   bool operator==(const Exchange&) const = default;
 };
-/// The first `size` bytes of a buffer move to the beginning of another one: from the device to its host, or back.
+/// So many bytes of a buffer move to another one: from the device to its host, or back.
 /// (A kernel that copies within the device is a Launch.) The host thread goes on; where it waits for the copy, as CUDA
 /// does with pageable memory, the program says so with an event.
 struct Memcpy {
   StreamId stream;
-  BufferId from, to;
+  Operand from, to;
   Bytes size;
   bool operator==(const Memcpy&) const = default;
 };
@@ -267,20 +260,6 @@ constexpr std::string_view name(Reduction reduction) {
   return "?";
 }
 
-constexpr std::string_view name(MemorySpace space) {
-  switch (space) {
-    case MemorySpace::Device:
-      return "device";
-    case MemorySpace::Pinned:
-      return "pinned";
-    case MemorySpace::Pageable:
-      return "pageable";
-    case MemorySpace::Registers:
-      return "registers";
-  }
-  return "?";
-}
-
 constexpr std::string_view name(DriverResource resource) {
   switch (resource) {
     case DriverResource::Context:
@@ -312,8 +291,8 @@ void for_each_operand(const Program& program, const Op& op, Use&& use) {
                    for (const Transfer& t : program[o.transfers]) use(t.buffer);
                  },
                  [&](const Memcpy& o) {
-                   use(o.from);
-                   use(o.to);
+                   use(o.from.buffer);
+                   use(o.to.buffer);
                  },
                  Ignored<Alloc, Free, Record, Wait, Sync, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
              },

@@ -37,6 +37,7 @@ struct ProgramBuilder::AskedView {
 struct ProgramBuilder::AskedKernel {
   const Computation& what;
   std::span<const ViewedOperand> inputs, outputs;
+  Processor processor;
 
   static std::vector<ViewId> views(std::span<const ViewedOperand> operands) {
     std::vector<ViewId> views;
@@ -44,13 +45,16 @@ struct ProgramBuilder::AskedKernel {
     for (const ViewedOperand& o : operands) views.push_back(o.view);
     return views;
   }
-  explicit operator Kernel() const { return {what.operation, what.attributes, views(inputs), views(outputs)}; }
+  explicit operator Kernel() const {
+    return {what.operation, what.attributes, views(inputs), views(outputs), processor};
+  }
   friend bool operator==(const Kernel& known, const AskedKernel& asked) {
     const auto same = [](const std::vector<ViewId>& views, std::span<const ViewedOperand> operands) {
       return std::ranges::equal(views, operands, {}, {}, &ViewedOperand::view);
     };
-    return known.operation == asked.what.operation && same(known.inputs, asked.inputs) &&
-           same(known.outputs, asked.outputs) && known.attributes == asked.what.attributes;
+    return known.operation == asked.what.operation && known.processor == asked.processor &&
+           same(known.inputs, asked.inputs) && same(known.outputs, asked.outputs) &&
+           known.attributes == asked.what.attributes;
   }
 };
 
@@ -107,7 +111,8 @@ OffsetId ProgramBuilder::offset(Bytes from) {
 void ProgramBuilder::launch(const Computation& what, std::span<const ViewedOperand> inputs,
                             std::span<const ViewedOperand> outputs, std::span<const BufferId> scratch,
                             StreamId stream) {
-  const KernelId id{kernels_.place(program_.kernels, AskedKernel{what, inputs, outputs})};
+  const KernelId id{kernels_.place(
+      program_.kernels, AskedKernel{what, inputs, outputs, stream.valid() ? Processor::Device : Processor::Host})};
   const OperandList in = operands(inputs), out = operands(outputs);
   const OperandList spare{static_cast<std::uint32_t>(program_.operands.size()),
                           static_cast<std::uint32_t>(scratch.size())};

@@ -56,7 +56,7 @@ class ProgramBuilder {
   ViewId view(DType dtype, const Shape& sizes, const Shape& strides);
   /// Where an operand of this program can begin; at the beginning, none is needed.
   OffsetId offset(Bytes from);
-  /// Operands of the operation in its order; absent ones have no buffer.
+  /// Operands of the operation in its order; absent ones have no buffer. Without a stream, the host thread computes.
   void launch(const Computation& what, std::span<const ViewedOperand> inputs, std::span<const ViewedOperand> outputs,
               std::span<const BufferId> scratch = {}, StreamId stream = compute);
   void launch(const Computation& what, std::initializer_list<ViewedOperand> inputs,

@@ -89,7 +89,10 @@ void write(Out out, const Program& program, const Op& op) {
                  [&](const Borrow& o) { fmt::format_to(out, "borrow b{} s{}", o.buffer.value, o.stream.value); },
                  [&](const Launch& o) {
                    const Kernel& kernel = program[o.kernel];
-                   fmt::format_to(out, "launch s{} ", o.stream.value);
+                   if (o.stream.valid())
+                     fmt::format_to(out, "launch s{} ", o.stream.value);
+                   else
+                     fmt::format_to(out, "compute ");
                    write(out, kernel);
                    write(out, program, program[o.inputs], kernel.inputs);
                    fmt::format_to(out, " ->");
@@ -115,8 +118,10 @@ void write(Out out, const Program& program, const Op& op) {
                    }
                  },
                  [&](const Memcpy& o) {
-                   fmt::format_to(out, "memcpy s{} {} b{} -> b{}", o.stream.value, o.size.count(), o.from.value,
-                                  o.to.value);
+                   fmt::format_to(out, "memcpy s{} {}", o.stream.value, o.size.count());
+                   write(out, program, o.from);
+                   fmt::format_to(out, " ->");
+                   write(out, program, o.to);
                  },
                  [&](const Record& o) { fmt::format_to(out, "record e{} s{}", o.event.value, o.stream.value); },
                  [&](const Wait& o) { fmt::format_to(out, "wait s{} e{}", o.stream.value, o.event.value); },
@@ -340,8 +345,8 @@ void read_op(LineReader& in, ProgramBuilder& program) {
   } else if (kind == "borrow") {
     const BufferId buffer = in.buffer();
     program.push(Borrow{buffer, in.stream()});
-  } else if (kind == "launch") {
-    const StreamId stream = in.stream();
+  } else if (kind == "launch" || kind == "compute") {
+    const StreamId stream = kind == "launch" ? in.stream() : StreamId{};
     const Computation what = in.computation();
     const std::vector<ViewedOperand> inputs = in.viewed_until(program, "->");
     in.expect("->");
@@ -383,9 +388,9 @@ void read_op(LineReader& in, ProgramBuilder& program) {
   } else if (kind == "memcpy") {
     const StreamId stream = in.stream();
     const Bytes size = in.bytes();
-    const BufferId from = in.buffer();
+    const Operand from = in.operand(program);
     in.expect("->");
-    program.push(Memcpy{stream, from, in.buffer(), size});
+    program.push(Memcpy{stream, from, in.operand(program), size});
   } else if (kind == "record") {
     const EventId event = in.event();
     program.push(Record{event, in.stream()});

@@ -31,7 +31,7 @@ bool same_but_for_numbers(const Program& program, const Op& a, const Op& b) {
                return s.direction == t.direction && s.step == t.step && s.part == t.part && s.parts == t.parts;
              });
     else if constexpr (std::is_same_v<T, Memcpy>)
-      return o.stream == p.stream && o.size == p.size;
+      return o.stream == p.stream && o.from.offset == p.from.offset && o.to.offset == p.to.offset && o.size == p.size;
     else if constexpr (std::is_same_v<T, Borrow> || std::is_same_v<T, Record> || std::is_same_v<T, Wait>)
       return o.stream == p.stream;
     else if constexpr (std::is_same_v<T, Mark>)
@@ -71,7 +71,7 @@ bool numbers_alike(const Program& program, const Op& a, const Op& b, Alike&& ali
       return std::ranges::equal(program[o.transfers], program[p.transfers], buffers, &Transfer::buffer,
                                 &Transfer::buffer);
     else if constexpr (std::is_same_v<T, Memcpy>)
-      return buffers(o.from, p.from) && buffers(o.to, p.to);
+      return operands(o.from, p.from) && operands(o.to, p.to);
     else if constexpr (std::is_same_v<T, Wait> || std::is_same_v<T, Sync>)
       return events(o.event, p.event);
     else if constexpr (std::is_same_v<T, Bind>)

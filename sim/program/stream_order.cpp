@@ -34,7 +34,7 @@ void StreamOrder::merge(Clock& into, const Clock& from) {
 
 void StreamOrder::use(StreamId stream, BufferId buffer) {
   Use& its = uses_[buffer.index()];
-  if (!its.own.valid() || stream == its.own) return;
+  if (stream == its.own) return;
   its.by.resize(issued_.size());
   its.by[stream.index()] = issued_[stream.index()];
 }
@@ -58,6 +58,10 @@ void StreamOrder::note(const Op& op) {
                  },
                  [&](const Borrow& o) { uses_[o.buffer.index()].borrowed = true; },
                  [&](const Launch& o) {
+                   if (!o.stream.valid()) {  // to its end
+                     for (const Operand& operand : program_[o.outputs]) uses_[operand.buffer.index()].writer = {};
+                     return;
+                   }
                    work(o.stream);
                    for (const Operand& operand : program_[o.outputs]) write(o.stream, operand.buffer);
                  },
@@ -72,7 +76,7 @@ void StreamOrder::note(const Op& op) {
                  },
                  [&](const Memcpy& o) {
                    work(o.stream);
-                   write(o.stream, o.to);
+                   write(o.stream, o.to.buffer);
                  },
                  [&](const Record& o) {
                    Clock& at = recorded_[o.event.index()];
@@ -88,10 +92,17 @@ void StreamOrder::note(const Op& op) {
 
 std::optional<StreamId> StreamOrder::still_using(BufferId buffer) const {
   const Use& its = uses_[buffer.index()];
-  if (its.borrowed || its.by.empty()) return std::nullopt;
+  if (its.borrowed || its.by.empty() || !its.own.valid()) return std::nullopt;
   const Clock& before = known_[its.own.index()];
   for (std::size_t s = 0; s < its.by.size(); ++s)
     if (its.by[s] > std::max(host_[s], before[s])) return StreamId{static_cast<std::int32_t>(s)};
+  return std::nullopt;
+}
+
+std::optional<StreamId> StreamOrder::still_copying(BufferId buffer) const {
+  const Use& its = uses_[buffer.index()];
+  for (std::size_t s = 0; s < its.by.size(); ++s)
+    if (its.by[s] > host_[s]) return StreamId{static_cast<std::int32_t>(s)};
   return std::nullopt;
 }
 
@@ -99,7 +110,8 @@ std::optional<StreamId> StreamOrder::still_writing(BufferId buffer, StreamId rea
   const Use& its = uses_[buffer.index()];
   if (!its.writer.valid() || its.writer == reader) return std::nullopt;
   const std::size_t writer = its.writer.index();
-  if (its.written <= std::max(host_[writer], known_[reader.index()][writer])) return std::nullopt;
+  const std::int64_t known = reader.valid() ? known_[reader.index()][writer] : 0;
+  if (its.written <= std::max(host_[writer], known)) return std::nullopt;
   return its.writer;
 }
 

@@ -18,7 +18,9 @@ class StreamOrder {
   /// A stream other than the buffer's own that may still be using it: a block that is given back now could be handed
   /// out again under it. Borrowed buffers wait, so that nobody can.
   [[nodiscard]] std::optional<StreamId> still_using(BufferId buffer) const;
-  /// A stream that may still be writing to the buffer when the next work of `reader` reads it.
+  /// A stream that may still be copying from or to a buffer of the host when the host thread writes to it.
+  [[nodiscard]] std::optional<StreamId> still_copying(BufferId buffer) const;
+  /// A stream that may still be writing to the buffer when the next work of `reader` reads it; none: the host thread.
   [[nodiscard]] std::optional<StreamId> still_writing(BufferId buffer, StreamId reader) const;
 
  private:
@@ -26,7 +28,7 @@ class StreamOrder {
 
   struct Use {
     StreamId own;  // none: of the host
-    Clock by;      // other streams: their last use
+    Clock by;      // streams, but for its own: their last use
     bool borrowed = false;
     StreamId writer;           // last; none: nobody
     std::int64_t written = 0;  // by how much of its work

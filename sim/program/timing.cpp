@@ -151,8 +151,8 @@ class Comparison {
   }
   bool alike(const Memcpy& own, const Memcpy& simulated) {
     return own.stream == simulated.stream && own.size == simulated.size &&
-           own_.space(own.from) == simulated_.space(simulated.from) &&
-           own_.space(own.to) == simulated_.space(simulated.to);
+           own_.space(own.from.buffer) == simulated_.space(simulated.from.buffer) &&
+           own_.space(own.to.buffer) == simulated_.space(simulated.to.buffer);
   }
   bool alike(const Record& own, const Record& simulated) {
     event_of_[own.event.index()] = simulated.event;

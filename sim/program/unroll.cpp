@@ -174,7 +174,10 @@ class Unroller {
       out_.transfers.push_back({t.direction, t.step, now(t.buffer), t.part, t.parts});
     out_.ops.emplace_back(Exchange{o.stream, o.comm, list});
   }
-  void copy(const Memcpy& o) { out_.ops.emplace_back(Memcpy{o.stream, now(o.from), now(o.to), o.size}); }
+  void copy(const Memcpy& o) {
+    out_.ops.emplace_back(
+        Memcpy{o.stream, {now(o.from.buffer), o.from.offset}, {now(o.to.buffer), o.to.offset}, o.size});
+  }
   void copy(const Record& o) { out_.ops.emplace_back(Record{make<EventId>(o.event), o.stream}); }
   void copy(const Wait& o) { out_.ops.emplace_back(Wait{o.stream, now(o.event)}); }
   void copy(const Sync& o) { out_.ops.emplace_back(Sync{now(o.event)}); }

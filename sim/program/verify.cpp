@@ -57,7 +57,7 @@ class ProgramChecker {
                          state_[buffer.index()] == State::Freed ? "already freed" : "not allocated yet"));
   }
 
-  // Kernels and communicators work on the device; what is not live is told apart from that.
+  // A kernel works where its processor does, communicators on the device; what is not live is told apart from that.
   void must_be_on_device(BufferId buffer) {
     if (buffer.index() >= spaces_.size()) return;
     const MemorySpace space = spaces_[buffer.index()];
@@ -65,13 +65,32 @@ class ProgramChecker {
       report(fmt::format("b{} is in {} memory of the host", buffer.value, name(space)));
   }
 
+  void must_be_on_host(BufferId buffer) {
+    if (!is_live(buffer)) return;
+    const MemorySpace space = spaces_[buffer.index()];
+    if (space != MemorySpace::Pinned && space != MemorySpace::Pageable)
+      report(fmt::format("b{} is on the device, where the host thread cannot reach it", buffer.value));
+  }
+
+  // What the host thread computes with is there, and nobody else's, by the time it gets to it.
+  void check_host(const Launch& o) {
+    for_each_operand(program_, o, [&](BufferId b) { must_be_on_host(b); });
+    if (!found_.empty()) return;
+    for (const Operand& operand : program_[o.inputs])
+      if (const auto stream = streams_.still_writing(operand.buffer, {}))
+        report(fmt::format("stream s{} may still write b{}", stream->value, operand.buffer.value));
+    for (const OperandList list : {o.outputs, o.scratch})
+      for (const Operand& operand : program_[list])
+        if (const auto stream = streams_.still_copying(operand.buffer))
+          report(fmt::format("stream s{} may still copy b{}", stream->value, operand.buffer.value));
+  }
+
   void check_copy(const Memcpy& o) {
-    if (!is_live(o.from) || !is_live(o.to)) return;  // and said so
-    if ((spaces_[o.from.index()] == MemorySpace::Device) == (spaces_[o.to.index()] == MemorySpace::Device))
-      report("a copy goes from the device to the host or back");
+    if (!is_live(o.from.buffer) || !is_live(o.to.buffer)) return;  // and said so
+    const auto on_device = [&](const Operand& side) { return spaces_[side.buffer.index()] == MemorySpace::Device; };
+    if (on_device(o.from) == on_device(o.to)) report("a copy goes from the device to the host or back");
     if (o.size <= Bytes{0}) report("size is not positive");
-    for (const BufferId b : {o.from, o.to})
-      if (o.size > sizes_[b.index()]) report(fmt::format("b{} has {} bytes", b.value, sizes_[b.index()].count()));
+    for (const Operand& side : {o.from, o.to}) must_fit(side, o.size);
   }
 
   // What is wrong with a kernel is said where it is launched first.
@@ -153,7 +172,12 @@ class ProgramChecker {
                      state_[o.buffer.index()] = State::Freed;
                    },
                    [&](const Launch& o) {
-                     for_each_operand(program_, op, [&](BufferId b) { must_be_on_device(b); });
+                     const bool on_host = program_[o.kernel].processor == Processor::Host;
+                     if (on_host == o.stream.valid()) report("goes on a stream just where a device computes");
+                     if (on_host)
+                       check_host(o);
+                     else
+                       for_each_operand(program_, op, [&](BufferId b) { must_be_on_device(b); });
                      check_kernel(o);
                    },
                    [&](const Collective& o) {

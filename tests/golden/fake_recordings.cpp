@@ -86,6 +86,8 @@ void read_sharding(const Json& settings, Scenario& s) {
   s.layout.sharding = habits.reshards_after_forward ? Sharding::Zero3 : Sharding::Zero2;
   habits.reduce_dtype = type_of(settings, "reduce_dtype");
   habits.reduces_each_backward = settings.at("sync_each_batch").get<bool>();
+  if (settings.contains("offload"))
+    habits.offload = text_of(settings, "offload") == "pinned" ? MemorySpace::Pinned : MemorySpace::Pageable;
   s.train.master_dtype = s.train.gradient_dtype = type_of(settings, "parameters");
   s.train.global_batch = s.train.micro_batch * s.layout.data * settings.at("micro_batches").get<std::int64_t>();
 }
@@ -253,10 +255,25 @@ Scenario titan_scenario(const Json& recording) {
   return s;
 }
 
+HostPeaks host_peaks(const Json& host) {
+  HostPeaks peaks;
+  const auto reach = [&](const Json& stretch) {
+    const auto most = [&](const char* what) { return Bytes{stretch.at("peak").at(what).get<std::int64_t>()}; };
+    peaks.pinned = std::max(peaks.pinned, most("pinned_held"));
+    peaks.pageable = std::max(peaks.pageable, most("pageable"));
+    peaks.both = std::max(peaks.both, most("both_held"));
+  };
+  reach(host.at("set_up"));
+  for (const Json& step : host.at("steps")) reach(step);
+  return peaks;
+}
+
 std::vector<Recording> sharded_in(const std::filesystem::path& folder, Scenario (*scenario)(const Json& recording)) {
   std::vector<Recording> found;
   for (const auto& entry : std::filesystem::directory_iterator(root / "tests/golden" / folder)) {
+    if (entry.path().extension() != ".json") continue;
     const Json json = Json::parse(std::ifstream(entry.path()));
+    if (json.value("by", "record_sharded") != "record_sharded") continue;
     const Rank rank{json.at("settings").at("rank").get<std::int32_t>()};
     std::vector<Bytes> requested;
     for (const Json& step : json.at("steps"))
@@ -267,7 +284,8 @@ std::vector<Recording> sharded_in(const std::filesystem::path& folder, Scenario 
                      {},
                      plain_run(json.at("steps")),
                      rank,
-                     std::move(requested)});
+                     std::move(requested),
+                     json.contains("host") ? host_peaks(json["host"]) : HostPeaks{}});
   }
   std::ranges::sort(found, {}, &Recording::name);
   return found;
@@ -305,6 +323,7 @@ std::vector<Recording> sharded_recordings() { return sharded_in("sharded/recordi
 std::vector<Recording> flat_recordings() { return sharded_in("flat/recordings", scenario_of); }
 std::vector<Recording> titan_recordings() { return sharded_in("titan/recordings", titan_scenario); }
 std::vector<Recording> compiled_recordings() { return sharded_in("compiled/recordings", titan_scenario); }
+std::vector<Recording> offload_recordings() { return sharded_in("offload/recordings", scenario_of); }
 std::vector<Recording> zero_recordings() { return sharded_in("zero/recordings", scenario_of); }
 
 std::vector<StepPeak> predicted_peaks(const Scenario& scenario, bool sums_in_place) {
@@ -350,6 +369,7 @@ std::vector<Bytes> requested_by_step(Scenario scenario, Rank rank) {
   const auto its = std::ranges::find_if(
       all, [&](const Role& role) { return std::ranges::find(role.ranks, rank) != role.ranks.end(); });
   const Program program = lower_role(input, *its);
+  // Of what is on the device.
   std::vector<Bytes> peaks(static_cast<std::size_t>(scenario.train.steps) + 1), sizes;
   sizes.resize(static_cast<std::size_t>(program.buffers));
   Bytes now;
@@ -357,7 +377,7 @@ std::vector<Bytes> requested_by_step(Scenario scenario, Rank rank) {
   for (const Op& op : program.ops) {
     if (const Mark* mark = std::get_if<Mark>(&op)) {
       step = static_cast<std::size_t>(mark->step);
-    } else if (const Alloc* alloc = std::get_if<Alloc>(&op)) {
+    } else if (const Alloc* alloc = std::get_if<Alloc>(&op); alloc != nullptr && alloc->space == MemorySpace::Device) {
       now += sizes[alloc->buffer.index()] = alloc->size;
       peaks[step] = std::max(peaks[step], now);
     } else if (const Free* free = std::get_if<Free>(&op)) {
@@ -367,13 +387,26 @@ std::vector<Bytes> requested_by_step(Scenario scenario, Rank rank) {
   return {peaks.begin() + 1, peaks.end()};
 }
 
-PlainRun predicted_plain_run(Scenario scenario, Rank rank) {
+namespace {
+
+MemoryRecord predicted_memory(Scenario scenario, Rank rank) {
   scenario.runtime.eager.fake_tensors = false;
   const Prediction prediction = predict(scenario);
-  const auto its = std::ranges::find_if(prediction.groups, [&](const RankGroup& group) {
-    return std::ranges::find(group.ranks, rank) != group.ranks.end();
-  });
-  const MemoryRecord& memory = its->memory;
+  return std::ranges::find_if(
+             prediction.groups,
+             [&](const RankGroup& group) { return std::ranges::find(group.ranks, rank) != group.ranks.end(); })
+      ->memory;
+}
+
+}  // namespace
+
+HostPeaks predicted_host_peaks(const Scenario& scenario, Rank rank) {
+  const MemoryRecord memory = predicted_memory(scenario, rank);
+  return {memory.pinned.peak, memory.pageable.peak, memory.host.bytes};
+}
+
+PlainRun predicted_plain_run(const Scenario& scenario, Rank rank) {
+  const MemoryRecord memory = predicted_memory(scenario, rank);
   PlainRun run;
   // Construction comes first.
   run.allocated.assign(memory.peak_allocated_by_step.begin() + 1, memory.peak_allocated_by_step.end());

@@ -36,6 +36,13 @@ struct PlainRun {
   Bytes reserved;                ///< highest
 };
 
+/// The most that a rank held of its host's memory.
+struct HostPeaks {
+  Bytes pinned;    ///< by PyTorch's allocator of it
+  Bytes pageable;  ///< in tensors
+  Bytes both;      ///< at once
+};
+
 struct Recording {
   std::string name;
   Scenario scenario;                   ///< under FakeTensorMode
@@ -44,6 +51,7 @@ struct Recording {
   PlainRun plain;
   Rank rank{0};                  ///< that was recorded
   std::vector<Bytes> requested;  ///< of a sharded one: by step, the most that tensors took, not rounded
+  HostPeaks host = {};           ///< of one with tensors on the host
 };
 
 /// Every recording under tests/golden/fake_tensor/recordings, by name.
@@ -63,6 +71,10 @@ struct Recording {
 /// Those under tests/golden/compiled/recordings: the same with torch.compile.
 [[nodiscard]] std::vector<Recording> compiled_recordings();
 
+/// Those under tests/golden/offload/recordings whose runtime is known here: with tensors on the host
+/// (tests/ground_truth/offload.py).
+[[nodiscard]] std::vector<Recording> offload_recordings();
+
 /// How far predictions of drawn recordings are off. All lists are by recording.
 struct DrawnScore {
   std::vector<std::string> names;
@@ -79,7 +91,9 @@ struct DrawnScore {
 /// The most that tensors of the rank's program take at once, step by step, not rounded.
 [[nodiscard]] std::vector<Bytes> requested_by_step(Scenario scenario, Rank rank);
 
+[[nodiscard]] HostPeaks predicted_host_peaks(const Scenario& scenario, Rank rank);
+
 /// What `predict` says of a plain run.
-[[nodiscard]] PlainRun predicted_plain_run(Scenario scenario, Rank rank = {0});
+[[nodiscard]] PlainRun predicted_plain_run(const Scenario& scenario, Rank rank = {0});
 
 }  // namespace tidemark::tests::golden

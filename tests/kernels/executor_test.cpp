@@ -289,6 +289,28 @@ TEST(Executor, FindsAnUnevenCollectiveThatWasLeftOut) {
             0);
 }
 
+TEST(Executor, TheHostThreadComputesOnWhatWasCopied) {
+  Workload workload = one_group({R"(alloc b0 40000 temporaries s0 x
+alloc b1 40000 temporaries s0 y pinned
+alloc b2 40000 temporaries s0 z pageable
+launch s0 fill(value=0) -> b0:bool[1]
+compute fill(value=0) -> b1:bool[1] b2:bool[1]
+memcpy s0 16384 b0+8192 -> b1+4096
+record e0 s0
+sync e0
+compute add b1:bool[1] b2:bool[1] -> b1:bool[1]
+memcpy s0 40000 b1 -> b0
+)"});
+  const Expectation expectation(workload, {});
+  const Words copied = words_of(expectation.after({0}, 5, {1}), 5120);
+  EXPECT_EQ(copied[0], left_by({0}, 4, {1}, 0));
+  EXPECT_EQ(copied[512], left_by({0}, 3, {0}, 1024));
+  EXPECT_EQ(copied[2048], left_by({0}, 3, {0}, 2560));
+  EXPECT_EQ(copied[2560], left_by({0}, 4, {1}, 2560));
+  for (Program& one : workload.programs) one = with_frees(std::move(one));
+  expect_as_predicted(run_on_threads(workload, {}));
+}
+
 TEST(Executor, ACopyMovesTheBeginningOfABuffer) {
   Workload workload = one_group({R"(alloc b0 40000 temporaries s0 x
 alloc b1 40000 temporaries s0 y pinned

@@ -262,6 +262,20 @@ TEST(Rotary, InStepsTakesTemporariesOfWhatIsTurnedOnly) {
   EXPECT_EQ(sum(at_loss(job), "layers.0.attention.query_cos"), 128 * 8 * 2);
 }
 
+// core/tensor_parallel/cross_entropy.py calculate_logits_max: sums of exponentials would be the same with any number
+// taken off the logits, as long as none overflows.
+TEST(Loss, TheLargestLogitOfAllPartsIsTakenOff) {
+  TestJob job = job_cut({2, false});
+  job.train.cross_entropy = CrossEntropy::Unfused;
+  const Program program = Lowered(job).stage(0);
+  const Bytes of_tokens = job.train.micro_batch * job.train.sequence_length * size_of(DType::FP32);
+  const auto largest = [&](const Op& op) {
+    const auto* collective = std::get_if<Collective>(&op);
+    return collective != nullptr && collective->reduction == Reduction::Largest && collective->size == of_tokens;
+  };
+  EXPECT_EQ(std::ranges::count_if(program.ops, largest), job.train.steps * micro_batches_of(job.train, job.layout));
+}
+
 TEST(Embedding, ThatIsScaledIsMadeTwice) {
   TestJob job;
   const auto whole = [](const std::string& label, Category) {

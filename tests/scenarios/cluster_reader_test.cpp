@@ -95,10 +95,18 @@ TEST(ClusterReader, ReadsEveryKey) {
       3350_GBps,
       {Ratio{750'000}, Ratio{900'000}, one, "a test"},
       {16_MiB, 0_B, 32_MiB, "between nothing and cuBLAS's default workspace (documentation of cublasSetWorkspace)"}};
-  expected.host = {32_GBps, 500_ns, 64_GBps, 4_us};
+  expected.host = {32_GBps, 500_ns, 64_GBps, 4_us, 128_GBps, 0_B};
   expected.node = {4, NodeLink::NvLink, 1, false, Bandwidth{56'250'000'000}, 600_ns, 2, Bandwidth{12'500'000'000}};
   expected.fabric = {FabricKind::LeafSpine, true, 16, Ratio{1'500'000}, 1_us};
   EXPECT_EQ(parse_cluster(complete, "clusters/test.toml"), expected);
+}
+
+TEST(ClusterReader, MemoryOfTheHostIsAsLargeAndAsFastAsTheFileSays) {
+  std::string text(complete);
+  text.insert(text.find("[node]"), "memory = \"512 GiB\"\nmemory_bandwidth = \"100 GB/s\"\n");
+  const Host host = parse_cluster(text, "clusters/test.toml").host;
+  EXPECT_EQ(host.memory, 512_GiB);
+  EXPECT_EQ(host.memory_bandwidth, 100_GBps);
 }
 
 TEST(ClusterReader, ReadsEveryShippedCluster) {

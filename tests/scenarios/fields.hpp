@@ -63,8 +63,8 @@ inline auto fields(Device& v) {
   return std::tie(a, b, c, d, e, f, g, h, i, j);
 }
 inline auto fields(Host& v) {
-  auto& [a, b, c, d] = v;
-  return std::tie(a, b, c, d);
+  auto& [a, b, c, d, e, f] = v;
+  return std::tie(a, b, c, d, e, f);
 }
 inline auto fields(Node& v) {
   auto& [a, b, c, d, e, f, g, h] = v;
@@ -136,8 +136,8 @@ inline auto fields(ExpertHabits& v) {
   return std::tie(a, b, c, d, e, f, g, h, i);
 }
 inline auto fields(FullyShardHabits& v) {
-  auto& [a, b, c, d] = v;
-  return std::tie(a, b, c, d);
+  auto& [a, b, c, d, e] = v;
+  return std::tie(a, b, c, d, e);
 }
 inline auto fields(TitanSettings& v) {
   auto& [a, b, c, d, e, f] = v;

@@ -136,7 +136,7 @@ TEST(SwitchSpaces, HaveEverySwitchThatReadersKnow) {
               (void)read_chunk_group(reader);
             }));
   EXPECT_EQ(searched(spaces_of_each),
-            asked([](TomlReader& reader) { (void)read_pytorch_switches(reader, runtime_kind("pytorch")); }));
+            asked([](TomlReader& reader) { (void)read_pytorch_switches(reader, runtime_kind("pytorch"), {}); }));
 }
 
 }  // namespace

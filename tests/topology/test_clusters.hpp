@@ -12,7 +12,8 @@ inline Cluster hgx(std::int32_t compute_capability = 90) {
   cluster.name = "hgx";
   cluster.device.compute_capability = compute_capability;
   cluster.device.efficiency.communication = one;
-  cluster.host = {Bandwidth{64'000'000'000}, Duration{500'000}, Bandwidth{256'000'000'000}, Duration{5'000'000}};
+  cluster.host = {Bandwidth{64'000'000'000}, Duration{500'000},          Bandwidth{256'000'000'000},
+                  Duration{5'000'000},       Bandwidth{512'000'000'000}, Bytes{}};
   cluster.node = {8, NodeLink::NvSwitch,       8, true, Bandwidth{400'000'000'000}, Duration{600'000},
                   2, Bandwidth{50'000'000'000}};
   cluster.fabric = {FabricKind::Single, false, 1, one, Duration{850'000}};

@@ -55,7 +55,7 @@ Router::Router(const Workload& workload, const CollectiveOptions& options, Fabri
                 for (const Transfer& t : program[o.transfers])
                   if (t.direction == Direction::Send) use.sends.insert(t.step);
               },
-              [&](const Memcpy& o) { copies[spaces[o.to.index()] == MemorySpace::Device ? 1 : 0] = true; },
+              [&](const Memcpy& o) { copies[spaces[o.to.buffer.index()] == MemorySpace::Device ? 1 : 0] = true; },
               // load no links
               Ignored<Free, Borrow, Launch, Record, Wait, Sync, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
           },

@@ -44,7 +44,7 @@ class CudaBackend {
                   const Parts& parts, const std::string& doing);
   void exchange(StreamId stream, CommSlot slot, const Group& group, std::span<const Delivery> deliveries,
                 const std::string& doing);
-  void copy(StreamId stream, BufferId from, BufferId to, Bytes size);
+  void copy(StreamId stream, BufferId from, BufferId to, const Moved& moved);
   void record(EventId event, StreamId stream);
   void wait(StreamId stream, EventId event);
   void sync(EventId event);
@@ -73,6 +73,8 @@ class CudaBackend {
   void meet_neighbours(CommSlot slot, const Group& group);
   void run(StreamId on, CommSlot slot, const Group& group, CollectiveKind kind, std::uint64_t* in, std::uint64_t* out,
            const Parts& parts, const std::string& doing);
+  void compute_on_host(std::span<const Reading> readings, std::span<const Writing> writings);
+  void check_on_host(const Reading& reading, const CudaMemory::Held& held);
   void check_pageable(StreamId on, const Reading& reading, const CudaMemory::Held& held);
   void wait_for_compute(const std::string& doing);
   void give_back(BufferId buffer);

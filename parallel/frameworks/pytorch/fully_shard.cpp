@@ -57,20 +57,7 @@ void UnitParameters::unshard() {
   for (const ShardedParameter& p : parameters_) elements += p.padded.elements();
   const DType type = parameters_.front().unsharded->value.dtype;
   const OnStream copying(s_, CommContext::copy_in);
-  std::vector<Tensor> inputs;
-  for (const ShardedParameter& p : parameters_) inputs.push_back(p.padded);
-  Tensor flat;
-  if (mixed()) {
-    flat = s_.empty({elements}, type, "all_gather_input", Category::CommDp);
-    std::vector<Tensor> casts;
-    std::int64_t begin = 0;
-    for (const Tensor& input : inputs) {
-      casts.push_back(narrowed(flat, 0, begin, input.elements()));
-      begin += input.elements();
-    }
-    s_.launch(Operation::Copy, inputs, casts);
-    inputs = std::move(casts);
-  }
+  const std::vector<Tensor> inputs = all_gather_inputs();
   gathered_ = s_.empty({elements * mesh_.ranks}, type, "all_gather_output", Category::CommDp);
   const Tensor own = narrowed(gathered_, 0, elements * mesh_.rank, elements);
   std::vector<Tensor> places;
@@ -86,6 +73,41 @@ void UnitParameters::unshard() {
     s_.collective(mesh_.shard, CollectiveKind::AllGather, gathered_, gathered_);  // in place
   }
   gathered_event_ = s_.process.record(CommContext::all_gather);
+}
+
+// _get_param_all_gather_inputs: all at once into one flat tensor where they are cast; one by one where they come from
+// the host, as they are kept, and are cast here.
+std::vector<Tensor> UnitParameters::all_gather_inputs() {
+  const DType type = computed();
+  std::vector<Tensor> inputs;
+  for (const ShardedParameter& p : parameters_) inputs.push_back(p.padded);
+  if (habits_.offload) {
+    for (Tensor& input : inputs) {
+      Tensor moved = s_.empty(input.sizes, input.dtype, "from_host", Category::OffloadStaging);
+      s_.copy(input, moved);
+      if (mixed()) {
+        Tensor cast = s_.empty(moved.sizes, type, "all_gather_input", Category::OffloadStaging);
+        s_.launch(Operation::Copy, {moved}, {cast});
+        moved = std::move(cast);
+      }
+      input = std::move(moved);
+    }
+    // cudaMemcpyAsync returns once it has what is pageable.
+    if (habits_.offload == MemorySpace::Pageable) s_.process.synchronize(s_.process.record(s_.stream()));
+    return inputs;
+  }
+  if (!mixed()) return inputs;
+  std::int64_t elements = 0;
+  for (const Tensor& input : inputs) elements += input.elements();
+  const Tensor flat = s_.empty({elements}, type, "all_gather_input", Category::CommDp);
+  std::vector<Tensor> casts;
+  std::int64_t begin = 0;
+  for (const Tensor& input : inputs) {
+    casts.push_back(narrowed(flat, 0, begin, input.elements()));
+    begin += input.elements();
+  }
+  s_.launch(Operation::Copy, inputs, casts);
+  return casts;
 }
 
 // foreach_all_gather_copy_out: from one piece of each rank to one of each parameter, whose memory is made here.
@@ -318,14 +340,43 @@ void UnitParameters::keep_reduced(const Tensor& output) {
     const std::int64_t elements = value.elements(), at = std::exchange(begin, begin + p.padded.elements());
     if (elements == 0) continue;
     Tensor made = sized(narrowed(all, 0, at, elements), value.sizes);
-    if (p.sharded->gradient.defined())
+    if (habits_.offload)
+      keep_on_host(p, made);
+    else if (p.sharded->gradient.defined())
       s_.launch(Operation::Add, {p.sharded->gradient, made}, {p.sharded->gradient});
     else
       p.sharded->gradient = std::move(made);
   }
 }
 
+// foreach_reduce: the host goes on where it can be told when the gradient has come, and nothing is to be added to it.
+void UnitParameters::keep_on_host(ShardedParameter& parameter, const Tensor& gradient) {
+  Tensor& kept = parameter.sharded->gradient;
+  const bool goes_on = habits_.offload == MemorySpace::Pinned && !kept.defined();
+  const auto made_on = [&] {
+    const OnHost host(s_, goes_on ? MemorySpace::Pinned : MemorySpace::Pageable);
+    return s_.empty(gradient.sizes, gradient.dtype, parameter.name + ".gradient", Category::Gradients);
+  };
+  Tensor moved = made_on();
+  s_.copy(gradient, moved);
+  const EventId copied = s_.process.record(s_.stream());
+  if (goes_on) {
+    parameter.gradient_copied = copied;
+    kept = std::move(moved);
+    return;
+  }
+  s_.process.synchronize(copied);
+  if (!kept.defined()) {
+    kept = std::move(moved);
+    return;
+  }
+  const OnHost host(s_);
+  s_.launch(Operation::Add, {kept, moved}, {kept});
+}
+
 void UnitParameters::finalize_backward() {
+  for (ShardedParameter& p : parameters_)
+    if (p.gradient_copied.valid()) s_.process.synchronize(std::exchange(p.gradient_copied, {}));
   reduced_ = {};
   release_all_reduced();
   post_forward_indices_.clear();
@@ -366,6 +417,8 @@ ShardedParameter FullyShard::sharded(const OnMeta& meta) {
   made.unsharded = meta.leaf;
   made.partial = meta.partial;
   made.begin = its.begin * columns;
+  std::optional<OnHost> host;
+  if (habits_.offload) host.emplace(s_);
   made.padded = s_.empty({its.padded * columns}, kept_, trained_parameter, Category::Parameters);
   Tensor value = made.padded.detached();  // there may be nothing in it
   value.sizes = with_size(sizes, 0, its.rows);
@@ -379,9 +432,29 @@ ShardedParameter FullyShard::sharded(const OnMeta& meta) {
   return made;
 }
 
+// reset_sharded_param: pinned once its module's parameters are there.
+void FullyShard::pin(ShardedParameter& parameter) {
+  const Session::Scope scope(s_, parameter.name.substr(0, parameter.name.rfind('.')));
+  const OnHost host(s_, MemorySpace::Pinned);
+  const Tensor pinned = s_.empty(parameter.padded.sizes, kept_, trained_parameter, Category::Parameters);
+  s_.launch(Operation::Copy, {parameter.padded}, {pinned});
+  parameter.padded = pinned;
+  parameter.sharded->value.storage = pinned.storage;
+}
+
+// FSDPModule._apply: modules within come first.
 std::vector<UnitParameters*> FullyShard::shard(const std::vector<ShardUnit>& units) {
   std::vector<ShardedParameter> all;
-  for (const OnMeta& meta : on_meta_) all.push_back(sharded(meta));
+  const auto pin_unit = [&](const ShardUnit& unit) {
+    if (habits_.offload == MemorySpace::Pinned)
+      for (const std::size_t place : unit.parameters) pin(all[place]);
+  };
+  for (const OnMeta& meta : on_meta_) {
+    all.push_back(sharded(meta));
+    for (const ShardUnit& unit : std::span(units).subspan(1))
+      if (unit.parameters.back() + 1 == all.size()) pin_unit(unit);
+  }
+  pin_unit(units.front());
   std::vector<UnitParameters*> made;
   for (const ShardUnit& unit : units) {
     std::vector<ShardedParameter> its;
@@ -414,6 +487,7 @@ void FullyShard::finish_backward() {
 // The next reduction's stream waits for what the compute stream was given until then; said here, where the memory
 // goes.
 void FullyShard::before_zero_grad() {
+  if (habits_.offload) return;
   const StreamId made_on = mesh_.replicas > 1 ? CommContext::all_reduce : CommContext::reduce_scatter;
   s_.process.wait(made_on, s_.process.record(Process::compute_stream));
   if (made_on != CommContext::reduce_scatter) s_.process.wait(CommContext::reduce_scatter, s_.process.record(made_on));

@@ -27,8 +27,9 @@ struct ShardedParameter {
   std::shared_ptr<Leaf> sharded;    ///< what the optimizer updates
   Tensor padded;                    ///< the memory of `sharded`, flat
   std::string name;
-  std::int64_t begin = 0;  ///< the first of the parameter's elements that are here
-  CommSlot partial;        ///< ranks over which its gradient is still to be summed
+  std::int64_t begin = 0;   ///< the first of the parameter's elements that are here
+  CommSlot partial;         ///< ranks over which its gradient is still to be summed
+  EventId gradient_copied;  ///< grad_offload_event: its gradient has come to the host
 };
 
 /// _fsdp_param_group.py FSDPCommContext, and what the states of one root share.
@@ -89,6 +90,8 @@ class UnitParameters {
   [[nodiscard]] Tensor summed(Tensor gradient, CommSlot ranks);
   void reduce(std::vector<Tensor> gradients);
   void keep_reduced(const Tensor& output);
+  void keep_on_host(ShardedParameter& parameter, const Tensor& gradient);
+  [[nodiscard]] std::vector<Tensor> all_gather_inputs();
   [[nodiscard]] bool mixed() const;
   [[nodiscard]] Reduction reduction() const;
 
@@ -149,6 +152,7 @@ class FullyShard {
     CommSlot partial{};
   };
   [[nodiscard]] ShardedParameter sharded(const OnMeta& parameter);
+  void pin(ShardedParameter& parameter);
 
   Session& s_;
   const ShardMesh mesh_;

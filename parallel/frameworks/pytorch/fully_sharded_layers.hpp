@@ -24,6 +24,7 @@ class FullyShardedLayers final : public ShardedModel {
   }
   void finish_backward() override { shards_.finish_backward(); }
   void set_requires_gradient_sync(bool reduces) override { shards_.set_requires_gradient_sync(reduces); }
+  [[nodiscard]] bool on_host() const override { return habits_.offload.has_value(); }
   void before_zero_grad() override { shards_.before_zero_grad(); }
   [[nodiscard]] Parameters parameters() const override { return shards_.parameters(); }
   [[nodiscard]] std::vector<ShardPiece> pieces() const override;

@@ -58,7 +58,7 @@ void TorchOptimizer::clip() {
     if (!shards.valid()) continue;
     // torch/distributed/tensor/_ops/_math_ops.py _NormPartial: squares are summed, and the root is taken of the sum.
     s_.launch({Operation::Power, {2}}, {total}, {total});
-    s_.collective(shards, CollectiveKind::AllReduce, total, total);
+    s_.sum_over(shards, total);
     s_.launch({Operation::Power, {0.5}}, {total}, {total});
   }
   // torch.clamp(max_norm / (total_norm + 1e-6), max=1.0)

@@ -52,6 +52,8 @@ class ShardedModel {
   virtual void set_requires_gradient_sync(bool reduces) = 0;
   /// Clips gradients, where the wrapper has a function of its own for that.
   virtual bool clip_grad_norm() { return false; }
+  /// What the optimizer sees, and its gradients, are on the host.
+  [[nodiscard]] virtual bool on_host() const { return false; }
   /// To be called before the optimizer gives gradients up.
   virtual void before_zero_grad() = 0;
 

@@ -49,8 +49,10 @@ class Training {
       s_.process.at(step, -1);
       if (scale_.defined()) unscale();
       tell(StateMoment::What::Gradients, step);
-      if (!shards_ || !habits_.clips_gradients || !shards_->clip_grad_norm()) optimizer_->clip();
       {
+        std::optional<OnHost> host;
+        if (shards_ && shards_->on_host()) host.emplace(s_);
+        if (!shards_ || !habits_.clips_gradients || !shards_->clip_grad_norm()) optimizer_->clip();
         const std::vector<Tensor> handed = handed_to_fused();
         optimizer_->step();
       }

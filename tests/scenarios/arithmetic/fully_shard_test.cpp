@@ -76,8 +76,8 @@ INSTANTIATE_TEST_SUITE_P(
         titan("always", 3, "0.1", "", "fsdp_reshard_after_forward = \"always\""),
         titan("full", 2, "0.2", "recompute = \"full\""), titan("per_operation", 2, "0.2", "recompute = \"selective\""),
         titan("every_second", 2, "0.2", "recompute = \"selective\"", "selective_ac_option = 2"),
-        titan("compiled", 2, "0.2.2", "", "compile = true"),
-        titan("compiled_full", 2, "0.2.2", "recompute = \"full\"", "compile = true"),
+        titan("compiled", 2, "0.2.1", "", "compile = true"),
+        titan("compiled_full", 2, "0.2.1", "recompute = \"full\"", "compile = true"),
         twice(titan("compiled_per_operation", 2, "0.2", "recompute = \"selective\"", "compile = \"model\"")),
         in_bf16(twice(titan("counted_tokens", 2, "0.2.2", "recompute = \"selective\"")))),
     [](const testing::TestParamInfo<MathCase>& row) { return row.param.name; });

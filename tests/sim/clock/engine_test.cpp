@@ -154,6 +154,24 @@ TEST(Engine, ACopyIsATransferOnItsStream) {
   EXPECT_EQ(trace.classes[0].spans.front(), (Span{3, {0}, at(0_ns), at(0_ns), at(10_ns)}));
 }
 
+// What the host thread computes takes its own time, before it hands anything over.
+TEST(Engine, TheHostThreadComputesByItself) {
+  const std::string kernel = " fill(value=0) -> ";
+  for (const Keep keep : {Keep::Timeline, Keep::Ends}) {
+    Bed bed({on_both + "launch s0" + kernel + "b0:bool[1]\ncompute" + kernel + "b1:bool[1]\nlaunch s0" + kernel +
+             "b0:bool[1]\n"},
+            {});
+    bed.options.keep = keep;
+    const Duration launched = bed.prices.classes[0].launch;
+    bed.prices.classes[0].kernels = {10_ns, 700_ns};
+    const Trace trace = bed.run();
+    EXPECT_EQ(trace.end, at(launched + 700_ns + launched + 10_ns));
+    if (keep == Keep::Ends) continue;
+    EXPECT_EQ(trace.classes[0].host[3], at(launched));
+    EXPECT_EQ(trace.classes[0].host[4], at(launched + 700_ns));
+  }
+}
+
 TEST(Engine, CopiesShareLinksWithEachOtherAndWithMessages) {
   const std::string copy = on_both + "memcpy s0 1000 b0 -> b1\n";
   Bed bed({copy, copy}, {});

@@ -292,6 +292,12 @@ free b3
   // 1,024 and 512; the first is free when the third comes, and is of another size.
   EXPECT_EQ(record.pinned, (HostRecord{2048_B, {7, {}}, 2048_B}));
   EXPECT_EQ(record.pageable, (HostRecord{100_B, {3, {}}, 100_B}));
+  // Both together; what the pinned allocator holds besides tensors: what it rounds up, and a block that is free.
+  EXPECT_EQ(record.host.bytes, 2148_B);
+  EXPECT_EQ(record.host.at.op, 7u);
+  EXPECT_EQ(record.host.composition[Category::SavedActivations], 600_B);
+  EXPECT_EQ(record.host.composition[Category::OptimizerMaster], 100_B);
+  EXPECT_EQ(record.host.composition[Category::Fragmentation], 1448_B);
 }
 
 TEST(Replay, RegistersTakeNoMemory) {
@@ -323,7 +329,9 @@ TEST(Replay, HostMemoryChangesNothingOnTheDevice) {
     ASSERT_TRUE(std::ranges::count(on_host, true) > 0);
     MemoryRecord with = replay(program, free_of_charge(), {});
     EXPECT_GT(with.pinned.peak + with.pageable.peak, 0_B);
+    EXPECT_EQ(with.host.composition.total(), with.host.bytes);
     with.pinned = with.pageable = {};
+    with.host = {};
     EXPECT_EQ(with, replay(without, free_of_charge(), {}));
     EXPECT_EQ(flat_changes(program), flat_changes(without));
     const auto at_end = [](const Program& p) { return live_buffers(p, free_of_charge(), p.ops.size() - 1).size(); };

@@ -190,11 +190,15 @@ TEST(ProgramText, UnevenCollectivesNameTheirRow) {
 TEST(ProgramText, SpacesAndCopiesRoundTrip) {
   const std::string lines =
       "alloc b0 512 temporaries s0 x pinned\nalloc b1 512 temporaries s0 x pageable\nalloc b2 512 temporaries s0 x\n"
-      "memcpy s1 256 b2 -> b0\nalloc b3 512 temporaries s0 x registers\n";
+      "memcpy s1 256 b2 -> b0\nmemcpy s1 64 b2+128 -> b0+8\ncompute copy b0:bool[1] -> b1:bool[1]\n"
+      "launch s0 fill(value=0) -> b2:bool[1]\nalloc b3 512 temporaries s0 x registers\n";
   const Program program = parse_program(lines);
   EXPECT_EQ(text(program), lines);
   EXPECT_EQ(std::get<Alloc>(program.ops[1]).space, MemorySpace::Pageable);
   EXPECT_EQ(std::get<Memcpy>(program.ops[3]), (Memcpy{StreamId{1}, BufferId{2}, BufferId{0}, Bytes{256}}));
+  EXPECT_FALSE(std::get<Launch>(program.ops[5]).stream.valid());
+  EXPECT_EQ(program[std::get<Launch>(program.ops[5]).kernel].processor, Processor::Host);
+  EXPECT_EQ(program[std::get<Launch>(program.ops[6]).kernel].processor, Processor::Device);
   EXPECT_EQ(error_of("alloc b0 512 temporaries s0 x attic"), "line 1: 'attic' is no space");
   EXPECT_EQ(error_of("memcpy s1 b2 -> b0"), "line 1: 'b2' is no number of bytes");
 }

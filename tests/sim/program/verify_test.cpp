@@ -297,11 +297,44 @@ TEST(Verify, CopiesGoBetweenTheDeviceAndItsHost) {
       "alloc b0 512 temporaries s0 a\nalloc b1 256 temporaries s0 a pinned\nalloc b2 512 temporaries s0 a pageable\n"
       "alloc b3 512 temporaries s0 a\n";
   EXPECT_EQ(findings(start + "memcpy s0 256 b0 -> b1\nmemcpy s0 512 b2 -> b0\n"), "");
-  EXPECT_EQ(findings(start + "memcpy s0 512 b0 -> b1\n"), "op 4: memcpy s0 512 b0 -> b1: b1 has 256 bytes\n");
+  EXPECT_EQ(findings(start + "memcpy s0 512 b0 -> b1\n"),
+            "op 4: memcpy s0 512 b0 -> b1: reaches to byte 512 of b1, which has 256\n");
   EXPECT_EQ(findings(start + "memcpy s0 0 b0 -> b1\n"), "op 4: memcpy s0 0 b0 -> b1: size is not positive\n");
   for (const std::string line : {"memcpy s0 1 b0 -> b3", "memcpy s0 1 b1 -> b2"})
     EXPECT_EQ(findings(start + line), "op 4: " + line + ": a copy goes from the device to the host or back\n");
   EXPECT_EQ(findings(start + "free b1\nmemcpy s0 1 b0 -> b1\n"), "op 5: memcpy s0 1 b0 -> b1: b1 is already freed\n");
+}
+
+TEST(Verify, CopiesLieWithinTheirBuffers) {
+  const std::string start = "alloc b0 512 temporaries s0 a\nalloc b1 256 temporaries s0 a pinned\n";
+  EXPECT_EQ(findings(start + "memcpy s0 256 b0+256 -> b1\nmemcpy s0 128 b1+128 -> b0+384\n"), "");
+  EXPECT_EQ(findings(start + "memcpy s0 256 b0+257 -> b1\n"),
+            "op 2: memcpy s0 256 b0+257 -> b1: reaches to byte 513 of b0, which has 512\n");
+}
+
+TEST(Verify, TheHostThreadComputesOnItsOwnMemory) {
+  const std::string start =
+      "alloc b0 512 temporaries s0 a\nalloc b1 512 temporaries s0 a pinned\nalloc b2 512 temporaries s0 a pageable\n";
+  EXPECT_EQ(findings(start + "compute add b1:bool[1] b2:bool[1] -> b2:bool[1]\n"), "");
+  EXPECT_EQ(findings(start + "compute fill(value=0) -> b0:bool[1]\n"),
+            "op 3: compute fill(value=0) -> b0:bool[1]: b0 is on the device, where the host thread cannot reach it\n");
+}
+
+// It neither reads what has not come, nor overwrites what has not gone.
+TEST(Verify, TheHostThreadComputesAfterCopies) {
+  const std::string start = "alloc b0 512 temporaries s0 a\nalloc b1 512 temporaries s0 a pinned\n";
+  const std::string there = start + "memcpy s1 512 b0 -> b1\n", back = start + "memcpy s1 512 b1 -> b0\n";
+  const std::string read = "compute fill(value=0) -> b2:bool[1]\ncompute add b1:bool[1] b2:bool[1] -> b2:bool[1]\n";
+  const std::string another = "alloc b2 512 temporaries s0 a pageable\n",
+                    write = "compute fill(value=0) -> b1:bool[1]\n";
+  const std::string waited = "record e0 s1\nsync e0\n";
+  EXPECT_EQ(findings(there + another + waited + read), "");
+  EXPECT_EQ(findings(back + waited + write), "");
+  EXPECT_EQ(findings(there + another + read),
+            "op 5: compute add b1:bool[1] b2:bool[1] -> b2:bool[1]: stream s1 may "
+            "still write b1\n");
+  EXPECT_EQ(findings(back + write), "op 3: compute fill(value=0) -> b1:bool[1]: stream s1 may still copy b1\n");
+  EXPECT_EQ(findings(back + another + read), "");  // both read it
 }
 
 TEST(Verify, ACopyOnAnotherStreamUsesTheDevicesBlockThere) {

@@ -1,0 +1,15 @@
+#pragma once
+
+#include "parallel/runtime/runtimes.hpp"
+#include "scenarios/io/toml_reader.hpp"
+
+namespace tidemark::scenarios {
+
+/// What [offload] asks to have on the host.
+struct OffloadAsked {
+  bool parameters = false;  ///< shards of parameters, their gradients, and so the optimizer
+};
+/// Told of what is not modelled yet.
+[[nodiscard]] OffloadAsked read_offload(TomlReader table, const RuntimeKind& runtime);
+
+}  // namespace tidemark::scenarios

@@ -1,0 +1,44 @@
+#include <algorithm>
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "tests/golden/claims.hpp"
+#include "tests/golden/fake_recordings.hpp"
+#include "tests/golden/recording_errors.hpp"
+
+// One rank of trainings with tensors on the host, recorded from PyTorch: what its device and its host hold.
+
+namespace tidemark::tests::golden {
+namespace {
+
+constexpr double of_device = 0.1, of_host = 1;  // percent
+
+class Offloaded : public testing::TestWithParam<Recording> {};
+
+TEST_P(Offloaded, DevicesHoldAsMuch) {
+  const std::vector<Bytes> predicted = requested_by_step(GetParam().scenario, GetParam().rank);
+  ASSERT_EQ(predicted.size(), GetParam().requested.size());
+  for (std::size_t step = 0; step < predicted.size(); ++step)
+    EXPECT_LE(std::abs(percent(share(predicted[step], GetParam().requested[step]))), of_device)
+        << predicted[step].count() << " and not " << GetParam().requested[step].count();
+}
+
+// Of all that the host holds. What is not here: tables of pointers that copies of many tensors take to the device
+// (ATen/native/cuda/TensorShape.cu), and that shards without rows make the optimizer give its last temporary up.
+TEST_P(Offloaded, HostsHoldAsMuch) {
+  const HostPeaks predicted = predicted_host_peaks(GetParam().scenario, GetParam().rank), &recorded = GetParam().host;
+  const auto close = [&](Bytes ours, Bytes theirs, const char* what) {
+    const double off = static_cast<double>((ours - theirs).count()) / static_cast<double>(recorded.both.count());
+    EXPECT_LE(std::abs(percent(off)), of_host) << what << ": " << ours.count() << " and not " << theirs.count();
+  };
+  close(predicted.pinned, recorded.pinned, "pinned");
+  close(predicted.pageable, recorded.pageable, "pageable");
+  close(predicted.both, recorded.both, "both");
+}
+
+INSTANTIATE_TEST_SUITE_P(Recordings, Offloaded, testing::ValuesIn(offload_recordings()),
+                         [](const testing::TestParamInfo<Recording>& row) { return row.param.name; });
+
+}  // namespace
+}  // namespace tidemark::tests::golden
