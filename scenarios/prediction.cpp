@@ -162,12 +162,6 @@ StepPrediction step_of(const Job& job, const Trace& trace, const PredictOptions&
   return found;
 }
 
-// Where the cluster's file says how much there is.
-bool on_hosts(const Prediction& prediction) {
-  const Bytes memory = prediction.scenario.cluster.host.memory;
-  return memory == Bytes{} || prediction.fullest_node.bytes <= memory;
-}
-
 NodeMemory fullest_node(const std::vector<RankGroup>& groups, std::int32_t devices) {
   std::map<std::int32_t, Bytes> nodes;
   for (const RankGroup& group : groups)
@@ -203,6 +197,16 @@ const RankGroup& Prediction::highest() const {
   });
 }
 
+// Where the cluster's file says how much there is.
+bool Prediction::exceeds_host() const {
+  const Bytes memory = scenario.cluster.host.memory;
+  return memory > Bytes{} && fullest_node.bytes > memory;
+}
+
+const RankGroup& Prediction::highest_on_host() const {
+  return *std::ranges::max_element(groups, {}, [](const RankGroup& group) { return group.memory.host.bytes; });
+}
+
 Prediction predict(const Scenario& scenario, const Progress& progress, const PredictOptions& options) {
   const Job job(scenario);
   return predict(job, simulate_time(job, options), progress, options);
@@ -236,7 +240,8 @@ Prediction predict(const Job& job, const Trace& trace, const Progress& progress,
         group.memory.peak_device_upper + job.scenario.runtime.headroom <= job.scenario.cluster.device.capacity;
   }
   prediction.fullest_node = fullest_node(prediction.groups, job.scenario.cluster.node.devices);
-  prediction.fits &= prediction.completed && on_hosts(prediction);
+  prediction.completed &= !prediction.exceeds_host();
+  prediction.fits &= prediction.completed;
   prediction.assumptions = assumptions_of(job, prediction.groups, options);
   prediction.not_modelled = {
       "host memory that no program asks for: of the process and its libraries, of data loaders, of NCCL"};

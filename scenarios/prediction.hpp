@@ -85,13 +85,17 @@ struct Prediction {
   StepPrediction step;  ///< nothing of it where the job deadlocks
   std::optional<DeadlockReport> deadlock;
   NodeMemory fullest_node;  ///< the first of those that hold most
-  bool completed = true;    ///< at central values against the full capacity
-  bool fits = true;         ///< at upper values, with the headroom asked for; and on every host
+  bool completed = true;    ///< at central values against the full capacity, of every host too
+  bool fits = true;         ///< at upper values, with the headroom asked for
   std::vector<std::string> assumptions;
   std::vector<std::string> not_modelled;
 
   /// The group that reaches highest at the upper ends of its estimates; the lowest ranks among equals.
   [[nodiscard]] const RankGroup& highest() const;
+  /// The fullest node's ranks hold more than its host has.
+  [[nodiscard]] bool exceeds_host() const;
+  /// The group that holds most on its host; the lowest ranks among equals.
+  [[nodiscard]] const RankGroup& highest_on_host() const;
 };
 
 /// Called with the number of programs done and of all; from any thread, one call at a time.

@@ -40,6 +40,9 @@ struct BothEnds {
 };
 using RunWithin = std::function<EventsRecord(const DriverPrices&, BorrowedFrees)>;
 
+// Ranks keep tensors in memory of their hosts, which they share.
+bool moves_to_host(const Scenario& scenario) { return scenario.runtime.eager.fully_shard.offload.has_value(); }
+
 // What a role's memory is judged by, besides its program.
 struct Judged {
   JudgedDevice device;
@@ -324,6 +327,7 @@ ExactMemory::Answer ExactMemory::of(const Scenario& scenario, const Dominated& d
 std::optional<ExactMemory::Answer> ExactMemory::as_stated(const Scenario& scenario, const Dominated& dominated) {
   const AllocatorOptions options = allocator_options_of(scenario);
   if (options.memory_limit()) return std::nullopt;  // cached blocks go before the device is full
+  if (moves_to_host(scenario)) return std::nullopt;
   const auto runs =
       known_.get(memory_key(scenario), [&](const Scenario& key) { return std::make_shared<Runs>(key, models_); });
   const LoweringInput input{*runs->built, scenario.layout, scenario.train, runs->runtime};
@@ -381,7 +385,7 @@ std::optional<Duration> simulated_step(const Scenario& scenario) {
 Figures whole_figures(const Scenario& scenario) {
   constexpr PredictOptions options{.told = Told::Figures};
   const AllocatorOptions allocator = allocator_options_of(scenario);
-  if (allocator.memory_limit()) return figures_of(predict(scenario, {}, options));
+  if (allocator.memory_limit() || moves_to_host(scenario)) return figures_of(predict(scenario, {}, options));
   JobOutline job(scenario);
   if (borrows(job.outline)) {
     const Job unrolled(std::move(job));

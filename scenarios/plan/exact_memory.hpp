@@ -43,7 +43,7 @@ class ExactMemory {
   explicit ExactMemory(SharedModels& models) : models_(models) {}
 
   /// The same with as many tokens on every rank as the scenario states. Nothing where states and passes are not apart,
-  /// or the allocator has a limit of its own: such a job has to be predicted in full.
+  /// or the allocator has a limit of its own, or the host's memory counts: such a job has to be predicted in full.
   [[nodiscard]] std::optional<Answer> as_stated(const Scenario& scenario, const Dominated& dominated = {});
 
   /// Of all ranks; where `dominated` is given, up to the first that does not fit, or shows that nothing can be

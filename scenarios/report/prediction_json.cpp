@@ -117,6 +117,15 @@ Json failure_json(const Prediction& p) {
             {"requested_bytes", group.failure->requested.count()},
             {"free_bytes", group.failure->free.count()}};
   }
+  if (p.exceeds_host()) {
+    const RankGroup& top = p.highest_on_host();
+    return {{"rank", top.ranks.front().value},
+            {"op", top.host_peak_op},
+            {"phase", name(top.memory.host.at.mark.phase)},
+            {"host_of_node", p.fullest_node.node},
+            {"requested_bytes", p.fullest_node.bytes.count()},
+            {"free_bytes", p.scenario.cluster.host.memory.count()}};
+  }
   return nullptr;
 }
 

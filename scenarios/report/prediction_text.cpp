@@ -19,7 +19,7 @@ std::string verdict(const Prediction& p) {
   const Bytes upper = top.memory.peak_device_upper + p.scenario.runtime.headroom;
   const std::string headroom =
       p.scenario.runtime.headroom > Bytes{0} ? fmt::format(" with {} headroom", gib(p.scenario.runtime.headroom)) : "";
-  if (!p.fits && upper <= capacity && p.completed)
+  if (p.exceeds_host())
     return fmt::format("no, it does not fit: the host of node {} lacks {}\n", p.fullest_node.node,
                        gib(p.fullest_node.bytes - p.scenario.cluster.host.memory));
   std::string out =
@@ -82,8 +82,7 @@ std::string peak(const Prediction& p) {
 // Of the rank that holds most on its host, and of the node whose ranks do.
 std::string host(const Prediction& p) {
   if (p.fullest_node.bytes == Bytes{}) return {};
-  const RankGroup& top =
-      *std::ranges::max_element(p.groups, {}, [](const RankGroup& g) { return g.memory.host.bytes; });
+  const RankGroup& top = p.highest_on_host();
   const MemoryRecord& m = top.memory;
   const Bytes memory = p.scenario.cluster.host.memory;
   std::string out =

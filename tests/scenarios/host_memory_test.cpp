@@ -1,0 +1,116 @@
+// Jobs that keep tensors on their hosts: what nodes hold, and who judges it.
+#include <filesystem>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "scenarios/io/input_error.hpp"
+#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/plan/exact_memory.hpp"
+#include "scenarios/plan/figures.hpp"
+#include "scenarios/prediction.hpp"
+#include "scenarios/report/prediction_text.hpp"
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
+namespace {
+
+using namespace literals;
+
+const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
+
+std::string job(const std::string& offload, const std::string& runtime = "name = \"fsdp2\"") {
+  return R"(model = "models/llama-3.1-8b.json"
+cluster = "clusters/h100-sxm-80g.toml"
+gpus = 16
+[model_override]
+num_hidden_layers = 4
+[train]
+sequence_length = 1024
+micro_batch = 1
+[offload]
+)" + offload +
+         "\n[runtime]\n" + runtime + "\n";
+}
+Scenario scenario_of(const std::string& text) {
+  return parse_scenario(text, "job.toml", {source / "scenarios/examples", source / "scenarios"});
+}
+std::string problems(const std::string& text) {
+  try {
+    (void)scenario_of(text);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "no problem";
+}
+
+const std::string parameters = "parameters = \"cpu\"";
+
+TEST(HostMemory, OfANodeIsWhatItsRanksHold) {
+  const Prediction p = predict(scenario_of(job(parameters)));
+  Bytes of_first_node, of_all;
+  for (const RankGroup& group : p.groups)
+    for (const Rank rank : group.ranks) (rank.value < 8 ? of_first_node : of_all) += group.memory.host.bytes;
+  EXPECT_EQ(p.fullest_node.bytes, std::max(of_first_node, of_all));
+  EXPECT_TRUE(p.fits);
+  // Four bytes of every parameter, pinned, four of its gradient, and eight of AdamW's moments, of one and a half
+  // billion.
+  const Bytes whole = 16 * Bytes{p.parameters};
+  EXPECT_GT(of_first_node + of_all, whole);
+  EXPECT_LT(of_first_node + of_all, whole + whole / 2);
+  for (const RankGroup& group : p.groups) {
+    const MemoryRecord& m = group.memory;
+    EXPECT_EQ(m.host.composition.total(), m.host.bytes);
+    EXPECT_LE(m.host.bytes, m.pinned.peak + m.pageable.peak);
+    EXPECT_GT(m.host.composition[Category::OptimizerMoments], 2 * m.host.composition[Category::Gradients] - 1_MiB);
+  }
+}
+
+TEST(HostMemory, ThatIsTooSmallIsWhereAJobEnds) {
+  Scenario s = scenario_of(job(parameters));
+  const Prediction p = predict(s);
+  s.cluster.host.memory = p.fullest_node.bytes;
+  EXPECT_TRUE(predict(s).fits);
+  s.cluster.host.memory = p.fullest_node.bytes - Bytes{1};
+  const Prediction too_small = predict(s);
+  EXPECT_FALSE(too_small.fits);
+  EXPECT_EQ(prediction_text(too_small).substr(0, 38), "no, it does not fit: the host of node ");
+  const nlohmann::json json = nlohmann::json::parse(prediction_json(too_small));
+  EXPECT_EQ(json["outcome"], "out_of_memory");
+  EXPECT_EQ(json["failure"]["host_of_node"], p.fullest_node.node);
+  EXPECT_EQ(json["failure"]["phase"], "optimizer_step");
+  EXPECT_EQ(json["host"]["fullest_node_bytes"], p.fullest_node.bytes.count());
+  // The planner says the same.
+  SharedModels models;
+  EXPECT_FALSE(fits(s, exact_memory(s, models)));
+  EXPECT_EQ(whole_figures(s), figures_of(predict(s, {}, {.told = Told::Figures})));
+}
+
+TEST(HostMemory, ThatNobodyStatesIsNotJudged) {
+  Scenario s = scenario_of(job(parameters));
+  s.cluster.host.memory = {};
+  EXPECT_TRUE(predict(s).fits);
+}
+
+TEST(HostMemory, IsNoneOfAJobThatAsksForNone) {
+  const Prediction p = predict(scenario_of(job("parameters = \"none\"")));
+  EXPECT_EQ(p.fullest_node.bytes, 0_B);
+  EXPECT_FALSE(nlohmann::json::parse(prediction_json(p)).contains("host"));
+}
+
+TEST(HostMemory, IsAskedForWhereItIsKnown) {
+  EXPECT_EQ(problems(job(parameters + "\noptimizer = \"cpu\"")), "no problem");
+  EXPECT_EQ(problems(job("parameters = \"none\"\noptimizer = \"none\"\nactivations = \"none\"")), "no problem");
+  EXPECT_EQ(problems(job(parameters + "\noptimizer = \"none\"")),
+            "job.toml:11:13: error: optimizer = \"none\": fully_shard has it where the parameters are\n"
+            "  hint: leave it out");
+  EXPECT_NE(problems(job(parameters, "name = \"fsdp\"")).find("job.toml:10:14: error: "), std::string::npos);
+  EXPECT_NE(problems(job("activations = \"cpu\"")).find("job.toml:10:15: error: "), std::string::npos);
+  EXPECT_NE(problems(job("parameters = \"nvme\"")).find("job.toml:10:14: error: "), std::string::npos);
+  EXPECT_EQ(problems(job("parameters = \"none\"", "name = \"fsdp2\"\nswitches = { pin_memory = true }")).substr(0, 63),
+            "job.toml:13:27: error: pin_memory: nothing is on the host\n  hin");
+}
+
+}  // namespace
+}  // namespace tidemark::tests
