@@ -24,6 +24,17 @@ Tensor rows_of(const Tensor& flat, std::int64_t begin, std::int64_t rows, std::i
   return made;
 }
 
+// Places in flat memory for tensors of as many elements, one after the other.
+std::vector<Tensor> side_by_side(const Tensor& flat, std::span<const Tensor> tensors) {
+  std::vector<Tensor> places;
+  std::int64_t begin = 0;
+  for (const Tensor& tensor : tensors) {
+    places.push_back(narrowed(flat, 0, begin, tensor.elements()));
+    begin += tensor.elements();
+  }
+  return places;
+}
+
 }  // namespace
 
 RowsOfShard rows_of_shard(std::int64_t rows, std::int64_t ranks, std::int64_t rank) {
@@ -60,13 +71,7 @@ void UnitParameters::unshard() {
   const std::vector<Tensor> inputs = all_gather_inputs();
   gathered_ = s_.empty({elements * mesh_.ranks}, type, "all_gather_output", Category::CommDp);
   const Tensor own = narrowed(gathered_, 0, elements * mesh_.rank, elements);
-  std::vector<Tensor> places;
-  std::int64_t begin = 0;
-  for (const Tensor& input : inputs) {
-    places.push_back(narrowed(own, 0, begin, input.elements()));
-    begin += input.elements();
-  }
-  s_.launch(Operation::Copy, inputs, places);
+  s_.launch(Operation::Copy, inputs, side_by_side(own, inputs));
   s_.process.wait(CommContext::all_gather, s_.process.record(CommContext::copy_in));
   {
     const OnStream gathering(s_, CommContext::all_gather);
@@ -100,12 +105,7 @@ std::vector<Tensor> UnitParameters::all_gather_inputs() {
   std::int64_t elements = 0;
   for (const Tensor& input : inputs) elements += input.elements();
   const Tensor flat = s_.empty({elements}, type, "all_gather_input", Category::CommDp);
-  std::vector<Tensor> casts;
-  std::int64_t begin = 0;
-  for (const Tensor& input : inputs) {
-    casts.push_back(narrowed(flat, 0, begin, input.elements()));
-    begin += input.elements();
-  }
+  std::vector<Tensor> casts = side_by_side(flat, inputs);
   s_.launch(Operation::Copy, inputs, casts);
   return casts;
 }
