@@ -14,7 +14,8 @@
 //   exchange s0 g1 send +1 b7 receive +1 b9
 //   collective s0 g2 all_to_all 768 b7 -> b8 m0 sends 256 512 receives 256 0     (uneven: a row of matrix m0)
 //   alloc b9 4096 saved_activations s0 layers.0.input pinned                     (nothing said: on the device)
-//   memcpy s1 4096 b7 -> b9
+//   memcpy s1 4096 b7+8192 -> b9
+//   compute add b9:fp32[1024] b10:fp32[1024] -> b9:fp32[1024]                     (by the host thread)
 //
 // parse(text(p)) means the same as p; a parsed program and the parse of its text are equal.
 
