@@ -10,7 +10,7 @@
 // One op per line, for tests, bug reports and diffs:
 //
 //   alloc b7 100663296 saved_activations s0 layers.0.mlp.fc1
-//   launch s0 gemm 4096x14336x4096 bf16 b3 b5 -> b7
+//   launch s0 matmul(scale=1) b3:bf16[4096x4096] b5:bf16[4096x14336] - - -> b7:bf16[4096x14336]
 //   exchange s0 g1 send +1 b7 receive +1 b9
 //   collective s0 g2 all_to_all 768 b7 -> b8 m0 sends 256 512 receives 256 0     (uneven: a row of matrix m0)
 //   alloc b9 4096 saved_activations s0 layers.0.input pinned                     (nothing said: on the device)
