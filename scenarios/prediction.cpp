@@ -13,10 +13,13 @@
 #include "parallel/flops.hpp"
 #include "scenarios/crowded_routing.hpp"
 #include "scenarios/deferred_frees.hpp"
+#include "scenarios/internal_error.hpp"
 #include "scenarios/outliving_batches.hpp"
 #include "scenarios/report/assumptions.hpp"
 #include "scenarios/role_program.hpp"
 #include "sim/clock/engine.hpp"
+#include "sim/program/shared_passes.hpp"
+#include "sim/program/verify.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -92,18 +95,82 @@ std::vector<SameMemory> roles_of_same_memory(const Job& job) {
   return found;
 }
 
+// Roles that run the same passes at the same places: those of one are lowered, and the others' state put around them.
+struct SamePasses {
+  std::vector<std::size_t> roles;  ///< index into those of the same memory; the first is a simulated one, if any is
+};
+
+std::vector<SamePasses> roles_of_same_passes(const Job& job, const std::vector<SameMemory>& all) {
+  std::map<std::tuple<std::size_t, std::int32_t, std::int32_t, std::int32_t>, SamePasses> found;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Role& role = *all[i].replayed;
+    const std::size_t timed_as = job.program_of(role);
+    std::vector<std::size_t>& roles = found[{timed_as, role.passes, role.first.tensor, role.first.context}].roles;
+    const bool is_simulated = &job.roles[job.role_of_program[timed_as]] == &role;
+    roles.insert(is_simulated ? roles.begin() : roles.end(), i);
+  }
+  std::vector<SamePasses> listed;
+  for (auto& [key, roles] : found) listed.push_back(std::move(roles));
+  return listed;
+}
+
+// What is lowered once for roles that run the same passes.
+class PassesOfRoles {
+ public:
+  PassesOfRoles(const Job& job, const Role& first, std::size_t roles) : job_(job), shown_(job, first) {
+    if (const std::optional<Train> train = crowded(job.scenario))
+      crowded_ = lower_role({job.built, job.scenario.layout, *train, job.runtime}, first);
+    if (roles > 1) state_ = lower_state(job.lowering(), first);
+    if (!state_) return;
+    shared_ = SharedPasses::of(shown_.program(), *state_);
+    if (crowded_) shared_by_crowd_ = SharedPasses::of(*crowded_, *state_);
+  }
+
+  struct Programs {
+    std::optional<RoleProgram> own;  ///< nothing: that of the first role
+    std::optional<Program> crowded;
+  };
+  /// Of another role.
+  [[nodiscard]] Programs of(const Role& role) const {
+    if (!shared_ || (crowded_ && !shared_by_crowd_)) return lowered(role);
+    const std::optional<Program> state = lower_state(job_.lowering(), role);
+    if (!state) return lowered(role);
+    require_sound(job_.scenario.name, verify(*state));
+    std::optional<SharedPasses::Spliced> own = shared_->in(*state), crowd;
+    if (crowded_) crowd = shared_by_crowd_->in(*state);
+    if (!own || (crowded_ && !crowd)) return lowered(role);
+    Programs programs;
+    programs.own.emplace(job_, role, std::move(*own), shown_);
+    if (crowd) programs.crowded = std::move(crowd->program);
+    return programs;
+  }
+
+  [[nodiscard]] const RoleProgram& shown() const { return shown_; }
+  [[nodiscard]] const std::optional<Program>& crowded_program() const { return crowded_; }
+
+ private:
+  Programs lowered(const Role& role) const {
+    Programs programs;
+    programs.own.emplace(job_, role);
+    if (const std::optional<Train> train = crowded(job_.scenario))
+      programs.crowded = lower_role({job_.built, job_.scenario.layout, *train, job_.runtime}, role);
+    return programs;
+  }
+
+  const Job& job_;
+  RoleProgram shown_;
+  std::optional<Program> crowded_, state_;
+  std::optional<SharedPasses> shared_, shared_by_crowd_;
+};
+
 void replay_roles(const Job& job, const Trace& trace, const SameMemory& same, const PredictOptions& options,
+                  const RoleProgram& its, const std::optional<Program>& crowded_program,
                   std::vector<RankGroup>& groups) {
   const Role& role = *same.replayed;
-  const RoleProgram its(job, role);
   const Program& program = its.program();
   const bool has_times = has_a_timeline(job, options) && std::holds_alternative<Completed>(trace.outcome);
   const bool asks_the_clock = has_times && borrows(program);
   const JudgedDevice device{job.scenario.cluster.device.capacity, allocator_options_of(job.scenario)};
-
-  std::optional<Program> crowded_program;
-  if (const std::optional<Train> train = crowded(job.scenario))
-    crowded_program = lower_role({job.built, job.scenario.layout, *train, job.runtime}, role);
 
   std::map<std::int32_t, RankGroup> by_price;
   std::map<std::int32_t, std::vector<Rank>> by_class;  // ranks of one class pay the same
@@ -217,10 +284,21 @@ Prediction predict(const Job& job, const Trace& trace, const Progress& progress,
   std::vector<std::vector<RankGroup>> found(roles.size());
   std::mutex reporting;
   std::size_t done = 0;
-  oneapi::tbb::parallel_for(std::size_t{0}, roles.size(), [&](std::size_t i) {
-    replay_roles(job, trace, roles[i], options, found[i]);
-    const std::lock_guard lock(reporting);
-    if (progress) progress(++done, roles.size());
+  const std::vector<SamePasses> by_passes = roles_of_same_passes(job, roles);
+  oneapi::tbb::parallel_for(std::size_t{0}, by_passes.size(), [&](std::size_t p) {
+    const std::vector<std::size_t>& its = by_passes[p].roles;
+    const PassesOfRoles passes(job, *roles[its.front()].replayed, its.size());
+    oneapi::tbb::parallel_for(std::size_t{0}, its.size(), [&](std::size_t i) {
+      const SameMemory& same = roles[its[i]];
+      if (i == 0) {
+        replay_roles(job, trace, same, options, passes.shown(), passes.crowded_program(), found[its[i]]);
+      } else {
+        const PassesOfRoles::Programs programs = passes.of(*same.replayed);
+        replay_roles(job, trace, same, options, *programs.own, programs.crowded, found[its[i]]);
+      }
+      const std::lock_guard lock(reporting);
+      if (progress) progress(++done, roles.size());
+    });
   });
 
   Prediction prediction;

@@ -27,6 +27,17 @@ RoleProgram::RoleProgram(const Job& job, const Role& role)
   places_ = std::move(*places);
 }
 
+RoleProgram::RoleProgram(const Job& job, const Role& role, SharedPasses::Spliced own, const RoleProgram& timed_as)
+    : job_(job),
+      simulated_(job.timed.programs[job.program_of(role)]),
+      own_(std::move(own.program)),
+      places_(std::move(own.places)) {
+  if (!timed_as.own_) return;
+  for (std::uint32_t& place : places_)
+    place =
+        place < timed_as.places_.size() ? timed_as.places_[place] : static_cast<std::uint32_t>(simulated_.ops.size());
+}
+
 ProgramTimes RoleProgram::times(const Trace& trace, Rank rank) const {
   return own_ ? times_of(class_of(trace, rank), places_) : times_of(class_of(trace, rank));
 }

@@ -9,6 +9,7 @@
 #include "sim/clock/trace.hpp"
 #include "sim/program/program.hpp"
 #include "sim/program/program_times.hpp"
+#include "sim/program/shared_passes.hpp"
 
 namespace tidemark::scenarios {
 
@@ -17,6 +18,8 @@ class RoleProgram {
  public:
   /// The job outlives it. Throws InternalError where the program is not sound, or not timed as that one.
   RoleProgram(const Job& job, const Role& role);
+  /// The same, where passes have been written for another role. `timed_as` is that role's program.
+  RoleProgram(const Job& job, const Role& role, SharedPasses::Spliced own, const RoleProgram& timed_as);
 
   [[nodiscard]] const Program& program() const { return own_ ? *own_ : simulated_; }
   /// When a rank of that class runs it, and its host thread comes to the op. The trace has a timeline.
