@@ -85,6 +85,17 @@ std::size_t place_of(const Experts& experts, std::int32_t layer) {
 
 }  // namespace
 
+bool alike_in_all_layers(const ExpertLoads& loads) {
+  return std::visit(Overloaded{
+                        [](const EqualLoads&) { return true; },
+                        [](const LoadOfOneRank&) { return true; },
+                        [](const ListedLoads& its) { return its.of_layers.size() == 1; },
+                        [](const ZipfLoads&) { return false; },
+                        [](const DirichletLoads&) { return false; },
+                    },
+                    loads);
+}
+
 std::vector<std::int64_t> weights_of_experts(const Experts& experts, const ExpertLoads& loads, std::int32_t layer) {
   const std::vector<std::int64_t> equal(static_cast<std::size_t>(experts.count), 1);
   return std::visit(Overloaded{

@@ -48,6 +48,9 @@ struct DirichletLoads {
 
 using ExpertLoads = std::variant<EqualLoads, LoadOfOneRank, ListedLoads, ZipfLoads, DirichletLoads>;
 
+/// Whether that is the same in all layers.
+[[nodiscard]] bool alike_in_all_layers(const ExpertLoads& loads);
+
 /// Whole numbers in whose proportion experts of a layer are chosen; all one where nothing else is said of each.
 [[nodiscard]] std::vector<std::int64_t> weights_of_experts(const Experts& experts, const ExpertLoads& loads,
                                                            std::int32_t layer);

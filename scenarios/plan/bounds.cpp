@@ -10,6 +10,7 @@
 #include "kernels/roofline.hpp"
 #include "parallel/lower.hpp"
 #include "parallel/mesh.hpp"
+#include "parallel/sizes.hpp"
 #include "parallel/stages.hpp"
 #include "scenarios/outliving_batches.hpp"
 #include "scenarios/plan/pass_schedule.hpp"
@@ -175,6 +176,26 @@ std::vector<std::vector<Bounder::Chunk>> Bounder::chunks_of(const Scenario& s) {
 std::shared_ptr<const Bounder::Mesh> Bounder::mesh_of(const Scenario& s) {
   const Scenario key = state_key(s);
   return meshes_.get(key, hash_of(key));
+}
+
+// Every rank has a buffer of its stage's gradients, whole, and the parameters whole in another one or apart from each
+// other: sharding divides what the optimizer keeps.
+Bytes Bounder::make_held(const Scenario& s) {
+  const auto built = models_.model_of(s.model, model_options_of(s));
+  const Sizes sizes = sizes_of(s.model, s.layout, s.train, runtime_of(s));
+  std::int64_t most = 0;
+  for (std::int32_t p = 0; p < s.layout.pipeline; ++p) {
+    std::int64_t elements = 0;
+    for (const Stage& stage : chunks_of_rank(static_cast<std::int32_t>(s.model.layers), s.layout, p))
+      for (const ParameterId id : stage_parameters(*built, stage, s.layout)) elements += sizes.elements((*built)[id]);
+    most = std::max(most, elements);
+  }
+  return most * (size_of(s.train.precision) + size_of(s.train.gradient_dtype));
+}
+
+Bytes Bounder::held(const Scenario& s) {
+  const Scenario key = state_key(s);
+  return *held_.get(key, hash_of(key));
 }
 
 namespace {

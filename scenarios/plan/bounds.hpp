@@ -34,6 +34,8 @@ class Bounder {
   [[nodiscard]] bool covers(const Scenario& scenario);
   [[nodiscard]] MemoryBounds memory(const Scenario& scenario);
   [[nodiscard]] DurationBounds step(const Scenario& scenario);
+  /// What the fullest stage's parameters and gradients take, of which no program need be written. Of what is known only.
+  [[nodiscard]] Bytes held(const Scenario& scenario);
 
   /// What bounds of a candidate rest on; nothing where it is not covered.
   struct Ground;
@@ -75,6 +77,7 @@ class Bounder {
   [[nodiscard]] std::vector<std::vector<Chunk>> chunks_of(const Scenario& scenario);
   [[nodiscard]] std::shared_ptr<const Mesh> mesh_of(const Scenario& scenario);
   [[nodiscard]] Mesh make_mesh(const Scenario& scenario);
+  [[nodiscard]] Bytes make_held(const Scenario& scenario);
   [[nodiscard]] static StateCost state_cost(const Scenario& asked, const Program& state, const Communicators& comms,
                                             const Mesh& mesh);
   [[nodiscard]] bool samples_hold(const Scenario& shortest, std::int32_t pipeline, const std::vector<Chunk>& chunks,
@@ -88,6 +91,7 @@ class Bounder {
   Shared<SampleKey, std::optional<ChunkSample>> samples_{
       [](const SampleKey& k) { return sample(k.scenario, k.kind, k.runs); }};
   Shared<Scenario, Mesh> meshes_{[this](const Scenario& key) { return make_mesh(key); }};
+  Shared<Scenario, Bytes> held_{[this](const Scenario& key) { return make_held(key); }};
   Shared<FabricKey, Fabric> fabrics_{[](const FabricKey& k) { return build_fabric(k.cluster, k.devices); }};
   Shared<GroupPlaces, GroupPrices> prices_{[](const GroupPlaces& places) { return GroupPrices(places); }};
   Shared<ClockKey, WindowClocks> clocks_{make_clocks};

@@ -72,6 +72,17 @@ Screened Evaluator::screen(std::int64_t first, std::int64_t count, std::size_t n
     }
     const auto& scenario = std::get<Scenario>(made);
     ++screened.candidates;
+    const auto reject = [&](Bytes lacks) {
+      ++screened.rejected;
+      screened.nearest.push_back({index, lacks, false, false, 0});
+      if (screened.nearest.size() > 4 * nearest) keep_nearest(screened.nearest, nearest);
+    };
+    // What is far from fitting is no near miss: nothing more is asked of it.
+    if (Bounder::knows(scenario))
+      if (const Bytes lacks = lack(scenario, bounder_.held(scenario)); lacks > scenario.cluster.device.capacity) {
+        reject(lacks);
+        continue;
+      }
     const std::optional<Bounder::Ground> ground = bounder_.ground_of(scenario);
     if (!ground) {
       ++screened.unbounded;
@@ -80,9 +91,7 @@ Screened Evaluator::screen(std::int64_t first, std::int64_t count, std::size_t n
     }
     const MemoryBounds memory = bounder_.memory(scenario, *ground);
     if (const Bytes lacks = lack(scenario, memory.device_upper); lacks > Bytes{0}) {
-      ++screened.rejected;
-      screened.nearest.push_back({index, lacks, false, false, 0});
-      if (screened.nearest.size() > 4 * nearest) keep_nearest(screened.nearest, nearest);
+      reject(lacks);
       continue;
     }
     const DurationBounds step = bounder_.step(scenario, *ground);
@@ -92,7 +101,10 @@ Screened Evaluator::screen(std::int64_t first, std::int64_t count, std::size_t n
   keep_nearest(screened.nearest, nearest);
   for (Miss& miss : screened.nearest) {
     const Scenario scenario = scenario_of_candidate(space_, miss.candidate);
-    miss.throughput = tokens_per_s_per_device(scenario, std::max(bounder_.step(scenario).low, Duration{1}));
+    const std::optional<Bounder::Ground> ground = bounder_.ground_of(scenario);
+    miss.throughput =
+        ground ? tokens_per_s_per_device(scenario, std::max(bounder_.step(scenario, *ground).low, Duration{1}))
+               : std::numeric_limits<double>::infinity();
   }
   return screened;
 }

@@ -63,9 +63,12 @@ std::vector<std::int32_t> places_alike(const LoweringInput& input, std::int32_t 
   const std::int64_t tokens = sizes.sequence_parallel ? sizes.tokens / sizes.tensor : sizes.tokens;
   std::map<std::vector<std::int64_t>, std::int32_t> known;
   std::vector<std::vector<std::int64_t>> rows(first.size());
+  const bool one_shows_all = alike_in_all_layers(input.train.routing.loads);
+  bool seen = false;
   for (const Stage& chunk : chunks_of_rank(static_cast<std::int32_t>(model.layers), layout, pipeline))
     for (std::int32_t layer = chunk.first; layer < chunk.last + (chunk.head ? model.next_tokens : 0); ++layer) {
-      if (!model.has_experts(static_cast<std::size_t>(layer))) continue;
+      if (!model.has_experts(static_cast<std::size_t>(layer)) || (seen && one_shows_all)) continue;
+      seen = true;
       const LayerRouting routing(*model.experts, input.train.routing, layer, tokens, layout.expert);
       for (std::int32_t place = 0; place < layout.expert; ++place)
         std::ranges::copy(routing.received(place, 1), std::back_inserter(rows[static_cast<std::size_t>(place)]));
