@@ -84,6 +84,19 @@ constexpr std::string_view
     yarn_frame =
         "variables of YarnRotaryEmbedding.forward live until it returns "
         "(core/models/common/embeddings/yarn_rotary_pos_embedding.py)",
+    grouping = "a loop's variable lives until it is bound again (core/optimizer/cpu_offloading/hybrid_optimizer.py)",
+    first_of_whole =
+        "the first of two optimizers copies whole parameters, and goes without a step (core/optimizer/__init__.py, "
+        "distrib_optimizer.py)",
+    hybrid_gradients =
+        "gradients of fp32 copies live until the next step's take their place "
+        "(core/optimizer/cpu_offloading/hybrid_optimizer.py)",
+    unscaled_lists =
+        "lists of what is read in the place of state live until the next group's, variables until their function "
+        "returns (transformer_engine/pytorch/optimizers/fused_adam.py)",
+    transposed_state =
+        "a quantizer that is not told otherwise writes the transposed tensor too, and quantizes the zeros that it "
+        "begins with (transformer_engine/pytorch/tensor/float8_tensor.py)",
     addend =
         "torch.baddbmm is handed a tensor to add to, of which it reads nothing (beta = 0) "
         "(core/transformer/dot_product_attention.py)";
@@ -230,6 +243,15 @@ constexpr KnownFlow of_megatron[] = {
     {Unread, "embedding.sequence_first", "forward embedding", "forward embedding", own_part},
     {Unread, "embedding.sum", "forward embedding", "forward embedding", own_part},
     {Kept, "*.main_gradient", "optimizer_step *", "optimizer_step zero_gradients", step_ends},
+    // The optimizer's own.
+    {Kept, "*.on_host", "construction build_optimizer", "construction build_optimizer", grouping},
+    {Unread, "*.whole.main", "construction build_optimizer", "optimizer_step zero_gradients", first_of_whole},
+    {Kept, "*.whole.main", "construction build_optimizer", "optimizer_step zero_gradients", first_of_whole},
+    {Kept, "*.gradient", "optimizer_step optimizer_step", "optimizer_step optimizer_step", hybrid_gradients},
+    {Kept, "*.unscaled", "optimizer_step optimizer_step", "optimizer_step optimizer_step", unscaled_lists},
+    {Kept, "*.absmax", "optimizer_step optimizer_step", "optimizer_step optimizer_step", unscaled_lists},
+    {Unread, "*.transposed", "optimizer_step optimizer_step", "*", transposed_state},
+    {Unread, "*.exp_avg*", "optimizer_step optimizer_step", "optimizer_step optimizer_step", transposed_state},
     // Forward functions.
     {Kept, "layers.*.attention.q", "forward layers.*.attention.*", "forward layers.*.attention.*", forward_frame},
     {Kept, "layers.*.attention.k", "forward layers.*.attention.*", "forward layers.*.attention.*", forward_frame},

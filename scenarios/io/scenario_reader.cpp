@@ -21,6 +21,7 @@
 #include "scenarios/io/named_files.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/offload_reader.hpp"
+#include "scenarios/io/optimizer_switches.hpp"
 #include "scenarios/io/pytorch_switches.hpp"
 #include "scenarios/io/recompute_reader.hpp"
 #include "scenarios/io/scenario_checks.hpp"
@@ -285,6 +286,7 @@ TomlReader read_runtime(TomlReader& table, TomlReader offload, RuntimeChoice& ru
     switches.refuse_unknown_keys();
   } else {
     read_own_switches(switches, runtime);
+    runtime.optimizer.offloaded = offloaded.optimizer;
   }
   runtime.deterministic |= environment.deterministic;
   table.refuse_unknown_keys();
@@ -343,6 +345,7 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
     tables.train.problem("master_dtype", "optimizer state of another precision than fp32 is not modelled yet",
                          "plain PyTorch ([runtime] name = \"pytorch\") keeps none where it is the parameters' own");
   settle(scenario, tables);
+  if (!eager) check_optimizer_habits(scenario, tables);
   if (!eager && switches.present()) {
     Scenario asked = scenario;
     asked.layout.sequence_parallel = asked_sequence_parallel;
