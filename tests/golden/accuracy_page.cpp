@@ -168,6 +168,7 @@ class Excluded {
     (known == all_.end() ? all_.emplace_back(feature, std::vector<std::string>{}) : *known).second.push_back(row);
   }
   [[nodiscard]] std::string text() const {
+    if (all_.empty()) return {};
     std::string out = "\nNot scored, by the feature that keeps them out:\n\n";
     for (const auto& [feature, rows] : all_)
       out += fmt::format("- {} ({}): {}\n", feature, rows.size(), fmt::join(rows, ", "));
