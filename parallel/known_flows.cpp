@@ -351,6 +351,22 @@ constexpr KnownFlow of_megatron[] = {
     {Kept, "layers.*.mlp.*", "backward layers.*.mlp.*", "backward layers.*.mlp.*", backward_frame},
 };
 
+// What layers save is in lists of TransformerEngine's.
+constexpr std::string_view
+    until_sent = "what a layer saved stays on the device until its copy is done (pytorch/cpu_offload.py)",
+    until_next_layer =
+        "what a layer saved, and its copy on the host, stay until the backward pass of the layer before begins, or "
+        "that of all is over (pytorch/cpu_offload.py release_all_memory)",
+    asked_or_not = "all that was saved comes back, whether or not a node asks for it (pytorch/cpu_offload.py)";
+
+constexpr KnownFlow of_offloaded_layers[] = {
+    {Kept, "*", "forward *", "forward layers.*.mlp.add", until_sent},
+    {Kept, "*", "backward layers.*", "backward layers.*.attention.norm", until_next_layer},
+    {Kept, "*", "backward *", "backward embedding", until_next_layer},
+    {Kept, "*", "forward layers.*.mlp.*", "backward layers.*.attention.norm", until_next_layer},
+    {Unread, "*", "backward layers.*.attention.norm", "backward embedding", asked_or_not},
+};
+
 // ---- PyTorch 2 and transformers ------------------------------------------------------------------------------------
 
 constexpr std::string_view
@@ -538,13 +554,21 @@ constexpr KnownFlow of_pytorch[] = {
 }  // namespace
 
 std::span<const KnownFlow> known_flows(FlowsOf framework) {
-  if (framework == FlowsOf::Megatron) return of_megatron;
-  return of_pytorch;
+  switch (framework) {
+    case FlowsOf::Megatron:
+      return of_megatron;
+    case FlowsOf::OffloadedLayers:
+      return of_offloaded_layers;
+    case FlowsOf::PyTorch:
+      return of_pytorch;
+  }
+  return {};
 }
 
 const KnownFlow* known_flow(const FlowFinding& finding, FlowsOf framework) {
   for (const KnownFlow& known : known_flows(framework))
     if (is(finding, known)) return &known;
+  if (framework == FlowsOf::OffloadedLayers) return known_flow(finding, FlowsOf::Megatron);
   return nullptr;
 }
 

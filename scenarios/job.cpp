@@ -105,7 +105,8 @@ Runtime runtime_of(const Scenario& scenario) {
                         .deferred_head_gradients = r.deferred_head_gradients,
                         .eager = r.eager,
                         .experts = r.experts,
-                        .optimizer = r.optimizer},
+                        .optimizer = r.optimizer,
+                        .offloaded_layers = r.offloaded_layers},
                        target_of(scenario.cluster));
 }
 

@@ -246,6 +246,7 @@ struct Runtime {
   std::vector<Bytes> scalars;  ///< small tensors that live as long as the job
   ExpertHabits experts;
   OptimizerHabits optimizer;
+  std::int32_t offloaded_layers = 0;  ///< of a model, whose saved tensors go to the host
 };
 
 /// What users set that changes what a runtime allocates.
@@ -264,6 +265,7 @@ struct RuntimeSettings {
   EagerSettings eager{};
   ExpertHabits experts{};
   OptimizerHabits optimizer{};
+  std::int32_t offloaded_layers = 0;
 };
 
 /// Megatron-LM core with TransformerEngine.

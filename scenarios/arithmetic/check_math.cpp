@@ -47,6 +47,7 @@ Scenario on_one_rank(const JobOutline& job) {
     if (!job.runtime.eager->titan) scenario.runtime.name = "pytorch";
   }
   scenario.runtime.optimizer = {};
+  scenario.runtime.offloaded_layers = 0;
   scenario.gpus = 1;
   if (scenario.model.experts) scenario.train.routing.loads = loads_of(job.scenario);
   scenario.layout = {};

@@ -120,6 +120,8 @@ const std::array repeats{
              if (!s.runtime.optimizer.precision_aware) return Texts{"\"fp32\""};
              return Texts{in_quotes(name(s.train.gradient_dtype))};
            }},
+    Repeat{"cpu-offloading", Source::Offload, "activations",
+           [](const Scenario& s) { return boolean(s.runtime.offloaded_layers > 0); }},
     Repeat{"optimizer-cpu-offload", Source::Offload, "optimizer",
            [](const Scenario& s) { return boolean(s.runtime.optimizer.offloaded.has_value()); }},
     Repeat{"optimizer-offload-fraction", Source::Offload, "optimizer_fraction",
@@ -276,8 +278,8 @@ struct Unmodelled {
 const std::vector<Unmodelled>& unmodelled_flags() {
   static const std::vector<Unmodelled> flags{
       {"pipeline-model-parallel-layout", "stages of one's own choosing are", {}},
-      {"cpu-offloading", "offloading is", {"false"}},
-      {"cpu-offloading-num-layers", "offloading is", {"0"}},
+      {"fine-grained-activation-offloading", "offloading modules' activations is", {"false"}},
+      {"offload-modules", "offloading modules' activations is", {"[]"}},
       {"fp8-format", "FP8 is", {}},
       {"fp8-recipe", "FP8 is", {}},
       {"fp8-param-gather", "FP8 is", {"false"}},
@@ -379,6 +381,8 @@ constexpr auto harmless_flags = std::to_array<std::string_view>({"use-mcore-mode
                                                                  "rotary-interleaved",
                                                                  "overlap-param-gather",
                                                                  "use-torch-optimizer-for-cpu-offload",
+                                                                 "cpu-offloading-weights",
+                                                                 "cpu-offloading-double-buffering",
                                                                  "no-pin-cpu-params",
                                                                  "no-persist-layer-norm",
                                                                  "no-overlap-p2p-communication",
@@ -523,6 +527,7 @@ void read_own_switches(TomlReader& switches, RuntimeChoice& runtime) {
   runtime.deferred_head_gradients = read_deferral(switches);
   runtime.experts = read_expert_habits(switches);
   runtime.optimizer = read_optimizer_habits(switches);
+  runtime.offloaded_layers = read_offloaded_layers(switches);
 }
 
 void check_megatron_switches(TomlReader switches, const Scenario& asked, const ScenarioTables& tables) {

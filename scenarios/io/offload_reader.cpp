@@ -32,7 +32,7 @@ OffloadAsked read_offload(TomlReader table, const RuntimeKind& runtime) {
   const bool hybrid = runtime.id == RuntimeId::Megatron;
   asked.parameters = read_to_host(table, "parameters", sharded ? Modelled::Yes : Modelled::NotYet);
   const bool optimizer = read_to_host(table, "optimizer", sharded || hybrid ? Modelled::Yes : Modelled::NotYet);
-  (void)read_to_host(table, "activations", Modelled::NotYet);
+  asked.activations = read_to_host(table, "activations", hybrid ? Modelled::Yes : Modelled::NotYet);
   if (hybrid)
     asked.optimizer = read_fraction(table, optimizer);
   else

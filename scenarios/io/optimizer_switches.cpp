@@ -42,8 +42,36 @@ OptimizerHabits read_optimizer_habits(TomlReader& switches) {
   return habits;
 }
 
+std::int32_t read_offloaded_layers(TomlReader& switches) {
+  constexpr IntegerRange layers{0, 100'000};
+  return static_cast<std::int32_t>(switches.integer("cpu-offloading-num-layers", layers).value_or(0));
+}
+
+namespace {
+
+// core/transformer/transformer_config.py __post_init__; transformer_engine/pytorch/cpu_offload.py.
+void check_offloaded_layers(const Scenario& asked, ScenarioTables& tables) {
+  if (asked.runtime.offloaded_layers == 0) return;
+  const auto wrong = [&](const char* why, const char* hint) {
+    tables.runtime.problem(
+        "switches", fmt::format("cpu-offloading-num-layers = {}: {}", asked.runtime.offloaded_layers, why), hint);
+  };
+  if (tables.model_sound && asked.runtime.offloaded_layers >= asked.model.layers)
+    wrong("the last layer's activations stay on the device", "fewer than the model has would do");
+  if (asked.layout.pipeline > 1) wrong("Megatron-LM offloads layers without a pipeline only", "pipeline = 1");
+  if (asked.train.recompute.kind != Recompute::None)
+    wrong("what runs again has nothing to offload", "recompute = \"none\"");
+  if (asked.model.next_tokens > 0) wrong("with further tokens' layers it is not modelled yet", "leave it out");
+  if (asked.runtime.versions.transformer_engine < Version{2, 10})
+    wrong("TransformerEngine offloads in another way before 2.10, which is not modelled",
+          "transformer_engine = \"2.11\" in [runtime.versions]");
+}
+
+}  // namespace
+
 // core/optimizer/optimizer_config.py __post_init__, distrib_optimizer.py.
 void check_optimizer_habits(const Scenario& asked, ScenarioTables& tables) {
+  check_offloaded_layers(asked, tables);
   const OptimizerHabits& habits = asked.runtime.optimizer;
   if (!habits.precision_aware && !habits.offloaded) return;
   const std::string_view what = habits.offloaded ? "an optimizer on the host" : "a precision-aware optimizer";

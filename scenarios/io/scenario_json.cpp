@@ -285,6 +285,7 @@ Json megatron_switches(const RuntimeChoice& runtime) {
     json["exp-avg-sq-dtype"] = type(optimizer.squares);
     json["store-param-remainders"] = optimizer.remainders;
   }
+  if (runtime.offloaded_layers > 0) json["cpu-offloading-num-layers"] = runtime.offloaded_layers;
   if (runtime.optimizer.offloaded) {
     json["overlap-cpu-optimizer-d2h-h2d"] = runtime.optimizer.overlaps_copies;
     json["no-pin-cpu-grads"] = !runtime.optimizer.pins_gradients;
@@ -393,9 +394,12 @@ std::string scenario_json(const Scenario& scenario, int indent) {
                {"runtime", as_json(scenario.runtime)}};
   if (scenario.runtime.eager.fully_shard.offload)
     json["offload"] = {{"optimizer", "cpu"}, {"parameters", "cpu"}, {"activations", "none"}};
-  else if (const std::optional<double> part = scenario.runtime.optimizer.offloaded)
+  const std::optional<double> part = scenario.runtime.optimizer.offloaded;
+  const bool layers = scenario.runtime.offloaded_layers > 0;
+  if (part || layers)
     json["offload"] = {
-        {"optimizer", "cpu"}, {"optimizer_fraction", *part}, {"parameters", "none"}, {"activations", "none"}};
+        {"optimizer", part ? "cpu" : "none"}, {"parameters", "none"}, {"activations", layers ? "cpu" : "none"}};
+  if (part) json["offload"]["optimizer_fraction"] = *part;
   if (scenario.model.experts) json["moe"] = as_json(scenario.train.routing);
   // A file's name need not be UTF-8; what is not is replaced.
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);

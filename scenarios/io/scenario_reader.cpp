@@ -287,6 +287,9 @@ TomlReader read_runtime(TomlReader& table, TomlReader offload, RuntimeChoice& ru
   } else {
     read_own_switches(switches, runtime);
     runtime.optimizer.offloaded = offloaded.optimizer;
+    if (offloaded.activations && runtime.offloaded_layers == 0)
+      table.problem("switches", "activations = \"cpu\" in [offload]: of how many layers is not said",
+                    "cpu-offloading-num-layers = 1 in [runtime.switches], or more");
   }
   runtime.deterministic |= environment.deterministic;
   table.refuse_unknown_keys();

@@ -42,7 +42,8 @@ using RunWithin = std::function<EventsRecord(const DriverPrices&, BorrowedFrees)
 
 // Ranks keep tensors in memory of their hosts, which they share.
 bool moves_to_host(const Scenario& scenario) {
-  return scenario.runtime.eager.fully_shard.offload || scenario.runtime.optimizer.offloaded;
+  return scenario.runtime.eager.fully_shard.offload || scenario.runtime.optimizer.offloaded ||
+         scenario.runtime.offloaded_layers > 0;
 }
 
 // What a role's memory is judged by, besides its program.

@@ -156,6 +156,11 @@ std::vector<std::string> megatron_habits(const Scenario& s) {
                              text(s.runtime.versions.torch)));
   list.push_back(attention_assumption(s.train.attention));
   add_model_assumptions(s, list);
+  if (s.runtime.offloaded_layers > 0)
+    list.push_back(
+        fmt::format("activations: what {} layers save goes to pinned memory of the host and comes back, on one stream "
+                    "beside the passes",
+                    s.runtime.offloaded_layers));
   if (s.runtime.optimizer.offloaded) {
     list.push_back(fmt::format(
         "optimizer: HybridDeviceOptimizer updates {:g} % of a rank's elements on the host; its first copies, "
