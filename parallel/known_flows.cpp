@@ -94,6 +94,9 @@ constexpr std::string_view
     unscaled_lists =
         "lists of what is read in the place of state live until the next group's, variables until their function "
         "returns (transformer_engine/pytorch/optimizers/fused_adam.py)",
+    scale_of_one =
+        "torch.ones makes a scale, and the first parameters are scaled at once "
+        "(transformer_engine/pytorch/optimizers/fused_adam.py set_scaled_state)",
     transposed_state =
         "a quantizer that is not told otherwise writes the transposed tensor too, and quantizes the zeros that it "
         "begins with (transformer_engine/pytorch/tensor/float8_tensor.py)",
@@ -208,6 +211,7 @@ constexpr KnownFlow of_megatron[] = {
     {Kept, "layers.*.mlp.dispatcher.*", "forward layers.*.mlp.dispatcher", "forward layers.*.mlp.dispatcher",
      moe_frame},
     {Kept, "layers.*.mlp.experts.*", "forward layers.*.mlp.dispatcher", "forward layers.*.mlp.dispatcher", moe_frame},
+    {Kept, "layers.*.mlp.norm.out", "forward layers.*.mlp.dispatcher", "forward layers.*.mlp.dispatcher", moe_frame},
     {Unread, "layers.*.mlp.dispatcher.tokens_per_expert", "forward layers.*.mlp.dispatcher", "*", host_counts},
     {Kept, "layers.*.mlp.dispatcher.exchanged", "backward layers.*.mlp.experts.*", "backward layers.*.mlp.experts.*",
      grouped_backward},
@@ -250,6 +254,7 @@ constexpr KnownFlow of_megatron[] = {
     {Kept, "*.gradient", "optimizer_step optimizer_step", "optimizer_step optimizer_step", hybrid_gradients},
     {Kept, "*.unscaled", "optimizer_step optimizer_step", "optimizer_step optimizer_step", unscaled_lists},
     {Kept, "*.absmax", "optimizer_step optimizer_step", "optimizer_step optimizer_step", unscaled_lists},
+    {Unread, "*.main.scale", "optimizer_step optimizer_step", "optimizer_step optimizer_step", scale_of_one},
     {Unread, "*.transposed", "optimizer_step optimizer_step", "*", transposed_state},
     {Unread, "*.exp_avg*", "optimizer_step optimizer_step", "optimizer_step optimizer_step", transposed_state},
     // Forward functions.

@@ -68,11 +68,13 @@ void Optimizers<Call>::sgd(const Call& c) {
 template <class Call>
 void Optimizers<Call>::join_bits(const Call& c) {
   const Values<Real> x = c.read(0), lower = c.read(1);
-  if (c.setting.storage == Storage::Native)
-    c.each(x.count, [=] TIDEMARK_EVERYWHERE(std::int64_t i) {
-      const auto upper = std::bit_cast<std::int32_t>(static_cast<float>(x[i]));
-      x[i] = static_cast<Real>(std::bit_cast<float>(upper + static_cast<std::int32_t>(lower[i])));
-    });
+  const bool native = c.setting.storage == Storage::Native;
+  c.each(x.count, [=] TIDEMARK_EVERYWHERE(std::int64_t i) {
+    const auto upper = static_cast<float>(x[i]);
+    const std::int32_t bits = std::bit_cast<std::int32_t>(upper) + static_cast<std::int32_t>(lower[i]);
+    const float joined = std::bit_cast<float>(bits);
+    x[i] = native ? static_cast<Real>(joined) : x[i] + static_cast<Real>(joined - upper);
+  });
   c.write(0, x);
 }
 
