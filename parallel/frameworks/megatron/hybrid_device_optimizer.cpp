@@ -145,7 +145,7 @@ void HybridDeviceOptimizer::update_on_device() {
   if (!copies.empty()) s_.launch(Operation::Copy, copies, values);
 }
 
-// param_copy_back_gpu_hook. Until core 0.19 the compute stream waits for the other one of the two streams.
+// param_copy_back_gpu_hook. Until core 0.15 the compute stream waits for the other one of the two streams.
 void HybridDeviceOptimizer::copy_back(const Inner& inner) {
   const OnStream on(s_, to_device_);
   Tensor received = inner.its.value;
