@@ -21,6 +21,8 @@ OperationRate peak_rate(const Device& device, DType dtype) {
     case DType::INT32:
     case DType::INT64:
     case DType::BOOL:
+    case DType::INT16:
+    case DType::E4M3:
       return device.peak.fp32;
   }
   return device.peak.fp32;

@@ -84,6 +84,22 @@ constexpr std::string_view
     yarn_frame =
         "variables of YarnRotaryEmbedding.forward live until it returns "
         "(core/models/common/embeddings/yarn_rotary_pos_embedding.py)",
+    grouping = "a loop's variable lives until it is bound again (core/optimizer/cpu_offloading/hybrid_optimizer.py)",
+    first_of_whole =
+        "the first of two optimizers copies whole parameters, and goes without a step (core/optimizer/__init__.py, "
+        "distrib_optimizer.py)",
+    hybrid_gradients =
+        "gradients of fp32 copies live until the next step's take their place "
+        "(core/optimizer/cpu_offloading/hybrid_optimizer.py)",
+    unscaled_lists =
+        "lists of what is read in the place of state live until the next group's, variables until their function "
+        "returns (transformer_engine/pytorch/optimizers/fused_adam.py)",
+    scale_of_one =
+        "torch.ones makes a scale, and the first parameters are scaled at once "
+        "(transformer_engine/pytorch/optimizers/fused_adam.py set_scaled_state)",
+    transposed_state =
+        "a quantizer that is not told otherwise writes the transposed tensor too, and quantizes the zeros that it "
+        "begins with (transformer_engine/pytorch/tensor/float8_tensor.py)",
     addend =
         "torch.baddbmm is handed a tensor to add to, of which it reads nothing (beta = 0) "
         "(core/transformer/dot_product_attention.py)";
@@ -195,6 +211,7 @@ constexpr KnownFlow of_megatron[] = {
     {Kept, "layers.*.mlp.dispatcher.*", "forward layers.*.mlp.dispatcher", "forward layers.*.mlp.dispatcher",
      moe_frame},
     {Kept, "layers.*.mlp.experts.*", "forward layers.*.mlp.dispatcher", "forward layers.*.mlp.dispatcher", moe_frame},
+    {Kept, "layers.*.mlp.norm.out", "forward layers.*.mlp.dispatcher", "forward layers.*.mlp.dispatcher", moe_frame},
     {Unread, "layers.*.mlp.dispatcher.tokens_per_expert", "forward layers.*.mlp.dispatcher", "*", host_counts},
     {Kept, "layers.*.mlp.dispatcher.exchanged", "backward layers.*.mlp.experts.*", "backward layers.*.mlp.experts.*",
      grouped_backward},
@@ -230,6 +247,16 @@ constexpr KnownFlow of_megatron[] = {
     {Unread, "embedding.sequence_first", "forward embedding", "forward embedding", own_part},
     {Unread, "embedding.sum", "forward embedding", "forward embedding", own_part},
     {Kept, "*.main_gradient", "optimizer_step *", "optimizer_step zero_gradients", step_ends},
+    // The optimizer's own.
+    {Kept, "*.on_host", "construction build_optimizer", "construction build_optimizer", grouping},
+    {Unread, "*.whole.main", "construction build_optimizer", "optimizer_step zero_gradients", first_of_whole},
+    {Kept, "*.whole.main", "construction build_optimizer", "optimizer_step zero_gradients", first_of_whole},
+    {Kept, "*.gradient", "optimizer_step optimizer_step", "optimizer_step optimizer_step", hybrid_gradients},
+    {Kept, "*.unscaled", "optimizer_step optimizer_step", "optimizer_step optimizer_step", unscaled_lists},
+    {Kept, "*.absmax", "optimizer_step optimizer_step", "optimizer_step optimizer_step", unscaled_lists},
+    {Unread, "*.main.scale", "optimizer_step optimizer_step", "optimizer_step optimizer_step", scale_of_one},
+    {Unread, "*.transposed", "optimizer_step optimizer_step", "*", transposed_state},
+    {Unread, "*.exp_avg*", "optimizer_step optimizer_step", "optimizer_step optimizer_step", transposed_state},
     // Forward functions.
     {Kept, "layers.*.attention.q", "forward layers.*.attention.*", "forward layers.*.attention.*", forward_frame},
     {Kept, "layers.*.attention.k", "forward layers.*.attention.*", "forward layers.*.attention.*", forward_frame},
@@ -327,6 +354,22 @@ constexpr KnownFlow of_megatron[] = {
     {Kept, "layers.*.mlp.dispatcher.*", "* layers.*.mlp.*", "forward layers.*.mlp.dispatcher", dispatcher_keeps},
     {Kept, "layers.*.mlp.*", "forward layers.*.mlp.dispatcher", "backward layers.*.mlp.dispatcher", dispatcher_keeps},
     {Kept, "layers.*.mlp.*", "backward layers.*.mlp.*", "backward layers.*.mlp.*", backward_frame},
+};
+
+// What layers save is in lists of TransformerEngine's.
+constexpr std::string_view
+    until_sent = "what a layer saved stays on the device until its copy is done (pytorch/cpu_offload.py)",
+    until_next_layer =
+        "what a layer saved, and its copy on the host, stay until the backward pass of the layer before begins, or "
+        "that of all is over (pytorch/cpu_offload.py release_all_memory)",
+    asked_or_not = "all that was saved comes back, whether or not a node asks for it (pytorch/cpu_offload.py)";
+
+constexpr KnownFlow of_offloaded_layers[] = {
+    {Kept, "*", "forward *", "forward layers.*.mlp.add", until_sent},
+    {Kept, "*", "backward layers.*", "backward layers.*.attention.norm", until_next_layer},
+    {Kept, "*", "backward *", "backward embedding", until_next_layer},
+    {Kept, "*", "forward layers.*.mlp.*", "backward layers.*.attention.norm", until_next_layer},
+    {Unread, "*", "backward layers.*.attention.norm", "backward embedding", asked_or_not},
 };
 
 // ---- PyTorch 2 and transformers ------------------------------------------------------------------------------------
@@ -516,13 +559,21 @@ constexpr KnownFlow of_pytorch[] = {
 }  // namespace
 
 std::span<const KnownFlow> known_flows(FlowsOf framework) {
-  if (framework == FlowsOf::Megatron) return of_megatron;
-  return of_pytorch;
+  switch (framework) {
+    case FlowsOf::Megatron:
+      return of_megatron;
+    case FlowsOf::OffloadedLayers:
+      return of_offloaded_layers;
+    case FlowsOf::PyTorch:
+      return of_pytorch;
+  }
+  return {};
 }
 
 const KnownFlow* known_flow(const FlowFinding& finding, FlowsOf framework) {
   for (const KnownFlow& known : known_flows(framework))
     if (is(finding, known)) return &known;
+  if (framework == FlowsOf::OffloadedLayers) return known_flow(finding, FlowsOf::Megatron);
   return nullptr;
 }
 

@@ -37,7 +37,10 @@ std::vector<FlowNote> flow_check(const Workload& workload, FlowsOf framework) {
   return notes;
 }
 
-FlowsOf flows_of(const Runtime& runtime) { return runtime.eager ? FlowsOf::PyTorch : FlowsOf::Megatron; }
+FlowsOf flows_of(const Runtime& runtime) {
+  if (runtime.eager) return FlowsOf::PyTorch;
+  return runtime.offloaded_layers > 0 ? FlowsOf::OffloadedLayers : FlowsOf::Megatron;
+}
 
 std::string text(const FlowNote& note) {
   const FlowFinding& f = note.finding;

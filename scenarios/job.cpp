@@ -104,7 +104,9 @@ Runtime runtime_of(const Scenario& scenario) {
                         .deterministic = r.deterministic,
                         .deferred_head_gradients = r.deferred_head_gradients,
                         .eager = r.eager,
-                        .experts = r.experts},
+                        .experts = r.experts,
+                        .optimizer = r.optimizer,
+                        .offloaded_layers = r.offloaded_layers},
                        target_of(scenario.cluster));
 }
 

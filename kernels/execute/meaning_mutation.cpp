@@ -74,7 +74,7 @@ std::vector<ViewId> views_there(const std::vector<ViewId>& views) {
   return there;
 }
 
-bool is_number(DType dtype) { return dtype != DType::INT64 && dtype != DType::BOOL; }
+bool is_number(DType dtype) { return dtype != DType::INT64 && dtype != DType::BOOL && dtype != DType::INT16; }
 
 // ---- what can be done wrong
 

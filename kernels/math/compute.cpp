@@ -217,6 +217,10 @@ void run(Operation operation, const Call& c) {
       return map(c, [=] TIDEMARK_EVERYWHERE(Real x, Real a, Real b) { return x + number * a * b; });
     case Operation::AddQuotient:
       return map(c, [=] TIDEMARK_EVERYWHERE(Real x, Real a, Real b) { return x + number * a / b; });
+    case Operation::JoinBits:
+      return Optimizers<Call>::join_bits(c);
+    case Operation::SplitBits:
+      return Optimizers<Call>::split_bits(c);
   }
 }
 

@@ -39,6 +39,11 @@ struct Whole {
   }
   static TIDEMARK_EVERYWHERE Bits bits(float value) { return bits(static_cast<double>(value)); }
 };
+struct E4m3 {
+  using Bits = std::uint8_t;
+  static TIDEMARK_EVERYWHERE float value(Bits bits) { return from_e4m3(bits); }
+  static TIDEMARK_EVERYWHERE Bits bits(auto value) { return to_e4m3(static_cast<float>(value)); }
+};
 struct Truth {
   using Bits = std::uint8_t;
   static TIDEMARK_EVERYWHERE std::uint8_t value(Bits bits) { return bits != 0; }
@@ -62,6 +67,10 @@ void with_elements(DType dtype, Storage storage, Use&& use) {
       return use(Whole<std::int64_t>{});
     case DType::BOOL:
       return use(Truth{});
+    case DType::INT16:
+      return use(Whole<std::int16_t>{});
+    case DType::E4M3:  // in the room of a float
+      return wide ? use(Plain<float>{}) : use(E4m3{});
   }
 }
 

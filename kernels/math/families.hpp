@@ -132,6 +132,8 @@ struct Optimizers {  // optimizers.cpp
   using Real = typename Call::Real;
   static void adam(const Call& c);
   static void sgd(const Call& c);
+  static void join_bits(const Call& c);
+  static void split_bits(const Call& c);
 };
 
 }  // namespace tidemark::math

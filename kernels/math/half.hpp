@@ -7,7 +7,7 @@
 #include "kernels/math/namespace.hpp"
 #include "kernels/math/values.hpp"
 
-// The two 16-bit types by their bits, rounded to nearest even.
+// The two 16-bit types and E4M3 by their bits, rounded to nearest even.
 
 namespace tidemark::math {
 
@@ -42,6 +42,27 @@ TIDEMARK_EVERYWHERE inline std::uint16_t to_fp16(float value) {
   if (size < 0x1p-14F) return with_sign(std::bit_cast<std::uint32_t>(size + 0.5F) - std::bit_cast<std::uint32_t>(0.5F));
   const auto bits = std::bit_cast<std::uint32_t>(size);
   return with_sign(((bits + 0xfffU + ((bits >> 13) & 1U)) >> 13) - (112U << 10));
+}
+
+// Without infinities: what is larger than 448 is 448. Below 2^-6 in steps of 2^-9.
+TIDEMARK_EVERYWHERE inline float from_e4m3(std::uint8_t bits) {
+  const std::uint32_t exponent = (bits >> 3) & 0xfU, fraction = bits & 7U;
+  float size = static_cast<float>(fraction) * 0x1p-9F;
+  if (exponent != 0) size = std::bit_cast<float>((exponent + 120) << 23 | fraction << 20);
+  if ((bits & 0x7fU) == 0x7fU) size = std::bit_cast<float>(0x7fc00000U);
+  return (bits & 0x80U) != 0 ? -size : size;
+}
+
+TIDEMARK_EVERYWHERE inline std::uint8_t to_e4m3(float value) {
+  const auto sign = static_cast<std::uint8_t>((std::bit_cast<std::uint32_t>(value) >> 24) & 0x80U);
+  const float size = std::fabs(value);
+  const auto with_sign = [sign](std::uint32_t bits) { return static_cast<std::uint8_t>(sign | bits); };
+  if (value != value) return with_sign(0x7fU);
+  if (size >= 448) return with_sign(0x7eU);
+  if (size < 0x1p-6F)
+    return with_sign(std::bit_cast<std::uint32_t>(size + 0x1p14F) - std::bit_cast<std::uint32_t>(0x1p14F));
+  const auto bits = std::bit_cast<std::uint32_t>(size);
+  return with_sign(((bits + 0x7ffffU + ((bits >> 20) & 1U)) >> 20) - (120U << 3));
 }
 
 }  // namespace tidemark::math

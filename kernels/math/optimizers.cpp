@@ -1,4 +1,6 @@
+#include <bit>
 #include <cmath>
+#include <cstdint>
 
 #include "kernels/math/engine.hpp"
 #include "kernels/math/families.hpp"
@@ -58,6 +60,38 @@ void Optimizers<Call>::sgd(const Call& c) {
   });
   c.write(0, p);
   if (buffer.there()) c.write(1, buffer);
+}
+
+// TransformerEngine common/multi_tensor/adam.cu AdamFunctorMasterParamRemainder: an fp32 number is a bf16 one, rounded
+// half up, and how far its bits are from that, as a signed 16-bit number. Where numbers are stored wide, the first has
+// all of it.
+template <class Call>
+void Optimizers<Call>::join_bits(const Call& c) {
+  const Values<Real> x = c.read(0), lower = c.read(1);
+  const bool native = c.setting.storage == Storage::Native;
+  c.each(x.count, [=] TIDEMARK_EVERYWHERE(std::int64_t i) {
+    const auto upper = static_cast<float>(x[i]);
+    const std::int32_t bits = std::bit_cast<std::int32_t>(upper) + static_cast<std::int32_t>(lower[i]);
+    const float joined = std::bit_cast<float>(bits);
+    x[i] = native ? static_cast<Real>(joined) : x[i] + static_cast<Real>(joined - upper);
+  });
+  c.write(0, x);
+}
+
+template <class Call>
+void Optimizers<Call>::split_bits(const Call& c) {
+  const Values<Real> x = c.read(0), lower = c.room_for(1);
+  const bool native = c.setting.storage == Storage::Native;
+  c.each(x.count, [=] TIDEMARK_EVERYWHERE(std::int64_t i) {
+    lower[i] = 0;
+    if (!native) return;
+    const auto bits = std::bit_cast<std::int32_t>(static_cast<float>(x[i]));
+    const auto rest = static_cast<std::int16_t>(bits & 0xffff);
+    x[i] = static_cast<Real>(std::bit_cast<float>(bits - rest));
+    lower[i] = static_cast<Real>(rest);
+  });
+  c.write(0, x);
+  c.write(1, lower);
 }
 
 template struct Optimizers<FloatCall>;

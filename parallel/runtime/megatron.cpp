@@ -96,6 +96,9 @@ Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settin
                                : cublas_workspace(settings.cublas_workspace_config, target);
   // Megatron-Bridge models/gemma/gemma2_provider.py Gemma2DotProductAttention: scores in the GlobalMemoryBuffer "mpu".
   runtime.persistent_scores = settings.capped_scores;
+  runtime.offloaded_layers = settings.offloaded_layers;
+  runtime.optimizer = settings.optimizer;
+  runtime.optimizer.fuses_scaling = versions.transformer_engine >= Version{2, 14};  // optimizers/fused_adam.py
   runtime.experts = settings.experts;
   // core/transformer/moe/moe_utils.py permute, unpermute; moe_layer.py MoELayer.forward.
   runtime.experts.sorts_rows = versions.megatron >= Version{0, 17};

@@ -181,6 +181,21 @@ struct EagerHabits {
   bool zero_init = false;                       ///< modules are made under deepspeed.zero.Init
 };
 
+/// Where Megatron-LM's optimizer keeps its state, and as what: core/optimizer/optimizer_config.py.
+struct OptimizerHabits {
+  /// use_precision_aware_optimizer: TransformerEngine's Adam keeps the fp32 parameters, and reads gradients where they
+  /// are; the types of what it keeps.
+  bool precision_aware = false;
+  DType main_parameters = DType::FP32, mean = DType::FP32, squares = DType::FP32;
+  bool remainders = true;  ///< store_param_remainders: of bf16 parameters, what fp32 ones have besides
+  /// optimizer_cpu_offload: which part of the elements is updated on the host; none: there is nothing to it.
+  std::optional<double> offloaded;
+  bool overlaps_copies = false;  ///< overlap_cpu_optimizer_d2h_h2d
+  bool pins_gradients = true;    ///< pin_cpu_grads
+  bool fuses_scaling = false;    ///< by version: bf16 moments are read and written by Adam's kernel itself
+  bool operator==(const OptimizerHabits&) const = default;
+};
+
 /// Of `deferred_head_gradients`.
 inline constexpr std::int64_t every_micro_batch = std::numeric_limits<std::int64_t>::max();
 
@@ -230,6 +245,8 @@ struct Runtime {
   Bytes blas_workspace;        ///< of the framework's own GEMMs (the LM head); one per thread that calls one
   std::vector<Bytes> scalars;  ///< small tensors that live as long as the job
   ExpertHabits experts;
+  OptimizerHabits optimizer;
+  std::int32_t offloaded_layers = 0;  ///< of a model, whose saved tensors go to the host
 };
 
 /// What users set that changes what a runtime allocates.
@@ -247,6 +264,8 @@ struct RuntimeSettings {
   std::int64_t deferred_head_gradients = 0;
   EagerSettings eager{};
   ExpertHabits experts{};
+  OptimizerHabits optimizer{};
+  std::int32_t offloaded_layers = 0;
 };
 
 /// Megatron-LM core with TransformerEngine.

@@ -32,8 +32,8 @@ ListedLoads loads_of(const Scenario& scenario) {
 }
 
 // The same model and batches on one rank that holds it whole, recomputes nothing, and takes the plainest kernels, which
-// have nothing in common with fused ones; as many rows of the vocabulary are padding. Replicas of plain PyTorch average
-// what each adds up over its micro-batches: here they take one together.
+// have nothing in common with fused ones, and the plainest optimizer; as many rows of the vocabulary are padding.
+// Replicas of plain PyTorch average what each adds up over its micro-batches: here they take one together.
 Scenario on_one_rank(const JobOutline& job) {
   Scenario scenario = job.scenario;
   const Sizes sizes = sizes_of(scenario.model, scenario.layout, scenario.train, job.runtime);
@@ -46,6 +46,8 @@ Scenario on_one_rank(const JobOutline& job) {
       scenario.train.micro_batch *= scenario.layout.data;
     if (!job.runtime.eager->titan) scenario.runtime.name = "pytorch";
   }
+  scenario.runtime.optimizer = {};
+  scenario.runtime.offloaded_layers = 0;
   scenario.gpus = 1;
   if (scenario.model.experts) scenario.train.routing.loads = loads_of(job.scenario);
   scenario.layout = {};
@@ -63,6 +65,10 @@ Scenario on_one_rank(const JobOutline& job) {
 std::string beyond_arithmetic(const Scenario& scenario) {
   if (runtime_kind(scenario.runtime.name).id == RuntimeId::TorchTitan && scenario.layout.tensor > 1)
     return "torchtitan's tensor parallelism: which parts of parameters a rank has is not told yet\ntensor = 1";
+  const OptimizerHabits& optimizer = scenario.runtime.optimizer;
+  if (optimizer.mean == DType::E4M3 || optimizer.squares == DType::E4M3)
+    return "moments in fp8: no room is left to carry them out in float64\nexp-avg-dtype and exp-avg-sq-dtype = "
+           "\"fp16\"";
   if (scenario.model.experts && scenario.model.experts->groups > 0)
     return "experts that are chosen by groups: stated loads do not say which\nn_group = 1 and topk_group = 1 in "
            "[model_override]";

@@ -12,6 +12,7 @@
 #include "scenarios/io/deferred_gradients.hpp"
 #include "scenarios/io/moe_reader.hpp"
 #include "scenarios/io/names.hpp"
+#include "scenarios/io/optimizer_switches.hpp"
 #include "scenarios/io/schedule_reader.hpp"
 #include "scenarios/io/suggestion.hpp"
 
@@ -20,7 +21,7 @@
 namespace tidemark::scenarios {
 namespace {
 
-enum class Source : std::uint8_t { Layout, Train, Model, Moe };
+enum class Source : std::uint8_t { Layout, Train, Model, Moe, Offload };
 using Texts = std::vector<std::string>;
 
 /// A flag that says again what a key of the scenario or of the config.json says.
@@ -113,6 +114,20 @@ const std::array repeats{
            }},
     Repeat{"grad-reduce-in-bf16", Source::Train, "gradient_dtype",
            [](const Scenario& s) { return boolean(s.train.gradient_dtype == DType::BF16); }},
+    // OptimizerConfig: of another type than fp32 for precision-aware optimizers only, which read the buffer.
+    Repeat{"main-grads-dtype", Source::Train, "gradient_dtype",
+           [](const Scenario& s) {
+             if (!s.runtime.optimizer.precision_aware) return Texts{"\"fp32\""};
+             return Texts{in_quotes(name(s.train.gradient_dtype))};
+           }},
+    Repeat{"cpu-offloading", Source::Offload, "activations",
+           [](const Scenario& s) { return boolean(s.runtime.offloaded_layers > 0); }},
+    Repeat{"optimizer-cpu-offload", Source::Offload, "optimizer",
+           [](const Scenario& s) { return boolean(s.runtime.optimizer.offloaded.has_value()); }},
+    Repeat{"optimizer-offload-fraction", Source::Offload, "optimizer_fraction",
+           [](const Scenario& s) {
+             return s.runtime.optimizer.offloaded ? ratio(*s.runtime.optimizer.offloaded) : Texts{"0", "1"};
+           }},
     Repeat{"optimizer", Source::Train, "optimizer",
            [](const Scenario& s) { return Texts{s.train.optimizer == Optimizer::AdamW ? "\"adam\"" : "\"sgd\""}; }},
     Repeat{"attention-backend", Source::Train, "attention",
@@ -263,19 +278,12 @@ struct Unmodelled {
 const std::vector<Unmodelled>& unmodelled_flags() {
   static const std::vector<Unmodelled> flags{
       {"pipeline-model-parallel-layout", "stages of one's own choosing are", {}},
-      {"cpu-offloading", "offloading is", {"false"}},
-      {"cpu-offloading-num-layers", "offloading is", {"0"}},
-      {"optimizer-cpu-offload", "offloading is", {"false"}},
-      {"optimizer-offload-fraction", "offloading is", {"0"}},
+      {"fine-grained-activation-offloading", "offloading modules' activations is", {"false"}},
+      {"offload-modules", "offloading modules' activations is", {"[]"}},
       {"fp8-format", "FP8 is", {}},
       {"fp8-recipe", "FP8 is", {}},
       {"fp8-param-gather", "FP8 is", {"false"}},
       {"fp4-format", "FP4 is", {}},
-      {"use-precision-aware-optimizer", "optimizer state of another precision is", {"false"}},
-      {"main-grads-dtype", "optimizer state of another precision is", {"\"fp32\""}},
-      {"main-params-dtype", "optimizer state of another precision is", {"\"fp32\""}},
-      {"exp-avg-dtype", "optimizer state of another precision is", {"\"fp32\""}},
-      {"exp-avg-sq-dtype", "optimizer state of another precision is", {"\"fp32\""}},
       {"ddp-bucket-size", "buckets of another size are", {}},
       {"ddp-num-buckets", "buckets of another size are", {}},
       {"ddp-pad-buckets-for-high-nccl-busbw", "wider padding of buckets is", {"false"}},
@@ -313,7 +321,8 @@ const std::vector<Unmodelled>& unmodelled_flags() {
 }
 
 /// Flags that leave memory as it is, whatever their value. Gathering parameters during forward is only a matter of
-/// time: they are gathered into the buffer that holds them anyway.
+/// time: they are gathered into the buffer that holds them anyway. HybridDeviceOptimizer takes neither of its two into
+/// account.
 constexpr auto harmless_flags = std::to_array<std::string_view>({"use-mcore-models",
                                                                  "use-flash-attn",
                                                                  "mock-data",
@@ -371,6 +380,10 @@ constexpr auto harmless_flags = std::to_array<std::string_view>({"use-mcore-mode
                                                                  "rotary-base",
                                                                  "rotary-interleaved",
                                                                  "overlap-param-gather",
+                                                                 "use-torch-optimizer-for-cpu-offload",
+                                                                 "cpu-offloading-weights",
+                                                                 "cpu-offloading-double-buffering",
+                                                                 "no-pin-cpu-params",
                                                                  "no-persist-layer-norm",
                                                                  "no-overlap-p2p-communication",
                                                                  "ddp-average-in-collective",
@@ -405,6 +418,8 @@ bool sound(const Repeat& repeat, const ScenarioTables& tables) {
       return tables.model_sound;
     case Source::Moe:
       return tables.moe.sound(repeat.key);
+    case Source::Offload:
+      return true;
   }
   return false;
 }
@@ -419,6 +434,8 @@ std::string whose(const Repeat& repeat) {
       return fmt::format("the model's {}", repeat.key);
     case Source::Moe:
       return fmt::format("{} in [moe]", repeat.key);
+    case Source::Offload:
+      return fmt::format("{} in [offload]", repeat.key);
   }
   return {};
 }
@@ -486,6 +503,7 @@ constexpr std::array own_flags{
 bool is_own(std::string_view flag) {
   return flag == chunk_group_switch || std::ranges::find(expert_switches, flag) != expert_switches.end() ||
          std::ranges::find(deferral_switches, flag) != deferral_switches.end() ||
+         std::ranges::find(optimizer_switches, flag) != optimizer_switches.end() ||
          std::any_of(own_flags.begin(), own_flags.end(), [&](const Own& own) { return own.flag == flag; });
 }
 
@@ -494,6 +512,7 @@ std::vector<std::string> all_flags() {
   for (const Own& own : own_flags) flags.emplace_back(own.flag);
   for (const std::string_view flag : expert_switches) flags.emplace_back(flag);
   for (const std::string_view flag : deferral_switches) flags.emplace_back(flag);
+  for (const std::string_view flag : optimizer_switches) flags.emplace_back(flag);
   for (const Repeat& r : repeats) flags.emplace_back(r.flag);
   for (const Unmodelled& u : unmodelled_flags()) flags.emplace_back(u.flag);
   for (const std::string_view flag : harmless_flags) flags.emplace_back(flag);
@@ -507,6 +526,8 @@ void read_own_switches(TomlReader& switches, RuntimeChoice& runtime) {
     runtime.*own.meaning = switches.boolean(own.flag).value_or(false) ? own.set : !own.set;
   runtime.deferred_head_gradients = read_deferral(switches);
   runtime.experts = read_expert_habits(switches);
+  runtime.optimizer = read_optimizer_habits(switches);
+  runtime.offloaded_layers = read_offloaded_layers(switches);
 }
 
 void check_megatron_switches(TomlReader switches, const Scenario& asked, const ScenarioTables& tables) {

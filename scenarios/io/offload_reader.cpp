@@ -13,17 +13,30 @@ bool read_to_host(TomlReader& table, std::string_view key, Modelled here) {
   return table.option(key, options).value_or(0) == 1;
 }
 
+// Of what is updated on the host: all, unless the file says which part.
+std::optional<double> read_fraction(TomlReader& table, bool optimizer) {
+  const Ratio fraction = table.ratio("optimizer_fraction", Ratio{}, one).value_or(one);
+  if (optimizer) return static_cast<double>(fraction.count()) / static_cast<double>(one.count());
+  if (table.has("optimizer_fraction") && table.sound("optimizer") && fraction != Ratio{})
+    table.problem("optimizer_fraction", "optimizer_fraction: nothing of the optimizer is on the host",
+                  "leave it out, or set optimizer = \"cpu\"");
+  return {};
+}
+
 }  // namespace
 
 OffloadAsked read_offload(TomlReader table, const RuntimeKind& runtime) {
   OffloadAsked asked;
   if (!table.present()) return asked;
   const bool sharded = runtime.id == RuntimeId::Fsdp2;
-  const Modelled here = sharded ? Modelled::Yes : Modelled::NotYet;
-  asked.parameters = read_to_host(table, "parameters", here);
-  const bool optimizer = read_to_host(table, "optimizer", here);
-  (void)read_to_host(table, "activations", Modelled::NotYet);
-  table.refuse("optimizer_fraction", "offloading a part of the optimizer is", {"0.0", "0"});
+  const bool hybrid = runtime.id == RuntimeId::Megatron;
+  asked.parameters = read_to_host(table, "parameters", sharded ? Modelled::Yes : Modelled::NotYet);
+  const bool optimizer = read_to_host(table, "optimizer", sharded || hybrid ? Modelled::Yes : Modelled::NotYet);
+  asked.activations = read_to_host(table, "activations", hybrid ? Modelled::Yes : Modelled::NotYet);
+  if (hybrid)
+    asked.optimizer = read_fraction(table, optimizer);
+  else
+    table.refuse("optimizer_fraction", "offloading a part of the optimizer is", {"0.0", "0"});
   // CPUOffloadPolicy moves shards, and what works on them goes with them.
   if (sharded && table.sound("parameters") && table.sound("optimizer") && table.has("optimizer") &&
       optimizer != asked.parameters)

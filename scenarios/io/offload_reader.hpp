@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "parallel/runtime/runtimes.hpp"
 #include "scenarios/io/toml_reader.hpp"
 
@@ -7,7 +9,9 @@ namespace tidemark::scenarios {
 
 /// What [offload] asks to have on the host.
 struct OffloadAsked {
-  bool parameters = false;  ///< shards of parameters, their gradients, and so the optimizer
+  bool parameters = false;          ///< shards of parameters, their gradients, and so the optimizer
+  bool activations = false;         ///< Megatron's: of so many layers as a switch says
+  std::optional<double> optimizer;  ///< Megatron's: of that part of all elements
 };
 /// Told of what is not modelled yet.
 [[nodiscard]] OffloadAsked read_offload(TomlReader table, const RuntimeKind& runtime);

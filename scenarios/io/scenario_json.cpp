@@ -277,6 +277,19 @@ Json megatron_switches(const RuntimeChoice& runtime) {
     json["defer-embedding-wgrad-compute"] = true;
     json["wgrad-deferral-limit"] = deferred == every_micro_batch ? 0 : deferred;
   }
+  if (const OptimizerHabits& optimizer = runtime.optimizer; optimizer.precision_aware) {
+    const auto type = [](DType dtype) { return dtype == DType::E4M3 ? "fp8" : name(dtype); };
+    json["use-precision-aware-optimizer"] = true;
+    json["main-params-dtype"] = type(optimizer.main_parameters);
+    json["exp-avg-dtype"] = type(optimizer.mean);
+    json["exp-avg-sq-dtype"] = type(optimizer.squares);
+    json["store-param-remainders"] = optimizer.remainders;
+  }
+  if (runtime.offloaded_layers > 0) json["cpu-offloading-num-layers"] = runtime.offloaded_layers;
+  if (runtime.optimizer.offloaded) {
+    json["overlap-cpu-optimizer-d2h-h2d"] = runtime.optimizer.overlaps_copies;
+    json["no-pin-cpu-grads"] = !runtime.optimizer.pins_gradients;
+  }
   if (!experts.grouped_linears) json["moe-grouped-gemm"] = false;
   if (experts.fp32_router) json["moe-router-dtype"] = "fp32";
   if (experts.z_loss) json["moe-z-loss-coeff"] = *experts.z_loss;
@@ -381,6 +394,12 @@ std::string scenario_json(const Scenario& scenario, int indent) {
                {"runtime", as_json(scenario.runtime)}};
   if (scenario.runtime.eager.fully_shard.offload)
     json["offload"] = {{"optimizer", "cpu"}, {"parameters", "cpu"}, {"activations", "none"}};
+  const std::optional<double> part = scenario.runtime.optimizer.offloaded;
+  const bool layers = scenario.runtime.offloaded_layers > 0;
+  if (part || layers)
+    json["offload"] = {
+        {"optimizer", part ? "cpu" : "none"}, {"parameters", "none"}, {"activations", layers ? "cpu" : "none"}};
+  if (part) json["offload"]["optimizer_fraction"] = *part;
   if (scenario.model.experts) json["moe"] = as_json(scenario.train.routing);
   // A file's name need not be UTF-8; what is not is replaced.
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);

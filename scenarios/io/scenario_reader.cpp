@@ -21,6 +21,7 @@
 #include "scenarios/io/named_files.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/offload_reader.hpp"
+#include "scenarios/io/optimizer_switches.hpp"
 #include "scenarios/io/pytorch_switches.hpp"
 #include "scenarios/io/recompute_reader.hpp"
 #include "scenarios/io/scenario_checks.hpp"
@@ -285,6 +286,10 @@ TomlReader read_runtime(TomlReader& table, TomlReader offload, RuntimeChoice& ru
     switches.refuse_unknown_keys();
   } else {
     read_own_switches(switches, runtime);
+    runtime.optimizer.offloaded = offloaded.optimizer;
+    if (offloaded.activations && runtime.offloaded_layers == 0)
+      table.problem("switches", "activations = \"cpu\" in [offload]: of how many layers is not said",
+                    "cpu-offloading-num-layers = 1 in [runtime.switches], or more");
   }
   runtime.deterministic |= environment.deterministic;
   table.refuse_unknown_keys();
@@ -343,6 +348,7 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
     tables.train.problem("master_dtype", "optimizer state of another precision than fp32 is not modelled yet",
                          "plain PyTorch ([runtime] name = \"pytorch\") keeps none where it is the parameters' own");
   settle(scenario, tables);
+  if (!eager) check_optimizer_habits(scenario, tables);
   if (!eager && switches.present()) {
     Scenario asked = scenario;
     asked.layout.sequence_parallel = asked_sequence_parallel;

@@ -41,7 +41,10 @@ struct BothEnds {
 using RunWithin = std::function<EventsRecord(const DriverPrices&, BorrowedFrees)>;
 
 // Ranks keep tensors in memory of their hosts, which they share.
-bool moves_to_host(const Scenario& scenario) { return scenario.runtime.eager.fully_shard.offload.has_value(); }
+bool moves_to_host(const Scenario& scenario) {
+  return scenario.runtime.eager.fully_shard.offload || scenario.runtime.optimizer.offloaded ||
+         scenario.runtime.offloaded_layers > 0;
+}
 
 // What a role's memory is judged by, besides its program.
 struct Judged {

@@ -156,6 +156,22 @@ std::vector<std::string> megatron_habits(const Scenario& s) {
                              text(s.runtime.versions.torch)));
   list.push_back(attention_assumption(s.train.attention));
   add_model_assumptions(s, list);
+  if (s.runtime.offloaded_layers > 0)
+    list.push_back(
+        fmt::format("activations: what {} layers save goes to pinned memory of the host and comes back, on one stream "
+                    "beside the passes",
+                    s.runtime.offloaded_layers));
+  if (s.runtime.optimizer.offloaded) {
+    list.push_back(fmt::format(
+        "optimizer: HybridDeviceOptimizer updates {:g} % of a rank's elements on the host; its first copies, "
+        "of whole parameters, are gone when the first step begins",
+        100 * *s.runtime.optimizer.offloaded));
+    list.push_back(
+        "hosts: what ranks of a node hold is added up, each at its own peak; what they compute is bound by the rank's "
+        "share of the node's memory bandwidth");
+  }
+  if (s.runtime.optimizer.precision_aware && !s.runtime.optimizer.offloaded)
+    list.push_back("optimizer: precision-aware, TransformerEngine's Adam keeps parameters and moments");
   if (s.runtime.overlap_gradients)
     list.push_back("overlap-grad-reduce: buckets as they are, but their reduction is timed after backward");
   list.push_back(

@@ -8,15 +8,17 @@
 namespace tidemark::sim {
 
 /// Element types of tensors.
-enum class DType : std::uint8_t { BF16, FP16, FP32, INT32, INT64, BOOL };
-constexpr int dtypes = 6;
+enum class DType : std::uint8_t { BF16, FP16, FP32, INT32, INT64, BOOL, INT16, E4M3 };
+constexpr int dtypes = 8;
 
 constexpr Bytes size_of(DType type) {
   switch (type) {
     case DType::BOOL:
+    case DType::E4M3:
       return Bytes{1};
     case DType::BF16:
     case DType::FP16:
+    case DType::INT16:
       return Bytes{2};
     case DType::FP32:
     case DType::INT32:
@@ -41,6 +43,10 @@ constexpr std::string_view name(DType type) {
       return "int64";
     case DType::BOOL:
       return "bool";
+    case DType::INT16:
+      return "int16";
+    case DType::E4M3:
+      return "e4m3";
   }
   return "?";
 }
@@ -50,10 +56,12 @@ constexpr bool is_floating(DType type) {
     case DType::BF16:
     case DType::FP16:
     case DType::FP32:
+    case DType::E4M3:
       return true;
     case DType::INT32:
     case DType::INT64:
     case DType::BOOL:
+    case DType::INT16:
       return false;
   }
   return false;

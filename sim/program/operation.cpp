@@ -135,6 +135,8 @@ constexpr Line lines[] = {
     {Operation::Lerp, "lerp", "x to -> y ...", "weight", Elementwise},
     {Operation::AddProduct, "add_product", "x a b -> y ...", "factor", Elementwise},
     {Operation::AddQuotient, "add_quotient", "x a b -> y ...", "factor", Elementwise},
+    {Operation::JoinBits, "join_bits", "upper lower -> x ...", "", Elementwise},
+    {Operation::SplitBits, "split_bits", "x -> upper lower ...", "", Elementwise},
 };
 
 constexpr bool in_order() {

@@ -119,6 +119,8 @@ enum class Operation : std::uint8_t {
   Lerp,
   AddProduct,
   AddQuotient,
+  JoinBits,
+  SplitBits,
 };
 
 /// The numbers that an operation takes besides its operands, in the order of `OperationFacts::attributes`.

@@ -137,21 +137,24 @@ struct LastRankErrors {
 
   void add(const LastRankRow& row, const LastRankFigures& predicted) {
     statics.push_back({row.name, share(predicted.static_bytes, row.static_bytes)});
-    peaks.push_back({row.name, share(predicted.peak_bytes, row.peak_bytes)});
+    if (row.peak_bytes) peaks.push_back({row.name, share(predicted.peak_bytes, *row.peak_bytes)});
     if (row.first_step_peak_bytes)
       first_peaks.push_back({row.name, share(predicted.first_step_peak_bytes, *row.first_step_peak_bytes)});
     if (!row.fully_specified) return;
     specified_statics.push_back(statics.back());
-    specified_peaks.push_back(peaks.back());
+    if (row.peak_bytes) specified_peaks.push_back(peaks.back());
   }
 };
 
 std::string last_rank_line(const LastRankRow& row, const LastRankFigures& p) {
-  return fmt::format("| {}{} | {:.3f} | {:.3f} | {:+.3f} ({:+.3f} %) | {:.3f} | {:.3f} | {:+.3f} ({:+.3f} %) | {} |\n",
-                     row.name, row.fully_specified ? "" : " *", mib(p.static_bytes), mib(row.static_bytes),
+  const std::string peak =
+      row.peak_bytes ? fmt::format("{:.3f} | {:+.3f} ({:+.3f} %)", mib(*row.peak_bytes),
+                                   mib(p.peak_bytes - *row.peak_bytes), percent(share(p.peak_bytes, *row.peak_bytes)))
+                     : "not published |";
+  return fmt::format("| {}{} | {:.3f} | {:.3f} | {:+.3f} ({:+.3f} %) | {:.3f} | {} | {} |\n", row.name,
+                     row.fully_specified ? "" : " *", mib(p.static_bytes), mib(row.static_bytes),
                      mib(p.static_bytes - row.static_bytes), percent(share(p.static_bytes, row.static_bytes)),
-                     mib(p.peak_bytes), mib(row.peak_bytes), mib(p.peak_bytes - row.peak_bytes),
-                     percent(share(p.peak_bytes, row.peak_bytes)),
+                     mib(p.peak_bytes), peak,
                      row.first_step_peak_bytes
                          ? fmt::format("{:+.3f} %", percent(share(p.first_step_peak_bytes, *row.first_step_peak_bytes)))
                          : "not measured");
@@ -165,6 +168,7 @@ class Excluded {
     (known == all_.end() ? all_.emplace_back(feature, std::vector<std::string>{}) : *known).second.push_back(row);
   }
   [[nodiscard]] std::string text() const {
+    if (all_.empty()) return {};
     std::string out = "\nNot scored, by the feature that keeps them out:\n\n";
     for (const auto& [feature, rows] : all_)
       out += fmt::format("- {} ({}): {}\n", feature, rows.size(), fmt::join(rows, ", "));

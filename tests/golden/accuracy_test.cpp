@@ -79,7 +79,7 @@ TEST(LastRankGolden, FiguresAreThoseThatWerePublished) {
   const auto bytes = [](const nlohmann::json& measured, const char* exact,
                         const char* rounded) -> std::optional<Bytes> {
     if (measured.contains(exact)) return Bytes{measured.at(exact).get<std::int64_t>()};
-    if (!measured.contains(rounded)) return std::nullopt;
+    if (!measured.contains(rounded) || measured.at(rounded).is_null()) return std::nullopt;
     return Bytes{std::llround(measured.at(rounded).get<double>() * (1 << 30))};
   };
   for (const LastRankFamily& family : last_rank_families())

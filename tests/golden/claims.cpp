@@ -27,6 +27,7 @@ constexpr auto families_told = std::to_array<std::pair<std::string_view, std::st
     {"simumax_b200", "Megatron-LM, Llama-3 and DeepSeek slices on 8 B200 (SimuMax)"},
     {"megatron_ci", "Megatron-LM's CI: small GPT-3, last rank, A100, H100, GB200"},
     {"korthikanti_a100", "Megatron-LM, 22B and 175B on A100 (Korthikanti et al.)"},
+    {"megatron_bridge_offload", "Megatron-Bridge, Qwen3-30B-A3B on 16 H100, optimizer on the host, static memory"},
     {"fms_full", "fine-tuning on one to four A100 (fms-acceleration)"},
     {"fake_tensor", "chosen trainings: PyTorch's modules on tensors without data"},
     {"plain_runs", "chosen trainings, under PyTorch's own allocator"},

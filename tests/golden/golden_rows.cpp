@@ -60,7 +60,7 @@ LastRankFamily read_last_rank_family(const std::filesystem::path& path) {
       row.fully_specified = table["fully_specified"].value<bool>().value();
       row.only_one_step = table["steps"].value_or(std::int64_t{0}) == 1;
       row.static_bytes = bytes("static_bytes");
-      row.peak_bytes = bytes("peak_bytes");
+      if (table.contains("peak_bytes")) row.peak_bytes = bytes("peak_bytes");
       if (table.contains("first_step_peak_bytes")) row.first_step_peak_bytes = bytes("first_step_peak_bytes");
     }
     family.rows.push_back(std::move(row));

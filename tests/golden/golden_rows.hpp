@@ -35,7 +35,7 @@ struct LastRankRow {
   bool fully_specified = false;
   bool only_one_step = false;                  ///< the run ended after it
   Bytes static_bytes;                          ///< allocated after the last step
-  Bytes peak_bytes;                            ///< highest allocated of the whole run
+  std::optional<Bytes> peak_bytes;             ///< highest allocated of the whole run, where that was published
   std::optional<Bytes> first_step_peak_bytes;  ///< … up to the end of the first step, where that was measured
 };
 

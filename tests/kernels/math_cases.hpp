@@ -80,7 +80,10 @@ inline double bound(DType dtype) {
     case DType::INT32:
     case DType::INT64:
     case DType::BOOL:
+    case DType::INT16:
       return 0;
+    case DType::E4M3:
+      return 0x1p-4;
   }
   return 0;
 }

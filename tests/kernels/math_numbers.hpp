@@ -130,6 +130,10 @@ class Laid {
         return put_as(to, static_cast<std::int64_t>(value));
       case DType::BOOL:
         return put_as(to, static_cast<std::uint8_t>(value));
+      case DType::INT16:
+        return put_as(to, static_cast<std::int16_t>(value));
+      case DType::E4M3:
+        return put_as(to, math::to_e4m3(static_cast<float>(value)));
     }
   }
   [[nodiscard]] double get(const std::byte* from) const {
@@ -147,6 +151,10 @@ class Laid {
         return static_cast<double>(get_as<std::int64_t>(from));
       case DType::BOOL:
         return get_as<std::uint8_t>(from);
+      case DType::INT16:
+        return get_as<std::int16_t>(from);
+      case DType::E4M3:
+        return math::from_e4m3(get_as<std::uint8_t>(from));
     }
     return 0;
   }

@@ -62,7 +62,32 @@ std::vector<MathCase> optimizer_cases() {
                    }
                    return out;
                  }});
+  Numbers upper = draw(shape), lower = zeros(shape);
+  for (double& x : upper.values) x = std::round(64 * x);
+  lower.dtype = DType::INT16;
+  Numbers some = lower;
+  upper.values[0] = 5, some.values[0] = 3;
+  all.push_back({JoinBits, {}, {upper, some}, {zeros(shape)}, [](const Tensors& in, Tensors out) {
+                   for (std::size_t i = 0; i < in[0].values.size(); ++i)
+                     out[0].values[i] = in[0].values[i] + in[1].values[i] * 0x1p-21;  // between 4 and 8
+                   return out;
+                 }});
+  all.push_back({SplitBits, {}, {upper}, {zeros(shape), lower}, [](const Tensors& in, Tensors out) {
+                   out[0].values = in[0].values;
+                   return out;
+                 }});
   return all;
+}
+
+TEST(MathOptimizers, AnFp32NumberIsABf16OneAndWhatItHasBesides) {
+  Numbers x = zeros({5}), upper = zeros({5}), lower = zeros({5});
+  x.values = {0.1, -0.1, 1.0 + 0x1p-8, -3.14159265, 0};
+  for (double& value : x.values) value = static_cast<float>(value);
+  x.dtype = DType::FP32, upper.dtype = DType::BF16, lower.dtype = DType::INT16;
+  const RunOptions native{.storage = math::Storage::Native};
+  const Tensors parts = run(Operation::SplitBits, {}, {x}, {upper, lower}, native);
+  EXPECT_EQ(parts[0].values[2], 1.0 + 0x1p-7);  // half way: up
+  EXPECT_EQ(run(Operation::JoinBits, {}, parts, {x}, native)[0].values, x.values);
 }
 
 TEST(MathOptimizers, StepsThatTheHostCountsCorrectTheMoments) {

@@ -159,9 +159,13 @@ inline auto fields(EagerSettings& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r] = v;
   return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r);
 }
+inline auto fields(OptimizerHabits& v) {
+  auto& [a, b, c, d, e, f, g, h, i] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i);
+}
 inline auto fields(RuntimeChoice& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, x] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, x);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y);
 }
 inline auto fields(Scenario& v) {
   auto& [a, b, c, d, e, f, g] = v;

@@ -10,6 +10,7 @@
 #include "scenarios/io/deferred_gradients.hpp"
 #include "scenarios/io/megatron_switches.hpp"
 #include "scenarios/io/moe_reader.hpp"
+#include "scenarios/io/optimizer_switches.hpp"
 #include "scenarios/io/pytorch_switches.hpp"
 #include "scenarios/io/schedule_reader.hpp"
 #include "tests/scenarios/small_space.hpp"
@@ -121,7 +122,8 @@ TEST(SwitchSpaces, HaveEverySwitchThatReadersKnow) {
     std::set<std::string, std::less<>> names(reader.asked().begin(), reader.asked().end());
     for (const std::string_view flag : expert_switches) names.erase(std::string(flag));  // SmallSpacesOfParts
     names.erase("distribute-saved-activations");  // beside other keys, and run in full
-    for (const std::string_view flag : deferral_switches) names.erase(std::string(flag));  // so are these
+    for (const std::string_view flag : deferral_switches) names.erase(std::string(flag));   // so are these
+    for (const std::string_view flag : optimizer_switches) names.erase(std::string(flag));  // and these
     return names;
   };
   const auto searched = [](std::uint32_t first) {

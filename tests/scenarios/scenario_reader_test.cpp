@@ -117,8 +117,8 @@ TEST(ScenarioReader, KeysOfTheFormatThatAreNotModelledAreRefused) {
        {"precision = \"fp8-hybrid\"", "master_dtype = \"fp16\"", "moment_dtypes = [\"bf16\", \"bf16\"]"}) {
     EXPECT_NE(with("[train]", line).find("not modelled yet"), std::string::npos) << line;
   }
-  EXPECT_EQ(problems_of(std::string(job) + "[offload]\noptimizer = \"cpu\""),
-            "job.toml:21:13: error: optimizer = \"cpu\" is not modelled yet\n  hint: \"none\" would do");
+  EXPECT_EQ(problems_of(std::string(job) + "[offload]\noptimizer = \"nvme\""),
+            "job.toml:21:13: error: optimizer = \"nvme\" is not modelled yet\n  hint: \"none\" or \"cpu\" would do");
   for (const char* table : {"adapter", "quantization", "rollout"}) {
     const std::string text = std::string(job) + "[" + table + "]\nx = 1";
     EXPECT_NE(problems_of(text).find("[" + std::string(table) + "]: "), std::string::npos) << problems_of(text);

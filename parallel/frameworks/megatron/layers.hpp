@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "parallel/frameworks/megatron/latent_attention.hpp"
+#include "parallel/frameworks/megatron/layer_offload.hpp"
 #include "parallel/frameworks/megatron/parameters.hpp"
 
 // Megatron-LM core 0.14's modules, as their forward functions are written: variables of a function are its variables
@@ -110,6 +111,10 @@ class GPTModel {
     Tensor tokens, position_ids, labels, loss_mask;
   };
   [[nodiscard]] Tensor operator()(const std::shared_ptr<GraphInput>& input, const Batch& batch);
+  /// Its backward pass is over.
+  void finish_backward() {
+    if (offload_) offload_->finish_backward();
+  }
   /// Computes what passes left undone of the head's weight gradient.
   void finish_head_gradient();
 
@@ -128,6 +133,7 @@ class GPTModel {
   Worker& w_;
   Stage stage_;
   std::vector<std::unique_ptr<TransformerLayer>> layers_;
+  std::unique_ptr<LayerOffload> offload_;
   Name embedding_, output_, loss_, further_;
   const Weight *words_ = nullptr, *positions_ = nullptr, *output_weight_ = nullptr;
   std::optional<Norm> final_norm_;

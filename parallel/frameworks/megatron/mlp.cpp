@@ -100,9 +100,12 @@ Tensor Mlp::activation(Tensor x) {
     x = std::move(biased);  // which is what the activation saves
     saves_input = false;
   }
-  Tensor kept = x, gate, out;
-  if (node && saves_input) w_.session.keep_saved(x);
-  if (!node) kept = {};
+  Tensor held, gate, out;
+  Saved kept, kept_gate;
+  if (node && (saves_input || w_.runtime.offloaded_layers > 0))
+    kept = w_.session.save(x);
+  else if (node)
+    held = x.detached();
   if (gated(w_.model.activation) && !w_.built.options.fused_gate) {  // the gate's activation, and then the product
     gate = w_.temporary(name_("gate"), shape);
     if (w_.model.activation == Activation::SwiGlu)
@@ -111,14 +114,18 @@ Tensor Mlp::activation(Tensor x) {
       w_.launch(Operation::Gelu, {gate_of(x), Tensor{}}, {gate});
     out = w_.temporary(activation_(), shape);
     w_.launch(Operation::Multiply, {gate, up_of(std::move(x))}, {out});
-    if (node) w_.session.keep_saved(gate);
+    if (node) kept_gate = w_.session.save(gate);
+    gate = {};
   } else {
     out = w_.temporary(activation_(), shape);
     w_.launch({operation_of(w_.model.activation), in_one_kernel()}, {std::move(x), fused_bias()}, {out});
   }
   if (!node) return out;
-  node->apply = [this, input = kept.detached(), gate = gate.detached()](Gradients& gradients) mutable {
-    return activation_gradient(std::move(gradients.front()), std::move(input), std::move(gate));
+  node->apply = [this, held = std::move(held), kept = std::move(kept),
+                 kept_gate = std::move(kept_gate)](Gradients& gradients) mutable {
+    Tensor input = kept ? w_.take(kept) : std::move(held);
+    Tensor its_gate = kept_gate ? w_.take(kept_gate) : Tensor{};
+    return activation_gradient(std::move(gradients.front()), std::move(input), std::move(its_gate));
   };
   return with(std::move(out), node);
 }

@@ -19,6 +19,8 @@ MegatronOptimizer::MegatronOptimizer(Worker& w, const std::vector<ParamAndGradBu
   for (const bool matrices : {first, !first})
     for (const ParamAndGradBuffer* const its : buffers) {
       const ParamAndGradBuffer& buffer = *its;
+      for (const ParameterId id : buffer.parameters())
+        if (w.built[id].matrix() == matrices) weights_.push_back(&w.weight(id));
       const ReplicaPlace among = sharded() ? buffer.shard() : ReplicaPlace{};
       for (const BufferLayout::Place& held : buffer.layout().places_in(among.place, among.count)) {
         const Parameter& parameter = w.built[held.parameter];
@@ -53,11 +55,35 @@ int MegatronOptimizer::moments_per_parameter() const {
   return 0;
 }
 
+// distrib_optimizer.py: of the pieces, or of what they are copied into.
+void MegatronOptimizer::make_inner() {
+  const OptimizerHabits& habits = w_.runtime.optimizer;
+  const auto updated = [](const Piece& piece) { return Updated{piece.weight->parameter->name, piece.main}; };
+  if (habits.offloaded) {
+    std::vector<Updated> all;
+    for (const Piece& piece : pieces_) all.push_back(updated(piece));
+    hybrid_.emplace(w_.session, habits, std::move(all));
+  } else if (habits.precision_aware) {
+    std::vector<std::vector<Updated>> groups(2);
+    for (const Piece& piece : pieces_) {
+      const bool other = piece.weight->parameter->matrix() != pieces_.front().weight->parameter->matrix();
+      groups[other ? 1 : 0].push_back(updated(piece));
+    }
+    adam_.emplace(w_.session, habits, std::move(groups));
+  }
+}
+
 void MegatronOptimizer::build() {
+  if (w_.runtime.optimizer.offloaded) {
+    // The first one is of whole parameters (core/optimizer/__init__.py).
+    std::vector<Updated> whole;
+    for (const Weight* weight : weights_) whole.push_back({weight->parameter->name + ".whole", weight->value});
+    first_hybrid_.emplace(w_.session, w_.runtime.optimizer, std::move(whole));
+  }
   for (Piece& piece : pieces_) {
     const Tensor& whole = piece.weight->value;
     piece.value = sharded() ? piece.buffer->values(piece.begin, piece.end) : sized(whole, piece.shape());
-    if (!has_master()) {
+    if (!makes_master()) {
       piece.main = piece.value;
       continue;
     }
@@ -67,14 +93,17 @@ void MegatronOptimizer::build() {
     piece.main = w_.make(label(piece, "main"), piece.shape(), DType::FP32, Category::OptimizerMaster);
     w_.launch(Operation::Copy, {clone}, {piece.main});
   }
+  make_inner();
 }
 
 void MegatronOptimizer::zero_gradients() {
+  // Its hooks refer to it: it goes when Python looks for such circles, which construction gives it reason to.
+  first_hybrid_.reset();
   for (Piece& piece : pieces_) piece.gradient_copy = {};
 }
 
 void MegatronOptimizer::copy_gradients() {
-  if (!has_master() || w_.train.gradient_dtype == DType::FP32) return;  // views of the buffer will do
+  if (!makes_master() || w_.train.gradient_dtype == DType::FP32) return;  // views of the buffer will do
   for (Piece& piece : pieces_) {
     const Tensor copy = w_.make(label(piece, "main_gradient"), piece.shape(), DType::FP32, Category::Gradients);
     w_.launch(Operation::Copy, {piece.gradient()}, {copy});
@@ -131,10 +160,22 @@ void MegatronOptimizer::copy_to_model() {
 }
 
 void MegatronOptimizer::update() {
-  create_moments();
   if (pieces_.empty()) return;  // a shard of padding
-  update_pieces();
-  if (has_master()) copy_to_model();
+  if (adam_) {
+    adam_->step(own_gradients());
+  } else if (hybrid_) {
+    hybrid_->step(own_gradients());
+  } else {
+    create_moments();
+    update_pieces();
+  }
+  if (makes_master()) copy_to_model();
+}
+
+std::vector<Tensor> MegatronOptimizer::own_gradients() const {
+  std::vector<Tensor> all;
+  for (const Piece& piece : pieces_) all.push_back(piece.gradient());
+  return all;
 }
 
 std::vector<StateTensor> MegatronOptimizer::gradients() const {

@@ -1,11 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "parallel/frameworks/megatron/buffers.hpp"
+#include "parallel/frameworks/megatron/fused_adam.hpp"
+#include "parallel/frameworks/megatron/hybrid_device_optimizer.hpp"
 
 namespace tidemark::parallel::megatron {
 
@@ -46,10 +49,14 @@ class MegatronOptimizer {
     }
   };
 
+  void make_inner();
   void create_moments();
   void update_pieces();
   void copy_to_model();
   [[nodiscard]] bool has_master() const { return w_.train.precision != DType::FP32; }
+  /// Here, and not by the optimizer within this one.
+  [[nodiscard]] bool makes_master() const { return has_master() && !w_.runtime.optimizer.precision_aware; }
+  [[nodiscard]] std::vector<Tensor> own_gradients() const;
   [[nodiscard]] bool sharded() const { return w_.layout.sharding == Sharding::Zero1; }
   [[nodiscard]] int moments_per_parameter() const;
   [[nodiscard]] LabelId label(const Piece& piece, std::string_view what) const;
@@ -57,6 +64,11 @@ class MegatronOptimizer {
   Worker& w_;
   CommSlot norm_;
   std::vector<Piece> pieces_;
+  std::vector<const Weight*> weights_;  // whole ones, in the order of their groups
+  // What updates instead of this one.
+  std::optional<FusedAdam> adam_;
+  std::optional<HybridDeviceOptimizer> hybrid_;
+  std::optional<HybridDeviceOptimizer> first_hybrid_;
 };
 
 /// One for each group of parameters that the model has, on every rank (core/optimizer/__init__.py

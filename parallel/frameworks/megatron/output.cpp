@@ -34,6 +34,9 @@ GPTModel::GPTModel(Worker& w, const Stage& stage, Parameters& parameters)
     parameters.enter(layer);
     layers_.push_back(std::make_unique<TransformerLayer>(w, parameters, layer));
   }
+  if (w.runtime.offloaded_layers > 0)
+    offload_ =
+        std::make_unique<LayerOffload>(w.session, layers_.size(), static_cast<std::size_t>(w.runtime.offloaded_layers));
   if (!stage.head) return;
   parameters.enter(static_cast<std::int32_t>(m.layers));
   final_norm_ = make_norm(w, parameters, "final_norm");
@@ -83,7 +86,10 @@ Tensor GPTModel::decoder(Tensor hidden) {
     inputs.push_back(std::move(hidden));
     hidden = checkpoint(w_, run, std::move(inputs), saved_inputs(w_));
   }
-  for (std::size_t layer = again; layer < layers; ++layer) hidden = (*layers_[layer])(std::move(hidden));
+  for (std::size_t layer = again; layer < layers; ++layer) {
+    const auto run = [&] { return (*layers_[layer])(std::move(hidden)); };
+    hidden = offload_ ? offload_->run(run) : run();
+  }
   return hidden;
 }
 

@@ -76,6 +76,7 @@ void ModelStage::backward(std::int32_t step, std::int32_t micro_batch, const Ten
                           const Tensor& output_gradient) {
   w_.process.at(step, micro_batch);
   torch::backward(w_.session, output, output_gradient);
+  model_.finish_backward();
 }
 
 }  // namespace tidemark::parallel::megatron

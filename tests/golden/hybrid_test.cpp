@@ -1,0 +1,153 @@
+#include <cmath>
+#include <fstream>
+#include <optional>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "parallel/frameworks/megatron/hybrid_device_optimizer.hpp"
+#include "parallel/torch/operation.hpp"
+#include "sim/memory/replay.hpp"
+#include "sim/program/liveness.hpp"
+#include "sim/program/verify.hpp"
+#include "tests/golden/claims.hpp"
+#include "tests/golden/fake_recordings.hpp"
+#include "tests/golden/recording_errors.hpp"
+#include "tests/namespace.hpp"
+#include "tests/sim/program/random_program.hpp"
+
+// Megatron's HybridDeviceOptimizer over one rank's shards of a model, recorded alone (tests/ground_truth/
+// record_hybrid.py): what its device and its host hold.
+
+namespace tidemark::tests::golden {
+namespace {
+
+using namespace parallel::torch;
+using parallel::OptimizerHabits;
+using parallel::megatron::HybridDeviceOptimizer;
+using parallel::megatron::Updated;
+using Json = nlohmann::json;
+
+constexpr double of_device = 0.1, of_host = 1;  // percent
+
+// transformers' Llama, in the order of its parameters().
+std::vector<Shape> shapes_of(const Json& config) {
+  const auto number = [&](const char* key) { return config.at(key).get<std::int64_t>(); };
+  const std::int64_t hidden = number("hidden_size"), ffn = number("intermediate_size"), head = number("head_dim");
+  const std::int64_t queries = head * number("num_attention_heads"), keys = head * number("num_key_value_heads");
+  std::vector<Shape> shapes{{number("vocab_size"), hidden}};
+  for (std::int64_t layer = 0; layer < number("num_hidden_layers"); ++layer)
+    for (const Shape& shape :
+         {Shape{queries, hidden}, Shape{keys, hidden}, Shape{keys, hidden}, Shape{hidden, queries}, Shape{ffn, hidden},
+          Shape{ffn, hidden}, Shape{hidden, ffn}, Shape{hidden}, Shape{hidden}})
+      shapes.push_back(shape);
+  shapes.push_back({hidden});
+  shapes.push_back({number("vocab_size"), hidden});
+  return shapes;
+}
+
+// What the recorder does, step for step.
+Program recorded_training(const Json& recording) {
+  const Json& settings = recording.at("settings");
+  const bool precision_aware = settings.at("precision_aware").get<bool>();
+  const auto world = settings.at("world").get<std::int64_t>(), rank = settings.at("rank").get<std::int64_t>();
+  OptimizerHabits habits;
+  habits.precision_aware = precision_aware;
+  habits.offloaded = settings.at("fraction").get<double>();
+  habits.overlaps_copies = settings.at("overlap").get<bool>();
+  habits.pins_gradients = settings.at("pin_gradients").get<bool>();
+
+  Process process({}, Bytes{});
+  {
+    Session session(process, {});
+    const Session::Scope scope(session, "model");
+    process.at(0, -1);
+    process.mark(Phase::Construction, "build");
+    const auto part = [&](const Tensor& flat) {
+      const std::int64_t size = flat.elements() / world;
+      return narrowed(sized(flat, {flat.elements()}), 0, rank * size, size);
+    };
+    std::vector<Updated> whole;
+    std::int64_t elements = 0;
+    for (const Shape& shape : shapes_of(recording.at("config"))) {
+      const std::string name = fmt::format("p{}", whole.size());
+      whole.push_back({name, session.empty(shape, DType::BF16, name, Category::Parameters)});
+      session.launch(Operation::Initialize, {}, {whole.back().value});
+      elements += whole.back().value.elements();
+    }
+    const Tensor buffer = session.empty({elements}, DType::FP32, "buffer", Category::Gradients);
+    session.launch({Operation::Fill, {0}}, {}, {buffer});
+    std::vector<Tensor> gradients;
+    std::int64_t at = 0;
+    for (const Updated& p : whole) {
+      gradients.push_back(part(narrowed(buffer, 0, at, p.value.elements())));
+      at += p.value.elements();
+    }
+    std::optional<HybridDeviceOptimizer> first(std::in_place, session, habits, whole);
+    std::vector<Updated> shards;
+    for (const Updated& p : whole) {
+      Tensor shard = part(p.value);
+      if (!precision_aware) {
+        const Tensor clone = session.empty(shard.sizes, shard.dtype, "clone", Category::Temporaries);
+        session.launch(Operation::Copy, {shard}, {clone});
+        shard = session.empty(shard.sizes, DType::FP32, p.name + ".main", Category::OptimizerMaster);
+        session.launch(Operation::Copy, {clone}, {shard});
+      }
+      shards.push_back({p.name + ".shard", shard});
+    }
+    HybridDeviceOptimizer optimizer(session, habits, shards);
+    for (int step = 1; step <= static_cast<int>(recording.at("steps").size()); ++step) {
+      process.at(step, -1);
+      process.mark(Phase::OptimizerStep, "step");
+      first.reset();
+      optimizer.step(gradients);
+      process.synchronize();
+    }
+    session.finish();
+  }
+  return with_frees(std::move(process).finish());
+}
+
+class Hybrid : public testing::TestWithParam<std::string> {};
+
+TEST_P(Hybrid, DevicesAndHostsHoldAsMuch) {
+  const std::filesystem::path folder = std::filesystem::path(TIDEMARK_SOURCE_DIR) / "tests/golden/offload/recordings";
+  const Json recording = Json::parse(std::ifstream(folder / (GetParam() + ".json")));
+  const Program program = recorded_training(recording);
+  EXPECT_EQ(verify(program), std::vector<std::string>{});
+  const MemoryRecord record = replay(program, free_of_charge(), {});
+
+  // Of the last step: by then what construction left has gone, whenever Python finds it.
+  const auto count = [](const Json& json, const char* what) {
+    return Bytes{json.at("peak").at(what).get<std::int64_t>()};
+  };
+  EXPECT_LE(
+      std::abs(percent(share(record.peak_allocated_by_step.back(), count(recording.at("steps").back(), "allocated")))),
+      of_device)
+      << record.peak_allocated_by_step.back().count();
+
+  HostPeaks peaks;
+  const auto reach = [&](const Json& stretch) {
+    peaks.pinned = std::max(peaks.pinned, count(stretch, "pinned_held"));
+    peaks.pageable = std::max(peaks.pageable, count(stretch, "pageable"));
+    peaks.both = std::max(peaks.both, count(stretch, "both_held"));
+  };
+  reach(recording.at("host").at("set_up"));
+  for (const Json& step : recording.at("host").at("steps")) reach(step);
+  const auto close = [&](Bytes ours, Bytes theirs, const char* what) {
+    const double off = static_cast<double>((ours - theirs).count()) / static_cast<double>(peaks.both.count());
+    EXPECT_LE(std::abs(percent(off)), of_host) << what << ": " << ours.count() << " and not " << theirs.count();
+  };
+  close(record.pinned.peak, peaks.pinned, "pinned");
+  close(record.pageable.peak, peaks.pageable, "pageable");
+  close(record.host.bytes, peaks.both, "both");
+}
+
+INSTANTIATE_TEST_SUITE_P(Recordings, Hybrid,
+                         testing::Values("hybrid_8", "hybrid_8_half_overlapped", "hybrid_8_precision_aware",
+                                         "hybrid_2_half_precision_aware", "hybrid_8_pageable_gradients"),
+                         [](const testing::TestParamInfo<std::string>& row) { return row.param; });
+
+}  // namespace
+}  // namespace tidemark::tests::golden
