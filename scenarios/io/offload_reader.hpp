@@ -7,7 +7,8 @@ namespace tidemark::scenarios {
 
 /// What [offload] asks to have on the host.
 struct OffloadAsked {
-  bool parameters = false;  ///< shards of parameters, their gradients, and so the optimizer
+  bool parameters = false;   ///< shards of parameters, their gradients, and so the optimizer
+  bool activations = false;  ///< what autograd saves
 };
 /// Told of what is not modelled yet.
 [[nodiscard]] OffloadAsked read_offload(TomlReader table, const RuntimeKind& runtime);

@@ -343,6 +343,7 @@ Json eager_switches(const RuntimeChoice& runtime) {
     json["sync_each_batch"] = eager.fully_shard.reduces_each_backward;
     if (eager.fully_shard.offload) json["pin_memory"] = eager.fully_shard.offload == MemorySpace::Pinned;
   }
+  if (eager.saved_on_host) json["pin_memory"] = eager.saved_on_host == MemorySpace::Pinned;
   if (eager.bucket_mib) json["bucket_cap_mb"] = *eager.bucket_mib;
   if (eager.reentrant_checkpoint) json["use_reentrant"] = *eager.reentrant_checkpoint;
   return json;
@@ -379,8 +380,10 @@ std::string scenario_json(const Scenario& scenario, int indent) {
                {"layout", as_json(scenario.layout)},
                {"train", as_json(scenario.train)},
                {"runtime", as_json(scenario.runtime)}};
-  if (scenario.runtime.eager.fully_shard.offload)
+  if (scenario.runtime.eager.fully_shard.offload || scenario.runtime.eager.flat.offload)
     json["offload"] = {{"optimizer", "cpu"}, {"parameters", "cpu"}, {"activations", "none"}};
+  else if (scenario.runtime.eager.saved_on_host)
+    json["offload"] = {{"optimizer", "none"}, {"parameters", "none"}, {"activations", "cpu"}};
   if (scenario.model.experts) json["moe"] = as_json(scenario.train.routing);
   // A file's name need not be UTF-8; what is not is replaced.
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);

@@ -83,16 +83,16 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
             ? fmt::format("shards in {}, gathered and computed with in {}, gradients reduced in {}",
                           name(s.train.master_dtype), name(s.train.precision), name(habits.fully_shard->reduce_dtype))
             : fmt::format("autocast to {} over fp32 parameters", name(s.train.precision)));
-  if (habits.fully_shard && habits.fully_shard->offload) {
+  const bool shards_on_host =
+      (habits.fully_shard && habits.fully_shard->offload) || (habits.flat && habits.flat->offload);
+  if (shards_on_host || habits.saved_on_host)
     list.push_back(
         "hosts: what ranks of a node hold is added up, each at its own peak; blocks of pinned memory come back when "
-        "they "
-        "are freed, though real ones wait for their copies");
+        "they are freed, though real ones wait for their copies");
+  if (shards_on_host)
     list.push_back(
         "hosts: what they compute is bound by the rank's share of the node's memory bandwidth; norms are summed by "
-        "NCCL "
-        "where gloo does it");
-  }
+        "NCCL where gloo does it");
   if (habits.titan && (habits.titan->asked.compile_layers || habits.titan->asked.compile_loss)) {
     list.push_back(
         "torch.compile: layers and loss by a model of PyTorch 2.15's partitioner and Inductor, which keeps the order "

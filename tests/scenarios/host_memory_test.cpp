@@ -103,9 +103,22 @@ TEST(HostMemory, IsAskedForWhereItIsKnown) {
   EXPECT_EQ(problems(job(parameters + "\noptimizer = \"cpu\"")), "no problem");
   EXPECT_EQ(problems(job("parameters = \"none\"\noptimizer = \"none\"\nactivations = \"none\"")), "no problem");
   EXPECT_EQ(problems(job(parameters + "\noptimizer = \"none\"")),
-            "job.toml:11:13: error: optimizer = \"none\": fully_shard has it where the parameters are\n"
+            "job.toml:11:13: error: optimizer = \"none\": PyTorch has it where the parameters are\n"
             "  hint: leave it out");
-  EXPECT_NE(problems(job(parameters, "name = \"fsdp\"")).find("job.toml:10:14: error: "), std::string::npos);
+  EXPECT_EQ(problems(job(parameters, "name = \"fsdp\"")), "no problem");
+  EXPECT_EQ(problems(job(parameters, "name = \"torchtitan\"")), "no problem");
+  EXPECT_EQ(problems(job("activations = \"cpu\"", "name = \"pytorch\"\nswitches = { pin_memory = true }")),
+            "no problem");
+  EXPECT_EQ(problems(job(parameters, "name = \"fsdp\"\n[layout]\nsharding = \"none\"")),
+            "job.toml:9:1: error: offload: parameters that are not sharded (NO_SHARD) stay on the device here\n"
+            "  hint: \"zero3\" or \"zero2\" would do");
+  std::string twice = job(parameters, "name = \"fsdp\"\nswitches = { sync_each_batch = true }");
+  EXPECT_EQ(problems(twice), "no problem");
+  twice.insert(twice.find("micro_batch"), "global_batch = 32\n");
+  EXPECT_EQ(problems(twice),
+            "job.toml:14:12: error: switches: with sync_each_batch, CPUOffload keeps the last micro-batch's gradients "
+            "alone\n  hint: leave sync_each_batch out");
+  EXPECT_NE(problems(job(parameters, "name = \"pytorch\"")).find("job.toml:10:14: error: "), std::string::npos);
   EXPECT_NE(problems(job("activations = \"cpu\"")).find("job.toml:10:15: error: "), std::string::npos);
   EXPECT_NE(problems(job("parameters = \"nvme\"")).find("job.toml:10:14: error: "), std::string::npos);
   EXPECT_EQ(problems(job("parameters = \"none\"", "name = \"fsdp2\"\nswitches = { pin_memory = true }")).substr(0, 63),
