@@ -88,7 +88,7 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
   if (shards_on_host || habits.saved_on_host)
     list.push_back(
         "hosts: what ranks of a node hold is added up, each at its own peak; blocks of pinned memory come back when "
-        "they are freed, though real ones wait for their copies");
+        "they are freed; at the upper end they wait until the host has waited for their copies");
   if (shards_on_host)
     list.push_back(
         "hosts: what they compute is bound by the rank's share of the node's memory bandwidth; norms are summed by "
