@@ -445,6 +445,16 @@ constexpr std::string_view
     until_next_forward =
         "where the optimizer sees parameters, the flat one keeps its gradient until the next forward pass begins "
         "(fsdp/_runtime_utils.py _reset_flat_param_grad_info_if_needed)",
+    pinned_later =
+        "until a unit is sharded again the optimizer's parameters are views of the shard as it was before it was "
+        "pinned "
+        "(fsdp/_flat_param.py init_flat_param_attributes, _use_sharded_views)",
+    thought_new =
+        "after a forward pass parameters show the pinned gradient, of which the flat one gets a copy that nobody reads "
+        "(fsdp/_flat_param.py _writeback_orig_params)",
+    comes_anyway = "from the host a shard comes whether or not it is gathered then (fsdp/_flat_param.py pre_unshard)",
+    copied_to_host = "what was reduced stays until the backward pass is over (fsdp/_runtime_utils.py _finalize_params)",
+    comes_back = "a node unpacks all that it saved, asked for or not (torch/csrc/autograd/generated/Functions.cpp)",
     gathered_ahead =
         "the unit that ran before is gathered ahead of its backward pass, and an embedding's reads no weight "
         "(fsdp/_fully_shard/_fsdp_param_group.py _backward_prefetch)",
@@ -523,10 +533,18 @@ constexpr KnownFlow of_pytorch[] = {
     {Unread, "*.sharded_gradient", "backward *", "forward load_batch", padded_flat},
     {Unread, "*.low_precision_shard", "forward loss", "backward *", cast_anew},
     {Unread, "*.broadcast", "construction build_model", "construction build_model", flattened},
+    {Kept, "*.flat_param_shard", "forward load_batch", "forward *", pinned_later},
+    {Unread, "*.written_back", "*", "*", thought_new},
+    {Kept, "*.written_back", "*", "*", thought_new},
+    {Unread, "*.low_precision_shard", "forward loss", "forward loss", comes_anyway},
+    {Kept, "*.sharded_gradient", "backward *", "backward *", copied_to_host},
+    {Unread, "*from_host", "backward *", "backward *", comes_back},
+    {Kept, "*saved_on_cpu", "backward *", "backward *", unpacked},
     {Kept, "*.flat_param_gradient", "backward *", "backward *", behind_hooks},
     {Kept, "*.sharded_gradient", "optimizer_step optimizer_step", "forward load_batch", until_next_forward},
     {Kept, "embedding", "forward layers.*", "forward norm", forward_variables},
     {Kept, "layers.*.to", "forward layers.*", "forward loss", converted},
+    {Kept, "lm_head.to", "forward lm_head", "forward loss", converted},
     {Kept, "model.embedding_indices", "backward model", "backward model", sorted},
     {Kept, "ones", "construction build_model", "construction build_model", made_to_copy},
     // Modules and functions.
@@ -538,6 +556,7 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "layers.*.mm", "forward norm", "forward norm", forward_variables},  // a compiled layer adds in its place
     {Kept, "mul", "forward *", "forward *", forward_variables},
     {Kept, "mean", "forward norm", "forward norm", forward_variables},
+    {Kept, "add_number", "forward norm", "forward norm", forward_variables},
     {Kept, "lm_head.mm", "forward loss", "forward loss", forward_variables},
     {Kept, "loss.*", "forward loss", "forward loss", forward_variables},
     // Nodes.

@@ -42,6 +42,12 @@ RankGroup replayed(const Program& program, const DriverPrices& prices, const Jud
     const Bytes at_once = std::exchange(upper, upper_end(upper, prices, device, program, BorrowedFrees::AtNextSync));
     group.of_deferred_frees = upper - at_once;
   }
+  // Pinned blocks are neither cut nor merged: the later they come back, the more there are.
+  group.host_upper = group.memory.host.bytes;
+  if (group.memory.pinned.peak > Bytes{}) {
+    const ReplayOptions deferred{.allocator = without_limit(allocator), .borrowed = BorrowedFrees::AtNextSync};
+    group.host_upper = std::max(group.host_upper, replay(program, prices, deferred).host.bytes);
+  }
   group.device_peak_op = program[group.memory.device.at.mark.label];
   group.allocated_peak_op = program[group.memory.allocated.at.mark.label];
   if (group.memory.host.bytes > Bytes{}) group.host_peak_op = program[group.memory.host.at.mark.label];
@@ -230,11 +236,21 @@ StepPrediction step_of(const Job& job, const Trace& trace, const PredictOptions&
 }
 
 NodeMemory fullest_node(const std::vector<RankGroup>& groups, std::int32_t devices) {
-  std::map<std::int32_t, Bytes> nodes;
+  std::map<std::int32_t, NodeMemory> nodes;
   for (const RankGroup& group : groups)
-    for (const Rank rank : group.ranks) nodes[rank.value / devices] += group.memory.host.bytes;
-  const auto most = std::ranges::max_element(nodes, {}, [](const auto& node) { return node.second; });
-  return {most->first, most->second};
+    for (const Rank rank : group.ranks) {
+      NodeMemory& its = nodes[rank.value / devices];
+      its.node = rank.value / devices;
+      its.bytes += group.memory.host.bytes;
+      its.upper += group.host_upper;
+    }
+  NodeMemory most = nodes.begin()->second;
+  for (const auto& [number, node] : nodes) {
+    const Bytes upper = std::max(most.upper, node.upper);
+    if (node.bytes > most.bytes) most = node;
+    most.upper = upper;
+  }
+  return most;
 }
 
 }  // namespace
@@ -268,6 +284,11 @@ const RankGroup& Prediction::highest() const {
 bool Prediction::exceeds_host() const {
   const Bytes memory = scenario.cluster.host.memory;
   return memory > Bytes{} && fullest_node.bytes > memory;
+}
+
+bool Prediction::may_exceed_host() const {
+  const Bytes memory = scenario.cluster.host.memory;
+  return memory > Bytes{} && fullest_node.upper > memory;
 }
 
 const RankGroup& Prediction::highest_on_host() const {
@@ -319,7 +340,7 @@ Prediction predict(const Job& job, const Trace& trace, const Progress& progress,
   }
   prediction.fullest_node = fullest_node(prediction.groups, job.scenario.cluster.node.devices);
   prediction.completed &= !prediction.exceeds_host();
-  prediction.fits &= prediction.completed;
+  prediction.fits &= prediction.completed && !prediction.may_exceed_host();
   prediction.assumptions = assumptions_of(job, prediction.groups, options);
   prediction.not_modelled = {
       "host memory that no program asks for: of the process and its libraries, of data loaders, of NCCL"};

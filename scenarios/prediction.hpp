@@ -48,7 +48,8 @@ struct RankGroup {
   Bytes of_deferred_frees, of_outliving_batches;  ///< of `peak_device_upper`
   Bytes of_routing;                               ///< the same: for tokens that come beyond what is stated
   std::optional<CrowdedMemory> crowded;           ///< nothing where what comes is stated
-  Bytes of_frees_by_clock;                        ///< of which deferred frees hold so much by the simulated clock
+  Bytes host_upper;         ///< as `memory.host`, if pinned blocks wait until the host next waits for their copies
+  Bytes of_frees_by_clock;  ///< of which deferred frees hold so much by the simulated clock
   std::optional<OutOfDeviceMemory> failure;
   std::string failed_op;       ///< label of the failure's moment
   std::string device_peak_op;  ///< labels of the peaks' moments
@@ -63,6 +64,7 @@ struct RankGroup {
 struct NodeMemory {
   std::int32_t node = 0;
   Bytes bytes;
+  Bytes upper;  ///< the most that any node's ranks might hold
 };
 
 /// How long a step takes, and where its time goes: each share is of the mean rank's step.
@@ -94,6 +96,8 @@ struct Prediction {
   [[nodiscard]] const RankGroup& highest() const;
   /// The fullest node's ranks hold more than its host has.
   [[nodiscard]] bool exceeds_host() const;
+  /// … or might, where blocks of pinned memory wait for their copies.
+  [[nodiscard]] bool may_exceed_host() const;
   /// The group that holds most on its host; the lowest ranks among equals.
   [[nodiscard]] const RankGroup& highest_on_host() const;
 };

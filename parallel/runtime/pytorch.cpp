@@ -61,6 +61,7 @@ Runtime pytorch_runtime(const Versions& versions, const RuntimeSettings& setting
   // modeling_utils.py gradient_checkpointing_enable: the default of use_reentrant.
   habits.reentrant_checkpoint = asked.reentrant_checkpoint.value_or(versions.transformers < Version{5, 0});
   habits.keeps_outputs = asked.keeps_outputs;
+  habits.saved_on_host = asked.saved_on_host;
   habits.weight_decay = asked.weight_decay;
   habits.decoupled_weight_decay = asked.decoupled_weight_decay;
   habits.amsgrad = asked.amsgrad;

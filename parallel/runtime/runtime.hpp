@@ -94,6 +94,8 @@ struct FlatParameterHabits {
   bool autocast = false;  ///< besides, in what is computed in
   DType param_dtype = DType::BF16, reduce_dtype = DType::BF16;
   std::optional<DType> buffer_dtype;  ///< unset: as they are
+  /// CPUOffload(offload_params=True): shards, their gradients and what the optimizer makes are on the host.
+  bool offload = false;
   bool operator==(const FlatParameterHabits&) const = default;
 };
 
@@ -143,6 +145,8 @@ struct EagerSettings {
   std::optional<DType> reduce_dtype;          ///< the same; unset: param_dtype
   std::optional<bool> reshard_after_forward;  ///< its argument, which a layout's sharding says too
   TitanSettings titan{};                      ///< of torchtitan
+  /// save_on_cpu: what is saved for the backward pass lies there meanwhile; pin_memory says where. None: on the device.
+  std::optional<MemorySpace> saved_on_host;
   bool operator==(const EagerSettings&) const = default;
 };
 
@@ -179,6 +183,7 @@ struct EagerHabits {
   std::optional<TitanHabits> titan;             ///< torchtitan's models and loop
   std::optional<ZeroHabits> zero;               ///< of DeepSpeed
   bool zero_init = false;                       ///< modules are made under deepspeed.zero.Init
+  std::optional<MemorySpace> saved_on_host;     ///< save_on_cpu around the forward pass
 };
 
 /// Where Megatron-LM's optimizer keeps its state, and as what: core/optimizer/optimizer_config.py.

@@ -75,7 +75,8 @@ class InMode {
 // torch/utils/checkpoint.py _CheckpointFrame: keeps the region and its input until nobody asks for what it saved.
 struct Frame {
   Region region;
-  Tensor input;
+  Tensor input;                          // or, under hooks around the region,
+  std::unique_ptr<PackedTensor> packed;  // (_NoopSaveInputs)
   LabelId scope;
   std::optional<DType> autocast;
   std::vector<Place*> saved;  // null where nobody asks for it any more
@@ -123,7 +124,7 @@ void Frame::run_again(Session& s) {
   if (options.policy) recalling.emplace(kept, options.policy());
   const InMode mode(s, recalling ? &*recalling : s.dispatch_mode);
   try {
-    const Tensor detached = leaf(s, input)->value;
+    const Tensor detached = leaf(s, packed ? packed->unpack(s) : input)->value;
     detached.gradient.node->leaf = false;  // but what it was: the output of an operation
     (void)region(detached);
   } catch (const StopRecomputation&) {
@@ -134,9 +135,12 @@ void Frame::run_again(Session& s) {
 }  // namespace
 
 Tensor checkpoint(Session& s, const Tensor& input, Region region, CheckpointOptions options) {
-  const auto frame = std::make_shared<Frame>(Frame{std::move(region), input, s.scope(), s.autocast, {}});
+  const auto frame = std::make_shared<Frame>(Frame{std::move(region), {}, s.pack(input), s.scope(), s.autocast, {}});
   frame->options = std::move(options);
-  s.keep(input);
+  if (!frame->packed) {
+    frame->input = input;
+    s.keep(input);
+  }
   Tensor out;
   {
     std::optional<Keeping> keeping;

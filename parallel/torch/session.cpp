@@ -111,19 +111,12 @@ void Session::collective(CommSlot comm, CollectiveKind kind, const Tensor& in, c
 
 void Session::sum_over(CommSlot comm, const Tensor& tensor) {
   if (space_ == MemorySpace::Device) return collective(comm, CollectiveKind::AllReduce, tensor, tensor);
-  const auto on_device = [&](auto&& use) {
-    const StreamId stream = std::exchange(stream_, Process::compute_stream);
-    const MemorySpace space = std::exchange(space_, MemorySpace::Device);
-    use();
-    stream_ = stream, space_ = space;
-  };
-  on_device([&] {
-    const Tensor summed = empty(tensor.sizes, tensor.dtype, "summed");
-    copy(tensor, summed);
-    collective(comm, CollectiveKind::AllReduce, summed, summed);
-    copy(summed, tensor);
-    process.synchronize();
-  });
+  const OnDevice device(*this);
+  const Tensor summed = empty(tensor.sizes, tensor.dtype, "summed");
+  copy(tensor, summed);
+  collective(comm, CollectiveKind::AllReduce, summed, summed);
+  copy(summed, tensor);
+  process.synchronize();
 }
 
 void Session::unchecked_collective(CommSlot comm, CollectiveKind kind, const Tensor& in, const Tensor& out,
@@ -223,7 +216,7 @@ Ref<Node> Session::node(Operands inputs) {
 
 Saved Session::save(const Tensor& tensor) {
   Saved saved(saved_tensors_.make(saved_tensors_));
-  if (pack_ != nullptr) saved->packed = (*pack_)(tensor);
+  saved->packed = pack(tensor);
   if (saved->packed) return saved;
   keep_saved(tensor);
   saved->tensor = tensor.detached();

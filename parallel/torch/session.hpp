@@ -149,6 +149,10 @@ class Session {
   /// One that is made whoever asks for it.
   [[nodiscard]] Ref<Node> bare_node();
   [[nodiscard]] Saved save(const Tensor& tensor);
+  /// What hooks make of a tensor that is saved; null where it is saved as it is.
+  [[nodiscard]] std::unique_ptr<PackedTensor> pack(const Tensor& tensor) {
+    return pack_ != nullptr ? (*pack_)(tensor) : nullptr;
+  }
   /// What a backward pass will need counts as saved, or as recomputed.
   void keep(const Tensor& tensor);
   /// The same of what a function saves as it is, without hooks.
@@ -258,6 +262,7 @@ class Session {
   friend class SavedTensorsHooks;
   friend class OnStream;
   friend class OnHost;
+  friend class OnDevice;
   Tensor make(const Shape& sizes, const Shape& strides, DType dtype, std::string_view what, Category category);
   Tensor make(const Shape& sizes, const Shape& strides, DType dtype, LabelId label, Category category,
               MemorySpace space);
@@ -337,6 +342,23 @@ class OnHost {
   ~OnHost() { session_.stream_ = stream_, session_.space_ = space_; }
   OnHost(const OnHost&) = delete;
   OnHost& operator=(const OnHost&) = delete;
+
+ private:
+  Session& session_;
+  StreamId stream_;
+  MemorySpace space_;
+};
+
+/// Where the device is meant while the host is: on the compute stream.
+class OnDevice {
+ public:
+  explicit OnDevice(Session& session)
+      : session_(session),
+        stream_(std::exchange(session.stream_, Process::compute_stream)),
+        space_(std::exchange(session.space_, MemorySpace::Device)) {}
+  ~OnDevice() { session_.stream_ = stream_, session_.space_ = space_; }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
 
  private:
   Session& session_;

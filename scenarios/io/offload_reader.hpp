@@ -10,7 +10,7 @@ namespace tidemark::scenarios {
 /// What [offload] asks to have on the host.
 struct OffloadAsked {
   bool parameters = false;          ///< shards of parameters, their gradients, and so the optimizer
-  bool activations = false;         ///< Megatron's: of so many layers as a switch says
+  bool activations = false;         ///< what autograd saves; Megatron's: of so many layers as a switch says
   std::optional<double> optimizer;  ///< Megatron's: of that part of all elements
 };
 /// Told of what is not modelled yet.

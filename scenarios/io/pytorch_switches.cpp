@@ -21,20 +21,28 @@ OptimizerKernels read_optimizer_kernels(TomlReader& switches, bool on_host) {
   return foreach ? OptimizerKernels::Foreach : OptimizerKernels::ForLoop;
 }
 
+// Where on the host is what is offloaded.
+std::optional<MemorySpace> read_memory_of_host(TomlReader& switches, bool offloaded, bool pins_by_default,
+                                               std::string_view key) {
+  const std::optional<bool> pins = switches.boolean("pin_memory");
+  if (offloaded) return pins.value_or(pins_by_default) ? MemorySpace::Pinned : MemorySpace::Pageable;
+  if (pins)
+    switches.problem("pin_memory", "pin_memory: nothing is on the host",
+                     fmt::format("leave it out, or set [offload] {} = \"cpu\"", key));
+  return std::nullopt;
+}
+
 FullyShardHabits read_fully_shard(TomlReader& switches, const OffloadAsked& offloaded) {
   FullyShardHabits habits;
-  const std::optional<bool> pins = switches.boolean("pin_memory");
-  if (offloaded.parameters) habits.offload = pins.value_or(true) ? MemorySpace::Pinned : MemorySpace::Pageable;
-  if (pins && !offloaded.parameters)
-    switches.problem("pin_memory", "pin_memory: nothing is on the host",
-                     "leave it out, or set [offload] parameters = \"cpu\"");
+  habits.offload = read_memory_of_host(switches, offloaded.parameters, true, "parameters");
   habits.reduces_each_backward = switches.boolean("sync_each_batch").value_or(false);
   habits.reduce_dtype = read_name(switches, "reduce_dtype", precision_names).value_or(DType::FP32);
   return habits;
 }
 
-void read_flat_parameters(TomlReader& switches, EagerSettings& settings) {
+void read_flat_parameters(TomlReader& switches, const OffloadAsked& offloaded, EagerSettings& settings) {
   FlatParameterHabits& habits = settings.flat;
+  habits.offload = offloaded.parameters;
   habits.reduces_each_backward = switches.boolean("sync_each_batch").value_or(false);
   habits.original_parameters = switches.boolean("use_orig_params").value_or(false);
   habits.backward_prefetch =
@@ -59,13 +67,14 @@ EagerSettings read_pytorch_switches(TomlReader& switches, const RuntimeKind& run
   settings.caches_keys = switches.boolean("use_cache").value_or(true);
   settings.reentrant_checkpoint = switches.boolean("use_reentrant");
   if (runtime.id == RuntimeId::Fsdp) {
-    read_flat_parameters(switches, settings);
+    read_flat_parameters(switches, offloaded, settings);
   } else if (runtime.shards_units()) {
     settings.fully_shard = read_fully_shard(switches, offloaded);
     settings.reshard_after_forward = switches.boolean("reshard_after_forward");
   } else if (runtime.id != RuntimeId::DeepSpeed) {
     settings.gradients_view_buckets = switches.boolean("gradient_as_bucket_view").value_or(false);
     settings.bucket_mib = switches.integer("bucket_cap_mb", bucket_sizes);
+    settings.saved_on_host = read_memory_of_host(switches, offloaded.activations, false, "activations");
   }
   const Ratio weight_decay = switches.ratio("weight_decay", Ratio{}, most).value_or(Ratio{});
   settings.weight_decay = static_cast<double>(weight_decay.count()) / static_cast<double>(one.count());
@@ -121,6 +130,19 @@ void settle_flat_sharding(Scenario& asked, ScenarioTables& tables) {
   habits.reshards_after_forward = layout.sharding == Sharding::Zero3;
 }
 
+void check_flat_offload(const Scenario& asked, ScenarioTables& tables) {
+  const FlatParameterHabits& habits = asked.runtime.eager.flat;
+  if (!habits.offload) return;
+  if (habits.whole && tables.layout.sound("sharding") && tables.top.sound("gpus"))
+    tables.top.problem("offload", "offload: parameters that are not sharded (NO_SHARD) stay on the device here",
+                       asked.gpus == 1 ? "more than one GPU, or leave it out" : "\"zero3\" or \"zero2\" would do");
+  // _flat_param.py prepare_gradient_for_backward: what is reduced takes the place of the gradient that is there.
+  if (habits.reduces_each_backward && asked.train.global_batch > asked.train.micro_batch * asked.gpus)
+    tables.runtime.problem("switches",
+                           "switches: with sync_each_batch, CPUOffload keeps the last micro-batch's gradients alone",
+                           "leave sync_each_batch out");
+}
+
 // MixedPrecision: parameters are gathered, and gradients reduced, in what is computed in, unless autocast converts.
 void settle_flat_precision(Scenario& asked, ScenarioTables& tables) {
   EagerSettings& switches = asked.runtime.eager;
@@ -157,7 +179,7 @@ void settle_pytorch(Scenario& asked, ScenarioTables& tables) {
   if (runtime.id == RuntimeId::DeepSpeed)
     settle_zero(asked, tables);
   else if (runtime.id == RuntimeId::Fsdp)
-    settle_flat_sharding(asked, tables), settle_flat_precision(asked, tables);
+    settle_flat_sharding(asked, tables), settle_flat_precision(asked, tables), check_flat_offload(asked, tables);
   else if (runtime.shards_units())
     settle_sharding(asked, tables);
   else

@@ -12,6 +12,7 @@
 #include "scenarios/io/quantity.hpp"
 #include "scenarios/io/version_text.hpp"
 #include "scenarios/io/zero_keys.hpp"
+#include "scenarios/on_hosts.hpp"
 #include "sim/base/overloaded.hpp"
 
 namespace tidemark::scenarios {
@@ -356,6 +357,7 @@ Json eager_switches(const RuntimeChoice& runtime) {
     json["sync_each_batch"] = eager.fully_shard.reduces_each_backward;
     if (eager.fully_shard.offload) json["pin_memory"] = eager.fully_shard.offload == MemorySpace::Pinned;
   }
+  if (eager.saved_on_host) json["pin_memory"] = eager.saved_on_host == MemorySpace::Pinned;
   if (eager.bucket_mib) json["bucket_cap_mb"] = *eager.bucket_mib;
   if (eager.reentrant_checkpoint) json["use_reentrant"] = *eager.reentrant_checkpoint;
   return json;
@@ -392,14 +394,13 @@ std::string scenario_json(const Scenario& scenario, int indent) {
                {"layout", as_json(scenario.layout)},
                {"train", as_json(scenario.train)},
                {"runtime", as_json(scenario.runtime)}};
-  if (scenario.runtime.eager.fully_shard.offload)
-    json["offload"] = {{"optimizer", "cpu"}, {"parameters", "cpu"}, {"activations", "none"}};
-  const std::optional<double> part = scenario.runtime.optimizer.offloaded;
-  const bool layers = scenario.runtime.offloaded_layers > 0;
-  if (part || layers)
-    json["offload"] = {
-        {"optimizer", part ? "cpu" : "none"}, {"parameters", "none"}, {"activations", layers ? "cpu" : "none"}};
-  if (part) json["offload"]["optimizer_fraction"] = *part;
+  if (const OnHosts hosts = on_hosts(scenario.runtime); hosts.any()) {
+    const auto where = [](bool host) { return host ? "cpu" : "none"; };
+    json["offload"] = {{"optimizer", where(hosts.optimizer)},
+                       {"parameters", where(hosts.parameters)},
+                       {"activations", where(hosts.activations)}};
+    if (const auto& part = scenario.runtime.optimizer.offloaded) json["offload"]["optimizer_fraction"] = *part;
+  }
   if (scenario.model.experts) json["moe"] = as_json(scenario.train.routing);
   // A file's name need not be UTF-8; what is not is replaced.
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);

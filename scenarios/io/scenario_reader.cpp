@@ -281,7 +281,7 @@ TomlReader read_runtime(TomlReader& table, TomlReader offload, RuntimeChoice& ru
                   "leave it out, or set name = \"deepspeed\"");
   }
   if (kind.eager()) {
-    runtime.eager = kind.id == RuntimeId::TorchTitan ? read_titan_switches(switches)
+    runtime.eager = kind.id == RuntimeId::TorchTitan ? read_titan_switches(switches, offloaded)
                                                      : read_pytorch_switches(switches, kind, offloaded);
     switches.refuse_unknown_keys();
   } else {

@@ -66,7 +66,7 @@ void settle_sharding(Scenario& asked, ScenarioTables& tables) {
 
 }  // namespace
 
-EagerSettings read_titan_switches(TomlReader& switches) {
+EagerSettings read_titan_switches(TomlReader& switches, const OffloadAsked& offloaded) {
   constexpr Ratio most{std::int64_t{1'000'000'000'000}};
   EagerSettings settings;
   settings.optimizer = read_name(switches, "implementation", optimizer_kernel_names).value_or(OptimizerKernels::Fused);
@@ -81,6 +81,7 @@ EagerSettings read_titan_switches(TomlReader& switches) {
   settings.fully_shard.reduce_dtype =
       read_name(switches, "mixed_precision_reduce", precision_names).value_or(DType::FP32);
   settings.fully_shard.reduces_each_backward = true;
+  if (offloaded.parameters) settings.fully_shard.offload = MemorySpace::Pinned;  // CPUOffloadPolicy()
   settings.titan.reshard =
       read_name(switches, "fsdp_reshard_after_forward", reshard_policy_names).value_or(ReshardPolicy::Default);
   settings.titan.loss_parallel = !switches.boolean("disable_loss_parallel").value_or(false);

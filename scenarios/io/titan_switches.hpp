@@ -1,12 +1,13 @@
 #pragma once
 
+#include "scenarios/io/offload_reader.hpp"
 #include "scenarios/io/scenario_tables.hpp"
 
 namespace tidemark::scenarios {
 
 /// Reads `[runtime.switches]` of torchtitan: keys of its configuration, under their own names. Any other key is a
 /// problem.
-[[nodiscard]] EagerSettings read_titan_switches(TomlReader& switches);
+[[nodiscard]] EagerSettings read_titan_switches(TomlReader& switches, const OffloadAsked& offloaded);
 
 /// What of a scenario torchtitan cannot do, or is not modelled in it, is a problem; what it leaves open gets
 /// torchtitan's default. `asked` has been read and not settled.

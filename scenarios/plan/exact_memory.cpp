@@ -11,6 +11,7 @@
 #include "scenarios/crowded_routing.hpp"
 #include "scenarios/deferred_frees.hpp"
 #include "scenarios/internal_error.hpp"
+#include "scenarios/on_hosts.hpp"
 #include "scenarios/outliving_batches.hpp"
 #include "scenarios/plan/allocator_events.hpp"
 #include "scenarios/plan/events_replay.hpp"
@@ -39,12 +40,6 @@ struct BothEnds {
   std::optional<EventsRecord> deferred;
 };
 using RunWithin = std::function<EventsRecord(const DriverPrices&, BorrowedFrees)>;
-
-// Ranks keep tensors in memory of their hosts, which they share.
-bool moves_to_host(const Scenario& scenario) {
-  return scenario.runtime.eager.fully_shard.offload || scenario.runtime.optimizer.offloaded ||
-         scenario.runtime.offloaded_layers > 0;
-}
 
 // What a role's memory is judged by, besides its program.
 struct Judged {
@@ -330,7 +325,7 @@ ExactMemory::Answer ExactMemory::of(const Scenario& scenario, const Dominated& d
 std::optional<ExactMemory::Answer> ExactMemory::as_stated(const Scenario& scenario, const Dominated& dominated) {
   const AllocatorOptions options = allocator_options_of(scenario);
   if (options.memory_limit()) return std::nullopt;  // cached blocks go before the device is full
-  if (moves_to_host(scenario)) return std::nullopt;
+  if (on_hosts(scenario.runtime).any()) return std::nullopt;
   const auto runs =
       known_.get(memory_key(scenario), [&](const Scenario& key) { return std::make_shared<Runs>(key, models_); });
   const LoweringInput input{*runs->built, scenario.layout, scenario.train, runs->runtime};
@@ -388,7 +383,7 @@ std::optional<Duration> simulated_step(const Scenario& scenario) {
 Figures whole_figures(const Scenario& scenario) {
   constexpr PredictOptions options{.told = Told::Figures};
   const AllocatorOptions allocator = allocator_options_of(scenario);
-  if (allocator.memory_limit() || moves_to_host(scenario)) return figures_of(predict(scenario, {}, options));
+  if (allocator.memory_limit() || on_hosts(scenario.runtime).any()) return figures_of(predict(scenario, {}, options));
   JobOutline job(scenario);
   if (borrows(job.outline)) {
     const Job unrolled(std::move(job));

@@ -11,7 +11,7 @@ Figures figures_of(const Prediction& prediction) {
     figures.device = std::max(figures.device, group.memory.device.bytes);
     figures.device_upper = std::max(figures.device_upper, group.memory.peak_device_upper);
   }
-  figures.completed = prediction.completed;
+  figures.completed = prediction.completed && !prediction.may_exceed_host();
   figures.deadlocks = prediction.deadlock.has_value();
   figures.step = prediction.step.step;
   figures.throughput = prediction.step.tokens_per_s_per_device;

@@ -4,10 +4,12 @@
 
 #include <fmt/format.h>
 
+#include "parallel/runtime/runtimes.hpp"
 #include "scenarios/deferred_frees.hpp"
 #include "scenarios/io/allocator_conf.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/version_text.hpp"
+#include "scenarios/on_hosts.hpp"
 #include "scenarios/version_assumptions.hpp"
 #include "sim/base/overloaded.hpp"
 
@@ -83,16 +85,6 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
             ? fmt::format("shards in {}, gathered and computed with in {}, gradients reduced in {}",
                           name(s.train.master_dtype), name(s.train.precision), name(habits.fully_shard->reduce_dtype))
             : fmt::format("autocast to {} over fp32 parameters", name(s.train.precision)));
-  if (habits.fully_shard && habits.fully_shard->offload) {
-    list.push_back(
-        "hosts: what ranks of a node hold is added up, each at its own peak; blocks of pinned memory come back when "
-        "they "
-        "are freed, though real ones wait for their copies");
-    list.push_back(
-        "hosts: what they compute is bound by the rank's share of the node's memory bandwidth; norms are summed by "
-        "NCCL "
-        "where gloo does it");
-  }
   if (habits.titan && (habits.titan->asked.compile_layers || habits.titan->asked.compile_loss)) {
     list.push_back(
         "torch.compile: layers and loss by a model of PyTorch 2.15's partitioner and Inductor, which keeps the order "
@@ -108,6 +100,18 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
                      ? "batches come from the host; gradients are given up when the next step begins; nothing is logged"
                      : "the batch is made on the device, gradients are given up after each step (zero_grad)");
   return list;
+}
+
+void add_host_assumptions(const RuntimeChoice& runtime, std::vector<std::string>& list) {
+  const OnHosts hosts = on_hosts(runtime);
+  if (!hosts.any()) return;
+  list.push_back(
+      "hosts: what ranks of a node hold is added up, each at its own peak; blocks of pinned memory come back when they "
+      "are freed; at the upper end they wait until the host has waited for their copies");
+  if (hosts.optimizer)
+    list.push_back(fmt::format("hosts: what they compute is bound by the rank's share of the node's memory bandwidth{}",
+                               runtime_kind(runtime.name).shards_units() ? "; norms are summed by NCCL where gloo does it"
+                                                                         : ""));
 }
 
 // What Megatron-Core has no layers for, and how it is run instead.
@@ -161,15 +165,11 @@ std::vector<std::string> megatron_habits(const Scenario& s) {
         fmt::format("activations: what {} layers save goes to pinned memory of the host and comes back, on one stream "
                     "beside the passes",
                     s.runtime.offloaded_layers));
-  if (s.runtime.optimizer.offloaded) {
+  if (s.runtime.optimizer.offloaded)
     list.push_back(fmt::format(
         "optimizer: HybridDeviceOptimizer updates {:g} % of a rank's elements on the host; its first copies, "
         "of whole parameters, are gone when the first step begins",
         100 * *s.runtime.optimizer.offloaded));
-    list.push_back(
-        "hosts: what ranks of a node hold is added up, each at its own peak; what they compute is bound by the rank's "
-        "share of the node's memory bandwidth");
-  }
   if (s.runtime.optimizer.precision_aware && !s.runtime.optimizer.offloaded)
     list.push_back("optimizer: precision-aware, TransformerEngine's Adam keeps parameters and moments");
   if (s.runtime.overlap_gradients)
@@ -284,6 +284,7 @@ std::vector<std::string> assumptions_of(const Job& job, const std::vector<RankGr
   list.push_back(fmt::format("native caching allocator with {}, on increasing invented addresses",
                              s.runtime.allocator.empty() ? "default settings" : s.runtime.allocator));
   for (const std::string& remark : parse_allocator_conf(s.runtime.allocator).remarks) list.push_back(remark);
+  add_host_assumptions(s.runtime, list);
   add_upper_ends(job, groups, list);
   list.push_back("CUDA context, loaded code and NCCL are estimates with bounds; NCCL's are unverified on several GPUs");
   return list;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -29,6 +30,7 @@ struct LiveSet {
   Moment at;
   std::vector<LiveBuffer> buffers;
   Bytes allocated;
+  bool on_host = false;
 
   LiveSet(const Job& job, Rank rank, const AskedMoment& asked)
       : program(lower_role(job.lowering(), job.role_of(rank))) {
@@ -40,6 +42,14 @@ struct LiveSet {
         break;
       case AskedMoment::Kind::AllocatedPeak:
         at = memory.allocated.at;
+        break;
+      case AskedMoment::Kind::HostPeak:
+        on_host = true;
+        if (memory.host.bytes == Bytes{})
+          throw InputError(Problem{.file = "--at",
+                                   .message = fmt::format("rank {} keeps no tensors on its host", rank.value),
+                                   .hint = "peak, allocated, end, or the number of an op"});
+        at = memory.host.at;
         break;
       case AskedMoment::Kind::End:
         at.op = program.ops.size() - 1;
@@ -54,7 +64,8 @@ struct LiveSet {
     }
     for (std::size_t i = 0; i <= at.op; ++i)
       if (const Mark* mark = std::get_if<Mark>(&program.ops[i])) at.mark = *mark;
-    buffers = live_buffers(program, prices, at.op, allocator_options_of(job.scenario));
+    buffers = on_host ? live_on_host(program, prices, at.op)
+                      : live_buffers(program, prices, at.op, allocator_options_of(job.scenario));
     for (const LiveBuffer& b : buffers) allocated += b.block;
   }
 };
@@ -65,50 +76,57 @@ std::string live_text(const Job& job, Rank rank, const AskedMoment& asked, Detai
   const LiveSet live(job, rank, asked);
   struct Line {
     Category category = Category::Temporaries;
+    MemorySpace space = MemorySpace::Device;
     std::size_t count = 0;
     Bytes bytes;
   };
-  std::map<std::pair<std::string, Category>, Line> lines;
+  std::map<std::tuple<std::string, Category, MemorySpace>, Line> lines;
   for (const LiveBuffer& b : live.buffers) {
     const Label& its = live.program.labels[b.label.index()];
     const std::string label = detail == Detail::ByRole ? without_layer(its) : its.text;
-    Line& line = lines[{label, b.category}];
+    Line& line = lines[{label, b.category, b.space}];
     line.category = b.category;
+    line.space = b.space;
     ++line.count;
     line.bytes += b.block;
   }
   std::vector<std::pair<std::string, Line>> sorted;
   Composition composition;
   for (const auto& [key, line] : lines) {
-    sorted.emplace_back(key.first, line);
+    sorted.emplace_back(std::get<std::string>(key), line);
     composition[line.category] += line.bytes;
   }
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const auto& a, const auto& b) { return a.second.bytes > b.second.bytes; });
 
-  std::string out = fmt::format("rank {}: {} allocated in {} tensors after op {} of {}\n{}\n\nby category\n",
-                                rank.value, mib(live.allocated), live.buffers.size(), live.at.op,
-                                live.program.ops.size(), where(live.at, live.program[live.at.mark.label]));
+  std::string out = fmt::format("rank {}: {} {} in {} tensors after op {} of {}\n{}\n\nby category\n", rank.value,
+                                mib(live.allocated), live.on_host ? "on the host" : "allocated", live.buffers.size(),
+                                live.at.op, live.program.ops.size(), where(live.at, live.program[live.at.mark.label]));
   std::vector<std::vector<std::string>> rows;
   for (std::size_t c = 0; c < category_count; ++c)
     if (composition.bytes[c] != Bytes{0}) rows.push_back({std::string(category_names[c]), mib(composition.bytes[c])});
   out += table(rows) + "\ntensors, largest first\n";
   rows = {{"tensor", "category", "count", "each", "together"}};
-  for (const auto& [label, line] : sorted)
+  if (live.on_host) rows.front().emplace_back("memory");
+  for (const auto& [label, line] : sorted) {
     rows.push_back({label, std::string(name(line.category)), std::to_string(line.count),
                     mib(line.bytes / static_cast<std::int64_t>(line.count)), mib(line.bytes)});
+    if (live.on_host) rows.back().emplace_back(name(line.space));
+  }
   return out + table(rows);
 }
 
 std::string live_json(const Job& job, Rank rank, const AskedMoment& asked) {
   const LiveSet live(job, rank, asked);
   nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
-  for (const LiveBuffer& b : live.buffers)
+  for (const LiveBuffer& b : live.buffers) {
     tensors.push_back({{"tensor", live.program[b.label]},
                        {"category", name(b.category)},
                        {"requested_bytes", b.requested.count()},
                        {"block_bytes", b.block.count()},
                        {"allocated_at_op", b.allocated_at}});
+    if (live.on_host) tensors.back()["memory"] = name(b.space);
+  }
   const Mark& mark = live.at.mark;
   const nlohmann::ordered_json out = {
       {"schema", "tidemark.live/1"},
@@ -121,7 +139,7 @@ std::string live_json(const Job& job, Rank rank, const AskedMoment& asked) {
          mark.micro_batch < 0 ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(mark.micro_batch)},
         {"op", live.program[mark.label]},
         {"time_s", nullptr}}},
-      {"allocated_bytes", live.allocated.count()},
+      {live.on_host ? "host_bytes" : "allocated_bytes", live.allocated.count()},
       {"tensors", std::move(tensors)}};
   return out.dump(1) + '\n';
 }

@@ -71,6 +71,7 @@ Json group_json(const RankGroup& group, const Layout& layout, const std::vector<
   if (m.host.bytes > Bytes{}) {
     out["host_peak_at"] = instant(m.host.at, group.host_peak_op, group.host_peak_time);
     out["at_host_peak"] = composition(m.host.composition);
+    out["peak_host_upper_bytes"] = group.host_upper.count();
   }
   if (group.crowded)
     out["with_more_tokens"] = {{"peak_allocated_bytes", group.crowded->allocated.count()},
@@ -134,7 +135,8 @@ Json host_json(const Prediction& p) {
   const Bytes memory = p.scenario.cluster.host.memory;
   return {{"memory_bytes", memory > Bytes{} ? Json(memory.count()) : Json(nullptr)},
           {"fullest_node", p.fullest_node.node},
-          {"fullest_node_bytes", p.fullest_node.bytes.count()}};
+          {"fullest_node_bytes", p.fullest_node.bytes.count()},
+          {"upper_bytes", p.fullest_node.upper.count()}};
 }
 
 }  // namespace

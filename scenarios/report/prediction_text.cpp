@@ -22,6 +22,9 @@ std::string verdict(const Prediction& p) {
   if (p.exceeds_host())
     return fmt::format("no, it does not fit: the host of node {} lacks {}\n", p.fullest_node.node,
                        gib(p.fullest_node.bytes - p.scenario.cluster.host.memory));
+  if (p.may_exceed_host())
+    return fmt::format("no, it may not fit: a host lacks {} where pinned memory waits for its copies\n",
+                       gib(p.fullest_node.upper - p.scenario.cluster.host.memory));
   std::string out =
       p.fits ? fmt::format("yes, it fits{}: {} to spare on the fullest device\n", headroom, gib(capacity - upper))
              : fmt::format("no, it does not fit{}: the fullest device lacks {}\n", headroom, gib(upper - capacity));
@@ -85,9 +88,10 @@ std::string host(const Prediction& p) {
   const RankGroup& top = p.highest_on_host();
   const MemoryRecord& m = top.memory;
   const Bytes memory = p.scenario.cluster.host.memory;
-  std::string out =
-      fmt::format("\non the host, node {}: {} of {}\n", p.fullest_node.node, gib(p.fullest_node.bytes),
-                  memory > Bytes{} ? gib(memory) : "what there is, which the cluster's file does not say");
+  std::string out = fmt::format(
+      "\non the host, node {}: {}{} of {}\n", p.fullest_node.node, gib(p.fullest_node.bytes),
+      p.fullest_node.upper > p.fullest_node.bytes ? fmt::format(" (up to {})", gib(p.fullest_node.upper)) : "",
+      memory > Bytes{} ? gib(memory) : "what there is, which the cluster's file does not say");
   out += fmt::format("  rank {}: {}, at {}; pinned {} (in powers of two), pageable {}\n", top.ranks.front().value,
                      gib(m.host.bytes), where(m.host.at, top.host_peak_op), gib(m.pinned.peak), gib(m.pageable.peak));
   return out + composition_table(m.host);

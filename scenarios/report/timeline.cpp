@@ -102,6 +102,8 @@ class Timeline {
       now.allocated = event.allocated;
       now.reserved = event.reserved;
       now.driver = event.driver;
+      now.pinned = event.pinned;
+      now.pageable = event.pageable;
       const TimelinePlace at{program, rank, event.at.op, event.at.mark};
       std::visit(Overloaded{
                      [&](const TensorEvent& what) {
@@ -113,6 +115,9 @@ class Timeline {
                      [&](const DriverEvent& what) {
                        now.composition[what.category] += what.bytes;
                        if (shown(at, what.category)) writer_.driver(at, time, event, what, driver_name(job_, what));
+                     },
+                     [&](const HostEvent& what) {
+                       if (shown(at, what.category)) writer_.on_host(at, time, event, what);
                      },
                  },
                  event.what);

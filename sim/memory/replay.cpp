@@ -1,6 +1,7 @@
 #include "sim/memory/replay.hpp"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "sim/base/overloaded.hpp"
@@ -9,6 +10,7 @@
 #include "sim/memory/device_memory.hpp"
 #include "sim/memory/event_times.hpp"
 #include "sim/memory/stream_clocks.hpp"
+#include "sim/memory/waited_work.hpp"
 #include "sim/program/repeats.hpp"
 
 namespace tidemark::sim {
@@ -20,6 +22,7 @@ class Replayer {
   Replayer(const Program& program, const DriverPrices& prices, const ReplayOptions& options)
       : prices_(prices),
         defers_(options.borrowed != ReplayOptions{}.borrowed),
+        defers_pinned_(options.borrowed == BorrowedReturn{BorrowedFrees::AtNextSync}),
         allocator_(LoggedSegments(DeviceMemory(options.capacity)), options.allocator, {}, Counted::Memory),
         buffers_(static_cast<std::size_t>(program.buffers)) {
     if (const auto* by_clock = std::get_if<ByClock>(&options.borrowed)) clock_.emplace(*by_clock->times);
@@ -29,6 +32,7 @@ class Replayer {
   /// False when memory ran out.
   bool step(std::size_t index, const Op& op) {
     at_ = index;
+    if (defers_pinned_) pinned_.events().note(op);
     // Named one by one, so that a new op has to be thought about here too.
     std::visit(Overloaded{
                    [&](const Alloc& o) { allocate(o); },
@@ -40,7 +44,8 @@ class Replayer {
                    [&](const CreateDriver& o) { create({o.resource}, prices_.of(o.resource), category(o.resource)); },
                    [&](const CreateCommunicator& o) { create({o.comm}, prices_.of(o.comm), Category::Nccl); },
                    [&](const Mark& o) { enter(o); },
-                   Ignored<Launch, Collective, Exchange, Memcpy, Bind, Unbind>{},
+                   [&](const Memcpy& o) { copy(o); },
+                   Ignored<Launch, Collective, Exchange, Bind, Unbind>{},
                },
                op);
     return !record_.failure;
@@ -56,13 +61,19 @@ class Replayer {
   [[nodiscard]] Bytes allocated() const { return allocator_.allocated(); }
   [[nodiscard]] Bytes reserved() const { return allocator_.reserved(); }
   [[nodiscard]] Bytes driver() const { return driver_; }
+  [[nodiscard]] Bytes pinned() const { return record_.pinned.final; }
+  [[nodiscard]] Bytes pageable() const { return record_.pageable.final; }
   [[nodiscard]] Moment moment() const { return {at_, mark_}; }
   /// Whether the last free of the buffer waits for a clock, and the buffers whose frees the last request found done.
   [[nodiscard]] bool is_deferred(BufferId buffer) const {
     return !deferred_.empty() && deferred_.back().buffer == buffer;
   }
   [[nodiscard]] const std::vector<BufferId>& came_back() const { return came_back_; }
-  [[nodiscard]] Bytes block_of(BufferId buffer) const { return allocator_.size(buffers_[buffer.index()].block); }
+  [[nodiscard]] Bytes block_of(BufferId buffer) const {
+    const Held& held = buffers_[buffer.index()];
+    if (held.space == MemorySpace::Pageable) return held.size;
+    return held.space == MemorySpace::Pinned ? pinned_.size(held.block) : allocator_.size(held.block);
+  }
   [[nodiscard]] TensorEvent tensor_of(const Alloc& o) const {
     const BlockId block = buffers_[o.buffer.index()].block;
     return {TensorEvent::Kind::Alloc, o.buffer, o.label, o.category, o.size, allocator_.size(block), o.stream,
@@ -163,6 +174,14 @@ class Replayer {
       if (const auto done = clock_->note(at_, allocator_.events())) deferred_.push_back({buffer, *done});
   }
 
+  // Where frees come at once, copies are over by then.
+  void copy(const Memcpy& o) {
+    if (!defers_pinned_) return;
+    for (const Operand& side : {o.from, o.to})
+      if (const Held& held = buffers_[side.buffer.index()]; held.space == MemorySpace::Pinned)
+        pinned_.record_event(held.block, o.stream);
+  }
+
   void take_back(Instant now, bool all) {
     std::erase_if(deferred_, [&](const Deferred& its) {
       if (all || its.done <= now) came_back_.push_back(its.buffer);
@@ -223,13 +242,14 @@ class Replayer {
 
   const DriverPrices& prices_;
   bool defers_;                      // frees of borrowed blocks
+  bool defers_pinned_;               // … of those that streams copy
   std::optional<EventTimes> clock_;  // otherwise until the host has waited
   std::vector<Deferred> deferred_;   // frees, in order
   std::vector<BufferId> came_back_;
   StreamClocks streams_;
   std::vector<StreamClocks::Clock> recorded_;  // by event, where frees wait for streams
   CachingAllocator<LoggedSegments<DeviceMemory>> allocator_;
-  CachingHostAllocator<> pinned_;
+  CachingHostAllocator<WaitedWork> pinned_;
   std::vector<Held> buffers_;
   Composition composition_, driver_composition_, on_host_;
   bool composition_pending_ = false;
@@ -261,26 +281,41 @@ ObservedMemory replay(const Program& program, const DriverPrices& prices, const 
                       const MemoryObserver& observer) {
   Replayer replayer(program, prices, options);
   std::vector<TensorEvent> tensors(static_cast<std::size_t>(program.buffers));
+  std::map<BufferId, HostEvent> on_host;
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
     const Bytes allocated = replayer.allocated(), reserved = replayer.reserved();
     if (!replayer.step(i, op)) break;
     const auto tell = [&](const auto& what) {
       observer({replayer.moment(), what, replayer.allocated(), replayer.reserved(), replayer.driver(),
-                replayer.take_segment_events()});
+                replayer.take_segment_events(), replayer.pinned(), replayer.pageable()});
     };
     std::visit(
         Overloaded{
             [&](const Alloc& o) {
               for (const BufferId buffer : replayer.came_back()) {
                 tensors[buffer.index()].kind = TensorEvent::Kind::ComeBack;
-                observer({replayer.moment(), tensors[buffer.index()], allocated, reserved, replayer.driver(), {}});
+                observer({replayer.moment(),
+                          tensors[buffer.index()],
+                          allocated,
+                          reserved,
+                          replayer.driver(),
+                          {},
+                          replayer.pinned(),
+                          replayer.pageable()});
               }
-              if (o.space == MemorySpace::Device) tell(tensors[o.buffer.index()] = replayer.tensor_of(o));
+              if (o.space == MemorySpace::Device)
+                tell(tensors[o.buffer.index()] = replayer.tensor_of(o));
+              else if (o.space != MemorySpace::Registers)
+                tell(on_host[o.buffer] = {TensorEvent::Kind::Alloc, o.buffer, o.label, o.category, o.size, o.space});
             },
             [&](const Free& o) {
+              if (const auto its = on_host.find(o.buffer); its != on_host.end()) {
+                its->second.kind = TensorEvent::Kind::Free;
+                return tell(its->second);
+              }
               TensorEvent& tensor = tensors[o.buffer.index()];
-              if (!tensor.buffer.valid()) return;  // of the host
+              if (!tensor.buffer.valid()) return;  // in registers
               tensor.kind = replayer.is_deferred(o.buffer) ? TensorEvent::Kind::FreeLater : TensorEvent::Kind::Free;
               tell(tensor);
             },
@@ -298,16 +333,19 @@ ObservedMemory replay(const Program& program, const DriverPrices& prices, const 
   return {std::move(replayer).finish(), std::move(segments)};
 }
 
-std::vector<LiveBuffer> live_buffers(const Program& program, const DriverPrices& prices, std::size_t op,
-                                     const AllocatorOptions& allocator) {
+namespace {
+
+// Of those spaces.
+template <class Wanted>
+std::vector<LiveBuffer> live_in(const Program& program, const DriverPrices& prices, std::size_t op,
+                                const AllocatorOptions& allocator, Wanted wanted) {
   Replayer replayer(program, prices, {.allocator = allocator});
   std::vector<LiveBuffer> buffers(static_cast<std::size_t>(program.buffers));
   for (std::size_t i = 0; i <= op && i < program.ops.size(); ++i) {
     replayer.step(i, program.ops[i]);
-    if (const Alloc* alloc = std::get_if<Alloc>(&program.ops[i]);
-        alloc != nullptr && alloc->space == MemorySpace::Device)
+    if (const Alloc* alloc = std::get_if<Alloc>(&program.ops[i]); alloc != nullptr && wanted(alloc->space))
       buffers[alloc->buffer.index()] = {
-          alloc->buffer, alloc->label, alloc->category, alloc->size, replayer.block_of(alloc->buffer), i};
+          alloc->buffer, alloc->label, alloc->category, alloc->size, replayer.block_of(alloc->buffer), i, alloc->space};
     else if (const Free* free = std::get_if<Free>(&program.ops[i]))
       buffers[free->buffer.index()] = {};
   }
@@ -315,6 +353,18 @@ std::vector<LiveBuffer> live_buffers(const Program& program, const DriverPrices&
   std::stable_sort(buffers.begin(), buffers.end(),
                    [](const LiveBuffer& a, const LiveBuffer& b) { return a.block > b.block; });
   return buffers;
+}
+
+}  // namespace
+
+std::vector<LiveBuffer> live_buffers(const Program& program, const DriverPrices& prices, std::size_t op,
+                                     const AllocatorOptions& allocator) {
+  return live_in(program, prices, op, allocator, [](MemorySpace space) { return space == MemorySpace::Device; });
+}
+
+std::vector<LiveBuffer> live_on_host(const Program& program, const DriverPrices& prices, std::size_t op) {
+  return live_in(program, prices, op, {},
+                 [](MemorySpace space) { return space == MemorySpace::Pinned || space == MemorySpace::Pageable; });
 }
 
 std::vector<MemorySample> memory_timeline(const Program& program, const DriverPrices& prices,

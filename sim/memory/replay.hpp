@@ -55,8 +55,8 @@ struct DriverRow {
 };
 
 /// Host memory of one kind that a rank holds. Pageable: what its program asks for. Pinned: what PyTorch's allocator of
-/// it holds, powers of two that it keeps; blocks come back when they are freed, whatever still copies from them.
-/// Nothing runs out of it here: ranks of a node share it.
+/// it holds, powers of two that it keeps; blocks come back when they are freed, or once the host has waited for copies
+/// (BorrowedFrees). Nothing runs out of it here: ranks of a node share it.
 struct HostRecord {
   Bytes peak;
   Moment at;    ///< when it was first reached
@@ -79,8 +79,8 @@ struct MemoryRecord {
   bool operator==(const MemoryRecord&) const = default;
 };
 
-/// When a block that another stream borrowed comes back after its free, without asking a clock: the ends of what can
-/// be. An allocator that is refused a segment waits for all of them first.
+/// When a block that another stream borrowed comes back after its free, and a pinned one that streams copied, without
+/// asking a clock: the ends of what can be. An allocator that is refused a segment waits for all of them first.
 enum class BorrowedFrees : std::uint8_t {
   AtOnce,      ///< the other stream had finished
   AtNextSync,  ///< it finished just when the host waited for an event that comes after its work, by whatever stream
@@ -89,6 +89,7 @@ enum class BorrowedFrees : std::uint8_t {
 /// It comes back as PyTorch's allocator learns of it: at the first request after the other stream has done what it had
 /// been given before the free (insert_events, process_events in c10/cuda/CUDACachingAllocator.cpp). At each request as
 /// many blocks have come back as would at the next sync, or more.
+/// Pinned blocks come back at once.
 struct ByClock {
   const ProgramTimes* times = nullptr;  ///< of the program that is replayed, op by op
   bool operator==(const ByClock&) const = default;
@@ -131,12 +132,24 @@ struct DriverEvent {
   bool operator==(const DriverEvent&) const = default;
 };
 
+/// A tensor comes to the host, or goes.
+struct HostEvent {
+  TensorEvent::Kind kind = TensorEvent::Kind::Alloc;
+  BufferId buffer;
+  LabelId label;
+  Category category = Category::Temporaries;
+  Bytes requested;
+  MemorySpace space = MemorySpace::Pageable;
+  bool operator==(const HostEvent&) const = default;
+};
+
 /// One change of a rank's memory, and what it holds right after it.
 struct MemoryEvent {
   Moment at;
-  std::variant<TensorEvent, DriverEvent> what;
+  std::variant<TensorEvent, DriverEvent, HostEvent> what;
   Bytes allocated, reserved, driver;
   std::vector<SegmentEvent> segments;  ///< that the allocator took and gave back for it, just before
+  Bytes pinned = {}, pageable = {};    ///< of the host
   bool operator==(const MemoryEvent&) const = default;
 };
 
@@ -159,11 +172,15 @@ struct LiveBuffer {
   Bytes requested;
   Bytes block;                   ///< what it counts as allocated
   std::size_t allocated_at = 0;  ///< op
+  MemorySpace space = MemorySpace::Device;
 };
 
 /// What is live on the device right after the op of that index, largest first, then in order of allocation.
 [[nodiscard]] std::vector<LiveBuffer> live_buffers(const Program& program, const DriverPrices& prices, std::size_t op,
                                                    const AllocatorOptions& allocator = {});
+
+/// The same of its host. A pinned block is as large as PyTorch's allocator makes it.
+[[nodiscard]] std::vector<LiveBuffer> live_on_host(const Program& program, const DriverPrices& prices, std::size_t op);
 
 /// One point of a memory timeline.
 struct MemorySample {

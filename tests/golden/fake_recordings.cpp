@@ -141,6 +141,7 @@ void read_flat(const Json& settings, Scenario& s) {
   habits.autocast = !settings.at("autocast").is_null();
   habits.param_dtype = type_of(settings, "precision");
   habits.reduce_dtype = type_of(settings, "reduce_dtype");
+  habits.offload = settings.contains("offload");
   if (settings.at("buffers") == "bf16") habits.buffer_dtype = DType::BF16;
   if (habits.autocast) s.train.precision = type_of(settings, "autocast");
   s.train.master_dtype = s.train.gradient_dtype = type_of(settings, "parameters");
@@ -188,6 +189,8 @@ Scenario scenario_of(const Json& recording) {
   s.runtime.eager.weight_decay = settings.value("weight_decay", 0.0);
   s.runtime.eager.amsgrad = settings.value("amsgrad", false);
   s.train.steps = static_cast<std::int32_t>(recording.at("steps").size());
+  if (recording.value("by", "") == "record_saved")
+    s.runtime.eager.saved_on_host = settings.at("offload") == "pinned" ? MemorySpace::Pinned : MemorySpace::Pageable;
   if (settings.contains("stage"))
     read_zero(settings, s);
   else if (settings.contains("strategy"))
@@ -250,6 +253,7 @@ Scenario titan_scenario(const Json& recording) {
   s.train.precision = type_of(settings, "precision");
   s.train.attention = AttentionKernel::Flash;
   s.runtime.eager.fully_shard.reduce_dtype = type_of(settings, "reduce_dtype");
+  if (settings.contains("offload")) s.runtime.eager.fully_shard.offload = MemorySpace::Pinned;
   read_optimizer("adamw " + settings.at("implementation").get<std::string>(), s);
   s.train.steps = static_cast<std::int32_t>(recording.at("steps").size());
   return s;
@@ -268,13 +272,15 @@ HostPeaks host_peaks(const Json& host) {
   return peaks;
 }
 
-std::vector<Recording> sharded_in(const std::filesystem::path& folder, Scenario (*scenario)(const Json& recording)) {
+// Of those that `by` made.
+std::vector<Recording> sharded_in(const std::filesystem::path& folder, Scenario (*scenario)(const Json& recording),
+                                  std::string_view by = "record_sharded") {
   std::vector<Recording> found;
   for (const auto& entry : std::filesystem::directory_iterator(root / "tests/golden" / folder)) {
     if (entry.path().extension() != ".json") continue;
     const Json json = Json::parse(std::ifstream(entry.path()));
-    if (json.value("by", "record_sharded") != "record_sharded") continue;
-    const Rank rank{json.at("settings").at("rank").get<std::int32_t>()};
+    if (json.value("by", by) != by) continue;
+    const Rank rank{json.at("settings").value("rank", 0)};
     std::vector<Bytes> requested;
     for (const Json& step : json.at("steps"))
       requested.emplace_back(step.at("peak").at("requested").get<std::int64_t>());
@@ -324,6 +330,17 @@ std::vector<Recording> flat_recordings() { return sharded_in("flat/recordings", 
 std::vector<Recording> titan_recordings() { return sharded_in("titan/recordings", titan_scenario); }
 std::vector<Recording> compiled_recordings() { return sharded_in("compiled/recordings", titan_scenario); }
 std::vector<Recording> offload_recordings() { return sharded_in("offload/recordings", scenario_of); }
+std::vector<Recording> offloaded_flat_recordings() {
+  return sharded_in("offload/recordings", scenario_of, "record_flat");
+}
+std::vector<Recording> saved_on_cpu_recordings() {
+  return sharded_in("offload/recordings", scenario_of, "record_saved");
+}
+std::vector<Recording> offloaded_titan_recordings() {
+  std::vector<Recording> made = sharded_in("offload/recordings", titan_scenario, "record_titan");
+  std::erase_if(made, [](const Recording& its) { return its.scenario.model.architecture != "llama"; });
+  return made;
+}
 std::vector<Recording> zero_recordings() { return sharded_in("zero/recordings", scenario_of); }
 
 std::vector<StepPeak> predicted_peaks(const Scenario& scenario, bool sums_in_place) {

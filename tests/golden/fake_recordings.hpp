@@ -74,6 +74,12 @@ struct Recording {
 /// Those under tests/golden/offload/recordings whose runtime is known here: with tensors on the host
 /// (tests/ground_truth/offload.py).
 [[nodiscard]] std::vector<Recording> offload_recordings();
+/// The same under FullyShardedDataParallel.
+[[nodiscard]] std::vector<Recording> offloaded_flat_recordings();
+/// The same of plain PyTorch, which saves tensors there.
+[[nodiscard]] std::vector<Recording> saved_on_cpu_recordings();
+/// The same of torchtitan's Llama; its other models are not modelled.
+[[nodiscard]] std::vector<Recording> offloaded_titan_recordings();
 
 /// How far predictions of drawn recordings are off. All lists are by recording.
 struct DrawnScore {

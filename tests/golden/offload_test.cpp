@@ -37,8 +37,11 @@ TEST_P(Offloaded, HostsHoldAsMuch) {
   close(predicted.both, recorded.both, "both");
 }
 
-INSTANTIATE_TEST_SUITE_P(Recordings, Offloaded, testing::ValuesIn(offload_recordings()),
-                         [](const testing::TestParamInfo<Recording>& row) { return row.param.name; });
+constexpr auto name_of = [](const testing::TestParamInfo<Recording>& row) { return row.param.name; };
+INSTANTIATE_TEST_SUITE_P(Recordings, Offloaded, testing::ValuesIn(offload_recordings()), name_of);
+INSTANTIATE_TEST_SUITE_P(OfFlatParameters, Offloaded, testing::ValuesIn(offloaded_flat_recordings()), name_of);
+INSTANTIATE_TEST_SUITE_P(OfSavedTensors, Offloaded, testing::ValuesIn(saved_on_cpu_recordings()), name_of);
+INSTANTIATE_TEST_SUITE_P(OfTorchtitan, Offloaded, testing::ValuesIn(offloaded_titan_recordings()), name_of);
 
 }  // namespace
 }  // namespace tidemark::tests::golden

@@ -144,8 +144,8 @@ inline auto fields(TitanSettings& v) {
   return std::tie(a, b, c, d, e, f);
 }
 inline auto fields(FlatParameterHabits& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m);
 }
 inline auto fields(Train& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = v;
@@ -156,8 +156,8 @@ inline auto fields(ZeroHabits& v) {
   return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
 }
 inline auto fields(EagerSettings& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s);
 }
 inline auto fields(OptimizerHabits& v) {
   auto& [a, b, c, d, e, f, g, h, i] = v;

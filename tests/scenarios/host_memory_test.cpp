@@ -1,5 +1,7 @@
 // Jobs that keep tensors on their hosts: what nodes hold, and who judges it.
+#include <algorithm>
 #include <filesystem>
+#include <sstream>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -10,7 +12,9 @@
 #include "scenarios/plan/exact_memory.hpp"
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/prediction.hpp"
+#include "scenarios/report/explanation.hpp"
 #include "scenarios/report/prediction_text.hpp"
+#include "scenarios/report/timeline.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests {
@@ -87,6 +91,54 @@ TEST(HostMemory, ThatIsTooSmallIsWhereAJobEnds) {
   EXPECT_EQ(whole_figures(s), figures_of(predict(s, {}, {.told = Told::Figures})));
 }
 
+// What is saved in one micro-batch may be under way to the device when the next one's is saved.
+TEST(HostMemory, OfPinnedBlocksMayBeMoreWhileTheyAreCopied) {
+  const auto saved = [](const std::string& pinned) {
+    std::string text = job("activations = \"cpu\"", "name = \"pytorch\"\nswitches = { pin_memory = " + pinned + " }");
+    return predict(scenario_of(text.insert(text.find("micro_batch"), "global_batch = 32\n")));
+  };
+  const Prediction pinned = saved("true"), pageable = saved("false");
+  EXPECT_EQ(pageable.fullest_node.upper, pageable.fullest_node.bytes);
+  EXPECT_GT(pinned.fullest_node.upper, pinned.fullest_node.bytes);
+  EXPECT_LE(pinned.fullest_node.upper, 2 * pinned.fullest_node.bytes);
+  Scenario tight = pinned.scenario;
+  tight.cluster.host.memory = pinned.fullest_node.upper - Bytes{1};
+  EXPECT_FALSE(predict(tight).fits);
+}
+
+TEST(HostMemory, HasATimelineAndAListOfWhatIsThereAtThePeak) {
+  const Job its(scenario_of(job(parameters)));
+  const Trace trace = simulate_time(its);
+  const MemoryRecord memory = predict(its, trace).groups.front().memory;
+  std::istringstream lines(timeline(its, trace, {.ranks = {Rank{0}}, .steps = {0, 1, 2}}, TimelineFormat::JsonLines));
+  Bytes pinned, both;
+  for (std::string line; std::getline(lines, line);) {
+    const nlohmann::json record = nlohmann::json::parse(line);
+    if (record.value("record", "") != "host") continue;
+    const Bytes its_pinned{record["pinned_bytes"].get<std::int64_t>()};
+    pinned = std::max(pinned, its_pinned);
+    both = std::max(both, its_pinned + Bytes{record["pageable_bytes"].get<std::int64_t>()});
+  }
+  EXPECT_EQ(pinned, memory.pinned.peak);
+  EXPECT_EQ(both, memory.host.bytes);
+
+  const nlohmann::json live = nlohmann::json::parse(live_json(its, Rank{0}, {AskedMoment::Kind::HostPeak}));
+  Bytes requested, blocks;
+  for (const nlohmann::json& tensor : live["tensors"]) {
+    requested += Bytes{tensor["requested_bytes"].get<std::int64_t>()};
+    blocks += Bytes{tensor["block_bytes"].get<std::int64_t>()};
+    EXPECT_TRUE(tensor["memory"] == "pinned" || tensor["memory"] == "pageable");
+  }
+  EXPECT_EQ(requested, memory.host.bytes - memory.host.composition[Category::Fragmentation]);
+  EXPECT_EQ(live["host_bytes"], blocks.count());
+  EXPECT_GT(blocks, requested);
+  EXPECT_LE(blocks, memory.host.bytes);
+  EXPECT_NE(live_text(its, Rank{0}, {AskedMoment::Kind::HostPeak}, Detail::ByRole).find(" on the host in "),
+            std::string::npos);
+  const Job without(scenario_of(job("parameters = \"none\"")));
+  EXPECT_THROW((void)live_text(without, Rank{0}, {AskedMoment::Kind::HostPeak}, Detail::ByRole), InputError);
+}
+
 TEST(HostMemory, ThatNobodyStatesIsNotJudged) {
   Scenario s = scenario_of(job(parameters));
   s.cluster.host.memory = {};
@@ -103,9 +155,22 @@ TEST(HostMemory, IsAskedForWhereItIsKnown) {
   EXPECT_EQ(problems(job(parameters + "\noptimizer = \"cpu\"")), "no problem");
   EXPECT_EQ(problems(job("parameters = \"none\"\noptimizer = \"none\"\nactivations = \"none\"")), "no problem");
   EXPECT_EQ(problems(job(parameters + "\noptimizer = \"none\"")),
-            "job.toml:11:13: error: optimizer = \"none\": fully_shard has it where the parameters are\n"
+            "job.toml:11:13: error: optimizer = \"none\": PyTorch has it where the parameters are\n"
             "  hint: leave it out");
-  EXPECT_NE(problems(job(parameters, "name = \"fsdp\"")).find("job.toml:10:14: error: "), std::string::npos);
+  EXPECT_EQ(problems(job(parameters, "name = \"fsdp\"")), "no problem");
+  EXPECT_EQ(problems(job(parameters, "name = \"torchtitan\"")), "no problem");
+  EXPECT_EQ(problems(job("activations = \"cpu\"", "name = \"pytorch\"\nswitches = { pin_memory = true }")),
+            "no problem");
+  EXPECT_EQ(problems(job(parameters, "name = \"fsdp\"\n[layout]\nsharding = \"none\"")),
+            "job.toml:9:1: error: offload: parameters that are not sharded (NO_SHARD) stay on the device here\n"
+            "  hint: \"zero3\" or \"zero2\" would do");
+  std::string twice = job(parameters, "name = \"fsdp\"\nswitches = { sync_each_batch = true }");
+  EXPECT_EQ(problems(twice), "no problem");
+  twice.insert(twice.find("micro_batch"), "global_batch = 32\n");
+  EXPECT_EQ(problems(twice),
+            "job.toml:14:12: error: switches: with sync_each_batch, CPUOffload keeps the last micro-batch's gradients "
+            "alone\n  hint: leave sync_each_batch out");
+  EXPECT_NE(problems(job(parameters, "name = \"pytorch\"")).find("job.toml:10:14: error: "), std::string::npos);
   EXPECT_NE(problems(job("activations = \"cpu\"")).find("job.toml:10:15: error: "), std::string::npos);
   EXPECT_NE(problems(job("parameters = \"nvme\"")).find("job.toml:10:14: error: "), std::string::npos);
   EXPECT_EQ(problems(job("parameters = \"none\"", "name = \"fsdp2\"\nswitches = { pin_memory = true }")).substr(0, 63),

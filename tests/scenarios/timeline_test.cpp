@@ -321,7 +321,7 @@ TEST(Timeline, TheTableHasALineForEachRecordAndAllColumns) {
     const std::size_t end = text.find('\n', at);
     ASSERT_EQ(std::count(text.begin() + static_cast<std::ptrdiff_t>(at),
                          text.begin() + static_cast<std::ptrdiff_t>(end), '\t'),
-              18)
+              20)
         << text.substr(at, end - at);
     at = end + 1;
   }

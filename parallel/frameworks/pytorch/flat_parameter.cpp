@@ -77,11 +77,12 @@ FlatParameter::FlatParameter(Session& session, const ShardMesh& mesh, const Flat
   if (habits_.sync_module_states && mesh_.replicas > 1) broadcast(moved, mesh_.replicate);
   if (habits_.sync_module_states && mesh_.ranks > 1) broadcast(moved, mesh_.shard);
   make_shard(flattened(moved));
+  if (habits_.offload) move_to_host();
   hold_parameters();
 }
 
 // _init_utils.py _move_module_to_device: those of modules that are nested less come first.
-std::vector<Tensor> FlatParameter::moved_to_device() const {
+std::vector<Tensor> FlatParameter::moved_to_device() {
   std::vector<std::size_t> order(parameters_.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   const auto depth = [this](std::size_t i) { return parameters_[i].depth; };
@@ -90,7 +91,13 @@ std::vector<Tensor> FlatParameter::moved_to_device() const {
   for (const std::size_t i : order) {
     const Session::Scope scope(s_, s_.process.label(parameters_[i].name));
     moved[i] = s_.empty(parameters_[i].module->value.sizes, kept_, trained_parameter, Category::Parameters);
-    s_.launch(Operation::Initialize, {}, {moved[i]});
+    const Tensor made = std::exchange(parameters_[i].on_host, {});
+    if (!made.defined()) {
+      s_.launch(Operation::Initialize, {}, {moved[i]});
+      continue;
+    }
+    s_.copy(made, moved[i]);
+    s_.process.synchronize();
   }
   return moved;
 }
@@ -169,6 +176,16 @@ void FlatParameter::make_shard(Tensor whole) {
   if (its > 0) s_.launch(Operation::Copy, {chunk}, {part_of(shard_, 0, its)});
 }
 
+// flat_param_to
+void FlatParameter::move_to_host() {
+  const Tensor made = std::exchange(shard_, [&] {
+    const OnHost host(s_);
+    return s_.empty(shard_.sizes, kept_, "flat_param_shard", Category::Parameters);
+  }());
+  s_.copy(made, shard_);
+  s_.process.synchronize();
+}
+
 // Parameters of their own for the optimizer (_use_sharded_views), or the flat one. Whole parameters keep their sizes.
 void FlatParameter::hold_parameters() {
   std::size_t next = 0;
@@ -192,9 +209,28 @@ Tensor FlatParameter::shaped(const Held& held, const Tensor& shard) const {
   return sharded() ? made : sized(made, parameters_[held.parameter].module->value.sizes);
 }
 
+// init_flat_param_attributes: views are of what was there before until the unit is sharded again.
+void FlatParameter::pin() {
+  const auto pinned = [&](const Tensor& from, std::string_view what, Category category) {
+    const OnHost host(s_, MemorySpace::Pinned);
+    Tensor made = s_.empty(from.sizes, from.dtype, what, category);
+    s_.launch(Operation::Copy, {from}, {made});
+    return made;
+  };
+  unpinned_ = std::exchange(shard_, pinned(shard_, "flat_param_shard", Category::Parameters));
+  const OnHost host(s_);
+  const Tensor zeros = s_.empty(shard_.sizes, kept_, "zeros", Category::Gradients);
+  s_.launch({Operation::Fill, {0}}, {}, {zeros});
+  pinned_gradient_ = pinned(zeros, "pinned_gradient", Category::Gradients);
+  for (const Held& held : held_)
+    if (held.leaf) held.leaf->value.storage = shard_.storage;
+  if (optimized_) optimized_->value.storage = shard_.storage;
+}
+
 // Of each, memory is asked for and given back at once (init_flat_param_attributes).
 void FlatParameter::init_attributes() {
   const Session::Scope scope(s_, name_);
+  if (habits_.offload) pin();
   const auto without_memory = [&](std::int64_t size, DType dtype, std::string_view what) {
     Tensor made = s_.empty({size}, dtype, what, Category::Temporaries);
     s_.discard(made);
@@ -213,11 +249,22 @@ void FlatParameter::init_attributes() {
 
 // ---- unsharded and sharded again -----------------------------------------------------------------------------------
 
+// From the host the shard comes whether or not it is gathered then.
 bool FlatParameter::pre_unshard() {
-  if (unsharded_ || !mixed()) return false;
+  if (!habits_.offload && (unsharded_ || !mixed())) return false;
   const Session::Scope scope(s_, name_);
-  s_.replace(low_precision_shard_, s_.empty({of_rank()}, computed_, "low_precision_shard", Category::CommDp));
-  s_.launch(Operation::Copy, {shard_}, {low_precision_shard_});
+  if (mixed())
+    s_.replace(low_precision_shard_, s_.empty({of_rank()}, computed_, "low_precision_shard", Category::CommDp));
+  Tensor shard = shard_;
+  if (habits_.offload) {
+    shard = s_.empty({of_rank()}, kept_, "from_host", Category::OffloadStaging);
+    s_.copy(shard_, shard);
+    if (!habits_.original_parameters) unpinned_ = {};
+  }
+  if (mixed())
+    s_.launch(Operation::Copy, {shard}, {low_precision_shard_});
+  else
+    moved_ = shard;
   return true;
 }
 
@@ -229,10 +276,13 @@ void FlatParameter::unshard() {
   Tensor made = s_.empty({of_rank() * mesh_.ranks}, computed_, "unsharded", Category::Temporaries);
   s_.reclassify(made, Category::Parameters);
   s_.replace(whole_, std::move(made));
-  s_.collective(mesh_.shard, CollectiveKind::AllGather, mixed() ? low_precision_shard_ : shard_, whole_);
+  const Tensor& shard = mixed() ? low_precision_shard_ : habits_.offload ? moved_ : shard_;
+  s_.collective(mesh_.shard, CollectiveKind::AllGather, shard, whole_);
+  if (moved_.defined()) s_.record_stream(moved_, FlatStreams::unshard);
 }
 
 void FlatParameter::post_unshard() {
+  if (!habits_.original_parameters) moved_ = {};
   if (!sharded() || !mixed() || !low_precision_shard_.buffer().valid()) return;
   s_.record_stream(low_precision_shard_, FlatStreams::unshard);
   s_.discard(low_precision_shard_);
@@ -272,6 +322,8 @@ void FlatParameter::use_unsharded_views() {
     value = view(s_, piece, value.sizes);
   }
 }
+
+void FlatParameter::use_sharded_views() { unpinned_ = moved_ = {}; }
 
 void FlatParameter::reshard(Unsharded whole) {
   if (!unsharded_) return;
@@ -316,11 +368,40 @@ void FlatParameter::keep_reduced(Tensor reduced) {
   } else {
     sharded_gradient_ = made;
   }
+  if (habits_.offload) {
+    s_.copy(sharded_gradient_, pinned_gradient_);
+    s_.record_stream(sharded_gradient_, FlatStreams::post_backward);
+  }
   show_gradient();
 }
 
+// After a forward pass parameters have views of the pinned gradient, whether or not there is one, and the flat one has
+// none: it gets one of theirs.
+void FlatParameter::write_gradients_back() {
+  const bool shows = habits_.offload && habits_.original_parameters && habits_.reshards_after_forward;
+  if (!shows || shows_unsharded_gradient_ || has_sharded_gradient_) return;
+  const Session::Scope scope(s_, name_);
+  const OnHost host(s_);
+  written_back_ = s_.empty(shard_.sizes, kept_, "written_back", Category::Gradients);
+  s_.launch({Operation::Fill, {0}}, {}, {written_back_});
+  for (const Held& held : held_)
+    s_.launch(Operation::Copy, {part_of(pinned_gradient_, held.at.in_shard, held.at.elements)},
+              {part_of(written_back_, held.at.in_shard, held.at.elements)});
+}
+
+void FlatParameter::prepare_gradient_for_backward() {
+  written_back_ = {};
+  has_sharded_gradient_ = false;
+}
+
+void FlatParameter::prepare_gradient_for_optim() {
+  if (!habits_.offload) return;
+  sharded_gradient_ = {};
+  has_sharded_gradient_ = true;
+}
+
 void FlatParameter::show_gradient() {
-  const Tensor& gradient = sharded() ? sharded_gradient_ : flat_->gradient;
+  const Tensor& gradient = habits_.offload ? pinned_gradient_ : sharded() ? sharded_gradient_ : flat_->gradient;
   for (const Held& held : held_)
     if (held.leaf) held.leaf->gradient = shaped(held, gradient);
   if (optimized_) optimized_->gradient = gradient;
@@ -338,6 +419,7 @@ void FlatParameter::reset_gradient() {
 
 void FlatParameter::forget_gradient() {
   sharded_gradient_ = {};
+  has_sharded_gradient_ = false;
   if (!sharded() && flat_) flat_->gradient = {};
 }
 

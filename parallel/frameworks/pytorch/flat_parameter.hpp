@@ -24,6 +24,7 @@ struct FlattenedParameter {
   std::shared_ptr<Leaf> module;  ///< what the module reads: a view of the flat parameter
   std::int64_t elements = 0;
   std::int64_t depth = 0;  ///< of its module in the unit
+  Tensor on_host;          ///< as the model was made, where that is counted
 };
 
 /// Multiples of elements at which each parameter begins, and all of them end.
@@ -72,6 +73,8 @@ class FlatParameter {
   bool pre_unshard();
   void unshard();
   void post_unshard();
+  /// The optimizer's parameters are views of the shard again (_use_sharded_views).
+  void use_sharded_views();
   /// Modules read views that autograd knows.
   void use_unsharded_views();
   enum class Unsharded : std::uint8_t { Kept, Freed };
@@ -79,8 +82,13 @@ class FlatParameter {
 
   /// Parameters of the optimizer have views of gradients that are not reduced yet, in the place of what they had.
   void use_unsharded_gradient_views();
-  /// What was reduced becomes the gradient that the optimizer sees, or is added to it.
+  /// What was reduced becomes the gradient that the optimizer sees, or is added to it. On the host, it takes its place.
   void keep_reduced(Tensor reduced);
+  /// Before the unit is unsharded for its backward pass (_writeback_orig_params), and once it is.
+  void write_gradients_back();
+  void prepare_gradient_for_backward();
+  /// Once gradients have come to where the optimizer wants them.
+  void prepare_gradient_for_optim();
   void before_zero_grad();
   /// The gradient goes, where the optimizer has given up all that it sees of it.
   void reset_gradient();
@@ -108,11 +116,13 @@ class FlatParameter {
     FlatLayout::Overlap at;
     std::shared_ptr<Leaf> leaf;  ///< as the optimizer sees it; none where it sees the flat parameter
   };
-  [[nodiscard]] std::vector<Tensor> moved_to_device() const;
+  [[nodiscard]] std::vector<Tensor> moved_to_device();
   void broadcast(const std::vector<Tensor>& states, CommSlot among) const;
   [[nodiscard]] Tensor flattened(const std::vector<Tensor>& parameters) const;
   void make_shard(Tensor whole);
+  void move_to_host();
   void hold_parameters();
+  void pin();
   [[nodiscard]] Tensor shaped(const Held& held, const Tensor& shard) const;
   [[nodiscard]] bool mixed() const { return kept_ != computed_; }
   [[nodiscard]] Tensor cast_to_kept(Tensor gradient) const;
@@ -134,6 +144,12 @@ class FlatParameter {
   std::shared_ptr<Leaf> optimized_;
   std::vector<Held> held_;
   Tensor sharded_gradient_;  ///< _saved_grad_shard, then the flat parameter's gradient
+  // Where shards are on the host.
+  Tensor unpinned_;                    ///< the shard as it was made, while parameters are views of it
+  Tensor moved_;                       ///< the shard on the device, where that is gathered as it is kept
+  Tensor pinned_gradient_;             ///< _cpu_grad
+  Tensor written_back_;                ///< the flat parameter's gradient, where parameters' were thought to be new
+  bool has_sharded_gradient_ = false;  ///< the flat parameter has the pinned one
 };
 
 }  // namespace tidemark::parallel::pytorch

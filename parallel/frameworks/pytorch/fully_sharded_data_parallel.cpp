@@ -31,6 +31,12 @@ std::int64_t depth_of(const std::string& name) {
 
 std::shared_ptr<Leaf> FullyShardedDataParallel::parameter(const std::string& name, const Shape& sizes, DType computed) {
   on_host_.push_back({name, parameter_elsewhere(s_, sizes, computed)});
+  if (habits_.offload) {
+    const Session::Scope scope(s_, s_.process.label(name));
+    const OnHost host(s_);
+    on_host_.back().made = s_.empty(sizes, kept_, trained_parameter, Category::Parameters);
+    s_.launch(Operation::Initialize, {}, {on_host_.back().made});
+  }
   return on_host_.back().leaf;
 }
 
@@ -45,8 +51,9 @@ void FullyShardedDataParallel::shard(CausalLM& model) {
     return units_.back().get();
   };
   const auto flattened = [&](std::size_t at) {
-    const OnHost& its = on_host_[at];
-    return FlattenedParameter{its.name, its.leaf, elements_of(its.leaf->value.sizes), depth_of(its.name)};
+    MadeOnHost& its = on_host_[at];
+    return FlattenedParameter{its.name, its.leaf, elements_of(its.leaf->value.sizes), depth_of(its.name),
+                              std::exchange(its.made, {})};
   };
   std::size_t next = 0;
   for (std::size_t layer = 0; layer < model.layers(); ++layer) {
@@ -98,6 +105,11 @@ void FullyShardedDataParallel::unshard(Unit& unit) {
   unit.flat->post_unshard();
 }
 
+void FullyShardedDataParallel::unshard_for_backward(Unit& unit) {
+  unit.flat->write_gradients_back();
+  unshard(unit);
+}
+
 void FullyShardedDataParallel::reshard(Unit& unit, FlatParameter::Unsharded whole) {
   unit.flat->reshard(whole);
   if (habits_.limits_all_gathers && whole == FlatParameter::Unsharded::Freed)
@@ -124,7 +136,7 @@ void FullyShardedDataParallel::prefetch_forward(const Unit& unit) {
 void FullyShardedDataParallel::prefetch_backward(const Unit& unit) {
   if (!unit.post_forward_index || *unit.post_forward_index == 0) return;
   Unit& its = *post_forward_order_[*unit.post_forward_index - 1];
-  if (its.needs_pre_backward_unshard && !std::exchange(its.prefetched, true)) unshard(its);
+  if (its.needs_pre_backward_unshard && !std::exchange(its.prefetched, true)) unshard_for_backward(its);
 }
 
 // ---- hooks of modules ----------------------------------------------------------------------------------------------
@@ -163,6 +175,7 @@ void FullyShardedDataParallel::post_forward(Unit& unit, const Tensor& output) {
   post_forward_order_.push_back(&unit);
   const bool frees = !unit.root && !habits_.whole && habits_.reshards_after_forward;
   reshard(unit, frees ? FlatParameter::Unsharded::Freed : FlatParameter::Unsharded::Kept);
+  if (habits_.reshards_after_forward) unit.flat->use_sharded_views();
   unit.ran_pre_backward = false;
   unit.needs_pre_backward_unshard = output.requires_grad();
   if (output.requires_grad()) register_hook(output, [this, &unit] { pre_backward(unit); });
@@ -175,15 +188,17 @@ void FullyShardedDataParallel::pre_backward(Unit& unit) {
   if (unit.root)
     for (const auto& each : units_) each->flat->reset_gradient();
   if (unit.needs_pre_backward_unshard) {
-    if (!unit.prefetched) unshard(unit);
+    if (!unit.prefetched) unshard_for_backward(unit);
     s_.process.join(s_.process.record(FlatStreams::unshard));
   }
   unit.needs_pre_backward_unshard = false;
   if (habits_.backward_prefetch == BackwardPrefetch::Pre) prefetch_backward(unit);
+  unit.flat->prepare_gradient_for_backward();
 }
 
 void FullyShardedDataParallel::post_backward(Unit& unit) {
   reshard(unit, left_by_backward());
+  unit.flat->use_sharded_views();
   if (habits_.backward_prefetch == BackwardPrefetch::Post) prefetch_backward(unit);
   if (!reduces_gradients_) return unit.flat->use_unsharded_gradient_views();
   const NoGrad no_grad(s_);
@@ -240,6 +255,8 @@ void FullyShardedDataParallel::finish_backward() {
   if (reduces_gradients_) {
     s_.process.join(s_.process.record(FlatStreams::post_backward));
     if (mesh_.replicas > 1 && !habits_.whole) s_.process.join(s_.process.record(FlatStreams::all_reduce));
+    if (habits_.offload) s_.process.synchronize();
+    for (const auto& unit : units_) unit->flat->prepare_gradient_for_optim();
   }
   first_pass_ = false;
   post_forward_order_.clear();
@@ -261,15 +278,29 @@ bool FullyShardedDataParallel::clip_grad_norm() {
     return elementwise(s_, "mul_number", what, {&x}, DType::FP32);
   };
   if (!zero_scalar_.defined()) {
+    const OnDevice device(s_);
     zero_scalar_ = s_.empty({}, DType::FP32, "zero_scalar", Category::Workspaces);
     s_.launch({Operation::Fill, {0}}, {}, {zero_scalar_});
   }
   std::vector<Tensor> gradients;
   for (const std::shared_ptr<Leaf>& p : parameters()) gradients.push_back(p->gradient);
-  const Tensor local = gradients.empty() ? zero_scalar_ : norm_of(gradients);
-  Tensor total = scalar({Operation::Power, {2}}, local);
-  s_.collective(mesh_.shard, CollectiveKind::AllReduce, total, total);
-  total = scalar({Operation::Power, {0.5}}, total);
+  const auto moved_to = [&](const Tensor& made, const Tensor& from) {
+    const OnDevice device(s_);
+    s_.copy(from, made);
+    s_.process.synchronize();
+    return made;
+  };
+  const Tensor of_rank = gradients.empty() ? Tensor{} : norm_of(gradients);
+  Tensor total;
+  {
+    const OnDevice device(s_);
+    Tensor local = of_rank.defined() ? of_rank : zero_scalar_;
+    if (habits_.offload && of_rank.defined()) local = moved_to(s_.empty({}, DType::FP32, "norm"), of_rank);
+    total = scalar({Operation::Power, {2}}, local);
+    s_.collective(mesh_.shard, CollectiveKind::AllReduce, total, total);
+    total = scalar({Operation::Power, {0.5}}, total);
+  }
+  if (habits_.offload) total = moved_to(s_.empty({}, DType::FP32, "total_norm"), total);
   constexpr double largest_norm = 1, apart_from_zero = 1e-6;
   const Tensor coefficient = scalar({Operation::AddNumber, {apart_from_zero}}, total);
   s_.launch({Operation::Power, {-1}}, {coefficient}, {coefficient});
@@ -309,7 +340,7 @@ Parameters FullyShardedDataParallel::parameters() const {
     for (const auto& unit : units_) all.push_back(unit->flat->optimized());
     return all;
   }
-  for (const OnHost& its : on_host_)
+  for (const MadeOnHost& its : on_host_)
     for (const auto& unit : units_)
       for (const FlatParameter::HeldPiece& held : unit->flat->pieces())
         if (held.module == its.leaf.get()) all.push_back(held.optimized);

@@ -26,6 +26,7 @@ class FullyShardedDataParallel final : public ShardedModel {
   void set_requires_gradient_sync(bool reduces) override { reduces_gradients_ = reduces; }
   bool clip_grad_norm() override;
   void before_zero_grad() override;
+  [[nodiscard]] bool on_host() const override { return habits_.offload; }
   [[nodiscard]] Parameters parameters() const override;
   [[nodiscard]] std::vector<ShardPiece> pieces() const override;
 
@@ -41,6 +42,7 @@ class FullyShardedDataParallel final : public ShardedModel {
 
   void init();
   void unshard(Unit& unit);
+  void unshard_for_backward(Unit& unit);
   void reshard(Unit& unit, FlatParameter::Unsharded whole);
   [[nodiscard]] FlatParameter::Unsharded left_by_backward() const;
   void pre_forward(Unit& unit);
@@ -53,9 +55,10 @@ class FullyShardedDataParallel final : public ShardedModel {
   void prefetch_forward(const Unit& unit);
   void prefetch_backward(const Unit& unit);
 
-  struct OnHost {
+  struct MadeOnHost {
     std::string name;
     std::shared_ptr<Leaf> leaf;
+    Tensor made{};  ///< where memory of the host is counted
   };
 
   Session& s_;
@@ -63,7 +66,7 @@ class FullyShardedDataParallel final : public ShardedModel {
   const FlatParameterHabits& habits_;
   DType kept_;  ///< of shards
   CausalLM* model_ = nullptr;
-  std::vector<OnHost> on_host_;
+  std::vector<MadeOnHost> on_host_;
   std::vector<std::unique_ptr<Unit>> units_;  ///< the root's is the first
   bool initialized_ = false, first_pass_ = true, reduces_gradients_ = true;
   std::vector<Unit*> pre_forward_order_, post_forward_order_;

@@ -14,6 +14,7 @@
 #include "parallel/frameworks/pytorch/script.hpp"
 #include "parallel/frameworks/transformers/modules.hpp"
 #include "parallel/sizes.hpp"
+#include "parallel/torch/save_on_cpu.hpp"
 
 namespace tidemark::parallel::pytorch {
 namespace {
@@ -135,6 +136,8 @@ class Training {
     // The last loss, and its graph, go once this one is there.
     const auto last_graph = std::exchange(s_.outlives_backward, {});
     if (shards_) shards_->root_pre_forward();
+    std::optional<SavedTensorsHooks> on_cpu;
+    if (habits_.saved_on_host) on_cpu.emplace(s_, save_on_cpu(s_, *habits_.saved_on_host));
     CausalLM::Outputs outputs = (*model_)(ids, labels);
     if (shards_) shards_->root_post_forward(outputs);
     Tensor loss = outputs.loss;

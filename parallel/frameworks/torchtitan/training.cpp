@@ -113,8 +113,12 @@ class Trainer {
     }
     s_.process.at(step, -1);
     tell(StateMoment::What::Gradients, step);
-    optimizer_->clip();
-    optimizer_->step();
+    {
+      std::optional<OnHost> host;
+      if (shards_ && habits_.fully_shard->offload) host.emplace(s_);
+      optimizer_->clip();
+      optimizer_->step();
+    }
     tell(StateMoment::What::Parameters, step);
     sum(losses);
     batches_.clear();

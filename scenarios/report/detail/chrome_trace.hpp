@@ -71,6 +71,10 @@ class ChromeTrace {
     memory_.seen[static_cast<std::size_t>(what.category)] = true;
     holds(event);
   }
+  void on_host(const TimelinePlace&, Instant time, const MemoryEvent& event, const HostEvent&) {
+    come_to(time);
+    holds(event);
+  }
   void driver(const TimelinePlace&, Instant time, const MemoryEvent& event, const DriverEvent& what,
               const std::string& row) {
     come_to(time);
@@ -178,6 +182,8 @@ class ChromeTrace {
     now.allocated = event.allocated;
     now.reserved = event.reserved;
     now.driver = event.driver;
+    now.pinned = event.pinned;
+    now.pageable = event.pageable;
     if (!memory_.is_pending || now.allocated > memory_.highest.allocated) memory_.highest = now;
     memory_.is_pending = true;
   }
@@ -199,6 +205,8 @@ class ChromeTrace {
     counter("allocated", s.allocated, before.allocated);
     counter("reserved", s.reserved, before.reserved);
     counter("device", s.reserved + s.driver, before.reserved + before.driver);
+    if (s.pinned != before.pinned) counter("host, pinned", s.pinned, before.pinned);
+    if (s.pageable != before.pageable) counter("host, pageable", s.pageable, before.pageable);
     if (s.composition == before.composition && !first) return;
     std::string parts;
     for (std::size_t c = 0; c < category_count; ++c)

@@ -69,7 +69,8 @@ struct TimelineWork {
 // Memory as a step begins.
 struct MemoryState {
   Bytes allocated, reserved, driver;
-  Composition composition;
+  Composition composition;  ///< of the device
+  Bytes pinned, pageable;   ///< of the host
 };
 
 constexpr std::string_view name(Direction direction) { return direction == Direction::Send ? "send" : "receive"; }
@@ -148,7 +149,9 @@ class TimelineJson {
       out_.write(R"({}"{}":{})", comma, category_names[c], s.composition.bytes[c].count());
       comma = ",";
     }
-    out_.write("}}}}\n");
+    out_.write("}}");
+    if (s.pinned + s.pageable > Bytes{}) on_host(s.pinned, s.pageable);
+    out_.write("}}\n");
   }
   void tensor(const TimelinePlace& at, Instant time, const MemoryEvent& event, const TensorEvent& what) {
     place("memory", at);
@@ -156,6 +159,14 @@ class TimelineJson {
                picoseconds(time), name(what.kind), in_json(at.program[what.label]), sim::name(what.category),
                what.requested.count(), what.block.count());
     holds(event.allocated, event.reserved, event.driver);
+    out_.write("}}\n");
+  }
+  void on_host(const TimelinePlace& at, Instant time, const MemoryEvent& event, const HostEvent& what) {
+    place("host", at);
+    out_.write(R"(,"time_ps":{},"event":"{}","tensor":{},"category":"{}","memory":"{}","requested_bytes":{})",
+               picoseconds(time), name(what.kind), in_json(at.program[what.label]), sim::name(what.category),
+               sim::name(what.space), what.requested.count());
+    on_host(event.pinned, event.pageable);
     out_.write("}}\n");
   }
   void driver(const TimelinePlace& at, Instant time, const MemoryEvent& event, const DriverEvent& what,
@@ -205,6 +216,9 @@ class TimelineJson {
       out_.write("{}", at.mark.micro_batch);
     out_.write(R"(,"operator":{})", in_json(at.label()));
   }
+  void on_host(Bytes pinned, Bytes pageable) {
+    out_.write(R"(,"pinned_bytes":{},"pageable_bytes":{})", pinned.count(), pageable.count());
+  }
   void holds(Bytes allocated, Bytes reserved, Bytes driver) {
     out_.write(R"(,"allocated_bytes":{},"reserved_bytes":{},"driver_bytes":{})", allocated.count(), reserved.count(),
                driver.count());
@@ -222,17 +236,24 @@ class TimelineTable {
   void begin(const Job&, const Trace&, const TimelineQuery&) {
     out_.write(
         "record\trank\tstream\top\tstep\tphase\tmicro_batch\toperator\twhat\tof\tready_ps\tbegin_ps\tend_ps\tbytes\t"
-        "category\tblock_bytes\tallocated_bytes\treserved_bytes\tdriver_bytes\n");
+        "category\tblock_bytes\tallocated_bytes\treserved_bytes\tdriver_bytes\tpinned_bytes\tpageable_bytes\n");
   }
   void rank(Rank, const Program&, const std::optional<OutOfDeviceMemory>&) {}
   void state(Rank rank, std::int32_t step, Instant at, const MemoryState& s) {
-    out_.write("state\t{}\t\t\t{}\t\t\t\tstep_begins\t\t\t{}\t\t\t\t\t{}\t{}\t{}\n", rank.value, step, picoseconds(at),
-               s.allocated.count(), s.reserved.count(), s.driver.count());
+    out_.write("state\t{}\t\t\t{}\t\t\t\tstep_begins\t\t\t{}\t\t\t\t\t{}\t{}\t{}\t{}\t{}\n", rank.value, step,
+               picoseconds(at), s.allocated.count(), s.reserved.count(), s.driver.count(), s.pinned.count(),
+               s.pageable.count());
   }
   void tensor(const TimelinePlace& at, Instant time, const MemoryEvent& event, const TensorEvent& what) {
     place("memory", at, "");
     out_.write("\t{}\t{}\t\t{}\t\t{}\t{}\t{}", name(what.kind), at.program[what.label], picoseconds(time),
                what.requested.count(), sim::name(what.category), what.block.count());
+    holds(event);
+  }
+  void on_host(const TimelinePlace& at, Instant time, const MemoryEvent& event, const HostEvent& what) {
+    place("host", at, "");
+    out_.write("\t{} {}\t{}\t\t{}\t\t{}\t{}\t", name(what.kind), sim::name(what.space), at.program[what.label],
+               picoseconds(time), what.requested.count(), sim::name(what.category));
     holds(event);
   }
   void driver(const TimelinePlace& at, Instant time, const MemoryEvent& event, const DriverEvent& what,
@@ -243,7 +264,7 @@ class TimelineTable {
   }
   void span(const TimelinePlace& at, const Span& span, const TimelineWork& work) {
     place("span", at, std::to_string(span.stream.value));
-    out_.write("\t{}\t{}\t{}\t{}\t{}\t{}\t\t\t\t\t\n", work.kind,
+    out_.write("\t{}\t{}\t{}\t{}\t{}\t{}\t\t\t\t\t\t\t\n", work.kind,
                work.kind == "collective" ? fmt::format("{} {}", work.what, work.communicator)
                : work.kind == "exchange" ? std::string(work.communicator)
                : work.kind == "wait"     ? fmt::format("event {}", work.event)
@@ -260,7 +281,8 @@ class TimelineTable {
                at.label());
   }
   void holds(const MemoryEvent& event) {
-    out_.write("\t{}\t{}\t{}\n", event.allocated.count(), event.reserved.count(), event.driver.count());
+    out_.write("\t{}\t{}\t{}\t{}\t{}\n", event.allocated.count(), event.reserved.count(), event.driver.count(),
+               event.pinned.count(), event.pageable.count());
   }
   Pages out_;
 };

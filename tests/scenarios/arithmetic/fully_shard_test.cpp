@@ -107,5 +107,34 @@ INSTANTIATE_TEST_SUITE_P(
         in_bf16(flat("flat_autocast", 2, "", "", "autocast = true\nparam_dtype = \"fp32\"\nuse_orig_params = true"))),
     [](const testing::TestParamInfo<MathCase>& row) { return row.param.name; });
 
+MathCase on_host(MathCase its, const std::string& what = "parameters") {
+  its.runtime += "\n[offload]\n" + what + " = \"cpu\"";
+  return its;
+}
+
+MathCase plain(std::string name, std::string train = "", std::string switches = "") {
+  MathCase its = sharded(std::move(name), 2, "", std::move(train));
+  its.runtime = "name = \"pytorch\"\n[runtime.switches]\n" + std::move(switches);
+  return its;
+}
+
+// What lies on the host comes back as it was.
+INSTANTIATE_TEST_SUITE_P(
+    OnHosts, ArithmeticOfShards,
+    testing::Values(
+        on_host(flat("flat_offloaded", 2)),
+        on_host(flat("flat_offloaded_original", 2, "", "", "use_orig_params = true")),
+        on_host(twice(flat("flat_offloaded_accumulating", 2, "", "", "use_orig_params = true"))),
+        on_host(twice(flat("flat_offloaded_kept", 3, "sharding = \"zero2\"", "", "use_orig_params = true"))),
+        on_host(flat("flat_offloaded_uneven", 7, "", "optimizer = \"adamw\"")),
+        on_host(flat("flat_offloaded_replicas", 4, "shard_group = 2", "", "use_orig_params = true")),
+        on_host(flat("flat_offloaded_clipped", 2, "", "recompute = \"full\"", "max_grad_norm = 1.0")),
+        on_host(in_bf16(flat("flat_offloaded_bf16", 2, "", "", "use_orig_params = true"))),
+        on_host(twice(titan("titan_offloaded", 2, "0.2"))), on_host(in_bf16(titan("titan_offloaded_bf16", 3, "0.2.2"))),
+        on_host(plain("saved"), "activations"), on_host(plain("saved_pinned", "", "pin_memory = true"), "activations"),
+        on_host(twice(plain("saved_checkpointed", "recompute = \"full\"", "pin_memory = true")), "activations"),
+        on_host(plain("saved_reentrant", "recompute = \"full\"", "use_reentrant = true"), "activations")),
+    [](const testing::TestParamInfo<MathCase>& row) { return row.param.name; });
+
 }  // namespace
 }  // namespace tidemark::tests

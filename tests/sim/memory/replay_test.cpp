@@ -300,6 +300,31 @@ free b3
   EXPECT_EQ(record.host.composition[Category::Fragmentation], 1448_B);
 }
 
+// CachingHostAllocatorImpl::free records events on the streams that copied; its malloc asks for them.
+TEST(Replay, PinnedMemoryWaitsForItsCopiesWhereFreesComeLate) {
+  const auto held = [](const std::string& between, BorrowedFrees frees) {
+    const Program program = parse_program(
+        "alloc b0 1024 temporaries s0 a\nalloc b1 1024 saved_activations s0 a pinned\n"
+        "memcpy s0 1024 b0 -> b1\nrecord e0 s0\nfree b1\n" +
+        between + "alloc b2 1024 saved_activations s0 a pinned\n");
+    return replay(program, free_of_charge(), {.borrowed = frees}).pinned.peak;
+  };
+  EXPECT_EQ(held("", BorrowedFrees::AtOnce), 1024_B);
+  EXPECT_EQ(held("", BorrowedFrees::AtNextSync), 2048_B);
+  EXPECT_EQ(held("sync e0\n", BorrowedFrees::AtNextSync), 1024_B);
+  // Another stream waits for it, and the host for that one.
+  EXPECT_EQ(held("wait s1 e0\nrecord e1 s1\nsync e1\n", BorrowedFrees::AtNextSync), 1024_B);
+  EXPECT_EQ(held("record e1 s1\nsync e1\n", BorrowedFrees::AtNextSync), 2048_B);
+}
+
+// What the host waited for before the free is over, whatever it waits for later.
+TEST(Replay, PinnedMemoryThatWasWaitedForComesBackAtOnce) {
+  const Program program = parse_program(
+      "alloc b0 1024 temporaries s0 a\nalloc b1 1024 saved_activations s0 a pinned\nmemcpy s0 1024 b0 -> b1\n"
+      "record e0 s0\nsync e0\nfree b1\nalloc b2 1024 saved_activations s0 a pinned\n");
+  EXPECT_EQ(replay(program, free_of_charge(), {.borrowed = BorrowedFrees::AtNextSync}).pinned.peak, 1024_B);
+}
+
 TEST(Replay, RegistersTakeNoMemory) {
   const MemoryRecord record = replay(parse_program(R"(alloc b0 1024 temporaries s0 a
 alloc b1 1048576 temporaries s0 a registers

@@ -1,0 +1,15 @@
+#include "scenarios/on_hosts.hpp"
+
+namespace tidemark::scenarios {
+
+OnHosts on_hosts(const RuntimeChoice& runtime) {
+  const EagerSettings& eager = runtime.eager;
+  const bool shards = eager.fully_shard.offload || eager.flat.offload;
+  return {
+      .optimizer = shards || runtime.optimizer.offloaded,
+      .parameters = shards,
+      .activations = eager.saved_on_host || runtime.offloaded_layers > 0,
+  };
+}
+
+}  // namespace tidemark::scenarios
