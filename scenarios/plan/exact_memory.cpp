@@ -41,7 +41,10 @@ struct BothEnds {
 using RunWithin = std::function<EventsRecord(const DriverPrices&, BorrowedFrees)>;
 
 // Ranks keep tensors in memory of their hosts, which they share.
-bool moves_to_host(const Scenario& scenario) { return scenario.runtime.eager.fully_shard.offload.has_value(); }
+bool moves_to_host(const Scenario& scenario) {
+  const EagerSettings& eager = scenario.runtime.eager;
+  return eager.fully_shard.offload || eager.zero.offload_optimizer || eager.zero.offload_parameters;
+}
 
 // What a role's memory is judged by, besides its program.
 struct Judged {

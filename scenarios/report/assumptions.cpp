@@ -83,7 +83,10 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
             ? fmt::format("shards in {}, gathered and computed with in {}, gradients reduced in {}",
                           name(s.train.master_dtype), name(s.train.precision), name(habits.fully_shard->reduce_dtype))
             : fmt::format("autocast to {} over fp32 parameters", name(s.train.precision)));
-  if (habits.fully_shard && habits.fully_shard->offload) {
+  const bool of_zero = habits.zero && (habits.zero->offload_optimizer || habits.zero->offload_parameters);
+  if (of_zero && s.layout.sharding != Sharding::Zero3)
+    list.push_back("hosts: every rank makes the model there in fp32, casts it and moves it to its device");
+  if (of_zero || (habits.fully_shard && habits.fully_shard->offload)) {
     list.push_back(
         "hosts: what ranks of a node hold is added up, each at its own peak; blocks of pinned memory come back when "
         "they "

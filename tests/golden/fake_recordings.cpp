@@ -64,9 +64,9 @@ std::string text_of(const Json& settings, const char* key) {
 
 void read_optimizer(const std::string& text, Scenario& scenario) {
   const std::string kind = text.substr(0, text.find(' '));
-  scenario.train.optimizer = kind == "adamw"          ? Optimizer::AdamW
-                             : kind == "sgd_momentum" ? Optimizer::SgdMomentum
-                                                      : Optimizer::Sgd;
+  scenario.train.optimizer = kind == "adamw" || kind == "cpu_adam" ? Optimizer::AdamW
+                             : kind == "sgd_momentum"              ? Optimizer::SgdMomentum
+                                                                   : Optimizer::Sgd;
   scenario.runtime.eager.optimizer = text.ends_with("fused")      ? OptimizerKernels::Fused
                                      : text.ends_with("for-loop") ? OptimizerKernels::ForLoop
                                                                   : OptimizerKernels::Foreach;
@@ -117,6 +117,14 @@ void read_zero(const Json& settings, Scenario& s) {
   habits.sub_group_size = ds.value("sub_group_size", habits.sub_group_size);
   constexpr double first_scale = 65536;  // 2^initial_scale_power
   if (s.train.precision == DType::FP16) habits.loss_scale = first_scale;
+  const auto space = [&](const char* key) -> std::optional<MemorySpace> {
+    if (!ds.contains(key)) return std::nullopt;
+    return ds[key].value("pin_memory", true) ? MemorySpace::Pinned : MemorySpace::Pageable;
+  };
+  habits.offload_optimizer = space("offload_optimizer");
+  habits.offload_parameters = space("offload_param");
+  if (habits.offload_optimizer) habits.offload_ratio = ds["offload_optimizer"].value("ratio", habits.offload_ratio);
+  habits.cpu_adam = text_of(settings, "optimizer") == "cpu_adam";
 }
 
 // The same of FullyShardedDataParallel.
@@ -268,12 +276,14 @@ HostPeaks host_peaks(const Json& host) {
   return peaks;
 }
 
-std::vector<Recording> sharded_in(const std::filesystem::path& folder, Scenario (*scenario)(const Json& recording)) {
+// Of those that `by` made.
+std::vector<Recording> sharded_in(const std::filesystem::path& folder, Scenario (*scenario)(const Json& recording),
+                                  std::string_view by = "record_sharded") {
   std::vector<Recording> found;
   for (const auto& entry : std::filesystem::directory_iterator(root / "tests/golden" / folder)) {
     if (entry.path().extension() != ".json") continue;
     const Json json = Json::parse(std::ifstream(entry.path()));
-    if (json.value("by", "record_sharded") != "record_sharded") continue;
+    if (json.value("by", by) != by) continue;
     const Rank rank{json.at("settings").at("rank").get<std::int32_t>()};
     std::vector<Bytes> requested;
     for (const Json& step : json.at("steps"))
@@ -324,6 +334,11 @@ std::vector<Recording> flat_recordings() { return sharded_in("flat/recordings", 
 std::vector<Recording> titan_recordings() { return sharded_in("titan/recordings", titan_scenario); }
 std::vector<Recording> compiled_recordings() { return sharded_in("compiled/recordings", titan_scenario); }
 std::vector<Recording> offload_recordings() { return sharded_in("offload/recordings", scenario_of); }
+std::vector<Recording> offloaded_zero_recordings() {
+  std::vector<Recording> made = sharded_in("offload/recordings", scenario_of, "record_zero");
+  std::erase_if(made, [](const Recording& its) { return its.name.find("nvme") != std::string::npos; });
+  return made;
+}
 std::vector<Recording> zero_recordings() { return sharded_in("zero/recordings", scenario_of); }
 
 std::vector<StepPeak> predicted_peaks(const Scenario& scenario, bool sums_in_place) {

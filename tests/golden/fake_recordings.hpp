@@ -75,6 +75,9 @@ struct Recording {
 /// (tests/ground_truth/offload.py).
 [[nodiscard]] std::vector<Recording> offload_recordings();
 
+/// The same of DeepSpeed's ZeRO, but for NVMe.
+[[nodiscard]] std::vector<Recording> offloaded_zero_recordings();
+
 /// How far predictions of drawn recordings are off. All lists are by recording.
 struct DrawnScore {
   std::vector<std::string> names;

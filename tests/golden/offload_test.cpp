@@ -25,7 +25,8 @@ TEST_P(Offloaded, DevicesHoldAsMuch) {
 }
 
 // Of all that the host holds. What is not here: tables of pointers that copies of many tensors take to the device
-// (ATen/native/cuda/TensorShape.cu), and that shards without rows make the optimizer give its last temporary up.
+// (ATen/native/cuda/TensorShape.cu), scalars that the host reads, and that shards without rows make the optimizer give
+// its last temporary up.
 TEST_P(Offloaded, HostsHoldAsMuch) {
   const HostPeaks predicted = predicted_host_peaks(GetParam().scenario, GetParam().rank), &recorded = GetParam().host;
   const auto close = [&](Bytes ours, Bytes theirs, const char* what) {
@@ -37,8 +38,9 @@ TEST_P(Offloaded, HostsHoldAsMuch) {
   close(predicted.both, recorded.both, "both");
 }
 
-INSTANTIATE_TEST_SUITE_P(Recordings, Offloaded, testing::ValuesIn(offload_recordings()),
-                         [](const testing::TestParamInfo<Recording>& row) { return row.param.name; });
+constexpr auto name_of = [](const testing::TestParamInfo<Recording>& row) { return row.param.name; };
+INSTANTIATE_TEST_SUITE_P(Recordings, Offloaded, testing::ValuesIn(offload_recordings()), name_of);
+INSTANTIATE_TEST_SUITE_P(ByDeepSpeed, Offloaded, testing::ValuesIn(offloaded_zero_recordings()), name_of);
 
 }  // namespace
 }  // namespace tidemark::tests::golden

@@ -38,14 +38,43 @@ Tensor unscaled(Session& s, const Tensor& norm, double loss_scale, NormType type
   return made;
 }
 
+Tensor norm_in_fp64(Session& s, const Tensor& gradient) {
+  const Tensor wide = s.empty({gradient.elements()}, DType::INT64, "fp64");  // as wide
+  Tensor norm = s.empty({}, DType::FP32, "norm");
+  s.launch(Operation::Norm, {gradient}, {norm}, wide);
+  return norm;
+}
+
+Tensor global_norm_on_host(Session& s, const DataGroup& group, const std::vector<Tensor>& norms) {
+  const Session::Scope scope(s, "global_norm");
+  const auto on_host = [&](const Shape& sizes, std::string_view what) {
+    const OnHost host(s);
+    return s.empty(sizes, DType::FP32, what);
+  };
+  const Tensor total = on_host({}, "total");
+  if (norms.empty()) {
+    const OnHost host(s);
+    s.launch({Operation::Fill, {0}}, {}, {total});
+  } else {
+    const Tensor asked = on_host({static_cast<std::int64_t>(norms.size())}, "norms");
+    for (std::size_t i = 0; i < norms.size(); ++i) {
+      s.copy(norms[i], narrowed(asked, 0, static_cast<std::int64_t>(i), 1));
+      s.process.synchronize(s.process.record(s.stream()));
+    }
+    const OnHost host(s);
+    s.launch(Operation::Norm, {asked}, {total});
+  }
+  const OnHost host(s);
+  s.launch({Operation::Power, {2}}, {total}, {total});
+  s.sum_over(group.comm, total);
+  s.launch({Operation::Power, {0.5}}, {total}, {total});
+  return total;
+}
+
 Tensor global_norm(Session& s, const DataGroup& group, const std::vector<Tensor>& gradients, NormType type) {
   const Session::Scope scope(s, "global_norm");
   std::vector<Tensor> norms, places;
-  for (const Tensor& gradient : gradients) {
-    const Tensor wide = s.empty({gradient.elements()}, DType::INT64, "fp64");  // as wide
-    norms.push_back(s.empty({}, DType::FP32, "norm"));
-    s.launch(Operation::Norm, {gradient}, {norms.back()}, wide);
-  }
+  for (const Tensor& gradient : gradients) norms.push_back(norm_in_fp64(s, gradient));
   Tensor total;
   if (norms.empty()) {
     total = scalar(s, "total", type);

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -42,8 +43,9 @@ struct Gathering {
 /// All parameters of a model, and how they come and go.
 class PartitionedParameters {
  public:
-  /// What is gathered is made and copied on `stream`.
-  PartitionedParameters(Session& session, const DataGroup& group, StreamId stream, NamedParameters parameters);
+  /// What is gathered is made and copied on `stream`. `offload` is where the parts lie, if not on the device.
+  PartitionedParameters(Session& session, const DataGroup& group, StreamId stream, NamedParameters parameters,
+                        std::optional<MemorySpace> offload);
 
   [[nodiscard]] std::size_t size() const { return all_.size(); }
   [[nodiscard]] PartitionedParameter& operator[](std::size_t p) { return all_[p]; }
@@ -67,12 +69,17 @@ class PartitionedParameters {
 
  private:
   [[nodiscard]] bool alone() const { return group_.ranks == 1; }
+  /// The only rank's part of a parameter is where it is used.
+  [[nodiscard]] bool stays() const { return alone() && !offload_; }
+  /// A rank's part, on the device.
+  [[nodiscard]] Tensor on_device(std::size_t p);
   void gather_to_place(std::size_t p);
   void place(std::size_t p, Tensor whole);
 
   Session& s_;
   const DataGroup group_;
   const StreamId stream_;
+  const std::optional<MemorySpace> offload_;
   std::vector<PartitionedParameter> all_;
   Tensor buffer_;
 };
