@@ -10,8 +10,8 @@ namespace tidemark::parallel::deepspeed {
 // deepspeed.zero.Init, and defragment: the parts of all parameters lie one after another in the end, and what was made
 // on the way has gone back to the driver.
 PartitionedParameters::PartitionedParameters(Session& session, const DataGroup& group, StreamId stream,
-                                             NamedParameters parameters, std::optional<MemorySpace> offload)
-    : s_(session), group_(group), stream_(stream), offload_(offload) {
+                                             NamedParameters parameters, const PartsOnHost& host)
+    : s_(session), group_(group), stream_(stream), offload_(host.space) {
   const NoGrad no_grad(s_);
   std::int64_t elements = 0;
   for (NamedParameter& p : parameters) {
@@ -25,16 +25,18 @@ PartitionedParameters::PartitionedParameters(Session& session, const DataGroup& 
   }
   const DType dtype = all_.front().leaf->value.dtype;
   const auto made_on_host = [&](std::int64_t size, MemorySpace space) {
-    const OnHost host(s_, space);
+    const OnHost on_host(s_, space);
     return s_.empty({size}, dtype, "zero.part", Category::OffloadStaging);
   };
   std::vector<Tensor> parts;
   Tensor before;
+  const auto part = [&](std::int64_t each) {
+    before = made_on_host(each, MemorySpace::Pageable);
+    parts.push_back(*offload_ == MemorySpace::Pinned ? made_on_host(each, MemorySpace::Pinned) : before);
+  };
   if (offload_) {
-    for (const PartitionedParameter& p : all_) {
-      before = made_on_host(p.each, MemorySpace::Pageable);
-      parts.push_back(*offload_ == MemorySpace::Pinned ? made_on_host(p.each, MemorySpace::Pinned) : before);
-    }
+    for (const PartitionedParameter& p : all_) part(p.each);
+    if (host.untied > 0) part((host.untied + group.ranks - 1) / group.ranks);
     before = made_on_host(elements, MemorySpace::Pageable);  // the buffer is pinned, whatever is asked for
   }
   {

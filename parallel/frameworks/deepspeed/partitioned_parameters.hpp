@@ -40,12 +40,18 @@ struct Gathering {
   bool complete = false;
 };
 
+/// Where the parts of parameters lie, if not on the device.
+struct PartsOnHost {
+  std::optional<MemorySpace> space;
+  std::int64_t untied = 0;  ///< elements of a parameter that goes once all are there
+};
+
 /// All parameters of a model, and how they come and go.
 class PartitionedParameters {
  public:
-  /// What is gathered is made and copied on `stream`. `offload` is where the parts lie, if not on the device.
+  /// What is gathered is made and copied on `stream`.
   PartitionedParameters(Session& session, const DataGroup& group, StreamId stream, NamedParameters parameters,
-                        std::optional<MemorySpace> offload);
+                        const PartsOnHost& host);
 
   [[nodiscard]] std::size_t size() const { return all_.size(); }
   [[nodiscard]] PartitionedParameter& operator[](std::size_t p) { return all_[p]; }

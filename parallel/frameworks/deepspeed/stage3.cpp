@@ -13,7 +13,8 @@ Tensor flattened(const Tensor& x) { return sized(x, {x.elements()}); }
 }  // namespace
 
 Stage3::Stage3(Session& session, const DataGroup& group, const ZeroHabits& habits, const EagerHabits& eager,
-               const Train& train, const Scaling& scaling, NamedParameters parameters, CausalLM& model)
+               const Train& train, const Scaling& scaling, NamedParameters parameters, std::int64_t untied,
+               CausalLM& model)
     : s_(session),
       group_(group),
       habits_(habits),
@@ -21,7 +22,7 @@ Stage3::Stage3(Session& session, const DataGroup& group, const ZeroHabits& habit
       dtype_(train.precision),
       accumulation_(habits.accumulation.value_or(train.precision)),
       parameters_(session, group, habits.overlaps ? gathering : Process::compute_stream, std::move(parameters),
-                  habits.offload_parameters),
+                  {habits.offload_parameters, untied}),
       host_habits_(eager) {
   const NoGrad no_grad(s_);
   // mark_persistent_parameters.

@@ -81,12 +81,16 @@ class Training {
                                                                    : initialized_parameter(s_, name, sizes, dtype)});
       return parameters.back().leaf;
     });
-    if (looks) move(std::move(on_host), parameters);
+    if (looks) {
+      if (untied() > 0) (void)made_on_host("untied", {untied()});
+      move(std::move(on_host), parameters);
+    }
     s_.mark(Phase::Construction, "build_optimizer");
     // How much is left of a gradient changes neither memory nor time: the usual norm.
     const Scaling scaling{habits_.zero->loss_scale, habits_.zero->clipping > 0 ? 1.0 : 0.0};
     if (partitions_parameters())
-      stage3_.emplace(s_, group_, *habits_.zero, habits_, input_.train, scaling, std::move(parameters), *model_);
+      stage3_.emplace(s_, group_, *habits_.zero, habits_, input_.train, scaling, std::move(parameters), untied(),
+                      *model_);
     else
       stage_1_and_2_.emplace(s_, group_, *habits_.zero, habits_, input_.train, input_.layout.sharding, scaling,
                              std::move(parameters));
@@ -128,10 +132,16 @@ class Training {
       use(*stage_1_and_2_);
   }
 
+  [[nodiscard]] std::int64_t vocabulary() const {
+    return sizes_of(input_.built.model, input_.layout, input_.train, input_.runtime).vocabulary;
+  }
+  // Elements of the weight that an LM head is made with before it is tied to the embedding's.
+  [[nodiscard]] std::int64_t untied() const {
+    return input_.built.model.tied_embeddings ? vocabulary() * input_.built.model.hidden : 0;
+  }
+
   void make_model(const MakeParameter& make) {
-    const std::int64_t vocabulary =
-        sizes_of(input_.built.model, input_.layout, input_.train, input_.runtime).vocabulary;
-    model_.emplace(s_, input_.built.model, vocabulary, input_.train, habits_, input_.train.precision, make);
+    model_.emplace(s_, input_.built.model, vocabulary(), input_.train, habits_, input_.train.precision, make);
   }
 
   Tensor forward() {
