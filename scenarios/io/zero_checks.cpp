@@ -128,7 +128,7 @@ void check_offload(const Scenario& asked, const ZeroKeys& keys, ScenarioTables& 
   const bool of_stage_3 = asked.layout.sharding == Sharding::Zero3;
   if (habits.offload_parameters && !of_stage_3)
     problem("offload_param: stages 1 and 2 keep parameters on the device", "stage 3, or leave it out");
-  const bool of_part = keys.optimizer.ratio.value_or(Ratio{1}) != Ratio{1};
+  const bool of_part = keys.optimizer.ratio.value_or(one) != one;
   if (of_part && !habits.offload_optimizer)
     problem("ratio: no optimizer is on the host", "leave it out, or set offload_optimizer's device = \"cpu\"");
   else if (of_part && !of_stage_3)
@@ -175,7 +175,7 @@ void read_zero_offload(TomlReader table, ZeroAsked& zero) {
   read("parameters", zero.switches.parameters, config != nullptr ? &config->parameters : nullptr, "offload_param");
   const std::vector<Option> activations{{"none"}, {"cpu", Modelled::NotYet}, {"nvme", Modelled::NotYet}};
   (void)table.option("activations", activations);
-  if (const std::optional<Ratio> fraction = table.ratio("optimizer_fraction", Ratio{}, Ratio{1})) {
+  if (const std::optional<Ratio> fraction = table.ratio("optimizer_fraction", Ratio{}, one)) {
     for (const ZeroKeys* const said : std::array{static_cast<const ZeroKeys*>(&zero.switches), config})
       if (said != nullptr && said->optimizer.ratio.value_or(*fraction) != *fraction)
         table.problem("optimizer_fraction", "optimizer_fraction is another ratio than offload_optimizer's",

@@ -81,7 +81,7 @@ ZeroOffloadKeys read_offload(TomlReader offload, bool of_optimizer) {
   keys.to_host = offload.option("device", devices).value_or(0) == 1;
   keys.pins = offload.boolean("pin_memory");
   if (of_optimizer) {
-    keys.ratio = offload.ratio("ratio", Ratio{}, Ratio{1});
+    keys.ratio = offload.ratio("ratio", Ratio{}, one);
     offload.refuse("super_offload", "an optimizer that runs ahead (SuperOffload) is", {"false"});
     for (const std::string_view key : {"pipeline_read", "pipeline_write", "fast_init", "cpuadam_cores_perc"})
       (void)offload.raw(key);
