@@ -34,12 +34,13 @@ struct Asked {
 AskedMoment asked_moment(const std::string& at) {
   if (at == "peak") return {AskedMoment::Kind::DevicePeak};
   if (at == "allocated") return {AskedMoment::Kind::AllocatedPeak};
+  if (at == "host") return {AskedMoment::Kind::HostPeak};
   if (at == "end") return {AskedMoment::Kind::End};
   std::size_t op = 0;
   const auto [end, error] = std::from_chars(at.data(), at.data() + at.size(), op);
   if (error != std::errc{} || end != at.data() + at.size())
     refuse("--at", fmt::format("'{}' is no moment", at),
-           "peak, allocated, end, or the number of an op as --show program counts them");
+           "peak, allocated, host, end, or the number of an op as --show program counts them");
   return {AskedMoment::Kind::OpIndex, op};
 }
 
@@ -108,7 +109,9 @@ Verb explain_verb(CLI::App& app) {
   verb->add_option("SCENARIO", asked->scenario, "scenario file (TOML)")->required();
   add_json(*verb, asked->json);
   add_timeline_options(*verb, asked->picked, "rank to look at; a timeline takes several");
-  verb->add_option("--at", asked->at, "peak (of device memory), allocated (its peak), end, or an op's number");
+  verb->add_option(
+      "--at", asked->at,
+      "peak (of device memory), allocated (its peak), host (the peak of its memory), end, or an op's number");
   verb->add_flag("--all", asked->all, "every tensor on its own line, not layers taken together");
   verb->add_option("--show", asked->show, "what to print")
       ->check(CLI::IsMember(

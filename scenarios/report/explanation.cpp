@@ -1,7 +1,9 @@
 #include "scenarios/report/explanation.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <map>
+#include <tuple>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -23,12 +25,37 @@ std::string without_layer(const Label& label) {
   return label.layer < 0 ? label.text : fmt::format("layers.*{}", label.within_layer());
 }
 
+struct LiveTensor {
+  LiveBuffer buffer;
+  MemorySpace space = MemorySpace::Device;
+};
+
+// What is on the host right after that op, largest first. Pinned memory is in blocks of powers of two
+// (sim/memory/caching_host_allocator.hpp).
+std::vector<LiveTensor> live_on_host(const Program& program, std::size_t op) {
+  std::vector<LiveTensor> live;
+  for (std::size_t i = 0; i <= op; ++i) {
+    if (const Alloc* alloc = std::get_if<Alloc>(&program.ops[i])) {
+      if (alloc->space != MemorySpace::Pinned && alloc->space != MemorySpace::Pageable) continue;
+      Bytes block = alloc->size;
+      if (alloc->space == MemorySpace::Pinned)
+        block = Bytes{static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(block.count())))};
+      live.push_back({{alloc->buffer, alloc->label, alloc->category, alloc->size, block, i}, alloc->space});
+    } else if (const Free* free = std::get_if<Free>(&program.ops[i])) {
+      std::erase_if(live, [&](const LiveTensor& its) { return its.buffer.buffer == free->buffer; });
+    }
+  }
+  std::ranges::stable_sort(live, [](const auto& a, const auto& b) { return a.buffer.block > b.buffer.block; });
+  return live;
+}
+
 // A rank's program, and what is live in it at the moment asked for.
 struct LiveSet {
   Program program;
   Moment at;
-  std::vector<LiveBuffer> buffers;
+  std::vector<LiveTensor> buffers;
   Bytes allocated;
+  Bytes cached;  // free blocks that PyTorch keeps pinned
 
   LiveSet(const Job& job, Rank rank, const AskedMoment& asked)
       : program(lower_role(job.lowering(), job.role_of(rank))) {
@@ -40,6 +67,9 @@ struct LiveSet {
         break;
       case AskedMoment::Kind::AllocatedPeak:
         at = memory.allocated.at;
+        break;
+      case AskedMoment::Kind::HostPeak:
+        at = memory.host.at;
         break;
       case AskedMoment::Kind::End:
         at.op = program.ops.size() - 1;
@@ -54,8 +84,13 @@ struct LiveSet {
     }
     for (std::size_t i = 0; i <= at.op; ++i)
       if (const Mark* mark = std::get_if<Mark>(&program.ops[i])) at.mark = *mark;
-    buffers = live_buffers(program, prices, at.op, allocator_options_of(job.scenario));
-    for (const LiveBuffer& b : buffers) allocated += b.block;
+    if (asked.kind == AskedMoment::Kind::HostPeak)
+      buffers = live_on_host(program, at.op);
+    else
+      for (const LiveBuffer& b : live_buffers(program, prices, at.op, allocator_options_of(job.scenario)))
+        buffers.push_back({b});
+    for (const LiveTensor& its : buffers) allocated += its.buffer.block;
+    if (asked.kind == AskedMoment::Kind::HostPeak) cached = memory.host.bytes - allocated;
   }
 };
 
@@ -65,50 +100,63 @@ std::string live_text(const Job& job, Rank rank, const AskedMoment& asked, Detai
   const LiveSet live(job, rank, asked);
   struct Line {
     Category category = Category::Temporaries;
+    MemorySpace space = MemorySpace::Device;
     std::size_t count = 0;
     Bytes bytes;
   };
-  std::map<std::pair<std::string, Category>, Line> lines;
-  for (const LiveBuffer& b : live.buffers) {
+  std::map<std::tuple<std::string, Category, MemorySpace>, Line> lines;
+  for (const auto& [b, space] : live.buffers) {
     const Label& its = live.program.labels[b.label.index()];
     const std::string label = detail == Detail::ByRole ? without_layer(its) : its.text;
-    Line& line = lines[{label, b.category}];
+    Line& line = lines[{label, b.category, space}];
     line.category = b.category;
+    line.space = space;
     ++line.count;
     line.bytes += b.block;
   }
   std::vector<std::pair<std::string, Line>> sorted;
   Composition composition;
   for (const auto& [key, line] : lines) {
-    sorted.emplace_back(key.first, line);
+    sorted.emplace_back(std::get<std::string>(key), line);
     composition[line.category] += line.bytes;
   }
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const auto& a, const auto& b) { return a.second.bytes > b.second.bytes; });
 
-  std::string out = fmt::format("rank {}: {} allocated in {} tensors after op {} of {}\n{}\n\nby category\n",
-                                rank.value, mib(live.allocated), live.buffers.size(), live.at.op,
-                                live.program.ops.size(), where(live.at, live.program[live.at.mark.label]));
+  const bool on_host = asked.kind == AskedMoment::Kind::HostPeak;
+  std::string out = fmt::format("rank {}: {} allocated{} in {} tensors after op {} of {}\n{}\n\nby category\n",
+                                rank.value, mib(live.allocated), on_host ? " on the host" : "", live.buffers.size(),
+                                live.at.op, live.program.ops.size(), where(live.at, live.program[live.at.mark.label]));
   std::vector<std::vector<std::string>> rows;
   for (std::size_t c = 0; c < category_count; ++c)
     if (composition.bytes[c] != Bytes{0}) rows.push_back({std::string(category_names[c]), mib(composition.bytes[c])});
-  out += table(rows) + "\ntensors, largest first\n";
+  out += table(rows);
+  if (on_host)
+    out +=
+        fmt::format("besides, {} of free blocks that PyTorch keeps pinned; blocks of pinned memory are powers of two\n",
+                    mib(live.cached));
+  out += "\ntensors, largest first\n";
   rows = {{"tensor", "category", "count", "each", "together"}};
-  for (const auto& [label, line] : sorted)
+  if (on_host) rows.front().insert(rows.front().begin() + 2, "memory");
+  for (const auto& [label, line] : sorted) {
     rows.push_back({label, std::string(name(line.category)), std::to_string(line.count),
                     mib(line.bytes / static_cast<std::int64_t>(line.count)), mib(line.bytes)});
+    if (on_host) rows.back().insert(rows.back().begin() + 2, std::string(name(line.space)));
+  }
   return out + table(rows);
 }
 
 std::string live_json(const Job& job, Rank rank, const AskedMoment& asked) {
   const LiveSet live(job, rank, asked);
   nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
-  for (const LiveBuffer& b : live.buffers)
+  for (const auto& [b, space] : live.buffers) {
     tensors.push_back({{"tensor", live.program[b.label]},
                        {"category", name(b.category)},
                        {"requested_bytes", b.requested.count()},
                        {"block_bytes", b.block.count()},
                        {"allocated_at_op", b.allocated_at}});
+    if (space != MemorySpace::Device) tensors.back()["memory"] = name(space);
+  }
   const Mark& mark = live.at.mark;
   const nlohmann::ordered_json out = {
       {"schema", "tidemark.live/1"},

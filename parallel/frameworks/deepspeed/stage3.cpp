@@ -421,7 +421,10 @@ void Stage3::update_offloaded(SubGroup& group, const Tensor& scaled_norm,
   {
     OnPlace place;
     go_to(place, s_, group.space);
-    unscale_and_clip(s_, group.master->gradient, norm, scaling_, gradients_are_there);
+    const Tensor& gradient = group.master->gradient;
+    // By 1, too.
+    if (scaling_.loss_scale == 1 && scaling_.largest == 0) s_.launch({Operation::Scale, {1}}, {gradient}, {gradient});
+    unscale_and_clip(s_, gradient, norm, scaling_, gradients_are_there);
     group.optimizer->step();
   }
   updating_ = nullptr;
