@@ -91,10 +91,9 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
         "hosts: what ranks of a node hold is added up, each at its own peak; blocks of pinned memory come back when "
         "they "
         "are freed, though real ones wait for their copies");
+    const std::string_view norms = of_zero ? "" : "; norms are summed by NCCL where gloo does it";
     list.push_back(
-        "hosts: what they compute is bound by the rank's share of the node's memory bandwidth; norms are summed by "
-        "NCCL "
-        "where gloo does it");
+        fmt::format("hosts: what they compute is bound by the rank's share of the node's memory bandwidth{}", norms));
   }
   if (habits.titan && (habits.titan->asked.compile_layers || habits.titan->asked.compile_loss)) {
     list.push_back(

@@ -2,14 +2,24 @@
 
 #include <limits>
 
-#include "parallel/torch/operation.hpp"
+#include "parallel/frameworks/deepspeed/host_copies.hpp"
 
 namespace tidemark::parallel::deepspeed {
 
 void agree_on_overflow(Session& s, const DataGroup& group, const Tensor& all) {
   const Session::Scope scope(s, "overflow");
   const Tensor found = s.empty({}, DType::FP32, "found");
-  if (all.defined()) {  // torch.isinf(…).any(): absolute values, and which of them is infinite
+  if (all.defined() && is_on_host(s, all)) {  // the same there
+    const auto looked_for = [&] {
+      const OnHost host(s);
+      const Tensor absolute = s.empty(all.sizes, all.dtype, "absolute");
+      s.launch(Operation::Copy, {all}, {absolute});
+      Tensor made = s.empty({}, DType::FP32, "found");
+      s.launch(Operation::Norm, {absolute}, {made}, s.empty(all.sizes, DType::BOOL, "isinf"));
+      return made;
+    };
+    copy_over(s, looked_for(), found);
+  } else if (all.defined()) {  // torch.isinf(…).any(): absolute values, and which of them is infinite
     const std::vector<Tensor> made{s.empty(all.sizes, all.dtype, "absolute"), s.empty(all.sizes, DType::BOOL, "isinf")};
     s.launch({Operation::Fill, {0}}, {}, {found}, made);
   } else {  // amax and amin of each gradient: nothing as large as one is made
