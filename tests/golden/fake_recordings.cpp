@@ -276,6 +276,17 @@ HostPeaks host_peaks(const Json& host) {
   return peaks;
 }
 
+std::vector<HostPeaks> host_by_step(const Json& host) {
+  std::vector<HostPeaks> parts;
+  const auto add = [&](const Json& stretch) {
+    const auto most = [&](const char* what) { return Bytes{stretch.at("peak").at(what).get<std::int64_t>()}; };
+    parts.push_back({most("pinned"), most("pageable"), most("both")});
+  };
+  add(host.at("set_up"));
+  for (const Json& step : host.at("steps")) add(step);
+  return parts;
+}
+
 // Of those that `by` made.
 std::vector<Recording> sharded_in(const std::filesystem::path& folder, Scenario (*scenario)(const Json& recording),
                                   std::string_view by = "record_sharded") {
@@ -295,7 +306,8 @@ std::vector<Recording> sharded_in(const std::filesystem::path& folder, Scenario 
                      plain_run(json.at("steps")),
                      rank,
                      std::move(requested),
-                     json.contains("host") ? host_peaks(json["host"]) : HostPeaks{}});
+                     json.contains("host") ? host_peaks(json["host"]) : HostPeaks{},
+                     json.contains("host") ? host_by_step(json["host"]) : std::vector<HostPeaks>{}});
   }
   std::ranges::sort(found, {}, &Recording::name);
   return found;
@@ -375,7 +387,9 @@ std::vector<StepPeak> predicted_peaks(const Scenario& scenario, bool sums_in_pla
   return peaks;
 }
 
-std::vector<Bytes> requested_by_step(Scenario scenario, Rank rank) {
+namespace {
+
+Program program_of(Scenario scenario, Rank rank) {
   scenario.runtime.eager.fake_tensors = false;
   const Runtime runtime = runtime_of(scenario);
   const BuiltModel built = build_model(scenario.model, model_options_of(scenario));
@@ -383,7 +397,13 @@ std::vector<Bytes> requested_by_step(Scenario scenario, Rank rank) {
   const std::vector<Role> all = roles(input);
   const auto its = std::ranges::find_if(
       all, [&](const Role& role) { return std::ranges::find(role.ranks, rank) != role.ranks.end(); });
-  const Program program = lower_role(input, *its);
+  return lower_role(input, *its);
+}
+
+}  // namespace
+
+std::vector<Bytes> requested_by_step(Scenario scenario, Rank rank) {
+  const Program program = program_of(scenario, rank);
   // Of what is on the device.
   std::vector<Bytes> peaks(static_cast<std::size_t>(scenario.train.steps) + 1), sizes;
   sizes.resize(static_cast<std::size_t>(program.buffers));
@@ -418,6 +438,38 @@ MemoryRecord predicted_memory(Scenario scenario, Rank rank) {
 HostPeaks predicted_host_peaks(const Scenario& scenario, Rank rank) {
   const MemoryRecord memory = predicted_memory(scenario, rank);
   return {memory.pinned.peak, memory.pageable.peak, memory.host.bytes};
+}
+
+std::vector<HostPeaks> predicted_host_by_step(Scenario scenario, Rank rank) {
+  const Program program = program_of(scenario, rank);
+  std::vector<HostPeaks> peaks(static_cast<std::size_t>(scenario.train.steps) + 1);
+  std::vector<std::pair<Bytes HostPeaks::*, Bytes>> of_buffer(static_cast<std::size_t>(program.buffers));
+  HostPeaks now;
+  std::size_t step = 0;
+  const auto note = [&] {
+    for (Bytes HostPeaks::*const what : {&HostPeaks::pinned, &HostPeaks::pageable, &HostPeaks::both})
+      peaks[step].*what = std::max(peaks[step].*what, now.*what);
+  };
+  for (const Op& op : program.ops) {
+    if (const Mark* mark = std::get_if<Mark>(&op)) {
+      step = static_cast<std::size_t>(mark->step);
+      note();
+    } else if (const Alloc* alloc = std::get_if<Alloc>(&op)) {
+      if (alloc->space != MemorySpace::Pinned && alloc->space != MemorySpace::Pageable) continue;
+      const bool pinned = alloc->space == MemorySpace::Pinned;
+      const auto& [what, size] =
+          of_buffer[alloc->buffer.index()] = {pinned ? &HostPeaks::pinned : &HostPeaks::pageable, alloc->size};
+      now.*what += size;
+      now.both += size;
+      note();
+    } else if (const Free* free = std::get_if<Free>(&op)) {
+      const auto& [what, size] = of_buffer[free->buffer.index()];
+      if (what == nullptr) continue;
+      now.*what = now.*what - size;
+      now.both = now.both - size;
+    }
+  }
+  return peaks;
 }
 
 PlainRun predicted_plain_run(const Scenario& scenario, Rank rank) {
