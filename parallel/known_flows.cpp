@@ -426,6 +426,13 @@ constexpr std::string_view
         "parameters stay gathered as far as limits of reuse and persistence allow "
         "(zero/partitioned_param_coordinator.py)",
     step_variables = "variables of a step live until it returns (zero/stage3.py, zero/stage_1_and_2.py)",
+    made_to_pin =
+        "buffers of the host are zeroed and copied to pinned memory, and later written over; variables of what makes "
+        "them live until it returns (zero/stage_1_and_2.py, zero/stage3.py, zero/partition_parameters.py)",
+    comes_back =
+        "gradients on the host go there after every pass, the last one's too, and come back to the device "
+        "(zero/stage_1_and_2.py async_accumulate_grad_in_cpu_via_gpu, zero/stage3.py partition_grads)",
+    norms_wait = "parameters' norms are kept until the last is asked for (reset_cpu_buffers)",
     told_norm = "the norm is kept for whoever asks (engine.py get_global_grad_norm)",
     summed_everywhere =
         "all ranks sum whole buckets, of which each keeps its own part, and whole gradients where they are partly its "
@@ -513,6 +520,15 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "mul_number", "forward loss", "backward *", engine_variables},
     {Kept, "loss_gradient", "backward model", "backward *", engine_variables},
     {Unread, "zero.grad_partitions", "construction build_optimizer", "backward *", zeroed_first},
+    {Unread, "zero.grad_partitions", "backward *", "backward *", comes_back},
+    {Unread, "*reduce.grad_buffer", "backward *", "backward *", comes_back},
+    {Unread, "*reduce.accumulated", "backward *", "backward *", comes_back},
+    {Kept, "*reduce.norm", "optimizer_step grad_norm", "optimizer_step *", norms_wait},
+    {Unread, "zero.gradient", "construction build_optimizer", "*", made_to_pin},
+    {Unread, "flat.gradient", "construction build_optimizer", "*", made_to_pin},
+    {Unread, "flat.*_buffer", "construction build_optimizer", "*", made_to_pin},
+    {Kept, "flat.*", "construction build_optimizer", "construction build_optimizer", made_to_pin},
+    {Kept, "zero.*", "construction build_optimizer", "construction build_optimizer", made_to_pin},
     {Unread, "*.gathered", "construction build_optimizer", "construction build_optimizer", gathered_to_hook},
     {Unread, "*.gathered", "backward *", "*", gathered_anyway},
     {Kept, "*all_gather", "*", "*", gathered_together},

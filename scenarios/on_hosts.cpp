@@ -6,8 +6,8 @@ OnHosts on_hosts(const RuntimeChoice& runtime) {
   const EagerSettings& eager = runtime.eager;
   const bool shards = eager.fully_shard.offload || eager.flat.offload;
   return {
-      .optimizer = shards || runtime.optimizer.offloaded,
-      .parameters = shards,
+      .optimizer = shards || eager.zero.offload_optimizer || runtime.optimizer.offloaded,
+      .parameters = shards || eager.zero.offload_parameters,
       .activations = eager.saved_on_host || runtime.offloaded_layers > 0,
   };
 }

@@ -277,10 +277,24 @@ Spoiling early_reshard(const Program& program) {
   });
 }
 
+Spoiling dropped_copy(const Program& program) {
+  return first_in_a_step(program, [&](const Place& place) -> Spoiling {
+    const auto* const copy = std::get_if<Memcpy>(&program.ops[place.op]);
+    if (copy == nullptr) return {};
+    Program without = program;
+    without.ops.erase(without.ops.begin() + static_cast<std::ptrdiff_t>(place.op));
+    return Spoiled{std::move(without), told(program, place,
+                                            fmt::format("{} is not copied to {}", describe(program, copy->from.buffer),
+                                                        describe(program, copy->to.buffer)))};
+  });
+}
+
 Spoiling spoiled(const Program& program, Mutation mutation) {
   switch (mutation) {
     case Mutation::EarlyReshard:
       return early_reshard(program);
+    case Mutation::DropCopy:
+      return dropped_copy(program);
     case Mutation::EarlyFree:
       return early_free(program, false);
     case Mutation::TooLittleSaved:

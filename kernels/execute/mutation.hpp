@@ -38,9 +38,10 @@ enum class Mutation : std::uint8_t {
   DropReduction,        ///< of sharded gradients: one reduce-scatter does not happen
   EarlyReshard,         ///< gathered parameters are freed before their last reader
   WrongShardSize,       ///< ranks hand an element less than their shard to an all-gather of parameters
+  DropCopy,             ///< one copy between device and host does not happen
 };
 
-inline constexpr std::array<std::string_view, 20> mutation_names{"none",
+inline constexpr std::array<std::string_view, 21> mutation_names{"none",
                                                                  "delete-free",
                                                                  "delay-free",
                                                                  "drop-buffer",
@@ -59,7 +60,8 @@ inline constexpr std::array<std::string_view, 20> mutation_names{"none",
                                                                  "gradient-twice",
                                                                  "drop-reduction",
                                                                  "early-reshard",
-                                                                 "wrong-shard-size"};
+                                                                 "wrong-shard-size",
+                                                                 "drop-copy"};
 
 constexpr std::string_view name(Mutation mutation) { return mutation_names[static_cast<std::size_t>(mutation)]; }
 

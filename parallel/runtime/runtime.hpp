@@ -68,7 +68,12 @@ struct ZeroHabits {
   std::optional<DType> accumulation;  ///< data_types.grad_accum_dtype; unset: what is computed in
   double clipping = 0;                ///< gradient_clipping: the largest norm; 0: gradients are not clipped
   double loss_scale = 1;              ///< fp16's first one
+  /// offload_optimizer and offload_param with device "cpu": in pinned or pageable memory of the host. None: on the
+  /// device.
+  std::optional<MemorySpace> offload_optimizer, offload_parameters;
+  bool cpu_adam = true;  ///< what the host updates, DeepSpeedCPUAdam does, and not an optimizer of PyTorch's
   // Of stage 3.
+  double offload_ratio = 1;                      ///< ratio: of sub-groups, as many of the last are on the host
   std::int64_t prefetch_bucket = 50'000'000;     ///< gathered ahead of a module
   std::int64_t persistence_threshold = 100'000;  ///< parameters no larger stay gathered
   std::int64_t model_persistence_threshold = std::numeric_limits<std::int64_t>::max();  ///< … as far as all of them go

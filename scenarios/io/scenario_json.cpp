@@ -336,6 +336,13 @@ Json eager_switches(const RuntimeChoice& runtime) {
     if (eager.zero.accumulation) json["grad_accum_dtype"] = name(*eager.zero.accumulation);
     if (eager.zero.loss_scale != 1) json["initial_scale_power"] = std::ilogb(eager.zero.loss_scale);
     if (eager.reentrant_checkpoint) json["use_reentrant"] = *eager.reentrant_checkpoint;
+    if (const auto& space = eager.zero.offload_optimizer) {
+      json["offload_optimizer"] = {
+          {"device", "cpu"}, {"pin_memory", *space == MemorySpace::Pinned}, {"ratio", eager.zero.offload_ratio}};
+      json["zero_force_ds_cpu_optimizer"] = eager.zero.cpu_adam;
+    }
+    if (const auto& space = eager.zero.offload_parameters)
+      json["offload_param"] = {{"device", "cpu"}, {"pin_memory", *space == MemorySpace::Pinned}};
     return json;
   }
   json["max_grad_norm"] = eager.clips_gradients ? 1.0 : 0.0;

@@ -271,15 +271,18 @@ TomlReader read_runtime(TomlReader& table, TomlReader offload, RuntimeChoice& ru
   runtime.allocator = read_allocator(table, environment);
   TomlReader switches = table.table("switches");
   const RuntimeKind& kind = runtime_kind(runtime.name);
-  const OffloadAsked offloaded = read_offload(std::move(offload), kind);
+  OffloadAsked offloaded;
   if (kind.id == RuntimeId::DeepSpeed) {
     zero.switches = read_zero_keys(switches);
     read_ds_config(table, files, zero);
+    read_zero_offload(std::move(offload), zero);
+    offloaded.parameters = updates_on_host(zero);
   } else if (table.has("config")) {
     (void)table.raw("config");
     table.problem("config", fmt::format("config: {} reads no ds_config.json", runtime.name),
                   "leave it out, or set name = \"deepspeed\"");
   }
+  if (kind.id != RuntimeId::DeepSpeed) offloaded = read_offload(std::move(offload), kind);
   if (kind.eager()) {
     runtime.eager = kind.id == RuntimeId::TorchTitan ? read_titan_switches(switches, offloaded)
                                                      : read_pytorch_switches(switches, kind, offloaded);

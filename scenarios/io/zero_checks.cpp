@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -32,6 +34,17 @@ ZeroKeys joined(const ZeroAsked& asked, ScenarioTables& tables) {
   if (others.clipping && keys.clipping.value_or(*others.clipping) != *others.clipping) disagrees("gradient_clipping");
   if (others.accumulation && keys.accumulation.value_or(*others.accumulation) != *others.accumulation)
     disagrees("grad_accum_dtype");
+  const auto join = [&](ZeroOffloadKeys& ours, const ZeroOffloadKeys& theirs, std::string_view key) {
+    const auto one = [&](auto& its, const auto& their) {
+      if (!its) its = their;
+      return !their || *its == *their;
+    };
+    const bool agree = one(ours.to_host, theirs.to_host) & one(ours.pins, theirs.pins) & one(ours.ratio, theirs.ratio);
+    if (!agree) disagrees(key);
+  };
+  join(keys.optimizer, others.optimizer, "offload_optimizer");
+  join(keys.parameters, others.parameters, "offload_param");
+  if (!keys.forces_cpu_adam) keys.forces_cpu_adam = others.forces_cpu_adam;
   if (!keys.clipping) keys.clipping = others.clipping;
   if (!keys.accumulation) keys.accumulation = others.accumulation;
   return keys;
@@ -107,7 +120,70 @@ void check_accumulation(const Scenario& asked, const ZeroHabits& habits, Scenari
                            "stage 2, or leave it out");
 }
 
+void check_offload(const Scenario& asked, const ZeroKeys& keys, ScenarioTables& tables) {
+  const auto problem = [&](std::string what, std::string hint) {
+    tables.runtime.problem("switches", std::move(what), std::move(hint));
+  };
+  const ZeroHabits& habits = asked.runtime.eager.zero;
+  const bool of_stage_3 = asked.layout.sharding == Sharding::Zero3;
+  if (habits.offload_parameters && !of_stage_3)
+    problem("offload_param: stages 1 and 2 keep parameters on the device", "stage 3, or leave it out");
+  const bool of_part = keys.optimizer.ratio.value_or(one) != one;
+  if (of_part && !habits.offload_optimizer)
+    problem("ratio: no optimizer is on the host", "leave it out, or set offload_optimizer's device = \"cpu\"");
+  else if (of_part && !of_stage_3)
+    problem("ratio: stages 1 and 2 offload all of the optimizer", "stage 3, or leave it out");
+  else if (of_part && !habits.cpu_adam)
+    problem("ratio: DeepSpeed leaves a part on the device with DeepSpeedCPUAdam only",
+            "leave it out, or zero_force_ds_cpu_optimizer = false");
+  if (!habits.offload_optimizer || !habits.cpu_adam) return;
+  if (asked.train.optimizer != Optimizer::AdamW && tables.train.sound("optimizer"))
+    tables.train.problem("optimizer", "on the host DeepSpeed asks for an Adam of its own (DeepSpeedCPUAdam)",
+                         "\"adamw\" would do, or zero_force_ds_cpu_optimizer = false, and PyTorch's");
+  if (asked.runtime.eager.amsgrad)
+    problem("amsgrad: DeepSpeedCPUAdam has none", "leave it out, or zero_force_ds_cpu_optimizer = false");
+}
+
 }  // namespace
+
+bool updates_on_host(const ZeroAsked& zero) {
+  const auto moves = [](const ZeroKeys& keys) { return keys.optimizer.to_host.value_or(false); };
+  const bool config = zero.config.has_value();
+  const std::optional<bool> ours = zero.switches.forces_cpu_adam;
+  const bool cpu_adam = ours || !config ? has_cpu_adam(zero.switches) : has_cpu_adam(zero.config->keys);
+  return (moves(zero.switches) || (config && moves(zero.config->keys))) && !cpu_adam;
+}
+
+void read_zero_offload(TomlReader table, ZeroAsked& zero) {
+  if (!table.present()) return;
+  const std::vector<Option> places{{"none"}, {"cpu"}, {"nvme", Modelled::NotYet}};
+  const auto read = [&](std::string_view key, ZeroOffloadKeys& switches, const ZeroOffloadKeys* config,
+                        std::string_view theirs) {
+    const std::optional<std::size_t> place = table.option(key, places);
+    if (!place) return;
+    const bool to_host = *place == 1;
+    for (const ZeroOffloadKeys* const said : std::array{static_cast<const ZeroOffloadKeys*>(&switches), config})
+      if (said != nullptr && said->to_host.value_or(to_host) != to_host)
+        return table.problem(key,
+                             fmt::format("{} = \"{}\", and {} has device = \"{}\"", key, places[*place].text, theirs,
+                                         *said->to_host ? "cpu" : "none"),
+                             "give both the same");
+    switches.to_host = to_host;
+  };
+  const ZeroKeys* const config = zero.config ? &zero.config->keys : nullptr;
+  read("optimizer", zero.switches.optimizer, config != nullptr ? &config->optimizer : nullptr, "offload_optimizer");
+  read("parameters", zero.switches.parameters, config != nullptr ? &config->parameters : nullptr, "offload_param");
+  const std::vector<Option> activations{{"none"}, {"cpu", Modelled::NotYet}, {"nvme", Modelled::NotYet}};
+  (void)table.option("activations", activations);
+  if (const std::optional<Ratio> fraction = table.ratio("optimizer_fraction", Ratio{}, one)) {
+    for (const ZeroKeys* const said : std::array{static_cast<const ZeroKeys*>(&zero.switches), config})
+      if (said != nullptr && said->optimizer.ratio.value_or(*fraction) != *fraction)
+        table.problem("optimizer_fraction", "optimizer_fraction is another ratio than offload_optimizer's",
+                      "leave one of them out");
+    zero.switches.optimizer.ratio = fraction;
+  }
+  table.refuse_unknown_keys();
+}
 
 void read_ds_config(TomlReader& runtime, const LoadsFiles& files, ZeroAsked& into) {
   const std::optional<std::string> name = runtime.string("config");
@@ -139,8 +215,9 @@ void settle_zero(Scenario& asked, ScenarioTables& tables) {
   EagerSettings& settings = asked.runtime.eager;
   settings.zero = habits_of(keys, asked.layout.sharding == Sharding::Zero3, asked.train.precision);
   settings.clips_gradients = settings.zero.clipping > 0;
+  check_offload(asked, keys, tables);
   check_accumulation(asked, settings.zero, tables);
-  if (tables.zero.config && tables.zero.config->fused_adam.value_or(false))
+  if (tables.zero.config && tables.zero.config->fused_adam.value_or(false) && !settings.zero.offload_optimizer)
     settings.optimizer = OptimizerKernels::Fused;
   if (tables.train.sound("master_dtype") && asked.train.master_dtype != DType::FP32)
     tables.train.problem("master_dtype", "DeepSpeed's optimizers keep what they update in fp32", "leave it out");

@@ -47,6 +47,7 @@ constexpr std::array switch_keys{
     SwitchKey{"round_robin_gradients", &ZeroHabits::round_robin},
 };
 
+constexpr std::string_view forces_cpu_adam = "zero_force_ds_cpu_optimizer";
 constexpr std::string_view scale_power = "initial_scale_power";
 constexpr IntegerRange scale_powers{0, 32};
 constexpr auto accumulation_names =
@@ -73,19 +74,41 @@ std::optional<Ratio> read_clipping(TomlReader& table) {
   return table.ratio("gradient_clipping", Ratio{}, most);
 }
 
+ZeroOffloadKeys read_offload(TomlReader offload, bool of_optimizer) {
+  ZeroOffloadKeys keys;
+  if (!offload.present()) return keys;
+  const std::vector<Option> devices{{"none"}, {"cpu"}, {"nvme", Modelled::NotYet}};
+  keys.to_host = offload.option("device", devices).value_or(0) == 1;
+  keys.pins = offload.boolean("pin_memory");
+  if (of_optimizer) {
+    keys.ratio = offload.ratio("ratio", Ratio{}, one);
+    offload.refuse("super_offload", "an optimizer that runs ahead (SuperOffload) is", {"false"});
+    for (const std::string_view key : {"pipeline_read", "pipeline_write", "fast_init", "cpuadam_cores_perc"})
+      (void)offload.raw(key);
+  } else {
+    for (const std::string_view key : {"buffer_size", "max_in_cpu"}) (void)offload.raw(key);
+  }
+  for (const std::string_view key : {"nvme_path", "buffer_count"}) (void)offload.raw(key);  // of NVMe
+  offload.refuse_unknown_keys();
+  return keys;
+}
+
+void read_offload(TomlReader& table, ZeroKeys& keys) {
+  keys.optimizer = read_offload(table.table("offload_optimizer"), true);
+  keys.parameters = read_offload(table.table("offload_param"), false);
+}
+
 // ---- ds_config.json ------------------------------------------------------------------------------------------------
 
-// Of a device: none, or nothing at all.
-void refuse_offload(TomlReader& zero) {
-  for (const std::string_view key : {"offload_param", "offload_optimizer"}) {
-    TomlReader offload = zero.table(key);
-    const std::string device = offload.string("device").value_or("none");
-    if (offload.present() && device != "none")
-      zero.problem(key, fmt::format("{}: offload is not modelled yet", key), "leave it out");
-    (void)offload.keys();
-  }
-  for (const std::string_view key : {"cpu_offload", "cpu_offload_params", "zenflow", "super_offload"})
-    zero.refuse(key, "offload is", {"false"});
+// What these ask for is pinned (zero/config.py).
+void read_deprecated_offload(TomlReader& zero, ZeroKeys& keys) {
+  const auto read = [&](std::string_view key, ZeroOffloadKeys& into) {
+    if (zero.boolean(key).value_or(false) && !into.to_host) into.to_host = true;
+  };
+  read("cpu_offload", keys.optimizer);
+  read("cpu_offload_param", keys.parameters);
+  for (const std::string_view key : {"zenflow", "super_offload"})
+    zero.refuse(key, fmt::format("{} is", key), {"false"});
 }
 
 void read_zero(TomlReader zero, DsConfig& config) {
@@ -95,7 +118,8 @@ void read_zero(TomlReader zero, DsConfig& config) {
     zero.problem("stage", "stage = 0 shares nothing out: DeepSpeed without ZeRO is not modelled",
                  "1, 2 or 3 would do; [runtime] name = \"pytorch\" has replicas");
   read_numbers(zero, config.keys);
-  refuse_offload(zero);
+  read_offload(zero, config.keys);
+  read_deprecated_offload(zero, config.keys);
   for (const std::string_view key :
        {"zero_quantized_weights", "zero_quantized_nontrainable_weights", "zero_quantized_gradients",
         "use_all_reduce_for_fetch_params", "allgather_sequential", "parameter_alignment", "legacy_stage1",
@@ -151,6 +175,7 @@ void read_optimizer(TomlReader& top, DsConfig& config) {
                       "\"AdamW\" would do; [train] optimizer names others, which a script makes itself");
   TomlReader parameters = optimizer.table("params");
   config.fused_adam = !parameters.boolean("torch_adam").value_or(false);
+  config.keys.forces_cpu_adam = config.fused_adam;
   for (const std::string_view key : {"lr", "betas", "eps", "weight_decay", "bias_correction", "adam_w_mode"})
     (void)parameters.raw(key);
   parameters.refuse_unknown_keys();
@@ -161,16 +186,20 @@ void read_optimizer(TomlReader& top, DsConfig& config) {
 void pass_over(TomlReader& top) {
   for (const std::string_view key :
        {"scheduler", "steps_per_print", "wall_clock_breakdown", "dump_state", "zero_allow_untested_optimizer",
-        "zero_force_ds_cpu_optimizer", "tensorboard", "wandb", "csv_monitor", "comet", "comms_logger", "checkpoint",
-        "nebula", "memory_breakdown", "dataloader_drop_last"})
+        "tensorboard", "wandb", "csv_monitor", "comet", "comms_logger", "checkpoint", "nebula", "memory_breakdown",
+        "dataloader_drop_last"})
     (void)top.raw(key);
 }
 
 }  // namespace
 
+bool has_cpu_adam(const ZeroKeys& keys) { return keys.forces_cpu_adam.value_or(true); }
+
 ZeroKeys read_zero_keys(TomlReader& table) {
   ZeroKeys keys;
   read_numbers(table, keys);
+  read_offload(table, keys);
+  keys.forces_cpu_adam = table.boolean(forces_cpu_adam);
   if (const auto power = table.integer(scale_power, scale_powers)) keys.numbers[scale_power] = *power;
   keys.accumulation = read_name(table, "grad_accum_dtype", accumulation_names);
   keys.clipping = read_clipping(table);
@@ -189,6 +218,7 @@ DsConfig parse_ds_config(std::string_view text, const std::filesystem::path& fil
   config.keys.clipping = read_clipping(top);
   read_precision(top, config);
   read_zero(top.table("zero_optimization", Presence::Required), config);
+  config.keys.forces_cpu_adam = top.boolean(forces_cpu_adam);
   read_optimizer(top, config);
   top.refuse("activation_checkpointing", "checkpointing by DeepSpeed's own functions is", {});
   top.refuse("prescale_gradients", "scaling gradients before they are reduced is", {"false"});
@@ -217,6 +247,15 @@ ZeroHabits habits_of(const ZeroKeys& keys, bool partitions_parameters, DType pre
     if (const auto given = keys.numbers.find(key.name); given != keys.numbers.end())
       habits.*key.habit = given->second != 0;
   habits.accumulation = keys.accumulation;
+  const auto space = [](const ZeroOffloadKeys& its) -> std::optional<MemorySpace> {
+    if (!its.to_host.value_or(false)) return std::nullopt;
+    return its.pins.value_or(true) ? MemorySpace::Pinned : MemorySpace::Pageable;
+  };
+  habits.offload_optimizer = space(keys.optimizer);
+  habits.offload_parameters = space(keys.parameters);
+  habits.cpu_adam = !habits.offload_optimizer || has_cpu_adam(keys);
+  if (habits.offload_optimizer && keys.optimizer.ratio)
+    habits.offload_ratio = static_cast<double>(keys.optimizer.ratio->count()) / static_cast<double>(one.count());
   if (keys.clipping) habits.clipping = static_cast<double>(keys.clipping->count()) / static_cast<double>(one.count());
   if (precision == DType::FP16) {
     constexpr int usual_power = 16;

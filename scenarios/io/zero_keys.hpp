@@ -14,9 +14,19 @@
 
 namespace tidemark::scenarios {
 
+/// offload_optimizer or offload_param.
+struct ZeroOffloadKeys {
+  std::optional<bool> to_host;  ///< device: "cpu", or "none"
+  std::optional<bool> pins;
+  std::optional<Ratio> ratio;  ///< of the optimizer
+  bool operator==(const ZeroOffloadKeys&) const = default;
+};
+
 /// Keys that were given. Switches that are on count 1.
 struct ZeroKeys {
   std::map<std::string_view, std::int64_t> numbers;
+  ZeroOffloadKeys optimizer, parameters;
+  std::optional<bool> forces_cpu_adam;  ///< zero_force_ds_cpu_optimizer
   std::optional<Ratio> clipping;
   std::optional<DType> accumulation;
 };
@@ -36,6 +46,9 @@ struct ZeroAsked {
   std::string file;  ///< as the scenario names it
 };
 
+/// Whether an optimizer on the host is DeepSpeedCPUAdam, and not one of PyTorch's.
+[[nodiscard]] bool has_cpu_adam(const ZeroKeys& keys);
+
 /// Reads the keys of a table of switches.
 [[nodiscard]] ZeroKeys read_zero_keys(TomlReader& table);
 
@@ -44,7 +57,7 @@ struct ZeroAsked {
 
 /// The habits that the keys come to; overlap_comm left out is as the stage has it.
 [[nodiscard]] ZeroHabits habits_of(const ZeroKeys& keys, bool partitions_parameters, DType precision);
-/// The keys of those habits, under their names.
+/// The keys of those habits that are numbers, under their names.
 [[nodiscard]] std::map<std::string, std::int64_t> zero_numbers(const ZeroHabits& habits);
 
 }  // namespace tidemark::scenarios

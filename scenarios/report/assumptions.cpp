@@ -85,6 +85,9 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
             ? fmt::format("shards in {}, gathered and computed with in {}, gradients reduced in {}",
                           name(s.train.master_dtype), name(s.train.precision), name(habits.fully_shard->reduce_dtype))
             : fmt::format("autocast to {} over fp32 parameters", name(s.train.precision)));
+  if (habits.zero && (habits.zero->offload_optimizer || habits.zero->offload_parameters) &&
+      s.layout.sharding != Sharding::Zero3)
+    list.push_back("hosts: every rank makes the model there in fp32, casts it and moves it to its device");
   if (habits.titan && (habits.titan->asked.compile_layers || habits.titan->asked.compile_loss)) {
     list.push_back(
         "torch.compile: layers and loss by a model of PyTorch 2.15's partitioner and Inductor, which keeps the order "

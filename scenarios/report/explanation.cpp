@@ -30,6 +30,7 @@ struct LiveSet {
   Moment at;
   std::vector<LiveBuffer> buffers;
   Bytes allocated;
+  Bytes pooled;  ///< free blocks that PyTorch keeps pinned
   bool on_host = false;
 
   LiveSet(const Job& job, Rank rank, const AskedMoment& asked)
@@ -67,6 +68,7 @@ struct LiveSet {
     buffers = on_host ? live_on_host(program, prices, at.op)
                       : live_buffers(program, prices, at.op, allocator_options_of(job.scenario));
     for (const LiveBuffer& b : buffers) allocated += b.block;
+    if (on_host) pooled = memory.host.bytes - allocated;
   }
 };
 
@@ -105,13 +107,17 @@ std::string live_text(const Job& job, Rank rank, const AskedMoment& asked, Detai
   std::vector<std::vector<std::string>> rows;
   for (std::size_t c = 0; c < category_count; ++c)
     if (composition.bytes[c] != Bytes{0}) rows.push_back({std::string(category_names[c]), mib(composition.bytes[c])});
-  out += table(rows) + "\ntensors, largest first\n";
+  out += table(rows);
+  if (live.on_host)
+    out += fmt::format("besides, {} of free blocks that PyTorch keeps pinned; blocks of pinned memory are powers of two\n",
+                       mib(live.pooled));
+  out += "\ntensors, largest first\n";
   rows = {{"tensor", "category", "count", "each", "together"}};
-  if (live.on_host) rows.front().emplace_back("memory");
+  if (live.on_host) rows.front().insert(rows.front().begin() + 2, "memory");
   for (const auto& [label, line] : sorted) {
     rows.push_back({label, std::string(name(line.category)), std::to_string(line.count),
                     mib(line.bytes / static_cast<std::int64_t>(line.count)), mib(line.bytes)});
-    if (live.on_host) rows.back().emplace_back(name(line.space));
+    if (live.on_host) rows.back().insert(rows.back().begin() + 2, std::string(name(line.space)));
   }
   return out + table(rows);
 }

@@ -64,9 +64,9 @@ std::string text_of(const Json& settings, const char* key) {
 
 void read_optimizer(const std::string& text, Scenario& scenario) {
   const std::string kind = text.substr(0, text.find(' '));
-  scenario.train.optimizer = kind == "adamw"          ? Optimizer::AdamW
-                             : kind == "sgd_momentum" ? Optimizer::SgdMomentum
-                                                      : Optimizer::Sgd;
+  scenario.train.optimizer = kind == "adamw" || kind == "cpu_adam" ? Optimizer::AdamW
+                             : kind == "sgd_momentum"              ? Optimizer::SgdMomentum
+                                                                   : Optimizer::Sgd;
   scenario.runtime.eager.optimizer = text.ends_with("fused")      ? OptimizerKernels::Fused
                                      : text.ends_with("for-loop") ? OptimizerKernels::ForLoop
                                                                   : OptimizerKernels::Foreach;
@@ -117,6 +117,14 @@ void read_zero(const Json& settings, Scenario& s) {
   habits.sub_group_size = ds.value("sub_group_size", habits.sub_group_size);
   constexpr double first_scale = 65536;  // 2^initial_scale_power
   if (s.train.precision == DType::FP16) habits.loss_scale = first_scale;
+  const auto space = [&](const char* key) -> std::optional<MemorySpace> {
+    if (!ds.contains(key)) return std::nullopt;
+    return ds[key].value("pin_memory", true) ? MemorySpace::Pinned : MemorySpace::Pageable;
+  };
+  habits.offload_optimizer = space("offload_optimizer");
+  habits.offload_parameters = space("offload_param");
+  if (habits.offload_optimizer) habits.offload_ratio = ds["offload_optimizer"].value("ratio", habits.offload_ratio);
+  habits.cpu_adam = text_of(settings, "optimizer") == "cpu_adam";
 }
 
 // The same of FullyShardedDataParallel.
@@ -272,6 +280,17 @@ HostPeaks host_peaks(const Json& host) {
   return peaks;
 }
 
+std::vector<HostPeaks> host_by_step(const Json& host) {
+  std::vector<HostPeaks> parts;
+  const auto add = [&](const Json& stretch) {
+    const auto most = [&](const char* what) { return Bytes{stretch.at("peak").at(what).get<std::int64_t>()}; };
+    parts.push_back({most("pinned"), most("pageable"), most("both")});
+  };
+  add(host.at("set_up"));
+  for (const Json& step : host.at("steps")) add(step);
+  return parts;
+}
+
 // Of those that `by` made.
 std::vector<Recording> sharded_in(const std::filesystem::path& folder, Scenario (*scenario)(const Json& recording),
                                   std::string_view by = "record_sharded") {
@@ -291,7 +310,8 @@ std::vector<Recording> sharded_in(const std::filesystem::path& folder, Scenario 
                      plain_run(json.at("steps")),
                      rank,
                      std::move(requested),
-                     json.contains("host") ? host_peaks(json["host"]) : HostPeaks{}});
+                     json.contains("host") ? host_peaks(json["host"]) : HostPeaks{},
+                     json.contains("host") ? host_by_step(json["host"]) : std::vector<HostPeaks>{}});
   }
   std::ranges::sort(found, {}, &Recording::name);
   return found;
@@ -341,6 +361,11 @@ std::vector<Recording> offloaded_titan_recordings() {
   std::erase_if(made, [](const Recording& its) { return its.scenario.model.architecture != "llama"; });
   return made;
 }
+std::vector<Recording> offloaded_zero_recordings() {
+  std::vector<Recording> made = sharded_in("offload/recordings", scenario_of, "record_zero");
+  std::erase_if(made, [](const Recording& its) { return its.name.find("nvme") != std::string::npos; });
+  return made;
+}
 std::vector<Recording> zero_recordings() { return sharded_in("zero/recordings", scenario_of); }
 
 std::vector<StepPeak> predicted_peaks(const Scenario& scenario, bool sums_in_place) {
@@ -377,7 +402,9 @@ std::vector<StepPeak> predicted_peaks(const Scenario& scenario, bool sums_in_pla
   return peaks;
 }
 
-std::vector<Bytes> requested_by_step(Scenario scenario, Rank rank) {
+namespace {
+
+Program program_of(Scenario scenario, Rank rank) {
   scenario.runtime.eager.fake_tensors = false;
   const Runtime runtime = runtime_of(scenario);
   const BuiltModel built = build_model(scenario.model, model_options_of(scenario));
@@ -385,7 +412,13 @@ std::vector<Bytes> requested_by_step(Scenario scenario, Rank rank) {
   const std::vector<Role> all = roles(input);
   const auto its = std::ranges::find_if(
       all, [&](const Role& role) { return std::ranges::find(role.ranks, rank) != role.ranks.end(); });
-  const Program program = lower_role(input, *its);
+  return lower_role(input, *its);
+}
+
+}  // namespace
+
+std::vector<Bytes> requested_by_step(Scenario scenario, Rank rank) {
+  const Program program = program_of(scenario, rank);
   // Of what is on the device.
   std::vector<Bytes> peaks(static_cast<std::size_t>(scenario.train.steps) + 1), sizes;
   sizes.resize(static_cast<std::size_t>(program.buffers));
@@ -420,6 +453,38 @@ MemoryRecord predicted_memory(Scenario scenario, Rank rank) {
 HostPeaks predicted_host_peaks(const Scenario& scenario, Rank rank) {
   const MemoryRecord memory = predicted_memory(scenario, rank);
   return {memory.pinned.peak, memory.pageable.peak, memory.host.bytes};
+}
+
+std::vector<HostPeaks> predicted_host_by_step(Scenario scenario, Rank rank) {
+  const Program program = program_of(scenario, rank);
+  std::vector<HostPeaks> peaks(static_cast<std::size_t>(scenario.train.steps) + 1);
+  std::vector<std::pair<Bytes HostPeaks::*, Bytes>> of_buffer(static_cast<std::size_t>(program.buffers));
+  HostPeaks now;
+  std::size_t step = 0;
+  const auto note = [&] {
+    for (Bytes HostPeaks::*const what : {&HostPeaks::pinned, &HostPeaks::pageable, &HostPeaks::both})
+      peaks[step].*what = std::max(peaks[step].*what, now.*what);
+  };
+  for (const Op& op : program.ops) {
+    if (const Mark* mark = std::get_if<Mark>(&op)) {
+      step = static_cast<std::size_t>(mark->step);
+      note();
+    } else if (const Alloc* alloc = std::get_if<Alloc>(&op)) {
+      if (alloc->space != MemorySpace::Pinned && alloc->space != MemorySpace::Pageable) continue;
+      const bool pinned = alloc->space == MemorySpace::Pinned;
+      const auto& [what, size] =
+          of_buffer[alloc->buffer.index()] = {pinned ? &HostPeaks::pinned : &HostPeaks::pageable, alloc->size};
+      now.*what += size;
+      now.both += size;
+      note();
+    } else if (const Free* free = std::get_if<Free>(&op)) {
+      const auto& [what, size] = of_buffer[free->buffer.index()];
+      if (what == nullptr) continue;
+      now.*what = now.*what - size;
+      now.both = now.both - size;
+    }
+  }
+  return peaks;
 }
 
 PlainRun predicted_plain_run(const Scenario& scenario, Rank rank) {

@@ -49,9 +49,10 @@ struct Recording {
   std::vector<StepPeak> steps;         ///< as a run without fake tensors does it: sums in place
   std::vector<StepPeak> out_of_place;  ///< as MemTracker counted it; empty where tensors were real
   PlainRun plain;
-  Rank rank{0};                  ///< that was recorded
-  std::vector<Bytes> requested;  ///< of a sharded one: by step, the most that tensors took, not rounded
-  HostPeaks host = {};           ///< of one with tensors on the host
+  Rank rank{0};                              ///< that was recorded
+  std::vector<Bytes> requested;              ///< of a sharded one: by step, the most that tensors took, not rounded
+  HostPeaks host = {};                       ///< of one with tensors on the host
+  std::vector<HostPeaks> host_by_step = {};  ///< the same, of what tensors ask for; construction first
 };
 
 /// Every recording under tests/golden/fake_tensor/recordings, by name.
@@ -81,6 +82,9 @@ struct Recording {
 /// The same of torchtitan's Llama; its other models are not modelled.
 [[nodiscard]] std::vector<Recording> offloaded_titan_recordings();
 
+/// The same of DeepSpeed's ZeRO, but for NVMe.
+[[nodiscard]] std::vector<Recording> offloaded_zero_recordings();
+
 /// How far predictions of drawn recordings are off. All lists are by recording.
 struct DrawnScore {
   std::vector<std::string> names;
@@ -98,6 +102,8 @@ struct DrawnScore {
 [[nodiscard]] std::vector<Bytes> requested_by_step(Scenario scenario, Rank rank);
 
 [[nodiscard]] HostPeaks predicted_host_peaks(const Scenario& scenario, Rank rank);
+/// What tensors of the rank's program ask its host for at most, step by step, construction first.
+[[nodiscard]] std::vector<HostPeaks> predicted_host_by_step(Scenario scenario, Rank rank);
 
 /// What `predict` says of a plain run.
 [[nodiscard]] PlainRun predicted_plain_run(const Scenario& scenario, Rank rank = {0});

@@ -152,8 +152,8 @@ inline auto fields(Train& v) {
   return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
 }
 inline auto fields(ZeroHabits& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r);
 }
 inline auto fields(EagerSettings& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s] = v;

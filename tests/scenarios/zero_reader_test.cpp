@@ -110,8 +110,8 @@ TEST_F(DsConfigFile, DeepSpeedsOwnAdamIsOneKernel) {
 }
 
 TEST_F(DsConfigFile, WhatIsNotModelledIsRefusedWhereItStands) {
-  EXPECT_EQ(problem("{\"zero_optimization\": {\"stage\": 2,\n  \"offload_optimizer\": {\"device\": \"cpu\"}}}"),
-            "ds.json:2:24: error: offload_optimizer: offload is not modelled yet\n  hint: leave it out");
+  EXPECT_EQ(problem("{\"zero_optimization\": {\"stage\": 3,\n  \"offload_optimizer\": {\"device\": \"nvme\"}}}"),
+            "ds.json:2:35: error: device = \"nvme\" is not modelled yet\n  hint: \"none\" or \"cpu\" would do");
   EXPECT_EQ(
       problem(R"({"zero_optimization": {"stage": 0}})"),
       "ds.json:1:33: error: stage = 0 shares nothing out: DeepSpeed without ZeRO is not modelled\n  hint: 1, 2 or 3 "
@@ -143,6 +143,42 @@ TEST_F(DsConfigFile, WhatIsSaidTwiceAgrees) {
   EXPECT_EQ(
       problem(R"({"zero_optimization": {"stage": 2, "reduce_bucket_size": 8}})", "", "", "reduce_bucket_size = 9"),
       "job.toml:13:1: error: switches: reduce_bucket_size is another in \"ds.json\"\n  hint: leave one of them out");
+}
+
+TEST_F(DsConfigFile, WhatIsOnTheHostIsPinnedUnlessTold) {
+  const auto zero = [](const Scenario& s) { return s.runtime.eager.zero; };
+  const Scenario both = read(R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": 0.4},
+                                "offload_param": {"device": "cpu", "pin_memory": false}}})");
+  EXPECT_EQ(zero(both).offload_optimizer, MemorySpace::Pinned);
+  EXPECT_EQ(zero(both).offload_parameters, MemorySpace::Pageable);
+  EXPECT_EQ(zero(both).offload_ratio, 0.4);
+  EXPECT_TRUE(zero(both).cpu_adam);
+  EXPECT_NE(scenario_json(both, -1).find(R"("offload":{"optimizer":"cpu","parameters":"cpu","activations":"none"})"),
+            std::string::npos);
+  EXPECT_EQ(zero(read(R"({"zero_optimization": {"stage": 2, "cpu_offload": true}})")).offload_optimizer,
+            MemorySpace::Pinned);
+  const Scenario torch = read(R"({"zero_force_ds_cpu_optimizer": false,
+                                 "zero_optimization": {"stage": 1, "offload_optimizer": {"device": "cpu"}}})");
+  EXPECT_FALSE(zero(torch).cpu_adam);
+  EXPECT_EQ(torch.runtime.eager.optimizer, OptimizerKernels::ForLoop);
+}
+
+TEST_F(DsConfigFile, OffloadIsSaidToStagesThatHaveIt) {
+  const std::string optimizer = R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})";
+  EXPECT_EQ(problem(optimizer, "", "", "\n[offload]\noptimizer = \"cpu\""), "");
+  EXPECT_EQ(
+      problem(optimizer, "", "", "\n[offload]\noptimizer = \"none\""),
+      "job.toml:16:13: error: optimizer = \"none\", and offload_optimizer has device = \"cpu\"\n  hint: give both "
+      "the same");
+  EXPECT_EQ(problem(optimizer, "", "optimizer = \"sgd\""),
+            "job.toml:9:13: error: on the host DeepSpeed asks for an Adam of its own (DeepSpeedCPUAdam)\n  hint: "
+            "\"adamw\" would do, or zero_force_ds_cpu_optimizer = false, and PyTorch's");
+  EXPECT_EQ(problem(optimizer, "", "", "\n[offload]\nparameters = \"cpu\""),
+            "job.toml:13:1: error: offload_param: stages 1 and 2 keep parameters on the device\n  hint: stage 3, or "
+            "leave it out");
+  EXPECT_EQ(problem(optimizer, "", "", "\n[offload]\noptimizer_fraction = 0.5"),
+            "job.toml:13:1: error: ratio: stages 1 and 2 offload all of the optimizer\n  hint: stage 3, or leave it "
+            "out");
 }
 
 TEST_F(DsConfigFile, IsJson) {

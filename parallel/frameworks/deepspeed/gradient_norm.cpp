@@ -2,14 +2,24 @@
 
 #include <limits>
 
-#include "parallel/torch/operation.hpp"
+#include "parallel/frameworks/deepspeed/host_copies.hpp"
 
 namespace tidemark::parallel::deepspeed {
 
 void agree_on_overflow(Session& s, const DataGroup& group, const Tensor& all) {
   const Session::Scope scope(s, "overflow");
   const Tensor found = s.empty({}, DType::FP32, "found");
-  if (all.defined()) {  // torch.isinf(…).any(): absolute values, and which of them is infinite
+  if (all.defined() && is_on_host(s, all)) {  // the same there
+    const auto looked_for = [&] {
+      const OnHost host(s);
+      const Tensor absolute = s.empty(all.sizes, all.dtype, "absolute");
+      s.launch(Operation::Copy, {all}, {absolute});
+      Tensor made = s.empty({}, DType::FP32, "found");
+      s.launch(Operation::Norm, {absolute}, {made}, s.empty(all.sizes, DType::BOOL, "isinf"));
+      return made;
+    };
+    copy_over(s, looked_for(), found);
+  } else if (all.defined()) {  // torch.isinf(…).any(): absolute values, and which of them is infinite
     const std::vector<Tensor> made{s.empty(all.sizes, all.dtype, "absolute"), s.empty(all.sizes, DType::BOOL, "isinf")};
     s.launch({Operation::Fill, {0}}, {}, {found}, made);
   } else {  // amax and amin of each gradient: nothing as large as one is made
@@ -38,14 +48,43 @@ Tensor unscaled(Session& s, const Tensor& norm, double loss_scale, NormType type
   return made;
 }
 
+Tensor norm_in_fp64(Session& s, const Tensor& gradient) {
+  const Tensor wide = s.empty({gradient.elements()}, DType::INT64, "fp64");  // as wide
+  Tensor norm = s.empty({}, DType::FP32, "norm");
+  s.launch(Operation::Norm, {gradient}, {norm}, wide);
+  return norm;
+}
+
+Tensor global_norm_on_host(Session& s, const DataGroup& group, const std::vector<Tensor>& norms) {
+  const Session::Scope scope(s, "global_norm");
+  const auto on_host = [&](const Shape& sizes, std::string_view what) {
+    const OnHost host(s);
+    return s.empty(sizes, DType::FP32, what);
+  };
+  const Tensor total = on_host({}, "total");
+  if (norms.empty()) {
+    const OnHost host(s);
+    s.launch({Operation::Fill, {0}}, {}, {total});
+  } else {
+    const Tensor asked = on_host({static_cast<std::int64_t>(norms.size())}, "norms");
+    for (std::size_t i = 0; i < norms.size(); ++i) {
+      s.copy(norms[i], narrowed(asked, 0, static_cast<std::int64_t>(i), 1));
+      s.process.synchronize(s.process.record(s.stream()));
+    }
+    const OnHost host(s);
+    s.launch(Operation::Norm, {asked}, {total});
+  }
+  const OnHost host(s);
+  s.launch({Operation::Power, {2}}, {total}, {total});
+  s.sum_over(group.comm, total);
+  s.launch({Operation::Power, {0.5}}, {total}, {total});
+  return total;
+}
+
 Tensor global_norm(Session& s, const DataGroup& group, const std::vector<Tensor>& gradients, NormType type) {
   const Session::Scope scope(s, "global_norm");
   std::vector<Tensor> norms, places;
-  for (const Tensor& gradient : gradients) {
-    const Tensor wide = s.empty({gradient.elements()}, DType::INT64, "fp64");  // as wide
-    norms.push_back(s.empty({}, DType::FP32, "norm"));
-    s.launch(Operation::Norm, {gradient}, {norms.back()}, wide);
-  }
+  for (const Tensor& gradient : gradients) norms.push_back(norm_in_fp64(s, gradient));
   Tensor total;
   if (norms.empty()) {
     total = scalar(s, "total", type);

@@ -18,6 +18,10 @@ void agree_on_overflow(Session& session, const DataGroup& group, const Tensor& a
 enum class NormType : std::uint8_t { Narrow, Wide };
 [[nodiscard]] Tensor global_norm(Session& session, const DataGroup& group, const std::vector<Tensor>& gradients,
                                  NormType type);
+/// A gradient's own, by way of a copy in fp64.
+[[nodiscard]] Tensor norm_in_fp64(Session& session, const Tensor& gradient);
+/// complete_grad_norm_calculation_for_cpu_offload: the host asks for each of the norms, and holds that of all ranks.
+[[nodiscard]] Tensor global_norm_on_host(Session& session, const DataGroup& group, const std::vector<Tensor>& norms);
 /// What it was before gradients were scaled.
 [[nodiscard]] Tensor unscaled(Session& session, const Tensor& norm, double loss_scale, NormType type);
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -39,11 +40,18 @@ struct Gathering {
   bool complete = false;
 };
 
+/// Where the parts of parameters lie, if not on the device.
+struct PartsOnHost {
+  std::optional<MemorySpace> space;
+  std::int64_t untied = 0;  ///< elements of a parameter that goes once all are there
+};
+
 /// All parameters of a model, and how they come and go.
 class PartitionedParameters {
  public:
   /// What is gathered is made and copied on `stream`.
-  PartitionedParameters(Session& session, const DataGroup& group, StreamId stream, NamedParameters parameters);
+  PartitionedParameters(Session& session, const DataGroup& group, StreamId stream, NamedParameters parameters,
+                        const PartsOnHost& host);
 
   [[nodiscard]] std::size_t size() const { return all_.size(); }
   [[nodiscard]] PartitionedParameter& operator[](std::size_t p) { return all_[p]; }
@@ -67,12 +75,17 @@ class PartitionedParameters {
 
  private:
   [[nodiscard]] bool alone() const { return group_.ranks == 1; }
+  /// The only rank's part of a parameter is where it is used.
+  [[nodiscard]] bool stays() const { return alone() && !offload_; }
+  /// A rank's part, on the device.
+  [[nodiscard]] Tensor on_device(std::size_t p);
   void gather_to_place(std::size_t p);
   void place(std::size_t p, Tensor whole);
 
   Session& s_;
   const DataGroup group_;
   const StreamId stream_;
+  const std::optional<MemorySpace> offload_;
   std::vector<PartitionedParameter> all_;
   Tensor buffer_;
 };

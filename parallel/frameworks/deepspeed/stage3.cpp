@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "parallel/torch/operation.hpp"
+#include "parallel/frameworks/deepspeed/host_copies.hpp"
 
 namespace tidemark::parallel::deepspeed {
 namespace {
@@ -13,14 +13,17 @@ Tensor flattened(const Tensor& x) { return sized(x, {x.elements()}); }
 }  // namespace
 
 Stage3::Stage3(Session& session, const DataGroup& group, const ZeroHabits& habits, const EagerHabits& eager,
-               const Train& train, const Scaling& scaling, NamedParameters parameters, CausalLM& model)
+               const Train& train, const Scaling& scaling, NamedParameters parameters, std::int64_t untied,
+               CausalLM& model)
     : s_(session),
       group_(group),
       habits_(habits),
       scaling_(scaling),
       dtype_(train.precision),
       accumulation_(habits.accumulation.value_or(train.precision)),
-      parameters_(session, group, habits.overlaps ? gathering : Process::compute_stream, std::move(parameters)) {
+      parameters_(session, group, habits.overlaps ? gathering : Process::compute_stream, std::move(parameters),
+                  {habits.offload_parameters, untied}),
+      host_habits_(eager) {
   const NoGrad no_grad(s_);
   // mark_persistent_parameters.
   for (std::int64_t all = 0, p = 0; p < static_cast<std::int64_t>(parameters_.size()); ++p) {
@@ -43,44 +46,75 @@ Stage3::Stage3(Session& session, const DataGroup& group, const ZeroHabits& habit
 
 void Stage3::make_state(const Train& train, const EagerHabits& eager) {
   const Session::Scope scope(s_, "zero");
-  tracker_ = s_.empty({1}, DType::BOOL, "inf_or_nan_tracker", Category::Workspaces);
-  s_.launch({Operation::Fill, {0}}, {}, {tracker_});
+  const MemorySpace host = habits_.offload_optimizer.value_or(MemorySpace::Device);
+  const MemorySpace unpinned = habits_.offload_optimizer ? MemorySpace::Pageable : MemorySpace::Device;
+  tracker_ = zeros(s_, unpinned, 1, DType::BOOL, "inf_or_nan_tracker", Category::Workspaces);
   std::int64_t all = 0;
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
     begins_.push_back(all);
     all += parameters_[p].each;
   }
-  // _create_fp16_sub_groups.
+  make_groups(all);
+  if (habits_.offload_optimizer && habits_.cpu_adam) host_habits_.optimizer = OptimizerKernels::Fused;
+  std::int64_t largest = 0;
+  Tensor converted;
+  for (SubGroup& its : groups_) {  // _create_fp32_partitions
+    const Tensor partition = narrowed(parameters_.buffer(), 0, its.begin, its.elements);
+    const bool is_there = dtype_ == DType::FP32 && is_on_host(s_, partition) && its.space != MemorySpace::Device;
+    converted = is_there ? partition
+                         : moved(s_, partition, its.space, DType::FP32, "fp32_partition", Category::OptimizerMaster);
+    const Tensor master = moved(s_, converted, its.space, DType::FP32, "fp32_partition", Category::OptimizerMaster);
+    its.master = leaf(s_, master);
+    its.optimizer = std::make_unique<pytorch::TorchOptimizer>(
+        s_, train, its.space == MemorySpace::Device ? eager : host_habits_, Parameters{its.master});
+    largest = std::max(largest, its.elements);
+  }
+  converted = {};
+  make_gradients(largest);
+  if (habits_.contiguous_gradients)
+    ipg_buffer_ = s_.empty({habits_.reduce_bucket}, dtype_, "ipg_buffer", Category::CommDp);
+  gradients_ = pinned(s_, zeros(s_, unpinned, all, accumulation_, "grad_partitions", Category::Gradients), host,
+                      "grad_partitions", Category::Gradients);
+  norms_.resize(parameters_.size());
+}
+
+// _create_fp16_sub_groups; of a part of them that is offloaded, the first stay on the device.
+void Stage3::make_groups(std::int64_t elements) {
   SubGroup group;
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
     group.parameters.push_back(p);
     group.elements += parameters_[p].each;
     const bool last = p + 1 == parameters_.size();
-    if (!last && (habits_.sub_group_size >= all || group.elements < habits_.sub_group_size)) continue;
+    if (!last && (habits_.sub_group_size >= elements || group.elements < habits_.sub_group_size)) continue;
     const std::int64_t next = group.begin + group.elements;
     groups_.push_back(std::move(group));
     group = {};
     group.begin = next;
   }
-  std::int64_t largest = 0;
-  for (SubGroup& its : groups_) {
-    const Tensor partition = narrowed(parameters_.buffer(), 0, its.begin, its.elements);
-    const auto copied = [&](const Tensor& x) {
-      Tensor made = s_.empty(x.sizes, DType::FP32, "fp32_partition", Category::OptimizerMaster);
-      s_.launch(Operation::Copy, {x}, {made});
-      return made;
-    };
-    Tensor master = copied(partition);
-    master = copied(master);  // .float().clone()
-    its.master = leaf(s_, master);
-    its.optimizer = std::make_unique<pytorch::TorchOptimizer>(s_, train, eager, Parameters{its.master});
-    largest = std::max(largest, its.elements);
+  if (!habits_.offload_optimizer) return;
+  const auto stay = static_cast<std::size_t>((1 - habits_.offload_ratio) * static_cast<double>(groups_.size()));
+  for (std::size_t g = stay; g < groups_.size(); ++g) groups_[g].space = MemorySpace::Pageable;
+}
+
+// initialize_optimizer_states: a gradient of zeros for all, and where the optimizer is on the host one for each group,
+// which stays.
+void Stage3::make_gradients(std::int64_t largest) {
+  if (!habits_.offload_optimizer) {
+    (void)s_.empty({largest}, DType::FP32, "zero_gradient", Category::Temporaries);
+    return;
   }
-  (void)s_.empty({largest}, DType::FP32, "zero_gradient", Category::Temporaries);  // initialize_optimizer_states
-  if (habits_.contiguous_gradients)
-    ipg_buffer_ = s_.empty({habits_.reduce_bucket}, dtype_, "ipg_buffer", Category::CommDp);
-  gradients_ = s_.empty({all}, accumulation_, "grad_partitions", Category::Gradients);
-  s_.launch({Operation::Fill, {0}}, {}, {gradients_});
+  const auto zero_gradient = [&](std::int64_t elements) {
+    return zeros(s_, MemorySpace::Pageable, elements, DType::FP32, "gradient", Category::Gradients);
+  };
+  const Tensor shared = zero_gradient(largest);
+  Tensor made;
+  for (SubGroup& group : groups_) {
+    made = zero_gradient(group.elements);
+    made = pinned(s_, made, *habits_.offload_optimizer, "gradient", Category::Gradients);
+    group.master->gradient = group.space == MemorySpace::Device
+                                 ? moved(s_, made, group.space, DType::FP32, "gradient", Category::Gradients)
+                                 : made;
+  }
 }
 
 // ---- modules -------------------------------------------------------------------------------------------------------
@@ -251,6 +285,12 @@ std::vector<Tensor> Stage3::scattered() {
 void Stage3::keep(std::size_t parameter, Tensor reduced) {
   Leaf& its = *parameters_[parameter].leaf;
   if (parameters_.held(parameter) > 0) {
+    if (habits_.offload_optimizer) {
+      keep_on_host(parameter, reduced);
+      if (habits_.overlaps) s_.record_stream(its.gradient, reduction);
+      its.gradient = {};
+      return;
+    }
     const Tensor place = narrowed(gradients_, 0, begins_[parameter], reduced.elements());
     if (micro_step_ == 0)
       s_.launch(Operation::Copy, {reduced}, {place});
@@ -259,6 +299,29 @@ void Stage3::keep(std::size_t parameter, Tensor reduced) {
     if (habits_.overlaps) s_.record_stream(its.gradient, reduction);
   }
   its.gradient = {};
+}
+
+// They are added up on the device, and come back to it.
+void Stage3::keep_on_host(std::size_t parameter, const Tensor& reduced) {
+  const Tensor place = narrowed(gradients_, 0, begins_[parameter], reduced.elements());
+  const Tensor here = s_.empty(reduced.sizes, reduced.dtype, "grad_buffer", Category::OffloadStaging);
+  if (micro_step_ == 0) {
+    copy_ahead(s_, reduced, place);
+    copy_ahead(s_, place, here);
+  } else {
+    copy_ahead(s_, place, here);
+    s_.launch(Operation::Add, {here, reduced}, {here});
+    copy_ahead(s_, here, place);
+  }
+  if (!is_boundary_) return;
+  norms_[parameter] = norm_in_fp64(s_, here);
+  const SubGroup& group = group_of(parameter);
+  copy_ahead(s_, to(s_, here, DType::FP32),
+             narrowed(group.master->gradient, 0, begins_[parameter] - group.begin, here.elements()));
+}
+
+Stage3::SubGroup& Stage3::group_of(std::size_t parameter) {
+  return *std::ranges::find_if(groups_, [&](const SubGroup& group) { return group.parameters.back() >= parameter; });
 }
 
 void Stage3::finish_backward() {
@@ -284,6 +347,16 @@ void Stage3::step(const std::function<void()>& gradients_are_there) {
   micro_step_ = 0;
   ran_backward_ = false;
   coordinator_->release_all();
+  if (habits_.offload_optimizer) {
+    const Tensor scaled_norm = norm_of_offloaded();
+    {
+      const OnHost host(s_);
+      const Tensor last_norm = std::exchange(norm_, unscaled(s_, scaled_norm, scaling_.loss_scale, NormType::Narrow));
+    }
+    for (SubGroup& group : groups_) update_offloaded(group, scaled_norm, gradients_are_there);
+    parameters_.gather_now(persistent_);  // _post_step
+    return;
+  }
   if (dtype_ == DType::FP16) agree_on_overflow(s_, group_, gradients_);
   std::vector<Tensor> all;
   for (std::size_t p = 0; p < parameters_.size(); ++p) all.push_back(gradient_of(p));
@@ -310,9 +383,52 @@ void Stage3::update(SubGroup& group, const Tensor& scaled_norm, const std::funct
   unscale_and_clip(s_, gradient, scaled_norm, scaling_, gradients_are_there);
   updating_ = nullptr;
   group.optimizer->step();
-  s_.launch(Operation::Copy, {group.master->value}, {narrowed(parameters_.buffer(), 0, group.begin, group.elements)});
+  copy_over(s_, group.master->value, narrowed(parameters_.buffer(), 0, group.begin, group.elements));
   gradient = {};
   group.master->gradient = {};
+}
+
+// Of each group by itself, then of all.
+Tensor Stage3::norm_of_offloaded() {
+  if (dtype_ == DType::FP16) agree_on_overflow(s_, group_, gradients_);
+  std::vector<Tensor> totals;
+  for (const SubGroup& group : groups_) {
+    std::vector<Tensor> its;
+    for (const std::size_t p : group.parameters)
+      if (norms_[p].defined()) its.push_back(std::exchange(norms_[p], {}));
+    totals.push_back(global_norm_on_host(s_, group_, its));
+  }
+  if (totals.size() == 1) return totals.front();
+  const OnHost host(s_);
+  const Tensor stacked = s_.empty({static_cast<std::int64_t>(totals.size())}, DType::FP32, "norms");
+  std::vector<Tensor> places;
+  for (std::size_t i = 0; i < totals.size(); ++i)
+    places.push_back(narrowed(stacked, 0, static_cast<std::int64_t>(i), 1));
+  s_.launch(Operation::Copy, totals, places);
+  Tensor combined = s_.empty({}, DType::FP32, "total");
+  s_.launch(Operation::Norm, {stacked}, {combined});
+  return combined;
+}
+
+void Stage3::update_offloaded(SubGroup& group, const Tensor& scaled_norm,
+                              const std::function<void()>& gradients_are_there) {
+  const bool on_device = group.space == MemorySpace::Device;
+  // A kernel of the device is handed the host's number.
+  const Tensor norm = on_device && scaling_.largest > 0
+                          ? moved(s_, scaled_norm, group.space, DType::FP32, "norm", Category::Temporaries)
+                          : scaled_norm;
+  updating_ = &group;
+  {
+    OnPlace place;
+    go_to(place, s_, group.space);
+    const Tensor& gradient = group.master->gradient;
+    // By 1, too.
+    if (scaling_.loss_scale == 1 && scaling_.largest == 0) s_.launch({Operation::Scale, {1}}, {gradient}, {gradient});
+    unscale_and_clip(s_, gradient, norm, scaling_, gradients_are_there);
+    group.optimizer->step();
+  }
+  updating_ = nullptr;
+  copy_over(s_, group.master->value, narrowed(parameters_.buffer(), 0, group.begin, group.elements));
 }
 
 std::vector<StateTensor> Stage3::gradients() const {

@@ -17,11 +17,13 @@ namespace tidemark::parallel::deepspeed {
 
 class Stage3 {
  public:
-  /// Of parameters that have no memory yet. The model's modules are hooked.
+  /// Of parameters that have no memory yet. The model's modules are hooked. `untied` elements were partitioned besides,
+  /// of a weight that was tied to another then.
   Stage3(Session& session, const DataGroup& group, const ZeroHabits& habits, const EagerHabits& eager,
-         const Train& train, const Scaling& scaling, NamedParameters parameters, CausalLM& model);
+         const Train& train, const Scaling& scaling, NamedParameters parameters, std::int64_t untied, CausalLM& model);
 
-  void begin_backward(bool) {}
+  /// Whether the pass that begins is the last one of a step.
+  void begin_backward(bool is_boundary) { is_boundary_ = is_boundary; }
   void finish_backward();
   /// `gradients_are_there` is called when the rank's part of some of them is whole.
   void step(const std::function<void()>& gradients_are_there);
@@ -34,7 +36,8 @@ class Stage3 {
   /// Parameters that are updated together.
   struct SubGroup {
     std::vector<std::size_t> parameters;
-    std::int64_t begin = 0, elements = 0;  ///< in the rank's parts of all
+    std::int64_t begin = 0, elements = 0;     ///< in the rank's parts of all
+    MemorySpace space = MemorySpace::Device;  ///< where it is updated
     std::shared_ptr<Leaf> master;
     std::unique_ptr<pytorch::TorchOptimizer> optimizer;
   };
@@ -47,6 +50,12 @@ class Stage3 {
   void reduce_bucket();
   [[nodiscard]] std::vector<Tensor> scattered();
   void keep(std::size_t parameter, Tensor reduced);
+  void keep_on_host(std::size_t parameter, const Tensor& reduced);
+  void make_groups(std::int64_t elements);
+  void make_gradients(std::int64_t largest);
+  [[nodiscard]] SubGroup& group_of(std::size_t parameter);
+  [[nodiscard]] Tensor norm_of_offloaded();
+  void update_offloaded(SubGroup& group, const Tensor& scaled_norm, const std::function<void()>& gradients_are_there);
   void update(SubGroup& group, const Tensor& scaled_norm, const std::function<void()>& gradients_are_there);
   [[nodiscard]] StreamId reducing() const { return habits_.overlaps ? reduction : Process::compute_stream; }
   [[nodiscard]] Tensor gradient_of(std::size_t parameter) const;
@@ -63,13 +72,16 @@ class Stage3 {
   std::unique_ptr<ParameterCoordinator> coordinator_;
   std::vector<std::int64_t> begins_;  ///< in the rank's parts of all; by parameter
   std::vector<SubGroup> groups_;
-  Tensor ipg_buffer_;  ///< gradients on their way
+  EagerHabits host_habits_;  ///< of optimizers on the host
+  Tensor ipg_buffer_;        ///< gradients on their way
   std::vector<std::size_t> bucket_;
   std::int64_t bucket_elements_ = 0;
   Tensor gradients_;  ///< grad_partitions_flat_buffer: the rank's parts of all
   Tensor norm_;       ///< _global_grad_norm
   Tensor tracker_;    ///< inf_or_nan_tracker
   const SubGroup* updating_ = nullptr;
+  std::vector<Tensor> norms_;  ///< norm_for_param_grads, where the optimizer is on the host
+  bool is_boundary_ = true;
   bool ran_backward_ = false;    ///< since the last step or forward pass
   std::int64_t micro_step_ = 0;  ///< of a step
 };

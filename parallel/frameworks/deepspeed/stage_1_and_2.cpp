@@ -1,8 +1,9 @@
 #include "parallel/frameworks/deepspeed/stage_1_and_2.hpp"
 
+#include <algorithm>
 #include <utility>
 
-#include "parallel/torch/operation.hpp"
+#include "parallel/frameworks/deepspeed/host_copies.hpp"
 
 namespace tidemark::parallel::deepspeed {
 namespace {
@@ -20,7 +21,8 @@ Stage1And2::Stage1And2(Session& session, const DataGroup& group, const ZeroHabit
       scaling_(scaling),
       parameters_(std::move(parameters)),
       dtype_(train.precision),
-      accumulation_(habits.accumulation.value_or(train.precision)) {
+      accumulation_(habits.accumulation.value_or(train.precision)),
+      update_habits_(eager) {
   std::vector<std::int64_t> sizes;
   for (const NamedParameter& p : parameters_) sizes.push_back(p.leaf->value.elements());
   layout_ =
@@ -30,13 +32,17 @@ Stage1And2::Stage1And2(Session& session, const DataGroup& group, const ZeroHabit
   for (const FlatSlice& slice : slices_) of_parameter_[slice.parameter] = slice;
   if (habits_.overlaps) s_.process.order_frees(reduction);
   flatten();
-  optimizer_.emplace(s_, train, eager, Parameters{master_});
-  if (!partitions_gradients() && !habits_.overlaps && !habits_.contiguous_gradients) return;
+  if (habits_.offload_optimizer)
+    make_host_state();
+  else
+    make_state();
+  optimizer_.emplace(s_, train, update_habits_, Parameters{master_});
+  if (!partitions_gradients() && !habits_.overlaps && !is_contiguous()) return;
   for (std::size_t p = 0; p < parameters_.size(); ++p)
     parameters_[p].leaf->accumulated = [this, p](const Leaf&) { process_gradients(p); };
 }
 
-// Parameters are put one after another on the device, of which the rank's part is copied in fp32.
+// Parameters are put one after another on the device.
 void Stage1And2::flatten() {
   const NoGrad no_grad(s_);
   const Session::Scope scope(s_, "flat");
@@ -56,17 +62,52 @@ void Stage1And2::flatten() {
     moved.gradient = value.gradient;
     value = std::move(moved);
   }
-  const Tensor own = narrowed(flat_, 0, layout_.partition * group_.rank, layout_.partition);
+}
+
+Tensor Stage1And2::own_part() const { return narrowed(flat_, 0, layout_.partition * group_.rank, layout_.partition); }
+
+// The rank's part is copied in fp32.
+void Stage1And2::make_state() {
+  const NoGrad no_grad(s_);
+  const Session::Scope scope(s_, "flat");
   const auto copied = [&](const Tensor& x, DType dtype, Category category) {
     Tensor made = s_.empty(x.sizes, dtype, "partition", category);
     s_.launch(Operation::Copy, {x}, {made});
     return made;
   };
-  Tensor partition = copied(own, dtype_, Category::OptimizerMaster);
+  Tensor partition = copied(own_part(), dtype_, Category::OptimizerMaster);
   if (dtype_ != DType::FP32) partition = copied(partition, DType::FP32, Category::OptimizerMaster);
   master_ = leaf(s_, partition);
   // initialize_optimizer_states: nothing comes of it but that it was there.
   (void)s_.empty({layout_.partition}, DType::FP32, "zero_gradient", Category::Temporaries);
+}
+
+// What is pinned is copied there from pageable memory; Python's variables keep one such copy until the constructor is
+// over.
+void Stage1And2::make_host_state() {
+  const NoGrad no_grad(s_);
+  const Session::Scope scope(s_, "flat");
+  const MemorySpace space = *habits_.offload_optimizer;
+  if (habits_.cpu_adam) update_habits_.optimizer = OptimizerKernels::Fused;
+  {
+    const Tensor part = s_.empty({layout_.partition}, dtype_, "partition", Category::OffloadStaging);
+    s_.launch(Operation::Copy, {own_part()}, {part});
+    const Tensor wide = moved(s_, part, MemorySpace::Pageable, DType::FP32, "partition", Category::OptimizerMaster);
+    master_ = leaf(s_, pinned(s_, wide, space, "partition", Category::OptimizerMaster));
+  }
+  const Tensor variable =
+      zeros(s_, MemorySpace::Pageable, layout_.partition, dtype_, "bit16_buffer", Category::OffloadStaging);
+  staging_ = pinned(s_, variable, space, "bit16_buffer", Category::OffloadStaging);
+  const std::int64_t largest = *std::ranges::max_element(layout_.sizes);
+  host_buffer_ =
+      pinned(s_, zeros(s_, MemorySpace::Pageable, largest, dtype_, "gradient_buffer", Category::OffloadStaging), space,
+             "gradient_buffer", Category::OffloadStaging);
+  device_buffer_ = zeros(s_, MemorySpace::Device, largest, dtype_, "gradient_buffer", Category::OffloadStaging);
+  norms_.resize(parameters_.size());
+  // initialize_optimizer_states
+  const Tensor gradient =
+      zeros(s_, MemorySpace::Pageable, layout_.partition, DType::FP32, "gradient", Category::Gradients);
+  master_->gradient = pinned(s_, gradient, space, "gradient", Category::Gradients);
 }
 
 // ---- gradients, one by one -----------------------------------------------------------------------------------------
@@ -79,10 +120,11 @@ void Stage1And2::process_gradients(std::size_t parameter) {
 void Stage1And2::setup_buckets() {
   if (has_buckets_) return;
   has_buckets_ = true;
+  ++micro_step_;
   const auto buffer = [&] {
     bucket_.buffers.push_back(s_.empty({habits_.reduce_bucket}, dtype_, "ipg_buffer", Category::CommDp));
   };
-  if (habits_.contiguous_gradients) {
+  if (is_contiguous()) {
     bucket_.buffers.clear();
     buffer();
     bucket_.filling = 0;
@@ -96,12 +138,14 @@ void Stage1And2::reduce_when_full(std::size_t parameter) {
   const std::int64_t elements = its.value.elements();
   if (bucket_.elements + elements > habits_.reduce_bucket) {
     reduce_bucket();
-    if (habits_.contiguous_gradients && habits_.overlaps) bucket_.filling = 1 - bucket_.filling;
+    if (is_contiguous() && habits_.overlaps) bucket_.filling = 1 - bucket_.filling;
   }
-  if (habits_.contiguous_gradients) {
+  if (is_contiguous()) {
     if (elements > habits_.reduce_bucket) {
       too_large_ = parameter;
     } else {
+      if (const auto gone = bucket_.reuse.find(bucket_.filling); gone != bucket_.reuse.end())
+        s_.process.wait(s_.stream(), gone->second);
       const Tensor place = narrowed(bucket_.buffers[bucket_.filling], 0, bucket_.elements, elements);
       s_.launch(Operation::Copy, {flattened(its.gradient)}, {place});
       its.gradient = sized(place, its.value.sizes);
@@ -115,7 +159,7 @@ void Stage1And2::reduce_when_full(std::size_t parameter) {
 // reduce_ipg_grads.
 void Stage1And2::reduce_bucket() {
   const Session::Scope scope(s_, "reduce");
-  if (!habits_.contiguous_gradients) {
+  if (!is_contiguous()) {
     std::vector<Piece> whole;
     for (const Tensor& gradient : bucket_.gradients) whole.push_back({flattened(gradient), group_.rank, {}});
     if (habits_.overlaps) {
@@ -132,14 +176,17 @@ void Stage1And2::reduce_bucket() {
   const OnStream reducing_on(s_, reducing());
   for (const std::size_t p : bucket_.parameters) {
     if (is_mine(p)) {
-      if (habits_.contiguous_gradients) copy_to_partition(p);
+      if (is_contiguous()) copy_to_partition(p);
     } else if (partitions_gradients()) {
-      if (habits_.overlaps && !habits_.contiguous_gradients)
+      if (habits_.overlaps && !is_contiguous())
         reduced_.push_back(p);
       else
         parameters_[p].leaf->gradient = {};
     }
   }
+  if (habits_.offload_optimizer && habits_.overlaps && bucket_.elements > 0 &&
+      bucket_.elements <= habits_.reduce_bucket)
+    bucket_.reuse[bucket_.filling] = s_.process.record(reduction);
   bucket_.parameters.clear();
   bucket_.gradients.clear();
   bucket_.elements = 0;
@@ -221,8 +268,7 @@ void Stage1And2::allreduce_and_copy(const std::vector<Piece>& pieces) {
     at += piece.tensor.elements();
   }
   if (!alone) s_.launch(Operation::Copy, from, to_places);
-  if (!habits_.contiguous_gradients)
-    s_.launch({Operation::Scale, {1 / static_cast<double>(group_.ranks)}}, {together}, {together});
+  if (!is_contiguous()) s_.launch({Operation::Scale, {1 / static_cast<double>(group_.ranks)}}, {together}, {together});
   s_.collective(group_.comm, CollectiveKind::AllReduce, together, together);
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     if (pieces[i].rank != group_.rank) continue;
@@ -240,6 +286,7 @@ void Stage1And2::allreduce_and_copy(const std::vector<Piece>& pieces) {
 
 // copy_grads_in_partition: the bucket will be filled again.
 void Stage1And2::copy_to_partition(std::size_t parameter) {
+  if (habits_.offload_optimizer) return keep_on_host(parameter);
   if (is_compact()) return;
   if (!partition_gradients_.defined()) {
     std::int64_t all = 0;
@@ -253,6 +300,35 @@ void Stage1And2::copy_to_partition(std::size_t parameter) {
   s_.launch(Operation::Copy, {flattened(its.gradient)}, {place});
   its.gradient = sized(place, its.value.sizes);
   partition_filled_ += elements;
+}
+
+// async_accumulate_grad_in_cpu_via_gpu: whole gradients, though the rank updates a part.
+void Stage1And2::accumulate_on_host(std::size_t parameter) {
+  wait_for(s_, reducing());
+  const Tensor gradient = flattened(parameters_[parameter].leaf->gradient);
+  Tensor& kept = host_gradients_[parameter];
+  if (!kept.defined())
+    kept = pinned(s_, zeros(s_, MemorySpace::Pageable, gradient.elements(), dtype_, "accumulated", Category::Gradients),
+                  *habits_.offload_optimizer, "accumulated", Category::Gradients);
+  if (micro_step_ > 0) {
+    const Tensor before = narrowed(device_buffer_, 0, 0, gradient.elements());
+    copy_ahead(s_, kept, before);
+    s_.launch(Operation::Add, {gradient, before}, {gradient});
+  }
+  copy_ahead(s_, gradient, kept);
+}
+
+void Stage1And2::keep_on_host(std::size_t parameter) {
+  const FlatSlice& slice = *of_parameter_[parameter];
+  Leaf& its = *parameters_[parameter].leaf;
+  if (!is_compact() && (micro_step_ > 0 || !is_boundary_)) accumulate_on_host(parameter);
+  if (!is_boundary_) return;
+  const Tensor part =
+      is_compact() ? summed_slice(slice) : narrowed(flattened(its.gradient), 0, slice.begin, slice.elements);
+  norms_[parameter] = norm_in_fp64(s_, part);
+  wait_for(s_, reducing());  // update_offload_overflow_tracker asks whether one is infinite
+  copy_ahead(s_, to(s_, part, DType::FP32), narrowed(master_->gradient, 0, slice.at, slice.elements));
+  its.gradient = {};
 }
 
 // _get_compact_grad_partition_slice.
@@ -286,7 +362,9 @@ void Stage1And2::epilogue() {
     for (const std::size_t p : std::exchange(reduced_, {})) parameters_[p].leaf->gradient = {};
   }
   std::vector<Tensor> latest;
-  if (!is_compact()) {
+  if (habits_.offload_optimizer) {
+    // What is the rank's own is there already.
+  } else if (!is_compact()) {
     for (const FlatSlice& slice : slices_) latest.push_back(parameters_[slice.parameter].leaf->gradient);
     if (accumulated_.empty())
       accumulated_ = latest;
@@ -297,7 +375,7 @@ void Stage1And2::epilogue() {
   } else if (is_boundary_ && !summed_.defined()) {
     (void)summed_slice({});
   }
-  if (habits_.contiguous_gradients) bucket_.buffers.clear(), partition_gradients_ = {};
+  if (is_contiguous()) bucket_.buffers.clear(), bucket_.reuse.clear(), partition_gradients_ = {};
   has_buckets_ = false;
   clear_gradients();
 }
@@ -327,6 +405,10 @@ void Stage1And2::clear_gradients() {
 void Stage1And2::step(const std::function<void()>& gradients_are_there) {
   const NoGrad no_grad(s_);
   const Session::Scope scope(s_, "zero");
+  if (habits_.offload_optimizer) {
+    step_on_host(gradients_are_there);
+    return gather_updated();
+  }
   s_.mark(Phase::OptimizerStep, "grad_norm");
   if (dtype_ != DType::FP32) agree_on_overflow(s_, group_, {});
   std::vector<Tensor> of_parameters;
@@ -363,9 +445,31 @@ void Stage1And2::step(const std::function<void()>& gradients_are_there) {
   master_->gradient = {};
   gradient = {};
 
+  s_.launch(Operation::Copy, {master_->value}, {own_part()});
+  gather_updated();
+}
+
+void Stage1And2::step_on_host(const std::function<void()>& gradients_are_there) {
+  s_.mark(Phase::OptimizerStep, "grad_norm");
+  micro_step_ = before_first_pass;
+  wait_for(s_, reducing());  // _wait_for_offload_copies
+  if (dtype_ != DType::FP32) agree_on_overflow(s_, group_, {});
+  std::erase_if(norms_, [](const Tensor& norm) { return !norm.defined(); });
+  const Tensor scaled_norm = global_norm_on_host(s_, group_, norms_);
+  norms_.assign(parameters_.size(), {});
+  {
+    const OnHost host(s_);
+    const Tensor last_norm = std::exchange(norm_, unscaled(s_, scaled_norm, scaling_.loss_scale, NormType::Narrow));
+    unscale_and_clip(s_, master_->gradient, scaled_norm, scaling_, gradients_are_there);
+    optimizer_->step();
+  }
+  copy_over(s_, master_->value, staging_);
+  copy_ahead(s_, staging_, own_part());
+  summed_ = {};
+}
+
+void Stage1And2::gather_updated() {
   s_.mark(Phase::OptimizerStep, "all_gather");
-  s_.launch(Operation::Copy, {master_->value},
-            {narrowed(flat_, 0, layout_.partition * group_.rank, layout_.partition)});
   s_.collective(group_.comm, CollectiveKind::AllGather, flat_, flat_);  // in place
   clear_gradients();
 }

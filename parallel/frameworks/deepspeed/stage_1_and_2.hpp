@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -38,7 +39,8 @@ class Stage1And2 {
   /// Gradients on their way (IPG: independent parameter gradients).
   struct Bucket {
     std::vector<Tensor> buffers;
-    std::size_t filling = 0;  ///< of the buffers
+    std::size_t filling = 0;               ///< of the buffers
+    std::map<std::size_t, EventId> reuse;  ///< reuse_events: when what was in a buffer has gone to the host
     std::vector<std::size_t> parameters;
     std::vector<Tensor> gradients;  ///< of these
     std::int64_t elements = 0;
@@ -60,17 +62,27 @@ class Stage1And2 {
   void allreduce_and_scatter(std::vector<Piece> pieces);
   void allreduce_and_copy(const std::vector<Piece>& pieces);
   void copy_to_partition(std::size_t parameter);
+  void make_state();
+  void make_host_state();
+  [[nodiscard]] Tensor own_part() const;
+  void accumulate_on_host(std::size_t parameter);
+  void keep_on_host(std::size_t parameter);
+  void step_on_host(const std::function<void()>& gradients_are_there);
+  void gather_updated();
   void epilogue();
   void add_to_accumulated();
   [[nodiscard]] std::vector<Tensor> flat_partition();
   [[nodiscard]] Tensor summed_slice(const FlatSlice& slice);
   void clear_gradients();
   [[nodiscard]] bool partitions_gradients() const { return stage_ == Sharding::Zero2; }
+  /// DeepSpeed asks for them where the optimizer is on the host.
+  [[nodiscard]] bool is_contiguous() const { return habits_.contiguous_gradients || habits_.offload_optimizer; }
   [[nodiscard]] bool is_compact() const { return accumulation_ != dtype_; }
   [[nodiscard]] bool is_mine(std::size_t parameter) const { return of_parameter_[parameter].has_value(); }
   [[nodiscard]] StreamId reducing() const { return habits_.overlaps ? reduction : Process::compute_stream; }
 
   static constexpr StreamId reduction{2};
+  static constexpr std::int64_t before_first_pass = -1;
 
   Session& s_;
   const DataGroup group_;
@@ -84,6 +96,7 @@ class Stage1And2 {
   std::vector<std::optional<FlatSlice>> of_parameter_;  ///< the same, by parameter
   Tensor flat_;
   std::shared_ptr<Leaf> master_;  ///< the rank's part in fp32, which the optimizer updates
+  EagerHabits update_habits_;
   std::optional<pytorch::TorchOptimizer> optimizer_;
   Bucket bucket_;
   std::optional<std::size_t> too_large_;  ///< for a bucket
@@ -94,7 +107,13 @@ class Stage1And2 {
   Tensor summed_;                         ///< the same in a type of its own
   std::vector<std::size_t> reduced_;      ///< whose gradients go with the next reduction
   Tensor norm_;                           ///< _global_grad_norm
-  bool has_buckets_ = false;              ///< ready_for_gradients
+  // Where the optimizer is on the host.
+  Tensor staging_;                                ///< param_buffer_of_bit16: what was updated, as it is computed in
+  Tensor host_buffer_, device_buffer_;            ///< temp_grad_buffer_for_cpu_offload, and for_gpu_offload
+  std::map<std::size_t, Tensor> host_gradients_;  ///< accumulated_grads_in_cpu: whole ones, by parameter
+  std::vector<Tensor> norms_;                     ///< norm_for_param_grads
+  std::int64_t micro_step_ = before_first_pass;   ///< of a step
+  bool has_buckets_ = false;                      ///< ready_for_gradients
   bool is_boundary_ = true;
 };
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "parallel/frameworks/deepspeed/host_copies.hpp"
 #include "parallel/frameworks/deepspeed/stage3.hpp"
 #include "parallel/frameworks/deepspeed/stage_1_and_2.hpp"
 #include "parallel/frameworks/pytorch/batch.hpp"
@@ -71,21 +72,54 @@ class Training {
     pytorch::start_up(s_, groups_);
     s_.mark(Phase::Construction, "build_model");
     NamedParameters parameters;
+    std::vector<Tensor> on_host;
+    // Not partitioned, they are made on the host, cast there, and moved. Where nothing stays there, nobody looks.
+    const bool looks = habits_.zero->offload_optimizer && !partitions_parameters();
     make_model([&](const std::string& name, const Shape& sizes, DType dtype) {
-      // Not partitioned, they are made on the host, cast there, and moved.
-      parameters.push_back({name, partitions_parameters() ? parameter_elsewhere(s_, sizes, dtype)
-                                                          : initialized_parameter(s_, name, sizes, dtype)});
+      if (looks) on_host.push_back(made_on_host(name, sizes));
+      parameters.push_back({name, looks || partitions_parameters() ? parameter_elsewhere(s_, sizes, dtype)
+                                                                   : initialized_parameter(s_, name, sizes, dtype)});
       return parameters.back().leaf;
     });
+    if (looks) {
+      if (untied() > 0) (void)made_on_host("untied", {untied()});
+      move(std::move(on_host), parameters);
+    }
     s_.mark(Phase::Construction, "build_optimizer");
     // How much is left of a gradient changes neither memory nor time: the usual norm.
     const Scaling scaling{habits_.zero->loss_scale, habits_.zero->clipping > 0 ? 1.0 : 0.0};
     if (partitions_parameters())
-      stage3_.emplace(s_, group_, *habits_.zero, habits_, input_.train, scaling, std::move(parameters), *model_);
+      stage3_.emplace(s_, group_, *habits_.zero, habits_, input_.train, scaling, std::move(parameters), untied(),
+                      *model_);
     else
       stage_1_and_2_.emplace(s_, group_, *habits_.zero, habits_, input_.train, input_.layout.sharding, scaling,
                              std::move(parameters));
     s_.process.synchronize();  // dist.barrier
+  }
+
+  [[nodiscard]] Tensor made_on_host(const std::string& name, const Shape& sizes) {
+    const Session::Scope scope(s_, name);
+    const OnHost host(s_);
+    Tensor made = s_.empty(sizes, DType::FP32, torch::trained_parameter, Category::Parameters);
+    s_.launch(Operation::Initialize, {}, {made});
+    return made;
+  }
+
+  // _cast_module_mixed_precision, then Module.to: one after the other.
+  void move(std::vector<Tensor> made, NamedParameters& parameters) {
+    const NoGrad no_grad(s_);
+    for (std::size_t p = 0; p < made.size(); ++p) {
+      const DType dtype = parameters[p].leaf->value.dtype;
+      const Session::Scope scope(s_, parameters[p].name);
+      if (made[p].dtype != dtype)
+        made[p] = moved(s_, made[p], MemorySpace::Pageable, dtype, "cast", Category::Parameters);
+    }
+    for (std::size_t p = 0; p < made.size(); ++p) {
+      const Session::Scope scope(s_, parameters[p].name);
+      Tensor there = moved(s_, made[p], MemorySpace::Device, made[p].dtype, "moved", Category::Parameters);
+      parameters[p].leaf->value.storage = std::move(there.storage);
+      made[p] = {};
+    }
   }
 
   [[nodiscard]] bool partitions_parameters() const { return input_.layout.sharding == Sharding::Zero3; }
@@ -98,10 +132,16 @@ class Training {
       use(*stage_1_and_2_);
   }
 
+  [[nodiscard]] std::int64_t vocabulary() const {
+    return sizes_of(input_.built.model, input_.layout, input_.train, input_.runtime).vocabulary;
+  }
+  // Elements of the weight that an LM head is made with before it is tied to the embedding's.
+  [[nodiscard]] std::int64_t untied() const {
+    return input_.built.model.tied_embeddings ? vocabulary() * input_.built.model.hidden : 0;
+  }
+
   void make_model(const MakeParameter& make) {
-    const std::int64_t vocabulary =
-        sizes_of(input_.built.model, input_.layout, input_.train, input_.runtime).vocabulary;
-    model_.emplace(s_, input_.built.model, vocabulary, input_.train, habits_, input_.train.precision, make);
+    model_.emplace(s_, input_.built.model, vocabulary(), input_.train, habits_, input_.train.precision, make);
   }
 
   Tensor forward() {

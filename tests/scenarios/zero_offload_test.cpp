@@ -1,0 +1,110 @@
+// DeepSpeed's optimizer and parameters on hosts: what these hold, by the sizes that its documents give, and how long
+// Adam takes there.
+#include <filesystem>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/plan/exact_memory.hpp"
+#include "scenarios/plan/figures.hpp"
+#include "scenarios/prediction.hpp"
+#include "scenarios/report/explanation.hpp"
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
+namespace {
+
+const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
+
+Scenario job(const std::string& stage, const std::string& offload, const std::string& switches = "") {
+  return parse_scenario(R"(model = "models/llama-3.1-8b.json"
+cluster = "clusters/h100-sxm-80g.toml"
+gpus = 8
+[model_override]
+num_hidden_layers = 4
+[layout]
+sharding = ")" + stage + R"("
+[train]
+sequence_length = 1024
+micro_batch = 1
+steps = 2
+[offload]
+)" + offload + "\n[runtime]\nname = \"deepspeed\"\n[runtime.switches]\n" +
+                            switches + "\n",
+                        "job.toml", {source / "scenarios/examples", source / "scenarios"});
+}
+
+const std::string optimizer = "optimizer = \"cpu\"", both = optimizer + "\nparameters = \"cpu\"";
+
+// Of all ranks, in bytes for each parameter of the model.
+double held(const Prediction& p, Category category) {
+  Bytes sum;
+  for (const RankGroup& group : p.groups)
+    sum += static_cast<std::int64_t>(group.ranks.size()) * group.memory.host.composition[category];
+  return static_cast<double>(sum.count()) / static_cast<double>(p.parameters);
+}
+
+// Ren et al. 2021 (ZeRO-Offload) and Rajbhandari et al. 2021 (ZeRO-Infinity): parameters, momentum, variance and
+// gradients in fp32 on the host; of stage 3 what is computed with too. DeepSpeed holds besides what gradients were
+// reduced in.
+TEST(ZeroOffload, HoldsTheStatesOfThePapers) {
+  constexpr double close = 0.01;
+  const Prediction three = predict(job("zero3", both));
+  EXPECT_NEAR(held(three, Category::OptimizerMaster), 4, close);
+  EXPECT_NEAR(held(three, Category::OptimizerMoments), 8, close);
+  EXPECT_NEAR(held(three, Category::Gradients), 4 + 2, close);
+  EXPECT_NEAR(held(three, Category::Parameters), 2, close);
+  // Stages 1 and 2: at the peak every rank makes the model.
+  EXPECT_GE(held(predict(job("zero2", optimizer)), Category::Parameters), 8 * 4);
+}
+
+TEST(ZeroOffload, IsTheSameToThePlanner) {
+  for (const Scenario& s : {job("zero2", optimizer), job("zero3", both), job("zero3", "parameters = \"cpu\"")}) {
+    EXPECT_EQ(whole_figures(s), figures_of(predict(s, {}, {.told = Told::Figures})));
+    Scenario small = s;
+    small.cluster.host.memory = predict(s).fullest_node.bytes - Bytes{1};
+    SharedModels models;
+    EXPECT_FALSE(fits(small, exact_memory(small, models)));
+  }
+}
+
+TEST(ZeroOffload, LeavesTheDevice) {
+  const auto device = [](const Scenario& s) { return predict(s).groups.front().memory.peak_reserved; };
+  const Bytes none = device(job("zero2", "optimizer = \"none\"")), moved = device(job("zero2", optimizer));
+  // Master and moments, an eighth of them.
+  EXPECT_LT(moved, none - Bytes{predict(job("zero2", optimizer)).parameters * 12 / 8});
+}
+
+// Adam reads four numbers of four bytes and writes three; each rank has its share of the node's bandwidth.
+TEST(ZeroOffload, AdamTakesTheHostsBandwidth) {
+  Scenario s = job("zero2", optimizer);
+  const Prediction fast = predict(s);
+  const double share = static_cast<double>(s.cluster.host.memory_bandwidth.count()) / 8;
+  const double adam = 28 * static_cast<double>(fast.parameters) / 8 / share;
+  s.cluster.host.memory_bandwidth = Bandwidth{s.cluster.host.memory_bandwidth.count() / 2};
+  const double slower = 1e-12 * static_cast<double>((predict(s).step.step - fast.step.step).count());
+  EXPECT_GT(slower, adam);
+  EXPECT_LT(slower, 1.5 * adam) << "besides, what was updated is cast";
+}
+
+TEST(ZeroOffload, IsToldTensorByTensor) {
+  const Job three(job("zero3", both));
+  const AskedMoment peak{AskedMoment::Kind::HostPeak};
+  const nlohmann::json json = nlohmann::json::parse(live_json(three, Rank{0}, peak));
+  std::int64_t sum = 0, pinned = 0;
+  for (const auto& tensor : json["tensors"]) {
+    sum += tensor["block_bytes"].get<std::int64_t>();
+    if (tensor["memory"] == "pinned") ++pinned;
+    EXPECT_GE(tensor["block_bytes"], tensor["requested_bytes"]);
+  }
+  EXPECT_EQ(sum, json["host_bytes"]);
+  EXPECT_EQ(pinned, 3) << "parameters, gradients, and what they are reduced in";
+  EXPECT_LT(Bytes{sum}, predict(three.scenario).groups.front().memory.host.bytes);
+  EXPECT_NE(live_text(three, Rank{0}, peak, Detail::ByRole).find("of free blocks that PyTorch keeps pinned"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace tidemark::tests
