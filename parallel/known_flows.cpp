@@ -461,7 +461,7 @@ constexpr std::string_view
         "(fsdp/_flat_param.py _writeback_orig_params)",
     comes_anyway = "from the host a shard comes whether or not it is gathered then (fsdp/_flat_param.py pre_unshard)",
     copied_to_host = "what was reduced stays until the backward pass is over (fsdp/_runtime_utils.py _finalize_params)",
-    comes_back = "a node unpacks all that it saved, asked for or not (torch/csrc/autograd/generated/Functions.cpp)",
+    unpacked_anyway = "a node unpacks all that it saved, asked for or not (torch/csrc/autograd/generated/Functions.cpp)",
     gathered_ahead =
         "the unit that ran before is gathered ahead of its backward pass, and an embedding's reads no weight "
         "(fsdp/_fully_shard/_fsdp_param_group.py _backward_prefetch)",
@@ -554,7 +554,7 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "*.written_back", "*", "*", thought_new},
     {Unread, "*.low_precision_shard", "forward loss", "forward loss", comes_anyway},
     {Kept, "*.sharded_gradient", "backward *", "backward *", copied_to_host},
-    {Unread, "*from_host", "backward *", "backward *", comes_back},
+    {Unread, "*from_host", "backward *", "backward *", unpacked_anyway},
     {Kept, "*saved_on_cpu", "backward *", "backward *", unpacked},
     {Kept, "*.flat_param_gradient", "backward *", "backward *", behind_hooks},
     {Kept, "*.sharded_gradient", "optimizer_step optimizer_step", "forward load_batch", until_next_forward},
