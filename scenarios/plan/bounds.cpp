@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernels/roofline.hpp"
+#include "parallel/frameworks/megatron/optimizer.hpp"
 #include "parallel/lower.hpp"
 #include "parallel/mesh.hpp"
 #include "parallel/sizes.hpp"
@@ -179,18 +180,27 @@ std::shared_ptr<const Bounder::Mesh> Bounder::mesh_of(const Scenario& s) {
 }
 
 // Every rank has a buffer of its stage's gradients, whole, and the parameters whole in another one or apart from each
-// other: sharding divides what the optimizer keeps.
+// other: sharding divides what the optimizer keeps, over all who hold the same at most.
 Bytes Bounder::make_held(const Scenario& s) {
   const auto built = models_.model_of(s.model, model_options_of(s));
   const Sizes sizes = sizes_of(s.model, s.layout, s.train, runtime_of(s));
-  std::int64_t most = 0;
+  const Bytes of_element = size_of(s.train.precision) + size_of(s.train.gradient_dtype);
+  const Bytes of_optimizer =
+      (parallel::megatron::moments_of(s.train.optimizer) + (s.train.precision == DType::FP32 ? 0 : 1)) *
+      size_of(DType::FP32);
+  const bool sharded = s.layout.sharding != Sharding::None;
+  const std::int64_t owners = sharded ? s.layout.replicas() : 1;
+  const std::int64_t owners_of_experts = sharded ? s.layout.experts_data() : 1;
+  Bytes most;
   for (std::int32_t p = 0; p < s.layout.pipeline; ++p) {
-    std::int64_t elements = 0;
+    std::int64_t dense = 0, of_experts = 0;
     for (const Stage& stage : chunks_of_rank(static_cast<std::int32_t>(s.model.layers), s.layout, p))
-      for (const ParameterId id : stage_parameters(*built, stage, s.layout)) elements += sizes.elements((*built)[id]);
-    most = std::max(most, elements);
+      for (const ParameterId id : stage_parameters(*built, stage, s.layout))
+        ((*built)[id].of_expert() ? of_experts : dense) += sizes.elements((*built)[id]);
+    most = std::max(
+        most, (dense + of_experts) * of_element + (dense / owners + of_experts / owners_of_experts) * of_optimizer);
   }
-  return most * (size_of(s.train.precision) + size_of(s.train.gradient_dtype));
+  return most;
 }
 
 Bytes Bounder::held(const Scenario& s) {
@@ -465,11 +475,16 @@ Bounder::WindowClocks Bounder::make_clocks(const ClockKey& key) {
     return *key.prices[static_cast<std::size_t>(std::ranges::find(groups, op.comm) - groups.begin())];
   };
   WindowClocks clocks;
+  std::map<std::shared_ptr<const std::vector<TimedOp>>, PieceClock> known;
   for (const Window& window : key.sample->windows) {
     std::vector<PieceClock>& its = clocks.emplace_back();
     for (const Piece& piece : window.pieces) {
-      const DurationBounds bounds = clock_bounds(piece.ops, key.launch, prices);
-      its.push_back({bounds.low, bounds.high, launches_of(piece.ops)});
+      const auto [found, added] = known.try_emplace(piece.ops);
+      if (added) {
+        const DurationBounds bounds = clock_bounds(*piece.ops, key.launch, prices);
+        found->second = {bounds.low, bounds.high, launches_of(*piece.ops)};
+      }
+      its.push_back(found->second);
     }
   }
   return clocks;

@@ -34,7 +34,8 @@ class Bounder {
   [[nodiscard]] bool covers(const Scenario& scenario);
   [[nodiscard]] MemoryBounds memory(const Scenario& scenario);
   [[nodiscard]] DurationBounds step(const Scenario& scenario);
-  /// What the fullest stage's parameters and gradients take, of which no program need be written. Of what is known only.
+  /// What the fullest stage keeps of parameters, gradients and optimizer at least: no program need be written for that.
+  /// Of what is known only.
   [[nodiscard]] Bytes held(const Scenario& scenario);
 
   /// What bounds of a candidate rest on; nothing where it is not covered.

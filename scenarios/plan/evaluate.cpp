@@ -11,6 +11,13 @@
 namespace tidemark::scenarios {
 namespace {
 
+// From any thread.
+void lower(std::atomic<Bytes>& least, Bytes other) {
+  Bytes known = least.load();
+  while (other < known && !least.compare_exchange_weak(known, other)) {
+  }
+}
+
 const std::string deadlocks = "it deadlocks: predict says who waits for whom";
 
 // Whether estimates decide: at their central values it would fit.
@@ -75,15 +82,21 @@ Screened Evaluator::screen(std::int64_t first, std::int64_t count, std::size_t n
     const auto reject = [&](Bytes lacks) {
       ++screened.rejected;
       screened.nearest.push_back({index, lacks, false, false, 0});
-      if (screened.nearest.size() > 4 * nearest) keep_nearest(screened.nearest, nearest);
+      if (screened.nearest.size() <= 4 * nearest) return;
+      keep_nearest(screened.nearest, nearest);
+      lower(farthest_near_, screened.nearest.back().lacks);
     };
-    // What is far from fitting is no near miss: nothing more is asked of it.
-    if (Bounder::knows(scenario))
-      if (const Bytes lacks = lack(scenario, bounder_.held(scenario)); lacks > scenario.cluster.device.capacity) {
-        reject(lacks);
-        continue;
-      }
+    // Of what cannot fit, and lacks more than all near misses, nothing more is asked.
+    const Bytes lacks_at_least = Bounder::knows(scenario) ? lack(scenario, bounder_.held(scenario)) : Bytes{};
+    if (lacks_at_least > std::max(farthest_near_.load(), Bytes{})) {
+      ++screened.rejected;
+      continue;
+    }
     const std::optional<Bounder::Ground> ground = bounder_.ground_of(scenario);
+    if (!ground && lacks_at_least > Bytes{}) {
+      reject(lacks_at_least);
+      continue;
+    }
     if (!ground) {
       ++screened.unbounded;
       screened.survivors.push_back({index, Bytes{}, Duration{}, for_ever, std::numeric_limits<double>::infinity()});
@@ -99,6 +112,7 @@ Screened Evaluator::screen(std::int64_t first, std::int64_t count, std::size_t n
                                   tokens_per_s_per_device(scenario, std::max(step.low, Duration{1}))});
   }
   keep_nearest(screened.nearest, nearest);
+  if (nearest > 0 && screened.nearest.size() == nearest) lower(farthest_near_, screened.nearest.back().lacks);
   for (Miss& miss : screened.nearest) {
     const Scenario scenario = scenario_of_candidate(space_, miss.candidate);
     const std::optional<Bounder::Ground> ground = bounder_.ground_of(scenario);

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <string>
 #include <utility>
@@ -78,6 +80,8 @@ class Evaluator {
   Bounder bounder_;
   ExactMemory memory_;
   ExactTime time_;
+  /// As many as are told of lack no more than that. What lacks more is in no answer, whoever finds that out and when.
+  std::atomic<Bytes> farthest_near_{Bytes{std::numeric_limits<std::int64_t>::max()}};
 };
 
 /// The `most` that lack the least; of equal ones, the first in the space.

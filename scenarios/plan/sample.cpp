@@ -137,16 +137,22 @@ class WindowCutter {
   void close_piece(std::size_t op) {
     if (micro_batch_ >= 0 && op > from_) {
       piece_.effect = sim::effect_of(std::span<const std::int64_t>(changes_).subspan(from_, op - from_));
-      piece_.ops = timed_ops(program_, from_, op, by_);
+      piece_.ops = shared(timed_ops(program_, from_, op, by_));
       for (std::size_t i = from_; i < op; ++i)
         if (const auto* alloc = std::get_if<Alloc>(&program_.ops[i]);
             alloc != nullptr && program_.layer_of(alloc->label) >= 0)
           piece_.made += alloc->size;
-      if (!counted_[is_forward(window_.kind) ? 0 : 1]) add_work(program_, from_, op, piece_.ops, window_.work);
+      if (!counted_[is_forward(window_.kind) ? 0 : 1]) add_work(program_, from_, op, *piece_.ops, window_.work);
       window_.pieces.push_back(std::move(piece_));
     }
     from_ = op;
     piece_ = {};
+  }
+  std::shared_ptr<const std::vector<TimedOp>> shared(std::vector<TimedOp> ops) {
+    const auto same = std::ranges::find_if(known_, [&](const auto& its) { return *its == ops; });
+    if (same != known_.end()) return *same;
+    ops.shrink_to_fit();
+    return known_.emplace_back(std::make_shared<const std::vector<TimedOp>>(std::move(ops)));
   }
   void close_window() {
     if (micro_batch_ >= 0) {
@@ -161,6 +167,7 @@ class WindowCutter {
   TimedBy by_;
   const WindowShape& shape_;
   std::vector<Window> windows_;
+  std::vector<std::shared_ptr<const std::vector<TimedOp>>> known_;  // of all pieces
   Window window_;
   Piece piece_;
   std::size_t from_ = 0;
@@ -182,7 +189,7 @@ bool comes_by_each_unit(const Window& window, const std::vector<LayerRun>& runs)
     if (piece.run >= 0) found.emplace_back(piece.run, piece.unit);
     const bool within = i > 0 && i + 1 < window.pieces.size() && window.pieces[i - 1].run >= 0 &&
                         window.pieces[i - 1].run == window.pieces[i + 1].run;
-    if (piece.run < 0 && within && (piece.effect != Effect{} || !piece.ops.empty())) return false;
+    if (piece.run < 0 && within && (piece.effect != Effect{} || !piece.ops->empty())) return false;
   }
   return found == expected;
 }
@@ -203,7 +210,7 @@ bool is_among(CommSlot comm, const PassGroups& groups) { return std::ranges::fin
 
 bool talks_to(const Window& window, const PassGroups& groups) {
   for (const Piece& piece : window.pieces)
-    for (const TimedOp& op : piece.ops)
+    for (const TimedOp& op : *piece.ops)
       if ((op.kind == TimedOp::Kind::Transfer || op.kind == TimedOp::Kind::Message) && !is_among(op.comm, groups))
         return false;
   return true;
@@ -225,7 +232,7 @@ bool micro_batches_repeat(const std::vector<Window>& windows) {
 std::vector<TimedOp> work_in_order(const Window& window) {
   std::vector<TimedOp> ops;
   for (const Piece& piece : window.pieces)
-    std::copy_if(piece.ops.begin(), piece.ops.end(), std::back_inserter(ops), is_work);
+    std::copy_if(piece.ops->begin(), piece.ops->end(), std::back_inserter(ops), is_work);
   return ops;
 }
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <tuple>
@@ -104,8 +105,9 @@ struct Piece {
   std::int32_t run = -1;  ///< index into the chunk's runs; -1: between layers
   std::int32_t unit = 0;  ///< of that run
   Effect effect;
-  Bytes made;                ///< tensors of layers, freed ones too
-  std::vector<TimedOp> ops;  ///< events count from 0 in each piece; -1 is one that was recorded before it
+  Bytes made;  ///< tensors of layers, freed ones too
+  /// Events count from 0 in each piece; -1 is one that was recorded before it. Pieces that do the same share these.
+  std::shared_ptr<const std::vector<TimedOp>> ops;
 };
 struct Window {
   ActionKind kind = ActionKind::Forward;

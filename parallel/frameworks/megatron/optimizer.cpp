@@ -43,8 +43,8 @@ LabelId MegatronOptimizer::label(const Piece& piece, std::string_view what) cons
   return w_.process.label(fmt::format("{}.{}", piece.weight->parameter->name, what));
 }
 
-int MegatronOptimizer::moments_per_parameter() const {
-  switch (w_.train.optimizer) {
+int moments_of(Optimizer optimizer) {
+  switch (optimizer) {
     case Optimizer::AdamW:
       return 2;
     case Optimizer::SgdMomentum:
@@ -122,7 +122,7 @@ void MegatronOptimizer::create_moments() {
   static constexpr std::string_view kinds[] = {"exp_avg", "exp_avg_sq"};
   for (Piece& piece : pieces_) {
     if (!piece.moments.empty()) continue;  // made in the first step
-    for (int m = 0; m < moments_per_parameter(); ++m) {
+    for (int m = 0; m < moments_of(w_.train.optimizer); ++m) {
       const std::string_view what = w_.train.optimizer == Optimizer::AdamW ? kinds[m] : "momentum_buffer";
       piece.moments.push_back(w_.make(label(piece, what), piece.shape(), DType::FP32, Category::OptimizerMoments));
       w_.launch({Operation::Fill, {0}}, {}, {piece.moments.back()});

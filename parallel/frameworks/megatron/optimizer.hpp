@@ -12,6 +12,9 @@
 
 namespace tidemark::parallel::megatron {
 
+/// That it keeps in fp32 of each parameter, besides the parameter.
+[[nodiscard]] int moments_of(Optimizer optimizer);
+
 /// core/optimizer/: fp32 parameters and moments, of all parameters of one group or of the rank's shard of each buffer.
 class MegatronOptimizer {
  public:
@@ -58,7 +61,6 @@ class MegatronOptimizer {
   [[nodiscard]] bool makes_master() const { return has_master() && !w_.runtime.optimizer.precision_aware; }
   [[nodiscard]] std::vector<Tensor> own_gradients() const;
   [[nodiscard]] bool sharded() const { return w_.layout.sharding == Sharding::Zero1; }
-  [[nodiscard]] int moments_per_parameter() const;
   [[nodiscard]] LabelId label(const Piece& piece, std::string_view what) const;
 
   Worker& w_;
