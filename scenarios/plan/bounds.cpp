@@ -204,8 +204,7 @@ Bytes Bounder::make_held(const Scenario& s) {
 }
 
 Bytes Bounder::held(const Scenario& s) {
-  const Scenario key = state_key(s);
-  return *held_.get(key, hash_of(key));
+  return *held_.get(state_key(s), [this](const Scenario& key) { return std::make_shared<Bytes>(make_held(key)); });
 }
 
 namespace {

@@ -92,7 +92,6 @@ class Bounder {
   Shared<SampleKey, std::optional<ChunkSample>> samples_{
       [](const SampleKey& k) { return sample(k.scenario, k.kind, k.runs); }};
   Shared<Scenario, Mesh> meshes_{[this](const Scenario& key) { return make_mesh(key); }};
-  Shared<Scenario, Bytes> held_{[this](const Scenario& key) { return make_held(key); }};
   Shared<FabricKey, Fabric> fabrics_{[](const FabricKey& k) { return build_fabric(k.cluster, k.devices); }};
   Shared<GroupPlaces, GroupPrices> prices_{[](const GroupPlaces& places) { return GroupPrices(places); }};
   Shared<ClockKey, WindowClocks> clocks_{make_clocks};
@@ -101,6 +100,7 @@ class Bounder {
     return fullest_moments(schedule_of(layout, k.rank, static_cast<std::int32_t>(micro_batches)), layout.chunks);
   }};
   Latest<ScheduleKey, PassSchedule> schedules_{8};
+  Latest<Scenario, Bytes> held_{8};  ///< candidates that follow each other often hold the same
 };
 
 struct Bounder::Ground {
