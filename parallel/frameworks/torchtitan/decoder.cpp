@@ -233,6 +233,7 @@ Tensor Decoder::run_layer(std::size_t index, const Tensor& hidden) {
   const ForwardHooks& hooks = part.hooks;
   // _fsdp_state.py _pre_forward casts what a unit is handed (cast_forward_inputs), but for complex numbers.
   const Tensor table = hooks.before && qwen3(model_) ? to(s_, frequencies_, dtype_) : frequencies_;
+  s_.keep(table);
   const Tensor x = hooks.before ? hooks.before(hidden) : hidden;
   const Region region = [this, &layer = layers_[index], table](const Tensor& in) { return block(layer, in, table); };
   CheckpointOptions options{.early_stop = habits_.asked.early_stop};
