@@ -75,6 +75,9 @@ RECORDINGS = {
     "qwen3_tensor_2_8_full": (qwen3(**UNTIED), {"tensor": 2, "batch": 2, "checkpointing": "full"}),
     "qwen3_tensor_4_16_op": (qwen3(**UNTIED_DEEP), {"tensor": 4, "world": 16, "batch": 4, "checkpointing": "op"}),
     "qwen3_compiled_8_full": (qwen3(**UNTIED_DEEP), {"compile": True, "batch": 4, "checkpointing": "full"}),
+    "qwen3_compiled_8_vocabulary": (
+        qwen3(num_hidden_layers=2, tie_word_embeddings=False), {"compile": True, "batch": 4, "checkpointing": "full"},
+    ),
     "qwen3_compiled_8_op": (qwen3(**UNTIED_DEEP), {"compile": True, "batch": 4, "checkpointing": "op"}),
 }  # fmt: skip
 
