@@ -42,8 +42,9 @@ void read_compiled_parts(TomlReader& switches, TitanSettings& titan) {
 }
 
 bool is_titans(const Model& m) {
-  return m.architecture == "llama" && !m.tied_embeddings && !m.qkv_bias && !m.output_bias && !m.mlp_bias &&
-         m.heads * m.head_dim == m.hidden && !m.experts && m.sliding_window == 0;
+  const bool plain = !m.qkv_bias && !m.output_bias && !m.mlp_bias && !m.experts && m.sliding_window == 0;
+  if (m.architecture == "qwen3") return plain && m.qk_norm == QkNorm::PerHead;
+  return plain && m.architecture == "llama" && !m.tied_embeddings && m.heads * m.head_dim == m.hidden;
 }
 
 // What is gathered goes after each unit's forward pass (stage 3), or stays for its backward pass (stage 2).
@@ -157,7 +158,18 @@ void settle_titan(Scenario& asked, ScenarioTables& tables) {
     tables.runtime.problem("name",
                            fmt::format("name = \"torchtitan\": {} is none of torchtitan's models that are modelled",
                                        asked.model.name.empty() ? "this" : asked.model.name),
-                           "Llama 3's are (untied, without biases); \"fsdp2\" runs transformers' models");
+                           "Llama 3's (untied, without biases) and dense Qwen3's are; \"fsdp2\" runs transformers' "
+                           "models");
+  // _fsdp_state.py _validate_no_duplicate_params: torchtitan 0.2 makes the ends of a model units of their own.
+  if (asked.model.architecture == "qwen3" && asked.model.tied_embeddings)
+    tables.runtime.problem(
+        "name",
+        "name = \"torchtitan\": its embedding and its head are units of their own, and PyTorch 2.15's "
+        "fully_shard refuses a parameter that two units share",
+        "tie_word_embeddings = false in [model_override]; \"fsdp2\" trains tied embeddings");
+  // Among experiments since August 2025, of releases since 0.2.
+  if (asked.model.architecture == "qwen3" && asked.runtime.versions.torchtitan < Version{0, 2})
+    tables.runtime.problem("versions", "torchtitan has Qwen3's models from 0.2 on", "torchtitan = \"0.2\"");
 }
 
 }  // namespace tidemark::scenarios

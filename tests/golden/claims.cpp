@@ -35,7 +35,7 @@ constexpr auto families_told = std::to_array<std::pair<std::string_view, std::st
     {"flat", "chosen trainings under FullyShardedDataParallel, under PyTorch's own allocator"},
     {"titan", "chosen trainings by torchtitan's trainer, under PyTorch's own allocator"},
     {"compiled", "chosen compiled trainings by torchtitan's trainer, under PyTorch's own allocator"},
-    {"torchtitan", "torchtitan, Llama 3.1 8B on eight H100 (its commits and benchmarks)"},
+    {"torchtitan", "torchtitan, Llama 3.1 8B and Qwen3 32B on eight H100 (its commits and benchmarks)"},
     {"zero", "chosen trainings under DeepSpeed's ZeRO, under PyTorch's own allocator"},
     {"drawn", "trainings that seeds chose, under PyTorch's own allocator"},
     {"megatron_pr482", "Megatron-LM PR 482, Llama-2 7B, kind of memory unsaid"},

@@ -79,7 +79,7 @@ struct Recording {
 [[nodiscard]] std::vector<Recording> offloaded_flat_recordings();
 /// The same of plain PyTorch, which saves tensors there.
 [[nodiscard]] std::vector<Recording> saved_on_cpu_recordings();
-/// The same of torchtitan's Llama; its other models are not modelled.
+/// The same of torchtitan.
 [[nodiscard]] std::vector<Recording> offloaded_titan_recordings();
 
 /// The same of DeepSpeed's ZeRO, but for NVMe.

@@ -19,6 +19,7 @@ OUT = record_fake.HERE.parent / "golden" / "partitions" / "recordings"
 # By the recording of torchtitan that is compiled.
 SUBJECTS = [
     "compiled_8", "compiled_8_op", "compiled_8_full", "compiled_0.1.0_8_op", "compiled_tensor_2_8", "compiled_tensor_2_8_op",
+    "qwen3_compiled_8_full", "qwen3_compiled_8_op",
 ]  # fmt: skip
 # What PyTorch's own tables say of an operation.
 CLASSES = ("view", "fusible", "recomputable", "random", "compute_intensive")
@@ -107,11 +108,8 @@ def record(name, out):
     config, settings = titan.settings_of(name)
     graphs = []
     hook(graphs)
-    trainer = record_titan.prepare(config, settings)
-    iterator = record_titan.batches(config, settings)
-    if hasattr(trainer, "batch_generator"):
-        iterator = trainer.batch_generator(iterator)
-    trainer.train_step(iterator)
+    trainer, iterator = record_titan.prepare(config, settings)
+    record_titan.train_step(trainer, iterator, settings)
     write(name, graphs, out)
     print(name, *(len(graph["nodes"]) for graph in graphs), flush=True)
     os._exit(0)

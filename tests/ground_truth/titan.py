@@ -23,6 +23,7 @@ SETTINGS = {
 
 DEEP = {"num_hidden_layers": 6, "vocab_size": 4096}
 UNTIED = {"vocab_size": 8192, "tie_word_embeddings": False}
+UNTIED_DEEP = {**DEEP, "tie_word_embeddings": False}
 
 RECORDINGS = {
     "llama_8": (llama(), {}),
@@ -61,9 +62,23 @@ RECORDINGS = {
     ),
     "compiled_tensor_2_8": (llama(**DEEP), {"compile": True, "tensor": 2, "batch": 4}),
     "compiled_tensor_2_8_op": (llama(**DEEP), {"compile": True, "tensor": 2, "batch": 4, "checkpointing": "op"}),
+    "qwen3_8": (qwen3(**UNTIED), {"batch": 4}),
     "qwen3_8_full": (qwen3(**UNTIED), {"batch": 2, "checkpointing": "full"}),
     "qwen3_8_op": (qwen3(**UNTIED), {"batch": 2, "checkpointing": "op"}),
+    "qwen3_layers_8_op": (qwen3(**UNTIED_DEEP), {"batch": 4, "checkpointing": "op"}),
+    "qwen3_hsdp_16_accumulating": (
+        qwen3(**UNTIED_DEEP), {"world": 16, "replicate": 2, "checkpointing": "full", "micro_batches": 3},
+    ),
+    "qwen3_0.2.0_8_full": (qwen3(**UNTIED_DEEP), {"torchtitan": "0.2.0", "batch": 4, "checkpointing": "full"}),
+    "qwen3_0.2.0_8_op": (qwen3(**UNTIED_DEEP), {"torchtitan": "0.2.0", "batch": 4, "checkpointing": "op"}),
+    "qwen3_tensor_2_8": (qwen3(**UNTIED), {"tensor": 2, "batch": 4}),
     "qwen3_tensor_2_8_full": (qwen3(**UNTIED), {"tensor": 2, "batch": 2, "checkpointing": "full"}),
+    "qwen3_tensor_4_16_op": (qwen3(**UNTIED_DEEP), {"tensor": 4, "world": 16, "batch": 4, "checkpointing": "op"}),
+    "qwen3_compiled_8_full": (qwen3(**UNTIED_DEEP), {"compile": True, "batch": 4, "checkpointing": "full"}),
+    "qwen3_compiled_8_vocabulary": (
+        qwen3(num_hidden_layers=2, tie_word_embeddings=False), {"compile": True, "batch": 4, "checkpointing": "full"},
+    ),
+    "qwen3_compiled_8_op": (qwen3(**UNTIED_DEEP), {"compile": True, "batch": 4, "checkpointing": "op"}),
 }  # fmt: skip
 
 

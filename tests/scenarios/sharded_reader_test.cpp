@@ -123,6 +123,7 @@ TEST(ShardedReader, WhatTorchtitanTrains) {
   EXPECT_FALSE(of_torchtitan("", "compile = \"model\"").runtime.eager.titan.compile_loss);
   EXPECT_EQ(of_torchtitan("", "fsdp_reshard_after_forward = \"never\"").layout.sharding, Sharding::Zero2);
   EXPECT_EQ(of_torchtitan("", "", "sharding = \"zero2\"").runtime.eager.titan.reshard, ReshardPolicy::Never);
+  EXPECT_EQ(of_torchtitan("", "", "tensor = 4", "qwen3-32b").model.architecture, "qwen3");
 }
 
 TEST(ShardedReader, WhatTorchtitanDoesNotTrain) {
@@ -159,6 +160,9 @@ TEST(ShardedReader, WhatTorchtitanDoesNotTrain) {
             "modelled\n  hint: \"bf16\"");
   EXPECT_NE(problem("", "use_cache = true").find("use_cache"), std::string::npos);
   EXPECT_NE(problem("", "", "", "mistral-7b-v0.1").find("is none of torchtitan's models"), std::string::npos);
+  EXPECT_NE(problem("", "", "[model_override]\ntie_word_embeddings = true", "qwen3-8b").find("refuses a parameter"),
+            std::string::npos);
+  EXPECT_NE(problem("", "", "", "qwen3-30b-a3b").find("is none of torchtitan's models"), std::string::npos);
 }
 
 }  // namespace

@@ -10,6 +10,9 @@
 namespace tidemark::parallel::torchtitan {
 namespace {
 
+// Its tables and norms of heads differ from Llama 3's.
+bool qwen3(const Model& model) { return model.architecture == "qwen3"; }
+
 // activation_checkpoint.py _apply_op_sac, and the list that parallelize.py hands it: attention's results are kept where
 // its kernel is listed, and every second matrix product's, beginning with the first.
 KeepsResult every_second_product(bool attention) {
@@ -41,9 +44,9 @@ Linear Decoder::make_linear(const std::string& name, std::int64_t outputs, std::
   return {parameter(name + ".weight", {outputs, inputs}), nullptr};
 }
 
-Norm Decoder::make_norm(const std::string& name) {
+Norm Decoder::make_norm(const std::string& name, std::int64_t width) {
   if (tensor_.ranks > 1) partial_.push_back(parameters_.size());
-  return {parameter(name + ".weight", {model_.hidden}), nullptr};
+  return {parameter(name + ".weight", {width}), nullptr};
 }
 
 void Decoder::end_part(std::string name) {
@@ -55,6 +58,10 @@ void Decoder::make_layer(std::int32_t index) {
   const std::int64_t q_width = model_.heads * model_.head_dim / tensor_.ranks,
                      kv_width = model_.kv_heads * model_.head_dim / tensor_.ranks, ffn = model_.ffn / tensor_.ranks;
   Layer layer;
+  if (qwen3(model_)) {
+    layer.query_norm = make_norm(at + ".attention.q_norm", model_.head_dim);
+    layer.key_norm = make_norm(at + ".attention.k_norm", model_.head_dim);
+  }
   layer.query = make_linear(at + ".attention.wq", q_width, model_.hidden);
   layer.key = make_linear(at + ".attention.wk", kv_width, model_.hidden);
   layer.value = make_linear(at + ".attention.wv", kv_width, model_.hidden);
@@ -62,8 +69,8 @@ void Decoder::make_layer(std::int32_t index) {
   layer.gate = make_linear(at + ".feed_forward.w1", ffn, model_.hidden);
   layer.down = make_linear(at + ".feed_forward.w2", model_.hidden, ffn);
   layer.up = make_linear(at + ".feed_forward.w3", ffn, model_.hidden);
-  layer.attention_norm = make_norm(at + ".attention_norm");
-  layer.mlp_norm = make_norm(at + ".ffn_norm");
+  layer.attention_norm = make_norm(at + ".attention_norm", model_.hidden);
+  layer.mlp_norm = make_norm(at + ".ffn_norm", model_.hidden);
   layers_.push_back(std::move(layer));
   end_part(at);
 }
@@ -78,6 +85,18 @@ void Decoder::make_frequencies() {
   s_.launch(Operation::Sine, {angles}, {narrowed(frequencies_, -1, 1, 1)});
 }
 
+// precompute_rope_cache.
+void Decoder::make_halves() {
+  const std::int64_t sequence = train_.sequence_length, width = model_.head_dim, pairs = width / 2;
+  frequencies_ = s_.empty({sequence, 2 * width}, DType::FP32, "rope_cache", Category::Parameters);
+  const Tensor angles = s_.empty({sequence, pairs}, DType::FP32, "angles", Category::Temporaries);
+  s_.launch({Operation::RotaryTable, {usual_rotary_base}}, {}, {angles});
+  const Tensor twice = s_.empty({sequence, width}, DType::FP32, "angles", Category::Temporaries);
+  s_.launch(Operation::Copy, {angles, angles}, {narrowed(twice, -1, 0, pairs), narrowed(twice, -1, pairs, pairs)});
+  s_.launch(Operation::Cosine, {twice}, {narrowed(frequencies_, -1, 0, width)});
+  s_.launch(Operation::Sine, {twice}, {narrowed(frequencies_, -1, width, width)});
+}
+
 Decoder::Decoder(Session& session, const Model& model, std::int64_t vocabulary, const Train& train,
                  const EagerHabits& habits, const TensorGroup& tensor, DType dtype, MakeParameter make)
     : s_(session),
@@ -89,9 +108,9 @@ Decoder::Decoder(Session& session, const Model& model, std::int64_t vocabulary, 
       make_(std::move(make)) {
   tokens_ = parameter("tok_embeddings.weight", {vocabulary / tensor.ranks, model.hidden});
   end_part("tok_embeddings");
-  make_frequencies();
+  qwen3(model) ? make_halves() : make_frequencies();
   for (std::int32_t i = 0; i < model.layers; ++i) make_layer(i);
-  norm_ = make_norm("norm");
+  norm_ = make_norm("norm", model_.hidden);
   head_ = make_linear("output", vocabulary / tensor.ranks, model.hidden);
   end_part("output");
 }
@@ -102,8 +121,8 @@ Tensor Decoder::normed(const Norm& norm, const Tensor& x) {
   return habits_.fused_norms ? rms_norm(s_, x, norm.weight->value) : norm(s_, x);
 }
 
-// apply_rotary_emb.
-Decoder::Heads Decoder::turned(const Tensor& query, const Tensor& key) {
+// apply_rotary_emb, of Llama's complex numbers.
+Decoder::Heads Decoder::turned(const Tensor& query, const Tensor& key, const Tensor& frequencies) {
   const auto as_complex = [&](const Tensor& x) {
     const Tensor wide = to(s_, x, DType::FP32);
     Shape pairs = wide.sizes;
@@ -113,13 +132,23 @@ Decoder::Heads Decoder::turned(const Tensor& query, const Tensor& key) {
   };
   const Tensor q = as_complex(query), k = as_complex(key);
   const std::int64_t sequence = q.sizes[1];
-  const Tensor table = sized(narrowed(frequencies_, 0, 0, sequence), {1, sequence, 1, q.sizes[3], 2});
+  const Tensor table = sized(narrowed(frequencies, 0, 0, sequence), {1, sequence, 1, q.sizes[3], 2});
   const auto times_table = [&](const Tensor& x, const Shape& sizes) {
     return reshape(s_, complex_mul(s_, x, table), sizes);
   };
   const Tensor q_out = times_table(q, query.sizes), k_out = times_table(k, key.sizes);
   const Tensor q_narrow = to(s_, q_out, query.dtype);
   return {q_narrow, to(s_, k_out, key.dtype)};
+}
+
+// The same of Qwen3's halves of heads.
+Decoder::Heads Decoder::turned_halves(const Tensor& query, const Tensor& key, const Tensor& frequencies) {
+  const std::int64_t sequence = query.sizes[1], width = model_.head_dim;
+  const Tensor table = view(s_, frequencies, {1, sequence, 1, 2 * width});
+  const Tensor cosine = to(s_, slice(s_, table, -1, 0, width), query.dtype);
+  const Tensor sine = to(s_, slice(s_, table, -1, width, 2 * width), query.dtype);
+  const Tensor q_out = transformers::turned(s_, query, cosine, sine);
+  return {q_out, transformers::turned(s_, key, cosine, sine)};
 }
 
 // repeat_kv: [batch, sequence, heads, width], each head as often as query heads share it.
@@ -131,15 +160,16 @@ Tensor Decoder::repeated(const Tensor& x) {
   return reshape(s_, wide, {z[0], z[1], z[2] * times, z[3]});
 }
 
-Tensor Decoder::attention(const Layer& layer, const Tensor& part) {
+Tensor Decoder::attention(const Layer& layer, const Tensor& part, const Tensor& table) {
   const Session::Scope scope(s_, "attention");
   const Tensor x = gathered(s_, tensor_, part);
   const std::int64_t batch = x.sizes[0], sequence = x.sizes[1], width = model_.head_dim;
   Tensor query = layer.query(s_, x), key = layer.key(s_, x), value = layer.value(s_, x);
   const auto by_head = [&](const Tensor& t) { return view(s_, t, {batch, sequence, t.size(-1) / width, width}); };
   query = by_head(query), key = by_head(key), value = by_head(value);
+  if (layer.query_norm.weight) query = normed(layer.query_norm, query), key = normed(layer.key_norm, key);
   {
-    Heads heads = turned(query, key);
+    Heads heads = qwen3(model_) ? turned_halves(query, key, table) : turned(query, key, table);
     query = std::move(heads.query), key = std::move(heads.key);
   }
   const auto heads_first = [&](const Tensor& t) { return transpose(s_, t, 1, 2); };
@@ -167,30 +197,30 @@ Tensor Decoder::feed_forward(const Layer& layer, const Tensor& part) {
   return scattered(s_, tensor_, layer.down(s_, gated()));
 }
 
-Tensor Decoder::block(const Layer& layer, const Tensor& x) {
-  const auto through_attention = [&] { return attention(layer, normed(layer.attention_norm, x)); };
+Tensor Decoder::block(const Layer& layer, const Tensor& x, const Tensor& table) {
+  const auto through_attention = [&] { return attention(layer, normed(layer.attention_norm, x), table); };
   const Tensor h = add(s_, x, through_attention());
   const auto through_mlp = [&] { return feed_forward(layer, normed(layer.mlp_norm, h)); };
   return add(s_, h, through_mlp());
 }
 
-// A layer reads its parameters, and what it needs of the frequencies, wherever it is told they are.
-Tensor Decoder::run_compiled(std::size_t index, const Tensor& x, const CheckpointOptions* checkpointed) {
+// A layer reads its parameters wherever it is told they are.
+Tensor Decoder::run_compiled(std::size_t index, const Tensor& x, const Tensor& table,
+                             const CheckpointOptions* checkpointed) {
   const Part& part = parts_[index + 1];
   const auto exchange = [&](std::vector<Tensor>& others) {
     for (std::size_t p = part.begin; p < part.end; ++p) std::swap(parameters_[p]->value, others[1 + p - part.begin]);
-    std::swap(frequencies_, others.back());
   };
   const auto region = [&](const std::vector<Tensor>& given) {
     std::vector<Tensor> others = given;
     exchange(others);
-    Tensor out = block(layers_[index], given.front());
+    Tensor out = block(layers_[index], given.front(), given.back());
     exchange(others);
     return out;
   };
   std::vector<Tensor> inputs{x};
   for (std::size_t p = part.begin; p < part.end; ++p) inputs.push_back(parameters_[p]->value);
-  inputs.push_back(frequencies_);
+  inputs.push_back(table);
   if (checkpointed == nullptr) return compiled_(s_, inputs, region, {});
   return compiled_checkpointed_(s_, inputs, region, {.checkpointed = true, .policy = checkpointed->policy});
 }
@@ -201,12 +231,15 @@ Tensor Decoder::run_layer(std::size_t index, const Tensor& hidden) {
   const Session::Scope scope(s_, part.name);
   s_.mark(Phase::Forward, part.name);
   const ForwardHooks& hooks = part.hooks;
+  // _fsdp_state.py _pre_forward casts what a unit is handed (cast_forward_inputs), but for complex numbers.
+  const Tensor table = hooks.before && qwen3(model_) ? to(s_, frequencies_, dtype_) : frequencies_;
+  s_.keep(table);
   const Tensor x = hooks.before ? hooks.before(hidden) : hidden;
-  const Region region = [this, &layer = layers_[index]](const Tensor& in) { return block(layer, in); };
+  const Region region = [this, &layer = layers_[index], table](const Tensor& in) { return block(layer, in, table); };
   CheckpointOptions options{.early_stop = habits_.asked.early_stop};
-  const auto plain = [&] { return habits_.asked.compile_layers ? run_compiled(index, x, nullptr) : region(x); };
+  const auto plain = [&] { return habits_.asked.compile_layers ? run_compiled(index, x, table, nullptr) : region(x); };
   const auto checkpointed = [&] {
-    return habits_.asked.compile_layers ? run_compiled(index, x, &options) : checkpoint(s_, x, region, options);
+    return habits_.asked.compile_layers ? run_compiled(index, x, table, &options) : checkpoint(s_, x, region, options);
   };
   const auto run = [&] {
     switch (train_.recompute.kind) {

@@ -8,8 +8,8 @@
 #include "parallel/frameworks/transformers/modules.hpp"
 #include "parallel/torch/compiled.hpp"
 
-// torchtitan's Llama 3, module by module as its forward functions run (torchtitan/models/llama3/model/model.py, 0.1.0
-// to 0.2.2): a local variable here is one of theirs, and lives as long.
+// torchtitan's Llama 3 and dense Qwen3, module by module as their forward functions run (torchtitan/models/llama3 and
+// qwen3, model/model.py, 0.1.0 to 0.2.2): a local variable here is one of theirs, and lives as long.
 
 namespace tidemark::parallel::torchtitan {
 
@@ -37,6 +37,7 @@ class Decoder {
 
  private:
   struct Layer {
+    Norm query_norm, key_norm;  ///< of each head; Qwen3
     Linear query, key, value, output;
     Linear gate, down, up;  ///< w1, w2, w3
     Norm attention_norm, mlp_norm;
@@ -47,18 +48,20 @@ class Decoder {
 
   std::shared_ptr<Leaf> parameter(const std::string& name, Shape sizes);
   Linear make_linear(const std::string& name, std::int64_t outputs, std::int64_t inputs);
-  Norm make_norm(const std::string& name);
+  Norm make_norm(const std::string& name, std::int64_t width);
   void make_layer(std::int32_t index);
   void make_frequencies();
+  void make_halves();
   void end_part(std::string name);
 
   Tensor run_layer(std::size_t layer, const Tensor& hidden);
-  Tensor run_compiled(std::size_t layer, const Tensor& x, const CheckpointOptions* checkpointed);
-  Tensor block(const Layer& layer, const Tensor& x);
-  Tensor attention(const Layer& layer, const Tensor& part);
+  Tensor run_compiled(std::size_t layer, const Tensor& x, const Tensor& table, const CheckpointOptions* checkpointed);
+  Tensor block(const Layer& layer, const Tensor& x, const Tensor& table);
+  Tensor attention(const Layer& layer, const Tensor& part, const Tensor& table);
   Tensor feed_forward(const Layer& layer, const Tensor& part);
   Tensor normed(const Norm& norm, const Tensor& x);
-  Heads turned(const Tensor& query, const Tensor& key);
+  Heads turned(const Tensor& query, const Tensor& key, const Tensor& table);
+  Heads turned_halves(const Tensor& query, const Tensor& key, const Tensor& table);
   Tensor repeated(const Tensor& x);
 
   Session& s_;
@@ -72,7 +75,9 @@ class Decoder {
   std::vector<Part> parts_;
   std::vector<std::size_t> partial_;
   std::shared_ptr<Leaf> tokens_;
-  Tensor frequencies_;  ///< freqs_cis: cosine and sine of each position and pair
+  /// Cosine and sine of each position and pair: side by side (freqs_cis), or all cosines first, each twice
+  /// (rope_cache).
+  Tensor frequencies_;
   std::vector<Layer> layers_;
   CompiledRegion compiled_, compiled_checkpointed_;  ///< layers are alike
   Norm norm_;

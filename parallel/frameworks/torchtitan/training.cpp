@@ -12,7 +12,7 @@
 #include "parallel/frameworks/torchtitan/decoder.hpp"
 #include "parallel/sizes.hpp"
 
-// torchtitan/train.py and models/llama3/infra/parallelize.py, 0.1.0 to 0.2.2.
+// torchtitan/train.py, models/llama3/infra/parallelize.py, and qwen3's, 0.1.0 to 0.2.2.
 
 namespace tidemark::parallel::torchtitan {
 namespace {

@@ -26,12 +26,6 @@ Tensor rotated_half(Session& s, const Tensor& x) {
   return cat_last(s, {neg(s, x2), x1});
 }
 
-Tensor embedded(Session& s, const Tensor& x, const Tensor& cosine, const Tensor& sine) {
-  const Tensor straight = mul(s, x, cosine);
-  const Tensor crossed = mul(s, rotated_half(s, x), sine);
-  return add(s, straight, crossed);
-}
-
 // torch.nn.Module.__call__, which runs hooks.
 template <class Forward>
 Tensor hooked(const ForwardHooks& hooks, const Tensor& given, const Forward& forward) {
@@ -49,6 +43,12 @@ Tensor repeated(Session& s, const Tensor& x, std::int64_t times) {
 }
 
 }  // namespace
+
+Tensor turned(Session& s, const Tensor& x, const Tensor& cosine, const Tensor& sine) {
+  const Tensor straight = mul(s, x, cosine);
+  const Tensor crossed = mul(s, rotated_half(s, x), sine);
+  return add(s, straight, crossed);
+}
 
 Tensor Linear::operator()(Session& s, const Tensor& given) const {
   return hooked(hooks, given, [&](const Tensor& x) {
@@ -194,7 +194,7 @@ void CausalLM::turn(States& states, const Context::View& view) {
   };
   const auto joined = [&](const Tensor& made, const Parts& of) { return cat_last(s_, {made, of.stays}); };
   if (!in_parts && turning == states.query.size(-1)) {
-    Tensor query = embedded(s_, states.query, cosine, sine), key = embedded(s_, states.key, cosine, sine);
+    Tensor query = turned(s_, states.query, cosine, sine), key = turned(s_, states.key, cosine, sine);
     if (computes_wide(model_)) {
       const Tensor narrow_query = to(s_, query, states.query.dtype), narrow_key = to(s_, key, states.key.dtype);
       query = narrow_query, key = narrow_key;
@@ -204,10 +204,10 @@ void CausalLM::turn(States& states, const Context::View& view) {
     return;
   }
   const Parts of_query = cut(states.query), of_key = cut(states.key);
-  Tensor query = embedded(s_, of_query.turns, cosine, sine);
+  Tensor query = turned(s_, of_query.turns, cosine, sine);
   const bool at_once = family_of(model_) != Family::NeoX;  // GPT-NeoX turns both before it joins either
   if (at_once) query = joined(query, of_query);
-  Tensor key = embedded(s_, of_key.turns, cosine, sine);
+  Tensor key = turned(s_, of_key.turns, cosine, sine);
   if (!at_once) query = joined(query, of_query);
   key = joined(key, of_key);
   states.query = std::move(query);

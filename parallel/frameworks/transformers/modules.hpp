@@ -51,6 +51,9 @@ struct Norm {
   [[nodiscard]] Tensor normalized(Session& s, const Tensor& x) const;
 };
 
+/// x * cosine + rotate_half(x) * sine: rotary positions, the two of a pair half a head apart.
+[[nodiscard]] Tensor turned(Session& s, const Tensor& x, const Tensor& cosine, const Tensor& sine);
+
 /// What all layers of one forward pass share.
 struct Context {
   struct View {

@@ -68,6 +68,8 @@ MathCase titan(std::string name, int gpus, std::string release, std::string trai
   return its;
 }
 
+MathCase qwen3(MathCase its) { return of(std::move(its), "qwen3-8b", "num_key_value_heads = 2\nhead_dim = 16"); }
+
 INSTANTIATE_TEST_SUITE_P(
     Torchtitan, ArithmeticOfShards,
     testing::Values(
@@ -79,7 +81,10 @@ INSTANTIATE_TEST_SUITE_P(
         titan("compiled", 2, "0.2.1", "", "compile = true"),
         titan("compiled_full", 2, "0.2.1", "recompute = \"full\"", "compile = true"),
         twice(titan("compiled_per_operation", 2, "0.2", "recompute = \"selective\"", "compile = \"model\"")),
-        in_bf16(twice(titan("counted_tokens", 2, "0.2.2", "recompute = \"selective\"")))),
+        in_bf16(twice(titan("counted_tokens", 2, "0.2.2", "recompute = \"selective\""))),
+        qwen3(titan("titan_qwen3", 2, "0.2")),
+        in_bf16(twice(qwen3(titan("titan_qwen3_per_operation", 3, "0.2.2", "recompute = \"selective\"")))),
+        qwen3(titan("titan_qwen3_compiled", 2, "0.2", "recompute = \"full\"", "compile = true"))),
     [](const testing::TestParamInfo<MathCase>& row) { return row.param.name; });
 
 // Flat parameters: of 7 ranks, some hold pieces of several parameters, and the last some padding.
