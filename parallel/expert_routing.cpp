@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iterator>
 #include <numeric>
 
@@ -111,17 +112,58 @@ Counts LayerRouting::received(std::int32_t rank, std::int64_t senders) const {
   return own;
 }
 
+namespace {
+
 // Choices stand in a row, those of the first expert first, and tokens take them in turn: no expert is chosen more often
 // than there are tokens, so none meets it twice.
-std::int64_t chosen_expert(const Counts& counts, std::int64_t tokens, std::int64_t token, std::int64_t choice) {
-  std::int64_t before = choice * tokens + token, expert = 0;
-  for (const std::int64_t count : counts) {
-    if (before < count) return expert;
-    before -= count;
-    ++expert;
+std::vector<std::int64_t> in_turn(const Counts& counts, std::int64_t tokens, std::int64_t chosen) {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(tokens * chosen));
+  std::int64_t place = 0;
+  for (std::size_t expert = 0; expert < counts.size(); ++expert)
+    for (std::int64_t i = 0; i < counts[expert]; ++i, ++place)
+      all[static_cast<std::size_t>(place % tokens * chosen + place / tokens)] = static_cast<std::int64_t>(expert);
+  ensure(place == tokens * chosen, "experts are chosen as often as tokens choose");
+  return all;
+}
+
+// Of each token as the router does it, by how often experts are left to be chosen in the place of scores.
+std::optional<std::vector<std::int64_t>> by_groups(const Experts& experts, Counts left, std::int64_t tokens) {
+  const std::int64_t of_group = experts.count / experts.groups, best = experts.chosen / experts.chosen_groups;
+  const auto most_left = [&](std::int64_t a, std::int64_t b) {
+    return left[static_cast<std::size_t>(a)] > left[static_cast<std::size_t>(b)];
+  };
+  const auto first_of = [&](std::int64_t group) { return group * of_group; };
+  std::vector<std::int64_t> all, by_left(static_cast<std::size_t>(experts.groups));
+  for (std::int64_t token = 0; token < tokens; ++token) {
+    Counts scores(by_left.size());
+    for (std::int64_t group = 0; group < experts.groups; ++group) {
+      const auto begin = left.begin() + first_of(group);
+      Counts its(begin, begin + of_group);
+      std::ranges::sort(its, std::greater{});
+      scores[static_cast<std::size_t>(group)] = std::accumulate(its.begin(), its.begin() + best, std::int64_t{0});
+    }
+    std::iota(by_left.begin(), by_left.end(), 0);
+    std::ranges::stable_sort(by_left, std::greater{},
+                             [&](std::int64_t g) { return scores[static_cast<std::size_t>(g)]; });
+    std::vector<std::int64_t> open;
+    for (std::int64_t i = 0; i < experts.chosen_groups; ++i)
+      for (std::int64_t e = 0; e < of_group; ++e) open.push_back(first_of(by_left[static_cast<std::size_t>(i)]) + e);
+    std::ranges::stable_sort(open, most_left);
+    for (std::int64_t choice = 0; choice < experts.chosen; ++choice) {
+      const std::int64_t expert = open[static_cast<std::size_t>(choice)];
+      if (left[static_cast<std::size_t>(expert)]-- == 0) return std::nullopt;
+      all.push_back(expert);
+    }
   }
-  ensure(false, "experts are chosen as often as tokens choose");
-  return 0;
+  return all;
+}
+
+}  // namespace
+
+std::optional<std::vector<std::int64_t>> chosen_experts(const Experts& experts, const Counts& counts,
+                                                        std::int64_t tokens) {
+  if (experts.groups == 0) return in_turn(counts, tokens, experts.chosen);
+  return by_groups(experts, counts, tokens);
 }
 
 std::int64_t capacity_of(const Experts& experts, const ExpertRouting& routing, std::int64_t tokens) {

@@ -72,15 +72,55 @@ TEST(ExpertRouting, TokensChooseDifferentExpertsUntilTheCountsAreReached) {
     if (i % 3 == 1) routing.loads = ZipfLoads{0.2 * static_cast<double>(random() % 20), random()};
     if (i % 3 == 2) routing.loads = DirichletLoads{0.1 * static_cast<double>(1 + random() % 50), random()};
     const Counts counts = choices(experts, routing, tokens, static_cast<std::int32_t>(ranks));
+    const Counts all = chosen_experts(experts, counts, tokens).value();
     Counts found(counts.size());
     for (std::int64_t token = 0; token < tokens; ++token) {
       std::set<std::int64_t> its;
-      for (std::int64_t choice = 0; choice < chosen; ++choice) its.insert(chosen_expert(counts, tokens, token, choice));
+      for (std::int64_t choice = 0; choice < chosen; ++choice)
+        its.insert(all[static_cast<std::size_t>(token * chosen + choice)]);
       ASSERT_EQ(static_cast<std::int64_t>(its.size()), chosen);
       for (const std::int64_t expert : its) ++found[static_cast<std::size_t>(expert)];
     }
     EXPECT_EQ(found, counts);
   }
+}
+
+TEST(ExpertRouting, TokensChooseExpertsOfAsManyGroupsAsTheyMay) {
+  std::mt19937 random(2);
+  int uneven = 0;
+  for (int i = 0; i < 300; ++i) {
+    const std::int64_t of_group = 2 + static_cast<std::int64_t>(random() % 4),
+                       kept = 1 + static_cast<std::int64_t>(random() % 3);
+    const Experts experts{.count = of_group * (kept + 1 + static_cast<std::int64_t>(random() % 3)),
+                          .chosen = kept * (1 + static_cast<std::int64_t>(random() % 2)),
+                          .groups = 0,
+                          .chosen_groups = kept};
+    Experts grouped = experts;
+    grouped.groups = experts.count / of_group;
+    const std::int64_t tokens = 8 + static_cast<std::int64_t>(random() % 40);
+    ExpertRouting routing{};
+    if (i % 2 == 1) routing.loads = ZipfLoads{0.4, random()};
+    const Counts counts = choices(grouped, routing, tokens, 1);
+    const std::optional<Counts> all = chosen_experts(grouped, counts, tokens);
+    if (!all) {
+      ASSERT_EQ(i % 2, 1);
+      continue;
+    }
+    uneven += i % 2;
+    Counts found(counts.size());
+    for (std::int64_t token = 0; token < tokens; ++token) {
+      std::set<std::int64_t> its, groups;
+      for (std::int64_t choice = 0; choice < grouped.chosen; ++choice) {
+        const std::int64_t expert = (*all)[static_cast<std::size_t>(token * grouped.chosen + choice)];
+        its.insert(expert), groups.insert(expert / of_group);
+        ++found[static_cast<std::size_t>(expert)];
+      }
+      ASSERT_EQ(static_cast<std::int64_t>(its.size()), grouped.chosen);
+      ASSERT_LE(static_cast<std::int64_t>(groups.size()), kept);
+    }
+    EXPECT_EQ(found, counts);
+  }
+  EXPECT_GT(uneven, 50);
 }
 
 // Megatron-LM core 0.14, core/transformer/moe/moe_utils.py get_capacity: rounded up.
