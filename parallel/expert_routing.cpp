@@ -4,7 +4,10 @@
 #include <cmath>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <numeric>
+#include <set>
+#include <utility>
 
 #include "sim/base/ensure.hpp"
 
@@ -126,44 +129,111 @@ std::vector<std::int64_t> in_turn(const Counts& counts, std::int64_t tokens, std
   return all;
 }
 
-// Of each token as the router does it, by how often experts are left to be chosen in the place of scores.
-std::optional<std::vector<std::int64_t>> by_groups(const Experts& experts, Counts left, std::int64_t tokens) {
-  const std::int64_t of_group = experts.count / experts.groups, best = experts.chosen / experts.chosen_groups;
-  const auto most_left = [&](std::int64_t a, std::int64_t b) {
-    return left[static_cast<std::size_t>(a)] > left[static_cast<std::size_t>(b)];
-  };
-  const auto first_of = [&](std::int64_t group) { return group * of_group; };
-  std::vector<std::int64_t> all, by_left(static_cast<std::size_t>(experts.groups));
-  for (std::int64_t token = 0; token < tokens; ++token) {
-    Counts scores(by_left.size());
-    for (std::int64_t group = 0; group < experts.groups; ++group) {
-      const auto begin = left.begin() + first_of(group);
-      Counts its(begin, begin + of_group);
+// What tokens choose, each from no more groups than it may. First each chooses as the router does, by how often experts
+// are left to be chosen in the place of scores; then experts that are chosen too often are exchanged for others.
+class ByGroups {
+ public:
+  ByGroups(const Experts& experts, Counts counts, std::int64_t tokens)
+      : experts_(experts), of_group_(experts.count / experts.groups), left_(std::move(counts)) {
+    for (std::int64_t token = 0; token < tokens; ++token) choose();
+  }
+
+  // Nothing where no exchanges make counts right.
+  [[nodiscard]] std::optional<std::vector<std::int64_t>> found() && {
+    // Each try ends with a right count more, or gives a part of the way there to the next one.
+    const std::size_t tries = chosen_.size() * index(experts_.chosen * experts_.count);
+    for (std::size_t i = 0; first_left() != left_.end(); ++i)
+      if (i == tries || !take_once_more(first_left() - left_.begin())) return std::nullopt;
+    std::vector<std::int64_t> all;
+    for (const Counts& its : chosen_) all.insert(all.end(), its.begin(), its.end());
+    return all;
+  }
+
+ private:
+  static std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+  [[nodiscard]] Counts::iterator first_left() {
+    return std::ranges::find_if(left_, [](std::int64_t left) { return left > 0; });
+  }
+
+  void choose() {
+    const std::int64_t best = experts_.chosen / experts_.chosen_groups;
+    Counts scores, groups(index(experts_.groups)), open;
+    for (auto begin = left_.begin(); begin != left_.end(); begin += of_group_) {
+      Counts its(begin, begin + of_group_);
       std::ranges::sort(its, std::greater{});
-      scores[static_cast<std::size_t>(group)] = std::accumulate(its.begin(), its.begin() + best, std::int64_t{0});
+      scores.push_back(std::accumulate(its.begin(), its.begin() + best, std::int64_t{0}));
     }
-    std::iota(by_left.begin(), by_left.end(), 0);
-    std::ranges::stable_sort(by_left, std::greater{},
-                             [&](std::int64_t g) { return scores[static_cast<std::size_t>(g)]; });
-    std::vector<std::int64_t> open;
-    for (std::int64_t i = 0; i < experts.chosen_groups; ++i)
-      for (std::int64_t e = 0; e < of_group; ++e) open.push_back(first_of(by_left[static_cast<std::size_t>(i)]) + e);
-    std::ranges::stable_sort(open, most_left);
-    for (std::int64_t choice = 0; choice < experts.chosen; ++choice) {
-      const std::int64_t expert = open[static_cast<std::size_t>(choice)];
-      if (left[static_cast<std::size_t>(expert)]-- == 0) return std::nullopt;
-      all.push_back(expert);
+    std::iota(groups.begin(), groups.end(), 0);
+    std::ranges::stable_sort(groups, std::greater{}, [&](std::int64_t group) { return scores[index(group)]; });
+    for (std::int64_t i = 0; i < experts_.chosen_groups; ++i)
+      for (std::int64_t e = 0; e < of_group_; ++e) open.push_back(groups[index(i)] * of_group_ + e);
+    std::ranges::stable_sort(open, std::greater{}, [&](std::int64_t expert) { return left_[index(expert)]; });
+    open.resize(index(experts_.chosen));
+    for (const std::int64_t expert : open) --left_[index(expert)];
+    chosen_.push_back(std::move(open));
+  }
+
+  // Whether a token may take an expert for another one that it has.
+  [[nodiscard]] bool may_exchange(const Counts& its, std::int64_t taken, std::int64_t given) const {
+    std::set<std::int64_t> groups{taken / of_group_};
+    for (const std::int64_t expert : its) {
+      if (expert == taken) return false;
+      if (expert != given) groups.insert(expert / of_group_);
+    }
+    return static_cast<std::int64_t>(groups.size()) <= experts_.chosen_groups;
+  }
+
+  struct Exchange {
+    std::int64_t taken = 0;
+    std::size_t token = 0;
+  };
+
+  // Some token takes it for another expert, which some token takes for another, … up to one that is chosen too often.
+  bool take_once_more(std::int64_t rare) {
+    std::map<std::int64_t, Exchange> given_for;  // by what is given
+    std::vector<std::int64_t> reached{rare};
+    for (std::size_t at = 0; at < reached.size(); ++at) {
+      const std::int64_t taken = reached[at];
+      if (left_[index(taken)] < 0) {
+        exchange(rare, taken, given_for);
+        return true;
+      }
+      for (std::size_t token = 0; token < chosen_.size(); ++token)
+        for (const std::int64_t given : chosen_[token])
+          if (given != rare && !given_for.contains(given) && may_exchange(chosen_[token], taken, given)) {
+            given_for.emplace(given, Exchange{taken, token});
+            reached.push_back(given);
+          }
+    }
+    return false;
+  }
+
+  // From the rare one on, as far as exchanges of one token let each other: what is given last is then chosen once less.
+  void exchange(std::int64_t rare, std::int64_t last, const std::map<std::int64_t, Exchange>& given_for) {
+    std::vector<std::int64_t> path{last};
+    while (path.back() != rare) path.push_back(given_for.at(path.back()).taken);
+    for (std::size_t i = path.size() - 1; i-- > 0;) {
+      Counts& its = chosen_[given_for.at(path[i]).token];
+      const std::int64_t given = path[i], taken = path[i + 1];
+      const auto place = std::ranges::find(its, given);
+      if (place == its.end() || !may_exchange(its, taken, given)) return;
+      *place = taken;
+      --left_[index(taken)], ++left_[index(given)];
     }
   }
-  return all;
-}
+
+  const Experts& experts_;
+  std::int64_t of_group_;
+  Counts left_;  // of each expert; below zero: it is chosen too often
+  std::vector<Counts> chosen_;
+};
 
 }  // namespace
 
 std::optional<std::vector<std::int64_t>> chosen_experts(const Experts& experts, const Counts& counts,
                                                         std::int64_t tokens) {
   if (experts.groups == 0) return in_turn(counts, tokens, experts.chosen);
-  return by_groups(experts, counts, tokens);
+  return ByGroups(experts, counts, tokens).found();
 }
 
 std::int64_t capacity_of(const Experts& experts, const ExpertRouting& routing, std::int64_t tokens) {

@@ -87,40 +87,37 @@ TEST(ExpertRouting, TokensChooseDifferentExpertsUntilTheCountsAreReached) {
 
 TEST(ExpertRouting, TokensChooseExpertsOfAsManyGroupsAsTheyMay) {
   std::mt19937 random(2);
-  int uneven = 0;
   for (int i = 0; i < 300; ++i) {
-    const std::int64_t of_group = 2 + static_cast<std::int64_t>(random() % 4),
-                       kept = 1 + static_cast<std::int64_t>(random() % 3);
-    const Experts experts{.count = of_group * (kept + 1 + static_cast<std::int64_t>(random() % 3)),
+    const std::int64_t of_group = 3 + static_cast<std::int64_t>(random() % 4),
+                       kept = 2 + static_cast<std::int64_t>(random() % 2),
+                       groups = kept + 1 + static_cast<std::int64_t>(random() % 3);
+    const Experts grouped{.count = of_group * groups,
                           .chosen = kept * (1 + static_cast<std::int64_t>(random() % 2)),
-                          .groups = 0,
+                          .groups = groups,
                           .chosen_groups = kept};
-    Experts grouped = experts;
-    grouped.groups = experts.count / of_group;
     const std::int64_t tokens = 8 + static_cast<std::int64_t>(random() % 40);
     ExpertRouting routing{};
     if (i % 2 == 1) routing.loads = ZipfLoads{0.4, random()};
     const Counts counts = choices(grouped, routing, tokens, 1);
     const std::optional<Counts> all = chosen_experts(grouped, counts, tokens);
-    if (!all) {
-      ASSERT_EQ(i % 2, 1);
-      continue;
-    }
-    uneven += i % 2;
+    ASSERT_TRUE(all);
     Counts found(counts.size());
     for (std::int64_t token = 0; token < tokens; ++token) {
-      std::set<std::int64_t> its, groups;
+      std::set<std::int64_t> its, of_groups;
       for (std::int64_t choice = 0; choice < grouped.chosen; ++choice) {
         const std::int64_t expert = (*all)[static_cast<std::size_t>(token * grouped.chosen + choice)];
-        its.insert(expert), groups.insert(expert / of_group);
+        its.insert(expert), of_groups.insert(expert / of_group);
         ++found[static_cast<std::size_t>(expert)];
       }
       ASSERT_EQ(static_cast<std::int64_t>(its.size()), grouped.chosen);
-      ASSERT_LE(static_cast<std::int64_t>(groups.size()), kept);
+      ASSERT_LE(static_cast<std::int64_t>(of_groups.size()), kept);
     }
     EXPECT_EQ(found, counts);
   }
-  EXPECT_GT(uneven, 50);
+  // A token chooses both experts of one group: they cannot be chosen unlike.
+  const Experts both{.count = 4, .chosen = 2, .groups = 2, .chosen_groups = 1};
+  EXPECT_EQ(chosen_experts(both, {3, 2, 1, 2}, 4), std::nullopt);
+  EXPECT_EQ(chosen_experts(both, {3, 3, 1, 1}, 4), (Counts{0, 1, 0, 1, 0, 1, 2, 3}));
 }
 
 // Megatron-LM core 0.14, core/transformer/moe/moe_utils.py get_capacity: rounded up.
