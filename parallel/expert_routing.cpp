@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iterator>
+#include <map>
 #include <numeric>
+#include <set>
+#include <utility>
 
 #include "sim/base/ensure.hpp"
 
@@ -111,17 +115,125 @@ Counts LayerRouting::received(std::int32_t rank, std::int64_t senders) const {
   return own;
 }
 
+namespace {
+
 // Choices stand in a row, those of the first expert first, and tokens take them in turn: no expert is chosen more often
 // than there are tokens, so none meets it twice.
-std::int64_t chosen_expert(const Counts& counts, std::int64_t tokens, std::int64_t token, std::int64_t choice) {
-  std::int64_t before = choice * tokens + token, expert = 0;
-  for (const std::int64_t count : counts) {
-    if (before < count) return expert;
-    before -= count;
-    ++expert;
+std::vector<std::int64_t> in_turn(const Counts& counts, std::int64_t tokens, std::int64_t chosen) {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(tokens * chosen));
+  std::int64_t place = 0;
+  for (std::size_t expert = 0; expert < counts.size(); ++expert)
+    for (std::int64_t i = 0; i < counts[expert]; ++i, ++place)
+      all[static_cast<std::size_t>(place % tokens * chosen + place / tokens)] = static_cast<std::int64_t>(expert);
+  ensure(place == tokens * chosen, "experts are chosen as often as tokens choose");
+  return all;
+}
+
+// What tokens choose, each from no more groups than it may. First each chooses as the router does, by how often experts
+// are left to be chosen in the place of scores; then experts that are chosen too often are exchanged for others.
+class ByGroups {
+ public:
+  ByGroups(const Experts& experts, Counts counts, std::int64_t tokens)
+      : experts_(experts), of_group_(experts.count / experts.groups), left_(std::move(counts)) {
+    for (std::int64_t token = 0; token < tokens; ++token) choose();
   }
-  ensure(false, "experts are chosen as often as tokens choose");
-  return 0;
+
+  // Nothing where no exchanges make counts right.
+  [[nodiscard]] std::optional<std::vector<std::int64_t>> found() && {
+    // Each try ends with a right count more, or gives a part of the way there to the next one.
+    const std::size_t tries = chosen_.size() * index(experts_.chosen * experts_.count);
+    for (std::size_t i = 0; first_left() != left_.end(); ++i)
+      if (i == tries || !take_once_more(first_left() - left_.begin())) return std::nullopt;
+    std::vector<std::int64_t> all;
+    for (const Counts& its : chosen_) all.insert(all.end(), its.begin(), its.end());
+    return all;
+  }
+
+ private:
+  static std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+  [[nodiscard]] Counts::iterator first_left() {
+    return std::ranges::find_if(left_, [](std::int64_t left) { return left > 0; });
+  }
+
+  void choose() {
+    const std::int64_t best = experts_.chosen / experts_.chosen_groups;
+    Counts scores, groups(index(experts_.groups)), open;
+    for (auto begin = left_.begin(); begin != left_.end(); begin += of_group_) {
+      Counts its(begin, begin + of_group_);
+      std::ranges::sort(its, std::greater{});
+      scores.push_back(std::accumulate(its.begin(), its.begin() + best, std::int64_t{0}));
+    }
+    std::iota(groups.begin(), groups.end(), 0);
+    std::ranges::stable_sort(groups, std::greater{}, [&](std::int64_t group) { return scores[index(group)]; });
+    for (std::int64_t i = 0; i < experts_.chosen_groups; ++i)
+      for (std::int64_t e = 0; e < of_group_; ++e) open.push_back(groups[index(i)] * of_group_ + e);
+    std::ranges::stable_sort(open, std::greater{}, [&](std::int64_t expert) { return left_[index(expert)]; });
+    open.resize(index(experts_.chosen));
+    for (const std::int64_t expert : open) --left_[index(expert)];
+    chosen_.push_back(std::move(open));
+  }
+
+  // Whether a token may take an expert for another one that it has.
+  [[nodiscard]] bool may_exchange(const Counts& its, std::int64_t taken, std::int64_t given) const {
+    std::set<std::int64_t> groups{taken / of_group_};
+    for (const std::int64_t expert : its) {
+      if (expert == taken) return false;
+      if (expert != given) groups.insert(expert / of_group_);
+    }
+    return static_cast<std::int64_t>(groups.size()) <= experts_.chosen_groups;
+  }
+
+  struct Exchange {
+    std::int64_t taken = 0;
+    std::size_t token = 0;
+  };
+
+  // Some token takes it for another expert, which some token takes for another, … up to one that is chosen too often.
+  bool take_once_more(std::int64_t rare) {
+    std::map<std::int64_t, Exchange> given_for;  // by what is given
+    std::vector<std::int64_t> reached{rare};
+    for (std::size_t at = 0; at < reached.size(); ++at) {
+      const std::int64_t taken = reached[at];
+      if (left_[index(taken)] < 0) {
+        exchange(rare, taken, given_for);
+        return true;
+      }
+      for (std::size_t token = 0; token < chosen_.size(); ++token)
+        for (const std::int64_t given : chosen_[token])
+          if (given != rare && !given_for.contains(given) && may_exchange(chosen_[token], taken, given)) {
+            given_for.emplace(given, Exchange{taken, token});
+            reached.push_back(given);
+          }
+    }
+    return false;
+  }
+
+  // From the rare one on, as far as exchanges of one token let each other: what is given last is then chosen once less.
+  void exchange(std::int64_t rare, std::int64_t last, const std::map<std::int64_t, Exchange>& given_for) {
+    std::vector<std::int64_t> path{last};
+    while (path.back() != rare) path.push_back(given_for.at(path.back()).taken);
+    for (std::size_t i = path.size() - 1; i-- > 0;) {
+      Counts& its = chosen_[given_for.at(path[i]).token];
+      const std::int64_t given = path[i], taken = path[i + 1];
+      const auto place = std::ranges::find(its, given);
+      if (place == its.end() || !may_exchange(its, taken, given)) return;
+      *place = taken;
+      --left_[index(taken)], ++left_[index(given)];
+    }
+  }
+
+  const Experts& experts_;
+  std::int64_t of_group_;
+  Counts left_;  // of each expert; below zero: it is chosen too often
+  std::vector<Counts> chosen_;
+};
+
+}  // namespace
+
+std::optional<std::vector<std::int64_t>> chosen_experts(const Experts& experts, const Counts& counts,
+                                                        std::int64_t tokens) {
+  if (experts.groups == 0) return in_turn(counts, tokens, experts.chosen);
+  return ByGroups(experts, counts, tokens).found();
 }
 
 std::int64_t capacity_of(const Experts& experts, const ExpertRouting& routing, std::int64_t tokens) {

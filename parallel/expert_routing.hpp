@@ -49,9 +49,11 @@ class LayerRouting {
   std::vector<std::int64_t> choices_, rows_;
 };
 
-/// Who is chosen so that these counts come out.
-[[nodiscard]] std::int64_t chosen_expert(const std::vector<std::int64_t>& counts, std::int64_t tokens,
-                                         std::int64_t token, std::int64_t choice);
+/// The experts that tokens choose so that these counts come out, token after token, where each chooses from no more
+/// groups than it may; nothing where none were found.
+[[nodiscard]] std::optional<std::vector<std::int64_t>> chosen_experts(const Experts& experts,
+                                                                      const std::vector<std::int64_t>& counts,
+                                                                      std::int64_t tokens);
 /// How many tokens an expert takes at most (core/transformer/moe/moe_utils.py get_capacity).
 [[nodiscard]] std::int64_t capacity_of(const Experts& experts, const ExpertRouting& routing, std::int64_t tokens);
 

@@ -17,8 +17,12 @@ MessageRoute ring_route(const LoweringInput& input) {
 
 Communicators communicators_of(const LoweringInput& input) {
   const Model& model = input.built.model;
+  const bool counts_together =
+      model.experts && (model.experts->correction_bias || input.runtime.experts.balances_by(LoadBalancing::GlobalLoss));
   return communicators(input.layout,
-                       {.embedding_at_both_ends = model.embeds_at_both_ends(), .experts = model.experts.has_value()},
+                       {.embedding_at_both_ends = model.embeds_at_both_ends(),
+                        .experts = model.experts.has_value(),
+                        .counts_together = counts_together},
                        input.runtime.collectives_alone ? Alone::Calls : Alone::Skips, ring_route(input));
 }
 

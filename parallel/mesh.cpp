@@ -176,6 +176,7 @@ Communicators communicators(const Layout& layout, SharedParts model, Alone alone
     add(made.expert_data, "expert_data", expert.along({axis::edp}));
     if (layout.sharding == Sharding::Zero1 && instances > 1)
       add(made.expert_shard, "expert_shard", within(expert.along({axis::edp}), expert.along(axis::edp)));
+    if (model.counts_together) add(made.same_stage, "tensor_data_context", mesh.along({axis::tp, axis::cp, axis::dp}));
     if (layout.sharding == Sharding::None)
       add(made.expert_norm, "expert_model_parallel", expert.along({axis::etp, axis::ep, axis::pp}));
   }

@@ -94,6 +94,7 @@ struct Communicators {
   CommSlot expert_data;     ///< gradients and parameters of experts
   CommSlot expert_shard;    ///< of `expert_data`, those who share out their optimizer state
   CommSlot expert_norm;     ///< their gradient norm
+  CommSlot same_stage;      ///< all ranks of a stage: how many tokens of theirs each expert gets, where that is asked
 
   std::vector<Communicator> table;  ///< by slot
 };
@@ -105,6 +106,7 @@ enum class Alone : std::uint8_t { Skips, Calls };
 /// What decides, of a model, who talks to whom.
 struct SharedParts {
   bool embedding_at_both_ends = false, experts = false;
+  bool counts_together = false;  ///< ranks of a stage add up how many tokens each expert gets
 };
 [[nodiscard]] Communicators communicators(const Layout& layout, SharedParts model, Alone alone = Alone::Skips,
                                           MessageRoute ring = MessageRoute::Pairs);

@@ -103,6 +103,7 @@ Runtime runtime_of(const Scenario& scenario) {
                         .distribute_saved = r.distribute_saved,
                         .deterministic = r.deterministic,
                         .deferred_head_gradients = r.deferred_head_gradients,
+                        .overlaps_flush = r.overlaps_flush,
                         .eager = r.eager,
                         .experts = r.experts,
                         .optimizer = r.optimizer,

@@ -70,6 +70,7 @@ Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settin
   if (!settings.gradient_accumulation_fusion) runtime.dummy_gradient = DummyGradient::None;
   runtime.persistent_head_gather = true;  // core/tensor_parallel/layers.py: GlobalMemoryBuffer "mpu"
   runtime.deferred_head_gradients = settings.deferred_head_gradients;  // … and core/utils.py
+  runtime.overlaps_flush = settings.overlaps_flush;                    // core/pipeline_parallel/schedules.py
   runtime.batch_attention_mask = settings.attention_mask;              // core/datasets/gpt_dataset.py: on by default
   // core/rerun_state_machine.py RerunDataIterator keeps a step's batches on the host, to run it again. In core 0.18
   // (5e4fc931 to bf32f441, 21 May to 6 July 2026) pretrain_gpt.py get_batch puts the device's tensors into what it

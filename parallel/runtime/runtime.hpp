@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -27,22 +28,27 @@ enum class DummyGradient : std::uint8_t {
 /// How torch.optim calls its kernels: for all parameters at once, one after the other, or in one kernel.
 enum class OptimizerKernels : std::uint8_t { Foreach, ForLoop, Fused };
 
-/// What keeps experts equally busy: an auxiliary loss of the router's scores, of all tokens or of each sequence by
-/// itself; or a choice by scores whose rows and columns were scaled until they sum alike (Sinkhorn).
-enum class LoadBalancing : std::uint8_t { None, Loss, SequenceLoss, Sinkhorn };
+/// What keeps experts equally busy: an auxiliary loss of the router's scores, of all tokens of a micro-batch, of each
+/// sequence by itself, or with what all ranks' tokens have chosen since the step began; or a choice by scores whose
+/// rows and columns were scaled until they sum alike (Sinkhorn).
+enum class LoadBalancing : std::uint8_t { Loss, SequenceLoss, GlobalLoss, Sinkhorn };
 
 /// How a framework's mixture of experts goes about it.
 struct ExpertHabits {
-  bool grouped_linears = true;     ///< all of a rank's experts in one autograd function, not one MLP after another
-  bool fused_permutation = false;  ///< rows are moved by kernels of their own, not by PyTorch's
-  bool fp32_router = false;        ///< logits and probabilities are fp32
-  LoadBalancing balancing = LoadBalancing::None;
-  std::optional<double> z_loss;  ///< coefficient of a loss of the logits' size, where there is one
+  bool grouped_linears = true;       ///< all of a rank's experts in one autograd function, not one MLP after another
+  bool fused_permutation = false;    ///< rows are moved by kernels of their own, not by PyTorch's
+  std::optional<DType> router_type;  ///< of logits and probabilities; unset: what is computed in
+  std::vector<LoadBalancing> balancing{};  ///< in the order above; of losses there may be several
+  std::optional<double> z_loss;            ///< coefficient of a loss of the logits' size, where there is one
   // By version.
   bool sorts_rows = false;          ///< PyTorch's rows come in the order of a sorted map, not of what it selects
   bool adds_rows_by_index = false;  ///< … and are summed by index_add_, not scatter_add_
   bool shared_first = false;        ///< shared experts run before the router
   bool library_router = false;      ///< its products are the library's GEMMs, which take and give types that differ
+
+  [[nodiscard]] bool balances_by(LoadBalancing kind) const {
+    return std::find(balancing.begin(), balancing.end(), kind) != balancing.end();
+  }
   bool operator==(const ExpertHabits&) const = default;
 };
 
@@ -232,6 +238,8 @@ struct Runtime {
   bool persistent_head_gather = false;  ///< the LM head gathers its input into a buffer that is never given back
   /// Of so many micro-batches of a step the head's weight gradients come after its passes.
   std::int64_t deferred_head_gradients = 0;
+  /// Interleaved stages hand over beside their passes while the pipeline fills and empties, too.
+  bool overlaps_flush = false;
   bool fused_norm_linear = false;       ///< a norm and the linear after it are one autograd function
   bool fused_bias_dropout = false;      ///< bias, dropout and residual addition are one compiled function
   bool fused_bias_activation = false;   ///< so are the first MLP linear's bias and the activation
@@ -272,6 +280,7 @@ struct RuntimeSettings {
   bool distribute_saved = false;   ///< what recomputed layers begin with is cut over tensor-parallel ranks
   bool deterministic = false;      ///< only deterministic kernels
   std::int64_t deferred_head_gradients = 0;
+  bool overlaps_flush = false;  ///< hand-overs of warm-up and cool-down run beside the passes
   EagerSettings eager{};
   ExpertHabits experts{};
   OptimizerHabits optimizer{};

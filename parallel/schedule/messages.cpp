@@ -76,6 +76,10 @@ class InStep {
     return interleaved_warmup(rank, static_cast<std::int32_t>(passes_.size()),
                               static_cast<std::int32_t>(its.size()) / chunks, chunks, group);
   }
+  // Whose passes come before those of the other ranks.
+  [[nodiscard]] bool leads(std::int32_t rank) const {
+    return rank == (forward_ ? 0 : static_cast<std::int32_t>(passes_.size()) - 1);
+  }
   // What a rank's first pass needs; the rank that leads the direction makes it itself.
   [[nodiscard]] std::optional<Message> before_all(std::int32_t rank) const {
     return sent(neighbours_.needed(rank, passes_[index(rank)].front()));
@@ -84,9 +88,8 @@ class InStep {
   // is ahead of the last by all others.
   [[nodiscard]] std::optional<Message> beside(std::int32_t rank, std::int32_t k) const {
     const auto ranks = static_cast<std::int32_t>(passes_.size());
-    const bool leads = rank == (forward_ ? 0 : ranks - 1);
     const std::int32_t from = (rank + (forward_ ? ranks - 1 : 1)) % ranks;
-    const std::int32_t its = leads ? k - (ranks - 1) : k + 1;
+    const std::int32_t its = leads(rank) ? k - (ranks - 1) : k + 1;
     if (its < 0 || its >= static_cast<std::int32_t>(passes_[index(from)].size())) return std::nullopt;
     return sent(neighbours_.made(from, passes_[index(from)][static_cast<std::size_t>(its)]));
   }
@@ -100,7 +103,7 @@ class InStep {
 };
 
 Steps in_step(const Schedule& schedule, const Neighbours& neighbours, std::int32_t rank, const InStep& forward,
-              const InStep& backward) {
+              const InStep& backward, bool ahead) {
   Steps steps = empty_steps(schedule);
   if (schedule.empty()) return steps;                               // of a rank that nobody asks for
   const auto all = static_cast<std::int32_t>(schedule.size()) / 2;  // passes of each direction
@@ -108,16 +111,16 @@ Steps in_step(const Schedule& schedule, const Neighbours& neighbours, std::int32
   std::int32_t forwards = 0, backwards = 0;
   add(steps, false, {}, forward.before_all(rank));
   for (const Action& action : schedule) {
-    if (is_forward(action.kind)) {
-      const bool steady = forwards >= warmup;
-      steps.emplace_back(action);
-      add(steps, steady, sent(neighbours.made(rank, action)), forward.beside(rank, forwards++));
-      if (forwards == warmup) add(steps, warmup < all, {}, backward.before_all(rank));
-    } else {
-      const bool steady = backwards < all - warmup;
-      steps.emplace_back(action);
-      add(steps, steady, sent(neighbours.made(rank, action)), backward.beside(rank, backwards++));
-    }
+    const bool of_outputs = is_forward(action.kind);
+    const bool steady = of_outputs ? forwards >= warmup : backwards < all - warmup;
+    const InStep& direction = of_outputs ? forward : backward;
+    const std::optional<Message> goes = sent(neighbours.made(rank, action)),
+                                 comes = direction.beside(rank, of_outputs ? forwards++ : backwards++);
+    const bool before = ahead && !steady && !direction.leads(rank);
+    if (before && comes) steps.emplace_back(HandOver{{}, comes, true, true});
+    steps.emplace_back(action);
+    add(steps, steady || ahead, goes, before ? std::nullopt : comes);
+    if (of_outputs && forwards == warmup) add(steps, warmup < all, {}, backward.before_all(rank));
   }
   return steps;
 }
@@ -182,10 +185,13 @@ std::vector<Steps> with_messages(const std::vector<Schedule>& schedules, const S
       return of_each([&](const Schedule& its, std::int32_t rank) { return free_steps(its, neighbours, rank); });
     case HandOverHabit::Paired:
       return of_each([&](const Schedule& its, std::int32_t rank) { return paired_steps(its, neighbours, rank); });
-    case HandOverHabit::InStep: {
+    case HandOverHabit::InStep:
+    case HandOverHabit::InStepAhead: {
       const InStep forward(schedules, neighbours, true), backward(schedules, neighbours, false);
-      return of_each(
-          [&](const Schedule& its, std::int32_t rank) { return in_step(its, neighbours, rank, forward, backward); });
+      const bool ahead = habit == HandOverHabit::InStepAhead;
+      return of_each([&](const Schedule& its, std::int32_t rank) {
+        return in_step(its, neighbours, rank, forward, backward, ahead);
+      });
     }
   }
   return {};

@@ -53,6 +53,7 @@ class Neighbours {
 struct HandOver {
   std::optional<Message> send, receive;
   bool beside = false;  ///< goes on beside the actions that follow, up to the one that needs what comes; else waits
+  bool ahead = false;   ///< has nothing to do with the action before it
   bool operator==(const HandOver&) const = default;
 };
 

@@ -24,6 +24,9 @@ enum class HandOverHabit : std::uint8_t {
   /// ranks run in step, and so do all backward passes; with what a pass sends, a rank receives what the rank before it
   /// sends at the time. Between warm-up and cool-down that goes on beside the passes.
   InStep,
+  /// The same with overlap_p2p_comm_warmup_flush: during warm-up and cool-down, too. But for the rank that leads the
+  /// direction, what a pass needs is received from before the pass ahead of it on.
+  InStepAhead,
 };
 
 /// What follows from the kind, apart from the lists.

@@ -8,13 +8,15 @@
 
 namespace tidemark::parallel::torch {
 
+namespace {
+
 // TensorTopK.cpp; its backward pass is value_selecting_reduction_backward.
-TopK top_k(Session& s, const Tensor& x, std::int64_t count, Picks picks) {
+TopK top_k(Session& s, const Tensor& x, std::int64_t count, const Attributes& attributes) {
   auto node = s.node({&x});
   const Shape sizes = with_size(x.sizes, -1, count);
   Tensor values = s.empty(sizes, x.dtype, "topk");
   Tensor ids = s.empty(sizes, DType::INT64, "topk_ids");
-  s.launch({Operation::TopK, {static_cast<double>(count), picks == Picks::Experts ? 1.0 : 0.0}}, {x}, {values, ids});
+  s.launch({Operation::TopK, attributes}, {x}, {values, ids});
   if (node)
     node->apply = [&s, saved = s.save(ids), whole = x.sizes](const Gradients& g) {
       const Tensor places = s.unpack(saved);
@@ -23,6 +25,17 @@ TopK top_k(Session& s, const Tensor& x, std::int64_t count, Picks picks) {
       return Gradients{made};
     };
   return {with(std::move(values), std::move(node)), std::move(ids)};
+}
+
+}  // namespace
+
+TopK top_k(Session& s, const Tensor& x, std::int64_t count, Picks picks) {
+  return top_k(s, x, count, Attributes{static_cast<double>(count), picks == Picks::Experts ? 1.0 : 0.0});
+}
+
+TopK top_groups(Session& s, const Tensor& x, std::int64_t count, std::int64_t choices, std::int64_t of_group) {
+  return top_k(s, x, count,
+               Attributes{static_cast<double>(count), static_cast<double>(choices), static_cast<double>(of_group)});
 }
 
 Tensor zeros(Session& s, const Shape& sizes, DType dtype) {

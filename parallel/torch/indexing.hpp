@@ -15,6 +15,9 @@ struct TopK {
 enum class Picks : std::uint8_t { Elements, Experts };
 /// torch.topk, over the last dimension.
 [[nodiscard]] TopK top_k(Session& s, const Tensor& x, std::int64_t count, Picks picks = Picks::Elements);
+/// The same, of groups of `of_group` experts, of which each token will pick `choices`: those that these are of.
+[[nodiscard]] TopK top_groups(Session& s, const Tensor& x, std::int64_t count, std::int64_t choices,
+                              std::int64_t of_group);
 
 [[nodiscard]] Tensor zeros(Session& s, const Shape& sizes, DType dtype);
 /// base.scatter(-1, ids, values).

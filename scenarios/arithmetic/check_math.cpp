@@ -69,9 +69,13 @@ std::string beyond_arithmetic(const Scenario& scenario) {
   if (optimizer.mean == DType::E4M3 || optimizer.squares == DType::E4M3)
     return "moments in fp8: no room is left to carry them out in float64\nexp-avg-dtype and exp-avg-sq-dtype = "
            "\"fp16\"";
-  if (scenario.model.experts && scenario.model.experts->groups > 0)
-    return "experts that are chosen by groups: stated loads do not say which\nn_group = 1 and topk_group = 1 in "
-           "[model_override]";
+  if (!chosen_experts_of(scenario))
+    return "experts that are chosen by groups: no choice was found by which the stated loads come out\nimbalance = "
+           "\"uniform\" in [moe]";
+  // On one rank data-parallel ranks' tokens come one after the other, where they are counted together.
+  if (scenario.runtime.experts.balances_by(LoadBalancing::GlobalLoss) && scenario.layout.data > 1)
+    return "a loss of all data-parallel ranks' tokens: one rank has them one after the other\ndata = 1, or "
+           "moe-router-load-balancing-type = \"aux_loss\"";
   // What is added to all keys alike changes no softmax: of its gradient there is nothing but roundings.
   const Model& model = scenario.model;
   if (model.qk_norm == QkNorm::PerHead && model.normalization == Normalization::Layer &&

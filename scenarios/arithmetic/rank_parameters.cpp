@@ -110,4 +110,17 @@ std::vector<std::vector<std::int64_t>> choices_of(const Scenario& scenario) {
   return choices;
 }
 
+std::optional<std::vector<std::vector<std::int64_t>>> chosen_experts_of(const Scenario& scenario) {
+  std::vector<std::vector<std::int64_t>> all;
+  for (const std::vector<std::int64_t>& choices : choices_of(scenario)) {
+    all.emplace_back();
+    if (choices.empty()) continue;
+    std::optional<std::vector<std::int64_t>> its =
+        chosen_experts(*scenario.model.experts, choices, routed_tokens(scenario));
+    if (!its) return std::nullopt;
+    all.back() = std::move(*its);
+  }
+  return all;
+}
+
 }  // namespace tidemark::scenarios

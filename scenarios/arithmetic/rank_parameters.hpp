@@ -81,5 +81,8 @@ class RankParameters {
 /// no experts.
 [[nodiscard]] std::int64_t routed_tokens(const Scenario& scenario);
 [[nodiscard]] std::vector<std::vector<std::int64_t>> choices_of(const Scenario& scenario);
+/// The experts of each layer that these tokens choose, one after the other; nothing where stated loads cannot be
+/// chosen.
+[[nodiscard]] std::optional<std::vector<std::vector<std::int64_t>>> chosen_experts_of(const Scenario& scenario);
 
 }  // namespace tidemark::scenarios

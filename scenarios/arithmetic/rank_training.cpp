@@ -64,7 +64,7 @@ RankTraining::RankTraining(const JobOutline& job, Rank rank, const JobOutline& a
       state_(training_state(job.lowering(), {place_, {rank}})),
       context_(asked.scenario.layout.context),
       tokens_(routed_tokens(asked.scenario)),
-      choices_(choices_of(asked.scenario)) {}
+      chosen_(chosen_experts_of(asked.scenario).value()) {}
 
 // Tokens of a rank, and of a rank alone those of as many. Rows of the sequence are cut into parts that follow each
 // other; for context-parallel ranks into chunks first, of which each has one from the beginning and the one that is as
@@ -77,7 +77,8 @@ std::int64_t RankTraining::expert_of(const Mark& at, std::int64_t token, std::in
     token = (second + row % chunk) * sequences + token % sequences;
   }
   const auto layer = static_cast<std::size_t>(program_.layer_of(at.label));
-  return chosen_expert(choices_[layer], tokens_, token % tokens_, choice);
+  const std::int64_t each = job_.scenario.model.experts->chosen;
+  return chosen_[layer][static_cast<std::size_t>(token % tokens_ * each + choice)];
 }
 
 std::string RankTraining::spoil(Mutation mutation) {

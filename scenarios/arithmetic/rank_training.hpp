@@ -47,11 +47,11 @@ class RankTraining {
   Program program_;
   std::vector<Group> groups_;
   TrainingState state_;
-  std::int64_t context_;                            // context-parallel ranks of the asked job
-  std::int64_t tokens_;                             // that one rank of the asked job routes
-  std::vector<std::vector<std::int64_t>> choices_;  // of these, for each expert of a layer
-  std::size_t marks_ = 0;                           // met so far
-  std::size_t next_ = 0;                            // moment of the state
+  std::int64_t context_;                           // context-parallel ranks of the asked job
+  std::int64_t tokens_;                            // that one rank of the asked job routes
+  std::vector<std::vector<std::int64_t>> chosen_;  // experts of a layer, by these
+  std::size_t marks_ = 0;                          // met so far
+  std::size_t next_ = 0;                           // moment of the state
   std::string found_, wrong_;
 };
 

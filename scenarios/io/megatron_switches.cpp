@@ -70,7 +70,8 @@ Texts layers_with_experts(const Scenario& s) {
 
 constexpr std::int64_t default_vocabulary_multiple = 128;  // --make-vocab-size-divisible-by
 
-constexpr std::string_view distribution_switch = "distribute-saved-activations";
+constexpr std::string_view distribution_switch = "distribute-saved-activations",
+                           flush_switch = "overlap-p2p-communication-warmup-flush";
 
 const std::array repeats{
     Repeat{"tensor-model-parallel-size", Source::Layout, "tensor",
@@ -479,6 +480,20 @@ void check_distribution(TomlReader& switches, const TomlKey& given, const Scenar
     wrong("under sequence parallelism each rank has a part already", "leave it out");
 }
 
+/// arguments.py and core/model_parallel_config.py: only the interleaved schedule's hand-overs go beside its passes.
+void check_flush(TomlReader& switches, const TomlKey& given, const Scenario& asked, const ScenarioTables& tables) {
+  if (!asked.runtime.overlaps_flush) return;
+  const auto wrong = [&](const char* why, const char* hint) {
+    switches.problem(given.name, fmt::format("{} = true: {}", given.name, why), hint);
+  };
+  if (tables.layout.sound("schedule") && asked.layout.schedule != ScheduleKind::Interleaved)
+    wrong("Megatron has nothing to overlap but for the interleaved schedule",
+          "leave it out, or set chunks in [layout]");
+  else if (switches.boolean("no-overlap-p2p-communication").value_or(false))
+    wrong("Megatron overlaps warm-up and cool-down with everything between them only",
+          "leave no-overlap-p2p-communication out");
+}
+
 /// Flags that nothing else says, and the value that sets what they stand for.
 struct Own {
   std::string_view flag;
@@ -496,6 +511,7 @@ constexpr std::array own_flags{
     Own{"attention-softmax-in-fp32", &RuntimeChoice::softmax_in_fp32, true},
     Own{"apply-query-key-layer-scaling", &RuntimeChoice::query_key_scaling, true},
     Own{"overlap-grad-reduce", &RuntimeChoice::overlap_gradients, true},
+    Own{flush_switch, &RuntimeChoice::overlaps_flush, true},
     Own{distribution_switch, &RuntimeChoice::distribute_saved, true},
     Own{"deterministic-mode", &RuntimeChoice::deterministic, true},
 };
@@ -535,12 +551,17 @@ void check_megatron_switches(TomlReader switches, const Scenario& asked, const S
     const auto named = [&](const auto& row) { return row.flag == given.name; };
     const auto* const repeat = std::find_if(repeats.begin(), repeats.end(), named);
     const auto unmodelled = std::find_if(unmodelled_flags().begin(), unmodelled_flags().end(), named);
-    if (repeat != repeats.end()) {
+    if (given.name == "moe-token-dispatcher-type" && plain(given.value) == in_quotes("flex")) {
+      switches.problem(given.name, fmt::format("{} = \"flex\": {}", given.name, flex_dispatcher),
+                       "leave it out, or set \"alltoall\" or \"allgather\" here and as dispatcher in [moe]");
+    } else if (repeat != repeats.end()) {
       check_repeat(switches, given, *repeat, asked, tables);
     } else if (unmodelled != unmodelled_flags().end()) {
       check_unmodelled(switches, given, *unmodelled);
     } else if (given.name == distribution_switch) {
       check_distribution(switches, given, asked);
+    } else if (given.name == flush_switch) {
+      check_flush(switches, given, asked, tables);
     } else if (given.name == deferral_switches.front()) {
       check_deferral(switches, asked, tables);
     } else if (is_own(given.name)) {

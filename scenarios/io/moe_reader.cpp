@@ -16,6 +16,7 @@
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/suggestion.hpp"
 #include "scenarios/io/text_file.hpp"
+#include "scenarios/io/version_text.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -101,7 +102,11 @@ void check_rows(const Scenario& scenario, std::int64_t tokens, ScenarioTables& t
 
 ExpertRouting read_routing(TomlReader& table, const Model* model, const LoadsFiles& files) {
   ExpertRouting routing;
-  routing.dispatcher = read_name(table, "dispatcher", dispatcher_names, {"flex"}).value_or(TokenDispatcher::AllToAll);
+  if (const TomlValue* const given = table.raw("dispatcher"); given != nullptr && text(*given) == in_quotes("flex"))
+    table.problem("dispatcher", fmt::format("dispatcher = \"flex\": {}", flex_dispatcher),
+                  "\"alltoall\" or \"allgather\" would do");
+  else
+    routing.dispatcher = read_name(table, "dispatcher", dispatcher_names).value_or(TokenDispatcher::AllToAll);
   if (const std::optional<Ratio> given = table.ratio("capacity_factor", Ratio{}, most_times)) {
     routing.capacity_factor = as_double(*given);
     if (*given == Ratio{})
@@ -122,26 +127,100 @@ ExpertRouting read_routing(TomlReader& table, const Model* model, const LoadsFil
   return routing;
 }
 
+namespace {
+
+constexpr std::string_view balancing_switch = "moe-router-load-balancing-type",
+                           coefficient_switch = "moe-aux-loss-coeff";
+
+// The names of a switch that takes one or several; Megatron's own default where it is left out or wrong.
+std::vector<LoadBalancing> read_balancing(TomlReader& switches, bool& several) {
+  static constexpr std::string_view none = "none";
+  const TomlValue* const given = switches.raw(balancing_switch);
+  if (given == nullptr) return {LoadBalancing::Loss};
+  const auto* const list = std::get_if<std::vector<TomlValue>>(&given->value);
+  several = list != nullptr && list->size() > 1;
+  std::vector<LoadBalancing> kinds;
+  for (const TomlValue& entry : list != nullptr ? *list : std::vector{*given}) {
+    const auto* const name = std::get_if<std::string>(&entry.value);
+    if (name != nullptr && *name == none && !several) continue;
+    const auto is_it = [&](std::string_view its) { return name != nullptr && *name == its; };
+    const auto* const named = std::ranges::find_if(load_balancing_names, is_it, &Named<LoadBalancing>::text);
+    if (named != load_balancing_names.end() && !(several && named->value == LoadBalancing::Sinkhorn)) {
+      kinds.push_back(named->value);
+      continue;
+    }
+    std::vector<std::string> all;
+    for (const Named<LoadBalancing>& its : load_balancing_names)
+      if (!several || its.value != LoadBalancing::Sinkhorn) all.push_back(in_quotes(its.text));
+    if (!several) all.push_back(in_quotes(none));
+    switches.problem(balancing_switch,
+                     fmt::format("{} = {}: {} is not {}", balancing_switch, text(*given), text(entry),
+                                 several ? "one of several auxiliary losses" : "known"),
+                     one_of(all) + " would do");
+    return {};
+  }
+  return kinds;
+}
+
+// arguments.py: a coefficient for each loss, which counts nothing where it is left out.
+std::vector<bool> read_coefficients(TomlReader& switches, std::size_t count) {
+  const TomlValue* const given = switches.raw(coefficient_switch);
+  const auto* const list = given != nullptr ? std::get_if<std::vector<TomlValue>>(&given->value) : nullptr;
+  if (list == nullptr || (list->size() == 1 && count == 1)) {
+    if (count > 1) {
+      switches.problem(given != nullptr ? coefficient_switch : balancing_switch,
+                       fmt::format("{} takes a coefficient for each of {} losses", coefficient_switch, count),
+                       "such as [0.01, 0.01]");
+      return std::vector<bool>(count);
+    }
+    if (list == nullptr) return {switches.ratio(coefficient_switch, Ratio{}, most_times).value_or(Ratio{}) > Ratio{}};
+  }
+  std::vector<bool> counts;
+  for (const TomlValue& entry : *list) {
+    const auto* const whole = std::get_if<std::int64_t>(&entry.value);
+    const auto* const number = std::get_if<double>(&entry.value);
+    const double value = whole != nullptr ? static_cast<double>(*whole) : number != nullptr ? *number : -1;
+    if (!(value >= 0 && value <= as_double(most_times)))
+      switches.problem(coefficient_switch,
+                       fmt::format("{} = {}: {} is no coefficient", coefficient_switch, text(*given), text(entry)),
+                       "0 to 1000 would do");
+    counts.push_back(value > 0);
+  }
+  if (counts.size() != count) {
+    switches.problem(
+        coefficient_switch,
+        fmt::format("{} has {} coefficients, and there is one for each loss", coefficient_switch, counts.size()),
+        fmt::format("a list as long as that of {} would do", balancing_switch));
+    counts.resize(count);
+  }
+  return counts;
+}
+
+}  // namespace
+
 ExpertHabits read_expert_habits(TomlReader& switches) {
   static constexpr auto router_types = std::to_array<Option>({{"fp32"}, {"fp64", Modelled::NotYet}});
-  static constexpr auto balancing = std::to_array<Option>(
-      {{"aux_loss"}, {"seq_aux_loss"}, {"none"}, {"sinkhorn"}, {"global_aux_loss", Modelled::NotYet}});
+  static constexpr std::array router_dtypes{DType::FP32};
   ExpertHabits habits;
   habits.grouped_linears = switches.boolean("moe-grouped-gemm").value_or(true);
   habits.fused_permutation = switches.boolean("moe-permute-fusion").value_or(false);
-  habits.fp32_router = switches.option("moe-router-dtype", router_types).has_value();
-  const std::size_t kind = switches.option("moe-router-load-balancing-type", balancing).value_or(0);
-  // arguments.py: the loss counts nothing unless told otherwise.
-  const bool counts = switches.ratio("moe-aux-loss-coeff", Ratio{}, most_times).value_or(Ratio{}) > Ratio{};
+  if (const std::optional<std::size_t> type = switches.option("moe-router-dtype", router_types))
+    habits.router_type = router_dtypes.at(*type);
+  bool several = false;
+  const std::vector<LoadBalancing> kinds = read_balancing(switches, several);
+  const bool sinkhorn = !kinds.empty() && kinds.front() == LoadBalancing::Sinkhorn;
+  const std::vector<bool> counts =
+      read_coefficients(switches, several && !kinds.empty() ? kinds.size() : std::size_t{1});
   // router.py apply_z_loss: computed whatever it counts, once it is given.
   if (const std::optional<Ratio> given = switches.ratio("moe-z-loss-coeff", Ratio{}, most_times))
     habits.z_loss = as_double(*given);
-  static constexpr std::array kinds{LoadBalancing::Loss, LoadBalancing::SequenceLoss, LoadBalancing::None,
-                                    LoadBalancing::Sinkhorn};
-  habits.balancing = kinds.at(kind);
-  if (habits.balancing == LoadBalancing::Sinkhorn && counts)
-    switches.problem("moe-aux-loss-coeff", "Sinkhorn routing has no auxiliary loss", "leave it out");
-  if (habits.balancing != LoadBalancing::Sinkhorn && !counts) habits.balancing = LoadBalancing::None;
+  for (std::size_t i = 0; i < kinds.size(); ++i)
+    if (sinkhorn || counts.at(i)) habits.balancing.push_back(kinds[i]);
+  std::ranges::sort(habits.balancing);
+  if (std::ranges::adjacent_find(habits.balancing) != habits.balancing.end())
+    switches.problem(balancing_switch, fmt::format("{} names a loss twice", balancing_switch), "once would do");
+  if (sinkhorn && counts.front())
+    switches.problem(coefficient_switch, "Sinkhorn routing has no auxiliary loss", "leave it out");
   return habits;
 }
 
@@ -167,8 +246,19 @@ void check_kernels(const Scenario& scenario, ScenarioTables& tables) {
   if (model.experts->clamped_gate && !scenario.runtime.bias_swiglu_fusion)
     tables.top.problem("model", "gates within limits are modelled in one kernel only",
                        "leave no-bias-swiglu-fusion out");
+  // moe/router.py _apply_global_aux_loss is there from 0.15 on, several losses from 0.14.
+  if (habits.balances_by(LoadBalancing::GlobalLoss) && scenario.runtime.versions.megatron < Version{0, 15})
+    tables.runtime.problem("switches",
+                           fmt::format("{} = \"global_aux_loss\": Megatron-LM core {} has no such loss",
+                                       balancing_switch, text(scenario.runtime.versions.megatron)),
+                           "megatron = \"0.15\" in [runtime.versions], or \"aux_loss\"");
+  if (habits.balancing.size() > 1 && scenario.runtime.versions.megatron < Version{0, 14})
+    tables.runtime.problem("switches",
+                           fmt::format("{}: Megatron-LM core {} takes one loss only", balancing_switch,
+                                       text(scenario.runtime.versions.megatron)),
+                           "megatron = \"0.14\" in [runtime.versions], or one of them");
   if (model.experts->chosen == 1 && model.experts->score == RouterScore::Softmax &&
-      habits.balancing != LoadBalancing::Sinkhorn)
+      !habits.balances_by(LoadBalancing::Sinkhorn))
     tables.top.problem("model", "softmax over the one expert that is chosen is 1 whatever the router says",
                        "moe-router-load-balancing-type = \"sinkhorn\" in [runtime.switches]");
 }

@@ -45,9 +45,9 @@ inline constexpr auto context_kind_names =
 inline constexpr auto dispatcher_names = std::to_array<Named<TokenDispatcher>>(
     {{"alltoall", TokenDispatcher::AllToAll}, {"allgather", TokenDispatcher::AllGather}});
 inline constexpr auto load_balancing_names =
-    std::to_array<Named<LoadBalancing>>({{"none", LoadBalancing::None},
-                                         {"aux_loss", LoadBalancing::Loss},
+    std::to_array<Named<LoadBalancing>>({{"aux_loss", LoadBalancing::Loss},
                                          {"seq_aux_loss", LoadBalancing::SequenceLoss},
+                                         {"global_aux_loss", LoadBalancing::GlobalLoss},
                                          {"sinkhorn", LoadBalancing::Sinkhorn}});
 inline constexpr auto precision_names =
     std::to_array<Named<DType>>({{"bf16", DType::BF16}, {"fp16", DType::FP16}, {"fp32", DType::FP32}});

@@ -258,6 +258,14 @@ Json as_json(const ExpertRouting& routing) {
   return json;
 }
 
+Json as_json(const std::vector<LoadBalancing>& balancing) {
+  if (balancing.empty()) return "none";
+  if (balancing.size() == 1) return word(load_balancing_names, balancing.front());
+  Json all = Json::array();
+  for (const LoadBalancing kind : balancing) all.push_back(word(load_balancing_names, kind));
+  return all;
+}
+
 Json megatron_switches(const RuntimeChoice& runtime) {
   const ExpertHabits& experts = runtime.experts;
   Json json = {{"no-create-attention-mask-in-dataloader", !runtime.attention_mask},
@@ -273,7 +281,7 @@ Json megatron_switches(const RuntimeChoice& runtime) {
                {"distribute-saved-activations", runtime.distribute_saved},
                {"deterministic-mode", runtime.deterministic},
                {"moe-permute-fusion", experts.fused_permutation},
-               {"moe-router-load-balancing-type", word(load_balancing_names, experts.balancing)}};
+               {"moe-router-load-balancing-type", as_json(experts.balancing)}};
   if (const std::int64_t deferred = runtime.deferred_head_gradients; deferred > 0) {
     json["defer-embedding-wgrad-compute"] = true;
     json["wgrad-deferral-limit"] = deferred == every_micro_batch ? 0 : deferred;
@@ -291,8 +299,9 @@ Json megatron_switches(const RuntimeChoice& runtime) {
     json["overlap-cpu-optimizer-d2h-h2d"] = runtime.optimizer.overlaps_copies;
     json["no-pin-cpu-grads"] = !runtime.optimizer.pins_gradients;
   }
+  if (runtime.overlaps_flush) json["overlap-p2p-communication-warmup-flush"] = true;
   if (!experts.grouped_linears) json["moe-grouped-gemm"] = false;
-  if (experts.fp32_router) json["moe-router-dtype"] = "fp32";
+  if (experts.router_type) json["moe-router-dtype"] = name(*experts.router_type);
   if (experts.z_loss) json["moe-z-loss-coeff"] = *experts.z_loss;
   return json;
 }

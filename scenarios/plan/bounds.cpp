@@ -121,6 +121,7 @@ std::int32_t streams_of(HandOverHabit habit) {
     case HandOverHabit::Paired:
       return 2;
     case HandOverHabit::InStep:
+    case HandOverHabit::InStepAhead:
       return 4;
   }
   return 4;
@@ -134,6 +135,7 @@ std::int64_t missing_variables(HandOverHabit habit) {
       return 0;
     case HandOverHabit::Free:
     case HandOverHabit::InStep:
+    case HandOverHabit::InStepAhead:
       return 4;
   }
   return 4;

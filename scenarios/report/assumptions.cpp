@@ -112,9 +112,9 @@ void add_host_assumptions(const RuntimeChoice& runtime, std::vector<std::string>
       "hosts: what ranks of a node hold is added up, each at its own peak; blocks of pinned memory come back when they "
       "are freed; at the upper end they wait until the host has waited for their copies");
   if (hosts.optimizer)
-    list.push_back(fmt::format("hosts: what they compute is bound by the rank's share of the node's memory bandwidth{}",
-                               runtime_kind(runtime.name).shards_units() ? "; norms are summed by NCCL where gloo does it"
-                                                                         : ""));
+    list.push_back(
+        fmt::format("hosts: what they compute is bound by the rank's share of the node's memory bandwidth{}",
+                    runtime_kind(runtime.name).shards_units() ? "; norms are summed by NCCL where gloo does it" : ""));
 }
 
 // What Megatron-Core has no layers for, and how it is run instead.
@@ -179,6 +179,12 @@ std::vector<std::string> megatron_habits(const Scenario& s) {
     list.push_back("overlap-grad-reduce: buckets as they are, but their reduction is timed after backward");
   list.push_back(
       "tensor-parallel communication overlaps weight and input gradients as in the framework, nothing else does");
+  if (s.runtime.overlaps_flush)
+    list.push_back(
+        "overlap-p2p-communication-warmup-flush: hand-overs go beside passes while the pipeline fills and empties, "
+        "too");
+  if (s.model.experts && s.runtime.experts.balances_by(LoadBalancing::GlobalLoss))
+    list.push_back("global_aux_loss: routers add up what all ranks of a stage chose, in every pass");
   if (const std::string_view assumed = traits_of(s.layout.schedule).assumed; !assumed.empty())
     list.emplace_back(assumed);
   list.push_back(

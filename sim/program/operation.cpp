@@ -103,7 +103,7 @@ constexpr Line lines[] = {
     {Operation::Gather, "gather", "x ids -> y", "", Free},
     {Operation::VocabularyMask, "vocabulary_mask", "ids -> outside ids_within", "first end", Elementwise},
 
-    {Operation::TopK, "top_k", "x -> values ids", "count routed", Rows},
+    {Operation::TopK, "top_k", "x -> values ids", "count routed of_group", Rows},
     {Operation::Scatter, "scatter", "[x] ids [values] -> y", "number", Rows},
     {Operation::MaskedSelect, "masked_select", "x mask -> y", "", Free},
     {Operation::MaskedSelectBackward, "masked_select_backward", "dy mask -> dx", "", Free},

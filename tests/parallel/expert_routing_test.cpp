@@ -72,15 +72,52 @@ TEST(ExpertRouting, TokensChooseDifferentExpertsUntilTheCountsAreReached) {
     if (i % 3 == 1) routing.loads = ZipfLoads{0.2 * static_cast<double>(random() % 20), random()};
     if (i % 3 == 2) routing.loads = DirichletLoads{0.1 * static_cast<double>(1 + random() % 50), random()};
     const Counts counts = choices(experts, routing, tokens, static_cast<std::int32_t>(ranks));
+    const Counts all = chosen_experts(experts, counts, tokens).value();
     Counts found(counts.size());
     for (std::int64_t token = 0; token < tokens; ++token) {
       std::set<std::int64_t> its;
-      for (std::int64_t choice = 0; choice < chosen; ++choice) its.insert(chosen_expert(counts, tokens, token, choice));
+      for (std::int64_t choice = 0; choice < chosen; ++choice)
+        its.insert(all[static_cast<std::size_t>(token * chosen + choice)]);
       ASSERT_EQ(static_cast<std::int64_t>(its.size()), chosen);
       for (const std::int64_t expert : its) ++found[static_cast<std::size_t>(expert)];
     }
     EXPECT_EQ(found, counts);
   }
+}
+
+TEST(ExpertRouting, TokensChooseExpertsOfAsManyGroupsAsTheyMay) {
+  std::mt19937 random(2);
+  for (int i = 0; i < 300; ++i) {
+    const std::int64_t of_group = 3 + static_cast<std::int64_t>(random() % 4),
+                       kept = 2 + static_cast<std::int64_t>(random() % 2),
+                       groups = kept + 1 + static_cast<std::int64_t>(random() % 3);
+    const Experts grouped{.count = of_group * groups,
+                          .chosen = kept * (1 + static_cast<std::int64_t>(random() % 2)),
+                          .groups = groups,
+                          .chosen_groups = kept};
+    const std::int64_t tokens = 8 + static_cast<std::int64_t>(random() % 40);
+    ExpertRouting routing{};
+    if (i % 2 == 1) routing.loads = ZipfLoads{0.4, random()};
+    const Counts counts = choices(grouped, routing, tokens, 1);
+    const std::optional<Counts> all = chosen_experts(grouped, counts, tokens);
+    ASSERT_TRUE(all);
+    Counts found(counts.size());
+    for (std::int64_t token = 0; token < tokens; ++token) {
+      std::set<std::int64_t> its, of_groups;
+      for (std::int64_t choice = 0; choice < grouped.chosen; ++choice) {
+        const std::int64_t expert = (*all)[static_cast<std::size_t>(token * grouped.chosen + choice)];
+        its.insert(expert), of_groups.insert(expert / of_group);
+        ++found[static_cast<std::size_t>(expert)];
+      }
+      ASSERT_EQ(static_cast<std::int64_t>(its.size()), grouped.chosen);
+      ASSERT_LE(static_cast<std::int64_t>(of_groups.size()), kept);
+    }
+    EXPECT_EQ(found, counts);
+  }
+  // A token chooses both experts of one group: they cannot be chosen unlike.
+  const Experts both{.count = 4, .chosen = 2, .groups = 2, .chosen_groups = 1};
+  EXPECT_EQ(chosen_experts(both, {3, 2, 1, 2}, 4), std::nullopt);
+  EXPECT_EQ(chosen_experts(both, {3, 3, 1, 1}, 4), (Counts{0, 1, 0, 1, 0, 1, 2, 3}));
 }
 
 // Megatron-LM core 0.14, core/transformer/moe/moe_utils.py get_capacity: rounded up.

@@ -1,4 +1,5 @@
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -46,8 +47,11 @@ std::string exchanges(const Steps& steps) {
 }
 
 TEST(LoweredMessages, AreThoseOfTheSchedules) {
-  for (const ScheduleKind kind :
-       {ScheduleKind::OneFOneB, ScheduleKind::GPipe, ScheduleKind::Interleaved, ScheduleKind::ZeroBubbleH1})
+  for (const auto& [kind, ahead] : {std::pair{ScheduleKind::OneFOneB, false},
+                                    {ScheduleKind::GPipe, false},
+                                    {ScheduleKind::Interleaved, false},
+                                    {ScheduleKind::Interleaved, true},
+                                    {ScheduleKind::ZeroBubbleH1, false}})
     for (std::int32_t pipeline = 2; pipeline <= 4; ++pipeline)
       for (std::int32_t micro_batches : {1, 2, 3, 4, 5, 6, 8, 9, 10}) {
         TestJob job;
@@ -60,12 +64,13 @@ TEST(LoweredMessages, AreThoseOfTheSchedules) {
         }
         job.model.layers = job.layout.stages();
         job.train.steps = 1;
+        job.settings.overlaps_flush = ahead;
         job.train.global_batch = micro_batches;
         SCOPED_TRACE(
             fmt::format("schedule {}, {} ranks, {} micro-batches", static_cast<int>(kind), pipeline, micro_batches));
         const Lowered lowered(job);
-        const auto steps =
-            with_messages(schedules_of(job.layout, micro_batches), job.layout.placement(), traits_of(kind).hand_over);
+        const auto steps = with_messages(schedules_of(job.layout, micro_batches), job.layout.placement(),
+                                         ahead ? HandOverHabit::InStepAhead : traits_of(kind).hand_over);
         for (const Role& role : lowered.roles)
           EXPECT_EQ(exchanges(lower_every_pass(lowered.input, role)),
                     exchanges(steps[static_cast<std::size_t>(role.first.pipeline)]));

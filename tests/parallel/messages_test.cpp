@@ -52,6 +52,23 @@ TEST(Messages, ChunksInStepReceiveWhatIsSentMeanwhile) {
             "B0.0<0} B0.0 [B0.0>0 B1.0<0] B1.0 [B1.0>0]");
 }
 
+TEST(Messages, WhatPassesNeedIsReceivedAPassAhead) {
+  // The same ranks, with hand-overs of warm-up and cool-down beside the passes. The rank that leads does not know yet.
+  const StagePlacement loop{PlacementShape::Loop, 2, 2};
+  const auto schedules = of_ranks(2, [](std::int32_t rank) { return interleaved(rank, 2, 4, 2, 2); });
+  const auto steps = with_messages(schedules, loop, HandOverHabit::InStepAhead);
+  EXPECT_EQ(text(steps[0]),
+            "F0.0 {F0.0>1} F1.0 {F1.0>1 F0.1<1} F0.1 {F0.1>1 F1.1<1} F1.1 {F1.1>1} {B0.1<1} F2.0 {F2.0>1} B0.1 {B0.1>1 "
+            "B1.1<1} F3.0 {F3.0>1 F2.1<1} B1.1 {B1.1>1 B0.0<1} F2.1 {F2.1>1 F3.1<1} B0.0 {B1.0<1} F3.1 {F3.1>1} B1.0 "
+            "{B2.1<1} {B3.1<1} B2.1 {B2.1>1} {B2.0<1} B3.1 {B3.1>1} {B3.0<1} B2.0 B3.0");
+  EXPECT_EQ(
+      text(steps[1]),
+      "[F0.0<0] {F1.0<0} F0.0 {F0.0>0} {F0.1<0} F1.0 {F1.0>0} F0.1 {F1.1<0} B0.1 {B0.1>0} F1.1 {F2.0<0} B1.1 "
+      "{B1.1>0 B0.0<0} F2.0 {F2.0>0 F3.0<0} B0.0 {B0.0>0 B1.0<0} F3.0 {F3.0>0 F2.1<0} B1.0 {B1.0>0} F2.1 {F3.1<0} "
+      "B2.1 {B2.1>0} F3.1 B3.1 {B3.1>0 B2.0<0} B2.0 {B2.0>0 B3.0<0} B3.0 {B3.0>0}");
+  EXPECT_EQ(deadlock(steps, loop), "");
+}
+
 TEST(Messages, ARankHandsItselfWhatAVTurns) {
   const StagePlacement v{PlacementShape::V, 2, 2};
   const auto schedules = read({"F0.0 F0.1 B0.1 B0.0", "F0.0 F0.1 B0.1 B0.0"});
@@ -69,7 +86,7 @@ TEST(Messages, EverySendIsReceivedByTheRankThatNeedsIt) {
           const StagePlacement loop{PlacementShape::Loop, p, v};
           const auto schedules =
               of_ranks(p, [&](std::int32_t r) { return interleaved(r, p, groups * group, v, group); });
-          for (const HandOverHabit habit : {HandOverHabit::Free, HandOverHabit::InStep}) {
+          for (const HandOverHabit habit : {HandOverHabit::Free, HandOverHabit::InStep, HandOverHabit::InStepAhead}) {
             std::vector<Message> sent, received;
             const auto steps = with_messages(schedules, loop, habit);
             for (const Steps& its : steps)

@@ -29,7 +29,7 @@ TestJob job_of_experts() {
   job.train.routing.capacity_factor = 1;
   job.train.routing.pads_to_capacity = true;
   job.settings.experts.fused_permutation = true;
-  job.settings.experts.balancing = LoadBalancing::Loss;
+  job.settings.experts.balancing = {LoadBalancing::Loss};
   return job;
 }
 

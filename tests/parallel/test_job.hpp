@@ -109,7 +109,7 @@ struct Lowered {
 /// Prices of nothing: drivers and communicators take no memory.
 inline DriverPrices no_driver_memory() {
   DriverPrices prices;
-  prices.communicators.resize(16);
+  prices.communicators.resize(32);
   return prices;
 }
 

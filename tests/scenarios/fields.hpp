@@ -164,8 +164,8 @@ inline auto fields(OptimizerHabits& v) {
   return std::tie(a, b, c, d, e, f, g, h, i);
 }
 inline auto fields(RuntimeChoice& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z);
 }
 inline auto fields(Scenario& v) {
   auto& [a, b, c, d, e, f, g] = v;

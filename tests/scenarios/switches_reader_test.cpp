@@ -201,6 +201,9 @@ moe-deepep-num-sms = 20
        {"moe-layer-freq = 1", "moe-router-score-function = \"sigmoid\"", "moe-router-topk-scaling-factor = 2.5",
         "moe-router-enable-expert-bias = true", "rope-type = \"rope\""})
     EXPECT_NE(problems_of(deepseek + flag).find("disagrees with the model's"), std::string::npos) << flag;
+  EXPECT_EQ(problems_of(deepseek + "moe-router-load-balancing-type = [\"seq_aux_loss\", \"aux_loss\"]\n"
+                                   "moe-aux-loss-coeff = [0, 0.1]"),
+            "no problem");
   for (const char* flag :
        {"moe-input-jitter-eps = 0.001", "moe-enable-deepep = true", "moe-shared-expert-overlap = true"})
     EXPECT_NE(problems_of(deepseek + flag).find("not modelled yet"), std::string::npos) << flag;

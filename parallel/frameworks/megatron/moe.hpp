@@ -33,15 +33,30 @@ class Router {
   /// The same, whose gradient the loss's joins.
   [[nodiscard]] Tensor with_loss(Tensor activation, const Tensor& loss);
   [[nodiscard]] Tensor with_z_loss(Tensor logits);
+  /// What each token's scores say, for auxiliary losses.
+  struct Scores {
+    Tensor scores, map;
+  };
+  [[nodiscard]] Scores scores_for_loss(const Tensor& logits) const;
+  /// `counts`: how often `total` tokens chose each expert.
+  [[nodiscard]] Tensor balancing_loss(const Tensor& scores, const Tensor& counts, std::int64_t total,
+                                      std::int64_t sequences) const;
   [[nodiscard]] Tensor balanced(Tensor probabilities, const Tensor& logits);
+  [[nodiscard]] Tensor by_own_tokens(const Scores& its, std::int64_t sequences) const;
+  [[nodiscard]] Tensor by_all_tokens(const Scores& its);
 
   Worker& w_;
   const Experts& experts_;
   std::string path_;
   Name name_;
   const Weight *weight_ = nullptr, *bias_ = nullptr;
-  Tensor expert_bias_, tokens_per_expert_;  ///< buffers of the module
+  RouterBuffers buffers_;
 };
+
+/// What the routers of a stage keep from one micro-batch to the next.
+void build_routers(Worker& worker, const Stage& stage);
+/// finalize_model_grads.py: what routers counted over a step moves their biases, and counts begin anew.
+void finish_routing(Worker& worker);
 
 /// Rows of tokens on their way, and the probabilities that go with them.
 struct Rows {

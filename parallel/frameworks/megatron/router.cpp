@@ -1,6 +1,9 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "parallel/frameworks/megatron/moe.hpp"
 #include "parallel/torch/aten.hpp"
@@ -39,7 +42,7 @@ Tensor converted(const Worker& w, LabelId label, const Tensor& x, DType dtype) {
 // moe_utils.py RouterGatingLinearFunction, by TransformerEngine's products or by PyTorch's.
 Tensor Router::gating(const Tensor& hidden) {
   w_.mark(Phase::Forward, name_);
-  const DType type = w_.runtime.experts.fp32_router ? DType::FP32 : w_.train.precision;
+  const DType type = w_.runtime.experts.router_type.value_or(w_.train.precision);
   const auto node = w_.node(name_(), {&hidden, &weight_->value, &value_of(bias_)});
   Saved saved;
   if (node) saved = w_.session.save(hidden);
@@ -92,7 +95,7 @@ torch::TopK top_k_of_groups(Session& s, const Experts& experts, const Tensor& sc
   const Tensor by_group = torch::view(s, scores, {tokens, experts.groups, of_group});
   const Tensor best = torch::top_k(s, by_group, experts.chosen / experts.chosen_groups).values;
   const Tensor group_scores = torch::sum(s, best, -1);
-  const Tensor chosen = torch::top_k(s, group_scores, experts.chosen_groups).ids;
+  const Tensor chosen = torch::top_groups(s, group_scores, experts.chosen_groups, experts.chosen, of_group).ids;
   const Tensor group_mask = torch::zeros(s, group_scores.sizes, group_scores.dtype);
   s.launch({Operation::Scatter, {1}}, {group_mask, chosen, Tensor{}}, {group_mask});
   const Tensor wide = torch::expand(s, torch::unsqueeze(s, group_mask, 2), {tokens, experts.groups, of_group});
@@ -134,8 +137,8 @@ Router::Choice Router::choose(const Tensor& logits) {
     case RouterScore::Sigmoid: {
       const Tensor scores = torch::to(s, torch::sigmoid(s, torch::to(s, logits, DType::FP32)), logits.dtype);
       Tensor chosen;
-      if (expert_bias_.defined()) {
-        picked = top_k(s, experts_, torch::add(s, scores, expert_bias_));
+      if (buffers_.expert_bias.defined()) {
+        picked = top_k(s, experts_, torch::add(s, scores, buffers_.expert_bias));
         chosen = torch::gather(s, scores, picked.ids);
       } else {
         picked = top_k(s, experts_, scores);
@@ -230,13 +233,9 @@ Tensor Router::with_loss(Tensor activation, const Tensor& loss) {
   return with(std::move(activation), std::move(node));
 }
 
-// moe_utils.py compute_routing_scores_for_aux_loss, switch_load_balancing_loss_func; router.py _apply_aux_loss.
-Tensor Router::balanced(Tensor probabilities, const Tensor& logits) {
+// moe_utils.py compute_routing_scores_for_aux_loss.
+Router::Scores Router::scores_for_loss(const Tensor& logits) const {
   Session& s = w_.session;
-  // Of each sequence, where they are balanced one by one: rows of tokens lie sequence first.
-  const bool one_by_one = w_.runtime.experts.balancing == LoadBalancing::SequenceLoss;
-  const std::int64_t sequences = one_by_one ? w_.sizes.micro_batch : 1;
-  const std::int64_t tokens = logits.size(0) / sequences;
   Tensor scores;
   if (experts_.score == RouterScore::Sigmoid)
     scores = normalized(s, torch::sigmoid(s, logits));
@@ -244,17 +243,56 @@ Tensor Router::balanced(Tensor probabilities, const Tensor& logits) {
     scores = torch::softmax_last(s, logits, DType::FP32);
   const Tensor ids = torch::top_k(s, scores, experts_.chosen).ids;
   const Tensor none = torch::to(s, torch::zeros(s, logits.sizes, logits.dtype), DType::INT32);
-  const Tensor map = torch::to(s, torch::scatter_ones(s, none, ids), DType::BOOL);
-  const Shape by_sequence{tokens, sequences * experts_.count};
-  const Tensor counts = torch::sum(s, sized(map, by_sequence), 0);
-  s.collective(w_.comms.tensor_context, CollectiveKind::AllReduce, counts, counts);
-  const Tensor sums = torch::sum(s, torch::reshape(s, scores, by_sequence), 0);
+  return {std::move(scores), torch::to(s, torch::scatter_ones(s, none, ids), DType::BOOL)};
+}
+
+// moe_utils.py switch_load_balancing_loss_func.
+Tensor Router::balancing_loss(const Tensor& scores, const Tensor& counts, std::int64_t total,
+                              std::int64_t sequences) const {
+  Session& s = w_.session;
+  const Tensor sums = torch::sum(s, scores, 0);
   const Tensor products = torch::mul(s, sums, torch::to(s, counts, sums.dtype));
-  const double total = static_cast<double>(tokens) * w_.layout.tensor * w_.layout.context;
+  const double tokens = static_cast<double>(total);
   const double factor = static_cast<double>(experts_.count) * usual_balance /
-                        (static_cast<double>(experts_.chosen) * total * total * static_cast<double>(sequences));
-  const Tensor loss = torch::mul_number(s, torch::sum(s, products, 0), factor);
-  return with_loss(std::move(probabilities), loss);
+                        (static_cast<double>(experts_.chosen) * tokens * tokens * static_cast<double>(sequences));
+  return torch::mul_number(s, torch::sum(s, products, 0), factor);
+}
+
+// router.py _apply_aux_loss, _apply_seq_aux_loss: of each sequence, where there are several; rows of tokens lie
+// sequence first.
+Tensor Router::by_own_tokens(const Scores& its, std::int64_t sequences) const {
+  Session& s = w_.session;
+  const std::int64_t tokens = its.map.size(0) / sequences;
+  const Shape by_sequence{tokens, sequences * experts_.count};
+  const Tensor counts = torch::sum(s, sized(its.map, by_sequence), 0);
+  s.collective(w_.comms.tensor_context, CollectiveKind::AllReduce, counts, counts);
+  const std::int64_t ranks = std::int64_t{w_.layout.tensor} * w_.layout.context;
+  return balancing_loss(torch::reshape(s, its.scores, by_sequence), counts, tokens * ranks, sequences);
+}
+
+// router.py _apply_global_aux_loss: with the mean of what was chosen so far.
+Tensor Router::by_all_tokens(const Scores& its) {
+  Session& s = w_.session;
+  const Tensor counts = torch::sum(s, its.map, 0);
+  s.collective(w_.comms.same_stage, CollectiveKind::AllReduce, counts, counts);
+  s.launch(Operation::Add, {buffers_.step_tokens, counts}, {buffers_.step_tokens});
+  s.launch({Operation::AddNumber, {1}}, {buffers_.passes}, {buffers_.passes});
+  const Tensor mean = torch::div(s, buffers_.step_tokens, buffers_.passes);
+  const std::int64_t ranks = std::int64_t{w_.layout.tensor} * w_.layout.context * w_.layout.data;
+  return balancing_loss(its.scores, mean, its.map.size(0) * ranks, 1);
+}
+
+// router.py routing: the losses one after the other.
+Tensor Router::balanced(Tensor probabilities, const Tensor& logits) {
+  const ExpertHabits& habits = w_.runtime.experts;
+  const Scores its = scores_for_loss(logits);
+  if (habits.balances_by(LoadBalancing::Loss))
+    probabilities = with_loss(std::move(probabilities), by_own_tokens(its, 1));
+  if (habits.balances_by(LoadBalancing::SequenceLoss))
+    probabilities = with_loss(std::move(probabilities), by_own_tokens(its, w_.sizes.micro_batch));
+  if (habits.balances_by(LoadBalancing::GlobalLoss))
+    probabilities = with_loss(std::move(probabilities), by_all_tokens(its));
+  return probabilities;
 }
 
 // moe_utils.py z_loss_func; router.py apply_z_loss: of this rank's tokens, of which others of the sequence have others.
@@ -265,32 +303,109 @@ Tensor Router::with_z_loss(Tensor logits) {
   return with_loss(std::move(logits), torch::mul_number(s, torch::mean_last(s, squares), coefficient));
 }
 
-Router::Choice Router::operator()(const Tensor& hidden) {
-  const bool bias = experts_.correction_bias;
-  if (bias && !expert_bias_.defined()) {
-    const auto buffer = [&](const char* use) {
-      Tensor made = w_.make(name_(use), {experts_.count}, DType::FP32, Category::Workspaces);
-      w_.launch({Operation::Fill, {0}}, {}, {made});
-      w_.process.keep(made.buffer());
-      return made;
-    };
-    tokens_per_expert_ = buffer("local_tokens_per_expert");
-    expert_bias_ = buffer("expert_bias");
+namespace {
+
+// Buffers of the module, which live as long as that; those that model and losses ask for.
+RouterBuffers make_buffers(Worker& w, const std::string& path) {
+  const std::int64_t experts = w.model.experts->count;
+  const Name name = w.name(path);
+  const auto buffer = [&](const char* use, std::int64_t count) {
+    Tensor made = w.make(name(use), {count}, DType::FP32, Category::Workspaces);
+    w.launch({Operation::Fill, {0}}, {}, {made});
+    w.process.keep(made.buffer());
+    return made;
+  };
+  RouterBuffers made;
+  if (w.model.experts->correction_bias) {
+    made.tokens_per_expert = buffer("local_tokens_per_expert", experts);
+    made.expert_bias = buffer("expert_bias", experts);
   }
+  if (w.runtime.experts.balances_by(LoadBalancing::GlobalLoss)) {
+    made.step_tokens = buffer("global_tokens_per_expert", experts);
+    made.passes = buffer("ga_steps", 1);
+  }
+  return made;
+}
+
+}  // namespace
+
+void build_routers(Worker& w, const Stage& stage) {
+  const bool any =
+      w.model.experts && (w.model.experts->correction_bias || w.runtime.experts.balances_by(LoadBalancing::GlobalLoss));
+  if (!any) return;
+  const std::int64_t last = stage.last + (stage.head ? w.model.next_tokens : 0);
+  for (std::int64_t layer = stage.first; layer < last; ++layer) {
+    if (!w.model.has_experts(static_cast<std::size_t>(layer))) continue;
+    const std::string path = fmt::format("layers.{}.mlp.router", layer);
+    w.routers.emplace_back(path, make_buffers(w, path));
+  }
+}
+
+Router::Choice Router::operator()(const Tensor& hidden) {
+  const auto built = std::ranges::find(w_.routers, path_, &std::pair<std::string, RouterBuffers>::first);
+  buffers_ = built != w_.routers.end() ? built->second : make_buffers(w_, path_);
   Tensor logits = gating(hidden);
   const Session::Scope scope(w_.session, name_());
-  if (w_.runtime.experts.z_loss && w_.session.grad_enabled) logits = with_z_loss(std::move(logits));
-  const LoadBalancing balancing = w_.runtime.experts.balancing;
-  Choice choice = balancing == LoadBalancing::Sinkhorn ? choose_by_sinkhorn(logits) : choose(logits);
+  const ExpertHabits& habits = w_.runtime.experts;
+  if (habits.z_loss && w_.session.grad_enabled) logits = with_z_loss(std::move(logits));
+  const bool sinkhorn = habits.balances_by(LoadBalancing::Sinkhorn);
+  Choice choice = sinkhorn ? choose_by_sinkhorn(logits) : choose(logits);
   if (w_.train.routing.capacity_factor > 0) drop_tokens(choice);
-  const bool loss = balancing == LoadBalancing::Loss || balancing == LoadBalancing::SequenceLoss;
-  if (loss && w_.session.grad_enabled) choice.probabilities = balanced(std::move(choice.probabilities), logits);
-  if (bias && w_.session.grad_enabled) {
+  if (!habits.balancing.empty() && !sinkhorn && w_.session.grad_enabled)
+    choice.probabilities = balanced(std::move(choice.probabilities), logits);
+  if (experts_.correction_bias && w_.session.grad_enabled) {
     const torch::NoGrad no_grad(w_.session);
     const Tensor counts = torch::sum(w_.session, choice.map, 0);
-    w_.launch(Operation::Add, {tokens_per_expert_, counts}, {tokens_per_expert_});
+    w_.launch(Operation::Add, {buffers_.tokens_per_expert, counts}, {buffers_.tokens_per_expert});
   }
   return choice;
+}
+
+namespace {
+
+// torch.stack.
+Tensor stacked(Worker& w, const Name& name, const std::vector<Tensor>& rows) {
+  const std::int64_t width = rows.front().size(0);
+  Tensor all = w.temporary(name("stack"), {static_cast<std::int64_t>(rows.size()), width}, DType::FP32);
+  std::vector<Tensor> places;
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    places.push_back(sized(narrowed(all, 0, static_cast<std::int64_t>(i), 1), {width}));
+  w.launch(Operation::Copy, rows, places);
+  return all;
+}
+
+constexpr double update_rate = 1e-3;  // TransformerConfig.moe_router_bias_update_rate
+
+// finalize_model_grads.py _update_router_expert_bias; moe_utils.py get_updated_expert_bias.
+void move_expert_biases(Worker& w) {
+  Session& s = w.session;
+  const Name name = w.name("expert_bias");
+  const Session::Scope scope(s, name());
+  std::vector<Tensor> counts, biases;
+  for (const auto& [path, its] : w.routers) counts.push_back(its.tokens_per_expert), biases.push_back(its.expert_bias);
+  const Tensor tokens = stacked(w, name, counts), before = stacked(w, name, biases);
+  s.collective(w.comms.same_stage, CollectiveKind::AllReduce, tokens, tokens);
+  const Tensor mean = torch::unsqueeze(
+      s, torch::mul_number(s, torch::sum(s, tokens, -1), 1.0 / static_cast<double>(tokens.size(1))), 1);
+  const Tensor offset = torch::elementwise(s, "sub", {Operation::AddScaled, {-1}}, {&mean, &tokens}, DType::FP32);
+  const Tensor sign = torch::elementwise(s, "sign", Operation::Sign, {&offset}, DType::FP32);
+  const Tensor after = torch::add(s, before, torch::mul_number(s, sign, update_rate));
+  for (std::size_t i = 0; i < biases.size(); ++i) {
+    const Tensor row = sized(narrowed(after, 0, static_cast<std::int64_t>(i), 1), {after.size(1)});
+    w.launch(Operation::Copy, {row}, {biases[i]});
+  }
+}
+
+}  // namespace
+
+void finish_routing(Worker& w) {
+  if (w.routers.empty()) return;
+  w.process.mark(Phase::Communication, "finish_routing");
+  const torch::NoGrad no_grad(w.session);
+  if (w.routers.front().second.expert_bias.defined()) move_expert_biases(w);
+  for (const auto& [path, its] : w.routers)
+    for (const Tensor& counter : {its.tokens_per_expert, its.step_tokens, its.passes})
+      if (counter.defined()) w.launch({Operation::Fill, {0}}, {}, {counter});
 }
 
 }  // namespace tidemark::parallel::megatron

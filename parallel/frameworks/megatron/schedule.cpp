@@ -17,9 +17,14 @@ typename List::mapped_type popped(List& list, const Action& action) {
   return node.empty() ? typename List::mapped_type{} : std::move(node.mapped());
 }
 
+HandOverHabit habit_of(const Worker& w) {
+  const HandOverHabit habit = traits_of(w.layout.schedule).hand_over;
+  return habit == HandOverHabit::InStep && w.runtime.overlaps_flush ? HandOverHabit::InStepAhead : habit;
+}
+
 }  // namespace
 
-Pipeline::Pipeline(Worker& w, std::int32_t rank) : w_(w), rank_(rank), habit_(traits_of(w.layout.schedule).hand_over) {
+Pipeline::Pipeline(Worker& w, std::int32_t rank) : w_(w), rank_(rank), habit_(habit_of(w)) {
   ensure(habit_ != HandOverHabit::Free, "Megatron hands over in pairs or in step");
   for (std::size_t chunk = 0; chunk < w.chunks.size(); ++chunk)
     stages_.push_back(std::make_unique<ModelStage>(w, static_cast<std::int32_t>(chunk)));
@@ -53,15 +58,12 @@ void Pipeline::wait_for_first(Direction& direction) {
 void Pipeline::forward_step(const Action& action) {
   ModelStage& its = stage(action.chunk);
   const InFlight place{action.chunk, action.micro_batch};
-  const bool beside = steady(action);
-  if (beside) {
-    if (!its.first()) wait_for_first(forward_);
-    deallocate_output();
-  }
+  if (beside(action) && !its.first()) wait_for_first(forward_);
+  if (steady(action)) deallocate_output();
   const std::shared_ptr<GraphInput> input = its.first() ? nullptr : v_.input_tensors.at(place);
   v_.output_tensors[place] = its.forward(step_, action.micro_batch, input);
   if (!its.last()) whole_output_ = place;
-  if (!beside) v_.input_tensor = nullptr;
+  if (!steady(action)) v_.input_tensor = nullptr;
   if (!interleaved()) v_.graph_of_output = input;
 }
 
@@ -170,6 +172,14 @@ void Pipeline::receive_first_gradient(const HandOver& its) {
   backward_.awaited.push_back(w_.process.exchange_aside(w_.comms.pipeline, backward_.stream, std::span(&transfer, 1)));
 }
 
+void Pipeline::receive_ahead(Direction& direction, const HandOver& its) {
+  Tensor& slot = direction.recv_buffers.front();
+  slot = expect(*its.receive).tensor().detached();
+  w_.process.mark(Phase::Communication, of_outputs(its) ? "send_forward_recv_forward" : "send_backward_recv_backward");
+  const Transfer transfer = receive(*its.receive, slot);
+  direction.awaited.push_back(w_.process.exchange_aside(w_.comms.pipeline, direction.ahead, std::span(&transfer, 1)));
+}
+
 void Pipeline::hand_over_beside(Direction& direction, const HandOver& its, std::string_view label) {
   const std::size_t slots = direction.recv_buffers.size(), pass = static_cast<std::size_t>(direction.passes) - 1;
   Tensor& slot = direction.recv_buffers[pass % slots];
@@ -197,21 +207,26 @@ void Pipeline::run(std::int32_t step, const Steps& steps) {
   step_ = step;
   // Lists of receive buffers; the rank that leads a direction has more, when groups are larger than the pipeline.
   const auto slots = static_cast<std::size_t>(w_.layout.group() - w_.layout.pipeline + 1);
-  forward_ = {.stream = StreamId{2}, .recv_buffers = std::vector<Tensor>(rank_ == 0 ? slots : 1)};
-  backward_ = {.stream = StreamId{3}, .recv_buffers = std::vector<Tensor>(rank_ == w_.layout.pipeline - 1 ? slots : 1)};
+  forward_ = {
+      .stream = StreamId{2}, .ahead = StreamId{10}, .recv_buffers = std::vector<Tensor>(rank_ == 0 ? slots : 1)};
+  backward_ = {.stream = StreamId{3},
+               .ahead = StreamId{11},
+               .recv_buffers = std::vector<Tensor>(rank_ == w_.layout.pipeline - 1 ? slots : 1)};
   const auto hand_over_after = [&](std::size_t i) {
     return i + 1 < steps.size() ? std::get_if<HandOver>(&steps[i + 1]) : nullptr;
   };
   for (std::size_t i = 0; i < steps.size(); ++i) {
     if (const auto* its = std::get_if<HandOver>(&steps[i])) {
-      if (its->beside)
+      if (its->ahead)
+        receive_ahead(of_outputs(*its) ? forward_ : backward_, *its);
+      else if (its->beside)
         receive_first_gradient(*its);
       else
         hand_over(*its);
       continue;
     }
     const Action& action = std::get<Action>(steps[i]);
-    const bool forward = is_forward(action.kind), beside = steady(action);
+    const bool forward = is_forward(action.kind), beside = this->beside(action), steady_pass = steady(action);
     switch (action.kind) {
       case ActionKind::Forward:
         forward_step(action);
@@ -227,10 +242,11 @@ void Pipeline::run(std::int32_t step, const Steps& steps) {
     ++direction_of(action).passes;
     const HandOver* const next = hand_over_after(i);
     if (beside) {
-      const bool with_pass = next != nullptr && next->beside && of_outputs(*next) == forward;
+      const bool with_pass = next != nullptr && next->beside && !next->ahead && of_outputs(*next) == forward;
       hand_over_beside(direction_of(action), with_pass ? *next : HandOver{},
                        forward ? "send_forward_recv_forward" : "send_backward_recv_backward");
       i += with_pass ? 1 : 0;
+      if (forward && !steady_pass) deallocate_output();
     } else if (interleaved() && !forward && (next == nullptr || !next->receive)) {
       v_.output_tensor_grad = {};
     }

@@ -19,7 +19,7 @@ namespace tidemark::parallel::megatron {
 /// its functions hold tensors longer than the arithmetic needs them; they are all here.
 /// forward_backward_pipelining_without_interleaving waits for each hand-over;
 /// forward_backward_pipelining_with_interleaving during warm-up and cool-down only: in between forward and backward
-/// hand-overs run beside the passes.
+/// hand-overs run beside the passes; with overlap_p2p_comm_warmup_flush they always do.
 class Pipeline {
  public:
   Pipeline(Worker& worker, std::int32_t rank);
@@ -33,7 +33,7 @@ class Pipeline {
   using InFlight = std::pair<std::int32_t, std::int32_t>;  // chunk and micro-batch
   /// Passes and hand-overs of one direction.
   struct Direction {
-    StreamId stream{};                   ///< of hand-overs beside the passes
+    StreamId stream{}, ahead{};          ///< of hand-overs beside the passes, and of what is received before them
     std::vector<Tensor> recv_buffers{};  ///< which hold what came
     std::int32_t passes = 0;             ///< so far
     std::deque<EventId> awaited{};       ///< what comes beside the passes
@@ -53,14 +53,19 @@ class Pipeline {
   /// With a pass between warm-up and cool-down, which may send and receive nothing.
   void hand_over_beside(Direction& direction, const HandOver& its, std::string_view label);
   void receive_first_gradient(const HandOver& its);
+  /// What the pass after the next one needs.
+  void receive_ahead(Direction& direction, const HandOver& its);
   /// Makes room for what comes and puts it where its pass will look.
   [[nodiscard]] Received expect(const Message& message);
   [[nodiscard]] std::vector<Transfer> sends(const HandOver& its) const;
   void wait_for_first(Direction& direction);
   void mark(const HandOver& its);
 
-  [[nodiscard]] bool interleaved() const { return habit_ == HandOverHabit::InStep; }
+  [[nodiscard]] bool interleaved() const { return habit_ != HandOverHabit::Paired; }
+  [[nodiscard]] bool ahead() const { return habit_ == HandOverHabit::InStepAhead; }
   [[nodiscard]] Direction& direction_of(const Action& action) { return is_forward(action.kind) ? forward_ : backward_; }
+  /// Whether what the pass hands over goes beside the passes.
+  [[nodiscard]] bool beside(const Action& action) const { return ahead() || steady(action); }
   /// Whether a pass of an interleaved schedule that comes next in its direction is between warm-up and cool-down.
   [[nodiscard]] bool steady(const Action& action) const;
   [[nodiscard]] Steps steps_of(std::int32_t micro_batches);

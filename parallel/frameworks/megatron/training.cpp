@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "parallel/frameworks/megatron/buffers.hpp"
+#include "parallel/frameworks/megatron/moe.hpp"
 #include "parallel/frameworks/megatron/optimizer.hpp"
 #include "parallel/frameworks/megatron/schedule.hpp"
 #include "sim/program/liveness.hpp"
@@ -40,7 +41,10 @@ class Training {
       reduce("barrier", w_.comms.world);
     }
     process.mark(Phase::Construction, "build_model");
-    for (const Stage& chunk : w_.chunks) build_model(w_, chunk);
+    for (const Stage& chunk : w_.chunks) {
+      build_model(w_, chunk);
+      build_routers(w_, chunk);
+    }
     process.mark(Phase::Construction, "build_buffers");
     for (ParamAndGradBuffer& buffer : buffers_) buffer.build();
     process.mark(Phase::Construction, "build_optimizer");
@@ -72,6 +76,7 @@ class Training {
     for (MegatronOptimizer& optimizer : optimizers_) optimizer.zero_gradients();
     if (micro_batches > 0) run_passes(number, micro_batches);
     finalize_model_gradients(w_, buffers_);
+    finish_routing(w_);
     if (state_ != nullptr) {
       StateMoment& moment = state_->emplace_back(StateMoment::What::Gradients, number, process.marks());
       for (const MegatronOptimizer& optimizer : optimizers_)

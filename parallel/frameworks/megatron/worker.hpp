@@ -55,6 +55,12 @@ struct Weight {
   [[nodiscard]] Shape shape() const { return columns > 1 ? Shape{rows, columns} : Shape{rows}; }
 };
 
+/// What a router keeps from one micro-batch to the next; which of it there is, model and losses say.
+struct RouterBuffers {
+  Tensor expert_bias, tokens_per_expert;  ///< of a router whose choice loads move
+  Tensor step_tokens, passes;             ///< that chose each expert since the step began, and of how many passes
+};
+
 /// One rank's process: the job as it sees it, and what its modules do to the device.
 class Worker {
  public:
@@ -154,6 +160,8 @@ class Worker {
   /// TransformerEngine's WeightGradStore (module/_common.py): while the schedule runs weight gradients later, linears
   /// of layers put them here, with all that they hold.
   std::vector<std::function<void()>>* weight_gradients_later = nullptr;
+
+  std::vector<std::pair<std::string, RouterBuffers>> routers;  ///< by what they are called
 
   // Caches: made at first use, kept for ever.
   [[nodiscard]] BufferId linear_workspace(HostThread thread);  ///< of the layers' linears, library's or framework's

@@ -27,8 +27,9 @@ const std::string mixtral = "num_local_experts = 8\nnum_experts_per_tok = 2\nnum
                   latents =
                       "num_key_value_heads = 4\nfirst_k_dense_replace = 1\nkv_lora_rank = 16\nqk_nope_head_dim = "
                       "8\nqk_rope_head_dim = 8\nv_head_dim = 16",
-                  v2_lite = sizes + "n_routed_experts = 8\n" + latents,
-                  v3 = v2_lite + "\nq_lora_rank = 24\nn_group = 1\ntopk_group = 1\nnum_nextn_predict_layers = 0";
+                  v2_lite = sizes + "n_routed_experts = 8\n" + latents, wide_queries = v2_lite + "\nq_lora_rank = 24",
+                  v3 = wide_queries + "\nn_group = 1\ntopk_group = 1\nnum_nextn_predict_layers = 0",
+                  four_groups = wide_queries + "\nn_group = 4\ntopk_group = 2";
 
 struct Asked {
   std::string layout = {}, routing = {}, train = {}, switches = {};
@@ -55,7 +56,12 @@ MathCase of_mixtral(std::string name, int gpus, Asked asked) {
 const std::string tensors = "tensor = 2\nsequence_parallel = true\nexpert_tensor = 1\n",
                   zero1 = "\nsharding = \"zero1\"", balanced = "moe-aux-loss-coeff = 0.01",
                   fused = "moe-permute-fusion = true", both = balanced + "\n" + fused,
-                  wide_router = "\nmoe-router-dtype = \"fp32\"";
+                  wide_router = "\nmoe-router-dtype = \"fp32\"",
+                  together = "moe-router-load-balancing-type = \"global_aux_loss\"\n",
+                  all_losses =
+                      "moe-router-load-balancing-type = [\"global_aux_loss\", \"aux_loss\", \"seq_aux_loss\"]\n"
+                      "moe-aux-loss-coeff = [0.01, 0.02, 0.01]",
+                  core_0_15 = "\n[runtime.versions]\nmegatron = \"0.15\"";
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, ArithmeticOfExperts,
@@ -131,6 +137,35 @@ INSTANTIATE_TEST_SUITE_P(
                     of_mixtral("of_contexts", 4, {"context = 2\nexpert = 2", "", "", small_logits + wide_router}),
                     of_mixtral("by_sinkhorn", 2, {"expert = 2", "", "", sinkhorn + "\n" + small_logits})),
     [](const auto& test) { return test.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    BalancedTogether, ArithmeticOfExperts,
+    testing::Values(of_mixtral("tensors", 2, {tensors + "expert = 2", "", "", together + both + core_0_15}),
+                    of_mixtral("stages_of_contexts", 4,
+                               {"context = 2\npipeline = 2\nexpert = 2", "", "", together + balanced + core_0_15}),
+                    of_mixtral("all_losses", 2,
+                               {.layout = tensors + "expert = 2",
+                                .train = "recompute = \"full\"",
+                                .switches = all_losses + core_0_15,
+                                .micro_batch = 2})),
+    [](const auto& test) { return test.param.name; });
+
+const std::string ahead = "overlap-p2p-communication-warmup-flush = true";
+
+INSTANTIATE_TEST_SUITE_P(
+    ByGroups, ArithmeticOfExperts,
+    testing::Values(of("deepseek-v2", four_groups, "softmax", 2, {"expert = 2"}),
+                    of("deepseek-v2", four_groups, "uneven", 4, {"expert = 4", "imbalance = 1.3", "", both}),
+                    of("deepseek-v3", four_groups + "\nnum_nextn_predict_layers = 0", "sigmoids", 8,
+                       {tensors + "pipeline = 2\nexpert = 4" + zero1, "", "", both + wide_router}),
+                    of("deepseek-v3", four_groups + "\nnum_nextn_predict_layers = 0", "loads", 4,
+                       {"expert = 4", "imbalance = { zipf = 0.4, seed = 1 }", "", both})),
+    [](const auto& test) { return test.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(HandedOverAhead, ArithmeticOfExperts,
+                         testing::Values(of_mixtral("of_chunks", 4,
+                                                    {"pipeline = 2\nchunks = 2\nexpert = 2", "", "", ahead})),
+                         [](const auto& test) { return test.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
     OfContext, ArithmeticOfExperts,
