@@ -56,6 +56,8 @@ std::span<const KnownReleases> pytorch_releases() {
 Runtime pytorch_runtime(const Versions& versions, const RuntimeSettings& settings, const Target& target) {
   const EagerSettings& asked = settings.eager;
   EagerHabits habits;
+  habits.compiled = asked.compiled;
+  habits.modules = asked.modules;
   habits.optimizer = asked.optimizer;
   habits.clips_gradients = asked.clips_gradients;
   // modeling_utils.py gradient_checkpointing_enable: the default of use_reentrant.

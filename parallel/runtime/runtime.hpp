@@ -130,8 +130,17 @@ struct TitanHabits {
   bool fused_norms = true;     ///< PyTorch has a kernel for nn.RMSNorm
 };
 
+/// What torch.compile is called on: nothing, each layer by itself (accelerate's use_regional_compilation), or the
+/// model, where hooks that it runs into leave layers by themselves.
+enum class CompiledParts : std::uint8_t { None, Layers, Model };
+
+/// Whose modules make a model, and how their loop computes its loss.
+enum class ModuleLibrary : std::uint8_t { Transformers, LitGpt };
+
 /// What users of plain PyTorch and transformers set.
 struct EagerSettings {
+  CompiledParts compiled = CompiledParts::None;
+  ModuleLibrary modules = ModuleLibrary::Transformers;
   OptimizerKernels optimizer = OptimizerKernels::Foreach;
   bool clips_gradients = true;                ///< torch.nn.utils.clip_grad_norm_ before each step
   bool caches_keys = true;                    ///< use_cache, which transformers leaves on in training
@@ -169,6 +178,8 @@ struct TorchHabits {
 /// Habits of modules that run operation by operation, under autograd.
 struct EagerHabits {
   TorchHabits torch;
+  CompiledParts compiled = CompiledParts::None;
+  ModuleLibrary modules = ModuleLibrary::Transformers;
   OptimizerKernels optimizer = OptimizerKernels::Foreach;
   bool clips_gradients = true;
   bool reentrant_checkpoint = false;
