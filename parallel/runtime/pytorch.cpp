@@ -77,6 +77,7 @@ Runtime pytorch_runtime(const Versions& versions, const RuntimeSettings& setting
   // can_accumulate_inplace), and its kernels only make their outputs.
   habits.torch.sums_in_place = habits.torch.kernel_workspaces = !asked.fake_tensors;
   habits.torch.keeps_blas_workspace = versions.torch < Version{2, 15};  // CublasHandlePool.cpp, pytorch#194311
+  habits.torch.drops_empty_parts = versions.torch >= Version{2, 5};     // _inductor/decomposition.py cat
   habits.torch.multiprocessors = target.multiprocessors;
   habits.torch.device_threads = target.multiprocessors * threads_of_multiprocessor(target.compute_capability);
   habits.torch.large_blocks = has_large_shared_memory(target.compute_capability);

@@ -173,6 +173,7 @@ struct TorchHabits {
   std::int64_t multiprocessors = 0;  ///< of the device
   std::int64_t device_threads = 0;   ///< that it runs at once
   bool large_blocks = true;          ///< a multiprocessor's shared memory holds attention's largest blocks
+  bool drops_empty_parts = true;     ///< torch.compile leaves parts without elements out of torch.cat
 };
 
 /// Habits of modules that run operation by operation, under autograd.

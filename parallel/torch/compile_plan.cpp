@@ -98,6 +98,7 @@ class JointGraphOf {
     }
     its.fusible = its.recomputable = is_fusible(step.operation());
     its.joins = step.joins;
+    if (step.joins) its.fusible = its.recomputable = false;  // of default_recomputable_ops torch.cat is none
     const auto of_output = [&](std::size_t output) {
       const std::size_t value = step.outputs[output].value;
       its.policy = trace_.values[value].policy;

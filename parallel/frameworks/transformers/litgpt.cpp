@@ -71,8 +71,8 @@ CausalLM::States CausalLM::of_groups(const Attention& a, const Tensor& hidden) {
   return states;
 }
 
-// apply_rope turns the beginning of each head; the rest is put behind it again, also where nothing is left over, which
-// the compiler knows.
+// apply_rope turns the beginning of each head; the rest is put behind it again, also where nothing is left over: a
+// compiler that knows leaves the order of dimensions in memory as it is, where torch.cat puts heads first.
 void CausalLM::turn_part(States& states, const Context::View& view) {
   const std::int64_t turning = view.cosine.size(-1);
   const auto turned = [&](const Tensor& x) {
@@ -84,7 +84,7 @@ void CausalLM::turn_part(States& states, const Context::View& view) {
     return to(s_, add(s_, straight, crossed), x.dtype);
   };
   const auto whole = [&](const Tensor& made, const Tensor& x) {
-    if (s_.tracer != nullptr && turning == x.size(-1)) return made;
+    if (s_.tracer != nullptr && s_.habits().drops_empty_parts && turning == x.size(-1)) return made;
     return cat_last(s_, {made, slice(s_, x, -1, turning, x.size(-1))});
   };
   const Tensor query = turned(states.query), key = turned(states.key);
