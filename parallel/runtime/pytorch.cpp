@@ -56,6 +56,8 @@ std::span<const KnownReleases> pytorch_releases() {
 Runtime pytorch_runtime(const Versions& versions, const RuntimeSettings& settings, const Target& target) {
   const EagerSettings& asked = settings.eager;
   EagerHabits habits;
+  habits.compiled = asked.compiled;
+  habits.modules = asked.modules;
   habits.optimizer = asked.optimizer;
   habits.clips_gradients = asked.clips_gradients;
   // modeling_utils.py gradient_checkpointing_enable: the default of use_reentrant.
@@ -75,6 +77,7 @@ Runtime pytorch_runtime(const Versions& versions, const RuntimeSettings& setting
   // can_accumulate_inplace), and its kernels only make their outputs.
   habits.torch.sums_in_place = habits.torch.kernel_workspaces = !asked.fake_tensors;
   habits.torch.keeps_blas_workspace = versions.torch < Version{2, 15};  // CublasHandlePool.cpp, pytorch#194311
+  habits.torch.drops_empty_parts = versions.torch >= Version{2, 5};     // _inductor/decomposition.py cat
   habits.torch.multiprocessors = target.multiprocessors;
   habits.torch.device_threads = target.multiprocessors * threads_of_multiprocessor(target.compute_capability);
   habits.torch.large_blocks = has_large_shared_memory(target.compute_capability);

@@ -136,8 +136,17 @@ struct TitanHabits {
   bool fused_norms = true;     ///< PyTorch has a kernel for nn.RMSNorm
 };
 
+/// What torch.compile is called on: nothing, each layer by itself (accelerate's use_regional_compilation), or the
+/// model, where hooks that it runs into leave layers by themselves.
+enum class CompiledParts : std::uint8_t { None, Layers, Model };
+
+/// Whose modules make a model, and how their loop computes its loss.
+enum class ModuleLibrary : std::uint8_t { Transformers, LitGpt };
+
 /// What users of plain PyTorch and transformers set.
 struct EagerSettings {
+  CompiledParts compiled = CompiledParts::None;
+  ModuleLibrary modules = ModuleLibrary::Transformers;
   OptimizerKernels optimizer = OptimizerKernels::Foreach;
   bool clips_gradients = true;                ///< torch.nn.utils.clip_grad_norm_ before each step
   bool caches_keys = true;                    ///< use_cache, which transformers leaves on in training
@@ -170,11 +179,14 @@ struct TorchHabits {
   std::int64_t multiprocessors = 0;  ///< of the device
   std::int64_t device_threads = 0;   ///< that it runs at once
   bool large_blocks = true;          ///< a multiprocessor's shared memory holds attention's largest blocks
+  bool drops_empty_parts = true;     ///< torch.compile leaves parts without elements out of torch.cat
 };
 
 /// Habits of modules that run operation by operation, under autograd.
 struct EagerHabits {
   TorchHabits torch;
+  CompiledParts compiled = CompiledParts::None;
+  ModuleLibrary modules = ModuleLibrary::Transformers;
   OptimizerKernels optimizer = OptimizerKernels::Foreach;
   bool clips_gradients = true;
   bool reentrant_checkpoint = false;

@@ -18,7 +18,9 @@ namespace tidemark::parallel::torch {
 [[nodiscard]] Tensor expand(Session& s, const Tensor& x, Shape sizes);
 /// A part of one dimension; its gradient is a whole tensor of zeros but for that part.
 [[nodiscard]] Tensor slice(Session& s, const Tensor& x, int dimension, std::int64_t begin, std::int64_t end);
-/// The last dimension cut into pieces; their gradients are put together in one tensor.
+/// A dimension cut into pieces; their gradients are put together in one tensor.
+[[nodiscard]] std::vector<Tensor> split(Session& s, const Tensor& x, int dimension,
+                                        const std::vector<std::int64_t>& pieces);
 [[nodiscard]] std::vector<Tensor> split_last(Session& s, const Tensor& x, const std::vector<std::int64_t>& pieces);
 
 // Copies.

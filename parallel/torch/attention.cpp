@@ -129,12 +129,16 @@ Tensor flash_attention(Session& s, const Tensor& query, const Tensor& key, const
       const bool workspaces = s.habits().kernel_workspaces;
       // attention_backward.cu _flash_attention_backward: the kernel wants heads after the sequence.
       Tensor rearranged;
-      if (workspaces && !by_sequence(result).contiguous())
-        rearranged = copied_with_heads_last(s, result, "attention_copy");
-      const Tensor& read = rearranged.defined() ? rearranged : result;
+      // To a compiler that looks on, what happens within the kernel's function is no operation.
+      const bool rearranges = workspaces && !by_sequence(result).contiguous();
+      if (rearranges)
+        rearranged = s.tracer == nullptr ? copied_with_heads_last(s, result, "attention_copy")
+                                         : with_heads_last(s, result, "attention_copy");
+      const Tensor& read = rearranges && s.tracer == nullptr ? rearranged : result;
       const Tensor dq = like(s, in_q, "query_gradient");
       const Tensor dk = like(s, in_k, "key_gradient"), dv = like(s, in_v, "value_gradient");
       std::vector<Tensor> scratch;
+      if (rearranges && s.tracer != nullptr) scratch.push_back(rearranged);
       if (workspaces) {
         // flash_api.cpp mha_bwd: sequences in blocks of 128, heads in multiples of 32 elements; fp32.
         const std::int64_t rounded = round_up(shape.sequence, std::int64_t{128});

@@ -23,8 +23,9 @@ bool is_fusible(Operation operation) {
   return operation == Operation::Fill || (operation >= Operation::Copy && operation < Operation::Embedding) ||
          operation == Operation::Gather || operation == Operation::NllLoss || operation == Operation::NllLossBackward;
 }
-bool is_elementwise(Operation operation) {
-  return is_fusible(operation) && operation >= Operation::Copy && operation < Operation::Sum;
+bool is_elementwise(const TracedStep& step) {
+  const Operation operation = step.operation();
+  return step.in_one_piece() && is_fusible(operation) && operation >= Operation::Copy && operation < Operation::Sum;
 }
 
 // ---- what is kept ---------------------------------------------------------------------------------------------------
@@ -33,12 +34,10 @@ bool is_elementwise(Operation operation) {
 class JointGraphOf {
  public:
   explicit JointGraphOf(const Trace& trace) : trace_(trace), node_of_(trace.values.size(), no_value) {
-    const std::size_t given =
-        static_cast<std::size_t>(std::ranges::find(trace.values, false, &TracedValue::given) - trace.values.begin());
     for (std::size_t v = 0; v < trace.values.size(); ++v)
-      if (trace.values[v].given) add_given(v, v >= given, v > 0);
+      if (trace.values[v].given) add_given(v, std::ranges::count(trace.tangents, v) > 0, trace.values[v].fixed);
     for (std::size_t s = 0; s < trace.steps.size(); ++s) add(trace.steps[s], s < trace.forward_steps);
-    graph_.outputs.push_back(node(trace.output, false));
+    for (const TracedOperand& output : trace.outputs) graph_.outputs.push_back(node(output, false));
     for (const TracedOperand& gradient : trace.gradients)
       if (gradient.value != no_value) graph_.gradients.push_back(node(gradient, false));
   }
@@ -97,16 +96,24 @@ class JointGraphOf {
       const std::size_t from = node(input, forward);
       if (std::ranges::find(its.inputs, from) == its.inputs.end()) its.inputs.push_back(from);
     }
-    its.fusible = its.recomputable = is_fusible(step.what.operation);
+    its.fusible = its.recomputable = is_fusible(step.operation());
+    its.joins = step.joins;
+    if (step.joins) its.fusible = its.recomputable = false;  // of default_recomputable_ops torch.cat is none
     const auto of_output = [&](std::size_t output) {
       const std::size_t value = step.outputs[output].value;
       its.policy = trace_.values[value].policy;
       its.bytes = bytes(value);
       node_of_[value] = push(its, value);
     };
-    if (step.what.operation == Operation::RmsNorm) {  // the rows' scales first, and what they scale
-      of_output(1);
-      its.inputs.push_back(node_of_[step.outputs[1].value]);
+    if (step.operation() == Operation::RmsNorm || step.operation() == Operation::LayerNorm) {
+      // What rows are scaled by first, and then what they scale.
+      const std::vector<std::size_t> read = its.inputs;
+      for (std::size_t o = 1; o < step.outputs.size(); ++o) {
+        its.inputs = {read.front()};
+        of_output(o);
+      }
+      its.inputs = read;
+      for (std::size_t o = 1; o < step.outputs.size(); ++o) its.inputs.push_back(node_of_[step.outputs[o].value]);
       return of_output(0);
     }
     if (its.fusible || step.outputs.size() == 1) {
@@ -222,7 +229,7 @@ class Scheduler {
 
  private:
   [[nodiscard]] const TracedStep& step(std::size_t at) const { return trace_.steps[steps_[at]]; }
-  [[nodiscard]] bool fusible(std::size_t at) const { return is_fusible(step(at).what.operation); }
+  [[nodiscard]] bool fusible(std::size_t at) const { return is_fusible(step(at).operation()); }
   [[nodiscard]] bool in_registers(std::size_t value) const {
     return pass_.placements[value].where == Placement::Where::Registers;
   }
@@ -250,7 +257,11 @@ class Scheduler {
       for (const std::size_t v : kernel.reads)
         if (maker_[v] != no_value) kernel.after.insert(kernel_of_[maker_[v]]);
     group_.resize(kernels_.size());
-    for (std::size_t k = 0; k < kernels_.size(); ++k) group_[k] = k;
+    members_.resize(kernels_.size());
+    for (std::size_t k = 0; k < kernels_.size(); ++k) group_[k] = k, members_[k] = {k};
+    readers_.resize(trace_.values.size());
+    for (std::size_t k = 0; k < kernels_.size(); ++k)
+      for (const std::size_t v : kernels_[k].reads) readers_[v].push_back(k);
   }
 
   struct Kernel {
@@ -292,8 +303,7 @@ class Scheduler {
   [[nodiscard]] bool apart(std::size_t from, std::size_t to) const {
     std::set<std::size_t> seen;
     std::vector<std::pair<std::size_t, bool>> open;  // a kernel, and whether a third group has been passed
-    for (std::size_t k = 0; k < kernels_.size(); ++k)
-      if (group_[k] == to) open.emplace_back(k, false);
+    for (const std::size_t k : members_[to]) open.emplace_back(k, false);
     while (!open.empty()) {
       const auto [kernel, passed] = open.back();
       open.pop_back();
@@ -301,8 +311,7 @@ class Scheduler {
         const bool third = passed || (group_[before] != from && group_[before] != to);
         if (group_[before] == from && passed) return true;
         if (group_[before] == from || !seen.insert(2 * before + (third ? 1 : 0)).second) continue;
-        for (std::size_t k = 0; k < kernels_.size(); ++k)
-          if (group_[k] == group_[before]) open.emplace_back(k, third);
+        for (const std::size_t k : members_[group_[before]]) open.emplace_back(k, third);
       }
     }
     return false;
@@ -316,19 +325,34 @@ class Scheduler {
       std::size_t near, a, b;
     };
     std::vector<Pair> pairs;
-    for (std::size_t b = 0; b < kernels_.size(); ++b)
-      for (std::size_t a = 0; a < b; ++a) {
+    for (std::size_t b = 0; b < kernels_.size(); ++b) {
+      std::set<std::size_t> near;  // what makes, or reads too, what it reads
+      for (const std::size_t v : kernels_[b].reads) {
+        near.insert(readers_[v].begin(), readers_[v].end());
+        if (maker_[v] != no_value) near.insert(kernel_of_[maker_[v]]);
+      }
+      for (const std::size_t a : near) {
+        if (a >= b) break;
         if (!fusible(kernels_[a].at) || !fusible(kernels_[b].at) || elements(a) != elements(b)) continue;
         const Bytes bytes = shared(a, b);
         if (bytes > Bytes{}) pairs.push_back({bytes, kernels_[b].at - kernels_[a].at, a, b});
       }
+    }
     std::ranges::stable_sort(pairs, [](const Pair& x, const Pair& y) {
       return x.shared != y.shared ? x.shared > y.shared : x.near < y.near;
     });
     for (const Pair& pair : pairs) {
       const std::size_t a = group_[pair.a], b = group_[pair.b];
-      if (a != b && !apart(a, b) && !apart(b, a)) std::ranges::replace(group_, std::max(a, b), std::min(a, b));
+      if (a != b && !apart(a, b) && !apart(b, a)) join(std::min(a, b), std::max(a, b));
     }
+  }
+
+  void join(std::size_t group, std::size_t other) {
+    for (const std::size_t k : members_[other]) group_[k] = group;
+    std::vector<std::size_t> both;
+    std::ranges::merge(members_[group], members_[other], std::back_inserter(both));
+    members_[group] = std::move(both);
+    members_[other].clear();
   }
 
   // Scheduler.topological_sort_schedule: groups in their order, each after what it needs.
@@ -339,9 +363,7 @@ class Scheduler {
   void visit(std::size_t group, std::vector<bool>& visited) {
     if (visited[group]) return;
     visited[group] = true;
-    std::vector<std::size_t> its;
-    for (std::size_t k = 0; k < kernels_.size(); ++k)
-      if (group_[k] == group) its.push_back(k);
+    const std::vector<std::size_t>& its = members_[group];
     for (const std::size_t k : its)
       for (const std::size_t before : kernels_[k].after) visit(group_[before], visited);
     for (const std::size_t k : its) {
@@ -354,7 +376,7 @@ class Scheduler {
   // SchedulerNode.decide_inplace_update: a result of an elementwise kernel takes the place of what nobody else reads.
   void place_in_place(std::size_t k) {
     const TracedStep& its = step(kernels_[k].at);
-    if (!is_elementwise(its.what.operation) || its.outputs.size() != 1) return;
+    if (!is_elementwise(its) || its.outputs.size() != 1) return;
     const TracedOperand& made = its.outputs.front();
     const TracedValue& out = trace_.values[made.value];
     for (const std::size_t v : kernels_[k].reads) {
@@ -362,9 +384,8 @@ class Scheduler {
       const bool own = maker_[v] != no_value || donated_[v];
       if (!own || held_[v] || taken_.contains(v) || in.dtype != out.dtype) continue;
       if (elements_of(in.sizes) != elements_of(out.sizes) || !seen_alike(k, v, made)) continue;
-      const bool only_here = std::ranges::all_of(kernels_, [&](const Kernel& other) {
-        return other.done || &other == &kernels_[k] || !other.reads.contains(v);
-      });
+      const bool only_here =
+          std::ranges::all_of(readers_[v], [&](std::size_t other) { return other == k || kernels_[other].done; });
       if (!only_here) continue;
       taken_.insert(v);
       pass_.placements[made.value] = {Placement::Where::InPlace, v};
@@ -418,10 +439,12 @@ class Scheduler {
   std::vector<std::vector<std::size_t>> users_;  // by value: places
   std::vector<bool> held_, donated_;
   std::vector<Kernel> kernels_;
-  std::vector<std::size_t> kernel_of_;  // by place
-  std::vector<std::size_t> group_;      // by kernel: its first
-  std::set<std::size_t> ran_;           // places
-  std::set<std::size_t> taken_;         // values in whose place others are
+  std::vector<std::size_t> kernel_of_;             // by place
+  std::vector<std::size_t> group_;                 // by kernel: its first
+  std::vector<std::vector<std::size_t>> members_;  // by group
+  std::vector<std::vector<std::size_t>> readers_;  // by value: kernels
+  std::set<std::size_t> ran_;                      // places
+  std::set<std::size_t> taken_;                    // values in whose place others are
   CompiledPass pass_;
 };
 
@@ -450,7 +473,7 @@ CompilePlan plan_of(Trace trace) {
   std::vector<std::size_t> kept = plan.saved;
   std::ranges::copy_if(plan.saved, std::back_inserter(donated), [&](std::size_t v) { return !its.values[v].given; });
 
-  kept.push_back(its.output.value);
+  for (const TracedOperand& output : its.outputs) kept.push_back(output.value);
   const std::set<std::size_t> forward = Needed(its, given).of(kept);
   std::vector<std::size_t> held = kept;
   held.insert(held.end(), given.begin(), given.end());

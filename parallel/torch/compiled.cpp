@@ -25,15 +25,15 @@ class Marking final : public DispatchMode {
   KeepsResult keeps_;
 };
 
-CompilePlan compiled(Session& s, const std::vector<Tensor>& inputs,
-                     const std::function<Tensor(const std::vector<Tensor>&)>& region, const CompileOptions& options) {
+CompilePlan compiled(Session& s, const std::vector<Tensor>& inputs, const CompiledRegion::Several& region,
+                     const CompileOptions& options) {
   std::vector<std::shared_ptr<Leaf>> leaves;
   std::vector<Tensor> seen;
   for (const Tensor& input : inputs) {
     leaves.push_back(leaf(s, input));
     seen.push_back(input.requires_grad() ? leaves.back()->value : input.detached());
   }
-  Tracer tracer(s, inputs);
+  Tracer tracer(s, inputs, options.others);
   if (options.checkpointed) tracer.recompute();
   Marking marking(tracer, options.policy ? options.policy() : KeepsResult{});
   DispatchMode* const before = std::exchange(s.dispatch_mode, &marking);
@@ -52,6 +52,12 @@ Tensor seen_as(const TracedOperand& operand, const std::vector<Tensor>& tensors)
   seen.offset += operand.offset;
   seen.dtype = operand.dtype;
   return seen;
+}
+
+Tensor zeros_of(Session& s, const TracedValue& value) {
+  Tensor made = s.empty_strided(value.sizes, value.strides, value.dtype, value.what);
+  s.launch({Operation::Fill, {0}}, {}, {made});
+  return made;
 }
 
 void run(Session& s, const CompilePlan& plan, const CompiledPass& pass, std::vector<Tensor>& tensors, bool again) {
@@ -76,17 +82,19 @@ void run(Session& s, const CompilePlan& plan, const CompiledPass& pass, std::vec
       return recomputed ? s.empty_strided(its.sizes, its.strides, its.dtype, its.what, Category::Recompute)
                         : s.empty_strided(its.sizes, its.strides, its.dtype, its.what);
     };
-    std::vector<Tensor> inputs, outputs, scratch;
+    std::vector<Tensor> scratch;
     for (const TracedOperand& o : step.outputs)
       if (o.value != no_value && !tensors[o.value].defined()) tensors[o.value] = made(o.value);
     for (const std::size_t v : step.scratch) scratch.push_back(made(v));
-    for (const TracedOperand& o : step.inputs) inputs.push_back(seen_as(o, tensors));
-    for (const TracedOperand& o : step.outputs) outputs.push_back(seen_as(o, tensors));
-    if (step.workspaces.empty())
-      s.launch(step.what, inputs, outputs, scratch);
-    else
-      s.launch(step.what, inputs, outputs, step.workspaces.front());
-    inputs.clear(), outputs.clear();
+    for (const TracedLaunch& launch : step.launches) {
+      std::vector<Tensor> inputs, outputs;
+      for (const TracedOperand& o : launch.inputs) inputs.push_back(seen_as(o, tensors));
+      for (const TracedOperand& o : launch.outputs) outputs.push_back(seen_as(o, tensors));
+      if (step.workspaces.empty())
+        s.launch(launch.what, inputs, outputs, scratch);
+      else
+        s.launch(launch.what, inputs, outputs, step.workspaces.front());
+    }
     while (!scratch.empty()) scratch.pop_back();
     for (const std::size_t v : run.dropped) tensors[v] = {};
   }
@@ -94,38 +102,40 @@ void run(Session& s, const CompilePlan& plan, const CompiledPass& pass, std::vec
 
 }  // namespace
 
-Tensor CompiledRegion::operator()(Session& s, const std::vector<Tensor>& inputs,
-                                  const std::function<Tensor(const std::vector<Tensor>&)>& region,
-                                  const CompileOptions& options) {
-  if (s.recorder != nullptr) return region(inputs);
+std::vector<Tensor> CompiledRegion::several(Session& s, const std::vector<Tensor>& inputs, const Several& region,
+                                            const CompileOptions& options) {
+  if (s.recorder != nullptr || s.tracer != nullptr) return region(inputs);
   if (!plan_) plan_ = std::make_shared<CompilePlan>(compiled(s, inputs, region, options));
   const CompilePlan& plan = *plan_;
   Ref<Node> node = s.node(inputs);
   std::vector<Tensor> tensors(plan.trace.values.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) tensors[i] = inputs[i].detached();
   run(s, plan, plan.forward, tensors, false);
-  Tensor out = seen_as(plan.trace.output, tensors);
-  std::vector<Tensor> kept(plan.trace.values.size());
-  for (const std::size_t v : plan.saved) {
-    kept[v] = tensors[v];
-    s.keep(kept[v]);
-  }
+  std::vector<Tensor> made;
+  for (const TracedOperand& output : plan.trace.outputs) made.push_back(seen_as(output, tensors));
+  std::vector<Saved> kept(plan.saved.size());
+  for (std::size_t i = 0; i < kept.size(); ++i) kept[i] = s.save(tensors[plan.saved[i]]);
   tensors.clear();
-  if (node)
-    node->apply = [&s, its = plan_, kept = std::move(kept), count = inputs.size()](Gradients& g) mutable {
-      std::vector<Tensor> there = std::move(kept);
-      // What the output's gradient is comes last of what is given.
-      for (std::size_t v = there.size(); v-- > 0;)
-        if (its->trace.values[v].given) {
-          there[v] = g.front().detached();
-          break;
-        }
-      run(s, *its, its->backward, there, true);
-      Gradients made(count);
-      for (std::size_t i = 0; i < count; ++i) made[i] = seen_as(its->trace.gradients[i], there);
-      return made;
-    };
-  return with(std::move(out), std::move(node));
+  if (!node) return made;
+  node->outputs = made.size();
+  node->apply = [&s, its = plan_, kept = std::move(kept), count = inputs.size()](Gradients& g) mutable {
+    const CompilePlan& compiled = *its;
+    std::vector<Tensor> there(compiled.trace.values.size());
+    for (std::size_t i = 0; i < kept.size(); ++i) there[compiled.saved[i]] = s.unpack(std::exchange(kept[i], {}));
+    for (std::size_t o = 0; o < compiled.trace.tangents.size(); ++o) {
+      const std::size_t v = compiled.trace.tangents[o];
+      if (v == no_value) continue;
+      // What nobody asked for a gradient of gets one of zeros (set_materialize_grads).
+      there[v] = g[o].defined() ? g[o].detached() : zeros_of(s, compiled.trace.values[v]);
+    }
+    run(s, compiled, compiled.backward, there, true);
+    Gradients gradients(count);
+    for (std::size_t i = 0; i < count; ++i) gradients[i] = seen_as(compiled.trace.gradients[i], there);
+    return gradients;
+  };
+  for (std::size_t o = 0; o < made.size(); ++o)
+    if (plan.trace.tangents[o] != no_value) made[o].gradient = {node, o};
+  return made;
 }
 
 }  // namespace tidemark::parallel::torch

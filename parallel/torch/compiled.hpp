@@ -19,6 +19,7 @@ namespace tidemark::parallel::torch {
 struct CompileOptions {
   bool checkpointed = false;
   std::function<KeepsResult()> policy;  ///< none: a checkpointed region keeps nothing
+  std::size_t others = 1;               ///< inputs before those that are always there
 };
 
 struct CompilePlan;
@@ -26,10 +27,18 @@ struct CompilePlan;
 /// A region and what it was compiled to when it ran first. Later runs may be handed other tensors of the same sizes.
 class CompiledRegion {
  public:
+  using Several = std::function<std::vector<Tensor>(const std::vector<Tensor>&)>;
   /// `inputs`: what the region is run on, then what else it reads: parameters, and what is always there.
+  [[nodiscard]] std::vector<Tensor> several(Session& s, const std::vector<Tensor>& inputs, const Several& region,
+                                            const CompileOptions& options);
+  /// The same of a region with one result.
   [[nodiscard]] Tensor operator()(Session& s, const std::vector<Tensor>& inputs,
                                   const std::function<Tensor(const std::vector<Tensor>&)>& region,
-                                  const CompileOptions& options);
+                                  const CompileOptions& options) {
+    return several(
+               s, inputs, [&](const std::vector<Tensor>& given) { return std::vector{region(given)}; }, options)
+        .front();
+  }
 
  private:
   std::shared_ptr<const CompilePlan> plan_;

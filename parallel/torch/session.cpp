@@ -216,7 +216,7 @@ Ref<Node> Session::node(Operands inputs) {
 
 Saved Session::save(const Tensor& tensor) {
   Saved saved(saved_tensors_.make(saved_tensors_));
-  saved->packed = pack(tensor);
+  if (tracer == nullptr) saved->packed = pack(tensor);
   if (saved->packed) return saved;
   keep_saved(tensor);
   saved->tensor = tensor.detached();

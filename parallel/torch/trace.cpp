@@ -1,17 +1,19 @@
 #include "parallel/torch/trace.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "sim/base/ensure.hpp"
 
 namespace tidemark::parallel::torch {
 
-Tracer::Tracer(Session& session, const std::vector<Tensor>& inputs)
-    : session_(session), prefix_(session.process.text(session.scope()).size() + 1) {
+Tracer::Tracer(Session& session, const std::vector<Tensor>& inputs, std::size_t others)
+    : session_(session), prefix_(session.scope().valid() ? session.process.text(session.scope()).size() + 1 : 0) {
   ensure(session.tracer == nullptr, "regions that are compiled do not lie within each other");
   for (const Tensor& input : inputs) {
     given_.push_back(input.buffer());
-    trace_.values.push_back({input.sizes, input.strides, input.dtype, {}, compile::Policy::None, true});
+    trace_.values.push_back(
+        {input.sizes, input.strides, input.dtype, {}, compile::Policy::None, true, given_.size() > others});
   }
   session.tracer = this;
 }
@@ -35,16 +37,35 @@ TracedOperand Tracer::operand(const Tensor& tensor, BufferId buffer) const {
 }
 
 void Tracer::launched(const Computation& what, Operands inputs, Operands outputs, const Scratch& scratch) {
-  TracedStep step{what, {}, {}, {}, {}};
-  for (std::size_t i = 0; i < inputs.size(); ++i) step.inputs.push_back(operand(inputs[i], inputs.buffer(i)));
-  for (std::size_t i = 0; i < outputs.size(); ++i) step.outputs.push_back(operand(outputs[i], outputs.buffer(i)));
+  TracedLaunch launch{what, {}, {}};
+  for (std::size_t i = 0; i < inputs.size(); ++i) launch.inputs.push_back(operand(inputs[i], inputs.buffer(i)));
+  for (std::size_t i = 0; i < outputs.size(); ++i) launch.outputs.push_back(operand(outputs[i], outputs.buffer(i)));
+  const std::size_t made = launch.outputs.front().value;
+  const bool writes_on = made != no_value && !trace_.steps.empty() && trace_.steps.back().outputs.size() == 1 &&
+                         trace_.steps.back().outputs.front().value == made && trace_.steps.size() > first_of_pass_;
+  if (!writes_on) trace_.steps.emplace_back();
+  TracedStep& step = trace_.steps.back();
+  for (const TracedOperand& input : launch.inputs)
+    if (input.value != made) step.inputs.push_back(input);
+  std::vector<TracedOperand> values;
+  for (const TracedOperand& output : launch.outputs) {
+    const auto same = [&](const TracedOperand& other) { return other.value == output.value; };
+    if (output.value == no_value || std::ranges::none_of(values, same)) values.push_back(output);
+  }
+  if (writes_on || values.size() < launch.outputs.size()) {
+    ensure(values.size() == 1, "parts of one value are written");
+    const TracedValue& whole = trace_.values[made];
+    values.front() = {made, whole.sizes, whole.strides, 0, whole.dtype};
+    step.joins |= values.size() < launch.outputs.size();
+  }
+  step.outputs = std::move(values);
+  step.launches.push_back(std::move(launch));
   for (const BufferId buffer : scratch.buffers()) {
     if (is_traced(buffer))
       step.scratch.push_back(static_cast<std::size_t>(buffer.value - first));
     else
       step.workspaces.push_back(buffer);
   }
-  trace_.steps.push_back(std::move(step));
 }
 
 void Tracer::gathered(const Node& leaf, const Tensor& gradient) { gradients_.emplace_back(&leaf, gradient); }
@@ -53,22 +74,36 @@ void Tracer::keep(const Tensor& made) {
   trace_.values[operand(made, made.buffer()).value].policy = compile::Policy::Save;
 }
 
-Trace Tracer::of(const std::function<Tensor()>& region, const std::vector<Tensor>& inputs) && {
-  Tensor output = region();
-  trace_.forward_steps = trace_.steps.size();
-  trace_.output = operand(output, output.buffer());
+void Tracer::end_recompute(const Tensor& output) {
+  policy_ = compile::Policy::None;
+  keep(output);
+}
+
+Trace Tracer::of(const std::function<std::vector<Tensor>()>& region, const std::vector<Tensor>& inputs) && {
+  std::vector<Tensor> outputs = region();
+  trace_.forward_steps = first_of_pass_ = trace_.steps.size();
   policy_ = compile::Policy::None;
   const LabelId label = session_.process.label("tangent");
-  const BufferId tangent = alloc(output.sizes, output.strides, output.dtype, label);
-  trace_.values.back().given = true;
-  Tensor gradient = output.detached();
-  gradient.storage = session_.storage_of(tangent);
-  backward(session_, output, gradient);
-  gradient = {}, output = {};
+  std::vector<WaitingGradient> roots;
+  for (const Tensor& output : outputs) {
+    trace_.outputs.push_back(operand(output, output.buffer()));
+    trace_.tangents.push_back(no_value);
+    if (!output.requires_grad()) continue;
+    const BufferId tangent = alloc(output.sizes, output.strides, output.dtype, label);
+    trace_.values.back().given = true;
+    trace_.values.back().what = "output_gradient";
+    trace_.tangents.back() = trace_.values.size() - 1;
+    Tensor gradient = output.detached();
+    gradient.storage = session_.storage_of(tangent);
+    gradient.offset = 0;
+    roots.push_back({output.gradient, std::move(gradient)});
+  }
+  outputs.clear();
+  backward(session_, std::move(roots));
   for (const Tensor& input : inputs) {
     trace_.gradients.emplace_back();
     for (const auto& [leaf, its] : gradients_)
-      if (leaf == input.gradient.node.get()) trace_.gradients.back() = operand(its, its.buffer());
+      if (leaf == input.gradient.node.get() && its.defined()) trace_.gradients.back() = operand(its, its.buffer());
   }
   gradients_.clear();
   return std::move(trace_);

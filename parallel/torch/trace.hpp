@@ -23,11 +23,22 @@ struct TracedOperand {
   DType dtype = DType::BF16;
 };
 
-struct TracedStep {
+struct TracedLaunch {
   Computation what;
   std::vector<TracedOperand> inputs, outputs;
+};
+
+/// A kernel, or several that write parts of one value after another.
+struct TracedStep {
+  std::vector<TracedLaunch> launches;
+  std::vector<TracedOperand> inputs, outputs;  ///< of all of them; each value that is made once
+  bool joins = false;                          ///< one kernel writes parts of one value: torch.cat
   std::vector<std::size_t> scratch;
   std::vector<BufferId> workspaces;  ///< that outlive the region
+
+  [[nodiscard]] Operation operation() const { return launches.back().what.operation; }
+  /// Each element is made of those in the same place.
+  [[nodiscard]] bool in_one_piece() const { return launches.size() == 1 && !joins; }
 };
 
 struct TracedValue {
@@ -36,21 +47,23 @@ struct TracedValue {
   std::string what;  ///< within the region's scope
   compile::Policy policy = compile::Policy::None;
   bool given = false;
+  bool fixed = false;  ///< … and there all the time: a parameter, or a buffer of a module
 };
 
 struct Trace {
-  std::vector<TracedValue> values;  ///< inputs first; the last that is given is the gradient of the output
+  std::vector<TracedValue> values;  ///< inputs first
   std::vector<TracedStep> steps;    ///< forward, then backward
   std::size_t forward_steps = 0;
-  TracedOperand output;
+  std::vector<TracedOperand> outputs;
+  std::vector<std::size_t> tangents;     ///< values: the gradient of each output; none of one that needs none
   std::vector<TracedOperand> gradients;  ///< by input; none of one that needs none
 };
 
 /// In the place of a program while a session has one.
 class Tracer {
  public:
-  /// What the region is given, and what its tensors' names begin with.
-  Tracer(Session& session, const std::vector<Tensor>& inputs);
+  /// What the region is given: after so many others, what is there all the time.
+  Tracer(Session& session, const std::vector<Tensor>& inputs, std::size_t others);
   ~Tracer();
   Tracer(const Tracer&) = delete;
   Tracer& operator=(const Tracer&) = delete;
@@ -63,10 +76,12 @@ class Tracer {
 
   /// What is made from now on is run again for the backward pass, unless it is said to be kept.
   void recompute() { policy_ = compile::Policy::Recompute; }
+  /// … and from now on not any more; what the checkpointed part gives is kept.
+  void end_recompute(const Tensor& output);
   void keep(const Tensor& made);
 
   /// Runs forward and backward; inputs are leaves.
-  [[nodiscard]] Trace of(const std::function<Tensor()>& region, const std::vector<Tensor>& inputs) &&;
+  [[nodiscard]] Trace of(const std::function<std::vector<Tensor>()>& region, const std::vector<Tensor>& inputs) &&;
 
  private:
   static constexpr std::int32_t first = 1 << 30;  // of buffers that no program has
@@ -74,6 +89,7 @@ class Tracer {
 
   Session& session_;
   std::size_t prefix_;
+  std::size_t first_of_pass_ = 0;  ///< step
   std::vector<BufferId> given_;
   std::vector<std::pair<const Node*, Tensor>> gradients_;
   compile::Policy policy_ = compile::Policy::None;

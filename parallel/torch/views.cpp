@@ -76,31 +76,36 @@ Tensor slice(Session& s, const Tensor& x, int dimension, std::int64_t begin, std
 
 namespace {
 
-// A tensor's last dimension cut into pieces.
-std::vector<Tensor> cut_last(const Tensor& x, const std::vector<std::int64_t>& pieces) {
+// A tensor's dimension cut into pieces.
+std::vector<Tensor> cut(const Tensor& x, int dimension, const std::vector<std::int64_t>& pieces) {
   std::vector<Tensor> parts;
   std::int64_t begin = 0;
   for (const std::int64_t piece : pieces) {
-    parts.push_back(narrowed(x, -1, begin, piece));
+    parts.push_back(narrowed(x, dimension, begin, piece));
     begin += piece;
   }
   return parts;
 }
+std::vector<Tensor> cut_last(const Tensor& x, const std::vector<std::int64_t>& pieces) { return cut(x, -1, pieces); }
 
 }  // namespace
 
 std::vector<Tensor> split_last(Session& s, const Tensor& x, const std::vector<std::int64_t>& pieces) {
+  return split(s, x, -1, pieces);
+}
+
+std::vector<Tensor> split(Session& s, const Tensor& x, int dimension, const std::vector<std::int64_t>& pieces) {
   auto node = s.node({&x});
   if (node) {
     node->outputs = pieces.size();
-    node->apply = [&s, sizes = x.sizes, pieces](const Gradients& g) {
+    node->apply = [&s, sizes = x.sizes, dimension, pieces](const Gradients& g) {
       for (const Tensor& t : g) ensure(t.defined(), "every piece of a split tensor gets a gradient");
       Tensor whole = s.empty(sizes, g.back().dtype, "split_gradient");
-      s.launch(Operation::Copy, g, cut_last(whole, pieces));
+      s.launch(Operation::Copy, g, cut(whole, dimension, pieces));
       return Gradients{whole};
     };
   }
-  std::vector<Tensor> parts = cut_last(x, pieces);
+  std::vector<Tensor> parts = cut(x, dimension, pieces);
   for (std::size_t i = 0; i < parts.size(); ++i) parts[i].gradient = {node, i};
   return parts;
 }

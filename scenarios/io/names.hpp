@@ -97,6 +97,8 @@ inline constexpr auto recomputed_module_names =
 inline constexpr auto cross_entropy_names = std::to_array<Named<CrossEntropy>>(
     {{"unfused", CrossEntropy::Unfused}, {"fused", CrossEntropy::Fused}, {"te", CrossEntropy::TransformerEngine}});
 
+inline constexpr auto module_library_names = std::to_array<Named<ModuleLibrary>>(
+    {{"transformers", ModuleLibrary::Transformers}, {"litgpt", ModuleLibrary::LitGpt}});
 inline constexpr auto optimizer_kernel_names =
     std::to_array<Named<OptimizerKernels>>({{"fused", OptimizerKernels::Fused},
                                             {"foreach", OptimizerKernels::Foreach},

@@ -40,6 +40,19 @@ FullyShardHabits read_fully_shard(TomlReader& switches, const OffloadAsked& offl
   return habits;
 }
 
+// True is TrainingArguments' torch_compile: of the model.
+CompiledParts read_compiled_parts(TomlReader& switches) {
+  constexpr std::string_view key = "torch_compile";
+  const TomlValue* given = switches.raw(key);
+  if (given == nullptr) return CompiledParts::None;
+  const auto* text = std::get_if<std::string>(&given->value);
+  if (text == nullptr) return switches.boolean(key).value_or(false) ? CompiledParts::Model : CompiledParts::None;
+  if (*text == "regional") return CompiledParts::Layers;
+  switches.problem(key, fmt::format("{} = {} is no part of a model that is compiled", key, in_quotes(*text)),
+                   "true, false, or \"regional\": each layer by itself");
+  return CompiledParts::None;
+}
+
 void read_flat_parameters(TomlReader& switches, const OffloadAsked& offloaded, EagerSettings& settings) {
   FlatParameterHabits& habits = settings.flat;
   habits.offload = offloaded.parameters;
@@ -62,9 +75,14 @@ EagerSettings read_pytorch_switches(TomlReader& switches, const RuntimeKind& run
   constexpr Ratio most{std::int64_t{1'000'000'000'000}};
   EagerSettings settings;
   settings.optimizer = read_optimizer_kernels(switches, offloaded.parameters);
+  if (runtime.id != RuntimeId::DeepSpeed) {
+    settings.compiled = read_compiled_parts(switches);
+    settings.modules = read_name(switches, "modules", module_library_names).value_or(ModuleLibrary::Transformers);
+  }
+  const bool litgpt = settings.modules == ModuleLibrary::LitGpt;
   if (runtime.id != RuntimeId::DeepSpeed)
     settings.clips_gradients = switches.ratio("max_grad_norm", Ratio{}, most).value_or(Ratio{1}) != Ratio{};
-  settings.caches_keys = switches.boolean("use_cache").value_or(true);
+  settings.caches_keys = switches.boolean("use_cache").value_or(settings.modules != ModuleLibrary::LitGpt);
   settings.reentrant_checkpoint = switches.boolean("use_reentrant");
   if (runtime.id == RuntimeId::Fsdp) {
     read_flat_parameters(switches, offloaded, settings);
@@ -80,7 +98,7 @@ EagerSettings read_pytorch_switches(TomlReader& switches, const RuntimeKind& run
   settings.weight_decay = static_cast<double>(weight_decay.count()) / static_cast<double>(one.count());
   settings.decoupled_weight_decay = switches.boolean("decoupled_weight_decay").value_or(true);
   settings.amsgrad = switches.boolean("amsgrad").value_or(false);
-  settings.keeps_outputs = switches.boolean("keep_outputs").value_or(false);
+  settings.keeps_outputs = switches.boolean("keep_outputs").value_or(litgpt);
   settings.fake_tensors = switches.boolean("fake_tensor_mode").value_or(false);
   return settings;
 }
@@ -159,6 +177,62 @@ void settle_flat_precision(Scenario& asked, ScenarioTables& tables) {
                            "set autocast = true, or leave it out");
 }
 
+// Of what is compiled: what its model was not compared with is an error.
+void check_compiled(const Scenario& asked, ScenarioTables& tables) {
+  const EagerSettings& switches = asked.runtime.eager;
+  const Train& train = asked.train;
+  if (switches.compiled == CompiledParts::None) return;
+  const auto refuse = [&](bool wrong, std::string_view what, std::string_view hint) {
+    if (wrong) tables.runtime.problem("switches", fmt::format("switches: torch_compile {}", what), std::string(hint));
+  };
+  const RuntimeId id = runtime_kind(asked.runtime.name).id;
+  refuse(id == RuntimeId::PyTorch && switches.compiled == CompiledParts::Model && asked.layout.data > 1,
+         "of a model under DistributedDataParallel is cut at its buckets (DDPOptimizer), which is not modelled yet",
+         "\"regional\" would do");
+  refuse(id == RuntimeId::Fsdp && !switches.flat.original_parameters, "of flat parameters needs use_orig_params = true",
+         "set it");
+  refuse(switches.caches_keys && train.recompute.kind == Recompute::None,
+         "is not modelled yet with keys and values that a forward pass keeps", "set use_cache = false");
+  refuse(train.attention != AttentionKernel::Auto && train.attention != AttentionKernel::Fused,
+         "is modelled with scaled_dot_product_attention only", "set attention = \"fused\"");
+  refuse(train.precision == DType::FP16 || (id == RuntimeId::PyTorch && train.master_dtype != train.precision) ||
+             (id == RuntimeId::Fsdp && switches.flat.autocast),
+         "is not modelled yet with autocast and scaled losses", "parameters of one type would do: master_dtype");
+  refuse(train.hidden_dropout > 0 || train.attention_dropout > 0, "is not modelled yet with dropout",
+         "set hidden_dropout and attention_dropout to 0 in [train]");
+  refuse(switches.fake_tensors || switches.saved_on_host || switches.fully_shard.offload || switches.flat.offload,
+         "is not modelled yet with fake tensors and what is offloaded", "leave those out");
+  if (!tables.model_sound) return;
+  const Model& m = asked.model;
+  refuse(m.sliding_window > 0 && m.sliding_window <= train.sequence_length,
+         "is not modelled yet where a sliding window takes a mask", "a shorter sequence would do");
+  refuse(m.norms != NormPlacement::Before || m.attention_softcap > 0 || m.logit_softcap > 0 || m.scaled_embedding ||
+             m.positions != Positions::Rotary,
+         fmt::format("is not modelled yet with layers like those of {}", m.architecture), "leave it out");
+}
+
+// litgpt/model.py: what its GPT can be, as far as it is modelled.
+void check_litgpt(const Scenario& asked, ScenarioTables& tables) {
+  const EagerSettings& switches = asked.runtime.eager;
+  if (switches.modules != ModuleLibrary::LitGpt) return;
+  const Model& m = asked.model;
+  const auto refuse = [&](bool wrong, std::string_view what, std::string_view hint) {
+    if (wrong)
+      tables.runtime.problem("switches", fmt::format("switches: modules = \"litgpt\" {}", what), std::string(hint));
+  };
+  refuse(switches.caches_keys, "keeps no keys and values in training", "leave use_cache out");
+  refuse(asked.train.attention == AttentionKernel::Unfused || asked.train.attention == AttentionKernel::Flash,
+         "takes scaled_dot_product_attention", "set attention = \"fused\"");
+  if (tables.model_sound)
+    refuse(m.positions != Positions::Rotary || m.tied_embeddings || m.norms != NormPlacement::Before ||
+               m.qk_norm != QkNorm::None || m.zero_centered_norms || m.scaled_embedding || m.logit_softcap > 0 ||
+               m.sliding_window > 0 || m.attention_softcap > 0,
+           fmt::format("is not modelled yet with layers like those of {}", m.architecture), "leave it out");
+  refuse(asked.runtime.eager.compiled == CompiledParts::Model && asked.train.recompute.kind != Recompute::None &&
+             runtime_kind(asked.runtime.name).id == RuntimeId::PyTorch,
+         "with torch_compile and checkpointed layers is not modelled yet", "torch_compile = \"regional\" would do");
+}
+
 }  // namespace
 
 void settle_pytorch(Scenario& asked, ScenarioTables& tables) {
@@ -219,12 +293,14 @@ void settle_pytorch(Scenario& asked, ScenarioTables& tables) {
     train.problem("gradient_dtype", "plain PyTorch keeps gradients in the parameters' own precision",
                   fmt::format("leave it out, or set \"{}\"", name(master)));
   asked.train.gradient_dtype = master;
+  check_litgpt(asked, tables);
 
   // The dropouts of the models' own configurations (resid_pdrop and attn_pdrop; attention_dropout).
   const bool drops = asked.model.architecture == "gpt2" || asked.model.architecture == "gpt_bigcode";
   constexpr double usual = 0.1;
   if (!train.has("hidden_dropout")) asked.train.hidden_dropout = drops ? usual : 0;
   if (!train.has("attention_dropout")) asked.train.attention_dropout = drops ? usual : 0;
+  check_compiled(asked, tables);
 }
 
 }  // namespace tidemark::scenarios

@@ -334,7 +334,10 @@ Json eager_switches(const RuntimeChoice& runtime) {
                {"amsgrad", eager.amsgrad},
                {"keep_outputs", eager.keeps_outputs},
                {"fake_tensor_mode", eager.fake_tensors}};
+  if (eager.compiled != CompiledParts::None)
+    json["torch_compile"] = eager.compiled == CompiledParts::Model ? Json(true) : Json("regional");
   const RuntimeKind& kind = runtime_kind(runtime.name);
+  if (kind.id != RuntimeId::DeepSpeed) json["modules"] = word(module_library_names, eager.modules);
   if (kind.id == RuntimeId::DeepSpeed) {
     for (const auto& [key, value] : zero_numbers(eager.zero)) json[key] = value;
     json["overlap_comm"] = eager.zero.overlaps;

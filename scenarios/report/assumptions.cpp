@@ -67,8 +67,12 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
       habits.titan ? fmt::format("habits of torchtitan {}, its modules and its loop, on PyTorch {}, run operation by "
                                  "operation",
                                  text(versions.torchtitan), text(versions.torch))
-                   : fmt::format("habits of PyTorch {} with the modules of transformers {}, run operation by operation",
-                                 text(versions.torch), text(versions.transformers)));
+      : habits.modules == ModuleLibrary::LitGpt
+          ? fmt::format("habits of PyTorch {} with the modules of LitGPT 0.4.11, run operation by operation; the loop "
+                        "computes the loss of logits as they are, and holds them until it has the next ones",
+                        text(versions.torch))
+          : fmt::format("habits of PyTorch {} with the modules of transformers {}, run operation by operation",
+                        text(versions.torch), text(versions.transformers)));
   if (habits.zero)
     list.push_back(
         fmt::format("DeepSpeed {} around them: {} computed with, reduced and gathered, {} updated; parameters "
@@ -88,11 +92,17 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
   if (habits.zero && (habits.zero->offload_optimizer || habits.zero->offload_parameters) &&
       s.layout.sharding != Sharding::Zero3)
     list.push_back("hosts: every rank makes the model there in fp32, casts it and moves it to its device");
-  if (habits.titan && (habits.titan->asked.compile_layers || habits.titan->asked.compile_loss)) {
+  const bool compiles_titan = habits.titan && (habits.titan->asked.compile_layers || habits.titan->asked.compile_loss);
+  if (compiles_titan || habits.compiled != CompiledParts::None) {
+    const std::string_view parts = compiles_titan ? "layers and loss"
+                                   : habits.compiled == CompiledParts::Layers || habits.fully_shard || habits.flat
+                                       ? "each layer"
+                                       : "the model";
     list.push_back(
-        "torch.compile: layers and loss by a model of PyTorch 2.15's partitioner and Inductor, which keeps the order "
-        "of "
-        "operations");
+        fmt::format("torch.compile: {} by a model of PyTorch 2.15's partitioner and Inductor, which keeps the order "
+                    "of "
+                    "operations",
+                    parts));
     list.push_back("torch.compile: a fused kernel takes as long as the operations that it is made of");
   }
   add_eager_attention(s, habits, list);

@@ -234,10 +234,10 @@ Section reserved_section() {
 
 Section reserved_family_section(const ReservedFamily& family) {
   std::string out = fmt::format(
-      "## {}\n\nReserved memory of the rank that logs, in GiB. Assumptions stand with the figures, in "
+      "## {}\n\n{} memory of the rank that logs, in GiB. Assumptions stand with the figures, in "
       "`tests/golden/reserved/`.\n\n"
       "| row | predicted | measured | error |\n|---|---|---|---|\n",
-      family.name);
+      family.name, family.allocated ? "Allocated" : "Reserved");
   std::vector<Error> off_by;
   Excluded excluded;
   for (const ReservedRow& row : family.rows) {
@@ -245,7 +245,7 @@ Section reserved_family_section(const ReservedFamily& family) {
       excluded.add(row.excluded, row.name);
       continue;
     }
-    const double reserved = predicted_reserved(row);
+    const double reserved = predicted_reserved(family, row);
     off_by.push_back({row.name, off(reserved, row.reserved)});
     out += fmt::format("| {} | {:.2f} | {:.2f} | {:+.2f} % |\n", row.name, reserved, row.reserved,
                        percent(off_by.back().share));
@@ -253,7 +253,7 @@ Section reserved_family_section(const ReservedFamily& family) {
   const Errors e = errors(shares(off_by));
   out += fmt::format("\nMedian {:.2f} %, worst {:.2f} %.\n", 100 * e.median, 100 * e.worst);
   if (!family.remarks.empty()) out += "\n" + family.remarks;
-  return {out + excluded.text() + "\n", {claim_of(family.name, "reserved peak", off_by)}};
+  return {out + excluded.text() + "\n", {claim_of(family.name, figure_of(family), off_by)}};
 }
 
 Section band_section(const BandFamily& family) {

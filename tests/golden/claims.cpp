@@ -35,6 +35,7 @@ constexpr auto families_told = std::to_array<std::pair<std::string_view, std::st
     {"flat", "chosen trainings under FullyShardedDataParallel, under PyTorch's own allocator"},
     {"titan", "chosen trainings by torchtitan's trainer, under PyTorch's own allocator"},
     {"compiled", "chosen compiled trainings by torchtitan's trainer, under PyTorch's own allocator"},
+    {"lightning_thunder", "LitGPT's models compiled, on one and eight H100 (lightning-thunder)"},
     {"torchtitan", "torchtitan, Llama 3.1 8B and Qwen3 32B on eight H100 (its commits and benchmarks)"},
     {"zero", "chosen trainings under DeepSpeed's ZeRO, under PyTorch's own allocator"},
     {"drawn", "trainings that seeds chose, under PyTorch's own allocator"},

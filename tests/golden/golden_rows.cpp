@@ -110,7 +110,8 @@ std::vector<ReservedFamily> reserved_families() {
   std::vector<ReservedFamily> found;
   for (const std::filesystem::path& path : tables_in(root / "tests" / "golden" / "reserved")) {
     const toml::table file = toml::parse_file(path.string());
-    ReservedFamily& family = found.emplace_back(ReservedFamily{path.stem().string(), file["remarks"].value_or(""), {}});
+    ReservedFamily& family =
+        found.emplace_back(ReservedFamily{path.stem().string(), false, file["remarks"].value_or(""), {}});
     for (const auto& [key, node] : file) {
       if (!node.is_table()) continue;
       const toml::table& table = *node.as_table();
@@ -120,18 +121,21 @@ std::vector<ReservedFamily> reserved_families() {
       row.excluded = table["excluded"].value_or("");
       if (!row.excluded.empty()) continue;
       row.scenario = root / table["scenario"].value<std::string>().value();
-      row.reserved = table["reserved"].value<double>().value();
+      family.allocated |= table.contains("allocated");
+      row.reserved = table[family.allocated ? "allocated" : "reserved"].value<double>().value();
     }
   }
   return found;
 }
 
-double predicted_reserved(const ReservedRow& row) {
+std::string figure_of(const ReservedFamily& family) { return family.allocated ? "allocated peak" : "reserved peak"; }
+
+double predicted_reserved(const ReservedFamily& family, const ReservedRow& row) {
   const Prediction prediction = predict(read_scenario(row.scenario, root / "scenarios"));
   const auto first = std::ranges::find_if(prediction.groups, [](const RankGroup& group) {
     return std::ranges::find(group.ranks, Rank{0}) != group.ranks.end();
   });
-  return mib(first->memory.peak_reserved) / 1024;
+  return mib(family.allocated ? first->memory.allocated.bytes : first->memory.peak_reserved) / 1024;
 }
 
 Band predicted(const BandRow& row) {

@@ -71,7 +71,7 @@ struct Band {
 /// From what was reported to the nearer end of the band, as a share of the former; 0 within.
 [[nodiscard]] double gap_of(const BandRow& row, const Band& band);
 
-/// What a run's allocator had reserved at most, in GiB.
+/// What a run's allocator had reserved at most, in GiB, or had given out.
 struct ReservedRow {
   std::string name;
   std::string source;
@@ -81,14 +81,16 @@ struct ReservedRow {
 };
 struct ReservedFamily {
   std::string name;
-  std::string remarks;  ///< on what the predictions are off by
+  bool allocated = false;  ///< its figures are of allocated bytes
+  std::string remarks;     ///< on what the predictions are off by
   std::vector<ReservedRow> rows;
 };
 
 /// Every family under tests/golden/reserved, rows by name.
 [[nodiscard]] std::vector<ReservedFamily> reserved_families();
 /// Of the first rank, which is the one that logs.
-[[nodiscard]] double predicted_reserved(const ReservedRow& row);
+[[nodiscard]] double predicted_reserved(const ReservedFamily& family, const ReservedRow& row);
+[[nodiscard]] std::string figure_of(const ReservedFamily& family);
 
 /// A family of rows that share their assumptions.
 struct Family {

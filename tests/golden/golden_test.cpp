@@ -72,7 +72,8 @@ TEST(ReservedGolden, EveryRowIsAsNearAsItsFamilyClaims) {
   for (const ReservedFamily& family : reserved_families())
     for (const ReservedRow& row : family.rows) {
       if (row.excluded.empty()) {
-        EXPECT_LE(100 * std::abs(predicted_reserved(row) / row.reserved - 1), worst(family.name, "reserved peak"))
+        EXPECT_LE(100 * std::abs(predicted_reserved(family, row) / row.reserved - 1),
+                  worst(family.name, figure_of(family)))
             << row.name;
       }
     }

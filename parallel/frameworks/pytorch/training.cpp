@@ -61,7 +61,8 @@ class Training {
       tell(StateMoment::What::Parameters, step);
       if (shards_) shards_->before_zero_grad();
       optimizer_->zero_grad();
-      outputs_ = {}, loss_ = {};
+      if (!logits_go_on_) outputs_ = {};
+      loss_ = {};
       s_.outlives_backward.clear();  // with the loss
       s_.process.synchronize();
     }
@@ -215,6 +216,8 @@ class Training {
   std::optional<TorchOptimizer> optimizer_;
   std::vector<Tensor> batch_;  ///< the loop's variable, which holds it until the next one is there
   CausalLM::Outputs outputs_;
+  /// A loop without a function around its step: the variable lives until it has the next ones.
+  const bool logits_go_on_ = habits_.modules == ModuleLibrary::LitGpt;
   Tensor loss_;  ///< the loop's variable, until the next one is there or the step is over
   Tensor scale_, growth_, found_infinity_;
 };

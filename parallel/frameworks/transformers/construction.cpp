@@ -50,7 +50,7 @@ Norm CausalLM::make_norm(const std::string& name, std::int64_t width) {
     made.bias = parameter(name + ".bias", {width});
   } else if (model_.zero_centered_norms) {
     made.kind = NormKind::ZeroCenteredRms;
-  } else if (computes_wide(model_)) {
+  } else if (computes_wide(model_) || litgpt()) {
     made.kind = NormKind::WideRms;
   }
   return made;
@@ -164,6 +164,10 @@ void CausalLM::make_layer(std::int32_t index) {
 CausalLM::CausalLM(Session& session, const Model& model, std::int64_t vocabulary, const Train& train,
                    const EagerHabits& habits, DType dtype, MakeParameter make)
     : s_(session), model_(model), train_(train), habits_(habits), dtype_(dtype), make_(std::move(make)) {
+  if (litgpt()) {
+    make_litgpt(vocabulary);
+    return;
+  }
   tokens_ = parameter("embed_tokens.weight", {vocabulary, model.hidden});
   if (model.positions == Positions::Learned)
     positions_ = parameter("embed_positions.weight", {model.max_positions, model.hidden});

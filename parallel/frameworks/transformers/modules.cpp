@@ -6,6 +6,7 @@
 
 #include "parallel/torch/checkpoint.hpp"
 #include "parallel/torch/operation.hpp"
+#include "parallel/torch/trace.hpp"
 
 // A call's arguments live until it returns, in Python; here a temporary lives until its statement ends. So no call is
 // nested in a call that is nested in another.
@@ -166,6 +167,7 @@ CausalLM::States CausalLM::of_heads(const Attention& a, const Tensor& hidden) {
 }
 
 CausalLM::States CausalLM::project(const Attention& a, const Tensor& hidden) {
+  if (litgpt()) return of_groups(a, hidden);
   switch (family_of(model_)) {
     case Family::Llama:
       return separate(a, hidden);
@@ -182,6 +184,7 @@ CausalLM::States CausalLM::project(const Attention& a, const Tensor& hidden) {
 }
 
 void CausalLM::turn(States& states, const Context::View& view) {
+  if (litgpt()) return turn_part(states, view);
   const Tensor cosine = unsqueeze(s_, view.cosine, 1), sine = unsqueeze(s_, view.sine, 1);
   const std::int64_t turning = view.cosine.size(-1);
   // Some families put what turns and what does not together again, also where nothing is left over.
@@ -244,7 +247,8 @@ Tensor CausalLM::scored(const States& states, const Tensor& mask, Tensor& weight
 
 Tensor CausalLM::fused(const Layer& layer, const States& states, const Tensor& mask) {
   // integrations/sdpa_attention.py use_gqa_in_sdpa: with a mask, keys and values are repeated as before.
-  const std::int64_t times = habits_.repeats_keys || mask.defined() ? model_.heads / model_.kv_heads : 1;
+  const bool repeats = !litgpt() && (habits_.repeats_keys || mask.defined());
+  const std::int64_t times = repeats ? model_.heads / model_.kv_heads : 1;
   const Tensor keys = repeated(s_, states.key, times), values = repeated(s_, states.value, times);
   const Tensor output =
       train_.attention == AttentionKernel::Flash
@@ -388,10 +392,14 @@ Tensor CausalLM::gpt_forward(const Layer& layer, const Tensor& given, const Cont
 // The same of a layer.
 Tensor CausalLM::call(const Layer& layer, const Tensor& given, const Context& context, std::vector<Tensor>* cache) {
   const ForwardHooks& hooks = layer.hooks;
-  if (!hooks.before || hooks.around_checkpoint) return forward(layer, given, context, cache);
+  const auto inner = [&](const Tensor& x, const Context& handed) {
+    const bool compiles = habits_.compiled != CompiledParts::None && s_.tracer == nullptr;
+    return compiles ? compiled_layer(layer, x, handed, false) : forward(layer, x, handed, cache);
+  };
+  if (!hooks.before || hooks.around_checkpoint) return inner(given, context);
   const Context handed = hooks.inputs ? cast(context, *hooks.inputs) : context;
   const Tensor input = hooks.before(given);
-  return hooks.after(forward(layer, input, handed, cache));
+  return hooks.after(inner(input, handed));
 }
 
 Context CausalLM::cast(Context context, DType dtype) {
@@ -403,6 +411,7 @@ Context CausalLM::cast(Context context, DType dtype) {
 }
 
 Tensor CausalLM::forward(const Layer& layer, const Tensor& given, const Context& context, std::vector<Tensor>* cache) {
+  if (litgpt()) return litgpt_forward(layer, given, context);
   if (family_of(model_) == Family::NeoX) return neox_forward(layer, given, context, cache);
   if (gpt_style(model_)) return gpt_forward(layer, given, context, cache);
   // Phi-3 drops out within the sum.
@@ -432,6 +441,15 @@ Context CausalLM::handed_to(const Layer& layer, const Context& context) {
 
 Tensor CausalLM::checkpointed(const Layer& layer, const Tensor& hidden, const Context& shared) {
   const Context context = handed_to(layer, shared);
+  if (s_.tracer != nullptr) {  // a part of the graph, marked
+    s_.tracer->recompute();
+    Tensor out = forward(layer, hidden, context, nullptr);
+    s_.tracer->end_recompute(out);
+    return out;
+  }
+  // A wrapper around the layer's checkpoint leaves both to the compiler.
+  if (habits_.compiled != CompiledParts::None && layer.hooks.around_checkpoint)
+    return compiled_layer(layer, hidden, context, true);
   const Region region = [this, &layer, context](const Tensor& x) { return call(layer, x, context, nullptr); };
   if (!habits_.reentrant_checkpoint) return checkpoint(s_, hidden, region);
   Tensor out = checkpoint_reentrant(s_, hidden, region);
@@ -457,6 +475,14 @@ Tensor CausalLM::decoder(const Tensor& ids, std::vector<Tensor>& cache) {
   s_.mark(Phase::Forward, "embedding");
   Context context;
   Tensor positions;
+  if (litgpt()) {
+    Tensor hidden = hooked(of_tokens_, {}, [&](const Tensor&) { return embedding(s_, ids, tokens_->value); });
+    context.whole.cosine = narrowed(frequencies_[0], 0, 0, ids.sizes[1]);
+    context.whole.sine = narrowed(frequencies_[1], 0, 0, ids.sizes[1]);
+    for (const Layer& layer : layers_) hidden = run_layer(layer, hidden, context, nullptr);
+    s_.mark(Phase::Forward, "norm");
+    return last_normed(hidden);
+  }
   Tensor embedded_tokens = hooked(of_tokens_, {}, [&](const Tensor&) { return embedding(s_, ids, tokens_->value); });
   if (model_.scaled_embedding) embedded_tokens = mul(s_, embedded_tokens, embedding_scale_);
   Tensor hidden = embedded_tokens;
@@ -482,12 +508,94 @@ Tensor CausalLM::decoder(const Tensor& ids, std::vector<Tensor>& cache) {
   }
   for (const Layer& layer : layers_) hidden = run_layer(layer, hidden, context, caching ? &cache : nullptr);
   s_.mark(Phase::Forward, "norm");
-  return last_norm_(s_, hidden);
+  return last_normed(hidden);
+}
+
+// By itself where layers are: an RMSNorm is a module of the model's own, LayerNorm PyTorch's, which the compiler leaves
+// alone unless it is asked for it.
+Tensor CausalLM::last_normed(const Tensor& hidden) {
+  const bool compiles = habits_.compiled != CompiledParts::None && s_.tracer == nullptr &&
+                        (last_norm_.kind != NormKind::Layer || habits_.compiled == CompiledParts::Layers);
+  if (!compiles) return last_norm_(s_, hidden);
+  std::vector<Tensor> inputs{hidden, last_norm_.weight->value};
+  if (last_norm_.bias) inputs.push_back(last_norm_.bias->value);
+  const auto region = [&](std::vector<Tensor> given) {
+    const auto exchange = [&] {
+      std::swap(last_norm_.weight->value, given[1]);
+      if (last_norm_.bias) std::swap(last_norm_.bias->value, given[2]);
+    };
+    exchange();
+    Tensor made = last_norm_(s_, given[0]);
+    exchange();
+    return made;
+  };
+  return compiled_norm_(s_, inputs, region, {});
+}
+
+// ---- torch.compile -------------------------------------------------------------------------------------------------
+
+// A layer reads its parameters, and what all layers share, wherever it is told they are.
+Tensor CausalLM::compiled_layer(const Layer& layer, const Tensor& hidden, const Context& context, bool checkpointed) {
+  const Context::View& view = layer.windowed ? context.window : context.whole;
+  std::vector<Tensor> inputs{hidden};
+  if (view.cosine.defined()) inputs.push_back(view.cosine), inputs.push_back(view.sine);
+  const CompileOptions options{.checkpointed = checkpointed, .policy = {}, .others = inputs.size()};
+  const Range& range = layer.parameters;
+  for (std::size_t p = range.begin; p < range.end; ++p) inputs.push_back(parameters_[p]->value);
+  const auto region = [&](std::vector<Tensor> given) {
+    Context::View seen = view;
+    if (view.cosine.defined()) seen.cosine = given[1], seen.sine = given[2];
+    const auto exchange = [&] {
+      for (std::size_t p = range.begin; p < range.end; ++p)
+        std::swap(parameters_[p]->value, given[options.others + p - range.begin]);
+    };
+    exchange();
+    Tensor out = forward(layer, given.front(), {seen, seen, {}}, nullptr);
+    exchange();
+    return out;
+  };
+  return compiled_layer_(s_, inputs, region, options);
+}
+
+// The whole model is one graph; of transformers' modules the loss is a part of it.
+CausalLM::Outputs CausalLM::run_compiled(const Tensor& ids, const Tensor& labels) {
+  std::vector<Tensor> inputs{ids};
+  if (!litgpt()) inputs.push_back(labels);
+  const CompileOptions options{.checkpointed = false, .policy = {}, .others = inputs.size()};
+  for (const std::shared_ptr<Leaf>& p : parameters_) inputs.push_back(p->value);
+  for (const Tensor& buffer : frequencies_) inputs.push_back(buffer);
+  if (embedding_scale_.defined()) inputs.push_back(embedding_scale_);
+  const auto region = [&](std::vector<Tensor> given) {
+    const auto exchange = [&] {
+      std::size_t next = options.others;
+      for (const std::shared_ptr<Leaf>& p : parameters_) std::swap(p->value, given[next++]);
+      for (Tensor& buffer : frequencies_) std::swap(buffer, given[next++]);
+      if (embedding_scale_.defined()) std::swap(embedding_scale_, given[next]);
+    };
+    const Tensor its_ids = given[0], its_labels = litgpt() ? labels : given[1];
+    exchange();
+    std::vector<Tensor> cache, made;
+    const Tensor hidden = decoder(its_ids, cache);
+    const Tensor logits = logits_of(hidden);
+    if (!litgpt()) made.push_back(loss_of(logits, its_labels));
+    made.push_back(logits);
+    exchange();
+    return made;
+  };
+  std::vector<Tensor> made = compiled_.several(s_, inputs, region, options);
+  Outputs outputs;
+  outputs.logits = std::move(made.back());
+  outputs.loss = litgpt() ? loss_of(outputs.logits, labels) : made.front();
+  return outputs;
 }
 
 Tensor CausalLM::loss_of(const Tensor& given, const Tensor& labels) {
   const Session::Scope scope(s_, "loss", Category::LogitsLoss);
   s_.mark(Phase::Forward, "loss");
+  if (litgpt()) {  // whose loops hand out targets that are shifted already, and take logits as they are
+    const Tensor rows = view(s_, given, {labels.elements(), given.size(-1)});
+    return cross_entropy(s_, rows, view(s_, labels, {labels.elements()}));
+  }
   const bool own_loss = (gpt_style(model_) || family_of(model_) == Family::NeoX) && !habits_.upcasts_every_loss;
   Tensor shifted, padded, logits = own_loss ? given : to(s_, given, DType::FP32);
   const std::int64_t vocabulary = logits.size(-1);
@@ -515,21 +623,26 @@ CausalLM::Outputs CausalLM::operator()(const Tensor& ids, const Tensor& labels) 
 }
 
 CausalLM::Outputs CausalLM::run(const Tensor& ids, const Tensor& labels) {
+  const bool in_pieces = layers_.front().hooks.before != nullptr;
+  if (habits_.compiled == CompiledParts::Model && !in_pieces && s_.recorder == nullptr)
+    return run_compiled(ids, labels);
   Outputs outputs;
   const Tensor hidden = hooked(of_decoder_, {}, [&](const Tensor&) { return decoder(ids, outputs.cache); });
-  s_.mark(Phase::Forward, "lm_head");
-  Tensor& logits = outputs.logits;
-  {
-    const Session::Scope scope(s_, "lm_head", Category::LogitsLoss);
-    logits = head_(s_, hidden);
-    if (model_.logit_softcap > 0) {
-      logits = mul_number(s_, logits, 1 / model_.logit_softcap);
-      logits = tanh(s_, logits);
-      logits = mul_number(s_, logits, model_.logit_softcap);
-    }
-  }
-  outputs.loss = loss_of(logits, labels);
+  outputs.logits = logits_of(hidden);
+  outputs.loss = loss_of(outputs.logits, labels);
   return outputs;
+}
+
+Tensor CausalLM::logits_of(const Tensor& hidden) {
+  s_.mark(Phase::Forward, "lm_head");
+  const Session::Scope scope(s_, "lm_head", Category::LogitsLoss);
+  Tensor logits = head_(s_, hidden);
+  if (model_.logit_softcap > 0) {
+    logits = mul_number(s_, logits, 1 / model_.logit_softcap);
+    logits = tanh(s_, logits);
+    logits = mul_number(s_, logits, model_.logit_softcap);
+  }
+  return logits;
 }
 
 }  // namespace tidemark::parallel::transformers

@@ -14,6 +14,7 @@
 #include "parallel/model.hpp"
 #include "parallel/runtime/runtime.hpp"
 #include "parallel/torch/aten.hpp"
+#include "parallel/torch/compiled.hpp"
 #include "parallel/train.hpp"
 
 // Hugging Face transformers' decoder models, module by module as their forward functions run: a local variable here is
@@ -145,6 +146,10 @@ class CausalLM {
   void make_layer_norms(const std::string& at, Layer& layer);
 
   Outputs run(const Tensor& ids, const Tensor& labels);
+  Outputs run_compiled(const Tensor& ids, const Tensor& labels);
+  Tensor logits_of(const Tensor& hidden);
+  Tensor last_normed(const Tensor& hidden);
+  Tensor compiled_layer(const Layer& layer, const Tensor& hidden, const Context& context, bool checkpointed);
   Tensor decoder(const Tensor& ids, std::vector<Tensor>& cache);
   Tensor run_layer(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
   static Context handed_to(const Layer& layer, const Context& context);
@@ -168,6 +173,14 @@ class CausalLM {
   States of_slices(const Attention& attention, const Tensor& hidden);
   States of_split(const Attention& attention, const Tensor& hidden);
   States of_heads(const Attention& attention, const Tensor& hidden);
+
+  // LitGPT's.
+  [[nodiscard]] bool litgpt() const { return habits_.modules == ModuleLibrary::LitGpt; }
+  void make_litgpt(std::int64_t vocabulary);
+  void make_rope_cache();
+  States of_groups(const Attention& attention, const Tensor& hidden);
+  void turn_part(States& states, const Context::View& view);
+  Tensor litgpt_forward(const Layer& layer, const Tensor& hidden, const Context& context);
   void turn(States& states, const Context::View& view);
   Tensor scored(const States& states, const Tensor& mask, Tensor& weights);
   Tensor fused(const Layer& layer, const States& states, const Tensor& mask);
@@ -186,11 +199,12 @@ class CausalLM {
   MakeParameter make_;
   Parameters parameters_;
   std::shared_ptr<Leaf> tokens_, positions_;
-  std::vector<Tensor> frequencies_;  ///< of rotary positions, and copies
+  std::vector<Tensor> frequencies_;  ///< of rotary positions, and copies; LitGPT's cosines and sines
   Tensor embedding_scale_, causal_table_;
   std::vector<Layer> layers_;
   Norm last_norm_;
   Linear head_;
+  CompiledRegion compiled_, compiled_layer_, compiled_norm_;  ///< layers are alike
   ForwardHooks hooks_, of_decoder_, of_tokens_, of_positions_, of_rotary_, of_dropout_;
 };
 
