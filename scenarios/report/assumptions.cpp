@@ -88,6 +88,14 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
   if (habits.zero && (habits.zero->offload_optimizer || habits.zero->offload_parameters) &&
       s.layout.sharding != Sharding::Zero3)
     list.push_back("hosts: every rank makes the model there in fp32, casts it and moves it to its device");
+  if (habits.zero && (habits.zero->nvme.optimizer || habits.zero->nvme.parameters))
+    list.push_back(
+        "NVMe: each rank has an equal share of the bandwidths of its node's drives, of reads and of writes by "
+        "themselves; buffers for files are locked by mlock, and copied as pageable memory is");
+  if (habits.zero && habits.zero->idle_checkpointing)
+    list.push_back(
+        "activation_checkpointing changes nothing: transformers' models are checkpointed by torch.utils.checkpoint, "
+        "and only deepspeed.checkpointing.configure would read it");
   if (habits.titan && (habits.titan->asked.compile_layers || habits.titan->asked.compile_loss)) {
     list.push_back(
         "torch.compile: layers and loss by a model of PyTorch 2.15's partitioner and Inductor, which keeps the order "
@@ -112,9 +120,9 @@ void add_host_assumptions(const RuntimeChoice& runtime, std::vector<std::string>
       "hosts: what ranks of a node hold is added up, each at its own peak; blocks of pinned memory come back when they "
       "are freed; at the upper end they wait until the host has waited for their copies");
   if (hosts.optimizer)
-    list.push_back(fmt::format("hosts: what they compute is bound by the rank's share of the node's memory bandwidth{}",
-                               runtime_kind(runtime.name).shards_units() ? "; norms are summed by NCCL where gloo does it"
-                                                                         : ""));
+    list.push_back(
+        fmt::format("hosts: what they compute is bound by the rank's share of the node's memory bandwidth{}",
+                    runtime_kind(runtime.name).shards_units() ? "; norms are summed by NCCL where gloo does it" : ""));
 }
 
 // What Megatron-Core has no layers for, and how it is run instead.
