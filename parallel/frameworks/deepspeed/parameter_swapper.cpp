@@ -8,16 +8,16 @@
 namespace tidemark::parallel::deepspeed {
 namespace {
 
-// Pieces of one locked buffer, which is made in the size of one that is not.
+// DeepSpeed locks one piece of memory for all, which is made in the size of one that is not. Some are read to while
+// others are copied.
 std::vector<Tensor> made(Session& s, std::int64_t count, std::int64_t elements, DType dtype) {
   Tensor before;
   {
     const OnHost host(s);
-    before = s.empty({count * elements}, dtype, "swap_buffers", Category::OffloadStaging);
+    before = s.empty({count * elements}, dtype, "zero.parameter_buffers", Category::OffloadStaging);
   }
-  const Tensor all = locked(s, count * elements, dtype, "swap_buffers");
   std::vector<Tensor> buffers;
-  for (std::int64_t b = 0; b < count; ++b) buffers.push_back(narrowed(all, 0, b * elements, elements));
+  for (std::int64_t b = 0; b < count; ++b) buffers.push_back(locked(s, elements, dtype, "zero.parameter_buffer"));
   return buffers;
 }
 
@@ -101,7 +101,7 @@ Tensor ParameterSwapper::buffer_for(std::int64_t elements) {
 void ParameterSwapper::reserve(std::span<const std::int64_t> elements) {
   std::int64_t all = 0;
   for (const std::int64_t its : elements) all += format_.aligned(its);
-  updated_ = locked(s_, all, format_.dtype(), "partitioned_swap_buffer");
+  updated_ = locked(s_, all, format_.dtype(), "zero.partitioned_buffer");
 }
 
 void ParameterSwapper::update(const std::vector<std::pair<SwappedPart*, Tensor>>& parts) {

@@ -95,12 +95,13 @@ void PartitionedParameters::make_parts(const PartsOnHost& host) {
       p.swapped = swapper_->kept(p.name, part);
       p.partition = narrowed(p.swapped->file, 0, 0, p.each);
     } else {
-      const auto on_host = [&](MemorySpace space) {
+      const auto on_host = [&](MemorySpace space, const std::string& label) {
         const OnHost its(s_, space);
-        return s_.empty({p.each}, dtype_, s_.process.label(p.name + ".part"), Category::Parameters);
+        return s_.empty({p.each}, dtype_, s_.process.label(label), Category::Parameters);
       };
-      const Tensor pageable = on_host(MemorySpace::Pageable);
-      p.partition = *offload_ == MemorySpace::Pinned ? on_host(MemorySpace::Pinned) : pageable;
+      const bool pins = *offload_ == MemorySpace::Pinned;
+      const Tensor pageable = on_host(MemorySpace::Pageable, pins ? "zero.part" : p.name + ".part");
+      p.partition = pins ? on_host(MemorySpace::Pinned, p.name + ".part") : pageable;
       copy_over(s_, part, p.partition);
     }
   }
