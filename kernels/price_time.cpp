@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <tuple>
 
 #include "kernels/roofline.hpp"
@@ -164,6 +165,8 @@ class Pricer {
   }
 
   TransferPrice copy(Rank rank, const CopyKey& copy) {
+    if (copy.from == MemorySpace::Nvme) return of_drives(copy.size, cluster_.host.nvme_read_bandwidth);
+    if (copy.to == MemorySpace::Nvme) return of_drives(copy.size, cluster_.host.nvme_write_bandwidth);
     TransferPrice price =
         copy_price(router_.fabric(), rank.value, copy.from, copy.to, copy.size, router_.options().model);
     if (price.loads.empty()) return price;
@@ -171,6 +174,12 @@ class Pricer {
     for (const FoldedLinks::Load& load : links_.loads({}, copy.to == MemorySpace::Device ? 1 : 0, rank, 0))
       price.loads.push_back({load.link, copy.size, load.sharers});
     return price;
+  }
+
+  // Of a node's drives, of which each of its ranks has as much.
+  TransferPrice of_drives(Bytes size, const std::optional<Bandwidth>& bandwidth) const {
+    ensure(bandwidth.has_value(), "who swaps with drives knows how fast they are");
+    return {size / Bandwidth{bandwidth->count() / cluster_.node.devices}, {}};
   }
 
   TransferPrice message(Rank sender, CommSlot comm, std::int32_t step, Bytes size) {

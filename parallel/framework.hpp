@@ -2,6 +2,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "parallel/job.hpp"
@@ -23,6 +26,12 @@ struct Role {
   /// parameters: their programs are the same but for names and for where in shared buffers their parts lie. Nothing
   /// where the framework does not say.
   std::optional<std::int32_t> sizes{};
+};
+
+/// What the framework itself would stop at, however much memory there is.
+struct FrameworkStops : std::runtime_error {
+  FrameworkStops(const std::string& what, std::string its_hint) : std::runtime_error(what), hint(std::move(its_hint)) {}
+  std::string hint;
 };
 
 /// What lowering asks of a framework, and nothing but the framework knows: which ranks do the same, and what they do.

@@ -432,6 +432,12 @@ constexpr std::string_view
     comes_back =
         "gradients on the host go there after every pass, the last one's too, and come back to the device "
         "(zero/stage_1_and_2.py async_accumulate_grad_in_cpu_via_gpu, zero/stage3.py partition_grads)",
+    zeroed_to_swap =
+        "buffers for files are zeroed, and files and gradients written over that (swap_tensor/utils.py "
+        "SwapBufferManager, partitioned_param_swapper.py)",
+    waits_for_its_state =
+        "gradients that are too small for files stay on the device until their sub-group's state is written "
+        "(swap_tensor/optimizer_utils.py unswapped_gradients)",
     norms_wait = "parameters' norms are kept until the last is asked for (reset_cpu_buffers)",
     told_norm = "the norm is kept for whoever asks (engine.py get_global_grad_norm)",
     summed_everywhere =
@@ -461,7 +467,8 @@ constexpr std::string_view
         "(fsdp/_flat_param.py _writeback_orig_params)",
     comes_anyway = "from the host a shard comes whether or not it is gathered then (fsdp/_flat_param.py pre_unshard)",
     copied_to_host = "what was reduced stays until the backward pass is over (fsdp/_runtime_utils.py _finalize_params)",
-    unpacked_anyway = "a node unpacks all that it saved, asked for or not (torch/csrc/autograd/generated/Functions.cpp)",
+    unpacked_anyway =
+        "a node unpacks all that it saved, asked for or not (torch/csrc/autograd/generated/Functions.cpp)",
     gathered_ahead =
         "the unit that ran before is gathered ahead of its backward pass, and an embedding's reads no weight "
         "(fsdp/_fully_shard/_fsdp_param_group.py _backward_prefetch)",
@@ -524,6 +531,8 @@ constexpr KnownFlow of_pytorch[] = {
     {Unread, "*reduce.grad_buffer", "backward *", "backward *", comes_back},
     {Unread, "*reduce.accumulated", "backward *", "backward *", comes_back},
     {Kept, "*reduce.norm", "optimizer_step grad_norm", "optimizer_step *", norms_wait},
+    {Unread, "zero.*_buffer", "construction build_optimizer", "*", zeroed_to_swap},
+    {Kept, "*reduce.to", "optimizer_step *", "optimizer_step *", waits_for_its_state},
     {Unread, "zero.gradient", "construction build_optimizer", "*", made_to_pin},
     {Unread, "flat.gradient", "construction build_optimizer", "*", made_to_pin},
     {Unread, "flat.*_buffer", "construction build_optimizer", "*", made_to_pin},
@@ -531,6 +540,7 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "zero.*", "construction build_optimizer", "construction build_optimizer", made_to_pin},
     {Unread, "*.gathered", "construction build_optimizer", "construction build_optimizer", gathered_to_hook},
     {Unread, "*.gathered", "backward *", "*", gathered_anyway},
+    {Unread, "*.gathered", "forward layers.*", "backward *", gathered_anyway},
     {Kept, "*all_gather", "*", "*", gathered_together},
     {Kept, "*.gathered", "*", "*", within_reach},
     {Unread, "*reduce.allreduce_bucket", "backward *", "backward *", summed_everywhere},

@@ -127,19 +127,32 @@ NcclSettings nccl_settings(const RuntimeChoice& runtime) {
   return settings;
 }
 
+namespace {
+
+// What the framework stops at, the scenario asks for.
+TimingClasses classes_of(const Scenario& scenario, const LoweringInput& input, const std::vector<Role>& roles,
+                         JobOutline::Steps whole) {
+  try {
+    return timing_classes(input, roles,
+                          {[&](const Role& role) {
+                             return whole == JobOutline::Steps::All ? lower_repeating(input, role)
+                                                                    : lower_last_step(input, role);
+                           },
+                           [&](const Role& role) { return lower_shortest(input, role); },
+                           [&](const Role& role) { return lower_state(input, role); }});
+  } catch (const FrameworkStops& stop) {
+    throw InputError(Problem{.file = scenario.name, .message = stop.what(), .hint = stop.hint});
+  }
+}
+
+}  // namespace
+
 JobOutline::JobOutline(const Scenario& asked, Steps whole)
     : scenario(settled(asked)),
       runtime(runtime_of(scenario)),
       built(build_model(scenario.model, model_options_of(scenario))),
       roles(parallel::roles(lowering())) {
-  const LoweringInput input = lowering();
-  TimingClasses classes =
-      timing_classes(input, roles,
-                     {[&](const Role& role) {
-                        return whole == Steps::All ? lower_repeating(input, role) : lower_last_step(input, role);
-                      },
-                      [&](const Role& role) { return lower_shortest(input, role); },
-                      [&](const Role& role) { return lower_state(input, role); }});
+  TimingClasses classes = classes_of(scenario, lowering(), roles, whole);
   outline = std::move(classes.workload);
   role_of_program = std::move(classes.role_of_program);
   require_sound(scenario.name, verify(shortened(outline)));

@@ -243,12 +243,13 @@ NodeMemory fullest_node(const std::vector<RankGroup>& groups, std::int32_t devic
       its.node = rank.value / devices;
       its.bytes += group.memory.host.bytes;
       its.upper += group.host_upper;
+      its.nvme += group.memory.nvme;
     }
   NodeMemory most = nodes.begin()->second;
   for (const auto& [number, node] : nodes) {
-    const Bytes upper = std::max(most.upper, node.upper);
+    const Bytes upper = std::max(most.upper, node.upper), nvme = std::max(most.nvme, node.nvme);
     if (node.bytes > most.bytes) most = node;
-    most.upper = upper;
+    most.upper = upper, most.nvme = nvme;
   }
   return most;
 }

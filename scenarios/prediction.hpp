@@ -65,6 +65,7 @@ struct NodeMemory {
   std::int32_t node = 0;
   Bytes bytes;
   Bytes upper;  ///< the most that any node's ranks might hold
+  Bytes nvme;   ///< the most that any node's ranks have in files
 };
 
 /// How long a step takes, and where its time goes: each share is of the mean rank's step.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "sim/base/estimate.hpp"
@@ -59,6 +60,8 @@ struct Host {
   Duration launch{5'000'000};                   ///< what the host thread spends on handing one kernel to a device
   Bandwidth memory_bandwidth{614'400'000'000};  ///< of the node's memory, read and written
   Bytes memory;                                 ///< of the node; 0: the cluster's file does not say
+  /// Of all NVMe drives of the node together, where the cluster's file says so.
+  std::optional<Bandwidth> nvme_read_bandwidth = {}, nvme_write_bandwidth = {};
 
   bool operator==(const Host&) const = default;
 };

@@ -192,7 +192,7 @@ void CudaBackend::borrow(BufferId buffer, StreamId by) { borrowed_[buffer].push_
 void CudaBackend::check(StreamId on, std::span<const Reading> readings) {
   for (const Reading& reading : readings) {
     const CudaMemory::Held& held = memory_[reading.buffer];
-    if (held.space == MemorySpace::Pageable) {
+    if (held.space == MemorySpace::Pageable || held.space == MemorySpace::Nvme) {
       check_pageable(on, reading, held);
       continue;
     }

@@ -71,13 +71,13 @@ CudaMemory::~CudaMemory() {
 void CudaMemory::free_on_host(const Held& held) {
   if (held.space == MemorySpace::Pinned || held.space == MemorySpace::Registers)
     cudaFreeHost(held.words);
-  else if (held.space == MemorySpace::Pageable)
+  else if (held.space != MemorySpace::Device)
     delete[] held.words;
 }
 
 void CudaMemory::allocate(BufferId buffer, Bytes size, StreamId stream, MemorySpace space) {
   const std::int64_t count = device_scale.words(size);
-  if (space == MemorySpace::Pageable) {
+  if (space == MemorySpace::Pageable || space == MemorySpace::Nvme) {  // which stands for files
     held_[buffer.index()] = {{}, new std::uint64_t[static_cast<std::size_t>(count)]{}, count, stream, space};
     return;
   }

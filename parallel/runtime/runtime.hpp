@@ -64,6 +64,20 @@ struct FullyShardHabits {
   bool operator==(const FullyShardHabits&) const = default;
 };
 
+/// How ZeRO-Infinity swaps with NVMe drives: what of offload_optimizer, offload_param and aio says so. Sizes are in
+/// elements. deepspeed/runtime/zero/offload_config.py, swap_tensor/aio_config.py.
+struct NvmeHabits {
+  bool optimizer = false, parameters = false;  ///< device is "nvme"
+  std::int64_t optimizer_buffers = 4;          ///< buffer_count: each holds the largest sub-group in fp32
+  bool pipeline_read = false, pipeline_write = false;
+  bool fast_init = false;  ///< what is updated is made of parameters by way of both sections' buffers
+  std::int64_t parameter_buffers = 5, parameter_buffer_size = 100'000'000;
+  std::int64_t max_in_cpu = 1'000'000'000;  ///< a rank's parts of parameters that stay in the host's memory
+  std::int64_t block_size = 1 << 20;        ///< of aio, bytes: what is smaller stays in memory
+  std::int64_t threads = 1;                 ///< of aio: intra_op_parallelism, each of which reads whole KiB
+  bool operator==(const NvmeHabits&) const = default;
+};
+
 /// What a ds_config.json sets of DeepSpeed's ZeRO; sizes are in elements. deepspeed/runtime/zero/config.py.
 struct ZeroHabits {
   std::int64_t reduce_bucket = 500'000'000;
@@ -74,11 +88,14 @@ struct ZeroHabits {
   std::optional<DType> accumulation;  ///< data_types.grad_accum_dtype; unset: what is computed in
   double clipping = 0;                ///< gradient_clipping: the largest norm; 0: gradients are not clipped
   double loss_scale = 1;              ///< fp16's first one
-  /// offload_optimizer and offload_param with device "cpu": in pinned or pageable memory of the host. None: on the
-  /// device.
+  /// offload_optimizer and offload_param with device "cpu" or "nvme": in pinned or pageable memory of the host. None:
+  /// on the device.
   std::optional<MemorySpace> offload_optimizer, offload_parameters;
   bool cpu_adam = true;  ///< what the host updates, DeepSpeedCPUAdam does, and not an optimizer of PyTorch's
   // Of stage 3.
+  NvmeHabits nvme;
+  /// A section activation_checkpointing is there: DeepSpeed's own function reads it, which transformers does not call.
+  bool idle_checkpointing = false;
   double offload_ratio = 1;                      ///< ratio: of sub-groups, as many of the last are on the host
   std::int64_t prefetch_bucket = 50'000'000;     ///< gathered ahead of a module
   std::int64_t persistence_threshold = 100'000;  ///< parameters no larger stay gathered

@@ -166,6 +166,8 @@ Host read_host(TomlReader table) {
   host.memory_bandwidth = table.has("memory_bandwidth") ? read_bandwidth(table, "memory_bandwidth")
                                                         : Bandwidth{2 * host.bridge_bandwidth.count()};
   host.memory = table.bytes("memory").value_or(Bytes{});
+  if (table.has("nvme_read_bandwidth")) host.nvme_read_bandwidth = read_bandwidth(table, "nvme_read_bandwidth");
+  if (table.has("nvme_write_bandwidth")) host.nvme_write_bandwidth = read_bandwidth(table, "nvme_write_bandwidth");
   table.refuse_unknown_keys();
   return host;
 }

@@ -167,19 +167,21 @@ Json as_json(const NcclProfile& nccl) {
   return json;
 }
 
+Json as_json(const Host& host) {
+  Json json = {{"bandwidth", text(host.bandwidth)},
+               {"latency", text(host.latency)},
+               {"bridge_bandwidth", text(host.bridge_bandwidth)},
+               {"launch", text(host.launch)},
+               {"memory_bandwidth", text(host.memory_bandwidth)},
+               {"memory", host.memory > Bytes{} ? Json(text(host.memory)) : Json(nullptr)}};
+  if (host.nvme_read_bandwidth) json["nvme_read_bandwidth"] = text(*host.nvme_read_bandwidth);
+  if (host.nvme_write_bandwidth) json["nvme_write_bandwidth"] = text(*host.nvme_write_bandwidth);
+  return json;
+}
+
 Json as_json(const Cluster& cluster) {
-  return {{"name", cluster.name},
-          {"device", as_json(cluster.device)},
-          {"host",
-           {{"bandwidth", text(cluster.host.bandwidth)},
-            {"latency", text(cluster.host.latency)},
-            {"bridge_bandwidth", text(cluster.host.bridge_bandwidth)},
-            {"launch", text(cluster.host.launch)},
-            {"memory_bandwidth", text(cluster.host.memory_bandwidth)},
-            {"memory", cluster.host.memory > Bytes{} ? Json(text(cluster.host.memory)) : Json(nullptr)}}},
-          {"node", as_json(cluster.node)},
-          {"fabric", fabric_json(cluster)},
-          {"nccl", as_json(cluster.nccl)}};
+  return {{"name", cluster.name},          {"device", as_json(cluster.device)}, {"host", as_json(cluster.host)},
+          {"node", as_json(cluster.node)}, {"fabric", fabric_json(cluster)},    {"nccl", as_json(cluster.nccl)}};
 }
 
 Json as_json(const Layout& layout) {
@@ -323,6 +325,34 @@ Json titan_switches(const EagerSettings& eager) {
   return json;
 }
 
+// What of DeepSpeed's is on the host, or on its drives.
+void add_offload(Json& json, const ZeroHabits& zero) {
+  const NvmeHabits& nvme = zero.nvme;
+  const auto device = [](bool drives) { return drives ? "nvme" : "cpu"; };
+  if (zero.offload_optimizer) {
+    Json& its = json["offload_optimizer"] = {{"device", device(nvme.optimizer)},
+                                             {"pin_memory", *zero.offload_optimizer == MemorySpace::Pinned},
+                                             {"ratio", zero.offload_ratio}};
+    json["zero_force_ds_cpu_optimizer"] = zero.cpu_adam;
+    if (nvme.optimizer)
+      its.update({{"buffer_count", nvme.optimizer_buffers},
+                  {"pipeline_read", nvme.pipeline_read},
+                  {"pipeline_write", nvme.pipeline_write},
+                  {"fast_init", nvme.fast_init}});
+  }
+  if (zero.offload_parameters) {
+    Json& its = json["offload_param"] = {{"device", device(nvme.parameters)},
+                                         {"pin_memory", *zero.offload_parameters == MemorySpace::Pinned}};
+    if (nvme.parameters)
+      its.update({{"buffer_count", nvme.parameter_buffers},
+                  {"buffer_size", nvme.parameter_buffer_size},
+                  {"max_in_cpu", nvme.max_in_cpu}});
+  }
+  if (zero.idle_checkpointing) json["activation_checkpointing"] = Json::object();
+  if (nvme.optimizer || nvme.parameters)
+    json["aio"] = {{"block_size", nvme.block_size}, {"intra_op_parallelism", nvme.threads}};
+}
+
 Json eager_switches(const RuntimeChoice& runtime) {
   const EagerSettings& eager = runtime.eager;
   if (runtime_kind(runtime.name).id == RuntimeId::TorchTitan) return titan_switches(eager);
@@ -348,13 +378,7 @@ Json eager_switches(const RuntimeChoice& runtime) {
     if (eager.zero.accumulation) json["grad_accum_dtype"] = name(*eager.zero.accumulation);
     if (eager.zero.loss_scale != 1) json["initial_scale_power"] = std::ilogb(eager.zero.loss_scale);
     if (eager.reentrant_checkpoint) json["use_reentrant"] = *eager.reentrant_checkpoint;
-    if (const auto& space = eager.zero.offload_optimizer) {
-      json["offload_optimizer"] = {
-          {"device", "cpu"}, {"pin_memory", *space == MemorySpace::Pinned}, {"ratio", eager.zero.offload_ratio}};
-      json["zero_force_ds_cpu_optimizer"] = eager.zero.cpu_adam;
-    }
-    if (const auto& space = eager.zero.offload_parameters)
-      json["offload_param"] = {{"device", "cpu"}, {"pin_memory", *space == MemorySpace::Pinned}};
+    add_offload(json, eager.zero);
     return json;
   }
   json["max_grad_norm"] = eager.clips_gradients ? 1.0 : 0.0;
@@ -414,9 +438,10 @@ std::string scenario_json(const Scenario& scenario, int indent) {
                {"train", as_json(scenario.train)},
                {"runtime", as_json(scenario.runtime)}};
   if (const OnHosts hosts = on_hosts(scenario.runtime); hosts.any()) {
-    const auto where = [](bool host) { return host ? "cpu" : "none"; };
-    json["offload"] = {{"optimizer", where(hosts.optimizer)},
-                       {"parameters", where(hosts.parameters)},
+    const auto where = [](bool host, bool drives = false) { return drives ? "nvme" : host ? "cpu" : "none"; };
+    const NvmeHabits& nvme = scenario.runtime.eager.zero.nvme;
+    json["offload"] = {{"optimizer", where(hosts.optimizer, nvme.optimizer)},
+                       {"parameters", where(hosts.parameters, nvme.parameters)},
                        {"activations", where(hosts.activations)}};
     if (const auto& part = scenario.runtime.optimizer.offloaded) json["offload"]["optimizer_fraction"] = *part;
   }

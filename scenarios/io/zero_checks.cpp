@@ -39,11 +39,14 @@ ZeroKeys joined(const ZeroAsked& asked, ScenarioTables& tables) {
       if (!its) its = their;
       return !their || *its == *their;
     };
-    const bool agree = one(ours.to_host, theirs.to_host) & one(ours.pins, theirs.pins) & one(ours.ratio, theirs.ratio);
+    bool agree = one(ours.place, theirs.place) & one(ours.pins, theirs.pins) & one(ours.ratio, theirs.ratio);
+    for (const auto& [name, value] : theirs.numbers)
+      agree &= ours.numbers.try_emplace(name, value).first->second == value;
     if (!agree) disagrees(key);
   };
   join(keys.optimizer, others.optimizer, "offload_optimizer");
   join(keys.parameters, others.parameters, "offload_param");
+  keys.checkpointing |= others.checkpointing;
   if (!keys.forces_cpu_adam) keys.forces_cpu_adam = others.forces_cpu_adam;
   if (!keys.clipping) keys.clipping = others.clipping;
   if (!keys.accumulation) keys.accumulation = others.accumulation;
@@ -120,6 +123,19 @@ void check_accumulation(const Scenario& asked, const ZeroHabits& habits, Scenari
                            "stage 2, or leave it out");
 }
 
+void check_drives(const Scenario& asked, bool of_stage_3, ScenarioTables& tables) {
+  const NvmeHabits& nvme = asked.runtime.eager.zero.nvme;
+  if (!nvme.optimizer && !nvme.parameters) return;
+  if (nvme.optimizer && !of_stage_3)
+    tables.runtime.problem("switches", "offload_optimizer: stages 1 and 2 have no files on NVMe",
+                           "stage 3, or device = \"cpu\", which is what DeepSpeed does then");
+  const Host& host = asked.cluster.host;
+  if (!tables.cluster_sound || (host.nvme_read_bandwidth && host.nvme_write_bandwidth)) return;
+  tables.top.problem("cluster",
+                     fmt::format("cluster: {} does not say how fast its nodes' NVMe drives are", asked.cluster.name),
+                     "nvme_read_bandwidth and nvme_write_bandwidth in its [host], of all drives of a node together");
+}
+
 void check_offload(const Scenario& asked, const ZeroKeys& keys, ScenarioTables& tables) {
   const auto problem = [&](std::string what, std::string hint) {
     tables.runtime.problem("switches", std::move(what), std::move(hint));
@@ -128,11 +144,15 @@ void check_offload(const Scenario& asked, const ZeroKeys& keys, ScenarioTables& 
   const bool of_stage_3 = asked.layout.sharding == Sharding::Zero3;
   if (habits.offload_parameters && !of_stage_3)
     problem("offload_param: stages 1 and 2 keep parameters on the device", "stage 3, or leave it out");
+  check_drives(asked, of_stage_3, tables);
   const bool of_part = keys.optimizer.ratio.value_or(one) != one;
   if (of_part && !habits.offload_optimizer)
     problem("ratio: no optimizer is on the host", "leave it out, or set offload_optimizer's device = \"cpu\"");
   else if (of_part && !of_stage_3)
     problem("ratio: stages 1 and 2 offload all of the optimizer", "stage 3, or leave it out");
+  else if (of_part && (habits.nvme.optimizer || habits.nvme.parameters))
+    problem("ratio: a part of the optimizer on the device beside one on NVMe is not modelled yet",
+            "leave it out, or device = \"cpu\"");
   else if (of_part && !habits.cpu_adam)
     problem("ratio: DeepSpeed leaves a part on the device with DeepSpeedCPUAdam only",
             "leave it out, or zero_force_ds_cpu_optimizer = false");
@@ -147,7 +167,9 @@ void check_offload(const Scenario& asked, const ZeroKeys& keys, ScenarioTables& 
 }  // namespace
 
 bool updates_on_host(const ZeroAsked& zero) {
-  const auto moves = [](const ZeroKeys& keys) { return keys.optimizer.to_host.value_or(false); };
+  const auto moves = [](const ZeroKeys& keys) {
+    return keys.optimizer.place.value_or(OffloadPlace::None) != OffloadPlace::None;
+  };
   const bool config = zero.config.has_value();
   const std::optional<bool> ours = zero.switches.forces_cpu_adam;
   const bool cpu_adam = ours || !config ? has_cpu_adam(zero.switches) : has_cpu_adam(zero.config->keys);
@@ -156,19 +178,20 @@ bool updates_on_host(const ZeroAsked& zero) {
 
 void read_zero_offload(TomlReader table, ZeroAsked& zero) {
   if (!table.present()) return;
-  const std::vector<Option> places{{"none"}, {"cpu"}, {"nvme", Modelled::NotYet}};
+  std::vector<Option> places;
+  for (const std::string_view place : offload_places) places.push_back({place});
   const auto read = [&](std::string_view key, ZeroOffloadKeys& switches, const ZeroOffloadKeys* config,
                         std::string_view theirs) {
-    const std::optional<std::size_t> place = table.option(key, places);
-    if (!place) return;
-    const bool to_host = *place == 1;
+    const std::optional<std::size_t> given = table.option(key, places);
+    if (!given) return;
+    const auto place = static_cast<OffloadPlace>(*given);
     for (const ZeroOffloadKeys* const said : std::array{static_cast<const ZeroOffloadKeys*>(&switches), config})
-      if (said != nullptr && said->to_host.value_or(to_host) != to_host)
+      if (said != nullptr && said->place.value_or(place) != place)
         return table.problem(key,
-                             fmt::format("{} = \"{}\", and {} has device = \"{}\"", key, places[*place].text, theirs,
-                                         *said->to_host ? "cpu" : "none"),
+                             fmt::format("{} = \"{}\", and {} has device = \"{}\"", key, offload_places[*given], theirs,
+                                         offload_places[static_cast<std::size_t>(*said->place)]),
                              "give both the same");
-    switches.to_host = to_host;
+    switches.place = place;
   };
   const ZeroKeys* const config = zero.config ? &zero.config->keys : nullptr;
   read("optimizer", zero.switches.optimizer, config != nullptr ? &config->optimizer : nullptr, "offload_optimizer");

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <initializer_list>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -47,6 +48,26 @@ constexpr std::array switch_keys{
     SwitchKey{"round_robin_gradients", &ZeroHabits::round_robin},
 };
 
+struct NvmeKey {
+  std::string_view name;
+  std::int64_t NvmeHabits::*habit;
+  std::int64_t low = 0, high = most_elements;
+};
+struct NvmeSwitch {
+  std::string_view name;
+  bool NvmeHabits::*habit;
+};
+constexpr std::int64_t most_buffers = 100'000;
+constexpr std::array optimizer_nvme{NvmeKey{"buffer_count", &NvmeHabits::optimizer_buffers, 1, most_buffers}};
+constexpr std::array parameter_nvme{NvmeKey{"buffer_count", &NvmeHabits::parameter_buffers, 1, most_buffers},
+                                    NvmeKey{"buffer_size", &NvmeHabits::parameter_buffer_size, 1},
+                                    NvmeKey{"max_in_cpu", &NvmeHabits::max_in_cpu}};
+constexpr std::array nvme_switches{NvmeSwitch{"pipeline_read", &NvmeHabits::pipeline_read},
+                                   NvmeSwitch{"pipeline_write", &NvmeHabits::pipeline_write},
+                                   NvmeSwitch{"fast_init", &NvmeHabits::fast_init}};
+constexpr std::array aio_numbers{NvmeKey{"block_size", &NvmeHabits::block_size, 1},
+                                 NvmeKey{"intra_op_parallelism", &NvmeHabits::threads, 1, 4096}};
+
 constexpr std::string_view forces_cpu_adam = "zero_force_ds_cpu_optimizer";
 constexpr std::string_view scale_power = "initial_scale_power";
 constexpr IntegerRange scale_powers{0, 32};
@@ -77,18 +98,25 @@ std::optional<Ratio> read_clipping(TomlReader& table) {
 ZeroOffloadKeys read_offload(TomlReader offload, bool of_optimizer) {
   ZeroOffloadKeys keys;
   if (!offload.present()) return keys;
-  const std::vector<Option> devices{{"none"}, {"cpu"}, {"nvme", Modelled::NotYet}};
-  keys.to_host = offload.option("device", devices).value_or(0) == 1;
+  std::vector<Option> devices;
+  for (const std::string_view place : offload_places) devices.push_back({place});
+  keys.place = static_cast<OffloadPlace>(offload.option("device", devices).value_or(0));
+  const auto read = [&](const auto& numbers) {
+    for (const NvmeKey& key : numbers)
+      if (const auto given = offload.integer(key.name, {key.low, key.high})) keys.numbers[key.name] = *given;
+  };
   keys.pins = offload.boolean("pin_memory");
   if (of_optimizer) {
     keys.ratio = offload.ratio("ratio", Ratio{}, one);
     offload.refuse("super_offload", "an optimizer that runs ahead (SuperOffload) is", {"false"});
-    for (const std::string_view key : {"pipeline_read", "pipeline_write", "fast_init", "cpuadam_cores_perc"})
-      (void)offload.raw(key);
+    read(optimizer_nvme);
+    for (const NvmeSwitch& key : nvme_switches)
+      if (const auto given = offload.boolean(key.name)) keys.numbers[key.name] = *given ? 1 : 0;
+    (void)offload.raw("cpuadam_cores_perc");
   } else {
-    for (const std::string_view key : {"buffer_size", "max_in_cpu"}) (void)offload.raw(key);
+    read(parameter_nvme);
   }
-  for (const std::string_view key : {"nvme_path", "buffer_count"}) (void)offload.raw(key);  // of NVMe
+  (void)offload.raw("nvme_path");
   offload.refuse_unknown_keys();
   return keys;
 }
@@ -98,12 +126,34 @@ void read_offload(TomlReader& table, ZeroKeys& keys) {
   keys.parameters = read_offload(table.table("offload_param"), false);
 }
 
+// How deep its queues are is of their drives' bandwidth alone.
+void read_aio(TomlReader aio, ZeroKeys& keys) {
+  if (!aio.present()) return;
+  for (const NvmeKey& key : aio_numbers)
+    if (const auto given = aio.integer(key.name, {key.low, key.high})) keys.numbers[key.name] = *given;
+  aio.refuse("use_gds", "reading drives straight to the device is", {"false"});
+  for (const std::string_view key : {"queue_depth", "single_submit", "overlap_events", "thread_count"})
+    (void)aio.raw(key);
+  aio.refuse_unknown_keys();
+}
+
+// Nobody reads it: transformers runs torch.utils.checkpoint, and calls no deepspeed.checkpointing.configure.
+void read_checkpointing(TomlReader section, ZeroKeys& keys) {
+  if (!section.present()) return;
+  keys.checkpointing = true;
+  for (const std::string_view key : {"partition_activations", "contiguous_memory_optimization", "cpu_checkpointing",
+                                     "synchronize_checkpoint_boundary", "profile"})
+    (void)section.boolean(key);
+  (void)section.raw("number_checkpoints");
+  section.refuse_unknown_keys();
+}
+
 // ---- ds_config.json ------------------------------------------------------------------------------------------------
 
 // What these ask for is pinned (zero/config.py).
 void read_deprecated_offload(TomlReader& zero, ZeroKeys& keys) {
   const auto read = [&](std::string_view key, ZeroOffloadKeys& into) {
-    if (zero.boolean(key).value_or(false) && !into.to_host) into.to_host = true;
+    if (zero.boolean(key).value_or(false) && !into.place) into.place = OffloadPlace::Cpu;
   };
   read("cpu_offload", keys.optimizer);
   read("cpu_offload_param", keys.parameters);
@@ -203,6 +253,8 @@ ZeroKeys read_zero_keys(TomlReader& table) {
   if (const auto power = table.integer(scale_power, scale_powers)) keys.numbers[scale_power] = *power;
   keys.accumulation = read_name(table, "grad_accum_dtype", accumulation_names);
   keys.clipping = read_clipping(table);
+  read_aio(table.table("aio"), keys);
+  read_checkpointing(table.table("activation_checkpointing"), keys);
   return keys;
 }
 
@@ -220,16 +272,17 @@ DsConfig parse_ds_config(std::string_view text, const std::filesystem::path& fil
   read_zero(top.table("zero_optimization", Presence::Required), config);
   config.keys.forces_cpu_adam = top.boolean(forces_cpu_adam);
   read_optimizer(top, config);
-  top.refuse("activation_checkpointing", "checkpointing by DeepSpeed's own functions is", {});
+  read_aio(top.table("aio"), config.keys);
+  read_checkpointing(top.table("activation_checkpointing"), config.keys);
   top.refuse("prescale_gradients", "scaling gradients before they are reduced is", {"false"});
   top.refuse("gradient_predivide_factor", "scaling gradients before they are reduced is", {"1", "1.0"});
   top.refuse("communication_data_type", "reducing gradients in another type is", {});
   top.refuse("sparse_gradients", "sparse_gradients is", {"false"});
   top.refuse("torch_autocast", "autocast under DeepSpeed is", {});
   for (const std::string_view key :
-       {"amp", "aio", "autotuning", "compile", "compression_training", "curriculum_learning", "data_efficiency",
-        "elasticity", "eigenvalue", "flops_profiler", "hybrid_engine", "pipeline", "progressive_layer_drop",
-        "quantize_training", "sparse_attention", "tensor_parallel", "weight_quantization"})
+       {"amp", "autotuning", "compile", "compression_training", "curriculum_learning", "data_efficiency", "elasticity",
+        "eigenvalue", "flops_profiler", "hybrid_engine", "pipeline", "progressive_layer_drop", "quantize_training",
+        "sparse_attention", "tensor_parallel", "weight_quantization"})
     top.refuse(key, fmt::format("{} is", key), {});
   pass_over(top);
   top.refuse_unknown_keys();
@@ -248,11 +301,26 @@ ZeroHabits habits_of(const ZeroKeys& keys, bool partitions_parameters, DType pre
       habits.*key.habit = given->second != 0;
   habits.accumulation = keys.accumulation;
   const auto space = [](const ZeroOffloadKeys& its) -> std::optional<MemorySpace> {
-    if (!its.to_host.value_or(false)) return std::nullopt;
+    if (its.place.value_or(OffloadPlace::None) == OffloadPlace::None) return std::nullopt;
     return its.pins.value_or(true) ? MemorySpace::Pinned : MemorySpace::Pageable;
   };
   habits.offload_optimizer = space(keys.optimizer);
   habits.offload_parameters = space(keys.parameters);
+  const auto set = [&](const auto& keys_of, const std::map<std::string_view, std::int64_t>& given) {
+    for (const auto& key : keys_of) {
+      const auto its = given.find(key.name);
+      if (its == given.end()) continue;
+      auto& habit = habits.nvme.*key.habit;
+      habit = static_cast<std::remove_reference_t<decltype(habit)>>(its->second);
+    }
+  };
+  habits.nvme.optimizer = keys.optimizer.place == OffloadPlace::Nvme;
+  habits.nvme.parameters = keys.parameters.place == OffloadPlace::Nvme;
+  set(optimizer_nvme, keys.optimizer.numbers);
+  set(nvme_switches, keys.optimizer.numbers);
+  set(parameter_nvme, keys.parameters.numbers);
+  set(aio_numbers, keys.numbers);
+  habits.idle_checkpointing = keys.checkpointing;
   habits.cpu_adam = !habits.offload_optimizer || has_cpu_adam(keys);
   if (habits.offload_optimizer && keys.optimizer.ratio)
     habits.offload_ratio = static_cast<double>(keys.optimizer.ratio->count()) / static_cast<double>(one.count());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -14,11 +15,16 @@
 
 namespace tidemark::scenarios {
 
+/// What of DeepSpeed's lies where: device.
+enum class OffloadPlace : std::uint8_t { None, Cpu, Nvme };
+inline constexpr std::array<std::string_view, 3> offload_places{"none", "cpu", "nvme"};
+
 /// offload_optimizer or offload_param.
 struct ZeroOffloadKeys {
-  std::optional<bool> to_host;  ///< device: "cpu", or "none"
+  std::optional<OffloadPlace> place;
   std::optional<bool> pins;
-  std::optional<Ratio> ratio;  ///< of the optimizer
+  std::optional<Ratio> ratio;                        ///< of the optimizer
+  std::map<std::string_view, std::int64_t> numbers;  ///< of NVMe; switches that are on count 1
   bool operator==(const ZeroOffloadKeys&) const = default;
 };
 
@@ -27,6 +33,7 @@ struct ZeroKeys {
   std::map<std::string_view, std::int64_t> numbers;
   ZeroOffloadKeys optimizer, parameters;
   std::optional<bool> forces_cpu_adam;  ///< zero_force_ds_cpu_optimizer
+  bool checkpointing = false;           ///< a section activation_checkpointing
   std::optional<Ratio> clipping;
   std::optional<DType> accumulation;
 };

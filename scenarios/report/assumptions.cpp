@@ -92,6 +92,14 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
   if (habits.zero && (habits.zero->offload_optimizer || habits.zero->offload_parameters) &&
       s.layout.sharding != Sharding::Zero3)
     list.push_back("hosts: every rank makes the model there in fp32, casts it and moves it to its device");
+  if (habits.zero && (habits.zero->nvme.optimizer || habits.zero->nvme.parameters))
+    list.push_back(
+        "NVMe: each rank has an equal share of the bandwidths of its node's drives, of reads and of writes by "
+        "themselves; buffers for files are locked by mlock, and copied as pageable memory is");
+  if (habits.zero && habits.zero->idle_checkpointing)
+    list.push_back(
+        "activation_checkpointing changes nothing: transformers' models are checkpointed by torch.utils.checkpoint, "
+        "and only deepspeed.checkpointing.configure would read it");
   const bool compiles_titan = habits.titan && (habits.titan->asked.compile_layers || habits.titan->asked.compile_loss);
   if (compiles_titan || habits.compiled != CompiledParts::None) {
     const std::string_view parts = compiles_titan ? "layers and loss"
@@ -99,8 +107,7 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
                                        ? "each layer"
                                        : "the model";
     list.push_back(
-        fmt::format("torch.compile: {} by a model of PyTorch 2.15's partitioner and Inductor, which keeps the order "
-                    "of "
+        fmt::format("torch.compile: {} by a model of PyTorch 2.15's partitioner and Inductor, which keeps the order of "
                     "operations",
                     parts));
     list.push_back("torch.compile: a fused kernel takes as long as the operations that it is made of");

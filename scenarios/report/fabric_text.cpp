@@ -137,7 +137,9 @@ StepTraffic traffic_of(const Program& program, std::int32_t step) {
                          ++found.messages[{o.comm, t.step, t.size(sizes[t.buffer.index()])}];
                    },
                    [&](const Memcpy& o) {
-                     if (in_step) ++found.copies[{spaces[o.from.buffer.index()], spaces[o.to.buffer.index()], o.size}];
+                     const CopyKey copy{spaces[o.from.buffer.index()], spaces[o.to.buffer.index()], o.size};
+                     const bool of_drives = copy.from == MemorySpace::Nvme || copy.to == MemorySpace::Nvme;
+                     if (in_step && !of_drives) ++found.copies[copy];
                    },
                    // load no links
                    Ignored<Free, Borrow, Launch, Record, Wait, Sync, CreateDriver, CreateCommunicator, Bind, Unbind>{},

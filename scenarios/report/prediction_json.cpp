@@ -73,6 +73,7 @@ Json group_json(const RankGroup& group, const Layout& layout, const std::vector<
     out["at_host_peak"] = composition(m.host.composition);
     out["peak_host_upper_bytes"] = group.host_upper.count();
   }
+  if (m.nvme > Bytes{}) out["peak_nvme_bytes"] = m.nvme.count();
   if (group.crowded)
     out["with_more_tokens"] = {{"peak_allocated_bytes", group.crowded->allocated.count()},
                                {"peak_reserved_bytes", group.crowded->reserved.count()},
@@ -133,10 +134,12 @@ Json failure_json(const Prediction& p) {
 // Of the node whose ranks hold most of its memory.
 Json host_json(const Prediction& p) {
   const Bytes memory = p.scenario.cluster.host.memory;
-  return {{"memory_bytes", memory > Bytes{} ? Json(memory.count()) : Json(nullptr)},
-          {"fullest_node", p.fullest_node.node},
-          {"fullest_node_bytes", p.fullest_node.bytes.count()},
-          {"upper_bytes", p.fullest_node.upper.count()}};
+  Json out = {{"memory_bytes", memory > Bytes{} ? Json(memory.count()) : Json(nullptr)},
+              {"fullest_node", p.fullest_node.node},
+              {"fullest_node_bytes", p.fullest_node.bytes.count()},
+              {"upper_bytes", p.fullest_node.upper.count()}};
+  if (p.fullest_node.nvme > Bytes{}) out["nvme_bytes"] = p.fullest_node.nvme.count();
+  return out;
 }
 
 }  // namespace

@@ -94,6 +94,11 @@ std::string host(const Prediction& p) {
       memory > Bytes{} ? gib(memory) : "what there is, which the cluster's file does not say");
   out += fmt::format("  rank {}: {}, at {}; pinned {} (in powers of two), pageable {}\n", top.ranks.front().value,
                      gib(m.host.bytes), where(m.host.at, top.host_peak_op), gib(m.pinned.peak), gib(m.pageable.peak));
+  if (p.fullest_node.nvme > Bytes{}) {
+    const auto most = std::ranges::max(p.groups, {}, [](const RankGroup& group) { return group.memory.nvme; });
+    out += fmt::format("  in files on NVMe: {} of a rank, {} of a node\n", gib(most.memory.nvme),
+                       gib(p.fullest_node.nvme));
+  }
   return out + composition_table(m.host);
 }
 

@@ -11,7 +11,11 @@ enum class MemorySpace : std::uint8_t {
   Pinned,     ///< of the host, locked in memory: devices reach it by themselves
   Pageable,   ///< of the host
   Registers,  ///< of the device's processors, between the steps of one fused kernel: of no allocator
+  Nvme,       ///< files on the drives of a node
 };
+
+/// Whether the host thread reaches it.
+constexpr bool is_of_host(MemorySpace space) { return space == MemorySpace::Pinned || space == MemorySpace::Pageable; }
 
 constexpr std::string_view name(MemorySpace space) {
   switch (space) {
@@ -23,6 +27,8 @@ constexpr std::string_view name(MemorySpace space) {
       return "pageable";
     case MemorySpace::Registers:
       return "registers";
+    case MemorySpace::Nvme:
+      return "nvme";
   }
   return "?";
 }

@@ -113,6 +113,11 @@ class Replayer {
       entry(buffers_, o.buffer).space = o.space;
       return;
     }
+    if (o.space == MemorySpace::Nvme) {
+      entry(buffers_, o.buffer) = {{}, o.category, o.space, o.size};
+      record_.nvme = std::max(record_.nvme, in_files_ += o.size);
+      return;
+    }
     if (o.space != MemorySpace::Device) return allocate_on_host(o);
     const std::int64_t waited_for_all = allocator_.stats().sync_all_streams;
     const Instant at = clock_ ? clock_->finish(at_, allocator_.events()) : Instant{};
@@ -161,6 +166,10 @@ class Replayer {
   void release(BufferId buffer) {
     const Held& held = buffers_[buffer.index()];
     if (held.space == MemorySpace::Registers) return;
+    if (held.space == MemorySpace::Nvme) {
+      in_files_ -= held.size;
+      return;
+    }
     if (held.space != MemorySpace::Device) on_host_[held.category] -= held.size;
     if (held.space == MemorySpace::Pinned) return pinned_.free(held.block);
     if (held.space == MemorySpace::Pageable) {
@@ -253,7 +262,7 @@ class Replayer {
   std::vector<Held> buffers_;
   Composition composition_, driver_composition_, on_host_;
   bool composition_pending_ = false;
-  Bytes driver_, driver_upper_;
+  Bytes driver_, driver_upper_, in_files_;
   Mark mark_;
   std::size_t at_ = 0;
   MemoryRecord record_;
@@ -306,7 +315,7 @@ ObservedMemory replay(const Program& program, const DriverPrices& prices, const 
               }
               if (o.space == MemorySpace::Device)
                 tell(tensors[o.buffer.index()] = replayer.tensor_of(o));
-              else if (o.space != MemorySpace::Registers)
+              else if (is_of_host(o.space))
                 tell(on_host[o.buffer] = {TensorEvent::Kind::Alloc, o.buffer, o.label, o.category, o.size, o.space});
             },
             [&](const Free& o) {
@@ -315,7 +324,7 @@ ObservedMemory replay(const Program& program, const DriverPrices& prices, const 
                 return tell(its->second);
               }
               TensorEvent& tensor = tensors[o.buffer.index()];
-              if (!tensor.buffer.valid()) return;  // in registers
+              if (!tensor.buffer.valid()) return;  // in registers, or a file
               tensor.kind = replayer.is_deferred(o.buffer) ? TensorEvent::Kind::FreeLater : TensorEvent::Kind::Free;
               tell(tensor);
             },
@@ -363,8 +372,7 @@ std::vector<LiveBuffer> live_buffers(const Program& program, const DriverPrices&
 }
 
 std::vector<LiveBuffer> live_on_host(const Program& program, const DriverPrices& prices, std::size_t op) {
-  return live_in(program, prices, op, {},
-                 [](MemorySpace space) { return space == MemorySpace::Pinned || space == MemorySpace::Pageable; });
+  return live_in(program, prices, op, {}, is_of_host);
 }
 
 std::vector<MemorySample> memory_timeline(const Program& program, const DriverPrices& prices,

@@ -61,15 +61,18 @@ class ProgramChecker {
   void must_be_on_device(BufferId buffer) {
     if (buffer.index() >= spaces_.size()) return;
     const MemorySpace space = spaces_[buffer.index()];
-    if (space != MemorySpace::Device && space != MemorySpace::Registers)
+    if (is_of_host(space))
       report(fmt::format("b{} is in {} memory of the host", buffer.value, name(space)));
+    else if (space == MemorySpace::Nvme)
+      report(fmt::format("b{} is in a file", buffer.value));
   }
 
   void must_be_on_host(BufferId buffer) {
     if (!is_live(buffer)) return;
     const MemorySpace space = spaces_[buffer.index()];
-    if (space != MemorySpace::Pinned && space != MemorySpace::Pageable)
-      report(fmt::format("b{} is on the device, where the host thread cannot reach it", buffer.value));
+    if (!is_of_host(space))
+      report(fmt::format("b{} is {}, where the host thread cannot reach it", buffer.value,
+                         space == MemorySpace::Nvme ? "in a file" : "on the device"));
   }
 
   // What the host thread computes with is there, and nobody else's, by the time it gets to it.
@@ -87,8 +90,12 @@ class ProgramChecker {
 
   void check_copy(const Memcpy& o) {
     if (!is_live(o.from.buffer) || !is_live(o.to.buffer)) return;  // and said so
-    const auto on_device = [&](const Operand& side) { return spaces_[side.buffer.index()] == MemorySpace::Device; };
-    if (on_device(o.from) == on_device(o.to)) report("a copy goes from the device to the host or back");
+    const MemorySpace from = spaces_[o.from.buffer.index()], to = spaces_[o.to.buffer.index()];
+    const auto joins = [&](MemorySpace outside) {
+      return (from == outside && is_of_host(to)) || (to == outside && is_of_host(from));
+    };
+    if (!joins(MemorySpace::Device) && !joins(MemorySpace::Nvme))
+      report("a copy goes from the device or a file to the host, or back");
     if (o.size <= Bytes{0}) report("size is not positive");
     for (const Operand& side : {o.from, o.to}) must_fit(side, o.size);
   }

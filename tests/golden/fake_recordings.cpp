@@ -123,7 +123,23 @@ void read_zero(const Json& settings, Scenario& s) {
   };
   habits.offload_optimizer = space("offload_optimizer");
   habits.offload_parameters = space("offload_param");
-  if (habits.offload_optimizer) habits.offload_ratio = ds["offload_optimizer"].value("ratio", habits.offload_ratio);
+  if (habits.offload_optimizer) {
+    const Json& its = ds["offload_optimizer"];
+    habits.offload_ratio = its.value("ratio", habits.offload_ratio);
+    habits.nvme.optimizer = its.value("device", "") == "nvme";
+    habits.nvme.optimizer_buffers = its.value("buffer_count", habits.nvme.optimizer_buffers);
+    habits.nvme.pipeline_read = its.value("pipeline_read", false);
+    habits.nvme.pipeline_write = its.value("pipeline_write", false);
+  }
+  if (habits.offload_parameters) {
+    const Json& its = ds["offload_param"];
+    habits.nvme.parameters = its.value("device", "") == "nvme";
+    habits.nvme.parameter_buffers = its.value("buffer_count", habits.nvme.parameter_buffers);
+    habits.nvme.parameter_buffer_size = its.value("buffer_size", habits.nvme.parameter_buffer_size);
+    habits.nvme.max_in_cpu = its.value("max_in_cpu", habits.nvme.max_in_cpu);
+  }
+  // Of no meaning for memory.
+  s.cluster.host.nvme_read_bandwidth = s.cluster.host.nvme_write_bandwidth = 10_GBps;
   habits.cpu_adam = text_of(settings, "optimizer") == "cpu_adam";
 }
 
@@ -360,9 +376,7 @@ std::vector<Recording> offloaded_titan_recordings() {
   return sharded_in("offload/recordings", titan_scenario, "record_titan");
 }
 std::vector<Recording> offloaded_zero_recordings() {
-  std::vector<Recording> made = sharded_in("offload/recordings", scenario_of, "record_zero");
-  std::erase_if(made, [](const Recording& its) { return its.name.find("nvme") != std::string::npos; });
-  return made;
+  return sharded_in("offload/recordings", scenario_of, "record_zero");
 }
 std::vector<Recording> zero_recordings() { return sharded_in("zero/recordings", scenario_of); }
 

@@ -107,6 +107,10 @@ TEST(ClusterReader, MemoryOfTheHostIsAsLargeAndAsFastAsTheFileSays) {
   const Host host = parse_cluster(text, "clusters/test.toml").host;
   EXPECT_EQ(host.memory, 512_GiB);
   EXPECT_EQ(host.memory_bandwidth, 100_GBps);
+  EXPECT_FALSE(host.nvme_read_bandwidth);
+  text.insert(text.find("[node]"), "nvme_read_bandwidth = \"40 GB/s\"\nnvme_write_bandwidth = \"20 GB/s\"\n");
+  EXPECT_EQ(parse_cluster(text, "clusters/test.toml").host.nvme_read_bandwidth, 40_GBps);
+  EXPECT_EQ(parse_cluster(text, "clusters/test.toml").host.nvme_write_bandwidth, 20_GBps);
 }
 
 TEST(ClusterReader, ReadsEveryShippedCluster) {

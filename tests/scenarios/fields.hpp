@@ -63,8 +63,8 @@ inline auto fields(Device& v) {
   return std::tie(a, b, c, d, e, f, g, h, i, j);
 }
 inline auto fields(Host& v) {
-  auto& [a, b, c, d, e, f] = v;
-  return std::tie(a, b, c, d, e, f);
+  auto& [a, b, c, d, e, f, g, h] = v;
+  return std::tie(a, b, c, d, e, f, g, h);
 }
 inline auto fields(Node& v) {
   auto& [a, b, c, d, e, f, g, h] = v;
@@ -151,9 +151,13 @@ inline auto fields(Train& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = v;
   return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
 }
+inline auto fields(NvmeHabits& v) {
+  auto& [a, b, c, d, e, f, g, h, i, j, k] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k);
+}
 inline auto fields(ZeroHabits& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t);
 }
 inline auto fields(EagerSettings& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s] = v;

@@ -11,6 +11,8 @@
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/prediction.hpp"
 #include "scenarios/report/explanation.hpp"
+#include "scenarios/report/prediction_json.hpp"
+#include "scenarios/report/prediction_text.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests {
@@ -87,6 +89,75 @@ TEST(ZeroOffload, AdamTakesTheHostsBandwidth) {
   const double slower = 1e-12 * static_cast<double>((predict(s).step.step - fast.step.step).count());
   EXPECT_GT(slower, adam);
   EXPECT_LT(slower, 1.5 * adam) << "besides, what was updated is cast";
+}
+
+// Optimizer and parameters in files. Modules give up at once what they have gathered: buffers are few.
+Scenario infinity() {
+  Scenario s = job("zero3", both);
+  ZeroHabits& zero = s.runtime.eager.zero;
+  zero.nvme.optimizer = zero.nvme.parameters = true;
+  zero.nvme.max_in_cpu = 0;
+  zero.sub_group_size = 100'000'000;
+  zero.max_reuse = 0;
+  s.cluster.host.nvme_read_bandwidth = 40_GBps;
+  s.cluster.host.nvme_write_bandwidth = 20_GBps;
+  return s;
+}
+
+// Rajbhandari et al. 2021 (ZeRO-Infinity): 16 bytes of optimizer states and gradients, 2 of parameters. What is smaller
+// than 1 MiB stays.
+TEST(ZeroInfinity, HoldsTheStatesOfThePaperInFiles) {
+  constexpr double close = 0.05;
+  const Prediction p = predict(infinity());
+  const auto files = static_cast<double>(p.fullest_node.nvme.count()) / static_cast<double>(p.parameters);
+  EXPECT_NEAR(files, 16 + 2, close);
+  EXPECT_LT(held(p, Category::OptimizerMaster) + held(p, Category::OptimizerMoments), 1) << "but while they are made";
+  const nlohmann::json json = nlohmann::json::parse(prediction_json(p));
+  EXPECT_EQ(json["host"]["nvme_bytes"], p.fullest_node.nvme.count());
+  EXPECT_EQ(json["groups"][0]["peak_nvme_bytes"], p.groups[0].memory.nvme.count());
+  EXPECT_NE(prediction_text(p).find("in files on NVMe: "), std::string::npos);
+}
+
+// Every step reads and writes 16 bytes of each element that is updated, and parameters besides; each rank has its share.
+TEST(ZeroInfinity, StepsTakeTheDrivesBandwidth) {
+  Scenario s = infinity();
+  s.runtime.eager.zero.nvme.parameters = false;
+  const Prediction fast = predict(s);
+  const double bytes = 16 * static_cast<double>(fast.parameters);
+  s.cluster.host.nvme_read_bandwidth = 20_GBps;
+  const double reads = 1e-12 * static_cast<double>((predict(s).step.step - fast.step.step).count());
+  EXPECT_NEAR(reads, bytes / 20e9 - bytes / 40e9, 0.02 * reads);
+  s.cluster.host.nvme_read_bandwidth = 40_GBps;
+  s.runtime.eager.zero.nvme.pipeline_read = s.runtime.eager.zero.nvme.pipeline_write = true;
+  s.runtime.eager.zero.nvme.optimizer_buffers = 12;
+  EXPECT_LT(predict(s).step.step, fast.step.step);
+}
+
+TEST(ZeroInfinity, StopsWhereDeepSpeedDoes) {
+  const auto stops = [](const auto& change) -> std::string {
+    Scenario s = infinity();
+    change(s.runtime.eager.zero);
+    try {
+      (void)predict(s);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return {};
+  };
+  EXPECT_EQ(stops([](ZeroHabits&) {}), "");
+  EXPECT_EQ(stops([](ZeroHabits& zero) { zero.nvme.optimizer_buffers = 3; }),
+            "job: error: DeepSpeed runs out of swap buffers: 4 are asked for, and of 3 3 are free\n"
+            "  hint: a larger offload_optimizer.buffer_count");
+  EXPECT_NE(stops([](ZeroHabits& zero) { zero.max_reuse = 100'000'000'000; }).find("offload_param.buffer_count"),
+            std::string::npos)
+      << "what stays gathered keeps its buffer";
+  EXPECT_NE(stops([](ZeroHabits& zero) { zero.nvme.parameter_buffer_size = 1'000'000; }).find("buffer_size = "),
+            std::string::npos);
+  EXPECT_NE(stops([](ZeroHabits& zero) {
+              zero.nvme.fast_init = true;
+              zero.nvme.parameter_buffer_size = 66'000'000;
+            }).find("fast_init"),
+            std::string::npos);
 }
 
 TEST(ZeroOffload, IsToldTensorByTensor) {

@@ -1,5 +1,7 @@
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <string>
 
 #include <gtest/gtest.h>
 
@@ -49,6 +51,8 @@ class DsConfigFile : public testing::Test {
     }
     return {};
   }
+
+  [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
 
  private:
   std::filesystem::path folder_;
@@ -110,8 +114,11 @@ TEST_F(DsConfigFile, DeepSpeedsOwnAdamIsOneKernel) {
 }
 
 TEST_F(DsConfigFile, WhatIsNotModelledIsRefusedWhereItStands) {
-  EXPECT_EQ(problem("{\"zero_optimization\": {\"stage\": 3,\n  \"offload_optimizer\": {\"device\": \"nvme\"}}}"),
-            "ds.json:2:35: error: device = \"nvme\" is not modelled yet\n  hint: \"none\" or \"cpu\" would do");
+  EXPECT_EQ(problem("{\"zero_optimization\": {\"stage\": 3,\n  \"offload_optimizer\": {\"device\": \"disk\"}}}"),
+            "ds.json:2:35: error: device = \"disk\" is not known\n  hint: \"none\", \"cpu\" or \"nvme\" would do");
+  EXPECT_EQ(problem(R"({"aio": {"use_gds": true}, "zero_optimization": {"stage": 3}})"),
+            "ds.json:1:21: error: use_gds: reading drives straight to the device is not modelled yet\n  hint: leave it "
+            "out, or set false");
   EXPECT_EQ(
       problem(R"({"zero_optimization": {"stage": 0}})"),
       "ds.json:1:33: error: stage = 0 shares nothing out: DeepSpeed without ZeRO is not modelled\n  hint: 1, 2 or 3 "
@@ -179,6 +186,52 @@ TEST_F(DsConfigFile, OffloadIsSaidToStagesThatHaveIt) {
   EXPECT_EQ(problem(optimizer, "", "", "\n[offload]\noptimizer_fraction = 0.5"),
             "job.toml:13:1: error: ratio: stages 1 and 2 offload all of the optimizer\n  hint: stage 3, or leave it "
             "out");
+}
+
+TEST_F(DsConfigFile, DrivesAreThoseOfTheCluster) {
+  const std::string nvme = R"({"aio": {"block_size": 2097152, "queue_depth": 32, "intra_op_parallelism": 4},
+    "zero_optimization": {"stage": 3,
+      "offload_optimizer": {"device": "nvme", "nvme_path": "/local", "pipeline_read": true, "buffer_count": 8},
+      "offload_param": {"device": "nvme", "nvme_path": "/local", "max_in_cpu": 0, "buffer_size": 1e7}}})";
+  EXPECT_EQ(problem(nvme),
+            "job.toml:2:11: error: cluster: h100-sxm-80g does not say how fast its nodes' NVMe drives are\n  hint: "
+            "nvme_read_bandwidth and nvme_write_bandwidth in its [host], of all drives of a node together");
+  std::filesystem::create_directories(folder() / "clusters");
+  std::ifstream cluster(source / "scenarios/clusters/h100-sxm-80g.toml");
+  std::string said{std::istreambuf_iterator<char>(cluster), {}};
+  said.insert(said.find("[node]"), "nvme_read_bandwidth = \"40 GB/s\"\nnvme_write_bandwidth = \"20 GB/s\"\n");
+  std::ofstream(folder() / "clusters/h100-sxm-80g.toml") << said;
+  const Scenario s = read(nvme);
+  NvmeHabits expected;
+  expected.optimizer = expected.parameters = expected.pipeline_read = true;
+  expected.optimizer_buffers = 8;
+  expected.parameter_buffer_size = 10'000'000;
+  expected.max_in_cpu = 0;
+  expected.block_size = 2 << 20;
+  expected.threads = 4;
+  EXPECT_EQ(s.runtime.eager.zero.nvme, expected);
+  const std::string json = scenario_json(s, -1);
+  EXPECT_NE(json.find(R"("offload":{"optimizer":"nvme","parameters":"nvme","activations":"none"})"), std::string::npos);
+  EXPECT_NE(json.find(R"("nvme_write_bandwidth":"20 GB/s")"), std::string::npos);
+  EXPECT_NE(json.find(R"("pipeline_read":true)"), std::string::npos);
+  EXPECT_EQ(problem(nvme, "", "", "\n[offload]\noptimizer = \"nvme\""), "");
+  EXPECT_EQ(problem(nvme, "", "", "\n[offload]\noptimizer = \"cpu\""),
+            "job.toml:16:13: error: optimizer = \"cpu\", and offload_optimizer has device = \"nvme\"\n  hint: give both "
+            "the same");
+  EXPECT_EQ(problem(R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme"}}})"),
+            "job.toml:13:1: error: offload_optimizer: stages 1 and 2 have no files on NVMe\n  hint: stage 3, or device = "
+            "\"cpu\", which is what DeepSpeed does then");
+}
+
+// transformers runs torch.utils.checkpoint, which does not look at it.
+TEST_F(DsConfigFile, OfItsOwnCheckpointingNothingComes) {
+  const Scenario s = read(R"({"zero_optimization": {"stage": 2}, "activation_checkpointing": {
+    "cpu_checkpointing": true, "partition_activations": true, "contiguous_memory_optimization": false,
+    "number_checkpoints": null, "synchronize_checkpoint_boundary": false, "profile": false}})");
+  EXPECT_TRUE(s.runtime.eager.zero.idle_checkpointing);
+  EXPECT_EQ(problem(R"({"zero_optimization": {"stage": 2}, "activation_checkpointing": {"cpu_checkpoint": true}})"),
+            "ds.json:1:65: error: unknown key \"cpu_checkpoint\" in [activation_checkpointing]\n  hint: did you mean "
+            "cpu_checkpointing?");
 }
 
 TEST_F(DsConfigFile, IsJson) {

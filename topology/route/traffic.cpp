@@ -55,7 +55,11 @@ Router::Router(const Workload& workload, const CollectiveOptions& options, Fabri
                 for (const Transfer& t : program[o.transfers])
                   if (t.direction == Direction::Send) use.sends.insert(t.step);
               },
-              [&](const Memcpy& o) { copies[spaces[o.to.buffer.index()] == MemorySpace::Device ? 1 : 0] = true; },
+              [&](const Memcpy& o) {
+                const MemorySpace from = spaces[o.from.buffer.index()], to = spaces[o.to.buffer.index()];
+                if (from == MemorySpace::Device || to == MemorySpace::Device)
+                  copies[to == MemorySpace::Device ? 1 : 0] = true;
+              },
               // load no links
               Ignored<Free, Borrow, Launch, Record, Wait, Sync, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
           },

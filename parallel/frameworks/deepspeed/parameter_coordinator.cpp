@@ -36,6 +36,7 @@ void ParameterCoordinator::gather(std::vector<std::size_t> parameters) {
   for (const std::size_t p : parameters) available_ += parameters_[p].elements;
   const std::shared_ptr<Gathering> gathering = parameters_.gather(parameters);
   for (const std::size_t p : parameters) in_flight_[p] = gathering;
+  parameters_.release_persistent(parameters);
 }
 
 void ParameterCoordinator::wait(std::size_t parameter) {
@@ -78,6 +79,7 @@ void ParameterCoordinator::prefetch(std::size_t module) {
   std::int64_t elements = 0;
   while (!queue_.empty() && elements < most) {
     const Use next = queue_.front();
+    if (parameters_.is_in_file(next.parameter)) break;
     queue_.pop_front();
     fetched_for_[next.parameter] = std::max(last_fetched(next.parameter), next.step);
     if (parameters_[next.parameter].status != Availability::NotAvailable) continue;
@@ -86,6 +88,21 @@ void ParameterCoordinator::prefetch(std::size_t module) {
     elements += parameters_[next.parameter].elements;
   }
   gather(std::move(ahead));
+  if (parameters_.swaps()) read_ahead();
+}
+
+// __prefetch_nvme_param_partitions: of twice as many elements as are in flight, as buffers allow.
+void ParameterCoordinator::read_ahead() {
+  std::int64_t in_flight = 0, met = 0;
+  for (const auto& [parameter, gathering] : in_flight_) in_flight += parameters_[parameter].elements;
+  std::vector<std::size_t> going;
+  for (const Use& use : queue_) {
+    if (met > 2 * in_flight || going.size() >= parameters_.available_buffers()) break;
+    const bool listed = std::ranges::find(going, use.parameter) != going.end();
+    if (parameters_.is_in_file(use.parameter) && !listed) going.push_back(use.parameter);
+    met += parameters_[use.parameter].elements;
+  }
+  if (!going.empty()) parameters_.read_ahead(going);
 }
 
 // __params_to_release: not what stays, what was fetched for a later use, and what is used again soon.

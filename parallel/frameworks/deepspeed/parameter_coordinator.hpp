@@ -53,6 +53,7 @@ class ParameterCoordinator {
   void gather(std::vector<std::size_t> parameters);
   void wait(std::size_t parameter);
   void prefetch(std::size_t module);
+  void read_ahead();
   void give_up(std::size_t parameter);
   [[nodiscard]] const std::set<std::size_t>& to_release(std::size_t module);
   [[nodiscard]] std::int64_t last_fetched(std::size_t parameter) const;

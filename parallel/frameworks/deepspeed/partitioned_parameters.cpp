@@ -7,6 +7,23 @@
 
 namespace tidemark::parallel::deepspeed {
 
+std::vector<std::size_t> sub_groups(const std::vector<std::int64_t>& parts, std::int64_t size) {
+  std::int64_t all = 0;
+  for (const std::int64_t part : parts) all += part;
+  std::vector<std::size_t> counts;
+  std::size_t count = 0;
+  std::int64_t elements = 0;
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    ++count;
+    elements += parts[p];
+    if (p + 1 < parts.size() && (size >= all || elements < size)) continue;
+    counts.push_back(count);
+    count = 0;
+    elements = 0;
+  }
+  return counts;
+}
+
 // deepspeed.zero.Init, and defragment: the parts of all parameters lie one after another in the end, and what was made
 // on the way has gone back to the driver.
 PartitionedParameters::PartitionedParameters(Session& session, const DataGroup& group, StreamId stream,
@@ -23,7 +40,14 @@ PartitionedParameters::PartitionedParameters(Session& session, const DataGroup& 
     all_.push_back(std::move(made));
     elements += all_.back().each;
   }
-  const DType dtype = all_.front().leaf->value.dtype;
+  const DType dtype = dtype_ = all_.front().leaf->value.dtype;
+  if (host.nvme != nullptr) {
+    swapper_.emplace(s_, *host.nvme, dtype);
+    make_parts(host);
+    lay_out(host);
+    return;
+  }
+  flat_ = elements;
   const auto made_on_host = [&](std::int64_t size, MemorySpace space) {
     const OnHost on_host(s_, space);
     return s_.empty({size}, dtype, "zero.part", Category::OffloadStaging);
@@ -57,6 +81,152 @@ PartitionedParameters::PartitionedParameters(Session& session, const DataGroup& 
   }
 }
 
+// Each is made on the device: what is worth a file goes there, the rest to the host.
+void PartitionedParameters::make_parts(const PartsOnHost& host) {
+  const auto drawn = [&](const std::string& name, std::int64_t each) {
+    const Session::Scope scope(s_, name);
+    Tensor part = s_.empty({each}, dtype_, torch::trained_parameter, Category::Temporaries);
+    s_.launch(Operation::Initialize, {}, {part});
+    return part;
+  };
+  for (PartitionedParameter& p : all_) {
+    const Tensor part = drawn(p.name, p.each);
+    if (swapper_->swaps(p.each)) {
+      p.swapped = swapper_->kept(p.name, part);
+      p.partition = narrowed(p.swapped->file, 0, 0, p.each);
+    } else {
+      const auto on_host = [&](MemorySpace space, const std::string& label) {
+        const OnHost its(s_, space);
+        return s_.empty({p.each}, dtype_, s_.process.label(label), Category::Parameters);
+      };
+      const bool pins = *offload_ == MemorySpace::Pinned;
+      const Tensor pageable = on_host(MemorySpace::Pageable, pins ? "zero.part" : p.name + ".part");
+      p.partition = pins ? on_host(MemorySpace::Pinned, p.name + ".part") : pageable;
+      copy_over(s_, part, p.partition);
+    }
+  }
+  const std::int64_t untied = (host.untied + group_.ranks - 1) / group_.ranks;
+  if (untied > 0 && swapper_->swaps(untied)) untied_ = swapper_->kept("untied", drawn("untied", untied));
+}
+
+// _create_fp16_partitions_with_defragmentation: sub-groups go to pinned memory as long as there is to be more of it.
+void PartitionedParameters::lay_out(const PartsOnHost& host) {
+  std::vector<std::int64_t> parts;
+  std::int64_t elements = 0;
+  for (const PartitionedParameter& p : all_) {
+    parts.push_back(p.each);
+    elements += p.each;
+  }
+  const std::int64_t stays = std::min(elements, host.nvme->max_in_cpu);
+  if (stays > 0) {
+    const auto made = [&](MemorySpace space) {
+      const OnHost its(s_, space);
+      return s_.empty({stays}, dtype_, s_.process.label("zero.flat_parameters"), Category::Parameters);
+    };
+    const Tensor before = made(MemorySpace::Pageable);
+    buffer_ = made(MemorySpace::Pinned);
+  }
+  std::vector<std::int64_t> largest;  // parameters of the largest sub-group, whole
+  std::int64_t most = 0, begin = 0;
+  bool all_stay = true;
+  std::size_t p = 0;
+  for (const std::size_t count : sub_groups(parts, host.sub_group_size)) {
+    std::int64_t its = 0;
+    for (std::size_t i = 0; i < count; ++i) its += parts[p + i];
+    if (its > most) {
+      most = its;
+      largest.clear();
+      for (std::size_t i = 0; i < count; ++i) largest.push_back(all_[p + i].elements);
+    }
+    const bool fits = begin + its <= stays;
+    all_stay &= fits;
+    for (std::size_t i = 0; i < count; ++i, ++p, begin += parts[p - 1]) {
+      if (!fits) continue;
+      const Tensor place = narrowed(buffer_, 0, begin, parts[p]);
+      if (all_[p].swapped)
+        swapper_->read_to(*all_[p].swapped, place);
+      else
+        copy_over(s_, all_[p].partition, place);
+      all_[p].partition = place;
+      all_[p].swapped.reset();
+    }
+    if (fits) flat_ = begin;
+  }
+  if (!all_stay) swapper_->reserve(largest);
+}
+
+Tensor PartitionedParameters::flat(std::int64_t begin, std::int64_t elements) const {
+  return begin + elements <= flat_ ? narrowed(buffer_, 0, begin, elements) : Tensor{};
+}
+
+void PartitionedParameters::ensure_read(std::span<const std::size_t> parameters) {
+  if (!swapper_) return;
+  std::vector<SwappedPart*> missing;
+  bool arrive = false;
+  for (const std::size_t p : parameters) {
+    if (is_in_file(p)) missing.push_back(&*all_[p].swapped);
+    arrive |= all_[p].swapped && all_[p].swapped->arrives;
+  }
+  if (!missing.empty()) swapper_->read(missing);
+  if (!missing.empty() || arrive) swapper_->wait();
+  for (const std::size_t p : parameters)
+    if (all_[p].swapped) all_[p].partition = swapper_->in_memory(*all_[p].swapped);
+}
+
+void PartitionedParameters::read_ahead(const std::vector<std::size_t>& parameters) {
+  std::vector<SwappedPart*> parts;
+  for (const std::size_t p : parameters) parts.push_back(&*all_[p].swapped);
+  swapper_->read(parts);
+}
+
+void PartitionedParameters::release_part(PartitionedParameter& its) {
+  if (!its.swapped) return;
+  swapper_->release(*its.swapped);
+  its.partition = narrowed(its.swapped->file, 0, 0, its.each);
+}
+
+void PartitionedParameters::release_persistent(const std::vector<std::size_t>& parameters) {
+  for (const std::size_t p : parameters)
+    if (all_[p].persists) release_part(all_[p]);
+}
+
+void PartitionedParameters::copy_to(std::span<const std::size_t> parameters, const Tensor& flat) {
+  for (std::int64_t at = 0; const std::size_t p : parameters) {
+    ensure_read({&p, 1});
+    copy_over(s_, all_[p].partition, narrowed(flat, 0, at, all_[p].each));
+    release_part(all_[p]);
+    at += all_[p].each;
+  }
+}
+
+Tensor PartitionedParameters::in_a_buffer(std::span<const std::size_t> parameters) {
+  std::int64_t elements = 0;
+  for (const std::size_t p : parameters) elements += all_[p].each;
+  Tensor together = swapper_->buffer_for(elements);
+  for (std::int64_t at = 0; const std::size_t p : parameters) {
+    const Tensor place = narrowed(together, 0, at, all_[p].each);
+    if (all_[p].swapped)
+      swapper_->read_straight(*all_[p].swapped, place);
+    else
+      copy_over(s_, all_[p].partition, place);
+    at += all_[p].each;
+  }
+  return together;
+}
+
+void PartitionedParameters::update(std::span<const std::size_t> parameters, const Tensor& flat) {
+  std::vector<std::pair<SwappedPart*, Tensor>> to_files;
+  for (std::int64_t at = 0; const std::size_t p : parameters) {
+    const Tensor value = narrowed(flat, 0, at, all_[p].each);
+    at += all_[p].each;
+    if (all_[p].swapped)
+      to_files.emplace_back(&*all_[p].swapped, value);
+    else
+      copy_over(s_, value, all_[p].partition);
+  }
+  if (swapper_) swapper_->update(to_files);
+}
+
 std::int64_t PartitionedParameters::held(std::size_t p) const {
   return std::clamp<std::int64_t>(all_[p].elements - all_[p].each * group_.rank, 0, all_[p].each);
 }
@@ -88,6 +258,7 @@ void PartitionedParameters::gather_to_place(std::size_t p) {
 std::shared_ptr<Gathering> PartitionedParameters::gather(std::vector<std::size_t> parameters) {
   auto made = std::make_shared<Gathering>();
   made->parameters = std::move(parameters);
+  ensure_read(made->parameters);
   for (const std::size_t p : made->parameters) all_[p].status = Availability::InFlight;
   if (stays()) return made;
   const OnStream gathering(s_, stream_);
@@ -101,7 +272,7 @@ std::shared_ptr<Gathering> PartitionedParameters::gather(std::vector<std::size_t
   }
   std::int64_t of_rank = 0;
   for (const std::size_t p : made->parameters) of_rank += all_[p].each;
-  made->flat = s_.empty({of_rank * group_.ranks}, buffer_.dtype, "all_gather", Category::CommDp);
+  made->flat = s_.empty({of_rank * group_.ranks}, dtype_, "all_gather", Category::CommDp);
   std::vector<Tensor> parts, places;
   for (std::int64_t at = of_rank * group_.rank; const std::size_t p : made->parameters) {
     parts.push_back(on_device(p));
@@ -138,6 +309,7 @@ void PartitionedParameters::wait(Gathering& gathering) {
 }
 
 void PartitionedParameters::gather_now(std::span<const std::size_t> parameters) {
+  ensure_read(parameters);
   for (const std::size_t p : parameters) {
     if (all_[p].status != Availability::NotAvailable) continue;
     if (!stays()) gather_to_place(p);
@@ -147,6 +319,7 @@ void PartitionedParameters::gather_now(std::span<const std::size_t> parameters) 
 
 Tensor PartitionedParameters::free(std::size_t p, Saved saved) {
   all_[p].status = Availability::NotAvailable;
+  release_part(all_[p]);
   if (stays()) return {};
   const Tensor& value = all_[p].leaf->value;
   if (s_.process.allocation(value.buffer()).stream != Process::compute_stream)

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "parallel/frameworks/deepspeed/zero_parameters.hpp"
+#include "parallel/frameworks/deepspeed/parameter_swapper.hpp"
 
 // Parameters of which each rank holds a part, and which are gathered while modules run
 // (deepspeed/runtime/zero/partition_parameters.py).
@@ -26,7 +26,8 @@ enum class Availability : std::uint8_t { NotAvailable, InFlight, Available };
 struct PartitionedParameter {
   std::string name;
   std::shared_ptr<Leaf> leaf;           ///< what modules read; its value has no memory unless it is gathered
-  Tensor partition;                     ///< ds_tensor
+  Tensor partition;                     ///< ds_tensor; where it is swapped out, its file
+  std::optional<SwappedPart> swapped;   ///< final_location is NVMe
   std::int64_t elements = 0, each = 0;  ///< of the whole; of every rank's part, the last of which may be padded
   Availability status = Availability::NotAvailable;
   bool persists = false;         ///< ds_persist: stays gathered between steps
@@ -43,8 +44,13 @@ struct Gathering {
 /// Where the parts of parameters lie, if not on the device.
 struct PartsOnHost {
   std::optional<MemorySpace> space;
-  std::int64_t untied = 0;  ///< elements of a parameter that goes once all are there
+  const NvmeHabits* nvme = nullptr;  ///< … and in files, as it says
+  std::int64_t sub_group_size = 0;   ///< what is updated together lies together
+  std::int64_t untied = 0;           ///< elements of a parameter that goes once all are there
 };
+
+/// _create_fp16_sub_groups: so many parameters each, of parts so large.
+[[nodiscard]] std::vector<std::size_t> sub_groups(const std::vector<std::int64_t>& parts, std::int64_t size);
 
 /// All parameters of a model, and how they come and go.
 class PartitionedParameters {
@@ -56,8 +62,10 @@ class PartitionedParameters {
   [[nodiscard]] std::size_t size() const { return all_.size(); }
   [[nodiscard]] PartitionedParameter& operator[](std::size_t p) { return all_[p]; }
   [[nodiscard]] const PartitionedParameter& operator[](std::size_t p) const { return all_[p]; }
-  /// The rank's parts of all, one after another.
-  [[nodiscard]] const Tensor& buffer() const { return buffer_; }
+  /// The rank's parts of some, which are updated together, one after another; undefined where some are in files. They
+  /// begin at so many elements.
+  [[nodiscard]] Tensor flat(std::int64_t begin, std::int64_t elements) const;
+  [[nodiscard]] DType dtype() const { return dtype_; }
   /// How many of a parameter's elements are in the rank's part of it.
   [[nodiscard]] std::int64_t held(std::size_t p) const;
   [[nodiscard]] const DataGroup& group() const { return group_; }
@@ -73,12 +81,32 @@ class PartitionedParameters {
   enum class Saved : std::uint8_t { AsItIs, ItsMemory };
   Tensor free(std::size_t p, Saved saved = Saved::AsItIs);
 
+  /// Whether the rank's part of a parameter is in a file, and nobody has asked for it.
+  [[nodiscard]] bool is_in_file(std::size_t p) const { return all_[p].swapped && !all_[p].swapped->buffer; }
+  /// Parts are read to as many buffers as there are for them, whoever asks for them later.
+  void read_ahead(const std::vector<std::size_t>& parameters);
+  [[nodiscard]] std::size_t available_buffers() const { return swapper_->available_buffers(); }
+  /// What is gathered for good gives its buffer up.
+  void release_persistent(const std::vector<std::size_t>& parameters);
+  [[nodiscard]] bool swaps() const { return swapper_.has_value(); }
+  /// _swap_in_sub_group_to_flat_buffer: one part after the other.
+  void copy_to(std::span<const std::size_t> parameters, const Tensor& flat);
+  /// _swap_in_fp16_params: all in one buffer, until something else is read.
+  [[nodiscard]] Tensor in_a_buffer(std::span<const std::size_t> parameters);
+  /// _partitioned_params_swap_out.
+  void update(std::span<const std::size_t> parameters, const Tensor& flat);
+
  private:
   [[nodiscard]] bool alone() const { return group_.ranks == 1; }
   /// The only rank's part of a parameter is where it is used.
   [[nodiscard]] bool stays() const { return alone() && !offload_; }
   /// A rank's part, on the device.
   [[nodiscard]] Tensor on_device(std::size_t p);
+  void make_parts(const PartsOnHost& host);
+  void lay_out(const PartsOnHost& host);
+  /// _ensure_availability_of_partitioned_params.
+  void ensure_read(std::span<const std::size_t> parameters);
+  void release_part(PartitionedParameter& its);
   void gather_to_place(std::size_t p);
   void place(std::size_t p, Tensor whole);
 
@@ -86,8 +114,12 @@ class PartitionedParameters {
   const DataGroup group_;
   const StreamId stream_;
   const std::optional<MemorySpace> offload_;
+  DType dtype_;
   std::vector<PartitionedParameter> all_;
-  Tensor buffer_;
+  Tensor buffer_;          ///< parts one after another: all, or the first of them
+  std::int64_t flat_ = 0;  ///< of its elements, those of whole sub-groups
+  std::optional<ParameterSwapper> swapper_;
+  SwappedPart untied_;
 };
 
 }  // namespace tidemark::parallel::deepspeed

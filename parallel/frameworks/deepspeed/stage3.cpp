@@ -21,8 +21,9 @@ Stage3::Stage3(Session& session, const DataGroup& group, const ZeroHabits& habit
       scaling_(scaling),
       dtype_(train.precision),
       accumulation_(habits.accumulation.value_or(train.precision)),
-      parameters_(session, group, habits.overlaps ? gathering : Process::compute_stream, std::move(parameters),
-                  {habits.offload_parameters, untied}),
+      parameters_(
+          session, group, habits.overlaps ? gathering : Process::compute_stream, std::move(parameters),
+          {habits.offload_parameters, habits.nvme.parameters ? &habits.nvme : nullptr, habits.sub_group_size, untied}),
       host_habits_(eager) {
   const NoGrad no_grad(s_);
   // mark_persistent_parameters.
@@ -54,22 +55,12 @@ void Stage3::make_state(const Train& train, const EagerHabits& eager) {
     begins_.push_back(all);
     all += parameters_[p].each;
   }
-  make_groups(all);
+  make_groups();
   if (habits_.offload_optimizer && habits_.cpu_adam) host_habits_.optimizer = OptimizerKernels::Fused;
   std::int64_t largest = 0;
-  Tensor converted;
-  for (SubGroup& its : groups_) {  // _create_fp32_partitions
-    const Tensor partition = narrowed(parameters_.buffer(), 0, its.begin, its.elements);
-    const bool is_there = dtype_ == DType::FP32 && is_on_host(s_, partition) && its.space != MemorySpace::Device;
-    converted = is_there ? partition
-                         : moved(s_, partition, its.space, DType::FP32, "fp32_partition", Category::OptimizerMaster);
-    const Tensor master = moved(s_, converted, its.space, DType::FP32, "fp32_partition", Category::OptimizerMaster);
-    its.master = leaf(s_, master);
-    its.optimizer = std::make_unique<pytorch::TorchOptimizer>(
-        s_, train, its.space == MemorySpace::Device ? eager : host_habits_, Parameters{its.master});
-    largest = std::max(largest, its.elements);
-  }
-  converted = {};
+  for (const SubGroup& group : groups_) largest = std::max(largest, group.elements);
+  if (habits_.nvme.optimizer) swapper_.emplace(s_, habits_.nvme, largest);
+  make_masters(train, eager);
   make_gradients(largest);
   if (habits_.contiguous_gradients)
     ipg_buffer_ = s_.empty({habits_.reduce_bucket}, dtype_, "ipg_buffer", Category::CommDp);
@@ -78,18 +69,73 @@ void Stage3::make_state(const Train& train, const EagerHabits& eager) {
   norms_.resize(parameters_.size());
 }
 
-// _create_fp16_sub_groups; of a part of them that is offloaded, the first stay on the device.
-void Stage3::make_groups(std::int64_t elements) {
-  SubGroup group;
-  for (std::size_t p = 0; p < parameters_.size(); ++p) {
-    group.parameters.push_back(p);
-    group.elements += parameters_[p].each;
-    const bool last = p + 1 == parameters_.size();
-    if (!last && (habits_.sub_group_size >= elements || group.elements < habits_.sub_group_size)) continue;
-    const std::int64_t next = group.begin + group.elements;
-    groups_.push_back(std::move(group));
-    group = {};
-    group.begin = next;
+// _create_fp32_partitions.
+void Stage3::make_masters(const Train& train, const EagerHabits& eager) {
+  Tensor converted, unpinned;
+  std::vector<SwappedState*> to_files;
+  std::vector<Tensor> from_memory;
+  for (SubGroup& its : groups_) {
+    const Tensor partition = flat(its);
+    its.parameters_swapped = !partition.defined();
+    const auto read = [&] {
+      {
+        OnPlace place;
+        if (habits_.offload_optimizer) go_to(place, s_, MemorySpace::Pageable);
+        unpinned = s_.empty({its.elements}, DType::FP32, "fp32_partition", Category::OptimizerMaster);
+      }
+      parameters_.copy_to(its.parameters, unpinned);
+    };
+    Tensor master;
+    if (swapper_ && swapper_->swaps(its.elements)) {
+      its.swapped = std::make_unique<SwappedState>();
+      its.swapped->elements = its.elements;
+      its.swapped->files.push_back(swapper_->file_for(its.elements));
+      if (!its.parameters_swapped) {
+        to_files.push_back(its.swapped.get());
+        from_memory.push_back(partition);
+      } else if (!habits_.nvme.fast_init) {
+        read();
+        swapper_->initialize({its.swapped.get()}, {unpinned});
+      }
+      master = narrowed(its.swapped->files.front(), 0, 0, its.elements);
+    } else if (its.parameters_swapped) {
+      read();
+      master = unpinned;
+    } else {
+      const bool is_there = dtype_ == DType::FP32 && is_on_host(s_, partition) && its.space != MemorySpace::Device;
+      converted = is_there ? partition
+                           : moved(s_, partition, its.space, DType::FP32, "fp32_partition", Category::OptimizerMaster);
+      master = moved(s_, converted, its.space, DType::FP32, "fp32_partition", Category::OptimizerMaster);
+    }
+    its.master = leaf(s_, master);
+    its.optimizer = std::make_unique<pytorch::TorchOptimizer>(
+        s_, train, its.space == MemorySpace::Device ? eager : host_habits_, Parameters{its.master});
+    if (its.swapped) {
+      its.swapped->master = its.master;
+      its.swapped->optimizer = its.optimizer.get();
+    }
+  }
+  if (!to_files.empty()) swapper_->initialize(to_files, from_memory);
+  if (!habits_.nvme.fast_init) return;
+  for (SubGroup& its : groups_)
+    if (its.swapped && its.parameters_swapped)
+      swapper_->initialize({its.swapped.get()}, {parameters_.in_a_buffer(its.parameters)});
+}
+
+// Of a part of them that is offloaded, the first stay on the device.
+void Stage3::make_groups() {
+  std::vector<std::int64_t> parts;
+  for (std::size_t p = 0; p < parameters_.size(); ++p) parts.push_back(parameters_[p].each);
+  std::size_t p = 0;
+  std::int64_t begin = 0;
+  for (const std::size_t count : sub_groups(parts, habits_.sub_group_size)) {
+    SubGroup& group = groups_.emplace_back();
+    group.begin = begin;
+    for (std::size_t i = 0; i < count; ++i, ++p) {
+      group.parameters.push_back(p);
+      group.elements += parts[p];
+    }
+    begin += group.elements;
   }
   if (!habits_.offload_optimizer) return;
   const auto stay = static_cast<std::size_t>((1 - habits_.offload_ratio) * static_cast<double>(groups_.size()));
@@ -101,6 +147,8 @@ void Stage3::make_groups(std::int64_t elements) {
 void Stage3::make_gradients(std::int64_t largest) {
   if (!habits_.offload_optimizer) {
     (void)s_.empty({largest}, DType::FP32, "zero_gradient", Category::Temporaries);
+    for (const SubGroup& group : groups_)
+      if (group.parameters_swapped) parameters_.update(group.parameters, group.master->value);
     return;
   }
   const auto zero_gradient = [&](std::int64_t elements) {
@@ -109,12 +157,33 @@ void Stage3::make_gradients(std::int64_t largest) {
   const Tensor shared = zero_gradient(largest);
   Tensor made;
   for (SubGroup& group : groups_) {
-    made = zero_gradient(group.elements);
-    made = pinned(s_, made, *habits_.offload_optimizer, "gradient", Category::Gradients);
-    group.master->gradient = group.space == MemorySpace::Device
-                                 ? moved(s_, made, group.space, DType::FP32, "gradient", Category::Gradients)
-                                 : made;
+    if (group.swapped) {
+      swapper_->swap_in(*group.swapped, swapped_after(group));
+    } else {
+      made = zero_gradient(group.elements);
+      made = pinned(s_, made, *habits_.offload_optimizer, "gradient", Category::Gradients);
+      group.master->gradient = group.space == MemorySpace::Device
+                                   ? moved(s_, made, group.space, DType::FP32, "gradient", Category::Gradients)
+                                   : made;
+    }
+    if (group.parameters_swapped) parameters_.update(group.parameters, group.master->value);
+    if (group.swapped) swapper_->swap_out(*group.swapped, swapped_after(group) != nullptr);
   }
+}
+
+// next_swappable_fp32_partitioned_groups.
+SwappedState* Stage3::swapped_after(const SubGroup& group) {
+  for (std::size_t g = static_cast<std::size_t>(&group - groups_.data()) + 1; g < groups_.size(); ++g)
+    if (groups_[g].swapped) return groups_[g].swapped.get();
+  return nullptr;
+}
+
+// _reassign_or_swap_out_partitioned_parameters.
+void Stage3::put_back(SubGroup& group) {
+  if (group.parameters_swapped)
+    parameters_.update(group.parameters, group.master->value);
+  else
+    copy_over(s_, group.master->value, flat(group));
 }
 
 // ---- modules -------------------------------------------------------------------------------------------------------
@@ -223,7 +292,9 @@ void Stage3::reduce_bucket() {
     std::sort(bucket_.begin(), bucket_.end());
     reduced = scattered();
   }
-  for (std::size_t i = 0; i < bucket_.size(); ++i) keep(bucket_[i], std::move(reduced[i]));
+  GoingGradients going;
+  for (std::size_t i = 0; i < bucket_.size(); ++i) keep(bucket_[i], std::move(reduced[i]), going);
+  for (auto& [group, parts] : going) swapper_->swap_out_gradients(*group, parts);
   bucket_.clear();
   bucket_elements_ = 0;
 }
@@ -282,11 +353,11 @@ std::vector<Tensor> Stage3::scattered() {
 }
 
 // partition_grads: the first pass's are copied to where they stay, others added.
-void Stage3::keep(std::size_t parameter, Tensor reduced) {
+void Stage3::keep(std::size_t parameter, Tensor reduced, GoingGradients& going) {
   Leaf& its = *parameters_[parameter].leaf;
   if (parameters_.held(parameter) > 0) {
     if (habits_.offload_optimizer) {
-      keep_on_host(parameter, reduced);
+      keep_on_host(parameter, reduced, going);
       if (habits_.overlaps) s_.record_stream(its.gradient, reduction);
       its.gradient = {};
       return;
@@ -302,7 +373,7 @@ void Stage3::keep(std::size_t parameter, Tensor reduced) {
 }
 
 // They are added up on the device, and come back to it.
-void Stage3::keep_on_host(std::size_t parameter, const Tensor& reduced) {
+void Stage3::keep_on_host(std::size_t parameter, const Tensor& reduced, GoingGradients& going) {
   const Tensor place = narrowed(gradients_, 0, begins_[parameter], reduced.elements());
   const Tensor here = s_.empty(reduced.sizes, reduced.dtype, "grad_buffer", Category::OffloadStaging);
   if (micro_step_ == 0) {
@@ -316,6 +387,12 @@ void Stage3::keep_on_host(std::size_t parameter, const Tensor& reduced) {
   if (!is_boundary_) return;
   norms_[parameter] = norm_in_fp64(s_, here);
   const SubGroup& group = group_of(parameter);
+  if (group.swapped) {
+    auto its = std::ranges::find(going, group.swapped.get(), [](const auto& entry) { return entry.first; });
+    if (its == going.end()) its = going.insert(its, {group.swapped.get(), {}});
+    its->second.emplace_back(begins_[parameter] - group.begin, to(s_, here, DType::FP32));
+    return;
+  }
   copy_ahead(s_, to(s_, here, DType::FP32),
              narrowed(group.master->gradient, 0, begins_[parameter] - group.begin, here.elements()));
 }
@@ -383,7 +460,7 @@ void Stage3::update(SubGroup& group, const Tensor& scaled_norm, const std::funct
   unscale_and_clip(s_, gradient, scaled_norm, scaling_, gradients_are_there);
   updating_ = nullptr;
   group.optimizer->step();
-  copy_over(s_, group.master->value, narrowed(parameters_.buffer(), 0, group.begin, group.elements));
+  put_back(group);
   gradient = {};
   group.master->gradient = {};
 }
@@ -417,6 +494,7 @@ void Stage3::update_offloaded(SubGroup& group, const Tensor& scaled_norm,
   const Tensor norm = on_device && scaling_.largest > 0
                           ? moved(s_, scaled_norm, group.space, DType::FP32, "norm", Category::Temporaries)
                           : scaled_norm;
+  if (group.swapped) swapper_->swap_in(*group.swapped, swapped_after(group));
   updating_ = &group;
   {
     OnPlace place;
@@ -428,7 +506,8 @@ void Stage3::update_offloaded(SubGroup& group, const Tensor& scaled_norm,
     group.optimizer->step();
   }
   updating_ = nullptr;
-  copy_over(s_, group.master->value, narrowed(parameters_.buffer(), 0, group.begin, group.elements));
+  put_back(group);
+  if (group.swapped) swapper_->swap_out(*group.swapped, swapped_after(group) != nullptr);
 }
 
 std::vector<StateTensor> Stage3::gradients() const {

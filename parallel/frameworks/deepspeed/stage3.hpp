@@ -4,9 +4,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "parallel/frameworks/deepspeed/gradient_norm.hpp"
+#include "parallel/frameworks/deepspeed/optimizer_swapper.hpp"
 #include "parallel/frameworks/deepspeed/parameter_coordinator.hpp"
 #include "parallel/frameworks/pytorch/optimizer.hpp"
 
@@ -40,7 +43,11 @@ class Stage3 {
     MemorySpace space = MemorySpace::Device;  ///< where it is updated
     std::shared_ptr<Leaf> master;
     std::unique_ptr<pytorch::TorchOptimizer> optimizer;
+    std::unique_ptr<SwappedState> swapped;  ///< what is updated is in files
+    bool parameters_swapped = false;        ///< … and what is computed with, of some
   };
+  /// Gradients in fp32, on their way to the files of a sub-group.
+  using GoingGradients = std::vector<std::pair<SwappedState*, std::vector<std::pair<std::int64_t, Tensor>>>>;
 
   void make_state(const Train& train, const EagerHabits& eager);
   void hook(CausalLM& model, const Train& train, const EagerHabits& eager);
@@ -49,9 +56,13 @@ class Stage3 {
   void add_to_bucket(std::size_t parameter);
   void reduce_bucket();
   [[nodiscard]] std::vector<Tensor> scattered();
-  void keep(std::size_t parameter, Tensor reduced);
-  void keep_on_host(std::size_t parameter, const Tensor& reduced);
-  void make_groups(std::int64_t elements);
+  void keep(std::size_t parameter, Tensor reduced, GoingGradients& going);
+  void keep_on_host(std::size_t parameter, const Tensor& reduced, GoingGradients& going);
+  void make_groups();
+  void make_masters(const Train& train, const EagerHabits& eager);
+  [[nodiscard]] Tensor flat(const SubGroup& group) const { return parameters_.flat(group.begin, group.elements); }
+  [[nodiscard]] SwappedState* swapped_after(const SubGroup& group);
+  void put_back(SubGroup& group);
   void make_gradients(std::int64_t largest);
   [[nodiscard]] SubGroup& group_of(std::size_t parameter);
   [[nodiscard]] Tensor norm_of_offloaded();
@@ -72,6 +83,7 @@ class Stage3 {
   std::unique_ptr<ParameterCoordinator> coordinator_;
   std::vector<std::int64_t> begins_;  ///< in the rank's parts of all; by parameter
   std::vector<SubGroup> groups_;
+  std::optional<OptimizerSwapper> swapper_;
   EagerHabits host_habits_;  ///< of optimizers on the host
   Tensor ipg_buffer_;        ///< gradients on their way
   std::vector<std::size_t> bucket_;

@@ -255,6 +255,13 @@ void TorchOptimizer::step() {
   }
 }
 
+std::vector<Tensor*> TorchOptimizer::kept() {
+  std::vector<Tensor*> all;
+  for (State& state : states_)
+    for (Tensor& moment : state.moments) all.push_back(&moment);
+  return all;
+}
+
 void TorchOptimizer::zero_grad() {
   s_.mark(Phase::OptimizerStep, "zero_grad");
   for (State& state : states_) state.parameter->gradient = Tensor{};

@@ -19,6 +19,8 @@ class TorchOptimizer {
   void clip();
   /// Makes its state at the first call.
   void step();
+  /// What it keeps of its parameters that is of their sizes, to be put elsewhere: of one parameter after the other.
+  [[nodiscard]] std::vector<Tensor*> kept();
   /// Gradients are given up.
   void zero_grad();
 

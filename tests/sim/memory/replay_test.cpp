@@ -274,6 +274,20 @@ TEST(Replay, TellsWhereTensorsAreAndWhatSegmentsTheyTook) {
   EXPECT_EQ(observed.record.allocated.bytes, 30_MiB + 1_KiB);
 }
 
+TEST(Replay, FilesAreOfNoMemory) {
+  const Program program = parse_program(R"(alloc b0 700 optimizer_moments s0 a nvme
+alloc b1 300 gradients s0 a nvme
+free b0
+alloc b2 100 optimizer_master s0 a pageable
+alloc b3 500 gradients s0 a nvme
+)");
+  const MemoryRecord record = replay(program, free_of_charge(), {});
+  EXPECT_EQ(record.nvme, 1000_B);
+  EXPECT_EQ(record.host.bytes, 100_B);
+  EXPECT_EQ(record.host.composition[Category::Gradients], 0_B);
+  EXPECT_EQ(record.allocated.bytes, 0_B);
+}
+
 TEST(Replay, HostMemoryHasARecordOfItsOwn) {
   const Program program = parse_program(R"(alloc b0 1024 temporaries s0 a
 alloc b1 700 saved_activations s0 a pinned

@@ -191,7 +191,8 @@ TEST(ProgramText, SpacesAndCopiesRoundTrip) {
   const std::string lines =
       "alloc b0 512 temporaries s0 x pinned\nalloc b1 512 temporaries s0 x pageable\nalloc b2 512 temporaries s0 x\n"
       "memcpy s1 256 b2 -> b0\nmemcpy s1 64 b2+128 -> b0+8\ncompute copy b0:bool[1] -> b1:bool[1]\n"
-      "launch s0 fill(value=0) -> b2:bool[1]\nalloc b3 512 temporaries s0 x registers\n";
+      "launch s0 fill(value=0) -> b2:bool[1]\nalloc b3 512 temporaries s0 x registers\n"
+      "alloc b4 512 temporaries s0 x nvme\nmemcpy s1 64 b4 -> b1\n";
   const Program program = parse_program(lines);
   EXPECT_EQ(text(program), lines);
   EXPECT_EQ(std::get<Alloc>(program.ops[1]).space, MemorySpace::Pageable);

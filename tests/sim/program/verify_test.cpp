@@ -295,14 +295,16 @@ TEST(Verify, KernelsAndCommunicatorsWorkOnTheDevice) {
 TEST(Verify, CopiesGoBetweenTheDeviceAndItsHost) {
   const std::string start =
       "alloc b0 512 temporaries s0 a\nalloc b1 256 temporaries s0 a pinned\nalloc b2 512 temporaries s0 a pageable\n"
-      "alloc b3 512 temporaries s0 a\n";
+      "alloc b3 512 temporaries s0 a\nalloc b4 512 temporaries s0 a nvme\n";
   EXPECT_EQ(findings(start + "memcpy s0 256 b0 -> b1\nmemcpy s0 512 b2 -> b0\n"), "");
+  EXPECT_EQ(findings(start + "memcpy s0 256 b4 -> b1\nmemcpy s0 512 b2 -> b4\n"), "") << "files are the host's";
   EXPECT_EQ(findings(start + "memcpy s0 512 b0 -> b1\n"),
-            "op 4: memcpy s0 512 b0 -> b1: reaches to byte 512 of b1, which has 256\n");
-  EXPECT_EQ(findings(start + "memcpy s0 0 b0 -> b1\n"), "op 4: memcpy s0 0 b0 -> b1: size is not positive\n");
-  for (const std::string line : {"memcpy s0 1 b0 -> b3", "memcpy s0 1 b1 -> b2"})
-    EXPECT_EQ(findings(start + line), "op 4: " + line + ": a copy goes from the device to the host or back\n");
-  EXPECT_EQ(findings(start + "free b1\nmemcpy s0 1 b0 -> b1\n"), "op 5: memcpy s0 1 b0 -> b1: b1 is already freed\n");
+            "op 5: memcpy s0 512 b0 -> b1: reaches to byte 512 of b1, which has 256\n");
+  EXPECT_EQ(findings(start + "memcpy s0 0 b0 -> b1\n"), "op 5: memcpy s0 0 b0 -> b1: size is not positive\n");
+  for (const std::string line : {"memcpy s0 1 b0 -> b3", "memcpy s0 1 b1 -> b2", "memcpy s0 1 b0 -> b4"})
+    EXPECT_EQ(findings(start + line),
+              "op 5: " + line + ": a copy goes from the device or a file to the host, or back\n");
+  EXPECT_EQ(findings(start + "free b1\nmemcpy s0 1 b0 -> b1\n"), "op 6: memcpy s0 1 b0 -> b1: b1 is already freed\n");
 }
 
 TEST(Verify, CopiesLieWithinTheirBuffers) {
@@ -318,6 +320,11 @@ TEST(Verify, TheHostThreadComputesOnItsOwnMemory) {
   EXPECT_EQ(findings(start + "compute add b1:bool[1] b2:bool[1] -> b2:bool[1]\n"), "");
   EXPECT_EQ(findings(start + "compute fill(value=0) -> b0:bool[1]\n"),
             "op 3: compute fill(value=0) -> b0:bool[1]: b0 is on the device, where the host thread cannot reach it\n");
+  const std::string file = "alloc b0 512 temporaries s0 a nvme\n";
+  EXPECT_EQ(findings(file + "compute fill(value=0) -> b0:bool[1]\n"),
+            "op 1: compute fill(value=0) -> b0:bool[1]: b0 is in a file, where the host thread cannot reach it\n");
+  EXPECT_EQ(findings(file + "launch s0 fill(value=0) -> b0:bool[1]\n"),
+            "op 1: launch s0 fill(value=0) -> b0:bool[1]: b0 is in a file\n");
 }
 
 // It neither reads what has not come, nor overwrites what has not gone.
