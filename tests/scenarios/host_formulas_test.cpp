@@ -86,11 +86,9 @@ Held held(const Prediction& p) {
 std::string table() {
   std::string all =
       "| training | documented | times 1.5 | papers | here | when | pinned, documented | here | master | moments | "
-      "gradients | parameters | rounded up, kept | other |
-      "
-      "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|
-      ";
-      for (const Published& job : published) {
+      "gradients | parameters | rounded up, kept | other |\n"
+      "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+  for (const Published& job : published) {
     const Prediction p = predicted(job);
     const int on_node = std::min(job.gpus, p.scenario.cluster.node.devices);
     const Held its = held(p);
