@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include <fmt/format.h>
 #include <oneapi/tbb/parallel_for.h>
 
 #include "kernels/price_time.hpp"
@@ -14,6 +15,8 @@
 #include "scenarios/crowded_routing.hpp"
 #include "scenarios/deferred_frees.hpp"
 #include "scenarios/internal_error.hpp"
+#include "scenarios/nccl_on_hosts.hpp"
+#include "scenarios/on_hosts.hpp"
 #include "scenarios/outliving_batches.hpp"
 #include "scenarios/report/assumptions.hpp"
 #include "scenarios/role_program.hpp"
@@ -235,7 +238,9 @@ StepPrediction step_of(const Job& job, const Trace& trace, const PredictOptions&
   return found;
 }
 
-NodeMemory fullest_node(const std::vector<RankGroup>& groups, std::int32_t devices) {
+// What NCCL takes besides is within the upper end.
+NodeMemory fullest_node(const Job& job, const std::vector<RankGroup>& groups) {
+  const std::int32_t devices = job.scenario.cluster.node.devices;
   std::map<std::int32_t, NodeMemory> nodes;
   for (const RankGroup& group : groups)
     for (const Rank rank : group.ranks) {
@@ -245,6 +250,9 @@ NodeMemory fullest_node(const std::vector<RankGroup>& groups, std::int32_t devic
       its.upper += group.host_upper;
       its.nvme += group.memory.nvme;
     }
+  const std::vector<Estimate> nccl = nccl_on_hosts(job);
+  for (auto& [number, node] : nodes)
+    if (!nccl.empty()) node.upper += nccl[static_cast<std::size_t>(number)].high;
   NodeMemory most = nodes.begin()->second;
   for (const auto& [number, node] : nodes) {
     const Bytes upper = std::max(most.upper, node.upper), nvme = std::max(most.nvme, node.nvme);
@@ -339,12 +347,13 @@ Prediction predict(const Job& job, const Trace& trace, const Progress& progress,
     prediction.fits &=
         group.memory.peak_device_upper + job.scenario.runtime.headroom <= job.scenario.cluster.device.capacity;
   }
-  prediction.fullest_node = fullest_node(prediction.groups, job.scenario.cluster.node.devices);
+  prediction.fullest_node = fullest_node(job, prediction.groups);
   prediction.completed &= !prediction.exceeds_host();
   prediction.fits &= prediction.completed && !prediction.may_exceed_host();
   prediction.assumptions = assumptions_of(job, prediction.groups, options);
   prediction.not_modelled = {
-      "host memory that no program asks for: of the process and its libraries, of data loaders, of NCCL"};
+      fmt::format("host memory that no program asks for: of the process and its libraries, of data loaders{}",
+                  on_hosts(job.scenario.runtime).any() ? "" : ", of NCCL")};
   return prediction;
 }
 

@@ -17,13 +17,17 @@ constexpr Bytes peer_structure{608};       // struct ncclDevChannelPeer: 4 x str
 constexpr std::int64_t shared_steps = 16;  // NCCL_SHARED_STEPS: slots of the pool, per channel
 constexpr std::int64_t steps = 8;          // NCCL_STEPS: chunks of a buffer
 
+// What a connection takes there: buffers lie on one side or the other.
+enum class Side : std::uint8_t { Device, Host };
+
 bool virtual_memory(const NcclSettings& s) { return s.virtual_memory.value_or(s.release >= 219); }
 bool connects_at_use(const NcclSettings& s) { return s.release >= 222 && virtual_memory(s) && s.connect_at_use; }
 bool are_defaults(const NcclSettings& s) { return s == NcclSettings{.release = s.release}; }
 
 Bytes whole(Bytes size) { return round_up(size, granularity); }
 
-// One connection to a rank of the same node: what its two ends take. Nothing where data goes through host memory.
+// One connection to a rank of the same node: what its two ends take. Nothing on devices where data goes through host
+// memory.
 struct LocalConnection {
   Bytes sender, receiver;
 };
@@ -41,29 +45,41 @@ bool reaches_peers(const Cluster& cluster, const NcclSettings& settings, const C
   return true;
 }
 
-// One connection to a rank of another node. Nothing where the network does not reach the device.
+// One connection to a rank of another node. Nothing on devices where the network does not reach them.
 struct NetworkConnection {
   Bytes send, receive;
   [[nodiscard]] Bytes both() const { return send + receive; }
 };
 
-NetworkConnection network_connection(const Cluster& cluster, const NcclSettings& s) {
-  if (!cluster.node.gpu_direct_rdma || !s.gpu_direct) return {};
-  return {s.gpu_direct_send ? whole(s.ll128_buffer + s.simple_buffer) : Bytes{},  // LL stays on the host
-          whole(s.ll_buffer + s.ll128_buffer + s.simple_buffer)};
+Bytes all_buffers(const NcclSettings& s) { return s.ll_buffer + s.ll128_buffer + s.simple_buffer; }
+
+NetworkConnection network_connection(const Cluster& cluster, const NcclSettings& s, Side side) {
+  const bool reaches = cluster.node.gpu_direct_rdma && s.gpu_direct, sends = reaches && s.gpu_direct_send;
+  if (side == Side::Host) {
+    const Bytes both = 2 * counters;
+    return {both + (sends ? s.ll_buffer : all_buffers(s)), both + (reaches ? Bytes{} : all_buffers(s))};
+  }
+  return {sends ? whole(s.ll128_buffer + s.simple_buffer) : Bytes{},  // LL stays on the host
+          reaches ? whole(all_buffers(s)) : Bytes{}};
 }
 
-LocalConnection local_connection(const Cluster& cluster, const NcclSettings& s, const CommunicatorUse& use) {
+LocalConnection local_connection(const Cluster& cluster, const NcclSettings& s, const CommunicatorUse& use, Side side) {
   if (!reaches_peers(cluster, s, use)) {
-    if (s.shared_memory) return {};
-    const NetworkConnection net = network_connection(cluster, s);
+    if (s.shared_memory)  // the receiver's side (NCCL_SHM_LOCALITY)
+      return side == Side::Host ? LocalConnection{counters, counters + all_buffers(s)} : LocalConnection{};
+    const NetworkConnection net = network_connection(cluster, s, side);
     return {net.send, net.receive};
   }
+  if (side == Side::Host) return {};
   const bool ampere = cluster.device.compute_capability == 80 && joined_by_nvlink(cluster.node, use);
   if (s.peer_read.value_or(ampere))
     return {whole(counters + s.simple_buffer), whole(counters + s.ll_buffer + s.ll128_buffer)};
-  return {whole(counters), whole(counters + s.ll_buffer + s.ll128_buffer + s.simple_buffer)};
+  return {whole(counters), whole(counters + all_buffers(s))};
 }
+
+// The list of work that kernels read, and a profiler's two counters of 1 KiB on each of 64 channels (init.cc,
+// devCommSetup).
+Bytes fixed_part_on_host() { return 1_MiB + 2 * 64 * 1_KiB; }
 
 // Every rank has a structure on every channel, which is small until there are thousands of ranks.
 Bytes fixed_part(const NcclSettings& settings, const CommunicatorUse& use, const NcclChannels& channels) {
@@ -151,6 +167,15 @@ Bytes network_pool(const Cluster& cluster, const NcclSettings& s, const Communic
   return sum + size;
 }
 
+// What of it the network cannot have on the device.
+Bytes network_pool_on_host(const Cluster& cluster, const NcclSettings& s, const CommunicatorUse& use,
+                           const NcclChannels& c) {
+  if (use.remote_peers == 0) return {};
+  const bool reaches = cluster.node.gpu_direct_rdma && s.gpu_direct;
+  const Bytes size = pool(cluster, s, use, c);
+  return (reaches && s.gpu_direct_send ? Bytes{} : size) + (reaches ? Bytes{} : size);
+}
+
 Connected connected(const Cluster& cluster, const NcclSettings& settings, const CommunicatorUse& use, Bound bound) {
   const NcclAlgorithms& may = settings.algorithms;
   const bool switches = has_nvls(cluster, settings, use);
@@ -185,9 +210,27 @@ Connected connected(const Cluster& cluster, const NcclSettings& settings, const 
   return all;
 }
 
-Bytes total(const Cluster& cluster, const NcclSettings& settings, const CommunicatorUse& use, Bound bound) {
-  return communicator_parts(cluster, settings, use, nccl_channels(cluster, settings, use, bound),
-                            connected(cluster, settings, use, bound))
+CommunicatorParts parts_on(Side side, const Cluster& cluster, const NcclSettings& settings, const CommunicatorUse& use,
+                           const NcclChannels& channels, const Connected& connected) {
+  const LocalConnection local = local_connection(cluster, settings, use, side);
+  const NetworkConnection net = network_connection(cluster, settings, side);
+  CommunicatorParts parts;
+  parts.fixed = side == Side::Host ? fixed_part_on_host() : fixed_part(settings, use, channels);
+  if (connected.ring) parts.ring = ring(use, channels, local, net);
+  if (connected.tree) parts.tree = tree(use, channels, connected, local, net);
+  if (connected.pat) parts.pat = pat(use, channels, net);
+  if (connected.nvls && side == Side::Device) parts.nvls = nvls(settings, use, channels);
+  if (connected.nvls_tree)
+    parts.nvls_tree = net.both() * std::min(connected.tree_neighbours, use.nodes - 1) * channels.nvls;
+  parts.messages = messages(use, channels, local);
+  parts.network_pool = side == Side::Host ? network_pool_on_host(cluster, settings, use, channels)
+                                          : network_pool(cluster, settings, use, channels, connected);
+  return parts;
+}
+
+Bytes total(Side side, const Cluster& cluster, const NcclSettings& settings, const CommunicatorUse& use, Bound bound) {
+  return parts_on(side, cluster, settings, use, nccl_channels(cluster, settings, use, bound),
+                  connected(cluster, settings, use, bound))
       .total();
 }
 
@@ -207,55 +250,53 @@ std::string source_of(const Cluster& cluster, const NcclSettings& settings, cons
       c.collective, c.nvls, c.p2p, c.per_peer, connects_at_use(settings) ? "" : "; everything connects at once");
 }
 
+Estimate memory_on(Side side, const Cluster& cluster, const NcclSettings& settings, const CommunicatorUse& use);
+
 // Communicators of two ranks each, instead of the group's own.
-Estimate pairs_memory(const Cluster& cluster, const NcclSettings& settings, const CommunicatorUse& use) {
+Estimate pairs_memory(Side side, const Cluster& cluster, const NcclSettings& settings, const CommunicatorUse& use) {
   const CommunicatorUse near{.ranks = 2, .local = 2, .nodes = 1, .local_peers = 1};
   const CommunicatorUse far{.ranks = 2, .local = 1, .nodes = 2, .remote_peers = 1};
-  Estimate sum = times(communicator_memory(cluster, settings, near), use.local_peers) +
-                 times(communicator_memory(cluster, settings, far), use.remote_peers);
+  Estimate sum = times(memory_on(side, cluster, settings, near), use.local_peers) +
+                 times(memory_on(side, cluster, settings, far), use.remote_peers);
   // Where several go to one peer, each has structures of its own and its part of the messages.
   CommunicatorUse only_structures = use.local_peers > 0 ? near : far;
   only_structures.local_peers = only_structures.remote_peers = 0;
-  sum = sum + times(communicator_memory(cluster, settings, only_structures),
+  sum = sum + times(memory_on(side, cluster, settings, only_structures),
                     std::max(0, use.pairs - use.local_peers - use.remote_peers));
   sum.source = fmt::format("{} communicators of two ranks; {}", use.pairs,
                            source_of(cluster, settings, use.local_peers > 0 ? near : far));
   return sum;
 }
 
+Estimate memory_on(Side side, const Cluster& cluster, const NcclSettings& settings, const CommunicatorUse& use) {
+  if (side == Side::Device && are_defaults(settings))
+    for (const NcclProfile::Communicator& measured : cluster.nccl.communicators)
+      if (measured.use == use) return measured.memory;
+  if (use.pairs > 0) {
+    Estimate sum = pairs_memory(side, cluster, settings, use);
+    if (!use.reduces && !use.shards) return sum;
+    CommunicatorUse own = use;
+    own.pairs = own.local_peers = own.remote_peers = 0;
+    sum = memory_on(side, cluster, settings, own) + sum;
+    return sum;
+  }
+  return {total(side, cluster, settings, use, Bound::Central), total(side, cluster, settings, use, Bound::Low),
+          total(side, cluster, settings, use, Bound::High), source_of(cluster, settings, use)};
+}
+
 }  // namespace
 
 CommunicatorParts communicator_parts(const Cluster& cluster, const NcclSettings& settings, const CommunicatorUse& use,
                                      const NcclChannels& channels, const Connected& connected) {
-  const LocalConnection local = local_connection(cluster, settings, use);
-  const NetworkConnection net = network_connection(cluster, settings);
-  CommunicatorParts parts;
-  parts.fixed = fixed_part(settings, use, channels);
-  if (connected.ring) parts.ring = ring(use, channels, local, net);
-  if (connected.tree) parts.tree = tree(use, channels, connected, local, net);
-  if (connected.pat) parts.pat = pat(use, channels, net);
-  if (connected.nvls) parts.nvls = nvls(settings, use, channels);
-  if (connected.nvls_tree)
-    parts.nvls_tree = net.both() * std::min(connected.tree_neighbours, use.nodes - 1) * channels.nvls;
-  parts.messages = messages(use, channels, local);
-  parts.network_pool = network_pool(cluster, settings, use, channels, connected);
-  return parts;
+  return parts_on(Side::Device, cluster, settings, use, channels, connected);
 }
 
 Estimate communicator_memory(const Cluster& cluster, const NcclSettings& settings, const CommunicatorUse& use) {
-  if (are_defaults(settings))
-    for (const NcclProfile::Communicator& measured : cluster.nccl.communicators)
-      if (measured.use == use) return measured.memory;
-  if (use.pairs > 0) {
-    Estimate sum = pairs_memory(cluster, settings, use);
-    if (!use.reduces && !use.shards) return sum;
-    CommunicatorUse own = use;
-    own.pairs = own.local_peers = own.remote_peers = 0;
-    sum = communicator_memory(cluster, settings, own) + sum;
-    return sum;
-  }
-  return {total(cluster, settings, use, Bound::Central), total(cluster, settings, use, Bound::Low),
-          total(cluster, settings, use, Bound::High), source_of(cluster, settings, use)};
+  return memory_on(Side::Device, cluster, settings, use);
+}
+
+Estimate communicator_host_memory(const Cluster& cluster, const NcclSettings& settings, const CommunicatorUse& use) {
+  return memory_on(Side::Host, cluster, settings, use);
 }
 
 Estimate nccl_kernel_memory(const Cluster& cluster) {

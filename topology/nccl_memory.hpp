@@ -53,6 +53,11 @@ struct CommunicatorParts {
 [[nodiscard]] Estimate communicator_memory(const Cluster& cluster, const NcclSettings& settings,
                                            const CommunicatorUse& use);
 
+/// The same of the host's memory: what kernels and the network read there, pinned, and what ranks of a node share where
+/// they do not reach each other's devices. Lists of proxies, which are in /dev/shm, are left out.
+[[nodiscard]] Estimate communicator_host_memory(const Cluster& cluster, const NcclSettings& settings,
+                                                const CommunicatorUse& use);
+
 /// NCCL's kernels, loaded once per process at the first communicator.
 [[nodiscard]] Estimate nccl_kernel_memory(const Cluster& cluster);
 

@@ -182,7 +182,7 @@ int answered(const Space& space, const Asked& a, const Plan& found) {
 // Axes that could be searched too, in one line; nothing where there are none.
 std::string further_text(const Space& space) {
   std::string names;
-  for (const FurtherAxis& f : further_axes(space.base)) {
+  for (const FurtherAxis& f : further_axes(space)) {
     const auto is_there = [&](const Axis& axis) { return axis.name == f.axis.name; };
     if (std::any_of(space.axes.begin(), space.axes.end(), is_there)) continue;
     std::string values;

@@ -68,25 +68,33 @@ std::int64_t number_of(const Space& space, const Values& values) {
   return number;
 }
 
-// What a candidate comes to, if it fits.
-std::optional<Found> simulated(Evaluator& evaluator, std::int64_t candidate) {
+// What a candidate comes to; nothing where it is none, or is rejected or cannot be judged.
+std::optional<Evaluated> simulated(Evaluator& evaluator, std::int64_t candidate) {
   const Screened screened = evaluator.screen(candidate, 1, 1);
   if (screened.survivors.empty()) return std::nullopt;
   Evaluated e = evaluator.allocate(screened.survivors.front(), {});
   if (e.verdict == Evaluated::Verdict::Fits && !e.timed) e = evaluator.time(e.found);
-  if (e.verdict != Evaluated::Verdict::Fits) return std::nullopt;
-  return e.found;
+  if (e.verdict == Evaluated::Verdict::Failed) return std::nullopt;
+  return e;
 }
 
-Remedy remedy(const Space& space, std::size_t of_training, const Values& values, const Found& found) {
-  Remedy made{{}, false, found};
+std::vector<std::string> texts(const Space& space, const Values& values) {
+  std::vector<std::string> changes;
   for (std::size_t a = 0; a < values.size(); ++a) {
     if (values[a] == 0) continue;
     const Axis& axis = space.axes[a];
-    made.changes.push_back(fmt::format("{}: {} -> {}", axis.name, axis.values[0].text, axis.values[values[a]].text));
-    made.changes_training |= a >= of_training;
+    changes.push_back(fmt::format("{}: {} -> {}", axis.name, axis.values[0].text, axis.values[values[a]].text));
   }
-  return made;
+  return changes;
+}
+
+Remedy remedy(const Space& space, std::size_t of_training, const Values& values, const Found& found) {
+  const auto its = values.begin() + static_cast<std::ptrdiff_t>(of_training);
+  return {texts(space, values), std::any_of(its, values.end(), [](std::size_t v) { return v != 0; }), found};
+}
+
+bool only_hosts_lack(const Evaluated& e) {
+  return e.verdict == Evaluated::Verdict::DoesNotFit && e.miss.lacks <= Bytes{} && e.miss.host_lacks > Bytes{};
 }
 
 std::size_t changes_in(const Values& values) {
@@ -160,6 +168,7 @@ Advice advise(TomlTable document, const std::filesystem::path& file, const Scena
   const Scenario scenario = settled(scenario_of(document, file, folders));
   advice.now = figures_of(predict(scenario));
   advice.lacks = lack(scenario, advice.now.device_upper);
+  advice.host_lacks = host_lack(scenario, advice.now);
   advice.space = {file.stem().string(), std::move(document), folders, {}, {}};
   Space& space = advice.space;
   space.files = files_of(space.base, file, folders);
@@ -180,11 +189,20 @@ Advice advise(TomlTable document, const std::filesystem::path& file, const Scena
   std::move(changes.of_training.begin(), changes.of_training.end(), std::back_inserter(space.axes));
 
   Evaluator evaluator(space);
-  std::vector<Values> enough;
+  // Bounds do not know what is on hosts: where they know the rest, it is tried in small sets only, each in full.
+  constexpr std::size_t most_with_hosts = 2;
+  const bool bounded = Bounder::knows(scenario);
+  const auto offload =
+      static_cast<std::size_t>(std::ranges::find(space.axes, "offload", &Axis::name) - space.axes.begin());
+  const auto is_too_large = [&](const Values& set) {
+    return bounded && offload < set.size() && set[offload] != 0 && changes_in(set) > most_with_hosts;
+  };
+  std::vector<Values> enough, too_much;
   Twins twins(space, enough);
   for (std::size_t count = 1; count <= std::min(options.most_changes, space.axes.size()); ++count) {
-    const std::vector<Values> sets = Choices(space, enough).of(count);
-    std::vector<std::optional<Found>> found(sets.size());
+    std::vector<Values> sets = Choices(space, enough).of(count);
+    std::erase_if(sets, is_too_large);
+    std::vector<std::optional<Evaluated>> found(sets.size());
     std::mutex reporting;
     std::int64_t done = 0;
     oneapi::tbb::parallel_for(std::size_t{0}, sets.size(), [&](std::size_t i) {
@@ -196,8 +214,16 @@ Advice advise(TomlTable document, const std::filesystem::path& file, const Scena
     advice.tried += static_cast<std::int64_t>(sets.size());
     for (std::size_t i = 0; i < sets.size(); ++i) {
       if (!found[i]) continue;
-      if (!twins.has(sets[i], *found[i])) advice.remedies.push_back(remedy(space, of_training, sets[i], *found[i]));
-      enough.push_back(sets[i]);
+      if (found[i]->verdict == Evaluated::Verdict::Fits) {
+        const Found& its = found[i]->found;
+        if (!twins.has(sets[i], its)) advice.remedies.push_back(remedy(space, of_training, sets[i], its));
+        enough.push_back(sets[i]);
+      } else if (advice.host_lacks <= Bytes{} && only_hosts_lack(*found[i]) &&
+                 std::none_of(too_much.begin(), too_much.end(),
+                              [&](const Values& small) { return contains(sets[i], small); })) {
+        advice.for_hosts.push_back({texts(space, sets[i]), found[i]->miss.host_lacks});
+        too_much.push_back(sets[i]);
+      }
     }
   }
   std::sort(advice.remedies.begin(), advice.remedies.end(), [](const Remedy& a, const Remedy& b) {

@@ -23,13 +23,22 @@ struct Remedy {
   bool operator==(const Remedy&) const = default;
 };
 
+/// A set of changes that devices have room for, and hosts have not.
+struct TooMuchForHosts {
+  std::vector<std::string> changes;
+  Bytes lacks;  ///< of the fullest host
+  bool operator==(const TooMuchForHosts&) const = default;
+};
+
 struct Advice {
   Space space;  ///< the scenario, and what may be changed; its first values are the scenario's own
   Figures now;
   bool fits = false;             ///< as it is, and nothing more was asked for
   Bytes lacks;                   ///< of the fullest device, as it is; negative: to spare
+  Bytes host_lacks;              ///< the same of the fullest host; nothing where it is not known what hosts have
   std::vector<Remedy> remedies;  ///< those that train the same first; the fewest changes, then the fastest
-  std::int64_t tried = 0;        ///< sets of changes
+  std::vector<TooMuchForHosts> for_hosts;  ///< that are none because of hosts, where these are not too full already
+  std::int64_t tried = 0;                  ///< sets of changes
 };
 
 /// Tries every set of changes of one axis, then of two that are no supersets of what did it, and so on.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include "scenarios/io/axis_order.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/recompute_reader.hpp"
+#include "scenarios/on_hosts.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -142,6 +144,40 @@ void add_chunks(const TomlTable& document, const Scenario& s, std::vector<Axis>&
   change.add_to(axes);
 }
 
+// In the words of `offload_values`.
+std::string offload_text(const Scenario& s) {
+  const OnHosts now = on_hosts(s.runtime);
+  const EagerSettings& eager = s.runtime.eager;
+  const std::optional<double> part = s.runtime.optimizer.offloaded;
+  if (part && *part < 1) return *part == 0.5 ? "half of the optimizer" : fmt::format("{:g} of the optimizer", *part);
+  if (now.parameters || now.optimizer) {
+    const bool pageable =
+        eager.fully_shard.offload == MemorySpace::Pageable || eager.zero.offload_optimizer == MemorySpace::Pageable;
+    return fmt::format("{}{}", now.parameters ? "parameters" : "optimizer", pageable ? ", pageable" : "");
+  }
+  if (s.runtime.offloaded_layers > 0) return fmt::format("activations of {} layers", s.runtime.offloaded_layers);
+  if (!now.activations) return "none";
+  return eager.saved_on_host == MemorySpace::Pinned ? "activations, pinned" : "activations";
+}
+
+// What hosts hold: more of it, or less where they are too full.
+void add_offload(const TomlTable& document, const Scenario& s, std::vector<Axis>& axes) {
+  const RuntimeId id = runtime_kind(s.runtime.name).id;
+  const std::string now = offload_text(s);
+  Axis all{"offload", offload_values(id, s.model.layers)};
+  std::vector<KeyPath> keys = all.keys();
+  for (const char* key : {"optimizer", "optimizer_fraction", "parameters", "activations"})
+    if (KeyPath path{"offload", key}; std::ranges::find(keys, path) == keys.end()) keys.push_back(std::move(path));
+  // Megatron takes them without a pipeline and recomputation only.
+  const bool takes_activations =
+      id != RuntimeId::Megatron || (s.layout.pipeline == 1 && s.train.recompute.kind == Recompute::None);
+  Change change(document, all.name, std::move(keys), now);
+  for (AxisValue& its : all.values)
+    if (its.text != now && (takes_activations || !its.text.starts_with("activations"))) change.to(std::move(its));
+  if (now != "none") change.to(AxisValue{"none", {}});
+  change.add_to(axes);
+}
+
 // What a plain training script may change: it cuts nothing, and checkpoints every layer or none.
 std::vector<Axis> changes_of_script(const TomlTable& document, const Scenario& s) {
   std::vector<Axis> axes;
@@ -176,7 +212,14 @@ std::vector<Axis> changes_of_script(const TomlTable& document, const Scenario& s
   }
   if (sharded && s.layout.sharding == Sharding::Zero2)
     one_key(document, {"layout", "sharding"}, "zero2").to("zero3", {value("zero3")}).add_to(axes);
-  if (!sharded && s.layout.data > 1 && !now.gradients_view_buckets) switched("gradient_as_bucket_view", true);
+  if (kind.id == RuntimeId::DeepSpeed && s.layout.sharding != Sharding::Zero3) {
+    Change sharding = one_key(document, {"layout", "sharding"}, std::string(word(sharding_names, s.layout.sharding)));
+    if (s.layout.sharding == Sharding::Zero1) sharding.to("zero2", {value("zero2")});
+    sharding.to("zero3", {value("zero3")}).add_to(axes);
+  }
+  if (kind.id == RuntimeId::PyTorch && s.layout.data > 1 && !now.gradients_view_buckets)
+    switched("gradient_as_bucket_view", true);
+  add_offload(document, s, axes);
   if (s.runtime.allocator.empty()) axes.push_back(allocator_axis());
   return axes;
 }
@@ -196,6 +239,7 @@ std::vector<Axis> changes_of_titan(const TomlTable& document, const Scenario& s)
            std::string(word(reshard_policy_names, now)))
         .to("always", {value("always"), value("zero3")})
         .add_to(axes);
+  add_offload(document, s, axes);
   if (s.runtime.allocator.empty()) axes.push_back(allocator_axis());
   return axes;
 }
@@ -229,6 +273,7 @@ std::vector<Axis> changes_of_layout(const TomlTable& document, const Scenario& s
     if (degree > s.layout.context) context.to(std::to_string(degree), {value(degree)});
   context.add_to(axes);
   add_stages(document, s, axes);
+  add_offload(document, s, axes);
   if (s.train.gradient_dtype == DType::FP32 && s.train.precision != DType::FP32)
     one_key(document, {"train", "gradient_dtype"}, "fp32")
         .to(std::string(name(s.train.precision)), {value(name(s.train.precision))})

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -82,6 +83,35 @@ std::vector<std::int64_t> divisors(std::int64_t n, std::int64_t of_too) {
   return found;
 }
 
+TomlValue to_host() { return value("cpu"); }
+
+std::int64_t layers_of(const Space& space) {
+  const TomlValue* const asked = value_at(space.base, {"model_override", "num_hidden_layers"});
+  const auto* const number = asked == nullptr ? nullptr : std::get_if<std::int64_t>(&asked->value);
+  return number != nullptr ? *number : space.files.models.begin()->second.layers;
+}
+
+// That the base names, and those that a search of all of them takes.
+std::vector<RuntimeId> runtimes_of(const Space& space, Runtimes searched) {
+  const TomlValue* const asked = value_at(space.base, {"runtime", "name"});
+  const auto* const its = asked == nullptr ? nullptr : std::get_if<std::string>(&asked->value);
+  std::vector<RuntimeId> ids;
+  for (const RuntimeKind& kind : runtimes())
+    if (searched == Runtimes::All ? kind.id != RuntimeId::TorchTitan
+                                  : kind.name == (its != nullptr ? *its : runtimes().front().name))
+      ids.push_back(kind.id);
+  return ids;
+}
+
+Axis offload_axis(const Space& space, Runtimes searched) {
+  Axis made{"offload", {{"none", {}}}};
+  for (const RuntimeId id : runtimes_of(space, searched))
+    for (AxisValue& its : offload_values(id, layers_of(space)))
+      if (std::ranges::find(made.values, its.text, &AxisValue::text) == made.values.end())
+        made.values.push_back(std::move(its));
+  return made;
+}
+
 // PyTorch's modules compute their loss unfused, whatever Megatron is asked for.
 Axis runtime_axis(const TomlTable& base) {
   const KeyPath name{"runtime", "name"}, loss{"train", "cross_entropy"};
@@ -155,8 +185,53 @@ Axis allocator_axis() {
   return made;
 }
 
-std::vector<FurtherAxis> further_axes(const TomlTable& base) {
-  return {{"allocator", allocator_axis()}, {"runtime", runtime_axis(base)}};
+std::vector<AxisValue> offload_values(RuntimeId runtime, std::int64_t layers) {
+  const KeyPath optimizer{"offload", "optimizer"}, fraction{"offload", "optimizer_fraction"},
+      parameters{"offload", "parameters"}, activations{"offload", "activations"};
+  switch (runtime) {
+    case RuntimeId::Megatron: {
+      std::vector<AxisValue> values{
+          {"half of the optimizer", {{optimizer, to_host()}, {fraction, {0.5, {}}}}},
+          {"optimizer", {{optimizer, to_host()}}},
+      };
+      // The last layer's stay on the device.
+      for (const std::int64_t n : std::set<std::int64_t>{layers / 2, layers - 1})
+        if (n > 0)
+          values.push_back(
+              {fmt::format("activations of {} layers", n),
+               {{activations, to_host()}, {{"runtime", "switches", "cpu-offloading-num-layers"}, value(n)}}});
+      return values;
+    }
+    case RuntimeId::PyTorch:
+      return {
+          {"activations", {{activations, to_host()}}},
+          {"activations, pinned", {{activations, to_host()}, {{"runtime", "switches", "pin_memory"}, value(true)}}}};
+    // The optimizer is where the parameters are. What is pinned takes powers of two.
+    case RuntimeId::Fsdp2:
+      return {
+          {"parameters", {{parameters, to_host()}, {optimizer, to_host()}}},
+          {"parameters, pageable",
+           {{parameters, to_host()}, {optimizer, to_host()}, {{"runtime", "switches", "pin_memory"}, value(false)}}}};
+    case RuntimeId::Fsdp:
+    case RuntimeId::TorchTitan:
+      return {{"parameters", {{parameters, to_host()}, {optimizer, to_host()}}}};
+    case RuntimeId::DeepSpeed: {
+      const KeyPath device{"runtime", "switches", "offload_optimizer", "device"},
+          pins{"runtime", "switches", "offload_optimizer", "pin_memory"};
+      return {{"optimizer", {{optimizer, to_host()}}},
+              {"optimizer, pageable", {{optimizer, to_host()}, {device, to_host()}, {pins, value(false)}}},
+              {"parameters", {{parameters, to_host()}, {optimizer, to_host()}}},
+              {"parameters, pageable",
+               {{parameters, to_host()}, {optimizer, to_host()}, {device, to_host()}, {pins, value(false)}}}};
+    }
+  }
+  return {};
+}
+
+std::vector<FurtherAxis> further_axes(const Space& space, Runtimes searched) {
+  return {{"allocator", allocator_axis()},
+          {"runtime", runtime_axis(space.base)},
+          {"offload", offload_axis(space, searched)}};
 }
 
 std::vector<Axis> default_axes(const Scenario& base, Runtimes searched) {

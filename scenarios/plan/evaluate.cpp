@@ -63,8 +63,9 @@ bool Bar::beats(Bytes memory_low, double throughput_high) const {
 }
 
 void keep_nearest(std::vector<Miss>& misses, std::size_t most) {
-  std::sort(misses.begin(), misses.end(), [](const Miss& a, const Miss& b) {
-    return a.lacks != b.lacks ? a.lacks < b.lacks : a.candidate < b.candidate;
+  const auto all = [](const Miss& m) { return std::max(m.lacks, Bytes{}) + std::max(m.host_lacks, Bytes{}); };
+  std::sort(misses.begin(), misses.end(), [&](const Miss& a, const Miss& b) {
+    return all(a) != all(b) ? all(a) < all(b) : a.candidate < b.candidate;
   });
   misses.resize(std::min(misses.size(), most));
 }
@@ -81,7 +82,7 @@ Screened Evaluator::screen(std::int64_t first, std::int64_t count, std::size_t n
     ++screened.candidates;
     const auto reject = [&](Bytes lacks) {
       ++screened.rejected;
-      screened.nearest.push_back({index, lacks, false, false, 0});
+      screened.nearest.push_back({index, lacks, {}, false, false, 0});
       if (screened.nearest.size() <= 4 * nearest) return;
       keep_nearest(screened.nearest, nearest);
       lower(farthest_near_, screened.nearest.back().lacks);
@@ -140,8 +141,9 @@ Evaluated Evaluator::allocate(const Survivor& survivor, const Bar& bar) {
     const Figures& figures = answer.figures;
     if (!fits(scenario, figures)) {
       found.verdict = Evaluated::Verdict::DoesNotFit;
-      found.miss = {survivor.candidate, lack(scenario, figures.device_upper), false, straddles(scenario, figures),
-                    survivor.throughput_high};
+      found.miss = {survivor.candidate,           lack(scenario, figures.device_upper),
+                    host_lack(scenario, figures), false,
+                    straddles(scenario, figures), survivor.throughput_high};
       return found;
     }
     found.verdict = Evaluated::Verdict::Fits;
@@ -172,7 +174,8 @@ Evaluated Evaluator::in_full(std::int64_t index) {
     found.verdict = fits(scenario, figures) ? Evaluated::Verdict::Fits : Evaluated::Verdict::DoesNotFit;
     found.timed = true;
     found.found = {index, figures, figures.step, figures.step, false};
-    found.miss = {index, lack(scenario, figures.device_upper), true, straddles(scenario, figures), figures.throughput};
+    found.miss = {index, lack(scenario, figures.device_upper), host_lack(scenario, figures),
+                  true,  straddles(scenario, figures),         figures.throughput};
     return found;
   });
 }

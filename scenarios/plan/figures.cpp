@@ -11,6 +11,7 @@ Figures figures_of(const Prediction& prediction) {
     figures.device = std::max(figures.device, group.memory.device.bytes);
     figures.device_upper = std::max(figures.device_upper, group.memory.peak_device_upper);
   }
+  figures.host_upper = prediction.fullest_node.upper;
   figures.completed = prediction.completed && !prediction.may_exceed_host();
   figures.deadlocks = prediction.deadlock.has_value();
   figures.step = prediction.step.step;
@@ -22,8 +23,14 @@ Bytes lack(const Scenario& scenario, Bytes device_upper) {
   return device_upper + scenario.runtime.headroom - scenario.cluster.device.capacity;
 }
 
+Bytes host_lack(const Scenario& scenario, const Figures& figures) {
+  const Bytes memory = scenario.cluster.host.memory;
+  return memory > Bytes{} ? figures.host_upper - memory : Bytes{};
+}
+
 bool fits(const Scenario& scenario, const Figures& figures) {
-  return figures.completed && lack(scenario, figures.device_upper) <= Bytes{0};
+  return figures.completed && lack(scenario, figures.device_upper) <= Bytes{0} &&
+         host_lack(scenario, figures) <= Bytes{0};
 }
 
 }  // namespace tidemark::scenarios

@@ -22,7 +22,7 @@
 namespace tidemark::scenarios {
 namespace {
 
-constexpr std::string_view magic = "tidemark journal 2\n", any_magic = "tidemark journal ";
+constexpr std::string_view magic = "tidemark journal 3\n", any_magic = "tidemark journal ";
 // A record of the largest searches holds some hundred survivors or points of a front, of 40 bytes each.
 constexpr std::uint64_t largest_record = 64 << 20;
 

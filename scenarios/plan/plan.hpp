@@ -18,6 +18,7 @@ struct Figures {
   Bytes allocated;     ///< torch.cuda.max_memory_allocated, highest of all ranks
   Bytes device;        ///< at central values of estimates
   Bytes device_upper;  ///< at their upper ends, which `fits` is judged at
+  Bytes host_upper;    ///< the most that ranks of one node might hold of its host's memory, which it is judged at too
   bool completed = false;
   bool deadlocks = false;  ///< and has no other figures
   Duration step;
@@ -37,11 +38,11 @@ struct Found {
   bool operator==(const Found&) const = default;
 };
 
-/// A candidate that does not fit, and how much its fullest device lacks, headroom included; a lower bound where bounds,
-/// or its first ranks, rejected it.
+/// A candidate that does not fit, and how much its fullest device lacks, headroom included, and its fullest host; a
+/// lower bound where bounds, or its first ranks, rejected it. Zero or less: nothing.
 struct Miss {
   std::int64_t candidate = 0;
-  Bytes lacks;
+  Bytes lacks, host_lacks;
   bool exact = false;
   bool straddles = false;
   double throughput = 0;  ///< at most

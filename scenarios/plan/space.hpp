@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "parallel/runtime/runtimes.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/io/toml_value.hpp"
 #include "scenarios/scenario.hpp"
@@ -82,6 +83,8 @@ enum class Runtimes : std::uint8_t { One, All };
 [[nodiscard]] Axis order_axis();
 /// Settings of PyTorch's allocator that are worth a try, the default first.
 [[nodiscard]] Axis allocator_axis();
+/// What a runtime may have in memory of its hosts, for a model of so many layers; without what has nothing there.
+[[nodiscard]] std::vector<AxisValue> offload_values(RuntimeId runtime, std::int64_t layers);
 
 /// An axis that is modelled and not in the default space, because it makes a search several times as large: whoever
 /// wants it asks for it by `name`.
@@ -90,7 +93,7 @@ struct FurtherAxis {
   Axis axis;
 };
 /// All there are, for a base. Their first value is what the default space has, unless the base says otherwise.
-[[nodiscard]] std::vector<FurtherAxis> further_axes(const TomlTable& base);
+[[nodiscard]] std::vector<FurtherAxis> further_axes(const Space& space, Runtimes searched = Runtimes::One);
 
 /// A space from a file: a scenario with a table [space], whose keys are axes. Without one, `default_axes`. `with` names
 /// axes of `further_axes` that come before them, so that candidates of the space without these keep their numbers.

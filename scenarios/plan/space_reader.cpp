@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <limits>
 #include <set>
@@ -41,6 +42,43 @@ std::string settings_text(const std::vector<AxisValue::Setting>& settings) {
   return out.empty() ? "as it is" : out;
 }
 
+// What an axis `offload` says in words. Of how many layers Megatron's activations are is not known yet.
+constexpr std::array<std::string_view, 4> offload_words{"none", "optimizer", "parameters", "activations"};
+
+void add_offload(const TomlValue& value, Problems& problems, AxisValue& made) {
+  const std::string& word = std::get<std::string>(value.value);
+  made.text = word;
+  const auto set = [&](const char* key) {
+    made.settings.push_back({{"offload", key}, {std::string("cpu"), value.place}});
+  };
+  if (word == "parameters") set("parameters");
+  if (word == "parameters" || word == "optimizer") set("optimizer");
+  if (word == "activations") set("activations");
+  if (word != "none" && made.settings.empty()) {
+    set(word.c_str());
+    problems.add(value.place, fmt::format("offload: {} is nothing that is on hosts", in_quotes(word)),
+                 one_of({offload_words.begin(), offload_words.end()}) + " would do");
+  }
+}
+
+// Megatron's activations are of as many layers as the base says, or of all but the last.
+void add_offloaded_layers(Space& space) {
+  const KeyPath switched{"runtime", "switches", "cpu-offloading-num-layers"};
+  const TomlValue* const asked = value_at(space.base, switched);
+  const std::vector<FurtherAxis> further = further_axes(space);
+  const Axis& known = std::ranges::find(further, "offload", &FurtherAxis::name)->axis;
+  const AxisValue& most = known.values.back();
+  const bool of_layers = most.text.starts_with("activations of ");
+  for (Axis& axis : space.axes)
+    for (AxisValue& value : axis.values)
+      if (axis.name == known.name && value.text == "activations" && of_layers) {
+        if (asked != nullptr)
+          value.settings.push_back({switched, *asked});
+        else
+          value = most;
+      }
+}
+
 // `key` is a key of the scenario, a table of such keys, or a name of the user's own over tables of settings.
 void read_axes(const TomlKey& key, const KeyPath& path, Problems& problems, std::vector<Axis>& axes) {
   KeyPath its = path;
@@ -67,6 +105,8 @@ void read_axes(const TomlKey& key, const KeyPath& path, Problems& problems, std:
     if (const auto* together = std::get_if<TomlTable>(&value.value)) {
       add_settings(*together, {}, made.settings);
       made.text = settings_text(made.settings);
+    } else if (its == KeyPath{"offload"} && std::holds_alternative<std::string>(value.value)) {
+      add_offload(value, problems, made);
     } else {
       made.settings.push_back({its, value});
       const auto* words = std::get_if<std::string>(&value.value);
@@ -194,7 +234,8 @@ void check_names(const std::vector<FurtherAxis>& further, const std::vector<std:
 
 // In the order in which they are declared, before the others.
 void add_further_axes(const std::vector<std::string>& with, Space& space) {
-  const std::vector<FurtherAxis> further = further_axes(space.base);
+  const bool all = std::ranges::find(with, "runtime") != with.end();
+  const std::vector<FurtherAxis> further = further_axes(space, all ? Runtimes::All : Runtimes::One);
   check_names(further, with);
   std::vector<Axis> axes;
   for (const FurtherAxis& f : further) {
@@ -250,6 +291,7 @@ Space space_of(TomlTable document, const std::filesystem::path& file, const Scen
       for (const AxisValue::Setting& setting : value.settings)
         if (setting.key.size() == 1) add_files_of({{{setting.key.front(), {}, setting.value}}}, folders, space.files);
   if (asked) {
+    add_offloaded_layers(space);
     add_further_axes(with, space);
     ValueCheck(space, file).run(problems);
     problems.raise_if_any();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include <fmt/format.h>
+
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/times_compare.hpp"
 
@@ -30,20 +32,23 @@ std::vector<Cluster> clusters_along(const Axis& axis, const Space& space) {
   return clusters;
 }
 
-bool is_several(const TomlValue* ranks) {
-  const auto* const number = ranks == nullptr ? nullptr : std::get_if<std::int64_t>(&ranks->value);
-  return number != nullptr && *number > 1;
-}
-
 // What bounds do not know (knows.cpp) and a base or an axis may ask of all candidates.
-bool cuts_sequences(const Space& space) {
-  const KeyPath context{"layout", "context"};
-  if (is_several(value_at(space.base, context))) return true;
+bool may_have(const Space& space, const KeyPath& key, bool (*asks)(const TomlValue& value)) {
+  if (const TomlValue* const value = value_at(space.base, key); value != nullptr && asks(*value)) return true;
   for (const Axis& axis : space.axes)
     for (const AxisValue& value : axis.values)
       for (const AxisValue::Setting& setting : value.settings)
-        if (setting.key == context && is_several(&setting.value)) return true;
+        if (setting.key == key && asks(setting.value)) return true;
   return false;
+}
+
+bool is_several(const TomlValue& ranks) {
+  const auto* const number = std::get_if<std::int64_t>(&ranks.value);
+  return number != nullptr && *number > 1;
+}
+bool is_host(const TomlValue& place) {
+  const auto* const text = std::get_if<std::string>(&place.value);
+  return text != nullptr && *text == "cpu";
 }
 
 }  // namespace
@@ -55,9 +60,15 @@ std::vector<std::string> space_remarks(const Space& space) {
     if (const std::optional<std::string> why = why_times_do_not_compare(clusters_along(axis, space)))
       remarks.push_back(*why);
   }
-  if (cuts_sequences(space))
-    remarks.emplace_back(
-        "context parallelism: candidates run in full, because bounds do not cover it; name fewer axes");
+  const auto run_in_full = [&](const char* what) {
+    remarks.push_back(fmt::format("{}: candidates run in full, because bounds do not cover it; name fewer axes", what));
+  };
+  if (may_have(space, {"layout", "context"}, is_several)) run_in_full("context parallelism");
+  for (const char* key : {"optimizer", "parameters", "activations"})
+    if (may_have(space, {"offload", key}, is_host)) {
+      run_in_full("offload");
+      break;
+    }
   return remarks;
 }
 

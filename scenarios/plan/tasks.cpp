@@ -82,7 +82,7 @@ std::string allocate_task(const Survivor& survivor, const Bar& bar) {
 std::string time_task(const Found& f) {
   Pack out;
   out << TaskKind::Time << f.candidate << f.figures.allocated << f.figures.device << f.figures.device_upper
-      << f.figures.completed << f.step_low << f.step_high;
+      << f.figures.host_upper << f.figures.completed << f.step_low << f.step_high;
   return std::move(out).text();
 }
 
@@ -156,8 +156,8 @@ TaskFunction task_function(std::shared_ptr<Evaluator> evaluator) {
       }
       case TaskKind::Time: {
         Found f;
-        in >> f.candidate >> f.figures.allocated >> f.figures.device >> f.figures.device_upper >> f.figures.completed >>
-            f.step_low >> f.step_high;
+        in >> f.candidate >> f.figures.allocated >> f.figures.device >> f.figures.device_upper >>
+            f.figures.host_upper >> f.figures.completed >> f.step_low >> f.step_high;
         return text_of(evaluator->time(f));
       }
       case TaskKind::Full: {

@@ -37,14 +37,42 @@ std::string layout_text(const Study& study, std::int64_t candidate) {
 }
 
 std::string remedies_text(const Advice& advice, bool changes_training, std::string_view heading) {
+  const bool hosts = advice.now.host_upper > Bytes{} || std::ranges::any_of(advice.remedies, [](const Remedy& r) {
+                       return r.found.figures.host_upper > Bytes{};
+                     });
   std::vector<std::vector<std::string>> rows{{"changes", "tokens/s", "against now", "device up to", "frees"}};
+  if (hosts) rows.front().emplace_back("host up to");
   for (const Remedy& r : advice.remedies) {
     if (r.changes_training != changes_training) continue;
     rows.push_back({fmt::format("{}", fmt::join(r.changes, "; ")), fmt::format("{:.0f}", r.found.figures.throughput),
                     cost(advice, r.found), gib(r.found.figures.device_upper),
                     gib(advice.now.device_upper - r.found.figures.device_upper)});
+    if (hosts) rows.back().push_back(gib(r.found.figures.host_upper));
   }
   return rows.size() == 1 ? "" : fmt::format("{}\n{}", heading, table(rows));
+}
+
+// What devices have room for.
+std::string for_hosts_text(const Advice& advice) {
+  if (advice.for_hosts.empty()) return "";
+  std::vector<std::vector<std::string>> rows{{"changes", "host lacks"}};
+  for (const TooMuchForHosts& its : advice.for_hosts)
+    rows.push_back({fmt::format("{}", fmt::join(its.changes, "; ")), gib(its.lacks)});
+  return "\nenough for devices, and too much for the fullest host:\n" + table(rows);
+}
+
+// As it is.
+std::string now_text(const Advice& advice) {
+  const auto room = [](Bytes lacks, const char* of) {
+    return lacks > Bytes{} ? fmt::format("lacks {}{}", gib(lacks), of)
+                           : fmt::format("has {} to spare{}", gib(-lacks), of);
+  };
+  const bool host_is_full = advice.host_lacks > Bytes{};
+  std::string out = fmt::format("as it is, {} {}", advice.space.name,
+                                room(advice.lacks, host_is_full ? " on its fullest device" : ""));
+  if (host_is_full) out += fmt::format(", {}", room(advice.host_lacks, " on its fullest host"));
+  return out + fmt::format(" and {} {:.0f} tokens/s per device\n",
+                           advice.lacks > Bytes{} || host_is_full ? "would make" : "makes", advice.now.throughput);
 }
 
 }  // namespace
@@ -57,13 +85,10 @@ std::string advice_text(const Advice& advice) {
   else
     out +=
         fmt::format("yes: {} smallest sets of changes are enough, of {} tried\n", advice.remedies.size(), advice.tried);
-  out += advice.lacks > Bytes{} ? fmt::format("as it is, {} lacks {} and would make {:.0f} tokens/s per device\n",
-                                              advice.space.name, gib(advice.lacks), advice.now.throughput)
-                                : fmt::format("as it is, {} has {} to spare and makes {:.0f} tokens/s per device\n",
-                                              advice.space.name, gib(-advice.lacks), advice.now.throughput);
-  if (advice.remedies.empty()) return out;
+  out += now_text(advice);
   out += remedies_text(advice, false, "");
-  return out + remedies_text(advice, true, "\nand changing what is trained:\n");
+  out += remedies_text(advice, true, "\nand changing what is trained:\n");
+  return out + for_hosts_text(advice);
 }
 
 std::string advice_json(const Advice& advice) {
@@ -74,15 +99,21 @@ std::string advice_json(const Advice& advice) {
                         {"tokens_per_s_per_device", r.found.figures.throughput},
                         {"step_time_s", seconds(r.found.figures.step)},
                         {"peak_device_upper_bytes", r.found.figures.device_upper.count()},
-                        {"peak_allocated_bytes", r.found.figures.allocated.count()}});
+                        {"peak_allocated_bytes", r.found.figures.allocated.count()},
+                        {"host_upper_bytes", r.found.figures.host_upper.count()}});
+  Json for_hosts = Json::array();
+  for (const TooMuchForHosts& its : advice.for_hosts)
+    for_hosts.push_back({{"changes", its.changes}, {"host_lacks_bytes", its.lacks.count()}});
   const Json json = {{"schema", "tidemark.advice/1"},
                      {"scenario", advice.space.name},
                      {"fits", advice.fits},
                      {"lacks_bytes", advice.lacks.count()},
+                     {"host_lacks_bytes", advice.host_lacks.count()},
                      {"tokens_per_s_per_device", advice.now.throughput},
                      {"peak_device_upper_bytes", advice.now.device_upper.count()},
                      {"tried", advice.tried},
-                     {"remedies", std::move(remedies)}};
+                     {"remedies", std::move(remedies)},
+                     {"too_much_for_hosts", std::move(for_hosts)}};
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
 }
 

@@ -9,7 +9,9 @@
 #include "scenarios/io/allocator_conf.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/version_text.hpp"
+#include "scenarios/nccl_on_hosts.hpp"
 #include "scenarios/on_hosts.hpp"
+#include "scenarios/report/format.hpp"
 #include "scenarios/version_assumptions.hpp"
 #include "sim/base/overloaded.hpp"
 
@@ -122,12 +124,19 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
   return list;
 }
 
-void add_host_assumptions(const RuntimeChoice& runtime, std::vector<std::string>& list) {
+void add_host_assumptions(const Job& job, std::vector<std::string>& list) {
+  const RuntimeChoice& runtime = job.scenario.runtime;
   const OnHosts hosts = on_hosts(runtime);
   if (!hosts.any()) return;
   list.push_back(
       "hosts: what ranks of a node hold is added up, each at its own peak; blocks of pinned memory come back when they "
       "are freed; at the upper end they wait until the host has waited for their copies");
+  const std::vector<Estimate> nccl = nccl_on_hosts(job);
+  const Estimate& most = *std::ranges::max_element(nccl, {}, &Estimate::high);
+  if (most.high > Bytes{})
+    list.push_back(fmt::format(
+        "hosts: NCCL {} takes {} to {} of a node's host besides, by its sources; the upper end holds the latter",
+        text(runtime.versions.nccl), gib(most.low), gib(most.high)));
   if (hosts.optimizer)
     list.push_back(
         fmt::format("hosts: what they compute is bound by the rank's share of the node's memory bandwidth{}",
@@ -310,7 +319,7 @@ std::vector<std::string> assumptions_of(const Job& job, const std::vector<RankGr
   list.push_back(fmt::format("native caching allocator with {}, on increasing invented addresses",
                              s.runtime.allocator.empty() ? "default settings" : s.runtime.allocator));
   for (const std::string& remark : parse_allocator_conf(s.runtime.allocator).remarks) list.push_back(remark);
-  add_host_assumptions(s.runtime, list);
+  add_host_assumptions(job, list);
   add_upper_ends(job, groups, list);
   list.push_back("CUDA context, loaded code and NCCL are estimates with bounds; NCCL's are unverified on several GPUs");
   return list;

@@ -45,11 +45,16 @@ void add_values(const Space& space, std::int64_t candidate, std::vector<std::str
 double seconds(Duration d) { return static_cast<double>(d.count()) / static_cast<double>(picoseconds_per_second); }
 
 std::string found_table(const Space& space, const std::vector<Found>& found) {
-  std::vector<std::vector<std::string>> rows{header(space, {"tokens/s", "step", "device up to", "allocated"})};
+  // Of the fullest node, where any candidate has something there.
+  const bool hosts = std::ranges::any_of(found, [](const Found& f) { return f.figures.host_upper > Bytes{}; });
+  std::vector<std::string> figures{"tokens/s", "step", "device up to", "allocated"};
+  if (hosts) figures.emplace_back("host up to");
+  std::vector<std::vector<std::string>> rows{header(space, figures)};
   for (const Found& f : found) {
     std::vector<std::string> row{fmt::format("#{}", f.candidate), fmt::format("{:.0f}", f.figures.throughput),
                                  fmt::format("{:.3f} s", seconds(f.figures.step)), gib(f.figures.device_upper),
                                  gib(f.figures.allocated)};
+    if (hosts) row.push_back(gib(f.figures.host_upper));
     add_values(space, f.candidate, row);
     rows.push_back(std::move(row));
   }
@@ -57,11 +62,19 @@ std::string found_table(const Space& space, const std::vector<Found>& found) {
 }
 
 std::string miss_table(const Space& space, const std::vector<Miss>& misses) {
-  std::vector<std::vector<std::string>> rows{header(space, {"lacks", "tokens/s"})};
+  const bool hosts = std::ranges::any_of(misses, [](const Miss& m) { return m.host_lacks > Bytes{}; });
+  std::vector<std::string> figures{"lacks", "tokens/s"};
+  if (hosts) figures.insert(figures.begin() + 1, "host lacks");
+  std::vector<std::vector<std::string>> rows{header(space, figures)};
   for (const Miss& m : misses) {
-    std::vector<std::string> row{
-        fmt::format("#{}", m.candidate), fmt::format("{}{}", m.exact ? "" : "at least ", gib(m.lacks)),
-        std::isinf(m.throughput) ? "not bounded" : fmt::format("{}{:.0f}", m.exact ? "" : "at most ", m.throughput)};
+    const auto lacks = [&](Bytes its) {
+      if (hosts && its <= Bytes{}) return std::string("nothing");
+      return fmt::format("{}{}", m.exact ? "" : "at least ", gib(its));
+    };
+    std::vector<std::string> row{fmt::format("#{}", m.candidate), lacks(m.lacks)};
+    if (hosts) row.push_back(lacks(m.host_lacks));
+    row.push_back(std::isinf(m.throughput) ? "not bounded"
+                                           : fmt::format("{}{:.0f}", m.exact ? "" : "at most ", m.throughput));
     add_values(space, m.candidate, row);
     rows.push_back(std::move(row));
   }
@@ -98,7 +111,8 @@ Json found_json(const Space& space, const std::vector<Found>& found) {
                     {"step_time_high_s", f.step_high == for_ever ? Json() : Json(seconds(f.step_high))},
                     {"peak_device_upper_bytes", f.figures.device_upper.count()},
                     {"peak_device_bytes", f.figures.device.count()},
-                    {"peak_allocated_bytes", f.figures.allocated.count()}});
+                    {"peak_allocated_bytes", f.figures.allocated.count()},
+                    {"host_upper_bytes", f.figures.host_upper.count()}});
   return list;
 }
 
@@ -161,6 +175,7 @@ std::string plan_json(const Space& space, const Plan& plan) {
     misses.push_back({{"candidate", m.candidate},
                       {"layout", layout_json(space, m.candidate)},
                       {"lacks_bytes", m.lacks.count()},
+                      {"host_lacks_bytes", m.host_lacks.count()},
                       {"exact", m.exact},
                       {"straddles", m.straddles},
                       {"tokens_per_s_per_device", m.throughput}});
@@ -195,7 +210,8 @@ std::string plan_json(const Space& space, const Plan& plan) {
 
 std::string plan_csv(const Space& space, const Plan& plan) {
   std::string out =
-      "list,candidate,tokens_per_s_per_device,step_time_s,peak_device_upper_bytes,peak_allocated_bytes,lacks_bytes";
+      "list,candidate,tokens_per_s_per_device,step_time_s,peak_device_upper_bytes,peak_allocated_bytes,lacks_bytes,"
+      "host_upper_bytes,host_lacks_bytes";
   for (const Axis& axis : space.axes) out += ',' + csv_field(axis.name);
   out += '\n';
   const auto values = [&](std::int64_t candidate) {
@@ -206,15 +222,15 @@ std::string plan_csv(const Space& space, const Plan& plan) {
   };
   const auto add = [&](const char* list, const std::vector<Found>& found) {
     for (const Found& f : found)
-      out += fmt::format("{},{},{},{},{},{},", list, f.candidate, f.figures.throughput, seconds(f.figures.step),
-                         f.figures.device_upper.count(), f.figures.allocated.count()) +
+      out += fmt::format("{},{},{},{},{},{},,{},", list, f.candidate, f.figures.throughput, seconds(f.figures.step),
+                         f.figures.device_upper.count(), f.figures.allocated.count(), f.figures.host_upper.count()) +
              values(f.candidate);
   };
   add("best", plan.best);
   add("front", plan.front);
   for (const Miss& m : plan.near_misses)
-    out += fmt::format("{},{},{},,,,{}", m.exact ? "near_miss" : "near_miss_bounds", m.candidate, m.throughput,
-                       m.lacks.count()) +
+    out += fmt::format("{},{},{},,,,{},,{}", m.exact ? "near_miss" : "near_miss_bounds", m.candidate, m.throughput,
+                       m.lacks.count(), m.host_lacks.count()) +
            values(m.candidate);
   return out;
 }

@@ -23,8 +23,9 @@ std::string verdict(const Prediction& p) {
     return fmt::format("no, it does not fit: the host of node {} lacks {}\n", p.fullest_node.node,
                        gib(p.fullest_node.bytes - p.scenario.cluster.host.memory));
   if (p.may_exceed_host())
-    return fmt::format("no, it may not fit: a host lacks {} where pinned memory waits for its copies\n",
-                       gib(p.fullest_node.upper - p.scenario.cluster.host.memory));
+    return fmt::format(
+        "no, it may not fit: a host lacks {} where pinned memory waits for its copies, NCCL's included\n",
+        gib(p.fullest_node.upper - p.scenario.cluster.host.memory));
   std::string out =
       p.fits ? fmt::format("yes, it fits{}: {} to spare on the fullest device\n", headroom, gib(capacity - upper))
              : fmt::format("no, it does not fit{}: the fullest device lacks {}\n", headroom, gib(upper - capacity));

@@ -3,12 +3,14 @@
 #include <filesystem>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/nccl_on_hosts.hpp"
 #include "scenarios/plan/exact_memory.hpp"
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/prediction.hpp"
@@ -74,7 +76,7 @@ TEST(HostMemory, OfANodeIsWhatItsRanksHold) {
 TEST(HostMemory, ThatIsTooSmallIsWhereAJobEnds) {
   Scenario s = scenario_of(job(parameters));
   const Prediction p = predict(s);
-  s.cluster.host.memory = p.fullest_node.bytes;
+  s.cluster.host.memory = p.fullest_node.upper;
   EXPECT_TRUE(predict(s).fits);
   s.cluster.host.memory = p.fullest_node.bytes - Bytes{1};
   const Prediction too_small = predict(s);
@@ -98,12 +100,28 @@ TEST(HostMemory, OfPinnedBlocksMayBeMoreWhileTheyAreCopied) {
     return predict(scenario_of(text.insert(text.find("micro_batch"), "global_batch = 32\n")));
   };
   const Prediction pinned = saved("true"), pageable = saved("false");
-  EXPECT_EQ(pageable.fullest_node.upper, pageable.fullest_node.bytes);
-  EXPECT_GT(pinned.fullest_node.upper, pinned.fullest_node.bytes);
+  const Bytes nccl = nccl_on_hosts(Job(pageable.scenario)).front().high;
+  EXPECT_EQ(pageable.fullest_node.upper, pageable.fullest_node.bytes + nccl);
+  EXPECT_GT(pinned.fullest_node.upper, pinned.fullest_node.bytes + nccl);
   EXPECT_LE(pinned.fullest_node.upper, 2 * pinned.fullest_node.bytes);
   Scenario tight = pinned.scenario;
   tight.cluster.host.memory = pinned.fullest_node.upper - Bytes{1};
   EXPECT_FALSE(predict(tight).fits);
+}
+
+TEST(HostMemory, OfNcclIsWithinTheUpperEnd) {
+  const Prediction p = predict(scenario_of(job(parameters)));
+  const std::vector<Estimate> nccl = nccl_on_hosts(Job(p.scenario));
+  ASSERT_EQ(nccl.size(), 2);
+  // Each of eight ranks has a list of work for one communicator at least; two nodes are joined by connections.
+  EXPECT_GT(nccl.front().low, 8 * 1_MiB);
+  EXPECT_GT(nccl.front().high, nccl.front().low);
+  EXPECT_GE(p.fullest_node.upper, p.fullest_node.bytes + std::min(nccl[0].high, nccl[1].high));
+  EXPECT_NE(prediction_text(p).find("hosts: NCCL 2.28 takes "), std::string::npos);
+  // A job without tensors there is not judged, and told so.
+  const Prediction none = predict(scenario_of(job("")));
+  EXPECT_TRUE(nccl_on_hosts(Job(none.scenario)).empty());
+  EXPECT_NE(none.not_modelled.front().find("of NCCL"), std::string::npos);
 }
 
 TEST(HostMemory, HasATimelineAndAListOfWhatIsThereAtThePeak) {

@@ -176,17 +176,21 @@ TEST_F(PlanCli, ShowSpaceSaysWhatElseCanBeSearched) {
   for (const RuntimeKind& kind : runtimes())
     if (kind.id != RuntimeId::TorchTitan) names.push_back(kind.name);
   const std::string all = fmt::format("{}", fmt::join(names, ", "));
-  EXPECT_TRUE(space.ends_with(
-      "can be searched too: --with allocator (default, expandable_segments:True), --with runtime (" + all + ")\n"))
+  const std::string offload =
+      "--with offload (none, half of the optimizer, optimizer, activations of 2 layers, activations of 3 layers)\n";
+  EXPECT_TRUE(
+      space.ends_with("can be searched too: --with allocator (default, expandable_segments:True), --with runtime (" +
+                      all + "), " + offload))
       << space;
   EXPECT_EQ(answer("", "--show-space --with runtime --with allocator", &code),
             fmt::format("{} combinations of\n", 24 * 2 * names.size()) +
                 "  runtime.allocator         default, expandable_segments:True\n"
                 "  runtime                   " +
-                all + "\n" + space.substr(space.find("\n  ") + 1, space.find("can be") - space.find("\n  ") - 1));
+                all + "\n" + space.substr(space.find("\n  ") + 1, space.find("can be") - space.find("\n  ") - 1) +
+                "can be searched too: " + offload);
   (void)answer("", "--with alocator", &code);
   EXPECT_EQ(code, 2);
-  EXPECT_NE(read(folder_ / "err").find("hint: allocator or runtime would do"), std::string::npos);
+  EXPECT_NE(read(folder_ / "err").find("hint: allocator, runtime or offload would do"), std::string::npos);
 }
 
 // A scenario file without [space]: the default axes, and what is asked for.

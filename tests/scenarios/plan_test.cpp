@@ -323,7 +323,8 @@ TEST(Space, AnAxisAskedForByNameIsKnownAndNotThereYet) {
       return std::string(error.what());
     }
   };
-  EXPECT_EQ(refused("alocator"), "--with: error: there is no axis \"alocator\"\n  hint: allocator or runtime would do");
+  EXPECT_EQ(refused("alocator"),
+            "--with: error: there is no axis \"alocator\"\n  hint: allocator, runtime or offload would do");
   small.axes.push_back({"runtime.allocator", {"\"\""}});
   EXPECT_EQ(refused("allocator"),
             "--with: error: allocator would set runtime.allocator, and so does the axis runtime.allocator\n"

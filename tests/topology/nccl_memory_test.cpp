@@ -424,5 +424,34 @@ TEST(NcclMemory, KernelsAreThoseOfTheArchitecture) {
   }
 }
 
+// init.cc: a list of work of 1 MiB, and what profilers count.
+constexpr Bytes fixed_on_host = 1_MiB + 128_KiB;
+constexpr Bytes three_buffers = 512_KiB + 4800_KiB + 4_MiB;
+
+TEST(NcclOnHosts, IsLittleWhereDevicesReachEachOther) {
+  const Estimate one = communicator_host_memory(h100, {}, sharding(inside_a_node(8)));
+  EXPECT_EQ(one.low, fixed_on_host);
+  EXPECT_EQ(one.high, fixed_on_host);
+}
+
+TEST(NcclOnHosts, HoldsWhatTheNetworkReadsThere) {
+  // A ring of one rank a node: to each neighbour counters, and what is sent by LL.
+  const CommunicatorUse ring = sharding(one_per_node(2));
+  const std::int64_t channels = nccl_channels(h100, {}, ring, Bound::Low).collective;
+  EXPECT_EQ(communicator_host_memory(h100, {}, ring).low, fixed_on_host + channels * (2 * 8_KiB + 512_KiB));
+  Cluster without = h100;
+  without.node.gpu_direct_rdma = false;
+  const std::int64_t all = nccl_channels(without, {}, ring, Bound::Low).collective;
+  EXPECT_EQ(communicator_host_memory(without, {}, ring).low, fixed_on_host + all * 2 * (8_KiB + three_buffers));
+}
+
+TEST(NcclOnHosts, HoldsAllBuffersOfRanksThatMeetThere) {
+  NcclSettings apart;
+  apart.peer_access = PeerAccess::Nowhere;
+  const CommunicatorUse use = sharding(inside_a_node(8));
+  const std::int64_t channels = nccl_channels(h100, apart, use, Bound::Low).collective;
+  EXPECT_EQ(communicator_host_memory(h100, apart, use).low, fixed_on_host + channels * (4_KiB + 4_KiB + three_buffers));
+}
+
 }  // namespace
 }  // namespace tidemark::tests

@@ -92,9 +92,10 @@ class GroupPlacement {
   std::vector<Rank> peers_;          // used again and again
 };
 
-}  // namespace
-
-Prices price(const Workload& workload, const Cluster& cluster, const NcclSettings& nccl) {
+// How each rank's groups lie and what it does with them, by slot, in the order of ranks; `told` is told, too, where it
+// is as that of the rank before.
+template <class Told>
+void tell_signatures(const Workload& workload, const Cluster& cluster, const Told& told) {
   const std::size_t slots = workload.communicators.size();
   std::vector<std::vector<SlotUse>> uses;
   for (const Program& program : workload.programs) uses.push_back(slot_uses(program, slots));
@@ -102,8 +103,6 @@ Prices price(const Workload& workload, const Cluster& cluster, const NcclSetting
   std::vector<GroupPlacement> placements;
   for (const Communicator& communicator : workload.communicators)
     placements.emplace_back(communicator, workload.world_size(), cluster.node.devices);
-  Prices prices;
-  std::map<std::vector<CommunicatorUse>, std::int32_t> known;
   std::vector<CommunicatorUse> signature(slots), before;
   for (std::int32_t r = 0; r < workload.world_size(); ++r) {
     const Rank rank{r};
@@ -112,11 +111,22 @@ Prices price(const Workload& workload, const Cluster& cluster, const NcclSetting
       const bool used = asked[slot].reduces || asked[slot].shards || !asked[slot].steps.empty();
       signature[slot] = used ? placements[slot].use(rank, asked[slot]) : CommunicatorUse{};
     }
-    if (r > 0 && signature == before) {
-      prices.entry_of_rank.push_back(prices.entry_of_rank.back());
-      continue;
-    }
+    const bool as_before = r > 0 && signature == before;
     before = signature;
+    told(rank, signature, as_before);
+  }
+}
+
+}  // namespace
+
+Prices price(const Workload& workload, const Cluster& cluster, const NcclSettings& nccl) {
+  Prices prices;
+  std::map<std::vector<CommunicatorUse>, std::int32_t> known;
+  tell_signatures(workload, cluster, [&](Rank, const std::vector<CommunicatorUse>& signature, bool as_before) {
+    if (as_before) {
+      prices.entry_of_rank.push_back(prices.entry_of_rank.back());
+      return;
+    }
     const auto [entry, added] = known.try_emplace(signature, static_cast<std::int32_t>(prices.entries.size()));
     if (added) {
       DriverPrices list{cluster.device.context, cluster.device.modules, nccl_kernel_memory(cluster), {}, {}};
@@ -126,8 +136,27 @@ Prices price(const Workload& workload, const Cluster& cluster, const NcclSetting
       prices.entries.push_back(std::move(list));
     }
     prices.entry_of_rank.push_back(entry->second);
-  }
+  });
   return prices;
+}
+
+std::vector<Estimate> nccl_on_hosts(const Workload& workload, const Cluster& cluster, const NcclSettings& nccl) {
+  const std::int32_t devices = cluster.node.devices;
+  std::vector<Estimate> by_node(static_cast<std::size_t>((workload.world_size() + devices - 1) / devices));
+  Estimate of_rank;
+  tell_signatures(workload, cluster, [&](Rank rank, const std::vector<CommunicatorUse>& signature, bool as_before) {
+    if (!as_before) {
+      of_rank = {};
+      for (const CommunicatorUse& use : signature) {
+        if (use == CommunicatorUse{}) continue;  // not one of its groups
+        const Estimate its = communicator_host_memory(cluster, nccl, use);
+        of_rank.bytes += its.bytes, of_rank.low += its.low, of_rank.high += its.high;
+      }
+    }
+    Estimate& node = by_node[static_cast<std::size_t>(rank.value / devices)];
+    node.bytes += of_rank.bytes, node.low += of_rank.low, node.high += of_rank.high;
+  });
+  return by_node;
 }
 
 }  // namespace tidemark::topology
