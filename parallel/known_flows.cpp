@@ -461,7 +461,8 @@ constexpr std::string_view
         "(fsdp/_flat_param.py _writeback_orig_params)",
     comes_anyway = "from the host a shard comes whether or not it is gathered then (fsdp/_flat_param.py pre_unshard)",
     copied_to_host = "what was reduced stays until the backward pass is over (fsdp/_runtime_utils.py _finalize_params)",
-    unpacked_anyway = "a node unpacks all that it saved, asked for or not (torch/csrc/autograd/generated/Functions.cpp)",
+    unpacked_anyway =
+        "a node unpacks all that it saved, asked for or not (torch/csrc/autograd/generated/Functions.cpp)",
     gathered_ahead =
         "the unit that ran before is gathered ahead of its backward pass, and an embedding's reads no weight "
         "(fsdp/_fully_shard/_fsdp_param_group.py _backward_prefetch)",
@@ -599,6 +600,8 @@ std::span<const KnownFlow> known_flows(FlowsOf framework) {
       return of_megatron;
     case FlowsOf::OffloadedLayers:
       return of_offloaded_layers;
+    case FlowsOf::OffloadedModules:
+      return {};
     case FlowsOf::PyTorch:
       return of_pytorch;
   }
@@ -608,7 +611,8 @@ std::span<const KnownFlow> known_flows(FlowsOf framework) {
 const KnownFlow* known_flow(const FlowFinding& finding, FlowsOf framework) {
   for (const KnownFlow& known : known_flows(framework))
     if (is(finding, known)) return &known;
-  if (framework == FlowsOf::OffloadedLayers) return known_flow(finding, FlowsOf::Megatron);
+  if (framework == FlowsOf::OffloadedLayers || framework == FlowsOf::OffloadedModules)
+    return known_flow(finding, FlowsOf::Megatron);
   return nullptr;
 }
 

@@ -112,9 +112,9 @@ void add_host_assumptions(const RuntimeChoice& runtime, std::vector<std::string>
       "hosts: what ranks of a node hold is added up, each at its own peak; blocks of pinned memory come back when they "
       "are freed; at the upper end they wait until the host has waited for their copies");
   if (hosts.optimizer)
-    list.push_back(fmt::format("hosts: what they compute is bound by the rank's share of the node's memory bandwidth{}",
-                               runtime_kind(runtime.name).shards_units() ? "; norms are summed by NCCL where gloo does it"
-                                                                         : ""));
+    list.push_back(
+        fmt::format("hosts: what they compute is bound by the rank's share of the node's memory bandwidth{}",
+                    runtime_kind(runtime.name).shards_units() ? "; norms are summed by NCCL where gloo does it" : ""));
 }
 
 // What Megatron-Core has no layers for, and how it is run instead.
@@ -168,6 +168,11 @@ std::vector<std::string> megatron_habits(const Scenario& s) {
         fmt::format("activations: what {} layers save goes to pinned memory of the host and comes back, on one stream "
                     "beside the passes",
                     s.runtime.offloaded_layers));
+  if (const ModuleOffloadHabits& offload = s.runtime.module_offload; offload.any())
+    list.push_back(
+        fmt::format("activations: what {} save goes to pinned memory of the host and comes back, on two streams beside "
+                    "the passes, from {} elements on; the first step waits where Megatron-LM does not",
+                    fmt::join(words(offloaded_module_names, offload.modules), ", "), offload.smallest));
   if (s.runtime.optimizer.offloaded)
     list.push_back(fmt::format(
         "optimizer: HybridDeviceOptimizer updates {:g} % of a rank's elements on the host; its first copies, "

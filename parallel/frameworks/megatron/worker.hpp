@@ -21,6 +21,8 @@
 
 namespace tidemark::parallel::megatron {
 
+class ModuleOffload;
+
 using Tensors = std::vector<Tensor>;
 
 /// What a module calls itself, and the labels of what it makes.
@@ -154,6 +156,9 @@ class Worker {
   /// TransformerEngine's WeightGradStore (module/_common.py): while the schedule runs weight gradients later, linears
   /// of layers put them here, with all that they hold.
   std::vector<std::function<void()>>* weight_gradients_later = nullptr;
+
+  /// Where modules' saved tensors go to the host.
+  ModuleOffload* module_offload = nullptr;
 
   // Caches: made at first use, kept for ever.
   [[nodiscard]] BufferId linear_workspace(HostThread thread);  ///< of the layers' linears, library's or framework's
