@@ -98,7 +98,7 @@ Tensor GroupedMlp::operator()(const Rows& rows, const std::vector<std::int64_t>&
   if (w_.train.recompute.selects(RecomputedModule::ExpertActivation)) again.emplace(w_);
   const auto run = [this](const Tensors& of) { return Tensors{activation_(of[0], of[1])}; };
   const Tensor active = again ? (*again)(run, {x, rows.probabilities}).front() : activation_(x, rows.probabilities);
-  of_activation.close();
+  of_activation.close(active);
   Tensor out = linear(fc2_, Biases::Left, active, rows_of_experts);
   if (again) again->discard_outputs(out);
   out = of_activation.commit(std::move(out), {&x});

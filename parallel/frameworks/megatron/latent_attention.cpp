@@ -375,7 +375,7 @@ LatentSelfAttention::Heads LatentSelfAttention::heads_of(const Tensor& normed,
 Tensor LatentSelfAttention::operator()(Tensor hidden, OffloadedRegion* norm) {
   RecomputedNorm before(w_);
   const Tensor normed = before(norm_, std::move(hidden));
-  if (norm != nullptr) norm->close();
+  if (norm != nullptr) norm->close(normed);
   const auto forward = [&] {
     std::optional<CheckpointWithoutOutput> again;
     const Heads of = heads(normed, again);

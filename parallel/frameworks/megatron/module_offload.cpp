@@ -22,13 +22,6 @@ bool has_room_of_its_own(OffloadedModule module) {
   return module != OffloadedModule::ExpertFc1 && module != OffloadedModule::ExpertActivation;
 }
 
-// What stands for the same tensor in the graph.
-Ref<Node> same_again(Worker& w, const Tensor& tensor) {
-  Ref<Node> node = w.node({}, {&tensor});
-  if (node) node->sum = tensor.gradient.node->sum;
-  return node;
-}
-
 }  // namespace
 
 /// What a node holds in the place of a tensor of a group.
@@ -51,12 +44,13 @@ OffloadedRegion::OffloadedRegion(Worker& w, OffloadedModule module, Tensor& inpu
   offload_ = w.module_offload;
   pass_ = &offload_->passes_[offload_->forward_ - 1];
   group_ = &offload_->begin(*pass_, module);
-  if (const Ref<Node> node = same_again(w, input)) {
-    node->apply = [offload = offload_, pass = pass_](Gradients& gradients) {
+  begin_ = w.node({}, {&input});
+  if (begin_) {
+    begin_->apply = [offload = offload_, pass = pass_](Gradients& gradients) {
       offload->end_backward(*pass);
       return Gradients{std::move(gradients.front())};
     };
-    input = with(std::move(input), node);
+    input = with(std::move(input), begin_);
   }
   // tensor_push
   hooks_.emplace(w.session,
@@ -69,10 +63,16 @@ OffloadedRegion::OffloadedRegion(Worker& w, OffloadedModule module, Tensor& inpu
                  });
 }
 
+void OffloadedRegion::close(const Tensor& output) {
+  if (!hooks_) return;
+  hooks_.reset();
+  if (begin_ && output.requires_grad()) begin_->sum = output.gradient.node->sum;
+}
+
 Tensor OffloadedRegion::commit(Tensor output, std::initializer_list<const Tensor*> released) {
   if (offload_ == nullptr) return output;
-  close();
-  const Ref<Node> node = same_again(w_, output);
+  close(output);
+  const Ref<Node> node = w_.node({}, {&output});
   offload_->end(*pass_, *group_, released);
   if (!node) return output;
   node->apply = [offload = offload_, pass = pass_, group = group_](Gradients& gradients) {
@@ -149,7 +149,7 @@ void ModuleOffload::end(Pass& pass, Group& group, std::initializer_list<const Te
       s_.process.wait(s_.stream(), sent.front());
   }
   for (const Tensor* tensor : released)
-    if (tensor->storage->buffer().valid() && large(*tensor) && !held(pass, *tensor)) s_.discard(*tensor);
+    if (large(*tensor) && !held(pass, *tensor)) s_.discard(*tensor);
 }
 
 // should_bulk_offload: of a pass that runs backward next, the last group of each module stays.

@@ -101,8 +101,8 @@ class OffloadedRegion {
   /// From here on what is saved is the module's, which reads `input`.
   OffloadedRegion(Worker& w, OffloadedModule module, Tensor& input);
   [[nodiscard]] bool offloads() const { return offload_ != nullptr; }
-  /// The module has run.
-  void close() { hooks_.reset(); }
+  /// The module has run, and gave that.
+  void close(const Tensor& output);
   /// What it saved goes, if it goes, once `output` is there; others need those no more whose memory is released.
   [[nodiscard]] Tensor commit(Tensor output, std::initializer_list<const Tensor*> released);
 
@@ -111,6 +111,7 @@ class OffloadedRegion {
   ModuleOffload* offload_ = nullptr;  ///< null: it stays
   ModuleOffload::Pass* pass_ = nullptr;
   ModuleOffload::Group* group_ = nullptr;
+  torch::Ref<torch::Node> begin_;
   std::optional<torch::SavedTensorsHooks> hooks_;
 };
 

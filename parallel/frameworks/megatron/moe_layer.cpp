@@ -60,7 +60,7 @@ Tensor MoELayer::operator()(Tensor hidden, OffloadedRegion* norm) {
   const Recomputation& again = w_.train.recompute;
   RecomputedNorm before(w_);
   const Tensor normed = before(norm_, std::move(hidden));
-  if (norm != nullptr) norm->close();
+  if (norm != nullptr) norm->close(normed);
   Tensor out = again.selects(RecomputedModule::Experts)
                    ? checkpoint(w_, [this](const Tensors& of) { return forward(of.front()); }, {normed})
                    : forward(normed);
