@@ -372,6 +372,21 @@ constexpr KnownFlow of_offloaded_layers[] = {
     {Unread, "*", "backward layers.*.attention.norm", "backward embedding", asked_or_not},
 };
 
+constexpr std::string_view
+    until_all_are_sent =
+        "what a module's group gives up goes once all of its copies to the host are on their way "
+        "(core/pipeline_parallel/fine_grained_activation_offload.py bulk_offload)",
+    again_for_nobody =
+        "a norm that runs again restores its output, which those that read it have back from the host "
+        "(core/tensor_parallel/random.py CheckpointWithoutOutput)";
+
+constexpr KnownFlow of_offloaded_modules[] = {
+    {Kept, "received.input", "forward *", "*", in_lists},
+    {Kept, "layers.*.attention.*", "forward layers.*.attention.core", "forward layers.*.attention.core",
+     until_all_are_sent},
+    {Unread, "layers.*.attention.norm.out", "forward layers.*.attention.norm", "*", again_for_nobody},
+};
+
 // ---- PyTorch 2 and transformers ------------------------------------------------------------------------------------
 
 constexpr std::string_view
@@ -609,6 +624,8 @@ std::span<const KnownFlow> known_flows(FlowsOf framework) {
       return of_megatron;
     case FlowsOf::OffloadedLayers:
       return of_offloaded_layers;
+    case FlowsOf::OffloadedModules:
+      return of_offloaded_modules;
     case FlowsOf::PyTorch:
       return of_pytorch;
   }
@@ -618,7 +635,8 @@ std::span<const KnownFlow> known_flows(FlowsOf framework) {
 const KnownFlow* known_flow(const FlowFinding& finding, FlowsOf framework) {
   for (const KnownFlow& known : known_flows(framework))
     if (is(finding, known)) return &known;
-  if (framework == FlowsOf::OffloadedLayers) return known_flow(finding, FlowsOf::Megatron);
+  if (framework == FlowsOf::OffloadedLayers || framework == FlowsOf::OffloadedModules)
+    return known_flow(finding, FlowsOf::Megatron);
   return nullptr;
 }
 

@@ -55,9 +55,15 @@ StepSizes whole_steps(const LoweringInput& input) {
   return each_step(input, micro_batches_of(input.train, input.layout));
 }
 
+// Room on the host that passes make for what modules save is kept from step to step, and the first step shows what
+// others do.
+bool state_apart_from_passes(const LoweringInput& input) {
+  return input.runtime.framework->state_apart_from_passes && !input.runtime.module_offload.any();
+}
+
 // The shortest there can be.
 StepSizes shortest_steps(const LoweringInput& input) {
-  if (!input.runtime.framework->state_apart_from_passes) return whole_steps(input);
+  if (!state_apart_from_passes(input)) return whole_steps(input);
   return each_step(input, shortest(input.layout, micro_batches_of(input.train, input.layout)));
 }
 
@@ -84,7 +90,7 @@ RepeatingProgram lower_last_step(const LoweringInput& input, const Role& role) {
   return repeating(input, role, sizes);
 }
 std::optional<Program> lower_state(const LoweringInput& input, const Role& role) {
-  if (!input.runtime.framework->state_apart_from_passes) return std::nullopt;
+  if (!state_apart_from_passes(input)) return std::nullopt;
   return lowered(input, role, each_step(input, 0));
 }
 

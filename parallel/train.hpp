@@ -1,9 +1,9 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 
 #include "parallel/expert_routing.hpp"
+#include "parallel/module_set.hpp"
 #include "parallel/namespace.hpp"
 #include "sim/base/dtype.hpp"
 
@@ -38,23 +38,7 @@ enum class RecomputedModule : std::uint8_t {
   SharedExperts,
 };
 
-/// A set of them.
-class RecomputedModules {
- public:
-  constexpr RecomputedModules() = default;
-  constexpr RecomputedModules(std::initializer_list<RecomputedModule> modules) {
-    for (const RecomputedModule module : modules) add(module);
-  }
-  constexpr void add(RecomputedModule module) { bits_ |= bit(module); }
-  [[nodiscard]] constexpr bool has(RecomputedModule module) const { return (bits_ & bit(module)) != 0; }
-  /// One for each module.
-  [[nodiscard]] constexpr std::uint32_t bits() const { return bits_; }
-  bool operator==(const RecomputedModules&) const = default;
-
- private:
-  static constexpr std::uint32_t bit(RecomputedModule module) { return 1U << static_cast<unsigned>(module); }
-  std::uint32_t bits_ = 0;
-};
+using RecomputedModules = ModuleSet<RecomputedModule>;
 
 struct Recomputation {
   Recompute kind = Recompute::None;

@@ -107,7 +107,8 @@ Runtime runtime_of(const Scenario& scenario) {
                         .eager = r.eager,
                         .experts = r.experts,
                         .optimizer = r.optimizer,
-                        .offloaded_layers = r.offloaded_layers},
+                        .offloaded_layers = r.offloaded_layers,
+                        .module_offload = r.module_offload},
                        target_of(scenario.cluster));
 }
 

@@ -8,7 +8,7 @@ OnHosts on_hosts(const RuntimeChoice& runtime) {
   return {
       .optimizer = shards || eager.zero.offload_optimizer || runtime.optimizer.offloaded,
       .parameters = shards || eager.zero.offload_parameters,
-      .activations = eager.saved_on_host || runtime.offloaded_layers > 0,
+      .activations = eager.saved_on_host || runtime.offloaded_layers > 0 || runtime.module_offload.any(),
   };
 }
 

@@ -38,12 +38,13 @@ struct RuntimeChoice {
   bool deterministic = false;      ///< deterministic-mode
   /// defer-embedding-wgrad-compute: of how many micro-batches, as wgrad-deferral-limit says, or of all.
   std::int64_t deferred_head_gradients = 0;
-  bool overlaps_flush = false;        ///< overlap-p2p-communication-warmup-flush
-  ExpertHabits experts{};             ///< moe-…
-  OptimizerHabits optimizer{};        ///< of its precision, and where it is
-  std::int32_t offloaded_layers = 0;  ///< cpu-offloading-num-layers
-  EagerSettings eager{};              ///< plain PyTorch's own arguments
-  Bytes headroom;                     ///< memory that must stay free on every device
+  bool overlaps_flush = false;           ///< overlap-p2p-communication-warmup-flush
+  ExpertHabits experts{};                ///< moe-…
+  OptimizerHabits optimizer{};           ///< of its precision, and where it is
+  std::int32_t offloaded_layers = 0;     ///< cpu-offloading-num-layers
+  ModuleOffloadHabits module_offload{};  ///< offload-modules
+  EagerSettings eager{};                 ///< plain PyTorch's own arguments
+  Bytes headroom;                        ///< memory that must stay free on every device
 
   bool operator==(const RuntimeChoice&) const = default;
 };

@@ -98,6 +98,9 @@ Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settin
   // Megatron-Bridge models/gemma/gemma2_provider.py Gemma2DotProductAttention: scores in the GlobalMemoryBuffer "mpu".
   runtime.persistent_scores = settings.capped_scores;
   runtime.offloaded_layers = settings.offloaded_layers;
+  runtime.module_offload = settings.module_offload;
+  // core/pipeline_parallel/fine_grained_activation_offload.py bulk_offload.
+  runtime.module_offload.by_name = versions.megatron >= Version{0, 19};
   runtime.optimizer = settings.optimizer;
   runtime.optimizer.fuses_scaling = versions.transformer_engine >= Version{2, 14};  // optimizers/fused_adam.py
   runtime.experts = settings.experts;

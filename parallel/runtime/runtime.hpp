@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "parallel/module_set.hpp"
 #include "parallel/runtime/versions.hpp"
 #include "parallel/target.hpp"
 #include "sim/base/dtype.hpp"
@@ -241,6 +242,31 @@ struct OptimizerHabits {
   bool operator==(const OptimizerHabits&) const = default;
 };
 
+/// A module of Megatron-LM's layers whose saved tensors can go to the host by themselves: --offload-modules.
+enum class OffloadedModule : std::uint8_t {
+  AttentionNorm,  ///< a norm by itself, and what is added to its branch
+  Qkv,            ///< from the layer's input, or its norm, to queries, keys and values
+  CoreAttention,
+  AttentionProjection,
+  MlpNorm,
+  ExpertFc1,
+  ExpertActivation,
+};
+using OffloadedModules = ModuleSet<OffloadedModule>;
+
+/// Megatron-LM's fine-grained activation offload.
+struct ModuleOffloadHabits {
+  OffloadedModules modules;
+  std::int64_t smallest = 1024 * 1024;  ///< min_offloaded_tensor_size: of what goes, in elements
+  double fraction = 1;                  ///< activation_offload_fraction: of each chunk's groups, the first ones
+  /// fine_grained_offloading_max_inflight_offloads: of one module's groups, those whose copies the compute stream need
+  /// not have waited for; none: it waits for none.
+  std::optional<std::int32_t> in_flight;
+  bool by_name = false;  ///< by version: what is given to the host is the group of that name, not the last one begun
+  [[nodiscard]] bool any() const { return modules.bits() != 0; }
+  bool operator==(const ModuleOffloadHabits&) const = default;
+};
+
 /// Of `deferred_head_gradients`.
 inline constexpr std::int64_t every_micro_batch = std::numeric_limits<std::int64_t>::max();
 
@@ -294,6 +320,7 @@ struct Runtime {
   ExpertHabits experts;
   OptimizerHabits optimizer;
   std::int32_t offloaded_layers = 0;  ///< of a model, whose saved tensors go to the host
+  ModuleOffloadHabits module_offload;
 };
 
 /// What users set that changes what a runtime allocates.
@@ -314,6 +341,7 @@ struct RuntimeSettings {
   ExpertHabits experts{};
   OptimizerHabits optimizer{};
   std::int32_t offloaded_layers = 0;
+  ModuleOffloadHabits module_offload{};
 };
 
 /// Megatron-LM core with TransformerEngine.

@@ -13,7 +13,9 @@ Process::Process(const std::vector<Communicator>& groups, Bytes blas_workspace)
 
 BufferId Process::alloc(Bytes size, Category category, LabelId label, StreamId stream, MemorySpace space) {
   barrier_ = here();
-  lifetimes_.push_back({.made = barrier_, .used = barrier_, .name = {}, .held = false, .own = stream});
+  // Pinned blocks wait by themselves for what uses them.
+  const StreamId own = space == MemorySpace::Device ? stream : StreamId{};
+  lifetimes_.push_back({.made = barrier_, .used = barrier_, .name = {}, .held = false, .own = own});
   return program.alloc(size, category, label, stream, space);
 }
 
@@ -30,7 +32,8 @@ void Process::relabel(BufferId buffer, LabelId label) { program.relabel(lifetime
 void Process::use(BufferId buffer, StreamId stream) {
   Lifetime& its = lifetimes_[buffer.index()];
   its.used = here();
-  if (ordered_.valid() && stream.valid() && stream != its.own && (stream == ordered_ || its.own == ordered_))
+  if (ordered_.valid() && its.own.valid() && stream.valid() && stream != its.own &&
+      (stream == ordered_ || its.own == ordered_))
     its.others |= 1U << static_cast<std::uint32_t>(stream.value);
 }
 

@@ -158,6 +158,7 @@ void Session::reclassify(const Tensor& tensor, Category category) {
 }
 
 void Session::discard(const Tensor& tensor) {
+  if (!tensor.storage->buffer().valid()) return;
   process.release(tensor.buffer());
   tensor.storage->buffer_ = {};
 }

@@ -48,6 +48,7 @@ Scenario on_one_rank(const JobOutline& job) {
   }
   scenario.runtime.optimizer = {};
   scenario.runtime.offloaded_layers = 0;
+  scenario.runtime.module_offload = {};
   scenario.gpus = 1;
   if (scenario.model.experts) scenario.train.routing.loads = loads_of(job.scenario);
   scenario.layout = {};

@@ -33,6 +33,7 @@ constexpr std::array neutral{Neutral{"CUDA_MODULE_LOADING", "LAZY"}, Neutral{"CU
 constexpr auto allocators = std::to_array<std::string_view>({"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"});
 constexpr std::string_view cublas = "CUBLAS_WORKSPACE_CONFIG";
 constexpr std::string_view nondeterministic = "NVTE_ALLOW_NONDETERMINISTIC_ALGO";
+constexpr std::string_view older_offload = "NVTE_CPU_OFFLOAD_V1";
 constexpr std::int64_t most_kib = std::int64_t{1} << 30;  // 1 TiB: more than any device
 
 std::optional<std::string> value_of(const TomlValue& value) {
@@ -61,7 +62,7 @@ void refuse(TomlReader& table, const TomlKey& variable, const std::string& value
                   fmt::format("leave it out, or set {}", in_quotes(known->value)));
     return;
   }
-  std::vector<std::string> names{std::string(cublas), std::string(nondeterministic)};
+  std::vector<std::string> names{std::string(cublas), std::string(nondeterministic), std::string(older_offload)};
   names.insert(names.end(), harmless.begin(), harmless.end());
   names.insert(names.end(), allocators.begin(), allocators.end());
   for (const Neutral& n : neutral) names.emplace_back(n.name);
@@ -103,6 +104,10 @@ Environment read_environment(TomlReader table) {
       if (*value != "0" && *value != "1")
         table.problem(variable.name, fmt::format("{} = {} is neither 0 nor 1", nondeterministic, in_quotes(*value)));
       environment.deterministic = *value == "0";
+    } else if (variable.name == older_offload) {
+      if (*value != "0" && *value != "1")
+        table.problem(variable.name, fmt::format("{} = {} is neither 0 nor 1", older_offload, in_quotes(*value)));
+      environment.older_offload = *value == "1";
     } else if (std::find(allocators.begin(), allocators.end(), variable.name) != allocators.end()) {
       if (environment.allocator && *environment.allocator != *value)
         table.problem(variable.name, "and its other name say different things", "leave one of them out");

@@ -16,6 +16,7 @@ struct Environment {
   NcclSettings nccl;
   std::map<std::string, std::string> nccl_variables;  ///< as they were given
   std::optional<std::string> allocator;  ///< PYTORCH_ALLOC_CONF, or PYTORCH_CUDA_ALLOC_CONF as it was called before 2.9
+  std::optional<bool> older_offload;     ///< NVTE_CPU_OFFLOAD_V1
   bool deterministic = false;            ///< NVTE_ALLOW_NONDETERMINISTIC_ALGO=0
 };
 

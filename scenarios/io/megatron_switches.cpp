@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/io/deferred_gradients.hpp"
+#include "scenarios/io/module_offload.hpp"
 #include "scenarios/io/moe_reader.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/optimizer_switches.hpp"
@@ -39,7 +40,7 @@ Texts either() { return {"true", "false"}; }
 LatentAttention latent_of(const Scenario& s) { return s.model.latent.value_or(LatentAttention{.normalized = false}); }
 
 std::string modules_text(const Recomputation& asked) {
-  const std::vector<std::string_view> names = words(asked.modules);
+  const std::vector<std::string_view> names = words(recomputed_module_names, asked.modules);
   return names.empty() ? "[]" : fmt::format("[\"{}\"]", fmt::join(names, "\", \""));
 }
 
@@ -279,8 +280,8 @@ struct Unmodelled {
 const std::vector<Unmodelled>& unmodelled_flags() {
   static const std::vector<Unmodelled> flags{
       {"pipeline-model-parallel-layout", "stages of one's own choosing are", {}},
-      {"fine-grained-activation-offloading", "offloading modules' activations is", {"false"}},
-      {"offload-modules", "offloading modules' activations is", {"[]"}},
+      {"delta-offload-bytes-across-pp-ranks", "offloading less on later pipeline ranks is", {"0"}},
+      {"delay-offload-until-cuda-graph", "a CUDA graph is", {"false"}},
       {"fp8-format", "FP8 is", {}},
       {"fp8-recipe", "FP8 is", {}},
       {"fp8-param-gather", "FP8 is", {"false"}},
@@ -520,6 +521,7 @@ bool is_own(std::string_view flag) {
   return flag == chunk_group_switch || std::ranges::find(expert_switches, flag) != expert_switches.end() ||
          std::ranges::find(deferral_switches, flag) != deferral_switches.end() ||
          std::ranges::find(optimizer_switches, flag) != optimizer_switches.end() ||
+         std::ranges::find(module_offload_switches, flag) != module_offload_switches.end() ||
          std::any_of(own_flags.begin(), own_flags.end(), [&](const Own& own) { return own.flag == flag; });
 }
 
@@ -529,6 +531,7 @@ std::vector<std::string> all_flags() {
   for (const std::string_view flag : expert_switches) flags.emplace_back(flag);
   for (const std::string_view flag : deferral_switches) flags.emplace_back(flag);
   for (const std::string_view flag : optimizer_switches) flags.emplace_back(flag);
+  for (const std::string_view flag : module_offload_switches) flags.emplace_back(flag);
   for (const Repeat& r : repeats) flags.emplace_back(r.flag);
   for (const Unmodelled& u : unmodelled_flags()) flags.emplace_back(u.flag);
   for (const std::string_view flag : harmless_flags) flags.emplace_back(flag);
@@ -544,6 +547,7 @@ void read_own_switches(TomlReader& switches, RuntimeChoice& runtime) {
   runtime.experts = read_expert_habits(switches);
   runtime.optimizer = read_optimizer_habits(switches);
   runtime.offloaded_layers = read_offloaded_layers(switches);
+  runtime.module_offload = read_module_offload(switches);
 }
 
 void check_megatron_switches(TomlReader switches, const Scenario& asked, const ScenarioTables& tables) {

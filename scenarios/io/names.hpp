@@ -94,6 +94,14 @@ inline constexpr auto recomputed_module_names =
                                             {"moe", RecomputedModule::Experts},
                                             {"moe_act", RecomputedModule::ExpertActivation},
                                             {"shared_experts", RecomputedModule::SharedExperts}});
+inline constexpr auto offloaded_module_names =
+    std::to_array<Named<OffloadedModule>>({{"attn_norm", OffloadedModule::AttentionNorm},
+                                           {"qkv_linear", OffloadedModule::Qkv},
+                                           {"core_attn", OffloadedModule::CoreAttention},
+                                           {"attn_proj", OffloadedModule::AttentionProjection},
+                                           {"mlp_norm", OffloadedModule::MlpNorm},
+                                           {"expert_fc1", OffloadedModule::ExpertFc1},
+                                           {"moe_act", OffloadedModule::ExpertActivation}});
 inline constexpr auto cross_entropy_names = std::to_array<Named<CrossEntropy>>(
     {{"unfused", CrossEntropy::Unfused}, {"fused", CrossEntropy::Fused}, {"te", CrossEntropy::TransformerEngine}});
 
@@ -116,9 +124,10 @@ constexpr std::string_view word(const std::array<Named<T>, N>& names, T value) {
 }
 
 /// The files' words for a set of modules.
-inline std::vector<std::string_view> words(RecomputedModules modules) {
+template <class T, std::size_t N>
+std::vector<std::string_view> words(const std::array<Named<T>, N>& names, ModuleSet<T> modules) {
   std::vector<std::string_view> found;
-  for (const Named<RecomputedModule>& named : recomputed_module_names)
+  for (const Named<T>& named : names)
     if (modules.has(named.value)) found.push_back(named.text);
   return found;
 }

@@ -215,7 +215,7 @@ void add_recomputation(Json& json, const Recomputation& asked) {
     json["recompute_method"] = word(recompute_method_names, asked.method);
     json["recompute_layers"] = asked.layers;
   }
-  if (asked.kind == Recompute::Selective) json["recompute_modules"] = words(asked.modules);
+  if (asked.kind == Recompute::Selective) json["recompute_modules"] = words(recomputed_module_names, asked.modules);
 }
 
 Json as_json(const Train& train) {
@@ -297,6 +297,13 @@ Json megatron_switches(const RuntimeChoice& runtime) {
     json["store-param-remainders"] = optimizer.remainders;
   }
   if (runtime.offloaded_layers > 0) json["cpu-offloading-num-layers"] = runtime.offloaded_layers;
+  if (const ModuleOffloadHabits& offload = runtime.module_offload; offload.any()) {
+    json["fine-grained-activation-offloading"] = true;
+    json["offload-modules"] = words(offloaded_module_names, offload.modules);
+    json["min-offloaded-tensor-size"] = offload.smallest;
+    if (offload.fraction < 1) json["activation-offload-fraction"] = offload.fraction;
+    if (offload.in_flight) json["fine-grained-offloading-max-inflight-offloads"] = *offload.in_flight;
+  }
   if (runtime.optimizer.offloaded) {
     json["overlap-cpu-optimizer-d2h-h2d"] = runtime.optimizer.overlaps_copies;
     json["no-pin-cpu-grads"] = !runtime.optimizer.pins_gradients;

@@ -17,6 +17,7 @@
 #include "scenarios/io/document_parts.hpp"
 #include "scenarios/io/environment.hpp"
 #include "scenarios/io/megatron_switches.hpp"
+#include "scenarios/io/module_offload.hpp"
 #include "scenarios/io/moe_reader.hpp"
 #include "scenarios/io/named_files.hpp"
 #include "scenarios/io/names.hpp"
@@ -290,9 +291,10 @@ TomlReader read_runtime(TomlReader& table, TomlReader offload, RuntimeChoice& ru
   } else {
     read_own_switches(switches, runtime);
     runtime.optimizer.offloaded = offloaded.optimizer;
-    if (offloaded.activations && runtime.offloaded_layers == 0)
-      table.problem("switches", "activations = \"cpu\" in [offload]: of how many layers is not said",
-                    "cpu-offloading-num-layers = 1 in [runtime.switches], or more");
+    if (offloaded.activations && runtime.offloaded_layers == 0 && !runtime.module_offload.any())
+      table.problem("switches", "activations = \"cpu\" in [offload]: of how many layers is not said, nor which modules",
+                    "cpu-offloading-num-layers = 1 in [runtime.switches], or more, or offload-modules");
+    check_offload_variable(runtime, environment, table);
   }
   runtime.deterministic |= environment.deterministic;
   table.refuse_unknown_keys();
@@ -351,7 +353,7 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
     tables.train.problem("master_dtype", "optimizer state of another precision than fp32 is not modelled yet",
                          "plain PyTorch ([runtime] name = \"pytorch\") keeps none where it is the parameters' own");
   settle(scenario, tables);
-  if (!eager) check_optimizer_habits(scenario, tables);
+  if (!eager) check_optimizer_habits(scenario, tables), check_module_offload(scenario, tables);
   if (!eager && switches.present()) {
     Scenario asked = scenario;
     asked.layout.sequence_parallel = asked_sequence_parallel;

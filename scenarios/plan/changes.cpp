@@ -66,7 +66,7 @@ std::string recompute_text(const Recomputation& r) {
     case Recompute::None:
       return "none";
     case Recompute::Selective:
-      return fmt::format("selective {}", fmt::join(words(r.modules), " "));
+      return fmt::format("selective {}", fmt::join(words(recomputed_module_names, r.modules), " "));
     case Recompute::Full:
       return fmt::format("full, {} of {}", word(recompute_method_names, r.method), r.layers);
   }
@@ -75,7 +75,7 @@ std::string recompute_text(const Recomputation& r) {
 
 TomlValue modules(const Recomputation& r) {
   std::vector<TomlValue> names;
-  for (const std::string_view name : words(r.modules)) names.push_back(value(name));
+  for (const std::string_view name : words(recomputed_module_names, r.modules)) names.push_back(value(name));
   return {std::move(names), {}};
 }
 

@@ -194,6 +194,11 @@ std::vector<std::string> megatron_habits(const Scenario& s) {
         fmt::format("activations: what {} layers save goes to pinned memory of the host and comes back, on one stream "
                     "beside the passes",
                     s.runtime.offloaded_layers));
+  if (const ModuleOffloadHabits& offload = s.runtime.module_offload; offload.any())
+    list.push_back(
+        fmt::format("activations: what {} save goes to pinned memory of the host and comes back, on two streams beside "
+                    "the passes, from {} elements on; the first step waits where Megatron-LM does not",
+                    fmt::join(words(offloaded_module_names, offload.modules), ", "), offload.smallest));
   if (s.runtime.optimizer.offloaded)
     list.push_back(fmt::format(
         "optimizer: HybridDeviceOptimizer updates {:g} % of a rank's elements on the host; its first copies, "

@@ -167,6 +167,10 @@ inline auto fields(OptimizerHabits& v) {
   auto& [a, b, c, d, e, f, g, h, i] = v;
   return std::tie(a, b, c, d, e, f, g, h, i);
 }
+inline auto fields(ModuleOffloadHabits& v) {
+  auto& [a, b, c, d, e] = v;
+  return std::tie(a, b, c, d, e);
+}
 inline auto fields(RuntimeChoice& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z] = v;
   return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z);
@@ -238,8 +242,9 @@ inline void flip(bool& value) { value = !value; }
 inline void flip(double& value) { value += 0.25; }
 inline void flip(std::string& value) { value += '!'; }
 inline void flip(std::map<std::string, std::string>& value) { value["!"] = "!"; }
-inline void flip(RecomputedModules& value) {
-  value = value.bits() == 0 ? RecomputedModules{RecomputedModule::Mlp} : RecomputedModules{};
+template <class Module>
+void flip(ModuleSet<Module>& value) {
+  value = value.bits() == 0 ? ModuleSet<Module>{static_cast<Module>(1)} : ModuleSet<Module>{};
 }
 // The largest is some fields' word for none.
 inline void flip(std::integral auto& value) {

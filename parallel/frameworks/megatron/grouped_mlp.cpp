@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "parallel/frameworks/megatron/expert_biases.hpp"
+#include "parallel/frameworks/megatron/module_offload.hpp"
 #include "parallel/frameworks/megatron/moe.hpp"
 #include "parallel/frameworks/megatron/recompute.hpp"
 
@@ -89,13 +90,18 @@ Tensor GroupedMlp::linear(const Linear& linear, Biases biases, const Tensor& x, 
 }
 
 Tensor GroupedMlp::operator()(const Rows& rows, const std::vector<std::int64_t>& rows_of_experts) {
-  const Tensor x = linear(fc1_, Biases::Added, rows.tokens, rows_of_experts);
+  Tensor tokens = rows.tokens;
+  OffloadedRegion of_fc1(w_, OffloadedModule::ExpertFc1, tokens);
+  Tensor x = of_fc1.commit(linear(fc1_, Biases::Added, tokens, rows_of_experts), {&tokens});
+  OffloadedRegion of_activation(w_, OffloadedModule::ExpertActivation, x);
   std::optional<CheckpointWithoutOutput> again;
   if (w_.train.recompute.selects(RecomputedModule::ExpertActivation)) again.emplace(w_);
   const auto run = [this](const Tensors& of) { return Tensors{activation_(of[0], of[1])}; };
   const Tensor active = again ? (*again)(run, {x, rows.probabilities}).front() : activation_(x, rows.probabilities);
+  of_activation.close(active);
   Tensor out = linear(fc2_, Biases::Left, active, rows_of_experts);
   if (again) again->discard_outputs(out);
+  out = of_activation.commit(std::move(out), {&x});
   if (fc2_.biases.empty()) return out;
   return with_biases(w_, fc2_.name, out, rows.probabilities, fc2_.biases, rows_of_experts);
 }

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "parallel/frameworks/megatron/module_offload.hpp"
 #include "parallel/frameworks/megatron/recompute.hpp"
 
 namespace tidemark::parallel::megatron {
@@ -334,7 +335,12 @@ LatentSelfAttention::Heads LatentSelfAttention::turned_and_joined(const Tensor& 
 // ---- attention -----------------------------------------------------------------------------------------------------
 
 Tensor LatentSelfAttention::core(const Heads& of) {
-  if (!recompute_core) return core_attention(w_, core_, of.query, of.key, of.value);
+  if (!recompute_core) {
+    Tensor query = of.query;
+    OffloadedRegion offload(w_, OffloadedModule::CoreAttention, query);
+    Tensor context = core_attention(w_, core_, std::move(query), of.key, of.value);
+    return offload.commit(std::move(context), {&of.query, &of.key, &of.value});
+  }
   const auto run = [this](Tensors of_again) {
     return core_attention(w_, core_, std::move(of_again[0]), std::move(of_again[1]), std::move(of_again[2]));
   };
@@ -342,9 +348,17 @@ Tensor LatentSelfAttention::core(const Heads& of) {
 }
 
 // get_query_key_value_tensors.
-LatentSelfAttention::Heads LatentSelfAttention::heads(const Tensor& normed,
-                                                      std::optional<CheckpointWithoutOutput>& again) {
+LatentSelfAttention::Heads LatentSelfAttention::heads(Tensor normed, std::optional<CheckpointWithoutOutput>& again) {
   if (!cosines_.defined()) make_tables();
+  const Tensor held = normed;
+  OffloadedRegion offload(w_, OffloadedModule::Qkv, normed);
+  Heads made = heads_of(normed, again);
+  made.query = offload.commit(std::move(made.query), {&held});
+  return made;
+}
+
+LatentSelfAttention::Heads LatentSelfAttention::heads_of(const Tensor& normed,
+                                                         std::optional<CheckpointWithoutOutput>& again) {
   const Tensor q_latent = q_down_ ? linear(w_, *q_down_, normed) : normed;
   const Down of_keys = down(normed);
   if (!w_.train.recompute.selects(RecomputedModule::LatentUp))
@@ -358,15 +372,16 @@ LatentSelfAttention::Heads LatentSelfAttention::heads(const Tensor& normed,
 }
 
 // forward() refers to queries, keys and values until it returns, its caller to what was normalized.
-Tensor LatentSelfAttention::operator()(Tensor hidden) {
+Tensor LatentSelfAttention::operator()(Tensor hidden, OffloadedRegion* norm) {
   RecomputedNorm before(w_);
   const Tensor normed = before(norm_, std::move(hidden));
+  if (norm != nullptr) norm->close(normed);
   const auto forward = [&] {
     std::optional<CheckpointWithoutOutput> again;
     const Heads of = heads(normed, again);
     const Tensor context = core(of);
     if (again) again->discard_outputs(context);
-    return linear(w_, proj_, context);
+    return projected(w_, proj_, context);
   };
   Tensor out = forward();
   before.discard_output(out);

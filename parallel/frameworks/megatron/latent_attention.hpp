@@ -10,12 +10,15 @@
 
 namespace tidemark::parallel::megatron {
 
+class OffloadedRegion;
+
 /// core/transformer/multi_latent_attention.py MLASelfAttention, with the norm before it: queries, keys and values are
 /// projected up from latents.
 class LatentSelfAttention {
  public:
   LatentSelfAttention(Worker& worker, Parameters& parameters, std::int32_t layer);
-  [[nodiscard]] Tensor operator()(Tensor hidden);
+  /// `norm`: the norm before, where it is offloaded.
+  [[nodiscard]] Tensor operator()(Tensor hidden, OffloadedRegion* norm);
   [[nodiscard]] const Weight* output_bias() const { return output_bias_; }
   /// Core attention runs again instead of saving.
   bool recompute_core = false;
@@ -46,7 +49,8 @@ class LatentSelfAttention {
   [[nodiscard]] Heads turned_and_joined(const Tensor& query, const Tensor& joint, const Tensor& positions);
   [[nodiscard]] Tensor core(const Heads& of);
   /// `again`: what makes them a second time, where something does.
-  [[nodiscard]] Heads heads(const Tensor& normed, std::optional<CheckpointWithoutOutput>& again);
+  [[nodiscard]] Heads heads(Tensor normed, std::optional<CheckpointWithoutOutput>& again);
+  [[nodiscard]] Heads heads_of(const Tensor& normed, std::optional<CheckpointWithoutOutput>& again);
 
   Worker& w_;
   const LatentAttention& latent_;

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "parallel/frameworks/megatron/module_offload.hpp"
 #include "parallel/frameworks/megatron/moe.hpp"
 #include "parallel/frameworks/megatron/recompute.hpp"
 #include "sim/base/ensure.hpp"
@@ -106,8 +107,21 @@ TransformerLayer::TransformerLayer(Worker& w, Parameters& parameters, std::int32
 
 TransformerLayer::~TransformerLayer() = default;
 
-Tensor TransformerLayer::mlp(Tensor hidden) {
-  if (experts_) return (*experts_)(std::move(hidden));
+namespace {
+
+// What a norm saved, which the residual is, goes when both have been added.
+Tensor added(Worker& w, const BiasDropoutAdd& add, Tensor residual, Tensor branch,
+             std::optional<OffloadedRegion>& norm) {
+  const bool offloads = norm && norm->offloads();
+  const Tensor held = offloads ? residual.detached() : Tensor{};
+  Tensor out = bias_dropout_add(w, add, std::move(residual), std::move(branch));
+  return offloads ? norm->commit(std::move(out), {&held}) : out;
+}
+
+}  // namespace
+
+Tensor TransformerLayer::mlp(Tensor hidden, OffloadedRegion* norm) {
+  if (experts_) return (*experts_)(std::move(hidden), norm);
   if (!w_.train.recompute.selects(RecomputedModule::Mlp)) return (*mlp_)(std::move(hidden));
   Tensors inputs;
   inputs.push_back(std::move(hidden));
@@ -116,15 +130,22 @@ Tensor TransformerLayer::mlp(Tensor hidden) {
 }
 
 Tensor TransformerLayer::operator()(Tensor hidden) {
-  Tensor attended = latent_attention_ ? (*latent_attention_)(hidden) : (*attention_)(hidden);
+  std::optional<OffloadedRegion> norm;  // where it is one by itself
+  Tensor input = hidden;
+  if (latent_attention_) norm.emplace(w_, OffloadedModule::AttentionNorm, input);
+  Tensor attended =
+      latent_attention_ ? (*latent_attention_)(std::move(input), &*norm) : (*attention_)(std::move(input));
   if (w_.model.parallel_residual) {
     attended = bias_dropout_add(w_, attention_add_, hidden, std::move(attended));
-    Tensor branch = mlp(std::move(hidden));
+    Tensor branch = mlp(std::move(hidden), nullptr);
     return bias_dropout_add(w_, mlp_add_, std::move(attended), std::move(branch));
   }
-  hidden = bias_dropout_add(w_, attention_add_, std::move(hidden), std::move(attended));
-  Tensor branch = mlp(hidden);
-  return bias_dropout_add(w_, mlp_add_, std::move(hidden), std::move(branch));
+  hidden = added(w_, attention_add_, std::move(hidden), std::move(attended), norm);
+  norm.reset();
+  input = hidden;
+  if (experts_) norm.emplace(w_, OffloadedModule::MlpNorm, input);
+  Tensor branch = mlp(std::move(input), norm ? &*norm : nullptr);
+  return added(w_, mlp_add_, std::move(hidden), std::move(branch), norm);
 }
 
 }  // namespace tidemark::parallel::megatron

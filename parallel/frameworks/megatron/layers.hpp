@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deque>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -15,6 +16,7 @@
 namespace tidemark::parallel::megatron {
 
 class MoELayer;
+class OffloadedRegion;
 class NextTokenLayer;
 
 /// Adds a branch to the residual stream, after its linear's bias and dropout (core/fusions/fused_bias_dropout.py).
@@ -46,7 +48,9 @@ class SelfAttention {
   [[nodiscard]] Heads split_and_turn(const Tensor& mixed);
   enum class Of : std::uint8_t { Query, Key };
   [[nodiscard]] Tensor head_norm(const Norm& norm, Of which, Tensor mixed);
-  [[nodiscard]] Tensor core(Tensor query, Tensor key, Tensor value);
+  [[nodiscard]] Tensor joint(Tensor hidden);
+  /// `held`: what views the memory of forward()'s query, key and value.
+  [[nodiscard]] Tensor core(Tensor query, Tensor key, Tensor value, std::initializer_list<const Tensor*> held);
 
   Worker& w_;
   Name name_;
@@ -89,7 +93,8 @@ class TransformerLayer {
   [[nodiscard]] Tensor operator()(Tensor hidden);
 
  private:
-  [[nodiscard]] Tensor mlp(Tensor hidden);
+  /// `norm`: while it is one by itself.
+  [[nodiscard]] Tensor mlp(Tensor hidden, OffloadedRegion* norm);
 
   Worker& w_;
   std::optional<SelfAttention> attention_;

@@ -158,7 +158,8 @@ class MoELayer {
  public:
   /// `path`: "layers.3.mlp".
   MoELayer(Worker& worker, Parameters& parameters, const std::string& path, std::int32_t layer);
-  [[nodiscard]] Tensor operator()(Tensor hidden);
+  /// `norm`: the norm before, where it is offloaded.
+  [[nodiscard]] Tensor operator()(Tensor hidden, OffloadedRegion* norm);
 
  private:
   [[nodiscard]] Tensor forward(const Tensor& residual);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "parallel/frameworks/megatron/module_offload.hpp"
 #include "parallel/frameworks/megatron/moe.hpp"
 #include "parallel/frameworks/megatron/recompute.hpp"
 #include "parallel/torch/aten.hpp"
@@ -55,10 +56,11 @@ Tensor MoELayer::shared(const Tensor& hidden) {
   return torch::mul(s, out, score);
 }
 
-Tensor MoELayer::operator()(Tensor hidden) {
+Tensor MoELayer::operator()(Tensor hidden, OffloadedRegion* norm) {
   const Recomputation& again = w_.train.recompute;
   RecomputedNorm before(w_);
   const Tensor normed = before(norm_, std::move(hidden));
+  if (norm != nullptr) norm->close(normed);
   Tensor out = again.selects(RecomputedModule::Experts)
                    ? checkpoint(w_, [this](const Tensors& of) { return forward(of.front()); }, {normed})
                    : forward(normed);

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "parallel/frameworks/megatron/module_offload.hpp"
 #include "sim/base/ensure.hpp"
 
 namespace tidemark::parallel::megatron {
@@ -28,7 +29,12 @@ Pipeline::Pipeline(Worker& w, std::int32_t rank) : w_(w), rank_(rank), habit_(ha
   ensure(habit_ != HandOverHabit::Free, "Megatron hands over in pairs or in step");
   for (std::size_t chunk = 0; chunk < w.chunks.size(); ++chunk)
     stages_.push_back(std::make_unique<ModelStage>(w, static_cast<std::int32_t>(chunk)));
+  if (w.runtime.module_offload.any())
+    module_offload_ = std::make_unique<ModuleOffload>(w.session, w.runtime.module_offload, stages_.size());
+  w.module_offload = module_offload_.get();
 }
+
+Pipeline::~Pipeline() { w_.module_offload = nullptr; }
 
 bool Pipeline::steady(const Action& action) const {
   if (!interleaved()) return false;
@@ -61,6 +67,7 @@ void Pipeline::forward_step(const Action& action) {
   if (beside(action) && !its.first()) wait_for_first(forward_);
   if (steady(action)) deallocate_output();
   const std::shared_ptr<GraphInput> input = its.first() ? nullptr : v_.input_tensors.at(place);
+  if (module_offload_) module_offload_->begin_forward(static_cast<std::size_t>(action.chunk));
   v_.output_tensors[place] = its.forward(step_, action.micro_batch, input);
   if (!its.last()) whole_output_ = place;
   if (!steady(action)) v_.input_tensor = nullptr;
@@ -255,6 +262,7 @@ void Pipeline::run(std::int32_t step, const Steps& steps) {
   for (Direction* direction : {&backward_, &forward_}) w_.process.join(std::exchange(direction->sent, {}));
   w_.process.at(step, -1);
   stages_.back()->finish_head_gradient();
+  if (module_offload_) module_offload_->end_step();
   v_ = {};
   forward_.recv_buffers.clear();
   backward_.recv_buffers.clear();

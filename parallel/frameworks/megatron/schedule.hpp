@@ -23,6 +23,7 @@ namespace tidemark::parallel::megatron {
 class Pipeline {
  public:
   Pipeline(Worker& worker, std::int32_t rank);
+  ~Pipeline();
 
   /// All micro-batches of one step.
   void run(std::int32_t step, std::int32_t micro_batches);
@@ -78,6 +79,8 @@ class Pipeline {
   std::int32_t step_ = 0;
   std::int32_t warmup_ = 0, total_ = 0;  ///< forward passes before the first that alternates, and all
   Direction forward_, backward_;
+
+  std::unique_ptr<ModuleOffload> module_offload_;
 
   // Variables. Lists are of what is in flight.
   struct Variables {

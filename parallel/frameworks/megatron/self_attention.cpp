@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "parallel/frameworks/megatron/layers.hpp"
+#include "parallel/frameworks/megatron/module_offload.hpp"
 #include "parallel/frameworks/megatron/recompute.hpp"
 #include "sim/base/ensure.hpp"
 
@@ -226,8 +227,12 @@ SelfAttention::Heads SelfAttention::split_and_turn(const Tensor& mixed) {
   return {std::move(query), std::move(key), with(std::move(value), node, 2)};
 }
 
-Tensor SelfAttention::core(Tensor query, Tensor key, Tensor value) {
-  if (!recompute_core) return core_attention(w_, core_, std::move(query), std::move(key), std::move(value));
+Tensor SelfAttention::core(Tensor query, Tensor key, Tensor value, std::initializer_list<const Tensor*> held) {
+  if (!recompute_core) {
+    OffloadedRegion offload(w_, OffloadedModule::CoreAttention, query);
+    Tensor context = core_attention(w_, core_, std::move(query), std::move(key), std::move(value));
+    return offload.commit(std::move(context), held);
+  }
   const auto run = [this](Tensors of) {
     return core_attention(w_, core_, std::move(of[0]), std::move(of[1]), std::move(of[2]));
   };
@@ -236,24 +241,38 @@ Tensor SelfAttention::core(Tensor query, Tensor key, Tensor value) {
   return checkpoint(w_, run, std::move(inputs));
 }
 
+Tensor SelfAttention::joint(Tensor hidden) {
+  OffloadedRegion offload(w_, OffloadedModule::Qkv, hidden);
+  Tensor mixed = norm_ && w_.runtime.fused_norm_linear ? norm_linear(w_, *norm_, qkv_, std::move(hidden))
+                                                       : linear(w_, qkv_, std::move(hidden));
+  return offload.commit(std::move(mixed), {});
+}
+
+Tensor projected(Worker& w, const Linear& projection, Tensor context) {
+  OffloadedRegion offload(w, OffloadedModule::AttentionProjection, context);
+  const Tensor held = offload.offloads() ? context.detached() : Tensor{};
+  Tensor out = linear(w, projection, std::move(context));
+  return offload.commit(std::move(out), {&held});
+}
+
 Tensor SelfAttention::operator()(Tensor hidden) {
   RecomputedNorm before(w_);
   if (norm_ && !w_.runtime.fused_norm_linear) hidden = before(*norm_, std::move(hidden));
-  const Tensor mixed = norm_ && w_.runtime.fused_norm_linear ? norm_linear(w_, *norm_, qkv_, std::move(hidden))
-                                                             : linear(w_, qkv_, std::move(hidden));
+  const Tensor mixed = joint(std::move(hidden));
+  const Tensor value = parts_of(mixed).value;
   Tensor context;
   Heads heads;
   if (w_.model.positions == Positions::Rotary || q_norm_.weight != nullptr) {
     // forward() refers to the joint tensor (`value` views it), queries and keys until it returns, to values while core
     // attention runs.
     heads = w_.model.positions == Positions::Rotary ? split_and_turn(mixed) : split(mixed);
-    context = core(heads.query, heads.key, heads.value);
+    context = core(heads.query, heads.key, heads.value, {&heads.query, &heads.key, &value});
     heads.value = {};
   } else {
     heads = split(mixed);
-    context = core(std::move(heads.query), std::move(heads.key), std::move(heads.value));
+    context = core(std::move(heads.query), std::move(heads.key), std::move(heads.value), {&value});
   }
-  Tensor out = linear(w_, proj_, std::move(context));
+  Tensor out = projected(w_, proj_, std::move(context));
   if (post_norm_) out = norm(w_, *post_norm_, std::move(out));
   before.discard_output(out);
   return out;

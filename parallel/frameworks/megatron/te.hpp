@@ -48,6 +48,9 @@ struct NormContext {
 /// A norm and the column-parallel linear after it: one function, where the runtime has it.
 [[nodiscard]] Tensor norm_linear(Worker& w, const Norm& norm, const Linear& linear, Tensor x);
 
+/// Attention's output projection.
+[[nodiscard]] Tensor projected(Worker& w, const Linear& projection, Tensor context);
+
 /// The linear's GEMMs on this rank: x W^T and + bias where there is one, and the gradient of x.
 void forward_product(const Worker& w, const Weight& weight, const Weight* bias, Tensor x, const Tensor& out,
                      BufferId workspace);

@@ -21,6 +21,8 @@
 
 namespace tidemark::parallel::megatron {
 
+class ModuleOffload;
+
 using Tensors = std::vector<Tensor>;
 
 /// What a module calls itself, and the labels of what it makes.
@@ -162,6 +164,9 @@ class Worker {
   std::vector<std::function<void()>>* weight_gradients_later = nullptr;
 
   std::vector<std::pair<std::string, RouterBuffers>> routers;  ///< by what they are called
+
+  /// Where modules' saved tensors go to the host.
+  ModuleOffload* module_offload = nullptr;
 
   // Caches: made at first use, kept for ever.
   [[nodiscard]] BufferId linear_workspace(HostThread thread);  ///< of the layers' linears, library's or framework's

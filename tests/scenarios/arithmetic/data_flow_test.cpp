@@ -87,7 +87,8 @@ TEST(DataFlowOfJobs, IsExplainedInGeneratedJobs) {
 // What no job shows any more is not known any more. (Both tests above run before, in one process.)
 TEST(DataFlowOfJobs, NothingIsKnownThatNobodyMeets) {
   if (met().empty()) GTEST_SKIP() << "run with the other tests of DataFlowOfJobs";
-  for (const FlowsOf framework : {FlowsOf::Megatron, FlowsOf::OffloadedLayers, FlowsOf::PyTorch})
+  for (const FlowsOf framework :
+       {FlowsOf::Megatron, FlowsOf::OffloadedLayers, FlowsOf::OffloadedModules, FlowsOf::PyTorch})
     for (const KnownFlow& known : known_flows(framework))
       EXPECT_TRUE(met().contains(&known))
           << fmt::format("{} {}, {} until {}: {}", name(known.kind), known.tensor, known.at, known.until, known.reason);

@@ -1,0 +1,132 @@
+// Modules whose saved tensors Megatron moves to the host: what is asked for, and what that takes.
+#include <filesystem>
+#include <string>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "scenarios/io/input_error.hpp"
+#include "scenarios/io/scenario_json.hpp"
+#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/prediction.hpp"
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
+namespace {
+
+using namespace literals;
+
+const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
+
+struct Asked {
+  std::string modules = R"(["core_attn"])", switches = {}, layout = "tensor = 2", train = {};
+  std::string release = "0.16";
+  int layers = 6, gpus = 2;
+};
+
+std::string job(const Asked& asked) {
+  return fmt::format(R"(model = "models/llama-3.1-8b.json"
+cluster = "clusters/h100-sxm-80g.toml"
+gpus = {}
+[model_override]
+num_hidden_layers = {}
+[layout]
+{}
+[train]
+sequence_length = 2048
+micro_batch = 1
+hidden_dropout = 0.0
+attention_dropout = 0.0
+{}
+[runtime]
+versions.megatron = "{}"
+[runtime.switches]
+fine-grained-activation-offloading = true
+offload-modules = {}
+{}
+)",
+                     asked.gpus, asked.layers, asked.layout, asked.train, asked.release, asked.modules, asked.switches);
+}
+Scenario scenario_of(const std::string& text) {
+  return parse_scenario(text, "job.toml", {source / "scenarios/examples", source / "scenarios"});
+}
+std::string problems(const std::string& text) {
+  try {
+    (void)scenario_of(text);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "no problem";
+}
+bool says(const Asked& asked, const std::string& what) { return problems(job(asked)).find(what) != std::string::npos; }
+MemoryRecord predicted(const Asked& asked) { return predict(scenario_of(job(asked))).groups.front().memory; }
+
+TEST(ModuleOffload, WhatMegatronAsksForIsAskedFor) {
+  EXPECT_EQ(problems(job({})), "no problem");
+  EXPECT_TRUE(says({.release = "0.15"}, "Megatron-LM core has it from 0.16 on"));
+  EXPECT_TRUE(says({.modules = "[]"}, "of which modules is not said"));
+  EXPECT_TRUE(says({.modules = R"(["attention"])"}, "\"attention\" is no module that can be offloaded"));
+  EXPECT_TRUE(says({.modules = R"(["fused_group_mlp"])"}, "not modelled yet"));
+  EXPECT_TRUE(says({.modules = R"(["attn_proj"])"}, "which core_attn's backward pass needs"));
+  EXPECT_TRUE(says({.switches = "cpu-offloading-num-layers = 2"}, "layers are offloaded already"));
+  EXPECT_TRUE(says({.switches = "activation-offload-fraction = 0.5"}, "has it from 0.19 on"));
+  EXPECT_TRUE(says({.switches = "fine-grained-offloading-max-inflight-offloads = 1"}, "has it from 0.18 on"));
+  EXPECT_TRUE(says({.switches = "delta-offload-bytes-across-pp-ranks = 1"}, "not modelled yet"));
+  EXPECT_TRUE(says({.train = "recompute = \"full\""}, "not modelled yet"));
+  EXPECT_TRUE(says({.layout = "context = 2"}, "not modelled yet"));
+}
+
+TEST(ModuleOffload, SwitchesWithoutItAreSlips) {
+  std::string text = job({});
+  const std::string on = "fine-grained-activation-offloading = true\n";
+  text.erase(text.find(on), on.size());
+  EXPECT_NE(problems(text).find("no module is offloaded"), std::string::npos);
+}
+
+TEST(ModuleOffload, ComesBackFromJson) {
+  const Scenario asked = scenario_of(job({.modules = R"(["core_attn", "attn_proj"])",
+                                          .switches = "activation-offload-fraction = 0.5\n"
+                                                      "min-offloaded-tensor-size = 4096\n"
+                                                      "fine-grained-offloading-max-inflight-offloads = 2",
+                                          .release = "0.19"}));
+  const nlohmann::json json = nlohmann::json::parse(scenario_json(asked, 2));
+  EXPECT_EQ(json["offload"]["activations"], "cpu");
+  const nlohmann::json& switches = json["runtime"]["switches"];
+  EXPECT_EQ(switches["offload-modules"], (nlohmann::json{"core_attn", "attn_proj"}));
+  EXPECT_EQ(switches["min-offloaded-tensor-size"], 4096);
+  EXPECT_EQ(switches["activation-offload-fraction"], 0.5);
+  EXPECT_EQ(switches["fine-grained-offloading-max-inflight-offloads"], 2);
+}
+
+// In the first step all of a module's groups go; from then on, of a pass that runs backward next, all but the last.
+// Queries, keys, values and what comes of them: 2048 tokens, of 16 and 4 heads of 128.
+TEST(ModuleOffload, PinnedMemoryIsThatOfTheFirstStep) {
+  const Bytes queries = 2048 * 16 * 128 * 2_B, keys = 2048 * 4 * 128 * 2_B;
+  EXPECT_EQ(predicted({}).pinned.peak, 6 * (2 * queries + 2 * keys));
+  EXPECT_EQ(predicted({.switches = "min-offloaded-tensor-size = 2000000"}).pinned.peak, 6 * 2 * queries);
+  EXPECT_EQ(predicted({.switches = "min-offloaded-tensor-size = 20000000"}).pinned.peak, Bytes{});
+}
+
+TEST(ModuleOffload, LeavesTheDeviceWithLess) {
+  const Bytes none = predicted({.switches = "min-offloaded-tensor-size = 20000000"}).allocated.bytes,
+              attention = predicted({}).allocated.bytes,
+              more = predicted({.modules = R"(["qkv_linear", "core_attn", "attn_proj"])"}).allocated.bytes;
+  EXPECT_LT(attention, none);
+  EXPECT_LT(more, attention);
+}
+
+// A pipeline's first rank has several passes' tensors there.
+TEST(ModuleOffload, PassesInFlightHaveRoomOfTheirOwn) {
+  const auto stages = [](int pipeline) {
+    return predicted({.layout = fmt::format("pipeline = {}", pipeline),
+                      .train = "global_batch = 8",
+                      .layers = 2 * pipeline,
+                      .gpus = pipeline})
+        .pinned.peak;
+  };
+  EXPECT_EQ(stages(4), 2 * stages(2));
+}
+
+}  // namespace
+}  // namespace tidemark::tests
