@@ -139,7 +139,7 @@ void read_zero(const Json& settings, Scenario& s) {
     habits.nvme.max_in_cpu = its.value("max_in_cpu", habits.nvme.max_in_cpu);
   }
   // Of no meaning for memory.
-  s.cluster.host.nvme_read_bandwidth = s.cluster.host.nvme_write_bandwidth = 10_GBps;
+  s.cluster.host.nvme_read_bandwidth = s.cluster.host.nvme_write_bandwidth = Bandwidth{10'000'000'000};
   habits.cpu_adam = text_of(settings, "optimizer") == "cpu_adam";
 }
 

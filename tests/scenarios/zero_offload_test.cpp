@@ -11,7 +11,6 @@
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/prediction.hpp"
 #include "scenarios/report/explanation.hpp"
-#include "scenarios/report/prediction_json.hpp"
 #include "scenarios/report/prediction_text.hpp"
 #include "tests/namespace.hpp"
 
@@ -91,6 +90,8 @@ TEST(ZeroOffload, AdamTakesTheHostsBandwidth) {
   EXPECT_LT(slower, 1.5 * adam) << "besides, what was updated is cast";
 }
 
+constexpr Bandwidth gbps(std::int64_t number) { return Bandwidth{number * 1'000'000'000}; }
+
 // Optimizer and parameters in files. Modules give up at once what they have gathered: buffers are few.
 Scenario infinity() {
   Scenario s = job("zero3", both);
@@ -99,8 +100,8 @@ Scenario infinity() {
   zero.nvme.max_in_cpu = 0;
   zero.sub_group_size = 100'000'000;
   zero.max_reuse = 0;
-  s.cluster.host.nvme_read_bandwidth = 40_GBps;
-  s.cluster.host.nvme_write_bandwidth = 20_GBps;
+  s.cluster.host.nvme_read_bandwidth = gbps(40);
+  s.cluster.host.nvme_write_bandwidth = gbps(20);
   return s;
 }
 
@@ -118,16 +119,17 @@ TEST(ZeroInfinity, HoldsTheStatesOfThePaperInFiles) {
   EXPECT_NE(prediction_text(p).find("in files on NVMe: "), std::string::npos);
 }
 
-// Every step reads and writes 16 bytes of each element that is updated, and parameters besides; each rank has its share.
+// Every step reads and writes 16 bytes of each element that is updated, and parameters besides; each rank has its
+// share.
 TEST(ZeroInfinity, StepsTakeTheDrivesBandwidth) {
   Scenario s = infinity();
   s.runtime.eager.zero.nvme.parameters = false;
   const Prediction fast = predict(s);
   const double bytes = 16 * static_cast<double>(fast.parameters);
-  s.cluster.host.nvme_read_bandwidth = 20_GBps;
+  s.cluster.host.nvme_read_bandwidth = gbps(20);
   const double reads = 1e-12 * static_cast<double>((predict(s).step.step - fast.step.step).count());
   EXPECT_NEAR(reads, bytes / 20e9 - bytes / 40e9, 0.02 * reads);
-  s.cluster.host.nvme_read_bandwidth = 40_GBps;
+  s.cluster.host.nvme_read_bandwidth = gbps(40);
   s.runtime.eager.zero.nvme.pipeline_read = s.runtime.eager.zero.nvme.pipeline_write = true;
   s.runtime.eager.zero.nvme.optimizer_buffers = 12;
   EXPECT_LT(predict(s).step.step, fast.step.step);

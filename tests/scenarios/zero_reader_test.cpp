@@ -117,7 +117,8 @@ TEST_F(DsConfigFile, WhatIsNotModelledIsRefusedWhereItStands) {
   EXPECT_EQ(problem("{\"zero_optimization\": {\"stage\": 3,\n  \"offload_optimizer\": {\"device\": \"disk\"}}}"),
             "ds.json:2:35: error: device = \"disk\" is not known\n  hint: \"none\", \"cpu\" or \"nvme\" would do");
   EXPECT_EQ(problem(R"({"aio": {"use_gds": true}, "zero_optimization": {"stage": 3}})"),
-            "ds.json:1:21: error: use_gds: reading drives straight to the device is not modelled yet\n  hint: leave it "
+            "ds.json:1:21: error: use_gds = true: reading drives straight to the device is not modelled yet\n  hint: "
+            "leave it "
             "out, or set false");
   EXPECT_EQ(
       problem(R"({"zero_optimization": {"stage": 0}})"),
@@ -215,12 +216,14 @@ TEST_F(DsConfigFile, DrivesAreThoseOfTheCluster) {
   EXPECT_NE(json.find(R"("nvme_write_bandwidth":"20 GB/s")"), std::string::npos);
   EXPECT_NE(json.find(R"("pipeline_read":true)"), std::string::npos);
   EXPECT_EQ(problem(nvme, "", "", "\n[offload]\noptimizer = \"nvme\""), "");
-  EXPECT_EQ(problem(nvme, "", "", "\n[offload]\noptimizer = \"cpu\""),
-            "job.toml:16:13: error: optimizer = \"cpu\", and offload_optimizer has device = \"nvme\"\n  hint: give both "
-            "the same");
-  EXPECT_EQ(problem(R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme"}}})"),
-            "job.toml:13:1: error: offload_optimizer: stages 1 and 2 have no files on NVMe\n  hint: stage 3, or device = "
-            "\"cpu\", which is what DeepSpeed does then");
+  EXPECT_EQ(
+      problem(nvme, "", "", "\n[offload]\noptimizer = \"cpu\""),
+      "job.toml:16:13: error: optimizer = \"cpu\", and offload_optimizer has device = \"nvme\"\n  hint: give both "
+      "the same");
+  EXPECT_EQ(
+      problem(R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme"}}})"),
+      "job.toml:13:1: error: offload_optimizer: stages 1 and 2 have no files on NVMe\n  hint: stage 3, or device = "
+      "\"cpu\", which is what DeepSpeed does then");
 }
 
 // transformers runs torch.utils.checkpoint, which does not look at it.
@@ -230,7 +233,7 @@ TEST_F(DsConfigFile, OfItsOwnCheckpointingNothingComes) {
     "number_checkpoints": null, "synchronize_checkpoint_boundary": false, "profile": false}})");
   EXPECT_TRUE(s.runtime.eager.zero.idle_checkpointing);
   EXPECT_EQ(problem(R"({"zero_optimization": {"stage": 2}, "activation_checkpointing": {"cpu_checkpoint": true}})"),
-            "ds.json:1:65: error: unknown key \"cpu_checkpoint\" in [activation_checkpointing]\n  hint: did you mean "
+            "ds.json:1:66: error: unknown key \"cpu_checkpoint\" in [activation_checkpointing]\n  hint: did you mean "
             "cpu_checkpointing?");
 }
 
