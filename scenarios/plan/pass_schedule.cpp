@@ -29,6 +29,7 @@ HandOverHabit at_best(HandOverHabit habit) {
     case HandOverHabit::Paired:
       return habit;
     case HandOverHabit::InStep:
+    case HandOverHabit::InStepAhead:
       return HandOverHabit::Free;
   }
   return HandOverHabit::Free;

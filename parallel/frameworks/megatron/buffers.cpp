@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "parallel/frameworks/megatron/moe.hpp"
+
 namespace tidemark::parallel::megatron {
 
 ParamAndGradBuffer::ParamAndGradBuffer(Worker& w, const Stage& stage, ParameterGroup group, std::string suffix)
@@ -156,16 +158,21 @@ void sum_partial_gradients(Worker& w, const std::vector<ParamAndGradBuffer>& buf
   w.launch(Operation::Copy, parts, gradients);
 }
 
+// Both ends of the pipeline hold the embedding's weight.
+void sum_embedding(Worker& w) {
+  if (!w.comms.embedding.valid() || (!w.embedding() && !w.head())) return;
+  const Tensor& its = w.weight(ParameterId{0}).main_gradients;  // the model's first parameter
+  w.session.collective(w.comms.embedding, CollectiveKind::AllReduce, its, its);
+}
+
 }  // namespace
 
 void finalize_model_gradients(Worker& w, std::vector<ParamAndGradBuffer>& buffers) {
   w.process.mark(Phase::Communication, "reduce_gradients");
   for (ParamAndGradBuffer& buffer : buffers) buffer.reduce();
   sum_partial_gradients(w, buffers);
-  if (!w.comms.embedding.valid() || (!w.embedding() && !w.head())) return;
-  // Both ends of the pipeline hold the embedding's weight.
-  const Tensor& its = w.weight(ParameterId{0}).main_gradients;  // the model's first parameter
-  w.session.collective(w.comms.embedding, CollectiveKind::AllReduce, its, its);
+  sum_embedding(w);
+  finish_routing(w);
 }
 
 }  // namespace tidemark::parallel::megatron

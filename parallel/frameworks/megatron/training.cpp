@@ -76,7 +76,6 @@ class Training {
     for (MegatronOptimizer& optimizer : optimizers_) optimizer.zero_gradients();
     if (micro_batches > 0) run_passes(number, micro_batches);
     finalize_model_gradients(w_, buffers_);
-    finish_routing(w_);
     if (state_ != nullptr) {
       StateMoment& moment = state_->emplace_back(StateMoment::What::Gradients, number, process.marks());
       for (const MegatronOptimizer& optimizer : optimizers_)
