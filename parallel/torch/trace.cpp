@@ -74,11 +74,6 @@ void Tracer::keep(const Tensor& made) {
   trace_.values[operand(made, made.buffer()).value].policy = compile::Policy::Save;
 }
 
-void Tracer::end_recompute(const Tensor& output) {
-  policy_ = compile::Policy::None;
-  keep(output);
-}
-
 Trace Tracer::of(const std::function<std::vector<Tensor>()>& region, const std::vector<Tensor>& inputs) && {
   std::vector<Tensor> outputs = region();
   trace_.forward_steps = first_of_pass_ = trace_.steps.size();

@@ -76,8 +76,6 @@ class Tracer {
 
   /// What is made from now on is run again for the backward pass, unless it is said to be kept.
   void recompute() { policy_ = compile::Policy::Recompute; }
-  /// … and from now on not any more; what the checkpointed part gives is kept.
-  void end_recompute(const Tensor& output);
   void keep(const Tensor& made);
 
   /// Runs forward and backward; inputs are leaves.

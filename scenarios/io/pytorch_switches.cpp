@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/io/names.hpp"
+#include "scenarios/io/suggestion.hpp"
 #include "scenarios/io/zero_checks.hpp"
 
 namespace tidemark::scenarios {
@@ -188,6 +189,10 @@ void check_compiled(const Scenario& asked, ScenarioTables& tables) {
   const RuntimeId id = runtime_kind(asked.runtime.name).id;
   refuse(id == RuntimeId::PyTorch && switches.compiled == CompiledParts::Model && asked.layout.data > 1,
          "of a model under DistributedDataParallel is cut at its buckets (DDPOptimizer), which is not modelled yet",
+         "\"regional\" would do");
+  refuse(switches.compiled == CompiledParts::Model && switches.modules == ModuleLibrary::Transformers,
+         "of a model of transformers takes masks of attention and the loss into graphs of their own, which is not "
+         "modelled yet",
          "\"regional\" would do");
   refuse(id == RuntimeId::Fsdp && !switches.flat.original_parameters, "of flat parameters needs use_orig_params = true",
          "set it");

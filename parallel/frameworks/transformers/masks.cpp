@@ -21,7 +21,6 @@ Tensor CausalLM::position_ids(std::int64_t sequence) {
 // masking_utils.py find_packed_sequence_indices: whether a row holds several sequences, that is, whether places go on
 // by one. Nobody asks where keys are cached.
 void CausalLM::find_packed_sequences(const Tensor& positions, std::int64_t batch) {
-  if (s_.tracer != nullptr) return;  // nor where the compiler looks on
   const std::int64_t sequence = positions.size(-1);
   const Tensor places = expanded(positions, {batch, sequence});
   const auto numbers = [&](std::int64_t columns) {

@@ -6,7 +6,6 @@
 
 #include "parallel/torch/checkpoint.hpp"
 #include "parallel/torch/operation.hpp"
-#include "parallel/torch/trace.hpp"
 
 // A call's arguments live until it returns, in Python; here a temporary lives until its statement ends. So no call is
 // nested in a call that is nested in another.
@@ -441,12 +440,6 @@ Context CausalLM::handed_to(const Layer& layer, const Context& context) {
 
 Tensor CausalLM::checkpointed(const Layer& layer, const Tensor& hidden, const Context& shared) {
   const Context context = handed_to(layer, shared);
-  if (s_.tracer != nullptr) {  // a part of the graph, marked
-    s_.tracer->recompute();
-    Tensor out = forward(layer, hidden, context, nullptr);
-    s_.tracer->end_recompute(out);
-    return out;
-  }
   // A wrapper around the layer's checkpoint leaves both to the compiler.
   if (habits_.compiled != CompiledParts::None && layer.hooks.around_checkpoint)
     return compiled_layer(layer, hidden, context, true);
@@ -557,36 +550,24 @@ Tensor CausalLM::compiled_layer(const Layer& layer, const Tensor& hidden, const 
   return compiled_layer_(s_, inputs, region, options);
 }
 
-// The whole model is one graph; of transformers' modules the loss is a part of it.
-CausalLM::Outputs CausalLM::run_compiled(const Tensor& ids, const Tensor& labels) {
+// LitGPT's model as one graph, which gives logits.
+Tensor CausalLM::compiled_logits(const Tensor& ids) {
   std::vector<Tensor> inputs{ids};
-  if (!litgpt()) inputs.push_back(labels);
-  const CompileOptions options{.checkpointed = false, .policy = {}, .others = inputs.size()};
   for (const std::shared_ptr<Leaf>& p : parameters_) inputs.push_back(p->value);
-  for (const Tensor& buffer : frequencies_) inputs.push_back(buffer);
-  if (embedding_scale_.defined()) inputs.push_back(embedding_scale_);
+  inputs.insert(inputs.end(), frequencies_.begin(), frequencies_.end());
   const auto region = [&](std::vector<Tensor> given) {
     const auto exchange = [&] {
-      std::size_t next = options.others;
+      std::size_t next = 1;
       for (const std::shared_ptr<Leaf>& p : parameters_) std::swap(p->value, given[next++]);
       for (Tensor& buffer : frequencies_) std::swap(buffer, given[next++]);
-      if (embedding_scale_.defined()) std::swap(embedding_scale_, given[next]);
     };
-    const Tensor its_ids = given[0], its_labels = litgpt() ? labels : given[1];
     exchange();
-    std::vector<Tensor> cache, made;
-    const Tensor hidden = decoder(its_ids, cache);
-    const Tensor logits = logits_of(hidden);
-    if (!litgpt()) made.push_back(loss_of(logits, its_labels));
-    made.push_back(logits);
+    std::vector<Tensor> none;
+    Tensor logits = logits_of(decoder(given.front(), none));
     exchange();
-    return made;
+    return logits;
   };
-  std::vector<Tensor> made = compiled_.several(s_, inputs, region, options);
-  Outputs outputs;
-  outputs.logits = std::move(made.back());
-  outputs.loss = litgpt() ? loss_of(outputs.logits, labels) : made.front();
-  return outputs;
+  return compiled_(s_, inputs, region, {});
 }
 
 Tensor CausalLM::loss_of(const Tensor& given, const Tensor& labels) {
@@ -623,10 +604,13 @@ CausalLM::Outputs CausalLM::operator()(const Tensor& ids, const Tensor& labels) 
 }
 
 CausalLM::Outputs CausalLM::run(const Tensor& ids, const Tensor& labels) {
-  const bool in_pieces = layers_.front().hooks.before != nullptr;
-  if (habits_.compiled == CompiledParts::Model && !in_pieces && s_.recorder == nullptr)
-    return run_compiled(ids, labels);
   Outputs outputs;
+  // Hooks, and loops around them, leave layers by themselves.
+  if (habits_.compiled == CompiledParts::Model && litgpt() && !layers_.front().hooks.before) {
+    outputs.logits = compiled_logits(ids);
+    outputs.loss = loss_of(outputs.logits, labels);
+    return outputs;
+  }
   const Tensor hidden = hooked(of_decoder_, {}, [&](const Tensor&) { return decoder(ids, outputs.cache); });
   outputs.logits = logits_of(hidden);
   outputs.loss = loss_of(outputs.logits, labels);

@@ -146,7 +146,7 @@ class CausalLM {
   void make_layer_norms(const std::string& at, Layer& layer);
 
   Outputs run(const Tensor& ids, const Tensor& labels);
-  Outputs run_compiled(const Tensor& ids, const Tensor& labels);
+  Tensor compiled_logits(const Tensor& ids);
   Tensor logits_of(const Tensor& hidden);
   Tensor last_normed(const Tensor& hidden);
   Tensor compiled_layer(const Layer& layer, const Tensor& hidden, const Context& context, bool checkpointed);
