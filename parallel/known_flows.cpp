@@ -624,7 +624,7 @@ std::span<const KnownFlow> known_flows(FlowsOf framework) {
       return of_megatron;
     case FlowsOf::OffloadedLayers:
       return of_offloaded_layers;
-    case FlowsOf::OffloadedModules:
+    case FlowsOf::ModuleOffload:
       return of_offloaded_modules;
     case FlowsOf::PyTorch:
       return of_pytorch;
@@ -635,7 +635,7 @@ std::span<const KnownFlow> known_flows(FlowsOf framework) {
 const KnownFlow* known_flow(const FlowFinding& finding, FlowsOf framework) {
   for (const KnownFlow& known : known_flows(framework))
     if (is(finding, known)) return &known;
-  if (framework == FlowsOf::OffloadedLayers || framework == FlowsOf::OffloadedModules)
+  if (framework == FlowsOf::OffloadedLayers || framework == FlowsOf::ModuleOffload)
     return known_flow(finding, FlowsOf::Megatron);
   return nullptr;
 }

@@ -39,7 +39,7 @@ std::vector<FlowNote> flow_check(const Workload& workload, FlowsOf framework) {
 
 FlowsOf flows_of(const Runtime& runtime) {
   if (runtime.eager) return FlowsOf::PyTorch;
-  if (runtime.module_offload.any()) return FlowsOf::OffloadedModules;
+  if (runtime.module_offload.any()) return FlowsOf::ModuleOffload;
   return runtime.offloaded_layers > 0 ? FlowsOf::OffloadedLayers : FlowsOf::Megatron;
 }
 

@@ -88,7 +88,7 @@ TEST(DataFlowOfJobs, IsExplainedInGeneratedJobs) {
 TEST(DataFlowOfJobs, NothingIsKnownThatNobodyMeets) {
   if (met().empty()) GTEST_SKIP() << "run with the other tests of DataFlowOfJobs";
   for (const FlowsOf framework :
-       {FlowsOf::Megatron, FlowsOf::OffloadedLayers, FlowsOf::OffloadedModules, FlowsOf::PyTorch})
+       {FlowsOf::Megatron, FlowsOf::OffloadedLayers, FlowsOf::ModuleOffload, FlowsOf::PyTorch})
     for (const KnownFlow& known : known_flows(framework))
       EXPECT_TRUE(met().contains(&known))
           << fmt::format("{} {}, {} until {}: {}", name(known.kind), known.tensor, known.at, known.until, known.reason);
