@@ -555,7 +555,6 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "zero.*", "construction build_optimizer", "construction build_optimizer", made_to_pin},
     {Unread, "*.gathered", "construction build_optimizer", "construction build_optimizer", gathered_to_hook},
     {Unread, "*.gathered", "backward *", "*", gathered_anyway},
-    {Unread, "*.gathered", "forward layers.*", "backward *", gathered_anyway},
     {Kept, "*all_gather", "*", "*", gathered_together},
     {Kept, "*.gathered", "*", "*", within_reach},
     {Unread, "*reduce.allreduce_bucket", "backward *", "backward *", summed_everywhere},
