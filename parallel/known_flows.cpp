@@ -143,9 +143,13 @@ constexpr std::string_view
     run_again =
         "what runs again keeps what it was given and has made until its backward pass is over, and its outputs' copies "
         "are read in their place (core/tensor_parallel/random.py CheckpointWithoutOutput)",
+    bias_frame =
+        "variables of get_updated_expert_bias and _update_router_expert_bias live until these return "
+        "(moe/moe_utils.py, core/distributed/finalize_model_grads.py)",
     gating_backward = "variables of RouterGatingLinearFunction.backward live until it returns (moe/moe_utils.py)";
 
 constexpr KnownFlow of_megatron[] = {
+    {Kept, "expert_bias.*", "communication finish_routing", "communication finish_routing", bias_frame},
     {Unread, "next_tokens.*.tokens", "forward *", "forward *", rolled},
     {Unread, "next_tokens.*.loss", "forward next_tokens.*.head", "forward next_tokens.*.head", rolled},
     {Kept, "next_tokens.*.tokens", "forward next_tokens.*.embedding", "forward next_tokens", next_frame},
@@ -461,7 +465,8 @@ constexpr std::string_view
         "(fsdp/_flat_param.py _writeback_orig_params)",
     comes_anyway = "from the host a shard comes whether or not it is gathered then (fsdp/_flat_param.py pre_unshard)",
     copied_to_host = "what was reduced stays until the backward pass is over (fsdp/_runtime_utils.py _finalize_params)",
-    unpacked_anyway = "a node unpacks all that it saved, asked for or not (torch/csrc/autograd/generated/Functions.cpp)",
+    unpacked_anyway =
+        "a node unpacks all that it saved, asked for or not (torch/csrc/autograd/generated/Functions.cpp)",
     gathered_ahead =
         "the unit that ran before is gathered ahead of its backward pass, and an embedding's reads no weight "
         "(fsdp/_fully_shard/_fsdp_param_group.py _backward_prefetch)",
