@@ -143,9 +143,13 @@ constexpr std::string_view
     run_again =
         "what runs again keeps what it was given and has made until its backward pass is over, and its outputs' copies "
         "are read in their place (core/tensor_parallel/random.py CheckpointWithoutOutput)",
+    bias_frame =
+        "variables of get_updated_expert_bias and _update_router_expert_bias live until these return "
+        "(moe/moe_utils.py, core/distributed/finalize_model_grads.py)",
     gating_backward = "variables of RouterGatingLinearFunction.backward live until it returns (moe/moe_utils.py)";
 
 constexpr KnownFlow of_megatron[] = {
+    {Kept, "expert_bias.*", "communication finish_routing", "communication finish_routing", bias_frame},
     {Unread, "next_tokens.*.tokens", "forward *", "forward *", rolled},
     {Unread, "next_tokens.*.loss", "forward next_tokens.*.head", "forward next_tokens.*.head", rolled},
     {Kept, "next_tokens.*.tokens", "forward next_tokens.*.embedding", "forward next_tokens", next_frame},

@@ -318,6 +318,19 @@ TEST(MathRouting, ToldExpertsAreTakenWithTheScoresThatTheyHave) {
   EXPECT_THROW(run(Operation::TopK, {2, 1}, {x}, out, told), math::WrongIndex);
 }
 
+TEST(MathRouting, GroupsAreThoseOfToldExperts) {
+  // Scores of four groups of two experts. The first token's experts are of two groups, the second one's of one.
+  const Numbers x{DType::FP32, {2, 4}, {1, 3, 2, 6, 5, 4, 8, 7}};
+  const Tensors out{zeros({2, 2}), zeros({2, 2}, DType::INT64)};
+  RunOptions told;
+  told.setting.route = [](std::int64_t token, std::int64_t choice) { return token == 0 ? 7 - 5 * choice : 4 + choice; };
+  const Tensors groups = run(Operation::TopK, {2, 2, 2}, {x}, out, told);
+  EXPECT_EQ(groups[1].values, (std::vector<double>{3, 1, 2, 0}));
+  EXPECT_EQ(groups[0].values, (std::vector<double>{6, 3, 8, 5}));
+  told.setting.route = [](std::int64_t, std::int64_t choice) { return 3 * choice; };
+  EXPECT_THROW(run(Operation::TopK, {2, 3, 2}, {x}, out, told), math::WrongIndex);  // of three groups
+}
+
 TEST(MathRouting, ARowWithoutProbabilityIsZero) {
   Draw draw;
   Numbers probs = draw({tokens, experts}, 0.1, 1);
