@@ -241,6 +241,20 @@ Kind kind_of(Category category, Phase phase) {
   }
 }
 
+// Of record_compiled.py.
+Scenario compiled_model_scenario(const Json& recording) {
+  const Json& settings = recording.at("settings");
+  Scenario s = scenario_of(recording);
+  EagerSettings& switches = s.runtime.eager;
+  switches.compiled = text_of(settings, "compile") == "regional" ? CompiledParts::Layers : CompiledParts::Model;
+  switches.modules = text_of(settings, "modules") == "litgpt" ? ModuleLibrary::LitGpt : ModuleLibrary::Transformers;
+  if (s.gpus == 1) {
+    s.runtime.name = "pytorch";
+    s.layout.sharding = Sharding::None;
+  }
+  return s;
+}
+
 // Of torchtitan.
 Scenario titan_scenario(const Json& recording) {
   const Json& settings = recording.at("settings");
@@ -365,6 +379,7 @@ std::vector<Recording> sharded_recordings() { return sharded_in("sharded/recordi
 std::vector<Recording> flat_recordings() { return sharded_in("flat/recordings", scenario_of); }
 std::vector<Recording> titan_recordings() { return sharded_in("titan/recordings", titan_scenario); }
 std::vector<Recording> compiled_recordings() { return sharded_in("compiled/recordings", titan_scenario); }
+std::vector<Recording> compiled_model_recordings() { return sharded_in("compiled/models", compiled_model_scenario); }
 std::vector<Recording> offload_recordings() { return sharded_in("offload/recordings", scenario_of); }
 std::vector<Recording> offloaded_flat_recordings() {
   return sharded_in("offload/recordings", scenario_of, "record_flat");

@@ -71,6 +71,8 @@ struct Recording {
 [[nodiscard]] std::vector<Recording> titan_recordings();
 /// Those under tests/golden/compiled/recordings: the same with torch.compile.
 [[nodiscard]] std::vector<Recording> compiled_recordings();
+/// Those under tests/golden/compiled/models: transformers' modules and LitGPT's (tests/ground_truth/compiled.py).
+[[nodiscard]] std::vector<Recording> compiled_model_recordings();
 
 /// Those under tests/golden/offload/recordings whose runtime is known here: with tensors on the host
 /// (tests/ground_truth/offload.py).

@@ -41,6 +41,15 @@ TEST_P(Sharded, RunsTakeAsMuch) {
   EXPECT_LE(std::abs(percent(share(predicted.reserved, recorded.reserved))), worst("reserved peak"));
 }
 
+TEST(CompiledModels, TakeAboutAsMuchAsRecorded) {
+  constexpr double most = 0.6;  // percent; some 0.4 is what a recording differs by when it is made again
+  for (const Recording& recording : compiled_model_recordings()) {
+    const PlainRun predicted = predicted_plain_run(recording.scenario, recording.rank);
+    ASSERT_EQ(predicted.allocated.size(), recording.plain.allocated.size()) << recording.name;
+    EXPECT_LE(std::abs(percent(worst_of_steps(predicted, recording.plain))), most) << recording.name;
+  }
+}
+
 TEST(Flat, TensorsTakeAsMuchToTheByte) {
   for (const Recording& recording : flat_recordings())
     EXPECT_EQ(requested_by_step(recording.scenario, recording.rank), recording.requested) << recording.name;

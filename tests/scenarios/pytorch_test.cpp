@@ -433,6 +433,12 @@ TEST(PyTorch, WhatPlainPyTorchDoesNotDoIsRefused) {
   has(problems({.model = "gpt2", .override_keys = "reorder_and_upcast_attn = true"}),
       "attention in fp32 is not modelled");
   has(problems({.switches = "fused = true\nforeach = true"}), "exclude each other");
+  has(problems({.switches = "torch_compile = \"all\""}), "is no part of a model that is compiled");
+  has(problems({.switches = "torch_compile = true\nuse_cache = false"}), "of a model of transformers takes masks");
+  has(problems({.switches = "torch_compile = \"regional\""}), "keys and values that a forward pass keeps");
+  has(problems({.switches = "torch_compile = \"regional\"\nuse_cache = false"}), "with autocast");
+  has(problems({.model = "gpt2", .switches = "modules = \"litgpt\""}), "is not modelled yet with layers like those");
+  has(problems({.switches = "modules = \"litgpt\"\nuse_cache = true"}), "keeps no keys and values in training");
   has(problems({.train = "optimizer = \"sgd\"", .switches = "amsgrad = true"}), "torch.optim.SGD has no amsgrad");
   has(problems({.train = "optimizer = \"sgd\"", .switches = "decoupled_weight_decay = false"}),
       "torch.optim.SGD has no decoupled_weight_decay");
