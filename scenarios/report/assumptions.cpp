@@ -134,9 +134,9 @@ void add_host_assumptions(const Job& job, std::vector<std::string>& list) {
   const std::vector<Estimate> nccl = nccl_on_hosts(job);
   const Estimate& most = *std::ranges::max_element(nccl, {}, &Estimate::high);
   if (most.high > Bytes{})
-    list.push_back(fmt::format(
-        "hosts: NCCL {} takes {} to {} of a node's host besides, by its sources; the upper end holds the latter",
-        text(runtime.versions.nccl), gib(most.low), gib(most.high)));
+    list.push_back(
+        fmt::format("hosts: NCCL {} takes {}{} of a node's host besides, by its sources; the upper end holds it",
+                    text(runtime.versions.nccl), most.low == most.high ? "" : gib(most.low) + " to ", gib(most.high)));
   if (hosts.optimizer)
     list.push_back(
         fmt::format("hosts: what they compute is bound by the rank's share of the node's memory bandwidth{}",
