@@ -9,6 +9,7 @@
 
 #include "scenarios/io/deferred_gradients.hpp"
 #include "scenarios/io/megatron_switches.hpp"
+#include "scenarios/io/module_offload.hpp"
 #include "scenarios/io/moe_reader.hpp"
 #include "scenarios/io/optimizer_switches.hpp"
 #include "scenarios/io/pytorch_switches.hpp"
@@ -125,6 +126,7 @@ TEST(SwitchSpaces, HaveEverySwitchThatReadersKnow) {
     names.erase("pin_memory");                    // the same
     for (const std::string_view flag : deferral_switches) names.erase(std::string(flag));   // so are these
     for (const std::string_view flag : optimizer_switches) names.erase(std::string(flag));  // and these
+    for (const std::string_view flag : module_offload_switches) names.erase(std::string(flag));
     return names;
   };
   const auto searched = [](std::uint32_t first) {
