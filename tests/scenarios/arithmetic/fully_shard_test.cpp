@@ -83,8 +83,7 @@ INSTANTIATE_TEST_SUITE_P(
         twice(titan("compiled_per_operation", 2, "0.2", "recompute = \"selective\"", "compile = \"model\"")),
         in_bf16(twice(titan("counted_tokens", 2, "0.2.2", "recompute = \"selective\""))),
         qwen3(titan("titan_qwen3", 2, "0.2")),
-        in_bf16(twice(qwen3(titan("titan_qwen3_per_operation", 3, "0.2.2", "recompute = \"selective\"")))),
-        qwen3(titan("titan_qwen3_compiled", 2, "0.2", "recompute = \"full\"", "compile = true"))),
+        in_bf16(twice(qwen3(titan("titan_qwen3_per_operation", 3, "0.2.2", "recompute = \"selective\""))))),
     [](const testing::TestParamInfo<MathCase>& row) { return row.param.name; });
 
 // Flat parameters: of 7 ranks, some hold pieces of several parameters, and the last some padding.
