@@ -11,7 +11,7 @@ Tracer::Tracer(Session& session, const std::vector<Tensor>& inputs, std::size_t 
     : session_(session), prefix_(session.scope().valid() ? session.process.text(session.scope()).size() + 1 : 0) {
   ensure(session.tracer == nullptr, "regions that are compiled do not lie within each other");
   for (const Tensor& input : inputs) {
-    given_.push_back(input.buffer());
+    given_.push_back({input.buffer(), input.offset});
     trace_.values.push_back(
         {input.sizes, input.strides, input.dtype, {}, compile::Policy::None, true, given_.size() > others});
   }
@@ -28,12 +28,15 @@ BufferId Tracer::alloc(const Shape& sizes, const Shape& strides, DType dtype, La
 
 TracedOperand Tracer::operand(const Tensor& tensor, BufferId buffer) const {
   if (!buffer.valid()) return {};
-  std::size_t value = static_cast<std::size_t>(buffer.value - first);
-  if (!is_traced(buffer)) {
-    value = static_cast<std::size_t>(std::ranges::find(given_, buffer) - given_.begin());
-    ensure(value < given_.size(), "a region that is compiled reads what it is given");
-  }
-  return {value, tensor.sizes, tensor.strides, tensor.offset, tensor.dtype};
+  if (is_traced(buffer))
+    return {static_cast<std::size_t>(buffer.value - first), tensor.sizes, tensor.strides, tensor.offset, tensor.dtype};
+  std::size_t value = no_value;
+  for (std::size_t i = 0; i < given_.size(); ++i)
+    if (given_[i].buffer == buffer && given_[i].offset <= tensor.offset &&
+        (value == no_value || given_[value].offset < given_[i].offset))
+      value = i;
+  ensure(value != no_value, "a region that is compiled reads what it is given");
+  return {value, tensor.sizes, tensor.strides, tensor.offset - given_[value].offset, tensor.dtype};
 }
 
 void Tracer::launched(const Computation& what, Operands inputs, Operands outputs, const Scratch& scratch) {

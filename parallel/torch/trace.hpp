@@ -88,7 +88,12 @@ class Tracer {
   Session& session_;
   std::size_t prefix_;
   std::size_t first_of_pass_ = 0;  ///< step
-  std::vector<BufferId> given_;
+  // Some may be parts of one buffer: of a flat parameter.
+  struct Given {
+    BufferId buffer;
+    std::int64_t offset = 0;
+  };
+  std::vector<Given> given_;
   std::vector<std::pair<const Node*, Tensor>> gradients_;
   compile::Policy policy_ = compile::Policy::None;
   Trace trace_;

@@ -42,7 +42,7 @@ TEST_P(Sharded, RunsTakeAsMuch) {
 }
 
 TEST(CompiledModels, TakeAboutAsMuchAsRecorded) {
-  constexpr double most = 0.6;  // percent; some 0.4 is what a recording differs by when it is made again
+  constexpr double most = 0.8;  // percent; some 0.4 is what a recording differs by when it is made again
   for (const Recording& recording : compiled_model_recordings()) {
     const PlainRun predicted = predicted_plain_run(recording.scenario, recording.rank);
     ASSERT_EQ(predicted.allocated.size(), recording.plain.allocated.size()) << recording.name;

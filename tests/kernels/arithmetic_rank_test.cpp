@@ -153,7 +153,7 @@ alloc b1 16 temporaries s0 values
 alloc b2 32 temporaries s0 experts
 launch s0 initialize -> b0:fp32[4x6]
 mark forward 1 0 layers.0.router
-launch s0 top_k(count=1,routed=1) b0:fp32[4x6] -> b1:fp32[4x1] b2:int64[4x1]
+launch s0 top_k(count=1,routed=1,of_group=0) b0:fp32[4x6] -> b1:fp32[4x1] b2:int64[4x1]
 )");
   for (const std::int64_t first : {0, 3}) {
     std::vector<double> values, experts;

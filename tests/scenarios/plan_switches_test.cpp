@@ -123,7 +123,8 @@ TEST(SwitchSpaces, HaveEverySwitchThatReadersKnow) {
     std::set<std::string, std::less<>> names(reader.asked().begin(), reader.asked().end());
     for (const std::string_view flag : expert_switches) names.erase(std::string(flag));  // SmallSpacesOfParts
     names.erase("distribute-saved-activations");  // beside other keys, and run in full
-    for (const std::string_view name : {"pin_memory", "modules", "torch_compile"})
+    for (const std::string_view name :
+         {"pin_memory", "modules", "torch_compile", "overlap-p2p-communication-warmup-flush"})
       names.erase(std::string(name));                                                       // the same
     for (const std::string_view flag : deferral_switches) names.erase(std::string(flag));   // so are these
     for (const std::string_view flag : optimizer_switches) names.erase(std::string(flag));  // and these

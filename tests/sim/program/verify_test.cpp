@@ -144,8 +144,8 @@ TEST(Verify, KernelsTakeWhatTheirOperationSays) {
   EXPECT_EQ(finding("multiply b0:bf16[2x3] b0:bf16[2] -> b0:bf16[2x3]"), "factor is [2], y [2x3]\n");
   EXPECT_EQ(finding("sum b0:bf16[2x3] -> b0:bf16[1x3]"), "");
   EXPECT_EQ(finding("sum b0:bf16[2x3] -> b0:bf16[2x2]"), "y is [2x2], x [2x3]\n");
-  EXPECT_EQ(finding("top_k(count=2,routed=1) b0:fp32[4x8] -> b0:fp32[4x2] b0:int64[4x2]"), "");
-  EXPECT_EQ(finding("top_k(count=2,routed=1) b0:fp32[4x8] -> b0:fp32[4x2] b0:int64[2x4]"),
+  EXPECT_EQ(finding("top_k(count=2,routed=1,of_group=0) b0:fp32[4x8] -> b0:fp32[4x2] b0:int64[4x2]"), "");
+  EXPECT_EQ(finding("top_k(count=2,routed=1,of_group=0) b0:fp32[4x8] -> b0:fp32[4x2] b0:int64[2x4]"),
             "ids is [2x4], values [4x2]: not the same rows\n");
   EXPECT_EQ(finding("token_map b0:bool[3x8] -> b0:int32[4x17]"),
             "routing_map is [3x8], row_map [4x17]: not the same rows\n");
