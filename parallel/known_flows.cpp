@@ -389,6 +389,7 @@ constexpr KnownFlow of_offloaded_modules[] = {
     {Kept, "layers.*.attention.*", "forward layers.*.attention.core", "forward layers.*.attention.core",
      until_all_are_sent},
     {Unread, "layers.*.attention.norm.out", "forward layers.*.attention.norm", "*", again_for_nobody},
+    {Kept, "layers.*.mlp.norm.out", "forward layers.*.mlp.dispatcher", "forward layers.*.mlp", moe_frame},
 };
 
 // ---- PyTorch 2 and transformers ------------------------------------------------------------------------------------
@@ -444,6 +445,11 @@ constexpr std::string_view
     within_reach =
         "parameters stay gathered as far as limits of reuse and persistence allow "
         "(zero/partitioned_param_coordinator.py)",
+    fetched_ahead =
+        "the next parameters of the recorded order are gathered ahead, an embedding's too, whose backward pass does "
+        "not "
+        "read it (zero/partitioned_param_coordinator.py fetch_sub_module)",
+    ipg_variables = "variables of __reduce_and_partition_ipg_grads live until it returns (zero/stage3.py)",
     step_variables = "variables of a step live until it returns (zero/stage3.py, zero/stage_1_and_2.py)",
     made_to_pin =
         "buffers of the host are zeroed and copied to pinned memory, and later written over; variables of what makes "
@@ -499,6 +505,7 @@ constexpr std::string_view
     fused_loss =
         "a fused kernel reads what it is given until it is over; of what it computes again, the loss itself is not "
         "asked for (torch/_inductor)",
+    fused_part = "a fused kernel holds what it reads and makes between its steps until it is over (torch/_inductor)",
     loss_logged = "the sum of a step's losses is for the log (torchtitan train.py Trainer.train_step)";
 
 constexpr KnownFlow of_pytorch[] = {
@@ -559,6 +566,8 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "zero.*", "construction build_optimizer", "construction build_optimizer", made_to_pin},
     {Unread, "*.gathered", "construction build_optimizer", "construction build_optimizer", gathered_to_hook},
     {Unread, "*.gathered", "backward *", "*", gathered_anyway},
+    {Unread, "*.gathered", "forward *", "backward *", fetched_ahead},
+    {Kept, "reduce.reduce_scatter", "backward *", "backward *", ipg_variables},
     {Kept, "*all_gather", "*", "*", gathered_together},
     {Kept, "*.gathered", "*", "*", within_reach},
     {Unread, "*reduce.allreduce_bucket", "backward *", "backward *", summed_everywhere},
@@ -599,6 +608,9 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "layers.*.add", "forward norm", "forward norm", forward_variables},
     {Kept, "layers.*.mm", "forward norm", "forward norm", forward_variables},  // a compiled layer adds in its place
     {Kept, "mul", "forward *", "forward *", forward_variables},
+    {Kept, "*", "forward compiled_*", "forward compiled_*", fused_part},
+    {Kept, "*", "backward compiled_*", "backward compiled_*", fused_part},
+    {Kept, "to", "backward lm_head", "backward lm_head", unpacked},
     {Kept, "mean", "forward norm", "forward norm", forward_variables},
     {Kept, "add_number", "forward norm", "forward norm", forward_variables},
     {Kept, "lm_head.mm", "forward loss", "forward loss", forward_variables},

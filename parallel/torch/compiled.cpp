@@ -110,6 +110,7 @@ std::vector<Tensor> CompiledRegion::several(Session& s, const std::vector<Tensor
   Ref<Node> node = s.node(inputs);
   std::vector<Tensor> tensors(plan.trace.values.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) tensors[i] = inputs[i].detached();
+  if (options.marks.valid()) s.mark(Phase::Forward, options.marks);
   run(s, plan, plan.forward, tensors, false);
   std::vector<Tensor> made;
   for (const TracedOperand& output : plan.trace.outputs) made.push_back(seen_as(output, tensors));
@@ -118,8 +119,10 @@ std::vector<Tensor> CompiledRegion::several(Session& s, const std::vector<Tensor
   tensors.clear();
   if (!node) return made;
   node->outputs = made.size();
-  node->apply = [&s, its = plan_, kept = std::move(kept), count = inputs.size()](Gradients& g) mutable {
+  node->apply = [&s, its = plan_, kept = std::move(kept), count = inputs.size(),
+                 marks = options.marks](Gradients& g) mutable {
     const CompilePlan& compiled = *its;
+    if (marks.valid()) s.mark(Phase::Backward, marks);
     std::vector<Tensor> there(compiled.trace.values.size());
     for (std::size_t i = 0; i < kept.size(); ++i) there[compiled.saved[i]] = s.unpack(std::exchange(kept[i], {}));
     for (std::size_t o = 0; o < compiled.trace.tangents.size(); ++o) {

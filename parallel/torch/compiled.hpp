@@ -18,8 +18,9 @@ namespace tidemark::parallel::torch {
 /// Which results selective checkpointing keeps; none: nothing is checkpointed.
 struct CompileOptions {
   bool checkpointed = false;
-  std::function<KeepsResult()> policy;  ///< none: a checkpointed region keeps nothing
-  std::size_t others = 1;               ///< inputs before those that are always there
+  std::function<KeepsResult()> policy{};  ///< none: a checkpointed region keeps nothing
+  std::size_t others = 1;                 ///< inputs before those that are always there
+  LabelId marks{};                        ///< what its passes are called; none: as what it is a part of
 };
 
 struct CompilePlan;

@@ -522,7 +522,7 @@ Tensor CausalLM::last_normed(const Tensor& hidden) {
     exchange();
     return made;
   };
-  return compiled_norm_(s_, inputs, region, {});
+  return compiled_norm_(s_, inputs, region, {.marks = s_.process.label("compiled_norm")});
 }
 
 // ---- torch.compile -------------------------------------------------------------------------------------------------
@@ -567,7 +567,7 @@ Tensor CausalLM::compiled_logits(const Tensor& ids) {
     exchange();
     return logits;
   };
-  return compiled_(s_, inputs, region, {});
+  return compiled_(s_, inputs, region, {.marks = s_.process.label("compiled_model")});
 }
 
 Tensor CausalLM::loss_of(const Tensor& given, const Tensor& labels) {

@@ -69,7 +69,7 @@ TEST(DataFlowOfJobs, IsExplainedInAllScenariosThatAreMeasured) {
       continue;  // a table of measurements
     }
     ++tried;
-    ASSERT_EQ(unexplained(*scenario), "") << file;
+    EXPECT_EQ(unexplained(*scenario), "") << file;
   }
   EXPECT_GT(tried, 120);
 }
