@@ -31,9 +31,9 @@ ListedLoads loads_of(const Scenario& scenario) {
   return loads;
 }
 
-// The same model and batches on one rank that holds it whole, recomputes nothing, and takes the plainest kernels, which
-// have nothing in common with fused ones, and the plainest optimizer; as many rows of the vocabulary are padding.
-// Replicas of plain PyTorch average what each adds up over its micro-batches: here they take one together.
+// The same model and batches on one rank that holds it whole, recomputes and compiles nothing, and takes the plainest
+// kernels, which have nothing in common with fused ones, and the plainest optimizer; as many rows of the vocabulary are
+// padding. Replicas of plain PyTorch average what each adds up over its micro-batches: here they take one together.
 Scenario on_one_rank(const JobOutline& job) {
   Scenario scenario = job.scenario;
   const Sizes sizes = sizes_of(scenario.model, scenario.layout, scenario.train, job.runtime);
@@ -45,6 +45,9 @@ Scenario on_one_rank(const JobOutline& job) {
     else
       scenario.train.micro_batch *= scenario.layout.data;
     if (!job.runtime.eager->titan) scenario.runtime.name = "pytorch";
+    EagerSettings& settings = scenario.runtime.eager;
+    settings.compiled = CompiledParts::None;
+    settings.titan.compile_layers = settings.titan.compile_loss = false;
   }
   scenario.runtime.optimizer = {};
   scenario.runtime.offloaded_layers = 0;
@@ -54,9 +57,10 @@ Scenario on_one_rank(const JobOutline& job) {
   scenario.layout = {};
   scenario.train.recompute = {};
   scenario.train.cross_entropy = CrossEntropy::Unfused;
-  // Local says more than which kernel runs.
-  const bool has_unfused =
-      scenario.train.attention != AttentionKernel::Local && !(job.runtime.eager && job.runtime.eager->titan);
+  // Local says more than which kernel runs; LitGPT and torchtitan call one alone.
+  const bool has_unfused = scenario.train.attention != AttentionKernel::Local &&
+                           !(job.runtime.eager && job.runtime.eager->titan) &&
+                           scenario.runtime.eager.modules != ModuleLibrary::LitGpt;
   if (has_unfused) scenario.train.attention = AttentionKernel::Unfused;
   return scenario;
 }
