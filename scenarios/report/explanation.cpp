@@ -109,8 +109,9 @@ std::string live_text(const Job& job, Rank rank, const AskedMoment& asked, Detai
     if (composition.bytes[c] != Bytes{0}) rows.push_back({std::string(category_names[c]), mib(composition.bytes[c])});
   out += table(rows);
   if (live.on_host)
-    out += fmt::format("besides, {} of free blocks that PyTorch keeps pinned; blocks of pinned memory are powers of two\n",
-                       mib(live.pooled));
+    out +=
+        fmt::format("besides, {} of free blocks that PyTorch keeps pinned; blocks of pinned memory are powers of two\n",
+                    mib(live.pooled));
   out += "\ntensors, largest first\n";
   rows = {{"tensor", "category", "count", "each", "together"}};
   if (live.on_host) rows.front().insert(rows.front().begin() + 2, "memory");
