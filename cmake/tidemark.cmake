@@ -111,6 +111,7 @@ endfunction()
 set(tidemark_test_options $<$<CONFIG:Release,RelWithDebInfo>:-O0>)
 
 add_custom_target(unit_tests COMMENT "Tests labelled unit")
+add_custom_target(job_tests COMMENT "Tests labelled job")
 
 # tidemark_test(name SOURCES a_test.cpp ... DEPENDS ... LABELS unit): one binary, each of its suites known to CTest.
 function(tidemark_test name)
@@ -127,8 +128,8 @@ function(tidemark_test name)
   file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${name}_include.cmake
        "if(EXISTS \"${suites}\")\n  include(\"${suites}\")\nelse()\n  add_test(${name}_test_NOT_BUILT ${name}_test_NOT_BUILT)\nendif()\n")
   set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}_include.cmake)
-  if(unit IN_LIST ARG_LABELS)
-    add_dependencies(unit_tests ${name}_test)
+  if(TARGET ${ARG_LABELS}_tests)
+    add_dependencies(${ARG_LABELS}_tests ${name}_test)
   endif()
 endfunction()
 
