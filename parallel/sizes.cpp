@@ -45,8 +45,24 @@ std::vector<ParameterId> stage_parameters(const BuiltModel& built, const Stage& 
   return found;
 }
 
-std::vector<ParameterId> of_group(const BuiltModel& built, std::vector<ParameterId> parameters, ParameterGroup group) {
-  std::erase_if(parameters, [&](ParameterId p) { return built[p].of_expert() != (group == ParameterGroup::Experts); });
+bool shards_buffers(const Layout& layout, const Runtime& runtime) {
+  const std::optional<MuonHabits>& muon = runtime.optimizer.muon;
+  return layout.sharding == Sharding::Zero1 && (!muon || muon->layer_wise_layout);
+}
+
+std::vector<ParameterGroup> buffer_groups(const Layout& layout, const Runtime& runtime) {
+  if (runtime.optimizer.muon && shards_buffers(layout, runtime))
+    return {ParameterGroup::Dense, ParameterGroup::DenseMatrices, ParameterGroup::Experts,
+            ParameterGroup::ExpertMatrices};
+  return {ParameterGroup::Dense, ParameterGroup::Experts};
+}
+
+std::vector<ParameterId> of_group(const BuiltModel& built, std::vector<ParameterId> parameters, ParameterGroup group,
+                                  bool matrices_apart) {
+  std::erase_if(parameters, [&](ParameterId p) {
+    return built[p].of_expert() != of_experts(group) ||
+           (matrices_apart && made_orthogonal(built[p]) != of_matrices(group));
+  });
   return parameters;
 }
 
@@ -66,7 +82,7 @@ std::int64_t first_expert(const Model& model, const Layout& layout, const Coordi
 }
 
 ReplicaPlace replicas_of(const Layout& layout, const Coordinates& rank, ParameterGroup group) {
-  if (group == ParameterGroup::Dense) return {replica(layout, rank), layout.replicas()};
+  if (!of_experts(group)) return {replica(layout, rank), layout.replicas()};
   return {expert_mesh(layout).coordinate(rank_at(layout, rank), axis::edp), layout.experts_data()};
 }
 
@@ -94,10 +110,14 @@ std::vector<ShardPiece> BufferLayout::pieces(std::int32_t shard, std::int32_t sh
   return found;
 }
 
+std::int64_t bucket_size(const Runtime& runtime, const Layout& layout) {
+  return std::max(runtime.bucket_elements, runtime.bucket_elements_per_rank * layout.replicas());
+}
+
 BufferLayout buffer_layout(const BuiltModel& built, const std::vector<ParameterId>& parameters, const Sizes& sizes,
                            const Runtime& runtime, const Stage& stage, const Layout& of, std::int32_t shards) {
-  const bool padded = of.sharding != Sharding::None;
-  const std::int64_t full = std::max(runtime.bucket_elements, runtime.bucket_elements_per_rank * of.replicas());
+  const bool padded = shards_buffers(of, runtime);
+  const std::int64_t full = bucket_size(runtime, of);
   const bool closing = runtime.bucket_elements > 0 && stage.first == 0;
   const auto alone = [&](ParameterId id) {
     const bool copied = built.model.embeds_at_both_ends() && stage.embedding != stage.head;  // on first and last stage

@@ -38,15 +38,30 @@ struct Sizes {
 [[nodiscard]] Sizes sizes_of(const Model& model, const Layout& layout, const Train& train, const Runtime& runtime);
 
 /// What of a stage's parameters a rank keeps in one buffer, because their gradients go over the same ranks: those that
-/// all tokens meet, over data-parallel ranks; those of experts, over the replicas of an expert.
-enum class ParameterGroup : std::uint8_t { Dense, Experts };
+/// all tokens meet, over data-parallel ranks; those of experts, over the replicas of an expert. Muon's matrices may be
+/// apart from the others.
+enum class ParameterGroup : std::uint8_t { Dense, DenseMatrices, Experts, ExpertMatrices };
+[[nodiscard]] constexpr bool of_experts(ParameterGroup group) {
+  return group == ParameterGroup::Experts || group == ParameterGroup::ExpertMatrices;
+}
+[[nodiscard]] constexpr bool of_matrices(ParameterGroup group) {
+  return group == ParameterGroup::DenseMatrices || group == ParameterGroup::ExpertMatrices;
+}
+/// Muon's: matrices, but for embeddings and heads (core/optimizer/emerging_optimizers.py _is_nonlinear_or_embedding).
+[[nodiscard]] inline bool made_orthogonal(const Parameter& parameter) {
+  return parameter.matrix() && !parameter.vocabulary;
+}
+/// Whether buffers are cut into ranks' shares, of which each rank updates its own.
+[[nodiscard]] bool shards_buffers(const Layout& layout, const Runtime& runtime);
+/// Those that have buffers of their own.
+[[nodiscard]] std::vector<ParameterGroup> buffer_groups(const Layout& layout, const Runtime& runtime);
 
 /// The parameters of a stage that a rank holds, in the order in which its modules register them. A tied head's weight
 /// counts on the last stage too, as the copy that it is. Every rank numbers the experts that it holds from 0 on.
 [[nodiscard]] std::vector<ParameterId> stage_parameters(const BuiltModel& built, const Stage& stage,
                                                         const Layout& layout);
 [[nodiscard]] std::vector<ParameterId> of_group(const BuiltModel& built, std::vector<ParameterId> parameters,
-                                                ParameterGroup group);
+                                                ParameterGroup group, bool matrices_apart);
 /// What a parameter of a rank whose experts begin with that one is called in the model.
 [[nodiscard]] std::string name_in_model(const Parameter& parameter, std::int64_t first_expert);
 /// The first expert of the layers that the rank holds.
@@ -89,6 +104,9 @@ struct BufferLayout {
   /// The same, wherever it lies.
   [[nodiscard]] std::vector<ShardPiece> pieces(std::int32_t shard, std::int32_t shards) const;
 };
+
+/// Of how many elements a bucket is full.
+[[nodiscard]] std::int64_t bucket_size(const Runtime& runtime, const Layout& layout);
 
 /// Sharded buffers are padded so that each bucket's `shards` equal parts start well aligned; others are not padded at
 /// all. `stage` is where the parameters are: later stages have one bucket. How large buckets are is a matter of all

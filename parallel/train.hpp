@@ -9,7 +9,7 @@
 
 namespace tidemark::parallel {
 
-enum class Optimizer : std::uint8_t { AdamW, Sgd, SgdMomentum };
+enum class Optimizer : std::uint8_t { AdamW, Sgd, SgdMomentum, Muon };
 
 /// Which attention runs; Auto is settled by the device. Fused (cuDNN's) and Flash never store scores, Unfused and Local
 /// do. Local is the framework's own implementation of whole layers, where the others take a library's.

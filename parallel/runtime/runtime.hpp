@@ -227,6 +227,22 @@ struct EagerHabits {
   std::optional<MemorySpace> saved_on_host;     ///< save_on_cpu around the forward pass
 };
 
+/// Over tensor-parallel ranks, what Muon makes orthogonal: a gathered matrix, on every rank; or each rank's part.
+enum class MuonAcrossRanks : std::uint8_t { Duplicated, Blockwise };
+
+/// Muon's of Megatron-LM: core/optimizer/emerging_optimizers.py.
+struct MuonHabits {
+  /// Buffers keep matrices whole within a rank's share (--no-use-layer-wise-param-layout: whole parameters are dealt
+  /// out).
+  bool layer_wise_layout = true;
+  bool nesterov = false;
+  bool splits_qkv = true;     ///< queries', keys' and values' parts of one projection are matrices of their own
+  bool bf16_products = true;  ///< muon_fp32_matmul_prec = "medium"
+  MuonAcrossRanks across_ranks = MuonAcrossRanks::Duplicated;
+  std::int64_t steps = 5;  ///< of a Newton-Schulz iteration
+  bool operator==(const MuonHabits&) const = default;
+};
+
 /// Where Megatron-LM's optimizer keeps its state, and as what: core/optimizer/optimizer_config.py.
 struct OptimizerHabits {
   /// use_precision_aware_optimizer: TransformerEngine's Adam keeps the fp32 parameters, and reads gradients where they
@@ -239,6 +255,7 @@ struct OptimizerHabits {
   bool overlaps_copies = false;  ///< overlap_cpu_optimizer_d2h_h2d
   bool pins_gradients = true;    ///< pin_cpu_grads
   bool fuses_scaling = false;    ///< by version: bf16 moments are read and written by Adam's kernel itself
+  std::optional<MuonHabits> muon{};
   bool operator==(const OptimizerHabits&) const = default;
 };
 

@@ -12,6 +12,7 @@
 #include "scenarios/io/deferred_gradients.hpp"
 #include "scenarios/io/module_offload.hpp"
 #include "scenarios/io/moe_reader.hpp"
+#include "scenarios/io/muon_switches.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/optimizer_switches.hpp"
 #include "scenarios/io/schedule_reader.hpp"
@@ -131,7 +132,11 @@ const std::array repeats{
              return s.runtime.optimizer.offloaded ? ratio(*s.runtime.optimizer.offloaded) : Texts{"0", "1"};
            }},
     Repeat{"optimizer", Source::Train, "optimizer",
-           [](const Scenario& s) { return Texts{s.train.optimizer == Optimizer::AdamW ? "\"adam\"" : "\"sgd\""}; }},
+           [](const Scenario& s) {
+             if (s.train.optimizer == Optimizer::Muon)
+               return s.layout.sharding == Sharding::None ? Texts{"\"muon\""} : Texts{"\"muon\"", "\"dist_muon\""};
+             return Texts{s.train.optimizer == Optimizer::AdamW ? "\"adam\"" : "\"sgd\""};
+           }},
     Repeat{"attention-backend", Source::Train, "attention",
            [](const Scenario& s) { return Texts{in_quotes(word(attention_names, s.train.attention))}; }},
     Repeat{"cross-entropy-loss-fusion", Source::Train, "cross_entropy",
@@ -326,6 +331,10 @@ const std::vector<Unmodelled>& unmodelled_flags() {
 /// time: they are gathered into the buffer that holds them anyway. HybridDeviceOptimizer takes neither of its two into
 /// account.
 constexpr auto harmless_flags = std::to_array<std::string_view>({"use-mcore-models",
+                                                                 "muon-momentum",
+                                                                 "muon-scale-mode",
+                                                                 "muon-extra-scale-factor",
+                                                                 "muon-coefficient-type",
                                                                  "use-flash-attn",
                                                                  "mock-data",
                                                                  "data-path",
@@ -522,6 +531,7 @@ bool is_own(std::string_view flag) {
          std::ranges::find(deferral_switches, flag) != deferral_switches.end() ||
          std::ranges::find(optimizer_switches, flag) != optimizer_switches.end() ||
          std::ranges::find(module_offload_switches, flag) != module_offload_switches.end() ||
+         std::ranges::find(muon_switches, flag) != muon_switches.end() ||
          std::any_of(own_flags.begin(), own_flags.end(), [&](const Own& own) { return own.flag == flag; });
 }
 
@@ -532,6 +542,7 @@ std::vector<std::string> all_flags() {
   for (const std::string_view flag : deferral_switches) flags.emplace_back(flag);
   for (const std::string_view flag : optimizer_switches) flags.emplace_back(flag);
   for (const std::string_view flag : module_offload_switches) flags.emplace_back(flag);
+  for (const std::string_view flag : muon_switches) flags.emplace_back(flag);
   for (const Repeat& r : repeats) flags.emplace_back(r.flag);
   for (const Unmodelled& u : unmodelled_flags()) flags.emplace_back(u.flag);
   for (const std::string_view flag : harmless_flags) flags.emplace_back(flag);
@@ -546,6 +557,7 @@ void read_own_switches(TomlReader& switches, RuntimeChoice& runtime) {
   runtime.deferred_head_gradients = read_deferral(switches);
   runtime.experts = read_expert_habits(switches);
   runtime.optimizer = read_optimizer_habits(switches);
+  runtime.optimizer.muon = read_muon(switches);
   runtime.offloaded_layers = read_offloaded_layers(switches);
   runtime.module_offload = read_module_offload(switches);
 }

@@ -277,6 +277,7 @@ void settle_pytorch(Scenario& asked, ScenarioTables& tables) {
     tables.top.problem("model", "transformers' GPT-2 has learned positions only",
                        "leave position_embedding_type out of [model_override]");
 
+  refuse(train, "optimizer", asked.train.optimizer == Optimizer::Muon, "has no Muon that is modelled");
   const EagerSettings& switches = asked.runtime.eager;
   if (asked.train.optimizer != Optimizer::AdamW && (switches.amsgrad || !switches.decoupled_weight_decay))
     tables.runtime.problem(

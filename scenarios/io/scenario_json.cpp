@@ -296,6 +296,14 @@ Json megatron_switches(const RuntimeChoice& runtime) {
     json["exp-avg-sq-dtype"] = type(optimizer.squares);
     json["store-param-remainders"] = optimizer.remainders;
   }
+  if (const std::optional<MuonHabits>& muon = runtime.optimizer.muon) {
+    json["no-use-layer-wise-param-layout"] = !muon->layer_wise_layout;
+    json["muon-nesterov"] = muon->nesterov;
+    json["muon-no-split-qkv"] = !muon->splits_qkv;
+    json["muon-fp32-matmul-prec"] = muon->bf16_products ? "medium" : "highest";
+    json["muon-tp-mode"] = muon->across_ranks == MuonAcrossRanks::Duplicated ? "duplicated" : "blockwise";
+    json["muon-num-ns-steps"] = muon->steps;
+  }
   if (runtime.offloaded_layers > 0) json["cpu-offloading-num-layers"] = runtime.offloaded_layers;
   if (const ModuleOffloadHabits& offload = runtime.module_offload; offload.any()) {
     json["fine-grained-activation-offloading"] = true;

@@ -19,6 +19,7 @@
 #include "scenarios/io/megatron_switches.hpp"
 #include "scenarios/io/module_offload.hpp"
 #include "scenarios/io/moe_reader.hpp"
+#include "scenarios/io/muon_switches.hpp"
 #include "scenarios/io/named_files.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/offload_reader.hpp"
@@ -353,6 +354,7 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
     tables.train.problem("master_dtype", "optimizer state of another precision than fp32 is not modelled yet",
                          "plain PyTorch ([runtime] name = \"pytorch\") keeps none where it is the parameters' own");
   settle(scenario, tables);
+  if (!eager) settle_muon(scenario, tables);
   if (!eager) check_optimizer_habits(scenario, tables), check_module_offload(scenario, tables);
   if (!eager && switches.present()) {
     Scenario asked = scenario;

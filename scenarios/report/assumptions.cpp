@@ -235,8 +235,16 @@ std::vector<std::string> megatron_habits(const Scenario& s) {
                     "unfused, its scores would add {:.2f} GiB a layer and micro-batch in flight",
                     static_cast<double>(scores) / (1 << 30)));
   }
-  if (s.train.optimizer != Optimizer::AdamW && s.layout.sharding == Sharding::Zero1)
+  const bool sgd = s.train.optimizer == Optimizer::Sgd || s.train.optimizer == Optimizer::SgdMomentum;
+  if (sgd && s.layout.sharding == Sharding::Zero1)
     list.push_back("Megatron's distributed optimizer takes Adam only: this shows what it would need with SGD");
+  if (const std::optional<MuonHabits>& muon = s.runtime.optimizer.muon)
+    list.push_back(fmt::format(
+        "Muon of Megatron-LM core 0.20 and Emerging-Optimizers 0.4 for matrices, Adam for vectors, embeddings and "
+        "heads; {}",
+        s.layout.sharding == Sharding::None ? "every rank updates all that it holds"
+        : muon->layer_wise_layout           ? "matrices stay whole within a rank's share of their buffers"
+                                            : "whole parameters are dealt out, and gathered one tensor at a time"));
   if (s.train.precision == DType::FP16)
     list.push_back("fp16: the first step is not skipped for an overflowing loss scale");
   return list;

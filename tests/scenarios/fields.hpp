@@ -163,9 +163,13 @@ inline auto fields(EagerSettings& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u] = v;
   return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u);
 }
+inline auto fields(MuonHabits& v) {
+  auto& [a, b, c, d, e, f] = v;
+  return std::tie(a, b, c, d, e, f);
+}
 inline auto fields(OptimizerHabits& v) {
-  auto& [a, b, c, d, e, f, g, h, i] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i);
+  auto& [a, b, c, d, e, f, g, h, i, j] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j);
 }
 inline auto fields(ModuleOffloadHabits& v) {
   auto& [a, b, c, d, e] = v;

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "parallel/frameworks/megatron/moe.hpp"
+#include "parallel/layer_wise.hpp"
 
 namespace tidemark::parallel::megatron {
 
@@ -14,13 +15,25 @@ ParamAndGradBuffer::ParamAndGradBuffer(Worker& w, const Stage& stage, ParameterG
       stage_(stage),
       group_(group),
       shard_(shards_of(w.layout, w.place, group)),
-      all_(group == ParameterGroup::Dense ? w.comms.data : w.comms.expert_data),
-      sharing_(w.layout.instances() == 1        ? all_
-               : group == ParameterGroup::Dense ? w.comms.shard
-                                                : w.comms.expert_shard),
+      all_(of_experts(group) ? w.comms.expert_data : w.comms.data),
+      sharing_(w.layout.instances() == 1 ? all_
+               : of_experts(group)       ? w.comms.expert_shard
+                                         : w.comms.shard),
       suffix_(std::move(suffix)),
-      parameters_(of_group(w.built, stage_parameters(w.built, stage, w.layout), group)),
-      layout_(buffer_layout(w.built, parameters_, w.sizes, w.runtime, stage, w.layout, shard_.count)) {}
+      parameters_(parameters_of(w.built, stage, w.layout, w.runtime, group)),
+      layout_(layout_of(w.built, parameters_, w.sizes, w.runtime, stage, w.layout, group)) {}
+
+std::vector<ParameterId> parameters_of(const BuiltModel& built, const Stage& stage, const Layout& layout,
+                                       const Runtime& runtime, ParameterGroup group) {
+  const bool matrices_apart = buffer_groups(layout, runtime).size() > 2;
+  return of_group(built, stage_parameters(built, stage, layout), group, matrices_apart);
+}
+
+BufferLayout layout_of(const BuiltModel& built, const std::vector<ParameterId>& parameters, const Sizes& sizes,
+                       const Runtime& runtime, const Stage& stage, const Layout& layout, ParameterGroup group) {
+  const auto make = of_matrices(group) ? layer_wise_layout : buffer_layout;
+  return make(built, parameters, sizes, runtime, stage, layout, shards_of(layout, {}, group).count);
+}
 
 namespace {
 

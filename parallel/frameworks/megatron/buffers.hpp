@@ -11,6 +11,13 @@ namespace tidemark::parallel::megatron {
 /// Makes a chunk's parameters, each in memory of its own.
 void build_model(Worker& worker, const Stage& stage);
 
+/// Of one chunk of the model, those that lie in one buffer, and where.
+[[nodiscard]] std::vector<ParameterId> parameters_of(const BuiltModel& built, const Stage& stage, const Layout& layout,
+                                                     const Runtime& runtime, ParameterGroup group);
+[[nodiscard]] BufferLayout layout_of(const BuiltModel& built, const std::vector<ParameterId>& parameters,
+                                     const Sizes& sizes, const Runtime& runtime, const Stage& stage,
+                                     const Layout& layout, ParameterGroup group);
+
 /// core/distributed/param_and_grad_buffer.py: parameters of one chunk of the model whose gradients go over the same
 /// ranks, and the contiguous buffers that they and their gradients lie in.
 class ParamAndGradBuffer {
@@ -43,7 +50,7 @@ class ParamAndGradBuffer {
   /// In place: every rank has its part of each bucket.
   void for_each_bucket(const Tensor& buffer, CollectiveKind kind);
   [[nodiscard]] Tensor own_part(const BufferLayout::Bucket& bucket) const;
-  [[nodiscard]] bool sharded() const { return w_.layout.sharding == Sharding::Zero1; }
+  [[nodiscard]] bool sharded() const { return shards_buffers(w_.layout, w_.runtime); }
 
   Worker& w_;
   Stage stage_;

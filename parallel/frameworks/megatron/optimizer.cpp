@@ -5,26 +5,32 @@
 
 #include <fmt/format.h>
 
+#include "parallel/frameworks/megatron/layer_wise_optimizer.hpp"
+
 namespace tidemark::parallel::megatron {
 
-MegatronOptimizer::MegatronOptimizer(Worker& w, const std::vector<ParamAndGradBuffer>& all, ParameterGroup group)
-    : w_(w), norm_(group == ParameterGroup::Dense ? w.comms.norm : w.comms.expert_norm) {
+MegatronOptimizer::MegatronOptimizer(Worker& w, const std::vector<ParamAndGradBuffer>& all, Updates its_updates)
+    : w_(w), updates_(std::move(its_updates)) {
   std::vector<const ParamAndGradBuffer*> buffers;
-  for (const ParamAndGradBuffer& buffer : all)
-    if (buffer.group() == group) buffers.push_back(&buffer);
-  if (buffers.empty()) return;
+  std::optional<bool> first;
+  for (const ParamAndGradBuffer& buffer : all) {
+    if (std::ranges::find(updates_.groups, buffer.group()) == updates_.groups.end()) continue;
+    buffers.push_back(&buffer);
+    for (const ParameterId id : buffer.parameters())
+      if (!first && updates(id)) first = w.built[id].matrix();
+  }
+  if (!first) return;
   // Optimizers keep matrices and vectors in two groups, because weight decay leaves vectors alone; the group of the
   // parameter that was registered first comes first.
-  const bool first = w.built[buffers.front()->parameters().front()].matrix();
-  for (const bool matrices : {first, !first})
+  for (const bool matrices : {*first, !*first})
     for (const ParamAndGradBuffer* const its : buffers) {
       const ParamAndGradBuffer& buffer = *its;
+      const auto of_these = [&](ParameterId id) { return w.built[id].matrix() == matrices && updates(id); };
       for (const ParameterId id : buffer.parameters())
-        if (w.built[id].matrix() == matrices) weights_.push_back(&w.weight(id));
-      const ReplicaPlace among = sharded() ? buffer.shard() : ReplicaPlace{};
-      for (const BufferLayout::Place& held : buffer.layout().places_in(among.place, among.count)) {
+        if (of_these(id)) weights_.push_back(&w.weight(id));
+      for (const BufferLayout::Place& held : held_of(buffer)) {
+        if (!of_these(held.parameter)) continue;
         const Parameter& parameter = w.built[held.parameter];
-        if (parameter.matrix() != matrices) continue;
         // core/transformer/module.py param_is_not_shared, core/tensor_parallel/layers.py
         // param_is_not_tensor_parallel_duplicate: the first stage counts a tied embedding, and the first
         // tensor-parallel rank what all of them hold.
@@ -39,6 +45,21 @@ MegatronOptimizer::MegatronOptimizer(Worker& w, const std::vector<ParamAndGradBu
     }
 }
 
+bool MegatronOptimizer::updates(ParameterId parameter) const {
+  return made_orthogonal(w_.built[parameter]) ? updates_.matrices : updates_.others;
+}
+
+// The whole buffer, the rank's share of it, or the whole parameters that are dealt to the rank.
+std::vector<BufferLayout::Place> MegatronOptimizer::held_of(const ParamAndGradBuffer& buffer) const {
+  const ReplicaPlace among = sharded() ? buffer.shard() : ReplicaPlace{};
+  std::vector<BufferLayout::Place> held = buffer.layout().places_in(among.place, among.count);
+  if (w_.layout.sharding == Sharding::None || sharded()) return held;
+  const std::vector<ParameterId> own = updated_by(w_.built, w_.layout, w_.sizes, w_.place);
+  std::erase_if(held,
+                [&](const BufferLayout::Place& place) { return std::ranges::find(own, place.parameter) == own.end(); });
+  return held;
+}
+
 LabelId MegatronOptimizer::label(const Piece& piece, std::string_view what) const {
   return w_.process.label(fmt::format("{}.{}", piece.weight->parameter->name, what));
 }
@@ -48,6 +69,7 @@ int moments_of(Optimizer optimizer) {
     case Optimizer::AdamW:
       return 2;
     case Optimizer::SgdMomentum:
+    case Optimizer::Muon:
       return 1;
     case Optimizer::Sgd:
       return 0;
@@ -58,6 +80,12 @@ int moments_of(Optimizer optimizer) {
 // distrib_optimizer.py: of the pieces, or of what they are copied into.
 void MegatronOptimizer::make_inner() {
   const OptimizerHabits& habits = w_.runtime.optimizer;
+  if (updates_.optimizer == Optimizer::Muon) {
+    std::vector<Muon::Matrix> matrices;
+    for (const Piece& piece : pieces_) matrices.push_back({piece.weight, sized(piece.main, piece.weight->shape()), {}});
+    muon_.emplace(w_, std::move(matrices));
+    return;
+  }
   const auto updated = [](const Piece& piece) { return Updated{piece.weight->parameter->name, piece.main}; };
   if (habits.offloaded) {
     std::vector<Updated> all;
@@ -122,8 +150,8 @@ void MegatronOptimizer::create_moments() {
   static constexpr std::string_view kinds[] = {"exp_avg", "exp_avg_sq"};
   for (Piece& piece : pieces_) {
     if (!piece.moments.empty()) continue;  // made in the first step
-    for (int m = 0; m < moments_of(w_.train.optimizer); ++m) {
-      const std::string_view what = w_.train.optimizer == Optimizer::AdamW ? kinds[m] : "momentum_buffer";
+    for (int m = 0; m < moments_of(updates_.optimizer); ++m) {
+      const std::string_view what = updates_.optimizer == Optimizer::AdamW ? kinds[m] : "momentum_buffer";
       piece.moments.push_back(w_.make(label(piece, what), piece.shape(), DType::FP32, Category::OptimizerMoments));
       w_.launch({Operation::Fill, {0}}, {}, {piece.moments.back()});
     }
@@ -132,7 +160,7 @@ void MegatronOptimizer::create_moments() {
 
 // Multi-tensor kernels: one launch for all pieces.
 void MegatronOptimizer::update_pieces() {
-  const bool adam = w_.train.optimizer == Optimizer::AdamW;
+  const bool adam = updates_.optimizer == Optimizer::AdamW;
   std::vector<Tensor> read, written;
   for (const Piece& piece : pieces_) {
     read.insert(read.end(), {piece.main, piece.gradient()});
@@ -165,6 +193,8 @@ void MegatronOptimizer::update() {
     adam_->step(own_gradients());
   } else if (hybrid_) {
     hybrid_->step(own_gradients());
+  } else if (muon_) {
+    muon_->step(own_gradients());
   } else {
     create_moments();
     update_pieces();
@@ -191,9 +221,24 @@ std::vector<StateTensor> MegatronOptimizer::gradients() const {
 // core/optimizer/__init__.py _get_param_groups: all ranks have the groups that one has. A stage without experts has
 // none of their parameters, and takes part in their norm.
 std::vector<MegatronOptimizer> make_optimizers(Worker& w, const std::vector<ParamAndGradBuffer>& buffers) {
+  using enum ParameterGroup;
   std::vector<MegatronOptimizer> made;
-  made.emplace_back(w, buffers, ParameterGroup::Dense);
-  if (w.model.experts) made.emplace_back(w, buffers, ParameterGroup::Experts);
+  const auto add = [&](Updates updates) { made.emplace_back(w, buffers, std::move(updates)); };
+  const bool experts = w.model.experts.has_value();
+  const CommSlot norm = w.comms.norm, of_experts = w.comms.expert_norm;
+  if (!w.runtime.optimizer.muon) {
+    add({{Dense}, w.train.optimizer, true, true, norm});
+    if (experts) add({{Experts}, w.train.optimizer, true, true, of_experts});
+  } else if (w.layout.sharding == Sharding::None) {
+    // _get_megatron_emerging_optimizer: what is no matrix, embeddings and heads are Adam's.
+    add({{Dense}, Optimizer::Muon, true, false, norm});
+    add({{Dense}, Optimizer::AdamW, false, true, norm});
+    if (experts) add({{Experts}, Optimizer::Muon, true, false, of_experts});
+    if (experts) add({{Experts}, Optimizer::AdamW, false, true, of_experts});
+  } else {
+    add({{Dense, DenseMatrices, Experts, ExpertMatrices}, Optimizer::Muon, true, false, norm});
+    add({{Dense, DenseMatrices, Experts, ExpertMatrices}, Optimizer::AdamW, false, true, norm});
+  }
   return made;
 }
 

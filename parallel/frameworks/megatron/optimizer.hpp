@@ -9,16 +9,25 @@
 #include "parallel/frameworks/megatron/buffers.hpp"
 #include "parallel/frameworks/megatron/fused_adam.hpp"
 #include "parallel/frameworks/megatron/hybrid_device_optimizer.hpp"
+#include "parallel/frameworks/megatron/muon.hpp"
 
 namespace tidemark::parallel::megatron {
 
 /// That it keeps in fp32 of each parameter, besides the parameter.
 [[nodiscard]] int moments_of(Optimizer optimizer);
 
-/// core/optimizer/: fp32 parameters and moments, of all parameters of one group or of the rank's shard of each buffer.
+/// Which parameters an optimizer updates, and as what.
+struct Updates {
+  std::vector<ParameterGroup> groups;  ///< of their buffers
+  Optimizer optimizer;
+  bool matrices = true, others = true;  ///< Muon's, and the rest
+  CommSlot norm;                        ///< over whom the norm of its gradients is reduced
+};
+
+/// core/optimizer/: fp32 parameters and moments, of all that it updates or of the rank's shard of each buffer.
 class MegatronOptimizer {
  public:
-  MegatronOptimizer(Worker& worker, const std::vector<ParamAndGradBuffer>& buffers, ParameterGroup group);
+  MegatronOptimizer(Worker& worker, const std::vector<ParamAndGradBuffer>& buffers, Updates updates);
 
   void build();
   /// Copies of the last step's gradients go.
@@ -27,7 +36,7 @@ class MegatronOptimizer {
   void copy_gradients();
   void update();
   /// Over whom the norm of its gradients is reduced.
-  [[nodiscard]] CommSlot norm() const { return norm_; }
+  [[nodiscard]] CommSlot norm() const { return updates_.norm; }
   /// Those that count in the norm.
   [[nodiscard]] std::vector<Tensor> counted_gradients() const;
   /// Of all that it updates, where the gradient is.
@@ -52,6 +61,8 @@ class MegatronOptimizer {
     }
   };
 
+  [[nodiscard]] std::vector<BufferLayout::Place> held_of(const ParamAndGradBuffer& buffer) const;
+  [[nodiscard]] bool updates(ParameterId parameter) const;
   void make_inner();
   void create_moments();
   void update_pieces();
@@ -60,17 +71,18 @@ class MegatronOptimizer {
   /// Here, and not by the optimizer within this one.
   [[nodiscard]] bool makes_master() const { return has_master() && !w_.runtime.optimizer.precision_aware; }
   [[nodiscard]] std::vector<Tensor> own_gradients() const;
-  [[nodiscard]] bool sharded() const { return w_.layout.sharding == Sharding::Zero1; }
+  [[nodiscard]] bool sharded() const { return shards_buffers(w_.layout, w_.runtime); }
   [[nodiscard]] LabelId label(const Piece& piece, std::string_view what) const;
 
   Worker& w_;
-  CommSlot norm_;
+  Updates updates_;
   std::vector<Piece> pieces_;
   std::vector<const Weight*> weights_;  // whole ones, in the order of their groups
   // What updates instead of this one.
   std::optional<FusedAdam> adam_;
   std::optional<HybridDeviceOptimizer> hybrid_;
   std::optional<HybridDeviceOptimizer> first_hybrid_;
+  std::optional<Muon> muon_;
 };
 
 /// One for each group of parameters that the model has, on every rank (core/optimizer/__init__.py

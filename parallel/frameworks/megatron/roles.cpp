@@ -3,6 +3,8 @@
 #include <map>
 #include <utility>
 
+#include "parallel/frameworks/megatron/buffers.hpp"
+#include "parallel/frameworks/megatron/layer_wise_optimizer.hpp"
 #include "parallel/frameworks/megatron/training.hpp"
 #include "parallel/sizes.hpp"
 #include "parallel/stages.hpp"
@@ -21,11 +23,10 @@ std::vector<Buffer> buffers_of(const LoweringInput& input, const Sizes& sizes, s
   const auto layers = static_cast<std::int32_t>(input.built.model.layers);
   std::vector<Buffer> buffers;
   for (const Stage& chunk : chunks_of_rank(layers, input.layout, pipeline))
-    for (const ParameterGroup group : {ParameterGroup::Dense, ParameterGroup::Experts}) {
-      const auto parameters = of_group(input.built, stage_parameters(input.built, chunk, input.layout), group);
+    for (const ParameterGroup group : buffer_groups(input.layout, input.runtime)) {
+      const auto parameters = parameters_of(input.built, chunk, input.layout, input.runtime, group);
       if (parameters.empty()) continue;
-      buffers.push_back({group, buffer_layout(input.built, parameters, sizes, input.runtime, chunk, input.layout,
-                                              shards_of(input.layout, {}, group).count)});
+      buffers.push_back({group, layout_of(input.built, parameters, sizes, input.runtime, chunk, input.layout, group)});
     }
   return buffers;
 }
@@ -97,6 +98,11 @@ std::vector<Role> roles(const LoweringInput& input) {
       const auto [entry, added] = pieces.try_emplace(
           {place(ParameterGroup::Dense), input.built.model.experts ? place(ParameterGroup::Experts) : 0});
       if (!added || layout.sharding == Sharding::None) return entry->second;
+      if (!shards_buffers(layout, input.runtime)) {
+        for (const ParameterId id : updated_by(input.built, layout, sizes, rank))
+          entry->second.push_back({id, sizes.elements(input.built[id])});
+        return entry->second;
+      }
       for (const Buffer& buffer : buffers) {
         const ReplicaPlace among = shards_of(layout, rank, buffer.group);
         for (const ShardPiece& piece : buffer.layout.pieces(among.place, among.count)) entry->second.push_back(piece);

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "parallel/frameworks/megatron/buffers.hpp"
+#include "parallel/frameworks/megatron/layer_wise_optimizer.hpp"
 #include "parallel/frameworks/megatron/moe.hpp"
 #include "parallel/frameworks/megatron/optimizer.hpp"
 #include "parallel/frameworks/megatron/schedule.hpp"
@@ -20,12 +21,15 @@ TorchHabits habits(const Runtime& runtime) { return {.sums_in_place = false, .de
 class Training {
  public:
   explicit Training(Worker& worker, TrainingState* state = nullptr) : w_(worker), state_(state) {
-    buffers_.reserve(2 * w_.chunks.size());
+    buffers_.reserve(4 * w_.chunks.size());
     for (std::size_t c = 0; c < w_.chunks.size(); ++c) {
       const std::string suffix = w_.chunks.size() > 1 ? fmt::format("[{}]", c) : "";
-      buffers_.emplace_back(w_, w_.chunks[c], ParameterGroup::Dense, suffix);
-      ParamAndGradBuffer experts(w_, w_.chunks[c], ParameterGroup::Experts, ".experts" + suffix);
-      if (!experts.parameters().empty()) buffers_.push_back(std::move(experts));
+      for (const ParameterGroup group : buffer_groups(w_.layout, w_.runtime)) {
+        const std::string name =
+            fmt::format("{}{}", of_experts(group) ? ".experts" : "", of_matrices(group) ? ".matrices" : "");
+        ParamAndGradBuffer buffer(w_, w_.chunks[c], group, name + suffix);
+        if (group == ParameterGroup::Dense || !buffer.parameters().empty()) buffers_.push_back(std::move(buffer));
+      }
     }
     optimizers_ = make_optimizers(w_, buffers_);
   }
@@ -85,7 +89,10 @@ class Training {
     step(w_, optimizers_);
     if (w_.layout.sharding == Sharding::Zero1) {
       process.mark(Phase::Communication, "gather_parameters");
-      for (ParamAndGradBuffer& buffer : buffers_) buffer.gather_parameters();
+      if (shards_buffers(w_.layout, w_.runtime))
+        for (ParamAndGradBuffer& buffer : buffers_) buffer.gather_parameters();
+      else
+        gather_dealt_parameters(w_);
     }
     if (state_ != nullptr) state_->push_back({StateMoment::What::Parameters, number, process.marks(), parameters()});
     end_step();
