@@ -49,6 +49,15 @@ constexpr std::string_view
     own_part =
         "each rank keeps its part of the sequence (core/tensor_parallel/mappings.py "
         "scatter_to_sequence_parallel_region)",
+    muon_frame =
+        "variables of the optimizer's functions live until they return, and a matrix's update until the next one's is "
+        "there (core/optimizer/emerging_optimizers.py; emerging_optimizers/orthogonalized_optimizers/)",
+    own_slot =
+        "of what is gathered a rank needs the others' parts only (core/optimizer/layer_wise_optimizer.py "
+        "allgather_params)",
+    muon_part =
+        "each rank takes its part of what was gathered and made orthogonal (emerging_optimizers/"
+        "orthogonalized_optimizers/muon_utils.py newton_schulz_tp)",
     step_ends = "main gradients live until the next step clears them (core/optimizer/optimizer.py zero_grad)",
     forward_frame =
         "variables of a forward function live until it returns (core/transformer/attention.py forward, "
@@ -228,6 +237,15 @@ constexpr KnownFlow of_megatron[] = {
     {Unread, "gradient_buffer*", "communication reduce_gradients", "optimizer_step zero_gradients", whole_gradients},
     {Unread, "parameter_buffer*", "communication gather_parameters", "communication gather_parameters", padding},
     {Unread, "gradient_norm", "optimizer_step *", "optimizer_step *", host_reads},
+    {Unread, "gathered_parameters", "communication gather_parameters", "communication gather_parameters", own_slot},
+    {Unread, "*.weight.converted", "optimizer_step *", "optimizer_step *", muon_part},
+    {Kept, "*.weight.scaled", "optimizer_step *", "optimizer_step *", muon_frame},
+    {Kept, "*.weight.joined", "optimizer_step *", "optimizer_step *", muon_frame},
+    {Kept, "*.weight.part", "optimizer_step *", "optimizer_step *", muon_frame},
+    {Kept, "*.weight.shards", "optimizer_step *", "optimizer_step *", muon_frame},
+    {Kept, "*.weight.gathered", "optimizer_step *", "optimizer_step *", muon_frame},
+    {Kept, "*.weight.norm", "optimizer_step *", "optimizer_step *", muon_frame},
+    {Kept, "*.weight.square", "optimizer_step *", "optimizer_step *", muon_frame},
     {Unread, "loss.out", "forward loss", "forward loss", host_reads},
     {Unread, "*loss.row_numbers", "forward *loss", "forward *loss", row_numbers},
     {Kept, "*loss.row_numbers", "forward *loss", "forward *loss", row_numbers},

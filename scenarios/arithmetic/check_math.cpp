@@ -50,6 +50,7 @@ Scenario on_one_rank(const JobOutline& job) {
     settings.titan.compile_layers = settings.titan.compile_loss = false;
   }
   scenario.runtime.optimizer = {};
+  scenario.runtime.optimizer.muon = job.scenario.runtime.optimizer.muon;
   scenario.runtime.offloaded_layers = 0;
   scenario.runtime.module_offload = {};
   scenario.gpus = 1;
@@ -114,7 +115,8 @@ MathCheck check_math(const Scenario& asked, World& world, math::Storage storage,
   std::ranges::copy_if(wrong, std::back_inserter(check.wrong), [](const std::string& w) { return !w.empty(); });
   check.type = wide ? "float64" : name(job.scenario.train.precision);
   // Adam divides by a gradient's own size: what rounding does to it is more in the next step.
-  const double exact = job.scenario.train.optimizer == Optimizer::AdamW ? 1e-11 : 1e-12;
+  const Optimizer optimizer = job.scenario.train.optimizer;
+  const double exact = optimizer == Optimizer::AdamW || optimizer == Optimizer::Muon ? 1e-11 : 1e-12;
   check.tolerance = wide ? exact : rounded ? most_rounding(alone) : 1e-5;
   math::HostCalculator host;
   Comparison comparison(std::move(check), job.scenario.train.optimizer,

@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <optional>
+#include <span>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -176,17 +177,19 @@ class Follower {
     const auto n = static_cast<std::int64_t>(members.size());
     const std::int64_t me = std::ranges::find(members, rank_) - members.begin();
     const std::int32_t by = words_(name(o.kind));
-    Bytes in = o.size, out = o.size;
+    Bytes in = o.size, out = o.size, before = me * (o.size / n);
     if (o.row.valid()) {
       const MatrixRow& row = program_[o.row];
-      const auto sum = [](const std::vector<Bytes>& parts) {
+      const auto sum = [](std::span<const Bytes> parts) {
         Bytes all;
         for (const Bytes part : parts) all += part;
         return all;
       };
       const auto mine = static_cast<std::size_t>(me);
-      in = o.kind == CollectiveKind::AllGather ? row.sends[mine] : sum(row.sends);
+      const bool gathers = o.kind == CollectiveKind::AllGather;
+      in = gathers ? row.sends[mine] : sum(row.sends);
       out = o.kind == CollectiveKind::ReduceScatter ? row.receives[mine] : sum(row.receives);
+      before = sum(std::span(gathers ? row.receives : row.sends).first(mine));
     } else if (o.kind == CollectiveKind::AllGather) {
       in = o.size / n;
     } else if (o.kind == CollectiveKind::ReduceScatter) {
@@ -194,8 +197,8 @@ class Follower {
     }
     // In place, the smaller side is this member's part of the larger one.
     const bool in_place = o.in.buffer == o.out.buffer;
-    const Bytes from = program_[o.in.offset] + (in_place && in < o.size ? me * in : Bytes{});
-    const Bytes to = program_[o.out.offset] + (in_place && out < o.size ? me * out : Bytes{});
+    const Bytes from = program_[o.in.offset] + (in_place && in < out ? before : Bytes{});
+    const Bytes to = program_[o.out.offset] + (in_place && out < in ? before : Bytes{});
     if (o.in.buffer != o.out.buffer) touch(buffer(o.in.buffer)), touch(buffer(o.out.buffer));
     const bool sends = o.kind != CollectiveKind::Broadcast || me == 0,
                receives = o.kind != CollectiveKind::Broadcast || me > 0;

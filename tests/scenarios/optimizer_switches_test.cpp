@@ -94,5 +94,41 @@ TEST(OptimizerSwitches, SayWhatAnElementTakes) {
   EXPECT_NEAR(less(job(on_host + "optimizer_fraction = 0")), 0, roundings);
 }
 
+std::string muon(const std::string& switches = "", const std::string& sharding = "zero1") {
+  return job("[runtime.switches]\n" + switches, "optimizer = \"muon\"", sharding);
+}
+
+TEST(MuonSwitches, WhatMegatronAsksForIsAskedFor) {
+  EXPECT_EQ(problems(muon()), "no problem");
+  EXPECT_EQ(problems(muon("optimizer = \"dist_muon\"\nmuon-momentum = 0.95\nmuon-scale-mode = \"spectral\"")),
+            "no problem");
+  EXPECT_TRUE(says(muon("optimizer = \"dist_muon\"", "none"), "disagrees with optimizer"));
+  EXPECT_TRUE(says(with("muon-nesterov = true"), "flags of Muon's, which is not the optimizer"));
+  EXPECT_TRUE(says(muon("muon-tp-mode = \"distributed\""), "not modelled"));
+  EXPECT_TRUE(says(muon("muon-scalar-optimizer = \"lion\""), "not modelled"));
+  EXPECT_TRUE(says(muon("muon-num-ns-steps = 0"), "out of range"));
+  EXPECT_TRUE(says(muon(aware), "Muon is not precision-aware"));
+  EXPECT_TRUE(says(job("", "optimizer = \"muon\"\nprecision = \"fp16\""), "takes bf16 or fp32"));
+  EXPECT_TRUE(says(muon("muon-nestorov = true"), "did you mean"));
+}
+
+TEST(MuonSwitches, AreWrittenAsTheyAreRead) {
+  const Scenario asked =
+      scenario_of(muon("muon-nesterov = true\nmuon-no-split-qkv = true\nmuon-tp-mode = \"blockwise\"\n"
+                       "no-use-layer-wise-param-layout = true\nmuon-num-ns-steps = 6\n"
+                       "muon-fp32-matmul-prec = \"highest\""));
+  const MuonHabits expected{.layer_wise_layout = false,
+                            .nesterov = true,
+                            .splits_qkv = false,
+                            .bf16_products = false,
+                            .across_ranks = parallel::MuonAcrossRanks::Blockwise,
+                            .steps = 6};
+  EXPECT_EQ(asked.runtime.optimizer.muon, expected);
+  const nlohmann::json switches = nlohmann::json::parse(scenario_json(asked, 2))["runtime"]["switches"];
+  EXPECT_EQ(switches["muon-num-ns-steps"], 6);
+  EXPECT_EQ(switches["muon-tp-mode"], "blockwise");
+  EXPECT_EQ(switches["no-use-layer-wise-param-layout"], true);
+}
+
 }  // namespace
 }  // namespace tidemark::tests

@@ -1,6 +1,7 @@
 // What the optimizer makes of a gradient, by its formula: of a program in float64, from the second step's gradient to
 // what the model reads after it. What ranks and one rank have wrong together shows here.
 
+#include <array>
 #include <cmath>
 #include <map>
 #include <string>
@@ -45,6 +46,8 @@ double moved(Optimizer optimizer, double first, double second) {
       return -rate * second;
     case Optimizer::SgdMomentum:
       return -rate * (momentum * first + second);
+    case Optimizer::Muon:  // sees whole matrices, below
+      break;
     case Optimizer::AdamW: {
       const double mean = beta1 * (1 - beta1) * first + (1 - beta1) * second;
       const double square = beta2 * (1 - beta2) * first * first + (1 - beta2) * second * second;
@@ -93,6 +96,50 @@ INSTANTIATE_TEST_SUITE_P(
                     job("pytorch_momentum", "optimizer = \"sgd_momentum\"", "fp32", "foreach = true"),
                     job("pytorch_momentum_one_by_one", "optimizer = \"sgd_momentum\"", "fp32", "foreach = false")),
     [](const auto& test) { return test.param.name; });
+
+// Of a square matrix: the polynomial x (a + b x xT + c (x xT)^2) five times, by its own definition.
+Values made_orthogonal(Values x, std::size_t side) {
+  using Row = std::array<double, 3>;
+  const std::array<Row, 5> coefficients{Row{4.0848, -6.8946, 2.9270}, Row{3.9505, -6.3029, 2.6377},
+                                        Row{3.7418, -5.5913, 2.3037}, Row{2.8769, -3.1427, 1.2046},
+                                        Row{2.8366, -3.0525, 1.2012}};
+  const auto product = [&](const Values& a, const Values& b, bool transposed) {
+    Values c(side * side, 0.0);
+    for (std::size_t i = 0; i < side; ++i)
+      for (std::size_t j = 0; j < side; ++j)
+        for (std::size_t k = 0; k < side; ++k)
+          c[i * side + j] += a[i * side + k] * (transposed ? b[j * side + k] : b[k * side + j]);
+    return c;
+  };
+  double squares = 0;
+  for (const double v : x) squares += v * v;
+  for (double& v : x) v /= std::sqrt(squares);
+  for (const auto& [a, b, c] : coefficients) {
+    const Values gram = product(x, x, true), cube = product(gram, x, false), fifth = product(gram, cube, false);
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = a * x[i] + b * cube[i] + c * fifth[i];
+  }
+  return x;
+}
+
+TEST(MuonsUpdates, AreMomentaMadeOrthogonal) {
+  MathCase asked{.name = "muon", .train = "optimizer = \"muon\""};
+  asked.override_keys = "num_key_value_heads = 2\nhead_dim = 8";
+  const Steps steps = trained(scenario_of(asked));
+  const std::string name = "layers.1.attention.proj.weight";
+  constexpr std::size_t side = 32;
+  const Values &first = steps.gradients.at(1).at(name), &second = steps.gradients.at(2).at(name);
+  ASSERT_EQ(first.size(), side * side);
+  Values momentum(first.size());
+  for (std::size_t i = 0; i < momentum.size(); ++i) momentum[i] = 0.9 * 0.1 * first[i] + 0.1 * second[i];
+  const Values direction = made_orthogonal(momentum, side);
+  double farthest = 0;
+  for (std::size_t i = 0; i < momentum.size(); ++i) {
+    const double expected = -1e-3 * std::sqrt(double{side}) * direction[i];
+    farthest = std::max(farthest,
+                        std::abs(steps.parameters.at(2).at(name)[i] - steps.parameters.at(1).at(name)[i] - expected));
+  }
+  EXPECT_LT(farthest, 1e-9);
+}
 
 }  // namespace
 }  // namespace tidemark::tests
