@@ -396,7 +396,6 @@ constexpr auto harmless_flags = std::to_array<std::string_view>({"use-mcore-mode
                                                                  "cpu-offloading-double-buffering",
                                                                  "no-pin-cpu-params",
                                                                  "no-persist-layer-norm",
-                                                                 "no-overlap-p2p-communication",
                                                                  "ddp-average-in-collective",
                                                                  "distributed-timeout-minutes",
                                                                  "manual-gc",
@@ -490,6 +489,8 @@ void check_distribution(TomlReader& switches, const TomlKey& given, const Scenar
     wrong("under sequence parallelism each rank has a part already", "leave it out");
 }
 
+constexpr std::string_view paired_switch = "no-overlap-p2p-communication";
+
 /// arguments.py and core/model_parallel_config.py: only the interleaved schedule's hand-overs go beside its passes.
 void check_flush(TomlReader& switches, const TomlKey& given, const Scenario& asked, const ScenarioTables& tables) {
   if (!asked.runtime.overlaps_flush) return;
@@ -499,9 +500,19 @@ void check_flush(TomlReader& switches, const TomlKey& given, const Scenario& ask
   if (tables.layout.sound("schedule") && asked.layout.schedule != ScheduleKind::Interleaved)
     wrong("Megatron has nothing to overlap but for the interleaved schedule",
           "leave it out, or set chunks in [layout]");
-  else if (switches.boolean("no-overlap-p2p-communication").value_or(false))
+  else if (switches.boolean(paired_switch).value_or(false))
     wrong("Megatron overlaps warm-up and cool-down with everything between them only",
           "leave no-overlap-p2p-communication out");
+}
+
+// Schedules without virtual stages hand over in pairs whatever it says.
+void check_paired(TomlReader& switches, const TomlKey& given, const Scenario& asked, const ScenarioTables& tables) {
+  if (!switches.boolean(given.name).value_or(false) || !tables.layout.sound("schedule")) return;
+  if (asked.layout.schedule == ScheduleKind::Interleaved)
+    switches.problem(
+        given.name,
+        fmt::format("{} = true: an interleaved schedule that hands over in pairs is not modelled yet", given.name),
+        "leave it out: Megatron overlaps there unless it is told not to");
 }
 
 /// Flags that nothing else says, and the value that sets what they stand for.
@@ -536,7 +547,7 @@ bool is_own(std::string_view flag) {
 }
 
 std::vector<std::string> all_flags() {
-  std::vector<std::string> flags{"tokenizer-type", std::string(chunk_group_switch)};
+  std::vector<std::string> flags{"tokenizer-type", std::string(chunk_group_switch), std::string(paired_switch)};
   for (const Own& own : own_flags) flags.emplace_back(own.flag);
   for (const std::string_view flag : expert_switches) flags.emplace_back(flag);
   for (const std::string_view flag : deferral_switches) flags.emplace_back(flag);
@@ -578,6 +589,8 @@ void check_megatron_switches(TomlReader switches, const Scenario& asked, const S
       check_distribution(switches, given, asked);
     } else if (given.name == flush_switch) {
       check_flush(switches, given, asked, tables);
+    } else if (given.name == paired_switch) {
+      check_paired(switches, given, asked, tables);
     } else if (given.name == deferral_switches.front()) {
       check_deferral(switches, asked, tables);
     } else if (is_own(given.name)) {
