@@ -25,6 +25,7 @@
 #include "scenarios/io/optimizer_switches.hpp"
 #include "scenarios/io/pytorch_switches.hpp"
 #include "scenarios/io/recompute_reader.hpp"
+#include "scenarios/io/rollout_reader.hpp"
 #include "scenarios/io/scenario_checks.hpp"
 #include "scenarios/io/scenario_tables.hpp"
 #include "scenarios/io/schedule_reader.hpp"
@@ -304,7 +305,6 @@ TomlReader read_runtime(TomlReader& table, TomlReader offload, RuntimeChoice& ru
 void refuse_unmodelled_tables(TomlReader& top) {
   top.refuse("adapter", "training an adapter is", {});
   top.refuse("quantization", "a quantized base is", {});
-  top.refuse("rollout", "generation beside training is", {});
 }
 
 enum class Judged : std::uint8_t { KeyByKey, Together };
@@ -332,6 +332,8 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
   if (cluster) scenario.cluster = *std::move(cluster);
   read_layout(tables.layout, scenario.layout);
   read_train(tables.train, scenario.train);
+  TomlReader rollout = tables.top.table("rollout");
+  scenario.train.rollout = read_rollout(rollout);
   const Model* const model = tables.model_sound ? &scenario.model : nullptr;
   scenario.train.routing = read_routing(tables.moe, model, {folders, read_before, problems});
   TomlReader switches = read_runtime(tables.runtime, tables.top.table("offload"), scenario.runtime,
@@ -353,6 +355,7 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
     tables.train.problem("master_dtype", "optimizer state of another precision than fp32 is not modelled yet",
                          "plain PyTorch ([runtime] name = \"pytorch\") keeps none where it is the parameters' own");
   settle(scenario, tables);
+  settle_rollout(rollout, scenario, tables);
   if (!eager) check_optimizer_habits(scenario, tables), check_module_offload(scenario, tables);
   if (!eager && switches.present()) {
     Scenario asked = scenario;
