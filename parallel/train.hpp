@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "parallel/expert_routing.hpp"
 #include "parallel/module_set.hpp"
 #include "parallel/namespace.hpp"
+#include "parallel/rollout.hpp"
 #include "sim/base/dtype.hpp"
 
 namespace tidemark::parallel {
@@ -69,6 +71,7 @@ struct Train {
   double hidden_dropout = 0;     ///< probability, of the embedding's output and of what each branch adds
   double attention_dropout = 0;  ///< probability, of attention's weights
   std::int32_t steps = 2;        ///< optimizer steps to lower: the first differs from the second, later ones repeat it
+  std::optional<Rollout> rollout{};  ///< before the passes of each step
 
   /// Tokens of one micro-batch, of all context-parallel ranks together.
   [[nodiscard]] std::int64_t tokens() const { return sequence_length * micro_batch; }

@@ -51,6 +51,10 @@ inline constexpr auto load_balancing_names =
                                          {"sinkhorn", LoadBalancing::Sinkhorn}});
 inline constexpr auto precision_names =
     std::to_array<Named<DType>>({{"bf16", DType::BF16}, {"fp16", DType::FP16}, {"fp32", DType::FP32}});
+inline constexpr auto kv_dtype_names = std::to_array<Named<DType>>(
+    {{"bf16", DType::BF16}, {"fp16", DType::FP16}, {"fp32", DType::FP32}, {"fp8", DType::E4M3}});
+inline constexpr auto engine_weights_names =
+    std::to_array<Named<EngineWeights>>({{"own", EngineWeights::Own}, {"shared", EngineWeights::Shared}});
 inline constexpr auto optimizer_names = std::to_array<Named<Optimizer>>({{"adamw", Optimizer::AdamW},
                                                                          {"sgd", Optimizer::Sgd},
                                                                          {"sgd_momentum", Optimizer::SgdMomentum},

@@ -236,6 +236,22 @@ Json as_json(const Train& train) {
   return json;
 }
 
+Json as_json(const Rollout& rollout) {
+  Json json = {{"batch", rollout.batch},
+               {"samples", rollout.samples},
+               {"prompt_length", rollout.prompt_length},
+               {"response_length", rollout.response_length},
+               {"block_size", rollout.block_size},
+               {"kv_dtype", word(kv_dtype_names, rollout.kv_dtype)},
+               {"tensor", rollout.tensor},
+               {"sleep", static_cast<int>(rollout.sleep)},
+               {"weights", word(engine_weights_names, rollout.weights)},
+               {"reference_model", rollout.reference_model},
+               {"reward_model", rollout.reward_model}};
+  if (rollout.memory_fraction > 0) json["memory_fraction"] = rollout.memory_fraction;
+  return json;
+}
+
 Json as_json(const ExpertLoads& loads) {
   return std::visit(Overloaded{
                         [](const EqualLoads&) { return Json(equal_loads); },
@@ -460,6 +476,7 @@ std::string scenario_json(const Scenario& scenario, int indent) {
                        {"activations", where(hosts.activations)}};
     if (const auto& part = scenario.runtime.optimizer.offloaded) json["offload"]["optimizer_fraction"] = *part;
   }
+  if (scenario.train.rollout) json["rollout"] = as_json(*scenario.train.rollout);
   if (scenario.model.experts) json["moe"] = as_json(scenario.train.routing);
   // A file's name need not be UTF-8; what is not is replaced.
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);

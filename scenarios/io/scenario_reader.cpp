@@ -26,6 +26,7 @@
 #include "scenarios/io/optimizer_switches.hpp"
 #include "scenarios/io/pytorch_switches.hpp"
 #include "scenarios/io/recompute_reader.hpp"
+#include "scenarios/io/rollout_reader.hpp"
 #include "scenarios/io/scenario_checks.hpp"
 #include "scenarios/io/scenario_tables.hpp"
 #include "scenarios/io/schedule_reader.hpp"
@@ -305,7 +306,6 @@ TomlReader read_runtime(TomlReader& table, TomlReader offload, RuntimeChoice& ru
 void refuse_unmodelled_tables(TomlReader& top) {
   top.refuse("adapter", "training an adapter is", {});
   top.refuse("quantization", "a quantized base is", {});
-  top.refuse("rollout", "generation beside training is", {});
 }
 
 enum class Judged : std::uint8_t { KeyByKey, Together };
@@ -333,6 +333,8 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
   if (cluster) scenario.cluster = *std::move(cluster);
   read_layout(tables.layout, scenario.layout);
   read_train(tables.train, scenario.train);
+  TomlReader rollout = tables.top.table("rollout");
+  scenario.train.rollout = read_rollout(rollout);
   const Model* const model = tables.model_sound ? &scenario.model : nullptr;
   scenario.train.routing = read_routing(tables.moe, model, {folders, read_before, problems});
   TomlReader switches = read_runtime(tables.runtime, tables.top.table("offload"), scenario.runtime,
@@ -355,6 +357,7 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
                          "plain PyTorch ([runtime] name = \"pytorch\") keeps none where it is the parameters' own");
   settle(scenario, tables);
   if (!eager) settle_muon(scenario, tables);
+  settle_rollout(rollout, scenario, tables);
   if (!eager) check_optimizer_habits(scenario, tables), check_module_offload(scenario, tables);
   if (!eager && switches.present()) {
     Scenario asked = scenario;

@@ -1,6 +1,7 @@
 #include "scenarios/plan/changes.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <optional>
 #include <set>
@@ -178,6 +179,35 @@ void add_offload(const TomlTable& document, const Scenario& s, std::vector<Axis>
   change.add_to(axes);
 }
 
+// What generation takes of devices that it shares with training.
+void add_rollout(const TomlTable& document, const Scenario& s, Changes& changes) {
+  if (!s.train.rollout) return;
+  const Rollout& now = *s.train.rollout;
+  const auto halved = [&](const char* key, std::int64_t its, std::vector<Axis>& axes) {
+    Change change = one_key(document, {"rollout", key}, std::to_string(its));
+    for (const std::int64_t part : {2, 4})
+      if (its % part == 0) change.to(std::to_string(its / part), {value(its / part)});
+    change.add_to(axes);
+  };
+  if (now.sleep == EngineSleep::Awake)
+    one_key(document, {"rollout", "sleep"}, "0")
+        .to("1", {value(std::int64_t{1})})
+        .to("2", {value(std::int64_t{2})})
+        .add_to(changes.of_job);
+  if (now.memory_fraction > 0) {
+    Change part = one_key(document, {"rollout", "memory_fraction"}, fmt::format("{:g}", now.memory_fraction));
+    for (const double smaller : {0.5, 0.25}) {
+      const double its = std::round(1e6 * smaller * now.memory_fraction) / 1e6;
+      part.to(fmt::format("{:g}", its), {TomlValue{its, {}}});
+    }
+    part.add_to(changes.of_job);
+    return;
+  }
+  halved("batch", now.batch, changes.of_job);
+  halved("samples", now.samples, changes.of_training);
+  halved("response_length", now.response_length, changes.of_training);
+}
+
 // What a plain training script may change: it cuts nothing, and checkpoints every layer or none.
 std::vector<Axis> changes_of_script(const TomlTable& document, const Scenario& s) {
   std::vector<Axis> axes;
@@ -312,6 +342,15 @@ Changes changes_of(const TomlTable& document, const Scenario& s) {
         .to("auto", {value("auto")})
         .add_to(changes.of_job);
 
+  add_rollout(document, s, changes);
+  if (s.train.optimizer == Optimizer::AdamW) {
+    Change optimizer = one_key(document, {"train", "optimizer"}, "adamw");
+    for (const char* smaller : {"adamw_8bit", "adafactor"})
+      if (std::ranges::find(optimizer_names, std::string_view(smaller), &Named<Optimizer>::text) !=
+          optimizer_names.end())
+        optimizer.to(smaller, {value(smaller)});
+    optimizer.add_to(changes.of_training);
+  }
   Change sequence = one_key(document, {"train", "sequence_length"}, std::to_string(s.train.sequence_length));
   for (const std::int64_t part : {2, 4, 8})
     if (s.train.sequence_length % part == 0)

@@ -121,8 +121,8 @@ bool known(const ExpertRouting& routing) {
 
 bool known(const Train& train) {
   const auto& [sequence_length, micro_batch, global_batch, precision, gradient_dtype, master_dtype, optimizer,
-               attention, cross_entropy, recompute, routing, hidden_dropout, attention_dropout, steps] = train;
-  return known(recompute) && known(routing) &&
+               attention, cross_entropy, recompute, routing, hidden_dropout, attention_dropout, steps, rollout] = train;
+  return known(recompute) && known(routing) && !rollout &&  // what is there before the passes is in no sample
          lowered(sequence_length, micro_batch, global_batch, precision, gradient_dtype, master_dtype, optimizer,
                  attention, cross_entropy, hidden_dropout, attention_dropout, steps);
 }

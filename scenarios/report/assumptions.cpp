@@ -290,6 +290,40 @@ void add_routing(const Scenario& s, double most, std::vector<std::string>& list)
   list.push_back(std::move(line));
 }
 
+void add_rollout(const Scenario& s, std::vector<std::string>& list) {
+  if (!s.train.rollout) return;
+  const Rollout& r = *s.train.rollout;
+  list.push_back(fmt::format(
+      "rollout: an engine in the training's process, over {} ranks{}; {} prompts answered {} times each, all at once "
+      "and "
+      "to the longest; its kernels, activations, graphs and time are not modelled, nor what a process of its own holds",
+      r.tensor, r.weights == EngineWeights::Own ? ", with weights of its own" : ", on the training's weights", r.batch,
+      r.samples));
+  list.push_back(
+      r.memory_fraction > 0
+          ? fmt::format("rollout: weights and cache take {:g} % of the device when the engine wakes, as "
+                        "SGLang's mem_fraction_static; vLLM takes its activations off that",
+                        100 * r.memory_fraction)
+          : fmt::format("rollout: the cache takes blocks of {} tokens as they fill, each answer's prompt too",
+                        r.block_size));
+  if (r.sleep != EngineSleep::Awake)
+    list.push_back(r.sleep == EngineSleep::WeightsToHost
+                       ? "rollout: the engine's weights are on the host, pinned, while the devices train"
+                       : "rollout: the engine's weights are thrown away while the devices train");
+  list.push_back(
+      s.layout.pipeline > 1
+          ? "rollout: passes for log-probabilities are left out: without gradients they hold less than those "
+            "that are trained"
+          : "rollout: one pass without gradients stands for those for log-probabilities, of the policy and of "
+            "a reference, which run the same kernels");
+  if (r.reference_model || r.reward_model)
+    list.push_back(fmt::format("rollout: {} in {}, cut as the trained one, and on the device all the time",
+                               r.reference_model && r.reward_model ? "a reference and a reward model"
+                               : r.reference_model                 ? "a reference model"
+                                                                   : "a reward model",
+                               name(s.train.precision)));
+}
+
 // Where the fullest device could be fuller for a reason that is no driver's.
 void add_upper_ends(const Job& job, const std::vector<RankGroup>& groups, std::vector<std::string>& list) {
   const auto most = [&](Bytes RankGroup::*what) {
@@ -333,6 +367,7 @@ std::vector<std::string> assumptions_of(const Job& job, const std::vector<RankGr
                              s.runtime.allocator.empty() ? "default settings" : s.runtime.allocator));
   for (const std::string& remark : parse_allocator_conf(s.runtime.allocator).remarks) list.push_back(remark);
   add_host_assumptions(job, list);
+  add_rollout(s, list);
   add_upper_ends(job, groups, list);
   list.push_back("CUDA context, loaded code and NCCL are estimates with bounds; NCCL's are unverified on several GPUs");
   return list;

@@ -6,6 +6,7 @@
 #include "scenarios/io/scenario_json.hpp"
 #include "scenarios/report/format.hpp"
 #include "scenarios/report/prediction_text.hpp"
+#include "scenarios/report/remedies.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -41,6 +42,9 @@ Json group_json(const RankGroup& group, const Layout& layout, const std::vector<
   for (const Rank rank : group.ranks) ranks.push_back(rank.value);
   Json by_step = Json::array();
   for (const Bytes bytes : m.peak_allocated_by_step) by_step.push_back(bytes.count());
+  Json by_phase = Json::object();
+  for (std::size_t phase = 0; phase < phase_count; ++phase)
+    by_phase[std::string(name(static_cast<Phase>(phase)))] = m.allocated_by_phase[phase].bytes.count();
   Json rows = Json::array();
   for (const DeviceRow& row : device_rows(group, communicators))
     rows.push_back({{"name", row.name},
@@ -63,6 +67,7 @@ Json group_json(const RankGroup& group, const Layout& layout, const std::vector<
            {"peak_host_pageable_bytes", host_peak(m.pageable)},
            {"static_allocated_bytes", m.final_allocated.count()},
            {"peak_allocated_by_step", std::move(by_step)},
+           {"peak_allocated_by_phase", std::move(by_phase)},
            {"peak_at", instant(m.device.at, group.device_peak_op, group.device_peak_time)},
            {"at_peak", composition(m.device.composition)},
            {"allocated_peak_at", instant(m.allocated.at, group.allocated_peak_op, group.allocated_peak_time)},
@@ -117,7 +122,8 @@ Json failure_json(const Prediction& p) {
             {"op", group.failed_op},
             {"phase", name(group.failure->at.mark.phase)},
             {"requested_bytes", group.failure->requested.count()},
-            {"free_bytes", group.failure->free.count()}};
+            {"free_bytes", group.failure->free.count()},
+            {"remedies", remedies_of(group.failure->at.mark.phase, p.scenario)}};
   }
   if (p.exceeds_host()) {
     const RankGroup& top = p.highest_on_host();

@@ -8,6 +8,7 @@
 #include "scenarios/io/names.hpp"
 #include "scenarios/report/assumed.hpp"
 #include "scenarios/report/format.hpp"
+#include "scenarios/report/remedies.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -34,6 +35,10 @@ std::string verdict(const Prediction& p) {
     out +=
         fmt::format("  out of memory on rank {}: {}: {} asked, {} free\n", group.ranks.front().value,
                     where(group.failure->at, group.failed_op), mib(group.failure->requested), mib(group.failure->free));
+    const Phase phase = group.failure->at.mark.phase;
+    if (const std::vector<std::string> remedies = remedies_of(phase, p.scenario); !remedies.empty())
+      out += fmt::format("  what helps in that phase ({}), each simulated by `tidemark advise`:\n    {}\n", name(phase),
+                         fmt::join(remedies, "\n    "));
     break;
   }
   return out;
@@ -128,6 +133,23 @@ std::string stages(const Prediction& p) {
   return "\nby pipeline stage, highest of its ranks\n" + table(rows);
 }
 
+// Where generation takes turns with training.
+std::string phases(const Prediction& p) {
+  if (!p.scenario.train.rollout) return {};
+  const MemoryRecord& m = p.highest().memory;
+  std::vector<std::vector<std::string>> rows{{"phase", "allocated", "parameters", "kv_cache", "activations", ""}};
+  for (std::size_t phase = 0; phase < phase_count; ++phase) {
+    const Peak& its = m.allocated_by_phase[phase];
+    const Composition& of = its.composition;
+    rows.push_back({std::string(name(static_cast<Phase>(phase))), gib(its.bytes), gib(of[Category::Parameters]),
+                    gib(of[Category::KvCache]),
+                    gib(of[Category::SavedActivations] + of[Category::Recompute] + of[Category::Temporaries] +
+                        of[Category::LogitsLoss]),
+                    its.bytes == m.allocated.bytes ? "the highest" : ""});
+  }
+  return fmt::format("\nby phase, on rank {}\n{}", p.highest().ranks.front().value, table(rows));
+}
+
 std::string step(const Prediction& p) {
   if (p.deadlock) return {};
   const double seconds = static_cast<double>(p.step.step.count()) / static_cast<double>(picoseconds_per_second);
@@ -144,7 +166,8 @@ std::string step(const Prediction& p) {
 }  // namespace
 
 std::string prediction_text(const Prediction& p) {
-  std::string out = verdict(p) + question(p) + peak(p) + host(p) + stages(p) + step(p) + assumed(p.assumptions);
+  std::string out =
+      verdict(p) + question(p) + peak(p) + host(p) + stages(p) + phases(p) + step(p) + assumed(p.assumptions);
   out += "not modelled\n";
   for (const std::string& line : p.not_modelled) out += "  " + line + '\n';
   return out;

@@ -139,6 +139,7 @@ class Replayer {
     }
     Bytes& of_step = record_.peak_allocated_by_step.back();
     of_step = std::max(of_step, now);
+    note_phase(now);
     note_device();
   }
 
@@ -229,11 +230,23 @@ class Replayer {
 
   void enter(const Mark& mark) {
     if (mark.step != mark_.step) record_.peak_allocated_by_step.push_back(allocator_.allocated());
+    if (mark.phase != mark_.phase) note_composition();
     mark_ = mark;
+    note_phase(allocator_.allocated());
+  }
+
+  void note_phase(Bytes now) {
+    Peak& of_phase = record_.allocated_by_phase[static_cast<std::size_t>(mark_.phase)];
+    if (now <= of_phase.bytes) return;
+    of_phase.bytes = now;
+    of_phase.at = moment();
+    phase_pending_ = true;
   }
 
   // The composition at a peak of allocated is the one before the next free; copying it only then saves most copies.
   void note_composition() {
+    if (phase_pending_) record_.allocated_by_phase[static_cast<std::size_t>(mark_.phase)].composition = composition_;
+    phase_pending_ = false;
     if (!composition_pending_) return;
     record_.allocated.composition = composition_;
     composition_pending_ = false;
@@ -261,7 +274,7 @@ class Replayer {
   CachingHostAllocator<WaitedWork> pinned_;
   std::vector<Held> buffers_;
   Composition composition_, driver_composition_, on_host_;
-  bool composition_pending_ = false;
+  bool composition_pending_ = false, phase_pending_ = false;
   Bytes driver_, driver_upper_, in_files_;
   Mark mark_;
   std::size_t at_ = 0;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -64,16 +65,19 @@ struct HostRecord {
   bool operator==(const HostRecord&) const = default;
 };
 
+inline constexpr std::size_t phase_count = static_cast<std::size_t>(Phase::Rollout) + 1;
+
 /// The memory of one rank over a whole program.
 struct MemoryRecord {
-  std::optional<OutOfDeviceMemory> failure;   ///< the record ends there
-  Peak allocated;                             ///< torch.cuda.max_memory_allocated: block sizes
-  Peak device;                                ///< reserved and driver memory, at their central values
-  Bytes peak_reserved;                        ///< torch.cuda.max_memory_reserved
-  Bytes peak_device_upper;                    ///< as `device`, estimates at their upper ends
-  Bytes final_allocated;                      ///< after the last op
-  std::vector<Bytes> peak_allocated_by_step;  ///< construction first
-  std::vector<DriverRow> driver;              ///< in order of creation
+  std::optional<OutOfDeviceMemory> failure;            ///< the record ends there
+  Peak allocated;                                      ///< torch.cuda.max_memory_allocated: block sizes
+  Peak device;                                         ///< reserved and driver memory, at their central values
+  Bytes peak_reserved;                                 ///< torch.cuda.max_memory_reserved
+  Bytes peak_device_upper;                             ///< as `device`, estimates at their upper ends
+  Bytes final_allocated;                               ///< after the last op
+  std::vector<Bytes> peak_allocated_by_step;           ///< construction first
+  std::array<Peak, phase_count> allocated_by_phase{};  ///< as `allocated`, of every phase by itself
+  std::vector<DriverRow> driver;                       ///< in order of creation
   HostRecord pinned, pageable;
   Peak host;   ///< of both together; what the pinned allocator holds besides tensors is fragmentation
   Bytes nvme;  ///< of its files, at most

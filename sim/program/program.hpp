@@ -80,7 +80,7 @@ constexpr bool reduces(CollectiveKind kind) {
 /// Memory that the driver or a library takes behind the framework's allocator; prices say how much.
 enum class DriverResource : std::uint8_t { Context, Modules, NcclKernels, BlasHandle };
 
-enum class Phase : std::uint8_t { Construction, Forward, Backward, OptimizerStep, Communication };
+enum class Phase : std::uint8_t { Construction, Forward, Backward, OptimizerStep, Communication, Rollout };
 
 struct Alloc {
   BufferId buffer;
@@ -228,6 +228,8 @@ constexpr std::string_view name(Phase phase) {
       return "optimizer_step";
     case Phase::Communication:
       return "communication";
+    case Phase::Rollout:
+      return "rollout";
   }
   return "?";
 }

@@ -411,7 +411,7 @@ void read_op(LineReader& in, ProgramBuilder& program) {
   } else if (kind == "unbind") {
     program.unbind(program.name(in.word("name")));
   } else if (kind == "mark") {
-    const Phase phase = in.one_of<Phase>(in.word("phase"), 5, "phase");
+    const Phase phase = in.one_of<Phase>(in.word("phase"), 6, "phase");
     const std::int32_t step = in.number<std::int32_t>("step");
     const std::int32_t micro_batch = in.number<std::int32_t>("micro-batch");
     program.mark(phase, step, micro_batch, program.label(in.word("label")));

@@ -124,8 +124,8 @@ TEST_F(Cli, WrongUsageIsTwo) {
   EXPECT_EQ(run("explain --rank one " + scenario()).code, 2);
   EXPECT_EQ(
       run("report").err,
-      "tidemark: error: report is not there yet\n  hint: predict, explain, plan, advise, capacity, compare, replay "
-      "and validate are; see tidemark --help\n");
+      "tidemark: error: report is not there yet\n  hint: predict, explain, estimate, plan, advise, capacity, compare, "
+      "replay and validate are; see tidemark --help\n");
 }
 
 // A snapshot of one small segment with one block.

@@ -147,9 +147,13 @@ inline auto fields(FlatParameterHabits& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l, m] = v;
   return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m);
 }
+inline auto fields(Rollout& v) {
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m);
+}
 inline auto fields(Train& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o);
 }
 inline auto fields(NvmeHabits& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k] = v;

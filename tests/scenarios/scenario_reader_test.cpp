@@ -29,7 +29,7 @@ TEST(ScenarioReader, ReadsTheContractsExample) {
 
 TEST(ScenarioReader, ReadsEveryShippedScenario) {
   int count = 0;
-  for (const char* folder : {"scenarios/examples", "tests/golden/simumax_b200"}) {
+  for (const char* folder : {"scenarios/examples", "scenarios/examples/seeds", "tests/golden/simumax_b200"}) {
     for (const auto& entry : std::filesystem::directory_iterator(source / folder)) {
       if (entry.path().extension() != ".toml") continue;  // a ds_config.json, say
       EXPECT_NO_THROW(read_scenario(entry.path(), source / "scenarios")) << entry.path();
@@ -119,7 +119,7 @@ TEST(ScenarioReader, KeysOfTheFormatThatAreNotModelledAreRefused) {
   }
   EXPECT_EQ(problems_of(std::string(job) + "[offload]\noptimizer = \"nvme\""),
             "job.toml:21:13: error: optimizer = \"nvme\" is not modelled yet\n  hint: \"none\" or \"cpu\" would do");
-  for (const char* table : {"adapter", "quantization", "rollout"}) {
+  for (const char* table : {"adapter", "quantization"}) {
     const std::string text = std::string(job) + "[" + table + "]\nx = 1";
     EXPECT_NE(problems_of(text).find("[" + std::string(table) + "]: "), std::string::npos) << problems_of(text);
   }

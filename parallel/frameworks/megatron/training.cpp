@@ -10,6 +10,7 @@
 #include "parallel/frameworks/megatron/moe.hpp"
 #include "parallel/frameworks/megatron/optimizer.hpp"
 #include "parallel/frameworks/megatron/schedule.hpp"
+#include "parallel/generation/engine.hpp"
 #include "sim/program/liveness.hpp"
 
 namespace tidemark::parallel::megatron {
@@ -56,6 +57,7 @@ class Training {
     for (std::size_t i = 0; i < w_.runtime.scalars.size(); ++i)
       scalars_.push_back(w_.make(process.label(fmt::format("runtime.scalar{}", i)), {w_.runtime.scalars[i].count()},
                                  DType::BOOL, Category::Workspaces));
+    if (w_.train.rollout) construct_rollout(*w_.train.rollout);
   }
 
   /// The first forward pass, of a rank that holds the whole model.
@@ -74,10 +76,12 @@ class Training {
 
   void train_step(std::int32_t number, std::int32_t micro_batches) {
     torch::Process& process = w_.process;
+    step_ = number;
     process.at(number, -1);
     process.mark(Phase::OptimizerStep, "zero_gradients");
     for (ParamAndGradBuffer& buffer : buffers_) buffer.zero_gradients();
     for (MegatronOptimizer& optimizer : optimizers_) optimizer.zero_gradients();
+    if (micro_batches > 0 && engine_) roll_out();
     if (micro_batches > 0) run_passes(number, micro_batches);
     finalize_model_gradients(w_, buffers_);
     if (state_ != nullptr) {
@@ -99,6 +103,34 @@ class Training {
   }
 
  private:
+  void construct_rollout(const Rollout& asked) {
+    w_.process.mark(Phase::Construction, "build_frozen_models");
+    std::vector<Shape> shapes, without_head;
+    for (const auto& [id, weight] : w_.weights()) {
+      if (weight.parameter == nullptr) continue;
+      shapes.push_back(weight.shape());
+      const bool of_head = weight.parameter->vocabulary && id != 0;
+      without_head.push_back(of_head ? Shape{w_.model.hidden} : weight.shape());
+    }
+    if (asked.reference_model)
+      frozen_.push_back(generation::frozen(w_.session, "reference", shapes, w_.train.precision));
+    if (asked.reward_model)
+      frozen_.push_back(generation::frozen(w_.session, "reward", without_head, w_.train.precision));
+    engine_.emplace(w_.session, w_.built, w_.train);
+    engine_->construct();
+  }
+
+  // What is generated, and a pass without gradients for its log-probabilities: of what is trained, which stands for the
+  // reference's, the same kernels on other weights. Stages of a pipeline go without: they hold less of it than of
+  // passes that are trained.
+  void roll_out() {
+    engine_->generate();
+    if (w_.layout.pipeline > 1) return;
+    const torch::NoGrad no_grad(w_.session);
+    ModelStage stage(w_, 0);
+    (void)stage.forward(step_, -1, nullptr);
+  }
+
   [[nodiscard]] std::vector<StateTensor> parameters() const {
     std::vector<StateTensor> all;
     for (const ParamAndGradBuffer& buffer : buffers_)
@@ -140,6 +172,9 @@ class Training {
   std::vector<MegatronOptimizer> optimizers_;
   std::vector<Tensor> scalars_;
   std::optional<Pipeline> pipeline_;
+  std::optional<generation::Engine> engine_;
+  std::vector<std::vector<Tensor>> frozen_;  ///< weights of models that are not trained
+  std::int32_t step_ = 0;
 };
 
 // A rank that holds the whole model.

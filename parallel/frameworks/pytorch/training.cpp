@@ -13,6 +13,7 @@
 #include "parallel/frameworks/pytorch/optimizer.hpp"
 #include "parallel/frameworks/pytorch/script.hpp"
 #include "parallel/frameworks/transformers/modules.hpp"
+#include "parallel/generation/engine.hpp"
 #include "parallel/sizes.hpp"
 #include "parallel/torch/save_on_cpu.hpp"
 
@@ -42,6 +43,7 @@ class Training {
     std::int32_t step = 0;
     for (const std::int64_t its : micro_batches) {
       ++step;
+      if (its > 0 && engine_) roll_out(step);
       for (std::int32_t m = 0; m < its; ++m) {
         s_.process.at(step, m);
         pass(m + 1 == its);
@@ -98,6 +100,32 @@ class Training {
       growth_ = s_.empty({}, DType::INT64, "growth_tracker", Category::Workspaces);
       s_.launch({Operation::Fill, {0}}, {}, {growth_});
     }
+    if (input_.train.rollout) construct_rollout(*input_.train.rollout);
+  }
+
+  void construct_rollout(const Rollout& asked) {
+    s_.mark(Phase::Construction, "build_frozen_models");
+    std::vector<Shape> shapes, without_head;
+    for (const std::shared_ptr<Leaf>& p : shards_ ? shards_->parameters() : model_->parameters()) {
+      shapes.push_back(p->value.sizes);
+      const bool of_head = s_.parameter_name(p->value).starts_with("lm_head");
+      without_head.push_back(of_head ? Shape{input_.built.model.hidden} : p->value.sizes);
+    }
+    if (asked.reference_model) frozen_.push_back(generation::frozen(s_, "reference", shapes, input_.train.precision));
+    if (asked.reward_model) frozen_.push_back(generation::frozen(s_, "reward", without_head, input_.train.precision));
+    engine_.emplace(s_, input_.built, input_.train);
+    engine_->construct();
+  }
+
+  // What is generated, and a pass without gradients for its log-probabilities: of what is trained, which stands for the
+  // reference's, the same kernels on other weights.
+  void roll_out(std::int32_t step) {
+    s_.process.at(step, -1);
+    engine_->generate();
+    const NoGrad no_grad(s_);
+    const std::vector<Tensor> batch = collated_batch(s_, input_.train);
+    (void)forward(batch[0], batch[1]);
+    outputs_ = {};
   }
 
   std::unique_ptr<ShardedModel> sharded_model(DType kept) {
@@ -220,6 +248,8 @@ class Training {
   const bool logits_go_on_ = habits_.modules == ModuleLibrary::LitGpt;
   Tensor loss_;  ///< the loop's variable, until the next one is there or the step is over
   Tensor scale_, growth_, found_infinity_;
+  std::optional<generation::Engine> engine_;
+  std::vector<std::vector<Tensor>> frozen_;  ///< weights of models that are not trained
 };
 
 }  // namespace

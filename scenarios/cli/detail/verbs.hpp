@@ -26,5 +26,6 @@ struct Verb {
 [[nodiscard]] Verb plan_verb(CLI::App& app);
 [[nodiscard]] Verb advise_verb(CLI::App& app);
 [[nodiscard]] Verb capacity_verb(CLI::App& app);
+[[nodiscard]] Verb estimate_verb(CLI::App& app);
 
 }  // namespace tidemark::cli

@@ -1,0 +1,135 @@
+#include "parallel/generation/engine.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "sim/base/ensure.hpp"
+
+namespace tidemark::parallel::generation {
+namespace {
+
+constexpr std::int64_t vocabulary_padding = 64;
+
+std::int64_t parts(std::int64_t whole, std::int64_t ranks) { return (whole + ranks - 1) / ranks; }
+
+bool joint_projection(const Model& model, const Parameter& parameter) {
+  return !model.latent && parameter.cut == WeightCut::Rows &&
+         parameter.rows == (model.heads + 2 * model.kv_heads) * model.head_dim &&
+         (parameter.name.ends_with(".qkv.weight") || parameter.name.ends_with(".qkv.bias"));
+}
+
+std::int64_t rows_of(const Model& model, const Parameter& parameter, std::int64_t ranks) {
+  if (parameter.vocabulary) return parts((parts(parameter.rows, vocabulary_padding)) * vocabulary_padding, ranks);
+  if (joint_projection(model, parameter))
+    return (parts(model.heads, ranks) + 2 * parts(model.kv_heads, ranks)) * model.head_dim;
+  return parameter.cut == WeightCut::Rows ? parts(parameter.rows, ranks) : parameter.rows;
+}
+
+}  // namespace
+
+Bytes cache_of_token(const Model& model, const Rollout& rollout) {
+  const std::int64_t of_layer = model.latent ? model.latent->kv_rank + model.latent->rotary_head
+                                             : 2 * parts(model.kv_heads, rollout.tensor) * model.head_dim;
+  return model.layers * of_layer * size_of(rollout.kv_dtype);
+}
+
+std::int64_t blocks_of(const Rollout& rollout, std::int64_t tokens) { return parts(tokens, rollout.block_size); }
+
+std::vector<std::int64_t> weight_parts(const BuiltModel& built, const Rollout& rollout) {
+  std::vector<std::int64_t> elements;
+  for (const Parameter& parameter : built.parameters) {
+    const std::int64_t columns =
+        parameter.cut == WeightCut::Columns ? parts(parameter.columns, rollout.tensor) : parameter.columns;
+    elements.push_back(rows_of(built.model, parameter, rollout.tensor) * columns);
+  }
+  return elements;
+}
+
+Engine::Engine(Session& session, const BuiltModel& built, const Train& train)
+    : s_(session), model_(built.model), asked_(*train.rollout), precision_(train.precision) {
+  if (asked_.weights == EngineWeights::Own) parts_ = weight_parts(built, asked_);
+}
+
+void Engine::construct() {
+  s_.process.mark(Phase::Construction, "build_engine");
+  wake();
+  sleep();
+}
+
+void Engine::generate() {
+  s_.process.mark(Phase::Rollout, "wake");
+  wake();
+  s_.process.mark(Phase::Rollout, "generate");
+  if (!pool_.defined()) fill_cache();
+  s_.process.synchronize();
+  s_.process.mark(Phase::Rollout, "sleep");
+  sleep();
+}
+
+void Engine::make_weights() {
+  const Session::Scope scope(s_, "rollout");
+  for (const std::int64_t elements : parts_) {
+    weights_.push_back(s_.empty({elements}, precision_, "weights", Category::Parameters));
+    if (on_host_.empty())
+      s_.launch({Operation::Fill, {0}}, {}, {weights_.back()});
+    else
+      s_.copy(on_host_[weights_.size() - 1], weights_.back());
+  }
+  if (!on_host_.empty()) s_.process.synchronize();
+  on_host_.clear();
+}
+
+void Engine::wake() {
+  if (weights_.empty()) make_weights();
+  if (asked_.memory_fraction == 0 || pool_.defined()) return;
+  Bytes weights;
+  for (const Tensor& its : weights_) weights += its.bytes();
+  const Bytes block = cache_of_token(model_, asked_) * asked_.block_size;
+  const std::int64_t blocks = (asked_.reserved - weights).count() / block.count();
+  if (blocks > 0) pool_ = cache_blocks(blocks);
+}
+
+Tensor Engine::cache_blocks(std::int64_t blocks) const {
+  const Session::Scope scope(s_, "rollout");
+  const Bytes block = cache_of_token(model_, asked_) * asked_.block_size;
+  Tensor made = s_.empty({blocks, block.count() / size_of(asked_.kv_dtype).count()}, asked_.kv_dtype, "kv_cache",
+                         Category::KvCache);
+  s_.launch({Operation::Fill, {0}}, {}, {made});
+  return made;
+}
+
+// All answers grow together, to the longest there may be; each has its prompt's blocks for itself.
+void Engine::fill_cache() {
+  const std::int64_t prompt = blocks_of(asked_, asked_.prompt_length);
+  const std::int64_t all = blocks_of(asked_, asked_.prompt_length + asked_.response_length);
+  std::vector<Tensor> blocks;
+  if (prompt > 0) blocks.push_back(cache_blocks(asked_.sequences() * prompt));
+  for (std::int64_t i = prompt; i < all; ++i) blocks.push_back(cache_blocks(asked_.sequences()));
+}
+
+void Engine::sleep() {
+  if (asked_.sleep == EngineSleep::Awake) return;
+  pool_ = {};
+  if (asked_.sleep == EngineSleep::WeightsToHost) {
+    const Session::Scope scope(s_, "rollout");
+    for (const Tensor& its : weights_) {
+      const OnHost host(s_, MemorySpace::Pinned);
+      on_host_.push_back(s_.empty(its.sizes, its.dtype, "weights_on_host", Category::Parameters));
+    }
+    for (std::size_t i = 0; i < weights_.size(); ++i) s_.copy(weights_[i], on_host_[i]);
+    s_.process.synchronize();
+  }
+  weights_.clear();
+}
+
+std::vector<Tensor> frozen(Session& session, std::string_view name, const std::vector<Shape>& shapes, DType dtype) {
+  const Session::Scope scope(session, name);
+  std::vector<Tensor> weights;
+  for (const Shape& shape : shapes) {
+    weights.push_back(session.empty(shape, dtype, "weights", Category::Parameters));
+    session.launch({Operation::Fill, {0}}, {}, {weights.back()});
+  }
+  return weights;
+}
+
+}  // namespace tidemark::parallel::generation

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "parallel/built_model.hpp"
+#include "parallel/generation/namespace.hpp"
+#include "parallel/torch/session.hpp"
+#include "parallel/train.hpp"
+
+// What generation takes of the devices that train: an engine with its weights and its paged cache of keys and values,
+// and frozen models beside the trained one. Its kernels are not modelled, and so neither is their time.
+
+namespace tidemark::parallel::generation {
+
+/// Bytes of one token's keys and values on a rank of the engine, of all layers: of a latent as wide as it is, on every
+/// rank; else of the rank's heads, of which it has one at least.
+[[nodiscard]] Bytes cache_of_token(const Model& model, const Rollout& rollout);
+/// Blocks of a sequence of so many tokens.
+[[nodiscard]] std::int64_t blocks_of(const Rollout& rollout, std::int64_t tokens);
+
+/// A rank's part of each weight as engines cut them: whole layers, no pipeline; heads of keys that are fewer than ranks
+/// on several of these; vocabularies padded to 64 (vllm/model_executor/layers/vocab_parallel_embedding.py, which SGLang
+/// took over).
+[[nodiscard]] std::vector<std::int64_t> weight_parts(const BuiltModel& built, const Rollout& rollout);
+
+/// An engine of the job's, as far as one rank runs it, in the process that trains.
+class Engine {
+ public:
+  /// All live as long; the training has a rollout.
+  Engine(Session& session, const BuiltModel& built, const Train& train);
+
+  /// It comes up, and goes to sleep where it does.
+  void construct();
+  /// Answers the prompts of a step: the cache is there as long as that takes.
+  void generate();
+
+ private:
+  void make_weights();
+  void wake();
+  void fill_cache();
+  void sleep();
+  [[nodiscard]] Tensor cache_blocks(std::int64_t blocks) const;
+
+  Session& s_;
+  const Model& model_;
+  const Rollout& asked_;
+  DType precision_;
+  std::vector<std::int64_t> parts_;  ///< elements of the rank's weights
+  std::vector<Tensor> weights_, on_host_;
+  Tensor pool_;  ///< reserved for the cache
+};
+
+/// Weights of a frozen model, which stay: tensors of such shapes.
+[[nodiscard]] std::vector<Tensor> frozen(Session& session, std::string_view name, const std::vector<Shape>& shapes,
+                                         DType dtype);
+
+}  // namespace tidemark::parallel::generation

@@ -1,0 +1,38 @@
+#include <memory>
+#include <string>
+
+#include "scenarios/cli/detail/usage.hpp"
+#include "scenarios/cli/detail/verbs.hpp"
+#include "scenarios/cli/exit_code.hpp"
+#include "scenarios/cli/output.hpp"
+#include "scenarios/cli/progress.hpp"
+#include "scenarios/estimate/envelope.hpp"
+#include "scenarios/io/output_file.hpp"
+#include "scenarios/io/scenario_reader.hpp"
+
+namespace tidemark::cli {
+namespace {
+
+struct Asked {
+  std::string scenario, json;
+};
+
+int run(const Asked& asked) {
+  check_outputs({{"--json", asked.json}}, files_behind(asked.scenario));
+  const Envelope found = envelope(read_scenario(asked.scenario, data_root()), progress_on_terminal("simulating ranks"));
+  answer(envelope_text(found), asked.json, [&] { return envelope_json(found); });
+  return found.prediction.fits ? yes : no;
+}
+
+}  // namespace
+
+Verb estimate_verb(CLI::App& app) {
+  const auto asked = std::make_shared<Asked>();
+  CLI::App* verb = app.add_subcommand(
+      "estimate", "the back of the envelope: rules of thumb beside what is simulated, and why they differ");
+  verb->add_option("SCENARIO", asked->scenario, "scenario file (TOML)")->required();
+  add_json(*verb, asked->json);
+  return {verb, [asked] { return run(*asked); }, &asked->scenario};
+}
+
+}  // namespace tidemark::cli

@@ -1,0 +1,185 @@
+#include "scenarios/estimate/reasons.hpp"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "parallel/runtime/runtimes.hpp"
+#include "scenarios/job.hpp"
+#include "scenarios/on_hosts.hpp"
+#include "scenarios/report/format.hpp"
+
+namespace tidemark::scenarios {
+namespace {
+
+std::string gb(double bytes) { return fmt::format("{:.2f} GB", bytes / 1e9); }
+std::string gb(Bytes bytes) { return gb(static_cast<double>(bytes.count())); }
+
+std::string joined(const std::vector<std::string>& parts, std::string_view otherwise) {
+  return parts.empty() ? std::string(otherwise) : fmt::format("{}", fmt::join(parts, "; "));
+}
+
+}  // namespace
+
+bool Reasons::eager() const { return runtime_kind(s_.runtime.name).eager(); }
+
+std::string Reasons::parameters() const {
+  std::vector<std::string> parts;
+  if (eager() && s_.train.master_dtype != s_.train.precision)
+    parts.push_back(fmt::format("kept in {}, which is what is updated too; {} only where they are computed with",
+                                name(s_.train.master_dtype), name(s_.train.precision)));
+  if (shards_parameters() && s_.layout.shards() > 1)
+    parts.push_back(fmt::format("sharded over {} ranks, and at the peak some layers are gathered", s_.layout.shards()));
+  if (s_.layout.pipeline > 1)
+    parts.emplace_back("embedding and head are on the first and the last stage, not divided over all");
+  if (s_.layout.tensor > 1) parts.emplace_back("norms are whole on every rank, and the vocabulary is padded");
+  if (s_.model.experts)
+    parts.push_back(fmt::format("experts are divided over {} ranks, all else over TP x PP", s_.layout.expert));
+  if (s_.train.rollout && s_.train.rollout->weights == EngineWeights::Own)
+    parts.emplace_back("the engine of the rollout has weights of its own");
+  if (s_.train.rollout && (s_.train.rollout->reference_model || s_.train.rollout->reward_model))
+    parts.emplace_back("frozen models stand beside the trained one");
+  if (on_hosts(s_.runtime).parameters) parts.emplace_back("on the host, but for what is computed with");
+  return joined(parts, "every tensor is rounded up to blocks of 512 B");
+}
+
+std::string Reasons::gradients() const {
+  if (b_.gradients == Bytes{})
+    return fmt::format("there are none when tensors are most (in {}): they are given up after each step",
+                       name(phase()));
+  std::vector<std::string> parts;
+  if (!eager() && size_of(s_.train.gradient_dtype) != size_of(s_.train.precision))
+    parts.push_back(fmt::format("Megatron-LM sums gradients in {}: {} B a parameter", name(s_.train.gradient_dtype),
+                                size_of(s_.train.gradient_dtype).count()));
+  if (eager() && s_.train.master_dtype != s_.train.precision)
+    parts.push_back(fmt::format("of the type of the parameters that are kept, {}", name(s_.train.master_dtype)));
+  if ((s_.layout.sharding == Sharding::Zero2 || shards_parameters()) && s_.layout.shards() > 1)
+    parts.push_back(fmt::format("shared out over {} ranks once they are reduced", s_.layout.shards()));
+  if (!eager() && s_.layout.pipeline > 1) parts.emplace_back("embedding and head as of parameters");
+  if (eager() && phase() == Phase::Backward)
+    parts.emplace_back("when tensors are most, not all layers have theirs yet");
+  return joined(parts, "every tensor is rounded up to blocks of 512 B");
+}
+
+std::string Reasons::optimizer() const {
+  std::vector<std::string> parts;
+  if (on_hosts(s_.runtime).optimizer) parts.emplace_back("on the host");
+  const bool copies = in_tensors(Category::OptimizerMaster) > Bytes{};
+  if (copies)
+    parts.push_back(fmt::format("an fp32 copy of the parameters, which the rule leaves out: {}",
+                                gb(in_tensors(Category::OptimizerMaster))));
+  if (eager() && s_.train.optimizer == Optimizer::AdamW && s_.train.master_dtype != DType::FP32)
+    parts.push_back(
+        fmt::format("PyTorch's Adam keeps moments in the parameters' own type, {}: they are not always in fp32",
+                    name(s_.train.master_dtype)));
+  if (s_.layout.sharding != Sharding::None && s_.layout.replicas() > 1)
+    parts.push_back(fmt::format("shared out over {} ranks: data parallelism divides it",
+                                shards_parameters() ? s_.layout.shards() : s_.layout.replicas()));
+  return joined(parts, "both moments in fp32, as the rule says");
+}
+
+std::string Reasons::division() const {
+  return s_.layout.sharding != Sharding::None && s_.layout.replicas() > 1
+             ? "ZeRO divides by data-parallel ranks as well, where the guide says that data parallelism does not help"
+             : "as above, one by one";
+}
+
+std::string Reasons::zero() const {
+  return "pieces are padded to equal shares; what is replicated, gathered or not reduced yet is whole";
+}
+
+std::string Reasons::hidden_states() const {
+  return s_.train.recompute.kind == Recompute::Full
+             ? "one hidden state a layer is what checkpointing every layer keeps; the layer that runs again, and the "
+               "logits and the loss, come on top"
+             : "a layer saves many tensors, not one, and logits and loss come on top";
+}
+
+std::string Reasons::activations(double k) const {
+  std::vector<std::string> parts{fmt::format("k comes to {:.2f}", k)};
+  const Bytes logits = in_tensors(Category::LogitsLoss);
+  if (logits > Bytes{})
+    parts.push_back(
+        fmt::format("logits and loss are {}, of the vocabulary, which no k of hidden sizes knows", gb(logits)));
+  if (s_.layout.tensor > 1)
+    parts.push_back(fmt::format("{} ranks share a layer's activations{}", s_.layout.tensor,
+                                s_.layout.sequence_parallel ? ", all of them by sequence parallelism"
+                                                            : " but for what lies between its branches"));
+  if (s_.layout.context > 1) parts.push_back(fmt::format("{} ranks share the sequence", s_.layout.context));
+  if (s_.layout.pipeline > 1)
+    parts.push_back(fmt::format("a stage has {} times fewer layers, and up to {} micro-batches in flight",
+                                s_.layout.pipeline, s_.layout.pipeline));
+  if (s_.train.recompute.kind == Recompute::Full) parts.emplace_back("layers run again");
+  if (s_.train.recompute.kind == Recompute::Selective) parts.emplace_back("some modules run again");
+  if (on_hosts(s_.runtime).activations) parts.emplace_back("what is saved goes to the host");
+  return joined(parts, {});
+}
+
+std::string Reasons::no_scores() const {
+  return "the attention kernel stores no scores: one number a token and head stands for a row of them";
+}
+std::string Reasons::scores() const {
+  return "scores, probabilities and a mask where there is dropout are stored, as many as the implementation needs";
+}
+
+std::string Reasons::checkpointing(Bytes whole, Bytes left) const {
+  return fmt::format(
+      "{:.0f} % of {}: what is left is a hidden state of each layer, one layer while it runs again, and what lies "
+      "outside layers; the more layers and the fewer tokens of vocabulary, the more is saved",
+      100 * (1 - static_cast<double>(left.count()) / static_cast<double>(whole.count())), gb(whole));
+}
+std::string Reasons::square_root() const {
+  return "frameworks checkpoint every layer, which keeps one small tensor of each, not the square root of the layers' "
+         "whole activations";
+}
+
+std::string Reasons::kv_cache() const {
+  const Model& m = s_.model;
+  const Rollout& r = *s_.train.rollout;
+  std::vector<std::string> parts;
+  if (m.latent)
+    parts.push_back(fmt::format("latent attention caches {} numbers a token and layer, not twice {}",
+                                m.latent->kv_rank + m.latent->rotary_head, m.hidden));
+  else if (m.kv_heads * m.head_dim != m.hidden)
+    parts.push_back(
+        fmt::format("grouped-query attention caches {} of {} heads: the rule's hidden size is {:g} times too wide",
+                    m.kv_heads, m.heads, static_cast<double>(m.hidden) / static_cast<double>(m.kv_heads * m.head_dim)));
+  if (r.tensor > 1 && !m.latent) parts.push_back(fmt::format("{} ranks of the engine share the heads", r.tensor));
+  if (r.memory_fraction > 0) parts.emplace_back("the engine reserves its part of the device, whatever is asked of it");
+  parts.push_back(fmt::format("blocks of {} tokens are whole", r.block_size));
+  return joined(parts, {});
+}
+
+std::string Reasons::overhead() const {
+  std::vector<std::pair<Bytes, std::string_view>> parts{
+      {memory().device.composition[Category::Nccl], "NCCL"},
+      {memory().device.composition[Category::Context], "context and code"},
+      {in_tensors(Category::Workspaces), "workspaces"},
+      {memory().device.bytes - memory().allocated.bytes - memory().device.composition[Category::Nccl] -
+           memory().device.composition[Category::Context],
+       "what the allocator holds besides"}};
+  Bytes communication;
+  for (const Category c : {Category::CommTp, Category::CommCp, Category::CommEp, Category::CommDp, Category::CommPp})
+    communication += in_tensors(c);
+  parts.emplace_back(communication, "communication");
+  std::ranges::stable_sort(parts, std::greater{}, [](const auto& part) { return part.first; });
+  std::vector<std::string> texts;
+  for (const auto& [bytes, what] : parts)
+    if (bytes > Bytes{}) texts.push_back(fmt::format("{} {}", what, gb(bytes)));
+  return fmt::format("no share of anything: {}", fmt::join(texts, ", "));
+}
+
+std::string Reasons::total() const {
+  return fmt::format("the sum of the above; the simulated peak is one moment, in {}",
+                     name(memory().device.at.mark.phase));
+}
+
+std::string Reasons::shortcut() const {
+  return "it knows neither layout nor batch, and takes activations for 1.5 times the parameters; its comment says 73.6 "
+         "GB of 7 billion parameters, its code gives 120.75";
+}
+
+}  // namespace tidemark::scenarios

@@ -1,0 +1,139 @@
+#include "scenarios/report/remedies.hpp"
+
+#include <array>
+#include <string_view>
+
+#include "parallel/runtime/runtimes.hpp"
+#include "scenarios/on_hosts.hpp"
+
+// The two seed guides' lists: "Common fixes" (oom_in_forward, oom_in_backward, oom_in_optimizer) and "OOM Emergency
+// Playbook" (docs/seed-guides.md).
+
+namespace tidemark::scenarios {
+namespace {
+
+enum class Remedy : std::uint8_t {
+  SmallerMicroBatch,
+  ShorterSequence,
+  Checkpointing,
+  FlashAttention,
+  OffloadActivations,
+  SmallOptimizer,
+  OffloadOptimizer,
+  ShardOptimizer,
+  ShardParameters,
+  CutModel,
+  Sleep,
+  ShorterResponses,
+  FewerSamples,
+  SmallerPool,
+  ExpandableSegments,
+};
+
+bool helps(Remedy remedy, const Scenario& s) {
+  const RuntimeKind& kind = runtime_kind(s.runtime.name);
+  const OnHosts hosts = on_hosts(s.runtime);
+  const std::optional<Rollout>& rollout = s.train.rollout;
+  switch (remedy) {
+    case Remedy::SmallerMicroBatch:
+      return s.train.micro_batch > 1;
+    case Remedy::ShorterSequence:
+      return true;
+    case Remedy::Checkpointing:
+      return s.train.recompute.kind != Recompute::Full;
+    case Remedy::FlashAttention:
+      return stores_scores(s.train.attention);
+    case Remedy::OffloadActivations:
+      return (kind.id == RuntimeId::Megatron || kind.id == RuntimeId::PyTorch) && !hosts.activations;
+    case Remedy::SmallOptimizer:
+      return s.train.optimizer == Optimizer::AdamW;
+    case Remedy::OffloadOptimizer:
+      return !hosts.optimizer;
+    case Remedy::ShardOptimizer:
+      return s.layout.data > 1 && s.layout.sharding == Sharding::None;
+    case Remedy::ShardParameters:
+      return kind.eager() && s.layout.data > 1 && s.layout.sharding != Sharding::Zero3;
+    case Remedy::CutModel:
+      return kind.id == RuntimeId::Megatron && s.gpus > s.layout.tensor * s.layout.pipeline;
+    case Remedy::Sleep:
+      return rollout && rollout->sleep == EngineSleep::Awake;
+    case Remedy::ShorterResponses:
+    case Remedy::FewerSamples:
+      return rollout && rollout->memory_fraction == 0;
+    case Remedy::SmallerPool:
+      return rollout && rollout->memory_fraction > 0;
+    case Remedy::ExpandableSegments:
+      return s.runtime.allocator.empty();
+  }
+  return false;
+}
+
+std::string_view text(Remedy remedy) {
+  switch (remedy) {
+    case Remedy::SmallerMicroBatch:
+      return "a smaller micro_batch, with more of them for the same global_batch";
+    case Remedy::ShorterSequence:
+      return "a shorter sequence_length";
+    case Remedy::Checkpointing:
+      return "recompute = \"full\", or of some modules or layers";
+    case Remedy::FlashAttention:
+      return "attention = \"auto\", which stores no scores";
+    case Remedy::OffloadActivations:
+      return "[offload] activations = \"cpu\"";
+    case Remedy::SmallOptimizer:
+      return "an optimizer with less state";
+    case Remedy::OffloadOptimizer:
+      return "[offload] optimizer = \"cpu\", or parameters where the framework moves both";
+    case Remedy::ShardOptimizer:
+      return "sharding of the optimizer's state over data-parallel ranks";
+    case Remedy::ShardParameters:
+      return "sharding = \"zero3\", or fsdp2";
+    case Remedy::CutModel:
+      return "more tensor or pipeline ranks";
+    case Remedy::Sleep:
+      return "sleep = 1 or 2 in [rollout]: the engine leaves while the devices train";
+    case Remedy::ShorterResponses:
+      return "a shorter response_length in [rollout]";
+    case Remedy::FewerSamples:
+      return "fewer samples, or a smaller batch, in [rollout]";
+    case Remedy::SmallerPool:
+      return "a smaller memory_fraction in [rollout]";
+    case Remedy::ExpandableSegments:
+      return "allocator = \"expandable_segments:True\", where memory is in pieces";
+  }
+  return "";
+}
+
+std::vector<Remedy> listed(Phase phase) {
+  switch (phase) {
+    case Phase::Construction:
+      return {Remedy::ShardOptimizer, Remedy::ShardParameters, Remedy::CutModel, Remedy::OffloadOptimizer,
+              Remedy::Sleep};
+    case Phase::Forward:
+      return {Remedy::SmallerMicroBatch, Remedy::ShorterSequence, Remedy::Checkpointing,
+              Remedy::FlashAttention,    Remedy::Sleep,           Remedy::OffloadActivations,
+              Remedy::ExpandableSegments};
+    case Phase::Backward:
+      return {Remedy::Checkpointing, Remedy::SmallerMicroBatch,  Remedy::ShorterSequence,
+              Remedy::Sleep,         Remedy::OffloadActivations, Remedy::ExpandableSegments};
+    case Phase::OptimizerStep:
+    case Phase::Communication:
+      return {Remedy::SmallOptimizer, Remedy::OffloadOptimizer,  Remedy::ShardOptimizer, Remedy::ShardParameters,
+              Remedy::Sleep,          Remedy::ExpandableSegments};
+    case Phase::Rollout:
+      return {Remedy::ShorterResponses, Remedy::FewerSamples, Remedy::SmallerPool, Remedy::OffloadOptimizer,
+              Remedy::CutModel};
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::string> remedies_of(Phase phase, const Scenario& scenario) {
+  std::vector<std::string> found;
+  for (const Remedy remedy : listed(phase))
+    if (helps(remedy, scenario)) found.emplace_back(text(remedy));
+  return found;
+}
+
+}  // namespace tidemark::scenarios

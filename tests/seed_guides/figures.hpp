@@ -1,0 +1,49 @@
+#pragma once
+
+#include <string>
+
+#include <fmt/format.h>
+
+#include "scenarios/estimate/envelope.hpp"
+#include "scenarios/report/format.hpp"
+#include "tests/seed_guides/lab.hpp"
+
+// Figures of predictions as the page writes them.
+
+namespace tidemark::tests::seeds {
+
+inline constexpr const char *fp32 = "llama-2-7b-fp32", *bf16 = "llama-2-7b-bf16", *autocast = "llama-2-7b-autocast",
+                            *megatron = "llama-2-7b-megatron", *eight = "qwen2.5-7b-8xh100-rollout",
+                            *four = "qwen2.5-7b-4xh100-rollout";
+
+[[nodiscard]] inline double number(Bytes bytes) { return static_cast<double>(bytes.count()); }
+[[nodiscard]] inline std::string gb(double bytes) { return fmt::format("{:.2f} GB", bytes / 1e9); }
+[[nodiscard]] inline std::string gb(Bytes bytes) { return gb(number(bytes)); }
+[[nodiscard]] inline std::string mb(Bytes bytes) { return fmt::format("{:.1f} MB", number(bytes) / 1e6); }
+[[nodiscard]] inline std::string percent(double part) { return fmt::format("{:.1f} %", 100 * part); }
+[[nodiscard]] inline std::string times(double factor) { return fmt::format("{:.2f} x", factor); }
+
+[[nodiscard]] inline Bytes saved(const Composition& c) { return c[Category::SavedActivations]; }
+/// Of the fullest rank when its tensors are most.
+[[nodiscard]] inline Buckets buckets(const Prediction& p) { return buckets_of(memory(p)); }
+[[nodiscard]] inline Bytes activations(const Prediction& p) { return buckets(p).activations; }
+[[nodiscard]] inline Bytes states(const Prediction& p) {
+  const Composition& c = in(p, Phase::OptimizerStep);
+  return c[Category::OptimizerMaster] + c[Category::OptimizerMoments];
+}
+[[nodiscard]] inline Bytes gradients(const Prediction& p) { return in(p, Phase::OptimizerStep)[Category::Gradients]; }
+[[nodiscard]] inline Bytes parameters(const Prediction& p) { return in(p, Phase::OptimizerStep)[Category::Parameters]; }
+[[nodiscard]] inline Bytes kv_cache(const Prediction& p) { return in(p, Phase::Rollout)[Category::KvCache]; }
+[[nodiscard]] inline Bytes device(const Prediction& p) { return memory(p).device.bytes; }
+[[nodiscard]] inline Bytes allocated(const Prediction& p) { return memory(p).allocated.bytes; }
+[[nodiscard]] inline double ratio(Bytes a, Bytes b) { return number(a) / number(b); }
+[[nodiscard]] inline double slower(const Prediction& a, const Prediction& b) {
+  return static_cast<double>(a.step.step.count()) / static_cast<double>(b.step.step.count());
+}
+/// "yes, 3.20 GB to spare", or "no, lacks 3.20 GB".
+[[nodiscard]] inline std::string fits(const Prediction& p) {
+  const Bytes room = p.scenario.cluster.device.capacity - memory(p).peak_device_upper;
+  return room >= Bytes{} && p.fits ? fmt::format("yes, {} to spare", gb(room)) : fmt::format("no, lacks {}", gb(-room));
+}
+
+}  // namespace tidemark::tests::seeds
