@@ -19,6 +19,7 @@ rules::State state_of(Optimizer optimizer) {
     case Optimizer::AdamW:
       return rules::State::Adam;
     case Optimizer::SgdMomentum:
+    case Optimizer::Muon:
       return rules::State::Momentum;
     case Optimizer::Sgd:
       return rules::State::None;
