@@ -354,6 +354,11 @@ Prediction predict(const Job& job, const Trace& trace, const Progress& progress,
   prediction.not_modelled = {
       fmt::format("host memory that no program asks for: of the process and its libraries, of data loaders{}",
                   on_hosts(job.scenario.runtime).any() ? "" : ", of NCCL")};
+  if (job.scenario.train.rollout)
+    prediction.not_modelled.emplace_back(
+        "what generation takes besides weights and cache: its activations, graphs and time; a CUDA context of the "
+        "engine's "
+        "own, and what its scheduler holds, where they are processes of their own");
   return prediction;
 }
 

@@ -343,7 +343,7 @@ Changes changes_of(const TomlTable& document, const Scenario& s) {
         .add_to(changes.of_job);
 
   add_rollout(document, s, changes);
-  if (s.train.optimizer == Optimizer::AdamW) {
+  if (kind.eager() && s.train.optimizer == Optimizer::AdamW) {
     Change optimizer = one_key(document, {"train", "optimizer"}, "adamw");
     for (const char* smaller : {"adamw_8bit", "adafactor"})
       if (std::ranges::find(optimizer_names, std::string_view(smaller), &Named<Optimizer>::text) !=

@@ -294,9 +294,8 @@ void add_rollout(const Scenario& s, std::vector<std::string>& list) {
   if (!s.train.rollout) return;
   const Rollout& r = *s.train.rollout;
   list.push_back(fmt::format(
-      "rollout: an engine in the training's process, over {} ranks{}; {} prompts answered {} times each, all at once "
-      "and "
-      "to the longest; its kernels, activations, graphs and time are not modelled, nor what a process of its own holds",
+      "rollout: an engine in the training's process, over {} ranks{}; {} prompts answered {} times each, all at "
+      "once and to the longest",
       r.tensor, r.weights == EngineWeights::Own ? ", with weights of its own" : ", on the training's weights", r.batch,
       r.samples));
   list.push_back(
@@ -311,7 +310,7 @@ void add_rollout(const Scenario& s, std::vector<std::string>& list) {
                        ? "rollout: the engine's weights are on the host, pinned, while the devices train"
                        : "rollout: the engine's weights are thrown away while the devices train");
   list.push_back(
-      s.layout.pipeline > 1
+      s.layout.pipeline > 1 || s.runtime.offloaded_layers > 0 || s.runtime.module_offload.any()
           ? "rollout: passes for log-probabilities are left out: without gradients they hold less than those "
             "that are trained"
           : "rollout: one pass without gradients stands for those for log-probabilities, of the policy and of "

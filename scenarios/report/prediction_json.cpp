@@ -36,15 +36,19 @@ Json composition(const Composition& parts) {
 // What a process holds beside its program's own buffers is not modelled, as `not_modelled` says: nothing is no figure.
 Json host_peak(const HostRecord& host) { return host.peak > Bytes{} ? Json(host.peak.count()) : Json(nullptr); }
 
-Json group_json(const RankGroup& group, const Layout& layout, const std::vector<Communicator>& communicators) {
+Json by_phase(const MemoryRecord& memory) {
+  Json out = Json::object();
+  for (std::size_t phase = 0; phase < phase_count; ++phase)
+    out[std::string(name(static_cast<Phase>(phase)))] = memory.allocated_by_phase[phase].bytes.count();
+  return out;
+}
+
+Json group_json(const RankGroup& group, const Scenario& scenario, const std::vector<Communicator>& communicators) {
   const MemoryRecord& m = group.memory;
   Json ranks = Json::array();
   for (const Rank rank : group.ranks) ranks.push_back(rank.value);
   Json by_step = Json::array();
   for (const Bytes bytes : m.peak_allocated_by_step) by_step.push_back(bytes.count());
-  Json by_phase = Json::object();
-  for (std::size_t phase = 0; phase < phase_count; ++phase)
-    by_phase[std::string(name(static_cast<Phase>(phase)))] = m.allocated_by_phase[phase].bytes.count();
   Json rows = Json::array();
   for (const DeviceRow& row : device_rows(group, communicators))
     rows.push_back({{"name", row.name},
@@ -56,7 +60,7 @@ Json group_json(const RankGroup& group, const Layout& layout, const std::vector<
            {"coordinates",
             {{"tp", group.coordinates.tensor},
              {"cp", group.coordinates.context},
-             {"ep", expert_mesh(layout).coordinate(group.ranks.front(), axis::ep)},
+             {"ep", expert_mesh(scenario.layout).coordinate(group.ranks.front(), axis::ep)},
              {"dp", group.coordinates.data},
              {"pp", group.coordinates.pipeline}}},
            {"peak_allocated_bytes", m.allocated.bytes.count()},
@@ -67,7 +71,6 @@ Json group_json(const RankGroup& group, const Layout& layout, const std::vector<
            {"peak_host_pageable_bytes", host_peak(m.pageable)},
            {"static_allocated_bytes", m.final_allocated.count()},
            {"peak_allocated_by_step", std::move(by_step)},
-           {"peak_allocated_by_phase", std::move(by_phase)},
            {"peak_at", instant(m.device.at, group.device_peak_op, group.device_peak_time)},
            {"at_peak", composition(m.device.composition)},
            {"allocated_peak_at", instant(m.allocated.at, group.allocated_peak_op, group.allocated_peak_time)},
@@ -79,6 +82,7 @@ Json group_json(const RankGroup& group, const Layout& layout, const std::vector<
     out["peak_host_upper_bytes"] = group.host_upper.count();
   }
   if (m.nvme > Bytes{}) out["peak_nvme_bytes"] = m.nvme.count();
+  if (scenario.train.rollout) out["peak_allocated_by_phase"] = by_phase(m);
   if (group.crowded)
     out["with_more_tokens"] = {{"peak_allocated_bytes", group.crowded->allocated.count()},
                                {"peak_reserved_bytes", group.crowded->reserved.count()},
@@ -122,8 +126,7 @@ Json failure_json(const Prediction& p) {
             {"op", group.failed_op},
             {"phase", name(group.failure->at.mark.phase)},
             {"requested_bytes", group.failure->requested.count()},
-            {"free_bytes", group.failure->free.count()},
-            {"remedies", remedies_of(group.failure->at.mark.phase, p.scenario)}};
+            {"free_bytes", group.failure->free.count()}};
   }
   if (p.exceeds_host()) {
     const RankGroup& top = p.highest_on_host();
@@ -152,7 +155,7 @@ Json host_json(const Prediction& p) {
 
 std::string prediction_json(const Prediction& p) {
   Json groups = Json::array();
-  for (const RankGroup& group : p.groups) groups.push_back(group_json(group, p.scenario.layout, p.communicators));
+  for (const RankGroup& group : p.groups) groups.push_back(group_json(group, p.scenario, p.communicators));
   const auto of_step = [&](const Json& figure) { return p.deadlock ? Json(nullptr) : figure; };
   Json out = {{"schema", "tidemark.prediction/1"},
               {"scenario", Json::parse(scenario_json(p.scenario, -1))},
@@ -170,6 +173,9 @@ std::string prediction_json(const Prediction& p) {
               {"not_modelled", p.not_modelled},
               {"groups", std::move(groups)}};
   if (p.fullest_node.bytes > Bytes{}) out["host"] = host_json(p);
+  for (const RankGroup& group : p.groups)
+    if (group.failure && !out.contains("remedies"))
+      out["remedies"] = remedies_of(group.failure->at.mark.phase, p.scenario);
   return out.dump(1) + '\n';
 }
 

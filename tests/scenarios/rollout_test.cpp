@@ -6,6 +6,7 @@
 
 #include "parallel/generation/engine.hpp"
 #include "scenarios/io/scenario_json.hpp"
+#include "scenarios/plan/advise.hpp"
 #include "scenarios/report/prediction_text.hpp"
 #include "scenarios/report/remedies.hpp"
 #include "tests/scenarios/folders.hpp"
@@ -135,6 +136,35 @@ TEST(Rollout, PipelinesGenerateToo) {
   EXPECT_EQ(in(p, Phase::Rollout)[Category::KvCache], Bytes{std::int64_t{32} * 512 * 2 * 2 * 2 * 128 * 2});
 }
 
+std::string with_more_micro_batches(std::string text) {
+  text.replace(text.find("global_batch = "), 16, "global_batch = 64");
+  return text;
+}
+
+TEST(Rollout, WhatMicroBatchesSayAgainIsStillFound) {
+  for (const std::string& text : {with_more_micro_batches(policy) + rollout + "sleep = 1\n",
+                                  with_more_micro_batches(script) + "name = \"fsdp2\"\n" + rollout}) {
+    const JobOutline job(scenario_of_text(text));
+    for (const Role& role : job.roles) {
+      const RepeatingProgram said_once = lower_repeating(job.lowering(), role);
+      const Program all = lower_every_pass(job.lowering(), role);
+      EXPECT_LT(2 * said_once.rolled.ops.size(), all.ops.size());
+      EXPECT_TRUE(unrolled(said_once) == all);
+    }
+  }
+}
+
+TEST(Rollout, RolesThatShareTheirPassesHaveTheirOwnMemory) {
+  const Scenario s = scenario_of_text(std::string(policy) + rollout + "sleep = 2\n");
+  const Job job(s);
+  const Prediction p = predict(s);
+  for (const RankGroup& group : p.groups) {
+    const Program own = lower_role(job.lowering(), job.role_of(group.ranks.front()));
+    EXPECT_EQ(group.memory.allocated_by_phase,
+              replay(own, group.prices, {.allocator = without_limit(allocator_options_of(s))}).allocated_by_phase);
+  }
+}
+
 TEST(Rollout, IsWrittenAsItWasRead) {
   const Scenario s = scenario_of_text(std::string(policy) + rollout + "kv_dtype = \"fp8\"\nmemory_fraction = 0.5\n");
   const auto json = nlohmann::json::parse(scenario_json(s, -1))["rollout"];
@@ -160,7 +190,7 @@ TEST(Rollout, AnswersSayWhichPhaseIsHighest) {
 TEST(Rollout, WhereItRunsOutWhatHelpsIsToldByPhase) {
   std::string too_long = std::string(policy) + rollout;
   too_long.replace(too_long.find("response_length = 412"), 21, "response_length = 900000");
-  too_long.replace(too_long.find("samples = 4"), 11, "samples = 16");
+  too_long.replace(too_long.find("samples = 4"), 11, "block_size = 8192\nsamples = 16");
   const Prediction p = predicted(too_long);
   ASSERT_TRUE(p.highest().failure.has_value());
   EXPECT_EQ(p.highest().failure->at.mark.phase, Phase::Rollout);
@@ -169,7 +199,25 @@ TEST(Rollout, WhereItRunsOutWhatHelpsIsToldByPhase) {
   EXPECT_NE(text.find("a shorter response_length in [rollout]"), std::string::npos) << text;
   const auto json = nlohmann::json::parse(prediction_json(p));
   EXPECT_EQ(json["failure"]["phase"], "rollout");
-  EXPECT_FALSE(json["failure"]["remedies"].empty());
+  EXPECT_FALSE(json["remedies"].empty());
+  EXPECT_EQ(json["groups"][0]["peak_allocated_by_phase"]["rollout"], p.highest().memory.allocated.bytes.count());
+}
+
+TEST(Rollout, AdviceTriesLessOfIt) {
+  std::string too_long = std::string(policy) + rollout;
+  too_long.replace(too_long.find("response_length = 412"), 21, "response_length = 900000");
+  too_long.replace(too_long.find("samples = 4"), 11, "block_size = 8192\nsamples = 16");
+  const Advice advice =
+      advise(parse_toml(too_long, "rollout"), "rollout.toml", folders, {.most_changes = 1, .free = {}});
+  ASSERT_FALSE(advice.fits);
+  const auto enough = [&](const std::string& change) {
+    return std::ranges::any_of(advice.remedies, [&](const Remedy& r) {
+      return r.changes == std::vector{change} && r.found.figures.device_upper < advice.now.device_upper;
+    });
+  };
+  EXPECT_TRUE(enough("rollout.batch: 8 -> 2"));
+  EXPECT_TRUE(enough("rollout.samples: 16 -> 4"));
+  EXPECT_TRUE(enough("rollout.response_length: 900000 -> 225000"));
 }
 
 TEST(Remedies, AreThoseThatTheScenarioDoesNotHaveYet) {

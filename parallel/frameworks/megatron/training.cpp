@@ -121,11 +121,11 @@ class Training {
   }
 
   // What is generated, and a pass without gradients for its log-probabilities: of what is trained, which stands for the
-  // reference's, the same kernels on other weights. Stages of a pipeline go without: they hold less of it than of
-  // passes that are trained.
+  // reference's, the same kernels on other weights. It holds less than passes that are trained, and is left out where
+  // stages hand over, or layers hand what they save to the host.
   void roll_out() {
     engine_->generate();
-    if (w_.layout.pipeline > 1) return;
+    if (w_.layout.pipeline > 1 || w_.runtime.offloaded_layers > 0 || w_.runtime.module_offload.any()) return;
     const torch::NoGrad no_grad(w_.session);
     ModelStage stage(w_, 0);
     (void)stage.forward(step_, -1, nullptr);
