@@ -73,6 +73,10 @@ Json group_json(const RankGroup& group, const Layout& layout, const std::vector<
     out["at_host_peak"] = composition(m.host.composition);
     out["peak_host_upper_bytes"] = group.host_upper.count();
   }
+  if (m.managed > Bytes{})
+    out["managed_memory"] = {{"peak_bytes", m.managed.count()},
+                             {"resident_bytes", p.resident(m, m.device.bytes).count()},
+                             {"resident_bytes_at_upper", p.resident(m, m.peak_device_upper).count()}};
   if (m.nvme > Bytes{}) out["peak_nvme_bytes"] = m.nvme.count();
   if (group.crowded)
     out["with_more_tokens"] = {{"peak_allocated_bytes", group.crowded->allocated.count()},
