@@ -88,8 +88,11 @@ class TransformersRule final : public UpdateRule {
 
   // _approx_sq_grad
   [[nodiscard]] Tensor inverse_root(const Moments& m) {
-    const Tensor mean = mean_to(s_, m.of_row, with_size(m.of_row.sizes, -2, 1));
-    const Tensor rows = elementwise(s_, "divided", Operation::Divide, {&m.of_row, &mean}, DType::FP32);
+    const auto divided = [&] {
+      const Tensor mean = mean_to(s_, m.of_row, with_size(m.of_row.sizes, -2, 1));
+      return elementwise(s_, "divided", Operation::Divide, {&m.of_row, &mean}, DType::FP32);
+    };
+    const Tensor rows = divided();
     s_.launch({Operation::Power, {-0.5}}, {rows}, {rows});
     const Tensor columns = elementwise(s_, "rsqrt", {Operation::Power, {-0.5}}, {&m.of_column}, DType::FP32);
     return elementwise(s_, "update", Operation::Multiply, {&rows, &columns}, DType::FP32);
@@ -191,11 +194,19 @@ class TorchAdafactorRule final : public UpdateRule {
     return dtype == DType::BF16 ? 0x1p-7 : dtype == DType::FP16 ? 0x1p-10 : 0x1p-23;
   }
 
+  // norm(2).item() / numel ** 0.5, a number of the host's.
+  [[nodiscard]] Tensor read_root_mean_square(const Tensor& x) {
+    const Tensor norm = number(s_, "norm", x.dtype);
+    s_.launch(Operation::Norm, {x}, {norm});
+    Tensor read = s_.in_registers({}, {}, DType::FP32, "read");
+    s_.launch({Operation::Scale, {1 / std::sqrt(static_cast<double>(x.elements()))}}, {norm}, {read});
+    return read;
+  }
   // A parameter's size decides how far it goes: max(eps2, its root mean square) * rho.
   [[nodiscard]] Tensor step_size(const Tensor& value) {
     const double rho = std::min(usual_learning_rate, 1 / std::sqrt(number_));
     constexpr double least = 1e-3;
-    Tensor size = root_mean_square(s_, value);
+    Tensor size = read_root_mean_square(value);
     s_.launch({Operation::Clamp, {least, std::numeric_limits<double>::infinity()}}, {size}, {size});
     s_.launch({Operation::Scale, {rho}}, {size}, {size});
     return size;
@@ -224,11 +235,12 @@ class TorchAdafactorRule final : public UpdateRule {
   }
   // denom = max(1, its root mean square), by numbers of the host.
   void go(const Tensor& value, const Tensor& update, const Tensor& size) {
-    const Tensor divisor = root_mean_square(s_, update);
+    const Tensor divisor = read_root_mean_square(update);
     s_.launch({Operation::Clamp, {1, std::numeric_limits<double>::infinity()}}, {divisor}, {divisor});
-    s_.launch(Operation::Divide, {update, divisor}, {update});
-    s_.launch(Operation::Multiply, {update, size}, {update});
-    s_.launch({Operation::AddScaled, {-1}}, {value, update}, {value});
+    const Tensor step = s_.in_registers(update.sizes, update.strides, update.dtype, "step");
+    s_.launch(Operation::Divide, {update, divisor}, {step});
+    s_.launch(Operation::Multiply, {step, size}, {step});
+    s_.launch({Operation::AddScaled, {-1}}, {value, step}, {value});
   }
 
   void update(Moments& m, Variables& its) {
