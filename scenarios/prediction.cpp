@@ -272,9 +272,7 @@ NodeMemory fullest_node(const Job& job, const std::vector<RankGroup>& groups) {
 
 }  // namespace
 
-Bytes Prediction::resident(const MemoryRecord& memory, Bytes rest) const {
-  return resident_of(scenario, memory, rest);
-}
+Bytes Prediction::resident(const MemoryRecord& memory, Bytes rest) const { return resident_of(scenario, memory, rest); }
 
 double tokens_per_s_per_device(const Scenario& s, Duration step) {
   const double seconds = static_cast<double>(step.count()) / static_cast<double>(picoseconds_per_second);

@@ -163,10 +163,10 @@ enum class ModuleLibrary : std::uint8_t { Transformers, LitGpt };
 
 /// What users set of the optimizers that keep less than AdamW.
 struct SmallOptimizerSettings {
-  bool torch_adafactor = false;   ///< torch.optim's Adafactor, not transformers'
-  bool first_moment = false;      ///< transformers' Adafactor is given a beta1
+  bool torch_adafactor = false;    ///< torch.optim's Adafactor, not transformers'
+  bool first_moment = false;       ///< transformers' Adafactor is given a beta1
   bool narrow_embeddings = false;  ///< 8-bit optimizers keep embeddings' state in 8 bits too
-  std::int64_t rank = 0;          ///< of what GaLore and APOLLO project gradients to; 0: what transformers takes
+  std::int64_t rank = 0;           ///< of what GaLore and APOLLO project gradients to; 0: what transformers takes
   bool operator==(const SmallOptimizerSettings&) const = default;
 };
 
@@ -199,8 +199,8 @@ struct EagerSettings {
   /// save_on_cpu: what is saved for the backward pass lies there meanwhile; pin_memory says where. None: on the device.
   std::optional<MemorySpace> saved_on_host;
   SmallOptimizerSettings small_optimizer{};
-  FusedModules liger, foak;    ///< Liger-Kernel's, and Unsloth's by way of fms-acceleration
-  double neftune = 0;          ///< neftune_noise_alpha
+  FusedModules liger, foak;     ///< Liger-Kernel's, and Unsloth's by way of fms-acceleration
+  double neftune = 0;           ///< neftune_noise_alpha
   bool flattens_batch = false;  ///< padding-free: a batch's sequences are one row, told apart by positions
   bool operator==(const EagerSettings&) const = default;
 };

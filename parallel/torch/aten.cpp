@@ -329,7 +329,9 @@ Tensor sum_to(Session& s, const Tensor& x, const Shape& sizes) {
   return x.sizes == sizes ? x : reduced(s, Operation::Sum, "sum", x, sizes);
 }
 
-Tensor mean_to(Session& s, const Tensor& x, const Shape& sizes) { return reduced(s, Operation::Mean, "mean", x, sizes); }
+Tensor mean_to(Session& s, const Tensor& x, const Shape& sizes) {
+  return reduced(s, Operation::Mean, "mean", x, sizes);
+}
 
 // ---- embedding and loss --------------------------------------------------------------------------------------------
 

@@ -1,10 +1,11 @@
+#include "parallel/torch/products.hpp"
+
 #include <array>
 #include <span>
 #include <utility>
 
 #include "parallel/torch/aten.hpp"
 #include "parallel/torch/operation.hpp"
-#include "parallel/torch/products.hpp"
 
 // Matrix products: CUDABlas.cpp, Blas.cpp and LinearAlgebra.cpp of aten/src/ATen/native.
 

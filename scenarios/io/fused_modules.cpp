@@ -41,8 +41,8 @@ void check_fused_modules(const Scenario& asked, ScenarioTables& tables) {
   const auto refuse = [&](bool wrong, std::string_view what, std::string_view hint) {
     if (wrong) tables.runtime.problem("switches", fmt::format("switches: {}", what), std::string(hint));
   };
-  refuse(liger != FusedModules{} && foak != FusedModules{},
-         "use_liger_kernel and fast_kernels patch the same modules", "leave one of them out");
+  refuse(liger != FusedModules{} && foak != FusedModules{}, "use_liger_kernel and fast_kernels patch the same modules",
+         "leave one of them out");
   for (const FusedModules modules : {liger, foak})
     refuse(modules.has(FusedModule::CrossEntropy) && modules.has(FusedModule::LinearCrossEntropy),
            "cross_entropy and fused_linear_cross_entropy exclude each other", "leave one of them out");

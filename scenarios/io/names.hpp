@@ -51,19 +51,19 @@ inline constexpr auto load_balancing_names =
                                          {"sinkhorn", LoadBalancing::Sinkhorn}});
 inline constexpr auto precision_names =
     std::to_array<Named<DType>>({{"bf16", DType::BF16}, {"fp16", DType::FP16}, {"fp32", DType::FP32}});
-inline constexpr auto optimizer_names = std::to_array<Named<Optimizer>>(
-    {{"adamw", Optimizer::AdamW},
-     {"sgd", Optimizer::Sgd},
-     {"sgd_momentum", Optimizer::SgdMomentum},
-     {"adafactor", Optimizer::Adafactor},
-     {"muon", Optimizer::Muon},
-     {"adamw_8bit", Optimizer::AdamW8Bit},
-     {"lion_32bit", Optimizer::Lion},
-     {"lion_8bit", Optimizer::Lion8Bit},
-     {"paged_adamw_32bit", Optimizer::PagedAdamW},
-     {"paged_adamw_8bit", Optimizer::PagedAdamW8Bit},
-     {"paged_lion_32bit", Optimizer::PagedLion},
-     {"paged_lion_8bit", Optimizer::PagedLion8Bit}});
+inline constexpr auto optimizer_names =
+    std::to_array<Named<Optimizer>>({{"adamw", Optimizer::AdamW},
+                                     {"sgd", Optimizer::Sgd},
+                                     {"sgd_momentum", Optimizer::SgdMomentum},
+                                     {"adafactor", Optimizer::Adafactor},
+                                     {"muon", Optimizer::Muon},
+                                     {"adamw_8bit", Optimizer::AdamW8Bit},
+                                     {"lion_32bit", Optimizer::Lion},
+                                     {"lion_8bit", Optimizer::Lion8Bit},
+                                     {"paged_adamw_32bit", Optimizer::PagedAdamW},
+                                     {"paged_adamw_8bit", Optimizer::PagedAdamW8Bit},
+                                     {"paged_lion_32bit", Optimizer::PagedLion},
+                                     {"paged_lion_8bit", Optimizer::PagedLion8Bit}});
 inline constexpr auto attention_names = std::to_array<Named<AttentionKernel>>({{"auto", AttentionKernel::Auto},
                                                                                {"fused", AttentionKernel::Fused},
                                                                                {"flash", AttentionKernel::Flash},
@@ -118,8 +118,7 @@ inline constexpr auto cross_entropy_names = std::to_array<Named<CrossEntropy>>(
 
 inline constexpr auto module_library_names = std::to_array<Named<ModuleLibrary>>(
     {{"transformers", ModuleLibrary::Transformers}, {"litgpt", ModuleLibrary::LitGpt}});
-inline constexpr auto adafactor_names =
-    std::to_array<Named<bool>>({{"transformers", false}, {"torch", true}});
+inline constexpr auto adafactor_names = std::to_array<Named<bool>>({{"transformers", false}, {"torch", true}});
 inline constexpr auto fused_module_names =
     std::to_array<Named<FusedModule>>({{"rope", FusedModule::Rope},
                                        {"rms_norm", FusedModule::RmsNorm},

@@ -117,9 +117,10 @@ void check_small_optimizer(const Scenario& asked, ScenarioTables& tables) {
   };
   from(kind == Optimizer::Muon, {2, 9}, "torch.optim.Muon");
   from(adafactor && settings.torch_adafactor, {2, 5}, "torch.optim.Adafactor");
-  refuse_switch(switches.amsgrad || !switches.decoupled_weight_decay,
-                fmt::format("amsgrad and decoupled_weight_decay are AdamW's, not those of optimizer = \"{}\"", its_name),
-                "leave them out");
+  refuse_switch(
+      switches.amsgrad || !switches.decoupled_weight_decay,
+      fmt::format("amsgrad and decoupled_weight_decay are AdamW's, not those of optimizer = \"{}\"", its_name),
+      "leave them out");
   refuse_switch(switches.optimizer == OptimizerKernels::Fused && kind != Optimizer::Muon,
                 fmt::format("fused: optimizer = \"{}\" has no such kernels", its_name), "leave it out");
 }

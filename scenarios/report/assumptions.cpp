@@ -67,10 +67,10 @@ std::string optimizer_rule(const Scenario& s, const EagerHabits& habits) {
   const SmallOptimizerSettings& settings = habits.small_optimizer;
   const auto of_bitsandbytes = [&](std::string_view what, bool quantized, bool paged) {
     return fmt::format("optimizer: {} of bitsandbytes {}, state {}{}", what, text(s.runtime.versions.bitsandbytes),
-                       quantized ? fmt::format("in 8 bits by blocks of {}, of tensors below 4096 elements{} in fp32",
-                                               habits.quantized_block,
-                                               settings.narrow_embeddings ? "" : " and of embeddings")
-                                 : "in fp32",
+                       quantized
+                           ? fmt::format("in 8 bits by blocks of {}, of tensors below 4096 elements{} in fp32",
+                                         habits.quantized_block, settings.narrow_embeddings ? "" : " and of embeddings")
+                           : "in fp32",
                        paged ? "; of 100,000 elements and more in managed memory, which PyTorch does not count" : "");
   };
   switch (s.train.optimizer) {
@@ -81,9 +81,10 @@ std::string optimizer_rule(const Scenario& s, const EagerHabits& habits) {
     case Optimizer::Adafactor:
       return settings.torch_adafactor
                  ? "optimizer: torch.optim's Adafactor, state in the gradients' type"
-                 : fmt::format("optimizer: transformers' Adafactor without scale_parameter and relative_step, state in "
-                               "fp32{}",
-                               settings.first_moment ? ", means of gradients (beta1) too" : "");
+                 : fmt::format(
+                       "optimizer: transformers' Adafactor without scale_parameter and relative_step, state in "
+                       "fp32{}",
+                       settings.first_moment ? ", means of gradients (beta1) too" : "");
     case Optimizer::Muon:
       return "optimizer: torch.optim's Muon of matrices, torch.optim's AdamW of embeddings, head and vectors";
     case Optimizer::AdamW8Bit:
@@ -141,11 +142,9 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
     list.push_back(fmt::format("fused kernels of Liger-Kernel {}: {}", text(versions.liger),
                                fmt::join(words(fused_module_names, habits.liger), ", ")));
   if (habits.foak != FusedModules{})
-    list.push_back(fmt::format("fused kernels as fms-acceleration has them: {}{}",
-                               fmt::join(words(fused_module_names, habits.foak), ", "),
-                               habits.foak.has(FusedModule::RmsNorm)
-                                   ? "; norms' weights get no gradients, and so no optimizer state"
-                                   : ""));
+    list.push_back(fmt::format(
+        "fused kernels as fms-acceleration has them: {}{}", fmt::join(words(fused_module_names, habits.foak), ", "),
+        habits.foak.has(FusedModule::RmsNorm) ? "; norms' weights get no gradients, and so no optimizer state" : ""));
   if (habits.zero && (habits.zero->offload_optimizer || habits.zero->offload_parameters) &&
       s.layout.sharding != Sharding::Zero3)
     list.push_back("hosts: every rank makes the model there in fp32, casts it and moves it to its device");

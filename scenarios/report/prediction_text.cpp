@@ -81,8 +81,9 @@ std::string peak(const Prediction& p) {
       gib(m.peak_reserved), gib(m.allocated.bytes), where(m.allocated.at, top.allocated_peak_op));
   if (m.managed > Bytes{}) {
     const std::size_t before = out.rfind("\n\nmade of");
-    out.insert(before, fmt::format("\n  managed    {:>9}  beside those, {} of it on the device as long as there is room",
-                                   gib(m.managed), gib(p.resident(m, m.device.bytes))));
+    out.insert(before,
+               fmt::format("\n  managed    {:>9}  beside those, {} of it on the device as long as there is room",
+                           gib(m.managed), gib(p.resident(m, m.device.bytes))));
   }
 
   return out + composition_table(m.device);

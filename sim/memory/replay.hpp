@@ -75,7 +75,7 @@ struct MemoryRecord {
   std::vector<Bytes> peak_allocated_by_step;  ///< construction first
   std::vector<DriverRow> driver;              ///< in order of creation
   HostRecord pinned, pageable;
-  Peak host;   ///< of both together; what the pinned allocator holds besides tensors is fragmentation
+  Peak host;      ///< of both together; what the pinned allocator holds besides tensors is fragmentation
   Bytes nvme;     ///< of its files, at most
   Bytes managed;  ///< that the driver moves between device and host as it is asked for, at most
   bool operator==(const MemoryRecord&) const = default;

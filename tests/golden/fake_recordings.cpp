@@ -218,6 +218,9 @@ Scenario scenario_of(const Json& recording) {
   s.runtime.eager.weight_decay = settings.value("weight_decay", 0.0);
   s.runtime.eager.amsgrad = settings.value("amsgrad", false);
   s.runtime.eager.small_optimizer.first_moment = settings.contains("beta1") && !settings["beta1"].is_null();
+  for (const Json& module : settings.value("liger", Json::array()))
+    s.runtime.eager.liger.add(
+        std::ranges::find(fused_module_names, module.get<std::string>(), &Named<FusedModule>::text)->value);
   s.runtime.eager.small_optimizer.narrow_embeddings = settings.value("narrow_embeddings", false);
   s.train.steps = static_cast<std::int32_t>(recording.at("steps").size());
   if (recording.value("by", "") == "record_saved")
@@ -382,6 +385,7 @@ Bytes StepPeak::total() const {
 std::vector<Recording> fake_recordings() { return recordings_in("recordings"); }
 std::vector<Recording> drawn_recordings() { return recordings_in("drawn"); }
 std::vector<Recording> optimizer_recordings() { return recordings_in("optimizers"); }
+std::vector<Recording> fused_recordings() { return recordings_in("fused"); }
 
 std::vector<Recording> sharded_recordings() { return sharded_in("sharded/recordings", scenario_of); }
 std::vector<Recording> flat_recordings() { return sharded_in("flat/recordings", scenario_of); }

@@ -3,7 +3,8 @@
 
 #include "tests/golden/fake_recordings.hpp"
 
-// Each optimizer that keeps less than AdamW, over tensors on a device that does nothing (tests/ground_truth/optimizers.py).
+// Each optimizer that keeps less than AdamW, over tensors on a device that does nothing
+// (tests/ground_truth/optimizers.py).
 
 namespace tidemark::tests::golden {
 namespace {
@@ -12,7 +13,8 @@ class SmallOptimizers : public testing::TestWithParam<Recording> {};
 
 std::string told(const StepPeak& step) {
   std::string out = step.where + ":";
-  for (std::size_t k = 0; k < kind_names.size(); ++k) out += fmt::format(" {} {};", kind_names[k], step.bytes[k].count());
+  for (std::size_t k = 0; k < kind_names.size(); ++k)
+    out += fmt::format(" {} {};", kind_names[k], step.bytes[k].count());
   return out + fmt::format(" after it {}", step.after.count());
 }
 

@@ -47,7 +47,8 @@ std::map<std::string, std::int64_t> state_of(const Scenario& scenario) {
   EXPECT_TRUE(verify(program).empty());
   std::map<std::string, std::int64_t> bytes;
   for (const Op& op : program.ops)
-    if (const Alloc* alloc = std::get_if<Alloc>(&op); alloc != nullptr && alloc->category == Category::OptimizerMoments) {
+    if (const Alloc* alloc = std::get_if<Alloc>(&op);
+        alloc != nullptr && alloc->category == Category::OptimizerMoments) {
       const std::string label = program[alloc->label];
       const std::string space = alloc->space == MemorySpace::Managed ? " managed" : "";
       bytes[label.substr(label.rfind('.') + 1) + space] += alloc->size.count();
@@ -66,9 +67,12 @@ std::int64_t blocks(std::int64_t size) {  // each parameter has whole ones: all 
 }
 
 TEST(SmallOptimizers, EightBitAdamKeepsAByteOfEachMomentAndAScaleOfEachBlock) {
-  const State expected{{"state1", others + 4 * embedding}, {"state2", others + 4 * embedding},
-                       {"absmax1", 4 * blocks(256)},       {"absmax2", 4 * blocks(256)},
-                       {"qmap1", 1024},                    {"qmap2", 1024}};
+  const State expected{{"state1", others + 4 * embedding},
+                       {"state2", others + 4 * embedding},
+                       {"absmax1", 4 * blocks(256)},
+                       {"absmax2", 4 * blocks(256)},
+                       {"qmap1", 1024},
+                       {"qmap2", 1024}};
   EXPECT_EQ(state_of(parsed("optimizer = \"adamw_8bit\"")), expected);
 }
 

@@ -37,16 +37,16 @@ Tensor zeros(Session& s, const Shape& sizes, DType dtype, std::string_view what)
 // What a parameter has gone through.
 struct Moments {
   std::shared_ptr<Leaf> parameter;
-  Tensor mean;              ///< exp_avg, of a beta1
+  Tensor mean;               ///< exp_avg, of a beta1
   Tensor of_row, of_column;  ///< of matrices: the means along, and across, rows
-  Tensor squares;           ///< of others
-  Tensor root_mean_square;  ///< state["RMS"], which stays on the device
+  Tensor squares;            ///< of others
+  Tensor root_mean_square;   ///< state["RMS"], which stays on the device
 
   [[nodiscard]] bool factored() const { return parameter->value.sizes.size() > 1; }
 };
 
-// transformers/optimization.py Adafactor.step, with scale_parameter = relative_step = False, as TrainingArguments has it.
-// Its variables live until the next parameter has its own.
+// transformers/optimization.py Adafactor.step, with scale_parameter = relative_step = False, as TrainingArguments has
+// it. Its variables live until the next parameter has its own.
 class TransformersRule final : public UpdateRule {
  public:
   TransformersRule(Session& session, const EagerHabits& habits, const Parameters& parameters)
@@ -307,8 +307,7 @@ class TorchAdafactorRule final : public UpdateRule {
       drop(estimates);
       estimates = std::move(made);
       for (std::size_t i = 0; i < group.size(); ++i) take_inverse_root(estimates[i], group[i]->parameter->gradient);
-      for (std::size_t i = 0; i < group.size(); ++i)
-        go(group[i]->parameter->value.detached(), estimates[i], sizes[i]);
+      for (std::size_t i = 0; i < group.size(); ++i) go(group[i]->parameter->value.detached(), estimates[i], sizes[i]);
     }
     drop(estimates);
   }

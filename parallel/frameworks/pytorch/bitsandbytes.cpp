@@ -4,7 +4,8 @@
 #include "parallel/frameworks/pytorch/update_rule.hpp"
 #include "parallel/torch/operation.hpp"
 
-// bitsandbytes/optim/optimizer.py Optimizer1State and Optimizer2State: one parameter after the other, by one kernel each.
+// bitsandbytes/optim/optimizer.py Optimizer1State and Optimizer2State: one parameter after the other, by one kernel
+// each.
 
 namespace tidemark::parallel::pytorch {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 constexpr std::int64_t least_quantized = 4096;  // min_8bit_size: elements
 constexpr std::int64_t codes = 256;             // of a map
 
-constexpr std::int64_t least_paged = 100'000;   // get_state_buffer
+constexpr std::int64_t least_paged = 100'000;  // get_state_buffer
 
 struct Kind {
   bool lion = false;  ///< one moment, and no second one

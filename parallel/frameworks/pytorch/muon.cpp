@@ -18,8 +18,7 @@ constexpr int iterations = 5;
 
 class MuonRule final : public UpdateRule {
  public:
-  MuonRule(Session& session, const EagerHabits& habits, const Parameters& parameters)
-      : s_(session), habits_(habits) {
+  MuonRule(Session& session, const EagerHabits& habits, const Parameters& parameters) : s_(session), habits_(habits) {
     Parameters others;
     for (const std::shared_ptr<Leaf>& p : parameters) {
       if (p->role == ParameterRole::Hidden && p->value.sizes.size() == 2)

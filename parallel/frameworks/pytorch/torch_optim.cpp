@@ -52,15 +52,13 @@ class TorchRule final : public UpdateRule {
   const EagerHabits& habits_;
   std::vector<State> states_;
   std::vector<State*> updated_;  ///< of those that have a gradient in this step
-  std::int32_t steps_ = 0;  ///< begun so far
+  std::int32_t steps_ = 0;       ///< begun so far
 };
 
 void TorchRule::make_state(State& state) {
   if (!state.moments.empty()) return;
   const int of_adam = habits_.amsgrad ? 3 : 2;
-  const int moments = kind_ == Optimizer::AdamW         ? of_adam
-                      : kind_ == Optimizer::SgdMomentum ? 1
-                                                                   : 0;
+  const int moments = kind_ == Optimizer::AdamW ? of_adam : kind_ == Optimizer::SgdMomentum ? 1 : 0;
   static constexpr std::string_view names[] = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
   const Tensor& value = state.parameter->value;
   if (habits_.optimizer == OptimizerKernels::Fused && kind_ == Optimizer::AdamW) {

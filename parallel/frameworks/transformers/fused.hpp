@@ -48,8 +48,8 @@ namespace foak {
 
 namespace fused {
 
-/// How many rows of logits there are at a time: as many as make them no larger than the hidden states are, rounded up to
-/// a power of two.
+/// How many rows of logits there are at a time: as many as make them no larger than the hidden states are, rounded up
+/// to a power of two.
 [[nodiscard]] std::int64_t rows_of_chunk(std::int64_t rows, std::int64_t width, std::int64_t classes);
 /// One number of all rows' losses, which a node scales gradients by that were made with them.
 [[nodiscard]] Tensor sum_of(Session& s, const Tensor& losses);
