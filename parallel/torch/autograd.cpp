@@ -135,7 +135,9 @@ class Engine {
       const Session::BackwardScope scope(session_, *node);
       if (node->before) std::exchange(node->before, nullptr)();
       if (node->scope.valid()) session_.mark(Phase::Backward, node->scope);
-      made = node->apply(next.gradients);
+      // Of a gradient that nobody gave comes none (torch/csrc/autograd/generated/Functions.cpp any_grad_defined).
+      const bool given = node->leaf || node->outputs > 1 || next.gradients.front().defined();
+      made = given ? node->apply(next.gradients) : Gradients(node->inputs.size());
       for (std::size_t i = 0; i < made.size(); ++i) {
         const Node::Input& input = node->inputs[i];
         if (!input.edge.node) made[i] = {};

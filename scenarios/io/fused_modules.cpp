@@ -70,6 +70,9 @@ void check_fused_modules(const Scenario& asked, ScenarioTables& tables) {
   const bool head = liger.has(FusedModule::LinearCrossEntropy) || foak.has(FusedModule::LinearCrossEntropy);
   refuse(head && model.logit_softcap > 0, "a fused head with capped logits is not modelled yet", "leave it out");
   const RuntimeId runtime = runtime_kind(asked.runtime.name).id;
+  refuse(foak.has(FusedModule::RmsNorm) && runtime == RuntimeId::PyTorch && asked.layout.data > 1,
+         "fast_rms_layernorm gives norms' weights no gradients, for which DistributedDataParallel waits",
+         "leave it out, or [runtime] name = \"fsdp\"");
   refuse(head && runtime != RuntimeId::PyTorch && runtime != RuntimeId::Fsdp && runtime != RuntimeId::Fsdp2,
          "a fused head is not modelled with it", "leave it out, or [runtime] name = \"pytorch\"");
 }

@@ -35,14 +35,15 @@ Json composition(const Composition& parts) {
 // What a process holds beside its program's own buffers is not modelled, as `not_modelled` says: nothing is no figure.
 Json host_peak(const HostRecord& host) { return host.peak > Bytes{} ? Json(host.peak.count()) : Json(nullptr); }
 
-Json group_json(const RankGroup& group, const Layout& layout, const std::vector<Communicator>& communicators) {
+Json group_json(const RankGroup& group, const Prediction& p) {
+  const Layout& layout = p.scenario.layout;
   const MemoryRecord& m = group.memory;
   Json ranks = Json::array();
   for (const Rank rank : group.ranks) ranks.push_back(rank.value);
   Json by_step = Json::array();
   for (const Bytes bytes : m.peak_allocated_by_step) by_step.push_back(bytes.count());
   Json rows = Json::array();
-  for (const DeviceRow& row : device_rows(group, communicators))
+  for (const DeviceRow& row : device_rows(group, p.communicators))
     rows.push_back({{"name", row.name},
                     {"bytes", row.price.bytes.count()},
                     {"low", row.price.low.count()},
@@ -150,7 +151,7 @@ Json host_json(const Prediction& p) {
 
 std::string prediction_json(const Prediction& p) {
   Json groups = Json::array();
-  for (const RankGroup& group : p.groups) groups.push_back(group_json(group, p.scenario.layout, p.communicators));
+  for (const RankGroup& group : p.groups) groups.push_back(group_json(group, p));
   const auto of_step = [&](const Json& figure) { return p.deadlock ? Json(nullptr) : figure; };
   Json out = {{"schema", "tidemark.prediction/1"},
               {"scenario", Json::parse(scenario_json(p.scenario, -1))},

@@ -14,11 +14,10 @@ FUSED = {
     "liger_llama_autocast": (llama(), {**SGD, "liger": ALL, "batch": 4, "precision": "autocast_bf16"}),
     "liger_llama_fp32": (llama(vocab_size=8192), {**SGD, "liger": ALL, "precision": "fp32", "batch": 2}),
     "liger_llama_checkpointed": (llama(), {**SGD, "liger": ALL, "batch": 8, "checkpointing": "non_reentrant"}),
-    "liger_llama_cross_entropy": (llama(), {**SGD, "liger": ["rms_norm", "cross_entropy"], "batch": 2}),
     "liger_qwen3_tied": (qwen3(vocab_size=32000), {**SGD, "liger": ALL, "batch": 4}),
 }
 
-MORE_SETTINGS = {"liger": []}  # which of its modules
+MORE_SETTINGS = {"liger": [], "batches": "collated"}  # which of its modules; as in drawn.py
 
 
 def apply(config, settings):

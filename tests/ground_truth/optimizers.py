@@ -31,6 +31,7 @@ OPTIMIZERS = {
 
 # Beyond those in recordings.py.
 MORE_SETTINGS = {
+    "batches": "collated",  # as in drawn.py
     "weight_decay": 0.0,
     "beta1": None,  # of transformers' Adafactor
     "narrow_embeddings": False,  # 8-bit optimizers keep embeddings' state in 8 bits too; Trainer has it in 32

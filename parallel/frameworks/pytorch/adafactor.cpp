@@ -21,11 +21,11 @@ Shape row_of(const Shape& sizes) { return with_size(sizes, -2, 1); }
 Tensor number(Session& s, std::string_view what, DType dtype) { return s.empty({}, dtype, what); }
 
 // Tensor.norm(2) / numel ** 0.5.
-Tensor root_mean_square(Session& s, const Tensor& x) {
+Tensor root_mean_square(Session& s, const Tensor& x, std::string_view what) {
   const Tensor norm = number(s, "norm", x.dtype);
   s.launch(Operation::Norm, {x}, {norm});
   const double share = 1 / std::sqrt(static_cast<double>(x.elements()));
-  return elementwise(s, "mul_number", {Operation::Scale, {share}}, {&norm}, norm.dtype);
+  return elementwise(s, what, {Operation::Scale, {share}}, {&norm}, norm.dtype);
 }
 
 Tensor zeros(Session& s, const Shape& sizes, DType dtype, std::string_view what) {
@@ -111,7 +111,7 @@ class TransformersRule final : public UpdateRule {
     if (!m.of_row.defined() && !m.squares.defined()) make_state(m, its.gradient);
     its.wide = value.detached();
     its.wide = widened(its.wide);
-    m.root_mean_square = root_mean_square(s_, its.wide);
+    m.root_mean_square = root_mean_square(s_, its.wide, "rms");
     s_.reclassify(m.root_mean_square, Category::OptimizerMoments);
     its.update = squared(its.gradient);
     if (m.factored()) {
@@ -125,7 +125,7 @@ class TransformersRule final : public UpdateRule {
     s_.launch(Operation::Multiply, {its.update, its.gradient}, {its.update});
     {
       // clip_threshold is 1.
-      const Tensor size = root_mean_square(s_, its.update);
+      const Tensor size = root_mean_square(s_, its.update, "size");
       const Tensor divisor = elementwise(s_, "mul_number", {Operation::Scale, {1}}, {&size}, size.dtype);
       s_.launch({Operation::Clamp, {1, std::numeric_limits<double>::infinity()}}, {divisor}, {divisor});
       s_.launch(Operation::Divide, {its.update, divisor}, {its.update});

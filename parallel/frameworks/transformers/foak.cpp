@@ -8,7 +8,7 @@
 namespace tidemark::parallel::transformers::foak {
 
 Tensor rms_norm(Session& s, const Tensor& x, const Tensor& weight) {
-  auto node = s.node({&x});
+  auto node = s.node({&x, &weight});
   Saved saved_x, saved_weight;
   if (node) saved_x = s.save(x), saved_weight = s.save(weight);
   Tensor out = s.empty(x.sizes, x.dtype, "rms_norm");
@@ -19,7 +19,7 @@ Tensor rms_norm(Session& s, const Tensor& x, const Tensor& weight) {
       const Tensor in = s.unpack(saved_x), scale = s.unpack(saved_weight), rows = s.unpack(saved_deviation);
       const Tensor& given = g.front();
       s.launch(Operation::RmsNormBackward, {given, in, rows, scale, Tensor{}}, {given, Tensor{}});
-      return Gradients{given};
+      return Gradients{given, Tensor{}};
     };
   return with(std::move(out), std::move(node));
 }

@@ -114,7 +114,7 @@ Tensor linear_cross_entropy(Session& s, const Tensor& hidden, const Tensor& weig
   Tensor storage;
   if (hidden.dtype == weight.dtype && computed == hidden.dtype)
     storage = s.empty({chunk, classes}, hidden.dtype, "logits");
-  // A view of a weight is converted each time.
+  // A view of a weight is converted each time, the weight itself once.
   const auto in_type = [&](const Tensor& x) { return to(s, x.detached(), computed); };
   const double share = 1 / static_cast<double>(counted);
   for (std::int64_t begin = 0; begin < rows; begin += chunk) {
@@ -132,12 +132,21 @@ Tensor linear_cross_entropy(Session& s, const Tensor& hidden, const Tensor& weig
     fused::losses_and_gradients(s, logits, targets, logits, its_losses);
     s.launch({Operation::Scale, {share}}, {logits}, {logits});
     s.launch({Operation::Scale, {share}}, {its_losses}, {its_losses});
-    {
-      const Tensor head = in_type(weight);
-      const Tensor back = conv1d(s, logits, head, {});
-      s.launch(Operation::Copy, {back}, {narrowed(of_hidden, 0, begin, count)});
+    const Tensor its_gradient = narrowed(of_hidden, 0, begin, count);
+    if (storage.defined()) {
+      mm_into(s, logits, weight.detached(), its_gradient);
+    } else {
+      const Tensor back = conv1d(s, logits, operand(s, weight), {});
+      s.launch(Operation::Copy, {back}, {its_gradient});
     }
-    if (trains) add_mm_into(s, swapped(logits, 0, 1), in_type(input), of_weight);
+    if (!trains) continue;
+    if (computed != DType::FP32) {
+      add_mm_into(s, swapped(logits, 0, 1), in_type(input), of_weight);
+    } else {  // the product's kernel adds up 16-bit factors only
+      const Tensor product = s.empty(weight.sizes, DType::FP32, "mm");
+      mm_into(s, swapped(logits, 0, 1), input, product);
+      s.launch({Operation::AddScaled, {1}}, {of_weight, product}, {of_weight});
+    }
   }
   storage = {};
   Tensor loss = fused::sum_of(s, losses);
