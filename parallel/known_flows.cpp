@@ -429,6 +429,7 @@ constexpr std::string_view
     shifted_states =
         "all tokens' hidden states but the last ones' are copied for the fused head "
         "(fms_acceleration_foak/fused_ops/liger_ce lce_forward)",
+    counts_targets = "the host reads how many targets count (liger_kernel/ops/fused_linear_cross_entropy.py)",
     kept_size = "state[\"RMS\"] is kept, and read where learning rates are relative (transformers/optimization.py)",
     clipping = "variables of clip_grad_norm_ live until it returns (torch/nn/utils/clip_grad.py)",
     converted =
@@ -549,6 +550,8 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "*", "optimizer_step optimizer_step", "optimizer_step zero_grad", until_zeroed},
     {Kept, "*.reduce_scatter_output", "backward *", "backward *", reduced_waits},
     {Kept, "optimizer.mul_number", "optimizer_step optimizer_step", "optimizer_step optimizer_step", next_denominator},
+    {Unread, "loss.target_mask", "forward loss", "forward loss", counts_targets},
+    {Kept, "rms_norm_rstd", "backward model", "backward model", unpacked},
     {Unread, "loss.gradients", "forward loss", "forward loss", loss_by_kernel},
     {Unread, "loss.logsumexp", "forward loss", "backward loss", loss_by_kernel},
     {Kept, "loss.logsumexp", "forward loss", "backward loss", loss_by_kernel},

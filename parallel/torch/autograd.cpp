@@ -135,9 +135,7 @@ class Engine {
       const Session::BackwardScope scope(session_, *node);
       if (node->before) std::exchange(node->before, nullptr)();
       if (node->scope.valid()) session_.mark(Phase::Backward, node->scope);
-      // Of a gradient that nobody gave comes none (torch/csrc/autograd/generated/Functions.cpp any_grad_defined).
-      const bool given = node->leaf || node->outputs > 1 || next.gradients.front().defined();
-      made = given ? node->apply(next.gradients) : Gradients(node->inputs.size());
+      made = node->apply(next.gradients);
       for (std::size_t i = 0; i < made.size(); ++i) {
         const Node::Input& input = node->inputs[i];
         if (!input.edge.node) made[i] = {};

@@ -15,10 +15,13 @@ Tensor rms_norm(Session& s, const Tensor& x, const Tensor& weight) {
   const Tensor deviation = s.empty(with_size(x.sizes, -1, 1), DType::FP32, "rms_norm_rstd");
   s.launch({Operation::RmsNorm, {usual_epsilon}}, {x, weight.detached(), Tensor{}}, {out, deviation});
   if (node)
-    node->apply = [&s, saved_deviation = s.save(deviation), saved_weight, saved_x](const Gradients& g) {
+    node->apply = [&s, saved_deviation = s.save(deviation), saved_weight, saved_x,
+                   of_weight = weight.requires_grad() ? weight.gradient.node->stream : StreamId{}](const Gradients& g) {
       const Tensor in = s.unpack(saved_x), scale = s.unpack(saved_weight), rows = s.unpack(saved_deviation);
       const Tensor& given = g.front();
       s.launch(Operation::RmsNormBackward, {given, in, rows, scale, Tensor{}}, {given, Tensor{}});
+      // No gradient makes the stream wait that gives a gathered weight up: PyTorch leaves it to luck.
+      if (of_weight.valid() && of_weight != s.stream()) s.process.wait(of_weight, s.process.record(s.stream()));
       return Gradients{given, Tensor{}};
     };
   return with(std::move(out), std::move(node));
