@@ -23,6 +23,7 @@ OperationRate peak_rate(const Device& device, DType dtype) {
     case DType::BOOL:
     case DType::INT16:
     case DType::E4M3:
+    case DType::UINT8:
       return device.peak.fp32;
   }
   return device.peak.fp32;

@@ -438,6 +438,17 @@ constexpr std::string_view
     next_denominator =
         "a loop's variable lives until the next parameter's is there "
         "(torch/optim/adam.py _single_tensor_adam)",
+    step_variables_of =
+        "variables of an optimizer's step live until the next parameter's are there (transformers/optimization.py "
+        "Adafactor.step, torch/optim/_adafactor.py, _muon.py)",
+    loss_by_kernel =
+        "what fused losses make with gradients is written before it is clear who asks for it, and lives with their "
+        "function (fms_acceleration_foak/kernels/unsloth/cross_entropy_loss.py, fused_ops/liger_ce)",
+    shifted_states =
+        "all tokens' hidden states but the last ones' are copied for the fused head "
+        "(fms_acceleration_foak/fused_ops/liger_ce lce_forward)",
+    counts_targets = "the host reads how many targets count (liger_kernel/ops/fused_linear_cross_entropy.py)",
+    kept_size = "state[\"RMS\"] is kept, and read where learning rates are relative (transformers/optimization.py)",
     clipping = "variables of clip_grad_norm_ live until it returns (torch/nn/utils/clip_grad.py)",
     converted =
         "weights that autocast has converted stay until it ends, also where the region runs again "
@@ -557,6 +568,23 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "*", "optimizer_step optimizer_step", "optimizer_step zero_grad", until_zeroed},
     {Kept, "*.reduce_scatter_output", "backward *", "backward *", reduced_waits},
     {Kept, "optimizer.mul_number", "optimizer_step optimizer_step", "optimizer_step optimizer_step", next_denominator},
+    {Unread, "loss.target_mask", "forward loss", "forward loss", counts_targets},
+    {Kept, "rms_norm_rstd", "backward model", "backward model", unpacked},
+    {Unread, "loss.gradients", "forward loss", "forward loss", loss_by_kernel},
+    {Unread, "loss.logsumexp", "forward loss", "backward loss", loss_by_kernel},
+    {Kept, "loss.logsumexp", "forward loss", "backward loss", loss_by_kernel},
+    {Unread, "loss.losses", "*ward loss", "*ward loss", loss_by_kernel},
+    {Unread, "loss.hidden_gradient", "forward loss", "forward loss", loss_by_kernel},
+    {Unread, "loss.mean", "forward loss", "optimizer_step zero_grad", log_reads},
+    {Kept, "loss.mean", "forward loss", "optimizer_step zero_grad", log_reads},
+    {Unread, "loss.sum", "forward loss", "optimizer_step zero_grad", log_reads},
+    {Kept, "loss.sum", "forward loss", "optimizer_step zero_grad", log_reads},
+    {Unread, "rms_norm", "forward norm", "forward loss", shifted_states},
+    {Kept, "rms_norm", "forward loss", "forward loss", shifted_states},
+    {Kept, "loss.slice_gradient", "backward layers.*", "backward layers.*", unpacked},
+    {Kept, "rms_norm", "backward lm_head", "backward lm_head", unpacked},
+    {Unread, "optimizer.rms", "optimizer_step optimizer_step", "*", kept_size},
+    {Kept, "optimizer.*", "optimizer_step optimizer_step", "optimizer_step optimizer_step", step_variables_of},
     {Kept, "reducer.bucket", "*", "forward load_batch", until_zeroed},
     {Kept, "loss_gradient", "backward loss", "backward *", loop},
     {Kept, "position_ids", "forward embedding", "*", graph},

@@ -11,7 +11,24 @@
 
 namespace tidemark::parallel {
 
-enum class Optimizer : std::uint8_t { AdamW, Sgd, SgdMomentum, Muon };
+enum class Optimizer : std::uint8_t {
+  AdamW,
+  Sgd,
+  SgdMomentum,
+  Adafactor,
+  Muon,  ///< of matrices between the embedding and the head; AdamW of the others
+  // bitsandbytes'.
+  AdamW8Bit,
+  Lion,
+  Lion8Bit,
+  PagedAdamW,
+  PagedAdamW8Bit,
+  PagedLion,
+  PagedLion8Bit,
+  // AdamW of gradients that were projected.
+  GaLoreAdamW,
+  ApolloAdamW,
+};
 
 /// Which attention runs; Auto is settled by the device. Fused (cuDNN's) and Flash never store scores, Unfused and Local
 /// do. Local is the framework's own implementation of whole layers, where the others take a library's.

@@ -238,6 +238,10 @@ StepPrediction step_of(const Job& job, const Trace& trace, const PredictOptions&
   return found;
 }
 
+Bytes resident_of(const Scenario& s, const MemoryRecord& memory, Bytes taken) {
+  return std::min(memory.managed, std::max(s.cluster.device.capacity - taken, Bytes{}));
+}
+
 // What NCCL takes besides is within the upper end.
 NodeMemory fullest_node(const Job& job, const std::vector<RankGroup>& groups) {
   const std::int32_t devices = job.scenario.cluster.node.devices;
@@ -246,8 +250,12 @@ NodeMemory fullest_node(const Job& job, const std::vector<RankGroup>& groups) {
     for (const Rank rank : group.ranks) {
       NodeMemory& its = nodes[rank.value / devices];
       its.node = rank.value / devices;
-      its.bytes += group.memory.host.bytes;
-      its.upper += group.host_upper;
+      // What of managed memory finds no room on the device is on the host.
+      const auto paged_out = [&](Bytes taken) {
+        return group.memory.managed - resident_of(job.scenario, group.memory, taken);
+      };
+      its.bytes += group.memory.host.bytes + paged_out(group.memory.device.bytes);
+      its.upper += group.host_upper + paged_out(group.memory.peak_device_upper);
       its.nvme += group.memory.nvme;
     }
   const std::vector<Estimate> nccl = nccl_on_hosts(job);
@@ -263,6 +271,8 @@ NodeMemory fullest_node(const Job& job, const std::vector<RankGroup>& groups) {
 }
 
 }  // namespace
+
+Bytes Prediction::resident(const MemoryRecord& memory, Bytes rest) const { return resident_of(scenario, memory, rest); }
 
 double tokens_per_s_per_device(const Scenario& s, Duration step) {
   const double seconds = static_cast<double>(step.count()) / static_cast<double>(picoseconds_per_second);

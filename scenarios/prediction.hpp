@@ -99,6 +99,8 @@ struct Prediction {
   [[nodiscard]] bool exceeds_host() const;
   /// … or might, where blocks of pinned memory wait for their copies.
   [[nodiscard]] bool may_exceed_host() const;
+  /// Of a rank's managed memory, what is on the device when `rest` of it is taken by all else.
+  [[nodiscard]] Bytes resident(const MemoryRecord& memory, Bytes rest) const;
   /// The group that holds most on its host; the lowest ranks among equals.
   [[nodiscard]] const RankGroup& highest_on_host() const;
 };

@@ -211,6 +211,14 @@ void run(Operation operation, const Call& c) {
       return Optimizers<Call>::adam(c);
     case Operation::Sgd:
       return Optimizers<Call>::sgd(c);
+    case Operation::Lion:
+      return Optimizers<Call>::lion(c);
+    case Operation::AdamBlockwise:
+      return Optimizers<Call>::adam_blockwise(c);
+    case Operation::LionBlockwise:
+      return Optimizers<Call>::lion_blockwise(c);
+    case Operation::DynamicMap:
+      return Optimizers<Call>::dynamic_map(c);
     case Operation::Lerp:
       return map(c, [=] TIDEMARK_EVERYWHERE(Real x, Real to) { return x + number * (to - x); });
     case Operation::AddProduct:

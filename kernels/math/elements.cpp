@@ -44,6 +44,12 @@ struct E4m3 {
   static TIDEMARK_EVERYWHERE float value(Bits bits) { return from_e4m3(bits); }
   static TIDEMARK_EVERYWHERE Bits bits(auto value) { return to_e4m3(static_cast<float>(value)); }
 };
+// Of no sign, which Whole has its range from.
+struct Byte {
+  using Bits = std::uint8_t;
+  static TIDEMARK_EVERYWHERE std::int64_t value(Bits bits) { return bits; }
+  static TIDEMARK_EVERYWHERE Bits bits(auto value) { return static_cast<Bits>(static_cast<std::int64_t>(value)); }
+};
 struct Truth {
   using Bits = std::uint8_t;
   static TIDEMARK_EVERYWHERE std::uint8_t value(Bits bits) { return bits != 0; }
@@ -71,6 +77,8 @@ void with_elements(DType dtype, Storage storage, Use&& use) {
       return use(Whole<std::int16_t>{});
     case DType::E4M3:  // in the room of a float
       return wide ? use(Plain<float>{}) : use(E4m3{});
+    case DType::UINT8:
+      return use(Byte{});
   }
 }
 

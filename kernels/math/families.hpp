@@ -132,6 +132,10 @@ struct Optimizers {  // optimizers.cpp
   using Real = typename Call::Real;
   static void adam(const Call& c);
   static void sgd(const Call& c);
+  static void lion(const Call& c);
+  static void adam_blockwise(const Call& c);
+  static void lion_blockwise(const Call& c);
+  static void dynamic_map(const Call& c);
   static void join_bits(const Call& c);
   static void split_bits(const Call& c);
 };

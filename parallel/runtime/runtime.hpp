@@ -161,6 +161,19 @@ enum class CompiledParts : std::uint8_t { None, Layers, Model };
 /// Whose modules make a model, and how their loop computes its loss.
 enum class ModuleLibrary : std::uint8_t { Transformers, LitGpt };
 
+/// What users set of the optimizers that keep less than AdamW.
+struct SmallOptimizerSettings {
+  bool torch_adafactor = false;    ///< torch.optim's Adafactor, not transformers'
+  bool first_moment = false;       ///< transformers' Adafactor is given a beta1
+  bool narrow_embeddings = false;  ///< 8-bit optimizers keep embeddings' state in 8 bits too
+  std::int64_t rank = 0;           ///< of what GaLore and APOLLO project gradients to; 0: what transformers takes
+  bool operator==(const SmallOptimizerSettings&) const = default;
+};
+
+/// Modules of transformers that fused kernels take the place of.
+enum class FusedModule : std::uint8_t { Rope, RmsNorm, SwiGlu, CrossEntropy, LinearCrossEntropy };
+using FusedModules = ModuleSet<FusedModule>;
+
 /// What users of plain PyTorch and transformers set.
 struct EagerSettings {
   CompiledParts compiled = CompiledParts::None;
@@ -185,6 +198,10 @@ struct EagerSettings {
   TitanSettings titan{};                      ///< of torchtitan
   /// save_on_cpu: what is saved for the backward pass lies there meanwhile; pin_memory says where. None: on the device.
   std::optional<MemorySpace> saved_on_host;
+  SmallOptimizerSettings small_optimizer{};
+  FusedModules liger, foak;     ///< Liger-Kernel's, and Unsloth's by way of fms-acceleration
+  double neftune = 0;           ///< neftune_noise_alpha
+  bool flattens_batch = false;  ///< padding-free: a batch's sequences are one row, told apart by positions
   bool operator==(const EagerSettings&) const = default;
 };
 
@@ -225,6 +242,12 @@ struct EagerHabits {
   std::optional<ZeroHabits> zero;               ///< of DeepSpeed
   bool zero_init = false;                       ///< modules are made under deepspeed.zero.Init
   std::optional<MemorySpace> saved_on_host;     ///< save_on_cpu around the forward pass
+  SmallOptimizerSettings small_optimizer;
+  std::int64_t quantized_block = 256;  ///< elements of 8-bit state with one scale
+  FusedModules liger, foak;
+  bool liger_sums_in_place = true;  ///< by version: gradients of the head's weight are added up by the product itself
+  double neftune = 0;
+  bool flattens_batch = false;
 };
 
 /// Over tensor-parallel ranks, what Muon makes orthogonal: a gathered matrix, on every rank; or each rank's part.

@@ -307,9 +307,10 @@ Tensor rms_norm(Session& s, const Tensor& x, const Tensor& weight) {
   return with(std::move(out), std::move(node));
 }
 
-Tensor sum_to(Session& s, const Tensor& x, const Shape& sizes) {
-  if (x.sizes == sizes) return x;
-  const Tensor sum = s.empty(sizes, x.dtype, "sum");
+namespace {
+
+Tensor reduced(Session& s, Operation what, std::string_view name, const Tensor& x, const Shape& sizes) {
+  Tensor made = s.empty(sizes, x.dtype, name);
   std::vector<Tensor> scratch;
   if (s.habits().kernel_workspaces) {
     const ReductionScratch needed = sum_scratch(x, sizes, s.habits().device_threads);
@@ -317,9 +318,19 @@ Tensor sum_to(Session& s, const Tensor& x, const Shape& sizes) {
       if (size > Bytes{})
         scratch.push_back(s.empty({size / size_of(DType::FP32)}, DType::FP32, "sum_scratch", Category::Temporaries));
   }
-  s.launch(Operation::Sum, {x}, {sum}, scratch);
+  s.launch(what, {x}, {made}, scratch);
   while (!scratch.empty()) scratch.pop_back();
-  return sum;
+  return made;
+}
+
+}  // namespace
+
+Tensor sum_to(Session& s, const Tensor& x, const Shape& sizes) {
+  return x.sizes == sizes ? x : reduced(s, Operation::Sum, "sum", x, sizes);
+}
+
+Tensor mean_to(Session& s, const Tensor& x, const Shape& sizes) {
+  return reduced(s, Operation::Mean, "mean", x, sizes);
 }
 
 // ---- embedding and loss --------------------------------------------------------------------------------------------

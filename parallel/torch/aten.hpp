@@ -61,6 +61,8 @@ enum class Approximate : std::uint8_t { None, Tanh };
 [[nodiscard]] Tensor rms_norm(Session& s, const Tensor& x, const Tensor& weight);
 /// Summed over the dimensions in which `sizes` are smaller.
 [[nodiscard]] Tensor sum_to(Session& s, const Tensor& x, const Shape& sizes);
+/// The mean of the same. It has no gradient.
+[[nodiscard]] Tensor mean_to(Session& s, const Tensor& x, const Shape& sizes);
 
 // Products. Under autocast operands are converted; weights once, until autocast ends.
 [[nodiscard]] Tensor matmul(Session& s, const Tensor& a, const Tensor& b);

@@ -59,11 +59,15 @@ class Node final : public Counted {
   std::int32_t gathered_ = -1;
 };
 
+/// What a parameter is to an optimizer that tells parameters apart.
+enum class ParameterRole : std::uint8_t { Hidden, Embedding, Head };
+
 /// A tensor that gathers a gradient: a parameter, or the input of a region that is run again.
 struct Leaf {
   Tensor value;     ///< requires a gradient
   Tensor gradient;  ///< undefined until a backward pass has come here
   bool parameter = false;
+  ParameterRole role = ParameterRole::Hidden;
   std::optional<DType> gradient_dtype;     ///< Tensor.grad_dtype: a first gradient is converted to it
   std::function<void(Leaf&)> accumulated;  ///< called when a gradient has come; may be empty
 };

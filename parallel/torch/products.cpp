@@ -1,3 +1,5 @@
+#include "parallel/torch/products.hpp"
+
 #include <array>
 #include <span>
 #include <utility>
@@ -25,10 +27,11 @@ namespace {
 // CUDABlas.cpp: of a product to which a bias is added, cuBLASLt's work, where CUBLASLT_WORKSPACE_SIZE is not set.
 constexpr Bytes blas_lt_workspace{std::int64_t{1} << 20};
 
-// out = a b, + bias where there is one.
-void gemm(Session& s, Tensor a, Tensor b, const Tensor& bias, const Tensor& out, HostThread thread) {
+// out = scale a b, + bias and `added` where there are any.
+void gemm(Session& s, Tensor a, Tensor b, const Tensor& bias, const Tensor& out, HostThread thread, double scale = 1,
+          const Tensor& added = {}) {
   const auto launch = [&](const Scratch& workspace) {
-    s.launch({Operation::Matmul, {1}}, {std::move(a), std::move(b), bias, Tensor{}}, {out}, workspace);
+    s.launch({Operation::Matmul, {scale}}, {std::move(a), std::move(b), bias, added}, {out}, workspace);
   };
   if (!s.habits().kernel_workspaces) return launch({});
   if (s.habits().keeps_blas_workspace) return launch(s.process.blas_workspace(thread));
@@ -146,6 +149,23 @@ Tensor batched(Session& s, const Tensor& a, const Tensor& b) {
 }
 
 }  // namespace
+
+void mm_into(Session& s, const Tensor& a, const Tensor& b, const Tensor& out) {
+  gemm(s, a, b, {}, out, HostThread::Main);
+}
+
+void add_mm_into(Session& s, const Tensor& a, const Tensor& b, const Tensor& out) {
+  gemm(s, a, b, {}, out, HostThread::Main, 1, out);
+}
+
+Tensor addmm(Session& s, const Tensor& x, const Tensor& a, const Tensor& b, double beta, double alpha) {
+  const Tensor out = s.empty({a.size(0), b.size(1)}, x.dtype, "addmm");
+  // The product's kernel multiplies x, too.
+  const Tensor scaled = s.in_registers(x.sizes, x.strides, x.dtype, "scaled");
+  s.launch({Operation::Scale, {beta}}, {x}, {scaled});
+  gemm(s, a, b, {}, out, HostThread::Main, alpha, scaled);
+  return out;
+}
 
 Tensor matmul(Session& s, const Tensor& first, const Tensor& second) {
   const Tensor b = operand(s, second), a = operand(s, first);

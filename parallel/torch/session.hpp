@@ -263,6 +263,7 @@ class Session {
   friend class OnStream;
   friend class OnHost;
   friend class OnDevice;
+  friend class InManagedMemory;
   Tensor make(const Shape& sizes, const Shape& strides, DType dtype, std::string_view what, Category category);
   Tensor make(const Shape& sizes, const Shape& strides, DType dtype, LabelId label, Category category,
               MemorySpace space);
@@ -347,6 +348,20 @@ class OnHost {
   Session& session_;
   StreamId stream_;
   MemorySpace space_;
+};
+
+/// What is made is in memory that the driver pages between device and host; the device computes.
+class InManagedMemory {
+ public:
+  explicit InManagedMemory(Session& session)
+      : session_(session), before_(std::exchange(session.space_, MemorySpace::Managed)) {}
+  ~InManagedMemory() { session_.space_ = before_; }
+  InManagedMemory(const InManagedMemory&) = delete;
+  InManagedMemory& operator=(const InManagedMemory&) = delete;
+
+ private:
+  Session& session_;
+  MemorySpace before_;
 };
 
 /// Where the device is meant while the host is: on the compute stream.

@@ -14,7 +14,11 @@ template <class Back>
 Tensor viewed(Session& s, const Tensor& x, Shape sizes, Shape strides, std::int64_t offset, Back back) {
   auto node = s.node({&x});
   Tensor out{x.storage, sizes, strides, offset, x.dtype, {}, true};
-  if (node) node->apply = [&s, back](const Gradients& g) { return Gradients{back(s, g.front())}; };
+  // Of a gradient that nobody gave comes none (torch/csrc/autograd/generated/Functions.cpp any_grad_defined).
+  if (node)
+    node->apply = [&s, back](const Gradients& g) {
+      return Gradients{g.front().defined() ? back(s, g.front()) : Tensor{}};
+    };
   return with(std::move(out), std::move(node));
 }
 

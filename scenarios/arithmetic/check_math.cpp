@@ -3,13 +3,17 @@
 #include <algorithm>
 #include <iterator>
 #include <span>
+#include <string_view>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "parallel/runtime/runtimes.hpp"
 #include "parallel/sizes.hpp"
 #include "scenarios/arithmetic/comparison.hpp"
 #include "scenarios/arithmetic/rank_training.hpp"
 #include "scenarios/arithmetic/rounding.hpp"
+#include "scenarios/io/names.hpp"
 #include "scenarios/job.hpp"
 
 namespace tidemark::scenarios {
@@ -68,6 +72,35 @@ Scenario on_one_rank(const JobOutline& job) {
 
 }  // namespace
 
+namespace {
+
+// Optimizers that do with a rank's shards what one rank does not do with whole parameters.
+std::string_view beyond_replicas(const Scenario& scenario) {
+  if (runtime_kind(scenario.runtime.name).id != RuntimeId::Fsdp || scenario.layout.data == 1) return {};
+  switch (scenario.train.optimizer) {
+    case Optimizer::Adafactor:
+      return "moments of flat parameters have no rows and columns, and their sizes are each rank's own";
+    case Optimizer::AdamW8Bit:
+    case Optimizer::Lion8Bit:
+    case Optimizer::PagedAdamW8Bit:
+    case Optimizer::PagedLion8Bit:
+      return "the blocks of shards are not those of whole parameters";
+    case Optimizer::AdamW:
+    case Optimizer::Sgd:
+    case Optimizer::SgdMomentum:
+    case Optimizer::Muon:
+    case Optimizer::Lion:
+    case Optimizer::PagedAdamW:
+    case Optimizer::PagedLion:
+    case Optimizer::GaLoreAdamW:
+    case Optimizer::ApolloAdamW:
+      return {};
+  }
+  return {};
+}
+
+}  // namespace
+
 std::string beyond_arithmetic(const Scenario& scenario) {
   if (runtime_kind(scenario.runtime.name).id == RuntimeId::TorchTitan && scenario.layout.tensor > 1)
     return "torchtitan's tensor parallelism: which parts of parameters a rank has is not told yet\ntensor = 1";
@@ -75,6 +108,9 @@ std::string beyond_arithmetic(const Scenario& scenario) {
   if (optimizer.mean == DType::E4M3 || optimizer.squares == DType::E4M3)
     return "moments in fp8: no room is left to carry them out in float64\nexp-avg-dtype and exp-avg-sq-dtype = "
            "\"fp16\"";
+  if (const std::string_view why = beyond_replicas(scenario); !why.empty())
+    return fmt::format("optimizer = \"{}\": {}\noptimizer = \"adamw\"", word(optimizer_names, scenario.train.optimizer),
+                       why);
   if (!chosen_experts_of(scenario))
     return "experts that are chosen by groups: no choice was found by which the stated loads come out\nimbalance = "
            "\"uniform\" in [moe]";
@@ -116,7 +152,8 @@ MathCheck check_math(const Scenario& asked, World& world, math::Storage storage,
   check.type = wide ? "float64" : name(job.scenario.train.precision);
   // Adam divides by a gradient's own size: what rounding does to it is more in the next step.
   const Optimizer optimizer = job.scenario.train.optimizer;
-  const double exact = optimizer == Optimizer::AdamW || optimizer == Optimizer::Muon ? 1e-11 : 1e-12;
+  const bool sgd = optimizer == Optimizer::Sgd || optimizer == Optimizer::SgdMomentum;
+  const double exact = sgd ? 1e-12 : 1e-11;
   check.tolerance = wide ? exact : rounded ? most_rounding(alone) : 1e-5;
   math::HostCalculator host;
   Comparison comparison(std::move(check), job.scenario.train.optimizer,

@@ -34,7 +34,7 @@ Comparison::Comparison(MathCheck check, Optimizer optimizer, std::string_view of
   }
 }
 
-// Adam, which has a part in Muon too, divides a gradient by its own size, so that of elements that should be nothing
+// Adam and others divide a gradient by its own size, or take its sign, so that of elements that should be nothing
 // rounding is all that is left: in parameters always, and where numbers are not in float64, in what comes of them. In
 // float64 the next step's gradients show what it did.
 bool Comparison::comparable(const Finding& finding) const {

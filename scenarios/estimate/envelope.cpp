@@ -17,11 +17,22 @@ double as_double(Bytes bytes) { return static_cast<double>(bytes.count()); }
 rules::State state_of(Optimizer optimizer) {
   switch (optimizer) {
     case Optimizer::AdamW:
+    case Optimizer::PagedAdamW:
+    case Optimizer::GaLoreAdamW:
+    case Optimizer::ApolloAdamW:
       return rules::State::Adam;
+    case Optimizer::AdamW8Bit:
+    case Optimizer::PagedAdamW8Bit:
+      return rules::State::Adam8bit;
     case Optimizer::SgdMomentum:
     case Optimizer::Muon:
+    case Optimizer::Lion:
+    case Optimizer::Lion8Bit:
+    case Optimizer::PagedLion:
+    case Optimizer::PagedLion8Bit:
       return rules::State::Momentum;
     case Optimizer::Sgd:
+    case Optimizer::Adafactor:
       return rules::State::None;
   }
   return rules::State::Adam;

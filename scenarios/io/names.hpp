@@ -55,10 +55,19 @@ inline constexpr auto kv_dtype_names = std::to_array<Named<DType>>(
     {{"bf16", DType::BF16}, {"fp16", DType::FP16}, {"fp32", DType::FP32}, {"fp8", DType::E4M3}});
 inline constexpr auto engine_weights_names =
     std::to_array<Named<EngineWeights>>({{"own", EngineWeights::Own}, {"shared", EngineWeights::Shared}});
-inline constexpr auto optimizer_names = std::to_array<Named<Optimizer>>({{"adamw", Optimizer::AdamW},
-                                                                         {"sgd", Optimizer::Sgd},
-                                                                         {"sgd_momentum", Optimizer::SgdMomentum},
-                                                                         {"muon", Optimizer::Muon}});
+inline constexpr auto optimizer_names =
+    std::to_array<Named<Optimizer>>({{"adamw", Optimizer::AdamW},
+                                     {"sgd", Optimizer::Sgd},
+                                     {"sgd_momentum", Optimizer::SgdMomentum},
+                                     {"adafactor", Optimizer::Adafactor},
+                                     {"muon", Optimizer::Muon},
+                                     {"adamw_8bit", Optimizer::AdamW8Bit},
+                                     {"lion_32bit", Optimizer::Lion},
+                                     {"lion_8bit", Optimizer::Lion8Bit},
+                                     {"paged_adamw_32bit", Optimizer::PagedAdamW},
+                                     {"paged_adamw_8bit", Optimizer::PagedAdamW8Bit},
+                                     {"paged_lion_32bit", Optimizer::PagedLion},
+                                     {"paged_lion_8bit", Optimizer::PagedLion8Bit}});
 inline constexpr auto attention_names = std::to_array<Named<AttentionKernel>>({{"auto", AttentionKernel::Auto},
                                                                                {"fused", AttentionKernel::Fused},
                                                                                {"flash", AttentionKernel::Flash},
@@ -113,6 +122,16 @@ inline constexpr auto cross_entropy_names = std::to_array<Named<CrossEntropy>>(
 
 inline constexpr auto module_library_names = std::to_array<Named<ModuleLibrary>>(
     {{"transformers", ModuleLibrary::Transformers}, {"litgpt", ModuleLibrary::LitGpt}});
+inline constexpr auto adafactor_names = std::to_array<Named<bool>>({{"transformers", false}, {"torch", true}});
+inline constexpr auto fused_module_names =
+    std::to_array<Named<FusedModule>>({{"rope", FusedModule::Rope},
+                                       {"rms_norm", FusedModule::RmsNorm},
+                                       {"swiglu", FusedModule::SwiGlu},
+                                       {"cross_entropy", FusedModule::CrossEntropy},
+                                       {"fused_linear_cross_entropy", FusedModule::LinearCrossEntropy}});
+/// fms-acceleration's fast_loss.
+inline constexpr auto fast_loss_names = std::to_array<Named<FusedModule>>(
+    {{"cross_entropy", FusedModule::CrossEntropy}, {"fused_ce_liger", FusedModule::LinearCrossEntropy}});
 inline constexpr auto optimizer_kernel_names =
     std::to_array<Named<OptimizerKernels>>({{"fused", OptimizerKernels::Fused},
                                             {"foreach", OptimizerKernels::Foreach},

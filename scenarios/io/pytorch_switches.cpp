@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/io/fused_modules.hpp"
 #include "scenarios/io/names.hpp"
+#include "scenarios/io/small_optimizers.hpp"
 #include "scenarios/io/suggestion.hpp"
 #include "scenarios/io/zero_checks.hpp"
 
@@ -100,6 +102,12 @@ EagerSettings read_pytorch_switches(TomlReader& switches, const RuntimeKind& run
   settings.decoupled_weight_decay = switches.boolean("decoupled_weight_decay").value_or(true);
   settings.amsgrad = switches.boolean("amsgrad").value_or(false);
   settings.keeps_outputs = switches.boolean("keep_outputs").value_or(litgpt);
+  settings.small_optimizer = read_small_optimizer(switches);
+  // torch.optim.Adafactor takes no foreach kernels unless it is told to.
+  if (settings.small_optimizer.torch_adafactor && !switches.has("foreach") &&
+      settings.optimizer == OptimizerKernels::Foreach)
+    settings.optimizer = OptimizerKernels::ForLoop;
+  if (runtime.id != RuntimeId::DeepSpeed) read_fused_modules(switches, settings);
   settings.fake_tensors = switches.boolean("fake_tensor_mode").value_or(false);
   return settings;
 }
@@ -277,9 +285,9 @@ void settle_pytorch(Scenario& asked, ScenarioTables& tables) {
     tables.top.problem("model", "transformers' GPT-2 has learned positions only",
                        "leave position_embedding_type out of [model_override]");
 
-  refuse(train, "optimizer", asked.train.optimizer == Optimizer::Muon, "has no Muon that is modelled");
   const EagerSettings& switches = asked.runtime.eager;
-  if (asked.train.optimizer != Optimizer::AdamW && (switches.amsgrad || !switches.decoupled_weight_decay))
+  const bool sgd = asked.train.optimizer == Optimizer::Sgd || asked.train.optimizer == Optimizer::SgdMomentum;
+  if (sgd && (switches.amsgrad || !switches.decoupled_weight_decay))
     tables.runtime.problem(
         "switches",
         fmt::format("switches: torch.optim.SGD has no {}", switches.amsgrad ? "amsgrad" : "decoupled_weight_decay"),
@@ -307,6 +315,7 @@ void settle_pytorch(Scenario& asked, ScenarioTables& tables) {
   if (!train.has("hidden_dropout")) asked.train.hidden_dropout = drops ? usual : 0;
   if (!train.has("attention_dropout")) asked.train.attention_dropout = drops ? usual : 0;
   check_compiled(asked, tables);
+  check_fused_modules(asked, tables);
 }
 
 }  // namespace tidemark::scenarios

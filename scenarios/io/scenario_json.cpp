@@ -395,6 +395,22 @@ Json eager_switches(const RuntimeChoice& runtime) {
                {"amsgrad", eager.amsgrad},
                {"keep_outputs", eager.keeps_outputs},
                {"fake_tensor_mode", eager.fake_tensors}};
+  const SmallOptimizerSettings& small = eager.small_optimizer;
+  if (small.torch_adafactor) json["adafactor"] = word(adafactor_names, true);
+  if (small.first_moment) json["beta1"] = 0.9;  // what it is changes nothing
+  if (small.narrow_embeddings) json["quantize_embeddings"] = true;
+  if (eager.liger != FusedModules{}) {
+    json["use_liger_kernel"] = true;
+    for (const Named<FusedModule>& module : fused_module_names)
+      json["liger_kernel_config"][std::string(module.text)] = eager.liger.has(module.value);
+  }
+  if (eager.foak != FusedModules{}) {
+    Json& fast = json["fast_kernels"];
+    for (const Named<FusedModule>& loss : fast_loss_names)
+      if (eager.foak.has(loss.value)) fast["fast_loss"] = loss.text;
+    fast["fast_rms_layernorm"] = eager.foak.has(FusedModule::RmsNorm);
+    fast["fast_rope_embeddings"] = eager.foak.has(FusedModule::Rope);
+  }
   if (eager.compiled != CompiledParts::None)
     json["torch_compile"] = eager.compiled == CompiledParts::Model ? Json(true) : Json("regional");
   const RuntimeKind& kind = runtime_kind(runtime.name);
@@ -453,7 +469,9 @@ Json as_json(const RuntimeChoice& runtime) {
             {"nccl", text(runtime.versions.nccl)},
             {"transformers", text(runtime.versions.transformers)},
             {"torchtitan", text(runtime.versions.torchtitan)},
-            {"deepspeed", text(runtime.versions.deepspeed)}}},
+            {"deepspeed", text(runtime.versions.deepspeed)},
+            {"bitsandbytes", text(runtime.versions.bitsandbytes)},
+            {"liger_kernel", text(runtime.versions.liger)}}},
           {"environment", environment},
           {"switches", runtime_kind(runtime.name).eager() ? eager_switches(runtime) : megatron_switches(runtime)}};
 }

@@ -30,6 +30,7 @@
 #include "scenarios/io/scenario_checks.hpp"
 #include "scenarios/io/scenario_tables.hpp"
 #include "scenarios/io/schedule_reader.hpp"
+#include "scenarios/io/small_optimizers.hpp"
 #include "scenarios/io/suggestion.hpp"
 #include "scenarios/io/text_file.hpp"
 #include "scenarios/io/titan_switches.hpp"
@@ -190,7 +191,7 @@ void read_train(TomlReader& table, Train& train) {
   train.global_batch = table.integer("global_batch", global_batch_size).value_or(1);
   train.precision = read_precision(table);
   train.gradient_dtype = read_name(table, "gradient_dtype", precision_names).value_or(DType::FP32);
-  train.optimizer = read_name(table, "optimizer", optimizer_names).value_or(Optimizer::AdamW);
+  train.optimizer = read_optimizer(table).value_or(Optimizer::AdamW);
   train.attention = read_name(table, "attention", attention_names).value_or(AttentionKernel::Auto);
   train.cross_entropy = read_name(table, "cross_entropy", cross_entropy_names).value_or(CrossEntropy::Unfused);
   train.steps = narrow(table.integer("steps", step_count).value_or(step_count.low));
@@ -355,6 +356,7 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
   else if (scenario.train.master_dtype != DType::FP32)
     tables.train.problem("master_dtype", "optimizer state of another precision than fp32 is not modelled yet",
                          "plain PyTorch ([runtime] name = \"pytorch\") keeps none where it is the parameters' own");
+  check_small_optimizer(scenario, tables);
   settle(scenario, tables);
   if (!eager) settle_muon(scenario, tables);
   settle_rollout(rollout, scenario, tables);

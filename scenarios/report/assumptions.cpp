@@ -62,6 +62,52 @@ void add_eager_attention(const Scenario& s, const EagerHabits& habits, std::vect
         "stands for its own");
 }
 
+// Whose an optimizer is, where it is not torch.optim's AdamW or SGD, and what it keeps.
+std::string optimizer_rule(const Scenario& s, const EagerHabits& habits) {
+  const SmallOptimizerSettings& settings = habits.small_optimizer;
+  const auto of_bitsandbytes = [&](std::string_view what, bool quantized, bool paged) {
+    return fmt::format("optimizer: {} of bitsandbytes {}, state {}{}", what, text(s.runtime.versions.bitsandbytes),
+                       quantized
+                           ? fmt::format("in 8 bits by blocks of {}, of tensors below 4096 elements{} in fp32",
+                                         habits.quantized_block, settings.narrow_embeddings ? "" : " and of embeddings")
+                           : "in fp32",
+                       paged ? "; of 100,000 elements and more in managed memory, which PyTorch does not count" : "");
+  };
+  switch (s.train.optimizer) {
+    case Optimizer::AdamW:
+    case Optimizer::Sgd:
+    case Optimizer::SgdMomentum:
+      return {};
+    case Optimizer::Adafactor:
+      return settings.torch_adafactor
+                 ? "optimizer: torch.optim's Adafactor, state in the gradients' type"
+                 : fmt::format(
+                       "optimizer: transformers' Adafactor without scale_parameter and relative_step, state in "
+                       "fp32{}",
+                       settings.first_moment ? ", means of gradients (beta1) too" : "");
+    case Optimizer::Muon:
+      return "optimizer: torch.optim's Muon of matrices, torch.optim's AdamW of embeddings, head and vectors";
+    case Optimizer::AdamW8Bit:
+      return of_bitsandbytes("AdamW", true, false);
+    case Optimizer::Lion:
+      return of_bitsandbytes("Lion", false, false);
+    case Optimizer::Lion8Bit:
+      return of_bitsandbytes("Lion", true, false);
+    case Optimizer::PagedAdamW:
+      return of_bitsandbytes("AdamW", false, true);
+    case Optimizer::PagedAdamW8Bit:
+      return of_bitsandbytes("AdamW", true, true);
+    case Optimizer::PagedLion:
+      return of_bitsandbytes("Lion", false, true);
+    case Optimizer::PagedLion8Bit:
+      return of_bitsandbytes("Lion", true, true);
+    case Optimizer::GaLoreAdamW:
+    case Optimizer::ApolloAdamW:
+      return "optimizer: not modelled";
+  }
+  return {};
+}
+
 std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habits) {
   std::vector<std::string> list;
   const Versions& versions = s.runtime.versions;
@@ -91,6 +137,14 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
             ? fmt::format("shards in {}, gathered and computed with in {}, gradients reduced in {}",
                           name(s.train.master_dtype), name(s.train.precision), name(habits.fully_shard->reduce_dtype))
             : fmt::format("autocast to {} over fp32 parameters", name(s.train.precision)));
+  if (const std::string rule = optimizer_rule(s, habits); !rule.empty()) list.push_back(rule);
+  if (habits.liger != FusedModules{})
+    list.push_back(fmt::format("fused kernels of Liger-Kernel {}: {}", text(versions.liger),
+                               fmt::join(words(fused_module_names, habits.liger), ", ")));
+  if (habits.foak != FusedModules{})
+    list.push_back(fmt::format(
+        "fused kernels as fms-acceleration has them: {}{}", fmt::join(words(fused_module_names, habits.foak), ", "),
+        habits.foak.has(FusedModule::RmsNorm) ? "; norms' weights get no gradients, and so no optimizer state" : ""));
   if (habits.zero && (habits.zero->offload_optimizer || habits.zero->offload_parameters) &&
       s.layout.sharding != Sharding::Zero3)
     list.push_back("hosts: every rank makes the model there in fp32, casts it and moves it to its device");

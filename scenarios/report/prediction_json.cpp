@@ -43,14 +43,15 @@ Json by_phase(const MemoryRecord& memory) {
   return out;
 }
 
-Json group_json(const RankGroup& group, const Scenario& scenario, const std::vector<Communicator>& communicators) {
+Json group_json(const RankGroup& group, const Prediction& p) {
+  const Layout& layout = p.scenario.layout;
   const MemoryRecord& m = group.memory;
   Json ranks = Json::array();
   for (const Rank rank : group.ranks) ranks.push_back(rank.value);
   Json by_step = Json::array();
   for (const Bytes bytes : m.peak_allocated_by_step) by_step.push_back(bytes.count());
   Json rows = Json::array();
-  for (const DeviceRow& row : device_rows(group, communicators))
+  for (const DeviceRow& row : device_rows(group, p.communicators))
     rows.push_back({{"name", row.name},
                     {"bytes", row.price.bytes.count()},
                     {"low", row.price.low.count()},
@@ -60,7 +61,7 @@ Json group_json(const RankGroup& group, const Scenario& scenario, const std::vec
            {"coordinates",
             {{"tp", group.coordinates.tensor},
              {"cp", group.coordinates.context},
-             {"ep", expert_mesh(scenario.layout).coordinate(group.ranks.front(), axis::ep)},
+             {"ep", expert_mesh(layout).coordinate(group.ranks.front(), axis::ep)},
              {"dp", group.coordinates.data},
              {"pp", group.coordinates.pipeline}}},
            {"peak_allocated_bytes", m.allocated.bytes.count()},
@@ -81,8 +82,12 @@ Json group_json(const RankGroup& group, const Scenario& scenario, const std::vec
     out["at_host_peak"] = composition(m.host.composition);
     out["peak_host_upper_bytes"] = group.host_upper.count();
   }
+  if (m.managed > Bytes{})
+    out["managed_memory"] = {{"peak_bytes", m.managed.count()},
+                             {"resident_bytes", p.resident(m, m.device.bytes).count()},
+                             {"resident_bytes_at_upper", p.resident(m, m.peak_device_upper).count()}};
   if (m.nvme > Bytes{}) out["peak_nvme_bytes"] = m.nvme.count();
-  if (scenario.train.rollout) out["peak_allocated_by_phase"] = by_phase(m);
+  if (p.scenario.train.rollout) out["peak_allocated_by_phase"] = by_phase(m);
   if (group.crowded)
     out["with_more_tokens"] = {{"peak_allocated_bytes", group.crowded->allocated.count()},
                                {"peak_reserved_bytes", group.crowded->reserved.count()},
@@ -155,7 +160,7 @@ Json host_json(const Prediction& p) {
 
 std::string prediction_json(const Prediction& p) {
   Json groups = Json::array();
-  for (const RankGroup& group : p.groups) groups.push_back(group_json(group, p.scenario, p.communicators));
+  for (const RankGroup& group : p.groups) groups.push_back(group_json(group, p));
   const auto of_step = [&](const Json& figure) { return p.deadlock ? Json(nullptr) : figure; };
   Json out = {{"schema", "tidemark.prediction/1"},
               {"scenario", Json::parse(scenario_json(p.scenario, -1))},

@@ -84,6 +84,12 @@ std::string peak(const Prediction& p) {
       top.ranks.front().value, top.coordinates.pipeline, top.coordinates.data, context, top.coordinates.tensor,
       where(m.device.at, top.device_peak_op), gib(m.device.bytes), gib(m.peak_device_upper), gib(capacity),
       gib(m.peak_reserved), gib(m.allocated.bytes), where(m.allocated.at, top.allocated_peak_op));
+  if (m.managed > Bytes{}) {
+    const std::size_t before = out.rfind("\n\nmade of");
+    out.insert(before,
+               fmt::format("\n  managed    {:>9}  beside those, {} of it on the device as long as there is room",
+                           gib(m.managed), gib(p.resident(m, m.device.bytes))));
+  }
 
   return out + composition_table(m.device);
 }

@@ -8,13 +8,14 @@
 namespace tidemark::sim {
 
 /// Element types of tensors.
-enum class DType : std::uint8_t { BF16, FP16, FP32, INT32, INT64, BOOL, INT16, E4M3 };
-constexpr int dtypes = 8;
+enum class DType : std::uint8_t { BF16, FP16, FP32, INT32, INT64, BOOL, INT16, E4M3, UINT8 };
+constexpr int dtypes = 9;
 
 constexpr Bytes size_of(DType type) {
   switch (type) {
     case DType::BOOL:
     case DType::E4M3:
+    case DType::UINT8:
       return Bytes{1};
     case DType::BF16:
     case DType::FP16:
@@ -47,6 +48,8 @@ constexpr std::string_view name(DType type) {
       return "int16";
     case DType::E4M3:
       return "e4m3";
+    case DType::UINT8:
+      return "uint8";
   }
   return "?";
 }
@@ -62,6 +65,7 @@ constexpr bool is_floating(DType type) {
     case DType::INT64:
     case DType::BOOL:
     case DType::INT16:
+    case DType::UINT8:
       return false;
   }
   return false;

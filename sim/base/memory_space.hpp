@@ -12,6 +12,7 @@ enum class MemorySpace : std::uint8_t {
   Pageable,   ///< of the host
   Registers,  ///< of the device's processors, between the steps of one fused kernel: of no allocator
   Nvme,       ///< files on the drives of a node
+  Managed,    ///< the driver moves it between device and host, page by page, as they are asked for: of no allocator
 };
 
 /// Whether the host thread reaches it.
@@ -29,6 +30,8 @@ constexpr std::string_view name(MemorySpace space) {
       return "registers";
     case MemorySpace::Nvme:
       return "nvme";
+    case MemorySpace::Managed:
+      return "managed";
   }
   return "?";
 }

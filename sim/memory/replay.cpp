@@ -118,6 +118,11 @@ class Replayer {
       record_.nvme = std::max(record_.nvme, in_files_ += o.size);
       return;
     }
+    if (o.space == MemorySpace::Managed) {
+      entry(buffers_, o.buffer) = {{}, o.category, o.space, o.size};
+      record_.managed = std::max(record_.managed, managed_ += o.size);
+      return;
+    }
     if (o.space != MemorySpace::Device) return allocate_on_host(o);
     const std::int64_t waited_for_all = allocator_.stats().sync_all_streams;
     const Instant at = clock_ ? clock_->finish(at_, allocator_.events()) : Instant{};
@@ -169,6 +174,10 @@ class Replayer {
     if (held.space == MemorySpace::Registers) return;
     if (held.space == MemorySpace::Nvme) {
       in_files_ -= held.size;
+      return;
+    }
+    if (held.space == MemorySpace::Managed) {
+      managed_ -= held.size;
       return;
     }
     if (held.space != MemorySpace::Device) on_host_[held.category] -= held.size;
@@ -275,7 +284,7 @@ class Replayer {
   std::vector<Held> buffers_;
   Composition composition_, driver_composition_, on_host_;
   bool composition_pending_ = false, phase_pending_ = false;
-  Bytes driver_, driver_upper_, in_files_;
+  Bytes driver_, driver_upper_, in_files_, managed_;
   Mark mark_;
   std::size_t at_ = 0;
   MemoryRecord record_;

@@ -79,8 +79,9 @@ struct MemoryRecord {
   std::array<Peak, phase_count> allocated_by_phase{};  ///< as `allocated`, of every phase by itself
   std::vector<DriverRow> driver;                       ///< in order of creation
   HostRecord pinned, pageable;
-  Peak host;   ///< of both together; what the pinned allocator holds besides tensors is fragmentation
-  Bytes nvme;  ///< of its files, at most
+  Peak host;      ///< of both together; what the pinned allocator holds besides tensors is fragmentation
+  Bytes nvme;     ///< of its files, at most
+  Bytes managed;  ///< that the driver moves between device and host as it is asked for, at most
   bool operator==(const MemoryRecord&) const = default;
 };
 

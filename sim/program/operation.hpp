@@ -116,6 +116,10 @@ enum class Operation : std::uint8_t {
   // Optimizers.
   Adam,
   Sgd,
+  Lion,
+  AdamBlockwise,
+  LionBlockwise,
+  DynamicMap,
   Lerp,
   AddProduct,
   AddQuotient,

@@ -338,7 +338,7 @@ void read_op(LineReader& in, ProgramBuilder& program) {
     if (!known) in.fail(fmt::format("'{}' is no category", category));
     const StreamId stream = in.stream();
     const LabelId label = program.label(in.word("label"));
-    const MemorySpace space = in.at_end() ? MemorySpace::Device : in.one_of<MemorySpace>(in.word("space"), 5, "space");
+    const MemorySpace space = in.at_end() ? MemorySpace::Device : in.one_of<MemorySpace>(in.word("space"), 6, "space");
     program.alloc(buffer, size, *known, label, stream, space);
   } else if (kind == "free") {
     program.push(Free{in.buffer()});

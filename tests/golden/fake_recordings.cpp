@@ -4,12 +4,14 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <stdexcept>
 
 #include <nlohmann/json.hpp>
 
 #include "parallel/lower.hpp"
 #include "scenarios/io/cluster_reader.hpp"
 #include "scenarios/io/config_reader.hpp"
+#include "scenarios/io/names.hpp"
 #include "scenarios/io/version_text.hpp"
 #include "scenarios/prediction.hpp"
 
@@ -63,10 +65,13 @@ std::string text_of(const Json& settings, const char* key) {
 }
 
 void read_optimizer(const std::string& text, Scenario& scenario) {
-  const std::string kind = text.substr(0, text.find(' '));
-  scenario.train.optimizer = kind == "adamw" || kind == "cpu_adam" ? Optimizer::AdamW
-                             : kind == "sgd_momentum"              ? Optimizer::SgdMomentum
-                                                                   : Optimizer::Sgd;
+  std::string kind = text.substr(0, text.find(' '));
+  if (kind == "cpu_adam") kind = "adamw";
+  scenario.runtime.eager.small_optimizer.torch_adafactor = kind == "torch_adafactor";
+  if (kind == "torch_adafactor") kind = "adafactor";
+  const auto named = std::ranges::find(optimizer_names, kind, &Named<Optimizer>::text);
+  if (named == optimizer_names.end()) throw std::runtime_error("no optimizer of that name: " + kind);
+  scenario.train.optimizer = named->value;
   scenario.runtime.eager.optimizer = text.ends_with("fused")      ? OptimizerKernels::Fused
                                      : text.ends_with("for-loop") ? OptimizerKernels::ForLoop
                                                                   : OptimizerKernels::Foreach;
@@ -212,6 +217,11 @@ Scenario scenario_of(const Json& recording) {
   s.runtime.allocator = text_of(settings, "allocator");
   s.runtime.eager.weight_decay = settings.value("weight_decay", 0.0);
   s.runtime.eager.amsgrad = settings.value("amsgrad", false);
+  s.runtime.eager.small_optimizer.first_moment = settings.contains("beta1") && !settings["beta1"].is_null();
+  for (const Json& module : settings.value("liger", Json::array()))
+    s.runtime.eager.liger.add(
+        std::ranges::find(fused_module_names, module.get<std::string>(), &Named<FusedModule>::text)->value);
+  s.runtime.eager.small_optimizer.narrow_embeddings = settings.value("narrow_embeddings", false);
   s.train.steps = static_cast<std::int32_t>(recording.at("steps").size());
   if (recording.value("by", "") == "record_saved")
     s.runtime.eager.saved_on_host = settings.at("offload") == "pinned" ? MemorySpace::Pinned : MemorySpace::Pageable;
@@ -374,6 +384,8 @@ Bytes StepPeak::total() const {
 
 std::vector<Recording> fake_recordings() { return recordings_in("recordings"); }
 std::vector<Recording> drawn_recordings() { return recordings_in("drawn"); }
+std::vector<Recording> optimizer_recordings() { return recordings_in("optimizers"); }
+std::vector<Recording> fused_recordings() { return recordings_in("fused"); }
 
 std::vector<Recording> sharded_recordings() { return sharded_in("sharded/recordings", scenario_of); }
 std::vector<Recording> flat_recordings() { return sharded_in("flat/recordings", scenario_of); }
@@ -411,6 +423,7 @@ std::vector<StepPeak> predicted_peaks(const Scenario& scenario, bool sums_in_pla
       if (program[next->label] == "zero_grad") peaks[static_cast<std::size_t>(next->step) - 1].after = now.total();
       mark = *next;
     } else if (const Alloc* alloc = std::get_if<Alloc>(&op)) {
+      if (alloc->space != MemorySpace::Device) continue;
       const Bytes size{round_up(std::max<std::int64_t>(alloc->size.count(), 1), std::int64_t{512})};
       of_buffer[alloc->buffer.index()] = {kind_of(alloc->category, mark.phase), size};
       now[of_buffer[alloc->buffer.index()].first] += size;

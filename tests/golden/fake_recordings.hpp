@@ -59,6 +59,10 @@ struct Recording {
 [[nodiscard]] std::vector<Recording> fake_recordings();
 /// Those under tests/golden/fake_tensor/drawn: trainings that seeds chose (tests/ground_truth/drawn.py).
 [[nodiscard]] std::vector<Recording> drawn_recordings();
+/// Those under tests/golden/fake_tensor/optimizers: each optimizer once or twice (tests/ground_truth/optimizers.py).
+[[nodiscard]] std::vector<Recording> optimizer_recordings();
+/// Those under tests/golden/fake_tensor/fused: with Liger's kernels (tests/ground_truth/fused.py).
+[[nodiscard]] std::vector<Recording> fused_recordings();
 
 /// Those under tests/golden/sharded/recordings: plain runs of sharded trainings (tests/ground_truth/sharded.py).
 [[nodiscard]] std::vector<Recording> sharded_recordings();

@@ -205,6 +205,16 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
 }
 OK(cudaLaunchKernel, const void* f, dim3 grid, dim3 block, void** args, size_t shared, cudaStream_t stream)
 
+// What bitsandbytes' library asks for besides: kernels by way of handles, and managed memory, which is the host's here.
+OK(__cudaGetKernel, void** kernel, const void* function)
+OK(__cudaLaunchKernel, void* kernel, dim3 grid, dim3 block, void** args, size_t shared, cudaStream_t stream)
+cudaError_t cudaMallocManaged(void** pointer, size_t bytes, unsigned flags) {
+  *pointer = malloc(bytes);
+  return cudaSuccess;
+}
+OK(cudaMemPrefetchAsync, const void* pointer, size_t bytes, struct cudaMemLocation where, unsigned flags,
+   cudaStream_t stream)
+
 // The driver, as far as PyTorch reaches it: the context exists, the rest succeeds and does nothing.
 int cuDevicePrimaryCtxGetState(int device, unsigned* flags, int* active) {
   *flags = 0;

@@ -2,6 +2,8 @@
 
 python tests/ground_truth/record_fake.py --all
 python tests/ground_truth/record_fake.py --drawn
+python tests/ground_truth/record_fake.py --optimizers
+python tests/ground_truth/record_fake.py --fused
 python tests/ground_truth/record_fake.py --list
 python tests/ground_truth/record_fake.py NAME... [--out DIRECTORY]
 """
@@ -22,6 +24,8 @@ HERE = Path(__file__).resolve().parent
 OUT = HERE.parent / "golden" / "fake_tensor" / "recordings"
 STEPS = 3
 DRAWN_OUT = HERE.parent / "golden" / "fake_tensor" / "drawn"
+FUSED_OUT = HERE.parent / "golden" / "fake_tensor" / "fused"
+OPTIMIZERS_OUT = HERE.parent / "golden" / "fake_tensor" / "optimizers"
 LISTED = 150  # lines of live storages at a peak
 LISTED_OF_DRAWN = 40
 
@@ -36,7 +40,7 @@ def under_null_cuda(folder, settings):
     command = ["cc", "-shared", "-fPIC", "-O1", "-Wl,-soname,libcuda.so.1", f"-I{include}"]
     subprocess.run([*command, str(HERE / "null_cuda.c"), "-o", str(library)], check=True)
     said = {"NULL_CUDA_CAPABILITY": settings["capability"], "PYTHONWARNINGS": "ignore", "PYTHONHASHSEED": "0"}
-    if settings.get("compile"):  # Triton looks for the driver by itself; what it compiled is not found again
+    if settings.get("compile") or settings.get("liger"):  # Triton looks for the driver by itself; what it compiled is not found again
         link = library.with_name("libcuda.so.1")
         link.unlink(missing_ok=True)
         link.symlink_to(library)
@@ -360,27 +364,34 @@ def main():
     parser.add_argument("names", nargs="*")
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--drawn", action="store_true", help="the recordings that drawn.py draws")
+    parser.add_argument("--optimizers", action="store_true", help="those of optimizers.py")
+    parser.add_argument("--fused", action="store_true", help="those of fused.py")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--table", action="store_true", help="print the recordings' table in Markdown")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--snapshots", type=Path, help="also leave the plain runs' allocator snapshots here")
     arguments = parser.parse_args()
     sys.path.insert(0, str(HERE))
+    from fused import FUSED
+    from optimizers import OPTIMIZERS
     from recordings import DRAWN, RECORDINGS, settings_of
 
-    names = list(RECORDINGS) if arguments.all else list(DRAWN) if arguments.drawn else arguments.names
+    chosen = [(arguments.drawn, DRAWN), (arguments.optimizers, OPTIMIZERS), (arguments.fused, FUSED)]
+    group = next((group for asked, group in chosen if asked), RECORDINGS)
+    names = list(group) if arguments.all or group is not RECORDINGS else arguments.names
+    in_two_runs = {**DRAWN, **OPTIMIZERS, **FUSED}
+    folders = ((DRAWN, DRAWN_OUT), (OPTIMIZERS, OPTIMIZERS_OUT), (FUSED, FUSED_OUT), (RECORDINGS, OUT))
 
     def folder_of(name):
-        return arguments.out or (DRAWN_OUT if name in DRAWN else OUT)
+        return arguments.out or next(folder for group, folder in folders if name in group)
 
     if arguments.table:
-        shown = DRAWN if arguments.drawn else RECORDINGS
-        print(table(json.loads((folder_of(name) / f"{name}.json").read_text()) for name in shown))
+        print(table(json.loads((folder_of(name) / f"{name}.json").read_text()) for name in group))
         return
     if arguments.list or not names:
-        print("\n".join([*RECORDINGS, *DRAWN]))
+        print("\n".join([*RECORDINGS, *in_two_runs]))
         return
-    unknown = [name for name in names if name not in RECORDINGS and name not in DRAWN]
+    unknown = [name for name in names if name not in RECORDINGS and name not in in_two_runs]
     if unknown:
         parser.error(f"no such recording: {', '.join(unknown)}; --list names them")
     for folder in {arguments.snapshots, *map(folder_of, names)} - {None}:
@@ -395,7 +406,7 @@ def main():
         return
     for name in names:
         snapshot = str(arguments.snapshots / f"{name}.pickle") if arguments.snapshots else None
-        recording, events = (make_drawn if name in DRAWN else make)(name, snapshot)
+        recording, events = (make_drawn if name in in_two_runs else make)(name, snapshot)
         write(folder_of(name) / f"{name}.json", recording)
         if events:
             (folder_of(name) / f"{name}.events.txt").write_text("\n".join(events) + "\n")

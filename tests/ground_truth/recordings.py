@@ -203,8 +203,21 @@ DRAWN = {drawn.name_of(seed): seed for seed in drawn.SEEDS}
 
 
 def settings_of(name):
-    config, chosen = drawn.job(DRAWN[name]) if name in DRAWN else RECORDINGS[name]
-    known = {**SETTINGS, **drawn.MORE_SETTINGS} if name in DRAWN else SETTINGS
+    import fused
+    import optimizers
+
+    known = SETTINGS
+    if name in DRAWN:
+        config, chosen = drawn.job(DRAWN[name])
+        known = {**SETTINGS, **drawn.MORE_SETTINGS}
+    elif name in optimizers.OPTIMIZERS:
+        config, chosen = optimizers.OPTIMIZERS[name]
+        known = {**SETTINGS, **optimizers.MORE_SETTINGS}
+    elif name in fused.FUSED:
+        config, chosen = fused.FUSED[name]
+        known = {**SETTINGS, **fused.MORE_SETTINGS}
+    else:
+        config, chosen = RECORDINGS[name]
     unknown = set(chosen) - set(known)
     assert not unknown, f"{name}: unknown settings {unknown}"
     return dict(config), {**known, **chosen}

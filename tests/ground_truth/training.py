@@ -2,6 +2,7 @@
 
 import contextlib
 
+import fused
 import torch
 import transformers
 from torch._subclasses.fake_tensor import is_fake
@@ -91,6 +92,7 @@ def autocast(settings):
 
 def build_model(config, settings):
     """The model on the (fake) device, in training mode, checkpointed as asked."""
+    fused.apply(config, settings)
     model_class = getattr(transformers, config["architectures"][0])
     config = transformers.AutoConfig.for_model(**{k: v for k, v in config.items() if k != "architectures"})
     config._attn_implementation = settings["attention"]
@@ -110,7 +112,12 @@ def build_model(config, settings):
 
 def build_optimizer(model, settings):
     kind, _, implementation = settings["optimizer"].partition(" ")
-    choice = {"foreach": {"foreach": True}, "fused": {"fused": True}, "for-loop": {"foreach": False}}[implementation]
+    choices = {"foreach": {"foreach": True}, "fused": {"fused": True}, "for-loop": {"foreach": False}, "": {}}
+    choice = choices[implementation]
+    if kind not in ("adamw", "sgd", "sgd_momentum"):
+        import optimizers
+
+        return optimizers.build(model, kind, choice, settings)
     decay = settings.get("weight_decay", 0.1 if kind == "adamw" else 0.0)
     if kind == "adamw":
         choice["amsgrad"] = settings.get("amsgrad", False)

@@ -81,6 +81,7 @@ inline double bound(DType dtype) {
     case DType::INT64:
     case DType::BOOL:
     case DType::INT16:
+    case DType::UINT8:
       return 0;
     case DType::E4M3:
       return 0x1p-4;

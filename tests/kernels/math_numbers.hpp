@@ -134,6 +134,8 @@ class Laid {
         return put_as(to, static_cast<std::int16_t>(value));
       case DType::E4M3:
         return put_as(to, math::to_e4m3(static_cast<float>(value)));
+      case DType::UINT8:
+        return put_as(to, static_cast<std::uint8_t>(value));
     }
   }
   [[nodiscard]] double get(const std::byte* from) const {
@@ -155,6 +157,8 @@ class Laid {
         return get_as<std::int16_t>(from);
       case DType::E4M3:
         return math::from_e4m3(get_as<std::uint8_t>(from));
+      case DType::UINT8:
+        return get_as<std::uint8_t>(from);
     }
     return 0;
   }

@@ -73,6 +73,18 @@ int moments_of(Optimizer optimizer) {
       return 1;
     case Optimizer::Sgd:
       return 0;
+    // Not Megatron's: an error of the scenario.
+    case Optimizer::Adafactor:
+    case Optimizer::AdamW8Bit:
+    case Optimizer::Lion:
+    case Optimizer::Lion8Bit:
+    case Optimizer::PagedAdamW:
+    case Optimizer::PagedAdamW8Bit:
+    case Optimizer::PagedLion:
+    case Optimizer::PagedLion8Bit:
+    case Optimizer::GaLoreAdamW:
+    case Optimizer::ApolloAdamW:
+      return 0;
   }
   return 0;
 }

@@ -1,14 +1,13 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "parallel/frameworks/transformers/modules.hpp"
+#include "parallel/frameworks/pytorch/update_rule.hpp"
 
 namespace tidemark::parallel::pytorch {
 
-/// torch.optim's AdamW and SGD, as they call tensor operations; torch/optim/adamw.py, adam.py, sgd.py.
+/// An optimizer as a training loop calls it.
 class TorchOptimizer {
  public:
   /// Of all parameters, or of this rank's shards of them: over `shards` norms of gradients are summed.
@@ -20,37 +19,16 @@ class TorchOptimizer {
   /// Makes its state at the first call.
   void step();
   /// What it keeps of its parameters that is of their sizes, to be put elsewhere: of one parameter after the other.
-  [[nodiscard]] std::vector<Tensor*> kept();
+  [[nodiscard]] std::vector<Tensor*> kept() { return rule_->kept(); }
   /// Gradients are given up.
   void zero_grad();
 
  private:
-  struct State {
-    std::shared_ptr<Leaf> parameter;
-    std::vector<Tensor> moments;
-    Tensor step;  ///< on the device where the fused kernel counts there
-  };
-  /// How far Adam goes in a step.
-  struct AdamStep {
-    double size;             ///< the learning rate over the first moments' bias correction
-    double root_correction;  ///< by which roots of second moments are divided
-  };
-  [[nodiscard]] AdamStep adam_step() const;
-  void make_state(State& state);
-  [[nodiscard]] bool decays_gradients() const;
-  [[nodiscard]] bool shrinks_weights() const;
-  void update(State& state, Tensor& gradient, Tensor& denominator);
-  void update_all_at_once();
-  void update_by_adam(const std::vector<Tensor>& values, const std::vector<Tensor>& gradients);
-  void update_by_sgd(const std::vector<Tensor>& values, const std::vector<Tensor>& gradients);
-  [[nodiscard]] std::vector<Tensor> moments(std::size_t which) const;  ///< of all parameters
-  void update_fused();
-
   Session& s_;
-  const Train& train_;
   const EagerHabits& habits_;
+  Parameters parameters_;
   std::vector<CommSlot> shards_;
-  std::vector<State> states_;
+  UpdateRulePtr rule_;
   std::int32_t steps_ = 0;  ///< begun so far
 };
 

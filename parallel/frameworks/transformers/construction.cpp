@@ -53,6 +53,7 @@ Norm CausalLM::make_norm(const std::string& name, std::int64_t width) {
   } else if (computes_wide(model_) || litgpt()) {
     made.kind = NormKind::WideRms;
   }
+  made.kind = fused_norm(made.kind);
   return made;
 }
 
@@ -169,8 +170,11 @@ CausalLM::CausalLM(Session& session, const Model& model, std::int64_t vocabulary
     return;
   }
   tokens_ = parameter("embed_tokens.weight", {vocabulary, model.hidden});
-  if (model.positions == Positions::Learned)
+  tokens_->role = ParameterRole::Embedding;
+  if (model.positions == Positions::Learned) {
     positions_ = parameter("embed_positions.weight", {model.max_positions, model.hidden});
+    positions_->role = ParameterRole::Embedding;
+  }
   if (model.scaled_embedding) {
     embedding_scale_ = s_.empty({}, dtype_, "embed_scale", Category::Parameters);
     s_.launch({Operation::Fill, {std::sqrt(static_cast<double>(model.hidden))}}, {}, {embedding_scale_});
@@ -185,6 +189,7 @@ CausalLM::CausalLM(Session& session, const Model& model, std::int64_t vocabulary
     head_.weight = tokens_;
   } else {
     head_.weight = parameter("lm_head.weight", {vocabulary, model.hidden});
+    head_.weight->role = ParameterRole::Head;
   }
 }
 

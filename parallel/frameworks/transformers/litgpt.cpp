@@ -15,6 +15,8 @@ namespace tidemark::parallel::transformers {
 void CausalLM::make_litgpt(std::int64_t vocabulary) {
   head_.weight = parameter("lm_head.weight", {vocabulary, model_.hidden});
   tokens_ = parameter("wte.weight", {vocabulary, model_.hidden});
+  head_.weight->role = ParameterRole::Head;
+  tokens_->role = ParameterRole::Embedding;
   const std::int64_t q_width = model_.heads * model_.head_dim, kv_width = model_.kv_heads * model_.head_dim;
   for (std::int32_t i = 0; i < model_.layers; ++i) {
     Layer layer;

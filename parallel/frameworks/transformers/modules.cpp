@@ -4,6 +4,7 @@
 #include <numbers>
 #include <utility>
 
+#include "parallel/frameworks/transformers/fused.hpp"
 #include "parallel/torch/checkpoint.hpp"
 #include "parallel/torch/operation.hpp"
 
@@ -64,7 +65,22 @@ Tensor Norm::operator()(Session& s, const Tensor& given) const {
 }
 
 Tensor Norm::normalized(Session& s, const Tensor& x) const {
-  if (kind == NormKind::Layer) return layer_norm(s, x, weight->value, bias->value);
+  switch (kind) {
+    case NormKind::Layer:
+      return layer_norm(s, x, weight->value, bias->value);
+    case NormKind::LigerRms:
+      return liger::rms_norm(s, x, weight->value, 0, liger::Gradient::InPlace);
+    case NormKind::LigerRmsApart:
+      return liger::rms_norm(s, x, weight->value, 0, liger::Gradient::Apart);
+    case NormKind::LigerZeroCenteredRms:
+      return liger::rms_norm(s, x, weight->value, 1, liger::Gradient::Apart);
+    case NormKind::FoakRms:
+      return foak::rms_norm(s, x, weight->value);
+    case NormKind::Rms:
+    case NormKind::WideRms:
+    case NormKind::ZeroCenteredRms:
+      break;
+  }
   const auto mean_of_squares = [&](const Tensor& wide) { return mean_last(s, pow_number(s, wide, 2)); };
   if (kind == NormKind::ZeroCenteredRms) {  // Gemma: in fp32 to the end
     Tensor output = to(s, x, DType::FP32);
@@ -184,6 +200,7 @@ CausalLM::States CausalLM::project(const Attention& a, const Tensor& hidden) {
 
 void CausalLM::turn(States& states, const Context::View& view) {
   if (litgpt()) return turn_part(states, view);
+  if (fuses_rope()) return turn_fused(states, view);
   const Tensor cosine = unsqueeze(s_, view.cosine, 1), sine = unsqueeze(s_, view.sine, 1);
   const std::int64_t turning = view.cosine.size(-1);
   // Some families put what turns and what does not together again, also where nothing is left over.
@@ -332,6 +349,10 @@ Tensor CausalLM::mlp(const Layer& layer, const Tensor& x) {
   switch (family_of(model_)) {
     case Family::Llama: {
       const auto product = [&] {
+        if (habits_.liger.has(FusedModule::SwiGlu)) {
+          const Tensor gate = m.gate(s_, x);
+          return liger::swiglu(s_, gate, m.up(s_, x));
+        }
         const Tensor gate = activate(m, m.gate(s_, x));
         return mul(s_, gate, m.up(s_, x));
       };
@@ -585,7 +606,7 @@ Tensor CausalLM::loss_of(const Tensor& given, const Tensor& labels) {
     const Tensor shifted_labels = s_.empty({labels.sizes[0], labels.sizes[1] - 1}, DType::INT64, "shifted_labels");
     s_.launch(Operation::Copy, {narrowed(labels, 1, 1, labels.sizes[1] - 1)}, {shifted_labels});
     const Tensor rows = view(s_, shifted, {shifted.elements() / vocabulary, vocabulary});
-    return cross_entropy(s_, rows, view(s_, shifted_labels, {shifted_labels.elements()}));
+    return rows_loss(rows, view(s_, shifted_labels, {shifted_labels.elements()}));
   }
   padded = s_.empty({labels.sizes[0], labels.sizes[1] + 1}, DType::INT64, "padded_labels");
   s_.launch({Operation::Fill, {no_label}}, {}, {padded});
@@ -593,7 +614,7 @@ Tensor CausalLM::loss_of(const Tensor& given, const Tensor& labels) {
   // labels[..., 1:].contiguous(): of one sequence it is so already.
   shifted = contiguous(s_, slice(s_, padded, 1, 1, padded.sizes[1]));
   logits = view(s_, logits, {logits.elements() / vocabulary, vocabulary});
-  return cross_entropy(s_, logits, view(s_, shifted, {shifted.elements()}));
+  return rows_loss(logits, view(s_, shifted, {shifted.elements()}));
 }
 
 CausalLM::Outputs CausalLM::operator()(const Tensor& ids, const Tensor& labels) {
@@ -612,6 +633,10 @@ CausalLM::Outputs CausalLM::run(const Tensor& ids, const Tensor& labels) {
     return outputs;
   }
   const Tensor hidden = hooked(of_decoder_, {}, [&](const Tensor&) { return decoder(ids, outputs.cache); });
+  if (fuses_head()) {
+    outputs.loss = fused_loss_of(hidden, labels);
+    return outputs;
+  }
   outputs.logits = logits_of(hidden);
   outputs.loss = loss_of(outputs.logits, labels);
   return outputs;

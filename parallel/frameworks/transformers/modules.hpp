@@ -40,7 +40,17 @@ struct Linear {
   Tensor operator()(Session& s, const Tensor& x) const;
 };
 
-enum class NormKind : std::uint8_t { Rms, WideRms, ZeroCenteredRms, Layer };
+enum class NormKind : std::uint8_t {
+  Rms,
+  WideRms,
+  ZeroCenteredRms,
+  Layer,
+  // Fused ones (fused.hpp).
+  LigerRms,
+  LigerRmsApart,         ///< whose gradient is a tensor of its own
+  LigerZeroCenteredRms,  ///< the same
+  FoakRms,
+};
 
 struct Norm {
   std::shared_ptr<Leaf> weight, bias;
@@ -190,6 +200,14 @@ class CausalLM {
   void make_masks(Context& context, const Tensor& positions, const Tensor& hidden, bool caching);
   Tensor mask_of(bool windowed, const Tensor& hidden);
   Tensor loss_of(const Tensor& logits, const Tensor& labels);
+  Tensor rows_loss(const Tensor& logits, const Tensor& labels);
+
+  // By fused kernels.
+  [[nodiscard]] NormKind fused_norm(NormKind kind) const;
+  [[nodiscard]] bool fuses_rope() const;
+  void turn_fused(States& states, const Context::View& view);
+  [[nodiscard]] bool fuses_head() const;
+  Tensor fused_loss_of(const Tensor& hidden, const Tensor& labels);
 
   Session& s_;
   const Model& model_;

@@ -4,12 +4,14 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "scenarios/flow_check.hpp"
+#include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/job.hpp"
 #include "tests/scenarios/random_layout.hpp"
 
@@ -84,7 +86,23 @@ TEST(DataFlowOfJobs, IsExplainedInGeneratedJobs) {
   EXPECT_GT(tried, 30);
 }
 
-// What no job shows any more is not known any more. (Both tests above run before, in one process.)
+TEST(DataFlowOfJobs, IsExplainedUnderEachOptimizer) {
+  for (const char* optimizer :
+       {"adafactor", "muon", "adamw_8bit", "lion_32bit", "lion_8bit", "paged_adamw_32bit", "sgd_momentum"})
+    for (const char* switches : {"", "foreach = false", "adafactor = \"torch\"", "use_liger_kernel = true"}) {
+      const bool of_torch = std::string_view(switches).starts_with("adafactor");
+      if (of_torch && std::string_view(optimizer) != "adafactor") continue;
+      const std::string text = fmt::format(
+          "model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/a100-sxm-80g.toml\"\ngpus = 1\n"
+          "[model_override]\nnum_hidden_layers = 2\n[train]\nsequence_length = 64\nmicro_batch = 1\n"
+          "master_dtype = \"bf16\"\noptimizer = \"{}\"\n[runtime]\nname = \"pytorch\"\n[runtime.switches]\n{}\n",
+          optimizer, switches);
+      const Scenario scenario = parse_scenario(text, "job.toml", {source / "scenarios/examples", source / "scenarios"});
+      EXPECT_EQ(unexplained(scenario), "") << optimizer << ", " << switches;
+    }
+}
+
+// What no job shows any more is not known any more. (The tests above run before, in one process.)
 TEST(DataFlowOfJobs, NothingIsKnownThatNobodyMeets) {
   if (met().empty()) GTEST_SKIP() << "run with the other tests of DataFlowOfJobs";
   for (const FlowsOf framework :

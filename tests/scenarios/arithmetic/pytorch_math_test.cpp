@@ -63,7 +63,16 @@ INSTANTIATE_TEST_SUITE_P(
                     TorchCase{"adam_fused", 2, "", "weight_decay = 0.1\namsgrad = true\nfused = true"},
                     TorchCase{"sgd", 2, "optimizer = \"sgd\"", "weight_decay = 0.1"},
                     TorchCase{"momentum", 2, "optimizer = \"sgd_momentum\""},
-                    TorchCase{"momentum_fused", 2, "optimizer = \"sgd_momentum\"", "fused = true\nweight_decay = 0.1"}),
+                    TorchCase{"momentum_fused", 2, "optimizer = \"sgd_momentum\"", "fused = true\nweight_decay = 0.1"},
+                    TorchCase{"adafactor", 2, "optimizer = \"adafactor\"", "weight_decay = 0.1\nbeta1 = 0.9"},
+                    TorchCase{"torch_adafactor", 2, "optimizer = \"adafactor\"", "adafactor = \"torch\""},
+                    TorchCase{"torch_adafactor_foreach", 2, "optimizer = \"adafactor\"",
+                              "adafactor = \"torch\"\nforeach = true\nweight_decay = 0.1"},
+                    TorchCase{"muon", 2, "optimizer = \"muon\"", "weight_decay = 0.1"},
+                    TorchCase{"lion", 2, "optimizer = \"lion_32bit\"", "weight_decay = 0.1"},
+                    TorchCase{"lion_8bit", 2, "optimizer = \"lion_8bit\""},
+                    TorchCase{"adam_8bit", 2, "optimizer = \"adamw_8bit\"", "quantize_embeddings = true"},
+                    TorchCase{"paged_adam", 2, "optimizer = \"paged_adamw_32bit\""}),
     [](const auto& test) { return test.param.name; });
 
 const std::string full = "recompute = \"full\"", scores = "attention = \"unfused\"", flash = "attention = \"flash\"";

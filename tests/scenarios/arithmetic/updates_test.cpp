@@ -46,13 +46,27 @@ double moved(Optimizer optimizer, double first, double second) {
       return -rate * second;
     case Optimizer::SgdMomentum:
       return -rate * (momentum * first + second);
-    case Optimizer::Muon:  // sees whole matrices, below
-      break;
     case Optimizer::AdamW: {
       const double mean = beta1 * (1 - beta1) * first + (1 - beta1) * second;
       const double square = beta2 * (1 - beta2) * first * first + (1 - beta2) * second * second;
       return -rate * mean / (1 - beta1 * beta1) / (std::sqrt(square / (1 - beta2 * beta2)) + epsilon);
     }
+    case Optimizer::Lion: {
+      // Zeros, then two gradients: betas 0.9 and 0.99.
+      const double to = beta1 * 0.01 * first + (1 - beta1) * second;
+      return -rate * static_cast<double>((to > 0) - (to < 0));
+    }
+    case Optimizer::Adafactor:
+    case Optimizer::Muon:
+    case Optimizer::AdamW8Bit:
+    case Optimizer::Lion8Bit:
+    case Optimizer::PagedAdamW:
+    case Optimizer::PagedAdamW8Bit:
+    case Optimizer::PagedLion:
+    case Optimizer::PagedLion8Bit:
+    case Optimizer::GaLoreAdamW:
+    case Optimizer::ApolloAdamW:
+      return 0;  // of more than the element
   }
   return 0;
 }

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "parallel/torch/session.hpp"
+
+// Matrix products into memory that is there, outside of the graph.
+
+namespace tidemark::parallel::torch {
+
+/// out = a b.
+void mm_into(Session& s, const Tensor& a, const Tensor& b, const Tensor& out);
+/// out += a b.
+void add_mm_into(Session& s, const Tensor& a, const Tensor& b, const Tensor& out);
+/// torch.addmm of a matrix: beta x + alpha a b.
+[[nodiscard]] Tensor addmm(Session& s, const Tensor& x, const Tensor& a, const Tensor& b, double beta, double alpha);
+
+}  // namespace tidemark::parallel::torch

@@ -1,0 +1,39 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/golden/fake_recordings.hpp"
+
+// Fused kernels in the place of transformers' modules, over tensors on a device that does nothing
+// (tests/ground_truth/fused.py).
+
+namespace tidemark::tests::golden {
+namespace {
+
+class FusedKernels : public testing::TestWithParam<Recording> {};
+
+// docs/pytorch.md claims this.
+TEST_P(FusedKernels, TensorsAtThePeakAreEqual) {
+  const Recording& recorded = GetParam();
+  const std::vector<StepPeak> predicted = predicted_peaks(recorded.scenario, true);
+  ASSERT_EQ(predicted.size(), recorded.steps.size());
+  for (std::size_t i = 0; i < predicted.size(); ++i) {
+    EXPECT_EQ(predicted[i].total(), recorded.steps[i].total())
+        << fmt::format("step {}: ours {}, theirs {}", i + 1, predicted[i].where, recorded.steps[i].where);
+    EXPECT_EQ(predicted[i].after, recorded.steps[i].after) << "after step " << i + 1;
+  }
+}
+
+TEST_P(FusedKernels, PlainRunsAllocateAsMuch) {
+  const Recording& recorded = GetParam();
+  const PlainRun ours = predicted_plain_run(recorded.scenario);
+  for (std::size_t i = 0; i < recorded.plain.allocated.size(); ++i) {
+    const auto theirs = static_cast<double>(recorded.plain.allocated[i].count());
+    EXPECT_NEAR(static_cast<double>(ours.allocated.at(i).count()), theirs, 1e-3 * theirs) << "step " << i + 1;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Recordings, FusedKernels, testing::ValuesIn(fused_recordings()),
+                         [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace tidemark::tests::golden

@@ -1,0 +1,31 @@
+"""Trainings with fused kernels in the place of transformers' modules, by name: settings beside those of recordings.py."""
+
+from recordings import SMALL_VOCABULARY, llama, qwen3
+
+ALL = ["rope", "rms_norm", "swiglu", "fused_linear_cross_entropy"]
+
+SGD = {"optimizer": "sgd foreach"}  # so that the step is not what takes most
+
+FUSED = {
+    "liger_llama_bf16": (llama(vocab_size=100000), {**SGD, "liger": ALL, "batch": 4}),
+    "liger_llama_bf16_layers": (
+        llama(**SMALL_VOCABULARY, num_hidden_layers=6), {**SGD, "liger": ALL, "batch": 4, "clip_grad_norm": 1.0},
+    ),
+    "liger_llama_autocast": (llama(), {**SGD, "liger": ALL, "batch": 4, "precision": "autocast_bf16"}),
+    "liger_llama_fp32": (llama(vocab_size=8192), {**SGD, "liger": ALL, "precision": "fp32", "batch": 2}),
+    "liger_llama_checkpointed": (llama(), {**SGD, "liger": ALL, "batch": 8, "checkpointing": "non_reentrant"}),
+    "liger_qwen3_tied": (qwen3(vocab_size=32000), {**SGD, "liger": ALL, "batch": 4}),
+}
+
+MORE_SETTINGS = {"liger": [], "batches": "collated"}  # which of its modules; as in drawn.py
+
+
+def apply(config, settings):
+    """Before the model is made, as its functions would have it."""
+    if not settings.get("liger"):
+        return
+    import liger_kernel.transformers as liger
+
+    patch = {"llama": liger.apply_liger_kernel_to_llama, "qwen3": liger.apply_liger_kernel_to_qwen3}
+    names = (*ALL, "cross_entropy")
+    patch[config["model_type"]](**{name: name in settings["liger"] for name in names})
