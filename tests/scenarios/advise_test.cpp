@@ -187,7 +187,7 @@ INSTANTIATE_TEST_SUITE_P(
               {"train.micro_batch", "train.recompute", "runtime.switches.use_cache", "runtime.switches.keep_outputs",
                "optimizer kernels", "runtime.switches.gradient_as_bucket_view", "offload", "runtime.allocator",
                "train.attention"},
-              {"train.sequence_length", "train.master_dtype"}}),
+              {"train.optimizer", "train.sequence_length", "train.master_dtype"}}),
     [](const testing::TestParamInfo<Asked>& param) { return param.index == 0 ? "megatron" : "pytorch"; });
 
 /// A guide's job that runs out of memory, and what the guide says to do about it.

@@ -125,7 +125,11 @@ TEST(SwitchSpaces, HaveEverySwitchThatReadersKnow) {
     names.erase("distribute-saved-activations");  // beside other keys, and run in full
     for (const std::string_view name :
          {"pin_memory", "modules", "torch_compile", "overlap-p2p-communication-warmup-flush"})
-      names.erase(std::string(name));                                                       // the same
+      names.erase(std::string(name));  // the same
+    // Of other optimizers, and of modules that are fused.
+    for (const std::string_view name : {"adafactor", "beta1", "quantize_embeddings", "optim_rank", "use_liger_kernel",
+                                        "liger_kernel_config", "fast_kernels", "neftune_noise_alpha", "padding_free"})
+      names.erase(std::string(name));
     for (const std::string_view flag : deferral_switches) names.erase(std::string(flag));   // so are these
     for (const std::string_view flag : optimizer_switches) names.erase(std::string(flag));  // and these
     for (const std::string_view flag : module_offload_switches) names.erase(std::string(flag));
