@@ -631,6 +631,21 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "rotary_emb.mul_number", "backward layers.*.attention", "backward layers.*", graph},
 };
 
+// ---- generation beside training -----------------------------------------------------------------------------------
+
+constexpr std::string_view
+    engines = "what an engine of generation reads and writes is not modelled: its weights and its cache are there",
+    without_graph =
+        "passes for log-probabilities record no graph: what functions make for their backward passes, and variables "
+        "hold until they return, is of no use";
+
+constexpr KnownFlow of_rollouts[] = {
+    {Unread, "*rollout.*", "*", "*", engines},
+    {Kept, "*rollout.*", "*", "*", engines},
+    {Unread, "*", "forward *", "forward *", without_graph},
+    {Kept, "*", "forward *", "forward *", without_graph},
+};
+
 }  // namespace
 
 std::span<const KnownFlow> known_flows(FlowsOf framework) {
@@ -643,6 +658,8 @@ std::span<const KnownFlow> known_flows(FlowsOf framework) {
       return of_offloaded_modules;
     case FlowsOf::PyTorch:
       return of_pytorch;
+    case FlowsOf::Rollouts:
+      return of_rollouts;
   }
   return {};
 }
