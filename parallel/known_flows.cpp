@@ -508,7 +508,14 @@ constexpr std::string_view
     fused_part = "a fused kernel holds what it reads and makes between its steps until it is over (torch/_inductor)",
     loss_logged = "the sum of a step's losses is for the log (torchtitan train.py Trainer.train_step)";
 
+constexpr std::string_view random_numbers =
+    "without dropout, too, the memory-efficient kernel gives tensors that would say where its random numbers begin, "
+    "and "
+    "saves them (aten/src/ATen/native/transformers/cuda/attention.cu, derivatives.yaml)";
+
 constexpr KnownFlow of_pytorch[] = {
+    {Unread, "layers.*.attention.attention_rng_*", "forward layers.*", "backward layers.*.attention", random_numbers},
+    {Kept, "layers.*.attention.attention_rng_*", "forward layers.*", "backward layers.*.attention", random_numbers},
     {Kept, "valid_tokens.local", "forward count_tokens", "*", titan_step},
     {Unread, "valid_tokens.global", "forward count_tokens", "forward count_tokens", tokens_counted},
     {Kept, "loss.mul_number", "optimizer_step *", "optimizer_step *", titan_step},
