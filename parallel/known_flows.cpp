@@ -537,7 +537,14 @@ constexpr std::string_view
     fused_part = "a fused kernel holds what it reads and makes between its steps until it is over (torch/_inductor)",
     loss_logged = "the sum of a step's losses is for the log (torchtitan train.py Trainer.train_step)";
 
+constexpr std::string_view random_numbers =
+    "without dropout, too, the memory-efficient kernel gives tensors that would say where its random numbers begin, "
+    "and "
+    "saves them (aten/src/ATen/native/transformers/cuda/attention.cu, derivatives.yaml)";
+
 constexpr KnownFlow of_pytorch[] = {
+    {Unread, "layers.*.attention.attention_rng_*", "forward layers.*", "backward layers.*.attention", random_numbers},
+    {Kept, "layers.*.attention.attention_rng_*", "forward layers.*", "backward layers.*.attention", random_numbers},
     {Kept, "valid_tokens.local", "forward count_tokens", "*", titan_step},
     {Unread, "valid_tokens.global", "forward count_tokens", "forward count_tokens", tokens_counted},
     {Kept, "loss.mul_number", "optimizer_step *", "optimizer_step *", titan_step},
@@ -677,6 +684,21 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "rotary_emb.mul_number", "backward layers.*.attention", "backward layers.*", graph},
 };
 
+// ---- generation beside training -----------------------------------------------------------------------------------
+
+constexpr std::string_view
+    engines = "what an engine of generation reads and writes is not modelled: its weights and its cache are there",
+    without_graph =
+        "passes for log-probabilities record no graph: what functions make for their backward passes, and variables "
+        "hold until they return, is of no use";
+
+constexpr KnownFlow of_rollouts[] = {
+    {Unread, "*rollout.*", "*", "*", engines},
+    {Kept, "*rollout.*", "*", "*", engines},
+    {Unread, "*", "forward *", "forward *", without_graph},
+    {Kept, "*", "forward *", "forward *", without_graph},
+};
+
 }  // namespace
 
 std::span<const KnownFlow> known_flows(FlowsOf framework) {
@@ -689,6 +711,8 @@ std::span<const KnownFlow> known_flows(FlowsOf framework) {
       return of_offloaded_modules;
     case FlowsOf::PyTorch:
       return of_pytorch;
+    case FlowsOf::Rollouts:
+      return of_rollouts;
   }
   return {};
 }

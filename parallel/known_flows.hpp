@@ -10,7 +10,8 @@
 namespace tidemark::parallel {
 
 /// Whose programs. What is known of Megatron's is known of those that offload layers or modules too, and more.
-enum class FlowsOf : std::uint8_t { Megatron, OffloadedLayers, ModuleOffload, PyTorch };
+/// Of a job that generates before it trains, more, whoever runs it.
+enum class FlowsOf : std::uint8_t { Megatron, OffloadedLayers, ModuleOffload, PyTorch, Rollouts };
 
 /// What a framework does that its arithmetic has no use for: a tensor, where it was written or used last, and until
 /// when nobody reads it or something holds it, as "phase label". A star stands for anything.

@@ -17,10 +17,22 @@ std::string place(const FlowPlace& its) { return fmt::format("{} ({})", its.labe
 
 }  // namespace
 
+namespace {
+
+bool generates(const Program& program) {
+  return std::ranges::any_of(program.ops, [](const Op& op) {
+    const auto* const mark = std::get_if<Mark>(&op);
+    return mark != nullptr && mark->phase == Phase::Rollout;
+  });
+}
+
+}  // namespace
+
 std::vector<FlowNote> flow_check(const Workload& workload, FlowsOf framework) {
   std::vector<FlowNote> notes;
   for (std::size_t p = 0; p < workload.programs.size(); ++p) {
     const auto rank = std::ranges::find(workload.program_of_rank, static_cast<std::int32_t>(p));
+    const bool has_rollouts = generates(workload.programs[p]);
     for (FlowFinding& found : data_flow(workload, p)) {
       const auto known = std::ranges::find_if(notes, [&](const FlowNote& note) { return alike(note.finding, found); });
       if (known != notes.end()) {
@@ -28,7 +40,8 @@ std::vector<FlowNote> flow_check(const Workload& workload, FlowsOf framework) {
         known->finding.largest = std::max(known->finding.largest, found.largest);
         continue;
       }
-      const KnownFlow* const reason = known_flow(found, framework);
+      const KnownFlow* reason = known_flow(found, framework);
+      if (reason == nullptr && has_rollouts) reason = known_flow(found, FlowsOf::Rollouts);
       notes.push_back({std::move(found),
                        {static_cast<std::int32_t>(rank - workload.program_of_rank.begin())},
                        std::string(reason != nullptr ? reason->reason : "")});

@@ -284,6 +284,12 @@ Section trade_offs() {
                              step_rate(lab(four)));
         },
         "of training alone, a device does as much; generation's time is not modelled, and there are half the devices"},
+       {"maximum sequence length 8192 on eight cards, 4096 on four",
+        [](Lab& lab) {
+          return fmt::format("8192 on four: {}",
+                             fits(lab(four, "train.sequence_length = 8192\nrollout.response_length = 8192")));
+        },
+        "a length that was chosen, not the longest that fits"},
        {"4-card: 28 GB headroom", [](Lab& lab) { return fits(lab(four)); }, "more"}}};
 }
 

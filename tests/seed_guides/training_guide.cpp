@@ -272,6 +272,16 @@ Section offloading() {
                                  gb(device(lab(bf16, offloaded))), gb(memory(lab(bf16, offloaded)).host.bytes));
             },
             "agrees: `[offload]` under every framework that can (fsdp2 here, batch 1)"},
+           {"DeepSpeed's ZeRO-3 with offload_optimizer and offload_param",
+            [=](Lab& lab) {
+              const std::string zero = with(small, with(h100,
+                                                        "train.master_dtype = \"fp32\"\nruntime.name = \"deepspeed\"\n"
+                                                        "layout.sharding = \"zero3\"\noffload.optimizer = \"cpu\"\n"
+                                                        "offload.parameters = \"cpu\""));
+              const Prediction& p = lab(bf16, zero);
+              return fmt::format("{} on the device, {} on the host", gb(device(p)), gb(memory(p).host.bytes));
+            },
+            "agrees: 16 bytes a parameter and buffers of the host's Adam are there, layers come when they run"},
            {"slower by the CPU-GPU transfer (cheatsheet: 2-5x)",
             [=](Lab& lab) { return times(slower(lab(bf16, offloaded), lab(bf16, alone))); },
             "the host's Adam and both transfers; the smaller the batch, the slower"},

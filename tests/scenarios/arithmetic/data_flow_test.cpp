@@ -47,6 +47,7 @@ std::string unexplained(const Scenario& asked) {
   std::string lines;
   for (const FlowNote& note : flow_check(workload, flows_of(runtime))) {
     met().insert(known_flow(note.finding, flows_of(runtime)));
+    if (scenario.train.rollout) met().insert(known_flow(note.finding, FlowsOf::Rollouts));
     if (note.reason.empty()) lines += text(note) + '\n';
   }
   return lines;
@@ -106,7 +107,7 @@ TEST(DataFlowOfJobs, IsExplainedUnderEachOptimizer) {
 TEST(DataFlowOfJobs, NothingIsKnownThatNobodyMeets) {
   if (met().empty()) GTEST_SKIP() << "run with the other tests of DataFlowOfJobs";
   for (const FlowsOf framework :
-       {FlowsOf::Megatron, FlowsOf::OffloadedLayers, FlowsOf::ModuleOffload, FlowsOf::PyTorch})
+       {FlowsOf::Megatron, FlowsOf::OffloadedLayers, FlowsOf::ModuleOffload, FlowsOf::PyTorch, FlowsOf::Rollouts})
     for (const KnownFlow& known : known_flows(framework))
       EXPECT_TRUE(met().contains(&known))
           << fmt::format("{} {}, {} until {}: {}", name(known.kind), known.tensor, known.at, known.until, known.reason);
