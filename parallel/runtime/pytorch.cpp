@@ -73,6 +73,7 @@ Runtime pytorch_runtime(const Versions& versions, const RuntimeSettings& setting
   habits.quantized_block = versions.bitsandbytes < Version{0, 44} ? 2048 : 256;  // its CHANGELOG.md, 0.44.0
   habits.liger = asked.liger;
   habits.foak = asked.foak;
+  habits.neftune = asked.neftune;
   habits.caches_keys = asked.caches_keys;
   habits.copies_into_cache = versions.transformers >= Version{4, 54};   // cache_utils.py DynamicLayer.update
   habits.repeats_keys = versions.transformers < Version{4, 54};         // integrations/sdpa_attention.py: enable_gqa

@@ -108,6 +108,10 @@ std::string beyond_arithmetic(const Scenario& scenario) {
   if (optimizer.mean == DType::E4M3 || optimizer.squares == DType::E4M3)
     return "moments in fp8: no room is left to carry them out in float64\nexp-avg-dtype and exp-avg-sq-dtype = "
            "\"fp16\"";
+  if (scenario.train.optimizer == Optimizer::ApolloAdamW)
+    return "APOLLO's random projections: they are drawn by nobody here\noptimizer = \"adamw\"";
+  if (scenario.runtime.eager.neftune > 0)
+    return "noise that is added to embeddings: it is drawn by nobody here\nneftune_noise_alpha left out";
   if (const std::string_view why = beyond_replicas(scenario); !why.empty())
     return fmt::format("optimizer = \"{}\": {}\noptimizer = \"adamw\"", word(optimizer_names, scenario.train.optimizer),
                        why);

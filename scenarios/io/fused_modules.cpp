@@ -32,11 +32,16 @@ void read_fused_modules(TomlReader& switches, EagerSettings& settings) {
   if (fast.boolean("fast_rms_layernorm").value_or(false)) settings.foak.add(FusedModule::RmsNorm);
   if (fast.boolean("fast_rope_embeddings").value_or(false)) settings.foak.add(FusedModule::Rope);
   fast.refuse_unknown_keys();
+  constexpr Ratio most{std::int64_t{1'000'000'000'000}};
+  const Ratio noise = switches.ratio("neftune_noise_alpha", Ratio{}, most).value_or(Ratio{});
+  settings.neftune = static_cast<double>(noise.count()) / static_cast<double>(one.count());
 }
 
 void check_fused_modules(const Scenario& asked, ScenarioTables& tables) {
   const EagerSettings& switches = asked.runtime.eager;
   const FusedModules liger = switches.liger, foak = switches.foak;
+  if (switches.neftune > 0 && switches.modules == ModuleLibrary::LitGpt)
+    tables.runtime.problem("switches", "switches: neftune_noise_alpha is of transformers' Trainer", "leave it out");
   if (liger == FusedModules{} && foak == FusedModules{}) return;
   const auto refuse = [&](bool wrong, std::string_view what, std::string_view hint) {
     if (wrong) tables.runtime.problem("switches", fmt::format("switches: {}", what), std::string(hint));

@@ -67,7 +67,8 @@ inline constexpr auto optimizer_names =
                                      {"paged_adamw_32bit", Optimizer::PagedAdamW},
                                      {"paged_adamw_8bit", Optimizer::PagedAdamW8Bit},
                                      {"paged_lion_32bit", Optimizer::PagedLion},
-                                     {"paged_lion_8bit", Optimizer::PagedLion8Bit}});
+                                     {"paged_lion_8bit", Optimizer::PagedLion8Bit},
+                                     {"apollo_adamw", Optimizer::ApolloAdamW}});
 inline constexpr auto attention_names = std::to_array<Named<AttentionKernel>>({{"auto", AttentionKernel::Auto},
                                                                                {"fused", AttentionKernel::Fused},
                                                                                {"flash", AttentionKernel::Flash},

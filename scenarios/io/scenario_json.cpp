@@ -398,7 +398,9 @@ Json eager_switches(const RuntimeChoice& runtime) {
   const SmallOptimizerSettings& small = eager.small_optimizer;
   if (small.torch_adafactor) json["adafactor"] = word(adafactor_names, true);
   if (small.first_moment) json["beta1"] = 0.9;  // what it is changes nothing
+  if (small.rank > 0) json["rank"] = small.rank;
   if (small.narrow_embeddings) json["quantize_embeddings"] = true;
+  if (eager.neftune > 0) json["neftune_noise_alpha"] = eager.neftune;
   if (eager.liger != FusedModules{}) {
     json["use_liger_kernel"] = true;
     for (const Named<FusedModule>& module : fused_module_names)

@@ -32,6 +32,8 @@ constexpr OtherName other_names[] = {
     {"apollo", "\"apollo_adamw\""},
 };
 
+constexpr IntegerRange ranks{1, 1 << 20};
+
 bool small(Optimizer kind) {
   return kind != Optimizer::AdamW && kind != Optimizer::Sgd && kind != Optimizer::SgdMomentum;
 }
@@ -48,8 +50,10 @@ std::string_view beyond_shards(Optimizer kind, bool torch_adafactor, RuntimeId r
     if (kind == Optimizer::Adafactor)
       return torch_adafactor ? "torch.optim.Adafactor of DTensors is not modelled yet"
                              : "transformers' Adafactor adds DTensors to plain tensors, which PyTorch refuses";
+    if (kind == Optimizer::ApolloAdamW) return "APOLLO of DTensors is not modelled yet";
     return "bitsandbytes' kernels take no DTensors";
   }
+  if (kind == Optimizer::ApolloAdamW) return "APOLLO takes matrices, and shards of flat parameters have one dimension";
   return kind == Optimizer::Muon ? "Muon takes matrices, and shards of flat parameters have one dimension" : "";
 }
 
@@ -60,7 +64,7 @@ std::optional<Optimizer> read_optimizer(TomlReader& train) {
   const auto* text = given == nullptr ? nullptr : std::get_if<std::string>(&given->value);
   const auto* other = text == nullptr ? nullptr : std::ranges::find(other_names, *text, &OtherName::text);
   if (other == nullptr || other == std::end(other_names))
-    return read_name(train, "optimizer", optimizer_names, {"galore_adamw", "apollo_adamw"});
+    return read_name(train, "optimizer", optimizer_names, {"galore_adamw"});
   train.problem("optimizer", fmt::format("optimizer = {} is not known by that name", in_quotes(*text)),
                 fmt::format("{} would do", other->hint));
   return std::nullopt;
@@ -71,6 +75,7 @@ SmallOptimizerSettings read_small_optimizer(TomlReader& switches) {
   settings.torch_adafactor = read_name(switches, "adafactor", adafactor_names).value_or(false);
   settings.first_moment = switches.ratio("beta1", Ratio{}, one).has_value();
   settings.narrow_embeddings = switches.boolean("quantize_embeddings").value_or(false);
+  settings.rank = switches.integer("rank", ranks).value_or(0);
   return settings;
 }
 
@@ -95,6 +100,10 @@ void check_small_optimizer(const Scenario& asked, ScenarioTables& tables) {
   refuse_switch(settings.narrow_embeddings && !quantized(kind),
                 "quantize_embeddings is of optimizers that keep their state in 8 bits",
                 "leave it out, or optimizer = \"adamw_8bit\"");
+  refuse_switch(settings.rank > 0 && kind != Optimizer::ApolloAdamW, "rank is of optimizer = \"apollo_adamw\"",
+                "leave it out");
+  refuse(kind == Optimizer::ApolloAdamW && tables.model_sound && asked.model.architecture == "gpt2",
+         "APOLLO projects gradients of linears, and GPT-2 has its own Conv1D in their place", "\"adamw\"");
   const bool megatrons = kind == Optimizer::Muon && runtime == RuntimeId::Megatron;  // settle_muon
   if (!small(kind) || runtime == RuntimeId::TorchTitan || megatrons) return;
   if (runtime != RuntimeId::PyTorch && !runtime_kind(asked.runtime.name).shards_units()) {

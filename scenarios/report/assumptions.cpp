@@ -101,8 +101,12 @@ std::string optimizer_rule(const Scenario& s, const EagerHabits& habits) {
       return of_bitsandbytes("Lion", false, true);
     case Optimizer::PagedLion8Bit:
       return of_bitsandbytes("Lion", true, true);
-    case Optimizer::GaLoreAdamW:
     case Optimizer::ApolloAdamW:
+      return fmt::format(
+          "optimizer: apollo_torch's APOLLOAdamW of layers' linears (rank {}, scaled by channel), AdamW of "
+          "the others",
+          settings.rank > 0 ? settings.rank : 128);
+    case Optimizer::GaLoreAdamW:
       return "optimizer: not modelled";
   }
   return {};
@@ -138,6 +142,8 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
                           name(s.train.master_dtype), name(s.train.precision), name(habits.fully_shard->reduce_dtype))
             : fmt::format("autocast to {} over fp32 parameters", name(s.train.precision)));
   if (const std::string rule = optimizer_rule(s, habits); !rule.empty()) list.push_back(rule);
+  if (habits.neftune > 0)
+    list.push_back(fmt::format("NEFTune: noise of alpha {} is added to what the embedding gives", habits.neftune));
   if (habits.liger != FusedModules{})
     list.push_back(fmt::format("fused kernels of Liger-Kernel {}: {}", text(versions.liger),
                                fmt::join(words(fused_module_names, habits.liger), ", ")));

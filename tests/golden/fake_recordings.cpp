@@ -69,6 +69,7 @@ void read_optimizer(const std::string& text, Scenario& scenario) {
   if (kind == "cpu_adam") kind = "adamw";
   scenario.runtime.eager.small_optimizer.torch_adafactor = kind == "torch_adafactor";
   if (kind == "torch_adafactor") kind = "adafactor";
+  if (kind == "apollo") kind = "apollo_adamw";
   const auto named = std::ranges::find(optimizer_names, kind, &Named<Optimizer>::text);
   if (named == optimizer_names.end()) throw std::runtime_error("no optimizer of that name: " + kind);
   scenario.train.optimizer = named->value;
@@ -218,9 +219,13 @@ Scenario scenario_of(const Json& recording) {
   s.runtime.eager.weight_decay = settings.value("weight_decay", 0.0);
   s.runtime.eager.amsgrad = settings.value("amsgrad", false);
   s.runtime.eager.small_optimizer.first_moment = settings.contains("beta1") && !settings["beta1"].is_null();
+  if (settings.contains("neftune") && !settings["neftune"].is_null())
+    s.runtime.eager.neftune = settings["neftune"].get<double>();
   for (const Json& module : settings.value("liger", Json::array()))
     s.runtime.eager.liger.add(
         std::ranges::find(fused_module_names, module.get<std::string>(), &Named<FusedModule>::text)->value);
+  if (settings.contains("rank") && settings.contains("beta1") && !settings["rank"].is_null())
+    s.runtime.eager.small_optimizer.rank = settings["rank"].get<std::int64_t>();
   s.runtime.eager.small_optimizer.narrow_embeddings = settings.value("narrow_embeddings", false);
   s.train.steps = static_cast<std::int32_t>(recording.at("steps").size());
   if (recording.value("by", "") == "record_saved")

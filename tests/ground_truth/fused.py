@@ -14,14 +14,15 @@ FUSED = {
     "liger_llama_autocast": (llama(), {**SGD, "liger": ALL, "batch": 4, "precision": "autocast_bf16"}),
     "liger_llama_fp32": (llama(vocab_size=8192), {**SGD, "liger": ALL, "precision": "fp32", "batch": 2}),
     "liger_llama_checkpointed": (llama(), {**SGD, "liger": ALL, "batch": 8, "checkpointing": "non_reentrant"}),
+    "neftune_llama_bf16": (llama(), {**SGD, "neftune": 5.0, "batch": 2}),
     "liger_qwen3_tied": (qwen3(vocab_size=32000), {**SGD, "liger": ALL, "batch": 4}),
 }
 
-MORE_SETTINGS = {"liger": [], "batches": "collated"}  # which of its modules; as in drawn.py
+MORE_SETTINGS = {"liger": [], "neftune": None, "batches": "collated"}  # which of its modules; as in drawn.py
 
 
 def apply(config, settings):
-    """Before the model is made, as its functions would have it."""
+    """Liger's before the model is made, as its functions would have it."""
     if not settings.get("liger"):
         return
     import liger_kernel.transformers as liger
@@ -29,3 +30,12 @@ def apply(config, settings):
     patch = {"llama": liger.apply_liger_kernel_to_llama, "qwen3": liger.apply_liger_kernel_to_qwen3}
     names = (*ALL, "cross_entropy")
     patch[config["model_type"]](**{name: name in settings["liger"] for name in names})
+
+
+def add_noise(model, settings):
+    """As Trainer does it (integrations/neftune.py activate_neftune)."""
+    from transformers.integrations.neftune import neftune_post_forward_hook
+
+    embeddings = model.get_input_embeddings()
+    embeddings.neftune_noise_alpha = settings["neftune"]
+    embeddings.register_forward_hook(neftune_post_forward_hook)

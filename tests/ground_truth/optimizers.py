@@ -25,6 +25,8 @@ OPTIMIZERS = {
     "optimizer_adamw_8bit_narrow_embeddings": of("adamw_8bit", small_gpt2(), precision="fp32", narrow_embeddings=True),
     "optimizer_lion_32bit_bf16": of("lion_32bit"),
     "optimizer_lion_8bit_bf16": of("lion_8bit", weight_decay=0.1),
+    "optimizer_apollo_bf16": of("apollo", rank=64),
+    "optimizer_apollo_fp32": of("apollo", precision="fp32", weight_decay=0.1),
     "optimizer_paged_adamw_32bit_bf16": of("paged_adamw_32bit", clip_grad_norm=1.0),
     "optimizer_paged_adamw_8bit_fp32": of("paged_adamw_8bit", small_gpt2(), precision="fp32"),
 }
@@ -34,6 +36,7 @@ MORE_SETTINGS = {
     "batches": "collated",  # as in drawn.py
     "weight_decay": 0.0,
     "beta1": None,  # of transformers' Adafactor
+    "rank": None,  # of APOLLO
     "narrow_embeddings": False,  # 8-bit optimizers keep embeddings' state in 8 bits too; Trainer has it in 32
 }
 
@@ -93,6 +96,20 @@ def bitsandbytes_optimizer(model, kind, decay, settings):
     return made
 
 
+def apollo(model, decay, settings):
+    """As transformers' Trainer makes it (trainer_optimizer.py) with optim_target_modules = ["attn", "mlp"]."""
+    import apollo_torch
+    import torch
+
+    linears = [m for name, m in model.named_modules() if isinstance(m, torch.nn.Linear) and "lm_head" not in name]
+    targets = {id(m.weight): m.weight for m in linears}
+    how = {"rank": settings["rank"] or 128, "proj": "random", "scale_type": "channel", "update_proj_gap": 200,
+           "scale": 1.0, "proj_type": "std"}  # fmt: skip
+    groups = [{"params": [p for p in model.parameters() if id(p) not in targets]},
+              {"params": [p for p in model.parameters() if id(p) in targets], **how}]  # fmt: skip
+    return apollo_torch.APOLLOAdamW(groups, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=decay)
+
+
 def build(model, kind, choice, settings):
     import torch
     import transformers
@@ -107,4 +124,6 @@ def build(model, kind, choice, settings):
         return torch.optim.Adafactor(model.parameters(), weight_decay=decay, **choice)
     if kind == "muon":
         return muon(model, decay, choice)
+    if kind == "apollo":
+        return apollo(model, decay, settings)
     return bitsandbytes_optimizer(model, kind, decay, settings)

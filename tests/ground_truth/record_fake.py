@@ -115,6 +115,8 @@ def record_step(subjects, settings, tracker, log):
         log.name_tensors((getattr(scaler, name, None) for name in ("_scale", "_growth_tracker")), "other")
         for state in optimizer.state.values():
             log.name_tensors((v for v in state.values() if isinstance(v, torch.Tensor)), "optimizer_state")
+            projection = getattr(state.get("projector"), "ortho_matrix", None)  # of apollo_torch
+            log.name_tensors(() if projection is None else (projection,), "optimizer_state")
 
     def mark(phase):
         """A phase has ended. Its storages are kept as they are now: categories settle at the end of the step."""

@@ -104,6 +104,8 @@ def build_model(config, settings):
     finally:
         torch.set_default_dtype(torch.float32)
     model.train()
+    if settings.get("neftune"):
+        fused.add_noise(model, settings)
     if settings["checkpointing"]:
         reentrant = settings["checkpointing"] == "reentrant"
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})

@@ -128,6 +128,14 @@ TEST(SmallOptimizers, MuonHasOneMomentOfHiddenMatrices) {
   EXPECT_EQ(state["exp_avg"], 2 * (2 * embedding + 5 * hidden));
 }
 
+TEST(SmallOptimizers, ApolloKeepsMomentsOfProjectedGradients) {
+  // Of 64 rows or columns, along the longer side: four square matrices, and three of the MLP.
+  const std::int64_t projected = 2 * 64 * (4 * hidden + 3 * 11008), projections = 2 * 64 * (4 * hidden + 3 * hidden);
+  State state = state_of(parsed("optimizer = \"apollo_adamw\"", "rank = 64"));
+  EXPECT_EQ(state["exp_avg"], 2 * (projected + 2 * embedding + 5 * hidden));
+  EXPECT_EQ(state["to"], 2 * projections);
+}
+
 TEST(SmallOptimizers, AreReadBackAsTheyAreWritten) {
   for (const std::string name : {"adafactor", "muon", "adamw_8bit", "lion_32bit", "lion_8bit", "paged_adamw_32bit",
                                  "paged_adamw_8bit", "paged_lion_32bit", "paged_lion_8bit"}) {

@@ -28,8 +28,9 @@ UpdateRulePtr rule_of(Session& session, Optimizer kind, const EagerHabits& habit
     case Optimizer::PagedLion:
     case Optimizer::PagedLion8Bit:
       return bitsandbytes_rule(session, kind, habits, parameters);
-    case Optimizer::GaLoreAdamW:
     case Optimizer::ApolloAdamW:
+      return apollo_rule(session, habits, parameters);
+    case Optimizer::GaLoreAdamW:
       break;
   }
   ensure(false, "an optimizer that is not modelled is an error of the scenario");

@@ -33,6 +33,9 @@ using UpdateRulePtr = std::unique_ptr<UpdateRule>;
 [[nodiscard]] UpdateRulePtr bitsandbytes_rule(Session& session, Optimizer kind, const EagerHabits& habits,
                                               const Parameters& parameters);
 
+/// apollo_torch's APOLLOAdamW.
+[[nodiscard]] UpdateRulePtr apollo_rule(Session& session, const EagerHabits& habits, const Parameters& parameters);
+
 /// torch._foreach_*: one kernel for as many groups of operands as it makes tensors.
 void foreach (Session& session, const Computation& what, std::initializer_list<const std::vector<Tensor>*> operands,
               const std::vector<Tensor>& made);

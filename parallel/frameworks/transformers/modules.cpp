@@ -43,6 +43,15 @@ Tensor repeated(Session& s, const Tensor& x, std::int64_t times) {
   return reshape(s, wide, {z[0], z[1] * times, z[2], z[3]});
 }
 
+// integrations/neftune.py neftune_post_forward_hook. The noise is drawn, which changes neither memory nor time: here it
+// is none.
+Tensor with_noise(Session& s, const Tensor& embedded) {
+  const Session::Scope scope(s, "neftune");
+  const Tensor noise = s.empty(embedded.sizes, embedded.dtype, "noise");
+  s.launch({Operation::Fill, {0}}, {}, {noise});
+  return add(s, embedded, noise);
+}
+
 }  // namespace
 
 Tensor turned(Session& s, const Tensor& x, const Tensor& cosine, const Tensor& sine) {
@@ -498,6 +507,7 @@ Tensor CausalLM::decoder(const Tensor& ids, std::vector<Tensor>& cache) {
     return last_normed(hidden);
   }
   Tensor embedded_tokens = hooked(of_tokens_, {}, [&](const Tensor&) { return embedding(s_, ids, tokens_->value); });
+  if (habits_.neftune > 0) embedded_tokens = with_noise(s_, embedded_tokens);
   if (model_.scaled_embedding) embedded_tokens = mul(s_, embedded_tokens, embedding_scale_);
   Tensor hidden = embedded_tokens;
   const bool mask_first = family_of(model_) == Family::BigCode;
