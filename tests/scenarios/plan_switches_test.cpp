@@ -127,7 +127,7 @@ TEST(SwitchSpaces, HaveEverySwitchThatReadersKnow) {
          {"pin_memory", "modules", "torch_compile", "overlap-p2p-communication-warmup-flush"})
       names.erase(std::string(name));  // the same
     // Of other optimizers, and of modules that are fused.
-    for (const std::string_view name : {"adafactor", "beta1", "quantize_embeddings", "optim_rank", "use_liger_kernel",
+    for (const std::string_view name : {"adafactor", "beta1", "quantize_embeddings", "rank", "use_liger_kernel",
                                         "liger_kernel_config", "fast_kernels", "neftune_noise_alpha", "padding_free"})
       names.erase(std::string(name));
     for (const std::string_view flag : deferral_switches) names.erase(std::string(flag));   // so are these
