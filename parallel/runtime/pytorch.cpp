@@ -45,10 +45,11 @@ bool has_large_shared_memory(std::int32_t compute_capability) {
 std::span<const KnownReleases> pytorch_releases() {
   // Both ends were measured: torch 2.4 with transformers 4.45 (tests/golden/fms_full/), 2.15 with 5.23
   // (tests/golden/fake_tensor/).
-  static constexpr std::array<KnownReleases, 3> known{{
+  static constexpr std::array<KnownReleases, 4> known{{
       {"torch", {2, 4}, {2, 15}},
       {"transformers", {4, 45}, {5, 23}},
       {"nccl", {2, 17}, {2, 28}},
+      {"bitsandbytes", {0, 43}, {0, 50}},
   }};
   return known;
 }
@@ -67,6 +68,10 @@ Runtime pytorch_runtime(const Versions& versions, const RuntimeSettings& setting
   habits.weight_decay = asked.weight_decay;
   habits.decoupled_weight_decay = asked.decoupled_weight_decay;
   habits.amsgrad = asked.amsgrad;
+  habits.autocast = asked.autocast;
+  habits.input_gradients = asked.input_gradients;
+  habits.quantized.input_sets_type = versions.bitsandbytes < Version{0, 47};
+  habits.quantized.converts_once = versions.bitsandbytes >= Version{0, 50};
   habits.caches_keys = asked.caches_keys;
   habits.copies_into_cache = versions.transformers >= Version{4, 54};   // cache_utils.py DynamicLayer.update
   habits.repeats_keys = versions.transformers < Version{4, 54};         // integrations/sdpa_attention.py: enable_gqa

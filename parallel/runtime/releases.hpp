@@ -21,7 +21,7 @@ struct Component {
   bool by_patch = false;  ///< patch releases change habits
 };
 
-inline constexpr std::array<Component, 8> components{{
+inline constexpr std::array<Component, 9> components{{
     {"megatron", "Megatron-LM core", &Versions::megatron},
     {"transformer_engine", "TransformerEngine", &Versions::transformer_engine},
     {"torch", "PyTorch", &Versions::torch},
@@ -30,6 +30,7 @@ inline constexpr std::array<Component, 8> components{{
     {"transformers", "transformers", &Versions::transformers},
     {"torchtitan", "torchtitan", &Versions::torchtitan, true},
     {"deepspeed", "DeepSpeed", &Versions::deepspeed},
+    {"bitsandbytes", "bitsandbytes", &Versions::bitsandbytes},
 }};
 
 /// The releases of a component, `first` to `last`, of which a runtime knows what they change of what is modelled.

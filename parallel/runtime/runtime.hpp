@@ -185,6 +185,8 @@ struct EagerSettings {
   TitanSettings titan{};                      ///< of torchtitan
   /// save_on_cpu: what is saved for the backward pass lies there meanwhile; pin_memory says where. None: on the device.
   std::optional<MemorySpace> saved_on_host;
+  std::optional<bool> autocast;         ///< torch.autocast around each forward pass; unset: where precisions differ
+  std::optional<bool> input_gradients;  ///< enable_input_require_grads; unset: where an adapted model is checkpointed
   bool operator==(const EagerSettings&) const = default;
 };
 
@@ -200,6 +202,12 @@ struct TorchHabits {
   bool drops_empty_parts = true;     ///< torch.compile leaves parts without elements out of torch.cat
 };
 
+/// Habits of bitsandbytes, by version.
+struct QuantizedHabits {
+  bool input_sets_type = false;  ///< a linear computes in the type of what it is first given (set_compute_type)
+  bool converts_once = true;     ///< weights come in the type that is computed in; else in their own, and are converted
+};
+
 /// Habits of modules that run operation by operation, under autograd.
 struct EagerHabits {
   TorchHabits torch;
@@ -213,6 +221,9 @@ struct EagerHabits {
   double weight_decay = 0;              ///< torch.optim's
   bool decoupled_weight_decay = true;   ///< Adam shrinks weights by it, instead of adding it to gradients
   bool amsgrad = false;                 ///< Adam keeps the largest second moments too
+  std::optional<bool> autocast;         ///< unset: where what is computed in is not the parameters' type
+  std::optional<bool> input_gradients;  ///< embeddings ask for gradients; unset: where an adapted model is checkpointed
+  QuantizedHabits quantized;
   bool keeps_outputs = false;           ///< logits, and keys and values, outlive the backward pass
   bool repeats_keys = false;            ///< each query head gets keys and values of its own before fused attention
   bool upcasts_every_loss = true;       ///< also GPT-2's, GPTBigCode's and GPT-NeoX's losses are computed in fp32

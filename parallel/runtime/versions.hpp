@@ -16,7 +16,7 @@ struct Version {
 };
 
 /// Releases that select dated habits. Defaults: Megatron-LM core 0.14 with TransformerEngine 2.11, PyTorch 2.10;
-/// transformers 5.23; torchtitan 0.2.2, DeepSpeed 0.19.
+/// transformers 5.23; torchtitan 0.2.2, DeepSpeed 0.19, bitsandbytes 0.50.
 struct Versions {
   Version megatron{0, 14};
   Version transformer_engine{2, 11};
@@ -26,6 +26,7 @@ struct Versions {
   Version transformers{5, 23};
   Version torchtitan{0, 2, 2};
   Version deepspeed{0, 19};
+  Version bitsandbytes{0, 50};
 
   bool operator==(const Versions&) const = default;
 };

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "parallel/runtime/runtimes.hpp"
+#include "scenarios/io/adapter_reader.hpp"
 #include "scenarios/io/allocator_conf.hpp"
 #include "scenarios/io/axis_order.hpp"
 #include "scenarios/io/cluster_reader.hpp"
@@ -24,6 +25,7 @@
 #include "scenarios/io/offload_reader.hpp"
 #include "scenarios/io/optimizer_switches.hpp"
 #include "scenarios/io/pytorch_switches.hpp"
+#include "scenarios/io/quantization_reader.hpp"
 #include "scenarios/io/recompute_reader.hpp"
 #include "scenarios/io/scenario_checks.hpp"
 #include "scenarios/io/scenario_tables.hpp"
@@ -302,8 +304,6 @@ TomlReader read_runtime(TomlReader& table, TomlReader offload, RuntimeChoice& ru
 }
 
 void refuse_unmodelled_tables(TomlReader& top) {
-  top.refuse("adapter", "training an adapter is", {});
-  top.refuse("quantization", "a quantized base is", {});
   top.refuse("rollout", "generation beside training is", {});
 }
 
@@ -319,8 +319,10 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
   TomlReader train = top.table("train", Presence::Required);
   TomlReader runtime = top.table("runtime");
   TomlReader moe = top.table("moe");
-  ScenarioTables tables{std::move(top),   std::move(model_override), std::move(layout),
-                        std::move(train), std::move(runtime),        std::move(moe)};
+  TomlReader adapter = top.table("adapter");
+  TomlReader quantization = top.table("quantization");
+  ScenarioTables tables{std::move(top),     std::move(model_override), std::move(layout),  std::move(train),
+                        std::move(runtime), std::move(moe),            std::move(adapter), std::move(quantization)};
 
   Scenario scenario;
   scenario.name = file.stem().string();
@@ -332,6 +334,8 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
   if (cluster) scenario.cluster = *std::move(cluster);
   read_layout(tables.layout, scenario.layout);
   read_train(tables.train, scenario.train);
+  scenario.train.adapter = read_adapter(tables.adapter);
+  scenario.train.quantization = read_quantization(tables.quantization);
   const Model* const model = tables.model_sound ? &scenario.model : nullptr;
   scenario.train.routing = read_routing(tables.moe, model, {folders, read_before, problems});
   TomlReader switches = read_runtime(tables.runtime, tables.top.table("offload"), scenario.runtime,
@@ -352,6 +356,8 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
   else if (scenario.train.master_dtype != DType::FP32)
     tables.train.problem("master_dtype", "optimizer state of another precision than fp32 is not modelled yet",
                          "plain PyTorch ([runtime] name = \"pytorch\") keeps none where it is the parameters' own");
+  settle_adapter(scenario, tables);
+  settle_quantization(scenario, tables);
   settle(scenario, tables);
   if (!eager) check_optimizer_habits(scenario, tables), check_module_offload(scenario, tables);
   if (!eager && switches.present()) {

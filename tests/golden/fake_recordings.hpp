@@ -59,6 +59,8 @@ struct Recording {
 [[nodiscard]] std::vector<Recording> fake_recordings();
 /// Those under tests/golden/fake_tensor/drawn: trainings that seeds chose (tests/ground_truth/drawn.py).
 [[nodiscard]] std::vector<Recording> drawn_recordings();
+/// Of models that PEFT adapts.
+[[nodiscard]] std::vector<Recording> adapted_recordings();
 
 /// Those under tests/golden/sharded/recordings: plain runs of sharded trainings (tests/ground_truth/sharded.py).
 [[nodiscard]] std::vector<Recording> sharded_recordings();

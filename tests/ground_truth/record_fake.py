@@ -2,6 +2,7 @@
 
 python tests/ground_truth/record_fake.py --all
 python tests/ground_truth/record_fake.py --drawn
+python tests/ground_truth/record_fake.py --adapted
 python tests/ground_truth/record_fake.py --list
 python tests/ground_truth/record_fake.py NAME... [--out DIRECTORY]
 """
@@ -22,6 +23,7 @@ HERE = Path(__file__).resolve().parent
 OUT = HERE.parent / "golden" / "fake_tensor" / "recordings"
 STEPS = 3
 DRAWN_OUT = HERE.parent / "golden" / "fake_tensor" / "drawn"
+ADAPTED_OUT = HERE.parent / "golden" / "fake_tensor" / "adapted"
 LISTED = 150  # lines of live storages at a peak
 LISTED_OF_DRAWN = 40
 
@@ -360,27 +362,29 @@ def main():
     parser.add_argument("names", nargs="*")
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--drawn", action="store_true", help="the recordings that drawn.py draws")
+    parser.add_argument("--adapted", action="store_true", help="the recordings of models that PEFT adapts")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--table", action="store_true", help="print the recordings' table in Markdown")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--snapshots", type=Path, help="also leave the plain runs' allocator snapshots here")
     arguments = parser.parse_args()
     sys.path.insert(0, str(HERE))
-    from recordings import DRAWN, RECORDINGS, settings_of
+    from recordings import ADAPTED, DRAWN, RECORDINGS, settings_of
 
-    names = list(RECORDINGS) if arguments.all else list(DRAWN) if arguments.drawn else arguments.names
+    asked = {"all": RECORDINGS, "drawn": DRAWN, "adapted": ADAPTED}
+    names = next((list(names) for key, names in asked.items() if getattr(arguments, key)), arguments.names)
 
     def folder_of(name):
-        return arguments.out or (DRAWN_OUT if name in DRAWN else OUT)
+        return arguments.out or (DRAWN_OUT if name in DRAWN else ADAPTED_OUT if name in ADAPTED else OUT)
 
     if arguments.table:
-        shown = DRAWN if arguments.drawn else RECORDINGS
+        shown = DRAWN if arguments.drawn else ADAPTED if arguments.adapted else RECORDINGS
         print(table(json.loads((folder_of(name) / f"{name}.json").read_text()) for name in shown))
         return
     if arguments.list or not names:
-        print("\n".join([*RECORDINGS, *DRAWN]))
+        print("\n".join([*RECORDINGS, *DRAWN, *ADAPTED]))
         return
-    unknown = [name for name in names if name not in RECORDINGS and name not in DRAWN]
+    unknown = [name for name in names if name not in {**RECORDINGS, **DRAWN, **ADAPTED}]
     if unknown:
         parser.error(f"no such recording: {', '.join(unknown)}; --list names them")
     for folder in {arguments.snapshots, *map(folder_of, names)} - {None}:
@@ -395,7 +399,7 @@ def main():
         return
     for name in names:
         snapshot = str(arguments.snapshots / f"{name}.pickle") if arguments.snapshots else None
-        recording, events = (make_drawn if name in DRAWN else make)(name, snapshot)
+        recording, events = (make_drawn if name in DRAWN or name in ADAPTED else make)(name, snapshot)
         write(folder_of(name) / f"{name}.json", recording)
         if events:
             (folder_of(name) / f"{name}.events.txt").write_text("\n".join(events) + "\n")

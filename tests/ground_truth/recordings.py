@@ -1,5 +1,8 @@
 """What is recorded: models by their config.json, and how they are trained."""
 
+import sys
+
+import adapted
 import drawn
 
 SETTINGS = {
@@ -200,11 +203,13 @@ WITH_EVENTS = ("llama_bf16_step_foreach", "gpt2_fp32_eager", "llama_gqa_bf16_tie
 
 
 DRAWN = {drawn.name_of(seed): seed for seed in drawn.SEEDS}
+ADAPTED = adapted.adapted(sys.modules[__name__])
 
 
 def settings_of(name):
-    config, chosen = drawn.job(DRAWN[name]) if name in DRAWN else RECORDINGS[name]
-    known = {**SETTINGS, **drawn.MORE_SETTINGS} if name in DRAWN else SETTINGS
+    more = drawn.MORE_SETTINGS if name in DRAWN else adapted.MORE_SETTINGS if name in ADAPTED else {}
+    config, chosen = drawn.job(DRAWN[name]) if name in DRAWN else {**RECORDINGS, **ADAPTED}[name]
+    known = {**SETTINGS, **more}
     unknown = set(chosen) - set(known)
     assert not unknown, f"{name}: unknown settings {unknown}"
     return dict(config), {**known, **chosen}

@@ -29,8 +29,8 @@ inline auto fields(Version& v) {
   return std::tie(first, second, third);
 }
 inline auto fields(Versions& v) {
-  auto& [a, b, c, d, e, f, g, h] = v;
-  return std::tie(a, b, c, d, e, f, g, h);
+  auto& [a, b, c, d, e, f, g, h, i] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i);
 }
 inline auto fields(Estimate& v) {
   auto& [a, b, c, d] = v;
@@ -147,9 +147,17 @@ inline auto fields(FlatParameterHabits& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l, m] = v;
   return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m);
 }
+inline auto fields(Adapter& v) {
+  auto& [a, b, c, d, e, f, g] = v;
+  return std::tie(a, b, c, d, e, f, g);
+}
+inline auto fields(Quantization& v) {
+  auto& [a, b, c, d, e, f, g] = v;
+  return std::tie(a, b, c, d, e, f, g);
+}
 inline auto fields(Train& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p);
 }
 inline auto fields(NvmeHabits& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k] = v;
@@ -160,8 +168,8 @@ inline auto fields(ZeroHabits& v) {
   return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t);
 }
 inline auto fields(EagerSettings& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x);
 }
 inline auto fields(OptimizerHabits& v) {
   auto& [a, b, c, d, e, f, g, h, i] = v;
