@@ -122,6 +122,7 @@ struct FlatParameterHabits {
   bool sync_module_states = false;
   bool autocast = false;  ///< besides, in what is computed in
   DType param_dtype = DType::BF16, reduce_dtype = DType::BF16;
+  bool mixed = false;                 ///< MixedPrecision is given: whatever their type, parameters are gathered so
   std::optional<DType> buffer_dtype;  ///< unset: as they are
   /// CPUOffload(offload_params=True): shards, their gradients and what the optimizer makes are on the host.
   bool offload = false;
@@ -216,6 +217,7 @@ struct EagerHabits {
   OptimizerKernels optimizer = OptimizerKernels::Foreach;
   bool clips_gradients = true;
   bool reentrant_checkpoint = false;
+  bool checkpoints_wrappers = false;    ///< … and around what wraps layers, not within
   bool caches_keys = true;              ///< the last pass's keys and values are kept while it runs
   bool copies_into_cache = true;        ///< … as copies
   double weight_decay = 0;              ///< torch.optim's

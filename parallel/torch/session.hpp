@@ -240,6 +240,9 @@ class Session {
   /// parameters, with their gradients, live until the graph goes, and so until the loss does.
   std::vector<std::shared_ptr<void>> outlives_backward;
 
+  /// What a region that runs again with reentrance is given, while it runs.
+  std::shared_ptr<Leaf> checkpointed_input;
+
   /// What a parameter's own tensor, or a buffer that modules keep, is called in the model.
   [[nodiscard]] std::string parameter_name(const Tensor& tensor) const { return name_of(tensor.buffer()); }
 

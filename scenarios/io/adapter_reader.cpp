@@ -89,7 +89,9 @@ void settle_adapter(Scenario& asked, ScenarioTables& tables) {
   TomlReader& table = tables.adapter;
   const RuntimeKind& runtime = runtime_kind(asked.runtime.name);
   const EagerSettings& switches = asked.runtime.eager;
-  if (runtime.id != RuntimeId::PyTorch) {
+  const bool flat = runtime.id == RuntimeId::Fsdp;
+  const bool by_rows = runtime.id == RuntimeId::Fsdp2;
+  if (runtime.id != RuntimeId::PyTorch && !flat && !by_rows) {
     tables.top.problem("adapter", fmt::format("adapter: training one under {} is not modelled yet", runtime.name),
                        "[runtime] name = \"pytorch\" would do");
     return;
@@ -101,6 +103,12 @@ void settle_adapter(Scenario& asked, ScenarioTables& tables) {
          "modules = \"transformers\" would do");
   refuse(switches.compiled != CompiledParts::None, "torch_compile of adapted models is not modelled yet",
          "leave torch_compile out");
+  refuse(flat && switches.flat.offload, "under FullyShardedDataParallel with CPUOffload is not modelled yet",
+         "leave [offload] out");
+  refuse(flat && !adapter.saved.empty(), "modules_to_save under FullyShardedDataParallel are not modelled yet",
+         "leave modules_to_save out");
+  refuse(by_rows && switches.fully_shard.offload, "under fully_shard with CPUOffloadPolicy is not modelled yet",
+         "leave [offload] out");
   const DType base = asked.train.master_dtype;
   if (adapter.dtype && *adapter.dtype != DType::FP32 && *adapter.dtype != base && table.sound("dtype") &&
       tables.train.sound("master_dtype"))

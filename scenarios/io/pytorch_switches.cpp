@@ -170,6 +170,7 @@ void settle_flat_precision(Scenario& asked, ScenarioTables& tables) {
   const DType computed = asked.train.precision;
   switches.flat.param_dtype = switches.param_dtype.value_or(computed);
   switches.flat.reduce_dtype = switches.reduce_dtype.value_or(switches.flat.param_dtype);
+  switches.flat.mixed = switches.param_dtype || switches.flat.autocast || asked.train.master_dtype != computed;
   if (computed == DType::FP16 && tables.train.sound("precision"))
     tables.train.problem("precision", "precision = \"fp16\": its ShardedGradScaler is not modelled yet",
                          "\"bf16\" would do");

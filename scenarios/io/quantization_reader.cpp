@@ -52,7 +52,8 @@ void settle_quantization(Scenario& asked, ScenarioTables& tables) {
   Quantization& its = *asked.train.quantization;
   TomlReader& table = tables.quantization;
   const RuntimeKind& runtime = runtime_kind(asked.runtime.name);
-  if (runtime.id != RuntimeId::PyTorch) {
+  const bool flat = runtime.id == RuntimeId::Fsdp;
+  if (runtime.id != RuntimeId::PyTorch && !flat) {
     tables.top.problem("quantization",
                        fmt::format("quantization: a quantized base under {} is not modelled yet", runtime.name),
                        "[runtime] name = \"pytorch\" would do");
@@ -61,6 +62,18 @@ void settle_quantization(Scenario& asked, ScenarioTables& tables) {
   if (!tables.top.has("adapter"))
     tables.top.problem("quantization", "quantization: nothing would be trained, for codes have no gradients",
                        "a table [adapter] says what is trained beside them");
+  // _flat_param.py _validate_tensors_to_flatten: "Must flatten tensors with uniform dtype".
+  if (flat && (!its.stored || *its.stored != asked.train.master_dtype) && table.sound("storage_dtype"))
+    table.problem("storage_dtype",
+                  fmt::format("storage_dtype = \"{}\": FullyShardedDataParallel flattens codes with parameters in "
+                              "master_dtype = \"{}\"",
+                              word(storage_names, its.stored), name(asked.train.master_dtype)),
+                  fmt::format("\"{}\" would do", name(asked.train.master_dtype)));
+  if (flat && its.prepared != Prepared::Nothing && asked.train.master_dtype != DType::FP32 && table.sound("prepare"))
+    table.problem("prepare",
+                  fmt::format("prepare = \"{}\": FullyShardedDataParallel flattens parameters of one type only",
+                              word(prepared_names, its.prepared)),
+                  "\"none\" would do");
   if (!table.has("compute_dtype")) its.computed = asked.train.precision;
   if (!tables.model_sound || asked.model.experts || asked.model.latent || !table.sound("skip_modules")) return;
   const std::vector<parallel::transformers::ModuleName> modules = parallel::transformers::module_names(asked.model);

@@ -101,8 +101,8 @@ class Training {
   }
 
   std::unique_ptr<ShardedModel> sharded_model(DType kept) {
-    if (habits_.flat) return std::make_unique<FullyShardedDataParallel>(s_, *mesh_, *habits_.flat, kept);
-    return std::make_unique<FullyShardedLayers>(s_, *mesh_, *habits_.fully_shard, kept);
+    if (habits_.flat) return std::make_unique<FullyShardedDataParallel>(s_, *mesh_, habits_, kept);
+    return std::make_unique<FullyShardedLayers>(s_, *mesh_, *habits_.fully_shard, kept, input_.train.precision);
   }
 
   [[nodiscard]] bool reduces_each_backward() const {

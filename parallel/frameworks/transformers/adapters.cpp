@@ -14,6 +14,13 @@
 // PEFT's LoRA, read in peft 0.21: tuners/lora/layer.py, tuners/tuners_utils.py, utils/other.py, peft_model.py.
 
 namespace tidemark::parallel::transformers {
+namespace {
+
+// What parameters beside those of the model are called after their modules.
+constexpr std::string_view of_lora_a = ".lora_A", of_lora_b = ".lora_B", of_saved = ".modules_to_save.";
+
+}  // namespace
+
 // What transformers calls a module that is called `name` here.
 std::string path_of(const Model& model, std::string_view name) {
   const bool gpt = gpt_style(model), neox = family_of(model) == Family::NeoX;
@@ -68,6 +75,10 @@ bool is_target(const Adapter& adapter, const Model& model, std::string_view path
   return std::ranges::any_of(adapter.targets, [&](const std::string& target) { return is_or_ends(path, target); });
 }
 
+bool is_adapter(std::string_view parameter) {
+  return parameter.ends_with(of_lora_a) || parameter.ends_with(of_lora_b) || parameter.find(of_saved) != parameter.npos;
+}
+
 // peft/utils/constants.py TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.
 std::vector<std::string> usual_targets(const Model& model) {
   static const std::map<std::string, std::vector<std::string>, std::less<>> known{
@@ -115,8 +126,8 @@ Tensor Linear::adapted(Session& s, const Tensor& x) const {
   const Tensor in = narrow && s.autocast ? x : to(s, x, lora->down->value.dtype);
   const auto sum = [&] {
     Tensor made = dropout(s, in, lora->dropout);
-    made = linear(s, made, lora->down->value, {});
-    made = linear(s, made, lora->up->value, {});
+    made = hooked(lora->of_down, made, [&](const Tensor& given) { return linear(s, given, lora->down->value, {}); });
+    made = hooked(lora->of_up, made, [&](const Tensor& given) { return linear(s, given, lora->up->value, {}); });
     made = mul_number(s, made, lora->scale);
     if (narrow && !s.autocast) made = to(s, made, its);
     return add(s, result, made);
@@ -197,10 +208,10 @@ void CausalLM::adapt() {
   const auto make = [&](const NamedModule& its) {
     const DType dtype = asked.dtype.value_or(type_of(its));
     const auto [down, up] = sizes_of(*its.linear);
-    Lora lora{adapter(its.name + ".lora_A", down, dtype), {}, asked.dropout,
+    Lora lora{adapter(its.name + std::string(of_lora_a), down, dtype), {}, {}, {}, asked.dropout,
               asked.alpha / static_cast<double>(asked.rank)};
     if (!moved.empty()) moved.pop_front();
-    lora.up = adapter(its.name + ".lora_B", up, dtype);
+    lora.up = adapter(its.name + std::string(of_lora_b), up, dtype);
     if (!moved.empty()) moved.pop_front();
     added[its.last].insert(added[its.last].end(), {lora.down, lora.up});
     its.linear->lora = std::move(lora);
@@ -222,7 +233,7 @@ void CausalLM::adapt() {
       for (auto [own, what] : {std::pair(its.weight, "weight"), std::pair(its.bias, "bias")}) {
         if (own == nullptr || !*own) continue;
         const Tensor& original = (*own)->value;
-        *own = adapter(its.name + ".modules_to_save." + what, original.sizes, original.dtype);
+        *own = adapter(its.name + std::string(of_saved) + what, original.sizes, original.dtype);
         added[its.last].push_back(*own);
       }
   for (const NamedModule* const its : to_cast) make(*its);

@@ -32,6 +32,9 @@ struct ModuleName {
 /// Whether modules_to_save means the module of that path (peft/utils/other.py _set_trainable).
 [[nodiscard]] bool is_saved(const Adapter& adapter, std::string_view path);
 
+/// Whether a parameter of that name is an adapter's, or one that is trained whole beside adapters.
+[[nodiscard]] bool is_adapter(std::string_view parameter);
+
 /// What PEFT takes where target_modules is left out; nothing for architectures that it does not know.
 [[nodiscard]] std::vector<std::string> usual_targets(const Model& model);
 

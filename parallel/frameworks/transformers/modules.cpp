@@ -26,14 +26,6 @@ Tensor rotated_half(Session& s, const Tensor& x) {
   return cat_last(s, {neg(s, x2), x1});
 }
 
-// torch.nn.Module.__call__, which runs hooks.
-template <class Forward>
-Tensor hooked(const ForwardHooks& hooks, const Tensor& given, const Forward& forward) {
-  if (!hooks.before) return forward(given);
-  const Tensor input = hooks.before(given);
-  return hooks.after(forward(input));
-}
-
 // batch, heads, sequence, width: each head of keys as often as query heads share it.
 Tensor repeated(Session& s, const Tensor& x, std::int64_t times) {
   if (times == 1) return x;

@@ -32,9 +32,18 @@ struct ForwardHooks {
   bool around_checkpoint = false;    ///< they are a wrapper's: what is checkpointed is within, and runs again without
 };
 
+// torch.nn.Module.__call__, which runs hooks.
+template <class Forward>
+Tensor hooked(const ForwardHooks& hooks, const Tensor& given, const Forward& forward) {
+  if (!hooks.before) return forward(given);
+  const Tensor input = hooks.before(given);
+  return hooks.after(forward(input));
+}
+
 /// What PEFT's LoRA adds to a linear: two products, by way of few dimensions.
 struct Lora {
   std::shared_ptr<Leaf> down, up;  ///< lora_A, lora_B
+  ForwardHooks of_down, of_up;
   double dropout = 0, scale = 1;
 };
 

@@ -97,17 +97,25 @@ Linear CausalLM::make_quantized(const std::string& name, std::int64_t outputs, s
   q.converts_once = habits_.quantized.converts_once;
   const std::int64_t elements = outputs * inputs, blocks = ceiled(elements, asked.block);
   const DType stored = asked.stored.value_or(byte_type);
-  const Tensor loaded = s_.empty(q.sizes, dtype_, "loaded", Category::Temporaries);
+  // What is sharded comes from the host, quantized: only what undoes it is whole on every rank.
+  Tensor loaded;
+  if (!make_) loaded = s_.empty(q.sizes, dtype_, "loaded", Category::Temporaries);
   Tensor scales = asked.nested ? s_.empty({blocks}, DType::FP32, "scales", Category::Temporaries)
                                : kept({blocks}, DType::FP32, "scales");
   const std::int64_t of_one = codes_of_a_byte * size_of(stored).count();
-  made.weight = std::make_shared<Leaf>();
-  made.weight->value = kept({ceiled(elements, codes_of_a_byte) * codes_of_a_byte / of_one, 1}, stored, trained_parameter);
-  s_.launch(Operation::Initialize, {}, {made.weight->value});
+  const Shape of_codes{ceiled(elements, codes_of_a_byte) * codes_of_a_byte / of_one, 1};
+  if (make_) {
+    made.weight = make_(name + ".weight", of_codes, stored);
+  } else {
+    made.weight = std::make_shared<Leaf>();
+    made.weight->value = kept(of_codes, stored, trained_parameter);
+    s_.launch(Operation::Initialize, {}, {made.weight->value});
+  }
   q.table = kept({values_of_4_bits}, DType::FP32, "table");
   if (asked.nested) {
     q.offset = kept({}, DType::FP32, "offset");
-    const Tensor centred = s_.empty({blocks}, DType::FP32, "scales", Category::Temporaries);
+    Tensor centred;
+    if (!make_) centred = s_.empty({blocks}, DType::FP32, "scales", Category::Temporaries);
     if (!table_of_scales_.defined()) table_of_scales_ = kept({values_of_a_byte}, DType::FP32, "table_of_scales");
     q.scales_of_scales = kept({ceiled(blocks, scales_of_a_block)}, DType::FP32, "scales_of_scales");
     q.scales = kept({blocks}, byte_type, "scales");
@@ -125,7 +133,7 @@ Linear CausalLM::make_quantized(const std::string& name, std::int64_t outputs, s
 void CausalLM::prepare_for_training() {
   for (const std::shared_ptr<Leaf>& p : parameters_) p->freeze();
   const auto widen = [&](const std::shared_ptr<Leaf>* p) {
-    if (p == nullptr || !*p || (*p)->value.dtype == DType::FP32) return;
+    if (p == nullptr || !*p || (*p)->value.dtype == DType::FP32 || make_) return;
     Tensor& value = (*p)->value;
     const LabelId label = s_.process.allocation(value.buffer()).label;
     Tensor wide = s_.empty(value.sizes, DType::FP32, label, Category::Parameters);
