@@ -76,10 +76,11 @@ Runtime pytorch_runtime(const Versions& versions, const RuntimeSettings& setting
   habits.quantized.input_sets_type = versions.bitsandbytes < Version{0, 47};
   habits.quantized.converts_once = versions.bitsandbytes >= Version{0, 50};
   habits.caches_keys = asked.caches_keys;
-  habits.copies_into_cache = versions.transformers >= Version{4, 54};   // cache_utils.py DynamicLayer.update
-  habits.repeats_keys = versions.transformers < Version{4, 54};         // integrations/sdpa_attention.py: enable_gqa
-  habits.upcasts_every_loss = versions.transformers >= Version{4, 49};  // these models had a loss of their own
-  habits.shifts_logits = versions.transformers < Version{4, 49};        // loss/loss_utils.py ForCausalLMLoss
+  habits.copies_into_cache = versions.transformers >= Version{4, 54};      // cache_utils.py DynamicLayer.update
+  habits.repeats_keys = versions.transformers < Version{4, 54};            // integrations/sdpa_attention.py: enable_gqa
+  habits.repeats_keys_for_flash = versions.transformers < Version{4, 48};  // models had classes of their own for it
+  habits.upcasts_every_loss = versions.transformers >= Version{4, 49};     // these models had a loss of their own
+  habits.shifts_logits = versions.transformers < Version{4, 49};           // loss/loss_utils.py ForCausalLMLoss
   habits.gradients_view_buckets = asked.gradients_view_buckets;
   // A fake tensor is a subclass, to whose gradients autograd adds out of place (torch/csrc/autograd/input_buffer.cpp
   // can_accumulate_inplace), and its kernels only make their outputs.

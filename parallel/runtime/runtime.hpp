@@ -228,6 +228,7 @@ struct EagerHabits {
   QuantizedHabits quantized;
   bool keeps_outputs = false;           ///< logits, and keys and values, outlive the backward pass
   bool repeats_keys = false;            ///< each query head gets keys and values of its own before fused attention
+  bool repeats_keys_for_flash = false;  ///< … before FlashAttention's own functions, too, which need it not
   bool upcasts_every_loss = true;       ///< also GPT-2's, GPTBigCode's and GPT-NeoX's losses are computed in fp32
   bool shifts_logits = false;           ///< the loss copies all logits but the last token's
   bool gradients_view_buckets = false;  ///< a gradient is a view of its bucket, and no tensor of its own

@@ -46,8 +46,11 @@ std::string text(const Recording& recording, const std::string& model) {
   if (trained < all) out += fmt::format(", of which {} with {} are trained", trained, trained_elements);
   out += '\n';
   for (const Recording::State& state : recording.state)
-    out += fmt::format("{} {} {} {}\n", !state.trained ? "buffer" : state.frozen ? "frozen" : "parameter", state.name,
-                       fmt::join(state.sizes, "x"), name(state.dtype));
+    out += fmt::format("{} {} {} {}\n",
+                       !state.trained ? "buffer"
+                       : state.frozen ? "frozen"
+                                      : "parameter",
+                       state.name, fmt::join(state.sizes, "x"), name(state.dtype));
   for (const Recording::Operation& op : recording.operations) {
     out += fmt::format("{}: {} -> {}", op.name, fmt::join(op.inputs, " "), fmt::join(op.outputs, " "));
     if (!op.saved.empty()) out += fmt::format("  saves {}", fmt::join(op.saved, " "));

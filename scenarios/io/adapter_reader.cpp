@@ -38,8 +38,10 @@ void check_modules(const Adapter& adapter, const Model& model, TomlReader& table
     const auto is_meant = [&](const ModuleName& its) {
       return parallel::transformers::is_target(only, model, its.path);
     };
-    const bool linear = std::ranges::any_of(modules, [&](const ModuleName& its) { return its.linear && is_meant(its); });
-    const bool other = std::ranges::any_of(modules, [&](const ModuleName& its) { return !its.linear && is_meant(its); });
+    const bool linear =
+        std::ranges::any_of(modules, [&](const ModuleName& its) { return its.linear && is_meant(its); });
+    const bool other =
+        std::ranges::any_of(modules, [&](const ModuleName& its) { return !its.linear && is_meant(its); });
     if (!linear || other) report_unknown_module(table, "target_modules", name, model, modules, "linear");
   }
   const auto is_adapted = [&](const ModuleName& its) {
@@ -64,8 +66,7 @@ std::optional<Adapter> read_adapter(TomlReader& table) {
   adapter.rank = table.integer("rank", ranks).value_or(adapter.rank);
   if (const auto given = table.ratio("alpha", Ratio{}, most_alpha)) adapter.alpha = as_double(*given);
   if (const auto given = table.ratio("dropout", Ratio{}, one)) adapter.dropout = as_double(*given);
-  if (adapter.dropout == 1)
-    table.problem("dropout", "dropout = 1: nothing would be left", "0 to 0.999999 would do");
+  if (adapter.dropout == 1) table.problem("dropout", "dropout = 1: nothing would be left", "0 to 0.999999 would do");
   constexpr std::string_view like = "such as [\"q_proj\", \"v_proj\"], or \"all-linear\"";
   const TomlValue* const targets = table.raw("target_modules");
   const auto* const word = targets == nullptr ? nullptr : std::get_if<std::string>(&targets->value);

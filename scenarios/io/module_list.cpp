@@ -39,9 +39,9 @@ void report_unknown_module(TomlReader& table, std::string_view key, const std::s
     if (std::ranges::find(ends, end) == ends.end()) ends.push_back(std::move(end));
   }
   const std::string near = nearest(name, ends);
-  table.problem(
-      key, fmt::format("{}: {} has no {} module {}", key, model.name, kind, in_quotes(name)),
-      near.empty() ? fmt::format("it has {}", fmt::join(ends, ", ")) : fmt::format("did you mean {}?", in_quotes(near)));
+  table.problem(key, fmt::format("{}: {} has no {} module {}", key, model.name, kind, in_quotes(name)),
+                near.empty() ? fmt::format("it has {}", fmt::join(ends, ", "))
+                             : fmt::format("did you mean {}?", in_quotes(near)));
 }
 
 }  // namespace tidemark::scenarios

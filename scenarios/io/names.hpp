@@ -51,10 +51,10 @@ inline constexpr auto load_balancing_names =
                                          {"sinkhorn", LoadBalancing::Sinkhorn}});
 inline constexpr auto precision_names =
     std::to_array<Named<DType>>({{"bf16", DType::BF16}, {"fp16", DType::FP16}, {"fp32", DType::FP32}});
-inline constexpr auto quantized_format_names = std::to_array<Named<QuantizedFormat>>(
-    {{"nf4", QuantizedFormat::Nf4}, {"fp4", QuantizedFormat::Fp4}});
-inline constexpr auto prepared_names = std::to_array<Named<Prepared>>(
-    {{"none", Prepared::Nothing}, {"norms", Prepared::Norms}, {"all", Prepared::All}});
+inline constexpr auto quantized_format_names =
+    std::to_array<Named<QuantizedFormat>>({{"nf4", QuantizedFormat::Nf4}, {"fp4", QuantizedFormat::Fp4}});
+inline constexpr auto prepared_names =
+    std::to_array<Named<Prepared>>({{"none", Prepared::Nothing}, {"norms", Prepared::Norms}, {"all", Prepared::All}});
 /// bnb_4bit_quant_storage.
 inline constexpr auto storage_names = std::to_array<Named<std::optional<DType>>>(
     {{"uint8", std::nullopt}, {"bf16", DType::BF16}, {"fp16", DType::FP16}, {"fp32", DType::FP32}});

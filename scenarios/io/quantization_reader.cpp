@@ -82,7 +82,8 @@ void settle_quantization(Scenario& asked, ScenarioTables& tables) {
       const auto is_meant = [&](const parallel::transformers::ModuleName& m) {
         return parallel::transformers::is_or_ends(m.path, name);
       };
-      if (std::ranges::none_of(modules, is_meant)) report_unknown_module(table, "skip_modules", name, asked.model, modules);
+      if (std::ranges::none_of(modules, is_meant))
+        report_unknown_module(table, "skip_modules", name, asked.model, modules);
     }
   const std::string head = parallel::transformers::path_of(asked.model, "lm_head");
   if (!table.has("skip_modules")) its.skipped = {head};

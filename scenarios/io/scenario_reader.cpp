@@ -303,9 +303,7 @@ TomlReader read_runtime(TomlReader& table, TomlReader offload, RuntimeChoice& ru
   return switches;
 }
 
-void refuse_unmodelled_tables(TomlReader& top) {
-  top.refuse("rollout", "generation beside training is", {});
-}
+void refuse_unmodelled_tables(TomlReader& top) { top.refuse("rollout", "generation beside training is", {}); }
 
 enum class Judged : std::uint8_t { KeyByKey, Together };
 
@@ -321,8 +319,9 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
   TomlReader moe = top.table("moe");
   TomlReader adapter = top.table("adapter");
   TomlReader quantization = top.table("quantization");
-  ScenarioTables tables{std::move(top),     std::move(model_override), std::move(layout),  std::move(train),
-                        std::move(runtime), std::move(moe),            std::move(adapter), std::move(quantization)};
+  ScenarioTables tables{std::move(top),     std::move(model_override), std::move(layout),
+                        std::move(train),   std::move(runtime),        std::move(moe),
+                        std::move(adapter), std::move(quantization)};
 
   Scenario scenario;
   scenario.name = file.stem().string();

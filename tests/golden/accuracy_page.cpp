@@ -416,8 +416,7 @@ Section drawn_section() {
 }
 
 Section adapted_section() {
-  return in_short("adapted",
-                  "## Adapted\n\nModels that PEFT adapts (`tests/ground_truth/adapted.py`)",
+  return in_short("adapted", "## Adapted\n\nModels that PEFT adapts (`tests/ground_truth/adapted.py`)",
                   adapted_recordings());
 }
 

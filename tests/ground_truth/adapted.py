@@ -79,4 +79,4 @@ def adapted(recordings):
     }  # fmt: skip
 
 
-MORE_SETTINGS = {**drawn.MORE_SETTINGS, "batches": "one", "adapter": None}
+MORE_SETTINGS = {**drawn.MORE_SETTINGS, "adapter": None}

@@ -1,3 +1,5 @@
+#include "parallel/frameworks/transformers/adapters.hpp"
+
 #include <algorithm>
 #include <filesystem>
 #include <functional>
@@ -6,7 +8,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "parallel/frameworks/transformers/adapters.hpp"
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/prediction.hpp"

@@ -70,9 +70,7 @@ namespace {
 bool casts(const ShardedParameter& p) { return p.unsharded->value.dtype != p.sharded->value.dtype; }
 
 // As it is gathered.
-Bytes gathered_bytes(const ShardedParameter& p) {
-  return p.padded.elements() * size_of(p.unsharded->value.dtype);
-}
+Bytes gathered_bytes(const ShardedParameter& p) { return p.padded.elements() * size_of(p.unsharded->value.dtype); }
 
 }  // namespace
 
@@ -94,8 +92,8 @@ void UnitParameters::unshard() {
   std::vector<Tensor> places;
   std::int64_t begin = of_rank.count() * mesh_.rank;
   for (const Tensor& input : inputs)
-    places.push_back(elements_at(gathered_, std::exchange(begin, begin + input.bytes().count()), input.elements(),
-                                 input.dtype));
+    places.push_back(
+        elements_at(gathered_, std::exchange(begin, begin + input.bytes().count()), input.elements(), input.dtype));
   s_.launch(Operation::Copy, inputs, places);
   s_.process.wait(CommContext::all_gather, s_.process.record(CommContext::copy_in));
   {

@@ -27,7 +27,7 @@ struct ShardedParameter {
   std::shared_ptr<Leaf> sharded;    ///< what the optimizer updates
   Tensor padded;                    ///< the memory of `sharded`, flat
   std::string name;
-  std::int64_t begin = 0;   ///< the first of the parameter's elements that are here
+  std::int64_t begin = 0;  ///< the first of the parameter's elements that are here
   bool trained = true;
   CommSlot partial;         ///< ranks over which its gradient is still to be summed
   EventId gradient_copied;  ///< grad_offload_event: its gradient has come to the host
@@ -135,6 +135,8 @@ class FullyShard {
   }
   /// A DTensor whose gradient is a part of a sum over these ranks; to be said before it is sharded.
   void sum_over(CommSlot ranks, std::size_t parameter) { on_meta_[parameter].partial = ranks; }
+  /// From now on they are numbered as a model registers them.
+  void number_as(const Parameters& registered) { in_order_of(registered, on_meta_); }
   /// fully_shard of modules, of which the first is the root; to_empty and the initialization of what is here. Of each
   /// unit comes what its module's hooks are to call.
   [[nodiscard]] std::vector<UnitParameters*> shard(const std::vector<ShardUnit>& units);

@@ -69,6 +69,7 @@ ForwardHooks FullyShardedDataParallel::hooks_of(Unit* its) {
 // adapter's linears, then the layer with what is left, and the model.
 void FullyShardedDataParallel::shard(CausalLM& model) {
   model_ = &model;
+  in_order_of(model.parameters(), on_host_);
   std::vector<FlattenedParameter> of_root;
   const auto unit = [&](const std::string& name, std::vector<FlattenedParameter> parameters) {
     auto made = std::make_unique<Unit>();
@@ -91,12 +92,14 @@ void FullyShardedDataParallel::shard(CausalLM& model) {
     if (its.linear != nullptr && its.linear->lora) {
       of_adapters.emplace(its.linear->lora->down.get(), &its.linear->lora->of_down);
       of_adapters.emplace(its.linear->lora->up.get(), &its.linear->lora->of_up);
+      its.linear->lora->shown = kept_as(*its.linear->lora->down);
     }
   // A parameter goes into a unit of its own, or to those that are left.
   const auto take = [&](std::size_t at, std::vector<FlattenedParameter>& left) {
     const auto its = of_adapters.find(on_host_[at].leaf.get());
     if (its == of_adapters.end()) return left.push_back(flattened(at));
     *its->second = hooks_of(unit(on_host_[at].name, {flattened(at)}));
+    if (habits_.mixed) its->second->inputs = habits_.param_dtype;
   };
   std::size_t next = 0;
   for (std::size_t layer = 0; layer < model.layers(); ++layer) {
@@ -242,7 +245,8 @@ void FullyShardedDataParallel::reshard_after_backward(Unit& unit) {
 // backward pass is over, the hook refers to where that gradient goes: a leaf, where the layer runs again with
 // reentrance.
 void FullyShardedDataParallel::follow_input(Unit& unit, const Tensor& input) {
-  if (unit.flat->trained() || unit.hooked_input || !s_.grad_enabled || !input.defined() || !input.requires_grad()) return;
+  if (unit.flat->trained() || unit.hooked_input || !s_.grad_enabled || !input.defined() || !input.requires_grad())
+    return;
   const std::shared_ptr<Leaf>& again = s_.checkpointed_input;
   if (again && again->value.gradient.node == input.gradient.node)
     unit.hooked_input = again;

@@ -12,8 +12,8 @@ namespace tidemark::parallel::pytorch {
 /// A model of transformers under fully_shard: each layer is a unit, and the model itself, which has the rest.
 class FullyShardedLayers final : public ShardedModel {
  public:
-  /// Shards are kept in a type, and gathered in what is computed in; adapters have a type of their own where these are one
-  /// (MixedPrecisionPolicy without a param_dtype).
+  /// Shards are kept in a type, and gathered in what is computed in; adapters have a type of their own where these are
+  /// one (MixedPrecisionPolicy without a param_dtype).
   FullyShardedLayers(Session& session, const ShardMesh& mesh, const FullyShardHabits& habits, DType kept,
                      DType computed)
       : s_(session), habits_(habits), kept_(kept), computed_(computed), shards_(session, mesh, habits, kept) {}

@@ -85,8 +85,7 @@ class Training {
       shards_->shard(*model_);
     } else {
       model_.emplace(s_, input_.built.model, vocabulary, input_.train, habits_, kept);
-      if (input_.layout.data > 1)
-        replicas_.emplace(s_, groups_.data, input_.layout.data, habits_, model_->trained());
+      if (input_.layout.data > 1) replicas_.emplace(s_, groups_.data, input_.layout.data, habits_, model_->trained());
     }
     optimizer_.emplace(s_, input_.train, habits_, shards_ ? shards_->parameters() : model_->trained(),
                        mesh_ && mesh_->ranks > 1 ? std::vector{mesh_->shard} : std::vector<CommSlot>());

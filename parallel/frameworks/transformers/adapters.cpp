@@ -47,10 +47,9 @@ void dry_model(const Model& model, const Train& train, const std::function<void(
   Process process({}, {});
   Session session(process, {});
   const EagerHabits habits;
-  CausalLM made(session, model, model.vocabulary, train, habits, train.precision,
-                [&](const std::string&, const Shape& sizes, DType dtype) {
-                        return parameter_elsewhere(session, sizes, dtype);
-                      });
+  CausalLM made(
+      session, model, model.vocabulary, train, habits, train.precision,
+      [&](const std::string&, const Shape& sizes, DType dtype) { return parameter_elsewhere(session, sizes, dtype); });
   see(made);
   session.finish();
 }
@@ -82,10 +81,11 @@ bool is_adapter(std::string_view parameter) {
 // peft/utils/constants.py TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.
 std::vector<std::string> usual_targets(const Model& model) {
   static const std::map<std::string, std::vector<std::string>, std::less<>> known{
-      {"gemma", {"q_proj", "v_proj"}},       {"gemma2", {"q_proj", "v_proj"}},  {"gemma3_text", {"q_proj", "v_proj"}},
-      {"gpt2", {"c_attn"}},                  {"gpt_bigcode", {"c_attn"}},       {"gpt_neox", {"query_key_value"}},
-      {"llama", {"q_proj", "v_proj"}},       {"mistral", {"q_proj", "v_proj"}}, {"qwen2", {"q_proj", "v_proj"}},
-      {"qwen3", {"q_proj", "v_proj"}},
+      {"gemma", {"q_proj", "v_proj"}},       {"gemma2", {"q_proj", "v_proj"}},
+      {"gemma3_text", {"q_proj", "v_proj"}}, {"gpt2", {"c_attn"}},
+      {"gpt_bigcode", {"c_attn"}},           {"gpt_neox", {"query_key_value"}},
+      {"llama", {"q_proj", "v_proj"}},       {"mistral", {"q_proj", "v_proj"}},
+      {"qwen2", {"q_proj", "v_proj"}},       {"qwen3", {"q_proj", "v_proj"}},
   };
   const auto its = known.find(model.architecture);
   return its == known.end() ? std::vector<std::string>() : its->second;
@@ -115,19 +115,25 @@ ParameterCounts counts_of_adapted(const Model& model, const Adapter& adapter) {
 // ---- beside a linear -----------------------------------------------------------------------------------------------
 
 // lora/layer.py Linear.forward: result = result + lora_B(lora_A(dropout(x))) * scaling, in the adapter's type.
-// lora/bnb.py Linear4bit.forward and Linear8bitLt.forward: of what autocast takes in hand nothing is converted, and else
-// what the adapter gives before it is added; of 4 bits, to a copy of the result.
+// lora/bnb.py Linear4bit.forward and Linear8bitLt.forward: of what autocast takes in hand nothing is converted, and
+// else what the adapter gives before it is added; of 4 bits, to a copy of the result.
 Tensor Linear::adapted(Session& s, const Tensor& x) const {
   Tensor result = product(s, x);
   const DType its = result.dtype;
   const Session::Scope scope(s, "lora");
   const bool narrow = quantized != nullptr;
   if (narrow && quantized->format != QuantizedFormat::Int8) result = clone(s, result, result.strides);
-  const Tensor in = narrow && s.autocast ? x : to(s, x, lora->down->value.dtype);
+  const Tensor in = narrow && s.autocast ? x : to(s, x, lora->shown.value_or(lora->down->value.dtype));
   const auto sum = [&] {
     Tensor made = dropout(s, in, lora->dropout);
-    made = hooked(lora->of_down, made, [&](const Tensor& given) { return linear(s, given, lora->down->value, {}); });
-    made = hooked(lora->of_up, made, [&](const Tensor& given) { return linear(s, given, lora->up->value, {}); });
+    // A wrapper casts what it is handed (_cast_forward_inputs).
+    const auto through = [&](const ForwardHooks& its_hooks, const Leaf& of) {
+      return hooked(its_hooks, made, [&](const Tensor& given) {
+        return linear(s, its_hooks.inputs ? to(s, given, *its_hooks.inputs) : given, of.value, {});
+      });
+    };
+    made = through(lora->of_down, *lora->down);
+    made = through(lora->of_up, *lora->up);
     made = mul_number(s, made, lora->scale);
     if (narrow && !s.autocast) made = to(s, made, its);
     return add(s, result, made);
@@ -208,7 +214,12 @@ void CausalLM::adapt() {
   const auto make = [&](const NamedModule& its) {
     const DType dtype = asked.dtype.value_or(type_of(its));
     const auto [down, up] = sizes_of(*its.linear);
-    Lora lora{adapter(its.name + std::string(of_lora_a), down, dtype), {}, {}, {}, asked.dropout,
+    Lora lora{adapter(its.name + std::string(of_lora_a), down, dtype),
+              {},
+              {},
+              {},
+              {},
+              asked.dropout,
               asked.alpha / static_cast<double>(asked.rank)};
     if (!moved.empty()) moved.pop_front();
     lora.up = adapter(its.name + std::string(of_lora_b), up, dtype);

@@ -241,21 +241,21 @@ Tensor CausalLM::scored(const States& states, const Tensor& mask, Tensor& weight
 
 Tensor CausalLM::fused(const Layer& layer, const States& states, const Tensor& mask) {
   // integrations/sdpa_attention.py use_gqa_in_sdpa: with a mask, keys and values are repeated as before.
-  const bool repeats = !litgpt() && (habits_.repeats_keys || mask.defined());
+  const bool flash = train_.attention == AttentionKernel::Flash;
+  const bool repeats = !litgpt() && (flash ? habits_.repeats_keys_for_flash : habits_.repeats_keys || mask.defined());
   const std::int64_t times = repeats ? model_.heads / model_.kv_heads : 1;
   Tensor query = states.query, keys = repeated(s_, states.key, times), values = repeated(s_, states.value, times);
   // modeling_flash_attention_utils.py: what norms or rotary positions left in fp32 is cast, in autocast's type.
-  if (train_.attention == AttentionKernel::Flash && query.dtype == DType::FP32) {
+  if (flash && query.dtype == DType::FP32) {
     const DType narrow = s_.autocast.value_or(train_.precision);
     query = to(s_, query, narrow);
     keys = to(s_, keys, narrow);
     values = to(s_, values, narrow);
   }
   const Tensor output =
-      train_.attention == AttentionKernel::Flash
-          ? flash_attention(s_, query, keys, values, train_.attention_dropout,
-                            layer.windowed ? model_.sliding_window : 0)
-          : scaled_dot_product_attention(s_, states.query, keys, values, mask, train_.attention_dropout);
+      flash ? flash_attention(s_, query, keys, values, train_.attention_dropout,
+                              layer.windowed ? model_.sliding_window : 0)
+            : scaled_dot_product_attention(s_, states.query, keys, values, mask, train_.attention_dropout);
   return contiguous(s_, transpose(s_, output, 1, 2));
 }
 
@@ -448,8 +448,7 @@ Tensor CausalLM::checkpointed(const Layer& layer, const Tensor& hidden, const Co
   const Region region = [this, &layer, context](const Tensor& x) { return call(layer, x, context, nullptr); };
   if (!habits_.reentrant_checkpoint) return checkpoint(s_, hidden, region);
   Tensor out = checkpoint_reentrant(s_, hidden, region);
-  if (out.requires_grad())
-    s_.outlives_backward.push_back(std::make_shared<Context>(context));
+  if (out.requires_grad()) s_.outlives_backward.push_back(std::make_shared<Context>(context));
   return out;
 }
 

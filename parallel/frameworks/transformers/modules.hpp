@@ -44,6 +44,7 @@ Tensor hooked(const ForwardHooks& hooks, const Tensor& given, const Forward& for
 struct Lora {
   std::shared_ptr<Leaf> down, up;  ///< lora_A, lora_B
   ForwardHooks of_down, of_up;
+  std::optional<DType> shown;  ///< while it is sharded, as what x is cast to; none: its own
   double dropout = 0, scale = 1;
 };
 
@@ -53,9 +54,9 @@ inline constexpr DType byte_type = DType::BOOL;
 /// bitsandbytes' weight of a few bits, in the place of a linear's own, with what undoes the quantization.
 struct QuantizedWeight {
   QuantizedFormat format = QuantizedFormat::Nf4;
-  Shape sizes;                     ///< of the weight: outputs, inputs
-  DType dtype = DType::BF16;       ///< that it had, and has where it is dequantized
-  std::optional<DType> computed;   ///< in which type products are; none: not known before the first input
+  Shape sizes;                    ///< of the weight: outputs, inputs
+  DType dtype = DType::BF16;      ///< that it had, and has where it is dequantized
+  std::optional<DType> computed;  ///< in which type products are; none: not known before the first input
   bool converts_once = true;
   Tensor scales;  ///< of blocks, or of outputs; themselves quantized where there are more:
   Tensor scales_of_scales, offset, table, table_of_scales;

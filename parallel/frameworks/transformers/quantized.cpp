@@ -26,8 +26,8 @@ constexpr std::int64_t values_of_4_bits = 16, values_of_a_byte = 256;
 
 std::int64_t ceiled(std::int64_t n, std::int64_t of) { return (n + of - 1) / of; }
 
-// functional.py dequantize_4bit, and backends/cuda/ops.py _dequant_linear_fallback, which the forward pass takes from 0.50
-// on and which adds the offset out of place. What a kernel makes of codes is a copy here: two values of each byte.
+// functional.py dequantize_4bit, and backends/cuda/ops.py _dequant_linear_fallback, which the forward pass takes from
+// 0.50 on and which adds the offset out of place. What a kernel makes of codes is a copy here: two values of each byte.
 Tensor dequantized(Session& s, const QuantizedWeight& q, const Tensor& codes, DType dtype, bool forward) {
   Tensor scales, sums;
   if (q.scales_of_scales.defined()) {
@@ -45,8 +45,8 @@ Tensor dequantized(Session& s, const QuantizedWeight& q, const Tensor& codes, DT
 
 }  // namespace
 
-// Linear4bit.forward, MatMul4Bit: nothing is saved but what the weight is anyway, which is dequantized once more for the
-// input's gradient.
+// Linear4bit.forward, MatMul4Bit: nothing is saved but what the weight is anyway, which is dequantized once more for
+// the input's gradient.
 Tensor Linear::quantized_product(Session& s, const Tensor& given) const {
   if (!quantized->computed) quantized->computed = given.dtype;
   const Tensor x = to(s, given, *quantized->computed);
