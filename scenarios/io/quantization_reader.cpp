@@ -74,6 +74,12 @@ void settle_quantization(Scenario& asked, ScenarioTables& tables) {
                   fmt::format("prepare = \"{}\": FullyShardedDataParallel flattens parameters of one type only",
                               word(prepared_names, its.prepared)),
                   "\"none\" would do");
+  // What norms give is fp32 then, and torch.nn.functional.linear takes one type.
+  const bool autocasts = asked.runtime.eager.autocast.value_or(asked.train.master_dtype != asked.train.precision);
+  if (its.prepared == Prepared::Norms && asked.train.master_dtype != DType::FP32 && !flat && !autocasts &&
+      table.sound("prepare"))
+    table.problem("prepare", "prepare = \"norms\": without autocast the head would be handed fp32, which it is not",
+                  "autocast = true in [runtime.switches], as TRL has it, or \"all\"");
   if (!table.has("compute_dtype")) its.computed = asked.train.precision;
   if (!tables.model_sound || asked.model.experts || asked.model.latent || !table.sound("skip_modules")) return;
   const std::vector<parallel::transformers::ModuleName> modules = parallel::transformers::module_names(asked.model);

@@ -144,8 +144,8 @@ inline auto fields(TitanSettings& v) {
   return std::tie(a, b, c, d, e, f);
 }
 inline auto fields(FlatParameterHabits& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
 }
 inline auto fields(Adapter& v) {
   auto& [a, b, c, d, e, f, g] = v;

@@ -124,7 +124,8 @@ TEST(SwitchSpaces, HaveEverySwitchThatReadersKnow) {
     for (const std::string_view flag : expert_switches) names.erase(std::string(flag));  // SmallSpacesOfParts
     names.erase("distribute-saved-activations");  // beside other keys, and run in full
     for (const std::string_view name :
-         {"pin_memory", "modules", "torch_compile", "overlap-p2p-communication-warmup-flush"})
+         {"pin_memory", "modules", "torch_compile", "overlap-p2p-communication-warmup-flush", "autocast",
+          "enable_input_require_grads"})
       names.erase(std::string(name));                                                       // the same
     for (const std::string_view flag : deferral_switches) names.erase(std::string(flag));   // so are these
     for (const std::string_view flag : optimizer_switches) names.erase(std::string(flag));  // and these

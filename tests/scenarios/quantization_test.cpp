@@ -111,7 +111,7 @@ TEST(Quantization, WeightsAreDequantizedForEachProduct) {
     });
   };
   constexpr std::int64_t weight = 2 * hidden * ffn;
-  const auto of_weights = [](const std::vector<std::int64_t>& all) {
+  const auto of_weights = [=](const std::vector<std::int64_t>& all) {
     return std::ranges::count(all, weight) + 2 * std::ranges::count(all, 2 * weight);
   };
   EXPECT_EQ(of_weights(made("bitsandbytes = \"0.50\"", "")), layers * 3 * 2);
@@ -123,7 +123,8 @@ TEST(Quantization, WhatIsNotQuantizedIsWidenedAsAsked) {
   const auto parameters = [](const std::string& prepare) {
     std::int64_t bytes = 0;
     std::vector<std::int64_t> live;
-    const Program program = program_of({.quantization = "format = \"nf4\"\nprepare = \"" + prepare + "\""});
+    const Program program =
+        program_of({.quantization = "format = \"nf4\"\nprepare = \"" + prepare + "\"", .switches = "autocast = true"});
     live.resize(static_cast<std::size_t>(program.buffers));
     for (const Op& op : program.ops) {
       if (const Alloc* alloc = std::get_if<Alloc>(&op); alloc != nullptr && alloc->category == Category::Parameters)
@@ -148,6 +149,7 @@ TEST(Quantization, WhatItDoesNotGoWith) {
   says({.quantization = "format = \"nf4\"\nblock_size = 48"}, "bitsandbytes has no such blocks");
   says({.quantization = "format = \"nf4\"\nskip_modules = [\"lm_haed\"]"}, "did you mean \"lm_head\"?");
   says({.quantization = "format = \"nf4\"\nskip_modules = [\"q_proj\"]"}, "a quantized head is not modelled yet");
+  says({.quantization = "format = \"nf4\"\nprepare = \"norms\""}, "the head would be handed fp32");
   says({.runtime = "fsdp", .gpus = 2}, "storage_dtype = \"uint8\": FullyShardedDataParallel flattens codes");
   says({.runtime = "fsdp2", .gpus = 2}, "a quantized base under fsdp2 is not modelled yet");
   EXPECT_NE(beyond_arithmetic(parsed({})).find("quantized weights"), std::string::npos);

@@ -477,8 +477,8 @@ Tensor CausalLM::decoder(const Tensor& ids, std::vector<Tensor>& cache) {
     return last_normed(hidden);
   }
   Tensor embedded_tokens = hooked(of_tokens_, {}, [&](const Tensor&) { return embedding(s_, ids, tokens_->value); });
-  ask_for_gradient(embedded_tokens);
   if (model_.scaled_embedding) embedded_tokens = mul(s_, embedded_tokens, embedding_scale_);
+  ask_for_gradient(embedded_tokens);
   Tensor hidden = embedded_tokens;
   const bool mask_first = family_of(model_) == Family::BigCode;
   const Tensor places = position_ids(ids.sizes[1]);
