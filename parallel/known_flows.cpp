@@ -535,6 +535,12 @@ constexpr std::string_view
         "a fused kernel reads what it is given until it is over; of what it computes again, the loss itself is not "
         "asked for (torch/_inductor)",
     fused_part = "a fused kernel holds what it reads and makes between its steps until it is over (torch/_inductor)",
+    input_asked =
+        "what embeddings give asks for a gradient, and both stay with the graph, for nobody (transformers "
+        "modeling_utils.py enable_input_require_grads)",
+    reshard_hook =
+        "the hook that reshards a frozen unit refers to the unit's input and that one's gradient until the backward "
+        "pass is over (fsdp/_runtime_utils.py _register_post_backward_reshard_only_hook)",
     loss_logged = "the sum of a step's losses is for the log (torchtitan train.py Trainer.train_step)";
 
 constexpr std::string_view random_numbers =
@@ -653,6 +659,14 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "lm_head.to", "forward lm_head", "forward loss", converted},
     {Kept, "model.embedding_indices", "backward model", "backward model", sorted},
     {Kept, "ones", "construction build_model", "construction build_model", made_to_copy},
+    {Unread, "layers.*.mlp.mm", "backward layers.*.mlp.lora", "backward layers.*.mlp.lora", second_run_ends},
+    {Unread, "model.*", "backward layers.*", "*", input_asked},
+    {Kept, "model.*", "backward layers.*", "*", input_asked},
+    {Unread, "model.clone", "backward model", "*", input_asked},
+    {Kept, "model.clone", "backward model", "*", input_asked},
+    {Kept, "layers.*.add", "backward layers.*", "backward model", reshard_hook},
+    {Kept, "embedding", "backward layers.*", "forward loss", input_asked},
+    {Kept, "embedding", "backward layers.*", "optimizer_step zero_grad", input_asked},
     // Modules and functions.
     {Kept, "embedding", "forward embedding", "forward norm", forward_variables},
     {Kept, "rotary_emb.*", "forward embedding", "forward embedding", forward_variables},

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "parallel/expert_routing.hpp"
+#include "parallel/fine_tuning.hpp"
 #include "parallel/module_set.hpp"
 #include "parallel/namespace.hpp"
 #include "parallel/rollout.hpp"
@@ -88,7 +89,9 @@ struct Train {
   double hidden_dropout = 0;     ///< probability, of the embedding's output and of what each branch adds
   double attention_dropout = 0;  ///< probability, of attention's weights
   std::int32_t steps = 2;        ///< optimizer steps to lower: the first differs from the second, later ones repeat it
-  std::optional<Rollout> rollout{};  ///< before the passes of each step
+  std::optional<Rollout> rollout{};            ///< before the passes of each step
+  std::optional<Adapter> adapter{};            ///< none: the whole model is trained
+  std::optional<Quantization> quantization{};  ///< of what is not trained
 
   /// Tokens of one micro-batch, of all context-parallel ranks together.
   [[nodiscard]] std::int64_t tokens() const { return sequence_length * micro_batch; }

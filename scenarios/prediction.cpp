@@ -12,6 +12,7 @@
 
 #include "kernels/price_time.hpp"
 #include "parallel/flops.hpp"
+#include "parallel/frameworks/transformers/adapters.hpp"
 #include "scenarios/crowded_routing.hpp"
 #include "scenarios/deferred_frees.hpp"
 #include "scenarios/internal_error.hpp"
@@ -343,7 +344,11 @@ Prediction predict(const Job& job, const Trace& trace, const Progress& progress,
 
   Prediction prediction;
   prediction.scenario = job.scenario;
-  prediction.parameters = parameter_count(job.built);
+  prediction.parameters = prediction.trained = parameter_count(job.built);
+  if (const auto& adapter = job.scenario.train.adapter) {
+    const auto counts = parallel::transformers::counts_of_adapted(job.scenario.model, *adapter);
+    prediction.parameters = counts.all, prediction.trained = counts.trained;
+  }
   prediction.communicators = job.timed.communicators;
   prediction.deadlock = deadlock_of(job.timed, job.folding, trace);
   prediction.completed = !prediction.deadlock;

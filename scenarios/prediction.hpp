@@ -82,7 +82,8 @@ struct StepPrediction {
 /// The answer of `predict`.
 struct Prediction {
   Scenario scenario;
-  std::int64_t parameters = 0;  ///< of the model, unpadded
+  std::int64_t parameters = 0;  ///< of the model, unpadded, and of adapters
+  std::int64_t trained = 0;     ///< of those
   std::vector<Communicator> communicators;
   std::vector<RankGroup> groups;
   StepPrediction step;  ///< nothing of it where the job deadlocks

@@ -64,6 +64,9 @@ Runtime pytorch_runtime(const Versions& versions, const RuntimeSettings& setting
   habits.clips_gradients = asked.clips_gradients;
   // modeling_utils.py gradient_checkpointing_enable: the default of use_reentrant.
   habits.reentrant_checkpoint = asked.reentrant_checkpoint.value_or(versions.transformers < Version{5, 0});
+  // modeling_layers.py GradientCheckpointingLayer: a layer checkpoints its own forward function, whatever wraps it;
+  // before, the decoder's loop did it around the layer that it found.
+  habits.checkpoints_wrappers = versions.transformers < Version{4, 53};
   habits.keeps_outputs = asked.keeps_outputs;
   habits.saved_on_host = asked.saved_on_host;
   habits.weight_decay = asked.weight_decay;
@@ -74,11 +77,16 @@ Runtime pytorch_runtime(const Versions& versions, const RuntimeSettings& setting
   habits.liger = asked.liger;
   habits.foak = asked.foak;
   habits.neftune = asked.neftune;
+  habits.autocast = asked.autocast;
+  habits.input_gradients = asked.input_gradients;
+  habits.quantized.input_sets_type = versions.bitsandbytes < Version{0, 47};
+  habits.quantized.converts_once = versions.bitsandbytes >= Version{0, 50};
   habits.caches_keys = asked.caches_keys;
-  habits.copies_into_cache = versions.transformers >= Version{4, 54};   // cache_utils.py DynamicLayer.update
-  habits.repeats_keys = versions.transformers < Version{4, 54};         // integrations/sdpa_attention.py: enable_gqa
-  habits.upcasts_every_loss = versions.transformers >= Version{4, 49};  // these models had a loss of their own
-  habits.shifts_logits = versions.transformers < Version{4, 49};        // loss/loss_utils.py ForCausalLMLoss
+  habits.copies_into_cache = versions.transformers >= Version{4, 54};      // cache_utils.py DynamicLayer.update
+  habits.repeats_keys = versions.transformers < Version{4, 54};            // integrations/sdpa_attention.py: enable_gqa
+  habits.repeats_keys_for_flash = versions.transformers < Version{4, 48};  // models had classes of their own for it
+  habits.upcasts_every_loss = versions.transformers >= Version{4, 49};     // these models had a loss of their own
+  habits.shifts_logits = versions.transformers < Version{4, 49};           // loss/loss_utils.py ForCausalLMLoss
   habits.gradients_view_buckets = asked.gradients_view_buckets;
   // A fake tensor is a subclass, to whose gradients autograd adds out of place (torch/csrc/autograd/input_buffer.cpp
   // can_accumulate_inplace), and its kernels only make their outputs.

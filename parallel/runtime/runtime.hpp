@@ -122,6 +122,7 @@ struct FlatParameterHabits {
   bool sync_module_states = false;
   bool autocast = false;  ///< besides, in what is computed in
   DType param_dtype = DType::BF16, reduce_dtype = DType::BF16;
+  bool mixed = false;                 ///< MixedPrecision is given: whatever their type, parameters are gathered so
   std::optional<DType> buffer_dtype;  ///< unset: as they are
   /// CPUOffload(offload_params=True): shards, their gradients and what the optimizer makes are on the host.
   bool offload = false;
@@ -199,9 +200,11 @@ struct EagerSettings {
   /// save_on_cpu: what is saved for the backward pass lies there meanwhile; pin_memory says where. None: on the device.
   std::optional<MemorySpace> saved_on_host;
   SmallOptimizerSettings small_optimizer{};
-  FusedModules liger, foak;     ///< Liger-Kernel's, and Unsloth's by way of fms-acceleration
-  double neftune = 0;           ///< neftune_noise_alpha
-  bool flattens_batch = false;  ///< padding-free: a batch's sequences are one row, told apart by positions
+  FusedModules liger, foak;             ///< Liger-Kernel's, and Unsloth's by way of fms-acceleration
+  double neftune = 0;                   ///< neftune_noise_alpha
+  bool flattens_batch = false;          ///< padding-free: a batch's sequences are one row, told apart by positions
+  std::optional<bool> autocast;         ///< torch.autocast around each forward pass; unset: where precisions differ
+  std::optional<bool> input_gradients;  ///< enable_input_require_grads; unset: where an adapted model is checkpointed
   bool operator==(const EagerSettings&) const = default;
 };
 
@@ -217,6 +220,12 @@ struct TorchHabits {
   bool drops_empty_parts = true;     ///< torch.compile leaves parts without elements out of torch.cat
 };
 
+/// Habits of bitsandbytes, by version.
+struct QuantizedHabits {
+  bool input_sets_type = false;  ///< a linear computes in the type of what it is first given (set_compute_type)
+  bool converts_once = true;     ///< weights come in the type that is computed in; else in their own, and are converted
+};
+
 /// Habits of modules that run operation by operation, under autograd.
 struct EagerHabits {
   TorchHabits torch;
@@ -225,13 +234,18 @@ struct EagerHabits {
   OptimizerKernels optimizer = OptimizerKernels::Foreach;
   bool clips_gradients = true;
   bool reentrant_checkpoint = false;
+  bool checkpoints_wrappers = false;    ///< … and around what wraps layers, not within
   bool caches_keys = true;              ///< the last pass's keys and values are kept while it runs
   bool copies_into_cache = true;        ///< … as copies
   double weight_decay = 0;              ///< torch.optim's
   bool decoupled_weight_decay = true;   ///< Adam shrinks weights by it, instead of adding it to gradients
   bool amsgrad = false;                 ///< Adam keeps the largest second moments too
+  std::optional<bool> autocast;         ///< unset: where what is computed in is not the parameters' type
+  std::optional<bool> input_gradients;  ///< embeddings ask for gradients; unset: where an adapted model is checkpointed
+  QuantizedHabits quantized;
   bool keeps_outputs = false;           ///< logits, and keys and values, outlive the backward pass
   bool repeats_keys = false;            ///< each query head gets keys and values of its own before fused attention
+  bool repeats_keys_for_flash = false;  ///< … before FlashAttention's own functions, too, which need it not
   bool upcasts_every_loss = true;       ///< also GPT-2's, GPTBigCode's and GPT-NeoX's losses are computed in fp32
   bool shifts_logits = false;           ///< the loss copies all logits but the last token's
   bool gradients_view_buckets = false;  ///< a gradient is a view of its bucket, and no tensor of its own

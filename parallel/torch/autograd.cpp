@@ -236,9 +236,10 @@ std::shared_ptr<Leaf> leaf(Session& session, const Tensor& value) {
   return made;
 }
 
-std::shared_ptr<Leaf> initialized_parameter(Session& session, std::string_view name, Shape sizes, DType dtype) {
+std::shared_ptr<Leaf> initialized_parameter(Session& session, std::string_view name, Shape sizes, DType dtype,
+                                            Category category) {
   const Session::Scope scope(session, name);
-  const Tensor value = session.empty(std::move(sizes), dtype, trained_parameter, Category::Parameters);
+  const Tensor value = session.empty(std::move(sizes), dtype, trained_parameter, category);
   session.launch(Operation::Initialize, {}, {value});
   std::shared_ptr<Leaf> made = leaf(session, value);
   made->parameter = true;

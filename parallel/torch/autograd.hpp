@@ -64,19 +64,23 @@ enum class ParameterRole : std::uint8_t { Hidden, Embedding, Head };
 
 /// A tensor that gathers a gradient: a parameter, or the input of a region that is run again.
 struct Leaf {
-  Tensor value;     ///< requires a gradient
+  Tensor value;     ///< requires a gradient, unless it is frozen
   Tensor gradient;  ///< undefined until a backward pass has come here
   bool parameter = false;
   ParameterRole role = ParameterRole::Hidden;
   std::optional<DType> gradient_dtype;     ///< Tensor.grad_dtype: a first gradient is converted to it
   std::function<void(Leaf&)> accumulated;  ///< called when a gradient has come; may be empty
+
+  [[nodiscard]] bool trained() const { return value.requires_grad(); }
+  /// requires_grad = False.
+  void freeze() { value.gradient = {}; }
 };
 
 /// Makes `value` one: autograd will leave its gradient in the leaf.
 [[nodiscard]] std::shared_ptr<Leaf> leaf(Session& session, const Tensor& value);
 /// A module's parameter, made on the device and initialized there.
 [[nodiscard]] std::shared_ptr<Leaf> initialized_parameter(Session& session, std::string_view name, Shape sizes,
-                                                          DType dtype);
+                                                          DType dtype, Category category = Category::Parameters);
 /// One that has no memory on the device yet: it is on the host, or on device "meta".
 [[nodiscard]] std::shared_ptr<Leaf> parameter_elsewhere(Session& session, Shape sizes, DType dtype);
 /// Makes a module's parameter, which the module is handed.

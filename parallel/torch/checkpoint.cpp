@@ -174,7 +174,9 @@ Tensor checkpoint_reentrant(Session& s, const Tensor& input, Region region) {
     {
       const Autocast as_before(s, dtype);
       const Session::Again once_more(s, scope);
+      const auto outer = std::exchange(s.checkpointed_input, detached);
       again = region(detached->value);
+      s.checkpointed_input = outer;
     }
     backward(s, again, gradients.front());
     return Gradients{detached->gradient};

@@ -27,18 +27,30 @@ void Recorder::renamed(const std::string& tensor, const std::string& now) {
   std::replace(saved_.begin(), saved_.end(), tensor, now);
 }
 
+void Recorder::froze(const std::string& parameter) {
+  for (Recording::State& state : recording_.state) state.frozen |= state.name == parameter;
+}
+
 std::string text(const Recording& recording, const std::string& model) {
-  std::int64_t trained = 0, elements = 0;
+  std::int64_t all = 0, elements = 0, trained = 0, trained_elements = 0;
   for (const Recording::State& state : recording.state) {
     if (!state.trained) continue;
-    ++trained;
+    ++all;
     elements += elements_of(state.sizes);
+    if (state.frozen) continue;
+    ++trained;
+    trained_elements += elements_of(state.sizes);
   }
-  std::string out = fmt::format("{}: {} operations, {} parameters with {} elements\n", model,
-                                recording.operations.size(), trained, elements);
+  std::string out = fmt::format("{}: {} operations, {} parameters with {} elements", model, recording.operations.size(),
+                                all, elements);
+  if (trained < all) out += fmt::format(", of which {} with {} are trained", trained, trained_elements);
+  out += '\n';
   for (const Recording::State& state : recording.state)
-    out += fmt::format("{} {} {} {}\n", state.trained ? "parameter" : "buffer", state.name, fmt::join(state.sizes, "x"),
-                       name(state.dtype));
+    out += fmt::format("{} {} {} {}\n",
+                       !state.trained ? "buffer"
+                       : state.frozen ? "frozen"
+                                      : "parameter",
+                       state.name, fmt::join(state.sizes, "x"), name(state.dtype));
   for (const Recording::Operation& op : recording.operations) {
     out += fmt::format("{}: {} -> {}", op.name, fmt::join(op.inputs, " "), fmt::join(op.outputs, " "));
     if (!op.saved.empty()) out += fmt::format("  saves {}", fmt::join(op.saved, " "));

@@ -19,7 +19,8 @@ struct Recording {
     std::string name;
     Shape sizes;
     DType dtype = DType::BF16;
-    bool trained = false;
+    bool trained = false;  ///< a parameter
+    bool frozen = false;   ///< … that nobody trains
   };
   /// A kernel: its name is that of the first tensor it makes. Tensors are named as in the program, with their buffer.
   struct Operation {
@@ -37,6 +38,7 @@ struct Recording {
 class Recorder {
  public:
   void made(Recording::State state) { recording_.state.push_back(std::move(state)); }
+  void froze(const std::string& parameter);
   /// Everything is made, and a pass begins.
   void begin_pass() {
     recording_.operations.clear();

@@ -13,15 +13,20 @@ namespace {
 
 // What a job keeps from step to step, and programs call by name.
 bool is_state(Category category) {
-  return category == Category::Parameters || category == Category::OptimizerMaster ||
-         category == Category::OptimizerMoments;
+  return category == Category::Parameters || category == Category::Adapters || category == Category::Quantization ||
+         category == Category::OptimizerMaster || category == Category::OptimizerMoments;
+}
+
+// What is made of modules' own parameters and buffers, which programs call by their names in the model.
+bool is_of_modules(Category category) {
+  return category == Category::Parameters || category == Category::Adapters || category == Category::Quantization;
 }
 
 }  // namespace
 
 Tensor Session::make(const Shape& sizes, const Shape& strides, DType dtype, std::string_view what, Category category) {
   Tensor tensor = make(sizes, strides, dtype, labels_.within(scope_, what), category, space_);
-  if (recorder != nullptr && category == Category::Parameters)
+  if (recorder != nullptr && is_of_modules(category))
     recorder->made({name_of(tensor.buffer()), tensor.sizes, dtype, what == trained_parameter});
   return tensor;
 }
@@ -135,7 +140,7 @@ EventId Session::collective_aside(CommSlot comm, CollectiveKind kind, const Tens
 std::string Session::name_of(BufferId buffer) const {
   const Alloc& alloc = process.allocation(buffer);
   const std::string& label = process.text(alloc.label);
-  if (alloc.category != Category::Parameters) return fmt::format("{}@b{}", label, alloc.buffer.value);
+  if (!is_of_modules(alloc.category)) return fmt::format("{}@b{}", label, alloc.buffer.value);
   const std::size_t end = label.size() - trained_parameter.size() - 1;
   return label.ends_with(trained_parameter) && label[end] == '.' ? label.substr(0, end) : label;
 }

@@ -236,9 +236,12 @@ class Session {
   std::optional<DType> autocast;  ///< to which matrix products convert
   std::map<BufferId, Tensor> autocast_cache;
 
-  /// What functions written in Python refer to (ctx.run_function of a reentrant checkpoint) lives until the graph goes,
-  /// and so until the loss does.
-  std::vector<std::vector<Tensor>> outlives_backward;
+  /// What functions written in Python refer to (ctx.run_function of a reentrant checkpoint), and leaves that are no
+  /// parameters, with their gradients, live until the graph goes, and so until the loss does.
+  std::vector<std::shared_ptr<void>> outlives_backward;
+
+  /// What a region that runs again with reentrance is given, while it runs.
+  std::shared_ptr<Leaf> checkpointed_input;
 
   /// What a parameter's own tensor, or a buffer that modules keep, is called in the model.
   [[nodiscard]] std::string parameter_name(const Tensor& tensor) const { return name_of(tensor.buffer()); }

@@ -104,6 +104,8 @@ std::string_view beyond_replicas(const Scenario& scenario) {
 std::string beyond_arithmetic(const Scenario& scenario) {
   if (runtime_kind(scenario.runtime.name).id == RuntimeId::TorchTitan && scenario.layout.tensor > 1)
     return "torchtitan's tensor parallelism: which parts of parameters a rank has is not told yet\ntensor = 1";
+  if (scenario.train.quantization)
+    return "quantized weights: what their codes stand for is not carried out\nno table [quantization]";
   const OptimizerHabits& optimizer = scenario.runtime.optimizer;
   if (optimizer.mean == DType::E4M3 || optimizer.squares == DType::E4M3)
     return "moments in fp8: no room is left to carry them out in float64\nexp-avg-dtype and exp-avg-sq-dtype = "

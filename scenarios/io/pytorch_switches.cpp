@@ -96,7 +96,9 @@ EagerSettings read_pytorch_switches(TomlReader& switches, const RuntimeKind& run
     settings.gradients_view_buckets = switches.boolean("gradient_as_bucket_view").value_or(false);
     settings.bucket_mib = switches.integer("bucket_cap_mb", bucket_sizes);
     settings.saved_on_host = read_memory_of_host(switches, offloaded.activations, false, "activations");
+    settings.autocast = switches.boolean("autocast");
   }
+  settings.input_gradients = switches.boolean("enable_input_require_grads");
   const Ratio weight_decay = switches.ratio("weight_decay", Ratio{}, most).value_or(Ratio{});
   settings.weight_decay = static_cast<double>(weight_decay.count()) / static_cast<double>(one.count());
   settings.decoupled_weight_decay = switches.boolean("decoupled_weight_decay").value_or(true);
@@ -176,6 +178,7 @@ void settle_flat_precision(Scenario& asked, ScenarioTables& tables) {
   const DType computed = asked.train.precision;
   switches.flat.param_dtype = switches.param_dtype.value_or(computed);
   switches.flat.reduce_dtype = switches.reduce_dtype.value_or(switches.flat.param_dtype);
+  switches.flat.mixed = switches.param_dtype || switches.flat.autocast || asked.train.master_dtype != computed;
   if (computed == DType::FP16 && tables.train.sound("precision"))
     tables.train.problem("precision", "precision = \"fp16\": its ShardedGradScaler is not modelled yet",
                          "\"bf16\" would do");
@@ -307,6 +310,11 @@ void settle_pytorch(Scenario& asked, ScenarioTables& tables) {
     train.problem("gradient_dtype", "plain PyTorch keeps gradients in the parameters' own precision",
                   fmt::format("leave it out, or set \"{}\"", name(master)));
   asked.train.gradient_dtype = master;
+  if (switches.autocast == false && master != asked.train.precision)
+    tables.runtime.problem("switches",
+                           fmt::format("switches: autocast = false: nothing would compute in precision = \"{}\"",
+                                       name(asked.train.precision)),
+                           "leave it out, or set master_dtype");
   check_litgpt(asked, tables);
 
   // The dropouts of the models' own configurations (resid_pdrop and attn_pdrop; attention_dropout).

@@ -452,7 +452,30 @@ Json eager_switches(const RuntimeChoice& runtime) {
   if (eager.saved_on_host) json["pin_memory"] = eager.saved_on_host == MemorySpace::Pinned;
   if (eager.bucket_mib) json["bucket_cap_mb"] = *eager.bucket_mib;
   if (eager.reentrant_checkpoint) json["use_reentrant"] = *eager.reentrant_checkpoint;
+  if (eager.autocast) json["autocast"] = *eager.autocast;
+  if (eager.input_gradients) json["enable_input_require_grads"] = *eager.input_gradients;
   return json;
+}
+
+Json as_json(const Adapter& adapter, DType base) {
+  Json json = {{"method", "lora"},
+               {"rank", adapter.rank},
+               {"alpha", adapter.alpha},
+               {"dropout", adapter.dropout},
+               {"target_modules", adapter.all_linear ? Json("all-linear") : Json(adapter.targets)},
+               {"dtype", name(adapter.dtype.value_or(base))}};
+  if (!adapter.saved.empty()) json["modules_to_save"] = adapter.saved;
+  return json;
+}
+
+Json as_json(const Quantization& its) {
+  return {{"format", word(quantized_format_names, its.format)},
+          {"double_quant", its.nested},
+          {"block_size", its.block},
+          {"compute_dtype", name(its.computed)},
+          {"storage_dtype", word(storage_names, its.stored)},
+          {"skip_modules", its.skipped},
+          {"prepare", word(prepared_names, its.prepared)}};
 }
 
 Json as_json(const RuntimeChoice& runtime) {
@@ -497,6 +520,8 @@ std::string scenario_json(const Scenario& scenario, int indent) {
     if (const auto& part = scenario.runtime.optimizer.offloaded) json["offload"]["optimizer_fraction"] = *part;
   }
   if (scenario.train.rollout) json["rollout"] = as_json(*scenario.train.rollout);
+  if (scenario.train.adapter) json["adapter"] = as_json(*scenario.train.adapter, scenario.train.master_dtype);
+  if (scenario.train.quantization) json["quantization"] = as_json(*scenario.train.quantization);
   if (scenario.model.experts) json["moe"] = as_json(scenario.train.routing);
   // A file's name need not be UTF-8; what is not is replaced.
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);

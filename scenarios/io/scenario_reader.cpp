@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "parallel/runtime/runtimes.hpp"
+#include "scenarios/io/adapter_reader.hpp"
 #include "scenarios/io/allocator_conf.hpp"
 #include "scenarios/io/axis_order.hpp"
 #include "scenarios/io/cluster_reader.hpp"
@@ -25,6 +26,7 @@
 #include "scenarios/io/offload_reader.hpp"
 #include "scenarios/io/optimizer_switches.hpp"
 #include "scenarios/io/pytorch_switches.hpp"
+#include "scenarios/io/quantization_reader.hpp"
 #include "scenarios/io/recompute_reader.hpp"
 #include "scenarios/io/rollout_reader.hpp"
 #include "scenarios/io/scenario_checks.hpp"
@@ -304,11 +306,6 @@ TomlReader read_runtime(TomlReader& table, TomlReader offload, RuntimeChoice& ru
   return switches;
 }
 
-void refuse_unmodelled_tables(TomlReader& top) {
-  top.refuse("adapter", "training an adapter is", {});
-  top.refuse("quantization", "a quantized base is", {});
-}
-
 enum class Judged : std::uint8_t { KeyByKey, Together };
 
 std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, const std::filesystem::path& file,
@@ -321,8 +318,11 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
   TomlReader train = top.table("train", Presence::Required);
   TomlReader runtime = top.table("runtime");
   TomlReader moe = top.table("moe");
-  ScenarioTables tables{std::move(top),   std::move(model_override), std::move(layout),
-                        std::move(train), std::move(runtime),        std::move(moe)};
+  TomlReader adapter = top.table("adapter");
+  TomlReader quantization = top.table("quantization");
+  ScenarioTables tables{std::move(top),     std::move(model_override), std::move(layout),
+                        std::move(train),   std::move(runtime),        std::move(moe),
+                        std::move(adapter), std::move(quantization)};
 
   Scenario scenario;
   scenario.name = file.stem().string();
@@ -336,13 +336,14 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
   read_train(tables.train, scenario.train);
   TomlReader rollout = tables.top.table("rollout");
   scenario.train.rollout = read_rollout(rollout);
+  scenario.train.adapter = read_adapter(tables.adapter);
+  scenario.train.quantization = read_quantization(tables.quantization);
   const Model* const model = tables.model_sound ? &scenario.model : nullptr;
   scenario.train.routing = read_routing(tables.moe, model, {folders, read_before, problems});
   TomlReader switches = read_runtime(tables.runtime, tables.top.table("offload"), scenario.runtime,
                                      {folders, read_before, problems}, tables.zero);
   const bool eager = runtime_kind(scenario.runtime.name).eager();
   if (!eager) scenario.layout.chunk_group = read_chunk_group(switches);
-  refuse_unmodelled_tables(tables.top);
   tables.top.refuse_unknown_keys();
   if (how == Judged::KeyByKey) return std::move(problems).sorted();
   check_schedule(tables.layout, scenario.layout);
@@ -357,6 +358,8 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
     tables.train.problem("master_dtype", "optimizer state of another precision than fp32 is not modelled yet",
                          "plain PyTorch ([runtime] name = \"pytorch\") keeps none where it is the parameters' own");
   check_small_optimizer(scenario, tables);
+  settle_adapter(scenario, tables);
+  settle_quantization(scenario, tables);
   settle(scenario, tables);
   if (!eager) settle_muon(scenario, tables);
   settle_rollout(rollout, scenario, tables);

@@ -15,6 +15,8 @@ struct ScenarioTables {
   TomlReader train;
   TomlReader runtime;
   TomlReader moe;
+  TomlReader adapter;
+  TomlReader quantization;
   ZeroAsked zero = {};         ///< of DeepSpeed
   bool model_sound = false;    ///< the config.json was read well
   bool cluster_sound = false;  ///< so was the cluster file

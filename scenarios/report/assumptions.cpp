@@ -141,6 +141,24 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
             ? fmt::format("shards in {}, gathered and computed with in {}, gradients reduced in {}",
                           name(s.train.master_dtype), name(s.train.precision), name(habits.fully_shard->reduce_dtype))
             : fmt::format("autocast to {} over fp32 parameters", name(s.train.precision)));
+  if (habits.autocast && *habits.autocast && s.train.master_dtype == s.train.precision)
+    list.back() += ", and autocast to it besides";
+  if (s.train.adapter) {
+    const Adapter& adapter = *s.train.adapter;
+    list.push_back(fmt::format("PEFT's LoRA, as of 0.21: adapters of rank {} in {}, {}", adapter.rank,
+                               name(adapter.dtype.value_or(s.train.master_dtype)),
+                               "nothing else of the model is trained"));
+  }
+  if (s.train.quantization) {
+    const Quantization& its = *s.train.quantization;
+    list.push_back(fmt::format(
+        "bitsandbytes {}: linears in {}{}, which are dequantized for each pass, however few its tokens are; {}",
+        text(versions.bitsandbytes), word(quantized_format_names, its.format),
+        its.nested ? ", scales quantized too" : "",
+        its.prepared == Prepared::All     ? "all else of the model in fp32 (prepare_model_for_kbit_training)"
+        : its.prepared == Prepared::Norms ? "norms in fp32"
+                                          : "all else as it was loaded"));
+  }
   if (const std::string rule = optimizer_rule(s, habits); !rule.empty()) list.push_back(rule);
   if (habits.neftune > 0)
     list.push_back(fmt::format("NEFTune: noise of alpha {} is added to what the embedding gives", habits.neftune));

@@ -54,9 +54,12 @@ std::string question(const Prediction& p) {
   if (s.layout.sharding == Sharding::Zero2) layout += ", optimizer and gradients sharded (zero2)";
   if (s.layout.sharding == Sharding::Zero3) layout += ", fully sharded (zero3)";
   if (s.layout.shard_group != 0) layout += fmt::format(" over {}", s.layout.shard_group);
-  return fmt::format("{}: {} ({:.2f} B parameters) on {} x {}\n  {}; {} tokens, micro-batch {}, global batch {}\n",
-                     s.name, s.model.name, static_cast<double>(p.parameters) / 1e9, s.gpus, s.cluster.device.name,
-                     layout, s.train.sequence_length, s.train.micro_batch, s.train.global_batch);
+  std::string trained;
+  if (p.trained < p.parameters)
+    trained = fmt::format(", {:.2f} M of them trained", static_cast<double>(p.trained) / 1e6);
+  return fmt::format("{}: {} ({:.2f} B parameters{}) on {} x {}\n  {}; {} tokens, micro-batch {}, global batch {}\n",
+                     s.name, s.model.name, static_cast<double>(p.parameters) / 1e9, trained, s.gpus,
+                     s.cluster.device.name, layout, s.train.sequence_length, s.train.micro_batch, s.train.global_batch);
 }
 
 std::string composition_table(const Peak& peak) {

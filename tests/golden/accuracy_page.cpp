@@ -384,14 +384,12 @@ Section zero_section() {
       zero_recordings());
 }
 
-Section drawn_section() {
-  const std::vector<Recording> recordings = drawn_recordings();
+Section in_short(const std::string& family, const std::string& intro, const std::vector<Recording>& recordings) {
   const DrawnScore found = score(recordings);
   std::string out =
-      "## Drawn\n\nTrainings that seeds chose, over all families and modes (`tests/ground_truth/drawn.py`), recorded "
-      "as "
-      "above. Tensors at the peak are live bytes, each tensor rounded up to 512, in the step where they are off most; "
-      "allocated likewise; reserved is the run's.\n\n"
+      intro +
+      ", recorded as above. Tensors at the peak are live bytes, each tensor rounded up to 512, in the step where they "
+      "are off most; allocated likewise; reserved is the run's.\n\n"
       "| recording | recorded, MiB | tensors at the peak off by, bytes | allocated | reserved "
       "|\n|---|---|---|---|---|\n";
   std::vector<Error> tensors, allocated, reserved;
@@ -404,11 +402,22 @@ Section drawn_section() {
     out += fmt::format("| {} | {:.1f} | {:+} | {:+.3f} % | {:+.2f} % |\n", name, recorded / (1 << 20),
                        found.off_at_peak[i].count(), percent(found.allocated[i]), percent(found.reserved[i]));
   }
-  const Claim of_tensors = claim_of("drawn", "tensors at the peak", tensors);
+  const Claim of_tensors = claim_of(family, "tensors at the peak", tensors);
   out += fmt::format("\nTensors at the peak equal to the byte: {} of {}.\n\n", of_tensors.equal, of_tensors.rows);
   return {std::move(out),
-          {of_tensors, claim_of("drawn", "allocated peak of any step", allocated),
-           claim_of("drawn", "reserved peak", reserved)}};
+          {of_tensors, claim_of(family, "allocated peak of any step", allocated),
+           claim_of(family, "reserved peak", reserved)}};
+}
+
+Section drawn_section() {
+  return in_short("drawn",
+                  "## Drawn\n\nTrainings that seeds chose, over all families and modes (`tests/ground_truth/drawn.py`)",
+                  drawn_recordings());
+}
+
+Section adapted_section() {
+  return in_short("adapted", "## Adapted\n\nModels that PEFT adapts (`tests/ground_truth/adapted.py`)",
+                  adapted_recordings());
 }
 
 Section head() {
@@ -441,6 +450,7 @@ std::vector<SectionWriter> section_writers() {
   writers.push_back({"compiled", compiled_section});
   writers.push_back({"zero", zero_section});
   writers.push_back({"drawn", drawn_section});
+  writers.push_back({"adapted", adapted_section});
   for (const ReservedFamily& family : reserved_families())
     writers.push_back({family.name, [=] { return reserved_family_section(family); }});
   for (const BandFamily& family : band_families())

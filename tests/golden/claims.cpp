@@ -29,6 +29,8 @@ constexpr auto families_told = std::to_array<std::pair<std::string_view, std::st
     {"korthikanti_a100", "Megatron-LM, 22B and 175B on A100 (Korthikanti et al.)"},
     {"megatron_bridge_offload", "Megatron-Bridge, Qwen3-30B-A3B on 16 H100, optimizer on the host, static memory"},
     {"fms_full", "fine-tuning on one to four A100 (fms-acceleration)"},
+    {"fms_lora", "LoRA on one and two A100 (fms-acceleration)"},
+    {"fms_qlora", "QLoRA on one and two A100 (fms-acceleration)"},
     {"fake_tensor", "chosen trainings: PyTorch's modules on tensors without data"},
     {"plain_runs", "chosen trainings, under PyTorch's own allocator"},
     {"sharded", "chosen trainings under fully_shard, under PyTorch's own allocator"},
@@ -39,6 +41,7 @@ constexpr auto families_told = std::to_array<std::pair<std::string_view, std::st
     {"torchtitan", "torchtitan, Llama 3.1 8B and Qwen3 32B on eight H100 (its commits and benchmarks)"},
     {"zero", "chosen trainings under DeepSpeed's ZeRO, under PyTorch's own allocator"},
     {"drawn", "trainings that seeds chose, under PyTorch's own allocator"},
+    {"adapted", "chosen models that PEFT adapts, under PyTorch's own allocator"},
     {"megatron_pr482", "Megatron-LM PR 482, Llama-2 7B, kind of memory unsaid"},
     {"nanotron_ultrascale", "nanotron on H100, kind of memory unsaid"},
 });

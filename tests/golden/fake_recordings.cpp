@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "parallel/frameworks/transformers/adapters.hpp"
 #include "parallel/lower.hpp"
 #include "scenarios/io/cluster_reader.hpp"
 #include "scenarios/io/config_reader.hpp"
@@ -178,6 +179,22 @@ void read_flat(const Json& settings, Scenario& s) {
   s.train.global_batch = s.train.micro_batch * s.layout.data * settings.at("micro_batches").get<std::int64_t>();
 }
 
+// Of PEFT: LoraConfig's arguments.
+void read_adapter(const Json& settings, Scenario& s) {
+  const Json& given = settings.at("adapter");
+  Adapter& adapter = s.train.adapter.emplace();
+  adapter.rank = given.at("r").get<std::int64_t>();
+  adapter.dropout = given.value("lora_dropout", 0.0);
+  if (!given.value("autocast_adapter_dtype", true)) adapter.dtype = std::nullopt;
+  if (!given.contains("target_modules"))
+    adapter.targets = parallel::transformers::usual_targets(s.model);
+  else if (given["target_modules"].is_string())
+    adapter.all_linear = true;
+  else
+    adapter.targets = given["target_modules"].get<std::vector<std::string>>();
+  if (given.contains("modules_to_save")) adapter.saved = given["modules_to_save"].get<std::vector<std::string>>();
+}
+
 Scenario scenario_of(const Json& recording) {
   const Json& settings = recording.at("settings");
   const Json& config = recording.at("config");
@@ -191,7 +208,10 @@ Scenario scenario_of(const Json& recording) {
   s.train.micro_batch = settings.at("batch").get<std::int64_t>();
   const std::string precision = settings.at("precision").get<std::string>();
   s.train.precision = precision == "fp32" ? DType::FP32 : precision.ends_with("fp16") ? DType::FP16 : DType::BF16;
-  s.train.master_dtype = s.train.gradient_dtype = precision.starts_with("pure") ? s.train.precision : DType::FP32;
+  const bool one_type = precision.starts_with("pure") || precision == "bf16_autocast";
+  s.train.master_dtype = s.train.gradient_dtype = one_type ? s.train.precision : DType::FP32;
+  if (precision == "bf16_autocast") s.runtime.eager.autocast = true;
+  if (settings.contains("adapter")) read_adapter(settings, s);
   read_optimizer(settings.at("optimizer").get<std::string>(), s);
   s.runtime.eager.clips_gradients = !settings.at("clip_grad_norm").is_null();
   const std::string checkpointing = text_of(settings, "checkpointing");
@@ -243,6 +263,7 @@ Scenario scenario_of(const Json& recording) {
 Kind kind_of(Category category, Phase phase) {
   switch (category) {
     case Category::Parameters:
+    case Category::Adapters:
       return Kind::Parameter;
     case Category::Gradients:
     case Category::CommDp:
@@ -391,6 +412,7 @@ std::vector<Recording> fake_recordings() { return recordings_in("recordings"); }
 std::vector<Recording> drawn_recordings() { return recordings_in("drawn"); }
 std::vector<Recording> optimizer_recordings() { return recordings_in("optimizers"); }
 std::vector<Recording> fused_recordings() { return recordings_in("fused"); }
+std::vector<Recording> adapted_recordings() { return recordings_in("adapted"); }
 
 std::vector<Recording> sharded_recordings() { return sharded_in("sharded/recordings", scenario_of); }
 std::vector<Recording> flat_recordings() { return sharded_in("flat/recordings", scenario_of); }

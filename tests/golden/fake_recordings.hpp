@@ -63,6 +63,8 @@ struct Recording {
 [[nodiscard]] std::vector<Recording> optimizer_recordings();
 /// Those under tests/golden/fake_tensor/fused: with Liger's kernels (tests/ground_truth/fused.py).
 [[nodiscard]] std::vector<Recording> fused_recordings();
+/// Of models that PEFT adapts.
+[[nodiscard]] std::vector<Recording> adapted_recordings();
 
 /// Those under tests/golden/sharded/recordings: plain runs of sharded trainings (tests/ground_truth/sharded.py).
 [[nodiscard]] std::vector<Recording> sharded_recordings();

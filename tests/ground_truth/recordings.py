@@ -1,5 +1,8 @@
 """What is recorded: models by their config.json, and how they are trained."""
 
+import sys
+
+import adapted
 import drawn
 
 SETTINGS = {
@@ -200,6 +203,7 @@ WITH_EVENTS = ("llama_bf16_step_foreach", "gpt2_fp32_eager", "llama_gqa_bf16_tie
 
 
 DRAWN = {drawn.name_of(seed): seed for seed in drawn.SEEDS}
+ADAPTED = adapted.adapted(sys.modules[__name__])
 
 
 def settings_of(name):
@@ -213,6 +217,9 @@ def settings_of(name):
     elif name in optimizers.OPTIMIZERS:
         config, chosen = optimizers.OPTIMIZERS[name]
         known = {**SETTINGS, **optimizers.MORE_SETTINGS}
+    elif name in ADAPTED:
+        config, chosen = ADAPTED[name]
+        known = {**SETTINGS, **adapted.MORE_SETTINGS}
     elif name in fused.FUSED:
         config, chosen = fused.FUSED[name]
         known = {**SETTINGS, **fused.MORE_SETTINGS}

@@ -86,7 +86,8 @@ def distribute(model, settings):
 
 
 def autocast(settings):
-    name = {"autocast_bf16": torch.bfloat16, "autocast_fp16": torch.float16}.get(settings["precision"])
+    types = {"autocast_bf16": torch.bfloat16, "bf16_autocast": torch.bfloat16, "autocast_fp16": torch.float16}
+    name = types.get(settings["precision"])
     return torch.autocast("cuda", dtype=name) if name else contextlib.nullcontext()
 
 
@@ -96,7 +97,8 @@ def build_model(config, settings):
     model_class = getattr(transformers, config["architectures"][0])
     config = transformers.AutoConfig.for_model(**{k: v for k, v in config.items() if k != "architectures"})
     config._attn_implementation = settings["attention"]
-    dtype = {"pure_bf16": torch.bfloat16}.get(settings["precision"], torch.float32)
+    narrow = settings["precision"] in ("pure_bf16", "bf16_autocast")
+    dtype = torch.bfloat16 if narrow else torch.float32
     torch.set_default_dtype(dtype)
     try:
         with torch.device("cuda"):
@@ -109,11 +111,24 @@ def build_model(config, settings):
     if settings["checkpointing"]:
         reentrant = settings["checkpointing"] == "reentrant"
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
+    if settings.get("adapter"):
+        model = adapt(model, settings["adapter"])
     return model
+
+
+def adapt(model, chosen):
+    """PEFT's LoRA, by LoraConfig's arguments."""
+    import peft
+
+    chosen = dict(chosen)
+    casts = chosen.pop("autocast_adapter_dtype", True)
+    config = peft.LoraConfig(task_type="CAUSAL_LM", **chosen)
+    return peft.get_peft_model(model, config, autocast_adapter_dtype=casts)
 
 
 def build_optimizer(model, settings):
     kind, _, implementation = settings["optimizer"].partition(" ")
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     choices = {"foreach": {"foreach": True}, "fused": {"fused": True}, "for-loop": {"foreach": False}, "": {}}
     choice = choices[implementation]
     if kind not in ("adamw", "sgd", "sgd_momentum"):
@@ -123,9 +138,9 @@ def build_optimizer(model, settings):
     decay = settings.get("weight_decay", 0.1 if kind == "adamw" else 0.0)
     if kind == "adamw":
         choice["amsgrad"] = settings.get("amsgrad", False)
-        return torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=decay, **choice)
+        return torch.optim.AdamW(trained, lr=1e-4, weight_decay=decay, **choice)
     momentum = 0.9 if kind == "sgd_momentum" else 0.0
-    return torch.optim.SGD(model.parameters(), lr=1e-2, momentum=momentum, weight_decay=decay, **choice)
+    return torch.optim.SGD(trained, lr=1e-2, momentum=momentum, weight_decay=decay, **choice)
 
 
 class Batches:

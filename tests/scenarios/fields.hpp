@@ -144,16 +144,24 @@ inline auto fields(TitanSettings& v) {
   return std::tie(a, b, c, d, e, f);
 }
 inline auto fields(FlatParameterHabits& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
 }
 inline auto fields(Rollout& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l, m] = v;
   return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m);
 }
+inline auto fields(Adapter& v) {
+  auto& [a, b, c, d, e, f, g] = v;
+  return std::tie(a, b, c, d, e, f, g);
+}
+inline auto fields(Quantization& v) {
+  auto& [a, b, c, d, e, f, g] = v;
+  return std::tie(a, b, c, d, e, f, g);
+}
 inline auto fields(Train& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q);
 }
 inline auto fields(NvmeHabits& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k] = v;
@@ -168,8 +176,8 @@ inline auto fields(SmallOptimizerSettings& v) {
   return std::tie(a, b, c, d);
 }
 inline auto fields(EagerSettings& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, bb, cc] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, bb, cc);
 }
 inline auto fields(MuonHabits& v) {
   auto& [a, b, c, d, e, f] = v;

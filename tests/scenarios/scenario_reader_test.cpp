@@ -119,10 +119,6 @@ TEST(ScenarioReader, KeysOfTheFormatThatAreNotModelledAreRefused) {
   }
   EXPECT_EQ(problems_of(std::string(job) + "[offload]\noptimizer = \"nvme\""),
             "job.toml:21:13: error: optimizer = \"nvme\" is not modelled yet\n  hint: \"none\" or \"cpu\" would do");
-  for (const char* table : {"adapter", "quantization"}) {
-    const std::string text = std::string(job) + "[" + table + "]\nx = 1";
-    EXPECT_NE(problems_of(text).find("[" + std::string(table) + "]: "), std::string::npos) << problems_of(text);
-  }
 }
 
 TEST(ScenarioReader, KeysThatAskForNothingAreAccepted) {

@@ -4,10 +4,15 @@
 #include <numeric>
 #include <utility>
 
+#include "parallel/frameworks/transformers/adapters.hpp"
 #include "parallel/torch/operation.hpp"
 
 namespace tidemark::parallel::pytorch {
 namespace {
+
+Category category_of(const std::vector<FlattenedParameter>& parameters) {
+  return transformers::is_adapter(parameters.front().name) ? Category::Adapters : Category::Parameters;
+}
 
 std::vector<std::int64_t> elements_of_each(const std::vector<FlattenedParameter>& parameters) {
   std::vector<std::int64_t> all;
@@ -90,7 +95,7 @@ std::vector<Tensor> FlatParameter::moved_to_device() {
   std::vector<Tensor> moved(parameters_.size());
   for (const std::size_t i : order) {
     const Session::Scope scope(s_, s_.process.label(parameters_[i].name));
-    moved[i] = s_.empty(parameters_[i].module->value.sizes, kept_, trained_parameter, Category::Parameters);
+    moved[i] = s_.empty(parameters_[i].module->value.sizes, kept_, trained_parameter, category_of(parameters_));
     const Tensor made = std::exchange(parameters_[i].on_host, {});
     if (!made.defined()) {
       s_.launch(Operation::Initialize, {}, {moved[i]});
@@ -158,7 +163,7 @@ Tensor FlatParameter::flattened(const std::vector<Tensor>& parameters) const {
 void FlatParameter::make_shard(Tensor whole) {
   if (!sharded()) {
     shard_ = std::move(whole);
-    s_.reclassify(shard_, Category::Parameters);
+    s_.reclassify(shard_, category_of(parameters_));
     s_.process.keep(shard_.buffer());
     return;
   }
@@ -166,12 +171,12 @@ void FlatParameter::make_shard(Tensor whole) {
   const std::int64_t its = std::min(each, elements() - begin);
   Tensor chunk;
   if (its > 0) {
-    chunk = s_.empty({its}, kept_, "flat_param_shard", its == each ? Category::Parameters : Category::Temporaries);
+    chunk = s_.empty({its}, kept_, "flat_param_shard", its == each ? category_of(parameters_) : Category::Temporaries);
     s_.launch(Operation::Copy, {part_of(whole, begin, its)}, {chunk});
   }
   shard_ = chunk;
   if (its == each) return;
-  shard_ = s_.empty({each}, kept_, "flat_param_shard", Category::Parameters);
+  shard_ = s_.empty({each}, kept_, "flat_param_shard", category_of(parameters_));
   s_.launch({Operation::Fill, {0}}, {}, {part_of(shard_, its, each - its)});
   if (its > 0) s_.launch(Operation::Copy, {chunk}, {part_of(shard_, 0, its)});
 }
@@ -195,11 +200,11 @@ void FlatParameter::hold_parameters() {
     const FlatLayout::Overlap its = layout_.in_shard(part, sharded() ? mesh_.rank : 0);
     if (its.elements == 0) continue;
     held_.push_back({parameter, its, nullptr});
-    if (!habits_.original_parameters) continue;
+    if (!habits_.original_parameters || !trained()) continue;
     held_.back().leaf = leaf(s_, shaped(held_.back(), shard_));
     held_.back().leaf->parameter = true;
   }
-  if (habits_.original_parameters) return;
+  if (habits_.original_parameters || !trained()) return;
   optimized_ = leaf(s_, shard_);
   optimized_->parameter = true;
 }
@@ -245,6 +250,7 @@ void FlatParameter::init_attributes() {
   const OnStream unsharding(s_, FlatStreams::unshard);
   flat_ = leaf(s_, part_of(memory, 0, elements()));
   flat_->parameter = true;
+  if (!trained()) flat_->freeze();
 }
 
 // ---- unsharded and sharded again -----------------------------------------------------------------------------------
@@ -427,6 +433,7 @@ void FlatParameter::forget_gradient() {
 
 std::vector<FlatParameter::HeldPiece> FlatParameter::pieces() const {
   std::vector<HeldPiece> all;
+  if (!trained()) return all;
   for (const Held& held : held_) {
     const Tensor& gradient = optimized_ ? optimized_->gradient : held.leaf->gradient;
     ShardPiece piece{parameters_[held.parameter].name, shaped(held, shard_), {}, held.at.in_part};

@@ -25,6 +25,7 @@ struct FlattenedParameter {
   std::int64_t elements = 0;
   std::int64_t depth = 0;  ///< of its module in the unit
   Tensor on_host;          ///< as the model was made, where that is counted
+  bool trained = true;
 };
 
 /// Multiples of elements at which each parameter begins, and all of them end.
@@ -65,6 +66,9 @@ class FlatParameter {
   FlatParameter(Session& session, const ShardMesh& mesh, const FlatParameterHabits& habits, const std::string& name,
                 std::vector<FlattenedParameter> parameters, DType kept);
 
+  /// All of its parameters are, or none.
+  [[nodiscard]] bool trained() const { return parameters_.front().trained; }
+
   /// Before the first forward pass.
   void init_attributes();
 
@@ -96,6 +100,7 @@ class FlatParameter {
   /// What autograd knows; its gradient is that of the whole.
   [[nodiscard]] Leaf& flat() { return *flat_; }
   [[nodiscard]] bool sharded() const { return !habits_.whole; }
+  [[nodiscard]] bool unsharded() const { return unsharded_; }
   [[nodiscard]] LabelId name() const { return name_; }
   [[nodiscard]] std::int64_t elements() const { return layout_.elements(); }
   [[nodiscard]] std::int64_t of_rank() const { return layout_.of_rank(); }

@@ -15,6 +15,16 @@ std::int64_t columns_of(const Shape& sizes) {
   return std::accumulate(sizes.begin() + 1, sizes.end(), std::int64_t{1}, std::multiplies<>());
 }
 
+// Memory of elements as so many bytes of another type from one of them on.
+Tensor elements_at(const Tensor& memory, std::int64_t byte, std::int64_t elements, DType dtype) {
+  Tensor made = memory.detached();
+  made.offset = (memory.offset * size_of(memory.dtype).count() + byte) / size_of(dtype).count();
+  made.sizes = {elements};
+  made.strides = {1};
+  made.dtype = dtype;
+  return made;
+}
+
 // A part of flat memory, as rows that lie so far from each other.
 Tensor rows_of(const Tensor& flat, std::int64_t begin, std::int64_t rows, std::int64_t width, std::int64_t stride) {
   Tensor made = flat.detached();
@@ -55,23 +65,36 @@ UnitParameters::UnitParameters(Session& session, const ShardMesh& mesh, const Fu
       after_forward_(after_forward),
       parameters_(std::move(parameters)) {}
 
-bool UnitParameters::mixed() const {
-  return parameters_.front().unsharded->value.dtype != parameters_.front().sharded->value.dtype;
-}
+namespace {
 
-// _fsdp_collectives.py foreach_all_gather: shards are cast, and copied to the rank's place in what is gathered into.
+bool casts(const ShardedParameter& p) { return p.unsharded->value.dtype != p.sharded->value.dtype; }
+
+// As it is gathered.
+Bytes gathered_bytes(const ShardedParameter& p) { return p.padded.elements() * size_of(p.unsharded->value.dtype); }
+
+}  // namespace
+
+// _fsdp_collectives.py foreach_all_gather: shards are cast, and copied to the rank's place in what is gathered into, as
+// bytes where they are of several types.
 void UnitParameters::unshard() {
   if (gathered_.defined() || unsharded_ || parameters_.empty()) return;
   const NoGrad no_grad(s_);
   const Session::Scope scope(s_, s_.process.label(name_));
-  std::int64_t elements = 0;
-  for (const ShardedParameter& p : parameters_) elements += p.padded.elements();
-  const DType type = parameters_.front().unsharded->value.dtype;
+  Bytes of_rank;
+  for (const ShardedParameter& p : parameters_) of_rank += gathered_bytes(p);
+  const bool alike = std::ranges::all_of(
+      parameters_, [this](const ShardedParameter& p) { return p.unsharded->value.dtype == computed(); });
+  const DType type = alike ? computed() : DType::BOOL;
+  const std::int64_t elements = of_rank.count() / size_of(type).count();
   const OnStream copying(s_, CommContext::copy_in);
   const std::vector<Tensor> inputs = all_gather_inputs();
   gathered_ = s_.empty({elements * mesh_.ranks}, type, "all_gather_output", Category::CommDp);
-  const Tensor own = narrowed(gathered_, 0, elements * mesh_.rank, elements);
-  s_.launch(Operation::Copy, inputs, side_by_side(own, inputs));
+  std::vector<Tensor> places;
+  std::int64_t begin = of_rank.count() * mesh_.rank;
+  for (const Tensor& input : inputs)
+    places.push_back(
+        elements_at(gathered_, std::exchange(begin, begin + input.bytes().count()), input.elements(), input.dtype));
+  s_.launch(Operation::Copy, inputs, places);
   s_.process.wait(CommContext::all_gather, s_.process.record(CommContext::copy_in));
   {
     const OnStream gathering(s_, CommContext::all_gather);
@@ -83,14 +106,15 @@ void UnitParameters::unshard() {
 // _get_param_all_gather_inputs: all at once into one flat tensor where they are cast; one by one where they come from
 // the host, as they are kept, and are cast here.
 std::vector<Tensor> UnitParameters::all_gather_inputs() {
-  const DType type = computed();
   std::vector<Tensor> inputs;
   for (const ShardedParameter& p : parameters_) inputs.push_back(p.padded);
   if (habits_.offload) {
-    for (Tensor& input : inputs) {
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      Tensor& input = inputs[i];
       Tensor moved = s_.empty(input.sizes, input.dtype, "from_host", Category::OffloadStaging);
       s_.copy(input, moved);
-      if (mixed()) {
+      if (casts(parameters_[i])) {
+        const DType type = parameters_[i].unsharded->value.dtype;
         Tensor cast = s_.empty(moved.sizes, type, "all_gather_input", Category::OffloadStaging);
         s_.launch(Operation::Copy, {moved}, {cast});
         moved = std::move(cast);
@@ -101,19 +125,24 @@ std::vector<Tensor> UnitParameters::all_gather_inputs() {
     if (habits_.offload == MemorySpace::Pageable) s_.process.synchronize(s_.process.record(s_.stream()));
     return inputs;
   }
-  if (!mixed()) return inputs;
+  std::vector<Tensor> to_cast;
   std::int64_t elements = 0;
-  for (const Tensor& input : inputs) elements += input.elements();
-  const Tensor flat = s_.empty({elements}, type, "all_gather_input", Category::CommDp);
-  std::vector<Tensor> casts = side_by_side(flat, inputs);
-  s_.launch(Operation::Copy, inputs, casts);
-  return casts;
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    if (casts(parameters_[i])) to_cast.push_back(inputs[i]), elements += inputs[i].elements();
+  if (to_cast.empty()) return inputs;
+  const Tensor flat = s_.empty({elements}, computed(), "all_gather_input", Category::CommDp);
+  const std::vector<Tensor> places = side_by_side(flat, to_cast);
+  s_.launch(Operation::Copy, to_cast, places);
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    if (casts(parameters_[i])) inputs[i] = places[next++];
+  return inputs;
 }
 
 // foreach_all_gather_copy_out: from one piece of each rank to one of each parameter, whose memory is made here.
 void UnitParameters::copy_out(const Tensor& gathered) {
   s_.process.join(gathered_event_);
-  const std::int64_t of_rank = gathered.elements() / mesh_.ranks;
+  const std::int64_t of_rank = gathered.bytes().count() / mesh_.ranks;
   std::vector<Tensor> pieces, whole;
   std::int64_t begin = 0;
   for (ShardedParameter& p : parameters_) {
@@ -125,9 +154,10 @@ void UnitParameters::copy_out(const Tensor& gathered) {
       s_.replace(value, std::move(made));
     else
       value.storage = made.storage;
-    pieces.push_back(rows_of(gathered, begin, mesh_.ranks, its, of_rank));
+    const Tensor from = elements_at(gathered, begin, its, value.dtype);
+    pieces.push_back(rows_of(from, 0, mesh_.ranks, its, of_rank / size_of(value.dtype).count()));
     whole.push_back(rows_of(value, 0, mesh_.ranks, its, its));
-    begin += its;
+    begin += gathered_bytes(p).count();
   }
   s_.launch(Operation::Copy, pieces, whole);
 }
@@ -227,15 +257,19 @@ void UnitParameters::backward_prefetch() {
 void UnitParameters::post_backward() {
   state_ = TrainingState::PostBackward;
   if (!comms_.reduces_gradients) return reshard();
+  std::vector<ShardedParameter*> reduced;
   std::vector<Tensor> gradients;
   for (ShardedParameter& p : parameters_) {
+    if (!p.trained) continue;
     Tensor gradient = std::exchange(p.unsharded->gradient, {});
     gradients.push_back(p.partial.valid() ? summed(std::move(gradient), p.partial) : std::move(gradient));
+    reduced.push_back(&p);
   }
   reshard();
+  if (reduced.empty()) return;
   comms_.release_reduce_scatter_inputs(s_);
   wait_for_post_backward();
-  reduce(std::move(gradients));
+  reduce(reduced, std::move(gradients));
 }
 
 // _get_grad_inner_tensor: placed as the parameter is.
@@ -266,18 +300,18 @@ void UnitParameters::release_all_reduced() {
 Reduction UnitParameters::reduction() const { return habits_.sums_gradients ? Reduction::Sum : Reduction::Average; }
 
 // foreach_reduce: gradients are cast on their way to where they are reduced from, rank after rank.
-void UnitParameters::reduce(std::vector<Tensor> gradients) {
+void UnitParameters::reduce(const std::vector<ShardedParameter*>& reduced, std::vector<Tensor> gradients) {
   const NoGrad no_grad(s_);
   const Session::Scope scope(s_, s_.process.label(name_));
   std::int64_t of_rank = 0;
-  for (const ShardedParameter& p : parameters_) of_rank += p.padded.elements();
+  for (const ShardedParameter* const p : reduced) of_rank += p->padded.elements();
   const Tensor input =
       s_.empty({of_rank * mesh_.ranks}, habits_.reduce_dtype, "reduce_scatter_input", Category::CommDp);
   std::vector<Tensor> from, to, padding;
   std::int64_t begin = 0;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     const Tensor& gradient = gradients[i];
-    const std::int64_t each = parameters_[i].padded.elements(), all = gradient.elements();
+    const std::int64_t each = reduced[i]->padded.elements(), all = gradient.elements();
     const std::int64_t full = all / each, rest = all % each;
     const Tensor flat = sized(gradient, {all});
     const auto copy = [&](std::int64_t first, std::int64_t ranks, std::int64_t width) {
@@ -321,13 +355,13 @@ void UnitParameters::reduce(std::vector<Tensor> gradients) {
     all_reduced_event_ = s_.process.record(after);
   }
   const OnStream keeping(s_, after);
-  keep_reduced(output);
+  keep_reduced(reduced, output);
   reduced_ = s_.process.record(after);
 }
 
 // _cast_and_view_sharded_grads: gradients of shards are views of what was reduced.
-void UnitParameters::keep_reduced(const Tensor& output) {
-  const DType kept = parameters_.front().sharded->value.dtype;
+void UnitParameters::keep_reduced(const std::vector<ShardedParameter*>& reduced, const Tensor& output) {
+  const DType kept = reduced.front()->sharded->value.dtype;
   Tensor all = output;
   if (kept != output.dtype) {
     all = s_.empty(output.sizes, kept, "sharded_gradients", Category::Gradients);
@@ -335,7 +369,8 @@ void UnitParameters::keep_reduced(const Tensor& output) {
   }
   std::vector<Tensor> before, added;
   std::int64_t begin = 0;
-  for (ShardedParameter& p : parameters_) {
+  for (ShardedParameter* const each : reduced) {
+    ShardedParameter& p = *each;
     const Tensor& value = p.sharded->value;
     const std::int64_t elements = value.elements(), at = std::exchange(begin, begin + p.padded.elements());
     if (elements == 0) continue;
@@ -402,8 +437,8 @@ void CommContext::release_reduce_scatter_inputs(Session& s) {
 
 // ---- the model -----------------------------------------------------------------------------------------------------
 
-std::shared_ptr<Leaf> FullyShard::parameter(const std::string& name, const Shape& sizes, DType computed) {
-  on_meta_.push_back({name, parameter_elsewhere(s_, sizes, computed)});
+std::shared_ptr<Leaf> FullyShard::made_on_meta(const std::string& name, const Shape& sizes, DType computed, Kept kept) {
+  on_meta_.push_back({name, parameter_elsewhere(s_, sizes, computed), kept});
   return on_meta_.back().leaf;
 }
 
@@ -416,10 +451,11 @@ ShardedParameter FullyShard::sharded(const OnMeta& meta) {
   made.name = meta.name + ".unsharded";
   made.unsharded = meta.leaf;
   made.partial = meta.partial;
+  made.trained = meta.leaf->trained();
   made.begin = its.begin * columns;
   std::optional<OnHost> host;
   if (habits_.offload) host.emplace(s_);
-  made.padded = s_.empty({its.padded * columns}, kept_, trained_parameter, Category::Parameters);
+  made.padded = s_.empty({its.padded * columns}, meta.kept.dtype, trained_parameter, meta.kept.category);
   Tensor value = made.padded.detached();  // there may be nothing in it
   value.sizes = with_size(sizes, 0, its.rows);
   value.strides = contiguous_strides(value.sizes);
@@ -429,6 +465,7 @@ ShardedParameter FullyShard::sharded(const OnMeta& meta) {
               {narrowed(made.padded, 0, its.rows * columns, (its.padded - its.rows) * columns)});
   made.sharded = leaf(s_, value);
   made.sharded->parameter = true;
+  if (!made.trained) made.sharded->freeze();
   return made;
 }
 
@@ -436,7 +473,8 @@ ShardedParameter FullyShard::sharded(const OnMeta& meta) {
 void FullyShard::pin(ShardedParameter& parameter) {
   const Session::Scope scope(s_, parameter.name.substr(0, parameter.name.rfind('.')));
   const OnHost host(s_, MemorySpace::Pinned);
-  const Tensor pinned = s_.empty(parameter.padded.sizes, kept_, trained_parameter, Category::Parameters);
+  const Tensor pinned =
+      s_.empty(parameter.padded.sizes, parameter.padded.dtype, trained_parameter, Category::Parameters);
   s_.launch(Operation::Copy, {parameter.padded}, {pinned});
   parameter.padded = pinned;
   parameter.sharded->value.storage = pinned.storage;
@@ -504,7 +542,7 @@ std::vector<const ShardedParameter*> FullyShard::shards() const {
   for (const OnMeta& meta : on_meta_)
     for (const auto& group : groups_)
       for (const ShardedParameter& p : group->parameters())
-        if (p.unsharded == meta.leaf && p.sharded->value.elements() > 0) all.push_back(&p);
+        if (p.unsharded == meta.leaf && p.trained && p.sharded->value.elements() > 0) all.push_back(&p);
   return all;
 }
 

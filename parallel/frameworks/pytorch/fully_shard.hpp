@@ -27,7 +27,8 @@ struct ShardedParameter {
   std::shared_ptr<Leaf> sharded;    ///< what the optimizer updates
   Tensor padded;                    ///< the memory of `sharded`, flat
   std::string name;
-  std::int64_t begin = 0;   ///< the first of the parameter's elements that are here
+  std::int64_t begin = 0;  ///< the first of the parameter's elements that are here
+  bool trained = true;
   CommSlot partial;         ///< ranks over which its gradient is still to be summed
   EventId gradient_copied;  ///< grad_offload_event: its gradient has come to the host
 };
@@ -69,7 +70,7 @@ class UnitParameters {
   void finalize_backward();
 
   [[nodiscard]] const std::vector<ShardedParameter>& parameters() const { return parameters_; }
-  /// What the unit computes in.
+  /// What the unit computes in; adapters may in a type of their own.
   [[nodiscard]] DType computed() const { return parameters_.front().unsharded->value.dtype; }
   /// Whether its gradients wait for a post_backward that no input's gradient has called.
   [[nodiscard]] bool misses_backward() const { return state_ != TrainingState::PostBackward && !parameters_.empty(); }
@@ -88,11 +89,10 @@ class UnitParameters {
   void wait_for_post_backward();
   void release_all_reduced();
   [[nodiscard]] Tensor summed(Tensor gradient, CommSlot ranks);
-  void reduce(std::vector<Tensor> gradients);
-  void keep_reduced(const Tensor& output);
+  void reduce(const std::vector<ShardedParameter*>& reduced, std::vector<Tensor> gradients);
+  void keep_reduced(const std::vector<ShardedParameter*>& reduced, const Tensor& output);
   void keep_on_host(ShardedParameter& parameter, const Tensor& gradient);
   [[nodiscard]] std::vector<Tensor> all_gather_inputs();
-  [[nodiscard]] bool mixed() const;
   [[nodiscard]] Reduction reduction() const;
 
   Session& s_;
@@ -126,9 +126,17 @@ class FullyShard {
       : s_(session), mesh_(mesh), habits_(habits), kept_(kept) {}
 
   /// A parameter on the meta device, which has no memory.
-  [[nodiscard]] std::shared_ptr<Leaf> parameter(const std::string& name, const Shape& sizes, DType computed);
+  [[nodiscard]] std::shared_ptr<Leaf> parameter(const std::string& name, const Shape& sizes, DType computed) {
+    return made_on_meta(name, sizes, computed, {kept_, Category::Parameters});
+  }
+  /// One that is kept in a type of its own.
+  [[nodiscard]] std::shared_ptr<Leaf> adapter(const std::string& name, const Shape& sizes, DType computed, DType kept) {
+    return made_on_meta(name, sizes, computed, {kept, Category::Adapters});
+  }
   /// A DTensor whose gradient is a part of a sum over these ranks; to be said before it is sharded.
   void sum_over(CommSlot ranks, std::size_t parameter) { on_meta_[parameter].partial = ranks; }
+  /// From now on they are numbered as a model registers them.
+  void number_as(const Parameters& registered) { in_order_of(registered, on_meta_); }
   /// fully_shard of modules, of which the first is the root; to_empty and the initialization of what is here. Of each
   /// unit comes what its module's hooks are to call.
   [[nodiscard]] std::vector<UnitParameters*> shard(const std::vector<ShardUnit>& units);
@@ -146,11 +154,18 @@ class FullyShard {
   [[nodiscard]] std::vector<const ShardedParameter*> shards() const;
 
  private:
+  struct Kept {
+    DType dtype;
+    Category category;
+  };
   struct OnMeta {
     std::string name;
     std::shared_ptr<Leaf> leaf;
+    Kept kept;
     CommSlot partial{};
   };
+  [[nodiscard]] std::shared_ptr<Leaf> made_on_meta(const std::string& name, const Shape& sizes, DType computed,
+                                                   Kept kept);
   [[nodiscard]] ShardedParameter sharded(const OnMeta& parameter);
   void pin(ShardedParameter& parameter);
 

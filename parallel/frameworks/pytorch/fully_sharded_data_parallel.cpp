@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <utility>
 
+#include "parallel/frameworks/transformers/adapters.hpp"
 #include "parallel/torch/operation.hpp"
 
 namespace tidemark::parallel::pytorch {
@@ -30,7 +32,8 @@ std::int64_t depth_of(const std::string& name) {
 // ---- made once -----------------------------------------------------------------------------------------------------
 
 std::shared_ptr<Leaf> FullyShardedDataParallel::parameter(const std::string& name, const Shape& sizes, DType computed) {
-  on_host_.push_back({name, parameter_elsewhere(s_, sizes, computed)});
+  const DType kept = transformers::is_adapter(name) ? computed : kept_;
+  on_host_.push_back({name, parameter_elsewhere(s_, sizes, habits_.mixed ? habits_.param_dtype : computed), kept});
   if (habits_.offload) {
     const Session::Scope scope(s_, s_.process.label(name));
     const OnHost host(s_);
@@ -40,41 +43,75 @@ std::shared_ptr<Leaf> FullyShardedDataParallel::parameter(const std::string& nam
   return on_host_.back().leaf;
 }
 
-// Wrapped from within: layers, then the model with what is left.
+// Adapters have a type of their own.
+DType FullyShardedDataParallel::kept_as(const Leaf& its) const {
+  const auto known = std::ranges::find_if(on_host_, [&](const MadeOnHost& made) { return made.leaf.get() == &its; });
+  return known->kept;
+}
+
+ForwardHooks FullyShardedDataParallel::hooks_of(Unit* its) {
+  ForwardHooks hooks;
+  // What runs again within the unit's own backward pass finds it unsharded, and leaves it so (BACKWARD_PRE).
+  hooks.before = [this, its](const Tensor& input) {
+    if (its->ran_pre_backward) return input;
+    pre_forward(*its);
+    follow_input(*its, input);
+    return input;
+  };
+  hooks.after = [this, its](const Tensor& output) {
+    if (!its->ran_pre_backward) post_forward(*its, output);
+    return output;
+  };
+  return hooks;
+}
+
+// Wrapped from within: what PEFT's policy (utils/other.py fsdp_auto_wrap_policy) finds in a layer, a unit for each
+// adapter's linears, then the layer with what is left, and the model.
 void FullyShardedDataParallel::shard(CausalLM& model) {
   model_ = &model;
+  in_order_of(model.parameters(), on_host_);
   std::vector<FlattenedParameter> of_root;
   const auto unit = [&](const std::string& name, std::vector<FlattenedParameter> parameters) {
     auto made = std::make_unique<Unit>();
-    made->flat = std::make_unique<FlatParameter>(s_, mesh_, habits_, name, std::move(parameters), kept_);
+    const DType kept = kept_as(*parameters.front().module);
+    made->flat = std::make_unique<FlatParameter>(s_, mesh_, habits_, name, std::move(parameters), kept);
     units_.push_back(std::move(made));
     return units_.back().get();
   };
   const auto flattened = [&](std::size_t at) {
     MadeOnHost& its = on_host_[at];
-    return FlattenedParameter{its.name, its.leaf, elements_of(its.leaf->value.sizes), depth_of(its.name),
-                              std::exchange(its.made, {})};
+    return FlattenedParameter{its.name,
+                              its.leaf,
+                              elements_of(its.leaf->value.sizes),
+                              depth_of(its.name),
+                              std::exchange(its.made, {}),
+                              its.leaf->trained()};
+  };
+  std::map<const Leaf*, ForwardHooks*> of_adapters;
+  for (const CausalLM::NamedModule& its : model.named_modules())
+    if (its.linear != nullptr && its.linear->lora) {
+      of_adapters.emplace(its.linear->lora->down.get(), &its.linear->lora->of_down);
+      of_adapters.emplace(its.linear->lora->up.get(), &its.linear->lora->of_up);
+      its.linear->lora->shown = kept_as(*its.linear->lora->down);
+    }
+  // A parameter goes into a unit of its own, or to those that are left.
+  const auto take = [&](std::size_t at, std::vector<FlattenedParameter>& left) {
+    const auto its = of_adapters.find(on_host_[at].leaf.get());
+    if (its == of_adapters.end()) return left.push_back(flattened(at));
+    *its->second = hooks_of(unit(on_host_[at].name, {flattened(at)}));
+    if (habits_.mixed) its->second->inputs = habits_.param_dtype;
   };
   std::size_t next = 0;
   for (std::size_t layer = 0; layer < model.layers(); ++layer) {
     const CausalLM::Range range = model.parameters_of_layer(layer);
-    while (next < range.begin) of_root.push_back(flattened(next++));
+    while (next < range.begin) take(next++, of_root);
     std::vector<FlattenedParameter> of_layer;
-    while (next < range.end) of_layer.push_back(flattened(next++));
-    Unit* const its = unit(model.name_of_layer(layer), std::move(of_layer));
-    ForwardHooks hooks;
-    hooks.around_checkpoint = true;
-    hooks.before = [this, its](const Tensor& input) {
-      pre_forward(*its);
-      return input;
-    };
-    hooks.after = [this, its](const Tensor& output) {
-      post_forward(*its, output);
-      return output;
-    };
+    while (next < range.end) take(next++, of_layer);
+    ForwardHooks hooks = hooks_of(unit(model.name_of_layer(layer), std::move(of_layer)));
+    hooks.around_checkpoint = around_checkpoint_;
     model.hook_layer(layer, std::move(hooks));
   }
-  while (next < on_host_.size()) of_root.push_back(flattened(next++));
+  while (next < on_host_.size()) take(next++, of_root);
   unit("root", std::move(of_root))->root = true;
   std::rotate(units_.rbegin(), units_.rbegin() + 1, units_.rend());
 }
@@ -84,6 +121,7 @@ void FullyShardedDataParallel::init() {
   if (habits_.buffer_dtype) model_->cast_buffers(*habits_.buffer_dtype);
   for (const auto& unit : units_) {
     unit->flat->init_attributes();
+    if (!unit->flat->trained()) continue;
     unit->flat->flat().accumulated = [this, its = unit.get()](Leaf&) { post_backward(*its); };
   }
 }
@@ -171,7 +209,7 @@ void FullyShardedDataParallel::pre_forward(Unit& unit) {
 
 // The root's stay for its backward pass.
 void FullyShardedDataParallel::post_forward(Unit& unit, const Tensor& output) {
-  unit.post_forward_index = post_forward_order_.size();
+  if (!unit.post_forward_index) unit.post_forward_index = post_forward_order_.size();
   post_forward_order_.push_back(&unit);
   const bool frees = !unit.root && !habits_.whole && habits_.reshards_after_forward;
   reshard(unit, frees ? FlatParameter::Unsharded::Freed : FlatParameter::Unsharded::Kept);
@@ -196,10 +234,29 @@ void FullyShardedDataParallel::pre_backward(Unit& unit) {
   unit.flat->prepare_gradient_for_backward();
 }
 
-void FullyShardedDataParallel::post_backward(Unit& unit) {
+// _post_backward_reshard
+void FullyShardedDataParallel::reshard_after_backward(Unit& unit) {
   reshard(unit, left_by_backward());
   unit.flat->use_sharded_views();
   if (habits_.backward_prefetch == BackwardPrefetch::Post) prefetch_backward(unit);
+}
+
+// _register_post_backward_reshard_only_hook: once its input has a gradient, a frozen unit is resharded. Until the
+// backward pass is over, the hook refers to where that gradient goes: a leaf, where the layer runs again with
+// reentrance.
+void FullyShardedDataParallel::follow_input(Unit& unit, const Tensor& input) {
+  if (unit.flat->trained() || unit.hooked_input || !s_.grad_enabled || !input.defined() || !input.requires_grad())
+    return;
+  const std::shared_ptr<Leaf>& again = s_.checkpointed_input;
+  if (again && again->value.gradient.node == input.gradient.node)
+    unit.hooked_input = again;
+  else
+    unit.hooked_input = std::make_shared<bool>();
+  register_hook(input, [this, &unit] { reshard_after_backward(unit); });
+}
+
+void FullyShardedDataParallel::post_backward(Unit& unit) {
+  reshard_after_backward(unit);
   if (!reduces_gradients_) return unit.flat->use_unsharded_gradient_views();
   const NoGrad no_grad(s_);
   const Session::Scope scope(s_, unit.flat->name());
@@ -261,6 +318,8 @@ void FullyShardedDataParallel::finish_backward() {
   first_pass_ = false;
   post_forward_order_.clear();
   for (const auto& unit : units_) {
+    if (!unit->flat->trained() && unit->flat->unsharded()) reshard(*unit, left_by_backward());  // _catch_all_reshard
+    unit->hooked_input.reset();
     unit->ran_pre_backward = unit->needs_pre_backward_unshard = unit->prefetched = false;
     unit->post_forward_index.reset();
   }
@@ -337,7 +396,8 @@ void FullyShardedDataParallel::before_zero_grad() {
 Parameters FullyShardedDataParallel::parameters() const {
   Parameters all;
   if (!habits_.original_parameters) {
-    for (const auto& unit : units_) all.push_back(unit->flat->optimized());
+    for (const auto& unit : units_)
+      if (unit->flat->trained()) all.push_back(unit->flat->optimized());
     return all;
   }
   for (const MadeOnHost& its : on_host_)

@@ -14,8 +14,12 @@ namespace tidemark::parallel::pytorch {
 /// _runtime_utils.py and _exec_order_utils.py have it: wrappers, whose hooks run outside of what is checkpointed.
 class FullyShardedDataParallel final : public ShardedModel {
  public:
-  FullyShardedDataParallel(Session& session, const ShardMesh& mesh, const FlatParameterHabits& habits, DType kept)
-      : s_(session), mesh_(mesh), habits_(habits), kept_(kept) {}
+  FullyShardedDataParallel(Session& session, const ShardMesh& mesh, const EagerHabits& habits, DType kept)
+      : s_(session),
+        mesh_(mesh),
+        habits_(*habits.flat),
+        kept_(kept),
+        around_checkpoint_(!habits.checkpoints_wrappers) {}
 
   [[nodiscard]] std::shared_ptr<Leaf> parameter(const std::string& name, const Shape& sizes, DType computed) override;
   void shard(CausalLM& model) override;
@@ -35,6 +39,7 @@ class FullyShardedDataParallel final : public ShardedModel {
   struct Unit {
     std::unique_ptr<FlatParameter> flat;
     bool root = false;
+    std::shared_ptr<void> hooked_input;  ///< what the hook refers to that reshards a frozen unit
     bool prefetched = false, needs_pre_forward_unshard = false, needs_pre_backward_unshard = false;
     bool ran_pre_backward = false;
     std::optional<std::size_t> pre_forward_index, post_forward_index;
@@ -49,6 +54,10 @@ class FullyShardedDataParallel final : public ShardedModel {
   void post_forward(Unit& unit, const Tensor& output);
   void pre_backward(Unit& unit);
   void post_backward(Unit& unit);
+  void reshard_after_backward(Unit& unit);
+  void follow_input(Unit& unit, const Tensor& input);
+  [[nodiscard]] ForwardHooks hooks_of(Unit* unit);
+  [[nodiscard]] DType kept_as(const Leaf& parameter) const;
   void reduce(Unit& unit, Tensor gradient);
   [[nodiscard]] Tensor norm_of(const std::vector<Tensor>& gradients);
   void divide(const Tensor& gradient, double divisor);
@@ -58,6 +67,7 @@ class FullyShardedDataParallel final : public ShardedModel {
   struct MadeOnHost {
     std::string name;
     std::shared_ptr<Leaf> leaf;
+    DType kept;
     Tensor made{};  ///< where memory of the host is counted
   };
 
@@ -65,6 +75,7 @@ class FullyShardedDataParallel final : public ShardedModel {
   const ShardMesh mesh_;
   const FlatParameterHabits& habits_;
   DType kept_;  ///< of shards
+  bool around_checkpoint_;
   CausalLM* model_ = nullptr;
   std::vector<MadeOnHost> on_host_;
   std::vector<std::unique_ptr<Unit>> units_;  ///< the root's is the first

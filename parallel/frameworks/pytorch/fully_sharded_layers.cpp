@@ -6,6 +6,7 @@ namespace tidemark::parallel::pytorch {
 
 void FullyShardedLayers::shard(CausalLM& model) {
   const AfterForward after = habits_.reshards_after_forward ? AfterForward::Reshards : AfterForward::Keeps;
+  shards_.number_as(model.parameters());
   std::vector<ShardUnit> units{{"root", after, {}}};
   std::size_t next = 0;
   const auto take = [&](ShardUnit& unit, std::size_t end) {

@@ -5,17 +5,22 @@
 #include <vector>
 
 #include "parallel/frameworks/pytorch/fully_shard.hpp"
+#include "parallel/frameworks/transformers/adapters.hpp"
 
 namespace tidemark::parallel::pytorch {
 
 /// A model of transformers under fully_shard: each layer is a unit, and the model itself, which has the rest.
 class FullyShardedLayers final : public ShardedModel {
  public:
-  FullyShardedLayers(Session& session, const ShardMesh& mesh, const FullyShardHabits& habits, DType kept)
-      : s_(session), habits_(habits), shards_(session, mesh, habits, kept) {}
+  /// Shards are kept in a type, and gathered in what is computed in; adapters have a type of their own where these are
+  /// one (MixedPrecisionPolicy without a param_dtype).
+  FullyShardedLayers(Session& session, const ShardMesh& mesh, const FullyShardHabits& habits, DType kept,
+                     DType computed)
+      : s_(session), habits_(habits), kept_(kept), computed_(computed), shards_(session, mesh, habits, kept) {}
 
-  [[nodiscard]] std::shared_ptr<Leaf> parameter(const std::string& name, const Shape& sizes, DType computed) override {
-    return shards_.parameter(name, sizes, computed);
+  [[nodiscard]] std::shared_ptr<Leaf> parameter(const std::string& name, const Shape& sizes, DType dtype) override {
+    if (!transformers::is_adapter(name)) return shards_.parameter(name, sizes, dtype);
+    return shards_.adapter(name, sizes, kept_ != computed_ ? computed_ : dtype, dtype);
   }
   void shard(CausalLM& model) override;
   void root_pre_forward() override { shards_.root_pre_forward(); }
@@ -32,6 +37,7 @@ class FullyShardedLayers final : public ShardedModel {
  private:
   Session& s_;
   const FullyShardHabits& habits_;
+  DType kept_, computed_;
   FullyShard shards_;
 };
 

@@ -16,23 +16,34 @@ namespace {
 /// What one rank holds, by count; ranks for which that is the same share a role.
 using Holdings = std::vector<std::int64_t>;
 
-/// The parameters of a model, unit by unit: of each layer, and of the rest.
+/// The parameters of a model, unit by unit: of each layer, and of the rest; adapters of FSDP1 are units of their own.
 std::vector<std::vector<Shape>> units_of(const LoweringInput& input) {
   const Model& model = input.built.model;
   const std::int64_t vocabulary = sizes_of(model, input.layout, input.train, input.runtime).vocabulary;
   std::vector<CausalLM::Range> layers;
+  std::vector<bool> apart;
   const std::vector<Shape> all = parameter_shapes(input, [&](Session& session, const MakeParameter& make) {
     const CausalLM made(session, model, vocabulary, input.train, *input.runtime.eager, input.train.precision, make);
     for (std::size_t layer = 0; layer < made.layers(); ++layer) layers.push_back(made.parameters_of_layer(layer));
+    for (const std::shared_ptr<Leaf>& p : made.parameters())
+      apart.push_back(input.train.adapter && input.runtime.eager->flat && p->trained());
   });
-  std::vector<std::vector<Shape>> units(1);
+  std::vector<std::vector<Shape>> units(1), of_adapters;
   std::size_t next = 0;
+  const auto take = [&](std::vector<Shape>& unit) {
+    if (apart[next])
+      of_adapters.push_back({all[next]});
+    else
+      unit.push_back(all[next]);
+    ++next;
+  };
   for (const CausalLM::Range& layer : layers) {
-    while (next < layer.begin) units.front().push_back(all[next++]);
+    while (next < layer.begin) take(units.front());
     units.emplace_back();
-    while (next < layer.end) units.back().push_back(all[next++]);
+    while (next < layer.end) take(units.back());
   }
-  while (next < all.size()) units.front().push_back(all[next++]);
+  while (next < all.size()) take(units.front());
+  units.insert(units.end(), of_adapters.begin(), of_adapters.end());
   return units;
 }
 

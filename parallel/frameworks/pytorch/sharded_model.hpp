@@ -1,6 +1,9 @@
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,6 +32,14 @@ struct ShardPiece {
   Tensor value, gradient;  ///< the latter undefined where there is none
   std::int64_t first = 0;  ///< of the parameter's elements
 };
+
+/// What was made for a model, in the order in which it registers its parameters: adapters are made last.
+template <class Made>
+void in_order_of(const Parameters& registered, std::vector<Made>& all) {
+  std::map<const Leaf*, std::size_t> places;
+  for (std::size_t i = 0; i < registered.size(); ++i) places.emplace(registered[i].get(), i);
+  std::ranges::sort(all, {}, [&](const Made& made) { return places.at(made.leaf.get()); });
+}
 
 /// What wraps a model, shards its parameters over ranks, and is called by a training loop. The rest it does in hooks.
 class ShardedModel {

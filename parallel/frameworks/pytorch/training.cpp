@@ -87,10 +87,9 @@ class Training {
       shards_->shard(*model_);
     } else {
       model_.emplace(s_, input_.built.model, vocabulary, input_.train, habits_, kept);
-      if (input_.layout.data > 1)
-        replicas_.emplace(s_, groups_.data, input_.layout.data, habits_, model_->parameters());
+      if (input_.layout.data > 1) replicas_.emplace(s_, groups_.data, input_.layout.data, habits_, model_->trained());
     }
-    optimizer_.emplace(s_, input_.train, habits_, shards_ ? shards_->parameters() : model_->parameters(),
+    optimizer_.emplace(s_, input_.train, habits_, shards_ ? shards_->parameters() : model_->trained(),
                        mesh_ && mesh_->ranks > 1 ? std::vector{mesh_->shard} : std::vector<CommSlot>());
     if (input_.train.precision == DType::FP16 && input_.train.master_dtype == DType::FP32) {
       const Session::Scope scope(s_, "grad_scaler");
@@ -129,8 +128,8 @@ class Training {
   }
 
   std::unique_ptr<ShardedModel> sharded_model(DType kept) {
-    if (habits_.flat) return std::make_unique<FullyShardedDataParallel>(s_, *mesh_, *habits_.flat, kept);
-    return std::make_unique<FullyShardedLayers>(s_, *mesh_, *habits_.fully_shard, kept);
+    if (habits_.flat) return std::make_unique<FullyShardedDataParallel>(s_, *mesh_, habits_, kept);
+    return std::make_unique<FullyShardedLayers>(s_, *mesh_, *habits_.fully_shard, kept, input_.train.precision);
   }
 
   [[nodiscard]] bool reduces_each_backward() const {
@@ -140,7 +139,7 @@ class Training {
   // Sharded parameters are gathered in the type that is computed in.
   [[nodiscard]] bool autocasts() const {
     if (shards_) return habits_.flat && habits_.flat->autocast;
-    return input_.train.precision != input_.train.master_dtype;
+    return habits_.autocast.value_or(input_.train.precision != input_.train.master_dtype);
   }
 
   void pass(bool last) {
@@ -209,7 +208,7 @@ class Training {
     const Tensor inverse = copied(master, "inverse_scale");
     // torch._amp_foreach_non_finite_check_and_unscale_; here no gradient is ever infinite.
     std::vector<Tensor> gradients, in;
-    for (const std::shared_ptr<Leaf>& p : model_->parameters()) {
+    for (const std::shared_ptr<Leaf>& p : model_->trained()) {
       gradients.push_back(p->gradient);
       in.push_back(p->gradient);
       in.push_back(inverse);
@@ -227,7 +226,7 @@ class Training {
         moment.tensors.push_back(
             state_tensor(p.parameter, what == StateMoment::What::Gradients ? p.gradient : p.value, p.first));
     else
-      for (const std::shared_ptr<Leaf>& p : model_->parameters())
+      for (const std::shared_ptr<Leaf>& p : model_->trained())
         moment.tensors.push_back(state_tensor(s_.parameter_name(p->value), of(*p)));
     state_->push_back(std::move(moment));
   }

@@ -41,12 +41,12 @@ std::shared_ptr<Leaf> Decoder::parameter(const std::string& name, Shape sizes) {
 }
 
 Linear Decoder::make_linear(const std::string& name, std::int64_t outputs, std::int64_t inputs) {
-  return {parameter(name + ".weight", {outputs, inputs}), nullptr};
+  return {name, parameter(name + ".weight", {outputs, inputs}), nullptr};
 }
 
 Norm Decoder::make_norm(const std::string& name, std::int64_t width) {
   if (tensor_.ranks > 1) partial_.push_back(parameters_.size());
-  return {parameter(name + ".weight", {width}), nullptr};
+  return {name, parameter(name + ".weight", {width}), nullptr};
 }
 
 void Decoder::end_part(std::string name) {

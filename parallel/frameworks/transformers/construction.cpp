@@ -33,8 +33,10 @@ std::shared_ptr<Leaf> CausalLM::parameter(const std::string& name, Shape sizes) 
 }
 
 Linear CausalLM::make_linear(const std::string& name, std::int64_t outputs, std::int64_t inputs, bool bias) {
+  if (quantizes(name)) return make_quantized(name, outputs, inputs, bias);
   const bool inputs_first = family_of(model_) == Family::Gpt2;
   Linear made;
+  made.name = name;
   made.inputs_first = inputs_first;
   made.adds_apart = habits_.zero_init;
   made.weight = parameter(name + ".weight", inputs_first ? Shape{inputs, outputs} : Shape{outputs, inputs});
@@ -44,6 +46,7 @@ Linear CausalLM::make_linear(const std::string& name, std::int64_t outputs, std:
 
 Norm CausalLM::make_norm(const std::string& name, std::int64_t width) {
   Norm made;
+  made.name = name;
   made.weight = parameter(name + ".weight", {width});
   if (model_.normalization == Normalization::Layer) {
     made.kind = NormKind::Layer;
@@ -183,6 +186,7 @@ CausalLM::CausalLM(Session& session, const Model& model, std::int64_t vocabulary
   last_norm_ = make_norm("norm", model.hidden);
   if (family_of(model) == Family::BigCode) make_causal_table();
   if (model.positions == Positions::Rotary) make_frequencies();
+  head_.name = "lm_head";
   if (model.tied_embeddings) {
     // modeling_utils.py tie_weights: the head has a weight of its own first.
     if (!make_) (void)s_.empty({vocabulary, model.hidden}, dtype_, "lm_head.weight.untied", Category::Temporaries);
@@ -191,6 +195,8 @@ CausalLM::CausalLM(Session& session, const Model& model, std::int64_t vocabulary
     head_.weight = parameter("lm_head.weight", {vocabulary, model.hidden});
     head_.weight->role = ParameterRole::Head;
   }
+  if (train.quantization) prepare_for_training();
+  if (train.adapter) adapt();
 }
 
 std::vector<ModuleSite> CausalLM::modules() {

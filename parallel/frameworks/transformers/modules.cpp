@@ -27,14 +27,6 @@ Tensor rotated_half(Session& s, const Tensor& x) {
   return cat_last(s, {neg(s, x2), x1});
 }
 
-// torch.nn.Module.__call__, which runs hooks.
-template <class Forward>
-Tensor hooked(const ForwardHooks& hooks, const Tensor& given, const Forward& forward) {
-  if (!hooks.before) return forward(given);
-  const Tensor input = hooks.before(given);
-  return hooks.after(forward(input));
-}
-
 // batch, heads, sequence, width: each head of keys as often as query heads share it.
 Tensor repeated(Session& s, const Tensor& x, std::int64_t times) {
   if (times == 1) return x;
@@ -61,12 +53,15 @@ Tensor turned(Session& s, const Tensor& x, const Tensor& cosine, const Tensor& s
 }
 
 Tensor Linear::operator()(Session& s, const Tensor& given) const {
-  return hooked(hooks, given, [&](const Tensor& x) {
-    const Tensor none;
-    const Tensor& its_bias = bias ? bias->value : none;
-    if (adds_apart && bias && !inputs_first) return add_in_place(s, linear(s, x, weight->value, none), its_bias);
-    return inputs_first ? conv1d(s, x, weight->value, its_bias) : linear(s, x, weight->value, its_bias);
-  });
+  return hooked(hooks, given, [&](const Tensor& x) { return lora ? adapted(s, x) : product(s, x); });
+}
+
+Tensor Linear::product(Session& s, const Tensor& x) const {
+  if (quantized) return quantized_product(s, x);
+  const Tensor none;
+  const Tensor& its_bias = bias ? bias->value : none;
+  if (adds_apart && bias && !inputs_first) return add_in_place(s, linear(s, x, weight->value, none), its_bias);
+  return inputs_first ? conv1d(s, x, weight->value, its_bias) : linear(s, x, weight->value, its_bias);
 }
 
 Tensor Norm::operator()(Session& s, const Tensor& given) const {
@@ -272,14 +267,21 @@ Tensor CausalLM::scored(const States& states, const Tensor& mask, Tensor& weight
 
 Tensor CausalLM::fused(const Layer& layer, const States& states, const Tensor& mask) {
   // integrations/sdpa_attention.py use_gqa_in_sdpa: with a mask, keys and values are repeated as before.
-  const bool repeats = !litgpt() && (habits_.repeats_keys || mask.defined());
+  const bool flash = train_.attention == AttentionKernel::Flash;
+  const bool repeats = !litgpt() && (flash ? habits_.repeats_keys_for_flash : habits_.repeats_keys || mask.defined());
   const std::int64_t times = repeats ? model_.heads / model_.kv_heads : 1;
-  const Tensor keys = repeated(s_, states.key, times), values = repeated(s_, states.value, times);
+  Tensor query = states.query, keys = repeated(s_, states.key, times), values = repeated(s_, states.value, times);
+  // modeling_flash_attention_utils.py: what norms or rotary positions left in fp32 is cast, in autocast's type.
+  if (flash && query.dtype == DType::FP32) {
+    const DType narrow = s_.autocast.value_or(train_.precision);
+    query = to(s_, query, narrow);
+    keys = to(s_, keys, narrow);
+    values = to(s_, values, narrow);
+  }
   const Tensor output =
-      train_.attention == AttentionKernel::Flash
-          ? flash_attention(s_, states.query, keys, values, train_.attention_dropout,
-                            layer.windowed ? model_.sliding_window : 0)
-          : scaled_dot_product_attention(s_, states.query, keys, values, mask, train_.attention_dropout);
+      flash ? flash_attention(s_, query, keys, values, train_.attention_dropout,
+                              layer.windowed ? model_.sliding_window : 0)
+            : scaled_dot_product_attention(s_, states.query, keys, values, mask, train_.attention_dropout);
   return contiguous(s_, transpose(s_, output, 1, 2));
 }
 
@@ -476,9 +478,7 @@ Tensor CausalLM::checkpointed(const Layer& layer, const Tensor& hidden, const Co
   const Region region = [this, &layer, context](const Tensor& x) { return call(layer, x, context, nullptr); };
   if (!habits_.reentrant_checkpoint) return checkpoint(s_, hidden, region);
   Tensor out = checkpoint_reentrant(s_, hidden, region);
-  if (out.requires_grad())
-    s_.outlives_backward.push_back({context.whole.cosine, context.whole.sine, context.whole.mask, context.window.cosine,
-                                    context.window.sine, context.window.mask, context.position_ids});
+  if (out.requires_grad()) s_.outlives_backward.push_back(std::make_shared<Context>(context));
   return out;
 }
 
@@ -509,6 +509,7 @@ Tensor CausalLM::decoder(const Tensor& ids, std::vector<Tensor>& cache) {
   Tensor embedded_tokens = hooked(of_tokens_, {}, [&](const Tensor&) { return embedding(s_, ids, tokens_->value); });
   if (habits_.neftune > 0) embedded_tokens = with_noise(s_, embedded_tokens);
   if (model_.scaled_embedding) embedded_tokens = mul(s_, embedded_tokens, embedding_scale_);
+  ask_for_gradient(embedded_tokens);
   Tensor hidden = embedded_tokens;
   const bool mask_first = family_of(model_) == Family::BigCode;
   const Tensor places = position_ids(ids.sizes[1]);

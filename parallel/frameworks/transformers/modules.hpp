@@ -32,12 +32,53 @@ struct ForwardHooks {
   bool around_checkpoint = false;    ///< they are a wrapper's: what is checkpointed is within, and runs again without
 };
 
+// torch.nn.Module.__call__, which runs hooks.
+template <class Forward>
+Tensor hooked(const ForwardHooks& hooks, const Tensor& given, const Forward& forward) {
+  if (!hooks.before) return forward(given);
+  const Tensor input = hooks.before(given);
+  return hooks.after(forward(input));
+}
+
+/// What PEFT's LoRA adds to a linear: two products, by way of few dimensions.
+struct Lora {
+  std::shared_ptr<Leaf> down, up;  ///< lora_A, lora_B
+  ForwardHooks of_down, of_up;
+  std::optional<DType> shown;  ///< while it is sharded, as what x is cast to; none: its own
+  double dropout = 0, scale = 1;
+};
+
+/// Of codes: bytes.
+inline constexpr DType byte_type = DType::BOOL;
+
+/// bitsandbytes' weight of a few bits, in the place of a linear's own, with what undoes the quantization.
+struct QuantizedWeight {
+  QuantizedFormat format = QuantizedFormat::Nf4;
+  Shape sizes;                    ///< of the weight: outputs, inputs
+  DType dtype = DType::BF16;      ///< that it had, and has where it is dequantized
+  std::optional<DType> computed;  ///< in which type products are; none: not known before the first input
+  bool converts_once = true;
+  Tensor scales;  ///< of blocks, or of outputs; themselves quantized where there are more:
+  Tensor scales_of_scales, offset, table, table_of_scales;
+};
+
 struct Linear {
+  std::string name;
   std::shared_ptr<Leaf> weight, bias;
   bool inputs_first = false;  ///< transformers' Conv1D
   bool adds_apart = false;    ///< the bias is added to the product (deepspeed/runtime/zero/linear.py)
   ForwardHooks hooks = {};
+  std::optional<Lora> lora = {};
+  std::shared_ptr<QuantizedWeight> quantized = {};
+  /// Of its weight.
+  [[nodiscard]] std::int64_t outputs() const;
+  [[nodiscard]] std::int64_t inputs() const;
   Tensor operator()(Session& s, const Tensor& x) const;
+
+ private:
+  [[nodiscard]] Tensor product(Session& s, const Tensor& x) const;
+  [[nodiscard]] Tensor quantized_product(Session& s, const Tensor& x) const;
+  [[nodiscard]] Tensor adapted(Session& s, const Tensor& x) const;
 };
 
 enum class NormKind : std::uint8_t {
@@ -53,6 +94,7 @@ enum class NormKind : std::uint8_t {
 };
 
 struct Norm {
+  std::string name;
   std::shared_ptr<Leaf> weight, bias;
   NormKind kind = NormKind::Rms;
   ForwardHooks hooks = {};
@@ -105,6 +147,8 @@ class CausalLM {
   Outputs operator()(const Tensor& ids, const Tensor& labels);
 
   [[nodiscard]] const Parameters& parameters() const { return parameters_; }
+  /// Of those, what requires gradients.
+  [[nodiscard]] Parameters trained() const;
 
   [[nodiscard]] std::size_t layers() const { return layers_.size(); }
   [[nodiscard]] const std::string& name_of_layer(std::size_t layer) const { return layers_[layer].name; }
@@ -118,6 +162,16 @@ class CausalLM {
   void hook_layer(std::size_t layer, ForwardHooks hooks) { layers_[layer].hooks = std::move(hooks); }
   /// The model itself first.
   [[nodiscard]] std::vector<ModuleSite> modules();
+
+  /// A module with parameters of its own, by the name that transformers has for it.
+  struct NamedModule {
+    std::string path, name;
+    std::shared_ptr<Leaf>*weight = nullptr, *bias = nullptr;
+    Linear* linear = nullptr;
+    std::size_t last = 0;  ///< place of its last parameter in `parameters`
+  };
+  /// In the order of `parameters`.
+  [[nodiscard]] std::vector<NamedModule> named_modules();
 
  private:
   struct Attention {
@@ -184,6 +238,16 @@ class CausalLM {
   States of_split(const Attention& attention, const Tensor& hidden);
   States of_heads(const Attention& attention, const Tensor& hidden);
 
+  // PEFT's: adapters.cpp.
+  void adapt();
+  void ask_for_gradient(Tensor& embedded);
+  std::shared_ptr<Leaf> adapter(const std::string& name, const Shape& sizes, DType dtype);
+
+  // bitsandbytes': quantized.cpp.
+  [[nodiscard]] bool quantizes(const std::string& name) const;
+  Linear make_quantized(const std::string& name, std::int64_t outputs, std::int64_t inputs, bool bias);
+  void prepare_for_training();
+
   // LitGPT's.
   [[nodiscard]] bool litgpt() const { return habits_.modules == ModuleLibrary::LitGpt; }
   void make_litgpt(std::int64_t vocabulary);
@@ -218,7 +282,7 @@ class CausalLM {
   Parameters parameters_;
   std::shared_ptr<Leaf> tokens_, positions_;
   std::vector<Tensor> frequencies_;  ///< of rotary positions, and copies; LitGPT's cosines and sines
-  Tensor embedding_scale_, causal_table_;
+  Tensor embedding_scale_, causal_table_, table_of_scales_;
   std::vector<Layer> layers_;
   Norm last_norm_;
   Linear head_;

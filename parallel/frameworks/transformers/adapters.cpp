@@ -1,0 +1,275 @@
+#include "parallel/frameworks/transformers/adapters.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "parallel/frameworks/transformers/modules.hpp"
+#include "parallel/torch/operation.hpp"
+
+// PEFT's LoRA, read in peft 0.21: tuners/lora/layer.py, tuners/tuners_utils.py, utils/other.py, peft_model.py.
+
+namespace tidemark::parallel::transformers {
+namespace {
+
+// What parameters beside those of the model are called after their modules.
+constexpr std::string_view of_lora_a = ".lora_A", of_lora_b = ".lora_B", of_saved = ".modules_to_save.";
+
+}  // namespace
+
+// What transformers calls a module that is called `name` here.
+std::string path_of(const Model& model, std::string_view name) {
+  const bool gpt = gpt_style(model), neox = family_of(model) == Family::NeoX;
+  const std::string prefix = gpt ? "transformer." : neox ? "gpt_neox." : "model.";
+  if (name == "lm_head") return neox ? "embed_out" : "lm_head";
+  if (name == "embed_tokens") return prefix + (gpt ? "wte" : neox ? "embed_in" : "embed_tokens");
+  if (name == "embed_positions") return prefix + "wpe";
+  if (name == "norm") return prefix + (gpt ? "ln_f" : neox ? "final_layer_norm" : "norm");
+  constexpr std::string_view layers = "layers.";
+  if (gpt && name.starts_with(layers)) return prefix + "h." + std::string(name.substr(layers.size()));
+  return prefix + std::string(name);
+}
+
+// The same, or what comes after a dot.
+bool is_or_ends(std::string_view path, std::string_view end) {
+  if (path == end) return true;
+  return path.ends_with(end) && path.size() > end.size() && path[path.size() - end.size() - 1] == '.';
+}
+
+namespace {
+
+// A model without memory, of which `see` is told every parameter.
+void dry_model(const Model& model, const Train& train, const std::function<void(CausalLM&)>& see) {
+  Process process({}, {});
+  Session session(process, {});
+  const EagerHabits habits;
+  CausalLM made(
+      session, model, model.vocabulary, train, habits, train.precision,
+      [&](const std::string&, const Shape& sizes, DType dtype) { return parameter_elsewhere(session, sizes, dtype); });
+  see(made);
+  session.finish();
+}
+
+}  // namespace
+
+bool is_saved(const Adapter& adapter, std::string_view path) {
+  return std::ranges::any_of(adapter.saved, [&](const std::string& name) { return path.ends_with(name); });
+}
+
+bool is_target(const Adapter& adapter, const Model& model, std::string_view path) {
+  // Of modules that are saved, none within them either.
+  const auto within = [&](const std::string& saved) {
+    for (std::size_t at = path.find(saved); at != std::string_view::npos; at = path.find(saved, at + 1)) {
+      const std::size_t end = at + saved.size();
+      if ((at == 0 || path[at - 1] == '.') && (end == path.size() || path[end] == '.')) return true;
+    }
+    return false;
+  };
+  if (std::ranges::any_of(adapter.saved, within)) return false;
+  if (adapter.all_linear) return path != path_of(model, "lm_head");
+  return std::ranges::any_of(adapter.targets, [&](const std::string& target) { return is_or_ends(path, target); });
+}
+
+bool is_adapter(std::string_view parameter) {
+  return parameter.ends_with(of_lora_a) || parameter.ends_with(of_lora_b) || parameter.find(of_saved) != parameter.npos;
+}
+
+// peft/utils/constants.py TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.
+std::vector<std::string> usual_targets(const Model& model) {
+  static const std::map<std::string, std::vector<std::string>, std::less<>> known{
+      {"gemma", {"q_proj", "v_proj"}},       {"gemma2", {"q_proj", "v_proj"}},
+      {"gemma3_text", {"q_proj", "v_proj"}}, {"gpt2", {"c_attn"}},
+      {"gpt_bigcode", {"c_attn"}},           {"gpt_neox", {"query_key_value"}},
+      {"llama", {"q_proj", "v_proj"}},       {"mistral", {"q_proj", "v_proj"}},
+      {"qwen2", {"q_proj", "v_proj"}},       {"qwen3", {"q_proj", "v_proj"}},
+  };
+  const auto its = known.find(model.architecture);
+  return its == known.end() ? std::vector<std::string>() : its->second;
+}
+
+std::vector<ModuleName> module_names(const Model& model) {
+  std::vector<ModuleName> names;
+  dry_model(model, {}, [&](CausalLM& made) {
+    for (const CausalLM::NamedModule& its : made.named_modules()) names.push_back({its.path, its.linear != nullptr});
+  });
+  return names;
+}
+
+ParameterCounts counts_of_adapted(const Model& model, const Adapter& adapter) {
+  Train train;
+  train.adapter = adapter;
+  ParameterCounts counts;
+  dry_model(model, train, [&](CausalLM& made) {
+    for (const std::shared_ptr<Leaf>& p : made.parameters()) {
+      counts.all += p->value.elements();
+      if (p->trained()) counts.trained += p->value.elements();
+    }
+  });
+  return counts;
+}
+
+// ---- beside a linear -----------------------------------------------------------------------------------------------
+
+// lora/layer.py Linear.forward: result = result + lora_B(lora_A(dropout(x))) * scaling, in the adapter's type.
+// lora/bnb.py Linear4bit.forward and Linear8bitLt.forward: of what autocast takes in hand nothing is converted, and
+// else what the adapter gives before it is added; of 4 bits, to a copy of the result.
+Tensor Linear::adapted(Session& s, const Tensor& x) const {
+  Tensor result = product(s, x);
+  const DType its = result.dtype;
+  const Session::Scope scope(s, "lora");
+  const bool narrow = quantized != nullptr;
+  if (narrow && quantized->format != QuantizedFormat::Int8) result = clone(s, result, result.strides);
+  const Tensor in = narrow && s.autocast ? x : to(s, x, lora->shown.value_or(lora->down->value.dtype));
+  const auto sum = [&] {
+    Tensor made = dropout(s, in, lora->dropout);
+    // A wrapper casts what it is handed (_cast_forward_inputs).
+    const auto through = [&](const ForwardHooks& its_hooks, const Leaf& of) {
+      return hooked(its_hooks, made, [&](const Tensor& given) {
+        return linear(s, its_hooks.inputs ? to(s, given, *its_hooks.inputs) : given, of.value, {});
+      });
+    };
+    made = through(lora->of_down, *lora->down);
+    made = through(lora->of_up, *lora->up);
+    made = mul_number(s, made, lora->scale);
+    if (narrow && !s.autocast) made = to(s, made, its);
+    return add(s, result, made);
+  };
+  result = sum();
+  return narrow ? result : to(s, result, its);
+}
+
+Parameters CausalLM::trained() const {
+  Parameters all;
+  std::ranges::copy_if(parameters_, std::back_inserter(all), [](const auto& p) { return p->trained(); });
+  return all;
+}
+
+std::vector<CausalLM::NamedModule> CausalLM::named_modules() {
+  std::vector<NamedModule> all;
+  const auto add_linear = [&](Linear& its) {
+    if (its.weight) all.push_back({path_of(model_, its.name), its.name, &its.weight, &its.bias, &its});
+  };
+  const auto add_norm = [&](Norm& its) {
+    if (its.weight) all.push_back({path_of(model_, its.name), its.name, &its.weight, &its.bias});
+  };
+  const auto add_embedding = [&](const std::string& name, std::shared_ptr<Leaf>& weight) {
+    if (weight) all.push_back({path_of(model_, name), name, &weight});
+  };
+  add_embedding("embed_tokens", tokens_);
+  add_embedding("embed_positions", positions_);
+  for (Layer& layer : layers_) {
+    Attention& a = layer.attention;
+    for (Linear* const its : {&a.query, &a.key, &a.value, &a.output}) add_linear(*its);
+    for (Norm* const its : {&a.query_norm, &a.key_norm}) add_norm(*its);
+    for (Linear* const its : {&layer.mlp.gate, &layer.mlp.up, &layer.mlp.down}) add_linear(*its);
+    for (Norm* const its : {&layer.attention_norm, &layer.after_attention, &layer.mlp_norm, &layer.after_mlp})
+      add_norm(*its);
+  }
+  add_norm(last_norm_);
+  add_linear(head_);
+  // As they are registered; a tied head, whose weight is another module's, comes last.
+  std::map<const Leaf*, std::size_t> places;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) places.emplace(parameters_[i].get(), i);
+  for (NamedModule& its : all) {
+    const bool tied = its.linear == &head_ && head_.weight == tokens_;
+    const Leaf* const last = its.bias != nullptr && *its.bias ? its.bias->get() : its.weight->get();
+    its.last = tied ? parameters_.size() - 1 : places.at(last);
+  }
+  std::ranges::stable_sort(all, {}, &NamedModule::last);
+  return all;
+}
+
+// ---- construction --------------------------------------------------------------------------------------------------
+
+std::shared_ptr<Leaf> CausalLM::adapter(const std::string& name, const Shape& sizes, DType dtype) {
+  return make_ ? make_(name, sizes, dtype) : initialized_parameter(s_, name, sizes, dtype, Category::Adapters);
+}
+
+// get_peft_model of a model that is there: what it has is frozen, adapters stand beside linears, and copies of what is
+// trained whole in the place of what they copy.
+void CausalLM::adapt() {
+  const Adapter& asked = *train_.adapter;
+  for (const std::shared_ptr<Leaf>& p : parameters_) {
+    p->freeze();
+    if (s_.recorder != nullptr) s_.recorder->froze(s_.parameter_name(p->value));
+  }
+  std::vector<NamedModule> modules = named_modules();
+  std::map<std::size_t, Parameters> added;  // after that parameter
+  // Each adapter is made on the host in fp32, moved to its linear with the latter's type, and made fp32 again once all
+  // are there (_move_adapter_to_device_of_base_layer, cast_adapter_dtype).
+  std::deque<Tensor> moved;
+  const auto sizes_of = [&](const Linear& of) {
+    return std::pair<Shape, Shape>({asked.rank, of.inputs()}, {of.outputs(), asked.rank});
+  };
+  // Adapters are not moved to types that are no numbers: they stay fp32.
+  const auto type_of = [](const NamedModule& its) {
+    if (its.linear == nullptr || !its.linear->quantized) return (*its.weight)->value.dtype;
+    const DType stored = (*its.weight)->value.dtype;
+    return stored == byte_type ? DType::FP32 : stored;
+  };
+  const auto make = [&](const NamedModule& its) {
+    const DType dtype = asked.dtype.value_or(type_of(its));
+    const auto [down, up] = sizes_of(*its.linear);
+    Lora lora{adapter(its.name + std::string(of_lora_a), down, dtype),
+              {},
+              {},
+              {},
+              {},
+              asked.dropout,
+              asked.alpha / static_cast<double>(asked.rank)};
+    if (!moved.empty()) moved.pop_front();
+    lora.up = adapter(its.name + std::string(of_lora_b), up, dtype);
+    if (!moved.empty()) moved.pop_front();
+    added[its.last].insert(added[its.last].end(), {lora.down, lora.up});
+    its.linear->lora = std::move(lora);
+  };
+  std::vector<const NamedModule*> to_cast;
+  for (const NamedModule& its : modules) {
+    if (its.linear == nullptr || !is_target(asked, model_, its.path)) continue;
+    const DType base = type_of(its);
+    if (make_ || asked.dtype.value_or(base) == base) {
+      make(its);
+      continue;
+    }
+    const auto [down, up] = sizes_of(*its.linear);
+    for (const Shape& sizes : {down, up}) moved.push_back(s_.empty(sizes, base, "adapter", Category::Temporaries));
+    to_cast.push_back(&its);
+  }
+  for (const NamedModule& its : modules)
+    if (is_saved(asked, its.path))
+      for (auto [own, what] : {std::pair(its.weight, "weight"), std::pair(its.bias, "bias")}) {
+        if (own == nullptr || !*own) continue;
+        const Tensor& original = (*own)->value;
+        *own = adapter(its.name + std::string(of_saved) + what, original.sizes, original.dtype);
+        added[its.last].push_back(*own);
+      }
+  for (const NamedModule* const its : to_cast) make(*its);
+
+  // Layers' parameters are where they were, with what came after them.
+  std::vector<std::size_t> now;
+  Parameters all;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    now.push_back(all.size());
+    all.push_back(parameters_[i]);
+    all.insert(all.end(), added[i].begin(), added[i].end());
+  }
+  now.push_back(all.size());
+  for (Layer& layer : layers_) layer.parameters = {now[layer.parameters.begin], now[layer.parameters.end]};
+  parameters_ = std::move(all);
+}
+
+// transformers' enable_input_require_grads: a hook makes what the embedding gives a leaf that asks for a gradient, so
+// that what is checkpointed has one to pass on. Both stay as long as the graph.
+void CausalLM::ask_for_gradient(Tensor& embedded) {
+  const bool usual = train_.adapter && train_.recompute.kind != Recompute::None;
+  if (!habits_.input_gradients.value_or(usual) || embedded.requires_grad() || !s_.grad_enabled) return;
+  const std::shared_ptr<Leaf> its = leaf(s_, embedded);
+  embedded.gradient = its->value.gradient;
+  s_.outlives_backward.push_back(its);
+}
+
+}  // namespace tidemark::parallel::transformers

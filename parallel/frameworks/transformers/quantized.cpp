@@ -1,0 +1,153 @@
+#include <algorithm>
+#include <utility>
+
+#include "parallel/frameworks/transformers/adapters.hpp"
+#include "parallel/frameworks/transformers/modules.hpp"
+#include "parallel/torch/operation.hpp"
+
+// bitsandbytes' linears, read in bitsandbytes 0.43 to 0.50 (nn/modules.py, autograd/_functions.py, functional.py,
+// backends/cuda/ops.py), and how transformers and PEFT make them.
+
+namespace tidemark::parallel::transformers {
+
+std::int64_t Linear::outputs() const {
+  return quantized ? quantized->sizes[0] : weight->value.sizes[inputs_first ? 1 : 0];
+}
+
+std::int64_t Linear::inputs() const {
+  return quantized ? quantized->sizes[1] : weight->value.sizes[inputs_first ? 0 : 1];
+}
+
+namespace {
+
+constexpr std::int64_t codes_of_a_byte = 2;  // of 4 bits
+constexpr std::int64_t scales_of_a_block = 256;
+constexpr std::int64_t values_of_4_bits = 16, values_of_a_byte = 256;
+
+std::int64_t ceiled(std::int64_t n, std::int64_t of) { return (n + of - 1) / of; }
+
+// functional.py dequantize_4bit, and backends/cuda/ops.py _dequant_linear_fallback, which the forward pass takes from
+// 0.50 on and which adds the offset out of place. What a kernel makes of codes is a copy here: two values of each byte.
+Tensor dequantized(Session& s, const QuantizedWeight& q, const Tensor& codes, DType dtype, bool forward) {
+  Tensor scales, sums;
+  if (q.scales_of_scales.defined()) {
+    scales = s.empty(q.scales.sizes, DType::FP32, "scales");
+    s.launch(Operation::Copy, {q.scales}, {scales});
+    if (forward && q.converts_once) sums = s.empty(q.scales.sizes, DType::FP32, "scales");
+    s.launch(Operation::Add, {scales, q.offset}, {sums.defined() ? sums : scales});
+  }
+  const Tensor made = s.empty(q.sizes, forward && q.converts_once ? dtype : q.dtype, "dequantized");
+  const std::int64_t count = codes.elements(), each = made.elements() / count;
+  s.launch(Operation::Copy, {sized(codes, {count, 1})}, {sized(made, {count, each})});
+  if (!(forward && q.converts_once)) scales = {};
+  return to(s, made, dtype);
+}
+
+}  // namespace
+
+// Linear4bit.forward, MatMul4Bit: nothing is saved but what the weight is anyway, which is dequantized once more for
+// the input's gradient.
+Tensor Linear::quantized_product(Session& s, const Tensor& given) const {
+  if (!quantized->computed) quantized->computed = given.dtype;
+  const Tensor x = to(s, given, *quantized->computed);
+  const Tensor added = bias ? to(s, bias->value, x.dtype) : Tensor{};
+  auto node = s.node({x});
+  Tensor out;
+  {
+    const NoGrad no_grad(s);
+    const Tensor its = dequantized(s, *quantized, weight->value, x.dtype, true);
+    out = linear(s, x, its, added);
+  }
+  if (node)
+    node->apply = [&s, its = quantized, codes = weight](const Gradients& g) {
+      const NoGrad no_grad(s);
+      const Tensor again = dequantized(s, *its, codes->value, g.front().dtype, false);
+      return Gradients{conv1d(s, g.front(), again, {})};
+    };
+  return to(s, with(std::move(out), std::move(node)), given.dtype);
+}
+
+// ---- construction --------------------------------------------------------------------------------------------------
+
+// integrations/bitsandbytes.py: every linear but the head, which get_keys_to_not_convert leaves out, unless the modules
+// to skip are named.
+bool CausalLM::quantizes(const std::string& name) const {
+  if (!train_.quantization) return false;
+  const std::string path = path_of(model_, name);
+  return std::ranges::none_of(train_.quantization->skipped,
+                              [&](const std::string& skipped) { return is_or_ends(path, skipped); });
+}
+
+// Params4bit._quantize: the weight goes to the device as it was loaded; functional.py quantize_4bit makes codes and the
+// scales of blocks, and of these codes of a byte each.
+Linear CausalLM::make_quantized(const std::string& name, std::int64_t outputs, std::int64_t inputs, bool bias) {
+  const Quantization& asked = *train_.quantization;
+  const Session::Scope scope(s_, name);
+  const auto kept = [&](Shape sizes, DType dtype, std::string_view what) {
+    return s_.empty(std::move(sizes), dtype, what, Category::Quantization);
+  };
+  Linear made;
+  made.name = name;
+  made.quantized = std::make_shared<QuantizedWeight>();
+  QuantizedWeight& q = *made.quantized;
+  q.format = asked.format;
+  q.sizes = {outputs, inputs};
+  q.dtype = dtype_;
+  if (!habits_.quantized.input_sets_type) q.computed = asked.computed;
+  q.converts_once = habits_.quantized.converts_once;
+  const std::int64_t elements = outputs * inputs, blocks = ceiled(elements, asked.block);
+  const DType stored = asked.stored.value_or(byte_type);
+  // What is sharded comes from the host, quantized: only what undoes it is whole on every rank.
+  Tensor loaded;
+  if (!make_) loaded = s_.empty(q.sizes, dtype_, "loaded", Category::Temporaries);
+  Tensor scales = asked.nested ? s_.empty({blocks}, DType::FP32, "scales", Category::Temporaries)
+                               : kept({blocks}, DType::FP32, "scales");
+  const std::int64_t of_one = codes_of_a_byte * size_of(stored).count();
+  const Shape of_codes{ceiled(elements, codes_of_a_byte) * codes_of_a_byte / of_one, 1};
+  if (make_) {
+    made.weight = make_(name + ".weight", of_codes, stored);
+  } else {
+    made.weight = std::make_shared<Leaf>();
+    made.weight->value = kept(of_codes, stored, trained_parameter);
+    s_.launch(Operation::Initialize, {}, {made.weight->value});
+  }
+  q.table = kept({values_of_4_bits}, DType::FP32, "table");
+  if (asked.nested) {
+    q.offset = kept({}, DType::FP32, "offset");
+    Tensor centred;
+    if (!make_) centred = s_.empty({blocks}, DType::FP32, "scales", Category::Temporaries);
+    if (!table_of_scales_.defined()) table_of_scales_ = kept({values_of_a_byte}, DType::FP32, "table_of_scales");
+    q.scales_of_scales = kept({ceiled(blocks, scales_of_a_block)}, DType::FP32, "scales_of_scales");
+    q.scales = kept({blocks}, byte_type, "scales");
+    q.table_of_scales = table_of_scales_;
+  } else {
+    q.scales = std::move(scales);
+  }
+  parameters_.push_back(made.weight);
+  if (bias) made.bias = parameter(name + ".bias", {outputs});
+  return made;
+}
+
+// peft/utils/other.py prepare_model_for_kbit_training: what is not quantized is made fp32, one parameter after another.
+// Nothing of the model is trained.
+void CausalLM::prepare_for_training() {
+  for (const std::shared_ptr<Leaf>& p : parameters_) p->freeze();
+  const auto widen = [&](const std::shared_ptr<Leaf>* p) {
+    if (p == nullptr || !*p || (*p)->value.dtype == DType::FP32 || make_) return;
+    Tensor& value = (*p)->value;
+    const LabelId label = s_.process.allocation(value.buffer()).label;
+    Tensor wide = s_.empty(value.sizes, DType::FP32, label, Category::Parameters);
+    s_.launch(Operation::Copy, {value}, {wide});
+    value = std::move(wide);
+  };
+  for (const NamedModule& its : named_modules()) {
+    const bool ends = its.name == "embed_tokens" || its.name == "embed_positions" || &head_ == its.linear;
+    const bool norm = its.linear == nullptr && !ends;
+    if (train_.quantization->prepared == Prepared::All || (norm && train_.quantization->prepared == Prepared::Norms)) {
+      if (its.linear == nullptr || !its.linear->quantized) widen(its.weight);
+      widen(its.bias);
+    }
+  }
+}
+
+}  // namespace tidemark::parallel::transformers

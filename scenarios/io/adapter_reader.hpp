@@ -1,0 +1,14 @@
+#pragma once
+
+#include "scenarios/io/scenario_tables.hpp"
+
+namespace tidemark::scenarios {
+
+/// The table [adapter]; nothing where there is none.
+[[nodiscard]] std::optional<Adapter> read_adapter(TomlReader& table);
+
+/// Fills in what follows from the rest, and reports modules that the model does not have, and runtimes that train no
+/// adapters.
+void settle_adapter(Scenario& asked, ScenarioTables& tables);
+
+}  // namespace tidemark::scenarios

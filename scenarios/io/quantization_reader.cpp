@@ -1,0 +1,102 @@
+#include "scenarios/io/quantization_reader.hpp"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "parallel/frameworks/transformers/adapters.hpp"
+#include "parallel/runtime/runtimes.hpp"
+#include "scenarios/io/module_list.hpp"
+#include "scenarios/io/names.hpp"
+#include "scenarios/io/suggestion.hpp"
+
+namespace tidemark::scenarios {
+namespace {
+
+// functional.py quantize_4bit.
+constexpr std::array<std::int64_t, 8> block_sizes{32, 64, 128, 256, 512, 1024, 2048, 4096};
+constexpr IntegerRange any_block{1, 4096};
+
+void read_block(TomlReader& table, Quantization& asked) {
+  asked.block = table.integer("block_size", any_block).value_or(asked.block);
+  if (!table.sound("block_size") || std::ranges::find(block_sizes, asked.block) != block_sizes.end()) return;
+  table.problem("block_size", fmt::format("block_size = {}: bitsandbytes has no such blocks", asked.block),
+                fmt::format("{} would do", fmt::join(block_sizes, ", ")));
+}
+
+}  // namespace
+
+std::optional<Quantization> read_quantization(TomlReader& table) {
+  if (!table.present()) return std::nullopt;
+  Quantization asked;
+  asked.format =
+      read_name(table, "format", quantized_format_names, {"int8"}, Presence::Required).value_or(QuantizedFormat::Nf4);
+  asked.nested = table.boolean("double_quant").value_or(false);
+  read_block(table, asked);
+  if (const auto given = read_name(table, "compute_dtype", precision_names)) asked.computed = *given;
+  asked.stored = read_name(table, "storage_dtype", storage_names).value_or(std::nullopt);
+  asked.skipped = table.has("skip_modules") ? read_module_list(table, "skip_modules", "such as [\"lm_head\"]")
+                                            : std::vector<std::string>{"lm_head"};
+  asked.prepared = read_name(table, "prepare", prepared_names).value_or(Prepared::All);
+  table.refuse_unknown_keys();
+  return asked;
+}
+
+void settle_quantization(Scenario& asked, ScenarioTables& tables) {
+  if (!asked.train.quantization) return;
+  Quantization& its = *asked.train.quantization;
+  TomlReader& table = tables.quantization;
+  const RuntimeKind& runtime = runtime_kind(asked.runtime.name);
+  const bool flat = runtime.id == RuntimeId::Fsdp;
+  if (runtime.id != RuntimeId::PyTorch && !flat) {
+    tables.top.problem("quantization",
+                       fmt::format("quantization: a quantized base under {} is not modelled yet", runtime.name),
+                       "[runtime] name = \"pytorch\" would do");
+    return;
+  }
+  if (!tables.top.has("adapter"))
+    tables.top.problem("quantization", "quantization: nothing would be trained, for codes have no gradients",
+                       "a table [adapter] says what is trained beside them");
+  // _flat_param.py _validate_tensors_to_flatten: "Must flatten tensors with uniform dtype".
+  if (flat && (!its.stored || *its.stored != asked.train.master_dtype) && table.sound("storage_dtype"))
+    table.problem("storage_dtype",
+                  fmt::format("storage_dtype = \"{}\": FullyShardedDataParallel flattens codes with parameters in "
+                              "master_dtype = \"{}\"",
+                              word(storage_names, its.stored), name(asked.train.master_dtype)),
+                  fmt::format("\"{}\" would do", name(asked.train.master_dtype)));
+  if (flat && its.prepared != Prepared::Nothing && asked.train.master_dtype != DType::FP32 && table.sound("prepare"))
+    table.problem("prepare",
+                  fmt::format("prepare = \"{}\": FullyShardedDataParallel flattens parameters of one type only",
+                              word(prepared_names, its.prepared)),
+                  "\"none\" would do");
+  // What norms give is fp32 then, and torch.nn.functional.linear takes one type.
+  const bool autocasts = asked.runtime.eager.autocast.value_or(asked.train.master_dtype != asked.train.precision);
+  if (its.prepared == Prepared::Norms && asked.train.master_dtype != DType::FP32 && !flat && !autocasts &&
+      table.sound("prepare"))
+    table.problem("prepare", "prepare = \"norms\": without autocast the head would be handed fp32, which it is not",
+                  "autocast = true in [runtime.switches], as TRL has it, or \"all\"");
+  if (!table.has("compute_dtype")) its.computed = asked.train.precision;
+  if (!tables.model_sound || asked.model.experts || asked.model.latent || !table.sound("skip_modules")) return;
+  const std::vector<parallel::transformers::ModuleName> modules = parallel::transformers::module_names(asked.model);
+  if (table.has("skip_modules"))
+    for (const std::string& name : its.skipped) {
+      const auto is_meant = [&](const parallel::transformers::ModuleName& m) {
+        return parallel::transformers::is_or_ends(m.path, name);
+      };
+      if (std::ranges::none_of(modules, is_meant))
+        report_unknown_module(table, "skip_modules", name, asked.model, modules);
+    }
+  const std::string head = parallel::transformers::path_of(asked.model, "lm_head");
+  if (!table.has("skip_modules")) its.skipped = {head};
+  const auto is_head = [&](const std::string& name) { return parallel::transformers::is_or_ends(head, name); };
+  if (table.sound("skip_modules") && std::ranges::none_of(its.skipped, is_head))
+    table.problem("skip_modules", fmt::format("skip_modules without {}: a quantized head is not modelled yet", head),
+                  "name it, too");
+}
+
+}  // namespace tidemark::scenarios

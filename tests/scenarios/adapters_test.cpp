@@ -1,0 +1,194 @@
+#include "parallel/frameworks/transformers/adapters.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "scenarios/io/input_error.hpp"
+#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/prediction.hpp"
+#include "scenarios/report/explanation.hpp"
+#include "sim/program/verify.hpp"
+#include "tests/namespace.hpp"
+
+// [adapter]: what is read, and programs against what a reader of PEFT's sources expects.
+
+namespace tidemark::tests {
+namespace {
+
+const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
+
+struct Asked {
+  std::string adapter{};
+  std::string model = "llama-2-7b", train = "master_dtype = \"bf16\"", switches{}, runtime = "pytorch";
+  int gpus = 1;
+};
+
+Scenario parsed(const Asked& a) {
+  const std::string text = fmt::format(
+      "model = \"models/{}.json\"\ncluster = \"clusters/a100-sxm-80g.toml\"\ngpus = {}\n[adapter]\n{}\n"
+      "[model_override]\nnum_hidden_layers = 2\nvocab_size = 4096\n"
+      "[train]\nsequence_length = 512\nmicro_batch = 2\nglobal_batch = {}\n{}\n[runtime]\nname = \"{}\"\n"
+      "[runtime.switches]\nuse_cache = false\n{}\n",
+      a.model, a.gpus, a.adapter, 2 * a.gpus, a.train, a.runtime, a.switches);
+  return parse_scenario(text, "job.toml", {source / "scenarios/examples", source / "scenarios"});
+}
+
+std::string problems(const Asked& a) {
+  try {
+    (void)parsed(a);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "no problem";
+}
+
+Program program_of(const Asked& a) {
+  const Job job(parsed(a));
+  Program program = lower_role(job.lowering(), job.roles.front());
+  EXPECT_TRUE(verify(program).empty());
+  return program;
+}
+
+// Bytes of what is allocated in that step, of those that `counts` says.
+std::int64_t allocated(const Program& program, int step,
+                       const std::function<bool(const std::string&, Category)>& counts) {
+  std::int64_t bytes = 0;
+  int now = 0;
+  for (const Op& op : program.ops) {
+    if (const Mark* mark = std::get_if<Mark>(&op)) now = mark->step;
+    const Alloc* alloc = std::get_if<Alloc>(&op);
+    if (alloc != nullptr && now == step && counts(program[alloc->label], alloc->category)) bytes += alloc->size.count();
+  }
+  return bytes;
+}
+
+std::int64_t of_category(const Program& program, int step, Category category) {
+  return allocated(program, step, [&](const std::string&, Category its) { return its == category; });
+}
+
+constexpr std::int64_t hidden = 4096, layers = 2, tokens = 1024;
+
+TEST(Adapters, OnlyTheyHaveGradientsAndState) {
+  const Program program = program_of({.adapter = "rank = 16"});
+  constexpr std::int64_t trained = layers * 2 * 16 * (hidden + hidden);  // q_proj and v_proj
+  EXPECT_EQ(of_category(program, 0, Category::Adapters), 4 * trained);
+  EXPECT_EQ(of_category(program, 1, Category::OptimizerMoments), 8 * trained);
+  EXPECT_EQ(of_category(program, 1, Category::Gradients), 4 * trained);
+  EXPECT_EQ(of_category(program, 2, Category::Gradients), 4 * trained);
+}
+
+TEST(Adapters, TheirTypeIsFp32UnlessTheyStayAsTheirLinearsAre) {
+  constexpr std::int64_t trained = layers * 2 * 8 * (hidden + hidden);
+  EXPECT_EQ(of_category(program_of({}), 0, Category::Adapters), 4 * trained);
+  EXPECT_EQ(of_category(program_of({.adapter = "dtype = \"bf16\""}), 0, Category::Adapters), 2 * trained);
+  EXPECT_NE(problems({.adapter = "dtype = \"fp16\""}).find("\"bf16\" or \"fp32\" would do"), std::string::npos);
+}
+
+// What a frozen linear is given is not saved: without adapters beside them, an MLP's gate, silu and up are, and their
+// product is not.
+TEST(Adapters, InputsOfFrozenLinearsAreNotSaved) {
+  const auto of_mlp = [](const std::string& adapter) {
+    return allocated(program_of({.adapter = adapter}), 1, [](const std::string& label, Category category) {
+      return category == Category::SavedActivations && label.find(".mlp.") != std::string::npos;
+    });
+  };
+  constexpr std::int64_t wide = 2 * tokens * 11008;
+  EXPECT_EQ(of_mlp("rank = 8"), layers * 3 * wide);
+  // The adapter beside down_proj casts its input to fp32, and keeps that and its narrow product.
+  EXPECT_EQ(of_mlp("rank = 8\ntarget_modules = [\"q_proj\", \"down_proj\"]"),
+            layers * (3 * wide + 2 * wide + 4 * tokens * 8));
+}
+
+TEST(Adapters, DropoutKeepsAMaskForEachTarget) {
+  const auto masks = [](const std::string& adapter) {
+    return allocated(program_of({.adapter = adapter}), 1,
+                     [](const std::string& label, Category) { return label.ends_with("lora.dropout_mask"); });
+  };
+  EXPECT_EQ(masks("rank = 8"), 0);
+  EXPECT_EQ(masks("rank = 8\ndropout = 0.1"), layers * 2 * tokens * hidden);
+}
+
+// Under autocast the adapter's products, and so what is saved for them, are bf16.
+TEST(Adapters, AutocastMayBeAroundABaseOfTheSameType) {
+  const auto saved = [](const std::string& switches) {
+    return allocated(program_of({.adapter = "rank = 8", .switches = switches}), 1,
+                     [](const std::string& label, Category category) {
+                       return category == Category::SavedActivations && label.ends_with("lora.mm");
+                     });
+  };
+  EXPECT_EQ(saved(""), layers * 2 * 4 * tokens * 8);
+  EXPECT_EQ(saved("autocast = true"), layers * 2 * 2 * tokens * 8);
+  EXPECT_NE(problems({.train = "", .switches = "autocast = false"}).find("nothing would compute"), std::string::npos);
+}
+
+TEST(Adapters, ModulesMayBeTrainedWhole) {
+  const std::string adapter = "rank = 8\nmodules_to_save = [\"embed_tokens\", \"lm_head\"]";
+  const Program program = program_of({.adapter = adapter});
+  constexpr std::int64_t ends = 2 * 4096 * hidden;
+  constexpr std::int64_t trained = layers * 2 * 8 * (hidden + hidden);
+  EXPECT_EQ(of_category(program, 0, Category::Adapters), 4 * trained + 2 * ends);
+  EXPECT_EQ(of_category(program, 1, Category::Gradients), 4 * trained + 2 * ends);
+}
+
+TEST(Adapters, CheckpointedLayersTrainThemWithReentranceToo) {
+  for (const std::string reentrant : {"true", "false"}) {
+    const Program program = program_of({.adapter = "rank = 8",
+                                        .train = "master_dtype = \"bf16\"\nrecompute = \"full\"",
+                                        .switches = "use_reentrant = " + reentrant});
+    EXPECT_EQ(of_category(program, 1, Category::Gradients), 4 * layers * 2 * 8 * (hidden + hidden)) << reentrant;
+  }
+}
+
+TEST(Adapters, BucketsOfDataParallelismHoldThemAlone) {
+  const Program program = program_of({.adapter = "rank = 8", .gpus = 2});
+  const auto buckets = [](const std::string& label, Category) { return label == "reducer.bucket"; };
+  EXPECT_EQ(allocated(program, 0, buckets), 4 * layers * 2 * 8 * (hidden + hidden));
+}
+
+TEST(Adapters, TargetsAreNamesAndEndsOfNames) {
+  const auto trained = [](const std::string& adapter, const std::string& model = "llama-2-7b") {
+    const Scenario scenario = parsed({.adapter = adapter, .model = model});
+    return parallel::transformers::counts_of_adapted(scenario.model, *scenario.train.adapter).trained;
+  };
+  constexpr std::int64_t square = 8 * (hidden + hidden), wide = 8 * (hidden + 11008);
+  EXPECT_EQ(trained("target_modules = [\"self_attn.q_proj\"]"), layers * square);
+  EXPECT_EQ(trained("target_modules = [\"model.layers.1.self_attn.q_proj\", \"down_proj\"]"), square + layers * wide);
+  EXPECT_EQ(trained("target_modules = \"all-linear\""), layers * (4 * square + 3 * wide));
+  EXPECT_EQ(trained("target_modules = [\"lm_head\"]"), 8 * (hidden + 4096));
+  EXPECT_EQ(trained("", "gpt2"), 12 * 8 * (768 + 3 * 768));  // c_attn
+}
+
+TEST(Adapters, WhatTheModelDoesNotHave) {
+  EXPECT_EQ(problems({.adapter = "target_modules = [\"q_porj\"]"}),
+            "job.toml:5:18: error: target_modules: llama-2-7b has no linear module \"q_porj\"\n  hint: did you mean "
+            "\"q_proj\"?");
+  EXPECT_EQ(problems({.adapter = "target_modules = [\"embed_tokens\"]"}),
+            "job.toml:5:18: error: target_modules: llama-2-7b has no linear module \"embed_tokens\"\n  hint: it has "
+            "q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head");
+  EXPECT_NE(problems({.adapter = "modules_to_save = [\"score\"]"}).find("has no such module \"score\""),
+            std::string::npos);
+  EXPECT_NE(problems({.adapter = "target_modules = [\"lm_head\"]\nmodules_to_save = [\"lm_head\"]"})
+                .find("no linear is left to adapt"),
+            std::string::npos);
+  EXPECT_NE(problems({.adapter = "", .model = "phi-3-mini-4k"}).find("PEFT knows no target_modules for models of type"),
+            std::string::npos);
+  EXPECT_NE(problems({.adapter = "rank = 0"}).find("rank = 0 is out of range"), std::string::npos);
+}
+
+TEST(Adapters, ExplainCountsWhatIsTrained) {
+  const std::string text = model_text(parsed({.adapter = "rank = 8\ntarget_modules = [\"q_proj\"]"}));
+  EXPECT_NE(text.find("25 parameters with 438456320 elements, of which 4 with 131072 are trained"), std::string::npos)
+      << text.substr(0, text.find('\n'));
+  EXPECT_NE(text.find("\nfrozen layers.0.self_attn.q_proj.weight 4096x4096 bf16\n"
+                      "frozen layers.0.self_attn.k_proj.weight"),
+            std::string::npos);
+  EXPECT_NE(text.find("\nparameter layers.0.self_attn.q_proj.lora_A 8x4096 fp32\n"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tidemark::tests
