@@ -1,3 +1,4 @@
+#include <cmath>
 #include <string>
 
 #include <fmt/format.h>
@@ -22,7 +23,9 @@ std::string in_gb(const rules::Range& range) {
 std::string off_text(const RuleRow& row) {
   if (row.simulated <= Bytes{}) return "";
   const double off = row.off();
-  return off == 0 ? "within" : fmt::format("{:+.1f} %", 100 * off);
+  if (off == 0) return "within";
+  constexpr double rounded_away = 0.0005;
+  return std::abs(off) < rounded_away ? "nothing" : fmt::format("{:+.1f} %", 100 * off);
 }
 
 std::string verdict(const Prediction& p) {

@@ -26,6 +26,8 @@ constexpr IntegerRange rank_count{1, 1 << 20};
 constexpr IntegerRange sleep_levels{0, 2};
 // Programs say when each of them comes.
 constexpr std::int64_t most_blocks = 1 << 16;
+// Far above any device; sums of a few of them stay within 64 bits.
+constexpr double largest_cache = 1e15;
 
 std::string one_of(std::vector<std::int64_t> values) { return fmt::format("{} would do", fmt::join(values, " or ")); }
 
@@ -51,14 +53,17 @@ void check_engine(TomlReader& table, const Scenario& s, const Rollout& rollout) 
                   "\"own\" would do");
 }
 
+std::int64_t blocks_of(const Rollout& rollout) {
+  return generation::blocks_of(rollout, rollout.prompt_length + rollout.response_length);
+}
+
 // A part of the device that holds the engine's weights and one answer at least.
 void check_room(TomlReader& table, const Scenario& s, const Rollout& rollout) {
   Bytes weights;
   if (rollout.weights == EngineWeights::Own)
     for (const std::int64_t elements : generation::weight_parts(build_model(s.model, {}), rollout))
       weights += elements * size_of(s.train.precision);
-  const std::int64_t blocks = generation::blocks_of(rollout, rollout.prompt_length + rollout.response_length);
-  const Bytes answer = generation::cache_of_token(s.model, rollout) * rollout.block_size * blocks;
+  const Bytes answer = generation::cache_of_token(s.model, rollout) * rollout.block_size * blocks_of(rollout);
   if (rollout.reserved >= weights + answer) return;
   const double enough = std::ceil(100 * static_cast<double>((weights + answer).count()) /
                                   static_cast<double>(s.cluster.device.capacity.count())) /
@@ -113,6 +118,10 @@ void settle_rollout(TomlReader& table, Scenario& scenario, const ScenarioTables&
                   fmt::format("block_size = {} would do", (tokens + most_blocks - 1) / most_blocks));
   if (!tables.model_sound || !tables.layout.sound("tensor")) return;
   check_engine(table, scenario, *asked);
+  const double answer = static_cast<double>(asked->block_size) * static_cast<double>(blocks_of(*asked)) *
+                        static_cast<double>(generation::cache_of_token(scenario.model, *asked).count());
+  if (answer * static_cast<double>(asked->batch) * static_cast<double>(asked->samples) > largest_cache)
+    table.problem("batch", "the cache of so many answers would take more than 1000 TB", "fewer answers would do");
   if (asked->memory_fraction == 0 || !tables.cluster_sound || !table.sound("tensor")) return;
   asked->reserved = Bytes{static_cast<std::int64_t>(
       std::floor(asked->memory_fraction * static_cast<double>(scenario.cluster.device.capacity.count())))};
