@@ -124,7 +124,9 @@ TEST(SwitchSpaces, HaveEverySwitchThatReadersKnow) {
     for (const std::string_view flag : expert_switches) names.erase(std::string(flag));  // SmallSpacesOfParts
     names.erase("distribute-saved-activations");  // beside other keys, and run in full
     for (const std::string_view name :
-         {"pin_memory", "modules", "torch_compile", "overlap-p2p-communication-warmup-flush"})
+         {"pin_memory", "modules", "torch_compile", "adafactor", "beta1", "rank", "quantize_embeddings",
+          "use_liger_kernel", "liger_kernel_config", "fast_kernels", "neftune_noise_alpha",
+          "overlap-p2p-communication-warmup-flush"})
       names.erase(std::string(name));                                                       // the same
     for (const std::string_view flag : deferral_switches) names.erase(std::string(flag));   // so are these
     for (const std::string_view flag : optimizer_switches) names.erase(std::string(flag));  // and these
