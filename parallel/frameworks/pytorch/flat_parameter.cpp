@@ -198,6 +198,7 @@ void FlatParameter::hold_parameters() {
     if (!habits_.original_parameters) continue;
     held_.back().leaf = leaf(s_, shaped(held_.back(), shard_));
     held_.back().leaf->parameter = true;
+    held_.back().leaf->role = parameters_[held_.back().parameter].module->role;
   }
   if (habits_.original_parameters) return;
   optimized_ = leaf(s_, shard_);
