@@ -202,7 +202,6 @@ struct EagerSettings {
   SmallOptimizerSettings small_optimizer{};
   FusedModules liger, foak;             ///< Liger-Kernel's, and Unsloth's by way of fms-acceleration
   double neftune = 0;                   ///< neftune_noise_alpha
-  bool flattens_batch = false;          ///< padding-free: a batch's sequences are one row, told apart by positions
   std::optional<bool> autocast;         ///< torch.autocast around each forward pass; unset: where precisions differ
   std::optional<bool> input_gradients;  ///< enable_input_require_grads; unset: where an adapted model is checkpointed
   bool operator==(const EagerSettings&) const = default;
@@ -261,7 +260,6 @@ struct EagerHabits {
   FusedModules liger, foak;
   bool liger_sums_in_place = true;  ///< by version: gradients of the head's weight are added up by the product itself
   double neftune = 0;
-  bool flattens_batch = false;
 };
 
 /// Over tensor-parallel ranks, what Muon makes orthogonal: a gathered matrix, on every rank; or each rank's part.

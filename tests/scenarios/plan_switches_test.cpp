@@ -129,7 +129,7 @@ TEST(SwitchSpaces, HaveEverySwitchThatReadersKnow) {
     // Of other optimizers, and of modules that are fused.
     for (const std::string_view name :
          {"adafactor", "beta1", "quantize_embeddings", "rank", "use_liger_kernel", "liger_kernel_config",
-          "fast_kernels", "neftune_noise_alpha", "padding_free", "autocast", "enable_input_require_grads"})
+          "fast_kernels", "neftune_noise_alpha", "autocast", "enable_input_require_grads"})
       names.erase(std::string(name));
     for (const std::string_view flag : deferral_switches) names.erase(std::string(flag));   // so are these
     for (const std::string_view flag : optimizer_switches) names.erase(std::string(flag));  // and these

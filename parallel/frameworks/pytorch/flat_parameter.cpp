@@ -203,6 +203,7 @@ void FlatParameter::hold_parameters() {
     if (!habits_.original_parameters || !trained()) continue;
     held_.back().leaf = leaf(s_, shaped(held_.back(), shard_));
     held_.back().leaf->parameter = true;
+    held_.back().leaf->role = parameters_[held_.back().parameter].module->role;
   }
   if (habits_.original_parameters || !trained()) return;
   optimized_ = leaf(s_, shard_);
