@@ -538,6 +538,7 @@ constexpr std::string_view
     input_asked =
         "what embeddings give asks for a gradient, and both stay with the graph, for nobody (transformers "
         "modeling_utils.py enable_input_require_grads)",
+    cast_later = "adapters are of their linears' type until all are there (peft tuners_utils.py cast_adapter_dtype)",
     reshard_hook =
         "the hook that reshards a frozen unit refers to the unit's input and that one's gradient until the backward "
         "pass is over (fsdp/_runtime_utils.py _register_post_backward_reshard_only_hook)",
@@ -666,6 +667,13 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "model.clone", "backward model", "*", input_asked},
     {Kept, "layers.*.add", "backward layers.*", "backward model", reshard_hook},
     {Kept, "embedding", "backward layers.*", "forward loss", input_asked},
+    {Kept, "embedding", "forward embedding", "optimizer_step zero_grad", input_asked},
+    {Unread, "layers.*.add", "backward layers.*", "optimizer_step zero_grad", input_asked},
+    {Kept, "layers.*.add", "backward layers.*", "optimizer_step zero_grad", input_asked},
+    {Unread, "model.dropout_gradient", "backward model", "optimizer_step zero_grad", input_asked},
+    {Kept, "model.dropout_gradient", "backward model", "optimizer_step zero_grad", input_asked},
+    {Kept, "adapter", "construction build_model", "construction build_model", cast_later},
+    {Kept, "layer_norm", "forward lm_head", "forward loss", forward_variables},
     {Kept, "embedding", "backward layers.*", "optimizer_step zero_grad", input_asked},
     // Modules and functions.
     {Kept, "embedding", "forward embedding", "forward norm", forward_variables},

@@ -26,19 +26,34 @@ constexpr std::int64_t values_of_4_bits = 16, values_of_a_byte = 256;
 
 std::int64_t ceiled(std::int64_t n, std::int64_t of) { return (n + of - 1) / of; }
 
+// Codes times the scale of their block, where blocks are whole.
+void scale(Session& s, const Tensor& codes, const Tensor& scales, const Tensor& made) {
+  const std::int64_t blocks = scales.elements(), count = codes.elements(), each = made.elements() / count;
+  if (count % blocks != 0) return s.launch(Operation::Copy, {sized(codes, {count, 1})}, {sized(made, {count, each})});
+  const std::int64_t of_block = count / blocks;
+  s.launch(Operation::Multiply, {sized(codes, {blocks, of_block, 1}), sized(scales, {blocks, 1, 1})},
+           {sized(made, {blocks, of_block, each})});
+}
+
+// What stands for parts of as many elements each: a sum here, the largest there.
+void reduce(Session& s, const Tensor& all, const Tensor& made) {
+  const std::int64_t parts = made.elements(), count = all.elements();
+  if (count % parts != 0) return s.launch({Operation::Fill, {1}}, {}, {made});
+  s.launch(Operation::Sum, {sized(all, {parts, count / parts})}, {sized(made, {parts, 1})});
+}
+
 // functional.py dequantize_4bit, and backends/cuda/ops.py _dequant_linear_fallback, which the forward pass takes from
-// 0.50 on and which adds the offset out of place. What a kernel makes of codes is a copy here: two values of each byte.
+// 0.50 on and which adds the offset out of place.
 Tensor dequantized(Session& s, const QuantizedWeight& q, const Tensor& codes, DType dtype, bool forward) {
-  Tensor scales, sums;
+  Tensor scales = q.scales, sums;
   if (q.scales_of_scales.defined()) {
     scales = s.empty(q.scales.sizes, DType::FP32, "scales");
-    s.launch(Operation::Copy, {q.scales}, {scales});
+    scale(s, q.scales, q.scales_of_scales, scales);
     if (forward && q.converts_once) sums = s.empty(q.scales.sizes, DType::FP32, "scales");
     s.launch(Operation::Add, {scales, q.offset}, {sums.defined() ? sums : scales});
   }
   const Tensor made = s.empty(q.sizes, forward && q.converts_once ? dtype : q.dtype, "dequantized");
-  const std::int64_t count = codes.elements(), each = made.elements() / count;
-  s.launch(Operation::Copy, {sized(codes, {count, 1})}, {sized(made, {count, each})});
+  scale(s, codes, sums.defined() ? sums : scales, made);
   if (!(forward && q.converts_once)) scales = {};
   return to(s, made, dtype);
 }
@@ -100,8 +115,11 @@ Linear CausalLM::make_quantized(const std::string& name, std::int64_t outputs, s
   // What is sharded comes from the host, quantized: only what undoes it is whole on every rank.
   Tensor loaded;
   if (!make_) loaded = s_.empty(q.sizes, dtype_, "loaded", Category::Temporaries);
-  Tensor scales = asked.nested ? s_.empty({blocks}, DType::FP32, "scales", Category::Temporaries)
-                               : kept({blocks}, DType::FP32, "scales");
+  Tensor scales;
+  if (!asked.nested)
+    scales = kept({blocks}, DType::FP32, "scales");
+  else if (!make_)
+    scales = s_.empty({blocks}, DType::FP32, "scales", Category::Temporaries);
   const std::int64_t of_one = codes_of_a_byte * size_of(stored).count();
   const Shape of_codes{ceiled(elements, codes_of_a_byte) * codes_of_a_byte / of_one, 1};
   if (make_) {
@@ -109,7 +127,9 @@ Linear CausalLM::make_quantized(const std::string& name, std::int64_t outputs, s
   } else {
     made.weight = std::make_shared<Leaf>();
     made.weight->value = kept(of_codes, stored, trained_parameter);
-    s_.launch(Operation::Initialize, {}, {made.weight->value});
+    s_.launch(Operation::Initialize, {}, {loaded});
+    reduce(s_, loaded, made.weight->value);
+    reduce(s_, loaded, scales);
   }
   q.table = kept({values_of_4_bits}, DType::FP32, "table");
   if (asked.nested) {
@@ -120,7 +140,18 @@ Linear CausalLM::make_quantized(const std::string& name, std::int64_t outputs, s
     q.scales_of_scales = kept({ceiled(blocks, scales_of_a_block)}, DType::FP32, "scales_of_scales");
     q.scales = kept({blocks}, byte_type, "scales");
     q.table_of_scales = table_of_scales_;
+    if (make_) {
+      s_.launch({Operation::Fill, {1}}, {}, {q.offset});
+      s_.launch({Operation::Fill, {1}}, {}, {q.scales_of_scales});
+      s_.launch({Operation::Fill, {1}}, {}, {q.scales});
+    } else {
+      s_.launch(Operation::Mean, {scales}, {q.offset});
+      s_.launch({Operation::AddScaled, {-1}}, {scales, q.offset}, {centred});
+      reduce(s_, centred, q.scales_of_scales);
+      s_.launch(Operation::Copy, {centred}, {q.scales});
+    }
   } else {
+    if (make_) s_.launch({Operation::Fill, {1}}, {}, {scales});
     q.scales = std::move(scales);
   }
   parameters_.push_back(made.weight);
