@@ -539,6 +539,8 @@ constexpr std::string_view
         "what embeddings give asks for a gradient, and both stay with the graph, for nobody (transformers "
         "modeling_utils.py enable_input_require_grads)",
     cast_later = "adapters are of their linears' type until all are there (peft tuners_utils.py cast_adapter_dtype)",
+    quantize_frame =
+        "variables of quantize_4bit, and of what calls it, live until it returns (bitsandbytes functional.py)",
     reshard_hook =
         "the hook that reshards a frozen unit refers to the unit's input and that one's gradient until the backward "
         "pass is over (fsdp/_runtime_utils.py _register_post_backward_reshard_only_hook)",
@@ -672,7 +674,12 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "layers.*.add", "backward layers.*", "optimizer_step zero_grad", input_asked},
     {Unread, "model.dropout_gradient", "backward model", "optimizer_step zero_grad", input_asked},
     {Kept, "model.dropout_gradient", "backward model", "optimizer_step zero_grad", input_asked},
+    {Unread, "layers.*.to", "backward layers.*", "optimizer_step zero_grad", input_asked},
+    {Kept, "layers.*.to", "backward layers.*", "optimizer_step zero_grad", input_asked},
+    {Kept, "dropout", "backward layers.*", "backward model", reshard_hook},
     {Kept, "adapter", "construction build_model", "construction build_model", cast_later},
+    {Kept, "*.loaded", "construction build_model", "construction build_model", quantize_frame},
+    {Kept, "*.scales", "construction build_model", "construction build_model", quantize_frame},
     {Kept, "layer_norm", "forward lm_head", "forward loss", forward_variables},
     {Kept, "embedding", "backward layers.*", "optimizer_step zero_grad", input_asked},
     // Modules and functions.
