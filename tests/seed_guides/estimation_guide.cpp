@@ -64,6 +64,11 @@ Section formats() {
               return fmt::format("{:.4f} and {:.4f} bytes", each(lab(fp32)), each(lab(bf16)));
             },
             "agrees"},
+           {"int4: 0.5 bytes",
+            [](Lab& lab) {
+              return fmt::format("{:.4f} bytes", number(base(lab(qlora))) / static_cast<double>(lab(fp32).parameters));
+            },
+            "more: scales, and what is not quantized (embedding and head, here in fp32)"},
            {"fp32 to bf16 halves parameters, gradients and activations",
             [](Lab& lab) {
               return fmt::format("{}, {}, {}", times(ratio(parameters(lab(bf16)), parameters(lab(fp32)))),
@@ -320,7 +325,15 @@ Section playbook() {
                                  gb(activations(lab(eight, "train.recompute_layers = 2"))),
                                  gb(activations(lab(eight, "train.recompute_layers = 28"))));
             },
-            "agrees: each layer more is a layer's activations less"}}};
+            "agrees: each layer more is a layer's activations less"},
+           {"5. switch optimizer: 8-bit Adam or Adafactor",
+            [](Lab& lab) {
+              const auto of = [&](const char* optimizer) {
+                return gb(states(lab(fp32, fmt::format("train.optimizer = \"{}\"", optimizer))));
+              };
+              return fmt::format("states {} to {} and {}", gb(states(lab(fp32))), of("adamw_8bit"), of("adafactor"));
+            },
+            "agrees: a quarter, and next to nothing"}}};
 }
 
 Section shortcut() {

@@ -14,7 +14,7 @@ namespace tidemark::tests::seeds {
 
 inline constexpr const char *fp32 = "llama-2-7b-fp32", *bf16 = "llama-2-7b-bf16", *autocast = "llama-2-7b-autocast",
                             *megatron = "llama-2-7b-megatron", *eight = "qwen2.5-7b-8xh100-rollout",
-                            *four = "qwen2.5-7b-4xh100-rollout";
+                            *four = "qwen2.5-7b-4xh100-rollout", *qlora = "llama-2-7b-qlora";
 
 [[nodiscard]] inline double number(Bytes bytes) { return static_cast<double>(bytes.count()); }
 [[nodiscard]] inline std::string gb(double bytes) { return fmt::format("{:.2f} GB", bytes / 1e9); }
@@ -33,6 +33,10 @@ inline constexpr const char *fp32 = "llama-2-7b-fp32", *bf16 = "llama-2-7b-bf16"
 }
 [[nodiscard]] inline Bytes gradients(const Prediction& p) { return in(p, Phase::OptimizerStep)[Category::Gradients]; }
 [[nodiscard]] inline Bytes parameters(const Prediction& p) { return in(p, Phase::OptimizerStep)[Category::Parameters]; }
+/// Of a base whose linears are quantized, all that it is stored in.
+[[nodiscard]] inline Bytes base(const Prediction& p) {
+  return parameters(p) + in(p, Phase::OptimizerStep)[Category::Quantization];
+}
 [[nodiscard]] inline Bytes kv_cache(const Prediction& p) { return in(p, Phase::Rollout)[Category::KvCache]; }
 [[nodiscard]] inline Bytes device(const Prediction& p) { return memory(p).device.bytes; }
 [[nodiscard]] inline Bytes allocated(const Prediction& p) { return memory(p).allocated.bytes; }

@@ -67,6 +67,9 @@ Section state() {
         "agrees: 4 bytes each; Llama 2 7B has 6.74 B of them"},
        {"parameters in FP16/BF16: 2 bytes, 14 GB", [](Lab& lab) { return gb(parameters(lab(bf16))); },
         "agrees: 2 bytes each"},
+       {"parameters in INT4: 0.5 bytes, 3.5 GB", [](Lab& lab) { return gb(base(lab(qlora))); },
+        "more: a quantized parameter takes 0.516 bytes with both levels of its scales, and embedding and head are not "
+        "quantized"},
        {"AdamW in FP32: 4 + 4 bytes, 56 GB", [](Lab& lab) { return gb(states(lab(fp32))); }, "agrees: 8 bytes each"},
        {"gradients in FP32: 28 GB", [](Lab& lab) { return gb(gradients(lab(fp32))); },
         "agrees, when the optimizer steps; while tensors are most, plain PyTorch has none yet"},
@@ -261,6 +264,63 @@ Section flash_attention() {
         "of the whole step, by a roofline"}}};
 }
 
+Section optimizer_state() {
+  constexpr const char* eight_bits = "train.optimizer = \"adamw_8bit\"";
+  return {"5. Optimizer State Optimization",
+          {{"8-bit Adam: 8 bytes to 1, 75 % less",
+            [=](Lab& lab) {
+              const Bytes whole = states(lab(fp32)), narrow = states(lab(fp32, eight_bits));
+              return fmt::format("{} to {}: {} less", gb(whole), gb(narrow), percent(1 - ratio(narrow, whole)));
+            },
+            "75 % is right and 1 byte is wrong: two moments of a byte, and an fp32 scale for each block of 256"},
+           {"paged AdamW",
+            [](Lab& lab) {
+              const Prediction& p = lab(fp32, "train.optimizer = \"paged_adamw_32bit\"");
+              return fmt::format("{} of managed memory; PyTorch counts {} of {}", gb(memory(p).managed),
+                                 gb(allocated(p)), gb(allocated(lab(fp32))));
+            },
+            "managed memory is the driver's, and goes to the host when the device is full"}}};
+}
+
+// LoRA of rank 16 on attention's projections, as in the guide, over a base in bf16.
+const std::string lora =
+    "train.recompute = \"full\"\ntrain.micro_batch = 1\ntrain.global_batch = 1\nadapter.rank = 16\n"
+    "adapter.target_modules = [\"q_proj\", \"k_proj\", \"v_proj\", \"o_proj\"]";
+std::string one_of(const std::string& model, const std::string& cluster) {
+  return fmt::format(
+      "model = \"models/{}.json\"\ncluster = \"clusters/{}.toml\"\ntrain.micro_batch = 1\ntrain.global_batch = 1",
+      model, cluster);
+}
+
+Section quantization() {
+  return {"6. Model Quantization for Training (QLoRA)",
+          {{"base weights of 7B from 28 GB to 3.5 GB: 75-87.5 % less",
+            [](Lab& lab) {
+              return fmt::format("{} to {}: {} less", gb(parameters(lab(fp32))), gb(base(lab(qlora))),
+                                 percent(1 - ratio(base(lab(qlora)), parameters(lab(fp32)))));
+            },
+            "within its range: embedding and head stay as they are"},
+           {"only the adapters are trained",
+            [](Lab& lab) {
+              const Prediction& p = lab(qlora);
+              const Composition& c = in(p, Phase::OptimizerStep);
+              return fmt::format("{} of adapters, {} of gradients, {} of moments in PyTorch's memory",
+                                 mb(c[Category::Adapters]), mb(gradients(p)), mb(states(p)));
+            },
+            "agrees: what is frozen has neither gradients nor state"}}};
+}
+
+Section together() {
+  return {"Putting It All Together: Complete Memory-Optimized Setup",
+          {{"QLoRA, FlashAttention, checkpointing and paged 8-bit AdamW: ~6 GB for 7B, down from 130+",
+            [](Lab& lab) {
+              const Prediction& one = lab(qlora, "train.micro_batch = 1\ntrain.global_batch = 4");
+              return fmt::format("{} with batch 4 of 2,048 tokens, {} with batch 1", gb(device(lab(qlora))),
+                                 gb(device(one)));
+            },
+            "wrong for its own batch of 4: activations and the loss take more than the quantized model"}}};
+}
+
 Section offloading() {
   constexpr const char* h100 = "cluster = \"clusters/h100-sxm-80g.toml\"";
   const std::string alone = with(small, with(h100, "runtime.name = \"fsdp2\"\nlayout.sharding = \"zero3\""));
@@ -365,6 +425,12 @@ Section out_of_memory() {
               return fmt::format("{} to {} of state", gb(states(lab(bf16))), gb(states(lab(bf16, on_host))));
             },
             "agrees"},
+           {"oom_in_optimizer: 8-bit optimizer",
+            [](Lab& lab) {
+              return fmt::format("{} to {} of state", gb(states(lab(bf16))),
+                                 gb(states(lab(bf16, "train.optimizer = \"adamw_8bit\""))));
+            },
+            "agrees; of state that was in bf16 it is half"},
            {"warn above 90 % of the device",
             [](Lab& lab) {
               const Prediction& p = lab(bf16);
@@ -381,6 +447,34 @@ Section hardware() {
            device_row("A100 40GB: 40 GB, 1555 GB/s", "a100-sxm-40g", "agrees"),
            device_row("A100 80GB: 80 GB, 2039 GB/s", "a100-sxm-80g", "agrees"),
            device_row("H100: 80 GB, 3350 GB/s", "h100-sxm-80g", "agrees"),
+           {"RTX 3090: QLoRA 7B-13B",
+            [](Lab& lab) {
+              return fmt::format("7B: {}; 13B: {}", fits(lab(qlora, one_of("llama-2-7b", "rtx-3090-24g"))),
+                                 fits(lab(qlora, one_of("llama-2-13b", "rtx-3090-24g"))));
+            },
+            "agrees, at batch 1 of 2,048 tokens"},
+           {"RTX 4090: QLoRA 7B-13B",
+            [](Lab& lab) {
+              return fmt::format("7B: {}; 13B: {}", fits(lab(qlora, one_of("llama-2-7b", "rtx-4090-24g"))),
+                                 fits(lab(qlora, one_of("llama-2-13b", "rtx-4090-24g"))));
+            },
+            "agrees, at batch 1 of 2,048 tokens"},
+           {"A100 40GB: LoRA 7B-13B, QLoRA 70B",
+            [](Lab& lab) {
+              const auto by_lora = [&](const char* model) {
+                return fits(lab(bf16, with(fmt::format("model = \"models/{}.json\"", model).c_str(),
+                                           with("cluster = \"clusters/a100-sxm-40g.toml\"", lora))));
+              };
+              return fmt::format("LoRA 7B: {}; 13B: {}; QLoRA 70B: {}", by_lora("llama-2-7b"), by_lora("llama-2-13b"),
+                                 fits(lab(qlora, one_of("llama-2-70b", "a100-sxm-40g"))));
+            },
+            "see the figures: one sequence of 2,048 tokens at a time"},
+           {"A100 80GB: LoRA 70B",
+            [](Lab& lab) {
+              return fits(lab(bf16, with("model = \"models/llama-2-70b.json\"",
+                                         with("cluster = \"clusters/a100-sxm-80g.toml\"", lora))));
+            },
+            "wrong: bf16 weights alone are 138 GB"},
            {"A100 80GB: full fine-tuning of 7B",
             [](Lab& lab) {
               const auto on = [&](const std::string& change) {
@@ -411,9 +505,9 @@ Section hardware() {
 }  // namespace
 
 std::vector<Section> training_guide() {
-  return {memory_hierarchy(), state(),         activation_rules(), total_table(),     diagnosing(),
-          mixed_precision(),  checkpointing(), accumulation(),     flash_attention(), offloading(),
-          cheatsheet(),       out_of_memory(), hardware()};
+  return {memory_hierarchy(), state(),        activation_rules(), total_table(),     diagnosing(),   mixed_precision(),
+          checkpointing(),    accumulation(), flash_attention(),  optimizer_state(), quantization(), offloading(),
+          together(),         cheatsheet(),   out_of_memory(),    hardware()};
 }
 
 }  // namespace tidemark::tests::seeds
