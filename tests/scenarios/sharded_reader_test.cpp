@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "scenarios/prediction.hpp"
 #include "tests/scenarios/one_job.hpp"
 
 // What runtimes of PyTorch that shard parameters are told.
@@ -56,6 +57,15 @@ Scenario flat(const std::string& layout, const std::string& switches = "", const
           layout + "\n[train]\nsequence_length = 4096\nmicro_batch = 1\n" + train +
           "\n[runtime]\nname = \"fsdp\"\n[runtime.switches]\n" + switches,
       "job.toml", folders);
+}
+
+TEST(FullySharded, LossesInFp16AreScaled) {
+  Scenario scenario = fully_sharded("");
+  scenario.model.layers = 2;
+  scenario.train.precision = DType::FP16;
+  const Prediction prediction = predict(scenario);
+  EXPECT_TRUE(prediction.fits);
+  EXPECT_GT(prediction.highest().memory.allocated.bytes, 2_GiB);
 }
 
 TEST(ShardedReader, WhatAreFlatParameters) {

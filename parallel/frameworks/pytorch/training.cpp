@@ -208,12 +208,16 @@ class Training {
     const Tensor inverse = copied(master, "inverse_scale");
     // torch._amp_foreach_non_finite_check_and_unscale_; here no gradient is ever infinite.
     std::vector<Tensor> gradients, in;
-    for (const std::shared_ptr<Leaf>& p : model_->trained()) {
+    for (const std::shared_ptr<Leaf>& p : shards_ ? shards_->parameters() : model_->trained()) {
+      if (!p->gradient.defined()) continue;  // a shard without rows
       gradients.push_back(p->gradient);
       in.push_back(p->gradient);
       in.push_back(inverse);
     }
-    s_.launch(Operation::Multiply, in, gradients);
+    if (!gradients.empty()) s_.launch(Operation::Multiply, in, gradients);
+    // Of DTensors: torch/distributed/tensor/_dispatch.py found_inf_reduce_handler.
+    if (mesh_ && mesh_->ranks > 1)
+      s_.collective(mesh_->shard, CollectiveKind::AllReduce, found_infinity_, found_infinity_, Reduction::Largest);
     s_.process.synchronize();
   }
 
