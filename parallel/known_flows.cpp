@@ -681,6 +681,7 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "*.loaded", "construction build_model", "construction build_model", quantize_frame},
     {Kept, "*.scales", "construction build_model", "construction build_model", quantize_frame},
     {Kept, "layer_norm", "forward lm_head", "forward loss", forward_variables},
+    {Kept, "rms_norm", "forward lm_head", "forward loss", forward_variables},
     {Kept, "embedding", "backward layers.*", "optimizer_step zero_grad", input_asked},
     // Modules and functions.
     {Kept, "embedding", "forward embedding", "forward norm", forward_variables},
