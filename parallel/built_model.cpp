@@ -1,5 +1,7 @@
 #include "parallel/built_model.hpp"
 
+#include <algorithm>
+
 #include "parallel/frameworks/megatron/training.hpp"
 #include "sim/base/ensure.hpp"
 
@@ -7,7 +9,11 @@ namespace tidemark::parallel {
 
 BuiltModel build_model(const Model& model, const ModelOptions& options) {
   ensure(options.attention != AttentionKernel::Auto, "the attention kernel is settled before modules are built");
-  return {model, options, megatron::registered_parameters(model, options)};
+  BuiltModel built{model, options, megatron::registered_parameters(model, options)};
+  const auto last = static_cast<std::int32_t>(model.layers);
+  ensure(std::ranges::is_sorted(built.parameters, {}, [&](const Parameter& p) { return std::min(p.layer, last); }),
+         "parameters are registered layer by layer");
+  return built;
 }
 
 std::int64_t parameter_count(const BuiltModel& built) {

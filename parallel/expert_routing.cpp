@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "sim/base/ensure.hpp"
+#include "sim/base/hash.hpp"
 
 namespace tidemark::parallel {
 namespace {
@@ -76,6 +77,8 @@ LayerRouting::LayerRouting(const Experts& experts, const ExpertRouting& routing,
                                          : shared_out(all, tokens, weights_of_experts(experts, routing.loads, layer));
   rows_ = choices_;
   if (routing.more_come && left_to_tokens(routing) && ranks > 1) rarity_ = -std::log(*routing.more_come);
+  if (!routing.tokens.empty())
+    of_places_ = routing.tokens[routing.tokens.size() == 1 ? 0 : static_cast<std::size_t>(layer)];
   if (routing.capacity_factor == 0) return;
   most_ = capacity_of(experts, routing, tokens);
   for (std::int64_t& count : rows_) count = routing.pads_to_capacity ? most_ : std::min(count, most_);
@@ -115,7 +118,63 @@ Counts LayerRouting::received(std::int32_t rank, std::int64_t senders) const {
   return own;
 }
 
+// A token comes or does not, whichever experts it chooses: of independent tokens, Bernstein's inequality again.
+std::int64_t LayerRouting::at_most(std::int64_t of_each, std::int64_t senders) const {
+  const std::int64_t stated = senders * of_each;
+  if (rarity_ == 0) return stated;
+  const double often = static_cast<double>(of_each) / static_cast<double>(tokens_), third = rarity_ / 3,
+               variance = static_cast<double>(stated) * (1 - often);
+  const auto more = static_cast<std::int64_t>(std::ceil(third + std::sqrt(third * third + 2 * rarity_ * variance)));
+  return std::min(stated + more, senders * tokens_);
+}
+
+std::int64_t LayerRouting::received_tokens(std::int32_t rank, std::int64_t senders) const {
+  return at_most(of_places_.ranks.at(static_cast<std::size_t>(rank)), senders);
+}
+
+std::int64_t LayerRouting::received_by_eight(std::int32_t eight, std::int64_t senders) const {
+  return at_most(of_places_.eights.at(static_cast<std::size_t>(eight)), senders);
+}
+
 namespace {
+
+// Numbers that everyone draws alike.
+class Chance {
+ public:
+  std::uint64_t below(std::uint64_t most) { return sim::hash_of(drawn_++) % most; }
+  void shuffle(std::vector<std::int64_t>& all) {  // Fisher and Yates
+    for (std::size_t i = all.size(); i > 1; --i) std::swap(all[i - 1], all[below(i)]);
+  }
+
+ private:
+  std::uint64_t drawn_ = 0;
+};
+
+// Token after token, each expert as likely as it is left to be chosen by those that are still to come: so many places
+// apart on a line on which experts lie in an order drawn anew, each as long as that (Madow, On the theory of systematic
+// sampling, 1949). What is left to an expert is never more than there are tokens, so none is met twice, and an expert
+// that all of them need is met for certain.
+std::vector<std::int64_t> by_chance(Counts left, std::int64_t tokens, std::int64_t chosen) {
+  std::vector<std::int64_t> all, order(left.size());
+  all.reserve(static_cast<std::size_t>(tokens * chosen));
+  std::iota(order.begin(), order.end(), 0);
+  Chance chance;
+  for (std::int64_t still = tokens; still > 0; --still) {
+    chance.shuffle(order);
+    auto place = static_cast<std::int64_t>(chance.below(static_cast<std::uint64_t>(still)));
+    std::int64_t end = 0;
+    for (const std::int64_t expert : order) {
+      std::int64_t& its = left[static_cast<std::size_t>(expert)];
+      end += its;
+      if (place >= end) continue;
+      all.push_back(expert);
+      --its;
+      place += still;
+    }
+  }
+  ensure(std::ssize(all) == tokens * chosen, "experts are chosen as often as tokens choose");
+  return all;
+}
 
 // Choices stand in a row, those of the first expert first, and tokens take them in turn: no expert is chosen more often
 // than there are tokens, so none meets it twice.
@@ -133,8 +192,15 @@ std::vector<std::int64_t> in_turn(const Counts& counts, std::int64_t tokens, std
 // are left to be chosen in the place of scores; then experts that are chosen too often are exchanged for others.
 class ByGroups {
  public:
-  ByGroups(const Experts& experts, Counts counts, std::int64_t tokens)
-      : experts_(experts), of_group_(experts.count / experts.groups), left_(std::move(counts)) {
+  ByGroups(const Experts& experts, Counts counts, std::int64_t tokens, ChosenTogether together)
+      : experts_(experts),
+        of_group_(experts.count / experts.groups),
+        together_(together),
+        left_(std::move(counts)),
+        groups_(index(experts.groups)),
+        within_(index(of_group_)) {
+    std::iota(groups_.begin(), groups_.end(), 0);
+    std::iota(within_.begin(), within_.end(), 0);
     for (std::int64_t token = 0; token < tokens; ++token) choose();
   }
 
@@ -157,16 +223,17 @@ class ByGroups {
 
   void choose() {
     const std::int64_t best = experts_.chosen / experts_.chosen_groups;
-    Counts scores, groups(index(experts_.groups)), open;
+    if (together_ == ChosenTogether::ByChance) chance_.shuffle(groups_), chance_.shuffle(within_);  // of equals
+    Counts scores, groups = groups_, open;
     for (auto begin = left_.begin(); begin != left_.end(); begin += of_group_) {
       Counts its(begin, begin + of_group_);
       std::ranges::sort(its, std::greater{});
       scores.push_back(std::accumulate(its.begin(), its.begin() + best, std::int64_t{0}));
     }
-    std::iota(groups.begin(), groups.end(), 0);
     std::ranges::stable_sort(groups, std::greater{}, [&](std::int64_t group) { return scores[index(group)]; });
     for (std::int64_t i = 0; i < experts_.chosen_groups; ++i)
-      for (std::int64_t e = 0; e < of_group_; ++e) open.push_back(groups[index(i)] * of_group_ + e);
+      for (const std::int64_t e : within_) open.push_back(groups[index(i)] * of_group_ + e);
+    if (together_ == ChosenTogether::ByChance) chance_.shuffle(open);
     std::ranges::stable_sort(open, std::greater{}, [&](std::int64_t expert) { return left_[index(expert)]; });
     open.resize(index(experts_.chosen));
     for (const std::int64_t expert : open) --left_[index(expert)];
@@ -224,16 +291,54 @@ class ByGroups {
 
   const Experts& experts_;
   std::int64_t of_group_;
+  ChosenTogether together_;
   Counts left_;  // of each expert; below zero: it is chosen too often
+  Counts groups_, within_;
+  Chance chance_;
   std::vector<Counts> chosen_;
 };
 
 }  // namespace
 
 std::optional<std::vector<std::int64_t>> chosen_experts(const Experts& experts, const Counts& counts,
-                                                        std::int64_t tokens) {
-  if (experts.groups == 0) return in_turn(counts, tokens, experts.chosen);
-  return ByGroups(experts, counts, tokens).found();
+                                                        std::int64_t tokens, ChosenTogether together) {
+  if (experts.groups > 0) return ByGroups(experts, counts, tokens, together).found();
+  return together == ChosenTogether::ByChance ? by_chance(counts, tokens, experts.chosen)
+                                              : in_turn(counts, tokens, experts.chosen);
+}
+
+namespace {
+
+// Of so many places that follow each other, each with so many experts.
+Counts tokens_of(const Counts& all, std::int64_t chosen, std::int64_t places, std::int64_t experts) {
+  Counts counts(static_cast<std::size_t>(places), 0), last(counts.size(), -1);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto place = static_cast<std::size_t>(all[i] / experts), token = i / static_cast<std::size_t>(chosen);
+    if (std::exchange(last[place], static_cast<std::int64_t>(token)) != static_cast<std::int64_t>(token))
+      ++counts[place];
+  }
+  return counts;
+}
+
+}  // namespace
+
+std::optional<std::vector<TokensOfPlaces>> tokens_of_places(const Model& model, const ExpertRouting& routing,
+                                                            std::int64_t tokens, std::int32_t ranks,
+                                                            std::int32_t within) {
+  const Experts& experts = *model.experts;
+  const std::int64_t held = experts.count / ranks, eights = std::int64_t{ranks} * within / 8;
+  std::vector<TokensOfPlaces> all;
+  for (std::int64_t i = 0; i < model.layers + model.next_tokens; ++i) {
+    all.emplace_back();
+    if (!model.has_experts(static_cast<std::size_t>(i))) continue;
+    const LayerRouting of_layer(experts, routing, static_cast<std::int32_t>(i), tokens, ranks);
+    const auto chosen = chosen_experts(experts, of_layer.choices(), tokens, chosen_together(routing.dispatcher));
+    if (!chosen) return std::nullopt;
+    all.back().ranks = tokens_of(*chosen, experts.chosen, ranks, held);
+    if (eights > 1) all.back().eights = tokens_of(*chosen, experts.chosen, eights, experts.count / eights);
+    if (alike_in_all_layers(routing.loads)) return std::vector{all.back()};
+  }
+  return all;
 }
 
 std::int64_t capacity_of(const Experts& experts, const ExpertRouting& routing, std::int64_t tokens) {

@@ -22,7 +22,8 @@ Communicators communicators_of(const LoweringInput& input) {
   return communicators(input.layout,
                        {.embedding_at_both_ends = model.embeds_at_both_ends(),
                         .experts = model.experts.has_value(),
-                        .counts_together = counts_together},
+                        .counts_together = counts_together,
+                        .token_buffers = input.train.routing.dispatcher == TokenDispatcher::Flex},
                        input.runtime.collectives_alone ? Alone::Calls : Alone::Skips, ring_route(input));
 }
 

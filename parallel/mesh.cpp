@@ -173,6 +173,7 @@ Communicators communicators(const Layout& layout, SharedParts model, Alone alone
     add(made.expert, "expert", expert.along({axis::ep}));
     add(made.expert_tensor, "expert_tensor", expert.along({axis::etp}));
     add(made.expert_model, "expert_model", expert.along({axis::etp, axis::ep}));
+    if (model.token_buffers) add(made.token_buffers, "deep_ep", expert.along({axis::etp, axis::ep}));
     add(made.expert_data, "expert_data", expert.along({axis::edp}));
     if (layout.sharding == Sharding::Zero1 && instances > 1)
       add(made.expert_shard, "expert_shard", within(expert.along({axis::edp}), expert.along(axis::edp)));

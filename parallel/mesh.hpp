@@ -91,6 +91,7 @@ struct Communicators {
   CommSlot expert;          ///< tokens on their way to experts and back
   CommSlot expert_tensor;   ///< tokens within an expert
   CommSlot expert_model;    ///< all who hold a layer's experts together: how many tokens go where
+  CommSlot token_buffers;   ///< the same, through DeepEP's buffers
   CommSlot expert_data;     ///< gradients and parameters of experts
   CommSlot expert_shard;    ///< of `expert_data`, those who share out their optimizer state
   CommSlot expert_norm;     ///< their gradient norm
@@ -107,6 +108,7 @@ enum class Alone : std::uint8_t { Skips, Calls };
 struct SharedParts {
   bool embedding_at_both_ends = false, experts = false;
   bool counts_together = false;  ///< ranks of a stage add up how many tokens each expert gets
+  bool token_buffers = false;    ///< tokens go through DeepEP's
 };
 [[nodiscard]] Communicators communicators(const Layout& layout, SharedParts model, Alone alone = Alone::Skips,
                                           MessageRoute ring = MessageRoute::Pairs);

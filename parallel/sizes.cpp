@@ -36,9 +36,16 @@ std::vector<ParameterId> stage_parameters(const BuiltModel& built, const Stage& 
   const auto layers = static_cast<std::int32_t>(model.layers);
   const std::int64_t experts = model.experts ? model.experts->count / layout.expert : 0;  // that a rank holds
   std::vector<ParameterId> found;
-  for (std::size_t p = 0; p < built.parameters.size(); ++p)
-    if (stage.holds(built.parameters[p].layer, layers) && built.parameters[p].expert < experts)
-      found.push_back({static_cast<std::int32_t>(p)});
+  // They come layer by layer; of many experts there are many.
+  const auto layer_of = [&](const Parameter& p) { return std::min(p.layer, layers); };
+  const auto add = [&](std::int32_t first, std::int32_t last) {
+    const auto& all = built.parameters;
+    for (auto p = std::ranges::lower_bound(all, first, {}, layer_of); p != all.end() && layer_of(*p) < last; ++p)
+      if (p->expert < experts) found.push_back({static_cast<std::int32_t>(p - all.begin())});
+  };
+  if (stage.embedding) add(-1, 0);
+  add(stage.first, stage.last);
+  if (stage.head) add(layers, layers + 1);
   // As a head's weight it is the last one; modules that predict further tokens look tokens up first of all.
   if (stage.head && !stage.embedding && model.embeds_at_both_ends())
     found.insert(model.next_tokens > 0 ? found.begin() : found.end(), ParameterId{0});

@@ -14,8 +14,10 @@ std::optional<Train> crowded(const Scenario& scenario) {
   // most (Boole's inequality).
   const std::int64_t ranks = std::int64_t{layout.expert} * layout.experts_data(),
                      micro_batches = scenario.train.global_batch / (scenario.train.micro_batch * layout.data);
+  // Rows; and where a token goes once to a rank, tokens, on the rank and on its node.
+  const std::int64_t kinds = scenario.train.routing.dispatcher == TokenDispatcher::Flex ? 3 : 1;
   Train train = scenario.train;
-  train.routing.more_come = (1 - train.routing.quantile) / static_cast<double>(ranks * layers * micro_batches);
+  train.routing.more_come = (1 - train.routing.quantile) / static_cast<double>(kinds * ranks * layers * micro_batches);
   return train;
 }
 

@@ -13,6 +13,7 @@
 #include "sim/base/ensure.hpp"
 #include "sim/program/calls.hpp"
 #include "sim/program/verify.hpp"
+#include "topology/deep_ep_memory.hpp"
 #include "topology/route/price.hpp"
 #include "topology/route/traffic.hpp"
 
@@ -46,6 +47,35 @@ std::string not_lowered(const Model& model) {
   return model.next_tokens > 0 && model.tied_embeddings ? "multi-token prediction with tied embeddings" : "";
 }
 
+namespace {
+
+// Where a token goes once to a rank, how many do is a matter of which experts are chosen together.
+void settle_tokens(Scenario& scenario) {
+  const Layout& layout = scenario.layout;
+  const std::int64_t tokens = scenario.train.tokens() / layout.context / (layout.sequence_parallel ? layout.tensor : 1);
+  auto found = parallel::tokens_of_places(scenario.model, scenario.train.routing, tokens, layout.expert,
+                                          layout.experts_tensor());
+  if (!found)
+    throw InputError(Problem{.file = scenario.name,
+                             .message = "no choice of experts by groups was found by which loads come out",
+                             .hint = "dispatcher = \"alltoall\" in [moe] needs none"});
+  scenario.train.routing.tokens = std::move(*found);
+}
+
+// Through DeepEP's buffers nothing of NCCL goes.
+void price_token_buffers(const JobOutline& job, Prices& prices) {
+  const CommSlot slot = communicators_of(job.lowering()).token_buffers;
+  if (!slot.valid()) return;
+  const Layout& layout = job.scenario.layout;
+  const Estimate buffers = topology::deep_ep_memory(
+      {.ranks = layout.expert * layout.experts_tensor(),
+       .hidden_bytes = (job.scenario.model.hidden * size_of(job.scenario.train.precision)).count(),
+       .processors = job.scenario.runtime.experts.exchange_processors});
+  for (DriverPrices& entry : prices.entries) entry.communicators[slot.index()] = buffers;
+}
+
+}  // namespace
+
 Scenario settled(Scenario scenario) {
   if (const std::string what = not_lowered(scenario.model); !what.empty())
     throw InputError(
@@ -56,6 +86,7 @@ Scenario settled(Scenario scenario) {
   scenario.train.attention =
       settled_attention(scenario.train.attention, scenario.model, target_of(scenario.cluster),
                         scenario.runtime.deterministic ? Determinism::Required : Determinism::NotRequired);
+  if (scenario.train.routing.dispatcher == TokenDispatcher::Flex) settle_tokens(scenario);
   return scenario;
 }
 
@@ -159,6 +190,7 @@ JobOutline::JobOutline(const Scenario& asked, Steps whole)
   require_sound(scenario.name, verify(shortened(outline)));
   const Workload calls = calls_of(outline);
   prices = price(calls, scenario.cluster, nccl_settings(scenario.runtime));
+  price_token_buffers(*this, prices);
   Router router(calls, scenario.cluster, prices.entry_of_rank);
   folding = fold(calls, prices.entry_of_rank, router.traffic());
   times = price_time(calls, folding, scenario.cluster, router);

@@ -41,6 +41,7 @@ struct ExpertHabits {
   std::optional<DType> router_type;  ///< of logits and probabilities; unset: what is computed in
   std::vector<LoadBalancing> balancing{};  ///< in the order above; of losses there may be several
   std::optional<double> z_loss;            ///< coefficient of a loss of the logits' size, where there is one
+  std::int32_t exchange_processors = 20;   ///< multiprocessors that DeepEP's kernels take
   // By version.
   bool sorts_rows = false;          ///< PyTorch's rows come in the order of a sorted map, not of what it selects
   bool adds_rows_by_index = false;  ///< … and are summed by index_add_, not scatter_add_

@@ -137,11 +137,12 @@ void Process::collective(CommSlot comm, const CollectiveOp& call, Operand in, Op
   program.collective(comm, call, in, out, size, stream);
 }
 
-void Process::collective(CommSlot comm, const CollectiveOp& call, Operand in, Operand out, const MatrixRow& row) {
+void Process::collective(CommSlot comm, const CollectiveOp& call, Operand in, Operand out, const MatrixRow& row,
+                         StreamId stream) {
   if (!shared(comm)) return;
   ensure_created(comm);
-  use(in.buffer, compute_stream), use(out.buffer, compute_stream);
-  program.collective(comm, call, in, out, row);
+  use(in.buffer, stream), use(out.buffer, stream);
+  program.collective(comm, call, in, out, row, stream);
 }
 
 void Process::unchecked_collective(CommSlot comm, const CollectiveOp& call, Operand in, Operand out, Bytes size) {

@@ -95,7 +95,8 @@ class Process {
   void collective(CommSlot comm, const CollectiveOp& call, Operand in, Operand out, Bytes size,
                   StreamId stream = compute_stream);
   /// An uneven one.
-  void collective(CommSlot comm, const CollectiveOp& call, Operand in, Operand out, const MatrixRow& row);
+  void collective(CommSlot comm, const CollectiveOp& call, Operand in, Operand out, const MatrixRow& row,
+                  StreamId stream = compute_stream);
   /// The same where the framework does not look at the group's size first: a group of one still gets its communicator.
   void unchecked_collective(CommSlot comm, const CollectiveOp& call, Operand in, Operand out, Bytes size);
   /// The same beside what the compute stream does next; `join` makes that stream wait for it.

@@ -111,7 +111,8 @@ void Session::collective(CommSlot comm, CollectiveKind kind, const Tensor& in, c
 
 void Session::collective(CommSlot comm, CollectiveKind kind, const Tensor& in, const Tensor& out,
                          const MatrixRow& row) {
-  process.collective(comm, {kind, in.dtype, Reduction::Sum}, operand(in, in.buffer()), operand(out, out.buffer()), row);
+  process.collective(comm, {kind, in.dtype, Reduction::Sum}, operand(in, in.buffer()), operand(out, out.buffer()), row,
+                     stream_);
 }
 
 void Session::sum_over(CommSlot comm, const Tensor& tensor) {

@@ -115,8 +115,8 @@ std::optional<std::vector<std::vector<std::int64_t>>> chosen_experts_of(const Sc
   for (const std::vector<std::int64_t>& choices : choices_of(scenario)) {
     all.emplace_back();
     if (choices.empty()) continue;
-    std::optional<std::vector<std::int64_t>> its =
-        chosen_experts(*scenario.model.experts, choices, routed_tokens(scenario));
+    std::optional<std::vector<std::int64_t>> its = chosen_experts(
+        *scenario.model.experts, choices, routed_tokens(scenario), chosen_together(scenario.train.routing.dispatcher));
     if (!its) return std::nullopt;
     all.back() = std::move(*its);
   }

@@ -180,6 +180,8 @@ const std::array repeats{
            [](const Scenario& s) { return number(s.model.experts ? s.model.experts->shared_ffn : 0); }},
     Repeat{"moe-token-dispatcher-type", Source::Moe, "dispatcher",
            [](const Scenario& s) { return Texts{in_quotes(word(dispatcher_names, s.train.routing.dispatcher))}; }},
+    Repeat{"moe-enable-deepep", Source::Moe, "dispatcher",
+           [](const Scenario& s) { return boolean(s.train.routing.dispatcher == TokenDispatcher::Flex); }},
     Repeat{"moe-expert-capacity-factor", Source::Moe, "capacity_factor",
            [](const Scenario& s) { return Texts{fmt::format("{}", s.train.routing.capacity_factor)}; }},
     Repeat{"moe-pad-expert-input-to-capacity", Source::Moe, "pad_to_capacity",
@@ -317,7 +319,7 @@ const std::vector<Unmodelled>& unmodelled_flags() {
       {"moe-layer-recompute", "running whole layers of experts again is", {"false"}},
       {"moe-extended-tp", "cutting experts over more than their own ranks is", {"false"}},
       {"moe-use-legacy-grouped-gemm", "a grouped GEMM other than Transformer Engine's is", {"false"}},
-      {"moe-enable-deepep", "DeepEP is", {"false"}},
+      {"moe-flex-dispatcher-backend", "HybridEP is", {"\"deepep\""}},
       {"moe-shared-expert-overlap", "running shared experts beside the exchange of tokens is", {"false"}},
       {"moe-apply-probs-on-input", "multiplying tokens before the experts is", {"false"}},
       {"overlap-moe-expert-parallel-comm", "exchanging tokens beside another micro-batch's passes is", {"false"}},
@@ -401,7 +403,6 @@ constexpr auto harmless_flags = std::to_array<std::string_view>({"use-mcore-mode
                                                                  "manual-gc",
                                                                  "moe-router-bias-update-rate",
                                                                  "moe-per-layer-logging",
-                                                                 "moe-deepep-num-sms",
                                                                  "moe-upcycling-granularity",
                                                                  "mtp-loss-scaling-factor",
                                                                  "cache-mla-latents",  // by inference
@@ -578,10 +579,7 @@ void check_megatron_switches(TomlReader switches, const Scenario& asked, const S
     const auto named = [&](const auto& row) { return row.flag == given.name; };
     const auto* const repeat = std::find_if(repeats.begin(), repeats.end(), named);
     const auto unmodelled = std::find_if(unmodelled_flags().begin(), unmodelled_flags().end(), named);
-    if (given.name == "moe-token-dispatcher-type" && plain(given.value) == in_quotes("flex")) {
-      switches.problem(given.name, fmt::format("{} = \"flex\": {}", given.name, flex_dispatcher),
-                       "leave it out, or set \"alltoall\" or \"allgather\" here and as dispatcher in [moe]");
-    } else if (repeat != repeats.end()) {
+    if (repeat != repeats.end()) {
       check_repeat(switches, given, *repeat, asked, tables);
     } else if (unmodelled != unmodelled_flags().end()) {
       check_unmodelled(switches, given, *unmodelled);

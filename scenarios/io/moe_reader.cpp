@@ -5,11 +5,13 @@
 #include <filesystem>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "parallel/mesh.hpp"
 #include "parallel/runtime/runtimes.hpp"
 #include "scenarios/io/loads_reader.hpp"
 #include "scenarios/io/named_files.hpp"
@@ -17,6 +19,7 @@
 #include "scenarios/io/suggestion.hpp"
 #include "scenarios/io/text_file.hpp"
 #include "scenarios/io/version_text.hpp"
+#include "topology/deep_ep_memory.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -102,11 +105,7 @@ void check_rows(const Scenario& scenario, std::int64_t tokens, ScenarioTables& t
 
 ExpertRouting read_routing(TomlReader& table, const Model* model, const LoadsFiles& files) {
   ExpertRouting routing;
-  if (const TomlValue* const given = table.raw("dispatcher"); given != nullptr && text(*given) == in_quotes("flex"))
-    table.problem("dispatcher", fmt::format("dispatcher = \"flex\": {}", flex_dispatcher),
-                  "\"alltoall\" or \"allgather\" would do");
-  else
-    routing.dispatcher = read_name(table, "dispatcher", dispatcher_names).value_or(TokenDispatcher::AllToAll);
+  routing.dispatcher = read_name(table, "dispatcher", dispatcher_names).value_or(TokenDispatcher::AllToAll);
   if (const std::optional<Ratio> given = table.ratio("capacity_factor", Ratio{}, most_times)) {
     routing.capacity_factor = as_double(*given);
     if (*given == Ratio{})
@@ -130,7 +129,7 @@ ExpertRouting read_routing(TomlReader& table, const Model* model, const LoadsFil
 namespace {
 
 constexpr std::string_view balancing_switch = "moe-router-load-balancing-type",
-                           coefficient_switch = "moe-aux-loss-coeff";
+                           coefficient_switch = "moe-aux-loss-coeff", processors_switch = "moe-deepep-num-sms";
 
 // The names of a switch that takes one or several; Megatron's own default where it is left out or wrong.
 std::vector<LoadBalancing> read_balancing(TomlReader& switches, bool& several) {
@@ -206,6 +205,14 @@ ExpertHabits read_expert_habits(TomlReader& switches) {
   habits.fused_permutation = switches.boolean("moe-permute-fusion").value_or(false);
   if (const std::optional<std::size_t> type = switches.option("moe-router-dtype", router_types))
     habits.router_type = router_dtypes.at(*type);
+  static constexpr IntegerRange processors{2, 256};
+  habits.exchange_processors =
+      static_cast<std::int32_t>(switches.integer(processors_switch, processors).value_or(habits.exchange_processors));
+  if (habits.exchange_processors % 2 != 0)
+    switches.problem(processors_switch,
+                     fmt::format("{} = {}: DeepEP's channels take two multiprocessors each", processors_switch,
+                                 habits.exchange_processors),
+                     "an even number would do");
   bool several = false;
   const std::vector<LoadBalancing> kinds = read_balancing(switches, several);
   const bool sinkhorn = !kinds.empty() && kinds.front() == LoadBalancing::Sinkhorn;
@@ -263,6 +270,57 @@ void check_kernels(const Scenario& scenario, ScenarioTables& tables) {
                        "moe-router-load-balancing-type = \"sinkhorn\" in [runtime.switches]");
 }
 
+// core/transformer/moe/token_dispatcher.py MoEFlexTokenDispatcher, and what DeepEP's kernels take (deep_ep/buffer.py,
+// csrc/kernels/launch.cuh).
+void check_flex(const Scenario& scenario, ScenarioTables& tables) {
+  const Layout& layout = scenario.layout;
+  const ExpertRouting& routing = scenario.train.routing;
+  const Version core = scenario.runtime.versions.megatron;
+  const auto refuse = [&](const std::string& what, const std::string& hint) {
+    tables.moe.problem("dispatcher", "dispatcher = \"flex\": " + what, hint);
+  };
+  const std::string other = "\"alltoall\" would do";
+  if (core < Version{0, 14} || core > Version{0, 15})
+    refuse(fmt::format("it is modelled as Megatron-LM core 0.14 and 0.15 have it, not {}", text(core)),
+           "megatron = \"0.14\" in [runtime.versions], or \"alltoall\"");
+  if (scenario.train.precision != DType::BF16)
+    refuse("DeepEP's kernels sum bf16 only", "precision = \"bf16\" in [train], or \"alltoall\"");
+  if (routing.pads_to_capacity)
+    refuse("Megatron does not pad experts to their capacity with it", "leave pad_to_capacity out, or \"alltoall\"");
+  else if (routing.capacity_factor > 0)
+    refuse("dropped tokens are not modelled with it yet", "leave capacity_factor out, or \"alltoall\"");
+  if (scenario.model.experts->groups > 0 && !std::holds_alternative<EqualLoads>(routing.loads))
+    refuse("which experts tokens choose together is found for equal loads only where they choose by groups",
+           "imbalance = \"uniform\", or \"alltoall\"");
+  if (scenario.runtime.experts.balances_by(LoadBalancing::Sinkhorn))
+    refuse("Sinkhorn routing is not modelled with it yet", other);
+  const std::int32_t within = layout.experts_tensor(), ranks = layout.expert * within;
+  if (ranks == 1) {
+    refuse("Megatron has it for experts of several ranks", "expert = 2 in [layout], or \"alltoall\"");
+    return;
+  }
+  const std::span<const std::int32_t> groups = topology::deep_ep_groups();
+  if (std::ranges::find(groups, ranks) == groups.end()) {
+    std::vector<std::string> those;
+    for (const std::int32_t group : groups) those.push_back(std::to_string(group));
+    refuse(fmt::format("DeepEP has no configuration for {} ranks", ranks), one_of(those) + " would do");
+    return;
+  }
+  if (8 % within != 0) {
+    refuse(fmt::format("expert_tensor = {} does not divide the eight ranks that DeepEP takes for a node's", within),
+           "1, 2, 4 or 8 would do");
+    return;
+  }
+  // Eight ranks, or the whole group, reach each other by NVLink.
+  const std::int32_t devices = scenario.cluster.node.devices, together = std::min(ranks, 8);
+  const Mesh mesh = expert_mesh(layout);
+  const std::int32_t apart =
+      (within - 1) * mesh.along(axis::etp).stride + (together / within - 1) * mesh.along(axis::ep).stride;
+  if (apart >= devices || devices % together != 0)
+    refuse(fmt::format("DeepEP takes {} ranks in a row for those of one node, which has {}", together, devices),
+           "an order in which they lie together, or \"alltoall\"");
+}
+
 }  // namespace
 
 void check_experts(const Scenario& scenario, ScenarioTables& tables) {
@@ -318,6 +376,7 @@ void check_experts(const Scenario& scenario, ScenarioTables& tables) {
                                    static_cast<double>(experts->count) / static_cast<double>(experts->chosen)));
   else if (experts->count % layout.expert == 0 && tokens > 0 && tables.moe.sound("imbalance"))
     check_rows(scenario, tokens, tables);
+  if (scenario.train.routing.dispatcher == TokenDispatcher::Flex) check_flex(scenario, tables);
 }
 
 }  // namespace tidemark::scenarios

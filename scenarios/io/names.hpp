@@ -42,8 +42,10 @@ inline constexpr auto context_kind_names =
                                        {"all_gather", ContextKind::AllGather},
                                        {"a2a", ContextKind::AllToAll},
                                        {"a2a+p2p", ContextKind::AllToAllAndRing}});
-inline constexpr auto dispatcher_names = std::to_array<Named<TokenDispatcher>>(
-    {{"alltoall", TokenDispatcher::AllToAll}, {"allgather", TokenDispatcher::AllGather}});
+inline constexpr auto dispatcher_names =
+    std::to_array<Named<TokenDispatcher>>({{"alltoall", TokenDispatcher::AllToAll},
+                                           {"allgather", TokenDispatcher::AllGather},
+                                           {"flex", TokenDispatcher::Flex}});
 inline constexpr auto load_balancing_names =
     std::to_array<Named<LoadBalancing>>({{"aux_loss", LoadBalancing::Loss},
                                          {"seq_aux_loss", LoadBalancing::SequenceLoss},

@@ -336,6 +336,8 @@ Json megatron_switches(const RuntimeChoice& runtime) {
   if (!experts.grouped_linears) json["moe-grouped-gemm"] = false;
   if (experts.router_type) json["moe-router-dtype"] = name(*experts.router_type);
   if (experts.z_loss) json["moe-z-loss-coeff"] = *experts.z_loss;
+  if (experts.exchange_processors != ExpertHabits{}.exchange_processors)
+    json["moe-deepep-num-sms"] = experts.exchange_processors;
   return json;
 }
 

@@ -115,8 +115,8 @@ bool known(const ExpertLoads& loads) {
 }
 // Upper ends of memory hold what comes beyond the loads, too, and so no less than what loads say.
 bool known(const ExpertRouting& routing) {
-  const auto& [dispatcher, capacity_factor, pads_to_capacity, loads, quantile, more_come] = routing;
-  return known(loads) && lowered(dispatcher, capacity_factor, pads_to_capacity, quantile, more_come);
+  const auto& [dispatcher, capacity_factor, pads_to_capacity, loads, quantile, more_come, tokens] = routing;
+  return known(loads) && lowered(dispatcher, capacity_factor, pads_to_capacity, quantile, more_come) && tokens.empty();
 }
 
 bool known(const Train& train) {

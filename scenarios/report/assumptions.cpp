@@ -366,6 +366,11 @@ void add_routing(const Scenario& s, double most, std::vector<std::string>& list)
         "itself: more on any rank in {:.6g} % of steps",
         most, 100 * (1 - routing.quantile));
   list.push_back(std::move(line));
+  if (routing.dispatcher == TokenDispatcher::Flex)
+    list.push_back(
+        "DeepEP 1.2.1 dispatches: a token goes once to each rank that holds any of its experts, which it chooses by "
+        "chance, "
+        "as often as is said");
 }
 
 void add_rollout(const Scenario& s, std::vector<std::string>& list) {

@@ -237,5 +237,69 @@ TEST(DrawnLoads, DirichletSharesDeviateAsTheyShould) {
   }
 }
 
+TEST(ExpertRouting, ByChanceExpertsAreChosenAsOftenAsIsStatedAndTogetherAsChanceHasIt) {
+  const Experts experts{.count = 32, .chosen = 4};
+  for (const ExpertLoads& loads : {ExpertLoads{EqualLoads{}}, ExpertLoads{ZipfLoads{0.8, 3}}}) {
+    const std::int64_t tokens = 2000;
+    const Counts counts = choices(experts, {.loads = loads}, tokens, 8);
+    const Counts all = chosen_experts(experts, counts, tokens, ChosenTogether::ByChance).value();
+    Counts found(32, 0), of_places(8, 0);
+    for (std::int64_t token = 0; token < tokens; ++token) {
+      const auto first = all.begin() + 4 * token;
+      const std::set<std::int64_t> its(first, first + 4);
+      EXPECT_EQ(its.size(), 4U);
+      std::set<std::int64_t> places;
+      for (const std::int64_t expert : its) ++found[static_cast<std::size_t>(expert)], places.insert(expert / 4);
+      for (const std::int64_t place : places) ++of_places[static_cast<std::size_t>(place)];
+    }
+    EXPECT_EQ(found, counts);
+    const Model model{.layers = 1, .experts = experts};
+    const ExpertRouting routing{.dispatcher = TokenDispatcher::Flex, .loads = loads};
+    const TokensOfPlaces spread = tokens_of_places(model, routing, tokens, 8, 2).value().front();
+    EXPECT_EQ(spread.ranks, of_places);
+    EXPECT_EQ(spread.eights.size(), 2U);  // of sixteen ranks
+    if (!std::holds_alternative<EqualLoads>(loads)) continue;
+    // Of 32 experts, four that are not a place's four: 28 of 32, 27 of 31, 26 of 30, 25 of 29.
+    const double expected = 1 - 28.0 / 32 * 27 / 31 * 26 / 30 * 25 / 29;
+    const double deviation = std::sqrt(expected * (1 - expected) / tokens);
+    for (const std::int64_t count : of_places)
+      EXPECT_NEAR(static_cast<double>(count) / tokens, expected, 4 * deviation);
+  }
+}
+
+TEST(ExpertRouting, ByChanceGroupsAreNoMoreThanATokenMayChooseFrom) {
+  const Experts experts{.count = 32, .chosen = 4, .groups = 8, .chosen_groups = 2};
+  const std::int64_t tokens = 501;
+  const Counts counts = choices(experts, {}, tokens, 8);
+  const Counts all = chosen_experts(experts, counts, tokens, ChosenTogether::ByChance).value();
+  Counts found(32, 0);
+  for (std::int64_t token = 0; token < tokens; ++token) {
+    std::set<std::int64_t> groups;
+    for (std::int64_t i = 0; i < 4; ++i) {
+      const std::int64_t expert = all[static_cast<std::size_t>(4 * token + i)];
+      ++found[static_cast<std::size_t>(expert)], groups.insert(expert / 4);
+    }
+    EXPECT_LE(groups.size(), 2U);
+  }
+  EXPECT_EQ(found, counts);
+}
+
+TEST(ExpertRouting, TokensThatComeOnceAreNoMoreThanTheirRows) {
+  const Experts experts{.count = 32, .chosen = 4};
+  const Model model{.layers = 1, .experts = experts};
+  ExpertRouting routing{.dispatcher = TokenDispatcher::Flex};
+  routing.tokens = tokens_of_places(model, routing, 512, 8, 1).value();
+  EXPECT_TRUE(routing.tokens.front().eights.empty());  // they reach each other by NVLink
+  const LayerRouting stated(experts, routing, 0, 512, 8);
+  routing.more_come = 1e-6;
+  const LayerRouting crowded(experts, routing, 0, 512, 8);
+  for (std::int32_t rank = 0; rank < 8; ++rank) {
+    EXPECT_EQ(stated.received_tokens(rank, 8), 8 * stated.tokens().ranks[static_cast<std::size_t>(rank)]);
+    EXPECT_LT(stated.received_tokens(rank, 8), sum(stated.received(rank, 8)));
+    EXPECT_GT(crowded.received_tokens(rank, 8), stated.received_tokens(rank, 8));
+    EXPECT_LE(crowded.received_tokens(rank, 8), 8 * 512);
+  }
+}
+
 }  // namespace
 }  // namespace tidemark::tests

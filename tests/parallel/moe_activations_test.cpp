@@ -98,5 +98,41 @@ TEST(MoeActivations, InTheLastExchangeRowsAreThereFourTimes) {
                  }));
 }
 
+// W: ranks of the group, R: tokens that come to this one. DeepEP's channels are ten.
+TEST(MoeActivations, OfTheFlexDispatcherAreATokenForEachRankAndWhatLeadsBack) {
+  TestJob job = job_of_experts();
+  job.train.routing = {.dispatcher = TokenDispatcher::Flex};
+  job.settings.experts.router_type = DType::FP32;
+  const Experts& e = *job.model.experts;
+  const std::int64_t T = job.train.tokens(), h = job.model.hidden, E = e.count, K = e.chosen, f = e.ffn, W = 2;
+  job.train.routing.tokens = tokens_of_places(job.model, job.train.routing, T, 2, 1).value();
+  const LayerRouting routing(e, job.train.routing, 1, T, 2);
+  const std::int64_t R = routing.received_tokens(0, W), N = T * K;
+  EXPECT_LT(R, N);
+  const Lowered lowered(job);
+  const Program program = lowered.stage(0);
+  const std::size_t after = first_mark(program, Phase::Forward, "layers.2.attention.norm");
+  Items found;
+  for (const auto& [name, bytes] : items(program, after, Category::SavedActivations))
+    if (name.starts_with("dispatcher.") || name.starts_with("experts.")) found[name] = bytes;
+  EXPECT_EQ(found, (Items{
+                       {"dispatcher.topk_ids", 8 * T * K},
+                       {"dispatcher.is_token_in_rank", T * W},
+                       {"dispatcher.ranks", 4 * W * W},
+                       {"dispatcher.channels", 4 * W * 10},
+                       {"dispatcher.sources", 4 * R},
+                       {"dispatcher.received_channels", 4 * W * 10},
+                       {"dispatcher.heads", 4 * T * W},
+                       {"dispatcher.mask", R * K},  // of which numbers are of this rank's experts
+                       {"dispatcher.gather", 8 * N},
+                       {"dispatcher.masked_select", 8 * N},
+                       {"dispatcher.row_id_map", 4 * R * (2 * E / W + 1)},
+                       {"dispatcher.permuted_tokens", 2 * N * h},
+                       {"dispatcher.permuted_probs", 4 * N},
+                       {"experts.fc1.out", 2 * N * 2 * f},
+                       {"experts.activation", 2 * N * f},
+                   }));
+}
+
 }  // namespace
 }  // namespace tidemark::tests

@@ -132,8 +132,8 @@ inline auto fields(ExpertRouting& v) {
   return std::tie(a, b, c, d, e, f);
 }
 inline auto fields(ExpertHabits& v) {
-  auto& [a, b, c, d, e, f, g, h, i] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i);
+  auto& [a, b, c, d, e, f, g, h, i, j] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j);
 }
 inline auto fields(FullyShardHabits& v) {
   auto& [a, b, c, d, e] = v;

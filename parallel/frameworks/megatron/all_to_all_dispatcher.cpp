@@ -4,6 +4,7 @@
 
 #include "parallel/frameworks/megatron/mappings.hpp"
 #include "parallel/frameworks/megatron/moe.hpp"
+#include "parallel/frameworks/megatron/token_traffic.hpp"
 #include "parallel/torch/aten.hpp"
 #include "parallel/torch/indexing.hpp"
 
@@ -87,32 +88,12 @@ Tensor AllToAllDispatcher::combine_postprocess(const Tensor& rows) {
 
 // ---- between ranks -------------------------------------------------------------------------------------------------
 
-// Rows that a rank sends to each place of its group, and receives from it.
-struct Traffic {
-  std::vector<std::int64_t> sends, receives;
-
-  [[nodiscard]] bool even() const {
-    const auto same = [&](std::int64_t rows) { return rows == sends.front(); };
-    return std::ranges::all_of(sends, same) && std::ranges::all_of(receives, same);
-  }
-  [[nodiscard]] Traffic back() const { return {receives, sends}; }
-};
-
 // core/tensor_parallel/mappings.py _AllToAll, of rows of a tensor.
 Tensor all_to_all(Worker& w, LabelId label, CommSlot comm, MatrixId matrix, const Traffic& traffic, const Tensor& x) {
   Shape sizes = x.sizes;
   sizes[0] = total(traffic.receives);
   Tensor out = w.make(label, sizes, x.dtype, Category::CommEp);
-  if (traffic.even()) {
-    w.session.collective(comm, CollectiveKind::AllToAll, x, out);
-    return out;
-  }
-  sizes[0] = 1;
-  const Bytes row = elements_of(sizes) * size_of(x.dtype);  // there may be none
-  MatrixRow asked{matrix, {}, {}};
-  for (const std::int64_t rows : traffic.sends) asked.sends.push_back(row * rows);
-  for (const std::int64_t rows : traffic.receives) asked.receives.push_back(row * rows);
-  w.session.collective(comm, CollectiveKind::AllToAll, x, out, asked);
+  exchange_rows(w, comm, matrix, traffic, x, out);
   return out;
 }
 
@@ -122,10 +103,10 @@ Rows AllToAllDispatcher::exchanged(const Rows& rows, bool back) {
   const std::int64_t held = w_.model.experts->count / ranks_;
   Traffic traffic;
   const std::int64_t own = total(rows_of_own_) / within_.size;
-  for (std::int64_t r = 0; r < ranks_; ++r) {  // all who send to this rank spread their tokens alike
+  for (std::int64_t r = 0; r < ranks_; ++r) {
     const auto first = rows_.begin() + r * held;
     traffic.sends.push_back(std::accumulate(first, first + held, std::int64_t{0}));
-    traffic.receives.push_back(own * (r + 1) / ranks_ - own * r / ranks_);
+    traffic.receives.push_back(part_of(own, r, ranks_));
   }
   if (back) traffic = traffic.back();
   const auto over = [&](const Tensor& x, const char* label, std::int32_t which) {

@@ -97,6 +97,8 @@ class TokenDispatcher {
                                                                      std::int32_t layer);
 [[nodiscard]] std::unique_ptr<TokenDispatcher> all_gather_dispatcher(Worker& w, const std::string& path,
                                                                      std::int32_t layer);
+[[nodiscard]] std::unique_ptr<TokenDispatcher> deep_ep_dispatcher(Worker& w, const std::string& path,
+                                                                  std::int32_t layer);
 
 /// What an expert does between its linears, and how much its row counts: in one kernel, or PyTorch's operation by
 /// operation.

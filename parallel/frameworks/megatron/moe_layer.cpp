@@ -18,6 +18,10 @@ std::unique_ptr<TokenDispatcher> make_dispatcher(Worker& w, const std::string& p
       return all_to_all_dispatcher(w, path, layer);
     case parallel::TokenDispatcher::AllGather:
       return all_gather_dispatcher(w, path, layer);
+    case parallel::TokenDispatcher::Flex:
+      // Alone, which Megatron refuses, a rank stands for many where they are compared.
+      return w.layout.expert * w.layout.experts_tensor() > 1 ? deep_ep_dispatcher(w, path, layer)
+                                                             : all_to_all_dispatcher(w, path, layer);
   }
   return {};
 }

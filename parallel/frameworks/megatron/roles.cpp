@@ -71,8 +71,14 @@ std::vector<std::int32_t> places_alike(const LoweringInput& input, std::int32_t 
       if (!model.has_experts(static_cast<std::size_t>(layer)) || (seen && one_shows_all)) continue;
       seen = true;
       const LayerRouting routing(*model.experts, input.train.routing, layer, tokens, layout.expert);
-      for (std::int32_t place = 0; place < layout.expert; ++place)
-        std::ranges::copy(routing.received(place, 1), std::back_inserter(rows[static_cast<std::size_t>(place)]));
+      const TokensOfPlaces& once = routing.tokens();
+      for (std::int32_t place = 0; place < layout.expert; ++place) {
+        std::vector<std::int64_t>& its = rows[static_cast<std::size_t>(place)];
+        std::ranges::copy(routing.received(place, 1), std::back_inserter(its));
+        if (!once.ranks.empty()) its.push_back(routing.received_tokens(place, 1));
+        const auto eights = static_cast<std::int32_t>(once.eights.size());
+        if (eights > 0) its.push_back(routing.received_by_eight(place * eights / layout.expert, 1));
+      }
     }
   for (std::int32_t place = 0; place < layout.expert; ++place) {
     const auto its = static_cast<std::size_t>(place);

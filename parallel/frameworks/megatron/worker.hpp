@@ -44,6 +44,8 @@ class Name {
 
 /// TransformerEngine's second stream for attention of context-parallel ranks, which all layers share.
 inline constexpr StreamId attention_stream{4};
+/// That of DeepEP's buffer.
+inline constexpr StreamId token_stream{5};
 
 /// A parameter as a rank holds it.
 struct Weight {

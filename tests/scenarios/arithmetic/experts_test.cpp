@@ -121,6 +121,24 @@ INSTANTIATE_TEST_SUITE_P(
                     of_mixtral("stages", 4, {"pipeline = 2\nexpert = 2", gathers})),
     [](const auto& test) { return test.param.name; });
 
+// A token goes once to each rank, whose kernels sum in bf16.
+MathCase once_to_each(MathCase its) {
+  its.precision = "bf16";
+  its.routing += "\ndispatcher = \"flex\"";
+  return its;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    OnceToEachRank, ArithmeticOfExperts,
+    testing::Values(
+        once_to_each(of_mixtral("two", 2, {"expert = 2"})),
+        once_to_each(of_mixtral("uneven", 4, {"expert = 4" + zero1, "imbalance = 1.5", "", both + wide_router})),
+        once_to_each(of_mixtral("over_a_network", 16, {"expert = 8\nexpert_tensor = 2", "", "", fused})),
+        once_to_each(of_mixtral("within", 4, {within + "expert = 2", "", "", balanced + wide_router})),
+        once_to_each(of_mixtral("recomputed", 4, {"pipeline = 2\nexpert = 2", "", "recompute = \"full\"", fused})),
+        once_to_each(of("deepseek-v2", four_groups, "groups", 4, {"expert = 4", "", "", both}))),
+    [](const auto& test) { return test.param.name; });
+
 INSTANTIATE_TEST_SUITE_P(
     OneByOne, ArithmeticOfExperts,
     testing::Values(of_mixtral("all_to_all", 2, {"expert = 2", "", "", one_by_one}),
