@@ -19,11 +19,12 @@ Communicators communicators_of(const LoweringInput& input) {
   const Model& model = input.built.model;
   const bool counts_together =
       model.experts && (model.experts->correction_bias || input.runtime.experts.balances_by(LoadBalancing::GlobalLoss));
+  const bool several = input.layout.expert * input.layout.experts_tensor() > 1;  // ranks share a layer's experts
   return communicators(input.layout,
                        {.embedding_at_both_ends = model.embeds_at_both_ends(),
                         .experts = model.experts.has_value(),
                         .counts_together = counts_together,
-                        .token_buffers = input.train.routing.dispatcher == TokenDispatcher::Flex},
+                        .token_buffers = input.train.routing.dispatcher == TokenDispatcher::Flex && several},
                        input.runtime.collectives_alone ? Alone::Calls : Alone::Skips, ring_route(input));
 }
 

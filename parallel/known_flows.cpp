@@ -188,6 +188,7 @@ constexpr KnownFlow of_megatron[] = {
     {Kept, "layers.*.attention.kv_latent", "forward layers.*.attention.kv_norm", "forward layers.*.attention.kv_up",
      forward_frame},
     {Kept, "layers.*.mlp.norm.out", "forward layers.*.mlp.shared.fc1", "forward layers.*.mlp", moe_frame},
+    {Kept, "layers.*.mlp.router.to", "forward layers.*.mlp.router", "forward layers.*.mlp.dispatcher", moe_frame},
     {Unread, "layers.*.mlp.shared.fc2.out", "forward layers.*.mlp.shared.fc2", "backward layers.*.mlp.shared.fc1",
      second_run},
     {Kept, "layers.*.mlp.shared.fc2.out", "forward layers.*.mlp.shared.fc2", "backward layers.*.mlp.shared.fc1",

@@ -27,6 +27,14 @@ Shape strides_of(const Shape& sizes) {
   return strides;
 }
 
+// The process's first layer with experts.
+bool is_first(const Worker& w, std::int32_t layer) {
+  for (const Stage& chunk : w.chunks)
+    for (std::int32_t its = chunk.first; its < chunk.last + (chunk.head ? w.model.next_tokens : 0); ++its)
+      if (w.model.has_experts(static_cast<std::size_t>(its))) return its == layer;
+  return false;
+}
+
 /// token_dispatcher.py MoEFlexTokenDispatcher and _DeepepManager; fused_a2a.py.
 class DeepEpDispatcher final : public TokenDispatcher {
  public:
@@ -65,6 +73,7 @@ class DeepEpDispatcher final : public TokenDispatcher {
   [[nodiscard]] Tensor map_of(const Handle& handle) const;
   void send(Kind kind, const Tensor& x, const Tensor& map, const Tensor& out) const;
   void sum(Kind kind, const Tensor& rows, const Tensor& map, const Tensor& out, const Handle& handle) const;
+  void make_buffer();
   void begin() const;
   void end(const std::vector<Tensor>& used) const;
   [[nodiscard]] Sent buffer_dispatch(const Tensor& x, const Tensor& ids, const Tensor& probabilities) const;
@@ -72,6 +81,7 @@ class DeepEpDispatcher final : public TokenDispatcher {
   [[nodiscard]] Rows buffer_combine(const Tensor& x, const Handle& handle, const Tensor& probabilities) const;
   void keep(const Handle& handle) const;
   [[nodiscard]] Tensor selected(const Tensor& x, const Tensor& mask) const;
+  [[nodiscard]] Tensor places_of(const Tensor& rows, const Tensor& columns, const Shape& strides) const;
   void to_multihot();
 
   Worker& w_;
@@ -83,13 +93,18 @@ class DeepEpDispatcher final : public TokenDispatcher {
   std::int64_t tokens_of_node_ = 0;        ///< that come to its node from ranks of its number, where there are several
   std::vector<std::int64_t> rows_;         ///< that its experts get
   Traffic traffic_;
+  bool makes_buffer_;  ///< its first call is the process's first
   // Attributes.
   Tensor token_probabilities_, token_ids_, ids_, probabilities_, map_, order_;
   std::shared_ptr<const Handle> handle_;
 };
 
 DeepEpDispatcher::DeepEpDispatcher(Worker& w, const std::string& path, std::int32_t layer)
-    : w_(w), name_(w.name(path + ".dispatcher")), layer_(layer), tokens_(w.residual(1)[0]) {
+    : w_(w),
+      name_(w.name(path + ".dispatcher")),
+      layer_(layer),
+      tokens_(w.residual(1)[0]),
+      makes_buffer_(is_first(w, layer)) {
   const Experts& experts = *w.model.experts;
   const std::int64_t within = w.layout.experts_tensor(), places = w.layout.expert;
   ranks_ = places * within;
@@ -114,6 +129,17 @@ DeepEpDispatcher::DeepEpDispatcher(Worker& w, const std::string& path, std::int3
 }
 
 // ---- DeepEP's buffer ------------------------------------------------------------------------------------------------
+
+// fused_a2a.py get_buffer: Buffer.__init__ asks all ranks for their devices and handles by all_gather_object, for which
+// the group gets a communicator of NCCL; what goes through it is a few bytes.
+void DeepEpDispatcher::make_buffer() {
+  if (!std::exchange(makes_buffer_, false)) return;
+  const Tensor own = in_registers({1}, DType::INT64, "object_size"),
+               all = in_registers({ranks_}, DType::INT64, "object_sizes");
+  w_.session.launch({Operation::Fill, {0}}, {}, {own});
+  w_.session.collective(w_.comms.expert_model, CollectiveKind::AllGather, own, all);
+  w_.process.synchronize();
+}
 
 // EventOverlap(EventHandle()): what the buffer's stream does next waits for what was computed.
 void DeepEpDispatcher::begin() const {
@@ -298,6 +324,7 @@ Rows DeepEpDispatcher::dispatch(const Rows& own) {
   token_probabilities_ = probabilities.detached();
   const Tensor x = torch::contiguous(s, own.tokens);
   const auto node = w_.node(name_(), {&x, &probabilities});
+  make_buffer();
   Sent sent = buffer_dispatch(x, token_ids_, probabilities);
   handle_ = sent.handle;
   ids_ = sent.ids;
@@ -343,6 +370,19 @@ Tensor DeepEpDispatcher::selected(const Tensor& x, const Tensor& mask) const {
   return with(std::move(out), node);
 }
 
+// Where elements of a matrix of those strides lie.
+Tensor DeepEpDispatcher::places_of(const Tensor& rows, const Tensor& columns, const Shape& strides) const {
+  const auto scaled = [&](const Tensor& x, std::int64_t stride) {
+    const Tensor made = in_registers(x.sizes, DType::INT64, "places");
+    w_.session.launch({Operation::Scale, {static_cast<double>(stride)}}, {x}, {made});
+    return made;
+  };
+  const Tensor of_rows = scaled(rows, strides[0]), of_columns = scaled(columns, strides[1]),
+               places = in_registers(rows.sizes, DType::INT64, "places");
+  w_.session.launch(Operation::Add, {of_rows, of_columns}, {places});
+  return places;
+}
+
 // _DeepepManager._indices_to_multihot: which of the rank's experts a token chose, and how much they count.
 void DeepEpDispatcher::to_multihot() {
   Session& s = w_.session;
@@ -369,12 +409,7 @@ void DeepEpDispatcher::to_multihot() {
     s.launch(Operation::MaskedSelect, {expanded(sized(numbers, {tokens, 1}), {tokens, chosen_}), mask}, {repeated});
     rows = torch::gather(s, numbers, repeated);
   }
-  const Tensor places = in_registers({count}, DType::INT64, "places");
-  {
-    const Tensor begins = in_registers({count}, DType::INT64, "begins");
-    s.launch({Operation::Scale, {static_cast<double>(held_)}}, {rows}, {begins});
-    s.launch(Operation::Add, {begins, valid}, {places});
-  }
+  const Tensor places = places_of(rows, valid, {held_, 1});
   const Shape flat{tokens * held_};
   const Tensor one = s.empty({1}, DType::INT64, "one");
   s.launch({Operation::Fill, {1}}, {}, {one});
@@ -383,14 +418,16 @@ void DeepEpDispatcher::to_multihot() {
   const auto node = s.node({&chosen});
   s.launch(Operation::Scatter, {sized(probabilities, flat), places, chosen}, {sized(probabilities, flat)});
   if (node)
-    node->apply = [this, &s, flat, of_rows = s.save(rows), of_experts = s.save(valid)](const Gradients& g) {
+    node->apply = [this, &s, of_rows = s.save(rows), of_experts = s.save(valid)](const Gradients& g) {
       const Tensor its_rows = s.unpack(of_rows), its_experts = s.unpack(of_experts);
       const Tensor made = s.empty(its_rows.sizes, g.front().dtype, "index_put_gradient");
-      const Tensor begins = in_registers(its_rows.sizes, DType::INT64, "begins"),
-                   its = in_registers(its_rows.sizes, DType::INT64, "places");
-      s.launch({Operation::Scale, {static_cast<double>(held_)}}, {its_rows}, {begins});
-      s.launch(Operation::Add, {begins, its_experts}, {its});
-      s.launch(Operation::Gather, {sized(g.front(), flat), its}, {made});
+      // In whatever order dimensions lie.
+      const Tensor whole = g.front().dense() ? g.front().detached() : torch::contiguous(s, g.front());
+      Tensor line = whole;
+      line.sizes = {whole.elements()};
+      line.strides = {1};
+      const Tensor from = places_of(its_rows, its_experts, whole.strides);
+      s.launch(Operation::Gather, {line, from}, {made});
       return Gradients{made};
     };
   map_ = torch::to(s, multihot, DType::BOOL);
