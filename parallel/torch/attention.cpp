@@ -104,18 +104,21 @@ Gradients flash_backward_kernel(Session& s, const Tensor& gradient, const Tensor
   const AttentionShape shape = shape_of(q, k);
   const auto& [result, sums, seed, offset] = made;
   const bool workspaces = s.habits().kernel_workspaces;
-  // attention_backward.cu _flash_attention_backward: the kernel wants heads after the sequence.
-  Tensor rearranged;
-  // To a compiler that looks on, what happens within the kernel's function is no operation.
-  const bool rearranges = workspaces && !by_sequence(result).contiguous();
-  if (rearranges)
-    rearranged = s.tracer == nullptr ? copied_with_heads_last(s, result, "attention_copy")
-                                     : with_heads_last(s, result, "attention_copy");
-  const Tensor& read = rearranges && s.tracer == nullptr ? rearranged : result;
+  // attention_backward.cu _flash_attention_backward: the kernel wants heads after the sequence. To a compiler that
+  // looks on, what happens within the kernel's function is no operation.
+  const auto rearranged = [&](const Tensor& x, std::string_view what) {
+    if (!workspaces || by_sequence(x).contiguous()) return Tensor{};
+    return s.tracer == nullptr ? copied_with_heads_last(s, x, what) : with_heads_last(s, x, what);
+  };
+  const Tensor given_copy = rearranged(gradient, "gradient_copy"), copy = rearranged(result, "attention_copy");
+  const auto read = [&](const Tensor& x, const Tensor& its_copy) -> const Tensor& {
+    return its_copy.defined() && s.tracer == nullptr ? its_copy : x;
+  };
   const Tensor dq = like(s, q, "query_gradient");
   const Tensor dk = like(s, k, "key_gradient"), dv = like(s, v, "value_gradient");
   std::vector<Tensor> scratch;
-  if (rearranges && s.tracer != nullptr) scratch.push_back(rearranged);
+  for (const Tensor& its : {given_copy, copy})
+    if (its.defined() && s.tracer != nullptr) scratch.push_back(its);
   if (workspaces) {
     // flash_api.cpp mha_bwd: sequences in blocks of 128, heads in multiples of 32 elements; fp32.
     const std::int64_t rounded = round_up(shape.sequence, std::int64_t{128});
@@ -129,8 +132,8 @@ Gradients flash_backward_kernel(Session& s, const Tensor& gradient, const Tensor
     }
   }
   s.launch({Operation::AttentionBackward, attributes_of(shape, seen.keys, dropout)},
-           {by_sequence(gradient), by_sequence(q), by_sequence(k), by_sequence(v), by_sequence(read), sums, seed,
-            offset, Tensor{}},
+           {by_sequence(read(gradient, given_copy)), by_sequence(q), by_sequence(k), by_sequence(v),
+            by_sequence(read(result, copy)), sums, seed, offset, Tensor{}},
            {by_sequence(dq), by_sequence(dk), by_sequence(dv)}, scratch);
   while (!scratch.empty()) scratch.pop_back();
   return {dq, dk, dv};
