@@ -133,7 +133,7 @@ TEST(ShardedReader, WhatTorchtitanTrains) {
   EXPECT_FALSE(of_torchtitan("", "compile = \"model\"").runtime.eager.titan.compile_loss);
   EXPECT_EQ(of_torchtitan("", "fsdp_reshard_after_forward = \"never\"").layout.sharding, Sharding::Zero2);
   EXPECT_EQ(of_torchtitan("", "", "sharding = \"zero2\"").runtime.eager.titan.reshard, ReshardPolicy::Never);
-  EXPECT_EQ(of_torchtitan("", "", "context = 8").layout.data, 1);
+  EXPECT_EQ(of_torchtitan("", "", "context = 8").layout.data, 2);
   EXPECT_FALSE(of_torchtitan("", "context_parallel_load_balancer = \"None\"", "context = 2")
                    .runtime.eager.titan.balances_context);
   EXPECT_EQ(of_torchtitan("", "", "tensor = 4", "qwen3-32b").model.architecture, "qwen3");
