@@ -7,8 +7,9 @@ namespace tidemark::parallel {
 namespace {
 
 // TransformerEngine 2.11, attention/dot_product_attention/context_parallel.py: a ring of two hands its messages over
-// together, but not on Blackwell.
+// together, but not on Blackwell. PyTorch's are all-to-alls of the group.
 MessageRoute ring_route(const LoweringInput& input) {
+  if (input.runtime.eager) return MessageRoute::Group;
   const std::int32_t ranks = input.layout.context / input.layout.by_heads();
   return input.runtime.ring_of_two_in_batches && ranks == 2 ? MessageRoute::Group : MessageRoute::Pairs;
 }

@@ -527,6 +527,18 @@ constexpr std::string_view
     gathered_ahead =
         "the unit that ran before is gathered ahead of its backward pass, and an embedding's reads no weight "
         "(fsdp/_fully_shard/_fsdp_param_group.py _backward_prefetch)",
+    ring_seeds =
+        "each step of the ring draws a seed and an offset, of which the first step's are kept "
+        "(tensor/experimental/_context_parallel/_attention.py)",
+    ring_gathers =
+        "keys and values are put together at every step and gathered at the first, a rank's own too, and that of ranks "
+        "of which it needs a part or nothing (tensor/experimental/_context_parallel/_attention.py)",
+    ring_frame =
+        "variables of _templated_ring_attention_backward live until it returns "
+        "(tensor/experimental/_context_parallel/_attention.py)",
+    cut_sequences =
+        "sequences are rearranged whole before each rank keeps its part, and parts live with the functions that are "
+        "handed them (torchtitan distributed/context_parallel.py, train.py)",
     titan_step = "variables of Trainer.train_step live until it returns (torchtitan train.py)",
     tokens_counted = "the host reads how many tokens all ranks have (torchtitan train.py Trainer.train_step)",
     never_recalled =
@@ -555,6 +567,12 @@ constexpr std::string_view random_numbers =
 constexpr KnownFlow of_pytorch[] = {
     {Unread, "layers.*.attention.attention_rng_*", "forward layers.*", "backward layers.*.attention", random_numbers},
     {Kept, "layers.*.attention.attention_rng_*", "forward layers.*", "backward layers.*.attention", random_numbers},
+    {Unread, "layers.*.attention.attention_rng_*", "forward layers.*", "forward layers.*", ring_seeds},
+    {Unread, "layers.*.attention.all_gather", "*", "*", ring_gathers},
+    {Unread, "layers.*.attention.keys_and_values", "*", "*", ring_gathers},
+    {Kept, "layers.*.attention.keys_and_values", "backward layers.*", "backward layers.*", ring_frame},
+    {Unread, "part_of_batch.gather", "forward load_batch", "forward load_batch", cut_sequences},
+    {Kept, "part_of_batch.*", "*", "*", cut_sequences},
     {Kept, "valid_tokens.local", "forward count_tokens", "*", titan_step},
     {Unread, "valid_tokens.global", "forward count_tokens", "forward count_tokens", tokens_counted},
     {Kept, "loss.mul_number", "optimizer_step *", "optimizer_step *", titan_step},

@@ -108,6 +108,10 @@ std::int32_t replica(const Layout& layout, const Coordinates& at) {
   return context_first ? at.context + layout.context * at.data : at.data + layout.data * at.context;
 }
 
+std::int32_t shard_of(const Layout& layout, const Coordinates& at) {
+  return replica(layout, {.context = at.context, .data = at.data % layout.shards()});
+}
+
 std::int32_t attention_place(const Layout& layout, std::int32_t context) { return context / layout.by_heads(); }
 
 Communicators communicators(const Layout& layout, SharedParts model, Alone alone, MessageRoute ring) {
@@ -151,8 +155,10 @@ Communicators communicators(const Layout& layout, SharedParts model, Alone alone
         one ? std::vector{all} : within(mesh.along({axis::tp, axis::cp, axis::dp, axis::pp}), data));
     if (!one) add(made.shard, "shard", within(mesh.along({axis::cp, axis::dp}), data));
   }
-  if (layout.sharding == Sharding::Zero2 || layout.sharding == Sharding::Zero3)
-    add(made.shard, "shard", within({data}, data));
+  if (layout.sharding == Sharding::Zero2 || layout.sharding == Sharding::Zero3) {
+    add(made.shard, "shard", within(context_parallel ? mesh.along({axis::cp, axis::dp}) : std::vector{data}, data));
+    if (context_parallel) add(made.batch, "batch", {data});
+  }
   if (instances > 1) add(made.replicate, "replicate", {{instances, data.stride * layout.shards(), 1}});
   add(made.model, "model_parallel", mesh.along({axis::tp, axis::pp}));
   add(made.pipeline, "pipeline", {pipeline});

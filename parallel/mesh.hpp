@@ -68,6 +68,8 @@ struct Coordinates {
 [[nodiscard]] Rank rank_at(const Layout& layout, const Coordinates& coordinates);
 /// Which of the ranks that hold the same parameters it is, in the order of their group.
 [[nodiscard]] std::int32_t replica(const Layout& layout, const Coordinates& coordinates);
+/// Which part of what is shared out it has, of as many as context-parallel ranks of a group of shards are.
+[[nodiscard]] std::int32_t shard_of(const Layout& layout, const Coordinates& coordinates);
 /// Ranks of a context-parallel group with equal numbers do the same in attention, on other tokens.
 [[nodiscard]] std::int32_t attention_place(const Layout& layout, std::int32_t context);
 
@@ -77,6 +79,7 @@ struct Communicators {
   CommSlot world;      ///< start-up barrier
   CommSlot tensor;     ///< activations of tensor and sequence parallelism
   CommSlot data;       ///< gradients and parameters, over context-parallel ranks too
+  CommSlot batch;      ///< of `data`, those with other sequences, where parameters are shared out over context too
   CommSlot shard;      ///< of `data`, those who share out parameters together, where that is not the same
   CommSlot replicate;  ///< … and those who hold the same shard, of experts too
   CommSlot norm;       ///< the gradient norm: with a sharded optimizer an instance's ranks, tensor x pipeline without

@@ -141,6 +141,7 @@ struct TitanSettings {
   bool early_stop = false;    ///< a checkpointed layer runs again only until all that was saved is there
   bool loss_parallel = true;  ///< logits stay cut over tensor-parallel ranks
   bool compile_layers = false, compile_loss = false;  ///< torch.compile, of every layer by itself
+  bool balances_context = true;  ///< a context-parallel rank's part of a sequence is of its beginning and of its end
   bool operator==(const TitanSettings&) const = default;
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -74,6 +75,19 @@ enum class Approximate : std::uint8_t { None, Tanh };
 /// last `window` keys; 0: all up to its own.
 [[nodiscard]] Tensor flash_attention(Session& s, const Tensor& q, const Tensor& k, const Tensor& v, double dropout,
                                      std::int64_t window = 0);
+/// What a query sees: all keys, those up to its own, or the last so many of these.
+struct FlashWindow {
+  static constexpr std::int64_t all = 0, causal = 1;
+  std::int64_t keys = causal;
+};
+/// The kernel itself, outside the autograd graph: the output, the logarithm of each row's sum, and the seed and the
+/// offset of what is drawn. There may be other numbers of keys than of queries.
+[[nodiscard]] std::array<Tensor, 4> flash_kernel(Session& s, const Tensor& q, const Tensor& k, const Tensor& v,
+                                                 FlashWindow seen, double dropout);
+/// Gradients of queries, keys and values, of what that made.
+[[nodiscard]] Gradients flash_backward_kernel(Session& s, const Tensor& gradient, const Tensor& q, const Tensor& k,
+                                              const Tensor& v, const std::array<Tensor, 4>& made, FlashWindow seen,
+                                              double dropout);
 /// The memory-efficient kernel: the same; `bias` is added to the scores where it is defined.
 [[nodiscard]] Tensor efficient_attention(Session& s, const Tensor& q, const Tensor& k, const Tensor& v,
                                          const Tensor& bias, double dropout);

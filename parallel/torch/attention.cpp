@@ -37,16 +37,16 @@ Tensor copied_with_heads_last(Session& s, const Tensor& t, std::string_view what
 }
 
 struct AttentionShape {
-  std::int64_t batch, sequence, heads, kv_heads, head_dim;
+  std::int64_t batch, sequence, heads, kv_heads, head_dim, keys;
   DType dtype;
 };
 
 AttentionShape shape_of(const Tensor& q, const Tensor& k) {
-  return {q.sizes[0], q.sizes[2], q.sizes[1], k.sizes[1], q.sizes[3], q.dtype};
+  return {q.sizes[0], q.sizes[2], q.sizes[1], k.sizes[1], q.sizes[3], k.sizes[2], q.dtype};
 }
 
 // What a query sees, as the operation has it: all keys, those up to its own, or so many of them.
-constexpr std::int64_t all_keys = 0, own_and_before = 1;
+constexpr std::int64_t all_keys = FlashWindow::all, own_and_before = FlashWindow::causal;
 
 Attributes attributes_of(const AttentionShape& shape, std::int64_t causal, double dropout) {
   return {1 / std::sqrt(static_cast<double>(shape.head_dim)), static_cast<double>(causal), dropout};
@@ -61,7 +61,7 @@ std::int64_t key_parts(const AttentionShape& shape, std::int64_t multiprocessors
   constexpr double nearly_full = 0.8, good_enough = 0.85;
   const std::int64_t key_block = shape.head_dim <= 64 ? 256 : shape.head_dim <= 128 ? 128 : 64;
   const std::int64_t blocks = shape.batch * shape.heads * parts(shape.sequence, query_block);
-  const std::int64_t places = 2 * multiprocessors, key_blocks = parts(shape.sequence, key_block);
+  const std::int64_t places = 2 * multiprocessors, key_blocks = parts(shape.keys, key_block);
   if (static_cast<double>(blocks) >= nearly_full * static_cast<double>(places)) return 1;
   const auto differs = [&](std::int64_t n) { return n == 1 || parts(key_blocks, n) != parts(key_blocks, n - 1); };
   const auto efficiency = [&](std::int64_t n) {
@@ -76,20 +76,16 @@ std::int64_t key_parts(const AttentionShape& shape, std::int64_t multiprocessors
   return 1;
 }
 
-struct QueryKeyValue {
-  const Tensor &q, &k, &v;
-};
+}  // namespace
 
-// The output, the logarithm of each row's sum, and the seed and the offset of what is drawn.
-std::array<Tensor, 4> flash_kernel(Session& s, const QueryKeyValue& in, const AttentionShape& shape,
-                                   const Computation& what) {
-  const auto& [q, k, v] = in;
+std::array<Tensor, 4> flash_kernel(Session& s, const Tensor& q, const Tensor& k, const Tensor& v, FlashWindow seen,
+                                   double dropout) {
+  const AttentionShape shape = shape_of(q, k);
   const Tensor out = like(s, q, "attention");
   const Tensor lse = s.empty({shape.batch, shape.heads, shape.sequence}, DType::FP32, "attention_lse");
   std::vector<Tensor> partial;
   // The kernel draws a dropout mask from the seed again, and then leaves its keys together.
-  const bool draws = what.attributes[2] > 0;
-  const std::int64_t split = draws ? 1 : key_parts(shape, s.habits().multiprocessors);
+  const std::int64_t split = dropout > 0 ? 1 : key_parts(shape, s.habits().multiprocessors);
   if (s.habits().kernel_workspaces && split > 1) {
     const Shape rows{split, shape.batch, shape.heads, shape.sequence};
     const std::int64_t width = round_up(shape.head_dim, std::int64_t{32});
@@ -98,12 +94,50 @@ std::array<Tensor, 4> flash_kernel(Session& s, const QueryKeyValue& in, const At
   }
   const Tensor seed = s.empty({2}, DType::INT64, "attention_rng_state");
   const Tensor offset = s.empty({1}, DType::INT64, "attention_rng_offset");
-  s.launch(what, {by_sequence(q), by_sequence(k), by_sequence(v), Tensor{}}, {by_sequence(out), lse, seed, offset},
-           partial);
+  s.launch({Operation::Attention, attributes_of(shape, seen.keys, dropout)},
+           {by_sequence(q), by_sequence(k), by_sequence(v), Tensor{}}, {by_sequence(out), lse, seed, offset}, partial);
   return {out, lse, seed, offset};
 }
 
-}  // namespace
+Gradients flash_backward_kernel(Session& s, const Tensor& gradient, const Tensor& q, const Tensor& k, const Tensor& v,
+                                const std::array<Tensor, 4>& made, FlashWindow seen, double dropout) {
+  const AttentionShape shape = shape_of(q, k);
+  const auto& [result, sums, seed, offset] = made;
+  const bool workspaces = s.habits().kernel_workspaces;
+  // attention_backward.cu _flash_attention_backward: the kernel wants heads after the sequence. To a compiler that
+  // looks on, what happens within the kernel's function is no operation.
+  const auto rearranged = [&](const Tensor& x, std::string_view what) {
+    if (!workspaces || by_sequence(x).contiguous()) return Tensor{};
+    return s.tracer == nullptr ? copied_with_heads_last(s, x, what) : with_heads_last(s, x, what);
+  };
+  const Tensor given_copy = rearranged(gradient, "gradient_copy"), copy = rearranged(result, "attention_copy");
+  const auto read = [&](const Tensor& x, const Tensor& its_copy) -> const Tensor& {
+    return its_copy.defined() && s.tracer == nullptr ? its_copy : x;
+  };
+  const Tensor dq = like(s, q, "query_gradient");
+  const Tensor dk = like(s, k, "key_gradient"), dv = like(s, v, "value_gradient");
+  std::vector<Tensor> scratch;
+  for (const Tensor& its : {given_copy, copy})
+    if (its.defined() && s.tracer != nullptr) scratch.push_back(its);
+  if (workspaces) {
+    // flash_api.cpp mha_bwd: sequences in blocks of 128, heads in multiples of 32 elements; fp32.
+    const std::int64_t rounded = round_up(shape.sequence, std::int64_t{128});
+    const std::int64_t width = round_up(shape.head_dim, std::int64_t{32});
+    scratch.push_back(s.empty({shape.batch, shape.heads, rounded}, DType::FP32, "softmax_d"));
+    scratch.push_back(s.empty({shape.batch, rounded, shape.heads, width}, DType::FP32, "query_gradient_sum"));
+    if (shape.heads != shape.kv_heads) {  // summed over the heads that share a key once all are there
+      const Shape of_each{shape.batch, shape.heads, shape.keys, shape.head_dim};
+      scratch.push_back(s.empty(of_each, k.dtype, "expanded_key_gradient"));
+      scratch.push_back(s.empty(of_each, v.dtype, "expanded_value_gradient"));
+    }
+  }
+  s.launch({Operation::AttentionBackward, attributes_of(shape, seen.keys, dropout)},
+           {by_sequence(read(gradient, given_copy)), by_sequence(q), by_sequence(k), by_sequence(v),
+            by_sequence(read(result, copy)), sums, seed, offset, Tensor{}},
+           {by_sequence(dq), by_sequence(dk), by_sequence(dv)}, scratch);
+  while (!scratch.empty()) scratch.pop_back();
+  return {dq, dk, dv};
+}
 
 Tensor flash_attention(Session& s, const Tensor& query, const Tensor& key, const Tensor& value, double probability,
                        std::int64_t window) {
@@ -111,50 +145,20 @@ Tensor flash_attention(Session& s, const Tensor& query, const Tensor& key, const
   auto node = s.node({&q, &k, &v});
   Saved saved_q, saved_k, saved_v;
   if (node) saved_q = s.save(q), saved_k = s.save(k), saved_v = s.save(v);
-  const AttentionShape shape = shape_of(q, k);
-  const Attributes attributes = attributes_of(shape, std::max(window, own_and_before), probability);
-  const std::int64_t width = round_up(shape.head_dim, std::int64_t{32});
+  const FlashWindow seen{std::max(window, own_and_before)};
   std::array<Tensor, 4> made;
   if (!s.recalled(Dispatched::FusedAttention, made)) {
-    made = flash_kernel(s, {q, k, v}, shape, {Operation::Attention, attributes});
+    made = flash_kernel(s, q, k, v, seen, probability);
     s.made(Dispatched::FusedAttention, made);
   }
   auto& [out, lse, seed, offset] = made;
   if (node)
     node->apply = [&s, saved_offset = s.save(offset), saved_seed = s.save(seed), saved_out = s.save(out),
-                   saved_lse = s.save(lse), saved_v, saved_q, saved_k, shape, attributes, width](const Gradients& g) {
+                   saved_lse = s.save(lse), saved_v, saved_q, saved_k, seen, probability](const Gradients& g) {
       const Tensor in_q = s.unpack(saved_q), in_k = s.unpack(saved_k), in_v = s.unpack(saved_v);
       const Tensor result = s.unpack(saved_out), sums = s.unpack(saved_lse), random = s.unpack(saved_seed),
                    place = s.unpack(saved_offset);
-      const bool workspaces = s.habits().kernel_workspaces;
-      // attention_backward.cu _flash_attention_backward: the kernel wants heads after the sequence.
-      Tensor rearranged;
-      // To a compiler that looks on, what happens within the kernel's function is no operation.
-      const bool rearranges = workspaces && !by_sequence(result).contiguous();
-      if (rearranges)
-        rearranged = s.tracer == nullptr ? copied_with_heads_last(s, result, "attention_copy")
-                                         : with_heads_last(s, result, "attention_copy");
-      const Tensor& read = rearranges && s.tracer == nullptr ? rearranged : result;
-      const Tensor dq = like(s, in_q, "query_gradient");
-      const Tensor dk = like(s, in_k, "key_gradient"), dv = like(s, in_v, "value_gradient");
-      std::vector<Tensor> scratch;
-      if (rearranges && s.tracer != nullptr) scratch.push_back(rearranged);
-      if (workspaces) {
-        // flash_api.cpp mha_bwd: sequences in blocks of 128, heads in multiples of 32 elements; fp32.
-        const std::int64_t rounded = round_up(shape.sequence, std::int64_t{128});
-        scratch.push_back(s.empty({shape.batch, shape.heads, rounded}, DType::FP32, "softmax_d"));
-        scratch.push_back(s.empty({shape.batch, rounded, shape.heads, width}, DType::FP32, "query_gradient_sum"));
-        if (shape.heads != shape.kv_heads) {  // summed over the heads that share a key once all are there
-          scratch.push_back(s.empty(result.sizes, in_k.dtype, "expanded_key_gradient"));
-          scratch.push_back(s.empty(result.sizes, in_v.dtype, "expanded_value_gradient"));
-        }
-      }
-      s.launch({Operation::AttentionBackward, attributes},
-               {by_sequence(g.front()), by_sequence(in_q), by_sequence(in_k), by_sequence(in_v), by_sequence(read),
-                sums, random, place, Tensor{}},
-               {by_sequence(dq), by_sequence(dk), by_sequence(dv)}, scratch);
-      while (!scratch.empty()) scratch.pop_back();
-      return Gradients{dq, dk, dv};
+      return flash_backward_kernel(s, g.front(), in_q, in_k, in_v, {result, sums, random, place}, seen, probability);
     };
   return with(std::move(out), std::move(node));
 }

@@ -50,8 +50,9 @@ RankParameters::RankParameters(const JobOutline& job, const Coordinates& place) 
       std::int64_t first = 0;
       const std::string label = fmt::format("{}.{}", state.name, torch::trained_parameter);
       if (job.runtime.eager->fully_shard) {
-        const std::int64_t shards = job.scenario.layout.shards();
-        first = pytorch::rows_of_shard(rows, shards, place.data % shards).begin * (elements / rows);
+        const Layout& layout = job.scenario.layout;
+        const std::int64_t shards = std::int64_t{layout.shards()} * layout.context;
+        first = pytorch::rows_of_shard(rows, shards, shard_of(layout, place)).begin * (elements / rows);
       } else if (job.runtime.eager->zero && job.scenario.layout.sharding == Sharding::Zero3) {  // wherever that is
         const std::int64_t each = (elements + job.scenario.layout.data - 1) / job.scenario.layout.data;
         first = each * place.data;

@@ -355,6 +355,7 @@ Json titan_switches(const EagerSettings& eager) {
     json["compile"] = true;
   else if (titan.compile_layers || titan.compile_loss)
     json["compile"] = titan.compile_layers ? "model" : "loss";
+  if (!titan.balances_context) json["context_parallel_load_balancer"] = "None";
   return json;
 }
 

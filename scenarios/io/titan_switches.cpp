@@ -41,6 +41,26 @@ void read_compiled_parts(TomlReader& switches, TitanSettings& titan) {
   }
 }
 
+// context_parallel_load_balancer: of attention without block masks.
+bool read_load_balancer(TomlReader& switches) {
+  constexpr std::string_view key = "context_parallel_load_balancer";
+  const std::string text = switches.string(key).value_or("headtail");
+  if (text == "headtail") return true;
+  if (text != "None")
+    switches.problem(key, fmt::format("{} = {} balances no scaled_dot_product_attention", key, in_quotes(text)),
+                     "\"headtail\" or \"None\"");
+  return false;
+}
+
+// train.py of 0.2.2 reads context_parallel_rotate_method nowhere: keys and values are gathered.
+void check_rotation(TomlReader& switches) {
+  constexpr std::string_view key = "context_parallel_rotate_method";
+  const std::string text = switches.string(key).value_or("allgather");
+  if (text != "allgather")
+    switches.problem(key, fmt::format("{} = {} is not modelled", key, in_quotes(text)),
+                     "\"allgather\": torchtitan 0.2.2 trains with nothing else");
+}
+
 bool is_titans(const Model& m) {
   const bool plain = !m.qkv_bias && !m.output_bias && !m.mlp_bias && !m.experts && m.sliding_window == 0;
   if (m.architecture == "qwen3") return plain && m.qk_norm == QkNorm::PerHead;
@@ -88,6 +108,8 @@ EagerSettings read_titan_switches(TomlReader& switches, const OffloadAsked& offl
   settings.titan.loss_parallel = !switches.boolean("disable_loss_parallel").value_or(false);
   settings.titan.early_stop = switches.boolean("early_stop").value_or(false);
   read_compiled_parts(switches, settings.titan);
+  settings.titan.balances_context = read_load_balancer(switches);
+  check_rotation(switches);
   settings.titan.checkpointed_layers = read_checkpointed_layers(switches);
   switches.refuse_unknown_keys();
   return settings;
@@ -100,7 +122,8 @@ void settle_titan(Scenario& asked, ScenarioTables& tables) {
     if (wrong && table.sound(key)) table.problem(key, fmt::format("{}: {}", key, what), std::string(hint));
   };
   constexpr std::string_view later = "not modelled with torchtitan yet";
-  refuse(layout, "context", asked.layout.context > 1, later);
+  refuse(layout, "context", asked.layout.context > 1 && asked.runtime.versions.torchtitan < Version{0, 2, 2},
+         "context parallelism of torchtitan before 0.2.2 is not modelled", "versions = { torchtitan = \"0.2.2\" }");
   refuse(layout, "pipeline", asked.layout.pipeline > 1, later);
   for (const std::string_view key : {"context_kind", "context_inner", "count_embedding", "count_loss", "stage_layers",
                                      "first_stage_layers", "last_stage_layers", "schedule"})
@@ -116,10 +139,13 @@ void settle_titan(Scenario& asked, ScenarioTables& tables) {
         fmt::format("tensor = {} does not divide the vocabulary of {}", asked.layout.tensor, asked.model.vocabulary),
         "uneven parts are not modelled with torchtitan yet");
   settle_sharding(asked, tables);
+  const bool compiles = asked.runtime.eager.titan.compile_layers || asked.runtime.eager.titan.compile_loss;
   refuse(
       layout, "tensor",
-      (asked.runtime.eager.titan.compile_layers || asked.runtime.eager.titan.compile_loss) && asked.layout.tensor > 1,
-      "torch.compile of what is cut over ranks is not modelled yet", "1, or without the switch compile");
+      compiles && asked.layout.tensor > 1, "torch.compile of what is cut over ranks is not modelled yet",
+      "1, or without the switch compile");
+  refuse(layout, "context", compiles && asked.layout.context > 1,
+         "torch.compile of what is cut over ranks is not modelled yet", "1, or without the switch compile");
 
   Train& settings = asked.train;
   settings.recompute.modules = {};

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "parallel/runtime/runtimes.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/report/assumed.hpp"
 #include "scenarios/report/format.hpp"
@@ -48,7 +49,9 @@ std::string question(const Prediction& p) {
   const Scenario& s = p.scenario;
   std::string layout = fmt::format("tensor {}{}", s.layout.tensor, s.layout.sequence_parallel ? " + sequence" : "");
   if (s.layout.context > 1)
-    layout += fmt::format(", context {} ({})", s.layout.context, word(context_kind_names, s.layout.context_kind));
+    layout += runtime_kind(s.runtime.name).eager()
+                  ? fmt::format(", context {}", s.layout.context)
+                  : fmt::format(", context {} ({})", s.layout.context, word(context_kind_names, s.layout.context_kind));
   layout += fmt::format(", pipeline {}, data {}", s.layout.pipeline, s.layout.data);
   if (s.layout.sharding == Sharding::Zero1) layout += ", optimizer sharded (zero1)";
   if (s.layout.sharding == Sharding::Zero2) layout += ", optimizer and gradients sharded (zero2)";

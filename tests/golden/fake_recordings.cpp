@@ -304,7 +304,8 @@ Scenario titan_scenario(const Json& recording) {
   s.gpus = settings.at("world").get<std::int32_t>();
   s.layout.tensor = settings.at("tensor").get<std::int32_t>();
   s.layout.sequence_parallel = s.layout.tensor > 1;
-  s.layout.data = s.gpus / s.layout.tensor;
+  s.layout.context = settings.value("context", 1);
+  s.layout.data = s.gpus / (s.layout.tensor * s.layout.context);
   const std::int32_t replicas = settings.at("replicate").get<std::int32_t>();
   s.layout.shard_group = replicas > 1 ? s.layout.data / replicas : 0;
   s.layout.sharding = Sharding::Zero3;
@@ -314,6 +315,7 @@ Scenario titan_scenario(const Json& recording) {
                   : reshard == "never" ? ReshardPolicy::Never
                                        : ReshardPolicy::Default;
   titan.loss_parallel = settings.at("loss_parallel").get<bool>();
+  titan.balances_context = !settings.contains("load_balancer") || !settings["load_balancer"].is_null();
   titan.compile_layers = titan.compile_loss = settings.value("compile", false);
   const std::string checkpointing = settings.at("checkpointing").get<std::string>();
   s.train.recompute.kind = checkpointing == "none"   ? Recompute::None

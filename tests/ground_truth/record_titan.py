@@ -34,7 +34,7 @@ def parallel_dims(settings):
     from torchtitan.distributed import ParallelDims
 
     said = {
-        "dp_replicate": settings["replicate"], "dp_shard": -1, "cp": 1, "tp": settings["tensor"], "pp": 1, "ep": 1,
+        "dp_replicate": settings["replicate"], "dp_shard": -1, "cp": settings["context"], "tp": settings["tensor"], "pp": 1, "ep": 1,
         "etp": 1, "world_size": settings["world"], "enable_loss_parallel": settings["loss_parallel"],
     }  # fmt: skip
     known = {field.name for field in dataclasses.fields(ParallelDims)}
@@ -55,6 +55,9 @@ def job_config(settings):
     made.training.mixed_precision_reduce = TYPES[settings["reduce_dtype"]]
     made.parallelism.data_parallel_replicate_degree = settings["replicate"]
     made.parallelism.tensor_parallel_degree = settings["tensor"]
+    made.parallelism.context_parallel_degree = settings["context"]
+    if settings["context"] > 1:
+        made.parallelism.context_parallel_load_balancer = settings["load_balancer"]
     made.parallelism.disable_loss_parallel = not settings["loss_parallel"]
     made.parallelism.fsdp_reshard_after_forward = settings["reshard"]
     checkpointing = settings["checkpointing"]

@@ -10,6 +10,8 @@ SETTINGS = {
     "rank": 0,
     "replicate": 1,  # data_parallel_replicate_degree: groups that hold the same shards (HSDP)
     "tensor": 1,  # tensor_parallel_degree
+    "context": 1,  # context_parallel_degree
+    "load_balancer": "headtail",  # context_parallel_load_balancer: headtail | None
     "loss_parallel": True,
     "reshard": "default",  # fsdp_reshard_after_forward: default | always | never
     "checkpointing": "none",  # none | full | op | every how many layers
@@ -74,6 +76,22 @@ RECORDINGS = {
     "qwen3_tensor_2_8": (qwen3(**UNTIED), {"tensor": 2, "batch": 4}),
     "qwen3_tensor_2_8_full": (qwen3(**UNTIED), {"tensor": 2, "batch": 2, "checkpointing": "full"}),
     "qwen3_tensor_4_16_op": (qwen3(**UNTIED_DEEP), {"tensor": 4, "world": 16, "batch": 4, "checkpointing": "op"}),
+    "llama_context_2_8": (llama(**DEEP), {"context": 2, "batch": 4}),
+    "llama_context_4_8_rank_2": (llama(**DEEP), {"context": 4, "rank": 2, "sequence": 4096}),
+    "llama_context_2_8_op": (llama(**DEEP), {"context": 2, "batch": 2, "rank": 1, "checkpointing": "op"}),
+    "llama_context_2_16_tensor_2_full": (
+        llama(**DEEP), {"context": 2, "tensor": 2, "world": 16, "batch": 2, "rank": 2, "checkpointing": "full"},
+    ),
+    "llama_context_4_16_hsdp": (
+        llama(**DEEP), {"context": 4, "world": 16, "replicate": 2, "sequence": 4096, "rank": 7, "micro_batches": 2},
+    ),
+    "llama_context_2_8_unbalanced": (
+        llama(**DEEP), {"context": 2, "batch": 2, "rank": 1, "load_balancer": None},
+    ),
+    "qwen3_context_2_8": (qwen3(**UNTIED_DEEP), {"context": 2, "batch": 2, "sequence": 2048}),
+    "qwen3_context_4_32_full": (
+        qwen3(**UNTIED_DEEP), {"context": 4, "world": 32, "sequence": 8192, "rank": 3, "checkpointing": "full"},
+    ),
     "qwen3_compiled_8_full": (qwen3(**UNTIED_DEEP), {"compile": True, "batch": 4, "checkpointing": "full"}),
     "qwen3_compiled_8_vocabulary": (
         qwen3(num_hidden_layers=2, tie_word_embeddings=False), {"compile": True, "batch": 4, "checkpointing": "full"},

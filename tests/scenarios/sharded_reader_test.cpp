@@ -133,6 +133,9 @@ TEST(ShardedReader, WhatTorchtitanTrains) {
   EXPECT_FALSE(of_torchtitan("", "compile = \"model\"").runtime.eager.titan.compile_loss);
   EXPECT_EQ(of_torchtitan("", "fsdp_reshard_after_forward = \"never\"").layout.sharding, Sharding::Zero2);
   EXPECT_EQ(of_torchtitan("", "", "sharding = \"zero2\"").runtime.eager.titan.reshard, ReshardPolicy::Never);
+  EXPECT_EQ(of_torchtitan("", "", "context = 8").layout.data, 2);
+  EXPECT_FALSE(of_torchtitan("", "context_parallel_load_balancer = \"None\"", "context = 2")
+                   .runtime.eager.titan.balances_context);
   EXPECT_EQ(of_torchtitan("", "", "tensor = 4", "qwen3-32b").model.architecture, "qwen3");
 }
 
@@ -158,8 +161,17 @@ TEST(ShardedReader, WhatTorchtitanDoesNotTrain) {
   EXPECT_EQ(problem("", "fsdp_reshard_after_forward = \"never\"", "sharding = \"zero3\""),
             "job.toml:5:12: error: sharding = \"zero3\" is not what torchtitan does with fsdp_reshard_after_forward = "
             "\"never\"\n  hint: \"zero2\" is");
-  EXPECT_EQ(problem("", "", "context = 2"),
-            "job.toml:5:11: error: context: not modelled with torchtitan yet\n  hint: leave it out");
+  EXPECT_EQ(problem("", "compile = true", "context = 2"),
+            "job.toml:5:11: error: context: torch.compile of what is cut over ranks is not modelled yet\n  hint: 1, or "
+            "without the switch compile");
+  EXPECT_EQ(problem("", "context_parallel_load_balancer = \"ptrr\"", "context = 2"),
+            "job.toml:14:34: error: context_parallel_load_balancer = \"ptrr\" balances no scaled_dot_product_attention\n"
+            "  hint: \"headtail\" or \"None\"");
+  EXPECT_EQ(problem("", "context_parallel_rotate_method = \"alltoall\"", "context = 2"),
+            "job.toml:14:34: error: context_parallel_rotate_method = \"alltoall\" is not modelled\n  hint: "
+            "\"allgather\": torchtitan 0.2.2 trains with nothing else");
+  EXPECT_EQ(problem("", "", "pipeline = 2"),
+            "job.toml:5:12: error: pipeline: not modelled with torchtitan yet\n  hint: leave it out");
   EXPECT_EQ(problem("", "", "tensor = 2\nsequence_parallel = false"),
             "job.toml:6:21: error: sequence_parallel: torchtitan's tensor parallelism always cuts the sequence too\n"
             "  hint: leave it out");

@@ -98,12 +98,14 @@ void Decoder::make_halves() {
 }
 
 Decoder::Decoder(Session& session, const Model& model, std::int64_t vocabulary, const Train& train,
-                 const EagerHabits& habits, const TensorGroup& tensor, DType dtype, MakeParameter make)
+                 const EagerHabits& habits, const TensorGroup& tensor, const ContextGroup& context, DType dtype,
+                 MakeParameter make)
     : s_(session),
       model_(model),
       train_(train),
       habits_(*habits.titan),
       tensor_(tensor),
+      context_(context),
       dtype_(dtype),
       make_(std::move(make)) {
   tokens_ = parameter("tok_embeddings.weight", {vocabulary / tensor.ranks, model.hidden});
@@ -121,6 +123,22 @@ Tensor Decoder::normed(const Norm& norm, const Tensor& x) {
   return habits_.fused_norms ? rms_norm(s_, x, norm.weight->value) : norm(s_, x);
 }
 
+// reshape_for_broadcast with positions: rows are picked out, for all sequences at once where they are one.
+Tensor Decoder::rows_of_table(const Tensor& table, std::int64_t width) {
+  const NoGrad no_grad(s_);
+  Shape sizes = positions_.sizes;
+  sizes.push_back(width);
+  const Tensor rows = s_.empty(sizes, table.dtype, "rows_of_table");
+  const Tensor flat = sized(table, {table.sizes.front(), width});
+  if (positions_.sizes.front() > 1) {  // torch.gather
+    s_.launch(Operation::Embedding, {positions_, flat}, {rows});
+  } else {
+    const Tensor numbers = to(s_, positions_, DType::INT64);
+    s_.launch(Operation::Embedding, {numbers, flat}, {rows});
+  }
+  return rows;
+}
+
 // apply_rotary_emb, of Llama's complex numbers.
 Decoder::Heads Decoder::turned(const Tensor& query, const Tensor& key, const Tensor& frequencies) {
   const auto as_complex = [&](const Tensor& x) {
@@ -132,7 +150,10 @@ Decoder::Heads Decoder::turned(const Tensor& query, const Tensor& key, const Ten
   };
   const Tensor q = as_complex(query), k = as_complex(key);
   const std::int64_t sequence = q.sizes[1];
-  const Tensor table = sized(narrowed(frequencies, 0, 0, sequence), {1, sequence, 1, q.sizes[3], 2});
+  const std::int64_t pairs = q.sizes[3];
+  const Tensor rows = positions_.defined() ? rows_of_table(frequencies, 2 * pairs)
+                                           : narrowed(frequencies, 0, 0, sequence);
+  const Tensor table = sized(rows, {rows.elements() / (2 * pairs * sequence), sequence, 1, pairs, 2});
   const auto times_table = [&](const Tensor& x, const Shape& sizes) {
     return reshape(s_, complex_mul(s_, x, table), sizes);
   };
@@ -144,7 +165,8 @@ Decoder::Heads Decoder::turned(const Tensor& query, const Tensor& key, const Ten
 // The same of Qwen3's halves of heads.
 Decoder::Heads Decoder::turned_halves(const Tensor& query, const Tensor& key, const Tensor& frequencies) {
   const std::int64_t sequence = query.sizes[1], width = model_.head_dim;
-  const Tensor table = view(s_, frequencies, {1, sequence, 1, 2 * width});
+  const Tensor rows = positions_.defined() ? rows_of_table(frequencies, 2 * width) : frequencies;
+  const Tensor table = view(s_, rows, {rows.elements() / (2 * width * sequence), sequence, 1, 2 * width});
   const Tensor cosine = to(s_, slice(s_, table, -1, 0, width), query.dtype);
   const Tensor sine = to(s_, slice(s_, table, -1, width, 2 * width), query.dtype);
   const Tensor q_out = transformers::turned(s_, query, cosine, sine);
@@ -180,7 +202,8 @@ Tensor Decoder::attention(const Layer& layer, const Tensor& part, const Tensor& 
   } else {
     query = heads_first(query), key = heads_first(key), value = heads_first(value);
   }
-  Tensor output = scaled_dot_product_attention(s_, query, key, value, {}, 0);
+  Tensor output = context_.ranks > 1 ? ring_attention(s_, context_, query, key, value)
+                                     : scaled_dot_product_attention(s_, query, key, value, {}, 0);
   output = contiguous(s_, transpose(s_, output, 1, 2));
   output = view(s_, output, {batch, sequence, output.elements() / (batch * sequence)});
   return scattered(s_, tensor_, layer.output(s_, output));
@@ -264,7 +287,8 @@ Tensor Decoder::run_layer(std::size_t index, const Tensor& hidden) {
 
 // ---- the whole model -----------------------------------------------------------------------------------------------
 
-Tensor Decoder::operator()(const Tensor& tokens) {
+Tensor Decoder::operator()(const Tensor& tokens, const Tensor& positions) {
+  positions_ = positions;
   s_.mark(Phase::Forward, "tok_embeddings");
   const auto embedded = [&] {
     const ForwardHooks& hooks = parts_.front().hooks;

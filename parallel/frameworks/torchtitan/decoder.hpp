@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "parallel/frameworks/torchtitan/context_parallel.hpp"
 #include "parallel/frameworks/torchtitan/tensor_parallel.hpp"
 #include "parallel/frameworks/transformers/modules.hpp"
 #include "parallel/torch/compiled.hpp"
@@ -17,11 +18,11 @@ class Decoder {
  public:
   /// Parameters are of type `dtype`, and made by `make`, or else at once.
   Decoder(Session& session, const Model& model, std::int64_t vocabulary, const Train& train, const EagerHabits& habits,
-          const TensorGroup& tensor, DType dtype, MakeParameter make = {});
+          const TensorGroup& tensor, const ContextGroup& context, DType dtype, MakeParameter make = {});
 
   /// Logits of a batch of sequences, [batch, sequence]; of ranks with parts of layers each has its columns, where the
-  /// loss is computed of these.
-  Tensor operator()(const Tensor& tokens);
+  /// loss is computed of these. Ranks with parts of sequences are told which places their tokens have.
+  Tensor operator()(const Tensor& tokens, const Tensor& positions = {});
 
   [[nodiscard]] const Parameters& parameters() const { return parameters_; }
 
@@ -55,6 +56,7 @@ class Decoder {
   void end_part(std::string name);
 
   Tensor run_layer(std::size_t layer, const Tensor& hidden);
+  [[nodiscard]] Tensor rows_of_table(const Tensor& table, std::int64_t width);
   Tensor run_compiled(std::size_t layer, const Tensor& x, const Tensor& table, const CheckpointOptions* checkpointed);
   Tensor block(const Layer& layer, const Tensor& x, const Tensor& table);
   Tensor attention(const Layer& layer, const Tensor& part, const Tensor& table);
@@ -69,6 +71,7 @@ class Decoder {
   const Train& train_;
   const TitanHabits& habits_;
   const TensorGroup tensor_;
+  const ContextGroup context_;
   DType dtype_;  ///< of parameters
   MakeParameter make_;
   Parameters parameters_;
@@ -78,6 +81,7 @@ class Decoder {
   /// Cosine and sine of each position and pair: side by side (freqs_cis), or all cosines first, each twice
   /// (rope_cache).
   Tensor frequencies_;
+  Tensor positions_;  ///< of the tokens of this pass, where they are told
   std::vector<Layer> layers_;
   CompiledRegion compiled_, compiled_checkpointed_;  ///< layers are alike
   Norm norm_;

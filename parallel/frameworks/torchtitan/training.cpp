@@ -20,7 +20,7 @@ namespace {
 class Trainer {
  public:
   Trainer(Session& session, const Communicators& groups, const LoweringInput& input, std::optional<ShardMesh> mesh = {},
-          const TensorGroup& tensor = {}, TrainingState* state = nullptr)
+          const TensorGroup& tensor = {}, const ContextGroup& context = {}, TrainingState* state = nullptr)
       : s_(session),
         groups_(groups),
         input_(input),
@@ -28,6 +28,7 @@ class Trainer {
         titan_(*habits_.titan),
         mesh_(mesh),
         tensor_(tensor),
+        context_(context),
         state_(state) {}
 
   /// Its first forward pass.
@@ -36,7 +37,8 @@ class Trainer {
     s_.process.at(1, 0);
     load_batch();
     s_.recorder->begin_pass();
-    (void)loss_of(forward(), 1);
+    const Part its = part();
+    (void)loss_of(forward(its), its.labels, 1);
   }
 
   void run(const StepSizes& micro_batches) {
@@ -55,13 +57,13 @@ class Trainer {
     const std::int64_t vocabulary = sizes_of(model, input_.layout, train, input_.runtime).vocabulary;
     if (mesh_) {
       shards_.emplace(s_, *mesh_, *habits_.fully_shard, train.master_dtype);
-      model_.emplace(s_, model, vocabulary, train, habits_, tensor_, train.precision,
+      model_.emplace(s_, model, vocabulary, train, habits_, tensor_, context_, train.precision,
                      [this](const std::string& name, const Shape& sizes, DType type) {
                        return shards_->parameter(name, sizes, type);
                      });
       shard_model();
     } else {
-      model_.emplace(s_, model, vocabulary, train, habits_, tensor_, train.master_dtype);
+      model_.emplace(s_, model, vocabulary, train, habits_, tensor_, context_, train.master_dtype);
     }
     optimizer_.emplace(s_, train, habits_, shards_ ? shards_->parameters() : model_->parameters(),
                        mesh_ ? std::vector{mesh_->shard, tensor_.comm} : std::vector<CommSlot>());
@@ -134,7 +136,8 @@ class Trainer {
     s_.launch(Operation::Initialize, {}, {local});
     const Tensor global = s_.empty({}, DType::INT64, "global");
     s_.launch(Operation::Copy, {local}, {global});
-    if (groups_.data.valid()) s_.collective(groups_.data, CollectiveKind::AllReduce, global, global);
+    const CommSlot batch = context_.ranks > 1 ? groups_.batch : groups_.data;
+    if (batch.valid()) s_.collective(batch, CollectiveKind::AllReduce, global, global);
     s_.process.synchronize();
     return local;
   }
@@ -153,8 +156,25 @@ class Trainer {
     labels_ = moved("labels");
   }
 
+  // What the rank has of a micro-batch, and the places of its tokens where these do not follow from it.
+  struct Part {
+    Tensor inputs, labels, positions;
+  };
+  // context_parallel.py prepare_context_parallel_input.
+  Part part() {
+    if (context_.ranks == 1) return {batches_.back(), labels_, {}};
+    const Session::Scope scope(s_, "part_of_batch");
+    const std::int64_t sequence = input_.train.sequence_length;
+    const Tensor counted = s_.empty({sequence}, DType::INT32, "positions");
+    s_.launch({Operation::Arange, {0}}, {}, {counted});
+    const auto its = [this](const Tensor& whole) { return part_of_sequence(s_, context_, whole); };
+    const Tensor inputs = its(batches_.back()), labels = its(labels_);
+    return {inputs, labels, its(expanded(sized(counted, {1, sequence}), labels_.sizes))};
+  }
+
   Tensor forward_backward(std::int64_t micro_batches) {
-    Loss loss = loss_of(forward(), micro_batches);
+    const Part its = part();
+    Loss loss = loss_of(forward(its), its.labels, micro_batches);
     if (!titan_.counts_tokens) loss.sum = {};
     const Tensor one = s_.empty({}, loss.scaled.dtype, "loss_gradient");
     s_.launch({Operation::Fill, {1}}, {}, {one});
@@ -163,12 +183,12 @@ class Trainer {
     return loss.scaled;
   }
 
-  Tensor forward() {
+  Tensor forward(const Part& its) {
     // Sharded parameters are gathered in the type that is computed in.
     const bool mixed = !shards_ && input_.train.precision != input_.train.master_dtype;
     const Autocast autocast(s_, mixed ? std::optional(input_.train.precision) : std::nullopt);
     if (shards_) shards_->root_pre_forward();
-    const Tensor predicted = (*model_)(batches_.back());
+    const Tensor predicted = (*model_)(its.inputs, its.positions);
     return shards_ ? shards_->root_post_forward(predicted) : predicted;
   }
 
@@ -177,23 +197,23 @@ class Trainer {
   };
   // The logits go with the call. A sum over the tokens of this micro-batch by the number of all ranks' and
   // micro-batches' is their mean by the number of these; where ranks' gradients are averaged, by that of micro-batches.
-  Loss loss_of(const Tensor& predicted, std::int64_t micro_batches) {
+  Loss loss_of(const Tensor& predicted, const Tensor& its_labels, std::int64_t micro_batches) {
     const Session::Scope scope(s_, "loss", Category::LogitsLoss);
     s_.mark(Phase::Forward, "loss");
-    const std::int64_t tokens = labels_.elements();
+    const std::int64_t tokens = its_labels.elements();
     const Tensor rows = view(s_, predicted, {tokens, predicted.size(-1)});
     Loss made;
     const auto of = [&](const Tensor& wide) {
-      const Tensor labels = sized(labels_, {tokens});
+      const Tensor labels = sized(its_labels, {tokens});
       const bool cut = tensor_.ranks > 1 && titan_.asked.loss_parallel;
       return cut ? cross_entropy(s_, tensor_, wide, labels) : torch::cross_entropy(s_, wide, labels);
     };
     const auto compiled = [&](const std::vector<Tensor>& given) {
       return torch::cross_entropy(s_, to(s_, given[0], DType::FP32), given[1]);
     };
-    made.sum = titan_.asked.compile_loss ? compiled_loss_(s_, {rows, sized(labels_, {tokens})}, compiled, {})
+    made.sum = titan_.asked.compile_loss ? compiled_loss_(s_, {rows, sized(its_labels, {tokens})}, compiled, {})
                                          : of(to(s_, rows, DType::FP32));
-    const std::int64_t parts = micro_batches * (titan_.counts_tokens ? input_.layout.data : 1);
+    const std::int64_t parts = micro_batches * (titan_.counts_tokens ? input_.layout.replicas() : 1);
     made.scaled = mul_number(s_, made.sum, 1 / static_cast<double>(parts));
     return made;
   }
@@ -230,6 +250,7 @@ class Trainer {
   const TitanHabits& titan_;
   std::optional<ShardMesh> mesh_;  ///< none where one rank has all
   const TensorGroup tensor_;
+  const ContextGroup context_;
   TrainingState* state_;
   std::optional<FullyShard> shards_;
   std::optional<Decoder> model_;
@@ -245,7 +266,7 @@ std::set<std::int64_t> rows_of_parameters(const LoweringInput& input) {
   const std::int64_t vocabulary = sizes_of(model, input.layout, input.train, input.runtime).vocabulary;
   const std::vector<Shape> shapes = parameter_shapes(input, [&](Session& session, const MakeParameter& make) {
     const Decoder made(session, model, vocabulary, input.train, *input.runtime.eager,
-                       TensorGroup{{}, input.layout.tensor, 0}, input.train.precision, make);
+                       TensorGroup{{}, input.layout.tensor, 0}, {}, input.train.precision, make);
   });
   std::set<std::int64_t> rows;
   for (const Shape& sizes : shapes) rows.insert(sizes.front());
@@ -254,18 +275,21 @@ std::set<std::int64_t> rows_of_parameters(const LoweringInput& input) {
 
 // One rank wraps nothing.
 std::optional<ShardMesh> shard_mesh(const LoweringInput& input, const Communicators& groups, const Coordinates& place) {
-  const std::int32_t ranks = input.layout.shards();
-  if (input.layout.data == 1) return std::nullopt;
-  return ShardMesh{groups.shard, groups.replicate, ranks, place.data % ranks, input.layout.data / ranks};
+  const Layout& layout = input.layout;
+  if (layout.replicas() == 1) return std::nullopt;
+  return ShardMesh{groups.shard, groups.replicate, layout.shards() * layout.context, shard_of(layout, place),
+                   layout.instances()};
 }
 
 }  // namespace
 
 std::vector<Role> roles(const LoweringInput& input) {
+  const std::int64_t ranks = std::int64_t{input.layout.shards()} * input.layout.context;
   return roles_by(input.layout, [&, rows = rows_of_parameters(input)](const Coordinates& place) {
     std::vector<std::int64_t> held;
     for (const std::int64_t all : rows)
-      held.push_back(rows_of_shard(all, input.layout.shards(), place.data % input.layout.shards()).rows);
+      held.push_back(rows_of_shard(all, ranks, shard_of(input.layout, place)).rows);
+    if (input.layout.context > 1) held.push_back(place.context);  // whose attention sees other keys
     return held;
   });
 }
@@ -274,7 +298,9 @@ Program lower_training(const LoweringInput& input, const Coordinates& place, con
                        TrainingState* state) {
   return program_of(input, micro_batches, [&](Session& session, const Communicators& groups) {
     const TensorGroup tensor{groups.tensor, input.layout.tensor, place.tensor};
-    return Trainer(session, groups, input, shard_mesh(input, groups, place), tensor, state);
+    const ContextGroup context{groups.context, input.layout.context, place.context,
+                               input.runtime.eager->titan->asked.balances_context};
+    return Trainer(session, groups, input, shard_mesh(input, groups, place), tensor, context, state);
   });
 }
 

@@ -68,6 +68,12 @@ MathCase titan(std::string name, int gpus, std::string release, std::string trai
   return its;
 }
 
+// Ranks with parts of sequences, and with sequences of their own.
+MathCase in_context(MathCase its, std::string layout) {
+  its.layout = std::move(layout);
+  return in_bf16(std::move(its));
+}
+
 MathCase qwen3(MathCase its) { return of(std::move(its), "qwen3-8b", "num_key_value_heads = 2\nhead_dim = 16"); }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -82,6 +88,12 @@ INSTANTIATE_TEST_SUITE_P(
         titan("compiled_full", 2, "0.2.1", "recompute = \"full\"", "compile = true"),
         twice(titan("compiled_per_operation", 2, "0.2", "recompute = \"selective\"", "compile = \"model\"")),
         in_bf16(twice(titan("counted_tokens", 2, "0.2.2", "recompute = \"selective\""))),
+        in_context(titan("context", 2, "0.2.2"), "context = 2"),
+        in_context(titan("context_of_several", 8, "0.2.2", "recompute = \"selective\""), "context = 4"),
+        in_context(titan("context_unbalanced", 4, "0.2.2", "recompute = \"full\"",
+                         "context_parallel_load_balancer = \"None\""),
+                   "context = 4"),
+        in_context(qwen3(titan("context_replicas", 8, "0.2.2")), "context = 2\nshard_group = 2"),
         qwen3(titan("titan_qwen3", 2, "0.2")),
         in_bf16(twice(qwen3(titan("titan_qwen3_per_operation", 3, "0.2.2", "recompute = \"selective\""))))),
     [](const testing::TestParamInfo<MathCase>& row) { return row.param.name; });
