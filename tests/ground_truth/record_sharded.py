@@ -67,6 +67,9 @@ def prepare(config, settings):
     if settings.get("offload"):
         how["offload_policy"] = CPUOffloadPolicy(pin_memory=settings["offload"] == "pinned")
     base = model.base_model
+    if settings.get("adapter"):
+        with torch.device("meta"):
+            model = training.adapt(model, settings["adapter"])
     for layer in base.layers if hasattr(base, "layers") else base.h:
         fully_shard(layer, **how)
     fully_shard(model, **how)
