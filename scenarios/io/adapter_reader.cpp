@@ -96,9 +96,8 @@ void settle_adapter(Scenario& asked, ScenarioTables& tables) {
   const RuntimeKind& runtime = runtime_kind(asked.runtime.name);
   const EagerSettings& switches = asked.runtime.eager;
   const bool flat = runtime.id == RuntimeId::Fsdp;
-  const bool by_rows = runtime.id == RuntimeId::Fsdp2;
   const bool zero = runtime.id == RuntimeId::DeepSpeed;
-  if (runtime.id != RuntimeId::PyTorch && !flat && !by_rows && !zero) {
+  if (runtime.id != RuntimeId::PyTorch && runtime.id != RuntimeId::Fsdp2 && !flat && !zero) {
     tables.top.problem("adapter", fmt::format("adapter: training one under {} is not modelled yet", runtime.name),
                        "[runtime] name = \"pytorch\" would do");
     return;
@@ -114,8 +113,6 @@ void settle_adapter(Scenario& asked, ScenarioTables& tables) {
          "leave [offload] out");
   refuse(flat && !adapter.saved.empty(), "modules_to_save under FullyShardedDataParallel are not modelled yet",
          "leave modules_to_save out");
-  refuse(by_rows && switches.fully_shard.offload, "under fully_shard with CPUOffloadPolicy is not modelled yet",
-         "leave [offload] out");
   refuse(zero && asked.layout.sharding == Sharding::Zero3,
          "under DeepSpeed's stage 3 is not modelled yet: zero.Init has partitioned the model before PEFT adapts it",
          "sharding = \"zero1\" or \"zero2\" would do");

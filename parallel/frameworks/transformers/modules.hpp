@@ -58,6 +58,7 @@ struct QuantizedWeight {
   DType dtype = DType::BF16;      ///< that it had, and has where it is dequantized
   std::optional<DType> computed;  ///< in which type products are; none: not known before the first input
   bool converts_once = true;
+  bool keeps_biases = true;     ///< in a type they were converted to: sharded ones come anew
   bool finds_outliers = false;  ///< of 8 bits: inputs are searched for them (llm_int8_threshold)
   Tensor scales;                ///< of blocks, or of outputs; themselves quantized where there are more:
   Tensor scales_of_scales, offset, table, table_of_scales;

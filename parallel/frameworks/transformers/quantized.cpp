@@ -87,7 +87,7 @@ Tensor Linear::quantized_product(Session& s, const Tensor& given) const {
   if (quantized->format == QuantizedFormat::Int8) return int8_product(s, given);
   if (!quantized->computed) quantized->computed = given.dtype;
   const Tensor x = to(s, given, *quantized->computed);
-  if (bias) becomes(s, *bias, quantized->converts_once ? x.dtype : given.dtype);
+  if (bias && quantized->keeps_biases) becomes(s, *bias, quantized->converts_once ? x.dtype : given.dtype);
   const Tensor added = bias ? to(s, bias->value, x.dtype) : Tensor{};
   auto node = s.node({x});
   Tensor out;
@@ -214,6 +214,7 @@ Linear CausalLM::make_quantized(const std::string& name, std::int64_t outputs, s
   q.sizes = {outputs, inputs};
   q.dtype = dtype_;
   q.finds_outliers = asked.threshold > 0;
+  q.keeps_biases = !make_;
   if (!habits_.quantized.input_sets_type) q.computed = asked.computed;
   q.converts_once = habits_.quantized.converts_once;
   if (q.format == QuantizedFormat::Int8)
