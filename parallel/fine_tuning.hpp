@@ -37,6 +37,7 @@ struct Quantization {
   bool nested = false;                    ///< of 4 bits: scales of blocks are quantized, too
   std::int64_t block = 64;                ///< weights of 4 bits that share a scale
   DType computed = DType::BF16;           ///< bnb_4bit_compute_dtype
+  double threshold = 6;                   ///< of 8 bits: inputs from there on are outliers (llm_int8_threshold)
   std::optional<DType> stored = {};       ///< bnb_4bit_quant_storage; none: bytes
   std::vector<std::string> skipped = {};  ///< modules that are left as they are
   Prepared prepared = Prepared::All;

@@ -26,9 +26,7 @@ enum class Optimizer : std::uint8_t {
   PagedAdamW8Bit,
   PagedLion,
   PagedLion8Bit,
-  // AdamW of gradients that were projected.
-  GaLoreAdamW,
-  ApolloAdamW,
+  ApolloAdamW,  ///< moments of gradients that were projected
 };
 
 /// Which attention runs; Auto is settled by the device. Fused (cuDNN's) and Flash never store scores, Unfused and Local

@@ -8,7 +8,7 @@
 namespace tidemark::parallel::generation {
 namespace {
 
-constexpr std::int64_t vocabulary_padding = 64;
+constexpr std::int64_t vocabulary_padding = 64;  // vLLM: vocab_parallel_embedding.py DEFAULT_VOCAB_PADDING_SIZE
 
 std::int64_t parts(std::int64_t whole, std::int64_t ranks) { return (whole + ranks - 1) / ranks; }
 

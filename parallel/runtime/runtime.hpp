@@ -169,7 +169,7 @@ struct SmallOptimizerSettings {
   bool torch_adafactor = false;    ///< torch.optim's Adafactor, not transformers'
   bool first_moment = false;       ///< transformers' Adafactor is given a beta1
   bool narrow_embeddings = false;  ///< 8-bit optimizers keep embeddings' state in 8 bits too
-  std::int64_t rank = 0;           ///< of what GaLore and APOLLO project gradients to; 0: what transformers takes
+  std::int64_t rank = 0;           ///< of what APOLLO projects gradients to; 0: what transformers takes
   bool operator==(const SmallOptimizerSettings&) const = default;
 };
 

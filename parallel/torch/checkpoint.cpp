@@ -72,6 +72,19 @@ class InMode {
   DispatchMode* before_;
 };
 
+// A graph of its own: what its functions hold goes with it.
+class OwnGraph {
+ public:
+  explicit OwnGraph(Session& s) : s_(s), outer_(std::exchange(s.outlives_backward, {})) {}
+  ~OwnGraph() { s_.outlives_backward = std::move(outer_); }
+  OwnGraph(const OwnGraph&) = delete;
+  OwnGraph& operator=(const OwnGraph&) = delete;
+
+ private:
+  Session& s_;
+  std::vector<std::shared_ptr<void>> outer_;
+};
+
 // torch/utils/checkpoint.py _CheckpointFrame: keeps the region and its input until nobody asks for what it saved.
 struct Frame {
   Region region;
@@ -111,6 +124,7 @@ class Place final : public PackedTensor {
 };
 
 void Frame::run_again(Session& s) {
+  const OwnGraph graph(s);
   const Session::Again again(s, scope);
   const Autocast as_before(s, autocast);
   std::size_t next = 0;
@@ -170,6 +184,7 @@ Tensor checkpoint_reentrant(Session& s, const Tensor& input, Region region) {
   node->apply = [&s, region = std::move(region), saved = s.save(input), scope = s.scope(),
                  dtype = s.autocast](const Gradients& gradients) {
     const std::shared_ptr<Leaf> detached = leaf(s, s.unpack(saved));
+    const OwnGraph graph(s);
     Tensor again;
     {
       const Autocast as_before(s, dtype);

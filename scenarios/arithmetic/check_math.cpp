@@ -92,7 +92,6 @@ std::string_view beyond_replicas(const Scenario& scenario) {
     case Optimizer::Lion:
     case Optimizer::PagedAdamW:
     case Optimizer::PagedLion:
-    case Optimizer::GaLoreAdamW:
     case Optimizer::ApolloAdamW:
       return {};
   }

@@ -18,7 +18,6 @@ rules::State state_of(Optimizer optimizer) {
   switch (optimizer) {
     case Optimizer::AdamW:
     case Optimizer::PagedAdamW:
-    case Optimizer::GaLoreAdamW:
     case Optimizer::ApolloAdamW:
       return rules::State::Adam;
     case Optimizer::AdamW8Bit:

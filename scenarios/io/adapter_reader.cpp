@@ -54,6 +54,11 @@ void check_modules(const Adapter& adapter, const Model& model, TomlReader& table
 
 }  // namespace
 
+DType base_dtype(const Scenario& scenario) {
+  return runtime_kind(scenario.runtime.name).id == RuntimeId::DeepSpeed ? scenario.train.precision
+                                                                        : scenario.train.master_dtype;
+}
+
 std::optional<Adapter> read_adapter(TomlReader& table) {
   if (!table.present()) return std::nullopt;
   Adapter adapter;
@@ -91,8 +96,8 @@ void settle_adapter(Scenario& asked, ScenarioTables& tables) {
   const RuntimeKind& runtime = runtime_kind(asked.runtime.name);
   const EagerSettings& switches = asked.runtime.eager;
   const bool flat = runtime.id == RuntimeId::Fsdp;
-  const bool by_rows = runtime.id == RuntimeId::Fsdp2;
-  if (runtime.id != RuntimeId::PyTorch && !flat && !by_rows) {
+  const bool zero = runtime.id == RuntimeId::DeepSpeed;
+  if (runtime.id != RuntimeId::PyTorch && runtime.id != RuntimeId::Fsdp2 && !flat && !zero) {
     tables.top.problem("adapter", fmt::format("adapter: training one under {} is not modelled yet", runtime.name),
                        "[runtime] name = \"pytorch\" would do");
     return;
@@ -108,9 +113,19 @@ void settle_adapter(Scenario& asked, ScenarioTables& tables) {
          "leave [offload] out");
   refuse(flat && !adapter.saved.empty(), "modules_to_save under FullyShardedDataParallel are not modelled yet",
          "leave modules_to_save out");
-  refuse(by_rows && switches.fully_shard.offload, "under fully_shard with CPUOffloadPolicy is not modelled yet",
-         "leave [offload] out");
-  const DType base = asked.train.master_dtype;
+  refuse(zero && asked.layout.sharding == Sharding::Zero3,
+         "under DeepSpeed's stage 3 is not modelled yet: zero.Init has partitioned the model before PEFT adapts it",
+         "sharding = \"zero1\" or \"zero2\" would do");
+  // The engine casts all of a module.
+  const DType base = base_dtype(asked);
+  if (zero && adapter.dtype && *adapter.dtype != base) {
+    if (table.has("dtype") && table.sound("dtype"))
+      table.problem(
+          "dtype",
+          fmt::format("dtype = \"{}\": DeepSpeed casts adapters, too, to \"{}\"", name(*adapter.dtype), name(base)),
+          "leave it out");
+    adapter.dtype = std::nullopt;
+  }
   if (adapter.dtype && *adapter.dtype != DType::FP32 && *adapter.dtype != base && table.sound("dtype") &&
       tables.train.sound("master_dtype"))
     table.problem("dtype",

@@ -57,8 +57,8 @@ inline constexpr auto kv_dtype_names = std::to_array<Named<DType>>(
     {{"bf16", DType::BF16}, {"fp16", DType::FP16}, {"fp32", DType::FP32}, {"fp8", DType::E4M3}});
 inline constexpr auto engine_weights_names =
     std::to_array<Named<EngineWeights>>({{"own", EngineWeights::Own}, {"shared", EngineWeights::Shared}});
-inline constexpr auto quantized_format_names =
-    std::to_array<Named<QuantizedFormat>>({{"nf4", QuantizedFormat::Nf4}, {"fp4", QuantizedFormat::Fp4}});
+inline constexpr auto quantized_format_names = std::to_array<Named<QuantizedFormat>>(
+    {{"nf4", QuantizedFormat::Nf4}, {"fp4", QuantizedFormat::Fp4}, {"int8", QuantizedFormat::Int8}});
 inline constexpr auto prepared_names =
     std::to_array<Named<Prepared>>({{"none", Prepared::Nothing}, {"norms", Prepared::Norms}, {"all", Prepared::All}});
 /// bnb_4bit_quant_storage.

@@ -14,6 +14,7 @@
 #include "scenarios/io/module_list.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/suggestion.hpp"
+#include "scenarios/io/version_text.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -21,6 +22,7 @@ namespace {
 // functional.py quantize_4bit.
 constexpr std::array<std::int64_t, 8> block_sizes{32, 64, 128, 256, 512, 1024, 2048, 4096};
 constexpr IntegerRange any_block{1, 4096};
+constexpr Ratio most_threshold{std::int64_t{1'000'000'000'000}};
 
 void read_block(TomlReader& table, Quantization& asked) {
   asked.block = table.integer("block_size", any_block).value_or(asked.block);
@@ -29,17 +31,48 @@ void read_block(TomlReader& table, Quantization& asked) {
                 fmt::format("{} would do", fmt::join(block_sizes, ", ")));
 }
 
+double as_double(Ratio ratio) { return static_cast<double>(ratio.count()) / static_cast<double>(one.count()); }
+
+void refuse_keys_of_others(TomlReader& table, QuantizedFormat format) {
+  if (!table.sound("format")) return;
+  const bool bytes = format == QuantizedFormat::Int8;
+  const auto refuse = [&](std::string_view key) {
+    if (table.has(key))
+      table.problem(key, fmt::format("{} is of bases in {} bits", key, bytes ? 4 : 8),
+                    bytes ? "leave it out, or set format = \"nf4\"" : "leave it out, or set format = \"int8\"");
+  };
+  if (!bytes) return refuse("threshold");
+  for (const std::string_view key : {"double_quant", "block_size", "compute_dtype", "storage_dtype"}) refuse(key);
+}
+
+// Linear8bitLt as it is from 0.45 on, with rows of codes as they are; before, they are laid out for the device, too.
+void check_int8(const Scenario& asked, ScenarioTables& tables, bool flat) {
+  if (flat)
+    tables.quantization.problem("format",
+                                "format = \"int8\": FullyShardedDataParallel flattens parameters of numbers with a "
+                                "point only, which codes of 8 bits are not",
+                                "\"nf4\" with storage_dtype would do");
+  if (asked.runtime.versions.bitsandbytes < Version{0, 45})
+    tables.quantization.problem("format",
+                                fmt::format("format = \"int8\" of bitsandbytes {} is not modelled: it keeps codes in a "
+                                            "layout of the device's",
+                                            text(asked.runtime.versions.bitsandbytes)),
+                                "bitsandbytes = \"0.45\" or later in [runtime.versions] would do");
+}
+
 }  // namespace
 
 std::optional<Quantization> read_quantization(TomlReader& table) {
   if (!table.present()) return std::nullopt;
   Quantization asked;
   asked.format =
-      read_name(table, "format", quantized_format_names, {"int8"}, Presence::Required).value_or(QuantizedFormat::Nf4);
+      read_name(table, "format", quantized_format_names, {}, Presence::Required).value_or(QuantizedFormat::Nf4);
   asked.nested = table.boolean("double_quant").value_or(false);
   read_block(table, asked);
   if (const auto given = read_name(table, "compute_dtype", precision_names)) asked.computed = *given;
   asked.stored = read_name(table, "storage_dtype", storage_names).value_or(std::nullopt);
+  if (const auto given = table.ratio("threshold", Ratio{}, most_threshold)) asked.threshold = as_double(*given);
+  refuse_keys_of_others(table, asked.format);
   asked.skipped = table.has("skip_modules") ? read_module_list(table, "skip_modules", "such as [\"lm_head\"]")
                                             : std::vector<std::string>{"lm_head"};
   asked.prepared = read_name(table, "prepare", prepared_names).value_or(Prepared::All);
@@ -59,11 +92,13 @@ void settle_quantization(Scenario& asked, ScenarioTables& tables) {
                        "[runtime] name = \"pytorch\" would do");
     return;
   }
+  const bool bytes = its.format == QuantizedFormat::Int8;
+  if (bytes) check_int8(asked, tables, flat);
   if (!tables.top.has("adapter"))
     tables.top.problem("quantization", "quantization: nothing would be trained, for codes have no gradients",
                        "a table [adapter] says what is trained beside them");
   // _flat_param.py _validate_tensors_to_flatten: "Must flatten tensors with uniform dtype".
-  if (flat && (!its.stored || *its.stored != asked.train.master_dtype) && table.sound("storage_dtype"))
+  if (flat && !bytes && (!its.stored || *its.stored != asked.train.master_dtype) && table.sound("storage_dtype"))
     table.problem("storage_dtype",
                   fmt::format("storage_dtype = \"{}\": FullyShardedDataParallel flattens codes with parameters in "
                               "master_dtype = \"{}\"",

@@ -6,6 +6,7 @@
 
 #include "parallel/runtime/runtime.hpp"
 #include "parallel/runtime/runtimes.hpp"
+#include "scenarios/io/adapter_reader.hpp"
 #include "scenarios/io/axis_order.hpp"
 #include "scenarios/io/named_files.hpp"
 #include "scenarios/io/names.hpp"
@@ -472,6 +473,11 @@ Json as_json(const Adapter& adapter, DType base) {
 }
 
 Json as_json(const Quantization& its) {
+  if (its.format == QuantizedFormat::Int8)
+    return {{"format", word(quantized_format_names, its.format)},
+            {"threshold", its.threshold},
+            {"skip_modules", its.skipped},
+            {"prepare", word(prepared_names, its.prepared)}};
   return {{"format", word(quantized_format_names, its.format)},
           {"double_quant", its.nested},
           {"block_size", its.block},
@@ -523,7 +529,7 @@ std::string scenario_json(const Scenario& scenario, int indent) {
     if (const auto& part = scenario.runtime.optimizer.offloaded) json["offload"]["optimizer_fraction"] = *part;
   }
   if (scenario.train.rollout) json["rollout"] = as_json(*scenario.train.rollout);
-  if (scenario.train.adapter) json["adapter"] = as_json(*scenario.train.adapter, scenario.train.master_dtype);
+  if (scenario.train.adapter) json["adapter"] = as_json(*scenario.train.adapter, base_dtype(scenario));
   if (scenario.train.quantization) json["quantization"] = as_json(*scenario.train.quantization);
   if (scenario.model.experts) json["moe"] = as_json(scenario.train.routing);
   // A file's name need not be UTF-8; what is not is replaced.

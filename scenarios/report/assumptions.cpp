@@ -6,6 +6,7 @@
 
 #include "parallel/runtime/runtimes.hpp"
 #include "scenarios/deferred_frees.hpp"
+#include "scenarios/io/adapter_reader.hpp"
 #include "scenarios/io/allocator_conf.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/version_text.hpp"
@@ -106,8 +107,6 @@ std::string optimizer_rule(const Scenario& s, const EagerHabits& habits) {
           "optimizer: apollo_torch's APOLLOAdamW of layers' linears (rank {}, scaled by channel), AdamW of "
           "the others",
           settings.rank > 0 ? settings.rank : 128);
-    case Optimizer::GaLoreAdamW:
-      return "optimizer: not modelled";
   }
   return {};
 }
@@ -146,15 +145,20 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
   if (s.train.adapter) {
     const Adapter& adapter = *s.train.adapter;
     list.push_back(fmt::format("PEFT's LoRA, as of 0.21: adapters of rank {} in {}, {}", adapter.rank,
-                               name(adapter.dtype.value_or(s.train.master_dtype)),
-                               "nothing else of the model is trained"));
+                               name(adapter.dtype.value_or(base_dtype(s))), "nothing else of the model is trained"));
   }
   if (s.train.quantization) {
     const Quantization& its = *s.train.quantization;
+    const bool bytes = its.format == QuantizedFormat::Int8;
     list.push_back(fmt::format(
-        "bitsandbytes {}: linears in {}{}, which are dequantized for each pass, however few its tokens are; {}",
-        text(versions.bitsandbytes), word(quantized_format_names, its.format),
-        its.nested ? ", scales quantized too" : "",
+        "bitsandbytes {}: linears in {}{}; {}", text(versions.bitsandbytes), word(quantized_format_names, its.format),
+        bytes ? fmt::format(", which are dequantized for backward passes; inputs are {}; products of 8 bits take "
+                            "the time of 16-bit ones",
+                            its.threshold > 0
+                                ? fmt::format("searched for outliers from {} on, and none is found", its.threshold)
+                                : "not searched for outliers")
+              : fmt::format("{}, which are dequantized for each pass, however few its tokens are",
+                            its.nested ? ", scales quantized too" : ""),
         its.prepared == Prepared::All     ? "all else of the model in fp32 (prepare_model_for_kbit_training)"
         : its.prepared == Prepared::Norms ? "norms in fp32"
                                           : "all else as it was loaded"));

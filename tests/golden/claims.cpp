@@ -38,6 +38,8 @@ constexpr auto families_told = std::to_array<std::pair<std::string_view, std::st
     {"titan", "chosen trainings by torchtitan's trainer, under PyTorch's own allocator"},
     {"compiled", "chosen compiled trainings by torchtitan's trainer, under PyTorch's own allocator"},
     {"lightning_thunder", "LitGPT's models compiled, on one and eight H100 (lightning-thunder)"},
+    {"fine_tuning_tables", "torchtitan, Llama 3 8B on eight H100 (torchao's tables)"},
+    {"fsdp_qlora", "LoRA and QLoRA under FullyShardedDataParallel on two RTX 3090 (fsdp_qlora)"},
     {"torchtitan", "torchtitan, Llama 3.1 8B and Qwen3 32B on eight H100 (its commits and benchmarks)"},
     {"zero", "chosen trainings under DeepSpeed's ZeRO, under PyTorch's own allocator"},
     {"drawn", "trainings that seeds chose, under PyTorch's own allocator"},

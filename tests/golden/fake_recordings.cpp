@@ -102,6 +102,7 @@ void read_sharding(const Json& settings, Scenario& s) {
 // Of DeepSpeed's ZeRO, the same.
 void read_zero(const Json& settings, Scenario& s) {
   s.runtime.name = "deepspeed";
+  if (s.train.adapter) s.train.adapter->dtype = std::nullopt;  // cast with the rest
   s.gpus = s.layout.data = settings.at("world").get<std::int32_t>();
   constexpr Sharding stages[] = {Sharding::None, Sharding::Zero1, Sharding::Zero2, Sharding::Zero3};
   s.layout.sharding = stages[settings.at("stage").get<std::size_t>()];
@@ -195,6 +196,20 @@ void read_adapter(const Json& settings, Scenario& s) {
   if (given.contains("modules_to_save")) adapter.saved = given["modules_to_save"].get<std::vector<std::string>>();
 }
 
+// tests/ground_truth/quantized.py.
+void read_quantization(const Json& given, Scenario& s) {
+  Quantization& its = s.train.quantization.emplace();
+  const auto named = [&](const auto& names, const char* key) {
+    return std::ranges::find(names, given.at(key).get<std::string>(), [](const auto& n) { return n.text; })->value;
+  };
+  its.format = named(quantized_format_names, "format");
+  its.prepared = named(prepared_names, "prepare");
+  its.nested = given.value("double_quant", false);
+  its.computed = s.train.precision;
+  its.skipped = {"lm_head"};
+  s.runtime.versions.bitsandbytes = {0, 50};
+}
+
 Scenario scenario_of(const Json& recording) {
   const Json& settings = recording.at("settings");
   const Json& config = recording.at("config");
@@ -212,6 +227,7 @@ Scenario scenario_of(const Json& recording) {
   s.train.master_dtype = s.train.gradient_dtype = one_type ? s.train.precision : DType::FP32;
   if (precision == "bf16_autocast") s.runtime.eager.autocast = true;
   if (settings.contains("adapter")) read_adapter(settings, s);
+  if (settings.contains("quantization")) read_quantization(settings["quantization"], s);
   read_optimizer(settings.at("optimizer").get<std::string>(), s);
   s.runtime.eager.clips_gradients = !settings.at("clip_grad_norm").is_null();
   const std::string checkpointing = text_of(settings, "checkpointing");
@@ -264,6 +280,7 @@ Kind kind_of(Category category, Phase phase) {
   switch (category) {
     case Category::Parameters:
     case Category::Adapters:
+    case Category::Quantization:
       return Kind::Parameter;
     case Category::Gradients:
     case Category::CommDp:

@@ -80,3 +80,51 @@ def adapted(recordings):
 
 
 MORE_SETTINGS = {**drawn.MORE_SETTINGS, "adapter": None}
+
+
+def quantized(recordings):
+    """By name: bitsandbytes' linears under adapters (quantized.py)."""
+    r = recordings
+    deep = {**r.SMALL_VOCABULARY, "num_hidden_layers": 6}
+    lora = {"r": 16, "target_modules": QKVO, "lora_dropout": 0.1}
+    nf4 = {"format": "nf4", "double_quant": True, "prepare": "all"}
+    int8 = {"format": "int8", "prepare": "all"}
+    as_loaded = {"r": 8, "target_modules": "all-linear"}
+    return {
+        "llama_qlora": (
+            r.llama(**deep),
+            {"batch": 4, "precision": "bf16_autocast", "checkpointing": "reentrant", "adapter": lora,
+             "clip_grad_norm": 1.0, "quantization": nf4},
+        ),
+        "llama_qlora_as_loaded": (
+            r.llama(**deep),
+            {"batch": 2, "adapter": as_loaded, "quantization": {"format": "nf4", "double_quant": False, "prepare": "none"}},
+        ),
+        "qwen2_qlora_fp4": (
+            qwen2(r),
+            {"batch": 2, "precision": "bf16_autocast", "checkpointing": "non_reentrant", "adapter": lora,
+             "quantization": {**nf4, "format": "fp4"}},
+        ),
+        "mistral_qlora_ddp": (
+            r.mistral(vocab_size=1024), {"batch": 2, "ddp": "copies", "adapter": as_loaded, "quantization": nf4},
+        ),
+        "llama_int8": (
+            r.llama(**deep), {"batch": 4, "precision": "bf16_autocast", "adapter": lora, "quantization": int8},
+        ),
+        "llama_int8_as_loaded": (
+            r.llama(**deep),
+            {"batch": 4, "checkpointing": "reentrant", "adapter": as_loaded, "clip_grad_norm": 1.0,
+             "quantization": {**int8, "prepare": "none"}},
+        ),
+        "qwen2_int8_checkpointed": (
+            qwen2(r),
+            {"batch": 4, "precision": "bf16_autocast", "checkpointing": "non_reentrant", "adapter": lora,
+             "quantization": int8},
+        ),
+        "mistral_int8_wide": (
+            r.mistral(vocab_size=1024), {"batch": 2, "micro_batches": 2, "adapter": as_loaded, "quantization": int8},
+        ),
+    }  # fmt: skip
+
+
+QUANTIZED_SETTINGS = {**MORE_SETTINGS, "quantization": None}

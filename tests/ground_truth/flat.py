@@ -1,7 +1,7 @@
 """What is recorded of trainings under FullyShardedDataParallel: as in sharded.py, with settings of its own."""
 
 from recordings import SETTINGS, gpt2, gpt_neox, llama, olmo2, phi3, qwen3
-from sharded import DEEP
+from sharded import DEEP, LORA
 
 MORE_SETTINGS = {
     "world": 8,
@@ -49,6 +49,14 @@ RECORDINGS = {
     "llama_layers_32_checkpointed_flat": (
         llama(**DEEP),
         {"world": 32, "batch": 4, "checkpointing": "non_reentrant", "use_orig_params": False, "clip_grad_norm": 1.0},
+    ),
+    "llama_lora_8": (
+        llama(**DEEP), {"batch": 2, "adapter": LORA, "autocast": "bf16", "use_orig_params": False},
+    ),
+    "llama_lora_reentrant_8": (
+        llama(**DEEP),
+        {"parameters": "bf16", "reduce_dtype": "bf16", "buffers": "bf16", "batch": 4, "checkpointing": "reentrant",
+         "use_orig_params": False, "adapter": {**LORA, "autocast_adapter_dtype": False}},
     ),
     "llama_layers_8_accumulating": (llama(**DEEP), {"micro_batches": 3}),
     "llama_layers_8_accumulating_each": (llama(**DEEP), {"micro_batches": 3, "no_sync": False}),

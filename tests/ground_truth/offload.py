@@ -82,6 +82,8 @@ RECORDINGS = {
     "fsdp2_qwen3_8": ("record_sharded", qwen3(vocab_size=8192), {"clip_grad_norm": 1.0}),
     "fsdp2_gpt2_4": ("record_sharded", gpt2(n_layer=4, vocab_size=8192), {"world": 4, "sequence": 512}),
     "fsdp2_wide_8": ("record_sharded", llama(**WIDE), {"sequence": 256}),
+    "fsdp2_lora_8": ("record_sharded", llama(**DEEP), {"batch": 2, "adapter": sharded.LORA}),
+    "zero2_lora_8": zero_of(2, {**BUCKETS, **OPTIMIZER}, batch=2, adapter=sharded.LORA, clip_grad_norm=1.0),
     "zero2_8": zero_of(2, {**BUCKETS, **OPTIMIZER}, batch=2),
     "zero2_8_pageable": zero_of(2, {**BUCKETS, **OPTIMIZER_PAGEABLE}, batch=2),
     "zero2_accumulating_8": zero_of(2, {**BUCKETS, **OPTIMIZER}, micro_batches=3),
@@ -135,6 +137,9 @@ RECORDINGS = {
     "zero3_nvme_8": zero_of(
         3, {**STAGE_3, **OPTIMIZER_NVME, **PARAMETERS_NVME, "sub_group_size": 2_000_000}, world=2,
     ),
+    "fsdp_lora_8": (
+        "record_flat", llama(**DEEP), {"batch": 2, "autocast": "bf16", "use_orig_params": False, "adapter": sharded.LORA},
+    ),
     "fsdp_8": ("record_flat", llama(**DEEP), {"batch": 2}),
     "fsdp_accumulating_4": ("record_flat", llama(**DEEP), {"world": 4, "micro_batches": 2, "no_sync": False}),
     "fsdp_clipped_8": ("record_flat", llama(**DEEP), {"clip_grad_norm": 1.0, "autocast": "bf16"}),
@@ -171,6 +176,7 @@ DEFAULTS = {
 
 def settings_of(name):
     by, config, chosen = RECORDINGS[name]
-    unknown = set(chosen) - set(DEFAULTS[by])
+    defaults = {**DEFAULTS[by], "adapter": None} if "adapter" in chosen else DEFAULTS[by]
+    unknown = set(chosen) - set(defaults)
     assert not unknown, f"{name}: unknown settings {unknown}"
-    return dict(config), {**DEFAULTS[by], **chosen}
+    return dict(config), {**defaults, **chosen}

@@ -83,6 +83,10 @@ def record(config, settings, fake, in_place_accumulation, tracked=False, want_ev
         batches.named(batches.tensors or ())
         log.name_tensors(model.buffers(), "buffer")
         log.name_tensors(model.parameters(), "parameter")
+        if settings.get("quantization"):
+            import quantized
+
+            log.name_tensors(quantized.undoing(model), "parameter")
         parameters = sum(p.numel() for p in model.parameters())
         tracker = MemTracker() if tracked else None
         if tracked:

@@ -82,11 +82,17 @@ def prepare(config, settings):
         reentrant = settings["checkpointing"] == "reentrant"
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
     base = model.base_model
+    adapted = {}
+    if settings.get("adapter"):
+        from peft.utils.other import fsdp_auto_wrap_policy
+
+        model = training.adapt(model, settings["adapter"])
+        adapted["auto_wrap_policy"] = fsdp_auto_wrap_policy(model)
     layer = type((base.layers if hasattr(base, "layers") else base.h)[0])
     prefetch = settings["backward_prefetch"]
     model = FullyShardedDataParallel(
         model,
-        auto_wrap_policy=ModuleWrapPolicy({layer}),
+        **{"auto_wrap_policy": ModuleWrapPolicy({layer}), **adapted},
         sharding_strategy=ShardingStrategy[
             "_HYBRID_SHARD_ZERO2" if settings["strategy"] == "_hybrid_shard_zero2" else settings["strategy"].upper()
         ],

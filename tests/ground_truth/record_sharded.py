@@ -60,13 +60,17 @@ def prepare(config, settings):
     if settings["checkpointing"]:
         reentrant = settings["checkpointing"] == "reentrant"
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
+    one_type = settings["parameters"] == settings["precision"]  # adapters may have another, which they keep then
     policy = MixedPrecisionPolicy(
-        param_dtype=types[settings["precision"]], reduce_dtype=types[settings["reduce_dtype"]]
+        param_dtype=None if one_type else types[settings["precision"]], reduce_dtype=types[settings["reduce_dtype"]]
     )
     how = {"mesh": mesh, "mp_policy": policy, "reshard_after_forward": settings["reshard_after_forward"]}
     if settings.get("offload"):
         how["offload_policy"] = CPUOffloadPolicy(pin_memory=settings["offload"] == "pinned")
     base = model.base_model
+    if settings.get("adapter"):
+        with torch.device("meta"):
+            model = training.adapt(model, settings["adapter"])
     for layer in base.layers if hasattr(base, "layers") else base.h:
         fully_shard(layer, **how)
     fully_shard(model, **how)

@@ -209,10 +209,12 @@ def prepare(config, settings):
     if settings["checkpointing"]:
         reentrant = settings["checkpointing"] == "reentrant"
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
+    if settings.get("adapter"):
+        model = training.adapt(model, settings["adapter"])
     if settings["optimizer"] == "cpu_adam":
         from deepspeed.ops.adam import DeepSpeedCPUAdam
 
-        optimizer = DeepSpeedCPUAdam(model.parameters(), lr=1e-4, weight_decay=0.1)
+        optimizer = DeepSpeedCPUAdam([p for p in model.parameters() if p.requires_grad], lr=1e-4, weight_decay=0.1)
     else:
         optimizer = training.build_optimizer(model, settings)
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=said, dist_init_required=False)

@@ -203,7 +203,8 @@ WITH_EVENTS = ("llama_bf16_step_foreach", "gpt2_fp32_eager", "llama_gqa_bf16_tie
 
 
 DRAWN = {drawn.name_of(seed): seed for seed in drawn.SEEDS}
-ADAPTED = adapted.adapted(sys.modules[__name__])
+QUANTIZED = adapted.quantized(sys.modules[__name__])
+ADAPTED = {**adapted.adapted(sys.modules[__name__]), **QUANTIZED}
 
 
 def settings_of(name):
@@ -219,7 +220,7 @@ def settings_of(name):
         known = {**SETTINGS, **optimizers.MORE_SETTINGS}
     elif name in ADAPTED:
         config, chosen = ADAPTED[name]
-        known = {**SETTINGS, **adapted.MORE_SETTINGS}
+        known = {**SETTINGS, **(adapted.QUANTIZED_SETTINGS if name in QUANTIZED else adapted.MORE_SETTINGS)}
     elif name in fused.FUSED:
         config, chosen = fused.FUSED[name]
         known = {**SETTINGS, **fused.MORE_SETTINGS}

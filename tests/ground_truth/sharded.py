@@ -18,6 +18,8 @@ DEFAULTS = {**SETTINGS, **MORE_SETTINGS, "precision": "bf16", "optimizer": "adam
 
 DEEP = {"num_hidden_layers": 6, "vocab_size": 4096}
 
+LORA = {"r": 16, "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"], "lora_dropout": 0.1}
+
 RECORDINGS = {
     "llama_8": (llama(), {}),
     "llama_2": (llama(), {"world": 2, "batch": 2}),
@@ -35,6 +37,11 @@ RECORDINGS = {
     "llama_layers_8_reentrant": (llama(**DEEP), {"batch": 4, "checkpointing": "reentrant"}),
     "llama_layers_32_checkpointed": (
         llama(**DEEP), {"world": 32, "batch": 4, "checkpointing": "non_reentrant", "clip_grad_norm": 1.0},
+    ),
+    "llama_lora_8": (llama(**DEEP), {"batch": 2, "adapter": LORA, "clip_grad_norm": 1.0}),
+    "llama_lora_bf16_8": (
+        llama(**DEEP),
+        {"parameters": "bf16", "batch": 4, "checkpointing": "non_reentrant", "adapter": {**LORA, "r": 64}},
     ),
     "llama_layers_8_accumulating": (llama(**DEEP), {"micro_batches": 3}),
     "llama_layers_8_accumulating_each": (llama(**DEEP), {"micro_batches": 3, "sync_each_batch": True}),
@@ -74,6 +81,8 @@ RECORDINGS = {
 
 def settings_of(name, recordings=RECORDINGS, defaults=DEFAULTS):
     config, chosen = recordings[name]
+    if "adapter" in chosen:  # LoraConfig's arguments; others were recorded before there was such a setting
+        defaults = {**defaults, "adapter": None}
     unknown = set(chosen) - set(defaults)
     assert not unknown, f"{name}: unknown settings {unknown}"
     return dict(config), {**defaults, **chosen}

@@ -99,6 +99,8 @@ def build_model(config, settings):
     config._attn_implementation = settings["attention"]
     narrow = settings["precision"] in ("pure_bf16", "bf16_autocast")
     dtype = torch.bfloat16 if narrow else torch.float32
+    if settings.get("quantization"):
+        return build_quantized(model_class, config, dtype, settings)
     torch.set_default_dtype(dtype)
     try:
         with torch.device("cuda"):
@@ -114,6 +116,14 @@ def build_model(config, settings):
     if settings.get("adapter"):
         model = adapt(model, settings["adapter"])
     return model
+
+
+def build_quantized(model_class, config, dtype, settings):
+    import quantized
+
+    model = quantized.model(model_class, config, dtype, settings["quantization"])
+    model.train()
+    return adapt(quantized.prepare(model, settings["quantization"], settings["checkpointing"]), settings["adapter"])
 
 
 def adapt(model, chosen):

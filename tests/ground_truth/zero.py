@@ -25,6 +25,8 @@ RELEASING = {
     "stage3_max_reuse_distance": 1_000_000, "stage3_param_persistence_threshold": 4096,
 }  # fmt: skip
 
+LORA = {"r": 16, "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"], "lora_dropout": 0.1}
+
 RECORDINGS = {
     "zero2_llama_8": (llama(**DEEP), {"batch": 2}),
     "zero2_buckets_8": (llama(**DEEP), {"batch": 4, "ds": SMALL_BUCKETS}),
@@ -58,6 +60,16 @@ RECORDINGS = {
     ),
     "zero1_olmo2_32": (olmo2(vocab_size=8192), {"stage": 1, "world": 32, "clip_grad_norm": 1.0, "ds": SMALL_BUCKETS}),
     "zero1_fused_8": (llama(**DEEP), {"stage": 1, "optimizer": "adamw fused", "ds": SMALL_BUCKETS}),
+    "zero2_lora_8": (llama(**DEEP), {"batch": 2, "adapter": LORA, "ds": SMALL_BUCKETS}),
+    "zero2_lora_clipped_2": (
+        llama(**DEEP),
+        {"world": 2, "batch": 4, "checkpointing": "reentrant", "clip_grad_norm": 1.0, "micro_batches": 2,
+         "adapter": {**LORA, "r": 64}, "ds": {"reduce_bucket_size": 1_000_000, "overlap_comm": True}},
+    ),
+    "zero1_lora_4": (
+        llama(**DEEP),
+        {"stage": 1, "world": 4, "rank": 3, "batch": 4, "checkpointing": "non_reentrant", "adapter": LORA},
+    ),
     "zero3_llama_8": (llama(**DEEP), {"stage": 3, "batch": 2}),
     "zero3_released_8": (llama(**DEEP), {"stage": 3, "batch": 4, "ds": {**SMALL_BUCKETS, **RELEASING}}),
     "zero3_not_prefetched_8": (
@@ -132,6 +144,7 @@ RECORDINGS = {
 
 def settings_of(name):
     config, chosen = RECORDINGS[name]
-    unknown = set(chosen) - set(DEFAULTS)
+    defaults = {**DEFAULTS, "adapter": None} if "adapter" in chosen else DEFAULTS
+    unknown = set(chosen) - set(defaults)
     assert not unknown, f"{name}: unknown settings {unknown}"
-    return dict(config), {**DEFAULTS, **chosen}
+    return dict(config), {**defaults, **chosen}

@@ -150,6 +150,20 @@ TEST(Adapters, BucketsOfDataParallelismHoldThemAlone) {
   EXPECT_EQ(allocated(program, 0, buckets), 4 * layers * 2 * 8 * (hidden + hidden));
 }
 
+// A rank's part of them, copied in what is computed in and then in fp32; the engine casts adapters, too.
+TEST(Adapters, UnderZeroMastersAreOfThemAlone) {
+  constexpr const char* zero2 = "[layout]\nsharding = \"zero2\"";
+  const Asked asked{.adapter = "rank = 8", .train = zero2, .runtime = "deepspeed", .gpus = 2};
+  constexpr std::int64_t of_rank = layers * 2 * 8 * (hidden + hidden) / 2;
+  EXPECT_EQ(of_category(program_of(asked), 0, Category::OptimizerMaster), (2 + 4) * of_rank);
+  EXPECT_NE(problems({.adapter = "dtype = \"fp32\"", .train = zero2, .runtime = "deepspeed", .gpus = 2})
+                .find("DeepSpeed casts adapters, too, to \"bf16\""),
+            std::string::npos);
+  EXPECT_NE(problems({.train = "[layout]\nsharding = \"zero3\"", .runtime = "deepspeed", .gpus = 2})
+                .find("under DeepSpeed's stage 3 is not modelled yet"),
+            std::string::npos);
+}
+
 TEST(Adapters, TargetsAreNamesAndEndsOfNames) {
   const auto trained = [](const std::string& adapter, const std::string& model = "llama-2-7b") {
     const Scenario scenario = parsed({.adapter = adapter, .model = model});

@@ -156,8 +156,8 @@ inline auto fields(Adapter& v) {
   return std::tie(a, b, c, d, e, f, g);
 }
 inline auto fields(Quantization& v) {
-  auto& [a, b, c, d, e, f, g] = v;
-  return std::tie(a, b, c, d, e, f, g);
+  auto& [a, b, c, d, e, f, g, h] = v;
+  return std::tie(a, b, c, d, e, f, g, h);
 }
 inline auto fields(Train& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q] = v;

@@ -73,8 +73,8 @@ std::int64_t sum(const std::vector<std::int64_t>& all) {
   return total;
 }
 
-std::int64_t quantized_bytes(const std::string& keys) {
-  return sum(sizes(program_of({.quantization = keys}), 0,
+std::int64_t quantized_bytes(const std::string& keys, const std::string& release = "0.50") {
+  return sum(sizes(program_of({.quantization = keys, .versions = "bitsandbytes = \"" + release + "\""}), 0,
                    [](const std::string&, Category its) { return its == Category::Quantization; }));
 }
 
@@ -98,9 +98,39 @@ TEST(Quantization, DoubleQuantizationTakes0_516BytesForAParameter) {
     return n / 2 + blocks + 4 * ((blocks + 255) / 256) + 4 + 64;
   };
   const std::int64_t expected = 1024 + layers * (4 * of_linear(hidden * hidden) + 3 * of_linear(hidden * ffn));
-  EXPECT_EQ(quantized_bytes("format = \"nf4\"\ndouble_quant = true"), expected);
+  constexpr const char* nested = "format = \"nf4\"\ndouble_quant = true";
+  EXPECT_EQ(quantized_bytes(nested, "0.45"), expected);
+  EXPECT_EQ(quantized_bytes(nested, "0.47"), expected + 7 * layers * 1024) << "a table for each linear, too";
   constexpr double parameters = layers * (4.0 * hidden * hidden + 3.0 * hidden * ffn);
   EXPECT_NEAR(static_cast<double>(expected) / parameters, 0.515869, 0.00001);
+}
+
+// Each linear: codes of a byte, and a scale of four bytes for each row.
+TEST(Quantization, EightBitsTakeAByteAndAScaleForEachRow) {
+  const auto of_linear = [](std::int64_t outputs, std::int64_t inputs) { return outputs * inputs + 4 * outputs; };
+  EXPECT_EQ(quantized_bytes("format = \"int8\""),
+            layers * (4 * of_linear(hidden, hidden) + 2 * of_linear(ffn, hidden) + of_linear(hidden, ffn)));
+}
+
+// MatMul8bitLt's context holds what its linear was given, past what torch.utils.checkpoint without reentrance sees.
+TEST(Quantization, ContextsOf8BitsHoldInputsThatCheckpointsDoNotSee) {
+  const auto highest = [](const std::string& quantization, const std::string& reentrant) {
+    const Program program = program_of(
+        {.quantization = quantization, .switches = "use_reentrant = " + reentrant, .train = "recompute = \"full\""});
+    std::vector<std::int64_t> live(static_cast<std::size_t>(program.buffers));
+    std::int64_t now = 0, most = 0;
+    for (const Op& op : with_frees(program).ops) {
+      if (const Alloc* alloc = std::get_if<Alloc>(&op))
+        now += live[alloc->buffer.index()] = alloc->category == Category::SavedActivations ? alloc->size.count() : 0;
+      if (const Free* free = std::get_if<Free>(&op)) now -= live[free->buffer.index()];
+      most = std::max(most, now);
+    }
+    return most;
+  };
+  // Of each layer: what norms give, attention and both of the MLP's, in fp32 and bf16.
+  const std::int64_t held = highest("format = \"int8\"", "false") - highest("format = \"int8\"", "true");
+  EXPECT_GT(held, layers * tokens * 2 * (3 * hidden + ffn));
+  EXPECT_EQ(highest("format = \"nf4\"", "false"), highest("format = \"nf4\"", "true"));
 }
 
 // Of a weight of the MLP, in the forward pass and in the backward pass.
@@ -145,7 +175,10 @@ TEST(Quantization, WhatItDoesNotGoWith) {
     EXPECT_NE(problems(asked).find(what), std::string::npos) << problems(asked);
   };
   says({.adapter = ""}, "nothing would be trained");
-  says({.quantization = "format = \"int8\""}, "is not modelled yet");
+  says({.quantization = "format = \"int8\"\ndouble_quant = true"}, "double_quant is of bases in 4 bits");
+  says({.quantization = "format = \"nf4\"\nthreshold = 6.0"}, "threshold is of bases in 8 bits");
+  says({.quantization = "format = \"int8\"", .versions = "bitsandbytes = \"0.44\""}, "is not modelled");
+  says({.quantization = "format = \"int8\"", .runtime = "fsdp", .gpus = 2}, "which codes of 8 bits are not");
   says({.quantization = "format = \"nf4\"\nblock_size = 48"}, "bitsandbytes has no such blocks");
   says({.quantization = "format = \"nf4\"\nskip_modules = [\"lm_haed\"]"}, "did you mean \"lm_head\"?");
   says({.quantization = "format = \"nf4\"\nskip_modules = [\"q_proj\"]"}, "a quantized head is not modelled yet");

@@ -55,27 +55,41 @@ Section memory_equation() {
 }
 
 Section formats() {
-  return {"Precision Formats and Why They Matter",
-          {{"float32: 4 bytes, bfloat16: 2",
-            [](Lab& lab) {
-              const auto each = [](const Prediction& p) {
-                return number(parameters(p)) / static_cast<double>(p.parameters);
-              };
-              return fmt::format("{:.4f} and {:.4f} bytes", each(lab(fp32)), each(lab(bf16)));
-            },
-            "agrees"},
-           {"int4: 0.5 bytes",
-            [](Lab& lab) {
-              return fmt::format("{:.4f} bytes", number(base(lab(qlora))) / static_cast<double>(lab(fp32).parameters));
-            },
-            "more: scales, and what is not quantized (embedding and head, here in fp32)"},
-           {"fp32 to bf16 halves parameters, gradients and activations",
-            [](Lab& lab) {
-              return fmt::format("{}, {}, {}", times(ratio(parameters(lab(bf16)), parameters(lab(fp32)))),
-                                 times(ratio(gradients(lab(bf16)), gradients(lab(fp32)))),
-                                 times(ratio(activations(lab(bf16)), activations(lab(fp32)))));
-            },
-            "agrees, nearly: norms and the loss compute in fp32 all the same"}}};
+  return {
+      "Precision Formats and Why They Matter",
+      {{"float32: 4 bytes, bfloat16: 2",
+        [](Lab& lab) {
+          const auto each = [](const Prediction& p) {
+            return number(parameters(p)) / static_cast<double>(p.parameters);
+          };
+          return fmt::format("{:.4f} and {:.4f} bytes", each(lab(fp32)), each(lab(bf16)));
+        },
+        "agrees"},
+       {"int8: 1 byte; quantized inference, QLoRA",
+        [](Lab& lab) {
+          const auto one = [&](const char* reentrant) {
+            return gb(device(lab(int8, fmt::format("train.micro_batch = 1\ntrain.global_batch = 4\n"
+                                                   "runtime.switches.use_reentrant = {}",
+                                                   reentrant))));
+          };
+          return fmt::format("{:.4f} bytes; under LoRA {} with checkpoints that do not reenter, {} with such that do",
+                             number(base(lab(int8))) / static_cast<double>(lab(fp32).parameters), one("false"),
+                             one("true"));
+        },
+        "a byte, a scale for each row, and what is not quantized (embedding and head, here in fp32); its products hold "
+        "their inputs past checkpoints that do not reenter; QLoRA's are of 4 bits"},
+       {"int4: 0.5 bytes",
+        [](Lab& lab) {
+          return fmt::format("{:.4f} bytes", number(base(lab(qlora))) / static_cast<double>(lab(fp32).parameters));
+        },
+        "more: scales, and what is not quantized (embedding and head, here in fp32)"},
+       {"fp32 to bf16 halves parameters, gradients and activations",
+        [](Lab& lab) {
+          return fmt::format("{}, {}, {}", times(ratio(parameters(lab(bf16)), parameters(lab(fp32)))),
+                             times(ratio(gradients(lab(bf16)), gradients(lab(fp32)))),
+                             times(ratio(activations(lab(bf16)), activations(lab(fp32)))));
+        },
+        "agrees, nearly: norms and the loss compute in fp32 all the same"}}};
 }
 
 Section optimizer_trap() {

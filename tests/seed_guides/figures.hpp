@@ -14,7 +14,7 @@ namespace tidemark::tests::seeds {
 
 inline constexpr const char *fp32 = "llama-2-7b-fp32", *bf16 = "llama-2-7b-bf16", *autocast = "llama-2-7b-autocast",
                             *megatron = "llama-2-7b-megatron", *eight = "qwen2.5-7b-8xh100-rollout",
-                            *four = "qwen2.5-7b-4xh100-rollout", *qlora = "llama-2-7b-qlora";
+                            *four = "qwen2.5-7b-4xh100-rollout", *qlora = "llama-2-7b-qlora", *int8 = "llama-2-7b-int8";
 
 [[nodiscard]] inline double number(Bytes bytes) { return static_cast<double>(bytes.count()); }
 [[nodiscard]] inline std::string gb(double bytes) { return fmt::format("{:.2f} GB", bytes / 1e9); }

@@ -67,6 +67,9 @@ Section state() {
         "agrees: 4 bytes each; Llama 2 7B has 6.74 B of them"},
        {"parameters in FP16/BF16: 2 bytes, 14 GB", [](Lab& lab) { return gb(parameters(lab(bf16))); },
         "agrees: 2 bytes each"},
+       {"parameters in INT8: 1 byte, 7 GB", [](Lab& lab) { return gb(base(lab(int8))); },
+        "a quantized parameter takes 1.0008 bytes with its row's scale; embedding and head are not quantized (here "
+        "fp32)"},
        {"parameters in INT4: 0.5 bytes, 3.5 GB", [](Lab& lab) { return gb(base(lab(qlora))); },
         "more: a quantized parameter takes 0.516 bytes with both levels of its scales, and embedding and head are not "
         "quantized"},
@@ -465,10 +468,15 @@ Section hardware() {
                 return fits(lab(bf16, with(fmt::format("model = \"models/{}.json\"", model).c_str(),
                                            with("cluster = \"clusters/a100-sxm-40g.toml\"", lora))));
               };
-              return fmt::format("LoRA 7B: {}; 13B: {}; QLoRA 70B: {}", by_lora("llama-2-7b"), by_lora("llama-2-13b"),
-                                 fits(lab(qlora, one_of("llama-2-70b", "a100-sxm-40g"))));
+              const Prediction& large = lab(qlora, one_of("llama-2-70b", "a100-sxm-40g"));
+              return fmt::format(
+                  "LoRA 7B: {}; 13B: {}; QLoRA 70B: {}, with {} of base and {} saved; of 512 tokens: {}",
+                  by_lora("llama-2-7b"), by_lora("llama-2-13b"), fits(large), gb(base(large)),
+                  gb(saved(in(large, Phase::Backward))),
+                  fits(lab(qlora, with(one_of("llama-2-70b", "a100-sxm-40g").c_str(), "train.sequence_length = 512"))));
             },
-            "see the figures: one sequence of 2,048 tokens at a time"},
+            "agrees for LoRA; wrong for QLoRA of 70B at one sequence of 2,048 tokens: 0.516 bytes for each quantized "
+            "parameter, embedding and head in fp32, and so what each of 80 layers is handed"},
            {"A100 80GB: LoRA 70B",
             [](Lab& lab) {
               return fits(lab(bf16, with("model = \"models/llama-2-70b.json\"",

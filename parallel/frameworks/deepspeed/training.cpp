@@ -1,6 +1,7 @@
 #include "parallel/frameworks/deepspeed/training.hpp"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -93,8 +94,18 @@ class Training {
                       *model_);
     else
       stage_1_and_2_.emplace(s_, group_, *habits_.zero, habits_, input_.train, input_.layout.sharding, scaling,
-                             std::move(parameters));
+                             trained(std::move(parameters)));
     s_.process.synchronize();  // dist.barrier
+  }
+
+  // What is frozen stays as it is: groups of parameters are of those that require gradients. The engine follows the
+  // module's order, where adapters come after what they are beside.
+  [[nodiscard]] NamedParameters trained(NamedParameters all) const {
+    std::map<const Leaf*, std::string> names;
+    for (NamedParameter& its : all) names.emplace(its.leaf.get(), std::move(its.name));
+    NamedParameters made;
+    for (const std::shared_ptr<Leaf>& its : model_->trained()) made.push_back({names.at(its.get()), its});
+    return made;
   }
 
   [[nodiscard]] Tensor made_on_host(const std::string& name, const Shape& sizes) {
@@ -183,15 +194,15 @@ class Training {
   Tensor loss_;  ///< the same
 };
 
-// Of the parameters that the model has, in the order in which they are registered.
+// Of the parameters that the model trains, in the order in which they are registered.
 std::vector<std::int64_t> parameter_sizes(const LoweringInput& input) {
   const Model& model = input.built.model;
   const std::int64_t vocabulary = sizes_of(model, input.layout, input.train, input.runtime).vocabulary;
-  const std::vector<Shape> shapes = pytorch::parameter_shapes(input, [&](Session& session, const MakeParameter& make) {
-    const CausalLM made(session, model, vocabulary, input.train, *input.runtime.eager, input.train.precision, make);
-  });
   std::vector<std::int64_t> sizes;
-  for (const Shape& shape : shapes) sizes.push_back(elements_of(shape));
+  (void)pytorch::parameter_shapes(input, [&](Session& session, const MakeParameter& make) {
+    const CausalLM made(session, model, vocabulary, input.train, *input.runtime.eager, input.train.precision, make);
+    for (const std::shared_ptr<Leaf>& its : made.trained()) sizes.push_back(its->value.elements());
+  });
   return sizes;
 }
 

@@ -82,7 +82,6 @@ int moments_of(Optimizer optimizer) {
     case Optimizer::PagedAdamW8Bit:
     case Optimizer::PagedLion:
     case Optimizer::PagedLion8Bit:
-    case Optimizer::GaLoreAdamW:
     case Optimizer::ApolloAdamW:
       return 0;
   }

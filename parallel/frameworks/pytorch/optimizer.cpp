@@ -30,8 +30,6 @@ UpdateRulePtr rule_of(Session& session, Optimizer kind, const EagerHabits& habit
       return bitsandbytes_rule(session, kind, habits, parameters);
     case Optimizer::ApolloAdamW:
       return apollo_rule(session, habits, parameters);
-    case Optimizer::GaLoreAdamW:
-      break;
   }
   ensure(false, "an optimizer that is not modelled is an error of the scenario");
   return nullptr;

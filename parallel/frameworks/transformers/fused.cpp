@@ -33,6 +33,23 @@ void losses_and_gradients(Session& s, const Tensor& logits, const Tensor& labels
   s.launch({Operation::CrossEntropyFromStatistics, {0}}, {logits, labels, statistics}, {gradients, losses});
 }
 
+Tensor with_gradients(Session& s, Tensor loss, Ref<Node> node, const Tensor& of_hidden, const Tensor& of_weight) {
+  if (node) {
+    Saved hidden = s.save(of_hidden), weight;
+    if (of_weight.defined()) weight = s.save(of_weight);
+    node->apply = [&s, hidden, weight, trains = of_weight.defined()](const Gradients& g) {
+      Gradients made(2);
+      made[0] = s.unpack(hidden);
+      if (trains) made[1] = s.unpack(weight);
+      // By a kernel that is not run where the loss is what backward begins with.
+      for (const Tensor& x : made)
+        if (x.defined()) s.launch(Operation::Multiply, {x, g.front()}, {x});
+      return made;
+    };
+  }
+  return with(std::move(loss), std::move(node));
+}
+
 void turn(Session& s, const Tensor& x, const Tensor& cosine, const Tensor& sine, Direction direction) {
   const Shape strides = contiguous_strides(x.sizes);
   const auto held = [&](std::string_view what) { return s.in_registers(x.sizes, strides, x.dtype, what); };

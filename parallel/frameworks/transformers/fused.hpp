@@ -58,6 +58,9 @@ namespace fused {
 /// the losses.
 void losses_and_gradients(Session& s, const Tensor& logits, const Tensor& labels, const Tensor& gradients,
                           const Tensor& losses);
+/// A loss whose gradients were made with it: of the hidden states, and of a weight where that is defined.
+[[nodiscard]] Tensor with_gradients(Session& s, Tensor loss, Ref<Node> node, const Tensor& of_hidden,
+                                    const Tensor& of_weight);
 /// x cosine + rotate_half(x) sine, written over x [batch, heads, sequence, width]; backward by the transpose.
 enum class Direction : std::uint8_t { Forward, Backward };
 void turn(Session& s, const Tensor& x, const Tensor& cosine, const Tensor& sine, Direction direction);

@@ -149,19 +149,7 @@ Tensor linear_cross_entropy(Session& s, const Tensor& hidden, const Tensor& weig
     }
   }
   storage = {};
-  Tensor loss = fused::sum_of(s, losses);
-  if (node)
-    node->apply = [&s, of_hidden = s.save(of_hidden), of_weight = trains ? s.save(of_weight) : Saved{},
-                   trains](const Gradients& g) {
-      Gradients made(2);
-      made[0] = s.unpack(of_hidden);
-      if (trains) made[1] = s.unpack(of_weight);
-      // By a kernel that is not run where the loss is what backward begins with.
-      for (const Tensor& x : made)
-        if (x.defined()) s.launch(Operation::Multiply, {x, g.front()}, {x});
-      return made;
-    };
-  return with(std::move(loss), std::move(node));
+  return fused::with_gradients(s, fused::sum_of(s, losses), std::move(node), of_hidden, of_weight);
 }
 
 // ops/cross_entropy.py: the gradients come with the losses, over the logits.

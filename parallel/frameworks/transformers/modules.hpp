@@ -58,7 +58,9 @@ struct QuantizedWeight {
   DType dtype = DType::BF16;      ///< that it had, and has where it is dequantized
   std::optional<DType> computed;  ///< in which type products are; none: not known before the first input
   bool converts_once = true;
-  Tensor scales;  ///< of blocks, or of outputs; themselves quantized where there are more:
+  bool keeps_biases = true;     ///< in a type they were converted to: sharded ones come anew
+  bool finds_outliers = false;  ///< of 8 bits: inputs are searched for them (llm_int8_threshold)
+  Tensor scales;                ///< of blocks, or of outputs; themselves quantized where there are more:
   Tensor scales_of_scales, offset, table, table_of_scales;
 };
 
@@ -78,6 +80,7 @@ struct Linear {
  private:
   [[nodiscard]] Tensor product(Session& s, const Tensor& x) const;
   [[nodiscard]] Tensor quantized_product(Session& s, const Tensor& x) const;
+  [[nodiscard]] Tensor int8_product(Session& s, const Tensor& x) const;
   [[nodiscard]] Tensor adapted(Session& s, const Tensor& x) const;
 };
 
@@ -246,6 +249,8 @@ class CausalLM {
   // bitsandbytes': quantized.cpp.
   [[nodiscard]] bool quantizes(const std::string& name) const;
   Linear make_quantized(const std::string& name, std::int64_t outputs, std::int64_t inputs, bool bias);
+  void make_codes_of_4_bits(Linear& made);
+  void make_codes_of_8_bits(Linear& made);
   void prepare_for_training();
 
   // LitGPT's.

@@ -64,7 +64,6 @@ double moved(Optimizer optimizer, double first, double second) {
     case Optimizer::PagedAdamW8Bit:
     case Optimizer::PagedLion:
     case Optimizer::PagedLion8Bit:
-    case Optimizer::GaLoreAdamW:
     case Optimizer::ApolloAdamW:
       return 0;  // of more than the element
   }
