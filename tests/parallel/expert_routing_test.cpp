@@ -237,6 +237,13 @@ TEST(DrawnLoads, DirichletSharesDeviateAsTheyShould) {
   }
 }
 
+Model of_one_layer(const Experts& experts) {
+  Model model;
+  model.layers = 1;
+  model.experts = experts;
+  return model;
+}
+
 TEST(ExpertRouting, ByChanceExpertsAreChosenAsOftenAsIsStatedAndTogetherAsChanceHasIt) {
   const Experts experts{.count = 32, .chosen = 4};
   for (const ExpertLoads& loads : {ExpertLoads{EqualLoads{}}, ExpertLoads{ZipfLoads{0.8, 3}}}) {
@@ -253,7 +260,7 @@ TEST(ExpertRouting, ByChanceExpertsAreChosenAsOftenAsIsStatedAndTogetherAsChance
       for (const std::int64_t place : places) ++of_places[static_cast<std::size_t>(place)];
     }
     EXPECT_EQ(found, counts);
-    const Model model{.layers = 1, .experts = experts};
+    const Model model = of_one_layer(experts);
     const ExpertRouting routing{.dispatcher = TokenDispatcher::Flex, .loads = loads};
     const TokensOfPlaces spread = tokens_of_places(model, routing, tokens, 8, 2).value().front();
     EXPECT_EQ(spread.ranks, of_places);
@@ -286,7 +293,7 @@ TEST(ExpertRouting, ByChanceGroupsAreNoMoreThanATokenMayChooseFrom) {
 
 TEST(ExpertRouting, TokensThatComeOnceAreNoMoreThanTheirRows) {
   const Experts experts{.count = 32, .chosen = 4};
-  const Model model{.layers = 1, .experts = experts};
+  const Model model = of_one_layer(experts);
   ExpertRouting routing{.dispatcher = TokenDispatcher::Flex};
   routing.tokens = tokens_of_places(model, routing, 512, 8, 1).value();
   EXPECT_TRUE(routing.tokens.front().eights.empty());  // they reach each other by NVLink

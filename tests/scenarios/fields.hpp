@@ -128,7 +128,7 @@ inline auto fields(DirichletLoads& v) {
   return std::tie(a, b);
 }
 inline auto fields(ExpertRouting& v) {
-  auto& [a, b, c, d, e, f] = v;
+  auto& [a, b, c, d, e, f, tokens] = v;  // the last of them follow from the rest
   return std::tie(a, b, c, d, e, f);
 }
 inline auto fields(ExpertHabits& v) {
