@@ -140,10 +140,8 @@ void settle_titan(Scenario& asked, ScenarioTables& tables) {
         "uneven parts are not modelled with torchtitan yet");
   settle_sharding(asked, tables);
   const bool compiles = asked.runtime.eager.titan.compile_layers || asked.runtime.eager.titan.compile_loss;
-  refuse(
-      layout, "tensor",
-      compiles && asked.layout.tensor > 1, "torch.compile of what is cut over ranks is not modelled yet",
-      "1, or without the switch compile");
+  refuse(layout, "tensor", compiles && asked.layout.tensor > 1,
+         "torch.compile of what is cut over ranks is not modelled yet", "1, or without the switch compile");
   refuse(layout, "context", compiles && asked.layout.context > 1,
          "torch.compile of what is cut over ranks is not modelled yet", "1, or without the switch compile");
 

@@ -164,9 +164,10 @@ TEST(ShardedReader, WhatTorchtitanDoesNotTrain) {
   EXPECT_EQ(problem("", "compile = true", "context = 2"),
             "job.toml:5:11: error: context: torch.compile of what is cut over ranks is not modelled yet\n  hint: 1, or "
             "without the switch compile");
-  EXPECT_EQ(problem("", "context_parallel_load_balancer = \"ptrr\"", "context = 2"),
-            "job.toml:14:34: error: context_parallel_load_balancer = \"ptrr\" balances no scaled_dot_product_attention\n"
-            "  hint: \"headtail\" or \"None\"");
+  EXPECT_EQ(
+      problem("", "context_parallel_load_balancer = \"ptrr\"", "context = 2"),
+      "job.toml:14:34: error: context_parallel_load_balancer = \"ptrr\" balances no scaled_dot_product_attention\n"
+      "  hint: \"headtail\" or \"None\"");
   EXPECT_EQ(problem("", "context_parallel_rotate_method = \"alltoall\"", "context = 2"),
             "job.toml:14:34: error: context_parallel_rotate_method = \"alltoall\" is not modelled\n  hint: "
             "\"allgather\": torchtitan 0.2.2 trains with nothing else");

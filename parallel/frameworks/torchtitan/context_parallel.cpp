@@ -49,8 +49,7 @@ Tensor as_column(const Tensor& x) {
   return sized(x, sizes);
 }
 
-Tensor elementwise(Session& s, std::string_view what, const Computation& computed, const Tensor& a,
-                   const Tensor& b) {
+Tensor elementwise(Session& s, std::string_view what, const Computation& computed, const Tensor& a, const Tensor& b) {
   return torch::elementwise(s, what, computed, {&a, &b}, a.dtype);
 }
 Tensor minus(Session& s, std::string_view what, const Tensor& a, const Tensor& b) {
@@ -66,9 +65,7 @@ Tensor in_row(Session& s, std::string_view what, const Tensor& a, const Tensor& 
   return made;
 }
 // The two of what came, of sizes that are known.
-Tensor first_of(const Tensor& row, const Shape& sizes) {
-  return sized(narrowed(row, 0, 0, elements_of(sizes)), sizes);
-}
+Tensor first_of(const Tensor& row, const Shape& sizes) { return sized(narrowed(row, 0, 0, elements_of(sizes)), sizes); }
 Tensor second_of(const Tensor& row, const Shape& sizes) {
   const std::int64_t elements = elements_of(sizes);
   return sized(narrowed(row, 0, row.elements() - elements, elements), sizes);

@@ -5,8 +5,8 @@
 #include "parallel/frameworks/namespace.hpp"
 #include "parallel/torch/aten.hpp"
 
-// Context parallelism as PyTorch has it and torchtitan takes it: each rank has a part of every sequence, and attention's
-// keys and values come round.
+// Context parallelism as PyTorch has it and torchtitan takes it: each rank has a part of every sequence, and
+// attention's keys and values come round.
 //
 // Read in PyTorch 2.15: torch/distributed/tensor/experimental/_context_parallel/_attention.py, _load_balancer.py.
 

@@ -151,8 +151,8 @@ Decoder::Heads Decoder::turned(const Tensor& query, const Tensor& key, const Ten
   const Tensor q = as_complex(query), k = as_complex(key);
   const std::int64_t sequence = q.sizes[1];
   const std::int64_t pairs = q.sizes[3];
-  const Tensor rows = positions_.defined() ? rows_of_table(frequencies, 2 * pairs)
-                                           : narrowed(frequencies, 0, 0, sequence);
+  const Tensor rows =
+      positions_.defined() ? rows_of_table(frequencies, 2 * pairs) : narrowed(frequencies, 0, 0, sequence);
   const Tensor table = sized(rows, {rows.elements() / (2 * pairs * sequence), sequence, 1, pairs, 2});
   const auto times_table = [&](const Tensor& x, const Shape& sizes) {
     return reshape(s_, complex_mul(s_, x, table), sizes);

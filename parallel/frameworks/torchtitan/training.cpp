@@ -287,8 +287,7 @@ std::vector<Role> roles(const LoweringInput& input) {
   const std::int64_t ranks = std::int64_t{input.layout.shards()} * input.layout.context;
   return roles_by(input.layout, [&, rows = rows_of_parameters(input)](const Coordinates& place) {
     std::vector<std::int64_t> held;
-    for (const std::int64_t all : rows)
-      held.push_back(rows_of_shard(all, ranks, shard_of(input.layout, place)).rows);
+    for (const std::int64_t all : rows) held.push_back(rows_of_shard(all, ranks, shard_of(input.layout, place)).rows);
     if (input.layout.context > 1) held.push_back(place.context);  // whose attention sees other keys
     return held;
   });
