@@ -125,7 +125,7 @@ TEST_F(Cli, WrongUsageIsTwo) {
   EXPECT_EQ(
       run("report").err,
       "tidemark: error: report is not there yet\n  hint: predict, explain, estimate, plan, advise, capacity, compare, "
-      "replay and validate are; see tidemark --help\n");
+      "replay, validate and convert are; see tidemark --help\n");
 }
 
 // A snapshot of one small segment with one block.

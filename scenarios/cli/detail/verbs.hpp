@@ -27,5 +27,6 @@ struct Verb {
 [[nodiscard]] Verb advise_verb(CLI::App& app);
 [[nodiscard]] Verb capacity_verb(CLI::App& app);
 [[nodiscard]] Verb estimate_verb(CLI::App& app);
+[[nodiscard]] Verb convert_verb(CLI::App& app);
 
 }  // namespace tidemark::cli
