@@ -208,6 +208,15 @@ void replay_roles(const Job& job, const Trace& trace, const SameMemory& same, co
   }
 }
 
+/// Of one sequence. Backward takes twice the forward pass, and once where weights are frozen: those have no gradients.
+double training_operations(const Scenario& s) {
+  const parallel::ForwardOperations forward = forward_operations(s.model, s.train.sequence_length);
+  if (!s.train.adapter) return 3 * forward.all();
+  const auto trained = parallel::transformers::counts_of_adapted(s.model, *s.train.adapter).trained;
+  return 2 * forward.linears + 3 * forward.attention +
+         2 * static_cast<double>(trained) * static_cast<double>(s.train.sequence_length);
+}
+
 StepPrediction step_of(const Job& job, const Trace& trace, const PredictOptions& options) {
   const Scenario& s = job.scenario;
   StepPrediction found;
@@ -233,9 +242,7 @@ StepPrediction step_of(const Job& job, const Trace& trace, const PredictOptions&
   const OperationRate rate = s.train.precision == DType::BF16   ? peak.bf16
                              : s.train.precision == DType::FP16 ? peak.fp16
                                                                 : peak.fp32;
-  // Backward takes twice the forward pass.
-  found.mfu = 3 * forward_operations(s.model, s.train.sequence_length) * sequences / seconds / s.gpus /
-              static_cast<double>(rate.count());
+  found.mfu = training_operations(s) * sequences / seconds / s.gpus / static_cast<double>(rate.count());
   return found;
 }
 

@@ -422,7 +422,9 @@ void read_deepspeed(Given& config, Draft& draft) {
   copy(config, "zero_force_ds_cpu_optimizer", "runtime.switches.zero_force_ds_cpu_optimizer");
   Given optimizer = config.table("optimizer");
   if (!optimizer.keys().empty()) {
-    const bool plain = optimizer.table("params").flag("torch_adam").value_or(false);
+    Given parameters = optimizer.table("params");
+    const bool plain = parameters.flag("torch_adam").value_or(false);
+    copy(parameters, "weight_decay", "runtime.switches.weight_decay");
     // An Adam that DeepSpeed makes itself is one kernel (DeepSpeedEngine._configure_basic_optimizer).
     if (!plain && draft.find("runtime.switches.offload_optimizer") == nullptr)
       draft.set("runtime.switches.fused", true);

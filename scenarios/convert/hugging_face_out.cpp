@@ -159,7 +159,13 @@ std::string hugging_face::deepspeed_text(const std::vector<TomlKey>& keys) {
   return as_json({TomlTable{keys}, {}}).dump();
 }
 
-std::string deepspeed_config(const Scenario& scenario) { return zero_json(scenario).dump(2) + '\n'; }
+std::string deepspeed_config(const Scenario& scenario) {
+  Json config = zero_json(scenario);
+  // One kernel of DeepSpeed's own; what else there is, scripts make themselves.
+  if (scenario.runtime.eager.optimizer == OptimizerKernels::Fused && scenario.train.optimizer == Optimizer::AdamW)
+    config["optimizer"] = {{"type", "AdamW"}, {"params", {{"weight_decay", scenario.runtime.eager.weight_decay}}}};
+  return config.dump(2) + '\n';
+}
 
 std::string accelerate_config(const Scenario& s) {
   const RuntimeId id = runtime_kind(s.runtime.name).id;

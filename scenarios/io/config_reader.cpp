@@ -36,6 +36,12 @@ class ConfigReader {
       return model;
     }
     keys_ = family->keys;
+    if (keys_.hidden == gpt2_keys.hidden) {
+      config_.also_called(keys_.hidden, usual_keys.hidden);
+      config_.also_called(keys_.layers, usual_keys.layers);
+      config_.also_called(keys_.heads, usual_keys.heads);
+      config_.also_called(keys_.positions, usual_keys.positions);
+    }
     model.hidden = config_.count({keys_.hidden, most_hidden});
     model.layers = config_.count({keys_.layers, most_layers});
     model.heads = config_.count({keys_.heads, most_heads});
@@ -61,6 +67,7 @@ class ConfigReader {
       model.experts = read_experts(config_, *family->experts, model);
     if (family->next_tokens) model.next_tokens = config_.count(next_tokens_rule, 0);
     refuse_unmodelled();
+    config_.refuse_unread_overrides(family->name);
     return model;
   }
 

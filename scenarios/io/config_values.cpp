@@ -96,6 +96,29 @@ const json* ConfigValues::find(std::string_view key) const {
   return found == document_.end() || found->is_null() ? nullptr : &*found;
 }
 
+void ConfigValues::also_called(std::string_view key, std::string_view other) {
+  if (key == other || !document_.contains(other)) return;
+  const auto overrides = [](std::string_view name) {
+    return [name](const ConfigOverride& o) { return o.key == name; };
+  };
+  const bool replaces =
+      std::ranges::any_of(overridden_, overrides(other)) && std::ranges::none_of(overridden_, overrides(key));
+  if (!replaces && document_.contains(key) && document_[key] != document_[other])
+    problem(other, fmt::format("{} is not what {} says", shown(document_[other]), key),
+            "both mean the same: leave one of them out");
+  document_[key] = document_[other];
+  document_.erase(std::string(other));
+  for (ConfigOverride& o : overridden_)
+    if (o.key == other) o.key = key;
+}
+
+void ConfigValues::refuse_unread_overrides(std::string_view family) {
+  const std::vector<std::string_view> meaningful = own_keys();
+  for (const ConfigOverride& o : overridden_)
+    if (!read(o.key) && std::ranges::find(meaningful, o.key) != meaningful.end())
+      problem(o.key, fmt::format("means nothing to this model, of type {}", in_quotes(family)), "leave it out");
+}
+
 void ConfigValues::problem(std::string_view key, std::string_view message, std::string hint) {
   const auto overridden =
       std::find_if(overridden_.rbegin(), overridden_.rend(), [&](const ConfigOverride& o) { return o.key == key; });

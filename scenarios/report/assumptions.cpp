@@ -439,7 +439,9 @@ std::vector<std::string> assumptions_of(const Job& job, const std::vector<RankGr
       options.links == LinkModel::MaxMin
           ? "collectives: NCCL's ring, tree, NVLS by the routes; transfers share links max-min fairly"
           : "collectives: rings, a latency and bytes over their slowest link (alpha-beta); nothing shares links");
-  list.push_back("MFU: three forward passes without recomputation, causal attention counted once, over dense peak");
+  list.push_back(
+      fmt::format("MFU: three forward passes{} without recomputation, causal attention counted once, over dense peak",
+                  s.train.adapter ? ", two of frozen weights' products," : ""));
   list.push_back(fmt::format("native caching allocator with {}, on increasing invented addresses",
                              s.runtime.allocator.empty() ? "default settings" : s.runtime.allocator));
   for (const std::string& remark : parse_allocator_conf(s.runtime.allocator).remarks) list.push_back(remark);

@@ -414,6 +414,24 @@ TEST(ConfigReader, AProblemOfAnOverrideIsReportedWhereItWasWritten) {
             "job.toml:5:9: error: num_local_experts: mixture of experts is not modelled in this family");
 }
 
+TEST(ConfigReader, ReadsTheUsualNamesOfGpt2) {
+  const std::string gpt2 =
+      R"({"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128, "vocab_size": 1000})";
+  const Model own = parse_model(gpt2, "tiny.json", {set("n_layer", 12)});
+  EXPECT_EQ(own.layers, 12);
+  EXPECT_EQ(parse_model(gpt2, "tiny.json", {set("num_hidden_layers", 12)}), own);
+  EXPECT_EQ(problems(gpt2, {set("num_hidden_layers", 0)}),
+            "job.toml:5:9: error: n_layer: 0 is out of range\n  hint: 1 to 4096 would do");
+  EXPECT_EQ(problems(gpt2, {set("num_hidden_layers", 12), set("n_layer", 3)}),
+            "job.toml:5:9: error: num_hidden_layers: 12 is not what n_layer says\n"
+            "  hint: both mean the same: leave one of them out");
+}
+
+TEST(ConfigReader, RefusesOverridesOfWhatAFamilyHasNot) {
+  EXPECT_EQ(problems(tiny(), {set("n_layer", 3)}),
+            "job.toml:5:9: error: n_layer: means nothing to this model, of type \"llama\"\n  hint: leave it out");
+}
+
 TEST(ConfigReader, AFileThatIsNotThereIsAnInputError) {
   EXPECT_THROW(read_model("no/such/file.json"), InputError);
   EXPECT_THROW(read_model(TIDEMARK_SOURCE_DIR), InputError);

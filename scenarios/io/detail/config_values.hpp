@@ -34,6 +34,11 @@ class ConfigValues {
   /// Somebody asked for it.
   [[nodiscard]] bool read(std::string_view key) const { return read_.contains(key); }
 
+  /// A file or an override that says `other` means `key` (transformers' attribute_map).
+  void also_called(std::string_view key, std::string_view other);
+  /// Overrides of keys that mean something in other families, and that nobody asked for in this one.
+  void refuse_unread_overrides(std::string_view family);
+
   void problem(std::string_view key, std::string_view message, std::string hint = {});
 
   /// `fallback` stands for a key that is left out; without it that is a problem. 0 when wrong.
