@@ -553,10 +553,12 @@ class Reader {
         next();
         if (c == '<' && peek() == '<') {
           next();
-          if (peek() == '<')
-            next(), redirected();
-          else
+          if (peek() != '<') {
             heredoc();
+            break;  // which ends the line, and so the command
+          }
+          next();
+          redirected();
           continue;
         }
         while (peek() == '>' || peek() == '&' || peek() == '|') next();
