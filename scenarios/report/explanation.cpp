@@ -19,11 +19,6 @@
 namespace tidemark::scenarios {
 namespace {
 
-// "layers.7.mlp.fc1.out" -> "layers.*.mlp.fc1.out".
-std::string without_layer(const Label& label) {
-  return label.layer < 0 ? label.text : fmt::format("layers.*{}", label.within_layer());
-}
-
 // A rank's program, and what is live in it at the moment asked for.
 struct LiveSet {
   Program program;

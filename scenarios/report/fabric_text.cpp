@@ -8,10 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/report/fabric_loads.hpp"
 #include "scenarios/report/format.hpp"
-#include "sim/base/overloaded.hpp"
-#include "sim/clock/time_prices.hpp"
-#include "topology/collective.hpp"
 #include "topology/fabric.hpp"
 #include "topology/fabric_graph.hpp"
 #include "topology/route/traffic.hpp"
@@ -20,32 +18,6 @@ namespace tidemark::scenarios {
 namespace {
 
 constexpr std::size_t most_rows = 20;
-
-std::string_view name(LinkType type) {
-  switch (type) {
-    case LinkType::NvLinkUp:
-      return "nvlink_up";
-    case LinkType::NvLinkDown:
-      return "nvlink_down";
-    case LinkType::NvLinkPair:
-      return "nvlink_pair";
-    case LinkType::HostUp:
-      return "host_up";
-    case LinkType::HostDown:
-      return "host_down";
-    case LinkType::HostBridge:
-      return "host_bridge";
-    case LinkType::NicUp:
-      return "nic_up";
-    case LinkType::NicDown:
-      return "nic_down";
-    case LinkType::LeafUp:
-      return "leaf_up";
-    case LinkType::LeafDown:
-      return "leaf_down";
-  }
-  return "?";
-}
 
 std::string rate(Bandwidth bandwidth) {
   return fmt::format("{:.1f} GB/s", static_cast<double>(bandwidth.count()) / 1e9);
@@ -65,7 +37,7 @@ std::string links_by_type(const Fabric& fabric) {
       least = std::min(least, fabric.links[l].capacity);
       most = std::max(most, fabric.links[l].capacity);
     }
-    rows.push_back({std::string(name(static_cast<LinkType>(t))), std::to_string(last - first),
+    rows.push_back({std::string(link_type_name(static_cast<LinkType>(t))), std::to_string(last - first),
                     least == most ? rate(least) : rate(least) + " to " + rate(most), micro(fabric.links[first].latency),
                     rate(sum)});
   }
@@ -109,89 +81,8 @@ std::string routes(const Job& job, const Fabric& fabric) {
   return out;
 }
 
-// How often one program meets and sends in its last step.
-struct StepTraffic {
-  std::map<CollectiveKey, std::int64_t> collectives;
-  std::map<MessageKey, std::int64_t> messages;
-  std::map<CopyKey, std::int64_t> copies;
-};
-
-StepTraffic traffic_of(const Program& program, std::int32_t step) {
-  StepTraffic found;
-  std::vector<Bytes> sizes(static_cast<std::size_t>(program.buffers));
-  std::vector<MemorySpace> spaces(sizes.size());
-  bool in_step = false;
-  for (const Op& op : program.ops) {
-    std::visit(Overloaded{
-                   [&](const Alloc& o) {
-                     sizes[o.buffer.index()] = o.size;
-                     spaces[o.buffer.index()] = o.space;
-                   },
-                   [&](const Mark& o) { in_step = o.step == step; },
-                   [&](const Collective& o) {
-                     if (in_step) ++found.collectives[key_of(program, o)];
-                   },
-                   [&](const Exchange& o) {
-                     for (const Transfer& t : program[o.transfers])
-                       if (in_step && t.direction == Direction::Send)
-                         ++found.messages[{o.comm, t.step, t.size(sizes[t.buffer.index()])}];
-                   },
-                   [&](const Memcpy& o) {
-                     const CopyKey copy{spaces[o.from.buffer.index()], spaces[o.to.buffer.index()], o.size};
-                     const bool of_drives = copy.from == MemorySpace::Nvme || copy.to == MemorySpace::Nvme;
-                     if (in_step && !of_drives) ++found.copies[copy];
-                   },
-                   // load no links
-                   Ignored<Free, Borrow, Launch, Record, Wait, Sync, CreateDriver, CreateCommunicator, Bind, Unbind>{},
-               },
-               op);
-  }
-  return found;
-}
-
-// Everything that all ranks put on the links in the last step, as one transfer.
-TransferPrice traffic_of(const Job& job, const Fabric& fabric) {
-  std::vector<StepTraffic> of_program;
-  for (const Program& program : job.timed.programs) of_program.push_back(traffic_of(program, job.scenario.train.steps));
-  std::optional<Router> router;  // of what is uneven
-  std::map<LinkId, Bytes> sums;
-  const auto add = [&](const TransferPrice& price, std::int64_t times) {
-    for (const LinkLoad& load : price.loads) sums[load.link] += load.bytes * times;
-  };
-  for (std::int32_t r = 0; r < job.timed.world_size(); ++r) {
-    const Rank rank{r};
-    const StepTraffic& its = of_program[static_cast<std::size_t>(job.timed.program_of_rank[rank.index()])];
-    std::map<std::pair<CommSlot, CollectiveKind>, std::vector<CollectivePlan>> plans;
-    for (const auto& [key, times] : its.collectives) {
-      const Communicator& communicator = job.timed.communicators[key.comm.index()];
-      if (group_leader(communicator, rank) != rank) continue;
-      if (key.matrix.valid()) {
-        if (!router) router.emplace(job.timed, job.scenario.cluster);
-        add(router->uneven(key.comm, rank, key.kind, key.matrix).price, times);
-        continue;
-      }
-      const auto [entry, added] = plans.try_emplace({key.comm, key.kind});
-      if (added) {
-        std::vector<std::int32_t> devices;
-        for (const Rank member : group_members(communicator, rank)) devices.push_back(member.value);
-        entry->second = collective_plans(fabric, devices, key.kind);
-      }
-      add(price_of(fabric, entry->second, key.size), times);
-    }
-    for (const auto& [key, times] : its.messages) {
-      const Communicator& communicator = job.timed.communicators[key.comm.index()];
-      add(message_price(fabric, r, group_neighbour(communicator, rank, key.step).value, key.size), times);
-    }
-    for (const auto& [key, times] : its.copies) add(copy_price(fabric, r, key.from, key.to, key.size), times);
-  }
-  TransferPrice all;
-  for (const auto& [link, bytes] : sums) all.loads.push_back({link, bytes});
-  return all;
-}
-
 std::string busiest_links(const Job& job, const Fabric& fabric, Duration step) {
-  const std::vector<TransferPrice> traffic{traffic_of(job, fabric)};
-  const std::vector<LinkUse> uses = link_uses(fabric, traffic);
+  const std::vector<LinkUse> uses = loads_of_step(job, fabric);
   std::string out = fmt::format("\nload of one step, which takes {}, busiest links first\n", milli(step));
   if (uses.empty()) return out + "  none: no rank sends anything\n";
   std::vector<std::vector<std::string>> rows{{"link", "bytes", "busy", "of the step"}};

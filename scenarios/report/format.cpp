@@ -12,6 +12,10 @@ namespace tidemark::scenarios {
 std::string mib(Bytes bytes) { return fmt::format("{:.2f} MiB", static_cast<double>(bytes.count()) / (1 << 20)); }
 std::string gib(Bytes bytes) { return fmt::format("{:.2f} GiB", static_cast<double>(bytes.count()) / (1 << 30)); }
 
+std::string without_layer(const Label& label) {
+  return label.layer < 0 ? label.text : fmt::format("layers.*{}", label.within_layer());
+}
+
 std::string rank_list(const std::vector<Rank>& ranks) {
   std::string out;
   for (std::size_t i = 0; i < ranks.size();) {

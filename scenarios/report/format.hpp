@@ -5,6 +5,7 @@
 
 #include "scenarios/prediction.hpp"
 #include "sim/base/units.hpp"
+#include "sim/program/label.hpp"
 
 namespace tidemark::scenarios {
 
@@ -18,6 +19,9 @@ namespace tidemark::scenarios {
 
 /// "step 2, backward of micro-batch 0, layers.19.mlp.swiglu".
 [[nodiscard]] std::string where(const Moment& moment, const std::string& op);
+
+/// "layers.7.mlp.fc1.out" is "layers.*.mlp.fc1.out".
+[[nodiscard]] std::string without_layer(const Label& label);
 
 /// A table of text: the first row is the header, the first column left-aligned, the others right-aligned.
 [[nodiscard]] std::string table(const std::vector<std::vector<std::string>>& rows);

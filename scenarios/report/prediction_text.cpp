@@ -174,6 +174,9 @@ std::string step(const Prediction& p) {
 
 }  // namespace
 
+std::string verdict_text(const Prediction& p) { return verdict(p); }
+std::string question_text(const Prediction& p) { return question(p); }
+
 std::string prediction_text(const Prediction& p) {
   std::string out =
       verdict(p) + question(p) + peak(p) + host(p) + stages(p) + phases(p) + step(p) + assumed(p.assumptions);

@@ -123,9 +123,9 @@ TEST_F(Cli, WrongUsageIsTwo) {
   }
   EXPECT_EQ(run("explain --rank one " + scenario()).code, 2);
   EXPECT_EQ(
-      run("report").err,
-      "tidemark: error: report is not there yet\n  hint: predict, explain, estimate, plan, advise, capacity, compare, "
-      "replay, validate and convert are; see tidemark --help\n");
+      run("calibrate").err,
+      "tidemark: error: calibrate is not there yet\n  hint: predict, explain, estimate, plan, advise, capacity, compare, "
+      "replay, validate, report, convert and list are; see tidemark --help\n");
 }
 
 // A snapshot of one small segment with one block.

@@ -1,0 +1,211 @@
+#include "scenarios/report/page/memory_curve.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <variant>
+
+#include "scenarios/report/format.hpp"
+#include "scenarios/role_program.hpp"
+#include "sim/base/overloaded.hpp"
+
+namespace tidemark::scenarios {
+namespace {
+
+// The memory of ranks as `predict` tells of it: within the device, and where that ends early, without a limit.
+template <class Observer>
+void observe(const Job& job, const Program& program, const RankGroup& group, const Observer& observer) {
+  ReplayOptions limit{.capacity = job.scenario.cluster.device.capacity,
+                      .allocator = allocator_options_of(job.scenario)};
+  if (group.failure) limit = {.allocator = without_limit(limit.allocator)};
+  (void)replay(program, job.prices.of(group.ranks.front()), limit, MemoryObserver(observer));
+}
+
+template <class Key>
+class Numbers {
+ public:
+  std::int32_t of(const Key& key) {
+    const auto [found, is_new] = numbers_.try_emplace(key, static_cast<std::int32_t>(keys_.size()));
+    if (is_new) keys_.push_back(key);
+    return found->second;
+  }
+  [[nodiscard]] const std::vector<Key>& keys() const { return keys_; }
+
+ private:
+  std::map<Key, std::int32_t> numbers_;
+  std::vector<Key> keys_;
+};
+
+struct Event {
+  MemoryCurve::Point after;    // but for its changes
+  MemoryCurve::Change change;  // of no tensors and no bytes where nothing came or went
+};
+
+std::string driver_name(const Job& job, const DriverEvent& event) {
+  return std::visit(Overloaded{
+                        [](DriverResource resource) { return std::string(name(resource)); },
+                        [&](CommSlot slot) { return "communicator " + job.timed.communicators[slot.index()].name; },
+                    },
+                    event.what);
+}
+
+// Which events to tell of: of each stretch where the most is allocated, the least, and the most is reserved.
+std::vector<std::size_t> chosen(const std::vector<Event>& events, std::size_t stretches) {
+  std::vector<std::size_t> found;
+  const std::size_t length = (events.size() + stretches - 1) / stretches;
+  const auto allocated = [](const Event& e) { return e.after.allocated; };
+  const auto device = [](const Event& e) { return e.after.reserved + e.after.driver; };
+  for (std::size_t first = 0; first < events.size(); first += length) {
+    const auto begin = events.begin() + static_cast<std::ptrdiff_t>(first);
+    const auto end = events.begin() + static_cast<std::ptrdiff_t>(std::min(first + length, events.size()));
+    for (const auto at :
+         {std::ranges::max_element(begin, end, {}, allocated), std::ranges::min_element(begin, end, {}, allocated),
+          std::ranges::max_element(begin, end, {}, device)})
+      found.push_back(static_cast<std::size_t>(at - events.begin()));
+  }
+  if (!events.empty()) found.push_back(events.size() - 1);
+  std::sort(found.begin(), found.end());
+  found.erase(std::unique(found.begin(), found.end()), found.end());
+  return found;
+}
+
+// Changes add up until somebody asks.
+class Pending {
+ public:
+  void add(const MemoryCurve::Change& change) {
+    if (change.bytes == Bytes{} && change.tensors == 0) return;
+    MemoryCurve::Change& sum = sums_[change.kind];
+    sum.bytes += change.bytes;
+    sum.tensors += change.tensors;
+  }
+  [[nodiscard]] std::vector<MemoryCurve::Change> take() {
+    std::vector<MemoryCurve::Change> found;
+    for (const auto& [kind, sum] : std::exchange(sums_, {}))
+      if (sum.bytes != Bytes{} || sum.tensors != 0) found.push_back({kind, sum.bytes, sum.tensors});
+    return found;
+  }
+
+ private:
+  std::map<std::int32_t, MemoryCurve::Change> sums_;
+};
+
+}  // namespace
+
+MemoryCurve memory_curve(const Job& job, const Trace& trace, const RankGroup& group, std::int32_t step,
+                         std::size_t stretches) {
+  const Rank rank = group.ranks.front();
+  const RoleProgram role(job, job.role_of(rank));
+  const Program& program = role.program();
+  const std::vector<Instant> host = role.times(trace, rank).host;
+
+  Numbers<std::pair<std::string, Category>> kinds;
+  Numbers<std::string> places;
+  std::map<std::pair<LabelId, Category>, std::int32_t> kind_of_label;
+  std::map<LabelId, std::int32_t> place_of_label;
+  const auto place_of = [&](LabelId label) {
+    const auto [found, is_new] = place_of_label.try_emplace(label, 0);
+    if (is_new) found->second = places.of(label.valid() ? std::string(program[label]) : std::string());
+    return found->second;
+  };
+
+  MemoryCurve::Point at_begin, now;
+  Pending before;
+  std::vector<Event> events;
+  observe(job, program, group, [&](const MemoryEvent& event) {
+    if (event.at.mark.step > step) return;
+    MemoryCurve::Change change;
+    std::visit(Overloaded{
+                   [&](const TensorEvent& what) {
+                     if (what.kind == TensorEvent::Kind::ComeBack) return;  // it was no tensor's any more
+                     const auto [found, is_new] = kind_of_label.try_emplace({what.label, what.category}, 0);
+                     if (is_new)
+                       found->second = kinds.of({without_layer(program.labels[what.label.index()]), what.category});
+                     const bool comes = what.kind == TensorEvent::Kind::Alloc;
+                     change = {found->second, comes ? what.block : -what.block, comes ? 1 : -1};
+                   },
+                   [&](const DriverEvent& what) {
+                     change = {kinds.of({driver_name(job, what), what.category}), what.bytes, 1};
+                   },
+                   Ignored<HostEvent>{},
+               },
+               event.what);
+    now.time = host[event.at.op];
+    now.phase = event.at.mark.phase;
+    now.micro_batch = event.at.mark.micro_batch;
+    now.place = place_of(event.at.mark.label);
+    now.allocated = event.allocated;
+    now.reserved = event.reserved;
+    now.driver = event.driver;
+    now.pinned = event.pinned;
+    now.pageable = event.pageable;
+    if (event.at.mark.step < step) {
+      before.add(change);
+      at_begin = now;
+    } else {
+      events.push_back({now, change});
+    }
+  });
+
+  // From the step's first op to the next step's, or the program's last.
+  std::size_t first = program.ops.size(), last = program.ops.size();
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const auto* mark = std::get_if<Mark>(&program.ops[i]);
+    if (mark == nullptr) continue;
+    if (mark->step >= step) first = std::min(first, i);
+    if (mark->step > step) last = std::min(last, i);
+  }
+  MemoryCurve curve{.rank = rank, .kinds = {}, .places = {}, .points = {}};
+  if (first == program.ops.size()) return curve;
+  at_begin.time = host[first];
+  at_begin.changes = before.take();
+  curve.points.push_back(std::move(at_begin));
+  Pending since;
+  std::size_t next = 0;
+  for (const std::size_t index : chosen(events, std::max<std::size_t>(stretches, 1))) {
+    for (; next <= index; ++next) since.add(events[next].change);
+    MemoryCurve::Point point = events[index].after;
+    point.changes = since.take();
+    curve.points.push_back(std::move(point));
+  }
+  MemoryCurve::Point end = curve.points.back();
+  end.time = host[std::min(last, program.ops.size() - 1)];
+  end.changes.clear();
+  curve.points.push_back(std::move(end));
+  for (const auto& [name, category] : kinds.keys()) curve.kinds.push_back({name, category});
+  curve.places = places.keys();
+  return curve;
+}
+
+std::vector<Bytes> highest_by_time(const Job& job, const Trace& trace, const RankGroup& group, Instant begin,
+                                   Instant end, std::size_t parts) {
+  const Rank rank = group.ranks.front();
+  const RoleProgram role(job, job.role_of(rank));
+  const std::vector<Instant> host = role.times(trace, rank).host;
+  std::vector<Bytes> found(parts);
+  const Duration span = end - begin;
+  Bytes now;
+  std::size_t part = 0;
+  const auto part_of = [&](Instant time) {
+    __extension__ using Wide = __int128;
+    const Wide at = static_cast<Wide>((time - begin).count()) * static_cast<Wide>(parts) / span.count();
+    return static_cast<std::size_t>(std::clamp<Wide>(at, 0, static_cast<Wide>(parts) - 1));
+  };
+  observe(job, role.program(), group, [&](const MemoryEvent& event) {
+    const Instant time = host[event.at.op];
+    if (time >= begin && time <= end) {
+      // Until this moment there was what there was.
+      for (const std::size_t to = part_of(time); part <= to; ++part) {
+        found[part] = std::max(found[part], now);
+        if (part == to) break;
+      }
+      found[part] = std::max(found[part], event.reserved + event.driver);
+    }
+    if (time <= end) now = event.reserved + event.driver;
+  });
+  for (; part < parts; ++part) found[part] = std::max(found[part], now);
+  return found;
+}
+
+}  // namespace tidemark::scenarios

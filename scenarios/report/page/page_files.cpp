@@ -1,0 +1,29 @@
+#include "scenarios/report/page/page_files.hpp"
+
+// The assembler takes the files as they are.
+#define TIDEMARK_PAGE_FILE(symbol, file)                                                                  \
+  __asm__(".pushsection .rodata\n.global " #symbol "_begin\n.global " #symbol "_end\n" #symbol            \
+          "_begin:\n.incbin \"" TIDEMARK_PAGE_FILES file "\"\n" #symbol "_end:\n.byte 0\n.popsection\n"); \
+  extern "C" const char symbol##_begin[];                                                                 \
+  extern "C" const char symbol##_end[]
+
+TIDEMARK_PAGE_FILE(tidemark_page_html, "page.html");
+TIDEMARK_PAGE_FILE(tidemark_page_css, "page.css");
+TIDEMARK_PAGE_FILE(tidemark_page_charts, "echarts/echarts.min.js");
+TIDEMARK_PAGE_FILE(tidemark_page_figures, "figures.js");
+TIDEMARK_PAGE_FILE(tidemark_page_script, "page.js");
+
+namespace tidemark::scenarios {
+namespace {
+
+std::string_view between(const char* begin, const char* end) { return {begin, static_cast<std::size_t>(end - begin)}; }
+
+}  // namespace
+
+std::string_view page_template() { return between(tidemark_page_html_begin, tidemark_page_html_end); }
+std::string_view page_style() { return between(tidemark_page_css_begin, tidemark_page_css_end); }
+std::string_view page_charts() { return between(tidemark_page_charts_begin, tidemark_page_charts_end); }
+std::string_view page_figures() { return between(tidemark_page_figures_begin, tidemark_page_figures_end); }
+std::string_view page_script() { return between(tidemark_page_script_begin, tidemark_page_script_end); }
+
+}  // namespace tidemark::scenarios
