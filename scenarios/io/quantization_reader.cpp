@@ -40,6 +40,7 @@ std::optional<Quantization> read_quantization(TomlReader& table) {
   read_block(table, asked);
   if (const auto given = read_name(table, "compute_dtype", precision_names)) asked.computed = *given;
   asked.stored = read_name(table, "storage_dtype", storage_names).value_or(std::nullopt);
+  (void)table.raw("skip_modules");
   asked.skipped = table.has("skip_modules") ? read_module_list(table, "skip_modules", "such as [\"lm_head\"]")
                                             : std::vector<std::string>{"lm_head"};
   asked.prepared = read_name(table, "prepare", prepared_names).value_or(Prepared::All);

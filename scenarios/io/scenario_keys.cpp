@@ -155,6 +155,9 @@ std::vector<ScenarioKey> scenario_keys(const std::filesystem::path& data_root) {
         continue;
       }
       known->runtimes.emplace_back(kind.name);
+      // Some runtimes take more of them: offload to hosts, or to drives.
+      if (known->takes.empty() || key.values.size() > known->values.size())
+        known->takes = key.takes, known->values = key.values;
       if (known->usual != key.usual) known->usual.clear();  // each its own
     }
   }
