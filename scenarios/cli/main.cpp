@@ -27,9 +27,10 @@ int run(int argc, char** argv) {
   CLI::App app("tidemark: will this training job fit, on every rank, at every moment of the step?", "tidemark");
   app.set_version_flag("--version", TIDEMARK_VERSION);
   app.require_subcommand(1);
-  const std::array<Verb, 10> verbs{
+  const std::array<Verb, 12> verbs{
       predict_verb(app), explain_verb(app), compare_verb(app),  validate_verb(app, command), replay_verb(app),
-      plan_verb(app),    advise_verb(app),  capacity_verb(app), estimate_verb(app),          report_verb(app, command)};
+      plan_verb(app),    advise_verb(app),  capacity_verb(app), estimate_verb(app),          report_verb(app, command),
+      convert_verb(app), list_verb(app)};
 
   refuse_unknown_verb(app, argc, argv);
   try {

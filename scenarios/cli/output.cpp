@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/convert/convert.hpp"
 #include "scenarios/io/document_parts.hpp"
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/output_file.hpp"
@@ -52,6 +53,7 @@ void complain(const std::string& text) {
 
 std::vector<std::filesystem::path> files_behind(const std::string& scenario) {
   const std::filesystem::path path(scenario);
+  if (is_foreign(path)) return {path};
   std::vector<std::filesystem::path> files =
       files_named(parse_toml(read_text(path), scenario), {path.parent_path(), data_root()});
   files.push_back(path);

@@ -12,6 +12,7 @@
 
 #include "kernels/execute/mpi_farm.hpp"
 #include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/detail/launch_options.hpp"
 #include "scenarios/cli/detail/usage.hpp"
 #include "scenarios/cli/detail/verbs.hpp"
 #include "scenarios/cli/exit_code.hpp"
@@ -51,14 +52,6 @@ TomlKey key(std::string name, std::int64_t n) { return {std::move(name), {}, {n,
 TomlKey key(std::string name, double x) { return {std::move(name), {}, {x, {}}}; }
 TomlKey key(std::string name, std::string text) { return {std::move(name), {}, {std::move(text), {}}}; }
 TomlKey key(std::string name, TomlTable table) { return {std::move(name), {}, {std::move(table), {}}}; }
-
-// A name alone is one of those that come along; anything else is a path from here.
-std::string file_asked(const std::string& text, const char* folder, const char* ending) {
-  if (std::filesystem::exists(text)) return std::filesystem::absolute(text).string();
-  const std::filesystem::path shipped = std::filesystem::path(folder) / (text + ending);
-  if (std::filesystem::exists(data_root() / shipped)) return shipped.string();
-  return text;
-}
 
 // What large models train with today, where the command line does not say: no dropout, Transformer Engine's loss.
 TomlTable base_document(const Asked& a) {

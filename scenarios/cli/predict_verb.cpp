@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/detail/launch_options.hpp"
 #include "scenarios/cli/detail/timeline_options.hpp"
 #include "scenarios/cli/detail/usage.hpp"
 #include "scenarios/cli/detail/verbs.hpp"
@@ -11,7 +12,6 @@
 #include "scenarios/cli/predicted_files.hpp"
 #include "scenarios/cli/progress.hpp"
 #include "scenarios/io/output_file.hpp"
-#include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/prediction.hpp"
 #include "scenarios/report/prediction_text.hpp"
 
@@ -22,6 +22,7 @@ struct Asked {
   std::string scenario, json;
   TimelineOptions picked;
   PredictedFiles files;
+  LaunchOptions launch;
 };
 
 int run(const Asked& asked) {
@@ -30,7 +31,7 @@ int run(const Asked& asked) {
   if (!asked.files.any() && asked.picked.ranks)
     refuse("--rank", "picks from a file, and none is asked for", "give --timeline, --trace or --snapshot FILE too");
   if (!asked.files.shows_steps()) asked.picked.refuse_filters("give --timeline or --trace FILE too");
-  const Scenario scenario = read_scenario(asked.scenario, data_root());
+  const Scenario scenario = asked_scenario(asked.scenario, asked.launch);
   TimelineQuery query = asked.picked.query(scenario);
   if (asked.picked.ranks) query.ranks = asked_ranks(*asked.picked.ranks, scenario);
   check_snapshot_ranks(asked.files, query.ranks);
@@ -51,7 +52,8 @@ int run(const Asked& asked) {
 Verb predict_verb(CLI::App& app) {
   const auto asked = std::make_shared<Asked>();
   CLI::App* verb = app.add_subcommand("predict", "does it fit, where is the peak on each rank, what is it made of");
-  verb->add_option("SCENARIO", asked->scenario, "scenario file (TOML)")->required();
+  verb->add_option("SCENARIO", asked->scenario, "scenario file (TOML), or a file that convert takes")->required();
+  add_launch_options(*verb, asked->launch);
   add_json(*verb, asked->json);
   add_timeline_options(*verb, asked->picked,
                        "ranks in the files that are asked for (default: those that stand for others)");

@@ -38,7 +38,7 @@ InputError misuse(const CLI::App& app, const CLI::ParseError& error) {
 }
 
 void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
-  static constexpr std::array<std::string_view, 3> planned{"report", "calibrate", "convert"};
+  static constexpr std::array<std::string_view, 1> planned{"calibrate"};
   if (argc < 2 || argv[1][0] == '-') return;
   const std::string verb = argv[1];
   const auto verbs = app.get_subcommands([](const CLI::App*) { return true; });
@@ -47,8 +47,8 @@ void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
   throw InputError(Problem{
       .file = "tidemark",
       .message = later ? fmt::format("{} is not there yet", verb) : fmt::format("there is no verb '{}'", verb),
-      .hint =
-          "predict, explain, estimate, plan, advise, capacity, compare, replay and validate are; see tidemark --help"});
+      .hint = "predict, explain, estimate, plan, advise, capacity, compare, replay, validate, report, convert and "
+              "list are; see tidemark --help"});
 }
 
 void refuse_empty_texts(const CLI::App& app) {

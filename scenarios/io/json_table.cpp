@@ -17,7 +17,7 @@ using nlohmann::json;
 // Goes through text that is known to be JSON, and says where everything begins.
 class Walk {
  public:
-  explicit Walk(std::string_view text) : text_(text) {}
+  Walk(std::string_view text, Automatic automatic) : text_(text), automatic_(automatic) {}
 
   std::optional<TomlValue> value() {
     skip_space();
@@ -34,7 +34,7 @@ class Walk {
         break;
     }
     const json scalar = json::parse(text_[at_] == '"' ? string() : word());
-    if (scalar.is_null() || scalar == "auto") return std::nullopt;
+    if (scalar.is_null() || (scalar == "auto" && automatic_ == Automatic::LeftOut)) return std::nullopt;
     if (scalar.is_boolean())
       made.value = scalar.get<bool>();
     else if (scalar.is_string())
@@ -105,16 +105,17 @@ class Walk {
   }
 
   std::string_view text_;
+  Automatic automatic_;
   std::size_t at_ = 0, line_begin_ = 0;
   int line_ = 1;
 };
 
 }  // namespace
 
-TomlTable parse_json_table(std::string_view text, const std::string& file) {
+TomlTable parse_json_table(std::string_view text, const std::string& file, Automatic automatic) {
   Problems problems(file);
   (void)parse_config(text, problems);
-  return std::get<TomlTable>(Walk(text).value()->value);
+  return std::get<TomlTable>(Walk(text, automatic).value()->value);
 }
 
 }  // namespace tidemark::scenarios

@@ -325,6 +325,15 @@ const std::vector<Unmodelled>& unmodelled_flags() {
       {"overlap-moe-expert-parallel-comm", "exchanging tokens beside another micro-batch's passes is", {"false"}},
       {"moe-use-upcycling", "making experts of a dense model is", {"false"}},
       {"distributed-backend", "a backend other than NCCL is", {"\"nccl\""}},
+      {"empty-unused-memory-level", "handing back what is cached between steps is", {"0"}},
+      {"rampup-batch-size", "a batch that grows is", {}},
+      {"fp32-residual-connection", "a residual stream in fp32 is", {"false"}},
+      {"calculate-per-token-loss", "a loss of each token is", {"false"}},
+      {"overlap-param-gather-with-optimizer-step", "gathering parameters beside the optimizer's step is", {"false"}},
+      {"reset-position-ids", "positions that begin anew in a sequence are", {"false"}},
+      {"reset-attention-mask", "masks of documents in a sequence are", {"false"}},
+      {"use-checkpoint-args", "arguments that a checkpoint holds are", {"false"}},
+      {"spec", "layers of one's own choosing are", {}},
   };
   return flags;
 }
@@ -332,84 +341,42 @@ const std::vector<Unmodelled>& unmodelled_flags() {
 /// Flags that leave memory as it is, whatever their value. Gathering parameters during forward is only a matter of
 /// time: they are gathered into the buffer that holds them anyway. HybridDeviceOptimizer takes neither of its two into
 /// account.
-constexpr auto harmless_flags = std::to_array<std::string_view>({"use-mcore-models",
-                                                                 "muon-momentum",
-                                                                 "muon-scale-mode",
-                                                                 "muon-extra-scale-factor",
-                                                                 "muon-coefficient-type",
-                                                                 "use-flash-attn",
-                                                                 "mock-data",
-                                                                 "data-path",
-                                                                 "data-cache-path",
-                                                                 "split",
-                                                                 "num-workers",
-                                                                 "no-mmap-bin-files",
-                                                                 "tokenizer-model",
-                                                                 "vocab-file",
-                                                                 "merge-file",
-                                                                 "seed",
-                                                                 "lr",
-                                                                 "min-lr",
-                                                                 "lr-decay-style",
-                                                                 "lr-decay-iters",
-                                                                 "lr-decay-samples",
-                                                                 "lr-warmup-iters",
-                                                                 "lr-warmup-samples",
-                                                                 "lr-warmup-fraction",
-                                                                 "weight-decay",
-                                                                 "clip-grad",
-                                                                 "adam-beta1",
-                                                                 "adam-beta2",
-                                                                 "adam-eps",
-                                                                 "init-method-std",
-                                                                 "norm-epsilon",
-                                                                 "train-iters",
-                                                                 "train-samples",
-                                                                 "exit-interval",
-                                                                 "exit-duration-in-mins",
-                                                                 "eval-iters",
-                                                                 "eval-interval",
-                                                                 "log-interval",
-                                                                 "log-throughput",
-                                                                 "log-params-norm",
-                                                                 "log-num-zeros-in-grad",
-                                                                 "timing-log-level",
-                                                                 "log-timers-to-tensorboard",
-                                                                 "log-memory-to-tensorboard",
-                                                                 "tensorboard-dir",
-                                                                 "wandb-project",
-                                                                 "wandb-exp-name",
-                                                                 "save",
-                                                                 "load",
-                                                                 "save-interval",
-                                                                 "ckpt-format",
-                                                                 "no-save-optim",
-                                                                 "no-save-rng",
-                                                                 "no-load-optim",
-                                                                 "no-load-rng",
-                                                                 "no-position-embedding",
-                                                                 "use-rotary-position-embeddings",
-                                                                 "max-position-embeddings",
-                                                                 "rotary-base",
-                                                                 "rotary-interleaved",
-                                                                 "overlap-param-gather",
-                                                                 "use-torch-optimizer-for-cpu-offload",
-                                                                 "cpu-offloading-weights",
-                                                                 "cpu-offloading-double-buffering",
-                                                                 "no-pin-cpu-params",
-                                                                 "no-persist-layer-norm",
-                                                                 "ddp-average-in-collective",
-                                                                 "distributed-timeout-minutes",
-                                                                 "manual-gc",
-                                                                 "moe-router-bias-update-rate",
-                                                                 "moe-per-layer-logging",
-                                                                 "moe-upcycling-granularity",
-                                                                 "mtp-loss-scaling-factor",
-                                                                 "cache-mla-latents",  // by inference
-                                                                 "rotary-scaling-factor",
-                                                                 "mscale",
-                                                                 "mscale-all-dim",
-                                                                 "manual-gc-interval"});
+constexpr auto harmless_flags = std::to_array<std::string_view>(
+    {"use-mcore-models", "muon-momentum", "muon-scale-mode", "muon-extra-scale-factor", "muon-coefficient-type",
+     "use-flash-attn", "mock-data", "data-path", "data-cache-path", "split", "num-workers", "no-mmap-bin-files",
+     "tokenizer-model", "vocab-file", "merge-file", "seed", "lr", "min-lr", "lr-decay-style", "lr-decay-iters",
+     "lr-decay-samples", "lr-warmup-iters", "lr-warmup-samples", "lr-warmup-fraction", "weight-decay", "clip-grad",
+     "adam-beta1", "adam-beta2", "adam-eps", "init-method-std", "norm-epsilon", "train-iters", "train-samples",
+     "exit-interval", "exit-duration-in-mins", "eval-iters", "eval-interval", "log-interval", "log-throughput",
+     "log-params-norm", "log-num-zeros-in-grad", "timing-log-level", "log-timers-to-tensorboard",
+     "log-memory-to-tensorboard", "tensorboard-dir", "wandb-project", "wandb-exp-name", "save", "load", "save-interval",
+     "ckpt-format", "no-save-optim", "no-save-rng", "no-load-optim", "no-load-rng", "no-position-embedding",
+     "use-rotary-position-embeddings", "max-position-embeddings", "rotary-base", "rotary-interleaved",
+     "overlap-param-gather", "use-torch-optimizer-for-cpu-offload", "cpu-offloading-weights",
+     "cpu-offloading-double-buffering", "no-pin-cpu-params", "no-persist-layer-norm", "ddp-average-in-collective",
+     "distributed-timeout-minutes", "manual-gc", "moe-router-bias-update-rate", "moe-per-layer-logging",
+     "moe-deepep-num-sms", "moe-upcycling-granularity", "mtp-loss-scaling-factor",
+     "cache-mla-latents",  // by inference
+     "rotary-scaling-factor", "mscale", "mscale-all-dim", "manual-gc-interval",
+     // What is logged, saved, read and looked at.
+     "adlr-autoresume", "adlr-autoresume-interval", "async-save", "auto-detect-ckpt-format",
+     "ckpt-assume-constant-structure", "ckpt-fully-parallel-load", "ckpt-fully-parallel-save", "ckpt-step",
+     "data-args-path", "dataloader-type", "dist-ckpt-format", "dist-ckpt-strictness", "eod-mask-loss",
+     "exit-signal-handler", "finetune", "log-energy", "log-progress", "log-straggler",
+     "log-validation-ppl-to-tensorboard", "log-world-size-to-tensorboard", "logging-level",
+     "no-ckpt-fully-parallel-save", "no-one-logger", "num-dataset-builder-threads", "override-opt_param-scheduler",
+     "use-checkpoint-opt_param-scheduler", "per-split-data-args-path", "profile", "profile-ranks", "profile-step-end",
+     "profile-step-start", "rerun-mode", "tensorboard-log-interval", "tensorboard-queue-size", "test-data-path",
+     "tiktoken-num-special-tokens", "tiktoken-pattern", "timing-log-option", "train-data-path", "use-dist-ckpt",
+     "use-persistent-ckpt-worker", "use-pytorch-profiler", "valid-data-path", "wandb-save-dir",
+     // How weights begin, and how fast they change.
+     "data-parallel-random-init", "decoupled-lr", "decoupled-min-lr", "embedding-init-method-std", "end-weight-decay",
+     "init-method-xavier-uniform", "initial-loss-scale", "loss-scale-window", "lr-warmup-init", "lr-wsd-decay-iters",
+     "lr-wsd-decay-samples", "lr-wsd-decay-style", "min-loss-scale", "start-weight-decay", "weight-decay-incr-style",
+     // The angles of rotary positions.
+     "rope-scaling-factor", "use-rope-scaling",
+     // One look at each bucket's norm, of a few bytes.
+     "check-for-large-grads", "check-for-spiky-loss", "no-check-for-nan-in-loss-and-grad"});
 
 /// The value as TOML writes it, and a whole float as a whole number: 0.0 and 0 are one flag.
 std::string plain(const TomlValue& value) {
@@ -602,6 +569,41 @@ void check_megatron_switches(TomlReader switches, const Scenario& asked, const S
           meant.empty() ? "leave it out, if it does not change memory" : fmt::format("did you mean {}?", meant));
     }
   }
+}
+
+std::optional<MegatronFlag> megatron_flag(std::string_view flag) {
+  using Kind = MegatronFlag::Kind;
+  constexpr std::array<std::string_view, 5> tables{"layout", "train", "model", "moe", "offload"};
+  for (const Repeat& repeat : repeats)
+    if (repeat.flag == flag)
+      return MegatronFlag{Kind::Repeats, tables.at(static_cast<std::size_t>(repeat.source)), repeat.key, {}};
+  if (is_own(flag) || flag == paired_switch) return MegatronFlag{Kind::Own};
+  for (const Unmodelled& its : unmodelled_flags())
+    if (its.flag == flag) return MegatronFlag{Kind::Unmodelled, {}, {}, its.what};
+  if (std::ranges::find(harmless_flags, flag) != harmless_flags.end()) return MegatronFlag{Kind::NoMatter};
+  return std::nullopt;
+}
+
+std::vector<std::string> megatron_flags() {
+  std::vector<std::string> flags;
+  for (const Repeat& repeat : repeats) flags.emplace_back(repeat.flag);
+  for (std::string& flag : all_flags())
+    if (std::ranges::find(flags, flag) == flags.end()) flags.push_back(std::move(flag));
+  return flags;
+}
+
+std::vector<std::string> agreeing_values(std::string_view flag, const Scenario& scenario) {
+  for (const Repeat& repeat : repeats)
+    if (repeat.flag == flag) return repeat.wanted(scenario);
+  return {};
+}
+
+std::string flag_text(const TomlValue& value) { return plain(value); }
+
+bool asks_for_nothing(std::string_view flag, const TomlValue& value) {
+  for (const Unmodelled& its : unmodelled_flags())
+    if (its.flag == flag) return std::ranges::find(its.neutral, plain(value)) != its.neutral.end();
+  return false;
 }
 
 }  // namespace tidemark::scenarios

@@ -73,6 +73,7 @@ std::optional<Quantization> read_quantization(TomlReader& table) {
   asked.stored = read_name(table, "storage_dtype", storage_names).value_or(std::nullopt);
   if (const auto given = table.ratio("threshold", Ratio{}, most_threshold)) asked.threshold = as_double(*given);
   refuse_keys_of_others(table, asked.format);
+  (void)table.raw("skip_modules");
   asked.skipped = table.has("skip_modules") ? read_module_list(table, "skip_modules", "such as [\"lm_head\"]")
                                             : std::vector<std::string>{"lm_head"};
   asked.prepared = read_name(table, "prepare", prepared_names).value_or(Prepared::All);

@@ -245,6 +245,13 @@ void pass_over(TomlReader& top) {
 
 bool has_cpu_adam(const ZeroKeys& keys) { return keys.forces_cpu_adam.value_or(true); }
 
+std::vector<std::string_view> zero_switches() {
+  std::vector<std::string_view> names;
+  for (const NumberKey& key : number_keys) names.push_back(key.name);
+  for (const SwitchKey& key : switch_keys) names.push_back(key.name);
+  return names;
+}
+
 ZeroKeys read_zero_keys(TomlReader& table) {
   ZeroKeys keys;
   read_numbers(table, keys);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "parallel/runtime/runtime.hpp"
 #include "scenarios/io/toml_reader.hpp"
@@ -58,6 +59,9 @@ struct ZeroAsked {
 
 /// Reads the keys of a table of switches.
 [[nodiscard]] ZeroKeys read_zero_keys(TomlReader& table);
+
+/// The keys of zero_optimization that are switches, too, each a number or a truth.
+[[nodiscard]] std::vector<std::string_view> zero_switches();
 
 /// Reads a ds_config.json; throws InputError. What DeepSpeed has and is not modelled is a problem.
 [[nodiscard]] DsConfig parse_ds_config(std::string_view text, const std::filesystem::path& file);

@@ -4,15 +4,22 @@
 #include <exception>
 #include <utility>
 
+#include "scenarios/convert/convert.hpp"
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/io/text_file.hpp"
+#include "scenarios/io/toml_text.hpp"
+#include "scenarios/plan/advise.hpp"
+#include "scenarios/plan/capacity.hpp"
 #include "scenarios/plan/plan.hpp"
 #include "scenarios/plan/space_files.hpp"
 #include "scenarios/prediction.hpp"
+#include "scenarios/recordings/snapshot_replay.hpp"
+#include "scenarios/report/advice_text.hpp"
 #include "scenarios/report/measured_comparison.hpp"
 #include "scenarios/report/plan_text.hpp"
 #include "scenarios/report/prediction_text.hpp"
+#include "scenarios/report/replay_text.hpp"
 
 namespace tidemark {
 namespace {
@@ -103,6 +110,75 @@ std::optional<Plan> plan(const Scenario& scenario, const PlanOptions& options) {
       return candidates;
     };
     return Plan{listed(found.best), listed(found.front), plan_text(space, found), plan_json(space, found)};
+  });
+}
+
+std::optional<Advice> advise(const Scenario& scenario, const AdviseOptions& options) {
+  return answered(scenario.file, [&] {
+    tell(options, 0, 1);
+    scenarios::AdviseOptions asked{.most_changes = options.most_changes, .free = {}};
+    if (options.free_bytes) asked.free = sim::Bytes(*options.free_bytes);
+    const auto progress = [&](const std::string&, std::int64_t done, std::int64_t all) { tell(options, done, all); };
+    const scenarios::Advice found = scenarios::advise(scenarios::parse_toml(scenario.text, scenario.file.string()),
+                                                      scenario.file, folders_of(scenario, options), asked, progress);
+    std::vector<Advice::Remedy> remedies;
+    for (const scenarios::Remedy& remedy : found.remedies)
+      remedies.push_back({remedy.changes, remedy.changes_training, scenario_text(found.space, remedy.found.candidate),
+                          remedy.found.figures.device_upper.count(), seconds(remedy.found.figures.step)});
+    return Advice{found.fits, found.lacks.count(), std::move(remedies), advice_text(found), advice_json(found)};
+  });
+}
+
+std::optional<Capacity> capacity(const Scenario& study, const Options& options) {
+  return answered(study.file, [&] {
+    tell(options, 0, 1);
+    const scenarios::Study asked = scenarios::study_of(scenarios::parse_toml(study.text, study.file.string()),
+                                                       study.file, folders_of(study, options));
+    const auto progress = [&](const std::string&, std::int64_t done, std::int64_t all) { tell(options, done, all); };
+    const std::vector<scenarios::Limit> found = limits(asked, progress);
+    const bool says = std::ranges::any_of(found, [](const auto& limit) { return limit.largest || limit.next; });
+    if (!says) refuse_no_candidates(asked.space, study.file.string());
+    const bool any = std::ranges::any_of(found, [](const auto& limit) { return limit.largest.has_value(); });
+    return Capacity{any, capacity_text(asked, found), capacity_json(asked, found)};
+  });
+}
+
+Replay replay(const std::filesystem::path& snapshot, const ReplayOptions& options) {
+  return *answered(snapshot, [&] {
+    scenarios::SnapshotQuestion question{
+        snapshot.string(), options.device, options.allocator_conf, {}, options.memory_fraction};
+    if (options.capacity_bytes) question.capacity = sim::Bytes(*options.capacity_bytes);
+    if (const auto& part = question.memory_fraction; part && !(*part >= 0 && *part <= 1))
+      throw scenarios::InputError(scenarios::Problem{
+          .file = "memory_fraction", .message = "is no part of the device", .hint = "between 0 and 1"});
+    const scenarios::SnapshotReplay found = replay_snapshot(question);
+    return Replay{found.yes(), replay_text(found), replay_json(found)};
+  });
+}
+
+Conversion convert(const std::vector<std::filesystem::path>& files, const ConvertOptions& options) {
+  if (files.empty()) throw InputError("no file to convert", {{"convert", 0, 0, "no file to convert", "name one"}});
+  return *answered(files.front(), [&] {
+    const scenarios::Converted found =
+        scenarios::convert(scenarios::ConvertAsked{.files = files,
+                                                   .texts = {},
+                                                   .variables = options.variables,
+                                                   .model = options.model,
+                                                   .cluster = options.cluster,
+                                                   .gpus = options.gpus,
+                                                   .sequence_length = options.sequence_length,
+                                                   .micro_batch = options.micro_batch,
+                                                   .global_batch = options.global_batch,
+                                                   .data_root = options.data_root});
+    std::filesystem::path file = files.front();
+    Conversion made{{toml_text(found.document), file.replace_extension(".toml")}, {}, {}, {}};
+    for (const scenarios::Remark& remark : found.remarks) {
+      std::vector<std::string>& list = remark.kind == scenarios::RemarkKind::NotExpressed ? made.not_expressed
+                                       : remark.kind == scenarios::RemarkKind::NoMatter   ? made.no_matter
+                                                                                          : made.assumed;
+      list.push_back(remark.what + ": " + remark.why);
+    }
+    return made;
   });
 }
 

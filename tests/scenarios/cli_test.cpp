@@ -122,10 +122,10 @@ TEST_F(Cli, WrongUsageIsTwo) {
     EXPECT_NE(r.err, "") << arguments;
   }
   EXPECT_EQ(run("explain --rank one " + scenario()).code, 2);
-  EXPECT_EQ(
-      run("report").err,
-      "tidemark: error: report is not there yet\n  hint: predict, explain, estimate, plan, advise, capacity, compare, "
-      "replay and validate are; see tidemark --help\n");
+  EXPECT_EQ(run("calibrate").err,
+            "tidemark: error: calibrate is not there yet\n  hint: predict, explain, estimate, plan, advise, capacity, "
+            "compare, "
+            "replay, validate, report, convert and list are; see tidemark --help\n");
 }
 
 // A snapshot of one small segment with one block.

@@ -27,6 +27,8 @@ struct Verb {
 [[nodiscard]] Verb advise_verb(CLI::App& app);
 [[nodiscard]] Verb capacity_verb(CLI::App& app);
 [[nodiscard]] Verb estimate_verb(CLI::App& app);
+[[nodiscard]] Verb convert_verb(CLI::App& app);
+[[nodiscard]] Verb list_verb(CLI::App& app);
 /// `command`: the whole line, which the page shows.
 [[nodiscard]] Verb report_verb(CLI::App& app, const std::string& command);
 

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "scenarios/cli/namespace.hpp"
+#include "scenarios/convert/convert.hpp"
+
+namespace tidemark::cli {
+
+/// What files of training frameworks do not say, or say otherwise.
+struct LaunchOptions {
+  std::string model, cluster;
+  std::optional<std::int64_t> gpus, sequence, micro_batch, global_batch;
+  std::vector<std::string> variables;  ///< NAME=VALUE
+
+  [[nodiscard]] bool any() const;
+  [[nodiscard]] ConvertAsked asked(std::vector<std::filesystem::path> files) const;
+};
+
+void add_launch_options(CLI::App& verb, LaunchOptions& options);
+
+/// A scenario file's scenario, or what another framework's file comes to. InputError where something of that does not
+/// come along, and where options are given to a file that says what they say.
+[[nodiscard]] Scenario asked_scenario(const std::string& file, const LaunchOptions& options);
+
+/// A name alone is one of the files that come along; anything else is a path from here.
+[[nodiscard]] std::string file_asked(const std::string& text, const char* folder, const char* ending);
+
+/// What became of an input that is not a key of the scenario, as lines.
+[[nodiscard]] std::string remarks_text(const std::vector<Remark>& remarks, bool all);
+
+}  // namespace tidemark::cli

@@ -1,0 +1,100 @@
+#include "scenarios/cli/detail/launch_options.hpp"
+
+#include <fmt/format.h>
+
+#include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/output.hpp"
+#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/io/suggestion.hpp"
+
+namespace tidemark::cli {
+
+bool LaunchOptions::any() const {
+  return !model.empty() || !cluster.empty() || gpus || sequence || micro_batch || global_batch || !variables.empty();
+}
+
+std::string file_asked(const std::string& text, const char* folder, const char* ending) {
+  if (std::filesystem::exists(text)) return std::filesystem::absolute(text).string();
+  const std::filesystem::path shipped = std::filesystem::path(folder) / (text + ending);
+  if (std::filesystem::exists(data_root() / shipped)) return shipped.string();
+  return text;
+}
+
+ConvertAsked LaunchOptions::asked(std::vector<std::filesystem::path> files) const {
+  ConvertAsked made{.files = std::move(files),
+                    .texts = {},
+                    .variables = {},
+                    .model = {},
+                    .cluster = {},
+                    .gpus = gpus,
+                    .sequence_length = sequence,
+                    .micro_batch = micro_batch,
+                    .global_batch = global_batch,
+                    .data_root = data_root()};
+  if (!model.empty()) made.model = file_asked(model, "models", ".json");
+  if (!cluster.empty()) made.cluster = file_asked(cluster, "clusters", ".toml");
+  for (const std::string& text : variables) {
+    const std::size_t sign = text.find('=');
+    if (sign == std::string::npos || sign == 0)
+      refuse("--set", fmt::format("{} is no variable with a value", in_quotes(text)), "such as --set NNODES=8");
+    made.variables[text.substr(0, sign)] = text.substr(sign + 1);
+  }
+  return made;
+}
+
+void add_launch_options(CLI::App& verb, LaunchOptions& options) {
+  const std::string group = "Beside files of other frameworks";
+  verb.add_option("--model", options.model, "a model that comes along, or a config.json")
+      ->type_name("NAME")
+      ->group(group);
+  verb.add_option("--cluster", options.cluster, "a cluster that comes along, or its TOML file")
+      ->type_name("NAME")
+      ->group(group);
+  verb.add_option("--gpus", options.gpus, "devices of the whole job")->type_name("N")->group(group);
+  verb.add_option("--sequence", options.sequence, "tokens of a sequence")->type_name("N")->group(group);
+  verb.add_option("--micro-batch", options.micro_batch, "sequences of a device's pass")->type_name("N")->group(group);
+  verb.add_option("--global-batch", options.global_batch, "sequences of a step")->type_name("N")->group(group);
+  verb.add_option("--set", options.variables, "a variable of a shell script that nothing else says")
+      ->type_name("NAME=VALUE")
+      ->allow_extra_args(false)
+      ->group(group);
+}
+
+Scenario asked_scenario(const std::string& file, const LaunchOptions& options) {
+  if (is_foreign(file)) return scenario_of(convert(options.asked({file})), data_root());
+  if (options.any())
+    throw InputError(
+        Problem{.file = file,
+                .message = "a scenario, and options that say what it says",
+                .hint = "change them in the file: --model, --cluster and others are for files of frameworks"});
+  return read_scenario(file, data_root());
+}
+
+std::string remarks_text(const std::vector<Remark>& remarks, bool all) {
+  std::string text;
+  const auto section = [&](RemarkKind kind, const char* title) {
+    bool first = true;
+    for (const Remark& remark : remarks) {
+      if (remark.kind != kind) continue;
+      if (first) text += fmt::format("{}\n", title);
+      first = false;
+      const std::string place = remark.place.line > 0 ? fmt::format("{}:{}: ", remark.file, remark.place.line) : "";
+      text += fmt::format("  {}{}: {}\n", place, remark.what, remark.why);
+    }
+  };
+  section(RemarkKind::NotExpressed, "not expressed");
+  section(RemarkKind::Beside, "to be said beside it");
+  section(RemarkKind::Assumed, "assumed");
+  if (all) {
+    section(RemarkKind::NoMatter, "of no matter to memory and time");
+    return text;
+  }
+  std::string names;
+  for (const Remark& remark : remarks)
+    if (remark.kind == RemarkKind::NoMatter)
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", remark.what.substr(0, remark.what.find(" = ")));
+  if (!names.empty()) text += fmt::format("of no matter to memory and time\n  {}\n", names);
+  return text;
+}
+
+}  // namespace tidemark::cli

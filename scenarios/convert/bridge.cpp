@@ -1,0 +1,196 @@
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "scenarios/convert/formats.hpp"
+#include "scenarios/io/megatron_switches.hpp"
+
+// Megatron-Bridge's ConfigContainer and NeMo 1's YAML say the same as Megatron-LM's flags, under the names of the
+// dataclasses: megatron/core/transformer/transformer_config.py and its like.
+
+namespace tidemark::scenarios {
+namespace {
+
+/// A key, and the flag that says it.
+struct Renamed {
+  std::string_view key, flag;
+};
+constexpr std::array renamed{
+    Renamed{"sequence_length", "seq-length"},
+    Renamed{"encoder_seq_length", "seq-length"},
+    Renamed{"num_moe_experts", "num-experts"},
+    Renamed{"virtual_pipeline_model_parallel_size", "num-virtual-stages-per-pipeline-rank"},
+    Renamed{"num_layers_in_first_pipeline_stage", "decoder-first-pipeline-num-layers"},
+    Renamed{"num_layers_in_last_pipeline_stage", "decoder-last-pipeline-num-layers"},
+    Renamed{"activations_checkpoint_granularity", "recompute-granularity"},
+    Renamed{"activations_checkpoint_method", "recompute-method"},
+    Renamed{"activations_checkpoint_num_layers", "recompute-num-layers"},
+    Renamed{"grad_reduce_in_fp32", "accumulate-allreduce-grads-in-fp32"},
+    Renamed{"train_iters", "train-iters"},
+    Renamed{"moe_aux_loss_coeff", "moe-aux-loss-coeff"},
+    Renamed{"layernorm_epsilon", "norm-epsilon"},
+    Renamed{"rotary_percentage", "rotary-percent"},
+    Renamed{"init_method_std", "init-method-std"},
+    Renamed{"overlap_p2p_comm", ""},
+    Renamed{"batch_p2p_comm", ""},
+};
+
+/// Keys that say by false what a flag says.
+constexpr std::array inverted{
+    Renamed{"add_bias_linear", "disable-bias-linear"},
+    Renamed{"bias", "disable-bias-linear"},
+    Renamed{"share_embeddings_and_output_weights", "untie-embeddings-and-output-weights"},
+    Renamed{"bias_dropout_fusion", "no-bias-dropout-fusion"},
+    Renamed{"bias_dropout_add_fusion", "no-bias-dropout-fusion"},
+    Renamed{"masked_softmax_fusion", "no-masked-softmax-fusion"},
+    Renamed{"apply_rope_fusion", "no-rope-fusion"},
+    Renamed{"gradient_accumulation_fusion", "no-gradient-accumulation-fusion"},
+};
+
+/// Tables whose keys are looked at as one.
+constexpr std::array<std::string_view, 8> tables{"model",   "train",        "optimizer", "ddp",
+                                                 "dataset", "comm_overlap", "optim",     "data"};
+/// Tables of what is logged, saved and read.
+constexpr std::array<std::string_view, 10> aside{"checkpoint",  "logger",    "scheduler", "rng",  "profiling",
+                                                 "exp_manager", "tokenizer", "hydra",     "dist", "validation"};
+
+class Walk {
+ public:
+  explicit Walk(Draft& draft) : draft_(draft) {}
+
+  void table(const TomlTable& table, const std::string& path) {
+    for (const TomlKey& key : table.keys) {
+      const std::string name = path + key.name;
+      if (path == "trainer." && !of_trainer(key.name)) {
+        draft_.remark(RemarkKind::NoMatter, name, "of what is logged, saved and read", key.place);
+        continue;
+      }
+      if (std::ranges::find(aside, key.name) != aside.end()) {
+        draft_.remark(RemarkKind::NoMatter, name, "of what is logged, saved and read", key.place);
+      } else if (const auto* inner = std::get_if<TomlTable>(&key.value.value)) {
+        this->table(*inner, name + '.');
+      } else {
+        entry(key, name);
+      }
+    }
+  }
+
+  std::vector<TomlKey> flags() && {
+    if (nodes_ > 0 && devices_ > 0) draft_.set("gpus", nodes_ * devices_);
+    return std::move(flags_);
+  }
+
+ private:
+  // Of Lightning's trainer, all else is loops, logs and checkpoints.
+  static bool of_trainer(std::string_view key) {
+    return key == "devices" || key == "num_nodes" || key == "precision" || key == "strategy" ||
+           key == "accumulate_grad_batches";
+  }
+  void add(std::string flag, const TomlKey& key, Content content) {
+    flags_.push_back({std::move(flag), key.place, {std::move(content), key.value.place}});
+  }
+  void add(std::string flag, const TomlKey& key) { add(std::move(flag), key, key.value.value); }
+
+  void entry(const TomlKey& key, const std::string& name) {
+    const auto* flag = std::get_if<bool>(&key.value.value);
+    const auto* text = std::get_if<std::string>(&key.value.value);
+    const auto* number = std::get_if<std::int64_t>(&key.value.value);
+    const std::string& k = key.name;
+    if (k == "num_nodes" && number != nullptr) {
+      nodes_ = *number;
+    } else if ((k == "devices" || k == "num_gpus_per_node" || k == "gpus_per_node") && number != nullptr) {
+      devices_ = *number;
+      if (nodes_ == 0) nodes_ = 1;
+    } else if ((k == "mixed_precision" || k == "precision") && text != nullptr) {
+      // bf16_mixed, bf16-mixed, bf16; fp16 likewise.
+      if (text->starts_with("bf16"))
+        add("bf16", key, true);
+      else if (text->starts_with("fp16") || text->starts_with("16"))
+        add("fp16", key, true);
+      else if (!text->starts_with("32") && !text->starts_with("fp32"))
+        draft_.remark(RemarkKind::NotExpressed, fmt::format("{} = {}", name, *text), "FP8 is not modelled yet",
+                      key.place);
+      if (text->find("fp8") != std::string::npos || text->find("mxfp8") != std::string::npos)
+        draft_.remark(RemarkKind::NotExpressed, fmt::format("{} = {}", name, *text), "FP8 is not modelled yet",
+                      key.place);
+    } else if (k == "gated_linear_unit") {
+      if (flag != nullptr && *flag) add("swiglu", key, true);
+    } else if (k == "activation" && text != nullptr) {
+      if (text->ends_with("swiglu"))
+        add("swiglu", key, true);
+      else if (*text == "squared-relu")
+        add("squared-relu", key, true);
+    } else if (k == "num_query_groups") {
+      add("group-query-attention", key, true);
+      add("num-query-groups", key);
+    } else if (k == "normalization" && text != nullptr) {
+      add("normalization", key, std::string(text->starts_with("rms") || *text == "RMSNorm" ? "RMSNorm" : "LayerNorm"));
+    } else if (k == "grad_reduce_in_fp32" && flag != nullptr) {
+      add(*flag ? "accumulate-allreduce-grads-in-fp32" : "grad-reduce-in-bf16", key, true);
+    } else if (k == "name" && text != nullptr) {  // NeMo's optim.name
+      if (*text == "distributed_fused_adam" || *text == "mcore_distributed_optim")
+        add("use-distributed-optimizer", key, true);
+    } else if (const auto other = std::ranges::find(inverted, k, &Renamed::key); other != inverted.end()) {
+      if (flag != nullptr && !*flag) add(std::string(other->flag), key, true);
+    } else {
+      plain(key, name, flag);
+    }
+  }
+
+  void plain(const TomlKey& key, const std::string& name, const bool* flag) {
+    std::string its = key.name;
+    if (const auto other = std::ranges::find(renamed, key.name, &Renamed::key); other != renamed.end())
+      its = std::string(other->flag);
+    std::ranges::replace(its, '_', '-');
+    if (flag != nullptr && !*flag) {
+      draft_.remark(RemarkKind::NoMatter, fmt::format("{} = false", name), "asks for nothing", key.place);
+      return;
+    }
+    if (megatron_flag(its)) return add(its, key);
+    draft_.remark(RemarkKind::NotExpressed, fmt::format("{} = {}", name, scenarios::text(key.value)),
+                  "no flag of Megatron's that is known here says it", key.place);
+  }
+
+  Draft& draft_;
+  std::vector<TomlKey> flags_;
+  std::int64_t nodes_ = 0, devices_ = 0;
+};
+
+// Megatron-LM's own tests write flags as a YAML map: MODEL_ARGS, ENV_VARS.
+std::vector<TomlKey> flags_of_tests(const TomlTable& arguments) {
+  std::vector<TomlKey> flags;
+  for (const TomlKey& key : arguments.keys)
+    if (key.name.starts_with("--")) flags.push_back({key.name.substr(2), key.place, key.value});
+  return flags;
+}
+
+}  // namespace
+
+std::vector<TomlKey> bridge_flags(const TomlTable& document, Draft& draft) {
+  for (const TomlKey& key : document.keys) {
+    const auto* table = std::get_if<TomlTable>(&key.value.value);
+    if (table == nullptr || key.name != "ENV_VARS") continue;
+    for (const TomlKey& variable : table->keys) {
+      const auto* value = std::get_if<std::string>(&variable.value.value);
+      draft.set("runtime.environment." + variable.name, value != nullptr ? *value : scenarios::text(variable.value),
+                variable.place);
+    }
+  }
+  for (const TomlKey& key : document.keys)
+    if (const auto* table = std::get_if<TomlTable>(&key.value.value); table != nullptr && key.name == "MODEL_ARGS")
+      return flags_of_tests(*table);
+  Walk walk(draft);
+  walk.table(document, "");
+  std::vector<TomlKey> flags = std::move(walk).flags();
+  const bool virtual_stages =
+      std::ranges::any_of(flags, [](const TomlKey& f) { return f.name == "num-virtual-stages-per-pipeline-rank"; });
+  if (virtual_stages)  // of one stage each rank there is nothing to say
+    std::erase_if(flags, [](const TomlKey& f) {
+      return f.name == "num-virtual-stages-per-pipeline-rank" && scenarios::text(f.value) == "1";
+    });
+  return flags;
+}
+
+}  // namespace tidemark::scenarios

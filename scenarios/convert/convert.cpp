@@ -1,0 +1,342 @@
+#include "scenarios/convert/convert.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "scenarios/convert/detect.hpp"
+#include "scenarios/convert/formats.hpp"
+#include "scenarios/convert/launch_line.hpp"
+#include "scenarios/convert/shell_words.hpp"
+#include "scenarios/convert/yaml_table.hpp"
+#include "scenarios/io/config_reader.hpp"
+#include "scenarios/io/json_table.hpp"
+#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/io/suggestion.hpp"
+#include "scenarios/io/text_file.hpp"
+
+namespace tidemark::scenarios {
+namespace {
+
+constexpr std::array<std::string_view, 6> names{"scenario",  "megatron",   "torchtitan",
+                                                "deepspeed", "accelerate", "training-arguments"};
+
+/// Variables of the environment that a scenario may say something about.
+bool matters(std::string_view variable) {
+  for (const std::string_view prefix : {"NCCL_", "NVTE_", "CUBLAS_", "PYTORCH_"})
+    if (variable.starts_with(prefix)) return true;
+  return variable == "CUDA_MODULE_LOADING" || variable == "CUDA_LAUNCH_BLOCKING";
+}
+
+// Keys of one input under the flags of HfArgumentParser.
+std::vector<TomlKey> underscored(std::vector<TomlKey> flags) {
+  for (TomlKey& key : flags) std::ranges::replace(key.name, '-', '_');
+  return flags;
+}
+
+/// "--training.seq_len" to [training] seq_len.
+TomlTable nested(const std::vector<TomlKey>& flags, TomlTable document) {
+  Draft draft;
+  draft.document = std::move(document);
+  for (const TomlKey& flag : flags) {
+    std::string path = flag.name;
+    std::ranges::replace(path, '-', '_');
+    std::size_t no = path.find(".no_");
+    Content content = flag.value.value;
+    if (no != std::string::npos && content.index() == 0) path.erase(no + 1, 3), content = false;
+    draft.set(path, std::move(content), flag.value.place);
+  }
+  return std::move(draft.document);
+}
+
+class Conversion {
+ public:
+  explicit Conversion(const ConvertAsked& asked) : asked_(asked), models_(shipped_models(asked.data_root)) {}
+
+  Converted run() {
+    if (std::ranges::all_of(asked_.files,
+                            [&](const auto& file) { return content(file).kind == FileKind::ModelConfig; }))
+      throw InputError(Problem{.file = asked_.files.front().string(),
+                               .line = 1,
+                               .column = 1,
+                               .message = "is a model, which says of no training",
+                               .hint = {}});
+    draft_.file = asked_.files.front().string();
+    if (!asked_.model.empty()) draft_.set("model", asked_.model);
+    if (!asked_.cluster.empty()) draft_.set("cluster", asked_.cluster);
+    if (asked_.gpus) draft_.set("gpus", *asked_.gpus);
+    for (const std::filesystem::path& file : in_order()) read(file, content(file));
+    if (from_ == Dialect::DeepSpeed || from_ == Dialect::Accelerate || from_ == Dialect::TrainingArguments) {
+      say("train.sequence_length", asked_.sequence_length);
+      say("train.micro_batch", asked_.micro_batch);
+      say("train.global_batch", asked_.global_batch);
+      settle_hugging_face(draft_, width_of_model());
+    }
+    say("gpus", asked_.gpus);
+    say("train.sequence_length", asked_.sequence_length);
+    say("train.micro_batch", asked_.micro_batch);
+    say("train.global_batch", asked_.global_batch);
+    return {from_, asked_.files.front(), std::move(draft_.document), std::move(draft_.remarks)};
+  }
+
+ private:
+  // What says on how many devices comes first; arguments of a training after what launches it.
+  [[nodiscard]] std::vector<std::filesystem::path> in_order() const {
+    std::vector<std::filesystem::path> files = asked_.files;
+    const auto rank = [&](const std::filesystem::path& file) {
+      switch (content(file).kind) {
+        case FileKind::ModelConfig:
+          return 0;
+        case FileKind::Accelerate:
+          return 1;
+        case FileKind::DeepSpeed:
+          return 3;
+        default:
+          return 2;
+      }
+    };
+    std::ranges::stable_sort(files, {}, rank);
+    return files;
+  }
+
+  [[nodiscard]] FileContent content(const std::filesystem::path& file) const {
+    const auto text = asked_.texts.find(file);
+    return text == asked_.texts.end() ? content_of(file) : content_of(file, text->second);
+  }
+
+  // Of the model that is named, where it can be read.
+  [[nodiscard]] std::int64_t width_of_model() const {
+    const std::string name = draft_.text("model").value_or("");
+    const auto shipped = std::ranges::find(models_, name, &ShippedModel::file);
+    if (shipped != models_.end()) return shipped->model.hidden;
+    if (name.empty() || !std::filesystem::exists(name)) return 0;
+    return read_model(name).hidden;
+  }
+
+  void say(std::string_view path, std::optional<std::int64_t> value) {
+    if (value) draft_.set(path, *value);
+  }
+
+  void read(const std::filesystem::path& file, FileContent content) {
+    draft_.file = file.string();
+    draft_.folder = file.parent_path();
+    switch (content.kind) {
+      case FileKind::Scenario:
+        from_ = Dialect::Scenario;
+        merge(content.document);
+        return;
+      case FileKind::ModelConfig:
+        if (draft_.find("model") == nullptr) draft_.set("model", std::filesystem::absolute(file).string());
+        return;
+      case FileKind::TorchTitan:
+        from_ = Dialect::TorchTitan;
+        return read_titan(content.document, models_, draft_);
+      case FileKind::Bridge: {
+        from_ = Dialect::Megatron;
+        Given flags(bridge_flags(content.document, draft_), "--", draft_);
+        return read_megatron(flags, models_, draft_);
+      }
+      case FileKind::Accelerate: {
+        from_ = Dialect::Accelerate;
+        Given config(content.document.keys, "", draft_);
+        return read_accelerate(config, draft_);
+      }
+      case FileKind::DeepSpeed: {
+        if (from_ != Dialect::TrainingArguments) from_ = Dialect::DeepSpeed;
+        Given config(content.document.keys, "", draft_);
+        return read_deepspeed(config, draft_);
+      }
+      case FileKind::TrainingArguments: {
+        from_ = Dialect::TrainingArguments;
+        Given arguments(content.document.keys, "", draft_);
+        return read_training_arguments(arguments, models_, draft_);
+      }
+      case FileKind::Shell:
+        return read_script(file, content.text);
+    }
+  }
+
+  void merge(const TomlTable& document) {
+    for (const TomlKey& key : document.keys)
+      if (draft_.find(key.name) == nullptr) draft_.set(key.name, key.value.value, key.value.place);
+  }
+
+  void read_script(const std::filesystem::path& file, const std::string& text) {
+    const ShellScript script = read_shell(text, file.string(), asked_.variables);
+    const std::optional<LaunchLine> line = launch_line(script, file.string());
+    for (const auto& [what, place] : script.skips)
+      draft_.remark(RemarkKind::Assumed, what, "is passed over: nothing is run", place);
+    if (!line)
+      throw InputError(
+          Problem{.file = file.string(),
+                  .line = 1,
+                  .column = 1,
+                  .message = "starts no training that is known here",
+                  .hint = "torchrun … pretrain_gpt.py, deepspeed …, accelerate launch …, or its arguments alone"});
+    if (line->gpus && !asked_.gpus) draft_.set("gpus", *line->gpus, line->place);
+    for (const auto& [name, value] : script.exported)
+      if (matters(name))
+        draft_.set("runtime.environment." + name, value);
+      else
+        draft_.remark(RemarkKind::NoMatter, name, "a variable that changes neither memory nor time");
+    read_arguments(*line);
+  }
+
+  void read_arguments(const LaunchLine& line) {
+    std::vector<TomlKey> flags = flags_of(line.arguments);
+    const auto has = [&](std::initializer_list<std::string_view> any) {
+      return std::ranges::any_of(
+          flags, [&](const TomlKey& flag) { return std::ranges::find(any, std::string_view(flag.name)) != any.end(); });
+    };
+    const bool titan = line.program.find("torchtitan") != std::string::npos ||
+                       has({"job.config_file", "job.config-file", "model.flavor"}) ||
+                       std::ranges::any_of(flags, [](const TomlKey& f) { return f.name.starts_with("training."); });
+    if (titan) return read_titan_arguments(std::move(flags));
+    if (has({"tensor-model-parallel-size", "num-layers", "hidden-size", "micro-batch-size"})) {
+      from_ = Dialect::Megatron;
+      Given given(std::move(flags), "--", draft_);
+      return read_megatron(given, models_, draft_);
+    }
+    from_ = Dialect::TrainingArguments;
+    read_launcher(line);
+    flags = underscored(std::move(flags));
+    Given given(std::move(flags), "--", draft_);
+    drop_unknown(given);
+    read_training_arguments(given, models_, draft_);
+  }
+
+  // HfArgumentParser gives what only running the script tells no number: it is told, unless it is of no matter.
+  void drop_unknown(const Given& given) const {
+    for (const TomlKey& key : given.keys())
+      if (const auto* text = std::get_if<std::string>(&key.value.value);
+          text != nullptr && text->starts_with(unknown_value))
+        if (key.name.ends_with("batch_size") || key.name.ends_with("steps") || key.name == "deepspeed" ||
+            key.name.ends_with("length"))
+          throw InputError(
+              Problem{.file = draft_.file,
+                      .line = key.place.line,
+                      .column = key.place.column,
+                      .message = fmt::format("--{}: {} is not known without running it", key.name, text->substr(1)),
+                      .hint = "say it with --set NAME=VALUE"});
+  }
+
+  // accelerate launch --config_file, and what stands beside it.
+  void read_launcher(const LaunchLine& line) {
+    const std::filesystem::path folder = draft_.folder;
+    const std::string file = draft_.file;
+    if (line.launcher == "accelerate") {
+      std::vector<TomlKey> keys;
+      TomlTable config;
+      for (const TomlKey& flag : line.launcher_flags) {
+        const auto* text = std::get_if<std::string>(&flag.value.value);
+        if (flag.name == "config-file" && text != nullptr) {
+          const std::filesystem::path path = folder / *text;
+          if (std::filesystem::exists(path)) {
+            config = parse_yaml_table(read_text(path), path.string());
+          } else {
+            draft_.remark(RemarkKind::NotExpressed, "--config_file " + *text, "is not there: give it as a file, too",
+                          flag.place);
+          }
+        } else {
+          keys.push_back(flag);
+          std::ranges::replace(keys.back().name, '-', '_');
+        }
+      }
+      const bool deepspeed = std::ranges::any_of(
+          keys, [](const TomlKey& k) { return k.name == "use_deepspeed" || k.name == "zero_stage"; });
+      const bool fsdp = std::ranges::any_of(keys, [](const TomlKey& k) { return k.name == "use_fsdp"; });
+      Draft together;
+      together.document = std::move(config);
+      if (deepspeed) together.set("distributed_type", std::string("DEEPSPEED"));
+      if (fsdp) together.set("distributed_type", std::string("FSDP"));
+      for (const TomlKey& key : keys) {
+        if (key.name == "use_deepspeed" || key.name == "use_fsdp" || key.name == "multi_gpu") continue;
+        const bool of_fsdp = key.name.starts_with("fsdp_");
+        const bool of_zero = key.name == "zero_stage" || key.name.starts_with("offload_") ||
+                             key.name.starts_with("deepspeed_") || key.name.starts_with("zero3_") ||
+                             key.name == "gradient_clipping";
+        together.set((of_fsdp   ? "fsdp_config."
+                      : of_zero ? "deepspeed_config."
+                                : "") +
+                         key.name,
+                     key.value.value, key.value.place);
+      }
+      if (!together.document.keys.empty()) {
+        Given given(together.document.keys, "", draft_);
+        read_accelerate(given, draft_);
+      }
+    }
+    draft_.file = file;
+  }
+
+  void read_titan_arguments(std::vector<TomlKey> flags) {
+    from_ = Dialect::TorchTitan;
+    TomlTable document;
+    std::erase_if(flags, [&](const TomlKey& flag) {
+      if (flag.name != "job.config_file" && flag.name != "job.config-file") return false;
+      const auto* name = std::get_if<std::string>(&flag.value.value);
+      if (name == nullptr) return true;
+      std::filesystem::path path = draft_.folder / *name;
+      if (!std::filesystem::exists(path)) path = draft_.folder / std::filesystem::path(*name).filename();
+      if (std::filesystem::exists(path)) {
+        document = parse_toml(read_text(path), path.string());
+      } else {
+        draft_.remark(RemarkKind::NotExpressed, "--job.config_file " + *name, "is not there: give it as a file, too",
+                      flag.place);
+      }
+      return true;
+    });
+    read_titan(nested(flags, std::move(document)), models_, draft_);
+  }
+
+  const ConvertAsked& asked_;
+  std::vector<ShippedModel> models_;
+  Draft draft_;
+  Dialect from_ = Dialect::Scenario;
+};
+
+// Why the scenario would not be taken: of what comes from a framework, that it is not modelled.
+void add_problems(Converted& converted, const std::filesystem::path& data_root) {
+  const auto read =
+      scenario_or_problems(converted.document, converted.file, {converted.file.parent_path(), data_root}, {});
+  if (const auto* problems = std::get_if<std::vector<Problem>>(&read))
+    for (const Problem& problem : *problems)
+      converted.remarks.push_back(
+          {RemarkKind::NotExpressed, problem.file, {problem.line, problem.column}, problem.message, problem.hint});
+}
+
+}  // namespace
+
+std::string_view name(Dialect dialect) { return names.at(static_cast<std::size_t>(dialect)); }
+
+std::optional<Dialect> dialect_named(std::string_view name) {
+  const auto found = std::ranges::find(names, name);
+  return found == names.end() ? std::nullopt : std::optional(static_cast<Dialect>(found - names.begin()));
+}
+
+std::vector<std::string> dialect_names() { return {names.begin(), names.end()}; }
+
+bool Converted::lossy() const {
+  return std::ranges::any_of(remarks, [](const Remark& remark) { return remark.kind == RemarkKind::NotExpressed; });
+}
+
+bool is_foreign(const std::filesystem::path& file) { return content_of(file).kind != FileKind::Scenario; }
+
+Converted convert(const ConvertAsked& asked) {
+  Converted converted = Conversion(asked).run();
+  add_problems(converted, asked.data_root);
+  return converted;
+}
+
+Scenario scenario_of(const Converted& converted, const std::filesystem::path& data_root) {
+  std::vector<Problem> problems;
+  for (const Remark& remark : converted.remarks)
+    if (remark.kind == RemarkKind::NotExpressed)
+      problems.push_back({remark.file.empty() ? converted.file.string() : remark.file, remark.place.line,
+                          remark.place.column, remark.what, remark.why});
+  if (!problems.empty()) throw InputError(std::move(problems));
+  return scenario_of(converted.document, converted.file, {converted.file.parent_path(), data_root});
+}
+
+}  // namespace tidemark::scenarios

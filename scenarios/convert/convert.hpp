@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "scenarios/convert/draft.hpp"
+#include "scenarios/scenario.hpp"
+
+// Launch arguments and configurations of training frameworks to scenarios, and back.
+
+namespace tidemark::scenarios {
+
+/// What a training is written down in.
+enum class Dialect : std::uint8_t { Scenario, Megatron, TorchTitan, DeepSpeed, Accelerate, TrainingArguments };
+/// How they are called: "scenario", "megatron", "torchtitan", "deepspeed", "accelerate", "training-arguments".
+[[nodiscard]] std::string_view name(Dialect dialect);
+[[nodiscard]] std::optional<Dialect> dialect_named(std::string_view name);
+[[nodiscard]] std::vector<std::string> dialect_names();
+
+/// What is to be converted, and what its files do not say.
+struct ConvertAsked {
+  std::vector<std::filesystem::path> files;            ///< together they say one training
+  std::map<std::filesystem::path, std::string> texts;  ///< of files that need not be there
+  std::map<std::string, std::string> variables;        ///< of shell scripts, the script's own aside
+  std::string model, cluster;                          ///< as a scenario names them; empty: as the files have it
+  std::optional<std::int64_t> gpus, sequence_length, micro_batch, global_batch;
+  std::filesystem::path data_root;
+};
+
+struct Converted {
+  Dialect from{};
+  std::filesystem::path file;  ///< the first of them: gives the scenario its name, and is where its problems are
+  TomlTable document;          ///< of a scenario
+  std::vector<Remark> remarks;
+  /// Whether something that changes memory or time did not come along.
+  [[nodiscard]] bool lossy() const;
+};
+
+/// Whether a file is not a scenario itself, by its ending and what it holds.
+[[nodiscard]] bool is_foreign(const std::filesystem::path& file);
+
+/// Reads files of any dialect. InputError where one cannot be read at all; what it says and a scenario cannot is among
+/// the remarks, and so is why the scenario would not be taken.
+[[nodiscard]] Converted convert(const ConvertAsked& asked);
+
+/// The scenario that the files ask for. InputError where something that changes memory or time did not come along.
+[[nodiscard]] Scenario scenario_of(const Converted& converted, const std::filesystem::path& data_root);
+
+/// What starts a training.
+enum class Launcher : std::uint8_t { Torchrun, Sbatch, Mpirun };
+
+struct Written {
+  std::string text;             ///< the file
+  std::string launch;           ///< the line that starts it; empty where the file has it
+  std::vector<Remark> remarks;  ///< what it cannot say
+};
+/// A scenario in another dialect. What of it comes back different when it is read again is among the remarks.
+[[nodiscard]] Written written(const Scenario& scenario, Dialect dialect, Launcher launcher, const std::string& model,
+                              const std::string& cluster, const std::filesystem::path& data_root);
+
+}  // namespace tidemark::scenarios

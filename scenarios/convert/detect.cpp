@@ -1,0 +1,64 @@
+#include "scenarios/convert/detect.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "scenarios/convert/yaml_table.hpp"
+#include "scenarios/io/input_error.hpp"
+#include "scenarios/io/json_table.hpp"
+#include "scenarios/io/text_file.hpp"
+
+namespace tidemark::scenarios {
+namespace {
+
+bool has(const TomlTable& table, std::initializer_list<std::string_view> any) {
+  return std::ranges::any_of(
+      table.keys, [&](const TomlKey& key) { return std::ranges::find(any, std::string_view(key.name)) != any.end(); });
+}
+
+FileKind kind_of(const TomlTable& its, bool toml) {
+  if (has(its, {"distributed_type", "compute_environment"})) return FileKind::Accelerate;
+  if (has(its, {"zero_optimization", "train_micro_batch_size_per_gpu"})) return FileKind::DeepSpeed;
+  if (has(its, {"model_type", "n_embd"})) return FileKind::ModelConfig;
+  if (has(its, {"parallelism", "activation_checkpoint", "training", "job"})) return FileKind::TorchTitan;
+  if (has(its, {"per_device_train_batch_size", "output_dir", "gradient_accumulation_steps", "model_name_or_path"}))
+    return FileKind::TrainingArguments;
+  if (!toml && has(its, {"MODEL_ARGS", "trainer", "train", "model", "ddp"})) return FileKind::Bridge;
+  return FileKind::Scenario;
+}
+
+}  // namespace
+
+FileContent content_of(const std::filesystem::path& file) { return content_of(file, read_text(file)); }
+
+FileContent content_of(const std::filesystem::path& file, std::string text) {
+  const std::string ending = file.extension().string();
+  if (ending == ".toml") {
+    TomlTable document = parse_toml(text, file.string());
+    const FileKind kind = kind_of(document, true);
+    const bool titan = kind == FileKind::TorchTitan && !has(document, {"gpus", "cluster", "layout", "train"});
+    return {titan ? kind : FileKind::Scenario, {}, std::move(document)};
+  }
+  if (ending == ".json" || ending == ".yaml" || ending == ".yml") {
+    TomlTable document = ending == ".json" ? parse_json_table(text, file.string(), Automatic::Kept)
+                                           : parse_yaml_table(text, file.string());
+    const FileKind kind = kind_of(document, false);
+    if (kind == FileKind::Scenario)
+      throw InputError(
+          Problem{.file = file.string(),
+                  .line = 1,
+                  .column = 1,
+                  .message = "is of no framework that is known here",
+                  .hint = "a ds_config.json, a config.json, TrainingArguments, accelerate's or Megatron-Bridge's "
+                          "configuration would do"});
+    return {kind, {}, std::move(document)};
+  }
+  constexpr std::array<std::string_view, 4> scripts{".sh", ".bash", ".sbatch", ".slurm"};
+  const bool bare = ending.empty() || ending == ".txt" || ending == ".args";
+  const bool script = std::ranges::find(scripts, ending) != scripts.end() || text.starts_with("#!") ||
+                      (bare && (text.starts_with("--") || text.find(" --") != std::string::npos));
+  if (!script) return {FileKind::Scenario, {}, parse_toml(text, file.string())};
+  return {FileKind::Shell, std::move(text), {}};
+}
+
+}  // namespace tidemark::scenarios

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "scenarios/io/toml_value.hpp"
+
+namespace tidemark::scenarios {
+
+enum class FileKind : std::uint8_t {
+  Scenario,
+  ModelConfig,
+  TorchTitan,
+  Bridge,
+  Accelerate,
+  DeepSpeed,
+  TrainingArguments,
+  Shell
+};
+
+/// A file, and what it is by its ending and what it holds.
+struct FileContent {
+  FileKind kind{};
+  std::string text;    ///< of a script
+  TomlTable document;  ///< of anything else
+};
+/// Throws InputError where it cannot be read, and where nothing says what it is.
+[[nodiscard]] FileContent content_of(const std::filesystem::path& file);
+[[nodiscard]] FileContent content_of(const std::filesystem::path& file, std::string text);
+
+}  // namespace tidemark::scenarios

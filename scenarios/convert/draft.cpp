@@ -1,0 +1,215 @@
+#include "scenarios/convert/draft.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "scenarios/io/input_error.hpp"
+#include "scenarios/io/suggestion.hpp"
+
+namespace tidemark::scenarios {
+namespace {
+
+template <class Table>
+auto* key_in(Table& table, std::string_view name) {
+  const auto found = std::ranges::find_if(table.keys, [&](const TomlKey& key) { return key.name == name; });
+  return found == table.keys.end() ? nullptr : &*found;
+}
+
+TomlKey& key_made(TomlTable& table, std::string_view name, Place place) {
+  if (TomlKey* found = key_in(table, name)) return *found;
+  const auto after = std::ranges::find_if(table.keys, [&](const TomlKey& key) { return key.name > name; });
+  return *table.keys.insert(after, TomlKey{std::string(name), place, {TomlTable{}, place}});
+}
+
+}  // namespace
+
+void Draft::set(std::string_view path, Content content, Place place) {
+  TomlTable* table = &document;
+  for (std::size_t dot = path.find('.'); dot != std::string_view::npos; dot = path.find('.')) {
+    table = &std::get<TomlTable>(key_made(*table, path.substr(0, dot), place).value.value);
+    path.remove_prefix(dot + 1);
+  }
+  key_made(*table, path, place).value = {std::move(content), place};
+}
+
+void Draft::erase(std::string_view path) {
+  TomlTable* table = &document;
+  for (std::size_t dot = path.find('.'); dot != std::string_view::npos; dot = path.find('.')) {
+    TomlKey* key = key_in(*table, path.substr(0, dot));
+    table = key == nullptr ? nullptr : std::get_if<TomlTable>(&key->value.value);
+    if (table == nullptr) return;
+    path.remove_prefix(dot + 1);
+  }
+  std::erase_if(table->keys, [&](const TomlKey& key) { return key.name == path; });
+}
+
+const TomlValue* Draft::find(std::string_view path) const {
+  const TomlTable* table = &document;
+  for (std::size_t dot = path.find('.'); dot != std::string_view::npos; dot = path.find('.')) {
+    const TomlKey* key = key_in(*table, path.substr(0, dot));
+    table = key == nullptr ? nullptr : std::get_if<TomlTable>(&key->value.value);
+    if (table == nullptr) return nullptr;
+    path.remove_prefix(dot + 1);
+  }
+  const TomlKey* key = key_in(*table, path);
+  return key == nullptr ? nullptr : &key->value;
+}
+
+std::optional<std::int64_t> Draft::integer(std::string_view path) const {
+  const TomlValue* found = find(path);
+  const auto* number = found == nullptr ? nullptr : std::get_if<std::int64_t>(&found->value);
+  return number == nullptr ? std::nullopt : std::optional(*number);
+}
+
+std::optional<std::string> Draft::text(std::string_view path) const {
+  const TomlValue* found = find(path);
+  const auto* text = found == nullptr ? nullptr : std::get_if<std::string>(&found->value);
+  return text == nullptr ? std::nullopt : std::optional(*text);
+}
+
+void Draft::remark(RemarkKind kind, std::string what, std::string why, Place place) {
+  Remark made{kind, file, place, std::move(what), std::move(why)};
+  if (std::ranges::find(remarks, made) == remarks.end()) remarks.push_back(std::move(made));
+}
+
+const TomlKey* Given::find(std::string_view name) const {
+  // As argparse has it, the last one counts.
+  const auto found = std::find_if(keys_.rbegin(), keys_.rend(), [&](const TomlKey& key) { return key.name == name; });
+  return found == keys_.rend() ? nullptr : &*found;
+}
+
+bool Given::has(std::string_view name) const { return find(name) != nullptr; }
+
+bool Given::left_to_others(std::string_view name) const {
+  const TomlKey* key = find(name);
+  const auto* text = key == nullptr ? nullptr : std::get_if<std::string>(&key->value.value);
+  return text != nullptr && *text == "auto";
+}
+
+Place Given::place(std::string_view name) const {
+  const TomlKey* key = find(name);
+  return key == nullptr ? Place{} : key->value.place;
+}
+
+const TomlValue* Given::take(std::string_view name) {
+  const TomlKey* key = find(name);
+  if (key == nullptr) return nullptr;
+  taken_.emplace(name);
+  const auto* text = std::get_if<std::string>(&key->value.value);
+  return text != nullptr &&
+                 (*text == "auto" || *text == "None" || *text == "none" || *text == "null" || text->empty()) &&
+                 prefix_ != "--"
+             ? nullptr
+             : &key->value;
+}
+
+void Given::wrong(const TomlKey& key, std::string_view wanted) const {
+  throw InputError(
+      Problem{.file = draft_->file,
+              .line = key.value.place.line,
+              .column = key.value.place.column,
+              .message = fmt::format("{}{} takes {}, not {}", prefix_, key.name, wanted, scenarios::text(key.value)),
+              .hint = "a value such as the framework itself takes"});
+}
+
+std::optional<std::int64_t> Given::integer(std::string_view name) {
+  const TomlValue* value = take(name);
+  if (value == nullptr) return std::nullopt;
+  if (const auto* whole = std::get_if<std::int64_t>(&value->value)) return *whole;
+  constexpr double most = 9e18;
+  if (const auto* real = std::get_if<double>(&value->value);
+      real != nullptr && std::trunc(*real) == *real && std::fabs(*real) < most)
+    return static_cast<std::int64_t>(*real);
+  if (const auto* quoted = std::get_if<std::string>(&value->value)) {
+    const Content content = typed(*quoted);
+    if (const auto* whole = std::get_if<std::int64_t>(&content)) return *whole;
+  }
+  wrong(*find(name), "a whole number");
+}
+
+std::optional<double> Given::number(std::string_view name) {
+  const TomlValue* value = take(name);
+  if (value == nullptr) return std::nullopt;
+  if (const auto* whole = std::get_if<std::int64_t>(&value->value)) return static_cast<double>(*whole);
+  if (const auto* real = std::get_if<double>(&value->value)) return *real;
+  if (const auto* quoted = std::get_if<std::string>(&value->value)) {
+    const Content content = typed(*quoted);
+    if (const auto* whole = std::get_if<std::int64_t>(&content)) return static_cast<double>(*whole);
+    if (const auto* real = std::get_if<double>(&content)) return *real;
+  }
+  wrong(*find(name), "a number");
+}
+
+std::optional<bool> Given::flag(std::string_view name) {
+  const TomlValue* value = take(name);
+  if (value == nullptr) return std::nullopt;
+  if (const auto* boolean = std::get_if<bool>(&value->value)) return *boolean;
+  if (const auto* quoted = std::get_if<std::string>(&value->value)) {
+    std::string lower = *quoted;
+    std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+    if (lower == "true" || lower == "yes") return true;
+    if (lower == "false" || lower == "no") return false;
+  }
+  if (const auto* whole = std::get_if<std::int64_t>(&value->value); whole != nullptr && (*whole == 0 || *whole == 1))
+    return *whole == 1;
+  wrong(*find(name), "true or false");
+}
+
+std::optional<std::string> Given::text(std::string_view name) {
+  const TomlValue* value = take(name);
+  if (value == nullptr) return std::nullopt;
+  if (const auto* text = std::get_if<std::string>(&value->value)) return *text;
+  if (std::holds_alternative<TomlTable>(value->value) || std::holds_alternative<std::vector<TomlValue>>(value->value))
+    wrong(*find(name), "a text");
+  return scenarios::text(*value);
+}
+
+Given Given::table(std::string_view name) {
+  const TomlValue* value = take(name);
+  if (value == nullptr) return {{}, prefix_ + std::string(name) + '.', *draft_};
+  const auto* table = std::get_if<TomlTable>(&value->value);
+  if (table == nullptr) wrong(*find(name), "a table");
+  return {table->keys, prefix_ + std::string(name) + '.', *draft_};
+}
+
+void Given::tell(RemarkKind kind, std::string_view name, std::string why) {
+  const TomlKey* key = find(name);
+  if (key == nullptr) return;
+  taken_.emplace(name);
+  const bool bare = std::get_if<bool>(&key->value.value) != nullptr && prefix_ == "--";
+  const std::string value = scenarios::text(key->value);
+  draft_->remark(kind, bare ? prefix_ + key->name : fmt::format("{}{} = {}", prefix_, key->name, value), std::move(why),
+                 key->value.place);
+}
+
+void Given::refuse(std::string_view name, std::string_view what, const std::vector<std::string>& neutral) {
+  const TomlKey* key = find(name);
+  if (key == nullptr) return;
+  taken_.emplace(name);
+  if (take(name) == nullptr || std::ranges::find(neutral, scenarios::text(key->value)) != neutral.end()) return;
+  tell(RemarkKind::NotExpressed, name, fmt::format("{} not modelled", what));
+}
+
+void Given::refuse_the_rest(std::string_view why) {
+  for (const TomlKey& key : std::vector<TomlKey>(keys_))
+    if (!taken_.contains(key.name)) tell(RemarkKind::NotExpressed, key.name, std::string(why));
+}
+
+Content typed(const std::string& word) {
+  if (word == "true" || word == "True") return true;
+  if (word == "false" || word == "False") return false;
+  const char* const end = word.data() + word.size();
+  std::int64_t whole = 0;
+  if (const auto [at, error] = std::from_chars(word.data(), end, whole); error == std::errc{} && at == end)
+    return whole;
+  double real = 0;
+  if (const auto [at, error] = std::from_chars(word.data(), end, real);
+      error == std::errc{} && at == end && std::isfinite(real))
+    return real;
+  return word;
+}
+
+}  // namespace tidemark::scenarios

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "scenarios/io/toml_value.hpp"
+
+// A scenario in the making, and what became of everything that an input says.
+
+namespace tidemark::scenarios {
+
+enum class RemarkKind : std::uint8_t {
+  NoMatter,      ///< changes neither memory nor time as they are simulated
+  Beside,        ///< is said beside the file: an argument of the script, or of what launches it
+  Assumed,       ///< the input does not say it, and something had to be taken
+  NotExpressed,  ///< the other side has no word for it, or it is not modelled
+};
+
+/// What became of a part of the input that is not a key of the scenario.
+struct Remark {
+  RemarkKind kind{};
+  std::string file;
+  Place place;
+  std::string what;  ///< as the input writes it
+  std::string why;
+  bool operator==(const Remark& other) const { return kind == other.kind && what == other.what && why == other.why; }
+};
+
+using Content = decltype(TomlValue::value);
+
+class Draft {
+ public:
+  TomlTable document;
+  std::vector<Remark> remarks;
+  std::string file;                          ///< that is being read
+  std::filesystem::path folder;              ///< where files that it names are
+  std::optional<std::int64_t> accumulation;  ///< micro-batches of a step, where that is what an input says
+  std::set<std::string> automatic;           ///< keys of DeepSpeed's that are left to transformers
+  bool trainer = false;                      ///< transformers' Trainer runs it
+
+  /// `path` as in "layout.tensor".
+  void set(std::string_view path, Content content, Place place = {});
+  void erase(std::string_view path);
+  [[nodiscard]] const TomlValue* find(std::string_view path) const;
+  [[nodiscard]] std::optional<std::int64_t> integer(std::string_view path) const;
+  [[nodiscard]] std::optional<std::string> text(std::string_view path) const;
+
+  void remark(RemarkKind kind, std::string what, std::string why, Place place = {});
+};
+
+/// The keys of an input. Each is taken by somebody who knows what it means; what is left at the end is not known.
+class Given {
+ public:
+  /// `prefix`: of the names as they are told, "training." or "--".
+  Given(std::vector<TomlKey> keys, std::string prefix, Draft& draft)
+      : keys_(std::move(keys)), prefix_(std::move(prefix)), draft_(&draft) {}
+
+  /// Nothing where it is not there; "auto" and null are not.
+  const TomlValue* take(std::string_view name);
+  /// InputError where it is of another type.
+  std::optional<std::int64_t> integer(std::string_view name);
+  std::optional<bool> flag(std::string_view name);
+  std::optional<std::string> text(std::string_view name);
+  std::optional<double> number(std::string_view name);
+  Given table(std::string_view name);
+  [[nodiscard]] bool has(std::string_view name) const;
+  /// "auto": transformers and accelerate see to it.
+  [[nodiscard]] bool left_to_others(std::string_view name) const;
+  [[nodiscard]] Place place(std::string_view name) const;
+  [[nodiscard]] const std::vector<TomlKey>& keys() const { return keys_; }
+  [[nodiscard]] Draft& draft() const { return *draft_; }
+
+  /// Takes keys that change nothing.
+  template <class Names>
+  void no_matter(const Names& names, std::string_view why = "changes neither memory nor time") {
+    for (const std::string_view name : names)
+      if (has(name) && !taken_.contains(name)) tell(RemarkKind::NoMatter, name, std::string(why));
+  }
+  /// Takes a key that nothing here stands for, unless it says `neutral`.
+  void refuse(std::string_view name, std::string_view what, const std::vector<std::string>& neutral);
+  void tell(RemarkKind kind, std::string_view name, std::string why);
+  /// What nobody took.
+  void refuse_the_rest(std::string_view why);
+
+ private:
+  [[nodiscard]] const TomlKey* find(std::string_view name) const;
+  [[noreturn]] void wrong(const TomlKey& key, std::string_view wanted) const;
+  std::vector<TomlKey> keys_;
+  std::string prefix_;
+  std::set<std::string, std::less<>> taken_;
+  Draft* draft_;
+};
+
+/// What a word of a command line is: a number, true or false, or a text.
+[[nodiscard]] Content typed(const std::string& word);
+
+}  // namespace tidemark::scenarios

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "scenarios/convert/draft.hpp"
+#include "scenarios/scenario.hpp"
+
+// One file for each framework: what its arguments come to as keys of a scenario, and back.
+
+namespace tidemark::scenarios {
+
+/// The models that come along, as names that a scenario takes ("models/llama-3.1-8b.json") and what they are.
+struct ShippedModel {
+  std::string file;
+  std::filesystem::path path;
+  std::string config;  ///< the text
+  Model model;
+};
+[[nodiscard]] std::vector<ShippedModel> shipped_models(const std::filesystem::path& data_root);
+/// The one that a checkpoint of this name is ("meta-llama/Llama-3.1-8B-Instruct"); empty where it is none of them.
+[[nodiscard]] std::string shipped_model(const std::vector<ShippedModel>& models, const std::string& checkpoint);
+
+/// Arguments of Megatron-LM's pretrain_gpt.py. What says which model goes to `model` and [model_override] where the
+/// draft names none yet, and else has to agree with it.
+void read_megatron(Given& flags, const std::vector<ShippedModel>& models, Draft& draft);
+/// The configuration of Megatron-Bridge or NeMo as such flags, and on how many devices, where it says that.
+[[nodiscard]] std::vector<TomlKey> bridge_flags(const TomlTable& document, Draft& draft);
+/// The arguments, one by one: "--tensor-model-parallel-size", "8".
+[[nodiscard]] std::vector<std::vector<std::string>> megatron_arguments(const Scenario& scenario);
+
+/// torchtitan's configuration: a table of tables.
+void read_titan(const TomlTable& document, const std::vector<ShippedModel>& models, Draft& draft);
+[[nodiscard]] TomlTable titan_config(const Scenario& scenario);
+
+/// transformers' TrainingArguments, and what scripts take beside them.
+void read_training_arguments(Given& arguments, const std::vector<ShippedModel>& models, Draft& draft);
+/// accelerate's configuration.
+void read_accelerate(Given& config, Draft& draft);
+/// A ds_config.json.
+void read_deepspeed(Given& config, Draft& draft);
+/// What depends on several of them: on how many devices a step is accumulated, and what follows the model's width
+/// (`hidden`; 0: not known).
+void settle_hugging_face(Draft& draft, std::int64_t hidden);
+[[nodiscard]] std::string training_arguments(const Scenario& scenario);
+[[nodiscard]] std::string accelerate_config(const Scenario& scenario);
+[[nodiscard]] std::string deepspeed_config(const Scenario& scenario);
+
+}  // namespace tidemark::scenarios

@@ -1,0 +1,486 @@
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+#include <fmt/format.h>
+
+#include "scenarios/convert/formats.hpp"
+#include "scenarios/convert/hugging_face_names.hpp"
+#include "scenarios/convert/launch_line.hpp"
+#include "scenarios/convert/yaml_table.hpp"
+#include "scenarios/io/json_table.hpp"
+#include "scenarios/io/names.hpp"
+#include "scenarios/io/suggestion.hpp"
+#include "scenarios/io/text_file.hpp"
+#include "scenarios/io/zero_keys.hpp"
+
+// transformers 5.23 TrainingArguments, TRL's SFTConfig and ModelConfig as far as scripts share them, accelerate 1.15's
+// launch configuration, DeepSpeed 0.19.
+
+namespace tidemark::scenarios {
+
+using namespace hugging_face;
+
+namespace {
+
+std::string lower(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+// A JSON text is a table, too: scripts take {"use_reentrant": false} as one argument.
+TomlTable table_or_text(Given& given, std::string_view name) {
+  const TomlValue* value = given.take(name);
+  if (value == nullptr) return {};
+  if (const auto* table = std::get_if<TomlTable>(&value->value)) return *table;
+  if (const auto* text = std::get_if<std::string>(&value->value); text != nullptr && text->starts_with('{'))
+    return parse_json_table(*text, given.draft().file, Automatic::Kept);
+  given.tell(RemarkKind::NotExpressed, name, "is no table");
+  return {};
+}
+
+void copy(Given& given, std::string_view name, std::string_view path) {
+  if (const TomlValue* value = given.take(name)) given.draft().set(path, value->value, value->place);
+}
+
+// "full_shard auto_wrap offload", or a list of those, or true.
+std::string fsdp_words(Given& given) {
+  const TomlValue* value = given.take("fsdp");
+  if (value == nullptr) return {};
+  if (const auto* list = std::get_if<std::vector<TomlValue>>(&value->value)) {
+    std::string words;
+    for (const TomlValue& v : *list)
+      if (const auto* text = std::get_if<std::string>(&v.value)) words += (words.empty() ? "" : " ") + *text;
+    return words;
+  }
+  if (const auto* flag = std::get_if<bool>(&value->value)) return *flag ? "full_shard auto_wrap" : "";
+  const auto* text = std::get_if<std::string>(&value->value);
+  return text == nullptr ? "" : *text;
+}
+
+// FSDP's strategy, by its name or its number (torch.distributed.fsdp.ShardingStrategy).
+void set_strategy(Given& given, std::string_view key, std::string strategy, std::int64_t devices_per_node) {
+  Draft& draft = given.draft();
+  const Place place = given.place(key);
+  constexpr std::array<std::string_view, 5> numbered{"full_shard", "shard_grad_op", "no_shard", "hybrid_shard",
+                                                     "hybrid_shard_zero2"};
+  strategy = lower(strategy);
+  if (strategy.size() == 1 && strategy[0] >= '1' && strategy[0] <= '5')
+    strategy = numbered.at(static_cast<std::size_t>(strategy[0] - '1'));
+  const bool hybrid = strategy.starts_with("hybrid_shard");
+  if (strategy == "full_shard" || strategy == "hybrid_shard")
+    draft.set("layout.sharding", std::string("zero3"), place);
+  else if (strategy == "shard_grad_op" || strategy.starts_with("hybrid_shard_zero2") ||
+           strategy == "_hybrid_shard_zero2")
+    draft.set("layout.sharding", std::string("zero2"), place);
+  else if (strategy == "no_shard")
+    draft.set("layout.sharding", std::string("none"), place);
+  else
+    given.tell(RemarkKind::NotExpressed, key, "is no strategy of FullyShardedDataParallel's");
+  if (!hybrid) return;
+  if (devices_per_node > 0)
+    draft.set("layout.shard_group", devices_per_node, place);
+  else
+    given.tell(RemarkKind::NotExpressed, key, "shards within a node, and how many devices one has is not said");
+}
+
+// Keys of an fsdp_config, with or without their prefix.
+void read_fsdp_config(Given config, bool mixed, const std::string& precision, std::int64_t devices_per_node) {
+  Draft& draft = config.draft();
+  const auto either = [&](std::string_view name) {
+    return config.has(fmt::format("fsdp_{}", name)) ? fmt::format("fsdp_{}", name) : std::string(name);
+  };
+  const auto flag = [&](std::string_view name) { return config.flag(either(name)); };
+  const std::int64_t version = config.integer(either("version")).value_or(1);
+  const bool second = version == 2 || draft.text("runtime.name") == "fsdp2";
+  draft.set("runtime.name", std::string(second ? "fsdp2" : "fsdp"), config.place(either("version")));
+  const std::string strategy = either("sharding_strategy"), reshard = either("reshard_after_forward");
+  if (const TomlValue* value = config.take(reshard)) {
+    const auto* truth = std::get_if<bool>(&value->value);
+    if (truth != nullptr)
+      draft.set("layout.sharding", std::string(*truth ? "zero3" : "zero2"), value->place);
+    else if (const auto text = config.text(reshard))
+      set_strategy(config, reshard,
+                   *text == "true"    ? "full_shard"
+                   : *text == "false" ? "shard_grad_op"
+                                      : *text,
+                   devices_per_node);
+  }
+  if (!second) {
+    if (const auto text = config.text(strategy)) set_strategy(config, strategy, *text, devices_per_node);
+    const std::string prefetch = lower(config.text(either("backward_prefetch")).value_or("no_prefetch"));
+    draft.set("runtime.switches.backward_prefetch", std::string(prefetch == "no_prefetch" ? "none" : prefetch),
+              config.place(either("backward_prefetch")));
+    for (const char* its : {"forward_prefetch", "use_orig_params", "sync_module_states", "limit_all_gathers"})
+      if (const auto on = flag(its); on)
+        draft.set(fmt::format("runtime.switches.{}", its), *on, config.place(either(its)));
+    if (mixed) {
+      // accelerator.py prepare_model: autocast round a model whose shards are fp32, and what is gathered is narrow.
+      draft.set("runtime.switches.autocast", true);
+      draft.set("runtime.switches.buffer_dtype", precision);
+    }
+  } else {
+    if (mixed) draft.set("runtime.switches.reduce_dtype", precision);
+    for (const char* its :
+         {"sharding_strategy", "backward_prefetch", "forward_prefetch", "use_orig_params", "sync_module_states"})
+      if (config.has(either(its))) config.tell(RemarkKind::NoMatter, either(its), "means nothing with fully_shard");
+  }
+  if (flag("offload_params").value_or(false))
+    draft.set("offload.parameters", std::string("cpu"), config.place(either("offload_params")));
+  if (flag("activation_checkpointing").value_or(false)) {
+    draft.set("train.recompute", std::string("full"), config.place(either("activation_checkpointing")));
+    draft.set("runtime.switches.use_reentrant", false);  // checkpoint_wrapper, CheckpointImpl.NO_REENTRANT
+  }
+  const std::string policy = either("auto_wrap_policy");
+  if (const auto wraps = config.text(policy); wraps && lower(*wraps) != "transformer_based_wrap")
+    config.tell(RemarkKind::NotExpressed, policy, "other units than layers are not modelled yet");
+  for (const char* its : {"min_num_params", "cpu_offload_pin_memory"})
+    if (config.has(either(its)) && config.text(either(its)) != "0" && config.text(either(its)) != "true")
+      config.tell(RemarkKind::NotExpressed, either(its), "other units than layers are not modelled yet");
+  for (const char* its : {"transformer_layer_cls_to_wrap", "state_dict_type", "cpu_ram_efficient_loading",
+                          "auto_wrap_policy", "min_num_params", "cpu_offload_pin_memory", "activation_cpu_offload"})
+    config.no_matter(std::array{std::string_view(either(its))});
+  config.refuse("xla", "XLA is", {"false"});
+  config.refuse_the_rest("is no key of an fsdp_config that is known here");
+}
+
+void read_deepspeed_file(Given& given, std::string_view key, const std::string& name) {
+  Draft& draft = given.draft();
+  const std::filesystem::path path = draft.folder / name;
+  if (!std::filesystem::exists(path)) {
+    given.tell(RemarkKind::NotExpressed, key,
+               fmt::format("there is no {}: give it as a file, too", in_quotes(path.string())));
+    draft.set("runtime.name", std::string("deepspeed"), given.place(key));
+    return;
+  }
+  const std::string before = std::exchange(draft.file, path.string());
+  const TomlTable document = parse_json_table(read_text(path), path.string(), Automatic::Kept);
+  Given config(document.keys, "", draft);
+  read_deepspeed(config, draft);
+  draft.file = before;
+}
+
+void read_batch(Given& given) {
+  Draft& draft = given.draft();
+  for (const std::string_view name : {"per_device_train_batch_size", "per_gpu_train_batch_size", "micro_batch_size"})
+    if (const auto batch = given.integer(name)) draft.set("train.micro_batch", *batch, given.place(name));
+  if (const auto steps = given.integer("gradient_accumulation_steps")) draft.accumulation = *steps;
+  for (const std::string_view name : length_names)
+    if (const auto length = given.integer(name); length && *length > 0)
+      draft.set("train.sequence_length", *length, given.place(name));
+}
+
+void read_precision(Given& given) {
+  Draft& draft = given.draft();
+  const bool bf16 = given.flag("bf16").value_or(false), fp16 = given.flag("fp16").value_or(false);
+  std::optional<std::string> held;
+  for (const std::string_view name : {"torch_dtype", "dtype", "model_dtype"})
+    if (const auto type = given.text(name)) held = *type;
+  if (bf16 || fp16)
+    draft.set("train.precision", std::string(bf16 ? "bf16" : "fp16"), given.place(bf16 ? "bf16" : "fp16"));
+  else if (given.has("bf16") || given.has("fp16") || held)
+    draft.set("train.precision", std::string("fp32"));
+  if (!held) return;
+  const std::string type = held->ends_with("bfloat16") || *held == "bf16"  ? "bf16"
+                           : held->ends_with("float16") || *held == "fp16" ? "fp16"
+                                                                           : "fp32";
+  if (!bf16 && !fp16) draft.set("train.precision", type);
+  if (type != "fp32") draft.set("train.master_dtype", type);
+}
+
+void read_recomputation(Given& given) {
+  Draft& draft = given.draft();
+  for (const std::string_view name : {"gradient_checkpointing", "activation_checkpointing"})
+    if (given.flag(name).value_or(false)) draft.set("train.recompute", std::string("full"), given.place(name));
+  for (const std::string_view name : {"gradient_checkpointing_kwargs", "activation_checkpointing_kwargs"}) {
+    Given options(table_or_text(given, name).keys, fmt::format("{}.", name), draft);
+    if (const auto reentrant = options.flag("use_reentrant"); reentrant && draft.find("train.recompute") != nullptr)
+      draft.set("runtime.switches.use_reentrant", *reentrant, options.place("use_reentrant"));
+    options.no_matter(std::array<std::string_view, 3>{"preserve_rng_state", "determinism_check", "early_stop"});
+    options.refuse_the_rest("is no option of torch.utils.checkpoint's that is known here");
+  }
+}
+
+void read_optimizer(Given& given) {
+  Draft& draft = given.draft();
+  const std::string name = given.text("optim").value_or("adamw_torch_fused");
+  const auto its = std::ranges::find(optimizers, name, &OptimizerName::hugging);
+  if (its == optimizers.end())
+    given.tell(RemarkKind::NotExpressed, "optim", "an optimizer that is not modelled yet");
+  else if (!its->ours.empty())
+    draft.set("train.optimizer", std::string(its->ours), given.place("optim"));
+  if (name == "adamw_torch_fused") draft.set("runtime.switches.fused", true, given.place("optim"));
+  copy(given, "weight_decay", "runtime.switches.weight_decay");
+  copy(given, "max_grad_norm", "runtime.switches.max_grad_norm");
+}
+
+// PEFT and bitsandbytes, as TRL's ModelConfig asks for them.
+void read_adapter(Given& given) {
+  Draft& draft = given.draft();
+  const bool asked = given.flag("use_peft").value_or(given.has("lora_r") || given.has("lora_rank"));
+  if (asked) {
+    draft.set("adapter.method", std::string("lora"), given.place("use_peft"));
+    for (const auto& [name, path] : {std::pair{"lora_r", "adapter.rank"},
+                                     {"lora_rank", "adapter.rank"},
+                                     {"lora_alpha", "adapter.alpha"},
+                                     {"lora_dropout", "adapter.dropout"},
+                                     {"lora_modules_to_save", "adapter.modules_to_save"}})
+      copy(given, name, path);
+    for (const char* name : {"lora_target_modules", "target_modules"})
+      if (const TomlValue* value = given.take(name)) {
+        const auto* text = std::get_if<std::string>(&value->value);
+        draft.set("adapter.target_modules",
+                  text != nullptr && *text != "all-linear" ? Content(std::vector<TomlValue>{*value}) : value->value,
+                  value->place);
+      }
+    given.refuse("use_dora", "DoRA is", {"false"});
+    given.refuse("use_rslora", "another scale of LoRA's is", {"false", "true"});
+  }
+  if (given.flag("load_in_4bit").value_or(false)) {
+    draft.set("quantization.format", given.text("bnb_4bit_quant_type").value_or("nf4"), given.place("load_in_4bit"));
+    for (const char* name : {"use_bnb_nested_quant", "bnb_4bit_use_double_quant"})
+      if (given.flag(name).value_or(false)) draft.set("quantization.double_quant", true, given.place(name));
+  }
+  given.refuse("load_in_8bit", "a base of 8 bits is", {"false"});
+}
+
+void read_kernels(Given& given) {
+  Draft& draft = given.draft();
+  if (const auto attention = given.text("attn_implementation")) {
+    if (*attention == "flash_attention_2")
+      draft.set("train.attention", std::string("flash"), given.place("attn_implementation"));
+    else if (*attention == "eager")
+      draft.set("train.attention", std::string("unfused"), given.place("attn_implementation"));
+    else if (*attention != "sdpa")
+      given.tell(RemarkKind::NotExpressed, "attn_implementation", "an attention that is not modelled yet");
+  }
+  if (given.flag("torch_compile").value_or(false))
+    draft.set("runtime.switches.torch_compile", true, given.place("torch_compile"));
+  for (const char* name : {"use_liger_kernel", "use_liger"})
+    if (given.flag(name).value_or(false)) draft.set("runtime.switches.use_liger_kernel", true, given.place(name));
+  if (const TomlTable config = table_or_text(given, "liger_kernel_config"); !config.keys.empty())
+    draft.set("runtime.switches.liger_kernel_config", config, given.place("liger_kernel_config"));
+  if (given.number("neftune_noise_alpha").value_or(0) > 0)
+    copy(given, "neftune_noise_alpha", "runtime.switches.neftune_noise_alpha");
+  if (const auto cache = given.flag("use_cache"))
+    draft.set("runtime.switches.use_cache", *cache, given.place("use_cache"));
+  copy(given, "ddp_bucket_cap_mb", "runtime.switches.bucket_cap_mb");
+}
+
+std::int64_t devices_per_node(const Draft& draft, std::int64_t nodes) {
+  const std::int64_t gpus = draft.integer("gpus").value_or(0);
+  return nodes > 0 && gpus % nodes == 0 ? gpus / nodes : 0;
+}
+
+}  // namespace
+
+void read_training_arguments(Given& given, const std::vector<ShippedModel>& models, Draft& draft) {
+  draft.trainer = true;
+  for (const char* name : {"model_name_or_path", "model_id", "base_model", "model_name"})
+    if (const auto checkpoint = given.text(name); checkpoint && draft.find("model") == nullptr) {
+      const std::string shipped = shipped_model(models, *checkpoint);
+      if (!shipped.empty())
+        draft.set("model", shipped, given.place(name));
+      else
+        given.tell(RemarkKind::NotExpressed, name, "this model does not come along: give its config.json with --model");
+    }
+  read_batch(given);
+  read_precision(given);
+  read_recomputation(given);
+  read_optimizer(given);
+  read_adapter(given);
+  read_kernels(given);
+  const std::string precision = draft.text("train.precision").value_or("fp32");
+  const std::string words = fsdp_words(given);
+  if (!words.empty()) {
+    draft.set("runtime.name", std::string("fsdp"), given.place("fsdp"));
+    const TomlTable config = table_or_text(given, "fsdp_config");
+    for (const std::string_view strategy :
+         {"hybrid_shard_zero2", "hybrid_shard", "full_shard", "shard_grad_op", "no_shard"})
+      if (words.find(strategy) != std::string::npos) {
+        set_strategy(given, "fsdp", std::string(strategy), devices_per_node(draft, 1));
+        break;
+      }
+    // training_args.py: it is true unless the config says otherwise.
+    draft.set("runtime.switches.use_orig_params", true);
+    if (words.find("offload") != std::string::npos)
+      draft.set("offload.parameters", std::string("cpu"), given.place("fsdp"));
+    read_fsdp_config(Given(config.keys, "fsdp_config.", draft), precision != "fp32", precision,
+                     devices_per_node(draft, 1));
+    if (draft.text("runtime.name") == "fsdp2") draft.erase("runtime.switches.use_orig_params");
+  } else if (given.has("fsdp_config")) {
+    given.tell(RemarkKind::NoMatter, "fsdp_config", "fsdp does not ask for it");
+  }
+  if (const TomlValue* value = given.take("deepspeed")) {
+    if (const auto* table = std::get_if<TomlTable>(&value->value)) {
+      Given config(table->keys, "deepspeed.", draft);
+      read_deepspeed(config, draft);
+    } else if (const auto* name = std::get_if<std::string>(&value->value)) {
+      read_deepspeed_file(given, "deepspeed", *name);
+    }
+  }
+  for (const auto& [name, what, neutral] : refused_arguments)
+    given.refuse(name, what, {std::string(neutral), "false", "0"});
+  given.no_matter(plain_arguments);
+  given.refuse_the_rest("is none of TrainingArguments that are known here");
+}
+
+void read_accelerate(Given& config, Draft& draft) {
+  const std::string kind = config.text("distributed_type").value_or("NO");
+  if (const auto gpus = config.integer("num_processes"); gpus && draft.find("gpus") == nullptr)
+    draft.set("gpus", *gpus, config.place("num_processes"));
+  const std::int64_t nodes = config.integer("num_machines").value_or(1);
+  const std::string precision = config.text("mixed_precision").value_or("no");
+  if (precision == "bf16" || precision == "fp16")
+    draft.set("train.precision", precision, config.place("mixed_precision"));
+  else if (precision != "no")
+    config.tell(RemarkKind::NotExpressed, "mixed_precision", "FP8 is not modelled yet");
+  if (const auto steps = config.integer("gradient_accumulation_steps")) draft.accumulation = *steps;
+  const bool mixed = precision == "bf16" || precision == "fp16";
+  if (kind == "FSDP") {
+    draft.set("runtime.name", std::string("fsdp"), config.place("distributed_type"));
+    read_fsdp_config(config.table("fsdp_config"), mixed, precision, devices_per_node(draft, nodes));
+  } else if (kind == "DEEPSPEED") {
+    draft.set("runtime.name", std::string("deepspeed"), config.place("distributed_type"));
+    Given zero = config.table("deepspeed_config");
+    if (const auto file = zero.text("deepspeed_config_file")) read_deepspeed_file(zero, "deepspeed_config_file", *file);
+    if (const auto stage = zero.integer("zero_stage"); stage && *stage > 0)
+      draft.set("layout.sharding", fmt::format("zero{}", *stage), zero.place("zero_stage"));
+    for (const char* what : {"optimizer", "param"}) {
+      const std::string key = fmt::format("offload_{}_device", what);
+      if (const auto device = zero.text(key)) {
+        draft.set(fmt::format("runtime.switches.offload_{}.device", what), *device, zero.place(key));
+        draft.set(fmt::format("runtime.switches.offload_{}.pin_memory", what), true);  // dataclasses.py DeepSpeedPlugin
+      }
+    }
+    if (const auto steps = zero.integer("gradient_accumulation_steps")) draft.accumulation = *steps;
+    copy(zero, "gradient_clipping", "runtime.switches.gradient_clipping");
+    zero.no_matter(std::array<std::string_view, 5>{"zero3_init_flag", "zero3_save_16bit_model",
+                                                   "deepspeed_multinode_launcher", "offload_optimizer_nvme_path",
+                                                   "offload_param_nvme_path"});
+    zero.refuse_the_rest("is no key of a deepspeed_config that is known here");
+  } else if (kind == "MULTI_GPU" || kind == "NO") {
+    draft.set("runtime.name", std::string("pytorch"), config.place("distributed_type"));
+  } else {
+    config.tell(RemarkKind::NotExpressed, "distributed_type", "FSDP, DEEPSPEED and MULTI_GPU are modelled");
+  }
+  if (Given dynamo = config.table("dynamo_config"); !dynamo.keys().empty()) {
+    const std::string backend = lower(dynamo.text("dynamo_backend").value_or("no"));
+    if (backend == "inductor")
+      draft.set("runtime.switches.torch_compile",
+                dynamo.flag("dynamo_use_regional_compilation").value_or(false) ? Content(std::string("regional"))
+                                                                               : Content(true),
+                dynamo.place("dynamo_backend"));
+    else if (backend != "no")
+      dynamo.tell(RemarkKind::NotExpressed, "dynamo_backend", "inductor is modelled");
+    dynamo.no_matter(std::array<std::string_view, 4>{"dynamo_mode", "dynamo_use_dynamic", "dynamo_use_fullgraph",
+                                                     "dynamo_use_regional_compilation"});
+    dynamo.refuse_the_rest("is no key of a dynamo_config that is known here");
+  }
+  config.refuse("downcast_bf16", "bf16 for everything is", {"false", "\"no\""});
+  config.refuse("use_cpu", "training on hosts is", {"false"});
+  if (config.has("parallelism_config"))
+    config.tell(RemarkKind::NotExpressed, "parallelism_config", "accelerate's own meshes are not modelled yet");
+  config.no_matter(plain_accelerate);
+  config.refuse_the_rest("is no key of accelerate's that is known here");
+}
+
+void read_deepspeed(Given& config, Draft& draft) {
+  draft.set("runtime.name", std::string("deepspeed"));
+  const auto set_integer = [&](std::string_view name, std::string_view path) {
+    if (const auto value = config.integer(name)) draft.set(path, *value, config.place(name));
+  };
+  set_integer("train_micro_batch_size_per_gpu", "train.micro_batch");
+  set_integer("train_batch_size", "train.global_batch");
+  if (const auto steps = config.integer("gradient_accumulation_steps")) draft.accumulation = *steps;
+  copy(config, "gradient_clipping", "runtime.switches.gradient_clipping");
+  Given bf16 = config.table("bf16"), fp16 = config.table("fp16"), types = config.table("data_types");
+  if (bf16.flag("enabled").value_or(false)) draft.set("train.precision", std::string("bf16"), bf16.place("enabled"));
+  if (fp16.flag("enabled").value_or(false)) {
+    draft.set("train.precision", std::string("fp16"), fp16.place("enabled"));
+    copy(fp16, "initial_scale_power", "runtime.switches.initial_scale_power");
+  }
+  copy(types, "grad_accum_dtype", "runtime.switches.grad_accum_dtype");
+  Given zero = config.table("zero_optimization");
+  if (const auto stage = zero.integer("stage"); stage && *stage >= 1 && *stage <= 3)
+    draft.set("layout.sharding", fmt::format("zero{}", *stage), zero.place("stage"));
+  else
+    draft.remark(RemarkKind::NotExpressed, "zero_optimization.stage", "DeepSpeed without ZeRO is not modelled",
+                 config.place("zero_optimization"));
+  for (const std::string_view name : zero_switches()) copy(zero, name, fmt::format("runtime.switches.{}", name));
+  for (const std::string_view name :
+       {"reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"})
+    if (zero.left_to_others(name)) draft.automatic.emplace(name);
+  if (config.left_to_others("gradient_clipping")) draft.automatic.emplace("gradient_clipping");
+  for (const std::string_view name : {"offload_optimizer", "offload_param"})
+    copy(zero, name, fmt::format("runtime.switches.{}", name));
+  for (const auto& [old, now] : {std::pair{"cpu_offload", "offload_optimizer"}, {"cpu_offload_param", "offload_param"}})
+    if (zero.flag(old).value_or(false))
+      draft.set(fmt::format("runtime.switches.{}.device", now), std::string("cpu"), zero.place(old));
+  for (const std::string_view name : {"aio", "activation_checkpointing"})
+    copy(config, name, fmt::format("runtime.switches.{}", name));
+  copy(config, "zero_force_ds_cpu_optimizer", "runtime.switches.zero_force_ds_cpu_optimizer");
+  Given optimizer = config.table("optimizer");
+  if (!optimizer.keys().empty()) {
+    Given parameters = optimizer.table("params");
+    const bool plain = parameters.flag("torch_adam").value_or(false);
+    copy(parameters, "weight_decay", "runtime.switches.weight_decay");
+    // An Adam that DeepSpeed makes itself is one kernel (DeepSpeedEngine._configure_basic_optimizer).
+    if (!plain && draft.find("runtime.switches.offload_optimizer") == nullptr)
+      draft.set("runtime.switches.fused", true);
+  }
+  // What its reader does not take is said in its words; all else it passes over.
+  try {
+    (void)parse_ds_config(deepspeed_text(config.keys()), draft.file);
+  } catch (const InputError& error) {
+    for (const Problem& problem : error.problems())
+      draft.remark(RemarkKind::NotExpressed, problem.message, problem.hint);
+  }
+}
+
+namespace {
+
+// integrations/deepspeed.py trainer_config_finalize, accelerator.py _prepare_deepspeed: "auto" follows the model's
+// width, and the Trainer's own arguments.
+void settle_automatic(Draft& draft, std::int64_t hidden) {
+  constexpr double prefetched = 0.9;
+  constexpr std::int64_t kept = 10;
+  const auto set = [&](const char* key, std::int64_t value) {
+    if (hidden > 0 && draft.automatic.contains(key)) draft.set(fmt::format("runtime.switches.{}", key), value);
+  };
+  set("reduce_bucket_size", hidden * hidden);
+  set("stage3_prefetch_bucket_size", static_cast<std::int64_t>(prefetched * static_cast<double>(hidden * hidden)));
+  set("stage3_param_persistence_threshold", kept * hidden);
+  if (draft.automatic.contains("gradient_clipping") && draft.trainer &&
+      draft.find("runtime.switches.max_grad_norm") == nullptr)
+    draft.set("runtime.switches.gradient_clipping", 1.0);  // TrainingArguments' max_grad_norm
+}
+
+}  // namespace
+
+void settle_hugging_face(Draft& draft, std::int64_t hidden) {
+  settle_automatic(draft, hidden);
+  if (draft.find("runtime.name") == nullptr) draft.set("runtime.name", std::string("pytorch"));
+  const std::string runtime = *draft.text("runtime.name");
+  if (draft.find("train.micro_batch") == nullptr) {
+    draft.set("train.micro_batch", std::int64_t{8});  // TrainingArguments
+    draft.remark(RemarkKind::Assumed, "per_device_train_batch_size", "8, which is the default of TrainingArguments");
+  }
+  const std::int64_t micro = draft.integer("train.micro_batch").value_or(1);
+  if (draft.accumulation && draft.find("gpus") != nullptr && draft.find("train.global_batch") == nullptr)
+    draft.set("train.global_batch", micro * *draft.accumulation * draft.integer("gpus").value_or(1));
+  if (runtime == "deepspeed") {
+    // trainer hands its own to the engine where the file says "auto".
+    if (const TomlValue* norm = draft.find("runtime.switches.max_grad_norm")) {
+      const TomlValue kept = *norm;
+      if (draft.find("runtime.switches.gradient_clipping") == nullptr)
+        draft.set("runtime.switches.gradient_clipping", kept.value, kept.place);
+      draft.erase("runtime.switches.max_grad_norm");
+    }
+    if (draft.find("runtime.switches.offload_optimizer") != nullptr) draft.erase("runtime.switches.fused");
+  }
+  if (draft.text("train.optimizer").value_or("adamw") != "adamw") draft.erase("runtime.switches.fused");
+  if (draft.find("train.precision") == nullptr) draft.set("train.precision", std::string("fp32"));
+}
+
+}  // namespace tidemark::scenarios

@@ -1,0 +1,204 @@
+#include "scenarios/convert/launch_line.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "scenarios/convert/draft.hpp"
+#include "scenarios/io/input_error.hpp"
+#include "scenarios/io/suggestion.hpp"
+
+namespace tidemark::scenarios {
+namespace {
+
+std::string base(const std::string& word) { return word.substr(word.rfind('/') + 1); }
+
+/// Modules that start others, and those that are a training themselves.
+bool launches(std::string_view name) {
+  constexpr std::array<std::string_view, 8> launchers{
+      "torchrun", "torch.distributed.run", "torch.distributed.launch", "deepspeed", "accelerate", "srun", "mpirun",
+      "mpiexec"};
+  return std::ranges::find(launchers, name) != launchers.end();
+}
+
+bool is_flag(const ShellWord& word) {
+  if (word.text.size() < 2 || word.text[0] != '-') return false;
+  return std::isdigit(static_cast<unsigned char>(word.text[1])) == 0 && word.text[1] != '.';
+}
+
+/// Flags of launchers that take no value.
+bool alone(std::string_view flag) {
+  constexpr std::array<std::string_view, 20> flags{
+      "standalone",       "no-python",         "module",          "m",         "use-env",       "multi-gpu",
+      "use-deepspeed",    "use-fsdp",          "use-megatron-lm", "debug",     "same-network",  "l",
+      "oversubscribe",    "allow-run-as-root", "bind-to-none",    "exclusive", "no-local-rank", "run-path",
+      "kill-on-bad-exit", "tag-output"};
+  return std::ranges::find(flags, flag) != flags.end();
+}
+
+std::string flag_name(const ShellWord& word) {
+  std::string name = word.text.substr(word.text.starts_with("--") ? 2 : 1);
+  name = name.substr(0, name.find('='));
+  std::ranges::replace(name, '_', '-');
+  return name;
+}
+
+class Line {
+ public:
+  Line(const std::vector<ShellWord>& words, std::string file, const ShellScript& script)
+      : words_(words), file_(std::move(file)), script_(script) {}
+
+  std::optional<LaunchLine> read() {
+    for (std::size_t i = 0; i < words_.size(); ++i) {
+      const std::string name = base(words_[i].text);
+      if (name.ends_with(".py") || (i > 0 && words_[i - 1].text == "-m" && !launches(words_[i].text))) {
+        if (i == 0 && !launched_) launched_ = true;
+        line_.program = name.ends_with(".py") ? name : words_[i].text;
+        line_.place = words_[i].place;
+        line_.arguments.assign(words_.begin() + static_cast<std::ptrdiff_t>(i) + 1, words_.end());
+        if (!launched_) return std::nullopt;
+        line_.gpus = devices();
+        return line_;
+      }
+      if (launches(name) || name == "python" || name == "python3" || name.starts_with("python3.")) {
+        launched_ = true;
+        if (launches(name)) line_.launcher = name;
+        if (name == "accelerate" && i + 1 < words_.size() && words_[i + 1].text == "launch") ++i;
+        continue;
+      }
+      if (!is_flag(words_[i]) || line_.launcher.empty()) continue;
+      i = launcher_flag(i);
+    }
+    return std::nullopt;
+  }
+
+ private:
+  std::size_t launcher_flag(std::size_t i) {
+    const ShellWord& word = words_[i];
+    const std::size_t sign = word.text.find('=');
+    const std::string name = flag_name(word);
+    const auto add = [&](const ShellWord& value, const std::string& text) {
+      if (value.unknown.empty())
+        line_.launcher_flags.push_back({name, word.place, {typed(text), word.place}});
+      else
+        unknown_.push_back({name, word.place, {value.unknown, word.place}});
+    };
+    if (sign != std::string::npos) {
+      add(word, word.text.substr(sign + 1));
+    } else if (!alone(name) && i + 1 < words_.size() && !is_flag(words_[i + 1])) {
+      // Some take no value; a program is none.
+      const std::string next = base(words_[i + 1].text);
+      if (next.ends_with(".py") || launches(next) || next.starts_with("python")) return i;
+      add(words_[i + 1], words_[i + 1].text);
+      return i + 1;
+    }
+    return i;
+  }
+
+  [[nodiscard]] std::optional<std::int64_t> said(std::initializer_list<std::string_view> names) const {
+    for (const std::string_view name : names) {
+      const auto found = std::find_if(line_.launcher_flags.rbegin(), line_.launcher_flags.rend(),
+                                      [&](const TomlKey& key) { return key.name == name; });
+      if (found == line_.launcher_flags.rend()) {
+        const auto hidden = std::ranges::find_if(unknown_, [&](const TomlKey& key) { return key.name == name; });
+        if (hidden == unknown_.end()) continue;
+        throw InputError(Problem{.file = file_,
+                                 .line = hidden->place.line,
+                                 .column = hidden->place.column,
+                                 .message = fmt::format("--{}: {} is not known without running it", name,
+                                                        std::get<std::string>(hidden->value.value)),
+                                 .hint = "say it with --set NAME=VALUE, or give --gpus"});
+      }
+      if (const auto* number = std::get_if<std::int64_t>(&found->value.value)) return *number;
+      if (const auto* text = std::get_if<std::string>(&found->value.value)) {  // 1:8 is at least one
+        const Content last = typed(text->substr(text->rfind(':') + 1));
+        if (const auto* number = std::get_if<std::int64_t>(&last)) return *number;
+      }
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] std::optional<std::int64_t> variable(const char* name) const {
+    const auto found = script_.variables.find(name);
+    if (found == script_.variables.end()) return std::nullopt;
+    const Content content = typed(found->second);
+    const auto* number = std::get_if<std::int64_t>(&content);
+    return number == nullptr ? std::nullopt : std::optional(*number);
+  }
+
+  [[nodiscard]] std::optional<std::int64_t> devices() const {
+    const std::string& by = line_.launcher;
+    if (by == "accelerate") return said({"num-processes"});
+    if (by == "deepspeed") {
+      const auto each = said({"num-gpus"});
+      return each ? std::optional(*each * said({"num-nodes"}).value_or(1)) : std::nullopt;
+    }
+    if (by == "mpirun" || by == "mpiexec") return said({"np", "n"});
+    if (by == "srun") {
+      if (const auto tasks = said({"ntasks", "n"})) return tasks;
+      const auto nodes = said({"nodes", "N"}), each = said({"ntasks-per-node"});
+      if (nodes && each) return *nodes * *each;
+      return variable("SLURM_NTASKS");
+    }
+    if (by.empty()) return std::nullopt;
+    const auto each = said({"nproc-per-node"});
+    if (!each) return std::nullopt;
+    return *each * said({"nnodes"}).value_or(1);
+  }
+
+  const std::vector<ShellWord>& words_;
+  std::string file_;
+  const ShellScript& script_;
+  LaunchLine line_;
+  std::vector<TomlKey> unknown_;
+  bool launched_ = false;
+};
+
+}  // namespace
+
+std::optional<LaunchLine> launch_line(const ShellScript& script, const std::string& file) {
+  for (const std::vector<ShellWord>& command : script.commands)
+    if (std::optional<LaunchLine> line = Line(command, file, script).read()) return line;
+  // Arguments alone, as they stand in a paper's appendix.
+  for (const std::vector<ShellWord>& command : script.commands)
+    if (!command.empty() && command.front().text.starts_with("--")) {
+      LaunchLine line;
+      line.arguments = command;
+      line.place = command.front().place;
+      return line;
+    }
+  return std::nullopt;
+}
+
+std::vector<TomlKey> flags_of(const std::vector<ShellWord>& arguments) {
+  std::vector<TomlKey> flags;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const ShellWord& word = arguments[i];
+    if (!word.text.starts_with("--") || word.text.size() < 3) continue;
+    const std::size_t sign = word.text.find('=');
+    TomlKey flag{word.text.substr(2, sign == std::string::npos ? sign : sign - 2), word.place, {true, word.place}};
+    std::vector<ShellWord> values;
+    if (sign != std::string::npos) values.push_back({word.text.substr(sign + 1), word.place, word.unknown});
+    while (sign == std::string::npos && i + 1 < arguments.size() && !is_flag(arguments[i + 1]))
+      values.push_back(arguments[++i]);
+    std::vector<TomlValue> list;
+    std::string unknown;
+    for (const ShellWord& value : values) {
+      list.push_back({typed(value.text), value.place.line > 0 ? value.place : word.place});
+      unknown += (unknown.empty() ? "" : " ") + value.unknown;
+    }
+    if (!unknown.empty())
+      flag.value = {std::string(unknown_value) + unknown, word.place};
+    else if (list.size() == 1)
+      flag.value = list.front();
+    else if (list.size() > 1)
+      flag.value = {std::move(list), word.place};
+    flags.push_back(std::move(flag));
+  }
+  return flags;
+}
+
+}  // namespace tidemark::scenarios

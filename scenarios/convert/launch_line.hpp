@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "scenarios/convert/shell_words.hpp"
+#include "scenarios/io/toml_value.hpp"
+
+// A training as a command line starts it: by what, on how many devices, which program with which arguments.
+
+namespace tidemark::scenarios {
+
+struct LaunchLine {
+  std::string launcher;                 ///< "torchrun", "srun", "accelerate", … ; empty: the program itself
+  std::string program;                  ///< "pretrain_gpt.py", "torchtitan.train"
+  std::vector<TomlKey> launcher_flags;  ///< with '_' as '-'
+  std::vector<ShellWord> arguments;     ///< of the program
+  std::optional<std::int64_t> gpus;     ///< as far as the launcher says
+  Place place;
+};
+
+/// The training that the script starts, nothing where it starts none; the first where it starts several.
+[[nodiscard]] std::optional<LaunchLine> launch_line(const ShellScript& script, const std::string& file);
+
+/// Begins the text that stands for a value which only running the script would tell.
+inline constexpr std::string_view unknown_value = "\x01";
+
+/// Arguments as a table: a flag without a value is true, one with several a list.
+[[nodiscard]] std::vector<TomlKey> flags_of(const std::vector<ShellWord>& arguments);
+
+}  // namespace tidemark::scenarios

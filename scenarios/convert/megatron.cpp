@@ -1,0 +1,442 @@
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <optional>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "scenarios/convert/formats.hpp"
+#include "scenarios/convert/launch_line.hpp"
+#include "scenarios/convert/megatron_model.hpp"
+#include "scenarios/io/megatron_switches.hpp"
+#include "scenarios/io/names.hpp"
+#include "scenarios/io/scenario_json.hpp"
+#include "scenarios/io/suggestion.hpp"
+
+// Megatron-LM core_v0.14.0, megatron/training/arguments.py.
+
+namespace tidemark::scenarios {
+namespace {
+
+/// A flag whose value is the key's own.
+struct Copied {
+  std::string_view flag, path;
+};
+constexpr std::array copied{
+    Copied{"tensor-model-parallel-size", "layout.tensor"},
+    Copied{"sequence-parallel", "layout.sequence_parallel"},
+    Copied{"pipeline-model-parallel-size", "layout.pipeline"},
+    Copied{"context-parallel-size", "layout.context"},
+    Copied{"account-for-embedding-in-pipeline-split", "layout.count_embedding"},
+    Copied{"account-for-loss-in-pipeline-split", "layout.count_loss"},
+    Copied{"num-virtual-stages-per-pipeline-rank", "layout.chunks"},
+    Copied{"decoder-first-pipeline-num-layers", "layout.first_stage_layers"},
+    Copied{"decoder-last-pipeline-num-layers", "layout.last_stage_layers"},
+    Copied{"expert-model-parallel-size", "layout.expert"},
+    Copied{"expert-tensor-parallel-size", "layout.expert_tensor"},
+    Copied{"seq-length", "train.sequence_length"},
+    Copied{"micro-batch-size", "train.micro_batch"},
+    Copied{"global-batch-size", "train.global_batch"},
+    Copied{"hidden-dropout", "train.hidden_dropout"},
+    Copied{"attention-dropout", "train.attention_dropout"},
+    Copied{"recompute-granularity", "train.recompute"},
+    Copied{"recompute-method", "train.recompute_method"},
+    Copied{"recompute-num-layers", "train.recompute_layers"},
+    Copied{"recompute-modules", "train.recompute_modules"},
+    Copied{"attention-backend", "train.attention"},
+    Copied{"moe-token-dispatcher-type", "moe.dispatcher"},
+    Copied{"moe-expert-capacity-factor", "moe.capacity_factor"},
+    Copied{"moe-pad-expert-input-to-capacity", "moe.pad_to_capacity"},
+    Copied{"optimizer-offload-fraction", "offload.optimizer_fraction"},
+};
+
+/// Flags that argparse makes a list of, however many words they are given.
+constexpr std::array<std::string_view, 2> lists{"recompute-modules", "offload-modules"};
+
+Content in_list(const TomlValue& value) {
+  if (std::holds_alternative<std::vector<TomlValue>>(value.value)) return value.value;
+  return std::vector<TomlValue>{value};
+}
+
+class Reader {
+ public:
+  Reader(Given& flags, Draft& draft) : flags_(flags), draft_(draft) {}
+
+  void read() {
+    draft_.set("runtime.name", std::string("megatron"));
+    refuse_unknown_values();
+    for (const Copied& its : copied)
+      if (const TomlValue* value = flags_.take(its.flag))
+        draft_.set(its.path,
+                   std::ranges::find(lists, its.flag) != lists.end() ? in_list(*value) : whole_as_whole(*value),
+                   value->place);
+    read_precision();
+    read_loss();
+    read_recomputation();
+    read_layout();
+    read_context();
+    read_optimizer();
+    if (flags_.text("transformer-impl") == "local") set("train.attention", std::string("local"), "transformer-impl");
+    read_tokenizer();
+    read_experts();
+  }
+
+  void rest() {
+    for (const TomlKey& key : std::vector<TomlKey>(flags_.keys())) {
+      if (!flags_.has(key.name)) continue;
+      const std::optional<MegatronFlag> its = megatron_flag(key.name);
+      if (!its) continue;
+      using enum MegatronFlag::Kind;
+      if (its->kind == NoMatter) {
+        flags_.no_matter(std::array{std::string_view(key.name)});
+      } else if (its->kind == Own) {
+        if (const TomlValue* value = flags_.take(key.name)) {
+          const bool list = std::ranges::find(lists, key.name) != lists.end();
+          draft_.set("runtime.switches." + key.name, list ? in_list(*value) : value->value, value->place);
+        }
+      } else if (its->kind == Unmodelled) {
+        const TomlValue* value = flags_.take(key.name);
+        if (value != nullptr && asks_for_nothing(key.name, *value))
+          flags_.tell(RemarkKind::NoMatter, key.name, "asks for nothing");
+        else
+          flags_.tell(RemarkKind::NotExpressed, key.name, fmt::format("{} not modelled yet", its->why));
+      } else {
+        (void)flags_.take(key.name);
+      }
+    }
+    flags_.refuse_the_rest("is not a flag of Megatron's that is known here");
+  }
+
+ private:
+  static Content whole_as_whole(const TomlValue& value) { return value.value; }
+  void set(std::string_view path, Content content, std::string_view flag) {
+    draft_.set(path, std::move(content), flags_.place(flag));
+  }
+  bool on(std::string_view flag) { return flags_.flag(flag).value_or(false); }
+
+  // What only running the script would tell: of no matter where the flag is of none.
+  void refuse_unknown_values() {
+    for (const TomlKey& key : flags_.keys()) {
+      const auto* text = std::get_if<std::string>(&key.value.value);
+      if (text == nullptr || !text->starts_with(unknown_value)) continue;
+      const std::optional<MegatronFlag> its = megatron_flag(key.name);
+      if (its && (its->kind == MegatronFlag::Kind::NoMatter || key.name == "tokenizer-type")) continue;
+      throw InputError(Problem{.file = draft_.file,
+                               .line = key.place.line,
+                               .column = key.place.column,
+                               .message = fmt::format("--{}: {} is not known without running it", key.name,
+                                                      text->substr(unknown_value.size())),
+                               .hint = "say it with --set NAME=VALUE"});
+    }
+  }
+
+  // validate_args: fp32 where neither is said; gradients of bf16 are fp32 unless they are reduced in bf16.
+  void read_precision() {
+    const bool bf16 = on("bf16"), fp16 = on("fp16");
+    if (bf16 || fp16)
+      set("train.precision", std::string(bf16 ? "bf16" : "fp16"), bf16 ? "bf16" : "fp16");
+    else
+      draft_.set("train.precision", std::string("fp32"));
+    const bool wide = on("accumulate-allreduce-grads-in-fp32"), narrow = on("grad-reduce-in-bf16");
+    if (narrow)
+      set("train.gradient_dtype", std::string("bf16"), "grad-reduce-in-bf16");
+    else if (fp16 && !wide)
+      draft_.set("train.gradient_dtype", std::string("fp16"));
+    if (const std::optional<std::string> type = flags_.text("main-grads-dtype"); type && type != "fp32")
+      set("train.gradient_dtype", *type, "main-grads-dtype");
+  }
+
+  void read_loss() {
+    const std::string kind = flags_.text("cross-entropy-fusion-impl").value_or("native");
+    if (on("cross-entropy-loss-fusion"))
+      set("train.cross_entropy", std::string(kind == "te" ? "te" : "fused"), "cross-entropy-loss-fusion");
+  }
+
+  void read_recomputation() {
+    if (on("recompute-activations") && !flags_.has("recompute-granularity"))
+      set("train.recompute", std::string("selective"), "recompute-activations");
+    // Nothing asks for these of selective recomputation, and recipes leave them in.
+    if (draft_.text("train.recompute") != "full")
+      for (const auto& [flag, path] : {std::pair{"recompute-method", "train.recompute_method"},
+                                       {"recompute-num-layers", "train.recompute_layers"}})
+        if (flags_.has(flag)) {
+          draft_.erase(path);
+          flags_.tell(RemarkKind::NoMatter, flag, "is for recompute-granularity = full");
+        }
+  }
+
+  void read_layout() {
+    if (on("use-distributed-optimizer")) set("layout.sharding", std::string("zero1"), "use-distributed-optimizer");
+    const std::optional<std::int64_t> gpus = draft_.integer("gpus");
+    const std::int64_t each = draft_.integer("layout.tensor").value_or(1) *
+                              draft_.integer("layout.pipeline").value_or(1) *
+                              draft_.integer("layout.context").value_or(1);
+    if (const auto instances = flags_.integer("num-distributed-optimizer-instances"); instances && *instances > 1) {
+      const std::int64_t data = gpus.value_or(0) / std::max<std::int64_t>(each, 1);
+      if (gpus && *instances > 0 && data % *instances == 0)
+        set("layout.shard_group", data / *instances, "num-distributed-optimizer-instances");
+      else
+        flags_.tell(RemarkKind::NotExpressed, "num-distributed-optimizer-instances",
+                    "takes the number of GPUs, of which it divides the replicas");
+    }
+    if (on("use-tp-pp-dp-mapping")) set("layout.order", std::string("tp-cp-ep-pp-dp"), "use-tp-pp-dp-mapping");
+    const std::int64_t pipeline = draft_.integer("layout.pipeline").value_or(1);
+    if (const auto layers = flags_.integer("num-layers-per-virtual-pipeline-stage"); layers && *layers > 0) {
+      // validate_args: what embedding and loss count for is shared out with the layers.
+      const std::int64_t all = flags_.integer("num-layers").value_or(0) +
+                               (on("account-for-embedding-in-pipeline-split") ? 1 : 0) +
+                               (on("account-for-loss-in-pipeline-split") ? 1 : 0);
+      const std::int64_t chunks = all / std::max<std::int64_t>(pipeline * *layers, 1);
+      if (chunks > 1) set("layout.chunks", chunks, "num-layers-per-virtual-pipeline-stage");
+    }
+  }
+
+  void read_context() {
+    if (const TomlValue* kind = flags_.take("cp-comm-type")) {
+      const auto* list = std::get_if<std::vector<TomlValue>>(&kind->value);
+      if (list != nullptr && list->size() > 1)
+        flags_.tell(RemarkKind::NotExpressed, "cp-comm-type", "another kind for each layer is not modelled yet");
+      else if (draft_.integer("layout.context").value_or(1) > 1)
+        set("layout.context_kind", list != nullptr ? list->front().value : kind->value, "cp-comm-type");
+    }
+    if (const TomlValue* sizes = flags_.take("hierarchical-context-parallel-sizes"))
+      if (const auto* list = std::get_if<std::vector<TomlValue>>(&sizes->value); list != nullptr && list->size() == 2)
+        set("layout.context_inner", list->front().value, "hierarchical-context-parallel-sizes");
+  }
+
+  void read_optimizer() {
+    const std::string optimizer = flags_.text("optimizer").value_or("adam");
+    const double momentum = flags_.number("sgd-momentum").value_or(0.9);
+    if (optimizer == "sgd")
+      set("train.optimizer", std::string(momentum > 0 ? "sgd_momentum" : "sgd"), "optimizer");
+    else if (optimizer.ends_with("muon"))
+      set("train.optimizer", std::string("muon"), "optimizer");
+    else if (optimizer != "adam")
+      flags_.tell(RemarkKind::NotExpressed, "optimizer", "Megatron's adam, sgd and muon are modelled");
+    if (flags_.has("sgd-momentum") && optimizer != "sgd")
+      flags_.tell(RemarkKind::NoMatter, "sgd-momentum", "is for SGD");
+    if (on("optimizer-cpu-offload"))
+      set("offload.optimizer", std::string("cpu"), "optimizer-cpu-offload");
+    else if (flags_.has("optimizer-offload-fraction")) {
+      draft_.erase("offload");
+      flags_.tell(RemarkKind::NoMatter, "optimizer-offload-fraction", "is for optimizer-cpu-offload");
+    }
+    if (on("cpu-offloading") || flags_.integer("cpu-offloading-num-layers").value_or(0) > 0)
+      set("offload.activations", std::string("cpu"), "cpu-offloading-num-layers");
+  }
+
+  // arguments.py: tokens are gathered, and experts are MLPs one after the other, unless it is told otherwise.
+  void read_experts() {
+    const bool experts = flags_.integer("num-experts").value_or(0) > 0;
+    if (!experts) return draft_.erase("moe");
+    if (!flags_.has("moe-token-dispatcher-type")) draft_.set("moe.dispatcher", std::string("allgather"));
+    if (!flags_.has("moe-grouped-gemm")) draft_.set("runtime.switches.moe-grouped-gemm", false);
+  }
+
+  void read_tokenizer() {
+    const std::optional<std::string> tokenizer =
+        flags_.has("tokenizer-type") ? flags_.text("tokenizer-type") : std::nullopt;
+    if (tokenizer == "NullTokenizer")
+      set("model_override.vocabulary_extra", std::int64_t{1}, "tokenizer-type");
+    else if (tokenizer)
+      flags_.tell(RemarkKind::NoMatter, "tokenizer-type", "the vocabulary's size is what counts");
+    if (const auto multiple = flags_.integer("make-vocab-size-divisible-by"); multiple && *multiple != 128)
+      set("model_override.vocabulary_multiple", *multiple, "make-vocab-size-divisible-by");
+    if (flags_.has("use-rotary-position-embeddings") || flags_.has("no-position-embedding"))
+      flags_.no_matter(std::array<std::string_view, 2>{"use-rotary-position-embeddings", "no-position-embedding"},
+                       "position-embedding-type says it");
+  }
+
+  Given& flags_;
+  Draft& draft_;
+};
+
+}  // namespace
+
+void read_megatron(Given& flags, const std::vector<ShippedModel>& models, Draft& draft) {
+  Reader reader(flags, draft);
+  reader.read();
+  if (draft.find("model") == nullptr) {
+    describe_model(flags, models, draft);
+  } else {
+    // Another place says which model it is: what is said here has to agree, which the scenario's reader sees to.
+    for (const TomlKey& key : flags.keys())
+      if (describes_model(key.name))
+        if (const TomlValue* value = flags.take(key.name))
+          draft.set("runtime.switches." + key.name, value->value, value->place);
+  }
+  reader.rest();
+}
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// A flag of the layout or the training, and what Megatron takes where it is left out.
+struct Usual {
+  std::string_view flag, usual;
+};
+constexpr std::array training_flags{
+    Usual{"tensor-model-parallel-size", "1"},
+    Usual{"sequence-parallel", "false"},
+    Usual{"pipeline-model-parallel-size", "1"},
+    Usual{"num-virtual-stages-per-pipeline-rank", "1"},
+    Usual{"decoder-first-pipeline-num-layers", "0"},
+    Usual{"decoder-last-pipeline-num-layers", "0"},
+    Usual{"account-for-embedding-in-pipeline-split", "false"},
+    Usual{"account-for-loss-in-pipeline-split", "false"},
+    Usual{"context-parallel-size", "1"},
+    Usual{"cp-comm-type", "\"p2p\""},
+    Usual{"expert-model-parallel-size", "1"},
+    Usual{"use-tp-pp-dp-mapping", "false"},
+    Usual{"use-distributed-optimizer", "false"},
+    Usual{"num-distributed-optimizer-instances", "1"},
+    Usual{"seq-length", ""},
+    Usual{"micro-batch-size", ""},
+    Usual{"global-batch-size", ""},
+    Usual{"bf16", "false"},
+    Usual{"fp16", "false"},
+    Usual{"grad-reduce-in-bf16", "false"},
+    Usual{"optimizer", "\"adam\""},
+    Usual{"attention-backend", "\"auto\""},
+    Usual{"transformer-impl", "\"transformer_engine\""},
+    Usual{"cross-entropy-loss-fusion", "false"},
+    Usual{"cross-entropy-fusion-impl", "\"native\""},
+    Usual{"hidden-dropout", "0.1"},
+    Usual{"attention-dropout", "0.1"},
+    Usual{"recompute-granularity", "\"none\""},
+    Usual{"recompute-method", ""},
+    Usual{"recompute-num-layers", ""},
+    Usual{"recompute-modules", ""},
+    Usual{"optimizer-cpu-offload", "false"},
+};
+
+// "a" to a, ["a", "b"] to a b.
+std::vector<std::string> words_of(const std::string& value) {
+  const TomlTable bare = parse_toml("x = " + value, {});
+  const TomlValue& its = bare.keys.front().value;
+  std::vector<std::string> words;
+  const auto word = [](const TomlValue& v) {
+    const auto* text = std::get_if<std::string>(&v.value);
+    return text != nullptr ? *text : flag_text(v);
+  };
+  if (const auto* list = std::get_if<std::vector<TomlValue>>(&its.value))
+    for (const TomlValue& v : *list) words.push_back(word(v));
+  else
+    words.push_back(word(its));
+  return words;
+}
+
+class Writer {
+ public:
+  explicit Writer(const Scenario& scenario) : s_(scenario) {}
+
+  std::vector<std::vector<std::string>> write() {
+    for (const ModelFlag& its : model_flags()) {
+      if ((its.of_experts && !s_.model.experts) || (its.of_latent && !s_.model.latent)) continue;
+      if (its.flag == "kv-channels" && (s_.model.latent || s_.model.head_dim * s_.model.heads == s_.model.hidden))
+        continue;
+      if (its.flag == "group-query-attention" && s_.model.kv_heads == s_.model.heads) continue;
+      if (its.flag == "num-query-groups" && s_.model.kv_heads == s_.model.heads) continue;
+      add(its.flag, its.usual);
+    }
+    if (s_.model.latent) arguments_.push_back({"--rope-type", "yarn"});
+    if (s_.model.positions == Positions::Learned)
+      arguments_.push_back({"--max-position-embeddings", std::to_string(s_.model.max_positions)});
+    if (s_.model.vocabulary_extra == 1) arguments_.push_back({"--tokenizer-type", "NullTokenizer"});
+    for (const Usual& its : training_flags)
+      if (is_there(its.flag)) add(its.flag, its.usual);
+    if (s_.layout.context_kind == ContextKind::AllToAllAndRing && s_.layout.context > 1)
+      add("hierarchical-context-parallel-sizes", "");
+    if (s_.layout.expert_tensor > 0) add("expert-tensor-parallel-size", "");
+    if (s_.train.precision == DType::FP16 && s_.train.gradient_dtype == DType::FP32)
+      arguments_.push_back({"--accumulate-allreduce-grads-in-fp32"});
+    if (s_.runtime.optimizer.precision_aware && s_.train.gradient_dtype != DType::FP32)
+      add("main-grads-dtype", "\"fp32\"");
+    if (s_.train.optimizer == Optimizer::Sgd) arguments_.push_back({"--sgd-momentum", "0"});
+    if (s_.runtime.optimizer.offloaded) add("optimizer-offload-fraction", "1");
+    if (s_.model.experts) {
+      add("moe-token-dispatcher-type", "\"allgather\"");
+      if (s_.train.routing.capacity_factor > 0) add("moe-expert-capacity-factor", "");
+      add("moe-pad-expert-input-to-capacity", "false");
+      const ExpertHabits& habits = s_.runtime.experts;
+      if (habits.grouped_linears) arguments_.push_back({"--moe-grouped-gemm"});
+      if (!habits.balancing.empty() && !habits.balances_by(LoadBalancing::Sinkhorn)) {
+        std::vector<std::string> coefficients(habits.balancing.size(), "0.01");  // which it is changes nothing
+        coefficients.insert(coefficients.begin(), "--moe-aux-loss-coeff");
+        arguments_.push_back(std::move(coefficients));
+      }
+    }
+    if (s_.layout.chunk_group > 0)
+      arguments_.push_back(
+          {"--microbatch-group-size-per-virtual-pipeline-stage", std::to_string(s_.layout.chunk_group)});
+    add_switches();
+    return std::move(arguments_);
+  }
+
+ private:
+  [[nodiscard]] bool is_there(std::string_view flag) const {
+    const Recompute kind = s_.train.recompute.kind;
+    if (flag == "recompute-method" || flag == "recompute-num-layers") return kind == Recompute::Full;
+    if (flag == "recompute-modules") return kind == Recompute::Selective;
+    if (flag == "cross-entropy-fusion-impl") return s_.train.cross_entropy != CrossEntropy::Unfused;
+    if (flag == "cp-comm-type") return s_.layout.context > 1;
+    if (flag == "attention-backend") return s_.train.attention != AttentionKernel::Local;
+    if (flag == "global-batch-size") return s_.train.global_batch != s_.train.micro_batch * s_.layout.data;
+    return true;
+  }
+
+  void add(std::string_view flag, std::string_view usual) {
+    const std::vector<std::string> values = agreeing_values(flag, s_);
+    if (values.empty() || (!usual.empty() && std::ranges::find(values, usual) != values.end())) return;
+    const std::string name = fmt::format("--{}", flag);
+    if (values.front() == "true") {
+      arguments_.push_back({name});
+      return;
+    }
+    std::vector<std::string> words = words_of(values.front());
+    if (values.front() == "false" || words.empty()) return;
+    words.insert(words.begin(), name);
+    arguments_.push_back(std::move(words));
+  }
+
+  // Switches that are not as they are by default.
+  void add_switches() {
+    const auto switches_of = [](const Scenario& scenario) {
+      return Json::parse(scenario_json(scenario, -1)).at("runtime").at("switches");
+    };
+    Scenario plain;
+    const Json usual = switches_of(plain), ours = switches_of(s_);
+    for (const auto& [flag, value] : ours.items()) {
+      if (usual.contains(flag) && usual.at(flag) == value) continue;
+      if (!usual.contains(flag) && value.is_boolean() && !value.get<bool>()) continue;
+      const std::optional<MegatronFlag> its = megatron_flag(flag);
+      if (!its || its->kind != MegatronFlag::Kind::Own) continue;  // what repeats a key is said above
+      if (flag == "moe-grouped-gemm" || (flag.starts_with("moe-") && !s_.model.experts)) continue;
+      std::vector<std::string> words{"--" + flag};
+      const auto add_word = [&](const Json& v) { words.push_back(v.is_string() ? v.get<std::string>() : v.dump()); };
+      if (value.is_array())
+        for (const Json& v : value) add_word(v);
+      else if (!value.is_boolean())
+        add_word(value);
+      else if (!value.get<bool>())
+        add_word(value);
+      arguments_.push_back(std::move(words));
+    }
+  }
+
+  const Scenario& s_;
+  std::vector<std::vector<std::string>> arguments_;
+};
+
+}  // namespace
+
+std::vector<std::vector<std::string>> megatron_arguments(const Scenario& scenario) {
+  Scenario asked = scenario;
+  // The reader turns it on where it means nothing.
+  if (asked.layout.tensor == 1) asked.layout.sequence_parallel = false;
+  return Writer(asked).write();
+}
+
+}  // namespace tidemark::scenarios

@@ -1,0 +1,284 @@
+#include "scenarios/convert/megatron_model.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "scenarios/io/config_reader.hpp"
+#include "scenarios/io/input_error.hpp"
+#include "scenarios/io/megatron_switches.hpp"
+#include "scenarios/io/suggestion.hpp"
+
+// Megatron-LM core_v0.14.0, megatron/training/arguments.py, core_transformer_config_from_args.
+
+namespace tidemark::scenarios {
+namespace {
+
+/// Which key of a config.json changes what a flag says: of most families, and of GPT-2's, which is Megatron's own GPT.
+struct ModelKey {
+  std::string_view flag, key, gpt2;
+};
+constexpr std::array keys{
+    ModelKey{"num-layers", "num_hidden_layers", "n_layer"},
+    ModelKey{"hidden-size", "hidden_size", "n_embd"},
+    ModelKey{"ffn-hidden-size", "intermediate_size", "n_inner"},
+    ModelKey{"num-attention-heads", "num_attention_heads", "n_head"},
+    ModelKey{"num-query-groups", "num_key_value_heads", "num_key_value_heads"},
+    ModelKey{"kv-channels", "head_dim", "head_dim"},
+    ModelKey{"vocab-size", "vocab_size", "vocab_size"},
+    ModelKey{"mtp-num-layers", "num_nextn_predict_layers", "num_nextn_predict_layers"},
+    ModelKey{"moe-router-topk", "num_experts_per_tok", "num_experts_per_tok"},
+    ModelKey{"moe-ffn-hidden-size", "moe_intermediate_size", "moe_intermediate_size"},
+    ModelKey{"moe-router-num-groups", "n_group", ""},
+    ModelKey{"moe-router-group-topk", "topk_group", ""},
+    ModelKey{"moe-router-topk-scaling-factor", "routed_scaling_factor", ""},
+    ModelKey{"q-lora-rank", "q_lora_rank", "q_lora_rank"},
+    ModelKey{"kv-lora-rank", "kv_lora_rank", "kv_lora_rank"},
+    ModelKey{"qk-head-dim", "qk_nope_head_dim", "qk_nope_head_dim"},
+    ModelKey{"qk-pos-emb-head-dim", "qk_rope_head_dim", "qk_rope_head_dim"},
+    ModelKey{"v-head-dim", "v_head_dim", "v_head_dim"},
+    ModelKey{"moe-shared-expert-intermediate-size", "", "shared_expert_intermediate_size"},
+};
+
+// Of the model, what no flag of Megatron's says.
+bool is_plain(const Model& m) {
+  return m.norms == NormPlacement::Before && !m.parallel_residual && !m.scaled_embedding && m.attention_softcap == 0 &&
+         m.logit_softcap == 0 && m.sliding_window == 0 && !m.attention_sinks && !m.zero_centered_norms &&
+         m.qk_norm != QkNorm::AllHeads && !(m.experts && (m.experts->clamped_gate || m.experts->shared_gate));
+}
+
+/// What the flags say, given or by default, as TOML writes it; nothing where it is left to others.
+class Wanted {
+ public:
+  explicit Wanted(Given& flags) : flags_(flags) {}
+
+  [[nodiscard]] bool says(std::string_view flag) const { return flags_.has(flag); }
+  [[nodiscard]] bool on(std::string_view flag) { return flags_.has(flag) && flags_.flag(flag).value_or(false); }
+  std::int64_t number(std::string_view flag, std::int64_t usual) { return flags_.integer(flag).value_or(usual); }
+
+  std::optional<std::string> text(std::string_view flag) {
+    const bool experts = number("num-experts", 0) > 0, latent = on("multi-latent-attention");
+    const auto its = std::ranges::find(model_flags(), flag, &ModelFlag::flag);
+    if (its != model_flags().end() && ((its->of_experts && !experts) || (its->of_latent && !latent)))
+      return std::nullopt;
+    if (flag == "num-query-groups") {
+      if (latent) return std::nullopt;
+      return std::to_string(on("group-query-attention") ? number(flag, 1) : number("num-attention-heads", 0));
+    }
+    if (flag == "moe-ffn-hidden-size" && !says(flag)) return text("ffn-hidden-size");
+    if (flag == "ffn-hidden-size" && !says(flag)) {
+      const std::int64_t hidden = number("hidden-size", 0);
+      return std::to_string(on("swiglu") ? hidden * 4 * 2 / 3 / 64 * 64 : 4 * hidden);
+    }
+    if (flag == "kv-channels") {
+      if (latent) return std::nullopt;
+      if (!says(flag))
+        return std::to_string(number("hidden-size", 0) / std::max<std::int64_t>(number("num-attention-heads", 1), 1));
+    }
+    if (flag == "vocab-size") return vocabulary();
+    if (flag == "group-query-attention" || flag == "rope-type" || flag == "make-vocab-size-divisible-by")
+      return std::nullopt;
+    if (flag == "position-embedding-type" && on("use-rotary-position-embeddings")) return in_quotes("rope");
+    if (const TomlValue* value = flags_.take(flag)) return flag_text(*value);
+    return its == model_flags().end() || its->usual.empty() ? std::nullopt : std::optional(std::string(its->usual));
+  }
+
+ private:
+  std::optional<std::string> vocabulary() {
+    if (says("vocab-size")) return std::to_string(number("vocab-size", 0));
+    constexpr std::string_view of_gpt2 = "50257";  // GPT2BPETokenizer's own files
+    if (says("tokenizer-type") && flags_.text("tokenizer-type") == "GPT2BPETokenizer") return std::string(of_gpt2);
+    return std::nullopt;
+  }
+  Given& flags_;
+};
+
+struct Candidate {
+  const ShippedModel* base = nullptr;
+  std::vector<ConfigOverride> overrides;
+};
+
+bool agrees(std::string_view flag, const std::string& wanted, const Model& model) {
+  Scenario scenario;
+  scenario.model = model;
+  const std::vector<std::string> values = agreeing_values(flag, scenario);
+  return std::ranges::find(values, wanted) != values.end();
+}
+
+Content number_or_text(const std::string& text) {
+  return text.starts_with('"') ? Content(text.substr(1, text.size() - 2)) : typed(text);
+}
+
+ConfigOverride changed(std::string key, const Content& content) {
+  ConfigOverride made;
+  made.key = std::move(key);
+  if (const auto* whole = std::get_if<std::int64_t>(&content)) made.value = *whole;
+  if (const auto* real = std::get_if<double>(&content)) made.value = *real;
+  if (const auto* flag = std::get_if<bool>(&content)) made.value = *flag;
+  if (const auto* text = std::get_if<std::string>(&content)) made.value = *text;
+  return made;
+}
+
+// What has to change for the base to be what is wanted.
+std::vector<ConfigOverride> changes(const ShippedModel& base, Wanted& wanted, Given& flags) {
+  const Model& m = base.model;
+  const bool gpt2 = m.architecture == "gpt2", llama = m.architecture == "llama";
+  std::vector<ConfigOverride> made;
+  const auto differs = [&](std::string_view flag) {
+    const std::optional<std::string> text = wanted.text(flag);
+    return text && !agrees(flag, *text, m);
+  };
+  for (const ModelKey& its : keys) {
+    const std::string_view key = gpt2 ? its.gpt2 : its.key;
+    if (!key.empty() && differs(its.flag)) made.push_back(changed(std::string(key), typed(*wanted.text(its.flag))));
+  }
+  // Sizes that are left out follow others in the base too, so they are said again where those changed.
+  if (gpt2 && !made.empty() && !differs("ffn-hidden-size"))
+    made.push_back(changed("n_inner", typed(*wanted.text("ffn-hidden-size"))));
+  if (gpt2 && differs("num-experts")) made.push_back(changed("num_experts", typed(*wanted.text("num-experts"))));
+  if (m.experts && !gpt2 && differs("num-experts")) {
+    const bool local = m.architecture == "mixtral";
+    const bool routed = m.architecture.starts_with("deepseek") || m.architecture == "glm4_moe";
+    made.push_back(changed(local    ? "num_local_experts"
+                           : routed ? "n_routed_experts"
+                                    : "num_experts",
+                           typed(*wanted.text("num-experts"))));
+  }
+  // ([0]*3+[1]*58): the first three are dense.
+  if (const std::optional<std::string> layers = wanted.text("moe-layer-freq");
+      layers && (m.architecture.starts_with("deepseek") || m.architecture == "glm4_moe")) {
+    const std::size_t zeros = layers->find("[0]*");
+    const std::string count = zeros == std::string::npos ? "0" : layers->substr(zeros + 4);
+    const Content dense = typed(count.substr(0, count.find_first_not_of("0123456789")));
+    const auto first = std::ranges::find(m.experts->dense_layers, false) - m.experts->dense_layers.begin();
+    if (const auto* n = std::get_if<std::int64_t>(&dense); n != nullptr && *n != first)
+      made.push_back(changed("first_k_dense_replace", dense));
+  }
+  if (m.architecture == "mixtral" && wanted.text("moe-ffn-hidden-size")) {
+    // Its experts are as wide as its intermediate_size.
+    std::erase_if(
+        made, [](const ConfigOverride& o) { return o.key == "moe_intermediate_size" || o.key == "intermediate_size"; });
+    if (differs("moe-ffn-hidden-size"))
+      made.push_back(changed("intermediate_size", typed(*wanted.text("moe-ffn-hidden-size"))));
+  }
+  if (differs("untie-embeddings-and-output-weights"))
+    made.push_back(changed("tie_word_embeddings", !wanted.on("untie-embeddings-and-output-weights")));
+  if (llama && (differs("disable-bias-linear"))) {
+    made.push_back(changed("attention_bias", true));
+    made.push_back(changed("mlp_bias", true));
+  }
+  if (gpt2) {
+    if (differs("disable-bias-linear")) made.push_back(changed("add_bias_linear", false));
+    if (differs("swiglu")) made.push_back(changed("activation_function", std::string("swiglu")));
+    if (differs("squared-relu")) made.push_back(changed("activation_function", std::string("relu2")));
+    if (differs("qk-layernorm") || (wanted.on("qk-layernorm") && wanted.on("multi-latent-attention")))
+      made.push_back(changed("qk_layernorm", true));
+    if (differs("position-embedding-type")) made.push_back(changed("position_embedding_type", std::string("rope")));
+    if (differs("rotary-percent"))
+      made.push_back(changed("rotary_pct", number_or_text(*wanted.text("rotary-percent"))));
+    const std::int64_t positions = flags.integer("max-position-embeddings").value_or(0);
+    if (positions > 0 && positions != m.max_positions) made.push_back(changed("n_positions", positions));
+  }
+  return made;
+}
+
+bool is_it(const Model& model, Wanted& wanted) {
+  return is_plain(model) && std::ranges::all_of(model_flags(), [&](const ModelFlag& its) {
+           const std::optional<std::string> text = wanted.text(its.flag);
+           return !text || agrees(its.flag, *text, model);
+         });
+}
+
+std::optional<Candidate> nearest_model(const std::vector<ShippedModel>& models, Wanted& wanted, Given& flags) {
+  std::optional<Candidate> best;
+  for (const ShippedModel& base : models) {
+    if (!is_plain(base.model)) continue;
+    std::vector<ConfigOverride> overrides = changes(base, wanted, flags);
+    if (best && best->overrides.size() <= overrides.size()) continue;
+    try {
+      if (!is_it(parse_model(base.config, base.path, overrides), wanted)) continue;
+    } catch (const InputError&) {
+      continue;  // its family has no such thing
+    }
+    best = Candidate{&base, std::move(overrides)};
+  }
+  return best;
+}
+
+}  // namespace
+
+const std::vector<ModelFlag>& model_flags() {
+  static const std::vector<ModelFlag> flags{
+      {"num-layers", ""},
+      {"hidden-size", ""},
+      {"ffn-hidden-size", ""},
+      {"num-attention-heads", ""},
+      {"group-query-attention", "false"},
+      {"num-query-groups", ""},
+      {"kv-channels", ""},
+      {"vocab-size", ""},
+      {"make-vocab-size-divisible-by", "128"},
+      {"untie-embeddings-and-output-weights", "false"},
+      {"add-qkv-bias", "false"},
+      {"disable-bias-linear", "false"},
+      {"swiglu", "false"},
+      {"squared-relu", "false"},
+      {"normalization", "\"LayerNorm\""},
+      {"position-embedding-type", "\"learned_absolute\""},
+      {"rotary-percent", "1"},
+      {"qk-layernorm", "false"},
+      {"multi-latent-attention", "false"},
+      {"q-lora-rank", "0", false, true},
+      {"kv-lora-rank", "32", false, true},
+      {"qk-head-dim", "128", false, true},
+      {"qk-pos-emb-head-dim", "64", false, true},
+      {"v-head-dim", "128", false, true},
+      {"mtp-num-layers", "0"},
+      {"num-experts", "0"},
+      {"moe-router-topk", "2", true},
+      {"moe-ffn-hidden-size", "", true},
+      {"moe-shared-expert-intermediate-size", "0", true},
+      {"moe-layer-freq", "1", true},
+      {"moe-router-score-function", "\"softmax\"", true},
+      {"moe-router-pre-softmax", "false", true},
+      {"moe-router-num-groups", "0", true},
+      {"moe-router-group-topk", "0", true},
+      {"moe-router-topk-scaling-factor", "1", true},
+      {"moe-router-enable-expert-bias", "false", true},
+  };
+  return flags;
+}
+
+bool describes_model(std::string_view flag) {
+  const std::optional<MegatronFlag> its = megatron_flag(flag);
+  return its && its->kind == MegatronFlag::Kind::Repeats && its->table == "model";
+}
+
+void describe_model(Given& flags, const std::vector<ShippedModel>& models, Draft& draft) {
+  Wanted wanted(flags);
+  if (!flags.has("num-layers") || !flags.has("hidden-size") || !flags.has("num-attention-heads")) {
+    draft.remark(RemarkKind::NotExpressed, "the model",
+                 "num-layers, hidden-size and num-attention-heads are not all given: name it with --model");
+    return;
+  }
+  const Place place = flags.place("num-layers");
+  const std::optional<Candidate> found = nearest_model(models, wanted, flags);
+  if (!found) {
+    draft.remark(RemarkKind::NotExpressed, "the model",
+                 "no family that is known has one like this: give a config.json with --model", place);
+    return;
+  }
+  if (!wanted.text("vocab-size"))
+    draft.remark(
+        RemarkKind::Assumed, "vocab-size",
+        fmt::format("{}, as {} has it: the tokenizer is not read", found->base->model.vocabulary, found->base->file));
+  draft.set("model", found->base->file, place);
+  for (const ConfigOverride& its : found->overrides)
+    std::visit([&](const auto& value) { draft.set("model_override." + its.key, value, place); }, its.value);
+}
+
+}  // namespace tidemark::scenarios

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <vector>
+
+#include "scenarios/convert/formats.hpp"
+
+namespace tidemark::scenarios {
+
+/// Finds the model that Megatron's flags describe: one that comes along, or the nearest with what differs as
+/// [model_override]. A remark where there is none. Takes those flags.
+void describe_model(Given& flags, const std::vector<ShippedModel>& models, Draft& draft);
+
+/// Whether a flag says what the model is.
+[[nodiscard]] bool describes_model(std::string_view flag);
+
+/// Flags of the model with Megatron's defaults, as TOML writes them: those that are worth a word.
+struct ModelFlag {
+  std::string_view flag;
+  std::string_view usual;  ///< empty: is always said
+  bool of_experts = false, of_latent = false;
+};
+[[nodiscard]] const std::vector<ModelFlag>& model_flags();
+
+}  // namespace tidemark::scenarios

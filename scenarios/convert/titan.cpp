@@ -1,0 +1,313 @@
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "scenarios/convert/formats.hpp"
+#include "scenarios/io/names.hpp"
+#include "scenarios/io/suggestion.hpp"
+
+// torchtitan 0.2.2, torchtitan/config/job_config.py; keys of earlier releases where they were renamed since.
+
+namespace tidemark::scenarios {
+namespace {
+
+/// What torchtitan calls a model, and which one that is.
+struct Flavor {
+  std::string_view name, flavor, model;
+};
+constexpr std::array flavors{
+    Flavor{"llama3", "8B", "models/llama-3.1-8b.json"},     Flavor{"llama3", "70B", "models/llama-3.1-70b.json"},
+    Flavor{"llama3", "405B", "models/llama-3.1-405b.json"}, Flavor{"qwen3", "8B", "models/qwen3-8b.json"},
+    Flavor{"qwen3", "32B", "models/qwen3-32b.json"},
+};
+
+DType dtype_of(const std::string& text) {
+  return text == "float32" ? DType::FP32 : text == "float16" ? DType::FP16 : DType::BF16;
+}
+std::string short_name(const std::string& text) { return std::string(name(dtype_of(text))); }
+std::string long_name(DType dtype) {
+  return dtype == DType::FP32 ? "float32" : dtype == DType::FP16 ? "float16" : "bfloat16";
+}
+
+class Reader {
+ public:
+  Reader(const TomlTable& document, const std::vector<ShippedModel>& models, Draft& draft)
+      : top_(document.keys, "", draft), models_(models), draft_(draft) {}
+
+  void read() {
+    draft_.set("runtime.name", std::string("torchtitan"));
+    read_model(top_.table("model"));
+    read_training(top_.table("training"));
+    read_parallelism(top_.table("parallelism"));
+    read_checkpointing(top_.table("activation_checkpoint"));
+    read_compilation(top_.table("compile"));
+    read_optimizer(top_.table("optimizer"));
+    if (Given memory = top_.table("memory_estimation"); !memory.keys().empty())
+      memory.no_matter(std::array<std::string_view, 2>{"enable", "disable_fake_mode"}), memory.refuse_the_rest(unknown);
+    read_validation(top_.table("validation"));
+    if (Given tolerant = top_.table("fault_tolerance"); tolerant.flag("enable").value_or(false))
+      tolerant.tell(RemarkKind::NotExpressed, "enable", "training in replicas that come and go is not modelled");
+    if (Given debug = top_.table("debug"); debug.flag("deterministic").value_or(false))
+      debug.tell(RemarkKind::NotExpressed, "deterministic", "deterministic kernels are not modelled with torchtitan");
+    top_.no_matter(std::array<std::string_view, 3>{"quantize", "float8", "mx"}, "model.converters says whether");
+    if (top_.has("comm")) {
+      Given comm = top_.table("comm");
+      comm.refuse("mode", "a backend that is none is", {"\"default\""});
+    }
+    top_.no_matter(std::array<std::string_view, 8>{"job", "profiling", "metrics", "checkpoint", "lr_scheduler", "comm",
+                                                   "debug", "experimental"},
+                   "of what is logged, saved and scheduled");
+    top_.no_matter(std::array<std::string_view, 2>{"fault_tolerance", "validation"}, "is off");
+    top_.refuse_the_rest(unknown);
+  }
+
+ private:
+  static constexpr std::string_view unknown = "is no key of torchtitan's that is known here";
+
+  void read_model(Given table) {
+    const std::string name = table.text("name").value_or("llama3"),
+                      flavor = table.text("flavor").value_or("debugmodel");
+    const auto known =
+        std::ranges::find_if(flavors, [&](const Flavor& f) { return f.name == name && f.flavor == flavor; });
+    if (draft_.find("model") != nullptr) {
+      // --model says it.
+    } else if (known != flavors.end()) {
+      draft_.set("model", std::string(known->model), table.place("name"));
+    } else if (name == "llama3" && flavor == "debugmodel") {
+      // torchtitan/models/llama3/__init__.py.
+      draft_.set("model", std::string("models/llama-3.1-8b.json"), table.place("flavor"));
+      for (const auto& [key, value] : {std::pair{"hidden_size", 256},
+                                       {"num_hidden_layers", 6},
+                                       {"num_attention_heads", 16},
+                                       {"num_key_value_heads", 16},
+                                       {"intermediate_size", 768},
+                                       {"vocab_size", 2048}})
+        draft_.set(std::string("model_override.") + key, std::int64_t{value}, table.place("flavor"));
+    } else {
+      draft_.remark(RemarkKind::NotExpressed,
+                    fmt::format("model.flavor = {} of {}", in_quotes(flavor), in_quotes(name)),
+                    "this model does not come along: give its config.json with --model", table.place("flavor"));
+    }
+    if (const TomlValue* converters = table.take("converters")) {
+      const auto* list = std::get_if<std::vector<TomlValue>>(&converters->value);
+      if (list == nullptr || !list->empty())
+        table.tell(RemarkKind::NotExpressed, "converters", "FP8 and other conversions of linears are not modelled yet");
+    }
+    table.no_matter(
+        std::array<std::string_view, 4>{"hf_assets_path", "tokenizer_path", "print_after_conversion", "norm_type"});
+    table.refuse_the_rest(unknown);
+  }
+
+  void read_training(Given table) {
+    constexpr std::int64_t usual_batch = 8, usual_length = 2048;
+    const auto batch = table.integer("local_batch_size"), older = table.integer("batch_size");
+    draft_.set("train.micro_batch", batch.value_or(older.value_or(usual_batch)),
+               table.place(batch ? "local_batch_size" : "batch_size"));
+    if (const auto global = table.integer("global_batch_size"); global && *global > 0)
+      draft_.set("train.global_batch", *global, table.place("global_batch_size"));
+    draft_.set("train.sequence_length", table.integer("seq_len").value_or(usual_length), table.place("seq_len"));
+    draft_.set("train.precision", short_name(table.text("mixed_precision_param").value_or("bfloat16")),
+               table.place("mixed_precision_param"));
+    if (const auto held = table.text("dtype"))
+      draft_.set("train.master_dtype", short_name(*held), table.place("dtype"));
+    if (const auto reduced = table.text("mixed_precision_reduce"))
+      draft_.set("runtime.switches.mixed_precision_reduce", short_name(*reduced),
+                 table.place("mixed_precision_reduce"));
+    if (table.flag("enable_cpu_offload").value_or(false))
+      draft_.set("offload.parameters", std::string("cpu"), table.place("enable_cpu_offload"));
+    if (const TomlValue* norm = table.take("max_norm"))
+      draft_.set("runtime.switches.max_norm", norm->value, norm->place);
+    if (table.flag("compile").value_or(false))  // of releases before 0.2
+      draft_.set("runtime.switches.compile", true, table.place("compile"));
+    table.refuse("deterministic", "deterministic kernels are", {"false"});
+    table.no_matter(std::array<std::string_view, 8>{"steps", "dataset", "dataset_path", "gc_freq", "gc_debug", "seed",
+                                                    "dataloader", "warmup_steps"});
+    table.refuse_the_rest(unknown);
+  }
+
+  void read_parallelism(Given table) {
+    const auto copy = [&](std::string_view key, std::string_view path, std::int64_t usual) {
+      if (const auto degree = table.integer(key); degree && *degree != usual)
+        draft_.set(path, *degree, table.place(key));
+    };
+    copy("tensor_parallel_degree", "layout.tensor", 1);
+    copy("pipeline_parallel_degree", "layout.pipeline", 1);
+    copy("context_parallel_degree", "layout.context", 1);
+    copy("expert_parallel_degree", "layout.expert", 1);
+    copy("expert_tensor_parallel_degree", "layout.expert_tensor", 1);
+    const std::int64_t replicas = table.integer("data_parallel_replicate_degree").value_or(1);
+    const std::int64_t shards = table.integer("data_parallel_shard_degree").value_or(-1);
+    const std::int64_t cut = draft_.integer("layout.tensor").value_or(1) *
+                             draft_.integer("layout.pipeline").value_or(1) *
+                             draft_.integer("layout.context").value_or(1);
+    if (shards > 0 && draft_.find("gpus") == nullptr)
+      draft_.set("gpus", replicas * shards * cut, table.place("data_parallel_shard_degree"));
+    if (replicas > 1) {
+      const std::int64_t gpus = draft_.integer("gpus").value_or(0);
+      if (shards == 1)
+        table.tell(RemarkKind::NotExpressed, "data_parallel_replicate_degree",
+                   "replicas alone (DistributedDataParallel) are not modelled with torchtitan");
+      else if (gpus > 0 && gpus % (replicas * cut) == 0)
+        draft_.set("layout.shard_group", gpus / (replicas * cut), table.place("data_parallel_replicate_degree"));
+      else
+        table.tell(RemarkKind::NotExpressed, "data_parallel_replicate_degree",
+                   "takes the number of GPUs, which is not said");
+    }
+    if (const auto policy = table.text("fsdp_reshard_after_forward"))
+      draft_.set("runtime.switches.fsdp_reshard_after_forward", *policy, table.place("fsdp_reshard_after_forward"));
+    if (table.flag("disable_loss_parallel").value_or(false))
+      draft_.set("runtime.switches.disable_loss_parallel", true, table.place("disable_loss_parallel"));
+    table.refuse("enable_async_tensor_parallel", "asynchronous tensor parallelism is", {"false"});
+    table.refuse("enable_compiled_autograd", "compiled autograd is", {"false"});
+    table.refuse("expert_parallel_comm_backend", "DeepEP is", {"\"standard\""});
+    const bool pipeline = draft_.integer("layout.pipeline").value_or(1) > 1;
+    for (const std::string_view key :
+         {"pipeline_parallel_schedule", "pipeline_parallel_microbatch_size", "pipeline_parallel_split_points",
+          "pipeline_parallel_layers_per_stage", "pipeline_parallel_schedule_csv", "module_fqns_per_model_part",
+          "pipeline_parallel_first_stage_less_layers", "pipeline_parallel_last_stage_less_layers",
+          "pipeline_parallel_expert_parallel_overlap"})
+      if (table.has(key))
+        table.tell(pipeline ? RemarkKind::NotExpressed : RemarkKind::NoMatter, key,
+                   pipeline ? "pipelines of torchtitan's are not modelled yet" : "there is no pipeline");
+    table.no_matter(std::array<std::string_view, 2>{"context_parallel_rotate_method", "context_parallel_load_balancer"},
+                    "there is no context parallelism");
+    table.refuse_the_rest(unknown);
+  }
+
+  void read_checkpointing(Given table) {
+    const std::string mode = table.text("mode").value_or(table.has("mode") ? "none" : "selective");
+    if (mode == "full" || mode == "selective")
+      draft_.set("train.recompute", mode, table.place("mode"));
+    else if (mode != "none")
+      table.tell(RemarkKind::NotExpressed, "mode", "a memory budget is not modelled yet");
+    const TomlValue* option = table.take("selective_ac_option");
+    if (mode == "selective") {
+      const auto* text = option == nullptr ? nullptr : std::get_if<std::string>(&option->value);
+      // "2" is every second layer, which is what it is where it is left out.
+      draft_.set("runtime.switches.selective_ac_option",
+                 option == nullptr ? Content(std::int64_t{2})
+                 : text != nullptr ? typed(*text)
+                                   : option->value,
+                 table.place("selective_ac_option"));
+    } else if (option != nullptr) {
+      table.tell(RemarkKind::NoMatter, "selective_ac_option", "is for mode = \"selective\"");
+    }
+    if (table.flag("early_stop").value_or(false))
+      draft_.set("runtime.switches.early_stop", true, table.place("early_stop"));
+    table.no_matter(std::array<std::string_view, 5>{"preserve_rng_state", "determinism_check", "debug",
+                                                    "visualize_memory_budget_pareto", "memory_budget"});
+    if (table.has("per_op_sac_force_recompute_mm_shapes_by_fqns")) {
+      const bool asked = mode == "selective";
+      table.tell(asked ? RemarkKind::NotExpressed : RemarkKind::NoMatter,
+                 "per_op_sac_force_recompute_mm_shapes_by_fqns",
+                 asked ? "products that run again by their shape are not modelled yet" : "is for mode = \"selective\"");
+    }
+    table.refuse_the_rest(unknown);
+  }
+
+  void read_compilation(Given table) {
+    if (table.keys().empty()) return;
+    const bool on = table.flag("enable").value_or(false);
+    bool model = true, loss = true;
+    if (const TomlValue* parts = table.take("components")) {
+      const auto* list = std::get_if<std::vector<TomlValue>>(&parts->value);
+      const auto has = [&](const char* part) {
+        return list != nullptr && std::ranges::any_of(*list, [&](const TomlValue& v) {
+                 const auto* text = std::get_if<std::string>(&v.value);
+                 return text != nullptr && *text == part;
+               });
+      };
+      model = has("model"), loss = has("loss");
+    }
+    if (on && (model || loss))
+      draft_.set("runtime.switches.compile",
+                 model && loss ? Content(true) : Content(std::string(model ? "model" : "loss")), table.place("enable"));
+    table.refuse("backend", "another compiler than inductor is", {"\"inductor\""});
+    table.refuse_the_rest(unknown);
+  }
+
+  void read_optimizer(Given table) {
+    const std::string name = table.text("name").value_or("AdamW");
+    if (name != "AdamW" && name != "Adam")
+      table.tell(RemarkKind::NotExpressed, "name", "torchtitan's Adam and AdamW are modelled");
+    if (const auto kernels = table.text("implementation"))
+      draft_.set("runtime.switches.implementation", *kernels, table.place("implementation"));
+    else if (table.has("fused"))  // of releases before 0.2
+      draft_.set("runtime.switches.implementation",
+                 std::string(table.flag("fused").value_or(false) ? "fused" : "foreach"), table.place("fused"));
+    if (const TomlValue* decay = table.take("weight_decay"))
+      draft_.set("runtime.switches.weight_decay", decay->value, decay->place);
+    table.refuse("early_step_in_backward", "an optimizer's step within the backward pass is", {"false"});
+    table.no_matter(std::array<std::string_view, 4>{"lr", "beta1", "beta2", "eps"});
+    table.refuse_the_rest(unknown);
+  }
+
+  void read_validation(Given table) {
+    if (table.flag("enable").value_or(false))
+      table.tell(RemarkKind::NotExpressed, "enable", "validation between steps is not modelled");
+  }
+
+  Given top_;
+  const std::vector<ShippedModel>& models_;
+  Draft& draft_;
+};
+
+TomlKey key(std::string name, Content content) { return {std::move(name), {}, {std::move(content), {}}}; }
+TomlTable table_of(std::vector<TomlKey> keys) {
+  std::ranges::sort(keys, {}, &TomlKey::name);
+  return {std::move(keys)};
+}
+
+}  // namespace
+
+void read_titan(const TomlTable& document, const std::vector<ShippedModel>& models, Draft& draft) {
+  Reader(document, models, draft).read();
+}
+
+TomlTable titan_config(const Scenario& s) {
+  const TitanSettings& titan = s.runtime.eager.titan;
+  const std::string file = "models/" + s.model.name + ".json";
+  const auto* known = std::ranges::find(flavors, file, &Flavor::model);
+  std::vector<TomlKey> model;
+  if (known != flavors.end())
+    model = {key("name", std::string(known->name)), key("flavor", std::string(known->flavor))};
+  const std::int64_t group = s.layout.shard_group > 0 ? s.layout.shard_group : s.layout.data;
+  std::vector<TomlKey> checkpoint{key("mode", std::string(word(recompute_names, s.train.recompute.kind)))};
+  if (s.train.recompute.kind == Recompute::Selective)
+    checkpoint.push_back(key("selective_ac_option", titan.checkpointed_layers == 0
+                                                        ? std::string("op")
+                                                        : std::to_string(titan.checkpointed_layers)));
+  if (titan.early_stop) checkpoint.push_back(key("early_stop", true));
+  std::vector<TomlValue> parts;
+  if (titan.compile_layers) parts.push_back({std::string("model"), {}});
+  if (titan.compile_loss) parts.push_back({std::string("loss"), {}});
+  std::vector<TomlKey> compile{key("enable", !parts.empty())};
+  if (parts.size() == 1) compile.push_back(key("components", parts));
+  std::vector<TomlKey> training{key("local_batch_size", s.train.micro_batch),
+                                key("seq_len", s.train.sequence_length),
+                                key("dtype", long_name(s.train.master_dtype)),
+                                key("mixed_precision_param", long_name(s.train.precision)),
+                                key("mixed_precision_reduce", long_name(s.runtime.eager.fully_shard.reduce_dtype)),
+                                key("enable_cpu_offload", s.runtime.eager.fully_shard.offload.has_value())};
+  if (s.train.global_batch != s.train.micro_batch * s.layout.data)
+    training.push_back(key("global_batch_size", s.train.global_batch));
+  return table_of(
+      {key("model", table_of(std::move(model))), key("training", table_of(std::move(training))),
+       key("parallelism",
+           table_of(
+               {key("data_parallel_replicate_degree", std::int64_t{s.layout.data / std::max<std::int64_t>(group, 1)}),
+                key("data_parallel_shard_degree", std::int64_t{group}),
+                key("fsdp_reshard_after_forward", std::string(word(reshard_policy_names, titan.reshard))),
+                key("tensor_parallel_degree", std::int64_t{s.layout.tensor}),
+                key("disable_loss_parallel", !titan.loss_parallel),
+                key("pipeline_parallel_degree", std::int64_t{s.layout.pipeline}),
+                key("context_parallel_degree", std::int64_t{s.layout.context})})),
+       key("activation_checkpoint", table_of(std::move(checkpoint))), key("compile", table_of(std::move(compile))),
+       key("optimizer",
+           table_of({key("name", std::string("AdamW")),
+                     key("implementation", std::string(word(optimizer_kernel_names, s.runtime.eager.optimizer))),
+                     key("weight_decay", s.runtime.eager.weight_decay)}))});
+}
+
+}  // namespace tidemark::scenarios

@@ -1,0 +1,79 @@
+#include "scenarios/convert/yaml_table.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include "scenarios/convert/draft.hpp"
+#include "scenarios/io/input_error.hpp"
+#include "scenarios/io/suggestion.hpp"
+
+namespace tidemark::scenarios {
+namespace {
+
+constexpr int deepest = 32;
+
+class Walk {
+ public:
+  explicit Walk(std::string file) : file_(std::move(file)) {}
+
+  [[nodiscard]] std::optional<TomlValue> value(const YAML::Node& node, int depth) const {
+    const Place place{node.Mark().line + 1, node.Mark().column + 1};
+    if (depth > deepest)  // an anchor may stand within itself
+      throw InputError(Problem{file_, place.line, place.column, "is nested too deep", {}});
+    if (node.IsNull() || !node.IsDefined()) return std::nullopt;
+    if (node.IsMap()) return TomlValue{table(node, depth), place};
+    if (node.IsSequence()) {
+      std::vector<TomlValue> list;
+      for (const YAML::Node& element : node)
+        if (std::optional<TomlValue> its = value(element, depth + 1)) list.push_back(*std::move(its));
+      return TomlValue{std::move(list), place};
+    }
+    // "!" marks a scalar between quotes: a text whatever it looks like.
+    return TomlValue{node.Tag() == "!" ? Content(node.Scalar()) : scalar(node.Scalar()), place};
+  }
+
+  [[nodiscard]] TomlTable table(const YAML::Node& node, int depth) const {
+    TomlTable made;
+    for (const auto& entry : node) {
+      const Place place{entry.first.Mark().line + 1, entry.first.Mark().column + 1};
+      if (!entry.first.IsScalar())
+        throw InputError(Problem{file_, place.line, place.column, "a key that is no text", {}});
+      const std::string name = entry.first.Scalar();
+      if (std::ranges::any_of(made.keys, [&](const TomlKey& key) { return key.name == name; }))
+        throw InputError(Problem{file_, place.line, place.column, fmt::format("{}: is there twice", in_quotes(name)),
+                                 "leave one of them out"});
+      if (std::optional<TomlValue> its = value(entry.second, depth + 1))
+        made.keys.push_back({name, place, *std::move(its)});
+    }
+    std::ranges::sort(made.keys, {}, &TomlKey::name);
+    return made;
+  }
+
+ private:
+  static Content scalar(const std::string& text) {
+    for (const char* yes : {"true", "True", "TRUE", "yes", "Yes", "on"})
+      if (text == yes) return true;
+    for (const char* no : {"false", "False", "FALSE", "no", "No", "off"})
+      if (text == no) return false;
+    return typed(text);
+  }
+  std::string file_;
+};
+
+}  // namespace
+
+TomlTable parse_yaml_table(std::string_view text, const std::string& file) {
+  try {
+    const YAML::Node document = YAML::Load(std::string(text));
+    if (!document.IsMap()) throw InputError(Problem{file, 1, 1, "is no YAML map", "key: value on lines of its own"});
+    return Walk(file).table(document, 0);
+  } catch (const YAML::Exception& error) {
+    throw InputError(Problem{file, error.mark.line + 1, error.mark.column + 1, error.msg, {}});
+  }
+}
+
+}  // namespace tidemark::scenarios

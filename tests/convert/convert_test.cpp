@@ -1,0 +1,203 @@
+#include "scenarios/convert/convert.hpp"
+
+#include <array>
+#include <cctype>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "scenarios/io/input_error.hpp"
+#include "scenarios/io/scenario_json.hpp"
+#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/io/toml_text.hpp"
+#include "tests/convert/recipes.hpp"
+
+namespace tidemark::tests {
+namespace {
+
+class Recipes : public testing::TestWithParam<Recipe> {};
+
+// The scenario, and below it what is not among its keys.
+std::string told(const Converted& converted) {
+  std::string text = toml_text(converted.document);
+  const auto add = [&](RemarkKind kind, const char* title) {
+    for (const Remark& remark : converted.remarks)
+      if (remark.kind == kind)
+        text += fmt::format("# {}{}: {}: {}\n", title,
+                            remark.place.line > 0 ? fmt::format(", line {}", remark.place.line) : "", remark.what,
+                            remark.why);
+  };
+  add(RemarkKind::NotExpressed, "not expressed");
+  add(RemarkKind::Assumed, "assumed");
+  add(RemarkKind::NoMatter, "of no matter");
+  return text;
+}
+
+// What each comes to lies beside them: TIDEMARK_WRITE_EXPECTED=1 writes it anew, to be looked at.
+TEST_P(Recipes, ComesToTheScenarioThatLiesBesideIt) {
+  const std::string found = told(convert(GetParam().asked));
+  const std::filesystem::path file = convert_folder() / "expected" / (GetParam().name + ".toml");
+  if (std::getenv("TIDEMARK_WRITE_EXPECTED") != nullptr) std::ofstream(file) << found;
+  EXPECT_EQ(found, read_text(file));
+}
+
+// In, out, in again and out again: the same scenario, and the same text.
+TEST_P(Recipes, ComesBackTheSame) {
+  const Recipe& recipe = GetParam();
+  const Converted first = convert(recipe.asked);
+  if (first.lossy()) {
+    EXPECT_THROW((void)scenario_of(first, shipped_data()), InputError);  // nothing is predicted of a part of it
+    return;
+  }
+  const Scenario scenario = scenario_of(first, shipped_data());
+  const auto text_of = [&](const char* key) {
+    for (const TomlKey& its : first.document.keys)
+      if (its.name == key) return std::get<std::string>(its.value.value);
+    return std::string();
+  };
+  const std::string model = text_of("model");
+  const auto write = [&](const Scenario& s) {
+    return written(s, recipe.to, Launcher::Torchrun, model, recipe.asked.cluster, shipped_data());
+  };
+  const Written out = write(scenario);
+  for (const Remark& remark : out.remarks) {
+    if (recipe.to == Dialect::Accelerate) continue;  // which says less than a training is
+    EXPECT_NE(remark.kind, RemarkKind::NotExpressed) << remark.what << ": " << remark.why;
+  }
+
+  constexpr std::array<const char*, 6> endings{".toml", ".sh", ".toml", ".json", ".yaml", ".json"};
+  const std::filesystem::path file = scenario.name + endings.at(static_cast<std::size_t>(recipe.to));
+  ConvertAsked again{.files = {file},
+                     .texts = {{file, out.text}},
+                     .variables = {},
+                     .model = {},
+                     .cluster = recipe.asked.cluster,
+                     .gpus = {},
+                     .sequence_length = {},
+                     .micro_batch = {},
+                     .global_batch = {},
+                     .data_root = shipped_data()};
+  if (recipe.to != Dialect::Megatron) {
+    again.model = model;
+    again.gpus = scenario.gpus;
+    again.sequence_length = scenario.train.sequence_length;
+    again.micro_batch = scenario.train.micro_batch;
+    again.global_batch = scenario.train.global_batch;
+  }
+  const Scenario second = scenario_of(convert(again), shipped_data());
+  EXPECT_EQ(write(second).text, out.text);
+  if (recipe.to == Dialect::Accelerate) return;
+  Scenario expected = scenario, found = second;
+  if (recipe.to != Dialect::Megatron) {  // variables stand in the launch line
+    expected.runtime.allocator = found.runtime.allocator = "";
+    expected.runtime.nccl_environment = found.runtime.nccl_environment = {};
+    expected.runtime.cublas_workspace_config = found.runtime.cublas_workspace_config = "";
+  }
+  expected.model.name = found.model.name;
+  expected.model.architecture = found.model.architecture;
+  if (expected.model.positions == Positions::Rotary) expected.model.max_positions = found.model.max_positions;
+  EXPECT_EQ(scenario_json(found, 1), scenario_json(expected, 1));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Recipes, testing::ValuesIn(recipes()), [](const auto& one) {
+  std::string name = one.param.name;
+  for (char& c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+  return name;
+});
+
+std::string problem_of(const std::string& file, const std::string& text,
+                       const std::map<std::string, std::string>& set = {}) {
+  ConvertAsked asked{.files = {file},
+                     .texts = {{file, text}},
+                     .variables = set,
+                     .model = {},
+                     .cluster = "clusters/h100-sxm-80g.toml",
+                     .gpus = {},
+                     .sequence_length = {},
+                     .micro_batch = {},
+                     .global_batch = {},
+                     .data_root = shipped_data()};
+  try {
+    (void)scenario_of(convert(asked), shipped_data());
+    return "no problem";
+  } catch (const InputError& error) {
+    return error.what();
+  }
+}
+
+constexpr const char* small =
+    " --num-layers 2 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 "
+    "--max-position-embeddings 1024 --vocab-size 50257 --micro-batch-size 1 --bf16";
+
+TEST(Convert, WhatOnlyRunningItWouldTellIsAskedFor) {
+  const std::string script = std::string("torchrun --nproc-per-node 8 --nnodes $NODES pretrain_gpt.py") + small;
+  EXPECT_EQ(problem_of("job.sh", script),
+            "job.sh:1:29: error: --nnodes: $NODES is not known without running it\n"
+            "  hint: say it with --set NAME=VALUE, or give --gpus");
+  EXPECT_EQ(problem_of("job.sh", script, {{"NODES", "2"}}), "no problem");
+  EXPECT_EQ(
+      problem_of(
+          "job.sh",
+          std::string("torchrun --nproc-per-node 8 pretrain_gpt.py --tensor-model-parallel-size $(nproc)") + small),
+      "job.sh:1:45: error: --tensor-model-parallel-size: $(nproc) is not known without running it\n"
+      "  hint: say it with --set NAME=VALUE");
+  EXPECT_EQ(problem_of("job.sh", std::string("torchrun --nproc-per-node 8 pretrain_gpt.py --save $(mktemp)") + small),
+            "no problem");
+}
+
+TEST(Convert, ProblemsOfTheScenarioStandWhereTheScriptSaysIt) {
+  EXPECT_EQ(
+      problem_of("job.sh",
+                 std::string("torchrun --nproc-per-node 8 pretrain_gpt.py --tensor-model-parallel-size 3") + small)
+          .substr(0, 60),
+      "job.sh:1:74: error: tensor = 3 does not divide 8 attention h");
+  EXPECT_EQ(problem_of("job.sh", "echo hello\n"),
+            "job.sh:1:1: error: starts no training that is known here\n"
+            "  hint: torchrun … pretrain_gpt.py, deepspeed …, accelerate launch …, or its arguments alone");
+}
+
+TEST(Convert, AFlagThatIsNotModelledOrNotKnownIsNeverDropped) {
+  const std::string script =
+      std::string("torchrun --nproc-per-node 8 pretrain_gpt.py --fp8-format hybrid --no-such-flag 3") + small;
+  EXPECT_EQ(problem_of("job.sh", script),
+            "job.sh:1:58: error: --fp8-format = \"hybrid\"\n  hint: FP8 is not modelled yet\n"
+            "job.sh:1:80: error: --no-such-flag = 3\n  hint: is not a flag of Megatron's that is known here");
+}
+
+TEST(Convert, WhatAnotherDialectCannotSayIsAmongTheRemarks) {
+  const std::string job = R"(model = "models/llama-3.1-8b.json"
+cluster = "clusters/h100-sxm-80g.toml"
+gpus = 8
+[layout]
+tensor = 2
+pipeline = 2
+schedule = "zb-h1"
+[train]
+sequence_length = 4096
+micro_batch = 1
+global_batch = 16
+hidden_dropout = 0.0
+attention_dropout = 0.0
+[runtime]
+headroom = "1 GiB"
+)";
+  const Scenario scenario = parse_scenario(job, "job.toml", {".", shipped_data()});
+  const Written out = written(scenario, Dialect::Megatron, Launcher::Torchrun, "models/llama-3.1-8b.json",
+                              "clusters/h100-sxm-80g.toml", shipped_data());
+  std::string remarks;
+  for (const Remark& remark : out.remarks) remarks += remark.what + ": " + remark.why + '\n';
+  EXPECT_EQ(remarks,
+            "layout.schedule = \"zb-h1\": it comes back as \"1f1b\"\n"
+            "runtime.headroom = \"1 GiB\": is asked of Tidemark (it comes back as \"0 B\")\n");
+  EXPECT_TRUE(written(scenario, Dialect::Megatron, Launcher::Sbatch, "models/llama-3.1-8b.json",
+                      "clusters/h100-sxm-80g.toml", shipped_data())
+                  .text.starts_with(
+                      "#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=8\n"));
+}
+
+}  // namespace
+}  // namespace tidemark::tests

@@ -1,0 +1,27 @@
+#!/bin/bash
+
+torchrun --nproc-per-node 8 --nnodes 8 pretrain_gpt.py \
+  --num-layers=80 \
+  --hidden-size=8192 \
+  --ffn-hidden-size=28672 \
+  --num-attention-heads=64 \
+  --group-query-attention \
+  --num-query-groups=8 \
+  --vocab-size=128256 \
+  --normalization RMSNorm \
+  --swiglu \
+  --disable-bias-linear \
+  --untie-embeddings-and-output-weights \
+  --position-embedding-type rope \
+  --hidden-dropout 0.0 --attention-dropout 0.0 \
+  --bf16 \
+  --tensor-model-parallel-size=4 \
+  --sequence-parallel \
+  --pipeline-model-parallel-size=4 \
+  --num-layers-per-virtual-pipeline-stage=5 \
+  --use-distributed-optimizer \
+  --seq-length=8192 \
+  --micro-batch-size=1 \
+  --global-batch-size=256 \
+  --recompute-granularity selective \
+  --recompute-modules core_attn

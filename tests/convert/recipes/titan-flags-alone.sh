@@ -1,0 +1,1 @@
+srun -N 16 --ntasks-per-node 8 python -m torchtitan.train --model.name llama3 --model.flavor 70B --training.local-batch-size 1 --training.seq-len 8192 --parallelism.tensor-parallel-degree 8 --activation-checkpoint.mode full --metrics.log-freq 10

@@ -1,0 +1,87 @@
+#include "scenarios/convert/shell_words.hpp"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "scenarios/io/input_error.hpp"
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
+namespace {
+
+// The commands, a line each, words between bars.
+std::string read(const std::string& script, const std::map<std::string, std::string>& given = {}) {
+  std::string text;
+  for (const std::vector<ShellWord>& command : read_shell(script, "job.sh", given).commands) {
+    for (const ShellWord& word : command) text += (word.unknown.empty() ? word.text : "<" + word.unknown + ">") + '|';
+    text += '\n';
+  }
+  return text;
+}
+
+TEST(ShellWords, QuotesContinuationsAndComments) {
+  EXPECT_EQ(read("run 'a b' \"c d\" e\\ f \\\n  g # h\n#i\nrun2;run3 x#y"), "run|a b|c d|e f|g|\nrun2|\nrun3|x#y|\n");
+  EXPECT_EQ(read("run \"\" '' \"a\\\"b\\n\""), "run|||a\"b\\n|\n");
+}
+
+TEST(ShellWords, VariablesAreSplitUnlessTheyAreQuoted) {
+  EXPECT_EQ(read("A=\"x y\"\nrun $A \"$A\" '$A' ${A}z"), "run|x|y|x y|$A|x|yz|\n");
+  EXPECT_EQ(read("A=1; A+=2; export B=$A; run $B ${C:-d e} ${C-} \"${C:-f}\" ${B:+g}"), "run|12|d|e|f|g|\n");
+  EXPECT_EQ(read("N=${N:-4}\nrun $N $((N * 2 + 1)) $(( ($N+1)/2 ))", {{"N", "8"}}), "run|8|17|4|\n");
+}
+
+TEST(ShellWords, Arrays) {
+  EXPECT_EQ(read("A=(--a 1 # one\n  --b \"2 3\"\n)\nA+=(--c)\nrun \"${A[@]}\" ${A[@]} ${#A[@]} ${A[1]}"),
+            "run|--a|1|--b|2 3|--c|--a|1|--b|2|3|--c|5|1|\n");
+  EXPECT_EQ(read("E=()\nrun \"${E[@]}\" x"), "run|x|\n");
+}
+
+TEST(ShellWords, WhatOnlyRunningItTellsIsMarkedWhereItIs) {
+  EXPECT_EQ(read("run --d $(date +%s) --n $NODES `pwd`/x"), "run|--d|<$(date +%s)>|--n|<$NODES>|<`pwd`>|\n");
+  EXPECT_EQ(read("D=`pwd`\nO=\"--save $D/c --lr 1\"\nsh -c \"python $D/p.py $O\""),
+            "python|<`pwd`>|--save|<`pwd`>|--lr|1|\n");
+}
+
+TEST(ShellWords, BranchesThatAreTaken) {
+  EXPECT_EQ(read("T=8\nif [ $T -gt 1 ]; then A=big; elif [ $T = 1 ]; then A=one\nelse A=none; fi\nrun $A"),
+            "run|big|\n");
+  EXPECT_EQ(read("if [[ \"$X\" == \"y\" ]]; then\n run no\nelse\n run yes\nfi", {{"X", "n"}}), "run|yes|\n");
+  EXPECT_EQ(
+      read_shell("if command -v nvcc; then run a; fi; for i in 1 2; do run b; done\nrun c", "job.sh").skips.size(), 2U);
+  EXPECT_EQ(read("for i in 1 2; do\n run b\ndone\nf() { run d; }\nrun c"), "run|c|\n");
+}
+
+TEST(ShellWords, RedirectionsPipesAndHereDocuments) {
+  EXPECT_EQ(read("run a >out 2>&1 | tee log &\nrun b < in"), "run|a|\ntee|log|\nrun|b|\n");
+  EXPECT_EQ(read("cat <<EOF >f\nrun no $X\nEOF\nrun yes"), "cat|\nrun|yes|\n");
+}
+
+TEST(ShellWords, TheEnvironmentOfACommandAndOfTheScript) {
+  const ShellScript script = read_shell("export A=1\nB=2\nC=3 run x\nexport B", "job.sh");
+  EXPECT_EQ(script.exported, (std::map<std::string, std::string>{{"A", "1"}, {"B", "2"}, {"C", "3"}}));
+}
+
+TEST(ShellWords, SlurmSaysHowManyThereAre) {
+  EXPECT_EQ(read("#!/bin/bash\n#SBATCH --nodes=4 # four\n#SBATCH --ntasks-per-node 8\n#SBATCH --gres=gpu:8\n"
+                 "run $SLURM_NNODES $SLURM_NTASKS $SLURM_GPUS_PER_NODE"),
+            "run|4|32|8|\n");
+}
+
+TEST(ShellWords, WhatDoesNotCloseIsSaidWithItsPlace) {
+  for (const auto& [script, place] : {std::pair{"run 'a", "job.sh:1:5"},
+                                      {"run \"a", "job.sh:1:5"},
+                                      {"A=(a", "job.sh:1:3"},
+                                      {"run\nrun ${A", "job.sh:2:5"},
+                                      {"for i in a; do x", "job.sh:1:1"}}) {
+    try {
+      (void)read_shell(script, "job.sh");
+      ADD_FAILURE() << script;
+    } catch (const InputError& error) {
+      EXPECT_TRUE(std::string(error.what()).starts_with(place)) << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tidemark::tests

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""The Python package says what the program says.   python_test.py PROGRAM SOURCE_FOLDER"""
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+program, source = sys.argv[1], Path(sys.argv[2])
+sys.path.insert(0, str(source / "python"))
+os.environ["TIDEMARK_PROGRAM"] = program
+os.environ["TIDEMARK_DATA_ROOT"] = str(source / "scenarios")
+
+import tidemark  # noqa: E402
+
+SMALL = {"model": "models/gpt2.json", "cluster": "clusters/h100-sxm-80g.toml", "gpus": 2,
+         "train": {"sequence_length": 512, "micro_batch": 1, "global_batch": 2}, "runtime": {"name": "pytorch"}}
+
+
+class Questions(unittest.TestCase):
+    def test_predict_of_a_file_is_what_the_program_writes(self):
+        file = source / "scenarios/examples/llama-3.1-8b-8xh100.toml"
+        by_program = json.loads(subprocess.run([program, "predict", file, "--json", "-"], capture_output=True, check=True).stdout)
+        found = tidemark.predict(file)
+        self.assertEqual(found.json, by_program)
+        self.assertTrue(found.fits)
+        self.assertEqual(found.world_size, 8)
+        self.assertEqual(found.peak_device_bytes, max(g["peak_device_bytes"] for g in by_program["groups"]))
+        self.assertTrue(found.text.startswith("yes, it fits"))
+        self.assertEqual(sum(found.groups[0].at_peak.values()), found.groups[0].peak_device_bytes)
+
+    def test_a_dict_is_a_scenario(self):
+        found = tidemark.predict(SMALL)
+        more = tidemark.predict({**SMALL, "train": {**SMALL["train"], "micro_batch": 2, "global_batch": 4}})
+        self.assertGreater(more.peak_allocated_bytes, found.peak_allocated_bytes)
+
+    def test_what_is_wrong_has_places_and_hints(self):
+        with self.assertRaises(tidemark.InputError) as caught:
+            tidemark.predict({**SMALL, "gpus": "two", "layuot": {}})
+        messages = [(p.line > 0, p.message) for p in caught.exception.problems]
+        self.assertIn((True, 'gpus takes a whole number, not "two"'), messages)
+        self.assertIn((True, 'unknown key "layuot"'), messages)
+        self.assertIn("did you mean layout?", [p.hint for p in caught.exception.problems])
+
+    def test_a_program_that_is_not_there(self):
+        os.environ["TIDEMARK_PROGRAM"] = "/nowhere/tidemark"
+        try:
+            with self.assertRaises(tidemark.InternalError):
+                tidemark.predict(SMALL)
+        finally:
+            os.environ["TIDEMARK_PROGRAM"] = program
+
+    def test_launch_files_go_in_and_out(self):
+        script = source / "tests/convert/recipes/llama3-8b-fragment.sh"
+        made = tidemark.convert(script, cluster="h100-sxm-80g")
+        self.assertTrue(made.expressed)
+        self.assertIn('model = "models/llama-3.1-8b.json"', made.text)
+        back = tidemark.convert(script, cluster="h100-sxm-80g", to="megatron", launcher="sbatch")
+        self.assertIn("#SBATCH --nodes=1", back.text)
+        lossy = tidemark.convert(source / "tests/convert/recipes/fp8-is-not-modelled.sh", cluster="h100-sxm-80g")
+        self.assertFalse(lossy.expressed)
+        self.assertIn("FP8 is not modelled yet", [r["why"] for r in lossy.not_expressed])
+
+    def test_advise_and_plan(self):
+        advice = tidemark.advise(SMALL, changes=1)
+        self.assertTrue(advice.fits)
+        self.assertLess(advice.lacks_bytes, 0)
+        space = {**SMALL, "space": {"train": {"micro_batch": [1, 2]}}}
+        space["train"] = {"sequence_length": 512, "micro_batch": 1, "global_batch": 4}
+        found = tidemark.plan(space, top=2)
+        self.assertTrue(found.fits)
+        self.assertEqual(found.candidates, 2)
+        self.assertEqual(len(found.best), 2)
+
+    def test_replay(self):
+        found = tidemark.replay(source / "tests/fuzz/corpus/pickle/snapshot-protocol4.pickle")
+        self.assertTrue(found.yes)
+        less = tidemark.replay(source / "tests/fuzz/corpus/pickle/snapshot-protocol4.pickle", capacity="1 MiB")
+        self.assertFalse(less.yes)
+
+    def test_progress_is_told_and_complaints_are_kept(self):
+        told = []
+        tidemark.predict(SMALL, progress=lambda done, all: told.append((done, all)))  # too quick to tell much
+        from tidemark import _program
+        reading, writing = os.pipe()
+        os.write(writing, b"\r\x1b[Ksimulating ranks: 3 of 8, about 2 s left\rjob.toml:1:2: error: x\n")
+        os.close(writing)
+        lines = []
+        _program._listen(reading, lines, lambda done, all: told.append((done, all)))
+        os.close(reading)
+        self.assertIn((3, 8), told)
+        self.assertEqual(lines, ["job.toml:1:2: error: x\n"])
+
+    def test_ctrl_c_ends_the_program_too(self):
+        script = ("import os, signal, sys, threading; sys.path.insert(0, sys.argv[1]); import tidemark;"
+                  "threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start();"
+                  "tidemark.predict('x')")
+        with tempfile.TemporaryDirectory() as folder:
+            slow = Path(folder) / "slow"
+            slow.write_text("#!/bin/sh\necho $$ > \"$0.pid\"\nexec sleep 60\n")
+            slow.chmod(0o755)
+            ended = subprocess.run([sys.executable, "-c", script, str(source / "python")], capture_output=True, timeout=30,
+                                   env={**os.environ, "TIDEMARK_PROGRAM": str(slow)})
+            self.assertIn(b"KeyboardInterrupt", ended.stderr)
+            with self.assertRaises(ProcessLookupError):
+                os.kill(int((Path(folder) / "slow.pid").read_text()), 0)
+
+    @unittest.skipUnless(importlib.util.find_spec("pandas"), "pandas is not there")
+    def test_tables(self):
+        frame = tidemark.predict(SMALL).to_pandas()
+        self.assertEqual(int(frame["ranks"].sum()), 2)
+
+    def test_the_example_of_the_readme_runs(self):
+        readme = (source / "README.md").read_text()
+        example = re.search(r"```python\n(.*?)```", readme, re.S).group(1)
+        exec(compile(example, "README.md", "exec"), {})
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
