@@ -48,10 +48,11 @@ void refuse_keys_of_others(TomlReader& table, QuantizedFormat format) {
 // Linear8bitLt as it is from 0.45 on, with rows of codes as they are; before, they are laid out for the device, too.
 void check_int8(const Scenario& asked, ScenarioTables& tables, bool flat) {
   if (flat)
-    tables.quantization.problem("format",
-                                "format = \"int8\": FullyShardedDataParallel flattens parameters of numbers with a "
-                                "point only, which codes of 8 bits are not",
-                                "\"nf4\" with storage_dtype would do");
+    tables.quantization.problem(
+        "format",
+        "format = \"int8\": parameters that are sharded are numbers with a point, which codes of "
+        "8 bits are not",
+        "\"nf4\" with storage_dtype would do");
   if (asked.runtime.versions.bitsandbytes < Version{0, 45})
     tables.quantization.problem("format",
                                 fmt::format("format = \"int8\" of bitsandbytes {} is not modelled: it keeps codes in a "
@@ -86,15 +87,30 @@ void settle_quantization(Scenario& asked, ScenarioTables& tables) {
   Quantization& its = *asked.train.quantization;
   TomlReader& table = tables.quantization;
   const RuntimeKind& runtime = runtime_kind(asked.runtime.name);
-  const bool flat = runtime.id == RuntimeId::Fsdp;
-  if (runtime.id != RuntimeId::PyTorch && !flat) {
+  const bool flat = runtime.id == RuntimeId::Fsdp, by_rows = runtime.id == RuntimeId::Fsdp2;
+  if (runtime.id != RuntimeId::PyTorch && !flat && !by_rows) {
     tables.top.problem("quantization",
                        fmt::format("quantization: a quantized base under {} is not modelled yet", runtime.name),
                        "[runtime] name = \"pytorch\" would do");
     return;
   }
   const bool bytes = its.format == QuantizedFormat::Int8;
-  if (bytes) check_int8(asked, tables, flat);
+  if (bytes) check_int8(asked, tables, flat || by_rows);
+  // _fsdp_param.py init_dtype_attrs: a param_dtype would make other numbers of codes.
+  const bool one_type = asked.train.master_dtype == asked.train.precision;
+  if (by_rows && !bytes && (!its.stored || *its.stored != asked.train.precision || !one_type) &&
+      table.sound("storage_dtype"))
+    table.problem(
+        "storage_dtype",
+        fmt::format("storage_dtype = \"{}\": fully_shard gathers parameters in precision = \"{}\", and so would "
+                    "convert codes of another type",
+                    word(storage_names, its.stored), name(asked.train.precision)),
+        fmt::format("\"{0}\" and master_dtype = \"{0}\" would do", name(asked.train.precision)));
+  if (by_rows && its.prepared != Prepared::Nothing && table.sound("prepare"))
+    table.problem(
+        "prepare",
+        fmt::format("prepare = \"{}\" under fully_shard is not modelled yet", word(prepared_names, its.prepared)),
+        "\"none\" would do");
   if (!tables.top.has("adapter"))
     tables.top.problem("quantization", "quantization: nothing would be trained, for codes have no gradients",
                        "a table [adapter] says what is trained beside them");

@@ -137,9 +137,6 @@ RECORDINGS = {
     "zero3_nvme_8": zero_of(
         3, {**STAGE_3, **OPTIMIZER_NVME, **PARAMETERS_NVME, "sub_group_size": 2_000_000}, world=2,
     ),
-    "fsdp_lora_8": (
-        "record_flat", llama(**DEEP), {"batch": 2, "autocast": "bf16", "use_orig_params": False, "adapter": sharded.LORA},
-    ),
     "fsdp_8": ("record_flat", llama(**DEEP), {"batch": 2}),
     "fsdp_accumulating_4": ("record_flat", llama(**DEEP), {"world": 4, "micro_batches": 2, "no_sync": False}),
     "fsdp_clipped_8": ("record_flat", llama(**DEEP), {"clip_grad_norm": 1.0, "autocast": "bf16"}),

@@ -174,7 +174,7 @@ TEST(Adapters, TargetsAreNamesAndEndsOfNames) {
   EXPECT_EQ(trained("target_modules = [\"model.layers.1.self_attn.q_proj\", \"down_proj\"]"), square + layers * wide);
   EXPECT_EQ(trained("target_modules = \"all-linear\""), layers * (4 * square + 3 * wide));
   EXPECT_EQ(trained("target_modules = [\"lm_head\"]"), 8 * (hidden + 4096));
-  EXPECT_EQ(trained("", "gpt2"), 12 * 8 * (768 + 3 * 768));  // c_attn
+  EXPECT_EQ(trained("", "gpt2"), layers * 8 * (768 + 3 * 768));  // c_attn
 }
 
 TEST(Adapters, WhatTheModelDoesNotHave) {

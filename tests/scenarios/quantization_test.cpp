@@ -119,7 +119,7 @@ TEST(Quantization, ContextsOf8BitsHoldInputsThatCheckpointsDoNotSee) {
         {.quantization = quantization, .switches = "use_reentrant = " + reentrant, .train = "recompute = \"full\""});
     std::vector<std::int64_t> live(static_cast<std::size_t>(program.buffers));
     std::int64_t now = 0, most = 0;
-    for (const Op& op : with_frees(program).ops) {
+    for (const Op& op : program.ops) {
       if (const Alloc* alloc = std::get_if<Alloc>(&op))
         now += live[alloc->buffer.index()] = alloc->category == Category::SavedActivations ? alloc->size.count() : 0;
       if (const Free* free = std::get_if<Free>(&op)) now -= live[free->buffer.index()];
@@ -131,6 +131,27 @@ TEST(Quantization, ContextsOf8BitsHoldInputsThatCheckpointsDoNotSee) {
   const std::int64_t held = highest("format = \"int8\"", "false") - highest("format = \"int8\"", "true");
   EXPECT_GT(held, layers * tokens * 2 * (3 * hidden + ffn));
   EXPECT_EQ(highest("format = \"nf4\"", "false"), highest("format = \"nf4\"", "true"));
+}
+
+// fully_shard: codes are sharded by rows with their layer, what undoes them is whole on every rank.
+TEST(Quantization, FullyShardCutsCodesAlone) {
+  const auto of = [](int gpus) {
+    const Program program =
+        program_of({.quantization = "format = \"nf4\"\nstorage_dtype = \"bf16\"\nprepare = \"none\"",
+                    .adapter = "[adapter]\nrank = 8\ndtype = \"bf16\"\n",
+                    .runtime = "fsdp2",
+                    .gpus = gpus});
+    const auto in = [&](Category category) {
+      return sum(sizes(program, 0, [=](const std::string&, Category its) { return its == category; }));
+    };
+    return std::pair(in(Category::Parameters), in(Category::Quantization));
+  };
+  constexpr std::int64_t codes = layers * (4 * hidden * hidden + 3 * hidden * ffn) / 2;
+  const auto [of_two, undoing] = of(2);
+  const auto [of_four, the_same] = of(4);
+  EXPECT_EQ(undoing, the_same);
+  constexpr std::int64_t others = 2 * (2 * 4096 * hidden + (2 * layers + 1) * hidden);
+  EXPECT_EQ(of_two - of_four, (codes + others) / 4);
 }
 
 // Of a weight of the MLP, in the forward pass and in the backward pass.
@@ -184,7 +205,11 @@ TEST(Quantization, WhatItDoesNotGoWith) {
   says({.quantization = "format = \"nf4\"\nskip_modules = [\"q_proj\"]"}, "a quantized head is not modelled yet");
   says({.quantization = "format = \"nf4\"\nprepare = \"norms\""}, "the head would be handed fp32");
   says({.runtime = "fsdp", .gpus = 2}, "storage_dtype = \"uint8\": FullyShardedDataParallel flattens codes");
-  says({.runtime = "fsdp2", .gpus = 2}, "a quantized base under fsdp2 is not modelled yet");
+  says({.runtime = "fsdp2", .gpus = 2}, "fully_shard gathers parameters in precision = \"bf16\"");
+  says({.quantization = "format = \"nf4\"\nstorage_dtype = \"bf16\"", .runtime = "fsdp2", .gpus = 2},
+       "prepare = \"all\" under fully_shard is not modelled yet");
+  says({.train = "[layout]\nsharding = \"zero2\"", .runtime = "deepspeed", .gpus = 2},
+       "a quantized base under deepspeed is not modelled yet");
   EXPECT_NE(beyond_arithmetic(parsed({})).find("quantized weights"), std::string::npos);
 }
 
